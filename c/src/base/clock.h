@@ -1,0 +1,14 @@
+/* clock.h: the one clock of the server, CLOCK_MONOTONIC in nanoseconds. */
+#ifndef LM_BASE_CLOCK_H
+#define LM_BASE_CLOCK_H
+
+#include <stdint.h>
+#include <time.h>
+
+static inline uint64_t lm_now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+#endif

@@ -1,0 +1,31 @@
+/* memory.h: page-granular memory: mapped once at start, pre-faulted, huge pages where to be had. */
+#ifndef LM_BASE_MEMORY_H
+#define LM_BASE_MEMORY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+static inline size_t lm_align_up(size_t value, size_t alignment) {
+    return (value + alignment - 1) & ~(alignment - 1);
+}
+
+/* Multiplies sizes that come from a model or the network; false when the product does not fit. */
+static inline bool lm_mul_size(size_t a, size_t b, size_t *product_out) {
+    return !__builtin_mul_overflow(a, b, product_out);
+}
+
+struct lm_mapping {
+    void *base;
+    size_t bytes;
+    bool huge_pages; /* the kernel was asked for them and did not refuse */
+};
+
+/* Maps zeroed private memory, every page touched. Returns 0 or LUMEN_E_NOMEM. */
+int lm_mapping_open(struct lm_mapping *mapping, size_t bytes);
+void lm_mapping_close(struct lm_mapping *mapping);
+
+/* Maps a whole file read-only. Returns 0 or LUMEN_E_IO with the reason. */
+int lm_file_map(struct lm_mapping *mapping, const char *path);
+
+#endif
