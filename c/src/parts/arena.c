@@ -1,0 +1,127 @@
+/* arena.c: see arena.h. */
+#include "parts/arena.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+
+static int count_slots(const lumen_slot_class *classes, uint32_t class_count, uint32_t *slots_out, size_t *bytes_out) {
+    uint64_t slots = 0, bytes = 0;
+    for (uint32_t c = 0; c < class_count; c++) {
+        LM_ASSERT(classes[c].slot_bytes % LM_SLOT_ALIGN == 0);
+        LM_ASSERT(c == 0 || classes[c].slot_bytes > classes[c - 1].slot_bytes);
+        slots += classes[c].slot_count;
+        bytes += classes[c].slot_bytes * classes[c].slot_count;
+    }
+    if (slots == 0 || slots > LM_SLOTS_MAX) {
+        return lm_error(LUMEN_E_INVALID, "slots: expected 1 to %d, found %llu", LM_SLOTS_MAX, (unsigned long long)slots);
+    }
+    *slots_out = (uint32_t)slots;
+    *bytes_out = bytes;
+    return 0;
+}
+
+int lm_arena_open(struct lm_arena *arena, const lumen_slot_class *classes, uint32_t class_count,
+                  uint32_t allocator_type) {
+    memset(arena, 0, sizeof *arena);
+    LM_ASSERT(class_count >= 1 && class_count <= LUMEN_SLOT_CLASSES_MAX);
+    arena->allocator_type = allocator_type;
+    size_t bytes = 0;
+    int code = count_slots(classes, class_count, &arena->slot_count, &bytes);
+    if (code) return code;
+    if (allocator_type == LUMEN_ALLOCATOR_ARENA) {
+        code = lm_mapping_open(&arena->memory, bytes);
+        if (code) return code;
+    }
+    arena->slots = calloc(arena->slot_count, sizeof *arena->slots);
+    if (!arena->slots) {
+        lm_arena_close(arena);
+        return lm_error(LUMEN_E_NOMEM, "no memory for a table of %u slots", arena->slot_count);
+    }
+    arena->class_count = class_count;
+    uint8_t *at = arena->memory.base;
+    uint32_t index = 0;
+    for (uint32_t c = 0; c < class_count; c++) {
+        struct lm_arena_class *class = &arena->classes[c];
+        *class = (struct lm_arena_class){.slot_bytes = classes[c].slot_bytes,
+                                         .slot_count = classes[c].slot_count,
+                                         .free_head = LM_NO_SLOT,
+                                         .free_count = classes[c].slot_count};
+        index += class->slot_count;
+        /* Linked backwards, so that the first slots are handed out first and stay the warm ones. */
+        for (uint32_t i = 1; i <= class->slot_count; i++) {
+            struct lm_slot *slot = &arena->slots[index - i];
+            uint8_t *base = at ? at + class->slot_bytes * (class->slot_count - i) : NULL;
+            *slot = (struct lm_slot){.base = base, .bytes = class->slot_bytes, .index = index - i,
+                                     .class_index = c, .next_free = class->free_head};
+            class->free_head = slot->index;
+        }
+        if (at) at += class->slot_bytes * class->slot_count;
+    }
+    return 0;
+}
+
+void lm_arena_close(struct lm_arena *arena) {
+    if (arena->slots && arena->allocator_type == LUMEN_ALLOCATOR_STANDARD) {
+        for (uint32_t i = 0; i < arena->slot_count; i++) free(arena->slots[i].base);
+    }
+    free(arena->slots);
+    lm_mapping_close(&arena->memory);
+    memset(arena, 0, sizeof *arena);
+}
+
+int lm_arena_fits(const struct lm_arena *arena, size_t bytes) {
+    return bytes <= arena->classes[arena->class_count - 1].slot_bytes;
+}
+
+struct lm_slot *lm_arena_acquire(struct lm_arena *arena, size_t bytes) {
+    for (uint32_t c = 0; c < arena->class_count; c++) {
+        struct lm_arena_class *class = &arena->classes[c];
+        if (class->slot_bytes < bytes || class->free_head == LM_NO_SLOT) continue;
+        struct lm_slot *slot = &arena->slots[class->free_head];
+        LM_DEBUG_ASSERT(!slot->acquired && slot->used == 0);
+        if (arena->allocator_type == LUMEN_ALLOCATOR_STANDARD) {
+            slot->base = aligned_alloc(LM_SLOT_ALIGN, slot->bytes);
+            if (!slot->base) return NULL;
+        }
+        class->free_head = slot->next_free;
+        class->free_count--;
+        arena->acquired_count++;
+        slot->acquired = 1;
+        return slot;
+    }
+    return NULL;
+}
+
+void lm_arena_release(struct lm_arena *arena, struct lm_slot *slot) {
+    LM_DEBUG_ASSERT(slot->acquired && lm_slot_is_valid(slot));
+    struct lm_arena_class *class = &arena->classes[slot->class_index];
+    lm_slot_reset(slot);
+    if (arena->allocator_type == LUMEN_ALLOCATOR_STANDARD) {
+        free(slot->base);
+        slot->base = NULL;
+    }
+    slot->acquired = 0;
+    slot->next_free = class->free_head;
+    class->free_head = slot->index;
+    class->free_count++;
+    arena->acquired_count--;
+}
+
+void *lm_slot_alloc(struct lm_slot *slot, size_t bytes) {
+    size_t rounded = lm_align_up(bytes, LM_SLOT_ALIGN);
+    if (rounded < bytes || rounded > slot->bytes - slot->used) return NULL;
+    void *at = slot->base + slot->used;
+    slot->used += rounded;
+    return at;
+}
+
+void lm_slot_reset(struct lm_slot *slot) {
+    slot->used = 0;
+}
+
+int lm_slot_is_valid(const struct lm_slot *slot) {
+    return slot->used <= slot->bytes && slot->used % LM_SLOT_ALIGN == 0 &&
+           (slot->base == NULL || ((uintptr_t)slot->base % LM_SLOT_ALIGN) == 0);
+}

@@ -1,0 +1,63 @@
+/* arena.h: the memory of requests. An arena is one mapping cut into slots of a few size classes;
+ * a slot is a region with a bump pointer that is filled in order and emptied in O(1).
+ *
+ * One arena per I/O thread, which alone acquires and releases slots: the free lists need no atomics.
+ * A worker only holds a slot's index, and allocates in it while it holds it. With
+ * LUMEN_ALLOCATOR_STANDARD each acquire is a malloc and each release a free: the baseline.
+ */
+#ifndef LM_PARTS_ARENA_H
+#define LM_PARTS_ARENA_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/limits.h"
+#include "base/memory.h"
+
+#define LM_NO_SLOT UINT32_MAX
+
+struct lm_slot {
+    uint8_t *base;
+    size_t bytes;
+    size_t used; /* bump pointer */
+    uint32_t index;
+    uint32_t class_index;
+    uint32_t next_free;
+    uint32_t acquired; /* 1 while out of the free list */
+};
+
+struct lm_arena_class {
+    size_t slot_bytes;
+    uint32_t slot_count;
+    uint32_t free_head;
+    uint32_t free_count;
+};
+
+struct lm_arena {
+    struct lm_mapping memory;
+    struct lm_slot *slots;
+    uint32_t slot_count;
+    uint32_t class_count;
+    uint32_t acquired_count;
+    uint32_t allocator_type; /* LUMEN_ALLOCATOR_* */
+    struct lm_arena_class classes[LUMEN_SLOT_CLASSES_MAX]; /* by growing slot_bytes */
+};
+
+/* `classes` by growing slot_bytes, multiples of LM_SLOT_ALIGN. Returns 0 or LUMEN_E_*. */
+int lm_arena_open(struct lm_arena *arena, const lumen_slot_class *classes, uint32_t class_count,
+                  uint32_t allocator_type);
+void lm_arena_close(struct lm_arena *arena);
+
+/* The smallest free slot of at least `bytes`; NULL when there is none. */
+struct lm_slot *lm_arena_acquire(struct lm_arena *arena, size_t bytes);
+/* Whether a slot of `bytes` exists at all, free or not. */
+int lm_arena_fits(const struct lm_arena *arena, size_t bytes);
+void lm_arena_release(struct lm_arena *arena, struct lm_slot *slot);
+
+/* The next `bytes` of the slot, aligned to LM_SLOT_ALIGN; NULL when they do not fit. */
+void *lm_slot_alloc(struct lm_slot *slot, size_t bytes);
+/* Forgets everything allocated in the slot. */
+void lm_slot_reset(struct lm_slot *slot);
+int lm_slot_is_valid(const struct lm_slot *slot);
+
+#endif

@@ -1,0 +1,147 @@
+/* model.c: a model's tensors and how they lie in a slot; see model.h. Loading is in model_load.c. */
+#include "parts/model.h"
+
+#include <string.h>
+
+#include "base/error.h"
+#include "parts/native_codec.h"
+
+static const struct {
+    int dtype;
+    uint32_t bytes;
+    const char *name;
+} dtypes[] = {
+    {ORT_FLOAT, 4, "FP32"},   {ORT_UINT8, 1, "UINT8"},  {ORT_INT8, 1, "INT8"},     {ORT_UINT16, 2, "UINT16"},
+    {ORT_INT16, 2, "INT16"},  {ORT_INT32, 4, "INT32"},  {ORT_INT64, 8, "INT64"},   {ORT_BOOL, 1, "BOOL"},
+    {ORT_FLOAT16, 2, "FP16"}, {ORT_DOUBLE, 8, "FP64"},  {ORT_UINT32, 4, "UINT32"}, {ORT_UINT64, 8, "UINT64"},
+    {ORT_BFLOAT16, 2, "BF16"},
+};
+
+const char *lm_dtype_name(int dtype) {
+    for (size_t i = 0; i < sizeof dtypes / sizeof dtypes[0]; i++) {
+        if (dtypes[i].dtype == dtype) return dtypes[i].name;
+    }
+    return NULL;
+}
+
+size_t lm_dtype_bytes(int dtype) {
+    for (size_t i = 0; i < sizeof dtypes / sizeof dtypes[0]; i++) {
+        if (dtypes[i].dtype == dtype) return dtypes[i].bytes;
+    }
+    return 0;
+}
+
+bool lm_tensor_bytes(const struct lm_tensor *tensor, uint32_t rows, size_t *bytes_out) {
+    return lm_mul_size(tensor->row_bytes, tensor->rows_free ? rows : 1, bytes_out);
+}
+
+void lm_tensor_shape(const struct lm_tensor *tensor, uint32_t rows, int64_t dims_out[LM_RANK_MAX]) {
+    memcpy(dims_out, tensor->dims, sizeof tensor->dims);
+    if (tensor->rows_free) dims_out[0] = rows;
+}
+
+static size_t rgb8_row_bytes(const struct lm_model *model) {
+    return (size_t)model->rgb8.height * model->rgb8.width * 3;
+}
+
+bool lm_model_payload_bytes(const struct lm_model *model, uint8_t encoding, uint32_t rows, size_t *bytes_out) {
+    if (encoding == LM_ENCODING_RGB8) return lm_mul_size(rgb8_row_bytes(model), rows, bytes_out);
+    size_t total = 0;
+    for (uint32_t i = 0; i < model->input_count; i++) {
+        size_t bytes;
+        if (!lm_tensor_bytes(&model->inputs[i], rows, &bytes)) return false;
+        if (__builtin_add_overflow(total, bytes, &total)) return false;
+    }
+    *bytes_out = total;
+    return true;
+}
+
+/* Adds one aligned allocation of `bytes` to a slot's size. */
+static bool add_aligned(size_t *total, size_t bytes) {
+    size_t rounded = lm_align_up(bytes, LM_SLOT_ALIGN);
+    return rounded >= bytes && !__builtin_add_overflow(*total, rounded, total);
+}
+
+bool lm_model_slot_bytes(const struct lm_model *model, uint32_t rows, size_t *bytes_out) {
+    size_t total = 0, bytes;
+    for (uint32_t i = 0; i < model->input_count; i++) {
+        if (!lm_tensor_bytes(&model->inputs[i], rows, &bytes) || !add_aligned(&total, bytes)) return false;
+    }
+    for (uint32_t i = 0; i < model->output_count; i++) {
+        if (!model->outputs[i].shape_known) continue;
+        if (!lm_tensor_bytes(&model->outputs[i], rows, &bytes) || !add_aligned(&total, bytes)) return false;
+    }
+    if (model->has_rgb8) {
+        if (!lm_mul_size(rgb8_row_bytes(model), rows, &bytes) || !add_aligned(&total, bytes)) return false;
+    }
+    if (!model->outputs_known && !add_aligned(&total, model->max_output_bytes)) return false;
+    /* Whatever the model, an error sentence must fit. */
+    *bytes_out = total < LM_MODEL_SLOT_BYTES_MIN ? LM_MODEL_SLOT_BYTES_MIN : total;
+    return true;
+}
+
+uint32_t lm_model_shape_block_bytes(const struct lm_model *model) {
+    uint32_t words = 1;
+    for (uint32_t i = 0; i < model->input_count; i++) words += 1 + model->inputs[i].rank;
+    return words * 4;
+}
+
+void lm_model_layout(const struct lm_model *model, struct lm_slot *slot, uint8_t encoding, uint32_t rows,
+                     struct lm_layout *layout_out) {
+    LM_DEBUG_ASSERT(slot->used == 0);
+    size_t bytes = 0;
+    for (uint32_t i = 0; i < model->input_count; i++) {
+        lm_tensor_bytes(&model->inputs[i], rows, &bytes);
+        layout_out->inputs[i] = lm_slot_alloc(slot, bytes);
+        LM_DEBUG_ASSERT(layout_out->inputs[i]);
+    }
+    for (uint32_t i = 0; i < model->output_count; i++) {
+        layout_out->outputs[i] = NULL;
+        if (!model->outputs[i].shape_known) continue;
+        lm_tensor_bytes(&model->outputs[i], rows, &bytes);
+        layout_out->outputs[i] = lm_slot_alloc(slot, bytes);
+        LM_DEBUG_ASSERT(layout_out->outputs[i]);
+    }
+    /* Last, so that tensors lie at the same offsets whatever the encoding and stay wrapped. */
+    layout_out->raw = encoding == LM_ENCODING_RGB8 ? lm_slot_alloc(slot, rgb8_row_bytes(model) * rows) : NULL;
+}
+
+static OrtValue *wrap(const struct lm_ort *ort, const struct lm_tensor *tensor, void *data, uint32_t rows) {
+    int64_t dims[LM_RANK_MAX];
+    size_t bytes = 0;
+    lm_tensor_shape(tensor, rows, dims);
+    lm_tensor_bytes(tensor, rows, &bytes);
+    return lm_ort_wrap(ort, data, bytes, dims, tensor->rank, tensor->dtype);
+}
+
+int lm_model_bind(const struct lm_model *model, const struct lm_ort *ort, const struct lm_layout *layout,
+                  uint32_t rows, struct lm_binding *binding, OrtValue **values) {
+    void *base = layout->inputs[0];
+    if (binding->rows == rows && binding->base == base) return 0;
+    lm_model_unbind(model, ort, binding, values);
+    for (uint32_t i = 0; i < model->input_count; i++) {
+        values[i] = wrap(ort, &model->inputs[i], layout->inputs[i], rows);
+        if (!values[i]) return LUMEN_E_ORT;
+    }
+    for (uint32_t i = 0; i < model->output_count; i++) {
+        if (!layout->outputs[i]) continue;
+        values[model->input_count + i] = wrap(ort, &model->outputs[i], layout->outputs[i], rows);
+        if (!values[model->input_count + i]) return LUMEN_E_ORT;
+    }
+    *binding = (struct lm_binding){.base = base, .rows = rows};
+    return 0;
+}
+
+void lm_model_unbind(const struct lm_model *model, const struct lm_ort *ort, struct lm_binding *binding,
+                     OrtValue **values) {
+    for (uint32_t i = 0; i < model->input_count + model->output_count; i++) {
+        lm_ort_value_close(ort, values[i]);
+        values[i] = NULL;
+    }
+    *binding = (struct lm_binding){0};
+}
+
+int lm_model_run(const struct lm_model *model, const struct lm_ort *ort, uint32_t worker, OrtValue **values) {
+    return lm_ort_run(ort, model->sessions[worker], model->input_names, (const OrtValue *const *)values,
+                      model->input_count, model->output_names, values + model->input_count, model->output_count);
+}

@@ -1,0 +1,93 @@
+/* model.h: one served model: what its tensors are, how a request lies in a slot, its sessions.
+ *
+ * Opened and closed by the control thread. Afterwards everything is read-only, except that worker w
+ * alone runs sessions[w], and that a slot's values belong to whoever holds the slot.
+ *
+ * What can be served: every input and output a tensor of numbers or bools, of at most LM_RANK_MAX
+ * dimensions, each dimension fixed but for the first, which may be free ("rows"). Outputs may have
+ * any shape: one that does not follow from the rows is allocated by ONNX Runtime and copied once.
+ */
+#ifndef LM_PARTS_MODEL_H
+#define LM_PARTS_MODEL_H
+
+#include "base/limits.h"
+#include "parts/arena.h"
+#include "parts/ort.h"
+#include "parts/preprocess.h"
+
+struct lm_tensor {
+    char name[LM_TENSOR_NAME_BYTES_MAX];
+    int dtype; /* enum lm_ort_dtype */
+    uint32_t rank;
+    int64_t dims[LM_RANK_MAX]; /* -1: free */
+    bool rows_free;            /* the first dimension is the request's rows */
+    bool shape_known;          /* settled by the rows; always true of inputs */
+    size_t element_bytes;
+    size_t row_bytes; /* of one row, or of the whole tensor when rows_free is false */
+};
+
+struct lm_model {
+    char name[LM_NAME_BYTES_MAX];
+    uint32_t index;
+    struct lm_tensor inputs[LM_TENSORS_MAX];
+    struct lm_tensor outputs[LM_TENSORS_MAX];
+    const char *input_names[LM_TENSORS_MAX];
+    const char *output_names[LM_TENSORS_MAX];
+    uint32_t input_count;
+    uint32_t output_count;
+    bool rows_free; /* some input has a free first dimension */
+    bool has_rgb8;
+    bool outputs_known; /* every output's shape is settled by the rows */
+    uint32_t max_rows;
+    uint32_t channel_order;
+    struct lm_rgb8_plan rgb8;
+    size_t max_output_bytes;
+    uint32_t value_base; /* where this model's values start in a slot's table of values */
+    struct lm_ort_source source;
+    OrtSession *sessions[LUMEN_WORKERS_MAX];
+    uint32_t session_count;
+};
+
+/* Where one request's tensors lie in its slot. */
+struct lm_layout {
+    void *inputs[LM_TENSORS_MAX];
+    void *outputs[LM_TENSORS_MAX]; /* NULL where the shape is not known before Run */
+    uint8_t *raw;                  /* rgb8: the pixels as received; NULL otherwise */
+};
+
+/* Tensors wrapped over one slot's memory for one model; rebuilt only when rows or memory change. */
+struct lm_binding {
+    void *base;
+    uint32_t rows; /* 0: nothing wrapped */
+};
+
+int lm_model_open(struct lm_model *model, const struct lm_ort *ort, const lumen_model_config *config,
+                  uint32_t index, uint32_t session_count);
+void lm_model_close(struct lm_model *model, const struct lm_ort *ort);
+
+/* Bytes of a tensor for `rows`; false when they do not fit a size_t. */
+bool lm_tensor_bytes(const struct lm_tensor *tensor, uint32_t rows, size_t *bytes_out);
+void lm_tensor_shape(const struct lm_tensor *tensor, uint32_t rows, int64_t dims_out[LM_RANK_MAX]);
+/* A request's payload in bytes, without credential and shape block; false when it overflows. */
+bool lm_model_payload_bytes(const struct lm_model *model, uint8_t encoding, uint32_t rows, size_t *bytes_out);
+/* The slot a request of `rows` needs, whatever its encoding; false when it overflows. */
+bool lm_model_slot_bytes(const struct lm_model *model, uint32_t rows, size_t *bytes_out);
+uint32_t lm_model_shape_block_bytes(const struct lm_model *model);
+
+/* Allocates a request's tensors in an empty slot that is large enough. */
+void lm_model_layout(const struct lm_model *model, struct lm_slot *slot, uint8_t encoding, uint32_t rows,
+                     struct lm_layout *layout_out);
+
+/* `values` has room for input_count + output_count. Returns 0 or LUMEN_E_ORT. */
+int lm_model_bind(const struct lm_model *model, const struct lm_ort *ort, const struct lm_layout *layout,
+                  uint32_t rows, struct lm_binding *binding, OrtValue **values);
+void lm_model_unbind(const struct lm_model *model, const struct lm_ort *ort, struct lm_binding *binding,
+                     OrtValue **values);
+/* Runs session `worker` on bound values. Outputs of unknown shape come back allocated in `values`. */
+int lm_model_run(const struct lm_model *model, const struct lm_ort *ort, uint32_t worker, OrtValue **values);
+
+/* The Triton name of a dtype ("FP32"), and back its size; NULL and 0 for one that is not served. */
+const char *lm_dtype_name(int dtype);
+size_t lm_dtype_bytes(int dtype);
+
+#endif

@@ -1,0 +1,65 @@
+/* native_codec.h: the native protocol's headers, version 1 (docs/PROTOCOL.md), bytes to struct and
+ * back. No state, no socket; what the numbers mean for a model is decided elsewhere.
+ */
+#ifndef LM_PARTS_NATIVE_CODEC_H
+#define LM_PARTS_NATIVE_CODEC_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { LM_NATIVE_REQUEST_BYTES = 32, LM_NATIVE_REPLY_BYTES = 48, LM_NATIVE_CREDENTIAL_BYTES = 32 };
+
+enum { LM_KIND_INFER = 1, LM_KIND_PING = 2, LM_KIND_DESCRIBE = 3 };
+enum { LM_ENCODING_TENSORS = 0, LM_ENCODING_RGB8 = 1 };
+enum { LM_FLAG_CREDENTIAL = 1, LM_FLAG_SHAPES = 2 };
+
+/* A reply's status; docs/PROTOCOL.md says when. */
+enum lm_status {
+    LM_STATUS_OK = 0,
+    LM_STATUS_BAD_REQUEST = 1,
+    LM_STATUS_UNKNOWN_MODEL = 2,
+    LM_STATUS_TOO_LARGE = 3,
+    LM_STATUS_OVERLOADED = 4,
+    LM_STATUS_DEADLINE = 5,
+    LM_STATUS_UNAUTHORISED = 6,
+    LM_STATUS_RATE_LIMITED = 7,
+    LM_STATUS_INFERENCE_FAILED = 8,
+    LM_STATUS_SHUTTING_DOWN = 9
+};
+
+struct lm_native_request {
+    uint64_t id;
+    uint32_t payload_bytes;
+    uint32_t timeout_us;
+    uint32_t rows; /* never 0: 0 on the wire is 1 */
+    uint16_t model;
+    uint16_t flags;
+    uint8_t kind;
+    uint8_t encoding;
+};
+
+enum lm_native_verdict {
+    LM_NATIVE_OK,
+    LM_NATIVE_BAD,    /* the frame's end is known: answer, skip the payload, go on */
+    LM_NATIVE_NO_FRAME /* not this protocol: answer and close */
+};
+
+/* Reads a whole request header. Unless the verdict is OK, writes the reason to `why`. */
+enum lm_native_verdict lm_native_parse(const uint8_t bytes[LM_NATIVE_REQUEST_BYTES],
+                                       struct lm_native_request *request_out, char *why, size_t why_bytes);
+
+struct lm_native_reply {
+    uint64_t id;
+    uint32_t payload_bytes;
+    uint32_t rows;
+    uint32_t receive_us;
+    uint32_t queue_us;
+    uint32_t preprocess_us;
+    uint32_t infer_us;
+    uint16_t status; /* enum lm_status */
+    uint16_t flags;
+};
+
+void lm_native_write_reply(uint8_t bytes[LM_NATIVE_REPLY_BYTES], const struct lm_native_reply *reply);
+
+#endif

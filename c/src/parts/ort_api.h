@@ -1,0 +1,167 @@
+/* ort_api.h: the part of ONNX Runtime's C API that Lumen uses, by slot number.
+ *
+ * The wheel ships the library without a header. Its API is a table of function pointers that only
+ * ever grows, so a slot number is enough; the static asserts below hold each member to its slot.
+ * Every slot here exists in API version 17 (ONNX Runtime 1.17, January 2024) and in all later ones.
+ */
+#ifndef LM_PARTS_ORT_API_H
+#define LM_PARTS_ORT_API_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { LM_ORT_API_VERSION = 17 };
+
+typedef struct OrtStatus OrtStatus;
+typedef struct OrtEnv OrtEnv;
+typedef struct OrtSession OrtSession;
+typedef struct OrtSessionOptions OrtSessionOptions;
+typedef struct OrtRunOptions OrtRunOptions;
+typedef struct OrtValue OrtValue;
+typedef struct OrtTypeInfo OrtTypeInfo;
+typedef struct OrtTensorTypeAndShapeInfo OrtTensorTypeAndShapeInfo;
+typedef struct OrtMemoryInfo OrtMemoryInfo;
+typedef struct OrtAllocator OrtAllocator;
+
+/* Values of its enums. */
+enum { ORT_LOG_ERROR = 3 };
+enum { ORT_TYPE_TENSOR = 1 };
+enum { ORT_OPTIMISE_NONE = 0, ORT_OPTIMISE_ALL = 99 };
+enum { ORT_EXECUTE_SEQUENTIAL = 0 };
+enum { ORT_ALLOCATOR_DEVICE = 0, ORT_MEMORY_DEFAULT = 0 };
+enum lm_ort_dtype {
+    ORT_FLOAT = 1, ORT_UINT8 = 2, ORT_INT8 = 3, ORT_UINT16 = 4, ORT_INT16 = 5, ORT_INT32 = 6, ORT_INT64 = 7,
+    ORT_STRING = 8, ORT_BOOL = 9, ORT_FLOAT16 = 10, ORT_DOUBLE = 11, ORT_UINT32 = 12, ORT_UINT64 = 13,
+    ORT_BFLOAT16 = 16
+};
+
+typedef struct OrtApiBase {
+    const struct lm_ort_api *(*GetApi)(uint32_t version);
+    const char *(*GetVersionString)(void);
+} OrtApiBase;
+
+/* Functions that return OrtStatus*: NULL means success. */
+struct lm_ort_api {
+    void *unused_0[2];
+    const char *(*GetErrorMessage)(const OrtStatus *status);
+    OrtStatus *(*CreateEnv)(int severity, const char *log_id, OrtEnv **out);
+    void *unused_4[2];
+    OrtStatus *(*DisableTelemetryEvents)(const OrtEnv *env);
+    OrtStatus *(*CreateSession)(const OrtEnv *env, const char *path,
+                                const OrtSessionOptions *options, OrtSession **out);
+    OrtStatus *(*CreateSessionFromArray)(const OrtEnv *env, const void *data, size_t bytes,
+                                         const OrtSessionOptions *options, OrtSession **out);
+    OrtStatus *(*Run)(OrtSession *session, const OrtRunOptions *options,
+                      const char *const *input_names, const OrtValue *const *inputs,
+                      size_t input_count, const char *const *output_names, size_t output_count,
+                      OrtValue **outputs);
+    OrtStatus *(*CreateSessionOptions)(OrtSessionOptions **out);
+    OrtStatus *(*SetOptimizedModelFilePath)(OrtSessionOptions *options, const char *path);
+    void *unused_12[1];
+    OrtStatus *(*SetSessionExecutionMode)(OrtSessionOptions *options, int mode);
+    void *unused_14[8];
+    OrtStatus *(*SetSessionLogSeverityLevel)(OrtSessionOptions *options, int level);
+    OrtStatus *(*SetSessionGraphOptimizationLevel)(OrtSessionOptions *options, int level);
+    OrtStatus *(*SetIntraOpNumThreads)(OrtSessionOptions *options, int threads);
+    OrtStatus *(*SetInterOpNumThreads)(OrtSessionOptions *options, int threads);
+    void *unused_26[4];
+    OrtStatus *(*SessionGetInputCount)(const OrtSession *session, size_t *out);
+    OrtStatus *(*SessionGetOutputCount)(const OrtSession *session, size_t *out);
+    void *unused_32[1];
+    OrtStatus *(*SessionGetInputTypeInfo)(const OrtSession *session, size_t index,
+                                          OrtTypeInfo **out);
+    OrtStatus *(*SessionGetOutputTypeInfo)(const OrtSession *session, size_t index,
+                                           OrtTypeInfo **out);
+    void *unused_35[1];
+    OrtStatus *(*SessionGetInputName)(const OrtSession *session, size_t index,
+                                      OrtAllocator *allocator, char **out);
+    OrtStatus *(*SessionGetOutputName)(const OrtSession *session, size_t index,
+                                       OrtAllocator *allocator, char **out);
+    void *unused_38[1];
+    OrtStatus *(*CreateRunOptions)(OrtRunOptions **out);
+    void *unused_40[9];
+    OrtStatus *(*CreateTensorWithDataAsOrtValue)(const OrtMemoryInfo *info, void *data,
+                                                 size_t bytes, const int64_t *shape, size_t rank,
+                                                 int type, OrtValue **out);
+    void *unused_50[1];
+    OrtStatus *(*GetTensorMutableData)(OrtValue *value, void **out);
+    void *unused_52[3];
+    OrtStatus *(*CastTypeInfoToTensorInfo)(const OrtTypeInfo *info,
+                                           const OrtTensorTypeAndShapeInfo **out);
+    OrtStatus *(*GetOnnxTypeFromTypeInfo)(const OrtTypeInfo *info, int *out);
+    void *unused_57[3];
+    OrtStatus *(*GetTensorElementType)(const OrtTensorTypeAndShapeInfo *info, int *out);
+    OrtStatus *(*GetDimensionsCount)(const OrtTensorTypeAndShapeInfo *info, size_t *out);
+    OrtStatus *(*GetDimensions)(const OrtTensorTypeAndShapeInfo *info, int64_t *dims, size_t count);
+    OrtStatus *(*GetSymbolicDimensions)(const OrtTensorTypeAndShapeInfo *info, const char **names,
+                                        size_t count);
+    void *unused_64[1];
+    OrtStatus *(*GetTensorTypeAndShape)(const OrtValue *value, OrtTensorTypeAndShapeInfo **out);
+    void *unused_66[3];
+    OrtStatus *(*CreateCpuMemoryInfo)(int allocator_type, int memory_type, OrtMemoryInfo **out);
+    void *unused_70[6];
+    OrtStatus *(*AllocatorFree)(OrtAllocator *allocator, void *block);
+    void *unused_77[1];
+    OrtStatus *(*GetAllocatorWithDefaultOptions)(OrtAllocator **out);
+    void *unused_79[13];
+    void (*ReleaseEnv)(OrtEnv *env);
+    void (*ReleaseStatus)(OrtStatus *status);
+    void (*ReleaseMemoryInfo)(OrtMemoryInfo *info);
+    void (*ReleaseSession)(OrtSession *session);
+    void (*ReleaseValue)(OrtValue *value);
+    void (*ReleaseRunOptions)(OrtRunOptions *options);
+    void (*ReleaseTypeInfo)(OrtTypeInfo *info);
+    void (*ReleaseTensorTypeAndShapeInfo)(OrtTensorTypeAndShapeInfo *info);
+    void (*ReleaseSessionOptions)(OrtSessionOptions *options);
+    void *unused_101[29];
+    OrtStatus *(*AddSessionConfigEntry)(OrtSessionOptions *options, const char *key,
+                                        const char *value);
+};
+
+#define LM_ORT_SLOT(member, slot) \
+    _Static_assert(offsetof(struct lm_ort_api, member) == (slot) * sizeof(void *), #member " is slot " #slot)
+LM_ORT_SLOT(GetErrorMessage, 2);
+LM_ORT_SLOT(CreateEnv, 3);
+LM_ORT_SLOT(DisableTelemetryEvents, 6);
+LM_ORT_SLOT(CreateSession, 7);
+LM_ORT_SLOT(CreateSessionFromArray, 8);
+LM_ORT_SLOT(Run, 9);
+LM_ORT_SLOT(CreateSessionOptions, 10);
+LM_ORT_SLOT(SetOptimizedModelFilePath, 11);
+LM_ORT_SLOT(SetSessionExecutionMode, 13);
+LM_ORT_SLOT(SetSessionLogSeverityLevel, 22);
+LM_ORT_SLOT(SetSessionGraphOptimizationLevel, 23);
+LM_ORT_SLOT(SetIntraOpNumThreads, 24);
+LM_ORT_SLOT(SetInterOpNumThreads, 25);
+LM_ORT_SLOT(SessionGetInputCount, 30);
+LM_ORT_SLOT(SessionGetOutputCount, 31);
+LM_ORT_SLOT(SessionGetInputTypeInfo, 33);
+LM_ORT_SLOT(SessionGetOutputTypeInfo, 34);
+LM_ORT_SLOT(SessionGetInputName, 36);
+LM_ORT_SLOT(SessionGetOutputName, 37);
+LM_ORT_SLOT(CreateRunOptions, 39);
+LM_ORT_SLOT(CreateTensorWithDataAsOrtValue, 49);
+LM_ORT_SLOT(GetTensorMutableData, 51);
+LM_ORT_SLOT(CastTypeInfoToTensorInfo, 55);
+LM_ORT_SLOT(GetOnnxTypeFromTypeInfo, 56);
+LM_ORT_SLOT(GetTensorElementType, 60);
+LM_ORT_SLOT(GetDimensionsCount, 61);
+LM_ORT_SLOT(GetDimensions, 62);
+LM_ORT_SLOT(GetSymbolicDimensions, 63);
+LM_ORT_SLOT(GetTensorTypeAndShape, 65);
+LM_ORT_SLOT(CreateCpuMemoryInfo, 69);
+LM_ORT_SLOT(AllocatorFree, 76);
+LM_ORT_SLOT(GetAllocatorWithDefaultOptions, 78);
+LM_ORT_SLOT(ReleaseEnv, 92);
+LM_ORT_SLOT(ReleaseStatus, 93);
+LM_ORT_SLOT(ReleaseMemoryInfo, 94);
+LM_ORT_SLOT(ReleaseSession, 95);
+LM_ORT_SLOT(ReleaseValue, 96);
+LM_ORT_SLOT(ReleaseRunOptions, 97);
+LM_ORT_SLOT(ReleaseTypeInfo, 98);
+LM_ORT_SLOT(ReleaseTensorTypeAndShapeInfo, 99);
+LM_ORT_SLOT(ReleaseSessionOptions, 100);
+LM_ORT_SLOT(AddSessionConfigEntry, 130);
+#undef LM_ORT_SLOT
+
+#endif
