@@ -1,0 +1,163 @@
+/* connection.c: the table of connections and their ends; see connection.h. I/O thread only. */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "flow/io.h"
+
+static void list_append(struct lm_io *io, struct lm_connection *connection, enum lm_connection_list which) {
+    connection->list = (uint8_t)which;
+    if (which == LM_LIST_NONE) return;
+    struct lm_list *list = &io->lists[which];
+    connection->prev = list->tail;
+    connection->next = LM_NO_CONNECTION;
+    if (list->tail == LM_NO_CONNECTION) {
+        list->head = connection->index;
+    } else {
+        io->connections[list->tail].next = connection->index;
+    }
+    list->tail = connection->index;
+    list->count++;
+}
+
+static void list_remove(struct lm_io *io, struct lm_connection *connection) {
+    if (connection->list == LM_LIST_NONE) return;
+    struct lm_list *list = &io->lists[connection->list];
+    if (connection->prev == LM_NO_CONNECTION) {
+        list->head = connection->next;
+    } else {
+        io->connections[connection->prev].next = connection->next;
+    }
+    if (connection->next == LM_NO_CONNECTION) {
+        list->tail = connection->prev;
+    } else {
+        io->connections[connection->next].prev = connection->prev;
+    }
+    list->count--;
+    connection->list = LM_LIST_NONE;
+}
+
+void lm_connection_move(struct lm_io *io, struct lm_connection *connection, enum lm_connection_list list) {
+    list_remove(io, connection);
+    list_append(io, connection, list);
+}
+
+int lm_connections_open(struct lm_io *io, uint32_t capacity) {
+    io->connections = aligned_alloc(LM_CACHE_LINE, capacity * sizeof *io->connections);
+    if (!io->connections) return lm_error(LUMEN_E_NOMEM, "no memory for a table of %u connections", capacity);
+    memset(io->connections, 0, capacity * sizeof *io->connections);
+    io->connection_capacity = capacity;
+    for (uint32_t l = 0; l < LM_LIST_COUNT; l++) io->lists[l] = (struct lm_list){LM_NO_CONNECTION, LM_NO_CONNECTION, 0};
+    for (uint32_t i = 0; i < capacity; i++) {
+        io->connections[i].fd = -1;
+        io->connections[i].index = i;
+        list_append(io, &io->connections[i], LM_LIST_FREE);
+    }
+    return 0;
+}
+
+void lm_connections_close(struct lm_io *io) {
+    for (uint32_t i = 0; i < io->connection_capacity; i++) {
+        if (io->connections[i].fd >= 0) close(io->connections[i].fd);
+    }
+    free(io->connections);
+    io->connections = NULL;
+    io->connection_capacity = 0;
+}
+
+struct lm_connection *lm_connection_open(struct lm_io *io, int fd) {
+    uint32_t index = io->lists[LM_LIST_FREE].head;
+    if (index == LM_NO_CONNECTION) return NULL;
+    struct lm_connection *connection = &io->connections[index];
+    lm_connection_move(io, connection, LM_LIST_NONE);
+    uint32_t generation = connection->generation;
+    *connection = (struct lm_connection){
+        .fd = fd, .index = index, .generation = generation, .read_state = LM_READ_HEADER, .buffer = LM_NO_BUFFER,
+        .receiving = LM_NO_SLOT, .sending = LM_NO_SLOT, .reply_head = LM_NO_SLOT, .reply_tail = LM_NO_SLOT,
+        .prev = LM_NO_CONNECTION, .next = LM_NO_CONNECTION};
+    io->connections_open++;
+    lm_add_single_writer_u64(&io->stats->io.connections_accepted, 1);
+    return connection;
+}
+
+bool lm_connection_may_parse(const struct lm_connection *connection) {
+    return !connection->ended && connection->in_flight < LM_PIPELINE_MAX && connection->sending == LM_NO_SLOT &&
+           connection->reply_head == LM_NO_SLOT;
+}
+
+/* Gives back what half-read requests hold. */
+static void drop_reading(struct lm_io *io, struct lm_connection *connection) {
+    if (connection->buffer != LM_NO_BUFFER) {
+        lm_io_buffer_return(io, connection->buffer);
+        connection->buffer = LM_NO_BUFFER;
+    }
+    bool half_read = connection->header_used > 0 || connection->read_state == LM_READ_WAIT;
+    if (connection->receiving != LM_NO_SLOT && !connection->recv_armed) {
+        struct lm_request *request = &io->requests[connection->receiving];
+        connection->receiving = LM_NO_SLOT;
+        half_read = true;
+        lm_io_release(io, request);
+    }
+    if (half_read) lm_add_single_writer_u64(&io->stats->io.requests_gone, 1);
+    connection->header_used = 0;
+    if (connection->read_state != LM_READ_LINGER) connection->read_state = LM_READ_HEADER;
+    if (connection->list == LM_LIST_WAITING || connection->list == LM_LIST_STARVED) {
+        lm_connection_move(io, connection, LM_LIST_NONE);
+    }
+}
+
+void lm_connection_end(struct lm_io *io, struct lm_connection *connection) {
+    connection->ended = true;
+    /* The kernel may still write into the slot: shut down, and let the completion come here again. */
+    if (connection->recv_armed) shutdown(connection->fd, SHUT_RD);
+    drop_reading(io, connection);
+}
+
+void lm_connection_abort(struct lm_io *io, struct lm_connection *connection) {
+    /* relaxed: a worker that misses it sends into a dead socket, which is harmless */
+    lm_store_relaxed_u32(&connection->gone, 1);
+    shutdown(connection->fd, SHUT_RDWR);
+    lm_connection_end(io, connection);
+    lm_reply_drop_waiting(io, connection);
+}
+
+void lm_connection_linger(struct lm_io *io, struct lm_connection *connection) {
+    connection->read_state = LM_READ_LINGER;
+    connection->header_used = 0;
+    connection->discard_bytes = LM_LINGER_BYTES_MAX;
+    connection->timer_ns = io->now_ns + LM_LINGER_MS * 1000000ull;
+    lm_connection_move(io, connection, LM_LIST_LINGERING);
+}
+
+static void close_connection(struct lm_io *io, struct lm_connection *connection) {
+    LM_DEBUG_ASSERT(connection->receiving == LM_NO_SLOT && connection->buffer == LM_NO_BUFFER);
+    close(connection->fd);
+    connection->fd = -1;
+    connection->generation = (connection->generation + 1) & 0xffffff;
+    io->connections_open--;
+    lm_add_single_writer_u64(&io->stats->io.connections_closed, 1);
+    lm_connection_move(io, connection, LM_LIST_FREE);
+    if (io->accept_retry_ns) io->accept_retry_ns = io->now_ns; /* a descriptor is free again */
+}
+
+void lm_connection_settle(struct lm_io *io, struct lm_connection *connection) {
+    bool replies_wait = connection->reply_head != LM_NO_SLOT || connection->sending != LM_NO_SLOT;
+    bool busy = connection->in_flight > 0 || replies_wait;
+    if (connection->read_state == LM_READ_LINGER && !busy && !connection->write_shut) {
+        connection->write_shut = true;
+        shutdown(connection->fd, SHUT_WR);
+    }
+    /* When draining, a connection between two requests has no future. */
+    if (io->draining && !connection->ended && !busy && connection->read_state == LM_READ_HEADER &&
+        connection->header_used == 0 && connection->buffer == LM_NO_BUFFER) {
+        lm_connection_end(io, connection);
+    }
+    bool wanting = connection->in_flight > 0 && (connection->ended || replies_wait ||
+                   connection->in_flight >= LM_PIPELINE_MAX || connection->read_state == LM_READ_LINGER);
+    if (wanting != connection->counted) {
+        connection->counted = wanting;
+        io->connections_wanting += wanting ? 1u : (uint32_t)-1;
+    }
+    if (connection->ended && !connection->recv_armed && !busy) close_connection(io, connection);
+}

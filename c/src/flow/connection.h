@@ -1,0 +1,80 @@
+/* connection.h: one client connection: what is being read, what is being sent, when it may close.
+ *
+ * The I/O thread owns every field. Workers read `fd` and `gone` and take `sender`; they only do so
+ * while they hold a request of the connection, and a connection with requests out is never closed.
+ */
+#ifndef LM_FLOW_CONNECTION_H
+#define LM_FLOW_CONNECTION_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/atomics.h"
+#include "base/limits.h"
+#include "parts/arena.h"
+#include "parts/native_codec.h"
+
+enum { LM_NO_CONNECTION = UINT32_MAX };
+
+enum lm_read_state {
+    LM_READ_HEADER,
+    LM_READ_BODY,    /* into the parts of `receiving` */
+    LM_READ_DISCARD, /* the payload of a refused request: `discard_bytes` more */
+    LM_READ_WAIT,    /* a header is read, a slot is not free */
+    LM_READ_LINGER   /* refused for good: read and drop for a moment, so that the reply is not lost */
+};
+
+struct lm_connection {
+    LM_CACHE_ALIGNED lm_atomic_u32 sender; /* the token of whoever sends on it: 0 free, 1 taken */
+    lm_atomic_u32 gone;                    /* 1: nobody is there to answer; written by the I/O thread */
+    int fd;                                /* -1: a free entry */
+    uint32_t index;
+    uint32_t generation;
+    uint8_t read_state; /* enum lm_read_state */
+    bool recv_armed;
+    bool ended;         /* nothing more will be read */
+    bool counted;       /* adds to lm_io.connections_wanting */
+    bool write_shut;
+    uint8_t list;       /* enum lm_connection_list: where prev and next lead */
+    uint16_t header_used;
+    uint16_t buffer_at;
+    uint16_t buffer_end;
+    int32_t buffer;     /* provided buffer with bytes not yet consumed, or LM_NO_BUFFER */
+    uint32_t receiving; /* slot of the request whose body is read, or LM_NO_SLOT */
+    uint32_t in_flight; /* requests with the workers */
+    uint32_t sending;   /* slot whose reply the ring is sending, or LM_NO_SLOT */
+    uint32_t reply_head; /* slots whose replies wait for the token, or LM_NO_SLOT */
+    uint32_t reply_tail;
+    uint32_t prev, next;
+    uint64_t discard_bytes;
+    uint64_t started_ns; /* when the header's first byte was seen */
+    uint64_t timer_ns;   /* on a list with deadlines: when */
+    uint8_t header[LM_NATIVE_REQUEST_BYTES];
+};
+
+_Static_assert(sizeof(struct lm_connection) <= 256, "an idle connection costs its table entry");
+
+enum lm_connection_list { LM_LIST_NONE, LM_LIST_FREE, LM_LIST_WAITING, LM_LIST_LINGERING, LM_LIST_STARVED, LM_LIST_COUNT };
+
+struct lm_io;
+
+int lm_connections_open(struct lm_io *io, uint32_t capacity);
+void lm_connections_close(struct lm_io *io);
+
+/* Takes an entry for a descriptor; NULL when the table is full. */
+struct lm_connection *lm_connection_open(struct lm_io *io, int fd);
+/* Moves a connection to another list, at its end. */
+void lm_connection_move(struct lm_io *io, struct lm_connection *connection, enum lm_connection_list list);
+/* No more requests will be read; what is in flight is still answered. */
+void lm_connection_end(struct lm_io *io, struct lm_connection *connection);
+/* Nobody is there: drops what waits to be sent and lets workers skip what they have not run. */
+void lm_connection_abort(struct lm_io *io, struct lm_connection *connection);
+/* A refused connection: after the reply, half-close, drop what comes for a moment, close. */
+void lm_connection_linger(struct lm_io *io, struct lm_connection *connection);
+/* Called after every change: closes the connection when nothing is left to do, and keeps count of
+ * the connections for which a returning worker must wake the I/O thread. */
+void lm_connection_settle(struct lm_io *io, struct lm_connection *connection);
+/* Bytes of the next requests may be looked at: the pipeline has room and no own reply is stuck. */
+bool lm_connection_may_parse(const struct lm_connection *connection);
+
+#endif

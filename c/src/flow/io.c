@@ -1,0 +1,218 @@
+/* io.c: the I/O thread: its state, and the loop that turns completions into the life of requests.
+ * It never runs a model, never waits for a worker, and allocates nothing once it is ready.
+ */
+#include "flow/io.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/topology.h"
+#include "flow/worker.h"
+
+/* Wraps each slot for the model it was sized for, so that the first requests find it done. */
+static int bind_slots(struct lm_io *io) {
+    struct lm_shared *shared = io->shared;
+    if (shared->allocator_type != LUMEN_ALLOCATOR_ARENA) return 0;
+    for (uint32_t s = 0; s < io->arena.slot_count; s++) {
+        struct lm_slot *slot = &io->arena.slots[s];
+        for (uint32_t m = 0; m < shared->model_count; m++) {
+            const struct lm_model *model = &shared->models[m];
+            size_t bytes = 0;
+            if (!lm_model_slot_bytes(model, 1, &bytes) || bytes != slot->bytes) continue;
+            struct lm_layout layout;
+            lm_model_layout(model, slot, LM_ENCODING_TENSORS, 1, &layout);
+            int code = lm_model_bind(model, &shared->ort, &layout, 1, lm_io_binding(io, s, m), lm_io_values(io, s, m));
+            lm_slot_reset(slot);
+            if (code) return code;
+        }
+    }
+    return 0;
+}
+
+int lm_io_open(struct lm_io *io, struct lm_shared *shared, uint32_t index, uint32_t connections,
+               const lumen_slot_class *classes, uint32_t class_count) {
+    io->shared = shared;
+    io->index = index;
+    int code = lm_arena_open(&io->arena, classes, class_count, shared->allocator_type);
+    if (code) return code;
+    uint32_t slots = io->arena.slot_count;
+    uint32_t capacity = 2;
+    while (capacity < slots) capacity *= 2;
+    code = lm_mpmc_open(&io->returns, capacity);
+    if (!code) code = lm_connections_open(io, connections);
+    if (code) return code;
+    io->requests = calloc(slots, sizeof *io->requests);
+    io->bindings = calloc((size_t)slots * shared->model_count, sizeof *io->bindings);
+    io->values = calloc((size_t)slots * shared->values_per_slot, sizeof *io->values);
+    io->scrap = malloc(LM_SCRAP_BYTES);
+    if (!io->requests || !io->bindings || !io->values || !io->scrap) {
+        return lm_error(LUMEN_E_NOMEM, "no memory for the tables of %u slots", slots);
+    }
+    return bind_slots(io);
+}
+
+void lm_io_close(struct lm_io *io) {
+    for (uint32_t s = 0; io->values && io->bindings && s < io->arena.slot_count; s++) {
+        for (uint32_t m = 0; m < io->shared->model_count; m++) {
+            lm_model_unbind(&io->shared->models[m], &io->shared->ort, lm_io_binding(io, s, m), lm_io_values(io, s, m));
+        }
+    }
+    lm_connections_close(io);
+    if (io->listen_fd >= 0) close(io->listen_fd);
+    io->listen_fd = -1;
+    lm_mpmc_close(&io->returns);
+    lm_arena_close(&io->arena);
+    free(io->requests);
+    free(io->bindings);
+    free(io->values);
+    free(io->scrap);
+    io->requests = NULL;
+    io->bindings = NULL;
+    io->values = NULL;
+    io->scrap = NULL;
+}
+
+void lm_io_release(struct lm_io *io, struct lm_request *request) {
+    lm_arena_release(&io->arena, request->slot);
+}
+
+static void take_returns(struct lm_io *io) {
+    uint32_t slot;
+    while (lm_mpmc_pop(&io->returns, &slot)) lm_reply_returned(io, slot);
+}
+
+static void expire_lingering(struct lm_io *io) {
+    uint32_t next;
+    for (uint32_t i = io->lists[LM_LIST_LINGERING].head; i != LM_NO_CONNECTION; i = next) {
+        struct lm_connection *connection = lm_io_connection(io, i);
+        next = connection->next;
+        if (connection->timer_ns > io->now_ns) continue;
+        lm_connection_move(io, connection, LM_LIST_NONE);
+        lm_connection_abort(io, connection);
+        lm_connection_settle(io, connection);
+    }
+}
+
+/* The end has begun: no new connections, and those between two requests are closed. */
+static void start_draining(struct lm_io *io) {
+    io->draining = true;
+    if (io->accept_armed) lm_ring_cancel_accept(io->ring);
+    close(io->listen_fd);
+    io->listen_fd = -1;
+    for (uint32_t i = 0; i < io->connection_capacity; i++) {
+        if (io->connections[i].fd >= 0) lm_connection_settle(io, &io->connections[i]);
+    }
+}
+
+static void abort_all(struct lm_io *io) {
+    for (uint32_t i = 0; i < io->connection_capacity; i++) {
+        struct lm_connection *connection = &io->connections[i];
+        if (connection->fd < 0 || lm_load_relaxed_u32(&connection->gone)) continue; /* relaxed: own writes */
+        lm_connection_abort(io, connection);
+        lm_connection_settle(io, connection);
+    }
+}
+
+/* true: nothing is left to do, the thread may end. */
+static bool drained(struct lm_io *io) {
+    if (!io->draining) {
+        /* acquire: sees drain_until_ns; pairs with the release in lumen_stop */
+        if (lm_load_acquire_u32(&io->shared->phase) == LM_PHASE_RUNNING) return false;
+        start_draining(io);
+    }
+    /* relaxed: a later, shorter limit may be seen one turn late */
+    if (io->now_ns >= lm_load_relaxed_u64(&io->shared->drain_until_ns)) abort_all(io);
+    return io->connections_open == 0 && io->arena.acquired_count == 0;
+}
+
+static void complete(struct lm_io *io, const struct lm_completion *completion) {
+    switch (completion->op) {
+    case LM_OP_ACCEPT: lm_accept_completed(io, completion); break;
+    case LM_OP_RECV_HEADER:
+    case LM_OP_RECV: lm_receive_completed(io, completion); break;
+    case LM_OP_SEND: lm_reply_completed(io, completion); break;
+    case LM_OP_WAKE:
+    case LM_OP_CANCEL: break; /* the loop looks at everything anyway */
+    }
+}
+
+static uint64_t wait_limit(const struct lm_io *io) {
+    bool deadlines = io->lists[LM_LIST_WAITING].count || io->lists[LM_LIST_LINGERING].count || io->draining;
+    if (deadlines) return LM_TICK_MS * 1000000ull;
+    if (io->arena.acquired_count || io->accept_retry_ns) return LM_IDLE_TICK_MS * 1000000ull;
+    return UINT64_MAX;
+}
+
+/* Waits for completions. Says first whether a worker's return must wake this thread: the exchange and
+ * the worker's are on one word, so that a return pushed before it is seen by the look that follows. */
+static int wait_for_work(struct lm_io *io, struct lm_completion *completions) {
+    bool wants = io->connections_wanting || io->lists[LM_LIST_WAITING].count || io->draining;
+    uint64_t limit = wait_limit(io);
+    if (wants) {
+        /* I1: acquire sees a return whose W2 came first, release shows the wish; pairs with W2 */
+        (void)lm_exchange_acq_rel_u32(&io->wants_returns, 1);
+        if (lm_mpmc_depth(&io->returns) > 0) limit = 0;
+    }
+    int count = lm_ring_wait(io->ring, limit, completions, LM_COMPLETIONS_PER_TURN);
+    /* acq_rel: keeps every write to this word a read-modify-write, as I1 and W2 need */
+    if (wants) (void)lm_exchange_acq_rel_u32(&io->wants_returns, 0);
+    return count;
+}
+
+static int run(struct lm_io *io) {
+    struct lm_completion completions[LM_COMPLETIONS_PER_TURN];
+    struct lm_io_counters *counters = &io->stats->io;
+    for (;;) {
+        io->now_ns = lm_now_ns();
+        take_returns(io);
+        if (io->lists[LM_LIST_WAITING].count) lm_receive_retry_waiting(io);
+        if (io->lists[LM_LIST_STARVED].count) lm_receive_retry_starved(io);
+        if (io->lists[LM_LIST_LINGERING].count) expire_lingering(io);
+        if (drained(io)) return 0;
+        lm_accept_arm(io);
+        /* relaxed: gauges */
+        lm_store_relaxed_u64(&counters->connections_open, io->connections_open);
+        lm_store_relaxed_u64(&counters->slots_in_use, io->arena.acquired_count);
+        lm_store_relaxed_u64(&counters->ring_overflows, lm_ring_overflows(io->ring));
+        int count = wait_for_work(io, completions);
+        if (count < 0) return lm_error_errno(LUMEN_E_IO, count, "I/O thread %u: io_uring_enter", io->index);
+        io->now_ns = lm_now_ns();
+        for (int c = 0; c < count; c++) complete(io, &completions[c]);
+    }
+}
+
+static void name_thread(struct lm_io *io) {
+    char name[16];
+    snprintf(name, sizeof name, "lumen-io/%u", io->index);
+    pthread_setname_np(pthread_self(), name);
+    io->stats->head.tid = (int32_t)syscall(SYS_gettid);
+}
+
+void *lm_io_main(void *argument) {
+    struct lm_io *io = argument;
+    struct lm_shared *shared = io->shared;
+    name_thread(io);
+    /* It shares its cores with workers that compute for milliseconds, and must win at once. */
+    io->niceness = lm_thread_nice_by(-LM_NICE_STEP);
+    io->start_code = lm_ring_open(&io->ring, io->connection_capacity);
+    if (io->start_code) snprintf(io->start_error, sizeof io->start_error, "%s", lm_error_last());
+    pthread_barrier_wait(&shared->started);
+    pthread_barrier_wait(&shared->go); /* everyone is up, or everyone goes home */
+    if (lm_load_acquire_u32(&shared->workers_stop) == 0 && io->ring) {
+        int code = run(io);
+        if (code) fprintf(stderr, "lumen: %s\n", lm_error_last());
+    }
+    lm_ring_close(io->ring);
+    io->ring = NULL;
+    lm_store_relaxed_u64(&io->stats->io.connections_open, 0); /* relaxed: gauges */
+    lm_store_relaxed_u64(&io->stats->io.slots_in_use, 0);
+    lm_thread_ended(shared, LUMEN_ROLE_IO);
+    return NULL;
+}

@@ -1,0 +1,156 @@
+/* io.h: the state of one I/O thread, and what all threads of the server share.
+ *
+ * The life of a request runs through accept.c, receive.c, admit.c, worker.c and reply.c; this header
+ * declares the doors between them.
+ */
+#ifndef LM_FLOW_IO_H
+#define LM_FLOW_IO_H
+
+#include <pthread.h>
+
+#include "flow/connection.h"
+#include "flow/request.h"
+#include "flow/ring.h"
+#include "parts/queue_mpmc.h"
+#include "parts/stats.h"
+#include "parts/waitset.h"
+
+struct lm_worker;
+
+enum { LM_PHASE_RUNNING = 0, LM_PHASE_DRAINING = 1 };
+
+/* Read-only after start, but for the queue, the waitset and the atomics. */
+struct lm_shared {
+    struct lm_ort ort;
+    struct lm_model *models;
+    uint32_t model_count;
+    uint32_t values_per_slot; /* tensors of all models: the width of a slot's table of wrapped values */
+    char *description;        /* JSON */
+    size_t description_bytes;
+    uint64_t max_request_bytes;
+    uint64_t default_timeout_ns; /* 0: none */
+    uint32_t idle;               /* LUMEN_IDLE_* */
+    uint32_t allocator_type;
+    struct lm_io *ios;
+    uint32_t io_count;
+    struct lm_worker *workers;
+    uint32_t worker_count;
+    struct lm_mpmc queue; /* of lm_job_pack(io, slot) */
+    struct lm_waitset waitset;
+    struct lm_stats stats;
+    lm_atomic_u32 phase;            /* LM_PHASE_*; written by the control thread */
+    lm_atomic_u64 drain_until_ns;   /* valid once phase is draining */
+    lm_atomic_u32 workers_stop;     /* set when no I/O thread is left */
+    lm_atomic_u64 ios_running;
+    lm_atomic_u64 workers_running;
+    pthread_barrier_t started; /* every thread is set up */
+    pthread_barrier_t go;      /* the control thread has looked at how that went */
+};
+
+struct lm_list {
+    uint32_t head, tail, count;
+};
+
+struct lm_io {
+    struct lm_shared *shared;
+    struct lm_stats_block *stats;
+    struct lm_ring *ring;
+    struct lm_arena arena;
+    struct lm_request *requests; /* one per slot */
+    struct lm_binding *bindings; /* slot × model */
+    OrtValue **values;           /* slot × values_per_slot */
+    struct lm_connection *connections;
+    uint32_t connection_capacity;
+    struct lm_list lists[LM_LIST_COUNT];
+    uint32_t connections_open;
+    uint32_t connections_wanting; /* a returning request may let them go on */
+    uint32_t index;
+    int listen_fd;
+    bool accept_armed;
+    bool draining;
+    bool buffer_returned; /* since starved connections were last retried */
+    uint64_t accept_retry_ns; /* 0: not paused */
+    uint64_t now_ns;          /* taken once per turn of the loop */
+    uint8_t *scrap;           /* where refused bytes go */
+    pthread_t thread;
+    bool thread_started;
+    int niceness;
+    int start_code;           /* 0 or LUMEN_E_*, with start_error; read after the start barrier */
+    char start_error[512];
+    struct lm_mpmc returns;   /* slots coming back from workers */
+    LM_CACHE_ALIGNED lm_atomic_u32 wants_returns; /* 1: asleep and waiting for a worker's return */
+};
+
+enum { LM_SCRAP_BYTES = 64 << 10 };
+
+static inline uint32_t lm_job_pack(uint32_t io, uint32_t slot) {
+    return io << 16 | slot;
+}
+static inline uint32_t lm_job_io(uint32_t job) {
+    return job >> 16;
+}
+static inline uint32_t lm_job_slot(uint32_t job) {
+    return job & 0xffff;
+}
+_Static_assert(LM_SLOTS_MAX <= 1 << 16, "a job packs the slot in 16 bits");
+
+/* io.c */
+/* `io` is zeroed but for listen_fd. */
+int lm_io_open(struct lm_io *io, struct lm_shared *shared, uint32_t index, uint32_t connections,
+               const lumen_slot_class *classes, uint32_t class_count);
+void lm_io_close(struct lm_io *io);
+void *lm_io_main(void *io);
+/* Called by each thread as its last act; the last I/O thread lets the workers go. */
+void lm_thread_ended(struct lm_shared *shared, uint32_t role);
+static inline struct lm_binding *lm_io_binding(struct lm_io *io, uint32_t slot, uint32_t model) {
+    return &io->bindings[(size_t)slot * io->shared->model_count + model];
+}
+static inline OrtValue **lm_io_values(struct lm_io *io, uint32_t slot, uint32_t model) {
+    return &io->values[(size_t)slot * io->shared->values_per_slot + io->shared->models[model].value_base];
+}
+static inline struct lm_connection *lm_io_connection(struct lm_io *io, uint32_t index) {
+    return &io->connections[index];
+}
+/* Gives a request's slot back to the arena. */
+void lm_io_release(struct lm_io *io, struct lm_request *request);
+static inline void lm_io_buffer_return(struct lm_io *io, int32_t buffer) {
+    io->buffer_returned = true;
+    lm_ring_buffer_return(io->ring, buffer);
+}
+
+/* accept.c */
+int lm_listen(const char *host, uint32_t port, bool share_port, int *fd_out, uint32_t *port_out);
+void lm_accept_arm(struct lm_io *io);
+void lm_accept_completed(struct lm_io *io, const struct lm_completion *completion);
+
+/* receive.c */
+/* Goes on with what can be read: bytes already here, then the next receive. */
+void lm_receive_continue(struct lm_io *io, struct lm_connection *connection);
+void lm_receive_completed(struct lm_io *io, const struct lm_completion *completion);
+/* Retries the requests that wait for a slot, in order. */
+void lm_receive_retry_waiting(struct lm_io *io);
+/* Retries the header reads that found no buffer, if one has come back since. */
+void lm_receive_retry_starved(struct lm_io *io);
+
+/* admit.c: decides over a header that is read whole. Sets the connection's read state. */
+void lm_admit(struct lm_io *io, struct lm_connection *connection);
+/* Answers a request that waits for a slot with a refusal. */
+void lm_admit_refuse_waiting(struct lm_io *io, struct lm_connection *connection, enum lm_status status, const char *why);
+
+/* reply.c */
+void lm_reply_outputs(struct lm_request *request, const void *const *data, const size_t *bytes,
+                      size_t shape_block_bytes);
+void lm_reply_text(struct lm_request *request, enum lm_status status, const char *text);
+/* Sends what fits, without waiting. Worker or I/O thread, whoever holds the request. */
+enum lm_outcome lm_reply_try(struct lm_connection *connection, struct lm_request *request);
+/* The I/O thread's own answers: a body of `bytes` that outlives the connection, or a sentence. */
+void lm_reply_own(struct lm_io *io, struct lm_connection *connection, const struct lm_native_reply *reply,
+                  const char *body);
+void lm_reply_returned(struct lm_io *io, uint32_t slot);
+void lm_reply_completed(struct lm_io *io, const struct lm_completion *completion);
+/* Starts the next waiting reply if the token is free. */
+void lm_reply_flush(struct lm_io *io, struct lm_connection *connection);
+/* Drops the replies that wait. */
+void lm_reply_drop_waiting(struct lm_io *io, struct lm_connection *connection);
+
+#endif

@@ -1,0 +1,241 @@
+/* receive.c: from the socket to the slot. I/O thread only.
+ *
+ * Headers arrive in provided buffers, so that an idle connection holds none. Once a header is read and
+ * admitted, the body is received straight into the slot's tensors; only the bytes that came along with
+ * the header are copied. A connection that may not be parsed further keeps its buffer until it may.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "flow/io.h"
+
+/* Skips the parts that are full. true: the body is whole. */
+static bool parts_complete(struct lm_request *request) {
+    while (request->part_at < request->part_count && request->parts[request->part_at].iov_len == 0) request->part_at++;
+    return request->part_at == request->part_count;
+}
+
+static void part_advance(struct lm_request *request, size_t bytes) {
+    struct iovec *part = &request->parts[request->part_at];
+    LM_DEBUG_ASSERT(bytes <= part->iov_len);
+    part->iov_base = (uint8_t *)part->iov_base + bytes;
+    part->iov_len -= bytes;
+}
+
+/* The shape block, where one came, must say what `rows` says. */
+static bool shapes_agree(const struct lm_request *request, char *why, size_t why_bytes) {
+    const uint8_t *at = request->prefix + (request->flags & LM_FLAG_CREDENTIAL ? LM_NATIVE_CREDENTIAL_BYTES : 0);
+    uint32_t word;
+    memcpy(&word, at, 4);
+    if (word != request->model->input_count) {
+        snprintf(why, why_bytes, "shape block: expected %u tensors, found %u", request->model->input_count, word);
+        return false;
+    }
+    for (uint32_t i = 0; i < request->model->input_count; i++) {
+        const struct lm_tensor *tensor = &request->model->inputs[i];
+        int64_t dims[LM_RANK_MAX];
+        lm_tensor_shape(tensor, request->rows, dims);
+        at += 4;
+        memcpy(&word, at, 4);
+        if (word != tensor->rank) {
+            snprintf(why, why_bytes, "shape block: input %u: expected rank %u, found %u", i, tensor->rank, word);
+            return false;
+        }
+        for (uint32_t d = 0; d < tensor->rank; d++) {
+            at += 4;
+            memcpy(&word, at, 4);
+            if (word == dims[d]) continue;
+            snprintf(why, why_bytes, "shape block: input %u dimension %u: expected %lld, found %u", i, d, (long long)dims[d], word);
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The last byte is here: publishes the request to the workers. */
+static void submit(struct lm_io *io, struct lm_connection *connection, struct lm_request *request) {
+    char why[LM_TEXT_BYTES_MAX];
+    connection->receiving = LM_NO_SLOT;
+    connection->read_state = LM_READ_HEADER;
+    if ((request->flags & LM_FLAG_SHAPES) && !shapes_agree(request, why, sizeof why)) {
+        struct lm_native_reply reply = {.id = request->id, .status = LM_STATUS_BAD_REQUEST};
+        lm_io_release(io, request);
+        lm_reply_own(io, connection, &reply, why);
+        return;
+    }
+    connection->in_flight++;
+    request->received_ns = lm_now_ns();
+    /* Never full: the queue has a place for every slot. */
+    bool pushed = lm_mpmc_push(&io->shared->queue, lm_job_pack(io->index, request->slot->index));
+    LM_ASSERT(pushed);
+    if (io->shared->idle == LUMEN_IDLE_ADAPTIVE || io->shared->idle == LUMEN_IDLE_PARK) {
+        lm_waitset_wake_one(&io->shared->waitset);
+    }
+}
+
+static size_t take_header(struct lm_io *io, struct lm_connection *connection, const uint8_t *bytes, size_t count) {
+    size_t missing = LM_NATIVE_REQUEST_BYTES - connection->header_used;
+    size_t taken = count < missing ? count : missing;
+    if (connection->header_used == 0) connection->started_ns = io->now_ns;
+    memcpy(connection->header + connection->header_used, bytes, taken);
+    connection->header_used = (uint16_t)(connection->header_used + taken);
+    if (connection->header_used == LM_NATIVE_REQUEST_BYTES) lm_admit(io, connection);
+    return taken;
+}
+
+static size_t take_body(struct lm_io *io, struct lm_connection *connection, const uint8_t *bytes, size_t count) {
+    struct lm_request *request = &io->requests[connection->receiving];
+    size_t used = 0;
+    while (used < count && !parts_complete(request)) {
+        struct iovec *part = &request->parts[request->part_at];
+        size_t taken = count - used < part->iov_len ? count - used : part->iov_len;
+        memcpy(part->iov_base, bytes + used, taken);
+        part_advance(request, taken);
+        used += taken;
+    }
+    if (parts_complete(request)) submit(io, connection, request);
+    return used;
+}
+
+static size_t take_discarded(struct lm_connection *connection, size_t count) {
+    size_t taken = count < connection->discard_bytes ? count : connection->discard_bytes;
+    connection->discard_bytes -= taken;
+    if (connection->discard_bytes == 0 && connection->read_state == LM_READ_DISCARD) {
+        connection->read_state = LM_READ_HEADER;
+    }
+    return taken;
+}
+
+/* Consumes what it may of the held buffer, and gives it back when all is consumed. */
+static void consume_buffer(struct lm_io *io, struct lm_connection *connection) {
+    const uint8_t *bytes = lm_ring_buffer(io->ring, connection->buffer);
+    while (connection->buffer_at < connection->buffer_end) {
+        const uint8_t *at = bytes + connection->buffer_at;
+        size_t count = (size_t)(connection->buffer_end - connection->buffer_at), taken = 0;
+        switch (connection->read_state) {
+        case LM_READ_HEADER:
+            if (!lm_connection_may_parse(connection)) return;
+            taken = take_header(io, connection, at, count);
+            break;
+        case LM_READ_BODY: taken = take_body(io, connection, at, count); break;
+        case LM_READ_DISCARD: taken = take_discarded(connection, count); break;
+        case LM_READ_LINGER: taken = count; break;
+        default: return; /* waits for a slot */
+        }
+        if (connection->buffer == LM_NO_BUFFER) return; /* the connection was ended meanwhile */
+        connection->buffer_at = (uint16_t)(connection->buffer_at + taken);
+    }
+    lm_io_buffer_return(io, connection->buffer);
+    connection->buffer = LM_NO_BUFFER;
+}
+
+static void arm(struct lm_io *io, struct lm_connection *connection) {
+    uint32_t index = connection->index, generation = connection->generation;
+    switch (connection->read_state) {
+    case LM_READ_HEADER:
+        if (!lm_connection_may_parse(connection)) return;
+        lm_ring_recv_header(io->ring, connection->fd, index, generation);
+        break;
+    case LM_READ_BODY: {
+        struct lm_request *request = &io->requests[connection->receiving];
+        if (parts_complete(request)) { /* nothing to receive: every part is empty */
+            submit(io, connection, request);
+            lm_receive_continue(io, connection);
+            return;
+        }
+        struct iovec *part = &request->parts[request->part_at];
+        lm_ring_recv(io->ring, connection->fd, part->iov_base, part->iov_len, index, generation);
+        break;
+    }
+    case LM_READ_DISCARD:
+    case LM_READ_LINGER: {
+        size_t bytes = connection->discard_bytes < LM_SCRAP_BYTES ? connection->discard_bytes : LM_SCRAP_BYTES;
+        lm_ring_recv(io->ring, connection->fd, io->scrap, bytes, index, generation);
+        break;
+    }
+    default: return;
+    }
+    connection->recv_armed = true;
+}
+
+void lm_receive_continue(struct lm_io *io, struct lm_connection *connection) {
+    if (connection->buffer != LM_NO_BUFFER) consume_buffer(io, connection);
+    if (connection->buffer != LM_NO_BUFFER || connection->recv_armed || connection->ended) return;
+    if (connection->list == LM_LIST_STARVED) return;
+    arm(io, connection);
+}
+
+static void received(struct lm_io *io, struct lm_connection *connection, const struct lm_completion *completion) {
+    uint32_t bytes = (uint32_t)completion->result;
+    lm_add_single_writer_u64(&io->stats->io.bytes_in, bytes);
+    if (completion->op == LM_OP_RECV_HEADER) {
+        connection->buffer = completion->buffer;
+        connection->buffer_at = 0;
+        connection->buffer_end = (uint16_t)bytes;
+    } else if (connection->read_state == LM_READ_BODY) {
+        struct lm_request *request = &io->requests[connection->receiving];
+        part_advance(request, bytes);
+        if (parts_complete(request)) submit(io, connection, request);
+    } else if (connection->read_state == LM_READ_DISCARD) {
+        (void)take_discarded(connection, bytes);
+    } else if (connection->read_state == LM_READ_LINGER) {
+        connection->discard_bytes -= bytes < connection->discard_bytes ? bytes : connection->discard_bytes;
+        if (connection->discard_bytes == 0) lm_connection_abort(io, connection);
+    }
+}
+
+void lm_receive_completed(struct lm_io *io, const struct lm_completion *completion) {
+    struct lm_connection *connection = lm_io_connection(io, completion->index);
+    LM_ASSERT(connection->generation == completion->generation && connection->recv_armed);
+    connection->recv_armed = false;
+    if (completion->result > 0 && !connection->ended) {
+        received(io, connection, completion);
+        lm_receive_continue(io, connection);
+    } else {
+        if (completion->buffer != LM_NO_BUFFER) lm_io_buffer_return(io, completion->buffer);
+        if (completion->result == -ENOBUFS && !connection->ended) {
+            /* Not the connection's fault: it goes on when buffers have come back. */
+            lm_add_single_writer_u64(&io->stats->io.header_buffers_starved, 1);
+            lm_connection_move(io, connection, LM_LIST_STARVED);
+        } else if (completion->result >= 0 || connection->ended) {
+            lm_connection_end(io, connection); /* the client sends no more; it may still read */
+        } else if (completion->result == -EINTR || completion->result == -EAGAIN) {
+            lm_receive_continue(io, connection);
+        } else {
+            lm_connection_abort(io, connection);
+        }
+    }
+    lm_connection_settle(io, connection);
+}
+
+void lm_receive_retry_waiting(struct lm_io *io) {
+    uint32_t next;
+    for (uint32_t i = io->lists[LM_LIST_WAITING].head; i != LM_NO_CONNECTION; i = next) {
+        struct lm_connection *connection = lm_io_connection(io, i);
+        next = connection->next;
+        if (connection->timer_ns <= io->now_ns) {
+            lm_admit_refuse_waiting(io, connection, LM_STATUS_DEADLINE, "the deadline passed before a slot was free");
+        } else {
+            lm_admit(io, connection);
+        }
+        if (connection->read_state != LM_READ_WAIT) {
+            lm_receive_continue(io, connection);
+            lm_connection_settle(io, connection);
+        }
+    }
+}
+
+void lm_receive_retry_starved(struct lm_io *io) {
+    if (!io->buffer_returned) return;
+    io->buffer_returned = false;
+    uint32_t next;
+    for (uint32_t i = io->lists[LM_LIST_STARVED].head; i != LM_NO_CONNECTION; i = next) {
+        struct lm_connection *connection = lm_io_connection(io, i);
+        next = connection->next;
+        lm_connection_move(io, connection, LM_LIST_NONE);
+        lm_receive_continue(io, connection);
+    }
+}

@@ -1,0 +1,259 @@
+/* reply.c: from the slot back to the socket. Workers compose and send; what does not fit, and the
+ * I/O thread's own answers, go through the ring.
+ *
+ * Replies of one connection must not mix. Whoever sends holds the connection's token (`sender`): it is
+ * taken by exchange, and released when a reply is out whole. A worker that finds it taken leaves the
+ * reply to the I/O thread, which sends it once the holder's request has come back.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "flow/io.h"
+
+static uint32_t whole_us(uint64_t from_ns, uint64_t to_ns) {
+    uint64_t us = to_ns > from_ns ? (to_ns - from_ns) / 1000 : 0;
+    return us > UINT32_MAX ? UINT32_MAX : (uint32_t)us;
+}
+
+static void set_message(struct lm_request *request, uint32_t parts) {
+    request->message = (struct msghdr){.msg_iov = request->reply, .msg_iovlen = parts};
+}
+
+/* Times are stamped one after another; a stage that was never reached has the stamp before it. */
+static void write_head(struct lm_request *request, enum lm_status status, uint16_t flags, size_t payload_bytes) {
+    struct lm_native_reply reply = {
+        .id = request->id, .payload_bytes = (uint32_t)payload_bytes, .rows = status == LM_STATUS_OK ? request->rows : 0,
+        .receive_us = whole_us(request->started_ns, request->received_ns),
+        .queue_us = whole_us(request->received_ns, request->popped_ns),
+        .preprocess_us = whole_us(request->popped_ns, request->preprocessed_ns),
+        .infer_us = whole_us(request->preprocessed_ns, request->inferred_ns),
+        .status = (uint16_t)status, .flags = flags};
+    lm_native_write_reply(request->head, &reply);
+    request->reply[0] = (struct iovec){request->head, sizeof request->head};
+}
+
+void lm_reply_outputs(struct lm_request *request, const void *const *data, const size_t *bytes,
+                      size_t shape_block_bytes) {
+    uint32_t parts = 1;
+    size_t payload = shape_block_bytes;
+    if (shape_block_bytes) request->reply[parts++] = (struct iovec){request->prefix, shape_block_bytes};
+    for (uint32_t i = 0; i < request->model->output_count; i++) {
+        payload += bytes[i];
+        if (bytes[i]) request->reply[parts++] = (struct iovec){(void *)(uintptr_t)data[i], bytes[i]};
+    }
+    write_head(request, LM_STATUS_OK, shape_block_bytes ? LM_FLAG_SHAPES : 0, payload);
+    set_message(request, parts);
+}
+
+void lm_reply_text(struct lm_request *request, enum lm_status status, const char *text) {
+    /* The slot's tensors are done with: the sentence takes their place. */
+    lm_slot_reset(request->slot);
+    size_t bytes = strnlen(text, LM_TEXT_BYTES_MAX);
+    char *copy = lm_slot_alloc(request->slot, LM_TEXT_BYTES_MAX);
+    LM_ASSERT(copy);
+    memcpy(copy, text, bytes);
+    request->reply[1] = (struct iovec){copy, bytes};
+    write_head(request, status, 0, bytes);
+    set_message(request, 2);
+}
+
+/* Moves the message on by `sent` bytes. true: nothing is left. */
+static bool message_advance(struct msghdr *message, size_t sent) {
+    while (message->msg_iovlen > 0 && sent >= message->msg_iov->iov_len) {
+        sent -= message->msg_iov->iov_len;
+        message->msg_iov++;
+        message->msg_iovlen--;
+    }
+    if (message->msg_iovlen == 0) return true;
+    message->msg_iov->iov_base = (uint8_t *)message->msg_iov->iov_base + sent;
+    message->msg_iov->iov_len -= sent;
+    return false;
+}
+
+static bool take_token(struct lm_connection *connection) {
+    /* S1: acquire sees the socket after the last holder's bytes; pairs with S2 */
+    return lm_exchange_acq_rel_u32(&connection->sender, 1) == 0;
+}
+
+static void give_token(struct lm_connection *connection) {
+    /* S2: all bytes of this reply are with the kernel before another's; pairs with S1 */
+    lm_store_release_u32(&connection->sender, 0);
+}
+
+enum lm_outcome lm_reply_try(struct lm_connection *connection, struct lm_request *request) {
+    if (!take_token(connection)) return LM_OUTCOME_UNSENT;
+    ssize_t sent;
+    do {
+        sent = sendmsg(connection->fd, &request->message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    } while (sent < 0 && errno == EINTR);
+    if (sent < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != ENOBUFS) {
+        give_token(connection);
+        return LM_OUTCOME_BROKEN;
+    }
+    if (!message_advance(&request->message, sent > 0 ? (size_t)sent : 0)) return LM_OUTCOME_PARTIAL;
+    give_token(connection);
+    return LM_OUTCOME_SENT;
+}
+
+/* ---- the I/O thread's side ---------------------------------------------------------------------- */
+
+static void start_sending(struct lm_io *io, struct lm_connection *connection, struct lm_request *request) {
+    connection->sending = request->slot->index;
+    lm_ring_send(io->ring, connection->fd, &request->message, connection->index, connection->generation);
+}
+
+static void append_reply(struct lm_io *io, struct lm_connection *connection, struct lm_request *request) {
+    uint32_t slot = request->slot->index;
+    request->next_reply = LM_NO_SLOT;
+    if (connection->reply_tail == LM_NO_SLOT) {
+        connection->reply_head = slot;
+    } else {
+        io->requests[connection->reply_tail].next_reply = slot;
+    }
+    connection->reply_tail = slot;
+    lm_add_single_writer_u64(&io->stats->io.replies_queued, 1);
+}
+
+void lm_reply_flush(struct lm_io *io, struct lm_connection *connection) {
+    if (connection->reply_head == LM_NO_SLOT || connection->sending != LM_NO_SLOT) return;
+    /* Taken by a worker: its request comes back through lm_reply_returned, which calls here again. */
+    if (!take_token(connection)) return;
+    struct lm_request *request = &io->requests[connection->reply_head];
+    connection->reply_head = request->next_reply;
+    if (connection->reply_head == LM_NO_SLOT) connection->reply_tail = LM_NO_SLOT;
+    start_sending(io, connection, request);
+}
+
+void lm_reply_drop_waiting(struct lm_io *io, struct lm_connection *connection) {
+    while (connection->reply_head != LM_NO_SLOT) {
+        struct lm_request *request = &io->requests[connection->reply_head];
+        connection->reply_head = request->next_reply;
+        lm_io_release(io, request);
+    }
+    connection->reply_tail = LM_NO_SLOT;
+}
+
+/* Keeps what is left of an own reply in a slot; false when none is free. */
+static struct lm_request *keep_own(struct lm_io *io, struct lm_connection *connection, const uint8_t *head,
+                                   const char *body, size_t body_bytes, bool body_is_shared) {
+    struct lm_slot *slot = lm_arena_acquire(&io->arena, LM_REPLY_SLOT_BYTES);
+    if (!slot) return NULL;
+    struct lm_request *request = &io->requests[slot->index];
+    request->slot = slot;
+    request->model = NULL;
+    request->connection = connection->index;
+    request->started_ns = io->now_ns;
+    memcpy(request->head, head, sizeof request->head);
+    if (!body_is_shared) {
+        char *copy = lm_slot_alloc(slot, LM_TEXT_BYTES_MAX);
+        memcpy(copy, body, body_bytes);
+        body = copy;
+    }
+    request->reply[0] = (struct iovec){request->head, sizeof request->head};
+    request->reply[1] = (struct iovec){(void *)(uintptr_t)body, body_bytes};
+    set_message(request, body_bytes ? 2 : 1);
+    return request;
+}
+
+void lm_reply_own(struct lm_io *io, struct lm_connection *connection, const struct lm_native_reply *reply,
+                  const char *body) {
+    /* A sentence lives on the caller's stack; the description, of known length, lives as long as the server. */
+    bool body_is_shared = reply->status == LM_STATUS_OK;
+    size_t body_bytes = body_is_shared ? reply->payload_bytes : strnlen(body, LM_TEXT_BYTES_MAX);
+    struct lm_native_reply whole = *reply;
+    uint8_t head[LM_NATIVE_REPLY_BYTES];
+    whole.payload_bytes = (uint32_t)body_bytes;
+    lm_native_write_reply(head, &whole);
+
+    size_t sent_bytes = 0;
+    bool queue_is_empty = connection->reply_head == LM_NO_SLOT && connection->sending == LM_NO_SLOT;
+    bool token = queue_is_empty && take_token(connection);
+    if (token) {
+        struct iovec parts[2] = {{head, sizeof head}, {(void *)(uintptr_t)body, body_bytes}};
+        struct msghdr message = {.msg_iov = parts, .msg_iovlen = body_bytes ? 2 : 1};
+        ssize_t sent = sendmsg(connection->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (sent > 0) {
+            sent_bytes = (size_t)sent;
+            lm_add_single_writer_u64(&io->stats->io.bytes_out, sent_bytes);
+        }
+        if (sent_bytes == sizeof head + body_bytes) {
+            give_token(connection);
+            return;
+        }
+    }
+    struct lm_request *request = keep_own(io, connection, head, body, body_bytes, body_is_shared);
+    if (!request) {
+        /* Its socket is full and nothing is left to keep the answer in: it does not read, it goes. */
+        if (token) give_token(connection);
+        lm_connection_abort(io, connection);
+        return;
+    }
+    message_advance(&request->message, sent_bytes);
+    if (token) {
+        start_sending(io, connection, request);
+    } else {
+        append_reply(io, connection, request);
+        lm_reply_flush(io, connection);
+    }
+}
+
+void lm_reply_returned(struct lm_io *io, uint32_t slot) {
+    struct lm_request *request = &io->requests[slot];
+    struct lm_connection *connection = lm_io_connection(io, request->connection);
+    LM_DEBUG_ASSERT(connection->in_flight > 0);
+    connection->in_flight--;
+    bool gone = lm_load_relaxed_u32(&connection->gone); /* relaxed: written by this thread */
+    switch ((enum lm_outcome)request->outcome) {
+    case LM_OUTCOME_PARTIAL:
+        start_sending(io, connection, request);
+        lm_add_single_writer_u64(&io->stats->io.replies_queued, 1);
+        break;
+    case LM_OUTCOME_UNSENT:
+        if (gone) {
+            lm_io_release(io, request);
+        } else {
+            append_reply(io, connection, request);
+        }
+        break;
+    case LM_OUTCOME_BROKEN:
+        lm_io_release(io, request);
+        lm_connection_abort(io, connection);
+        break;
+    default: lm_io_release(io, request); break;
+    }
+    lm_reply_flush(io, connection);
+    lm_receive_continue(io, connection);
+    lm_connection_settle(io, connection);
+}
+
+void lm_reply_completed(struct lm_io *io, const struct lm_completion *completion) {
+    struct lm_connection *connection = lm_io_connection(io, completion->index);
+    LM_ASSERT(connection->generation == completion->generation && connection->sending != LM_NO_SLOT);
+    struct lm_request *request = &io->requests[connection->sending];
+    bool retry = completion->result == -EINTR || completion->result == -EAGAIN;
+    bool whole = false;
+    if (completion->result > 0) {
+        lm_add_single_writer_u64(&io->stats->io.bytes_out, (uint64_t)completion->result);
+        whole = message_advance(&request->message, (size_t)completion->result);
+        retry = !whole;
+    }
+    if (retry) {
+        start_sending(io, connection, request);
+        return;
+    }
+    if (whole && request->model) {
+        uint64_t now = lm_now_ns();
+        lm_histogram_record(&io->stats->stages[LM_STAGE_SEND], now - request->inferred_ns);
+        lm_histogram_record(&io->stats->stages[LM_STAGE_TOTAL], now - request->started_ns);
+    }
+    connection->sending = LM_NO_SLOT;
+    give_token(connection);
+    lm_io_release(io, request);
+    if (!whole) lm_connection_abort(io, connection);
+    lm_reply_flush(io, connection);
+    lm_receive_continue(io, connection);
+    lm_connection_settle(io, connection);
+}

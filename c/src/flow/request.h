@@ -1,0 +1,55 @@
+/* request.h: what is known of one request while it holds a slot. Entry i of an I/O thread's table
+ * belongs to slot i; whoever holds the slot (I/O thread, then queue, then worker, then I/O thread)
+ * alone touches it.
+ */
+#ifndef LM_FLOW_REQUEST_H
+#define LM_FLOW_REQUEST_H
+
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include "base/limits.h"
+#include "parts/model.h"
+#include "parts/native_codec.h"
+
+enum {
+    LM_SHAPE_BLOCK_BYTES_MAX = 4 * (1 + LM_TENSORS_MAX * (1 + LM_RANK_MAX)),
+    LM_PREFIX_BYTES_MAX = LM_NATIVE_CREDENTIAL_BYTES + LM_SHAPE_BLOCK_BYTES_MAX
+};
+
+/* How a request left its worker. */
+enum lm_outcome {
+    LM_OUTCOME_SENT,    /* the reply is with the kernel, whole */
+    LM_OUTCOME_PARTIAL, /* its first bytes are; the connection's send token is still held */
+    LM_OUTCOME_UNSENT,  /* another reply holds the token */
+    LM_OUTCOME_BROKEN,  /* the socket failed */
+    LM_OUTCOME_DROPPED  /* the client had gone */
+};
+
+struct lm_request {
+    struct lm_slot *slot;
+    const struct lm_model *model; /* NULL: a reply of the I/O thread itself */
+    uint32_t connection;
+    uint32_t next_reply; /* of the same connection, in order of being sent */
+    uint64_t id;
+    uint64_t started_ns;  /* first byte of the header seen */
+    uint64_t received_ns; /* last byte of the body seen: published to the queue */
+    uint64_t popped_ns;
+    uint64_t preprocessed_ns;
+    uint64_t inferred_ns;
+    uint64_t deadline_ns; /* UINT64_MAX: none */
+    uint32_t rows;
+    uint16_t flags;
+    uint8_t encoding;
+    uint8_t outcome; /* enum lm_outcome */
+    uint32_t part_count;
+    uint32_t part_at;
+    struct iovec parts[1 + LM_TENSORS_MAX]; /* what is still to be received, the front one shrinking */
+    struct lm_layout layout;
+    struct msghdr message; /* the reply, as sendmsg wants it */
+    struct iovec reply[2 + LM_TENSORS_MAX];
+    uint8_t head[LM_NATIVE_REPLY_BYTES];
+    uint8_t prefix[LM_PREFIX_BYTES_MAX]; /* request: credential and shapes; reply: shapes */
+};
+
+#endif

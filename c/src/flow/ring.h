@@ -1,0 +1,63 @@
+/* ring.h: what an I/O thread asks of the kernel, as operations that are started and complete later.
+ *
+ * One ring per I/O thread, made and used by that thread alone. An operation names its owner by an
+ * index and a generation; both come back with the completion, so that a late one never hits the next
+ * owner of the index. ring_uring.c implements this with io_uring.
+ */
+#ifndef LM_FLOW_RING_H
+#define LM_FLOW_RING_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/socket.h>
+
+enum lm_op {
+    LM_OP_ACCEPT = 1,  /* result: the new descriptor */
+    LM_OP_RECV_HEADER, /* result: bytes in the provided buffer `buffer` */
+    LM_OP_RECV,        /* result: bytes in the caller's memory */
+    LM_OP_SEND,        /* result: bytes sent */
+    LM_OP_WAKE,        /* a worker rang */
+    LM_OP_CANCEL
+};
+
+enum { LM_NO_BUFFER = -1 };
+
+struct lm_completion {
+    enum lm_op op;
+    uint32_t index;
+    uint32_t generation; /* 24 bits */
+    int32_t result;      /* bytes or a descriptor, or a negative errno */
+    int32_t buffer;      /* LM_NO_BUFFER, or one to give back with lm_ring_buffer_return */
+    bool more;           /* the operation goes on by itself (multishot) */
+};
+
+struct lm_ring; /* opaque */
+
+/* Creates the ring of the calling thread. Returns 0 or LUMEN_E_UNSUPPORTED with cause and cure. */
+int lm_ring_open(struct lm_ring **ring_out, uint32_t max_connections);
+void lm_ring_close(struct lm_ring *ring);
+/* The set-up flags in force, for people. */
+const char *lm_ring_detail(const struct lm_ring *ring);
+
+void lm_ring_accept(struct lm_ring *ring, int listen_fd);
+void lm_ring_cancel_accept(struct lm_ring *ring);
+void lm_ring_recv_header(struct lm_ring *ring, int fd, uint32_t index, uint32_t generation);
+/* Receives until `bytes` are there or the stream ends. */
+void lm_ring_recv(struct lm_ring *ring, int fd, void *memory, size_t bytes, uint32_t index, uint32_t generation);
+/* `message` and what it points to stay as they are until the completion. */
+void lm_ring_send(struct lm_ring *ring, int fd, const struct msghdr *message, uint32_t index, uint32_t generation);
+
+uint8_t *lm_ring_buffer(struct lm_ring *ring, int32_t buffer);
+void lm_ring_buffer_return(struct lm_ring *ring, int32_t buffer);
+
+/* Submits what was started and waits for a completion, at most timeout_ns (UINT64_MAX: for ever).
+ * Returns how many were written to `completions`, or a negative errno that ends the thread. */
+int lm_ring_wait(struct lm_ring *ring, uint64_t timeout_ns, struct lm_completion *completions, uint32_t capacity);
+
+/* From any thread: makes lm_ring_wait return with an LM_OP_WAKE. */
+void lm_ring_wake(struct lm_ring *ring);
+
+uint64_t lm_ring_overflows(const struct lm_ring *ring);
+
+#endif

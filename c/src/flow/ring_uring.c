@@ -1,0 +1,261 @@
+/* ring_uring.c: ring.h over io_uring through liburing. One instance per I/O thread; only lm_ring_wake
+ * may be called from another.
+ *
+ * Features are probed by trying: set-up flags fall back one by one, and a ring that the kernel refuses
+ * altogether is reported with the cause (seccomp, sysctl, old kernel, locked memory) and the cure.
+ */
+#include "flow/ring.h"
+
+#include <errno.h>
+#include <liburing.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/limits.h"
+#include "base/memory.h"
+
+/* Newer than liburing 2.3's headers on some systems. */
+#ifndef IORING_SETUP_SINGLE_ISSUER
+#define IORING_SETUP_SINGLE_ISSUER (1u << 12)
+#endif
+#ifndef IORING_SETUP_DEFER_TASKRUN
+#define IORING_SETUP_DEFER_TASKRUN (1u << 13)
+#endif
+
+enum {
+    HEADER_GROUP = 1,
+    /* A body of this size is still arriving when its receive starts: poll first, copy once. */
+    POLL_FIRST_BYTES = 256 << 10
+};
+
+struct lm_ring {
+    struct io_uring uring;
+    struct io_uring_buf_ring *buffers;
+    struct lm_mapping buffer_ring_memory;
+    struct lm_mapping buffer_memory;
+    int wake_fd;
+    uint64_t wake_value;
+    uint64_t overflows;
+    char detail[128];
+};
+
+static const struct {
+    unsigned flag;
+    const char *name;
+} ladder[] = {
+    /* In the order in which they are given up. */
+    {IORING_SETUP_DEFER_TASKRUN, "defer_taskrun"},
+    {IORING_SETUP_SINGLE_ISSUER, "single_issuer"},
+    {IORING_SETUP_COOP_TASKRUN, "coop_taskrun"},
+    {IORING_SETUP_SUBMIT_ALL, "submit_all"},
+};
+enum { LADDER_STEPS = sizeof ladder / sizeof ladder[0] };
+
+static uint64_t pack(enum lm_op op, uint32_t index, uint32_t generation) {
+    return ((uint64_t)op << 56) | ((uint64_t)(generation & 0xffffff) << 32) | index;
+}
+
+static int refuse(int errno_value) {
+    switch (-errno_value) {
+    case EPERM:
+        return lm_error(LUMEN_E_UNSUPPORTED, "io_uring is refused by this system (EPERM): a container's seccomp profile or "
+                        "kernel.io_uring_disabled; run with --security-opt seccomp=unconfined, or a profile that allows "
+                        "io_uring_setup, io_uring_enter and io_uring_register, or sysctl kernel.io_uring_disabled=0");
+    case ENOSYS:
+        return lm_error(LUMEN_E_UNSUPPORTED, "io_uring is not there (ENOSYS): a kernel built without it, or a sandbox "
+                        "(gVisor, an old seccomp profile) that hides it; Lumen needs Linux 6.0 or later");
+    case ENOMEM:
+        return lm_error(LUMEN_E_UNSUPPORTED, "io_uring found no memory (ENOMEM): raise the locked-memory limit "
+                        "(ulimit -l, LimitMEMLOCK=) or the container's memory");
+    default:
+        return lm_error_errno(LUMEN_E_UNSUPPORTED, errno_value, "io_uring could not be set up");
+    }
+}
+
+/* Tries all flags, then fewer and fewer; on ENOMEM smaller rings. */
+static int set_up(struct lm_ring *ring, uint32_t max_connections) {
+    unsigned sq_entries = LM_SQ_ENTRIES;
+    unsigned cq_entries = LM_CQ_ENTRIES_MIN;
+    while (cq_entries < 2 * max_connections && cq_entries < 65536) cq_entries *= 2;
+    int step = 0;
+    for (;;) {
+        struct io_uring_params params = {.cq_entries = cq_entries, .flags = IORING_SETUP_CQSIZE | IORING_SETUP_CLAMP};
+        int used = 0;
+        ring->detail[0] = '\0';
+        for (int s = step; s < LADDER_STEPS; s++) {
+            params.flags |= ladder[s].flag;
+            used += snprintf(ring->detail + used, sizeof ring->detail - (size_t)used, "%s%s", used ? " " : "", ladder[s].name);
+        }
+        int code = io_uring_queue_init_params(sq_entries, &ring->uring, &params);
+        if (code == 0) return 0;
+        if (code == -EINVAL && step < LADDER_STEPS) {
+            step++;
+        } else if (code == -ENOMEM && cq_entries > 256) {
+            cq_entries /= 2;
+            sq_entries = sq_entries > 64 ? sq_entries / 2 : sq_entries;
+        } else {
+            return refuse(code);
+        }
+    }
+}
+
+static int add_buffers(struct lm_ring *ring) {
+    int code = lm_mapping_open(&ring->buffer_ring_memory, LM_HEADER_BUFFERS * sizeof(struct io_uring_buf));
+    if (code) return code;
+    code = lm_mapping_open(&ring->buffer_memory, (size_t)LM_HEADER_BUFFERS * LM_HEADER_BUFFER_BYTES);
+    if (code) return code;
+    ring->buffers = ring->buffer_ring_memory.base;
+    struct io_uring_buf_reg registration = {.ring_addr = (uintptr_t)ring->buffers, .ring_entries = LM_HEADER_BUFFERS,
+                                            .bgid = HEADER_GROUP};
+    code = io_uring_register_buf_ring(&ring->uring, &registration, 0);
+    if (code) {
+        ring->buffers = NULL;
+        return lm_error_errno(LUMEN_E_UNSUPPORTED, code, "this kernel has no io_uring buffer rings (they came with Linux 5.19)");
+    }
+    io_uring_buf_ring_init(ring->buffers);
+    for (int b = 0; b < LM_HEADER_BUFFERS; b++) {
+        io_uring_buf_ring_add(ring->buffers, lm_ring_buffer(ring, b), LM_HEADER_BUFFER_BYTES, (unsigned short)b,
+                              LM_HEADER_BUFFERS - 1, b);
+    }
+    io_uring_buf_ring_advance(ring->buffers, LM_HEADER_BUFFERS);
+    return 0;
+}
+
+static struct io_uring_sqe *next_sqe(struct lm_ring *ring) {
+    struct io_uring_sqe *sqe = io_uring_get_sqe(&ring->uring);
+    while (!sqe) { /* full: hand over what is there; an operation is never dropped */
+        io_uring_submit(&ring->uring);
+        sqe = io_uring_get_sqe(&ring->uring);
+    }
+    return sqe;
+}
+
+static void arm_wake(struct lm_ring *ring) {
+    struct io_uring_sqe *sqe = next_sqe(ring);
+    io_uring_prep_read(sqe, ring->wake_fd, &ring->wake_value, sizeof ring->wake_value, 0);
+    sqe->user_data = pack(LM_OP_WAKE, 0, 0);
+}
+
+int lm_ring_open(struct lm_ring **ring_out, uint32_t max_connections) {
+    *ring_out = NULL;
+    struct lm_ring *ring = calloc(1, sizeof *ring);
+    if (!ring) return lm_error(LUMEN_E_NOMEM, "no memory for a ring");
+    ring->uring.ring_fd = -1;
+    ring->wake_fd = eventfd(0, EFD_CLOEXEC);
+    int code = ring->wake_fd < 0 ? lm_error_errno(LUMEN_E_IO, errno, "cannot create an eventfd") : 0;
+    if (!code) code = set_up(ring, max_connections);
+    if (!code) code = add_buffers(ring);
+    if (code) {
+        lm_ring_close(ring);
+        return code;
+    }
+    (void)io_uring_register_ring_fd(&ring->uring); /* from 5.18; saves a lookup per call */
+    arm_wake(ring);
+    *ring_out = ring;
+    return 0;
+}
+
+void lm_ring_close(struct lm_ring *ring) {
+    if (!ring) return;
+    if (ring->uring.ring_fd >= 0) io_uring_queue_exit(&ring->uring);
+    if (ring->wake_fd >= 0) close(ring->wake_fd);
+    lm_mapping_close(&ring->buffer_ring_memory);
+    lm_mapping_close(&ring->buffer_memory);
+    free(ring);
+}
+
+const char *lm_ring_detail(const struct lm_ring *ring) {
+    return ring->detail;
+}
+
+void lm_ring_accept(struct lm_ring *ring, int listen_fd) {
+    struct io_uring_sqe *sqe = next_sqe(ring);
+    io_uring_prep_multishot_accept(sqe, listen_fd, NULL, NULL, SOCK_CLOEXEC);
+    sqe->user_data = pack(LM_OP_ACCEPT, 0, 0);
+}
+
+void lm_ring_cancel_accept(struct lm_ring *ring) {
+    struct io_uring_sqe *sqe = next_sqe(ring);
+    io_uring_prep_cancel64(sqe, pack(LM_OP_ACCEPT, 0, 0), 0);
+    sqe->user_data = pack(LM_OP_CANCEL, 0, 0);
+}
+
+void lm_ring_recv_header(struct lm_ring *ring, int fd, uint32_t index, uint32_t generation) {
+    struct io_uring_sqe *sqe = next_sqe(ring);
+    io_uring_prep_recv(sqe, fd, NULL, LM_HEADER_BUFFER_BYTES, 0);
+    sqe->flags |= IOSQE_BUFFER_SELECT;
+    sqe->buf_group = HEADER_GROUP;
+    sqe->ioprio |= IORING_RECVSEND_POLL_FIRST; /* an idle connection is the usual case */
+    sqe->user_data = pack(LM_OP_RECV_HEADER, index, generation);
+}
+
+void lm_ring_recv(struct lm_ring *ring, int fd, void *memory, size_t bytes, uint32_t index, uint32_t generation) {
+    struct io_uring_sqe *sqe = next_sqe(ring);
+    io_uring_prep_recv(sqe, fd, memory, bytes, MSG_WAITALL);
+    if (bytes >= POLL_FIRST_BYTES) sqe->ioprio |= IORING_RECVSEND_POLL_FIRST;
+    sqe->user_data = pack(LM_OP_RECV, index, generation);
+}
+
+void lm_ring_send(struct lm_ring *ring, int fd, const struct msghdr *message, uint32_t index, uint32_t generation) {
+    struct io_uring_sqe *sqe = next_sqe(ring);
+    io_uring_prep_sendmsg(sqe, fd, message, MSG_NOSIGNAL | MSG_WAITALL);
+    sqe->user_data = pack(LM_OP_SEND, index, generation);
+}
+
+uint8_t *lm_ring_buffer(struct lm_ring *ring, int32_t buffer) {
+    return (uint8_t *)ring->buffer_memory.base + (size_t)buffer * LM_HEADER_BUFFER_BYTES;
+}
+
+void lm_ring_buffer_return(struct lm_ring *ring, int32_t buffer) {
+    io_uring_buf_ring_add(ring->buffers, lm_ring_buffer(ring, buffer), LM_HEADER_BUFFER_BYTES, (unsigned short)buffer,
+                          LM_HEADER_BUFFERS - 1, 0);
+    io_uring_buf_ring_advance(ring->buffers, 1);
+}
+
+static void unpack(const struct io_uring_cqe *cqe, struct lm_completion *completion) {
+    *completion = (struct lm_completion){
+        .op = (enum lm_op)(cqe->user_data >> 56),
+        .index = (uint32_t)cqe->user_data,
+        .generation = (uint32_t)(cqe->user_data >> 32) & 0xffffff,
+        .result = cqe->res,
+        .buffer = cqe->flags & IORING_CQE_F_BUFFER ? (int32_t)(cqe->flags >> IORING_CQE_BUFFER_SHIFT) : LM_NO_BUFFER,
+        .more = cqe->flags & IORING_CQE_F_MORE,
+    };
+}
+
+int lm_ring_wait(struct lm_ring *ring, uint64_t timeout_ns, struct lm_completion *completions, uint32_t capacity) {
+    struct io_uring_cqe *first = NULL;
+    struct __kernel_timespec timeout = {.tv_sec = (int64_t)(timeout_ns / 1000000000u),
+                                        .tv_nsec = (int64_t)(timeout_ns % 1000000000u)};
+    int code = timeout_ns == UINT64_MAX ? io_uring_submit_and_wait(&ring->uring, 1)
+                                        : io_uring_submit_and_wait_timeout(&ring->uring, &first, 1, &timeout, NULL);
+    /* EBUSY: completions have to be reaped first, which comes next. */
+    if (code < 0 && code != -ETIME && code != -EINTR && code != -EAGAIN && code != -EBUSY) return code;
+    if (IO_URING_READ_ONCE(*ring->uring.sq.kflags) & IORING_SQ_CQ_OVERFLOW) ring->overflows++;
+
+    unsigned head;
+    uint32_t count = 0;
+    struct io_uring_cqe *cqe;
+    io_uring_for_each_cqe(&ring->uring, head, cqe) {
+        if (count == capacity) break;
+        unpack(cqe, &completions[count]);
+        if (completions[count].op == LM_OP_WAKE) arm_wake(ring);
+        count++;
+    }
+    io_uring_cq_advance(&ring->uring, count);
+    return (int)count;
+}
+
+void lm_ring_wake(struct lm_ring *ring) {
+    uint64_t one = 1;
+    ssize_t written = write(ring->wake_fd, &one, sizeof one);
+    (void)written; /* EAGAIN would mean 2^64-2 wake-ups wait already */
+}
+
+uint64_t lm_ring_overflows(const struct lm_ring *ring) {
+    return ring->overflows;
+}

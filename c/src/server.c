@@ -1,0 +1,375 @@
+/* server.c: the table of contents: what is set up in which order, and taken down again. The only file
+ * that knows all the others. Runs on the control thread; nothing here is on a request's path. */
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/topology.h"
+#include "flow/worker.h"
+#include "parts/describe.h"
+#include "parts/slot_plan.h"
+
+#ifndef LUMEN_VERSION
+#define LUMEN_VERSION "0.0.0"
+#endif
+
+enum server_state { SERVER_OPEN, SERVER_RUNNING, SERVER_ENDED };
+
+struct lumen_server {
+    struct lm_shared shared;
+    enum server_state state;
+    bool threads_joined;
+    lumen_config config; /* its strings are copied below */
+    char host[64];
+    uint64_t opened_ns;
+    lumen_info info;
+    struct lm_model models[LUMEN_MODELS_MAX];
+    struct lm_io ios[LUMEN_IO_THREADS_MAX];
+    struct lm_worker workers[LUMEN_WORKERS_MAX];
+};
+
+const char *lumen_version(void) {
+    return LUMEN_VERSION;
+}
+
+const char *lumen_last_error(void) {
+    return lm_error_last();
+}
+
+int lumen_usable_cpus(int32_t *cpus_out, uint32_t capacity) {
+    return lm_topology_usable_cpus("", cpus_out, capacity);
+}
+
+static void note(lumen_server *server, const char *line) {
+    size_t used = strlen(server->info.notes);
+    snprintf(server->info.notes + used, sizeof server->info.notes - used, "%s%s", used ? "\n" : "", line);
+}
+
+/* ---- settings ----------------------------------------------------------------------------------- */
+
+static int in_range(const char *name, uint64_t found, uint64_t least, uint64_t most) {
+    if (found >= least && found <= most) return 0;
+    return lm_error(LUMEN_E_INVALID, "%s: expected %llu to %llu, found %llu", name, (unsigned long long)least,
+                    (unsigned long long)most, (unsigned long long)found);
+}
+
+static int check_config(const lumen_config *config) {
+    if (config->abi_version != LUMEN_ABI_VERSION) {
+        return lm_error(LUMEN_E_INVALID, "lumen_config.abi_version: expected %u, found %u", LUMEN_ABI_VERSION, config->abi_version);
+    }
+    if (!config->host || !config->ort_library_path) return lm_error(LUMEN_E_INVALID, "lumen_config: host and ort_library_path must be set");
+    if (strlen(config->host) >= sizeof ((lumen_server *)0)->host) {
+        return lm_error(LUMEN_E_INVALID, "server.host: expected an IPv4 or IPv6 address, found '%.80s'", config->host);
+    }
+    int code = in_range("server.port", config->port, 0, 65535);
+    if (!code) code = in_range("server.io_threads", config->io_threads, 0, LUMEN_IO_THREADS_MAX);
+    if (!code) code = in_range("server.max_connections", config->max_connections, 1, LM_CONNECTIONS_MAX);
+    if (!code) code = in_range("engine.thread_count", config->thread_count, 0, LUMEN_WORKERS_MAX);
+    if (!code) code = in_range("server.max_request_bytes", config->max_request_bytes, 1, UINT32_MAX);
+    if (!code) code = in_range("engine.queue_capacity", config->queue_capacity, 2, LM_SLOTS_MAX / 2);
+    if (!code) code = in_range("engine.queue_type", config->queue_type, LUMEN_QUEUE_MPMC, LUMEN_QUEUE_MPMC);
+    if (!code) code = in_range("engine.allocator_type", config->allocator_type, LUMEN_ALLOCATOR_ARENA, LUMEN_ALLOCATOR_STANDARD);
+    if (!code) code = in_range("engine.idle", config->idle, LUMEN_IDLE_ADAPTIVE, LUMEN_IDLE_PARK);
+    if (!code && config->io_backend == LUMEN_IO_EPOLL) {
+        code = lm_error(LUMEN_E_UNSUPPORTED, "server.io_backend: this version has io_uring only; use auto or io_uring");
+    }
+    if (!code) code = in_range("server.io_backend", config->io_backend, LUMEN_IO_AUTO, LUMEN_IO_EPOLL);
+    if (!code && (config->queue_capacity & (config->queue_capacity - 1))) {
+        code = lm_error(LUMEN_E_INVALID, "engine.queue_capacity: expected a power of two, found %u", config->queue_capacity);
+    }
+    return code;
+}
+
+/* ---- opening ------------------------------------------------------------------------------------ */
+
+/* Chooses the workers' cores: those this process may use; more workers than cores are not pinned. */
+static void place_workers(lumen_server *server) {
+    struct lm_shared *shared = &server->shared;
+    int32_t cpus[LUMEN_WORKERS_MAX];
+    int usable = lm_topology_usable_cpus("", cpus, LUMEN_WORKERS_MAX);
+    uint32_t found = usable < 1 ? 1 : (uint32_t)usable;
+    if (found > LUMEN_WORKERS_MAX) found = LUMEN_WORKERS_MAX;
+    shared->worker_count = server->config.thread_count ? server->config.thread_count : found;
+    shared->workers = server->workers;
+    bool pin = usable > 0 && shared->worker_count <= found;
+    if (!pin && usable > 0) note(server, "more workers than cores: they are not pinned");
+    for (uint32_t w = 0; w < shared->worker_count; w++) {
+        server->workers[w] = (struct lm_worker){.shared = shared, .index = w, .cpu = pin ? cpus[w] : -1};
+    }
+}
+
+int lumen_open(const lumen_config *config, lumen_server **server_out) {
+    *server_out = NULL;
+    int code = check_config(config);
+    if (code) return code;
+    lumen_server *server = aligned_alloc(LM_CACHE_LINE, lm_align_up(sizeof *server, LM_CACHE_LINE));
+    if (!server) return lm_error(LUMEN_E_NOMEM, "no memory for a server");
+    memset(server, 0, sizeof *server);
+    server->opened_ns = lm_now_ns();
+    server->config = *config;
+    memcpy(server->host, config->host, strlen(config->host) + 1);
+    server->config.host = server->host;
+    server->config.ort_library_path = NULL;
+
+    struct lm_shared *shared = &server->shared;
+    shared->models = server->models;
+    shared->ios = server->ios;
+    shared->io_count = config->io_threads ? config->io_threads : 1;
+    shared->max_request_bytes = config->max_request_bytes;
+    shared->default_timeout_ns = config->default_timeout_us * 1000ull;
+    shared->idle = config->idle;
+    shared->allocator_type = config->allocator_type;
+    for (uint32_t i = 0; i < shared->io_count; i++) server->ios[i].listen_fd = -1;
+    lm_waitset_init(&shared->waitset);
+    code = lm_ort_open(&shared->ort, config->ort_library_path);
+    if (code) {
+        free(server);
+        return code;
+    }
+    place_workers(server);
+    snprintf(server->info.ort_version, sizeof server->info.ort_version, "%s", shared->ort.version);
+    *server_out = server;
+    return 0;
+}
+
+int lumen_add_model(lumen_server *server, const lumen_model_config *config, uint32_t *index_out) {
+    struct lm_shared *shared = &server->shared;
+    if (server->state != SERVER_OPEN) return lm_error(LUMEN_E_STATE, "models are added before lumen_start");
+    if (shared->model_count == LUMEN_MODELS_MAX) return lm_error(LUMEN_E_INVALID, "models: expected at most %d", LUMEN_MODELS_MAX);
+    for (uint32_t m = 0; m < shared->model_count; m++) {
+        if (strcmp(server->models[m].name, config->name) == 0) {
+            return lm_error(LUMEN_E_INVALID, "models: the name '%s' is given twice", config->name);
+        }
+    }
+    struct lm_model *model = &server->models[shared->model_count];
+    int code = lm_model_open(model, &shared->ort, config, shared->model_count, shared->worker_count);
+    if (code) return code;
+    if (!model->source.optimised.bytes) {
+        char line[192];
+        snprintf(line, sizeof line, "model '%s' cannot be kept in ONNX Runtime's own format: each worker holds its own weights", model->name);
+        note(server, line);
+    }
+    model->value_base = shared->values_per_slot;
+    shared->values_per_slot += model->input_count + model->output_count;
+    *index_out = shared->model_count++;
+    return 0;
+}
+
+/* ---- starting ----------------------------------------------------------------------------------- */
+
+static int open_listeners(lumen_server *server) {
+    struct lm_shared *shared = &server->shared;
+    uint32_t port = server->config.port;
+    for (uint32_t i = 0; i < shared->io_count; i++) {
+        int code = lm_listen(server->host, port, shared->io_count > 1, &server->ios[i].listen_fd, &port);
+        if (code) return code;
+    }
+    server->info.port = port;
+    return 0;
+}
+
+static int open_ios(lumen_server *server) {
+    struct lm_shared *shared = &server->shared;
+    lumen_info *info = &server->info;
+    struct lm_slot_plan_limits limits = {.arena_bytes = server->config.arena_bytes / shared->io_count,
+                                         .max_request_bytes = shared->max_request_bytes,
+                                         .slot_count_max = server->config.queue_capacity / shared->io_count,
+                                         .worker_count = shared->worker_count};
+    int code = lm_slot_plan(server->models, shared->model_count, &limits, info->slot_classes, &info->slot_class_count);
+    uint32_t connections = (server->config.max_connections + shared->io_count - 1) / shared->io_count;
+    for (uint32_t i = 0; !code && i < shared->io_count; i++) {
+        code = lm_io_open(&server->ios[i], shared, i, connections, info->slot_classes, info->slot_class_count);
+        info->slots += server->ios[i].arena.slot_count;
+        info->arena_bytes += server->ios[i].arena.memory.bytes;
+    }
+    if (code) return code;
+    uint32_t capacity = server->config.queue_capacity;
+    while (capacity < info->slots) capacity *= 2; /* a push never fails */
+    return lm_mpmc_open(&shared->queue, capacity);
+}
+
+static int open_stats(lumen_server *server) {
+    struct lm_shared *shared = &server->shared;
+    int code = lm_stats_open(&shared->stats, server->info.port, shared->io_count, shared->worker_count);
+    if (code) return code;
+    for (uint32_t i = 0; i < shared->io_count; i++) server->ios[i].stats = lm_stats_io_block(&shared->stats, i);
+    for (uint32_t w = 0; w < shared->worker_count; w++) server->workers[w].stats = lm_stats_worker_block(&shared->stats, w);
+    memcpy(server->info.stats_path, shared->stats.path, sizeof server->info.stats_path);
+    if (!server->info.stats_path[0]) note(server, "no statistics file: /dev/shm is not there or not writable");
+    return 0;
+}
+
+static int spawn(pthread_t *thread, bool *started, void *(*main)(void *), void *argument) {
+    int code = pthread_create(thread, NULL, main, argument);
+    if (code) return lm_error_errno(LUMEN_E_NOMEM, code, "cannot start a thread");
+    *started = true;
+    return 0;
+}
+
+/* Starts every thread with all signals blocked, so that they reach Python's main thread. */
+static int spawn_threads(lumen_server *server) {
+    struct lm_shared *shared = &server->shared;
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int code = 0;
+    for (uint32_t i = 0; !code && i < shared->io_count; i++) {
+        code = spawn(&server->ios[i].thread, &server->ios[i].thread_started, lm_io_main, &server->ios[i]);
+    }
+    for (uint32_t w = 0; !code && w < shared->worker_count; w++) {
+        code = spawn(&server->workers[w].thread, &server->workers[w].thread_started, lm_worker_main, &server->workers[w]);
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    LM_ASSERT(code == 0); /* half a server cannot be taken down: its threads wait for each other */
+    return code;
+}
+
+/* Between the barriers: what the threads arrived at. */
+static int look_at_threads(lumen_server *server) {
+    struct lm_shared *shared = &server->shared;
+    lumen_info *info = &server->info;
+    for (uint32_t i = 0; i < shared->io_count; i++) {
+        if (server->ios[i].start_code) return lm_error(server->ios[i].start_code, "%s", server->ios[i].start_error);
+    }
+    snprintf(info->io_backend, sizeof info->io_backend, "io_uring");
+    snprintf(info->io_detail, sizeof info->io_detail, "%s", lm_ring_detail(server->ios[0].ring));
+    info->io_nice = server->ios[0].niceness;
+    /* Without privilege to better the I/O thread, the workers step back instead. */
+    info->worker_nice = info->io_nice < 0 ? 0 : LM_NICE_STEP;
+    for (uint32_t w = 0; w < shared->worker_count; w++) {
+        struct lm_worker *worker = &server->workers[w];
+        worker->niceness = info->worker_nice;
+        info->worker_cpus[w] = worker->pinned ? worker->cpu : -1;
+        if (worker->cpu >= 0 && !worker->pinned) note(server, "a worker could not be pinned to its core");
+    }
+    if (server->workers[0].note[0]) note(server, server->workers[0].note);
+    if (server->config.allocator_type == LUMEN_ALLOCATOR_ARENA && !server->ios[0].arena.memory.huge_pages) {
+        note(server, "no huge pages for the arena (small, or transparent huge pages are off)");
+    }
+    return 0;
+}
+
+static void join_threads(lumen_server *server) {
+    if (server->threads_joined) return;
+    for (uint32_t i = 0; i < server->shared.io_count; i++) {
+        if (server->ios[i].thread_started) pthread_join(server->ios[i].thread, NULL);
+    }
+    for (uint32_t w = 0; w < server->shared.worker_count; w++) {
+        if (server->workers[w].thread_started) pthread_join(server->workers[w].thread, NULL);
+    }
+    server->threads_joined = true;
+}
+
+static int start_threads(lumen_server *server) {
+    struct lm_shared *shared = &server->shared;
+    uint32_t parties = shared->io_count + shared->worker_count + 1;
+    pthread_barrier_init(&shared->started, NULL, parties);
+    pthread_barrier_init(&shared->go, NULL, parties);
+    /* relaxed: the threads that count them down do not exist yet */
+    lm_store_relaxed_u64(&shared->ios_running, shared->io_count);
+    lm_store_relaxed_u64(&shared->workers_running, shared->worker_count);
+    int code = spawn_threads(server);
+    if (code) return code;
+    pthread_barrier_wait(&shared->started);
+    code = look_at_threads(server);
+    /* release: pairs with the acquire after the second barrier in lm_io_main and in next_job */
+    if (code) lm_store_release_u32(&shared->workers_stop, 1);
+    pthread_barrier_wait(&shared->go);
+    return code;
+}
+
+int lumen_start(lumen_server *server) {
+    struct lm_shared *shared = &server->shared;
+    if (server->state != SERVER_OPEN) return lm_error(LUMEN_E_STATE, "lumen_start is called once");
+    if (shared->model_count == 0) return lm_error(LUMEN_E_STATE, "no models: lumen_add_model comes before lumen_start");
+    server->state = SERVER_ENDED; /* until it runs: a failed start can only be closed */
+    int code = open_listeners(server);
+    if (!code) code = open_ios(server);
+    if (!code) code = lm_describe(server->models, shared->model_count, LUMEN_VERSION, &shared->description, &shared->description_bytes);
+    if (!code) code = open_stats(server);
+    if (!code) code = start_threads(server);
+    if (code) return code;
+    server->state = SERVER_RUNNING;
+    server->info.io_threads = shared->io_count;
+    server->info.workers = shared->worker_count;
+    server->info.models = shared->model_count;
+    server->info.ready_us = (lm_now_ns() - server->opened_ns) / 1000;
+    lm_stats_set_state(&shared->stats, LUMEN_STATE_READY);
+    return 0;
+}
+
+int lumen_get_info(const lumen_server *server, lumen_info *info_out) {
+    *info_out = server->info;
+    return 0;
+}
+
+int64_t lumen_describe(const lumen_server *server, char *buffer, size_t capacity) {
+    size_t bytes = server->shared.description_bytes;
+    if (!server->shared.description) return lm_error(LUMEN_E_STATE, "lumen_describe comes after lumen_start");
+    memcpy(buffer, server->shared.description, bytes < capacity ? bytes : capacity);
+    return (int64_t)bytes;
+}
+
+/* ---- the end ------------------------------------------------------------------------------------ */
+
+void lm_thread_ended(struct lm_shared *shared, uint32_t role) {
+    lm_atomic_u64 *running = role == LUMEN_ROLE_IO ? &shared->ios_running : &shared->workers_running;
+    /* acq_rel: the last one sees what all others did, and shows it to lumen_wait */
+    if (lm_sub_acq_rel_u64(running, 1) != 1 || role != LUMEN_ROLE_IO) return;
+    /* release: pairs with the acquires in next_job and pop_or_sleep */
+    lm_store_release_u32(&shared->workers_stop, 1);
+    lm_waitset_wake_all(&shared->waitset);
+}
+
+int lumen_stop(lumen_server *server, uint32_t drain_ms) {
+    struct lm_shared *shared = &server->shared;
+    if (server->state != SERVER_RUNNING) return lm_error(LUMEN_E_STATE, "the server does not run");
+    lm_stats_set_state(&shared->stats, LUMEN_STATE_DRAINING);
+    /* relaxed: published by the release below */
+    lm_store_relaxed_u64(&shared->drain_until_ns, lm_now_ns() + drain_ms * 1000000ull);
+    /* release: pairs with the acquire in drained() */
+    lm_store_release_u32(&shared->phase, LM_PHASE_DRAINING);
+    for (uint32_t i = 0; i < shared->io_count; i++) {
+        /* acquire: an I/O thread that has ended has closed its ring; pairs with lm_thread_ended */
+        if (lm_load_acquire_u64(&shared->ios_running) > 0) lm_ring_wake(server->ios[i].ring);
+    }
+    return 0;
+}
+
+int lumen_wait(lumen_server *server, uint32_t timeout_ms) {
+    struct lm_shared *shared = &server->shared;
+    uint64_t until = lm_now_ns() + timeout_ms * 1000000ull;
+    if (server->state == SERVER_OPEN) return lm_error(LUMEN_E_STATE, "the server does not run");
+    /* acquire: pairs with lm_thread_ended */
+    while (lm_load_acquire_u64(&shared->ios_running) + lm_load_acquire_u64(&shared->workers_running) > 0) {
+        if (lm_now_ns() >= until) return lm_error(LUMEN_E_AGAIN, "threads still run");
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+    join_threads(server);
+    server->state = SERVER_ENDED;
+    lm_stats_set_state(&shared->stats, LUMEN_STATE_STOPPED);
+    return 0;
+}
+
+void lumen_close(lumen_server *server) {
+    if (!server) return;
+    struct lm_shared *shared = &server->shared;
+    if (server->state == SERVER_RUNNING) {
+        lumen_stop(server, 0);
+        while (lumen_wait(server, 1000) == LUMEN_E_AGAIN) continue;
+    }
+    join_threads(server);
+    for (uint32_t i = 0; i < shared->io_count; i++) lm_io_close(&server->ios[i]);
+    for (uint32_t m = 0; m < shared->model_count; m++) lm_model_close(&server->models[m], &shared->ort);
+    lm_mpmc_close(&shared->queue);
+    lm_stats_close(&shared->stats);
+    free(shared->description);
+    lm_ort_close(&shared->ort);
+    free(server);
+}
