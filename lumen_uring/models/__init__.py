@@ -1,0 +1,57 @@
+"""The models behind `builtin:NAME`: what there is, and the file it is in.
+
+Called by the configuration on the main thread, before the server starts. It never runs a model,
+and importing it reads no file: `onnx` and numpy are imported only where a model must be written.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["BUILTIN", "builtin_path"]
+
+BUILTIN: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "digits": "handwritten digits, image [N,1,8,8] 0..255 white on black to 10 probabilities",
+        "squeezenet": "the architecture of SqueezeNet 1.1, untrained weights, for speed only",
+    }
+)
+
+
+def builtin_path(name: str) -> Path:
+    """Find the file of a built-in model; `squeezenet` is written on first use.
+
+    Args:
+        name: what follows `builtin:`, a key of BUILTIN.
+
+    Returns:
+        The path of an ONNX file that exists.
+
+    Raises:
+        ConfigError: there is no such model, or its file can neither be found nor written.
+
+    >>> builtin_path("digits").name
+    'digits.onnx'
+    """
+    if name == "squeezenet":
+        from lumen_uring.models.squeezenet import cached_path
+
+        return cached_path()
+    from lumen_uring.errors import ConfigError
+
+    if name != "digits":
+        raise ConfigError(
+            f"There is no built-in model {name!r}: expected one of {', '.join(sorted(BUILTIN))}."
+        )
+    path = Path(__file__).resolve().with_name("digits.onnx")
+    if not path.is_file():
+        raise ConfigError(
+            f"The built-in model digits is missing at {path}: install lumen_uring again, "
+            "or run tools/train_digits.py in its repository."
+        )
+    return path
