@@ -1,0 +1,216 @@
+"""A client of the native protocol for asyncio: one connection, many requests in flight on it.
+
+Called from coroutines of one event loop. Requests are pipelined and replies matched by id, in
+whatever order they come; large replies are received straight into memory of their own. A request
+that was given up leaves its id behind, so that its late reply is read and forgotten.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from types import TracebackType
+from typing import Any, TypeVar
+
+from lumen_uring import native
+from lumen_uring.async_link import Link
+from lumen_uring.client import find_model
+from lumen_uring.connection import connect_sentence
+from lumen_uring.describe import Model
+from lumen_uring.errors import ConnectionFailed, RequestTimeout
+from lumen_uring.native import Array, InferResult
+
+_T = TypeVar("_T")
+
+
+class AsyncClient:
+    """Talks to one Lumen server.
+
+    Args:
+        host: name or address of the server.
+        port: its port, 1..65535.
+        timeout_s: the longest that any one call may take, connecting included; seconds, above 0.
+        max_reply_bytes: a reply that claims more is refused; bytes.
+    """
+
+    def __init__(
+        self,
+        host: str = "127.0.0.1",
+        port: int = 8000,
+        *,
+        timeout_s: float = 10.0,
+        max_reply_bytes: int = 1 << 30,
+    ) -> None:
+        if not 0 < port <= 65535:
+            raise ValueError(f"port: expected 1..65535, found {port}")
+        if not timeout_s > 0:
+            raise ValueError(f"timeout_s: expected seconds above 0, found {timeout_s}")
+        self._host = host
+        self._port = port
+        self._timeout_s = timeout_s
+        self._max_reply_bytes = max_reply_bytes
+        self._link: Link | None = None
+        self._connecting = asyncio.Lock()
+        self._closed = False
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Closes the connection; may be called twice. Afterwards every call raises ValueError."""
+        self._closed = True
+        if self._link is not None:
+            self._link.end(ConnectionFailed("The client was closed."))
+            self._link = None
+
+    async def ping(self) -> float:
+        """Asks the server for a sign of life.
+
+        Returns:
+            The round trip in seconds.
+
+        Raises:
+            ClientError: no server, no reply in time, or not a Lumen server.
+        """
+
+        async def work(link: Link) -> float:
+            start = time.perf_counter()
+            await link.exchange(native.KIND_PING)
+            return time.perf_counter() - start
+
+        return await self._call(work)
+
+    async def describe(self) -> dict[str, Any]:
+        """Asks what the server serves; the answer is kept for as long as the connection.
+
+        Returns:
+            The document of docs/PROTOCOL.md: "server" and "models".
+
+        Raises:
+            ClientError: no server, no reply in time, or not a Lumen server.
+        """
+
+        async def work(link: Link) -> dict[str, Any]:
+            return (await link.describe()).document
+
+        return await self._call(work)
+
+    async def models(self) -> dict[str, Model]:
+        """As describe, checked and typed.
+
+        Returns:
+            The models by name.
+
+        Raises:
+            ClientError: no server, no reply in time, or not a Lumen server.
+        """
+
+        async def work(link: Link) -> dict[str, Model]:
+            return dict((await link.describe()).models)
+
+        return await self._call(work)
+
+    async def infer(
+        self,
+        model: str,
+        inputs: Mapping[str, Array],
+        *,
+        timeout_us: int = 0,
+        rows: int | None = None,
+    ) -> InferResult:
+        """Runs a model on tensors; arguments, result and errors as Client.infer.
+
+        Args:
+            model: its name.
+            inputs: an array per input, exact dtype, the model's shape with the rows first; they
+                must stay unchanged until this returns.
+            timeout_us: the server drops the request when it has waited longer; µs, 0: its default.
+            rows: how many rows the arrays must have; None takes what they have.
+
+        Returns:
+            Outputs by name, each [rows, ...]; rows; the server's timings.
+
+        Raises:
+            BadRequest: an input's name, dtype or shape is wrong; nothing was sent.
+            ClientError: what the server answered, or how the connection failed.
+        """
+
+        async def work(link: Link) -> InferResult:
+            entry = find_model(await link.describe(), model)
+            buffers, used = native.pack_inputs(entry, inputs, rows)
+            return await link.infer(entry, native.ENCODING_TENSORS, buffers, used, timeout_us)
+
+        return await self._call(work)
+
+    async def infer_rgb8(
+        self, model: str, image: Array, *, timeout_us: int = 0, rows: int | None = None
+    ) -> InferResult:
+        """Runs a model on pictures; arguments, result and errors as Client.infer_rgb8.
+
+        Args:
+            model: its name.
+            image: uint8 RGB, [height, width, 3] or [rows, height, width, 3] at the model's size.
+            timeout_us: the server drops the request when it has waited longer; µs, 0: its default.
+            rows: how many pictures there must be; None takes what is there.
+
+        Returns:
+            Outputs by name, each [rows, ...]; rows; the server's timings.
+
+        Raises:
+            BadRequest: the model takes no pictures, or dtype or shape is wrong; nothing was sent.
+            ClientError: what the server answered, or how the connection failed.
+        """
+
+        async def work(link: Link) -> InferResult:
+            entry = find_model(await link.describe(), model)
+            buffers, used = native.pack_rgb8(entry, image, rows)
+            return await link.infer(entry, native.ENCODING_RGB8, buffers, used, timeout_us)
+
+        return await self._call(work)
+
+    async def _call(self, work: Callable[[Link], Awaitable[_T]]) -> _T:
+        """Runs one call on a live connection within the timeout."""
+        if self._closed:
+            raise ValueError("this AsyncClient is closed")
+        start_s = asyncio.get_running_loop().time()
+
+        async def whole() -> _T:
+            return await work(await self._linked())
+
+        try:
+            return await asyncio.wait_for(whole(), self._timeout_s)
+        except asyncio.TimeoutError:
+            timeout = RequestTimeout(
+                f"{self._host}:{self._port} did not answer within {self._timeout_s:g} s."
+            )
+            # One slow request must not end its neighbours, but a peer that has been silent
+            # all the while is gone: the next call gets a new connection.
+            if self._link is not None and self._link.last_heard_s < start_s:
+                self._link.end(timeout)
+            raise timeout from None
+
+    async def _linked(self) -> Link:
+        if self._link is not None and self._link.ended is None:
+            return self._link
+        async with self._connecting:
+            if self._link is None or self._link.ended is not None:
+                loop = asyncio.get_running_loop()
+                where = f"{self._host}:{self._port}"
+                try:
+                    _transport, self._link = await loop.create_connection(
+                        lambda: Link(where, self._max_reply_bytes), self._host, self._port
+                    )
+                except (OSError, UnicodeError) as error:
+                    raise ConnectionFailed(
+                        connect_sentence(self._host, self._port, error)
+                    ) from None
+            return self._link

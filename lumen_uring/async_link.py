@@ -1,0 +1,215 @@
+"""One pipelined connection of the asyncio client: replies matched to requests by id.
+
+Used by async_client.py alone, on its event loop's thread. Small replies are cut out of one
+buffer; a large one is received straight into memory of its own. Bytes that fit no request
+end the connection, since what follows them could not be trusted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from lumen_uring import native
+from lumen_uring.client import refusal
+from lumen_uring.describe import Description, Model, parse_description
+from lumen_uring.errors import ClientError, ConnectionFailed, ProtocolError
+from lumen_uring.native import Array, Buffer, InferResult, ReplyHeader
+
+_Reply = tuple[ReplyHeader, Array]
+_SCRATCH_BYTES: Final = 64 << 10
+# Below this, joining header and payload for one send costs less than a second system call.
+_JOIN_BYTES_MAX: Final = 64 << 10
+
+
+class Link(asyncio.BufferedProtocol):
+    """A connection and the requests in flight on it.
+
+    Args:
+        where: "host:port", for messages.
+        max_reply_bytes: a reply that claims more ends the connection; bytes.
+    """
+
+    def __init__(self, where: str, max_reply_bytes: int) -> None:
+        self._where = where
+        self._max_reply_bytes = max_reply_bytes
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._pending: dict[int, asyncio.Future[_Reply]] = {}
+        self._forgotten: set[int] = set()
+        self._next_id = 1
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self._scratch = memoryview(bytearray(_SCRATCH_BYTES))
+        self._have = 0
+        # The reply being received straight into its own memory, and how much of it is there.
+        self._large: _Reply | None = None
+        self._large_have = 0
+        self._describing = asyncio.Lock()
+        self._description: Description | None = None
+        self.ended: ClientError | None = None
+        self.last_heard_s = 0.0
+
+    async def exchange(
+        self,
+        kind: int,
+        encoding: int = 0,
+        model_index: int = 0,
+        buffers: Sequence[Buffer] = (),
+        timeout_us: int = 0,
+        rows: int = 0,
+    ) -> _Reply:
+        """Sends a request and waits for its reply; other requests go on meanwhile.
+
+        Raises:
+            ClientError: the server's status, or how the connection ended.
+        """
+        size = native.total_bytes(buffers)
+        await self._writable.wait()
+        if self.ended is not None or self._transport is None:
+            raise self.ended or ConnectionFailed(f"No connection to {self._where}.")
+        number = self._next_id
+        packed = native.pack_request(
+            native.RequestHeader(kind, encoding, model_index, number, size, timeout_us, rows)
+        )
+        self._next_id += 1
+        future: asyncio.Future[_Reply] = self._loop.create_future()
+        self._pending[number] = future
+        if size <= _JOIN_BYTES_MAX:
+            self._transport.write(b"".join((packed, *buffers)))
+        else:
+            self._transport.write(packed)
+            for buffer in buffers:
+                self._transport.write(buffer)
+        try:
+            header, payload = await future
+        except asyncio.CancelledError:
+            if self._pending.pop(number, None) is not None:
+                self._forgotten.add(number)
+            raise
+        if header.status != 0:
+            raise refusal(header, payload)
+        return header, payload
+
+    async def describe(self) -> Description:
+        """Fetches the describe document once for this connection.
+
+        Raises:
+            ClientError: no reply, or not the document expected.
+        """
+        async with self._describing:
+            if self._description is None:
+                _header, payload = await self.exchange(native.KIND_DESCRIBE)
+                try:
+                    self._description = parse_description(payload.data)
+                except ProtocolError as error:
+                    self.end(error)
+                    raise
+            return self._description
+
+    async def infer(
+        self, model: Model, encoding: int, buffers: Sequence[Buffer], rows: int, timeout_us: int
+    ) -> InferResult:
+        """Sends one packed infer request and unpacks its reply.
+
+        Raises:
+            ClientError: the server's status, or how the connection ended.
+        """
+        header, payload = await self.exchange(
+            native.KIND_INFER, encoding, model.index, buffers, timeout_us, rows
+        )
+        try:
+            return native.unpack_outputs(model, header, payload)
+        except ProtocolError as error:
+            self.end(error)
+            raise
+
+    def end(self, error: ClientError) -> None:
+        """Closes the connection; every request in flight gets the error. May be called twice."""
+        if self.ended is None:
+            self.ended = error
+        self._writable.set()
+        pending, self._pending = self._pending, {}
+        for future in pending.values():
+            if not future.done():
+                future.set_exception(self.ended)
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called by the event loop."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Called by the event loop."""
+        reason = f" ({exc})" if exc else ""
+        self.end(ConnectionFailed(f"{self._where} closed the connection{reason}."))
+
+    def pause_writing(self) -> None:
+        """Called by the event loop when the socket takes no more for now."""
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        """Called by the event loop."""
+        self._writable.set()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Called by the event loop: where the next bytes go."""
+        if self._large is not None:
+            return self._large[1].data[self._large_have :]
+        return self._scratch[self._have :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Called by the event loop: bytes have arrived in get_buffer's memory."""
+        self.last_heard_s = self._loop.time()
+        if self._large is not None:
+            self._large_have += nbytes
+            if self._large_have == len(self._large[1]):
+                reply, self._large = self._large, None
+                self._deliver(*reply)
+            return
+        self._have += nbytes
+        try:
+            self._cut()
+        except ProtocolError as error:
+            self.end(error)
+
+    def _cut(self) -> None:
+        """Takes every reply out of the scratch buffer, and starts on one that is larger."""
+        at = 0
+        while self._have - at >= native.REPLY_BYTES:
+            header = native.unpack_reply(self._scratch[at : at + native.REPLY_BYTES])
+            if header.payload_bytes > self._max_reply_bytes:
+                raise ProtocolError(
+                    f"The reply claims {header.payload_bytes} bytes; "
+                    f"max_reply_bytes is {self._max_reply_bytes}."
+                )
+            begin = at + native.REPLY_BYTES
+            there = min(self._have - begin, header.payload_bytes)
+            payload = np.empty(header.payload_bytes, np.uint8)
+            payload.data[:there] = self._scratch[begin : begin + there]
+            at = begin + there
+            if there < header.payload_bytes:
+                self._large, self._large_have = (header, payload), there
+                break
+            self._deliver(header, payload)
+        left = self._have - at
+        self._scratch[:left] = bytes(self._scratch[at : self._have])
+        self._have = left
+
+    def _deliver(self, header: ReplyHeader, payload: Array) -> None:
+        future = self._pending.pop(header.id, None)
+        if future is not None:
+            if not future.done():
+                future.set_result((header, payload))
+        elif header.id in self._forgotten:
+            self._forgotten.remove(header.id)
+        elif header.status != 0 and header.id == 0:
+            # A server refuses a header it could not read with id 0, and closes.
+            self.end(refusal(header, payload))
+        else:
+            self.end(ProtocolError(f"{self._where} answered request {header.id}, never sent."))

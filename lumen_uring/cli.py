@@ -1,0 +1,71 @@
+"""The command line: `lumen [serve|predict|stats|doctor] ...`.
+
+Called by the installed command and by `python -m lumen_uring`, on the main thread. Whatever goes
+wrong ends as one clear sentence on stderr and an exit status; a traceback is a bug.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+
+from lumen_uring import __version__
+from lumen_uring.commands import doctor, predict, serve, stats
+from lumen_uring.errors import ConfigError, LumenError
+
+EXIT_FAILURE = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command.
+
+    Args:
+        argv: the arguments after the program's name; None takes the process's own.
+
+    Returns:
+        The exit status: 0 done, 1 failed, 2 wrong use or configuration, 130 interrupted.
+    """
+    given = list(sys.argv[1:] if argv is None else argv)
+    parser = make_parser()
+    # `lumen --config x` serves: an option in front that is not the parser's own belongs to serve.
+    if not given or (given[0].startswith("-") and given[0] not in ("-h", "--help", "--version")):
+        given.insert(0, "serve")
+    arguments = parser.parse_args(given)
+    run: Callable[[argparse.Namespace], int] = arguments.run
+    try:
+        return run(arguments)
+    except ConfigError as error:
+        print(f"lumen: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    except LumenError as error:
+        print(f"lumen: {error}", file=sys.stderr)
+        return EXIT_FAILURE
+    except BrokenPipeError:
+        # The reader of our output went away, as in `lumen stats --json | head`. What is still
+        # buffered goes to /dev/null, or the interpreter would complain at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_FAILURE
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Declares every command and option.
+
+    Returns:
+        The parser; the namespace it gives has `run`.
+    """
+    parser = argparse.ArgumentParser(
+        prog="lumen",
+        description="Serves ONNX models with the lowest latency a machine can give.",
+        epilog="Without a command, lumen serves: `lumen --config config.yaml`.",
+    )
+    parser.add_argument("--version", action="version", version=f"lumen {__version__}")
+    subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
+    for command in (serve, predict, stats, doctor):
+        command.add(subparsers)
+    return parser

@@ -1,0 +1,314 @@
+"""A client of the native protocol: one connection, one request at a time.
+
+Called from any thread; a lock keeps two threads' requests apart, so that for speed each thread
+has its own Client. Inputs are sent from the caller's memory, outputs received into memory of
+their own. It never sends a request twice: once a byte of it may be with the server, the caller
+decides.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, Final, NoReturn
+
+import numpy as np
+
+from lumen_uring import native
+from lumen_uring.connection import Connection
+from lumen_uring.describe import Description, Model, parse_description
+from lumen_uring.errors import (
+    ClientError,
+    ConnectionFailed,
+    ProtocolError,
+    ServerError,
+    UnknownModel,
+    from_status,
+)
+from lumen_uring.native import Array, Buffer, InferResult, ReplyHeader
+
+# One recv takes a small reply whole; a larger one goes to its own memory after the first bytes.
+_SCRATCH_BYTES: Final = 4096
+
+
+class Client:
+    """Talks to one Lumen server.
+
+    Args:
+        host: name or address of the server.
+        port: its port, 1..65535.
+        timeout_s: the longest that any one call may take, connecting included; seconds, above 0.
+        max_reply_bytes: a reply that claims more is refused; bytes.
+
+    >>> client = Client("127.0.0.1", 8000)  # connects with the first call, not before
+    >>> client.close()
+    """
+
+    def __init__(
+        self,
+        host: str = "127.0.0.1",
+        port: int = 8000,
+        *,
+        timeout_s: float = 10.0,
+        max_reply_bytes: int = 1 << 30,
+    ) -> None:
+        if not 0 < port <= 65535:
+            raise ValueError(f"port: expected 1..65535, found {port}")
+        if not timeout_s > 0:
+            raise ValueError(f"timeout_s: expected seconds above 0, found {timeout_s}")
+        self._host = host
+        self._port = port
+        self._timeout_s = timeout_s
+        self._max_reply_bytes = max_reply_bytes
+        self._connection: Connection | None = None
+        # Belongs to the connection: after a reconnect the server may be another one.
+        self._description: Description | None = None
+        self._next_id = 1
+        self._scratch = bytearray(_SCRATCH_BYTES)
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the connection; may be called twice. Afterwards every call raises ValueError."""
+        self._closed = True
+        self._drop()
+
+    def ping(self) -> float:
+        """Asks the server for a sign of life.
+
+        Returns:
+            The round trip in seconds.
+
+        Raises:
+            ClientError: no server, no reply in time, or not a Lumen server.
+        """
+        with self._lock:
+            deadline = self._begin()
+            start = time.perf_counter()
+            self._exchange(native.KIND_PING, deadline)
+            return time.perf_counter() - start
+
+    def describe(self) -> dict[str, Any]:
+        """Asks what the server serves; the answer is kept for as long as the connection.
+
+        Returns:
+            The document of docs/PROTOCOL.md: "server" and "models".
+
+        Raises:
+            ClientError: no server, no reply in time, or not a Lumen server.
+        """
+        with self._lock:
+            return self._describe(self._begin()).document
+
+    def models(self) -> dict[str, Model]:
+        """As describe, checked and typed.
+
+        Returns:
+            The models by name.
+
+        Raises:
+            ClientError: no server, no reply in time, or not a Lumen server.
+        """
+        with self._lock:
+            return dict(self._describe(self._begin()).models)
+
+    def infer(
+        self,
+        model: str,
+        inputs: Mapping[str, Array],
+        *,
+        timeout_us: int = 0,
+        rows: int | None = None,
+    ) -> InferResult:
+        """Runs a model on tensors.
+
+        Args:
+            model: its name.
+            inputs: an array per input, exact dtype, the model's shape with the rows first.
+            timeout_us: the server drops the request when it has waited longer; µs, 0: its default.
+            rows: how many rows the arrays must have; None takes what they have.
+
+        Returns:
+            Outputs by name, each [rows, ...]; rows; the server's timings.
+
+        Raises:
+            BadRequest: an input's name, dtype or shape is wrong; nothing was sent.
+            ClientError: what the server answered, or how the connection failed.
+        """
+        with self._lock:
+            deadline = self._begin()
+            entry = find_model(self._describe(deadline), model)
+            buffers, used = native.pack_inputs(entry, inputs, rows)
+            return self._infer(entry, native.ENCODING_TENSORS, buffers, used, timeout_us, deadline)
+
+    def infer_rgb8(
+        self, model: str, image: Array, *, timeout_us: int = 0, rows: int | None = None
+    ) -> InferResult:
+        """Runs a model on pictures; the server turns them into the model's tensor.
+
+        Args:
+            model: its name.
+            image: uint8 RGB, [height, width, 3] or [rows, height, width, 3] at the model's size.
+            timeout_us: the server drops the request when it has waited longer; µs, 0: its default.
+            rows: how many pictures there must be; None takes what is there.
+
+        Returns:
+            Outputs by name, each [rows, ...]; rows; the server's timings.
+
+        Raises:
+            BadRequest: the model takes no pictures, or dtype or shape is wrong; nothing was sent.
+            ClientError: what the server answered, or how the connection failed.
+        """
+        with self._lock:
+            deadline = self._begin()
+            entry = find_model(self._describe(deadline), model)
+            buffers, used = native.pack_rgb8(entry, image, rows)
+            return self._infer(entry, native.ENCODING_RGB8, buffers, used, timeout_us, deadline)
+
+    def _infer(
+        self,
+        model: Model,
+        encoding: int,
+        buffers: Sequence[Buffer],
+        rows: int,
+        timeout_us: int,
+        deadline: float,
+    ) -> InferResult:
+        header, payload = self._exchange(
+            native.KIND_INFER, deadline, encoding, model.index, buffers, timeout_us, rows
+        )
+        try:
+            return native.unpack_outputs(model, header, payload)
+        except ProtocolError:
+            self._drop()
+            raise
+
+    def _describe(self, deadline: float) -> Description:
+        if self._description is None:
+            _header, payload = self._exchange(native.KIND_DESCRIBE, deadline)
+            try:
+                self._description = parse_description(payload.data)
+            except ProtocolError:
+                self._drop()
+                raise
+        return self._description
+
+    def _begin(self) -> float:
+        """Makes sure of a live connection; returns the call's deadline (monotonic seconds)."""
+        if self._closed:
+            raise ValueError("this Client is closed")
+        deadline = time.monotonic() + self._timeout_s
+        if self._connection is not None and not self._connection.is_quiet():
+            self._drop()
+        if self._connection is None:
+            self._connection = Connection(self._host, self._port, self._timeout_s)
+        return deadline
+
+    def _exchange(
+        self,
+        kind: int,
+        deadline: float,
+        encoding: int = 0,
+        model_index: int = 0,
+        buffers: Sequence[Buffer] = (),
+        timeout_us: int = 0,
+        rows: int = 0,
+    ) -> tuple[ReplyHeader, Array]:
+        """Sends one request and receives its reply; any failure in between ends the connection."""
+        size = native.total_bytes(buffers)
+        number = self._next_id
+        packed = native.pack_request(
+            native.RequestHeader(kind, encoding, model_index, number, size, timeout_us, rows)
+        )
+        self._next_id += 1
+        connection = self._connection
+        if connection is None:
+            raise ConnectionFailed("The connection broke; call again to reconnect.")
+        complete = False
+        try:
+            try:
+                connection.send([memoryview(packed), *buffers], deadline)
+            except ConnectionFailed as error:
+                # A server that refuses a request early may close while its body is still coming;
+                # the reply that says why can be here already.
+                self._raise_refusal(connection, number, deadline, error)
+            header, payload = self._receive(connection, number, deadline)
+            complete = True
+        finally:
+            # Covers KeyboardInterrupt too: a half-read reply must never meet the next request.
+            if not complete:
+                self._drop()
+        if header.status != 0:
+            raise refusal(header, payload)
+        return header, payload
+
+    def _raise_refusal(
+        self, connection: Connection, number: int, deadline: float, error: ConnectionFailed
+    ) -> NoReturn:
+        try:
+            header, payload = self._receive(connection, number, deadline)
+        except ClientError:
+            raise error from None
+        raise refusal(header, payload) if header.status else error
+
+    def _receive(
+        self, connection: Connection, number: int, deadline: float
+    ) -> tuple[ReplyHeader, Array]:
+        scratch = memoryview(self._scratch)
+        have = 0
+        while have < native.REPLY_BYTES:
+            have += connection.receive_into(scratch[have:], deadline)
+        header = native.unpack_reply(scratch)
+        # Status 1 with id 0 is how a server refuses a header it could not read.
+        if header.id != number and not (header.status == 1 and header.id == 0):
+            raise ProtocolError(f"Expected the reply to request {number}, found {header.id}.")
+        if header.payload_bytes > self._max_reply_bytes:
+            raise ProtocolError(
+                f"The reply claims {header.payload_bytes} bytes; "
+                f"max_reply_bytes is {self._max_reply_bytes}."
+            )
+        early = have - native.REPLY_BYTES
+        if early > header.payload_bytes:
+            raise ProtocolError("The server sent more than the reply it announced.")
+        payload = np.empty(header.payload_bytes, np.uint8)
+        target = payload.data
+        target[:early] = scratch[native.REPLY_BYTES : have]
+        while early < header.payload_bytes:
+            early += connection.receive_into(target[early:], deadline)
+        return header, payload
+
+    def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        self._description = None
+        if connection is not None:
+            connection.close()
+
+
+def find_model(description: Description, name: str) -> Model:
+    """Looks a model up by name.
+
+    Raises:
+        UnknownModel: the server has none of this name; the message lists those it has.
+    """
+    model = description.models.get(name)
+    if model is None:
+        raise UnknownModel(f"The server has no model {name!r}; it has {list(description.models)}.")
+    return model
+
+
+def refusal(header: ReplyHeader, payload: Array) -> ServerError:
+    """Makes the typed error of a reply whose status is not 0; the payload is its text."""
+    return from_status(header.status, bytes(payload.data).decode("utf-8", "replace"))

@@ -1,0 +1,314 @@
+"""The checks behind `lumen doctor`: each looks at one thing and says what it found.
+
+Called by doctor.py and tests, on the main thread. Files are read below a root that tests can
+replace. Nothing is changed, and nothing is reported as well that could not be looked at.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import resource
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from lumen_uring.errors import LibraryError
+from lumen_uring.ring import library, onnxruntime_path
+from lumen_uring.ring.probe import BUFFER_RING, ProbeReport, probe
+from lumen_uring.sizes import format_size
+
+OK: Final = "ok"
+NOTE: Final = "note"
+PROBLEM: Final = "problem"
+
+_MEMLOCK_ENOUGH: Final = 64 << 20
+_NOFILE_ENOUGH: Final = 16384 + 256  # the default max_connections, and what else is open
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line: level is ok, note or problem; cure is empty where there is nothing to do."""
+
+    level: str
+    name: str
+    found: str
+    cure: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Where to look.
+
+    Args:
+        root: below which proc/ and sys/ are.
+        uring: asks the kernel about io_uring.
+    """
+
+    root: Path = Path("/")
+    uring: Callable[[], ProbeReport] = probe
+
+    def read(self, path: str) -> str:
+        """A small file's text without the final newline; empty where there is none."""
+        try:
+            return (self.root / path).read_text("utf-8", "replace").strip()
+        except OSError:
+            return ""
+
+
+def check_all(machine: Machine) -> list[Finding]:
+    """Runs every check.
+
+    Args:
+        machine: where to look.
+
+    Returns:
+        The findings, in reading order.
+    """
+    findings = [Finding(OK, "kernel", f"{platform.system()} {platform.release()}")]
+    findings += check_io_uring(machine.uring())
+    findings += [check_engine(), check_runtime(), check_seccomp(machine), check_memlock()]
+    findings += [check_nofile(), check_huge_pages(machine), check_governor(machine)]
+    findings += [check_priority(), check_numa(machine), check_cgroup(machine), check_cores(machine)]
+    return findings
+
+
+def check_io_uring(report: ProbeReport) -> list[Finding]:
+    """Says what the kernel allows of io_uring.
+
+    Args:
+        report: as probe gave it.
+    """
+    if report.trouble is not None:
+        trouble = report.trouble
+        return [Finding(PROBLEM, "io_uring", f"{trouble.error}: {trouble.cause}", trouble.cure)]
+    missing = [name for name in report.missing if name in ("ACCEPT", "RECV", "SEND", BUFFER_RING)]
+    if missing:
+        return [
+            Finding(
+                PROBLEM,
+                "io_uring",
+                f"this kernel lacks {', '.join(missing)}",
+                "Use a Linux kernel of 5.19 or later.",
+            )
+        ]
+    flags = ", ".join(report.setup) or "none"
+    refused = [name for name, result in report.setup_flags.items() if result]
+    if refused:
+        return [
+            Finding(
+                NOTE,
+                "io_uring",
+                f"works with the flags {flags}; refused: {', '.join(refused)}",
+                "Use a Linux kernel of 6.1 or later for all of them.",
+            )
+        ]
+    return [Finding(OK, "io_uring", f"all of it; flags {flags}; last opcode {report.last_op}")]
+
+
+def check_engine() -> Finding:
+    """Looks for the C library and loads it."""
+    try:
+        path = library.find()
+        version = library.load().lumen_version().decode()
+    except LibraryError as error:
+        return Finding(PROBLEM, "engine", "the C library cannot be used", str(error))
+    return Finding(OK, "engine", f"{version} at {path}")
+
+
+def check_runtime() -> Finding:
+    """Looks for ONNX Runtime without loading it."""
+    try:
+        path = onnxruntime_path.find()
+    except LibraryError as error:
+        return Finding(PROBLEM, "runtime", "ONNX Runtime cannot be used", str(error))
+    return Finding(OK, "runtime", f"ONNX Runtime {onnxruntime_path.version(path)}")
+
+
+def check_seccomp(machine: Machine) -> Finding:
+    """Reads this process's seccomp mode."""
+    match = re.search(r"^Seccomp:\s*(\d+)", machine.read("proc/self/status"), re.MULTILINE)
+    if match is None:
+        return Finding(NOTE, "seccomp", "the kernel does not say")
+    if match.group(1) == "0":
+        return Finding(OK, "seccomp", "no filter")
+    return Finding(
+        NOTE,
+        "seccomp",
+        f"a filter is in force (mode {match.group(1)})",
+        "If io_uring is refused above, allow it in the container's seccomp profile.",
+    )
+
+
+def check_memlock() -> Finding:
+    """Reads the locked-memory limit."""
+    limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
+    if limit == resource.RLIM_INFINITY or limit >= _MEMLOCK_ENOUGH or _kernel() >= (5, 12):
+        return Finding(OK, "memlock", _limit(limit, format_size))
+    return Finding(
+        NOTE,
+        "memlock",
+        f"{format_size(limit)}: rings count against it on kernels before 5.12",
+        "ulimit -l unlimited, or LimitMEMLOCK=infinity in the systemd unit.",
+    )
+
+
+def check_nofile() -> Finding:
+    """Reads the limit of open files, which bounds connections."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= _NOFILE_ENOUGH:
+        return Finding(OK, "open files", _limit(soft, str))
+    return Finding(
+        NOTE,
+        "open files",
+        f"{soft} (at most {_limit(hard, str)}), fewer than max_connections needs by default",
+        f"ulimit -n {_NOFILE_ENOUGH}, or LimitNOFILE in the systemd unit.",
+    )
+
+
+def check_huge_pages(machine: Machine) -> Finding:
+    """Reads the modes of transparent huge pages and the pool of explicit ones."""
+    thp = machine.read("sys/kernel/mm/transparent_hugepage/enabled")
+    mode = re.search(r"\[(\w+)\]", thp)
+    pool = re.search(r"^HugePages_Total:\s*(\d+)", machine.read("proc/meminfo"), re.MULTILINE)
+    reserved = pool.group(1) if pool else "unknown"
+    found = f"transparent: {mode.group(1) if mode else 'unknown'}; reserved pages: {reserved}"
+    if mode and mode.group(1) in ("madvise", "always"):
+        return Finding(OK, "huge pages", found)
+    return Finding(
+        NOTE,
+        "huge pages",
+        found,
+        "As root: echo madvise > /sys/kernel/mm/transparent_hugepage/enabled",
+    )
+
+
+def check_governor(machine: Machine) -> Finding:
+    """Reads the frequency governors of all cores."""
+    base = machine.root / "sys/devices/system/cpu"
+    governors = {
+        path.read_text().strip() for path in base.glob("cpu[0-9]*/cpufreq/scaling_governor")
+    }
+    if not governors:
+        return Finding(OK, "governor", "none here, as on virtual machines: the host decides")
+    if governors == {"performance"}:
+        return Finding(OK, "governor", "performance")
+    return Finding(
+        NOTE,
+        "governor",
+        ", ".join(sorted(governors)),
+        "For steady latency, as root: cpupower frequency-set -g performance",
+    )
+
+
+def check_priority() -> Finding:
+    """Says whether I/O threads can be given a better niceness, and real-time limits."""
+    nice_limit = resource.getrlimit(resource.RLIMIT_NICE)[0]
+    realtime = resource.getrlimit(resource.RLIMIT_RTPRIO)[0]
+    # The limit is 20 minus the niceness that may be reached.
+    best = -20 if nice_limit == resource.RLIM_INFINITY else 20 - min(nice_limit, 40)
+    found = f"real-time priority up to {_limit(realtime, str)}"
+    if os.geteuid() == 0 or best <= -10:
+        return Finding(OK, "priority", f"I/O threads can go to niceness -10; {found}")
+    return Finding(
+        NOTE,
+        "priority",
+        f"I/O threads cannot be raised, so workers are lowered instead; {found}",
+        "setcap cap_sys_nice+ep on the Python binary, or LimitNICE=-10 in the systemd unit.",
+    )
+
+
+def check_numa(machine: Machine) -> Finding:
+    """Counts NUMA nodes."""
+    nodes = list((machine.root / "sys/devices/system/node").glob("node[0-9]*"))
+    found = f"{max(1, len(nodes))} node(s)"
+    if len(nodes) <= 1:
+        return Finding(OK, "NUMA", found)
+    return Finding(
+        NOTE,
+        "NUMA",
+        found,
+        "Run one server per node, each under `numactl --cpunodebind=N --membind=N`.",
+    )
+
+
+def check_cgroup(machine: Machine) -> Finding:
+    """Reads the cgroup's share of processor time."""
+    quota = cgroup_cores(machine)
+    if quota is None:
+        return Finding(OK, "cgroup", "no limit on processor time")
+    return Finding(
+        NOTE,
+        "cgroup",
+        f"limited to {quota:.2f} cores of processor time",
+        "A throttled worker stops for tens of ms: prefer a cpuset, or give whole cores.",
+    )
+
+
+def check_cores(machine: Machine) -> Finding:
+    """Counts the cores this process may use."""
+    cores = sorted(os.sched_getaffinity(0))
+    quota = cgroup_cores(machine)
+    usable = len(cores) if quota is None else max(1, min(len(cores), int(quota)))
+    found = f"{usable} usable (mask: {_ranges(cores)})"
+    if usable > 1:
+        return Finding(OK, "cores", found)
+    return Finding(
+        NOTE, "cores", found, "One core does both I/O and inference; give it two or more."
+    )
+
+
+def cgroup_cores(machine: Machine) -> float | None:
+    """How many cores' worth of time the cgroup allows, the tightest limit up its tree.
+
+    Args:
+        machine: where to look.
+
+    Returns:
+        Cores; None without a limit.
+
+    Source:
+        Documentation/admin-guide/cgroup-v2.rst (cpu.max), cgroup-v1 (cpu.cfs_quota_us)
+    """
+    limits: list[float] = []
+    for line in machine.read("proc/self/cgroup").splitlines():
+        number, controllers, path = [*line.split(":", 2), "", ""][:3]
+        steps = [part for part in path.split("/") if part and part != ".."]
+        for depth in range(len(steps), -1, -1):
+            place = "/".join(steps[:depth])
+            if number == "0" and not controllers:
+                limits += _quota(*machine.read(f"sys/fs/cgroup/{place}/cpu.max").split())
+            elif "cpu" in controllers.split(","):
+                base = f"sys/fs/cgroup/cpu/{place}"
+                limits += _quota(
+                    machine.read(f"{base}/cpu.cfs_quota_us"),
+                    machine.read(f"{base}/cpu.cfs_period_us"),
+                )
+    return min(limits, default=None)
+
+
+def _quota(quota_us: str = "", period_us: str = "") -> list[float]:
+    if quota_us.isdecimal() and period_us.isdecimal() and int(period_us) > 0:
+        return [int(quota_us) / int(period_us)]
+    return []
+
+
+def _kernel() -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", platform.release())[:2])
+
+
+def _limit(value: int, say: Callable[[int], str]) -> str:
+    return "unlimited" if value == resource.RLIM_INFINITY else say(value)
+
+
+def _ranges(cores: list[int]) -> str:
+    """Writes sorted core numbers as the kernel does: 0-3,8."""
+    parts: list[list[int]] = []
+    for core in cores:
+        if parts and core == parts[-1][-1] + 1:
+            parts[-1].append(core)
+        else:
+            parts.append([core])
+    return ",".join(str(part[0]) if len(part) == 1 else f"{part[0]}-{part[-1]}" for part in parts)

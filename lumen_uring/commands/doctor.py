@@ -1,0 +1,54 @@
+"""`lumen doctor`: what this machine allows Lumen, and what to do about what it does not.
+
+Called by cli.py, on the main thread. checks.py looks at the machine; this file prints. It changes
+nothing, and a check that cannot look says so instead of failing.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from lumen_uring.commands.options import Subparsers
+
+
+def add(subparsers: Subparsers) -> None:
+    """Declares the command.
+
+    Args:
+        subparsers: of the main parser.
+    """
+    parser = subparsers.add_parser(
+        "doctor",
+        help="say what this machine allows, and what to do",
+        description="Looks at kernel, io_uring, limits, memory and cores. Exits 1 on a problem.",
+    )
+    parser.add_argument("--json", action="store_true", help="as one JSON object")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prints every finding.
+
+    Args:
+        arguments: as `add` declared them.
+
+    Returns:
+        0, or 1 when something keeps Lumen from serving.
+    """
+    from dataclasses import asdict
+
+    import orjson
+
+    from lumen_uring.commands.checks import Machine, check_all
+
+    findings = check_all(Machine())
+    if arguments.json:
+        document = {"findings": [asdict(finding) for finding in findings]}
+        print(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode())
+    else:
+        width = max(len(finding.name) for finding in findings)
+        for finding in findings:
+            print(f"{finding.level:<8} {finding.name:<{width}}  {finding.found}")
+            if finding.cure:
+                print(f"{'':<8} {'':<{width}}  -> {finding.cure}")
+    return 1 if any(finding.level == "problem" for finding in findings) else 0

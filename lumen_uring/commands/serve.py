@@ -1,0 +1,69 @@
+"""`lumen serve`: starts a server and stays until a signal ends it.
+
+Called by cli.py, on the main thread. It only turns options into settings; server.py does the rest.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lumen_uring.commands.options import Subparsers
+
+
+def add(subparsers: Subparsers) -> None:
+    """Declares the command.
+
+    Args:
+        subparsers: of the main parser.
+    """
+    parser = subparsers.add_parser(
+        "serve",
+        help="serve models (the default)",
+        description="Serves models until SIGTERM or Ctrl-C; then finishes what is in flight.",
+    )
+    parser.add_argument("--config", metavar="FILE", help="settings; without it, the defaults")
+    parser.add_argument(
+        "--set",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        dest="overrides",
+        help="override one setting, for example --set engine.thread_count=2; may be repeated",
+    )
+    parser.add_argument(
+        "--model",
+        metavar="NAME=PATH",
+        action="append",
+        default=[],
+        dest="models",
+        help="serve this model instead of the file's; PATH may be builtin:digits; may be repeated",
+    )
+    parser.add_argument("--host", metavar="ADDRESS", help="the same as --set server.host=ADDRESS")
+    parser.add_argument("--port", metavar="PORT", help="the same as --set server.port=PORT")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serves.
+
+    Args:
+        arguments: as `add` declared them.
+
+    Returns:
+        The exit status.
+
+    Raises:
+        LumenError: the settings or the machine do not allow it.
+    """
+    from lumen_uring.config import load
+    from lumen_uring.server import run as serve
+
+    overrides = list(arguments.overrides)
+    if arguments.host is not None:
+        # In quotes: YAML would read some addresses as something else than a text.
+        overrides.append(f"server.host='{arguments.host}'")
+    if arguments.port is not None:
+        overrides.append(f"server.port={arguments.port}")
+    return serve(load(arguments.config, overrides, arguments.models))

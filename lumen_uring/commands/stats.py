@@ -1,0 +1,173 @@
+"""`lumen stats`: the figures of a server on this machine, from its shared-memory file.
+
+Called by cli.py, on the main thread. Reading disturbs no worker and asks the server nothing. Names
+come from the file: what a newer server counts is shown too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import time
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from lumen_uring.commands.options import Subparsers, add_port_option
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+    from lumen_uring.ring.stats import Snapshot
+
+# The order of a request's life; stages not named here follow in the file's order.
+_STAGES: Final = ("receive", "queue", "preprocess", "infer", "send", "total")
+_PERCENTS: Final = {"p50": 50.0, "p99": 99.0, "p999": 99.9}
+_WATCH_S: Final = 1.0
+
+
+def add(subparsers: Subparsers) -> None:
+    """Declares the command.
+
+    Args:
+        subparsers: of the main parser.
+    """
+    parser = subparsers.add_parser(
+        "stats",
+        help="show a running server's figures",
+        description="Shows the counters and latencies of a server on this machine.",
+    )
+    add_port_option(parser)
+    parser.add_argument("--json", action="store_true", help="as one JSON object")
+    parser.add_argument(
+        "--watch", action="store_true", help="again every second, the figures of that second"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Shows the figures.
+
+    Args:
+        arguments: as `add` declared them.
+
+    Returns:
+        0.
+
+    Raises:
+        StatsError: no server with this port runs here.
+    """
+    import orjson
+    from rich.console import Console
+
+    from lumen_uring.ring.stats import read, stats_path
+
+    path = stats_path(arguments.port)
+    snapshot = read(path)
+    if arguments.watch:
+        _watch(path, snapshot, arguments.json)
+    elif arguments.json:
+        print(orjson.dumps(as_json(snapshot), option=orjson.OPT_INDENT_2).decode())
+    else:
+        Console().print(_tables(snapshot))
+    return 0
+
+
+def _watch(path: Path, earlier: Snapshot, json: bool) -> NoReturn:
+    """Shows each second's figures until Ctrl-C, or until the server is gone."""
+    import orjson
+    from rich.live import Live
+
+    from lumen_uring.ring.stats import delta, read
+
+    with nullcontext() if json else Live(_tables(earlier), auto_refresh=False) as live:
+        while True:
+            time.sleep(_WATCH_S)
+            later = read(path)
+            second = delta(later, earlier)
+            earlier = later
+            if live is None:
+                print(orjson.dumps(as_json(second)).decode(), flush=True)
+            else:
+                live.update(_tables(second), refresh=True)
+
+
+def as_json(snapshot: Snapshot) -> dict[str, Any]:
+    """A snapshot as JSON-ready values; latencies in µs, null where nothing was recorded.
+
+    Args:
+        snapshot: a reading or a difference of two.
+    """
+    return {
+        "pid": snapshot.pid,
+        "port": snapshot.port,
+        "state": snapshot.state,
+        "alive": _is_alive(snapshot.pid),
+        "start_realtime_ns": snapshot.start_realtime_ns,
+        "counters": snapshot.counters,
+        "gauges": snapshot.gauges,
+        "stages": {name: _stage(snapshot, name) for name in _ordered(snapshot)},
+        "threads": [
+            {
+                "role": thread.role,
+                "index": thread.index,
+                "cpu": thread.cpu,
+                "tid": thread.tid,
+                "counters": thread.counters,
+                "gauges": thread.gauges,
+            }
+            for thread in snapshot.threads
+        ],
+    }
+
+
+def _is_alive(pid: int) -> bool:
+    # The file of a server that was killed stays behind.
+    return Path(f"/proc/{pid}").exists()
+
+
+def _ordered(snapshot: Snapshot) -> list[str]:
+    known = [name for name in _STAGES if name in snapshot.histograms]
+    return known + [name for name in snapshot.histograms if name not in _STAGES]
+
+
+def _stage(snapshot: Snapshot, name: str) -> dict[str, float | int | None]:
+    histogram = snapshot.histograms[name]
+    values: dict[str, float | int | None] = {"count": histogram.count}
+    values["mean_us"] = _microseconds(histogram.mean_ns())
+    for label, percent in _PERCENTS.items():
+        values[f"{label}_us"] = _microseconds(histogram.percentile_ns(percent))
+    return values
+
+
+def _microseconds(nanoseconds: float) -> float | None:
+    return None if math.isnan(nanoseconds) else round(nanoseconds / 1000, 3)
+
+
+def _tables(snapshot: Snapshot) -> Group:
+    from rich.console import Group
+    from rich.table import Table
+
+    counters = Table("thread", "what", "value", title=None, box=None)
+    counters.columns[2].justify = "right"
+    for values in (snapshot.counters, snapshot.gauges):
+        for role, of_role in values.items():
+            for name, value in of_role.items():
+                counters.add_row(role, name, f"{value:,}")
+    stages = Table("stage", "count", "mean µs", "p50", "p99", "p99.9", box=None)
+    for column in stages.columns[1:]:
+        column.justify = "right"
+    for name in _ordered(snapshot):
+        stage = _stage(snapshot, name)
+        stages.add_row(
+            name,
+            f"{stage['count']:,}",
+            *(
+                "-" if stage[key] is None else f"{stage[key]:,.1f}"
+                for key in ("mean_us", *(f"{label}_us" for label in _PERCENTS))
+            ),
+        )
+    title = f"Lumen on port {snapshot.port}, pid {snapshot.pid}, {snapshot.state}"
+    if not _is_alive(snapshot.pid):
+        title += " (no such process here: the last figures of a server that ended badly)"
+    return Group(title, "", stages, "", counters)

@@ -1,0 +1,307 @@
+"""From config.yaml, --set and --model to a checked Config, or to every problem at once.
+
+Called by the commands, on the main thread, before anything starts. Remembers where each value was
+written, so that a message can say `config.yaml:7 server.port: expected ..., found ...`. It must
+never stop at the first problem, and never let a YAML or pydantic error reach a user.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from lumen_uring.errors import ConfigError
+from lumen_uring.settings import Config, EngineConfig, ModelConfig, ServerConfig
+
+__all__ = ["Config", "EngineConfig", "ModelConfig", "ServerConfig", "load"]
+
+_Path = tuple["str | int", ...]
+_FILE_BYTES_MAX: Final = 1 << 20
+_SECTIONS: Final[dict[str, type[BaseModel]]] = {
+    "server": ServerConfig,
+    "engine": EngineConfig,
+    "models": ModelConfig,
+}
+
+
+class _Draft:
+    """The raw settings with, for each, the place that a message names."""
+
+    def __init__(self, file_name: str) -> None:
+        self.file_name = file_name
+        self.data: dict[str, Any] = {}
+        self.lines: dict[_Path, int] = {}
+        self.flags: dict[_Path, str] = {}
+        self.problems: list[str] = []
+
+    def place(self, path: _Path) -> str:
+        """Says where a value was written: the option that set it, or the file and line."""
+        dotted = _dotted(path)
+        for length in range(len(path), 0, -1):
+            flag = self.flags.get(path[:length])
+            if flag is not None:
+                return f"{flag} {dotted}".rstrip()
+        for length in range(len(path), 0, -1):
+            line = self.lines.get(path[:length])
+            if line is not None:
+                return f"{self.file_name}:{line} {dotted}"
+        return f"{self.file_name} {dotted}".rstrip()
+
+    def report(self, path: _Path, expected: str, found: str) -> None:
+        self.problems.append(f"{self.place(path)}: expected {expected}, found {found}")
+
+
+def load(
+    path: str | os.PathLike[str] | None = None,
+    overrides: Sequence[str] = (),
+    models: Sequence[str] = (),
+) -> Config:
+    """Reads the settings and checks all of them.
+
+    Args:
+        path: a YAML file; None takes the defaults that come with the package.
+        overrides: "KEY=VALUE" with a dotted key and a YAML value, as given to --set.
+        models: "NAME=PATH" as given to --model; the first one replaces the file's list of models.
+
+    Returns:
+        The checked settings.
+
+    Raises:
+        ConfigError: with one line for each problem.
+    """
+    if path is None:
+        text = resources.files("lumen_uring").joinpath("default.yaml").read_text("utf-8")
+        draft = _Draft("default.yaml")
+    else:
+        text = _read(Path(path))
+        draft = _Draft(str(path))
+    _parse(draft, text)
+    for model in models:
+        _apply_model(draft, model)
+    for override in overrides:
+        _apply_override(draft, override)
+    config = _validate(draft)
+    _check_names(draft)
+    if config is not None and config.server.max_request_bytes > config.server.arena_bytes:
+        draft.report(
+            ("server", "arena_bytes"),
+            f"at least max_request_bytes ({config.server.max_request_bytes} bytes)",
+            f"{config.server.arena_bytes}",
+        )
+    if draft.problems or config is None:
+        raise ConfigError("\n".join(draft.problems))
+    return config
+
+
+def _read(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            raw = file.read(_FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise ConfigError(f"{path}: expected a readable file, found: {error.strerror}.") from None
+    if len(raw) > _FILE_BYTES_MAX:
+        raise ConfigError(f"{path}: expected at most {_FILE_BYTES_MAX} bytes, found more.")
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"{path}: expected UTF-8, found byte {raw[error.start]:#04x} at offset {error.start}."
+        ) from None
+
+
+def _parse(draft: _Draft, text: str) -> None:
+    """Fills the draft from YAML; a file that is no YAML ends the whole check."""
+    try:
+        loader = yaml.SafeLoader(text)
+        node = loader.get_single_node()
+        if node is None:
+            return
+        data = loader.construct_document(node)
+        _collect_lines(draft, node, (), set())
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise ConfigError(
+            f"{draft.file_name}:{line}: expected YAML, found: {error.problem}."
+        ) from None
+    except (yaml.YAMLError, ValueError) as error:
+        sentence = " ".join(str(error).split())
+        raise ConfigError(f"{draft.file_name}: expected YAML, found: {sentence}.") from None
+    except RecursionError:
+        raise ConfigError(f"{draft.file_name}: expected settings two levels deep.") from None
+    if not isinstance(data, dict):
+        raise ConfigError(f"{draft.file_name}: expected a mapping, found {_found(data)}.")
+    draft.data = data
+
+
+def _collect_lines(draft: _Draft, node: yaml.Node, path: _Path, above: set[int]) -> None:
+    """Notes the line of every key, and reports keys written twice (YAML keeps the last)."""
+    if id(node) in above:
+        raise ValueError("an alias inside the value it names")
+    above = above | {id(node)}
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            here: _Path = (*path, str(key.value))
+            line = key.start_mark.line + 1
+            if here in draft.lines:
+                first = draft.lines[here]
+                draft.lines[here] = line
+                draft.report(here, "each key once", f"it again (first on line {first})")
+            draft.lines[here] = line
+            _collect_lines(draft, value, here, above)
+    elif isinstance(node, yaml.SequenceNode):
+        for index, value in enumerate(node.value):
+            here = (*path, index)
+            draft.lines[here] = value.start_mark.line + 1
+            _collect_lines(draft, value, here, above)
+
+
+def _apply_model(draft: _Draft, option: str) -> None:
+    name, equals, path = option.partition("=")
+    if not equals or not name or not path:
+        draft.problems.append(f"--model: expected NAME=PATH, found {option!r}")
+        return
+    if ("models",) not in draft.flags:
+        draft.flags[("models",)] = "--model"
+        draft.data["models"] = []
+    draft.data["models"].append({"name": name, "path": path})
+
+
+def _apply_override(draft: _Draft, option: str) -> None:
+    key, equals, text = option.partition("=")
+    steps = key.split(".")
+    if not equals or not all(steps):
+        draft.problems.append(f"--set: expected KEY=VALUE with a dotted KEY, found {option!r}")
+        return
+    try:
+        value = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError):
+        draft.problems.append(f"--set {key}: expected a YAML value, found {text!r}")
+        return
+    at: Any = draft.data
+    path: list[str | int] = []
+    for step in steps[:-1]:
+        inner = _descend(draft, at, step, path)
+        if inner is None:
+            problem = f"--set {key}: expected settings at {_dotted(tuple(path)) or 'the top'}"
+            draft.problems.append(f"{problem}, found no {step!r} that could hold one")
+            return
+        at = inner
+    last: str | int = steps[-1]
+    if isinstance(at, list):
+        if not steps[-1].isdecimal() or int(steps[-1]) >= len(at):
+            draft.problems.append(
+                f"--set {key}: expected an index below {len(at)}, found {steps[-1]!r}"
+            )
+            return
+        last = int(steps[-1])
+    at[last] = value
+    place = (*path, last)
+    draft.flags[place] = "--set"
+
+
+def _descend(draft: _Draft, at: Any, step: str, path: list[str | int]) -> Any:
+    """Goes one step into the settings, making a section that is not there yet; None: impossible."""
+    if isinstance(at, list) and step.isdecimal() and int(step) < len(at):
+        path.append(int(step))
+        inner = at[int(step)]
+    elif isinstance(at, dict):
+        path.append(step)
+        if at.get(step) is None:
+            at[step] = {}
+            draft.flags[tuple(path)] = "--set"
+        inner = at[step]
+    else:
+        return None
+    return inner if isinstance(inner, (dict, list)) else None
+
+
+def _validate(draft: _Draft) -> Config | None:
+    # `server:` with nothing under it is YAML's null and means "all defaults".
+    data = {
+        key: {} if value is None and key in ("server", "engine") else value
+        for key, value in draft.data.items()
+    }
+    try:
+        return Config.model_validate(data)
+    except ValidationError as error:
+        details = error.errors(include_url=False, include_context=True)
+        for path, detail in {_field_path(detail["loc"]): detail for detail in details}.items():
+            if detail["type"] != "too_short" or not detail["input"]:
+                draft.report(path, _expected(path, detail), _problem(data, path, detail))
+        return None
+
+
+def _field_path(loc: _Path) -> _Path:
+    """Cuts what pydantic adds below a field (the arm of a union, the item of a triple)."""
+    depth = 3 if loc[:1] == ("models",) else 2
+    return loc[:depth]
+
+
+def _expected(path: _Path, detail: ErrorDetails) -> str:
+    model: type[BaseModel] = Config
+    for depth, step in enumerate(path):
+        if isinstance(step, int) and depth == 1:
+            if depth == len(path) - 1:
+                return "a mapping with a name and a path"
+            continue
+        field = model.model_fields.get(str(step))
+        if field is None:
+            return "one of " + ", ".join(model.model_fields)
+        if depth == len(path) - 1:
+            if detail["type"] == "not_in_this_version":
+                return str(detail["ctx"]["has"])
+            return field.description or "a value"
+        model = _SECTIONS[str(step)]
+    return "a mapping"
+
+
+def _problem(data: Any, path: _Path, detail: ErrorDetails) -> str:
+    if detail["type"] in ("extra_forbidden", "invalid_key"):
+        return f"the unknown key {detail['loc'][-1]!r}"
+    for step in path:
+        # Only a missing field can end the walk early: pydantic reports no deeper than the data go.
+        if isinstance(data, dict) and step not in data:
+            return "nothing"
+        data = data[step]
+    if detail["type"] == "not_in_this_version":
+        return f"{_found(data)}: not in this version (has: {detail['ctx']['has']})"
+    return _found(data)
+
+
+def _found(value: object) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, dict):
+        return "a mapping" if value else "an empty mapping"
+    if isinstance(value, (list, tuple)):
+        return f"a list of {len(value)}" if value else "an empty list"
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _check_names(draft: _Draft) -> None:
+    """Two models of one name: checked on the raw values, so that other problems do not hide it."""
+    models = draft.data.get("models")
+    first: dict[str, int] = {}
+    for index, model in enumerate(models if isinstance(models, (list, tuple)) else ()):
+        name = model.get("name") if isinstance(model, dict) else None
+        if not isinstance(name, str):
+            continue
+        if name in first:
+            draft.report(
+                ("models", index, "name"),
+                "a name of its own",
+                f"{name!r}, the name of model {first[name]} too",
+            )
+        first.setdefault(name, index)
+
+
+def _dotted(path: _Path) -> str:
+    return ".".join(str(step) for step in path)

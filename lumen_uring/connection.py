@@ -1,0 +1,147 @@
+"""One TCP connection of the sync client: whole buffers in, bytes out, all before a deadline.
+
+Used by client.py alone, by one thread at a time. The socket never blocks; waiting is done in poll,
+where the deadline is. It knows nothing of the protocol and never reconnects.
+"""
+
+from __future__ import annotations
+
+import errno
+import math
+import select
+import socket
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from lumen_uring.errors import ConnectionFailed, RequestTimeout
+
+# Linux takes at most this many buffers in one sendmsg (UIO_MAXIOV).
+_BUFFERS_MAX: Final = 1024
+
+
+class Connection:
+    """An open connection.
+
+    Args:
+        host: name or address.
+        port: 1..65535.
+        timeout_s: for connecting, and what messages name as the timeout; seconds.
+
+    Raises:
+        ConnectionFailed: nobody listens there, or the network refuses.
+        RequestTimeout: no answer in time.
+    """
+
+    def __init__(self, host: str, port: int, timeout_s: float) -> None:
+        self._where = f"{host}:{port}"
+        self._timeout_s = timeout_s
+        try:
+            self._socket = socket.create_connection((host, port), timeout_s)
+        except TimeoutError:
+            raise RequestTimeout(
+                f"{self._where} did not accept a connection within {timeout_s:g} s."
+            ) from None
+        except (OSError, UnicodeError) as error:
+            raise ConnectionFailed(connect_sentence(host, port, error)) from None
+        self._socket.setblocking(False)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._readable = select.poll()
+        self._readable.register(self._socket, select.POLLIN)
+        self._writable = select.poll()
+        self._writable.register(self._socket, select.POLLOUT)
+
+    def close(self) -> None:
+        """Closes the socket; may be called twice."""
+        self._socket.close()
+
+    def is_quiet(self) -> bool:
+        """Says whether there is nothing to read, as is right for a live idle connection.
+
+        Returns:
+            False when the peer has closed or has sent bytes nobody asked for.
+        """
+        return not self._readable.poll(0)
+
+    def send(self, buffers: Sequence[memoryview], deadline: float) -> None:
+        """Sends all buffers from where they lie.
+
+        Args:
+            buffers: bytes, in order.
+            deadline: monotonic seconds.
+
+        Raises:
+            ConnectionFailed: the peer is gone.
+            RequestTimeout: the deadline passed.
+        """
+        waiting = [buffer for buffer in buffers if len(buffer)]
+        while waiting:
+            try:
+                sent = self._socket.sendmsg(waiting[:_BUFFERS_MAX])
+            except BlockingIOError:
+                self._wait(self._writable, deadline)
+                continue
+            except OSError as error:
+                raise self._broken(error) from None
+            done = 0
+            while done < len(waiting) and sent >= len(waiting[done]):
+                sent -= len(waiting[done])
+                done += 1
+            del waiting[:done]
+            if sent:
+                waiting[0] = waiting[0][sent:]
+
+    def receive_into(self, target: memoryview, deadline: float) -> int:
+        """Receives what there is.
+
+        Args:
+            target: at least one byte.
+            deadline: monotonic seconds.
+
+        Returns:
+            The number of bytes written to target, at least 1.
+
+        Raises:
+            ConnectionFailed: the peer closed.
+            RequestTimeout: the deadline passed.
+        """
+        while True:
+            self._wait(self._readable, deadline)
+            try:
+                count = self._socket.recv_into(target)
+            except BlockingIOError:
+                continue
+            except OSError as error:
+                raise self._broken(error) from None
+            if count == 0:
+                raise ConnectionFailed(
+                    f"{self._where} closed the connection before the reply was whole."
+                )
+            return count
+
+    def _wait(self, poll: select.poll, deadline: float) -> None:
+        # Rounded up: a wait cut to 0 ms would spin through the last millisecond.
+        left_ms = math.ceil((deadline - time.monotonic()) * 1000)
+        if left_ms <= 0 or not poll.poll(min(left_ms, 2**31 - 1)):
+            raise RequestTimeout(f"{self._where} did not answer within {self._timeout_s:g} s.")
+
+    def _broken(self, error: OSError) -> ConnectionFailed:
+        return ConnectionFailed(f"The connection to {self._where} broke: {_reason(error)}.")
+
+
+def connect_sentence(host: str, port: int, error: OSError | UnicodeError) -> str:
+    """Says why no connection could be made, and what to do.
+
+    Args:
+        host: as given by the caller.
+        port: as given by the caller.
+        error: what connecting raised.
+    """
+    if isinstance(error, OSError) and error.errno == errno.ECONNREFUSED:
+        return f"No server listens on {host}:{port}: start one with `lumen serve --port {port}`."
+    return f"No connection to {host}:{port}: {_reason(error)}."
+
+
+def _reason(error: OSError | UnicodeError) -> str:
+    text = error.strerror if isinstance(error, OSError) else None
+    return text or str(error) or type(error).__name__

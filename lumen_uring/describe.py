@@ -1,0 +1,133 @@
+"""What a server says about its models: the describe document, checked and typed.
+
+Used by native.py, both clients and `lumen predict`, on any thread. The document comes from a peer:
+nothing in it is taken on trust, and a surprise is a ProtocolError that says where.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import orjson
+
+from lumen_uring.errors import ProtocolError
+
+# Triton's names for element types, and how numpy holds them on the wire's little-endian side.
+# numpy has no bfloat16: its bits travel as uint16.
+DTYPES: Final[dict[str, np.dtype[Any]]] = {
+    "BOOL": np.dtype("?"),
+    "UINT8": np.dtype("u1"),
+    "INT8": np.dtype("i1"),
+    "UINT16": np.dtype("<u2"),
+    "INT16": np.dtype("<i2"),
+    "UINT32": np.dtype("<u4"),
+    "INT32": np.dtype("<i4"),
+    "UINT64": np.dtype("<u8"),
+    "INT64": np.dtype("<i8"),
+    "FP16": np.dtype("<f2"),
+    "FP32": np.dtype("<f4"),
+    "FP64": np.dtype("<f8"),
+    "BF16": np.dtype("<u2"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TensorInfo:
+    """One input or output: -1 is the free first dimension, or an output's unknown one."""
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+    shape_known: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Rgb8Info:
+    """The picture a model takes: height and width in pixels."""
+
+    height: int
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """One model of a server; `index` is what requests carry."""
+
+    index: int
+    name: str
+    max_rows: int
+    inputs: tuple[TensorInfo, ...]
+    outputs: tuple[TensorInfo, ...]
+    rgb8: Rgb8Info | None
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """A server's models by name, and the document as it came."""
+
+    models: dict[str, Model]
+    document: dict[str, Any]
+
+
+def parse_description(payload: bytes | bytearray | memoryview) -> Description:
+    """Reads a describe reply.
+
+    Args:
+        payload: UTF-8 JSON.
+
+    Returns:
+        The models, in the document's order.
+
+    Raises:
+        ProtocolError: not JSON, or not the document this version knows.
+    """
+    try:
+        document = orjson.loads(payload)
+    except orjson.JSONDecodeError as error:
+        raise ProtocolError(f"The server's describe reply is no JSON: {error}.") from None
+    try:
+        protocol = document["server"]["protocol"]
+        if protocol != 1:
+            raise ProtocolError(f"This client speaks protocol 1, the server {protocol!r}.")
+        parsed = [_model(entry) for entry in document["models"]]
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ProtocolError(
+            f"The server's describe reply is not the document expected: {error!r}."
+        ) from None
+    return Description({model.name: model for model in parsed}, document)
+
+
+def _model(entry: dict[str, Any]) -> Model:
+    rgb8 = entry["rgb8"]
+    return Model(
+        index=_integer(entry["index"], 0, 0xFFFF),
+        name=_text(entry["name"]),
+        max_rows=_integer(entry["max_rows"], 1, 2**32 - 1),
+        inputs=tuple(_tensor(tensor) for tensor in entry["inputs"]),
+        outputs=tuple(_tensor(tensor) for tensor in entry["outputs"]),
+        rgb8=None
+        if rgb8 is None
+        else Rgb8Info(_integer(rgb8["height"], 1, 2**31), _integer(rgb8["width"], 1, 2**31)),
+    )
+
+
+def _tensor(entry: dict[str, Any]) -> TensorInfo:
+    datatype = _text(entry["datatype"])
+    if datatype not in DTYPES:
+        raise ValueError(f"datatype {datatype!r}")
+    shape = tuple(_integer(dim, -1, 2**40) for dim in entry["shape"])
+    return TensorInfo(_text(entry["name"]), datatype, shape, bool(entry.get("shape_known", True)))
+
+
+def _integer(value: Any, low: int, high: int) -> int:
+    if type(value) is not int or not low <= value <= high:
+        raise ValueError(f"{value!r} where a whole number from {low} to {high} belongs")
+    return value
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} where a text belongs")
+    return value

@@ -1,0 +1,139 @@
+"""From a model's entry in the settings to a file, and to the place of its optimised graph.
+
+Called by server.py at start, on the main thread. The cached graph is only right for one model, one
+ONNX Runtime and one kind of processor, so its name is made of all three. A directory that cannot
+be written costs start-up time, never the start.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from lumen_uring.errors import ConfigError
+
+_BUILTIN: Final = "builtin:"
+_CHUNK_BYTES: Final = 1 << 20
+# How protobuf writes the key of an initializer that lies in another file (onnx.proto,
+# TensorProto.external_data): field 1, 8 bytes, "location", field 2.
+_EXTERNAL: Final = b"\n\x08location\x12"
+
+
+@dataclass(frozen=True, slots=True)
+class CachePlace:
+    """Where the optimised graph goes: a path, or None and the sentence that says why not."""
+
+    path: Path | None
+    note: str | None
+
+
+def resolve(path: str) -> Path:
+    """Turns a model entry's path into a file.
+
+    Args:
+        path: a file, relative to the working directory, or builtin:NAME.
+
+    Returns:
+        An existing file, absolute.
+
+    Raises:
+        ConfigError: there is none; the message says what to do.
+    """
+    if path.startswith(_BUILTIN):
+        # Imported late: building the benchmark models needs onnx, serving a file does not.
+        from lumen_uring.models import builtin_path
+
+        return builtin_path(path.removeprefix(_BUILTIN)).resolve()
+    file = Path(path).expanduser()
+    if not file.is_file():
+        kind = "is a directory" if file.is_dir() else "does not exist"
+        raise ConfigError(
+            f"The model file {file.absolute()} {kind}: give the path of an .onnx file, "
+            "or builtin:digits for the one that comes with Lumen."
+        )
+    return file.resolve()
+
+
+def cache_place(model: Path, ort_version: str) -> CachePlace:
+    """Names the file for a model's optimised graph, and makes its directory.
+
+    Args:
+        model: the model's file.
+        ort_version: of the ONNX Runtime that will optimise it.
+
+    Returns:
+        `$XDG_CACHE_HOME` or `~/.cache`, then
+        lumen/<sha256 of the model, 32 digits>-<ort version>-<processor flags, 8 digits>.ort; no
+        path where that directory cannot be written.
+
+    Raises:
+        ConfigError: the model's file cannot be read.
+    """
+    digest, is_whole = _read_model(model)
+    if not is_whole:
+        return CachePlace(
+            None,
+            f"the optimised graph of {model.name} is not kept, each start makes it anew: "
+            "its weights lie in another file, whose changes the cache would not see",
+        )
+    name = f"{digest[:32]}-{ort_version}-{cpu_flags_hash()[:8]}.ort"
+    base = os.environ.get("XDG_CACHE_HOME") or ""
+    try:
+        # The specification says that a relative path there is to be ignored.
+        root = Path(base) if os.path.isabs(base) else Path.home() / ".cache"
+        directory = root / "lumen"
+        root.mkdir(parents=True, exist_ok=True)
+        directory.mkdir(mode=0o700, exist_ok=True)
+        if not os.access(directory, os.W_OK | os.X_OK):
+            raise PermissionError(13, "Permission denied")
+        if directory.stat().st_uid != os.geteuid():
+            # What lies there is mapped and run as a model: nobody else may have written it.
+            raise PermissionError(1, "it belongs to another user")
+    except (OSError, RuntimeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        return CachePlace(
+            None,
+            f"the optimised graph of {model.name} is not kept, each start makes it anew: "
+            f"no cache directory ({reason}); set XDG_CACHE_HOME to a writable one",
+        )
+    return CachePlace(directory / name, None)
+
+
+def cpu_flags_hash(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """Hashes what the processor can do, which decides the layout of an optimised graph.
+
+    Args:
+        cpuinfo: the kernel's list.
+
+    Returns:
+        64 hexadecimal digits; of the empty text where the list cannot be read.
+    """
+    flags: list[str] = []
+    try:
+        for line in cpuinfo.read_text("ascii", "replace").splitlines():
+            key, _, value = line.partition(":")
+            if key.strip() in ("flags", "Features"):
+                flags = sorted(value.split())
+                break
+    except OSError:
+        pass
+    return hashlib.sha256(" ".join(flags).encode()).hexdigest()
+
+
+def _read_model(path: Path) -> tuple[str, bool]:
+    """Hashes a model's file and says whether it holds all of its weights itself."""
+    digest = hashlib.sha256()
+    is_whole = True
+    tail = b""
+    try:
+        with path.open("rb") as file:
+            while chunk := file.read(_CHUNK_BYTES):
+                digest.update(chunk)
+                is_whole = is_whole and _EXTERNAL not in tail + chunk
+                tail = chunk[-len(_EXTERNAL) :]
+    except OSError as error:
+        raise ConfigError(f"The model file {path} cannot be read: {error.strerror}.") from None
+    return digest.hexdigest(), is_whole

@@ -1,0 +1,279 @@
+"""The engine: the C library's server handle as a context manager.
+
+Called by server.py and by tests, from one control thread (Python's main one). Every value is
+range-checked before it crosses, since ctypes truncates silently. Nothing here is on a request's
+path, and the handle is never used after close.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import orjson
+
+from lumen_uring.errors import EngineError
+from lumen_uring.ring import library, onnxruntime_path, structs
+from lumen_uring.settings import Config, ModelConfig
+
+_U32_MAX = 2**32 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class SlotClass:
+    """Slots of one size in one I/O thread's arena."""
+
+    slot_bytes: int
+    slot_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class EngineInfo:
+    """What the engine arrived at; lumen_info in lumen.h says what each field is."""
+
+    port: int
+    io_threads: int
+    workers: int
+    models: int
+    arena_bytes: int
+    ready_us: int
+    slots: int
+    io_nice: int
+    worker_nice: int
+    slot_classes: tuple[SlotClass, ...]
+    worker_cpus: tuple[int, ...]
+    io_backend: str
+    io_detail: str
+    ort_version: str
+    stats_path: str
+    notes: tuple[str, ...]
+
+
+class Engine:
+    """A server of the C library: open, add models, start, stop, wait, close.
+
+    Args:
+        config: checked settings; its models are not added, see add_model.
+        ort_library: libonnxruntime.so; None finds the installed wheel's.
+
+    Raises:
+        LibraryError: a library is missing or of another version.
+        EngineError: the settings cannot be met on this machine.
+    """
+
+    def __init__(self, config: Config, ort_library: Path | None = None) -> None:
+        self._handle: ctypes.c_void_p | None = None
+        self._library = library.load()
+        runtime = ort_library or onnxruntime_path.find()
+        native = _native_config(config, runtime)
+        handle = ctypes.c_void_p()
+        self._check(self._library.lumen_open(ctypes.byref(native), ctypes.byref(handle)))
+        self._handle = handle
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+    def add_model(self, model: ModelConfig, path: Path, cache_path: Path | None = None) -> int:
+        """Loads a model and one session per worker; before start only.
+
+        Args:
+            model: its settings; `path` there is not used.
+            path: the ONNX or .ort file.
+            cache_path: where the optimised graph is kept; None makes it anew at each start.
+
+        Returns:
+            The model's index on the wire.
+
+        Raises:
+            EngineError: the file is no model, or one that cannot be served.
+
+        Source:
+            lumen_add_model
+        """
+        native = structs.LumenModelConfig(
+            name=model.name.encode(),
+            path=os.fsencode(path),
+            cache_path=None if cache_path is None else os.fsencode(cache_path),
+            intra_op_threads=_u32("intra_op_threads", model.intra_op_threads),
+            channel_order=structs.CHANNEL_ORDERS[model.channel_order],
+            max_rows=_u32("max_rows", model.max_rows),
+            mean=model.mean,
+            scale=model.scale,
+            max_output_bytes=_u64("max_output_bytes", model.max_output_bytes),
+        )
+        index = ctypes.c_uint32()
+        self._check(
+            self._library.lumen_add_model(
+                self._open_handle(), ctypes.byref(native), ctypes.byref(index)
+            )
+        )
+        return index.value
+
+    def start(self) -> None:
+        """Maps the arenas, starts the threads, listens; returns when requests are served.
+
+        Raises:
+            EngineError: the port is taken, memory is short, the kernel refuses.
+
+        Source:
+            lumen_start
+        """
+        self._check(self._library.lumen_start(self._open_handle()))
+
+    def info(self) -> EngineInfo:
+        """Reads what the engine arrived at; final after start.
+
+        Source:
+            lumen_get_info
+        """
+        native = structs.LumenInfo()
+        self._check(self._library.lumen_get_info(self._open_handle(), ctypes.byref(native)))
+        return EngineInfo(
+            port=native.port,
+            io_threads=native.io_threads,
+            workers=native.workers,
+            models=native.models,
+            arena_bytes=native.arena_bytes,
+            ready_us=native.ready_us,
+            slots=native.slots,
+            io_nice=native.io_nice,
+            worker_nice=native.worker_nice,
+            slot_classes=tuple(
+                SlotClass(entry.slot_bytes, entry.slot_count)
+                for entry in native.slot_classes[: native.slot_class_count]
+            ),
+            worker_cpus=tuple(native.worker_cpus[: native.workers]),
+            io_backend=native.io_backend.decode("utf-8", "replace"),
+            io_detail=native.io_detail.decode("utf-8", "replace"),
+            ort_version=native.ort_version.decode("utf-8", "replace"),
+            stats_path=native.stats_path.decode("utf-8", "replace"),
+            notes=tuple(native.notes.decode("utf-8", "replace").splitlines()),
+        )
+
+    def describe(self) -> dict[str, Any]:
+        """Reads the models as the wire's describe reply gives them.
+
+        Returns:
+            "server" and "models", see docs/PROTOCOL.md.
+
+        Source:
+            lumen_describe
+        """
+        handle = self._open_handle()
+        capacity = 64 << 10
+        while True:
+            buffer = ctypes.create_string_buffer(capacity)
+            length = self._check(self._library.lumen_describe(handle, buffer, capacity))
+            if length <= capacity:
+                document: dict[str, Any] = orjson.loads(buffer.raw[:length])
+                return document
+            capacity = length
+
+    def stop(self, drain_s: float) -> None:
+        """Begins the end and returns at once; may be called again with a shorter time.
+
+        Args:
+            drain_s: how long requests in flight may take to finish; seconds, 0 to 4 million.
+
+        Source:
+            lumen_stop
+        """
+        self._check(
+            self._library.lumen_stop(self._open_handle(), _u32("drain_s", int(drain_s * 1000)))
+        )
+
+    def wait(self, timeout_s: float) -> bool:
+        """Waits for all threads to end.
+
+        Args:
+            timeout_s: the longest wait; seconds, 0 only looks.
+
+        Returns:
+            True when they have ended, False when the time ran out first.
+
+        Source:
+            lumen_wait
+        """
+        result = self._library.lumen_wait(
+            self._open_handle(), _u32("timeout_s", int(timeout_s * 1000))
+        )
+        if result == structs.E_AGAIN:
+            return False
+        self._check(result)
+        return True
+
+    def close(self) -> None:
+        """Ends whatever still runs and frees everything; may be called twice.
+
+        Source:
+            lumen_close
+        """
+        # __del__ also comes here when __init__ failed before the attribute was set.
+        handle, self._handle = getattr(self, "_handle", None), None
+        if handle is not None:
+            self._library.lumen_close(handle)
+
+    def _open_handle(self) -> ctypes.c_void_p:
+        if self._handle is None:
+            raise EngineError("The engine is closed.", structs.E_INVALID)
+        return self._handle
+
+    def _check(self, result: int) -> int:
+        """Turns a negative result into the library's own sentence."""
+        if result < 0:
+            sentence = self._library.lumen_last_error() or b""
+            name = structs.ERROR_NAMES.get(result, str(result))
+            text = sentence.decode("utf-8", "replace") or f"The engine refused ({name})."
+            raise EngineError(text, result)
+        return result
+
+
+def _native_config(config: Config, runtime: Path) -> structs.LumenConfig:
+    server, engine = config.server, config.engine
+    return structs.LumenConfig(
+        abi_version=structs.ABI_VERSION,
+        port=_u32("port", server.port),
+        host=server.host.encode(),
+        ort_library_path=os.fsencode(runtime),
+        io_backend=structs.IO_BACKENDS[server.io_backend],
+        io_threads=0 if server.io_threads == "auto" else _u32("io_threads", server.io_threads),
+        max_connections=_u32("max_connections", server.max_connections),
+        thread_count=(
+            0 if engine.thread_count == "auto" else _u32("thread_count", engine.thread_count)
+        ),
+        max_request_bytes=_u64("max_request_bytes", server.max_request_bytes),
+        arena_bytes=_u64("arena_bytes", server.arena_bytes),
+        queue_type=structs.QUEUE_TYPES[engine.queue_type],
+        allocator_type=structs.ALLOCATOR_TYPES[engine.allocator_type],
+        queue_capacity=_u32("queue_capacity", engine.queue_capacity),
+        idle=structs.IDLE[engine.idle],
+        default_timeout_us=_u32("default_timeout_ms", server.default_timeout_ms * 1000),
+        reserved=0,
+    )
+
+
+def _u32(name: str, value: int) -> int:
+    if not 0 <= value <= _U32_MAX:
+        raise EngineError(f"{name}: expected 0..{_U32_MAX}, found {value}.", structs.E_INVALID)
+    return value
+
+
+def _u64(name: str, value: int) -> int:
+    if not 0 <= value < 2**64:
+        raise EngineError(f"{name}: expected 0..2^64-1, found {value}.", structs.E_INVALID)
+    return value

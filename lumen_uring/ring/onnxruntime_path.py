@@ -1,0 +1,63 @@
+"""Finds libonnxruntime.so inside the installed onnxruntime wheel.
+
+Called by engine.py and doctor, on the main thread. It never imports onnxruntime: that would load a
+second copy of it into this process, start its threads and cost a second of start-up.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+from typing import Final
+
+from lumen_uring.errors import LibraryError
+
+OLDEST: Final = (1, 17)
+_NAME: Final = re.compile(r"libonnxruntime\.so(?:\.(\d+)\.(\d+)(?:\.\d+)*)?")
+_CURE: Final = 'run `pip install "onnxruntime>=1.17"`'
+
+
+def find(package: str = "onnxruntime") -> Path:
+    """Finds the runtime's shared library.
+
+    Args:
+        package: the import package to look in; GPU wheels use the same name.
+
+    Returns:
+        The file, the newest if there are several.
+
+    Raises:
+        LibraryError: the wheel is not installed, holds no library, or is older than 1.17.
+    """
+    try:
+        spec = importlib.util.find_spec(package)
+    except (ImportError, ValueError):
+        spec = None
+    if spec is None or not spec.submodule_search_locations:
+        raise LibraryError(f"ONNX Runtime is not installed: {_CURE}.")
+    found: dict[Path, tuple[int, ...]] = {}
+    for location in spec.submodule_search_locations:
+        for path in sorted(Path(location, "capi").glob("libonnxruntime.so*")):
+            match = _NAME.fullmatch(path.name)
+            if match:
+                found[path] = tuple(int(part) for part in match.groups() if part)
+    if not found:
+        raise LibraryError(f"The installed {package} wheel holds no libonnxruntime.so: {_CURE}.")
+    newest = max(found, key=lambda path: found[path])
+    if found[newest] and found[newest] < OLDEST:
+        raise LibraryError(f"{newest} is older than 1.17, the first Lumen works with: {_CURE}.")
+    return newest
+
+
+def version(path: Path) -> str:
+    """Reads the runtime's version from its file name.
+
+    Args:
+        path: as find gave it.
+
+    Returns:
+        For example "1.31.1"; "unknown" for a name without a version.
+    """
+    _, _, text = path.name.partition(".so.")
+    return text or "unknown"

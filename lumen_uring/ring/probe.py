@@ -1,0 +1,203 @@
+"""What this kernel allows of io_uring, why not more, and what to do about it.
+
+Called by `lumen doctor` and tests, on the main thread. It makes small rings and takes them down at
+once; it changes nothing on the machine. A mask can hide features, so that the answer of an older
+kernel can be seen on a new one.
+"""
+
+from __future__ import annotations
+
+import errno
+import platform
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from lumen_uring.errors import LibraryError
+from lumen_uring.ring.liburing import FEATURES, OPCODES, SETUP_FLAGS, Liburing, errno_name
+
+IO_URING: Final = "IO_URING"
+BUFFER_RING: Final = "BUFFER_RING"
+MASKABLE: Final = frozenset({IO_URING, BUFFER_RING, *SETUP_FLAGS, *OPCODES, *FEATURES})
+
+# What the engine asks for first; it then leaves away the newest flag until the kernel agrees.
+_LADDER: Final = (
+    ("SINGLE_ISSUER", "DEFER_TASKRUN", "COOP_TASKRUN", "SUBMIT_ALL", "CQSIZE", "CLAMP"),
+    ("SINGLE_ISSUER", "COOP_TASKRUN", "SUBMIT_ALL", "CQSIZE", "CLAMP"),
+    ("COOP_TASKRUN", "SUBMIT_ALL", "CQSIZE", "CLAMP"),
+    ("SUBMIT_ALL", "CQSIZE", "CLAMP"),
+    ("CQSIZE", "CLAMP"),
+    (),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Why something is refused and what to do: a sentence each."""
+
+    error: str
+    cause: str
+    cure: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeReport:
+    """What the kernel said.
+
+    `setup_flags` and `buffer_ring` hold 0 for accepted, else the errno; `setup` is the best set of
+    flags accepted together; `last_op` is -1 where the kernel does not say.
+    """
+
+    kernel: str
+    available: bool
+    trouble: Trouble | None
+    features: tuple[str, ...]
+    feature_bits: int
+    last_op: int
+    setup_flags: dict[str, int]
+    setup: tuple[str, ...]
+    opcodes: dict[str, bool]
+    buffer_ring: int
+    masked: tuple[str, ...]
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The operations Lumen uses that this kernel does not have, buffer ring included."""
+        names = [name for name, supported in self.opcodes.items() if not supported]
+        return (*names, *([BUFFER_RING] if self.buffer_ring else []))
+
+
+def probe(pretend_missing: Collection[str] = (), library: str | None = None) -> ProbeReport:
+    """Asks the kernel.
+
+    Args:
+        pretend_missing: names out of MASKABLE to treat as refused.
+        library: liburing's soname or path; None takes the installed one.
+
+    Returns:
+        The report; a missing liburing or a refusing kernel is in it, never raised.
+
+    Raises:
+        ValueError: pretend_missing holds an unknown name.
+    """
+    masked = frozenset(pretend_missing)
+    if not masked <= MASKABLE:
+        raise ValueError(f"unknown io_uring features: {sorted(masked - MASKABLE)}")
+    try:
+        liburing = Liburing() if library is None else Liburing(library)
+    except LibraryError as error:
+        sentence = str(error)
+        return _unavailable(masked, Trouble("liburing", sentence, "Install liburing 2.2 or later."))
+    result, bits = (errno.ENOSYS, 0) if IO_URING in masked else liburing.setup(0)
+    if result:
+        return _unavailable(masked, explain(result))
+    flags = {
+        name: errno.EINVAL if name in masked else liburing.setup(flag | needs)[0]
+        for name, (flag, needs) in SETUP_FLAGS.items()
+    }
+    last_op, supported = liburing.operations()
+    for name in masked & FEATURES.keys():
+        bits &= ~FEATURES[name]
+    return ProbeReport(
+        kernel=platform.release(),
+        available=True,
+        trouble=None,
+        features=tuple(name for name, bit in FEATURES.items() if bits & bit),
+        feature_bits=bits,
+        last_op=last_op,
+        setup_flags=flags,
+        setup=_climb(liburing, masked),
+        opcodes={name: code in supported and name not in masked for name, code in OPCODES.items()},
+        buffer_ring=errno.EINVAL if BUFFER_RING in masked else liburing.register_buffer_ring(),
+        masked=tuple(sorted(masked)),
+    )
+
+
+def explain(number: int, proc: Path = Path("/proc")) -> Trouble:
+    """Says why io_uring_setup failed.
+
+    Args:
+        number: the errno.
+        proc: where /proc is.
+
+    Returns:
+        Cause and cure.
+
+    Source:
+        man io_uring_setup(2), "ERRORS"; Documentation/admin-guide/sysctl/kernel.rst
+    """
+    name = errno_name(number)
+    disabled = _read(proc / "sys/kernel/io_uring_disabled")
+    filtered = any(
+        line.split(":")[1].strip() not in ("", "0")
+        for line in _read(proc / "self/status").splitlines()
+        if line.startswith("Seccomp:")
+    )
+    if number in (errno.EPERM, errno.EACCES):
+        if disabled in ("1", "2"):
+            return Trouble(
+                name,
+                f"kernel.io_uring_disabled is {disabled}, which forbids io_uring here.",
+                "As root: sysctl kernel.io_uring_disabled=0 (or, at 1, join the group in "
+                "kernel.io_uring_group).",
+            )
+        if filtered:
+            return Trouble(
+                name,
+                "A seccomp filter forbids io_uring, as container runtimes do by default.",
+                "Run the container with a seccomp profile that allows io_uring_setup, "
+                "io_uring_enter and io_uring_register.",
+            )
+        return Trouble(
+            name,
+            "A security policy (SELinux, AppArmor) forbids io_uring.",
+            "Look at the audit log and allow io_uring for this program.",
+        )
+    if number == errno.ENOSYS:
+        cause = "This kernel has no io_uring: it is older than 5.1 or built without CONFIG_IO_URING"
+        hidden = ", or a seccomp filter hides it" if filtered else ""
+        return Trouble(name, f"{cause}{hidden}.", "Use a Linux kernel of 5.19 or later.")
+    if number == errno.ENOMEM:
+        return Trouble(
+            name,
+            "The ring's memory does not fit the locked-memory limit (kernels before 5.12) or the "
+            "cgroup's memory limit.",
+            "Raise it: ulimit -l unlimited, or LimitMEMLOCK=infinity in the systemd unit.",
+        )
+    if number in (errno.EMFILE, errno.ENFILE):
+        return Trouble(name, "No file descriptors are left.", "Raise the limit: ulimit -n 65536.")
+    return Trouble(name, "io_uring_setup failed.", "See man io_uring_setup(2) for this error.")
+
+
+def _climb(liburing: Liburing, masked: frozenset[str]) -> tuple[str, ...]:
+    for names in _LADDER:
+        flags = 0
+        for name in names:
+            flags |= SETUP_FLAGS[name][0]
+        if masked.isdisjoint(names) and liburing.setup(flags)[0] == 0:
+            return names
+    return ()
+
+
+def _unavailable(masked: frozenset[str], trouble: Trouble) -> ProbeReport:
+    return ProbeReport(
+        kernel=platform.release(),
+        available=False,
+        trouble=trouble,
+        features=(),
+        feature_bits=0,
+        last_op=-1,
+        setup_flags={},
+        setup=(),
+        opcodes=dict.fromkeys(OPCODES, False),
+        buffer_ring=errno.ENOSYS,
+        masked=tuple(sorted(masked)),
+    )
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text("ascii", "replace").strip()
+    except OSError:
+        return ""

@@ -1,0 +1,296 @@
+"""Reads a server's statistics from its shared-memory file, without disturbing it.
+
+Called by `lumen stats`, tools and tests, from any process and thread. The file describes itself:
+names, offsets and layout come from its own header and field table, checked against its size before
+anything is read. It only ever maps the file for reading.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from lumen_uring.errors import StatsError
+from lumen_uring.ring import structs
+from lumen_uring.ring.histogram import SUB_BITS_MAX, Histogram
+
+_FILE_BYTES_MAX: Final = 1 << 30
+_FIELDS_MAX: Final = 4096
+_BLOCKS_MAX: Final = 4096
+Values = dict[str, dict[str, int]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ThreadStats:
+    """One thread's block; role is "io" or "worker", cpu -1 when not pinned."""
+
+    role: str
+    index: int
+    cpu: int
+    tid: int
+    counters: dict[str, int]
+    gauges: dict[str, int]
+    histograms: dict[str, Histogram]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Snapshot:
+    """One reading of one file, or several merged.
+
+    Counters and gauges are summed per role, since an I/O thread and a worker may count different
+    things under one name. Histograms are merged over all threads: a value is recorded once.
+    """
+
+    pid: int
+    port: int
+    state: str
+    start_realtime_ns: int
+    threads: tuple[ThreadStats, ...]
+    counters: Values
+    gauges: Values
+    histograms: dict[str, Histogram]
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    name: str
+    kind: int
+    offset: int
+    count: int
+    role: int
+
+
+def stats_path(port: int) -> Path:
+    """Where the server on a port keeps its statistics.
+
+    Args:
+        port: 1..65535.
+    """
+    return Path(f"/dev/shm/lumen-{port}")
+
+
+def read(path: Path) -> Snapshot:
+    """Reads one file.
+
+    Args:
+        path: as stats_path gives it, or a copy of such a file.
+
+    Returns:
+        The figures at this moment; threads go on writing meanwhile, each word is whole.
+
+    Raises:
+        StatsError: no such file, not ours to read, or not a statistics file of this version.
+    """
+    data = _map(path)
+    header = structs.LumenStatsHeader.from_buffer_copy(data.data)
+    _check_header(path, header, len(data))
+    fields = _read_fields(path, header, data)
+    threads = tuple(
+        _read_block(path, header, fields, data, header.blocks_offset + index * header.block_bytes)
+        for index in range(header.block_count)
+    )
+    counters, gauges, histograms = _sum(threads)
+    return Snapshot(
+        pid=header.pid,
+        port=header.port,
+        state=structs.STATES.get(header.state, f"unknown ({header.state})"),
+        start_realtime_ns=header.start_realtime_ns,
+        threads=threads,
+        counters=counters,
+        gauges=gauges,
+        histograms=histograms,
+    )
+
+
+def delta(later: Snapshot, earlier: Snapshot) -> Snapshot:
+    """What happened between two readings of one server; gauges are the later ones.
+
+    Args:
+        later: the second reading.
+        earlier: the first reading.
+
+    Raises:
+        StatsError: the readings are of two runs of the server.
+    """
+    if (later.pid, later.start_realtime_ns) != (earlier.pid, earlier.start_realtime_ns):
+        raise StatsError(f"The server on port {later.port} was restarted between the readings.")
+    before = {(thread.role, thread.index): thread for thread in earlier.threads}
+    threads: list[ThreadStats] = []
+    for thread in later.threads:
+        old = before.get((thread.role, thread.index))
+        threads.append(thread if old is None else _thread_delta(thread, old))
+    counters, gauges, histograms = _sum(threads)
+    return Snapshot(
+        pid=later.pid,
+        port=later.port,
+        state=later.state,
+        start_realtime_ns=later.start_realtime_ns,
+        threads=tuple(threads),
+        counters=counters,
+        gauges=gauges,
+        histograms=histograms,
+    )
+
+
+def merge(snapshots: Iterable[Snapshot]) -> Snapshot:
+    """Adds the readings of several servers; pid and port are 0 in the result unless there is one.
+
+    Args:
+        snapshots: at least one; their histograms have the same layout.
+
+    Raises:
+        StatsError: no snapshot, or layouts that differ.
+    """
+    several = tuple(snapshots)
+    if not several:
+        raise StatsError("Nothing to merge: expected at least one snapshot.")
+    if len(several) == 1:
+        return several[0]
+    threads = tuple(thread for snapshot in several for thread in snapshot.threads)
+    counters, gauges, histograms = _sum(threads)
+    states = {snapshot.state for snapshot in several}
+    return Snapshot(
+        pid=0,
+        port=0,
+        state=states.pop() if len(states) == 1 else "mixed",
+        start_realtime_ns=min(snapshot.start_realtime_ns for snapshot in several),
+        threads=threads,
+        counters=counters,
+        gauges=gauges,
+        histograms=histograms,
+    )
+
+
+def _map(path: Path) -> npt.NDArray[np.uint8]:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise StatsError(f"{path} does not exist: no server with this port runs here.") from None
+    except OSError as error:
+        raise StatsError(
+            f"{path} cannot be read ({error.strerror}): run this as the server's user."
+        ) from None
+    try:
+        size = os.fstat(descriptor).st_size
+        if not ctypes.sizeof(structs.LumenStatsHeader) <= size <= _FILE_BYTES_MAX:
+            raise StatsError(f"{path} is no statistics file: it has {size} bytes.")
+        mapping = mmap.mmap(descriptor, size, access=mmap.ACCESS_READ)
+    except (OSError, ValueError) as error:
+        raise StatsError(f"{path} cannot be mapped: {error}.") from None
+    finally:
+        os.close(descriptor)
+    return np.frombuffer(mapping, np.uint8)
+
+
+def _check_header(path: Path, header: structs.LumenStatsHeader, size: int) -> None:
+    if header.magic != structs.STATS_MAGIC:
+        raise StatsError(
+            f"{path} is no statistics file: expected {structs.STATS_MAGIC!r} at its start, "
+            f"found {header.magic!r}."
+        )
+    if header.version != structs.ABI_VERSION:
+        raise StatsError(
+            f"{path} was written by a server of version {header.version}, this reader knows "
+            f"{structs.ABI_VERSION}: use the lumen command of that server."
+        )
+    fields_end = header.fields_offset + header.field_count * ctypes.sizeof(structs.LumenStatsField)
+    blocks_end = header.blocks_offset + header.block_count * header.block_bytes
+    fits = (
+        header.file_bytes <= size
+        and fields_end <= size
+        and blocks_end <= size
+        and header.field_count <= _FIELDS_MAX
+        and header.block_count <= _BLOCKS_MAX
+        and header.block_bytes >= ctypes.sizeof(structs.LumenStatsBlock)
+        and header.blocks_offset % 8 == 0
+        and header.block_bytes % 8 == 0
+        and header.histogram_sub_bits <= SUB_BITS_MAX
+        and header.histogram_unit_bits <= SUB_BITS_MAX
+    )
+    if not fits:
+        raise StatsError(f"{path} is damaged: its header describes more than its {size} bytes.")
+
+
+def _read_fields(
+    path: Path, header: structs.LumenStatsHeader, data: npt.NDArray[np.uint8]
+) -> list[_Field]:
+    size = ctypes.sizeof(structs.LumenStatsField)
+    fields: list[_Field] = []
+    for index in range(header.field_count):
+        at = header.fields_offset + index * size
+        entry = structs.LumenStatsField.from_buffer_copy(data.data, at)
+        name = entry.name.decode("ascii", "replace")
+        words = header.histogram_buckets if entry.kind == structs.FIELD_HISTOGRAM else 1
+        inside = entry.offset % 8 == 0 and entry.offset + entry.count * 8 <= header.block_bytes
+        if not inside or entry.count != words:
+            raise StatsError(f"{path} is damaged: its field {name!r} lies outside its block.")
+        fields.append(_Field(name, entry.kind, entry.offset, entry.count, entry.role))
+    return fields
+
+
+def _read_block(
+    path: Path,
+    header: structs.LumenStatsHeader,
+    fields: list[_Field],
+    data: npt.NDArray[np.uint8],
+    at: int,
+) -> ThreadStats:
+    start = structs.LumenStatsBlock.from_buffer_copy(data.data, at)
+    if start.role not in structs.ROLES:
+        raise StatsError(f"{path} is damaged: a block has the unknown role {start.role}.")
+    counters: dict[str, int] = {}
+    gauges: dict[str, int] = {}
+    histograms: dict[str, Histogram] = {}
+    for field in fields:
+        if field.role not in (start.role, structs.ROLE_BOTH):
+            continue
+        begin = at + field.offset
+        words = data[begin : begin + field.count * 8].view(np.dtype("<u8")).copy()
+        if field.kind == structs.FIELD_HISTOGRAM:
+            histograms[field.name] = Histogram(
+                words, header.histogram_sub_bits, header.histogram_unit_bits
+            )
+        elif field.kind == structs.FIELD_GAUGE:
+            gauges[field.name] = int(words[0])
+        elif field.kind == structs.FIELD_COUNTER:
+            counters[field.name] = int(words[0])
+    role = structs.ROLES[start.role]
+    return ThreadStats(role, start.index, start.cpu, start.tid, counters, gauges, histograms)
+
+
+def _sum(threads: Iterable[ThreadStats]) -> tuple[Values, Values, dict[str, Histogram]]:
+    counters: Values = {}
+    gauges: Values = {}
+    histograms: dict[str, Histogram] = {}
+    for thread in threads:
+        for total, values in ((counters, thread.counters), (gauges, thread.gauges)):
+            of_role = total.setdefault(thread.role, {})
+            for name, value in values.items():
+                of_role[name] = of_role.get(name, 0) + value
+        for name, histogram in thread.histograms.items():
+            merged = histograms.get(name)
+            histograms[name] = histogram if merged is None else merged.plus(histogram)
+    return counters, gauges, histograms
+
+
+def _thread_delta(later: ThreadStats, earlier: ThreadStats) -> ThreadStats:
+    counters: dict[str, int] = {}
+    for name, value in later.counters.items():
+        counters[name] = value - earlier.counters.get(name, 0)
+        if counters[name] < 0:
+            raise StatsError(f"The counter {name!r} went down: the readings are of two servers.")
+    histograms = {
+        name: histogram.minus(earlier.histograms[name]) if name in earlier.histograms else histogram
+        for name, histogram in later.histograms.items()
+    }
+    return ThreadStats(
+        later.role, later.index, later.cpu, later.tid, counters, later.gauges, histograms
+    )

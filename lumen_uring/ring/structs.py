@@ -1,0 +1,210 @@
+"""ctypes mirrors of the public structs and constants of c/include/lumen.h.
+
+Used by library.py, which compares every field's offset and size with the library's own table at
+load, by engine.py and by stats.py. Holds declarations only; it never calls anything.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import c_char, c_char_p, c_float, c_int32, c_size_t, c_uint32, c_uint64
+from typing import Final
+
+ABI_VERSION: Final = 1
+
+E_INVALID: Final = -1
+E_AGAIN: Final = -8
+ERROR_NAMES: Final[dict[int, str]] = {
+    -1: "LUMEN_E_INVALID",
+    -2: "LUMEN_E_NOMEM",
+    -3: "LUMEN_E_IO",
+    -4: "LUMEN_E_UNSUPPORTED",
+    -5: "LUMEN_E_ORT",
+    -6: "LUMEN_E_MODEL",
+    -7: "LUMEN_E_STATE",
+    -8: "LUMEN_E_AGAIN",
+}
+
+IO_BACKENDS: Final = {"auto": 0, "io_uring": 1}
+QUEUE_TYPES: Final = {"mpmc": 0}
+ALLOCATOR_TYPES: Final = {"lumen_arena": 0, "standard": 1}
+IDLE: Final = {"adaptive": 0, "spin": 1, "yield": 2, "park": 3}
+CHANNEL_ORDERS: Final = {"rgb": 0, "bgr": 1}
+
+WORKERS_MAX: Final = 64
+SLOT_CLASSES_MAX: Final = 16
+
+STATS_MAGIC: Final = b"LMNSTAT1"
+FIELD_COUNTER: Final = 0
+FIELD_GAUGE: Final = 1
+FIELD_HISTOGRAM: Final = 2
+ROLES: Final[dict[int, str]] = {0: "io", 1: "worker"}
+ROLE_BOTH: Final = 255
+STATES: Final[dict[int, str]] = {0: "starting", 1: "ready", 2: "draining", 3: "stopped"}
+
+
+class LumenConfig(ctypes.Structure):
+    """lumen_config: what lumen_open takes."""
+
+    _fields_ = [
+        ("abi_version", c_uint32),
+        ("port", c_uint32),
+        ("host", c_char_p),
+        ("ort_library_path", c_char_p),
+        ("io_backend", c_uint32),
+        ("io_threads", c_uint32),
+        ("max_connections", c_uint32),
+        ("thread_count", c_uint32),
+        ("max_request_bytes", c_uint64),
+        ("arena_bytes", c_uint64),
+        ("queue_type", c_uint32),
+        ("allocator_type", c_uint32),
+        ("queue_capacity", c_uint32),
+        ("idle", c_uint32),
+        ("default_timeout_us", c_uint32),
+        ("reserved", c_uint32),
+    ]
+
+
+class LumenModelConfig(ctypes.Structure):
+    """lumen_model_config: what lumen_add_model takes."""
+
+    _fields_ = [
+        ("name", c_char_p),
+        ("path", c_char_p),
+        ("cache_path", c_char_p),
+        ("intra_op_threads", c_uint32),
+        ("channel_order", c_uint32),
+        ("max_rows", c_uint32),
+        ("mean", c_float * 3),
+        ("scale", c_float * 3),
+        ("max_output_bytes", c_uint64),
+    ]
+
+
+class LumenSlotClass(ctypes.Structure):
+    """lumen_slot_class: slots of one size."""
+
+    _fields_ = [
+        ("slot_bytes", c_uint64),
+        ("slot_count", c_uint32),
+        ("reserved", c_uint32),
+    ]
+
+
+class LumenInfo(ctypes.Structure):
+    """lumen_info: what lumen_start arrived at."""
+
+    _fields_ = [
+        ("port", c_uint32),
+        ("io_threads", c_uint32),
+        ("workers", c_uint32),
+        ("models", c_uint32),
+        ("arena_bytes", c_uint64),
+        ("ready_us", c_uint64),
+        ("slots", c_uint32),
+        ("slot_class_count", c_uint32),
+        ("io_nice", c_int32),
+        ("worker_nice", c_int32),
+        ("slot_classes", LumenSlotClass * SLOT_CLASSES_MAX),
+        ("worker_cpus", c_int32 * WORKERS_MAX),
+        ("io_backend", c_char * 16),
+        ("io_detail", c_char * 128),
+        ("ort_version", c_char * 32),
+        ("stats_path", c_char * 64),
+        ("notes", c_char * 1024),
+    ]
+
+
+class LumenStatsHeader(ctypes.Structure):
+    """lumen_stats_header: the start of /dev/shm/lumen-<port>."""
+
+    _fields_ = [
+        ("magic", c_char * 8),
+        ("version", c_uint32),
+        ("field_count", c_uint32),
+        ("fields_offset", c_uint64),
+        ("blocks_offset", c_uint64),
+        ("file_bytes", c_uint64),
+        ("block_count", c_uint32),
+        ("block_bytes", c_uint32),
+        ("histogram_buckets", c_uint32),
+        ("histogram_sub_bits", c_uint32),
+        ("histogram_unit_bits", c_uint32),
+        ("pid", c_uint32),
+        ("start_realtime_ns", c_uint64),
+        ("state", c_uint32),
+        ("port", c_uint32),
+    ]
+
+
+class LumenStatsField(ctypes.Structure):
+    """lumen_stats_field: one entry of the statistics file's field table."""
+
+    _fields_ = [
+        ("name", c_char * 32),
+        ("kind", c_uint32),
+        ("offset", c_uint32),
+        ("count", c_uint32),
+        ("role", c_uint32),
+    ]
+
+
+class LumenStatsBlock(ctypes.Structure):
+    """lumen_stats_block: the start of one thread's block."""
+
+    _fields_ = [
+        ("role", c_uint32),
+        ("index", c_uint32),
+        ("cpu", c_int32),
+        ("tid", c_int32),
+    ]
+
+
+class LumenAbiField(ctypes.Structure):
+    """lumen_abi_field: one entry of the table that lumen_abi gives."""
+
+    _fields_ = [
+        ("struct_name", c_char_p),
+        ("field_name", c_char_p),
+        ("offset", c_uint32),
+        ("size", c_uint32),
+    ]
+
+
+MIRRORS: Final[dict[str, type[ctypes.Structure]]] = {
+    "lumen_config": LumenConfig,
+    "lumen_model_config": LumenModelConfig,
+    "lumen_slot_class": LumenSlotClass,
+    "lumen_info": LumenInfo,
+    "lumen_stats_header": LumenStatsHeader,
+    "lumen_stats_field": LumenStatsField,
+    "lumen_stats_block": LumenStatsBlock,
+    "lumen_abi_field": LumenAbiField,
+}
+
+_Config = ctypes.POINTER(LumenConfig)
+_ModelConfig = ctypes.POINTER(LumenModelConfig)
+_Info = ctypes.POINTER(LumenInfo)
+_Server = ctypes.c_void_p
+
+# Every function of lumen.h: name, restype, argtypes. Without these ctypes guesses int, and cuts
+# pointers to 32 bits.
+FUNCTIONS: Final[tuple[tuple[str, object, tuple[object, ...]], ...]] = (
+    (
+        "lumen_abi",
+        ctypes.POINTER(LumenAbiField),
+        (ctypes.POINTER(c_uint32), ctypes.POINTER(c_uint32)),
+    ),
+    ("lumen_version", c_char_p, ()),
+    ("lumen_last_error", c_char_p, ()),
+    ("lumen_open", ctypes.c_int, (_Config, ctypes.POINTER(_Server))),
+    ("lumen_add_model", ctypes.c_int, (_Server, _ModelConfig, ctypes.POINTER(c_uint32))),
+    ("lumen_start", ctypes.c_int, (_Server,)),
+    ("lumen_get_info", ctypes.c_int, (_Server, _Info)),
+    ("lumen_describe", ctypes.c_int64, (_Server, ctypes.POINTER(c_char), c_size_t)),
+    ("lumen_stop", ctypes.c_int, (_Server, c_uint32)),
+    ("lumen_wait", ctypes.c_int, (_Server, c_uint32)),
+    ("lumen_close", None, (_Server,)),
+    ("lumen_usable_cpus", ctypes.c_int, (ctypes.POINTER(c_int32), c_uint32)),
+)

@@ -1,0 +1,202 @@
+"""The settings of one server: what may be written, what it means, what is refused.
+
+Read by the commands and by ring/engine.py, on the main thread, before anything starts. This file
+holds the models and their limits; config.py finds and reads the YAML. A setting that this
+version cannot honour is refused here, never ignored.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic_core import PydanticCustomError
+
+from lumen_uring.sizes import parse_size
+
+WORKERS_MAX: Final = 64  # LUMEN_WORKERS_MAX in lumen.h; tests/test_library.py compares
+IO_THREADS_MAX: Final = 16  # LUMEN_IO_THREADS_MAX
+MODELS_MAX: Final = 64  # LUMEN_MODELS_MAX
+U32_MAX: Final = 2**32 - 1
+NAME_PATTERN: Final = r"[A-Za-z0-9_.-]{1,63}"
+
+_FLOAT32_MAX: Final = 3.4028234663852886e38
+
+
+def _only(has: tuple[object, ...], later: tuple[object, ...]) -> Callable[[object], object]:
+    """Makes a validator that tells "not in this version" from "no such value"."""
+
+    def check(value: object) -> object:
+        if any(value == known and type(value) is type(known) for known in has):
+            return value
+        if value in later and not isinstance(value, bool):
+            names = " | ".join(_word(known) for known in has)
+            raise PydanticCustomError("not_in_this_version", "{has}", {"has": names})
+        raise PydanticCustomError("not_one_of", "not one of the values")
+
+    return check
+
+
+def _word(value: object) -> str:
+    return "null" if value is None else str(value)
+
+
+def _only_one(has: object, is_later: Callable[[Any], bool]) -> Callable[[object], object]:
+    """As _only, where the later values are a range."""
+
+    def check(value: object) -> object:
+        if value == has and type(value) is type(has):
+            return value
+        if is_later(value):
+            raise PydanticCustomError("not_in_this_version", "{has}", {"has": _word(has)})
+        raise PydanticCustomError("not_one_of", "not one of the values")
+
+    return check
+
+
+def _whole(value: object, low: int, high: int) -> bool:
+    return type(value) is int and low <= value <= high
+
+
+def _size(value: object) -> object:
+    return parse_size(value) if isinstance(value, str) else value
+
+
+def _three(value: object) -> object:
+    """One number stands for all three channels."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return (value, value, value)
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _tuple(value: object) -> object:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _address(value: str) -> str:
+    ipaddress.ip_address(value)
+    return value
+
+
+def _power_of_two(value: int) -> int:
+    if value & (value - 1):
+        raise ValueError("not a power of two")
+    return value
+
+
+def _no_nul(value: str) -> str:
+    # The path crosses into C as a terminated string: a NUL would silently cut it short.
+    if "\0" in value:
+        raise ValueError("holds a NUL byte")
+    return value
+
+
+_Size = Annotated[int, BeforeValidator(_size)]
+_Float = Annotated[float, Field(ge=-_FLOAT32_MAX, le=_FLOAT32_MAX, allow_inf_nan=False)]
+_Three = Annotated[tuple[_Float, _Float, _Float], BeforeValidator(_three)]
+
+
+class _Section(BaseModel):
+    # Each field's description says what is expected: error messages are made of it.
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class ServerConfig(_Section):
+    """Sockets, I/O threads and memory for requests."""
+
+    host: Annotated[str, AfterValidator(_address)] = Field(
+        default="127.0.0.1", description="an IPv4 or IPv6 address such as 127.0.0.1"
+    )
+    port: int = Field(default=8000, ge=0, le=65535, description="a port number, 0..65535")
+    io_backend: Annotated[
+        Literal["auto", "io_uring"], BeforeValidator(_only(("auto", "io_uring"), ("epoll",)))
+    ] = Field(default="auto", description="auto | io_uring")
+    io_threads: Literal["auto"] | Annotated[int, Field(ge=1, le=IO_THREADS_MAX)] = Field(
+        default="auto", description=f"auto or a whole number, 1..{IO_THREADS_MAX}"
+    )
+    max_connections: int = Field(
+        default=16384, ge=1, le=1 << 20, description="a whole number, 1..1048576"
+    )
+    max_request_bytes: _Size = Field(
+        default=8 << 20,
+        ge=64,
+        le=U32_MAX,
+        description="a size such as 8MiB, 64 bytes to under 4GiB",
+    )
+    arena_bytes: _Size = Field(
+        default=256 << 20,
+        ge=64 << 10,
+        le=1 << 40,
+        description="a size such as 256MiB, 64KiB to 1024GiB",
+    )
+    drain_seconds: float = Field(
+        default=5.0, ge=0, le=3600, allow_inf_nan=False, description="seconds, 0..3600"
+    )
+    default_timeout_ms: int = Field(
+        default=0, ge=0, le=U32_MAX // 1000, description="milliseconds, 0 (no deadline) to 4294967"
+    )
+
+
+class EngineConfig(_Section):
+    """Workers, their queue and their memory."""
+
+    queue_type: Annotated[
+        Literal["mpmc"],
+        BeforeValidator(_only(("mpmc",), ("scq", "spsc", "naive", "batched", "inline"))),
+    ] = Field(default="mpmc", description="mpmc")
+    allocator_type: Literal["lumen_arena", "standard"] = Field(
+        default="lumen_arena", description="lumen_arena | standard"
+    )
+    thread_count: Literal["auto"] | Annotated[int, Field(ge=1, le=WORKERS_MAX)] = Field(
+        default="auto", description=f"auto or a whole number, 1..{WORKERS_MAX}"
+    )
+    queue_capacity: Annotated[int, AfterValidator(_power_of_two)] = Field(
+        default=1024, ge=2, le=32768, description="a power of two, 2..32768"
+    )
+    batch_size: Annotated[
+        int, BeforeValidator(_only_one(1, lambda value: _whole(value, 2, 65536)))
+    ] = Field(default=1, description="1")
+    batch_delay_us: Annotated[
+        int, BeforeValidator(_only_one(0, lambda value: _whole(value, 1, 10**9)))
+    ] = Field(default=0, description="0")
+    idle: Literal["adaptive", "spin", "yield", "park"] = Field(
+        default="adaptive", description="adaptive | spin | yield | park"
+    )
+    telemetry_csv_path: Annotated[
+        None, BeforeValidator(_only_one(None, lambda value: isinstance(value, str)))
+    ] = Field(default=None, description="null")
+
+
+class ModelConfig(_Section):
+    """One model to serve."""
+
+    name: str = Field(
+        pattern=rf"^{NAME_PATTERN}$", description="1 to 63 letters, digits, '_', '.' or '-'"
+    )
+    path: Annotated[str, AfterValidator(_no_nul)] = Field(
+        min_length=1, description="a file's path, or builtin:NAME"
+    )
+    intra_op_threads: int = Field(default=1, ge=1, le=256, description="a whole number, 1..256")
+    channel_order: Literal["rgb", "bgr"] = Field(default="rgb", description="rgb | bgr")
+    mean: _Three = Field(default=(0.0, 0.0, 0.0), description="a number or a list of three")
+    scale: _Three = Field(default=(1.0, 1.0, 1.0), description="a number or a list of three")
+    max_rows: int = Field(
+        default=0, ge=0, le=U32_MAX, description="a whole number, 0 (what fits) to 4294967295"
+    )
+    max_output_bytes: _Size = Field(
+        default=1 << 20, ge=1, le=U32_MAX, description="a size such as 1MiB, to under 4GiB"
+    )
+
+
+class Config(_Section):
+    """Everything a server is started with."""
+
+    server: ServerConfig = Field(default_factory=ServerConfig, description="a mapping of settings")
+    engine: EngineConfig = Field(default_factory=EngineConfig, description="a mapping of settings")
+    models: Annotated[tuple[ModelConfig, ...], BeforeValidator(_tuple)] = Field(
+        min_length=1,
+        max_length=MODELS_MAX,
+        description=f"a list of 1..{MODELS_MAX} models, each with a name and a path",
+    )

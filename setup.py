@@ -1,0 +1,82 @@
+"""Builds the C library as part of `pip install .`: everything else is in pyproject.toml.
+
+Run by setuptools, in the build environment. It compiles nothing itself: c/Makefile does. When
+something is missing it ends with one sentence that says what to install, before make is started.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from setuptools import Distribution, setup
+from setuptools.command.bdist_wheel import bdist_wheel
+from setuptools.command.build_py import build_py
+
+ROOT = Path(__file__).resolve().parent
+LIBRARY = ROOT / "c" / "build" / "release" / "liblumen_uring.so"
+
+
+def require(condition: bool, what: str) -> None:
+    """Ends the build with one sentence unless the condition holds."""
+    if not condition:
+        raise SystemExit(f"Lumen's C library cannot be built: {what}.")
+
+
+def check_tools() -> None:
+    """Looks for all that make will need."""
+    require((ROOT / "c" / "Makefile").is_file(), "c/Makefile is missing from this source tree")
+    for tool, package in (("make", "make"), ("gcc", "gcc")):
+        require(
+            shutil.which(tool) is not None,
+            f"{tool} is not installed (Debian: apt-get install {package})",
+        )
+    with tempfile.TemporaryDirectory() as directory:
+        source = Path(directory, "probe.c")
+        source.write_text("#include <liburing.h>\n")
+        found = subprocess.run(
+            ["gcc", "-fsyntax-only", str(source)], capture_output=True, check=False
+        )
+    require(
+        found.returncode == 0, "liburing.h is not installed (Debian: apt-get install liburing-dev)"
+    )
+
+
+class BuildWithLibrary(build_py):
+    """Builds the C library and puts it beside lumen_uring/ring in the wheel."""
+
+    def run(self) -> None:
+        """Called by setuptools."""
+        super().run()
+        check_tools()
+        made = subprocess.run(["make", "-C", str(ROOT / "c"), "lib"], check=False)
+        require(made.returncode == 0 and LIBRARY.is_file(), "make -C c lib failed, see above")
+        # An editable install reads the checkout itself, where library.py finds c/build/release.
+        if not self.editable_mode:
+            target = Path(self.build_lib, "lumen_uring", "ring", LIBRARY.name)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(LIBRARY, target)
+
+
+class PlatformWheel(bdist_wheel):
+    """The library is for this machine's platform, but for any Python: it uses no Python API."""
+
+    def get_tag(self) -> tuple[str, str, str]:
+        """Called by setuptools."""
+        return ("py3", "none", super().get_tag()[2])
+
+
+class WithBinary(Distribution):
+    """Tells setuptools that the wheel is not pure, since the library is package data to it."""
+
+    def has_ext_modules(self) -> bool:
+        """Called by setuptools."""
+        return True
+
+
+setup(
+    distclass=WithBinary,
+    cmdclass={"build_py": BuildWithLibrary, "bdist_wheel": PlatformWheel},
+)

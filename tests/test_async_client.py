@@ -1,0 +1,216 @@
+"""The asyncio client against a peer on a real socket: pipelining, order, cancelling, failing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import threading
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from peer import DESCRIPTION, Connection, Peer, Request, answer, behave, reply
+from test_client_failures import MISBEHAVIOUR, byte_by_byte
+
+from lumen_uring import AsyncClient
+from lumen_uring.errors import BadRequest, ConnectionFailed, Overloaded, RequestTimeout
+
+X = np.arange(8, dtype=np.float32).reshape(2, 4)
+
+
+def test_same_answers_as_the_sync_client() -> None:
+    async def main(port: int) -> None:
+        async with AsyncClient("127.0.0.1", port) as client:
+            assert await client.ping() > 0
+            assert await client.describe() == DESCRIPTION
+            assert list(await client.models()) == ["sum", "raw", "photo"]
+            result = await client.infer("sum", {"x": X})
+            np.testing.assert_array_equal(result.outputs["twice"], X * 2)
+            image = np.zeros((2, 5, 3), np.uint8)
+            assert (await client.infer_rgb8("photo", image)).outputs["mean"].shape == (1, 3)
+            with pytest.raises(BadRequest, match="found float64"):
+                await client.infer("sum", {"x": X.astype(np.float64)})
+
+    with Peer() as peer:
+        asyncio.run(main(peer.port))
+        assert peer.connections == 1
+
+
+def test_replies_in_any_order_find_their_requests() -> None:
+    def backwards(connection: Connection) -> None:
+        connection.send(answer(connection.request()))
+        requests = [connection.request() for _ in range(100)]
+        connection.send(b"".join(answer(request) for request in reversed(requests)))
+        connection.socket.recv(1)
+
+    async def main(port: int) -> None:
+        async with AsyncClient("127.0.0.1", port) as client:
+            await client.describe()
+            arrays = [np.full((1, 4), number, np.float32) for number in range(100)]
+            results = await asyncio.gather(*(client.infer("sum", {"x": x}) for x in arrays))
+            assert [int(result.outputs["total"][0]) for result in results] == [
+                4 * number for number in range(100)
+            ]
+
+    with Peer((backwards,)) as peer:
+        asyncio.run(main(peer.port))
+
+
+def test_concurrent_first_calls_share_connection_and_description() -> None:
+    kinds: list[int] = []
+
+    def script(connection: Connection) -> None:
+        while True:
+            request = connection.request()
+            kinds.append(request.kind)
+            connection.send(answer(request))
+
+    async def main(port: int) -> None:
+        async with AsyncClient("127.0.0.1", port) as client:
+            await asyncio.gather(*(client.infer("sum", {"x": X}) for _ in range(20)))
+
+    with Peer((script,)) as peer:
+        asyncio.run(main(peer.port))
+        assert peer.connections == 1
+    assert sorted(kinds) == [1] * 20 + [3]
+
+
+def test_large_and_small_replies_mixed() -> None:
+    models = json.loads(json.dumps(DESCRIPTION))
+    models["models"][0]["outputs"] = [
+        {"name": "y", "datatype": "UINT8", "shape": [-1, 100_000], "shape_known": True}
+    ]
+
+    def script(connection: Connection) -> None:
+        connection.send(reply(connection.request().id, json.dumps(models).encode()))
+        parts = []
+        for _ in range(40):
+            request = connection.request()
+            parts.append(
+                reply(request.id, bytes([request.rows]) * 100_000 * request.rows, rows=request.rows)
+            )
+        connection.send(b"".join(parts))
+        connection.socket.recv(1)
+
+    async def main(port: int) -> None:
+        async with AsyncClient("127.0.0.1", port) as client:
+            results = await asyncio.gather(
+                *(
+                    client.infer("sum", {"x": np.zeros((n % 3 + 1, 4), np.float32)})
+                    for n in range(40)
+                )
+            )
+            for number, result in enumerate(results):
+                rows = number % 3 + 1
+                assert result.outputs["y"].shape == (rows, 100_000)
+                assert (result.outputs["y"] == rows).all()
+
+    with Peer((script,)) as peer:
+        asyncio.run(main(peer.port))
+
+
+def test_byte_by_byte() -> None:
+    async def main(port: int) -> None:
+        async with AsyncClient("127.0.0.1", port) as client:
+            await asyncio.gather(*(client.infer("sum", {"x": X}) for _ in range(3)))
+
+    with Peer((byte_by_byte,)) as peer:
+        asyncio.run(main(peer.port))
+
+
+@pytest.mark.parametrize(("script", "error"), MISBEHAVIOUR)
+def test_misbehaviour_is_named_and_survived(
+    script: Callable[[Connection], None], error: type[Exception]
+) -> None:
+    async def main(port: int) -> None:
+        async with AsyncClient("127.0.0.1", port) as client:
+            with pytest.raises(error):
+                await client.describe()
+            assert (await client.infer("sum", {"x": X})).rows == 2
+
+    with Peer((script, behave)) as peer:
+        asyncio.run(main(peer.port))
+
+
+def test_one_refusal_leaves_the_others_alone() -> None:
+    def script(connection: Connection) -> None:
+        connection.send(answer(connection.request()))
+        while True:
+            request = connection.request()
+            full = request.rows == 2
+            connection.send(reply(request.id, b"full", status=4) if full else answer(request))
+
+    async def main(port: int) -> None:
+        async with AsyncClient("127.0.0.1", port) as client:
+            good, bad = await asyncio.gather(
+                client.infer("sum", {"x": X[:1]}),
+                client.infer("sum", {"x": X}),
+                return_exceptions=True,
+            )
+            assert not isinstance(good, BaseException)
+            assert isinstance(bad, Overloaded)
+
+    with Peer((script,)) as peer:
+        asyncio.run(main(peer.port))
+        assert peer.connections == 1
+
+
+def test_a_late_reply_of_a_request_given_up_is_forgotten() -> None:
+    late = threading.Event()
+
+    def script(connection: Connection) -> None:
+        connection.send(answer(connection.request()))
+        slow: Request = connection.request()
+        connection.send(answer(connection.request()))
+        late.wait(30)
+        connection.send(answer(slow))
+        behave(connection)
+
+    async def main(port: int) -> None:
+        async with AsyncClient("127.0.0.1", port) as client:
+            await client.describe()
+            slow = asyncio.create_task(client.infer("sum", {"x": X}))
+            await asyncio.sleep(0)
+            await client.infer("sum", {"x": X[:1]})
+            slow.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await slow
+            late.set()
+            assert (await client.infer("sum", {"x": X})).rows == 2
+
+    with Peer((script,)) as peer:
+        asyncio.run(main(peer.port))
+        assert peer.connections == 1
+
+
+def test_a_silent_server_gives_a_timeout_and_a_fresh_connection() -> None:
+    def silent(connection: Connection) -> None:
+        connection.request()
+        connection.socket.recv(1)
+
+    async def main(port: int) -> None:
+        async with AsyncClient("127.0.0.1", port, timeout_s=0.2) as client:
+            with pytest.raises(RequestTimeout):
+                await client.ping()
+            client._timeout_s = 10
+            assert (await client.infer("sum", {"x": X})).rows == 2
+
+    with Peer((silent, behave)) as peer:
+        asyncio.run(main(peer.port))
+        assert peer.connections == 2
+
+
+def test_nobody_there_and_use_after_close() -> None:
+    async def main() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            port = listener.getsockname()[1]
+        client = AsyncClient("127.0.0.1", port)
+        with pytest.raises(ConnectionFailed, match="lumen serve"):
+            await client.ping()
+        await client.close()
+        await client.close()
+        with pytest.raises(ValueError, match="closed"):
+            await client.ping()
+
+    asyncio.run(main())

@@ -1,0 +1,93 @@
+"""The doctor's checks on machines that are not this one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lumen_uring.commands import checks
+from lumen_uring.commands.checks import Machine
+from lumen_uring.ring.probe import probe
+
+
+def machine(directory: Path, files: dict[str, str]) -> Machine:
+    for name, text in files.items():
+        path = directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return Machine(directory)
+
+
+@pytest.mark.parametrize(
+    ("files", "cores"),
+    [
+        ({}, None),
+        ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "max 100000\n"}, None),
+        ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "150000 100000\n"}, 1.5),
+        (
+            {
+                "proc/self/cgroup": "0::/a/b\n",
+                "sys/fs/cgroup/a/b/cpu.max": "400000 100000\n",
+                "sys/fs/cgroup/a/cpu.max": "200000 100000\n",
+            },
+            2.0,
+        ),
+        (
+            {
+                "proc/self/cgroup": "4:cpu,cpuacct:/x\n",
+                "sys/fs/cgroup/cpu/x/cpu.cfs_quota_us": "50000\n",
+                "sys/fs/cgroup/cpu/x/cpu.cfs_period_us": "100000\n",
+                "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1\n",
+                "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n",
+            },
+            0.5,
+        ),
+        ({"proc/self/cgroup": "0::/../../up\n", "sys/fs/cgroup/up/cpu.max": "1 0\n"}, None),
+        ({"proc/self/cgroup": "nonsense\n"}, None),
+    ],
+)
+def test_cgroup_limits(tmp_path: Path, files: dict[str, str], cores: float | None) -> None:
+    here = machine(tmp_path, files)
+    assert checks.cgroup_cores(here) == cores
+    assert checks.check_cgroup(here).level == ("ok" if cores is None else "note")
+    if cores is not None and cores < 2:
+        assert checks.check_cores(here).found.startswith("1 usable")
+
+
+def test_a_seccomp_filter_is_noted(tmp_path: Path) -> None:
+    assert checks.check_seccomp(machine(tmp_path / "a", {})).level == "note"
+    plain = machine(tmp_path / "b", {"proc/self/status": "Name:\tx\nSeccomp:\t0\n"})
+    assert checks.check_seccomp(plain).level == "ok"
+    strict = machine(tmp_path / "c", {"proc/self/status": "Name:\tx\nSeccomp:\t2\n"})
+    assert checks.check_seccomp(strict).level == "note"
+
+
+def test_huge_pages_governor_and_nodes(tmp_path: Path) -> None:
+    never = machine(
+        tmp_path,
+        {
+            "sys/kernel/mm/transparent_hugepage/enabled": "always madvise [never]\n",
+            "proc/meminfo": "HugePages_Total:      12\n",
+            "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor": "powersave\n",
+            "sys/devices/system/node/node0/x": "",
+            "sys/devices/system/node/node1/x": "",
+        },
+    )
+    assert checks.check_huge_pages(never).found == "transparent: never; reserved pages: 12"
+    assert checks.check_huge_pages(never).level == "note"
+    assert checks.check_governor(never).level == "note"
+    assert checks.check_numa(never).found == "2 node(s)"
+    assert checks.check_numa(Machine(tmp_path / "none")).level == "ok"
+
+
+def test_worse_kernels() -> None:
+    if not probe().available:
+        pytest.skip("io_uring is not to be had here")
+    (none,) = checks.check_io_uring(probe({"IO_URING"}))
+    assert (none.level, bool(none.cure)) == ("problem", True)
+    (old,) = checks.check_io_uring(probe({"BUFFER_RING"}))
+    assert (old.level, old.found) == ("problem", "this kernel lacks BUFFER_RING")
+    (middle,) = checks.check_io_uring(probe({"DEFER_TASKRUN"}))
+    assert middle.level == "note"
+    assert "refused: DEFER_TASKRUN" in middle.found

@@ -1,0 +1,284 @@
+"""The commands as a person runs them: output, exit status, and never a traceback."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from peer import Connection, Peer, reply
+from PIL import Image
+from test_stats import build
+
+from lumen_uring.cli import main
+
+ROOT = Path(__file__).resolve().parents[1]
+
+DOCUMENT: dict[str, Any] = {
+    "server": {"name": "lumen", "version": "0.1.0", "protocol": 1},
+    "models": [
+        {
+            "index": 0,
+            "name": "grey",
+            "max_rows": 512,
+            "inputs": [{"name": "image", "datatype": "FP32", "shape": [-1, 1, 4, 6]}],
+            "outputs": [
+                {"name": "scores", "datatype": "FP32", "shape": [-1, 3], "shape_known": True}
+            ],
+            "rgb8": None,
+        },
+        {
+            "index": 1,
+            "name": "colour",
+            "max_rows": 512,
+            "inputs": [{"name": "image", "datatype": "FP32", "shape": [-1, 3, 4, 6]}],
+            "outputs": [
+                {"name": "scores", "datatype": "FP32", "shape": [-1, 3], "shape_known": True}
+            ],
+            "rgb8": {"height": 4, "width": 6},
+        },
+        {
+            "index": 2,
+            "name": "table",
+            "max_rows": 512,
+            "inputs": [{"name": "row", "datatype": "FP32", "shape": [-1, 9]}],
+            "outputs": [
+                {"name": "scores", "datatype": "FP32", "shape": [-1, 3], "shape_known": True}
+            ],
+            "rgb8": None,
+        },
+    ],
+}
+
+
+def mean_of_pixels(connection: Connection) -> None:
+    """Scores: grey gives the mean of all pixels; colour the mean of each channel."""
+    while True:
+        request = connection.request()
+        if request.kind == 3:
+            connection.send(reply(request.id, json.dumps(DOCUMENT).encode()))
+            continue
+        if request.model == 0:
+            pixels = np.frombuffer(request.payload, "<f4")
+            assert pixels.size == 24
+            scores = np.array([pixels.mean(), -1, -2], "<f4")
+        else:
+            assert request.encoding == 1
+            pixels = np.frombuffer(request.payload, np.uint8).reshape(4, 6, 3)
+            scores = pixels.mean(axis=(0, 1)).astype("<f4")
+        connection.send(reply(request.id, scores.tobytes(), rows=1))
+
+
+@pytest.fixture
+def port() -> Iterator[str]:
+    with Peer((mean_of_pixels,)) as peer:
+        yield str(peer.port)
+
+
+def picture(path: Path, colour: tuple[int, ...] = (10, 200, 30), mode: str = "RGB") -> str:
+    Image.new(mode, (60, 40), colour if len(colour) > 1 else colour[0]).save(path)
+    return str(path)
+
+
+def test_help_needs_no_library(capsys: pytest.CaptureFixture[str]) -> None:
+    for argv in (
+        ["--help"],
+        ["serve", "--help"],
+        ["predict", "--help"],
+        ["stats", "--help"],
+        ["doctor", "--help"],
+        ["--version"],
+    ):
+        with pytest.raises(SystemExit) as caught:
+            main(argv)
+        assert caught.value.code == 0
+        assert "lumen" in capsys.readouterr().out
+
+
+def test_wrong_use_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    for argv in (["bogus"], ["predict"], ["stats", "--port", "0"], ["--bogus"]):
+        with pytest.raises(SystemExit) as caught:
+            main(argv)
+        assert caught.value.code == 2
+        assert "error:" in capsys.readouterr().err
+
+
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "lumen_uring", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        timeout=60,
+    )
+
+
+def test_serve_tells_every_wrong_setting_and_no_traceback() -> None:
+    done = run("--set", "server.port=x", "--set", "engine.idle=never")
+    assert done.returncode == 2
+    assert done.stderr.splitlines() == [
+        "lumen: --set server.port: expected a port number, 0..65535, found 'x'",
+        "--set engine.idle: expected adaptive | spin | yield | park, found 'never'",
+    ]
+
+
+def test_serve_host_and_port_are_settings() -> None:
+    done = run("serve", "--host", "nowhere", "--port", "70000")
+    assert done.returncode == 2
+    assert "--set server.host: expected an IPv4 or IPv6 address" in done.stderr
+    assert "--set server.port: expected a port number, 0..65535, found 70000" in done.stderr
+
+
+def test_serve_without_model_file_or_library() -> None:
+    done = run("--model", "a=/no/such.onnx")
+    assert done.returncode == 2
+    assert "/no/such.onnx does not exist" in done.stderr
+    done = run(LUMEN_LIBRARY="/no/such.so")
+    assert done.returncode == 1
+    assert done.stderr == (
+        "lumen: LUMEN_LIBRARY names /no/such.so, which is no file: correct it.\n"
+    )
+
+
+def test_predict_grey(port: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = picture(tmp_path / "a.png", (70,), "L")
+    labels = tmp_path / "labels.txt"
+    labels.write_text("mean\nother\n")
+    argv = ["predict", path, "--port", port, "--model", "grey", "--labels", str(labels), "--json"]
+    assert main(argv) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["path"] == path
+    assert found["classes"] == [
+        {"class": 0, "score": 70.0, "label": "mean"},
+        {"class": 1, "score": -1.0, "label": "other"},
+        {"class": 2, "score": -2.0, "label": None},
+    ]
+    assert found["infer_us"] == 4
+    assert found["round_trip_us"] > 0
+
+
+def test_predict_a_folder_in_colour(
+    port: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    picture(tmp_path / "b.png")
+    picture(tmp_path / "a.JPG")
+    (tmp_path / "notes.txt").write_text("no picture")
+    argv = ["predict", str(tmp_path), "--port", port, "--model", "colour", "--top", "1"]
+    assert main(argv) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 4
+    assert "a.JPG" in lines[0]
+    assert "b.png" in lines[2]
+    assert lines[3].split() == ["1", "200.00000"]
+
+
+def test_predict_goes_on_after_a_bad_picture(
+    port: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = tmp_path / "bad.png"
+    bad.write_bytes(b"\x89PNG\r\n\x1a\nno more")
+    good = picture(tmp_path / "good.png")
+    missing = str(tmp_path / "missing.png")
+    argv = ["predict", str(bad), missing, good, "--port", port, "--model", "colour"]
+    assert main(argv) == 1
+    captured = capsys.readouterr()
+    assert "bad.png is no readable picture" in captured.err
+    assert "missing.png is no readable picture: No such file" in captured.err
+    assert "good.png" in captured.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("x.png",), "choose one with --model NAME"),
+        (("x.png", "--model", "nope"), "it has ['grey', 'colour', 'table']"),
+        (("{picture}", "--model", "table"), "takes no pictures"),
+        (("{empty}", "--model", "grey"), "No picture"),
+        (("x.png", "--labels", "/no/labels"), "cannot be read"),
+    ],
+)
+def test_predict_says_what_to_do(
+    port: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...],
+    says: str,
+) -> None:
+    (tmp_path / "empty").mkdir()
+    places = {"picture": picture(tmp_path / "a.png"), "empty": str(tmp_path / "empty")}
+    argv = ["predict", "--port", port, *(text.format(**places) for text in arguments)]
+    assert main(argv) == 1
+    assert says in capsys.readouterr().err
+
+
+@pytest.fixture
+def stats_port() -> Iterator[str]:
+    # A real place in /dev/shm, under a number no server uses by chance: the process's own.
+    number = 20_000 + os.getpid() % 40_000
+    path = Path(f"/dev/shm/lumen-{number}")
+    if path.exists():
+        pytest.skip(f"{path} exists: a server on port {number} runs here")
+    path.write_bytes(build(port=number))
+    yield str(number)
+    path.unlink()
+
+
+def test_stats_as_json(stats_port: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["stats", "--port", stats_port, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["counters"] == {"io": {"requests": 10}, "worker": {"requests": 9}}
+    assert found["stages"]["total"]["count"] == 4 + 2**40
+    assert set(found["stages"]["total"]) == {"count", "mean_us", "p50_us", "p99_us", "p999_us"}
+    assert len(found["threads"]) == 3
+
+
+def test_stats_as_a_table(stats_port: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["stats", "--port", stats_port]) == 0
+    out = capsys.readouterr().out
+    assert "ready" in out
+    assert "connections_open" in out
+    assert "1,099,511,627,780" in out
+
+
+def test_stats_without_server(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["stats", "--port", "1"]) == 1
+    assert "no server with this port runs here" in capsys.readouterr().err
+
+
+def test_a_closed_pipe_is_no_traceback(stats_port: str) -> None:
+    done = subprocess.run(
+        f"{sys.executable} -m lumen_uring stats --json --port {stats_port} | true",
+        shell=True,
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+        timeout=60,
+    )
+    assert "Traceback" not in done.stderr
+    assert "Exception" not in done.stderr
+
+
+def test_doctor_gives_a_cure_for_every_problem(capsys: pytest.CaptureFixture[str]) -> None:
+    status = main(["doctor", "--json"])
+    findings = json.loads(capsys.readouterr().out)["findings"]
+    names = [finding["name"] for finding in findings]
+    assert {"kernel", "io_uring", "engine", "memlock", "huge pages", "NUMA", "cgroup"} <= set(names)
+    problems = [finding for finding in findings if finding["level"] == "problem"]
+    assert all(finding["cure"] for finding in problems)
+    assert status == (1 if problems else 0)
+    assert main(["doctor"]) == status
+    assert len(capsys.readouterr().out.splitlines()) >= len(findings)
+
+
+def test_the_header_of_the_statistics_test_is_the_real_one() -> None:
+    assert struct.calcsize("<8sIIQQQIIIIIIQII") == 80

@@ -1,0 +1,176 @@
+"""Both clients against a peer on a real socket, well-behaved and not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from peer import DESCRIPTION, Connection, Peer, answer, behave, reply
+
+from lumen_uring import Client
+from lumen_uring.errors import (
+    BadRequest,
+    DeadlinePassed,
+    InferenceFailed,
+    Overloaded,
+    RateLimited,
+    ServerError,
+    ShuttingDown,
+    TooLarge,
+    Unauthorised,
+    UnknownModel,
+)
+
+X = np.arange(8, dtype=np.float32).reshape(2, 4)
+
+
+def test_infers_tensors_with_rows_and_timings() -> None:
+    with Peer() as peer, Client("127.0.0.1", peer.port) as client:
+        result = client.infer("sum", {"x": X})
+        np.testing.assert_array_equal(result.outputs["total"], [6, 22])
+        np.testing.assert_array_equal(result.outputs["twice"], X * 2)
+        assert result.rows == 2
+        timings = result.timings
+        assert (timings.receive_us, timings.queue_us) == (1, 2)
+        assert (timings.preprocess_us, timings.infer_us) == (3, 4)
+        assert client.ping() > 0
+        assert client.describe() == DESCRIPTION
+        assert peer.connections == 1
+
+
+def test_reads_shapes_from_the_reply() -> None:
+    with Peer() as peer, Client("127.0.0.1", peer.port) as client:
+        y = client.infer("raw", {"x": np.array([5, 6, 7], np.int64)}).outputs["y"]
+        assert y.shape == (3, 1)
+        assert y.flags.aligned
+        assert y.ravel().tolist() == [5, 6, 7]
+
+
+def test_sends_one_picture_or_several() -> None:
+    image = np.arange(30, dtype=np.uint8).reshape(2, 5, 3)
+    with Peer() as peer, Client("127.0.0.1", peer.port) as client:
+        one = client.infer_rgb8("photo", image).outputs["mean"]
+        many = client.infer_rgb8("photo", np.stack([image, image])).outputs["mean"]
+        assert one.shape == (1, 3)
+        assert many.shape == (2, 3)
+        np.testing.assert_allclose(one[0], image.mean(axis=(0, 1)))
+
+
+def test_large_payloads_go_through_in_both_directions() -> None:
+    def big(connection: Connection) -> None:
+        connection.send(answer(connection.request()))
+        request = connection.request()
+        assert len(request.payload) == 40_000_000
+        connection.send(reply(request.id, request.payload, rows=1))
+
+    model = {
+        "index": 0,
+        "name": "big",
+        "max_rows": 1,
+        "inputs": [{"name": "x", "datatype": "FP32", "shape": [10_000_000]}],
+        "outputs": [{"name": "y", "datatype": "FP32", "shape": [10_000_000], "shape_known": True}],
+        "rgb8": None,
+    }
+    array = np.arange(10_000_000, dtype=np.float32)
+    original = DESCRIPTION["models"]
+    DESCRIPTION["models"] = [model]
+    try:
+        with Peer((big,)) as peer, Client("127.0.0.1", peer.port, timeout_s=60) as client:
+            np.testing.assert_array_equal(client.infer("big", {"x": array}).outputs["y"], array)
+    finally:
+        DESCRIPTION["models"] = original
+
+
+def test_non_contiguous_input_arrives_right() -> None:
+    with Peer() as peer, Client("127.0.0.1", peer.port) as client:
+        x = np.asfortranarray(X)
+        np.testing.assert_array_equal(client.infer("sum", {"x": x}).outputs["twice"], X * 2)
+
+
+@pytest.mark.parametrize(
+    ("model", "inputs", "says"),
+    [
+        ("sum", {"x": X.astype(np.float64)}, "expected float32 [-1, 4], found float64"),
+        ("sum", {"x": X.astype(">f4")}, "found >f4"),
+        ("sum", {"x": X[0]}, "found shape [4]"),
+        ("sum", {"x": X[:, :3]}, "found shape [2, 3]"),
+        ("sum", {"x": X[:0]}, "takes 1 to 512 rows in one request, found 0"),
+        ("sum", {"x": np.zeros((513, 4), np.float32)}, "found 513"),
+        ("sum", {"y": X}, "takes the inputs ['x'], found ['y']"),
+        ("sum", {}, "found []"),
+        ("sum", {"x": [[1.0, 2.0, 3.0, 4.0]]}, "found list"),
+    ],
+)
+def test_wrong_inputs_are_refused_before_sending(
+    model: str, inputs: dict[str, object], says: str
+) -> None:
+    with Peer() as peer, Client("127.0.0.1", peer.port) as client:
+        with pytest.raises(BadRequest) as caught:
+            client.infer(model, inputs)  # type: ignore[arg-type]
+        assert says in str(caught.value)
+        # The connection is as good as new.
+        assert client.infer("sum", {"x": X}).rows == 2
+        assert peer.connections == 1
+
+
+def test_rows_must_be_what_the_arrays_have() -> None:
+    with Peer() as peer, Client("127.0.0.1", peer.port) as client:
+        assert client.infer("sum", {"x": X}, rows=2).rows == 2
+        with pytest.raises(BadRequest, match="has 2 rows, expected 3"):
+            client.infer("sum", {"x": X}, rows=3)
+
+
+def test_pictures_of_another_size_or_model_are_refused() -> None:
+    with Peer() as peer, Client("127.0.0.1", peer.port) as client:
+        with pytest.raises(BadRequest, match=r"\[rows, 2, 5, 3\], found uint8 \[5, 2, 3\]"):
+            client.infer_rgb8("photo", np.zeros((5, 2, 3), np.uint8))
+        with pytest.raises(BadRequest, match="takes no rgb8"):
+            client.infer_rgb8("sum", np.zeros((5, 2, 3), np.uint8))
+        with pytest.raises(UnknownModel, match=r"it has \['sum', 'raw', 'photo'\]"):
+            client.infer("nope", {})
+
+
+def test_timeout_us_travels_and_must_fit() -> None:
+    seen: list[int] = []
+
+    def script(connection: Connection) -> None:
+        while True:
+            request = connection.request()
+            seen.append(request.timeout_us)
+            connection.send(answer(request))
+
+    with Peer((script,)) as peer, Client("127.0.0.1", peer.port) as client:
+        client.infer("sum", {"x": X}, timeout_us=250)
+        with pytest.raises(BadRequest):
+            client.infer("sum", {"x": X}, timeout_us=2**32)
+        with pytest.raises(BadRequest):
+            client.infer("sum", {"x": X}, timeout_us=-1)
+    assert seen == [0, 250]
+
+
+STATUSES = {
+    1: BadRequest,
+    2: UnknownModel,
+    3: TooLarge,
+    4: Overloaded,
+    5: DeadlinePassed,
+    6: Unauthorised,
+    7: RateLimited,
+    8: InferenceFailed,
+    9: ShuttingDown,
+}
+
+
+@pytest.mark.parametrize("status", [*STATUSES, 77])
+def test_each_status_has_its_error_and_the_connection_lives_on(status: int) -> None:
+    def script(connection: Connection) -> None:
+        connection.send(answer(connection.request()))
+        connection.send(reply(connection.request().id, b"because", status=status))
+        behave(connection)
+
+    with Peer((script,)) as peer, Client("127.0.0.1", peer.port) as client:
+        with pytest.raises(STATUSES.get(status, ServerError)) as caught:
+            client.infer("sum", {"x": X})
+        assert str(caught.value) == "because"
+        assert caught.value.status == status
+        assert client.infer("sum", {"x": X}).rows == 2
+        assert peer.connections == 1

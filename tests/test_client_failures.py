@@ -1,0 +1,294 @@
+"""The sync client against a peer that misbehaves: short writes, lies, silence, early ends."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import struct
+import threading
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from peer import DESCRIPTION, Connection, Peer, answer, behave, reply
+
+from lumen_uring import AsyncClient, Client
+from lumen_uring.errors import (
+    ConnectionFailed,
+    ProtocolError,
+    RequestTimeout,
+    TooLarge,
+)
+
+X = np.arange(8, dtype=np.float32).reshape(2, 4)
+
+
+def byte_by_byte(connection: Connection) -> None:
+    connection.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    while True:
+        for byte in answer(connection.request()):
+            connection.send(bytes([byte]))
+
+
+def wrong_magic(connection: Connection) -> None:
+    connection.request()
+    connection.send(b"HTTP/1.1 400 Bad Request\r\n\r\n" + b" " * 48)
+    connection.socket.recv(1)
+
+
+def closes_in_header(connection: Connection) -> None:
+    connection.send(answer(connection.request())[:20])
+
+
+def closes_in_payload(connection: Connection) -> None:
+    connection.send(answer(connection.request())[:-1])
+
+
+def resets(connection: Connection) -> None:
+    connection.request()
+    connection.reset()
+
+
+def wrong_id(connection: Connection) -> None:
+    request = connection.request()
+    request.id += 1000
+    connection.send(answer(request))
+    connection.socket.recv(1)
+
+
+def too_much(connection: Connection) -> None:
+    connection.send(answer(connection.request()) + b"more")
+    connection.socket.recv(1)
+
+
+def no_json(connection: Connection) -> None:
+    connection.send(reply(connection.request().id, b"{"))
+    connection.socket.recv(1)
+
+
+def other_document(connection: Connection) -> None:
+    document = b'{"server":{"protocol":1},"models":[{"index":"a"}]}'
+    connection.send(reply(connection.request().id, document))
+    connection.socket.recv(1)
+
+
+def other_protocol(connection: Connection) -> None:
+    connection.send(reply(connection.request().id, b'{"server":{"protocol":2},"models":[]}'))
+    connection.socket.recv(1)
+
+
+def huge_claim(connection: Connection) -> None:
+    head = bytearray(reply(connection.request().id))
+    struct.pack_into("<I", head, 16, 2**32 - 1)
+    connection.send(bytes(head))
+    connection.socket.recv(1)
+
+
+MISBEHAVIOUR: list[tuple[Callable[[Connection], None], type[Exception]]] = [
+    (wrong_magic, ProtocolError),
+    (closes_in_header, ConnectionFailed),
+    (closes_in_payload, ConnectionFailed),
+    (resets, ConnectionFailed),
+    (wrong_id, ProtocolError),
+    (no_json, ProtocolError),
+    (other_document, ProtocolError),
+    (other_protocol, ProtocolError),
+    (huge_claim, ProtocolError),
+]
+
+
+@pytest.mark.parametrize(("script", "error"), MISBEHAVIOUR)
+def test_misbehaviour_is_named_and_survived(
+    script: Callable[[Connection], None], error: type[Exception]
+) -> None:
+    with Peer((script, behave)) as peer, Client("127.0.0.1", peer.port) as client:
+        with pytest.raises(error):
+            client.describe()
+        assert client.infer("sum", {"x": X}).rows == 2
+
+
+def test_more_than_the_reply_is_refused() -> None:
+    with Peer((too_much, behave)) as peer, Client("127.0.0.1", peer.port) as client:
+        # The stray bytes may come with the reply or after it: either way they never reach the
+        # next request.
+        with contextlib.suppress(ProtocolError):
+            client.ping()
+        assert client.infer("sum", {"x": X}).rows == 2
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"",
+        np.zeros(9, "<f4").tobytes(),
+        np.zeros(11, "<f4").tobytes(),
+        b"\0",
+    ],
+)
+def test_outputs_of_another_length_are_refused(payload: bytes) -> None:
+    def script(connection: Connection) -> None:
+        connection.send(answer(connection.request()))
+        connection.send(reply(connection.request().id, payload, rows=2))
+        connection.socket.recv(1)
+
+    with Peer((script, behave)) as peer, Client("127.0.0.1", peer.port) as client:
+        with pytest.raises(ProtocolError):
+            client.infer("sum", {"x": X})
+        assert client.infer("sum", {"x": X}).rows == 2
+
+
+def test_short_writes_are_put_together() -> None:
+    with Peer((byte_by_byte,)) as peer, Client("127.0.0.1", peer.port) as client:
+        np.testing.assert_array_equal(client.infer("sum", {"x": X}).outputs["twice"], X * 2)
+
+
+def test_reconnects_when_the_server_closed_between_requests() -> None:
+    closed = threading.Event()
+
+    def one_request(connection: Connection) -> None:
+        connection.send(answer(connection.request()))
+        connection.socket.shutdown(socket.SHUT_WR)
+        # Returning closes; the event says that the end is on its way.
+        closed.set()
+
+    with Peer((one_request, behave)) as peer, Client("127.0.0.1", peer.port) as client:
+        client.ping()
+        assert closed.wait(10)
+        assert client.infer("sum", {"x": X}).rows == 2
+        assert peer.connections == 2
+
+
+def test_never_sends_a_request_twice() -> None:
+    requests: list[int] = []
+
+    def swallow(connection: Connection) -> None:
+        connection.send(answer(connection.request()))
+        requests.append(connection.request().id)
+
+    def count(connection: Connection) -> None:
+        while True:
+            request = connection.request()
+            requests.append(request.id)
+            connection.send(answer(request))
+
+    with Peer((swallow, count)) as peer, Client("127.0.0.1", peer.port) as client:
+        with pytest.raises(ConnectionFailed):
+            client.infer("sum", {"x": X})
+    assert len(requests) == 1
+    assert peer.connections == 1
+
+
+LARGE = dict(
+    DESCRIPTION["models"][1],
+    inputs=[{"name": "x", "datatype": "UINT8", "shape": [64 << 20]}],
+)
+
+
+def describe_large(connection: Connection) -> None:
+    document = json.dumps(dict(DESCRIPTION, models=[LARGE])).encode()
+    connection.send(reply(connection.request().id, document))
+
+
+def test_an_early_refusal_is_heard_although_the_body_cannot_be_sent() -> None:
+    def refuse(connection: Connection) -> None:
+        describe_large(connection)
+        connection.exactly(32)
+        connection.send(reply(2, b"too large for me", status=3))
+        connection.socket.shutdown(socket.SHUT_RD)
+
+    with Peer((refuse,)) as peer, Client("127.0.0.1", peer.port, timeout_s=60) as client:
+        # The peer goes away with the body unread, which resets the connection: the reply may be
+        # lost with it, but whichever way it ends, it ends with a sentence and at once.
+        with pytest.raises((TooLarge, ConnectionFailed)):
+            client.infer("raw", {"x": np.zeros(64 << 20, np.uint8)})
+
+
+def test_a_refusal_while_the_body_is_still_coming() -> None:
+    def refuse(connection: Connection) -> None:
+        describe_large(connection)
+        connection.exactly(32)
+        connection.send(reply(2, b"too large for me", status=3))
+        connection.exactly(64 << 20)
+        behave(connection)
+
+    with Peer((refuse,)) as peer, Client("127.0.0.1", peer.port, timeout_s=60) as client:
+        with pytest.raises(TooLarge, match="too large for me"):
+            client.infer("raw", {"x": np.zeros(64 << 20, np.uint8)})
+        client.ping()
+        assert peer.connections == 1
+
+
+def test_a_silent_server_gives_a_timeout_and_a_fresh_connection() -> None:
+    def silent(connection: Connection) -> None:
+        connection.request()
+        connection.socket.recv(1)
+
+    with Peer((silent, behave)) as peer, Client("127.0.0.1", peer.port, timeout_s=0.2) as client:
+        with pytest.raises(RequestTimeout, match=r"did not answer within 0\.2 s"):
+            client.ping()
+    with Peer((silent, behave)) as peer, Client("127.0.0.1", peer.port, timeout_s=5) as client:
+        client._timeout_s = 0.2
+        with pytest.raises(RequestTimeout):
+            client.ping()
+        client._timeout_s = 10
+        assert client.infer("sum", {"x": X}).rows == 2
+        assert peer.connections == 2
+
+
+def test_a_server_that_never_reads_gives_a_timeout() -> None:
+    release = threading.Event()
+
+    def deaf(connection: Connection) -> None:
+        describe_large(connection)
+        release.wait(30)
+
+    with Peer((deaf,)) as peer, Client("127.0.0.1", peer.port, timeout_s=5) as client:
+        client.describe()
+        client._timeout_s = 0.2
+        with pytest.raises(RequestTimeout):
+            client.infer("raw", {"x": np.zeros(64 << 20, np.uint8)})
+        release.set()
+
+
+def test_nobody_there() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    with Client("127.0.0.1", port) as client, pytest.raises(ConnectionFailed, match="lumen serve"):
+        client.ping()
+
+
+def test_use_after_close_raises_and_close_may_be_repeated() -> None:
+    client = Client()
+    client.close()
+    client.close()
+    with pytest.raises(ValueError, match="closed"):
+        client.ping()
+
+
+@pytest.mark.parametrize(("port", "timeout_s"), [(0, 1), (65536, 1), (80, 0), (80, float("nan"))])
+def test_impossible_arguments(port: int, timeout_s: float) -> None:
+    for kind in (Client, AsyncClient):
+        with pytest.raises(ValueError, match="expected"):
+            kind("127.0.0.1", port, timeout_s=timeout_s)
+
+
+def test_threads_may_share_a_client() -> None:
+    failures: list[BaseException] = []
+
+    def work(client: Client, number: int) -> None:
+        try:
+            for _ in range(50):
+                x = np.full((1, 4), number, np.float32)
+                total = client.infer("sum", {"x": x}).outputs["total"]
+                assert total[0] == 4 * number
+        except BaseException as error:
+            failures.append(error)
+
+    with Peer() as peer, Client("127.0.0.1", peer.port) as client:
+        threads = [threading.Thread(target=work, args=(client, n)) for n in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert not failures

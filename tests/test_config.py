@@ -1,0 +1,257 @@
+"""Settings: every problem at once, each with its place; nothing ignored."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lumen_uring.config import load
+from lumen_uring.errors import ConfigError
+from lumen_uring.sizes import format_size, parse_size
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def problems(path: Path | None, *overrides: str, models: tuple[str, ...] = ()) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        load(path, overrides, models)
+    return str(caught.value).splitlines()
+
+
+def write(directory: Path, text: str) -> Path:
+    path = directory / "config.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_the_two_default_files_are_the_same() -> None:
+    packaged = ROOT / "lumen_uring" / "default.yaml"
+    assert (ROOT / "config.yaml").read_bytes() == packaged.read_bytes()
+
+
+def test_the_file_of_defaults_says_what_the_code_says() -> None:
+    config = load()
+    assert config.server == type(config.server)()
+    assert config.engine == type(config.engine)()
+    (model,) = config.models
+    assert model == type(model)(name="digits", path="builtin:digits")
+    assert load(ROOT / "config.yaml") == config
+
+
+def test_all_problems_at_once_each_with_its_line(tmp_path: Path) -> None:
+    path = write(
+        tmp_path,
+        """\
+server:
+  port: 70000
+  prot: 1
+  io_backend: epoll
+  max_request_bytes: 8XB
+engine:
+  queue_type: spsc
+  batch_size: 4
+  telemetry_csv_path: out.csv
+  queue_capacity: 1000
+  thread_count: "2"
+models:
+  - name: a b
+    path: x
+    mean: [1, 2]
+  - name: twin
+    path: x
+  - name: twin
+  - 3
+extra: 1
+""",
+    )
+    found = problems(path)
+    file = str(path)
+    for line in [
+        f"{file}:2 server.port: expected a port number, 0..65535, found 70000",
+        f"{file}:4 server.io_backend: expected auto | io_uring, found 'epoll': "
+        "not in this version (has: auto | io_uring)",
+        f"{file}:5 server.max_request_bytes: expected a size such as 8MiB, 64 bytes to "
+        "under 4GiB, found '8XB'",
+        f"{file}:7 engine.queue_type: expected mpmc, found 'spsc': not in this version (has: mpmc)",
+        f"{file}:8 engine.batch_size: expected 1, found 4: not in this version (has: 1)",
+        f"{file}:9 engine.telemetry_csv_path: expected null, found 'out.csv': "
+        "not in this version (has: null)",
+        f"{file}:10 engine.queue_capacity: expected a power of two, 2..32768, found 1000",
+        f"{file}:11 engine.thread_count: expected auto or a whole number, 1..64, found '2'",
+        f"{file}:13 models.0.name: expected 1 to 63 letters, digits, '_', '.' or '-', found 'a b'",
+        f"{file}:15 models.0.mean: expected a number or a list of three, found a list of 2",
+        f"{file}:18 models.2.path: expected a file's path, or builtin:NAME, found nothing",
+        f"{file}:18 models.2.name: expected a name of its own, found 'twin', "
+        "the name of model 1 too",
+        f"{file}:19 models.3: expected a mapping with a name and a path, found 3",
+        f"{file}:20 extra: expected one of server, engine, models, found the unknown key 'extra'",
+    ]:
+        assert line in found
+    assert any(
+        line.startswith(f"{file}:3 server.prot: expected one of host, port") for line in found
+    )
+    assert len(found) == 15
+
+
+def test_a_key_written_twice_is_a_problem(tmp_path: Path) -> None:
+    path = write(tmp_path, "server:\n  port: 1\n  port: 2\nmodels: [{name: a, path: b}]\n")
+    assert problems(path) == [
+        f"{path}:3 server.port: expected each key once, found it again (first on line 2)"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("a: [", ":1: expected YAML"),
+        ("- 1", "expected a mapping, found a list of 1"),
+        ("&a {b: *a}", "expected YAML, found: an alias inside the value it names"),
+        ("? [1]\n: 2", "found unhashable key"),
+        ("a: " + "[" * 5000, "expected"),
+        ("server: !!python/object:os.system {}", "could not determine a constructor"),
+        ("\0", "expected YAML"),
+    ],
+)
+def test_what_is_no_yaml(tmp_path: Path, text: str, says: str) -> None:
+    assert says in "\n".join(problems(write(tmp_path, text)))
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    missing = tmp_path / "none.yaml"
+    assert problems(missing) == [
+        f"{missing}: expected a readable file, found: No such file or directory."
+    ]
+    latin = tmp_path / "latin.yaml"
+    latin.write_bytes(b"a: \xe9\n")
+    assert "expected UTF-8, found byte 0xe9 at offset 3" in problems(latin)[0]
+
+
+def test_an_empty_file_has_no_models(tmp_path: Path) -> None:
+    (line,) = problems(write(tmp_path, "# nothing\n"))
+    assert line.endswith(
+        "models: expected a list of 1..64 models, each with a name and a path, found nothing"
+    )
+
+
+def test_empty_sections_mean_defaults(tmp_path: Path) -> None:
+    path = write(tmp_path, "server:\nengine:\nmodels: [{name: a, path: b}]\n")
+    assert load(path).server.port == 8000
+
+
+def test_overrides_and_their_places() -> None:
+    config = load(None, ["engine.thread_count=2", "server.arena_bytes=1GiB", "models.0.scale=2"])
+    assert config.engine.thread_count == 2
+    assert config.server.arena_bytes == 1 << 30
+    assert config.models[0].scale == (2.0, 2.0, 2.0)
+    assert problems(
+        None,
+        "server.port=x",
+        "nothing",
+        "models.7.name=a",
+        "a.b=1",
+        "server.port.x=1",
+        "engine.idle={",
+    ) == [
+        "--set: expected KEY=VALUE with a dotted KEY, found 'nothing'",
+        "--set models.7.name: expected settings at models, found no '7' that could hold one",
+        "--set server.port.x: expected settings at server.port, "
+        "found no 'port' that could hold one",
+        "--set engine.idle: expected a YAML value, found '{'",
+        "--set server.port: expected a port number, 0..65535, found 'x'",
+        "--set a: expected one of server, engine, models, found the unknown key 'a'",
+    ]
+
+
+def test_model_options_replace_the_list_and_then_append() -> None:
+    config = load(None, models=["a=builtin:digits", "b=dir/x=y.onnx"])
+    assert [(model.name, model.path) for model in config.models] == [
+        ("a", "builtin:digits"),
+        ("b", "dir/x=y.onnx"),
+    ]
+    assert problems(None, models=("a=x", "a=y", "=z", "b")) == [
+        "--model: expected NAME=PATH, found '=z'",
+        "--model: expected NAME=PATH, found 'b'",
+        "--model models.1.name: expected a name of its own, found 'a', the name of model 0 too",
+    ]
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "server.port=true",
+        "server.port=80.0",
+        "server.port=-1",
+        "server.host=localhost",
+        "server.io_threads=0",
+        "server.io_threads=17",
+        "server.drain_seconds=.nan",
+        "server.drain_seconds=-1",
+        "server.max_request_bytes=4GiB",
+        "server.max_request_bytes=true",
+        "server.default_timeout_ms=4294968",
+        "engine.queue_capacity=1",
+        "engine.queue_capacity=131072",
+        "engine.queue_type=zip",
+        "engine.batch_size=true",
+        "engine.batch_delay_us=-1",
+        "engine.idle=true",
+        "engine.telemetry_csv_path=3",
+        "models.0.scale=.inf",
+        "models.0.scale=[1,2,1e39]",
+        "models.0.mean=true",
+        "models.0.intra_op_threads=0",
+        'models.0.name="a\\n"',
+        'models.0.path="a\\0b"',
+        "models.0.path=",
+        "models=[]",
+        "server=3",
+    ],
+)
+def test_values_out_of_range_name_the_option(override: str) -> None:
+    (line,) = problems(None, override)
+    assert line.startswith(f"--set {override.partition('=')[0]}: expected ")
+
+
+def test_a_request_must_fit_the_arena() -> None:
+    (line,) = problems(None, "server.arena_bytes=1MiB")
+    assert line == (
+        "--set server.arena_bytes: expected at least max_request_bytes (8388608 bytes), "
+        "found 1048576"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("0", 0),
+        ("12", 12),
+        ("12B", 12),
+        ("8MiB", 8 << 20),
+        ("2MB", 2_000_000),
+        ("1.5KiB", 1536),
+        ("1 GiB", 1 << 30),
+    ],
+)
+def test_sizes(text: str, size: int) -> None:
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "MiB", "8mib", "8M", "-1", "+1", "1e3", "0.3KiB", "８", " 8"])
+def test_what_is_no_size(text: str) -> None:
+    with pytest.raises(ValueError, match="not a"):
+        parse_size(text)
+
+
+@given(st.integers(0, 2**63))
+def test_a_formatted_size_reads_back(size: int) -> None:
+    assert parse_size(format_size(size)) == size
+
+
+@given(st.text(max_size=20))
+def test_any_text_as_size_gives_a_size_or_a_value_error(text: str) -> None:
+    with contextlib.suppress(ValueError):
+        assert parse_size(text) >= 0

@@ -1,0 +1,236 @@
+"""Finding, loading and refusing the C library; its mirrors against the header itself."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lumen_uring import settings
+from lumen_uring.errors import EngineError, LibraryError
+from lumen_uring.ring import library, onnxruntime_path, structs
+
+ROOT = Path(__file__).resolve().parents[1]
+HEADER = ROOT / "c" / "include" / "lumen.h"
+needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
+
+
+def compile_c(directory: Path, source: str, *options: str) -> Path:
+    code, result = directory / "t.c", directory / "t.out"
+    code.write_text(source)
+    subprocess.run(
+        ["gcc", "-I", str(HEADER.parent), *options, "-o", str(result), str(code)], check=True
+    )
+    return result
+
+
+def header_structs() -> dict[str, list[str]]:
+    """Struct and field names as lumen.h has them."""
+    text = re.sub(r"/\*.*?\*/", "", HEADER.read_text(), flags=re.DOTALL)
+    found: dict[str, list[str]] = {}
+    for name, body in re.findall(r"typedef struct (\w+) \{(.*?)\}", text, re.DOTALL):
+        found[name] = re.findall(r"(\w+)(?:\[\w+\])*;", body)
+    return found
+
+
+@needs_gcc
+def test_the_mirrors_are_what_the_compiler_makes_of_the_header(tmp_path: Path) -> None:
+    lines: list[str] = []
+    for struct_name, fields in header_structs().items():
+        lines.append(f'printf("{struct_name}  0 %zu\\n", sizeof({struct_name}));')
+        for field in fields:
+            lines.append(
+                f'printf("{struct_name} {field} %zu %zu\\n", offsetof({struct_name}, {field}), '
+                f"sizeof((({struct_name} *)0)->{field}));"
+            )
+    program = compile_c(
+        tmp_path,
+        '#include <stdio.h>\n#include "lumen.h"\nint main(void) {' + "".join(lines) + "}\n",
+    )
+    printed = subprocess.run([str(program)], capture_output=True, check=True, text=True).stdout
+    compiled: library.Layout = {}
+    for line in printed.splitlines():
+        struct_name, field, offset, size = line.split(" ")
+        compiled[(struct_name, field)] = (int(offset), int(size))
+    assert library.compare(structs.ABI_VERSION, compiled) == []
+
+
+def test_constants_are_those_of_the_header() -> None:
+    text = HEADER.read_text()
+    values = {name: int(value) for name, value in re.findall(r"(LUMEN_\w+) = (-?\d+)", text)}
+    values["LUMEN_ABI_VERSION"] = int(re.findall(r"#define LUMEN_ABI_VERSION (\d+)u", text)[0])
+    assert structs.ABI_VERSION == values["LUMEN_ABI_VERSION"]
+    for code, name in structs.ERROR_NAMES.items():
+        assert values[name] == code
+    for mapping, prefix in (
+        (structs.IO_BACKENDS, "LUMEN_IO_"),
+        (structs.QUEUE_TYPES, "LUMEN_QUEUE_"),
+        (structs.IDLE, "LUMEN_IDLE_"),
+        (structs.CHANNEL_ORDERS, "LUMEN_CHANNELS_"),
+    ):
+        for word, value in mapping.items():
+            name = "URING" if word == "io_uring" else word.upper()
+            assert values[prefix + name] == value
+    assert structs.ALLOCATOR_TYPES == {
+        "lumen_arena": values["LUMEN_ALLOCATOR_ARENA"],
+        "standard": values["LUMEN_ALLOCATOR_STANDARD"],
+    }
+    for code, state in structs.STATES.items():
+        assert values[f"LUMEN_STATE_{state.upper()}"] == code
+    for code, role in structs.ROLES.items():
+        assert values[f"LUMEN_ROLE_{role.upper()}"] == code
+    assert structs.WORKERS_MAX == settings.WORKERS_MAX == values["LUMEN_WORKERS_MAX"]
+    assert structs.SLOT_CLASSES_MAX == values["LUMEN_SLOT_CLASSES_MAX"]
+    assert settings.IO_THREADS_MAX == values["LUMEN_IO_THREADS_MAX"]
+    assert settings.MODELS_MAX == values["LUMEN_MODELS_MAX"]
+    assert f'LUMEN_STATS_MAGIC "{structs.STATS_MAGIC.decode()}"' in text
+
+
+def test_every_function_of_the_header_has_its_types() -> None:
+    declared = re.findall(r"LUMEN_API [\w ]+?[ *](lumen_\w+)\(", HEADER.read_text())
+    assert [name for name, _restype, _argtypes in structs.FUNCTIONS] == declared
+
+
+def test_the_comparison_goes_both_ways() -> None:
+    layout = library.mirrored_layout()
+    assert library.compare(structs.ABI_VERSION, layout) == []
+    (problem,) = library.compare(2, layout)
+    assert problem == "expected ABI version 1, found 2"
+    moved = {**layout, ("lumen_config", "port"): (8, 4)}
+    assert library.compare(1, moved) == [
+        "lumen_config.port: expected 4 bytes at 4, found 4 bytes at 8"
+    ]
+    fewer = {key: value for key, value in layout.items() if key != ("lumen_info", "slots")}
+    assert library.compare(1, fewer) == ["lumen_info.slots: expected 4 bytes at 32, found nothing"]
+    more = {**layout, ("lumen_new", ""): (0, 8)}
+    assert library.compare(1, more) == ["lumen_new: expected nothing, found 8 bytes at 0"]
+
+
+STUBS = "".join(
+    f"void {name}(void) {{}}\n" for name, _r, _a in structs.FUNCTIONS if name != "lumen_abi"
+)
+ABI = """
+struct field { const char *a, *b; unsigned offset, size; };
+static const struct field table[] = {{"lumen_info", "", 0, 1}};
+const struct field *lumen_abi(unsigned *version, unsigned *count)
+{ *version = VERSION; *count = 1; return table; }
+"""
+
+
+@needs_gcc
+@pytest.mark.parametrize(
+    ("source", "says"),
+    [
+        (STUBS, "has no function lumen_abi"),
+        (STUBS + ABI.replace("VERSION", "7"), "expected ABI version 1, found 7"),
+        (
+            STUBS + ABI.replace("VERSION", "1"),
+            "lumen_abi_field: expected 24 bytes at 0, found nothing",
+        ),
+    ],
+)
+def test_another_library_is_refused(tmp_path: Path, source: str, says: str) -> None:
+    path = compile_c(tmp_path, source, "-shared", "-fPIC")
+    with pytest.raises(LibraryError, match=re.escape(says)):
+        library.load_from(path)
+
+
+def test_what_is_no_library_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.so"
+    path.write_text("no ELF")
+    with pytest.raises(LibraryError, match="does not load"):
+        library.load_from(path)
+
+
+def test_the_environment_names_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "mine.so"
+    monkeypatch.setenv("LUMEN_LIBRARY", str(path))
+    with pytest.raises(LibraryError, match="which is no file"):
+        library.find()
+    path.touch()
+    assert library.find() == path
+
+
+def test_importing_the_package_loads_nothing() -> None:
+    code = (
+        "import sys, lumen_uring.cli, lumen_uring; "
+        "print([m for m in ('numpy', 'pydantic', 'onnxruntime') if m in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_finds_the_runtime_without_importing_it() -> None:
+    path = onnxruntime_path.find()
+    assert path.is_file()
+    assert re.fullmatch(r"\d+\.\d+\.\d+", onnxruntime_path.version(path))
+
+
+def wheel(directory: Path, *names: str) -> None:
+    capi = directory / "fakert" / "capi"
+    capi.mkdir(parents=True)
+    (directory / "fakert" / "__init__.py").write_text("raise RuntimeError('imported')\n")
+    for name in names:
+        (capi / name).touch()
+
+
+@pytest.mark.parametrize(
+    ("names", "found"),
+    [
+        (("libonnxruntime.so.1.9.0", "libonnxruntime.so.1.20.1"), "libonnxruntime.so.1.20.1"),
+        (("libonnxruntime.so",), "libonnxruntime.so"),
+        (("libonnxruntime_providers_shared.so",), None),
+        (("libonnxruntime.so.1.16.3",), None),
+    ],
+)
+def test_picks_the_runtime_out_of_the_wheel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...], found: str | None
+) -> None:
+    wheel(tmp_path, *names)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    if found is None:
+        with pytest.raises(LibraryError, match="pip install"):
+            onnxruntime_path.find("fakert")
+    else:
+        assert onnxruntime_path.find("fakert").name == found
+    with pytest.raises(LibraryError, match="not installed"):
+        onnxruntime_path.find("no_such_package")
+
+
+@pytest.fixture
+def _built() -> None:
+    try:
+        library.load()
+    except LibraryError as error:
+        pytest.skip(f"needs the C library: {error}")
+
+
+@pytest.mark.usefixtures("_built")
+def test_the_built_library_fits() -> None:
+    loaded = library.load()
+    cpus = (ctypes.c_int32 * 1024)()
+    assert loaded.lumen_usable_cpus(cpus, len(cpus)) >= 1
+    assert loaded.lumen_version().decode()
+
+
+@pytest.mark.usefixtures("_built")
+def test_an_engine_is_refused_with_a_sentence_and_closes_twice() -> None:
+    from lumen_uring.config import load
+    from lumen_uring.ring.engine import Engine
+
+    with pytest.raises(EngineError) as caught:
+        Engine(load(None, ["server.port=0"]), Path("/no/libonnxruntime.so"))
+    assert caught.value.code < 0
+    assert len(str(caught.value)) > 10
+    engine = Engine(load(None, ["server.port=0"]))
+    engine.close()
+    engine.close()
+    with pytest.raises(EngineError, match="closed"):
+        engine.info()

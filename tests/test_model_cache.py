@@ -1,0 +1,107 @@
+"""From a model's entry to its file and the place of its optimised graph."""
+
+from __future__ import annotations
+
+import hashlib
+import stat
+from pathlib import Path
+
+import pytest
+
+from lumen_uring.errors import ConfigError
+from lumen_uring.model_cache import cache_place, cpu_flags_hash, resolve
+
+
+def test_files_are_found_from_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "m.onnx").write_bytes(b"model")
+    monkeypatch.chdir(tmp_path)
+    assert resolve("m.onnx") == tmp_path / "m.onnx"
+    with pytest.raises(ConfigError, match=r"none\.onnx does not exist: give the path"):
+        resolve("none.onnx")
+    with pytest.raises(ConfigError, match="is a directory"):
+        resolve(".")
+
+
+def test_builtin_models() -> None:
+    assert resolve("builtin:digits").is_file()
+    with pytest.raises(ConfigError, match="nope"):
+        resolve("builtin:nope")
+
+
+def test_the_place_depends_on_model_runtime_and_processor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    model = tmp_path / "m.onnx"
+    model.write_bytes(b"model")
+    place = cache_place(model, "1.31.1")
+    digest = hashlib.sha256(b"model").hexdigest()[:32]
+    assert place.note is None
+    assert place.path == (
+        tmp_path / "cache" / "lumen" / f"{digest}-1.31.1-{cpu_flags_hash()[:8]}.ort"
+    )
+    assert stat.S_IMODE(place.path.parent.stat().st_mode) == 0o700
+    assert not place.path.exists()
+    assert cache_place(model, "1.31.1") == place
+    model.write_bytes(b"other")
+    assert cache_place(model, "1.31.1") != place
+
+
+def test_weights_in_another_file_are_not_cached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import numpy as np
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    weights = numpy_helper.from_array(np.zeros((64, 64), np.float32), "w")
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 64])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 64])],
+        [weights],
+    )
+    inside, outside = tmp_path / "inside.onnx", tmp_path / "outside.onnx"
+    onnx.save(helper.make_model(graph), inside)
+    onnx.save(helper.make_model(graph), outside, save_as_external_data=True, size_threshold=0)
+    assert cache_place(inside, "1").path is not None
+    place = cache_place(outside, "1")
+    assert place.path is None
+    assert place.note is not None
+    assert "another file" in place.note
+
+
+def test_processor_flags_in_any_order_are_the_same(tmp_path: Path) -> None:
+    one, two, arm = tmp_path / "1", tmp_path / "2", tmp_path / "3"
+    one.write_text("processor\t: 0\nflags\t\t: avx2 fma\nflags\t\t: x\n")
+    two.write_text("flags : fma avx2\n")
+    arm.write_text("Features : asimd\n")
+    assert cpu_flags_hash(one) == cpu_flags_hash(two) != cpu_flags_hash(arm)
+    assert cpu_flags_hash(tmp_path / "none") == hashlib.sha256(b"").hexdigest()
+
+
+def test_home_is_used_without_the_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tmp_path / "m.onnx"
+    model.write_bytes(b"model")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for value in ("", "relative/path"):
+        monkeypatch.setenv("XDG_CACHE_HOME", value)
+        place = cache_place(model, "1")
+        assert place.path is not None
+        assert place.path.parent == tmp_path / ".cache" / "lumen"
+
+
+def test_a_place_that_cannot_be_made_is_a_note(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = tmp_path / "m.onnx"
+    model.write_bytes(b"model")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(model))
+    place = cache_place(model, "1")
+    assert place.path is None
+    assert place.note is not None
+    assert "set XDG_CACHE_HOME" in place.note

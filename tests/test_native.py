@@ -1,0 +1,211 @@
+"""The native protocol's pure functions: layouts to the byte, and nothing believed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import struct
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from lumen_uring import native
+from lumen_uring.describe import DTYPES, Model, Rgb8Info, TensorInfo, parse_description
+from lumen_uring.errors import BadRequest, LumenError, ProtocolError
+
+U16 = st.integers(0, 2**16 - 1)
+U32 = st.integers(0, 2**32 - 1)
+U64 = st.integers(0, 2**64 - 1)
+
+
+def test_the_request_header_is_the_page_to_the_byte() -> None:
+    packed = native.pack_request(
+        native.RequestHeader(1, 2, 0x0304, 0x05060708090A0B0C, 0x0D0E0F10, 0x11121314, 0x15161718)
+    )
+    assert packed == bytes.fromhex(
+        "4c4d4e31010204030c0b0a0908070605100f0e0d141312111817161500000000"
+    )
+
+
+def test_the_reply_header_is_the_page_to_the_byte() -> None:
+    header = native.unpack_reply(
+        bytes.fromhex(
+            "4c4d5231"
+            "0500"
+            "0200"
+            "0100000000000000"
+            "10000000"
+            "03000000"
+            "0a000000"
+            "0b000000"
+            "0c000000"
+            "0d000000"
+            "0000000000000000"
+        )
+    )
+    assert header == native.ReplyHeader(5, 2, 1, 16, 3, 10, 11, 12, 13)
+
+
+@given(
+    st.builds(
+        native.RequestHeader, st.integers(0, 255), st.integers(0, 255), U16, U64, U32, U32, U32, U16
+    )
+)
+def test_requests_read_back(header: native.RequestHeader) -> None:
+    assert native.unpack_request(native.pack_request(header)) == header
+
+
+@given(st.builds(native.ReplyHeader, U16, U16, U64, U32, U32, U32, U32, U32, U32))
+def test_replies_read_back(header: native.ReplyHeader) -> None:
+    assert native.unpack_reply(native.pack_reply(header)) == header
+
+
+@given(st.binary(max_size=64))
+def test_any_bytes_are_a_header_or_a_protocol_error(data: bytes) -> None:
+    for unpack in (native.unpack_request, native.unpack_reply):
+        with contextlib.suppress(ProtocolError):
+            unpack(data)
+
+
+def model_of(*outputs: TensorInfo, inputs: tuple[TensorInfo, ...] = ()) -> Model:
+    return Model(0, "m", 512, inputs, outputs, None)
+
+
+def header_of(payload: bytes, rows: int = 1, flags: int = 0) -> native.ReplyHeader:
+    return native.ReplyHeader(0, flags, 1, len(payload), rows, 0, 0, 0, 0)
+
+
+def unpack(model: Model, payload: bytes, rows: int = 1, flags: int = 0) -> native.InferResult:
+    array = np.frombuffer(payload, np.uint8)
+    return native.unpack_outputs(model, header_of(payload, rows, flags), array)
+
+
+ARRAYS = st.sampled_from(sorted(set(DTYPES) - {"BF16"})).flatmap(
+    lambda name: st.tuples(
+        st.just(name),
+        hnp.arrays(DTYPES[name], hnp.array_shapes(min_dims=0, max_dims=4, max_side=5)),
+    )
+)
+
+
+@given(st.lists(ARRAYS, min_size=1, max_size=4))
+def test_outputs_with_a_shape_block_read_back(arrays: list[tuple[str, Any]]) -> None:
+    tensors = [
+        TensorInfo(str(index), name, (-1,) * array.ndim, False)
+        for index, (name, array) in enumerate(arrays)
+    ]
+    block = struct.pack("<I", len(arrays))
+    for _name, array in arrays:
+        block += struct.pack(f"<I{array.ndim}I", array.ndim, *array.shape)
+    payload = block + b"".join(array.tobytes() for _name, array in arrays)
+    result = unpack(model_of(*tensors), payload, flags=native.FLAG_SHAPES)
+    for index, (_name, array) in enumerate(arrays):
+        output = result.outputs[str(index)]
+        assert output.shape == array.shape
+        assert output.dtype == array.dtype
+        assert output.flags.aligned
+        assert output.tobytes() == array.tobytes()
+
+
+@given(st.binary(max_size=200), st.integers(0, 3), U32)
+def test_any_payload_is_outputs_or_a_protocol_error(data: bytes, flags: int, rows: int) -> None:
+    model = model_of(TensorInfo("a", "FP32", (-1, 2), True), TensorInfo("b", "INT64", (-1,), True))
+    try:
+        result = unpack(model, data, rows, flags)
+    except ProtocolError:
+        return
+    assert sum(output.nbytes for output in result.outputs.values()) <= len(data)
+
+
+def test_unknown_shapes_need_a_block() -> None:
+    with pytest.raises(ProtocolError, match="no fixed shape"):
+        unpack(model_of(TensorInfo("a", "FP32", (-1, 2), False)), b"\0" * 8)
+    with pytest.raises(ProtocolError, match="no fixed shape"):
+        unpack(model_of(TensorInfo("a", "FP32", (-1, -1), True)), b"\0" * 8)
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        b"",
+        struct.pack("<I", 2),
+        struct.pack("<II", 1, 33),
+        struct.pack("<III", 1, 2, 3),
+        struct.pack("<II3I", 1, 3, 2**32 - 1, 2**32 - 1, 2**32 - 1),
+        struct.pack("<II1I", 1, 1, 5),
+    ],
+)
+def test_bad_shape_blocks(block: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        unpack(model_of(TensorInfo("a", "FP32", (-1,), False)), block, flags=native.FLAG_SHAPES)
+
+
+@pytest.mark.parametrize("name", sorted(DTYPES))
+def test_inputs_of_every_datatype_are_sent_in_place(name: str) -> None:
+    model = model_of(inputs=(TensorInfo("x", name, (-1, 3), True),))
+    array = np.ones((2, 3), DTYPES[name])
+    (buffer,), rows = native.pack_inputs(model, {"x": array}, None)
+    assert rows == 2
+    assert bytes(buffer) == array.tobytes()
+    assert np.shares_memory(np.frombuffer(buffer, np.uint8), array)
+
+
+def test_inputs_without_free_dimension_are_one_row() -> None:
+    model = model_of(
+        inputs=(TensorInfo("x", "FP32", (), True), TensorInfo("y", "FP32", (2,), True))
+    )
+    inputs = {"y": np.ones(2, np.float32), "x": np.ones((), np.float32)}
+    buffers, rows = native.pack_inputs(model, inputs, None)
+    assert rows == 1
+    assert [len(buffer) for buffer in buffers] == [4, 8]
+
+
+def test_inputs_must_agree_on_rows() -> None:
+    model = model_of(
+        inputs=(TensorInfo("x", "FP32", (-1,), True), TensorInfo("y", "FP32", (-1,), True))
+    )
+    with pytest.raises(BadRequest, match="Input 'y' of model 'm' has 3 rows, expected 2"):
+        native.pack_inputs(model, {"x": np.ones(2, np.float32), "y": np.ones(3, np.float32)}, None)
+
+
+def test_pictures_are_sent_in_place() -> None:
+    model = Model(0, "m", 2, (), (), Rgb8Info(2, 3))
+    image = np.zeros((2, 3, 3), np.uint8)
+    (buffer,), rows = native.pack_rgb8(model, image, None)
+    assert (len(buffer), rows) == (18, 1)
+    assert np.shares_memory(np.frombuffer(buffer, np.uint8), image)
+    for bad in (image.astype(np.int8), image[:1], np.zeros((3, 2, 3, 3), np.uint8), b"x"):
+        with pytest.raises(BadRequest):
+            native.pack_rgb8(model, bad, None)  # type: ignore[arg-type]
+    with pytest.raises(BadRequest, match="rows=2"):
+        native.pack_rgb8(model, image, 2)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["server", "models", "protocol", "index", "name", "inputs", "rgb8"]),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=10,
+)
+
+
+@given(JSON)
+def test_any_document_is_a_description_or_a_lumen_error(document: object) -> None:
+    with contextlib.suppress(LumenError):
+        parse_description(json.dumps(document).encode())
+
+
+@given(st.binary(max_size=50))
+def test_any_bytes_are_a_description_or_a_lumen_error(data: bytes) -> None:
+    with contextlib.suppress(LumenError):
+        parse_description(data)

@@ -1,0 +1,225 @@
+"""The statistics reader, on files built by hand after c/include/lumen.h."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lumen_uring.errors import StatsError
+from lumen_uring.ring.histogram import Histogram, bucket_of, bucket_range
+from lumen_uring.ring.stats import delta, merge, read, stats_path
+
+BUCKETS, SUB_BITS, UNIT_BITS = 40, 2, 3
+FIELDS = [
+    # name, kind, offset, count, role; the two "requests" lie at different places
+    ("requests", 0, 16, 1, 0),
+    ("connections_open", 1, 24, 1, 0),
+    ("requests", 0, 32, 1, 1),
+    ("total", 2, 64, BUCKETS, 255),
+    ("later_kind", 9, 40, 1, 255),
+]
+BLOCK_BYTES = 64 + 8 * BUCKETS
+
+
+def block(role: int, index: int, words: dict[int, int], histogram: dict[int, int]) -> bytes:
+    data = bytearray(BLOCK_BYTES)
+    struct.pack_into("<IIii", data, 0, role, index, index if role else -1, 100 + index)
+    for offset, value in words.items():
+        struct.pack_into("<Q", data, offset, value)
+    for bucket, count in histogram.items():
+        struct.pack_into("<Q", data, 64 + 8 * bucket, count)
+    return bytes(data)
+
+
+BLOCKS = [
+    block(0, 0, {16: 10, 24: 3}, {0: 1}),
+    block(1, 0, {32: 4}, {0: 2, 10: 1}),
+    block(1, 1, {32: 5}, {39: 2**40}),
+]
+
+
+def build(blocks: list[bytes] = BLOCKS, **changed: object) -> bytes:
+    values = {
+        "magic": b"LMNSTAT1",
+        "version": 1,
+        "field_count": len(FIELDS),
+        "fields_offset": 128,
+        "blocks_offset": 512,
+        "file_bytes": 512 + len(blocks) * BLOCK_BYTES,
+        "block_count": len(blocks),
+        "block_bytes": BLOCK_BYTES,
+        "buckets": BUCKETS,
+        "sub_bits": SUB_BITS,
+        "unit_bits": UNIT_BITS,
+        "pid": 42,
+        "start": 7_000,
+        "state": 1,
+        "port": 8000,
+        **changed,
+    }
+    header = struct.pack("<8sIIQQQIIIIIIQII", *values.values())
+    fields = b"".join(struct.pack("<32sIIII", name.encode(), *rest) for name, *rest in FIELDS)
+    return (header.ljust(128, b"\0") + fields).ljust(512, b"\0") + b"".join(blocks)
+
+
+def write(directory: Path, data: bytes, name: str = "stats") -> Path:
+    path = directory / name
+    path.write_bytes(data)
+    return path
+
+
+def test_reads_what_the_file_describes(tmp_path: Path) -> None:
+    snapshot = read(write(tmp_path, build()))
+    assert (snapshot.pid, snapshot.port, snapshot.state) == (42, 8000, "ready")
+    assert snapshot.counters == {"io": {"requests": 10}, "worker": {"requests": 9}}
+    assert snapshot.gauges == {"io": {"connections_open": 3}, "worker": {}}
+    assert [(t.role, t.index, t.cpu, t.tid) for t in snapshot.threads] == [
+        ("io", 0, -1, 100),
+        ("worker", 0, 0, 100),
+        ("worker", 1, 1, 101),
+    ]
+    assert snapshot.threads[1].counters == {"requests": 4}
+    total = snapshot.histograms["total"]
+    assert total.counts.dtype == np.uint64
+    assert total.count == 4 + 2**40
+    assert total.counts[0] == 3
+
+
+def test_a_snapshot_does_not_move_with_the_file(tmp_path: Path) -> None:
+    path = write(tmp_path, build())
+    snapshot = read(path)
+    with path.open("r+b") as file:
+        file.seek(512 + 64)
+        file.write(struct.pack("<Q", 1000))
+    assert snapshot.histograms["total"].counts[0] == 3
+    assert read(path).histograms["total"].counts[0] == 1002
+
+
+def test_the_difference_of_two_readings(tmp_path: Path) -> None:
+    earlier = read(write(tmp_path, build()))
+    later_blocks = [block(0, 0, {16: 15, 24: 1}, {0: 1, 5: 7}), *BLOCKS[1:]]
+    later = read(write(tmp_path, build(later_blocks)))
+    change = delta(later, earlier)
+    assert change.counters == {"io": {"requests": 5}, "worker": {"requests": 0}}
+    assert change.gauges["io"] == {"connections_open": 1}
+    assert change.histograms["total"].count == 7
+    with pytest.raises(StatsError, match="went down"):
+        delta(earlier, later)
+    restarted = read(write(tmp_path, build(start=8_000)))
+    with pytest.raises(StatsError, match="restarted"):
+        delta(restarted, earlier)
+
+
+def test_files_of_several_servers_merge(tmp_path: Path) -> None:
+    one = read(write(tmp_path, build(), "one"))
+    two = read(write(tmp_path, build(pid=43, state=2, start=6_000), "two"))
+    both = merge([one, two])
+    assert both.counters == {"io": {"requests": 20}, "worker": {"requests": 18}}
+    assert both.histograms["total"].count == 2 * one.histograms["total"].count
+    assert (both.pid, both.port, both.state, both.start_realtime_ns) == (0, 0, "mixed", 6_000)
+    assert len(both.threads) == 6
+    assert merge([one]) is one
+    other = read(write(tmp_path, build(sub_bits=3), "other"))
+    with pytest.raises(StatsError, match="cannot be combined"):
+        merge([one, other])
+    with pytest.raises(StatsError, match="Nothing to merge"):
+        merge([])
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"magic": b"LMNSTAT2"},
+        {"version": 2},
+        {"field_count": 2**32 - 1},
+        {"fields_offset": 2**64 - 8},
+        {"blocks_offset": 2**63},
+        {"blocks_offset": 516},
+        {"file_bytes": 10**6},
+        {"block_count": 4},
+        {"block_count": 2**32 - 1, "block_bytes": 0},
+        {"block_bytes": 15},
+        {"block_bytes": 72},
+        {"buckets": 41},
+        {"sub_bits": 60},
+        {"unit_bits": 60},
+    ],
+)
+def test_damaged_headers_are_refused(tmp_path: Path, changed: dict[str, object]) -> None:
+    with pytest.raises(StatsError, match="stats"):
+        read(write(tmp_path, build(**changed)))
+
+
+@pytest.mark.parametrize("size", [0, 7, 95, 96, 300, 600])
+def test_cut_files_are_refused(tmp_path: Path, size: int) -> None:
+    with pytest.raises(StatsError, match=r"no statistics file|damaged"):
+        read(write(tmp_path, build()[:size]))
+
+
+@given(st.binary(min_size=1, max_size=40), st.integers(0, 511))
+def test_any_damage_is_refused_or_read(
+    tmp_path_factory: pytest.TempPathFactory, junk: bytes, at: int
+) -> None:
+    data = bytearray(build())
+    data[at : at + len(junk)] = junk
+    path = write(tmp_path_factory.getbasetemp(), bytes(data), "damaged")
+    with contextlib.suppress(StatsError):
+        read(path)
+
+
+def test_a_missing_file_says_that_no_server_runs(tmp_path: Path) -> None:
+    with pytest.raises(StatsError, match="no server with this port runs here"):
+        read(tmp_path / "lumen-1")
+    assert stats_path(8000) == Path("/dev/shm/lumen-8000")
+
+
+LAYOUTS = st.tuples(st.integers(0, 10), st.integers(0, 10))
+
+
+@given(st.integers(0, 2**63 - 1), LAYOUTS)
+def test_each_value_lies_in_its_bucket(value: int, layout: tuple[int, int]) -> None:
+    low, width = bucket_range(bucket_of(value, *layout), *layout)
+    assert low <= value < low + width
+    if value >= 1 << sum(layout):
+        assert width <= value / 2 ** layout[0]
+
+
+@given(st.integers(0, 5000), LAYOUTS)
+def test_buckets_follow_each_other_without_gaps(bucket: int, layout: tuple[int, int]) -> None:
+    low, width = bucket_range(bucket, *layout)
+    assert bucket_range(bucket + 1, *layout)[0] == low + width
+    assert bucket_of(low, *layout) == bucket
+    assert bucket_of(low + width - 1, *layout) == bucket
+
+
+@given(st.lists(st.integers(0, 2**36), min_size=1, max_size=60), st.floats(0, 100))
+def test_percentiles_are_the_nearest_rank_within_a_bucket(
+    values: list[int], percent: float
+) -> None:
+    layout = (7, 4)
+    counts = np.zeros(8192, np.uint64)
+    for value in values:
+        counts[bucket_of(value, *layout)] += np.uint64(1)
+    histogram = Histogram(counts, *layout)
+    rank = max(1, math.ceil(round(percent / 100 * len(values), 6)))
+    exact = sorted(values)[rank - 1]
+    assert abs(histogram.percentile_ns(percent) - exact) <= max(8, exact / 128)
+    mean = sum(values) / len(values)
+    assert abs(histogram.mean_ns() - mean) <= max(8, mean / 128)
+    assert histogram.count == len(values)
+
+
+def test_an_empty_histogram_has_no_mean() -> None:
+    empty = Histogram(np.zeros(8, np.uint64), 2, 0)
+    assert empty.count == 0
+    assert math.isnan(empty.mean_ns())
+    assert math.isnan(empty.percentile_ns(50))
+    with pytest.raises(ValueError, match="percent"):
+        empty.percentile_ns(101)
