@@ -115,7 +115,7 @@ typedef struct lumen_info {
  * with e = floor(log2(v)), in bucket ((e - sub_bits - unit_bits) << sub_bits) + (v >> (e - sub_bits)).
  * The last bucket also holds everything above. */
 enum { LUMEN_FIELD_COUNTER = 0, LUMEN_FIELD_GAUGE = 1, LUMEN_FIELD_HISTOGRAM = 2 };
-enum { LUMEN_ROLE_IO = 0, LUMEN_ROLE_WORKER = 1 };
+enum { LUMEN_ROLE_IO = 0, LUMEN_ROLE_WORKER = 1, LUMEN_ROLE_BOTH = 255 };
 #define LUMEN_STATS_MAGIC "LMNSTAT1"
 
 typedef struct lumen_stats_header {
@@ -143,7 +143,7 @@ typedef struct lumen_stats_field {
     uint32_t kind;   /* LUMEN_FIELD_* */
     uint32_t offset; /* from the start of a block */
     uint32_t count;  /* u64 words: 1, or histogram_buckets */
-    uint32_t role;   /* whose blocks use it: LUMEN_ROLE_*, or 255: both */
+    uint32_t role;   /* whose blocks use it: LUMEN_ROLE_* */
 } lumen_stats_field;
 
 /* Every block starts with this. */
@@ -175,7 +175,7 @@ LUMEN_API int lumen_open(const lumen_config *config, lumen_server **server_out);
 LUMEN_API int lumen_add_model(lumen_server *server, const lumen_model_config *model, uint32_t *index_out);
 /* Maps the arenas, starts the threads, listens. Returns when requests are served. */
 LUMEN_API int lumen_start(lumen_server *server);
-/* Fills info; the fields about ports and threads are final after lumen_start. */
+/* Fills info. ort_version is there after lumen_open, everything else after lumen_start. */
 LUMEN_API int lumen_get_info(const lumen_server *server, lumen_info *info_out);
 /* The models as JSON (UTF-8, not terminated), as `describe` answers it. Returns the whole length;
  * at most `capacity` bytes are written. */
@@ -183,7 +183,8 @@ LUMEN_API int64_t lumen_describe(const lumen_server *server, char *buffer, size_
 /* Begins the end: new connections are refused, new requests answered "shutting down", what is in
  * flight is finished for at most drain_ms. Returns at once; may be called again with a shorter time. */
 LUMEN_API int lumen_stop(lumen_server *server, uint32_t drain_ms);
-/* 0 when all threads have ended, LUMEN_E_AGAIN after timeout_ms. */
+/* 0 when all threads have ended (also by themselves, after an error that was printed), LUMEN_E_AGAIN
+ * when some still run after timeout_ms, LUMEN_E_STATE before lumen_start. */
 LUMEN_API int lumen_wait(lumen_server *server, uint32_t timeout_ms);
 /* Ends whatever still runs and frees everything. NULL is allowed. */
 LUMEN_API void lumen_close(lumen_server *server);

@@ -141,8 +141,8 @@ void lm_admit_refuse_waiting(struct lm_io *io, struct lm_connection *connection,
 void lm_reply_outputs(struct lm_request *request, const void *const *data, const size_t *bytes,
                       size_t shape_block_bytes);
 void lm_reply_text(struct lm_request *request, enum lm_status status, const char *text);
-/* Sends what fits, without waiting. Worker or I/O thread, whoever holds the request. */
-enum lm_outcome lm_reply_try(struct lm_connection *connection, struct lm_request *request);
+/* Sends what fits, without waiting, on the worker that holds the request. */
+enum lm_outcome lm_reply_try(struct lm_connection *connection, struct lm_request *request, size_t *sent_bytes_out);
 /* The I/O thread's own answers: a body of `bytes` that outlives the connection, or a sentence. */
 void lm_reply_own(struct lm_io *io, struct lm_connection *connection, const struct lm_native_reply *reply,
                   const char *body);

@@ -83,7 +83,8 @@ static void give_token(struct lm_connection *connection) {
     lm_store_release_u32(&connection->sender, 0);
 }
 
-enum lm_outcome lm_reply_try(struct lm_connection *connection, struct lm_request *request) {
+enum lm_outcome lm_reply_try(struct lm_connection *connection, struct lm_request *request, size_t *sent_bytes_out) {
+    *sent_bytes_out = 0;
     if (!take_token(connection)) return LM_OUTCOME_UNSENT;
     ssize_t sent;
     do {
@@ -93,7 +94,8 @@ enum lm_outcome lm_reply_try(struct lm_connection *connection, struct lm_request
         give_token(connection);
         return LM_OUTCOME_BROKEN;
     }
-    if (!message_advance(&request->message, sent > 0 ? (size_t)sent : 0)) return LM_OUTCOME_PARTIAL;
+    *sent_bytes_out = sent > 0 ? (size_t)sent : 0;
+    if (!message_advance(&request->message, *sent_bytes_out)) return LM_OUTCOME_PARTIAL;
     give_token(connection);
     return LM_OUTCOME_SENT;
 }

@@ -213,7 +213,9 @@ static void serve(struct lm_worker *worker, uint32_t job) {
         } else {
             infer(worker, io, request);
         }
-        outcome = lm_reply_try(connection, request);
+        size_t sent_bytes;
+        outcome = lm_reply_try(connection, request, &sent_bytes);
+        lm_add_single_writer_u64(&worker->stats->worker.bytes_out, sent_bytes);
         request->outcome = (uint8_t)outcome;
         record(worker, request, lm_now_ns());
     }

@@ -11,14 +11,12 @@
 
 #include "base/error.h"
 
-enum { ROLE_BOTH = 255 };
-
 #define IO_FIELD(field, field_kind)                                                                \
     {#field, LUMEN_FIELD_##field_kind, (uint32_t)offsetof(struct lm_stats_block, io.field), 1, LUMEN_ROLE_IO},
 #define WORKER_FIELD(field, field_kind)                                                            \
     {#field, LUMEN_FIELD_##field_kind, (uint32_t)offsetof(struct lm_stats_block, worker.field), 1, LUMEN_ROLE_WORKER},
 #define STAGE_FIELD(name, stage)                                                                   \
-    {name, LUMEN_FIELD_HISTOGRAM, (uint32_t)offsetof(struct lm_stats_block, stages[stage]), LM_HISTOGRAM_BUCKETS, ROLE_BOTH},
+    {name, LUMEN_FIELD_HISTOGRAM, (uint32_t)offsetof(struct lm_stats_block, stages[stage]), LM_HISTOGRAM_BUCKETS, LUMEN_ROLE_BOTH},
 
 static const lumen_stats_field fields[] = {
     LM_IO_FIELDS(IO_FIELD)
