@@ -6,16 +6,22 @@ session of its own, as a user would run it; nothing of it runs in the measuring 
 
 from __future__ import annotations
 
+import json
+import random
 import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from lumen_uring.model_cache import cache_place, resolve
+from lumen_uring.ring import onnxruntime_path
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 SHARED: Final = ROOT.parent / "shared"
@@ -37,12 +43,52 @@ def squeezenet() -> str:
     return str(TRAINED_SQUEEZENET) if TRAINED_SQUEEZENET.is_file() else "builtin:squeezenet"
 
 
+def run_overhead(server: LocalServer, model: str, rounds: int) -> dict[str, float]:
+    """Runs tools/overhead.c against a server of SqueezeNet.
+
+    Args:
+        server: a running one whose only model is `model`.
+        model: an ONNX file or builtin:NAME with an input of 224x224 rgb8.
+        rounds: of 40 bare runs, 40 round trips, 1 s of bare runs on all cores, 2 s of full load.
+
+    Returns:
+        The figures the program prints.
+    """
+    runtime = onnxruntime_path.find()
+    graph = cache_place(resolve(model), onnxruntime_path.version(runtime)).path
+    path = graph if graph is not None and graph.is_file() else resolve(model)
+    with tempfile.NamedTemporaryFile() as pixels:
+        # Which pixels makes no difference to the time.
+        pixels.write(random.Random(1).randbytes(224 * 224 * 3))
+        pixels.flush()
+        place = ["127.0.0.1", str(server.port), str(server.pid), str(rounds)]
+        done = subprocess.run(
+            [
+                ROOT / "c/build/release/overhead",
+                runtime,
+                path,
+                "0",
+                "1",
+                "rgb",
+                pixels.name,
+                *place,
+            ],
+            stdout=subprocess.PIPE,
+            check=True,
+        )
+    figures: dict[str, float] = json.loads(done.stdout)
+    return figures
+
+
 @contextmanager
-def local_server(*arguments: str) -> Iterator[LocalServer]:
+def local_server(
+    *arguments: str, program: Sequence[str] = ("-m", "lumen_uring")
+) -> Iterator[LocalServer]:
     """Runs `python -m lumen_uring` on a free port.
 
     Args:
         arguments: further ones, as on the command line.
+        program: what Python runs instead of the module, given the same arguments.
 
     Yields:
         The server, ready.
@@ -52,7 +98,7 @@ def local_server(*arguments: str) -> Iterator[LocalServer]:
     """
     began_s = time.monotonic()
     process = subprocess.Popen(
-        [sys.executable, "-m", "lumen_uring", "--port", "0", *arguments],
+        [sys.executable, *program, "--port", "0", *arguments],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

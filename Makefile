@@ -1,0 +1,79 @@
+# Lumen. `make run` and `make test` are all a new machine needs; `make help` lists the rest.
+
+PYTHON  ?= python3
+VENV    := .venv
+BIN     := $(VENV)/bin
+PYTEST  := $(BIN)/python -m pytest -q
+
+.PHONY: help build run test test-c test-python asan tsan overhead gil memory lint fmt check clean
+.DEFAULT_GOAL := help
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+
+build: $(VENV)/.run ## set-up alone: system packages, .venv, the C library, the package
+	@$(MAKE) --no-print-directory -C c lib
+
+run: build ## serve config.yaml in the foreground
+	@exec $(BIN)/lumen --config config.yaml
+
+# A stamp per set of Python dependencies; both install the checkout itself, editable.
+$(VENV)/.system: tools/install_system_packages.sh
+	@PYTHON="$(PYTHON)" sh tools/install_system_packages.sh
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.run: $(VENV)/.system pyproject.toml setup.py
+	@$(MAKE) --no-print-directory -C c lib
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.run
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+dev: $(VENV)/.dev
+	@$(MAKE) --no-print-directory -C c lib tools
+
+test: lint test-c test-python ## all tests: C on debug, ASan and TSan builds, then Python
+
+test-c: dev
+	@$(MAKE) --no-print-directory -C c test asan tsan $(ORT_FOR_C)
+
+test-python: dev
+	@$(PYTEST) tests
+
+# Where the C tests find ONNX Runtime and the models.
+ORT_FOR_C = LUMEN_ROOT="$(CURDIR)" \
+  LUMEN_ORT="$$($(BIN)/python -c 'from lumen_uring.ring import onnxruntime_path as o; print(o.find())')"
+
+asan: dev ## C tests and end-to-end tests under AddressSanitizer and UBSan
+	@$(MAKE) --no-print-directory -C c asan $(ORT_FOR_C)
+	@$(MAKE) --no-print-directory -C c VARIANT=asan lib
+	@sh tools/with_sanitizer.sh asan $(PYTEST) tests/e2e
+
+tsan: dev ## C tests and end-to-end tests under ThreadSanitizer
+	@$(MAKE) --no-print-directory -C c tsan $(ORT_FOR_C)
+	@$(MAKE) --no-print-directory -C c VARIANT=tsan lib
+	@sh tools/with_sanitizer.sh tsan $(PYTEST) tests/e2e
+
+overhead: dev ## what the server adds to a bare ONNX Runtime loop, in one run
+	@$(BIN)/python tools/overhead.py
+
+gil: dev ## what a busy Python thread in the server's process costs
+	@$(BIN)/python tools/gil.py
+
+memory: dev ## resident memory with 1, 2 and 8 workers; time from start to ready
+	@$(BIN)/python tools/memory.py
+
+lint: dev ## ruff and mypy
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
+
+fmt: dev ## format the Python code
+	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
+
+check: lint test ## lint and test
+
+clean: ## remove what was built; .venv stays
+	@$(MAKE) --no-print-directory -C c clean
+	@rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,44 @@
+#!/bin/sh
+# Makes sure of what pip cannot install: a C compiler, make, liburing's header, and Python with venv.
+# Uses apt where it may; otherwise prints the one line to type and stops.
+set -eu
+python=${PYTHON:-python3}
+
+missing=
+has_header() { echo "#include <$1>" | ${CC:-cc} -E - >/dev/null 2>&1; }
+command -v "${CC:-cc}" >/dev/null 2>&1 || missing="$missing gcc libc6-dev"
+command -v make >/dev/null 2>&1 || missing="$missing make"
+has_header liburing.h || missing="$missing liburing-dev"
+if command -v "$python" >/dev/null 2>&1; then
+    "$python" -c 'import ensurepip, venv' 2>/dev/null || missing="$missing python3-venv"
+else
+    missing="$missing python3 python3-venv"
+fi
+
+if [ -n "$missing" ]; then
+    line="apt-get install -y --no-install-recommends$missing"
+    if ! command -v apt-get >/dev/null 2>&1; then
+        echo "Lumen needs:$missing (as Debian names them). Install them with your system's package manager." >&2
+        exit 1
+    fi
+    if [ "$(id -u)" = 0 ]; then
+        sudo=
+    elif command -v sudo >/dev/null 2>&1 && sudo -n true 2>/dev/null; then
+        sudo=sudo
+    else
+        echo "Lumen needs a few system packages. Type: sudo $line" >&2
+        exit 1
+    fi
+    echo "Installing:$missing"
+    export DEBIAN_FRONTEND=noninteractive
+    $sudo apt-get update -qq
+    # shellcheck disable=SC2086 # a list of words
+    $sudo $line -qq
+fi
+
+"$python" - <<'CHECK'
+import sys
+if sys.version_info < (3, 10):
+    found = ".".join(map(str, sys.version_info[:3]))
+    sys.exit(f"Lumen needs Python 3.10 or later, found {found}; try: make PYTHON=python3.12 run")
+CHECK
