@@ -66,11 +66,15 @@ gil: dev ## what a busy Python thread in the server's process costs
 memory: dev ## resident memory with 1, 2 and 8 workers; time from start to ready
 	@$(BIN)/python tools/memory.py
 
-lint: dev ## ruff and mypy
-	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
+C_FILES  = $(shell git ls-files '*.c' '*.h')
 
-fmt: dev ## format the Python code
+lint: dev ## ruff, mypy, clang-format
+	@$(BIN)/ruff check --quiet . && $(BIN)/ruff format --quiet --check . && $(BIN)/mypy
+	@$(BIN)/clang-format --dry-run -Werror $(C_FILES)
+
+fmt: dev ## format the code
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
+	@$(BIN)/clang-format -i $(C_FILES)
 
 check: lint test ## lint and test
 

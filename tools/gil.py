@@ -1,9 +1,9 @@
 """`make gil`: what a Python thread that never rests costs a server in the same process.
 
-No Python runs on a request's path, so such a thread should cost what any equally busy program on the
-same cores costs, and no more. Two servers take turns: one with a pure-Python endless loop in its own
-process, which holds the interpreter's lock all the time, and one beside an endless loop in a process
-of its own. Both are saturated by 16 connections with SqueezeNet.
+No Python runs on a request's path, so such a thread should cost what any equally busy program on
+the same cores costs, and no more. Two servers take turns: one with a pure-Python endless loop in
+its own process, which holds the interpreter's lock all the time, and one beside an endless loop in
+a process of its own. Both are saturated by 16 connections with SqueezeNet.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
 /* lumen.h: the only public header of liblumen_uring.so.
  *
- * One opaque handle, plain-data structs, a dozen functions. Called from one control thread (Python's
- * main thread); every function may block except where it says otherwise, none is on a request's path.
- * All functions that can fail return 0 or a negative LUMEN_E*; lumen_last_error() then holds one
- * sentence for the calling thread: what was tried, on what, what was found, the likely cure.
+ * One opaque handle, plain-data structs, a dozen functions. Called from one control thread
+ * (Python's main thread); every function may block except where it says otherwise, none is on a
+ * request's path. All functions that can fail return 0 or a negative LUMEN_E*; lumen_last_error()
+ * then holds one sentence for the calling thread: what was tried, on what, what was found, the
+ * likely cure.
  *
- * Life of a handle:  lumen_open -> lumen_add_model (1..n) -> lumen_start -> lumen_stop -> lumen_wait
- *                    -> lumen_close.  lumen_close is allowed at any point and ends what still runs.
+ * Life of a handle: lumen_open, lumen_add_model (1..n), lumen_start, lumen_stop, lumen_wait,
+ * lumen_close. lumen_close is allowed at any point and ends what still runs.
  */
 #ifndef LUMEN_H
 #define LUMEN_H
@@ -20,7 +21,8 @@ extern "C" {
 
 #define LUMEN_API __attribute__((visibility("default")))
 
-/* Raised with every change to a struct or a function below; Python refuses a library of another number. */
+/* Raised with every change to a struct or a function below; Python refuses a library of another
+ * number. */
 #define LUMEN_ABI_VERSION 1u
 
 enum {
@@ -50,32 +52,33 @@ enum {
 
 /* Strings are borrowed for the call; 0 means "the default" only where the comment says so. */
 typedef struct lumen_config {
-    uint32_t abi_version;          /* LUMEN_ABI_VERSION */
-    uint32_t port;                 /* 0: the kernel picks one, see lumen_info.port */
-    const char *host;              /* an IPv4 or IPv6 address */
-    const char *ort_library_path;  /* libonnxruntime.so of the installed wheel */
-    uint32_t io_backend;           /* LUMEN_IO_* */
-    uint32_t io_threads;           /* 0: auto (one) */
-    uint32_t max_connections;      /* over all I/O threads */
-    uint32_t thread_count;         /* workers; 0: auto, the cores this process may use */
-    uint64_t max_request_bytes;    /* largest payload of one request */
-    uint64_t arena_bytes;          /* bound of all slots together */
-    uint32_t queue_type;           /* LUMEN_QUEUE_* */
-    uint32_t allocator_type;       /* LUMEN_ALLOCATOR_* */
-    uint32_t queue_capacity;       /* power of two; bounds the number of slots */
-    uint32_t idle;                 /* LUMEN_IDLE_*: what a worker does without work */
-    uint32_t default_timeout_us;   /* for requests that name none; 0: no deadline */
-    uint32_t reserved;             /* 0 */
+    uint32_t abi_version;         /* LUMEN_ABI_VERSION */
+    uint32_t port;                /* 0: the kernel picks one, see lumen_info.port */
+    const char *host;             /* an IPv4 or IPv6 address */
+    const char *ort_library_path; /* libonnxruntime.so of the installed wheel */
+    uint32_t io_backend;          /* LUMEN_IO_* */
+    uint32_t io_threads;          /* 0: auto (one) */
+    uint32_t max_connections;     /* over all I/O threads */
+    uint32_t thread_count;        /* workers; 0: auto, the cores this process may use */
+    uint64_t max_request_bytes;   /* largest payload of one request */
+    uint64_t arena_bytes;         /* bound of all slots together */
+    uint32_t queue_type;          /* LUMEN_QUEUE_* */
+    uint32_t allocator_type;      /* LUMEN_ALLOCATOR_* */
+    uint32_t queue_capacity;      /* power of two; bounds the number of slots */
+    uint32_t idle;                /* LUMEN_IDLE_*: what a worker does without work */
+    uint32_t default_timeout_us;  /* for requests that name none; 0: no deadline */
+    uint32_t reserved;            /* 0 */
 } lumen_config;
 
 typedef struct lumen_model_config {
-    const char *name;          /* unique, 1..63 bytes */
-    const char *path;          /* an ONNX (or .ort) file */
-    const char *cache_path;    /* where the optimised graph is kept; NULL: in memory, made anew at each start */
+    const char *name;       /* unique, 1..63 bytes */
+    const char *path;       /* an ONNX (or .ort) file */
+    const char *cache_path; /* where the optimised graph is kept; NULL: in memory, made anew at each
+                               start */
     uint32_t intra_op_threads; /* ONNX Runtime threads per session, 1..256 */
-    uint32_t channel_order;    /* LUMEN_CHANNELS_*: the order the model wants; rgb8 requests are RGB */
-    uint32_t max_rows;         /* largest batch of one request; 0: what fits max_request_bytes */
-    float mean[3];             /* rgb8: tensor = (value - mean) * scale, in the model's channel order */
+    uint32_t channel_order; /* LUMEN_CHANNELS_*: the order the model wants; rgb8 requests are RGB */
+    uint32_t max_rows;      /* largest batch of one request; 0: what fits max_request_bytes */
+    float mean[3]; /* rgb8: tensor = (value - mean) * scale, in the model's channel order */
     float scale[3];
     uint64_t max_output_bytes; /* room kept for outputs whose shape is unknown before Run */
 } lumen_model_config;
@@ -92,19 +95,19 @@ typedef struct lumen_info {
     uint32_t io_threads;
     uint32_t workers;
     uint32_t models;
-    uint64_t arena_bytes;      /* mapped for slots, all I/O threads together */
-    uint64_t ready_us;         /* from lumen_open to ready */
+    uint64_t arena_bytes; /* mapped for slots, all I/O threads together */
+    uint64_t ready_us;    /* from lumen_open to ready */
     uint32_t slots;
     uint32_t slot_class_count;
-    int32_t io_nice;           /* scheduling niceness reached */
+    int32_t io_nice; /* scheduling niceness reached */
     int32_t worker_nice;
     lumen_slot_class slot_classes[LUMEN_SLOT_CLASSES_MAX]; /* of one I/O thread */
     int32_t worker_cpus[LUMEN_WORKERS_MAX];                /* -1: not pinned */
-    char io_backend[16];       /* "io_uring" */
-    char io_detail[128];       /* set-up flags in force */
+    char io_backend[16];                                   /* "io_uring" */
+    char io_detail[128];                                   /* set-up flags in force */
     char ort_version[32];
     char stats_path[64];
-    char notes[1024];          /* lines: what was asked for and could not be had */
+    char notes[1024]; /* lines: what was asked for and could not be had */
 } lumen_info;
 
 /* ---- statistics: the shared-memory file /dev/shm/lumen-<port> --------------------------------
@@ -112,15 +115,15 @@ typedef struct lumen_info {
  * A block belongs to one thread, which alone writes it; a reader sees each 64-bit word whole.
  * Histogram bucket b of a field at offset o is the u64 at o + 8*b. Its values are nanoseconds:
  * with S = 1 << sub_bits, a value v below S << unit_bits falls in bucket v >> unit_bits; above,
- * with e = floor(log2(v)), in bucket ((e - sub_bits - unit_bits) << sub_bits) + (v >> (e - sub_bits)).
- * The last bucket also holds everything above. */
+ * with e = floor(log2(v)), in bucket ((e - sub_bits - unit_bits) << sub_bits) + (v >> (e -
+ * sub_bits)). The last bucket also holds everything above. */
 enum { LUMEN_FIELD_COUNTER = 0, LUMEN_FIELD_GAUGE = 1, LUMEN_FIELD_HISTOGRAM = 2 };
 enum { LUMEN_ROLE_IO = 0, LUMEN_ROLE_WORKER = 1, LUMEN_ROLE_BOTH = 255 };
 #define LUMEN_STATS_MAGIC "LMNSTAT1"
 
 typedef struct lumen_stats_header {
     char magic[8];
-    uint32_t version;          /* LUMEN_ABI_VERSION */
+    uint32_t version; /* LUMEN_ABI_VERSION */
     uint32_t field_count;
     uint64_t fields_offset;
     uint64_t blocks_offset;
@@ -132,11 +135,16 @@ typedef struct lumen_stats_header {
     uint32_t histogram_unit_bits;
     uint32_t pid;
     uint64_t start_realtime_ns;
-    uint32_t state;            /* LUMEN_STATE_*, written by the control thread */
+    uint32_t state; /* LUMEN_STATE_*, written by the control thread */
     uint32_t port;
 } lumen_stats_header;
 
-enum { LUMEN_STATE_STARTING = 0, LUMEN_STATE_READY = 1, LUMEN_STATE_DRAINING = 2, LUMEN_STATE_STOPPED = 3 };
+enum {
+    LUMEN_STATE_STARTING = 0,
+    LUMEN_STATE_READY = 1,
+    LUMEN_STATE_DRAINING = 2,
+    LUMEN_STATE_STOPPED = 3
+};
 
 typedef struct lumen_stats_field {
     char name[32];
@@ -154,7 +162,8 @@ typedef struct lumen_stats_block {
     int32_t tid;
 } lumen_stats_block;
 
-/* ---- ABI table: every public struct's fields, for a mirror in another language to compare -------- */
+/* ---- ABI table: every public struct's fields, for a mirror in another language to compare
+ * -------- */
 typedef struct lumen_abi_field {
     const char *struct_name;
     const char *field_name;
@@ -172,7 +181,8 @@ typedef struct lumen_server lumen_server;
 /* Checks the settings, loads ONNX Runtime, reads the machine. No thread runs yet. */
 LUMEN_API int lumen_open(const lumen_config *config, lumen_server **server_out);
 /* Loads a model and one session per worker. Before lumen_start only. */
-LUMEN_API int lumen_add_model(lumen_server *server, const lumen_model_config *model, uint32_t *index_out);
+LUMEN_API int lumen_add_model(lumen_server *server, const lumen_model_config *model,
+                              uint32_t *index_out);
 /* Maps the arenas, starts the threads, listens. Returns when requests are served. */
 LUMEN_API int lumen_start(lumen_server *server);
 /* Fills info. ort_version is there after lumen_open, everything else after lumen_start. */
@@ -181,10 +191,11 @@ LUMEN_API int lumen_get_info(const lumen_server *server, lumen_info *info_out);
  * at most `capacity` bytes are written. */
 LUMEN_API int64_t lumen_describe(const lumen_server *server, char *buffer, size_t capacity);
 /* Begins the end: new connections are refused, new requests answered "shutting down", what is in
- * flight is finished for at most drain_ms. Returns at once; may be called again with a shorter time. */
+ * flight is finished for at most drain_ms. Returns at once; may be called again with a shorter
+ * time. */
 LUMEN_API int lumen_stop(lumen_server *server, uint32_t drain_ms);
-/* 0 when all threads have ended (also by themselves, after an error that was printed), LUMEN_E_AGAIN
- * when some still run after timeout_ms, LUMEN_E_STATE before lumen_start. */
+/* 0 when all threads have ended (also by themselves, after an error that was printed),
+ * LUMEN_E_AGAIN when some still run after timeout_ms, LUMEN_E_STATE before lumen_start. */
 LUMEN_API int lumen_wait(lumen_server *server, uint32_t timeout_ms);
 /* Ends whatever still runs and frees everything. NULL is allowed. */
 LUMEN_API void lumen_close(lumen_server *server);

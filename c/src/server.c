@@ -1,5 +1,6 @@
-/* server.c: the table of contents: what is set up in which order, and taken down again. The only file
- * that knows all the others. Runs on the control thread; nothing here is on a request's path. */
+/* server.c: the table of contents: what is set up in which order, and taken down again. The only
+ * file that knows all the others. Runs on the control thread; nothing here is on a request's path.
+ */
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -48,47 +49,63 @@ int lumen_usable_cpus(int32_t *cpus_out, uint32_t capacity) {
 
 static void note(lumen_server *server, const char *line) {
     size_t used = strlen(server->info.notes);
-    snprintf(server->info.notes + used, sizeof server->info.notes - used, "%s%s", used ? "\n" : "", line);
+    snprintf(server->info.notes + used, sizeof server->info.notes - used, "%s%s", used ? "\n" : "",
+             line);
 }
 
-/* ---- settings ----------------------------------------------------------------------------------- */
+/* ---- settings ---- */
 
 static int in_range(const char *name, uint64_t found, uint64_t least, uint64_t most) {
     if (found >= least && found <= most) return 0;
-    return lm_error(LUMEN_E_INVALID, "%s: expected %llu to %llu, found %llu", name, (unsigned long long)least,
-                    (unsigned long long)most, (unsigned long long)found);
+    return lm_error(LUMEN_E_INVALID, "%s: expected %llu to %llu, found %llu", name,
+                    (unsigned long long)least, (unsigned long long)most, (unsigned long long)found);
 }
 
 static int check_config(const lumen_config *config) {
     if (config->abi_version != LUMEN_ABI_VERSION) {
-        return lm_error(LUMEN_E_INVALID, "lumen_config.abi_version: expected %u, found %u", LUMEN_ABI_VERSION, config->abi_version);
+        return lm_error(LUMEN_E_INVALID, "lumen_config.abi_version: expected %u, found %u",
+                        LUMEN_ABI_VERSION, config->abi_version);
     }
-    if (!config->host || !config->ort_library_path) return lm_error(LUMEN_E_INVALID, "lumen_config: host and ort_library_path must be set");
-    if (strlen(config->host) >= sizeof ((lumen_server *)0)->host) {
-        return lm_error(LUMEN_E_INVALID, "server.host: expected an IPv4 or IPv6 address, found '%.80s'", config->host);
+    if (!config->host || !config->ort_library_path)
+        return lm_error(LUMEN_E_INVALID, "lumen_config: host and ort_library_path must be set");
+    if (strlen(config->host) >= sizeof((lumen_server *)0)->host) {
+        return lm_error(LUMEN_E_INVALID,
+                        "server.host: expected an IPv4 or IPv6 address, found '%.80s'",
+                        config->host);
     }
     int code = in_range("server.port", config->port, 0, 65535);
     if (!code) code = in_range("server.io_threads", config->io_threads, 0, LUMEN_IO_THREADS_MAX);
-    if (!code) code = in_range("server.max_connections", config->max_connections, 1, LM_CONNECTIONS_MAX);
+    if (!code)
+        code = in_range("server.max_connections", config->max_connections, 1, LM_CONNECTIONS_MAX);
     if (!code) code = in_range("engine.thread_count", config->thread_count, 0, LUMEN_WORKERS_MAX);
-    if (!code) code = in_range("server.max_request_bytes", config->max_request_bytes, 1, UINT32_MAX);
-    if (!code) code = in_range("engine.queue_capacity", config->queue_capacity, 2, LM_SLOTS_MAX / 2);
-    if (!code) code = in_range("engine.queue_type", config->queue_type, LUMEN_QUEUE_MPMC, LUMEN_QUEUE_MPMC);
-    if (!code) code = in_range("engine.allocator_type", config->allocator_type, LUMEN_ALLOCATOR_ARENA, LUMEN_ALLOCATOR_STANDARD);
+    if (!code)
+        code = in_range("server.max_request_bytes", config->max_request_bytes, 1, UINT32_MAX);
+    if (!code)
+        code = in_range("engine.queue_capacity", config->queue_capacity, 2, LM_SLOTS_MAX / 2);
+    if (!code)
+        code =
+            in_range("engine.queue_type", config->queue_type, LUMEN_QUEUE_MPMC, LUMEN_QUEUE_MPMC);
+    if (!code)
+        code = in_range("engine.allocator_type", config->allocator_type, LUMEN_ALLOCATOR_ARENA,
+                        LUMEN_ALLOCATOR_STANDARD);
     if (!code) code = in_range("engine.idle", config->idle, LUMEN_IDLE_ADAPTIVE, LUMEN_IDLE_PARK);
     if (!code && config->io_backend == LUMEN_IO_EPOLL) {
-        code = lm_error(LUMEN_E_UNSUPPORTED, "server.io_backend: this version has io_uring only; use auto or io_uring");
+        code = lm_error(LUMEN_E_UNSUPPORTED,
+                        "server.io_backend: this version has io_uring only; use auto or io_uring");
     }
-    if (!code) code = in_range("server.io_backend", config->io_backend, LUMEN_IO_AUTO, LUMEN_IO_EPOLL);
+    if (!code)
+        code = in_range("server.io_backend", config->io_backend, LUMEN_IO_AUTO, LUMEN_IO_EPOLL);
     if (!code && (config->queue_capacity & (config->queue_capacity - 1))) {
-        code = lm_error(LUMEN_E_INVALID, "engine.queue_capacity: expected a power of two, found %u", config->queue_capacity);
+        code = lm_error(LUMEN_E_INVALID, "engine.queue_capacity: expected a power of two, found %u",
+                        config->queue_capacity);
     }
     return code;
 }
 
-/* ---- opening ------------------------------------------------------------------------------------ */
+/* ---- opening ---- */
 
-/* Chooses the workers' cores: those this process may use; more workers than cores are not pinned. */
+/* Chooses the workers' cores: those this process may use; more workers than cores are not pinned.
+ */
 static void place_workers(lumen_server *server) {
     struct lm_shared *shared = &server->shared;
     int32_t cpus[LUMEN_WORKERS_MAX];
@@ -100,7 +117,8 @@ static void place_workers(lumen_server *server) {
     bool pin = usable > 0 && shared->worker_count <= found;
     if (!pin && usable > 0) note(server, "more workers than cores: they are not pinned");
     for (uint32_t w = 0; w < shared->worker_count; w++) {
-        server->workers[w] = (struct lm_worker){.shared = shared, .index = w, .cpu = pin ? cpus[w] : -1};
+        server->workers[w] =
+            (struct lm_worker){.shared = shared, .index = w, .cpu = pin ? cpus[w] : -1};
     }
 }
 
@@ -140,19 +158,25 @@ int lumen_open(const lumen_config *config, lumen_server **server_out) {
 
 int lumen_add_model(lumen_server *server, const lumen_model_config *config, uint32_t *index_out) {
     struct lm_shared *shared = &server->shared;
-    if (server->state != SERVER_OPEN) return lm_error(LUMEN_E_STATE, "models are added before lumen_start");
-    if (shared->model_count == LUMEN_MODELS_MAX) return lm_error(LUMEN_E_INVALID, "models: expected at most %d", LUMEN_MODELS_MAX);
+    if (server->state != SERVER_OPEN)
+        return lm_error(LUMEN_E_STATE, "models are added before lumen_start");
+    if (shared->model_count == LUMEN_MODELS_MAX)
+        return lm_error(LUMEN_E_INVALID, "models: expected at most %d", LUMEN_MODELS_MAX);
     for (uint32_t m = 0; m < shared->model_count; m++) {
         if (strcmp(server->models[m].name, config->name) == 0) {
             return lm_error(LUMEN_E_INVALID, "models: the name '%s' is given twice", config->name);
         }
     }
     struct lm_model *model = &server->models[shared->model_count];
-    int code = lm_model_open(model, &shared->ort, config, shared->model_count, shared->worker_count);
+    int code =
+        lm_model_open(model, &shared->ort, config, shared->model_count, shared->worker_count);
     if (code) return code;
     if (!model->source.optimised.bytes) {
         char line[192];
-        snprintf(line, sizeof line, "model '%s' cannot be kept in ONNX Runtime's own format: each worker holds its own weights", model->name);
+        snprintf(line, sizeof line,
+                 "model '%s' cannot be kept in ONNX Runtime's own format: each worker holds its "
+                 "own weights",
+                 model->name);
         note(server, line);
     }
     model->value_base = shared->values_per_slot;
@@ -161,13 +185,14 @@ int lumen_add_model(lumen_server *server, const lumen_model_config *config, uint
     return 0;
 }
 
-/* ---- starting ----------------------------------------------------------------------------------- */
+/* ---- starting ---- */
 
 static int open_listeners(lumen_server *server) {
     struct lm_shared *shared = &server->shared;
     uint32_t port = server->config.port;
     for (uint32_t i = 0; i < shared->io_count; i++) {
-        int code = lm_listen(server->host, port, shared->io_count > 1, &server->ios[i].listen_fd, &port);
+        int code =
+            lm_listen(server->host, port, shared->io_count > 1, &server->ios[i].listen_fd, &port);
         if (code) return code;
     }
     server->info.port = port;
@@ -177,14 +202,18 @@ static int open_listeners(lumen_server *server) {
 static int open_ios(lumen_server *server) {
     struct lm_shared *shared = &server->shared;
     lumen_info *info = &server->info;
-    struct lm_slot_plan_limits limits = {.arena_bytes = server->config.arena_bytes / shared->io_count,
-                                         .max_request_bytes = shared->max_request_bytes,
-                                         .slot_count_max = server->config.queue_capacity / shared->io_count,
-                                         .worker_count = shared->worker_count};
-    int code = lm_slot_plan(server->models, shared->model_count, &limits, info->slot_classes, &info->slot_class_count);
-    uint32_t connections = (server->config.max_connections + shared->io_count - 1) / shared->io_count;
+    struct lm_slot_plan_limits limits = {
+        .arena_bytes = server->config.arena_bytes / shared->io_count,
+        .max_request_bytes = shared->max_request_bytes,
+        .slot_count_max = server->config.queue_capacity / shared->io_count,
+        .worker_count = shared->worker_count};
+    int code = lm_slot_plan(server->models, shared->model_count, &limits, info->slot_classes,
+                            &info->slot_class_count);
+    uint32_t connections =
+        (server->config.max_connections + shared->io_count - 1) / shared->io_count;
     for (uint32_t i = 0; !code && i < shared->io_count; i++) {
-        code = lm_io_open(&server->ios[i], shared, i, connections, info->slot_classes, info->slot_class_count);
+        code = lm_io_open(&server->ios[i], shared, i, connections, info->slot_classes,
+                          info->slot_class_count);
         info->slots += server->ios[i].arena.slot_count;
         info->arena_bytes += server->ios[i].arena.memory.bytes;
     }
@@ -196,12 +225,16 @@ static int open_ios(lumen_server *server) {
 
 static int open_stats(lumen_server *server) {
     struct lm_shared *shared = &server->shared;
-    int code = lm_stats_open(&shared->stats, server->info.port, shared->io_count, shared->worker_count);
+    int code =
+        lm_stats_open(&shared->stats, server->info.port, shared->io_count, shared->worker_count);
     if (code) return code;
-    for (uint32_t i = 0; i < shared->io_count; i++) server->ios[i].stats = lm_stats_io_block(&shared->stats, i);
-    for (uint32_t w = 0; w < shared->worker_count; w++) server->workers[w].stats = lm_stats_worker_block(&shared->stats, w);
+    for (uint32_t i = 0; i < shared->io_count; i++)
+        server->ios[i].stats = lm_stats_io_block(&shared->stats, i);
+    for (uint32_t w = 0; w < shared->worker_count; w++)
+        server->workers[w].stats = lm_stats_worker_block(&shared->stats, w);
     memcpy(server->info.stats_path, shared->stats.path, sizeof server->info.stats_path);
-    if (!server->info.stats_path[0]) note(server, "no statistics file: /dev/shm is not there or not writable");
+    if (!server->info.stats_path[0])
+        note(server, "no statistics file: /dev/shm is not there or not writable");
     return 0;
 }
 
@@ -220,10 +253,12 @@ static int spawn_threads(lumen_server *server) {
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int code = 0;
     for (uint32_t i = 0; !code && i < shared->io_count; i++) {
-        code = spawn(&server->ios[i].thread, &server->ios[i].thread_started, lm_io_main, &server->ios[i]);
+        code = spawn(&server->ios[i].thread, &server->ios[i].thread_started, lm_io_main,
+                     &server->ios[i]);
     }
     for (uint32_t w = 0; !code && w < shared->worker_count; w++) {
-        code = spawn(&server->workers[w].thread, &server->workers[w].thread_started, lm_worker_main, &server->workers[w]);
+        code = spawn(&server->workers[w].thread, &server->workers[w].thread_started, lm_worker_main,
+                     &server->workers[w]);
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     LM_ASSERT(code == 0); /* half a server cannot be taken down: its threads wait for each other */
@@ -235,7 +270,8 @@ static int look_at_threads(lumen_server *server) {
     struct lm_shared *shared = &server->shared;
     lumen_info *info = &server->info;
     for (uint32_t i = 0; i < shared->io_count; i++) {
-        if (server->ios[i].start_code) return lm_error(server->ios[i].start_code, "%s", server->ios[i].start_error);
+        if (server->ios[i].start_code)
+            return lm_error(server->ios[i].start_code, "%s", server->ios[i].start_error);
     }
     snprintf(info->io_backend, sizeof info->io_backend, "io_uring");
     snprintf(info->io_detail, sizeof info->io_detail, "%s", lm_ring_detail(server->ios[0].ring));
@@ -246,10 +282,12 @@ static int look_at_threads(lumen_server *server) {
         struct lm_worker *worker = &server->workers[w];
         worker->niceness = info->worker_nice;
         info->worker_cpus[w] = worker->pinned ? worker->cpu : -1;
-        if (worker->cpu >= 0 && !worker->pinned) note(server, "a worker could not be pinned to its core");
+        if (worker->cpu >= 0 && !worker->pinned)
+            note(server, "a worker could not be pinned to its core");
     }
     if (server->workers[0].note[0]) note(server, server->workers[0].note);
-    if (server->config.allocator_type == LUMEN_ALLOCATOR_ARENA && !server->ios[0].arena.memory.huge_pages) {
+    if (server->config.allocator_type == LUMEN_ALLOCATOR_ARENA &&
+        !server->ios[0].arena.memory.huge_pages) {
         note(server, "no huge pages for the arena (small, or transparent huge pages are off)");
     }
     return 0;
@@ -287,11 +325,14 @@ static int start_threads(lumen_server *server) {
 int lumen_start(lumen_server *server) {
     struct lm_shared *shared = &server->shared;
     if (server->state != SERVER_OPEN) return lm_error(LUMEN_E_STATE, "lumen_start is called once");
-    if (shared->model_count == 0) return lm_error(LUMEN_E_STATE, "no models: lumen_add_model comes before lumen_start");
+    if (shared->model_count == 0)
+        return lm_error(LUMEN_E_STATE, "no models: lumen_add_model comes before lumen_start");
     server->state = SERVER_ENDED; /* until it runs: a failed start can only be closed */
     int code = open_listeners(server);
     if (!code) code = open_ios(server);
-    if (!code) code = lm_describe(server->models, shared->model_count, LUMEN_VERSION, &shared->description, &shared->description_bytes);
+    if (!code)
+        code = lm_describe(server->models, shared->model_count, LUMEN_VERSION, &shared->description,
+                           &shared->description_bytes);
     if (!code) code = open_stats(server);
     if (!code) code = start_threads(server);
     if (code) return code;
@@ -311,15 +352,17 @@ int lumen_get_info(const lumen_server *server, lumen_info *info_out) {
 
 int64_t lumen_describe(const lumen_server *server, char *buffer, size_t capacity) {
     size_t bytes = server->shared.description_bytes;
-    if (!server->shared.description) return lm_error(LUMEN_E_STATE, "lumen_describe comes after lumen_start");
+    if (!server->shared.description)
+        return lm_error(LUMEN_E_STATE, "lumen_describe comes after lumen_start");
     memcpy(buffer, server->shared.description, bytes < capacity ? bytes : capacity);
     return (int64_t)bytes;
 }
 
-/* ---- the end ------------------------------------------------------------------------------------ */
+/* ---- the end ---- */
 
 void lm_thread_ended(struct lm_shared *shared, uint32_t role) {
-    lm_atomic_u64 *running = role == LUMEN_ROLE_IO ? &shared->ios_running : &shared->workers_running;
+    lm_atomic_u64 *running =
+        role == LUMEN_ROLE_IO ? &shared->ios_running : &shared->workers_running;
     /* acq_rel: the last one sees what all others did, and shows it to lumen_wait */
     if (lm_sub_acq_rel_u64(running, 1) != 1 || role != LUMEN_ROLE_IO) return;
     /* release: pairs with the acquires in next_job and pop_or_sleep */
@@ -335,10 +378,7 @@ int lumen_stop(lumen_server *server, uint32_t drain_ms) {
     lm_store_relaxed_u64(&shared->drain_until_ns, lm_now_ns() + drain_ms * 1000000ull);
     /* release: pairs with the acquire in drained() */
     lm_store_release_u32(&shared->phase, LM_PHASE_DRAINING);
-    for (uint32_t i = 0; i < shared->io_count; i++) {
-        /* acquire: an I/O thread that has ended has closed its ring; pairs with lm_thread_ended */
-        if (lm_load_acquire_u64(&shared->ios_running) > 0) lm_ring_wake(server->ios[i].ring);
-    }
+    for (uint32_t i = 0; i < shared->io_count; i++) lm_ring_wake(server->ios[i].ring);
     return 0;
 }
 
@@ -347,7 +387,9 @@ int lumen_wait(lumen_server *server, uint32_t timeout_ms) {
     uint64_t until = lm_now_ns() + timeout_ms * 1000000ull;
     if (server->state == SERVER_OPEN) return lm_error(LUMEN_E_STATE, "the server does not run");
     /* acquire: pairs with lm_thread_ended */
-    while (lm_load_acquire_u64(&shared->ios_running) + lm_load_acquire_u64(&shared->workers_running) > 0) {
+    while (lm_load_acquire_u64(&shared->ios_running) +
+               lm_load_acquire_u64(&shared->workers_running) >
+           0) {
         if (lm_now_ns() >= until) return lm_error(LUMEN_E_AGAIN, "threads still run");
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     }
@@ -366,7 +408,8 @@ void lumen_close(lumen_server *server) {
     }
     join_threads(server);
     for (uint32_t i = 0; i < shared->io_count; i++) lm_io_close(&server->ios[i]);
-    for (uint32_t m = 0; m < shared->model_count; m++) lm_model_close(&server->models[m], &shared->ort);
+    for (uint32_t m = 0; m < shared->model_count; m++)
+        lm_model_close(&server->models[m], &shared->ort);
     lm_mpmc_close(&shared->queue);
     lm_stats_close(&shared->stats);
     free(shared->description);

@@ -25,7 +25,8 @@ int lm_error_errno(int code, int errno_value, const char *format, ...) {
     int number = errno_value < 0 ? -errno_value : errno_value;
     const char *name = strerrorname_np(number);
     snprintf(last_error + used, sizeof last_error - (size_t)used, ": %s (%s)",
-             name ? name : "unknown errno", strerrordesc_np(number) ? strerrordesc_np(number) : "?");
+             name ? name : "unknown errno",
+             strerrordesc_np(number) ? strerrordesc_np(number) : "?");
     return code;
 }
 
@@ -34,6 +35,7 @@ const char *lm_error_last(void) {
 }
 
 _Noreturn void lm_assert_failed(const char *condition, const char *file, int line) {
-    fprintf(stderr, "lumen: assertion failed: %s (%s:%d); this is a bug in Lumen\n", condition, file, line);
+    fprintf(stderr, "lumen: assertion failed: %s (%s:%d); this is a bug in Lumen\n", condition,
+            file, line);
     abort();
 }

@@ -12,9 +12,9 @@ int lm_error_errno(int code, int errno_value, const char *format, ...)
 const char *lm_error_last(void);
 
 /* Always on, in cold paths; says where and ends the process. */
-#define LM_ASSERT(condition)                                                                       \
-    do {                                                                                           \
-        if (!(condition)) lm_assert_failed(#condition, __FILE__, __LINE__);                        \
+#define LM_ASSERT(condition)                                                \
+    do {                                                                    \
+        if (!(condition)) lm_assert_failed(#condition, __FILE__, __LINE__); \
     } while (0)
 _Noreturn void lm_assert_failed(const char *condition, const char *file, int line);
 

@@ -8,9 +8,9 @@
 
 enum {
     /* Models. */
-    LM_NAME_BYTES_MAX = 64,        /* a model's name with its terminator */
-    LM_TENSORS_MAX = 16,           /* inputs, and outputs, of one model */
-    LM_RANK_MAX = 8,               /* dimensions of one tensor */
+    LM_NAME_BYTES_MAX = 64, /* a model's name with its terminator */
+    LM_TENSORS_MAX = 16,    /* inputs, and outputs, of one model */
+    LM_RANK_MAX = 8,        /* dimensions of one tensor */
     LM_TENSOR_NAME_BYTES_MAX = 256,
     LM_ROWS_MAX = 65536,
 
@@ -26,21 +26,23 @@ enum {
     /* Slots and queues. */
     LM_SLOT_ALIGN = 64,
     LM_SLOTS_MAX = 65536,
-    LM_REPLY_SLOT_BYTES = 448, /* class 0: what is left of a small reply that did not fit the socket */
+    LM_REPLY_SLOT_BYTES =
+        448, /* class 0: what is left of a small reply that did not fit the socket */
     LM_REPLY_SLOTS = 256,
-    LM_MODEL_SLOT_BYTES_MIN = 512, /* so that a request never takes a reply's slot */
+    LM_MODEL_SLOT_BYTES_MIN = 512,  /* so that a request never takes a reply's slot */
     LM_SMALL_SLOT_BYTES = 64 << 10, /* slots up to this size may be as many as the queue holds */
     LM_SLOTS_PER_WORKER = 32,       /* of the larger ones */
     LM_SLOTS_MIN = 64,
-    LM_TEXT_BYTES_MAX = 400,   /* an error sentence on the wire */
-    LM_SLOT_WAITERS_MAX = LM_HEADER_BUFFERS / 2, /* requests that may wait for a slot, per I/O thread */
+    LM_TEXT_BYTES_MAX = 400, /* an error sentence on the wire */
+    LM_SLOT_WAITERS_MAX = LM_HEADER_BUFFERS /
+        2, /* requests that may wait for a slot, per I/O thread */
 
     /* io_uring. */
     LM_SQ_ENTRIES = 1024,
     LM_CQ_ENTRIES_MIN = 4096,
     LM_COMPLETIONS_PER_TURN = 256,
-    LM_TICK_MS = 5,          /* while something has a deadline */
-    LM_IDLE_TICK_MS = 100,   /* while slots are out: a returned one is noticed at the latest then */
+    LM_TICK_MS = 5,        /* while something has a deadline */
+    LM_IDLE_TICK_MS = 100, /* while slots are out: a returned one is noticed at the latest then */
     LM_ACCEPT_PAUSE_MS = 100, /* after the process ran out of descriptors */
 
     /* Idle workers: spin this long before the futex, in PAUSE instructions of about 26 ns. */
@@ -48,7 +50,8 @@ enum {
     LM_NICE_STEP = 10,
 };
 
-_Static_assert((LM_HEADER_BUFFERS & (LM_HEADER_BUFFERS - 1)) == 0, "buffer rings are powers of two");
+_Static_assert((LM_HEADER_BUFFERS & (LM_HEADER_BUFFERS - 1)) == 0,
+               "buffer rings are powers of two");
 _Static_assert(LM_HEADER_BUFFERS <= 32768, "the kernel's bound on a buffer ring");
 _Static_assert(LM_TEXT_BYTES_MAX <= LM_REPLY_SLOT_BYTES, "an error sentence fits a reply slot");
 _Static_assert(LM_REPLY_SLOT_BYTES < LM_MODEL_SLOT_BYTES_MIN, "class 0 is for replies alone");

@@ -17,7 +17,8 @@ int lm_mapping_open(struct lm_mapping *mapping, size_t bytes) {
     size_t rounded = lm_align_up(bytes ? bytes : 1, page);
     void *base = mmap(NULL, rounded, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (base == MAP_FAILED) {
-        return lm_error_errno(LUMEN_E_NOMEM, errno, "cannot map %zu bytes (lower server.arena_bytes?)", rounded);
+        return lm_error_errno(LUMEN_E_NOMEM, errno,
+                              "cannot map %zu bytes (lower server.arena_bytes?)", rounded);
     }
     mapping->base = base;
     mapping->bytes = rounded;
@@ -45,7 +46,8 @@ int lm_file_map(struct lm_mapping *mapping, const char *path) {
     } else if (!S_ISREG(status.st_mode) || status.st_size == 0) {
         code = lm_error(LUMEN_E_IO, "%s: expected a regular, non-empty file", path);
     } else {
-        void *base = mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_PRIVATE | MAP_POPULATE, fd, 0);
+        void *base =
+            mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_PRIVATE | MAP_POPULATE, fd, 0);
         if (base == MAP_FAILED) {
             code = lm_error_errno(LUMEN_E_NOMEM, errno, "cannot map %s", path);
         } else {

@@ -56,7 +56,8 @@ int lm_topology_cpu_quota(const char *root) {
     /* Every ancestor may carry a quota; the smallest one rules. */
     own_cgroup(root, group);
     for (;;) {
-        snprintf(path, sizeof path, "/sys/fs/cgroup%s/cpu.max", strcmp(group, "/") == 0 ? "" : group);
+        snprintf(path, sizeof path, "/sys/fs/cgroup%s/cpu.max",
+                 strcmp(group, "/") == 0 ? "" : group);
         if (read_first_line(root, path, line, sizeof line) == 0 &&
             sscanf(line, "%lld %lld", &quota, &period) == 2) {
             cores = smaller_quota(cores, cores_of_quota(quota, period));
@@ -66,8 +67,10 @@ int lm_topology_cpu_quota(const char *root) {
         slash[slash == group] = '\0';
     }
     char quota_line[64], period_line[64];
-    if (read_first_line(root, "/sys/fs/cgroup/cpu/cpu.cfs_quota_us", quota_line, sizeof quota_line) == 0 &&
-        read_first_line(root, "/sys/fs/cgroup/cpu/cpu.cfs_period_us", period_line, sizeof period_line) == 0 &&
+    if (read_first_line(root, "/sys/fs/cgroup/cpu/cpu.cfs_quota_us", quota_line,
+                        sizeof quota_line) == 0 &&
+        read_first_line(root, "/sys/fs/cgroup/cpu/cpu.cfs_period_us", period_line,
+                        sizeof period_line) == 0 &&
         sscanf(quota_line, "%lld", &quota) == 1 && sscanf(period_line, "%lld", &period) == 1) {
         cores = smaller_quota(cores, cores_of_quota(quota, period));
     }
@@ -75,7 +78,8 @@ int lm_topology_cpu_quota(const char *root) {
 }
 
 int lm_topology_usable_cpus(const char *root, int32_t *cpus_out, uint32_t capacity) {
-    /* The cgroup's cpuset is already in the mask that the kernel returns. 8192 cores is its own limit. */
+    /* The cgroup's cpuset is already in the mask that the kernel returns. 8192 cores is its own
+     * limit. */
     cpu_set_t *mask = CPU_ALLOC(8192);
     if (!mask) return 0;
     size_t bytes = CPU_ALLOC_SIZE(8192);

@@ -10,7 +10,8 @@
 #include "base/error.h"
 #include "flow/io.h"
 
-static int parse_address(const char *host, uint32_t port, struct sockaddr_storage *address, socklen_t *bytes) {
+static int parse_address(const char *host, uint32_t port, struct sockaddr_storage *address,
+                         socklen_t *bytes) {
     struct sockaddr_in *v4 = (struct sockaddr_in *)address;
     struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)address;
     memset(address, 0, sizeof *address);
@@ -23,7 +24,8 @@ static int parse_address(const char *host, uint32_t port, struct sockaddr_storag
         v6->sin6_port = htons((uint16_t)port);
         *bytes = sizeof *v6;
     } else {
-        return lm_error(LUMEN_E_INVALID, "server.host: expected an IPv4 or IPv6 address, found '%s'", host);
+        return lm_error(LUMEN_E_INVALID,
+                        "server.host: expected an IPv4 or IPv6 address, found '%s'", host);
     }
     return 0;
 }
@@ -31,12 +33,21 @@ static int parse_address(const char *host, uint32_t port, struct sockaddr_storag
 static int explain_bind(const char *host, uint32_t port, int errno_value) {
     switch (errno_value) {
     case EADDRINUSE:
-        return lm_error(LUMEN_E_IO, "port %u on %s is in use: stop what listens there (ss -ltnp 'sport = :%u') or choose "
-                        "another with --port", port, host, port);
+        return lm_error(
+            LUMEN_E_IO,
+            "port %u on %s is in use: stop what listens there (ss -ltnp 'sport = :%u') or choose "
+            "another with --port",
+            port, host, port);
     case EACCES:
-        return lm_error(LUMEN_E_IO, "port %u needs privilege: choose one from 1024 up, or grant CAP_NET_BIND_SERVICE", port);
+        return lm_error(
+            LUMEN_E_IO,
+            "port %u needs privilege: choose one from 1024 up, or grant CAP_NET_BIND_SERVICE",
+            port);
     case EADDRNOTAVAIL:
-        return lm_error(LUMEN_E_IO, "%s is not an address of this machine: use 127.0.0.1, 0.0.0.0 or one of `ip addr`", host);
+        return lm_error(
+            LUMEN_E_IO,
+            "%s is not an address of this machine: use 127.0.0.1, 0.0.0.0 or one of `ip addr`",
+            host);
     default:
         return lm_error_errno(LUMEN_E_IO, errno_value, "cannot listen on %s port %u", host, port);
     }
@@ -88,8 +99,10 @@ void lm_accept_completed(struct lm_io *io, const struct lm_completion *completio
     if (!completion->more) io->accept_armed = false;
     if (completion->result >= 0) {
         start_connection(io, completion->result);
-    } else if (completion->result != -ECONNABORTED && completion->result != -EINTR && completion->result != -ECANCELED) {
-        /* Out of descriptors or memory, as a rule: trying again at once would spin. A close wakes it earlier. */
+    } else if (completion->result != -ECONNABORTED && completion->result != -EINTR &&
+               completion->result != -ECANCELED) {
+        /* Out of descriptors or memory, as a rule: trying again at once would spin. A close wakes
+         * it earlier. */
         io->accept_retry_ns = io->now_ns + LM_ACCEPT_PAUSE_MS * 1000000ull;
     }
     lm_accept_arm(io);

@@ -1,4 +1,5 @@
-/* admit.c: decides over a request whose header is read, before a byte of its body is. I/O thread only.
+/* admit.c: decides over a request whose header is read, before a byte of its body is. I/O thread
+ * only.
  *
  * A refused request is answered at once and costs no slot: its payload is read and dropped, and the
  * connection goes on. Only where the end of the frame is in doubt, or the payload is larger than
@@ -9,28 +10,35 @@
 #include "flow/io.h"
 
 static void count_refusal(struct lm_io *io, enum lm_status status) {
-    bool is_error = status == LM_STATUS_BAD_REQUEST || status == LM_STATUS_UNKNOWN_MODEL || status == LM_STATUS_TOO_LARGE;
-    lm_add_single_writer_u64(is_error ? &io->stats->io.requests_error : &io->stats->io.requests_refused, 1);
+    bool is_error = status == LM_STATUS_BAD_REQUEST || status == LM_STATUS_UNKNOWN_MODEL ||
+                    status == LM_STATUS_TOO_LARGE;
+    lm_add_single_writer_u64(
+        is_error ? &io->stats->io.requests_error : &io->stats->io.requests_refused, 1);
 }
 
-static void refuse(struct lm_io *io, struct lm_connection *connection, const struct lm_native_request *request,
-                   enum lm_status status, const char *why) {
+static void refuse(struct lm_io *io, struct lm_connection *connection,
+                   const struct lm_native_request *request, enum lm_status status,
+                   const char *why) {
     struct lm_native_reply reply = {.id = request->id, .status = (uint16_t)status};
     connection->header_used = 0;
     connection->discard_bytes = request->payload_bytes;
     connection->read_state = request->payload_bytes ? LM_READ_DISCARD : LM_READ_HEADER;
-    if (request->payload_bytes > io->shared->max_request_bytes) lm_connection_linger(io, connection);
+    if (request->payload_bytes > io->shared->max_request_bytes)
+        lm_connection_linger(io, connection);
     count_refusal(io, status);
     lm_reply_own(io, connection, &reply, why);
 }
 
-static void answer_describe(struct lm_io *io, struct lm_connection *connection, const struct lm_native_request *request) {
-    struct lm_native_reply reply = {.id = request->id, .payload_bytes = (uint32_t)io->shared->description_bytes};
+static void answer_describe(struct lm_io *io, struct lm_connection *connection,
+                            const struct lm_native_request *request) {
+    struct lm_native_reply reply = {.id = request->id,
+                                    .payload_bytes = (uint32_t)io->shared->description_bytes};
     lm_reply_own(io, connection, &reply, io->shared->description);
 }
 
 /* ping and describe: answered here, whatever the workers do. */
-static void answer(struct lm_io *io, struct lm_connection *connection, const struct lm_native_request *request) {
+static void answer(struct lm_io *io, struct lm_connection *connection,
+                   const struct lm_native_request *request) {
     connection->header_used = 0;
     connection->discard_bytes = request->payload_bytes; /* at most a credential */
     connection->read_state = request->payload_bytes ? LM_READ_DISCARD : LM_READ_HEADER;
@@ -49,32 +57,40 @@ static uint32_t prefix_bytes(const struct lm_model *model, uint16_t flags) {
 }
 
 /* Whether the model can take the request; on refusal the status and the sentence. */
-static enum lm_status check(const struct lm_io *io, const struct lm_native_request *request, char *why, size_t why_bytes) {
+static enum lm_status check(const struct lm_io *io, const struct lm_native_request *request,
+                            char *why, size_t why_bytes) {
     const struct lm_shared *shared = io->shared;
     if (request->payload_bytes > shared->max_request_bytes) {
-        snprintf(why, why_bytes, "payload: expected at most %llu bytes (server.max_request_bytes), found %u",
+        snprintf(why, why_bytes,
+                 "payload: expected at most %llu bytes (server.max_request_bytes), found %u",
                  (unsigned long long)shared->max_request_bytes, request->payload_bytes);
         return LM_STATUS_TOO_LARGE;
     }
     if (request->model >= shared->model_count) {
-        snprintf(why, why_bytes, "model index: expected 0 to %u (see describe), found %u", shared->model_count - 1, request->model);
+        snprintf(why, why_bytes, "model index: expected 0 to %u (see describe), found %u",
+                 shared->model_count - 1, request->model);
         return LM_STATUS_UNKNOWN_MODEL;
     }
     const struct lm_model *model = &shared->models[request->model];
     if (request->encoding == LM_ENCODING_RGB8 && !model->has_rgb8) {
-        snprintf(why, why_bytes, "encoding: model '%s' has no image input of 3 channels; send tensors (0), found rgb8 (1)", model->name);
+        snprintf(why, why_bytes,
+                 "encoding: model '%s' has no image input of 3 channels; send tensors (0), found "
+                 "rgb8 (1)",
+                 model->name);
         return LM_STATUS_BAD_REQUEST;
     }
     if (request->rows > model->max_rows) {
-        snprintf(why, why_bytes, "rows: model '%s' takes at most %u, found %u", model->name, model->max_rows, request->rows);
+        snprintf(why, why_bytes, "rows: model '%s' takes at most %u, found %u", model->name,
+                 model->max_rows, request->rows);
         return LM_STATUS_BAD_REQUEST;
     }
     size_t expected = 0;
     if (!lm_model_payload_bytes(model, request->encoding, request->rows, &expected) ||
         expected + prefix_bytes(model, request->flags) != request->payload_bytes) {
-        snprintf(why, why_bytes, "payload: model '%s' takes %zu bytes for %u row(s) as %s, found %u", model->name,
-                 expected + prefix_bytes(model, request->flags), request->rows,
-                 request->encoding == LM_ENCODING_RGB8 ? "rgb8" : "tensors", request->payload_bytes);
+        snprintf(
+            why, why_bytes, "payload: model '%s' takes %zu bytes for %u row(s) as %s, found %u",
+            model->name, expected + prefix_bytes(model, request->flags), request->rows,
+            request->encoding == LM_ENCODING_RGB8 ? "rgb8" : "tensors", request->payload_bytes);
         return LM_STATUS_BAD_REQUEST;
     }
     return LM_STATUS_OK;
@@ -99,13 +115,14 @@ static void plan_parts(struct lm_request *request) {
     request->part_at = 0;
 }
 
-static uint64_t deadline_of(const struct lm_io *io, const struct lm_connection *connection, uint32_t timeout_us) {
+static uint64_t deadline_of(const struct lm_io *io, const struct lm_connection *connection,
+                            uint32_t timeout_us) {
     uint64_t timeout_ns = timeout_us ? timeout_us * 1000ull : io->shared->default_timeout_ns;
     return timeout_ns ? connection->started_ns + timeout_ns : UINT64_MAX;
 }
 
-static void start_body(struct lm_io *io, struct lm_connection *connection, const struct lm_native_request *header,
-                       struct lm_slot *slot) {
+static void start_body(struct lm_io *io, struct lm_connection *connection,
+                       const struct lm_native_request *header, struct lm_slot *slot) {
     struct lm_request *request = &io->requests[slot->index];
     request->slot = slot;
     request->model = &io->shared->models[header->model];
@@ -126,10 +143,12 @@ static void start_body(struct lm_io *io, struct lm_connection *connection, const
 }
 
 /* No slot is free: the body is simply not received yet, TCP holds the sender. */
-static void wait_for_slot(struct lm_io *io, struct lm_connection *connection, const struct lm_native_request *request) {
+static void wait_for_slot(struct lm_io *io, struct lm_connection *connection,
+                          const struct lm_native_request *request) {
     if (connection->read_state == LM_READ_WAIT) return;
     if (io->lists[LM_LIST_WAITING].count >= LM_SLOT_WAITERS_MAX) {
-        refuse(io, connection, request, LM_STATUS_OVERLOADED, "all slots are taken and too many requests wait for one");
+        refuse(io, connection, request, LM_STATUS_OVERLOADED,
+               "all slots are taken and too many requests wait for one");
         return;
     }
     lm_add_single_writer_u64(&io->stats->io.slot_waits, 1);
@@ -179,7 +198,8 @@ void lm_admit(struct lm_io *io, struct lm_connection *connection) {
     }
 }
 
-void lm_admit_refuse_waiting(struct lm_io *io, struct lm_connection *connection, enum lm_status status, const char *why) {
+void lm_admit_refuse_waiting(struct lm_io *io, struct lm_connection *connection,
+                             enum lm_status status, const char *why) {
     struct lm_native_request request;
     char unused[LM_TEXT_BYTES_MAX];
     lm_native_parse(connection->header, &request, unused, sizeof unused);

@@ -6,7 +6,8 @@
 #include "base/error.h"
 #include "flow/io.h"
 
-static void list_append(struct lm_io *io, struct lm_connection *connection, enum lm_connection_list which) {
+static void list_append(struct lm_io *io, struct lm_connection *connection,
+                        enum lm_connection_list which) {
     connection->list = (uint8_t)which;
     if (which == LM_LIST_NONE) return;
     struct lm_list *list = &io->lists[which];
@@ -38,17 +39,20 @@ static void list_remove(struct lm_io *io, struct lm_connection *connection) {
     connection->list = LM_LIST_NONE;
 }
 
-void lm_connection_move(struct lm_io *io, struct lm_connection *connection, enum lm_connection_list list) {
+void lm_connection_move(struct lm_io *io, struct lm_connection *connection,
+                        enum lm_connection_list list) {
     list_remove(io, connection);
     list_append(io, connection, list);
 }
 
 int lm_connections_open(struct lm_io *io, uint32_t capacity) {
     io->connections = aligned_alloc(LM_CACHE_LINE, capacity * sizeof *io->connections);
-    if (!io->connections) return lm_error(LUMEN_E_NOMEM, "no memory for a table of %u connections", capacity);
+    if (!io->connections)
+        return lm_error(LUMEN_E_NOMEM, "no memory for a table of %u connections", capacity);
     memset(io->connections, 0, capacity * sizeof *io->connections);
     io->connection_capacity = capacity;
-    for (uint32_t l = 0; l < LM_LIST_COUNT; l++) io->lists[l] = (struct lm_list){LM_NO_CONNECTION, LM_NO_CONNECTION, 0};
+    for (uint32_t l = 0; l < LM_LIST_COUNT; l++)
+        io->lists[l] = (struct lm_list){LM_NO_CONNECTION, LM_NO_CONNECTION, 0};
     for (uint32_t i = 0; i < capacity; i++) {
         io->connections[i].fd = -1;
         io->connections[i].index = i;
@@ -72,18 +76,25 @@ struct lm_connection *lm_connection_open(struct lm_io *io, int fd) {
     struct lm_connection *connection = &io->connections[index];
     lm_connection_move(io, connection, LM_LIST_NONE);
     uint32_t generation = connection->generation;
-    *connection = (struct lm_connection){
-        .fd = fd, .index = index, .generation = generation, .read_state = LM_READ_HEADER, .buffer = LM_NO_BUFFER,
-        .receiving = LM_NO_SLOT, .sending = LM_NO_SLOT, .reply_head = LM_NO_SLOT, .reply_tail = LM_NO_SLOT,
-        .prev = LM_NO_CONNECTION, .next = LM_NO_CONNECTION};
+    *connection = (struct lm_connection){.fd = fd,
+                                         .index = index,
+                                         .generation = generation,
+                                         .read_state = LM_READ_HEADER,
+                                         .buffer = LM_NO_BUFFER,
+                                         .receiving = LM_NO_SLOT,
+                                         .sending = LM_NO_SLOT,
+                                         .reply_head = LM_NO_SLOT,
+                                         .reply_tail = LM_NO_SLOT,
+                                         .prev = LM_NO_CONNECTION,
+                                         .next = LM_NO_CONNECTION};
     io->connections_open++;
     lm_add_single_writer_u64(&io->stats->io.connections_accepted, 1);
     return connection;
 }
 
 bool lm_connection_may_parse(const struct lm_connection *connection) {
-    return !connection->ended && connection->in_flight < LM_PIPELINE_MAX && connection->sending == LM_NO_SLOT &&
-           connection->reply_head == LM_NO_SLOT;
+    return !connection->ended && connection->in_flight < LM_PIPELINE_MAX &&
+           connection->sending == LM_NO_SLOT && connection->reply_head == LM_NO_SLOT;
 }
 
 /* Gives back what half-read requests hold. */
@@ -109,7 +120,8 @@ static void drop_reading(struct lm_io *io, struct lm_connection *connection) {
 
 void lm_connection_end(struct lm_io *io, struct lm_connection *connection) {
     connection->ended = true;
-    /* The kernel may still write into the slot: shut down, and let the completion come here again. */
+    /* The kernel may still write into the slot: shut down, and let the completion come here again.
+     */
     if (connection->recv_armed) shutdown(connection->fd, SHUT_RD);
     drop_reading(io, connection);
 }
@@ -153,8 +165,9 @@ void lm_connection_settle(struct lm_io *io, struct lm_connection *connection) {
         connection->header_used == 0 && connection->buffer == LM_NO_BUFFER) {
         lm_connection_end(io, connection);
     }
-    bool wanting = connection->in_flight > 0 && (connection->ended || replies_wait ||
-                   connection->in_flight >= LM_PIPELINE_MAX || connection->read_state == LM_READ_LINGER);
+    bool wanting = connection->in_flight > 0 &&
+                   (connection->ended || replies_wait || connection->in_flight >= LM_PIPELINE_MAX ||
+                    connection->read_state == LM_READ_LINGER);
     if (wanting != connection->counted) {
         connection->counted = wanting;
         io->connections_wanting += wanting ? 1u : (uint32_t)-1;

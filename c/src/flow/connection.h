@@ -21,28 +21,28 @@ enum lm_read_state {
     LM_READ_BODY,    /* into the parts of `receiving` */
     LM_READ_DISCARD, /* the payload of a refused request: `discard_bytes` more */
     LM_READ_WAIT,    /* a header is read, a slot is not free */
-    LM_READ_LINGER   /* refused for good: read and drop for a moment, so that the reply is not lost */
+    LM_READ_LINGER /* refused for good: read and drop for a moment, so that the reply is not lost */
 };
 
 struct lm_connection {
     LM_CACHE_ALIGNED lm_atomic_u32 sender; /* the token of whoever sends on it: 0 free, 1 taken */
-    lm_atomic_u32 gone;                    /* 1: nobody is there to answer; written by the I/O thread */
-    int fd;                                /* -1: a free entry */
+    lm_atomic_u32 gone; /* 1: nobody is there to answer; written by the I/O thread */
+    int fd;             /* -1: a free entry */
     uint32_t index;
     uint32_t generation;
     uint8_t read_state; /* enum lm_read_state */
     bool recv_armed;
-    bool ended;         /* nothing more will be read */
-    bool counted;       /* adds to lm_io.connections_wanting */
+    bool ended;   /* nothing more will be read */
+    bool counted; /* adds to lm_io.connections_wanting */
     bool write_shut;
-    uint8_t list;       /* enum lm_connection_list: where prev and next lead */
+    uint8_t list; /* enum lm_connection_list: where prev and next lead */
     uint16_t header_used;
     uint16_t buffer_at;
     uint16_t buffer_end;
-    int32_t buffer;     /* provided buffer with bytes not yet consumed, or LM_NO_BUFFER */
-    uint32_t receiving; /* slot of the request whose body is read, or LM_NO_SLOT */
-    uint32_t in_flight; /* requests with the workers */
-    uint32_t sending;   /* slot whose reply the ring is sending, or LM_NO_SLOT */
+    int32_t buffer;      /* provided buffer with bytes not yet consumed, or LM_NO_BUFFER */
+    uint32_t receiving;  /* slot of the request whose body is read, or LM_NO_SLOT */
+    uint32_t in_flight;  /* requests with the workers */
+    uint32_t sending;    /* slot whose reply the ring is sending, or LM_NO_SLOT */
     uint32_t reply_head; /* slots whose replies wait for the token, or LM_NO_SLOT */
     uint32_t reply_tail;
     uint32_t prev, next;
@@ -54,7 +54,14 @@ struct lm_connection {
 
 _Static_assert(sizeof(struct lm_connection) <= 256, "an idle connection costs its table entry");
 
-enum lm_connection_list { LM_LIST_NONE, LM_LIST_FREE, LM_LIST_WAITING, LM_LIST_LINGERING, LM_LIST_STARVED, LM_LIST_COUNT };
+enum lm_connection_list {
+    LM_LIST_NONE,
+    LM_LIST_FREE,
+    LM_LIST_WAITING,
+    LM_LIST_LINGERING,
+    LM_LIST_STARVED,
+    LM_LIST_COUNT
+};
 
 struct lm_io;
 
@@ -64,7 +71,8 @@ void lm_connections_close(struct lm_io *io);
 /* Takes an entry for a descriptor; NULL when the table is full. */
 struct lm_connection *lm_connection_open(struct lm_io *io, int fd);
 /* Moves a connection to another list, at its end. */
-void lm_connection_move(struct lm_io *io, struct lm_connection *connection, enum lm_connection_list list);
+void lm_connection_move(struct lm_io *io, struct lm_connection *connection,
+                        enum lm_connection_list list);
 /* No more requests will be read; what is in flight is still answered. */
 void lm_connection_end(struct lm_io *io, struct lm_connection *connection);
 /* Nobody is there: drops what waits to be sent and lets workers skip what they have not run. */

@@ -28,7 +28,8 @@ static int bind_slots(struct lm_io *io) {
             if (!lm_model_slot_bytes(model, 1, &bytes) || bytes != slot->bytes) continue;
             struct lm_layout layout;
             lm_model_layout(model, slot, LM_ENCODING_TENSORS, 1, &layout);
-            int code = lm_model_bind(model, &shared->ort, &layout, 1, lm_io_binding(io, s, m), lm_io_values(io, s, m));
+            int code = lm_model_bind(model, &shared->ort, &layout, 1, lm_io_binding(io, s, m),
+                                     lm_io_values(io, s, m));
             lm_slot_reset(slot);
             if (code) return code;
         }
@@ -59,9 +60,12 @@ int lm_io_open(struct lm_io *io, struct lm_shared *shared, uint32_t index, uint3
 }
 
 void lm_io_close(struct lm_io *io) {
+    lm_ring_close(io->ring); /* first: until then the kernel may write to slots */
+    io->ring = NULL;
     for (uint32_t s = 0; io->values && io->bindings && s < io->arena.slot_count; s++) {
         for (uint32_t m = 0; m < io->shared->model_count; m++) {
-            lm_model_unbind(&io->shared->models[m], &io->shared->ort, lm_io_binding(io, s, m), lm_io_values(io, s, m));
+            lm_model_unbind(&io->shared->models[m], &io->shared->ort, lm_io_binding(io, s, m),
+                            lm_io_values(io, s, m));
         }
     }
     lm_connections_close(io);
@@ -114,7 +118,8 @@ static void start_draining(struct lm_io *io) {
 static void abort_all(struct lm_io *io) {
     for (uint32_t i = 0; i < io->connection_capacity; i++) {
         struct lm_connection *connection = &io->connections[i];
-        if (connection->fd < 0 || lm_load_relaxed_u32(&connection->gone)) continue; /* relaxed: own writes */
+        if (connection->fd < 0 || lm_load_relaxed_u32(&connection->gone))
+            continue; /* relaxed: own writes */
         lm_connection_abort(io, connection);
         lm_connection_settle(io, connection);
     }
@@ -144,14 +149,16 @@ static void complete(struct lm_io *io, const struct lm_completion *completion) {
 }
 
 static uint64_t wait_limit(const struct lm_io *io) {
-    bool deadlines = io->lists[LM_LIST_WAITING].count || io->lists[LM_LIST_LINGERING].count || io->draining;
+    bool deadlines =
+        io->lists[LM_LIST_WAITING].count || io->lists[LM_LIST_LINGERING].count || io->draining;
     if (deadlines) return LM_TICK_MS * 1000000ull;
     if (io->arena.acquired_count || io->accept_retry_ns) return LM_IDLE_TICK_MS * 1000000ull;
     return UINT64_MAX;
 }
 
-/* Waits for completions. Says first whether a worker's return must wake this thread: the exchange and
- * the worker's are on one word, so that a return pushed before it is seen by the look that follows. */
+/* Waits for completions. Says first whether a worker's return must wake this thread: the exchange
+ * and the worker's are on one word, so that a return pushed before it is seen by the look that
+ * follows. */
 static int wait_for_work(struct lm_io *io, struct lm_completion *completions) {
     bool wants = io->connections_wanting || io->lists[LM_LIST_WAITING].count || io->draining;
     uint64_t limit = wait_limit(io);
@@ -182,7 +189,8 @@ static int run(struct lm_io *io) {
         lm_store_relaxed_u64(&counters->slots_in_use, io->arena.acquired_count);
         lm_store_relaxed_u64(&counters->ring_overflows, lm_ring_overflows(io->ring));
         int count = wait_for_work(io, completions);
-        if (count < 0) return lm_error_errno(LUMEN_E_IO, count, "I/O thread %u: io_uring_enter", io->index);
+        if (count < 0)
+            return lm_error_errno(LUMEN_E_IO, count, "I/O thread %u: io_uring_enter", io->index);
         io->now_ns = lm_now_ns();
         for (int c = 0; c < count; c++) complete(io, &completions[c]);
     }
@@ -209,8 +217,7 @@ void *lm_io_main(void *argument) {
         int code = run(io);
         if (code) fprintf(stderr, "lumen: %s\n", lm_error_last());
     }
-    lm_ring_close(io->ring);
-    io->ring = NULL;
+    /* The ring stays until lm_io_close: lumen_stop may ring it up to then. */
     lm_store_relaxed_u64(&io->stats->io.connections_open, 0); /* relaxed: gauges */
     lm_store_relaxed_u64(&io->stats->io.slots_in_use, 0);
     lm_thread_ended(shared, LUMEN_ROLE_IO);

@@ -1,7 +1,7 @@
 /* io.h: the state of one I/O thread, and what all threads of the server share.
  *
- * The life of a request runs through accept.c, receive.c, admit.c, worker.c and reply.c; this header
- * declares the doors between them.
+ * The life of a request runs through accept.c, receive.c, admit.c, worker.c and reply.c; this
+ * header declares the doors between them.
  */
 #ifndef LM_FLOW_IO_H
 #define LM_FLOW_IO_H
@@ -24,8 +24,9 @@ struct lm_shared {
     struct lm_ort ort;
     struct lm_model *models;
     uint32_t model_count;
-    uint32_t values_per_slot; /* tensors of all models: the width of a slot's table of wrapped values */
-    char *description;        /* JSON */
+    uint32_t
+        values_per_slot; /* tensors of all models: the width of a slot's table of wrapped values */
+    char *description;   /* JSON */
     size_t description_bytes;
     uint64_t max_request_bytes;
     uint64_t default_timeout_ns; /* 0: none */
@@ -38,9 +39,9 @@ struct lm_shared {
     struct lm_mpmc queue; /* of lm_job_pack(io, slot) */
     struct lm_waitset waitset;
     struct lm_stats stats;
-    lm_atomic_u32 phase;            /* LM_PHASE_*; written by the control thread */
-    lm_atomic_u64 drain_until_ns;   /* valid once phase is draining */
-    lm_atomic_u32 workers_stop;     /* set when no I/O thread is left */
+    lm_atomic_u32 phase;          /* LM_PHASE_*; written by the control thread */
+    lm_atomic_u64 drain_until_ns; /* valid once phase is draining */
+    lm_atomic_u32 workers_stop;   /* set when no I/O thread is left */
     lm_atomic_u64 ios_running;
     lm_atomic_u64 workers_running;
     pthread_barrier_t started; /* every thread is set up */
@@ -68,16 +69,16 @@ struct lm_io {
     int listen_fd;
     bool accept_armed;
     bool draining;
-    bool buffer_returned; /* since starved connections were last retried */
+    bool buffer_returned;     /* since starved connections were last retried */
     uint64_t accept_retry_ns; /* 0: not paused */
     uint64_t now_ns;          /* taken once per turn of the loop */
     uint8_t *scrap;           /* where refused bytes go */
     pthread_t thread;
     bool thread_started;
     int niceness;
-    int start_code;           /* 0 or LUMEN_E_*, with start_error; read after the start barrier */
+    int start_code; /* 0 or LUMEN_E_*, with start_error; read after the start barrier */
     char start_error[512];
-    struct lm_mpmc returns;   /* slots coming back from workers */
+    struct lm_mpmc returns;                       /* slots coming back from workers */
     LM_CACHE_ALIGNED lm_atomic_u32 wants_returns; /* 1: asleep and waiting for a worker's return */
 };
 
@@ -106,7 +107,8 @@ static inline struct lm_binding *lm_io_binding(struct lm_io *io, uint32_t slot, 
     return &io->bindings[(size_t)slot * io->shared->model_count + model];
 }
 static inline OrtValue **lm_io_values(struct lm_io *io, uint32_t slot, uint32_t model) {
-    return &io->values[(size_t)slot * io->shared->values_per_slot + io->shared->models[model].value_base];
+    return &io->values[(size_t)slot * io->shared->values_per_slot +
+                       io->shared->models[model].value_base];
 }
 static inline struct lm_connection *lm_io_connection(struct lm_io *io, uint32_t index) {
     return &io->connections[index];
@@ -135,17 +137,19 @@ void lm_receive_retry_starved(struct lm_io *io);
 /* admit.c: decides over a header that is read whole. Sets the connection's read state. */
 void lm_admit(struct lm_io *io, struct lm_connection *connection);
 /* Answers a request that waits for a slot with a refusal. */
-void lm_admit_refuse_waiting(struct lm_io *io, struct lm_connection *connection, enum lm_status status, const char *why);
+void lm_admit_refuse_waiting(struct lm_io *io, struct lm_connection *connection,
+                             enum lm_status status, const char *why);
 
 /* reply.c */
 void lm_reply_outputs(struct lm_request *request, const void *const *data, const size_t *bytes,
                       size_t shape_block_bytes);
 void lm_reply_text(struct lm_request *request, enum lm_status status, const char *text);
 /* Sends what fits, without waiting, on the worker that holds the request. */
-enum lm_outcome lm_reply_try(struct lm_connection *connection, struct lm_request *request, size_t *sent_bytes_out);
+enum lm_outcome lm_reply_try(struct lm_connection *connection, struct lm_request *request,
+                             size_t *sent_bytes_out);
 /* The I/O thread's own answers: a body of `bytes` that outlives the connection, or a sentence. */
-void lm_reply_own(struct lm_io *io, struct lm_connection *connection, const struct lm_native_reply *reply,
-                  const char *body);
+void lm_reply_own(struct lm_io *io, struct lm_connection *connection,
+                  const struct lm_native_reply *reply, const char *body);
 void lm_reply_returned(struct lm_io *io, uint32_t slot);
 void lm_reply_completed(struct lm_io *io, const struct lm_completion *completion);
 /* Starts the next waiting reply if the token is free. */

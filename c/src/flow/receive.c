@@ -1,8 +1,9 @@
 /* receive.c: from the socket to the slot. I/O thread only.
  *
- * Headers arrive in provided buffers, so that an idle connection holds none. Once a header is read and
- * admitted, the body is received straight into the slot's tensors; only the bytes that came along with
- * the header are copied. A connection that may not be parsed further keeps its buffer until it may.
+ * Headers arrive in provided buffers, so that an idle connection holds none. Once a header is read
+ * and admitted, the body is received straight into the slot's tensors; only the bytes that came
+ * along with the header are copied. A connection that may not be parsed further keeps its buffer
+ * until it may.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -14,7 +15,8 @@
 
 /* Skips the parts that are full. true: the body is whole. */
 static bool parts_complete(struct lm_request *request) {
-    while (request->part_at < request->part_count && request->parts[request->part_at].iov_len == 0) request->part_at++;
+    while (request->part_at < request->part_count && request->parts[request->part_at].iov_len == 0)
+        request->part_at++;
     return request->part_at == request->part_count;
 }
 
@@ -27,11 +29,13 @@ static void part_advance(struct lm_request *request, size_t bytes) {
 
 /* The shape block, where one came, must say what `rows` says. */
 static bool shapes_agree(const struct lm_request *request, char *why, size_t why_bytes) {
-    const uint8_t *at = request->prefix + (request->flags & LM_FLAG_CREDENTIAL ? LM_NATIVE_CREDENTIAL_BYTES : 0);
+    const uint8_t *at =
+        request->prefix + (request->flags & LM_FLAG_CREDENTIAL ? LM_NATIVE_CREDENTIAL_BYTES : 0);
     uint32_t word;
     memcpy(&word, at, 4);
     if (word != request->model->input_count) {
-        snprintf(why, why_bytes, "shape block: expected %u tensors, found %u", request->model->input_count, word);
+        snprintf(why, why_bytes, "shape block: expected %u tensors, found %u",
+                 request->model->input_count, word);
         return false;
     }
     for (uint32_t i = 0; i < request->model->input_count; i++) {
@@ -41,14 +45,16 @@ static bool shapes_agree(const struct lm_request *request, char *why, size_t why
         at += 4;
         memcpy(&word, at, 4);
         if (word != tensor->rank) {
-            snprintf(why, why_bytes, "shape block: input %u: expected rank %u, found %u", i, tensor->rank, word);
+            snprintf(why, why_bytes, "shape block: input %u: expected rank %u, found %u", i,
+                     tensor->rank, word);
             return false;
         }
         for (uint32_t d = 0; d < tensor->rank; d++) {
             at += 4;
             memcpy(&word, at, 4);
             if (word == dims[d]) continue;
-            snprintf(why, why_bytes, "shape block: input %u dimension %u: expected %lld, found %u", i, d, (long long)dims[d], word);
+            snprintf(why, why_bytes, "shape block: input %u dimension %u: expected %lld, found %u",
+                     i, d, (long long)dims[d], word);
             return false;
         }
     }
@@ -76,7 +82,8 @@ static void submit(struct lm_io *io, struct lm_connection *connection, struct lm
     }
 }
 
-static size_t take_header(struct lm_io *io, struct lm_connection *connection, const uint8_t *bytes, size_t count) {
+static size_t take_header(struct lm_io *io, struct lm_connection *connection, const uint8_t *bytes,
+                          size_t count) {
     size_t missing = LM_NATIVE_REQUEST_BYTES - connection->header_used;
     size_t taken = count < missing ? count : missing;
     if (connection->header_used == 0) connection->started_ns = io->now_ns;
@@ -86,7 +93,8 @@ static size_t take_header(struct lm_io *io, struct lm_connection *connection, co
     return taken;
 }
 
-static size_t take_body(struct lm_io *io, struct lm_connection *connection, const uint8_t *bytes, size_t count) {
+static size_t take_body(struct lm_io *io, struct lm_connection *connection, const uint8_t *bytes,
+                        size_t count) {
     struct lm_request *request = &io->requests[connection->receiving];
     size_t used = 0;
     while (used < count && !parts_complete(request)) {
@@ -152,7 +160,8 @@ static void arm(struct lm_io *io, struct lm_connection *connection) {
     }
     case LM_READ_DISCARD:
     case LM_READ_LINGER: {
-        size_t bytes = connection->discard_bytes < LM_SCRAP_BYTES ? connection->discard_bytes : LM_SCRAP_BYTES;
+        size_t bytes =
+            connection->discard_bytes < LM_SCRAP_BYTES ? connection->discard_bytes : LM_SCRAP_BYTES;
         lm_ring_recv(io->ring, connection->fd, io->scrap, bytes, index, generation);
         break;
     }
@@ -168,7 +177,8 @@ void lm_receive_continue(struct lm_io *io, struct lm_connection *connection) {
     arm(io, connection);
 }
 
-static void received(struct lm_io *io, struct lm_connection *connection, const struct lm_completion *completion) {
+static void received(struct lm_io *io, struct lm_connection *connection,
+                     const struct lm_completion *completion) {
     uint32_t bytes = (uint32_t)completion->result;
     lm_add_single_writer_u64(&io->stats->io.bytes_in, bytes);
     if (completion->op == LM_OP_RECV_HEADER) {
@@ -182,7 +192,8 @@ static void received(struct lm_io *io, struct lm_connection *connection, const s
     } else if (connection->read_state == LM_READ_DISCARD) {
         (void)take_discarded(connection, bytes);
     } else if (connection->read_state == LM_READ_LINGER) {
-        connection->discard_bytes -= bytes < connection->discard_bytes ? bytes : connection->discard_bytes;
+        connection->discard_bytes -=
+            bytes < connection->discard_bytes ? bytes : connection->discard_bytes;
         if (connection->discard_bytes == 0) lm_connection_abort(io, connection);
     }
 }
@@ -217,7 +228,8 @@ void lm_receive_retry_waiting(struct lm_io *io) {
         struct lm_connection *connection = lm_io_connection(io, i);
         next = connection->next;
         if (connection->timer_ns <= io->now_ns) {
-            lm_admit_refuse_waiting(io, connection, LM_STATUS_DEADLINE, "the deadline passed before a slot was free");
+            lm_admit_refuse_waiting(io, connection, LM_STATUS_DEADLINE,
+                                    "the deadline passed before a slot was free");
         } else {
             lm_admit(io, connection);
         }

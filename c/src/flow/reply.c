@@ -1,9 +1,9 @@
 /* reply.c: from the slot back to the socket. Workers compose and send; what does not fit, and the
  * I/O thread's own answers, go through the ring.
  *
- * Replies of one connection must not mix. Whoever sends holds the connection's token (`sender`): it is
- * taken by exchange, and released when a reply is out whole. A worker that finds it taken leaves the
- * reply to the I/O thread, which sends it once the holder's request has come back.
+ * Replies of one connection must not mix. Whoever sends holds the connection's token (`sender`): it
+ * is taken by exchange, and released when a reply is out whole. A worker that finds it taken leaves
+ * the reply to the I/O thread, which sends it once the holder's request has come back.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -23,14 +23,18 @@ static void set_message(struct lm_request *request, uint32_t parts) {
 }
 
 /* Times are stamped one after another; a stage that was never reached has the stamp before it. */
-static void write_head(struct lm_request *request, enum lm_status status, uint16_t flags, size_t payload_bytes) {
+static void write_head(struct lm_request *request, enum lm_status status, uint16_t flags,
+                       size_t payload_bytes) {
     struct lm_native_reply reply = {
-        .id = request->id, .payload_bytes = (uint32_t)payload_bytes, .rows = status == LM_STATUS_OK ? request->rows : 0,
+        .id = request->id,
+        .payload_bytes = (uint32_t)payload_bytes,
+        .rows = status == LM_STATUS_OK ? request->rows : 0,
         .receive_us = whole_us(request->started_ns, request->received_ns),
         .queue_us = whole_us(request->received_ns, request->popped_ns),
         .preprocess_us = whole_us(request->popped_ns, request->preprocessed_ns),
         .infer_us = whole_us(request->preprocessed_ns, request->inferred_ns),
-        .status = (uint16_t)status, .flags = flags};
+        .status = (uint16_t)status,
+        .flags = flags};
     lm_native_write_reply(request->head, &reply);
     request->reply[0] = (struct iovec){request->head, sizeof request->head};
 }
@@ -39,10 +43,12 @@ void lm_reply_outputs(struct lm_request *request, const void *const *data, const
                       size_t shape_block_bytes) {
     uint32_t parts = 1;
     size_t payload = shape_block_bytes;
-    if (shape_block_bytes) request->reply[parts++] = (struct iovec){request->prefix, shape_block_bytes};
+    if (shape_block_bytes)
+        request->reply[parts++] = (struct iovec){request->prefix, shape_block_bytes};
     for (uint32_t i = 0; i < request->model->output_count; i++) {
         payload += bytes[i];
-        if (bytes[i]) request->reply[parts++] = (struct iovec){(void *)(uintptr_t)data[i], bytes[i]};
+        if (bytes[i])
+            request->reply[parts++] = (struct iovec){(void *)(uintptr_t)data[i], bytes[i]};
     }
     write_head(request, LM_STATUS_OK, shape_block_bytes ? LM_FLAG_SHAPES : 0, payload);
     set_message(request, parts);
@@ -83,7 +89,8 @@ static void give_token(struct lm_connection *connection) {
     lm_store_release_u32(&connection->sender, 0);
 }
 
-enum lm_outcome lm_reply_try(struct lm_connection *connection, struct lm_request *request, size_t *sent_bytes_out) {
+enum lm_outcome lm_reply_try(struct lm_connection *connection, struct lm_request *request,
+                             size_t *sent_bytes_out) {
     *sent_bytes_out = 0;
     if (!take_token(connection)) return LM_OUTCOME_UNSENT;
     ssize_t sent;
@@ -100,14 +107,17 @@ enum lm_outcome lm_reply_try(struct lm_connection *connection, struct lm_request
     return LM_OUTCOME_SENT;
 }
 
-/* ---- the I/O thread's side ---------------------------------------------------------------------- */
+/* ---- the I/O thread's side ---- */
 
-static void start_sending(struct lm_io *io, struct lm_connection *connection, struct lm_request *request) {
+static void start_sending(struct lm_io *io, struct lm_connection *connection,
+                          struct lm_request *request) {
     connection->sending = request->slot->index;
-    lm_ring_send(io->ring, connection->fd, &request->message, connection->index, connection->generation);
+    lm_ring_send(io->ring, connection->fd, &request->message, connection->index,
+                 connection->generation);
 }
 
-static void append_reply(struct lm_io *io, struct lm_connection *connection, struct lm_request *request) {
+static void append_reply(struct lm_io *io, struct lm_connection *connection,
+                         struct lm_request *request) {
     uint32_t slot = request->slot->index;
     request->next_reply = LM_NO_SLOT;
     if (connection->reply_tail == LM_NO_SLOT) {
@@ -121,7 +131,8 @@ static void append_reply(struct lm_io *io, struct lm_connection *connection, str
 
 void lm_reply_flush(struct lm_io *io, struct lm_connection *connection) {
     if (connection->reply_head == LM_NO_SLOT || connection->sending != LM_NO_SLOT) return;
-    /* Taken by a worker: its request comes back through lm_reply_returned, which calls here again. */
+    /* Taken by a worker: its request comes back through lm_reply_returned, which calls here again.
+     */
     if (!take_token(connection)) return;
     struct lm_request *request = &io->requests[connection->reply_head];
     connection->reply_head = request->next_reply;
@@ -139,8 +150,9 @@ void lm_reply_drop_waiting(struct lm_io *io, struct lm_connection *connection) {
 }
 
 /* Keeps what is left of an own reply in a slot; false when none is free. */
-static struct lm_request *keep_own(struct lm_io *io, struct lm_connection *connection, const uint8_t *head,
-                                   const char *body, size_t body_bytes, bool body_is_shared) {
+static struct lm_request *keep_own(struct lm_io *io, struct lm_connection *connection,
+                                   const uint8_t *head, const char *body, size_t body_bytes,
+                                   bool body_is_shared) {
     struct lm_slot *slot = lm_arena_acquire(&io->arena, LM_REPLY_SLOT_BYTES);
     if (!slot) return NULL;
     struct lm_request *request = &io->requests[slot->index];
@@ -160,9 +172,10 @@ static struct lm_request *keep_own(struct lm_io *io, struct lm_connection *conne
     return request;
 }
 
-void lm_reply_own(struct lm_io *io, struct lm_connection *connection, const struct lm_native_reply *reply,
-                  const char *body) {
-    /* A sentence lives on the caller's stack; the description, of known length, lives as long as the server. */
+void lm_reply_own(struct lm_io *io, struct lm_connection *connection,
+                  const struct lm_native_reply *reply, const char *body) {
+    /* A sentence lives on the caller's stack; the description, of known length, lives as long as
+     * the server. */
     bool body_is_shared = reply->status == LM_STATUS_OK;
     size_t body_bytes = body_is_shared ? reply->payload_bytes : strnlen(body, LM_TEXT_BYTES_MAX);
     struct lm_native_reply whole = *reply;
@@ -188,7 +201,8 @@ void lm_reply_own(struct lm_io *io, struct lm_connection *connection, const stru
     }
     struct lm_request *request = keep_own(io, connection, head, body, body_bytes, body_is_shared);
     if (!request) {
-        /* Its socket is full and nothing is left to keep the answer in: it does not read, it goes. */
+        /* Its socket is full and nothing is left to keep the answer in: it does not read, it goes.
+         */
         if (token) give_token(connection);
         lm_connection_abort(io, connection);
         return;
@@ -233,7 +247,8 @@ void lm_reply_returned(struct lm_io *io, uint32_t slot) {
 
 void lm_reply_completed(struct lm_io *io, const struct lm_completion *completion) {
     struct lm_connection *connection = lm_io_connection(io, completion->index);
-    LM_ASSERT(connection->generation == completion->generation && connection->sending != LM_NO_SLOT);
+    LM_ASSERT(connection->generation == completion->generation &&
+              connection->sending != LM_NO_SLOT);
     struct lm_request *request = &io->requests[connection->sending];
     bool retry = completion->result == -EINTR || completion->result == -EAGAIN;
     bool whole = false;

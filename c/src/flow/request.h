@@ -44,7 +44,8 @@ struct lm_request {
     uint8_t outcome; /* enum lm_outcome */
     uint32_t part_count;
     uint32_t part_at;
-    struct iovec parts[1 + LM_TENSORS_MAX]; /* what is still to be received, the front one shrinking */
+    struct iovec
+        parts[1 + LM_TENSORS_MAX]; /* what is still to be received, the front one shrinking */
     struct lm_layout layout;
     struct msghdr message; /* the reply, as sendmsg wants it */
     struct iovec reply[2 + LM_TENSORS_MAX];

@@ -1,8 +1,8 @@
 /* ring.h: what an I/O thread asks of the kernel, as operations that are started and complete later.
  *
  * One ring per I/O thread, made and used by that thread alone. An operation names its owner by an
- * index and a generation; both come back with the completion, so that a late one never hits the next
- * owner of the index. ring_uring.c implements this with io_uring.
+ * index and a generation; both come back with the completion, so that a late one never hits the
+ * next owner of the index. ring_uring.c implements this with io_uring.
  */
 #ifndef LM_FLOW_RING_H
 #define LM_FLOW_RING_H
@@ -44,16 +44,19 @@ void lm_ring_accept(struct lm_ring *ring, int listen_fd);
 void lm_ring_cancel_accept(struct lm_ring *ring);
 void lm_ring_recv_header(struct lm_ring *ring, int fd, uint32_t index, uint32_t generation);
 /* Receives until `bytes` are there or the stream ends. */
-void lm_ring_recv(struct lm_ring *ring, int fd, void *memory, size_t bytes, uint32_t index, uint32_t generation);
+void lm_ring_recv(struct lm_ring *ring, int fd, void *memory, size_t bytes, uint32_t index,
+                  uint32_t generation);
 /* `message` and what it points to stay as they are until the completion. */
-void lm_ring_send(struct lm_ring *ring, int fd, const struct msghdr *message, uint32_t index, uint32_t generation);
+void lm_ring_send(struct lm_ring *ring, int fd, const struct msghdr *message, uint32_t index,
+                  uint32_t generation);
 
 uint8_t *lm_ring_buffer(struct lm_ring *ring, int32_t buffer);
 void lm_ring_buffer_return(struct lm_ring *ring, int32_t buffer);
 
 /* Submits what was started and waits for a completion, at most timeout_ns (UINT64_MAX: for ever).
  * Returns how many were written to `completions`, or a negative errno that ends the thread. */
-int lm_ring_wait(struct lm_ring *ring, uint64_t timeout_ns, struct lm_completion *completions, uint32_t capacity);
+int lm_ring_wait(struct lm_ring *ring, uint64_t timeout_ns, struct lm_completion *completions,
+                 uint32_t capacity);
 
 /* From any thread: makes lm_ring_wait return with an LM_OP_WAKE. */
 void lm_ring_wake(struct lm_ring *ring);

@@ -1,8 +1,9 @@
-/* ring_uring.c: ring.h over io_uring through liburing. One instance per I/O thread; only lm_ring_wake
- * may be called from another.
+/* ring_uring.c: ring.h over io_uring through liburing. One instance per I/O thread; only
+ * lm_ring_wake may be called from another.
  *
- * Features are probed by trying: set-up flags fall back one by one, and a ring that the kernel refuses
- * altogether is reported with the cause (seccomp, sysctl, old kernel, locked memory) and the cure.
+ * Features are probed by trying: set-up flags fall back one by one, and a ring that the kernel
+ * refuses altogether is reported with the cause (seccomp, sysctl, old kernel, locked memory) and
+ * the cure.
  */
 #include "flow/ring.h"
 
@@ -62,14 +63,21 @@ static uint64_t pack(enum lm_op op, uint32_t index, uint32_t generation) {
 static int refuse(int errno_value) {
     switch (-errno_value) {
     case EPERM:
-        return lm_error(LUMEN_E_UNSUPPORTED, "io_uring is refused by this system (EPERM): a container's seccomp profile or "
-                        "kernel.io_uring_disabled; run with --security-opt seccomp=unconfined, or a profile that allows "
-                        "io_uring_setup, io_uring_enter and io_uring_register, or sysctl kernel.io_uring_disabled=0");
+        return lm_error(
+            LUMEN_E_UNSUPPORTED,
+            "io_uring is refused by this system (EPERM): a container's seccomp profile or "
+            "kernel.io_uring_disabled; run with --security-opt seccomp=unconfined, or a profile "
+            "that allows "
+            "io_uring_setup, io_uring_enter and io_uring_register, or sysctl "
+            "kernel.io_uring_disabled=0");
     case ENOSYS:
-        return lm_error(LUMEN_E_UNSUPPORTED, "io_uring is not there (ENOSYS): a kernel built without it, or a sandbox "
-                        "(gVisor, an old seccomp profile) that hides it; Lumen needs Linux 6.0 or later");
+        return lm_error(
+            LUMEN_E_UNSUPPORTED,
+            "io_uring is not there (ENOSYS): a kernel built without it, or a sandbox "
+            "(gVisor, an old seccomp profile) that hides it; Lumen needs Linux 6.0 or later");
     case ENOMEM:
-        return lm_error(LUMEN_E_UNSUPPORTED, "io_uring found no memory (ENOMEM): raise the locked-memory limit "
+        return lm_error(LUMEN_E_UNSUPPORTED,
+                        "io_uring found no memory (ENOMEM): raise the locked-memory limit "
                         "(ulimit -l, LimitMEMLOCK=) or the container's memory");
     default:
         return lm_error_errno(LUMEN_E_UNSUPPORTED, errno_value, "io_uring could not be set up");
@@ -83,12 +91,14 @@ static int set_up(struct lm_ring *ring, uint32_t max_connections) {
     while (cq_entries < 2 * max_connections && cq_entries < 65536) cq_entries *= 2;
     int step = 0;
     for (;;) {
-        struct io_uring_params params = {.cq_entries = cq_entries, .flags = IORING_SETUP_CQSIZE | IORING_SETUP_CLAMP};
+        struct io_uring_params params = {.cq_entries = cq_entries,
+                                         .flags = IORING_SETUP_CQSIZE | IORING_SETUP_CLAMP};
         int used = 0;
         ring->detail[0] = '\0';
         for (int s = step; s < LADDER_STEPS; s++) {
             params.flags |= ladder[s].flag;
-            used += snprintf(ring->detail + used, sizeof ring->detail - (size_t)used, "%s%s", used ? " " : "", ladder[s].name);
+            used += snprintf(ring->detail + used, sizeof ring->detail - (size_t)used, "%s%s",
+                             used ? " " : "", ladder[s].name);
         }
         int code = io_uring_queue_init_params(sq_entries, &ring->uring, &params);
         if (code == 0) return 0;
@@ -104,22 +114,27 @@ static int set_up(struct lm_ring *ring, uint32_t max_connections) {
 }
 
 static int add_buffers(struct lm_ring *ring) {
-    int code = lm_mapping_open(&ring->buffer_ring_memory, LM_HEADER_BUFFERS * sizeof(struct io_uring_buf));
+    int code =
+        lm_mapping_open(&ring->buffer_ring_memory, LM_HEADER_BUFFERS * sizeof(struct io_uring_buf));
     if (code) return code;
-    code = lm_mapping_open(&ring->buffer_memory, (size_t)LM_HEADER_BUFFERS * LM_HEADER_BUFFER_BYTES);
+    code =
+        lm_mapping_open(&ring->buffer_memory, (size_t)LM_HEADER_BUFFERS * LM_HEADER_BUFFER_BYTES);
     if (code) return code;
     ring->buffers = ring->buffer_ring_memory.base;
-    struct io_uring_buf_reg registration = {.ring_addr = (uintptr_t)ring->buffers, .ring_entries = LM_HEADER_BUFFERS,
+    struct io_uring_buf_reg registration = {.ring_addr = (uintptr_t)ring->buffers,
+                                            .ring_entries = LM_HEADER_BUFFERS,
                                             .bgid = HEADER_GROUP};
     code = io_uring_register_buf_ring(&ring->uring, &registration, 0);
     if (code) {
         ring->buffers = NULL;
-        return lm_error_errno(LUMEN_E_UNSUPPORTED, code, "this kernel has no io_uring buffer rings (they came with Linux 5.19)");
+        return lm_error_errno(
+            LUMEN_E_UNSUPPORTED, code,
+            "this kernel has no io_uring buffer rings (they came with Linux 5.19)");
     }
     io_uring_buf_ring_init(ring->buffers);
     for (int b = 0; b < LM_HEADER_BUFFERS; b++) {
-        io_uring_buf_ring_add(ring->buffers, lm_ring_buffer(ring, b), LM_HEADER_BUFFER_BYTES, (unsigned short)b,
-                              LM_HEADER_BUFFERS - 1, b);
+        io_uring_buf_ring_add(ring->buffers, lm_ring_buffer(ring, b), LM_HEADER_BUFFER_BYTES,
+                              (unsigned short)b, LM_HEADER_BUFFERS - 1, b);
     }
     io_uring_buf_ring_advance(ring->buffers, LM_HEADER_BUFFERS);
     return 0;
@@ -146,7 +161,8 @@ int lm_ring_open(struct lm_ring **ring_out, uint32_t max_connections) {
     if (!ring) return lm_error(LUMEN_E_NOMEM, "no memory for a ring");
     ring->uring.ring_fd = -1;
     ring->wake_fd = eventfd(0, EFD_CLOEXEC);
-    int code = ring->wake_fd < 0 ? lm_error_errno(LUMEN_E_IO, errno, "cannot create an eventfd") : 0;
+    int code =
+        ring->wake_fd < 0 ? lm_error_errno(LUMEN_E_IO, errno, "cannot create an eventfd") : 0;
     if (!code) code = set_up(ring, max_connections);
     if (!code) code = add_buffers(ring);
     if (code) {
@@ -193,14 +209,16 @@ void lm_ring_recv_header(struct lm_ring *ring, int fd, uint32_t index, uint32_t 
     sqe->user_data = pack(LM_OP_RECV_HEADER, index, generation);
 }
 
-void lm_ring_recv(struct lm_ring *ring, int fd, void *memory, size_t bytes, uint32_t index, uint32_t generation) {
+void lm_ring_recv(struct lm_ring *ring, int fd, void *memory, size_t bytes, uint32_t index,
+                  uint32_t generation) {
     struct io_uring_sqe *sqe = next_sqe(ring);
     io_uring_prep_recv(sqe, fd, memory, bytes, MSG_WAITALL);
     if (bytes >= POLL_FIRST_BYTES) sqe->ioprio |= IORING_RECVSEND_POLL_FIRST;
     sqe->user_data = pack(LM_OP_RECV, index, generation);
 }
 
-void lm_ring_send(struct lm_ring *ring, int fd, const struct msghdr *message, uint32_t index, uint32_t generation) {
+void lm_ring_send(struct lm_ring *ring, int fd, const struct msghdr *message, uint32_t index,
+                  uint32_t generation) {
     struct io_uring_sqe *sqe = next_sqe(ring);
     io_uring_prep_sendmsg(sqe, fd, message, MSG_NOSIGNAL | MSG_WAITALL);
     sqe->user_data = pack(LM_OP_SEND, index, generation);
@@ -211,8 +229,8 @@ uint8_t *lm_ring_buffer(struct lm_ring *ring, int32_t buffer) {
 }
 
 void lm_ring_buffer_return(struct lm_ring *ring, int32_t buffer) {
-    io_uring_buf_ring_add(ring->buffers, lm_ring_buffer(ring, buffer), LM_HEADER_BUFFER_BYTES, (unsigned short)buffer,
-                          LM_HEADER_BUFFERS - 1, 0);
+    io_uring_buf_ring_add(ring->buffers, lm_ring_buffer(ring, buffer), LM_HEADER_BUFFER_BYTES,
+                          (unsigned short)buffer, LM_HEADER_BUFFERS - 1, 0);
     io_uring_buf_ring_advance(ring->buffers, 1);
 }
 
@@ -222,19 +240,24 @@ static void unpack(const struct io_uring_cqe *cqe, struct lm_completion *complet
         .index = (uint32_t)cqe->user_data,
         .generation = (uint32_t)(cqe->user_data >> 32) & 0xffffff,
         .result = cqe->res,
-        .buffer = cqe->flags & IORING_CQE_F_BUFFER ? (int32_t)(cqe->flags >> IORING_CQE_BUFFER_SHIFT) : LM_NO_BUFFER,
+        .buffer = cqe->flags & IORING_CQE_F_BUFFER
+                      ? (int32_t)(cqe->flags >> IORING_CQE_BUFFER_SHIFT)
+                      : LM_NO_BUFFER,
         .more = cqe->flags & IORING_CQE_F_MORE,
     };
 }
 
-int lm_ring_wait(struct lm_ring *ring, uint64_t timeout_ns, struct lm_completion *completions, uint32_t capacity) {
+int lm_ring_wait(struct lm_ring *ring, uint64_t timeout_ns, struct lm_completion *completions,
+                 uint32_t capacity) {
     struct io_uring_cqe *first = NULL;
     struct __kernel_timespec timeout = {.tv_sec = (int64_t)(timeout_ns / 1000000000u),
                                         .tv_nsec = (int64_t)(timeout_ns % 1000000000u)};
-    int code = timeout_ns == UINT64_MAX ? io_uring_submit_and_wait(&ring->uring, 1)
-                                        : io_uring_submit_and_wait_timeout(&ring->uring, &first, 1, &timeout, NULL);
+    int code = timeout_ns == UINT64_MAX
+                   ? io_uring_submit_and_wait(&ring->uring, 1)
+                   : io_uring_submit_and_wait_timeout(&ring->uring, &first, 1, &timeout, NULL);
     /* EBUSY: completions have to be reaped first, which comes next. */
-    if (code < 0 && code != -ETIME && code != -EINTR && code != -EAGAIN && code != -EBUSY) return code;
+    if (code < 0 && code != -ETIME && code != -EINTR && code != -EAGAIN && code != -EBUSY)
+        return code;
     if (IO_URING_READ_ONCE(*ring->uring.sq.kflags) & IORING_SQ_CQ_OVERFLOW) ring->overflows++;
 
     unsigned head;

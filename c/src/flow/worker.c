@@ -14,7 +14,7 @@
 #include "base/error.h"
 #include "base/topology.h"
 
-/* ---- waiting for work --------------------------------------------------------------------------- */
+/* ---- waiting for work ---- */
 
 static bool pop_spinning(struct lm_shared *shared, uint32_t *job_out, uint32_t pauses) {
     for (uint32_t i = 0; i < pauses; i++) {
@@ -59,11 +59,12 @@ static bool next_job(struct lm_worker *worker, uint32_t *job_out) {
     }
 }
 
-/* ---- one request -------------------------------------------------------------------------------- */
+/* ---- one request ---- */
 
 /* Copies an output that ONNX Runtime allocated into the slot, and writes its shape to `block`. */
-static int take_output(struct lm_shared *shared, struct lm_request *request, uint32_t output, OrtValue **value,
-                       const void **data_out, size_t *bytes_out, uint32_t **block) {
+static int take_output(struct lm_shared *shared, struct lm_request *request, uint32_t output,
+                       OrtValue **value, const void **data_out, size_t *bytes_out,
+                       uint32_t **block) {
     const struct lm_ort_api *api = shared->ort.api;
     const struct lm_tensor *tensor = &request->model->outputs[output];
     OrtTensorTypeAndShapeInfo *info = NULL;
@@ -78,7 +79,9 @@ static int take_output(struct lm_shared *shared, struct lm_request *request, uin
     api->ReleaseTensorTypeAndShapeInfo(info);
     code = lm_ort_check(&shared->ort, status, tensor->name);
     if (code) return code;
-    if (rank > LM_RANK_MAX) return lm_error(LUMEN_E_ORT, "output '%s' has %zu dimensions, at most %d are served", tensor->name, rank, LM_RANK_MAX);
+    if (rank > LM_RANK_MAX)
+        return lm_error(LUMEN_E_ORT, "output '%s' has %zu dimensions, at most %d are served",
+                        tensor->name, rank, LM_RANK_MAX);
     size_t bytes = tensor->element_bytes;
     *(*block)++ = (uint32_t)rank;
     for (size_t d = 0; d < rank; d++) {
@@ -87,8 +90,10 @@ static int take_output(struct lm_shared *shared, struct lm_request *request, uin
     }
     void *copy = lm_slot_alloc(request->slot, bytes);
     if (!copy) {
-        return lm_error(LUMEN_E_ORT, "output '%s' has %zu bytes, which do not fit; raise max_output_bytes of model '%s'",
-                        tensor->name, bytes, request->model->name);
+        return lm_error(
+            LUMEN_E_ORT,
+            "output '%s' has %zu bytes, which do not fit; raise max_output_bytes of model '%s'",
+            tensor->name, bytes, request->model->name);
     }
     memcpy(copy, data, bytes);
     lm_ort_value_close(&shared->ort, *value);
@@ -106,7 +111,8 @@ static void block_of_known(const struct lm_tensor *tensor, uint32_t rows, uint32
 }
 
 /* Composes the reply over the outputs. When some shape was unknown, all shapes are told. */
-static int compose_outputs(struct lm_shared *shared, struct lm_request *request, OrtValue **outputs) {
+static int compose_outputs(struct lm_shared *shared, struct lm_request *request,
+                           OrtValue **outputs) {
     const struct lm_model *model = request->model;
     const void *data[LM_TENSORS_MAX];
     size_t bytes[LM_TENSORS_MAX];
@@ -130,7 +136,8 @@ static int compose_outputs(struct lm_shared *shared, struct lm_request *request,
 }
 
 /* Releases outputs that ONNX Runtime allocated and nobody took. */
-static void drop_outputs(struct lm_shared *shared, const struct lm_model *model, OrtValue **outputs) {
+static void drop_outputs(struct lm_shared *shared, const struct lm_model *model,
+                         OrtValue **outputs) {
     for (uint32_t i = 0; i < model->output_count; i++) {
         if (model->outputs[i].shape_known) continue;
         lm_ort_value_close(&shared->ort, outputs[i]);
@@ -144,7 +151,8 @@ static void infer(struct lm_worker *worker, struct lm_io *io, struct lm_request 
     uint32_t slot = request->slot->index;
     OrtValue **values = lm_io_values(io, slot, model->index);
     if (request->encoding == LM_ENCODING_RGB8) {
-        lm_rgb8_convert(&model->rgb8, request->layout.raw, request->layout.inputs[0], request->rows);
+        lm_rgb8_convert(&model->rgb8, request->layout.raw, request->layout.inputs[0],
+                        request->rows);
     }
     int code = lm_model_bind(model, &shared->ort, &request->layout, request->rows,
                              lm_io_binding(io, slot, model->index), values);
@@ -179,7 +187,8 @@ static void record(struct lm_worker *worker, const struct lm_request *request, u
     struct lm_histogram *stages = worker->stats->stages;
     lm_histogram_record(&stages[LM_STAGE_RECEIVE], request->received_ns - request->started_ns);
     lm_histogram_record(&stages[LM_STAGE_QUEUE], request->popped_ns - request->received_ns);
-    lm_histogram_record(&stages[LM_STAGE_PREPROCESS], request->preprocessed_ns - request->popped_ns);
+    lm_histogram_record(&stages[LM_STAGE_PREPROCESS],
+                        request->preprocessed_ns - request->popped_ns);
     lm_histogram_record(&stages[LM_STAGE_INFER], request->inferred_ns - request->preprocessed_ns);
     if (request->outcome != LM_OUTCOME_SENT) return; /* the I/O thread records the rest */
     lm_histogram_record(&stages[LM_STAGE_SEND], sent_ns - request->inferred_ns);
@@ -192,7 +201,8 @@ static void give_back(struct lm_io *io, uint32_t slot, enum lm_outcome outcome) 
     LM_ASSERT(pushed); /* the ring has a place for every slot */
     /* W2: release shows the push, acquire pairs with I1; decides which worker rings */
     bool wanted = lm_exchange_acq_rel_u32(&io->wants_returns, 0) == 1;
-    if (wanted || outcome == LM_OUTCOME_PARTIAL || outcome == LM_OUTCOME_UNSENT || outcome == LM_OUTCOME_BROKEN) {
+    if (wanted || outcome == LM_OUTCOME_PARTIAL || outcome == LM_OUTCOME_UNSENT ||
+        outcome == LM_OUTCOME_BROKEN) {
         lm_ring_wake(io->ring);
     }
 }
@@ -204,7 +214,8 @@ static void serve(struct lm_worker *worker, uint32_t job) {
     struct lm_connection *connection = lm_io_connection(io, request->connection);
     request->popped_ns = lm_now_ns();
     enum lm_outcome outcome = LM_OUTCOME_DROPPED;
-    if (lm_load_relaxed_u32(&connection->gone)) { /* relaxed: missing it costs one Run, nothing else */
+    if (lm_load_relaxed_u32(
+            &connection->gone)) { /* relaxed: missing it costs one Run, nothing else */
         lm_add_single_writer_u64(&worker->stats->worker.requests_gone, 1);
         request->outcome = outcome;
     } else {
@@ -222,9 +233,10 @@ static void serve(struct lm_worker *worker, uint32_t job) {
     give_back(io, slot, outcome);
 }
 
-/* ---- the thread --------------------------------------------------------------------------------- */
+/* ---- the thread ---- */
 
-/* Runs a model twice on zeros, so that ONNX Runtime's own memory is there before the first request. */
+/* Runs a model twice on zeros, so that ONNX Runtime's own memory is there before the first request.
+ */
 static int warm_model(struct lm_worker *worker, const struct lm_model *model) {
     struct lm_ort *ort = &worker->shared->ort;
     struct lm_slot slot = {0};
@@ -251,7 +263,8 @@ static void warm(struct lm_worker *worker) {
         const struct lm_model *model = &worker->shared->models[m];
         if (warm_model(worker, model) == 0) continue;
         /* Zeros may be no sensible input for it: worth a note, not a refusal. */
-        snprintf(worker->note, sizeof worker->note, "model '%s' fails on an input of zeros: %s", model->name, lm_error_last());
+        snprintf(worker->note, sizeof worker->note, "model '%s' fails on an input of zeros: %s",
+                 model->name, lm_error_last());
     }
 }
 

@@ -10,8 +10,8 @@ struct lm_worker {
     struct lm_shared *shared;
     struct lm_stats_block *stats;
     uint32_t index;
-    int32_t cpu;    /* to pin to; -1: none */
-    int niceness;   /* change asked for by the control thread, then reached */
+    int32_t cpu;  /* to pin to; -1: none */
+    int niceness; /* change asked for by the control thread, then reached */
     bool pinned;
     pthread_t thread;
     bool thread_started;

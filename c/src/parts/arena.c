@@ -6,7 +6,8 @@
 
 #include "base/error.h"
 
-static int count_slots(const lumen_slot_class *classes, uint32_t class_count, uint32_t *slots_out, size_t *bytes_out) {
+static int count_slots(const lumen_slot_class *classes, uint32_t class_count, uint32_t *slots_out,
+                       size_t *bytes_out) {
     uint64_t slots = 0, bytes = 0;
     for (uint32_t c = 0; c < class_count; c++) {
         LM_ASSERT(classes[c].slot_bytes % LM_SLOT_ALIGN == 0);
@@ -15,7 +16,8 @@ static int count_slots(const lumen_slot_class *classes, uint32_t class_count, ui
         bytes += classes[c].slot_bytes * classes[c].slot_count;
     }
     if (slots == 0 || slots > LM_SLOTS_MAX) {
-        return lm_error(LUMEN_E_INVALID, "slots: expected 1 to %d, found %llu", LM_SLOTS_MAX, (unsigned long long)slots);
+        return lm_error(LUMEN_E_INVALID, "slots: expected 1 to %d, found %llu", LM_SLOTS_MAX,
+                        (unsigned long long)slots);
     }
     *slots_out = (uint32_t)slots;
     *bytes_out = bytes;
@@ -53,8 +55,11 @@ int lm_arena_open(struct lm_arena *arena, const lumen_slot_class *classes, uint3
         for (uint32_t i = 1; i <= class->slot_count; i++) {
             struct lm_slot *slot = &arena->slots[index - i];
             uint8_t *base = at ? at + class->slot_bytes * (class->slot_count - i) : NULL;
-            *slot = (struct lm_slot){.base = base, .bytes = class->slot_bytes, .index = index - i,
-                                     .class_index = c, .next_free = class->free_head};
+            *slot = (struct lm_slot){.base = base,
+                                     .bytes = class->slot_bytes,
+                                     .index = index - i,
+                                     .class_index = c,
+                                     .next_free = class->free_head};
             class->free_head = slot->index;
         }
         if (at) at += class->slot_bytes * class->slot_count;

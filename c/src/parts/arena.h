@@ -1,8 +1,8 @@
 /* arena.h: the memory of requests. An arena is one mapping cut into slots of a few size classes;
  * a slot is a region with a bump pointer that is filled in order and emptied in O(1).
  *
- * One arena per I/O thread, which alone acquires and releases slots: the free lists need no atomics.
- * A worker only holds a slot's index, and allocates in it while it holds it. With
+ * One arena per I/O thread, which alone acquires and releases slots: the free lists need no
+ * atomics. A worker only holds a slot's index, and allocates in it while it holds it. With
  * LUMEN_ALLOCATOR_STANDARD each acquire is a malloc and each release a free: the baseline.
  */
 #ifndef LM_PARTS_ARENA_H
@@ -39,7 +39,7 @@ struct lm_arena {
     uint32_t slot_count;
     uint32_t class_count;
     uint32_t acquired_count;
-    uint32_t allocator_type; /* LUMEN_ALLOCATOR_* */
+    uint32_t allocator_type;                               /* LUMEN_ALLOCATOR_* */
     struct lm_arena_class classes[LUMEN_SLOT_CLASSES_MAX]; /* by growing slot_bytes */
 };
 

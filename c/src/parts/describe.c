@@ -24,7 +24,8 @@ static void write_tensor(FILE *out, const struct lm_tensor *tensor, int is_outpu
     fputs("{\"name\":", out);
     write_string(out, tensor->name);
     fprintf(out, ",\"datatype\":\"%s\",\"shape\":[", lm_dtype_name(tensor->dtype));
-    for (uint32_t d = 0; d < tensor->rank; d++) fprintf(out, "%s%lld", d ? "," : "", (long long)tensor->dims[d]);
+    for (uint32_t d = 0; d < tensor->rank; d++)
+        fprintf(out, "%s%lld", d ? "," : "", (long long)tensor->dims[d]);
     fputc(']', out);
     if (is_output) fprintf(out, ",\"shape_known\":%s", tensor->shape_known ? "true" : "false");
     fputc('}', out);
@@ -36,10 +37,13 @@ static void write_rgb8(FILE *out, const struct lm_model *model) {
         return;
     }
     const struct lm_rgb8_plan *plan = &model->rgb8;
-    fprintf(out, "{\"height\":%u,\"width\":%u,\"layout\":\"%s\",\"channel_order\":\"%s\"", plan->height, plan->width,
-            plan->layout == LM_LAYOUT_NCHW ? "NCHW" : "NHWC", model->channel_order == LUMEN_CHANNELS_BGR ? "BGR" : "RGB");
-    fprintf(out, ",\"mean\":[%.9g,%.9g,%.9g]", (double)plan->mean[0], (double)plan->mean[1], (double)plan->mean[2]);
-    fprintf(out, ",\"scale\":[%.9g,%.9g,%.9g]}", (double)plan->scale[0], (double)plan->scale[1], (double)plan->scale[2]);
+    fprintf(out, "{\"height\":%u,\"width\":%u,\"layout\":\"%s\",\"channel_order\":\"%s\"",
+            plan->height, plan->width, plan->layout == LM_LAYOUT_NCHW ? "NCHW" : "NHWC",
+            model->channel_order == LUMEN_CHANNELS_BGR ? "BGR" : "RGB");
+    fprintf(out, ",\"mean\":[%.9g,%.9g,%.9g]", (double)plan->mean[0], (double)plan->mean[1],
+            (double)plan->mean[2]);
+    fprintf(out, ",\"scale\":[%.9g,%.9g,%.9g]}", (double)plan->scale[0], (double)plan->scale[1],
+            (double)plan->scale[2]);
 }
 
 static void write_model(FILE *out, const struct lm_model *model) {
@@ -60,16 +64,18 @@ static void write_model(FILE *out, const struct lm_model *model) {
     fputc('}', out);
 }
 
-int lm_describe(const struct lm_model *models, uint32_t model_count, const char *version, char **text_out,
-                size_t *bytes_out) {
+int lm_describe(const struct lm_model *models, uint32_t model_count, const char *version,
+                char **text_out, size_t *bytes_out) {
     FILE *out = open_memstream(text_out, bytes_out);
     if (!out) return lm_error(LUMEN_E_NOMEM, "no memory for the description of the models");
-    fprintf(out, "{\"server\":{\"name\":\"lumen\",\"version\":\"%s\",\"protocol\":1},\"models\":[", version);
+    fprintf(out, "{\"server\":{\"name\":\"lumen\",\"version\":\"%s\",\"protocol\":1},\"models\":[",
+            version);
     for (uint32_t m = 0; m < model_count; m++) {
         if (m) fputc(',', out);
         write_model(out, &models[m]);
     }
     fputs("]}", out);
-    if (fclose(out) != 0) return lm_error(LUMEN_E_NOMEM, "no memory for the description of the models");
+    if (fclose(out) != 0)
+        return lm_error(LUMEN_E_NOMEM, "no memory for the description of the models");
     return 0;
 }

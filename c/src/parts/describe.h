@@ -1,4 +1,5 @@
-/* describe.h: the models as JSON, as a `describe` request and lumen_describe answer. Built at start. */
+/* describe.h: the models as JSON, as a `describe` request and lumen_describe answer. Built at
+ * start. */
 #ifndef LM_PARTS_DESCRIBE_H
 #define LM_PARTS_DESCRIBE_H
 
@@ -7,7 +8,7 @@
 #include "parts/model.h"
 
 /* Returns 0 or LUMEN_E_NOMEM; the text, not terminated, is the caller's to free. */
-int lm_describe(const struct lm_model *models, uint32_t model_count, const char *version, char **text_out,
-                size_t *bytes_out);
+int lm_describe(const struct lm_model *models, uint32_t model_count, const char *version,
+                char **text_out, size_t *bytes_out);
 
 #endif

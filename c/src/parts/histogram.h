@@ -15,7 +15,8 @@ enum {
     LM_HISTOGRAM_UNIT_BITS = 4,
     LM_HISTOGRAM_TOP_BIT = 35, /* values of 2^36 ns (68.7 s) and more share the last bucket */
     LM_HISTOGRAM_BUCKETS =
-        (LM_HISTOGRAM_TOP_BIT - LM_HISTOGRAM_SUB_BITS - LM_HISTOGRAM_UNIT_BITS + 2) << LM_HISTOGRAM_SUB_BITS
+            (LM_HISTOGRAM_TOP_BIT - LM_HISTOGRAM_SUB_BITS - LM_HISTOGRAM_UNIT_BITS + 2)
+        << LM_HISTOGRAM_SUB_BITS
 };
 
 struct lm_histogram {

@@ -1,4 +1,5 @@
-/* model.c: a model's tensors and how they lie in a slot; see model.h. Loading is in model_load.c. */
+/* model.c: a model's tensors and how they lie in a slot; see model.h. Loading is in model_load.c.
+ */
 #include "parts/model.h"
 
 #include <string.h>
@@ -11,9 +12,10 @@ static const struct {
     uint32_t bytes;
     const char *name;
 } dtypes[] = {
-    {ORT_FLOAT, 4, "FP32"},   {ORT_UINT8, 1, "UINT8"},  {ORT_INT8, 1, "INT8"},     {ORT_UINT16, 2, "UINT16"},
-    {ORT_INT16, 2, "INT16"},  {ORT_INT32, 4, "INT32"},  {ORT_INT64, 8, "INT64"},   {ORT_BOOL, 1, "BOOL"},
-    {ORT_FLOAT16, 2, "FP16"}, {ORT_DOUBLE, 8, "FP64"},  {ORT_UINT32, 4, "UINT32"}, {ORT_UINT64, 8, "UINT64"},
+    {ORT_FLOAT, 4, "FP32"},    {ORT_UINT8, 1, "UINT8"},   {ORT_INT8, 1, "INT8"},
+    {ORT_UINT16, 2, "UINT16"}, {ORT_INT16, 2, "INT16"},   {ORT_INT32, 4, "INT32"},
+    {ORT_INT64, 8, "INT64"},   {ORT_BOOL, 1, "BOOL"},     {ORT_FLOAT16, 2, "FP16"},
+    {ORT_DOUBLE, 8, "FP64"},   {ORT_UINT32, 4, "UINT32"}, {ORT_UINT64, 8, "UINT64"},
     {ORT_BFLOAT16, 2, "BF16"},
 };
 
@@ -44,7 +46,8 @@ static size_t rgb8_row_bytes(const struct lm_model *model) {
     return (size_t)model->rgb8.height * model->rgb8.width * 3;
 }
 
-bool lm_model_payload_bytes(const struct lm_model *model, uint8_t encoding, uint32_t rows, size_t *bytes_out) {
+bool lm_model_payload_bytes(const struct lm_model *model, uint8_t encoding, uint32_t rows,
+                            size_t *bytes_out) {
     if (encoding == LM_ENCODING_RGB8) return lm_mul_size(rgb8_row_bytes(model), rows, bytes_out);
     size_t total = 0;
     for (uint32_t i = 0; i < model->input_count; i++) {
@@ -65,14 +68,17 @@ static bool add_aligned(size_t *total, size_t bytes) {
 bool lm_model_slot_bytes(const struct lm_model *model, uint32_t rows, size_t *bytes_out) {
     size_t total = 0, bytes;
     for (uint32_t i = 0; i < model->input_count; i++) {
-        if (!lm_tensor_bytes(&model->inputs[i], rows, &bytes) || !add_aligned(&total, bytes)) return false;
+        if (!lm_tensor_bytes(&model->inputs[i], rows, &bytes) || !add_aligned(&total, bytes))
+            return false;
     }
     for (uint32_t i = 0; i < model->output_count; i++) {
         if (!model->outputs[i].shape_known) continue;
-        if (!lm_tensor_bytes(&model->outputs[i], rows, &bytes) || !add_aligned(&total, bytes)) return false;
+        if (!lm_tensor_bytes(&model->outputs[i], rows, &bytes) || !add_aligned(&total, bytes))
+            return false;
     }
     if (model->has_rgb8) {
-        if (!lm_mul_size(rgb8_row_bytes(model), rows, &bytes) || !add_aligned(&total, bytes)) return false;
+        if (!lm_mul_size(rgb8_row_bytes(model), rows, &bytes) || !add_aligned(&total, bytes))
+            return false;
     }
     if (!model->outputs_known && !add_aligned(&total, model->max_output_bytes)) return false;
     /* Whatever the model, an error sentence must fit. */
@@ -86,8 +92,8 @@ uint32_t lm_model_shape_block_bytes(const struct lm_model *model) {
     return words * 4;
 }
 
-void lm_model_layout(const struct lm_model *model, struct lm_slot *slot, uint8_t encoding, uint32_t rows,
-                     struct lm_layout *layout_out) {
+void lm_model_layout(const struct lm_model *model, struct lm_slot *slot, uint8_t encoding,
+                     uint32_t rows, struct lm_layout *layout_out) {
     LM_DEBUG_ASSERT(slot->used == 0);
     size_t bytes = 0;
     for (uint32_t i = 0; i < model->input_count; i++) {
@@ -103,10 +109,12 @@ void lm_model_layout(const struct lm_model *model, struct lm_slot *slot, uint8_t
         LM_DEBUG_ASSERT(layout_out->outputs[i]);
     }
     /* Last, so that tensors lie at the same offsets whatever the encoding and stay wrapped. */
-    layout_out->raw = encoding == LM_ENCODING_RGB8 ? lm_slot_alloc(slot, rgb8_row_bytes(model) * rows) : NULL;
+    layout_out->raw =
+        encoding == LM_ENCODING_RGB8 ? lm_slot_alloc(slot, rgb8_row_bytes(model) * rows) : NULL;
 }
 
-static OrtValue *wrap(const struct lm_ort *ort, const struct lm_tensor *tensor, void *data, uint32_t rows) {
+static OrtValue *wrap(const struct lm_ort *ort, const struct lm_tensor *tensor, void *data,
+                      uint32_t rows) {
     int64_t dims[LM_RANK_MAX];
     size_t bytes = 0;
     lm_tensor_shape(tensor, rows, dims);
@@ -114,8 +122,9 @@ static OrtValue *wrap(const struct lm_ort *ort, const struct lm_tensor *tensor, 
     return lm_ort_wrap(ort, data, bytes, dims, tensor->rank, tensor->dtype);
 }
 
-int lm_model_bind(const struct lm_model *model, const struct lm_ort *ort, const struct lm_layout *layout,
-                  uint32_t rows, struct lm_binding *binding, OrtValue **values) {
+int lm_model_bind(const struct lm_model *model, const struct lm_ort *ort,
+                  const struct lm_layout *layout, uint32_t rows, struct lm_binding *binding,
+                  OrtValue **values) {
     void *base = layout->inputs[0];
     if (binding->rows == rows && binding->base == base) return 0;
     lm_model_unbind(model, ort, binding, values);
@@ -132,8 +141,8 @@ int lm_model_bind(const struct lm_model *model, const struct lm_ort *ort, const 
     return 0;
 }
 
-void lm_model_unbind(const struct lm_model *model, const struct lm_ort *ort, struct lm_binding *binding,
-                     OrtValue **values) {
+void lm_model_unbind(const struct lm_model *model, const struct lm_ort *ort,
+                     struct lm_binding *binding, OrtValue **values) {
     for (uint32_t i = 0; i < model->input_count + model->output_count; i++) {
         lm_ort_value_close(ort, values[i]);
         values[i] = NULL;
@@ -141,7 +150,9 @@ void lm_model_unbind(const struct lm_model *model, const struct lm_ort *ort, str
     *binding = (struct lm_binding){0};
 }
 
-int lm_model_run(const struct lm_model *model, const struct lm_ort *ort, uint32_t worker, OrtValue **values) {
-    return lm_ort_run(ort, model->sessions[worker], model->input_names, (const OrtValue *const *)values,
-                      model->input_count, model->output_names, values + model->input_count, model->output_count);
+int lm_model_run(const struct lm_model *model, const struct lm_ort *ort, uint32_t worker,
+                 OrtValue **values) {
+    return lm_ort_run(ort, model->sessions[worker], model->input_names,
+                      (const OrtValue *const *)values, model->input_count, model->output_names,
+                      values + model->input_count, model->output_count);
 }

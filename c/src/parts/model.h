@@ -61,30 +61,34 @@ struct lm_binding {
     uint32_t rows; /* 0: nothing wrapped */
 };
 
-int lm_model_open(struct lm_model *model, const struct lm_ort *ort, const lumen_model_config *config,
-                  uint32_t index, uint32_t session_count);
+int lm_model_open(struct lm_model *model, const struct lm_ort *ort,
+                  const lumen_model_config *config, uint32_t index, uint32_t session_count);
 void lm_model_close(struct lm_model *model, const struct lm_ort *ort);
 
 /* Bytes of a tensor for `rows`; false when they do not fit a size_t. */
 bool lm_tensor_bytes(const struct lm_tensor *tensor, uint32_t rows, size_t *bytes_out);
 void lm_tensor_shape(const struct lm_tensor *tensor, uint32_t rows, int64_t dims_out[LM_RANK_MAX]);
 /* A request's payload in bytes, without credential and shape block; false when it overflows. */
-bool lm_model_payload_bytes(const struct lm_model *model, uint8_t encoding, uint32_t rows, size_t *bytes_out);
+bool lm_model_payload_bytes(const struct lm_model *model, uint8_t encoding, uint32_t rows,
+                            size_t *bytes_out);
 /* The slot a request of `rows` needs, whatever its encoding; false when it overflows. */
 bool lm_model_slot_bytes(const struct lm_model *model, uint32_t rows, size_t *bytes_out);
 uint32_t lm_model_shape_block_bytes(const struct lm_model *model);
 
 /* Allocates a request's tensors in an empty slot that is large enough. */
-void lm_model_layout(const struct lm_model *model, struct lm_slot *slot, uint8_t encoding, uint32_t rows,
-                     struct lm_layout *layout_out);
+void lm_model_layout(const struct lm_model *model, struct lm_slot *slot, uint8_t encoding,
+                     uint32_t rows, struct lm_layout *layout_out);
 
 /* `values` has room for input_count + output_count. Returns 0 or LUMEN_E_ORT. */
-int lm_model_bind(const struct lm_model *model, const struct lm_ort *ort, const struct lm_layout *layout,
-                  uint32_t rows, struct lm_binding *binding, OrtValue **values);
-void lm_model_unbind(const struct lm_model *model, const struct lm_ort *ort, struct lm_binding *binding,
-                     OrtValue **values);
-/* Runs session `worker` on bound values. Outputs of unknown shape come back allocated in `values`. */
-int lm_model_run(const struct lm_model *model, const struct lm_ort *ort, uint32_t worker, OrtValue **values);
+int lm_model_bind(const struct lm_model *model, const struct lm_ort *ort,
+                  const struct lm_layout *layout, uint32_t rows, struct lm_binding *binding,
+                  OrtValue **values);
+void lm_model_unbind(const struct lm_model *model, const struct lm_ort *ort,
+                     struct lm_binding *binding, OrtValue **values);
+/* Runs session `worker` on bound values. Outputs of unknown shape come back allocated in `values`.
+ */
+int lm_model_run(const struct lm_model *model, const struct lm_ort *ort, uint32_t worker,
+                 OrtValue **values);
 
 /* The Triton name of a dtype ("FP32"), and back its size; NULL and 0 for one that is not served. */
 const char *lm_dtype_name(int dtype);

@@ -1,5 +1,5 @@
-/* model_load.c: reads what a model's tensors are, refuses what cannot be served with the reason, and
- * opens a session per worker. Control thread, before the server starts; see model.h. */
+/* model_load.c: reads what a model's tensors are, refuses what cannot be served with the reason,
+ * and opens a session per worker. Control thread, before the server starts; see model.h. */
 #include <stdio.h>
 #include <string.h>
 
@@ -15,7 +15,8 @@ static int copy_name(const struct lm_ort *ort, char *name, char *destination) {
     size_t bytes = strlen(name) + 1;
     int code = 0;
     if (bytes > LM_TENSOR_NAME_BYTES_MAX) {
-        code = lm_error(LUMEN_E_MODEL, "tensor name of %zu bytes, expected at most %d", bytes - 1, LM_TENSOR_NAME_BYTES_MAX - 1);
+        code = lm_error(LUMEN_E_MODEL, "tensor name of %zu bytes, expected at most %d", bytes - 1,
+                        LM_TENSOR_NAME_BYTES_MAX - 1);
     } else {
         memcpy(destination, name, bytes);
     }
@@ -23,27 +24,29 @@ static int copy_name(const struct lm_ort *ort, char *name, char *destination) {
     return code;
 }
 
-static int read_dimensions(const struct lm_ort *ort, const OrtTensorTypeAndShapeInfo *info, struct lm_tensor *tensor,
-                           struct symbol *first) {
+static int read_dimensions(const struct lm_ort *ort, const OrtTensorTypeAndShapeInfo *info,
+                           struct lm_tensor *tensor, struct symbol *first) {
     size_t rank = 0;
     const char *symbols[LM_RANK_MAX] = {0};
     OrtStatus *status = ort->api->GetTensorElementType(info, &tensor->dtype);
     if (!status) status = ort->api->GetDimensionsCount(info, &rank);
     if (!status && rank > LM_RANK_MAX) {
-        return lm_error(LUMEN_E_MODEL, "tensor '%s': expected at most %d dimensions, found %zu", tensor->name, LM_RANK_MAX, rank);
+        return lm_error(LUMEN_E_MODEL, "tensor '%s': expected at most %d dimensions, found %zu",
+                        tensor->name, LM_RANK_MAX, rank);
     }
     if (!status) status = ort->api->GetDimensions(info, tensor->dims, rank);
     if (!status) status = ort->api->GetSymbolicDimensions(info, symbols, rank);
     if (status) return lm_ort_check(ort, status, "reading a tensor's shape");
     tensor->rank = (uint32_t)rank;
     first->name[0] = '\0';
-    if (rank > 0 && tensor->dims[0] < 0 && symbols[0]) snprintf(first->name, sizeof first->name, "%s", symbols[0]);
+    if (rank > 0 && tensor->dims[0] < 0 && symbols[0])
+        snprintf(first->name, sizeof first->name, "%s", symbols[0]);
     return 0;
 }
 
 /* Name, dtype and dimensions of one input or output, as the graph declares them. */
-static int read_tensor(const struct lm_ort *ort, const OrtSession *session, bool is_input, size_t at,
-                       struct lm_tensor *tensor, struct symbol *first) {
+static int read_tensor(const struct lm_ort *ort, const OrtSession *session, bool is_input,
+                       size_t at, struct lm_tensor *tensor, struct symbol *first) {
     const struct lm_ort_api *api = ort->api;
     char *name = NULL;
     OrtTypeInfo *type = NULL;
@@ -54,7 +57,8 @@ static int read_tensor(const struct lm_ort *ort, const OrtSession *session, bool
     if (code) return code;
     code = copy_name(ort, name, tensor->name);
     if (code) return code;
-    status = is_input ? api->SessionGetInputTypeInfo(session, at, &type) : api->SessionGetOutputTypeInfo(session, at, &type);
+    status = is_input ? api->SessionGetInputTypeInfo(session, at, &type)
+                      : api->SessionGetOutputTypeInfo(session, at, &type);
     code = lm_ort_check(ort, status, "reading a tensor's type");
     if (code) return code;
 
@@ -64,12 +68,15 @@ static int read_tensor(const struct lm_ort *ort, const OrtSession *session, bool
     if (!status && kind == ORT_TYPE_TENSOR) status = api->CastTypeInfoToTensorInfo(type, &info);
     code = lm_ort_check(ort, status, "reading a tensor's type");
     if (!code && !info) {
-        code = lm_error(LUMEN_E_MODEL, "%s '%s': expected a tensor, found ONNX type %d (a sequence or a map; "
-                        "export without ZipMap?)", is_input ? "input" : "output", tensor->name, kind);
+        code = lm_error(LUMEN_E_MODEL,
+                        "%s '%s': expected a tensor, found ONNX type %d (a sequence or a map; "
+                        "export without ZipMap?)",
+                        is_input ? "input" : "output", tensor->name, kind);
     }
     if (!code) code = read_dimensions(ort, info, tensor, first);
     if (!code && lm_dtype_bytes(tensor->dtype) == 0) {
-        code = lm_error(LUMEN_E_MODEL, "%s '%s': expected numbers or bools, found ONNX element type %d%s",
+        code = lm_error(LUMEN_E_MODEL,
+                        "%s '%s': expected numbers or bools, found ONNX element type %d%s",
                         is_input ? "input" : "output", tensor->name, tensor->dtype,
                         tensor->dtype == ORT_STRING ? " (strings)" : "");
     }
@@ -77,11 +84,13 @@ static int read_tensor(const struct lm_ort *ort, const OrtSession *session, bool
     return code;
 }
 
-/* The size of a tensor from dimension `from` on; false when one is free or the product overflows. */
+/* The size of a tensor from dimension `from` on; false when one is free or the product overflows.
+ */
 static bool fixed_bytes(const struct lm_tensor *tensor, uint32_t from, size_t *bytes_out) {
     size_t bytes = tensor->element_bytes;
     for (uint32_t d = from; d < tensor->rank; d++) {
-        if (tensor->dims[d] < 0 || !lm_mul_size(bytes, (size_t)tensor->dims[d], &bytes)) return false;
+        if (tensor->dims[d] < 0 || !lm_mul_size(bytes, (size_t)tensor->dims[d], &bytes))
+            return false;
     }
     *bytes_out = bytes;
     return true;
@@ -93,10 +102,14 @@ static int settle_input(struct lm_tensor *tensor) {
     tensor->shape_known = true;
     for (uint32_t d = 0; d < tensor->rank; d++) {
         if (tensor->dims[d] < 0 && d > 0) {
-            return lm_error(LUMEN_E_MODEL, "input '%s': dimension %u is free; expected fixed sizes for all but the first "
-                            "(export with fixed sizes)", tensor->name, d);
+            return lm_error(
+                LUMEN_E_MODEL,
+                "input '%s': dimension %u is free; expected fixed sizes for all but the first "
+                "(export with fixed sizes)",
+                tensor->name, d);
         }
-        if (tensor->dims[d] == 0) return lm_error(LUMEN_E_MODEL, "input '%s': dimension %u is 0", tensor->name, d);
+        if (tensor->dims[d] == 0)
+            return lm_error(LUMEN_E_MODEL, "input '%s': dimension %u is 0", tensor->name, d);
     }
     if (!fixed_bytes(tensor, tensor->rows_free ? 1 : 0, &tensor->row_bytes)) {
         return lm_error(LUMEN_E_MODEL, "input '%s': its size overflows", tensor->name);
@@ -105,8 +118,8 @@ static int settle_input(struct lm_tensor *tensor) {
 }
 
 /* An output follows the rows only if its free first dimension bears the name of an input's. */
-static void settle_output(struct lm_tensor *tensor, const struct symbol *first, const struct symbol *input_firsts,
-                          uint32_t input_count) {
+static void settle_output(struct lm_tensor *tensor, const struct symbol *first,
+                          const struct symbol *input_firsts, uint32_t input_count) {
     tensor->element_bytes = lm_dtype_bytes(tensor->dtype);
     bool follows = false;
     for (uint32_t i = 0; i < input_count && first->name[0]; i++) {
@@ -124,9 +137,10 @@ static int read_signature(struct lm_model *model, const struct lm_ort *ort) {
     if (!status) status = ort->api->SessionGetOutputCount(session, &output_count);
     int code = lm_ort_check(ort, status, "counting tensors");
     if (code) return code;
-    if (input_count < 1 || input_count > LM_TENSORS_MAX || output_count < 1 || output_count > LM_TENSORS_MAX) {
-        return lm_error(LUMEN_E_MODEL, "expected 1 to %d inputs and outputs, found %zu and %zu", LM_TENSORS_MAX,
-                        input_count, output_count);
+    if (input_count < 1 || input_count > LM_TENSORS_MAX || output_count < 1 ||
+        output_count > LM_TENSORS_MAX) {
+        return lm_error(LUMEN_E_MODEL, "expected 1 to %d inputs and outputs, found %zu and %zu",
+                        LM_TENSORS_MAX, input_count, output_count);
     }
     struct symbol input_firsts[LM_TENSORS_MAX], first;
     model->input_count = (uint32_t)input_count;
@@ -163,7 +177,9 @@ static void plan_rgb8(struct lm_model *model, const lumen_model_config *config) 
     int64_t width = planar ? tensor->dims[3] : tensor->dims[2];
     if (height > 65535 || width > 65535) return;
     model->has_rgb8 = true;
-    model->rgb8 = (struct lm_rgb8_plan){.height = (uint32_t)height, .width = (uint32_t)width, .dtype = tensor->dtype,
+    model->rgb8 = (struct lm_rgb8_plan){.height = (uint32_t)height,
+                                        .width = (uint32_t)width,
+                                        .dtype = tensor->dtype,
                                         .layout = planar ? LM_LAYOUT_NCHW : LM_LAYOUT_NHWC};
     lm_rgb8_plan_init(&model->rgb8, config->channel_order, config->mean, config->scale);
 }
@@ -171,21 +187,23 @@ static void plan_rgb8(struct lm_model *model, const lumen_model_config *config) 
 static int check_config(const lumen_model_config *config) {
     size_t name_bytes = strlen(config->name);
     if (name_bytes < 1 || name_bytes >= LM_NAME_BYTES_MAX) {
-        return lm_error(LUMEN_E_INVALID, "model name: expected 1 to %d bytes, found %zu", LM_NAME_BYTES_MAX - 1, name_bytes);
+        return lm_error(LUMEN_E_INVALID, "model name: expected 1 to %d bytes, found %zu",
+                        LM_NAME_BYTES_MAX - 1, name_bytes);
     }
     if (config->intra_op_threads < 1 || config->intra_op_threads > 256) {
-        return lm_error(LUMEN_E_INVALID, "model '%s': intra_op_threads: expected 1 to 256, found %u", config->name,
+        return lm_error(LUMEN_E_INVALID,
+                        "model '%s': intra_op_threads: expected 1 to 256, found %u", config->name,
                         config->intra_op_threads);
     }
     if (config->channel_order > LUMEN_CHANNELS_BGR) {
-        return lm_error(LUMEN_E_INVALID, "model '%s': channel_order: expected 0 or 1, found %u", config->name,
-                        config->channel_order);
+        return lm_error(LUMEN_E_INVALID, "model '%s': channel_order: expected 0 or 1, found %u",
+                        config->name, config->channel_order);
     }
     return 0;
 }
 
-int lm_model_open(struct lm_model *model, const struct lm_ort *ort, const lumen_model_config *config,
-                  uint32_t index, uint32_t session_count) {
+int lm_model_open(struct lm_model *model, const struct lm_ort *ort,
+                  const lumen_model_config *config, uint32_t index, uint32_t session_count) {
     memset(model, 0, sizeof *model);
     int code = check_config(config);
     if (code) return code;
@@ -193,7 +211,8 @@ int lm_model_open(struct lm_model *model, const struct lm_ort *ort, const lumen_
     model->index = index;
     model->channel_order = config->channel_order;
     model->max_output_bytes = config->max_output_bytes;
-    code = lm_ort_source_open(&model->source, ort, config->path, config->cache_path, (int)config->intra_op_threads);
+    code = lm_ort_source_open(&model->source, ort, config->path, config->cache_path,
+                              (int)config->intra_op_threads);
     for (uint32_t s = 0; !code && s < session_count; s++) {
         code = lm_ort_session_open(ort, &model->source, &model->sessions[s]);
         if (!code) model->session_count++;
@@ -203,7 +222,8 @@ int lm_model_open(struct lm_model *model, const struct lm_ort *ort, const lumen_
         lm_model_close(model, ort);
         char reason[768];
         snprintf(reason, sizeof reason, "%s", lm_error_last());
-        return lm_error(code, "model '%s' (%s) cannot be served: %s", config->name, config->path, reason);
+        return lm_error(code, "model '%s' (%s) cannot be served: %s", config->name, config->path,
+                        reason);
     }
     plan_rgb8(model, config);
     model->max_rows = !model->rows_free ? 1 : config->max_rows ? config->max_rows : LM_ROWS_MAX;
@@ -211,7 +231,8 @@ int lm_model_open(struct lm_model *model, const struct lm_ort *ort, const lumen_
 }
 
 void lm_model_close(struct lm_model *model, const struct lm_ort *ort) {
-    for (uint32_t s = 0; s < model->session_count; s++) lm_ort_session_close(ort, model->sessions[s]);
+    for (uint32_t s = 0; s < model->session_count; s++)
+        lm_ort_session_close(ort, model->sessions[s]);
     lm_ort_source_close(&model->source);
     model->session_count = 0;
 }

@@ -26,22 +26,28 @@ static uint64_t read_u64(const uint8_t *at) {
     return value;
 }
 
-static enum lm_native_verdict check(const struct lm_native_request *request, uint16_t reserved, char *why,
-                                    size_t why_bytes) {
+static enum lm_native_verdict check(const struct lm_native_request *request, uint16_t reserved,
+                                    char *why, size_t why_bytes) {
     uint32_t credential = request->flags & LM_FLAG_CREDENTIAL ? LM_NATIVE_CREDENTIAL_BYTES : 0;
     if (request->kind < LM_KIND_INFER || request->kind > LM_KIND_DESCRIBE) {
-        snprintf(why, why_bytes, "kind (byte 4): expected 1 infer, 2 ping or 3 describe, found %u", request->kind);
+        snprintf(why, why_bytes, "kind (byte 4): expected 1 infer, 2 ping or 3 describe, found %u",
+                 request->kind);
     } else if (request->flags & ~(LM_FLAG_CREDENTIAL | LM_FLAG_SHAPES)) {
-        snprintf(why, why_bytes, "flags (byte 28): expected bits 0 and 1 only, found 0x%04x", request->flags);
+        snprintf(why, why_bytes, "flags (byte 28): expected bits 0 and 1 only, found 0x%04x",
+                 request->flags);
     } else if (reserved != 0) {
         snprintf(why, why_bytes, "reserved (byte 30): expected 0, found 0x%04x", reserved);
     } else if (request->kind != LM_KIND_INFER && (request->flags & LM_FLAG_SHAPES)) {
-        snprintf(why, why_bytes, "flags (byte 28): a ping or a describe has no shape block, found 0x%04x", request->flags);
+        snprintf(why, why_bytes,
+                 "flags (byte 28): a ping or a describe has no shape block, found 0x%04x",
+                 request->flags);
     } else if (request->kind != LM_KIND_INFER && request->payload_bytes != credential) {
-        snprintf(why, why_bytes, "payload bytes (byte 16): expected %u for this ping or describe, found %u", credential,
-                 request->payload_bytes);
+        snprintf(why, why_bytes,
+                 "payload bytes (byte 16): expected %u for this ping or describe, found %u",
+                 credential, request->payload_bytes);
     } else if (request->kind == LM_KIND_INFER && request->encoding > LM_ENCODING_RGB8) {
-        snprintf(why, why_bytes, "encoding (byte 5): expected 0 tensors or 1 rgb8, found %u", request->encoding);
+        snprintf(why, why_bytes, "encoding (byte 5): expected 0 tensors or 1 rgb8, found %u",
+                 request->encoding);
     } else {
         return LM_NATIVE_OK;
     }
@@ -49,10 +55,11 @@ static enum lm_native_verdict check(const struct lm_native_request *request, uin
 }
 
 enum lm_native_verdict lm_native_parse(const uint8_t bytes[LM_NATIVE_REQUEST_BYTES],
-                                       struct lm_native_request *request_out, char *why, size_t why_bytes) {
+                                       struct lm_native_request *request_out, char *why,
+                                       size_t why_bytes) {
     if (memcmp(bytes, "LMN1", 4) != 0) {
-        snprintf(why, why_bytes, "magic (byte 0): expected LMN1, found 0x%02x 0x%02x 0x%02x 0x%02x", bytes[0],
-                 bytes[1], bytes[2], bytes[3]);
+        snprintf(why, why_bytes, "magic (byte 0): expected LMN1, found 0x%02x 0x%02x 0x%02x 0x%02x",
+                 bytes[0], bytes[1], bytes[2], bytes[3]);
         *request_out = (struct lm_native_request){.rows = 1};
         return LM_NATIVE_NO_FRAME;
     }
@@ -70,7 +77,8 @@ enum lm_native_verdict lm_native_parse(const uint8_t bytes[LM_NATIVE_REQUEST_BYT
     return check(request_out, read_u16(bytes + 30), why, why_bytes);
 }
 
-void lm_native_write_reply(uint8_t bytes[LM_NATIVE_REPLY_BYTES], const struct lm_native_reply *reply) {
+void lm_native_write_reply(uint8_t bytes[LM_NATIVE_REPLY_BYTES],
+                           const struct lm_native_reply *reply) {
     memcpy(bytes, "LMR1", 4);
     memcpy(bytes + 4, &reply->status, 2);
     memcpy(bytes + 6, &reply->flags, 2);

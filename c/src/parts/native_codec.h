@@ -40,13 +40,14 @@ struct lm_native_request {
 
 enum lm_native_verdict {
     LM_NATIVE_OK,
-    LM_NATIVE_BAD,    /* the frame's end is known: answer, skip the payload, go on */
+    LM_NATIVE_BAD,     /* the frame's end is known: answer, skip the payload, go on */
     LM_NATIVE_NO_FRAME /* not this protocol: answer and close */
 };
 
 /* Reads a whole request header. Unless the verdict is OK, writes the reason to `why`. */
 enum lm_native_verdict lm_native_parse(const uint8_t bytes[LM_NATIVE_REQUEST_BYTES],
-                                       struct lm_native_request *request_out, char *why, size_t why_bytes);
+                                       struct lm_native_request *request_out, char *why,
+                                       size_t why_bytes);
 
 struct lm_native_reply {
     uint64_t id;
@@ -60,6 +61,7 @@ struct lm_native_reply {
     uint16_t flags;
 };
 
-void lm_native_write_reply(uint8_t bytes[LM_NATIVE_REPLY_BYTES], const struct lm_native_reply *reply);
+void lm_native_write_reply(uint8_t bytes[LM_NATIVE_REPLY_BYTES],
+                           const struct lm_native_reply *reply);
 
 #endif

@@ -14,7 +14,8 @@
 
 int lm_ort_check(const struct lm_ort *ort, OrtStatus *status, const char *tried) {
     if (!status) return 0;
-    int code = lm_error(LUMEN_E_ORT, "%s: ONNX Runtime says: %s", tried, ort->api->GetErrorMessage(status));
+    int code = lm_error(LUMEN_E_ORT, "%s: ONNX Runtime says: %s", tried,
+                        ort->api->GetErrorMessage(status));
     ort->api->ReleaseStatus(status);
     return code;
 }
@@ -25,12 +26,15 @@ int lm_ort_open(struct lm_ort *ort, const char *library_path) {
     setenv("ORT_DISABLE_TELEMETRY", "1", 1);
     ort->library = dlopen(library_path, RTLD_NOW | RTLD_LOCAL);
     if (!ort->library) {
-        return lm_error(LUMEN_E_ORT, "cannot load ONNX Runtime: %s (is the onnxruntime wheel installed?)", dlerror());
+        return lm_error(LUMEN_E_ORT,
+                        "cannot load ONNX Runtime: %s (is the onnxruntime wheel installed?)",
+                        dlerror());
     }
     const OrtApiBase *(*get_base)(void) = NULL;
     *(void **)&get_base = dlsym(ort->library, "OrtGetApiBase");
     if (!get_base) {
-        int code = lm_error(LUMEN_E_ORT, "%s: expected ONNX Runtime, found no symbol OrtGetApiBase", library_path);
+        int code = lm_error(LUMEN_E_ORT, "%s: expected ONNX Runtime, found no symbol OrtGetApiBase",
+                            library_path);
         lm_ort_close(ort);
         return code;
     }
@@ -38,18 +42,27 @@ int lm_ort_open(struct lm_ort *ort, const char *library_path) {
     ort->version = base->GetVersionString();
     ort->api = base->GetApi(LM_ORT_API_VERSION);
     if (!ort->api) {
-        int code = lm_error(LUMEN_E_ORT, "ONNX Runtime: expected version 1.%d or later, found %s (pip install -U onnxruntime)",
-                            LM_ORT_API_VERSION, ort->version);
+        int code = lm_error(
+            LUMEN_E_ORT,
+            "ONNX Runtime: expected version 1.%d or later, found %s (pip install -U onnxruntime)",
+            LM_ORT_API_VERSION, ort->version);
         lm_ort_close(ort);
         return code;
     }
-    int code = lm_ort_check(ort, ort->api->CreateEnv(ORT_LOG_ERROR, "lumen", &ort->env), "creating its environment");
-    if (!code) code = lm_ort_check(ort, ort->api->DisableTelemetryEvents(ort->env), "turning telemetry off");
+    int code = lm_ort_check(ort, ort->api->CreateEnv(ORT_LOG_ERROR, "lumen", &ort->env),
+                            "creating its environment");
+    if (!code)
+        code =
+            lm_ort_check(ort, ort->api->DisableTelemetryEvents(ort->env), "turning telemetry off");
     if (!code) {
-        code = lm_ort_check(ort, ort->api->CreateCpuMemoryInfo(ORT_ALLOCATOR_DEVICE, ORT_MEMORY_DEFAULT, &ort->cpu_memory),
+        code = lm_ort_check(ort,
+                            ort->api->CreateCpuMemoryInfo(ORT_ALLOCATOR_DEVICE, ORT_MEMORY_DEFAULT,
+                                                          &ort->cpu_memory),
                             "describing CPU memory");
     }
-    if (!code) code = lm_ort_check(ort, ort->api->GetAllocatorWithDefaultOptions(&ort->allocator), "getting its allocator");
+    if (!code)
+        code = lm_ort_check(ort, ort->api->GetAllocatorWithDefaultOptions(&ort->allocator),
+                            "getting its allocator");
     if (code) lm_ort_close(ort);
     return code;
 }
@@ -57,14 +70,17 @@ int lm_ort_open(struct lm_ort *ort, const char *library_path) {
 void lm_ort_close(struct lm_ort *ort) {
     if (ort->cpu_memory) ort->api->ReleaseMemoryInfo(ort->cpu_memory);
     if (ort->env) ort->api->ReleaseEnv(ort->env);
-    /* The library stays loaded: it has thread-local destructors of its own, and Python may use it too. */
+    /* The library stays loaded: it has thread-local destructors of its own, and Python may use it
+     * too. */
     memset(ort, 0, sizeof *ort);
 }
 
 /* Session options common to all: one thread unless asked otherwise, sequential, no chatter. */
-static int make_options(const struct lm_ort *ort, int intra_op_threads, int optimise, OrtSessionOptions **options_out) {
+static int make_options(const struct lm_ort *ort, int intra_op_threads, int optimise,
+                        OrtSessionOptions **options_out) {
     const struct lm_ort_api *api = ort->api;
-    int code = lm_ort_check(ort, api->CreateSessionOptions(options_out), "creating session options");
+    int code =
+        lm_ort_check(ort, api->CreateSessionOptions(options_out), "creating session options");
     if (code) return code;
     OrtSessionOptions *options = *options_out;
     OrtStatus *status = api->SetIntraOpNumThreads(options, intra_op_threads);
@@ -81,11 +97,13 @@ static int make_options(const struct lm_ort *ort, int intra_op_threads, int opti
 }
 
 /* Optimises the model and writes the result to `output`, in ONNX Runtime's own format. */
-static int optimise_to(const struct lm_ort *ort, const char *model, const char *output, int intra_op_threads) {
+static int optimise_to(const struct lm_ort *ort, const char *model, const char *output,
+                       int intra_op_threads) {
     OrtSessionOptions *options = NULL;
     int code = make_options(ort, intra_op_threads, ORT_OPTIMISE_ALL, &options);
     if (code) return code;
-    OrtStatus *status = ort->api->AddSessionConfigEntry(options, "session.save_model_format", "ORT");
+    OrtStatus *status =
+        ort->api->AddSessionConfigEntry(options, "session.save_model_format", "ORT");
     if (!status) status = ort->api->SetOptimizedModelFilePath(options, output);
     OrtSession *session = NULL;
     if (!status) status = ort->api->CreateSession(ort->env, model, options, &session);
@@ -97,10 +115,12 @@ static int optimise_to(const struct lm_ort *ort, const char *model, const char *
 
 /* Optimises into a file beside the cache entry and renames it into place, so that a half-written
  * entry is never seen, whoever else starts at the same moment. */
-static int optimise_to_cache(const struct lm_ort *ort, const char *model, const char *cache_path, int intra_op_threads) {
+static int optimise_to_cache(const struct lm_ort *ort, const char *model, const char *cache_path,
+                             int intra_op_threads) {
     char temporary[4096];
     int used = snprintf(temporary, sizeof temporary, "%s.%d.tmp", cache_path, (int)getpid());
-    if (used < 0 || (size_t)used >= sizeof temporary) return lm_error(LUMEN_E_IO, "cache path too long: %s", cache_path);
+    if (used < 0 || (size_t)used >= sizeof temporary)
+        return lm_error(LUMEN_E_IO, "cache path too long: %s", cache_path);
     int code = optimise_to(ort, model, temporary, intra_op_threads);
     if (!code && rename(temporary, cache_path) != 0) {
         code = lm_error_errno(LUMEN_E_IO, errno, "cannot rename %s to %s", temporary, cache_path);
@@ -112,7 +132,8 @@ static int optimise_to_cache(const struct lm_ort *ort, const char *model, const 
 /* Optimises into an anonymous file and maps that. */
 static int optimise_to_memory(struct lm_ort_source *source, const struct lm_ort *ort) {
     int fd = memfd_create("lumen-model", MFD_CLOEXEC);
-    if (fd < 0) return lm_error_errno(LUMEN_E_NOMEM, errno, "cannot create memory for the optimised model");
+    if (fd < 0)
+        return lm_error_errno(LUMEN_E_NOMEM, errno, "cannot create memory for the optimised model");
     char path[64];
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     int code = optimise_to(ort, source->path, path, source->intra_op_threads);
@@ -126,7 +147,8 @@ static bool is_ort_format(const struct lm_mapping *file) {
 }
 
 /* Maps what the cache holds; false when there is nothing usable. A damaged entry is removed. */
-static bool map_cached(struct lm_ort_source *source, const struct lm_ort *ort, const char *cache_path) {
+static bool map_cached(struct lm_ort_source *source, const struct lm_ort *ort,
+                       const char *cache_path) {
     if (lm_file_map(&source->optimised, cache_path) != 0) return false;
     OrtSession *session = NULL;
     if (is_ort_format(&source->optimised) && lm_ort_session_open(ort, source, &session) == 0) {
@@ -142,7 +164,8 @@ int lm_ort_source_open(struct lm_ort_source *source, const struct lm_ort *ort, c
                        const char *cache_path, int intra_op_threads) {
     memset(source, 0, sizeof *source);
     source->intra_op_threads = intra_op_threads;
-    if (strlen(path) >= sizeof source->path) return lm_error(LUMEN_E_MODEL, "model path too long: %s", path);
+    if (strlen(path) >= sizeof source->path)
+        return lm_error(LUMEN_E_MODEL, "model path too long: %s", path);
     memcpy(source->path, path, strlen(path) + 1);
 
     struct lm_mapping file;
@@ -174,20 +197,26 @@ void lm_ort_source_close(struct lm_ort_source *source) {
     lm_mapping_close(&source->optimised);
 }
 
-int lm_ort_session_open(const struct lm_ort *ort, const struct lm_ort_source *source, OrtSession **session_out) {
+int lm_ort_session_open(const struct lm_ort *ort, const struct lm_ort_source *source,
+                        OrtSession **session_out) {
     const struct lm_ort_api *api = ort->api;
     bool in_place = source->optimised.bytes > 0;
     OrtSessionOptions *options = NULL;
-    int code = make_options(ort, source->intra_op_threads, in_place ? ORT_OPTIMISE_NONE : ORT_OPTIMISE_ALL, &options);
+    int code = make_options(ort, source->intra_op_threads,
+                            in_place ? ORT_OPTIMISE_NONE : ORT_OPTIMISE_ALL, &options);
     if (code) return code;
     OrtStatus *status = NULL;
     if (in_place) {
         status = api->AddSessionConfigEntry(options, "session.load_model_format", "ORT");
-        if (!status) status = api->AddSessionConfigEntry(options, "session.use_ort_model_bytes_directly", "1");
-        if (!status) status = api->AddSessionConfigEntry(options, "session.use_ort_model_bytes_for_initializers", "1");
+        if (!status)
+            status =
+                api->AddSessionConfigEntry(options, "session.use_ort_model_bytes_directly", "1");
+        if (!status)
+            status = api->AddSessionConfigEntry(
+                options, "session.use_ort_model_bytes_for_initializers", "1");
         if (!status) {
-            status = api->CreateSessionFromArray(ort->env, source->optimised.base, source->optimised.bytes, options,
-                                                 session_out);
+            status = api->CreateSessionFromArray(ort->env, source->optimised.base,
+                                                 source->optimised.bytes, options, session_out);
         }
     } else {
         status = api->CreateSession(ort->env, source->path, options, session_out);
@@ -201,10 +230,11 @@ void lm_ort_session_close(const struct lm_ort *ort, OrtSession *session) {
     if (session) ort->api->ReleaseSession(session);
 }
 
-OrtValue *lm_ort_wrap(const struct lm_ort *ort, void *data, size_t bytes, const int64_t *shape, size_t rank,
-                      int dtype) {
+OrtValue *lm_ort_wrap(const struct lm_ort *ort, void *data, size_t bytes, const int64_t *shape,
+                      size_t rank, int dtype) {
     OrtValue *value = NULL;
-    OrtStatus *status = ort->api->CreateTensorWithDataAsOrtValue(ort->cpu_memory, data, bytes, shape, rank, dtype, &value);
+    OrtStatus *status = ort->api->CreateTensorWithDataAsOrtValue(ort->cpu_memory, data, bytes,
+                                                                 shape, rank, dtype, &value);
     return lm_ort_check(ort, status, "wrapping a tensor") ? NULL : value;
 }
 
@@ -215,6 +245,7 @@ void lm_ort_value_close(const struct lm_ort *ort, OrtValue *value) {
 int lm_ort_run(const struct lm_ort *ort, OrtSession *session, const char *const *input_names,
                const OrtValue *const *inputs, size_t input_count, const char *const *output_names,
                OrtValue **outputs, size_t output_count) {
-    OrtStatus *status = ort->api->Run(session, NULL, input_names, inputs, input_count, output_names, output_count, outputs);
+    OrtStatus *status = ort->api->Run(session, NULL, input_names, inputs, input_count, output_names,
+                                      output_count, outputs);
     return lm_ort_check(ort, status, "inference");
 }

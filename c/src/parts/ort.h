@@ -27,8 +27,9 @@ struct lm_ort {
 int lm_ort_open(struct lm_ort *ort, const char *library_path);
 void lm_ort_close(struct lm_ort *ort);
 
-/* Where the sessions of one model come from: the optimised graph in ONNX Runtime's own format, mapped
- * once and used in place by all of them, or (when that cannot be made) the model file itself. */
+/* Where the sessions of one model come from: the optimised graph in ONNX Runtime's own format,
+ * mapped once and used in place by all of them, or (when that cannot be made) the model file
+ * itself. */
 struct lm_ort_source {
     struct lm_mapping optimised; /* bytes 0: sessions load `path` each with its own weights */
     char path[4096];
@@ -36,18 +37,21 @@ struct lm_ort_source {
     bool from_cache;
 };
 
-/* `cache_path` NULL: the optimised graph is made in memory. Returns 0, LUMEN_E_MODEL or LUMEN_E_IO. */
+/* `cache_path` NULL: the optimised graph is made in memory. Returns 0, LUMEN_E_MODEL or LUMEN_E_IO.
+ */
 int lm_ort_source_open(struct lm_ort_source *source, const struct lm_ort *ort, const char *path,
                        const char *cache_path, int intra_op_threads);
 void lm_ort_source_close(struct lm_ort_source *source);
 
 /* A further session on the source; for the calling thread's use or another's, one at a time. */
-int lm_ort_session_open(const struct lm_ort *ort, const struct lm_ort_source *source, OrtSession **session_out);
+int lm_ort_session_open(const struct lm_ort *ort, const struct lm_ort_source *source,
+                        OrtSession **session_out);
 void lm_ort_session_close(const struct lm_ort *ort, OrtSession *session);
 
-/* Wraps memory as a tensor; the memory must outlive it. Returns NULL with the error sentence set. */
-OrtValue *lm_ort_wrap(const struct lm_ort *ort, void *data, size_t bytes, const int64_t *shape, size_t rank,
-                      int dtype);
+/* Wraps memory as a tensor; the memory must outlive it. Returns NULL with the error sentence set.
+ */
+OrtValue *lm_ort_wrap(const struct lm_ort *ort, void *data, size_t bytes, const int64_t *shape,
+                      size_t rank, int dtype);
 void lm_ort_value_close(const struct lm_ort *ort, OrtValue *value);
 
 /* Returns 0 or LUMEN_E_ORT. An output that is NULL on entry is allocated by ONNX Runtime. */
@@ -55,7 +59,8 @@ int lm_ort_run(const struct lm_ort *ort, OrtSession *session, const char *const 
                const OrtValue *const *inputs, size_t input_count, const char *const *output_names,
                OrtValue **outputs, size_t output_count);
 
-/* Converts and releases a status: 0 when it is NULL, else LUMEN_E_ORT with `tried` in the sentence. */
+/* Converts and releases a status: 0 when it is NULL, else LUMEN_E_ORT with `tried` in the sentence.
+ */
 int lm_ort_check(const struct lm_ort *ort, OrtStatus *status, const char *tried);
 
 #endif

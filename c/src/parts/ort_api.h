@@ -30,8 +30,19 @@ enum { ORT_OPTIMISE_NONE = 0, ORT_OPTIMISE_ALL = 99 };
 enum { ORT_EXECUTE_SEQUENTIAL = 0 };
 enum { ORT_ALLOCATOR_DEVICE = 0, ORT_MEMORY_DEFAULT = 0 };
 enum lm_ort_dtype {
-    ORT_FLOAT = 1, ORT_UINT8 = 2, ORT_INT8 = 3, ORT_UINT16 = 4, ORT_INT16 = 5, ORT_INT32 = 6, ORT_INT64 = 7,
-    ORT_STRING = 8, ORT_BOOL = 9, ORT_FLOAT16 = 10, ORT_DOUBLE = 11, ORT_UINT32 = 12, ORT_UINT64 = 13,
+    ORT_FLOAT = 1,
+    ORT_UINT8 = 2,
+    ORT_INT8 = 3,
+    ORT_UINT16 = 4,
+    ORT_INT16 = 5,
+    ORT_INT32 = 6,
+    ORT_INT64 = 7,
+    ORT_STRING = 8,
+    ORT_BOOL = 9,
+    ORT_FLOAT16 = 10,
+    ORT_DOUBLE = 11,
+    ORT_UINT32 = 12,
+    ORT_UINT64 = 13,
     ORT_BFLOAT16 = 16
 };
 
@@ -118,8 +129,9 @@ struct lm_ort_api {
                                         const char *value);
 };
 
-#define LM_ORT_SLOT(member, slot) \
-    _Static_assert(offsetof(struct lm_ort_api, member) == (slot) * sizeof(void *), #member " is slot " #slot)
+#define LM_ORT_SLOT(member, slot)                                                  \
+    _Static_assert(offsetof(struct lm_ort_api, member) == (slot) * sizeof(void *), \
+                   #member " is slot " #slot)
 LM_ORT_SLOT(GetErrorMessage, 2);
 LM_ORT_SLOT(CreateEnv, 3);
 LM_ORT_SLOT(DisableTelemetryEvents, 6);

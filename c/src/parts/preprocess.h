@@ -23,15 +23,17 @@ struct lm_rgb8_plan {
 };
 
 /* Fills in source, mean and scale; mean and scale are in the model's channel order. */
-void lm_rgb8_plan_init(struct lm_rgb8_plan *plan, uint32_t channel_order, const float mean[3], const float scale[3]);
+void lm_rgb8_plan_init(struct lm_rgb8_plan *plan, uint32_t channel_order, const float mean[3],
+                       const float scale[3]);
 
 /* Converts `rows` images. `pixels` may start at any byte; `tensor` is aligned to 64. */
-void lm_rgb8_convert(const struct lm_rgb8_plan *plan, const uint8_t *pixels, void *tensor, uint32_t rows);
+void lm_rgb8_convert(const struct lm_rgb8_plan *plan, const uint8_t *pixels, void *tensor,
+                     uint32_t rows);
 
 /* For tests and benchmarks: the kernels this processor can run, by name; NULL past the last. */
 const char *lm_rgb8_kernel_name(uint32_t index);
 /* Converts one image of `pixel_count` pixels to three planes with the named kernel. */
-void lm_rgb8_planes_with(uint32_t kernel, const struct lm_rgb8_plan *plan, const uint8_t *pixels, float *planes,
-                         size_t pixel_count);
+void lm_rgb8_planes_with(uint32_t kernel, const struct lm_rgb8_plan *plan, const uint8_t *pixels,
+                         float *planes, size_t pixel_count);
 
 #endif

@@ -9,10 +9,13 @@
 int lm_mpmc_open_at(struct lm_mpmc *queue, uint32_t capacity, uint64_t start) {
     memset(queue, 0, sizeof *queue);
     if (capacity < 2 || (capacity & (capacity - 1)) != 0) {
-        return lm_error(LUMEN_E_INVALID, "queue capacity: expected a power of two of at least 2, found %u", capacity);
+        return lm_error(LUMEN_E_INVALID,
+                        "queue capacity: expected a power of two of at least 2, found %u",
+                        capacity);
     }
     queue->cells = aligned_alloc(LM_CACHE_LINE, capacity * sizeof *queue->cells);
-    if (!queue->cells) return lm_error(LUMEN_E_NOMEM, "no memory for a queue of %u cells", capacity);
+    if (!queue->cells)
+        return lm_error(LUMEN_E_NOMEM, "no memory for a queue of %u cells", capacity);
     memset(queue->cells, 0, capacity * sizeof *queue->cells);
     queue->mask = capacity - 1;
     for (uint64_t i = 0; i < capacity; i++) {

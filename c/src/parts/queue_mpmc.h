@@ -3,12 +3,12 @@
  * After Dmitry Vyukov's bounded MPMC queue: a ring of cells, each with a sequence number.
  *  1. A producer that finds sequence == tail claims the cell by moving tail one on.
  *  2. It writes the value and publishes it with sequence = tail + 1.
- *  3. A consumer that finds sequence == head + 1 claims it by moving head, takes the value and gives
- *     the cell back for the next lap with sequence = head + capacity.
- * Progress: an operation that finds the cell ready finishes whatever the others do, but a producer
- * stopped between steps 1 and 2 hides its own cell and those behind it until it goes on. So this is
- * not lock-free in the strict sense, and `pop` may say "empty" while a push is still in progress.
- * With one producer there is no such gap: then "empty" is exact and a push never waits.
+ *  3. A consumer that finds sequence == head + 1 claims it by moving head, takes the value and
+ * gives the cell back for the next lap with sequence = head + capacity. Progress: an operation that
+ * finds the cell ready finishes whatever the others do, but a producer stopped between steps 1 and
+ * 2 hides its own cell and those behind it until it goes on. So this is not lock-free in the strict
+ * sense, and `pop` may say "empty" while a push is still in progress. With one producer there is no
+ * such gap: then "empty" is exact and a push never waits.
  */
 #ifndef LM_PARTS_QUEUE_MPMC_H
 #define LM_PARTS_QUEUE_MPMC_H

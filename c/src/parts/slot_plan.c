@@ -1,7 +1,7 @@
 /* slot_plan.c: see slot_plan.h. Start-up only.
  *
- * Every model has a class for one row; a model with free rows also has classes for 4, 16, 64, ... rows
- * up to max_request_bytes. One-row classes are filled first, since most requests have one row.
+ * Every model has a class for one row; a model with free rows also has classes for 4, 16, 64, ...
+ * rows up to max_request_bytes. One-row classes are filled first, since most requests have one row.
  */
 #include "parts/slot_plan.h"
 
@@ -35,7 +35,8 @@ static uint32_t rows_bound(const struct lm_model *model, uint64_t max_request_by
     return low;
 }
 
-static uint32_t add_model(const struct lm_model *model, uint64_t max_request_bytes, struct wanted *wanted, uint32_t count) {
+static uint32_t add_model(const struct lm_model *model, uint64_t max_request_bytes,
+                          struct wanted *wanted, uint32_t count) {
     uint32_t most = rows_bound(model, max_request_bytes);
     size_t bytes = 0;
     for (uint64_t rows = 1; count < WANTED_MAX; rows *= 4) {
@@ -78,7 +79,8 @@ static uint32_t fewest(const struct wanted *wanted, uint32_t worker_count) {
     return wanted->one_row ? 2 * worker_count : 1;
 }
 
-static uint32_t useful(const struct wanted *wanted, const struct lm_slot_plan_limits *limits, uint32_t class_count) {
+static uint32_t useful(const struct wanted *wanted, const struct lm_slot_plan_limits *limits,
+                       uint32_t class_count) {
     uint32_t share = limits->slot_count_max / class_count;
     if (!wanted->one_row) return limits->worker_count < share ? limits->worker_count : share;
     if (wanted->slot_bytes <= LM_SMALL_SLOT_BYTES) return share;
@@ -89,13 +91,14 @@ static uint32_t useful(const struct wanted *wanted, const struct lm_slot_plan_li
 
 static uint64_t fewest_bytes(const struct wanted *wanted, uint32_t count, uint32_t worker_count) {
     uint64_t bytes = (uint64_t)LM_REPLY_SLOTS * LM_REPLY_SLOT_BYTES;
-    for (uint32_t i = 0; i < count; i++) bytes += (uint64_t)fewest(&wanted[i], worker_count) * wanted[i].slot_bytes;
+    for (uint32_t i = 0; i < count; i++)
+        bytes += (uint64_t)fewest(&wanted[i], worker_count) * wanted[i].slot_bytes;
     return bytes;
 }
 
 /* Gives every class its fewest, then adds to each in turn what is useful and still affordable. */
-static void fill(const struct wanted *wanted, uint32_t count, const struct lm_slot_plan_limits *limits,
-                 lumen_slot_class *classes) {
+static void fill(const struct wanted *wanted, uint32_t count,
+                 const struct lm_slot_plan_limits *limits, lumen_slot_class *classes) {
     uint64_t left = limits->arena_bytes - fewest_bytes(wanted, count, limits->worker_count);
     for (uint32_t pass = 0; pass < 2; pass++) {
         for (uint32_t i = 0; i < count; i++) {
@@ -106,7 +109,8 @@ static void fill(const struct wanted *wanted, uint32_t count, const struct lm_sl
             uint64_t more = most > least ? most - least : 0;
             if (more > share / wanted[i].slot_bytes) more = share / wanted[i].slot_bytes;
             left -= more * wanted[i].slot_bytes;
-            classes[i] = (lumen_slot_class){.slot_bytes = wanted[i].slot_bytes, .slot_count = least + (uint32_t)more};
+            classes[i] = (lumen_slot_class){.slot_bytes = wanted[i].slot_bytes,
+                                            .slot_count = least + (uint32_t)more};
         }
     }
 }
@@ -125,30 +129,41 @@ static void bound_rows(struct lm_model *model, size_t largest, uint64_t max_requ
     model->max_rows = low;
 }
 
-int lm_slot_plan(struct lm_model *models, uint32_t model_count, const struct lm_slot_plan_limits *limits,
+int lm_slot_plan(struct lm_model *models, uint32_t model_count,
+                 const struct lm_slot_plan_limits *limits,
                  lumen_slot_class classes[LUMEN_SLOT_CLASSES_MAX], uint32_t *class_count_out) {
     struct wanted wanted[WANTED_MAX];
     uint32_t count = 0;
     for (uint32_t m = 0; m < model_count; m++) {
         size_t payload;
-        if (!lm_model_payload_bytes(&models[m], LM_ENCODING_TENSORS, 1, &payload) || payload > limits->max_request_bytes) {
-            return lm_error(LUMEN_E_INVALID, "server.max_request_bytes: expected at least %zu for one row of model '%s', found %llu",
+        if (!lm_model_payload_bytes(&models[m], LM_ENCODING_TENSORS, 1, &payload) ||
+            payload > limits->max_request_bytes) {
+            return lm_error(LUMEN_E_INVALID,
+                            "server.max_request_bytes: expected at least %zu for one row of model "
+                            "'%s', found %llu",
                             payload, models[m].name, (unsigned long long)limits->max_request_bytes);
         }
         count = add_model(&models[m], limits->max_request_bytes, wanted, count);
     }
     count = merge(wanted, count, LUMEN_SLOT_CLASSES_MAX - 1);
     /* Too little memory: the largest batches go first. */
-    while (fewest_bytes(wanted, count, limits->worker_count) > limits->arena_bytes && !wanted[count - 1].one_row) count--;
+    while (fewest_bytes(wanted, count, limits->worker_count) > limits->arena_bytes &&
+           !wanted[count - 1].one_row)
+        count--;
     uint64_t needed = fewest_bytes(wanted, count, limits->worker_count);
     if (needed > limits->arena_bytes) {
-        return lm_error(LUMEN_E_INVALID, "server.arena_bytes: expected at least %llu for each I/O thread to serve these models "
-                        "with %u workers, found %llu", (unsigned long long)needed, limits->worker_count,
-                        (unsigned long long)limits->arena_bytes);
+        return lm_error(
+            LUMEN_E_INVALID,
+            "server.arena_bytes: expected at least %llu for each I/O thread to serve these models "
+            "with %u workers, found %llu",
+            (unsigned long long)needed, limits->worker_count,
+            (unsigned long long)limits->arena_bytes);
     }
-    classes[0] = (lumen_slot_class){.slot_bytes = LM_REPLY_SLOT_BYTES, .slot_count = LM_REPLY_SLOTS};
+    classes[0] =
+        (lumen_slot_class){.slot_bytes = LM_REPLY_SLOT_BYTES, .slot_count = LM_REPLY_SLOTS};
     fill(wanted, count, limits, classes + 1);
-    for (uint32_t m = 0; m < model_count; m++) bound_rows(&models[m], wanted[count - 1].slot_bytes, limits->max_request_bytes);
+    for (uint32_t m = 0; m < model_count; m++)
+        bound_rows(&models[m], wanted[count - 1].slot_bytes, limits->max_request_bytes);
     *class_count_out = count + 1;
     return 0;
 }

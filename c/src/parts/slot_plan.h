@@ -5,15 +5,17 @@
 #include "parts/model.h"
 
 struct lm_slot_plan_limits {
-    uint64_t arena_bytes;       /* of this arena */
+    uint64_t arena_bytes; /* of this arena */
     uint64_t max_request_bytes;
-    uint32_t slot_count_max;    /* for requests: what the queue holds */
+    uint32_t slot_count_max; /* for requests: what the queue holds */
     uint32_t worker_count;
 };
 
-/* Fills `classes` by growing size, the first being the I/O thread's own replies. Lowers each model's
- * max_rows to what its largest slot takes. Returns 0 or LUMEN_E_INVALID with what would be needed. */
-int lm_slot_plan(struct lm_model *models, uint32_t model_count, const struct lm_slot_plan_limits *limits,
+/* Fills `classes` by growing size, the first being the I/O thread's own replies. Lowers each
+ * model's max_rows to what its largest slot takes. Returns 0 or LUMEN_E_INVALID with what would be
+ * needed. */
+int lm_slot_plan(struct lm_model *models, uint32_t model_count,
+                 const struct lm_slot_plan_limits *limits,
                  lumen_slot_class classes[LUMEN_SLOT_CLASSES_MAX], uint32_t *class_count_out);
 
 #endif

@@ -11,26 +11,25 @@
 
 #include "base/error.h"
 
-#define IO_FIELD(field, field_kind)                                                                \
-    {#field, LUMEN_FIELD_##field_kind, (uint32_t)offsetof(struct lm_stats_block, io.field), 1, LUMEN_ROLE_IO},
+#define IO_FIELD(field, field_kind)                                                            \
+    {#field, LUMEN_FIELD_##field_kind, (uint32_t)offsetof(struct lm_stats_block, io.field), 1, \
+     LUMEN_ROLE_IO},
 #define WORKER_FIELD(field, field_kind)                                                            \
-    {#field, LUMEN_FIELD_##field_kind, (uint32_t)offsetof(struct lm_stats_block, worker.field), 1, LUMEN_ROLE_WORKER},
-#define STAGE_FIELD(name, stage)                                                                   \
-    {name, LUMEN_FIELD_HISTOGRAM, (uint32_t)offsetof(struct lm_stats_block, stages[stage]), LM_HISTOGRAM_BUCKETS, LUMEN_ROLE_BOTH},
+    {#field, LUMEN_FIELD_##field_kind, (uint32_t)offsetof(struct lm_stats_block, worker.field), 1, \
+     LUMEN_ROLE_WORKER},
+#define STAGE_FIELD(name, stage)                                                            \
+    {name, LUMEN_FIELD_HISTOGRAM, (uint32_t)offsetof(struct lm_stats_block, stages[stage]), \
+     LM_HISTOGRAM_BUCKETS, LUMEN_ROLE_BOTH},
 
 static const lumen_stats_field fields[] = {
-    LM_IO_FIELDS(IO_FIELD)
-    LM_WORKER_FIELDS(WORKER_FIELD)
-    STAGE_FIELD("receive", LM_STAGE_RECEIVE)
-    STAGE_FIELD("queue", LM_STAGE_QUEUE)
-    STAGE_FIELD("preprocess", LM_STAGE_PREPROCESS)
-    STAGE_FIELD("infer", LM_STAGE_INFER)
-    STAGE_FIELD("send", LM_STAGE_SEND)
-    STAGE_FIELD("total", LM_STAGE_TOTAL)
-};
+    LM_IO_FIELDS(IO_FIELD) LM_WORKER_FIELDS(WORKER_FIELD) STAGE_FIELD("receive", LM_STAGE_RECEIVE)
+        STAGE_FIELD("queue", LM_STAGE_QUEUE) STAGE_FIELD("preprocess", LM_STAGE_PREPROCESS)
+            STAGE_FIELD("infer", LM_STAGE_INFER) STAGE_FIELD("send", LM_STAGE_SEND)
+                STAGE_FIELD("total", LM_STAGE_TOTAL)};
 enum { FIELD_COUNT = sizeof fields / sizeof fields[0] };
 
-_Static_assert(sizeof(struct lm_stats_block) % LM_CACHE_LINE == 0, "blocks never share a cache line");
+_Static_assert(sizeof(struct lm_stats_block) % LM_CACHE_LINE == 0,
+               "blocks never share a cache line");
 _Static_assert(offsetof(struct lm_stats_block, io) % 8 == 0, "counters are aligned words");
 
 /* Maps the file, or private memory when /dev/shm is not there. */
@@ -47,7 +46,8 @@ static int map_file(struct lm_stats *stats, size_t bytes) {
         base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
     }
     if (base == MAP_FAILED) {
-        code = lm_error_errno(LUMEN_E_NOMEM, errno, "cannot map %zu bytes of %s", bytes, stats->path);
+        code =
+            lm_error_errno(LUMEN_E_NOMEM, errno, "cannot map %zu bytes of %s", bytes, stats->path);
         unlink(stats->path);
     } else {
         stats->memory = (struct lm_mapping){.base = base, .bytes = bytes};
@@ -73,18 +73,28 @@ int lm_stats_open(struct lm_stats *stats, uint32_t port, uint32_t io_count, uint
     memcpy(base + fields_offset, fields, sizeof fields);
     for (uint32_t b = 0; b < block_count; b++) {
         int is_io = b < io_count;
-        stats->blocks[b].head = (lumen_stats_block){.role = is_io ? LUMEN_ROLE_IO : LUMEN_ROLE_WORKER,
-                                                    .index = is_io ? b : b - io_count, .cpu = -1};
+        stats->blocks[b].head =
+            (lumen_stats_block){.role = is_io ? LUMEN_ROLE_IO : LUMEN_ROLE_WORKER,
+                                .index = is_io ? b : b - io_count,
+                                .cpu = -1};
     }
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
-    *stats->header = (lumen_stats_header){
-        .version = LUMEN_ABI_VERSION, .field_count = FIELD_COUNT, .fields_offset = fields_offset,
-        .blocks_offset = blocks_offset, .file_bytes = bytes, .block_count = block_count,
-        .block_bytes = sizeof(struct lm_stats_block), .histogram_buckets = LM_HISTOGRAM_BUCKETS,
-        .histogram_sub_bits = LM_HISTOGRAM_SUB_BITS, .histogram_unit_bits = LM_HISTOGRAM_UNIT_BITS,
-        .pid = (uint32_t)getpid(), .state = LUMEN_STATE_STARTING, .port = port,
-        .start_realtime_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec};
+    *stats->header = (lumen_stats_header){.version = LUMEN_ABI_VERSION,
+                                          .field_count = FIELD_COUNT,
+                                          .fields_offset = fields_offset,
+                                          .blocks_offset = blocks_offset,
+                                          .file_bytes = bytes,
+                                          .block_count = block_count,
+                                          .block_bytes = sizeof(struct lm_stats_block),
+                                          .histogram_buckets = LM_HISTOGRAM_BUCKETS,
+                                          .histogram_sub_bits = LM_HISTOGRAM_SUB_BITS,
+                                          .histogram_unit_bits = LM_HISTOGRAM_UNIT_BITS,
+                                          .pid = (uint32_t)getpid(),
+                                          .state = LUMEN_STATE_STARTING,
+                                          .port = port,
+                                          .start_realtime_ns = (uint64_t)now.tv_sec * 1000000000u +
+                                                               (uint64_t)now.tv_nsec};
     /* The magic last, with release: a reader that finds it finds everything else. */
     uint64_t magic;
     memcpy(&magic, LUMEN_STATS_MAGIC, sizeof magic);

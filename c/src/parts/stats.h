@@ -11,43 +11,43 @@
 #include "parts/histogram.h"
 
 enum lm_stage {
-    LM_STAGE_RECEIVE,    /* first byte of the header to last byte of the body */
-    LM_STAGE_QUEUE,      /* published to popped */
+    LM_STAGE_RECEIVE, /* first byte of the header to last byte of the body */
+    LM_STAGE_QUEUE,   /* published to popped */
     LM_STAGE_PREPROCESS,
     LM_STAGE_INFER,
-    LM_STAGE_SEND,       /* reply composed to handed to the kernel whole */
-    LM_STAGE_TOTAL,      /* first byte of the header to the end of send */
+    LM_STAGE_SEND,  /* reply composed to handed to the kernel whole */
+    LM_STAGE_TOTAL, /* first byte of the header to the end of send */
     LM_STAGE_COUNT
 };
 
 /* X(name, kind): written by the I/O thread that owns the block. */
-#define LM_IO_FIELDS(X)                                                                            \
-    X(connections_accepted, COUNTER)                                                               \
-    X(connections_closed, COUNTER)                                                                 \
-    X(connections_refused, COUNTER) /* no free entry in the table */                               \
-    X(connections_open, GAUGE)                                                                     \
-    X(requests, COUNTER)         /* headers read whole, of every kind */                           \
-    X(requests_ok, COUNTER)      /* answered here: ping, describe */                               \
-    X(requests_error, COUNTER)   /* status 1, 2, 3 */                                              \
-    X(requests_refused, COUNTER) /* status 4, 5, 9 before they reached a worker */                 \
-    X(requests_gone, COUNTER)    /* the client left before its request was whole */                \
-    X(bytes_in, COUNTER)                                                                           \
-    X(bytes_out, COUNTER)                                                                          \
-    X(slots_in_use, GAUGE)                                                                         \
-    X(slot_waits, COUNTER)              /* requests that found no free slot and waited */          \
-    X(header_buffers_starved, COUNTER)  /* header reads that found no free buffer */               \
-    X(replies_queued, COUNTER)          /* replies that did not fit the socket at once */          \
+#define LM_IO_FIELDS(X)                                                                  \
+    X(connections_accepted, COUNTER)                                                     \
+    X(connections_closed, COUNTER)                                                       \
+    X(connections_refused, COUNTER) /* no free entry in the table */                     \
+    X(connections_open, GAUGE)                                                           \
+    X(requests, COUNTER)         /* headers read whole, of every kind */                 \
+    X(requests_ok, COUNTER)      /* answered here: ping, describe */                     \
+    X(requests_error, COUNTER)   /* status 1, 2, 3 */                                    \
+    X(requests_refused, COUNTER) /* status 4, 5, 9 before they reached a worker */       \
+    X(requests_gone, COUNTER)    /* the client left before its request was whole */      \
+    X(bytes_in, COUNTER)                                                                 \
+    X(bytes_out, COUNTER)                                                                \
+    X(slots_in_use, GAUGE)                                                               \
+    X(slot_waits, COUNTER)             /* requests that found no free slot and waited */ \
+    X(header_buffers_starved, COUNTER) /* header reads that found no free buffer */      \
+    X(replies_queued, COUNTER)         /* replies that did not fit the socket at once */ \
     X(ring_overflows, COUNTER)
 
 /* X(name, kind): written by the worker that owns the block. */
-#define LM_WORKER_FIELDS(X)                                                                        \
-    X(requests_ok, COUNTER)                                                                        \
-    X(requests_error, COUNTER)   /* status 8 */                                                    \
-    X(requests_expired, COUNTER) /* status 5: the deadline passed in the queue */                  \
-    X(requests_gone, COUNTER)    /* the client left before Run, or before its reply */             \
-    X(rows, COUNTER)                                                                               \
-    X(runs, COUNTER)                                                                               \
-    X(bytes_out, COUNTER)                                                                          \
+#define LM_WORKER_FIELDS(X)                                                            \
+    X(requests_ok, COUNTER)                                                            \
+    X(requests_error, COUNTER)   /* status 8 */                                        \
+    X(requests_expired, COUNTER) /* status 5: the deadline passed in the queue */      \
+    X(requests_gone, COUNTER)    /* the client left before Run, or before its reply */ \
+    X(rows, COUNTER)                                                                   \
+    X(runs, COUNTER)                                                                   \
+    X(bytes_out, COUNTER)                                                              \
     X(sleeps, COUNTER)
 
 #define LM_STATS_MEMBER(name, kind) lm_atomic_u64 name;

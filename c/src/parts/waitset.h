@@ -35,7 +35,8 @@ void lm_waitset_cancel(struct lm_waitset *set, uint32_t index);
 /* Returns after a wake-up, or for no reason: the caller looks for work again. */
 void lm_waitset_sleep(struct lm_waitset *set, uint32_t index);
 
-/* After a push: wakes the worker that went idle last, its caches being warmest. false: none sleeps. */
+/* After a push: wakes the worker that went idle last, its caches being warmest. false: none sleeps.
+ */
 bool lm_waitset_wake_one(struct lm_waitset *set);
 void lm_waitset_wake_all(struct lm_waitset *set);
 
