@@ -12,7 +12,7 @@ help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
 build: $(VENV)/.run ## set-up alone: system packages, .venv, the C library, the package
-	@$(MAKE) --no-print-directory -C c lib
+	@$(MAKE) -s --no-print-directory -C c lib
 
 run: build ## serve config.yaml in the foreground
 	@exec $(BIN)/lumen --config config.yaml
@@ -24,7 +24,7 @@ $(VENV)/.system: tools/install_system_packages.sh
 	@touch $@
 
 $(VENV)/.run: $(VENV)/.system pyproject.toml setup.py
-	@$(MAKE) --no-print-directory -C c lib
+	@$(MAKE) -s --no-print-directory -C c lib
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
 	@touch $@
 
@@ -33,12 +33,12 @@ $(VENV)/.dev: $(VENV)/.run
 	@touch $@
 
 dev: $(VENV)/.dev
-	@$(MAKE) --no-print-directory -C c lib tools
+	@$(MAKE) -s --no-print-directory -C c lib tools
 
 test: lint test-c test-python ## all tests: C on debug, ASan and TSan builds, then Python
 
 test-c: dev
-	@$(MAKE) --no-print-directory -C c test asan tsan $(ORT_FOR_C)
+	@$(MAKE) -s --no-print-directory -C c test asan tsan $(ORT_FOR_C)
 
 test-python: dev
 	@$(PYTEST) tests
@@ -48,13 +48,13 @@ ORT_FOR_C = LUMEN_ROOT="$(CURDIR)" \
   LUMEN_ORT="$$($(BIN)/python -c 'from lumen_uring.ring import onnxruntime_path as o; print(o.find())')"
 
 asan: dev ## C tests and end-to-end tests under AddressSanitizer and UBSan
-	@$(MAKE) --no-print-directory -C c asan $(ORT_FOR_C)
-	@$(MAKE) --no-print-directory -C c VARIANT=asan lib
+	@$(MAKE) -s --no-print-directory -C c asan $(ORT_FOR_C)
+	@$(MAKE) -s --no-print-directory -C c VARIANT=asan lib
 	@sh tools/with_sanitizer.sh asan $(PYTEST) tests/e2e
 
 tsan: dev ## C tests and end-to-end tests under ThreadSanitizer
-	@$(MAKE) --no-print-directory -C c tsan $(ORT_FOR_C)
-	@$(MAKE) --no-print-directory -C c VARIANT=tsan lib
+	@$(MAKE) -s --no-print-directory -C c tsan $(ORT_FOR_C)
+	@$(MAKE) -s --no-print-directory -C c VARIANT=tsan lib
 	@sh tools/with_sanitizer.sh tsan $(PYTEST) tests/e2e
 
 overhead: dev ## what the server adds to a bare ONNX Runtime loop, in one run
@@ -79,5 +79,5 @@ fmt: dev ## format the code
 check: lint test ## lint and test
 
 clean: ## remove what was built; .venv stays
-	@$(MAKE) --no-print-directory -C c clean
+	@$(MAKE) -s --no-print-directory -C c clean
 	@rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
