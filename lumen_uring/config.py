@@ -89,12 +89,8 @@ def load(
         _apply_override(draft, override)
     config = _validate(draft)
     _check_names(draft)
-    if config is not None and config.server.max_request_bytes > config.server.arena_bytes:
-        draft.report(
-            ("server", "arena_bytes"),
-            f"at least max_request_bytes ({config.server.max_request_bytes} bytes)",
-            f"{config.server.arena_bytes}",
-        )
+    if config is not None:
+        _check_together(draft, config)
     if draft.problems or config is None:
         raise ConfigError("\n".join(draft.problems))
     return config
@@ -301,6 +297,36 @@ def _check_names(draft: _Draft) -> None:
                 f"{name!r}, the name of model {first[name]} too",
             )
         first.setdefault(name, index)
+
+
+def _check_together(draft: _Draft, config: Config) -> None:
+    """Settings that are right by themselves and contradict each other."""
+    server, engine = config.server, config.engine
+    kind = engine.queue_type
+    batches = engine.batch_size > 1 or any((entry.batch_size or 1) > 1 for entry in config.models)
+    if server.max_request_bytes > server.arena_bytes:
+        least = f"at least max_request_bytes ({server.max_request_bytes} bytes)"
+        draft.report(("server", "arena_bytes"), least, f"{server.arena_bytes}")
+    if kind == "spsc" and engine.thread_count not in ("auto", 1):
+        found = f"{engine.thread_count}: spsc has a single consumer"
+        draft.report(("engine", "thread_count"), "1 with queue_type spsc", found)
+    if kind == "spsc" and server.io_threads not in ("auto", 1):
+        found = f"{server.io_threads}: spsc has a single producer"
+        draft.report(("server", "io_threads"), "1 with queue_type spsc", found)
+    if kind == "batched" and engine.batch_size == 1:
+        found = "1: without batches this is queue_type naive"
+        draft.report(("engine", "batch_size"), "2 or more with queue_type batched", found)
+    if kind == "inline" and engine.batch_delay_us > 0:
+        found = f"{engine.batch_delay_us}: an I/O thread that waits serves nobody"
+        draft.report(("engine", "batch_delay_us"), "0 with queue_type inline", found)
+    pinned_down = "auto" not in (engine.thread_count, server.io_threads)
+    if kind == "inline" and pinned_down and engine.thread_count != server.io_threads:
+        found = f"{engine.thread_count} beside server.io_threads {server.io_threads}"
+        expected = "auto with queue_type inline, whose I/O threads are its workers"
+        draft.report(("engine", "thread_count"), expected, found)
+    if engine.batch_delay_us > 0 and not batches:
+        found = f"{engine.batch_delay_us}, but no model has a batch_size above 1"
+        draft.report(("engine", "batch_delay_us"), "0 without batches", found)
 
 
 def _dotted(path: _Path) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Callable
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
@@ -19,6 +19,7 @@ from lumen_uring.sizes import parse_size
 WORKERS_MAX: Final = 64  # LUMEN_WORKERS_MAX in lumen.h; tests/test_library.py compares
 IO_THREADS_MAX: Final = 16  # LUMEN_IO_THREADS_MAX
 MODELS_MAX: Final = 64  # LUMEN_MODELS_MAX
+BATCH_MAX: Final = 256  # LM_BATCH_MAX in limits.h
 U32_MAX: Final = 2**32 - 1
 NAME_PATTERN: Final = r"[A-Za-z0-9_.-]{1,63}"
 
@@ -41,23 +42,6 @@ def _only(has: tuple[object, ...], later: tuple[object, ...]) -> Callable[[objec
 
 def _word(value: object) -> str:
     return "null" if value is None else str(value)
-
-
-def _only_one(has: object, is_later: Callable[[Any], bool]) -> Callable[[object], object]:
-    """As _only, where the later values are a range."""
-
-    def check(value: object) -> object:
-        if value == has and type(value) is type(has):
-            return value
-        if is_later(value):
-            raise PydanticCustomError("not_in_this_version", "{has}", {"has": _word(has)})
-        raise PydanticCustomError("not_one_of", "not one of the values")
-
-    return check
-
-
-def _whole(value: object, low: int, high: int) -> bool:
-    return type(value) is int and low <= value <= high
 
 
 def _size(value: object) -> object:
@@ -142,10 +126,9 @@ class ServerConfig(_Section):
 class EngineConfig(_Section):
     """Workers, their queue and their memory."""
 
-    queue_type: Annotated[
-        Literal["mpmc"],
-        BeforeValidator(_only(("mpmc",), ("scq", "spsc", "naive", "batched", "inline"))),
-    ] = Field(default="mpmc", description="mpmc")
+    queue_type: Literal["mpmc", "scq", "spsc", "naive", "batched", "inline"] = Field(
+        default="mpmc", description="mpmc | scq | spsc | naive | batched | inline"
+    )
     allocator_type: Literal["lumen_arena", "standard"] = Field(
         default="lumen_arena", description="lumen_arena | standard"
     )
@@ -155,18 +138,16 @@ class EngineConfig(_Section):
     queue_capacity: Annotated[int, AfterValidator(_power_of_two)] = Field(
         default=1024, ge=2, le=32768, description="a power of two, 2..32768"
     )
-    batch_size: Annotated[
-        int, BeforeValidator(_only_one(1, lambda value: _whole(value, 2, 65536)))
-    ] = Field(default=1, description="1")
-    batch_delay_us: Annotated[
-        int, BeforeValidator(_only_one(0, lambda value: _whole(value, 1, 10**9)))
-    ] = Field(default=0, description="0")
+    batch_size: int = Field(
+        default=1, ge=1, le=BATCH_MAX, description=f"a whole number, 1..{BATCH_MAX}"
+    )
+    batch_delay_us: int = Field(default=0, ge=0, le=10**6, description="microseconds, 0..1000000")
     idle: Literal["adaptive", "spin", "yield", "park"] = Field(
         default="adaptive", description="adaptive | spin | yield | park"
     )
-    telemetry_csv_path: Annotated[
-        None, BeforeValidator(_only_one(None, lambda value: isinstance(value, str)))
-    ] = Field(default=None, description="null")
+    telemetry_csv_path: Annotated[str, AfterValidator(_no_nul)] | None = Field(
+        default=None, description="null, or the path of a file to write"
+    )
 
 
 class ModelConfig(_Section):
@@ -187,6 +168,18 @@ class ModelConfig(_Section):
     )
     max_output_bytes: _Size = Field(
         default=1 << 20, ge=1, le=U32_MAX, description="a size such as 1MiB, to under 4GiB"
+    )
+    batch_size: int | None = Field(
+        default=None,
+        ge=1,
+        le=BATCH_MAX,
+        description=f"null (as engine.batch_size) or a whole number, 1..{BATCH_MAX}",
+    )
+    batch_delay_us: int | None = Field(
+        default=None,
+        ge=0,
+        le=10**6,
+        description="null (as engine.batch_delay_us) or microseconds, 0..1000000",
     )
 
 

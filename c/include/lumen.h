@@ -23,7 +23,7 @@ extern "C" {
 
 /* Raised with every change to a struct or a function below; Python refuses a library of another
  * number. */
-#define LUMEN_ABI_VERSION 1u
+#define LUMEN_ABI_VERSION 2u
 
 enum {
     LUMEN_OK = 0,
@@ -38,7 +38,14 @@ enum {
 };
 
 enum { LUMEN_IO_AUTO = 0, LUMEN_IO_URING = 1, LUMEN_IO_EPOLL = 2 };
-enum { LUMEN_QUEUE_MPMC = 0 };
+enum {
+    LUMEN_QUEUE_MPMC = 0,    /* Vyukov's bounded ring */
+    LUMEN_QUEUE_SCQ = 1,     /* scalable circular queue: lock-free */
+    LUMEN_QUEUE_SPSC = 2,    /* one I/O thread, one worker: wait-free */
+    LUMEN_QUEUE_NAIVE = 3,   /* mutex and condition variable: the baseline */
+    LUMEN_QUEUE_BATCHED = 4, /* the same, handing over whole batches */
+    LUMEN_QUEUE_INLINE = 5   /* no queue: each I/O thread runs the models itself */
+};
 enum { LUMEN_ALLOCATOR_ARENA = 0, LUMEN_ALLOCATOR_STANDARD = 1 };
 enum { LUMEN_IDLE_ADAPTIVE = 0, LUMEN_IDLE_SPIN = 1, LUMEN_IDLE_YIELD = 2, LUMEN_IDLE_PARK = 3 };
 enum { LUMEN_CHANNELS_RGB = 0, LUMEN_CHANNELS_BGR = 1 };
@@ -67,7 +74,10 @@ typedef struct lumen_config {
     uint32_t queue_capacity;      /* power of two; bounds the number of slots */
     uint32_t idle;                /* LUMEN_IDLE_*: what a worker does without work */
     uint32_t default_timeout_us;  /* for requests that name none; 0: no deadline */
+    uint32_t batch_size;          /* rows of different requests in one Run; 1: none */
+    uint32_t batch_delay_us;      /* how long a worker waits for more of them */
     uint32_t reserved;            /* 0 */
+    const char *telemetry_path;   /* CSV, a row per request; NULL: none */
 } lumen_config;
 
 typedef struct lumen_model_config {
@@ -81,6 +91,8 @@ typedef struct lumen_model_config {
     float mean[3]; /* rgb8: tensor = (value - mean) * scale, in the model's channel order */
     float scale[3];
     uint64_t max_output_bytes; /* room kept for outputs whose shape is unknown before Run */
+    uint32_t batch_size;       /* 0: the engine's */
+    uint32_t batch_delay_us;   /* UINT32_MAX: the engine's */
 } lumen_model_config;
 
 typedef struct lumen_slot_class {

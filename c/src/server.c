@@ -61,6 +61,24 @@ static int in_range(const char *name, uint64_t found, uint64_t least, uint64_t m
                     (unsigned long long)least, (unsigned long long)most, (unsigned long long)found);
 }
 
+/* Combinations that make no sense; Python reports them all at once, with their places. */
+static int check_queue(const lumen_config *config) {
+    uint32_t type = config->queue_type;
+    if (type == LUMEN_QUEUE_SPSC && (config->thread_count > 1 || config->io_threads > 1)) {
+        return lm_error(LUMEN_E_INVALID,
+                        "engine.queue_type spsc: expected one worker and one I/O "
+                        "thread, found %u and %u",
+                        config->thread_count, config->io_threads);
+    }
+    if (type == LUMEN_QUEUE_BATCHED && config->batch_size < 2) {
+        return lm_error(LUMEN_E_INVALID,
+                        "engine.queue_type batched: expected engine.batch_size of "
+                        "at least 2, found %u",
+                        config->batch_size);
+    }
+    return in_range("engine.queue_type", type, LUMEN_QUEUE_MPMC, LUMEN_QUEUE_INLINE);
+}
+
 static int check_config(const lumen_config *config) {
     if (config->abi_version != LUMEN_ABI_VERSION) {
         return lm_error(LUMEN_E_INVALID, "lumen_config.abi_version: expected %u, found %u",
@@ -82,9 +100,8 @@ static int check_config(const lumen_config *config) {
         code = in_range("server.max_request_bytes", config->max_request_bytes, 1, UINT32_MAX);
     if (!code)
         code = in_range("engine.queue_capacity", config->queue_capacity, 2, LM_SLOTS_MAX / 2);
-    if (!code)
-        code =
-            in_range("engine.queue_type", config->queue_type, LUMEN_QUEUE_MPMC, LUMEN_QUEUE_MPMC);
+    if (!code) code = in_range("engine.batch_size", config->batch_size, 1, LM_BATCH_MAX);
+    if (!code) code = check_queue(config);
     if (!code)
         code = in_range("engine.allocator_type", config->allocator_type, LUMEN_ALLOCATOR_ARENA,
                         LUMEN_ALLOCATOR_STANDARD);
@@ -112,7 +129,10 @@ static void place_workers(lumen_server *server) {
     int usable = lm_topology_usable_cpus("", cpus, LUMEN_WORKERS_MAX);
     uint32_t found = usable < 1 ? 1 : (uint32_t)usable;
     if (found > LUMEN_WORKERS_MAX) found = LUMEN_WORKERS_MAX;
-    shared->worker_count = server->config.thread_count ? server->config.thread_count : found;
+    uint32_t wanted = server->config.thread_count ? server->config.thread_count : found;
+    if (shared->queue_type == LUMEN_QUEUE_SPSC) wanted = 1;
+    /* Inline: a worker is what an I/O thread runs models with. */
+    shared->worker_count = shared->queue_type == LUMEN_QUEUE_INLINE ? shared->io_count : wanted;
     shared->workers = server->workers;
     bool pin = usable > 0 && shared->worker_count <= found;
     if (!pin && usable > 0) note(server, "more workers than cores: they are not pinned");
@@ -120,6 +140,17 @@ static void place_workers(lumen_server *server) {
         server->workers[w] =
             (struct lm_worker){.shared = shared, .index = w, .cpu = pin ? cpus[w] : -1};
     }
+}
+
+static uint32_t count_io_threads(const lumen_config *config) {
+    if (config->io_threads) return config->io_threads;
+    if (config->queue_type != LUMEN_QUEUE_INLINE) return 1;
+    /* Inline: they are the workers too. */
+    int usable = lm_topology_usable_cpus("", NULL, 0);
+    uint32_t count = config->thread_count ? config->thread_count
+                     : usable < 1         ? 1
+                                          : (uint32_t)usable;
+    return count < LUMEN_IO_THREADS_MAX ? count : LUMEN_IO_THREADS_MAX;
 }
 
 int lumen_open(const lumen_config *config, lumen_server **server_out) {
@@ -138,7 +169,8 @@ int lumen_open(const lumen_config *config, lumen_server **server_out) {
     struct lm_shared *shared = &server->shared;
     shared->models = server->models;
     shared->ios = server->ios;
-    shared->io_count = config->io_threads ? config->io_threads : 1;
+    shared->queue_type = config->queue_type;
+    shared->io_count = count_io_threads(config);
     shared->max_request_bytes = config->max_request_bytes;
     shared->default_timeout_ns = config->default_timeout_us * 1000ull;
     shared->idle = config->idle;
@@ -153,6 +185,32 @@ int lumen_open(const lumen_config *config, lumen_server **server_out) {
     place_workers(server);
     snprintf(server->info.ort_version, sizeof server->info.ort_version, "%s", shared->ort.version);
     *server_out = server;
+    return 0;
+}
+
+/* Rows of different requests can share a Run when every tensor is so many rows of the same size. */
+static bool can_batch(const struct lm_model *model) {
+    bool free = true;
+    for (uint32_t i = 0; i < model->input_count; i++) free = free && model->inputs[i].rows_free;
+    for (uint32_t o = 0; o < model->output_count; o++) free = free && model->outputs[o].rows_free;
+    return free;
+}
+
+static int set_batch(lumen_server *server, struct lm_model *model,
+                     const lumen_model_config *config) {
+    uint32_t size = config->batch_size ? config->batch_size : server->config.batch_size;
+    uint32_t delay_us = config->batch_delay_us != UINT32_MAX ? config->batch_delay_us
+                                                             : server->config.batch_delay_us;
+    if (size > LM_BATCH_MAX) return in_range("batch_size", size, 1, LM_BATCH_MAX);
+    if (size > 1 && !can_batch(model)) {
+        return lm_error(LUMEN_E_MODEL,
+                        "model '%s': expected batch_size 1, found %u: its first "
+                        "dimension is not free in every input and output (set batch_size: 1 in its "
+                        "entry)",
+                        model->name, size);
+    }
+    model->batch_size = size;
+    model->batch_delay_ns = delay_us * 1000ull;
     return 0;
 }
 
@@ -178,6 +236,11 @@ int lumen_add_model(lumen_server *server, const lumen_model_config *config, uint
                  "own weights",
                  model->name);
         note(server, line);
+    }
+    code = set_batch(server, model, config);
+    if (code) {
+        lm_model_close(model, &shared->ort);
+        return code;
     }
     model->value_base = shared->values_per_slot;
     shared->values_per_slot += model->input_count + model->output_count;
@@ -220,7 +283,12 @@ static int open_ios(lumen_server *server) {
     if (code) return code;
     uint32_t capacity = server->config.queue_capacity;
     while (capacity < info->slots) capacity *= 2; /* a push never fails */
-    return lm_mpmc_open(&shared->queue, capacity);
+    bool sleeps = shared->idle == LUMEN_IDLE_ADAPTIVE || shared->idle == LUMEN_IDLE_PARK;
+    if (shared->queue_type == LUMEN_QUEUE_INLINE) return 0;
+    code = lm_queue_open(&shared->queue, shared->queue_type, capacity, server->config.batch_size,
+                         server->config.batch_delay_us * 1000ull);
+    shared->workers_sleep = sleeps && !lm_queue_blocks(&shared->queue);
+    return code;
 }
 
 static int open_stats(lumen_server *server) {
@@ -256,7 +324,8 @@ static int spawn_threads(lumen_server *server) {
         code = spawn(&server->ios[i].thread, &server->ios[i].thread_started, lm_io_main,
                      &server->ios[i]);
     }
-    for (uint32_t w = 0; !code && w < shared->worker_count; w++) {
+    uint32_t worker_threads = shared->queue_type == LUMEN_QUEUE_INLINE ? 0 : shared->worker_count;
+    for (uint32_t w = 0; !code && w < worker_threads; w++) {
         code = spawn(&server->workers[w].thread, &server->workers[w].thread_started, lm_worker_main,
                      &server->workers[w]);
     }
@@ -280,6 +349,7 @@ static int look_at_threads(lumen_server *server) {
     info->worker_nice = info->io_nice < 0 ? 0 : LM_NICE_STEP;
     for (uint32_t w = 0; w < shared->worker_count; w++) {
         struct lm_worker *worker = &server->workers[w];
+        if (worker->start_code) return lm_error(worker->start_code, "%s", worker->note);
         worker->niceness = info->worker_nice;
         info->worker_cpus[w] = worker->pinned ? worker->cpu : -1;
         if (worker->cpu >= 0 && !worker->pinned)
@@ -306,12 +376,13 @@ static void join_threads(lumen_server *server) {
 
 static int start_threads(lumen_server *server) {
     struct lm_shared *shared = &server->shared;
-    uint32_t parties = shared->io_count + shared->worker_count + 1;
+    uint32_t workers = shared->queue_type == LUMEN_QUEUE_INLINE ? 0 : shared->worker_count;
+    uint32_t parties = shared->io_count + workers + 1;
     pthread_barrier_init(&shared->started, NULL, parties);
     pthread_barrier_init(&shared->go, NULL, parties);
     /* relaxed: the threads that count them down do not exist yet */
     lm_store_relaxed_u64(&shared->ios_running, shared->io_count);
-    lm_store_relaxed_u64(&shared->workers_running, shared->worker_count);
+    lm_store_relaxed_u64(&shared->workers_running, workers);
     int code = spawn_threads(server);
     if (code) return code;
     pthread_barrier_wait(&shared->started);
@@ -368,6 +439,7 @@ void lm_thread_ended(struct lm_shared *shared, uint32_t role) {
     /* release: pairs with the acquires in next_job and pop_or_sleep */
     lm_store_release_u32(&shared->workers_stop, 1);
     lm_waitset_wake_all(&shared->waitset);
+    if (shared->queue_type != LUMEN_QUEUE_INLINE) lm_queue_stop(&shared->queue);
 }
 
 int lumen_stop(lumen_server *server, uint32_t drain_ms) {
@@ -410,7 +482,8 @@ void lumen_close(lumen_server *server) {
     for (uint32_t i = 0; i < shared->io_count; i++) lm_io_close(&server->ios[i]);
     for (uint32_t m = 0; m < shared->model_count; m++)
         lm_model_close(&server->models[m], &shared->ort);
-    lm_mpmc_close(&shared->queue);
+    for (uint32_t w = 0; w < shared->worker_count; w++) lm_worker_close(&server->workers[w]);
+    if (shared->queue_type != LUMEN_QUEUE_INLINE) lm_queue_close(&shared->queue);
     lm_stats_close(&shared->stats);
     free(shared->description);
     lm_ort_close(&shared->ort);

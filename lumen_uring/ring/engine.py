@@ -115,6 +115,12 @@ class Engine:
             mean=model.mean,
             scale=model.scale,
             max_output_bytes=_u64("max_output_bytes", model.max_output_bytes),
+            batch_size=0 if model.batch_size is None else _u32("batch_size", model.batch_size),
+            batch_delay_us=(
+                _U32_MAX
+                if model.batch_delay_us is None
+                else _u32("batch_delay_us", model.batch_delay_us)
+            ),
         )
         index = ctypes.c_uint32()
         self._check(
@@ -263,7 +269,12 @@ def _native_config(config: Config, runtime: Path) -> structs.LumenConfig:
         queue_capacity=_u32("queue_capacity", engine.queue_capacity),
         idle=structs.IDLE[engine.idle],
         default_timeout_us=_u32("default_timeout_ms", server.default_timeout_ms * 1000),
+        batch_size=_u32("batch_size", engine.batch_size),
+        batch_delay_us=_u32("batch_delay_us", engine.batch_delay_us),
         reserved=0,
+        telemetry_path=(
+            None if engine.telemetry_csv_path is None else os.fsencode(engine.telemetry_csv_path)
+        ),
     )
 
 

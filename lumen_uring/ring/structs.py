@@ -10,7 +10,7 @@ import ctypes
 from ctypes import c_char, c_char_p, c_float, c_int32, c_size_t, c_uint32, c_uint64
 from typing import Final
 
-ABI_VERSION: Final = 1
+ABI_VERSION: Final = 2
 
 E_INVALID: Final = -1
 E_AGAIN: Final = -8
@@ -26,7 +26,14 @@ ERROR_NAMES: Final[dict[int, str]] = {
 }
 
 IO_BACKENDS: Final = {"auto": 0, "io_uring": 1}
-QUEUE_TYPES: Final = {"mpmc": 0}
+QUEUE_TYPES: Final = {
+    "mpmc": 0,
+    "scq": 1,
+    "spsc": 2,
+    "naive": 3,
+    "batched": 4,
+    "inline": 5,
+}
 ALLOCATOR_TYPES: Final = {"lumen_arena": 0, "standard": 1}
 IDLE: Final = {"adaptive": 0, "spin": 1, "yield": 2, "park": 3}
 CHANNEL_ORDERS: Final = {"rgb": 0, "bgr": 1}
@@ -62,7 +69,10 @@ class LumenConfig(ctypes.Structure):
         ("queue_capacity", c_uint32),
         ("idle", c_uint32),
         ("default_timeout_us", c_uint32),
+        ("batch_size", c_uint32),
+        ("batch_delay_us", c_uint32),
         ("reserved", c_uint32),
+        ("telemetry_path", c_char_p),
     ]
 
 
@@ -79,6 +89,8 @@ class LumenModelConfig(ctypes.Structure):
         ("mean", c_float * 3),
         ("scale", c_float * 3),
         ("max_output_bytes", c_uint64),
+        ("batch_size", c_uint32),
+        ("batch_delay_us", c_uint32),
     ]
 
 

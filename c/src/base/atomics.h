@@ -67,6 +67,24 @@ static inline bool lm_cas_weak_relaxed_u64(lm_atomic_u64 *a, uint64_t *expected,
                                                  memory_order_relaxed);
 }
 
+/* Sequentially consistent: for algorithms that decide from several words at once. */
+static inline uint64_t lm_load_seq_cst_u64(const lm_atomic_u64 *a) {
+    return atomic_load_explicit(&a->value, memory_order_seq_cst);
+}
+static inline void lm_store_seq_cst_u64(lm_atomic_u64 *a, uint64_t v) {
+    atomic_store_explicit(&a->value, v, memory_order_seq_cst);
+}
+static inline uint64_t lm_add_seq_cst_u64(lm_atomic_u64 *a, uint64_t n) {
+    return atomic_fetch_add_explicit(&a->value, n, memory_order_seq_cst);
+}
+static inline uint64_t lm_or_seq_cst_u64(lm_atomic_u64 *a, uint64_t bits) {
+    return atomic_fetch_or_explicit(&a->value, bits, memory_order_seq_cst);
+}
+static inline bool lm_cas_seq_cst_u64(lm_atomic_u64 *a, uint64_t *expected, uint64_t v) {
+    return atomic_compare_exchange_strong_explicit(&a->value, expected, v, memory_order_seq_cst,
+                                                   memory_order_seq_cst);
+}
+
 /* Adds to a word that only the calling thread writes: no locked instruction is needed. */
 static inline void lm_add_single_writer_u64(lm_atomic_u64 *a, uint64_t n) {
     lm_store_relaxed_u64(a, lm_load_relaxed_u64(a) + n);

@@ -33,6 +33,7 @@ enum {
     LM_SMALL_SLOT_BYTES = 64 << 10, /* slots up to this size may be as many as the queue holds */
     LM_SLOTS_PER_WORKER = 32,       /* of the larger ones */
     LM_SLOTS_MIN = 64,
+    LM_BATCH_MAX = 256,      /* requests served together */
     LM_TEXT_BYTES_MAX = 400, /* an error sentence on the wire */
     LM_SLOT_WAITERS_MAX = LM_HEADER_BUFFERS /
         2, /* requests that may wait for a slot, per I/O thread */

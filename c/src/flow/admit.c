@@ -124,6 +124,7 @@ static uint64_t deadline_of(const struct lm_io *io, const struct lm_connection *
 static void start_body(struct lm_io *io, struct lm_connection *connection,
                        const struct lm_native_request *header, struct lm_slot *slot) {
     struct lm_request *request = &io->requests[slot->index];
+    request->io = io;
     request->slot = slot;
     request->model = &io->shared->models[header->model];
     request->connection = connection->index;

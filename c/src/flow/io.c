@@ -47,6 +47,10 @@ int lm_io_open(struct lm_io *io, struct lm_shared *shared, uint32_t index, uint3
     uint32_t capacity = 2;
     while (capacity < slots) capacity *= 2;
     code = lm_mpmc_open(&io->returns, capacity);
+    if (!code && shared->queue_type == LUMEN_QUEUE_INLINE) {
+        io->inline_worker = &shared->workers[index];
+        code = lm_spsc_open(&io->ready, capacity);
+    }
     if (!code) code = lm_connections_open(io, connections);
     if (code) return code;
     io->requests = calloc(slots, sizeof *io->requests);
@@ -72,6 +76,7 @@ void lm_io_close(struct lm_io *io) {
     if (io->listen_fd >= 0) close(io->listen_fd);
     io->listen_fd = -1;
     lm_mpmc_close(&io->returns);
+    lm_spsc_close(&io->ready);
     lm_arena_close(&io->arena);
     free(io->requests);
     free(io->bindings);
@@ -90,6 +95,17 @@ void lm_io_release(struct lm_io *io, struct lm_request *request) {
 static void take_returns(struct lm_io *io) {
     uint32_t slot;
     while (lm_mpmc_pop(&io->returns, &slot)) lm_reply_returned(io, slot);
+}
+
+/* Inline: runs what is ready, a batch at a time where the model allows it. */
+static void run_ready(struct lm_io *io) {
+    uint32_t jobs[LM_BATCH_MAX], count;
+    do {
+        count = 0;
+        while (count < LM_BATCH_MAX && lm_spsc_pop(&io->ready, &jobs[count])) count++;
+        lm_worker_serve(io->inline_worker, jobs, count);
+        for (uint32_t j = 0; j < count; j++) lm_reply_returned(io, lm_job_slot(jobs[j]));
+    } while (count > 0);
 }
 
 static void expire_lingering(struct lm_io *io) {
@@ -193,6 +209,7 @@ static int run(struct lm_io *io) {
             return lm_error_errno(LUMEN_E_IO, count, "I/O thread %u: io_uring_enter", io->index);
         io->now_ns = lm_now_ns();
         for (int c = 0; c < count; c++) complete(io, &completions[c]);
+        if (io->inline_worker) run_ready(io);
     }
 }
 
@@ -207,9 +224,13 @@ void *lm_io_main(void *argument) {
     struct lm_io *io = argument;
     struct lm_shared *shared = io->shared;
     name_thread(io);
-    /* It shares its cores with workers that compute for milliseconds, and must win at once. */
-    io->niceness = lm_thread_nice_by(-LM_NICE_STEP);
-    io->start_code = lm_ring_open(&io->ring, io->connection_capacity);
+    if (io->inline_worker) {
+        io->start_code = lm_worker_open(io->inline_worker);
+    } else {
+        /* It shares its cores with workers that compute for milliseconds, and must win at once. */
+        io->niceness = lm_thread_nice_by(-LM_NICE_STEP);
+    }
+    if (!io->start_code) io->start_code = lm_ring_open(&io->ring, io->connection_capacity);
     if (io->start_code) snprintf(io->start_error, sizeof io->start_error, "%s", lm_error_last());
     pthread_barrier_wait(&shared->started);
     pthread_barrier_wait(&shared->go); /* everyone is up, or everyone goes home */

@@ -11,7 +11,7 @@
 #include "flow/connection.h"
 #include "flow/request.h"
 #include "flow/ring.h"
-#include "parts/queue_mpmc.h"
+#include "parts/queue.h"
 #include "parts/stats.h"
 #include "parts/waitset.h"
 
@@ -31,12 +31,14 @@ struct lm_shared {
     uint64_t max_request_bytes;
     uint64_t default_timeout_ns; /* 0: none */
     uint32_t idle;               /* LUMEN_IDLE_* */
+    bool workers_sleep;          /* in the waitset: they must be woken */
     uint32_t allocator_type;
     struct lm_io *ios;
     uint32_t io_count;
     struct lm_worker *workers;
     uint32_t worker_count;
-    struct lm_mpmc queue; /* of lm_job_pack(io, slot) */
+    struct lm_queue queue; /* of lm_job_pack(io, slot); unused when queue_type is inline */
+    uint32_t queue_type;   /* LUMEN_QUEUE_* */
     struct lm_waitset waitset;
     struct lm_stats stats;
     lm_atomic_u32 phase;          /* LM_PHASE_*; written by the control thread */
@@ -78,7 +80,11 @@ struct lm_io {
     int niceness;
     int start_code; /* 0 or LUMEN_E_*, with start_error; read after the start barrier */
     char start_error[512];
-    struct lm_mpmc returns;                       /* slots coming back from workers */
+    struct lm_mpmc returns; /* slots coming back from workers */
+    /* Runs models on this thread; NULL unless queue_type is inline. */
+    struct lm_worker *inline_worker;
+    /* Inline: requests whose body is whole. Both ends are this thread. */
+    struct lm_spsc ready;
     LM_CACHE_ALIGNED lm_atomic_u32 wants_returns; /* 1: asleep and waiting for a worker's return */
 };
 

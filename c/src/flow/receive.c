@@ -74,12 +74,12 @@ static void submit(struct lm_io *io, struct lm_connection *connection, struct lm
     }
     connection->in_flight++;
     request->received_ns = lm_now_ns();
-    /* Never full: the queue has a place for every slot. */
-    bool pushed = lm_mpmc_push(&io->shared->queue, lm_job_pack(io->index, request->slot->index));
+    uint32_t job = lm_job_pack(io->index, request->slot->index);
+    /* Never full: there is a place for every slot. */
+    bool pushed =
+        io->inline_worker ? lm_spsc_push(&io->ready, job) : lm_queue_push(&io->shared->queue, job);
     LM_ASSERT(pushed);
-    if (io->shared->idle == LUMEN_IDLE_ADAPTIVE || io->shared->idle == LUMEN_IDLE_PARK) {
-        lm_waitset_wake_one(&io->shared->waitset);
-    }
+    if (io->shared->workers_sleep) lm_waitset_wake_one(&io->shared->waitset);
 }
 
 static size_t take_header(struct lm_io *io, struct lm_connection *connection, const uint8_t *bytes,

@@ -156,6 +156,7 @@ static struct lm_request *keep_own(struct lm_io *io, struct lm_connection *conne
     struct lm_slot *slot = lm_arena_acquire(&io->arena, LM_REPLY_SLOT_BYTES);
     if (!slot) return NULL;
     struct lm_request *request = &io->requests[slot->index];
+    request->io = io;
     request->slot = slot;
     request->model = NULL;
     request->connection = connection->index;

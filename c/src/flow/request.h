@@ -26,7 +26,10 @@ enum lm_outcome {
     LM_OUTCOME_DROPPED  /* the client had gone */
 };
 
+struct lm_io;
+
 struct lm_request {
+    struct lm_io *io; /* whose slot it is */
     struct lm_slot *slot;
     const struct lm_model *model; /* NULL: a reply of the I/O thread itself */
     uint32_t connection;
@@ -42,6 +45,7 @@ struct lm_request {
     uint16_t flags;
     uint8_t encoding;
     uint8_t outcome; /* enum lm_outcome */
+    bool in_batch;   /* the reply points into its worker's batch */
     uint32_t part_count;
     uint32_t part_at;
     struct iovec

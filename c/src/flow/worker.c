@@ -1,5 +1,5 @@
-/* worker.c: pop, drop what has expired, preprocess, run, reply; see worker.h.
- * A worker waits on no socket and allocates nothing of ours. ONNX Runtime allocates inside Run.
+/* worker.c: the worker thread: waits for requests, answers them, gives their slots back; see
+ * worker.h. A worker waits on no socket and allocates nothing of ours once it is ready.
  */
 #include "flow/worker.h"
 
@@ -18,161 +18,100 @@
 
 static bool pop_spinning(struct lm_shared *shared, uint32_t *job_out, uint32_t pauses) {
     for (uint32_t i = 0; i < pauses; i++) {
-        if (lm_mpmc_pop(&shared->queue, job_out)) return true;
+        if (lm_queue_pop(&shared->queue, job_out)) return true;
         lm_cpu_relax();
     }
-    return lm_mpmc_pop(&shared->queue, job_out);
+    return lm_queue_pop(&shared->queue, job_out);
 }
 
-/* Sleeps until there may be work; see waitset.h for why none is missed. */
-static bool pop_or_sleep(struct lm_worker *worker, uint32_t *job_out) {
+/* Sleeps until there may be work, or until a time; see waitset.h for why no work is missed. */
+static bool pop_or_sleep(struct lm_worker *worker, uint32_t *job_out, uint64_t until_ns) {
     struct lm_shared *shared = worker->shared;
     lm_waitset_prepare(&shared->waitset, worker->index, lm_now_ns());
-    bool found = lm_mpmc_pop(&shared->queue, job_out);
+    bool found = lm_queue_pop(&shared->queue, job_out);
     /* acquire: pairs with the release in lm_thread_ended */
     if (found || lm_load_acquire_u32(&shared->workers_stop)) {
         lm_waitset_cancel(&shared->waitset, worker->index);
         return found;
     }
     lm_add_single_writer_u64(&worker->stats->worker.sleeps, 1);
-    lm_waitset_sleep(&shared->waitset, worker->index);
+    lm_waitset_sleep(&shared->waitset, worker->index, until_ns);
     return false;
 }
 
-/* The next request, or false when the server ends. */
+/* The next request, or false when the server ends. Non-blocking queues only. */
 static bool next_job(struct lm_worker *worker, uint32_t *job_out) {
     struct lm_shared *shared = worker->shared;
     for (;;) {
-        if (lm_mpmc_pop(&shared->queue, job_out)) return true;
+        if (lm_queue_pop(&shared->queue, job_out)) return true;
         if (lm_load_acquire_u32(&shared->workers_stop)) return false; /* as in pop_or_sleep */
         switch (shared->idle) {
         case LUMEN_IDLE_SPIN: lm_cpu_relax(); break;
         case LUMEN_IDLE_YIELD: sched_yield(); break;
         case LUMEN_IDLE_ADAPTIVE:
             if (pop_spinning(shared, job_out, LM_SPIN_PAUSES)) return true;
-            if (pop_or_sleep(worker, job_out)) return true;
+            if (pop_or_sleep(worker, job_out, UINT64_MAX)) return true;
             break;
         default:
-            if (pop_or_sleep(worker, job_out)) return true;
+            if (pop_or_sleep(worker, job_out, UINT64_MAX)) return true;
             break;
         }
     }
 }
 
-/* ---- one request ---- */
-
-/* Copies an output that ONNX Runtime allocated into the slot, and writes its shape to `block`. */
-static int take_output(struct lm_shared *shared, struct lm_request *request, uint32_t output,
-                       OrtValue **value, const void **data_out, size_t *bytes_out,
-                       uint32_t **block) {
-    const struct lm_ort_api *api = shared->ort.api;
-    const struct lm_tensor *tensor = &request->model->outputs[output];
-    OrtTensorTypeAndShapeInfo *info = NULL;
-    void *data = NULL;
-    size_t rank = 0;
-    int64_t dims[LM_RANK_MAX];
-    int code = lm_ort_check(&shared->ort, api->GetTensorTypeAndShape(*value, &info), tensor->name);
-    if (code) return code;
-    OrtStatus *status = api->GetDimensionsCount(info, &rank);
-    if (!status && rank <= LM_RANK_MAX) status = api->GetDimensions(info, dims, rank);
-    if (!status) status = api->GetTensorMutableData(*value, &data);
-    api->ReleaseTensorTypeAndShapeInfo(info);
-    code = lm_ort_check(&shared->ort, status, tensor->name);
-    if (code) return code;
-    if (rank > LM_RANK_MAX)
-        return lm_error(LUMEN_E_ORT, "output '%s' has %zu dimensions, at most %d are served",
-                        tensor->name, rank, LM_RANK_MAX);
-    size_t bytes = tensor->element_bytes;
-    *(*block)++ = (uint32_t)rank;
-    for (size_t d = 0; d < rank; d++) {
-        *(*block)++ = (uint32_t)dims[d];
-        bytes *= (size_t)dims[d];
-    }
-    void *copy = lm_slot_alloc(request->slot, bytes);
-    if (!copy) {
-        return lm_error(
-            LUMEN_E_ORT,
-            "output '%s' has %zu bytes, which do not fit; raise max_output_bytes of model '%s'",
-            tensor->name, bytes, request->model->name);
-    }
-    memcpy(copy, data, bytes);
-    lm_ort_value_close(&shared->ort, *value);
-    *value = NULL;
-    *data_out = copy;
-    *bytes_out = bytes;
-    return 0;
+static struct lm_request *request_of(struct lm_shared *shared, uint32_t job) {
+    return &shared->ios[lm_job_io(job)].requests[lm_job_slot(job)];
 }
 
-static void block_of_known(const struct lm_tensor *tensor, uint32_t rows, uint32_t **block) {
-    int64_t dims[LM_RANK_MAX];
-    lm_tensor_shape(tensor, rows, dims);
-    *(*block)++ = tensor->rank;
-    for (uint32_t d = 0; d < tensor->rank; d++) *(*block)++ = (uint32_t)dims[d];
-}
-
-/* Composes the reply over the outputs. When some shape was unknown, all shapes are told. */
-static int compose_outputs(struct lm_shared *shared, struct lm_request *request,
-                           OrtValue **outputs) {
-    const struct lm_model *model = request->model;
-    const void *data[LM_TENSORS_MAX];
-    size_t bytes[LM_TENSORS_MAX];
-    uint32_t words[LM_SHAPE_BLOCK_BYTES_MAX / 4];
-    uint32_t *block = words;
-    *block++ = model->output_count;
-    for (uint32_t i = 0; i < model->output_count; i++) {
-        if (model->outputs[i].shape_known) {
-            data[i] = request->layout.outputs[i];
-            lm_tensor_bytes(&model->outputs[i], request->rows, &bytes[i]);
-            if (!model->outputs_known) block_of_known(&model->outputs[i], request->rows, &block);
-        } else {
-            int code = take_output(shared, request, i, &outputs[i], &data[i], &bytes[i], &block);
-            if (code) return code;
-        }
-    }
-    size_t block_bytes = model->outputs_known ? 0 : (size_t)(block - words) * sizeof *block;
-    if (block_bytes) memcpy(request->prefix, words, block_bytes);
-    lm_reply_outputs(request, data, bytes, block_bytes);
-    return 0;
-}
-
-/* Releases outputs that ONNX Runtime allocated and nobody took. */
-static void drop_outputs(struct lm_shared *shared, const struct lm_model *model,
-                         OrtValue **outputs) {
-    for (uint32_t i = 0; i < model->output_count; i++) {
-        if (model->outputs[i].shape_known) continue;
-        lm_ort_value_close(&shared->ort, outputs[i]);
-        outputs[i] = NULL;
-    }
-}
-
-static void infer(struct lm_worker *worker, struct lm_io *io, struct lm_request *request) {
+/* Adds what is in the queue to the first job while it belongs to the same batch, and waits for more
+ * as long as the model's entry says. A job of another model ends the batch and is served with it.
+ */
+static uint32_t gather_jobs(struct lm_worker *worker, uint32_t *jobs) {
     struct lm_shared *shared = worker->shared;
-    const struct lm_model *model = request->model;
-    uint32_t slot = request->slot->index;
-    OrtValue **values = lm_io_values(io, slot, model->index);
-    if (request->encoding == LM_ENCODING_RGB8) {
-        lm_rgb8_convert(&model->rgb8, request->layout.raw, request->layout.inputs[0],
-                        request->rows);
+    struct lm_request *first = request_of(shared, jobs[0]);
+    const struct lm_model *model = first->model;
+    uint32_t count = 1, rows = first->rows;
+    uint64_t until = model->batch_delay_ns ? lm_now_ns() + model->batch_delay_ns : 0;
+    while (rows < model->batch_size && count < LM_BATCH_MAX) {
+        uint32_t job;
+        if (!lm_queue_pop(&shared->queue, &job)) {
+            if (until == 0 || lm_now_ns() >= until) break;
+            if (shared->idle == LUMEN_IDLE_SPIN) {
+                lm_cpu_relax();
+                continue;
+            }
+            if (!pop_or_sleep(worker, &job, until)) {
+                if (lm_load_acquire_u32(&shared->workers_stop)) break; /* as in pop_or_sleep */
+                continue;
+            }
+        }
+        jobs[count++] = job;
+        if (request_of(shared, job)->model != model) break;
+        rows += request_of(shared, job)->rows;
     }
-    int code = lm_model_bind(model, &shared->ort, &request->layout, request->rows,
-                             lm_io_binding(io, slot, model->index), values);
-    request->preprocessed_ns = lm_now_ns();
-    request->inferred_ns = request->preprocessed_ns;
-    if (!code) {
-        code = lm_model_run(model, &shared->ort, worker->index, values);
-        request->inferred_ns = lm_now_ns();
-        lm_add_single_writer_u64(&worker->stats->worker.runs, 1);
-    }
-    if (!code) code = compose_outputs(shared, request, values + model->input_count);
-    if (code) {
-        drop_outputs(shared, model, values + model->input_count);
-        lm_reply_text(request, LM_STATUS_INFERENCE_FAILED, lm_error_last());
-        lm_add_single_writer_u64(&worker->stats->worker.requests_error, 1);
-        return;
-    }
-    lm_add_single_writer_u64(&worker->stats->worker.requests_ok, 1);
-    lm_add_single_writer_u64(&worker->stats->worker.rows, request->rows);
+    return count;
 }
+
+/* Another worker may sleep although there is more to do: with several producers one wake-up can
+ * stand for two jobs. Whoever found work and still sees some passes the wake-up on. */
+static void chain_wake(struct lm_shared *shared) {
+    if (shared->io_count > 1 && lm_queue_depth(&shared->queue) > 0) {
+        lm_waitset_wake_one(&shared->waitset);
+    }
+}
+
+/* The next requests to serve together; 0 when the server ends. */
+static uint32_t next_jobs(struct lm_worker *worker, uint32_t *jobs) {
+    struct lm_shared *shared = worker->shared;
+    if (lm_queue_blocks(&shared->queue)) {
+        return lm_queue_pop_wait(&shared->queue, jobs, LM_BATCH_MAX);
+    }
+    if (!next_job(worker, jobs)) return 0;
+    chain_wake(shared);
+    return gather_jobs(worker, jobs);
+}
+
+/* ---- answering ---- */
 
 static void expire(struct lm_worker *worker, struct lm_request *request) {
     char text[LM_TEXT_BYTES_MAX];
@@ -195,45 +134,86 @@ static void record(struct lm_worker *worker, const struct lm_request *request, u
     lm_histogram_record(&stages[LM_STAGE_TOTAL], sent_ns - request->started_ns);
 }
 
+static void reply(struct lm_worker *worker, struct lm_request *request) {
+    struct lm_io *io = request->io;
+    size_t sent_bytes;
+    request->outcome =
+        (uint8_t)lm_reply_try(lm_io_connection(io, request->connection), request, &sent_bytes);
+    if (request->outcome != LM_OUTCOME_SENT) lm_batch_keep_reply(request);
+    lm_add_single_writer_u64(&worker->stats->worker.bytes_out, sent_bytes);
+    record(worker, request, lm_now_ns());
+}
+
+/* true: the request is worth a Run; otherwise it is answered or dropped here. */
+static bool is_wanted(struct lm_worker *worker, struct lm_request *request) {
+    struct lm_connection *connection = lm_io_connection(request->io, request->connection);
+    /* relaxed: missing it costs one Run, nothing else */
+    if (lm_load_relaxed_u32(&connection->gone)) {
+        lm_add_single_writer_u64(&worker->stats->worker.requests_gone, 1);
+        request->outcome = LM_OUTCOME_DROPPED;
+        return false;
+    }
+    if (request->popped_ns < request->deadline_ns) return true;
+    expire(worker, request);
+    reply(worker, request);
+    return false;
+}
+
+/* Moves the first request and all that fit into one batch with it from `waiting` to `group`. */
+static uint32_t take_group(struct lm_request **waiting, uint32_t *count,
+                           struct lm_request **group) {
+    const struct lm_model *model = waiting[0]->model;
+    uint32_t taken = 0, kept = 0, rows = 0;
+    for (uint32_t w = 0; w < *count; w++) {
+        struct lm_request *request = waiting[w];
+        bool fits = request->model == model && rows + request->rows <= model->batch_size;
+        if (taken == 0 || fits) {
+            group[taken++] = request;
+            rows += request->rows;
+        } else {
+            waiting[kept++] = request;
+        }
+    }
+    *count = kept;
+    return taken;
+}
+
+void lm_worker_serve(struct lm_worker *worker, const uint32_t *jobs, uint32_t count) {
+    struct lm_request *waiting[LM_BATCH_MAX], *group[LM_BATCH_MAX];
+    uint32_t left = 0;
+    uint64_t now = lm_now_ns();
+    for (uint32_t j = 0; j < count; j++) {
+        struct lm_request *request = request_of(worker->shared, jobs[j]);
+        request->popped_ns = now;
+        request->in_batch = false;
+        if (is_wanted(worker, request)) waiting[left++] = request;
+    }
+    while (left > 0) {
+        uint32_t taken = take_group(waiting, &left, group);
+        bool done = taken > 1 && lm_batch_run(worker, group, taken);
+        for (uint32_t g = 0; g < taken; g++) {
+            /* Alone, or one by one after a batch that failed: a bad request fails by itself. */
+            if (!done) lm_infer(worker, group[g]);
+            if (done) lm_add_single_writer_u64(&worker->stats->worker.requests_ok, 1);
+            if (done) lm_add_single_writer_u64(&worker->stats->worker.rows, group[g]->rows);
+            reply(worker, group[g]);
+        }
+    }
+}
+
 /* Hands the slot back to its I/O thread, which is woken only when it has a use for it now. */
-static void give_back(struct lm_io *io, uint32_t slot, enum lm_outcome outcome) {
+static void give_back(struct lm_io *io, uint32_t slot) {
+    enum lm_outcome outcome = (enum lm_outcome)io->requests[slot].outcome;
     bool pushed = lm_mpmc_push(&io->returns, slot);
     LM_ASSERT(pushed); /* the ring has a place for every slot */
     /* W2: release shows the push, acquire pairs with I1; decides which worker rings */
     bool wanted = lm_exchange_acq_rel_u32(&io->wants_returns, 0) == 1;
-    if (wanted || outcome == LM_OUTCOME_PARTIAL || outcome == LM_OUTCOME_UNSENT ||
-        outcome == LM_OUTCOME_BROKEN) {
+    if (wanted || (outcome != LM_OUTCOME_SENT && outcome != LM_OUTCOME_DROPPED)) {
         lm_ring_wake(io->ring);
     }
 }
 
-static void serve(struct lm_worker *worker, uint32_t job) {
-    struct lm_io *io = &worker->shared->ios[lm_job_io(job)];
-    uint32_t slot = lm_job_slot(job);
-    struct lm_request *request = &io->requests[slot];
-    struct lm_connection *connection = lm_io_connection(io, request->connection);
-    request->popped_ns = lm_now_ns();
-    enum lm_outcome outcome = LM_OUTCOME_DROPPED;
-    if (lm_load_relaxed_u32(
-            &connection->gone)) { /* relaxed: missing it costs one Run, nothing else */
-        lm_add_single_writer_u64(&worker->stats->worker.requests_gone, 1);
-        request->outcome = outcome;
-    } else {
-        if (request->popped_ns >= request->deadline_ns) {
-            expire(worker, request);
-        } else {
-            infer(worker, io, request);
-        }
-        size_t sent_bytes;
-        outcome = lm_reply_try(connection, request, &sent_bytes);
-        lm_add_single_writer_u64(&worker->stats->worker.bytes_out, sent_bytes);
-        request->outcome = (uint8_t)outcome;
-        record(worker, request, lm_now_ns());
-    }
-    give_back(io, slot, outcome);
-}
-
-/* ---- the thread ---- */
+/* ---- set-up ---- */
 
 /* Runs a model twice on zeros, so that ONNX Runtime's own memory is there before the first request.
  */
@@ -251,42 +231,65 @@ static int warm_model(struct lm_worker *worker, const struct lm_model *model) {
     int code = lm_model_bind(model, ort, &layout, 1, &binding, values);
     for (int run = 0; !code && run < 2; run++) {
         code = lm_model_run(model, ort, worker->index, values);
-        drop_outputs(worker->shared, model, values + model->input_count);
+        lm_infer_drop_outputs(worker->shared, model, values + model->input_count);
     }
     lm_model_unbind(model, ort, &binding, values);
     free(slot.base);
+    struct lm_batch *batch = &worker->batches[model->index];
+    if (!code && batch->values) {
+        size_t last = (size_t)(model->batch_size - 1) * (model->input_count + model->output_count);
+        code = lm_model_run(model, ort, worker->index, batch->values + last);
+    }
     return code;
 }
 
-static void warm(struct lm_worker *worker) {
-    for (uint32_t m = 0; m < worker->shared->model_count; m++) {
-        const struct lm_model *model = &worker->shared->models[m];
-        if (warm_model(worker, model) == 0) continue;
-        /* Zeros may be no sensible input for it: worth a note, not a refusal. */
-        snprintf(worker->note, sizeof worker->note, "model '%s' fails on an input of zeros: %s",
-                 model->name, lm_error_last());
-    }
-}
-
-static void set_up(struct lm_worker *worker) {
-    char name[16];
-    snprintf(name, sizeof name, "lumen-w/%u", worker->index);
-    pthread_setname_np(pthread_self(), name);
-    worker->stats->head.tid = (int32_t)syscall(SYS_gettid);
+int lm_worker_open(struct lm_worker *worker) {
+    struct lm_shared *shared = worker->shared;
     if (worker->cpu >= 0) worker->pinned = lm_thread_pin(worker->cpu) == 0;
     worker->stats->head.cpu = worker->pinned ? worker->cpu : -1;
+    worker->batches = calloc(shared->model_count, sizeof *worker->batches);
+    if (!worker->batches) return lm_error(LUMEN_E_NOMEM, "no memory for a worker");
+    for (uint32_t m = 0; m < shared->model_count; m++) {
+        const struct lm_model *model = &shared->models[m];
+        int code = lm_batch_open(&worker->batches[m], &shared->ort, model);
+        if (code) return code;
+        /* Zeros may be no sensible input for it: worth a note, not a refusal. */
+        if (warm_model(worker, model)) {
+            snprintf(worker->note, sizeof worker->note, "model '%s' fails on an input of zeros: %s",
+                     model->name, lm_error_last());
+        }
+    }
+    return 0;
+}
+
+void lm_worker_close(struct lm_worker *worker) {
+    struct lm_shared *shared = worker->shared;
+    for (uint32_t m = 0; worker->batches && m < shared->model_count; m++) {
+        lm_batch_close(&worker->batches[m], &shared->ort, &shared->models[m]);
+    }
+    free(worker->batches);
+    worker->batches = NULL;
 }
 
 void *lm_worker_main(void *argument) {
     struct lm_worker *worker = argument;
     struct lm_shared *shared = worker->shared;
-    set_up(worker);
-    warm(worker);
+    uint32_t jobs[LM_BATCH_MAX], count;
+    char name[16];
+    snprintf(name, sizeof name, "lumen-w/%u", worker->index);
+    pthread_setname_np(pthread_self(), name);
+    worker->stats->head.tid = (int32_t)syscall(SYS_gettid);
+    worker->start_code = lm_worker_open(worker);
+    if (worker->start_code) snprintf(worker->note, sizeof worker->note, "%s", lm_error_last());
     pthread_barrier_wait(&shared->started);
     pthread_barrier_wait(&shared->go);
     if (worker->niceness) worker->niceness = lm_thread_nice_by(worker->niceness);
-    uint32_t job;
-    while (next_job(worker, &job)) serve(worker, job);
+    while ((count = next_jobs(worker, jobs)) > 0) {
+        lm_worker_serve(worker, jobs, count);
+        for (uint32_t j = 0; j < count; j++) {
+            give_back(&shared->ios[lm_job_io(jobs[j])], lm_job_slot(jobs[j]));
+        }
+    }
     lm_thread_ended(shared, LUMEN_ROLE_WORKER);
     return NULL;
 }

@@ -1,4 +1,6 @@
-/* worker.h: a pinned thread that pops requests, runs the model and sends the reply. */
+/* worker.h: a pinned thread that pops requests, runs their models and sends the replies. With
+ * `queue_type: inline` it is no thread but what an I/O thread runs models with.
+ */
 #ifndef LM_FLOW_WORKER_H
 #define LM_FLOW_WORKER_H
 
@@ -6,18 +8,51 @@
 
 #include "flow/io.h"
 
+/* Room for the rows of several requests side by side, for one model of one worker. */
+struct lm_batch {
+    struct lm_mapping memory; /* bytes 0: the model is not batched */
+    uint8_t *inputs[LM_TENSORS_MAX];
+    uint8_t *outputs[LM_TENSORS_MAX];
+    OrtValue **values; /* wrapped tensors for 1, 2, ... batch_size rows */
+};
+
 struct lm_worker {
     struct lm_shared *shared;
     struct lm_stats_block *stats;
-    uint32_t index;
-    int32_t cpu;  /* to pin to; -1: none */
-    int niceness; /* change asked for by the control thread, then reached */
+    struct lm_batch *batches; /* one per model */
+    uint32_t index;           /* its session in every model */
+    int32_t cpu;              /* to pin to; -1: none */
+    int niceness;             /* change asked for by the control thread, then reached */
     bool pinned;
     pthread_t thread;
     bool thread_started;
-    char note[512]; /* what went wrong while warming up, or empty */
+    int start_code; /* 0 or LUMEN_E_*; read between the start barriers */
+    char note[512]; /* what went wrong at start, or empty */
 };
 
+/* worker.c */
 void *lm_worker_main(void *worker);
+/* Opens what a worker needs besides its thread; the calling thread is the one that will use it. */
+int lm_worker_open(struct lm_worker *worker);
+void lm_worker_close(struct lm_worker *worker);
+/* Answers `count` requests, those of one model together where that model is batched. Afterwards
+ * each has its outcome and is the caller's to give back. */
+void lm_worker_serve(struct lm_worker *worker, const uint32_t *jobs, uint32_t count);
+
+/* infer.c: runs one request in its own slot and composes the reply, whatever comes of it. */
+void lm_infer(struct lm_worker *worker, struct lm_request *request);
+/* Releases outputs that ONNX Runtime allocated and nobody took. */
+void lm_infer_drop_outputs(struct lm_shared *shared, const struct lm_model *model,
+                           OrtValue **outputs);
+
+/* batch.c */
+int lm_batch_open(struct lm_batch *batch, const struct lm_ort *ort, const struct lm_model *model);
+void lm_batch_close(struct lm_batch *batch, const struct lm_ort *ort, const struct lm_model *model);
+/* Runs requests of one model as one batch and composes their replies over the batch's memory.
+ * false: the Run failed; nothing is composed, and each request can still be run by itself. */
+bool lm_batch_run(struct lm_worker *worker, struct lm_request **requests, uint32_t count);
+/* Moves what is left of a reply from the batch's memory, which is used again, to the request's
+ * slot. */
+void lm_batch_keep_reply(struct lm_request *request);
 
 #endif

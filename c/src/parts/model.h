@@ -39,6 +39,8 @@ struct lm_model {
     bool has_rgb8;
     bool outputs_known; /* every output's shape is settled by the rows */
     uint32_t max_rows;
+    uint32_t batch_size;     /* rows of different requests in one Run; 1: none */
+    uint64_t batch_delay_ns; /* how long a worker waits for more of them */
     uint32_t channel_order;
     struct lm_rgb8_plan rgb8;
     size_t max_output_bytes;

@@ -47,6 +47,8 @@ enum lm_stage {
     X(requests_gone, COUNTER)    /* the client left before Run, or before its reply */ \
     X(rows, COUNTER)                                                                   \
     X(runs, COUNTER)                                                                   \
+    X(batches, COUNTER)        /* Runs of several requests */                          \
+    X(batches_failed, COUNTER) /* run again one by one */                              \
     X(bytes_out, COUNTER)                                                              \
     X(sleeps, COUNTER)
 

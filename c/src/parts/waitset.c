@@ -5,10 +5,13 @@
 #include <linux/futex.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
-static long futex(lm_atomic_u32 *word, int operation, uint32_t value) {
-    return syscall(SYS_futex, word, operation | FUTEX_PRIVATE_FLAG, value, NULL, NULL, 0);
+static long futex(lm_atomic_u32 *word, int operation, uint32_t value,
+                  const struct timespec *until) {
+    return syscall(SYS_futex, word, operation | FUTEX_PRIVATE_FLAG, value, until, NULL,
+                   FUTEX_BITSET_MATCH_ANY);
 }
 
 void lm_waitset_init(struct lm_waitset *set) {
@@ -30,11 +33,15 @@ void lm_waitset_cancel(struct lm_waitset *set, uint32_t index) {
     (void)lm_and_acq_rel_u64(&set->sleepers, ~(1ull << index));
 }
 
-void lm_waitset_sleep(struct lm_waitset *set, uint32_t index) {
+void lm_waitset_sleep(struct lm_waitset *set, uint32_t index, uint64_t until_ns) {
     struct lm_waitset_seat *seat = &set->seats[index];
+    struct timespec until = {.tv_sec = (time_t)(until_ns / 1000000000u),
+                             .tv_nsec = (long)(until_ns % 1000000000u)};
+    const struct timespec *limit = until_ns == UINT64_MAX ? NULL : &until;
     /* relaxed: a hint, the kernel compares the word again */
     while (lm_load_relaxed_u32(&seat->woken) == 0) {
-        if (futex(&seat->woken, FUTEX_WAIT, 0) != 0) break; /* EAGAIN or EINTR: look again */
+        /* EAGAIN, EINTR, ETIMEDOUT: the caller looks again */
+        if (futex(&seat->woken, FUTEX_WAIT_BITSET, 0, limit) != 0) break;
     }
     lm_waitset_cancel(set, index);
 }
@@ -42,7 +49,7 @@ void lm_waitset_sleep(struct lm_waitset *set, uint32_t index) {
 static void wake_seat(struct lm_waitset *set, uint32_t index) {
     /* relaxed: only a hint, the queue is the edge */
     lm_store_relaxed_u32(&set->seats[index].woken, 1);
-    futex(&set->seats[index].woken, FUTEX_WAKE, 1);
+    futex(&set->seats[index].woken, FUTEX_WAKE, 1, NULL);
 }
 
 static uint32_t warmest(const struct lm_waitset *set, uint64_t sleepers) {

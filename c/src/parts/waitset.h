@@ -32,8 +32,9 @@ void lm_waitset_init(struct lm_waitset *set);
  * one of lm_waitset_cancel (work was found) or lm_waitset_sleep. */
 void lm_waitset_prepare(struct lm_waitset *set, uint32_t index, uint64_t now_ns);
 void lm_waitset_cancel(struct lm_waitset *set, uint32_t index);
-/* Returns after a wake-up, or for no reason: the caller looks for work again. */
-void lm_waitset_sleep(struct lm_waitset *set, uint32_t index);
+/* Returns after a wake-up, at `until_ns` (CLOCK_MONOTONIC; UINT64_MAX: never), or for no reason:
+ * the caller looks for work again. */
+void lm_waitset_sleep(struct lm_waitset *set, uint32_t index, uint64_t until_ns);
 
 /* After a push: wakes the worker that went idle last, its caches being warmest. false: none sleeps.
  */
