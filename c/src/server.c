@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/topology.h"
-#include "flow/worker.h"
+#include "flow/telemetry.h"
 #include "parts/describe.h"
 #include "parts/slot_plan.h"
 
@@ -33,6 +33,8 @@ struct lumen_server {
     struct lm_model models[LUMEN_MODELS_MAX];
     struct lm_io ios[LUMEN_IO_THREADS_MAX];
     struct lm_worker workers[LUMEN_WORKERS_MAX];
+    struct lm_telemetry telemetry;
+    char *telemetry_path; /* NULL: no trace */
 };
 
 const char *lumen_version(void) {
@@ -165,11 +167,14 @@ int lumen_open(const lumen_config *config, lumen_server **server_out) {
     memcpy(server->host, config->host, strlen(config->host) + 1);
     server->config.host = server->host;
     server->config.ort_library_path = NULL;
+    if (config->telemetry_path) server->telemetry_path = strdup(config->telemetry_path);
+    server->config.telemetry_path = NULL;
 
     struct lm_shared *shared = &server->shared;
     shared->models = server->models;
     shared->ios = server->ios;
     shared->queue_type = config->queue_type;
+    shared->traced = server->telemetry_path != NULL;
     shared->io_count = count_io_threads(config);
     shared->max_request_bytes = config->max_request_bytes;
     shared->default_timeout_ns = config->default_timeout_us * 1000ull;
@@ -179,6 +184,7 @@ int lumen_open(const lumen_config *config, lumen_server **server_out) {
     lm_waitset_init(&shared->waitset);
     code = lm_ort_open(&shared->ort, config->ort_library_path);
     if (code) {
+        free(server->telemetry_path);
         free(server);
         return code;
     }
@@ -405,9 +411,14 @@ int lumen_start(lumen_server *server) {
         code = lm_describe(server->models, shared->model_count, LUMEN_VERSION, &shared->description,
                            &shared->description_bytes);
     if (!code) code = open_stats(server);
+    if (!code && shared->traced) {
+        code = lm_telemetry_open(&server->telemetry, shared, server->telemetry_path);
+    }
     if (!code) code = start_threads(server);
     if (code) return code;
-    server->state = SERVER_RUNNING;
+    server->state = SERVER_RUNNING; /* from here on lumen_close stops what runs */
+    if (shared->traced) code = lm_telemetry_start(&server->telemetry);
+    if (code) return code;
     server->info.io_threads = shared->io_count;
     server->info.workers = shared->worker_count;
     server->info.models = shared->model_count;
@@ -479,6 +490,8 @@ void lumen_close(lumen_server *server) {
         while (lumen_wait(server, 1000) == LUMEN_E_AGAIN) continue;
     }
     join_threads(server);
+    lm_telemetry_close(&server->telemetry);
+    free(server->telemetry_path);
     for (uint32_t i = 0; i < shared->io_count; i++) lm_io_close(&server->ios[i]);
     for (uint32_t m = 0; m < shared->model_count; m++)
         lm_model_close(&server->models[m], &shared->ort);

@@ -133,6 +133,7 @@ static void start_body(struct lm_io *io, struct lm_connection *connection,
     request->started_ns = connection->started_ns;
     request->deadline_ns = deadline_of(io, connection, header->timeout_us);
     request->rows = header->rows;
+    request->payload_bytes = header->payload_bytes;
     request->flags = header->flags;
     request->encoding = header->encoding;
     lm_model_layout(request->model, slot, header->encoding, header->rows, &request->layout);

@@ -123,6 +123,7 @@ bool lm_batch_run(struct lm_worker *worker, struct lm_request **requests, uint32
     for (uint32_t r = 0; r < count; r++) {
         requests[r]->preprocessed_ns = before;
         requests[r]->inferred_ns = after;
+        requests[r]->batch_rows = rows;
         compose(batch, requests[r], row);
         row += requests[r]->rows;
     }

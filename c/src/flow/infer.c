@@ -108,6 +108,7 @@ void lm_infer(struct lm_worker *worker, struct lm_request *request) {
         code = lm_model_run(model, &shared->ort, worker->index, values);
         request->inferred_ns = lm_now_ns();
         lm_add_single_writer_u64(&worker->stats->worker.runs, 1);
+        request->batch_rows = request->rows;
     }
     if (!code) code = compose_outputs(shared, request, values + model->input_count);
     if (code) {

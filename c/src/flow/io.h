@@ -39,6 +39,7 @@ struct lm_shared {
     uint32_t worker_count;
     struct lm_queue queue; /* of lm_job_pack(io, slot); unused when queue_type is inline */
     uint32_t queue_type;   /* LUMEN_QUEUE_* */
+    bool traced;           /* workers record a row per request */
     struct lm_waitset waitset;
     struct lm_stats stats;
     lm_atomic_u32 phase;          /* LM_PHASE_*; written by the control thread */

@@ -35,6 +35,7 @@ static void write_head(struct lm_request *request, enum lm_status status, uint16
         .infer_us = whole_us(request->preprocessed_ns, request->inferred_ns),
         .status = (uint16_t)status,
         .flags = flags};
+    request->status = (uint16_t)status;
     lm_native_write_reply(request->head, &reply);
     request->reply[0] = (struct iovec){request->head, sizeof request->head};
 }

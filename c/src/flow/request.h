@@ -42,6 +42,9 @@ struct lm_request {
     uint64_t inferred_ns;
     uint64_t deadline_ns; /* UINT64_MAX: none */
     uint32_t rows;
+    uint32_t batch_rows; /* of the Run it was part of; 0: none */
+    uint32_t payload_bytes;
+    uint16_t status; /* enum lm_status, of the reply */
     uint16_t flags;
     uint8_t encoding;
     uint8_t outcome; /* enum lm_outcome */

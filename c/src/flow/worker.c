@@ -122,6 +122,27 @@ static void expire(struct lm_worker *worker, struct lm_request *request) {
     lm_add_single_writer_u64(&worker->stats->worker.requests_expired, 1);
 }
 
+static void trace(struct lm_worker *worker, const struct lm_request *request, uint64_t sent_ns) {
+    struct lm_trace_record row = {
+        .id = request->id,
+        .started_ns = request->started_ns,
+        .receive_ns = request->received_ns - request->started_ns,
+        .queue_ns = request->popped_ns - request->received_ns,
+        .preprocess_ns = request->preprocessed_ns - request->popped_ns,
+        .infer_ns = request->inferred_ns - request->preprocessed_ns,
+        .send_ns = sent_ns - request->inferred_ns,
+        .total_ns = sent_ns - request->started_ns,
+        .bytes = request->payload_bytes,
+        .rows = request->rows,
+        .batch_rows = request->batch_rows,
+        .model = (uint16_t)request->model->index,
+        .status = request->status,
+    };
+    lm_trace_push(&worker->trace, &row);
+    lm_store_relaxed_u64(&worker->stats->worker.traces_dropped,
+                         lm_load_relaxed_u64(&worker->trace.dropped)); /* relaxed: own words */
+}
+
 static void record(struct lm_worker *worker, const struct lm_request *request, uint64_t sent_ns) {
     struct lm_histogram *stages = worker->stats->stages;
     lm_histogram_record(&stages[LM_STAGE_RECEIVE], request->received_ns - request->started_ns);
@@ -141,7 +162,9 @@ static void reply(struct lm_worker *worker, struct lm_request *request) {
         (uint8_t)lm_reply_try(lm_io_connection(io, request->connection), request, &sent_bytes);
     if (request->outcome != LM_OUTCOME_SENT) lm_batch_keep_reply(request);
     lm_add_single_writer_u64(&worker->stats->worker.bytes_out, sent_bytes);
-    record(worker, request, lm_now_ns());
+    uint64_t now = lm_now_ns();
+    record(worker, request, now);
+    if (worker->shared->traced) trace(worker, request, now);
 }
 
 /* true: the request is worth a Run; otherwise it is answered or dropped here. */
@@ -186,6 +209,7 @@ void lm_worker_serve(struct lm_worker *worker, const uint32_t *jobs, uint32_t co
         struct lm_request *request = request_of(worker->shared, jobs[j]);
         request->popped_ns = now;
         request->in_batch = false;
+        request->batch_rows = 0;
         if (is_wanted(worker, request)) waiting[left++] = request;
     }
     while (left > 0) {
@@ -247,11 +271,13 @@ int lm_worker_open(struct lm_worker *worker) {
     struct lm_shared *shared = worker->shared;
     if (worker->cpu >= 0) worker->pinned = lm_thread_pin(worker->cpu) == 0;
     worker->stats->head.cpu = worker->pinned ? worker->cpu : -1;
+    int code = shared->traced ? lm_trace_open(&worker->trace) : 0;
+    if (code) return code;
     worker->batches = calloc(shared->model_count, sizeof *worker->batches);
     if (!worker->batches) return lm_error(LUMEN_E_NOMEM, "no memory for a worker");
     for (uint32_t m = 0; m < shared->model_count; m++) {
         const struct lm_model *model = &shared->models[m];
-        int code = lm_batch_open(&worker->batches[m], &shared->ort, model);
+        code = lm_batch_open(&worker->batches[m], &shared->ort, model);
         if (code) return code;
         /* Zeros may be no sensible input for it: worth a note, not a refusal. */
         if (warm_model(worker, model)) {
@@ -269,6 +295,7 @@ void lm_worker_close(struct lm_worker *worker) {
     }
     free(worker->batches);
     worker->batches = NULL;
+    lm_trace_close(&worker->trace);
 }
 
 void *lm_worker_main(void *argument) {

@@ -7,6 +7,7 @@
 #include <pthread.h>
 
 #include "flow/io.h"
+#include "parts/trace.h"
 
 /* Room for the rows of several requests side by side, for one model of one worker. */
 struct lm_batch {
@@ -20,6 +21,7 @@ struct lm_worker {
     struct lm_shared *shared;
     struct lm_stats_block *stats;
     struct lm_batch *batches; /* one per model */
+    struct lm_trace trace;    /* used when a trace is asked for */
     uint32_t index;           /* its session in every model */
     int32_t cpu;              /* to pin to; -1: none */
     int niceness;             /* change asked for by the control thread, then reached */

@@ -48,6 +48,7 @@ enum lm_stage {
     X(rows, COUNTER)                                                                   \
     X(runs, COUNTER)                                                                   \
     X(batches, COUNTER)        /* Runs of several requests */                          \
+    X(traces_dropped, COUNTER) /* rows of the telemetry file */                        \
     X(batches_failed, COUNTER) /* run again one by one */                              \
     X(bytes_out, COUNTER)                                                              \
     X(sleeps, COUNTER)
