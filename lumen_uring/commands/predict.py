@@ -9,11 +9,12 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lumen_uring import pictures
 from lumen_uring.commands.options import Subparsers, add_server_options, count
 from lumen_uring.errors import BadRequest, PictureError, UnknownModel
 
@@ -87,8 +88,8 @@ def run(arguments: argparse.Namespace) -> int:
     failed = 0
     seen = 0
     with Client(arguments.host, arguments.port) as client:
-        model = _choose(client.models(), arguments.model)
-        for path in _pictures(arguments.paths):
+        model = choose(client.models(), arguments.model)
+        for path in pictures.find(arguments.paths):
             seen += 1
             try:
                 prediction = _predict(client, model, path, arguments.top, labels)
@@ -105,7 +106,19 @@ def run(arguments: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
-def _choose(models: dict[str, Model], name: str | None) -> Model:
+def choose(models: dict[str, Model], name: str | None) -> Model:
+    """Picks the model a command is about.
+
+    Args:
+        models: the server's, by name.
+        name: as given; None where there is only one.
+
+    Returns:
+        The model.
+
+    Raises:
+        UnknownModel: there is none of that name, or the choice is open.
+    """
     if name is None:
         if len(models) != 1:
             raise UnknownModel(f"The server has {list(models)}: choose one with --model NAME.")
@@ -115,22 +128,10 @@ def _choose(models: dict[str, Model], name: str | None) -> Model:
     return models[name]
 
 
-def _pictures(paths: Sequence[str]) -> Iterator[Path]:
-    endings = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp"}
-    for name in paths:
-        path = Path(name)
-        if path.is_dir():
-            for entry in sorted(path.iterdir()):
-                if entry.suffix.lower() in endings and entry.is_file():
-                    yield entry
-        else:
-            yield path
-
-
 def _predict(
     client: Client, model: Model, path: Path, top: int, labels: Sequence[str]
 ) -> Prediction:
-    prepared = _prepare(model, path)
+    prepared = pictures.prepare(model, path)
     start_ns = time.perf_counter_ns()
     result = _infer(client, model, prepared)
     round_trip_us = (time.perf_counter_ns() - start_ns) // 1000
@@ -145,47 +146,6 @@ def _predict(
         round_trip_us=round_trip_us,
         infer_us=result.timings.infer_us,
     )
-
-
-def _prepare(model: Model, path: Path) -> Array:
-    """Decodes a picture into what the model takes: uint8 [H,W,3] or float32 [1,1,H,W]."""
-    import numpy as np
-    from PIL import Image, ImageOps
-
-    try:
-        with Image.open(path) as opened:
-            # Cameras store the picture as the sensor lay and note how to turn it.
-            image = ImageOps.exif_transpose(opened)
-            if model.rgb8 is not None:
-                size = (model.rgb8.width, model.rgb8.height)
-                resized = image.convert("RGB").resize(size, Image.Resampling.BILINEAR)
-                return np.asarray(resized, np.uint8)
-            height, width = _grey_size(model)
-            # Box averages whole areas: strokes survive a reduction to a few pixels.
-            grey = image.convert("L").resize((width, height), Image.Resampling.BOX)
-            return np.asarray(grey, np.float32).reshape(1, 1, height, width)
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise PictureError(f"{path} is no readable picture: {reason}.") from None
-
-
-def _grey_size(model: Model) -> tuple[int, int]:
-    tensor = model.inputs[0]
-    fits = (
-        len(model.inputs) == 1
-        and tensor.datatype == "FP32"
-        and len(tensor.shape) == 4
-        and tensor.shape[0] in (-1, 1)
-        and tensor.shape[1] == 1
-        and min(tensor.shape[2:]) > 0
-    )
-    if not fits:
-        raise UnknownModel(
-            f"Model {model.name!r} takes no pictures: it has "
-            f"{[(entry.name, entry.datatype, list(entry.shape)) for entry in model.inputs]}. "
-            "Send tensors with lumen_uring.Client."
-        )
-    return tensor.shape[2], tensor.shape[3]
 
 
 def _infer(client: Client, model: Model, prepared: Array) -> InferResult:

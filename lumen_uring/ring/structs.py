@@ -173,6 +173,53 @@ class LumenStatsBlock(ctypes.Structure):
     ]
 
 
+class LumenLoadConfig(ctypes.Structure):
+    """lumen_load_config: what lumen_load sends."""
+
+    _fields_ = [
+        ("host", c_char_p),
+        ("port", c_uint32),
+        ("connections", c_uint32),
+        ("model", ctypes.c_uint16),
+        ("encoding", ctypes.c_uint8),
+        ("reserved", ctypes.c_uint8),
+        ("rows", c_uint32),
+        ("timeout_us", c_uint32),
+        ("payload_count", c_uint32),
+        ("payloads", ctypes.POINTER(ctypes.c_void_p)),
+        ("payload_bytes", c_uint64),
+        ("requests", c_uint64),
+        ("duration_ns", c_uint64),
+        ("warmup_ns", c_uint64),
+        ("rate", ctypes.c_double),
+        ("seed", c_uint64),
+        ("cpu", c_int32),
+        ("expect_bytes", c_uint32),
+        ("expected", ctypes.POINTER(ctypes.c_void_p)),
+    ]
+
+
+class LumenLoadResult(ctypes.Structure):
+    """lumen_load_result: what lumen_load counts, live and at the end."""
+
+    _fields_ = [
+        ("requests", c_uint64),
+        ("errors", c_uint64),
+        ("statuses", c_uint64 * 16),
+        ("mismatches", c_uint64),
+        ("disconnects", c_uint64),
+        ("wall_ns", c_uint64),
+        ("cpu_ns", c_uint64),
+        ("min_ns", c_uint64),
+        ("max_ns", c_uint64),
+        ("sum_ns", c_uint64),
+        ("late", c_uint64),
+        ("unsent", c_uint64),
+        ("counting", c_uint64),
+        ("buckets", c_uint64 * 1728),
+    ]
+
+
 class LumenAbiField(ctypes.Structure):
     """lumen_abi_field: one entry of the table that lumen_abi gives."""
 
@@ -192,6 +239,8 @@ MIRRORS: Final[dict[str, type[ctypes.Structure]]] = {
     "lumen_stats_header": LumenStatsHeader,
     "lumen_stats_field": LumenStatsField,
     "lumen_stats_block": LumenStatsBlock,
+    "lumen_load_config": LumenLoadConfig,
+    "lumen_load_result": LumenLoadResult,
     "lumen_abi_field": LumenAbiField,
 }
 
@@ -199,6 +248,7 @@ _Config = ctypes.POINTER(LumenConfig)
 _ModelConfig = ctypes.POINTER(LumenModelConfig)
 _Info = ctypes.POINTER(LumenInfo)
 _Server = ctypes.c_void_p
+_U32Pointer = ctypes.POINTER(c_uint32)
 
 # Every function of lumen.h: name, restype, argtypes. Without these ctypes guesses int, and cuts
 # pointers to 32 bits.
@@ -212,6 +262,11 @@ FUNCTIONS: Final[tuple[tuple[str, object, tuple[object, ...]], ...]] = (
     ("lumen_last_error", c_char_p, ()),
     ("lumen_open", ctypes.c_int, (_Config, ctypes.POINTER(_Server))),
     ("lumen_add_model", ctypes.c_int, (_Server, _ModelConfig, ctypes.POINTER(c_uint32))),
+    (
+        "lumen_load",
+        ctypes.c_int,
+        (ctypes.POINTER(LumenLoadConfig), ctypes.POINTER(LumenLoadResult), _U32Pointer),
+    ),
     ("lumen_start", ctypes.c_int, (_Server,)),
     ("lumen_get_info", ctypes.c_int, (_Server, _Info)),
     ("lumen_describe", ctypes.c_int64, (_Server, ctypes.POINTER(c_char), c_size_t)),

@@ -1,0 +1,398 @@
+/* loadgen.c: the load generator: closed loop, or open loop at a fixed rate with Poisson arrivals.
+ * Runs in the thread that calls lumen_load, on a ring of its own; knows nothing of the server's
+ * state.
+ *
+ * In open loop a request's latency counts from the moment it was due, whether or not a connection
+ * was free then: a server that stalls is charged for everything that should have been sent
+ * meanwhile.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <math.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/limits.h"
+#include "base/topology.h"
+#include "flow/ring.h"
+#include "parts/histogram.h"
+#include "parts/native_codec.h"
+
+_Static_assert((int)LUMEN_LOAD_BUCKETS == (int)LM_HISTOGRAM_BUCKETS, "one layout of histograms");
+
+enum { SCRATCH_BYTES = 1 << 20, LATE_NS = 1000000, DUE_MAX = 1 << 20 };
+
+struct load_connection {
+    int fd;
+    bool busy;
+    bool counted;     /* its request was due after the warm-up */
+    uint32_t payload; /* which one is out */
+    uint32_t head_used;
+    uint64_t due_ns;
+    uint64_t body_left; /* of the reply, once its header is known */
+    uint64_t body_used;
+    bool differs; /* from what is expected */
+    uint8_t request[LM_NATIVE_REQUEST_BYTES];
+    uint8_t head[LM_NATIVE_REPLY_BYTES];
+    struct iovec parts[2];
+    struct msghdr message;
+};
+
+struct load {
+    const lumen_load_config *config;
+    lumen_load_result *result;
+    struct lm_ring *ring;
+    struct load_connection *connections;
+    uint32_t *idle; /* a stack of free connections */
+    uint32_t idle_count;
+    uint32_t open_count;
+    uint32_t next_payload;
+    uint8_t *scratch;
+    uint64_t *due; /* open loop: a ring of arrivals that found no free connection */
+    uint64_t due_head, due_tail;
+    uint64_t next_due_ns;
+    uint64_t random;
+    uint64_t count_from_ns, cpu_from_ns;
+    uint64_t out; /* counted requests that are under way */
+};
+
+static uint64_t thread_cpu_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* ---- set-up ---- */
+
+static int dial(const lumen_load_config *config, int *fd_out) {
+    struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons((uint16_t)config->port)};
+    struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)config->port)};
+    bool is_v4 = inet_pton(AF_INET, config->host, &v4.sin_addr) == 1;
+    if (!is_v4 && inet_pton(AF_INET6, config->host, &v6.sin6_addr) != 1) {
+        return lm_error(LUMEN_E_INVALID, "expected an IPv4 or IPv6 address, found '%s'",
+                        config->host);
+    }
+    const struct sockaddr *address = is_v4 ? (struct sockaddr *)&v4 : (struct sockaddr *)&v6;
+    int fd = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const int on = 1;
+    if (fd < 0 || connect(fd, address, is_v4 ? sizeof v4 : sizeof v6) != 0) {
+        int number = errno;
+        if (fd >= 0) close(fd);
+        return lm_error_errno(LUMEN_E_IO, number, "cannot connect to %s port %u", config->host,
+                              config->port);
+    }
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    *fd_out = fd;
+    return 0;
+}
+
+static int check(const lumen_load_config *config) {
+    if (config->connections < 1 || config->connections > LUMEN_LOAD_CONNECTIONS_MAX) {
+        return lm_error(LUMEN_E_INVALID, "connections: expected 1 to %d, found %u",
+                        LUMEN_LOAD_CONNECTIONS_MAX, config->connections);
+    }
+    if (config->payload_count < 1 || config->payload_bytes > UINT32_MAX) {
+        return lm_error(LUMEN_E_INVALID, "expected at least one payload of less than 4 GiB");
+    }
+    if (config->requests == 0 && config->duration_ns == 0) {
+        return lm_error(LUMEN_E_INVALID, "expected a number of requests or a duration");
+    }
+    return 0;
+}
+
+static void load_close(struct load *load) {
+    lm_ring_close(load->ring);
+    for (uint32_t c = 0; load->connections && c < load->config->connections; c++) {
+        if (load->connections[c].fd >= 0) close(load->connections[c].fd);
+    }
+    free(load->connections);
+    free(load->idle);
+    free(load->scratch);
+    free(load->due);
+}
+
+static int load_open(struct load *load, const lumen_load_config *config,
+                     lumen_load_result *result) {
+    *load = (struct load){.config = config, .result = result, .random = config->seed | 1};
+    load->connections = calloc(config->connections, sizeof *load->connections);
+    load->idle = calloc(config->connections, sizeof *load->idle);
+    load->scratch = malloc(SCRATCH_BYTES);
+    load->due = config->rate > 0 ? calloc(DUE_MAX, sizeof *load->due) : NULL;
+    if (!load->connections || !load->idle || !load->scratch || (config->rate > 0 && !load->due)) {
+        return lm_error(LUMEN_E_NOMEM, "no memory for %u connections", config->connections);
+    }
+    for (uint32_t c = 0; c < config->connections; c++) load->connections[c].fd = -1;
+    int code = lm_ring_open(&load->ring, config->connections);
+    for (uint32_t c = 0; !code && c < config->connections; c++) {
+        struct load_connection *connection = &load->connections[c];
+        code = dial(config, &connection->fd);
+        uint32_t bytes = (uint32_t)config->payload_bytes;
+        memcpy(connection->request, "LMN1", 4);
+        connection->request[4] = LM_KIND_INFER;
+        connection->request[5] = config->encoding;
+        memcpy(connection->request + 6, &config->model, 2);
+        memcpy(connection->request + 16, &bytes, 4);
+        memcpy(connection->request + 20, &config->timeout_us, 4);
+        memcpy(connection->request + 24, &config->rows, 4);
+        load->idle[load->idle_count++] = config->connections - 1 - c;
+    }
+    load->open_count = config->connections;
+    return code;
+}
+
+/* ---- one request ---- */
+
+static void start_request(struct load *load, uint32_t index, uint64_t due_ns, uint64_t now_ns) {
+    struct load_connection *connection = &load->connections[index];
+    const lumen_load_config *config = load->config;
+    connection->payload = load->next_payload;
+    load->next_payload = (load->next_payload + 1) % config->payload_count;
+    connection->busy = true;
+    connection->counted = load->count_from_ns && due_ns >= load->count_from_ns;
+    connection->due_ns = due_ns;
+    connection->head_used = 0;
+    connection->body_used = 0;
+    connection->differs = false;
+    load->out += connection->counted;
+    if (connection->counted && now_ns - due_ns > LATE_NS) load->result->late++;
+    connection->parts[0] = (struct iovec){connection->request, sizeof connection->request};
+    connection->parts[1] = (struct iovec){(void *)(uintptr_t)config->payloads[connection->payload],
+                                          config->payload_bytes};
+    connection->message = (struct msghdr){.msg_iov = connection->parts, .msg_iovlen = 2};
+    /* Most requests fit the socket at once; the rest goes through the ring. */
+    ssize_t sent = sendmsg(connection->fd, &connection->message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    size_t whole = sizeof connection->request + config->payload_bytes;
+    if (sent != (ssize_t)whole) {
+        size_t done = sent > 0 ? (size_t)sent : 0;
+        for (int p = 0; p < 2; p++) {
+            size_t taken =
+                done < connection->parts[p].iov_len ? done : connection->parts[p].iov_len;
+            connection->parts[p].iov_base = (uint8_t *)connection->parts[p].iov_base + taken;
+            connection->parts[p].iov_len -= taken;
+            done -= taken;
+        }
+        lm_ring_send(load->ring, connection->fd, &connection->message, index, 0);
+    }
+    lm_ring_recv_header(load->ring, connection->fd, index, 0);
+}
+
+static void record(lumen_load_result *result, uint64_t latency_ns) {
+    if (result->requests == 0 || latency_ns < result->min_ns) result->min_ns = latency_ns;
+    if (latency_ns > result->max_ns) result->max_ns = latency_ns;
+    result->requests++;
+    result->sum_ns += latency_ns;
+    result->buckets[lm_histogram_bucket(latency_ns)]++;
+}
+
+static void finish_request(struct load *load, uint32_t index) {
+    struct load_connection *connection = &load->connections[index];
+    lumen_load_result *result = load->result;
+    uint16_t status;
+    memcpy(&status, connection->head + 4, 2);
+    connection->busy = false;
+    load->idle[load->idle_count++] = index;
+    if (!connection->counted) return;
+    load->out--;
+    result->statuses[status < 16 ? status : 15]++;
+    bool short_reply =
+        load->config->expect_bytes && connection->body_used != load->config->expect_bytes;
+    if (status == LM_STATUS_OK && !connection->differs && !short_reply) {
+        record(result, lm_now_ns() - connection->due_ns);
+        return;
+    }
+    if (status == LM_STATUS_OK) result->mismatches++;
+    result->errors++;
+}
+
+static void lose_connection(struct load *load, uint32_t index) {
+    struct load_connection *connection = &load->connections[index];
+    if (connection->fd < 0) return;
+    close(connection->fd);
+    connection->fd = -1;
+    load->open_count--;
+    if (!connection->busy) return;
+    connection->busy = false;
+    load->out -= connection->counted;
+    load->result->disconnects++;
+    load->result->errors += connection->counted;
+}
+
+/* Compares a piece of the answer with what is expected, and counts it. */
+static void take_body(struct load *load, struct load_connection *connection, const uint8_t *bytes,
+                      size_t count) {
+    const lumen_load_config *config = load->config;
+    if (config->expect_bytes) {
+        uint64_t end = connection->body_used + count;
+        const uint8_t *expected = config->expected[connection->payload];
+        if (end > config->expect_bytes || memcmp(expected + connection->body_used, bytes, count)) {
+            connection->differs = true;
+        }
+    }
+    connection->body_used += count;
+    connection->body_left -= count;
+}
+
+/* Takes bytes of a reply; false when they are no reply to what was asked. */
+static bool take_bytes(struct load *load, struct load_connection *connection, const uint8_t *bytes,
+                       size_t count) {
+    size_t missing = sizeof connection->head - connection->head_used;
+    size_t taken = count < missing ? count : missing;
+    memcpy(connection->head + connection->head_used, bytes, taken);
+    connection->head_used += (uint32_t)taken;
+    if (connection->head_used < sizeof connection->head) return true;
+    if (missing > 0) {
+        uint32_t payload;
+        memcpy(&payload, connection->head + 16, 4);
+        connection->body_left = payload;
+        if (memcmp(connection->head, "LMR1", 4) != 0) return false;
+    }
+    if (count - taken > connection->body_left) return false;
+    take_body(load, connection, bytes + taken, count - taken);
+    return true;
+}
+
+static void received(struct load *load, const struct lm_completion *completion) {
+    uint32_t index = completion->index;
+    struct load_connection *connection = &load->connections[index];
+    bool fine = completion->result > 0 && connection->fd >= 0;
+    if (fine) {
+        const uint8_t *bytes = completion->buffer != LM_NO_BUFFER
+                                   ? lm_ring_buffer(load->ring, completion->buffer)
+                                   : load->scratch;
+        fine = take_bytes(load, connection, bytes, (size_t)completion->result);
+    }
+    if (completion->buffer != LM_NO_BUFFER) lm_ring_buffer_return(load->ring, completion->buffer);
+    if (!fine && completion->result == -ENOBUFS) {
+        lm_ring_recv_header(load->ring, connection->fd, index, 0);
+    } else if (!fine) {
+        lose_connection(load, index);
+    } else if (connection->head_used == sizeof connection->head && connection->body_left == 0) {
+        finish_request(load, index);
+    } else {
+        lm_ring_recv_header(load->ring, connection->fd, index, 0);
+    }
+}
+
+static void sent(struct load *load, const struct lm_completion *completion) {
+    struct load_connection *connection = &load->connections[completion->index];
+    if (connection->fd < 0) return;
+    size_t left = connection->parts[0].iov_len + connection->parts[1].iov_len;
+    if (completion->result < 0 || (size_t)completion->result != left) {
+        lose_connection(load, completion->index);
+    }
+}
+
+/* ---- arrivals ---- */
+
+static double uniform(struct load *load) {
+    load->random ^= load->random << 13;
+    load->random ^= load->random >> 7;
+    load->random ^= load->random << 17;
+    return (double)(load->random >> 11) / 9007199254740992.0; /* 2^53 */
+}
+
+static void schedule_next(struct load *load) {
+    double gap_s = -log(1.0 - uniform(load)) / load->config->rate;
+    load->next_due_ns += (uint64_t)(gap_s * 1e9);
+}
+
+/* Enough requests are counted or under way. */
+static bool has_enough(const struct load *load) {
+    const lumen_load_result *result = load->result;
+    uint64_t wanted = load->config->requests;
+    return wanted && load->count_from_ns && result->requests + result->errors + load->out >= wanted;
+}
+
+/* Starts everything that is due. */
+static void start_due(struct load *load, uint64_t now_ns) {
+    if (load->config->rate <= 0) {
+        while (load->idle_count > 0 && !has_enough(load)) {
+            start_request(load, load->idle[--load->idle_count], now_ns, now_ns);
+        }
+        return;
+    }
+    while (load->next_due_ns <= now_ns && load->due_tail - load->due_head < DUE_MAX) {
+        load->due[load->due_tail++ % DUE_MAX] = load->next_due_ns;
+        schedule_next(load);
+    }
+    while (load->idle_count > 0 && load->due_head != load->due_tail && !has_enough(load)) {
+        uint64_t due = load->due[load->due_head++ % DUE_MAX];
+        start_request(load, load->idle[--load->idle_count], due, now_ns);
+    }
+}
+
+static uint64_t wait_limit(const struct load *load, uint64_t now_ns) {
+    const uint64_t tick = 50 * 1000000ull; /* to look at the clock and at `stop` */
+    if (load->config->rate <= 0) return tick;
+    uint64_t gap = load->next_due_ns > now_ns ? load->next_due_ns - now_ns : 0;
+    return gap < tick ? gap : tick;
+}
+
+static bool is_over(const struct load *load, uint64_t now_ns) {
+    const lumen_load_config *config = load->config;
+    if (!load->count_from_ns) return false;
+    if (has_enough(load)) return true;
+    return config->duration_ns && now_ns - load->count_from_ns >= config->duration_ns;
+}
+
+static void complete(struct load *load, const struct lm_completion *completion) {
+    if (completion->op == LM_OP_SEND) sent(load, completion);
+    if (completion->op == LM_OP_RECV_HEADER) received(load, completion);
+}
+
+/* relaxed: a hint from another thread */
+static bool told_to_stop(const uint32_t *stop) {
+    return stop && __atomic_load_n(stop, __ATOMIC_RELAXED);
+}
+
+static int run(struct load *load, const uint32_t *stop) {
+    struct lm_completion completions[LM_COMPLETIONS_PER_TURN];
+    uint64_t begin = lm_now_ns();
+    bool ending = false;
+    load->next_due_ns = begin;
+    for (;;) {
+        uint64_t now = lm_now_ns();
+        if (!load->count_from_ns && now - begin >= load->config->warmup_ns) {
+            load->count_from_ns = now;
+            load->cpu_from_ns = thread_cpu_ns();
+            load->result->counting = 1;
+        }
+        if (load->count_from_ns) load->result->wall_ns = now - load->count_from_ns;
+        ending = ending || is_over(load, now) || told_to_stop(stop);
+        if (load->open_count == 0) {
+            return lm_error(LUMEN_E_IO, "the server closed every connection");
+        }
+        /* What is under way is awaited, but not for ever. */
+        if (ending && (load->out == 0 || (stop && *stop))) break;
+        if (!ending) start_due(load, now);
+        int count =
+            lm_ring_wait(load->ring, wait_limit(load, now), completions, LM_COMPLETIONS_PER_TURN);
+        if (count < 0) return lm_error_errno(LUMEN_E_IO, count, "load generator: io_uring_enter");
+        for (int c = 0; c < count; c++) complete(load, &completions[c]);
+    }
+    load->result->cpu_ns = thread_cpu_ns() - load->cpu_from_ns;
+    load->result->unsent = load->due_tail - load->due_head;
+    return 0;
+}
+
+int lumen_load(const lumen_load_config *config, lumen_load_result *result_out,
+               const uint32_t *stop) {
+    struct load load;
+    memset(result_out, 0, sizeof *result_out);
+    int code = check(config);
+    if (code) return code;
+    code = load_open(&load, config, result_out);
+    if (!code) {
+        if (config->cpu >= 0) (void)lm_thread_pin(config->cpu);
+        (void)prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0); /* arrivals on time */
+        code = run(&load, stop);
+    }
+    load_close(&load);
+    return code;
+}

@@ -1,0 +1,311 @@
+"""`lumen bench`: load on a running server, and what came of it.
+
+Called by cli.py, on the main thread. The requests are sent by C on a ring of its own
+(ring/load.py); this file chooses what to send, shows progress, and adds up. Closed loop: every
+connection sends its next request when it has its answer. Open loop (--rate): requests are due at
+random moments at a mean rate, and late ones count from when they were due.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from lumen_uring.commands.options import Subparsers, count
+from lumen_uring.errors import ConfigError, LumenError, StatsError
+
+if TYPE_CHECKING:
+    from lumen_uring.describe import Model
+    from lumen_uring.ring.load import LoadPlan, LoadResult
+
+_PERCENTS: Final = {"p50": 50.0, "p90": 90.0, "p99": 99.0, "p999": 99.9, "p9999": 99.99}
+_PROGRESS_S: Final = 0.5
+_PAYLOADS: Final = 16
+# A generator busier than this may have been what was measured.
+_BUSY: Final = 0.9
+
+
+def add(subparsers: Subparsers) -> None:
+    """Declares the command.
+
+    Args:
+        subparsers: of the main parser.
+    """
+    parser = subparsers.add_parser(
+        "bench",
+        help="put load on a running server",
+        description="Sends requests to a running server and shows throughput and latencies.",
+    )
+    parser.add_argument(
+        "--url", default="lumen://127.0.0.1:8000", help="lumen://ADDRESS:PORT (%(default)s)"
+    )
+    parser.add_argument("--model", metavar="NAME", help="which model; not needed if there is one")
+    parser.add_argument("--connections", type=count, default=16, metavar="N")
+    parser.add_argument("--requests", type=count, metavar="N", help="how many to count")
+    parser.add_argument("--seconds", type=float, metavar="S", help="how long to count (10)")
+    parser.add_argument("--warmup", type=float, default=1.0, metavar="S", help="(%(default)s)")
+    parser.add_argument(
+        "--rate", type=float, default=0.0, metavar="R", help="open loop: arrivals a second"
+    )
+    parser.add_argument("--seed", type=int, default=1, help="of the arrivals and the payloads")
+    parser.add_argument("--rows", type=count, default=1, help="of each request")
+    parser.add_argument("--timeout-us", type=int, default=0, help="each request's deadline")
+    parser.add_argument(
+        "--encoding", choices=("auto", "tensors", "rgb8"), default="auto", help="(%(default)s)"
+    )
+    parser.add_argument("--images", metavar="PATH", help="a picture or a folder; else random bytes")
+    parser.add_argument("--cpu", type=int, default=-1, help="core to pin the generator to")
+    parser.add_argument("--histogram", metavar="FILE", help="write every bucket, as CSV")
+    parser.add_argument("--json", action="store_true", help="as one JSON object")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Runs the load.
+
+    Args:
+        arguments: as `add` declared them.
+
+    Returns:
+        0, or 1 when a request failed.
+
+    Raises:
+        LumenError: no server, no such model, no picture.
+    """
+    import orjson
+
+    from lumen_uring.ring.load import Load
+
+    plan = make_plan(arguments)
+    server = _server_cpu_seconds(plan)
+    load = Load(plan)
+    try:
+        result = load.wait(_PROGRESS_S)
+        while result is None:
+            _show_progress(load.progress(), quiet=arguments.json or not sys.stderr.isatty())
+            result = load.wait(_PROGRESS_S)
+    except KeyboardInterrupt:
+        load.stop()
+        result = load.wait()
+        assert result is not None
+    figures = as_json(result, _cpu_since(server, plan))
+    if arguments.histogram:
+        _write_histogram(Path(arguments.histogram), result)
+    if arguments.json:
+        print(orjson.dumps(figures, option=orjson.OPT_INDENT_2).decode())
+    else:
+        _show(plan, figures)
+    for warning in warnings(plan, result):
+        print(f"lumen: {warning}", file=sys.stderr)
+    return 1 if result.errors else 0
+
+
+def make_plan(arguments: argparse.Namespace) -> LoadPlan:
+    """Turns the command's options into what to send.
+
+    Args:
+        arguments: as `add` declared them.
+
+    Returns:
+        The plan; its payloads fit the model.
+
+    Raises:
+        LumenError: the options do not fit each other, the server or the model.
+    """
+    from lumen_uring.client import Client
+    from lumen_uring.commands.predict import choose
+    from lumen_uring.ring.load import LoadPlan
+
+    host, port = _address(arguments.url)
+    with Client(host, port) as client:
+        model = choose(client.models(), arguments.model)
+    encoding = arguments.encoding
+    if encoding == "auto":
+        encoding = "tensors" if model.rgb8 is None else "rgb8"
+    if encoding == "rgb8" and model.rgb8 is None:
+        raise ConfigError(f"Model {model.name!r} takes no rgb8: use --encoding tensors.")
+    seconds = arguments.seconds or (0.0 if arguments.requests else 10.0)
+    return LoadPlan(
+        host=host,
+        port=port,
+        connections=arguments.connections,
+        model=model.index,
+        encoding=1 if encoding == "rgb8" else 0,
+        rows=arguments.rows,
+        payloads=_payloads(model, encoding, arguments),
+        requests=arguments.requests or 0,
+        seconds=seconds,
+        warmup_s=arguments.warmup,
+        rate=arguments.rate,
+        seed=arguments.seed,
+        timeout_us=arguments.timeout_us,
+        cpu=arguments.cpu,
+    )
+
+
+def _address(url: str) -> tuple[str, int]:
+    parts = urlsplit(url)
+    if parts.scheme != "lumen" or not parts.hostname:
+        raise ConfigError(f"--url: expected lumen://ADDRESS:PORT, found {url!r}.")
+    return parts.hostname, parts.port or 8000
+
+
+def _payloads(model: Model, encoding: str, arguments: argparse.Namespace) -> list[bytes]:
+    import numpy as np
+
+    from lumen_uring import pictures
+
+    if arguments.images:
+        found = [
+            np.tile(pictures.prepare(model, path), (arguments.rows, 1, 1, 1)).tobytes()
+            for path in pictures.find([arguments.images])
+        ]
+        if not found:
+            raise ConfigError(f"--images: no picture in {arguments.images}.")
+        return found
+    random = np.random.default_rng(arguments.seed)
+    if encoding == "rgb8":
+        assert model.rgb8 is not None
+        size = model.rgb8.height * model.rgb8.width * 3 * arguments.rows
+        return [random.bytes(size) for _ in range(_PAYLOADS)]
+    return [_random_tensors(model, arguments.rows, random) for _ in range(_PAYLOADS)]
+
+
+def _random_tensors(model: Model, rows: int, random: Any) -> bytes:
+    """Values of 0 and 1 fit any model's input, be they pixels, indexes or flags."""
+    import numpy as np
+
+    from lumen_uring.describe import DTYPES
+
+    parts = []
+    for tensor in model.inputs:
+        shape = [rows if size < 0 else size for size in tensor.shape]
+        dtype = DTYPES[tensor.datatype]
+        values = random.random(shape) if np.issubdtype(dtype, np.floating) else 1
+        parts.append(np.broadcast_to(values, shape).astype(dtype).tobytes())
+    return b"".join(parts)
+
+
+def _server_cpu_seconds(plan: LoadPlan) -> float | None:
+    """CPU time of the server so far, where it is a process of this machine."""
+    import os
+
+    from lumen_uring.ring.stats import read, stats_path
+
+    try:
+        pid = read(stats_path(plan.port)).pid
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (StatsError, OSError):
+        return None
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _cpu_since(before: float | None, plan: LoadPlan) -> float | None:
+    now = _server_cpu_seconds(plan)
+    return None if before is None or now is None else now - before
+
+
+def as_json(result: LoadResult, server_cpu_seconds: float | None) -> dict[str, Any]:
+    """The figures under stable names.
+
+    Args:
+        result: of the load.
+        server_cpu_seconds: the server's, warm-up included; None when it is not of this machine.
+
+    Returns:
+        What --json prints; latencies in µs, null where there are none.
+    """
+    latency: dict[str, float | None] = {
+        "min": result.min_ns / 1e3 if result.requests else None,
+        "mean": result.mean_ns / 1e3 if result.requests else None,
+    }
+    for name, percent in _PERCENTS.items():
+        value = result.histogram.percentile_ns(percent)
+        latency[name] = None if math.isnan(value) else value / 1e3
+    latency["max"] = result.max_ns / 1e3 if result.requests else None
+    return {
+        "requests": result.requests,
+        "errors": result.errors,
+        "seconds": result.seconds,
+        "throughput_rps": result.requests / result.seconds if result.seconds else 0.0,
+        "latency_us": latency,
+        "client_cpu_seconds": result.cpu_seconds,
+        "server_cpu_seconds": server_cpu_seconds,
+        "statuses": {str(status): number for status, number in result.statuses.items()},
+        "mismatches": result.mismatches,
+        "disconnects": result.disconnects,
+        "late": result.late,
+        "unsent": result.unsent,
+    }
+
+
+def warnings(plan: LoadPlan, result: LoadResult) -> list[str]:
+    """Says when the figures may be the generator's own.
+
+    Args:
+        plan: what was to be sent.
+        result: what came of it.
+
+    Returns:
+        Sentences, none when all is well.
+    """
+    found = []
+    if result.seconds and result.cpu_seconds / result.seconds > _BUSY:
+        share = f"{result.cpu_seconds / result.seconds:.0%}"
+        found.append(f"the generator used {share} of its core: it may have been the bottleneck.")
+    if plan.rate and result.unsent:
+        found.append(
+            f"{result.unsent} requests were due but never sent: the server is slower than --rate, "
+            "or --connections is too small."
+        )
+    elif plan.rate and result.requests and result.late > result.requests / 100:
+        found.append(
+            f"{result.late} requests were sent more than 1 ms late: no connection was free, or the "
+            "generator did not get its core. They count from when they were due."
+        )
+    return found
+
+
+def _write_histogram(path: Path, result: LoadResult) -> None:
+    import numpy as np
+
+    histogram = result.histogram
+    rows = [
+        f"{histogram.midpoint_ns(int(index)) / 1e3:.3f},{histogram.counts[index]}"
+        for index in np.flatnonzero(histogram.counts)
+    ]
+    try:
+        path.write_text("latency_us,count\n" + "\n".join(rows) + "\n")
+    except OSError as error:
+        raise LumenError(f"--histogram: {path} cannot be written: {error.strerror}.") from None
+
+
+def _show_progress(progress: tuple[bool, int, int, float], quiet: bool) -> None:
+    counting, requests, errors, seconds = progress
+    if quiet:
+        return
+    rate = requests / seconds if seconds else 0.0
+    text = f"{seconds:6.1f} s  {requests} answered  {rate:.0f}/s  {errors} errors"
+    print(f"\r{text if counting else 'warming up'}\033[K", end="", file=sys.stderr, flush=True)
+
+
+def _show(plan: LoadPlan, figures: dict[str, Any]) -> None:
+    if sys.stderr.isatty():
+        print("\r\033[K", end="", file=sys.stderr, flush=True)
+    loop = f"open loop at {plan.rate:g}/s" if plan.rate else "closed loop"
+    print(f"{plan.connections} connections, {loop}, {figures['seconds']:.1f} s")
+    print(
+        f"  {figures['requests']} answered, {figures['errors']} errors, "
+        f"{figures['throughput_rps']:.1f} requests/s"
+    )
+    cells = [f"{name} {value:.0f}" for name, value in figures["latency_us"].items() if value]
+    print("  latency µs  " + "  ".join(cells))
+    server = figures["server_cpu_seconds"]
+    print(
+        f"  CPU seconds: generator {figures['client_cpu_seconds']:.2f}"
+        + ("" if server is None else f", server {server:.2f} (with the warm-up)")
+    )

@@ -1,0 +1,185 @@
+"""The load generator's door: one thread of C on a ring of its own, watched from Python.
+
+Used by `lumen bench` and the tools. The C call runs on a thread that holds no Python lock; its
+counters are read live from the struct it fills, each word by one writer.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lumen_uring.errors import EngineError
+from lumen_uring.ring import library, structs
+from lumen_uring.ring.histogram import Histogram
+
+_SUB_BITS = 6  # LM_HISTOGRAM_SUB_BITS and _UNIT_BITS: the layout lumen.h documents
+_UNIT_BITS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class LoadPlan:
+    """What to send.
+
+    Args:
+        host: an IPv4 or IPv6 address.
+        port: 1..65535.
+        connections: each has one request at a time.
+        model: the model's index.
+        encoding: 0 tensors, 1 rgb8.
+        rows: of each request.
+        payloads: used in turn, all of one size.
+        requests: how many to count; 0: until `seconds`.
+        seconds: counted time; 0: until `requests`.
+        warmup_s: before counting starts.
+        rate: arrivals a second (open loop, Poisson); 0: closed loop.
+        seed: of the arrivals.
+        timeout_us: each request's deadline; 0: the server's default.
+        cpu: core to pin the generator to; -1: none.
+        expected: what each payload's answer must be, or empty.
+    """
+
+    host: str
+    port: int
+    connections: int
+    model: int
+    encoding: int
+    rows: int
+    payloads: Sequence[bytes]
+    requests: int = 0
+    seconds: float = 0.0
+    warmup_s: float = 0.5
+    rate: float = 0.0
+    seed: int = 1
+    timeout_us: int = 0
+    cpu: int = -1
+    expected: Sequence[bytes] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LoadResult:
+    """What came of it; latencies are in the histogram, in ns."""
+
+    requests: int
+    errors: int
+    statuses: dict[int, int]
+    mismatches: int
+    disconnects: int
+    seconds: float
+    cpu_seconds: float
+    min_ns: int
+    max_ns: int
+    mean_ns: float
+    late: int
+    unsent: int
+    histogram: Histogram
+
+
+class Load:
+    """A load under way: started by the constructor, awaited by `wait`.
+
+    Args:
+        plan: what to send.
+
+    Source:
+        lumen_load
+    """
+
+    def __init__(self, plan: LoadPlan) -> None:
+        self._library = library.load()
+        self._result = structs.LumenLoadResult()
+        self._stop = ctypes.c_uint32(0)
+        self._error: EngineError | None = None
+        self._buffers: list[Any] = []  # keeps alive what the config points to
+        self._config = self._native(plan)
+        self._thread = threading.Thread(target=self._run, name="lumen-load", daemon=True)
+        self._thread.start()
+
+    def _native(self, plan: LoadPlan) -> structs.LumenLoadConfig:
+        sizes = {len(payload) for payload in plan.payloads}
+        if len(sizes) != 1:
+            raise EngineError("payloads: expected one or more, all of one size", structs.E_INVALID)
+        expect_bytes = len(plan.expected[0]) if plan.expected else 0
+        return structs.LumenLoadConfig(
+            host=plan.host.encode(),
+            port=plan.port,
+            connections=plan.connections,
+            model=plan.model,
+            encoding=plan.encoding,
+            reserved=0,
+            rows=plan.rows,
+            timeout_us=plan.timeout_us,
+            payload_count=len(plan.payloads),
+            payloads=self._pointers(plan.payloads),
+            payload_bytes=sizes.pop(),
+            requests=plan.requests,
+            duration_ns=round(plan.seconds * 1e9),
+            warmup_ns=round(plan.warmup_s * 1e9),
+            rate=plan.rate,
+            seed=plan.seed,
+            cpu=plan.cpu,
+            expect_bytes=expect_bytes,
+            expected=self._pointers(plan.expected) if plan.expected else None,
+        )
+
+    def _pointers(self, blobs: Sequence[bytes]) -> Any:
+        copies = [ctypes.create_string_buffer(bytes(blob), len(blob)) for blob in blobs]
+        table = (ctypes.c_void_p * len(copies))(*(ctypes.addressof(copy) for copy in copies))
+        self._buffers += [copies, table]
+        return ctypes.cast(table, ctypes.POINTER(ctypes.c_void_p))
+
+    def _run(self) -> None:
+        code = self._library.lumen_load(
+            ctypes.byref(self._config), ctypes.byref(self._result), ctypes.byref(self._stop)
+        )
+        if code < 0:
+            self._error = EngineError(self._library.lumen_last_error().decode(), code)
+
+    def progress(self) -> tuple[bool, int, int, float]:
+        """Reads the live counters: counting yet, requests, errors, counted seconds."""
+        result = self._result
+        return bool(result.counting), result.requests, result.errors, result.wall_ns / 1e9
+
+    def stop(self) -> None:
+        """Ends the load early; what was counted stays."""
+        self._stop.value = 1
+
+    def wait(self, timeout_s: float | None = None) -> LoadResult | None:
+        """Waits for the end.
+
+        Args:
+            timeout_s: at most so long; None: as long as it takes.
+
+        Returns:
+            The result, or None when the time passed first.
+
+        Raises:
+            EngineError: no connection, or all of them were lost.
+        """
+        self._thread.join(timeout_s)
+        if self._thread.is_alive():
+            return None
+        if self._error is not None:
+            raise self._error
+        result = self._result
+        counts = np.frombuffer(bytes(result.buckets), np.uint64)
+        return LoadResult(
+            requests=result.requests,
+            errors=result.errors,
+            statuses={status: count for status, count in enumerate(result.statuses) if count},
+            mismatches=result.mismatches,
+            disconnects=result.disconnects,
+            seconds=result.wall_ns / 1e9,
+            cpu_seconds=result.cpu_ns / 1e9,
+            min_ns=result.min_ns,
+            max_ns=result.max_ns,
+            mean_ns=result.sum_ns / result.requests if result.requests else float("nan"),
+            late=result.late,
+            unsent=result.unsent,
+            histogram=Histogram(counts, _SUB_BITS, _UNIT_BITS),
+        )
