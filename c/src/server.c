@@ -260,8 +260,10 @@ static int open_listeners(lumen_server *server) {
     struct lm_shared *shared = &server->shared;
     uint32_t port = server->config.port;
     for (uint32_t i = 0; i < shared->io_count; i++) {
-        int code =
-            lm_listen(server->host, port, shared->io_count > 1, &server->ios[i].listen_fd, &port);
+        enum lm_port_sharing sharing = shared->io_count == 1 ? LM_PORT_ALONE
+                                       : i == 0              ? LM_PORT_FIRST
+                                                             : LM_PORT_NEXT;
+        int code = lm_listen(server->host, port, sharing, &server->ios[i].listen_fd, &port);
         if (code) return code;
     }
     server->info.port = port;

@@ -44,6 +44,11 @@ enum {
     LM_COMPLETIONS_PER_TURN = 256,
     LM_TICK_MS = 5,        /* while something has a deadline */
     LM_IDLE_TICK_MS = 100, /* while slots are out: a returned one is noticed at the latest then */
+    /* While a request waits for a slot, a client that holds one and moves its bytes slower than
+     * this loses its connection. */
+    LM_STALL_MS = 1000,
+    LM_STALL_BYTES_PER_MS = 8192,
+    LM_EVICT_PERIOD_MS = 100,
     LM_ACCEPT_PAUSE_MS = 100, /* after the process ran out of descriptors */
 
     /* Idle workers: spin this long before the futex, in PAUSE instructions of about 26 ns. */

@@ -53,16 +53,31 @@ static int explain_bind(const char *host, uint32_t port, int errno_value) {
     }
 }
 
-int lm_listen(const char *host, uint32_t port, bool share_port, int *fd_out, uint32_t *port_out) {
+/* Whether the port is free of others: sharing it would also share it with a stranger's server. */
+static bool is_free(const struct sockaddr_storage *address, socklen_t bytes) {
+    const int on = 1;
+    int fd = socket(address->ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) return true; /* the real attempt will say why */
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    bool free = bind(fd, (const struct sockaddr *)address, bytes) == 0 || errno != EADDRINUSE;
+    close(fd);
+    return free;
+}
+
+int lm_listen(const char *host, uint32_t port, enum lm_port_sharing sharing, int *fd_out,
+              uint32_t *port_out) {
     struct sockaddr_storage address;
     socklen_t bytes = 0;
     int code = parse_address(host, port, &address, &bytes);
     if (code) return code;
+    if (sharing == LM_PORT_FIRST && !is_free(&address, bytes)) {
+        return explain_bind(host, port, EADDRINUSE);
+    }
     int fd = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0) return explain_bind(host, port, errno);
     const int on = 1;
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    if (share_port) setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on);
+    if (sharing != LM_PORT_ALONE) setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on);
     /* Inherited by every accepted connection. */
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     if (bind(fd, (struct sockaddr *)&address, bytes) != 0 || listen(fd, LM_LISTEN_BACKLOG) != 0 ||

@@ -103,7 +103,8 @@ static void drop_reading(struct lm_io *io, struct lm_connection *connection) {
         lm_io_buffer_return(io, connection->buffer);
         connection->buffer = LM_NO_BUFFER;
     }
-    bool half_read = connection->header_used > 0 || connection->read_state == LM_READ_WAIT;
+    /* What counts as a request is a header read whole. */
+    bool half_read = connection->read_state == LM_READ_WAIT;
     if (connection->receiving != LM_NO_SLOT && !connection->recv_armed) {
         struct lm_request *request = &io->requests[connection->receiving];
         connection->receiving = LM_NO_SLOT;

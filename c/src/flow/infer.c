@@ -66,10 +66,17 @@ static int compose_outputs(struct lm_shared *shared, struct lm_request *request,
     uint32_t *block = words;
     *block++ = model->output_count;
     for (uint32_t i = 0; i < model->output_count; i++) {
-        if (model->outputs[i].shape_known) {
+        const struct lm_tensor *output = &model->outputs[i];
+        if (output->shape_known) {
             data[i] = request->layout.outputs[i];
-            lm_tensor_bytes(&model->outputs[i], request->rows, &bytes[i]);
-            if (!model->outputs_known) block_of_known(&model->outputs[i], request->rows, &block);
+            lm_tensor_bytes(output, request->rows, &bytes[i]);
+            if (!model->outputs_known) block_of_known(output, request->rows, &block);
+            int code = 0;
+            if (!lm_output_is_wrapped(output, request->rows)) {
+                code = lm_model_take_output(&shared->ort, output, &outputs[i],
+                                            request->layout.outputs[i], bytes[i]);
+            }
+            if (code) return code;
         } else {
             int code = take_output(shared, request, i, &outputs[i], &data[i], &bytes[i], &block);
             if (code) return code;
@@ -81,10 +88,10 @@ static int compose_outputs(struct lm_shared *shared, struct lm_request *request,
     return 0;
 }
 
-void lm_infer_drop_outputs(struct lm_shared *shared, const struct lm_model *model,
+void lm_infer_drop_outputs(struct lm_shared *shared, const struct lm_model *model, uint32_t rows,
                            OrtValue **outputs) {
     for (uint32_t i = 0; i < model->output_count; i++) {
-        if (model->outputs[i].shape_known) continue;
+        if (lm_output_is_wrapped(&model->outputs[i], rows)) continue;
         lm_ort_value_close(&shared->ort, outputs[i]);
         outputs[i] = NULL;
     }
@@ -112,7 +119,7 @@ void lm_infer(struct lm_worker *worker, struct lm_request *request) {
     }
     if (!code) code = compose_outputs(shared, request, values + model->input_count);
     if (code) {
-        lm_infer_drop_outputs(shared, model, values + model->input_count);
+        lm_infer_drop_outputs(shared, model, request->rows, values + model->input_count);
         lm_reply_text(request, LM_STATUS_INFERENCE_FAILED, lm_error_last());
         lm_add_single_writer_u64(&worker->stats->worker.requests_error, 1);
         return;

@@ -120,6 +120,30 @@ static void expire_lingering(struct lm_io *io) {
     }
 }
 
+/* Whether a connection has held a slot for its bytes longer than any decent network takes. */
+static bool is_stalled(const struct lm_io *io, const struct lm_connection *connection) {
+    uint32_t slot =
+        connection->receiving != LM_NO_SLOT ? connection->receiving : connection->sending;
+    if (connection->fd < 0 || slot == LM_NO_SLOT) return false;
+    const struct lm_request *request = &io->requests[slot];
+    uint64_t since = slot == connection->receiving ? request->started_ns : request->inferred_ns;
+    uint64_t allowed_ms = LM_STALL_MS + request->slot->bytes / LM_STALL_BYTES_PER_MS;
+    return io->now_ns > since + allowed_ms * 1000000ull;
+}
+
+/* Requests wait for slots: whoever holds one and does not move makes room. */
+static void evict_stalled(struct lm_io *io) {
+    if (io->now_ns < io->next_eviction_ns) return;
+    io->next_eviction_ns = io->now_ns + LM_EVICT_PERIOD_MS * 1000000ull;
+    for (uint32_t i = 0; i < io->connection_capacity; i++) {
+        struct lm_connection *connection = &io->connections[i];
+        if (!is_stalled(io, connection)) continue;
+        lm_add_single_writer_u64(&io->stats->io.connections_evicted, 1);
+        lm_connection_abort(io, connection);
+        lm_connection_settle(io, connection);
+    }
+}
+
 /* The end has begun: no new connections, and those between two requests are closed. */
 static void start_draining(struct lm_io *io) {
     io->draining = true;
@@ -195,7 +219,10 @@ static int run(struct lm_io *io) {
     for (;;) {
         io->now_ns = lm_now_ns();
         take_returns(io);
-        if (io->lists[LM_LIST_WAITING].count) lm_receive_retry_waiting(io);
+        if (io->lists[LM_LIST_WAITING].count) {
+            evict_stalled(io);
+            lm_receive_retry_waiting(io);
+        }
         if (io->lists[LM_LIST_STARVED].count) lm_receive_retry_starved(io);
         if (io->lists[LM_LIST_LINGERING].count) expire_lingering(io);
         if (drained(io)) return 0;

@@ -74,8 +74,9 @@ struct lm_io {
     bool draining;
     bool buffer_returned;     /* since starved connections were last retried */
     uint64_t accept_retry_ns; /* 0: not paused */
-    uint64_t now_ns;          /* taken once per turn of the loop */
-    uint8_t *scrap;           /* where refused bytes go */
+    uint64_t next_eviction_ns;
+    uint64_t now_ns; /* taken once per turn of the loop */
+    uint8_t *scrap;  /* where refused bytes go */
     pthread_t thread;
     bool thread_started;
     int niceness;
@@ -128,7 +129,10 @@ static inline void lm_io_buffer_return(struct lm_io *io, int32_t buffer) {
 }
 
 /* accept.c */
-int lm_listen(const char *host, uint32_t port, bool share_port, int *fd_out, uint32_t *port_out);
+/* With several I/O threads each has a listener on the port; the first makes sure of it. */
+enum lm_port_sharing { LM_PORT_ALONE, LM_PORT_FIRST, LM_PORT_NEXT };
+int lm_listen(const char *host, uint32_t port, enum lm_port_sharing sharing, int *fd_out,
+              uint32_t *port_out);
 void lm_accept_arm(struct lm_io *io);
 void lm_accept_completed(struct lm_io *io, const struct lm_completion *completion);
 

@@ -68,6 +68,7 @@ static void submit(struct lm_io *io, struct lm_connection *connection, struct lm
     connection->read_state = LM_READ_HEADER;
     if ((request->flags & LM_FLAG_SHAPES) && !shapes_agree(request, why, sizeof why)) {
         struct lm_native_reply reply = {.id = request->id, .status = LM_STATUS_BAD_REQUEST};
+        lm_add_single_writer_u64(&io->stats->io.requests_error, 1);
         lm_io_release(io, request);
         lm_reply_own(io, connection, &reply, why);
         return;
@@ -89,6 +90,12 @@ static size_t take_header(struct lm_io *io, struct lm_connection *connection, co
     if (connection->header_used == 0) connection->started_ns = io->now_ns;
     memcpy(connection->header + connection->header_used, bytes, taken);
     connection->header_used = (uint16_t)(connection->header_used + taken);
+    if (!lm_native_may_be_header(connection->header, connection->header_used)) {
+        /* Another protocol's greeting may be shorter than a header: answer what is there. */
+        memset(connection->header + connection->header_used, 0,
+               LM_NATIVE_REQUEST_BYTES - connection->header_used);
+        connection->header_used = LM_NATIVE_REQUEST_BYTES;
+    }
     if (connection->header_used == LM_NATIVE_REQUEST_BYTES) lm_admit(io, connection);
     return taken;
 }

@@ -127,9 +127,9 @@ static int add_buffers(struct lm_ring *ring) {
     code = io_uring_register_buf_ring(&ring->uring, &registration, 0);
     if (code) {
         ring->buffers = NULL;
-        return lm_error_errno(
-            LUMEN_E_UNSUPPORTED, code,
-            "this kernel has no io_uring buffer rings (they came with Linux 5.19)");
+        if (code != -EINVAL) return refuse(code);
+        return lm_error(LUMEN_E_UNSUPPORTED, "this kernel's io_uring has no buffer rings: expected "
+                                             "Linux 6.0 or later");
     }
     io_uring_buf_ring_init(ring->buffers);
     for (int b = 0; b < LM_HEADER_BUFFERS; b++) {
@@ -171,6 +171,12 @@ int lm_ring_open(struct lm_ring **ring_out, uint32_t max_connections) {
     }
     (void)io_uring_register_ring_fd(&ring->uring); /* from 5.18; saves a lookup per call */
     arm_wake(ring);
+    /* Setting up may be allowed and entering not: better said now than at the first request. */
+    code = io_uring_submit(&ring->uring);
+    if (code < 0) {
+        lm_ring_close(ring);
+        return refuse(code);
+    }
     *ring_out = ring;
     return 0;
 }

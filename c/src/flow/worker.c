@@ -255,14 +255,16 @@ static int warm_model(struct lm_worker *worker, const struct lm_model *model) {
     int code = lm_model_bind(model, ort, &layout, 1, &binding, values);
     for (int run = 0; !code && run < 2; run++) {
         code = lm_model_run(model, ort, worker->index, values);
-        lm_infer_drop_outputs(worker->shared, model, values + model->input_count);
+        lm_infer_drop_outputs(worker->shared, model, 1, values + model->input_count);
     }
     lm_model_unbind(model, ort, &binding, values);
     free(slot.base);
     struct lm_batch *batch = &worker->batches[model->index];
     if (!code && batch->values) {
         size_t last = (size_t)(model->batch_size - 1) * (model->input_count + model->output_count);
-        code = lm_model_run(model, ort, worker->index, batch->values + last);
+        OrtValue **rows = batch->values + last;
+        code = lm_model_run(model, ort, worker->index, rows);
+        lm_infer_drop_outputs(worker->shared, model, model->batch_size, rows + model->input_count);
     }
     return code;
 }

@@ -44,7 +44,7 @@ void lm_worker_serve(struct lm_worker *worker, const uint32_t *jobs, uint32_t co
 /* infer.c: runs one request in its own slot and composes the reply, whatever comes of it. */
 void lm_infer(struct lm_worker *worker, struct lm_request *request);
 /* Releases outputs that ONNX Runtime allocated and nobody took. */
-void lm_infer_drop_outputs(struct lm_shared *shared, const struct lm_model *model,
+void lm_infer_drop_outputs(struct lm_shared *shared, const struct lm_model *model, uint32_t rows,
                            OrtValue **outputs);
 
 /* batch.c */

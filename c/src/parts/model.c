@@ -113,6 +113,10 @@ void lm_model_layout(const struct lm_model *model, struct lm_slot *slot, uint8_t
         encoding == LM_ENCODING_RGB8 ? lm_slot_alloc(slot, rgb8_row_bytes(model) * rows) : NULL;
 }
 
+bool lm_output_is_wrapped(const struct lm_tensor *output, uint32_t rows) {
+    return output->shape_known && (output->wrapped_rows == 0 || output->wrapped_rows == rows);
+}
+
 static OrtValue *wrap(const struct lm_ort *ort, const struct lm_tensor *tensor, void *data,
                       uint32_t rows) {
     int64_t dims[LM_RANK_MAX];
@@ -133,7 +137,7 @@ int lm_model_bind(const struct lm_model *model, const struct lm_ort *ort,
         if (!values[i]) return LUMEN_E_ORT;
     }
     for (uint32_t i = 0; i < model->output_count; i++) {
-        if (!layout->outputs[i]) continue;
+        if (!layout->outputs[i] || !lm_output_is_wrapped(&model->outputs[i], rows)) continue;
         values[model->input_count + i] = wrap(ort, &model->outputs[i], layout->outputs[i], rows);
         if (!values[model->input_count + i]) return LUMEN_E_ORT;
     }
@@ -155,4 +159,24 @@ int lm_model_run(const struct lm_model *model, const struct lm_ort *ort, uint32_
     return lm_ort_run(ort, model->sessions[worker], model->input_names,
                       (const OrtValue *const *)values, model->input_count, model->output_names,
                       values + model->input_count, model->output_count);
+}
+
+int lm_model_take_output(const struct lm_ort *ort, const struct lm_tensor *output, OrtValue **value,
+                         void *place, size_t bytes) {
+    void *data = NULL;
+    size_t count = 0;
+    OrtTensorTypeAndShapeInfo *info = NULL;
+    OrtStatus *status = ort->api->GetTensorTypeAndShape(*value, &info);
+    if (!status) status = ort->api->GetTensorShapeElementCount(info, &count);
+    if (!status) status = ort->api->GetTensorMutableData(*value, &data);
+    if (info) ort->api->ReleaseTensorTypeAndShapeInfo(info);
+    int code = lm_ort_check(ort, status, "reading an output");
+    if (!code && count * output->element_bytes != bytes) {
+        code = lm_error(LUMEN_E_ORT, "output '%s': expected %zu bytes, the model made %zu",
+                        output->name, bytes, count * output->element_bytes);
+    }
+    if (!code) memcpy(place, data, bytes);
+    lm_ort_value_close(ort, *value);
+    *value = NULL;
+    return code;
 }

@@ -22,6 +22,8 @@ struct lm_tensor {
     int64_t dims[LM_RANK_MAX]; /* -1: free */
     bool rows_free;            /* the first dimension is the request's rows */
     bool shape_known;          /* settled by the rows; always true of inputs */
+    uint32_t wrapped_rows;     /* the graph wrongly declares so many rows: only then can memory be
+                                * wrapped beforehand; 0: always */
     size_t element_bytes;
     size_t row_bytes; /* of one row, or of the whole tensor when rows_free is false */
 };
@@ -66,6 +68,8 @@ struct lm_binding {
 int lm_model_open(struct lm_model *model, const struct lm_ort *ort,
                   const lumen_model_config *config, uint32_t index, uint32_t session_count);
 void lm_model_close(struct lm_model *model, const struct lm_ort *ort);
+/* Corrects what the graph says of its outputs by what they are for one row and for two. */
+void lm_model_try_rows(struct lm_model *model, const struct lm_ort *ort);
 
 /* Bytes of a tensor for `rows`; false when they do not fit a size_t. */
 bool lm_tensor_bytes(const struct lm_tensor *tensor, uint32_t rows, size_t *bytes_out);
@@ -87,6 +91,11 @@ int lm_model_bind(const struct lm_model *model, const struct lm_ort *ort,
                   OrtValue **values);
 void lm_model_unbind(const struct lm_model *model, const struct lm_ort *ort,
                      struct lm_binding *binding, OrtValue **values);
+/* Whether ONNX Runtime writes this output to memory of ours, or allocates it. */
+bool lm_output_is_wrapped(const struct lm_tensor *output, uint32_t rows);
+/* Copies an output that ONNX Runtime allocated to its known place, and releases it. */
+int lm_model_take_output(const struct lm_ort *ort, const struct lm_tensor *output, OrtValue **value,
+                         void *place, size_t bytes);
 /* Runs session `worker` on bound values. Outputs of unknown shape come back allocated in `values`.
  */
 int lm_model_run(const struct lm_model *model, const struct lm_ort *ort, uint32_t worker,

@@ -127,6 +127,8 @@ static void settle_output(struct lm_tensor *tensor, const struct symbol *first,
     }
     tensor->rows_free = follows;
     tensor->shape_known = fixed_bytes(tensor, follows ? 1 : 0, &tensor->row_bytes);
+    /* ONNX Runtime reports a shape that it does not know at all as one of no dimensions. */
+    if (tensor->rank == 0) tensor->shape_known = false;
     if (!tensor->shape_known) tensor->rows_free = false;
 }
 
@@ -217,6 +219,7 @@ int lm_model_open(struct lm_model *model, const struct lm_ort *ort,
         code = lm_ort_session_open(ort, &model->source, &model->sessions[s]);
         if (!code) model->session_count++;
         if (!code && s == 0) code = read_signature(model, ort);
+        if (!code && s == 0) lm_model_try_rows(model, ort);
     }
     if (code) {
         lm_model_close(model, ort);

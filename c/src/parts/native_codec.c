@@ -26,6 +26,10 @@ static uint64_t read_u64(const uint8_t *at) {
     return value;
 }
 
+bool lm_native_may_be_header(const uint8_t *bytes, size_t count) {
+    return memcmp(bytes, "LMN1", count < 4 ? count : 4) == 0;
+}
+
 static enum lm_native_verdict check(const struct lm_native_request *request, uint16_t reserved,
                                     char *why, size_t why_bytes) {
     uint32_t credential = request->flags & LM_FLAG_CREDENTIAL ? LM_NATIVE_CREDENTIAL_BYTES : 0;

@@ -4,6 +4,7 @@
 #ifndef LM_PARTS_NATIVE_CODEC_H
 #define LM_PARTS_NATIVE_CODEC_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -43,6 +44,9 @@ enum lm_native_verdict {
     LM_NATIVE_BAD,     /* the frame's end is known: answer, skip the payload, go on */
     LM_NATIVE_NO_FRAME /* not this protocol: answer and close */
 };
+
+/* Whether the first `count` bytes can be the start of a request header. */
+bool lm_native_may_be_header(const uint8_t *bytes, size_t count);
 
 /* Reads a whole request header. Unless the verdict is OK, writes the reason to `why`. */
 enum lm_native_verdict lm_native_parse(const uint8_t bytes[LM_NATIVE_REQUEST_BYTES],

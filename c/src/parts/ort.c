@@ -49,7 +49,7 @@ int lm_ort_open(struct lm_ort *ort, const char *library_path) {
         lm_ort_close(ort);
         return code;
     }
-    int code = lm_ort_check(ort, ort->api->CreateEnv(ORT_LOG_ERROR, "lumen", &ort->env),
+    int code = lm_ort_check(ort, ort->api->CreateEnv(ORT_LOG_FATAL, "lumen", &ort->env),
                             "creating its environment");
     if (!code)
         code =
@@ -86,7 +86,8 @@ static int make_options(const struct lm_ort *ort, int intra_op_threads, int opti
     OrtStatus *status = api->SetIntraOpNumThreads(options, intra_op_threads);
     if (!status) status = api->SetInterOpNumThreads(options, 1);
     if (!status) status = api->SetSessionExecutionMode(options, ORT_EXECUTE_SEQUENTIAL);
-    if (!status) status = api->SetSessionLogSeverityLevel(options, ORT_LOG_ERROR);
+    /* Errors come back as statuses. Whoever can send requests must not be able to fill a log. */
+    if (!status) status = api->SetSessionLogSeverityLevel(options, ORT_LOG_FATAL);
     if (!status) status = api->SetSessionGraphOptimizationLevel(options, optimise);
     if (!status && intra_op_threads > 1) {
         status = api->AddSessionConfigEntry(options, "session.intra_op.allow_spinning", "0");

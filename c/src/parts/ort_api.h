@@ -24,7 +24,7 @@ typedef struct OrtMemoryInfo OrtMemoryInfo;
 typedef struct OrtAllocator OrtAllocator;
 
 /* Values of its enums. */
-enum { ORT_LOG_ERROR = 3 };
+enum { ORT_LOG_FATAL = 4 };
 enum { ORT_TYPE_TENSOR = 1 };
 enum { ORT_OPTIMISE_NONE = 0, ORT_OPTIMISE_ALL = 99 };
 enum { ORT_EXECUTE_SEQUENTIAL = 0 };
@@ -106,7 +106,7 @@ struct lm_ort_api {
     OrtStatus *(*GetDimensions)(const OrtTensorTypeAndShapeInfo *info, int64_t *dims, size_t count);
     OrtStatus *(*GetSymbolicDimensions)(const OrtTensorTypeAndShapeInfo *info, const char **names,
                                         size_t count);
-    void *unused_64[1];
+    OrtStatus *(*GetTensorShapeElementCount)(const OrtTensorTypeAndShapeInfo *info, size_t *out);
     OrtStatus *(*GetTensorTypeAndShape)(const OrtValue *value, OrtTensorTypeAndShapeInfo **out);
     void *unused_66[3];
     OrtStatus *(*CreateCpuMemoryInfo)(int allocator_type, int memory_type, OrtMemoryInfo **out);
@@ -160,6 +160,7 @@ LM_ORT_SLOT(GetTensorElementType, 60);
 LM_ORT_SLOT(GetDimensionsCount, 61);
 LM_ORT_SLOT(GetDimensions, 62);
 LM_ORT_SLOT(GetSymbolicDimensions, 63);
+LM_ORT_SLOT(GetTensorShapeElementCount, 64);
 LM_ORT_SLOT(GetTensorTypeAndShape, 65);
 LM_ORT_SLOT(CreateCpuMemoryInfo, 69);
 LM_ORT_SLOT(AllocatorFree, 76);

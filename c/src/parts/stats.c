@@ -3,6 +3,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -32,8 +34,24 @@ _Static_assert(sizeof(struct lm_stats_block) % LM_CACHE_LINE == 0,
                "blocks never share a cache line");
 _Static_assert(offsetof(struct lm_stats_block, io) % 8 == 0, "counters are aligned words");
 
+/* Whether a file of that name belongs to a process that still runs. */
+static bool is_in_use(const char *path) {
+    lumen_stats_header seen = {0};
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return false;
+    bool whole = read(fd, &seen, sizeof seen) == (ssize_t)sizeof seen;
+    close(fd);
+    bool ours = whole && memcmp(seen.magic, LUMEN_STATS_MAGIC, sizeof seen.magic) == 0;
+    return ours && seen.state != LUMEN_STATE_STOPPED &&
+           (kill((pid_t)seen.pid, 0) == 0 || errno == EPERM);
+}
+
 /* Maps the file, or private memory when /dev/shm is not there. */
-static int map_file(struct lm_stats *stats, size_t bytes) {
+static int map_file(struct lm_stats *stats, uint32_t port, size_t bytes) {
+    /* The same port on another address may be somebody else's. */
+    if (is_in_use(stats->path)) {
+        snprintf(stats->path, sizeof stats->path, "/dev/shm/lumen-%u-%d", port, (int)getpid());
+    }
     unlink(stats->path); /* of a server that was killed: its readers keep their mapping */
     int fd = open(stats->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0) {
@@ -63,7 +81,7 @@ int lm_stats_open(struct lm_stats *stats, uint32_t port, uint32_t io_count, uint
     uint64_t blocks_offset = lm_align_up(fields_offset + sizeof fields, 4096);
     uint32_t block_count = io_count + worker_count;
     size_t bytes = blocks_offset + (size_t)block_count * sizeof(struct lm_stats_block);
-    int code = map_file(stats, bytes);
+    int code = map_file(stats, port, bytes);
     if (code) return code;
 
     uint8_t *base = stats->memory.base;

@@ -25,6 +25,7 @@ enum lm_stage {
     X(connections_accepted, COUNTER)                                                     \
     X(connections_closed, COUNTER)                                                       \
     X(connections_refused, COUNTER) /* no free entry in the table */                     \
+    X(connections_evicted, COUNTER) /* held a slot without moving while others waited */ \
     X(connections_open, GAUGE)                                                           \
     X(requests, COUNTER)         /* headers read whole, of every kind */                 \
     X(requests_ok, COUNTER)      /* answered here: ping, describe */                     \

@@ -1,0 +1,365 @@
+"""Starts real servers as a person would, watches them from outside, and stops them.
+
+Used by conftest.py and tests, on the test's thread. A server is the command `python -m lumen_uring`
+in a process of its own; what is known of it comes from its banner, its statistics file and /proc.
+No wait here is without a bound, and none asserts how long something took.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+import wire
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+SHARED = ROOT.parent / "shared"
+START_S = 60.0
+STOP_S = 30.0
+SETTLE_S = 15.0
+_FIGURES = re.compile(r"figures +(\S+)")
+_BANNER = re.compile(r"serves on (\S+):(\d+) ")
+_LAST_LINE = re.compile(r"^Try: ", re.MULTILINE)
+# What a bug of ours looks like on stderr, whatever the exit status.
+_TROUBLE = re.compile(
+    r"assertion failed|Assertion|Sanitizer|runtime error:|Traceback|double free|corrupted|"
+    r"stack smashing|WARNING: ThreadSanitizer|Segmentation fault|I/O thread \d+:"
+)
+
+
+def eventually(
+    condition: Callable[[], object],
+    what: str,
+    seconds: float = SETTLE_S,
+    found: Callable[[], object] | None = None,
+) -> None:
+    """Waits until a condition holds; fails with `what` where it does not within the bound."""
+    until = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > until:
+            seen = f"; found {found()}" if found is not None else ""
+            raise AssertionError(f"expected within {seconds:g} s: {what}{seen}")
+        time.sleep(0.005)
+
+
+def environment(cache: Path) -> dict[str, str]:
+    """The tests' own environment, with a cache of optimised graphs of their own.
+
+    LUMEN_E2E_PRELOAD becomes the servers' LD_PRELOAD: the runtime that a sanitizer's variant of the
+    library, named by LUMEN_LIBRARY, needs before everything else.
+    """
+    mine = {**os.environ, "XDG_CACHE_HOME": str(cache), "PYTHONUNBUFFERED": "1"}
+    if preload := os.environ.get("LUMEN_E2E_PRELOAD"):
+        mine["LD_PRELOAD"] = preload
+    return mine
+
+
+def sanitized() -> bool:
+    """Whether the servers run under a sanitizer, which has its own idea of memory."""
+    return "LUMEN_E2E_PRELOAD" in os.environ
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "lumen_uring", *arguments]
+
+
+def run(
+    arguments: Sequence[str], cache: Path, prefix: Sequence[str] = ()
+) -> subprocess.CompletedProcess[str]:
+    """Runs a command that ends by itself."""
+    return subprocess.run(
+        [*prefix, *command(*arguments)],
+        cwd=ROOT,
+        env=environment(cache),
+        capture_output=True,
+        text=True,
+        timeout=START_S,
+        check=False,
+    )
+
+
+@dataclass(frozen=True)
+class Figures:
+    """One reading of a server's statistics, summed over threads."""
+
+    io: dict[str, int]
+    worker: dict[str, int]
+    connections_open: int
+    slots_in_use: int
+
+    @property
+    def requests(self) -> int:
+        return self.io["requests"]
+
+    @property
+    def settled(self) -> int:
+        """Requests of which the end is known; equals `requests` when nothing is in flight."""
+        io, worker = self.io, self.worker
+        return (
+            io["requests_ok"]
+            + io["requests_error"]
+            + io["requests_refused"]
+            + io["requests_gone"]
+            + worker["requests_ok"]
+            + worker["requests_error"]
+            + worker["requests_expired"]
+            + worker["requests_gone"]
+        )
+
+    def since(self, earlier: Figures) -> dict[str, int]:
+        """What was counted since, without zeros, as io.NAME and worker.NAME."""
+        changes = {}
+        for role, now, then in (
+            ("io", self.io, earlier.io),
+            ("worker", self.worker, earlier.worker),
+        ):
+            for name, value in now.items():
+                if value != then.get(name, 0):
+                    changes[f"{role}.{name}"] = value - then.get(name, 0)
+        return changes
+
+
+class Server:
+    """One running server."""
+
+    def __init__(
+        self,
+        settings: dict[str, object],
+        cache: Path,
+        prefix: Sequence[str] = (),
+        extra_environment: dict[str, str] | None = None,
+        options: Sequence[str] = ("--port", "0"),
+    ) -> None:
+        # ruff: noqa: SIM115 -- these files live as long as the server
+        self._config = tempfile.NamedTemporaryFile("w", suffix=".yaml")
+        yaml.safe_dump(settings, self._config)
+        self._config.flush()
+        self._stdout = tempfile.TemporaryFile("w+")
+        self._stderr = tempfile.TemporaryFile("w+")
+        self.process = subprocess.Popen(
+            [*prefix, *command("--config", self._config.name, *options)],
+            cwd=ROOT,
+            env={**environment(cache), **(extra_environment or {})},
+            stdout=self._stdout,
+            stderr=self._stderr,
+        )
+        try:
+            eventually(self._has_started, "the banner", START_S)
+        except AssertionError:
+            self.process.kill()
+            self.process.wait()
+            raise
+        found = _BANNER.search(self.output)
+        assert found is not None, self.output + self.errors
+        self.port = int(found.group(2))
+        self.models: dict[str, int] = {}
+        self.description = self._describe()
+        self.idle_fds = 0
+        self.check_idle()
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self.stop()
+        else:
+            self.kill()
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def alive(self) -> bool:
+        return self.process.poll() is None
+
+    @property
+    def output(self) -> str:
+        return _text(self._stdout)
+
+    @property
+    def errors(self) -> str:
+        return _text(self._stderr)
+
+    @property
+    def stats_path(self) -> Path:
+        """As the banner says: where somebody else's server has the port's name, it is another."""
+        found = _FIGURES.search(self.output)
+        assert found is not None, self.output
+        return Path(found.group(1))
+
+    @property
+    def fds(self) -> int:
+        return len(os.listdir(f"/proc/{self.pid}/fd"))
+
+    @property
+    def rss_bytes(self) -> int:
+        """Resident memory; 0 under a sanitizer, whose quarantine grows by design."""
+        if sanitized():
+            return 0
+        text = Path(f"/proc/{self.pid}/status").read_text()
+        found = re.search(r"^VmRSS:\s+(\d+) kB", text, re.MULTILINE)
+        assert found is not None
+        return int(found.group(1)) * 1024
+
+    def connect(self, receive_buffer_bytes: int | None = None) -> wire.Wire:
+        return wire.Wire(self.port, receive_buffer_bytes=receive_buffer_bytes)
+
+    def figures(self) -> Figures:
+        from lumen_uring.ring.stats import read
+
+        snapshot = read(self.stats_path)
+        return Figures(
+            snapshot.counters["io"],
+            snapshot.counters["worker"],
+            snapshot.gauges["io"]["connections_open"],
+            snapshot.gauges["io"]["slots_in_use"],
+        )
+
+    def wait_until_idle(self) -> None:
+        """Nothing is held any more, and it is still the same process."""
+
+        def idle() -> bool:
+            assert self.alive, f"the server ended with {self.process.returncode}: {self.errors}"
+            figures = self.figures()
+            return figures.connections_open == 0 and figures.slots_in_use == 0
+
+        eventually(idle, "no open connection, no slot in use", found=self.figures)
+        if not self.idle_fds:
+            self.idle_fds = self.fds
+        eventually(
+            lambda: self.fds == self.idle_fds, f"{self.idle_fds} fds", found=lambda: self.fds
+        )
+
+    def check_idle(self) -> None:
+        """The invariants after every case: nothing held, nothing lost, nothing said on stderr."""
+        self.wait_until_idle()
+        figures = self.figures()
+        assert figures.requests == figures.settled, (
+            f"the account does not balance: {figures.requests} requests, of {figures.settled} the "
+            f"end is counted: {figures}"
+        )
+        self.check_errors()
+
+    def check_errors(self) -> None:
+        found = _TROUBLE.search(self.errors)
+        assert found is None, self.errors
+
+    def terminate(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+
+    def wait(self) -> int:
+        return self.process.wait(STOP_S)
+
+    def stop(self) -> None:
+        """Ends it as a service manager would, and looks at how it went."""
+        self.check_idle()
+        self.terminate()
+        self.expect_clean_end()
+
+    def expect_clean_end(self) -> None:
+        try:
+            code = self.wait()
+        finally:
+            self.kill()
+        assert code == 0, f"exit status {code}: {self.errors}"
+        self.check_errors()
+        assert not self.stats_path.exists(), f"{self.stats_path} was left behind"
+
+    def kill(self) -> None:
+        if self.alive:
+            self.process.kill()
+            self.process.wait()
+            self.stats_path.unlink(missing_ok=True)
+
+    def _has_started(self) -> bool:
+        if self.process.poll() is not None:
+            raise AssertionError(f"exit status {self.process.returncode}: {self.errors}")
+        return _LAST_LINE.search(self.output) is not None
+
+    def _describe(self) -> dict[str, object]:
+        import json
+
+        with self.connect() as connection:
+            reply = connection.ask(wire.frame(kind=wire.DESCRIBE, id=7))
+        assert (reply.status, reply.id) == (wire.OK, 7)
+        description: dict[str, object] = json.loads(reply.payload)
+        for entry in description["models"]:  # type: ignore[attr-defined]
+            self.models[entry["name"]] = entry["index"]
+        return description
+
+
+class Canary:
+    """A well-behaved client on a connection of its own: its answers stay right whatever others do.
+
+    It runs from `with` to the end of the block, and must get at least one more answer before it
+    leaves, so that what happened in the block did not silence the server.
+    """
+
+    def __init__(self, server: Server, model: str = "double", columns: int = 16) -> None:
+        self._server = server
+        self._model = server.models[model]
+        self._columns = columns
+        self._stop = threading.Event()
+        self._error: BaseException | None = None
+        self.answers = 0
+        self._thread = threading.Thread(target=self._main, name="canary", daemon=True)
+
+    def __enter__(self) -> Canary:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_rest: object) -> None:
+        before = self.answers
+        if kind is None and self._error is None:
+            eventually(
+                lambda: self.answers > before or self._error,
+                "one more answer for the canary",
+                wire.TIMEOUT_S + 5,
+                lambda: self.answers,
+            )
+        self._stop.set()
+        self._thread.join(wire.TIMEOUT_S + 5)
+        if kind is None and self._error is not None:
+            raise AssertionError(
+                f"the canary died after {self.answers} answers: {self._error!r}"
+            ) from self._error
+
+    def _main(self) -> None:
+        random = np.random.default_rng(1)
+        try:
+            with self._server.connect() as connection:
+                while not self._stop.is_set():
+                    x = random.standard_normal((1, self._columns), np.float32)
+                    number = self.answers + 1
+                    reply = connection.ask(wire.frame(x.tobytes(), model=self._model, id=number))
+                    assert (reply.status, reply.id) == (wire.OK, number), reply
+                    assert reply.payload == (x + x).tobytes()
+                    self.answers += 1
+                    self._stop.wait(0.002)
+        except BaseException as error:
+            self._error = error
+
+
+def _text(file: object) -> str:
+    # pread: the child writes through the same open file, whose position must not move.
+    descriptor = file.fileno()  # type: ignore[attr-defined]
+    return os.pread(descriptor, 1 << 24, 0).decode("utf-8", "replace")

@@ -1,0 +1,116 @@
+"""Every way to run the engine gives the same answers to the same 64 connections."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import graphs
+import numpy as np
+import pytest
+import wire
+from conftest import Serve
+from harness import Server
+
+CONNECTIONS = 64
+LAPS = 3
+PER_LAP = 12
+
+ENGINES = [
+    # allocator, idle, workers, I/O threads
+    ("lumen_arena", "adaptive", 1, 1),
+    ("lumen_arena", "adaptive", 4, 2),
+    ("lumen_arena", "spin", 1, 2),
+    ("lumen_arena", "spin", 4, 1),
+    ("lumen_arena", "yield", 4, 2),
+    ("lumen_arena", "yield", 1, 1),
+    ("lumen_arena", "park", 1, 2),
+    ("lumen_arena", "park", 4, 1),
+    ("standard", "adaptive", 4, 2),
+    ("standard", "spin", 1, 1),
+    ("standard", "yield", 4, 1),
+    ("standard", "park", 1, 2),
+]
+
+
+def settings(folder: Path, allocator: str, idle: str, workers: int, io: int) -> dict[str, object]:
+    return {
+        "server": {"io_threads": io, "arena_bytes": "32MiB", "max_request_bytes": "256KiB"},
+        "engine": {"allocator_type": allocator, "idle": idle, "thread_count": workers},
+        "models": [
+            {"name": "double", "path": str(graphs.double(folder / "double.onnx")), "max_rows": 64},
+            {"name": "echo", "path": str(graphs.echo(folder / "echo.onnx")), "max_rows": 65536},
+            {"name": "nonzero", "path": str(graphs.nonzero(folder / "nonzero.onnx", 6))},
+            {
+                "name": "nhwc",
+                "path": str(graphs.image(folder / "nhwc.onnx", graphs.FLOAT, ["n", 5, 7, 3])),
+                "max_rows": 4,
+            },
+        ],
+    }
+
+
+def request(
+    server: Server, random: np.random.Generator, number: int, connection: int
+) -> tuple[bytes, bytes]:
+    """A request that no other one resembles, and its answer."""
+    which = number % 4
+    if which == 0:
+        rows = int(random.integers(1, 6))
+        x = random.standard_normal((rows, 16)).astype("<f4")
+        x[0, 0] = 1000 * connection + number
+        return (
+            wire.frame(x.tobytes(), id=number, rows=rows, model=server.models["double"]),
+            (x + x).tobytes(),
+        )
+    if which == 1:
+        body = bytes([connection, number]) + random.bytes(int(random.integers(1, 20000)))
+        return (
+            wire.frame(body, id=number, rows=len(body), model=server.models["echo"]), body,
+        )  # fmt: skip
+    if which == 2:
+        x = random.integers(0, 2, (1, 6)).astype("<f4") * (64 * number + connection + 1)
+        where = np.array(np.nonzero(x), "<i8")
+        return (
+            wire.frame(x.tobytes(), id=number, model=server.models["nonzero"]),
+            wire.shape_block([where.shape, (1, 6)]) + where.tobytes() + (x + x).tobytes(),
+        )
+    pixels = random.integers(0, 256, (5, 7, 3)).astype(np.uint8)
+    return (
+        wire.frame(pixels.tobytes(), id=number, encoding=wire.RGB8, model=server.models["nhwc"]),
+        pixels.astype("<f4").tobytes(),
+    )
+
+
+@pytest.mark.parametrize(("allocator", "idle", "workers", "io"), ENGINES)
+def test_the_same_answers(
+    serve: Serve, tmp_path: Path, allocator: str, idle: str, workers: int, io: int
+) -> None:
+    server = serve(settings(tmp_path, allocator, idle, workers, io))
+    random = np.random.default_rng(len(idle) + workers)
+    connections = [server.connect() for _ in range(CONNECTIONS)]
+    try:
+        for lap in range(LAPS):
+            answers: list[dict[int, bytes]] = []
+            for index, connection in enumerate(connections):
+                numbers = range(PER_LAP * lap, PER_LAP * (lap + 1))
+                made = {number: request(server, random, number, index) for number in numbers}
+                connection.send(b"".join(data for data, _answer in made.values()))
+                answers.append({number: answer for number, (_data, answer) in made.items()})
+            for connection, expected in zip(connections, answers, strict=True):
+                replies = connection.replies(PER_LAP)
+                assert {n: reply.payload for n, reply in replies.items()} == expected
+                assert all(reply.status == wire.OK for reply in replies.values())
+    finally:
+        for connection in connections:
+            connection.close()
+    figures = server.figures()
+    assert figures.worker["requests_ok"] == CONNECTIONS * LAPS * PER_LAP
+    if io > 1:
+        from lumen_uring.ring.stats import read
+
+        per_thread = [
+            thread.counters["connections_accepted"]
+            for thread in read(server.stats_path).threads
+            if thread.role == "io"
+        ]
+        assert min(per_thread) > 0, f"one I/O thread got no connection: {per_thread}"

@@ -1,0 +1,390 @@
+"""From start to end: ports, signals, systems that refuse io_uring, several servers, the figures."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import graphs
+import harness
+import numpy as np
+import pytest
+import wire
+from conftest import Serve, shared_file
+from harness import ROOT, Server, eventually
+
+DIGITS: dict[str, object] = {"models": [{"name": "digits", "path": "builtin:digits"}]}
+
+
+def settings(folder: Path, **server: object) -> dict[str, object]:
+    return {
+        "server": {"arena_bytes": "16MiB", "max_request_bytes": "64KiB", **server},
+        "engine": {"thread_count": 2},
+        "models": [
+            {"name": "double", "path": str(graphs.double(folder / "double.onnx")), "max_rows": 16},
+            {"name": "slow", "path": str(graphs.slow(folder / "slow.onnx"))},
+        ],
+    }
+
+
+def slow(server: Server, number: int, trips: int) -> bytes:
+    return wire.frame(np.array([trips], "<i8").tobytes(), id=number, model=server.models["slow"])
+
+
+def sentence(done: subprocess.CompletedProcess[str]) -> str:
+    """The one line in which a command says why it did not start."""
+    assert done.returncode > 0, f"exit status {done.returncode}"
+    lines = done.stderr.strip().splitlines()
+    assert len(lines) == 1, done.stderr
+    assert lines[0].startswith("lumen: ")
+    assert "serves on" not in done.stdout
+    return lines[0]
+
+
+def test_a_port_in_use(serve: Serve, cache: Path) -> None:
+    server = serve(DIGITS)
+    said = sentence(harness.run(["--port", str(server.port)], cache))
+    assert f"port {server.port}" in said
+    assert "in use" in said
+    with server.connect() as connection:  # the first one is none the worse
+        assert connection.ask(wire.ping(1)).id == 1
+
+
+def test_a_port_in_use_by_somebody_else(cache: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        said = sentence(harness.run(["--port", str(port)], cache))
+    assert f"port {port}" in said
+
+
+def test_a_port_in_use_with_several_io_threads(serve: Serve, cache: Path) -> None:
+    """SO_REUSEPORT must not let a second server take half of the first one's clients."""
+    options = ["--set", "server.io_threads=2"]
+    server = serve(DIGITS, options=["--port", "0", *options])
+    try:
+        # One that starts would stay: it is told to end, and the answer is then no sentence.
+        done = harness.run(
+            ["--port", str(server.port), *options], cache, ["timeout", "--signal=TERM", "3"]
+        )
+        assert f"port {server.port}" in sentence(done)
+    finally:
+        if not server.stats_path.exists():
+            server.kill()
+
+
+def test_an_address_of_another_machine(cache: Path) -> None:
+    said = sentence(harness.run(["--port", "0", "--host", "203.0.113.7"], cache))
+    assert "203.0.113.7" in said
+
+
+def test_the_banner_and_the_figures_file(serve: Serve) -> None:
+    server = serve(DIGITS)
+    assert f"127.0.0.1:{server.port}" in server.output
+    assert "io_uring" in server.output
+    assert str(server.stats_path) in server.output
+    assert stat.S_IMODE(server.stats_path.stat().st_mode) == 0o600
+
+
+def test_a_killed_servers_file_is_replaced(serve: Serve, cache: Path) -> None:
+    first = serve(DIGITS)
+    with first.connect() as connection:
+        connection.ask(wire.ping(1))
+    first.process.kill()
+    first.process.wait()
+    assert first.stats_path.exists()
+    second = serve(DIGITS, options=["--port", str(first.port)])
+    assert second.port == first.port
+    assert second.figures().requests == 1  # the description that the harness asked for
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_an_idle_server(serve: Serve, number: signal.Signals) -> None:
+    server = serve(DIGITS)
+    idle = server.connect()
+    assert idle.ask(wire.ping(1)).id == 1
+    server.process.send_signal(number)
+    idle.expect_end()
+    server.expect_clean_end()
+    with pytest.raises(ConnectionRefusedError):
+        server.connect()
+
+
+def test_what_is_in_flight_is_finished(serve: Serve, tmp_path: Path) -> None:
+    server = serve(settings(tmp_path, drain_seconds=60))
+    before = server.figures().requests
+    with server.connect() as connection, server.connect() as other:
+        for number in range(6):  # two run, four wait
+            connection.send(slow(server, number, 3000 + number))
+        eventually(lambda: server.figures().requests == before + 6, "the load")
+        server.terminate()
+        eventually(lambda: "Draining" in server.output, "the drain")
+        other.expect_end()
+        replies = connection.replies(6)
+        for number, reply in replies.items():
+            assert reply.payload == np.array([2 * (3000 + number)], "<i8").tobytes()
+        connection.expect_end()
+    server.expect_clean_end()
+
+
+def test_new_requests_while_draining(serve: Serve, tmp_path: Path) -> None:
+    server = serve(settings(tmp_path, drain_seconds=60))
+    with server.connect() as connection:
+        before = server.figures().requests
+        connection.send(slow(server, 1, 20000))
+        eventually(lambda: server.figures().requests == before + 1, "the load")
+        server.terminate()
+        # The listener closes with the drain, so from then on the answer is "shutting down".
+        eventually(lambda: refuses(server), "no more connections")
+        x = np.ones(16, "<f4").tobytes()
+        connection.send(wire.frame(x, id=2) + wire.ping(3))
+        replies = connection.replies(3)
+        assert replies[1].status == wire.OK
+        assert replies[2].status == wire.SHUTTING_DOWN
+        connection.expect_end()
+    server.expect_clean_end()
+
+
+def refuses(server: Server) -> bool:
+    try:
+        server.connect().close()
+    except ConnectionRefusedError:
+        return True
+    return False
+
+
+def test_sigterm_under_load(serve: Serve, tmp_path: Path) -> None:
+    """Every request gets its right answer, "shutting down", or sees its connection end."""
+    server = serve(settings(tmp_path))
+    started = threading.Barrier(9)
+    failures: list[BaseException] = []
+    counts = {"ok": 0, "shutting down": 0, "ended": 0}
+    lock = threading.Lock()
+
+    def act(client: int) -> None:
+        rng = np.random.default_rng(client)
+        answers: dict[int, bytes] = {}
+        outcome = {"ok": 0, "shutting down": 0}
+        number = 0
+        started.wait(30)
+        try:
+            with server.connect() as connection:
+                while True:
+                    data = b""
+                    for _ in range(8):
+                        number += 1
+                        if number % 8 == client % 8:
+                            trips = int(rng.integers(1, 200))
+                            data += slow(server, number, trips)
+                            answers[number] = np.array([2 * trips], "<i8").tobytes()
+                        else:
+                            x = rng.standard_normal(16).astype("<f4")
+                            data += wire.frame(x.tobytes(), id=number)
+                            answers[number] = (x + x).tobytes()
+                    connection.send(data)
+                    for _ in range(8):
+                        reply = connection.reply()
+                        expected = answers.pop(reply.id)
+                        if reply.status == wire.OK:
+                            assert reply.payload == expected
+                            outcome["ok"] += 1
+                        else:
+                            assert reply.status == wire.SHUTTING_DOWN
+                            outcome["shutting down"] += 1
+        except (wire.Closed, ConnectionError):
+            pass
+        except BaseException as error:
+            failures.append(error)
+        with lock:
+            for name, value in outcome.items():
+                counts[name] += value
+            counts["ended"] += len(answers)
+
+    threads = [threading.Thread(target=act, args=(n,), daemon=True) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    started.wait(30)
+    eventually(lambda: server.figures().worker["requests_ok"] > 500, "the load")
+    server.terminate()
+    for thread in threads:
+        thread.join(40)
+        assert not thread.is_alive(), "a client still waits for a server that has ended"
+    server.expect_clean_end()
+    assert not failures, failures
+    assert counts["ok"] > 500, counts
+
+
+def test_a_second_signal_ends_at_once(serve: Serve, tmp_path: Path) -> None:
+    server = serve(settings(tmp_path, drain_seconds=600))
+    with server.connect() as connection:
+        connection.send(wire.frame(bytes(64), id=1)[:50])  # would hold the drain for 600 s
+        eventually(lambda: server.figures().slots_in_use == 1, "half a request")
+        server.terminate()
+        eventually(lambda: "Draining" in server.output, "the drain")
+        assert server.alive
+        server.terminate()
+        assert connection.expect_closed() == b""
+    server.expect_clean_end()
+
+
+def test_a_drain_has_an_end(serve: Serve, tmp_path: Path) -> None:
+    server = serve(settings(tmp_path, drain_seconds=0.2))
+    with server.connect() as half, server.connect() as stuck, server.connect() as waiting:
+        half.send(wire.frame(bytes(64), id=1)[:50])
+        stuck.send(wire.ping(1)[:20])
+        waiting.send(wire.frame(id=1, length=2**31))
+        assert waiting.reply().status == wire.TOO_LARGE
+        eventually(lambda: server.figures().slots_in_use == 1, "half a request")
+        server.terminate()
+        assert half.expect_closed() == b""
+        assert stuck.expect_closed() == b""
+    server.expect_clean_end()
+
+
+@pytest.fixture(scope="module")
+def deny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The program that runs another one with io_uring's system calls refused."""
+    source = shared_file("kernel-lab/deny_uring.c")
+    program = tmp_path_factory.mktemp("deny") / "deny_uring"
+    subprocess.run(["gcc", "-O1", "-o", program, source], check=True, timeout=60)
+    return program
+
+
+@pytest.mark.parametrize(
+    ("errno", "calls", "cause", "cure"),
+    [
+        ("EPERM", "all", "EPERM", "seccomp"),
+        ("EPERM", "setup", "EPERM", "io_uring_disabled"),
+        ("ENOSYS", "all", "ENOSYS", "Linux"),
+        ("ENOMEM", "all", "ENOMEM", "ulimit"),
+        ("EPERM", "register", "EPERM", "io_uring_register"),
+        ("EPERM", "enter", "EPERM", "io_uring_enter"),
+    ],
+)
+def test_a_system_that_refuses_io_uring(
+    deny: Path, cache: Path, errno: str, calls: str, cause: str, cure: str
+) -> None:
+    done = harness.run(["--port", "0"], cache, [str(deny), errno, calls, "timeout", "10"])
+    said = sentence(done)
+    assert cause in said
+    assert cure in said
+
+
+def test_two_servers_side_by_side(serve: Serve, tmp_path: Path) -> None:
+    one, two = serve(settings(tmp_path)), serve(settings(tmp_path))
+    assert one.port != two.port
+    x = np.ones(16, "<f4")
+    with one.connect() as first, two.connect() as second:
+        for number in range(20):
+            assert first.ask(wire.frame(x.tobytes(), id=number)).payload == (x + x).tobytes()
+        for number in range(10):
+            assert second.ask(wire.frame(x.tobytes(), id=number)).payload == (x + x).tobytes()
+    assert one.figures().worker["requests_ok"] == 20
+    assert two.figures().worker["requests_ok"] == 10
+    one.stop()
+    with two.connect() as second:
+        assert second.ask(wire.ping(1)).id == 1
+
+
+def test_servers_of_one_port_on_two_addresses_keep_their_figures_apart(serve: Serve) -> None:
+    one = serve(DIGITS)
+    two = serve(DIGITS, options=["--port", str(one.port), "--host", "127.0.0.2"])
+    from lumen_uring.ring.stats import read
+
+    assert read(one.stats_path).pid == one.pid
+    two.kill()
+
+
+def test_the_figures_can_be_read_by_anybody_while_they_change(serve: Serve, tmp_path: Path) -> None:
+    server = serve(settings(tmp_path))
+    reader = subprocess.Popen(
+        [
+            sys.executable, "-c",
+            "import sys; from pathlib import Path; from lumen_uring.ring.stats import read\n"
+            "last = 0\n"
+            "for _ in range(300):\n"
+            "    s = read(Path(sys.argv[1])); n = s.counters['io']['requests']\n"
+            "    assert n >= last and s.state == 'ready', (n, last, s.state); last = n\n"
+            "print(last)\n",
+            str(server.stats_path),
+        ],
+        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    x = np.ones(16, "<f4").tobytes()
+    with server.connect() as connection:
+        number = 0
+        while reader.poll() is None and number < 200_000:
+            number += 1
+            assert connection.ask(wire.frame(x, id=number)).id == number
+    out, err = reader.communicate(timeout=30)
+    assert reader.returncode == 0, err
+    assert int(out) > 1
+
+
+def test_lumen_stats(serve: Serve, cache: Path, tmp_path: Path) -> None:
+    server = serve(settings(tmp_path))
+    with server.connect() as connection:
+        for number in range(10):
+            assert connection.ask(wire.frame(bytes(64), id=number)).status == wire.OK
+    server.check_idle()
+    done = harness.run(["stats", "--port", str(server.port), "--json"], cache)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["pid"], found["port"], found["state"]) == (server.pid, server.port, "ready")
+    assert found["counters"]["worker"]["requests_ok"] == 10
+    assert found["stages"]["infer"]["count"] == 10
+    assert found["stages"]["total"]["count"] == 10
+    assert harness.run(["stats", "--port", str(server.port)], cache).returncode == 0
+    server.stop()
+    done = harness.run(["stats", "--port", str(server.port)], cache)
+    assert str(server.port) in sentence(done)
+
+
+def test_lumen_doctor(cache: Path) -> None:
+    done = harness.run(["doctor", "--json"], cache)
+    found = json.loads(done.stdout)
+    assert done.stderr == ""
+    names = json.dumps(found)
+    for part in ("io_uring", "memlock", "huge pages"):
+        assert part in names
+    assert done.returncode == 0
+
+
+def test_predict_without_a_server(cache: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    picture = ROOT / "tests" / "data" / "digits" / "digit_1.png"
+    said = sentence(harness.run(["predict", "--port", str(port), str(picture)], cache))
+    assert str(port) in said
+
+
+def test_a_model_file_that_changes_is_not_served_from_the_cache(
+    serve: Serve, tmp_path: Path
+) -> None:
+    path = tmp_path / "m.onnx"
+    entry: dict[str, object] = {"models": [{"name": "m", "path": str(path)}]}
+    for make, factor in (
+        (graphs.double, 2),
+        (lambda p: graphs.image(p, graphs.FLOAT, ["n", 16]), 1),
+    ):
+        make(path)
+        server = serve(entry)
+        x = np.ones(16, "<f4")
+        with server.connect() as connection:
+            assert connection.ask(wire.frame(x.tobytes())).payload == (factor * x).tobytes()
+        server.stop()
+
+
+def test_the_same_port_again_and_again(serve: Serve, tmp_path: Path) -> None:
+    port = 0
+    for _ in range(4):
+        server = serve(settings(tmp_path), options=["--port", str(port)])
+        port = server.port
+        with server.connect() as connection:
+            assert connection.ask(wire.frame(bytes(64), id=1)).payload == bytes(64)
+        server.stop()

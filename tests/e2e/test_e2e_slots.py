@@ -1,0 +1,242 @@
+"""Full slots: what cannot be taken in yet waits in its sender's socket, or until its deadline."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import graphs
+import numpy as np
+import pytest
+import wire
+from conftest import Serve
+from harness import Server, eventually
+
+COLUMNS = 16384  # 64 KiB in and 64 KiB out: a slot of 128 KiB
+SLOW_TRIPS = 4000
+
+
+def tight(folder: Path, **server: object) -> dict[str, object]:
+    """Settings under which the model "wide" has four slots, and no others are large enough."""
+    return {
+        "server": {"max_request_bytes": "96KiB", "arena_bytes": "640KiB", **server},
+        "engine": {"thread_count": 2, "queue_capacity": 4},
+        "models": [
+            {"name": "wide", "path": str(graphs.double(folder / "wide.onnx", COLUMNS, rows=1))},
+        ],
+    }
+
+
+def body(number: int) -> np.ndarray:
+    return np.arange(COLUMNS, dtype="<f4") + np.float32(number)
+
+
+def clients(count: int, act: Callable[[int], None]) -> None:
+    """Runs `act` on `count` threads at once; the first failure is raised."""
+    failures: list[BaseException] = []
+
+    def main(number: int) -> None:
+        try:
+            act(number)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=main, args=(n,), daemon=True) for n in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive(), "a client still waits"
+    if failures:
+        raise failures[0]
+
+
+@pytest.mark.parametrize("allocator", ["lumen_arena", "standard"])
+def test_many_clients_and_four_slots(serve: Serve, tmp_path: Path, allocator: str) -> None:
+    settings = tight(tmp_path)
+    settings["engine"]["allocator_type"] = allocator  # type: ignore[index]
+    server = serve(settings)
+
+    def act(client: int) -> None:
+        with server.connect() as connection:
+            for lap in range(6):
+                numbers = [1000 * client + 10 * lap + n for n in range(3)]
+                for number in numbers:
+                    connection.send(wire.frame(body(number).tobytes(), id=number))
+                replies = connection.replies(3)
+                for number in numbers:
+                    assert replies[number].status == wire.OK, replies[number].text
+                    assert replies[number].payload == (2 * body(number)).tobytes()
+
+    clients(32, act)
+    figures = server.figures()
+    assert figures.io["slot_waits"] > 0, "the test did not fill the slots"
+    assert figures.worker["requests_ok"] == 32 * 6 * 3
+
+
+def hold_slots(server: Server) -> list[wire.Wire]:
+    """Takes all slots of the model "wide", with bodies of which the last byte is missing."""
+    holders = []
+    while server.figures().io["slot_waits"] == 0:
+        connection = server.connect()
+        before = server.figures().requests
+        connection.send(wire.frame(body(0).tobytes(), id=1)[:-1])
+        eventually(lambda was=before: server.figures().requests > was, "a header")
+        holders.append(connection)
+        assert len(holders) < 200
+    return holders
+
+
+def test_a_request_waits_for_a_slot_until_its_deadline(serve: Serve, tmp_path: Path) -> None:
+    server = serve(tight(tmp_path))
+    holders = hold_slots(server)
+    with server.connect() as connection:
+        reply = connection.ask(wire.frame(body(3).tobytes(), id=3, timeout_us=20_000))
+        assert (reply.status, reply.id) == (wire.DEADLINE, 3)
+        assert "slot" in reply.text
+        # The refused body is skipped, and what needs no slot is answered meanwhile.
+        assert connection.ask(wire.ping(4)).id == 4
+        connection.send(wire.frame(body(5).tobytes(), id=5))
+        eventually(lambda: server.figures().io["slot_waits"] >= 3, "a request that waits")
+        for holder in holders:
+            holder.send(body(0).tobytes()[-1:])
+        reply = connection.reply()
+        assert (reply.id, reply.payload) == (5, (2 * body(5)).tobytes())
+    for holder in holders:
+        assert holder.reply().payload == (2 * body(0)).tobytes()
+        holder.close()
+
+
+def test_the_servers_own_deadline(serve: Serve, tmp_path: Path) -> None:
+    server = serve(tight(tmp_path, default_timeout_ms=20))
+    # Bodies in slots are not timed; the one behind them is.
+    holders = hold_slots(server)
+    with server.connect() as connection:
+        reply = connection.ask(wire.frame(body(3).tobytes(), id=3))
+        assert (reply.status, reply.id) == (wire.DEADLINE, 3)
+    for holder in holders:
+        holder.close()
+
+
+@pytest.mark.parametrize("how", ["close", "reset"])
+def test_holders_that_leave_make_room(serve: Serve, tmp_path: Path, how: str) -> None:
+    server = serve(tight(tmp_path))
+    holders = hold_slots(server)
+    with server.connect() as connection:
+        connection.send(wire.frame(body(5).tobytes(), id=5))
+        for holder in holders:
+            getattr(holder, how)()
+        reply = connection.reply()
+        assert (reply.id, reply.payload) == (5, (2 * body(5)).tobytes())
+
+
+def test_a_client_that_leaves_while_it_waits(serve: Serve, tmp_path: Path) -> None:
+    server = serve(tight(tmp_path))
+    holders = hold_slots(server)
+    for _ in range(5):
+        waits = server.figures().io["slot_waits"]
+        connection = server.connect()
+        connection.send(wire.frame(body(5).tobytes(), id=5))
+        eventually(lambda was=waits: server.figures().io["slot_waits"] > was, "the wait")
+        connection.reset()
+    for holder in holders:
+        holder.close()
+    with server.connect() as connection:
+        assert (
+            connection.ask(wire.frame(body(6).tobytes(), id=6)).payload == (2 * body(6)).tobytes()
+        )
+
+
+def test_deadlines_under_load_lose_nothing(serve: Serve, tmp_path: Path) -> None:
+    settings = tight(tmp_path)
+    settings["models"].append(  # type: ignore[attr-defined]
+        {"name": "slow", "path": str(graphs.slow(tmp_path / "slow.onnx"))}
+    )
+    settings["server"]["arena_bytes"] = "1MiB"  # type: ignore[index]
+    server = serve(settings)
+    counts = {wire.OK: 0, wire.DEADLINE: 0, wire.OVERLOADED: 0}
+    lock = threading.Lock()
+
+    def act(client: int) -> None:
+        with server.connect() as connection:
+            for lap in range(5):
+                number = 100 * client + lap
+                if client % 4 == 0:
+                    x = np.array([SLOW_TRIPS // 8], "<i8")
+                    request = wire.frame(x.tobytes(), id=number, model=server.models["slow"])
+                    answer = (2 * x).tobytes()
+                else:
+                    request = wire.frame(body(number).tobytes(), id=number, timeout_us=3000)
+                    answer = (2 * body(number)).tobytes()
+                reply = connection.ask(request)
+                assert reply.id == number
+                with lock:
+                    counts[reply.status] += 1
+                if reply.status == wire.OK:
+                    assert reply.payload == answer
+
+    clients(32, act)
+    assert sum(counts.values()) == 32 * 5
+    assert counts[wire.OK] >= 8 * 5  # the slow ones have no deadline
+
+
+# How long a client may hold a slot by doing nothing is the server's choice; below it is what these
+# tests wait before they call it for ever. Where there is a setting for it, `tight` should lower it.
+PATIENCE_S = 5
+
+
+def test_silent_bodies_cannot_keep_every_slot(serve: Serve, tmp_path: Path) -> None:
+    """Clients that send half a body and fall silent must not stop a server for good."""
+    server = serve(tight(tmp_path, drain_seconds=0))
+    holders = hold_slots(server)
+    with server.connect() as connection:
+        connection.socket.settimeout(PATIENCE_S)
+        reply = connection.ask(wire.frame(body(3).tobytes(), id=3))
+        assert (reply.id, reply.payload) == (3, (2 * body(3)).tobytes())
+    for holder in holders:
+        holder.close()
+
+
+def test_clients_that_never_read_cannot_keep_every_slot(serve: Serve, tmp_path: Path) -> None:
+    """A reply that nobody takes must not hold its slot for good."""
+    columns = 4 << 20  # a reply of 16 MiB: no socket takes it whole
+    path = graphs.large(tmp_path / "large.onnx", columns)
+    server = serve(
+        {
+            "server": {"arena_bytes": "80MiB", "drain_seconds": 0},
+            "engine": {"thread_count": 2, "queue_capacity": 4},
+            "models": [{"name": "large", "path": str(path)}],
+        }
+    )
+    holders = []
+    while server.figures().io["slot_waits"] == 0:
+        holder = server.connect(receive_buffer_bytes=4096)
+        before = server.figures().requests
+        holder.send(wire.frame(np.float32(1).tobytes(), id=1))
+        eventually(lambda was=before: server.figures().requests > was, "a request")
+        holders.append(holder)
+        assert len(holders) < 20
+    with server.connect() as connection:
+        connection.socket.settimeout(PATIENCE_S)
+        reply = connection.ask(wire.frame(np.float32(2).tobytes(), id=2))
+        assert (reply.status, len(reply.payload)) == (wire.OK, 4 * columns)
+    for holder in holders:
+        holder.close()
+
+
+def test_too_little_memory_is_a_sentence(cache: Path, tmp_path: Path) -> None:
+    import harness
+
+    model = graphs.double(tmp_path / "wide.onnx", COLUMNS, rows=1)
+    done = harness.run(
+        [
+            "--port", "0", "--model", f"wide={model}", "--set", "server.arena_bytes=256KiB",
+            "--set", "server.max_request_bytes=96KiB",
+        ],
+        cache,
+    )  # fmt: skip
+    assert done.returncode > 0
+    (line,) = done.stderr.strip().splitlines()
+    assert "server.arena_bytes" in line
+    assert "262144" in line
