@@ -100,6 +100,19 @@ static void compose(const struct lm_batch *batch, struct lm_request *request, ui
     lm_reply_outputs(request, data, bytes, 0);
 }
 
+/* Outputs that could not be wrapped for so many rows are copied to their place. */
+static int take_outputs(struct lm_worker *worker, struct lm_batch *batch,
+                        const struct lm_model *model, uint32_t rows, OrtValue **outputs) {
+    int code = 0;
+    for (uint32_t o = 0; !code && o < model->output_count; o++) {
+        const struct lm_tensor *output = &model->outputs[o];
+        if (lm_output_is_wrapped(output, rows)) continue;
+        code = lm_model_take_output(&worker->shared->ort, output, &outputs[o], batch->outputs[o],
+                                    rows * output->row_bytes);
+    }
+    return code;
+}
+
 bool lm_batch_run(struct lm_worker *worker, struct lm_request **requests, uint32_t count) {
     const struct lm_model *model = requests[0]->model;
     struct lm_batch *batch = &worker->batches[model->index];
@@ -109,9 +122,11 @@ bool lm_batch_run(struct lm_worker *worker, struct lm_request **requests, uint32
         rows += requests[r]->rows;
     }
     LM_DEBUG_ASSERT(rows <= model->batch_size);
+    OrtValue **values = values_for(batch, model, rows);
     uint64_t before = lm_now_ns();
-    int code =
-        lm_model_run(model, &worker->shared->ort, worker->index, values_for(batch, model, rows));
+    int code = lm_model_run(model, &worker->shared->ort, worker->index, values);
+    if (!code) code = take_outputs(worker, batch, model, rows, values + model->input_count);
+    if (code) lm_infer_drop_outputs(worker->shared, model, rows, values + model->input_count);
     uint64_t after = lm_now_ns();
     lm_add_single_writer_u64(&worker->stats->worker.runs, 1);
     if (code) {
