@@ -95,7 +95,7 @@ static int take_output(struct lm_shared *shared, struct lm_request *request, uin
             "output '%s' has %zu bytes, which do not fit; raise max_output_bytes of model '%s'",
             tensor->name, bytes, request->model->name);
     }
-    memcpy(copy, data, bytes);
+    if (bytes) memcpy(copy, data, bytes); /* an empty output may have no memory at all */
     lm_ort_value_close(&shared->ort, *value);
     *value = NULL;
     *data_out = copy;
