@@ -1,13 +1,13 @@
 /* count_allocations.c: counts calls of the allocator, for test_e2e_allocations.py.
  *
- * Loaded with LD_PRELOAD. Counts go to the file named by LUMEN_COUNTS, which the test maps too. Nothing
- * is counted until the test sets `armed`, with the I/O threads' ids in `io_tids`. Two counts are kept:
- * calls that come from within liblumen_uring.so, told by their return address, and all calls whatsoever
- * of the I/O threads, through libraries too, since those never run a model.
+ * Loaded with LD_PRELOAD. Counts go to the file named by LUMEN_COUNTS, which the test maps too.
+ * Nothing is counted until the test sets `armed`, with the I/O threads' ids in `io_tids`. Two
+ * counts are kept: calls that come from within liblumen_uring.so, told by their return address, and
+ * all calls whatsoever of the I/O threads, through libraries too, since those never run a model.
  *
  * ONNX Runtime's Release functions end in a jump to free, which leaves the address of our call of
- * Release as the return address. So a free counts as ours only if the call before the return address
- * goes to free and nowhere else.
+ * Release as the return address. So a free counts as ours only if the call before the return
+ * address goes to free and nowhere else.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -98,12 +98,14 @@ static void count(enum kind kind, void *from) {
     if (!atomic_load_explicit(&counts->found, memory_order_acquire)) dl_iterate_phdr(look, NULL);
     uintptr_t at = (uintptr_t)from;
     if (at >= atomic_load_explicit(&low, memory_order_relaxed) &&
-        at < atomic_load_explicit(&high, memory_order_relaxed) && (kind != FREE || calls_free(from))) {
+        at < atomic_load_explicit(&high, memory_order_relaxed) &&
+        (kind != FREE || calls_free(from))) {
         atomic_fetch_add_explicit(&counts->in_library[kind], 1, memory_order_relaxed);
     }
     if (!own_tid) own_tid = (int32_t)syscall(SYS_gettid);
     for (int i = 0; i < IO_TIDS; i++) {
-        if (atomic_load_explicit(&counts->io_tids[i], memory_order_relaxed) != (uint32_t)own_tid) continue;
+        if (atomic_load_explicit(&counts->io_tids[i], memory_order_relaxed) != (uint32_t)own_tid)
+            continue;
         atomic_fetch_add_explicit(&counts->in_io_threads[kind], 1, memory_order_relaxed);
     }
 }

@@ -228,6 +228,16 @@ def slow(path: Path) -> Path:
     )
 
 
+def slow_and_large(path: Path, columns: int) -> Path:
+    """As `slow`, with a second input FP32 [columns] whose largest value is the second output."""
+    model = onnx.load(str(slow(path)))
+    model.graph.input.append(tensor("pad", FLOAT, [columns]))
+    model.graph.node.append(helper.make_node("ReduceMax", ["pad"], ["top"], keepdims=1))
+    model.graph.output.append(tensor("top", FLOAT, [1]))
+    onnx.save(model, str(path))
+    return path
+
+
 def image(path: Path, dtype: int, shape: Dims) -> Path:
     """The picture's tensor as the model would see it."""
     return save(

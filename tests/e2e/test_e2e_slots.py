@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import socket
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -223,6 +226,92 @@ def test_clients_that_never_read_cannot_keep_every_slot(serve: Serve, tmp_path: 
         assert (reply.status, len(reply.payload)) == (wire.OK, 4 * columns)
     for holder in holders:
         holder.close()
+
+
+def talkative(folder: Path, count: int = 50) -> list[dict[str, object]]:
+    """Models that make the description long: a request of 32 bytes, a reply of 10 KB."""
+    path = str(graphs.tag(folder / "tag.onnx"))
+    return [{"name": f"{'m' * 55}{number}", "path": path} for number in range(count)]
+
+
+def test_who_waited_for_a_slot_may_then_use_it(serve: Serve, tmp_path: Path) -> None:
+    """Making room must not hit those who waited: their time starts with their slot."""
+    path = graphs.slow_and_large(tmp_path / "slow.onnx", 1 << 20)
+    server = serve(
+        {
+            "server": {"arena_bytes": "20MiB"},
+            "engine": {"thread_count": 2, "queue_capacity": 4},
+            "models": [{"name": "slow", "path": str(path)}],
+        }
+    )
+
+    def act(client: int) -> None:
+        pad = np.full(1 << 20, client, "<f4")
+        data = wire.frame(np.array([SLOW_TRIPS * 9], "<i8").tobytes() + pad.tobytes(), id=client)
+        with server.connect() as connection:
+            # A network of 100 Mbit/s: 4 MiB take a third of a second, once they are let in.
+            connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 16)
+            for at in range(0, len(data), 1 << 16):
+                connection.send(data[at : at + (1 << 16)])
+                time.sleep(0.005)
+            reply = connection.reply()
+            assert (reply.status, reply.id) == (wire.OK, client)
+            assert reply.payload[-4:] == np.float32(client).tobytes()
+
+    clients(12, act)
+    assert server.figures().io["slot_waits"] > 0, "the test did not fill the slots"
+
+
+def test_a_reader_who_keeps_reading_is_not_cut_off_to_make_room(
+    serve: Serve, tmp_path: Path
+) -> None:
+    """The server's own replies (descriptions) have no inference whose end could start a clock."""
+    settings = tight(tmp_path, drain_seconds=0)
+    settings["models"].extend(talkative(tmp_path))  # type: ignore[attr-defined]
+    server = serve(settings)
+    holders = hold_slots(server)  # the last one waits: there is somebody to make room for
+    with server.connect(receive_buffer_bytes=4096) as connection:
+        connection.send(wire.frame(kind=wire.DESCRIBE, id=1) * 300)
+        for _ in range(300):
+            assert connection.reply().status == wire.OK
+            time.sleep(0.002)
+    for holder in holders:
+        holder.close()
+
+
+def test_clients_that_never_read_cannot_keep_every_header_buffer(
+    serve: Serve, tmp_path: Path
+) -> None:
+    """More clients than header buffers (1024), each with a stuck reply and bytes behind it."""
+    available = re.search(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text())
+    if available is None or int(available.group(1)) < 6 << 20:
+        pytest.skip("needs 6 GiB free: the kernel holds about 1 GiB of unread replies")
+    server = serve(
+        {
+            "server": {"drain_seconds": 0},
+            "engine": {"queue_capacity": 4096},
+            "models": talkative(tmp_path),
+        }
+    )
+    guests = [server.connect(receive_buffer_bytes=2048) for _ in range(1100)]
+    try:
+        for guest in guests:
+            guest.send(wire.frame(kind=wire.DESCRIBE, id=1) * 130)
+        eventually(
+            lambda: (
+                server.figures().slots_in_use >= 1024
+                or server.figures().io["header_buffers_starved"] > 0
+                or server.figures().io["connections_closed"] > 1
+            ),
+            "stuck replies",
+            found=server.figures,
+        )
+        with server.connect() as connection:
+            connection.socket.settimeout(PATIENCE_S)
+            assert connection.ask(wire.ping(1)).id == 1
+    finally:
+        for guest in guests:
+            guest.close()
 
 
 def test_too_little_memory_is_a_sentence(cache: Path, tmp_path: Path) -> None:

@@ -130,6 +130,7 @@ static void start_body(struct lm_io *io, struct lm_connection *connection,
     request->connection = connection->index;
     request->next_reply = LM_NO_SLOT;
     request->id = header->id;
+    request->held_ns = io->now_ns;
     request->started_ns = connection->started_ns;
     request->deadline_ns = deadline_of(io, connection, header->timeout_us);
     request->rows = header->rows;

@@ -126,12 +126,12 @@ static bool is_stalled(const struct lm_io *io, const struct lm_connection *conne
         connection->receiving != LM_NO_SLOT ? connection->receiving : connection->sending;
     if (connection->fd < 0 || slot == LM_NO_SLOT) return false;
     const struct lm_request *request = &io->requests[slot];
-    uint64_t since = slot == connection->receiving ? request->started_ns : request->inferred_ns;
     uint64_t allowed_ms = LM_STALL_MS + request->slot->bytes / LM_STALL_BYTES_PER_MS;
-    return io->now_ns > since + allowed_ms * 1000000ull;
+    return io->now_ns > request->held_ns + allowed_ms * 1000000ull;
 }
 
-/* Requests wait for slots: whoever holds one and does not move makes room. */
+/* Requests wait for slots, or reads for header buffers: whoever holds one and does not move makes
+ * room. */
 static void evict_stalled(struct lm_io *io) {
     if (io->now_ns < io->next_eviction_ns) return;
     io->next_eviction_ns = io->now_ns + LM_EVICT_PERIOD_MS * 1000000ull;
@@ -189,8 +189,8 @@ static void complete(struct lm_io *io, const struct lm_completion *completion) {
 }
 
 static uint64_t wait_limit(const struct lm_io *io) {
-    bool deadlines =
-        io->lists[LM_LIST_WAITING].count || io->lists[LM_LIST_LINGERING].count || io->draining;
+    bool deadlines = io->lists[LM_LIST_WAITING].count || io->lists[LM_LIST_LINGERING].count ||
+                     io->lists[LM_LIST_STARVED].count || io->draining;
     if (deadlines) return LM_TICK_MS * 1000000ull;
     if (io->arena.acquired_count || io->accept_retry_ns) return LM_IDLE_TICK_MS * 1000000ull;
     return UINT64_MAX;
@@ -219,10 +219,8 @@ static int run(struct lm_io *io) {
     for (;;) {
         io->now_ns = lm_now_ns();
         take_returns(io);
-        if (io->lists[LM_LIST_WAITING].count) {
-            evict_stalled(io);
-            lm_receive_retry_waiting(io);
-        }
+        if (io->lists[LM_LIST_WAITING].count + io->lists[LM_LIST_STARVED].count) evict_stalled(io);
+        if (io->lists[LM_LIST_WAITING].count) lm_receive_retry_waiting(io);
         if (io->lists[LM_LIST_STARVED].count) lm_receive_retry_starved(io);
         if (io->lists[LM_LIST_LINGERING].count) expire_lingering(io);
         if (drained(io)) return 0;

@@ -113,6 +113,7 @@ enum lm_outcome lm_reply_try(struct lm_connection *connection, struct lm_request
 static void start_sending(struct lm_io *io, struct lm_connection *connection,
                           struct lm_request *request) {
     connection->sending = request->slot->index;
+    request->held_ns = io->now_ns;
     lm_ring_send(io->ring, connection->fd, &request->message, connection->index,
                  connection->generation);
 }

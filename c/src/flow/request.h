@@ -35,6 +35,7 @@ struct lm_request {
     uint32_t connection;
     uint32_t next_reply; /* of the same connection, in order of being sent */
     uint64_t id;
+    uint64_t held_ns; /* since when its slot waits for the client: to send, or to take the reply */
     uint64_t started_ns;  /* first byte of the header seen */
     uint64_t received_ns; /* last byte of the body seen: published to the queue */
     uint64_t popped_ns;

@@ -16,7 +16,8 @@ struct wanted {
     bool one_row;
 };
 
-enum { WANTED_MAX = LUMEN_MODELS_MAX * 12 };
+/* 1, 4, 16, ... 2^32 rows, and the most there may be. */
+enum { WANTED_MAX = LUMEN_MODELS_MAX * 18 };
 
 /* The most rows whose payload max_request_bytes and max_rows allow. */
 static uint32_t rows_bound(const struct lm_model *model, uint64_t max_request_bytes) {
@@ -91,8 +92,13 @@ static uint32_t useful(const struct wanted *wanted, const struct lm_slot_plan_li
 
 static uint64_t fewest_bytes(const struct wanted *wanted, uint32_t count, uint32_t worker_count) {
     uint64_t bytes = (uint64_t)LM_REPLY_SLOTS * LM_REPLY_SLOT_BYTES;
-    for (uint32_t i = 0; i < count; i++)
-        bytes += (uint64_t)fewest(&wanted[i], worker_count) * wanted[i].slot_bytes;
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t more;
+        bool fits = !__builtin_mul_overflow((uint64_t)fewest(&wanted[i], worker_count),
+                                            wanted[i].slot_bytes, &more) &&
+                    !__builtin_add_overflow(bytes, more, &bytes);
+        if (!fits) return UINT64_MAX;
+    }
     return bytes;
 }
 
@@ -135,9 +141,9 @@ int lm_slot_plan(struct lm_model *models, uint32_t model_count,
     struct wanted wanted[WANTED_MAX];
     uint32_t count = 0;
     for (uint32_t m = 0; m < model_count; m++) {
-        size_t payload;
+        size_t payload = SIZE_MAX, slot;
         if (!lm_model_payload_bytes(&models[m], LM_ENCODING_TENSORS, 1, &payload) ||
-            payload > limits->max_request_bytes) {
+            !lm_model_slot_bytes(&models[m], 1, &slot) || payload > limits->max_request_bytes) {
             return lm_error(LUMEN_E_INVALID,
                             "server.max_request_bytes: expected at least %zu for one row of model "
                             "'%s', found %llu",

@@ -60,12 +60,13 @@ static int map_file(struct lm_stats *stats, uint32_t port, size_t bytes) {
     }
     int code = 0;
     void *base = MAP_FAILED;
-    if (posix_fallocate(fd, 0, (off_t)bytes) == 0) {
+    int refused = posix_fallocate(fd, 0, (off_t)bytes); /* returns its errno */
+    if (refused == 0) {
         base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
     }
     if (base == MAP_FAILED) {
-        code =
-            lm_error_errno(LUMEN_E_NOMEM, errno, "cannot map %zu bytes of %s", bytes, stats->path);
+        code = lm_error_errno(LUMEN_E_NOMEM, refused ? refused : errno,
+                              "cannot map %zu bytes of %s", bytes, stats->path);
         unlink(stats->path);
     } else {
         stats->memory = (struct lm_mapping){.base = base, .bytes = bytes};

@@ -1,0 +1,92 @@
+/* test_memory.c: mappings, sizes that overflow, and files that cannot be mapped. */
+#include <sys/stat.h>
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "check.h"
+
+static void mappings(void) {
+    static const size_t sizes[] = {
+        0, 1, 4095, 4096, 4097, 100000, (2u << 20) - 1, 2u << 20, (2u << 20) + 1};
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        struct lm_mapping mapping;
+        CHECK_AT("%zu bytes", sizes[i]);
+        CHECK(lm_mapping_open(&mapping, sizes[i]) == 0);
+        CHECK(mapping.base && mapping.bytes >= sizes[i] && mapping.bytes >= 1 &&
+              mapping.bytes % 4096 == 0);
+        CHECK((uintptr_t)mapping.base % 4096 == 0);
+        CHECK(sizes[i] < 2u << 20 ? !mapping.huge_pages : mapping.bytes % (2u << 20) == 0);
+        uint8_t *bytes = mapping.base, any = 0;
+        for (size_t at = 0; at < mapping.bytes; at++) any |= bytes[at];
+        CHECK(any == 0);
+        memset(bytes, 0xff, mapping.bytes);
+        lm_mapping_close(&mapping);
+        CHECK(mapping.base == NULL && mapping.bytes == 0);
+        lm_mapping_close(&mapping); /* closing twice does nothing */
+    }
+}
+
+static void impossible_mappings(void) {
+    static const size_t sizes[] = {SIZE_MAX, SIZE_MAX - 4096, SIZE_MAX / 2 + 1, (size_t)1 << 60};
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        struct lm_mapping mapping;
+        CHECK_AT("%zu bytes", sizes[i]);
+        CHECK(lm_mapping_open(&mapping, sizes[i]) == LUMEN_E_NOMEM);
+        CHECK(strstr(lm_error_last(), "arena_bytes") && mapping.base == NULL);
+        lm_mapping_close(&mapping);
+    }
+}
+
+static void sizes(void) {
+    size_t product = 7;
+    CHECK(lm_mul_size(0, SIZE_MAX, &product) && product == 0);
+    CHECK(lm_mul_size(1, SIZE_MAX, &product) && product == SIZE_MAX);
+    CHECK(lm_mul_size((size_t)UINT32_MAX, UINT32_MAX, &product) &&
+          product == (size_t)UINT32_MAX * UINT32_MAX);
+    CHECK(!lm_mul_size(2, SIZE_MAX / 2 + 1, &product));
+    CHECK(!lm_mul_size(SIZE_MAX, SIZE_MAX, &product));
+    CHECK(!lm_mul_size((size_t)1 << 32, (size_t)1 << 32, &product));
+    CHECK(lm_align_up(0, 64) == 0 && lm_align_up(1, 64) == 64 && lm_align_up(64, 64) == 64 &&
+          lm_align_up(65, 64) == 128);
+}
+
+static void refused(const char *path, const char *reason) {
+    struct lm_mapping mapping = {.bytes = 1};
+    CHECK_AT("%s", path);
+    CHECK(lm_file_map(&mapping, path) == LUMEN_E_IO);
+    CHECK(mapping.base == NULL && mapping.bytes == 0);
+    CHECK(strstr(lm_error_last(), path) && strstr(lm_error_last(), reason));
+}
+
+static void files(void) {
+    const char *directory = check_temporary_directory();
+    char path[128];
+    struct lm_mapping mapping;
+    snprintf(path, sizeof path, "%s/missing", directory);
+    refused(path, "ENOENT");
+    refused(directory, "regular");
+    refused("/dev/null", "regular");
+    snprintf(path, sizeof path, "%s/empty", directory);
+    check_write_file(path, "", 0);
+    refused(path, "non-empty");
+    snprintf(path, sizeof path, "%s/empty/below", directory);
+    refused(path, "ENOTDIR");
+    snprintf(path, sizeof path, "%s/full", directory);
+    check_write_file(path, "seven!", 7);
+    CHECK(lm_file_map(&mapping, path) == 0);
+    CHECK(mapping.bytes == 7 && memcmp(mapping.base, "seven!", 7) == 0);
+    CHECK(unlink(path) == 0 && memcmp(mapping.base, "seven!", 7) == 0); /* holds its file */
+    lm_mapping_close(&mapping);
+    if (geteuid() == 0) return; /* root may read everything */
+    check_write_file(path, "x", 1);
+    CHECK(chmod(path, 0) == 0);
+    refused(path, "EACCES");
+}
+
+int main(void) {
+    mappings();
+    impossible_mappings();
+    sizes();
+    files();
+    return check_finish("test_memory");
+}

@@ -1,0 +1,260 @@
+/* test_slot_plan.c: the slots an arena gets, for models made by hand: what must be promised (every
+ * model's requests have slots, memory stays within bounds) and what must be refused, with the need.
+ */
+#include "base/error.h"
+#include "check.h"
+#include "parts/native_codec.h"
+#include "parts/slot_plan.h"
+
+static struct lm_model models[LUMEN_MODELS_MAX];
+static lumen_slot_class classes[LUMEN_SLOT_CLASSES_MAX];
+static uint32_t class_count;
+
+/* One input, one output of float-like tensors; max_rows 1 makes a model of fixed shape. */
+static void make_model(uint32_t index, size_t input_bytes, size_t output_bytes, uint32_t max_rows) {
+    struct lm_model *model = &models[index];
+    memset(model, 0, sizeof *model);
+    snprintf(model->name, sizeof model->name, "model-%u", index);
+    model->index = index;
+    model->input_count = model->output_count = 1;
+    model->inputs[0] = (struct lm_tensor){.rank = 2,
+                                          .rows_free = max_rows > 1,
+                                          .shape_known = true,
+                                          .element_bytes = 1,
+                                          .row_bytes = input_bytes};
+    model->outputs[0] = (struct lm_tensor){.rank = 2,
+                                           .rows_free = max_rows > 1,
+                                           .shape_known = true,
+                                           .element_bytes = 1,
+                                           .row_bytes = output_bytes};
+    model->rows_free = max_rows > 1;
+    model->outputs_known = true;
+    model->max_rows = max_rows;
+}
+
+static size_t slot_of(uint32_t index, uint32_t rows) {
+    size_t bytes = 0;
+    CHECK(lm_model_slot_bytes(&models[index], rows, &bytes));
+    return bytes;
+}
+
+static uint64_t slots_of_at_least(uint64_t bytes) {
+    uint64_t slots = 0;
+    for (uint32_t c = 1; c < class_count; c++)
+        slots += classes[c].slot_bytes >= bytes ? classes[c].slot_count : 0;
+    return slots;
+}
+
+/* What every plan promises, whatever the models. */
+static void check_plan(const uint32_t *rows_before, uint32_t count,
+                       const struct lm_slot_plan_limits *limits) {
+    uint64_t bytes = 0;
+    CHECK(class_count >= 2 && class_count <= LUMEN_SLOT_CLASSES_MAX);
+    CHECK(classes[0].slot_bytes == LM_REPLY_SLOT_BYTES && classes[0].slot_count == LM_REPLY_SLOTS);
+    for (uint32_t c = 0; c < class_count; c++) {
+        CHECK(classes[c].slot_bytes % LM_SLOT_ALIGN == 0 && classes[c].slot_count >= 1);
+        CHECK(c == 0 || classes[c].slot_bytes > classes[c - 1].slot_bytes);
+        CHECK(classes[c].slot_bytes <=
+              limits->arena_bytes / classes[c].slot_count); /* no overflow below */
+        bytes += classes[c].slot_bytes * classes[c].slot_count;
+    }
+    CHECK(bytes <= limits->arena_bytes);
+    for (uint32_t m = 0; m < count; m++) {
+        size_t payload;
+        CHECK(models[m].max_rows >= 1 && models[m].max_rows <= rows_before[m]);
+        CHECK(
+            lm_model_payload_bytes(&models[m], LM_ENCODING_TENSORS, models[m].max_rows, &payload));
+        CHECK(payload <= limits->max_request_bytes);
+        CHECK(slot_of(m, models[m].max_rows) <= classes[class_count - 1].slot_bytes);
+        CHECK(slots_of_at_least(slot_of(m, 1)) >=
+              2ull * limits->worker_count); /* no worker waits for memory */
+    }
+}
+
+/* Plans for the first `count` models; when it succeeds the promises hold. */
+static int plan(uint32_t count, const struct lm_slot_plan_limits *limits) {
+    uint32_t rows_before[LUMEN_MODELS_MAX];
+    for (uint32_t m = 0; m < count; m++) rows_before[m] = models[m].max_rows;
+    int code = lm_slot_plan(models, count, limits, classes, &class_count);
+    if (code == 0) check_plan(rows_before, count, limits);
+    return code;
+}
+
+static const struct lm_slot_plan_limits usual = {.arena_bytes = 256ull << 20,
+                                                 .max_request_bytes = 8ull << 20,
+                                                 .slot_count_max = 1024,
+                                                 .worker_count = 2};
+
+static void one_fixed_model(void) {
+    CHECK_AT("one fixed model");
+    make_model(0, 602112, 4000, 1);
+    CHECK(plan(1, &usual) == 0);
+    CHECK(class_count == 2 && classes[1].slot_bytes == 602112 + 4032 && models[0].max_rows == 1);
+    CHECK(classes[1].slot_count == LM_SLOTS_MIN);
+    make_model(0, 4, 4,
+               1); /* tiny: as many as the queue holds, large enough for an error sentence */
+    CHECK(plan(1, &usual) == 0);
+    CHECK(class_count == 2 && classes[1].slot_bytes == LM_MODEL_SLOT_BYTES_MIN);
+    CHECK(classes[1].slot_count == usual.slot_count_max);
+}
+
+static void free_rows(void) {
+    CHECK_AT("free rows");
+    make_model(0, 256, 40, 64);
+    CHECK(plan(1, &usual) == 0);
+    CHECK(models[0].max_rows == 64); /* nothing had to be lowered */
+    CHECK(classes[class_count - 1].slot_bytes == slot_of(0, 64));
+    CHECK(slots_of_at_least(slot_of(0, 64)) >= 1);
+
+    struct lm_slot_plan_limits limits = usual;
+    limits.max_request_bytes = 256 * 10 + 255; /* ten rows and a bit */
+    make_model(0, 256, 40, 64);
+    CHECK(plan(1, &limits) == 0);
+    CHECK(models[0].max_rows == 10);
+
+    limits = usual; /* memory for one row, not for the large batches */
+    limits.arena_bytes = 40ull << 20;
+    make_model(0, 1 << 20, 64, 4096);
+    limits.max_request_bytes = UINT32_MAX;
+    CHECK(plan(1, &limits) == 0);
+    CHECK(models[0].max_rows >= 1 && models[0].max_rows < 40);
+}
+
+static void several_models(void) {
+    CHECK_AT("several models");
+    make_model(0, 256, 40, 32);
+    make_model(1, 602112, 4000, 1);
+    make_model(2, 150528, 4000, 8);
+    make_model(3, 256, 40, 1); /* the same size as one row of the first */
+    CHECK(plan(4, &usual) == 0);
+    for (uint32_t m = 0; m < 4; m++) CHECK(models[m].max_rows == (m == 0 ? 32 : m == 2 ? 8 : 1));
+    CHECK(slots_of_at_least(0) >
+          slots_of_at_least(LM_SMALL_SLOT_BYTES + 1)); /* small requests have their own */
+}
+
+/* Refuses, and names a need that is enough, and of which one byte less is not. */
+static void too_little_memory(void) {
+    struct lm_slot_plan_limits limits = usual;
+    unsigned long long needed = 0;
+    CHECK_AT("too little arena_bytes");
+    make_model(0, 602112, 4000, 1);
+    make_model(1, 256, 40, 1024);
+    limits.arena_bytes = 1 << 20;
+    CHECK(plan(2, &limits) == LUMEN_E_INVALID);
+    CHECK(strstr(lm_error_last(), "server.arena_bytes") &&
+          strstr(lm_error_last(), "found 1048576"));
+    CHECK(sscanf(strstr(lm_error_last(), "at least"), "at least %llu", &needed) == 1);
+    CHECK(needed > limits.arena_bytes && needed < 16 << 20);
+    limits.arena_bytes = needed - 1;
+    CHECK(plan(2, &limits) == LUMEN_E_INVALID);
+    limits.arena_bytes = needed;
+    CHECK(plan(2, &limits) == 0);
+    limits.arena_bytes = 0;
+    CHECK(plan(2, &limits) == LUMEN_E_INVALID);
+}
+
+static void too_small_requests(void) {
+    struct lm_slot_plan_limits limits = usual;
+    CHECK_AT("too small max_request_bytes");
+    make_model(0, 256, 40, 1);
+    make_model(1, 602112, 4000, 1);
+    limits.max_request_bytes = 602111;
+    CHECK(plan(2, &limits) == LUMEN_E_INVALID);
+    CHECK(strstr(lm_error_last(), "server.max_request_bytes") &&
+          strstr(lm_error_last(), "model-1"));
+    CHECK(strstr(lm_error_last(), "602112") && strstr(lm_error_last(), "602111"));
+    limits.max_request_bytes = 602112;
+    CHECK(plan(2, &limits) == 0);
+}
+
+/* rgb8 pixels and outputs of unknown shape need room besides the tensors. */
+static void other_room(void) {
+    CHECK_AT("rgb8 and unknown outputs");
+    make_model(0, 602112, 4000, 1);
+    models[0].has_rgb8 = true;
+    models[0].rgb8.height = models[0].rgb8.width = 224;
+    CHECK(plan(1, &usual) == 0);
+    CHECK(classes[1].slot_bytes == 602112 + 4032 + 150528);
+    make_model(0, 64, 0, 1);
+    models[0].outputs[0].shape_known = models[0].outputs_known = false;
+    models[0].max_output_bytes = 100000;
+    CHECK(plan(1, &usual) == 0);
+    CHECK(classes[1].slot_bytes == 64 + 100032);
+}
+
+/* More sizes than classes: the closest are joined, and still every model is served. */
+static void sixty_four_models(uint64_t *random) {
+    struct lm_slot_plan_limits limits = usual;
+    CHECK_AT("64 models");
+    for (uint32_t m = 0; m < LUMEN_MODELS_MAX; m++)
+        make_model(m, 1000 + 7919 * m, 64, m % 3 ? 1 : 16);
+    CHECK(plan(LUMEN_MODELS_MAX, &limits) == 0);
+    CHECK(class_count == LUMEN_SLOT_CLASSES_MAX);
+    for (uint32_t m = 0; m < LUMEN_MODELS_MAX; m++) make_model(m, 4096, 64, 1); /* all alike */
+    CHECK(plan(LUMEN_MODELS_MAX, &limits) == 0);
+    CHECK(class_count == 2);
+    for (uint32_t turn = 0; turn < 300; turn++) {
+        uint32_t count = 1 + check_below(random, LUMEN_MODELS_MAX);
+        CHECK_AT("random models, turn %u, %u of them", turn, count);
+        for (uint32_t m = 0; m < count; m++) {
+            size_t input = 1 + check_below(random, 1u << check_below(random, 21));
+            make_model(m, input, 1 + check_below(random, 1u << check_below(random, 16)),
+                       check_below(random, 2) ? 1 : 1 + check_below(random, LM_ROWS_MAX));
+        }
+        limits = (struct lm_slot_plan_limits){
+            .arena_bytes = 1ull << (16 + check_below(random, 16)),
+            .max_request_bytes = 1 + check_below(random, 1u << (16 + check_below(random, 14))),
+            .slot_count_max = 2u << check_below(random, 14),
+            .worker_count = 1 + check_below(random, LUMEN_WORKERS_MAX)};
+        int code = plan(count, &limits);
+        CHECK(code == 0 || code == LUMEN_E_INVALID);
+    }
+}
+
+/* So many batch sizes that the table of wanted sizes is full before the last model's turn. */
+static void many_batch_sizes(void) {
+    struct lm_slot_plan_limits limits = {.arena_bytes = 1ull << 30,
+                                         .max_request_bytes = UINT32_MAX,
+                                         .slot_count_max = 1024,
+                                         .worker_count = 64};
+    CHECK_AT("many batch sizes");
+    for (uint32_t m = 0; m + 1 < LUMEN_MODELS_MAX; m++) make_model(m, 1, 1, UINT32_MAX);
+    make_model(LUMEN_MODELS_MAX - 1, 1 << 20, 64, 1);
+    CHECK(plan(LUMEN_MODELS_MAX, &limits) == 0);
+}
+
+/* Models whose slots overflow a size: refused in words, not by a crash. */
+static void overflowing_models(void) {
+    struct lm_slot_plan_limits limits = usual;
+    CHECK_AT("two inputs that overflow together");
+    make_model(0, SIZE_MAX / 2 + 1, 64, 1);
+    models[0].input_count = 2;
+    models[0].inputs[1] = models[0].inputs[0];
+    CHECK(plan(1, &limits) == LUMEN_E_INVALID);
+    CHECK(strstr(lm_error_last(), "model-0"));
+    CHECK_AT("slots that overflow when multiplied by the workers");
+    make_model(0, 64, (size_t)1 << 58, 1);
+    limits.worker_count = 32; /* 64 slots of 2^58 bytes are 2^64 */
+    CHECK(plan(1, &limits) == LUMEN_E_INVALID);
+    CHECK_AT("one row's slot overflows");
+    make_model(0, 64, SIZE_MAX - 64, 1);
+    CHECK(plan(1, &limits) < 0);
+    make_model(0, 64, 64, 1);
+    models[0].outputs[0].shape_known = models[0].outputs_known = false;
+    models[0].max_output_bytes = SIZE_MAX;
+    CHECK(plan(1, &limits) < 0);
+}
+
+int main(void) {
+    uint64_t random = check_seed();
+    one_fixed_model();
+    free_rows();
+    several_models();
+    too_little_memory();
+    too_small_requests();
+    other_room();
+    sixty_four_models(&random);
+    many_batch_sizes();
+    overflowing_models();
+    return check_finish("test_slot_plan");
+}

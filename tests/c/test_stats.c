@@ -1,0 +1,274 @@
+/* test_stats.c: the statistics file, read as a stranger would: by its header and its table alone.
+ * The ports are numbers that no server can have, so that a running one is left alone. */
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include "base/error.h"
+#include "check.h"
+#include "parts/stats.h"
+
+enum { IO_COUNT = 2, WORKER_COUNT = 3, BLOCK_COUNT = IO_COUNT + WORKER_COUNT };
+
+static uint32_t port;
+static char path[64];
+
+/* The file as bytes; freed by the caller. */
+static uint8_t *read_whole(size_t *bytes_out) {
+    struct stat status;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    CHECK(fd >= 0 && fstat(fd, &status) == 0);
+    *bytes_out = (size_t)status.st_size;
+    uint8_t *bytes = malloc(*bytes_out);
+    CHECK(bytes && read(fd, bytes, *bytes_out) == (ssize_t)*bytes_out);
+    close(fd);
+    return bytes;
+}
+
+static lumen_stats_header header_of(const uint8_t *file) {
+    lumen_stats_header header;
+    memcpy(&header, file, sizeof header);
+    return header;
+}
+
+static lumen_stats_field field_of(const uint8_t *file, uint32_t at) {
+    lumen_stats_field field;
+    memcpy(&field, file + header_of(file).fields_offset + at * sizeof field, sizeof field);
+    return field;
+}
+
+static uint64_t word(const uint8_t *file, uint32_t block, uint32_t offset) {
+    lumen_stats_header header = header_of(file);
+    uint64_t value;
+    memcpy(&value, file + header.blocks_offset + (uint64_t)block * header.block_bytes + offset,
+           sizeof value);
+    return value;
+}
+
+/* The field of that name for blocks of that role. */
+static lumen_stats_field find(const uint8_t *file, const char *name, uint32_t role) {
+    lumen_stats_field field = {0};
+    for (uint32_t f = 0; f < header_of(file).field_count; f++) {
+        field = field_of(file, f);
+        if (strcmp(field.name, name) == 0 && (field.role == role || field.role == LUMEN_ROLE_BOTH))
+            return field;
+    }
+    CHECK_AT("%s of role %u", name, role);
+    CHECK(!"the field is in the table");
+    return field;
+}
+
+static void header_is_true(const uint8_t *file, size_t bytes) {
+    lumen_stats_header header = header_of(file);
+    CHECK(memcmp(header.magic, LUMEN_STATS_MAGIC, sizeof header.magic) == 0);
+    CHECK(header.version == LUMEN_ABI_VERSION && header.file_bytes == bytes);
+    CHECK(header.fields_offset >= sizeof header && header.fields_offset % 8 == 0);
+    CHECK(header.blocks_offset >=
+          header.fields_offset + header.field_count * sizeof(lumen_stats_field));
+    CHECK(header.blocks_offset + (uint64_t)header.block_count * header.block_bytes <= bytes);
+    CHECK(header.blocks_offset % LM_CACHE_LINE == 0 && header.block_bytes % LM_CACHE_LINE == 0);
+    CHECK(header.block_count == BLOCK_COUNT && header.port == port &&
+          header.pid == (uint32_t)getpid());
+    CHECK(header.histogram_buckets == LM_HISTOGRAM_BUCKETS && header.state == LUMEN_STATE_STARTING);
+    CHECK(header.histogram_sub_bits == LM_HISTOGRAM_SUB_BITS &&
+          header.histogram_unit_bits == LM_HISTOGRAM_UNIT_BITS);
+    uint64_t now_s = (uint64_t)time(NULL);
+    CHECK(header.start_realtime_ns / 1000000000u <= now_s &&
+          header.start_realtime_ns / 1000000000u + 600 > now_s);
+}
+
+static void blocks_say_whose(const uint8_t *file) {
+    lumen_stats_header header = header_of(file);
+    for (uint32_t b = 0; b < BLOCK_COUNT; b++) {
+        lumen_stats_block head;
+        memcpy(&head, file + header.blocks_offset + (uint64_t)b * header.block_bytes, sizeof head);
+        CHECK_AT("block %u", b);
+        CHECK(head.role == (b < IO_COUNT ? LUMEN_ROLE_IO : LUMEN_ROLE_WORKER));
+        CHECK(head.index == (b < IO_COUNT ? b : b - IO_COUNT) && head.cpu == -1);
+    }
+}
+
+/* Within the blocks of one role, no word belongs to two fields, and none to the block's head. */
+static void fields_lie_apart(const uint8_t *file, uint32_t role) {
+    lumen_stats_header header = header_of(file);
+    char *owner = calloc(header.block_bytes / 8, 1);
+    CHECK(owner != NULL);
+    memset(owner, 1, (sizeof(lumen_stats_block) + 7) / 8);
+    for (uint32_t f = 0; f < header.field_count; f++) {
+        lumen_stats_field field = field_of(file, f);
+        CHECK(memchr(field.name, '\0', sizeof field.name) && field.name[0]);
+        CHECK_AT("role %u, field %s", role, field.name);
+        CHECK(field.role == LUMEN_ROLE_IO || field.role == LUMEN_ROLE_WORKER ||
+              field.role == LUMEN_ROLE_BOTH);
+        CHECK(field.kind <= LUMEN_FIELD_HISTOGRAM && field.offset % 8 == 0);
+        CHECK(field.count == (field.kind == LUMEN_FIELD_HISTOGRAM ? header.histogram_buckets : 1));
+        CHECK(field.offset + 8ull * field.count <= header.block_bytes);
+        if (field.role != role && field.role != LUMEN_ROLE_BOTH) continue;
+        for (uint32_t w = 0; w < field.count; w++) CHECK(!owner[field.offset / 8 + w]++);
+        CHECK(find(file, field.name, role).offset == field.offset); /* the name is given once */
+    }
+    free(owner);
+}
+
+/* What a thread counts arrives in the field of that name, in its block and in no other. */
+static void counted_where_said(struct lm_stats *stats) {
+    struct lm_stats_block *io = lm_stats_io_block(stats, 1),
+                          *worker = lm_stats_worker_block(stats, 2);
+    CHECK((uintptr_t)io % LM_CACHE_LINE == 0 && (uintptr_t)worker % LM_CACHE_LINE == 0);
+    lm_add_single_writer_u64(&io->io.requests, 5);
+    lm_add_single_writer_u64(&io->io.ring_overflows, 6);
+    lm_add_single_writer_u64(&worker->worker.requests_ok, 7);
+    lm_add_single_writer_u64(&worker->worker.sleeps, 8);
+    lm_histogram_record(&worker->stages[LM_STAGE_RECEIVE], 0);
+    lm_histogram_record(&worker->stages[LM_STAGE_TOTAL], 1500);
+    lm_stats_set_state(stats, LUMEN_STATE_READY);
+
+    size_t bytes;
+    uint8_t *file = read_whole(&bytes);
+    CHECK(header_of(file).state == LUMEN_STATE_READY);
+    CHECK(word(file, 1, find(file, "requests", LUMEN_ROLE_IO).offset) == 5);
+    CHECK(word(file, 1, find(file, "ring_overflows", LUMEN_ROLE_IO).offset) == 6);
+    CHECK(word(file, IO_COUNT + 2, find(file, "requests_ok", LUMEN_ROLE_WORKER).offset) == 7);
+    CHECK(word(file, IO_COUNT + 2, find(file, "sleeps", LUMEN_ROLE_WORKER).offset) == 8);
+    CHECK(word(file, IO_COUNT + 2, find(file, "receive", LUMEN_ROLE_WORKER).offset) == 1);
+    CHECK(word(file, IO_COUNT + 2,
+               find(file, "total", LUMEN_ROLE_WORKER).offset + 8 * lm_histogram_bucket(1500)) == 1);
+    uint64_t sum = 0;
+    for (uint32_t b = 0; b < BLOCK_COUNT; b++) {
+        for (uint32_t at = sizeof(lumen_stats_block); at < header_of(file).block_bytes; at += 8)
+            sum += word(file, b, at);
+    }
+    CHECK(sum == 5 + 6 + 7 + 8 + 1 + 1);
+    free(file);
+}
+
+static void new_file(void) {
+    struct lm_stats stats;
+    struct stat status;
+    size_t bytes;
+    mode_t before = umask(0);
+    CHECK(lm_stats_open(&stats, port, IO_COUNT, WORKER_COUNT) == 0);
+    umask(before);
+    CHECK(strcmp(stats.path, path) == 0);
+    CHECK(stat(path, &status) == 0 && S_ISREG(status.st_mode) && (status.st_mode & 07777) == 0600);
+    uint8_t *file = read_whole(&bytes);
+    header_is_true(file, bytes);
+    blocks_say_whose(file);
+    fields_lie_apart(file, LUMEN_ROLE_IO);
+    fields_lie_apart(file, LUMEN_ROLE_WORKER);
+    free(file);
+    counted_where_said(&stats);
+    lm_stats_close(&stats);
+    CHECK(access(path, F_OK) != 0);
+    lm_stats_close(&stats); /* closing twice does nothing */
+}
+
+/* An old file of that name is replaced, not written to; a link is not followed. */
+static void stale_file(void) {
+    struct lm_stats stats;
+    struct stat before, after;
+    char kept[8] = {0}, target[128];
+    check_write_file(path, "stale", 5);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    CHECK(fd >= 0 && stat(path, &before) == 0);
+    CHECK(lm_stats_open(&stats, port, 1, 1) == 0);
+    CHECK(stat(path, &after) == 0 && before.st_ino != after.st_ino &&
+          (after.st_mode & 07777) == 0600);
+    CHECK(read(fd, kept, sizeof kept) == 5 && strcmp(kept, "stale") == 0);
+    close(fd);
+    lm_stats_close(&stats);
+
+    snprintf(target, sizeof target, "%s/target", check_temporary_directory());
+    check_write_file(target, "mine", 4);
+    CHECK(symlink(target, path) == 0);
+    CHECK(lm_stats_open(&stats, port, 1, 1) == 0);
+    CHECK(lstat(path, &after) == 0 && S_ISREG(after.st_mode));
+    CHECK(stat(target, &after) == 0 && after.st_size == 4);
+    lm_stats_close(&stats);
+}
+
+/* What a file of that name says of its process decides whether it is stale. */
+static void neighbour(uint32_t pid, uint32_t state, bool in_use) {
+    struct lm_stats stats;
+    struct stat before, after;
+    char own[96];
+    lumen_stats_header header = {
+        .magic = {'L', 'M', 'N', 'S', 'T', 'A', 'T', '1'}, .pid = pid, .state = state};
+    CHECK_AT("a file of process %u, state %u", pid, state);
+    check_write_file(path, &header, sizeof header);
+    CHECK(stat(path, &before) == 0);
+    CHECK(lm_stats_open(&stats, port, 1, 1) == 0);
+    snprintf(own, sizeof own, "%s-%d", path, (int)getpid());
+    CHECK(strcmp(stats.path, in_use ? own : path) == 0);
+    CHECK(stat(path, &after) == 0 && (after.st_ino == before.st_ino) == in_use);
+    CHECK(stat(stats.path, &after) == 0 && (after.st_mode & 07777) == 0600);
+    lm_stats_close(&stats);
+    CHECK((access(path, F_OK) == 0) == in_use && access(own, F_OK) != 0);
+    if (in_use) CHECK(unlink(path) == 0);
+}
+
+static void neighbours(void) {
+    pid_t ended = fork();
+    CHECK(ended >= 0);
+    if (ended == 0) _exit(0);
+    CHECK(waitpid(ended, NULL, 0) == ended);
+    neighbour((uint32_t)getppid(), LUMEN_STATE_READY, true);
+    neighbour((uint32_t)getppid(), LUMEN_STATE_STARTING, true);
+    neighbour((uint32_t)getppid(), LUMEN_STATE_STOPPED, false);
+    neighbour((uint32_t)ended, LUMEN_STATE_READY, false);
+}
+
+/* The file of another server, which took the name since, outlives our close. */
+static void foreign_file(void) {
+    struct lm_stats stats;
+    CHECK(lm_stats_open(&stats, port, 1, 1) == 0);
+    lumen_stats_header foreign = *stats.header;
+    foreign.pid++;
+    CHECK(unlink(path) == 0);
+    check_write_file(path, &foreign, sizeof foreign);
+    lm_stats_close(&stats);
+    CHECK(access(path, F_OK) == 0);
+    CHECK(unlink(path) == 0);
+}
+
+/* Where no file can be made, counting goes on in private memory. */
+static void no_file(void) {
+    struct lm_stats stats;
+    CHECK(mkdir(path, 0700) == 0);
+    CHECK(lm_stats_open(&stats, port, 1, 1) == 0);
+    CHECK(stats.path[0] == '\0');
+    lm_add_single_writer_u64(&lm_stats_worker_block(&stats, 0)->worker.runs, 1);
+    lm_stats_close(&stats);
+    CHECK(rmdir(path) == 0);
+}
+
+/* No room for the file: an error that says why, and nothing left behind. */
+static void no_room(void) {
+    struct lm_stats stats;
+    struct rlimit before, small;
+    CHECK(getrlimit(RLIMIT_FSIZE, &before) == 0);
+    small = (struct rlimit){.rlim_cur = 4096, .rlim_max = before.rlim_max};
+    CHECK(signal(SIGXFSZ, SIG_IGN) != SIG_ERR && setrlimit(RLIMIT_FSIZE, &small) == 0);
+    errno = 0;
+    int code = lm_stats_open(&stats, port, 1, 1);
+    CHECK(setrlimit(RLIMIT_FSIZE, &before) == 0);
+    CHECK(code == LUMEN_E_NOMEM);
+    CHECK(access(path, F_OK) != 0);
+    CHECK_AT("%s", lm_error_last());
+    CHECK(strstr(lm_error_last(), "EFBIG"));
+}
+
+int main(void) {
+    port = 1000000 + (uint32_t)getpid();
+    snprintf(path, sizeof path, "/dev/shm/lumen-%u", port);
+    if (access("/dev/shm", W_OK) != 0)
+        check_skip("test_stats", "/dev/shm is not there or not writable");
+    new_file();
+    stale_file();
+    neighbours();
+    foreign_file();
+    no_file();
+    no_room();
+    return check_finish("test_stats");
+}
