@@ -43,7 +43,7 @@ static bool pop_or_sleep(struct visitor *self, uint32_t *item_out) {
         lm_waitset_cancel(&hall->set, self->index);
         return found;
     }
-    lm_waitset_sleep(&hall->set, self->index);
+    lm_waitset_sleep(&hall->set, self->index, UINT64_MAX);
     return false;
 }
 
@@ -158,7 +158,7 @@ static void warmest_first(uint64_t *random) {
             CHECK(!is_woken(&set, order[i - 1]));
             CHECK(lm_waitset_wake_one(&set));
             CHECK(is_woken(&set, order[i - 1]));
-            lm_waitset_sleep(&set, order[i - 1]); /* returns at once */
+            lm_waitset_sleep(&set, order[i - 1], UINT64_MAX); /* returns at once */
         }
         CHECK(!lm_waitset_wake_one(&set));
     }
@@ -194,7 +194,7 @@ static void *sleep_once(void *argument) {
     struct sleeper *self = argument;
     lm_waitset_prepare(self->set, self->index, 1000 - self->index);
     pthread_barrier_wait(self->parked);
-    lm_waitset_sleep(self->set, self->index);
+    lm_waitset_sleep(self->set, self->index, UINT64_MAX);
     /* relaxed: each is woken only after the one before has counted */
     self->rank = atomic_fetch_add_explicit(&self->woken_count->value, 1, memory_order_relaxed);
     return NULL;

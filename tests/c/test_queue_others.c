@@ -1,0 +1,145 @@
+/* test_queue_others.c: scq, spsc, naive and batched through the one interface of queue.h, with the
+ * same stress as mpmc; and what only they promise: exact "empty", batches, an end to waiting.
+ */
+#include "base/error.h"
+#include "check.h"
+#include "parts/queue.h"
+#include "queue_stress.h"
+
+static bool push(void *queue, uint32_t value) {
+    return lm_queue_push(queue, value);
+}
+
+static bool pop(void *queue, uint32_t *value_out) {
+    return lm_queue_pop(queue, value_out);
+}
+
+static void full_and_empty(uint32_t type, uint32_t capacity) {
+    struct lm_queue queue;
+    uint32_t value;
+    CHECK_AT("%s, capacity %u", lm_queue_name(type), capacity);
+    CHECK(lm_queue_open(&queue, type, capacity, 2, 0) == 0);
+    for (uint32_t lap = 0; lap < 5; lap++) {
+        CHECK(!lm_queue_pop(&queue, &value));
+        for (uint32_t i = 0; i < capacity; i++) CHECK(lm_queue_push(&queue, lap * 1000 + i));
+        CHECK(!lm_queue_push(&queue, 7));
+        CHECK(lm_queue_depth(&queue) == capacity);
+        for (uint32_t i = 0; i < capacity; i++) {
+            CHECK(lm_queue_pop(&queue, &value) && value == lap * 1000 + i);
+        }
+    }
+    CHECK(!lm_queue_pop(&queue, &value) && lm_queue_depth(&queue) == 0);
+    lm_queue_close(&queue);
+}
+
+/* The scalable queue has laps: starts where they and its positions wrap. */
+static void scq_starts(void) {
+    static const uint64_t laps[] = {0, (1ull << 46) - 2, (1ull << 46) - 1, (1ull << 32) - 1};
+    for (size_t l = 0; l < sizeof laps / sizeof laps[0]; l++) {
+        for (uint32_t capacity = 2; capacity <= 16; capacity *= 2) {
+            struct lm_scq queue;
+            uint32_t value;
+            CHECK_AT("scq, lap %llu, capacity %u", (unsigned long long)laps[l], capacity);
+            CHECK(lm_scq_open_at(&queue, capacity, laps[l]) == 0);
+            for (uint32_t i = 0; i < 20 * capacity; i++) {
+                CHECK(!lm_scq_pop(&queue, &value)); /* empty is exact, and costs positions */
+                CHECK(lm_scq_push(&queue, i));
+                CHECK(lm_scq_pop(&queue, &value) && value == i);
+            }
+            lm_scq_close(&queue);
+        }
+    }
+}
+
+static void stress(uint32_t type, bool (*take)(void *, uint32_t *)) {
+    static const uint32_t capacities[] = {2, 4, 8};
+    static const uint32_t threads[][2] = {{1, 1}, {2, 1}, {1, 3}, {3, 2}};
+    size_t cases = type == LUMEN_QUEUE_SPSC ? 1 : 4;
+    for (size_t c = 0; c < 3; c++) {
+        for (size_t t = 0; t < cases; t++) {
+            struct lm_queue queue;
+            CHECK_AT("stress %s, capacity %u, %u producers, %u consumers", lm_queue_name(type),
+                     capacities[c], threads[t][0], threads[t][1]);
+            check_watchdog(60, check_where);
+            CHECK(lm_queue_open(&queue, type, capacities[c], 1, 0) == 0);
+            queue_stress(&(struct queue_stress){.queue = &queue,
+                                                .push = push,
+                                                .pop = take,
+                                                .producers = threads[t][0],
+                                                .consumers = threads[t][1],
+                                                .items = CHECK_UNDER_TSAN ? 8000 : 50000});
+            CHECK(lm_queue_depth(&queue) == 0);
+            lm_queue_close(&queue);
+        }
+    }
+    check_watchdog(0, "");
+}
+
+static void batches(void) {
+    struct lm_queue queue;
+    uint32_t values[8];
+    CHECK_AT("batches");
+    /* A whole batch goes at once, whatever the delay. */
+    CHECK(lm_queue_open(&queue, LUMEN_QUEUE_BATCHED, 16, 4, UINT64_MAX / 4) == 0);
+    for (uint32_t i = 0; i < 6; i++) CHECK(lm_queue_push(&queue, i));
+    CHECK(lm_queue_pop_wait(&queue, values, 8) == 4);
+    for (uint32_t i = 0; i < 4; i++) CHECK(values[i] == i);
+    /* What is left of one goes when the end comes; then there is nothing to wait for. */
+    lm_queue_stop(&queue);
+    CHECK(lm_queue_pop_wait(&queue, values, 8) == 2 && values[0] == 4 && values[1] == 5);
+    CHECK(lm_queue_pop_wait(&queue, values, 8) == 0);
+    lm_queue_close(&queue);
+    /* A lone value goes once it has waited its time. */
+    CHECK(lm_queue_open(&queue, LUMEN_QUEUE_BATCHED, 16, 4, 1000000) == 0);
+    CHECK(lm_queue_push(&queue, 9));
+    CHECK(lm_queue_pop_wait(&queue, values, 8) == 1 && values[0] == 9);
+    lm_queue_close(&queue);
+}
+
+static void *wait_for_end(void *queue) {
+    uint32_t value;
+    return (void *)(uintptr_t)lm_queue_pop_wait(queue, &value, 1);
+}
+
+static void stop_wakes_everybody(void) {
+    struct lm_queue queue;
+    pthread_t threads[3];
+    CHECK_AT("stop wakes everybody");
+    check_watchdog(30, check_where);
+    CHECK(lm_queue_open(&queue, LUMEN_QUEUE_NAIVE, 4, 1, 0) == 0);
+    for (int t = 0; t < 3; t++) CHECK(!pthread_create(&threads[t], NULL, wait_for_end, &queue));
+    lm_queue_stop(&queue);
+    for (int t = 0; t < 3; t++) {
+        void *taken;
+        pthread_join(threads[t], &taken);
+        CHECK(taken == NULL);
+    }
+    lm_queue_close(&queue);
+    check_watchdog(0, "");
+}
+
+static void wrong_capacities(void) {
+    static const uint32_t wrong[] = {0, 1, 3, 12, 65535};
+    for (uint32_t type = LUMEN_QUEUE_MPMC; type <= LUMEN_QUEUE_BATCHED; type++) {
+        for (size_t w = 0; w < sizeof wrong / sizeof wrong[0]; w++) {
+            struct lm_queue queue;
+            CHECK_AT("%s, capacity %u", lm_queue_name(type), wrong[w]);
+            CHECK(lm_queue_open(&queue, type, wrong[w], 2, 0) == LUMEN_E_INVALID);
+            CHECK(strstr(lm_error_last(), "power of two"));
+        }
+    }
+}
+
+int main(void) {
+    wrong_capacities();
+    for (uint32_t type = LUMEN_QUEUE_MPMC; type <= LUMEN_QUEUE_BATCHED; type++) {
+        for (uint32_t capacity = 2; capacity <= 32; capacity *= 2) full_and_empty(type, capacity);
+    }
+    scq_starts();
+    stress(LUMEN_QUEUE_SCQ, pop);
+    stress(LUMEN_QUEUE_SPSC, pop);
+    stress(LUMEN_QUEUE_NAIVE, pop);
+    batches();
+    stop_wakes_everybody();
+    return check_finish("test_queue_others");
+}
