@@ -52,9 +52,9 @@ server:
   io_backend: epoll
   max_request_bytes: 8XB
 engine:
-  queue_type: spsc
-  batch_size: 4
-  telemetry_csv_path: out.csv
+  queue_type: ring
+  batch_size: 400
+  telemetry_csv_path: 3
   queue_capacity: 1000
   thread_count: "2"
 models:
@@ -76,10 +76,10 @@ extra: 1
         "not in this version (has: auto | io_uring)",
         f"{file}:5 server.max_request_bytes: expected a size such as 8MiB, 64 bytes to "
         "under 4GiB, found '8XB'",
-        f"{file}:7 engine.queue_type: expected mpmc, found 'spsc': not in this version (has: mpmc)",
-        f"{file}:8 engine.batch_size: expected 1, found 4: not in this version (has: 1)",
-        f"{file}:9 engine.telemetry_csv_path: expected null, found 'out.csv': "
-        "not in this version (has: null)",
+        f"{file}:7 engine.queue_type: expected mpmc | scq | spsc | naive | batched | inline, "
+        "found 'ring'",
+        f"{file}:8 engine.batch_size: expected a whole number, 1..256, found 400",
+        f"{file}:9 engine.telemetry_csv_path: expected null, or the path of a file to write, found 3",
         f"{file}:10 engine.queue_capacity: expected a power of two, 2..32768, found 1000",
         f"{file}:11 engine.thread_count: expected auto or a whole number, 1..64, found '2'",
         f"{file}:13 models.0.name: expected 1 to 63 letters, digits, '_', '.' or '-', found 'a b'",
@@ -255,3 +255,25 @@ def test_a_formatted_size_reads_back(size: int) -> None:
 def test_any_text_as_size_gives_a_size_or_a_value_error(text: str) -> None:
     with contextlib.suppress(ValueError):
         assert parse_size(text) >= 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        (["queue_type=spsc", "thread_count=2"], "1 with queue_type spsc, found 2: spsc has a"),
+        (["queue_type=batched"], "2 or more with queue_type batched, found 1"),
+        (["queue_type=inline", "batch_size=4", "batch_delay_us=50"], "0 with queue_type inline"),
+        (["batch_delay_us=50"], "0 without batches, found 50, but no model has a batch_size"),
+    ],
+)
+def test_settings_that_contradict_each_other(settings: list[str], problem: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(None, [f"engine.{setting}" for setting in settings])
+    assert problem in str(caught.value)
+
+
+def test_contradictions_are_reported_together() -> None:
+    overrides = ["engine.queue_type=spsc", "engine.thread_count=3", "server.io_threads=2"]
+    with pytest.raises(ConfigError) as caught:
+        load(None, [*overrides, "server.arena_bytes=1MiB"])
+    assert len(str(caught.value).splitlines()) == 3

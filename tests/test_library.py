@@ -99,16 +99,16 @@ def test_every_function_of_the_header_has_its_types() -> None:
 def test_the_comparison_goes_both_ways() -> None:
     layout = library.mirrored_layout()
     assert library.compare(structs.ABI_VERSION, layout) == []
-    (problem,) = library.compare(2, layout)
-    assert problem == "expected ABI version 1, found 2"
+    (problem,) = library.compare(structs.ABI_VERSION + 1, layout)
+    assert problem == f"expected ABI version {structs.ABI_VERSION}, found {structs.ABI_VERSION + 1}"
     moved = {**layout, ("lumen_config", "port"): (8, 4)}
-    assert library.compare(1, moved) == [
+    assert library.compare(structs.ABI_VERSION, moved) == [
         "lumen_config.port: expected 4 bytes at 4, found 4 bytes at 8"
     ]
     fewer = {key: value for key, value in layout.items() if key != ("lumen_info", "slots")}
-    assert library.compare(1, fewer) == ["lumen_info.slots: expected 4 bytes at 32, found nothing"]
+    assert library.compare(structs.ABI_VERSION, fewer) == ["lumen_info.slots: expected 4 bytes at 32, found nothing"]
     more = {**layout, ("lumen_new", ""): (0, 8)}
-    assert library.compare(1, more) == ["lumen_new: expected nothing, found 8 bytes at 0"]
+    assert library.compare(structs.ABI_VERSION, more) == ["lumen_new: expected nothing, found 8 bytes at 0"]
 
 
 STUBS = "".join(
@@ -127,9 +127,9 @@ const struct field *lumen_abi(unsigned *version, unsigned *count)
     ("source", "says"),
     [
         (STUBS, "has no function lumen_abi"),
-        (STUBS + ABI.replace("VERSION", "7"), "expected ABI version 1, found 7"),
+        (STUBS + ABI.replace("VERSION", "7"), f"expected ABI version {structs.ABI_VERSION}, found 7"),
         (
-            STUBS + ABI.replace("VERSION", "1"),
+            STUBS + ABI.replace("VERSION", str(structs.ABI_VERSION)),
             "lumen_abi_field: expected 24 bytes at 0, found nothing",
         ),
     ],

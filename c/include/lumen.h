@@ -132,10 +132,11 @@ typedef struct lumen_info {
 enum { LUMEN_FIELD_COUNTER = 0, LUMEN_FIELD_GAUGE = 1, LUMEN_FIELD_HISTOGRAM = 2 };
 enum { LUMEN_ROLE_IO = 0, LUMEN_ROLE_WORKER = 1, LUMEN_ROLE_BOTH = 255 };
 #define LUMEN_STATS_MAGIC "LMNSTAT1"
+#define LUMEN_STATS_VERSION 1u /* of the format described here, not of the fields in it */
 
 typedef struct lumen_stats_header {
     char magic[8];
-    uint32_t version; /* LUMEN_ABI_VERSION */
+    uint32_t version; /* LUMEN_STATS_VERSION */
     uint32_t field_count;
     uint64_t fields_offset;
     uint64_t blocks_offset;
@@ -254,7 +255,9 @@ typedef struct lumen_load_result {
     uint64_t disconnects;  /* connections lost while a request was out */
     uint64_t wall_ns;      /* counted time */
     uint64_t cpu_ns;       /* of the generator's thread in that time */
-    uint64_t min_ns, max_ns, sum_ns;
+    uint64_t min_ns;
+    uint64_t max_ns;
+    uint64_t sum_ns;
     uint64_t late;     /* open loop: requests sent more than 1 ms after they were due */
     uint64_t unsent;   /* open loop: due, but never sent for want of a free connection */
     uint64_t counting; /* 1 once the warm-up is over */

@@ -196,10 +196,10 @@ def _check_header(path: Path, header: structs.LumenStatsHeader, size: int) -> No
             f"{path} is no statistics file: expected {structs.STATS_MAGIC!r} at its start, "
             f"found {header.magic!r}."
         )
-    if header.version != structs.ABI_VERSION:
+    if header.version != structs.STATS_VERSION:
         raise StatsError(
             f"{path} was written by a server of version {header.version}, this reader knows "
-            f"{structs.ABI_VERSION}: use the lumen command of that server."
+            f"{structs.STATS_VERSION}: use the lumen command of that server."
         )
     fields_end = header.fields_offset + header.field_count * ctypes.sizeof(structs.LumenStatsField)
     blocks_end = header.blocks_offset + header.block_count * header.block_bytes

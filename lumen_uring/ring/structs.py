@@ -11,6 +11,7 @@ from ctypes import c_char, c_char_p, c_float, c_int32, c_size_t, c_uint32, c_uin
 from typing import Final
 
 ABI_VERSION: Final = 2
+STATS_VERSION: Final = 1
 
 E_INVALID: Final = -1
 E_AGAIN: Final = -8
@@ -262,11 +263,6 @@ FUNCTIONS: Final[tuple[tuple[str, object, tuple[object, ...]], ...]] = (
     ("lumen_last_error", c_char_p, ()),
     ("lumen_open", ctypes.c_int, (_Config, ctypes.POINTER(_Server))),
     ("lumen_add_model", ctypes.c_int, (_Server, _ModelConfig, ctypes.POINTER(c_uint32))),
-    (
-        "lumen_load",
-        ctypes.c_int,
-        (ctypes.POINTER(LumenLoadConfig), ctypes.POINTER(LumenLoadResult), _U32Pointer),
-    ),
     ("lumen_start", ctypes.c_int, (_Server,)),
     ("lumen_get_info", ctypes.c_int, (_Server, _Info)),
     ("lumen_describe", ctypes.c_int64, (_Server, ctypes.POINTER(c_char), c_size_t)),
@@ -274,4 +270,9 @@ FUNCTIONS: Final[tuple[tuple[str, object, tuple[object, ...]], ...]] = (
     ("lumen_wait", ctypes.c_int, (_Server, c_uint32)),
     ("lumen_close", None, (_Server,)),
     ("lumen_usable_cpus", ctypes.c_int, (ctypes.POINTER(c_int32), c_uint32)),
+    (
+        "lumen_load",
+        ctypes.c_int,
+        (ctypes.POINTER(LumenLoadConfig), ctypes.POINTER(LumenLoadResult), _U32Pointer),
+    ),
 )

@@ -181,6 +181,17 @@ def large(path: Path, columns: int) -> Path:
     )
 
 
+def gather_rows(path: Path) -> Path:
+    """x INT64 [n] -> y FP32 [n]: 10 + x for x of 0 to 4; fails for any other index."""
+    return save(
+        path,
+        [helper.make_node("Gather", ["table", "x"], ["y"])],
+        [tensor("x", INT64, ["n"])],
+        [tensor("y", FLOAT, ["n"])],
+        {"table": np.arange(10, 15, dtype=np.float32)},
+    )
+
+
 def gather(path: Path) -> Path:
     """y = [10, 20, 30, 40][x]: an index out of range fails in the run."""
     return save(

@@ -15,6 +15,8 @@ CONNECTIONS = 64
 LAPS = 3
 PER_LAP = 12
 
+QUEUES = ["mpmc", "scq", "spsc", "naive", "batched", "inline"]
+
 ENGINES = [
     # allocator, idle, workers, I/O threads
     ("lumen_arena", "adaptive", 1, 1),
@@ -86,7 +88,59 @@ def test_the_same_answers(
     serve: Serve, tmp_path: Path, allocator: str, idle: str, workers: int, io: int
 ) -> None:
     server = serve(settings(tmp_path, allocator, idle, workers, io))
-    random = np.random.default_rng(len(idle) + workers)
+    ask_everybody(server, len(idle) + workers)
+    if io > 1:
+        from lumen_uring.ring.stats import read
+
+        per_thread = [
+            thread.counters["connections_accepted"]
+            for thread in read(server.stats_path).threads
+            if thread.role == "io"
+        ]
+        assert min(per_thread) > 0, f"one I/O thread got no connection: {per_thread}"
+
+
+@pytest.mark.parametrize("allocator", ["lumen_arena", "standard"])
+@pytest.mark.parametrize("queue", QUEUES)
+def test_the_same_answers_through_every_queue(
+    serve: Serve, tmp_path: Path, queue: str, allocator: str
+) -> None:
+    chosen = settings(tmp_path, allocator, "adaptive", 2, 1)
+    engine = chosen["engine"]
+    assert isinstance(engine, dict)
+    engine["queue_type"] = queue
+    if queue == "spsc":
+        engine["thread_count"] = 1
+    if queue == "inline":
+        engine["thread_count"] = "auto"
+    if queue == "batched":
+        engine |= {"batch_size": 4, "batch_delay_us": 300}
+        for model in chosen["models"]:  # type: ignore[attr-defined]
+            if model["name"] == "nonzero":
+                model["batch_size"] = 1
+    ask_everybody(serve(chosen), 5)
+
+
+@pytest.mark.parametrize("delay_us", [0, 500])
+@pytest.mark.parametrize("queue", ["mpmc", "scq", "naive", "inline"])
+def test_the_same_answers_in_batches(
+    serve: Serve, tmp_path: Path, queue: str, delay_us: int
+) -> None:
+    """Rows of different clients share a Run, and each gets its own back."""
+    chosen = settings(tmp_path, "lumen_arena", "adaptive", 1, 1)
+    chosen["engine"] = {"queue_type": queue, "thread_count": 1}
+    for model in chosen["models"]:  # type: ignore[attr-defined]
+        if model["name"] != "nonzero":
+            model["batch_size"] = 8
+            model["batch_delay_us"] = 0 if queue == "inline" else delay_us
+    server = serve(chosen)
+    ask_everybody(server, 6)
+    assert server.figures().worker["batches"] > 0, "nothing was batched"
+
+
+def ask_everybody(server: Server, seed: int) -> None:
+    """Many clients, each with requests in flight that no other one resembles."""
+    random = np.random.default_rng(seed)
     connections = [server.connect() for _ in range(CONNECTIONS)]
     try:
         for lap in range(LAPS):
@@ -105,12 +159,55 @@ def test_the_same_answers(
             connection.close()
     figures = server.figures()
     assert figures.worker["requests_ok"] == CONNECTIONS * LAPS * PER_LAP
-    if io > 1:
-        from lumen_uring.ring.stats import read
 
-        per_thread = [
-            thread.counters["connections_accepted"]
-            for thread in read(server.stats_path).threads
-            if thread.role == "io"
-        ]
-        assert min(per_thread) > 0, f"one I/O thread got no connection: {per_thread}"
+
+def test_a_bad_request_does_not_fail_its_batch(serve: Serve, tmp_path: Path) -> None:
+    path = graphs.gather_rows(tmp_path / "gather.onnx")
+    server = serve(
+        {
+            "engine": {"thread_count": 1, "batch_size": 8, "batch_delay_us": 100000},
+            "models": [{"name": "gather", "path": str(path)}],
+        }
+    )
+    with server.connect() as connection:
+        indexes = [0, 1, 99, 2, 3]
+        frames = [wire.frame(np.array([at], "<i8").tobytes(), id=at) for at in indexes]
+        connection.send(b"".join(frames))
+        replies = connection.replies(len(indexes))
+    for at in indexes:
+        if at == 99:
+            assert replies[at].status == wire.INFERENCE_FAILED
+        else:
+            assert replies[at].status == wire.OK
+            assert replies[at].payload == np.float32(10 + at).tobytes()
+    assert server.figures().worker["batches_failed"] > 0, "the batch did not fail"
+
+
+def test_batching_a_model_of_fixed_rows_is_refused(tmp_path: Path, cache: Path) -> None:
+    import harness
+
+    path = graphs.nonzero(tmp_path / "nonzero.onnx", 6)
+    options = ["--port", "0", "--model", f"fixed={path}", "--set", "engine.batch_size=4"]
+    done = harness.run(options, cache)
+    assert done.returncode != 0
+    assert "expected batch_size 1, found 4" in done.stderr
+
+
+def test_a_row_per_request(serve: Serve, tmp_path: Path) -> None:
+    import csv
+
+    file = tmp_path / "trace.csv"
+    chosen = settings(tmp_path, "lumen_arena", "adaptive", 2, 1)
+    engine = chosen["engine"]
+    assert isinstance(engine, dict)
+    engine["telemetry_csv_path"] = str(file)
+    server = serve(chosen)
+    ask_everybody(server, 7)
+    server.stop()
+    rows = list(csv.DictReader(file.open()))
+    assert len(rows) == CONNECTIONS * LAPS * PER_LAP  # far fewer than the rings hold
+    for row in rows:
+        stages = ("receive_ns", "queue_ns", "preprocess_ns", "infer_ns", "send_ns")
+        assert sum(int(row[stage]) for stage in stages) == int(row["total_ns"])
+        assert (row["queue_type"], row["allocator"], row["status"]) == ("mpmc", "lumen_arena", "0")
+    assert {row["model"] for row in rows} == {"double", "echo", "nonzero", "nhwc"}

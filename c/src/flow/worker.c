@@ -63,31 +63,40 @@ static struct lm_request *request_of(struct lm_shared *shared, uint32_t job) {
     return &shared->ios[lm_job_io(job)].requests[lm_job_slot(job)];
 }
 
-/* Adds what is in the queue to the first job while it belongs to the same batch, and waits for more
- * as long as the model's entry says. A job of another model ends the batch and is served with it.
- */
+/* Waits for one more job until a time; false: none came. */
+static bool wait_for_more(struct lm_worker *worker, uint32_t *job_out, uint64_t until_ns) {
+    struct lm_shared *shared = worker->shared;
+    while (lm_now_ns() < until_ns && !lm_load_acquire_u32(&shared->workers_stop)) {
+        if (lm_queue_pop(&shared->queue, job_out)) return true;
+        if (shared->workers_sleep) {
+            if (pop_or_sleep(worker, job_out, until_ns)) return true;
+        } else {
+            sched_yield(); /* a blocking queue has no timed wait for single values */
+        }
+    }
+    return false;
+}
+
+/* Adds to the first job what is in the queue, at most a batch of jobs, and waits for more as long
+ * as the model's entry says. Jobs of other models are taken along, but nobody waits beside them. */
 static uint32_t gather_jobs(struct lm_worker *worker, uint32_t *jobs) {
     struct lm_shared *shared = worker->shared;
     struct lm_request *first = request_of(shared, jobs[0]);
     const struct lm_model *model = first->model;
     uint32_t count = 1, rows = first->rows;
+    bool others = false;
     uint64_t until = model->batch_delay_ns ? lm_now_ns() + model->batch_delay_ns : 0;
-    while (rows < model->batch_size && count < LM_BATCH_MAX) {
+    while (rows < model->batch_size && count < model->batch_size) {
         uint32_t job;
-        if (!lm_queue_pop(&shared->queue, &job)) {
-            if (until == 0 || lm_now_ns() >= until) break;
-            if (shared->idle == LUMEN_IDLE_SPIN) {
-                lm_cpu_relax();
-                continue;
-            }
-            if (!pop_or_sleep(worker, &job, until)) {
-                if (lm_load_acquire_u32(&shared->workers_stop)) break; /* as in pop_or_sleep */
-                continue;
-            }
-        }
+        bool found = lm_queue_pop(&shared->queue, &job);
+        if (!found && !others && until) found = wait_for_more(worker, &job, until);
+        if (!found) break;
         jobs[count++] = job;
-        if (request_of(shared, job)->model != model) break;
-        rows += request_of(shared, job)->rows;
+        if (request_of(shared, job)->model == model) {
+            rows += request_of(shared, job)->rows;
+        } else {
+            others = true;
+        }
     }
     return count;
 }
@@ -104,7 +113,9 @@ static void chain_wake(struct lm_shared *shared) {
 static uint32_t next_jobs(struct lm_worker *worker, uint32_t *jobs) {
     struct lm_shared *shared = worker->shared;
     if (lm_queue_blocks(&shared->queue)) {
-        return lm_queue_pop_wait(&shared->queue, jobs, LM_BATCH_MAX);
+        uint32_t count = lm_queue_pop_wait(&shared->queue, jobs, LM_BATCH_MAX);
+        return count == 1 && shared->queue_type == LUMEN_QUEUE_NAIVE ? gather_jobs(worker, jobs)
+                                                                     : count;
     }
     if (!next_job(worker, jobs)) return 0;
     chain_wake(shared);

@@ -99,7 +99,7 @@ int lm_stats_open(struct lm_stats *stats, uint32_t port, uint32_t io_count, uint
     }
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
-    *stats->header = (lumen_stats_header){.version = LUMEN_ABI_VERSION,
+    *stats->header = (lumen_stats_header){.version = LUMEN_STATS_VERSION,
                                           .field_count = FIELD_COUNT,
                                           .fields_offset = fields_offset,
                                           .blocks_offset = blocks_offset,
