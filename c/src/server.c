@@ -189,6 +189,10 @@ int lumen_open(const lumen_config *config, lumen_server **server_out) {
         return code;
     }
     place_workers(server);
+    if (shared->allocator_type == LUMEN_ALLOCATOR_ARENA &&
+        lm_run_arenas_open(&shared->run_arenas, &shared->ort, shared->worker_count)) {
+        note(server, lm_error_last());
+    }
     snprintf(server->info.ort_version, sizeof server->info.ort_version, "%s", shared->ort.version);
     *server_out = server;
     return 0;
@@ -501,6 +505,7 @@ void lumen_close(lumen_server *server) {
     if (shared->queue_type != LUMEN_QUEUE_INLINE) lm_queue_close(&shared->queue);
     lm_stats_close(&shared->stats);
     free(shared->description);
+    lm_run_arenas_close(&shared->run_arenas, &shared->ort);
     lm_ort_close(&shared->ort);
     free(server);
 }

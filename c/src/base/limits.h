@@ -33,6 +33,8 @@ enum {
     LM_SMALL_SLOT_BYTES = 64 << 10, /* slots up to this size may be as many as the queue holds */
     LM_SLOTS_PER_WORKER = 32,       /* of the larger ones */
     LM_SLOTS_MIN = 64,
+    LM_RUN_ARENA_BYTES = 256
+        << 20,               /* reserved per worker for ONNX Runtime; used pages alone count */
     LM_BATCH_MAX = 256,      /* requests served together */
     LM_TEXT_BYTES_MAX = 400, /* an error sentence on the wire */
     LM_SLOT_WAITERS_MAX = LM_HEADER_BUFFERS /

@@ -11,11 +11,12 @@
 
 static const size_t huge_page_bytes = 2u << 20;
 
-int lm_mapping_open(struct lm_mapping *mapping, size_t bytes) {
+int lm_mapping_reserve(struct lm_mapping *mapping, size_t bytes) {
     *mapping = (struct lm_mapping){0};
     size_t page = bytes >= huge_page_bytes ? huge_page_bytes : (size_t)sysconf(_SC_PAGESIZE);
     size_t rounded = lm_align_up(bytes ? bytes : 1, page);
-    void *base = mmap(NULL, rounded, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *base = mmap(NULL, rounded, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base == MAP_FAILED) {
         return lm_error_errno(LUMEN_E_NOMEM, errno,
                               "cannot map %zu bytes (lower server.arena_bytes?)", rounded);
@@ -25,8 +26,14 @@ int lm_mapping_open(struct lm_mapping *mapping, size_t bytes) {
     if (page == huge_page_bytes) mapping->huge_pages = madvise(base, rounded, MADV_HUGEPAGE) == 0;
     /* After fork a child must not share these pages: the kernel may still write to them. */
     madvise(base, rounded, MADV_DONTFORK);
+    return 0;
+}
+
+int lm_mapping_open(struct lm_mapping *mapping, size_t bytes) {
+    int code = lm_mapping_reserve(mapping, bytes);
+    if (code) return code;
     /* A page fault on a request's path costs more than a system call: take them all now. */
-    for (size_t at = 0; at < rounded; at += 4096) ((volatile char *)base)[at] = 0;
+    for (size_t at = 0; at < mapping->bytes; at += 4096) ((volatile char *)mapping->base)[at] = 0;
     return 0;
 }
 

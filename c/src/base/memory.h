@@ -23,6 +23,8 @@ struct lm_mapping {
 
 /* Maps zeroed private memory, every page touched. Returns 0 or LUMEN_E_NOMEM. */
 int lm_mapping_open(struct lm_mapping *mapping, size_t bytes);
+/* The same without touching a page: what is never used costs nothing. */
+int lm_mapping_reserve(struct lm_mapping *mapping, size_t bytes);
 void lm_mapping_close(struct lm_mapping *mapping);
 
 /* Maps a whole file read-only. Returns 0 or LUMEN_E_IO with the reason. */

@@ -12,6 +12,7 @@
 #include "flow/request.h"
 #include "flow/ring.h"
 #include "parts/queue.h"
+#include "parts/run_arena.h"
 #include "parts/stats.h"
 #include "parts/waitset.h"
 
@@ -22,6 +23,7 @@ enum { LM_PHASE_RUNNING = 0, LM_PHASE_DRAINING = 1 };
 /* Read-only after start, but for the queue, the waitset and the atomics. */
 struct lm_shared {
     struct lm_ort ort;
+    struct lm_run_arenas run_arenas;
     struct lm_model *models;
     uint32_t model_count;
     uint32_t

@@ -225,6 +225,7 @@ void lm_worker_serve(struct lm_worker *worker, const uint32_t *jobs, uint32_t co
     }
     while (left > 0) {
         uint32_t taken = take_group(waiting, &left, group);
+        lm_run_arena_enter(&worker->shared->run_arenas, worker->index);
         bool done = taken > 1 && lm_batch_run(worker, group, taken);
         for (uint32_t g = 0; g < taken; g++) {
             /* Alone, or one by one after a batch that failed: a bad request fails by itself. */
@@ -233,6 +234,7 @@ void lm_worker_serve(struct lm_worker *worker, const uint32_t *jobs, uint32_t co
             if (done) lm_add_single_writer_u64(&worker->stats->worker.rows, group[g]->rows);
             reply(worker, group[g]);
         }
+        lm_run_arena_leave();
     }
 }
 
@@ -293,7 +295,10 @@ int lm_worker_open(struct lm_worker *worker) {
         code = lm_batch_open(&worker->batches[m], &shared->ort, model);
         if (code) return code;
         /* Zeros may be no sensible input for it: worth a note, not a refusal. */
-        if (warm_model(worker, model)) {
+        lm_run_arena_enter(&shared->run_arenas, worker->index);
+        int failed = warm_model(worker, model);
+        lm_run_arena_leave();
+        if (failed) {
             snprintf(worker->note, sizeof worker->note, "model '%s' fails on an input of zeros: %s",
                      model->name, lm_error_last());
         }

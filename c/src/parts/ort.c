@@ -92,6 +92,9 @@ static int make_options(const struct lm_ort *ort, int intra_op_threads, int opti
     if (!status && intra_op_threads > 1) {
         status = api->AddSessionConfigEntry(options, "session.intra_op.allow_spinning", "0");
     }
+    if (!status && ort->uses_registered_allocator) {
+        status = api->AddSessionConfigEntry(options, "session.use_env_allocators", "1");
+    }
     code = lm_ort_check(ort, status, "setting session options");
     if (code) api->ReleaseSessionOptions(options);
     return code;

@@ -20,7 +20,8 @@ struct lm_ort {
     const char *version;
     OrtEnv *env;
     OrtMemoryInfo *cpu_memory;
-    OrtAllocator *allocator; /* ONNX Runtime's default one; not ours to release */
+    bool uses_registered_allocator; /* sessions allocate from run_arena.c's */
+    OrtAllocator *allocator;        /* ONNX Runtime's default one; not ours to release */
 };
 
 /* Loads the library and makes its environment, telemetry off. Returns 0 or LUMEN_E_ORT. */

@@ -127,6 +127,9 @@ struct lm_ort_api {
     void *unused_101[29];
     OrtStatus *(*AddSessionConfigEntry)(OrtSessionOptions *options, const char *key,
                                         const char *value);
+    void *unused_131[45];
+    OrtStatus *(*RegisterAllocator)(OrtEnv *env, OrtAllocator *allocator);
+    OrtStatus *(*UnregisterAllocator)(OrtEnv *env, const OrtMemoryInfo *info);
 };
 
 #define LM_ORT_SLOT(member, slot)                                                  \
@@ -175,6 +178,8 @@ LM_ORT_SLOT(ReleaseTypeInfo, 98);
 LM_ORT_SLOT(ReleaseTensorTypeAndShapeInfo, 99);
 LM_ORT_SLOT(ReleaseSessionOptions, 100);
 LM_ORT_SLOT(AddSessionConfigEntry, 130);
+LM_ORT_SLOT(RegisterAllocator, 176);
+LM_ORT_SLOT(UnregisterAllocator, 177);
 #undef LM_ORT_SLOT
 
 #endif
