@@ -71,7 +71,7 @@ typedef struct lumen_config {
     uint64_t arena_bytes;         /* bound of all slots together */
     uint32_t queue_type;          /* LUMEN_QUEUE_* */
     uint32_t allocator_type;      /* LUMEN_ALLOCATOR_* */
-    uint32_t queue_capacity;      /* power of two; bounds the number of slots */
+    uint32_t queue_capacity;      /* power of two; also about how many slots small models get */
     uint32_t idle;                /* LUMEN_IDLE_*: what a worker does without work */
     uint32_t default_timeout_us;  /* for requests that name none; 0: no deadline */
     uint32_t batch_size;          /* rows of different requests in one Run; 1: none */

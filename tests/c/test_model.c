@@ -283,7 +283,7 @@ static void damage(const char *cache, size_t keep, bool scramble, const struct c
 }
 
 static void cache(const struct check_guard *guard) {
-    char path[128], missing[128];
+    char path[128], missing[128], folder[128];
     snprintf(path, sizeof path, "%s/digits.ort", directory);
     CHECK_AT("an empty cache");
     open_cached(path, false, guard);
@@ -300,7 +300,9 @@ static void cache(const struct check_guard *guard) {
     snprintf(missing, sizeof missing, "%s/nowhere/digits.ort", directory);
     open_cached(missing, false, guard);
     open_cached(NULL, false, guard);
-    open_cached(directory, false, guard);
+    snprintf(folder, sizeof folder, "%s/folder", directory); /* where an entry cannot be put */
+    CHECK(mkdir(folder, 0700) == 0);
+    open_cached(folder, false, guard);
     CHECK(access(missing, F_OK) != 0);
     DIR *entries = opendir(directory); /* no half-written entry is left */
     CHECK(entries != NULL);
@@ -320,7 +322,8 @@ int main(void) {
     const char *library = getenv("LUMEN_ORT"), *root = getenv("LUMEN_ROOT");
     struct check_guard guard;
     if (CHECK_UNDER_TSAN) check_skip("test_model", "ONNX Runtime is not built for ThreadSanitizer");
-    if (!library) check_skip("test_model", "LUMEN_ORT does not name libonnxruntime.so");
+    if (!library || !library[0])
+        check_skip("test_model", "LUMEN_ORT does not name libonnxruntime.so");
     snprintf(digits, sizeof digits, "%s/lumen_uring/models/digits.onnx", root ? root : "..");
     uint64_t random = check_seed();
     directory = check_temporary_directory();

@@ -259,11 +259,17 @@ static void no_room(void) {
     CHECK(strstr(lm_error_last(), "EFBIG"));
 }
 
+/* A failed test leaves no file behind. */
+static void clean_up(void) {
+    remove(path);
+}
+
 int main(void) {
     port = 1000000 + (uint32_t)getpid();
     snprintf(path, sizeof path, "/dev/shm/lumen-%u", port);
     if (access("/dev/shm", W_OK) != 0)
         check_skip("test_stats", "/dev/shm is not there or not writable");
+    CHECK(atexit(clean_up) == 0);
     new_file();
     stale_file();
     neighbours();

@@ -6,11 +6,12 @@
 #include <sched.h>
 
 #include "base/clock.h"
+#include "base/topology.h"
 #include "check.h"
 #include "parts/queue_mpmc.h"
 #include "parts/waitset.h"
 
-enum { THREADS_MAX = 4 };
+enum { THREADS_MAX = 4, LINGER_MAX = 2000, LINGER_JITTER = 128 };
 
 /* ---- no lost wake-up ---- */
 
@@ -19,9 +20,11 @@ struct hall {
     struct lm_waitset set;
     LM_CACHE_ALIGNED lm_atomic_u64 consumed;
     LM_CACHE_ALIGNED lm_atomic_u32 stop;
+    LM_CACHE_ALIGNED lm_atomic_u32 linger; /* turns of a loop of about 1 ns */
     uint32_t producers;
     uint32_t rounds;
     uint32_t per_round; /* items of each producer */
+    bool pinned;
     pthread_barrier_t start;
 };
 
@@ -56,43 +59,67 @@ static bool next_item(struct visitor *self, uint32_t *item_out) {
     }
 }
 
+/* The moment that matters is a push between a consumer's last look at the queue and its sleep, some
+ * tens of nanoseconds. So consumers linger before they look, and producers steer for how long:
+ * longer when a sleeper was found, shorter when none was. That holds the two sides at the edge. */
+static void linger(struct visitor *self) {
+    /* relaxed, as in steer: only a time */
+    uint32_t turns =
+        lm_load_relaxed_u32(&self->hall->linger) + check_below(&self->random, LINGER_JITTER);
+    while (turns--) check_random(&self->random);
+}
+
+static void steer(struct hall *hall, bool found_sleeper) {
+    uint32_t turns = lm_load_relaxed_u32(&hall->linger);
+    if (found_sleeper && turns < LINGER_MAX) lm_store_relaxed_u32(&hall->linger, turns + 1);
+    if (!found_sleeper && turns > 0) lm_store_relaxed_u32(&hall->linger, turns - 1);
+}
+
+/* Where there are two cores, one producer and one consumer get one each: on the same one they would
+ * take turns instead of meeting. */
+static void settle(const struct visitor *self, uint32_t side) {
+    int32_t cpus[2];
+    if (self->hall->pinned && lm_topology_usable_cpus("", cpus, 2) >= 2) lm_thread_pin(cpus[side]);
+}
+
 static void *consume(void *argument) {
     struct visitor *self = argument;
     uint32_t item;
+    settle(self, 0);
     pthread_barrier_wait(&self->hall->start);
     while (next_item(self, &item)) {
         self->count++;
         self->sum += item;
         /* relaxed: tells the producers that the round goes on, carries nothing */
         atomic_fetch_add_explicit(&self->hall->consumed.value, 1, memory_order_relaxed);
+        linger(self);
     }
     return NULL;
 }
 
-/* Waits without a system call for a moment, so that the push meets consumers that are going to
- * sleep. */
-static void wait_for_round(struct visitor *self, uint64_t consumed) {
+/* Ends when the round's items are consumed. */
+static void wait_for_round(struct hall *hall, uint64_t consumed) {
     /* relaxed: see consume */
-    for (uint32_t tries = 1; lm_load_relaxed_u64(&self->hall->consumed) < consumed; tries++) {
+    for (uint32_t tries = 1; lm_load_relaxed_u64(&hall->consumed) < consumed; tries++) {
         if (tries % 256 == 0) sched_yield();
     }
-    for (uint32_t pauses = check_below(&self->random, 24); pauses; pauses--) lm_cpu_relax();
 }
 
 static void *produce(void *argument) {
     struct visitor *self = argument;
     struct hall *hall = self->hall;
     uint64_t each_round = (uint64_t)hall->producers * hall->per_round;
+    settle(self, 1);
     pthread_barrier_wait(&hall->start);
     for (uint32_t round = 0; round < hall->rounds; round++) {
-        wait_for_round(self, round * each_round);
+        wait_for_round(hall, round * each_round);
         for (uint32_t i = 0; i < hall->per_round; i++) {
             uint32_t item = (round * hall->per_round + i) * hall->producers + self->index;
             while (!lm_mpmc_push(&hall->queue, item)) sched_yield();
-            lm_waitset_wake_one(&hall->set);
+            steer(hall, lm_waitset_wake_one(&hall->set));
         }
     }
-    wait_for_round(self, hall->rounds * each_round);
+    wait_for_round(hall, hall->rounds * each_round);
     return NULL;
 }
 
@@ -108,11 +135,15 @@ static void run_hall(uint32_t producers, uint32_t consumers, uint32_t per_round,
     struct visitor makers[THREADS_MAX], takers[THREADS_MAX];
     CHECK_AT("%u producers, %u consumers, %u items a round", producers, consumers, per_round);
     check_watchdog(60, "a wake-up was lost");
-    hall = (struct hall){.producers = producers, .rounds = rounds, .per_round = per_round};
+    hall = (struct hall){.producers = producers,
+                         .rounds = rounds,
+                         .per_round = per_round,
+                         .pinned = producers + consumers == 2};
     lm_waitset_init(&hall.set);
     CHECK(lm_mpmc_open(&hall.queue, 4) == 0);
     CHECK(pthread_barrier_init(&hall.start, NULL, producers + consumers) == 0);
-    for (uint32_t c = 0; c < consumers; c++) spawn(&takers[c], &hall, c, 1, consume);
+    for (uint32_t c = 0; c < consumers; c++)
+        spawn(&takers[c], &hall, c, check_random(random), consume);
     for (uint32_t p = 0; p < producers; p++)
         spawn(&makers[p], &hall, p, check_random(random), produce);
     for (uint32_t p = 0; p < producers; p++) CHECK(pthread_join(makers[p].thread, NULL) == 0);
@@ -228,12 +259,42 @@ static void real_sleepers(void) {
     pthread_barrier_destroy(&parked);
 }
 
+static void interrupt(int signal_number) {
+    (void)signal_number;
+}
+
+/* A sleeper that returns for another reason than a wake-up takes its announcement back. */
+static void interrupted_sleeper(void) {
+    static struct lm_waitset set;
+    struct sigaction action = {.sa_handler = interrupt};
+    lm_atomic_u32 woken_count = {0};
+    pthread_barrier_t parked;
+    struct sleeper sleeper = {.set = &set, .parked = &parked, .woken_count = &woken_count};
+    CHECK_AT("an interrupted sleeper");
+    check_watchdog(60, "a sleeper was not interrupted");
+    lm_waitset_init(&set);
+    CHECK(sigaction(SIGUSR1, &action, NULL) == 0);
+    CHECK(pthread_barrier_init(&parked, NULL, 2) == 0);
+    CHECK(pthread_create(&sleeper.thread, NULL, sleep_once, &sleeper) == 0);
+    pthread_barrier_wait(&parked);
+    while (lm_load_relaxed_u32(&woken_count) == 0) { /* relaxed: see sleep_once */
+        pthread_kill(sleeper.thread, SIGUSR1);
+        sched_yield();
+    }
+    CHECK(pthread_join(sleeper.thread, NULL) == 0);
+    CHECK(!is_woken(&set, 0));
+    CHECK(!lm_waitset_wake_one(&set));
+    check_watchdog(0, "");
+    pthread_barrier_destroy(&parked);
+}
+
 int main(void) {
     uint64_t random = check_seed();
-    uint32_t rounds = CHECK_UNDER_TSAN ? 10000 : 60000;
+    uint32_t rounds = CHECK_UNDER_TSAN ? 10000 : 40000;
     warmest_first(&random);
     cancelled_and_all();
     real_sleepers();
+    interrupted_sleeper();
     run_hall(1, 1, 1, rounds, &random);
     run_hall(1, 2, 1, rounds, &random);
     run_hall(1, 3, 2, rounds / 4, &random);

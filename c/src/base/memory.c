@@ -44,7 +44,7 @@ void lm_mapping_close(struct lm_mapping *mapping) {
 
 int lm_file_map(struct lm_mapping *mapping, const char *path) {
     *mapping = (struct lm_mapping){0};
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO must not hang us */
     if (fd < 0) return lm_error_errno(LUMEN_E_IO, errno, "cannot open %s", path);
     struct stat status;
     int code = 0;

@@ -175,7 +175,7 @@ int lm_model_take_output(const struct lm_ort *ort, const struct lm_tensor *outpu
         code = lm_error(LUMEN_E_ORT, "output '%s': expected %zu bytes, the model made %zu",
                         output->name, bytes, count * output->element_bytes);
     }
-    if (!code) memcpy(place, data, bytes);
+    if (!code && bytes) memcpy(place, data, bytes);
     lm_ort_value_close(ort, *value);
     *value = NULL;
     return code;

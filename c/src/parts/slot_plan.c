@@ -142,8 +142,14 @@ int lm_slot_plan(struct lm_model *models, uint32_t model_count,
     uint32_t count = 0;
     for (uint32_t m = 0; m < model_count; m++) {
         size_t payload = SIZE_MAX, slot;
-        if (!lm_model_payload_bytes(&models[m], LM_ENCODING_TENSORS, 1, &payload) ||
-            !lm_model_slot_bytes(&models[m], 1, &slot) || payload > limits->max_request_bytes) {
+        bool fits = lm_model_payload_bytes(&models[m], LM_ENCODING_TENSORS, 1, &payload);
+        if (fits && !lm_model_slot_bytes(&models[m], 1, &slot)) {
+            return lm_error(LUMEN_E_INVALID,
+                            "model '%s': the tensors of one row overflow a size (is its "
+                            "max_output_bytes right?)",
+                            models[m].name);
+        }
+        if (!fits || payload > limits->max_request_bytes) {
             return lm_error(LUMEN_E_INVALID,
                             "server.max_request_bytes: expected at least %zu for one row of model "
                             "'%s', found %llu",

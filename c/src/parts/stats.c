@@ -37,7 +37,7 @@ _Static_assert(offsetof(struct lm_stats_block, io) % 8 == 0, "counters are align
 /* Whether a file of that name belongs to a process that still runs. */
 static bool is_in_use(const char *path) {
     lumen_stats_header seen = {0};
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) return false;
     bool whole = read(fd, &seen, sizeof seen) == (ssize_t)sizeof seen;
     close(fd);
