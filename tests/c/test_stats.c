@@ -62,7 +62,7 @@ static lumen_stats_field find(const uint8_t *file, const char *name, uint32_t ro
 static void header_is_true(const uint8_t *file, size_t bytes) {
     lumen_stats_header header = header_of(file);
     CHECK(memcmp(header.magic, LUMEN_STATS_MAGIC, sizeof header.magic) == 0);
-    CHECK(header.version == LUMEN_ABI_VERSION && header.file_bytes == bytes);
+    CHECK(header.version == LUMEN_STATS_VERSION && header.file_bytes == bytes);
     CHECK(header.fields_offset >= sizeof header && header.fields_offset % 8 == 0);
     CHECK(header.blocks_offset >=
           header.fields_offset + header.field_count * sizeof(lumen_stats_field));
