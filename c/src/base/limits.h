@@ -44,7 +44,8 @@ enum {
     LM_SQ_ENTRIES = 1024,
     LM_CQ_ENTRIES_MIN = 4096,
     LM_COMPLETIONS_PER_TURN = 256,
-    LM_TICK_MS = 5,        /* while something has a deadline */
+    LM_TICK_MS = 5,            /* while something has a deadline */
+    LM_STUCK_TICK_NS = 100000, /* while another thread stands in the middle of an operation */
     LM_IDLE_TICK_MS = 100, /* while slots are out: a returned one is noticed at the latest then */
     /* While a request waits for a slot, a client that holds one and moves its bytes slower than
      * this loses its connection. */

@@ -47,10 +47,8 @@ int lm_io_open(struct lm_io *io, struct lm_shared *shared, uint32_t index, uint3
     uint32_t capacity = 2;
     while (capacity < slots) capacity *= 2;
     code = lm_mpmc_open(&io->returns, capacity);
-    if (!code && shared->queue_type == LUMEN_QUEUE_INLINE) {
-        io->inline_worker = &shared->workers[index];
-        code = lm_spsc_open(&io->ready, capacity);
-    }
+    if (!code) code = lm_spsc_open(&io->ready, capacity);
+    if (shared->queue_type == LUMEN_QUEUE_INLINE) io->inline_worker = &shared->workers[index];
     if (!code) code = lm_connections_open(io, connections);
     if (code) return code;
     io->requests = calloc(slots, sizeof *io->requests);
@@ -95,6 +93,7 @@ void lm_io_release(struct lm_io *io, struct lm_request *request) {
 static void take_returns(struct lm_io *io) {
     uint32_t slot;
     while (lm_mpmc_pop(&io->returns, &slot)) lm_reply_returned(io, slot);
+    io->returns_stuck = lm_mpmc_depth(&io->returns) > 0;
 }
 
 /* Inline: runs what is ready, a batch at a time where the model allows it. */
@@ -205,8 +204,12 @@ static int wait_for_work(struct lm_io *io, struct lm_completion *completions) {
     if (wants) {
         /* I1: acquire sees a return whose W2 came first, release shows the wish; pairs with W2 */
         (void)lm_exchange_acq_rel_u32(&io->wants_returns, 1);
-        if (lm_mpmc_depth(&io->returns) > 0) limit = 0;
     }
+    /* Something came since the last look, or a worker stands between claim and publication, which a
+     * busy thread of better priority would only delay. Refused pushes are tried again as soon. */
+    bool refused = !io->inline_worker && lm_spsc_depth(&io->ready) > 0;
+    if (lm_mpmc_depth(&io->returns) > 0) limit = io->returns_stuck ? LM_STUCK_TICK_NS : 0;
+    if (refused && limit > LM_STUCK_TICK_NS) limit = LM_STUCK_TICK_NS;
     int count = lm_ring_wait(io->ring, limit, completions, LM_COMPLETIONS_PER_TURN);
     /* acq_rel: keeps every write to this word a read-modify-write, as I1 and W2 need */
     if (wants) (void)lm_exchange_acq_rel_u32(&io->wants_returns, 0);
@@ -223,6 +226,7 @@ static int run(struct lm_io *io) {
         if (io->lists[LM_LIST_WAITING].count) lm_receive_retry_waiting(io);
         if (io->lists[LM_LIST_STARVED].count) lm_receive_retry_starved(io);
         if (io->lists[LM_LIST_LINGERING].count) expire_lingering(io);
+        if (!io->inline_worker) lm_receive_hand_over(io);
         if (drained(io)) return 0;
         lm_accept_arm(io);
         /* relaxed: gauges */

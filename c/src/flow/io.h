@@ -74,7 +74,8 @@ struct lm_io {
     int listen_fd;
     bool accept_armed;
     bool draining;
-    bool buffer_returned;     /* since starved connections were last retried */
+    bool returns_stuck;   /* a worker is in the middle of a return: look again soon, do not spin */
+    bool buffer_returned; /* since starved connections were last retried */
     uint64_t accept_retry_ns; /* 0: not paused */
     uint64_t next_eviction_ns;
     uint64_t now_ns; /* taken once per turn of the loop */
@@ -87,7 +88,7 @@ struct lm_io {
     struct lm_mpmc returns; /* slots coming back from workers */
     /* Runs models on this thread; NULL unless queue_type is inline. */
     struct lm_worker *inline_worker;
-    /* Inline: requests whose body is whole. Both ends are this thread. */
+    /* Requests whose body is whole, before a worker has them. Both ends are this thread. */
     struct lm_spsc ready;
     LM_CACHE_ALIGNED lm_atomic_u32 wants_returns; /* 1: asleep and waiting for a worker's return */
 };
@@ -142,6 +143,8 @@ void lm_accept_completed(struct lm_io *io, const struct lm_completion *completio
 /* Goes on with what can be read: bytes already here, then the next receive. */
 void lm_receive_continue(struct lm_io *io, struct lm_connection *connection);
 void lm_receive_completed(struct lm_io *io, const struct lm_completion *completion);
+/* Hands what is ready to the workers. */
+void lm_receive_hand_over(struct lm_io *io);
 /* Retries the requests that wait for a slot, in order. */
 void lm_receive_retry_waiting(struct lm_io *io);
 /* Retries the header reads that found no buffer, if one has come back since. */

@@ -61,7 +61,18 @@ static bool shapes_agree(const struct lm_request *request, char *why, size_t why
     return true;
 }
 
-/* The last byte is here: publishes the request to the workers. */
+/* Pushes what is ready, in order. The queue has a place for every slot, and can refuse a push all
+ * the same while a worker is stopped in the middle of a pop (docs/CONCURRENCY.md): what is refused
+ * waits here for the next turn of the loop. */
+void lm_receive_hand_over(struct lm_io *io) {
+    uint32_t job;
+    while (lm_spsc_peek(&io->ready, &job) && lm_queue_push(&io->shared->queue, job)) {
+        (void)lm_spsc_pop(&io->ready, &job);
+        if (io->shared->workers_sleep) lm_waitset_wake_one(&io->shared->waitset);
+    }
+}
+
+/* The last byte is here: the request is ready for a worker. */
 static void submit(struct lm_io *io, struct lm_connection *connection, struct lm_request *request) {
     char why[LM_TEXT_BYTES_MAX];
     connection->receiving = LM_NO_SLOT;
@@ -75,12 +86,10 @@ static void submit(struct lm_io *io, struct lm_connection *connection, struct lm
     }
     connection->in_flight++;
     request->received_ns = lm_now_ns();
-    uint32_t job = lm_job_pack(io->index, request->slot->index);
     /* Never full: there is a place for every slot. */
-    bool pushed =
-        io->inline_worker ? lm_spsc_push(&io->ready, job) : lm_queue_push(&io->shared->queue, job);
-    LM_ASSERT(pushed);
-    if (io->shared->workers_sleep) lm_waitset_wake_one(&io->shared->waitset);
+    bool kept = lm_spsc_push(&io->ready, lm_job_pack(io->index, request->slot->index));
+    LM_ASSERT(kept);
+    if (!io->inline_worker) lm_receive_hand_over(io);
 }
 
 static size_t take_header(struct lm_io *io, struct lm_connection *connection, const uint8_t *bytes,

@@ -101,10 +101,11 @@ static uint32_t gather_jobs(struct lm_worker *worker, uint32_t *jobs) {
     return count;
 }
 
-/* Another worker may sleep although there is more to do: with several producers one wake-up can
- * stand for two jobs. Whoever found work and still sees some passes the wake-up on. */
+/* One wake-up can stand for two jobs: its worker may have been about to find other work, or have
+ * found the queue "empty" behind a stopped producer. Whoever found work and still sees some passes
+ * the wake-up on, so that no job waits beside a sleeping worker. */
 static void chain_wake(struct lm_shared *shared) {
-    if (shared->io_count > 1 && lm_queue_depth(&shared->queue) > 0) {
+    if (shared->workers_sleep && lm_queue_depth(&shared->queue) > 0) {
         lm_waitset_wake_one(&shared->waitset);
     }
 }

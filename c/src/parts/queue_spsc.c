@@ -48,7 +48,7 @@ bool lm_spsc_push(struct lm_spsc *queue, uint32_t value) {
     return true;
 }
 
-bool lm_spsc_pop(struct lm_spsc *queue, uint32_t *value_out) {
+bool lm_spsc_peek(struct lm_spsc *queue, uint32_t *value_out) {
     uint64_t head = lm_load_relaxed_u64(&queue->head); /* relaxed: own word */
     if (head == queue->tail_seen) {
         /* C1: sees the value; pairs with P2 */
@@ -56,6 +56,12 @@ bool lm_spsc_pop(struct lm_spsc *queue, uint32_t *value_out) {
         if (head == queue->tail_seen) return false;
     }
     *value_out = queue->values[head & queue->mask];
+    return true;
+}
+
+bool lm_spsc_pop(struct lm_spsc *queue, uint32_t *value_out) {
+    if (!lm_spsc_peek(queue, value_out)) return false;
+    uint64_t head = lm_load_relaxed_u64(&queue->head); /* relaxed: own word */
     /* C2: gives the cell back; pairs with P1 */
     lm_store_release_u64(&queue->head, head + 1);
     return true;

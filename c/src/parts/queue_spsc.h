@@ -33,6 +33,8 @@ void lm_spsc_close(struct lm_spsc *queue);
 bool lm_spsc_push(struct lm_spsc *queue, uint32_t value);
 /* false: empty. The consumer alone. */
 bool lm_spsc_pop(struct lm_spsc *queue, uint32_t *value_out);
+/* The next value, which stays. The consumer alone. */
+bool lm_spsc_peek(struct lm_spsc *queue, uint32_t *value_out);
 uint32_t lm_spsc_depth(const struct lm_spsc *queue);
 
 #endif
