@@ -79,7 +79,8 @@ extra: 1
         f"{file}:7 engine.queue_type: expected mpmc | scq | spsc | naive | batched | inline, "
         "found 'ring'",
         f"{file}:8 engine.batch_size: expected a whole number, 1..256, found 400",
-        f"{file}:9 engine.telemetry_csv_path: expected null, or the path of a file to write, found 3",
+        f"{file}:9 engine.telemetry_csv_path: expected null, or the path of a file to write, "
+        "found 3",
         f"{file}:10 engine.queue_capacity: expected a power of two, 2..32768, found 1000",
         f"{file}:11 engine.thread_count: expected auto or a whole number, 1..64, found '2'",
         f"{file}:13 models.0.name: expected 1 to 63 letters, digits, '_', '.' or '-', found 'a b'",

@@ -106,9 +106,11 @@ def test_the_comparison_goes_both_ways() -> None:
         "lumen_config.port: expected 4 bytes at 4, found 4 bytes at 8"
     ]
     fewer = {key: value for key, value in layout.items() if key != ("lumen_info", "slots")}
-    assert library.compare(structs.ABI_VERSION, fewer) == ["lumen_info.slots: expected 4 bytes at 32, found nothing"]
+    (problem,) = library.compare(structs.ABI_VERSION, fewer)
+    assert problem == "lumen_info.slots: expected 4 bytes at 32, found nothing"
     more = {**layout, ("lumen_new", ""): (0, 8)}
-    assert library.compare(structs.ABI_VERSION, more) == ["lumen_new: expected nothing, found 8 bytes at 0"]
+    (problem,) = library.compare(structs.ABI_VERSION, more)
+    assert problem == "lumen_new: expected nothing, found 8 bytes at 0"
 
 
 STUBS = "".join(
@@ -127,7 +129,10 @@ const struct field *lumen_abi(unsigned *version, unsigned *count)
     ("source", "says"),
     [
         (STUBS, "has no function lumen_abi"),
-        (STUBS + ABI.replace("VERSION", "7"), f"expected ABI version {structs.ABI_VERSION}, found 7"),
+        (
+            STUBS + ABI.replace("VERSION", "7"),
+            f"expected ABI version {structs.ABI_VERSION}, found 7",
+        ),
         (
             STUBS + ABI.replace("VERSION", str(structs.ABI_VERSION)),
             "lumen_abi_field: expected 24 bytes at 0, found nothing",
