@@ -5,7 +5,8 @@ VENV    := .venv
 BIN     := $(VENV)/bin
 PYTEST  := $(BIN)/python -m pytest -q
 
-.PHONY: help build run test test-c test-python asan tsan overhead gil memory lint fmt check clean
+.PHONY: help build dev run test test-c test-python test-models asan tsan overhead gil memory bench \
+        microbench perfstat compare proof mutants lint fmt check clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -35,10 +36,13 @@ $(VENV)/.dev: $(VENV)/.run
 dev: $(VENV)/.dev
 	@$(MAKE) -s --no-print-directory -C c lib tools
 
-test: lint test-c test-python ## all tests: C on debug, ASan and TSan builds, then Python
+test: lint test-c test-models test-python ## all tests: C on debug, ASan and TSan builds, models, Python
 
 test-c: dev
 	@$(MAKE) -s --no-print-directory -C c test asan tsan $(ORT_FOR_C)
+
+test-models: dev
+	@$(MAKE) -s -C tests/models short
 
 test-python: dev
 	@$(PYTEST) tests
@@ -67,6 +71,24 @@ memory: dev ## resident memory with 1, 2 and 8 workers; time from start to ready
 	@$(BIN)/python tools/memory.py
 
 C_FILES  = $(shell git ls-files '*.c' '*.h')
+
+bench: dev ## every mode on SqueezeNet and an MLP: docs/BENCHMARKS.md
+	@$(BIN)/python tools/bench_matrix.py
+
+microbench: dev ## queues, arenas, histograms, wake-ups by themselves
+	@$(BIN)/python tools/microbench.py
+
+perfstat: dev ## perf counters of I/O threads and workers under two loads
+	@$(BIN)/python tools/perfstat.py
+
+compare: dev ## FastAPI and Triton beside Lumen, in one run
+	@$(BIN)/python tools/compare.py
+
+proof: dev ## the concurrency evidence, deep; its short form is in `make test`
+	@$(MAKE) -s -C tests/models full
+
+mutants: dev ## breaks the sources one place at a time: the evidence must notice
+	@$(MAKE) -s -C tests/models mutants
 
 lint: dev ## ruff, mypy, clang-format
 	@$(BIN)/ruff check --quiet . && $(BIN)/ruff format --quiet --check . && $(BIN)/mypy
