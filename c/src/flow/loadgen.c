@@ -117,9 +117,17 @@ static void load_close(struct load *load) {
     free(load->due);
 }
 
+/* splitmix64: neighbouring seeds give unrelated sequences. */
+static uint64_t mixed(uint64_t seed) {
+    uint64_t z = seed + 0x9e3779b97f4a7c15ull;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
+    return (z ^ (z >> 31)) | 1; /* xorshift must not start at 0 */
+}
+
 static int load_open(struct load *load, const lumen_load_config *config,
                      lumen_load_result *result) {
-    *load = (struct load){.config = config, .result = result, .random = config->seed | 1};
+    *load = (struct load){.config = config, .result = result, .random = mixed(config->seed)};
     load->connections = calloc(config->connections, sizeof *load->connections);
     load->idle = calloc(config->connections, sizeof *load->idle);
     load->scratch = malloc(SCRATCH_BYTES);

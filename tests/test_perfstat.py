@@ -1,0 +1,185 @@
+"""tools/perfstat.py: what perf writes is read as it was meant, with counters and without."""
+
+from __future__ import annotations
+
+import csv
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
+
+import perf_parse
+import perf_run
+import perfstat
+
+DATA = Path(__file__).resolve().parent / "data" / "perf"
+GROUPS = {2001: "io", 2002: "worker", 2003: "worker"}
+SAME = [
+    ("counters.csv", ","),
+    ("counters_decimal_comma.csv", ","),
+    ("counters_semicolon.csv", ";"),
+]
+
+
+def parse(name: str, separator: str = ",") -> list[perf_parse.Reading]:
+    return perf_parse.parse((DATA / name).read_text(), perfstat.EVENTS, separator)
+
+
+@pytest.mark.parametrize(("name", "separator"), SAME)
+def test_counters(name: str, separator: str) -> None:
+    readings = parse(name, separator)
+    assert len(readings) == 3 * len(perfstat.EVENTS)
+    first = readings[0]
+    assert (first.comm, first.tid, first.event) == ("lumen-w/0", 2002, "cycles")
+    assert (first.value, first.run_ns, first.percent) == (36e9, 9990000000, 61.5)
+    clock = next(r for r in readings if r.event == "task-clock" and r.tid == 2003)
+    assert (clock.value, clock.unit, clock.percent) == (9980.25, "msec", 100.0)
+
+
+@pytest.mark.parametrize(("name", "separator"), SAME)
+def test_groups(name: str, separator: str) -> None:
+    totals = perf_parse.total(parse(name, separator), GROUPS)
+    workers = totals["worker"]
+    assert workers["cycles"].value == 70e9
+    assert workers["cycles"].note() == "counted 62 % of the time, scaled"
+    assert perf_parse.ratio(workers, "instructions", "cycles") == 1.25
+    assert perf_parse.ratio(workers, "LLC-load-misses", "LLC-loads") == 0.6
+    io = totals["io"]
+    assert io["cycles"].note() == ""
+    assert io["LLC-loads"].value is None
+    assert io["LLC-loads"].note() == "not counted"
+    assert perf_parse.ratio(io, "LLC-load-misses", "LLC-loads") is None
+
+
+def test_without_counters() -> None:
+    readings = parse("no_counters.csv")
+    assert {r.event for r in readings} == set(perfstat.EVENTS)
+    for reading in readings:
+        missing = reading.event in perfstat.HARDWARE
+        assert (reading.value is None) == missing
+        assert reading.reason == ("not supported" if missing else "")
+
+
+def test_threads_that_did_not_run() -> None:
+    reasons = {(r.event in perfstat.HARDWARE, r.reason) for r in parse("idle.csv")}
+    assert reasons == {(True, "not supported"), (False, "not counted")}
+
+
+def test_some_threads_silent() -> None:
+    text = "a-1,5,,cycles,10,100.00,,\nb-2,<not counted>,,cycles,0,0.00,,\n"
+    found = perf_parse.total(perf_parse.parse(text, ["cycles"]), {1: "all", 2: "all"})
+    assert found["all"]["cycles"].value == 5
+    assert found["all"]["cycles"].note() == "1 of 2 threads: not counted"
+
+
+def test_user_mode_and_hybrid() -> None:
+    assert [r.event for r in parse("user_mode.csv")][:2] == ["cycles", "instructions"]
+    both = perf_parse.total(parse("hybrid.csv"), GROUPS)["worker"]
+    assert both["cycles"].value == 25e9
+    assert both["cycles"].threads == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "tid", "value"),
+    [
+        ("12345,,cycles,10,100.00,,", 0, 12345.0),
+        ("12,5,msec,task-clock,10,100,00,,", 0, 12.5),
+        ("odd, name-77,12345,,cycles,10,100.00,,", 77, 12345.0),
+        ("lumen-w/0-5,nonsense,,cycles,10,100.00,,", 5, None),
+        ("lumen-w/0-5,7,,cycles", 5, 7.0),
+    ],
+)
+def test_odd_rows(line: str, tid: int, value: float | None) -> None:
+    (reading,) = perf_parse.parse(line, perfstat.EVENTS)
+    assert (reading.tid, reading.value) == (tid, value)
+    assert bool(reading.reason) == (value is None)
+
+
+@pytest.mark.parametrize("line", ["", "# started", ",,", "cycles", "a-1,,,,,,0.35,stalled cycles"])
+def test_rows_without_an_event(line: str) -> None:
+    assert perf_parse.parse(line, perfstat.EVENTS) == []
+
+
+def state(name: str, throughput: float) -> dict[str, Any]:
+    totals = perf_parse.total(parse(name), {3475: "io", 3476: "worker", 3477: "worker", **GROUPS})
+    spread = {"mean": 10.0, "p50": 9.0, "p99": 20.0, "p999": 30.0}
+    return {
+        "throughput_rps": throughput,
+        "errors": 0,
+        "latency_us": spread,
+        "stages_us": {"queue": spread, "infer": spread, "total": spread},
+        "cpu_us_per_request": 5.0,
+        "sleeps": 3,
+        "slot_waits": 0,
+        "groups": {role: perfstat.group_figures(found, 1000) for role, found in totals.items()},
+    }
+
+
+def test_rows_show_both_states_and_the_change() -> None:
+    lines = perfstat.rows([state("counters.csv", 100), state("counters.csv", 150)])
+    table = {(section, name): (values, note) for section, name, _, values, note in lines}
+    assert table["client", "throughput"][0] == [100, 150]
+    assert table["workers", "IPC"][0] == [1.25, 1.25]
+    assert table["workers", "instructions per request"][0] == [87.5e6, 87.5e6]
+    assert table["workers", "LLC loads missed"][0] == [60, 60]
+    assert table["I/O threads", "LLC-loads"] == ([None, None], "not counted")
+    assert perfstat.change([100, 150]) == "+50.0 %"
+    assert perfstat.change([None, 150]) == perfstat.change([0, 1]) == perfstat.change([1]) == ""
+
+
+def test_table_names_every_missing_event(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = perfstat.rows([state("no_counters.csv", 100), state("no_counters.csv", 150)])
+    perfstat.show(["standard", "overloaded"], lines)
+    shown = capsys.readouterr().out.splitlines()
+    for event in perfstat.HARDWARE:
+        rows = [line for line in shown if line.strip().startswith(f"{event} ")]
+        assert len(rows) == 2, event
+        assert all("not supported" in row for row in rows), event
+    assert any("context-switches" in line and "not" not in line for line in shown)
+
+
+def test_csv(tmp_path: Path) -> None:
+    lines = perfstat.rows([state("no_counters.csv", 100), state("no_counters.csv", 150)])
+    perfstat.write_csv(tmp_path / "out.csv", ["standard", "overloaded"], lines)
+    with (tmp_path / "out.csv").open() as file:
+        table = {(row["section"], row["figure"]): row for row in csv.DictReader(file)}
+    assert table["client", "throughput"]["change"] == "+50.0"
+    assert table["workers", "cycles"]["standard"] == ""
+    assert table["workers", "cycles"]["note"] == "not supported"
+    assert float(table["workers", "context-switches"]["overloaded"]) > 0
+
+
+@pytest.mark.parametrize("before", ["2", "4", "-1"])
+def test_setting_is_put_back(tmp_path: Path, before: str) -> None:
+    path = tmp_path / "perf_event_paranoid"
+    path.write_text(before + "\n")
+
+    def interrupted() -> None:
+        with perf_run.relaxed_paranoid(True, path):
+            assert path.read_text().strip() == "-1"
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert path.read_text().strip() == before
+
+
+def test_setting_is_left_alone_unless_asked(tmp_path: Path) -> None:
+    path = tmp_path / "perf_event_paranoid"
+    path.write_text("2\n")
+    with perf_run.relaxed_paranoid(False, path):
+        assert path.read_text() == "2\n"
+
+
+@pytest.mark.skipif(shutil.which("perf") is None, reason="perf is not installed")
+def test_perf_that_cannot_count_says_why() -> None:
+    perf = perf_run.Perf([2**22 + 1], ["task-clock"])  # no such thread
+    try:
+        with pytest.raises(perf_run.PerfError, match="perf did not count"):
+            perf.enable()
+    finally:
+        perf.close()

@@ -1,0 +1,388 @@
+"""`make compare`: Lumen beside other servers, in one run, with one model, on the same cores.
+
+A developer's tool. Peers: FastAPI with uvicorn and ONNX Runtime, and Triton's Python backend with
+ONNX Runtime (peers/servers.py). All get the same model file, the same version of ONNX Runtime, one
+thread per session, a session per core and the same float32 input. Lumen is loaded with its own
+generator over its own protocol, the peers with wrk over HTTP: both closed loops in C, a request at
+a time per connection. Everybody's answer is checked against ONNX Runtime before anything is timed.
+It must never quote a figure that was not measured in the same run as the one beside it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import mlp
+import numpy as np
+import onnxruntime  # type: ignore[import-untyped,unused-ignore]
+from bench_load import Shape, machine, measure, spread_us
+from bench_report import table
+from bench_rules import amount, middle, paired, plural
+from local_server import local_server, squeezenet
+from peers import servers, wrk
+from peers.install import PeerMissingError
+from peers.servers import Model
+
+from lumen_uring import Client
+from lumen_uring.errors import LumenError
+from lumen_uring.model_cache import resolve
+
+WORKLOADS: Final = ("mlp", "squeezenet")
+PLACES: Final = ("one-core", "all-cores")
+PERCENTILES: Final = ("p50", "p99", "p999")
+_BASE: Final = "lumen"
+_ENGINES: Final = {
+    "lumen": ("tensors", ()),
+    "lumen inline": ("tensors", ("--set=engine.queue_type=inline",)),
+    "lumen rgb8": ("rgb8", ()),
+}
+_PEERS: Final = {"fastapi": servers.FASTAPI, "triton python": servers.TRITON}
+TARGETS: Final = (*_ENGINES, *_PEERS)
+_ABOUT: Final = """\
+lumen: default settings, float32 tensors over the native protocol, Lumen's load generator.
+lumen inline: the same without a queue. lumen rgb8: SqueezeNet from 150 KB of uint8 pixels, which
+only Lumen takes; the others get 602 KB of float32.
+fastapi: uvicorn with uvloop and httptools, a process per core, raw bytes in and out, wrk.
+triton python: the server in the nvidia-pytriton wheel with its PYTHON backend, an instance per
+core, binary tensors, no batching, wrk. Triton's own ONNX backend is not in that wheel."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Which cores the server has, and which core the client; -1: wherever there is room."""
+
+    name: str
+    server: frozenset[int]
+    client: int
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A model, an input for it, and what ONNX Runtime says to that."""
+
+    name: str
+    model: Model
+    body: bytes
+    expected: servers.Array
+
+
+def task(name: str, path: str) -> Task:
+    """Prepares a workload.
+
+    Args:
+        name: of the workload.
+        path: an ONNX file with one float32 input and one float32 output, whose first size is free.
+    """
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    bare = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    (taken, given) = bare.get_inputs()[0], bare.get_outputs()[0]
+    shape = (1, *taken.shape[1:])
+    tensor = np.random.default_rng(1).random(shape, np.float32)
+    (answer,) = bare.run(None, {taken.name: tensor})
+    model = Model(path, taken.name, shape, given.name, tuple(answer.shape))
+    return Task(name, model, tensor.tobytes(), answer.reshape(-1))
+
+
+def places() -> list[Place]:
+    """One core for the server beside one for the client, and all cores for both."""
+    cores = sorted(os.sched_getaffinity(0))
+    found = [Place("all-cores", frozenset(cores), -1)]
+    if len(cores) > 1:
+        found.insert(0, Place("one-core", frozenset(cores[:1]), cores[1]))
+    return found
+
+
+@contextmanager
+def pinned(cores: Sequence[int] | frozenset[int]) -> Iterator[None]:
+    """What is started inside runs on these cores alone, as under taskset."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+class Comparison:
+    """Runs the rounds and holds what came of them.
+
+    Args:
+        options: as the command line gave them.
+        tasks: the workloads by name.
+    """
+
+    def __init__(self, options: argparse.Namespace, tasks: Mapping[str, Task]) -> None:
+        self._options = options
+        self._tasks = tasks
+        self._figures: dict[tuple[str, str, int, str], list[dict[str, float] | None]] = {}
+        self.missing: dict[str, str] = {}
+        self._done = 0
+
+    def install(self) -> None:
+        """Installs what peers need; who cannot be installed is left out."""
+        for target in set(self._options.targets) & set(_PEERS):
+            self._install_one(target)
+
+    def _install_one(self, target: str) -> None:
+        try:
+            _PEERS[target].install()
+        except PeerMissingError as error:
+            self._leave_out(target, error)
+        else:
+            if not wrk.found():
+                self._leave_out(target, PeerMissingError(f"{wrk.MISSING}."))
+
+    def _leave_out(self, target: str, error: PeerMissingError) -> None:
+        self.missing[target] = str(error)
+        print(f"{target}: {error}", file=sys.stderr)
+
+    def run_round(self, number: int) -> None:
+        """One round: everyone once on every workload in every place, in an order shuffled anew.
+
+        Args:
+            number: from 0.
+        """
+        options = self._options
+        turns = [
+            (place, workload, target)
+            for place in places()
+            for workload in options.workloads
+            for target in options.targets
+            if place.name in options.places and not (target == "lumen rgb8" and workload == "mlp")
+        ]
+        random.Random(f"{options.seed} {number}").shuffle(turns)
+        for index, (place, workload, target) in enumerate(turns, 1):
+            if target in self.missing:
+                continue
+            step = f"round {number + 1}/{options.rounds}, {index}/{len(turns)}"
+            print(f"{step}: {target} on {workload}, {place.name}", file=sys.stderr)
+            try:
+                self._run_target(place, self._tasks[workload], target)
+            except PeerMissingError as error:
+                self._leave_out(target, error)
+            except (LumenError, RuntimeError, OSError) as error:
+                print(f"{target}: {error}", file=sys.stderr)
+        self._done = number + 1
+        for found in self._figures.values():
+            found += [None] * (self._done - len(found))
+
+    def _run_target(self, place: Place, work: Task, target: str) -> None:
+        run = self._run_lumen if target in _ENGINES else self._run_peer
+        for connections, figures in run(place, work, target):
+            found = self._figures.setdefault((place.name, work.name, connections, target), [])
+            found += [None] * (self._done - len(found))
+            found.append(figures)
+
+    def _run_lumen(
+        self, place: Place, work: Task, target: str
+    ) -> Iterator[tuple[int, dict[str, float]]]:
+        encoding, settings = _ENGINES[target]
+        with ExitStack() as stack:
+            with pinned(place.server):
+                started = local_server(f"--model=model={work.model.path}", *settings)
+                server = stack.enter_context(started)
+            with Client("127.0.0.1", server.port) as client:
+                tensor = np.frombuffer(work.body, np.float32).reshape(work.model.input_shape)
+                answer = client.infer("model", {work.model.input_name: tensor})
+            _check(target, work, answer.outputs[work.model.output_name].reshape(-1))
+            for connections in self._options.connections:
+                shape = Shape(
+                    "model",
+                    connections,
+                    self._options.seconds,
+                    self._options.warmup,
+                    encoding=encoding,
+                    cpu=place.client,
+                )
+                measured = measure(server, shape)
+                spread = spread_us(measured.load.histogram)
+                yield (
+                    connections,
+                    {
+                        "throughput_rps": measured.throughput_rps,
+                        "errors": measured.load.errors,
+                        "cpu_us_per_request": measured.cpu_us_per_request,
+                        **{name: value for name, value in spread.items() if value is not None},
+                    },
+                )
+
+    def _run_peer(
+        self, place: Place, work: Task, target: str
+    ) -> Iterator[tuple[int, dict[str, float]]]:
+        with ExitStack() as stack:
+            with pinned(place.server):
+                started = _PEERS[target].start(work.model, work.body, len(place.server))
+                peer = stack.enter_context(started)
+            _check(target, work, peer.ask())
+            client = os.sched_getaffinity(0) if place.client < 0 else {place.client}
+            for connections in self._options.connections:
+                with pinned(frozenset(client)):
+                    wrk.load(peer.url, peer.body, peer.headers, connections, self._options.warmup)
+                    before = servers.session_cpu_s(peer.pid)
+                    found = wrk.load(
+                        peer.url, peer.body, peer.headers, connections, self._options.seconds
+                    )
+                    cpu_s = servers.session_cpu_s(peer.pid) - before
+                yield (
+                    connections,
+                    {
+                        "throughput_rps": found["requests"] / found["seconds"],
+                        "errors": found["errors"],
+                        "cpu_us_per_request": cpu_s * 1e6 / max(1, found["requests"]),
+                        **{name: found[name] for name in ("mean", *PERCENTILES)},
+                    },
+                )
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything so far; a list has an entry per round, null where the round failed."""
+        rows = []
+        for (place, workload, connections, target), rounds in self._figures.items():
+            names = ("throughput_rps", "errors", "cpu_us_per_request", "mean", *PERCENTILES)
+            figures = {name: [each and each.get(name) for each in rounds] for name in names}
+            rows.append(
+                {
+                    **{"place": place, "workload": workload, "connections": connections},
+                    **{"target": target, **figures},
+                }
+            )
+
+        return {
+            "machine": machine(),
+            "rounds": self._done,
+            "seconds": self._options.seconds,
+            "rows": sorted(rows, key=_order),
+            "missing": self.missing,
+        }
+
+
+def _order(row: Mapping[str, Any]) -> tuple[int, int, int, int]:
+    return (
+        PLACES.index(row["place"]),
+        WORKLOADS.index(row["workload"]),
+        row["connections"],
+        TARGETS.index(row["target"]),
+    )
+
+
+def _check(target: str, work: Task, answer: servers.Array) -> None:
+    if answer.shape != work.expected.shape or not np.allclose(answer, work.expected, atol=1e-4):
+        raise RuntimeError(f"{target} gives another answer than ONNX Runtime: nothing was timed.")
+
+
+def report(results: Mapping[str, Any]) -> str:
+    """Makes text of the results: a table per place and workload, with Lumen's advantage.
+
+    Args:
+        results: as Comparison.as_json gives them.
+
+    Returns:
+        Markdown.
+    """
+    about = results["machine"]
+    parts = [
+        f"{about['cpu']}, {about['cores']} cores, Linux {about['kernel']}, ONNX Runtime "
+        f"{about['onnxruntime']}, {about['date']}; {plural(results['rounds'], 'round')} "
+        f"of {results['seconds']:g} s, medians; ratios are made inside a round.",
+        _ABOUT,
+    ]
+    rows = results["rows"]
+    for place, workload in dict.fromkeys((row["place"], row["workload"]) for row in rows):
+        mine = [row for row in rows if (row["place"], row["workload"]) == (place, workload)]
+        where = (
+            "the server on one core, the client on another"
+            if place == "one-core"
+            else "server and client share all cores"
+        )
+        heads = ["", "connections", "requests/s", "p50 µs", "p99 µs", "CPU µs", "errors"]
+        heads += ["Lumen ÷ this: requests/s", "this ÷ Lumen: p50", "p99"]
+        parts += [f"**{workload}, {where}**", table(heads, [_cells(row, mine) for row in mine])]
+    parts += [f"{target} was not measured: {why}" for target, why in results["missing"].items()]
+    return "\n\n".join(parts)
+
+
+def _cells(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    cells = [row["target"], str(row["connections"]), amount(middle(row["throughput_rps"]))]
+    cells += [amount(middle(row[name])) for name in ("p50", "p99", "cpu_us_per_request")]
+    cells.append(str(sum(errors or 0 for errors in row["errors"])))
+    for other in rows:
+        if (other["target"], other["connections"]) == (_BASE, row["connections"]):
+            more = paired(other["throughput_rps"], row["throughput_rps"])
+            less = [paired(row[name], other[name]) for name in ("p50", "p99")]
+            return cells + [f"{ratio.middle:.2f}x" if ratio else "-" for ratio in (more, *less)]
+    return [*cells, "-", "-", "-"]
+
+
+def _some(allowed: Sequence[str]) -> Callable[[str], list[str]]:
+    def parse(text: str) -> list[str]:
+        names = [name.strip() for name in text.split(",")]
+        if unknown := [name for name in names if name not in allowed]:
+            raise argparse.ArgumentTypeError(f"no {unknown[0]!r}: expected {', '.join(allowed)}")
+        return names
+
+    return parse
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    found = argparse.ArgumentParser(
+        description=(__doc__ or "").partition("\n\n")[2],
+        epilog=_ABOUT,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    found.add_argument("--rounds", type=int, default=5, help="(%(default)s)")
+    found.add_argument("--seconds", type=float, default=3.0, help="per figure (%(default)s)")
+    found.add_argument("--warmup", type=float, default=1.0, help="before each (%(default)s)")
+    found.add_argument(
+        "--connections",
+        type=lambda text: [int(part) for part in text.split(",")],
+        default=[1, 16],
+        metavar="N,N",
+    )
+    for name, allowed in (("targets", TARGETS), ("workloads", WORKLOADS), ("places", PLACES)):
+        found.add_argument(
+            f"--{name}", type=_some(allowed), default=list(allowed), help=", ".join(allowed)
+        )
+    found.add_argument("--seed", type=int, default=1, help="of the order (%(default)s)")
+    found.add_argument("--json", type=Path, metavar="FILE", help="write everything there")
+    return found
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measures and prints; Ctrl-C prints the rounds that are whole."""
+    options = parser().parse_args(arguments)
+    with tempfile.TemporaryDirectory() as directory:
+        small = str(mlp.write(Path(directory, "mlp.onnx")))
+        tasks = {
+            "mlp": task("mlp", small),
+            "squeezenet": task("squeezenet", str(resolve(squeezenet()))),
+        }
+        comparison = Comparison(options, tasks)
+        results: dict[str, Any] = {}
+        comparison.install()
+        try:
+            for number in range(options.rounds):
+                comparison.run_round(number)
+                results = comparison.as_json()
+        except KeyboardInterrupt:
+            print("stopped", file=sys.stderr)
+    if not results:
+        return 1
+    print(report(results))
+    if options.json:
+        options.json.write_text(json.dumps(results, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
