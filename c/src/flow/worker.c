@@ -120,7 +120,9 @@ static uint32_t next_jobs(struct lm_worker *worker, uint32_t *jobs) {
     }
     if (!next_job(worker, jobs)) return 0;
     chain_wake(shared);
-    return gather_jobs(worker, jobs);
+    uint32_t count = gather_jobs(worker, jobs);
+    if (count > 1) chain_wake(shared); /* a wake-up may have come while it waited for more */
+    return count;
 }
 
 /* ---- answering ---- */

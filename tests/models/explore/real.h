@@ -1,0 +1,14 @@
+/* real.h: static functions of the flow sources under a name; real_worker.c, real_io.c and
+ * real_receive.c include the sources themselves, so that nothing is retold.
+ */
+#ifndef TESTS_MODELS_REAL_H
+#define TESTS_MODELS_REAL_H
+
+#include "flow/worker.h"
+
+uint32_t real_next_jobs(struct lm_worker *worker, uint32_t *jobs);
+void real_give_back(struct lm_io *io, uint32_t slot);
+void real_take_returns(struct lm_io *io);
+int real_wait_for_work(struct lm_io *io, struct lm_completion *completions);
+
+#endif

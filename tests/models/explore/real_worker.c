@@ -1,0 +1,11 @@
+/* real_worker.c: worker.c, with its static functions reachable. What it calls and no scenario needs
+ * is dropped by the linker. */
+#include "flow/worker.c"
+#include "real.h"
+
+uint32_t real_next_jobs(struct lm_worker *worker, uint32_t *jobs) {
+    return next_jobs(worker, jobs);
+}
+void real_give_back(struct lm_io *io, uint32_t slot) {
+    give_back(io, slot);
+}
