@@ -57,8 +57,8 @@ def eventually(
 def environment(cache: Path) -> dict[str, str]:
     """The tests' own environment, with a cache of optimised graphs of their own.
 
-    LUMEN_E2E_LIBRARY is the library that the servers load (the tests' own process keeps the release
-    one), LUMEN_E2E_PRELOAD their LD_PRELOAD: what a sanitizer's variant needs before everything else.
+    LUMEN_E2E_LIBRARY is what the servers load (the tests' own process keeps the release
+    one), LUMEN_E2E_PRELOAD their LD_PRELOAD: what a sanitizer's variant needs before all else.
     """
     mine = {**os.environ, "XDG_CACHE_HOME": str(cache), "PYTHONUNBUFFERED": "1"}
     if preload := os.environ.get("LUMEN_E2E_PRELOAD"):
