@@ -4,6 +4,7 @@
 #include "flow/telemetry.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <string.h>
 #include <time.h>
 
@@ -43,6 +44,9 @@ static uint32_t drain(struct lm_telemetry *telemetry) {
 
 static void *telemetry_main(void *argument) {
     struct lm_telemetry *telemetry = argument;
+    sigset_t all; /* signals are for Python's main thread, as in every thread of the server */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, NULL);
     pthread_setname_np(pthread_self(), "lumen-trace");
     for (;;) {
         /* acquire: every row pushed before the stop is seen below; pairs with the release in close
