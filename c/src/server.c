@@ -14,6 +14,7 @@
 #include "base/topology.h"
 #include "flow/telemetry.h"
 #include "parts/describe.h"
+#include "parts/settings.h"
 #include "parts/slot_plan.h"
 
 #ifndef LUMEN_VERSION
@@ -27,7 +28,7 @@ struct lumen_server {
     enum server_state state;
     bool threads_joined;
     lumen_config config; /* its strings are copied below */
-    char host[64];
+    char host[LM_HOST_BYTES_MAX];
     uint64_t opened_ns;
     lumen_info info;
     struct lm_model models[LUMEN_MODELS_MAX];
@@ -53,72 +54,6 @@ static void note(lumen_server *server, const char *line) {
     size_t used = strlen(server->info.notes);
     snprintf(server->info.notes + used, sizeof server->info.notes - used, "%s%s", used ? "\n" : "",
              line);
-}
-
-/* ---- settings ---- */
-
-static int in_range(const char *name, uint64_t found, uint64_t least, uint64_t most) {
-    if (found >= least && found <= most) return 0;
-    return lm_error(LUMEN_E_INVALID, "%s: expected %llu to %llu, found %llu", name,
-                    (unsigned long long)least, (unsigned long long)most, (unsigned long long)found);
-}
-
-/* Combinations that make no sense; Python reports them all at once, with their places. */
-static int check_queue(const lumen_config *config) {
-    uint32_t type = config->queue_type;
-    if (type == LUMEN_QUEUE_SPSC && (config->thread_count > 1 || config->io_threads > 1)) {
-        return lm_error(LUMEN_E_INVALID,
-                        "engine.queue_type spsc: expected one worker and one I/O "
-                        "thread, found %u and %u",
-                        config->thread_count, config->io_threads);
-    }
-    if (type == LUMEN_QUEUE_BATCHED && config->batch_size < 2) {
-        return lm_error(LUMEN_E_INVALID,
-                        "engine.queue_type batched: expected engine.batch_size of "
-                        "at least 2, found %u",
-                        config->batch_size);
-    }
-    return in_range("engine.queue_type", type, LUMEN_QUEUE_MPMC, LUMEN_QUEUE_INLINE);
-}
-
-static int check_config(const lumen_config *config) {
-    if (config->abi_version != LUMEN_ABI_VERSION) {
-        return lm_error(LUMEN_E_INVALID, "lumen_config.abi_version: expected %u, found %u",
-                        LUMEN_ABI_VERSION, config->abi_version);
-    }
-    if (!config->host || !config->ort_library_path)
-        return lm_error(LUMEN_E_INVALID, "lumen_config: host and ort_library_path must be set");
-    if (strlen(config->host) >= sizeof((lumen_server *)0)->host) {
-        return lm_error(LUMEN_E_INVALID,
-                        "server.host: expected an IPv4 or IPv6 address, found '%.80s'",
-                        config->host);
-    }
-    int code = in_range("server.port", config->port, 0, 65535);
-    if (!code) code = in_range("server.io_threads", config->io_threads, 0, LUMEN_IO_THREADS_MAX);
-    if (!code)
-        code = in_range("server.max_connections", config->max_connections, 1, LM_CONNECTIONS_MAX);
-    if (!code) code = in_range("engine.thread_count", config->thread_count, 0, LUMEN_WORKERS_MAX);
-    if (!code)
-        code = in_range("server.max_request_bytes", config->max_request_bytes, 1, UINT32_MAX);
-    if (!code)
-        code = in_range("engine.queue_capacity", config->queue_capacity, 2, LM_SLOTS_MAX / 2);
-    if (!code) code = in_range("engine.batch_size", config->batch_size, 1, LM_BATCH_MAX);
-    if (!code) code = check_queue(config);
-    if (!code)
-        code = in_range("engine.allocator_type", config->allocator_type, LUMEN_ALLOCATOR_ARENA,
-                        LUMEN_ALLOCATOR_STANDARD);
-    if (!code) code = in_range("engine.idle", config->idle, LUMEN_IDLE_ADAPTIVE, LUMEN_IDLE_PARK);
-    if (!code && config->io_backend == LUMEN_IO_EPOLL) {
-        code = lm_error(LUMEN_E_UNSUPPORTED,
-                        "server.io_backend: this version has io_uring only; use auto or io_uring");
-    }
-    if (!code)
-        code = in_range("server.io_backend", config->io_backend, LUMEN_IO_AUTO, LUMEN_IO_EPOLL);
-    if (!code && (config->queue_capacity & (config->queue_capacity - 1))) {
-        code = lm_error(LUMEN_E_INVALID, "engine.queue_capacity: expected a power of two, found %u",
-                        config->queue_capacity);
-    }
-    return code;
 }
 
 /* ---- opening ---- */
@@ -157,7 +92,7 @@ static uint32_t count_io_threads(const lumen_config *config) {
 
 int lumen_open(const lumen_config *config, lumen_server **server_out) {
     *server_out = NULL;
-    int code = check_config(config);
+    int code = lm_settings_check(config);
     if (code) return code;
     lumen_server *server = aligned_alloc(LM_CACHE_LINE, lm_align_up(sizeof *server, LM_CACHE_LINE));
     if (!server) return lm_error(LUMEN_E_NOMEM, "no memory for a server");
@@ -211,7 +146,7 @@ static int set_batch(lumen_server *server, struct lm_model *model,
     uint32_t size = config->batch_size ? config->batch_size : server->config.batch_size;
     uint32_t delay_us = config->batch_delay_us != UINT32_MAX ? config->batch_delay_us
                                                              : server->config.batch_delay_us;
-    if (size > LM_BATCH_MAX) return in_range("batch_size", size, 1, LM_BATCH_MAX);
+    if (size > LM_BATCH_MAX) return lm_setting_in_range("batch_size", size, 1, LM_BATCH_MAX);
     if (size > 1 && !can_batch(model)) {
         return lm_error(LUMEN_E_MODEL,
                         "model '%s': expected batch_size 1, found %u: its first "

@@ -15,6 +15,7 @@ enum {
     LM_ROWS_MAX = 65536,
 
     /* Connections. */
+    LM_HOST_BYTES_MAX = 64, /* an address as text, with its terminator */
     LM_CONNECTIONS_MAX = 1 << 20,
     LM_PIPELINE_MAX = 64,          /* requests in flight on one connection; more are not read yet */
     LM_HEADER_BUFFER_BYTES = 4096, /* one provided buffer */
