@@ -43,6 +43,7 @@ class Shape:
         rate: arrivals a second (open loop); 0: closed loop.
         encoding: auto, tensors or rgb8.
         cpu: core to pin the generator to; -1: none.
+        poll_us: how long it looks for answers before it sleeps.
         seed: of the payloads and the arrivals.
     """
 
@@ -53,6 +54,7 @@ class Shape:
     rate: float = 0.0
     encoding: str = "auto"
     cpu: int = -1
+    poll_us: int = 0
     seed: int = 1
 
 
@@ -108,6 +110,7 @@ def start(server: LocalServer, shape: Shape) -> Load:
                 seed=shape.seed,
                 rows=1,
                 timeout_us=0,
+                poll_us=shape.poll_us,
                 encoding=shape.encoding,
                 images=None,
                 cpu=shape.cpu,

@@ -23,7 +23,7 @@ extern "C" {
 
 /* Raised with every change to a struct or a function below; Python refuses a library of another
  * number. */
-#define LUMEN_ABI_VERSION 2u
+#define LUMEN_ABI_VERSION 3u
 
 enum {
     LUMEN_OK = 0,
@@ -49,13 +49,29 @@ enum {
 enum { LUMEN_ALLOCATOR_ARENA = 0, LUMEN_ALLOCATOR_STANDARD = 1 };
 enum { LUMEN_IDLE_ADAPTIVE = 0, LUMEN_IDLE_SPIN = 1, LUMEN_IDLE_YIELD = 2, LUMEN_IDLE_PARK = 3 };
 enum { LUMEN_CHANNELS_RGB = 0, LUMEN_CHANNELS_BGR = 1 };
+/* What becomes of a request beyond max_in_flight: status 4 / HTTP 503 at once, or it is not read
+ * until there is room. */
+enum { LUMEN_OVERLOAD_REFUSE = 0, LUMEN_OVERLOAD_WAIT = 1 };
+enum { LUMEN_KEY_ADMIN = 1 }; /* flag: may use the control endpoints from anywhere */
 
 enum {
     LUMEN_WORKERS_MAX = 64,
     LUMEN_IO_THREADS_MAX = 16,
     LUMEN_MODELS_MAX = 64,
-    LUMEN_SLOT_CLASSES_MAX = 16
+    LUMEN_SLOT_CLASSES_MAX = 16,
+    LUMEN_KEYS_MAX = 256,
+    LUMEN_HOSTS_MAX = 32
 };
+
+/* A client's key. Without any key nobody is asked for one. */
+typedef struct lumen_key_config {
+    const char *name;   /* for messages and metrics, 1..63 bytes */
+    uint8_t sha256[32]; /* of the token: the token itself is nowhere kept */
+    double rate;        /* requests a second; 0: no limit */
+    uint64_t models;    /* bit m: may use the m-th model added; all ones: every model */
+    uint32_t burst;     /* requests at once, at least 1 where rate is set */
+    uint32_t flags;     /* LUMEN_KEY_* */
+} lumen_key_config;
 
 /* Strings are borrowed for the call; 0 means "the default" only where the comment says so. */
 typedef struct lumen_config {
@@ -76,8 +92,17 @@ typedef struct lumen_config {
     uint32_t default_timeout_us;  /* for requests that name none; 0: no deadline */
     uint32_t batch_size;          /* rows of different requests in one Run; 1: none */
     uint32_t batch_delay_us;      /* how long a worker waits for more of them */
-    uint32_t reserved;            /* 0 */
+    uint32_t max_in_flight;       /* requests admitted and not yet answered, over all connections;
+                                     0: auto */
     const char *telemetry_path;   /* CSV, a row per request; NULL: none */
+    double rate;                  /* requests a second, of all clients together; 0: no limit */
+    uint32_t burst;               /* requests at once, at least 1 where rate is set */
+    uint32_t overload;            /* LUMEN_OVERLOAD_* */
+    uint32_t key_count;           /* at most LUMEN_KEYS_MAX */
+    uint32_t host_count;          /* at most LUMEN_HOSTS_MAX */
+    const lumen_key_config *keys; /* copied */
+    const char *const *hosts; /* names that HTTP's Host may have besides localhost and addresses;
+                                 "*" allows all */
 } lumen_config;
 
 typedef struct lumen_model_config {
@@ -93,6 +118,10 @@ typedef struct lumen_model_config {
     uint64_t max_output_bytes; /* room kept for outputs whose shape is unknown before Run */
     uint32_t batch_size;       /* 0: the engine's */
     uint32_t batch_delay_us;   /* UINT32_MAX: the engine's */
+    double rate;               /* requests a second; 0: no limit */
+    uint32_t burst;            /* requests at once, at least 1 where rate is set */
+    uint32_t label_bytes;      /* of `labels` */
+    const char *labels; /* one line per class, for the classification extension; NULL: none */
 } lumen_model_config;
 
 typedef struct lumen_slot_class {
@@ -232,13 +261,15 @@ typedef struct lumen_load_config {
     uint32_t payload_count;      /* used in turn */
     const void *const *payloads; /* each of payload_bytes */
     uint64_t payload_bytes;
-    uint64_t requests;           /* counted ones; 0: until duration_ns */
-    uint64_t duration_ns;        /* counted time; 0: until `requests` */
-    uint64_t warmup_ns;          /* before counting starts */
-    double rate;                 /* open loop: arrivals a second, Poisson; 0: closed loop */
-    uint64_t seed;               /* of the arrivals */
-    int32_t cpu;                 /* to pin to; -1: none */
-    uint32_t expect_bytes;       /* of `expected`; 0: answers are not looked at */
+    uint64_t requests;     /* counted ones; 0: until duration_ns */
+    uint64_t duration_ns;  /* counted time; 0: until `requests` */
+    uint64_t warmup_ns;    /* before counting starts */
+    double rate;           /* open loop: arrivals a second, Poisson; 0: closed loop */
+    uint64_t seed;         /* of the arrivals */
+    uint32_t poll_us;      /* looks for answers so long before it sleeps; 0: sleeps at once */
+    uint32_t protocol;     /* 0 native, 1 HTTP/1.1: payloads are whole requests, head and body */
+    int32_t cpu;           /* to pin to; -1: none */
+    uint32_t expect_bytes; /* of `expected`; 0: answers are not looked at */
     const void *const *expected; /* per payload: what its reply's payload must be */
 } lumen_load_config;
 

@@ -71,6 +71,12 @@ static void place_workers(lumen_server *server) {
     /* Inline: a worker is what an I/O thread runs models with. */
     shared->worker_count = shared->queue_type == LUMEN_QUEUE_INLINE ? shared->io_count : wanted;
     shared->workers = server->workers;
+    /* An I/O thread that looks for work must not take a core on which a worker computes. */
+    bool own_core = shared->queue_type == LUMEN_QUEUE_INLINE
+                        ? shared->io_count <= found
+                        : shared->io_count + shared->worker_count <= found;
+    bool polls = shared->idle == LUMEN_IDLE_ADAPTIVE || shared->idle == LUMEN_IDLE_SPIN;
+    if (own_core && polls) shared->io_poll_ns = LM_IO_POLL_NS;
     bool pin = usable > 0 && shared->worker_count <= found;
     if (!pin && usable > 0) note(server, "more workers than cores: they are not pinned");
     for (uint32_t w = 0; w < shared->worker_count; w++) {

@@ -58,6 +58,13 @@ def add(subparsers: Subparsers) -> None:
         "--encoding", choices=("auto", "tensors", "rgb8"), default="auto", help="(%(default)s)"
     )
     parser.add_argument("--images", metavar="PATH", help="a picture or a folder; else random bytes")
+    parser.add_argument(
+        "--poll-us",
+        type=int,
+        default=0,
+        metavar="US",
+        help="look for answers so long before sleeping: no wake-up in the latency, a busy core",
+    )
     parser.add_argument("--cpu", type=int, default=-1, help="core to pin the generator to")
     parser.add_argument("--histogram", metavar="FILE", help="write every bucket, as CSV")
     parser.add_argument("--json", action="store_true", help="as one JSON object")
@@ -143,6 +150,7 @@ def make_plan(arguments: argparse.Namespace) -> LoadPlan:
         rate=arguments.rate,
         seed=arguments.seed,
         timeout_us=arguments.timeout_us,
+        poll_us=arguments.poll_us,
         cpu=arguments.cpu,
     )
 

@@ -271,7 +271,6 @@ def _native_config(config: Config, runtime: Path) -> structs.LumenConfig:
         default_timeout_us=_u32("default_timeout_ms", server.default_timeout_ms * 1000),
         batch_size=_u32("batch_size", engine.batch_size),
         batch_delay_us=_u32("batch_delay_us", engine.batch_delay_us),
-        reserved=0,
         telemetry_path=(
             None if engine.telemetry_csv_path is None else os.fsencode(engine.telemetry_csv_path)
         ),

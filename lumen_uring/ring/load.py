@@ -40,6 +40,7 @@ class LoadPlan:
         rate: arrivals a second (open loop, Poisson); 0: closed loop.
         seed: of the arrivals.
         timeout_us: each request's deadline; 0: the server's default.
+        poll_us: looks for answers so long before it sleeps, at the price of its core's time.
         cpu: core to pin the generator to; -1: none.
         expected: what each payload's answer must be, or empty.
     """
@@ -57,6 +58,7 @@ class LoadPlan:
     rate: float = 0.0
     seed: int = 1
     timeout_us: int = 0
+    poll_us: int = 0
     cpu: int = -1
     expected: Sequence[bytes] = ()
 
@@ -122,6 +124,8 @@ class Load:
             warmup_ns=round(plan.warmup_s * 1e9),
             rate=plan.rate,
             seed=plan.seed,
+            poll_us=plan.poll_us,
+            protocol=0,
             cpu=plan.cpu,
             expect_bytes=expect_bytes,
             expected=self._pointers(plan.expected) if plan.expected else None,

@@ -7,10 +7,20 @@ load, by engine.py and by stats.py. Holds declarations only; it never calls anyt
 from __future__ import annotations
 
 import ctypes
-from ctypes import c_char, c_char_p, c_float, c_int32, c_size_t, c_uint32, c_uint64
+from ctypes import (
+    c_char,
+    c_char_p,
+    c_double,
+    c_float,
+    c_int32,
+    c_size_t,
+    c_uint8,
+    c_uint32,
+    c_uint64,
+)
 from typing import Final
 
-ABI_VERSION: Final = 2
+ABI_VERSION: Final = 3
 STATS_VERSION: Final = 1
 
 E_INVALID: Final = -1
@@ -51,6 +61,19 @@ ROLE_BOTH: Final = 255
 STATES: Final[dict[int, str]] = {0: "starting", 1: "ready", 2: "draining", 3: "stopped"}
 
 
+class LumenKeyConfig(ctypes.Structure):
+    """lumen_key_config: a client's key."""
+
+    _fields_ = [
+        ("name", c_char_p),
+        ("sha256", c_uint8 * 32),
+        ("rate", c_double),
+        ("models", c_uint64),
+        ("burst", c_uint32),
+        ("flags", c_uint32),
+    ]
+
+
 class LumenConfig(ctypes.Structure):
     """lumen_config: what lumen_open takes."""
 
@@ -72,8 +95,15 @@ class LumenConfig(ctypes.Structure):
         ("default_timeout_us", c_uint32),
         ("batch_size", c_uint32),
         ("batch_delay_us", c_uint32),
-        ("reserved", c_uint32),
+        ("max_in_flight", c_uint32),
         ("telemetry_path", c_char_p),
+        ("rate", c_double),
+        ("burst", c_uint32),
+        ("overload", c_uint32),
+        ("key_count", c_uint32),
+        ("host_count", c_uint32),
+        ("keys", ctypes.POINTER(LumenKeyConfig)),
+        ("hosts", ctypes.POINTER(c_char_p)),
     ]
 
 
@@ -92,6 +122,10 @@ class LumenModelConfig(ctypes.Structure):
         ("max_output_bytes", c_uint64),
         ("batch_size", c_uint32),
         ("batch_delay_us", c_uint32),
+        ("rate", c_double),
+        ("burst", c_uint32),
+        ("label_bytes", c_uint32),
+        ("labels", c_char_p),
     ]
 
 
@@ -182,8 +216,8 @@ class LumenLoadConfig(ctypes.Structure):
         ("port", c_uint32),
         ("connections", c_uint32),
         ("model", ctypes.c_uint16),
-        ("encoding", ctypes.c_uint8),
-        ("reserved", ctypes.c_uint8),
+        ("encoding", c_uint8),
+        ("reserved", c_uint8),
         ("rows", c_uint32),
         ("timeout_us", c_uint32),
         ("payload_count", c_uint32),
@@ -192,8 +226,10 @@ class LumenLoadConfig(ctypes.Structure):
         ("requests", c_uint64),
         ("duration_ns", c_uint64),
         ("warmup_ns", c_uint64),
-        ("rate", ctypes.c_double),
+        ("rate", c_double),
         ("seed", c_uint64),
+        ("poll_us", c_uint32),
+        ("protocol", c_uint32),
         ("cpu", c_int32),
         ("expect_bytes", c_uint32),
         ("expected", ctypes.POINTER(ctypes.c_void_p)),
@@ -233,6 +269,7 @@ class LumenAbiField(ctypes.Structure):
 
 
 MIRRORS: Final[dict[str, type[ctypes.Structure]]] = {
+    "lumen_key_config": LumenKeyConfig,
     "lumen_config": LumenConfig,
     "lumen_model_config": LumenModelConfig,
     "lumen_slot_class": LumenSlotClass,

@@ -36,7 +36,8 @@ static void table_covers_all(void) {
     static const struct {
         const char *name;
         size_t bytes;
-    } structs[] = {{"lumen_config", sizeof(lumen_config)},
+    } structs[] = {{"lumen_key_config", sizeof(lumen_key_config)},
+                   {"lumen_config", sizeof(lumen_config)},
                    {"lumen_model_config", sizeof(lumen_model_config)},
                    {"lumen_slot_class", sizeof(lumen_slot_class)},
                    {"lumen_info", sizeof(lumen_info)},

@@ -57,6 +57,7 @@ enum {
 
     /* Idle workers: spin this long before the futex, in PAUSE instructions of about 26 ns. */
     LM_SPIN_PAUSES = 1000,
+    LM_IO_POLL_NS = 50000, /* idle I/O threads with a core of their own: the cost of two wake-ups */
     LM_NICE_STEP = 10,
 };
 

@@ -210,7 +210,8 @@ static int wait_for_work(struct lm_io *io, struct lm_completion *completions) {
     bool refused = !io->inline_worker && lm_spsc_depth(&io->ready) > 0;
     if (lm_mpmc_depth(&io->returns) > 0) limit = io->returns_stuck ? LM_STUCK_TICK_NS : 0;
     if (refused && limit > LM_STUCK_TICK_NS) limit = LM_STUCK_TICK_NS;
-    int count = lm_ring_wait(io->ring, limit, completions, LM_COMPLETIONS_PER_TURN);
+    uint64_t poll_ns = limit > 0 && io->connections_open ? io->shared->io_poll_ns : 0;
+    int count = lm_ring_wait(io->ring, poll_ns, limit, completions, LM_COMPLETIONS_PER_TURN);
     /* acq_rel: keeps every write to this word a read-modify-write, as I1 and W2 need */
     if (wants) (void)lm_exchange_acq_rel_u32(&io->wants_returns, 0);
     return count;

@@ -34,6 +34,7 @@ struct lm_shared {
     uint64_t default_timeout_ns; /* 0: none */
     uint32_t idle;               /* LUMEN_IDLE_* */
     bool workers_sleep;          /* in the waitset: they must be woken */
+    uint64_t io_poll_ns;         /* how long an I/O thread looks for completions before it sleeps */
     uint32_t allocator_type;
     struct lm_io *ios;
     uint32_t io_count;

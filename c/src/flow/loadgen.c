@@ -379,8 +379,8 @@ static int run(struct load *load, const uint32_t *stop) {
         /* What is under way is awaited, but not for ever. */
         if (ending && (load->out == 0 || (stop && *stop))) break;
         if (!ending) start_due(load, now);
-        int count =
-            lm_ring_wait(load->ring, wait_limit(load, now), completions, LM_COMPLETIONS_PER_TURN);
+        int count = lm_ring_wait(load->ring, load->config->poll_us * 1000ull, wait_limit(load, now),
+                                 completions, LM_COMPLETIONS_PER_TURN);
         if (count < 0) return lm_error_errno(LUMEN_E_IO, count, "load generator: io_uring_enter");
         for (int c = 0; c < count; c++) complete(load, &completions[c]);
     }

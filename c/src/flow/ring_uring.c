@@ -15,6 +15,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "base/atomics.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/limits.h"
 #include "base/memory.h"
@@ -30,7 +32,8 @@
 enum {
     HEADER_GROUP = 1,
     /* A body of this size is still arriving when its receive starts: poll first, copy once. */
-    POLL_FIRST_BYTES = 256 << 10
+    POLL_FIRST_BYTES = 256 << 10,
+    POLL_PAUSES = 8 /* between two looks at the clock */
 };
 
 struct lm_ring {
@@ -39,6 +42,7 @@ struct lm_ring {
     struct lm_mapping buffer_ring_memory;
     struct lm_mapping buffer_memory;
     int wake_fd;
+    bool tells_news; /* a flag says when the kernel has completions to bring out */
     uint64_t wake_value;
     uint64_t overflows;
     char detail[128];
@@ -51,7 +55,7 @@ static const struct {
     /* In the order in which they are given up. */
     {IORING_SETUP_DEFER_TASKRUN, "defer_taskrun"},
     {IORING_SETUP_SINGLE_ISSUER, "single_issuer"},
-    {IORING_SETUP_COOP_TASKRUN, "coop_taskrun"},
+    {IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG, "coop_taskrun"},
     {IORING_SETUP_SUBMIT_ALL, "submit_all"},
 };
 enum { LADDER_STEPS = sizeof ladder / sizeof ladder[0] };
@@ -101,6 +105,7 @@ static int set_up(struct lm_ring *ring, uint32_t max_connections) {
                              used ? " " : "", ladder[s].name);
         }
         int code = io_uring_queue_init_params(sq_entries, &ring->uring, &params);
+        ring->tells_news = params.flags & IORING_SETUP_TASKRUN_FLAG;
         if (code == 0) return 0;
         if (code == -EINVAL && step < LADDER_STEPS) {
             step++;
@@ -253,9 +258,29 @@ static void unpack(const struct io_uring_cqe *cqe, struct lm_completion *complet
     };
 }
 
-int lm_ring_wait(struct lm_ring *ring, uint64_t timeout_ns, struct lm_completion *completions,
-                 uint32_t capacity) {
+/* Whether a completion is there, or the kernel has one ready that only entering it brings out. */
+static bool has_news(struct lm_ring *ring) {
+    unsigned flags = IO_URING_READ_ONCE(*ring->uring.sq.kflags);
+    return io_uring_cq_ready(&ring->uring) > 0 ||
+           (flags & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW));
+}
+
+/* Sleeping and being woken costs more than many requests take: looks first. Reads two words of
+ * shared memory; the kernel is entered once, with what there is to submit. */
+static int poll_news(struct lm_ring *ring, uint64_t poll_ns) {
+    uint64_t until = lm_now_ns() + poll_ns;
+    int code = io_uring_sq_ready(&ring->uring) ? io_uring_submit(&ring->uring) : 0;
+    while (code >= 0 && !has_news(ring) && lm_now_ns() < until) {
+        for (int i = 0; i < POLL_PAUSES; i++) lm_cpu_relax();
+    }
+    return code;
+}
+
+int lm_ring_wait(struct lm_ring *ring, uint64_t poll_ns, uint64_t timeout_ns,
+                 struct lm_completion *completions, uint32_t capacity) {
     struct io_uring_cqe *first = NULL;
+    if (poll_ns && ring->tells_news)
+        (void)poll_news(ring, poll_ns); /* an error comes again below */
     struct __kernel_timespec timeout = {.tv_sec = (int64_t)(timeout_ns / 1000000000u),
                                         .tv_nsec = (int64_t)(timeout_ns % 1000000000u)};
     int code = timeout_ns == UINT64_MAX

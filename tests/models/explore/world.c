@@ -140,9 +140,10 @@ void lm_ring_wake(struct lm_ring *ring) {
 
 /* Without world_ticks a limit of more than a moment is "until something happens": nothing may rely
  * on ticks. A moment (LM_STUCK_TICK_NS) is over once the thread it is left for has gone on. */
-int lm_ring_wait(struct lm_ring *ring, uint64_t timeout_ns, struct lm_completion *completions,
-                 uint32_t capacity) {
+int lm_ring_wait(struct lm_ring *ring, uint64_t poll_ns, uint64_t timeout_ns,
+                 struct lm_completion *completions, uint32_t capacity) {
     (void)ring;
+    (void)poll_ns; /* looking before sleeping changes when, not what */
     machine_point("ring wait");
     uint32_t count = world_completions(completions, capacity);
     const uint64_t moment_ns = LM_STUCK_TICK_NS;
