@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from peer import Connection, Peer, reply
 from PIL import Image
-from test_stats import build
+from test_stats import HEADER, build
 
 from lumen_uring.cli import main
 
@@ -239,6 +239,17 @@ def test_stats_as_json(stats_port: str, capsys: pytest.CaptureFixture[str]) -> N
     assert found["stages"]["total"]["count"] == 4 + 2**40
     assert set(found["stages"]["total"]) == {"count", "mean_us", "p50_us", "p99_us", "p999_us"}
     assert len(found["threads"]) == 3
+    assert found["models"]["digits"] == {
+        "requests": 6,
+        "errors": 0,
+        "refused": 0,
+        "ok": 6,
+        "infer_ns": 9000,
+        "last_ms": 7,
+        "mean_infer_us": 1.5,
+    }
+    assert found["models"]["b"]["errors"] == 2
+    assert found["models"]["b"]["mean_infer_us"] is None
 
 
 def test_stats_as_a_table(stats_port: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -247,6 +258,8 @@ def test_stats_as_a_table(stats_port: str, capsys: pytest.CaptureFixture[str]) -
     assert "ready" in out
     assert "connections_open" in out
     assert "1,099,511,627,780" in out
+    row = next(line.split() for line in out.splitlines() if line.strip().startswith("digits"))
+    assert row == ["digits", "6", "0", "0", "-", "1.5"]
 
 
 def test_stats_without_server(capsys: pytest.CaptureFixture[str]) -> None:
@@ -281,4 +294,4 @@ def test_doctor_gives_a_cure_for_every_problem(capsys: pytest.CaptureFixture[str
 
 
 def test_the_header_of_the_statistics_test_is_the_real_one() -> None:
-    assert struct.calcsize("<8sIIQQQIIIIIIQII") == 80
+    assert struct.calcsize(HEADER) == 96

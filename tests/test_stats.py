@@ -24,8 +24,19 @@ FIELDS = [
     ("requests", 0, 32, 1, 1),
     ("total", 2, 64, BUCKETS, 255),
     ("later_kind", 9, 40, 1, 255),
+    # One word per model, with room for one model more than there is.
+    ("model_ok", 0, 64 + 8 * BUCKETS, 3, 1),
+    ("model_infer_ns", 0, 88 + 8 * BUCKETS, 3, 1),
+    ("model_last_ms", 1, 112 + 8 * BUCKETS, 3, 1),
+    ("model_refused", 0, 64 + 8 * BUCKETS, 3, 0),
 ]
-BLOCK_BYTES = 64 + 8 * BUCKETS
+OF_MODELS = 64 + 8 * BUCKETS
+BLOCK_BYTES = OF_MODELS + 72
+MODELS = ["digits", "b"]
+NAME_BYTES = 16
+HEADER = "<8sIIQQQIIIIIIQIIQII"
+MODELS_OFFSET = 128 + 48 * len(FIELDS)
+BLOCKS_OFFSET = 1024
 
 
 def block(role: int, index: int, words: dict[int, int], histogram: dict[int, int]) -> bytes:
@@ -39,20 +50,25 @@ def block(role: int, index: int, words: dict[int, int], histogram: dict[int, int
 
 
 BLOCKS = [
-    block(0, 0, {16: 10, 24: 3}, {0: 1}),
-    block(1, 0, {32: 4}, {0: 2, 10: 1}),
-    block(1, 1, {32: 5}, {39: 2**40}),
+    block(0, 0, {16: 10, 24: 3, OF_MODELS + 8: 2}, {0: 1}),
+    block(
+        1,
+        0,
+        {32: 4, OF_MODELS: 4, OF_MODELS + 24: 9000, OF_MODELS + 48: 7},
+        {0: 2, 10: 1},
+    ),
+    block(1, 1, {32: 5, OF_MODELS: 2, OF_MODELS + 48: 5, OF_MODELS + 56: 1}, {39: 2**40}),
 ]
 
 
 def build(blocks: list[bytes] = BLOCKS, **changed: object) -> bytes:
     values = {
         "magic": b"LMNSTAT1",
-        "version": 1,
+        "version": 2,
         "field_count": len(FIELDS),
         "fields_offset": 128,
-        "blocks_offset": 512,
-        "file_bytes": 512 + len(blocks) * BLOCK_BYTES,
+        "blocks_offset": BLOCKS_OFFSET,
+        "file_bytes": BLOCKS_OFFSET + len(blocks) * BLOCK_BYTES,
         "block_count": len(blocks),
         "block_bytes": BLOCK_BYTES,
         "buckets": BUCKETS,
@@ -62,11 +78,16 @@ def build(blocks: list[bytes] = BLOCKS, **changed: object) -> bytes:
         "start": 7_000,
         "state": 1,
         "port": 8000,
+        "models_offset": MODELS_OFFSET,
+        "model_count": len(MODELS),
+        "model_name_bytes": NAME_BYTES,
         **changed,
     }
-    header = struct.pack("<8sIIQQQIIIIIIQII", *values.values())
+    header = struct.pack(HEADER, *values.values())
     fields = b"".join(struct.pack("<32sIIII", name.encode(), *rest) for name, *rest in FIELDS)
-    return (header.ljust(128, b"\0") + fields).ljust(512, b"\0") + b"".join(blocks)
+    start = (header.ljust(128, b"\0") + fields).ljust(MODELS_OFFSET, b"\0")
+    names = b"".join(name.encode().ljust(NAME_BYTES, b"\0") for name in MODELS)
+    return (start + names).ljust(BLOCKS_OFFSET, b"\0") + b"".join(blocks)
 
 
 def write(directory: Path, data: bytes, name: str = "stats") -> Path:
@@ -90,13 +111,17 @@ def test_reads_what_the_file_describes(tmp_path: Path) -> None:
     assert total.counts.dtype == np.uint64
     assert total.count == 4 + 2**40
     assert total.counts[0] == 3
+    assert snapshot.models == {
+        "digits": {"refused": 0, "ok": 6, "infer_ns": 9000, "last_ms": 7},
+        "b": {"refused": 2, "ok": 0, "infer_ns": 0, "last_ms": 1},
+    }
 
 
 def test_a_snapshot_does_not_move_with_the_file(tmp_path: Path) -> None:
     path = write(tmp_path, build())
     snapshot = read(path)
     with path.open("r+b") as file:
-        file.seek(512 + 64)
+        file.seek(BLOCKS_OFFSET + 64)
         file.write(struct.pack("<Q", 1000))
     assert snapshot.histograms["total"].counts[0] == 3
     assert read(path).histograms["total"].counts[0] == 1002
@@ -104,12 +129,13 @@ def test_a_snapshot_does_not_move_with_the_file(tmp_path: Path) -> None:
 
 def test_the_difference_of_two_readings(tmp_path: Path) -> None:
     earlier = read(write(tmp_path, build()))
-    later_blocks = [block(0, 0, {16: 15, 24: 1}, {0: 1, 5: 7}), *BLOCKS[1:]]
+    later_blocks = [block(0, 0, {16: 15, 24: 1, OF_MODELS + 8: 3}, {0: 1, 5: 7}), *BLOCKS[1:]]
     later = read(write(tmp_path, build(later_blocks)))
     change = delta(later, earlier)
     assert change.counters == {"io": {"requests": 5}, "worker": {"requests": 0}}
     assert change.gauges["io"] == {"connections_open": 1}
     assert change.histograms["total"].count == 7
+    assert change.models["b"] == {"refused": 1, "ok": 0, "infer_ns": 0, "last_ms": 1}
     with pytest.raises(StatsError, match="went down"):
         delta(earlier, later)
     restarted = read(write(tmp_path, build(start=8_000)))
@@ -125,6 +151,7 @@ def test_files_of_several_servers_merge(tmp_path: Path) -> None:
     assert both.histograms["total"].count == 2 * one.histograms["total"].count
     assert (both.pid, both.port, both.state, both.start_realtime_ns) == (0, 0, "mixed", 6_000)
     assert len(both.threads) == 6
+    assert both.models["digits"] == {"refused": 0, "ok": 12, "infer_ns": 18000, "last_ms": 7}
     assert merge([one]) is one
     other = read(write(tmp_path, build(sub_bits=3), "other"))
     with pytest.raises(StatsError, match="cannot be combined"):
@@ -137,11 +164,16 @@ def test_files_of_several_servers_merge(tmp_path: Path) -> None:
     "changed",
     [
         {"magic": b"LMNSTAT2"},
-        {"version": 2},
+        {"version": 1},
+        {"version": 3},
         {"field_count": 2**32 - 1},
         {"fields_offset": 2**64 - 8},
         {"blocks_offset": 2**63},
-        {"blocks_offset": 516},
+        {"blocks_offset": BLOCKS_OFFSET + 4},
+        {"models_offset": 2**63},
+        {"model_count": 4},
+        {"model_count": 2**32 - 1, "model_name_bytes": 0},
+        {"model_name_bytes": 2**32 - 1},
         {"file_bytes": 10**6},
         {"block_count": 4},
         {"block_count": 2**32 - 1, "block_bytes": 0},
@@ -157,13 +189,13 @@ def test_damaged_headers_are_refused(tmp_path: Path, changed: dict[str, object])
         read(write(tmp_path, build(**changed)))
 
 
-@pytest.mark.parametrize("size", [0, 7, 95, 96, 300, 600])
+@pytest.mark.parametrize("size", [0, 7, 95, 96, 300, 1100])
 def test_cut_files_are_refused(tmp_path: Path, size: int) -> None:
     with pytest.raises(StatsError, match=r"no statistics file|damaged"):
         read(write(tmp_path, build()[:size]))
 
 
-@given(st.binary(min_size=1, max_size=40), st.integers(0, 511))
+@given(st.binary(min_size=1, max_size=40), st.integers(0, BLOCKS_OFFSET - 1))
 def test_any_damage_is_refused_or_read(
     tmp_path_factory: pytest.TempPathFactory, junk: bytes, at: int
 ) -> None:

@@ -23,7 +23,7 @@ extern "C" {
 
 /* Raised with every change to a struct or a function below; Python refuses a library of another
  * number. */
-#define LUMEN_ABI_VERSION 3u
+#define LUMEN_ABI_VERSION 4u
 
 enum {
     LUMEN_OK = 0,
@@ -152,8 +152,10 @@ typedef struct lumen_info {
 } lumen_info;
 
 /* ---- statistics: the shared-memory file /dev/shm/lumen-<port> --------------------------------
- * header, then field_count fields, then block_count blocks of block_bytes at blocks_offset.
- * A block belongs to one thread, which alone writes it; a reader sees each 64-bit word whole.
+ * header, then field_count fields, then the models' names, then block_count blocks of block_bytes
+ * at blocks_offset. A block belongs to one thread, which alone writes it; a reader sees each 64-bit
+ * word whole. A counter or gauge of several words has one for each model, in the order of the
+ * names; counters of several threads add up, of a model's gauges the largest is the model's.
  * Histogram bucket b of a field at offset o is the u64 at o + 8*b. Its values are nanoseconds:
  * with S = 1 << sub_bits, a value v below S << unit_bits falls in bucket v >> unit_bits; above,
  * with e = floor(log2(v)), in bucket ((e - sub_bits - unit_bits) << sub_bits) + (v >> (e -
@@ -161,7 +163,7 @@ typedef struct lumen_info {
 enum { LUMEN_FIELD_COUNTER = 0, LUMEN_FIELD_GAUGE = 1, LUMEN_FIELD_HISTOGRAM = 2 };
 enum { LUMEN_ROLE_IO = 0, LUMEN_ROLE_WORKER = 1, LUMEN_ROLE_BOTH = 255 };
 #define LUMEN_STATS_MAGIC "LMNSTAT1"
-#define LUMEN_STATS_VERSION 1u /* of the format described here, not of the fields in it */
+#define LUMEN_STATS_VERSION 2u /* of the format described here, not of the fields in it */
 
 typedef struct lumen_stats_header {
     char magic[8];
@@ -179,6 +181,9 @@ typedef struct lumen_stats_header {
     uint64_t start_realtime_ns;
     uint32_t state; /* LUMEN_STATE_*, written by the control thread */
     uint32_t port;
+    uint64_t models_offset; /* model_count names of model_name_bytes each, padded with NULs */
+    uint32_t model_count;
+    uint32_t model_name_bytes;
 } lumen_stats_header;
 
 enum {
@@ -192,7 +197,7 @@ typedef struct lumen_stats_field {
     char name[32];
     uint32_t kind;   /* LUMEN_FIELD_* */
     uint32_t offset; /* from the start of a block */
-    uint32_t count;  /* u64 words: 1, or histogram_buckets */
+    uint32_t count;  /* u64 words: 1, LUMEN_MODELS_MAX for one per model, histogram_buckets */
     uint32_t role;   /* whose blocks use it: LUMEN_ROLE_* */
 } lumen_stats_field;
 

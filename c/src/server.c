@@ -246,8 +246,10 @@ static int open_ios(lumen_server *server) {
 
 static int open_stats(lumen_server *server) {
     struct lm_shared *shared = &server->shared;
-    int code =
-        lm_stats_open(&shared->stats, server->info.port, shared->io_count, shared->worker_count);
+    const char *names[LUMEN_MODELS_MAX];
+    for (uint32_t m = 0; m < shared->model_count; m++) names[m] = server->models[m].name;
+    int code = lm_stats_open(&shared->stats, server->info.port, shared->io_count,
+                             shared->worker_count, names, shared->model_count);
     if (code) return code;
     for (uint32_t i = 0; i < shared->io_count; i++)
         server->ios[i].stats = lm_stats_io_block(&shared->stats, i);

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 _STAGES: Final = ("receive", "queue", "preprocess", "infer", "send", "total")
 _PERCENTS: Final = {"p50": 50.0, "p99": 99.0, "p999": 99.9}
 _WATCH_S: Final = 1.0
+# Of a request that came as far as naming its model: how it can end otherwise than well.
+_MODEL_ERRORS: Final = ("failed", "expired", "gone", "refused", "bad")
+_MODEL_STAGES: Final = ("queue", "infer")
 
 
 def add(subparsers: Subparsers) -> None:
@@ -107,6 +110,7 @@ def as_json(snapshot: Snapshot) -> dict[str, Any]:
         "counters": snapshot.counters,
         "gauges": snapshot.gauges,
         "stages": {name: _stage(snapshot, name) for name in _ordered(snapshot)},
+        "models": {name: _model(values) for name, values in snapshot.models.items()},
         "threads": [
             {
                 "role": thread.role,
@@ -140,6 +144,18 @@ def _stage(snapshot: Snapshot, name: str) -> dict[str, float | int | None]:
     return values
 
 
+def _model(values: dict[str, int]) -> dict[str, float | int | None]:
+    """A model's counters as the file has them, with the means over its answered requests."""
+    answered = values.get("ok", 0)
+    means: dict[str, float | int | None] = {
+        f"mean_{stage}_us": round(values[f"{stage}_ns"] / answered / 1000, 3) if answered else None
+        for stage in _MODEL_STAGES
+        if f"{stage}_ns" in values
+    }
+    errors = sum(values.get(name, 0) for name in _MODEL_ERRORS)
+    return {"requests": answered + errors, "errors": errors, **values, **means}
+
+
 def _microseconds(nanoseconds: float) -> float | None:
     return None if math.isnan(nanoseconds) else round(nanoseconds / 1000, 3)
 
@@ -167,7 +183,20 @@ def _tables(snapshot: Snapshot) -> Group:
                 for key in ("mean_us", *(f"{label}_us" for label in _PERCENTS))
             ),
         )
+    models = Table("model", "requests", "rows", "errors", "mean µs: queue", "infer", box=None)
+    for column in models.columns[1:]:
+        column.justify = "right"
+    for name, values in snapshot.models.items():
+        model = _model(values)
+        models.add_row(
+            name,
+            *(f"{model.get(key, 0):,}" for key in ("requests", "rows", "errors")),
+            *(
+                "-" if model.get(f"mean_{stage}_us") is None else f"{model[f'mean_{stage}_us']:,.1f}"
+                for stage in _MODEL_STAGES
+            ),
+        )
     title = f"Lumen on port {snapshot.port}, pid {snapshot.pid}, {snapshot.state}"
     if not _is_alive(snapshot.pid):
         title += " (no such process here: the last figures of a server that ended badly)"
-    return Group(title, "", stages, "", counters)
+    return Group(title, "", stages, "", models, "", counters)

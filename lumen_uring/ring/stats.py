@@ -25,12 +25,18 @@ from lumen_uring.ring.histogram import SUB_BITS_MAX, Histogram
 _FILE_BYTES_MAX: Final = 1 << 30
 _FIELDS_MAX: Final = 4096
 _BLOCKS_MAX: Final = 4096
+_MODELS_MAX: Final = 4096
+_NAME_BYTES_MAX: Final = 4096
+_OF_MODEL: Final = "model_"
 Values = dict[str, dict[str, int]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ThreadStats:
-    """One thread's block; role is "io" or "worker", cpu -1 when not pinned."""
+    """One thread's block; role is "io" or "worker", cpu -1 when not pinned.
+
+    What it counted of each model is under the model's name, without "model_" in front.
+    """
 
     role: str
     index: int
@@ -39,6 +45,8 @@ class ThreadStats:
     counters: dict[str, int]
     gauges: dict[str, int]
     histograms: dict[str, Histogram]
+    model_counters: Values
+    model_gauges: Values
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,7 +54,8 @@ class Snapshot:
     """One reading of one file, or several merged.
 
     Counters and gauges are summed per role, since an I/O thread and a worker may count different
-    things under one name. Histograms are merged over all threads: a value is recorded once.
+    things under one name. Histograms are merged over all threads: a value is recorded once. Of
+    each model, in the wire's order, counters are summed over all threads; a gauge is the largest.
     """
 
     pid: int
@@ -57,6 +66,7 @@ class Snapshot:
     counters: Values
     gauges: Values
     histograms: dict[str, Histogram]
+    models: Values
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,20 +103,19 @@ def read(path: Path) -> Snapshot:
     header = structs.LumenStatsHeader.from_buffer_copy(data.data)
     _check_header(path, header, len(data))
     fields = _read_fields(path, header, data)
+    names = _read_names(header, data)
     threads = tuple(
-        _read_block(path, header, fields, data, header.blocks_offset + index * header.block_bytes)
+        _read_block(
+            path, header, fields, names, data, header.blocks_offset + index * header.block_bytes
+        )
         for index in range(header.block_count)
     )
-    counters, gauges, histograms = _sum(threads)
-    return Snapshot(
-        pid=header.pid,
-        port=header.port,
-        state=structs.STATES.get(header.state, f"unknown ({header.state})"),
-        start_realtime_ns=header.start_realtime_ns,
-        threads=threads,
-        counters=counters,
-        gauges=gauges,
-        histograms=histograms,
+    return _snapshot(
+        header.pid,
+        header.port,
+        structs.STATES.get(header.state, f"unknown ({header.state})"),
+        header.start_realtime_ns,
+        threads,
     )
 
 
@@ -127,17 +136,7 @@ def delta(later: Snapshot, earlier: Snapshot) -> Snapshot:
     for thread in later.threads:
         old = before.get((thread.role, thread.index))
         threads.append(thread if old is None else _thread_delta(thread, old))
-    counters, gauges, histograms = _sum(threads)
-    return Snapshot(
-        pid=later.pid,
-        port=later.port,
-        state=later.state,
-        start_realtime_ns=later.start_realtime_ns,
-        threads=tuple(threads),
-        counters=counters,
-        gauges=gauges,
-        histograms=histograms,
-    )
+    return _snapshot(later.pid, later.port, later.state, later.start_realtime_ns, tuple(threads))
 
 
 def merge(snapshots: Iterable[Snapshot]) -> Snapshot:
@@ -155,18 +154,9 @@ def merge(snapshots: Iterable[Snapshot]) -> Snapshot:
     if len(several) == 1:
         return several[0]
     threads = tuple(thread for snapshot in several for thread in snapshot.threads)
-    counters, gauges, histograms = _sum(threads)
     states = {snapshot.state for snapshot in several}
-    return Snapshot(
-        pid=0,
-        port=0,
-        state=states.pop() if len(states) == 1 else "mixed",
-        start_realtime_ns=min(snapshot.start_realtime_ns for snapshot in several),
-        threads=threads,
-        counters=counters,
-        gauges=gauges,
-        histograms=histograms,
-    )
+    state = states.pop() if len(states) == 1 else "mixed"
+    return _snapshot(0, 0, state, min(one.start_realtime_ns for one in several), threads)
 
 
 def _map(path: Path) -> npt.NDArray[np.uint8]:
@@ -203,10 +193,14 @@ def _check_header(path: Path, header: structs.LumenStatsHeader, size: int) -> No
         )
     fields_end = header.fields_offset + header.field_count * ctypes.sizeof(structs.LumenStatsField)
     blocks_end = header.blocks_offset + header.block_count * header.block_bytes
+    models_end = header.models_offset + header.model_count * header.model_name_bytes
     fits = (
         header.file_bytes <= size
         and fields_end <= size
         and blocks_end <= size
+        and models_end <= size
+        and header.model_count <= _MODELS_MAX
+        and header.model_name_bytes <= _NAME_BYTES_MAX
         and header.field_count <= _FIELDS_MAX
         and header.block_count <= _BLOCKS_MAX
         and header.block_bytes >= ctypes.sizeof(structs.LumenStatsBlock)
@@ -228,18 +222,31 @@ def _read_fields(
         at = header.fields_offset + index * size
         entry = structs.LumenStatsField.from_buffer_copy(data.data, at)
         name = entry.name.decode("ascii", "replace")
-        words = header.histogram_buckets if entry.kind == structs.FIELD_HISTOGRAM else 1
         inside = entry.offset % 8 == 0 and entry.offset + entry.count * 8 <= header.block_bytes
-        if not inside or entry.count != words:
+        if entry.kind == structs.FIELD_HISTOGRAM:
+            fits = entry.count == header.histogram_buckets
+        else:
+            fits = entry.count == 1 or entry.count >= max(header.model_count, 2)
+        if not inside or not fits:
             raise StatsError(f"{path} is damaged: its field {name!r} lies outside its block.")
         fields.append(_Field(name, entry.kind, entry.offset, entry.count, entry.role))
     return fields
+
+
+def _read_names(header: structs.LumenStatsHeader, data: npt.NDArray[np.uint8]) -> list[str]:
+    names: list[str] = []
+    for index in range(header.model_count):
+        at = header.models_offset + index * header.model_name_bytes
+        raw = data[at : at + header.model_name_bytes].tobytes()
+        names.append(raw.split(b"\0", 1)[0].decode("utf-8", "replace"))
+    return names
 
 
 def _read_block(
     path: Path,
     header: structs.LumenStatsHeader,
     fields: list[_Field],
+    names: list[str],
     data: npt.NDArray[np.uint8],
     at: int,
 ) -> ThreadStats:
@@ -249,6 +256,8 @@ def _read_block(
     counters: dict[str, int] = {}
     gauges: dict[str, int] = {}
     histograms: dict[str, Histogram] = {}
+    model_counters: Values = {name: {} for name in names}
+    model_gauges: Values = {name: {} for name in names}
     for field in fields:
         if field.role not in (start.role, structs.ROLE_BOTH):
             continue
@@ -258,19 +267,43 @@ def _read_block(
             histograms[field.name] = Histogram(
                 words, header.histogram_sub_bits, header.histogram_unit_bits
             )
-        elif field.kind == structs.FIELD_GAUGE:
-            gauges[field.name] = int(words[0])
-        elif field.kind == structs.FIELD_COUNTER:
-            counters[field.name] = int(words[0])
-    role = structs.ROLES[start.role]
-    return ThreadStats(role, start.index, start.cpu, start.tid, counters, gauges, histograms)
+        elif field.kind in (structs.FIELD_GAUGE, structs.FIELD_COUNTER):
+            is_gauge = field.kind == structs.FIELD_GAUGE
+            if field.count == 1:
+                (gauges if is_gauge else counters)[field.name] = int(words[0])
+                continue
+            of_models = model_gauges if is_gauge else model_counters
+            for name, word in zip(names, words, strict=False):
+                of_models[name][field.name.removeprefix(_OF_MODEL)] = int(word)
+    return ThreadStats(
+        structs.ROLES[start.role],
+        start.index,
+        start.cpu,
+        start.tid,
+        counters,
+        gauges,
+        histograms,
+        model_counters,
+        model_gauges,
+    )
 
 
-def _sum(threads: Iterable[ThreadStats]) -> tuple[Values, Values, dict[str, Histogram]]:
+def _snapshot(
+    pid: int, port: int, state: str, start_realtime_ns: int, threads: tuple[ThreadStats, ...]
+) -> Snapshot:
     counters: Values = {}
     gauges: Values = {}
     histograms: dict[str, Histogram] = {}
+    models: Values = {}
     for thread in threads:
+        for model, values in thread.model_counters.items():
+            of_model = models.setdefault(model, {})
+            for name, value in values.items():
+                of_model[name] = of_model.get(name, 0) + value
+        for model, values in thread.model_gauges.items():
+            of_model = models.setdefault(model, {})
+            for name, value in values.items():
+                of_model[name] = max(of_model.get(name, 0), value)
         for total, values in ((counters, thread.counters), (gauges, thread.gauges)):
             of_role = total.setdefault(thread.role, {})
             for name, value in values.items():
@@ -278,19 +311,36 @@ def _sum(threads: Iterable[ThreadStats]) -> tuple[Values, Values, dict[str, Hist
         for name, histogram in thread.histograms.items():
             merged = histograms.get(name)
             histograms[name] = histogram if merged is None else merged.plus(histogram)
-    return counters, gauges, histograms
+    return Snapshot(
+        pid, port, state, start_realtime_ns, threads, counters, gauges, histograms, models
+    )
+
+
+def _counters_delta(later: dict[str, int], earlier: dict[str, int]) -> dict[str, int]:
+    counters: dict[str, int] = {}
+    for name, value in later.items():
+        counters[name] = value - earlier.get(name, 0)
+        if counters[name] < 0:
+            raise StatsError(f"The counter {name!r} went down: the readings are of two servers.")
+    return counters
 
 
 def _thread_delta(later: ThreadStats, earlier: ThreadStats) -> ThreadStats:
-    counters: dict[str, int] = {}
-    for name, value in later.counters.items():
-        counters[name] = value - earlier.counters.get(name, 0)
-        if counters[name] < 0:
-            raise StatsError(f"The counter {name!r} went down: the readings are of two servers.")
     histograms = {
         name: histogram.minus(earlier.histograms[name]) if name in earlier.histograms else histogram
         for name, histogram in later.histograms.items()
     }
     return ThreadStats(
-        later.role, later.index, later.cpu, later.tid, counters, later.gauges, histograms
+        later.role,
+        later.index,
+        later.cpu,
+        later.tid,
+        _counters_delta(later.counters, earlier.counters),
+        later.gauges,
+        histograms,
+        {
+            model: _counters_delta(counters, earlier.model_counters.get(model, {}))
+            for model, counters in later.model_counters.items()
+        },
+        later.model_gauges,
     )

@@ -20,8 +20,8 @@ from ctypes import (
 )
 from typing import Final
 
-ABI_VERSION: Final = 3
-STATS_VERSION: Final = 1
+ABI_VERSION: Final = 4
+STATS_VERSION: Final = 2
 
 E_INVALID: Final = -1
 E_AGAIN: Final = -8
@@ -182,6 +182,9 @@ class LumenStatsHeader(ctypes.Structure):
         ("start_realtime_ns", c_uint64),
         ("state", c_uint32),
         ("port", c_uint32),
+        ("models_offset", c_uint64),
+        ("model_count", c_uint32),
+        ("model_name_bytes", c_uint32),
     ]
 
 

@@ -9,7 +9,11 @@
 #include "check.h"
 #include "parts/stats.h"
 
-enum { IO_COUNT = 2, WORKER_COUNT = 3, BLOCK_COUNT = IO_COUNT + WORKER_COUNT };
+enum { IO_COUNT = 2, WORKER_COUNT = 3, BLOCK_COUNT = IO_COUNT + WORKER_COUNT, MODEL_COUNT = 3 };
+
+/* The last is as long as a name may be. */
+static const char *const names[MODEL_COUNT] = {
+    "digits", "a", "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"};
 
 static uint32_t port;
 static char path[64];
@@ -78,6 +82,22 @@ static void header_is_true(const uint8_t *file, size_t bytes) {
           header.start_realtime_ns / 1000000000u + 600 > now_s);
 }
 
+static void names_are_there(const uint8_t *file) {
+    lumen_stats_header header = header_of(file);
+    CHECK(header.model_count == MODEL_COUNT && header.model_name_bytes == 64);
+    CHECK(header.models_offset >=
+          header.fields_offset + header.field_count * sizeof(lumen_stats_field));
+    CHECK(header.models_offset + (uint64_t)header.model_count * header.model_name_bytes <=
+          header.blocks_offset);
+    for (uint32_t m = 0; m < MODEL_COUNT; m++) {
+        const uint8_t *name = file + header.models_offset + (size_t)m * header.model_name_bytes;
+        size_t length = strlen(names[m]);
+        CHECK_AT("model %u", m);
+        CHECK(memcmp(name, names[m], length) == 0);
+        for (size_t i = length; i < header.model_name_bytes; i++) CHECK(name[i] == 0);
+    }
+}
+
 static void blocks_say_whose(const uint8_t *file) {
     lumen_stats_header header = header_of(file);
     for (uint32_t b = 0; b < BLOCK_COUNT; b++) {
@@ -102,7 +122,12 @@ static void fields_lie_apart(const uint8_t *file, uint32_t role) {
         CHECK(field.role == LUMEN_ROLE_IO || field.role == LUMEN_ROLE_WORKER ||
               field.role == LUMEN_ROLE_BOTH);
         CHECK(field.kind <= LUMEN_FIELD_HISTOGRAM && field.offset % 8 == 0);
-        CHECK(field.count == (field.kind == LUMEN_FIELD_HISTOGRAM ? header.histogram_buckets : 1));
+        if (field.kind == LUMEN_FIELD_HISTOGRAM) {
+            CHECK(field.count == header.histogram_buckets);
+        } else {
+            bool of_models = strncmp(field.name, "model_", 6) == 0;
+            CHECK(field.count == (of_models ? LUMEN_MODELS_MAX : 1));
+        }
         CHECK(field.offset + 8ull * field.count <= header.block_bytes);
         if (field.role != role && field.role != LUMEN_ROLE_BOTH) continue;
         for (uint32_t w = 0; w < field.count; w++) CHECK(!owner[field.offset / 8 + w]++);
@@ -120,6 +145,9 @@ static void counted_where_said(struct lm_stats *stats) {
     lm_add_single_writer_u64(&io->io.ring_overflows, 6);
     lm_add_single_writer_u64(&worker->worker.requests_ok, 7);
     lm_add_single_writer_u64(&worker->worker.sleeps, 8);
+    lm_add_single_writer_u64(&io->io.model_refused[1], 9);
+    lm_add_single_writer_u64(&worker->worker.model_ok[0], 10);
+    lm_store_relaxed_u64(&worker->worker.model_last_ms[2], 11);
     lm_histogram_record(&worker->stages[LM_STAGE_RECEIVE], 0);
     lm_histogram_record(&worker->stages[LM_STAGE_TOTAL], 1500);
     lm_stats_set_state(stats, LUMEN_STATE_READY);
@@ -131,6 +159,10 @@ static void counted_where_said(struct lm_stats *stats) {
     CHECK(word(file, 1, find(file, "ring_overflows", LUMEN_ROLE_IO).offset) == 6);
     CHECK(word(file, IO_COUNT + 2, find(file, "requests_ok", LUMEN_ROLE_WORKER).offset) == 7);
     CHECK(word(file, IO_COUNT + 2, find(file, "sleeps", LUMEN_ROLE_WORKER).offset) == 8);
+    CHECK(word(file, 1, find(file, "model_refused", LUMEN_ROLE_IO).offset + 8) == 9);
+    CHECK(word(file, IO_COUNT + 2, find(file, "model_ok", LUMEN_ROLE_WORKER).offset) == 10);
+    CHECK(word(file, IO_COUNT + 2, find(file, "model_last_ms", LUMEN_ROLE_WORKER).offset + 16) ==
+          11);
     CHECK(word(file, IO_COUNT + 2, find(file, "receive", LUMEN_ROLE_WORKER).offset) == 1);
     CHECK(word(file, IO_COUNT + 2,
                find(file, "total", LUMEN_ROLE_WORKER).offset + 8 * lm_histogram_bucket(1500)) == 1);
@@ -139,7 +171,7 @@ static void counted_where_said(struct lm_stats *stats) {
         for (uint32_t at = sizeof(lumen_stats_block); at < header_of(file).block_bytes; at += 8)
             sum += word(file, b, at);
     }
-    CHECK(sum == 5 + 6 + 7 + 8 + 1 + 1);
+    CHECK(sum == 5 + 6 + 7 + 8 + 9 + 10 + 11 + 1 + 1);
     free(file);
 }
 
@@ -148,12 +180,13 @@ static void new_file(void) {
     struct stat status;
     size_t bytes;
     mode_t before = umask(0);
-    CHECK(lm_stats_open(&stats, port, IO_COUNT, WORKER_COUNT) == 0);
+    CHECK(lm_stats_open(&stats, port, IO_COUNT, WORKER_COUNT, names, MODEL_COUNT) == 0);
     umask(before);
     CHECK(strcmp(stats.path, path) == 0);
     CHECK(stat(path, &status) == 0 && S_ISREG(status.st_mode) && (status.st_mode & 07777) == 0600);
     uint8_t *file = read_whole(&bytes);
     header_is_true(file, bytes);
+    names_are_there(file);
     blocks_say_whose(file);
     fields_lie_apart(file, LUMEN_ROLE_IO);
     fields_lie_apart(file, LUMEN_ROLE_WORKER);
@@ -172,7 +205,7 @@ static void stale_file(void) {
     check_write_file(path, "stale", 5);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     CHECK(fd >= 0 && stat(path, &before) == 0);
-    CHECK(lm_stats_open(&stats, port, 1, 1) == 0);
+    CHECK(lm_stats_open(&stats, port, 1, 1, names, MODEL_COUNT) == 0);
     CHECK(stat(path, &after) == 0 && before.st_ino != after.st_ino &&
           (after.st_mode & 07777) == 0600);
     CHECK(read(fd, kept, sizeof kept) == 5 && strcmp(kept, "stale") == 0);
@@ -182,7 +215,7 @@ static void stale_file(void) {
     snprintf(target, sizeof target, "%s/target", check_temporary_directory());
     check_write_file(target, "mine", 4);
     CHECK(symlink(target, path) == 0);
-    CHECK(lm_stats_open(&stats, port, 1, 1) == 0);
+    CHECK(lm_stats_open(&stats, port, 1, 1, names, MODEL_COUNT) == 0);
     CHECK(lstat(path, &after) == 0 && S_ISREG(after.st_mode));
     CHECK(stat(target, &after) == 0 && after.st_size == 4);
     lm_stats_close(&stats);
@@ -198,7 +231,7 @@ static void neighbour(uint32_t pid, uint32_t state, bool in_use) {
     CHECK_AT("a file of process %u, state %u", pid, state);
     check_write_file(path, &header, sizeof header);
     CHECK(stat(path, &before) == 0);
-    CHECK(lm_stats_open(&stats, port, 1, 1) == 0);
+    CHECK(lm_stats_open(&stats, port, 1, 1, names, MODEL_COUNT) == 0);
     snprintf(own, sizeof own, "%s-%d", path, (int)getpid());
     CHECK(strcmp(stats.path, in_use ? own : path) == 0);
     CHECK(stat(path, &after) == 0 && (after.st_ino == before.st_ino) == in_use);
@@ -222,7 +255,7 @@ static void neighbours(void) {
 /* The file of another server, which took the name since, outlives our close. */
 static void foreign_file(void) {
     struct lm_stats stats;
-    CHECK(lm_stats_open(&stats, port, 1, 1) == 0);
+    CHECK(lm_stats_open(&stats, port, 1, 1, names, MODEL_COUNT) == 0);
     lumen_stats_header foreign = *stats.header;
     foreign.pid++;
     CHECK(unlink(path) == 0);
@@ -236,7 +269,7 @@ static void foreign_file(void) {
 static void no_file(void) {
     struct lm_stats stats;
     CHECK(mkdir(path, 0700) == 0);
-    CHECK(lm_stats_open(&stats, port, 1, 1) == 0);
+    CHECK(lm_stats_open(&stats, port, 1, 1, names, MODEL_COUNT) == 0);
     CHECK(stats.path[0] == '\0');
     lm_add_single_writer_u64(&lm_stats_worker_block(&stats, 0)->worker.runs, 1);
     lm_stats_close(&stats);
@@ -251,7 +284,7 @@ static void no_room(void) {
     small = (struct rlimit){.rlim_cur = 4096, .rlim_max = before.rlim_max};
     CHECK(signal(SIGXFSZ, SIG_IGN) != SIG_ERR && setrlimit(RLIMIT_FSIZE, &small) == 0);
     errno = 0;
-    int code = lm_stats_open(&stats, port, 1, 1);
+    int code = lm_stats_open(&stats, port, 1, 1, names, MODEL_COUNT);
     CHECK(setrlimit(RLIMIT_FSIZE, &before) == 0);
     CHECK(code == LUMEN_E_NOMEM);
     CHECK(access(path, F_OK) != 0);

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/limits.h"
 
 #define IO_FIELD(field, field_kind)                                                            \
     {#field, LUMEN_FIELD_##field_kind, (uint32_t)offsetof(struct lm_stats_block, io.field), 1, \
@@ -19,15 +20,22 @@
 #define WORKER_FIELD(field, field_kind)                                                            \
     {#field, LUMEN_FIELD_##field_kind, (uint32_t)offsetof(struct lm_stats_block, worker.field), 1, \
      LUMEN_ROLE_WORKER},
+#define IO_MODEL_FIELD(field, field_kind)                                                   \
+    {#field, LUMEN_FIELD_##field_kind, (uint32_t)offsetof(struct lm_stats_block, io.field), \
+     LUMEN_MODELS_MAX, LUMEN_ROLE_IO},
+#define MODEL_FIELD(field, field_kind)                                                          \
+    {#field, LUMEN_FIELD_##field_kind, (uint32_t)offsetof(struct lm_stats_block, worker.field), \
+     LUMEN_MODELS_MAX, LUMEN_ROLE_WORKER},
 #define STAGE_FIELD(name, stage)                                                            \
     {name, LUMEN_FIELD_HISTOGRAM, (uint32_t)offsetof(struct lm_stats_block, stages[stage]), \
      LM_HISTOGRAM_BUCKETS, LUMEN_ROLE_BOTH},
 
 static const lumen_stats_field fields[] = {
-    LM_IO_FIELDS(IO_FIELD) LM_WORKER_FIELDS(WORKER_FIELD) STAGE_FIELD("receive", LM_STAGE_RECEIVE)
-        STAGE_FIELD("queue", LM_STAGE_QUEUE) STAGE_FIELD("preprocess", LM_STAGE_PREPROCESS)
-            STAGE_FIELD("infer", LM_STAGE_INFER) STAGE_FIELD("send", LM_STAGE_SEND)
-                STAGE_FIELD("total", LM_STAGE_TOTAL)};
+    LM_IO_FIELDS(IO_FIELD) LM_WORKER_FIELDS(WORKER_FIELD) LM_IO_MODEL_FIELDS(IO_MODEL_FIELD)
+        LM_MODEL_FIELDS(MODEL_FIELD) STAGE_FIELD("receive", LM_STAGE_RECEIVE)
+            STAGE_FIELD("queue", LM_STAGE_QUEUE) STAGE_FIELD("preprocess", LM_STAGE_PREPROCESS)
+                STAGE_FIELD("infer", LM_STAGE_INFER) STAGE_FIELD("send", LM_STAGE_SEND)
+                    STAGE_FIELD("total", LM_STAGE_TOTAL)};
 enum { FIELD_COUNT = sizeof fields / sizeof fields[0] };
 
 _Static_assert(sizeof(struct lm_stats_block) % LM_CACHE_LINE == 0,
@@ -75,11 +83,14 @@ static int map_file(struct lm_stats *stats, uint32_t port, size_t bytes) {
     return code;
 }
 
-int lm_stats_open(struct lm_stats *stats, uint32_t port, uint32_t io_count, uint32_t worker_count) {
+int lm_stats_open(struct lm_stats *stats, uint32_t port, uint32_t io_count, uint32_t worker_count,
+                  const char *const *model_names, uint32_t model_count) {
     memset(stats, 0, sizeof *stats);
     snprintf(stats->path, sizeof stats->path, "/dev/shm/lumen-%u", port);
     uint64_t fields_offset = lm_align_up(sizeof(lumen_stats_header), LM_CACHE_LINE);
-    uint64_t blocks_offset = lm_align_up(fields_offset + sizeof fields, 4096);
+    uint64_t models_offset = lm_align_up(fields_offset + sizeof fields, LM_CACHE_LINE);
+    uint64_t blocks_offset =
+        lm_align_up(models_offset + (uint64_t)model_count * LM_NAME_BYTES_MAX, 4096);
     uint32_t block_count = io_count + worker_count;
     size_t bytes = blocks_offset + (size_t)block_count * sizeof(struct lm_stats_block);
     int code = map_file(stats, port, bytes);
@@ -90,6 +101,10 @@ int lm_stats_open(struct lm_stats *stats, uint32_t port, uint32_t io_count, uint
     stats->header = (lumen_stats_header *)base;
     stats->blocks = (struct lm_stats_block *)(base + blocks_offset);
     memcpy(base + fields_offset, fields, sizeof fields);
+    for (uint32_t m = 0; m < model_count; m++) {
+        uint8_t *name = base + models_offset + (size_t)m * LM_NAME_BYTES_MAX; /* zeroed memory */
+        memcpy(name, model_names[m], strnlen(model_names[m], LM_NAME_BYTES_MAX - 1));
+    }
     for (uint32_t b = 0; b < block_count; b++) {
         int is_io = b < io_count;
         stats->blocks[b].head =
@@ -112,6 +127,9 @@ int lm_stats_open(struct lm_stats *stats, uint32_t port, uint32_t io_count, uint
                                           .pid = (uint32_t)getpid(),
                                           .state = LUMEN_STATE_STARTING,
                                           .port = port,
+                                          .models_offset = models_offset,
+                                          .model_count = model_count,
+                                          .model_name_bytes = LM_NAME_BYTES_MAX,
                                           .start_realtime_ns = (uint64_t)now.tv_sec * 1000000000u +
                                                                (uint64_t)now.tv_nsec};
     /* The magic last, with release: a reader that finds it finds everything else. */

@@ -21,23 +21,28 @@ enum lm_stage {
 };
 
 /* X(name, kind): written by the I/O thread that owns the block. */
-#define LM_IO_FIELDS(X)                                                                  \
-    X(connections_accepted, COUNTER)                                                     \
-    X(connections_closed, COUNTER)                                                       \
-    X(connections_refused, COUNTER) /* no free entry in the table */                     \
-    X(connections_evicted, COUNTER) /* held a slot without moving while others waited */ \
-    X(connections_open, GAUGE)                                                           \
-    X(requests, COUNTER)         /* headers read whole, of every kind */                 \
-    X(requests_ok, COUNTER)      /* answered here: ping, describe */                     \
-    X(requests_error, COUNTER)   /* status 1, 2, 3 */                                    \
-    X(requests_refused, COUNTER) /* status 4, 5, 9 before they reached a worker */       \
-    X(requests_gone, COUNTER)    /* the client left before its request was whole */      \
-    X(bytes_in, COUNTER)                                                                 \
-    X(bytes_out, COUNTER)                                                                \
-    X(slots_in_use, GAUGE)                                                               \
-    X(slot_waits, COUNTER)             /* requests that found no free slot and waited */ \
-    X(header_buffers_starved, COUNTER) /* header reads that found no free buffer */      \
-    X(replies_queued, COUNTER)         /* replies that did not fit the socket at once */ \
+#define LM_IO_FIELDS(X)                                                                    \
+    X(connections_accepted, COUNTER)                                                       \
+    X(connections_closed, COUNTER)                                                         \
+    X(connections_refused, COUNTER) /* no free entry in the table */                       \
+    X(connections_evicted, COUNTER) /* held a slot without moving while others waited */   \
+    X(connections_open, GAUGE)                                                             \
+    X(requests, COUNTER)              /* headers read whole, of every kind */              \
+    X(native_requests, COUNTER)       /* of them: native frames */                         \
+    X(http_requests, COUNTER)         /* of them: HTTP */                                  \
+    X(requests_ok, COUNTER)           /* answered here: ping, describe */                  \
+    X(requests_error, COUNTER)        /* status 1, 2, 3, 6 */                              \
+    X(requests_unauthorised, COUNTER) /* of them: status 6 */                              \
+    X(requests_refused, COUNTER)      /* status 4, 5, 7, 9 before they reached a worker */ \
+    X(requests_limited, COUNTER)      /* of them: status 7 */                              \
+    X(requests_gone, COUNTER)         /* the client left before its request was whole */   \
+    X(in_flight, GAUGE)               /* requests that hold a slot */                      \
+    X(bytes_in, COUNTER)                                                                   \
+    X(bytes_out, COUNTER)                                                                  \
+    X(slots_in_use, GAUGE)                                                                 \
+    X(slot_waits, COUNTER)             /* requests that found no free slot and waited */   \
+    X(header_buffers_starved, COUNTER) /* header reads that found no free buffer */        \
+    X(replies_queued, COUNTER)         /* replies that did not fit the socket at once */   \
     X(ring_overflows, COUNTER)
 
 /* X(name, kind): written by the worker that owns the block. */
@@ -54,12 +59,39 @@ enum lm_stage {
     X(bytes_out, COUNTER)                                                              \
     X(sleeps, COUNTER)
 
+/* X(name, kind): a word per model, written by the worker that owns the block. Times are sums over
+ * the requests of model_ok, one word for all stages: no reader sees them disagree about their
+ * number. */
+#define LM_MODEL_FIELDS(X)                                                              \
+    X(model_ok, COUNTER)                                                                \
+    X(model_failed, COUNTER)  /* status 8 */                                            \
+    X(model_expired, COUNTER) /* status 5: the deadline passed in the queue */          \
+    X(model_gone, COUNTER)    /* the client left before Run */                          \
+    X(model_rows, COUNTER)                                                              \
+    X(model_runs, COUNTER)                                                              \
+    X(model_ok_ns, COUNTER)     /* first byte of the header to the reply's hand-over */ \
+    X(model_failed_ns, COUNTER) /* the same, of model_failed */                         \
+    X(model_queue_ns, COUNTER)                                                          \
+    X(model_preprocess_ns, COUNTER)                                                     \
+    X(model_infer_ns, COUNTER)                                                          \
+    X(model_send_ns, COUNTER)                                                           \
+    X(model_last_ms, GAUGE) /* unix time of the last answer */
+
+/* X(name, kind): a word per model, written by the I/O thread that owns the block. */
+#define LM_IO_MODEL_FIELDS(X)                                                      \
+    X(model_queued, COUNTER)  /* requests handed to the workers */                 \
+    X(model_refused, COUNTER) /* status 4, 5, 7, 9 before they reached a worker */ \
+    X(model_bad, COUNTER)     /* status 1, 3: it names the model and does not fit it */
+
 #define LM_STATS_MEMBER(name, kind) lm_atomic_u64 name;
+#define LM_STATS_MODEL_MEMBER(name, kind) lm_atomic_u64 name[LUMEN_MODELS_MAX];
 struct lm_io_counters {
     LM_IO_FIELDS(LM_STATS_MEMBER)
+    LM_IO_MODEL_FIELDS(LM_STATS_MODEL_MEMBER)
 };
 struct lm_worker_counters {
     LM_WORKER_FIELDS(LM_STATS_MEMBER)
+    LM_MODEL_FIELDS(LM_STATS_MODEL_MEMBER)
 };
 
 struct lm_stats_block {
@@ -81,7 +113,8 @@ struct lm_stats {
 
 /* Creates /dev/shm/lumen-<port>, mode 0600; an old file of that name is replaced. Where there is no
  * /dev/shm the block lives in private memory and the path is empty. Returns 0 or LUMEN_E_*. */
-int lm_stats_open(struct lm_stats *stats, uint32_t port, uint32_t io_count, uint32_t worker_count);
+int lm_stats_open(struct lm_stats *stats, uint32_t port, uint32_t io_count, uint32_t worker_count,
+                  const char *const *model_names, uint32_t model_count);
 void lm_stats_close(struct lm_stats *stats);
 struct lm_stats_block *lm_stats_io_block(struct lm_stats *stats, uint32_t index);
 struct lm_stats_block *lm_stats_worker_block(struct lm_stats *stats, uint32_t index);
