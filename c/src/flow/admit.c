@@ -9,11 +9,18 @@
 
 #include "flow/io.h"
 
-static void count_refusal(struct lm_io *io, enum lm_status status) {
+/* `model`: as the request names it; an index that no model has counts for none. */
+static void count_refusal(struct lm_io *io, enum lm_status status, uint32_t model) {
+    struct lm_io_counters *counters = &io->stats->io;
     bool is_error = status == LM_STATUS_BAD_REQUEST || status == LM_STATUS_UNKNOWN_MODEL ||
-                    status == LM_STATUS_TOO_LARGE;
+                    status == LM_STATUS_TOO_LARGE || status == LM_STATUS_UNAUTHORISED;
+    lm_add_single_writer_u64(is_error ? &counters->requests_error : &counters->requests_refused, 1);
+    if (status == LM_STATUS_UNAUTHORISED)
+        lm_add_single_writer_u64(&counters->requests_unauthorised, 1);
+    if (status == LM_STATUS_RATE_LIMITED) lm_add_single_writer_u64(&counters->requests_limited, 1);
+    if (model >= io->shared->model_count || status == LM_STATUS_UNAUTHORISED) return;
     lm_add_single_writer_u64(
-        is_error ? &io->stats->io.requests_error : &io->stats->io.requests_refused, 1);
+        is_error ? &counters->model_bad[model] : &counters->model_refused[model], 1);
 }
 
 static void refuse(struct lm_io *io, struct lm_connection *connection,
@@ -25,7 +32,7 @@ static void refuse(struct lm_io *io, struct lm_connection *connection,
     connection->read_state = request->payload_bytes ? LM_READ_DISCARD : LM_READ_HEADER;
     if (request->payload_bytes > io->shared->max_request_bytes)
         lm_connection_linger(io, connection);
-    count_refusal(io, status);
+    count_refusal(io, status, request->kind == LM_KIND_INFER ? request->model : UINT32_MAX);
     lm_reply_own(io, connection, &reply, why);
 }
 
@@ -139,6 +146,7 @@ static void start_body(struct lm_io *io, struct lm_connection *connection,
     request->encoding = header->encoding;
     lm_model_layout(request->model, slot, header->encoding, header->rows, &request->layout);
     plan_parts(request);
+    io->in_flight++;
     connection->receiving = slot->index;
     connection->read_state = LM_READ_BODY;
     connection->header_used = 0;
@@ -166,10 +174,11 @@ void lm_admit(struct lm_io *io, struct lm_connection *connection) {
     enum lm_native_verdict verdict = lm_native_parse(connection->header, &request, why, sizeof why);
     bool retried = connection->read_state == LM_READ_WAIT;
     if (!retried) lm_add_single_writer_u64(&io->stats->io.requests, 1);
+    if (!retried) lm_add_single_writer_u64(&io->stats->io.native_requests, 1);
     if (verdict == LM_NATIVE_NO_FRAME) {
         connection->header_used = 0;
         lm_connection_linger(io, connection);
-        count_refusal(io, LM_STATUS_BAD_REQUEST);
+        count_refusal(io, LM_STATUS_BAD_REQUEST, UINT32_MAX);
         struct lm_native_reply reply = {.id = request.id, .status = LM_STATUS_BAD_REQUEST};
         lm_reply_own(io, connection, &reply, why);
         return;

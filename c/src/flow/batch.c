@@ -128,7 +128,7 @@ bool lm_batch_run(struct lm_worker *worker, struct lm_request **requests, uint32
     if (!code) code = take_outputs(worker, batch, model, rows, values + model->input_count);
     if (code) lm_infer_drop_outputs(worker->shared, model, rows, values + model->input_count);
     uint64_t after = lm_now_ns();
-    lm_add_single_writer_u64(&worker->stats->worker.runs, 1);
+    lm_worker_count_run(worker, model);
     if (code) {
         lm_add_single_writer_u64(&worker->stats->worker.batches_failed, 1);
         return false;

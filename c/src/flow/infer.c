@@ -114,7 +114,7 @@ void lm_infer(struct lm_worker *worker, struct lm_request *request) {
     if (!code) {
         code = lm_model_run(model, &shared->ort, worker->index, values);
         request->inferred_ns = lm_now_ns();
-        lm_add_single_writer_u64(&worker->stats->worker.runs, 1);
+        lm_worker_count_run(worker, model);
         request->batch_rows = request->rows;
     }
     if (!code) code = compose_outputs(shared, request, values + model->input_count);
@@ -122,8 +122,8 @@ void lm_infer(struct lm_worker *worker, struct lm_request *request) {
         lm_infer_drop_outputs(shared, model, request->rows, values + model->input_count);
         lm_reply_text(request, LM_STATUS_INFERENCE_FAILED, lm_error_last());
         lm_add_single_writer_u64(&worker->stats->worker.requests_error, 1);
+        lm_add_single_writer_u64(&worker->stats->worker.model_failed[model->index], 1);
         return;
     }
-    lm_add_single_writer_u64(&worker->stats->worker.requests_ok, 1);
-    lm_add_single_writer_u64(&worker->stats->worker.rows, request->rows);
+    lm_worker_count_ok(worker, request);
 }

@@ -87,6 +87,7 @@ void lm_io_close(struct lm_io *io) {
 }
 
 void lm_io_release(struct lm_io *io, struct lm_request *request) {
+    if (request->model) io->in_flight--;
     lm_arena_release(&io->arena, request->slot);
 }
 
@@ -233,6 +234,7 @@ static int run(struct lm_io *io) {
         /* relaxed: gauges */
         lm_store_relaxed_u64(&counters->connections_open, io->connections_open);
         lm_store_relaxed_u64(&counters->slots_in_use, io->arena.acquired_count);
+        lm_store_relaxed_u64(&counters->in_flight, io->in_flight);
         lm_store_relaxed_u64(&counters->ring_overflows, lm_ring_overflows(io->ring));
         int count = wait_for_work(io, completions);
         if (count < 0)
@@ -271,6 +273,7 @@ void *lm_io_main(void *argument) {
     /* The ring stays until lm_io_close: lumen_stop may ring it up to then. */
     lm_store_relaxed_u64(&io->stats->io.connections_open, 0); /* relaxed: gauges */
     lm_store_relaxed_u64(&io->stats->io.slots_in_use, 0);
+    lm_store_relaxed_u64(&io->stats->io.in_flight, 0);
     lm_thread_ended(shared, LUMEN_ROLE_IO);
     return NULL;
 }

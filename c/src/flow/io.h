@@ -70,6 +70,7 @@ struct lm_io {
     uint32_t connection_capacity;
     struct lm_list lists[LM_LIST_COUNT];
     uint32_t connections_open;
+    uint32_t in_flight;           /* requests of models that hold a slot */
     uint32_t connections_wanting; /* a returning request may let them go on */
     uint32_t index;
     int listen_fd;

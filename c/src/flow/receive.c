@@ -80,11 +80,13 @@ static void submit(struct lm_io *io, struct lm_connection *connection, struct lm
     if ((request->flags & LM_FLAG_SHAPES) && !shapes_agree(request, why, sizeof why)) {
         struct lm_native_reply reply = {.id = request->id, .status = LM_STATUS_BAD_REQUEST};
         lm_add_single_writer_u64(&io->stats->io.requests_error, 1);
+        lm_add_single_writer_u64(&io->stats->io.model_bad[request->model->index], 1);
         lm_io_release(io, request);
         lm_reply_own(io, connection, &reply, why);
         return;
     }
     connection->in_flight++;
+    lm_add_single_writer_u64(&io->stats->io.model_queued[request->model->index], 1);
     request->received_ns = lm_now_ns();
     /* Never full: there is a place for every slot. */
     bool kept = lm_spsc_push(&io->ready, lm_job_pack(io->index, request->slot->index));

@@ -134,6 +134,7 @@ static void expire(struct lm_worker *worker, struct lm_request *request) {
              (unsigned long long)((request->popped_ns - request->deadline_ns) / 1000));
     lm_reply_text(request, LM_STATUS_DEADLINE, text);
     lm_add_single_writer_u64(&worker->stats->worker.requests_expired, 1);
+    lm_add_single_writer_u64(&worker->stats->worker.model_expired[request->model->index], 1);
 }
 
 static void trace(struct lm_worker *worker, const struct lm_request *request, uint64_t sent_ns) {
@@ -157,6 +158,29 @@ static void trace(struct lm_worker *worker, const struct lm_request *request, ui
                          lm_load_relaxed_u64(&worker->trace.dropped)); /* relaxed: own words */
 }
 
+/* The model's share of the times; `sent_ns` also where the I/O thread sends what is left. */
+static void record_model(struct lm_worker *worker, const struct lm_request *request,
+                         uint64_t sent_ns) {
+    struct lm_worker_counters *counters = &worker->stats->worker;
+    uint32_t m = request->model->index;
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME_COARSE, &now);
+    /* relaxed: a gauge */
+    lm_store_relaxed_u64(&counters->model_last_ms[m],
+                         (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000);
+    if (request->status == LM_STATUS_INFERENCE_FAILED)
+        lm_add_single_writer_u64(&counters->model_failed_ns[m], sent_ns - request->started_ns);
+    if (request->status != LM_STATUS_OK) return;
+    lm_add_single_writer_u64(&counters->model_ok_ns[m], sent_ns - request->started_ns);
+    lm_add_single_writer_u64(&counters->model_queue_ns[m],
+                             request->popped_ns - request->received_ns);
+    lm_add_single_writer_u64(&counters->model_preprocess_ns[m],
+                             request->preprocessed_ns - request->popped_ns);
+    lm_add_single_writer_u64(&counters->model_infer_ns[m],
+                             request->inferred_ns - request->preprocessed_ns);
+    lm_add_single_writer_u64(&counters->model_send_ns[m], sent_ns - request->inferred_ns);
+}
+
 static void record(struct lm_worker *worker, const struct lm_request *request, uint64_t sent_ns) {
     struct lm_histogram *stages = worker->stats->stages;
     lm_histogram_record(&stages[LM_STAGE_RECEIVE], request->received_ns - request->started_ns);
@@ -178,6 +202,7 @@ static void reply(struct lm_worker *worker, struct lm_request *request) {
     lm_add_single_writer_u64(&worker->stats->worker.bytes_out, sent_bytes);
     uint64_t now = lm_now_ns();
     record(worker, request, now);
+    record_model(worker, request, now);
     if (worker->shared->traced) trace(worker, request, now);
 }
 
@@ -187,6 +212,7 @@ static bool is_wanted(struct lm_worker *worker, struct lm_request *request) {
     /* relaxed: missing it costs one Run, nothing else */
     if (lm_load_relaxed_u32(&connection->gone)) {
         lm_add_single_writer_u64(&worker->stats->worker.requests_gone, 1);
+        lm_add_single_writer_u64(&worker->stats->worker.model_gone[request->model->index], 1);
         request->outcome = LM_OUTCOME_DROPPED;
         return false;
     }
@@ -233,8 +259,7 @@ void lm_worker_serve(struct lm_worker *worker, const uint32_t *jobs, uint32_t co
         for (uint32_t g = 0; g < taken; g++) {
             /* Alone, or one by one after a batch that failed: a bad request fails by itself. */
             if (!done) lm_infer(worker, group[g]);
-            if (done) lm_add_single_writer_u64(&worker->stats->worker.requests_ok, 1);
-            if (done) lm_add_single_writer_u64(&worker->stats->worker.rows, group[g]->rows);
+            if (done) lm_worker_count_ok(worker, group[g]);
             reply(worker, group[g]);
         }
         lm_run_arena_leave();

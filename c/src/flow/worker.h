@@ -32,6 +32,20 @@ struct lm_worker {
     char note[512]; /* what went wrong at start, or empty */
 };
 
+/* A request is about to be answered with its outputs. */
+static inline void lm_worker_count_ok(struct lm_worker *worker, const struct lm_request *request) {
+    struct lm_worker_counters *counters = &worker->stats->worker;
+    lm_add_single_writer_u64(&counters->requests_ok, 1);
+    lm_add_single_writer_u64(&counters->rows, request->rows);
+    lm_add_single_writer_u64(&counters->model_ok[request->model->index], 1);
+    lm_add_single_writer_u64(&counters->model_rows[request->model->index], request->rows);
+}
+
+static inline void lm_worker_count_run(struct lm_worker *worker, const struct lm_model *model) {
+    lm_add_single_writer_u64(&worker->stats->worker.runs, 1);
+    lm_add_single_writer_u64(&worker->stats->worker.model_runs[model->index], 1);
+}
+
 /* worker.c */
 void *lm_worker_main(void *worker);
 /* Opens what a worker needs besides its thread; the calling thread is the one that will use it. */
