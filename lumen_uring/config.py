@@ -17,10 +17,11 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from lumen_uring import key_checks
 from lumen_uring.errors import ConfigError
-from lumen_uring.settings import Config, EngineConfig, ModelConfig, ServerConfig
+from lumen_uring.settings import Config, EngineConfig, KeyConfig, ModelConfig, ServerConfig
 
-__all__ = ["Config", "EngineConfig", "ModelConfig", "ServerConfig", "load"]
+__all__ = ["Config", "EngineConfig", "KeyConfig", "ModelConfig", "ServerConfig", "load"]
 
 _Path = tuple["str | int", ...]
 _FILE_BYTES_MAX: Final = 1 << 20
@@ -28,6 +29,11 @@ _SECTIONS: Final[dict[str, type[BaseModel]]] = {
     "server": ServerConfig,
     "engine": EngineConfig,
     "models": ModelConfig,
+    "keys": KeyConfig,
+}
+_ENTRIES: Final = {
+    "models": "a mapping with a name and a path",
+    "keys": "a mapping with a name and a sha256",
 }
 
 
@@ -89,6 +95,7 @@ def load(
         _apply_override(draft, override)
     config = _validate(draft)
     _check_names(draft)
+    key_checks.check(draft.data, draft.report)
     if config is not None:
         _check_together(draft, config)
     if draft.problems or config is None:
@@ -236,16 +243,16 @@ def _validate(draft: _Draft) -> Config | None:
 
 def _field_path(loc: _Path) -> _Path:
     """Cuts what pydantic adds below a field (the arm of a union, the item of a triple)."""
-    depth = 3 if loc[:1] == ("models",) else 2
+    depth = 3 if loc[:1] == ("models",) else 4 if loc[:2] == ("server", "keys") else 2
     return loc[:depth]
 
 
 def _expected(path: _Path, detail: ErrorDetails) -> str:
     model: type[BaseModel] = Config
     for depth, step in enumerate(path):
-        if isinstance(step, int) and depth == 1:
+        if isinstance(step, int):
             if depth == len(path) - 1:
-                return "a mapping with a name and a path"
+                return _ENTRIES[str(path[depth - 1])]
             continue
         field = model.model_fields.get(str(step))
         if field is None:
@@ -307,6 +314,10 @@ def _check_together(draft: _Draft, config: Config) -> None:
     if server.max_request_bytes > server.arena_bytes:
         least = f"at least max_request_bytes ({server.max_request_bytes} bytes)"
         draft.report(("server", "arena_bytes"), least, f"{server.arena_bytes}")
+    if server.metrics_port == server.port != 0:
+        draft.report(
+            ("server", "metrics_port"), "another port than server.port", f"{server.metrics_port}"
+        )
     if kind == "spsc" and engine.thread_count not in ("auto", 1):
         found = f"{engine.thread_count}: spsc has a single consumer"
         draft.report(("engine", "thread_count"), "1 with queue_type spsc", found)

@@ -11,12 +11,16 @@ import hashlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from lumen_uring.errors import ConfigError
 
+if TYPE_CHECKING:
+    from lumen_uring.settings import ModelConfig
+
 _BUILTIN: Final = "builtin:"
 _CHUNK_BYTES: Final = 1 << 20
+_LABEL_BYTES_MAX: Final = 4 << 20
 # How protobuf writes the key of an initializer that lies in another file (onnx.proto,
 # TensorProto.external_data): field 1, 8 bytes, "location", field 2.
 _EXTERNAL: Final = b"\n\x08location\x12"
@@ -55,6 +59,52 @@ def resolve(path: str) -> Path:
             "or builtin:digits for the one that comes with Lumen."
         )
     return file.resolve()
+
+
+def labels(model: ModelConfig) -> bytes | None:
+    """Reads the names of a model's classes.
+
+    Args:
+        model: its entry; a built-in model has its own unless the entry names a file.
+
+    Returns:
+        UTF-8, one class per line without a final newline; None where there are none.
+
+    Raises:
+        ConfigError: the file cannot be read, or is no such list; the message says what to do.
+    """
+    if model.labels is not None:
+        path = Path(model.labels).expanduser()
+    elif model.path.startswith(_BUILTIN):
+        from lumen_uring.models import builtin_labels
+
+        shipped = builtin_labels(model.path.removeprefix(_BUILTIN))
+        if shipped is None:
+            return None
+        path = shipped
+    else:
+        return None
+    try:
+        with path.open("rb") as file:
+            raw = file.read(_LABEL_BYTES_MAX + 1)
+        text = raw.decode("utf-8")
+    except OSError as error:
+        raise ConfigError(
+            f"The labels of model {model.name} at {path}: {error.strerror}."
+        ) from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"The labels of model {model.name} at {path}: expected UTF-8, found byte "
+            f"{raw[error.start]:#04x} at offset {error.start}."
+        ) from None
+    # Not splitlines: a label may hold what Unicode calls a line's end, and must keep its number.
+    lines = text.replace("\r\n", "\n").removesuffix("\n").split("\n")
+    if len(raw) > _LABEL_BYTES_MAX or not text.strip() or "\0" in text:
+        raise ConfigError(
+            f"The labels of model {model.name} at {path}: expected one class per line, "
+            f"at most {_LABEL_BYTES_MAX} bytes in all, found {len(raw)} bytes of something else."
+        )
+    return "\n".join(lines).encode()
 
 
 def cache_place(model: Path, ort_version: str) -> CachePlace:

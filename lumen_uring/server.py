@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import Any, Final, TextIO
 
 from lumen_uring import __version__
-from lumen_uring.model_cache import cache_place, resolve
+from lumen_uring.model_cache import cache_place, labels, resolve
 from lumen_uring.ring import onnxruntime_path
 from lumen_uring.ring.engine import Engine, EngineInfo
 from lumen_uring.settings import Config, ModelConfig
@@ -40,7 +40,7 @@ def run(config: Config, out: TextIO | None = None) -> int:
         The exit status: 0 after a signal, 1 when the engine ended by itself.
 
     Raises:
-        ConfigError: a model's file is not there.
+        ConfigError: a model's file or its labels are not there.
         LibraryError: the C library or ONNX Runtime is missing.
         EngineError: the engine refused to start.
     """
@@ -48,16 +48,17 @@ def run(config: Config, out: TextIO | None = None) -> int:
     began_s = time.monotonic()
     # All files are looked for before anything is loaded: a typing error shows at once.
     paths = [resolve(model.path) for model in config.models]
+    classes = [labels(model) for model in config.models]
     runtime = onnxruntime_path.find()
     notes: list[str] = []
     with _signals_blocked(), Engine(config, runtime) as engine:
         # The engine's word, since the file's name need not hold a version.
         ort_version = engine.info().ort_version
-        for model, path in zip(config.models, paths, strict=True):
+        for model, path, names in zip(config.models, paths, classes, strict=True):
             place = cache_place(path, ort_version)
             if place.note is not None:
                 notes.append(place.note)
-            engine.add_model(model, path, place.path)
+            engine.add_model(model, path, place.path, names)
             if _signal_within(0):
                 return 0
         engine.start()

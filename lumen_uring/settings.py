@@ -7,7 +7,10 @@ version cannot honour is refused here, never ignored.
 
 from __future__ import annotations
 
+import hashlib
 import ipaddress
+import math
+import os
 from collections.abc import Callable
 from typing import Annotated, Final, Literal
 
@@ -19,10 +22,14 @@ from lumen_uring.sizes import parse_size
 WORKERS_MAX: Final = 64  # LUMEN_WORKERS_MAX in lumen.h; tests/test_library.py compares
 IO_THREADS_MAX: Final = 16  # LUMEN_IO_THREADS_MAX
 MODELS_MAX: Final = 64  # LUMEN_MODELS_MAX
+KEYS_MAX: Final = 256  # LUMEN_KEYS_MAX
+HOSTS_MAX: Final = 32  # LUMEN_HOSTS_MAX
 BATCH_MAX: Final = 256  # LM_BATCH_MAX in limits.h
 U32_MAX: Final = 2**32 - 1
 NAME_PATTERN: Final = r"[A-Za-z0-9_.-]{1,63}"
 
+_HOST_PATTERN: Final = r"^(\*|[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?)$"
+_RATE_MAX: Final = 1e9
 _FLOAT32_MAX: Final = 3.4028234663852886e38
 
 
@@ -79,6 +86,9 @@ def _no_nul(value: str) -> str:
 
 _Size = Annotated[int, BeforeValidator(_size)]
 _Float = Annotated[float, Field(ge=-_FLOAT32_MAX, le=_FLOAT32_MAX, allow_inf_nan=False)]
+_Rate = Annotated[float, Field(ge=0, le=_RATE_MAX, allow_inf_nan=False)]
+_RATE: Final = "requests a second, 0 (no limit) to 1e9"
+_BURST: Final = "null (the rate, rounded up) or a whole number, 1..4294967295"
 _Three = Annotated[tuple[_Float, _Float, _Float], BeforeValidator(_three)]
 
 
@@ -87,8 +97,81 @@ class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
+class KeyConfig(_Section):
+    """A client's key: who may ask, for what, how often. The token itself is in no setting."""
+
+    name: str = Field(
+        pattern=rf"^{NAME_PATTERN}$", description="1 to 63 letters, digits, '_', '.' or '-'"
+    )
+    sha256: str | None = Field(
+        default=None,
+        pattern=r"^[0-9A-Fa-f]{64}$",
+        description="64 hexadecimal digits, as `lumen key` prints them",
+    )
+    token_env: str | None = Field(
+        default=None,
+        pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$",
+        description="the name of an environment variable",
+    )
+    rate: _Rate = Field(default=0.0, description=_RATE)
+    burst: int | None = Field(default=None, ge=1, le=U32_MAX, description=_BURST)
+    models: (
+        Literal["all"] | Annotated[tuple[str, ...], Field(min_length=1), BeforeValidator(_tuple)]
+    ) = Field(default="all", description="all, or a list of models' names")
+    admin: bool = Field(default=False, description="true | false")
+
+    def digest(self) -> bytes:
+        """The SHA-256 of the token, 32 bytes.
+
+        Raises:
+            ValueError: the environment variable holds no token; config.py has checked that.
+        """
+        if self.sha256 is not None:
+            return bytes.fromhex(self.sha256)
+        problem, token = token_problem(self.token_env or "")
+        if problem:
+            raise ValueError(problem)
+        return hashlib.sha256(token.encode()).digest()
+
+
+def token_problem(variable: str) -> tuple[str, str]:
+    """Reads a token from the environment.
+
+    Args:
+        variable: the environment variable's name.
+
+    Returns:
+        What is wrong with it, or "", and the token, or "".
+    """
+    token = os.environ.get(variable, "")
+    if not token:
+        return f"{variable}, which is not set", ""
+    # What fits a header of HTTP and is the same bytes everywhere; the token is not shown.
+    if not (token.isascii() and token.isprintable()) or " " in token:
+        return f"{variable}, with other characters than letters, digits and signs", ""
+    return "", token
+
+
+def burst_of(rate: float, burst: int | None) -> int:
+    """How many requests may come at once.
+
+    Args:
+        rate: requests a second, 0 for no limit.
+        burst: as set; None where it is not.
+
+    Returns:
+        0 without a rate, else at least 1.
+
+    >>> burst_of(0, None), burst_of(2.5, None), burst_of(0.1, None), burst_of(100, 5)
+    (0, 3, 1, 5)
+    """
+    if rate == 0:
+        return 0
+    return max(1, math.ceil(rate)) if burst is None else burst
+
+
 class ServerConfig(_Section):
-    """Sockets, I/O threads and memory for requests."""
+    """Sockets, I/O threads, memory for requests, and who may ask for what."""
 
     host: Annotated[str, AfterValidator(_address)] = Field(
         default="127.0.0.1", description="an IPv4 or IPv6 address such as 127.0.0.1"
@@ -120,6 +203,30 @@ class ServerConfig(_Section):
     )
     default_timeout_ms: int = Field(
         default=0, ge=0, le=U32_MAX // 1000, description="milliseconds, 0 (no deadline) to 4294967"
+    )
+    max_in_flight: Literal["auto"] | Annotated[int, Field(ge=1, le=U32_MAX)] = Field(
+        default="auto", description="auto or a whole number, 1..4294967295"
+    )
+    overload: Literal["refuse", "wait"] = Field(default="refuse", description="refuse | wait")
+    rate: _Rate = Field(default=0.0, description=_RATE)
+    burst: int | None = Field(default=None, ge=1, le=U32_MAX, description=_BURST)
+    hosts: Annotated[
+        tuple[Annotated[str, Field(pattern=_HOST_PATTERN)], ...], BeforeValidator(_tuple)
+    ] = Field(
+        default=(),
+        max_length=HOSTS_MAX,
+        description=f"a list of at most {HOSTS_MAX} host names such as lumen.example.org, or '*'",
+    )
+    keys: Annotated[tuple[KeyConfig, ...], BeforeValidator(_tuple)] = Field(
+        default=(),
+        max_length=KEYS_MAX,
+        description=f"a list of at most {KEYS_MAX} keys, each with a name and a sha256",
+    )
+    metrics_port: Literal["auto"] | Annotated[int, Field(ge=0, le=65535)] = Field(
+        default="auto", description="auto (8002), 0 (none) or a port number, 1..65535"
+    )
+    metrics_host: Annotated[str, AfterValidator(_address)] = Field(
+        default="127.0.0.1", description="an IPv4 or IPv6 address such as 127.0.0.1"
     )
 
 
@@ -180,6 +287,13 @@ class ModelConfig(_Section):
         ge=0,
         le=10**6,
         description="null (as engine.batch_delay_us) or microseconds, 0..1000000",
+    )
+    rate: _Rate = Field(default=0.0, description=_RATE)
+    burst: int | None = Field(default=None, ge=1, le=U32_MAX, description=_BURST)
+    labels: Annotated[str, AfterValidator(_no_nul)] | None = Field(
+        default=None,
+        min_length=1,
+        description="null, or the path of a text file with one class per line",
     )
 
 

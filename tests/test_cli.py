@@ -93,6 +93,7 @@ def test_help_needs_no_library(capsys: pytest.CaptureFixture[str]) -> None:
         ["serve", "--help"],
         ["predict", "--help"],
         ["stats", "--help"],
+        ["key", "--help"],
         ["doctor", "--help"],
         ["--version"],
     ):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 from pathlib import Path
 
 import pytest
@@ -194,6 +195,22 @@ def test_model_options_replace_the_list_and_then_append() -> None:
         "server.max_request_bytes=4GiB",
         "server.max_request_bytes=true",
         "server.default_timeout_ms=4294968",
+        "server.max_in_flight=0",
+        "server.max_in_flight=true",
+        "server.overload=drop",
+        "server.rate=-1",
+        "server.rate=.inf",
+        "server.rate=true",
+        "server.hosts=example.org",
+        "server.hosts=[-a]",
+        "server.hosts=['a:80']",
+        "server.keys=ada",
+        "server.metrics_port=-1",
+        "server.metrics_port=70000",
+        "server.metrics_port=8000",
+        "server.metrics_host=localhost",
+        "models.0.rate=-1",
+        "models.0.labels=[a]",
         "engine.queue_capacity=1",
         "engine.queue_capacity=131072",
         "engine.queue_type=zip",
@@ -278,3 +295,104 @@ def test_contradictions_are_reported_together() -> None:
     with pytest.raises(ConfigError) as caught:
         load(None, [*overrides, "server.arena_bytes=1MiB"])
     assert len(str(caught.value).splitlines()) == 3
+
+
+SHA = "ab" * 32
+KEYS = f"""\
+server:
+  burst: 5
+  keys:
+    - name: ada
+      sha256: {SHA}
+      models: [digits, none]
+      burst: 3
+    - name: ada
+      sha256: {SHA.upper()}
+      rate: -1
+    - name: a b
+      sha256: xyz
+      admin: 1
+    - name: both
+      sha256: {"cd" * 32}
+      token_env: LUMEN_TEST_UNSET
+    - name: neither
+    - name: unset
+      token_env: LUMEN_TEST_UNSET
+    - name: odd
+      token_env: LUMEN_TEST_ODD
+      models: []
+      colour: red
+    - 3
+models:
+  - name: digits
+    path: x
+    burst: 2
+"""
+
+
+def test_all_problems_of_keys_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LUMEN_TEST_UNSET", raising=False)
+    monkeypatch.setenv("LUMEN_TEST_ODD", "two words")
+    path = write(tmp_path, KEYS)
+    found = problems(path)
+    for line, rest in [
+        (2, "server.burst: expected none without a rate, found 5 beside no rate"),
+        (6, "server.keys.0.models: expected names of models (digits), found 'none'"),
+        (7, "server.keys.0.burst: expected none without a rate, found 3 beside no rate"),
+        (8, "server.keys.1.name: expected a name of its own, found 'ada', the name of key 0 too"),
+        (9, "server.keys.1.sha256: expected a token of its own, found that of key 0 again"),
+        (10, "server.keys.1.rate: expected requests a second, 0 (no limit) to 1e9, found -1"),
+        (11, "server.keys.2.name: expected 1 to 63 letters, digits, '_', '.' or '-', found 'a b'"),
+        (
+            12,
+            "server.keys.2.sha256: expected 64 hexadecimal digits, as `lumen key` prints them, "
+            "found 'xyz'",
+        ),
+        (13, "server.keys.2.admin: expected true | false, found 1"),
+        (14, "server.keys.3: expected either sha256 or token_env, found both"),
+        (17, "server.keys.4: expected either sha256 or token_env, found neither"),
+        (
+            19,
+            "server.keys.5.token_env: expected a variable that holds the token, "
+            "found LUMEN_TEST_UNSET, which is not set",
+        ),
+        (
+            21,
+            "server.keys.6.token_env: expected a variable that holds the token, "
+            "found LUMEN_TEST_ODD, with other characters than letters, digits and signs",
+        ),
+        (22, "server.keys.6.models: expected all, or a list of models' names, found an empty list"),
+        (24, "server.keys.7: expected a mapping with a name and a sha256, found 3"),
+        (28, "models.0.burst: expected none without a rate, found 2 beside no rate"),
+    ]:
+        assert f"{path}:{line} {rest}" in found
+    assert any(
+        line.startswith(f"{path}:23 server.keys.6.colour: expected one of") for line in found
+    )
+    assert len(found) == 17
+
+
+def test_keys_as_they_should_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LUMEN_TEST_TOKEN", "s3cret")
+    path = write(
+        tmp_path,
+        "server:\n"
+        "  rate: 10\n"
+        "  hosts: [lumen.example.org, '*']\n"
+        "  keys:\n"
+        f"    - {{name: ada, sha256: {SHA}, models: [a], rate: 0.5, admin: true}}\n"
+        "    - {name: bob, token_env: LUMEN_TEST_TOKEN}\n"
+        "models: [{name: a, path: b, rate: 3, burst: 1}]\n",
+    )
+    server = load(path).server
+    ada, bob = server.keys
+    assert ada.digest() == bytes.fromhex(SHA)
+    assert (ada.models, ada.admin, bob.models) == (("a",), True, "all")
+    assert bob.digest() == hashlib.sha256(b"s3cret").digest()
+    assert server.hosts == ("lumen.example.org", "*")
+
+
+def test_the_metrics_page_has_a_port_of_its_own() -> None:
+    (line,) = problems(None, "server.metrics_port=8000")
+    assert line == ("--set server.metrics_port: expected another port than server.port, found 8000")
+    assert load(None, ["server.metrics_port=0", "server.port=0"]).server.metrics_port == 0

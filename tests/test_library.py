@@ -72,6 +72,7 @@ def test_constants_are_those_of_the_header() -> None:
         (structs.QUEUE_TYPES, "LUMEN_QUEUE_"),
         (structs.IDLE, "LUMEN_IDLE_"),
         (structs.CHANNEL_ORDERS, "LUMEN_CHANNELS_"),
+        (structs.OVERLOADS, "LUMEN_OVERLOAD_"),
     ):
         for word, value in mapping.items():
             name = "URING" if word == "io_uring" else word.upper()
@@ -88,6 +89,9 @@ def test_constants_are_those_of_the_header() -> None:
     assert structs.SLOT_CLASSES_MAX == values["LUMEN_SLOT_CLASSES_MAX"]
     assert settings.IO_THREADS_MAX == values["LUMEN_IO_THREADS_MAX"]
     assert settings.MODELS_MAX == values["LUMEN_MODELS_MAX"]
+    assert settings.KEYS_MAX == values["LUMEN_KEYS_MAX"]
+    assert settings.HOSTS_MAX == values["LUMEN_HOSTS_MAX"]
+    assert structs.KEY_ADMIN == values["LUMEN_KEY_ADMIN"]
     assert f'LUMEN_STATS_MAGIC "{structs.STATS_MAGIC.decode()}"' in text
 
 
@@ -223,6 +227,36 @@ def test_the_built_library_fits() -> None:
     cpus = (ctypes.c_int32 * 1024)()
     assert loaded.lumen_usable_cpus(cpus, len(cpus)) >= 1
     assert loaded.lumen_version().decode()
+
+
+def test_keys_and_hosts_cross_as_the_header_has_them(tmp_path: Path) -> None:
+    from lumen_uring.config import load
+    from lumen_uring.ring.engine import _native_config
+
+    path = tmp_path / "config.yaml"
+    path.write_text(
+        "server:\n"
+        "  rate: 2.5\n"
+        "  max_in_flight: 7\n"
+        "  overload: wait\n"
+        "  hosts: [a.example, '*']\n"
+        "  keys:\n"
+        f"    - {{name: ada, sha256: '{'0f' * 32}', models: [c, a], rate: 3, burst: 9,\n"
+        "       admin: true}\n"
+        f"    - {{name: bob, sha256: '{'A0' * 32}'}}\n"
+        "models: [{name: a, path: a}, {name: b, path: b}, {name: c, path: c}]\n"
+    )
+    native = _native_config(load(path), Path("/x.so"))
+    assert (native.rate, native.burst, native.max_in_flight) == (2.5, 3, 7)
+    assert native.overload == structs.OVERLOADS["wait"]
+    assert [native.hosts[index] for index in range(native.host_count)] == [b"a.example", b"*"]
+    ada, bob = (native.keys[index] for index in range(native.key_count))
+    assert (ada.name, bytes(ada.sha256), ada.models) == (b"ada", b"\x0f" * 32, 0b101)
+    assert (ada.rate, ada.burst, ada.flags) == (3, 9, structs.KEY_ADMIN)
+    assert (bob.name, bytes(bob.sha256), bob.models) == (b"bob", b"\xa0" * 32, 2**64 - 1)
+    assert (bob.rate, bob.burst, bob.flags) == (0, 0, 0)
+    plain = _native_config(load(), Path("/x.so"))
+    assert (plain.key_count, plain.host_count, plain.max_in_flight, plain.burst) == (0, 0, 0, 0)
 
 
 @pytest.mark.usefixtures("_built")

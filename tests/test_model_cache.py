@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from lumen_uring.errors import ConfigError
-from lumen_uring.model_cache import cache_place, cpu_flags_hash, resolve
+from lumen_uring.model_cache import cache_place, cpu_flags_hash, labels, resolve
+from lumen_uring.settings import ModelConfig
 
 
 def test_files_are_found_from_the_working_directory(
@@ -105,3 +106,28 @@ def test_a_place_that_cannot_be_made_is_a_note(
     assert place.path is None
     assert place.note is not None
     assert "set XDG_CACHE_HOME" in place.note
+
+
+def test_labels_are_lines(tmp_path: Path) -> None:
+    path = tmp_path / "labels.txt"
+    entry = ModelConfig(name="a", path="builtin:squeezenet", labels=str(path))
+    path.write_bytes("cat\r\n\nkey\u2028hole\n".encode())
+    assert labels(entry) == "cat\n\nkey\u2028hole".encode()
+    for raw, says in (
+        (b"", "one class per line"),
+        (b"a\0b", "one class per line"),
+        (b"\xff", "expected UTF-8, found byte 0xff at offset 0"),
+    ):
+        path.write_bytes(raw)
+        with pytest.raises(ConfigError, match=says):
+            labels(entry)
+    path.unlink()
+    with pytest.raises(ConfigError, match=r"labels of model a at .*: No such file"):
+        labels(entry)
+
+
+def test_models_without_a_file_of_labels() -> None:
+    assert labels(ModelConfig(name="a", path="a.onnx")) is None
+    assert labels(ModelConfig(name="a", path="builtin:squeezenet")) is None
+    shipped = labels(ModelConfig(name="a", path="builtin:digits"))
+    assert shipped == b"0\n1\n2\n3\n4\n5\n6\n7\n8\n9"

@@ -186,13 +186,15 @@ def _tables(snapshot: Snapshot) -> Group:
     models = Table("model", "requests", "rows", "errors", "mean µs: queue", "infer", box=None)
     for column in models.columns[1:]:
         column.justify = "right"
-    for name, values in snapshot.models.items():
-        model = _model(values)
+    for name, of_model in snapshot.models.items():
+        model = _model(of_model)
         models.add_row(
             name,
             *(f"{model.get(key, 0):,}" for key in ("requests", "rows", "errors")),
             *(
-                "-" if model.get(f"mean_{stage}_us") is None else f"{model[f'mean_{stage}_us']:,.1f}"
+                "-"
+                if model.get(f"mean_{stage}_us") is None
+                else f"{model[f'mean_{stage}_us']:,.1f}"
                 for stage in _MODEL_STAGES
             ),
         )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["BUILTIN", "builtin_path"]
+__all__ = ["BUILTIN", "builtin_labels", "builtin_path"]
 
 BUILTIN: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -55,3 +55,16 @@ def builtin_path(name: str) -> Path:
             "or run tools/train_digits.py in its repository."
         )
     return path
+
+
+def builtin_labels(name: str) -> Path | None:
+    """Find the names of a built-in model's classes.
+
+    Args:
+        name: what follows `builtin:`.
+
+    Returns:
+        A text file with one class per line; None where the model has none.
+    """
+    path = Path(__file__).resolve().with_name(f"{name}.txt")
+    return path if name in BUILTIN and path.is_file() else None

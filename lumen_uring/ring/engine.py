@@ -18,7 +18,7 @@ import orjson
 
 from lumen_uring.errors import EngineError
 from lumen_uring.ring import library, onnxruntime_path, structs
-from lumen_uring.settings import Config, ModelConfig
+from lumen_uring.settings import Config, KeyConfig, ModelConfig, burst_of
 
 _U32_MAX = 2**32 - 1
 
@@ -88,13 +88,20 @@ class Engine:
     def __del__(self) -> None:
         self.close()
 
-    def add_model(self, model: ModelConfig, path: Path, cache_path: Path | None = None) -> int:
+    def add_model(
+        self,
+        model: ModelConfig,
+        path: Path,
+        cache_path: Path | None = None,
+        labels: bytes | None = None,
+    ) -> int:
         """Loads a model and one session per worker; before start only.
 
         Args:
             model: its settings; `path` there is not used.
             path: the ONNX or .ort file.
             cache_path: where the optimised graph is kept; None makes it anew at each start.
+            labels: UTF-8, one class per line; None where there are none.
 
         Returns:
             The model's index on the wire.
@@ -121,6 +128,10 @@ class Engine:
                 if model.batch_delay_us is None
                 else _u32("batch_delay_us", model.batch_delay_us)
             ),
+            rate=model.rate,
+            burst=_u32("burst", burst_of(model.rate, model.burst)),
+            label_bytes=0 if labels is None else _u32("labels", len(labels)),
+            labels=labels,
         )
         index = ctypes.c_uint32()
         self._check(
@@ -249,8 +260,28 @@ class Engine:
         return result
 
 
+def _native_key(key: KeyConfig, models: list[str]) -> structs.LumenKeyConfig:
+    mask = structs.KEY_ALL_MODELS
+    if key.models != "all":
+        mask = sum(1 << models.index(name) for name in set(key.models))
+    return structs.LumenKeyConfig(
+        name=key.name.encode(),
+        sha256=(ctypes.c_uint8 * 32)(*key.digest()),
+        rate=key.rate,
+        models=_u64("models", mask),
+        burst=_u32("burst", burst_of(key.rate, key.burst)),
+        flags=structs.KEY_ADMIN if key.admin else 0,
+    )
+
+
 def _native_config(config: Config, runtime: Path) -> structs.LumenConfig:
     server, engine = config.server, config.engine
+    models = [model.name for model in config.models]
+    # The structure keeps the arrays alive, and they their strings.
+    keys = (structs.LumenKeyConfig * len(server.keys))(
+        *(_native_key(key, models) for key in server.keys)
+    )
+    hosts = (ctypes.c_char_p * len(server.hosts))(*(host.encode() for host in server.hosts))
     return structs.LumenConfig(
         abi_version=structs.ABI_VERSION,
         port=_u32("port", server.port),
@@ -271,9 +302,19 @@ def _native_config(config: Config, runtime: Path) -> structs.LumenConfig:
         default_timeout_us=_u32("default_timeout_ms", server.default_timeout_ms * 1000),
         batch_size=_u32("batch_size", engine.batch_size),
         batch_delay_us=_u32("batch_delay_us", engine.batch_delay_us),
+        max_in_flight=(
+            0 if server.max_in_flight == "auto" else _u32("max_in_flight", server.max_in_flight)
+        ),
         telemetry_path=(
             None if engine.telemetry_csv_path is None else os.fsencode(engine.telemetry_csv_path)
         ),
+        rate=server.rate,
+        burst=_u32("burst", burst_of(server.rate, server.burst)),
+        overload=structs.OVERLOADS[server.overload],
+        key_count=len(keys),
+        host_count=len(hosts),
+        keys=keys,
+        hosts=hosts,
     )
 
 

@@ -48,6 +48,9 @@ QUEUE_TYPES: Final = {
 ALLOCATOR_TYPES: Final = {"lumen_arena": 0, "standard": 1}
 IDLE: Final = {"adaptive": 0, "spin": 1, "yield": 2, "park": 3}
 CHANNEL_ORDERS: Final = {"rgb": 0, "bgr": 1}
+OVERLOADS: Final = {"refuse": 0, "wait": 1}
+KEY_ADMIN: Final = 1
+KEY_ALL_MODELS: Final = 2**64 - 1
 
 WORKERS_MAX: Final = 64
 SLOT_CLASSES_MAX: Final = 16
