@@ -9,6 +9,7 @@ what to do. Never raise a bare Exception or let one of another library's reach a
 # ├── LibraryError           liblumen_uring.so, libonnxruntime.so: missing or not the right one
 # ├── EngineError            a call into the C library failed; .code is its LUMEN_E*
 # ├── StatsError             a statistics file that is missing, malformed or of another server
+# ├── MetricsError           the metrics page: its port is taken, a profile cannot be made
 # ├── PictureError           lumen predict: no readable picture, no readable labels
 # └── ClientError
 #     ├── ConnectionFailed   no server there, or the connection broke
@@ -52,6 +53,10 @@ class EngineError(LumenError):
 
 class StatsError(LumenError):
     """A statistics file is missing, malformed, or belongs to another run of the server."""
+
+
+class MetricsError(LumenError):
+    """The metrics page cannot be had, or a profile cannot be made; the message holds the cure."""
 
 
 class PictureError(LumenError):

@@ -8,14 +8,18 @@ threads inherit the mask. It is never on a request's path.
 from __future__ import annotations
 
 import math
+import os
 import signal
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final, TextIO
 
 from lumen_uring import __version__
+from lumen_uring.errors import MetricsError
+from lumen_uring.metrics_server import Facts, MetricsServer
 from lumen_uring.model_cache import cache_place, labels, resolve
 from lumen_uring.ring import onnxruntime_path
 from lumen_uring.ring.engine import Engine, EngineInfo
@@ -26,6 +30,7 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 _STEP_S: Final = 0.1
 # How often the main thread looks whether the engine still runs, while nothing asks it to stop.
 _WATCH_S: Final = 1.0
+_METRICS_PORT: Final = 8002
 _LABELS: Final = {"builtin:squeezenet": "untrained weights, for speed only"}
 
 
@@ -43,6 +48,7 @@ def run(config: Config, out: TextIO | None = None) -> int:
         ConfigError: a model's file or its labels are not there.
         LibraryError: the C library or ONNX Runtime is missing.
         EngineError: the engine refused to start.
+        MetricsError: the port that was set for the metrics page cannot be had.
     """
     stream = sys.stdout if out is None else out
     began_s = time.monotonic()
@@ -51,7 +57,8 @@ def run(config: Config, out: TextIO | None = None) -> int:
     classes = [labels(model) for model in config.models]
     runtime = onnxruntime_path.find()
     notes: list[str] = []
-    with _signals_blocked(), Engine(config, runtime) as engine:
+    # The page ends before the engine, which takes the statistics along.
+    with _signals_blocked(), Engine(config, runtime) as engine, _metrics(config, notes) as metrics:
         # The engine's word, since the file's name need not hold a version.
         ort_version = engine.info().ort_version
         for model, path, names in zip(config.models, paths, classes, strict=True):
@@ -63,7 +70,11 @@ def run(config: Config, out: TextIO | None = None) -> int:
                 return 0
         engine.start()
         ready_s = time.monotonic() - began_s
-        for line in banner(config, engine.info(), engine.describe(), notes, ready_s):
+        info = engine.info()
+        if metrics is not None:
+            metrics.start(Path(info.stats_path), _facts(info), os.getpid())
+        address = "none" if metrics is None else metrics.address
+        for line in banner(config, info, engine.describe(), notes, ready_s, address):
             print(line, file=stream, flush=True)
         return _watch(engine, config.server.drain_seconds, stream)
 
@@ -74,6 +85,7 @@ def banner(
     description: dict[str, Any],
     notes: list[str],
     ready_s: float,
+    metrics: str = "none",
 ) -> list[str]:
     """Says what is running and what to try next.
 
@@ -83,6 +95,7 @@ def banner(
         description: its describe document.
         notes: sentences of this side; the engine's own follow them.
         ready_s: seconds from the start of the program's work to ready.
+        metrics: where the metrics page is.
 
     Returns:
         Plain lines.
@@ -103,6 +116,7 @@ def banner(
         f"{f' ({info.io_detail})' if info.io_detail else ''}",
         f"  memory   {info.slots} slots in {format_size(info.arena_bytes)}{span}",
         f"  figures  {info.stats_path}",
+        f"  metrics  {metrics}",
     ]
     lines += [f"  note     {note}" for note in (*notes, *info.notes)]
     lines.append(f"  ready    in {ready_s:.2f} s; Ctrl-C drains and ends")
@@ -128,6 +142,33 @@ def _next_step(model: ModelConfig, entry: dict[str, Any], port: int) -> str:
     if entry["rgb8"] is not None or grey:
         return f"lumen predict{option} --model {model.name} PICTURE.png"
     return f'python -c "from lumen_uring import Client; print(Client(port={port}).describe())"'
+
+
+@contextmanager
+def _metrics(config: Config, notes: list[str]) -> Iterator[MetricsServer | None]:
+    """Listens for the metrics page; without it only where nobody named its port."""
+    port, host = config.server.metrics_port, config.server.metrics_host
+    page: MetricsServer | None = None
+    try:
+        if port != "auto":
+            page = MetricsServer(host, port, config.server.hosts) if port else None
+        elif config.server.port == _METRICS_PORT:
+            notes.append(f"no metrics page: its port, {_METRICS_PORT}, is server.port")
+        else:
+            page = MetricsServer(host, _METRICS_PORT, config.server.hosts)
+    except MetricsError as error:
+        if port != "auto":
+            raise
+        notes.append(str(error))
+    try:
+        yield page
+    finally:
+        if page is not None:
+            page.close()
+
+
+def _facts(info: EngineInfo) -> Facts:
+    return Facts(__version__, info.ort_version, info.workers, info.io_threads, info.slots)
 
 
 @contextmanager

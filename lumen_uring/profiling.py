@@ -1,0 +1,134 @@
+"""Samples the stacks of a process with `perf record`.
+
+Called by the metrics page, on one of its threads, one profile at a time. perf runs in a process of
+its own; what it is not allowed is said with its cure. It never changes the kernel's settings.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from lumen_uring.errors import MetricsError
+from lumen_uring.flamegraph import Stack, parse_perf_script
+
+SECONDS_MAX: Final = 60
+_RATE_HZ: Final = 99  # not 100: it must not keep step with anything
+_PATIENCE_S: Final = 60
+_PARANOID: Final = Path("/proc/sys/kernel/perf_event_paranoid")
+
+
+class Profiler:
+    """Profiles one process, one profile at a time.
+
+    Args:
+        pid: of the process.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._busy = threading.Lock()
+        self._mutex = threading.Lock()
+        self._child: subprocess.Popen[bytes] | None = None
+        self._closed = False
+
+    def profile(self, seconds: int) -> Counter[Stack] | None:
+        """Samples all threads.
+
+        Args:
+            seconds: how long, 1..60.
+
+        Returns:
+            How often each stack was seen; None when a profile is being made already.
+
+        Raises:
+            MetricsError: perf is missing or refused; says what to do.
+        """
+        if not self._busy.acquire(blocking=False):
+            return None
+        try:
+            return self._profile(seconds)
+        finally:
+            self._busy.release()
+
+    def close(self) -> None:
+        """Ends a profile that is being made; may be called twice."""
+        with self._mutex:
+            self._closed = True
+            if self._child is not None:
+                _kill(self._child)
+
+    def _profile(self, seconds: int) -> Counter[Stack]:
+        perf = shutil.which("perf")
+        if perf is None:
+            raise MetricsError(
+                "perf is not installed: install it (Debian: apt-get install linux-perf), ask again."
+            )
+        with tempfile.TemporaryDirectory(prefix="lumen-profile-") as directory:
+            data = os.path.join(directory, "perf.data")
+            record = [perf, "record", "-q", "-F", str(_RATE_HZ), "-g", "-p", str(self._pid)]
+            record += ["-o", data, "--", "sleep", str(seconds)]
+            self._run(record, seconds + _PATIENCE_S)
+            script = [perf, "script", "-i", data, "--no-inline", "-F", "comm,ip,sym,dso"]
+            return parse_perf_script(self._run(script, _PATIENCE_S).decode("utf-8", "replace"))
+
+    def _run(self, command: list[str], patience_s: int) -> bytes:
+        with self._mutex:
+            if self._closed:
+                raise MetricsError("The server is ending.")
+            try:
+                # A session of its own, so that perf and its sleep end together.
+                child = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise MetricsError(f"perf does not start: {error.strerror}.") from None
+            self._child = child
+        try:
+            output, said = child.communicate(timeout=patience_s)
+        except subprocess.TimeoutExpired:
+            _kill(child)
+            child.communicate()
+            raise MetricsError(f"perf was still busy after {patience_s} s: ask for less.") from None
+        finally:
+            with self._mutex:
+                self._child = None
+        if child.returncode != 0:
+            raise MetricsError(refusal(said.decode("utf-8", "replace")))
+        return output
+
+
+def refusal(said: str, paranoid: Path = _PARANOID) -> str:
+    """Says why perf would not sample, and what to do.
+
+    Args:
+        said: what perf wrote on stderr.
+        paranoid: the kernel's setting.
+    """
+    first = next((line.strip() for line in said.splitlines() if line.strip()), "no reason given")
+    try:
+        level = f" (here it is {paranoid.read_text('ascii').strip()})"
+    except OSError:
+        level = ""
+    return (
+        f"perf was refused: {first.rstrip('.:')}. Set kernel.perf_event_paranoid to 1 or lower"
+        f"{level}, or give the server CAP_PERFMON; in a container its seccomp profile must allow "
+        "perf_event_open."
+    )
+
+
+def _kill(child: subprocess.Popen[bytes]) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)

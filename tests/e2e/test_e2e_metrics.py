@@ -1,0 +1,201 @@
+"""The metrics page of a real server: its names, its account, its health and its end."""
+
+from __future__ import annotations
+
+import http.client
+import re
+import socket
+import threading
+from contextlib import closing
+from pathlib import Path
+
+import graphs
+import numpy as np
+import pytest
+import wire
+from conftest import Serve
+from harness import Server, eventually, run
+from prometheus_client.parser import text_string_to_metric_families
+
+Values = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+def free_port() -> int:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        number: int = holder.getsockname()[1]
+        return number
+
+
+def get(port: int, path: str) -> tuple[int, str]:
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=wire.TIMEOUT_S)) as to:
+        to.request("GET", path)
+        response = to.getresponse()
+        return response.status, response.read().decode()
+
+
+def scrape(port: int) -> Values:
+    status, text = get(port, "/metrics")
+    assert status == 200
+    found: Values = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            # The parser gives every counter a _total, which Triton's have not in the text.
+            name = sample.name.removesuffix("_total" if sample.name.startswith("nv_") else "")
+            found[(name, frozenset(sample.labels.items()))] = sample.value
+    return found
+
+
+def of(values: Values, name: str, **labels: str) -> float:
+    return values[(name, frozenset(labels.items()))]
+
+
+def of_model(values: Values, name: str, model: str, **labels: str) -> float:
+    return of(values, f"nv_inference_{name}", model=model, version="1", **labels)
+
+
+def account(values: Values) -> tuple[float, float]:
+    """What was accepted, and what has ended or is in flight."""
+    ends = [
+        of(values, "lumen_requests_total", outcome=outcome)
+        for outcome in ("ok", "error", "shed", "client_gone")
+    ]
+    return (
+        of(values, "lumen_requests_accepted_total"),
+        sum(ends) + of(values, "lumen_requests_in_flight"),
+    )
+
+
+@pytest.fixture
+def watched(serve: Serve, model_files: Path) -> tuple[Server, int]:
+    port = free_port()
+    models = [
+        {"name": "double", "path": graphs.double(model_files / "watched_double.onnx")},
+        {"name": "other", "path": graphs.double(model_files / "watched_other.onnx")},
+        {"name": "gather", "path": graphs.gather(model_files / "watched_gather.onnx")},
+    ]
+    server = serve(
+        {
+            "server": {"metrics_port": port},
+            "engine": {"thread_count": 2},
+            "models": [{**model, "path": str(model["path"])} for model in models],
+        }
+    )
+    return server, port
+
+
+def test_requests_are_counted_for_their_model(watched: tuple[Server, int], cache: Path) -> None:
+    server, port = watched
+    row = np.ones((1, 16), np.float32).tobytes()
+    double = server.models["double"]
+    with server.connect() as connection:
+        for number in range(5):
+            assert connection.ask(wire.frame(row * 2, model=double, rows=2, id=number)).status == 0
+        assert connection.ask(wire.frame(b"short", model=double)).status == wire.BAD_REQUEST
+        assert connection.ask(wire.frame(row, model=99)).status == wire.UNKNOWN_MODEL
+        late = wire.frame(row, model=double, timeout_us=1)
+        assert connection.ask(late).status == wire.DEADLINE
+        assert connection.ask(wire.ping()).status == 0
+        bad = wire.frame(np.int64(99).tobytes(), model=server.models["gather"])
+        assert connection.ask(bad).status == wire.INFERENCE_FAILED
+    eventually(
+        lambda: of_model(scrape(port), "request_duration_us", "double") > 0, "times are counted"
+    )
+    server.wait_until_idle()
+    values = scrape(port)
+    assert of_model(values, "request_success", "double") == 5
+    assert of_model(values, "count", "double") == 10
+    assert 1 <= of_model(values, "exec_count", "double") <= 5
+    assert of_model(values, "request_failure", "double", reason="OTHER") == 1
+    assert of_model(values, "request_failure", "double", reason="REJECTED") == 1
+    assert of_model(values, "request_failure", "gather", reason="BACKEND") == 1
+    assert of_model(values, "request_success", "other") == 0
+    assert of_model(values, "pending_request_count", "double") == 0
+    for stage in ("queue", "compute_infer"):
+        duration = of_model(values, f"{stage}_duration_us", "double")
+        assert 0 <= duration <= of_model(values, "request_duration_us", "double")
+    assert of(values, "lumen_protocol_requests_total", protocol="native") == of(
+        values, "lumen_requests_accepted_total"
+    )
+    assert of(values, "lumen_requests_in_flight") == 0
+    accepted, known = account(values)
+    assert accepted == known == server.figures().requests
+    # The five answers, the late one, the failed one.
+    assert of(values, "lumen_request_duration_seconds_count", stage="total") == 7
+    assert of(values, "lumen_model_last_answer_seconds", model="double") > 1.7e9
+    assert of(values, "lumen_model_last_answer_seconds", model="other") == 0
+    shown = run(["stats", "--port", str(server.port)], cache).stdout
+    assert re.search(r"double +7 +10 +2 ", shown), shown
+
+
+def test_the_account_balances_under_load(watched: tuple[Server, int]) -> None:
+    server, port = watched
+    stop = threading.Event()
+    row = np.ones((1, 16), np.float32).tobytes()
+
+    def load(model: int) -> None:
+        with server.connect() as connection:
+            while not stop.is_set():
+                assert connection.ask(wire.frame(row, model=model)).status == 0
+
+    threads = [
+        threading.Thread(target=load, args=(server.models[name],)) for name in ("double", "other")
+    ]
+    for thread in threads:
+        thread.start()
+    try:
+        before = scrape(port)
+        for _ in range(30):
+            values = scrape(port)
+            accepted, known = account(values)
+            assert accepted == known
+            assert 0 <= of(values, "lumen_requests_in_flight") <= 64
+            for key, value in values.items():
+                grows = key[0].endswith(("_total", "_us", "_bucket", "_count", "_success"))
+                if grows and "pending" not in key[0]:
+                    assert value >= before.get(key, 0), key
+            before = values
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+
+
+def test_health_follows_the_server(watched: tuple[Server, int]) -> None:
+    server, port = watched
+    assert get(port, "/healthz") == (200, "ok")
+    assert f"http://127.0.0.1:{port}/metrics" in server.output
+    silent = socket.create_connection(("127.0.0.1", port))
+    eventually(lambda: get(port, "/healthz")[0] == 200, "health beside a silent client")
+    # A client that never speaks keeps nothing from ending.
+    server.terminate()
+    server.expect_clean_end()
+    silent.close()
+
+
+def test_a_taken_port_is_a_note_unless_it_was_asked_for(serve: Serve, cache: Path) -> None:
+    models = [{"name": "digits", "path": "builtin:digits"}]
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        taken = holder.getsockname()[1]
+        done = run(
+            ["--port", "0", "--set", f"server.metrics_port={taken}"],
+            cache,
+        )
+    assert done.returncode == 1
+    assert f"no metrics page on 127.0.0.1:{taken} (Address already in use)" in done.stderr
+    assert "Traceback" not in done.stderr
+    with socket.socket() as holder:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            holder.bind(("127.0.0.1", 8002))
+            holder.listen()
+        except OSError:
+            pass  # somebody else has it, which does as well
+        server = serve({"models": models})
+        assert "note     no metrics page on 127.0.0.1:8002" in server.output
+        assert "metrics  none" in server.output
+    off = serve({"server": {"metrics_port": 0}, "models": models})
+    assert "metrics  none" in off.output
+    assert "no metrics page" not in off.output

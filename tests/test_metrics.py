@@ -1,0 +1,415 @@
+"""The metrics page on statistics built by hand; tests/e2e/test_e2e_metrics.py has a real server."""
+
+from __future__ import annotations
+
+import http.client
+import itertools
+import json
+import re
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+from prometheus_client.openmetrics.parser import (
+    text_string_to_metric_families as parse_openmetrics,
+)
+from prometheus_client.parser import text_string_to_metric_families
+from test_stats import build
+
+from lumen_uring.errors import MetricsError, StatsError
+from lumen_uring.metrics import (
+    OPENMETRICS,
+    TEXT,
+    _buckets,
+    _CpuMeter,
+    make_registry,
+    memory_bytes,
+    render,
+)
+from lumen_uring.metrics_server import Facts, MetricsServer, host_allowed
+from lumen_uring.ring.histogram import Histogram, bucket_of
+from lumen_uring.ring.stats import Snapshot
+
+ROOT = Path(__file__).resolve().parents[1]
+FACTS = Facts("1.2.3", "1.31.1", workers=2, io_threads=1, slots=64)
+LAYOUT = (1728, 6, 4)
+EVIL = 'a"b\\c\nd'
+Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+
+def recorded(*values_ns: int) -> Histogram:
+    counts = np.zeros(LAYOUT[0], np.uint64)
+    for value in values_ns:
+        counts[min(bucket_of(value, *LAYOUT[1:]), LAYOUT[0] - 1)] += np.uint64(1)
+    return Histogram(counts, *LAYOUT[1:])
+
+
+def snapshot(**io: int) -> Snapshot:
+    model = {
+        "queued": 12,
+        "refused": 2,
+        "bad": 7,
+        "ok": 5,
+        "failed": 1,
+        "expired": 3,
+        "gone": 1,
+        "rows": 9,
+        "runs": 4,
+        "ok_ns": 5_000_999,
+        "queue_ns": 1_000_000,
+        "preprocess_ns": 2_000,
+        "infer_ns": 3_000_000,
+        "send_ns": 4_000,
+        "last_ms": 1_700_000_000_500,
+    }
+    counted = {
+        "requests": 30,
+        "requests_ok": 2,
+        "requests_error": 7,
+        "requests_refused": 2,
+        "requests_gone": 1,
+        "requests_limited": 1,
+        **io,
+    }
+    worker = {"requests_ok": 5, "requests_error": 1, "requests_expired": 3, "requests_gone": 1}
+    return Snapshot(
+        pid=1,
+        port=8000,
+        state="ready",
+        start_realtime_ns=1,
+        threads=(),
+        counters={"io": counted, "worker": {**worker, "bytes_out": 40}},
+        gauges={"io": {"slots_in_use": 3, "connections_open": 4, "in_flight": 2}, "worker": {}},
+        histograms={"total": recorded(5_000, 20_000, 1_000_000, 10**11), "queue": recorded()},
+        models={"digits": model, EVIL: dict.fromkeys(model, 0)},
+    )
+
+
+def page(reading: Snapshot, accept: str = "") -> str:
+    return render(make_registry(lambda: reading, FACTS), accept)[1].decode()
+
+
+def samples(text: str) -> Samples:
+    found: Samples = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            # The parser gives every counter a _total, which Triton's have not in the text.
+            name = sample.name.removesuffix("_total" if sample.name.startswith("nv_") else "")
+            key = (name, tuple(sorted(sample.labels.items())))
+            assert key not in found
+            found[key] = sample.value
+    return found
+
+
+def value(found: Samples, name: str, **labels: str) -> float:
+    return found[(name, tuple(sorted(labels.items())))]
+
+
+def test_tritons_names_are_verbatim() -> None:
+    text = page(snapshot())
+    for line in [
+        "# TYPE nv_inference_request_success counter",
+        'nv_inference_request_success{model="digits",version="1"} 5.0',
+        "# TYPE nv_inference_request_failure counter",
+        'nv_inference_request_failure{model="digits",reason="REJECTED",version="1"} 5.0',
+        'nv_inference_request_failure{model="digits",reason="CANCELED",version="1"} 1.0',
+        'nv_inference_request_failure{model="digits",reason="BACKEND",version="1"} 1.0',
+        'nv_inference_request_failure{model="digits",reason="OTHER",version="1"} 7.0',
+        "# TYPE nv_inference_count counter",
+        'nv_inference_count{model="digits",version="1"} 9.0',
+        'nv_inference_exec_count{model="digits",version="1"} 4.0',
+        "# TYPE nv_inference_request_duration_us counter",
+        'nv_inference_request_duration_us{model="digits",version="1"} 5000.0',
+        'nv_inference_queue_duration_us{model="digits",version="1"} 1000.0',
+        'nv_inference_compute_input_duration_us{model="digits",version="1"} 2.0',
+        'nv_inference_compute_infer_duration_us{model="digits",version="1"} 3000.0',
+        'nv_inference_compute_output_duration_us{model="digits",version="1"} 4.0',
+        "# TYPE nv_inference_pending_request_count gauge",
+        'nv_inference_pending_request_count{model="digits",version="1"} 2.0',
+        "# TYPE nv_cpu_utilization gauge",
+        "# TYPE nv_cpu_memory_total_bytes gauge",
+        "# TYPE nv_cpu_memory_used_bytes gauge",
+    ]:
+        assert line in text.splitlines()
+    assert not re.search(r"nv_\w+_total\b", text)
+    assert " untyped" not in text
+
+
+def test_names_of_models_are_escaped() -> None:
+    text = page(snapshot())
+    assert 'nv_inference_count{model="a\\"b\\\\c\\nd",version="1"} 0.0' in text.splitlines()
+    assert value(samples(text), "nv_inference_count", model=EVIL, version="1") == 0
+
+
+def test_every_request_ends_once() -> None:
+    found = samples(page(snapshot()))
+    ends = {
+        outcome: value(found, "lumen_requests_total", outcome=outcome)
+        for outcome in ("ok", "error", "shed", "client_gone")
+    }
+    assert ends == {"ok": 7, "error": 8, "shed": 5, "client_gone": 2}
+    in_flight = value(found, "lumen_requests_in_flight")
+    assert value(found, "lumen_requests_accepted_total") == 30 == sum(ends.values()) + in_flight
+    # Read in the middle of things: more ends than beginnings.
+    found = samples(page(snapshot(requests=20)))
+    assert value(found, "lumen_requests_accepted_total") == sum(ends.values())
+    assert value(found, "lumen_requests_in_flight") == 0
+
+
+def test_lumens_own_metrics() -> None:
+    found = samples(page(snapshot()))
+    assert value(found, "lumen_ready") == 1
+    assert value(found, "lumen_slots") == 64
+    assert value(found, "lumen_slots_in_use") == 3
+    assert value(found, "lumen_requests_admitted") == 2
+    assert value(found, "lumen_build_info", version="1.2.3", onnxruntime="1.31.1") == 1
+    assert value(found, "lumen_network_bytes_total", direction="out") == 40
+    assert value(found, "lumen_requests_rejected_total", reason="rate_limited") == 1
+    assert value(found, "lumen_model_last_answer_seconds", model="digits") == 1_700_000_000.5
+    assert value(found, "process_resident_memory_bytes") > 0
+    assert value(found, "process_open_fds") > 0
+    assert value(found, "process_start_time_seconds") > 0
+    assert value(found, "process_cpu_seconds_total") > 0
+
+
+def test_histograms_are_those_of_the_file() -> None:
+    found = samples(page(snapshot()))
+    bounds = {
+        dict(labels)["le"]: count
+        for (name, labels), count in found.items()
+        if name == "lumen_request_duration_seconds_bucket" and ("stage", "total") in labels
+    }
+    finite = sorted(float(le) for le in bounds if le != "+Inf")
+    assert len(finite) == 35
+    assert finite[0] == pytest.approx(10e-6, rel=1 / 64)
+    assert finite[-1] == pytest.approx(10, rel=1 / 64)
+    for below, above in itertools.pairwise(finite):
+        assert 1.4 < above / below < 1.6
+    counts = [bounds[le] for le in sorted(bounds, key=float)]
+    assert counts == sorted(counts)
+    assert counts[0] == 1
+    assert counts[-2] == 3
+    assert (
+        bounds["+Inf"] == 4 == value(found, "lumen_request_duration_seconds_count", stage="total")
+    )
+    assert value(found, "lumen_request_duration_seconds_count", stage="queue") == 0
+
+
+def test_bounds_count_exactly() -> None:
+    values = [int(10 ** (3 + index / 100)) for index in range(800)]
+    buckets, seconds = _buckets(recorded(*values))
+    for text, count in buckets[:-1]:
+        assert count == sum(one < round(float(text) * 1e9) for one in values)
+    exact = sum(min(one, 1 << 36) for one in values) / 1e9
+    assert seconds == pytest.approx(exact, rel=0.01)
+
+
+def test_a_layout_of_few_buckets() -> None:
+    buckets, _seconds = _buckets(Histogram(np.ones(40, np.uint64), 2, 3))
+    edges = [float(text) for text, _count in buckets[:-1]]
+    assert edges == sorted(set(edges))
+    assert buckets[-1] == ("+Inf", 40)
+
+
+def test_openmetrics_where_it_is_asked_for() -> None:
+    content_type, body = render(
+        make_registry(snapshot, FACTS),
+        "application/openmetrics-text;version=1.0.0,text/plain;q=0.5",
+    )
+    assert content_type == OPENMETRICS
+    families = {family.name: family for family in parse_openmetrics(body.decode())}
+    assert families["lumen_requests"].type == "counter"
+    assert families["lumen_request_duration_seconds"].type == "histogram"
+    assert families["nv_inference_count"].samples[0].value == 9
+    assert render(make_registry(snapshot, FACTS), "text/plain")[0] == TEXT
+
+
+def test_the_dashboard_asks_for_what_is_there() -> None:
+    document = json.loads((ROOT / "deploy" / "grafana" / "lumen.json").read_text())
+    expressions = [
+        target["expr"] for panel in document["panels"] for target in panel.get("targets", ())
+    ]
+    expressions += [entry["query"]["query"] for entry in document["templating"]["list"][1:]]
+    asked = set(re.findall(r"\b(?:lumen|nv|process)_\w+", "\n".join(expressions)))
+    exported = {name for name, _labels in samples(page(snapshot()))}
+    assert len(asked) > 15
+    assert asked - exported == set()
+    outcomes = {dict(labels).get("outcome") for _name, labels in samples(page(snapshot()))}
+    for text in re.findall(r'outcome=~"([^"]+)"', "\n".join(expressions)):
+        assert set(text.split("|")) <= outcomes
+
+
+def test_the_machine(tmp_path: Path) -> None:
+    total, used = memory_bytes()
+    assert 0 < used < total
+    assert memory_bytes(tmp_path / "none") == (0, 0)
+    stat = tmp_path / "stat"
+    stat.write_text("cpu  10 0 10 80 0 0 0 0 0 0\n")
+    meter = _CpuMeter(stat)
+    assert meter.utilization() == 0
+    stat.write_text("cpu  25 0 10 85 0 0 0 0 0 0\n")
+    assert meter.utilization() == 0.75
+    assert meter.utilization() == 0.75
+    stat.write_text("nonsense")
+    assert 0 <= meter.utilization() <= 1
+
+
+# ---- the HTTP side ----
+
+
+@pytest.fixture
+def stats_file(tmp_path: Path) -> Path:
+    path = tmp_path / "stats"
+    path.write_bytes(build())
+    return path
+
+
+@pytest.fixture
+def server(stats_file: Path) -> Iterator[MetricsServer]:
+    with closing(MetricsServer("127.0.0.1", 0, ["Lumen.example"])) as page_server:
+        page_server.start(stats_file, FACTS, 1)
+        yield page_server
+
+
+def ask(
+    server: MetricsServer, path: str, method: str = "GET", **headers: str
+) -> tuple[int, dict[str, str], bytes]:
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
+    with closing(connection):
+        connection.request(method, path, headers=headers)
+        response = connection.getresponse()
+        return response.status, {k.lower(): v for k, v in response.getheaders()}, response.read()
+
+
+def test_the_page_is_served(server: MetricsServer) -> None:
+    status, headers, body = ask(server, "/metrics")
+    assert status == 200
+    assert headers["content-type"] == TEXT
+    found = samples(body.decode())
+    assert value(found, "nv_inference_request_success", model="digits", version="1") == 6
+    assert not any(name.startswith("access-control") for name in headers)
+    assert (
+        ask(server, "/metrics?x=1", Accept="application/openmetrics-text")[1]["content-type"]
+        == OPENMETRICS
+    )
+
+
+def test_health_is_the_state(server: MetricsServer, stats_file: Path) -> None:
+    assert ask(server, "/healthz")[::2] == (200, b"ok")
+    for state, name in ((0, b"starting"), (2, b"draining"), (3, b"stopped")):
+        stats_file.write_bytes(build(state=state))
+        assert ask(server, "/healthz")[::2] == (503, name)
+    stats_file.unlink()
+    status, _headers, body = ask(server, "/metrics")
+    assert status == 503
+    assert b"does not exist" in body
+    assert b"Traceback" not in body
+
+
+@pytest.mark.parametrize("path", ["/", "/metrics/", "/metric", "/debug/pprof/", "/v2", "//metrics"])
+def test_other_paths(server: MetricsServer, path: str) -> None:
+    assert ask(server, path)[0] == 404
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "PATCH", "BREW"])
+def test_other_methods(server: MetricsServer, method: str) -> None:
+    status, headers, _body = ask(server, "/metrics", method, Origin="http://evil.example")
+    assert status == 405
+    assert headers["allow"] == "GET"
+    assert not any(name.startswith("access-control") for name in headers)
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost", 200),
+        ("LOCALHOST:8002", 200),
+        ("127.0.0.1:1", 200),
+        ("[::1]:8002", 200),
+        ("lumen.EXAMPLE.:8002", 200),
+        ("evil.example", 403),
+        ("lumen.example.evil.example", 403),
+        ("localhost.evil.example:8002", 403),
+        ("", 403),
+        ("127.0.0.1.evil.example", 403),
+    ],
+)
+def test_only_our_names(server: MetricsServer, host: str, status: int) -> None:
+    assert ask(server, "/healthz", Host=host)[0] == status
+
+
+def test_a_star_allows_every_name() -> None:
+    assert host_allowed("evil.example", ["*"])
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        b"GET /metrics HTTP/1.1\r\n\r\n",
+        b"GET /metrics HTTP/1.1\r\nHost: a\r\nHost: localhost\r\n\r\n",
+        b"GET /metrics HTTP/2\r\nHost: localhost\r\n\r\n",
+        b"GET http://localhost/metrics HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"GET  /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"GET /metrics HTTP/1.1\r\nHost : localhost\r\n\r\n",
+        b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n folded\r\n\r\n",
+        b"\x16\x03\x01\r\n\r\n",
+        b"LMN1" + struct.pack("<BBHQIIIHH", 1, 0, 0, 0, 0, 0, 0, 0, 0) + b"\r\n\r\n",
+        b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 9000 + b"\r\n\r\n",
+        b"GET //[ HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    ],
+)
+def test_what_is_no_request(server: MetricsServer, request_bytes: bytes) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), 20) as connection:
+        connection.sendall(request_bytes)
+        answer = b""
+        while piece := connection.recv(4096):
+            answer += piece
+    assert answer.startswith(b"HTTP/1.1 400 Bad Request\r\n")
+    assert ask(server, "/healthz")[0] == 200
+
+
+def test_old_http_and_silent_clients(server: MetricsServer) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), 20) as connection:
+        connection.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
+        assert connection.recv(4096).startswith(b"HTTP/1.1 200 OK\r\n")
+    silent = [socket.create_connection(("127.0.0.1", server.port), 20) for _ in range(7)]
+    assert ask(server, "/healthz")[0] == 200
+    for connection in silent:
+        connection.close()
+
+
+def test_a_taken_port_is_told(server: MetricsServer) -> None:
+    with pytest.raises(MetricsError, match=r"Address already in use.*another server\.metrics_port"):
+        MetricsServer("127.0.0.1", server.port)
+
+
+def test_closing_twice_and_before_the_start(stats_file: Path) -> None:
+    early = MetricsServer("127.0.0.1", 0)
+    early.close()
+    early.close()
+    late = MetricsServer("::1", 0) if socket.has_ipv6 else MetricsServer("127.0.0.1", 0)
+    late.start(stats_file, FACTS, 1)
+    late.close()
+    late.close()
+    assert all(thread.daemon for thread in threading.enumerate() if "metrics" in thread.name)
+
+
+def test_without_a_statistics_file() -> None:
+    with closing(MetricsServer("127.0.0.1", 0)) as page_server:
+        page_server.start(Path(""), FACTS, 1)
+        status, _headers, body = ask(page_server, "/healthz")
+        assert status == 503
+        assert b"no statistics file" in body
+
+
+def test_a_reading_that_fails_is_no_page() -> None:
+    def fails() -> Snapshot:
+        raise StatsError("gone")
+
+    with pytest.raises(StatsError):
+        render(make_registry(fails, FACTS), "")
