@@ -21,11 +21,11 @@ from urllib.parse import parse_qs, urlsplit
 from lumen_uring import flamegraph
 from lumen_uring.errors import MetricsError, StatsError
 from lumen_uring.profiling import SECONDS_MAX, Profiler
-from lumen_uring.ring.stats import Snapshot, read
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
+    from lumen_uring.ring.stats import Snapshot
 _HEAD_BYTES_MAX: Final = 8192
 _HEAD_S: Final = 5.0  # for a whole request, however slowly its bytes drip
 _SEND_S: Final = 10.0
@@ -194,6 +194,10 @@ class MetricsServer:
             return _Answer(503, f"{error}\n".encode())
 
     def _snapshot(self) -> Snapshot:
+        # Imported when somebody asks first, on this thread: numpy starts threads, which must
+        # inherit its mask of signals; and the start of a server is not the time for it.
+        from lumen_uring.ring.stats import read
+
         if self._stats_path == Path():
             raise StatsError("This server has no statistics file: /dev/shm is not writable.")
         return read(self._stats_path)
@@ -201,7 +205,7 @@ class MetricsServer:
     # ---- the pages ----
 
     def _metrics(self, request: _Request) -> _Answer:
-        # Imported when somebody asks first: the start of a server is not the time for it.
+        # Late for the same reasons as in _snapshot.
         from lumen_uring.metrics import make_registry, render
 
         with self._registering:

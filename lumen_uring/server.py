@@ -51,6 +51,8 @@ def run(config: Config, out: TextIO | None = None) -> int:
         MetricsError: the port that was set for the metrics page cannot be had.
     """
     stream = sys.stdout if out is None else out
+    # The metrics page's numpy: a thread per core for nothing. Set now, while no thread reads it.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     began_s = time.monotonic()
     # All files are looked for before anything is loaded: a typing error shows at once.
     paths = [resolve(model.path) for model in config.models]

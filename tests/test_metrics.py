@@ -8,6 +8,8 @@ import json
 import re
 import socket
 import struct
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import closing
@@ -405,6 +407,17 @@ def test_without_a_statistics_file() -> None:
         status, _headers, body = ask(page_server, "/healthz")
         assert status == 503
         assert b"no statistics file" in body
+
+
+def test_a_server_starts_without_what_the_page_needs() -> None:
+    code = (
+        "import sys, lumen_uring.server; "
+        "print([m for m in ('numpy', 'prometheus_client', 'http.server') if m in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    assert done.stdout.strip() == "[]"
 
 
 def test_a_reading_that_fails_is_no_page() -> None:
