@@ -53,7 +53,7 @@ def _name(match: re.Match[str]) -> str:
     symbol, file = match.group(1).strip(), match.group(2)
     if symbol and symbol != "[unknown]":
         return _clean(symbol)
-    return _clean(f"[{PurePosixPath(file).name or file}]")
+    return _clean(file if file.startswith("[") else f"[{PurePosixPath(file).name}]")
 
 
 def _clean(name: str) -> str:

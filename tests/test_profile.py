@@ -43,7 +43,7 @@ idle
 """
 STACKS = {
     ("lumen-w/0", "lm_infer", "operator()<a: b>", "MlasGemm"): 2,
-    ("two words", "[libc.so.6]", "[[kernel.kallsyms]]"): 1,
+    ("two words", "[libc.so.6]", "[kernel.kallsyms]"): 1,
     ("idle",): 1,
 }
 SVG = "{http://www.w3.org/2000/svg}"
@@ -60,7 +60,7 @@ def test_folded_stacks() -> None:
     assert folded(STACKS).splitlines() == [
         "idle 1",
         "lumen-w/0;lm_infer;operator()<a: b>;MlasGemm 2",
-        "two words;[libc.so.6];[[kernel.kallsyms]] 1",
+        "two words;[libc.so.6];[kernel.kallsyms] 1",
     ]
 
 

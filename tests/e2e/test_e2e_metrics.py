@@ -173,6 +173,26 @@ def test_health_follows_the_server(watched: tuple[Server, int]) -> None:
     silent.close()
 
 
+def test_a_second_signal_ends_a_server_that_was_scraped(serve: Serve) -> None:
+    port = free_port()
+    server = serve(
+        {
+            "server": {"metrics_port": port, "drain_seconds": 600},
+            "models": [{"name": "digits", "path": "builtin:digits"}],
+        }
+    )
+    scrape(port)
+    with server.connect() as connection:
+        connection.send(wire.frame(bytes(256), id=1)[:50])
+        eventually(lambda: server.figures().slots_in_use == 1, "half a request")
+        server.terminate()
+        eventually(lambda: "Draining" in server.output, "the drain")
+        assert get(port, "/healthz") == (503, "draining")
+        server.terminate()
+        assert connection.expect_closed() == b""
+    server.expect_clean_end()
+
+
 def test_a_taken_port_is_a_note_unless_it_was_asked_for(serve: Serve, cache: Path) -> None:
     models = [{"name": "digits", "path": "builtin:digits"}]
     with socket.socket() as holder:
