@@ -24,6 +24,19 @@ enum {
     LM_LINGER_BYTES_MAX = 64 << 10, /* read and dropped before a refused connection is closed */
     LM_LINGER_MS = 1000,
 
+    /* HTTP/1.1. */
+    LM_HTTP_HEAD_BYTES_MAX =
+        16384, /* request line and headers, with the empty line that ends them */
+    LM_HTTP_LINE_BYTES_MAX = 8192, /* one header without its line end */
+    LM_HTTP_HEADERS_MAX = 100,
+    LM_HTTP_METHOD_BYTES_MAX = 24,
+    LM_HTTP_TARGET_BYTES_MAX = 8192,
+    LM_HTTP_HOST_BYTES_MAX = 255,
+    LM_HTTP_CHUNKS_MAX = 65536, /* of one body, the last one of size 0 apart */
+    LM_HTTP_CHUNK_DIGITS_MAX = 16,
+    LM_HTTP_EXTENSION_BYTES_MAX = 4096, /* of all chunks of one body together */
+    LM_HTTP_TRAILER_BYTES_MAX = 4096,
+
     /* Slots and queues. */
     LM_SLOT_ALIGN = 64,
     LM_SLOTS_MAX = 65536,
@@ -67,6 +80,9 @@ _Static_assert(LM_HEADER_BUFFERS <= 32768, "the kernel's bound on a buffer ring"
 _Static_assert(LM_TEXT_BYTES_MAX <= LM_REPLY_SLOT_BYTES, "an error sentence fits a reply slot");
 _Static_assert(LM_REPLY_SLOT_BYTES < LM_MODEL_SLOT_BYTES_MIN, "class 0 is for replies alone");
 _Static_assert(LM_CONNECTIONS_MAX <= 1 << 24, "a connection index has 32 bits, with room to spare");
+_Static_assert(LM_HTTP_TARGET_BYTES_MAX < LM_HTTP_HEAD_BYTES_MAX &&
+                   LM_HTTP_LINE_BYTES_MAX < LM_HTTP_HEAD_BYTES_MAX,
+               "a long target is 414 and a long header is named before the whole head is too long");
 _Static_assert(LUMEN_WORKERS_MAX <= 64, "sleeping workers are one 64-bit word");
 
 #endif
