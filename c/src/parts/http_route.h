@@ -1,0 +1,53 @@
+/* http_route.h: what a request asks for: the routes of the Open Inference Protocol and the page.
+ *
+ * Paths are compared as they are: nothing is normalised, nothing but a name is decoded, and a name
+ * is looked up in a table, never made a path. The query string is not looked at.
+ */
+#ifndef LM_PARTS_HTTP_ROUTE_H
+#define LM_PARTS_HTTP_ROUTE_H
+
+#include "base/limits.h"
+#include "parts/http_parser.h"
+
+enum lm_http_route {
+    LM_ROUTE_PAGE,              /* GET  / */
+    LM_ROUTE_LIVE,              /* GET  /v2/health/live */
+    LM_ROUTE_READY,             /* GET  /v2/health/ready */
+    LM_ROUTE_SERVER_METADATA,   /* GET  /v2 */
+    LM_ROUTE_MODEL_READY,       /* GET  /v2/models/M[/versions/V]/ready */
+    LM_ROUTE_MODEL_METADATA,    /* GET  /v2/models/M[/versions/V] */
+    LM_ROUTE_MODEL_CONFIG,      /* GET  /v2/models/M[/versions/V]/config */
+    LM_ROUTE_MODEL_STATS,       /* GET  /v2/models/M[/versions/V]/stats */
+    LM_ROUTE_ALL_STATS,         /* GET  /v2/models/stats */
+    LM_ROUTE_INFER,             /* POST /v2/models/M[/versions/V]/infer */
+    LM_ROUTE_REPOSITORY_INDEX,  /* POST /v2/repository/index */
+    LM_ROUTE_REPOSITORY_LOAD,   /* POST /v2/repository/models/M/load */
+    LM_ROUTE_REPOSITORY_UNLOAD, /* POST /v2/repository/models/M/unload */
+    /* In these six `name` is the region's, empty for all regions. */
+    LM_ROUTE_SYSTEM_SHM_STATUS,     /* GET  /v2/systemsharedmemory[/region/R]/status */
+    LM_ROUTE_SYSTEM_SHM_REGISTER,   /* POST /v2/systemsharedmemory/region/R/register */
+    LM_ROUTE_SYSTEM_SHM_UNREGISTER, /* POST /v2/systemsharedmemory[/region/R]/unregister */
+    LM_ROUTE_CUDA_SHM_STATUS,       /* the same below /v2/cudasharedmemory */
+    LM_ROUTE_CUDA_SHM_REGISTER,
+    LM_ROUTE_CUDA_SHM_UNREGISTER,
+    LM_ROUTE_TRACE_SETTING, /* GET, POST /v2[/models/M]/trace/setting */
+    LM_ROUTE_LOGGING        /* GET, POST /v2/logging */
+};
+
+#define LM_HTTP_VERSION_ANY UINT32_MAX
+
+struct lm_http_match {
+    enum lm_http_route route;
+    uint32_t version; /* ANY when the path names none */
+    bool no_body;     /* HEAD: answered as GET is, without the body */
+    uint32_t name_bytes;
+    char name[LM_NAME_BYTES_MAX]; /* decoded, printable ASCII, terminated; or empty */
+    const char *allow;            /* with 405: the methods, as the Allow header lists them */
+};
+
+/* 200: found, match_out is filled in. Otherwise the status to answer: 400 (no path, a bad escape,
+ * a name that no text is), 404, 405 (match_out->allow is set), 501 (a method unheard of). The
+ * connection stays usable after each of them. */
+int lm_http_find_route(const struct lm_http_head *head, struct lm_http_match *match_out);
+
+#endif

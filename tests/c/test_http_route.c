@@ -1,0 +1,240 @@
+/* test_http_route.c: every route, its neighbours that are none, and hostile targets at the edge of
+ * an unreadable page. Numbers like 32 are rows of the project's list of hostile inputs. */
+#include "check.h"
+#include "parts/http_route.h"
+
+enum { ROOM = 16384, ANY = -1 };
+
+static struct check_guard guard;
+static struct lm_http_match match;
+
+static int find(const char *method, const char *target, size_t target_bytes) {
+    struct lm_http_head head = {.method = LM_HTTP_OTHER};
+    char *bytes = (char *)check_guard_tail(&guard, target_bytes);
+    memcpy(bytes, target, target_bytes);
+    if (strcmp(method, "GET") == 0) head.method = LM_HTTP_GET;
+    if (strcmp(method, "HEAD") == 0) head.method = LM_HTTP_HEAD;
+    if (strcmp(method, "POST") == 0) head.method = LM_HTTP_POST;
+    head.method_name = (struct lm_slice){method, strlen(method)};
+    head.target = (struct lm_slice){bytes, target_bytes};
+    memset(&match, 0xff, sizeof match);
+    int status = lm_http_find_route(&head, &match);
+    CHECK(match.name_bytes < LM_NAME_BYTES_MAX);
+    CHECK((status == 405) <= (match.allow != NULL));
+    CHECK(match.no_body == (head.method == LM_HTTP_HEAD));
+    if (status != 200) return status;
+    CHECK(match.name[match.name_bytes] == '\0' && strlen(match.name) == match.name_bytes);
+    for (const char *at = match.name; *at; at++) CHECK(*at >= ' ' && *at < 0x7f && *at != '/');
+    return status;
+}
+
+static const struct found {
+    const char *method;
+    const char *target;
+    enum lm_http_route route;
+    const char *name;
+    int64_t version;
+} found[] = {
+    {"GET", "/", LM_ROUTE_PAGE, "", ANY},
+    {"HEAD", "/", LM_ROUTE_PAGE, "", ANY},
+    {"GET", "/?a=/v2", LM_ROUTE_PAGE, "", ANY},
+    {"GET", "/v2", LM_ROUTE_SERVER_METADATA, "", ANY},
+    {"GET", "/v2/health/live", LM_ROUTE_LIVE, "", ANY},
+    {"GET", "/v2/health/ready", LM_ROUTE_READY, "", ANY},
+    {"HEAD", "/v2/health/ready?x", LM_ROUTE_READY, "", ANY},
+    {"GET", "/v2/models/m/ready", LM_ROUTE_MODEL_READY, "m", ANY},
+    {"GET", "/v2/models/m/versions/1/ready", LM_ROUTE_MODEL_READY, "m", 1},
+    {"GET", "/v2/models/m", LM_ROUTE_MODEL_METADATA, "m", ANY},
+    {"GET", "/v2/models/m/versions/12", LM_ROUTE_MODEL_METADATA, "m", 12},
+    {"GET", "/v2/models/m/config", LM_ROUTE_MODEL_CONFIG, "m", ANY},
+    {"GET", "/v2/models/m/versions/0/config", LM_ROUTE_MODEL_CONFIG, "m", 0},
+    {"GET", "/v2/models/stats", LM_ROUTE_ALL_STATS, "", ANY},
+    {"GET", "/v2/models/st%61ts", LM_ROUTE_MODEL_METADATA, "stats", ANY},
+    {"GET", "/v2/models/stats/stats", LM_ROUTE_MODEL_STATS, "stats", ANY},
+    {"GET", "/v2/models/m/stats", LM_ROUTE_MODEL_STATS, "m", ANY},
+    {"GET", "/v2/models/m/versions/007/stats", LM_ROUTE_MODEL_STATS, "m", 7},
+    {"POST", "/v2/models/m/infer", LM_ROUTE_INFER, "m", ANY},
+    {"POST", "/v2/models/m/infer?", LM_ROUTE_INFER, "m", ANY},
+    {"POST", "/v2/models/m/versions/4294967294/infer", LM_ROUTE_INFER, "m", 4294967294},
+    {"POST", "/v2/models/ResNet-50_v1.2/infer", LM_ROUTE_INFER, "ResNet-50_v1.2", ANY},
+    {"POST", "/v2/models/a%20b%2Bc%7e/infer", LM_ROUTE_INFER, "a b+c~", ANY},
+    {"POST", "/v2/models/../infer", LM_ROUTE_INFER, "..", ANY}, /* a name, and nobody's */
+    {"POST", "/v2/models/%252e/infer", LM_ROUTE_INFER, "%2e", ANY},
+    {"POST", "/v2/repository/index", LM_ROUTE_REPOSITORY_INDEX, "", ANY},
+    {"POST", "/v2/repository/models/m/load", LM_ROUTE_REPOSITORY_LOAD, "m", ANY},
+    {"POST", "/v2/repository/models/m/unload", LM_ROUTE_REPOSITORY_UNLOAD, "m", ANY},
+    {"GET", "/v2/systemsharedmemory/status", LM_ROUTE_SYSTEM_SHM_STATUS, "", ANY},
+    {"GET", "/v2/systemsharedmemory/region/r/status", LM_ROUTE_SYSTEM_SHM_STATUS, "r", ANY},
+    {"POST", "/v2/systemsharedmemory/region/r/register", LM_ROUTE_SYSTEM_SHM_REGISTER, "r", ANY},
+    {"POST", "/v2/systemsharedmemory/unregister", LM_ROUTE_SYSTEM_SHM_UNREGISTER, "", ANY},
+    {"POST", "/v2/systemsharedmemory/region/r/unregister", LM_ROUTE_SYSTEM_SHM_UNREGISTER, "r",
+     ANY},
+    {"GET", "/v2/cudasharedmemory/status", LM_ROUTE_CUDA_SHM_STATUS, "", ANY},
+    {"GET", "/v2/cudasharedmemory/region/r/status", LM_ROUTE_CUDA_SHM_STATUS, "r", ANY},
+    {"POST", "/v2/cudasharedmemory/region/r/register", LM_ROUTE_CUDA_SHM_REGISTER, "r", ANY},
+    {"POST", "/v2/cudasharedmemory/unregister", LM_ROUTE_CUDA_SHM_UNREGISTER, "", ANY},
+    {"POST", "/v2/cudasharedmemory/region/r/unregister", LM_ROUTE_CUDA_SHM_UNREGISTER, "r", ANY},
+    {"GET", "/v2/trace/setting", LM_ROUTE_TRACE_SETTING, "", ANY},
+    {"POST", "/v2/trace/setting", LM_ROUTE_TRACE_SETTING, "", ANY},
+    {"GET", "/v2/models/m/trace/setting", LM_ROUTE_TRACE_SETTING, "m", ANY},
+    {"POST", "/v2/models/m/trace/setting", LM_ROUTE_TRACE_SETTING, "m", ANY},
+    {"GET", "/v2/logging", LM_ROUTE_LOGGING, "", ANY},
+    {"POST", "/v2/logging", LM_ROUTE_LOGGING, "", ANY},
+};
+
+static void routes(void) {
+    uint64_t seen = 0;
+    for (size_t i = 0; i < sizeof found / sizeof found[0]; i++) {
+        CHECK_AT("%s %s", found[i].method, found[i].target);
+        CHECK(find(found[i].method, found[i].target, strlen(found[i].target)) == 200);
+        CHECK(match.route == found[i].route && strcmp(match.name, found[i].name) == 0);
+        CHECK(match.version ==
+              (found[i].version == ANY ? LM_HTTP_VERSION_ANY : (uint32_t)found[i].version));
+        seen |= UINT64_C(1) << match.route;
+        /* One byte less or more is something else, or a longer name. */
+        size_t path_bytes = strcspn(found[i].target, "?");
+        if (path_bytes == strlen(found[i].target) && path_bytes > 1 && !match.name[0]) {
+            find(found[i].method, found[i].target, path_bytes - 1);
+            CHECK(match.name[0] || match.route != found[i].route);
+        }
+        char longer[128];
+        snprintf(longer, sizeof longer, "%.*s/", (int)path_bytes, found[i].target);
+        CHECK(find(found[i].method, longer, strlen(longer)) == 404);
+    }
+    CHECK(seen == (UINT64_C(1) << (LM_ROUTE_LOGGING + 1)) - 1); /* none is left out */
+}
+
+static const struct refused {
+    const char *method;
+    const char *target;
+    int status;
+    const char *allow;
+} refused[] = {
+    {"POST", "/", 405, "GET, HEAD"},
+    {"POST", "/v2/health/live", 405, "GET, HEAD"},
+    {"GET", "/v2/models/m/infer", 405, "POST"},
+    {"HEAD", "/v2/models/m/infer", 405, "POST"},
+    {"GET", "/v2/repository/index", 405, "POST"},
+    {"PUT", "/v2/logging", 405, "GET, HEAD, POST"},
+    {"DELETE", "/v2", 405, "GET, HEAD"},
+    {"PATCH", "/v2", 405, "GET, HEAD"},
+    {"OPTIONS", "/v2", 405, "GET, HEAD"},
+    {"OPTIONS", "*", 405, "GET, HEAD, POST"}, /* 31 */
+    {"TRACE", "/", 405, "GET, HEAD"},
+    {"GET", "*", 400, NULL},
+    {"CONNECT", "h:80", 400, NULL},
+    {"PRI", "*", 501, NULL},
+    {"get", "/", 501, NULL},
+    {"OPTION", "/", 501, NULL},
+    {"OPTIONSX", "/", 501, NULL},
+    /* 32 */
+    {"GET", "http://h/v2", 400, NULL},
+    {"GET", "h:80", 400, NULL},
+    {"GET", "?", 400, NULL},
+    {"GET", "//", 404, NULL},
+    {"GET", "//v2", 404, NULL},
+    {"GET", "/V2", 404, NULL},
+    {"GET", "/v2/", 404, NULL},
+    {"GET", "/v2/../v2", 404, NULL},
+    {"GET", "/%76%32", 404, NULL},
+    {"GET", "/v2;x", 404, NULL},
+    {"GET", "/v2#x", 404, NULL},
+    {"GET", "/v3", 404, NULL},
+    {"GET", "/v2/health", 404, NULL},
+    {"GET", "/v2/health/", 404, NULL},
+    {"GET", "/%zz", 404, NULL},
+    {"GET", "/v2/models", 404, NULL},
+    {"GET", "/v2/models/", 404, NULL},
+    {"GET", "/v2/models//ready", 404, NULL},
+    {"POST", "/v2/models/m/generate", 404, NULL},
+    {"POST", "/v2/models/m//infer", 404, NULL},
+    {"POST", "/v2/models/a/b/infer", 404, NULL},
+    {"GET", "/v2/models/%", 400, NULL},
+    {"GET", "/v2/models/%2", 400, NULL},
+    {"GET", "/v2/models/%zz", 400, NULL},
+    {"GET", "/v2/models/a%2gb", 400, NULL},
+    {"GET", "/v2/models/%00", 400, NULL},
+    {"GET", "/v2/models/m%00/ready", 400, NULL},
+    {"GET", "/v2/models/%2e%2e%2fm", 400, NULL},
+    {"GET", "/v2/models/a%2Fb/ready", 400, NULL},
+    {"GET", "/v2/models/%ff", 400, NULL},
+    {"GET", "/v2/models/%c0%af", 400, NULL},
+    {"GET", "/v2/models/a%0d%0ab", 400, NULL}, /* 46 */
+    {"GET", "/v2/models/%1b", 400, NULL},
+    {"GET", "/v2/models/%7f", 400, NULL},
+    /* 13 */
+    {"POST", "/v2/models/m/versions/infer", 404, NULL},
+    {"POST", "/v2/models/m/versions//infer", 404, NULL},
+    {"POST", "/v2/models/m/versions/-1/infer", 404, NULL},
+    {"POST", "/v2/models/m/versions/1.0/infer", 404, NULL},
+    {"POST", "/v2/models/m/versions/latest/infer", 404, NULL},
+    {"POST", "/v2/models/m/versions/%31/infer", 404, NULL},
+    {"POST", "/v2/models/m/versions/4294967295/infer", 404, NULL},
+    {"POST", "/v2/models/m/versions/9223372036854775808/infer", 404, NULL},
+    {"POST", "/v2/models/m/versions/18446744073709551617/infer", 404, NULL},
+    {"POST", "/v2/models/m/versions/1/trace/setting", 404, NULL},
+    {"POST", "/v2/systemsharedmemory/register", 404, NULL},
+    {"POST", "/v2/systemsharedmemory/region//register", 404, NULL},
+    {"POST", "/v2/systemsharedmemory/region/%2f..%2fx/register", 400, NULL}, /* 20 */
+};
+
+static void refusals(void) {
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
+        CHECK_AT("%s %s", refused[i].method, refused[i].target);
+        CHECK(find(refused[i].method, refused[i].target, strlen(refused[i].target)) ==
+              refused[i].status);
+        if (refused[i].allow) CHECK(strcmp(match.allow, refused[i].allow) == 0);
+    }
+    CHECK(find("GET", "", 0) == 400);
+}
+
+static void long_names(void) {
+    static char target[ROOM];
+    for (int name_bytes = 1; name_bytes < 8000; name_bytes += name_bytes < 70 ? 1 : 1001) {
+        memset(target, 'n', sizeof target);
+        memcpy(target, "/v2/models/", 11);
+        memcpy(target + 11 + name_bytes, "/infer", 6);
+        CHECK_AT("a name of %d bytes", name_bytes);
+        CHECK(find("POST", target, (size_t)(11 + name_bytes + 6)) ==
+              (name_bytes < LM_NAME_BYTES_MAX ? 200 : 404));
+    }
+}
+
+/* Random targets made of the routes' own words. */
+static void random_targets(uint64_t *random) {
+    static const char *const words[] = {"/",        "v2",
+                                        "models",   "m",
+                                        "versions", "1",
+                                        "infer",    "stats",
+                                        "ready",    "health",
+                                        "%41",      "%",
+                                        "config",   "?",
+                                        "trace",    "setting",
+                                        "\xff",     "region",
+                                        "status",   "load",
+                                        "%2f",      "systemsharedmemory"};
+    uint32_t statuses[3] = {0};
+    for (uint32_t i = 0; i < 200000; i++) {
+        char target[512] = "/v2";
+        for (uint32_t n = 1 + check_below(random, 6); n > 0; n--) {
+            if (check_below(random, 8)) strncat(target, "/", 2);
+            strncat(target, words[check_below(random, sizeof words / sizeof words[0])], 32);
+        }
+        CHECK_AT("random target %u: %.100s", i, target);
+        int status = find(check_below(random, 2) ? "GET" : "POST", target, strlen(target));
+        CHECK(status == 200 || status == 400 || status == 404 || status == 405);
+        statuses[status == 200 ? 0 : status == 404 ? 1 : 2]++;
+    }
+    CHECK(statuses[0] > 1000 && statuses[1] > 1000 && statuses[2] > 1000);
+}
+
+int main(void) {
+    uint64_t random = check_seed();
+    check_guard_open(&guard, ROOM);
+    routes();
+    refusals();
+    long_names();
+    random_targets(&random);
+    check_guard_close(&guard);
+    return check_finish("test_http_route");
+}
