@@ -5,7 +5,7 @@ VENV    := .venv
 BIN     := $(VENV)/bin
 PYTEST  := $(BIN)/python -m pytest -q
 
-.PHONY: help build dev run test test-c test-python test-models asan tsan overhead gil memory bench \
+.PHONY: help build dev run test test-c test-python test-models asan tsan fuzz overhead gil memory bench \
         microbench perfstat compare proof mutants lint fmt check clean
 .DEFAULT_GOAL := help
 
@@ -36,10 +36,10 @@ $(VENV)/.dev: $(VENV)/.run
 dev: $(VENV)/.dev
 	@$(MAKE) -s --no-print-directory -C c lib tools
 
-test: lint test-c test-models test-python ## all tests: C on debug, ASan and TSan builds, models, Python
+test: lint test-c test-models test-python ## all tests: C on three builds, fuzz corpora, models, Python
 
 test-c: dev
-	@$(MAKE) -s --no-print-directory -C c test asan tsan $(ORT_FOR_C)
+	@$(MAKE) -s --no-print-directory -C c test asan tsan replay $(ORT_FOR_C)
 
 test-models: dev
 	@$(MAKE) -s -C tests/models short
@@ -60,6 +60,9 @@ tsan: dev ## C tests and end-to-end tests under ThreadSanitizer
 	@$(MAKE) -s --no-print-directory -C c tsan $(ORT_FOR_C)
 	@$(MAKE) -s --no-print-directory -C c VARIANT=tsan lib
 	@sh tools/with_sanitizer.sh tsan $(PYTEST) tests/e2e
+
+fuzz: dev ## libFuzzer on the parsers, 10 million inputs each (needs clang)
+	@$(MAKE) -s --no-print-directory -C tests/fuzz run
 
 overhead: dev ## what the server adds to a bare ONNX Runtime loop, in one run
 	@$(BIN)/python tools/overhead.py
