@@ -23,6 +23,7 @@ enum {
     LM_LISTEN_BACKLOG = 4096,
     LM_LINGER_BYTES_MAX = 64 << 10, /* read and dropped before a refused connection is closed */
     LM_LINGER_MS = 1000,
+    LM_TOKEN_BYTES_MAX = 256, /* what a client presents for its key */
 
     /* HTTP/1.1. */
     LM_HTTP_HEAD_BYTES_MAX =
@@ -73,6 +74,10 @@ enum {
     LM_IO_POLL_NS = 50000, /* idle I/O threads with a core of their own: the cost of two wake-ups */
     LM_NICE_STEP = 10,
 };
+
+/* Requests a second, where there is a limit. */
+#define LM_RATE_MIN 0.001
+#define LM_RATE_MAX 1e9
 
 _Static_assert((LM_HEADER_BUFFERS & (LM_HEADER_BUFFERS - 1)) == 0,
                "buffer rings are powers of two");
