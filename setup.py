@@ -33,15 +33,21 @@ def check_tools() -> None:
             shutil.which(tool) is not None,
             f"{tool} is not installed (Debian: apt-get install {package})",
         )
+    for header, package in (("liburing.h", "liburing-dev"), ("sodium.h", "libsodium-dev")):
+        require(
+            has_header(header), f"{header} is not installed (Debian: apt-get install {package})"
+        )
+
+
+def has_header(name: str) -> bool:
+    """Whether the compiler finds a system header."""
     with tempfile.TemporaryDirectory() as directory:
         source = Path(directory, "probe.c")
-        source.write_text("#include <liburing.h>\n")
+        source.write_text(f"#include <{name}>\n")
         found = subprocess.run(
             ["gcc", "-fsyntax-only", str(source)], capture_output=True, check=False
         )
-    require(
-        found.returncode == 0, "liburing.h is not installed (Debian: apt-get install liburing-dev)"
-    )
+    return found.returncode == 0
 
 
 class BuildWithLibrary(build_py):

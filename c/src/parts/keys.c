@@ -1,0 +1,179 @@
+/* keys.c: see keys.h. SHA-256 and the comparison are libsodium's; neither allocates. */
+#include "parts/keys.h"
+
+#include <sodium.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+
+_Static_assert((int)LM_KEY_HASH_BYTES == (int)crypto_hash_sha256_BYTES, "one hash");
+_Static_assert((int)LM_KEY_HASH_BYTES == (int)crypto_verify_32_BYTES, "compared as a whole");
+_Static_assert(LUMEN_MODELS_MAX <= 64, "a key's models are one 64-bit word");
+_Static_assert(sizeof(((lumen_key_config *)0)->sha256) == LM_KEY_HASH_BYTES, "the same hash");
+
+/* ---- opening ---- */
+
+static bool is_visible(uint8_t byte) {
+    return byte > ' ' && byte < 0x7f;
+}
+
+/* Names appear in messages and as labels of metrics: no controls. Any UTF-8 is fine. */
+static int check_name(const char *name, uint32_t index) {
+    size_t bytes = name ? strnlen(name, LM_NAME_BYTES_MAX) : 0;
+    if (bytes < 1 || bytes >= LM_NAME_BYTES_MAX) {
+        return lm_error(LUMEN_E_INVALID, "key %u: name: expected 1 to %d bytes, found %s", index,
+                        LM_NAME_BYTES_MAX - 1, bytes ? "more" : "none");
+    }
+    for (size_t i = 0; i < bytes; i++) {
+        uint8_t byte = (uint8_t)name[i];
+        if (byte >= ' ' && byte != 0x7f) continue;
+        return lm_error(LUMEN_E_INVALID, "key %u: name: byte %zu is a control character, %u", index,
+                        i, byte);
+    }
+    return 0;
+}
+
+static int check_limits(const lumen_key_config *key) {
+    /* Written so that a NaN is out of range. */
+    if (!(key->rate == 0 || (key->rate >= LM_RATE_MIN && key->rate <= LM_RATE_MAX))) {
+        return lm_error(LUMEN_E_INVALID, "key '%s': rate: expected 0 or %g to %g, found %g",
+                        key->name, LM_RATE_MIN, LM_RATE_MAX, key->rate);
+    }
+    if (key->rate > 0 && key->burst == 0) {
+        return lm_error(LUMEN_E_INVALID,
+                        "key '%s': burst: expected at least 1 where rate is set, found 0",
+                        key->name);
+    }
+    if (key->flags & ~(uint32_t)LUMEN_KEY_ADMIN) {
+        return lm_error(LUMEN_E_INVALID, "key '%s': flags: expected 0 or %d, found %u", key->name,
+                        LUMEN_KEY_ADMIN, key->flags);
+    }
+    return 0;
+}
+
+static int check_unlike(const lumen_key_config *config, uint32_t index) {
+    const lumen_key_config *key = &config[index];
+    for (uint32_t other = 0; other < index; other++) {
+        if (strcmp(config[other].name, key->name) == 0) {
+            return lm_error(LUMEN_E_INVALID, "key '%s': two keys have this name, %u and %u",
+                            key->name, other, index);
+        }
+        if (memcmp(config[other].sha256, key->sha256, LM_KEY_HASH_BYTES) == 0) {
+            return lm_error(LUMEN_E_INVALID, "keys '%s' and '%s' have the same token",
+                            config[other].name, key->name);
+        }
+    }
+    return 0;
+}
+
+static int check(const lumen_key_config *config, uint32_t count) {
+    if (count > LUMEN_KEYS_MAX) {
+        return lm_error(LUMEN_E_INVALID, "keys: expected at most %d, found %u", LUMEN_KEYS_MAX,
+                        count);
+    }
+    if (count > 0 && !config) return lm_error(LUMEN_E_INVALID, "keys: %u of them at NULL", count);
+    int code = 0;
+    for (uint32_t i = 0; !code && i < count; i++) {
+        code = check_name(config[i].name, i);
+        if (!code) code = check_limits(&config[i]);
+        if (!code) code = check_unlike(config, i);
+    }
+    return code;
+}
+
+int lm_keys_open(struct lm_keys *keys, const lumen_key_config *config, uint32_t count,
+                 uint64_t now_ns) {
+    *keys = (struct lm_keys){0};
+    int code = check(config, count);
+    if (code || count == 0) return code;
+    if (sodium_init() < 0)
+        return lm_error(LUMEN_E_UNSUPPORTED, "keys: libsodium cannot be set up on this system");
+    keys->entries = aligned_alloc(LM_CACHE_LINE, count * sizeof *keys->entries);
+    keys->hashes = calloc(count, sizeof *keys->hashes);
+    if (!keys->entries || !keys->hashes) {
+        lm_keys_close(keys);
+        return lm_error(LUMEN_E_NOMEM, "no memory for %u keys", count);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        struct lm_key *key = &keys->entries[i];
+        *key = (struct lm_key){.models = config[i].models, .flags = config[i].flags};
+        memcpy(key->name, config[i].name, strlen(config[i].name) + 1);
+        memcpy(keys->hashes[i], config[i].sha256, LM_KEY_HASH_BYTES);
+        lm_token_bucket_init(&key->bucket, config[i].rate, config[i].burst, now_ns);
+    }
+    keys->count = count;
+    return 0;
+}
+
+void lm_keys_close(struct lm_keys *keys) {
+    free(keys->entries);
+    free(keys->hashes);
+    *keys = (struct lm_keys){0};
+}
+
+/* ---- asking ---- */
+
+uint32_t lm_keys_find(const struct lm_keys *keys, const uint8_t *token, size_t bytes) {
+    if (bytes < 1 || bytes > LM_TOKEN_BYTES_MAX) return LM_KEY_NONE;
+    uint8_t hash[LM_KEY_HASH_BYTES];
+    uint32_t found = 0; /* index + 1 */
+    crypto_hash_sha256(hash, token, bytes);
+    for (uint32_t i = 0; i < keys->count; i++) {
+        /* 0 where equal, else -1: a mask, so that no jump depends on what is in the table. */
+        uint32_t mask = ~(uint32_t)crypto_verify_32(hash, keys->hashes[i]);
+        found |= mask & (i + 1);
+    }
+    return found - 1; /* 0 becomes LM_KEY_NONE */
+}
+
+const char *lm_keys_name(const struct lm_keys *keys, uint32_t key) {
+    LM_DEBUG_ASSERT(key < keys->count);
+    return keys->entries[key].name;
+}
+
+bool lm_keys_allow_model(const struct lm_keys *keys, uint32_t key, uint32_t model) {
+    LM_DEBUG_ASSERT(key < keys->count);
+    return model < LUMEN_MODELS_MAX && (keys->entries[key].models >> model & 1);
+}
+
+bool lm_keys_is_admin(const struct lm_keys *keys, uint32_t key) {
+    LM_DEBUG_ASSERT(key < keys->count);
+    return keys->entries[key].flags & LUMEN_KEY_ADMIN;
+}
+
+struct lm_token_bucket *lm_keys_bucket(const struct lm_keys *keys, uint32_t key) {
+    LM_DEBUG_ASSERT(key < keys->count);
+    return &keys->entries[key].bucket;
+}
+
+/* ---- where tokens are found ---- */
+
+struct lm_token lm_keys_api_key(const char *value, size_t bytes) {
+    const struct lm_token none = {0};
+    if (bytes < 1 || bytes > LM_TOKEN_BYTES_MAX) return none;
+    for (size_t i = 0; i < bytes; i++) {
+        if (!is_visible((uint8_t)value[i])) return none;
+    }
+    return (struct lm_token){(const uint8_t *)value, bytes};
+}
+
+struct lm_token lm_keys_bearer(const char *value, size_t bytes) {
+    static const char scheme[] = "bearer ";
+    const size_t scheme_bytes = sizeof scheme - 1;
+    if (bytes < scheme_bytes) return (struct lm_token){0};
+    for (size_t i = 0; i < scheme_bytes; i++) {
+        char byte = value[i];
+        if (byte >= 'A' && byte <= 'Z') byte = (char)(byte | 0x20);
+        if (byte != scheme[i]) return (struct lm_token){0};
+    }
+    return lm_keys_api_key(value + scheme_bytes, bytes - scheme_bytes);
+}
+
+struct lm_token lm_keys_credential(const uint8_t credential[LM_NATIVE_CREDENTIAL_BYTES]) {
+    size_t bytes = LM_NATIVE_CREDENTIAL_BYTES;
+    while (bytes > 0 && credential[bytes - 1] == 0) bytes--;
+    /* A zero inside is no padding: such a token could not be told from a shorter one everywhere. */
+    if (memchr(credential, 0, bytes)) bytes = 0;
+    return (struct lm_token){credential, bytes};
+}
