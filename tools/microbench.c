@@ -3,7 +3,8 @@
  *   microbench [--fast]
  *
  * Queues (a push and a pop, alone and between threads), slots and arenas against malloc and free, a
- * histogram's record, a look at the clock, waking a sleeping thread. Started by
+ * histogram's record, a look at the clock, waking a sleeping thread, taking a token from a bucket,
+ * looking up a client's key. Started by
  * tools/microbench.py, which makes a table of the JSON this prints. Each figure is measured several
  * times over: the minimum is what the code costs, the median what this machine makes of it.
  */
@@ -18,7 +19,9 @@
 #include "base/topology.h"
 #include "parts/arena.h"
 #include "parts/histogram.h"
+#include "parts/keys.h"
 #include "parts/queue.h"
+#include "parts/token_bucket.h"
 #include "parts/waitset.h"
 
 enum {
@@ -51,7 +54,7 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* `detail` is a size in bytes or a number of threads. */
+/* `detail` is a size in bytes, or a number of threads, tokens or keys. */
 static void print_samples(const char *group, const char *name, uint64_t detail, double *samples,
                           size_t count) {
     char p99[32] = "null"; /* of a few repeats there is none */
@@ -81,6 +84,46 @@ static void measure(const char *group, const char *name, uint64_t detail, work r
     print_samples(group, name, detail, samples, repeats);
 }
 
+/* One thread of several that start together. */
+struct party {
+    work run;
+    void *state;
+    uint64_t operations;
+    uint32_t place; /* which core, counted round */
+    pthread_barrier_t *start;
+    uint64_t begin_ns, end_ns;
+};
+
+static void *party_main(void *argument) {
+    struct party *party = argument;
+    lm_thread_pin(cpus[party->place % cpu_count]);
+    pthread_barrier_wait(party->start);
+    party->begin_ns = lm_now_ns();
+    party->run(party->state, party->operations);
+    party->end_ns = lm_now_ns();
+    return NULL;
+}
+
+/* From the first one's start to the last one's end. */
+static double together_ns(struct party *parties, uint32_t count) {
+    pthread_t threads[THREADS_MAX];
+    pthread_barrier_t start;
+    uint64_t begin = UINT64_MAX, end = 0;
+    pthread_barrier_init(&start, NULL, count);
+    for (uint32_t i = 0; i < count; i++) {
+        parties[i].start = &start;
+        if (pthread_create(&threads[i], NULL, party_main, &parties[i]))
+            fail("cannot start a thread");
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        pthread_join(threads[i], NULL);
+        if (parties[i].begin_ns < begin) begin = parties[i].begin_ns;
+        if (parties[i].end_ns > end) end = parties[i].end_ns;
+    }
+    pthread_barrier_destroy(&start);
+    return (double)(end - begin);
+}
+
 /* ---- queues ---- */
 
 static void push_and_pop(void *state, uint64_t operations) {
@@ -93,13 +136,9 @@ static void push_and_pop(void *state, uint64_t operations) {
     }
 }
 
-struct party {
+struct side {
     struct lm_queue *queue;
-    pthread_barrier_t *start;
-    uint64_t messages;
-    uint32_t index;
     bool produces;
-    uint64_t begin_ns, end_ns;
 };
 
 /* Gives the core away after a while: there may be more threads than cores. */
@@ -111,50 +150,31 @@ static void wait_a_little(uint32_t *tries) {
     }
 }
 
-static void *party_main(void *argument) {
-    struct party *party = argument;
+static void push_or_pop(void *state, uint64_t operations) {
+    const struct side *side = state;
     uint32_t tries = 0, value;
-    lm_thread_pin(cpus[party->index % cpu_count]);
-    pthread_barrier_wait(party->start);
-    party->begin_ns = lm_now_ns();
-    for (uint64_t i = 0; i < party->messages; i++) {
-        if (party->produces) {
-            while (!lm_queue_push(party->queue, (uint32_t)i)) wait_a_little(&tries);
+    for (uint64_t i = 0; i < operations; i++) {
+        if (side->produces) {
+            while (!lm_queue_push(side->queue, (uint32_t)i)) wait_a_little(&tries);
         } else {
-            while (!lm_queue_pop(party->queue, &value)) wait_a_little(&tries);
+            while (!lm_queue_pop(side->queue, &value)) wait_a_little(&tries);
         }
     }
-    party->end_ns = lm_now_ns();
-    return NULL;
 }
 
 static double exchange_ns(struct lm_queue *queue, uint32_t producers, uint32_t consumers,
                           uint64_t messages) {
-    pthread_t threads[THREADS_MAX];
+    struct side sides[2] = {{queue, true}, {queue, false}};
     struct party parties[THREADS_MAX];
-    pthread_barrier_t start;
-    uint32_t count = producers + consumers;
-    uint64_t begin = UINT64_MAX, end = 0;
-    pthread_barrier_init(&start, NULL, count);
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < producers + consumers; i++) {
         bool produces = i < producers;
         /* Sides alternate over the cores: with two of them, each holds one of a pair. */
-        uint32_t place = produces ? 2 * i : 2 * (i - producers) + 1;
-        parties[i] = (struct party){.queue = queue,
-                                    .start = &start,
-                                    .messages = messages / (produces ? producers : consumers),
-                                    .index = place,
-                                    .produces = produces};
-        if (pthread_create(&threads[i], NULL, party_main, &parties[i]))
-            fail("cannot start a thread");
+        parties[i] = (struct party){.run = push_or_pop,
+                                    .state = &sides[produces ? 0 : 1],
+                                    .operations = messages / (produces ? producers : consumers),
+                                    .place = produces ? 2 * i : 2 * (i - producers) + 1};
     }
-    for (uint32_t i = 0; i < count; i++) {
-        pthread_join(threads[i], NULL);
-        if (parties[i].begin_ns < begin) begin = parties[i].begin_ns;
-        if (parties[i].end_ns > end) end = parties[i].end_ns;
-    }
-    pthread_barrier_destroy(&start);
-    return (double)(end - begin) / (double)messages;
+    return together_ns(parties, producers + consumers) / (double)messages;
 }
 
 static void measure_queues(void) {
@@ -354,6 +374,76 @@ static void measure_wakes(void) {
     print_samples("wake-up", "until the sleeper runs", 0, latencies, count);
 }
 
+/* ---- limits ---- */
+
+struct taker {
+    struct lm_token_bucket *bucket;
+    uint32_t tokens; /* at once */
+    bool refused;    /* what is timed is a refusal */
+};
+
+static void take(void *state, uint64_t operations) {
+    const struct taker *taker = state;
+    for (uint64_t i = 0; i < operations; i++) {
+        if (lm_token_bucket_acquire(taker->bucket, taker->tokens, i) == taker->refused)
+            fail("a token bucket decided otherwise than meant to");
+    }
+}
+
+static double contend_ns(struct taker *taker, uint64_t operations) {
+    struct party parties[THREADS_MAX];
+    for (uint32_t i = 0; i < THREADS_MAX; i++) {
+        parties[i] = (struct party){
+            .run = take, .state = taker, .operations = operations / THREADS_MAX, .place = i};
+    }
+    return together_ns(parties, THREADS_MAX) / (double)operations;
+}
+
+static void measure_buckets(void) {
+    static const uint32_t batches[] = {1, 64};
+    static struct lm_token_bucket bucket, empty;
+    double samples[REPEATS_MAX];
+    lm_token_bucket_init(&empty, LM_RATE_MIN, 1, 0);
+    if (!lm_token_bucket_acquire(&empty, 1, 0)) fail("a full bucket refused");
+    for (size_t b = 0; b < sizeof batches / sizeof batches[0]; b++) {
+        struct taker taker = {.bucket = &bucket, .tokens = batches[b]};
+        lm_token_bucket_init(&bucket, LM_RATE_MAX, UINT32_MAX, 0); /* enough for all repeats */
+        measure("token bucket", "acquire", batches[b], take, &taker, 2000000);
+    }
+    struct taker each = {.bucket = &bucket, .tokens = 1};
+    lm_token_bucket_init(&bucket, LM_RATE_MAX, UINT32_MAX, 0);
+    for (uint32_t repeat = 0; repeat < repeats; repeat++)
+        samples[repeat] = contend_ns(&each, 2000000 / scale);
+    print_samples("token bucket, 4 threads", "acquire", 1, samples, repeats);
+    struct taker refused = {.bucket = &empty, .tokens = 1, .refused = true};
+    measure("token bucket", "refusal", 1, take, &refused, 2000000);
+}
+
+static void find_key(void *state, uint64_t operations) {
+    static const uint8_t token[32] = "a token of 32 bytes, as most are";
+    for (uint64_t i = 0; i < operations; i++) {
+        uint32_t key = lm_keys_find(state, token, sizeof token);
+        keep(&key);
+    }
+}
+
+static void measure_keys(void) {
+    static const uint32_t counts[] = {1, LUMEN_KEYS_MAX};
+    static lumen_key_config config[LUMEN_KEYS_MAX];
+    static char names[LUMEN_KEYS_MAX][8];
+    for (uint32_t i = 0; i < LUMEN_KEYS_MAX; i++) {
+        snprintf(names[i], sizeof names[i], "k%u", i);
+        config[i].name = names[i];
+        memcpy(config[i].sha256, &i, sizeof i);
+    }
+    for (size_t c = 0; c < sizeof counts / sizeof counts[0]; c++) {
+        struct lm_keys keys;
+        if (lm_keys_open(&keys, config, counts[c], 0)) fail(lm_error_last());
+        measure("keys", "find", counts[c], find_key, &keys, 200000);
+        lm_keys_close(&keys);
+    }
+}
+
 int main(int argc, char **argv) {
     if (argc == 2 && strcmp(argv[1], "--fast") == 0) {
         scale = 20;
@@ -369,6 +459,8 @@ int main(int argc, char **argv) {
     measure_memory();
     measure_small_things();
     measure_wakes();
+    measure_buckets();
+    measure_keys();
     printf("\n]}\n");
     return 0;
 }
