@@ -1,16 +1,13 @@
 /* loadgen.c: the load generator: closed loop, or open loop at a fixed rate with Poisson arrivals.
  * Runs in the thread that calls lumen_load, on a ring of its own; knows nothing of the server's
- * state.
+ * state. What a request and a reply look like is the dialect's: loadgen_native.c, loadgen_http.c.
  *
  * In open loop a request's latency counts from the moment it was due, whether or not a connection
  * was free then: a server that stalls is charged for everything that should have been sent
  * meanwhile.
  */
-#include <arpa/inet.h>
 #include <errno.h>
 #include <math.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -20,40 +17,25 @@
 #include "base/error.h"
 #include "base/limits.h"
 #include "base/topology.h"
+#include "flow/loadgen.h"
 #include "flow/ring.h"
 #include "parts/histogram.h"
-#include "parts/native_codec.h"
 
 _Static_assert((int)LUMEN_LOAD_BUCKETS == (int)LM_HISTOGRAM_BUCKETS, "one layout of histograms");
 
-enum { SCRATCH_BYTES = 1 << 20, LATE_NS = 1000000, DUE_MAX = 1 << 20 };
-
-struct load_connection {
-    int fd;
-    bool busy;
-    bool counted;     /* its request was due after the warm-up */
-    uint32_t payload; /* which one is out */
-    uint32_t head_used;
-    uint64_t due_ns;
-    uint64_t body_left; /* of the reply, once its header is known */
-    uint64_t body_used;
-    bool differs; /* from what is expected */
-    uint8_t request[LM_NATIVE_REQUEST_BYTES];
-    uint8_t head[LM_NATIVE_REPLY_BYTES];
-    struct iovec parts[2];
-    struct msghdr message;
-};
+enum { LATE_NS = 1000000, DUE_MAX = 1 << 20 };
 
 struct load {
     const lumen_load_config *config;
     lumen_load_result *result;
+    const struct lm_load_dialect *dialect;
     struct lm_ring *ring;
-    struct load_connection *connections;
+    struct lm_load_connection *connections;
+    uint8_t *heads; /* of replies; a page that no reply needs is never touched */
     uint32_t *idle; /* a stack of free connections */
     uint32_t idle_count;
     uint32_t open_count;
     uint32_t next_payload;
-    uint8_t *scratch;
     uint64_t *due; /* open loop: a ring of arrivals that found no free connection */
     uint64_t due_head, due_tail;
     uint64_t next_due_ns;
@@ -70,50 +52,14 @@ static uint64_t thread_cpu_ns(void) {
 
 /* ---- set-up ---- */
 
-static int dial(const lumen_load_config *config, int *fd_out) {
-    struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons((uint16_t)config->port)};
-    struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)config->port)};
-    bool is_v4 = inet_pton(AF_INET, config->host, &v4.sin_addr) == 1;
-    if (!is_v4 && inet_pton(AF_INET6, config->host, &v6.sin6_addr) != 1) {
-        return lm_error(LUMEN_E_INVALID, "expected an IPv4 or IPv6 address, found '%s'",
-                        config->host);
-    }
-    const struct sockaddr *address = is_v4 ? (struct sockaddr *)&v4 : (struct sockaddr *)&v6;
-    int fd = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    const int on = 1;
-    if (fd < 0 || connect(fd, address, is_v4 ? sizeof v4 : sizeof v6) != 0) {
-        int number = errno;
-        if (fd >= 0) close(fd);
-        return lm_error_errno(LUMEN_E_IO, number, "cannot connect to %s port %u", config->host,
-                              config->port);
-    }
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    *fd_out = fd;
-    return 0;
-}
-
-static int check(const lumen_load_config *config) {
-    if (config->connections < 1 || config->connections > LUMEN_LOAD_CONNECTIONS_MAX) {
-        return lm_error(LUMEN_E_INVALID, "connections: expected 1 to %d, found %u",
-                        LUMEN_LOAD_CONNECTIONS_MAX, config->connections);
-    }
-    if (config->payload_count < 1 || config->payload_bytes > UINT32_MAX) {
-        return lm_error(LUMEN_E_INVALID, "expected at least one payload of less than 4 GiB");
-    }
-    if (config->requests == 0 && config->duration_ns == 0) {
-        return lm_error(LUMEN_E_INVALID, "expected a number of requests or a duration");
-    }
-    return 0;
-}
-
 static void load_close(struct load *load) {
     lm_ring_close(load->ring);
     for (uint32_t c = 0; load->connections && c < load->config->connections; c++) {
         if (load->connections[c].fd >= 0) close(load->connections[c].fd);
     }
     free(load->connections);
+    free(load->heads);
     free(load->idle);
-    free(load->scratch);
     free(load->due);
 }
 
@@ -127,27 +73,23 @@ static uint64_t mixed(uint64_t seed) {
 
 static int load_open(struct load *load, const lumen_load_config *config,
                      lumen_load_result *result) {
-    *load = (struct load){.config = config, .result = result, .random = mixed(config->seed)};
+    const struct lm_load_dialect *dialect = config->protocol == 1 ? &lm_load_http : &lm_load_native;
+    *load = (struct load){
+        .config = config, .result = result, .dialect = dialect, .random = mixed(config->seed)};
     load->connections = calloc(config->connections, sizeof *load->connections);
+    load->heads = calloc(config->connections, dialect->reply_head_bytes);
     load->idle = calloc(config->connections, sizeof *load->idle);
-    load->scratch = malloc(SCRATCH_BYTES);
     load->due = config->rate > 0 ? calloc(DUE_MAX, sizeof *load->due) : NULL;
-    if (!load->connections || !load->idle || !load->scratch || (config->rate > 0 && !load->due)) {
+    if (!load->connections || !load->heads || !load->idle || (config->rate > 0 && !load->due)) {
         return lm_error(LUMEN_E_NOMEM, "no memory for %u connections", config->connections);
     }
     for (uint32_t c = 0; c < config->connections; c++) load->connections[c].fd = -1;
     int code = lm_ring_open(&load->ring, config->connections);
     for (uint32_t c = 0; !code && c < config->connections; c++) {
-        struct load_connection *connection = &load->connections[c];
-        code = dial(config, &connection->fd);
-        uint32_t bytes = (uint32_t)config->payload_bytes;
-        memcpy(connection->request, "LMN1", 4);
-        connection->request[4] = LM_KIND_INFER;
-        connection->request[5] = config->encoding;
-        memcpy(connection->request + 6, &config->model, 2);
-        memcpy(connection->request + 16, &bytes, 4);
-        memcpy(connection->request + 20, &config->timeout_us, 4);
-        memcpy(connection->request + 24, &config->rows, 4);
+        struct lm_load_connection *connection = &load->connections[c];
+        code = lm_load_dial(config, &connection->fd);
+        connection->head = load->heads + (size_t)c * dialect->reply_head_bytes;
+        dialect->prepare(connection, config);
         load->idle[load->idle_count++] = config->connections - 1 - c;
     }
     load->open_count = config->connections;
@@ -156,37 +98,64 @@ static int load_open(struct load *load, const lumen_load_config *config,
 
 /* ---- one request ---- */
 
+/* For good: its operations may still be under way, so nothing else ever uses its place. */
+static void lose_connection(struct load *load, uint32_t index) {
+    struct lm_load_connection *connection = &load->connections[index];
+    if (connection->lost) return;
+    connection->lost = true;
+    if (connection->fd >= 0) close(connection->fd);
+    connection->fd = -1;
+    load->open_count--;
+    if (!connection->busy) return;
+    connection->busy = false;
+    load->out -= connection->counted;
+    load->result->disconnects++;
+    load->result->errors += connection->counted;
+}
+
+/* Most requests fit the socket at once; the rest goes through the ring. */
+static void send_request(struct load *load, uint32_t index) {
+    struct lm_load_connection *connection = &load->connections[index];
+    size_t payload_bytes = load->config->payload_bytes, done = 0;
+    const void *payload = load->config->payloads[connection->payload];
+    connection->parts[0] = (struct iovec){connection->request, load->dialect->request_head_bytes};
+    connection->parts[1] = (struct iovec){(void *)(uintptr_t)payload, payload_bytes};
+    connection->message = (struct msghdr){.msg_iov = connection->parts, .msg_iovlen = 2};
+    ssize_t sent = sendmsg(connection->fd, &connection->message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (sent > 0) done = (size_t)sent;
+    for (int p = 0; p < 2; p++) {
+        struct iovec *part = &connection->parts[p];
+        size_t taken = done < part->iov_len ? done : part->iov_len;
+        part->iov_base = (uint8_t *)part->iov_base + taken;
+        part->iov_len -= taken;
+        done -= taken;
+    }
+    connection->sending = connection->parts[0].iov_len + connection->parts[1].iov_len > 0;
+    if (connection->sending)
+        lm_ring_send(load->ring, connection->fd, &connection->message, index, 0);
+}
+
 static void start_request(struct load *load, uint32_t index, uint64_t due_ns, uint64_t now_ns) {
-    struct load_connection *connection = &load->connections[index];
-    const lumen_load_config *config = load->config;
+    struct lm_load_connection *connection = &load->connections[index];
     connection->payload = load->next_payload;
-    load->next_payload = (load->next_payload + 1) % config->payload_count;
+    load->next_payload = (load->next_payload + 1) % load->config->payload_count;
     connection->busy = true;
     connection->counted = load->count_from_ns && due_ns >= load->count_from_ns;
     connection->due_ns = due_ns;
     connection->head_used = 0;
+    connection->head_done = false;
+    connection->body_left = 0;
     connection->body_used = 0;
     connection->differs = false;
+    connection->last = false;
     load->out += connection->counted;
     if (connection->counted && now_ns - due_ns > LATE_NS) load->result->late++;
-    connection->parts[0] = (struct iovec){connection->request, sizeof connection->request};
-    connection->parts[1] = (struct iovec){(void *)(uintptr_t)config->payloads[connection->payload],
-                                          config->payload_bytes};
-    connection->message = (struct msghdr){.msg_iov = connection->parts, .msg_iovlen = 2};
-    /* Most requests fit the socket at once; the rest goes through the ring. */
-    ssize_t sent = sendmsg(connection->fd, &connection->message, MSG_DONTWAIT | MSG_NOSIGNAL);
-    size_t whole = sizeof connection->request + config->payload_bytes;
-    if (sent != (ssize_t)whole) {
-        size_t done = sent > 0 ? (size_t)sent : 0;
-        for (int p = 0; p < 2; p++) {
-            size_t taken =
-                done < connection->parts[p].iov_len ? done : connection->parts[p].iov_len;
-            connection->parts[p].iov_base = (uint8_t *)connection->parts[p].iov_base + taken;
-            connection->parts[p].iov_len -= taken;
-            done -= taken;
-        }
-        lm_ring_send(load->ring, connection->fd, &connection->message, index, 0);
+    /* The server closed it after its last reply. Connecting is a part of this request's time. */
+    if (connection->fd < 0 && lm_load_dial(load->config, &connection->fd) != 0) {
+        lose_connection(load, index);
+        return;
     }
+    send_request(load, index);
     lm_ring_recv_header(load->ring, connection->fd, index, 0);
 }
 
@@ -198,13 +167,9 @@ static void record(lumen_load_result *result, uint64_t latency_ns) {
     result->buckets[lm_histogram_bucket(latency_ns)]++;
 }
 
-static void finish_request(struct load *load, uint32_t index) {
-    struct load_connection *connection = &load->connections[index];
+static void count_reply(struct load *load, const struct lm_load_connection *connection) {
     lumen_load_result *result = load->result;
-    uint16_t status;
-    memcpy(&status, connection->head + 4, 2);
-    connection->busy = false;
-    load->idle[load->idle_count++] = index;
+    uint16_t status = connection->status;
     if (!connection->counted) return;
     load->out--;
     result->statuses[status < 16 ? status : 15]++;
@@ -218,22 +183,25 @@ static void finish_request(struct load *load, uint32_t index) {
     result->errors++;
 }
 
-static void lose_connection(struct load *load, uint32_t index) {
-    struct load_connection *connection = &load->connections[index];
-    if (connection->fd < 0) return;
-    close(connection->fd);
-    connection->fd = -1;
-    load->open_count--;
-    if (!connection->busy) return;
-    connection->busy = false;
-    load->out -= connection->counted;
-    load->result->disconnects++;
-    load->result->errors += connection->counted;
+/* After a reply: the connection is free once nothing of its request is under way. A server may
+ * answer before it has read everything; where it then closes, the rest cannot be sent. */
+static void settle(struct load *load, uint32_t index) {
+    struct lm_load_connection *connection = &load->connections[index];
+    if (connection->sending) {
+        if (connection->last) shutdown(connection->fd, SHUT_RDWR);
+        return; /* `sent` comes back here */
+    }
+    if (connection->last) {
+        close(connection->fd);
+        connection->fd = -1;
+        load->result->disconnects++;
+    }
+    load->idle[load->idle_count++] = index;
 }
 
 /* Compares a piece of the answer with what is expected, and counts it. */
-static void take_body(struct load *load, struct load_connection *connection, const uint8_t *bytes,
-                      size_t count) {
+static void take_body(struct load *load, struct lm_load_connection *connection,
+                      const uint8_t *bytes, size_t count) {
     const lumen_load_config *config = load->config;
     if (config->expect_bytes) {
         uint64_t end = connection->body_used + count;
@@ -247,53 +215,51 @@ static void take_body(struct load *load, struct load_connection *connection, con
 }
 
 /* Takes bytes of a reply; false when they are no reply to what was asked. */
-static bool take_bytes(struct load *load, struct load_connection *connection, const uint8_t *bytes,
-                       size_t count) {
-    size_t missing = sizeof connection->head - connection->head_used;
-    size_t taken = count < missing ? count : missing;
-    memcpy(connection->head + connection->head_used, bytes, taken);
-    connection->head_used += (uint32_t)taken;
-    if (connection->head_used < sizeof connection->head) return true;
-    if (missing > 0) {
-        uint32_t payload;
-        memcpy(&payload, connection->head + 16, 4);
-        connection->body_left = payload;
-        if (memcmp(connection->head, "LMR1", 4) != 0) return false;
+static bool take_bytes(struct load *load, struct lm_load_connection *connection,
+                       const uint8_t *bytes, size_t count) {
+    if (!connection->head_done) {
+        ssize_t taken = load->dialect->take_head(connection, bytes, count);
+        if (taken < 0) return false;
+        bytes += taken;
+        count -= (size_t)taken;
     }
-    if (count - taken > connection->body_left) return false;
-    take_body(load, connection, bytes + taken, count - taken);
+    if (count > connection->body_left) return false;
+    take_body(load, connection, bytes, count);
     return true;
 }
 
 static void received(struct load *load, const struct lm_completion *completion) {
     uint32_t index = completion->index;
-    struct load_connection *connection = &load->connections[index];
-    bool fine = completion->result > 0 && connection->fd >= 0;
+    struct lm_load_connection *connection = &load->connections[index];
+    bool fine = completion->result > 0 && !connection->lost;
     if (fine) {
-        const uint8_t *bytes = completion->buffer != LM_NO_BUFFER
-                                   ? lm_ring_buffer(load->ring, completion->buffer)
-                                   : load->scratch;
-        fine = take_bytes(load, connection, bytes, (size_t)completion->result);
+        fine = take_bytes(load, connection, lm_ring_buffer(load->ring, completion->buffer),
+                          (size_t)completion->result);
     }
     if (completion->buffer != LM_NO_BUFFER) lm_ring_buffer_return(load->ring, completion->buffer);
-    if (!fine && completion->result == -ENOBUFS) {
-        lm_ring_recv_header(load->ring, connection->fd, index, 0);
-    } else if (!fine) {
+    if (connection->lost) return;
+    if (!fine && completion->result != -ENOBUFS) {
         lose_connection(load, index);
-    } else if (connection->head_used == sizeof connection->head && connection->body_left == 0) {
-        finish_request(load, index);
+    } else if (fine && connection->head_done && connection->body_left == 0) {
+        connection->busy = false;
+        count_reply(load, connection);
+        settle(load, index);
     } else {
         lm_ring_recv_header(load->ring, connection->fd, index, 0);
     }
 }
 
 static void sent(struct load *load, const struct lm_completion *completion) {
-    struct load_connection *connection = &load->connections[completion->index];
-    if (connection->fd < 0) return;
+    struct lm_load_connection *connection = &load->connections[completion->index];
+    if (connection->lost) return;
     size_t left = connection->parts[0].iov_len + connection->parts[1].iov_len;
+    connection->sending = false;
     if (completion->result < 0 || (size_t)completion->result != left) {
-        lose_connection(load, completion->index);
+        /* There may be a reply all the same; if not, the receive ends now. */
+        connection->last = true;
+        shutdown(connection->fd, SHUT_RDWR);
     }
+    if (!connection->busy) settle(load, completion->index);
 }
 
 /* ---- arrivals ---- */
@@ -393,7 +359,7 @@ int lumen_load(const lumen_load_config *config, lumen_load_result *result_out,
                const uint32_t *stop) {
     struct load load;
     memset(result_out, 0, sizeof *result_out);
-    int code = check(config);
+    int code = lm_load_check(config);
     if (code) return code;
     code = load_open(&load, config, result_out);
     if (!code) {
