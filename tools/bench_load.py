@@ -113,6 +113,8 @@ def start(server: LocalServer, shape: Shape) -> Load:
                 poll_us=shape.poll_us,
                 encoding=shape.encoding,
                 images=None,
+                http_json=False,
+                get=None,
                 cpu=shape.cpu,
             )
         )

@@ -41,7 +41,9 @@ def add(subparsers: Subparsers) -> None:
         description="Sends requests to a running server and shows throughput and latencies.",
     )
     parser.add_argument(
-        "--url", default="lumen://127.0.0.1:8000", help="lumen://ADDRESS:PORT (%(default)s)"
+        "--url",
+        default="lumen://127.0.0.1:8000",
+        help="lumen://ADDRESS:PORT, or http://HOST:PORT (%(default)s)",
     )
     parser.add_argument("--model", metavar="NAME", help="which model; not needed if there is one")
     parser.add_argument("--connections", type=count, default=16, metavar="N")
@@ -55,8 +57,15 @@ def add(subparsers: Subparsers) -> None:
     parser.add_argument("--rows", type=count, default=1, help="of each request")
     parser.add_argument("--timeout-us", type=int, default=0, help="each request's deadline")
     parser.add_argument(
-        "--encoding", choices=("auto", "tensors", "rgb8"), default="auto", help="(%(default)s)"
+        "--encoding",
+        choices=("auto", "tensors", "rgb8"),
+        default="auto",
+        help="(%(default)s); rgb8 over HTTP is a raw binary request",
     )
+    parser.add_argument(
+        "--http-json", action="store_true", help="over HTTP: values as JSON, not as bytes"
+    )
+    parser.add_argument("--get", metavar="PATH", help="over HTTP: plain GETs of this path")
     parser.add_argument("--images", metavar="PATH", help="a picture or a folder; else random bytes")
     parser.add_argument(
         "--poll-us",
@@ -123,29 +132,15 @@ def make_plan(arguments: argparse.Namespace) -> LoadPlan:
     Raises:
         LumenError: the options do not fit each other, the server or the model.
     """
-    from lumen_uring.client import Client
-    from lumen_uring.commands.predict import choose
     from lumen_uring.ring.load import LoadPlan
 
-    host, port = _address(arguments.url)
-    with Client(host, port) as client:
-        model = choose(client.models(), arguments.model)
-    encoding = arguments.encoding
-    if encoding == "auto":
-        encoding = "tensors" if model.rgb8 is None else "rgb8"
-    if encoding == "rgb8" and model.rgb8 is None:
-        raise ConfigError(f"Model {model.name!r} takes no rgb8: use --encoding tensors.")
-    seconds = arguments.seconds or (0.0 if arguments.requests else 10.0)
+    is_http = urlsplit(arguments.url).scheme == "http"
     return LoadPlan(
-        host=host,
-        port=port,
+        **(_http_side(arguments) if is_http else _native_side(arguments)),
         connections=arguments.connections,
-        model=model.index,
-        encoding=1 if encoding == "rgb8" else 0,
         rows=arguments.rows,
-        payloads=_payloads(model, encoding, arguments),
         requests=arguments.requests or 0,
-        seconds=seconds,
+        seconds=arguments.seconds or (0.0 if arguments.requests else 10.0),
         warmup_s=arguments.warmup,
         rate=arguments.rate,
         seed=arguments.seed,
@@ -155,10 +150,61 @@ def make_plan(arguments: argparse.Namespace) -> LoadPlan:
     )
 
 
+def _native_side(arguments: argparse.Namespace) -> dict[str, Any]:
+    from lumen_uring.client import Client
+    from lumen_uring.commands.predict import choose
+
+    for option, given in (("--http-json", arguments.http_json), ("--get", arguments.get)):
+        if given:
+            raise ConfigError(
+                f"{option}: expected --url http://HOST:PORT, found {arguments.url!r}."
+            )
+    host, port = _address(arguments.url)
+    with Client(host, port) as client:
+        model = choose(client.models(), arguments.model)
+    encoding = arguments.encoding
+    if encoding == "auto":
+        encoding = "tensors" if model.rgb8 is None else "rgb8"
+    if encoding == "rgb8" and model.rgb8 is None:
+        raise ConfigError(f"Model {model.name!r} takes no rgb8: use --encoding tensors.")
+    return {
+        "host": host,
+        "port": port,
+        "model": model.index,
+        "encoding": 1 if encoding == "rgb8" else 0,
+        "payloads": _payloads(model, encoding, arguments),
+    }
+
+
+def _http_side(arguments: argparse.Namespace) -> dict[str, Any]:
+    from lumen_uring.commands import bench_http
+
+    server = bench_http.target(arguments.url)
+    found = {"host": server.address, "port": server.port, "model": 0, "encoding": 0, "protocol": 1}
+    if arguments.get:
+        return {**found, "payloads": [bench_http.get_request(server, arguments.get)]}
+    model = bench_http.fetch_model(server, arguments.model)
+    rows, timeout_us = arguments.rows, arguments.timeout_us
+    if arguments.encoding == "rgb8":
+        if arguments.http_json or rows != 1 or timeout_us:
+            raise ConfigError(
+                "--encoding rgb8: over HTTP this is a raw binary request, which has no --http-json,"
+                " --rows or --timeout-us."
+            )
+        model = bench_http.with_rgb8(model)
+        bodies = _payloads(model, "rgb8", arguments)
+        return {**found, "payloads": bench_http.raw_requests(server, model, bodies)}
+    write = bench_http.json_requests if arguments.http_json else bench_http.binary_requests
+    bodies = _payloads(model, "tensors", arguments)
+    return {**found, "payloads": write(server, model, rows, timeout_us, bodies)}
+
+
 def _address(url: str) -> tuple[str, int]:
     parts = urlsplit(url)
     if parts.scheme != "lumen" or not parts.hostname:
-        raise ConfigError(f"--url: expected lumen://ADDRESS:PORT, found {url!r}.")
+        raise ConfigError(
+            f"--url: expected lumen://ADDRESS:PORT or http://HOST:PORT, found {url!r}."
+        )
     return parts.hostname, parts.port or 8000
 
 

@@ -108,6 +108,6 @@ def test_no_server_is_a_sentence(cache: Path) -> None:
 
 
 def test_a_wrong_url_is_a_sentence(cache: Path) -> None:
-    done = harness.run(["bench", "--url", "http://127.0.0.1"], cache)
+    done = harness.run(["bench", "--url", "ftp://127.0.0.1"], cache)
     assert (done.returncode, done.stdout) == (2, "")
     assert "expected lumen://ADDRESS:PORT" in done.stderr

@@ -1,0 +1,305 @@
+"""`lumen bench` over HTTP: asks a server for its model, and writes whole requests of the Open
+Inference Protocol.
+
+Used by bench.py, on the main thread, before the load starts. The load itself sends these bytes as
+they are; they must all be of one size, and each is a whole HTTP/1.1 request.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import http.client
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote, urlsplit
+
+from lumen_uring.errors import ConfigError, ConnectionFailed, LumenError, ProtocolError, from_status
+
+if TYPE_CHECKING:
+    from lumen_uring.describe import Model, TensorInfo
+
+_TIMEOUT_S: Final = 10.0
+_UNKNOWN_MODEL: Final = 2
+# JSON holds these as numbers; the protocol sends 16-bit floats as bytes only.
+_NO_JSON: Final = frozenset({"FP16", "BF16"})
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a server is: `authority` is what its Host header says, `address` what to connect to."""
+
+    authority: str
+    address: str
+    port: int
+
+
+def target(url: str) -> Target:
+    """Reads a URL and resolves its host.
+
+    Args:
+        url: http://HOST:PORT; a path may only be "/".
+
+    Returns:
+        The host's first address, for all connections alike.
+
+    Raises:
+        ConfigError: not such a URL, or no such host.
+    """
+    import socket
+
+    parts = urlsplit(url)
+    try:
+        host, port = parts.hostname, parts.port or 8000
+    except ValueError:
+        host, port = None, 0
+    if parts.scheme != "http" or not host or parts.username or parts.path.strip("/"):
+        raise ConfigError(f"--url: expected http://HOST:PORT, found {url!r}.")
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise ConfigError(f"--url: {host} has no address: {error.strerror}.") from None
+    return Target(
+        f"[{host}]:{port}" if ":" in host else f"{host}:{port}", str(found[0][4][0]), port
+    )
+
+
+def fetch_model(server: Target, name: str | None) -> Model:
+    """Asks for a model's inputs and outputs.
+
+    Args:
+        server: to ask.
+        name: of the model; None where the server has one only.
+
+    Returns:
+        The model; its rgb8 is None, for the protocol knows no pictures.
+
+    Raises:
+        LumenError: no server, no such model, or a model that cannot be loaded with random values.
+    """
+    from lumen_uring.describe import DTYPES, Model, TensorInfo
+
+    if name is None:
+        name = _only_model(server)
+    document = _ask(server, "GET", f"/v2/models/{quote(name, safe='')}")
+
+    def tensor(entry: Any) -> TensorInfo:
+        shape = tuple(int(size) for size in entry["shape"])
+        return TensorInfo(str(entry["name"]), str(entry["datatype"]), shape, -1 not in shape)
+
+    try:
+        inputs = tuple(tensor(entry) for entry in document["inputs"])
+        outputs = tuple(tensor(entry) for entry in document["outputs"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise ProtocolError(
+            f"What the server says of model {name!r} is not the document expected: {error!r}."
+        ) from None
+    for entry in inputs:
+        if entry.datatype not in DTYPES:
+            raise ConfigError(
+                f"Input {entry.name!r} of model {name!r} holds {entry.datatype}: there are no "
+                "random values of it."
+            )
+    return Model(0, name, 2**32 - 1, inputs, outputs, None)
+
+
+def _only_model(server: Target) -> str:
+    from lumen_uring.errors import UnknownModel
+
+    index = _ask(server, "POST", "/v2/repository/index")
+    try:
+        names = sorted({str(entry["name"]) for entry in index})
+    except (KeyError, TypeError):
+        raise ProtocolError("The server's index of models is not the list expected.") from None
+    if len(names) != 1:
+        raise UnknownModel(f"The server has {names}: choose one with --model NAME.")
+    return names[0]
+
+
+def _ask(server: Target, method: str, path: str) -> Any:
+    import orjson
+
+    request = urllib.request.Request(f"http://{server.authority}{path}", method=method)
+    # A proxy of the environment is not what is to be measured.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(request, b"" if method == "POST" else None, _TIMEOUT_S) as reply:
+            body = reply.read()
+    except urllib.error.HTTPError as error:
+        with error:
+            raise _refusal(f"{method} {path}", error.code, error.read()) from None
+    except OSError as error:  # URLError is one
+        reason = getattr(error, "reason", error)
+        raise ConnectionFailed(f"No answer from {server.authority}: {reason}.") from None
+    except http.client.HTTPException as error:
+        raise ProtocolError(f"{server.authority} does not speak HTTP: {error!r}.") from None
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise ProtocolError(f"The answer to {method} {path} is no JSON: {error}.") from None
+
+
+def _refusal(what: str, code: int, body: bytes) -> LumenError:
+    import orjson
+
+    try:
+        text = str(orjson.loads(body)["error"])
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        text = "no reason given"
+    message = f"The server answered {what} with {code}: {text}"
+    return from_status(_UNKNOWN_MODEL, message) if code == 404 else ProtocolError(message)
+
+
+def with_rgb8(model: Model) -> Model:
+    """The same model, with the size of the picture that its one input holds.
+
+    Args:
+        model: as fetch_model gives it.
+
+    Returns:
+        A copy whose rgb8 is set.
+
+    Raises:
+        ConfigError: its input is no picture of three colours and known size.
+    """
+    from lumen_uring.describe import Rgb8Info
+
+    shape = model.inputs[0].shape if len(model.inputs) == 1 else ()
+    size: tuple[int, ...] = ()
+    if len(shape) == 4 and shape[0] in (-1, 1):
+        size = shape[2:] if shape[1] == 3 else shape[1:3] if shape[3] == 3 else ()
+    if not size or min(size) < 1:
+        raise ConfigError(f"Model {model.name!r} takes no rgb8: use --encoding tensors.")
+    return dataclasses.replace(model, rgb8=Rgb8Info(*size))
+
+
+def get_request(server: Target, path: str) -> bytes:
+    """One GET.
+
+    Args:
+        server: its Host header.
+        path: of the URL, with its query; visible ASCII.
+
+    Returns:
+        The whole request.
+
+    Raises:
+        ConfigError: not a path.
+    """
+    if not path.startswith("/") or not path.isascii() or not path.isprintable() or " " in path:
+        raise ConfigError(f"--get: expected a path as in /v2/health/live, found {path!r}.")
+    return f"GET {path} HTTP/1.1\r\nHost: {server.authority}\r\n\r\n".encode()
+
+
+def raw_requests(server: Target, model: Model, bodies: Sequence[bytes]) -> list[bytes]:
+    """Raw binary requests: each body is the model's one input, with no JSON before it."""
+    return [_post(server, model, body, 0) for body in bodies]
+
+
+def binary_requests(
+    server: Target, model: Model, rows: int, timeout_us: int, bodies: Sequence[bytes]
+) -> list[bytes]:
+    """Requests with JSON before the bytes of all inputs, that ask for outputs as bytes.
+
+    Args:
+        server: its Host header.
+        model: its name and inputs.
+        rows: what free dimensions are.
+        timeout_us: the request's parameter `timeout`; 0: none.
+        bodies: all inputs of a request, packed in the model's order.
+
+    Returns:
+        A whole request per body.
+    """
+    import orjson
+
+    inputs = [
+        {
+            "name": tensor.name,
+            "shape": shape,
+            "datatype": tensor.datatype,
+            "parameters": {"binary_data_size": size},
+        }
+        for tensor, shape, size in _layout(model, rows)
+    ]
+    parameters: dict[str, Any] = {"binary_data_output": True}
+    if timeout_us:
+        parameters["timeout"] = timeout_us
+    head = orjson.dumps({"inputs": inputs, "parameters": parameters})
+    return [_post(server, model, head + body, len(head)) for body in bodies]
+
+
+def json_requests(
+    server: Target, model: Model, rows: int, timeout_us: int, bodies: Sequence[bytes]
+) -> list[bytes]:
+    """Requests whose values are numbers in JSON; arguments as for binary_requests.
+
+    Raises:
+        ConfigError: an input's type has no numbers in JSON.
+    """
+    import orjson
+
+    for tensor in model.inputs:
+        if tensor.datatype in _NO_JSON:
+            raise ConfigError(
+                f"--http-json: input {tensor.name!r} holds {tensor.datatype}, which the protocol "
+                "sends as bytes only."
+            )
+    documents = []
+    for body in bodies:
+        inputs = []
+        offset = 0
+        for tensor, shape, size in _layout(model, rows):
+            inputs.append(
+                {
+                    "name": tensor.name,
+                    "shape": shape,
+                    "datatype": tensor.datatype,
+                    "data": _values(tensor, body[offset : offset + size]),
+                }
+            )
+            offset += size
+        document: dict[str, Any] = {"inputs": inputs}
+        if timeout_us:
+            document["parameters"] = {"timeout": timeout_us}
+        documents.append(orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY))
+    # Blanks after a document mean nothing; they make all requests equally long.
+    longest = max(map(len, documents))
+    return [_post(server, model, document.ljust(longest), None) for document in documents]
+
+
+def _layout(model: Model, rows: int) -> list[tuple[TensorInfo, list[int], int]]:
+    """Each input with its shape for so many rows, and its size in bytes."""
+    import math
+
+    from lumen_uring.describe import DTYPES
+
+    found = []
+    for tensor in model.inputs:
+        shape = [rows if size < 0 else size for size in tensor.shape]
+        found.append((tensor, shape, math.prod(shape) * DTYPES[tensor.datatype].itemsize))
+    return found
+
+
+def _values(tensor: TensorInfo, data: bytes) -> Any:
+    import numpy as np
+
+    from lumen_uring.describe import DTYPES
+
+    return np.frombuffer(data, DTYPES[tensor.datatype])
+
+
+def _post(server: Target, model: Model, body: bytes, json_bytes: int | None) -> bytes:
+    """json_bytes None: the body is JSON and nothing else."""
+    kind = "application/json" if json_bytes is None else "application/octet-stream"
+    lines = [
+        f"POST /v2/models/{quote(model.name, safe='')}/infer HTTP/1.1",
+        f"Host: {server.authority}",
+        f"Content-Type: {kind}",
+        f"Content-Length: {len(body)}",
+    ]
+    if json_bytes is not None:
+        lines.append(f"Inference-Header-Content-Length: {json_bytes}")
+    return "\r\n".join([*lines, "", ""]).encode() + body
