@@ -73,7 +73,7 @@ gil: dev ## what a busy Python thread in the server's process costs
 memory: dev ## resident memory with 1, 2 and 8 workers; time from start to ready
 	@$(BIN)/python tools/memory.py
 
-C_FILES  = $(shell git ls-files '*.c' '*.h')
+C_FILES  = $(shell git ls-files '*.c' '*.cc' '*.h')
 
 bench: dev ## every mode on SqueezeNet and an MLP: docs/BENCHMARKS.md
 	@$(BIN)/python tools/bench_matrix.py

@@ -25,29 +25,32 @@ def require(condition: bool, what: str) -> None:
         raise SystemExit(f"Lumen's C library cannot be built: {what}.")
 
 
+def has_header(header: str, compiler: str) -> bool:
+    """Whether that compiler finds that header."""
+    with tempfile.TemporaryDirectory() as directory:
+        source = Path(directory, "probe.cc" if compiler == "g++" else "probe.c")
+        source.write_text(f"#include <{header}>\n")
+        found = subprocess.run([compiler, "-E", str(source)], capture_output=True, check=False)
+    return found.returncode == 0
+
+
 def check_tools() -> None:
     """Looks for all that make will need."""
     require((ROOT / "c" / "Makefile").is_file(), "c/Makefile is missing from this source tree")
-    for tool, package in (("make", "make"), ("gcc", "gcc")):
+    for tool, package in (("make", "make"), ("gcc", "gcc"), ("g++", "g++")):
         require(
             shutil.which(tool) is not None,
             f"{tool} is not installed (Debian: apt-get install {package})",
         )
-    for header, package in (("liburing.h", "liburing-dev"), ("sodium.h", "libsodium-dev")):
+    for header, compiler, package in (
+        ("liburing.h", "gcc", "liburing-dev"),
+        ("sodium.h", "gcc", "libsodium-dev"),
+        ("simdjson.h", "g++", "libsimdjson-dev"),
+    ):
         require(
-            has_header(header), f"{header} is not installed (Debian: apt-get install {package})"
+            has_header(header, compiler),
+            f"{header} is not installed (Debian: apt-get install {package})",
         )
-
-
-def has_header(name: str) -> bool:
-    """Whether the compiler finds a system header."""
-    with tempfile.TemporaryDirectory() as directory:
-        source = Path(directory, "probe.c")
-        source.write_text(f"#include <{name}>\n")
-        found = subprocess.run(
-            ["gcc", "-fsyntax-only", str(source)], capture_output=True, check=False
-        )
-    return found.returncode == 0
 
 
 class BuildWithLibrary(build_py):

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Makes sure of what pip cannot install: a C compiler, make, the headers of liburing and
-# libsodium, and Python with venv.
+# Makes sure of what pip cannot install: C and C++ compilers, make, the headers of liburing,
+# libsodium and simdjson, and Python with venv.
 # Uses apt where it may; otherwise prints the one line to type and stops.
 set -eu
 python=${PYTHON:-python3}
@@ -8,9 +8,11 @@ python=${PYTHON:-python3}
 missing=
 has_header() { echo "#include <$1>" | ${CC:-cc} -E - >/dev/null 2>&1; }
 command -v "${CC:-cc}" >/dev/null 2>&1 || missing="$missing gcc libc6-dev"
+command -v "${CXX:-c++}" >/dev/null 2>&1 || missing="$missing g++"
 command -v make >/dev/null 2>&1 || missing="$missing make"
 has_header liburing.h || missing="$missing liburing-dev"
 has_header sodium.h || missing="$missing libsodium-dev"
+echo '#include <simdjson.h>' | ${CXX:-c++} -x c++ -E - >/dev/null 2>&1 || missing="$missing libsimdjson-dev"
 if command -v "$python" >/dev/null 2>&1; then
     "$python" -c 'import ensurepip, venv' 2>/dev/null || missing="$missing python3-venv"
 else
