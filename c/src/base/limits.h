@@ -13,6 +13,11 @@ enum {
     LM_RANK_MAX = 8,        /* dimensions of one tensor */
     LM_TENSOR_NAME_BYTES_MAX = 256,
     LM_ROWS_MAX = 65536,
+    LM_LABEL_BYTES_MAX = 1024, /* a class's name */
+    LM_LABELS_BYTES_MAX = 64 << 20,
+
+    /* JSON. */
+    LM_JSON_DEPTH_MAX = 100, /* arrays and objects within each other */
 
     /* Connections. */
     LM_HOST_BYTES_MAX = 64, /* an address as text, with its terminator */
