@@ -1,0 +1,443 @@
+/* oip_request.cc: see oip_request.h. What is read of an object is found by going through its fields
+ * once, since their order is the client's; a field that is read must not come twice, one that is
+ * not is passed over. The values are read in oip_values.cc.
+ */
+#include "parts/oip_json.h"
+
+using namespace lm_oip;
+
+namespace {
+
+/* One call of lm_oip_read. */
+struct reading : complaint {
+    struct lm_oip_parser *parser;
+    const struct lm_model *model;
+    struct lm_oip_request *request;
+    uint32_t index;      /* in the request's inputs */
+    uint32_t text_count; /* data arrays taken from the text */
+    bool binary_outputs; /* what the request wishes for outputs that say nothing themselves */
+};
+
+enum { PLACE_BYTES = 112, SHAPE_BYTES = 24 * (LM_RANK_MAX + 1) };
+
+/* Where in the request something is, for an error sentence: "inputs[2].parameters". */
+struct place {
+    char text[PLACE_BYTES];
+
+    __attribute__((format(printf, 2, 3))) explicit place(const char *format, ...) {
+        va_list args;
+        va_start(args, format);
+        vsnprintf(text, sizeof text, format, args);
+        va_end(args);
+    }
+};
+
+/* ---- objects ---- */
+
+/* The fields of one object that are of interest, in the order of `names`. */
+template <size_t count> struct fields {
+    element values[count];
+    bool there[count] = {};
+};
+
+template <size_t count>
+bool read_fields(const reading &r, const object &from, const place &where,
+                 const std::string_view (&names)[count], fields<count> *out) {
+    for (simdjson::dom::key_value_pair field : from) {
+        for (size_t i = 0; i < count; i++) {
+            if (field.key != names[i]) continue;
+            if (out->there[i])
+                return r.wrong("%s: field \"%s\" comes twice", where.text, names[i].data());
+            out->there[i] = true;
+            out->values[i] = field.value;
+        }
+    }
+    return true;
+}
+
+bool read_object(const reading &r, const element &from, const place &where, object *out) {
+    if (!from.get(*out)) return true;
+    return r.wrong("%s: expected an object, found %s", where.text, kind(from));
+}
+
+bool read_string(const reading &r, const element &from, const place &where, const char *name,
+                 std::string_view *out) {
+    if (!from.get(*out)) return true;
+    return r.wrong("%s: %s: expected a string, found %s", where.text, name, kind(from));
+}
+
+bool read_bool(const reading &r, const element &from, const place &where, const char *name,
+               bool *out) {
+    if (!from.get(*out)) return true;
+    return r.wrong("%s: %s: expected true or false, found %s", where.text, name, kind(from));
+}
+
+bool read_natural(const reading &r, const element &from, const place &where, const char *name,
+                  uint64_t *out) {
+    if (!from.get(*out)) return true;
+    return r.wrong("%s: %s: expected an integer of at least 0, found %s", where.text, name,
+                   kind(from));
+}
+
+/* ---- the request's own fields ---- */
+
+bool read_id(reading &r, const element &from) {
+    std::string_view id;
+    size_t written = 0;
+    if (!read_string(r, from, place("request"), "id", &id)) return false;
+    if (!lm_json_escape(id.data(), id.size(), r.request->id, LM_OIP_ID_BYTES_MAX, &written)) {
+        return r.wrong("request: id: expected at most %d bytes as JSON, found a string of %zu",
+                       LM_OIP_ID_BYTES_MAX, id.size());
+    }
+    r.request->id_bytes = (uint32_t)written;
+    return true;
+}
+
+/* Sequences are for stateful models, which are not served: 0 and false say "none". */
+bool says_none(const element &value) {
+    uint64_t number = 1;
+    bool flag = true;
+    return (!value.get(number) && number == 0) || (!value.get(flag) && !flag);
+}
+
+bool read_parameters(reading &r, const element &from) {
+    enum { ID, START, END, PRIORITY, TIMEOUT, BINARY, COUNT };
+    static constexpr std::string_view names[COUNT] = {"sequence_id",  "sequence_start",
+                                                      "sequence_end", "priority",
+                                                      "timeout",      "binary_data_output"};
+    const place where("parameters");
+    fields<COUNT> found;
+    object all;
+    uint64_t priority = 0;
+    if (!read_object(r, from, where, &all) || !read_fields(r, all, where, names, &found))
+        return false;
+    for (simdjson::dom::key_value_pair field : all) {
+        if (field.key.substr(0, 7) == "triton_") {
+            return r.wrong("parameters: '%s': names that begin with triton_ are reserved",
+                           shown(field.key).text);
+        }
+    }
+    for (size_t i = ID; i <= END; i++) {
+        if (found.there[i] && !says_none(found.values[i]))
+            return r.wrong("parameters: %s: sequences are not supported", names[i].data());
+    }
+    if (found.there[PRIORITY] && /* a hint, and not taken */
+        !read_natural(r, found.values[PRIORITY], where, "priority", &priority))
+        return false;
+    if (found.there[TIMEOUT] &&
+        !read_natural(r, found.values[TIMEOUT], where, "timeout", &r.request->timeout_us))
+        return false;
+    return !found.there[BINARY] ||
+           read_bool(r, found.values[BINARY], where, "binary_data_output", &r.binary_outputs);
+}
+
+/* ---- inputs ---- */
+
+/* The index of the tensor of that name; `count` when there is none. */
+uint32_t find_tensor(const struct lm_tensor *tensors, uint32_t count, std::string_view name) {
+    uint32_t i = 0;
+    while (i < count && name != tensors[i].name) i++;
+    return i;
+}
+
+void show_shape(const int64_t *dims, uint32_t rank, bool more, char text[SHAPE_BYTES]) {
+    size_t used = (size_t)snprintf(text, SHAPE_BYTES, "[");
+    for (uint32_t d = 0; d < rank; d++) {
+        used += (size_t)snprintf(text + used, SHAPE_BYTES - used, "%s%lld", d ? "," : "",
+                                 (long long)dims[d]);
+    }
+    snprintf(text + used, SHAPE_BYTES - used, more ? ",...]" : "]");
+}
+
+bool wrong_shape(const reading &r, const struct lm_tensor *tensor, const int64_t *dims,
+                 uint32_t rank, bool more) {
+    char expected[SHAPE_BYTES], found[SHAPE_BYTES];
+    show_shape(tensor->dims, tensor->rank, false, expected);
+    show_shape(dims, rank, more, found);
+    return r.wrong("input '%s': shape: expected %s, found %s", shown(tensor->name).text, expected,
+                   found);
+}
+
+/* Compares the shape with the model's; its rows with the model's limit and the other inputs'. */
+bool read_shape(reading &r, const struct lm_tensor *tensor, const element &from, uint32_t *rows) {
+    const shown name(tensor->name);
+    array list;
+    int64_t dims[LM_RANK_MAX];
+    uint32_t rank = 0;
+    if (from.get(list))
+        return r.wrong("input '%s': shape: expected an array, found %s", name.text, kind(from));
+    for (element value : list) {
+        uint64_t dim = 0;
+        if (value.get(dim) || dim > (uint64_t)INT64_MAX) {
+            return r.wrong("input '%s': shape: expected integers of at least 0, found %s",
+                           name.text, kind(value));
+        }
+        if (rank == tensor->rank) return wrong_shape(r, tensor, dims, rank, true);
+        dims[rank++] = (int64_t)dim;
+    }
+    if (rank != tensor->rank) return wrong_shape(r, tensor, dims, rank, false);
+    for (uint32_t d = tensor->rows_free ? 1 : 0; d < rank; d++) {
+        if (dims[d] != tensor->dims[d]) return wrong_shape(r, tensor, dims, rank, false);
+    }
+    *rows = 1;
+    if (!tensor->rows_free) return true;
+    if (dims[0] < 1 || dims[0] > (int64_t)r.model->max_rows) {
+        return r.wrong("input '%s': shape: model '%s' takes 1 to %u rows, found %lld", name.text,
+                       r.model->name, r.model->max_rows, (long long)dims[0]);
+    }
+    *rows = (uint32_t)dims[0];
+    if (r.request->rows != 0 && r.request->rows != *rows) {
+        return r.wrong("input '%s': shape: expected %u rows as in the inputs before, found %u",
+                       name.text, r.request->rows, *rows);
+    }
+    r.request->rows = *rows;
+    return true;
+}
+
+bool take_blob(reading &r, uint32_t input, const element &said, uint32_t rows) {
+    const struct lm_tensor *tensor = &r.model->inputs[input];
+    uint64_t bytes = 0;
+    size_t expected = 0;
+    if (said.get(bytes)) {
+        return r.wrong("input '%s': binary_data_size: expected an integer of at least 0, found %s",
+                       shown(tensor->name).text, kind(said));
+    }
+    if (!lm_tensor_bytes(tensor, rows, &expected) || bytes != expected) {
+        return r.wrong("input '%s': binary_data_size: expected %zu for its shape, found %llu",
+                       shown(tensor->name).text, expected, (unsigned long long)bytes);
+    }
+    r.request->blob_inputs[r.request->blob_count] = (uint8_t)input;
+    r.request->blob_bytes[r.request->blob_count++] = bytes;
+    return true;
+}
+
+bool take_values(reading &r, uint32_t input, const element &data) {
+    const struct lm_tensor *tensor = &r.model->inputs[input];
+    uint32_t at = r.request->value_count;
+    if (has_no_json(tensor->dtype)) {
+        return r.wrong("input '%s': %s has no form in JSON: send it as binary data",
+                       shown(tensor->name).text, lm_dtype_name(tensor->dtype));
+    }
+    struct lm_oip_value &value = r.parser->values[at];
+    value = {input, nullptr, {}};
+    if (data.get(value.tree)) {
+        return r.wrong("input '%s': data: expected an array, found %s", shown(tensor->name).text,
+                       kind(data));
+    }
+    for (uint32_t i = 0; i < r.parser->found_count && !value.text; i++) {
+        if (r.parser->found[i].input == r.index) value.text = &r.parser->found[i];
+    }
+    r.text_count += value.text != nullptr;
+    r.request->value_count++;
+    return true;
+}
+
+/* Exactly one of data and binary data. */
+bool read_source(reading &r, uint32_t input, const element *data, const element *parameters,
+                 uint32_t rows) {
+    enum { BINARY_SIZE, SHARED_MEMORY, COUNT };
+    static constexpr std::string_view names[COUNT] = {"binary_data_size", "shared_memory_region"};
+    const shown name(r.model->inputs[input].name);
+    const place where("input '%s': parameters", name.text);
+    fields<COUNT> found;
+    object all;
+    if (parameters &&
+        (!read_object(r, *parameters, where, &all) || !read_fields(r, all, where, names, &found)))
+        return false;
+    if (found.there[SHARED_MEMORY])
+        return r.wrong("input '%s': shared memory is not available", name.text);
+    if (data && found.there[BINARY_SIZE]) {
+        return r.wrong("input '%s': expected either data or parameters.binary_data_size, found "
+                       "both",
+                       name.text);
+    }
+    if (data) return take_values(r, input, *data);
+    if (found.there[BINARY_SIZE]) return take_blob(r, input, found.values[BINARY_SIZE], rows);
+    return r.wrong("input '%s': expected data or parameters.binary_data_size, found neither",
+                   name.text);
+}
+
+/* Name and datatype: which of the model's inputs it is. */
+bool identify(const reading &r, const place &where, const element *name_value,
+              const element *datatype_value, uint32_t seen, uint32_t *input) {
+    std::string_view name, datatype;
+    if (!name_value) return r.wrong("%s: field \"name\" is missing", where.text);
+    if (!read_string(r, *name_value, where, "name", &name)) return false;
+    *input = find_tensor(r.model->inputs, r.model->input_count, name);
+    if (*input == r.model->input_count) {
+        return r.wrong("%s: model '%s' has no input '%s'", where.text, r.model->name,
+                       shown(name).text);
+    }
+    if (seen & 1u << *input) return r.wrong("input '%s' comes twice", shown(name).text);
+    const char *expected = lm_dtype_name(r.model->inputs[*input].dtype);
+    if (!datatype_value)
+        return r.wrong("input '%s': field \"datatype\" is missing", shown(name).text);
+    if (!read_string(r, *datatype_value, where, "datatype", &datatype)) return false;
+    if (datatype != expected) {
+        return r.wrong("input '%s': datatype: expected %s, found '%s'", shown(name).text, expected,
+                       shown(datatype).text);
+    }
+    return true;
+}
+
+bool read_input(reading &r, const element &from, uint32_t *seen) {
+    enum { NAME, DATATYPE, SHAPE, PARAMETERS, DATA, COUNT };
+    static constexpr std::string_view names[COUNT] = {"name", "datatype", "shape", "parameters",
+                                                      "data"};
+    const place where("inputs[%u]", r.index);
+    fields<COUNT> found;
+    object all;
+    uint32_t input = 0, rows = 0;
+    if (!read_object(r, from, where, &all) || !read_fields(r, all, where, names, &found))
+        return false;
+    auto field = [&found](size_t at) { return found.there[at] ? &found.values[at] : nullptr; };
+    if (!identify(r, where, field(NAME), field(DATATYPE), *seen, &input)) return false;
+    *seen |= 1u << input;
+    const struct lm_tensor *tensor = &r.model->inputs[input];
+    if (!field(SHAPE))
+        return r.wrong("input '%s': field \"shape\" is missing", shown(tensor->name).text);
+    return read_shape(r, tensor, found.values[SHAPE], &rows) &&
+           read_source(r, input, field(DATA), field(PARAMETERS), rows);
+}
+
+bool read_inputs(reading &r, const element &from) {
+    array list;
+    uint32_t seen = 0;
+    if (from.get(list)) return r.wrong("inputs: expected an array, found %s", kind(from));
+    for (element one : list) {
+        if (!read_input(r, one, &seen)) return false;
+        r.index++;
+    }
+    if (r.text_count != r.parser->found_count) return r.wrong("inputs: data where no input has it");
+    for (uint32_t i = 0; i < r.model->input_count; i++) {
+        if (!(seen & 1u << i))
+            return r.wrong("inputs: input '%s' is missing", shown(r.model->inputs[i].name).text);
+    }
+    if (r.request->rows == 0) r.request->rows = 1; /* no input of the model has rows */
+    return true;
+}
+
+/* ---- outputs ---- */
+
+/* Elements of one row: its classes. Where the shape is not known beforehand: what there is room
+ * for. */
+uint64_t classes_max(const struct lm_model *model, const struct lm_tensor *output) {
+    size_t bytes = output->shape_known ? output->row_bytes : model->max_output_bytes;
+    return bytes / output->element_bytes;
+}
+
+bool read_classes(const reading &r, const struct lm_tensor *output, const element &from,
+                  uint32_t *out) {
+    const shown name(output->name);
+    uint64_t classes = 0, most = classes_max(r.model, output);
+    if (most > UINT32_MAX) most = UINT32_MAX;
+    if (has_no_json(output->dtype) || output->dtype == ORT_BOOL) {
+        return r.wrong("output '%s': classification: not available for %s", name.text,
+                       lm_dtype_name(output->dtype));
+    }
+    if (from.get(classes)) {
+        return r.wrong("output '%s': classification: expected an integer of at least 1, found %s",
+                       name.text, kind(from));
+    }
+    if (classes < 1 || classes > most) {
+        return r.wrong("output '%s': classification: expected 1 to %llu, found %llu", name.text,
+                       (unsigned long long)most, (unsigned long long)classes);
+    }
+    *out = (uint32_t)classes;
+    return true;
+}
+
+bool read_wish_parameters(const reading &r, const struct lm_tensor *output, const element &from,
+                          struct lm_oip_output_wish *wish) {
+    enum { BINARY, CLASSES, REGION, COUNT };
+    static constexpr std::string_view names[COUNT] = {"binary_data", "classification",
+                                                      "shared_memory_region"};
+    const place where("output '%s': parameters", shown(output->name).text);
+    fields<COUNT> found;
+    object all;
+    if (!read_object(r, from, where, &all) || !read_fields(r, all, where, names, &found))
+        return false;
+    if (found.there[REGION])
+        return r.wrong("output '%s': shared memory is not available", shown(output->name).text);
+    if (found.there[BINARY] &&
+        !read_bool(r, found.values[BINARY], where, "binary_data", &wish->binary))
+        return false;
+    return !found.there[CLASSES] || read_classes(r, output, found.values[CLASSES], &wish->classes);
+}
+
+bool add_wish(const reading &r, const struct lm_oip_output_wish &wish) {
+    const struct lm_tensor *output = &r.model->outputs[wish.output];
+    if (!wish.binary && has_no_json(output->dtype)) {
+        return r.wrong("output '%s': %s has no form in JSON: ask for binary_data",
+                       shown(output->name).text, lm_dtype_name(output->dtype));
+    }
+    r.request->wishes[r.request->wish_count++] = wish;
+    return true;
+}
+
+bool read_output(const reading &r, const element &from, uint32_t index, uint32_t *seen) {
+    enum { NAME, PARAMETERS, COUNT };
+    static constexpr std::string_view names[COUNT] = {"name", "parameters"};
+    const place where("outputs[%u]", index);
+    fields<COUNT> found;
+    object all;
+    std::string_view name;
+    if (!read_object(r, from, where, &all) || !read_fields(r, all, where, names, &found))
+        return false;
+    if (!found.there[NAME]) return r.wrong("%s: field \"name\" is missing", where.text);
+    if (!read_string(r, found.values[NAME], where, "name", &name)) return false;
+    uint32_t output = find_tensor(r.model->outputs, r.model->output_count, name);
+    if (output == r.model->output_count) {
+        return r.wrong("%s: model '%s' has no output '%s'", where.text, r.model->name,
+                       shown(name).text);
+    }
+    if (*seen & 1u << output) return r.wrong("output '%s' comes twice", shown(name).text);
+    *seen |= 1u << output;
+    struct lm_oip_output_wish wish = {(uint8_t)output, r.binary_outputs, 0};
+    if (found.there[PARAMETERS] &&
+        !read_wish_parameters(r, &r.model->outputs[output], found.values[PARAMETERS], &wish))
+        return false;
+    return add_wish(r, wish);
+}
+
+bool read_outputs(const reading &r, const element *from) {
+    array list;
+    uint32_t index = 0, seen = 0;
+    if (from) {
+        if (from->get(list)) return r.wrong("outputs: expected an array, found %s", kind(*from));
+        for (element one : list) {
+            if (!read_output(r, one, index++, &seen)) return false;
+        }
+    }
+    for (uint32_t i = 0; index == 0 && i < r.model->output_count; i++) {
+        if (!add_wish(r, {(uint8_t)i, r.binary_outputs, 0})) return false;
+    }
+    return true;
+}
+
+/* ---- the whole ---- */
+
+bool read_request(reading &r, const object &root) {
+    enum { ID, PARAMETERS, INPUTS, OUTPUTS, COUNT };
+    static constexpr std::string_view names[COUNT] = {"id", "parameters", "inputs", "outputs"};
+    fields<COUNT> found;
+    if (!read_fields(r, root, place("request"), names, &found)) return false;
+    if (found.there[ID] && !read_id(r, found.values[ID])) return false;
+    if (found.there[PARAMETERS] && !read_parameters(r, found.values[PARAMETERS])) return false;
+    if (!found.there[INPUTS]) return r.wrong("request: field \"inputs\" is missing");
+    return read_inputs(r, found.values[INPUTS]) &&
+           read_outputs(r, found.there[OUTPUTS] ? &found.values[OUTPUTS] : nullptr);
+}
+
+} // namespace
+
+enum lm_status lm_oip_read(struct lm_oip_parser *parser, const char *text, size_t bytes,
+                           const struct lm_model *model, struct lm_oip_request *out, char *why,
+                           size_t why_bytes) {
+    object root;
+    *out = {};
+    reading r = {{why, why_bytes}, parser, model, out, 0, 0, false};
+    enum lm_status status = parse(parser, text, bytes, &root, r);
+    if (status != LM_STATUS_OK) return status;
+    return read_request(r, root) ? LM_STATUS_OK : LM_STATUS_BAD_REQUEST;
+}
