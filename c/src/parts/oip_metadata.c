@@ -1,0 +1,242 @@
+/* oip_metadata.c: see oip_metadata.h. Names come from model files and settings, so they are
+ * escaped. */
+#include "parts/oip_metadata.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "parts/json_text.h"
+
+/* ---- documents ---- */
+
+static void write_string(FILE *out, const char *text) {
+    size_t left = strlen(text), taken = 0;
+    fputc('"', out);
+    for (; left > 0; text += taken, left -= taken) {
+        char one[LM_JSON_ESCAPE_MAX];
+        size_t bytes = lm_json_escape_one(text, left, one, &taken);
+        fwrite(one, 1, bytes, out);
+    }
+    fputc('"', out);
+}
+
+static FILE *open_document(struct lm_oip_document *document) {
+    *document = (struct lm_oip_document){0};
+    return open_memstream(&document->text, &document->bytes);
+}
+
+static int close_document(FILE *out, struct lm_oip_document *document) {
+    if (fclose(out) == 0) return 0;
+    lm_oip_document_close(document);
+    return lm_error(LUMEN_E_NOMEM, "no memory for a model's description");
+}
+
+static int no_document(void) {
+    return lm_error(LUMEN_E_NOMEM, "no memory for a model's description");
+}
+
+void lm_oip_document_close(struct lm_oip_document *document) {
+    free(document->text);
+    *document = (struct lm_oip_document){0};
+}
+
+int lm_oip_server_metadata(const char *version, struct lm_oip_document *out) {
+    FILE *file = open_document(out);
+    if (!file) return no_document();
+    fputs("{\"name\":\"lumen\",\"version\":", file);
+    write_string(file, version);
+    fputs(",\"extensions\":[\"classification\",\"model_repository\",\"model_configuration\","
+          "\"parameters\",\"statistics\",\"binary_tensor_data\"]}",
+          file);
+    return close_document(file, out);
+}
+
+int lm_oip_repository_index(const struct lm_model *models, uint32_t model_count,
+                            struct lm_oip_document *out) {
+    FILE *file = open_document(out);
+    if (!file) return no_document();
+    fputc('[', file);
+    for (uint32_t m = 0; m < model_count; m++) {
+        fputs(m ? ",{\"name\":" : "{\"name\":", file);
+        write_string(file, models[m].name);
+        fputs(",\"version\":\"1\",\"state\":\"READY\",\"reason\":\"\"}", file);
+    }
+    fputc(']', file);
+    return close_document(file, out);
+}
+
+/* ---- a model's tensors ---- */
+
+/* Whether clients may think of a dimension for the batch before all others, as Triton's do: all
+ * inputs or none must have it. */
+static bool has_batch(const struct lm_model *model) {
+    for (uint32_t i = 0; i < model->input_count; i++) {
+        if (!model->inputs[i].rows_free) return false;
+    }
+    return model->input_count > 0;
+}
+
+static void write_dims(FILE *out, const struct lm_tensor *tensor, uint32_t from) {
+    fputc('[', out);
+    for (uint32_t d = from; d < tensor->rank; d++)
+        fprintf(out, "%s%" PRId64, d > from ? "," : "", tensor->dims[d]);
+    if (tensor->rank == 0 && !tensor->shape_known) fputs("-1", out); /* any number of dimensions */
+    fputc(']', out);
+}
+
+static void write_tensors(FILE *out, const struct lm_tensor *tensors, uint32_t count) {
+    for (uint32_t i = 0; i < count; i++) {
+        fputs(i ? ",{\"name\":" : "{\"name\":", out);
+        write_string(out, tensors[i].name);
+        fprintf(out, ",\"datatype\":\"%s\",\"shape\":", lm_dtype_name(tensors[i].dtype));
+        write_dims(out, &tensors[i], 0);
+        fputc('}', out);
+    }
+}
+
+int lm_oip_model_metadata(const struct lm_model *model, struct lm_oip_document *out) {
+    FILE *file = open_document(out);
+    if (!file) return no_document();
+    fputs("{\"name\":", file);
+    write_string(file, model->name);
+    fputs(",\"versions\":[\"1\"],\"platform\":\"onnxruntime_onnx\",\"inputs\":[", file);
+    write_tensors(file, model->inputs, model->input_count);
+    fputs("],\"outputs\":[", file);
+    write_tensors(file, model->outputs, model->output_count);
+    fputs("]}", file);
+    return close_document(file, out);
+}
+
+/* As in Triton's model configuration: without the batch's dimension, and with types of its own. */
+static void write_config_tensors(FILE *out, const struct lm_tensor *tensors, uint32_t count,
+                                 bool batch) {
+    for (uint32_t i = 0; i < count; i++) {
+        const struct lm_tensor *tensor = &tensors[i];
+        bool first_is_batch = batch && tensor->rank > 0 && tensor->dims[0] < 0;
+        fputs(i ? ",{\"name\":" : "{\"name\":", out);
+        write_string(out, tensor->name);
+        fprintf(out, ",\"data_type\":\"TYPE_%s\",\"dims\":", lm_dtype_name(tensor->dtype));
+        write_dims(out, tensor, first_is_batch ? 1 : 0);
+        fputc('}', out);
+    }
+}
+
+int lm_oip_model_config(const struct lm_model *model, uint32_t workers,
+                        struct lm_oip_document *out) {
+    bool batch = has_batch(model);
+    FILE *file = open_document(out);
+    if (!file) return no_document();
+    fputs("{\"name\":", file);
+    write_string(file, model->name);
+    fprintf(file,
+            ",\"platform\":\"onnxruntime_onnx\",\"backend\":\"onnxruntime\","
+            "\"version_policy\":{\"latest\":{\"num_versions\":1}},\"max_batch_size\":%u,"
+            "\"input\":[",
+            batch ? model->max_rows : 0);
+    write_config_tensors(file, model->inputs, model->input_count, batch);
+    fputs("],\"output\":[", file);
+    write_config_tensors(file, model->outputs, model->output_count, batch);
+    fputs("],\"instance_group\":[{\"name\":", file);
+    write_string(file, model->name);
+    fprintf(file, ",\"kind\":\"KIND_CPU\",\"count\":%u}]", workers);
+    if (batch && model->batch_size > 1) {
+        fprintf(file,
+                ",\"dynamic_batching\":{\"preferred_batch_size\":[%u],"
+                "\"max_queue_delay_microseconds\":%" PRIu64 "}",
+                model->batch_size, model->batch_delay_ns / 1000);
+    }
+    fputs(",\"model_transaction_policy\":{\"decoupled\":false}}", file);
+    return close_document(file, out);
+}
+
+/* ---- statistics ---- */
+
+/* Text in memory of fixed size; `full` once something did not fit. */
+struct page {
+    char *text;
+    size_t bytes;
+    size_t used;
+    bool full;
+};
+
+static void print(struct page *page, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+static void print(struct page *page, const char *format, ...) {
+    if (page->full) return;
+    size_t room = page->bytes - page->used;
+    va_list args;
+    va_start(args, format);
+    int length = vsnprintf(page->text + page->used, room, format, args);
+    va_end(args);
+    page->full = length < 0 || (size_t)length >= room;
+    if (!page->full) page->used += (size_t)length;
+}
+
+static void print_string(struct page *page, const char *text) {
+    size_t written = 0;
+    print(page, "\"");
+    if (page->full) return;
+    page->full = !lm_json_escape(text, strlen(text), page->text + page->used,
+                                 page->bytes - page->used, &written);
+    if (!page->full) page->used += written;
+    print(page, "\"");
+}
+
+static void print_duration(struct page *page, const char *name, uint64_t count, uint64_t ns) {
+    print(page, "\"%s\":{\"count\":%" PRIu64 ",\"ns\":%" PRIu64 "}", name, count, ns);
+}
+
+/* All stages have the count of the requests that went through all of them: perf_analyzer ends with
+ * an error where they differ. */
+static void print_model(struct page *page, const struct lm_oip_model_stats *stats) {
+    const struct {
+        const char *name;
+        uint64_t count;
+        uint64_t ns;
+    } durations[] = {
+        {"success", stats->ok, stats->ok_ns},
+        {"fail", stats->failed, stats->failed_ns},
+        {"queue", stats->ok, stats->queue_ns},
+        {"compute_input", stats->ok, stats->input_ns},
+        {"compute_infer", stats->ok, stats->infer_ns},
+        {"compute_output", stats->ok, stats->output_ns},
+        {"cache_hit", 0, 0},
+        {"cache_miss", 0, 0},
+    };
+    print(page, "{\"name\":");
+    print_string(page, stats->name);
+    print(page,
+          ",\"version\":\"1\",\"last_inference\":%" PRIu64 ",\"inference_count\":%" PRIu64
+          ",\"execution_count\":%" PRIu64 ",\"inference_stats\":{",
+          stats->last_inference_ms, stats->rows, stats->runs);
+    for (size_t d = 0; d < sizeof durations / sizeof durations[0]; d++) {
+        if (d) print(page, ",");
+        print_duration(page, durations[d].name, durations[d].count, durations[d].ns);
+    }
+    print(page, "},\"batch_stats\":[],\"memory_usage\":[],\"response_stats\":{}}");
+}
+
+enum { MODEL_STATS_BYTES_MAX = 1024 }; /* of one model, but for its name */
+
+size_t lm_oip_stats_bytes_max(const struct lm_oip_model_stats *stats, uint32_t count) {
+    size_t bytes = 64;
+    for (uint32_t m = 0; m < count; m++)
+        bytes += MODEL_STATS_BYTES_MAX + LM_JSON_ESCAPE_MAX * strlen(stats[m].name);
+    return bytes;
+}
+
+size_t lm_oip_stats_write(const struct lm_oip_model_stats *stats, uint32_t count, char *text,
+                          size_t bytes) {
+    struct page page = {.text = text, .bytes = bytes};
+    print(&page, "{\"model_stats\":[");
+    for (uint32_t m = 0; m < count; m++) {
+        if (m) print(&page, ",");
+        print_model(&page, &stats[m]);
+    }
+    print(&page, "]}");
+    return page.full ? 0 : page.used;
+}

@@ -1,0 +1,52 @@
+/* oip_metadata.h: what the Open Inference Protocol says of the server and its models. Most of it
+ * never changes: it is written once, at start, by the control thread, and only read afterwards. The
+ * statistics are written anew for each request, to memory that the caller gives.
+ */
+#ifndef LM_PARTS_OIP_METADATA_H
+#define LM_PARTS_OIP_METADATA_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "parts/model.h"
+
+/* A JSON text in memory of its own, not terminated. */
+struct lm_oip_document {
+    char *text;
+    size_t bytes;
+};
+
+/* Each returns 0 or LUMEN_E_NOMEM. */
+int lm_oip_server_metadata(const char *version, struct lm_oip_document *out);
+int lm_oip_model_metadata(const struct lm_model *model, struct lm_oip_document *out);
+/* What clients take the model's configuration from; `workers` have a session each. */
+int lm_oip_model_config(const struct lm_model *model, uint32_t workers,
+                        struct lm_oip_document *out);
+int lm_oip_repository_index(const struct lm_model *models, uint32_t model_count,
+                            struct lm_oip_document *out);
+void lm_oip_document_close(struct lm_oip_document *document);
+
+/* One model's figures since the start. Whoever fills this in takes them in one go: clients compare
+ * the counts with each other. */
+struct lm_oip_model_stats {
+    const char *name;
+    uint64_t last_inference_ms; /* since the epoch; 0: none yet */
+    uint64_t ok;                /* requests answered */
+    uint64_t failed;
+    uint64_t ok_ns; /* all of these are sums */
+    uint64_t failed_ns;
+    uint64_t queue_ns;
+    uint64_t input_ns;
+    uint64_t infer_ns;
+    uint64_t output_ns;
+    uint64_t rows; /* inferences in Triton's words */
+    uint64_t runs; /* executions */
+};
+
+/* Upper bound of what lm_oip_stats_write writes. */
+size_t lm_oip_stats_bytes_max(const struct lm_oip_model_stats *stats, uint32_t count);
+/* {"model_stats":[...]}. Returns the bytes written, 0 when they do not fit. Allocates nothing. */
+size_t lm_oip_stats_write(const struct lm_oip_model_stats *stats, uint32_t count, char *text,
+                          size_t bytes);
+
+#endif

@@ -1,0 +1,118 @@
+/* test_oip_metadata.c: what the Open Inference Protocol says of server and models, to the letter:
+ * perf_analyzer ends with an abort for a missing or extra field. */
+#include "base/error.h"
+#include "oip_models.h"
+#include "parts/oip_metadata.h"
+
+static void is(int code, struct lm_oip_document *document, const char *expected) {
+    CHECK(code == 0 && document->text);
+    CHECK_AT("%.*s", (int)document->bytes, document->text);
+    if (document->bytes != strlen(expected) || memcmp(document->text, expected, document->bytes))
+        fprintf(stderr, "%.*s\n%s\n", (int)document->bytes, document->text, expected);
+    CHECK(document->bytes == strlen(expected));
+    CHECK(memcmp(document->text, expected, document->bytes) == 0);
+    lm_oip_document_close(document);
+    CHECK(!document->text && document->bytes == 0);
+    lm_oip_document_close(document);
+}
+
+static void documents(void) {
+    static struct lm_model models[3];
+    struct lm_oip_document document;
+    oip_model(&models[0], "net", 8);
+    models[0].batch_size = 4;
+    models[0].batch_delay_ns = 500000;
+    oip_input(&models[0], OIP_TENSOR("image", ORT_FLOAT, -1, 3, 224, 224));
+    oip_output(&models[0], OIP_TENSOR("probabilities", ORT_FLOAT, -1, 1000));
+    oip_output(&models[0], OIP_TENSOR("unknown", ORT_INT64, -1, 4));
+    models[0].outputs[1].shape_known = models[0].outputs[1].rows_free = false;
+    oip_model(&models[1], "fixed \"\\\n\xff", 1);
+    oip_input(&models[1], OIP_TENSOR("a\"", ORT_BOOL, 2, 3));
+    oip_output(&models[1], (struct lm_tensor){.name = "b", .dtype = ORT_FLOAT16});
+    oip_model(&models[2], "mixed", 8);
+    oip_input(&models[2], OIP_TENSOR("x", ORT_UINT8, -1, 2));
+    oip_input(&models[2], OIP_TENSOR("k", ORT_INT32, 1));
+    oip_output(&models[2], OIP_TENSOR("y", ORT_DOUBLE, -1));
+
+    is(lm_oip_server_metadata("1.2", &document), &document,
+       "{\"name\":\"lumen\",\"version\":\"1.2\",\"extensions\":[\"classification\","
+       "\"model_repository\",\"model_configuration\",\"parameters\",\"statistics\","
+       "\"binary_tensor_data\"]}");
+    is(lm_oip_model_metadata(&models[0], &document), &document,
+       "{\"name\":\"net\",\"versions\":[\"1\"],\"platform\":\"onnxruntime_onnx\",\"inputs\":[{"
+       "\"name\":\"image\",\"datatype\":\"FP32\",\"shape\":[-1,3,224,224]}],\"outputs\":[{\"name\":"
+       "\"probabilities\",\"datatype\":\"FP32\",\"shape\":[-1,1000]},{\"name\":\"unknown\","
+       "\"datatype\":\"INT64\",\"shape\":[-1,4]}]}");
+    is(lm_oip_model_metadata(&models[1], &document), &document,
+       "{\"name\":\"fixed \\\"\\\\\\u000a\xef\xbf\xbd\",\"versions\":[\"1\"],\"platform\":"
+       "\"onnxruntime_onnx\",\"inputs\":[{\"name\":\"a\\\"\",\"datatype\":\"BOOL\",\"shape\":[2,3]}"
+       "]"
+       ",\"outputs\":[{\"name\":\"b\",\"datatype\":\"FP16\",\"shape\":[-1]}]}");
+    is(lm_oip_model_config(&models[0], 2, &document), &document,
+       "{\"name\":\"net\",\"platform\":\"onnxruntime_onnx\",\"backend\":\"onnxruntime\","
+       "\"version_policy\":{\"latest\":{\"num_versions\":1}},\"max_batch_size\":8,\"input\":[{"
+       "\"name\":\"image\",\"data_type\":\"TYPE_FP32\",\"dims\":[3,224,224]}],\"output\":[{"
+       "\"name\":"
+       "\"probabilities\",\"data_type\":\"TYPE_FP32\",\"dims\":[1000]},{\"name\":\"unknown\","
+       "\"data_type\":\"TYPE_INT64\",\"dims\":[4]}],\"instance_group\":[{\"name\":\"net\",\"kind\":"
+       "\"KIND_CPU\",\"count\":2}],\"dynamic_batching\":{\"preferred_batch_size\":[4],"
+       "\"max_queue_delay_microseconds\":500},\"model_transaction_policy\":{\"decoupled\":false}}");
+    is(lm_oip_model_config(&models[2], 1, &document), &document,
+       "{\"name\":\"mixed\",\"platform\":\"onnxruntime_onnx\",\"backend\":\"onnxruntime\","
+       "\"version_policy\":{\"latest\":{\"num_versions\":1}},\"max_batch_size\":0,\"input\":[{"
+       "\"name\":\"x\",\"data_type\":\"TYPE_UINT8\",\"dims\":[-1,2]},{\"name\":\"k\",\"data_type\":"
+       "\"TYPE_INT32\",\"dims\":[1]}],\"output\":[{\"name\":\"y\",\"data_type\":\"TYPE_FP64\","
+       "\"dims\":[-1]}],\"instance_group\":[{\"name\":\"mixed\",\"kind\":\"KIND_CPU\",\"count\":1}]"
+       ","
+       "\"model_transaction_policy\":{\"decoupled\":false}}");
+    is(lm_oip_repository_index(models, 2, &document), &document,
+       "[{\"name\":\"net\",\"version\":\"1\",\"state\":\"READY\",\"reason\":\"\"},{\"name\":"
+       "\"fixed "
+       "\\\"\\\\\\u000a\xef\xbf\xbd\",\"version\":\"1\",\"state\":\"READY\",\"reason\":\"\"}]");
+    is(lm_oip_repository_index(models, 0, &document), &document, "[]");
+}
+
+static const char stats_text[] =
+    "{\"model_stats\":[{\"name\":\"net\",\"version\":\"1\",\"last_inference\":1700000000000,"
+    "\"inference_count\":90,\"execution_count\":30,\"inference_stats\":{\"success\":{\"count\":40,"
+    "\"ns\":5},\"fail\":{\"count\":2,\"ns\":6},\"queue\":{\"count\":40,\"ns\":7},\"compute_input\":"
+    "{"
+    "\"count\":40,\"ns\":8},\"compute_infer\":{\"count\":40,\"ns\":9},\"compute_output\":{"
+    "\"count\":40"
+    ",\"ns\":10},\"cache_hit\":{\"count\":0,\"ns\":0},\"cache_miss\":{\"count\":0,\"ns\":0}},"
+    "\"batch_stats\":[],\"memory_usage\":[],\"response_stats\":{}}]}";
+
+static void statistics(void) {
+    struct lm_oip_model_stats stats = {"net", 1700000000000, 40, 2, 5, 6, 7, 8, 9, 10, 90, 30};
+    struct check_guard guard;
+    size_t length = strlen(stats_text);
+    CHECK_AT("statistics");
+    check_guard_open(&guard, 1 << 16);
+    uint64_t before = oip_allocations;
+    for (size_t room = 0; room < length + 3; room++) {
+        char *text = (char *)check_guard_tail(&guard, room);
+        size_t bytes = lm_oip_stats_write(&stats, 1, text, room);
+        CHECK(bytes == (room > length ? length : 0)); /* one byte for vsnprintf's terminator */
+        CHECK(bytes == 0 || memcmp(text, stats_text, length) == 0);
+    }
+    char *text = (char *)check_guard_tail(&guard, 64);
+    CHECK(lm_oip_stats_write(NULL, 0, text, 64) == strlen("{\"model_stats\":[]}"));
+    /* The largest there can be fits the bound. */
+    struct lm_oip_model_stats most[2];
+    char name[LM_NAME_BYTES_MAX];
+    memset(name, '\n', sizeof name - 1);
+    name[sizeof name - 1] = '\0';
+    memset(most, 0xff, sizeof most);
+    most[0].name = most[1].name = name;
+    size_t bound = lm_oip_stats_bytes_max(most, 2);
+    size_t bytes = lm_oip_stats_write(most, 2, (char *)check_guard_tail(&guard, bound), bound);
+    CHECK(bytes > 0 && bytes < bound);
+    CHECK(oip_allocations == before);
+    check_guard_close(&guard);
+}
+
+int main(void) {
+    documents();
+    statistics();
+    return check_finish("test_oip_metadata");
+}
