@@ -110,6 +110,8 @@ int lumen_open(const lumen_config *config, lumen_server **server_out) {
     server->config.ort_library_path = NULL;
     if (config->telemetry_path) server->telemetry_path = strdup(config->telemetry_path);
     server->config.telemetry_path = NULL;
+    server->config.keys = NULL; /* copied by lm_gate_open, as are the hosts */
+    server->config.hosts = NULL;
 
     struct lm_shared *shared = &server->shared;
     shared->models = server->models;
@@ -123,8 +125,10 @@ int lumen_open(const lumen_config *config, lumen_server **server_out) {
     shared->allocator_type = config->allocator_type;
     for (uint32_t i = 0; i < shared->io_count; i++) server->ios[i].listen_fd = -1;
     lm_waitset_init(&shared->waitset);
-    code = lm_ort_open(&shared->ort, config->ort_library_path);
+    code = lm_gate_open(shared, config);
+    if (!code) code = lm_ort_open(&shared->ort, config->ort_library_path);
     if (code) {
+        lm_gate_close(shared);
         free(server->telemetry_path);
         free(server);
         return code;
@@ -189,6 +193,7 @@ int lumen_add_model(lumen_server *server, const lumen_model_config *config, uint
         note(server, line);
     }
     code = set_batch(server, model, config);
+    if (!code) code = lm_gate_add_model(shared, model->index, config);
     if (code) {
         lm_model_close(model, &shared->ort);
         return code;
@@ -230,6 +235,10 @@ static int open_ios(lumen_server *server) {
     for (uint32_t i = 0; !code && i < shared->io_count; i++) {
         code = lm_io_open(&server->ios[i], shared, i, connections, info->slot_classes,
                           info->slot_class_count);
+        /* Auto: what the slots hold, and LM_SLOT_WAITERS_MAX that wait for one. */
+        uint32_t in_flight = server->config.max_in_flight ? server->config.max_in_flight
+                                                          : LM_SLOTS_MAX + LM_SLOT_WAITERS_MAX;
+        server->ios[i].in_flight_max = (in_flight + shared->io_count - 1) / shared->io_count;
         info->slots += server->ios[i].arena.slot_count;
         info->arena_bytes += server->ios[i].arena.memory.bytes;
     }
@@ -359,6 +368,7 @@ int lumen_start(lumen_server *server) {
     if (!code)
         code = lm_describe(server->models, shared->model_count, LUMEN_VERSION, &shared->description,
                            &shared->description_bytes);
+    if (!code) code = lm_http_documents_open(shared, LUMEN_VERSION);
     if (!code) code = open_stats(server);
     if (!code && shared->traced) {
         code = lm_telemetry_open(&server->telemetry, shared, server->telemetry_path);
@@ -448,6 +458,8 @@ void lumen_close(lumen_server *server) {
     if (shared->queue_type != LUMEN_QUEUE_INLINE) lm_queue_close(&shared->queue);
     lm_stats_close(&shared->stats);
     free(shared->description);
+    lm_http_documents_close(shared);
+    lm_gate_close(shared);
     lm_run_arenas_close(&shared->run_arenas, &shared->ort);
     lm_ort_close(&shared->ort);
     free(server);

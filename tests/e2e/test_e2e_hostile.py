@@ -27,23 +27,24 @@ TLS_HELLO = (
 )  # fmt: skip
 
 NOT_THIS_PROTOCOL = {
-    "http": b"GET / HTTP/1.1\r\nHost: 127.0.0.1:8000\r\nUser-Agent: curl/8.5.0\r\n\r\n",
-    "http post": b"POST /v2/models/double/infer HTTP/1.1\r\nContent-Length: 3\r\n\r\n{}\n",
-    "http2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(9),
     "tls": TLS_HELLO,
-    "ssh": b"SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u3\r\n",
     "zeros": bytes(64),
     "ones": b"\xff" * 64,
     "next version": b"LMN2" + bytes(60),
     "a reply": b"LMR1" + bytes(60),
     "lower case": b"lmn1" + bytes(60),
     "shifted by one": b"\0" + wire.ping(1) + bytes(31),
+}
+# What begins with a capital is taken for HTTP, and is refused as that.
+NOT_EVEN_HTTP = {
+    "http2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(9),
+    "ssh": b"SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u3\r\n",
     "a long letter": b"All work and no play makes Jack a dull boy\n" * 1000,
+    "http 0.9": b"GET /\r\n",
+    "no host": b"POST /v2/models/double/infer HTTP/1.1\r\nContent-Length: 3\r\n\r\n{}\n",
 }
 # Shorter than a header: the magic alone must be enough to refuse these.
 SHORT = {
-    "http 1.0": b"GET / HTTP/1.0\r\n\r\n",
-    "http 0.9": b"GET /\r\n",
     "newline": b"\n\n\n\n",
     "tls alert": bytes.fromhex("15030100020228"),
 }
@@ -78,6 +79,17 @@ def test_another_protocol_is_refused_and_the_connection_ends(zoo: Server, name: 
         # Half-closed: what the client still says is dropped, none of it is taken for a request.
         connection.send(wire.ping(666))
         connection.finish()
+
+
+@pytest.mark.parametrize("name", NOT_EVEN_HTTP)
+def test_bad_http_is_refused_in_its_own_words(zoo: Server, name: str) -> None:
+    with zoo.connect() as connection:
+        connection.send(NOT_EVEN_HTTP[name])
+        connection.finish()
+        said = connection.expect_closed()
+    assert said.startswith((b"HTTP/1.1 400 ", b"HTTP/1.1 505 ")), said
+    assert b"\r\nConnection: close\r\n" in said
+    assert b'{"error":"' in said
 
 
 @pytest.mark.parametrize("name", SHORT)
@@ -465,7 +477,7 @@ def test_frames_with_flipped_bits(zoo: Server) -> None:
             connection.send(bytes(data) + wire.ping(5))
             connection.finish()
             rest = connection.expect_closed()
-        assert len(rest) == 0 or rest[:4] == b"LMR1"
+        assert len(rest) == 0 or rest[:4] in (b"LMR1", b"HTTP")
 
 
 def test_more_clients_than_descriptors(serve: Serve, zoo: Server) -> None:

@@ -168,7 +168,8 @@ class Actor:
 
     def garbage(self) -> None:
         with self._server.connect() as connection:
-            connection.send(self._random.bytes(32 + self._below(3000)))
+            # Not a capital first: that would be answered as HTTP.
+            connection.send(b"\x80" + self._random.bytes(32 + self._below(3000)))
             reply = connection.reply()
             assert (reply.status, reply.id) == (wire.BAD_REQUEST, 0)
             connection.expect_end()

@@ -43,14 +43,20 @@ enum {
     LM_HTTP_EXTENSION_BYTES_MAX = 4096, /* of all chunks of one body together */
     LM_HTTP_TRAILER_BYTES_MAX = 4096,
 
+    /* HTTP. LM_HTTP_HEAD_BYTES_MAX and its kin: http_parser.h's limits. */
+    LM_HTTP_JSON_BYTES_MAX = 8192, /* before blobs; more is parsed by the worker */
+    LM_HTTP_BLOCKS = 256,          /* heads that arrive in pieces, per I/O thread */
+    LM_HOST_NAME_BYTES_MAX = 256,
+
     /* Slots and queues. */
     LM_SLOT_ALIGN = 64,
     LM_SLOTS_MAX = 65536,
     LM_REPLY_SLOT_BYTES =
-        448, /* class 0: what is left of a small reply that did not fit the socket */
+        960, /* class 0: what is left of a small reply that did not fit the socket */
     LM_REPLY_SLOTS = 256,
-    LM_MODEL_SLOT_BYTES_MIN = 512,  /* so that a request never takes a reply's slot */
+    LM_MODEL_SLOT_BYTES_MIN = 1024, /* so that a request never takes a reply's slot */
     LM_SMALL_SLOT_BYTES = 64 << 10, /* slots up to this size may be as many as the queue holds */
+    LM_HOT_SLOT_BYTES = 4 << 20,    /* larger slots get their pages when first used */
     LM_SLOTS_PER_WORKER = 32,       /* of the larger ones */
     LM_SLOTS_MIN = 64,
     LM_RUN_ARENA_BYTES = 256

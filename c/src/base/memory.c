@@ -29,12 +29,15 @@ int lm_mapping_reserve(struct lm_mapping *mapping, size_t bytes) {
     return 0;
 }
 
+void lm_mapping_touch(struct lm_mapping *mapping, size_t bytes) {
+    for (size_t at = 0; at < bytes; at += 4096) ((volatile char *)mapping->base)[at] = 0;
+}
+
 int lm_mapping_open(struct lm_mapping *mapping, size_t bytes) {
     int code = lm_mapping_reserve(mapping, bytes);
-    if (code) return code;
     /* A page fault on a request's path costs more than a system call: take them all now. */
-    for (size_t at = 0; at < mapping->bytes; at += 4096) ((volatile char *)mapping->base)[at] = 0;
-    return 0;
+    if (!code) lm_mapping_touch(mapping, mapping->bytes);
+    return code;
 }
 
 void lm_mapping_close(struct lm_mapping *mapping) {

@@ -25,6 +25,8 @@ struct lm_mapping {
 int lm_mapping_open(struct lm_mapping *mapping, size_t bytes);
 /* The same without touching a page: what is never used costs nothing. */
 int lm_mapping_reserve(struct lm_mapping *mapping, size_t bytes);
+/* Writes a byte to each page of the first `bytes`. */
+void lm_mapping_touch(struct lm_mapping *mapping, size_t bytes);
 void lm_mapping_close(struct lm_mapping *mapping);
 
 /* Maps a whole file read-only. Returns 0 or LUMEN_E_IO with the reason. */

@@ -1,5 +1,5 @@
-/* admit.c: decides over a request whose header is read, before a byte of its body is. I/O thread
- * only.
+/* admit.c: decides over a native request whose header is read, before a byte of its body is. I/O
+ * thread only. What both dialects need when a slot is found, or is not, is here too.
  *
  * A refused request is answered at once and costs no slot: its payload is read and dropped, and the
  * connection goes on. Only where the end of the frame is in doubt, or the payload is larger than
@@ -7,32 +7,26 @@
  */
 #include <stdio.h>
 
-#include "flow/io.h"
+#include "flow/http.h"
 
-/* `model`: as the request names it; an index that no model has counts for none. */
-static void count_refusal(struct lm_io *io, enum lm_status status, uint32_t model) {
-    struct lm_io_counters *counters = &io->stats->io;
-    bool is_error = status == LM_STATUS_BAD_REQUEST || status == LM_STATUS_UNKNOWN_MODEL ||
-                    status == LM_STATUS_TOO_LARGE || status == LM_STATUS_UNAUTHORISED;
-    lm_add_single_writer_u64(is_error ? &counters->requests_error : &counters->requests_refused, 1);
-    if (status == LM_STATUS_UNAUTHORISED)
-        lm_add_single_writer_u64(&counters->requests_unauthorised, 1);
-    if (status == LM_STATUS_RATE_LIMITED) lm_add_single_writer_u64(&counters->requests_limited, 1);
-    if (model >= io->shared->model_count || status == LM_STATUS_UNAUTHORISED) return;
-    lm_add_single_writer_u64(
-        is_error ? &counters->model_bad[model] : &counters->model_refused[model], 1);
+/* What is left of the payload is dropped first; a credential is read already. */
+static void skip_payload(struct lm_connection *connection,
+                         const struct lm_native_request *request) {
+    uint32_t read =
+        connection->header_used > LM_NATIVE_REQUEST_BYTES ? LM_NATIVE_CREDENTIAL_BYTES : 0;
+    connection->header_used = 0;
+    connection->discard_bytes = request->payload_bytes - read;
+    connection->read_state = connection->discard_bytes ? LM_READ_DISCARD : LM_READ_HEADER;
 }
 
 static void refuse(struct lm_io *io, struct lm_connection *connection,
                    const struct lm_native_request *request, enum lm_status status,
                    const char *why) {
     struct lm_native_reply reply = {.id = request->id, .status = (uint16_t)status};
-    connection->header_used = 0;
-    connection->discard_bytes = request->payload_bytes;
-    connection->read_state = request->payload_bytes ? LM_READ_DISCARD : LM_READ_HEADER;
+    skip_payload(connection, request);
     if (request->payload_bytes > io->shared->max_request_bytes)
         lm_connection_linger(io, connection);
-    count_refusal(io, status, request->kind == LM_KIND_INFER ? request->model : UINT32_MAX);
+    lm_gate_count_refusal(io, status, request->kind == LM_KIND_INFER ? request->model : UINT32_MAX);
     lm_reply_own(io, connection, &reply, why);
 }
 
@@ -46,9 +40,7 @@ static void answer_describe(struct lm_io *io, struct lm_connection *connection,
 /* ping and describe: answered here, whatever the workers do. */
 static void answer(struct lm_io *io, struct lm_connection *connection,
                    const struct lm_native_request *request) {
-    connection->header_used = 0;
-    connection->discard_bytes = request->payload_bytes; /* at most a credential */
-    connection->read_state = request->payload_bytes ? LM_READ_DISCARD : LM_READ_HEADER;
+    skip_payload(connection, request); /* at most a credential */
     lm_add_single_writer_u64(&io->stats->io.requests_ok, 1);
     if (request->kind == LM_KIND_DESCRIBE) {
         answer_describe(io, connection, request);
@@ -58,9 +50,12 @@ static void answer(struct lm_io *io, struct lm_connection *connection,
     }
 }
 
-static uint32_t prefix_bytes(const struct lm_model *model, uint16_t flags) {
-    return (flags & LM_FLAG_CREDENTIAL ? (uint32_t)LM_NATIVE_CREDENTIAL_BYTES : 0) +
-           (flags & LM_FLAG_SHAPES ? lm_model_shape_block_bytes(model) : 0);
+static uint32_t credential_bytes(uint16_t flags) {
+    return flags & LM_FLAG_CREDENTIAL ? (uint32_t)LM_NATIVE_CREDENTIAL_BYTES : 0;
+}
+
+static uint32_t shape_bytes(const struct lm_model *model, uint16_t flags) {
+    return flags & LM_FLAG_SHAPES ? lm_model_shape_block_bytes(model) : 0;
 }
 
 /* Whether the model can take the request; on refusal the status and the sentence. */
@@ -91,24 +86,25 @@ static enum lm_status check(const struct lm_io *io, const struct lm_native_reque
                  model->max_rows, request->rows);
         return LM_STATUS_BAD_REQUEST;
     }
-    size_t expected = 0;
+    size_t expected = 0,
+           before = credential_bytes(request->flags) + shape_bytes(model, request->flags);
     if (!lm_model_payload_bytes(model, request->encoding, request->rows, &expected) ||
-        expected + prefix_bytes(model, request->flags) != request->payload_bytes) {
+        expected + before != request->payload_bytes) {
         snprintf(
             why, why_bytes, "payload: model '%s' takes %zu bytes for %u row(s) as %s, found %u",
-            model->name, expected + prefix_bytes(model, request->flags), request->rows,
+            model->name, expected + before, request->rows,
             request->encoding == LM_ENCODING_RGB8 ? "rgb8" : "tensors", request->payload_bytes);
         return LM_STATUS_BAD_REQUEST;
     }
     return LM_STATUS_OK;
 }
 
-/* Sets up where the body's bytes go: credential and shapes, then pixels or one part per tensor. */
+/* Sets up where the body's bytes go: shapes, then pixels or one part per tensor. */
 static void plan_parts(struct lm_request *request) {
     const struct lm_model *model = request->model;
-    uint32_t prefix = prefix_bytes(model, request->flags), count = 0;
+    uint32_t shapes = shape_bytes(model, request->flags), count = 0;
     size_t bytes = 0;
-    if (prefix) request->parts[count++] = (struct iovec){request->prefix, prefix};
+    if (shapes) request->parts[count++] = (struct iovec){request->prefix, shapes};
     if (request->encoding == LM_ENCODING_RGB8) {
         lm_model_payload_bytes(model, LM_ENCODING_RGB8, request->rows, &bytes);
         request->parts[count++] = (struct iovec){request->layout.raw, bytes};
@@ -119,102 +115,145 @@ static void plan_parts(struct lm_request *request) {
         }
     }
     request->part_count = count;
-    request->part_at = 0;
 }
 
-static uint64_t deadline_of(const struct lm_io *io, const struct lm_connection *connection,
-                            uint32_t timeout_us) {
-    uint64_t timeout_ns = timeout_us ? timeout_us * 1000ull : io->shared->default_timeout_ns;
+uint64_t lm_admit_deadline(const struct lm_io *io, const struct lm_connection *connection,
+                           uint64_t timeout_us) {
+    uint64_t timeout_ns = io->shared->default_timeout_ns;
+    if (timeout_us) timeout_ns = timeout_us < UINT64_MAX / 2000 ? timeout_us * 1000 : 0;
     return timeout_ns ? connection->started_ns + timeout_ns : UINT64_MAX;
 }
 
-static void start_body(struct lm_io *io, struct lm_connection *connection,
-                       const struct lm_native_request *header, struct lm_slot *slot) {
+struct lm_request *lm_admit_begin(struct lm_io *io, struct lm_connection *connection,
+                                  const struct lm_model *model, struct lm_slot *slot, uint32_t rows,
+                                  uint64_t timeout_us) {
     struct lm_request *request = &io->requests[slot->index];
     request->io = io;
     request->slot = slot;
-    request->model = &io->shared->models[header->model];
+    request->model = model;
     request->connection = connection->index;
     request->next_reply = LM_NO_SLOT;
-    request->id = header->id;
+    request->id = 0;
     request->held_ns = io->now_ns;
     request->started_ns = connection->started_ns;
-    request->deadline_ns = deadline_of(io, connection, header->timeout_us);
-    request->rows = header->rows;
-    request->payload_bytes = header->payload_bytes;
-    request->flags = header->flags;
-    request->encoding = header->encoding;
-    lm_model_layout(request->model, slot, header->encoding, header->rows, &request->layout);
-    plan_parts(request);
-    io->in_flight++;
+    request->deadline_ns = lm_admit_deadline(io, connection, timeout_us);
+    request->rows = rows;
+    request->batch_rows = 0;
+    request->flags = 0;
+    request->part_at = 0;
+    request->dialect = connection->dialect;
+    lm_gate_charge(io, request);
     connection->receiving = slot->index;
     connection->read_state = LM_READ_BODY;
     connection->header_used = 0;
     if (connection->list == LM_LIST_WAITING) lm_connection_move(io, connection, LM_LIST_NONE);
+    return request;
 }
 
-/* No slot is free: the body is simply not received yet, TCP holds the sender. */
-static void wait_for_slot(struct lm_io *io, struct lm_connection *connection,
-                          const struct lm_native_request *request) {
-    if (connection->read_state == LM_READ_WAIT) return;
-    if (io->lists[LM_LIST_WAITING].count >= LM_SLOT_WAITERS_MAX) {
-        refuse(io, connection, request, LM_STATUS_OVERLOADED,
-               "all slots are taken and too many requests wait for one");
-        return;
-    }
+bool lm_admit_wait(struct lm_io *io, struct lm_connection *connection, uint64_t timeout_us) {
+    /* Each may hold a header buffer; when those run out nothing more is read. */
+    if (io->lists[LM_LIST_WAITING].count >= LM_SLOT_WAITERS_MAX &&
+        io->shared->overload == LUMEN_OVERLOAD_REFUSE)
+        return false;
     lm_add_single_writer_u64(&io->stats->io.slot_waits, 1);
     connection->read_state = LM_READ_WAIT;
-    connection->timer_ns = deadline_of(io, connection, request->timeout_us);
+    connection->timer_ns = lm_admit_deadline(io, connection, timeout_us);
     lm_connection_move(io, connection, LM_LIST_WAITING);
+    return true;
+}
+
+static void start_body(struct lm_io *io, struct lm_connection *connection,
+                       const struct lm_native_request *header, struct lm_slot *slot) {
+    const struct lm_model *model = &io->shared->models[header->model];
+    struct lm_request *request =
+        lm_admit_begin(io, connection, model, slot, header->rows, header->timeout_us);
+    request->id = header->id;
+    request->payload_bytes = header->payload_bytes;
+    request->flags = header->flags;
+    request->encoding = header->encoding;
+    lm_model_layout(model, slot, header->encoding, header->rows, &request->layout);
+    plan_parts(request);
+}
+
+/* Whose request it is; false: of nobody the server knows. */
+static bool find_key(struct lm_io *io, const struct lm_connection *connection, uint32_t *key_out) {
+    *key_out = LM_NO_KEY;
+    if (io->shared->keys.count == 0) return true;
+    if (connection->header_used > LM_NATIVE_REQUEST_BYTES) {
+        struct lm_token token = lm_keys_credential(connection->header + LM_NATIVE_REQUEST_BYTES);
+        *key_out = lm_keys_find(&io->shared->keys, token.at, token.bytes);
+    }
+    return *key_out != LM_NO_KEY;
+}
+
+/* Everything that can be said against an inference before its body is read. */
+static bool may_enter(struct lm_io *io, const struct lm_connection *connection,
+                      const struct lm_native_request *request, struct lm_refusal *refusal) {
+    uint32_t key;
+    refusal->status = LM_STATUS_UNAUTHORISED;
+    if (!find_key(io, connection, &key)) {
+        snprintf(refusal->why, sizeof refusal->why,
+                 "expected the credential of a key of this server (flag bit 0), found none or an "
+                 "unknown one");
+        return false;
+    }
+    refusal->status = check(io, request, refusal->why, sizeof refusal->why);
+    if (refusal->status != LM_STATUS_OK) return false;
+    const struct lm_model *model = &io->shared->models[request->model];
+    uint64_t deadline_ns = lm_admit_deadline(io, connection, request->timeout_us);
+    return lm_gate_enter(io, model, key, refusal) &&
+           lm_gate_in_time(io, model, request->rows, deadline_ns, refusal);
 }
 
 void lm_admit(struct lm_io *io, struct lm_connection *connection) {
     struct lm_native_request request;
-    char why[LM_TEXT_BYTES_MAX];
-    enum lm_native_verdict verdict = lm_native_parse(connection->header, &request, why, sizeof why);
+    struct lm_refusal refusal;
+    enum lm_native_verdict verdict =
+        lm_native_parse(connection->header, &request, refusal.why, sizeof refusal.why);
     bool retried = connection->read_state == LM_READ_WAIT;
     if (!retried) lm_add_single_writer_u64(&io->stats->io.requests, 1);
     if (!retried) lm_add_single_writer_u64(&io->stats->io.native_requests, 1);
     if (verdict == LM_NATIVE_NO_FRAME) {
-        connection->header_used = 0;
         lm_connection_linger(io, connection);
-        count_refusal(io, LM_STATUS_BAD_REQUEST, UINT32_MAX);
+        lm_gate_count_refusal(io, LM_STATUS_BAD_REQUEST, UINT32_MAX);
         struct lm_native_reply reply = {.id = request.id, .status = LM_STATUS_BAD_REQUEST};
-        lm_reply_own(io, connection, &reply, why);
+        lm_reply_own(io, connection, &reply, refusal.why);
         return;
     }
     if (verdict == LM_NATIVE_BAD) {
-        refuse(io, connection, &request, LM_STATUS_BAD_REQUEST, why);
+        refuse(io, connection, &request, LM_STATUS_BAD_REQUEST, refusal.why);
         return;
     }
     if (request.kind != LM_KIND_INFER) {
         answer(io, connection, &request);
         return;
     }
-    enum lm_status status = retried ? LM_STATUS_OK : check(io, &request, why, sizeof why);
-    if (status == LM_STATUS_OK && io->draining && !retried) {
-        snprintf(why, sizeof why, "the server is shutting down");
-        status = LM_STATUS_SHUTTING_DOWN;
-    }
-    if (status != LM_STATUS_OK) {
-        refuse(io, connection, &request, status, why);
+    if (!retried && !may_enter(io, connection, &request, &refusal)) {
+        refuse(io, connection, &request, refusal.status, refusal.why);
         return;
     }
     size_t bytes = 0;
     lm_model_slot_bytes(&io->shared->models[request.model], request.rows, &bytes);
-    struct lm_slot *slot = lm_arena_acquire(&io->arena, bytes);
+    struct lm_slot *slot = lm_gate_slot(io, bytes);
     if (slot) {
         start_body(io, connection, &request, slot);
-    } else {
-        wait_for_slot(io, connection, &request);
+    } else if (!retried && !lm_admit_wait(io, connection, request.timeout_us)) {
+        refuse(io, connection, &request, LM_STATUS_OVERLOADED,
+               "all slots are taken and too many requests wait for one");
     }
 }
 
 void lm_admit_refuse_waiting(struct lm_io *io, struct lm_connection *connection,
                              enum lm_status status, const char *why) {
+    lm_connection_move(io, connection, LM_LIST_NONE);
+    if (connection->dialect == LM_DIALECT_HTTP) {
+        struct lm_refusal refusal = {.status = status, .retry_after_s = 1};
+        snprintf(refusal.why, sizeof refusal.why, "%s", why);
+        lm_http_refuse_request(io, connection, &refusal);
+        return;
+    }
     struct lm_native_request request;
     char unused[LM_TEXT_BYTES_MAX];
     lm_native_parse(connection->header, &request, unused, sizeof unused);
-    lm_connection_move(io, connection, LM_LIST_NONE);
     refuse(io, connection, &request, status, why);
 }

@@ -145,13 +145,26 @@ bool lm_batch_run(struct lm_worker *worker, struct lm_request **requests, uint32
     return true;
 }
 
-void lm_batch_keep_reply(struct lm_request *request) {
+/* Which output of the batch an address lies in. */
+static bool output_at(const struct lm_batch *batch, const struct lm_model *model, const uint8_t *at,
+                      uint32_t *output_out) {
+    for (uint32_t o = 0; o < model->output_count; o++) {
+        size_t bytes = model->batch_size * model->outputs[o].row_bytes;
+        *output_out = o;
+        if (at >= batch->outputs[o] && at < batch->outputs[o] + bytes) return true;
+    }
+    return false;
+}
+
+void lm_batch_keep_reply(struct lm_worker *worker, struct lm_request *request) {
+    const struct lm_batch *batch = &worker->batches[request->model->index];
+    struct iovec *end = request->message.msg_iov + request->message.msg_iovlen;
     if (!request->in_batch) return;
     request->in_batch = false;
-    struct iovec *end = request->message.msg_iov + request->message.msg_iovlen;
     for (struct iovec *part = request->message.msg_iov; part < end; part++) {
-        if (part == request->reply) continue; /* the header, in the request itself */
-        void *room = request->layout.outputs[part - request->reply - 1];
+        uint32_t output;
+        if (!output_at(batch, request->model, part->iov_base, &output)) continue; /* its own slot */
+        void *room = request->layout.outputs[output];
         memcpy(room, part->iov_base, part->iov_len);
         part->iov_base = room;
     }

@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "flow/io.h"
+#include "flow/http.h"
 
 static void list_append(struct lm_io *io, struct lm_connection *connection,
                         enum lm_connection_list which) {
@@ -80,6 +80,7 @@ struct lm_connection *lm_connection_open(struct lm_io *io, int fd) {
                                          .index = index,
                                          .generation = generation,
                                          .read_state = LM_READ_HEADER,
+                                         .block = LM_NO_BLOCK,
                                          .buffer = LM_NO_BUFFER,
                                          .receiving = LM_NO_SLOT,
                                          .sending = LM_NO_SLOT,
@@ -93,26 +94,34 @@ struct lm_connection *lm_connection_open(struct lm_io *io, int fd) {
 }
 
 bool lm_connection_may_parse(const struct lm_connection *connection) {
-    return !connection->ended && connection->in_flight < LM_PIPELINE_MAX &&
+    /* HTTP's replies have no id: they come in the order of their requests, one at a time. */
+    uint32_t most = connection->dialect == LM_DIALECT_HTTP ? 1 : LM_PIPELINE_MAX;
+    return !connection->ended && connection->in_flight < most &&
            connection->sending == LM_NO_SLOT && connection->reply_head == LM_NO_SLOT;
 }
 
-/* Gives back what half-read requests hold. */
-static void drop_reading(struct lm_io *io, struct lm_connection *connection) {
-    if (connection->buffer != LM_NO_BUFFER) {
-        lm_io_buffer_return(io, connection->buffer);
-        connection->buffer = LM_NO_BUFFER;
-    }
-    /* What counts as a request is a header read whole. */
-    bool half_read = connection->read_state == LM_READ_WAIT;
+/* Gives back what a half-read request holds. Returns whether there was one: what counts as a
+ * request is a header read whole. */
+static bool drop_request(struct lm_io *io, struct lm_connection *connection) {
+    bool half_read =
+        connection->read_state == LM_READ_WAIT || connection->read_state == LM_READ_JSON;
+    lm_http_block_give(io, connection);
     if (connection->receiving != LM_NO_SLOT && !connection->recv_armed) {
         struct lm_request *request = &io->requests[connection->receiving];
         connection->receiving = LM_NO_SLOT;
         half_read = true;
         lm_io_release(io, request);
     }
-    if (half_read) lm_add_single_writer_u64(&io->stats->io.requests_gone, 1);
     connection->header_used = 0;
+    return half_read;
+}
+
+static void drop_reading(struct lm_io *io, struct lm_connection *connection) {
+    if (connection->buffer != LM_NO_BUFFER) {
+        lm_io_buffer_return(io, connection->buffer);
+        connection->buffer = LM_NO_BUFFER;
+    }
+    if (drop_request(io, connection)) lm_add_single_writer_u64(&io->stats->io.requests_gone, 1);
     if (connection->read_state != LM_READ_LINGER) connection->read_state = LM_READ_HEADER;
     if (connection->list == LM_LIST_WAITING || connection->list == LM_LIST_STARVED) {
         lm_connection_move(io, connection, LM_LIST_NONE);
@@ -136,8 +145,8 @@ void lm_connection_abort(struct lm_io *io, struct lm_connection *connection) {
 }
 
 void lm_connection_linger(struct lm_io *io, struct lm_connection *connection) {
+    (void)drop_request(io, connection); /* it is counted where it is refused */
     connection->read_state = LM_READ_LINGER;
-    connection->header_used = 0;
     connection->discard_bytes = LM_LINGER_BYTES_MAX;
     connection->timer_ns = io->now_ns + LM_LINGER_MS * 1000000ull;
     lm_connection_move(io, connection, LM_LIST_LINGERING);
@@ -166,9 +175,12 @@ void lm_connection_settle(struct lm_io *io, struct lm_connection *connection) {
         connection->header_used == 0 && connection->buffer == LM_NO_BUFFER) {
         lm_connection_end(io, connection);
     }
+    /* HTTP: the next request is here already, or there will be none. */
+    bool holds_next = connection->dialect == LM_DIALECT_HTTP &&
+                      (connection->buffer != LM_NO_BUFFER || connection->close_after_reply);
     bool wanting = connection->in_flight > 0 &&
                    (connection->ended || replies_wait || connection->in_flight >= LM_PIPELINE_MAX ||
-                    connection->read_state == LM_READ_LINGER);
+                    connection->read_state == LM_READ_LINGER || holds_next);
     if (wanting != connection->counted) {
         connection->counted = wanting;
         io->connections_wanting += wanting ? 1u : (uint32_t)-1;

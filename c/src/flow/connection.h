@@ -12,6 +12,8 @@
 #include "base/atomics.h"
 #include "base/limits.h"
 #include "parts/arena.h"
+#include "parts/http_route.h"
+#include "parts/keys.h"
 #include "parts/native_codec.h"
 
 enum { LM_NO_CONNECTION = UINT32_MAX };
@@ -21,8 +23,30 @@ enum lm_read_state {
     LM_READ_BODY,    /* into the parts of `receiving` */
     LM_READ_DISCARD, /* the payload of a refused request: `discard_bytes` more */
     LM_READ_WAIT,    /* a header is read, a slot is not free */
+    LM_READ_JSON,    /* HTTP: the JSON before the blobs */
+    LM_READ_CHUNKS,  /* HTTP: a chunked body, into the text of `receiving` */
     LM_READ_LINGER /* refused for good: read and drop for a moment, so that the reply is not lost */
 };
+
+/* Set by the connection's first byte, for good. */
+enum lm_dialect { LM_DIALECT_OPEN, LM_DIALECT_NATIVE, LM_DIALECT_HTTP };
+
+/* What an HTTP head asked for, once its bytes are gone. */
+struct lm_http_call {
+    uint64_t content_bytes; /* 0 while chunked */
+    int64_t json_bytes;     /* -1: the body is JSON and nothing else */
+    uint32_t key;           /* index in the table of keys, or LM_NO_KEY */
+    uint16_t model;         /* or LM_NO_MODEL */
+    uint8_t route;          /* enum lm_http_route */
+    bool head_only;
+    bool keep_alive;
+    bool names_keep_alive; /* HTTP/1.0: the reply has to say so */
+    bool expects_continue;
+    bool chunked;
+};
+
+#define LM_NO_KEY LM_KEY_NONE
+enum { LM_NO_BLOCK = UINT16_MAX, LM_NO_MODEL = UINT16_MAX };
 
 struct lm_connection {
     LM_CACHE_ALIGNED lm_atomic_u32 sender; /* the token of whoever sends on it: 0 free, 1 taken */
@@ -31,12 +55,15 @@ struct lm_connection {
     uint32_t index;
     uint32_t generation;
     uint8_t read_state; /* enum lm_read_state */
+    uint8_t dialect;    /* enum lm_dialect */
     bool recv_armed;
     bool ended;   /* nothing more will be read */
     bool counted; /* adds to lm_io.connections_wanting */
     bool write_shut;
-    uint8_t list; /* enum lm_connection_list: where prev and next lead */
-    uint16_t header_used;
+    bool close_after_reply; /* HTTP: the request in flight is the last one */
+    uint8_t list;           /* enum lm_connection_list: where prev and next lead */
+    uint16_t header_used;   /* bytes of a header that is not whole yet */
+    uint16_t block;         /* HTTP: where what came in pieces is put together, or LM_NO_BLOCK */
     uint16_t buffer_at;
     uint16_t buffer_end;
     int32_t buffer;      /* provided buffer with bytes not yet consumed, or LM_NO_BUFFER */
@@ -46,10 +73,13 @@ struct lm_connection {
     uint32_t reply_head; /* slots whose replies wait for the token, or LM_NO_SLOT */
     uint32_t reply_tail;
     uint32_t prev, next;
-    uint64_t discard_bytes;
-    uint64_t started_ns; /* when the header's first byte was seen */
-    uint64_t timer_ns;   /* on a list with deadlines: when */
-    uint8_t header[LM_NATIVE_REQUEST_BYTES];
+    uint64_t discard_bytes; /* HTTP: of the body, not yet taken */
+    uint64_t started_ns;    /* when the header's first byte was seen */
+    uint64_t timer_ns;      /* on a list with deadlines: when */
+    union {
+        uint8_t header[LM_NATIVE_REQUEST_BYTES + LM_NATIVE_CREDENTIAL_BYTES];
+        struct lm_http_call call;
+    };
 };
 
 _Static_assert(sizeof(struct lm_connection) <= 256, "an idle connection costs its table entry");

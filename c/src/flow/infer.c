@@ -9,8 +9,8 @@
 
 /* Copies an output that ONNX Runtime allocated into the slot, and writes its shape to `block`. */
 static int take_output(struct lm_shared *shared, struct lm_request *request, uint32_t output,
-                       OrtValue **value, const void **data_out, size_t *bytes_out,
-                       uint32_t **block) {
+                       OrtValue **value, const void **data_out, size_t *bytes_out, uint32_t **block,
+                       size_t *room_used) {
     const struct lm_ort_api *api = shared->ort.api;
     const struct lm_tensor *tensor = &request->model->outputs[output];
     OrtTensorTypeAndShapeInfo *info = NULL;
@@ -34,7 +34,10 @@ static int take_output(struct lm_shared *shared, struct lm_request *request, uin
         *(*block)++ = (uint32_t)dims[d];
         bytes *= (size_t)dims[d];
     }
-    void *copy = lm_slot_alloc(request->slot, bytes);
+    /* The room kept for them, whatever else is free in the slot. */
+    *room_used += lm_align_up(bytes, LM_SLOT_ALIGN);
+    bool fits = *room_used <= lm_align_up(request->model->max_output_bytes, LM_SLOT_ALIGN);
+    void *copy = fits ? lm_slot_alloc(request->slot, bytes) : NULL;
     if (!copy) {
         return lm_error(
             LUMEN_E_ORT,
@@ -64,6 +67,7 @@ static int compose_outputs(struct lm_shared *shared, struct lm_request *request,
     size_t bytes[LM_TENSORS_MAX];
     uint32_t words[LM_SHAPE_BLOCK_BYTES_MAX / 4];
     uint32_t *block = words;
+    size_t room_used = 0;
     *block++ = model->output_count;
     for (uint32_t i = 0; i < model->output_count; i++) {
         const struct lm_tensor *output = &model->outputs[i];
@@ -78,7 +82,8 @@ static int compose_outputs(struct lm_shared *shared, struct lm_request *request,
             }
             if (code) return code;
         } else {
-            int code = take_output(shared, request, i, &outputs[i], &data[i], &bytes[i], &block);
+            int code = take_output(shared, request, i, &outputs[i], &data[i], &bytes[i], &block,
+                                   &room_used);
             if (code) return code;
         }
     }
@@ -121,9 +126,6 @@ void lm_infer(struct lm_worker *worker, struct lm_request *request) {
     if (code) {
         lm_infer_drop_outputs(shared, model, request->rows, values + model->input_count);
         lm_reply_text(request, LM_STATUS_INFERENCE_FAILED, lm_error_last());
-        lm_add_single_writer_u64(&worker->stats->worker.requests_error, 1);
-        lm_add_single_writer_u64(&worker->stats->worker.model_failed[model->index], 1);
-        return;
     }
-    lm_worker_count_ok(worker, request);
+    lm_worker_count(worker, request);
 }

@@ -58,7 +58,8 @@ int lm_io_open(struct lm_io *io, struct lm_shared *shared, uint32_t index, uint3
     if (!io->requests || !io->bindings || !io->values || !io->scrap) {
         return lm_error(LUMEN_E_NOMEM, "no memory for the tables of %u slots", slots);
     }
-    return bind_slots(io);
+    code = lm_http_open(io);
+    return code ? code : bind_slots(io);
 }
 
 void lm_io_close(struct lm_io *io) {
@@ -80,6 +81,7 @@ void lm_io_close(struct lm_io *io) {
     free(io->bindings);
     free(io->values);
     free(io->scrap);
+    lm_http_close(io);
     io->requests = NULL;
     io->bindings = NULL;
     io->values = NULL;
@@ -87,7 +89,7 @@ void lm_io_close(struct lm_io *io) {
 }
 
 void lm_io_release(struct lm_io *io, struct lm_request *request) {
-    if (request->model) io->in_flight--;
+    if (request->model) lm_gate_discharge(io, request);
     lm_arena_release(&io->arena, request->slot);
 }
 
@@ -240,6 +242,7 @@ static int run(struct lm_io *io) {
         if (count < 0)
             return lm_error_errno(LUMEN_E_IO, count, "I/O thread %u: io_uring_enter", io->index);
         io->now_ns = lm_now_ns();
+        take_returns(io); /* before what their clients sent next */
         for (int c = 0; c < count; c++) complete(io, &completions[c]);
         if (io->inline_worker) run_ready(io);
     }

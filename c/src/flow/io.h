@@ -11,14 +11,26 @@
 #include "flow/connection.h"
 #include "flow/request.h"
 #include "flow/ring.h"
+#include "parts/keys.h"
+#include "parts/oip_metadata.h"
 #include "parts/queue.h"
 #include "parts/run_arena.h"
 #include "parts/stats.h"
+#include "parts/token_bucket.h"
 #include "parts/waitset.h"
 
 struct lm_worker;
 
 enum { LM_PHASE_RUNNING = 0, LM_PHASE_DRAINING = 1 };
+
+/* What HTTP answers of the server and its models; written at start. */
+struct lm_http_documents {
+    struct lm_oip_document page; /* HTML */
+    struct lm_oip_document server;
+    struct lm_oip_document index;
+    struct lm_oip_document models[LUMEN_MODELS_MAX];
+    struct lm_oip_document configs[LUMEN_MODELS_MAX];
+};
 
 /* Read-only after start, but for the queue, the waitset and the atomics. */
 struct lm_shared {
@@ -30,6 +42,13 @@ struct lm_shared {
         values_per_slot; /* tensors of all models: the width of a slot's table of wrapped values */
     char *description;   /* JSON */
     size_t description_bytes;
+    struct lm_http_documents documents; /* what HTTP answers of the models */
+    struct lm_keys keys;
+    struct lm_token_bucket bucket; /* all requests together */
+    struct lm_token_bucket model_buckets[LUMEN_MODELS_MAX];
+    uint32_t overload; /* LUMEN_OVERLOAD_* */
+    char hosts[LUMEN_HOSTS_MAX][LM_HOST_NAME_BYTES_MAX];
+    uint32_t host_count;
     uint64_t max_request_bytes;
     uint64_t default_timeout_ns; /* 0: none */
     uint32_t idle;               /* LUMEN_IDLE_* */
@@ -58,6 +77,15 @@ struct lm_list {
     uint32_t head, tail, count;
 };
 
+struct lm_http_block;
+
+/* What an I/O thread keeps for HTTP; see http.h. */
+struct lm_http_side {
+    struct lm_http_block *blocks;
+    struct lm_oip_parser *parser;
+    uint16_t free_block;
+};
+
 struct lm_io {
     struct lm_shared *shared;
     struct lm_stats_block *stats;
@@ -70,8 +98,12 @@ struct lm_io {
     uint32_t connection_capacity;
     struct lm_list lists[LM_LIST_COUNT];
     uint32_t connections_open;
-    uint32_t in_flight;           /* requests of models that hold a slot */
     uint32_t connections_wanting; /* a returning request may let them go on */
+    struct lm_http_side http;
+    uint32_t in_flight;     /* requests that hold a slot */
+    uint32_t in_flight_max; /* and those that wait for one */
+    uint64_t work_ns;       /* what the workers are expected to take for them; see gate.c */
+    uint64_t row_cost_ns[LUMEN_MODELS_MAX]; /* of a worker for one row, lately */
     uint32_t index;
     int listen_fd;
     bool accept_armed;
@@ -145,6 +177,9 @@ void lm_accept_completed(struct lm_io *io, const struct lm_completion *completio
 /* Goes on with what can be read: bytes already here, then the next receive. */
 void lm_receive_continue(struct lm_io *io, struct lm_connection *connection);
 void lm_receive_completed(struct lm_io *io, const struct lm_completion *completion);
+/* The last byte is here: the request is ready for a worker. */
+void lm_receive_submit(struct lm_io *io, struct lm_connection *connection,
+                       struct lm_request *request);
 /* Hands what is ready to the workers. */
 void lm_receive_hand_over(struct lm_io *io);
 /* Retries the requests that wait for a slot, in order. */
@@ -154,9 +189,49 @@ void lm_receive_retry_starved(struct lm_io *io);
 
 /* admit.c: decides over a header that is read whole. Sets the connection's read state. */
 void lm_admit(struct lm_io *io, struct lm_connection *connection);
+/* For every dialect. Fills the request that a slot was found for; its body is next. */
+struct lm_request *lm_admit_begin(struct lm_io *io, struct lm_connection *connection,
+                                  const struct lm_model *model, struct lm_slot *slot, uint32_t rows,
+                                  uint64_t timeout_us);
+/* Puts the request among those that wait for a slot; false: there are too many. */
+bool lm_admit_wait(struct lm_io *io, struct lm_connection *connection, uint64_t timeout_us);
+/* timeout_us 0: the server's default. */
+uint64_t lm_admit_deadline(const struct lm_io *io, const struct lm_connection *connection,
+                           uint64_t timeout_us);
 /* Answers a request that waits for a slot with a refusal. */
 void lm_admit_refuse_waiting(struct lm_io *io, struct lm_connection *connection,
                              enum lm_status status, const char *why);
+
+/* gate.c: whether a request may enter. */
+struct lm_refusal {
+    enum lm_status status;
+    uint32_t retry_after_s; /* when asking again makes sense */
+    char why[LM_TEXT_BYTES_MAX];
+};
+int lm_gate_open(struct lm_shared *shared, const lumen_config *config);
+void lm_gate_close(struct lm_shared *shared);
+int lm_gate_add_model(struct lm_shared *shared, uint32_t model, const lumen_model_config *config);
+/* Counts a refused request, for its model too where it named one. */
+void lm_gate_count_refusal(struct lm_io *io, enum lm_status status, uint32_t model);
+/* Before the body is known: the key's models, rates, how many are in flight. */
+bool lm_gate_enter(struct lm_io *io, const struct lm_model *model, uint32_t key,
+                   struct lm_refusal *refusal);
+/* Whether the answer is expected before the deadline. */
+bool lm_gate_in_time(const struct lm_io *io, const struct lm_model *model, uint32_t rows,
+                     uint64_t deadline_ns, struct lm_refusal *refusal);
+/* A slot for one more request in flight, or NULL. */
+struct lm_slot *lm_gate_slot(struct lm_io *io, size_t bytes);
+/* The request counts as in flight from here to there. */
+void lm_gate_charge(struct lm_io *io, struct lm_request *request);
+void lm_gate_discharge(struct lm_io *io, struct lm_request *request);
+
+/* http_documents.c: after the models are known. */
+int lm_http_documents_open(struct lm_shared *shared, const char *version);
+void lm_http_documents_close(struct lm_shared *shared);
+
+/* http_receive.c */
+int lm_http_open(struct lm_io *io);
+void lm_http_close(struct lm_io *io);
 
 /* reply.c */
 void lm_reply_outputs(struct lm_request *request, const void *const *data, const size_t *bytes,
@@ -165,7 +240,11 @@ void lm_reply_text(struct lm_request *request, enum lm_status status, const char
 /* Sends what fits, without waiting, on the worker that holds the request. */
 enum lm_outcome lm_reply_try(struct lm_connection *connection, struct lm_request *request,
                              size_t *sent_bytes_out);
-/* The I/O thread's own answers: a body of `bytes` that outlives the connection, or a sentence. */
+/* The I/O thread's own answers, whatever they say: a head, and a body that lives as long as the
+ * server (`body_is_shared`) or is copied when it does not fit the socket at once. */
+void lm_reply_bytes(struct lm_io *io, struct lm_connection *connection, const void *head,
+                    size_t head_bytes, const void *body, size_t body_bytes, bool body_is_shared);
+/* The native ones: a body of `bytes` that outlives the connection, or a sentence. */
 void lm_reply_own(struct lm_io *io, struct lm_connection *connection,
                   const struct lm_native_reply *reply, const char *body);
 void lm_reply_returned(struct lm_io *io, uint32_t slot);

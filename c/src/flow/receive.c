@@ -11,7 +11,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "flow/io.h"
+#include "flow/http.h"
 
 /* Skips the parts that are full. true: the body is whole. */
 static bool parts_complete(struct lm_request *request) {
@@ -29,8 +29,7 @@ static void part_advance(struct lm_request *request, size_t bytes) {
 
 /* The shape block, where one came, must say what `rows` says. */
 static bool shapes_agree(const struct lm_request *request, char *why, size_t why_bytes) {
-    const uint8_t *at =
-        request->prefix + (request->flags & LM_FLAG_CREDENTIAL ? LM_NATIVE_CREDENTIAL_BYTES : 0);
+    const uint8_t *at = request->prefix;
     uint32_t word;
     memcpy(&word, at, 4);
     if (word != request->model->input_count) {
@@ -72,21 +71,22 @@ void lm_receive_hand_over(struct lm_io *io) {
     }
 }
 
-/* The last byte is here: the request is ready for a worker. */
-static void submit(struct lm_io *io, struct lm_connection *connection, struct lm_request *request) {
+void lm_receive_submit(struct lm_io *io, struct lm_connection *connection,
+                       struct lm_request *request) {
     char why[LM_TEXT_BYTES_MAX];
     connection->receiving = LM_NO_SLOT;
     connection->read_state = LM_READ_HEADER;
     if ((request->flags & LM_FLAG_SHAPES) && !shapes_agree(request, why, sizeof why)) {
         struct lm_native_reply reply = {.id = request->id, .status = LM_STATUS_BAD_REQUEST};
-        lm_add_single_writer_u64(&io->stats->io.requests_error, 1);
-        lm_add_single_writer_u64(&io->stats->io.model_bad[request->model->index], 1);
+        lm_gate_count_refusal(io, LM_STATUS_BAD_REQUEST, request->model->index);
         lm_io_release(io, request);
         lm_reply_own(io, connection, &reply, why);
         return;
     }
     connection->in_flight++;
     lm_add_single_writer_u64(&io->stats->io.model_queued[request->model->index], 1);
+    if (request->dialect == LM_DIALECT_HTTP)
+        connection->close_after_reply = !request->http.keep_alive;
     request->received_ns = lm_now_ns();
     /* Never full: there is a place for every slot. */
     bool kept = lm_spsc_push(&io->ready, lm_job_pack(io->index, request->slot->index));
@@ -94,9 +94,32 @@ static void submit(struct lm_io *io, struct lm_connection *connection, struct lm
     if (!io->inline_worker) lm_receive_hand_over(io);
 }
 
+/* A credential comes right behind the header, and is read with it: who asks is known before a slot
+ * is taken. */
+static size_t header_bytes(const struct lm_connection *connection) {
+    struct lm_native_request request;
+    char unused[LM_TEXT_BYTES_MAX];
+    if (connection->header_used < LM_NATIVE_REQUEST_BYTES) return LM_NATIVE_REQUEST_BYTES;
+    enum lm_native_verdict verdict =
+        lm_native_parse(connection->header, &request, unused, sizeof unused);
+    bool follows = verdict == LM_NATIVE_OK && (request.flags & LM_FLAG_CREDENTIAL) &&
+                   request.payload_bytes >= LM_NATIVE_CREDENTIAL_BYTES;
+    return LM_NATIVE_REQUEST_BYTES + (follows ? LM_NATIVE_CREDENTIAL_BYTES : 0);
+}
+
+/* The first byte says which dialect it will be: LMN1, a method's capitals (or the line break that
+ * may come before them), or nothing that is known, which is answered natively. */
+static enum lm_dialect dialect_of(uint8_t first) {
+    bool is_method = (first >= 'A' && first <= 'Z' && first != 'L') || first == '\r';
+    return is_method ? LM_DIALECT_HTTP : LM_DIALECT_NATIVE;
+}
+
 static size_t take_header(struct lm_io *io, struct lm_connection *connection, const uint8_t *bytes,
                           size_t count) {
-    size_t missing = LM_NATIVE_REQUEST_BYTES - connection->header_used;
+    if (connection->dialect == LM_DIALECT_OPEN) connection->dialect = dialect_of(bytes[0]);
+    if (connection->dialect == LM_DIALECT_HTTP)
+        return lm_http_take_head(io, connection, bytes, count);
+    size_t missing = header_bytes(connection) - connection->header_used;
     size_t taken = count < missing ? count : missing;
     if (connection->header_used == 0) connection->started_ns = io->now_ns;
     memcpy(connection->header + connection->header_used, bytes, taken);
@@ -107,7 +130,10 @@ static size_t take_header(struct lm_io *io, struct lm_connection *connection, co
                LM_NATIVE_REQUEST_BYTES - connection->header_used);
         connection->header_used = LM_NATIVE_REQUEST_BYTES;
     }
-    if (connection->header_used == LM_NATIVE_REQUEST_BYTES) lm_admit(io, connection);
+    if (connection->header_used >= LM_NATIVE_REQUEST_BYTES &&
+        connection->header_used == header_bytes(connection)) {
+        lm_admit(io, connection);
+    }
     return taken;
 }
 
@@ -122,7 +148,7 @@ static size_t take_body(struct lm_io *io, struct lm_connection *connection, cons
         part_advance(request, taken);
         used += taken;
     }
-    if (parts_complete(request)) submit(io, connection, request);
+    if (parts_complete(request)) lm_receive_submit(io, connection, request);
     return used;
 }
 
@@ -147,6 +173,8 @@ static void consume_buffer(struct lm_io *io, struct lm_connection *connection) {
             taken = take_header(io, connection, at, count);
             break;
         case LM_READ_BODY: taken = take_body(io, connection, at, count); break;
+        case LM_READ_JSON: taken = lm_http_take_json(io, connection, at, count); break;
+        case LM_READ_CHUNKS: taken = lm_http_take_chunks(io, connection, at, count); break;
         case LM_READ_DISCARD: taken = take_discarded(connection, count); break;
         case LM_READ_LINGER: taken = count; break;
         default: return; /* waits for a slot */
@@ -162,13 +190,16 @@ static void arm(struct lm_io *io, struct lm_connection *connection) {
     uint32_t index = connection->index, generation = connection->generation;
     switch (connection->read_state) {
     case LM_READ_HEADER:
-        if (!lm_connection_may_parse(connection)) return;
+        /* HTTP reads on while a request is in flight: the next one, or that the client has gone. */
+        if (!lm_connection_may_parse(connection) && connection->dialect != LM_DIALECT_HTTP) return;
         lm_ring_recv_header(io->ring, connection->fd, index, generation);
         break;
+    case LM_READ_JSON:
+    case LM_READ_CHUNKS: lm_ring_recv_header(io->ring, connection->fd, index, generation); break;
     case LM_READ_BODY: {
         struct lm_request *request = &io->requests[connection->receiving];
         if (parts_complete(request)) { /* nothing to receive: every part is empty */
-            submit(io, connection, request);
+            lm_receive_submit(io, connection, request);
             lm_receive_continue(io, connection);
             return;
         }
@@ -206,7 +237,7 @@ static void received(struct lm_io *io, struct lm_connection *connection,
     } else if (connection->read_state == LM_READ_BODY) {
         struct lm_request *request = &io->requests[connection->receiving];
         part_advance(request, bytes);
-        if (parts_complete(request)) submit(io, connection, request);
+        if (parts_complete(request)) lm_receive_submit(io, connection, request);
     } else if (connection->read_state == LM_READ_DISCARD) {
         (void)take_discarded(connection, bytes);
     } else if (connection->read_state == LM_READ_LINGER) {
@@ -248,6 +279,8 @@ void lm_receive_retry_waiting(struct lm_io *io) {
         if (connection->timer_ns <= io->now_ns) {
             lm_admit_refuse_waiting(io, connection, LM_STATUS_DEADLINE,
                                     "the deadline passed before a slot was free");
+        } else if (connection->dialect == LM_DIALECT_HTTP) {
+            lm_http_retry(io, connection);
         } else {
             lm_admit(io, connection);
         }

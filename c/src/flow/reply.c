@@ -11,7 +11,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "flow/io.h"
+#include "flow/http.h"
 
 static uint32_t whole_us(uint64_t from_ns, uint64_t to_ns) {
     uint64_t us = to_ns > from_ns ? (to_ns - from_ns) / 1000 : 0;
@@ -42,6 +42,10 @@ static void write_head(struct lm_request *request, enum lm_status status, uint16
 
 void lm_reply_outputs(struct lm_request *request, const void *const *data, const size_t *bytes,
                       size_t shape_block_bytes) {
+    if (request->dialect == LM_DIALECT_HTTP) {
+        lm_http_reply_outputs(request, data, bytes, shape_block_bytes);
+        return;
+    }
     uint32_t parts = 1;
     size_t payload = shape_block_bytes;
     if (shape_block_bytes)
@@ -56,6 +60,10 @@ void lm_reply_outputs(struct lm_request *request, const void *const *data, const
 }
 
 void lm_reply_text(struct lm_request *request, enum lm_status status, const char *text) {
+    if (request->dialect == LM_DIALECT_HTTP) {
+        lm_http_reply_text(request, status, text);
+        return;
+    }
     /* The slot's tensors are done with: the sentence takes their place. */
     lm_slot_reset(request->slot);
     size_t bytes = strnlen(text, LM_TEXT_BYTES_MAX);
@@ -151,11 +159,12 @@ void lm_reply_drop_waiting(struct lm_io *io, struct lm_connection *connection) {
     connection->reply_tail = LM_NO_SLOT;
 }
 
-/* Keeps what is left of an own reply in a slot; false when none is free. */
+/* Keeps what is left of an own reply in a slot; NULL when none is free. */
 static struct lm_request *keep_own(struct lm_io *io, struct lm_connection *connection,
-                                   const uint8_t *head, const char *body, size_t body_bytes,
-                                   bool body_is_shared) {
-    struct lm_slot *slot = lm_arena_acquire(&io->arena, LM_REPLY_SLOT_BYTES);
+                                   const struct iovec parts[2], bool body_is_shared) {
+    size_t bytes =
+        lm_align_up(parts[0].iov_len, LM_SLOT_ALIGN) + (body_is_shared ? 0 : parts[1].iov_len);
+    struct lm_slot *slot = lm_arena_acquire(&io->arena, bytes);
     if (!slot) return NULL;
     struct lm_request *request = &io->requests[slot->index];
     request->io = io;
@@ -163,46 +172,37 @@ static struct lm_request *keep_own(struct lm_io *io, struct lm_connection *conne
     request->model = NULL;
     request->connection = connection->index;
     request->started_ns = io->now_ns;
-    memcpy(request->head, head, sizeof request->head);
-    if (!body_is_shared) {
-        char *copy = lm_slot_alloc(slot, LM_TEXT_BYTES_MAX);
-        memcpy(copy, body, body_bytes);
-        body = copy;
+    for (int p = 0; p < 2; p++) {
+        request->reply[p] = parts[p];
+        if (p == 1 && body_is_shared) break;
+        request->reply[p].iov_base = lm_slot_alloc(slot, parts[p].iov_len);
+        memcpy(request->reply[p].iov_base, parts[p].iov_base, parts[p].iov_len);
     }
-    request->reply[0] = (struct iovec){request->head, sizeof request->head};
-    request->reply[1] = (struct iovec){(void *)(uintptr_t)body, body_bytes};
-    set_message(request, body_bytes ? 2 : 1);
+    set_message(request, parts[1].iov_len ? 2 : 1);
     return request;
 }
 
-void lm_reply_own(struct lm_io *io, struct lm_connection *connection,
-                  const struct lm_native_reply *reply, const char *body) {
-    /* A sentence lives on the caller's stack; the description, of known length, lives as long as
-     * the server. */
-    bool body_is_shared = reply->status == LM_STATUS_OK;
-    size_t body_bytes = body_is_shared ? reply->payload_bytes : strnlen(body, LM_TEXT_BYTES_MAX);
-    struct lm_native_reply whole = *reply;
-    uint8_t head[LM_NATIVE_REPLY_BYTES];
-    whole.payload_bytes = (uint32_t)body_bytes;
-    lm_native_write_reply(head, &whole);
-
+void lm_reply_bytes(struct lm_io *io, struct lm_connection *connection, const void *head,
+                    size_t head_bytes, const void *body, size_t body_bytes, bool body_is_shared) {
+    const struct iovec parts[2] = {{(void *)(uintptr_t)head, head_bytes},
+                                   {(void *)(uintptr_t)body, body_bytes}};
     size_t sent_bytes = 0;
     bool queue_is_empty = connection->reply_head == LM_NO_SLOT && connection->sending == LM_NO_SLOT;
     bool token = queue_is_empty && take_token(connection);
     if (token) {
-        struct iovec parts[2] = {{head, sizeof head}, {(void *)(uintptr_t)body, body_bytes}};
-        struct msghdr message = {.msg_iov = parts, .msg_iovlen = body_bytes ? 2 : 1};
+        struct iovec copy[2] = {parts[0], parts[1]};
+        struct msghdr message = {.msg_iov = copy, .msg_iovlen = body_bytes ? 2 : 1};
         ssize_t sent = sendmsg(connection->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
         if (sent > 0) {
             sent_bytes = (size_t)sent;
             lm_add_single_writer_u64(&io->stats->io.bytes_out, sent_bytes);
         }
-        if (sent_bytes == sizeof head + body_bytes) {
+        if (sent_bytes == head_bytes + body_bytes) {
             give_token(connection);
             return;
         }
     }
-    struct lm_request *request = keep_own(io, connection, head, body, body_bytes, body_is_shared);
+    struct lm_request *request = keep_own(io, connection, parts, body_is_shared);
     if (!request) {
         /* Its socket is full and nothing is left to keep the answer in: it does not read, it goes.
          */
@@ -217,6 +217,18 @@ void lm_reply_own(struct lm_io *io, struct lm_connection *connection,
         append_reply(io, connection, request);
         lm_reply_flush(io, connection);
     }
+}
+
+void lm_reply_own(struct lm_io *io, struct lm_connection *connection,
+                  const struct lm_native_reply *reply, const char *body) {
+    /* A sentence lives on the caller's stack; the description, of known length, lives as long as
+     * the server. */
+    bool body_is_shared = reply->status == LM_STATUS_OK;
+    struct lm_native_reply whole = *reply;
+    uint8_t head[LM_NATIVE_REPLY_BYTES];
+    if (!body_is_shared) whole.payload_bytes = (uint32_t)strnlen(body, LM_TEXT_BYTES_MAX);
+    lm_native_write_reply(head, &whole);
+    lm_reply_bytes(io, connection, head, sizeof head, body, whole.payload_bytes, body_is_shared);
 }
 
 void lm_reply_returned(struct lm_io *io, uint32_t slot) {
@@ -243,6 +255,8 @@ void lm_reply_returned(struct lm_io *io, uint32_t slot) {
         break;
     default: lm_io_release(io, request); break;
     }
+    /* HTTP: that was the last request of this connection. */
+    if (connection->close_after_reply && !connection->ended) lm_connection_linger(io, connection);
     lm_reply_flush(io, connection);
     lm_receive_continue(io, connection);
     lm_connection_settle(io, connection);

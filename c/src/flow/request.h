@@ -9,8 +9,10 @@
 #include <sys/uio.h>
 
 #include "base/limits.h"
+#include "parts/http_chunks.h"
 #include "parts/model.h"
 #include "parts/native_codec.h"
+#include "parts/oip_request.h"
 
 enum {
     LM_SHAPE_BLOCK_BYTES_MAX = 4 * (1 + LM_TENSORS_MAX * (1 + LM_RANK_MAX)),
@@ -28,6 +30,19 @@ enum lm_outcome {
 
 struct lm_io;
 
+/* What only requests over HTTP have. */
+struct lm_http_exchange {
+    bool keep_alive;
+    bool names_keep_alive;
+    bool retry_later;  /* the refusal is of the moment: the reply says Retry-After */
+    char *text;        /* the body as it came, where its JSON holds values; NULL: blobs alone */
+    size_t text_bytes; /* received so far, or whole */
+    size_t text_room;
+    int64_t json_bytes; /* of the text; -1: all of it */
+    struct lm_http_chunks chunks;
+    struct lm_oip_request asked;
+};
+
 struct lm_request {
     struct lm_io *io; /* whose slot it is */
     struct lm_slot *slot;
@@ -42,12 +57,14 @@ struct lm_request {
     uint64_t preprocessed_ns;
     uint64_t inferred_ns;
     uint64_t deadline_ns; /* UINT64_MAX: none */
+    uint64_t cost_ns;     /* what it is expected to take of a worker; see gate.c */
     uint32_t rows;
     uint32_t batch_rows; /* of the Run it was part of; 0: none */
     uint32_t payload_bytes;
     uint16_t status; /* enum lm_status, of the reply */
     uint16_t flags;
     uint8_t encoding;
+    uint8_t dialect; /* enum lm_dialect */
     uint8_t outcome; /* enum lm_outcome */
     bool in_batch;   /* the reply points into its worker's batch */
     uint32_t part_count;
@@ -59,6 +76,7 @@ struct lm_request {
     struct iovec reply[2 + LM_TENSORS_MAX];
     uint8_t head[LM_NATIVE_REPLY_BYTES];
     uint8_t prefix[LM_PREFIX_BYTES_MAX]; /* request: credential and shapes; reply: shapes */
+    struct lm_http_exchange http;
 };
 
 #endif

@@ -123,7 +123,8 @@ static int add_buffers(struct lm_ring *ring) {
         lm_mapping_open(&ring->buffer_ring_memory, LM_HEADER_BUFFERS * sizeof(struct io_uring_buf));
     if (code) return code;
     code =
-        lm_mapping_open(&ring->buffer_memory, (size_t)LM_HEADER_BUFFERS * LM_HEADER_BUFFER_BYTES);
+        lm_mapping_open(&ring->buffer_memory, (size_t)LM_HEADER_BUFFERS * LM_HEADER_BUFFER_BYTES +
+                                                  LM_CACHE_LINE); /* parsers may look ahead */
     if (code) return code;
     ring->buffers = ring->buffer_ring_memory.base;
     struct io_uring_buf_reg registration = {.ring_addr = (uintptr_t)ring->buffers,

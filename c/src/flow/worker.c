@@ -2,6 +2,7 @@
  * worker.h. A worker waits on no socket and allocates nothing of ours once it is ready.
  */
 #include "flow/worker.h"
+#include "flow/http.h"
 
 #include <sched.h>
 #include <stdio.h>
@@ -130,8 +131,15 @@ static uint32_t next_jobs(struct lm_worker *worker, uint32_t *jobs) {
 static void expire(struct lm_worker *worker, struct lm_request *request) {
     char text[LM_TEXT_BYTES_MAX];
     request->preprocessed_ns = request->inferred_ns = request->popped_ns;
-    snprintf(text, sizeof text, "the deadline passed %llu us ago, in the queue",
-             (unsigned long long)((request->popped_ns - request->deadline_ns) / 1000));
+    if (request->popped_ns >= request->deadline_ns) {
+        snprintf(text, sizeof text, "the deadline passed %llu us ago, in the queue",
+                 (unsigned long long)((request->popped_ns - request->deadline_ns) / 1000));
+    } else {
+        snprintf(text, sizeof text,
+                 "the deadline passes in %llu us, before the model can answer (about %llu us)",
+                 (unsigned long long)((request->deadline_ns - request->popped_ns) / 1000),
+                 (unsigned long long)(request->cost_ns / 1000));
+    }
     lm_reply_text(request, LM_STATUS_DEADLINE, text);
     lm_add_single_writer_u64(&worker->stats->worker.requests_expired, 1);
     lm_add_single_writer_u64(&worker->stats->worker.model_expired[request->model->index], 1);
@@ -198,12 +206,26 @@ static void reply(struct lm_worker *worker, struct lm_request *request) {
     size_t sent_bytes;
     request->outcome =
         (uint8_t)lm_reply_try(lm_io_connection(io, request->connection), request, &sent_bytes);
-    if (request->outcome != LM_OUTCOME_SENT) lm_batch_keep_reply(request);
+    if (request->outcome != LM_OUTCOME_SENT) lm_batch_keep_reply(worker, request);
     lm_add_single_writer_u64(&worker->stats->worker.bytes_out, sent_bytes);
     uint64_t now = lm_now_ns();
     record(worker, request, now);
     record_model(worker, request, now);
     if (worker->shared->traced) trace(worker, request, now);
+}
+
+/* A body of JSON becomes tensors here, before requests are grouped by their rows. */
+static bool read_text(struct lm_worker *worker, struct lm_request *request) {
+    if (lm_http_read_text(worker->parser, request)) return true;
+    request->preprocessed_ns = request->inferred_ns = lm_now_ns();
+    lm_worker_count(worker, request);
+    reply(worker, request);
+    return false;
+}
+
+static bool is_late(const struct lm_request *request) {
+    return request->deadline_ns != UINT64_MAX &&
+           request->popped_ns + request->cost_ns >= request->deadline_ns;
 }
 
 /* true: the request is worth a Run; otherwise it is answered or dropped here. */
@@ -216,7 +238,9 @@ static bool is_wanted(struct lm_worker *worker, struct lm_request *request) {
         request->outcome = LM_OUTCOME_DROPPED;
         return false;
     }
-    if (request->popped_ns < request->deadline_ns) return true;
+    bool is_text = request->dialect == LM_DIALECT_HTTP && request->http.text;
+    if (!is_late(request) && is_text && !read_text(worker, request)) return false;
+    if (!is_late(request)) return true; /* a body of JSON may name an earlier deadline */
     expire(worker, request);
     reply(worker, request);
     return false;
@@ -259,7 +283,7 @@ void lm_worker_serve(struct lm_worker *worker, const uint32_t *jobs, uint32_t co
         for (uint32_t g = 0; g < taken; g++) {
             /* Alone, or one by one after a batch that failed: a bad request fails by itself. */
             if (!done) lm_infer(worker, group[g]);
-            if (done) lm_worker_count_ok(worker, group[g]);
+            if (done) lm_worker_count(worker, group[g]);
             reply(worker, group[g]);
         }
         lm_run_arena_leave();
@@ -316,6 +340,8 @@ int lm_worker_open(struct lm_worker *worker) {
     worker->stats->head.cpu = worker->pinned ? worker->cpu : -1;
     int code = shared->traced ? lm_trace_open(&worker->trace) : 0;
     if (code) return code;
+    code = lm_oip_parser_open(&worker->parser, shared->max_request_bytes);
+    if (code) return code;
     worker->batches = calloc(shared->model_count, sizeof *worker->batches);
     if (!worker->batches) return lm_error(LUMEN_E_NOMEM, "no memory for a worker");
     for (uint32_t m = 0; m < shared->model_count; m++) {
@@ -340,6 +366,8 @@ void lm_worker_close(struct lm_worker *worker) {
         lm_batch_close(&worker->batches[m], &shared->ort, &shared->models[m]);
     }
     free(worker->batches);
+    lm_oip_parser_close(worker->parser);
+    worker->parser = NULL;
     worker->batches = NULL;
     lm_trace_close(&worker->trace);
 }

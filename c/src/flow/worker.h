@@ -20,11 +20,12 @@ struct lm_batch {
 struct lm_worker {
     struct lm_shared *shared;
     struct lm_stats_block *stats;
-    struct lm_batch *batches; /* one per model */
-    struct lm_trace trace;    /* used when a trace is asked for */
-    uint32_t index;           /* its session in every model */
-    int32_t cpu;              /* to pin to; -1: none */
-    int niceness;             /* change asked for by the control thread, then reached */
+    struct lm_batch *batches;     /* one per model */
+    struct lm_trace trace;        /* used when a trace is asked for */
+    struct lm_oip_parser *parser; /* of HTTP's bodies of JSON */
+    uint32_t index;               /* its session in every model */
+    int32_t cpu;                  /* to pin to; -1: none */
+    int niceness;                 /* change asked for by the control thread, then reached */
     bool pinned;
     pthread_t thread;
     bool thread_started;
@@ -32,13 +33,16 @@ struct lm_worker {
     char note[512]; /* what went wrong at start, or empty */
 };
 
-/* A request is about to be answered with its outputs. */
-static inline void lm_worker_count_ok(struct lm_worker *worker, const struct lm_request *request) {
+/* A request's reply is composed: counts it by its status. */
+static inline void lm_worker_count(struct lm_worker *worker, const struct lm_request *request) {
     struct lm_worker_counters *counters = &worker->stats->worker;
-    lm_add_single_writer_u64(&counters->requests_ok, 1);
+    uint32_t model = request->model->index;
+    bool ok = request->status == LM_STATUS_OK;
+    lm_add_single_writer_u64(ok ? &counters->requests_ok : &counters->requests_error, 1);
+    lm_add_single_writer_u64(ok ? &counters->model_ok[model] : &counters->model_failed[model], 1);
+    if (!ok) return;
     lm_add_single_writer_u64(&counters->rows, request->rows);
-    lm_add_single_writer_u64(&counters->model_ok[request->model->index], 1);
-    lm_add_single_writer_u64(&counters->model_rows[request->model->index], request->rows);
+    lm_add_single_writer_u64(&counters->model_rows[model], request->rows);
 }
 
 static inline void lm_worker_count_run(struct lm_worker *worker, const struct lm_model *model) {
@@ -69,6 +73,6 @@ void lm_batch_close(struct lm_batch *batch, const struct lm_ort *ort, const stru
 bool lm_batch_run(struct lm_worker *worker, struct lm_request **requests, uint32_t count);
 /* Moves what is left of a reply from the batch's memory, which is used again, to the request's
  * slot. */
-void lm_batch_keep_reply(struct lm_request *request);
+void lm_batch_keep_reply(struct lm_worker *worker, struct lm_request *request);
 
 #endif

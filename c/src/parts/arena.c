@@ -24,6 +24,15 @@ static int count_slots(const lumen_slot_class *classes, uint32_t class_count, ui
     return 0;
 }
 
+/* What is faulted in at start: slots for bodies of JSON and large batches are large and rare, and
+ * get their pages when first used. */
+static size_t hot_bytes(const lumen_slot_class *classes, uint32_t class_count) {
+    size_t bytes = 0;
+    for (uint32_t c = 0; c < class_count && classes[c].slot_bytes <= LM_HOT_SLOT_BYTES; c++)
+        bytes += classes[c].slot_bytes * classes[c].slot_count;
+    return bytes;
+}
+
 int lm_arena_open(struct lm_arena *arena, const lumen_slot_class *classes, uint32_t class_count,
                   uint32_t allocator_type) {
     memset(arena, 0, sizeof *arena);
@@ -33,8 +42,9 @@ int lm_arena_open(struct lm_arena *arena, const lumen_slot_class *classes, uint3
     int code = count_slots(classes, class_count, &arena->slot_count, &bytes);
     if (code) return code;
     if (allocator_type == LUMEN_ALLOCATOR_ARENA) {
-        code = lm_mapping_open(&arena->memory, bytes);
+        code = lm_mapping_reserve(&arena->memory, bytes);
         if (code) return code;
+        lm_mapping_touch(&arena->memory, hot_bytes(classes, class_count));
     }
     arena->slots = calloc(arena->slot_count, sizeof *arena->slots);
     if (!arena->slots) {

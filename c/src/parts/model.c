@@ -81,6 +81,7 @@ bool lm_model_slot_bytes(const struct lm_model *model, uint32_t rows, size_t *by
             return false;
     }
     if (!model->outputs_known && !add_aligned(&total, model->max_output_bytes)) return false;
+    if (!add_aligned(&total, lm_model_reply_text_bytes(model))) return false;
     /* Whatever the model, an error sentence must fit. */
     *bytes_out = total < LM_MODEL_SLOT_BYTES_MIN ? LM_MODEL_SLOT_BYTES_MIN : total;
     return true;
@@ -94,7 +95,6 @@ uint32_t lm_model_shape_block_bytes(const struct lm_model *model) {
 
 void lm_model_layout(const struct lm_model *model, struct lm_slot *slot, uint8_t encoding,
                      uint32_t rows, struct lm_layout *layout_out) {
-    LM_DEBUG_ASSERT(slot->used == 0);
     size_t bytes = 0;
     for (uint32_t i = 0; i < model->input_count; i++) {
         lm_tensor_bytes(&model->inputs[i], rows, &bytes);

@@ -12,6 +12,7 @@
 
 #include "base/limits.h"
 #include "parts/arena.h"
+#include "parts/labels.h"
 #include "parts/ort.h"
 #include "parts/preprocess.h"
 
@@ -45,6 +46,7 @@ struct lm_model {
     uint64_t batch_delay_ns; /* how long a worker waits for more of them */
     uint32_t channel_order;
     struct lm_rgb8_plan rgb8;
+    struct lm_labels labels; /* of its classes; may be empty */
     size_t max_output_bytes;
     uint32_t value_base; /* where this model's values start in a slot's table of values */
     struct lm_ort_source source;
@@ -80,6 +82,15 @@ bool lm_model_payload_bytes(const struct lm_model *model, uint8_t encoding, uint
 /* The slot a request of `rows` needs, whatever its encoding; false when it overflows. */
 bool lm_model_slot_bytes(const struct lm_model *model, uint32_t rows, size_t *bytes_out);
 uint32_t lm_model_shape_block_bytes(const struct lm_model *model);
+
+/* model_text.c: HTTP. The head and JSON of a reply whose outputs are binary: part of every slot. */
+size_t lm_model_reply_text_bytes(const struct lm_model *model);
+/* What the outputs take as JSON numbers, beyond that. */
+size_t lm_model_reply_values_bytes(const struct lm_model *model, uint32_t rows);
+/* What one class of a classification takes, in JSON and as bytes. */
+size_t lm_model_class_text_bytes(const struct lm_model *model);
+/* The slot for a request whose body is `text_bytes` of JSON; false when it overflows. */
+bool lm_model_text_slot_bytes(const struct lm_model *model, size_t text_bytes, size_t *bytes_out);
 
 /* Allocates a request's tensors in an empty slot that is large enough. */
 void lm_model_layout(const struct lm_model *model, struct lm_slot *slot, uint8_t encoding,

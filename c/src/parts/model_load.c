@@ -209,6 +209,8 @@ int lm_model_open(struct lm_model *model, const struct lm_ort *ort,
     memset(model, 0, sizeof *model);
     int code = check_config(config);
     if (code) return code;
+    code = lm_labels_open(&model->labels, config->labels, config->label_bytes);
+    if (code) return code;
     memcpy(model->name, config->name, strlen(config->name) + 1);
     model->index = index;
     model->channel_order = config->channel_order;
@@ -237,5 +239,6 @@ void lm_model_close(struct lm_model *model, const struct lm_ort *ort) {
     for (uint32_t s = 0; s < model->session_count; s++)
         lm_ort_session_close(ort, model->sessions[s]);
     lm_ort_source_close(&model->source);
+    lm_labels_close(&model->labels);
     model->session_count = 0;
 }

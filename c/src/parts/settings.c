@@ -30,6 +30,31 @@ static int check_queue(const lumen_config *config) {
     return lm_setting_in_range("engine.queue_type", type, LUMEN_QUEUE_MPMC, LUMEN_QUEUE_INLINE);
 }
 
+int lm_setting_rate(const char *name, double rate, uint32_t burst) {
+    if (rate == 0.0) return 0;
+    if (!(rate >= LM_RATE_MIN && rate <= LM_RATE_MAX)) {
+        return lm_error(LUMEN_E_INVALID, "%s: expected 0 (none) or %g to %g a second, found %g",
+                        name, LM_RATE_MIN, LM_RATE_MAX, rate);
+    }
+    if (burst == 0)
+        return lm_error(LUMEN_E_INVALID, "%s: expected a burst of at least 1, found 0", name);
+    return 0;
+}
+
+static int check_limits(const lumen_config *config) {
+    int code = lm_setting_rate("server.rate", config->rate, config->burst);
+    if (!code)
+        code = lm_setting_in_range("server.overload", config->overload, LUMEN_OVERLOAD_REFUSE,
+                                   LUMEN_OVERLOAD_WAIT);
+    if (!code) code = lm_setting_in_range("server.hosts", config->host_count, 0, LUMEN_HOSTS_MAX);
+    for (uint32_t h = 0; !code && h < config->host_count; h++) {
+        if (strlen(config->hosts[h]) >= LM_HOST_NAME_BYTES_MAX)
+            code = lm_error(LUMEN_E_INVALID, "server.hosts: expected names below %d bytes",
+                            LM_HOST_NAME_BYTES_MAX);
+    }
+    return code;
+}
+
 int lm_settings_check(const lumen_config *config) {
     if (config->abi_version != LUMEN_ABI_VERSION) {
         return lm_error(LUMEN_E_INVALID, "lumen_config.abi_version: expected %u, found %u",
@@ -73,6 +98,7 @@ int lm_settings_check(const lumen_config *config) {
     if (!code)
         code = lm_setting_in_range("server.io_backend", config->io_backend, LUMEN_IO_AUTO,
                                    LUMEN_IO_EPOLL);
+    if (!code) code = check_limits(config);
     if (!code && (config->queue_capacity & (config->queue_capacity - 1))) {
         code = lm_error(LUMEN_E_INVALID, "engine.queue_capacity: expected a power of two, found %u",
                         config->queue_capacity);

@@ -9,5 +9,7 @@
 int lm_settings_check(const lumen_config *config);
 /* Returns 0, or LUMEN_E_INVALID naming the setting, its range and what was found. */
 int lm_setting_in_range(const char *name, uint64_t found, uint64_t least, uint64_t most);
+/* The same for a rate and its burst. */
+int lm_setting_rate(const char *name, double rate, uint32_t burst);
 
 #endif

@@ -1,7 +1,9 @@
 /* slot_plan.c: see slot_plan.h. Start-up only.
  *
  * Every model has a class for one row; a model with free rows also has classes for 4, 16, 64, ...
- * rows up to max_request_bytes. One-row classes are filled first, since most requests have one row.
+ * rows up to max_request_bytes. Bodies of JSON have a class for one row written out, and for four
+ * times as much, ... up to max_request_bytes. One-row classes are filled first, since most requests
+ * have one row.
  */
 #include "parts/slot_plan.h"
 
@@ -16,8 +18,12 @@ struct wanted {
     bool one_row;
 };
 
-/* 1, 4, 16, ... 2^32 rows, and the most there may be. */
-enum { WANTED_MAX = LUMEN_MODELS_MAX * 18 };
+enum {
+    /* 1, 4, 16, ... 2^32 rows or bytes of JSON, and the most there may be. */
+    WANTED_MAX = LUMEN_MODELS_MAX * 2 * 18,
+    CHARACTERS_PER_ELEMENT = 22, /* as clients print an FP32, with its comma */
+    JSON_BYTES = 1024            /* around the values */
+};
 
 /* The most rows whose payload max_request_bytes and max_rows allow. */
 static uint32_t rows_bound(const struct lm_model *model, uint64_t max_request_bytes) {
@@ -45,6 +51,26 @@ static uint32_t add_model(const struct lm_model *model, uint64_t max_request_byt
         lm_model_slot_bytes(model, now, &bytes);
         wanted[count++] = (struct wanted){.slot_bytes = bytes, .one_row = rows == 1};
         if (now == most) break;
+    }
+    return count;
+}
+
+static uint32_t add_text(const struct lm_model *model, uint64_t max_request_bytes,
+                         struct wanted *wanted, uint32_t count) {
+    size_t bytes = 0;
+    uint64_t text = JSON_BYTES;
+    for (uint32_t i = 0; i < model->input_count; i++) {
+        const struct lm_tensor *input = &model->inputs[i];
+        text += input->row_bytes / input->element_bytes * CHARACTERS_PER_ELEMENT;
+    }
+    for (bool first = true; count < WANTED_MAX; text *= 4, first = false) {
+        uint64_t now = text < max_request_bytes ? text : max_request_bytes;
+        if (lm_model_text_slot_bytes(model, now, &bytes)) {
+            /* As many of the small ones as there may be JSON requests at a time. */
+            bool many = first && bytes <= LM_SMALL_SLOT_BYTES;
+            wanted[count++] = (struct wanted){.slot_bytes = bytes, .one_row = many};
+        }
+        if (now == max_request_bytes) break;
     }
     return count;
 }
@@ -81,8 +107,8 @@ static uint32_t fewest(const struct wanted *wanted, uint32_t worker_count) {
 }
 
 static uint32_t useful(const struct wanted *wanted, const struct lm_slot_plan_limits *limits,
-                       uint32_t class_count) {
-    uint32_t share = limits->slot_count_max / class_count;
+                       uint32_t one_row_classes) {
+    uint32_t share = limits->slot_count_max / (one_row_classes ? one_row_classes : 1);
     if (!wanted->one_row) return limits->worker_count < share ? limits->worker_count : share;
     if (wanted->slot_bytes <= LM_SMALL_SLOT_BYTES) return share;
     uint32_t many = LM_SLOTS_PER_WORKER * limits->worker_count;
@@ -106,11 +132,13 @@ static uint64_t fewest_bytes(const struct wanted *wanted, uint32_t count, uint32
 static void fill(const struct wanted *wanted, uint32_t count,
                  const struct lm_slot_plan_limits *limits, lumen_slot_class *classes) {
     uint64_t left = limits->arena_bytes - fewest_bytes(wanted, count, limits->worker_count);
+    uint32_t one_row_classes = 0;
+    for (uint32_t i = 0; i < count; i++) one_row_classes += wanted[i].one_row;
     for (uint32_t pass = 0; pass < 2; pass++) {
         for (uint32_t i = 0; i < count; i++) {
             if (wanted[i].one_row != (pass == 0)) continue;
             uint32_t least = fewest(&wanted[i], limits->worker_count);
-            uint32_t most = useful(&wanted[i], limits, count);
+            uint32_t most = useful(&wanted[i], limits, one_row_classes);
             uint64_t share = pass == 0 ? left / (count - i) : left;
             uint64_t more = most > least ? most - least : 0;
             if (more > share / wanted[i].slot_bytes) more = share / wanted[i].slot_bytes;
@@ -156,6 +184,7 @@ int lm_slot_plan(struct lm_model *models, uint32_t model_count,
                             payload, models[m].name, (unsigned long long)limits->max_request_bytes);
         }
         count = add_model(&models[m], limits->max_request_bytes, wanted, count);
+        count = add_text(&models[m], limits->max_request_bytes, wanted, count);
     }
     count = merge(wanted, count, LUMEN_SLOT_CLASSES_MAX - 1);
     /* Too little memory: the largest batches go first. */

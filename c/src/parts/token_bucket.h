@@ -7,18 +7,19 @@
  *   flowed(now) = (now - start) * rate, rounded down to units of 2^-shift of a token
  *   spilled     : gone < flowed(now) means that the bucket stood full; gone counts as flowed(now)
  *   take n      : gone = max(gone, flowed(now)) + n, unless that is above flowed(now) + burst
- * (A bucket that is refilled only once it looks empty is faster by nothing and gives out twice its
- * burst after a pause: what was in it, and at once what the pause brought.)
+ * (A bucket that is refilled only once it looks empty saves a nanosecond or two and gives out twice
+ * its burst after a pause: what was in it, and at once what the pause brought.)
  *
  * Guaranteed, with any number of threads that each pass their own idea of the time:
  * - Acquires whose now_ns lie within t of each other are given fewer than burst + rate * t + u
  *   tokens together, u = 2^-shift <= 1/4 (below one in a billion for rates up to 3.7 a second).
  * - All n or none. A refusal writes nothing: refused clients take nothing from others, not even
- *   for a moment, and do not slow them down.
+ *   for a moment.
  * - An acquire is refused only if fewer than n tokens were there at one moment during the call, by
  *   its own now_ns. So a thread whose clock lags may be refused what others will only take later;
  *   never is it given more.
- * - Lock-free: a retry means that another thread was given its tokens.
+ * - Lock-free: a retry means that another thread was given its tokens (or, on processors other than
+ *   x86, that the compare-exchange failed for nothing).
  * - No drift: the rate in force is below rate_per_s by less than one part in 10^15. Time may go
  *   back, also before the start (that is the start). 36 years after the start the bucket dries up.
  */

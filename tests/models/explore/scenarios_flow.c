@@ -147,6 +147,7 @@ static void set_up(uint32_t variant, bool weak) {
                                         .sending = LM_NO_SLOT,
                                         .reply_head = LM_NO_SLOT,
                                         .reply_tail = LM_NO_SLOT,
+                                        .block = LM_NO_BLOCK,
                                         .buffer = LM_NO_BUFFER,
                                         .write_shut = true,
                                         .in_flight = plan->workers,

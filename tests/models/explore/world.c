@@ -13,6 +13,7 @@
 #include <sys/syscall.h>
 
 #include "base/limits.h"
+#include "flow/http.h"
 #include "machine_inner.h"
 
 enum { MUTEXES_MAX = 4 };
@@ -157,6 +158,11 @@ int lm_ring_wait(struct lm_ring *ring, uint64_t poll_ns, uint64_t timeout_ns,
     }
     rings = 0;
     return (int)count;
+}
+
+void lm_http_block_give(struct lm_io *io, struct lm_connection *connection) {
+    (void)io;
+    if (connection->block != LM_NO_BLOCK) machine_fail("no scenario speaks HTTP");
 }
 
 void lm_ring_buffer_return(struct lm_ring *ring, int32_t buffer) {

@@ -1,0 +1,150 @@
+/* gate.c: whether a request may enter: rates, how many are in flight, and whether its deadline can
+ * still be met. One door for every dialect. I/O thread only, but for the token buckets, which all
+ * I/O threads share.
+ *
+ * How long a request will wait is estimated from what is in flight: each admitted request is
+ * charged with what its model's requests took of a worker lately, and the sum is shared out over
+ * the workers. The estimate is the I/O thread's own, so it costs no atomics; with several I/O
+ * threads each takes the others to be as busy as itself.
+ */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "flow/io.h"
+#include "parts/settings.h"
+
+enum { COST_SHIFT = 4 /* a new measurement counts a sixteenth */ };
+
+/* ---- set-up: the control thread ---- */
+
+int lm_gate_open(struct lm_shared *shared, const lumen_config *config) {
+    shared->overload = config->overload;
+    for (uint32_t h = 0; h < config->host_count; h++)
+        snprintf(shared->hosts[h], sizeof shared->hosts[h], "%s", config->hosts[h]);
+    shared->host_count = config->host_count;
+    lm_token_bucket_init(&shared->bucket, config->rate, config->burst, lm_now_ns());
+    return lm_keys_open(&shared->keys, config->keys, config->key_count, lm_now_ns());
+}
+
+void lm_gate_close(struct lm_shared *shared) {
+    lm_keys_close(&shared->keys);
+}
+
+int lm_gate_add_model(struct lm_shared *shared, uint32_t model, const lumen_model_config *config) {
+    char name[LM_NAME_BYTES_MAX + 16];
+    snprintf(name, sizeof name, "model '%s': rate", config->name);
+    int code = lm_setting_rate(name, config->rate, config->burst);
+    if (code) return code;
+    lm_token_bucket_init(&shared->model_buckets[model], config->rate, config->burst, lm_now_ns());
+    return 0;
+}
+
+/* ---- counting ---- */
+
+static bool refuse(struct lm_refusal *refusal, enum lm_status status, uint64_t retry_ns,
+                   const char *format, ...) __attribute__((format(printf, 4, 5)));
+
+static bool refuse(struct lm_refusal *refusal, enum lm_status status, uint64_t retry_ns,
+                   const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(refusal->why, sizeof refusal->why, format, arguments);
+    va_end(arguments);
+    refusal->status = status;
+    uint64_t whole_s = (retry_ns + 999999999) / 1000000000;
+    refusal->retry_after_s = whole_s < 1 ? 1 : whole_s > 3600 ? 3600 : (uint32_t)whole_s;
+    return false;
+}
+
+void lm_gate_count_refusal(struct lm_io *io, enum lm_status status, uint32_t model) {
+    struct lm_io_counters *counters = &io->stats->io;
+    bool is_error = status == LM_STATUS_BAD_REQUEST || status == LM_STATUS_UNKNOWN_MODEL ||
+                    status == LM_STATUS_TOO_LARGE || status == LM_STATUS_UNAUTHORISED;
+    lm_add_single_writer_u64(is_error ? &counters->requests_error : &counters->requests_refused, 1);
+    if (status == LM_STATUS_UNAUTHORISED)
+        lm_add_single_writer_u64(&counters->requests_unauthorised, 1);
+    if (status == LM_STATUS_RATE_LIMITED) lm_add_single_writer_u64(&counters->requests_limited, 1);
+    if (model >= io->shared->model_count || status == LM_STATUS_UNAUTHORISED) return;
+    lm_add_single_writer_u64(
+        is_error ? &counters->model_bad[model] : &counters->model_refused[model], 1);
+}
+
+/* ---- deciding ---- */
+
+/* One token from each bucket in turn; what an inner one refuses the outer ones have spent. */
+static bool within_rates(struct lm_io *io, const struct lm_model *model, uint32_t key,
+                         struct lm_refusal *refusal) {
+    struct lm_shared *shared = io->shared;
+    struct lm_token_bucket *buckets[3] = {key == LM_NO_KEY ? NULL
+                                                           : lm_keys_bucket(&shared->keys, key),
+                                          &shared->model_buckets[model->index], &shared->bucket};
+    static const char *const whose[3] = {"this key", "this model", "this server"};
+    for (int b = 0; b < 3; b++) {
+        if (!buckets[b] || lm_token_bucket_acquire(buckets[b], 1, io->now_ns)) continue;
+        uint64_t wait_ns = lm_token_bucket_wait_ns(buckets[b], 1, io->now_ns);
+        return refuse(refusal, LM_STATUS_RATE_LIMITED, wait_ns,
+                      "more requests than the rate of %s allows; try again in %llu ms", whose[b],
+                      (unsigned long long)(wait_ns / 1000000 + 1));
+    }
+    return true;
+}
+
+static bool is_full(const struct lm_io *io) {
+    return io->in_flight + io->lists[LM_LIST_WAITING].count >= io->in_flight_max;
+}
+
+bool lm_gate_enter(struct lm_io *io, const struct lm_model *model, uint32_t key,
+                   struct lm_refusal *refusal) {
+    const struct lm_shared *shared = io->shared;
+    if (io->draining)
+        return refuse(refusal, LM_STATUS_SHUTTING_DOWN, 0, "the server is shutting down");
+    if (key != LM_NO_KEY && !lm_keys_allow_model(&shared->keys, key, model->index)) {
+        return refuse(refusal, LM_STATUS_UNAUTHORISED, 0, "this key may not use model '%s'",
+                      model->name);
+    }
+    if (!within_rates(io, model, key, refusal)) return false;
+    if (shared->overload == LUMEN_OVERLOAD_REFUSE && is_full(io)) {
+        return refuse(refusal, LM_STATUS_OVERLOADED, 0,
+                      "the server is full: %u requests are in flight (server.max_in_flight)",
+                      io->in_flight + io->lists[LM_LIST_WAITING].count);
+    }
+    return true;
+}
+
+bool lm_gate_in_time(const struct lm_io *io, const struct lm_model *model, uint32_t rows,
+                     uint64_t deadline_ns, struct lm_refusal *refusal) {
+    const struct lm_shared *shared = io->shared;
+    if (deadline_ns == UINT64_MAX) return true;
+    uint64_t cost_ns = io->row_cost_ns[model->index] * rows;
+    uint64_t wait_ns = io->work_ns * shared->io_count / shared->worker_count;
+    if (io->now_ns + wait_ns + cost_ns <= deadline_ns) return true;
+    return refuse(refusal, LM_STATUS_DEADLINE, wait_ns,
+                  "the answer would come in about %llu us, after the deadline",
+                  (unsigned long long)((wait_ns + cost_ns) / 1000));
+}
+
+struct lm_slot *lm_gate_slot(struct lm_io *io, size_t bytes) {
+    return io->in_flight < io->in_flight_max ? lm_arena_acquire(&io->arena, bytes) : NULL;
+}
+
+void lm_gate_charge(struct lm_io *io, struct lm_request *request) {
+    io->in_flight++;
+    request->cost_ns = io->row_cost_ns[request->model->index] * request->rows;
+    io->work_ns += request->cost_ns;
+}
+
+void lm_gate_discharge(struct lm_io *io, struct lm_request *request) {
+    io->in_flight--;
+    io->work_ns -= request->cost_ns;
+    if (request->batch_rows == 0) return; /* no Run */
+    uint64_t *cost_ns = &io->row_cost_ns[request->model->index];
+    uint64_t took_ns = (request->inferred_ns - request->popped_ns) / request->batch_rows;
+    if (*cost_ns == 0) {
+        *cost_ns = took_ns;
+    } else {
+        *cost_ns += (took_ns >> COST_SHIFT) - (*cost_ns >> COST_SHIFT);
+    }
+}

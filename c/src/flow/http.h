@@ -1,0 +1,79 @@
+/* http.h: the HTTP/1.1 side of the life of a request: what lies between io.h's doors and the
+ * parsers of parts/. A connection that speaks HTTP has one request at a time with the workers, so
+ * that replies keep the order of their requests.
+ */
+#ifndef LM_FLOW_HTTP_H
+#define LM_FLOW_HTTP_H
+
+#include "flow/io.h"
+#include "parts/http_parser.h"
+
+/* Where the head, or the JSON before the blobs, of one request is put together. */
+struct lm_http_block {
+    uint32_t connection; /* LM_NO_CONNECTION: free */
+    uint32_t used;       /* bytes */
+    uint64_t taken_ns;
+    uint16_t next_free;
+    struct lm_oip_request asked; /* of a request that waits for a slot */
+    char bytes[LM_HTTP_HEAD_BYTES_MAX + LM_OIP_PADDING];
+};
+
+_Static_assert(LM_HTTP_JSON_BYTES_MAX <= LM_HTTP_HEAD_BYTES_MAX, "a block holds either");
+
+/* http_receive.c: each returns how many of the bytes it took. */
+size_t lm_http_take_head(struct lm_io *io, struct lm_connection *connection, const uint8_t *bytes,
+                         size_t count);
+size_t lm_http_take_json(struct lm_io *io, struct lm_connection *connection, const uint8_t *bytes,
+                         size_t count);
+size_t lm_http_take_chunks(struct lm_io *io, struct lm_connection *connection, const uint8_t *bytes,
+                           size_t count);
+/* The connection's block, or NULL. */
+struct lm_http_block *lm_http_block(struct lm_io *io, const struct lm_connection *connection);
+struct lm_http_block *lm_http_block_take(struct lm_io *io, struct lm_connection *connection);
+void lm_http_block_give(struct lm_io *io, struct lm_connection *connection);
+
+/* http_admit.c: decides over a head, over the JSON before the blobs, over a chunked body. */
+void lm_http_admit(struct lm_io *io, struct lm_connection *connection,
+                   const struct lm_http_head *head);
+void lm_http_admit_json(struct lm_io *io, struct lm_connection *connection, const char *text);
+void lm_http_admit_chunked(struct lm_io *io, struct lm_connection *connection,
+                           struct lm_request *request);
+/* Tries again to find a slot for a request that waits for one. */
+void lm_http_retry(struct lm_io *io, struct lm_connection *connection);
+/* Refuses a request whose end is known: the rest of its body is dropped, the connection goes on. */
+void lm_http_refuse_request(struct lm_io *io, struct lm_connection *connection,
+                            const struct lm_refusal *refusal);
+/* Refuses and ends the connection: the end of the request is in doubt. */
+void lm_http_refuse_close(struct lm_io *io, struct lm_connection *connection, uint32_t code,
+                          const char *why);
+
+/* http_answer.c: what the I/O thread answers itself. */
+struct lm_http_answer {
+    uint32_t code;
+    const char *type;    /* NULL: application/json */
+    const char *headers; /* whole lines, or NULL */
+    const char *body;
+    size_t body_bytes;
+    bool body_is_shared; /* lives as long as the server */
+};
+void lm_http_answer(struct lm_io *io, struct lm_connection *connection,
+                    const struct lm_http_answer *answer);
+/* {"error": why} */
+void lm_http_answer_error(struct lm_io *io, struct lm_connection *connection, uint32_t code,
+                          const char *headers, const char *why);
+/* Everything that is no inference. */
+void lm_http_answer_route(struct lm_io *io, struct lm_connection *connection,
+                          const struct lm_http_match *match, uint32_t model);
+
+/* http_reply.c: composed by whoever ran the request. */
+uint32_t lm_http_code(enum lm_status status);
+const char *lm_http_reason(uint32_t code);
+void lm_http_reply_outputs(struct lm_request *request, const void *const *data, const size_t *bytes,
+                           size_t shape_block_bytes);
+void lm_http_reply_text(struct lm_request *request, enum lm_status status, const char *text);
+/* Writes `text` as a JSON string's inside. Returns its bytes, at most `room`. */
+size_t lm_http_escape(char *at, size_t room, const char *text);
+/* Reads the JSON of a request's text into its tensors. false: the reply is composed, an error. */
+bool lm_http_read_text(struct lm_oip_parser *parser, struct lm_request *request);
+
+#endif

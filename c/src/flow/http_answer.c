@@ -1,0 +1,169 @@
+/* http_answer.c: what the I/O thread answers over HTTP by itself, whatever the workers do: health,
+ * metadata, statistics, the page. I/O thread only.
+ */
+#include <netinet/in.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "base/error.h"
+#include "flow/http.h"
+#include "flow/worker.h"
+#include "parts/oip_metadata.h"
+
+enum { HEAD_BYTES_MAX = 384 };
+
+void lm_http_answer(struct lm_io *io, struct lm_connection *connection,
+                    const struct lm_http_answer *answer) {
+    const struct lm_http_call *call = &connection->call;
+    char head[HEAD_BYTES_MAX];
+    int bytes = snprintf(head, sizeof head,
+                         "HTTP/1.1 %u %s\r\n%s%s%s%s%sContent-Length: %zu\r\n\r\n", answer->code,
+                         lm_http_reason(answer->code), answer->body_bytes ? "Content-Type: " : "",
+                         !answer->body_bytes ? ""
+                         : answer->type      ? answer->type
+                                             : "application/json",
+                         answer->body_bytes ? "\r\n" : "", answer->headers ? answer->headers : "",
+                         !call->keep_alive        ? "Connection: close\r\n"
+                         : call->names_keep_alive ? "Connection: keep-alive\r\n"
+                                                  : "",
+                         answer->body_bytes);
+    LM_ASSERT(bytes > 0 && bytes < HEAD_BYTES_MAX);
+    lm_reply_bytes(io, connection, head, (size_t)bytes, answer->body,
+                   call->head_only ? 0 : answer->body_bytes, answer->body_is_shared);
+}
+
+void lm_http_answer_error(struct lm_io *io, struct lm_connection *connection, uint32_t code,
+                          const char *headers, const char *why) {
+    char body[LM_TEXT_BYTES_MAX + 16];
+    size_t used = (size_t)snprintf(body, sizeof body, "{\"error\":\"");
+    used += lm_http_escape(body + used, sizeof body - used - 3, why);
+    used += (size_t)snprintf(body + used, sizeof body - used, "\"}");
+    lm_http_answer(io, connection,
+                   &(struct lm_http_answer){
+                       .code = code, .headers = headers, .body = body, .body_bytes = used});
+}
+
+static void answer_text(struct lm_io *io, struct lm_connection *connection, const char *type,
+                        const struct lm_oip_document *document) {
+    lm_http_answer(io, connection,
+                   &(struct lm_http_answer){.code = 200,
+                                            .type = type,
+                                            .body = document->text,
+                                            .body_bytes = document->bytes,
+                                            .body_is_shared = true});
+}
+
+static void answer_empty(struct lm_io *io, struct lm_connection *connection) {
+    lm_http_answer(io, connection,
+                   &(struct lm_http_answer){.code = 200, .body = "", .body_is_shared = true});
+}
+
+/* Sums a model's counters over the workers: each word is read whole, the sum is of the moment. */
+static void sum_model(const struct lm_shared *shared, uint32_t model,
+                      struct lm_oip_model_stats *stats) {
+    *stats = (struct lm_oip_model_stats){.name = shared->models[model].name};
+    for (uint32_t w = 0; w < shared->worker_count; w++) {
+        const struct lm_worker_counters *from = &shared->workers[w].stats->worker;
+        /* relaxed: counters of another thread */
+        uint64_t last = lm_load_relaxed_u64(&from->model_last_ms[model]);
+        if (last > stats->last_inference_ms) stats->last_inference_ms = last;
+        stats->ok += lm_load_relaxed_u64(&from->model_ok[model]);
+        stats->failed += lm_load_relaxed_u64(&from->model_failed[model]);
+        stats->ok_ns += lm_load_relaxed_u64(&from->model_ok_ns[model]);
+        stats->failed_ns += lm_load_relaxed_u64(&from->model_failed_ns[model]);
+        stats->queue_ns += lm_load_relaxed_u64(&from->model_queue_ns[model]);
+        stats->input_ns += lm_load_relaxed_u64(&from->model_preprocess_ns[model]);
+        stats->infer_ns += lm_load_relaxed_u64(&from->model_infer_ns[model]);
+        stats->output_ns += lm_load_relaxed_u64(&from->model_send_ns[model]);
+        stats->rows += lm_load_relaxed_u64(&from->model_rows[model]);
+        stats->runs += lm_load_relaxed_u64(&from->model_runs[model]);
+    }
+}
+
+static void answer_stats(struct lm_io *io, struct lm_connection *connection, uint32_t model) {
+    const struct lm_shared *shared = io->shared;
+    struct lm_oip_model_stats stats[LUMEN_MODELS_MAX];
+    uint32_t first = model == UINT32_MAX ? 0 : model;
+    uint32_t count = model == UINT32_MAX ? shared->model_count : 1;
+    for (uint32_t m = 0; m < count; m++) sum_model(shared, first + m, &stats[m]);
+    size_t bytes = lm_oip_stats_write(stats, count, (char *)io->scrap, LM_SCRAP_BYTES);
+    LM_ASSERT(bytes > 0);
+    lm_http_answer(io, connection,
+                   &(struct lm_http_answer){
+                       .code = 200, .body = (const char *)io->scrap, .body_bytes = bytes});
+}
+
+static bool is_loopback(int fd) {
+    struct sockaddr_storage peer;
+    socklen_t bytes = sizeof peer;
+    if (getpeername(fd, (struct sockaddr *)&peer, &bytes) != 0) return false;
+    if (peer.ss_family == AF_INET)
+        return ntohl(((struct sockaddr_in *)&peer)->sin_addr.s_addr) >> 24 == 127;
+    if (peer.ss_family == AF_INET6)
+        return IN6_IS_ADDR_LOOPBACK(&((struct sockaddr_in6 *)&peer)->sin6_addr);
+    return peer.ss_family == AF_UNIX;
+}
+
+/* Endpoints that change the server: for an admin key, or from this machine where there are no keys.
+ * What they would change is not there yet. */
+static void answer_control(struct lm_io *io, struct lm_connection *connection, const char *what) {
+    const struct lm_shared *shared = io->shared;
+    uint32_t key = connection->call.key;
+    bool allowed =
+        key != LM_NO_KEY ? lm_keys_is_admin(&shared->keys, key) : is_loopback(connection->fd);
+    char why[LM_TEXT_BYTES_MAX];
+    if (!allowed) {
+        lm_http_answer_error(io, connection, 403, NULL,
+                             "control endpoints are for an admin key, or for this machine where "
+                             "the server has no keys");
+        return;
+    }
+    snprintf(why, sizeof why, "%s: not supported by this server", what);
+    lm_http_answer_error(io, connection, 501, NULL, why);
+}
+
+void lm_http_answer_route(struct lm_io *io, struct lm_connection *connection,
+                          const struct lm_http_match *match, uint32_t model) {
+    const struct lm_http_documents *documents = &io->shared->documents;
+    lm_add_single_writer_u64(&io->stats->io.requests_ok, 1);
+    switch (match->route) {
+    case LM_ROUTE_LIVE: answer_empty(io, connection); break;
+    case LM_ROUTE_READY:
+    case LM_ROUTE_MODEL_READY:
+        if (io->draining) {
+            lm_http_answer_error(io, connection, 503, NULL, "the server is shutting down");
+        } else {
+            answer_empty(io, connection);
+        }
+        break;
+    case LM_ROUTE_PAGE:
+        answer_text(io, connection, "text/html; charset=utf-8", &documents->page);
+        break;
+    case LM_ROUTE_SERVER_METADATA: answer_text(io, connection, NULL, &documents->server); break;
+    case LM_ROUTE_MODEL_METADATA:
+        answer_text(io, connection, NULL, &documents->models[model]);
+        break;
+    case LM_ROUTE_MODEL_CONFIG:
+        answer_text(io, connection, NULL, &documents->configs[model]);
+        break;
+    case LM_ROUTE_REPOSITORY_INDEX: answer_text(io, connection, NULL, &documents->index); break;
+    case LM_ROUTE_MODEL_STATS:
+    case LM_ROUTE_ALL_STATS: answer_stats(io, connection, model); break;
+    case LM_ROUTE_REPOSITORY_LOAD:
+    case LM_ROUTE_REPOSITORY_UNLOAD:
+        answer_control(io, connection, "loading and unloading models while the server runs");
+        break;
+    case LM_ROUTE_TRACE_SETTING: answer_control(io, connection, "trace settings"); break;
+    case LM_ROUTE_LOGGING: answer_control(io, connection, "logging settings"); break;
+    case LM_ROUTE_SYSTEM_SHM_UNREGISTER:
+    case LM_ROUTE_CUDA_SHM_UNREGISTER:
+        if (match->name_bytes == 0) { /* all regions: there are none */
+            answer_empty(io, connection);
+            break;
+        }
+        answer_control(io, connection, "shared memory regions");
+        break;
+    default: answer_control(io, connection, "shared memory regions"); break;
+    }
+}

@@ -1,0 +1,32 @@
+/* http_documents.c: what HTTP answers of the server and its models, written once at start. Control
+ * thread only; afterwards the I/O threads read it.
+ */
+#include "base/error.h"
+#include "flow/io.h"
+#include "parts/http_page.h"
+
+int lm_http_documents_open(struct lm_shared *shared, const char *version) {
+    struct lm_http_documents *documents = &shared->documents;
+    int code = lm_oip_server_metadata(version, &documents->server);
+    if (!code)
+        code = lm_oip_repository_index(shared->models, shared->model_count, &documents->index);
+    if (!code) code = lm_http_page(shared->models, shared->model_count, version, &documents->page);
+    for (uint32_t m = 0; !code && m < shared->model_count; m++) {
+        code = lm_oip_model_metadata(&shared->models[m], &documents->models[m]);
+        if (code) break;
+        code =
+            lm_oip_model_config(&shared->models[m], shared->worker_count, &documents->configs[m]);
+    }
+    return code;
+}
+
+void lm_http_documents_close(struct lm_shared *shared) {
+    struct lm_http_documents *documents = &shared->documents;
+    lm_oip_document_close(&documents->page);
+    lm_oip_document_close(&documents->server);
+    lm_oip_document_close(&documents->index);
+    for (uint32_t m = 0; m < shared->model_count; m++) {
+        lm_oip_document_close(&documents->models[m]);
+        lm_oip_document_close(&documents->configs[m]);
+    }
+}

@@ -1,0 +1,59 @@
+/* model_text.c: how much room HTTP's texts take beside a request's tensors; see model.h. */
+#include <string.h>
+
+#include "parts/oip_reply.h"
+
+enum {
+    HEAD_BYTES = 256,          /* the reply's head */
+    CLASS_BYTES = 128,         /* value and index of one class, as JSON and as bytes */
+    LABEL_COPIES = 7,          /* of a label: as bytes, and as JSON with every byte escaped */
+    TEXT_BYTES_PER_ELEMENT = 2 /* the densest JSON: a digit and a comma */
+};
+
+/* The longest reply's JSON with every output as told. */
+static size_t reply_bytes(const struct lm_model *model, uint32_t rows, bool binary) {
+    struct lm_oip_output outputs[LM_TENSORS_MAX];
+    struct lm_oip_request asked = {
+        .rows = rows, .wish_count = model->output_count, .id_bytes = LM_OIP_ID_BYTES_MAX};
+    size_t json = 0, scratch = 0;
+    for (uint32_t o = 0; o < model->output_count; o++) {
+        const struct lm_tensor *tensor = &model->outputs[o];
+        size_t bytes = model->max_output_bytes;
+        if (tensor->shape_known) lm_tensor_bytes(tensor, rows, &bytes);
+        asked.wishes[o] = (struct lm_oip_output_wish){.output = (uint8_t)o, .binary = binary};
+        outputs[o] = (struct lm_oip_output){.tensor = tensor, .bytes = bytes};
+    }
+    bool known = lm_oip_reply_bytes_max(model, &asked, outputs, NULL, &json, &scratch);
+    return known ? lm_align_up(json, LM_SLOT_ALIGN) : SIZE_MAX / 4;
+}
+
+size_t lm_model_reply_text_bytes(const struct lm_model *model) {
+    return HEAD_BYTES + reply_bytes(model, 1, true);
+}
+
+size_t lm_model_reply_values_bytes(const struct lm_model *model, uint32_t rows) {
+    return reply_bytes(model, rows, false);
+}
+
+size_t lm_model_class_text_bytes(const struct lm_model *model) {
+    return CLASS_BYTES + LABEL_COPIES * (size_t)model->labels.bytes_max;
+}
+
+/* The most rows that so much JSON can hold. */
+static uint32_t rows_of_text(const struct lm_model *model, size_t text_bytes) {
+    size_t elements = 0;
+    for (uint32_t i = 0; i < model->input_count; i++)
+        elements += model->inputs[i].row_bytes / model->inputs[i].element_bytes;
+    if (elements == 0) return model->max_rows;
+    size_t rows = text_bytes / TEXT_BYTES_PER_ELEMENT / elements;
+    return rows < 1 ? 1 : rows > model->max_rows ? model->max_rows : (uint32_t)rows;
+}
+
+bool lm_model_text_slot_bytes(const struct lm_model *model, size_t text_bytes, size_t *bytes_out) {
+    uint32_t rows = rows_of_text(model, text_bytes);
+    size_t tensors;
+    size_t text = lm_align_up(text_bytes + LM_SLOT_ALIGN, LM_SLOT_ALIGN);
+    if (!lm_model_slot_bytes(model, rows, &tensors)) return false;
+    return text > text_bytes && !__builtin_add_overflow(tensors, text, bytes_out) &&
+           !__builtin_add_overflow(*bytes_out, lm_model_reply_values_bytes(model, rows), bytes_out);
+}
