@@ -1,11 +1,5 @@
 /* fuzz_oip_request.cc: any bytes as an Open Inference Protocol request. The first byte chooses the
  * model, the rest is the text. What must hold: no sanitizer speaks, and what was read is possible.
- *
- * Link line, from c/, after `make CC=clang CXX=clang++ VARIANT=asan lib`:
- *   clang++ -std=c++17 -g -O1 -D_GNU_SOURCE -DLM_DEBUG -fsanitize=fuzzer,address,undefined \
- *     -Iinclude -Isrc ../tests/fuzz/fuzz_oip_request.cc $(find build/asan -name '*.o') \
- *     -lsimdjson -luring -ldl -lpthread -lm -o build/fuzz_oip_request
- *   build/fuzz_oip_request -max_len=4096 ../tests/fuzz/corpus/oip_request
  */
 #include <cstdint>
 #include <cstdio>
