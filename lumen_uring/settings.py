@@ -210,6 +210,21 @@ class ServerConfig(_Section):
     overload: Literal["refuse", "wait"] = Field(default="refuse", description="refuse | wait")
     rate: _Rate = Field(default=0.0, description=_RATE)
     burst: int | None = Field(default=None, ge=1, le=U32_MAX, description=_BURST)
+    header_timeout_ms: int = Field(
+        default=10_000, ge=0, le=3_600_000, description="0 (none) to 3600000 milliseconds"
+    )
+    body_bytes_per_second: _Size = Field(
+        default=16 << 10, ge=0, le=U32_MAX, description="0 (no bound) to 4294967295 bytes a second"
+    )
+    reply_timeout_ms: int = Field(
+        default=30_000, ge=0, le=3_600_000, description="0 (none) to 3600000 milliseconds"
+    )
+    idle_timeout_seconds: int = Field(
+        default=600, ge=0, le=86_400, description="0 (none) to 86400 seconds"
+    )
+    connections_per_address: int = Field(
+        default=0, ge=0, le=U32_MAX, description="0 (no bound) to 4294967295"
+    )
     hosts: Annotated[
         tuple[Annotated[str, Field(pattern=_HOST_PATTERN)], ...], BeforeValidator(_tuple)
     ] = Field(

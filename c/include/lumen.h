@@ -23,7 +23,7 @@ extern "C" {
 
 /* Raised with every change to a struct or a function below; Python refuses a library of another
  * number. */
-#define LUMEN_ABI_VERSION 4u
+#define LUMEN_ABI_VERSION 5u
 
 enum {
     LUMEN_OK = 0,
@@ -101,8 +101,15 @@ typedef struct lumen_config {
     uint32_t key_count;           /* at most LUMEN_KEYS_MAX */
     uint32_t host_count;          /* at most LUMEN_HOSTS_MAX */
     const lumen_key_config *keys; /* copied */
-    const char *const *hosts; /* names that HTTP's Host may have besides localhost and addresses;
-                                 "*" allows all */
+    const char *const *hosts;   /* names that HTTP's Host may have besides localhost and addresses;
+                                   "*" allows all */
+    uint32_t header_timeout_ms; /* from a header's first byte to its last; 0: none */
+    uint32_t body_bytes_per_s;  /* a body may take header_timeout_ms and what it takes at this
+                                   rate; 0: for ever */
+    uint32_t reply_timeout_ms;  /* a reply that nobody reads for so long; 0: none */
+    uint32_t idle_timeout_ms;   /* a connection between two requests; 0: none */
+    uint32_t connections_per_address; /* open at a time from one address; 0: no bound */
+    uint32_t reserved;                /* 0 */
 } lumen_config;
 
 typedef struct lumen_model_config {

@@ -76,6 +76,7 @@ static void place_workers(lumen_server *server) {
                         ? shared->io_count <= found
                         : shared->io_count + shared->worker_count <= found;
     bool polls = shared->idle == LUMEN_IDLE_ADAPTIVE || shared->idle == LUMEN_IDLE_SPIN;
+    shared->io_shares_cores = !own_core && shared->queue_type != LUMEN_QUEUE_INLINE;
     if (own_core && polls) shared->io_poll_ns = LM_IO_POLL_NS;
     bool pin = usable > 0 && shared->worker_count <= found;
     if (!pin && usable > 0) note(server, "more workers than cores: they are not pinned");

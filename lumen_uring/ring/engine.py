@@ -315,6 +315,12 @@ def _native_config(config: Config, runtime: Path) -> structs.LumenConfig:
         host_count=len(hosts),
         keys=keys,
         hosts=hosts,
+        header_timeout_ms=_u32("header_timeout_ms", server.header_timeout_ms),
+        body_bytes_per_s=_u32("body_bytes_per_second", server.body_bytes_per_second),
+        reply_timeout_ms=_u32("reply_timeout_ms", server.reply_timeout_ms),
+        idle_timeout_ms=_u32("idle_timeout_seconds", server.idle_timeout_seconds * 1000),
+        connections_per_address=_u32("connections_per_address", server.connections_per_address),
+        reserved=0,
     )
 
 

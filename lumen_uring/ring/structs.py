@@ -20,7 +20,7 @@ from ctypes import (
 )
 from typing import Final
 
-ABI_VERSION: Final = 4
+ABI_VERSION: Final = 5
 STATS_VERSION: Final = 2
 
 E_INVALID: Final = -1
@@ -107,6 +107,12 @@ class LumenConfig(ctypes.Structure):
         ("host_count", c_uint32),
         ("keys", ctypes.POINTER(LumenKeyConfig)),
         ("hosts", ctypes.POINTER(c_char_p)),
+        ("header_timeout_ms", c_uint32),
+        ("body_bytes_per_s", c_uint32),
+        ("reply_timeout_ms", c_uint32),
+        ("idle_timeout_ms", c_uint32),
+        ("connections_per_address", c_uint32),
+        ("reserved", c_uint32),
     ]
 
 

@@ -78,10 +78,14 @@ enum {
     LM_STALL_MS = 1000,
     LM_STALL_BYTES_PER_MS = 8192,
     LM_EVICT_PERIOD_MS = 100,
+    LM_TIMER_TICK_MS = 64, /* what a connection's deadline is kept in */
+    LM_SWEEP_PERIOD_MS = 250,
     LM_ACCEPT_PAUSE_MS = 100, /* after the process ran out of descriptors */
 
     /* Idle workers: spin this long before the futex, in PAUSE instructions of about 26 ns. */
     LM_SPIN_PAUSES = 1000,
+    LM_CROWDED_NS = 1000000, /* of waiting work: an I/O thread that shares its core leaves room */
+    LM_REST_NS_MAX = 1000000,
     LM_IO_POLL_NS = 50000, /* idle I/O threads with a core of their own: the cost of two wake-ups */
     LM_NICE_STEP = 10,
 };

@@ -99,12 +99,26 @@ void lm_accept_arm(struct lm_io *io) {
     lm_ring_accept(io->ring, io->listen_fd);
 }
 
+/* false: its address has as many connections as it may. Asked of the kernel only where there is a
+ * bound. */
+static bool count_address(struct lm_io *io, struct lm_connection *connection) {
+    struct sockaddr_storage peer = {0};
+    socklen_t bytes = sizeof peer;
+    if (!io->shared->connections_per_address) return true;
+    if (getpeername(connection->fd, (struct sockaddr *)&peer, &bytes) != 0) return true;
+    return lm_address_table_add(&io->addresses, &peer, &connection->address);
+}
+
 static void start_connection(struct lm_io *io, int fd) {
     struct lm_connection *connection = io->draining ? NULL : lm_connection_open(io, fd);
     if (!connection) {
         lm_add_single_writer_u64(&io->stats->io.connections_refused, 1);
         close(fd);
         return;
+    }
+    if (!count_address(io, connection)) {
+        lm_add_single_writer_u64(&io->stats->io.connections_crowded, 1);
+        lm_connection_abort(io, connection);
     }
     lm_receive_continue(io, connection);
     lm_connection_settle(io, connection);

@@ -119,8 +119,8 @@ static void plan_parts(struct lm_request *request) {
 
 uint64_t lm_admit_deadline(const struct lm_io *io, const struct lm_connection *connection,
                            uint64_t timeout_us) {
+    if (timeout_us) return lm_deadline_after(connection->started_ns, timeout_us);
     uint64_t timeout_ns = io->shared->default_timeout_ns;
-    if (timeout_us) timeout_ns = timeout_us < UINT64_MAX / 2000 ? timeout_us * 1000 : 0;
     return timeout_ns ? connection->started_ns + timeout_ns : UINT64_MAX;
 }
 

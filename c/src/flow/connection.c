@@ -3,6 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "flow/http.h"
 
@@ -51,6 +52,12 @@ int lm_connections_open(struct lm_io *io, uint32_t capacity) {
         return lm_error(LUMEN_E_NOMEM, "no memory for a table of %u connections", capacity);
     memset(io->connections, 0, capacity * sizeof *io->connections);
     io->connection_capacity = capacity;
+    io->opened_ns = lm_now_ns();
+    io->deadlines = calloc(capacity, sizeof *io->deadlines);
+    if (!io->deadlines)
+        return lm_error(LUMEN_E_NOMEM, "no memory for a table of %u connections", capacity);
+    int code = lm_address_table_open(&io->addresses, io->shared->connections_per_address, capacity);
+    if (code) return code;
     for (uint32_t l = 0; l < LM_LIST_COUNT; l++)
         io->lists[l] = (struct lm_list){LM_NO_CONNECTION, LM_NO_CONNECTION, 0};
     for (uint32_t i = 0; i < capacity; i++) {
@@ -65,7 +72,10 @@ void lm_connections_close(struct lm_io *io) {
     for (uint32_t i = 0; i < io->connection_capacity; i++) {
         if (io->connections[i].fd >= 0) close(io->connections[i].fd);
     }
+    lm_address_table_close(&io->addresses);
     free(io->connections);
+    free(io->deadlines);
+    io->deadlines = NULL;
     io->connections = NULL;
     io->connection_capacity = 0;
 }
@@ -86,6 +96,7 @@ struct lm_connection *lm_connection_open(struct lm_io *io, int fd) {
                                          .sending = LM_NO_SLOT,
                                          .reply_head = LM_NO_SLOT,
                                          .reply_tail = LM_NO_SLOT,
+                                         .address = LM_NO_ADDRESS,
                                          .prev = LM_NO_CONNECTION,
                                          .next = LM_NO_CONNECTION};
     io->connections_open++;
@@ -156,6 +167,7 @@ static void close_connection(struct lm_io *io, struct lm_connection *connection)
     LM_DEBUG_ASSERT(connection->receiving == LM_NO_SLOT && connection->buffer == LM_NO_BUFFER);
     close(connection->fd);
     connection->fd = -1;
+    lm_address_table_remove(&io->addresses, connection->address);
     connection->generation = (connection->generation + 1) & 0xffffff;
     io->connections_open--;
     lm_add_single_writer_u64(&io->stats->io.connections_closed, 1);
@@ -186,4 +198,5 @@ void lm_connection_settle(struct lm_io *io, struct lm_connection *connection) {
         io->connections_wanting += wanting ? 1u : (uint32_t)-1;
     }
     if (connection->ended && !connection->recv_armed && !busy) close_connection(io, connection);
+    lm_timer_update(io, connection);
 }

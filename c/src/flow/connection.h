@@ -73,6 +73,7 @@ struct lm_connection {
     uint32_t reply_head; /* slots whose replies wait for the token, or LM_NO_SLOT */
     uint32_t reply_tail;
     uint32_t prev, next;
+    uint32_t address;       /* its entry in the table of addresses */
     uint64_t discard_bytes; /* HTTP: of the body, not yet taken */
     uint64_t started_ns;    /* when the header's first byte was seen */
     uint64_t timer_ns;      /* on a list with deadlines: when */

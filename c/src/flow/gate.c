@@ -4,8 +4,10 @@
  *
  * How long a request will wait is estimated from what is in flight: each admitted request is
  * charged with what its model's requests took of a worker lately, and the sum is shared out over
- * the workers. The estimate is the I/O thread's own, so it costs no atomics; with several I/O
- * threads each takes the others to be as busy as itself.
+ * the workers. Where more is in flight than the workers can run at once, the pace at which requests
+ * leave is measured too, and the longer of the two estimates counts: a worker that does not get its
+ * core is slower than its Runs. The estimates are the I/O thread's own, so they cost no atomics;
+ * with several I/O threads each takes the others to be as busy as itself.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -16,12 +18,23 @@
 #include "flow/io.h"
 #include "parts/settings.h"
 
-enum { COST_SHIFT = 4 /* a new measurement counts a sixteenth */ };
+enum {
+    COST_SHIFT = 4, /* a new measurement counts a sixteenth */
+    PACE_SHIFT = 3,
+    PACE_REQUESTS = 16, /* a pace is measured over so many, */
+    PACE_NS = 10000000  /* or over so long */
+};
 
 /* ---- set-up: the control thread ---- */
 
 int lm_gate_open(struct lm_shared *shared, const lumen_config *config) {
     shared->overload = config->overload;
+    shared->header_timeout_ns = config->header_timeout_ms * 1000000ull;
+    shared->reply_timeout_ns = config->reply_timeout_ms * 1000000ull;
+    shared->idle_timeout_ns = config->idle_timeout_ms * 1000000ull;
+    shared->body_bytes_per_s = config->body_bytes_per_s;
+    shared->connections_per_address =
+        (config->connections_per_address + shared->io_count - 1) / shared->io_count;
     for (uint32_t h = 0; h < config->host_count; h++)
         snprintf(shared->hosts[h], sizeof shared->hosts[h], "%s", config->hosts[h]);
     shared->host_count = config->host_count;
@@ -114,13 +127,48 @@ bool lm_gate_enter(struct lm_io *io, const struct lm_model *model, uint32_t key,
     return true;
 }
 
+/* Enough is in flight for the workers to be busy all the time. */
+static bool is_backlogged(const struct lm_io *io) {
+    return io->in_flight * io->shared->io_count >= 2 * io->shared->worker_count;
+}
+
+uint64_t lm_gate_wait_ns(const struct lm_io *io) {
+    const struct lm_shared *shared = io->shared;
+    uint64_t wait_ns = io->work_ns * shared->io_count / shared->worker_count;
+    uint64_t paced_ns = is_backlogged(io) ? io->in_flight * io->pace.interval_ns : 0;
+    return paced_ns > wait_ns ? paced_ns : wait_ns;
+}
+
+/* One request has left. Measures how often one does while the workers have enough to do. */
+static void keep_pace(struct lm_io *io) {
+    struct lm_pace *pace = &io->pace;
+    if (!is_backlogged(io)) {
+        pace->since_ns = 0;
+        return;
+    }
+    if (pace->since_ns == 0) {
+        *pace = (struct lm_pace){.since_ns = io->now_ns, .interval_ns = pace->interval_ns};
+        return;
+    }
+    pace->left++;
+    uint64_t took_ns = io->now_ns - pace->since_ns;
+    if (took_ns == 0 || (pace->left < PACE_REQUESTS && took_ns < PACE_NS)) return;
+    uint64_t sample_ns = took_ns / pace->left;
+    pace->interval_ns =
+        pace->interval_ns == 0
+            ? sample_ns
+            : pace->interval_ns - (pace->interval_ns >> PACE_SHIFT) + (sample_ns >> PACE_SHIFT);
+    pace->since_ns = io->now_ns;
+    pace->left = 0;
+}
+
 bool lm_gate_in_time(const struct lm_io *io, const struct lm_model *model, uint32_t rows,
                      uint64_t deadline_ns, struct lm_refusal *refusal) {
-    const struct lm_shared *shared = io->shared;
     if (deadline_ns == UINT64_MAX) return true;
     uint64_t cost_ns = io->row_cost_ns[model->index] * rows;
-    uint64_t wait_ns = io->work_ns * shared->io_count / shared->worker_count;
-    if (io->now_ns + wait_ns + cost_ns <= deadline_ns) return true;
+    uint64_t wait_ns = lm_gate_wait_ns(io);
+    /* A Run may take longer than the usual one, and so may those before it. */
+    if (io->now_ns + wait_ns + wait_ns / 16 + cost_ns + cost_ns / 4 <= deadline_ns) return true;
     return refuse(refusal, LM_STATUS_DEADLINE, wait_ns,
                   "the answer would come in about %llu us, after the deadline",
                   (unsigned long long)((wait_ns + cost_ns) / 1000));
@@ -137,6 +185,7 @@ void lm_gate_charge(struct lm_io *io, struct lm_request *request) {
 }
 
 void lm_gate_discharge(struct lm_io *io, struct lm_request *request) {
+    keep_pace(io);
     io->in_flight--;
     io->work_ns -= request->cost_ns;
     if (request->batch_rows == 0) return; /* no Run */

@@ -45,6 +45,19 @@ static void refuse(struct lm_io *io, struct lm_connection *connection, uint32_t 
     lm_http_refuse_close(io, connection, code, why);
 }
 
+void lm_http_time_out(struct lm_io *io, struct lm_connection *connection) {
+    static const char why[] = "the rest of the request did not come in time";
+    if (!connection->recv_armed || connection->receiving == LM_NO_SLOT) {
+        refuse(io, connection, 408, why);
+        lm_receive_continue(io, connection);
+        return;
+    }
+    /* The kernel may still write into the slot: say it, and let the receive come back first. */
+    connection->call.keep_alive = false;
+    lm_http_answer_error(io, connection, 408, NULL, why);
+    lm_connection_end(io, connection);
+}
+
 /* Makes a block free by ending whoever has collected a head in one for the longest time. */
 static void evict_slowest(struct lm_io *io) {
     struct lm_connection *slowest = NULL;

@@ -233,6 +233,7 @@ bool lm_http_read_text(struct lm_oip_parser *parser, struct lm_request *request)
         memcpy(request->layout.inputs[asked->blob_inputs[b]], blob, (size_t)asked->blob_bytes[b]);
         blob += asked->blob_bytes[b];
     }
-    if (asked->timeout_us) request->deadline_ns = request->started_ns + asked->timeout_us * 1000;
+    if (asked->timeout_us)
+        request->deadline_ns = lm_deadline_after(request->started_ns, asked->timeout_us);
     return true;
 }

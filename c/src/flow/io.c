@@ -110,42 +110,6 @@ static void run_ready(struct lm_io *io) {
     } while (count > 0);
 }
 
-static void expire_lingering(struct lm_io *io) {
-    uint32_t next;
-    for (uint32_t i = io->lists[LM_LIST_LINGERING].head; i != LM_NO_CONNECTION; i = next) {
-        struct lm_connection *connection = lm_io_connection(io, i);
-        next = connection->next;
-        if (connection->timer_ns > io->now_ns) continue;
-        lm_connection_move(io, connection, LM_LIST_NONE);
-        lm_connection_abort(io, connection);
-        lm_connection_settle(io, connection);
-    }
-}
-
-/* Whether a connection has held a slot for its bytes longer than any decent network takes. */
-static bool is_stalled(const struct lm_io *io, const struct lm_connection *connection) {
-    uint32_t slot =
-        connection->receiving != LM_NO_SLOT ? connection->receiving : connection->sending;
-    if (connection->fd < 0 || slot == LM_NO_SLOT) return false;
-    const struct lm_request *request = &io->requests[slot];
-    uint64_t allowed_ms = LM_STALL_MS + request->slot->bytes / LM_STALL_BYTES_PER_MS;
-    return io->now_ns > request->held_ns + allowed_ms * 1000000ull;
-}
-
-/* Requests wait for slots, or reads for header buffers: whoever holds one and does not move makes
- * room. */
-static void evict_stalled(struct lm_io *io) {
-    if (io->now_ns < io->next_eviction_ns) return;
-    io->next_eviction_ns = io->now_ns + LM_EVICT_PERIOD_MS * 1000000ull;
-    for (uint32_t i = 0; i < io->connection_capacity; i++) {
-        struct lm_connection *connection = &io->connections[i];
-        if (!is_stalled(io, connection)) continue;
-        lm_add_single_writer_u64(&io->stats->io.connections_evicted, 1);
-        lm_connection_abort(io, connection);
-        lm_connection_settle(io, connection);
-    }
-}
-
 /* The end has begun: no new connections, and those between two requests are closed. */
 static void start_draining(struct lm_io *io) {
     io->draining = true;
@@ -195,7 +159,7 @@ static uint64_t wait_limit(const struct lm_io *io) {
                      io->lists[LM_LIST_STARVED].count || io->draining;
     if (deadlines) return LM_TICK_MS * 1000000ull;
     if (io->arena.acquired_count || io->accept_retry_ns) return LM_IDLE_TICK_MS * 1000000ull;
-    return UINT64_MAX;
+    return io->connections_open ? LM_SWEEP_PERIOD_MS * 1000000ull : UINT64_MAX;
 }
 
 /* Waits for completions. Says first whether a worker's return must wake this thread: the exchange
@@ -220,16 +184,26 @@ static int wait_for_work(struct lm_io *io, struct lm_completion *completions) {
     return count;
 }
 
+/* The I/O thread wins its core from a worker whenever bytes arrive. When more arrives than can be
+ * served, refusing all of it would leave the workers nothing to run on: with work for a while in
+ * the queue, it rests as long as it has worked. */
+static void leave_room(const struct lm_io *io, uint64_t woke_ns) {
+    if (!io->shared->io_shares_cores || lm_gate_wait_ns(io) < LM_CROWDED_NS) return;
+    uint64_t worked_ns = lm_now_ns() - woke_ns;
+    if (worked_ns > LM_REST_NS_MAX) worked_ns = LM_REST_NS_MAX;
+    clock_nanosleep(CLOCK_MONOTONIC, 0, &(struct timespec){.tv_nsec = (long)worked_ns}, NULL);
+}
+
 static int run(struct lm_io *io) {
     struct lm_completion completions[LM_COMPLETIONS_PER_TURN];
     struct lm_io_counters *counters = &io->stats->io;
+    uint64_t woke_ns = lm_now_ns();
     for (;;) {
         io->now_ns = lm_now_ns();
         take_returns(io);
-        if (io->lists[LM_LIST_WAITING].count + io->lists[LM_LIST_STARVED].count) evict_stalled(io);
+        lm_timers_expire(io);
         if (io->lists[LM_LIST_WAITING].count) lm_receive_retry_waiting(io);
         if (io->lists[LM_LIST_STARVED].count) lm_receive_retry_starved(io);
-        if (io->lists[LM_LIST_LINGERING].count) expire_lingering(io);
         if (!io->inline_worker) lm_receive_hand_over(io);
         if (drained(io)) return 0;
         lm_accept_arm(io);
@@ -238,10 +212,11 @@ static int run(struct lm_io *io) {
         lm_store_relaxed_u64(&counters->slots_in_use, io->arena.acquired_count);
         lm_store_relaxed_u64(&counters->in_flight, io->in_flight);
         lm_store_relaxed_u64(&counters->ring_overflows, lm_ring_overflows(io->ring));
+        leave_room(io, woke_ns);
         int count = wait_for_work(io, completions);
         if (count < 0)
             return lm_error_errno(LUMEN_E_IO, count, "I/O thread %u: io_uring_enter", io->index);
-        io->now_ns = lm_now_ns();
+        io->now_ns = woke_ns = lm_now_ns();
         take_returns(io); /* before what their clients sent next */
         for (int c = 0; c < count; c++) complete(io, &completions[c]);
         if (io->inline_worker) run_ready(io);

@@ -11,6 +11,7 @@
 #include "flow/connection.h"
 #include "flow/request.h"
 #include "flow/ring.h"
+#include "parts/address_table.h"
 #include "parts/keys.h"
 #include "parts/oip_metadata.h"
 #include "parts/queue.h"
@@ -47,12 +48,19 @@ struct lm_shared {
     struct lm_token_bucket bucket; /* all requests together */
     struct lm_token_bucket model_buckets[LUMEN_MODELS_MAX];
     uint32_t overload; /* LUMEN_OVERLOAD_* */
+    /* 0: none. */
+    uint64_t header_timeout_ns;
+    uint64_t reply_timeout_ns;
+    uint64_t idle_timeout_ns;
+    uint32_t body_bytes_per_s;
+    uint32_t connections_per_address;
     char hosts[LUMEN_HOSTS_MAX][LM_HOST_NAME_BYTES_MAX];
     uint32_t host_count;
     uint64_t max_request_bytes;
     uint64_t default_timeout_ns; /* 0: none */
     uint32_t idle;               /* LUMEN_IDLE_* */
     bool workers_sleep;          /* in the waitset: they must be woken */
+    bool io_shares_cores;        /* with workers, over which it has priority */
     uint64_t io_poll_ns;         /* how long an I/O thread looks for completions before it sleeps */
     uint32_t allocator_type;
     struct lm_io *ios;
@@ -75,6 +83,13 @@ struct lm_shared {
 
 struct lm_list {
     uint32_t head, tail, count;
+};
+
+/* How often a request leaves while the workers are busy; see gate.c. */
+struct lm_pace {
+    uint64_t since_ns; /* 0: they are not */
+    uint64_t interval_ns;
+    uint32_t left; /* since then */
 };
 
 struct lm_http_block;
@@ -104,6 +119,7 @@ struct lm_io {
     uint32_t in_flight_max; /* and those that wait for one */
     uint64_t work_ns;       /* what the workers are expected to take for them; see gate.c */
     uint64_t row_cost_ns[LUMEN_MODELS_MAX]; /* of a worker for one row, lately */
+    struct lm_pace pace;
     uint32_t index;
     int listen_fd;
     bool accept_armed;
@@ -112,6 +128,10 @@ struct lm_io {
     bool buffer_returned; /* since starved connections were last retried */
     uint64_t accept_retry_ns; /* 0: not paused */
     uint64_t next_eviction_ns;
+    uint64_t next_sweep_ns;
+    uint32_t *deadlines; /* of each connection, in ticks; 0: none */
+    struct lm_address_table addresses;
+    uint64_t opened_ns;
     uint64_t now_ns; /* taken once per turn of the loop */
     uint8_t *scrap;  /* where refused bytes go */
     pthread_t thread;
@@ -219,6 +239,8 @@ bool lm_gate_enter(struct lm_io *io, const struct lm_model *model, uint32_t key,
 /* Whether the answer is expected before the deadline. */
 bool lm_gate_in_time(const struct lm_io *io, const struct lm_model *model, uint32_t rows,
                      uint64_t deadline_ns, struct lm_refusal *refusal);
+/* How long a request that enters now is expected to wait for a worker. */
+uint64_t lm_gate_wait_ns(const struct lm_io *io);
 /* A slot for one more request in flight, or NULL. */
 struct lm_slot *lm_gate_slot(struct lm_io *io, size_t bytes);
 /* The request counts as in flight from here to there. */
@@ -232,6 +254,12 @@ void lm_http_documents_close(struct lm_shared *shared);
 /* http_receive.c */
 int lm_http_open(struct lm_io *io);
 void lm_http_close(struct lm_io *io);
+
+/* timers.c */
+/* Sets the connection's deadline from what it is doing. Called after every change. */
+void lm_timer_update(struct lm_io *io, const struct lm_connection *connection);
+/* Ends those whose deadline has passed, those that lingered, and those that others wait for. */
+void lm_timers_expire(struct lm_io *io);
 
 /* reply.c */
 void lm_reply_outputs(struct lm_request *request, const void *const *data, const size_t *bytes,

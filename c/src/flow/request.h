@@ -78,5 +78,9 @@ struct lm_request {
     uint8_t prefix[LM_PREFIX_BYTES_MAX]; /* request: credential and shapes; reply: shapes */
     struct lm_http_exchange http;
 };
+/* A timeout of centuries is none. */
+static inline uint64_t lm_deadline_after(uint64_t started_ns, uint64_t timeout_us) {
+    return timeout_us < UINT64_MAX / 2000 ? started_ns + timeout_us * 1000 : UINT64_MAX;
+}
 
 #endif

@@ -24,8 +24,10 @@ enum lm_stage {
 #define LM_IO_FIELDS(X)                                                                    \
     X(connections_accepted, COUNTER)                                                       \
     X(connections_closed, COUNTER)                                                         \
-    X(connections_refused, COUNTER) /* no free entry in the table */                       \
-    X(connections_evicted, COUNTER) /* held a slot without moving while others waited */   \
+    X(connections_refused, COUNTER)   /* no free entry in the table */                     \
+    X(connections_evicted, COUNTER)   /* held a slot without moving while others waited */ \
+    X(connections_timed_out, COUNTER) /* too slow, or idle for too long */                 \
+    X(connections_crowded, COUNTER)   /* more from one address than may be */              \
     X(connections_open, GAUGE)                                                             \
     X(requests, COUNTER)              /* headers read whole, of every kind */              \
     X(native_requests, COUNTER)       /* of them: native frames */                         \

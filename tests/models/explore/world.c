@@ -165,6 +165,16 @@ void lm_http_block_give(struct lm_io *io, struct lm_connection *connection) {
     if (connection->block != LM_NO_BLOCK) machine_fail("no scenario speaks HTTP");
 }
 
+void lm_timer_update(struct lm_io *io, const struct lm_connection *connection) {
+    (void)io;
+    (void)connection; /* no scenario takes so long */
+}
+
+void lm_address_table_remove(struct lm_address_table *table, uint32_t entry) {
+    (void)table;
+    (void)entry;
+}
+
 void lm_ring_buffer_return(struct lm_ring *ring, int32_t buffer) {
     (void)ring;
     machine_fail("no scenario has a provided buffer, but %d is given back", (int)buffer);

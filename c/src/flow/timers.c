@@ -1,0 +1,124 @@
+/* timers.c: what a connection may take its time for, and what happens when it takes too long. I/O
+ * thread only.
+ *
+ * Each connection has one deadline at a time, from what it is doing: a header or a body that
+ * arrives, a reply that is read, or nothing. Setting it is a store of four bytes beside the table;
+ * a few times a second they are all looked through, which for 100,000 connections is 400 KB read in
+ * order. Connections that linger, or hold what others wait for, have clocks of their own.
+ */
+#include "flow/http.h"
+
+static const uint64_t tick_ns = LM_TIMER_TICK_MS * 1000000ull;
+
+/* ---- what applies ---- */
+
+static uint64_t body_deadline_ns(const struct lm_io *io, uint64_t since_ns, uint64_t bytes) {
+    const struct lm_shared *shared = io->shared;
+    if (!shared->body_bytes_per_s) return 0;
+    uint64_t slow_ns = bytes / shared->body_bytes_per_s * 1000000000ull;
+    return since_ns + shared->header_timeout_ns + slow_ns + 1000000000ull;
+}
+
+static uint64_t after(uint64_t since_ns, uint64_t timeout_ns) {
+    return timeout_ns ? since_ns + timeout_ns : 0;
+}
+
+/* When the connection's patience ends; 0: never. */
+static uint64_t deadline_ns(const struct lm_io *io, const struct lm_connection *connection) {
+    const struct lm_shared *shared = io->shared;
+    if (connection->sending != LM_NO_SLOT)
+        return after(io->requests[connection->sending].held_ns, shared->reply_timeout_ns);
+    switch ((enum lm_read_state)connection->read_state) {
+    case LM_READ_JSON: return after(connection->started_ns, shared->header_timeout_ns);
+    case LM_READ_BODY:
+    case LM_READ_CHUNKS: {
+        const struct lm_request *request = &io->requests[connection->receiving];
+        uint64_t bytes = connection->read_state == LM_READ_CHUNKS ? request->http.text_bytes
+                                                                  : request->payload_bytes;
+        return body_deadline_ns(io, request->held_ns, bytes);
+    }
+    case LM_READ_DISCARD:
+        return body_deadline_ns(io, connection->started_ns, connection->discard_bytes);
+    case LM_READ_HEADER:
+        if (connection->header_used)
+            return after(connection->started_ns, shared->header_timeout_ns);
+        return connection->in_flight ? 0 : after(io->now_ns, shared->idle_timeout_ns);
+    default: return 0; /* waits for a slot, or lingers */
+    }
+}
+
+void lm_timer_update(struct lm_io *io, const struct lm_connection *connection) {
+    uint64_t deadline = connection->fd < 0 ? 0 : deadline_ns(io, connection);
+    /* Rounded up; ticks count from the thread's start, so that 32 bits last eight years. */
+    io->deadlines[connection->index] =
+        deadline ? (uint32_t)((deadline - io->opened_ns + tick_ns - 1) / tick_ns) : 0;
+}
+
+/* ---- what happens then ---- */
+
+static void expire(struct lm_io *io, struct lm_connection *connection) {
+    lm_add_single_writer_u64(&io->stats->io.connections_timed_out, 1);
+    bool is_reading = connection->read_state != LM_READ_HEADER || connection->header_used > 0;
+    bool may_say_so = connection->sending == LM_NO_SLOT && connection->reply_head == LM_NO_SLOT &&
+                      connection->in_flight == 0 && connection->dialect == LM_DIALECT_HTTP &&
+                      connection->read_state != LM_READ_DISCARD; /* it is answered */
+    if (is_reading && may_say_so) {
+        lm_http_time_out(io, connection);
+    } else if (is_reading || connection->sending != LM_NO_SLOT) {
+        lm_connection_abort(io, connection);
+    } else {
+        lm_connection_end(io, connection); /* idle */
+    }
+    lm_connection_settle(io, connection);
+}
+
+static void sweep(struct lm_io *io) {
+    if (io->now_ns < io->next_sweep_ns) return;
+    io->next_sweep_ns = io->now_ns + LM_SWEEP_PERIOD_MS * 1000000ull;
+    uint32_t now = (uint32_t)((io->now_ns - io->opened_ns) / tick_ns);
+    for (uint32_t i = 0; i < io->connection_capacity; i++) {
+        if (io->deadlines[i] && io->deadlines[i] <= now) expire(io, &io->connections[i]);
+    }
+}
+
+static void expire_lingering(struct lm_io *io) {
+    uint32_t next;
+    for (uint32_t i = io->lists[LM_LIST_LINGERING].head; i != LM_NO_CONNECTION; i = next) {
+        struct lm_connection *connection = lm_io_connection(io, i);
+        next = connection->next;
+        if (connection->timer_ns > io->now_ns) continue;
+        lm_connection_move(io, connection, LM_LIST_NONE);
+        lm_connection_abort(io, connection);
+        lm_connection_settle(io, connection);
+    }
+}
+
+/* Whether a connection has held a slot for its bytes longer than any decent network takes. */
+static bool is_stalled(const struct lm_io *io, const struct lm_connection *connection) {
+    uint32_t slot =
+        connection->receiving != LM_NO_SLOT ? connection->receiving : connection->sending;
+    if (connection->fd < 0 || slot == LM_NO_SLOT) return false;
+    const struct lm_request *request = &io->requests[slot];
+    uint64_t allowed_ms = LM_STALL_MS + request->slot->bytes / LM_STALL_BYTES_PER_MS;
+    return io->now_ns > request->held_ns + allowed_ms * 1000000ull;
+}
+
+/* Requests wait for slots, or reads for header buffers: whoever holds one and does not move makes
+ * room. */
+static void evict_stalled(struct lm_io *io) {
+    if (io->now_ns < io->next_eviction_ns) return;
+    io->next_eviction_ns = io->now_ns + LM_EVICT_PERIOD_MS * 1000000ull;
+    for (uint32_t i = 0; i < io->connection_capacity; i++) {
+        struct lm_connection *connection = &io->connections[i];
+        if (!is_stalled(io, connection)) continue;
+        lm_add_single_writer_u64(&io->stats->io.connections_evicted, 1);
+        lm_connection_abort(io, connection);
+        lm_connection_settle(io, connection);
+    }
+}
+
+void lm_timers_expire(struct lm_io *io) {
+    if (io->connections_open) sweep(io);
+    if (io->lists[LM_LIST_WAITING].count + io->lists[LM_LIST_STARVED].count) evict_stalled(io);
+    if (io->lists[LM_LIST_LINGERING].count) expire_lingering(io);
+}

@@ -1,0 +1,167 @@
+"""Clients that take their time: each gets what its state says, and nobody else is hurt.
+
+Rows 4, 16, 19, 33, 34 and 37 of the list of hostile inputs. Times are not asserted, only what
+happens in the end.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import graphs
+import numpy as np
+import pytest
+import wire
+from conftest import Serve
+from harness import Canary, Server, eventually
+
+COLUMNS = 40_000
+HTTP = b"POST /v2/models/wide/infer HTTP/1.1\r\nHost: localhost\r\n"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("timeouts")
+
+
+def settings(folder: Path, **server: object) -> dict[str, object]:
+    return {
+        "server": {
+            "header_timeout_ms": 300,
+            "body_bytes_per_second": "1MiB",
+            "reply_timeout_ms": 500,
+            "idle_timeout_seconds": 1,
+            "arena_bytes": "64MiB",
+            **server,
+        },
+        "engine": {"thread_count": 2},
+        "models": [
+            {"name": "double", "path": str(graphs.double(folder / "double.onnx"))},
+            {"name": "wide", "path": str(graphs.double(folder / "wide.onnx", COLUMNS, rows=1))},
+        ],
+    }
+
+
+@pytest.fixture
+def hurried(serve: Serve, folder: Path) -> Iterator[Server]:
+    """A server with short patience, and a client that must not notice."""
+    server = serve(settings(folder))
+    with Canary(server):
+        yield server
+    server.wait_until_idle()
+
+
+def rest(connection: wire.Wire) -> bytes:
+    connection.socket.settimeout(20)
+    return connection.expect_closed()
+
+
+def timed_out(server: Server) -> int:
+    return server.figures().io["connections_timed_out"]
+
+
+@pytest.mark.parametrize("head", [b"LMN1", b"LMN1" + bytes(20)])
+def test_a_native_header_that_stops(hurried: Server, head: bytes) -> None:
+    with hurried.connect() as connection:
+        connection.send(head)
+        assert rest(connection) == b""
+    assert timed_out(hurried) >= 1
+
+
+@pytest.mark.parametrize("head", [b"G", b"GET /v2 HTTP/1.1\r\nHost: x", HTTP])
+def test_an_http_head_that_stops(hurried: Server, head: bytes) -> None:
+    with hurried.connect() as connection:
+        connection.send(head)
+        assert rest(connection).startswith(b"HTTP/1.1 408 ")
+
+
+def test_an_http_head_that_dribbles_is_not_given_more_time(hurried: Server) -> None:
+    """The deadline counts from the first byte, not from the last one."""
+    with hurried.connect() as connection:
+        connection.send(b"GET / HTTP/1.1\r\n")
+        connection.socket.setblocking(False)
+        said: list[bytes] = []
+
+        def answered() -> bool:
+            with suppress(BlockingIOError, ConnectionError):
+                connection.socket.send(b"X: y\r\n")
+                said.append(connection.socket.recv(4096))
+            return bool(said)
+
+        eventually(answered, "an answer")
+        assert said[0].startswith(b"HTTP/1.1 408 ")
+
+
+def test_bodies_that_stop(hurried: Server) -> None:
+    x = np.ones(COLUMNS, "<f4").tobytes()
+    native = hurried.connect()
+    native.send(wire.frame(x, model=hurried.models["wide"])[:-1])
+    raw = hurried.connect()
+    raw.send(HTTP + b"Inference-Header-Content-Length: 0\r\nContent-Length: %d\r\n\r\n" % len(x))
+    raw.send(x[:1000])
+    chunked = hurried.connect()
+    chunked.send(HTTP + b'Transfer-Encoding: chunked\r\n\r\n5\r\n{"inp')
+    json = hurried.connect()
+    json.send(HTTP + b"Inference-Header-Content-Length: 100\r\nContent-Length: 200\r\n\r\n{")
+    refused = hurried.connect()
+    refused.send(HTTP.replace(b"wide", b"none") + b"Content-Length: 20\r\n\r\n{")
+    assert rest(native) == b""
+    for connection in (raw, chunked, json):
+        assert rest(connection).startswith(b"HTTP/1.1 408 ")
+    said = rest(refused)
+    assert said.startswith(b"HTTP/1.1 404 ")
+    assert said.count(b"HTTP/1.1 ") == 1
+    for connection in (native, raw, chunked, json, refused):
+        connection.close()
+
+
+def test_a_reply_that_nobody_reads(hurried: Server) -> None:
+    x = np.ones(COLUMNS, "<f4").tobytes()
+    with hurried.connect(receive_buffer_bytes=4096) as connection:
+        frame = wire.frame(x, model=hurried.models["wide"])
+        connection.send_until_blocked(frame, most_bytes=64 << 20)
+        eventually(lambda: timed_out(hurried) >= 1, "the end of patience")
+
+
+def test_idle_connections_are_closed_and_busy_ones_are_not(hurried: Server) -> None:
+    idle, after_work = hurried.connect(), hurried.connect()
+    assert after_work.ask(wire.ping(1)).id == 1
+    busy = hurried.connect()
+    for number in range(30):
+        assert busy.ask(wire.ping(number)).id == number
+        time.sleep(0.05)
+    assert rest(idle) == b""
+    assert rest(after_work) == b""
+    assert busy.ask(wire.ping(99)).id == 99
+    for connection in (idle, after_work, busy):
+        connection.close()
+
+
+def test_one_address_cannot_have_all_connections(serve: Serve, folder: Path) -> None:
+    server = serve(settings(folder, connections_per_address=3, idle_timeout_seconds=0))
+    mine = [server.connect() for _ in range(3)]
+    for number, connection in enumerate(mine):
+        assert connection.ask(wire.ping(number)).id == number
+    with server.connect() as fourth:
+        assert rest(fourth) == b""
+    other = socket.create_connection(("127.0.0.1", server.port), 5, ("127.0.0.9", 0))
+    other.sendall(wire.ping(7))
+    assert other.recv(48)[:4] == b"LMR1"
+    other.close()
+    mine.pop().close()
+
+    def has_room() -> bool:
+        with server.connect() as again:
+            try:
+                return again.ask(wire.ping(5)).id == 5
+            except (ConnectionError, wire.Closed, AssertionError):
+                return False
+
+    eventually(has_room, "room for one more")
+    assert server.figures().io["connections_crowded"] >= 1
+    for connection in mine:
+        connection.close()
