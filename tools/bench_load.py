@@ -1,13 +1,13 @@
 """One load on one local server, and what both sides say of it.
 
-Used by perfstat.py, bench_matrix.py and compare.py. The C load generator sends; the server's
-statistics and CPU time are read when its warm-up is over and when it has ended, so that all figures
-are of the same requests. It must never do anything between those two readings but wait.
+Used by perfstat.py, bench_matrix.py, compare.py and http_overhead.py. The C load generator sends;
+the server's statistics and CPU time are read when its warm-up is over and when it has ended, so
+that all figures are of the same requests. It must never do anything between those two readings but
+wait.
 """
 
 from __future__ import annotations
 
-import argparse
 import datetime
 import math
 import os
@@ -21,9 +21,10 @@ from typing import Any, Final
 import onnxruntime  # type: ignore[import-untyped,unused-ignore]
 from local_server import LocalServer
 
+from lumen_uring.cli import make_parser
 from lumen_uring.commands.bench import make_plan
 from lumen_uring.ring.histogram import Histogram
-from lumen_uring.ring.load import Load, LoadResult
+from lumen_uring.ring.load import Load, LoadPlan, LoadResult
 from lumen_uring.ring.stats import Snapshot, delta, read, stats_path
 
 PERCENTS: Final = {"p50": 50.0, "p99": 99.0, "p999": 99.9}
@@ -45,6 +46,7 @@ class Shape:
         cpu: core to pin the generator to; -1: none.
         poll_us: how long it looks for answers before it sleeps.
         seed: of the payloads and the arrivals.
+        protocol: native or http.
     """
 
     model: str
@@ -56,6 +58,7 @@ class Shape:
     cpu: int = -1
     poll_us: int = 0
     seed: int = 1
+    protocol: str = "native"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,8 +90,8 @@ def process_cpu_s(pid: int) -> float:
     return time.clock_gettime((~pid << 3) | _CPUCLOCK_SCHED)
 
 
-def start(server: LocalServer, shape: Shape) -> Load:
-    """Starts the load; returns once its warm-up is over.
+def plan_of(server: LocalServer, shape: Shape) -> LoadPlan:
+    """Makes the plan of a load.
 
     Args:
         server: a running one that serves shape.model.
@@ -97,28 +100,23 @@ def start(server: LocalServer, shape: Shape) -> Load:
     Raises:
         LumenError: no such model, or no connection.
     """
-    load = Load(
-        make_plan(
-            argparse.Namespace(
-                url=f"lumen://127.0.0.1:{server.port}",
-                model=shape.model,
-                connections=shape.connections,
-                requests=None,
-                seconds=shape.seconds,
-                warmup=shape.warmup_s,
-                rate=shape.rate,
-                seed=shape.seed,
-                rows=1,
-                timeout_us=0,
-                poll_us=shape.poll_us,
-                encoding=shape.encoding,
-                images=None,
-                http_json=False,
-                get=None,
-                cpu=shape.cpu,
-            )
-        )
-    )
+    scheme = {"native": "lumen", "http": "http"}[shape.protocol]
+    words = [
+        *("bench", f"--url={scheme}://127.0.0.1:{server.port}", f"--model={shape.model}"),
+        *(f"--connections={shape.connections}", f"--seconds={shape.seconds}"),
+        *(f"--warmup={shape.warmup_s}", f"--rate={shape.rate}", f"--seed={shape.seed}"),
+        *(f"--encoding={shape.encoding}", f"--cpu={shape.cpu}", f"--poll-us={shape.poll_us}"),
+    ]
+    return make_plan(make_parser().parse_args(words))
+
+
+def start(plan: LoadPlan) -> Load:
+    """Starts a load; returns once its warm-up is over.
+
+    Raises:
+        LumenError: no connection.
+    """
+    load = Load(plan)
     while not load.progress()[0] and load.wait(_POLL_S) is None:
         pass
     return load
@@ -137,7 +135,14 @@ def measure(
     Raises:
         LumenError: no such model, no connection, or the server was restarted meanwhile.
     """
-    load = start(server, shape)
+    return measure_plan(server, plan_of(server, shape), during)
+
+
+def measure_plan(
+    server: LocalServer, plan: LoadPlan, during: Callable[[], None] | None = None
+) -> Measured:
+    """Runs one load to its end, as `measure` does, of a plan made before."""
+    load = start(plan)
     path = stats_path(server.port)
     before, cpu_before = read(path), process_cpu_s(server.pid)
     try:

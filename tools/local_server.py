@@ -7,6 +7,7 @@ session of its own, as a user would run it; nothing of it runs in the measuring 
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
 import signal
@@ -14,11 +15,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from places import pinned
 
 from lumen_uring.model_cache import cache_place, resolve
 from lumen_uring.ring import onnxruntime_path
@@ -82,13 +85,16 @@ def run_overhead(server: LocalServer, model: str, rounds: int) -> dict[str, floa
 
 @contextmanager
 def local_server(
-    *arguments: str, program: Sequence[str] = ("-m", "lumen_uring")
+    *arguments: str,
+    program: Sequence[str] = ("-m", "lumen_uring"),
+    cores: Iterable[int] | None = None,
 ) -> Iterator[LocalServer]:
     """Runs `python -m lumen_uring` on a free port.
 
     Args:
         arguments: further ones, as on the command line.
         program: what Python runs instead of the module, given the same arguments.
+        cores: those it may use; None: the caller's.
 
     Yields:
         The server, ready.
@@ -97,14 +103,15 @@ def local_server(
         RuntimeError: it ended before it was ready; the message holds what it said.
     """
     began_s = time.monotonic()
-    process = subprocess.Popen(
-        [sys.executable, *program, "--port", "0", *arguments],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
+    with pinned(os.sched_getaffinity(0) if cores is None else cores):
+        process = subprocess.Popen(
+            [sys.executable, *program, "--port", "0", *arguments],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
     assert process.stdout is not None
     said: list[str] = []
     port = None
