@@ -22,6 +22,7 @@ import bench_plots
 import bench_report
 import bench_rules
 import compare
+import compare_report
 import microbench
 import mlp
 from bench_rules import Ratio
@@ -286,21 +287,32 @@ def row(target: str, rates: list[float | None], p99: float) -> dict[str, Any]:
     spreads = {name: [p99 / 2, p99 / 2] for name in ("mean", "p50", "p999")}
     place = {"place": "one-core", "workload": "mlp", "connections": 16, "target": target}
     figures = {"throughput_rps": rates, "errors": [0, None], "cpu_us_per_request": [8.0, 8.0]}
-    return {**place, **figures, **spreads, "p99": [p99, p99]}
+    return {**place, **figures, **spreads, "p99": [p99, p99], "client_share": [0.5, None]}
 
 
-def test_comparison_prints_ratios() -> None:
-    text = compare.report(
+def test_comparison_prints_ratios_of_one_client() -> None:
+    text = compare_report.report(
         {
             "machine": MACHINE,
             "rounds": 2,
             "seconds": 3.0,
-            "rows": [row("lumen", [900.0, 1000.0], 100.0), row("fastapi", [300.0, None], 250.0)],
+            "rows": [
+                row("lumen", [900.0, 1000.0], 100.0),
+                row("lumen inline", [1800.0, 2000.0], 50.0),
+                row("lumen http", [600.0, 600.0], 125.0),
+                row("fastapi", [300.0, None], 250.0),
+            ],
             "missing": {"triton python": "triton could not be installed: no network."},
         }
     )
-    assert "| lumen | 16 | 950.0 | 50.0 | 100.0 | 8.0 | 0 | 1.00x | 1.00x | 1.00x |" in text
-    assert "| fastapi | 16 | 300.0 | 125.0 | 250.0 | 8.0 | 0 | 3.00x | 2.50x | 2.50x |" in text
+    tails = {
+        "lumen": "own, 50% | 16 | 950.0 | 50.0 | 100.0 | 8.0 | 0 | 1.00x | 1.00x | 1.00x",
+        "lumen inline": "own, 50% | 16 | 1,900 | 25.0 | 50.0 | 8.0 | 0 | 0.50x | 0.50x | 0.50x",
+        "lumen http": "wrk, 50% | 16 | 600.0 | 62.5 | 125.0 | 8.0 | 0 | 1.00x | 1.00x | 1.00x",
+        "fastapi": "wrk, 50% | 16 | 300.0 | 125.0 | 250.0 | 8.0 | 0 | 2.00x | 2.00x | 2.00x",
+    }
+    for target, tail in tails.items():
+        assert f"| {target} | {tail} |" in text
     assert "triton python was not measured: triton could not be installed" in text
 
 
@@ -308,9 +320,13 @@ def test_peers_get_the_same_model(tmp_path: Path) -> None:
     work = compare.task("mlp", str(mlp.write(tmp_path / "mlp.onnx")))
     assert len(work.body) == 64 * 4
     assert work.expected.shape == (8,)
-    head = json.loads(servers.triton_head(work.model, len(work.body)))
+    peer = servers.oip_peer(1, 8000, work.model, work.body)
+    size = int(peer.headers["Inference-Header-Content-Length"])
+    head = json.loads(peer.body[:size])
+    assert (peer.path, peer.body[size:]) == ("/v2/models/model/infer", work.body)
     assert head["inputs"][0]["shape"] == [1, 64]
     assert head["inputs"][0]["parameters"]["binary_data_size"] == len(work.body)
+    assert head["parameters"] == {"binary_data_output": True}
     servers.write_repository(tmp_path / "model", work.model, 2)
     text = (tmp_path / "model" / "config.pbtxt").read_text()
     assert 'input [{ name: "x" data_type: TYPE_FP32 dims: [-1, 64] }]' in text

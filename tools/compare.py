@@ -2,22 +2,21 @@
 
 A developer's tool. Peers: FastAPI with uvicorn and ONNX Runtime, and Triton's Python backend with
 ONNX Runtime (peers/servers.py). All get the same model file, the same version of ONNX Runtime, one
-thread per session, a session per core and the same float32 input. Lumen is loaded with its own
-generator over its own protocol, the peers with wrk over HTTP: both closed loops in C, a request at
-a time per connection. Everybody's answer is checked against ONNX Runtime before anything is timed.
-It must never quote a figure that was not measured in the same run as the one beside it.
+thread per session, a session per core and the same float32 input. Lumen over HTTP and the peers are
+loaded with wrk, Lumen over its native protocol with its own generator: both closed loops in C, a
+request at a time per connection. Everybody's answer is checked against ONNX Runtime before anything
+is timed. It must never quote a figure that was not measured in the same run as the one beside it.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -26,44 +25,25 @@ import mlp
 import numpy as np
 import onnxruntime  # type: ignore[import-untyped,unused-ignore]
 from bench_load import Shape, machine, measure, spread_us
-from bench_report import table
-from bench_rules import amount, middle, paired, plural
+from compare_report import ABOUT, FIGURES, PERCENTILES, TARGETS, WORKLOADS, order, report
 from local_server import local_server, squeezenet
 from peers import servers, wrk
 from peers.install import PeerMissingError
-from peers.servers import Model
+from peers.servers import Model, Peer
+from places import PLACES, Place, pinned, places
 
 from lumen_uring import Client
 from lumen_uring.errors import LumenError
 from lumen_uring.model_cache import resolve
 
-WORKLOADS: Final = ("mlp", "squeezenet")
-PLACES: Final = ("one-core", "all-cores")
-PERCENTILES: Final = ("p50", "p99", "p999")
-_BASE: Final = "lumen"
-_ENGINES: Final = {
+_INLINE: Final = "--set=engine.queue_type=inline"
+_NATIVE: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "lumen": ("tensors", ()),
-    "lumen inline": ("tensors", ("--set=engine.queue_type=inline",)),
+    "lumen inline": ("tensors", (_INLINE,)),
     "lumen rgb8": ("rgb8", ()),
 }
+_HTTP: Final[Mapping[str, tuple[str, ...]]] = {"lumen http": (), "lumen http inline": (_INLINE,)}
 _PEERS: Final = {"fastapi": servers.FASTAPI, "triton python": servers.TRITON}
-TARGETS: Final = (*_ENGINES, *_PEERS)
-_ABOUT: Final = """\
-lumen: default settings, float32 tensors over the native protocol, Lumen's load generator.
-lumen inline: the same without a queue. lumen rgb8: SqueezeNet from 150 KB of uint8 pixels, which
-only Lumen takes; the others get 602 KB of float32.
-fastapi: uvicorn with uvloop and httptools, a process per core, raw bytes in and out, wrk.
-triton python: the server in the nvidia-pytriton wheel with its PYTHON backend, an instance per
-core, binary tensors, no batching, wrk. Triton's own ONNX backend is not in that wheel."""
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Which cores the server has, and which core the client; -1: wherever there is room."""
-
-    name: str
-    server: frozenset[int]
-    client: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,26 +74,6 @@ def task(name: str, path: str) -> Task:
     return Task(name, model, tensor.tobytes(), answer.reshape(-1))
 
 
-def places() -> list[Place]:
-    """One core for the server beside one for the client, and all cores for both."""
-    cores = sorted(os.sched_getaffinity(0))
-    found = [Place("all-cores", frozenset(cores), -1)]
-    if len(cores) > 1:
-        found.insert(0, Place("one-core", frozenset(cores[:1]), cores[1]))
-    return found
-
-
-@contextmanager
-def pinned(cores: Sequence[int] | frozenset[int]) -> Iterator[None]:
-    """What is started inside runs on these cores alone, as under taskset."""
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, cores)
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)
-
-
 class Comparison:
     """Runs the rounds and holds what came of them.
 
@@ -131,17 +91,19 @@ class Comparison:
 
     def install(self) -> None:
         """Installs what peers need; who cannot be installed is left out."""
-        for target in set(self._options.targets) & set(_PEERS):
-            self._install_one(target)
+        for target in self._options.targets:
+            if target in _NATIVE:
+                continue
+            if not wrk.found():
+                self._leave_out(target, PeerMissingError(f"{wrk.MISSING}."))
+            elif target in _PEERS:
+                self._install_one(target)
 
     def _install_one(self, target: str) -> None:
         try:
             _PEERS[target].install()
         except PeerMissingError as error:
             self._leave_out(target, error)
-        else:
-            if not wrk.found():
-                self._leave_out(target, PeerMissingError(f"{wrk.MISSING}."))
 
     def _leave_out(self, target: str, error: PeerMissingError) -> None:
         self.missing[target] = str(error)
@@ -178,20 +140,18 @@ class Comparison:
             found += [None] * (self._done - len(found))
 
     def _run_target(self, place: Place, work: Task, target: str) -> None:
-        run = self._run_lumen if target in _ENGINES else self._run_peer
+        run = self._run_native if target in _NATIVE else self._run_wrk
         for connections, figures in run(place, work, target):
             found = self._figures.setdefault((place.name, work.name, connections, target), [])
             found += [None] * (self._done - len(found))
             found.append(figures)
 
-    def _run_lumen(
+    def _run_native(
         self, place: Place, work: Task, target: str
     ) -> Iterator[tuple[int, dict[str, float]]]:
-        encoding, settings = _ENGINES[target]
-        with ExitStack() as stack:
-            with pinned(place.server):
-                started = local_server(f"--model=model={work.model.path}", *settings)
-                server = stack.enter_context(started)
+        encoding, settings = _NATIVE[target]
+        model = f"--model=model={work.model.path}"
+        with local_server(model, *settings, cores=place.server) as server:
             with Client("127.0.0.1", server.port) as client:
                 tensor = np.frombuffer(work.body, np.float32).reshape(work.model.input_shape)
                 answer = client.infer("model", {work.model.input_name: tensor})
@@ -213,26 +173,24 @@ class Comparison:
                         "throughput_rps": measured.throughput_rps,
                         "errors": measured.load.errors,
                         "cpu_us_per_request": measured.cpu_us_per_request,
+                        "client_share": measured.load.cpu_seconds / measured.load.seconds,
                         **{name: value for name, value in spread.items() if value is not None},
                     },
                 )
 
-    def _run_peer(
+    def _run_wrk(
         self, place: Place, work: Task, target: str
     ) -> Iterator[tuple[int, dict[str, float]]]:
-        with ExitStack() as stack:
-            with pinned(place.server):
-                started = _PEERS[target].start(work.model, work.body, len(place.server))
-                peer = stack.enter_context(started)
+        options = self._options
+        with _serving(target, work, place) as peer:
             _check(target, work, peer.ask())
-            client = os.sched_getaffinity(0) if place.client < 0 else {place.client}
-            for connections in self._options.connections:
-                with pinned(frozenset(client)):
-                    wrk.load(peer.url, peer.body, peer.headers, connections, self._options.warmup)
+            for connections in options.connections:
+                request = (peer.url, peer.body, peer.headers, connections)
+                with pinned(place.client_cores):
+                    if options.warmup:
+                        wrk.load(*request, options.warmup)
                     before = servers.session_cpu_s(peer.pid)
-                    found = wrk.load(
-                        peer.url, peer.body, peer.headers, connections, self._options.seconds
-                    )
+                    found = wrk.load(*request, options.seconds)
                     cpu_s = servers.session_cpu_s(peer.pid) - before
                 yield (
                     connections,
@@ -240,6 +198,7 @@ class Comparison:
                         "throughput_rps": found["requests"] / found["seconds"],
                         "errors": found["errors"],
                         "cpu_us_per_request": cpu_s * 1e6 / max(1, found["requests"]),
+                        "client_share": found["client_share"],
                         **{name: found[name] for name in ("mean", *PERCENTILES)},
                     },
                 )
@@ -248,7 +207,7 @@ class Comparison:
         """Everything so far; a list has an entry per round, null where the round failed."""
         rows = []
         for (place, workload, connections, target), rounds in self._figures.items():
-            names = ("throughput_rps", "errors", "cpu_us_per_request", "mean", *PERCENTILES)
+            names = (*FIGURES, "mean", *PERCENTILES)
             figures = {name: [each and each.get(name) for each in rounds] for name in names}
             rows.append(
                 {
@@ -261,66 +220,26 @@ class Comparison:
             "machine": machine(),
             "rounds": self._done,
             "seconds": self._options.seconds,
-            "rows": sorted(rows, key=_order),
+            "rows": sorted(rows, key=order),
             "missing": self.missing,
         }
 
 
-def _order(row: Mapping[str, Any]) -> tuple[int, int, int, int]:
-    return (
-        PLACES.index(row["place"]),
-        WORKLOADS.index(row["workload"]),
-        row["connections"],
-        TARGETS.index(row["target"]),
-    )
+@contextmanager
+def _serving(target: str, work: Task, place: Place) -> Iterator[Peer]:
+    """Starts what wrk is to load, on the server's cores."""
+    if target in _HTTP:
+        model = f"--model=model={work.model.path}"
+        with local_server(model, *_HTTP[target], cores=place.server) as server:
+            yield servers.oip_peer(server.pid, server.port, work.model, work.body)
+        return
+    with _PEERS[target].start(work.model, work.body, place.server) as peer:
+        yield peer
 
 
 def _check(target: str, work: Task, answer: servers.Array) -> None:
     if answer.shape != work.expected.shape or not np.allclose(answer, work.expected, atol=1e-4):
         raise RuntimeError(f"{target} gives another answer than ONNX Runtime: nothing was timed.")
-
-
-def report(results: Mapping[str, Any]) -> str:
-    """Makes text of the results: a table per place and workload, with Lumen's advantage.
-
-    Args:
-        results: as Comparison.as_json gives them.
-
-    Returns:
-        Markdown.
-    """
-    about = results["machine"]
-    parts = [
-        f"{about['cpu']}, {about['cores']} cores, Linux {about['kernel']}, ONNX Runtime "
-        f"{about['onnxruntime']}, {about['date']}; {plural(results['rounds'], 'round')} "
-        f"of {results['seconds']:g} s, medians; ratios are made inside a round.",
-        _ABOUT,
-    ]
-    rows = results["rows"]
-    for place, workload in dict.fromkeys((row["place"], row["workload"]) for row in rows):
-        mine = [row for row in rows if (row["place"], row["workload"]) == (place, workload)]
-        where = (
-            "the server on one core, the client on another"
-            if place == "one-core"
-            else "server and client share all cores"
-        )
-        heads = ["", "connections", "requests/s", "p50 µs", "p99 µs", "CPU µs", "errors"]
-        heads += ["Lumen ÷ this: requests/s", "this ÷ Lumen: p50", "p99"]
-        parts += [f"**{workload}, {where}**", table(heads, [_cells(row, mine) for row in mine])]
-    parts += [f"{target} was not measured: {why}" for target, why in results["missing"].items()]
-    return "\n\n".join(parts)
-
-
-def _cells(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    cells = [row["target"], str(row["connections"]), amount(middle(row["throughput_rps"]))]
-    cells += [amount(middle(row[name])) for name in ("p50", "p99", "cpu_us_per_request")]
-    cells.append(str(sum(errors or 0 for errors in row["errors"])))
-    for other in rows:
-        if (other["target"], other["connections"]) == (_BASE, row["connections"]):
-            more = paired(other["throughput_rps"], row["throughput_rps"])
-            less = [paired(row[name], other[name]) for name in ("p50", "p99")]
-            return cells + [f"{ratio.middle:.2f}x" if ratio else "-" for ratio in (more, *less)]
-    return [*cells, "-", "-", "-"]
 
 
 def _some(allowed: Sequence[str]) -> Callable[[str], list[str]]:
@@ -337,7 +256,7 @@ def parser() -> argparse.ArgumentParser:
     """The command line."""
     found = argparse.ArgumentParser(
         description=(__doc__ or "").partition("\n\n")[2],
-        epilog=_ABOUT,
+        epilog=ABOUT,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     found.add_argument("--rounds", type=int, default=5, help="(%(default)s)")

@@ -1,14 +1,13 @@
 """Starts and stops the peers that Lumen is compared with.
 
-Called by compare.py. Every peer gets the same model file, the same ONNX Runtime, one ONNX Runtime
-thread per session and a session per core; it runs in a session of its own and is stopped with all
-it started. It never leaves a process behind and never touches one it did not start.
+Called by compare.py; nginx.py and http_peers.py use its means. Every peer gets the same model file,
+the same ONNX Runtime, one ONNX Runtime thread per session and a session per core; it runs in a
+session of its own and is stopped with all it started. It never leaves a process behind and never
+touches one it did not start.
 """
 
 from __future__ import annotations
 
-import http.client
-import json
 import os
 import shutil
 import signal
@@ -18,15 +17,17 @@ import sys
 import sysconfig
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Final
 
 import numpy as np
 import numpy.typing as npt
+import oip
 import onnxruntime  # type: ignore[import-untyped,unused-ignore]
+from places import pinned
 
 from peers.install import PeerMissingError, environment
 
@@ -71,11 +72,8 @@ class Peer:
         Raises:
             RuntimeError: it was refused.
         """
-        status, headers, body = _http(self.port, "POST", self.path, self.body, self.headers)
-        if status != 200:
-            raise RuntimeError(f"{self.url} answered {status}: {body[:200]!r}")
-        skip = int(headers.get("inference-header-content-length", "0"))
-        return np.frombuffer(body, np.float32, offset=skip)
+        found = oip.output_bytes(self.port, self.path, self.body, self.headers)
+        return np.frombuffer(found, np.float32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +82,7 @@ class Kind:
 
     name: str
     packages: tuple[str, ...]
-    start: Callable[[Model, bytes, int], AbstractContextManager[Peer]]
+    start: Callable[[Model, bytes, frozenset[int]], AbstractContextManager[Peer]]
 
     def install(self) -> Path:
         """Makes sure of its environment, with the ONNX Runtime that Lumen runs on.
@@ -99,30 +97,30 @@ class Kind:
 
 
 @contextmanager
-def fastapi(model: Model, body: bytes, cores: int) -> Iterator[Peer]:
+def fastapi(model: Model, body: bytes, cores: frozenset[int]) -> Iterator[Peer]:
     """FastAPI under uvicorn, a process per core.
 
     Args:
         model: what to serve.
         body: the input tensor of each request.
-        cores: how many processes.
+        cores: a process for each.
 
     Raises:
         PeerMissingError: it cannot be installed or started here.
     """
     python = FASTAPI.install()
-    port = _free_port()
+    port = free_port()
     command = [str(python), "-m", "uvicorn", "fastapi_app:app", "--app-dir", str(_HERE)]
-    command += ["--host", "127.0.0.1", "--port", str(port), "--workers", str(cores)]
+    command += ["--host", "127.0.0.1", "--port", str(port), "--workers", str(len(cores))]
     command += ["--no-access-log", "--log-level", "warning"]
-    with _started("fastapi", command, {"LUMEN_PEER_MODEL": model.path}) as process:
+    with started("fastapi", command, {"LUMEN_PEER_MODEL": model.path}, cores) as process:
         # Each process answers with its id: all of them must be there.
         seen: set[bytes] = set()
 
         def ready() -> bool:
-            status, _, pid = _http(port, "GET", "/health")
+            status, _, pid = oip.ask(port, "GET", "/health")
             seen.update({pid} if status == 200 else ())
-            return len(seen) >= cores
+            return len(seen) >= len(cores)
 
         process.wait_until(ready)
         headers = {"Content-Type": "application/octet-stream"}
@@ -130,13 +128,13 @@ def fastapi(model: Model, body: bytes, cores: int) -> Iterator[Peer]:
 
 
 @contextmanager
-def triton(model: Model, body: bytes, cores: int) -> Iterator[Peer]:
+def triton(model: Model, body: bytes, cores: frozenset[int]) -> Iterator[Peer]:
     """Triton's Python backend out of the nvidia-pytriton wheel, an instance per core.
 
     Args:
         model: what to serve.
         body: the input tensor of each request.
-        cores: how many instances.
+        cores: an instance for each.
 
     Raises:
         PeerMissingError: it cannot be installed or started here.
@@ -148,12 +146,12 @@ def triton(model: Model, body: bytes, cores: int) -> Iterator[Peer]:
     stub = home / "python_backend_stubs" / version / "triton_python_backend_stub"
     if not stub.is_file():
         raise PeerMissingError(f"{_PYTRITON} has no Python backend for Python {version}.")
-    port = _free_port()
+    port = free_port()
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         shutil.copytree(home / "backends" / "python", root / "backends" / "python")
         shutil.copy2(stub, root / "backends" / "python")
-        write_repository(root / "models" / "model", model, cores)
+        write_repository(root / "models" / "model", model, len(cores))
         command = [str(home / "bin" / "tritonserver"), f"--model-repository={root / 'models'}"]
         command += [f"--backend-directory={root / 'backends'}", f"--http-port={port}"]
         command += ["--http-address=127.0.0.1", "--allow-grpc=false", "--allow-metrics=false"]
@@ -164,27 +162,22 @@ def triton(model: Model, body: bytes, cores: int) -> Iterator[Peer]:
             "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}",
             "PYTHONPATH": str(site),
         }
-        with _started("triton", command, settings) as process:
-            process.wait_until(lambda: _http(port, "GET", "/v2/health/ready")[0] == 200)
-            head = triton_head(model, len(body))
-            headers = {
-                "Content-Type": "application/octet-stream",
-                "Inference-Header-Content-Length": str(len(head)),
-            }
-            yield Peer(process.pid, port, "/v2/models/model/infer", head + body, headers)
+        with started("triton", command, settings, cores) as process:
+            process.wait_until(lambda: oip.ask(port, "GET", "/v2/health/ready")[0] == 200)
+            yield oip_peer(process.pid, port, model, body)
 
 
-def triton_head(model: Model, body_bytes: int) -> bytes:
-    """The JSON before the tensor's bytes, as the binary tensor extension has it."""
-    tensor: dict[str, Any] = {
-        "name": model.input_name,
-        "shape": list(model.input_shape),
-        "datatype": "FP32",
-        "parameters": {"binary_data_size": body_bytes},
-    }
-    output = {"name": model.output_name, "parameters": {"binary_data": True}}
-    head = {"inputs": [tensor], "outputs": [output]}
-    return json.dumps(head, separators=(",", ":")).encode()
+def oip_peer(pid: int, port: int, model: Model, body: bytes) -> Peer:
+    """A server of the Open Inference Protocol that serves its model as 'model'.
+
+    Args:
+        pid: of the leader of its session.
+        port: of the server.
+        model: what it serves.
+        body: the input tensor of each request.
+    """
+    head = oip.infer_json(model.input_name, model.input_shape, "FP32", len(body))
+    return Peer(pid, port, oip.infer_path("model"), head + body, oip.headers(len(head)))
 
 
 def write_repository(folder: Path, model: Model, cores: int) -> None:
@@ -215,7 +208,7 @@ TRITON: Final = Kind("triton", (_PYTRITON,), triton)
 # ---- processes ----
 
 
-class _Process:
+class Process:
     """A peer's first process: the leader of a session that holds all it starts."""
 
     def __init__(self, name: str, process: subprocess.Popen[bytes], log: IO[bytes]) -> None:
@@ -259,22 +252,36 @@ class _Process:
 
 
 @contextmanager
-def _started(name: str, command: Sequence[str], settings: Mapping[str, str]) -> Iterator[_Process]:
+def started(
+    name: str, command: Sequence[str], settings: Mapping[str, str], cores: Iterable[int]
+) -> Iterator[Process]:
+    """Starts a peer in a session of its own; stops all of that session afterwards.
+
+    Args:
+        name: for messages.
+        command: the program and its arguments.
+        settings: further environment variables.
+        cores: those it may use.
+
+    Raises:
+        PeerMissingError: it cannot be started.
+    """
     kept = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH",)}
     # ONNX Runtime's telemetry is off for Lumen, and so for its peers.
     fixed = {"ORT_DISABLE_TELEMETRY": "1", "OMP_NUM_THREADS": "1"}
     with tempfile.TemporaryFile() as log:
         try:
-            started = subprocess.Popen(
-                command,
-                env={**kept, **fixed, **settings},
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+            with pinned(cores):
+                running = subprocess.Popen(
+                    command,
+                    env={**kept, **fixed, **settings},
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                )
         except OSError as error:
             raise PeerMissingError(f"{name} cannot be started: {error}.") from None
-        process = _Process(name, started, log)
+        process = Process(name, running, log)
         try:
             yield process
         finally:
@@ -309,22 +316,8 @@ def session_cpu_s(leader: int) -> float:
     return total
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port that nothing listens on now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-
-
-def _http(
-    port: int, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None
-) -> tuple[int, dict[str, str], bytes]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
-    try:
-        connection.request(method, path, body or None, dict(headers or {}))
-        answer = connection.getresponse()
-        names = {name.lower(): value for name, value in answer.getheaders()}
-        return answer.status, names, answer.read()
-    except http.client.HTTPException as error:
-        raise OSError(str(error)) from None
-    finally:
-        connection.close()

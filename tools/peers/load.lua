@@ -1,9 +1,12 @@
--- For wrk: posts one body over and over, and prints what came of it as a line of JSON.
--- Run by peers/wrk.py, which says in the environment which body and which headers.
-local file = assert(io.open(os.getenv("LUMEN_BODY"), "rb"))
-wrk.method = "POST"
-wrk.body = file:read("*a")
-file:close()
+-- For wrk: sends one request over and over, and prints what came of it as a line of JSON.
+-- Run by peers/wrk.py, which says in the environment which body, if any, and which headers.
+local path = os.getenv("LUMEN_BODY")
+if path ~= "" then
+    local file = assert(io.open(path, "rb"))
+    wrk.method = "POST"
+    wrk.body = file:read("*a")
+    file:close()
+end
 for name, value in string.gmatch(os.getenv("LUMEN_HEADERS"), "([^=\n]+)=([^\n]*)") do
     wrk.headers[name] = value
 end
