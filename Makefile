@@ -6,7 +6,7 @@ BIN     := $(VENV)/bin
 PYTEST  := $(BIN)/python -m pytest -q
 
 .PHONY: help build dev run test test-c test-python test-models asan tsan fuzz overhead gil memory bench \
-        microbench perfstat compare http-overhead http-live proof mutants lint fmt check clean
+        microbench perfstat compare http-overhead http-live overload proof mutants lint fmt check clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -92,6 +92,9 @@ http-overhead: dev ## what HTTP adds to the native protocol, in one run
 
 http-live: dev ## an empty HTTP reply from Lumen and from nginx (needs wrk and nginx)
 	@$(BIN)/python tools/http_peers.py
+
+overload: dev ## a minute of twice what the server can run, and how it recovers
+	@$(BIN)/python tools/overload.py
 
 proof: dev ## the concurrency evidence, deep; its short form is in `make test`
 	@$(MAKE) -s -C tests/models full
