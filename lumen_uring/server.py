@@ -13,9 +13,9 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import Any, Final, NoReturn, TextIO
 
 from lumen_uring import __version__
 from lumen_uring.errors import MetricsError
@@ -23,7 +23,7 @@ from lumen_uring.metrics_server import Facts, MetricsServer
 from lumen_uring.model_cache import cache_place, labels, resolve
 from lumen_uring.ring import onnxruntime_path
 from lumen_uring.ring.engine import Engine, EngineInfo
-from lumen_uring.settings import Config, ModelConfig
+from lumen_uring.settings import Config, ModelConfig, ServerConfig
 from lumen_uring.sizes import format_size
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
@@ -68,7 +68,7 @@ def run(config: Config, out: TextIO | None = None) -> int:
             if place.note is not None:
                 notes.append(place.note)
             engine.add_model(model, path, place.path, names)
-            if _signal_within(0):
+            if _signal_within(0) is not None:
                 return 0
         engine.start()
         ready_s = time.monotonic() - began_s
@@ -78,7 +78,7 @@ def run(config: Config, out: TextIO | None = None) -> int:
         address = "none" if metrics is None else metrics.address
         for line in banner(config, info, engine.describe(), notes, ready_s, address):
             print(line, file=stream, flush=True)
-        return _watch(engine, config.server.drain_seconds, stream)
+        return _watch(engine, config.server, stream)
 
 
 def banner(
@@ -180,20 +180,32 @@ def _signals_blocked() -> Iterator[None]:
         yield
     finally:
         # Signals that came too late to matter must not turn an orderly end into another one.
-        while _signal_within(0):
+        while _signal_within(0) is not None:
             continue
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _signal_within(seconds: float) -> bool:
-    return signal.sigtimedwait(_SIGNALS, seconds) is not None
+def _signal_within(seconds: float) -> int | None:
+    """The number of a signal that came, or None."""
+    came = signal.sigtimedwait(_SIGNALS, seconds)
+    return None if came is None else came.si_signo
 
 
-def _watch(engine: Engine, drain_s: float, stream: TextIO) -> int:
-    while not _signal_within(_WATCH_S):
+def _watch(engine: Engine, settings: ServerConfig, stream: TextIO) -> int:
+    while (number := _signal_within(_WATCH_S)) is None:
         if engine.wait(0):
             print("The engine ended by itself.", file=sys.stderr)
             return 1
+    # Ctrl-C is somebody who waits; SIGTERM may be an orchestrator whose balancers lag behind.
+    if number == signal.SIGTERM and settings.unready_seconds:
+        engine.unready()
+        print(
+            f"Not ready any more; serving on for {settings.unready_seconds:g} s.",
+            file=stream,
+            flush=True,
+        )
+        _signal_within(settings.unready_seconds)
+    drain_s = settings.drain_seconds
     print(
         f"Draining for at most {drain_s:g} s; a second signal ends at once.",
         file=stream,
@@ -203,12 +215,21 @@ def _watch(engine: Engine, drain_s: float, stream: TextIO) -> int:
     # The engine keeps to drain_s itself; the margin is for a Run that cannot be cut short.
     for _ in range(math.ceil((drain_s + 2 * _WATCH_S) / _STEP_S)):
         if engine.wait(_STEP_S):
-            break
-        if _signal_within(0):
+            return 0
+        if _signal_within(0) is not None:
             engine.stop(0)
             _let_signals_kill()
-            break
+            return 0
+    _leave_behind(engine, stream)
     return 0
+
+
+def _leave_behind(engine: Engine, stream: TextIO) -> NoReturn:
+    """Ends the process although a model has not returned: nothing can make its thread stop."""
+    print("A model does not return: ending without it.", file=stream, flush=True)
+    with suppress(OSError):
+        Path(engine.info().stats_path).unlink()
+    os._exit(0)
 
 
 def _let_signals_kill() -> None:

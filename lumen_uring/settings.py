@@ -198,6 +198,7 @@ class ServerConfig(_Section):
         le=1 << 40,
         description="a size such as 256MiB, 64KiB to 1024GiB",
     )
+    unready_seconds: float = Field(default=0.0, ge=0, le=3600, description="0 to 3600 seconds")
     drain_seconds: float = Field(
         default=5.0, ge=0, le=3600, allow_inf_nan=False, description="seconds, 0..3600"
     )
@@ -222,6 +223,7 @@ class ServerConfig(_Section):
     idle_timeout_seconds: int = Field(
         default=600, ge=0, le=86_400, description="0 (none) to 86400 seconds"
     )
+    hang_seconds: int = Field(default=60, ge=0, le=86_400, description="0 (never) to 86400 seconds")
     connections_per_address: int = Field(
         default=0, ge=0, le=U32_MAX, description="0 (no bound) to 4294967295"
     )

@@ -109,7 +109,8 @@ typedef struct lumen_config {
     uint32_t reply_timeout_ms;  /* a reply that nobody reads for so long; 0: none */
     uint32_t idle_timeout_ms;   /* a connection between two requests; 0: none */
     uint32_t connections_per_address; /* open at a time from one address; 0: no bound */
-    uint32_t reserved;                /* 0 */
+    uint32_t hang_ms; /* a worker that does not come back for so long makes the server unready; 0:
+                         never */
 } lumen_config;
 
 typedef struct lumen_model_config {
@@ -244,6 +245,9 @@ LUMEN_API int lumen_get_info(const lumen_server *server, lumen_info *info_out);
 /* The models as JSON (UTF-8, not terminated), as `describe` answers it. Returns the whole length;
  * at most `capacity` bytes are written. */
 LUMEN_API int64_t lumen_describe(const lumen_server *server, char *buffer, size_t capacity);
+/* Readiness is off from here on; everything is served as before. For load balancers that still have
+ * to notice. */
+LUMEN_API int lumen_unready(lumen_server *server);
 /* Begins the end: new connections are refused, new requests answered "shutting down", what is in
  * flight is finished for at most drain_ms. Returns at once; may be called again with a shorter
  * time. */

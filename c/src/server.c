@@ -413,6 +413,14 @@ void lm_thread_ended(struct lm_shared *shared, uint32_t role) {
     if (shared->queue_type != LUMEN_QUEUE_INLINE) lm_queue_stop(&shared->queue);
 }
 
+int lumen_unready(lumen_server *server) {
+    if (server->state != SERVER_RUNNING) return lm_error(LUMEN_E_STATE, "the server does not run");
+    lm_stats_set_state(&server->shared.stats, LUMEN_STATE_DRAINING);
+    /* release: pairs with the acquire in lm_http_answer_route */
+    lm_store_release_u32(&server->shared.phase, LM_PHASE_UNREADY);
+    return 0;
+}
+
 int lumen_stop(lumen_server *server, uint32_t drain_ms) {
     struct lm_shared *shared = &server->shared;
     if (server->state != SERVER_RUNNING) return lm_error(LUMEN_E_STATE, "the server does not run");

@@ -201,6 +201,14 @@ class Engine:
                 return document
             capacity = length
 
+    def unready(self) -> None:
+        """Turns readiness off; everything is served as before.
+
+        Source:
+            lumen_unready
+        """
+        self._check(self._library.lumen_unready(self._open_handle()))
+
     def stop(self, drain_s: float) -> None:
         """Begins the end and returns at once; may be called again with a shorter time.
 
@@ -320,7 +328,7 @@ def _native_config(config: Config, runtime: Path) -> structs.LumenConfig:
         reply_timeout_ms=_u32("reply_timeout_ms", server.reply_timeout_ms),
         idle_timeout_ms=_u32("idle_timeout_seconds", server.idle_timeout_seconds * 1000),
         connections_per_address=_u32("connections_per_address", server.connections_per_address),
-        reserved=0,
+        hang_ms=_u32("hang_seconds", server.hang_seconds * 1000),
     )
 
 

@@ -112,7 +112,7 @@ class LumenConfig(ctypes.Structure):
         ("reply_timeout_ms", c_uint32),
         ("idle_timeout_ms", c_uint32),
         ("connections_per_address", c_uint32),
-        ("reserved", c_uint32),
+        ("hang_ms", c_uint32),
     ]
 
 
@@ -315,6 +315,7 @@ FUNCTIONS: Final[tuple[tuple[str, object, tuple[object, ...]], ...]] = (
     ("lumen_start", ctypes.c_int, (_Server,)),
     ("lumen_get_info", ctypes.c_int, (_Server, _Info)),
     ("lumen_describe", ctypes.c_int64, (_Server, ctypes.POINTER(c_char), c_size_t)),
+    ("lumen_unready", ctypes.c_int, (_Server,)),
     ("lumen_stop", ctypes.c_int, (_Server, c_uint32)),
     ("lumen_wait", ctypes.c_int, (_Server, c_uint32)),
     ("lumen_close", None, (_Server,)),

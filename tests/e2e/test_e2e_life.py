@@ -388,3 +388,53 @@ def test_the_same_port_again_and_again(serve: Serve, tmp_path: Path) -> None:
         with server.connect() as connection:
             assert connection.ask(wire.frame(bytes(64), id=1)).payload == bytes(64)
         server.stop()
+
+
+def test_a_model_that_does_not_return(serve: Serve, tmp_path: Path) -> None:
+    """Its requests are answered when their deadline passes, the others go on, readiness says so."""
+    server = serve(settings(tmp_path, hang_seconds=1, drain_seconds=1))
+    double = np.ones(16, "<f4").tobytes()
+
+    def is_ready() -> bool:
+        with server.connect() as connection:
+            connection.send(
+                b"GET /v2/health/ready HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+            )
+            return connection.expect_closed().startswith(b"HTTP/1.1 200 ")
+
+    assert is_ready()
+    with server.connect() as stuck, server.connect() as other:
+        for_ages = np.array([2**40], "<i8").tobytes()
+        model = server.models["slow"]
+        stuck.send(wire.frame(for_ages, id=1, model=model, timeout_us=300_000))
+        reply = stuck.reply()
+        assert (reply.status, reply.id) == (wire.DEADLINE, 1)
+        assert "not returned" in reply.text
+        assert stuck.ask(wire.ping(2)).id == 2
+        for number in range(20):  # one worker is left
+            answer = other.ask(wire.frame(double, id=number))
+            assert (answer.status, answer.id) == (wire.OK, number)
+        eventually(lambda: not is_ready(), "readiness to go")
+    server.process.send_signal(signal.SIGTERM)
+    assert server.process.wait(20) == 0
+
+
+def test_sigterm_turns_readiness_off_first(serve: Serve, tmp_path: Path) -> None:
+    server = serve(settings(tmp_path, unready_seconds=60))
+    double = np.ones(16, "<f4").tobytes()
+    ready = b"GET /v2/health/ready HTTP/1.1\r\nHost: x\r\n\r\n"
+    with server.connect() as connection, server.connect() as http:
+        assert connection.ask(wire.frame(double, id=1)).status == wire.OK
+        server.process.send_signal(signal.SIGTERM)
+
+        def unready() -> bool:
+            http.send(ready)
+            return http.socket.recv(4096).startswith(b"HTTP/1.1 503 ")
+
+        eventually(unready, "readiness to go")
+        assert connection.ask(wire.frame(double, id=2)).status == wire.OK  # as before
+        with server.connect() as late:
+            assert late.ask(wire.frame(double, id=3)).status == wire.OK
+        server.process.send_signal(signal.SIGTERM)
+        connection.expect_end()
+    assert server.process.wait(20) == 0

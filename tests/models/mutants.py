@@ -437,14 +437,14 @@ MUTANTS = (
     Mutant(
         "token: flush after a return dropped",
         REPLY,
-        "    default: lm_io_release(io, request); break;\n    }\n    lm_reply_flush(io, connection);\n",
-        "    default: lm_io_release(io, request); break;\n    }\n",
+        "lm_connection_linger(io, connection);\n    lm_reply_flush(io, connection);\n",
+        "lm_connection_linger(io, connection);\n",
         "send-token",
     ),
     Mutant(
         "token: unsent reply rings nobody",
         WORKER,
-        "(wanted || (outcome != LM_OUTCOME_SENT && outcome != LM_OUTCOME_DROPPED))",
+        "(wanted || (outcome != LM_OUTCOME_SENT && outcome != LM_OUTCOME_DROPPED &&\n                   outcome != LM_OUTCOME_OVERDUE))",
         "(wanted)",
         "send-token",
     ),

@@ -47,7 +47,7 @@ static const lumen_abi_field table[] = {
     FIELD(lumen_config, reply_timeout_ms),
     FIELD(lumen_config, idle_timeout_ms),
     FIELD(lumen_config, connections_per_address),
-    FIELD(lumen_config, reserved),
+    FIELD(lumen_config, hang_ms),
     WHOLE(lumen_model_config),
     FIELD(lumen_model_config, name),
     FIELD(lumen_model_config, path),

@@ -80,6 +80,7 @@ enum {
     LM_EVICT_PERIOD_MS = 100,
     LM_TIMER_TICK_MS = 64, /* what a connection's deadline is kept in */
     LM_SWEEP_PERIOD_MS = 250,
+    LM_OVERDUE_NS = 50000000, /* past a deadline: the I/O thread answers in a worker's place */
     LM_ACCEPT_PAUSE_MS = 100, /* after the process ran out of descriptors */
 
     /* Idle workers: spin this long before the futex, in PAUSE instructions of about 26 ns. */

@@ -119,9 +119,10 @@ static void plan_parts(struct lm_request *request) {
 
 uint64_t lm_admit_deadline(const struct lm_io *io, const struct lm_connection *connection,
                            uint64_t timeout_us) {
-    if (timeout_us) return lm_deadline_after(connection->started_ns, timeout_us);
+    uint64_t came_ns = connection->started_ns - io->unseen_ns;
+    if (timeout_us) return lm_deadline_after(came_ns, timeout_us);
     uint64_t timeout_ns = io->shared->default_timeout_ns;
-    return timeout_ns ? connection->started_ns + timeout_ns : UINT64_MAX;
+    return timeout_ns ? came_ns + timeout_ns : UINT64_MAX;
 }
 
 struct lm_request *lm_admit_begin(struct lm_io *io, struct lm_connection *connection,
@@ -142,6 +143,8 @@ struct lm_request *lm_admit_begin(struct lm_io *io, struct lm_connection *connec
     request->flags = 0;
     request->part_at = 0;
     request->dialect = connection->dialect;
+    request->with_worker = false;
+    lm_store_relaxed_u32(&request->claim, 0); /* relaxed: published with the slot */
     lm_gate_charge(io, request);
     connection->receiving = slot->index;
     connection->read_state = LM_READ_BODY;

@@ -139,7 +139,10 @@ bool lm_batch_run(struct lm_worker *worker, struct lm_request **requests, uint32
         requests[r]->preprocessed_ns = before;
         requests[r]->inferred_ns = after;
         requests[r]->batch_rows = rows;
-        compose(batch, requests[r], row);
+        if (lm_worker_may_answer(requests[r])) {
+            compose(batch, requests[r], row);
+            lm_worker_count(worker, requests[r]);
+        }
         row += requests[r]->rows;
     }
     return true;

@@ -32,6 +32,7 @@ int lm_gate_open(struct lm_shared *shared, const lumen_config *config) {
     shared->header_timeout_ns = config->header_timeout_ms * 1000000ull;
     shared->reply_timeout_ns = config->reply_timeout_ms * 1000000ull;
     shared->idle_timeout_ns = config->idle_timeout_ms * 1000000ull;
+    shared->hang_ns = config->hang_ms * 1000000ull;
     shared->body_bytes_per_s = config->body_bytes_per_s;
     shared->connections_per_address =
         (config->connections_per_address + shared->io_count - 1) / shared->io_count;

@@ -115,7 +115,7 @@ static bool origin_is_allowed(const struct lm_shared *shared, struct lm_slice or
 }
 
 static bool needs_key(enum lm_http_route route) {
-    return route != LM_ROUTE_LIVE && route != LM_ROUTE_READY && route != LM_ROUTE_PAGE;
+    return route != LM_ROUTE_PAGE;
 }
 
 /* true: the client may ask for this route; its key, if any, is in the call. */
@@ -124,6 +124,8 @@ static bool authorise(struct lm_io *io, struct lm_connection *connection,
     struct lm_shared *shared = io->shared;
     struct lm_http_call *call = &connection->call;
     char why[LM_TEXT_BYTES_MAX];
+    /* Whoever looks whether the server lives may call it what they like. */
+    if (call->route == LM_ROUTE_LIVE || call->route == LM_ROUTE_READY) return true;
     if (head->host.at && !host_is_allowed(shared, head->host)) {
         snprintf(why, sizeof why,
                  "Host: expected an address, localhost or a name in server.hosts, "

@@ -125,14 +125,18 @@ static void answer_control(struct lm_io *io, struct lm_connection *connection, c
 
 void lm_http_answer_route(struct lm_io *io, struct lm_connection *connection,
                           const struct lm_http_match *match, uint32_t model) {
-    const struct lm_http_documents *documents = &io->shared->documents;
+    const struct lm_shared *shared = io->shared;
+    const struct lm_http_documents *documents = &shared->documents;
     lm_add_single_writer_u64(&io->stats->io.requests_ok, 1);
     switch (match->route) {
     case LM_ROUTE_LIVE: answer_empty(io, connection); break;
     case LM_ROUTE_READY:
     case LM_ROUTE_MODEL_READY:
-        if (io->draining) {
+        /* acquire: pairs with the releases in lumen_unready and lumen_stop */
+        if (lm_load_acquire_u32(&shared->phase) != LM_PHASE_RUNNING) {
             lm_http_answer_error(io, connection, 503, NULL, "the server is shutting down");
+        } else if (io->worker_hangs) {
+            lm_http_answer_error(io, connection, 503, NULL, "a model does not return");
         } else {
             answer_empty(io, connection);
         }

@@ -122,6 +122,10 @@ void lm_infer(struct lm_worker *worker, struct lm_request *request) {
         lm_worker_count_run(worker, model);
         request->batch_rows = request->rows;
     }
+    if (!lm_worker_may_answer(request)) {
+        lm_infer_drop_outputs(shared, model, request->rows, values + model->input_count);
+        return;
+    }
     if (!code) code = compose_outputs(shared, request, values + model->input_count);
     if (code) {
         lm_infer_drop_outputs(shared, model, request->rows, values + model->input_count);

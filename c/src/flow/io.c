@@ -135,7 +135,7 @@ static void abort_all(struct lm_io *io) {
 static bool drained(struct lm_io *io) {
     if (!io->draining) {
         /* acquire: sees drain_until_ns; pairs with the release in lumen_stop */
-        if (lm_load_acquire_u32(&io->shared->phase) == LM_PHASE_RUNNING) return false;
+        if (lm_load_acquire_u32(&io->shared->phase) != LM_PHASE_DRAINING) return false;
         start_draining(io);
     }
     /* relaxed: a later, shorter limit may be seen one turn late */
@@ -187,10 +187,12 @@ static int wait_for_work(struct lm_io *io, struct lm_completion *completions) {
 /* The I/O thread wins its core from a worker whenever bytes arrive. When more arrives than can be
  * served, refusing all of it would leave the workers nothing to run on: with work for a while in
  * the queue, it rests as long as it has worked. */
-static void leave_room(const struct lm_io *io, uint64_t woke_ns) {
+static void leave_room(struct lm_io *io, uint64_t woke_ns) {
+    io->unseen_ns = 0;
     if (!io->shared->io_shares_cores || lm_gate_wait_ns(io) < LM_CROWDED_NS) return;
     uint64_t worked_ns = lm_now_ns() - woke_ns;
     if (worked_ns > LM_REST_NS_MAX) worked_ns = LM_REST_NS_MAX;
+    io->unseen_ns = 2 * worked_ns;
     clock_nanosleep(CLOCK_MONOTONIC, 0, &(struct timespec){.tv_nsec = (long)worked_ns}, NULL);
 }
 

@@ -22,7 +22,8 @@
 
 struct lm_worker;
 
-enum { LM_PHASE_RUNNING = 0, LM_PHASE_DRAINING = 1 };
+/* Unready: serves as before, but says that it will not for long. */
+enum { LM_PHASE_RUNNING = 0, LM_PHASE_UNREADY = 1, LM_PHASE_DRAINING = 2 };
 
 /* What HTTP answers of the server and its models; written at start. */
 struct lm_http_documents {
@@ -52,6 +53,7 @@ struct lm_shared {
     uint64_t header_timeout_ns;
     uint64_t reply_timeout_ns;
     uint64_t idle_timeout_ns;
+    uint64_t hang_ns; /* a worker that is busy for so long hangs */
     uint32_t body_bytes_per_s;
     uint32_t connections_per_address;
     char hosts[LUMEN_HOSTS_MAX][LM_HOST_NAME_BYTES_MAX];
@@ -120,12 +122,15 @@ struct lm_io {
     uint64_t work_ns;       /* what the workers are expected to take for them; see gate.c */
     uint64_t row_cost_ns[LUMEN_MODELS_MAX]; /* of a worker for one row, lately */
     struct lm_pace pace;
+    uint64_t
+        unseen_ns; /* how long what is seen now may have waited in its socket; 0 when at ease */
     uint32_t index;
     int listen_fd;
     bool accept_armed;
     bool draining;
-    bool returns_stuck;   /* a worker is in the middle of a return: look again soon, do not spin */
-    bool buffer_returned; /* since starved connections were last retried */
+    bool worker_hangs;  /* some worker has not come back for so long that the server is not ready */
+    bool returns_stuck; /* a worker is in the middle of a return: look again soon, do not spin */
+    bool buffer_returned;     /* since starved connections were last retried */
     uint64_t accept_retry_ns; /* 0: not paused */
     uint64_t next_eviction_ns;
     uint64_t next_sweep_ns;

@@ -84,6 +84,7 @@ void lm_receive_submit(struct lm_io *io, struct lm_connection *connection,
         return;
     }
     connection->in_flight++;
+    request->with_worker = true;
     lm_add_single_writer_u64(&io->stats->io.model_queued[request->model->index], 1);
     if (request->dialect == LM_DIALECT_HTTP)
         connection->close_after_reply = !request->http.keep_alive;

@@ -233,6 +233,11 @@ void lm_reply_own(struct lm_io *io, struct lm_connection *connection,
 
 void lm_reply_returned(struct lm_io *io, uint32_t slot) {
     struct lm_request *request = &io->requests[slot];
+    request->with_worker = false;
+    if (request->outcome == LM_OUTCOME_OVERDUE) { /* its connection may be another one by now */
+        lm_io_release(io, request);
+        return;
+    }
     struct lm_connection *connection = lm_io_connection(io, request->connection);
     LM_DEBUG_ASSERT(connection->in_flight > 0);
     connection->in_flight--;

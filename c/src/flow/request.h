@@ -25,7 +25,8 @@ enum lm_outcome {
     LM_OUTCOME_PARTIAL, /* its first bytes are; the connection's send token is still held */
     LM_OUTCOME_UNSENT,  /* another reply holds the token */
     LM_OUTCOME_BROKEN,  /* the socket failed */
-    LM_OUTCOME_DROPPED  /* the client had gone */
+    LM_OUTCOME_DROPPED, /* the client had gone */
+    LM_OUTCOME_OVERDUE  /* the I/O thread has answered in its worker's place */
 };
 
 struct lm_io;
@@ -64,9 +65,11 @@ struct lm_request {
     uint16_t status; /* enum lm_status, of the reply */
     uint16_t flags;
     uint8_t encoding;
-    uint8_t dialect; /* enum lm_dialect */
-    uint8_t outcome; /* enum lm_outcome */
-    bool in_batch;   /* the reply points into its worker's batch */
+    uint8_t dialect;     /* enum lm_dialect */
+    uint8_t outcome;     /* enum lm_outcome */
+    bool with_worker;    /* I/O thread only: handed over, not back yet, and not answered here */
+    lm_atomic_u32 claim; /* taken by whoever answers: 0 nobody yet */
+    bool in_batch;       /* the reply points into its worker's batch */
     uint32_t part_count;
     uint32_t part_at;
     struct iovec
@@ -78,6 +81,13 @@ struct lm_request {
     uint8_t prefix[LM_PREFIX_BYTES_MAX]; /* request: credential and shapes; reply: shapes */
     struct lm_http_exchange http;
 };
+/* true: the caller answers this request, and nobody else does. A worker asks when it knows the
+ * answer, the I/O thread when the deadline has long passed. */
+static inline bool lm_request_claim(struct lm_request *request) {
+    /* C1: acq_rel: whoever is second sees that it is; the slot itself crosses with the queues */
+    return lm_exchange_acq_rel_u32(&request->claim, 1) == 0;
+}
+
 /* A timeout of centuries is none. */
 static inline uint64_t lm_deadline_after(uint64_t started_ns, uint64_t timeout_us) {
     return timeout_us < UINT64_MAX / 2000 ? started_ns + timeout_us * 1000 : UINT64_MAX;

@@ -7,6 +7,7 @@
  * order. Connections that linger, or hold what others wait for, have clocks of their own.
  */
 #include "flow/http.h"
+#include "flow/worker.h"
 
 static const uint64_t tick_ns = LM_TIMER_TICK_MS * 1000000ull;
 
@@ -72,9 +73,57 @@ static void expire(struct lm_io *io, struct lm_connection *connection) {
     lm_connection_settle(io, connection);
 }
 
+/* A request whose worker does not come back is answered here. Its slot stays with the worker. */
+static void answer_overdue(struct lm_io *io, struct lm_request *request) {
+    static const char why[] = "the deadline passed, and the model has not returned";
+    struct lm_connection *connection = lm_io_connection(io, request->connection);
+    if (!lm_request_claim(request)) return; /* its worker is about to */
+    request->with_worker = false;
+    connection->in_flight--;
+    lm_gate_count_refusal(io, LM_STATUS_DEADLINE, request->model->index);
+    if (lm_load_relaxed_u32(&connection->gone)) { /* relaxed: written by this thread */
+        lm_connection_settle(io, connection);
+        return;
+    }
+    if (connection->dialect == LM_DIALECT_HTTP) {
+        lm_http_answer_error(io, connection, lm_http_code(LM_STATUS_DEADLINE), "Retry-After: 1\r\n",
+                             why);
+    } else {
+        struct lm_native_reply reply = {.id = request->id, .status = LM_STATUS_DEADLINE};
+        lm_reply_own(io, connection, &reply, why);
+    }
+    if (connection->close_after_reply && !connection->ended) lm_connection_linger(io, connection);
+    lm_receive_continue(io, connection);
+    lm_connection_settle(io, connection);
+}
+
+/* Workers look at deadlines before a Run. What is long past its own is with a worker that does not
+ * return, or behind such a one. */
+static void answer_all_overdue(struct lm_io *io) {
+    for (uint32_t s = 0; s < io->arena.slot_count; s++) {
+        struct lm_request *request = &io->requests[s];
+        if (!request->with_worker || request->deadline_ns == UINT64_MAX) continue;
+        if (io->now_ns > request->deadline_ns + LM_OVERDUE_NS) answer_overdue(io, request);
+    }
+}
+
+static bool some_worker_hangs(const struct lm_io *io) {
+    const struct lm_shared *shared = io->shared;
+    if (!shared->hang_ns) return false;
+    for (uint32_t w = 0; w < shared->worker_count; w++) {
+        /* relaxed: a hint */
+        uint64_t since_ns = lm_load_relaxed_u64(&shared->workers[w].busy_since_ns);
+        if (since_ns && io->now_ns > since_ns + shared->hang_ns) return true;
+    }
+    return false;
+}
+
 static void sweep(struct lm_io *io) {
     if (io->now_ns < io->next_sweep_ns) return;
     io->next_sweep_ns = io->now_ns + LM_SWEEP_PERIOD_MS * 1000000ull;
+    io->worker_hangs = some_worker_hangs(io);
+    lm_store_relaxed_u64(&io->stats->io.worker_hangs, io->worker_hangs); /* relaxed: a gauge */
+    if (io->in_flight) answer_all_overdue(io);
     uint32_t now = (uint32_t)((io->now_ns - io->opened_ns) / tick_ns);
     for (uint32_t i = 0; i < io->connection_capacity; i++) {
         if (io->deadlines[i] && io->deadlines[i] <= now) expire(io, &io->connections[i]);

@@ -129,6 +129,7 @@ static uint32_t next_jobs(struct lm_worker *worker, uint32_t *jobs) {
 /* ---- answering ---- */
 
 static void expire(struct lm_worker *worker, struct lm_request *request) {
+    if (!lm_worker_may_answer(request)) return;
     char text[LM_TEXT_BYTES_MAX];
     request->preprocessed_ns = request->inferred_ns = request->popped_ns;
     if (request->popped_ns >= request->deadline_ns) {
@@ -203,6 +204,7 @@ static void record(struct lm_worker *worker, const struct lm_request *request, u
 
 static void reply(struct lm_worker *worker, struct lm_request *request) {
     struct lm_io *io = request->io;
+    if (request->outcome == LM_OUTCOME_OVERDUE) return;
     size_t sent_bytes;
     request->outcome =
         (uint8_t)lm_reply_try(lm_io_connection(io, request->connection), request, &sent_bytes);
@@ -217,6 +219,7 @@ static void reply(struct lm_worker *worker, struct lm_request *request) {
 /* A body of JSON becomes tensors here, before requests are grouped by their rows. */
 static bool read_text(struct lm_worker *worker, struct lm_request *request) {
     if (lm_http_read_text(worker->parser, request)) return true;
+    if (!lm_worker_may_answer(request)) return false;
     request->preprocessed_ns = request->inferred_ns = lm_now_ns();
     lm_worker_count(worker, request);
     reply(worker, request);
@@ -233,6 +236,7 @@ static bool is_wanted(struct lm_worker *worker, struct lm_request *request) {
     struct lm_connection *connection = lm_io_connection(request->io, request->connection);
     /* relaxed: missing it costs one Run, nothing else */
     if (lm_load_relaxed_u32(&connection->gone)) {
+        if (!lm_worker_may_answer(request)) return false;
         lm_add_single_writer_u64(&worker->stats->worker.requests_gone, 1);
         lm_add_single_writer_u64(&worker->stats->worker.model_gone[request->model->index], 1);
         request->outcome = LM_OUTCOME_DROPPED;
@@ -269,11 +273,13 @@ void lm_worker_serve(struct lm_worker *worker, const uint32_t *jobs, uint32_t co
     struct lm_request *waiting[LM_BATCH_MAX], *group[LM_BATCH_MAX];
     uint32_t left = 0;
     uint64_t now = lm_now_ns();
+    lm_store_relaxed_u64(&worker->busy_since_ns, now); /* relaxed: a hint for the I/O threads */
     for (uint32_t j = 0; j < count; j++) {
         struct lm_request *request = request_of(worker->shared, jobs[j]);
         request->popped_ns = now;
         request->in_batch = false;
         request->batch_rows = 0;
+        request->outcome = LM_OUTCOME_SENT;
         if (is_wanted(worker, request)) waiting[left++] = request;
     }
     while (left > 0) {
@@ -283,11 +289,11 @@ void lm_worker_serve(struct lm_worker *worker, const uint32_t *jobs, uint32_t co
         for (uint32_t g = 0; g < taken; g++) {
             /* Alone, or one by one after a batch that failed: a bad request fails by itself. */
             if (!done) lm_infer(worker, group[g]);
-            if (done) lm_worker_count(worker, group[g]);
             reply(worker, group[g]);
         }
         lm_run_arena_leave();
     }
+    lm_store_relaxed_u64(&worker->busy_since_ns, 0); /* relaxed: as above */
 }
 
 /* Hands the slot back to its I/O thread, which is woken only when it has a use for it now. */
@@ -297,7 +303,8 @@ static void give_back(struct lm_io *io, uint32_t slot) {
     LM_ASSERT(pushed); /* the ring has a place for every slot */
     /* W2: release shows the push, acquire pairs with I1; decides which worker rings */
     bool wanted = lm_exchange_acq_rel_u32(&io->wants_returns, 0) == 1;
-    if (wanted || (outcome != LM_OUTCOME_SENT && outcome != LM_OUTCOME_DROPPED)) {
+    if (wanted || (outcome != LM_OUTCOME_SENT && outcome != LM_OUTCOME_DROPPED &&
+                   outcome != LM_OUTCOME_OVERDUE)) {
         lm_ring_wake(io->ring);
     }
 }

@@ -31,7 +31,15 @@ struct lm_worker {
     bool thread_started;
     int start_code; /* 0 or LUMEN_E_*; read between the start barriers */
     char note[512]; /* what went wrong at start, or empty */
+    LM_CACHE_ALIGNED lm_atomic_u64 busy_since_ns; /* 0: between two requests */
 };
+
+/* The answer is known: false when the I/O thread has given up waiting and answered itself. */
+static inline bool lm_worker_may_answer(struct lm_request *request) {
+    if (lm_request_claim(request)) return true;
+    request->outcome = LM_OUTCOME_OVERDUE;
+    return false;
+}
 
 /* A request's reply is composed: counts it by its status. */
 static inline void lm_worker_count(struct lm_worker *worker, const struct lm_request *request) {

@@ -41,6 +41,7 @@ enum lm_stage {
     X(in_flight, GAUGE)               /* requests that hold a slot */                      \
     X(bytes_in, COUNTER)                                                                   \
     X(bytes_out, COUNTER)                                                                  \
+    X(worker_hangs, GAUGE) /* 1: a model has not returned for longer than hang_seconds */  \
     X(slots_in_use, GAUGE)                                                                 \
     X(slot_waits, COUNTER)             /* requests that found no free slot and waited */   \
     X(header_buffers_starved, COUNTER) /* header reads that found no free buffer */        \
