@@ -1,6 +1,5 @@
 /* connection.c: the table of connections and their ends; see connection.h. I/O thread only. */
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -47,42 +46,46 @@ void lm_connection_move(struct lm_io *io, struct lm_connection *connection,
 }
 
 int lm_connections_open(struct lm_io *io, uint32_t capacity) {
-    io->connections = aligned_alloc(LM_CACHE_LINE, capacity * sizeof *io->connections);
-    if (!io->connections)
-        return lm_error(LUMEN_E_NOMEM, "no memory for a table of %u connections", capacity);
-    memset(io->connections, 0, capacity * sizeof *io->connections);
+    /* Untouched: an entry costs memory from its first connection on. */
+    int code = lm_mapping_reserve(&io->connection_memory, capacity * sizeof *io->connections);
+    if (code) {
+        return lm_error(LUMEN_E_NOMEM,
+                        "no memory for a table of %u connections (lower server.max_connections?)",
+                        capacity);
+    }
+    io->connections = io->connection_memory.base;
     io->connection_capacity = capacity;
     io->opened_ns = lm_now_ns();
     io->deadlines = calloc(capacity, sizeof *io->deadlines);
     if (!io->deadlines)
         return lm_error(LUMEN_E_NOMEM, "no memory for a table of %u connections", capacity);
-    int code = lm_address_table_open(&io->addresses, io->shared->connections_per_address, capacity);
+    code = lm_address_table_open(&io->addresses, io->shared->connections_per_address, capacity);
     if (code) return code;
+    io->connections_used = 0;
     for (uint32_t l = 0; l < LM_LIST_COUNT; l++)
         io->lists[l] = (struct lm_list){LM_NO_CONNECTION, LM_NO_CONNECTION, 0};
-    for (uint32_t i = 0; i < capacity; i++) {
-        io->connections[i].fd = -1;
-        io->connections[i].index = i;
-        list_append(io, &io->connections[i], LM_LIST_FREE);
-    }
     return 0;
 }
 
 void lm_connections_close(struct lm_io *io) {
-    for (uint32_t i = 0; i < io->connection_capacity; i++) {
+    for (uint32_t i = 0; i < io->connections_used; i++) {
         if (io->connections[i].fd >= 0) close(io->connections[i].fd);
     }
     lm_address_table_close(&io->addresses);
-    free(io->connections);
     free(io->deadlines);
     io->deadlines = NULL;
+    lm_mapping_close(&io->connection_memory);
     io->connections = NULL;
+    io->connections_used = 0;
     io->connection_capacity = 0;
 }
 
 struct lm_connection *lm_connection_open(struct lm_io *io, int fd) {
     uint32_t index = io->lists[LM_LIST_FREE].head;
-    if (index == LM_NO_CONNECTION) return NULL;
+    if (index == LM_NO_CONNECTION) {
+        if (io->connections_used == io->connection_capacity) return NULL;
+        index = io->connections_used++;
+    }
     struct lm_connection *connection = &io->connections[index];
     lm_connection_move(io, connection, LM_LIST_NONE);
     uint32_t generation = connection->generation;

@@ -116,13 +116,13 @@ static void start_draining(struct lm_io *io) {
     if (io->accept_armed) lm_ring_cancel_accept(io->ring);
     close(io->listen_fd);
     io->listen_fd = -1;
-    for (uint32_t i = 0; i < io->connection_capacity; i++) {
+    for (uint32_t i = 0; i < io->connections_used; i++) {
         if (io->connections[i].fd >= 0) lm_connection_settle(io, &io->connections[i]);
     }
 }
 
 static void abort_all(struct lm_io *io) {
-    for (uint32_t i = 0; i < io->connection_capacity; i++) {
+    for (uint32_t i = 0; i < io->connections_used; i++) {
         struct lm_connection *connection = &io->connections[i];
         if (connection->fd < 0 || lm_load_relaxed_u32(&connection->gone))
             continue; /* relaxed: own writes */

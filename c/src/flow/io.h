@@ -8,6 +8,7 @@
 
 #include <pthread.h>
 
+#include "base/memory.h"
 #include "flow/connection.h"
 #include "flow/request.h"
 #include "flow/ring.h"
@@ -111,8 +112,10 @@ struct lm_io {
     struct lm_request *requests; /* one per slot */
     struct lm_binding *bindings; /* slot × model */
     OrtValue **values;           /* slot × values_per_slot */
+    struct lm_mapping connection_memory;
     struct lm_connection *connections;
     uint32_t connection_capacity;
+    uint32_t connections_used; /* entries from here on have never been touched */
     struct lm_list lists[LM_LIST_COUNT];
     uint32_t connections_open;
     uint32_t connections_wanting; /* a returning request may let them go on */

@@ -125,7 +125,7 @@ static void sweep(struct lm_io *io) {
     lm_store_relaxed_u64(&io->stats->io.worker_hangs, io->worker_hangs); /* relaxed: a gauge */
     if (io->in_flight) answer_all_overdue(io);
     uint32_t now = (uint32_t)((io->now_ns - io->opened_ns) / tick_ns);
-    for (uint32_t i = 0; i < io->connection_capacity; i++) {
+    for (uint32_t i = 0; i < io->connections_used; i++) {
         if (io->deadlines[i] && io->deadlines[i] <= now) expire(io, &io->connections[i]);
     }
 }
@@ -157,7 +157,7 @@ static bool is_stalled(const struct lm_io *io, const struct lm_connection *conne
 static void evict_stalled(struct lm_io *io) {
     if (io->now_ns < io->next_eviction_ns) return;
     io->next_eviction_ns = io->now_ns + LM_EVICT_PERIOD_MS * 1000000ull;
-    for (uint32_t i = 0; i < io->connection_capacity; i++) {
+    for (uint32_t i = 0; i < io->connections_used; i++) {
         struct lm_connection *connection = &io->connections[i];
         if (!is_stalled(io, connection)) continue;
         lm_add_single_writer_u64(&io->stats->io.connections_evicted, 1);
