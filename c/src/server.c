@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/descriptors.h"
 #include "base/error.h"
 #include "base/topology.h"
 #include "flow/telemetry.h"
@@ -97,6 +98,21 @@ static uint32_t count_io_threads(const lumen_config *config) {
     return count < LUMEN_IO_THREADS_MAX ? count : LUMEN_IO_THREADS_MAX;
 }
 
+/* Soft limits are low for select's sake; the hard one is what the administrator means. */
+static void allow_connections(lumen_server *server) {
+    uint64_t wanted = (uint64_t)server->config.max_connections + LM_DESCRIPTORS_BESIDE;
+    uint64_t allowed = lm_descriptors_allow(wanted);
+    if (allowed >= wanted) return;
+    char line[256];
+    snprintf(line, sizeof line,
+             "max_connections %u needs %llu descriptors, %llu are allowed: raise the hard limit "
+             "(ulimit -Hn, LimitNOFILE= in the systemd unit, docker run --ulimit nofile=), or "
+             "lower server.max_connections",
+             server->config.max_connections, (unsigned long long)wanted,
+             (unsigned long long)allowed);
+    note(server, line);
+}
+
 int lumen_open(const lumen_config *config, lumen_server **server_out) {
     *server_out = NULL;
     int code = lm_settings_check(config);
@@ -134,6 +150,7 @@ int lumen_open(const lumen_config *config, lumen_server **server_out) {
         free(server);
         return code;
     }
+    allow_connections(server);
     place_workers(server);
     if (shared->allocator_type == LUMEN_ALLOCATOR_ARENA &&
         lm_run_arenas_open(&shared->run_arenas, &shared->ort, shared->worker_count)) {

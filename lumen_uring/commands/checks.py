@@ -157,14 +157,16 @@ def check_memlock() -> Finding:
 
 def check_nofile() -> Finding:
     """Reads the limit of open files, which bounds connections."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY or soft >= _NOFILE_ENOUGH:
-        return Finding(OK, "open files", _limit(soft, str))
+    # The server raises its own soft limit to what max_connections needs.
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    if hard == resource.RLIM_INFINITY or hard >= _NOFILE_ENOUGH:
+        return Finding(OK, "open files", f"at most {_limit(hard, str)}")
     return Finding(
         NOTE,
         "open files",
-        f"{soft} (at most {_limit(hard, str)}), fewer than max_connections needs by default",
-        f"ulimit -n {_NOFILE_ENOUGH}, or LimitNOFILE in the systemd unit.",
+        f"at most {_limit(hard, str)}, fewer than max_connections needs by default",
+        f"ulimit -Hn {_NOFILE_ENOUGH}, LimitNOFILE= in the systemd unit, or docker run --ulimit "
+        f"nofile={_NOFILE_ENOUGH}.",
     )
 
 

@@ -22,6 +22,7 @@ enum {
     /* Connections. */
     LM_HOST_BYTES_MAX = 64, /* an address as text, with its terminator */
     LM_CONNECTIONS_MAX = 1 << 20,
+    LM_DESCRIPTORS_BESIDE = 256,   /* what a process has open besides its connections */
     LM_PIPELINE_MAX = 64,          /* requests in flight on one connection; more are not read yet */
     LM_HEADER_BUFFER_BYTES = 4096, /* one provided buffer */
     LM_HEADER_BUFFERS = 1024,      /* power of two, per I/O thread */
