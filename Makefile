@@ -6,11 +6,11 @@ BIN     := $(VENV)/bin
 PYTEST  := $(BIN)/python -m pytest -q
 
 .PHONY: help build dev run test test-c test-python test-models asan tsan fuzz overhead gil memory bench \
-        microbench perfstat compare http-overhead http-live overload proof mutants lint fmt check clean
+        microbench perfstat compare http-overhead http-live overload c10k c100k proof mutants lint fmt check clean
 .DEFAULT_GOAL := help
 
 help: ## this list
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
 build: $(VENV)/.run ## set-up alone: system packages, .venv, the C library, the package
 	@$(MAKE) -s --no-print-directory -C c lib
@@ -72,6 +72,13 @@ gil: dev ## what a busy Python thread in the server's process costs
 
 memory: dev ## resident memory with 1, 2 and 8 workers; time from start to ready
 	@$(BIN)/python tools/memory.py
+
+# Best on an idle machine: what is compared are a few percent of p99.
+c10k: dev ## 10,000 connections: connect rate, memory, what the active ones notice
+	@$(BIN)/python tools/c10k.py --connections 10000 --plot docs/benchmarks/c10k.svg
+
+c100k: dev ## the same with 100,000
+	@$(BIN)/python tools/c10k.py --connections 100000 --plot docs/benchmarks/c100k.svg
 
 C_FILES  = $(shell git ls-files '*.c' '*.cc' '*.h')
 
