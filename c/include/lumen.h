@@ -152,8 +152,8 @@ typedef struct lumen_info {
     int32_t worker_nice;
     lumen_slot_class slot_classes[LUMEN_SLOT_CLASSES_MAX]; /* of one I/O thread */
     int32_t worker_cpus[LUMEN_WORKERS_MAX];                /* -1: not pinned */
-    char io_backend[16];                                   /* "io_uring" */
-    char io_detail[128];                                   /* set-up flags in force */
+    char io_backend[16];                                   /* "io_uring" or "epoll" */
+    char io_detail[128];                                   /* its features in force */
     char ort_version[32];
     char stats_path[64];
     char notes[1024]; /* lines: what was asked for and could not be had */

@@ -140,6 +140,7 @@ int lumen_open(const lumen_config *config, lumen_server **server_out) {
     shared->default_timeout_ns = config->default_timeout_us * 1000ull;
     shared->idle = config->idle;
     shared->allocator_type = config->allocator_type;
+    shared->io_backend = config->io_backend;
     for (uint32_t i = 0; i < shared->io_count; i++) server->ios[i].listen_fd = -1;
     lm_waitset_init(&shared->waitset);
     code = lm_gate_open(shared, config);
@@ -316,6 +317,25 @@ static int spawn_threads(lumen_server *server) {
     return code;
 }
 
+/* Says what the I/O threads' rings turned out to be; as a rule they are all the same. */
+static void describe_rings(lumen_server *server) {
+    lumen_info *info = &server->info;
+    const struct lm_ring *first = server->ios[0].ring, *other = first;
+    for (uint32_t i = 1; i < server->shared.io_count; i++) {
+        const struct lm_ring *ring = server->ios[i].ring;
+        if (strcmp(lm_ring_backend(ring), lm_ring_backend(first)) != 0) other = ring;
+    }
+    bool mixed = other != first;
+    snprintf(info->io_backend, sizeof info->io_backend, "%s%s%s", lm_ring_backend(first),
+             mixed ? "+" : "", mixed ? lm_ring_backend(other) : "");
+    snprintf(info->io_detail, sizeof info->io_detail, "%s", lm_ring_detail(first));
+    if (lm_ring_note(first)[0]) {
+        note(server, lm_ring_note(first));
+    } else if (mixed) {
+        note(server, lm_ring_note(other));
+    }
+}
+
 /* Between the barriers: what the threads arrived at. */
 static int look_at_threads(lumen_server *server) {
     struct lm_shared *shared = &server->shared;
@@ -324,8 +344,7 @@ static int look_at_threads(lumen_server *server) {
         if (server->ios[i].start_code)
             return lm_error(server->ios[i].start_code, "%s", server->ios[i].start_error);
     }
-    snprintf(info->io_backend, sizeof info->io_backend, "io_uring");
-    snprintf(info->io_detail, sizeof info->io_detail, "%s", lm_ring_detail(server->ios[0].ring));
+    describe_rings(server);
     info->io_nice = server->ios[0].niceness;
     /* Without privilege to better the I/O thread, the workers step back instead. */
     info->worker_nice = info->io_nice < 0 ? 0 : LM_NICE_STEP;

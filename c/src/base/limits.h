@@ -67,7 +67,14 @@ enum {
     LM_SLOT_WAITERS_MAX = LM_HEADER_BUFFERS /
         2, /* requests that may wait for a slot, per I/O thread */
 
-    /* io_uring. */
+    /* Rings: io_uring or epoll. */
+    LM_RECV_BYTES_MAX = 1 << 30, /* of one receive: results have 31 bits */
+    LM_SEND_BYTES_MAX = 1 << 30,
+    LM_SELF_TEST_MS = 2000,          /* what takes longer is broken, also on an emulated machine */
+    LM_EPOLL_EVENTS = 256,           /* looked at together */
+    LM_EPOLL_TURN_BYTES = 256 << 10, /* of one connection, then it is the next one's turn */
+    LM_EPOLL_TURN_ACCEPTS = 64,
+    LM_EPOLL_SEND_PARTS = 64, /* of a message that are sent together */
     LM_SQ_ENTRIES = 1024,
     LM_CQ_ENTRIES_MIN = 4096,
     LM_COMPLETIONS_PER_TURN = 256,

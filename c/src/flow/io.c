@@ -217,7 +217,8 @@ static int run(struct lm_io *io) {
         leave_room(io, woke_ns);
         int count = wait_for_work(io, completions);
         if (count < 0)
-            return lm_error_errno(LUMEN_E_IO, count, "I/O thread %u: io_uring_enter", io->index);
+            return lm_error_errno(LUMEN_E_IO, count, "I/O thread %u: %s", io->index,
+                                  lm_ring_backend(io->ring));
         io->now_ns = woke_ns = lm_now_ns();
         take_returns(io); /* before what their clients sent next */
         for (int c = 0; c < count; c++) complete(io, &completions[c]);
@@ -242,7 +243,8 @@ void *lm_io_main(void *argument) {
         /* It shares its cores with workers that compute for milliseconds, and must win at once. */
         io->niceness = lm_thread_nice_by(-LM_NICE_STEP);
     }
-    if (!io->start_code) io->start_code = lm_ring_open(&io->ring, io->connection_capacity);
+    if (!io->start_code)
+        io->start_code = lm_ring_open(&io->ring, shared->io_backend, io->connection_capacity);
     if (io->start_code) snprintf(io->start_error, sizeof io->start_error, "%s", lm_error_last());
     pthread_barrier_wait(&shared->started);
     pthread_barrier_wait(&shared->go); /* everyone is up, or everyone goes home */

@@ -66,6 +66,7 @@ struct lm_shared {
     bool io_shares_cores;        /* with workers, over which it has priority */
     uint64_t io_poll_ns;         /* how long an I/O thread looks for completions before it sleeps */
     uint32_t allocator_type;
+    uint32_t io_backend; /* LUMEN_IO_*, as asked for */
     struct lm_io *ios;
     uint32_t io_count;
     struct lm_worker *workers;

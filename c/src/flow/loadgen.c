@@ -83,8 +83,9 @@ static int load_open(struct load *load, const lumen_load_config *config,
     if (!load->connections || !load->heads || !load->idle || (config->rate > 0 && !load->due)) {
         return lm_error(LUMEN_E_NOMEM, "no memory for %u connections", config->connections);
     }
-    for (uint32_t c = 0; c < config->connections; c++) load->connections[c].fd = -1;
-    int code = lm_ring_open(&load->ring, config->connections);
+    for (uint32_t c = 0; c < config->connections; c++)
+        load->connections[c].fd = -1;
+    int code = lm_ring_open(&load->ring, LUMEN_IO_AUTO, config->connections);
     for (uint32_t c = 0; !code && c < config->connections; c++) {
         struct lm_load_connection *connection = &load->connections[c];
         code = lm_load_dial(config, &connection->fd);
@@ -103,8 +104,8 @@ static void lose_connection(struct load *load, uint32_t index) {
     struct lm_load_connection *connection = &load->connections[index];
     if (connection->lost) return;
     connection->lost = true;
-    if (connection->fd >= 0) close(connection->fd);
-    connection->fd = -1;
+    /* Closed at the end: something may be under way on it. */
+    if (connection->fd >= 0) shutdown(connection->fd, SHUT_RDWR);
     load->open_count--;
     if (!connection->busy) return;
     connection->busy = false;
@@ -347,7 +348,9 @@ static int run(struct load *load, const uint32_t *stop) {
         if (!ending) start_due(load, now);
         int count = lm_ring_wait(load->ring, load->config->poll_us * 1000ull, wait_limit(load, now),
                                  completions, LM_COMPLETIONS_PER_TURN);
-        if (count < 0) return lm_error_errno(LUMEN_E_IO, count, "load generator: io_uring_enter");
+        if (count < 0)
+            return lm_error_errno(LUMEN_E_IO, count, "load generator: %s",
+                                  lm_ring_backend(load->ring));
         for (int c = 0; c < count; c++) complete(load, &completions[c]);
     }
     load->result->cpu_ns = thread_cpu_ns() - load->cpu_from_ns;

@@ -2,7 +2,9 @@
  *
  * One ring per I/O thread, made and used by that thread alone. An operation names its owner by an
  * index and a generation; both come back with the completion, so that a late one never hits the
- * next owner of the index. ring_uring.c implements this with io_uring.
+ * next owner of the index. ring_uring.c implements this with io_uring, ring_epoll.c with epoll;
+ * ring.c chooses, and the code above it cannot tell them apart. Descriptors are closed with
+ * close(2), once none of their operations is under way; shutdown(2) ends those that are.
  */
 #ifndef LM_FLOW_RING_H
 #define LM_FLOW_RING_H
@@ -34,19 +36,27 @@ struct lm_completion {
 
 struct lm_ring; /* opaque */
 
-/* Creates the ring of the calling thread. Returns 0 or LUMEN_E_UNSUPPORTED with cause and cure. */
-int lm_ring_open(struct lm_ring **ring_out, uint32_t max_connections);
+/* Creates the ring of the calling thread, for indices below max_connections. `backend` is
+ * LUMEN_IO_*; auto takes io_uring where it is complete, else epoll, and lm_ring_note says why.
+ * Returns 0, LUMEN_E_UNSUPPORTED with cause and cure, or another LUMEN_E*. */
+int lm_ring_open(struct lm_ring **ring_out, uint32_t backend, uint32_t max_connections);
 void lm_ring_close(struct lm_ring *ring);
-/* The set-up flags in force, for people. */
+/* "io_uring" or "epoll", the features in force, and one line about what could not be had, or "". */
+const char *lm_ring_backend(const struct lm_ring *ring);
 const char *lm_ring_detail(const struct lm_ring *ring);
+const char *lm_ring_note(const struct lm_ring *ring);
 
+/* Accepts until an error, which completes without `more`. One listener at a time. */
 void lm_ring_accept(struct lm_ring *ring, int listen_fd);
+/* When it returns the listener may be closed. The accept completes with -ECANCELED. */
 void lm_ring_cancel_accept(struct lm_ring *ring);
+/* Completes with -ENOBUFS when bytes are there and no buffer is free. */
 void lm_ring_recv_header(struct lm_ring *ring, int fd, uint32_t index, uint32_t generation);
 /* Receives until `bytes` are there or the stream ends. */
 void lm_ring_recv(struct lm_ring *ring, int fd, void *memory, size_t bytes, uint32_t index,
                   uint32_t generation);
-/* `message` and what it points to stay as they are until the completion. */
+/* Sends until all is sent or the stream breaks. `message` and what it points to stay as they are
+ * until the completion. */
 void lm_ring_send(struct lm_ring *ring, int fd, const struct msghdr *message, uint32_t index,
                   uint32_t generation);
 

@@ -1,0 +1,447 @@
+/* test_ring.c: what ring.h promises, of io_uring, of io_uring with features hidden, and of epoll:
+ * the flow above cannot tell them apart, and neither does this test. */
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/resource.h>
+
+#include "base/limits.h"
+#include "flow/ring_backend.h"
+#include "ring_peer.h"
+
+enum { CONNECTIONS = 64, BODY_BYTES = 3 << 20, SEND_BYTES = 400000 };
+
+static uint8_t pattern(size_t at) {
+    return (uint8_t)(at * 31 + (at >> 8));
+}
+
+/* ---- accepting ---- */
+
+static int accepted(struct lm_ring *ring) {
+    struct lm_completion found = peer_next(ring, LM_OP_ACCEPT, 0, 0);
+    CHECK(found.result >= 0 && found.more);
+    return found.result;
+}
+
+static void check_accept(struct lm_ring *ring) {
+    struct sockaddr_in address;
+    int listener = peer_listener(&address);
+    lm_ring_accept(ring, listener);
+    peer_quiet(ring);
+    for (int round = 0; round < 3; round++) {
+        int theirs[8];
+        for (int i = 0; i < 8; i++) theirs[i] = peer_connect(&address);
+        for (int i = 0; i < 8; i++) {
+            int ours = accepted(ring);
+            CHECK(fcntl(ours, F_GETFD) & FD_CLOEXEC);
+            close(ours);
+        }
+        for (int i = 0; i < 8; i++) close(theirs[i]);
+    }
+    peer_quiet(ring);
+    lm_ring_cancel_accept(ring);
+    bool cancelled = false, ended = false;
+    while (!cancelled || !ended) {
+        struct lm_completion found;
+        if (lm_ring_wait(ring, 0, UINT64_MAX, &found, 1) == 0) continue;
+        CHECK(found.op == LM_OP_ACCEPT || found.op == LM_OP_CANCEL);
+        if (found.op == LM_OP_ACCEPT) CHECK(found.result == -ECANCELED && !found.more);
+        ended = ended || found.op == LM_OP_ACCEPT;
+        cancelled = cancelled || found.op == LM_OP_CANCEL;
+    }
+    /* Not accepted any more; then it is, by the same listener and by another. */
+    int theirs = peer_connect(&address);
+    peer_quiet(ring);
+    lm_ring_accept(ring, listener);
+    close(accepted(ring));
+    close(theirs);
+    lm_ring_cancel_accept(ring);
+    close(listener);
+    struct lm_completion found;
+    while (lm_ring_wait(ring, 0, 1000000, &found, 1) > 0) CHECK(!found.more);
+    listener = peer_listener(&address);
+    lm_ring_accept(ring, listener);
+    theirs = peer_connect(&address);
+    close(accepted(ring));
+    close(theirs);
+    lm_ring_cancel_accept(ring);
+    close(listener);
+    while (lm_ring_wait(ring, 0, 1000000, &found, 1) > 0) CHECK(!found.more);
+}
+
+/* Out of descriptors: accepting ends, nothing spins, and it goes on when told to. */
+static void check_descriptors(struct lm_ring *ring) {
+    struct sockaddr_in address;
+    struct rlimit before, tight;
+    int listener = peer_listener(&address);
+    int theirs = peer_connect(&address);
+    int next = dup(theirs);
+    CHECK(next >= 0 && close(next) == 0);
+    CHECK(getrlimit(RLIMIT_NOFILE, &before) == 0);
+    tight = before;
+    tight.rlim_cur = (rlim_t)next;
+    CHECK(setrlimit(RLIMIT_NOFILE, &tight) == 0);
+    for (int i = 0; i < 2; i++) {
+        lm_ring_accept(ring, listener);
+        struct lm_completion found = peer_next(ring, LM_OP_ACCEPT, 0, 0);
+        CHECK(found.result == -EMFILE && !found.more);
+        peer_quiet(ring);
+    }
+    CHECK(setrlimit(RLIMIT_NOFILE, &before) == 0);
+    lm_ring_accept(ring, listener);
+    close(accepted(ring));
+    close(theirs);
+    lm_ring_cancel_accept(ring);
+    close(listener);
+    struct lm_completion found;
+    while (lm_ring_wait(ring, 0, 1000000, &found, 1) > 0) CHECK(!found.more);
+}
+
+/* ---- receiving ---- */
+
+static void expect_header(struct lm_ring *ring, uint32_t index, uint32_t generation,
+                          const void *bytes, size_t count) {
+    struct lm_completion found = peer_next(ring, LM_OP_RECV_HEADER, index, generation);
+    CHECK(found.result == (int32_t)count);
+    CHECK(found.buffer >= 0 && found.buffer < LM_HEADER_BUFFERS);
+    CHECK(memcmp(lm_ring_buffer(ring, found.buffer), bytes, count) == 0);
+    lm_ring_buffer_return(ring, found.buffer);
+}
+
+static void check_header(struct lm_ring *ring) {
+    static uint8_t bytes[LM_HEADER_BUFFER_BYTES + 904];
+    for (size_t at = 0; at < sizeof bytes; at++) bytes[at] = pattern(at);
+    int ours, theirs;
+    peer_pair(&ours, &theirs);
+    lm_ring_recv_header(ring, ours, 5, 77);
+    peer_quiet(ring);
+    peer_send(theirs, "abc", 3);
+    expect_header(ring, 5, 77, "abc", 3);
+    for (int i = 0; i < 100; i++) { /* there before it is asked for, and after */
+        if (i % 2) peer_send(theirs, &i, sizeof i);
+        lm_ring_recv_header(ring, ours, 5, 77);
+        if (i % 2 == 0) peer_send(theirs, &i, sizeof i);
+        expect_header(ring, 5, 77, &i, sizeof i);
+    }
+    /* More than a buffer: the rest is there for the next one. */
+    peer_send(theirs, bytes, sizeof bytes);
+    lm_ring_recv_header(ring, ours, 5, 77);
+    expect_header(ring, 5, 77, bytes, LM_HEADER_BUFFER_BYTES);
+    lm_ring_recv_header(ring, ours, 5, 77);
+    expect_header(ring, 5, 77, bytes + LM_HEADER_BUFFER_BYTES, 904);
+    /* Bytes and the end together: one after the other. */
+    peer_send(theirs, "end", 3);
+    close(theirs);
+    lm_ring_recv_header(ring, ours, 5, 77);
+    expect_header(ring, 5, 77, "end", 3);
+    lm_ring_recv_header(ring, ours, 5, 77);
+    struct lm_completion found = peer_next(ring, LM_OP_RECV_HEADER, 5, 77);
+    CHECK(found.result == 0);
+    if (found.buffer != LM_NO_BUFFER) lm_ring_buffer_return(ring, found.buffer);
+    close(ours);
+}
+
+/* An urgent byte cuts reads short although more is there. */
+static void check_urgent(struct lm_ring *ring) {
+    int ours, theirs;
+    uint8_t body[6] = {0};
+    peer_pair(&ours, &theirs);
+    lm_ring_recv(ring, ours, body, sizeof body, 6, 1);
+    peer_quiet(ring);
+    peer_send(theirs, "abc", 3);
+    CHECK(send(theirs, "!", 1, MSG_OOB | MSG_NOSIGNAL) == 1);
+    peer_send(theirs, "def", 3);
+    struct lm_completion found = peer_next(ring, LM_OP_RECV, 6, 1);
+    CHECK(found.result == 6 && memcmp(body, "abcdef", 6) == 0);
+    close(ours);
+    close(theirs);
+}
+
+struct feeder {
+    int fd;
+    const uint8_t *bytes;
+    size_t count;
+    uint64_t random;
+    pthread_t thread;
+};
+
+static void *feed(void *argument) {
+    struct feeder *feeder = argument;
+    for (size_t at = 0; at < feeder->count;) {
+        size_t piece = 1 + check_below(&feeder->random, 100000);
+        if (piece > feeder->count - at) piece = feeder->count - at;
+        if (send(feeder->fd, feeder->bytes + at, piece, MSG_NOSIGNAL) != (ssize_t)piece) break;
+        at += piece;
+    }
+    return NULL;
+}
+
+/* A body comes whole however it is sent; what comes before the end of a stream is told first. */
+static void check_body(struct lm_ring *ring, uint8_t *sent, uint8_t *body, uint64_t random) {
+    int ours, theirs;
+    peer_pair(&ours, &theirs);
+    memset(body, 0, BODY_BYTES);
+    struct feeder feeder = {.fd = theirs, .bytes = sent, .count = BODY_BYTES, .random = random};
+    lm_ring_recv(ring, ours, body, BODY_BYTES, 7, 0xfffffe);
+    peer_quiet(ring);
+    CHECK(pthread_create(&feeder.thread, NULL, feed, &feeder) == 0);
+    struct lm_completion found = peer_next(ring, LM_OP_RECV, 7, 0xfffffe);
+    pthread_join(feeder.thread, NULL);
+    CHECK(found.result == BODY_BYTES && found.buffer == LM_NO_BUFFER);
+    CHECK(memcmp(body, sent, BODY_BYTES) == 0);
+
+    lm_ring_recv(ring, ours, body, 1000, 7, 0xfffffe);
+    for (int piece = 0; piece < 3; piece++) {
+        peer_send(theirs, sent, 200);
+        peer_quiet(ring);
+    }
+    shutdown(theirs, SHUT_WR);
+    found = peer_next(ring, LM_OP_RECV, 7, 0xfffffe);
+    CHECK(found.result == 600);
+    lm_ring_recv(ring, ours, body, 400, 7, 0xfffffe);
+    found = peer_next(ring, LM_OP_RECV, 7, 0xfffffe);
+    CHECK(found.result == 0);
+    close(ours);
+    close(theirs);
+}
+
+static void check_buffers_run_out(struct lm_ring *ring) {
+    static int32_t held[LM_HEADER_BUFFERS];
+    static bool is_held[LM_HEADER_BUFFERS];
+    int ours, theirs;
+    peer_pair(&ours, &theirs);
+    memset(is_held, 0, sizeof is_held);
+    for (int b = 0; b < LM_HEADER_BUFFERS; b++) {
+        peer_send(theirs, "x", 1);
+        lm_ring_recv_header(ring, ours, 9, 3);
+        struct lm_completion found = peer_next(ring, LM_OP_RECV_HEADER, 9, 3);
+        CHECK(found.result == 1 && found.buffer >= 0 && found.buffer < LM_HEADER_BUFFERS);
+        CHECK(!is_held[found.buffer]);
+        is_held[found.buffer] = true;
+        held[b] = found.buffer;
+    }
+    peer_send(theirs, "y", 1);
+    for (int i = 0; i < 3; i++) {
+        lm_ring_recv_header(ring, ours, 9, 3);
+        struct lm_completion found = peer_next(ring, LM_OP_RECV_HEADER, 9, 3);
+        CHECK(found.result == -ENOBUFS && found.buffer == LM_NO_BUFFER);
+    }
+    lm_ring_buffer_return(ring, held[0]);
+    lm_ring_recv_header(ring, ours, 9, 3);
+    expect_header(ring, 9, 3, "y", 1);
+    for (int b = 1; b < LM_HEADER_BUFFERS; b++) lm_ring_buffer_return(ring, held[b]);
+    close(ours);
+    close(theirs);
+}
+
+/* ---- sending ---- */
+
+struct drain {
+    int fd;
+    uint8_t *bytes;
+    size_t count, got;
+    pthread_t thread;
+};
+
+static void *drain(void *argument) {
+    struct drain *drain = argument;
+    while (drain->got < drain->count) {
+        size_t most = drain->count - drain->got < 30000 ? drain->count - drain->got : 30000;
+        ssize_t got = recv(drain->fd, drain->bytes + drain->got, most, 0);
+        if (got <= 0) break;
+        drain->got += (size_t)got;
+    }
+    return NULL;
+}
+
+/* Much through little: many parts, some empty, while a receive waits on the same socket. */
+static void check_send(struct lm_ring *ring, uint8_t *sent, uint8_t *body) {
+    enum { PARTS = 3 * LM_EPOLL_SEND_PARTS };
+    static struct iovec parts[PARTS];
+    const int small = 4096;
+    int ours, theirs;
+    peer_pair(&ours, &theirs);
+    setsockopt(ours, SOL_SOCKET, SO_SNDBUF, &small, sizeof small);
+    size_t at = 0;
+    for (size_t p = 0; p < PARTS; p++) {
+        size_t bytes = p % 5 == 3 ? 0 : p == PARTS - 1 ? SEND_BYTES - at : SEND_BYTES / PARTS;
+        parts[p] = (struct iovec){sent + at, bytes};
+        at += bytes;
+    }
+    CHECK(at == SEND_BYTES);
+    memset(body, 0, SEND_BYTES);
+    struct msghdr message = {.msg_iov = parts, .msg_iovlen = PARTS};
+    struct drain reader = {.fd = theirs, .bytes = body, .count = SEND_BYTES};
+    lm_ring_recv_header(ring, ours, 11, 4);
+    lm_ring_send(ring, ours, &message, 11, 4);
+    peer_quiet(ring); /* the socket is full */
+    CHECK(pthread_create(&reader.thread, NULL, drain, &reader) == 0);
+    struct lm_completion found = peer_next(ring, LM_OP_SEND, 11, 4);
+    pthread_join(reader.thread, NULL);
+    CHECK(found.result == SEND_BYTES && reader.got == SEND_BYTES);
+    CHECK(memcmp(body, sent, SEND_BYTES) == 0);
+    peer_send(theirs, "go on", 5);
+    expect_header(ring, 11, 4, "go on", 5);
+    /* To one that has gone: an error, no signal. */
+    const struct linger now = {.l_onoff = 1, .l_linger = 0};
+    setsockopt(theirs, SOL_SOCKET, SO_LINGER, &now, sizeof now);
+    close(theirs);
+    message.msg_iovlen = 1;
+    lm_ring_send(ring, ours, &message, 11, 4);
+    found = peer_next(ring, LM_OP_SEND, 11, 4);
+    CHECK(found.result == -ECONNRESET || found.result == -EPIPE);
+    close(ours);
+}
+
+/* ---- ends ---- */
+
+/* shutdown(2) ends what is under way, and what has come is told. */
+static void check_shutdown(struct lm_ring *ring, uint8_t *sent) {
+    static const int hows[] = {SHUT_RD, SHUT_RDWR};
+    for (int h = 0; h < 2; h++) {
+        for (int waited = 0; waited < 2; waited++) {
+            uint8_t body[16];
+            int ours, theirs;
+            uint32_t generation = (uint32_t)(4 * h + waited);
+            peer_pair(&ours, &theirs);
+            lm_ring_recv_header(ring, ours, 1, generation);
+            if (waited) peer_quiet(ring);
+            shutdown(ours, hows[h]);
+            struct lm_completion found = peer_next(ring, LM_OP_RECV_HEADER, 1, generation);
+            CHECK(found.result == 0);
+            if (found.buffer != LM_NO_BUFFER) lm_ring_buffer_return(ring, found.buffer);
+            close(ours);
+            close(theirs);
+
+            peer_pair(&ours, &theirs);
+            lm_ring_recv(ring, ours, body, sizeof body, 1, generation + 2);
+            peer_send(theirs, "half", 4);
+            if (waited) peer_quiet(ring);
+            shutdown(ours, hows[h]);
+            found = peer_next(ring, LM_OP_RECV, 1, generation + 2);
+            CHECK(found.result == 4);
+            close(ours);
+            close(theirs);
+        }
+    }
+    /* A send into a full socket. */
+    int ours, theirs;
+    struct iovec part = {sent, BODY_BYTES};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+    const int small = 4096;
+    peer_pair(&ours, &theirs);
+    setsockopt(ours, SOL_SOCKET, SO_SNDBUF, &small, sizeof small);
+    setsockopt(theirs, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
+    lm_ring_send(ring, ours, &message, 2, 50);
+    peer_quiet(ring);
+    shutdown(ours, SHUT_RDWR);
+    struct lm_completion found = peer_next(ring, LM_OP_SEND, 2, 50);
+    CHECK(found.result == -EPIPE || (found.result > 0 && found.result < BODY_BYTES));
+    close(ours);
+    close(theirs);
+}
+
+/* The next owner of an index and of a descriptor's number hears nothing of the last one. */
+static void check_reuse(struct lm_ring *ring) {
+    int before = -1, ours, theirs, same = 0;
+    for (uint32_t generation = 0; generation < 40; generation++) {
+        int spare = -1;
+        peer_pair(&ours, &theirs);
+        same += ours == before;
+        lm_ring_recv_header(ring, ours, 63, generation);
+        peer_quiet(ring);
+        peer_send(theirs, &generation, sizeof generation);
+        expect_header(ring, 63, generation, &generation, sizeof generation);
+        /* Something nobody waits for: its event is still on its way when the descriptor goes. A
+         * duplicate, as a forked child has, keeps the old socket in the set. */
+        peer_send(theirs, "late", 4);
+        if (generation % 2) spare = dup(ours);
+        before = ours;
+        close(ours);
+        int next, next_theirs;
+        peer_pair(&next, &next_theirs);
+        lm_ring_recv_header(ring, next, 63, generation + 1000);
+        (void)!send(theirs, "later", 5, MSG_NOSIGNAL); /* refused where no duplicate is left */
+        peer_quiet(ring);
+        peer_send(next_theirs, "mine", 4);
+        expect_header(ring, 63, generation + 1000, "mine", 4);
+        close(next);
+        close(next_theirs);
+        close(theirs);
+        if (spare >= 0) close(spare);
+    }
+    CHECK(same > 0); /* or the numbers were never the same */
+}
+
+/* ---- waking and waiting ---- */
+
+static void *ring_often(void *argument) {
+    for (int i = 0; i < 1000; i++) lm_ring_wake(argument);
+    return NULL;
+}
+
+static void check_wake(struct lm_ring *ring) {
+    struct lm_completion found;
+    for (int round = 0; round < 20; round++) {
+        pthread_t thread;
+        CHECK(pthread_create(&thread, NULL, ring_often, ring) == 0);
+        (void)peer_next(ring, LM_OP_WAKE, 0, 0);
+        pthread_join(thread, NULL);
+        while (lm_ring_wait(ring, 0, 2000000, &found, 1) > 0) CHECK(found.op == LM_OP_WAKE);
+    }
+    lm_ring_wake(ring);
+    (void)peer_next(ring, LM_OP_WAKE, 0, 0);
+}
+
+static void check_timeouts(struct lm_ring *ring) {
+    struct lm_completion found[4];
+    static const uint64_t timeouts[] = {0, 1, 999, 100000, 1000000, 3000000};
+    for (size_t t = 0; t < sizeof timeouts / sizeof timeouts[0]; t++) {
+        CHECK(lm_ring_wait(ring, 0, timeouts[t], found, 4) == 0);
+        CHECK(lm_ring_wait(ring, 50000, timeouts[t], found, 4) == 0);
+    }
+    lm_ring_wake(ring);
+    CHECK(lm_ring_wait(ring, 50000, UINT64_MAX, found, 4) == 1 && found[0].op == LM_OP_WAKE);
+}
+
+/* A descriptor that is none completes with an error, as any other trouble. */
+static void check_bad_descriptor(struct lm_ring *ring) {
+    uint8_t byte;
+    struct iovec part = {&byte, 1};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+    lm_ring_recv(ring, 1000000, &byte, 1, 30, 8);
+    CHECK(peer_next(ring, LM_OP_RECV, 30, 8).result == -EBADF);
+    lm_ring_send(ring, 1000000, &message, 30, 8);
+    CHECK(peer_next(ring, LM_OP_SEND, 30, 8).result == -EBADF);
+}
+
+int main(void) {
+    uint64_t random = check_seed();
+    uint8_t *sent = malloc(BODY_BYTES), *body = malloc(BODY_BYTES);
+    CHECK(sent && body);
+    for (size_t at = 0; at < BODY_BYTES; at++) sent[at] = pattern(at);
+    for (int v = 0; v < PEER_VARIANTS; v++) {
+        struct lm_ring *ring = peer_ring(&peer_variants[v], CONNECTIONS);
+        if (!ring) continue;
+        CHECK_AT("%s without '%s': %s", lm_ring_backend(ring), peer_variants[v].mask,
+                 lm_ring_detail(ring));
+        check_watchdog(120, check_where);
+        CHECK(lm_ring_check(ring) == 0); /* what io_uring has to pass, epoll passes too */
+        check_accept(ring);
+        check_descriptors(ring);
+        check_header(ring);
+        check_urgent(ring);
+        check_body(ring, sent, body, random);
+        check_buffers_run_out(ring);
+        check_send(ring, sent, body);
+        check_shutdown(ring, sent);
+        check_reuse(ring);
+        check_wake(ring);
+        check_timeouts(ring);
+        check_bad_descriptor(ring);
+        CHECK(lm_ring_overflows(ring) == 0);
+        lm_ring_close(ring);
+    }
+    free(sent);
+    free(body);
+    return check_finish("test_ring");
+}
