@@ -258,8 +258,6 @@ def _expected(path: _Path, detail: ErrorDetails) -> str:
         if field is None:
             return "one of " + ", ".join(model.model_fields)
         if depth == len(path) - 1:
-            if detail["type"] == "not_in_this_version":
-                return str(detail["ctx"]["has"])
             return field.description or "a value"
         model = _SECTIONS[str(step)]
     return "a mapping"
@@ -273,8 +271,6 @@ def _problem(data: Any, path: _Path, detail: ErrorDetails) -> str:
         if isinstance(data, dict) and step not in data:
             return "nothing"
         data = data[step]
-    if detail["type"] == "not_in_this_version":
-        return f"{_found(data)}: not in this version (has: {detail['ctx']['has']})"
     return _found(data)
 
 

@@ -36,7 +36,7 @@ ERROR_NAMES: Final[dict[int, str]] = {
     -8: "LUMEN_E_AGAIN",
 }
 
-IO_BACKENDS: Final = {"auto": 0, "io_uring": 1}
+IO_BACKENDS: Final = {"auto": 0, "io_uring": 1, "epoll": 2}
 QUEUE_TYPES: Final = {
     "mpmc": 0,
     "scq": 1,

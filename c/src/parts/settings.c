@@ -91,10 +91,6 @@ int lm_settings_check(const lumen_config *config) {
     if (!code)
         code =
             lm_setting_in_range("engine.idle", config->idle, LUMEN_IDLE_ADAPTIVE, LUMEN_IDLE_PARK);
-    if (!code && config->io_backend == LUMEN_IO_EPOLL) {
-        code = lm_error(LUMEN_E_UNSUPPORTED,
-                        "server.io_backend: this version has io_uring only; use auto or io_uring");
-    }
     if (!code)
         code = lm_setting_in_range("server.io_backend", config->io_backend, LUMEN_IO_AUTO,
                                    LUMEN_IO_EPOLL);

@@ -5,7 +5,7 @@
 
 #include "lumen.h"
 
-/* Returns 0 or LUMEN_E_INVALID, LUMEN_E_UNSUPPORTED with the sentence. */
+/* Returns 0 or LUMEN_E_INVALID with the sentence. */
 int lm_settings_check(const lumen_config *config);
 /* Returns 0, or LUMEN_E_INVALID naming the setting, its range and what was found. */
 int lm_setting_in_range(const char *name, uint64_t found, uint64_t least, uint64_t most);
