@@ -330,7 +330,7 @@ static void set_up(struct crowd *crowd) {
     uint64_t wanted = (uint64_t)crowd->count + 64;
     if (lm_descriptors_allow(wanted) < wanted)
         fail("more connections than this process may have descriptors (ulimit -Hn)");
-    if (lm_ring_open(&crowd->ring, crowd->count)) fail(lm_error_last());
+    if (lm_ring_open(&crowd->ring, LUMEN_IO_AUTO, crowd->count)) fail(lm_error_last());
     uint32_t idle_count = crowd->count - crowd->slow_count;
     for (uint32_t i = crowd->count; i-- > 0;) {
         uint32_t kind = i < idle_count ? KIND_IDLE : KIND_SLOW_FRAME + (i - idle_count) % 3;
