@@ -46,7 +46,8 @@ enum {
 
     /* HTTP. LM_HTTP_HEAD_BYTES_MAX and its kin: http_parser.h's limits. */
     LM_HTTP_JSON_BYTES_MAX = 8192, /* before blobs; more is parsed by the worker */
-    LM_HTTP_BLOCKS = 256,          /* heads that arrive in pieces, per I/O thread */
+    LM_HTTP_BLOCKS = 1024, /* heads that arrive in pieces, and requests that wait for a slot, per
+                              I/O thread */
     LM_HOST_NAME_BYTES_MAX = 256,
 
     /* Slots and queues. */

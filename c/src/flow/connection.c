@@ -181,6 +181,13 @@ static void close_connection(struct lm_io *io, struct lm_connection *connection)
 void lm_connection_settle(struct lm_io *io, struct lm_connection *connection) {
     bool replies_wait = connection->reply_head != LM_NO_SLOT || connection->sending != LM_NO_SLOT;
     bool busy = connection->in_flight > 0 || replies_wait;
+    /* HTTP: the reply to the last request is out. */
+    if (connection->close_after_reply && !busy && !connection->ended &&
+        connection->read_state == LM_READ_HEADER) {
+        connection->close_after_reply = false;
+        lm_connection_linger(io, connection);
+        lm_receive_continue(io, connection);
+    }
     if (connection->read_state == LM_READ_LINGER && !busy && !connection->write_shut) {
         connection->write_shut = true;
         shutdown(connection->fd, SHUT_WR);

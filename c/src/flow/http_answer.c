@@ -134,9 +134,11 @@ void lm_http_answer_route(struct lm_io *io, struct lm_connection *connection,
     case LM_ROUTE_MODEL_READY:
         /* acquire: pairs with the releases in lumen_unready and lumen_stop */
         if (lm_load_acquire_u32(&shared->phase) != LM_PHASE_RUNNING) {
-            lm_http_answer_error(io, connection, 503, NULL, "the server is shutting down");
+            lm_http_answer_error(io, connection, 503, "Retry-After: 1\r\n",
+                                 "the server is shutting down");
         } else if (io->worker_hangs) {
-            lm_http_answer_error(io, connection, 503, NULL, "a model does not return");
+            lm_http_answer_error(io, connection, 503, "Retry-After: 1\r\n",
+                                 "a model does not return");
         } else {
             answer_empty(io, connection);
         }

@@ -17,11 +17,7 @@ int lm_http_open(struct lm_io *io) {
     struct lm_http_side *http = &io->http;
     http->blocks = calloc(LM_HTTP_BLOCKS, sizeof *http->blocks);
     if (!http->blocks) return lm_error(LUMEN_E_NOMEM, "no memory for the heads of HTTP requests");
-    for (uint16_t b = 0; b < LM_HTTP_BLOCKS; b++) {
-        http->blocks[b].connection = LM_NO_CONNECTION;
-        http->blocks[b].next_free = b + 1 < LM_HTTP_BLOCKS ? (uint16_t)(b + 1) : LM_NO_BLOCK;
-    }
-    http->free_block = 0;
+    http->free_block = LM_NO_BLOCK;
     return lm_oip_parser_open(&http->parser, LM_HTTP_JSON_BYTES_MAX);
 }
 
@@ -78,11 +74,13 @@ static void evict_slowest(struct lm_io *io) {
 
 struct lm_http_block *lm_http_block_take(struct lm_io *io, struct lm_connection *connection) {
     struct lm_http_side *http = &io->http;
-    if (http->free_block == LM_NO_BLOCK) evict_slowest(io);
-    if (http->free_block == LM_NO_BLOCK) return NULL;
-    struct lm_http_block *block = &http->blocks[http->free_block];
+    bool all_used = http->blocks_used == LM_HTTP_BLOCKS;
+    if (http->free_block == LM_NO_BLOCK && all_used) evict_slowest(io);
+    if (http->free_block == LM_NO_BLOCK && all_used) return NULL;
     connection->block = http->free_block;
-    http->free_block = block->next_free;
+    if (connection->block == LM_NO_BLOCK) connection->block = http->blocks_used++;
+    struct lm_http_block *block = &http->blocks[connection->block];
+    if (connection->block == http->free_block) http->free_block = block->next_free;
     block->connection = connection->index;
     block->taken_ns = io->now_ns;
     block->used = 0;

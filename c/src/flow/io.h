@@ -103,6 +103,7 @@ struct lm_http_side {
     struct lm_http_block *blocks;
     struct lm_oip_parser *parser;
     uint16_t free_block;
+    uint16_t blocks_used; /* the first so many have been used; the others are untouched */
 };
 
 struct lm_io {

@@ -83,8 +83,7 @@ static int load_open(struct load *load, const lumen_load_config *config,
     if (!load->connections || !load->heads || !load->idle || (config->rate > 0 && !load->due)) {
         return lm_error(LUMEN_E_NOMEM, "no memory for %u connections", config->connections);
     }
-    for (uint32_t c = 0; c < config->connections; c++)
-        load->connections[c].fd = -1;
+    for (uint32_t c = 0; c < config->connections; c++) load->connections[c].fd = -1;
     int code = lm_ring_open(&load->ring, LUMEN_IO_AUTO, config->connections);
     for (uint32_t c = 0; !code && c < config->connections; c++) {
         struct lm_load_connection *connection = &load->connections[c];

@@ -260,8 +260,6 @@ void lm_reply_returned(struct lm_io *io, uint32_t slot) {
         break;
     default: lm_io_release(io, request); break;
     }
-    /* HTTP: that was the last request of this connection. */
-    if (connection->close_after_reply && !connection->ended) lm_connection_linger(io, connection);
     lm_reply_flush(io, connection);
     lm_receive_continue(io, connection);
     lm_connection_settle(io, connection);

@@ -92,7 +92,6 @@ static void answer_overdue(struct lm_io *io, struct lm_request *request) {
         struct lm_native_reply reply = {.id = request->id, .status = LM_STATUS_DEADLINE};
         lm_reply_own(io, connection, &reply, why);
     }
-    if (connection->close_after_reply && !connection->ended) lm_connection_linger(io, connection);
     lm_receive_continue(io, connection);
     lm_connection_settle(io, connection);
 }
@@ -136,6 +135,11 @@ static void expire_lingering(struct lm_io *io) {
         struct lm_connection *connection = lm_io_connection(io, i);
         next = connection->next;
         if (connection->timer_ns > io->now_ns) continue;
+        if (connection->sending != LM_NO_SLOT || connection->reply_head != LM_NO_SLOT) {
+            /* The reply comes first; how long nobody may read it has a limit of its own. */
+            connection->timer_ns = io->now_ns + LM_LINGER_MS * 1000000ull;
+            continue;
+        }
         lm_connection_move(io, connection, LM_LIST_NONE);
         lm_connection_abort(io, connection);
         lm_connection_settle(io, connection);

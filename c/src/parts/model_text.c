@@ -41,11 +41,16 @@ size_t lm_model_class_text_bytes(const struct lm_model *model) {
 
 /* The most rows that so much JSON can hold. */
 static uint32_t rows_of_text(const struct lm_model *model, size_t text_bytes) {
-    size_t elements = 0;
-    for (uint32_t i = 0; i < model->input_count; i++)
-        elements += model->inputs[i].row_bytes / model->inputs[i].element_bytes;
-    if (elements == 0) return model->max_rows;
-    size_t rows = text_bytes / TEXT_BYTES_PER_ELEMENT / elements;
+    size_t row_bytes = 0; /* of the densest text; a blob behind it may have one byte an element */
+    for (uint32_t i = 0; i < model->input_count; i++) {
+        const struct lm_tensor *input = &model->inputs[i];
+        size_t elements = input->row_bytes / input->element_bytes;
+        row_bytes +=
+            elements * (input->element_bytes < TEXT_BYTES_PER_ELEMENT ? input->element_bytes
+                                                                      : TEXT_BYTES_PER_ELEMENT);
+    }
+    if (row_bytes == 0) return model->max_rows;
+    size_t rows = text_bytes / row_bytes;
     return rows < 1 ? 1 : rows > model->max_rows ? model->max_rows : (uint32_t)rows;
 }
 
