@@ -5,8 +5,8 @@ VENV    := .venv
 BIN     := $(VENV)/bin
 PYTEST  := $(BIN)/python -m pytest -q
 
-.PHONY: help build dev run test test-c test-python test-models asan tsan fuzz overhead gil memory bench \
-        microbench perfstat compare http-overhead http-live overload c10k c100k proof mutants lint fmt check clean
+.PHONY: help build dev run test test-c test-python test-models e2e epoll backends asan tsan fuzz overhead gil \
+        memory bench microbench perfstat compare http-overhead http-live overload c10k c100k proof mutants lint fmt check clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -45,7 +45,19 @@ test-models: dev
 	@$(MAKE) -s -C tests/models short
 
 test-python: dev
-	@$(PYTEST) tests
+	@$(PYTEST) tests --ignore=tests/e2e
+	@$(MAKE) -s --no-print-directory e2e
+
+# Side by side: each waits much of its time, and none judges a time.
+e2e: dev ## end-to-end tests, once on io_uring (where it is to be had) and once on epoll
+	@log=$$(mktemp); trap 'rm -f "$$log"' EXIT; \
+	LUMEN_E2E_BACKEND=epoll $(PYTEST) -p no:cacheprovider tests/e2e >"$$log" 2>&1 & other=$$!; \
+	$(PYTEST) tests/e2e; code=$$?; \
+	wait $$other || code=1; \
+	echo "the same on epoll:"; cat "$$log"; exit $$code
+
+epoll: dev ## end-to-end tests on epoll alone; LUMEN_E2E_BACKEND=epoll does it for asan and tsan
+	@LUMEN_E2E_BACKEND=epoll $(PYTEST) tests/e2e
 
 # Where the C tests find ONNX Runtime and the models.
 ORT_FOR_C = LUMEN_ROOT="$(CURDIR)" \
@@ -84,6 +96,9 @@ C_FILES  = $(shell git ls-files '*.c' '*.cc' '*.h')
 
 bench: dev ## every mode on SqueezeNet and an MLP: docs/BENCHMARKS.md
 	@$(BIN)/python tools/bench_matrix.py
+
+backends: dev ## epoll beside io_uring on the same work, in one run
+	@$(BIN)/python tools/backends.py
 
 microbench: dev ## queues, arenas, histograms, wake-ups by themselves
 	@$(BIN)/python tools/microbench.py

@@ -17,6 +17,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
 
+import backends
 import bench_matrix
 import bench_plots
 import bench_report
@@ -31,6 +32,7 @@ from peers import servers
 from lumen_uring.config import load
 from lumen_uring.errors import LibraryError
 from lumen_uring.ring import library
+from lumen_uring.ring.probe import probe
 
 MACHINE = {
     "cpu": "Example 9000",
@@ -247,6 +249,40 @@ def test_matrix_in_short(tmp_path: Path) -> None:
     assert "| batched, lumen_arena |" in page
     assert bench_matrix.main([*options, "--report-only"]) == 0
     assert (out / "BENCHMARKS.md").read_text() == page
+
+
+# ---- backends ----
+
+
+def test_a_slice_answers_with_its_first_bytes() -> None:
+    session = ort.InferenceSession(backends.slice_bytes(100), providers=["CPUExecutionProvider"])
+    x = np.arange(100, dtype=np.uint8).reshape(1, 100)
+    (y,) = session.run(None, {"x": x})
+    assert y.tolist() == [list(range(8))]
+
+
+def test_backends_are_compared_inside_a_round() -> None:
+    row = backends.Row("4 KB", 2000)
+    row.rps = {"io_uring": [100.0, 200.0, None], "epoll": [110.0, 180.0, 170.0]}
+    row.cpu_us = {"io_uring": [None, None, None], "epoll": [5.0, 5.5, 6.0]}
+    assert backends.table([row]).splitlines()[2] == (
+        "| 4 KB | 2,000 | 150 | 170 | 1.00 (0.90-1.10) | failed | 5.5 | - |"
+    )
+    assert row.as_json()["throughput_ratio"] == pytest.approx(1.0)
+    assert row.as_json()["cpu_ratio"] is None
+
+
+def test_backends_in_short(capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        library.find()
+    except LibraryError as error:
+        pytest.skip(f"the C library is not there: {error}")
+    if probe().trouble is not None:
+        pytest.skip("io_uring is not to be had here")
+    assert backends.main(["--short", "--json", "--connections", "2,8", "--payloads", "4 KB"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [row["connections"] for row in found["rows"]] == [2, 8]
+    assert all(row["throughput_ratio"] > 0 for row in found["rows"])
 
 
 # ---- microbenchmarks and peers ----

@@ -8,7 +8,7 @@ import pytest
 
 from lumen_uring.commands import checks
 from lumen_uring.commands.checks import Machine
-from lumen_uring.ring.probe import probe
+from lumen_uring.ring.probe import probe, probe_as_pretended
 
 
 def machine(directory: Path, files: dict[str, str]) -> Machine:
@@ -85,9 +85,42 @@ def test_worse_kernels() -> None:
     if not probe().available:
         pytest.skip("io_uring is not to be had here")
     (none,) = checks.check_io_uring(probe({"IO_URING"}))
-    assert (none.level, bool(none.cure)) == ("problem", True)
+    assert (none.level, bool(none.cure)) == ("note", True)
     (old,) = checks.check_io_uring(probe({"BUFFER_RING"}))
-    assert (old.level, old.found) == ("problem", "this kernel lacks BUFFER_RING")
+    assert (old.level, old.found) == ("note", "this kernel lacks BUFFER_RING")
     (middle,) = checks.check_io_uring(probe({"DEFER_TASKRUN"}))
     assert middle.level == "note"
     assert "refused: DEFER_TASKRUN" in middle.found
+
+
+@pytest.mark.parametrize(
+    ("mask", "level", "found"),
+    [
+        ("", "ok", "auto takes io_uring: "),
+        ("defer_taskrun,multishot_accept,kernel=6.6.5", "ok", "auto takes io_uring: "),
+        ("setup", "note", "auto takes epoll: ENOSYS: "),
+        ("buffer_rings", "note", "auto takes epoll: this kernel lacks BUFFER_RING"),
+        ("self_test", "note", "auto takes epoll: self-test: "),
+        ("kernel=5.15.0-89-generic", "note", "auto takes epoll: io_uring of Linux 5.15.0-89"),
+        ("kernel=6.0.19", "note", "auto takes epoll: io_uring of Linux 6.0.19"),
+        ("kernel=6.1.0", "ok", "auto takes io_uring: "),
+    ],
+)
+def test_which_backend_auto_takes(
+    monkeypatch: pytest.MonkeyPatch, mask: str, level: str, found: str
+) -> None:
+    if not probe().available:
+        pytest.skip("io_uring is not to be had here")
+    monkeypatch.setenv("LUMEN_URING_MASK", mask)
+    said = checks.check_backend(probe_as_pretended())
+    assert (said.level, bool(said.cure)) == (level, level != "ok")
+    assert said.found.startswith(found)
+
+
+def test_a_mask_that_the_server_would_refuse(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LUMEN_URING_MASK", "setup,nonsense")
+    findings = checks.check_all(Machine(tmp_path))
+    (problem,) = [finding for finding in findings if finding.level == "problem"]
+    assert "nonsense" in problem.found

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import errno
+import re
 from pathlib import Path
 
 import pytest
 
-from lumen_uring.ring.probe import BUFFER_RING, IO_URING, explain, probe
+from lumen_uring.ring.probe import (
+    BUFFER_RING,
+    IO_URING,
+    KNOWN_BAD,
+    MASK_NAMES,
+    explain,
+    probe,
+)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -86,8 +94,8 @@ def fake_proc(directory: Path, disabled: str | None, seccomp: int) -> Path:
         (errno.EPERM, "0", 2, "seccomp filter forbids", "seccomp profile"),
         (errno.EPERM, None, 0, "security policy", "audit log"),
         (errno.EACCES, "0", 0, "security policy", "audit log"),
-        (errno.ENOSYS, None, 0, "older than 5.1", "5.19"),
-        (errno.ENOSYS, None, 2, "a seccomp filter hides it", "5.19"),
+        (errno.ENOSYS, None, 0, "older than 5.1", "6.1"),
+        (errno.ENOSYS, None, 2, "a seccomp filter hides it", "6.1"),
         (errno.ENOMEM, "0", 0, "locked-memory limit", "ulimit -l"),
         (errno.EMFILE, "0", 0, "descriptors", "ulimit -n"),
         (errno.EINVAL, "0", 0, "io_uring_setup failed", "man"),
@@ -100,3 +108,15 @@ def test_each_refusal_has_cause_and_cure(
     assert trouble.error == errno.errorcode[number]
     assert cause in trouble.cause
     assert cure in trouble.cure
+
+
+def test_names_and_bad_kernels_are_those_of_the_engine() -> None:
+    text = (Path(__file__).parents[1] / "c/src/flow/uring_features.c").read_text()
+    names = re.findall(r'\{"(\w+)", LM_MASK_\w+\}', text)
+    assert names == list(MASK_NAMES)
+    version = r"LM_KERNEL\((\d+), (\d+), (\d+)\)"
+    rows = re.findall(rf'\{{{version}, {version}, (LM_URING_\w+),\s+"([^"]+)"\}}', text)
+    compiled = tuple(
+        (tuple(map(int, row[:3])), tuple(map(int, row[3:6])), row[6], row[7]) for row in rows
+    )
+    assert compiled == KNOWN_BAD

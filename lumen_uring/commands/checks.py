@@ -17,7 +17,12 @@ from typing import Final
 
 from lumen_uring.errors import LibraryError
 from lumen_uring.ring import library, onnxruntime_path
-from lumen_uring.ring.probe import BUFFER_RING, ProbeReport, probe
+from lumen_uring.ring.probe import (
+    BUFFER_RING,
+    ProbeReport,
+    backend_of_auto,
+    probe_as_pretended,
+)
 from lumen_uring.sizes import format_size
 
 OK: Final = "ok"
@@ -48,7 +53,7 @@ class Machine:
     """
 
     root: Path = Path("/")
-    uring: Callable[[], ProbeReport] = probe
+    uring: Callable[[], ProbeReport] = probe_as_pretended
 
     def read(self, path: str) -> str:
         """A small file's text without the final newline; empty where there is none."""
@@ -68,7 +73,11 @@ def check_all(machine: Machine) -> list[Finding]:
         The findings, in reading order.
     """
     findings = [Finding(OK, "kernel", f"{platform.system()} {platform.release()}")]
-    findings += check_io_uring(machine.uring())
+    try:
+        report = machine.uring()
+        findings += [*check_io_uring(report), check_backend(report)]
+    except ValueError as error:
+        findings.append(Finding(PROBLEM, "io_uring", str(error), "unset LUMEN_URING_MASK"))
     findings += [check_engine(), check_runtime(), check_seccomp(machine), check_memlock()]
     findings += [check_nofile(), check_huge_pages(machine), check_governor(machine)]
     findings += [check_priority(), check_numa(machine), check_cgroup(machine), check_cores(machine)]
@@ -83,15 +92,15 @@ def check_io_uring(report: ProbeReport) -> list[Finding]:
     """
     if report.trouble is not None:
         trouble = report.trouble
-        return [Finding(PROBLEM, "io_uring", f"{trouble.error}: {trouble.cause}", trouble.cure)]
+        return [Finding(NOTE, "io_uring", f"{trouble.error}: {trouble.cause}", trouble.cure)]
     missing = [name for name in report.missing if name in ("ACCEPT", "RECV", "SEND", BUFFER_RING)]
     if missing:
         return [
             Finding(
-                PROBLEM,
+                NOTE,
                 "io_uring",
                 f"this kernel lacks {', '.join(missing)}",
-                "Use a Linux kernel of 5.19 or later.",
+                "Use a Linux kernel of 6.1 or later.",
             )
         ]
     flags = ", ".join(report.setup) or "none"
@@ -106,6 +115,17 @@ def check_io_uring(report: ProbeReport) -> list[Finding]:
             )
         ]
     return [Finding(OK, "io_uring", f"all of it; flags {flags}; last opcode {report.last_op}")]
+
+
+def check_backend(report: ProbeReport) -> Finding:
+    """Says which backend the server takes when it may choose, and why.
+
+    Args:
+        report: as probe gave it.
+    """
+    backend, why, cure = backend_of_auto(report)
+    level = OK if backend == "io_uring" else NOTE
+    return Finding(level, "io_backend", f"auto takes {backend}: {why}", cure)
 
 
 def check_engine() -> Finding:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import mmap
+import os
 from ctypes import c_int, c_uint, c_uint8, c_uint16, c_uint32, c_uint64
 from typing import Final
 
@@ -64,6 +65,9 @@ FEATURES: Final[dict[str, int]] = {
 }
 
 _OP_SUPPORTED: Final = 1
+# The same on all architectures.
+_SYS_IO_URING_SETUP: Final = 425
+_SYS_IO_URING_ENTER: Final = 426
 _RING_ENTRIES: Final = 8
 
 
@@ -169,6 +173,29 @@ class Liburing:
             return -result, 0
         self._library.io_uring_queue_exit(ctypes.byref(ring))
         return 0, int(params.features)
+
+    def enter(self) -> int:
+        """Makes a small ring and enters it with nothing to do; liburing would not make the call.
+
+        Returns:
+            0, or an errno.
+
+        Source:
+            man io_uring_enter(2)
+        """
+        syscall = ctypes.CDLL(None, use_errno=True).syscall
+        syscall.restype = ctypes.c_long
+        params = Params()
+        descriptor = syscall(
+            ctypes.c_long(_SYS_IO_URING_SETUP), c_uint(_RING_ENTRIES), ctypes.byref(params)
+        )
+        if descriptor < 0:
+            return ctypes.get_errno()
+        nothing = (c_uint(0), c_uint(0), c_uint(0), ctypes.c_void_p(None), ctypes.c_size_t(0))
+        result = syscall(ctypes.c_long(_SYS_IO_URING_ENTER), c_uint(descriptor), *nothing)
+        number = ctypes.get_errno() if result < 0 else 0
+        os.close(descriptor)
+        return number
 
     def operations(self) -> tuple[int, frozenset[int]]:
         """Asks which operations the kernel has.

@@ -2,15 +2,17 @@
 
 Called by `lumen doctor` and tests, on the main thread. It makes small rings and takes them down at
 once; it changes nothing on the machine. A mask can hide features, so that the answer of an older
-kernel can be seen on a new one.
+kernel can be seen on a new one; LUMEN_URING_MASK hides them from the server and `doctor` alike.
 """
 
 from __future__ import annotations
 
 import errno
+import os
 import platform
+import re
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -29,6 +31,29 @@ _LADDER: Final = (
     ("SUBMIT_ALL", "CQSIZE", "CLAMP"),
     ("CQSIZE", "CLAMP"),
     (),
+)
+
+
+# Names in LUMEN_URING_MASK (c/src/flow/uring_features.c) and what they are called here; None for
+# what this probe does not look at.
+MASK_NAMES: Final[dict[str, str | None]] = {
+    "setup": IO_URING,
+    "defer_taskrun": "DEFER_TASKRUN",
+    "single_issuer": "SINGLE_ISSUER",
+    "coop_taskrun": "COOP_TASKRUN",
+    "submit_all": "SUBMIT_ALL",
+    "multishot_accept": None,
+    "buffer_rings": BUFFER_RING,
+    "registered_ring": None,
+    "self_test": None,
+    "epoll_pwait2": None,
+}
+
+# As known_bad in uring_features.c: first and last version, verdict, where the trouble is told.
+KNOWN_BAD: Final = (
+    ((5, 15, 0), (6, 0, 255), "LM_URING_AVOID", "libuv issue 4141"),
+    ((6, 6, 1), (6, 6, 9), "LM_URING_ONE_SHOT_ACCEPT", "liburing issue 1062"),
+    ((6, 7, 4), (6, 7, 4), "LM_URING_ONE_SHOT_ACCEPT", "liburing issue 1062"),
 )
 
 
@@ -90,6 +115,13 @@ def probe(pretend_missing: Collection[str] = (), library: str | None = None) -> 
         sentence = str(error)
         return _unavailable(masked, Trouble("liburing", sentence, "Install liburing 2.2 or later."))
     result, bits = (errno.ENOSYS, 0) if IO_URING in masked else liburing.setup(0)
+    # A filter may allow the one system call and refuse the others.
+    result = result or liburing.enter()
+    buffer_ring = (
+        errno.EINVAL if BUFFER_RING in masked or result else liburing.register_buffer_ring()
+    )
+    if buffer_ring in (errno.EPERM, errno.EACCES, errno.ENOSYS):
+        result = buffer_ring
     if result:
         return _unavailable(masked, explain(result))
     flags = {
@@ -109,9 +141,49 @@ def probe(pretend_missing: Collection[str] = (), library: str | None = None) -> 
         setup_flags=flags,
         setup=_climb(liburing, masked),
         opcodes={name: code in supported and name not in masked for name, code in OPCODES.items()},
-        buffer_ring=errno.EINVAL if BUFFER_RING in masked else liburing.register_buffer_ring(),
+        buffer_ring=buffer_ring,
         masked=tuple(sorted(masked)),
     )
+
+
+def probe_as_pretended() -> ProbeReport:
+    """Asks the kernel, without what LUMEN_URING_MASK hides.
+
+    Raises:
+        ValueError: the mask holds a name that the server would refuse.
+    """
+    words = [word for word in re.split(r"[, ]+", os.environ.get("LUMEN_URING_MASK", "")) if word]
+    releases = [word.removeprefix("kernel=") for word in words if word.startswith("kernel=")]
+    names = [word for word in words if not word.startswith("kernel=")]
+    if unknown := sorted(set(names) - MASK_NAMES.keys()):
+        raise ValueError(f"LUMEN_URING_MASK holds {unknown[0]!r}, expected names such as setup")
+    report = probe({name for word in names if (name := MASK_NAMES[word]) is not None})
+    if "self_test" in names:
+        trouble = Trouble("self-test", "LUMEN_URING_MASK makes it fail.", "Take it out of there.")
+        report = replace(report, trouble=trouble)
+    return replace(report, kernel=releases[-1]) if releases else report
+
+
+def backend_of_auto(report: ProbeReport) -> tuple[str, str, str]:
+    """What `io_backend: auto` takes, as lm_ring_open in c/src/flow/ring.c decides.
+
+    Args:
+        report: as a probe gave it.
+
+    Returns:
+        "io_uring" or "epoll", why, and what would change it; the last is empty for io_uring.
+    """
+    version = tuple(int(part) for part in re.findall(r"\d+", report.kernel)[:3])
+    for first, last, verdict, why in KNOWN_BAD:
+        if verdict == "LM_URING_AVOID" and first <= version <= last:
+            cure = "Use Linux 6.1 or later, or ask for it with io_backend: io_uring."
+            return "epoll", f"io_uring of Linux {report.kernel} has known faults ({why})", cure
+    if report.trouble is not None:
+        return "epoll", f"{report.trouble.error}: {report.trouble.cause}", report.trouble.cure
+    missing = [name for name in report.missing if name in ("ACCEPT", "RECV", "SEND", BUFFER_RING)]
+    if missing:
+        return "epoll", f"this kernel lacks {', '.join(missing)}", "Use Linux 6.1 or later."
+    return "io_uring", "it is complete; a self-test at start has the last word", ""
 
 
 def explain(number: int, proc: Path = Path("/proc")) -> Trouble:
@@ -157,7 +229,7 @@ def explain(number: int, proc: Path = Path("/proc")) -> Trouble:
     if number == errno.ENOSYS:
         cause = "This kernel has no io_uring: it is older than 5.1 or built without CONFIG_IO_URING"
         hidden = ", or a seccomp filter hides it" if filtered else ""
-        return Trouble(name, f"{cause}{hidden}.", "Use a Linux kernel of 5.19 or later.")
+        return Trouble(name, f"{cause}{hidden}.", "Use a Linux kernel of 6.1 or later.")
     if number == errno.ENOMEM:
         return Trouble(
             name,

@@ -25,7 +25,7 @@ import wire
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
-SHARED = ROOT.parent / "shared"
+SHARED = Path(os.environ.get("LUMEN_SHARED", ROOT.parent / "shared"))
 START_S = 60.0
 STOP_S = 30.0
 SETTLE_S = 15.0
@@ -68,6 +68,11 @@ def environment(cache: Path) -> dict[str, str]:
     return mine
 
 
+def backend() -> str:
+    """LUMEN_E2E_BACKEND: the io_backend of servers whose test does not choose one."""
+    return os.environ.get("LUMEN_E2E_BACKEND", "auto")
+
+
 def sanitized() -> bool:
     """Whether the servers run under a sanitizer, which has its own idea of memory."""
     return "LUMEN_E2E_PRELOAD" in os.environ
@@ -78,18 +83,30 @@ def command(*arguments: str) -> list[str]:
 
 
 def run(
-    arguments: Sequence[str], cache: Path, prefix: Sequence[str] = ()
+    arguments: Sequence[str],
+    cache: Path,
+    prefix: Sequence[str] = (),
+    extra_environment: dict[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a command that ends by itself."""
+    """Runs a command that ends by itself; one that would serve, on the tests' backend."""
+    serves = bool(arguments) and arguments[0].startswith("--")
+    chosen = ["--set", f"server.io_backend={backend()}"] if serves else []
     return subprocess.run(
-        [*prefix, *command(*arguments)],
+        [*prefix, *command(*chosen, *arguments)],
         cwd=ROOT,
-        env=environment(cache),
+        env={**environment(cache), **(extra_environment or {})},
         capture_output=True,
         text=True,
         timeout=START_S,
         check=False,
     )
+
+
+def with_backend(settings: dict[str, object]) -> dict[str, object]:
+    """The settings with the tests' backend, where they name none."""
+    server = settings.get("server", {})
+    assert isinstance(server, dict)
+    return {**settings, "server": {"io_backend": backend(), **server}}
 
 
 @dataclass(frozen=True)
@@ -146,7 +163,7 @@ class Server:
     ) -> None:
         # ruff: noqa: SIM115 -- these files live as long as the server
         self._config = tempfile.NamedTemporaryFile("w", suffix=".yaml")
-        yaml.safe_dump(settings, self._config)
+        yaml.safe_dump(with_backend(settings), self._config)
         self._config.flush()
         self._stdout = tempfile.TemporaryFile("w+")
         self._stderr = tempfile.TemporaryFile("w+")
