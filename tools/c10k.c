@@ -2,7 +2,7 @@
  * holds them, idle or slow, and churns some.
  *
  *   c10k --port P --connections N [--slow S] [--churn PER_SECOND] [--period-ms MS] [--stats FILE]
- *        [--body-bytes B]
+ *        [--body-bytes B] [--kinds frame,head,body]
  *
  * Started by tools/c10k.py, which measures meanwhile; one thread on a ring of its own. Prints a
  * JSON line when it is ready, waits for a line on stdin, connects, prints two lines a second
@@ -43,6 +43,7 @@ enum {
 static const uint64_t ms_ns = 1000000;
 static const uint64_t stall_ns = 5000000000; /* of the ramp: whoever is not in by now stays out */
 
+/* Slow are the 32 bytes of a native ping, an HTTP head, or the body of a native request. */
 enum kind { KIND_IDLE, KIND_SLOW_FRAME, KIND_SLOW_HEAD, KIND_SLOW_BODY };
 enum state { STATE_CLOSED, STATE_CONNECTING, STATE_OPEN, STATE_CLOSING };
 enum phase { PHASE_RAMP, PHASE_HELD, PHASE_DONE };
@@ -59,6 +60,8 @@ struct crowd {
     uint16_t port;
     uint32_t count, slow_count, body_bytes, source_count;
     double churn, period_ms;
+    uint8_t kinds[3]; /* of the slow ones, in turn */
+    uint32_t kind_count;
     struct member *members; /* the idle ones first */
     uint32_t *todo;         /* a stack of members to connect */
     uint32_t todo_count;
@@ -333,7 +336,8 @@ static void set_up(struct crowd *crowd) {
     if (lm_ring_open(&crowd->ring, LUMEN_IO_AUTO, crowd->count)) fail(lm_error_last());
     uint32_t idle_count = crowd->count - crowd->slow_count;
     for (uint32_t i = crowd->count; i-- > 0;) {
-        uint32_t kind = i < idle_count ? KIND_IDLE : KIND_SLOW_FRAME + (i - idle_count) % 3;
+        uint32_t kind =
+            i < idle_count ? KIND_IDLE : crowd->kinds[(i - idle_count) % crowd->kind_count];
         crowd->members[i] = (struct member){.fd = -1, .kind = (uint8_t)kind};
         crowd->todo[crowd->todo_count++] = i;
     }
@@ -394,12 +398,26 @@ static void leave(struct crowd *crowd) {
     free(crowd->todo);
 }
 
+static void read_kinds(struct crowd *crowd, const char *names) {
+    static const char *const known[] = {"frame", "head", "body"};
+    crowd->kind_count = 0;
+    for (uint32_t k = 0; k < 3; k++) {
+        if (strstr(names, known[k]))
+            crowd->kinds[crowd->kind_count++] = (uint8_t)(KIND_SLOW_FRAME + k);
+    }
+    if (crowd->kind_count == 0) fail("--kinds: expected frame, head or body");
+}
+
 static void read_options(struct crowd *crowd, int argc, char **argv) {
-    static const struct option options[] = {
-        {"port", required_argument, NULL, 'p'},       {"connections", required_argument, NULL, 'n'},
-        {"slow", required_argument, NULL, 's'},       {"churn", required_argument, NULL, 'c'},
-        {"stats", required_argument, NULL, 'f'},      {"period-ms", required_argument, NULL, 'm'},
-        {"body-bytes", required_argument, NULL, 'b'}, {0}};
+    static const struct option options[] = {{"port", required_argument, NULL, 'p'},
+                                            {"connections", required_argument, NULL, 'n'},
+                                            {"slow", required_argument, NULL, 's'},
+                                            {"churn", required_argument, NULL, 'c'},
+                                            {"kinds", required_argument, NULL, 'k'},
+                                            {"stats", required_argument, NULL, 'f'},
+                                            {"period-ms", required_argument, NULL, 'm'},
+                                            {"body-bytes", required_argument, NULL, 'b'},
+                                            {0}};
     for (int option; (option = getopt_long(argc, argv, "", options, NULL)) != -1;) {
         switch (option) {
         case 'p': crowd->port = (uint16_t)strtoul(optarg, NULL, 10); break;
@@ -408,6 +426,7 @@ static void read_options(struct crowd *crowd, int argc, char **argv) {
         case 'b': crowd->body_bytes = (uint32_t)strtoul(optarg, NULL, 10); break;
         case 'c': crowd->churn = strtod(optarg, NULL); break;
         case 'm': crowd->period_ms = strtod(optarg, NULL); break;
+        case 'k': read_kinds(crowd, optarg); break;
         case 'f': find_counters(crowd, optarg); break;
         default: fail("see the head of tools/c10k.c");
         }
@@ -420,6 +439,7 @@ static void read_options(struct crowd *crowd, int argc, char **argv) {
 int main(int argc, char **argv) {
     static struct crowd crowd = {.period_ms = 1000, .body_bytes = 1 << 10};
     char line[64];
+    read_kinds(&crowd, "frame,head,body");
     read_options(&crowd, argc, argv);
     set_up(&crowd);
     printf("{\"phase\": \"ready\", \"table_entry_bytes\": %zu}\n", sizeof(struct lm_connection));

@@ -6,7 +6,9 @@ Their latency is compared with that on an identical server without a crowd, the 
 one run. Where this process may not have descriptors for the whole crowd, it is spread over further
 servers on this machine: the tool says so.
 
-Kernel memory is the machine's growth divided by both ends of every connection, since both are here.
+Kernel memory is what grew on this machine (the slab caches of sockets, files and armed receives
+where /proc/slabinfo may be read, else all of it) divided by both ends of every connection, since
+both are here.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import math
 import sys
 import time
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -71,13 +74,13 @@ class Turns:
         for server, into, name in phases if index % 2 == 0 else phases[::-1]:
             self.take(server, into, f"round {index + 1}: {name}")
 
-    def ratios(self, name: float) -> list[float]:
-        """A percentile with the crowd ÷ without, of each round."""
-        pairs = zip(self.crowded, self.quiet, strict=True)
-        return [
-            a.load.histogram.percentile_ns(name) / b.load.histogram.percentile_ns(name)
-            for a, b in pairs
+    def ratios(self, percent: float) -> list[float]:
+        """A percentile with the crowd ÷ without, of each round in which both had answers."""
+        pairs = [
+            (a.load.histogram.percentile_ns(percent), b.load.histogram.percentile_ns(percent))
+            for a, b in zip(self.crowded, self.quiet, strict=True)
         ]
+        return [a / b for a, b in pairs if a > 0 and b > 0]
 
 
 def say(line: str) -> None:
@@ -100,11 +103,48 @@ def spread(histogram: Histogram) -> dict[str, float | None]:
     return {name: None if math.isnan(ns) else ns / 1e3 for name, ns in values.items()}
 
 
-def middle(values: list[float]) -> float:
-    """The median."""
+def middle(values: list[float]) -> float | None:
+    """The median; None of nothing."""
+    if not values:
+        return None
     ordered = sorted(values)
     half = len(ordered) // 2
     return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """A reading of the servers, of the whole kernel, and of its slab caches; bytes."""
+
+    user: int
+    kernel: int
+    caches: dict[str, int]
+
+    @classmethod
+    def read(cls, servers: list[LocalServer]) -> Memory:
+        """As of now."""
+        return cls(sum(user_bytes(each.pid) for each in servers), kernel_bytes(), slab_caches())
+
+    def since(self, before: Memory, count: int, table_entry_bytes: int) -> dict[str, Any]:
+        """What `count` connections took, under stable names.
+
+        A server's memory may grow by less than its table's entries, which lie in pages that were
+        there: an entry is what a connection costs at least.
+        """
+        user, kernel = self.user - before.user, self.kernel - before.kernel
+        grown = {name: size - before.caches.get(name, 0) for name, size in self.caches.items()}
+        largest = sorted(grown.items(), key=lambda item: -item[1])[:8]
+        of_ends = (sum(grown.values()) if grown else kernel) / (2 * count)
+        return {
+            "user_bytes_per_connection": round(max(user / count, table_entry_bytes), 1),
+            "user_growth_bytes": user,
+            "table_entry_bytes": table_entry_bytes,
+            "kernel_bytes_per_connection": round(of_ends, 1),
+            "kernel_growth_bytes": kernel,
+            "kernel_caches": {
+                name: round(size / (2 * count), 1) for name, size in largest if size > 0
+            },
+        }
 
 
 def share(text: str) -> tuple[float, bool]:
@@ -155,6 +195,11 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--churn", type=float, default=0.0, help="reconnects a second (0)")
     parser.add_argument(
         "--period-ms", type=float, default=1000.0, help="between a slow one's bytes"
+    )
+    parser.add_argument(
+        "--slow-kinds",
+        default="frame,head,body",
+        help="what a slow one sends: a native ping, an HTTP head, the body of a request",
     )
     parser.add_argument("--seconds", type=float, default=4.0, help="of each phase (4)")
     parser.add_argument("--rounds", type=int, default=5, help="of two phases each (5)")
@@ -211,7 +256,7 @@ def run(options: argparse.Namespace) -> tuple[dict[str, Any], Turns, Crowd]:
     count = idle + slow
     warmup_s = min(_WARMUP_S, options.seconds)
     shape = Shape(model="bench", connections=active, seconds=options.seconds, warmup_s=warmup_s)
-    habits = Habits(slow, options.churn, options.period_ms)
+    habits = Habits(slow, options.churn, options.period_ms, options.slow_kinds)
     turns, control = Turns(shape), Turns(shape)
     with ExitStack() as stack:
         servers, counts, quiet = start_servers(stack, options, count, active)
@@ -219,11 +264,9 @@ def run(options: argparse.Namespace) -> tuple[dict[str, Any], Turns, Crowd]:
             control.round(servers[0], quiet, index, "the other server, no crowd yet")
         crowd = stack.enter_context(Crowd(servers, counts, habits))
         stats_before = [read(stats_path(server.port)) for server in servers]
-        users_before = sum(user_bytes(server.pid) for server in servers)
-        kernel_before, caches_before = kernel_bytes(), slab_caches()
+        memory_before = Memory.read(servers)
         ramp(crowd, count)
-        kernel_growth, caches = kernel_bytes() - kernel_before, slab_caches()
-        user_growth = sum(user_bytes(server.pid) for server in servers) - users_before
+        memory = Memory.read(servers).since(memory_before, count, crowd.table_entry_bytes)
         held = crowd.totals()
         for index in range(options.rounds):
             turns.round(servers[0], quiet, index, f"beside {crowd.totals()['connected']} others")
@@ -238,8 +281,6 @@ def run(options: argparse.Namespace) -> tuple[dict[str, Any], Turns, Crowd]:
     phases = [*turns.quiet, *turns.crowded]
     wrong = sum(phase.load.errors for phase in phases)
     missing = count - held["connected"]
-    grown = {name: size - caches_before.get(name, 0) for name, size in caches.items()}
-    largest = sorted(grown.items(), key=lambda item: -item[1])[:12]
     result = {
         **{"connections": options.connections, **of_kind, "churn": options.churn},
         "servers": len(servers),
@@ -247,12 +288,7 @@ def run(options: argparse.Namespace) -> tuple[dict[str, Any], Turns, Crowd]:
         "failed": held["failed"] + missing,
         "connects_per_second": held["connects_per_second"],
         "connect_us": held["connect_us"],
-        "user_bytes_per_connection": round(max(user_growth / count, crowd.table_entry_bytes), 1),
-        "user_growth_bytes": user_growth,
-        "table_entry_bytes": crowd.table_entry_bytes,
-        "kernel_bytes_per_connection": round(kernel_growth / (2 * count), 1),
-        "kernel_growth_bytes": kernel_growth,
-        "kernel_caches": {name: round(size / (2 * count), 1) for name, size in largest if size > 0},
+        **memory,
         "quiet_latency_us": spread(pooled(turns.quiet)),
         "active_latency_us": spread(pooled(turns.crowded)),
         "p50_ratio": middle(turns.ratios(50)),
@@ -272,6 +308,11 @@ def run(options: argparse.Namespace) -> tuple[dict[str, Any], Turns, Crowd]:
     return result, turns, crowd
 
 
+def figure(ratio: float | None) -> str:
+    """A ratio in its column."""
+    return f"{'none':>10}" if ratio is None else f"{ratio:10.3f}"
+
+
 def table(result: dict[str, Any]) -> str:
     """The figures for people, each beside what we hold ourselves to."""
     bound = "<= 1.05" if result["connections"] <= 10000 else "<= 1.10"
@@ -286,14 +327,16 @@ def table(result: dict[str, Any]) -> str:
         f"{result['kernel_bytes_per_connection']:10.0f}           bytes of the kernel per end of a "
         "connection (both ends are on this machine)",
         f"{'':21}of them: {parts}",
-        f"{result['p99_ratio']:10.3f}  {bound:8} p99 of the active ones ÷ the same without the "
+        f"{figure(result['p99_ratio'])}  {bound:8} p99 of the active ones ÷ the same without the "
         "others, median of the rounds",
-        f"{result['control_p99_ratio']:10.3f}           the same before the others came: what "
+        f"{figure(result['control_p99_ratio'])}           the same before the others came: what "
         "is noise",
-        f"{result['p50_ratio']:10.3f}           p50, likewise",
+        f"{figure(result['p50_ratio'])}           p50, likewise",
     ]
     for name, values in (("quiet", quiet), ("crowded", active)):
-        if values["p50"] is not None:
+        if values["p50"] is None:
+            lines.append(f"{'none':>10}           answers {name}")
+        else:
             p50, p99 = values["p50"] / 1e3, values["p99"] / 1e3
             lines.append(f"{p99:10.2f}           ms p99 {name} (p50 {p50:.2f})")
     lines.append(f"{result['errors']:10}  0        errors, {result['failed']} failed connects")
@@ -313,7 +356,7 @@ def table(result: dict[str, Any]) -> str:
 
 
 def main(words: list[str] | None = None) -> int:
-    """Measures, prints, draws. 1 where something failed."""
+    """Measures, prints, draws. 1 where something failed, or the active ones had no answer."""
     options = arguments().parse_args(words)
     try:
         result, turns, crowd = run(options)
@@ -330,7 +373,8 @@ def main(words: list[str] | None = None) -> int:
         except ImportError:
             print("No plot: matplotlib is not installed.", file=sys.stderr)
     print(json.dumps(result, indent=1) if options.json else table(result))
-    return 1 if result["errors"] or result["failed"] else 0
+    failed = result["errors"] or result["failed"] or result["p99_ratio"] is None
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

@@ -25,6 +25,9 @@ from lumen_uring.ring.stats import stats_path
 
 PROGRAM: Final = ROOT / "c/build/release/c10k"
 BESIDE: Final = 512  # descriptors that a process needs for other things than the crowd
+# Caches that connections and their armed receives live in. Others grow too meanwhile, for others:
+# proc_inode_cache and a second dentry by whoever looks at /proc/PID/fd, for one.
+_OF_CONNECTIONS: Final = ("TCP", "sock_inode", "filp", "dentry", "io_kiocb", "kmalloc", "lsm_")
 _KERNEL: Final = ("Slab", "PageTables", "KernelStack", "VmallocUsed", "Percpu")
 _SUMS: Final = ("connected", "failed", "lost", "shed", "churned", "answers", "refusals")
 _Started = TypeVar("_Started", bound="Crowd")
@@ -38,11 +41,13 @@ class Habits:
         slow: how many send a byte every now and then; the others send nothing.
         churn: reconnects a second, of those that send nothing.
         period_ms: between two bytes of a slow one.
+        kinds: of slow ones, in turn: frame, head, body.
     """
 
     slow: int = 0
     churn: float = 0.0
     period_ms: float = 1000.0
+    kinds: str = "frame,head,body"
 
 
 def connections_per_process() -> int:
@@ -76,7 +81,7 @@ def kernel_bytes() -> int:
 
 
 def slab_caches() -> dict[str, int]:
-    """Bytes in each of the kernel's slab caches; empty without privilege.
+    """Bytes in the kernel's slab caches that connections use; empty without privilege.
 
     Source:
         /proc/slabinfo: active objects times their size
@@ -86,7 +91,8 @@ def slab_caches() -> dict[str, int]:
     except OSError:
         return {}
     rows = [line.split() for line in lines]
-    return {row[0]: int(row[1]) * int(row[3]) for row in rows}
+    sizes = {row[0]: int(row[1]) * int(row[3]) for row in rows}
+    return {name: size for name, size in sizes.items() if name.startswith(_OF_CONNECTIONS)}
 
 
 def _reap(process: subprocess.Popen[str]) -> None:
@@ -149,6 +155,7 @@ class Crowd:
             "slow": habits.slow * count // total,
             "churn": habits.churn * count / total,
             "period-ms": habits.period_ms,
+            "kinds": habits.kinds,
             "body-bytes": request_bytes(server) if habits.slow else 1,
             "stats": stats_path(server.port),
         }
