@@ -144,7 +144,8 @@ struct lm_request *lm_admit_begin(struct lm_io *io, struct lm_connection *connec
     request->part_at = 0;
     request->dialect = connection->dialect;
     request->with_worker = false;
-    lm_store_relaxed_u32(&request->claim, 0); /* relaxed: published with the slot */
+    lm_store_relaxed_u32(&request->claim, 0); /* relaxed: published with the slot, as is this: */
+    lm_store_relaxed_u64(&request->overdue_ns, request->deadline_ns);
     lm_gate_charge(io, request);
     connection->receiving = slot->index;
     connection->read_state = LM_READ_BODY;

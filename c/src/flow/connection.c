@@ -110,7 +110,7 @@ struct lm_connection *lm_connection_open(struct lm_io *io, int fd) {
 bool lm_connection_may_parse(const struct lm_connection *connection) {
     /* HTTP's replies have no id: they come in the order of their requests, one at a time. */
     uint32_t most = connection->dialect == LM_DIALECT_HTTP ? 1 : LM_PIPELINE_MAX;
-    return !connection->ended && connection->in_flight < most &&
+    return !connection->ended && !connection->close_after_reply && connection->in_flight < most &&
            connection->sending == LM_NO_SLOT && connection->reply_head == LM_NO_SLOT;
 }
 

@@ -233,7 +233,10 @@ bool lm_http_read_text(struct lm_oip_parser *parser, struct lm_request *request)
         memcpy(request->layout.inputs[asked->blob_inputs[b]], blob, (size_t)asked->blob_bytes[b]);
         blob += asked->blob_bytes[b];
     }
-    if (asked->timeout_us)
+    if (asked->timeout_us) {
         request->deadline_ns = lm_deadline_after(request->started_ns, asked->timeout_us);
+        /* relaxed: seen a sweep later at worst */
+        lm_store_relaxed_u64(&request->overdue_ns, request->deadline_ns);
+    }
     return true;
 }

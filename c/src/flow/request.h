@@ -65,9 +65,11 @@ struct lm_request {
     uint16_t status; /* enum lm_status, of the reply */
     uint16_t flags;
     uint8_t encoding;
-    uint8_t dialect;     /* enum lm_dialect */
-    uint8_t outcome;     /* enum lm_outcome */
-    bool with_worker;    /* I/O thread only: handed over, not back yet, and not answered here */
+    uint8_t dialect;  /* enum lm_dialect */
+    uint8_t outcome;  /* enum lm_outcome */
+    bool with_worker; /* I/O thread only: handed over, not back yet, and not answered here */
+    lm_atomic_u64
+        overdue_ns;      /* the deadline, for the I/O thread to look at while a worker has it */
     lm_atomic_u32 claim; /* taken by whoever answers: 0 nobody yet */
     bool in_batch;       /* the reply points into its worker's batch */
     uint32_t part_count;

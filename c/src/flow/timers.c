@@ -101,8 +101,10 @@ static void answer_overdue(struct lm_io *io, struct lm_request *request) {
 static void answer_all_overdue(struct lm_io *io) {
     for (uint32_t s = 0; s < io->arena.slot_count; s++) {
         struct lm_request *request = &io->requests[s];
-        if (!request->with_worker || request->deadline_ns == UINT64_MAX) continue;
-        if (io->now_ns > request->deadline_ns + LM_OVERDUE_NS) answer_overdue(io, request);
+        if (!request->with_worker) continue;
+        uint64_t due_ns = lm_load_relaxed_u64(&request->overdue_ns); /* relaxed: as written */
+        if (due_ns == UINT64_MAX || io->now_ns <= due_ns + LM_OVERDUE_NS) continue;
+        answer_overdue(io, request);
     }
 }
 

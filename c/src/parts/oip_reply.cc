@@ -330,6 +330,21 @@ void bound_classes(const struct lm_oip_output &output, const struct lm_oip_outpu
 
 } // namespace
 
+/* The longest number of a type as JSON. */
+static size_t number_bytes_max(int dtype) {
+    switch (dtype) {
+    case ORT_UINT8: return 3;
+    case ORT_INT8: return 4;
+    case ORT_BOOL: return 5;
+    case ORT_UINT16: return 5;
+    case ORT_INT16: return 6;
+    case ORT_UINT32: return 10;
+    case ORT_INT32: return 11;
+    case ORT_FLOAT: return 15; /* -1.1754944e-38 */
+    default: return NUMBER_BYTES_MAX;
+    }
+}
+
 bool lm_oip_reply_bytes_max(const struct lm_model *model, const struct lm_oip_request *request,
                             const struct lm_oip_output *outputs, const struct lm_labels *labels,
                             size_t *json_bytes_out, size_t *scratch_bytes_out) {
@@ -344,7 +359,8 @@ bool lm_oip_reply_bytes_max(const struct lm_model *model, const struct lm_oip_re
         if (wish.classes) {
             bound_classes(output, wish, labels, &json, &scratch);
         } else if (!wish.binary) {
-            json.add(output.bytes / output.tensor->element_bytes, NUMBER_BYTES_MAX + 1);
+            json.add(output.bytes / output.tensor->element_bytes,
+                     number_bytes_max(output.tensor->dtype) + 1);
         }
     }
     *json_bytes_out = json.bytes;
