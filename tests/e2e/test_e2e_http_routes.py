@@ -1,0 +1,304 @@
+"""Every route of the Open Inference Protocol, its verbs and its refusals, on the shared server."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+import web
+from harness import Server, eventually
+from web import Answer, Http, get, post
+
+X = np.arange(16, dtype="<f4").reshape(1, 16)
+DURATIONS = (
+    "success", "fail", "queue", "compute_input", "compute_infer", "compute_output", "cache_hit",
+    "cache_miss",
+)  # fmt: skip
+
+
+def one(zoo: Server, request: bytes) -> Answer:
+    """One request on a connection of its own, which goes on working afterwards."""
+    with Http(zoo.port) as http:
+        answer = http.query(request)
+        if not answer.closes:
+            assert http.query(get("/v2/health/live")).code == 200
+        return answer
+
+
+def described(zoo: Server) -> dict[str, dict[str, Any]]:
+    """The models as the native protocol describes them."""
+    models = zoo.description["models"]
+    assert isinstance(models, list)
+    return {entry["name"]: entry for entry in models}
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/v2/health/live", "/v2/health/ready", "/v2/models/double/ready",
+        "/v2/models/double/versions/1/ready",
+    ],
+)  # fmt: skip
+def test_health_is_an_empty_answer(zoo: Server, target: str) -> None:
+    answer = one(zoo, get(target))
+    assert (answer.code, answer.body) == (200, b"")
+
+
+def test_the_servers_metadata(zoo: Server) -> None:
+    found = one(zoo, get("/v2")).json()
+    assert isinstance(found["name"], str)
+    assert found["version"] == zoo.description["server"]["version"]  # type: ignore[index]
+    assert {"statistics", "binary_tensor_data", "classification"} <= set(found["extensions"])
+
+
+def test_every_models_metadata(zoo: Server) -> None:
+    for name, entry in described(zoo).items():
+        found = one(zoo, get(f"/v2/models/{name}")).json()
+        assert found == one(zoo, get(f"/v2/models/{name}/versions/1")).json()
+        assert (found["name"], found["versions"]) == (name, ["1"])
+        assert found["platform"] == "onnxruntime_onnx"
+        for side in ("inputs", "outputs"):
+            assert [list(tensor) for tensor in found[side]] == [
+                ["name", "datatype", "shape"] for _ in found[side]
+            ]
+            assert [tensor["name"] for tensor in found[side]] == [
+                tensor["name"] for tensor in entry[side]
+            ]
+            for tensor, native in zip(found[side], entry[side], strict=True):
+                assert tensor["datatype"] == native["datatype"]
+                # Of no rank that is known: a scalar is told from the rest only in the run.
+                is_open = not native["shape"] and not native.get("shape_known", True)
+                assert tensor["shape"] == ([-1] if is_open else native["shape"])
+
+
+def test_every_models_config_agrees_with_its_metadata(zoo: Server) -> None:
+    for name in described(zoo):
+        metadata = one(zoo, get(f"/v2/models/{name}")).json()
+        config = one(zoo, get(f"/v2/models/{name}/config")).json()
+        assert config == one(zoo, get(f"/v2/models/{name}/versions/1/config")).json()
+        assert config["name"] == name
+        batch = config["max_batch_size"]
+        assert type(batch) is int
+        for ours, theirs in (("inputs", "input"), ("outputs", "output")):
+            shapes = {tensor["name"]: tensor for tensor in metadata[ours]}
+            assert [entry["name"] for entry in config[theirs]] == list(shapes)
+            for entry in config[theirs]:
+                tensor = shapes[entry["name"]]
+                assert entry["data_type"] == f"TYPE_{tensor['datatype']}"
+                rows = tensor["shape"][:1] if batch > 0 and tensor["shape"][:1] == [-1] else []
+                assert rows + entry["dims"] == tensor["shape"]
+                if batch > 0 and theirs == "input":
+                    assert rows == [-1]
+
+
+def test_what_batches_a_model_takes(zoo: Server) -> None:
+    for name, batch in (("double", 256), ("dtypes", 64), ("tag", 0), ("several", 0), ("scalar", 0)):
+        config = one(zoo, get(f"/v2/models/{name}/config")).json()
+        assert config["max_batch_size"] == batch, name
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", b'{"ready":true}'])
+def test_the_repositorys_index(zoo: Server, body: bytes) -> None:
+    assert one(zoo, post("/v2/repository/index", body)).json() == [
+        {"name": name, "version": "1", "state": "READY", "reason": ""} for name in zoo.models
+    ]
+
+
+def statistics(zoo: Server, target: str = "/v2/models/tag/stats") -> list[dict[str, Any]]:
+    found = one(zoo, get(target)).json()
+    assert list(found) == ["model_stats"]
+    for entry in found["model_stats"]:
+        assert entry["version"] == "1"
+        assert set(entry["inference_stats"]) == set(DURATIONS)
+        counts = entry["inference_stats"]
+        for name in DURATIONS:
+            assert all(type(counts[name][key]) is int for key in ("count", "ns"))
+        assert (
+            counts["compute_input"]["count"]
+            == counts["compute_infer"]["count"]
+            == counts["compute_output"]["count"]
+            == counts["queue"]["count"]
+            == counts["success"]["count"]
+        )
+        assert isinstance(entry["batch_stats"], list)
+    return list(found["model_stats"])
+
+
+def test_statistics_of_all_models_and_of_one(zoo: Server) -> None:
+    everybody = statistics(zoo, "/v2/models/stats")
+    assert [entry["name"] for entry in everybody] == list(zoo.models)
+    for target in ("/v2/models/tag/stats", "/v2/models/tag/versions/1/stats"):
+        assert [entry["name"] for entry in statistics(zoo, target)] == ["tag"]
+
+
+def test_statistics_count_what_was_done(zoo: Server) -> None:
+    (before,) = statistics(zoo, "/v2/models/double/stats")
+    x = np.ones((3, 16), "<f4")
+    with Http(zoo.port) as http:
+        for _ in range(5):
+            assert http.query(web.infer("double", {"x": x})).code == 200
+        assert http.query(web.infer("double", {"x": x[:0]})).code == 400
+
+    def change() -> dict[str, int]:
+        (after,) = statistics(zoo, "/v2/models/double/stats")
+        then, now = before["inference_stats"], after["inference_stats"]
+        return {
+            "rows": after["inference_count"] - before["inference_count"],
+            "runs": after["execution_count"] - before["execution_count"],
+            **{name: now[name]["count"] - then[name]["count"] for name in ("success", "queue")},
+        }
+
+    # The worker counts after it has answered, so the last one may be on its way.
+    eventually(
+        lambda: change() == {"rows": 15, "runs": 5, "success": 5, "queue": 5},
+        "five requests of three rows",
+        found=change,
+    )
+    (after,) = statistics(zoo, "/v2/models/double/stats")
+    assert after["last_inference"] > 1_600_000_000_000
+    for name in ("success", "compute_infer"):
+        assert after["inference_stats"][name]["ns"] > before["inference_stats"][name]["ns"]
+
+
+CONTROL = [
+    post("/v2/repository/models/double/load"),
+    post("/v2/repository/models/double/load", b"{}"),
+    post("/v2/repository/models/double/load", b'{"parameters":{"config":"{}"}}'),
+    post("/v2/repository/models/double/unload", b'{"parameters":{"unload_dependents":false}}'),
+    get("/v2/systemsharedmemory/status"),
+    get("/v2/systemsharedmemory/region/r/status"),
+    post("/v2/systemsharedmemory/region/r/register", b'{"key":"/k","offset":0,"byte_size":8}'),
+    post("/v2/systemsharedmemory/region/r/unregister"),
+    get("/v2/cudasharedmemory/status"),
+    get("/v2/cudasharedmemory/region/r/status"),
+    post("/v2/cudasharedmemory/region/r/register", b'{"raw_handle":{"b64":"AA=="}}'),
+    post("/v2/cudasharedmemory/region/r/unregister"),
+    get("/v2/trace/setting"),
+    post("/v2/trace/setting", b'{"trace_level":["TIMESTAMPS"]}'),
+    get("/v2/models/double/trace/setting"),
+    post("/v2/models/double/trace/setting", b"{}"),
+    get("/v2/logging"),
+    post("/v2/logging", b'{"log_verbose_level":1}'),
+]
+
+
+@pytest.mark.parametrize(
+    "request_bytes", CONTROL, ids=lambda data: data.split(b" HTTP")[0].decode().replace("/", ":")
+)
+def test_what_is_not_there_says_so(zoo: Server, request_bytes: bytes) -> None:
+    answer = one(zoo, request_bytes)
+    assert answer.code == 501, answer
+    assert "not" in answer.error
+
+
+@pytest.mark.parametrize("kind", ["systemsharedmemory", "cudasharedmemory"])
+def test_unregistering_all_regions_is_fine_without_any(zoo: Server, kind: str) -> None:
+    """perf_analyzer does that first of all."""
+    answer = one(zoo, post(f"/v2/{kind}/unregister"))
+    assert (answer.code, answer.body) == (200, b"")
+
+
+UNKNOWN = [
+    get("/v2/models/{}"), get("/v2/models/{}/ready"), get("/v2/models/{}/config"),
+    get("/v2/models/{}/stats"), get("/v2/models/{}/versions/1"), post("/v2/models/{}/infer", b"{}"),
+    post("/v2/models/{}/versions/1/infer", b"{}"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("request_bytes", UNKNOWN, ids=lambda data: data.split()[1].decode()[13:])
+@pytest.mark.parametrize("name", ["nobody", "doubl", "double2", "Double", "..", "a" * 63])
+def test_an_unknown_model_is_named(zoo: Server, request_bytes: bytes, name: str) -> None:
+    answer = one(zoo, request_bytes.replace(b"{}", name.encode(), 1))
+    assert answer.code == 404
+    assert answer.error == f"Request for unknown model: '{name}' is not found"
+
+
+@pytest.mark.parametrize("tail", ["", "/ready", "/config", "/stats"])
+@pytest.mark.parametrize("version", ["0", "2", "18446744073709551617"])
+def test_a_version_that_is_not_there(zoo: Server, version: str, tail: str) -> None:
+    answer = one(zoo, get(f"/v2/models/double/versions/{version}{tail}"))
+    assert answer.code in (400, 404), answer
+    assert answer.error
+
+
+NOT_FOUND = [
+    "/v3", "/v2/", "/v1/models/double", "/v2/health", "/v2/health/live/", "/v2/models",
+    "/v2/models/", "/v2/models/double/", "/v2/models/double/infer/", "/v2/models/double/x",
+    "/v2/models/double/versions/x/ready", "/v2/models/double/versions/1.0/infer",
+    "/v2/models/double/versions/-1/ready", "/v2/models/double/versions//ready",
+    "/v2/models/double/versions", "/v2/repository", "/V2", "/favicon.ico", "/metrics",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("target", NOT_FOUND)
+def test_a_path_that_is_no_route(zoo: Server, target: str) -> None:
+    answer = one(zoo, get(target))
+    assert (answer.code, answer.error) == (404, "Not Found")
+
+
+WRONG_VERBS = [
+    ("POST", "/v2/health/live"), ("POST", "/v2"), ("POST", "/v2/models/double"),
+    ("POST", "/v2/models/double/config"), ("POST", "/v2/models/double/stats"),
+    ("GET", "/v2/models/double/infer"), ("GET", "/v2/repository/index"),
+    ("GET", "/v2/repository/models/double/load"), ("PUT", "/v2/models/double/infer"),
+    ("DELETE", "/v2/models/double"), ("PATCH", "/v2/logging"), ("OPTIONS", "/v2"),
+    ("POST", "/v2/systemsharedmemory/status"), ("GET", "/v2/systemsharedmemory/unregister"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("method", "target"), WRONG_VERBS)
+def test_a_verb_that_the_route_does_not_have(zoo: Server, method: str, target: str) -> None:
+    answer = one(zoo, web.request(method, target))
+    assert (answer.code, answer.error) == (405, "Method Not Allowed")
+    allowed = answer.headers["allow"].split(", ")
+    assert method not in allowed
+    assert allowed
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/v2/health/live", "/v2/health/ready", "/v2", "/v2/models/double",
+        "/v2/models/double/ready", "/v2/models/double/config", "/v2/nothing",
+        "/v2/models/nobody",
+    ],
+)  # fmt: skip
+def test_head_is_get_without_the_body(zoo: Server, target: str) -> None:
+    with Http(zoo.port) as http:
+        got = http.query(get(target))
+        head = http.query(web.request("HEAD", target), to="HEAD")
+        assert (head.code, head.headers) == (got.code, got.headers)
+        assert http.query(get("/v2")).code == 200
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/v2/models/%64ouble/infer", "/v2/models/%64%6F%75%62%6c%65/infer",
+        "/v2/models/double/infer?", "/v2/models/double/infer?a=b&c=%ZZ",
+        "/v2/models/double/versions/1/infer",
+    ],
+)  # fmt: skip
+def test_escapes_and_queries(zoo: Server, target: str) -> None:
+    answer = one(zoo, post(target, X.tobytes(), f"{web.JSON_LENGTH}: 0"))
+    assert answer.outputs["y"].array.tobytes() == (X + X).tobytes()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Content-Type: application/x-www-form-urlencoded", "Content-Type: text/plain",
+        "Content-Type: application/json", "Accept: text/html", "Accept-Encoding: gzip, deflate, br",
+        "Content-Encoding: identity", "traceparent: 00-0af7651916cd43dd8448eb211c80319c-01-01",
+        "X-Anything: a,b;c=\"d e\"\tf", "Range: bytes=0-1", "If-None-Match: *", "TE: trailers",
+    ],
+)  # fmt: skip
+def test_headers_that_change_nothing(zoo: Server, line: str) -> None:
+    document = json.dumps(
+        {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 16], "data": X.tolist()}]}
+    )
+    answer = one(zoo, post(web.path("double"), document.encode(), line))
+    np.testing.assert_array_equal(answer.array("y"), X + X)
+    assert "content-encoding" not in answer.headers
