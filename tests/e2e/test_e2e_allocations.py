@@ -72,10 +72,11 @@ class Counts:
         return bool(LAYOUT.unpack_from(self._memory)[1])
 
 
-def settings(folder: Path, allocator: str) -> dict[str, object]:
+def settings(folder: Path, allocator: str, queue: str = "mpmc") -> dict[str, object]:
+    threads = "auto" if queue == "inline" else 2
     return {
         "server": {"arena_bytes": "32MiB", "max_request_bytes": "256KiB"},
-        "engine": {"allocator_type": allocator, "thread_count": 2},
+        "engine": {"allocator_type": allocator, "queue_type": queue, "thread_count": threads},
         "models": [
             {"name": "double", "path": str(graphs.double(folder / "double.onnx")), "max_rows": 64},
             {
@@ -144,11 +145,11 @@ MAKERS = (
 
 @contextmanager
 def counted(
-    serve: Serve, tmp_path: Path, shim: Path, allocator: str
+    serve: Serve, tmp_path: Path, shim: Path, allocator: str, queue: str = "mpmc"
 ) -> Iterator[tuple[Server, Counts]]:
     counts = Counts(tmp_path / "counts")
     server = serve(
-        settings(tmp_path, allocator),
+        settings(tmp_path, allocator, queue),
         extra_environment={"LD_PRELOAD": str(shim), "LUMEN_COUNTS": str(tmp_path / "counts")},
     )
     counts.arm(server)
