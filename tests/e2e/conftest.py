@@ -13,6 +13,7 @@ from pathlib import Path
 import graphs
 import pytest
 from harness import SHARED, Server
+from town import Town
 
 Serve = Callable[..., Server]
 ZOO_LARGE_COLUMNS = 1 << 17
@@ -171,4 +172,24 @@ def zoo(_zoo: _Zoo) -> Iterator[Server]:
     except BaseException:
         # The next test gets a fresh one, or it would fail for this one's reasons.
         server.kill()
+        raise
+
+
+@pytest.fixture(scope="module")
+def _town(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
+    here = Town(cache, zoo_settings(tmp_path_factory.mktemp("town")))
+    yield here
+    here.stop()
+
+
+@pytest.fixture
+def town(_town: Town) -> Iterator[Town]:
+    before = _town.figures()
+    _town.settled = False
+    yield _town
+    try:
+        if not _town.settled:
+            _town.settle(before, None)
+    except BaseException:
+        _town.replace()
         raise
