@@ -6,7 +6,7 @@ BIN     := $(VENV)/bin
 PYTEST  := $(BIN)/python -m pytest -q
 
 .PHONY: help build dev run test test-c test-python test-models e2e epoll backends asan tsan fuzz overhead gil \
-        memory bench microbench perfstat compare http-overhead http-live overload c10k c100k proof mutants lint fmt check clean
+        memory bench microbench perfstat compare http-overhead http-live oip overload c10k c100k proof mutants lint fmt check clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -114,6 +114,9 @@ http-overhead: dev ## what HTTP adds to the native protocol, in one run
 
 http-live: dev ## an empty HTTP reply from Lumen and from nginx (needs wrk and nginx)
 	@$(BIN)/python tools/http_peers.py
+
+oip: dev ## NVIDIA's perf_analyzer against Lumen, in six ways (fetches 20 MB once)
+	@$(BIN)/python tools/perf_analyzer.py
 
 overload: dev ## a minute of twice what the server can run, and how it recovers
 	@$(BIN)/python tools/overload.py
