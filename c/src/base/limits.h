@@ -94,8 +94,7 @@ enum {
 
     /* Idle workers: spin this long before the futex, in PAUSE instructions of about 26 ns. */
     LM_SPIN_PAUSES = 1000,
-    LM_CROWDED_NS = 1000000, /* of waiting work: an I/O thread that shares its core leaves room */
-    LM_REST_NS_MAX = 1000000,
+    LM_REST_NS_MAX = 1000000, /* of an I/O thread that shares its core, while it turns work away */
     LM_IO_POLL_NS = 50000, /* idle I/O threads with a core of their own: the cost of two wake-ups */
     LM_NICE_STEP = 10,
 };

@@ -121,6 +121,7 @@ bool lm_gate_enter(struct lm_io *io, const struct lm_model *model, uint32_t key,
     }
     if (!within_rates(io, model, key, refusal)) return false;
     if (shared->overload == LUMEN_OVERLOAD_REFUSE && is_full(io)) {
+        io->turned_away = true;
         return refuse(refusal, LM_STATUS_OVERLOADED, 0,
                       "the server is full: %u requests are in flight (server.max_in_flight)",
                       io->in_flight + io->lists[LM_LIST_WAITING].count);
@@ -163,13 +164,14 @@ static void keep_pace(struct lm_io *io) {
     pace->left = 0;
 }
 
-bool lm_gate_in_time(const struct lm_io *io, const struct lm_model *model, uint32_t rows,
+bool lm_gate_in_time(struct lm_io *io, const struct lm_model *model, uint32_t rows,
                      uint64_t deadline_ns, struct lm_refusal *refusal) {
     if (deadline_ns == UINT64_MAX) return true;
     uint64_t cost_ns = io->row_cost_ns[model->index] * rows;
     uint64_t wait_ns = lm_gate_wait_ns(io);
     /* A Run may take longer than the usual one, and so may those before it. */
     if (io->now_ns + wait_ns + wait_ns / 16 + cost_ns + cost_ns / 4 <= deadline_ns) return true;
+    io->turned_away = true;
     return refuse(refusal, LM_STATUS_DEADLINE, wait_ns,
                   "the answer would come in about %llu us, after the deadline",
                   (unsigned long long)((wait_ns + cost_ns) / 1000));

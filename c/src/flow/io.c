@@ -184,12 +184,14 @@ static int wait_for_work(struct lm_io *io, struct lm_completion *completions) {
     return count;
 }
 
-/* The I/O thread wins its core from a worker whenever bytes arrive. When more arrives than can be
- * served, refusing all of it would leave the workers nothing to run on: with work for a while in
- * the queue, it rests as long as it has worked. */
+/* An I/O thread that shares its core wins it from a worker whenever bytes arrive. When more arrives
+ * than can be served, turning the rest away would leave the workers nothing to run on: after a turn
+ * in which it did so it rests as long as it has worked. */
 static void leave_room(struct lm_io *io, uint64_t woke_ns) {
     io->unseen_ns = 0;
-    if (!io->shared->io_shares_cores || lm_gate_wait_ns(io) < LM_CROWDED_NS) return;
+    if (!io->turned_away) return;
+    io->turned_away = false;
+    if (!io->shared->io_shares_cores) return;
     uint64_t worked_ns = lm_now_ns() - woke_ns;
     if (worked_ns > LM_REST_NS_MAX) worked_ns = LM_REST_NS_MAX;
     io->unseen_ns = 2 * worked_ns;

@@ -127,6 +127,7 @@ struct lm_io {
     uint64_t work_ns;       /* what the workers are expected to take for them; see gate.c */
     uint64_t row_cost_ns[LUMEN_MODELS_MAX]; /* of a worker for one row, lately */
     struct lm_pace pace;
+    bool turned_away; /* a request in this turn: full, or too late */
     uint64_t
         unseen_ns; /* how long what is seen now may have waited in its socket; 0 when at ease */
     uint32_t index;
@@ -247,7 +248,7 @@ void lm_gate_count_refusal(struct lm_io *io, enum lm_status status, uint32_t mod
 bool lm_gate_enter(struct lm_io *io, const struct lm_model *model, uint32_t key,
                    struct lm_refusal *refusal);
 /* Whether the answer is expected before the deadline. */
-bool lm_gate_in_time(const struct lm_io *io, const struct lm_model *model, uint32_t rows,
+bool lm_gate_in_time(struct lm_io *io, const struct lm_model *model, uint32_t rows,
                      uint64_t deadline_ns, struct lm_refusal *refusal);
 /* How long a request that enters now is expected to wait for a worker. */
 uint64_t lm_gate_wait_ns(const struct lm_io *io);
