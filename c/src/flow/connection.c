@@ -162,7 +162,6 @@ void lm_connection_linger(struct lm_io *io, struct lm_connection *connection) {
     (void)drop_request(io, connection); /* it is counted where it is refused */
     connection->read_state = LM_READ_LINGER;
     connection->discard_bytes = LM_LINGER_BYTES_MAX;
-    connection->timer_ns = io->now_ns + LM_LINGER_MS * 1000000ull;
     lm_connection_move(io, connection, LM_LIST_LINGERING);
 }
 
@@ -190,6 +189,7 @@ void lm_connection_settle(struct lm_io *io, struct lm_connection *connection) {
     }
     if (connection->read_state == LM_READ_LINGER && !busy && !connection->write_shut) {
         connection->write_shut = true;
+        connection->timer_ns = io->now_ns + LM_LINGER_MS * 1000000ull; /* from here on */
         shutdown(connection->fd, SHUT_WR);
     }
     /* When draining, a connection between two requests has no future. */

@@ -87,11 +87,11 @@ static void answer_stats(struct lm_io *io, struct lm_connection *connection, uin
     uint32_t first = model == UINT32_MAX ? 0 : model;
     uint32_t count = model == UINT32_MAX ? shared->model_count : 1;
     for (uint32_t m = 0; m < count; m++) sum_model(shared, first + m, &stats[m]);
-    size_t bytes = lm_oip_stats_write(stats, count, (char *)io->scrap, LM_SCRAP_BYTES);
+    size_t bytes = lm_oip_stats_write(stats, count, io->draft, LM_SCRAP_BYTES);
     LM_ASSERT(bytes > 0);
     lm_http_answer(io, connection,
                    &(struct lm_http_answer){
-                       .code = 200, .body = (const char *)io->scrap, .body_bytes = bytes});
+                       .code = 200, .body = io->draft, .body_bytes = bytes});
 }
 
 static bool is_loopback(int fd) {

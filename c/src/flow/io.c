@@ -55,7 +55,8 @@ int lm_io_open(struct lm_io *io, struct lm_shared *shared, uint32_t index, uint3
     io->bindings = calloc((size_t)slots * shared->model_count, sizeof *io->bindings);
     io->values = calloc((size_t)slots * shared->values_per_slot, sizeof *io->values);
     io->scrap = malloc(LM_SCRAP_BYTES);
-    if (!io->requests || !io->bindings || !io->values || !io->scrap) {
+    io->draft = malloc(LM_SCRAP_BYTES);
+    if (!io->requests || !io->bindings || !io->values || !io->scrap || !io->draft) {
         return lm_error(LUMEN_E_NOMEM, "no memory for the tables of %u slots", slots);
     }
     code = lm_http_open(io);
@@ -81,11 +82,13 @@ void lm_io_close(struct lm_io *io) {
     free(io->bindings);
     free(io->values);
     free(io->scrap);
+    free(io->draft);
     lm_http_close(io);
     io->requests = NULL;
     io->bindings = NULL;
     io->values = NULL;
     io->scrap = NULL;
+    io->draft = NULL;
 }
 
 void lm_io_release(struct lm_io *io, struct lm_request *request) {
@@ -140,7 +143,8 @@ static bool drained(struct lm_io *io) {
     }
     /* relaxed: a later, shorter limit may be seen one turn late */
     if (io->now_ns >= lm_load_relaxed_u64(&io->shared->drain_until_ns)) abort_all(io);
-    return io->connections_open == 0 && io->arena.acquired_count == 0;
+    /* A connection accepted after this thread's last look would stay open for ever. */
+    return io->connections_open == 0 && io->arena.acquired_count == 0 && !io->accept_armed;
 }
 
 static void complete(struct lm_io *io, const struct lm_completion *completion) {
@@ -176,6 +180,8 @@ static int wait_for_work(struct lm_io *io, struct lm_completion *completions) {
      * busy thread of better priority would only delay. Refused pushes are tried again as soon. */
     bool refused = !io->inline_worker && lm_spsc_depth(&io->ready) > 0;
     if (lm_mpmc_depth(&io->returns) > 0) limit = io->returns_stuck ? LM_STUCK_TICK_NS : 0;
+    /* Inline: a request that got its slot in this turn is run in the next. */
+    if (io->inline_worker && lm_spsc_depth(&io->ready) > 0) limit = 0;
     if (refused && limit > LM_STUCK_TICK_NS) limit = LM_STUCK_TICK_NS;
     uint64_t poll_ns = limit > 0 && io->connections_open ? io->shared->io_poll_ns : 0;
     int count = lm_ring_wait(io->ring, poll_ns, limit, completions, LM_COMPLETIONS_PER_TURN);

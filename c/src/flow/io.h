@@ -144,7 +144,8 @@ struct lm_io {
     struct lm_address_table addresses;
     uint64_t opened_ns;
     uint64_t now_ns; /* taken once per turn of the loop */
-    uint8_t *scrap;  /* where refused bytes go */
+    uint8_t *scrap;  /* where refused bytes go: the kernel may write there at any time */
+    char *draft;     /* LM_SCRAP_BYTES, for answers that are written anew each time */
     pthread_t thread;
     bool thread_started;
     int niceness;

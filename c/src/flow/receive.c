@@ -241,7 +241,7 @@ static void received(struct lm_io *io, struct lm_connection *connection,
         if (parts_complete(request)) lm_receive_submit(io, connection, request);
     } else if (connection->read_state == LM_READ_DISCARD) {
         (void)take_discarded(connection, bytes);
-    } else if (connection->read_state == LM_READ_LINGER) {
+    } else if (connection->read_state == LM_READ_LINGER && connection->write_shut) {
         connection->discard_bytes -=
             bytes < connection->discard_bytes ? bytes : connection->discard_bytes;
         if (connection->discard_bytes == 0) lm_connection_abort(io, connection);
@@ -257,13 +257,15 @@ void lm_receive_completed(struct lm_io *io, const struct lm_completion *completi
         lm_receive_continue(io, connection);
     } else {
         if (completion->buffer != LM_NO_BUFFER) lm_io_buffer_return(io, completion->buffer);
-        if (completion->result == -ENOBUFS && !connection->ended) {
+        bool lingers = connection->read_state == LM_READ_LINGER; /* which takes no buffer */
+        if (completion->result == -ENOBUFS && !connection->ended && !lingers) {
             /* Not the connection's fault: it goes on when buffers have come back. */
             lm_add_single_writer_u64(&io->stats->io.header_buffers_starved, 1);
             lm_connection_move(io, connection, LM_LIST_STARVED);
         } else if (completion->result >= 0 || connection->ended) {
             lm_connection_end(io, connection); /* the client sends no more; it may still read */
-        } else if (completion->result == -EINTR || completion->result == -EAGAIN) {
+        } else if (completion->result == -EINTR || completion->result == -EAGAIN ||
+                   completion->result == -ENOBUFS) {
             lm_receive_continue(io, connection);
         } else {
             lm_connection_abort(io, connection);

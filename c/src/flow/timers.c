@@ -29,6 +29,7 @@ static uint64_t deadline_ns(const struct lm_io *io, const struct lm_connection *
     const struct lm_shared *shared = io->shared;
     if (connection->sending != LM_NO_SLOT)
         return after(io->requests[connection->sending].held_ns, shared->reply_timeout_ns);
+    if (connection->list == LM_LIST_STARVED) return 0; /* it waits for this thread */
     switch ((enum lm_read_state)connection->read_state) {
     case LM_READ_JSON: return after(connection->started_ns, shared->header_timeout_ns);
     case LM_READ_BODY:
@@ -137,11 +138,8 @@ static void expire_lingering(struct lm_io *io) {
         struct lm_connection *connection = lm_io_connection(io, i);
         next = connection->next;
         if (connection->timer_ns > io->now_ns) continue;
-        if (connection->sending != LM_NO_SLOT || connection->reply_head != LM_NO_SLOT) {
-            /* The reply comes first; how long nobody may read it has a limit of its own. */
-            connection->timer_ns = io->now_ns + LM_LINGER_MS * 1000000ull;
-            continue;
-        }
+        /* Replies come first; how long nobody may read one has a limit of its own. */
+        if (!connection->write_shut) continue;
         lm_connection_move(io, connection, LM_LIST_NONE);
         lm_connection_abort(io, connection);
         lm_connection_settle(io, connection);
