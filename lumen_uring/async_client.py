@@ -32,6 +32,7 @@ class AsyncClient:
         port: its port, 1..65535.
         timeout_s: the longest that any one call may take, connecting included; seconds, above 0.
         max_reply_bytes: a reply that claims more is refused; bytes.
+        token: of this client's key, where the server has keys; at most 32 characters.
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class AsyncClient:
         *,
         timeout_s: float = 10.0,
         max_reply_bytes: int = 1 << 30,
+        token: str | None = None,
     ) -> None:
         if not 0 < port <= 65535:
             raise ValueError(f"port: expected 1..65535, found {port}")
@@ -50,6 +52,7 @@ class AsyncClient:
         self._port = port
         self._timeout_s = timeout_s
         self._max_reply_bytes = max_reply_bytes
+        self._credential = native.pack_credential(token)
         self._link: Link | None = None
         self._connecting = asyncio.Lock()
         self._closed = False
@@ -207,7 +210,9 @@ class AsyncClient:
                 where = f"{self._host}:{self._port}"
                 try:
                     _transport, self._link = await loop.create_connection(
-                        lambda: Link(where, self._max_reply_bytes), self._host, self._port
+                        lambda: Link(where, self._max_reply_bytes, self._credential),
+                        self._host,
+                        self._port,
                     )
                 except (OSError, UnicodeError) as error:
                     raise ConnectionFailed(

@@ -31,11 +31,13 @@ class Link(asyncio.BufferedProtocol):
     Args:
         where: "host:port", for messages.
         max_reply_bytes: a reply that claims more ends the connection; bytes.
+        credential: sent with each request; of native.pack_credential.
     """
 
-    def __init__(self, where: str, max_reply_bytes: int) -> None:
+    def __init__(self, where: str, max_reply_bytes: int, credential: bytes = b"") -> None:
         self._where = where
         self._max_reply_bytes = max_reply_bytes
+        self._credential = credential
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._pending: dict[int, asyncio.Future[_Reply]] = {}
@@ -67,13 +69,14 @@ class Link(asyncio.BufferedProtocol):
         Raises:
             ClientError: the server's status, or how the connection ended.
         """
+        buffers, flags = native.with_credential(kind, self._credential, buffers)
         size = native.total_bytes(buffers)
         await self._writable.wait()
         if self.ended is not None or self._transport is None:
             raise self.ended or ConnectionFailed(f"No connection to {self._where}.")
         number = self._next_id
         packed = native.pack_request(
-            native.RequestHeader(kind, encoding, model_index, number, size, timeout_us, rows)
+            native.RequestHeader(kind, encoding, model_index, number, size, timeout_us, rows, flags)
         )
         self._next_id += 1
         future: asyncio.Future[_Reply] = self._loop.create_future()

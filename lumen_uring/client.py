@@ -41,6 +41,7 @@ class Client:
         port: its port, 1..65535.
         timeout_s: the longest that any one call may take, connecting included; seconds, above 0.
         max_reply_bytes: a reply that claims more is refused; bytes.
+        token: of this client's key, where the server has keys; at most 32 characters.
 
     >>> client = Client("127.0.0.1", 8000)  # connects with the first call, not before
     >>> client.close()
@@ -53,6 +54,7 @@ class Client:
         *,
         timeout_s: float = 10.0,
         max_reply_bytes: int = 1 << 30,
+        token: str | None = None,
     ) -> None:
         if not 0 < port <= 65535:
             raise ValueError(f"port: expected 1..65535, found {port}")
@@ -62,6 +64,7 @@ class Client:
         self._port = port
         self._timeout_s = timeout_s
         self._max_reply_bytes = max_reply_bytes
+        self._credential = native.pack_credential(token)
         self._connection: Connection | None = None
         # Belongs to the connection: after a reconnect the server may be another one.
         self._description: Description | None = None
@@ -228,10 +231,11 @@ class Client:
         rows: int = 0,
     ) -> tuple[ReplyHeader, Array]:
         """Sends one request and receives its reply; any failure in between ends the connection."""
+        buffers, flags = native.with_credential(kind, self._credential, buffers)
         size = native.total_bytes(buffers)
         number = self._next_id
         packed = native.pack_request(
-            native.RequestHeader(kind, encoding, model_index, number, size, timeout_us, rows)
+            native.RequestHeader(kind, encoding, model_index, number, size, timeout_us, rows, flags)
         )
         self._next_id += 1
         connection = self._connection

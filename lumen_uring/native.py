@@ -28,7 +28,9 @@ KIND_PING: Final = 2
 KIND_DESCRIBE: Final = 3
 ENCODING_TENSORS: Final = 0
 ENCODING_RGB8: Final = 1
+FLAG_CREDENTIAL: Final = 1
 FLAG_SHAPES: Final = 2
+CREDENTIAL_BYTES: Final = 32
 U32_MAX: Final = 2**32 - 1
 
 _REQUEST: Final = struct.Struct("<4sBBHQIIIHH")
@@ -182,6 +184,51 @@ def unpack_reply(buffer: bytes | bytearray | memoryview) -> ReplyHeader:
             "is this the port of a Lumen server?"
         )
     return ReplyHeader(status, flags, number, payload, rows, receive, queue, preprocess, infer)
+
+
+def pack_credential(token: str | None) -> bytes:
+    """Makes the credential that comes before a payload of a key's token.
+
+    Args:
+        token: 1 to 32 visible ASCII characters, as `lumen key` prints it; None: no key.
+
+    Returns:
+        32 bytes, or none.
+
+    Raises:
+        ValueError: the token does not fit the native protocol.
+
+    >>> len(pack_credential("a token"))
+    32
+    """
+    if token is None:
+        return b""
+    if not (token.isascii() and token.isprintable()) or " " in token or not token:
+        raise ValueError("token: expected visible ASCII characters")
+    if len(token) > CREDENTIAL_BYTES:
+        raise ValueError(
+            f"token: the native protocol takes at most {CREDENTIAL_BYTES} characters, "
+            f"found {len(token)}; longer ones work over HTTP"
+        )
+    return token.encode().ljust(CREDENTIAL_BYTES, b"\0")
+
+
+def with_credential(
+    kind: int, credential: bytes, buffers: Sequence[Buffer]
+) -> tuple[Sequence[Buffer], int]:
+    """Puts a credential before a payload where one is asked for.
+
+    Args:
+        kind: KIND_*; a ping needs none.
+        credential: of pack_credential.
+        buffers: the payload.
+
+    Returns:
+        The whole payload, and the flags to send.
+    """
+    if not credential or kind == KIND_PING:
+        return buffers, 0
+    return [memoryview(credential), *buffers], FLAG_CREDENTIAL
 
 
 def pack_inputs(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import socket
 import time
@@ -17,6 +18,9 @@ import wire
 from conftest import Serve
 from harness import Canary, Server, eventually
 from web import Answer, Http, get, post
+
+from lumen_uring import AsyncClient, Client
+from lumen_uring.errors import Unauthorised
 
 X = np.arange(16, dtype="<f4").reshape(1, 16)
 INFER = web.infer("double", {"x": X})
@@ -476,3 +480,21 @@ def test_control_is_for_this_machine(serve: Serve, tmp_path: Path) -> None:
             assert http.query(post(f"/v2/{kind}/unregister")).code in (200, 403)
     with Http(server.port) as http:
         assert http.query(post(CONTROL[0], b"{}")).code == 501
+
+
+def test_the_clients_bring_their_token(guarded: Server) -> None:
+    with Client("127.0.0.1", guarded.port, token=ADA.decode()) as client:
+        assert "double" in client.models()
+        answer = client.infer("double", {"x": X})
+        np.testing.assert_array_equal(answer.outputs["y"], 2 * X)
+    with Client("127.0.0.1", guarded.port) as stranger, pytest.raises(Unauthorised):
+        stranger.models()
+    with pytest.raises(ValueError, match="32 characters"):
+        Client("127.0.0.1", guarded.port, token="x" * 33)
+
+    async def ask() -> None:
+        async with AsyncClient("127.0.0.1", guarded.port, token=ADA.decode()) as client:
+            answer = await client.infer("double", {"x": X})
+            np.testing.assert_array_equal(answer.outputs["y"], 2 * X)
+
+    asyncio.run(ask())

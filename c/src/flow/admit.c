@@ -9,6 +9,9 @@
 
 #include "flow/http.h"
 
+static const char unknown_key[] =
+    "expected the credential of a key of this server (flag bit 0), found none or an unknown one";
+
 /* What is left of the payload is dropped first; a credential is read already. */
 static void skip_payload(struct lm_connection *connection,
                          const struct lm_native_request *request) {
@@ -30,6 +33,17 @@ static void refuse(struct lm_io *io, struct lm_connection *connection,
     lm_reply_own(io, connection, &reply, why);
 }
 
+/* Whose request it is; false: of nobody the server knows. */
+static bool find_key(struct lm_io *io, const struct lm_connection *connection, uint32_t *key_out) {
+    *key_out = LM_NO_KEY;
+    if (io->shared->keys.count == 0) return true;
+    if (connection->header_used > LM_NATIVE_REQUEST_BYTES) {
+        struct lm_token token = lm_keys_credential(connection->header + LM_NATIVE_REQUEST_BYTES);
+        *key_out = lm_keys_find(&io->shared->keys, token.at, token.bytes);
+    }
+    return *key_out != LM_NO_KEY;
+}
+
 static void answer_describe(struct lm_io *io, struct lm_connection *connection,
                             const struct lm_native_request *request) {
     struct lm_native_reply reply = {.id = request->id,
@@ -40,6 +54,11 @@ static void answer_describe(struct lm_io *io, struct lm_connection *connection,
 /* ping and describe: answered here, whatever the workers do. */
 static void answer(struct lm_io *io, struct lm_connection *connection,
                    const struct lm_native_request *request) {
+    uint32_t key;
+    if (request->kind == LM_KIND_DESCRIBE && !find_key(io, connection, &key)) {
+        refuse(io, connection, request, LM_STATUS_UNAUTHORISED, unknown_key);
+        return;
+    }
     skip_payload(connection, request); /* at most a credential */
     lm_add_single_writer_u64(&io->stats->io.requests_ok, 1);
     if (request->kind == LM_KIND_DESCRIBE) {
@@ -179,26 +198,13 @@ static void start_body(struct lm_io *io, struct lm_connection *connection,
     plan_parts(request);
 }
 
-/* Whose request it is; false: of nobody the server knows. */
-static bool find_key(struct lm_io *io, const struct lm_connection *connection, uint32_t *key_out) {
-    *key_out = LM_NO_KEY;
-    if (io->shared->keys.count == 0) return true;
-    if (connection->header_used > LM_NATIVE_REQUEST_BYTES) {
-        struct lm_token token = lm_keys_credential(connection->header + LM_NATIVE_REQUEST_BYTES);
-        *key_out = lm_keys_find(&io->shared->keys, token.at, token.bytes);
-    }
-    return *key_out != LM_NO_KEY;
-}
-
 /* Everything that can be said against an inference before its body is read. */
 static bool may_enter(struct lm_io *io, const struct lm_connection *connection,
                       const struct lm_native_request *request, struct lm_refusal *refusal) {
     uint32_t key;
     refusal->status = LM_STATUS_UNAUTHORISED;
     if (!find_key(io, connection, &key)) {
-        snprintf(refusal->why, sizeof refusal->why,
-                 "expected the credential of a key of this server (flag bit 0), found none or an "
-                 "unknown one");
+        snprintf(refusal->why, sizeof refusal->why, "%s", unknown_key);
         return false;
     }
     refusal->status = check(io, request, refusal->why, sizeof refusal->why);
