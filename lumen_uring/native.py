@@ -198,7 +198,7 @@ def pack_credential(token: str | None) -> bytes:
     Raises:
         ValueError: the token does not fit the native protocol.
 
-    >>> len(pack_credential("a token"))
+    >>> len(pack_credential("a-token"))
     32
     """
     if token is None:
