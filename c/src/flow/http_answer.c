@@ -90,8 +90,7 @@ static void answer_stats(struct lm_io *io, struct lm_connection *connection, uin
     size_t bytes = lm_oip_stats_write(stats, count, io->draft, LM_SCRAP_BYTES);
     LM_ASSERT(bytes > 0);
     lm_http_answer(io, connection,
-                   &(struct lm_http_answer){
-                       .code = 200, .body = io->draft, .body_bytes = bytes});
+                   &(struct lm_http_answer){.code = 200, .body = io->draft, .body_bytes = bytes});
 }
 
 static bool is_loopback(int fd) {
