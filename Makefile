@@ -6,7 +6,7 @@ BIN     := $(VENV)/bin
 PYTEST  := $(BIN)/python -m pytest -q
 
 .PHONY: help build dev run test test-c test-python test-models e2e epoll backends asan tsan fuzz overhead gil \
-        memory bench microbench perfstat compare http-overhead http-live oip overload c10k c100k proof mutants lint fmt check clean
+        memory bench microbench perfstat compare http-overhead http-live oip overload c10k c100k soak proof mutants lint fmt check clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -120,6 +120,9 @@ oip: dev ## NVIDIA's perf_analyzer against Lumen, in six ways (fetches 20 MB onc
 
 overload: dev ## a minute of twice what the server can run, and how it recovers
 	@$(BIN)/python tools/overload.py
+
+soak: dev ## an hour of load, bad clients, kills and restarts (SECONDS=3600)
+	@$(BIN)/python tools/soak.py --seconds $(or $(SECONDS),3600)
 
 proof: dev ## the concurrency evidence, deep; its short form is in `make test`
 	@$(MAKE) -s -C tests/models full
