@@ -187,7 +187,9 @@ def test_auto_takes_epoll_where_io_uring_is_not_complete(
     serve: Serve, cache: Path, tmp_path: Path, mask: str, cause: str
 ) -> None:
     hidden = {"LUMEN_URING_MASK": mask}
-    server = serve(settings(tmp_path, io_threads=2), extra_environment=hidden)
+    # ThreadSanitizer does not see liburing unmap one thread's ring, whose place is another's next.
+    threads = 1 if harness.sanitized() else 2
+    server = serve(settings(tmp_path, io_threads=threads), extra_environment=hidden)
     assert io_line(server)[0] == "epoll"
     (note,) = NOTE.findall(server.output)
     assert cause in note

@@ -306,6 +306,7 @@ def test_clients_that_never_read_cannot_keep_every_header_buffer(
                 or server.figures().io["connections_closed"] > 1
             ),
             "stuck replies",
+            60,  # about 1 GiB has to go into sockets
             found=server.figures,
         )
         with server.connect() as connection:
