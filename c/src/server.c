@@ -125,7 +125,10 @@ int lumen_open(const lumen_config *config, lumen_server **server_out) {
     memcpy(server->host, config->host, strlen(config->host) + 1);
     server->config.host = server->host;
     server->config.ort_library_path = NULL;
-    if (config->telemetry_path) server->telemetry_path = strdup(config->telemetry_path);
+    if (config->telemetry_path && !(server->telemetry_path = strdup(config->telemetry_path))) {
+        free(server);
+        return lm_error(LUMEN_E_NOMEM, "no memory for a server");
+    }
     server->config.telemetry_path = NULL;
     server->config.keys = NULL; /* copied by lm_gate_open, as are the hosts */
     server->config.hosts = NULL;
@@ -296,24 +299,27 @@ static int spawn(pthread_t *thread, bool *started, void *(*main)(void *), void *
     return 0;
 }
 
-/* Starts every thread with all signals blocked, so that they reach Python's main thread. */
-static int spawn_threads(lumen_server *server) {
+/* Starts every thread with all signals blocked, so that they reach Python's main thread. Counts
+ * those that run, also where one could not be started. */
+static int spawn_threads(lumen_server *server, uint32_t *ios_out, uint32_t *workers_out) {
     struct lm_shared *shared = &server->shared;
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int code = 0;
+    *ios_out = *workers_out = 0;
     for (uint32_t i = 0; !code && i < shared->io_count; i++) {
         code = spawn(&server->ios[i].thread, &server->ios[i].thread_started, lm_io_main,
                      &server->ios[i]);
+        *ios_out += !code;
     }
     uint32_t worker_threads = shared->queue_type == LUMEN_QUEUE_INLINE ? 0 : shared->worker_count;
     for (uint32_t w = 0; !code && w < worker_threads; w++) {
         code = spawn(&server->workers[w].thread, &server->workers[w].thread_started, lm_worker_main,
                      &server->workers[w]);
+        *workers_out += !code;
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    LM_ASSERT(code == 0); /* half a server cannot be taken down: its threads wait for each other */
     return code;
 }
 
@@ -375,19 +381,27 @@ static void join_threads(lumen_server *server) {
     server->threads_joined = true;
 }
 
+void lm_thread_meet(struct lm_shared *shared) {
+    pthread_mutex_lock(&shared->spawning); /* until it is known how many there are to meet */
+    pthread_mutex_unlock(&shared->spawning);
+    pthread_barrier_wait(&shared->started);
+    pthread_barrier_wait(&shared->go); /* everyone is up, or everyone goes home */
+}
+
 static int start_threads(lumen_server *server) {
     struct lm_shared *shared = &server->shared;
-    uint32_t workers = shared->queue_type == LUMEN_QUEUE_INLINE ? 0 : shared->worker_count;
-    uint32_t parties = shared->io_count + workers + 1;
-    pthread_barrier_init(&shared->started, NULL, parties);
-    pthread_barrier_init(&shared->go, NULL, parties);
-    /* relaxed: the threads that count them down do not exist yet */
-    lm_store_relaxed_u64(&shared->ios_running, shared->io_count);
+    uint32_t ios, workers;
+    pthread_mutex_init(&shared->spawning, NULL);
+    pthread_mutex_lock(&shared->spawning);
+    int code = spawn_threads(server, &ios, &workers);
+    pthread_barrier_init(&shared->started, NULL, ios + workers + 1);
+    pthread_barrier_init(&shared->go, NULL, ios + workers + 1);
+    /* relaxed: published by the mutex */
+    lm_store_relaxed_u64(&shared->ios_running, ios);
     lm_store_relaxed_u64(&shared->workers_running, workers);
-    int code = spawn_threads(server);
-    if (code) return code;
+    pthread_mutex_unlock(&shared->spawning);
     pthread_barrier_wait(&shared->started);
-    code = look_at_threads(server);
+    if (!code) code = look_at_threads(server);
     /* release: pairs with the acquire after the second barrier in lm_io_main and in next_job */
     if (code) lm_store_release_u32(&shared->workers_stop, 1);
     pthread_barrier_wait(&shared->go);

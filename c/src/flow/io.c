@@ -254,8 +254,7 @@ void *lm_io_main(void *argument) {
     if (!io->start_code)
         io->start_code = lm_ring_open(&io->ring, shared->io_backend, io->connection_capacity);
     if (io->start_code) snprintf(io->start_error, sizeof io->start_error, "%s", lm_error_last());
-    pthread_barrier_wait(&shared->started);
-    pthread_barrier_wait(&shared->go); /* everyone is up, or everyone goes home */
+    lm_thread_meet(shared);
     if (lm_load_acquire_u32(&shared->workers_stop) == 0 && io->ring) {
         int code = run(io);
         if (code) fprintf(stderr, "lumen: %s\n", lm_error_last());

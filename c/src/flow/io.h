@@ -81,6 +81,7 @@ struct lm_shared {
     lm_atomic_u32 workers_stop;   /* set when no I/O thread is left */
     lm_atomic_u64 ios_running;
     lm_atomic_u64 workers_running;
+    pthread_mutex_t spawning;  /* held by the control thread while it starts threads */
     pthread_barrier_t started; /* every thread is set up */
     pthread_barrier_t go;      /* the control thread has looked at how that went */
 };
@@ -178,6 +179,9 @@ int lm_io_open(struct lm_io *io, struct lm_shared *shared, uint32_t index, uint3
                const lumen_slot_class *classes, uint32_t class_count);
 void lm_io_close(struct lm_io *io);
 void *lm_io_main(void *io);
+/* Called by each thread when it is set up: waits for all others, and for the control thread's word.
+ */
+void lm_thread_meet(struct lm_shared *shared);
 /* Called by each thread as its last act; the last I/O thread lets the workers go. */
 void lm_thread_ended(struct lm_shared *shared, uint32_t role);
 static inline struct lm_binding *lm_io_binding(struct lm_io *io, uint32_t slot, uint32_t model) {

@@ -389,8 +389,7 @@ void *lm_worker_main(void *argument) {
     worker->stats->head.tid = (int32_t)syscall(SYS_gettid);
     worker->start_code = lm_worker_open(worker);
     if (worker->start_code) snprintf(worker->note, sizeof worker->note, "%s", lm_error_last());
-    pthread_barrier_wait(&shared->started);
-    pthread_barrier_wait(&shared->go);
+    lm_thread_meet(shared);
     if (worker->niceness) worker->niceness = lm_thread_nice_by(worker->niceness);
     while ((count = next_jobs(worker, jobs)) > 0) {
         lm_worker_serve(worker, jobs, count);

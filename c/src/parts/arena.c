@@ -48,8 +48,9 @@ int lm_arena_open(struct lm_arena *arena, const lumen_slot_class *classes, uint3
     }
     arena->slots = calloc(arena->slot_count, sizeof *arena->slots);
     if (!arena->slots) {
+        uint32_t wanted = arena->slot_count;
         lm_arena_close(arena);
-        return lm_error(LUMEN_E_NOMEM, "no memory for a table of %u slots", arena->slot_count);
+        return lm_error(LUMEN_E_NOMEM, "no memory for a table of %u slots", wanted);
     }
     arena->class_count = class_count;
     uint8_t *at = arena->memory.base;
