@@ -5,8 +5,8 @@ VENV    := .venv
 BIN     := $(VENV)/bin
 PYTEST  := $(BIN)/python -m pytest -q
 
-.PHONY: help build dev run test test-c test-python test-models e2e epoll backends asan tsan fuzz overhead gil \
-        memory bench microbench perfstat compare http-overhead http-live oip overload c10k c100k soak proof mutants lint fmt check clean
+.PHONY: help build dev run test test-c test-sim test-python test-models e2e epoll backends asan tsan fuzz overhead gil \
+        memory bench microbench perfstat compare http-overhead http-live oip overload c10k c100k soak sim proof mutants lint fmt check clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -36,10 +36,14 @@ $(VENV)/.dev: $(VENV)/.run
 dev: $(VENV)/.dev
 	@$(MAKE) -s --no-print-directory -C c lib tools
 
-test: lint test-c test-models test-python ## all tests: C on three builds, fuzz corpora, models, Python
+test: lint test-c test-sim test-models test-python ## all tests: C on three builds, fuzz corpora, simulation, models, Python
 
 test-c: dev
 	@$(MAKE) -s --no-print-directory -C c test asan tsan replay $(ORT_FOR_C)
+
+test-sim: dev
+	@$(MAKE) -s --no-print-directory -C c VARIANT=asan lib
+	@$(ORT_FOR_C) $(MAKE) -s --no-print-directory -C tests/sim short
 
 test-models: dev
 	@$(MAKE) -s -C tests/models short
@@ -123,6 +127,9 @@ oip: dev ## NVIDIA's perf_analyzer against Lumen, in six ways (fetches 20 MB onc
 
 overload: dev ## a minute of twice what the server can run, and how it recovers
 	@$(BIN)/python tools/overload.py
+
+sim: dev ## 100,000 simulated seeds: whole connections over a faulty ring
+	@$(MAKE) -s --no-print-directory -C tests/sim sim
 
 soak: dev ## an hour of load, bad clients, kills and restarts (SECONDS=3600)
 	@$(BIN)/python tools/soak.py --seconds $(or $(SECONDS),3600)

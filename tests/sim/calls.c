@@ -1,0 +1,184 @@
+/* calls.c: the system calls of the sources under test that are not the network's or the ring's:
+ * clock, futex, condition variables, and what needs no simulation. In each of them another thread
+ * may get a turn.
+ */
+#include <errno.h>
+#include <linux/futex.h>
+#include <netinet/in.h>
+#include <stdarg.h>
+#include <sys/syscall.h>
+
+#include "base/topology.h"
+#include "sim.h"
+
+struct sim_limits sim_limits;
+
+static void maybe_switch(void) {
+    if (fiber_self() && sim_one_in(sim_plan.switch_one_in)) fiber_yield();
+}
+
+int sim_clock_gettime(clockid_t clock, struct timespec *now_out) {
+    (void)clock;
+    sim_now_ns += 25;
+    maybe_switch();
+    *now_out = (struct timespec){.tv_sec = (time_t)(sim_now_ns / SIM_S),
+                                 .tv_nsec = (long)(sim_now_ns % SIM_S)};
+    return 0;
+}
+
+static uint64_t as_ns(const struct timespec *at) {
+    return (uint64_t)at->tv_sec * SIM_S + (uint64_t)at->tv_nsec;
+}
+
+long sim_syscall(long number, ...) {
+    va_list arguments;
+    va_start(arguments, number);
+    if (number != SYS_futex) { /* gettid */
+        va_end(arguments);
+        return 1;
+    }
+    const uint32_t *word = va_arg(arguments, const uint32_t *);
+    int operation = va_arg(arguments, int) & ~FUTEX_PRIVATE_FLAG;
+    uint32_t value = va_arg(arguments, uint32_t);
+    const struct timespec *until = va_arg(arguments, const struct timespec *);
+    va_end(arguments);
+    maybe_switch();
+    if (operation == FUTEX_WAKE) return fiber_unblock(word, value);
+    bool stale = __atomic_load_n(word, __ATOMIC_RELAXED) != value;
+    if (stale || sim_one_in(sim_plan.blip_one_in)) {
+        errno = stale ? EAGAIN : EINTR;
+        return -1;
+    }
+    if (fiber_block(word, until ? as_ns(until) : UINT64_MAX)) return 0;
+    errno = ETIMEDOUT;
+    return -1;
+}
+
+int sim_clock_nanosleep(clockid_t clock, int flags, const struct timespec *time,
+                        struct timespec *left_out) {
+    (void)clock;
+    (void)left_out;
+    SIM_CHECK(flags == 0, "an absolute sleep is not simulated");
+    fiber_block(time, sim_now_ns + as_ns(time));
+    return 0;
+}
+
+int sim_sched_yield(void) {
+    sim_now_ns += 300;
+    fiber_block(&sim_now_ns, sim_now_ns + 2000); /* others go on, time too */
+    return 0;
+}
+
+void sim_cpu_relax(void) {
+    sim_now_ns += 30;
+    maybe_switch();
+}
+
+int sim_setname(pthread_t thread, const char *name) {
+    (void)thread;
+    (void)name;
+    return 0;
+}
+
+int sim_mutex_lock(pthread_mutex_t *mutex) {
+    while (pthread_mutex_trylock(mutex) != 0) fiber_block(mutex, sim_now_ns + SIM_US);
+    return 0;
+}
+
+int sim_cond_wait(pthread_cond_t *condition, pthread_mutex_t *mutex) {
+    pthread_mutex_unlock(mutex);
+    fiber_block(condition, UINT64_MAX);
+    return sim_mutex_lock(mutex);
+}
+
+int sim_cond_timedwait(pthread_cond_t *condition, pthread_mutex_t *mutex,
+                       const struct timespec *until) {
+    pthread_mutex_unlock(mutex);
+    bool woken = fiber_block(condition, as_ns(until));
+    sim_mutex_lock(mutex);
+    return woken ? 0 : ETIMEDOUT;
+}
+
+int sim_cond_signal(pthread_cond_t *condition) {
+    fiber_unblock(condition, 1);
+    return 0;
+}
+
+int sim_cond_broadcast(pthread_cond_t *condition) {
+    fiber_unblock(condition, UINT32_MAX);
+    return 0;
+}
+
+int lm_thread_pin(int32_t cpu) {
+    (void)cpu;
+    return 0;
+}
+
+int lm_thread_nice_by(int change) {
+    (void)change;
+    return 0;
+}
+
+/* ---- sockets ---- */
+
+static struct peer *open_peer(int fd, const char *call) {
+    struct peer *peer = peer_of(fd);
+    SIM_CHECK(peer, "%s on descriptor %d, which is closed", call, fd);
+    return peer;
+}
+
+ssize_t sim_sendmsg(int fd, const struct msghdr *message, int flags) {
+    SIM_CHECK(flags & MSG_NOSIGNAL, "sendmsg without MSG_NOSIGNAL: SIGPIPE ends the process");
+    SIM_CHECK(flags & MSG_DONTWAIT, "sendmsg may wait");
+    maybe_switch();
+    struct peer *peer = open_peer(fd, "sendmsg");
+    uint32_t most = UINT32_MAX;
+    if (sim_one_in(sim_plan.fatal_one_in)) peer_break(peer, sim_below(2) ? ECONNRESET : ETIMEDOUT);
+    if (sim_one_in(sim_plan.blip_one_in)) {
+        static const int errors[] = {EINTR, EAGAIN, ENOBUFS};
+        uint32_t which = sim_below(4);
+        if (which < 3) {
+            errno = errors[which];
+            return -1;
+        }
+        most = 1 + sim_below(60);
+    }
+    int sent = peer_send(peer, message->msg_iov, message->msg_iovlen, 0, most);
+    SIM_TRACE("sendmsg fd %llu: %lld", fd, (int64_t)sent);
+    maybe_switch();
+    if (sent >= 0) return sent;
+    errno = -sent;
+    return -1;
+}
+
+int sim_shutdown(int fd, int how) {
+    struct peer *peer = open_peer(fd, "shutdown");
+    if (engine_ended_one(peer->io)) peer->excused = true;
+    SIM_TRACE("shutdown fd %llu how %llu", fd, how);
+    if (how != SHUT_WR) peer->shut_rd = true;
+    if (how != SHUT_RD) peer->shut_wr = true;
+    maybe_switch();
+    return 0;
+}
+
+int sim_getpeername(int fd, struct sockaddr *address, socklen_t *bytes) {
+    struct peer *peer = open_peer(fd, "getpeername");
+    if (peer->reset) {
+        errno = ENOTCONN;
+        return -1;
+    }
+    struct sockaddr_in *v4 = (struct sockaddr_in *)(void *)address;
+    *v4 = (struct sockaddr_in){.sin_family = AF_INET,
+                               .sin_addr.s_addr = htonl(0x7f000001 + peer->number % 3)};
+    *bytes = sizeof *v4;
+    return 0;
+}
+
+int sim_setsockopt(int fd, int level, int name, const void *value, socklen_t bytes) {
+    (void)open_peer(fd, "setsockopt");
+    (void)level;
+    (void)name;
+    (void)value;
+    (void)bytes;
+    return 0;
+}

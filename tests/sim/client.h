@@ -1,0 +1,96 @@
+/* client.h: simulated clients: a script of requests drawn from the seed, sent and read at a pace of
+ * their own, and what each of them must be answered.
+ */
+#ifndef TESTS_SIM_CLIENT_H
+#define TESTS_SIM_CLIENT_H
+
+#include "sim.h"
+
+enum { CLIENTS_MAX = 16, REQUESTS_MAX = 12, NOWHERE = UINT32_MAX };
+
+/* Bit s: native status s. */
+#define STATUS(s) (1u << (s))
+/* What a request that fits may get instead, as the plan has it. */
+#define STATUS_REFUSALS (STATUS(LM_STATUS_OVERLOADED) | STATUS(LM_STATUS_SHUTTING_DOWN))
+
+enum request_kind { ASK_INFER, ASK_PING, ASK_DESCRIBE, ASK_BAD, ASK_DOCUMENT, ASK_STATS };
+
+struct expect {
+    uint64_t id;
+    enum request_kind kind;
+    uint32_t model, rows, salt;
+    uint32_t statuses; /* native: those that are right; HTTP: those that refuse */
+    uint32_t code;     /* HTTP: what is right but for these */
+    const struct lm_oip_document *document;
+    bool pixels;
+    bool binary;    /* HTTP: the outputs are asked for as binary */
+    bool no_body;   /* HTTP: HEAD */
+    bool ends;      /* the connection goes on no more after it */
+    bool may_end;   /* or may not */
+    bool continues; /* waits for "100 Continue" before its body */
+    bool answered;
+    uint32_t body; /* offset of its body, and of its end, in what is sent */
+    uint32_t end;
+};
+
+enum client_state { CLIENT_AWAY, CLIENT_TALKS, CLIENT_DONE };
+
+struct client {
+    uint32_t number;
+    enum client_state state;
+    bool http;
+    bool strict; /* nothing of what it does allows the server to leave a request unanswered */
+    struct peer *peer;
+    uint64_t next_ns;
+    uint64_t began_ns; /* of waiting for something */
+    uint64_t hold_ns;  /* until when it waits for "100 Continue" */
+
+    uint8_t *out;
+    uint32_t out_bytes, out_room, out_sent;
+    struct expect expects[REQUESTS_MAX];
+    uint32_t expect_count, answered;
+    uint32_t last;  /* index of the last request that is answered; NOWHERE: no end in sight */
+    bool continued; /* "100 Continue" has come for the request that waits */
+    uint8_t *in;
+    uint32_t in_bytes, in_room;
+
+    /* How it behaves. */
+    uint64_t pace_ns;
+    uint32_t write_most, read_most, window;
+    uint32_t reset_at, cut_at; /* offsets in what is sent, or NOWHERE */
+    bool reads, half_closes, stubborn, finished;
+    uint64_t stay_ns;  /* how long it stays after its last answer */
+    uint64_t leave_ns; /* when it goes, whatever there is; UINT64_MAX: when it has its answers */
+};
+
+extern struct client clients[CLIENTS_MAX];
+
+void clients_draw(void);
+bool clients_done(void);
+/* Everyone still there goes. */
+void clients_leave(void);
+void clients_free(void);
+void clients_choose(struct choice *choice);
+void client_wake(struct client *client);
+
+/* For client_native.c and client_http.c. */
+void client_put(struct client *client, const void *bytes, size_t count);
+struct expect *client_expect(struct client *client, enum request_kind kind);
+_Noreturn void client_fail(const struct client *client, const char *what, uint64_t a, uint64_t b);
+/* Takes the answer to a request; `end`: it said that it is the last one. */
+void client_answered(struct client *client, struct expect *expect, bool end);
+float client_value(const struct expect *expect, uint32_t input, uint32_t at);
+uint32_t client_floats(const struct expect *expect, uint32_t input);
+uint32_t client_inputs(const struct expect *expect);
+/* The request's tensors or pixels, as bytes. */
+void client_put_input(struct client *client, const struct expect *expect, uint32_t input);
+void client_check_output(const struct client *client, const struct expect *expect, uint32_t output,
+                         const uint8_t *bytes, uint32_t count);
+
+/* Each draws one request; and takes one answer from the front of `in`: its bytes, 0 for more. */
+void native_draw(struct client *client, bool is_last);
+uint32_t native_take(struct client *client);
+void http_draw(struct client *client, bool is_last);
+uint32_t http_take(struct client *client);
+
+#endif

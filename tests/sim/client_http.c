@@ -1,0 +1,308 @@
+/* client_http.c: HTTP's requests, good and bad, and what must come back, in their order. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "client.h"
+
+/* Text that is put together before its length is known. */
+static char text[SIM_MAX_REQUEST_BYTES * 2];
+static uint32_t text_bytes;
+
+#define ADD(...) \
+    (text_bytes += (uint32_t)snprintf(text + text_bytes, sizeof text - text_bytes, __VA_ARGS__))
+
+static const char *const names[SIM_MODELS] = {"tiny", "wide", "picture", "pair"};
+
+/* ---- bodies ---- */
+
+static void add_values(const struct expect *expect, uint32_t input) {
+    uint32_t count = client_floats(expect, input);
+    ADD(",\"data\":[");
+    for (uint32_t at = 0; at < count; at++) {
+        bool poison = at == 0 && input == 0 &&
+                      (expect->statuses & STATUS(LM_STATUS_INFERENCE_FAILED));
+        ADD("%s%g", at ? "," : "",
+            poison ? (double)SIM_POISON : (double)client_value(expect, input, at));
+    }
+    ADD("]");
+}
+
+/* The JSON of a request; inputs of which a bit is set in `blobs` come after it. */
+static void write_json(const struct expect *expect, uint32_t blobs, uint64_t timeout_us) {
+    static const char *const shapes[SIM_MODELS] = {"4", "300", "3,4,4", "2"};
+    text_bytes = 0;
+    ADD("{\"id\":\"%llu\",\"inputs\":[", (unsigned long long)expect->id);
+    for (uint32_t i = 0; i < client_inputs(expect); i++) {
+        ADD("%s{\"name\":\"%s\",\"datatype\":\"FP32\",", i ? "," : "",
+            expect->model < 3 ? "x"
+            : i == 0          ? "a"
+                              : "b");
+        if (i == 1) {
+            ADD("\"shape\":[3]");
+        } else {
+            ADD("\"shape\":[%u,%s]", expect->rows, shapes[expect->model]);
+        }
+        if (blobs & 1u << i) {
+            ADD(",\"parameters\":{\"binary_data_size\":%u}", client_floats(expect, i) * 4);
+        } else {
+            add_values(expect, i);
+        }
+        ADD("}");
+    }
+    ADD("],\"parameters\":{\"binary_data_output\":%s", expect->binary ? "true" : "false");
+    if (timeout_us) ADD(",\"timeout\":%llu", (unsigned long long)timeout_us);
+    ADD("}}");
+    /* More than is parsed before the slot is found, once in a while. */
+    if (blobs && sim_one_in(20)) ADD("%*s", 8200, "");
+}
+
+static void put_text(struct client *client, const char *line) {
+    client_put(client, line, strlen(line));
+}
+
+/* What was put since `from`, again in chunks. */
+static void make_chunks(struct client *client, uint32_t from) {
+    static uint8_t body[2 * SIM_MAX_REQUEST_BYTES];
+    uint32_t bytes = client->out_bytes - from;
+    memcpy(body, client->out + from, bytes);
+    client->out_bytes = from;
+    for (uint32_t at = 0; at < bytes;) {
+        char line[64];
+        uint32_t size = 1 + sim_below(sim_below(2) ? 20 : 3000);
+        if (size > bytes - at) size = bytes - at;
+        snprintf(line, sizeof line, "%x%s\r\n", size, sim_one_in(5) ? ";a=b" : "");
+        put_text(client, line);
+        client_put(client, body + at, size);
+        put_text(client, "\r\n");
+        at += size;
+    }
+    put_text(client, sim_one_in(4) ? "0\r\nX-Trailer: 1\r\n\r\n" : "0\r\n\r\n");
+}
+
+/* ---- inference ---- */
+
+enum form { FORM_VALUES, FORM_BLOBS, FORM_MIXED, FORM_RAW };
+
+static enum form draw_form(const struct expect *expect) {
+    enum form form = (enum form)sim_below(4);
+    if (form == FORM_MIXED && expect->model != 3) form = FORM_BLOBS;
+    if (form == FORM_RAW && expect->model == 3) form = FORM_BLOBS;
+    if (form == FORM_VALUES && expect->model == 1 && expect->rows > 2) form = FORM_BLOBS;
+    return form;
+}
+
+static void put_body(struct client *client, const struct expect *expect, uint32_t blobs) {
+    client_put(client, text, text_bytes);
+    for (uint32_t i = 0; i < client_inputs(expect); i++) {
+        if (blobs & 1u << i) client_put_input(client, expect, i);
+    }
+}
+
+static void put_infer(struct client *client, struct expect *expect, enum form form, bool chunked,
+                      const char *headers) {
+    uint32_t blobs = form == FORM_VALUES ? 0 : form == FORM_MIXED ? 1u + sim_below(2) : 3;
+    uint64_t timeout_us = sim_one_in(10) ? 1 + sim_below(sim_below(2) ? 300 : 200000) : 0;
+    char head[512];
+    bool pixels = expect->pixels;
+    expect->pixels = pixels && form == FORM_RAW;
+    if (timeout_us && form != FORM_RAW) expect->statuses |= STATUS(LM_STATUS_DEADLINE);
+    text_bytes = 0;
+    if (form != FORM_RAW) write_json(expect, blobs, timeout_us);
+    uint32_t json = text_bytes, begin = client->out_bytes;
+    put_body(client, expect, blobs);
+    if (chunked) make_chunks(client, begin);
+    uint32_t bytes = client->out_bytes - begin;
+    uint8_t *body = malloc(bytes);
+    memcpy(body, client->out + begin, bytes);
+    client->out_bytes = begin;
+
+    snprintf(head, sizeof head, "POST /v2/models/%s/%sinfer HTTP/1.1\r\nHost: localhost\r\n%s",
+             names[expect->model], sim_below(2) ? "versions/1/" : "", headers);
+    put_text(client, head);
+    if (chunked) {
+        put_text(client, "Transfer-Encoding: chunked\r\n");
+    } else {
+        snprintf(head, sizeof head, "Content-Length: %u\r\n", bytes);
+        put_text(client, head);
+    }
+    if (blobs || sim_below(2)) {
+        snprintf(head, sizeof head, "Inference-Header-Content-Length: %u\r\n", json);
+        put_text(client, head);
+    }
+    put_text(client, "\r\n");
+    expect->body = client->out_bytes;
+    client_put(client, body, bytes);
+    free(body);
+}
+
+static void draw_infer(struct client *client, bool is_last) {
+    struct expect *expect = client_expect(client, ASK_INFER);
+    expect->model = sim_below(SIM_MODELS);
+    uint32_t most = sim_shared.models[expect->model].max_rows;
+    expect->rows = 1 + sim_below(sim_below(2) ? 1 : most);
+    expect->code = 200;
+    expect->binary = sim_below(2);
+    expect->pixels = expect->model == 2 && sim_below(2);
+    expect->statuses = STATUS_REFUSALS;
+    if (sim_plan.default_timeout_ns) expect->statuses |= STATUS(LM_STATUS_DEADLINE);
+    if (sim_plan.rate > 0) expect->statuses |= STATUS(LM_STATUS_RATE_LIMITED);
+    enum form form = draw_form(expect);
+    if (form == FORM_RAW) {
+        expect->rows = 1;
+        expect->binary = true;
+    } else if (sim_one_in(12)) {
+        expect->code = 500;
+        expect->statuses |= STATUS(LM_STATUS_INFERENCE_FAILED);
+    }
+    expect->ends = sim_one_in(is_last ? 3 : 15);
+    bool chunked = form != FORM_RAW && sim_one_in(5);
+    expect->continues = sim_one_in(8);
+    char headers[128];
+    snprintf(headers, sizeof headers, "%s%s", expect->ends ? "Connection: close\r\n" : "",
+             expect->continues ? "Expect: 100-continue\r\n" : "");
+    /* A refusal ends the connection, where nobody can tell whether the body comes. */
+    expect->may_end = expect->continues || chunked;
+    put_infer(client, expect, form, chunked, headers);
+}
+
+/* ---- everything else ---- */
+
+static void draw_document(struct client *client) {
+    struct expect *expect = client_expect(client, ASK_DOCUMENT);
+    const struct lm_http_documents *documents = &sim_shared.documents;
+    const struct lm_oip_document *found[] = {&documents->page, &documents->server,
+                                             &documents->models[1], &documents->configs[2], NULL};
+    static const char *const paths[] = {"/", "/v2", "/v2/models/wide",
+                                        "/v2/models/picture/versions/1/config",
+                                        "/v2/health/ready"};
+    uint32_t which = sim_below(5);
+    char head[256];
+    expect->code = 200;
+    expect->document = found[which];
+    expect->no_body = sim_one_in(4);
+    if (which == 4) expect->statuses = STATUS(LM_STATUS_SHUTTING_DOWN);
+    snprintf(head, sizeof head, "%s %s HTTP/1.1\r\nHost: [::1]:8000\r\nX-Filler: %*s\r\n\r\n",
+             expect->no_body ? "HEAD" : "GET", paths[which], 1 + (int)sim_below(60), "x");
+    put_text(client, head);
+}
+
+static void draw_stats(struct client *client) {
+    struct expect *expect = client_expect(client, ASK_STATS);
+    expect->code = 200;
+    put_text(client, sim_below(2) ? "GET /v2/models/stats HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+                                  : "GET /v2/models/tiny/stats HTTP/1.1\r\nHost: [::1]\r\n\r\n");
+}
+
+enum { GOES_ON, ENDS };
+struct bad {
+    uint32_t code;
+    int end;
+    const char *head;
+    uint32_t junk; /* bytes of body */
+};
+
+static const struct bad bads[] = {
+    {404, GOES_ON, "GET /nowhere HTTP/1.1\r\nHost: localhost\r\n\r\n", 0},
+    {405, GOES_ON, "DELETE /v2 HTTP/1.1\r\nHost: localhost\r\n\r\n", 0},
+    {501, GOES_ON, "BREW /v2 HTTP/1.1\r\nHost: localhost\r\n\r\n", 0},
+    {403, GOES_ON, "GET /v2 HTTP/1.1\r\nHost: evil.example\r\n\r\n", 0},
+    {403, GOES_ON, "GET /v2 HTTP/1.1\r\nHost: localhost\r\nOrigin: http://evil.example\r\n\r\n", 0},
+    {404, GOES_ON,
+     "POST /v2/models/nobody/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3000\r\n\r\n",
+     3000},
+    {404, GOES_ON, "GET /v2/models/tiny/versions/7 HTTP/1.1\r\nHost: localhost\r\n\r\n", 0},
+    {415, GOES_ON,
+     "POST /v2/models/tiny/infer HTTP/1.1\r\nHost: localhost\r\nContent-Encoding: gzip\r\n"
+     "Content-Length: 700\r\n\r\n",
+     700},
+    {501, GOES_ON, "POST /v2/repository/models/tiny/load HTTP/1.1\r\nHost: localhost\r\n\r\n", 0},
+    {400, ENDS, "GET /v2 HTTP/1.1\r\n\r\n", 0},
+    {400, ENDS,
+     "POST /v2/models/tiny/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n"
+     "Transfer-Encoding: chunked\r\n\r\n",
+     4},
+    {413, ENDS,
+     "POST /v2/models/tiny/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: 999999999\r\n\r\n",
+     30},
+    {505, ENDS, "GET / HTTP/3.0\r\nHost: localhost\r\n\r\n", 0},
+    {400, ENDS, "GET /\r\n\r\n", 0},
+    {417, ENDS,
+     "POST /v2/models/tiny/infer HTTP/1.1\r\nHost: localhost\r\nExpect: nothing\r\n"
+     "Content-Length: 0\r\n\r\n",
+     0},
+};
+
+static void draw_bad(struct client *client, bool is_last) {
+    uint32_t count = sizeof bads / sizeof bads[0], which = sim_below(count);
+    while (!is_last && bads[which].end == ENDS && !sim_one_in(6)) which = sim_below(count);
+    const struct bad *bad = &bads[which];
+    struct expect *expect = client_expect(client, ASK_BAD);
+    expect->code = bad->code;
+    expect->ends = bad->end == ENDS;
+    put_text(client, bad->head);
+    for (uint32_t b = 0; b < bad->junk; b++) client_put(client, "\xee", 1);
+}
+
+/* A head that is right with a body that is not: known before a slot is taken, or in a worker. */
+static void draw_bad_body(struct client *client) {
+    static const char *const bodies[] = {
+        "{",
+        "[1,2]",
+        "{\"inputs\":[{\"name\":\"x\",\"datatype\":\"FP32\",\"shape\":[1,4],\"data\":[1,2,3]}]}",
+        "{\"inputs\":[{\"name\":\"z\",\"datatype\":\"FP32\",\"shape\":[1,4],\"data\":[1,2,3,4]}]}",
+        "{\"inputs\":[{\"name\":\"x\",\"datatype\":\"INT8\",\"shape\":[1,4],\"data\":[1,2,3,4]}]}",
+        "{\"inputs\":[{\"name\":\"x\",\"datatype\":\"FP32\",\"shape\":[1,4],"
+        "\"parameters\":{\"binary_data_size\":16}}]}",
+    };
+    struct expect *expect = client_expect(client, ASK_BAD);
+    const char *body = bodies[sim_below(6)];
+    bool chunked = sim_one_in(3);
+    uint32_t blob = sim_below(2) ? 1 + sim_below(40) : 0; /* 16 would be right for the last one */
+    char head[256];
+    expect->code = 400;
+    expect->statuses = STATUS_REFUSALS | STATUS(LM_STATUS_DEADLINE) |
+                       STATUS(LM_STATUS_RATE_LIMITED) | STATUS(LM_STATUS_TOO_LARGE);
+    expect->may_end = chunked;
+    if (blob == 16 || chunked) blob = 0;
+    snprintf(head, sizeof head, "POST /v2/models/tiny/infer HTTP/1.1\r\nHost: localhost\r\n");
+    put_text(client, head);
+    if (blob) {
+        snprintf(head, sizeof head, "Inference-Header-Content-Length: %zu\r\n", strlen(body));
+        put_text(client, head);
+    }
+    snprintf(head, sizeof head, "Content-Length: %zu\r\n\r\n", strlen(body) + blob);
+    put_text(client, chunked ? "Transfer-Encoding: chunked\r\n\r\n" : head);
+    uint32_t begin = client->out_bytes;
+    put_text(client, body);
+    for (uint32_t b = 0; b < blob; b++) client_put(client, "\xee", 1);
+    if (chunked) make_chunks(client, begin);
+}
+
+/* Chunks that are none: the connection ends. */
+static void draw_bad_chunks(struct client *client) {
+    struct expect *expect = client_expect(client, ASK_BAD);
+    expect->code = 400;
+    expect->ends = true;
+    expect->statuses = STATUS_REFUSALS | STATUS(LM_STATUS_DEADLINE) |
+                       STATUS(LM_STATUS_RATE_LIMITED) | STATUS(LM_STATUS_TOO_LARGE);
+    put_text(client,
+             "POST /v2/models/tiny/infer HTTP/1.1\r\nHost: localhost\r\n"
+             "Transfer-Encoding: chunked\r\n\r\n5\r\n{\"inp\r\n-3\r\nuts\r\n");
+}
+
+void http_draw(struct client *client, bool is_last) {
+    uint32_t drawn = sim_below(100);
+    if (drawn < 60) {
+        draw_infer(client, is_last);
+    } else if (drawn < 72) {
+        draw_document(client);
+    } else if (drawn < 78) {
+        draw_stats(client);
+    } else if (drawn < 86) {
+        draw_bad_body(client);
+    } else if (drawn < 90 && (is_last || sim_one_in(6))) {
+        draw_bad_chunks(client);
+    } else {
+        draw_bad(client, is_last);
+    }
+}

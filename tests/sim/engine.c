@@ -1,0 +1,261 @@
+/* engine.c: the server's side of a run: what server.c sets up and takes down, by hand and small:
+ * four models, the slots the real plan gives them but few of each, threads as fibers.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "parts/describe.h"
+#include "parts/slot_plan.h"
+#include "sim.h"
+
+struct lm_shared sim_shared;
+bool sim_draining;
+
+static struct lm_model models[SIM_MODELS];
+static struct lm_io ios[2];
+static struct lm_worker workers[4];
+static struct lm_stats_block blocks[6];
+static char optional[64]; /* what sessions point to */
+static uint64_t endings[2]; /* counted when last asked */
+
+/* ---- models ---- */
+
+static struct lm_tensor tensor(const char *name, uint32_t rank, const int64_t *dims) {
+    struct lm_tensor tensor = {.dtype = ORT_FLOAT, .rank = rank, .shape_known = true};
+    snprintf(tensor.name, sizeof tensor.name, "%s", name);
+    tensor.element_bytes = tensor.row_bytes = sizeof(float);
+    for (uint32_t d = 0; d < rank; d++) {
+        tensor.dims[d] = dims[d];
+        if (dims[d] >= 0) tensor.row_bytes *= (size_t)dims[d];
+    }
+    tensor.rows_free = dims[0] < 0;
+    return tensor;
+}
+#define TENSOR(name, ...)                                                         \
+    tensor(name, sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t), (int64_t[]) { \
+        __VA_ARGS__                                                               \
+    })
+
+static struct lm_model *begin_model(uint32_t index, const char *name, uint32_t max_rows) {
+    struct lm_model *model = &models[index];
+    memset(model, 0, sizeof *model);
+    snprintf(model->name, sizeof model->name, "%s", name);
+    model->index = index;
+    model->rows_free = true;
+    model->outputs_known = true;
+    model->max_rows = max_rows;
+    model->batch_size = 1;
+    model->session_count = 4;
+    model->value_base = sim_shared.values_per_slot;
+    for (uint32_t s = 0; s < 4; s++) model->sessions[s] = (OrtSession *)(void *)optional;
+    return model;
+}
+
+static void end_model(struct lm_model *model) {
+    sim_shared.values_per_slot += model->input_count + model->output_count;
+    lumen_model_config config = {.name = model->name};
+    SIM_CHECK(lm_gate_add_model(&sim_shared, model->index, &config) == 0, "gate");
+}
+
+static void add(struct lm_model *model, struct lm_tensor in, const char *out) {
+    struct lm_tensor result = in;
+    snprintf(result.name, sizeof result.name, "%s", out);
+    model->inputs[model->input_count++] = in;
+    model->outputs[model->output_count++] = result;
+}
+
+void engine_models(void) {
+    memset(&sim_shared, 0, sizeof sim_shared);
+    memset(blocks, 0, sizeof blocks);
+    memset(ios, 0, sizeof ios);
+    memset(workers, 0, sizeof workers);
+    memset(endings, 0, sizeof endings);
+    lumen_config config = {.overload = sim_plan.overload,
+                           .rate = sim_plan.rate,
+                           .burst = 20,
+                           .header_timeout_ms = sim_plan.header_ms,
+                           .reply_timeout_ms = sim_plan.reply_ms,
+                           .idle_timeout_ms = sim_plan.idle_ms,
+                           .hang_ms = sim_plan.hang_ms,
+                           .body_bytes_per_s = sim_plan.body_bytes_per_s,
+                           .connections_per_address = sim_plan.per_address * sim_plan.io_count};
+    sim_shared.io_count = sim_plan.io_count;
+    SIM_CHECK(lm_gate_open(&sim_shared, &config) == 0, "gate");
+    sim_shared.models = models;
+    sim_shared.model_count = SIM_MODELS;
+
+    struct lm_model *model = begin_model(0, "tiny", 8);
+    add(model, TENSOR("x", -1, 4), "y");
+    model->batch_size = sim_plan.batch_size;
+    model->batch_delay_ns = sim_plan.batch_delay_ns;
+    end_model(model);
+    model = begin_model(1, "wide", 3);
+    add(model, TENSOR("x", -1, 300), "y");
+    model->outputs[0].shape_known = model->outputs[0].rows_free = false;
+    model->outputs_known = false;
+    model->max_output_bytes = 3 * 1200;
+    end_model(model);
+    model = begin_model(2, "picture", 4);
+    add(model, TENSOR("x", -1, 3, 4, 4), "y");
+    model->batch_size = sim_plan.batch_size;
+    model->has_rgb8 = true;
+    model->rgb8 = (struct lm_rgb8_plan){
+        .height = 4, .width = 4, .layout = LM_LAYOUT_NCHW, .dtype = ORT_FLOAT};
+    lm_rgb8_plan_init(&model->rgb8, LUMEN_CHANNELS_RGB, (float[3]){0, 0, 0}, (float[3]){1, 1, 1});
+    end_model(model);
+    model = begin_model(3, "pair", 6);
+    add(model, TENSOR("a", -1, 2), "c");
+    add(model, TENSOR("b", 3), "d");
+    end_model(model);
+}
+
+/* ---- opening ---- */
+
+static void open_shared(struct lm_shared *shared) {
+    runtime_open(&shared->ort);
+    shared->max_request_bytes = SIM_MAX_REQUEST_BYTES;
+    shared->default_timeout_ns = sim_plan.default_timeout_ns;
+    shared->idle = sim_plan.idle;
+    shared->allocator_type = sim_plan.allocator_type;
+    shared->ios = ios;
+    shared->io_shares_cores = sim_plan.io_shares_cores;
+    shared->workers = workers;
+    shared->worker_count = sim_plan.worker_count;
+    shared->queue_type = sim_plan.queue_type;
+    shared->traced = sim_one_in(8);
+    lm_waitset_init(&shared->waitset);
+    bool is_inline = shared->queue_type == LUMEN_QUEUE_INLINE;
+    lm_store_relaxed_u64(&shared->ios_running, shared->io_count);
+    lm_store_relaxed_u64(&shared->workers_running, is_inline ? 0 : shared->worker_count);
+    SIM_CHECK(lm_describe(models, SIM_MODELS, "sim", &shared->description,
+                          &shared->description_bytes) == 0 &&
+                  lm_http_documents_open(shared, "sim") == 0,
+              "documents");
+}
+
+static void open_io(uint32_t i, const lumen_slot_class *classes, uint32_t class_count) {
+    struct lm_io *io = &ios[i];
+    io->listen_fd = listener_open(i);
+    io->stats = &blocks[i];
+    SIM_CHECK(lm_io_open(io, &sim_shared, i, sim_plan.connections, classes, class_count) == 0,
+              "I/O thread: %s", lm_error_last());
+    io->in_flight_max = (sim_plan.in_flight_max + sim_plan.io_count - 1) / sim_plan.io_count;
+}
+
+void engine_open(void) {
+    struct lm_shared *shared = &sim_shared;
+    lumen_slot_class classes[LUMEN_SLOT_CLASSES_MAX];
+    uint32_t class_count = 0, slots = 0, capacity = 2;
+    open_shared(shared);
+    for (uint32_t w = 0; w < shared->worker_count; w++)
+        workers[w] = (struct lm_worker){
+            .shared = shared, .stats = &blocks[2 + w], .index = w, .cpu = -1};
+    struct lm_slot_plan_limits limits = {.arena_bytes = 64 << 20,
+                                         .max_request_bytes = SIM_MAX_REQUEST_BYTES,
+                                         .slot_count_max = 256,
+                                         .worker_count = shared->worker_count};
+    SIM_CHECK(lm_slot_plan(models, SIM_MODELS, &limits, classes, &class_count) == 0, "slots");
+    for (uint32_t c = 0; c < class_count; c++) {
+        classes[c].slot_count = c == 0 ? 2 + sim_below(30) : 1 + sim_below(3);
+        slots += classes[c].slot_count * sim_plan.io_count;
+    }
+    for (uint32_t i = 0; i < shared->io_count; i++) open_io(i, classes, class_count);
+    if (shared->queue_type == LUMEN_QUEUE_INLINE) return;
+    while (capacity < slots) capacity *= 2;
+    SIM_CHECK(lm_queue_open(&shared->queue, shared->queue_type, capacity, sim_plan.batch_size,
+                            sim_plan.batch_delay_ns) == 0,
+              "queue");
+    shared->workers_sleep = !lm_queue_blocks(&shared->queue);
+}
+
+void engine_start(void) {
+    static const char *const io_names[] = {"io/0", "io/1"};
+    static const char *const worker_names[] = {"worker/0", "worker/1", "worker/2", "worker/3"};
+    sim_draining = false;
+    for (uint32_t i = 0; i < sim_shared.io_count; i++)
+        fiber_start(io_names[i], lm_io_main, &ios[i]);
+    if (sim_shared.queue_type == LUMEN_QUEUE_INLINE) return;
+    for (uint32_t w = 0; w < sim_shared.worker_count; w++)
+        fiber_start(worker_names[w], lm_worker_main, &workers[w]);
+}
+
+/* ---- the end ---- */
+
+void lm_thread_meet(struct lm_shared *shared) {
+    (void)shared; /* who comes first may begin: nothing is lost by it */
+}
+
+/* As in server.c, which needs the whole of ONNX Runtime. */
+void lm_thread_ended(struct lm_shared *shared, uint32_t role) {
+    lm_atomic_u64 *running =
+        role == LUMEN_ROLE_IO ? &shared->ios_running : &shared->workers_running;
+    if (lm_sub_acq_rel_u64(running, 1) != 1 || role != LUMEN_ROLE_IO) return;
+    lm_store_release_u32(&shared->workers_stop, 1);
+    lm_waitset_wake_all(&shared->waitset);
+    if (shared->queue_type != LUMEN_QUEUE_INLINE) lm_queue_stop(&shared->queue);
+}
+
+void engine_drain(uint64_t limit_ns) {
+    SIM_TRACE("draining for at most %llu us", limit_ns / 1000);
+    sim_draining = true;
+    lm_store_relaxed_u64(&sim_shared.drain_until_ns, sim_now_ns + limit_ns);
+    lm_store_release_u32(&sim_shared.phase, LM_PHASE_DRAINING);
+    for (uint32_t i = 0; i < sim_shared.io_count; i++) {
+        if (ios[i].ring) lm_ring_wake(ios[i].ring);
+    }
+}
+
+bool engine_ended_one(uint32_t io) {
+    const struct lm_io_counters *counters = &blocks[io].io;
+    uint64_t now = lm_load_relaxed_u64(&counters->connections_evicted) +
+                   lm_load_relaxed_u64(&counters->connections_timed_out) +
+                   lm_load_relaxed_u64(&counters->connections_crowded);
+    bool more = now != endings[io];
+    endings[io] = now;
+    return more;
+}
+
+static bool workers_asleep(void) {
+    for (uint32_t f = sim_shared.io_count; f < fiber_count; f++) {
+        if (!fibers[f].blocked_on || fibers[f].wake_at_ns != UINT64_MAX) return false;
+    }
+    return true;
+}
+
+bool engine_quiet(void) {
+    for (uint32_t i = 0; i < sim_shared.io_count; i++) {
+        if (lm_mpmc_depth(&ios[i].returns) || lm_spsc_depth(&ios[i].ready)) return false;
+    }
+    bool is_inline = sim_shared.queue_type == LUMEN_QUEUE_INLINE;
+    return workers_asleep() && (is_inline || lm_queue_depth(&sim_shared.queue) == 0);
+}
+
+bool engine_idle(void) {
+    for (uint32_t i = 0; i < sim_shared.io_count; i++) {
+        /* Not in the middle of a turn either. */
+        if (ios[i].connections_open || ios[i].arena.acquired_count || listener_next(i) ||
+            !ios[i].ring || fibers[i].blocked_on != ios[i].ring)
+            return false;
+    }
+    return engine_quiet();
+}
+
+bool engine_ended(void) {
+    for (uint32_t f = 0; f < fiber_count; f++) {
+        if (!fibers[f].ended) return false;
+    }
+    return true;
+}
+
+void engine_close(void) {
+    for (uint32_t i = 0; i < sim_shared.io_count; i++) lm_io_close(&ios[i]);
+    for (uint32_t w = 0; w < sim_shared.worker_count; w++) lm_worker_close(&workers[w]);
+    if (sim_shared.queue_type != LUMEN_QUEUE_INLINE) lm_queue_close(&sim_shared.queue);
+    free(sim_shared.description);
+    lm_http_documents_close(&sim_shared);
+    lm_gate_close(&sim_shared);
+    SIM_CHECK(fds_open == 0, "%u descriptors are left open", fds_open);
+    SIM_CHECK(runtime_values == 0, "%u tensors of the runtime are left", runtime_values);
+}

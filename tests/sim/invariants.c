@@ -1,0 +1,224 @@
+/* invariants.c: what must be true of an I/O thread's state whenever it is about to wait, and of
+ * everything when nobody is there. The words are those of tests' hostile-inputs list: one owner for
+ * each slot, buffer, block and entry; every connection has something that will move it on; counters
+ * add up.
+ */
+#include <string.h>
+
+#include "flow/http.h"
+#include "sim.h"
+
+enum { EMPTY_TURNS_MAX = 200, SLOTS_MAX = 512, CONNECTIONS_MAX = 64 };
+
+static uint32_t empty_turns[2];
+
+void check_reset(void) {
+    empty_turns[0] = empty_turns[1] = 0;
+}
+
+/* What the walk over the connections adds up. */
+struct sums {
+    uint32_t open, counted, lists[LM_LIST_COUNT];
+    uint32_t buffers, blocks;
+    uint32_t unwhole; /* requests that count as such and are not whole */
+};
+
+/* Who has a slot, by the connections; and how many requests of a connection workers have. */
+static bool held[SLOTS_MAX];
+static uint32_t working[CONNECTIONS_MAX];
+
+static void hold(const struct lm_io *io, uint32_t slot) {
+    SIM_CHECK(io->requests[slot].slot->acquired && !held[slot] && !io->requests[slot].with_worker,
+              "slot %u has two owners, or none", slot);
+    held[slot] = true;
+}
+
+static void hold_slots(const struct lm_io *io, const struct lm_connection *connection) {
+    if (connection->receiving != LM_NO_SLOT) hold(io, connection->receiving);
+    if (connection->sending != LM_NO_SLOT) hold(io, connection->sending);
+    for (uint32_t s = connection->reply_head; s != LM_NO_SLOT; s = io->requests[s].next_reply)
+        hold(io, s);
+}
+
+static void check_read_state(const struct lm_connection *connection) {
+    uint32_t i = connection->index;
+    bool waits = connection->read_state == LM_READ_WAIT;
+    bool lingers = connection->read_state == LM_READ_LINGER && !connection->ended;
+    SIM_CHECK(waits == (connection->list == LM_LIST_WAITING),
+              "connection %u: read state %u on list %u", i, connection->read_state,
+              connection->list);
+    SIM_CHECK(!lingers || connection->list == LM_LIST_LINGERING,
+              "connection %u lingers without an end: it is on list %u", i, connection->list);
+    SIM_CHECK(!connection->ended || connection->buffer == LM_NO_BUFFER,
+              "connection %u is ended and holds a buffer", i);
+    bool has_slot = connection->receiving != LM_NO_SLOT;
+    bool takes_body =
+        connection->read_state == LM_READ_BODY || connection->read_state == LM_READ_CHUNKS;
+    SIM_CHECK(has_slot == takes_body || connection->ended,
+              "connection %u: read state %u with slot %u", i, connection->read_state,
+              connection->receiving);
+}
+
+/* Something will move an open connection on, whatever its client does. */
+static void check_alive(const struct lm_connection *connection) {
+    bool replies = connection->sending != LM_NO_SLOT || connection->reply_head != LM_NO_SLOT;
+    bool busy = connection->in_flight > 0 || replies;
+    bool moved = connection->recv_armed || busy || connection->list == LM_LIST_WAITING ||
+                 connection->list == LM_LIST_STARVED;
+    SIM_CHECK(moved, "connection %u is stuck: nothing is armed, read state %u, ended %u",
+              connection->index, connection->read_state, connection->ended);
+    SIM_CHECK(connection->reply_head == LM_NO_SLOT || connection->sending != LM_NO_SLOT ||
+                  connection->in_flight > 0,
+              "connection %u has replies that nobody sends", connection->index);
+    if (connection->buffer == LM_NO_BUFFER) return;
+    SIM_CHECK(!connection->recv_armed, "connection %u reads beside a held buffer",
+              connection->index);
+    SIM_CHECK(connection->list == LM_LIST_WAITING || !lm_connection_may_parse(connection),
+              "connection %u holds a buffer that it could parse", connection->index);
+}
+
+static void check_connection(const struct lm_io *io, const struct lm_connection *connection,
+                             struct sums *sums) {
+    uint32_t i = connection->index;
+    sums->lists[connection->list]++;
+    SIM_CHECK((connection->fd < 0) == (connection->list == LM_LIST_FREE),
+              "connection %u: descriptor %d on list %u", i, connection->fd, connection->list);
+    SIM_CHECK(connection->recv_armed == ring_armed(io->ring, i, false),
+              "connection %u: its receive is %sin the ring", i,
+              connection->recv_armed ? "not " : "");
+    if (connection->fd < 0) return;
+    bool sends = connection->sending != LM_NO_SLOT;
+    SIM_CHECK(sends == ring_armed(io->ring, i, true), "connection %u: its send is %sin the ring", i,
+              sends ? "not " : "");
+    sums->open++;
+    sums->counted += connection->counted;
+    hold_slots(io, connection);
+    sums->unwhole += connection->read_state == LM_READ_WAIT ||
+                     connection->read_state == LM_READ_JSON || connection->receiving != LM_NO_SLOT;
+    if (connection->buffer != LM_NO_BUFFER) {
+        sums->buffers++;
+        SIM_CHECK(ring_buffer_is_out(io->ring, connection->buffer),
+                  "connection %u holds buffer %d, which is the kernel's", i, connection->buffer);
+    }
+    if (connection->block != LM_NO_BLOCK) {
+        sums->blocks++;
+        SIM_CHECK(io->http.blocks[connection->block].connection == i,
+                  "connection %u holds block %u of connection %u", i, connection->block,
+                  io->http.blocks[connection->block].connection);
+    }
+    check_read_state(connection);
+    check_alive(connection);
+}
+
+/* Every slot that is taken is a connection's, a worker's, or of a request that was answered in its
+ * worker's place. */
+static void check_slots(const struct lm_io *io) {
+    uint32_t acquired = 0, requests = 0;
+    uint64_t work_ns = 0;
+    for (uint32_t s = 0; s < io->arena.slot_count; s++) {
+        const struct lm_request *request = &io->requests[s];
+        if (!io->arena.slots[s].acquired) continue;
+        acquired++;
+        if (request->model) {
+            requests++;
+            work_ns += request->cost_ns;
+        }
+        bool overdue = request->model && lm_load_relaxed_u32(&request->claim) == 1;
+        SIM_CHECK(held[s] || request->with_worker || overdue, "slot %u is nobody's", s);
+        if (request->with_worker) working[request->connection]++;
+    }
+    SIM_CHECK(acquired == io->arena.acquired_count, "%u slots are taken, %u counted", acquired,
+              io->arena.acquired_count);
+    SIM_CHECK(requests == io->in_flight, "in_flight is %u, there are %u", io->in_flight, requests);
+    SIM_CHECK(work_ns == io->work_ns, "work_ns is %llu, the requests' sum %llu",
+              (unsigned long long)io->work_ns, (unsigned long long)work_ns);
+    for (uint32_t i = 0; i < io->connections_used; i++) {
+        const struct lm_connection *connection = &io->connections[i];
+        uint32_t counted = connection->fd < 0 ? 0 : connection->in_flight;
+        SIM_CHECK(working[i] == counted, "connection %u has %u requests with the workers, not %u",
+                  i, working[i], counted);
+    }
+}
+
+static void check_blocks(const struct lm_io *io, const struct sums *sums) {
+    uint32_t free_count = 0, used = 0;
+    for (uint16_t b = io->http.free_block; b != LM_NO_BLOCK; b = io->http.blocks[b].next_free)
+        SIM_CHECK(++free_count <= sim_limits.http_blocks, "the free blocks are a circle");
+    free_count += sim_limits.http_blocks - io->http.blocks_used;
+    for (uint32_t b = 0; b < io->http.blocks_used; b++)
+        used += io->http.blocks[b].connection != LM_NO_CONNECTION;
+    SIM_CHECK(used == sums->blocks && used + free_count == sim_limits.http_blocks,
+              "%u blocks are used, %u have an owner, %u are free", used, sums->blocks, free_count);
+}
+
+static uint64_t sum_answers(void) {
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < sim_shared.io_count; i++) {
+        const struct lm_io_counters *io = &sim_shared.ios[i].stats->io;
+        sum += lm_load_relaxed_u64(&io->requests_ok) + lm_load_relaxed_u64(&io->requests_error) +
+               lm_load_relaxed_u64(&io->requests_refused) +
+               lm_load_relaxed_u64(&io->requests_gone);
+    }
+    for (uint32_t w = 0; w < sim_shared.worker_count; w++) {
+        const struct lm_worker_counters *worker = &sim_shared.workers[w].stats->worker;
+        sum += lm_load_relaxed_u64(&worker->requests_ok) +
+               lm_load_relaxed_u64(&worker->requests_error) +
+               lm_load_relaxed_u64(&worker->requests_expired) +
+               lm_load_relaxed_u64(&worker->requests_gone);
+    }
+    return sum;
+}
+
+static void check_counters(uint32_t unwhole) {
+    uint64_t requests = 0, answers = sum_answers();
+    for (uint32_t i = 0; i < sim_shared.io_count; i++)
+        requests += lm_load_relaxed_u64(&sim_shared.ios[i].stats->io.requests);
+    SIM_CHECK(requests == answers + unwhole,
+              "%llu requests, but %llu answers and %u that are not whole",
+              (unsigned long long)requests, (unsigned long long)answers, unwhole);
+}
+
+void check_io(struct lm_io *io, uint64_t timeout_ns) {
+    struct sums sums = {0};
+    SIM_CHECK(io->arena.slot_count <= SLOTS_MAX && io->connection_capacity <= CONNECTIONS_MAX,
+              "SLOTS_MAX or CONNECTIONS_MAX is too small");
+    memset(held, 0, sizeof held);
+    memset(working, 0, sizeof working);
+    for (uint32_t i = 0; i < io->connections_used; i++)
+        check_connection(io, &io->connections[i], &sums);
+    SIM_CHECK(sums.open == io->connections_open, "%u connections are open, %u counted", sums.open,
+              io->connections_open);
+    SIM_CHECK(sums.counted == io->connections_wanting, "%u connections are wanting, %u counted",
+              sums.counted, io->connections_wanting);
+    for (uint32_t l = LM_LIST_FREE; l < LM_LIST_COUNT; l++)
+        SIM_CHECK(sums.lists[l] == io->lists[l].count, "list %u has %u, counted %u", l,
+                  sums.lists[l], io->lists[l].count);
+    uint32_t buffers = ring_buffers_out(io->ring), coming = ring_buffers_coming(io->ring);
+    SIM_CHECK(buffers == sums.buffers + coming, "%u buffers are out, %u held, %u coming", buffers,
+              sums.buffers, coming);
+    check_slots(io);
+    check_blocks(io, &sums);
+    SIM_CHECK(!io->inline_worker || lm_spsc_depth(&io->ready) == 0 || timeout_ns == 0,
+              "requests are ready, and the thread that runs them sleeps for up to %llu us",
+              (unsigned long long)timeout_ns / 1000);
+    if (sim_shared.io_count == 1 && engine_quiet()) check_counters(sums.unwhole);
+}
+
+void check_turn(struct lm_io *io, uint64_t waited_ns, uint32_t completions) {
+    bool empty = waited_ns < 20 * SIM_US && completions == 0;
+    empty_turns[io->index] = empty ? empty_turns[io->index] + 1 : 0;
+    SIM_CHECK(empty_turns[io->index] < EMPTY_TURNS_MAX, "I/O thread %u spins", io->index);
+}
+
+void check_baseline(void) {
+    for (uint32_t i = 0; i < sim_shared.io_count; i++) {
+        struct lm_io *io = &sim_shared.ios[i];
+        check_io(io, 0);
+        SIM_CHECK(io->arena.acquired_count == 0 && io->in_flight == 0 && io->work_ns == 0 &&
+                      io->connections_wanting == 0 && ring_buffers_out(io->ring) == 0,
+                  "not everything has come back to I/O thread %u", i);
+        SIM_CHECK(ring_accepts(io->ring) || io->accept_retry_ns || io->accept_armed,
+                  "I/O thread %u accepts no more", i);
+    }
+    check_counters(0);
+}
