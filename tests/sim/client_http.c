@@ -19,8 +19,8 @@ static void add_values(const struct expect *expect, uint32_t input) {
     uint32_t count = client_floats(expect, input);
     ADD(",\"data\":[");
     for (uint32_t at = 0; at < count; at++) {
-        bool poison = at == 0 && input == 0 &&
-                      (expect->statuses & STATUS(LM_STATUS_INFERENCE_FAILED));
+        bool poison =
+            at == 0 && input == 0 && (expect->statuses & STATUS(LM_STATUS_INFERENCE_FAILED));
         ADD("%s%g", at ? "," : "",
             poison ? (double)SIM_POISON : (double)client_value(expect, input, at));
     }
@@ -173,8 +173,7 @@ static void draw_document(struct client *client) {
     const struct lm_oip_document *found[] = {&documents->page, &documents->server,
                                              &documents->models[1], &documents->configs[2], NULL};
     static const char *const paths[] = {"/", "/v2", "/v2/models/wide",
-                                        "/v2/models/picture/versions/1/config",
-                                        "/v2/health/ready"};
+                                        "/v2/models/picture/versions/1/config", "/v2/health/ready"};
     uint32_t which = sim_below(5);
     char head[256];
     expect->code = 200;
@@ -285,9 +284,8 @@ static void draw_bad_chunks(struct client *client) {
     expect->ends = true;
     expect->statuses = STATUS_REFUSALS | STATUS(LM_STATUS_DEADLINE) |
                        STATUS(LM_STATUS_RATE_LIMITED) | STATUS(LM_STATUS_TOO_LARGE);
-    put_text(client,
-             "POST /v2/models/tiny/infer HTTP/1.1\r\nHost: localhost\r\n"
-             "Transfer-Encoding: chunked\r\n\r\n5\r\n{\"inp\r\n-3\r\nuts\r\n");
+    put_text(client, "POST /v2/models/tiny/infer HTTP/1.1\r\nHost: localhost\r\n"
+                     "Transfer-Encoding: chunked\r\n\r\n5\r\n{\"inp\r\n-3\r\nuts\r\n");
 }
 
 void http_draw(struct client *client, bool is_last) {

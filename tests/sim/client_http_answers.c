@@ -107,7 +107,8 @@ static void check_stats(const struct client *client, const uint8_t *body, uint32
     if (bytes < sizeof begin || memcmp(body, begin, sizeof begin - 1) != 0)
         client_fail(client, "statistics begin wrongly", bytes, 0);
     for (uint32_t b = 0; b < bytes; b++) {
-        if (body[b] < ' ' || body[b] > '~') client_fail(client, "statistics hold junk at", b, body[b]);
+        if (body[b] < ' ' || body[b] > '~')
+            client_fail(client, "statistics hold junk at", b, body[b]);
         depth += body[b] == '{';
         depth -= body[b] == '}';
         if (depth == 0 && b + 1 < bytes) client_fail(client, "statistics end early, at", b, bytes);

@@ -212,8 +212,7 @@ uint32_t native_take(struct client *client) {
     uint32_t begins = index ? client->expects[index - 1].end : 0;
     if (!(expect->statuses & STATUS(status)))
         client_fail(client, "a wrong status, to id", status, id);
-    if (client->out_sent <= begins ||
-        (status == LM_STATUS_OK && client->out_sent < expect->end))
+    if (client->out_sent <= begins || (status == LM_STATUS_OK && client->out_sent < expect->end))
         client_fail(client, "an answer before the request, id", id, 0);
     if (status != LM_STATUS_OK) {
         if (payload == 0 || payload > LM_TEXT_BYTES_MAX || memchr(at, 0, payload))

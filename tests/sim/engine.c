@@ -17,7 +17,7 @@ static struct lm_model models[SIM_MODELS];
 static struct lm_io ios[2];
 static struct lm_worker workers[4];
 static struct lm_stats_block blocks[6];
-static char optional[64]; /* what sessions point to */
+static char optional[64];   /* what sessions point to */
 static uint64_t endings[2]; /* counted when last asked */
 
 /* ---- models ---- */
@@ -33,10 +33,8 @@ static struct lm_tensor tensor(const char *name, uint32_t rank, const int64_t *d
     tensor.rows_free = dims[0] < 0;
     return tensor;
 }
-#define TENSOR(name, ...)                                                         \
-    tensor(name, sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t), (int64_t[]) { \
-        __VA_ARGS__                                                               \
-    })
+#define TENSOR(name, ...) \
+    tensor(name, sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t), (int64_t[]){__VA_ARGS__})
 
 static struct lm_model *begin_model(uint32_t index, const char *name, uint32_t max_rows) {
     struct lm_model *model = &models[index];
@@ -150,8 +148,8 @@ void engine_open(void) {
     uint32_t class_count = 0, slots = 0, capacity = 2;
     open_shared(shared);
     for (uint32_t w = 0; w < shared->worker_count; w++)
-        workers[w] = (struct lm_worker){
-            .shared = shared, .stats = &blocks[2 + w], .index = w, .cpu = -1};
+        workers[w] =
+            (struct lm_worker){.shared = shared, .stats = &blocks[2 + w], .index = w, .cpu = -1};
     struct lm_slot_plan_limits limits = {.arena_bytes = 64 << 20,
                                          .max_request_bytes = SIM_MAX_REQUEST_BYTES,
                                          .slot_count_max = 256,

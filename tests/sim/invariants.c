@@ -156,8 +156,7 @@ static uint64_t sum_answers(void) {
     for (uint32_t i = 0; i < sim_shared.io_count; i++) {
         const struct lm_io_counters *io = &sim_shared.ios[i].stats->io;
         sum += lm_load_relaxed_u64(&io->requests_ok) + lm_load_relaxed_u64(&io->requests_error) +
-               lm_load_relaxed_u64(&io->requests_refused) +
-               lm_load_relaxed_u64(&io->requests_gone);
+               lm_load_relaxed_u64(&io->requests_refused) + lm_load_relaxed_u64(&io->requests_gone);
     }
     for (uint32_t w = 0; w < sim_shared.worker_count; w++) {
         const struct lm_worker_counters *worker = &sim_shared.workers[w].stats->worker;

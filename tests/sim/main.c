@@ -72,7 +72,8 @@ static void run_seed(uint64_t seed) {
     if (early) {
         (void)schedule(never, sim_plan.drain_at_ns);
     } else {
-        SIM_CHECK(schedule(clients_done, sim_now_ns + 600 * SIM_S), "clients do not come to an end");
+        SIM_CHECK(schedule(clients_done, sim_now_ns + 600 * SIM_S),
+                  "clients do not come to an end");
         SIM_CHECK(schedule(engine_idle, sim_now_ns + 10 * SIM_S),
                   "all clients have gone, not everything of theirs");
         check_baseline();

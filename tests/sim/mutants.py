@@ -46,67 +46,268 @@ TIMERS, WORKER, BATCH, INFER = "flow/timers.c", "flow/worker.c", "flow/batch.c",
 MUTANTS = (
     # What the simulation found, as it was.
     Mutant("drained while it accepts", IO, " && !io->accept_armed;", ";"),
-    Mutant("inline sleeps over work", IO, "if (io->inline_worker && lm_spsc_depth(&io->ready) > 0) limit = 0;", ""),
-    Mutant("starved while lingering", RECEIVE, "!connection->ended && !lingers) {", "!connection->ended) {"),
+    Mutant(
+        "inline sleeps over work",
+        IO,
+        "if (io->inline_worker && lm_spsc_depth(&io->ready) > 0) limit = 0;",
+        "",
+    ),
+    Mutant(
+        "starved while lingering",
+        RECEIVE,
+        "!connection->ended && !lingers) {",
+        "!connection->ended) {",
+    ),
     Mutant("statistics in scrap", HTTP_ANSWER, "io->draft", "(char *)io->scrap"),
     Mutant("next request after the last", CONNECTION, "!connection->close_after_reply && ", ""),
     Mutant("linger ends before the reply", TIMERS, "if (!connection->write_shut) continue;", ""),
-    Mutant("linger counts before the reply", RECEIVE, "LM_READ_LINGER && connection->write_shut", "LM_READ_LINGER"),
-    Mutant("starved has a deadline", TIMERS, "if (connection->list == LM_LIST_STARVED) return 0;", ""),
+    Mutant(
+        "linger counts before the reply",
+        RECEIVE,
+        "LM_READ_LINGER && connection->write_shut",
+        "LM_READ_LINGER",
+    ),
+    Mutant(
+        "starved has a deadline", TIMERS, "if (connection->list == LM_LIST_STARVED) return 0;", ""
+    ),
     # Accepting.
-    Mutant("accept is not armed again", ACCEPT, "if (!completion->more) io->accept_armed = false;", ""),
-    Mutant("accept is armed at each", ACCEPT, "if (!completion->more) io->accept_armed = false;", "io->accept_armed = false;"),
-    Mutant("accept does not pause", ACCEPT, "io->accept_retry_ns = io->now_ns + LM_ACCEPT_PAUSE_MS * 1000000ull;", ""),
-    Mutant("accept pauses for ever", ACCEPT, "io->now_ns + LM_ACCEPT_PAUSE_MS * 1000000ull", "UINT64_MAX"),
-    Mutant("refused stays open", ACCEPT, "        close(fd);\n        return;\n    }\n    if (!count", "        return;\n    }\n    if (!count"),
+    Mutant(
+        "accept is not armed again", ACCEPT, "if (!completion->more) io->accept_armed = false;", ""
+    ),
+    Mutant(
+        "accept is armed at each",
+        ACCEPT,
+        "if (!completion->more) io->accept_armed = false;",
+        "io->accept_armed = false;",
+    ),
+    Mutant(
+        "accept does not pause",
+        ACCEPT,
+        "io->accept_retry_ns = io->now_ns + LM_ACCEPT_PAUSE_MS * 1000000ull;",
+        "",
+    ),
+    Mutant(
+        "accept pauses for ever",
+        ACCEPT,
+        "io->now_ns + LM_ACCEPT_PAUSE_MS * 1000000ull",
+        "UINT64_MAX",
+    ),
+    Mutant(
+        "refused stays open",
+        ACCEPT,
+        "        close(fd);\n        return;\n    }\n    if (!count",
+        "        return;\n    }\n    if (!count",
+    ),
     # Receiving.
-    Mutant("buffer is not given back", RECEIVE, "    lm_io_buffer_return(io, connection->buffer);\n    connection->buffer = LM_NO_BUFFER;\n}\n\nstatic void arm", "    connection->buffer = LM_NO_BUFFER;\n}\n\nstatic void arm"),
-    Mutant("buffer of an end is kept", RECEIVE, "if (completion->buffer != LM_NO_BUFFER) lm_io_buffer_return(io, completion->buffer);", ""),
-    Mutant("ENOBUFS ends the connection", RECEIVE, "completion->result == -ENOBUFS && !connection->ended && !lingers", "false"),
-    Mutant("starved is not retried", RECEIVE, "lm_connection_move(io, connection, LM_LIST_NONE);\n        lm_receive_continue(io, connection);", "(void)connection;"),
-    Mutant("EINTR ends the connection", RECEIVE, "completion->result == -EINTR || completion->result == -EAGAIN ||", ""),
-    Mutant("a short body counts as whole", RECEIVE, "        part_advance(request, bytes);\n", "        part_advance(request, request->parts[request->part_at].iov_len);\n"),
-    Mutant("one byte too many is dropped", RECEIVE, "connection->discard_bytes -= taken;", "connection->discard_bytes -= taken + (connection->discard_bytes > taken);"),
+    Mutant(
+        "buffer is not given back",
+        RECEIVE,
+        "    lm_io_buffer_return(io, connection->buffer);\n    connection->buffer = LM_NO_BUFFER;\n}\n\nstatic void arm",
+        "    connection->buffer = LM_NO_BUFFER;\n}\n\nstatic void arm",
+    ),
+    Mutant(
+        "buffer of an end is kept",
+        RECEIVE,
+        "if (completion->buffer != LM_NO_BUFFER) lm_io_buffer_return(io, completion->buffer);",
+        "",
+    ),
+    Mutant(
+        "ENOBUFS ends the connection",
+        RECEIVE,
+        "completion->result == -ENOBUFS && !connection->ended && !lingers",
+        "false",
+    ),
+    Mutant(
+        "starved is not retried",
+        RECEIVE,
+        "lm_connection_move(io, connection, LM_LIST_NONE);\n        lm_receive_continue(io, connection);",
+        "(void)connection;",
+    ),
+    Mutant(
+        "EINTR ends the connection",
+        RECEIVE,
+        "completion->result == -EINTR || completion->result == -EAGAIN ||",
+        "",
+    ),
+    Mutant(
+        "a short body counts as whole",
+        RECEIVE,
+        "        part_advance(request, bytes);\n",
+        "        part_advance(request, request->parts[request->part_at].iov_len);\n",
+    ),
+    Mutant(
+        "one byte too many is dropped",
+        RECEIVE,
+        "connection->discard_bytes -= taken;",
+        "connection->discard_bytes -= taken + (connection->discard_bytes > taken);",
+    ),
     Mutant("pipelining has no end", CONNECTION, "connection->in_flight < most &&", "true ||"),
     # Ends.
-    Mutant("closed with a receive armed", CONNECTION, "connection->ended && !connection->recv_armed && !busy", "connection->ended && !busy"),
-    Mutant("closed with requests out", CONNECTION, "connection->ended && !connection->recv_armed && !busy", "connection->ended && !connection->recv_armed && !replies_wait"),
-    Mutant("slot released under a receive", CONNECTION, "connection->receiving != LM_NO_SLOT && !connection->recv_armed", "connection->receiving != LM_NO_SLOT"),
-    Mutant("an end drops the answers", CONNECTION, "    if (connection->recv_armed) shutdown(connection->fd, SHUT_RD);", "    shutdown(connection->fd, SHUT_RDWR);"),
-    Mutant("an end does not shut down", CONNECTION, "    if (connection->recv_armed) shutdown(connection->fd, SHUT_RD);", ""),
-    Mutant("gone is not counted", CONNECTION, "if (drop_request(io, connection)) lm_add", "if (!drop_request(io, connection)) lm_add"),
+    Mutant(
+        "closed with a receive armed",
+        CONNECTION,
+        "connection->ended && !connection->recv_armed && !busy",
+        "connection->ended && !busy",
+    ),
+    Mutant(
+        "closed with requests out",
+        CONNECTION,
+        "connection->ended && !connection->recv_armed && !busy",
+        "connection->ended && !connection->recv_armed && !replies_wait",
+    ),
+    Mutant(
+        "slot released under a receive",
+        CONNECTION,
+        "connection->receiving != LM_NO_SLOT && !connection->recv_armed",
+        "connection->receiving != LM_NO_SLOT",
+    ),
+    Mutant(
+        "an end drops the answers",
+        CONNECTION,
+        "    if (connection->recv_armed) shutdown(connection->fd, SHUT_RD);",
+        "    shutdown(connection->fd, SHUT_RDWR);",
+    ),
+    Mutant(
+        "an end does not shut down",
+        CONNECTION,
+        "    if (connection->recv_armed) shutdown(connection->fd, SHUT_RD);",
+        "",
+    ),
+    Mutant(
+        "gone is not counted",
+        CONNECTION,
+        "if (drop_request(io, connection)) lm_add",
+        "if (!drop_request(io, connection)) lm_add",
+    ),
     Mutant("waiting replies leak", CONNECTION, "    lm_reply_drop_waiting(io, connection);\n", ""),
     Mutant("no half-close", CONNECTION, "shutdown(connection->fd, SHUT_WR);", ""),
-    Mutant("generation stays", CONNECTION, "(connection->generation + 1) & 0xffffff", "connection->generation"),
+    Mutant(
+        "generation stays",
+        CONNECTION,
+        "(connection->generation + 1) & 0xffffff",
+        "connection->generation",
+    ),
     # Replies.
-    Mutant("token is not taken", REPLY, "return lm_exchange_acq_rel_u32(&connection->sender, 1) == 0;", "(void)lm_exchange_acq_rel_u32(&connection->sender, 1);\n    return true;"),
-    Mutant("token is not given back", REPLY, "    give_token(connection);\n    lm_io_release(io, request);", "    lm_io_release(io, request);"),
-    Mutant("a part counts as sent", REPLY, "if (!message_advance(&request->message, *sent_bytes_out)) return LM_OUTCOME_PARTIAL;", "message_advance(&request->message, *sent_bytes_out);"),
-    Mutant("unsent is forgotten", REPLY, "            append_reply(io, connection, request);\n        }\n        break;", "            lm_io_release(io, request);\n        }\n        break;"),
-    Mutant("own reply overtakes", REPLY, "bool token = queue_is_empty && take_token(connection);", "bool token = true;"),
-    Mutant("partial own reply starts anew", REPLY, "    message_advance(&request->message, sent_bytes);\n    if (token)", "    if (token)"),
-    Mutant("returned is not flushed", REPLY, "    lm_reply_flush(io, connection);\n    lm_receive_continue(io, connection);\n    lm_connection_settle(io, connection);\n}\n\nvoid lm_reply_completed", "    lm_receive_continue(io, connection);\n    lm_connection_settle(io, connection);\n}\n\nvoid lm_reply_completed"),
-    Mutant("send error is retried", REPLY, "bool retry = completion->result == -EINTR || completion->result == -EAGAIN;", "bool retry = completion->result < 0;"),
+    Mutant(
+        "token is not taken",
+        REPLY,
+        "return lm_exchange_acq_rel_u32(&connection->sender, 1) == 0;",
+        "(void)lm_exchange_acq_rel_u32(&connection->sender, 1);\n    return true;",
+    ),
+    Mutant(
+        "token is not given back",
+        REPLY,
+        "    give_token(connection);\n    lm_io_release(io, request);",
+        "    lm_io_release(io, request);",
+    ),
+    Mutant(
+        "a part counts as sent",
+        REPLY,
+        "if (!message_advance(&request->message, *sent_bytes_out)) return LM_OUTCOME_PARTIAL;",
+        "message_advance(&request->message, *sent_bytes_out);",
+    ),
+    Mutant(
+        "unsent is forgotten",
+        REPLY,
+        "            append_reply(io, connection, request);\n        }\n        break;",
+        "            lm_io_release(io, request);\n        }\n        break;",
+    ),
+    Mutant(
+        "own reply overtakes",
+        REPLY,
+        "bool token = queue_is_empty && take_token(connection);",
+        "bool token = true;",
+    ),
+    Mutant(
+        "partial own reply starts anew",
+        REPLY,
+        "    message_advance(&request->message, sent_bytes);\n    if (token)",
+        "    if (token)",
+    ),
+    Mutant(
+        "returned is not flushed",
+        REPLY,
+        "    lm_reply_flush(io, connection);\n    lm_receive_continue(io, connection);\n    lm_connection_settle(io, connection);\n}\n\nvoid lm_reply_completed",
+        "    lm_receive_continue(io, connection);\n    lm_connection_settle(io, connection);\n}\n\nvoid lm_reply_completed",
+    ),
+    Mutant(
+        "send error is retried",
+        REPLY,
+        "bool retry = completion->result == -EINTR || completion->result == -EAGAIN;",
+        "bool retry = completion->result < 0;",
+    ),
     # HTTP.
-    Mutant("two HTTP requests at a time", CONNECTION, "connection->dialect == LM_DIALECT_HTTP ? 1 : LM_PIPELINE_MAX", "LM_PIPELINE_MAX"),
-    Mutant("block is kept", HTTP_RECEIVE, "    io->http.free_block = connection->block;\n    connection->block = LM_NO_BLOCK;", "    connection->block = LM_NO_BLOCK;"),
-    Mutant("eviction forgets to read on", HTTP_RECEIVE, "    lm_receive_continue(io, slowest);\n", ""),
-    Mutant("refused body is read as a request", HTTP_ADMIT, "connection->read_state = connection->discard_bytes ? LM_READ_DISCARD : LM_READ_HEADER;", "connection->read_state = LM_READ_HEADER;"),
+    Mutant(
+        "two HTTP requests at a time",
+        CONNECTION,
+        "connection->dialect == LM_DIALECT_HTTP ? 1 : LM_PIPELINE_MAX",
+        "LM_PIPELINE_MAX",
+    ),
+    Mutant(
+        "block is kept",
+        HTTP_RECEIVE,
+        "    io->http.free_block = connection->block;\n    connection->block = LM_NO_BLOCK;",
+        "    connection->block = LM_NO_BLOCK;",
+    ),
+    Mutant(
+        "eviction forgets to read on", HTTP_RECEIVE, "    lm_receive_continue(io, slowest);\n", ""
+    ),
+    Mutant(
+        "refused body is read as a request",
+        HTTP_ADMIT,
+        "connection->read_state = connection->discard_bytes ? LM_READ_DISCARD : LM_READ_HEADER;",
+        "connection->read_state = LM_READ_HEADER;",
+    ),
     Mutant("100 comes twice", HTTP_ADMIT, "    connection->call.expects_continue = false;\n", ""),
     # Gate, admission, loop.
     Mutant("in_flight is not returned", GATE, "    io->in_flight--;\n", ""),
     Mutant("work is not returned", GATE, "    io->work_ns -= request->cost_ns;\n", ""),
     Mutant("waiters do not time out", RECEIVE, "connection->timer_ns <= io->now_ns", "false"),
-    Mutant("waiters are not retried", IO, "if (io->lists[LM_LIST_WAITING].count) lm_receive_retry_waiting(io);", ""),
-    Mutant("returns are taken once", IO, "        take_returns(io); /* before what their clients sent next */\n", ""),
+    Mutant(
+        "waiters are not retried",
+        IO,
+        "if (io->lists[LM_LIST_WAITING].count) lm_receive_retry_waiting(io);",
+        "",
+    ),
+    Mutant(
+        "returns are taken once",
+        IO,
+        "        take_returns(io); /* before what their clients sent next */\n",
+        "",
+    ),
     Mutant("wish is not shown", IO, "(void)lm_exchange_acq_rel_u32(&io->wants_returns, 1);", ""),
-    Mutant("stalled are not evicted", TIMERS, "        if (!is_stalled(io, connection)) continue;", "        continue;"),
+    Mutant(
+        "stalled are not evicted",
+        TIMERS,
+        "        if (!is_stalled(io, connection)) continue;",
+        "        continue;",
+    ),
     # Workers.
-    Mutant("overdue is answered twice", WORKER, "if (request->outcome == LM_OUTCOME_OVERDUE) return;", ""),
-    Mutant("overdue is given to its connection", REPLY, "if (request->outcome == LM_OUTCOME_OVERDUE) {", "if (false) {"),
+    Mutant(
+        "overdue is answered twice",
+        WORKER,
+        "if (request->outcome == LM_OUTCOME_OVERDUE) return;",
+        "",
+    ),
+    Mutant(
+        "overdue is given to its connection",
+        REPLY,
+        "if (request->outcome == LM_OUTCOME_OVERDUE) {",
+        "if (false) {",
+    ),
     Mutant("batch keeps the reply", BATCH, "        part->iov_base = room;\n", ""),
-    Mutant("batch rows are mixed up", BATCH, "data[o] = batch->outputs[o] + row * row_bytes;", "data[o] = batch->outputs[o];"),
-    Mutant("failed outputs leak", INFER, "        lm_infer_drop_outputs(shared, model, request->rows, values + model->input_count);\n        lm_reply_text", "        lm_reply_text"),
+    Mutant(
+        "batch rows are mixed up",
+        BATCH,
+        "data[o] = batch->outputs[o] + row * row_bytes;",
+        "data[o] = batch->outputs[o];",
+    ),
+    Mutant(
+        "failed outputs leak",
+        INFER,
+        "        lm_infer_drop_outputs(shared, model, request->rows, values + model->input_count);\n        lm_reply_text",
+        "        lm_reply_text",
+    ),
 )
 
 
@@ -143,7 +344,9 @@ def first_failure(place: Path) -> str:
     if ran.returncode == 0:
         return ""
     seed = re.search(r"^FAILED +seed (\d+)", ran.stderr, re.MULTILINE)
-    said = re.search(r"^(?:sim: .*|.*assertion failed.*|.*ERROR: AddressSanitizer.*)$", ran.stderr, re.MULTILINE)
+    said = re.search(
+        r"^(?:sim: .*|.*assertion failed.*|.*ERROR: AddressSanitizer.*)$", ran.stderr, re.MULTILINE
+    )
     return f"seed {seed[1] if seed else '?'}: {said[0][:150] if said else ran.stderr[-200:]}"
 
 

@@ -1,6 +1,6 @@
 /* network.c: connections as two streams of bytes in memory each, as a kernel shows them to both of
- * their ends: full and empty, half-closed, reset. Descriptors are given lowest first, as Linux does,
- * so that one used after its close hits another connection.
+ * their ends: full and empty, half-closed, reset. Descriptors are given lowest first, as Linux
+ * does, so that one used after its close hits another connection.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -164,8 +164,8 @@ struct peer *peer_connect(struct client *client) {
     bool alive = listeners[io].open || ring_accepts(sim_shared.ios[io].ring);
     if (!alive || peer_count == PEERS_MAX) return NULL;
     struct peer *peer = &peers[peer_count];
-    *peer = (struct peer){
-        .client = client, .number = peer_count, .io = io, .fd = -1, .waits = true};
+    *peer =
+        (struct peer){.client = client, .number = peer_count, .io = io, .fd = -1, .waits = true};
     peer_count++;
     open_stream(&peer->to_server);
     open_stream(&peer->to_client);
@@ -253,9 +253,8 @@ int peer_send(struct peer *peer, const struct iovec *parts, size_t count, size_t
         part -= skipped;
         if (part > most - sent) part = most - sent;
         if (part == 0) continue;
-        uint32_t moved = peer->client_gone
-                             ? (uint32_t)part
-                             : put(&peer->to_client, bytes + skipped, (uint32_t)part);
+        uint32_t moved = peer->client_gone ? (uint32_t)part
+                                           : put(&peer->to_client, bytes + skipped, (uint32_t)part);
         sent += moved;
         if (moved < part) break;
     }

@@ -78,7 +78,8 @@ void sim_plan_print(FILE *file) {
             "of %u\n"
             "      blocks %u, pipeline %u, waiters %u, linger %u, in flight %u, rate %.0f, timeout "
             "%llu us\n"
-            "      header %u ms, reply %u, idle %u, hang %u, body %u bytes/s, per address %u, shares %u\n"
+            "      header %u ms, reply %u, idle %u, hang %u, body %u bytes/s, per address %u, "
+            "shares %u\n"
             "      fatal 1/%u, blips 1/%u, late 1/%u, switches 1/%u, runs up to %llu us, batch %u "
             "in %llu us, drain at %lld us for %llu us\n",
             lm_queue_name(plan->queue_type), plan->io_count, plan->worker_count, plan->idle,
@@ -88,9 +89,8 @@ void sim_plan_print(FILE *file) {
             sim_limits.linger_bytes_max, plan->in_flight_max, plan->rate,
             (unsigned long long)plan->default_timeout_ns / 1000, plan->header_ms, plan->reply_ms,
             plan->idle_ms, plan->hang_ms, plan->body_bytes_per_s, plan->per_address,
-            plan->io_shares_cores, plan->fatal_one_in,
-            plan->blip_one_in, plan->late_one_in, plan->switch_one_in,
-            (unsigned long long)plan->run_ns_max / 1000, plan->batch_size,
+            plan->io_shares_cores, plan->fatal_one_in, plan->blip_one_in, plan->late_one_in,
+            plan->switch_one_in, (unsigned long long)plan->run_ns_max / 1000, plan->batch_size,
             (unsigned long long)plan->batch_delay_ns / 1000,
             plan->drain_at_ns == UINT64_MAX ? -1
                                             : (long long)(plan->drain_at_ns - 1000 * SIM_S) / 1000,

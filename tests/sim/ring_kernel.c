@@ -103,9 +103,10 @@ static void check_memory(const struct lm_ring *ring, const struct op *op) {
     const struct lm_slot *slot = io->requests[connection->receiving].slot;
     SIM_CHECK(slot->acquired, "a body is received to a slot that is free");
     const struct lm_request *request = &io->requests[connection->receiving];
-    bool inside = (op->memory >= slot->base && op->memory + op->bytes <= slot->base + slot->bytes) ||
-                  (op->memory >= request->prefix &&
-                   op->memory + op->bytes <= request->prefix + sizeof request->prefix);
+    bool inside =
+        (op->memory >= slot->base && op->memory + op->bytes <= slot->base + slot->bytes) ||
+        (op->memory >= request->prefix &&
+         op->memory + op->bytes <= request->prefix + sizeof request->prefix);
     SIM_CHECK(inside, "a body is received outside of its slot");
 }
 

@@ -31,7 +31,6 @@ static struct op *add_op(struct lm_ring *ring, enum lm_op kind, int fd, uint32_t
     return op;
 }
 
-
 bool ring_armed(const struct lm_ring *ring, uint32_t index, bool sending) {
     for (uint32_t o = 0; o < ring->op_count; o++) {
         if (ring->ops[o].index == index && (ring->ops[o].kind == LM_OP_SEND) == sending)
@@ -43,8 +42,7 @@ bool ring_armed(const struct lm_ring *ring, uint32_t index, bool sending) {
                                   : &ring->told[i - ring->later_count].completion;
         bool is_socket = completion->op == LM_OP_SEND || completion->op == LM_OP_RECV ||
                          completion->op == LM_OP_RECV_HEADER;
-        if (is_socket && completion->index == index &&
-            (completion->op == LM_OP_SEND) == sending)
+        if (is_socket && completion->index == index && (completion->op == LM_OP_SEND) == sending)
             return true;
     }
     return false;

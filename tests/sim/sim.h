@@ -38,9 +38,9 @@ void sim_trace_add(const char *format, uint64_t a, uint64_t b, uint64_t c, uint6
 #define SIM_TRACE(...) SIM_TRACE_AT(__VA_ARGS__, 0, 0, 0, 0, 0, 0)
 void sim_trace_print(FILE *file);
 _Noreturn void sim_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
-#define SIM_CHECK(condition, ...)                   \
-    do {                                            \
-        if (!(condition)) sim_fail(__VA_ARGS__);    \
+#define SIM_CHECK(condition, ...)                \
+    do {                                         \
+        if (!(condition)) sim_fail(__VA_ARGS__); \
     } while (0)
 
 /* ---- plan.c: what the seed decides beforehand ---- */
@@ -120,10 +120,10 @@ struct peer {
     int error;           /* that the next operation of the server gets */
     uint32_t operations; /* of the ring, not yet reaped */
     uint64_t server_read;
-    bool waits;         /* in a listener's backlog */
-    bool client_fin;    /* sends no more */
-    bool client_gone;   /* neither reads */
-    bool reset;         /* by the client or by a fault */
+    bool waits;       /* in a listener's backlog */
+    bool client_fin;  /* sends no more */
+    bool client_gone; /* neither reads */
+    bool reset;       /* by the client or by a fault */
     bool shut_rd, shut_wr;
     bool server_closed; /* the descriptor is closed */
     bool client_reset;  /* what the client sees at its next call */

@@ -1,5 +1,5 @@
-/* startup_calls.c: the calls of the library that can fail at start, by name: each asks first whether
- * it is its turn to. The Makefile lists the same names for the linker's --wrap.
+/* startup_calls.c: the calls of the library that can fail at start, by name: each asks first
+ * whether it is its turn to. The Makefile lists the same names for the linker's --wrap.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -93,17 +93,17 @@ uint32_t startup_mappings(void) {
 
 /* ---- allocations ---- */
 
-#define ALLOCATION(name, parameters, arguments)         \
-    void *__real_##name parameters;                     \
-    void *__wrap_##name parameters;                     \
-    void *__wrap_##name parameters {                    \
-        if (is_turn(STARTUP_ALLOCATION, #name)) {       \
-            errno = ENOMEM;                             \
-            return NULL;                                \
-        }                                               \
-        void *block = __real_##name arguments;          \
-        born(&blocks, block);                           \
-        return block;                                   \
+#define ALLOCATION(name, parameters, arguments)   \
+    void *__real_##name parameters;               \
+    void *__wrap_##name parameters;               \
+    void *__wrap_##name parameters {              \
+        if (is_turn(STARTUP_ALLOCATION, #name)) { \
+            errno = ENOMEM;                       \
+            return NULL;                          \
+        }                                         \
+        void *block = __real_##name arguments;    \
+        born(&blocks, block);                     \
+        return block;                             \
     }
 
 ALLOCATION(malloc, (size_t bytes), (bytes))
@@ -164,8 +164,7 @@ CALL(int, -1, ENOMEM, madvise, (void *at, size_t bytes, int advice), (at, bytes,
 CALL(int, -1, EMFILE, memfd_create, (const char *name, unsigned flags), (name, flags))
 CALL(int, -1, EIO, fstat, (int fd, struct stat *status), (fd, status))
 CALL(int, -1, EACCES, rename, (const char *from, const char *to), (from, to))
-CALL(int, ENOSPC, ENOSPC, posix_fallocate, (int fd, off_t offset, off_t bytes),
-     (fd, offset, bytes))
+CALL(int, ENOSPC, ENOSPC, posix_fallocate, (int fd, off_t offset, off_t bytes), (fd, offset, bytes))
 CALL(int, EAGAIN, EAGAIN, pthread_create,
      (pthread_t * thread, const pthread_attr_t *attributes, void *(*body)(void *), void *argument),
      (thread, attributes, body, argument))
