@@ -141,6 +141,7 @@ struct lm_io {
     uint64_t accept_retry_ns; /* 0: not paused */
     uint64_t next_eviction_ns;
     uint64_t next_sweep_ns;
+    uint64_t next_starved_ns;
     uint32_t *deadlines; /* of each connection, in ticks; 0: none */
     struct lm_address_table addresses;
     uint64_t opened_ns;

@@ -295,8 +295,11 @@ void lm_receive_retry_waiting(struct lm_io *io) {
 }
 
 void lm_receive_retry_starved(struct lm_io *io) {
-    if (!io->buffer_returned) return;
+    /* Also after a while: the last buffer may have come back between the kernel's "none" and the
+     * moment it was heard, and nobody is left to return another. */
+    if (!io->buffer_returned && io->now_ns < io->next_starved_ns) return;
     io->buffer_returned = false;
+    io->next_starved_ns = io->now_ns + LM_STARVED_RETRY_MS * 1000000ull;
     uint32_t next;
     for (uint32_t i = io->lists[LM_LIST_STARVED].head; i != LM_NO_CONNECTION; i = next) {
         struct lm_connection *connection = lm_io_connection(io, i);
