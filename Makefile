@@ -4,6 +4,7 @@ PYTHON  ?= python3
 VENV    := .venv
 BIN     := $(VENV)/bin
 PYTEST  := $(BIN)/python -m pytest -q
+JOBS    := $(shell nproc)
 
 .PHONY: help build dev run test test-c test-sim test-python test-models e2e epoll backends asan tsan fuzz overhead gil \
         memory bench microbench perfstat compare http-overhead http-live oip overload c10k c100k soak sim proof mutants lint fmt check clean
@@ -39,10 +40,12 @@ dev: $(VENV)/.dev
 test: lint test-c test-sim test-models test-python ## all tests: C on three builds, fuzz corpora, simulation, models, Python
 
 test-c: dev
-	@$(MAKE) -s --no-print-directory -C c test asan tsan replay $(ORT_FOR_C)
+	@for part in test asan tsan replay; do \
+	  $(MAKE) -s --no-print-directory -j$(JOBS) -C c $$part $(ORT_FOR_C) || exit 1; done
 
 test-sim: dev
 	@$(MAKE) -s --no-print-directory -C c VARIANT=asan lib
+	@$(ORT_FOR_C) $(MAKE) -s --no-print-directory -j$(JOBS) -C tests/sim build
 	@$(ORT_FOR_C) $(MAKE) -s --no-print-directory -C tests/sim short
 
 test-models: dev
