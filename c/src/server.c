@@ -31,6 +31,7 @@ struct lumen_server {
     lumen_config config; /* its strings are copied below */
     char host[LM_HOST_BYTES_MAX];
     uint64_t opened_ns;
+    uint64_t descriptors; /* that may be open, where those are too few */
     lumen_info info;
     struct lm_model models[LUMEN_MODELS_MAX];
     struct lm_io ios[LUMEN_IO_THREADS_MAX];
@@ -98,18 +99,37 @@ static uint32_t count_io_threads(const lumen_config *config) {
     return count < LUMEN_IO_THREADS_MAX ? count : LUMEN_IO_THREADS_MAX;
 }
 
-/* Soft limits are low for select's sake; the hard one is what the administrator means. */
+/* Soft limits are low for select's sake; the hard one is what the administrator means. Where it is
+ * too low, half of it is for connections that are idle, half for those that come or ask. */
 static void allow_connections(lumen_server *server) {
+    struct lm_shared *shared = &server->shared;
     uint64_t wanted = (uint64_t)server->config.max_connections + LM_DESCRIPTORS_BESIDE;
     uint64_t allowed = lm_descriptors_allow(wanted);
     if (allowed >= wanted) return;
-    char line[256];
-    snprintf(line, sizeof line,
-             "max_connections %u needs %llu descriptors, %llu are allowed: raise the hard limit "
-             "(ulimit -Hn, LimitNOFILE= in the systemd unit, docker run --ulimit nofile=), or "
-             "lower server.max_connections",
-             server->config.max_connections, (unsigned long long)wanted,
-             (unsigned long long)allowed);
+    server->descriptors = allowed;
+    uint64_t free = allowed > 2 * LM_DESCRIPTORS_BESIDE ? allowed - LM_DESCRIPTORS_BESIDE : allowed;
+    shared->unparked_max = (uint32_t)(free / 2 / shared->io_count) + 1;
+}
+
+/* Says what comes of too few descriptors. */
+static void describe_parking(lumen_server *server) {
+    unsigned long long allowed = server->descriptors;
+    const char *why = server->ios[0].park_error;
+    char line[512];
+    if (!server->shared.unparked_max) return;
+    if (!why[0]) {
+        snprintf(line, sizeof line,
+                 "max_connections %u with %llu descriptors: connections that have been idle the "
+                 "longest are kept without one",
+                 server->config.max_connections, allowed);
+    } else {
+        snprintf(line, sizeof line,
+                 "max_connections %u needs %u descriptors, %llu are allowed, and idle connections "
+                 "cannot do without (%s): raise the hard limit (ulimit -Hn, LimitNOFILE= in the "
+                 "systemd unit, docker run --ulimit nofile=), or lower server.max_connections",
+                 server->config.max_connections,
+                 server->config.max_connections + LM_DESCRIPTORS_BESIDE, allowed, why);
+    }
     note(server, line);
 }
 
@@ -351,6 +371,7 @@ static int look_at_threads(lumen_server *server) {
             return lm_error(server->ios[i].start_code, "%s", server->ios[i].start_error);
     }
     describe_rings(server);
+    describe_parking(server);
     info->io_nice = server->ios[0].niceness;
     /* Without privilege to better the I/O thread, the workers step back instead. */
     info->worker_nice = info->io_nice < 0 ? 0 : LM_NICE_STEP;

@@ -69,7 +69,8 @@ int lm_connections_open(struct lm_io *io, uint32_t capacity) {
 
 void lm_connections_close(struct lm_io *io) {
     for (uint32_t i = 0; i < io->connections_used; i++) {
-        if (io->connections[i].fd >= 0) close(io->connections[i].fd);
+        int fd = io->connections[i].fd;
+        if (fd != LM_FD_FREE && fd != LM_FD_PARKED) close(fd);
     }
     lm_address_table_close(&io->addresses);
     free(io->deadlines);
@@ -142,18 +143,26 @@ static void drop_reading(struct lm_io *io, struct lm_connection *connection) {
     }
 }
 
+static void stop_receiving(struct lm_io *io, const struct lm_connection *connection) {
+    if (connection->fd == LM_FD_PARKED) {
+        lm_ring_cancel_recv_header(io->ring, connection->index, connection->generation);
+    } else {
+        shutdown(connection->fd, SHUT_RD);
+    }
+}
+
 void lm_connection_end(struct lm_io *io, struct lm_connection *connection) {
     connection->ended = true;
     /* The kernel may still write into the slot: shut down, and let the completion come here again.
      */
-    if (connection->recv_armed) shutdown(connection->fd, SHUT_RD);
+    if (connection->recv_armed) stop_receiving(io, connection);
     drop_reading(io, connection);
 }
 
 void lm_connection_abort(struct lm_io *io, struct lm_connection *connection) {
     /* relaxed: a worker that misses it sends into a dead socket, which is harmless */
     lm_store_relaxed_u32(&connection->gone, 1);
-    shutdown(connection->fd, SHUT_RDWR);
+    if (connection->fd != LM_FD_PARKED) shutdown(connection->fd, SHUT_RDWR);
     lm_connection_end(io, connection);
     lm_reply_drop_waiting(io, connection);
 }
@@ -167,14 +176,58 @@ void lm_connection_linger(struct lm_io *io, struct lm_connection *connection) {
 
 static void close_connection(struct lm_io *io, struct lm_connection *connection) {
     LM_DEBUG_ASSERT(connection->receiving == LM_NO_SLOT && connection->buffer == LM_NO_BUFFER);
-    close(connection->fd);
-    connection->fd = -1;
+    if (connection->fd == LM_FD_PARKED) {
+        lm_fd_store_drop(io->fd_store, connection->index);
+        io->connections_parked--;
+    } else {
+        close(connection->fd);
+    }
+    connection->fd = LM_FD_FREE;
     lm_address_table_remove(&io->addresses, connection->address);
     connection->generation = (connection->generation + 1) & 0xffffff;
     io->connections_open--;
     lm_add_single_writer_u64(&io->stats->io.connections_closed, 1);
     lm_connection_move(io, connection, LM_LIST_FREE);
     if (io->accept_retry_ns) io->accept_retry_ns = io->now_ns; /* a descriptor is free again */
+}
+
+/* ---- many connections ---- */
+
+static bool is_idle(const struct lm_connection *connection) {
+    return connection->recv_armed && !connection->ended && connection->list == LM_LIST_NONE &&
+           connection->read_state == LM_READ_HEADER && connection->header_used == 0 &&
+           connection->in_flight == 0 && connection->sending == LM_NO_SLOT &&
+           connection->reply_head == LM_NO_SLOT;
+}
+
+bool lm_connections_wait_to_park(const struct lm_io *io) {
+    return io->lists[LM_LIST_IDLE].count > 0 &&
+           io->connections_open - io->connections_parked > io->unparked_max;
+}
+
+void lm_connections_park(struct lm_io *io) {
+    struct lm_list *idle = &io->lists[LM_LIST_IDLE];
+    if (!lm_ring_is_submitted(io->ring)) return; /* a receive in there needs its descriptor */
+    while (lm_connections_wait_to_park(io)) {
+        struct lm_connection *connection = &io->connections[idle->head];
+        if (lm_fd_store_put(io->fd_store, connection->index, connection->fd) != 0) return;
+        close(connection->fd);
+        connection->fd = LM_FD_PARKED;
+        io->connections_parked++;
+        lm_connection_move(io, connection, LM_LIST_NONE);
+        if (io->accept_retry_ns) io->accept_retry_ns = io->now_ns; /* a descriptor is free again */
+    }
+}
+
+bool lm_connection_unpark(struct lm_io *io, struct lm_connection *connection) {
+    if (connection->fd != LM_FD_PARKED) return true;
+    int fd = lm_fd_store_get(io->fd_store, connection->index);
+    if (fd < 0) return false;
+    lm_fd_store_drop(io->fd_store, connection->index);
+    connection->fd = fd;
+    io->connections_parked--;
+    lm_add_single_writer_u64(&io->stats->io.connections_unparked, 1);
+    return true;
 }
 
 void lm_connection_settle(struct lm_io *io, struct lm_connection *connection) {
@@ -208,5 +261,7 @@ void lm_connection_settle(struct lm_io *io, struct lm_connection *connection) {
         io->connections_wanting += wanting ? 1u : (uint32_t)-1;
     }
     if (connection->ended && !connection->recv_armed && !busy) close_connection(io, connection);
+    if (io->fd_store && connection->fd != LM_FD_PARKED && is_idle(connection))
+        lm_connection_move(io, connection, LM_LIST_IDLE);
     lm_timer_update(io, connection);
 }

@@ -18,6 +18,8 @@
 
 enum { LM_NO_CONNECTION = UINT32_MAX };
 
+enum { LM_FD_FREE = -1, LM_FD_PARKED = INT32_MAX };
+
 enum lm_read_state {
     LM_READ_HEADER,
     LM_READ_BODY,    /* into the parts of `receiving` */
@@ -90,7 +92,8 @@ enum lm_connection_list {
     LM_LIST_FREE,
     LM_LIST_WAITING,
     LM_LIST_LINGERING,
-    LM_LIST_STARVED,
+    LM_LIST_STARVED, /* of a header buffer, or of a descriptor */
+    LM_LIST_IDLE,    /* where idle connections are parked: the longest idle first */
     LM_LIST_COUNT
 };
 
@@ -113,6 +116,13 @@ void lm_connection_linger(struct lm_io *io, struct lm_connection *connection);
 /* Called after every change: closes the connection when nothing is left to do, and keeps count of
  * the connections for which a returning worker must wake the I/O thread. */
 void lm_connection_settle(struct lm_io *io, struct lm_connection *connection);
+/* Where the process may have fewer descriptors than connections, those that have been idle the
+ * longest have none: the ring goes on receiving for them. Parks as many as are too many. Called
+ * when what was started is with the kernel. */
+void lm_connections_park(struct lm_io *io);
+bool lm_connections_wait_to_park(const struct lm_io *io);
+/* false: it is parked, and no descriptor is free for it. */
+bool lm_connection_unpark(struct lm_io *io, struct lm_connection *connection);
 /* Bytes of the next requests may be looked at: the pipeline has room and no own reply is stuck. */
 bool lm_connection_may_parse(const struct lm_connection *connection);
 

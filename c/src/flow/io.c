@@ -73,6 +73,8 @@ void lm_io_close(struct lm_io *io) {
         }
     }
     lm_connections_close(io);
+    lm_fd_store_close(io->fd_store);
+    io->fd_store = NULL;
     if (io->listen_fd >= 0) close(io->listen_fd);
     io->listen_fd = -1;
     lm_mpmc_close(&io->returns);
@@ -182,7 +184,8 @@ static int wait_for_work(struct lm_io *io, struct lm_completion *completions) {
     if (lm_mpmc_depth(&io->returns) > 0) limit = io->returns_stuck ? LM_STUCK_TICK_NS : 0;
     /* Inline: a request that got its slot in this turn is run in the next. */
     if (io->inline_worker && lm_spsc_depth(&io->ready) > 0) limit = 0;
-    if (refused && limit > LM_STUCK_TICK_NS) limit = LM_STUCK_TICK_NS;
+    if ((refused || lm_connections_wait_to_park(io)) && limit > LM_STUCK_TICK_NS)
+        limit = LM_STUCK_TICK_NS;
     uint64_t poll_ns = limit > 0 && io->connections_open ? io->shared->io_poll_ns : 0;
     int count = lm_ring_wait(io->ring, poll_ns, limit, completions, LM_COMPLETIONS_PER_TURN);
     /* acq_rel: keeps every write to this word a read-modify-write, as I1 and W2 need */
@@ -219,6 +222,7 @@ static int run(struct lm_io *io) {
         lm_accept_arm(io);
         /* relaxed: gauges */
         lm_store_relaxed_u64(&counters->connections_open, io->connections_open);
+        lm_store_relaxed_u64(&counters->connections_parked, io->connections_parked);
         lm_store_relaxed_u64(&counters->slots_in_use, io->arena.acquired_count);
         lm_store_relaxed_u64(&counters->in_flight, io->in_flight);
         lm_store_relaxed_u64(&counters->ring_overflows, lm_ring_overflows(io->ring));
@@ -228,6 +232,7 @@ static int run(struct lm_io *io) {
             return lm_error_errno(LUMEN_E_IO, count, "I/O thread %u: %s", io->index,
                                   lm_ring_backend(io->ring));
         io->now_ns = woke_ns = lm_now_ns();
+        if (io->fd_store) lm_connections_park(io);
         take_returns(io); /* before what their clients sent next */
         for (int c = 0; c < count; c++) complete(io, &completions[c]);
         if (io->inline_worker) run_ready(io);
@@ -239,6 +244,16 @@ static void name_thread(struct lm_io *io) {
     snprintf(name, sizeof name, "lumen-io/%u", io->index);
     pthread_setname_np(pthread_self(), name);
     io->stats->head.tid = (int32_t)syscall(SYS_gettid);
+}
+
+/* Where there are fewer descriptors than connections. Without it the server runs all the same. */
+static void open_fd_store(struct lm_io *io) {
+    io->unparked_max = io->shared->unparked_max;
+    if (!io->unparked_max) return;
+    int code = lm_ring_holds_sockets(io->ring)
+                   ? lm_fd_store_open(&io->fd_store, io->connection_capacity)
+                   : lm_error(LUMEN_E_UNSUPPORTED, "that takes io_uring");
+    if (code) snprintf(io->park_error, sizeof io->park_error, "%s", lm_error_last());
 }
 
 void *lm_io_main(void *argument) {
@@ -253,6 +268,7 @@ void *lm_io_main(void *argument) {
     }
     if (!io->start_code)
         io->start_code = lm_ring_open(&io->ring, shared->io_backend, io->connection_capacity);
+    if (!io->start_code) open_fd_store(io);
     if (io->start_code) snprintf(io->start_error, sizeof io->start_error, "%s", lm_error_last());
     lm_thread_meet(shared);
     if (lm_load_acquire_u32(&shared->workers_stop) == 0 && io->ring) {
@@ -261,6 +277,7 @@ void *lm_io_main(void *argument) {
     }
     /* The ring stays until lm_io_close: lumen_stop may ring it up to then. */
     lm_store_relaxed_u64(&io->stats->io.connections_open, 0); /* relaxed: gauges */
+    lm_store_relaxed_u64(&io->stats->io.connections_parked, 0);
     lm_store_relaxed_u64(&io->stats->io.slots_in_use, 0);
     lm_store_relaxed_u64(&io->stats->io.in_flight, 0);
     lm_thread_ended(shared, LUMEN_ROLE_IO);

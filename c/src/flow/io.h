@@ -10,6 +10,7 @@
 
 #include "base/memory.h"
 #include "flow/connection.h"
+#include "flow/fd_store.h"
 #include "flow/request.h"
 #include "flow/ring.h"
 #include "parts/address_table.h"
@@ -66,7 +67,8 @@ struct lm_shared {
     bool io_shares_cores;        /* with workers, over which it has priority */
     uint64_t io_poll_ns;         /* how long an I/O thread looks for completions before it sleeps */
     uint32_t allocator_type;
-    uint32_t io_backend; /* LUMEN_IO_*, as asked for */
+    uint32_t io_backend;   /* LUMEN_IO_*, as asked for */
+    uint32_t unparked_max; /* per I/O thread; 0: there are descriptors enough */
     struct lm_io *ios;
     uint32_t io_count;
     struct lm_worker *workers;
@@ -121,6 +123,9 @@ struct lm_io {
     uint32_t connections_used; /* entries from here on have never been touched */
     struct lm_list lists[LM_LIST_COUNT];
     uint32_t connections_open;
+    struct lm_fd_store *fd_store; /* NULL: there are descriptors enough */
+    uint32_t connections_parked;
+    uint32_t unparked_max; /* beyond it the idle ones are parked */
     uint32_t connections_wanting; /* a returning request may let them go on */
     struct lm_http_side http;
     uint32_t in_flight;     /* requests that hold a slot */
@@ -153,6 +158,7 @@ struct lm_io {
     int niceness;
     int start_code; /* 0 or LUMEN_E_*, with start_error; read after the start barrier */
     char start_error[512];
+    char park_error[256]; /* why connections cannot be parked that should be */
     struct lm_mpmc returns; /* slots coming back from workers */
     /* Runs models on this thread; NULL unless queue_type is inline. */
     struct lm_worker *inline_worker;

@@ -221,9 +221,14 @@ static void arm(struct lm_io *io, struct lm_connection *connection) {
 }
 
 void lm_receive_continue(struct lm_io *io, struct lm_connection *connection) {
+    bool armed = connection->recv_armed || connection->ended;
+    if (connection->list == LM_LIST_STARVED || (connection->buffer == LM_NO_BUFFER && armed)) return;
+    if (!lm_connection_unpark(io, connection)) {
+        lm_connection_move(io, connection, LM_LIST_STARVED);
+        return;
+    }
     if (connection->buffer != LM_NO_BUFFER) consume_buffer(io, connection);
     if (connection->buffer != LM_NO_BUFFER || connection->recv_armed || connection->ended) return;
-    if (connection->list == LM_LIST_STARVED) return;
     arm(io, connection);
 }
 
@@ -252,6 +257,7 @@ void lm_receive_completed(struct lm_io *io, const struct lm_completion *completi
     struct lm_connection *connection = lm_io_connection(io, completion->index);
     LM_ASSERT(connection->generation == completion->generation && connection->recv_armed);
     connection->recv_armed = false;
+    if (connection->list == LM_LIST_IDLE) lm_connection_move(io, connection, LM_LIST_NONE);
     if (completion->result > 0 && !connection->ended) {
         received(io, connection, completion);
         lm_receive_continue(io, connection);
@@ -300,11 +306,10 @@ void lm_receive_retry_starved(struct lm_io *io) {
     if (!io->buffer_returned && io->now_ns < io->next_starved_ns) return;
     io->buffer_returned = false;
     io->next_starved_ns = io->now_ns + LM_STARVED_RETRY_MS * 1000000ull;
-    uint32_t next;
-    for (uint32_t i = io->lists[LM_LIST_STARVED].head; i != LM_NO_CONNECTION; i = next) {
-        struct lm_connection *connection = lm_io_connection(io, i);
-        next = connection->next;
+    struct lm_list *starved = &io->lists[LM_LIST_STARVED];
+    for (uint32_t left = starved->count; left > 0 && starved->count > 0; left--) {
+        struct lm_connection *connection = lm_io_connection(io, starved->head);
         lm_connection_move(io, connection, LM_LIST_NONE);
-        lm_receive_continue(io, connection);
+        lm_receive_continue(io, connection); /* which may starve again, at the list's end */
     }
 }

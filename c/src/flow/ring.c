@@ -146,6 +146,18 @@ void lm_ring_send(struct lm_ring *ring, int fd, const struct msghdr *message, ui
     }
 }
 
+bool lm_ring_holds_sockets(const struct lm_ring *ring) {
+    return is_uring(ring);
+}
+
+bool lm_ring_is_submitted(const struct lm_ring *ring) {
+    return !is_uring(ring) || lm_uring_is_submitted(ring);
+}
+
+void lm_ring_cancel_recv_header(struct lm_ring *ring, uint32_t index, uint32_t generation) {
+    if (is_uring(ring)) lm_uring_cancel_recv_header(ring, index, generation);
+}
+
 uint8_t *lm_ring_buffer(struct lm_ring *ring, int32_t buffer) {
     return (uint8_t *)ring->buffer_memory.base + (size_t)buffer * LM_HEADER_BUFFER_BYTES;
 }

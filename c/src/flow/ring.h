@@ -60,6 +60,13 @@ void lm_ring_recv(struct lm_ring *ring, int fd, void *memory, size_t bytes, uint
 void lm_ring_send(struct lm_ring *ring, int fd, const struct msghdr *message, uint32_t index,
                   uint32_t generation);
 
+/* io_uring's alone: what is started there no longer needs its descriptor once it is submitted. */
+bool lm_ring_holds_sockets(const struct lm_ring *ring);
+/* Whether everything that was started is with the kernel. */
+bool lm_ring_is_submitted(const struct lm_ring *ring);
+/* The header receive completes, as a rule with -ECANCELED. Needs no descriptor. */
+void lm_ring_cancel_recv_header(struct lm_ring *ring, uint32_t index, uint32_t generation);
+
 uint8_t *lm_ring_buffer(struct lm_ring *ring, int32_t buffer);
 void lm_ring_buffer_return(struct lm_ring *ring, int32_t buffer);
 

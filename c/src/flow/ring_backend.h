@@ -34,6 +34,8 @@ void lm_uring_recv(struct lm_ring *base, int fd, void *memory, size_t bytes, uin
                    uint32_t generation);
 void lm_uring_send(struct lm_ring *base, int fd, const struct msghdr *message, uint32_t index,
                    uint32_t generation);
+bool lm_uring_is_submitted(const struct lm_ring *base);
+void lm_uring_cancel_recv_header(struct lm_ring *base, uint32_t index, uint32_t generation);
 void lm_uring_buffer_return(struct lm_ring *base, int32_t buffer);
 int lm_uring_wait(struct lm_ring *base, uint64_t poll_ns, uint64_t timeout_ns,
                   struct lm_completion *completions, uint32_t capacity);

@@ -284,6 +284,17 @@ void lm_uring_send(struct lm_ring *base, int fd, const struct msghdr *message, u
     sqe->user_data = pack(LM_OP_SEND, index, generation);
 }
 
+bool lm_uring_is_submitted(const struct lm_ring *base) {
+    const struct lm_uring *ring = (const struct lm_uring *)base;
+    return io_uring_sq_ready(&ring->uring) == 0;
+}
+
+void lm_uring_cancel_recv_header(struct lm_ring *base, uint32_t index, uint32_t generation) {
+    struct io_uring_sqe *sqe = next_sqe(own(base));
+    io_uring_prep_cancel64(sqe, pack(LM_OP_RECV_HEADER, index, generation), 0);
+    sqe->user_data = pack(LM_OP_CANCEL, 0, 0);
+}
+
 void lm_uring_buffer_return(struct lm_ring *base, int32_t buffer) {
     struct lm_uring *ring = own(base);
     io_uring_buf_ring_add(ring->buffers, lm_ring_buffer(base, buffer), LM_HEADER_BUFFER_BYTES,

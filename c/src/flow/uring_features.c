@@ -28,6 +28,7 @@ static const struct {
     {"multishot_accept", LM_MASK_MULTISHOT_ACCEPT},
     {"buffer_rings", LM_MASK_BUFFER_RINGS},
     {"registered_ring", LM_MASK_REGISTERED_RING},
+    {"fd_install", LM_MASK_FD_INSTALL},
     {"self_test", LM_MASK_SELF_TEST},
     {"epoll_pwait2", LM_MASK_EPOLL_PWAIT2},
 };

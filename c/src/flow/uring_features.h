@@ -28,7 +28,8 @@ enum {
     LM_MASK_BUFFER_RINGS = 1 << 6,
     LM_MASK_REGISTERED_RING = 1 << 7,
     LM_MASK_SELF_TEST = 1 << 8, /* the self-test finds fault */
-    LM_MASK_EPOLL_PWAIT2 = 1 << 9
+    LM_MASK_EPOLL_PWAIT2 = 1 << 9,
+    LM_MASK_FD_INSTALL = 1 << 10
 };
 
 struct lm_uring_features {

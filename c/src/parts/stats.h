@@ -29,6 +29,8 @@ enum lm_stage {
     X(connections_timed_out, COUNTER) /* too slow, or idle for too long */                 \
     X(connections_crowded, COUNTER)   /* more from one address than may be */              \
     X(connections_open, GAUGE)                                                             \
+    X(connections_parked, GAUGE)      /* of them: idle, without a descriptor */            \
+    X(connections_unparked, COUNTER)  /* had something to say, and got one again */        \
     X(requests, COUNTER)              /* headers read whole, of every kind */              \
     X(native_requests, COUNTER)       /* of them: native frames */                         \
     X(http_requests, COUNTER)         /* of them: HTTP */                                  \
