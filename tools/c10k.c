@@ -2,12 +2,12 @@
  * holds them, idle or slow, and churns some.
  *
  *   c10k --port P --connections N [--slow S] [--churn PER_SECOND] [--period-ms MS] [--stats FILE]
- *        [--body-bytes B] [--kinds frame,head,body]
+ *        [--body-bytes B] [--kinds frame,head,body] [--process I]
  *
  * Started by tools/c10k.py, which measures meanwhile; one thread on a ring of its own. Prints a
  * JSON line when it is ready, waits for a line on stdin, connects, prints two lines a second
- * (ten while it connects), and ends when stdin does. Source addresses are 127.0.0.2 and up, so that
- * ports are not the limit.
+ * (ten while it connects), and ends when stdin does. Source addresses are 127.0.0.2 and up, those of
+ * process I beyond those of the one before, so that ports are not the limit.
  *
  * With the server's statistics file it never runs further ahead of accept than WINDOW: a full
  * accept queue drops handshakes, and what is measured then is the kernel's retry timer.
@@ -58,7 +58,7 @@ struct member {
 
 struct crowd {
     uint16_t port;
-    uint32_t count, slow_count, body_bytes, source_count;
+    uint32_t count, slow_count, body_bytes, process, source_count;
     double churn, period_ms;
     uint8_t kinds[3]; /* of the slow ones, in turn */
     uint32_t kind_count;
@@ -164,7 +164,8 @@ static void established(struct crowd *crowd, uint32_t index, uint64_t now_ns) {
 static int dial(struct crowd *crowd) {
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), on = 1;
     if (fd < 0) return -1;
-    uint32_t source = INADDR_LOOPBACK + 1 + crowd->next_source++ % crowd->source_count;
+    uint32_t source = INADDR_LOOPBACK + 1 + crowd->process * crowd->source_count +
+                      crowd->next_source++ % crowd->source_count;
     struct sockaddr_in here = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(source)};
     struct sockaddr_in there = {.sin_family = AF_INET,
                                 .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
@@ -342,7 +343,6 @@ static void set_up(struct crowd *crowd) {
         crowd->todo[crowd->todo_count++] = i;
     }
     crowd->source_count = 1 + crowd->count / PER_SOURCE;
-    crowd->counted_before = taken(crowd);
 }
 
 static bool is_ramp_over(struct crowd *crowd, uint64_t now_ns) {
@@ -356,6 +356,7 @@ static void run(struct crowd *crowd) {
     uint64_t tick_ns = crowd->slow_count || crowd->churn > 0 ? 10 * ms_ns : 100 * ms_ns;
     struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
     char line[64];
+    crowd->counted_before = taken(crowd);
     crowd->begin_ns = crowd->progress_ns = crowd->tick_ns = crowd->report_ns = lm_now_ns();
     while (crowd->phase != PHASE_DONE) {
         uint64_t now = lm_now_ns(), limit = connect_some(crowd, now, tick_ns);
@@ -417,12 +418,14 @@ static void read_options(struct crowd *crowd, int argc, char **argv) {
                                             {"stats", required_argument, NULL, 'f'},
                                             {"period-ms", required_argument, NULL, 'm'},
                                             {"body-bytes", required_argument, NULL, 'b'},
+                                            {"process", required_argument, NULL, 'i'},
                                             {0}};
     for (int option; (option = getopt_long(argc, argv, "", options, NULL)) != -1;) {
         switch (option) {
         case 'p': crowd->port = (uint16_t)strtoul(optarg, NULL, 10); break;
         case 'n': crowd->count = (uint32_t)strtoul(optarg, NULL, 10); break;
         case 's': crowd->slow_count = (uint32_t)strtoul(optarg, NULL, 10); break;
+        case 'i': crowd->process = (uint32_t)strtoul(optarg, NULL, 10); break;
         case 'b': crowd->body_bytes = (uint32_t)strtoul(optarg, NULL, 10); break;
         case 'c': crowd->churn = strtod(optarg, NULL); break;
         case 'm': crowd->period_ms = strtod(optarg, NULL); break;

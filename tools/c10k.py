@@ -3,8 +3,8 @@
 A few connections ask for SqueezeNet in a closed loop, by the load generator in this process, while
 a crowd (tools/c10k.c, processes of their own) is connected and idle, slow or coming and going.
 Their latency is compared with that on an identical server without a crowd, the two taking turns in
-one run. Where this process may not have descriptors for the whole crowd, it is spread over further
-servers on this machine: the tool says so.
+one run. Where a process may not have descriptors for the whole crowd, there are several of them;
+the server parks what is idle.
 
 Kernel memory is what grew on this machine (the slab caches of sockets, files and armed receives
 where /proc/slabinfo may be read, else all of it) divided by both ends of every connection, since
@@ -47,6 +47,7 @@ _SERVER_COUNTERS: Final = (
     "connections_accepted",
     "connections_refused",
     "connections_evicted",
+    "connections_unparked",
     "header_buffers_starved",
     "ring_overflows",
 )
@@ -114,16 +115,16 @@ def middle(values: list[float]) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """A reading of the servers, of the whole kernel, and of its slab caches; bytes."""
+    """A reading of the server, of the whole kernel, and of its slab caches; bytes."""
 
     user: int
     kernel: int
     caches: dict[str, int]
 
     @classmethod
-    def read(cls, servers: list[LocalServer]) -> Memory:
+    def read(cls, server: LocalServer) -> Memory:
         """As of now."""
-        return cls(sum(user_bytes(each.pid) for each in servers), kernel_bytes(), slab_caches())
+        return cls(user_bytes(server.pid), kernel_bytes(), slab_caches())
 
     def since(self, before: Memory, count: int, table_entry_bytes: int) -> dict[str, Any]:
         """What `count` connections took, under stable names.
@@ -212,27 +213,17 @@ def arguments() -> argparse.ArgumentParser:
 
 
 def start_servers(
-    stack: ExitStack, options: argparse.Namespace, crowd: int, active: int
-) -> tuple[list[LocalServer], list[int], LocalServer]:
-    """Starts the crowd's servers and the quiet one.
-
-    Returns:
-        The crowd's servers, the active ones' first; the crowd's connections to each; the quiet one.
-    """
-    most = max(1, connections_per_process() - active)
-    server_count = -(-crowd // most)
-    counts = [crowd // server_count + (i < crowd % server_count) for i in range(server_count)]
-    room = counts[0] + active + BESIDE // 2
+    stack: ExitStack, options: argparse.Namespace
+) -> tuple[LocalServer, LocalServer]:
+    """Starts the crowd's server and the quiet one."""
+    room = options.connections + BESIDE // 2
     common = [f"--set=server.max_connections={room}", "--set=server.drain_seconds=1"]
     common += [f"--set={override}" for override in options.set]
     if options.backend:
         common.append(f"--set=server.io_backend={options.backend}")
     model = f"--model=bench={options.model or squeezenet()}"
-    servers = [stack.enter_context(local_server(model, *common))]
-    for _ in counts[1:]:  # only there to be connected to
-        filler = ("--model=digits=builtin:digits", "--set=engine.thread_count=1")
-        servers.append(stack.enter_context(local_server(*filler, *common)))
-    return servers, counts, stack.enter_context(local_server(model, *common))
+    crowded, quiet = (stack.enter_context(local_server(model, *common)) for _ in range(2))
+    return crowded, quiet
 
 
 def ramp(crowd: Crowd, count: int) -> None:
@@ -259,21 +250,19 @@ def run(options: argparse.Namespace) -> tuple[dict[str, Any], Turns, Crowd]:
     habits = Habits(slow, options.churn, options.period_ms, options.slow_kinds)
     turns, control = Turns(shape), Turns(shape)
     with ExitStack() as stack:
-        servers, counts, quiet = start_servers(stack, options, count, active)
+        server, quiet = start_servers(stack, options)
         for index in range(min(_CONTROL_ROUNDS, options.rounds)):
-            control.round(servers[0], quiet, index, "the other server, no crowd yet")
-        crowd = stack.enter_context(Crowd(servers, counts, habits))
-        stats_before = [read(stats_path(server.port)) for server in servers]
-        memory_before = Memory.read(servers)
+            control.round(server, quiet, index, "the other server, no crowd yet")
+        crowd = stack.enter_context(Crowd(server, count, habits))
+        stats_before = read(stats_path(server.port))
+        memory_before = Memory.read(server)
         ramp(crowd, count)
-        memory = Memory.read(servers).since(memory_before, count, crowd.table_entry_bytes)
+        memory = Memory.read(server).since(memory_before, count, crowd.table_entry_bytes)
         held = crowd.totals()
         for index in range(options.rounds):
-            turns.round(servers[0], quiet, index, f"beside {crowd.totals()['connected']} others")
-        stats = [
-            delta(read(stats_path(server.port)), before)
-            for server, before in zip(servers, stats_before, strict=True)
-        ]
+            turns.round(server, quiet, index, f"beside {crowd.totals()['connected']} others")
+        stats = read(stats_path(server.port))
+        counters = delta(stats, stats_before).counters["io"]
         crowd.close()
         totals = crowd.totals()
     say("")
@@ -283,7 +272,9 @@ def run(options: argparse.Namespace) -> tuple[dict[str, Any], Turns, Crowd]:
     missing = count - held["connected"]
     result = {
         **{"connections": options.connections, **of_kind, "churn": options.churn},
-        "servers": len(servers),
+        "crowd_processes": crowd.process_count,
+        "descriptors": connections_per_process() + BESIDE,
+        "parked": stats.gauges["io"]["connections_parked"],
         "connected": held["connected"] + active,
         "failed": held["failed"] + missing,
         "connects_per_second": held["connects_per_second"],
@@ -298,9 +289,7 @@ def run(options: argparse.Namespace) -> tuple[dict[str, Any], Turns, Crowd]:
         "requests": sum(phase.load.requests for phase in phases),
         "errors": wrong + totals["lost"],
         "crowd": totals,
-        "server": {
-            name: sum(each.counters["io"][name] for each in stats) for name in _SERVER_COUNTERS
-        },
+        "server": {name: counters[name] for name in _SERVER_COUNTERS},
         "rounds": options.rounds,
         "seconds": options.seconds,
         "machine": machine(),
@@ -346,11 +335,10 @@ def table(result: dict[str, Any]) -> str:
             f"{crowd['answers']:10}           answers to slow ones, {crowd['refusals']} refusals, "
             f"{crowd['shed']} closed by the server"
         )
-    if result["servers"] > 1:
+    if result["parked"]:
         lines.append(
-            f"Spread over {result['servers']} servers: one process may have "
-            f"{connections_per_process() + BESIDE} descriptors here (ulimit -Hn). The active ones "
-            "are with the first."
+            f"{result['parked']:10}           of the server's connections are parked: a process "
+            f"may have {result['descriptors']} descriptors here (ulimit -Hn)"
         )
     return "\n".join(lines)
 

@@ -1,4 +1,4 @@
-"""The crowd for c10k.py: processes of tools/c10k.c, one per server, and the memory they cause.
+"""The crowd for c10k.py: processes of tools/c10k.c, and the memory they cause.
 
 Reads what the processes report on a thread each; nothing here is on a measured path. It must never
 guess at memory: what the kernel does not say is NaN or left out.
@@ -12,7 +12,6 @@ import resource
 import subprocess
 import threading
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -51,7 +50,7 @@ class Habits:
 
 
 def connections_per_process() -> int:
-    """How many connections one server, and one process of the crowd, may have here."""
+    """How many connections one process may have here with a descriptor for each."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     return 1 << 20 if hard == resource.RLIM_INFINITY else hard - BESIDE
 
@@ -112,26 +111,25 @@ def request_bytes(server: LocalServer) -> int:
 
 
 class Crowd:
-    """Connections to one or several servers; a context manager.
+    """Connections to a server, from as many processes as it takes; a context manager.
 
     Args:
-        servers: running ones.
-        counts: connections to each.
+        server: a running one.
+        count: of connections.
         habits: of all of them; slow ones and churn are divided evenly.
     """
 
-    def __init__(
-        self, servers: Sequence[LocalServer], counts: Sequence[int], habits: Habits
-    ) -> None:
+    def __init__(self, server: LocalServer, count: int, habits: Habits) -> None:
+        self.process_count = processes = -(-count // connections_per_process())
+        counts = [count // processes + (i < count % processes) for i in range(processes)]
         self.table_entry_bytes = 0
         self.curve: list[tuple[float, int]] = [(0.0, 0)]
         self._threads: list[threading.Thread] = []
         self._began_s = 0.0
         self._lock = threading.Lock()
-        self._last: list[dict[str, Any]] = [{} for _ in servers]
+        self._last: list[dict[str, Any]] = [{} for _ in counts]
         self._processes = [
-            self._start(server, count, habits, sum(counts))
-            for server, count in zip(servers, counts, strict=True)
+            self._start(server, index, part, habits, count) for index, part in enumerate(counts)
         ]
         for process in self._processes:
             assert process.stdout is not None
@@ -142,14 +140,15 @@ class Crowd:
             self.table_entry_bytes = int(json.loads(line)["table_entry_bytes"])
         self._threads = [
             threading.Thread(target=self._listen, args=(index,), daemon=True)
-            for index in range(len(servers))
+            for index in range(processes)
         ]
 
     @staticmethod
     def _start(
-        server: LocalServer, count: int, habits: Habits, total: int
+        server: LocalServer, index: int, count: int, habits: Habits, total: int
     ) -> subprocess.Popen[str]:
         options = {
+            "process": index,
             "port": server.port,
             "connections": count,
             "slow": habits.slow * count // total,
@@ -171,21 +170,27 @@ class Crowd:
         self.close()
 
     def connect(self) -> None:
-        """Lets them all connect; returns at once."""
+        """Lets them connect, one process after the other; returns at once."""
         self._began_s = time.monotonic()
         for thread in self._threads:
             thread.start()
-        for process in self._processes:
-            assert process.stdin is not None
-            process.stdin.write("go\n")
-            process.stdin.flush()
+        self._go(0)
+
+    def _go(self, index: int) -> None:
+        stdin = self._processes[index].stdin
+        assert stdin is not None
+        stdin.write("go\n")
+        stdin.flush()
 
     def _listen(self, index: int) -> None:
         stdout = self._processes[index].stdout
         assert stdout is not None
         for line in stdout:
             with self._lock:
-                self._last[index] = json.loads(line)
+                before, now = self._last[index].get("phase"), json.loads(line)
+                self._last[index] = now
+                if now["phase"] == "held" != before and index + 1 < self.process_count:
+                    self._go(index + 1)
                 connected = sum(last.get("connected", 0) for last in self._last)
                 if self._last[index]["phase"] == "ramp" or not self._is_flat(connected):
                     self.curve.append((time.monotonic() - self._began_s, connected))
@@ -210,12 +215,12 @@ class Crowd:
         with self._lock:
             last = [dict(each) for each in self._last]
         sums: dict[str, Any] = {name: sum(each.get(name, 0) for each in last) for name in _SUMS}
-        slowest_s = max(each.get("ramp_seconds", 0.0) for each in last)
+        ramp_s = sum(each.get("ramp_seconds", 0.0) for each in last)
         connects = sum(
             each.get("connects_per_second", 0) * each.get("ramp_seconds", 0.0) for each in last
         )
-        sums["ramp_seconds"] = slowest_s
-        sums["connects_per_second"] = round(connects / slowest_s) if slowest_s else 0
+        sums["ramp_seconds"] = ramp_s
+        sums["connects_per_second"] = round(connects / ramp_s) if ramp_s else 0
         spreads = [each["connect_us"] for each in last if "connect_us" in each]
         sums["connect_us"] = {
             name: max((spread[name] for spread in spreads), default=0.0) for name in ("p50", "p99")
