@@ -119,6 +119,7 @@ static void open_shared(struct lm_shared *shared) {
     shared->allocator_type = sim_plan.allocator_type;
     shared->ios = ios;
     shared->io_shares_cores = sim_plan.io_shares_cores;
+    shared->unparked_max = sim_plan.unparked_max;
     shared->workers = workers;
     shared->worker_count = sim_plan.worker_count;
     shared->queue_type = sim_plan.queue_type;

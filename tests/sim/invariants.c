@@ -18,7 +18,7 @@ void check_reset(void) {
 
 /* What the walk over the connections adds up. */
 struct sums {
-    uint32_t open, counted, lists[LM_LIST_COUNT];
+    uint32_t open, parked, counted, lists[LM_LIST_COUNT];
     uint32_t buffers, blocks;
     uint32_t unwhole; /* requests that count as such and are not whole */
 };
@@ -60,9 +60,11 @@ static void check_read_state(const struct lm_connection *connection) {
 }
 
 /* Something will move an open connection on, whatever its client does. */
-static void check_alive(const struct lm_connection *connection) {
+static void check_alive(const struct lm_io *io, const struct lm_connection *connection) {
     bool replies = connection->sending != LM_NO_SLOT || connection->reply_head != LM_NO_SLOT;
     bool busy = connection->in_flight > 0 || replies;
+    SIM_CHECK(!connection->ended || ring_will_end(io->ring, connection->index),
+              "connection %u is at its end, and receives for ever", connection->index);
     bool moved = connection->recv_armed || busy || connection->list == LM_LIST_WAITING ||
                  connection->list == LM_LIST_STARVED;
     SIM_CHECK(moved, "connection %u is stuck: nothing is armed, read state %u, ended %u",
@@ -73,7 +75,9 @@ static void check_alive(const struct lm_connection *connection) {
     if (connection->buffer == LM_NO_BUFFER) return;
     SIM_CHECK(!connection->recv_armed, "connection %u reads beside a held buffer",
               connection->index);
-    SIM_CHECK(connection->list == LM_LIST_WAITING || !lm_connection_may_parse(connection),
+    bool wants_descriptor = connection->fd == LM_FD_PARKED && connection->list == LM_LIST_STARVED;
+    SIM_CHECK(connection->list == LM_LIST_WAITING || wants_descriptor ||
+                  !lm_connection_may_parse(connection),
               "connection %u holds a buffer that it could parse", connection->index);
 }
 
@@ -86,6 +90,12 @@ static void check_connection(const struct lm_io *io, const struct lm_connection 
     SIM_CHECK(connection->recv_armed == ring_armed(io->ring, i, false),
               "connection %u: its receive is %sin the ring", i,
               connection->recv_armed ? "not " : "");
+    bool parked = connection->fd == LM_FD_PARKED;
+    SIM_CHECK(parked == (store_kept(io->fd_store, i) != NULL),
+              "connection %u: descriptor %d, %skept", i, connection->fd, parked ? "not " : "");
+    sums->parked += parked;
+    SIM_CHECK(connection->list != LM_LIST_IDLE || (connection->recv_armed && !parked),
+              "connection %u is on the list of those to be parked", i);
     if (connection->fd < 0) return;
     bool sends = connection->sending != LM_NO_SLOT;
     SIM_CHECK(sends == ring_armed(io->ring, i, true), "connection %u: its send is %sin the ring", i,
@@ -107,7 +117,7 @@ static void check_connection(const struct lm_io *io, const struct lm_connection 
                   io->http.blocks[connection->block].connection);
     }
     check_read_state(connection);
-    check_alive(connection);
+    check_alive(io, connection);
 }
 
 /* Every slot that is taken is a connection's, a worker's, or of a request that was answered in its
@@ -187,6 +197,10 @@ void check_io(struct lm_io *io, uint64_t timeout_ns) {
         check_connection(io, &io->connections[i], &sums);
     SIM_CHECK(sums.open == io->connections_open, "%u connections are open, %u counted", sums.open,
               io->connections_open);
+    SIM_CHECK(sums.parked == io->connections_parked, "%u connections are parked, %u counted",
+              sums.parked, io->connections_parked);
+    SIM_CHECK(!lm_connections_wait_to_park(io) || timeout_ns <= LM_STUCK_TICK_NS,
+              "connections are to be parked, and the thread sleeps");
     SIM_CHECK(sums.counted == io->connections_wanting, "%u connections are wanting, %u counted",
               sums.counted, io->connections_wanting);
     for (uint32_t l = LM_LIST_FREE; l < LM_LIST_COUNT; l++)

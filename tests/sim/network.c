@@ -90,14 +90,14 @@ int peer_accept(struct peer *peer) {
 static bool lingered_enough(const struct lm_io *io, int fd) {
     for (uint32_t i = 0; i < io->connections_used; i++) {
         const struct lm_connection *connection = &io->connections[i];
-        if (connection->fd != fd || connection->read_state != LM_READ_LINGER) continue;
+        if (fd < 0 || connection->fd != fd || connection->read_state != LM_READ_LINGER) continue;
         return connection->discard_bytes == 0 || connection->timer_ns <= sim_now_ns;
     }
     return false;
 }
 
 /* What has not been read dies with it, and so does what is sent from then on: a reset. */
-static void server_closes(struct peer *peer) {
+void peer_server_closes(struct peer *peer) {
     SIM_CHECK(peer->operations == 0, "close of fd %d with %u operations in the ring", peer->fd,
               peer->operations);
     const struct lm_io *io = &sim_shared.ios[peer->io];
@@ -128,7 +128,13 @@ int sim_close(int fd) {
         /* An accept in the ring keeps it alive. */
         if (!ring_accepts(sim_shared.ios[i].ring)) listener_abandon(i);
     }
-    if (peer) server_closes(peer);
+    if (peer && peer->kept) {
+        SIM_CHECK(ring_has_all(peer), "descriptor %d is closed before its receive is submitted",
+                  fd);
+        peer->fd = -1;
+    } else if (peer) {
+        peer_server_closes(peer);
+    }
     return 0;
 }
 

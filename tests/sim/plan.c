@@ -44,6 +44,7 @@ static void draw_sizes(struct sim_plan *plan) {
         plan->hang_ms = PICK(0, 100);
     }
     plan->per_address = sim_one_in(8) ? 1 + sim_below(4) : 0;
+    plan->unparked_max = sim_one_in(2) ? 1 + sim_below(4) : 0;
     plan->io_shares_cores = sim_one_in(4);
     plan->rate = sim_one_in(12) ? 2000 : 0;
     plan->default_timeout_ns = sim_one_in(6) ? sim_between(SIM_MS, 400 * SIM_MS) : 0;
@@ -79,7 +80,7 @@ void sim_plan_print(FILE *file) {
             "      blocks %u, pipeline %u, waiters %u, linger %u, in flight %u, rate %.0f, timeout "
             "%llu us\n"
             "      header %u ms, reply %u, idle %u, hang %u, body %u bytes/s, per address %u, "
-            "shares %u\n"
+            "unparked %u, shares %u\n"
             "      fatal 1/%u, blips 1/%u, late 1/%u, switches 1/%u, runs up to %llu us, batch %u "
             "in %llu us, drain at %lld us for %llu us\n",
             lm_queue_name(plan->queue_type), plan->io_count, plan->worker_count, plan->idle,
@@ -89,9 +90,9 @@ void sim_plan_print(FILE *file) {
             sim_limits.linger_bytes_max, plan->in_flight_max, plan->rate,
             (unsigned long long)plan->default_timeout_ns / 1000, plan->header_ms, plan->reply_ms,
             plan->idle_ms, plan->hang_ms, plan->body_bytes_per_s, plan->per_address,
-            plan->io_shares_cores, plan->fatal_one_in, plan->blip_one_in, plan->late_one_in,
-            plan->switch_one_in, (unsigned long long)plan->run_ns_max / 1000, plan->batch_size,
-            (unsigned long long)plan->batch_delay_ns / 1000,
+            plan->unparked_max, plan->io_shares_cores, plan->fatal_one_in, plan->blip_one_in,
+            plan->late_one_in, plan->switch_one_in, (unsigned long long)plan->run_ns_max / 1000,
+            plan->batch_size, (unsigned long long)plan->batch_delay_ns / 1000,
             plan->drain_at_ns == UINT64_MAX ? -1
                                             : (long long)(plan->drain_at_ns - 1000 * SIM_S) / 1000,
             (unsigned long long)plan->drain_ns / 1000);

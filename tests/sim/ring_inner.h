@@ -24,7 +24,7 @@ struct op {
     const struct msghdr *message;
     struct iovec parts[PARTS_MAX]; /* as they were at the start: they have to stay */
     size_t part_count;
-    bool submitted;
+    bool submitted, cancelled;
     uint64_t not_before_ns;
 };
 

@@ -74,6 +74,10 @@ static int draw_error(struct peer *peer, bool sending) {
 }
 
 static void do_recv_header(struct lm_ring *ring, struct op *op) {
+    if (op->cancelled && (!peer_can_receive(op->peer) || sim_below(2))) {
+        finish(ring, op, -ECANCELED, LM_NO_BUFFER);
+        return;
+    }
     int error = draw_error(op->peer, false);
     bool wanted = error == 0;
     int32_t buffer = wanted ? take_buffer(ring) : LM_NO_BUFFER;
@@ -204,7 +208,7 @@ static void do_accept(void *what, uint32_t which) {
 
 static bool op_is_possible(const struct op *op) {
     if (op->kind == LM_OP_SEND) return peer_can_send(op->peer);
-    return peer_can_receive(op->peer);
+    return op->cancelled || peer_can_receive(op->peer);
 }
 
 static void ring_choose(struct lm_ring *ring, struct choice *choice) {

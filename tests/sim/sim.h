@@ -66,6 +66,7 @@ struct sim_plan {
     uint32_t header_ms, reply_ms, idle_ms, hang_ms; /* time limits; 0: none */
     uint32_t body_bytes_per_s;
     uint32_t per_address;
+    uint32_t unparked_max; /* 0: connections are not parked */
     bool io_shares_cores;
     uint32_t batch_size;
     uint32_t in_flight_max;
@@ -127,6 +128,7 @@ struct peer {
     bool shut_rd, shut_wr;
     bool server_closed; /* the descriptor is closed */
     bool client_reset;  /* what the client sees at its next call */
+    bool kept;          /* in the store: open without a descriptor too */
     bool served;        /* it has got an entry in a table of connections */
     bool excused;       /* a fault, or what the server may do: its client may be cut off */
 };
@@ -160,7 +162,15 @@ bool listener_is_open(uint32_t io);
 int listener_open(uint32_t io);
 /* Nobody will ever accept what waits there. */
 void listener_abandon(uint32_t io);
+/* Gives it a descriptor. */
 int peer_accept(struct peer *peer);
+/* Nothing of the server's holds it any more. */
+void peer_server_closes(struct peer *peer);
+
+/* ---- store.c ---- */
+
+/* What is kept for a connection, or NULL. */
+struct peer *store_kept(const struct lm_fd_store *store, uint32_t index);
 
 /* ---- ring_sim.c ---- */
 
@@ -179,6 +189,10 @@ void choice_at(struct choice *choice, uint64_t at_ns);
 void rings_reset(void);
 void rings_choose(struct choice *choice);
 bool ring_armed(const struct lm_ring *ring, uint32_t index, bool sending);
+/* Whether a connection's receive ends without its client's doing anything. */
+bool ring_will_end(const struct lm_ring *ring, uint32_t index);
+/* Whether the kernel has all operations of a connection. */
+bool ring_has_all(const struct peer *peer);
 bool ring_accepts(const struct lm_ring *ring);
 /* Buffers that are not the kernel's. */
 uint32_t ring_buffers_out(const struct lm_ring *ring);

@@ -308,6 +308,44 @@ MUTANTS = (
         "        lm_infer_drop_outputs(shared, model, request->rows, values + model->input_count);\n        lm_reply_text",
         "        lm_reply_text",
     ),
+    # Idle connections without a descriptor.
+    Mutant(
+        "parks before it is submitted",
+        CONNECTION,
+        "if (!lm_ring_is_submitted(io->ring)) return;",
+        "",
+    ),
+    Mutant(
+        "starved and not settled",
+        RECEIVE,
+        "at the list's end */\n        lm_connection_settle(io, connection);",
+        "at the list's end */",
+    ),
+    Mutant(
+        "parked for ever",
+        CONNECTION,
+        "lm_ring_cancel_recv_header(io->ring, connection->index, connection->generation);",
+        ";",
+    ),
+    Mutant(
+        "no descriptor, no retry",
+        RECEIVE,
+        "if (!lm_connection_unpark(io, connection)) {\n        lm_connection_move(io, connection, LM_LIST_STARVED);",
+        "if (!lm_connection_unpark(io, connection)) {",
+    ),
+    Mutant("sleeps before it parks", IO, "(refused || lm_connections_wait_to_park(io))", "refused"),
+    Mutant(
+        "kept after its end",
+        CONNECTION,
+        "        lm_fd_store_drop(io->fd_store, connection->index);\n        io->connections_parked--;",
+        "        io->connections_parked--;",
+    ),
+    Mutant(
+        "kept beside its descriptor",
+        CONNECTION,
+        "    lm_fd_store_drop(io->fd_store, connection->index);\n    connection->fd = fd;",
+        "    connection->fd = fd;",
+    ),
 )
 
 

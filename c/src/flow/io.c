@@ -231,7 +231,7 @@ static int run(struct lm_io *io) {
         if (count < 0)
             return lm_error_errno(LUMEN_E_IO, count, "I/O thread %u: %s", io->index,
                                   lm_ring_backend(io->ring));
-        io->now_ns = woke_ns = lm_now_ns();
+        io->now_ns = io->seen_ns = woke_ns = lm_now_ns();
         if (io->fd_store) lm_connections_park(io);
         take_returns(io); /* before what their clients sent next */
         for (int c = 0; c < count; c++) complete(io, &completions[c]);

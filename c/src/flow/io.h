@@ -125,7 +125,7 @@ struct lm_io {
     uint32_t connections_open;
     struct lm_fd_store *fd_store; /* NULL: there are descriptors enough */
     uint32_t connections_parked;
-    uint32_t unparked_max; /* beyond it the idle ones are parked */
+    uint32_t unparked_max;        /* beyond it the idle ones are parked */
     uint32_t connections_wanting; /* a returning request may let them go on */
     struct lm_http_side http;
     uint32_t in_flight;     /* requests that hold a slot */
@@ -150,15 +150,16 @@ struct lm_io {
     uint32_t *deadlines; /* of each connection, in ticks; 0: none */
     struct lm_address_table addresses;
     uint64_t opened_ns;
-    uint64_t now_ns; /* taken once per turn of the loop */
-    uint8_t *scrap;  /* where refused bytes go: the kernel may write there at any time */
-    char *draft;     /* LM_SCRAP_BYTES, for answers that are written anew each time */
+    uint64_t now_ns;  /* taken once per turn of the loop */
+    uint64_t seen_ns; /* what came before then is known */
+    uint8_t *scrap;   /* where refused bytes go: the kernel may write there at any time */
+    char *draft;      /* LM_SCRAP_BYTES, for answers that are written anew each time */
     pthread_t thread;
     bool thread_started;
     int niceness;
     int start_code; /* 0 or LUMEN_E_*, with start_error; read after the start barrier */
     char start_error[512];
-    char park_error[256]; /* why connections cannot be parked that should be */
+    char park_error[256];   /* why connections cannot be parked that should be */
     struct lm_mpmc returns; /* slots coming back from workers */
     /* Runs models on this thread; NULL unless queue_type is inline. */
     struct lm_worker *inline_worker;

@@ -222,7 +222,8 @@ static void arm(struct lm_io *io, struct lm_connection *connection) {
 
 void lm_receive_continue(struct lm_io *io, struct lm_connection *connection) {
     bool armed = connection->recv_armed || connection->ended;
-    if (connection->list == LM_LIST_STARVED || (connection->buffer == LM_NO_BUFFER && armed)) return;
+    if (connection->list == LM_LIST_STARVED || (connection->buffer == LM_NO_BUFFER && armed))
+        return;
     if (!lm_connection_unpark(io, connection)) {
         lm_connection_move(io, connection, LM_LIST_STARVED);
         return;
@@ -311,5 +312,6 @@ void lm_receive_retry_starved(struct lm_io *io) {
         struct lm_connection *connection = lm_io_connection(io, starved->head);
         lm_connection_move(io, connection, LM_LIST_NONE);
         lm_receive_continue(io, connection); /* which may starve again, at the list's end */
+        lm_connection_settle(io, connection);
     }
 }
