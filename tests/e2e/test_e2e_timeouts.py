@@ -165,3 +165,26 @@ def test_one_address_cannot_have_all_connections(serve: Serve, folder: Path) -> 
     assert server.figures().io["connections_crowded"] >= 1
     for connection in mine:
         connection.close()
+
+
+def test_what_came_while_a_run_took_long_came_in_time(serve: Serve, folder: Path) -> None:
+    """Inline, the I/O thread looks at nothing meanwhile: afterwards it must look before it judges."""
+    model = {"name": "slow", "path": str(graphs.slow(folder / "slow.onnx"))}
+    inline = {"queue_type": "inline", "thread_count": 1}
+    server = serve({**settings(folder), "engine": inline, "models": [model]})
+
+    def run(connection: wire.Wire, products: int) -> None:
+        connection.send(wire.frame(np.array([products], "<i8").tobytes(), id=1))
+
+    with server.connect() as busy, server.connect() as patient:
+        began = time.monotonic()
+        run(busy, 1000)
+        assert busy.reply().status == wire.OK
+        each_s = (time.monotonic() - began) / 1000
+        assert patient.ask(wire.ping(1)).id == 1
+        run(busy, int(3 / each_s))  # three times the idle timeout
+        time.sleep(0.3)
+        patient.send(wire.ping(2))
+        assert busy.reply().status == wire.OK
+        assert patient.reply().id == 2
+    server.wait_until_idle()

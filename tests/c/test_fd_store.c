@@ -1,0 +1,109 @@
+/* test_fd_store.c: sockets outlive their descriptors, come back as new ones, and end when they are
+ * dropped; more of them than there may be descriptors.
+ */
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+#include "base/error.h"
+#include "check.h"
+#include "flow/fd_store.h"
+
+enum { LIMIT = 40, CAPACITY = 95 }; /* three tables, the last one not full */
+
+static int open_descriptors(void) {
+    int count = 0;
+    for (int fd = 0; fd < 256; fd++) count += fcntl(fd, F_GETFD) >= 0;
+    return count;
+}
+
+static void say(int fd, char what) {
+    CHECK(write(fd, &what, 1) == 1);
+}
+
+static void hear(int fd, char what) {
+    char heard = 0;
+    CHECK(read(fd, &heard, 1) == 1 && heard == what);
+}
+
+/* Whoever is at the other end cannot tell. */
+static void check_socket(struct lm_fd_store *store, uint32_t index) {
+    int pair[2], before = open_descriptors();
+    char end;
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
+    CHECK(lm_fd_store_put(store, index, pair[0]) == 0);
+    close(pair[0]);
+    say(pair[1], 'a');
+    for (int turn = 0; turn < 3; turn++) {
+        int fd = lm_fd_store_get(store, index);
+        CHECK(fd >= 0 && (fcntl(fd, F_GETFD) & FD_CLOEXEC));
+        if (turn == 0) hear(fd, 'a');
+        say(fd, 'b');
+        hear(pair[1], 'b');
+        close(fd);
+    }
+    lm_fd_store_drop(store, index);
+    CHECK(read(pair[1], &end, 1) == 0);
+    CHECK(lm_fd_store_get(store, index) < 0);
+    close(pair[1]);
+    CHECK(open_descriptors() == before);
+}
+
+/* Both ends of more pairs than there may be descriptors. */
+static void check_many(struct lm_fd_store *store) {
+    for (uint32_t i = 0; i + 1 < CAPACITY; i += 2) {
+        int pair[2];
+        CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
+        say(pair[0], (char)i);
+        for (uint32_t end = 0; end < 2; end++) {
+            CHECK(lm_fd_store_put(store, i + end, pair[end]) == 0);
+            close(pair[end]);
+        }
+    }
+    for (uint32_t i = 0; i + 1 < CAPACITY; i += 2) {
+        int fd = lm_fd_store_get(store, i + 1);
+        hear(fd, (char)i);
+        lm_fd_store_drop(store, i);
+        char end;
+        CHECK(read(fd, &end, 1) == 0);
+        close(fd);
+        lm_fd_store_drop(store, i + 1);
+    }
+}
+
+static void check_none_free(struct lm_fd_store *store) {
+    int taken[LIMIT], count = 0, fd;
+    CHECK(lm_fd_store_put(store, 50, STDOUT_FILENO) == 0);
+    while ((fd = dup(STDOUT_FILENO)) >= 0) taken[count++] = fd;
+    CHECK(errno == EMFILE);
+    CHECK(lm_fd_store_get(store, 50) == -EMFILE);
+    CHECK(lm_fd_store_get(store, 50) == -EMFILE);
+    while (count) close(taken[--count]);
+    fd = lm_fd_store_get(store, 50);
+    CHECK(fd >= 0);
+    close(fd);
+    lm_fd_store_drop(store, 50);
+}
+
+int main(void) {
+    struct lm_fd_store *store;
+    struct rlimit limit = {LIMIT, LIMIT};
+    CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+    int before = open_descriptors();
+    setenv("LUMEN_URING_MASK", "fd_install", 1);
+    CHECK(lm_fd_store_open(&store, CAPACITY) == LUMEN_E_UNSUPPORTED && !store);
+    CHECK(strstr(lm_error_last(), "Linux 6.8"));
+    unsetenv("LUMEN_URING_MASK");
+    int code = lm_fd_store_open(&store, CAPACITY);
+    if (code == LUMEN_E_UNSUPPORTED) check_skip("test_fd_store", lm_error_last());
+    CHECK(code == 0 && open_descriptors() == before + 3);
+    check_socket(store, 0);
+    check_socket(store, LIMIT - 1);
+    check_socket(store, LIMIT);
+    check_socket(store, CAPACITY - 1);
+    check_many(store);
+    check_none_free(store);
+    lm_fd_store_close(store);
+    CHECK(open_descriptors() == before);
+    return check_finish("test_fd_store");
+}
