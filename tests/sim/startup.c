@@ -20,6 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -29,7 +30,7 @@
 #include "parts/native_codec.h"
 #include "startup.h"
 
-enum { PIXELS = 64, CLASSES = 10, WORKERS = 2, LEAK_CHECK_EVERY = 40 };
+enum { PIXELS = 64, CLASSES = 10, WORKERS = 2, LEAK_CHECK_EVERY = 40, DESCRIPTORS = 256 };
 
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/lsan_interface.h>
@@ -97,7 +98,7 @@ static int open_server(lumen_server **server) {
                            .host = "127.0.0.1",
                            .ort_library_path = getenv("LUMEN_ORT"),
                            .io_threads = 2,
-                           .max_connections = 16,
+                           .max_connections = 2 * DESCRIPTORS,
                            .max_request_bytes = 64 << 10,
                            .arena_bytes = 4 << 20,
                            .thread_count = WORKERS,
@@ -189,6 +190,9 @@ int main(int argc, char **argv) {
     snprintf(cache_path, sizeof cache_path, "%s/digits.ort", directory);
     snprintf(csv_path, sizeof csv_path, "%s/trace.csv", directory);
     startup_verbose = argc > 1;
+    /* Fewer descriptors than connections: there is more to set up. */
+    const struct rlimit few = {DESCRIPTORS, DESCRIPTORS};
+    CHECK(setrlimit(RLIMIT_NOFILE, &few) == 0);
     /* ONNX Runtime keeps some of what its first environment needs. */
     CHECK(!run(STARTUP_CALL, 1000000, false) && !run(STARTUP_ALLOCATION, 1000000, false));
     if (argc > 2) {

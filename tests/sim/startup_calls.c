@@ -182,6 +182,14 @@ URING(EINVAL, io_uring_register_buf_ring,
       (ring, registration, flags))
 URING(EINVAL, io_uring_register_ring_fd, (struct io_uring * ring), (ring))
 URING(EPERM, io_uring_submit, (struct io_uring * ring), (ring))
+URING(ENOMEM, io_uring_queue_init, (unsigned entries, struct io_uring *ring, unsigned flags),
+      (entries, ring, flags))
+URING(EMFILE, io_uring_register_files_sparse, (struct io_uring * ring, unsigned count),
+      (ring, count))
+URING(ENOMEM, io_uring_register_files_update,
+      (struct io_uring * ring, unsigned first, const int *fds, unsigned count),
+      (ring, first, fds, count))
+URING(EPERM, io_uring_submit_and_wait, (struct io_uring * ring, unsigned count), (ring, count))
 URING(EPERM, io_uring_submit_and_wait_timeout,
       (struct io_uring * ring, struct io_uring_cqe **cqe, unsigned count,
        struct __kernel_timespec *timeout, sigset_t *signals),
