@@ -132,6 +132,7 @@ _COUNTERS: Final[tuple[tuple[str, str, str, tuple[tuple[str, _Words], ...]], ...
         "What slows a request down or costs its trace, each time it happened",
         "event",
         (
+            ("connection_unparked", (("io", "connections_unparked"),)),
             ("slot_wait", (("io", "slot_waits"),)),
             ("header_buffer_starved", (("io", "header_buffers_starved"),)),
             ("reply_queued", (("io", "replies_queued"),)),
@@ -144,6 +145,7 @@ _COUNTERS: Final[tuple[tuple[str, str, str, tuple[tuple[str, _Words], ...]], ...
 )
 _GAUGES: Final = (
     ("lumen_connections_open", "Connections open now", "connections_open"),
+    ("lumen_connections_parked", "Of them idle, kept without a descriptor", "connections_parked"),
     ("lumen_slots_in_use", "Slots of the arena in use now", "slots_in_use"),
     ("lumen_requests_admitted", "Requests that hold a slot now", "in_flight"),
 )
