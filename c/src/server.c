@@ -164,7 +164,8 @@ int lumen_open(const lumen_config *config, lumen_server **server_out) {
     shared->idle = config->idle;
     shared->allocator_type = config->allocator_type;
     shared->io_backend = config->io_backend;
-    for (uint32_t i = 0; i < shared->io_count; i++) server->ios[i].listen_fd = -1;
+    for (uint32_t i = 0; i < shared->io_count; i++)
+        memset(server->ios[i].listen_fds, -1, sizeof server->ios[i].listen_fds);
     lm_waitset_init(&shared->waitset);
     code = lm_gate_open(shared, config);
     if (!code) code = lm_ort_open(&shared->ort, config->ort_library_path);
@@ -247,20 +248,6 @@ int lumen_add_model(lumen_server *server, const lumen_model_config *config, uint
 }
 
 /* ---- starting ---- */
-
-static int open_listeners(lumen_server *server) {
-    struct lm_shared *shared = &server->shared;
-    uint32_t port = server->config.port;
-    for (uint32_t i = 0; i < shared->io_count; i++) {
-        enum lm_port_sharing sharing = shared->io_count == 1 ? LM_PORT_ALONE
-                                       : i == 0              ? LM_PORT_FIRST
-                                                             : LM_PORT_NEXT;
-        int code = lm_listen(server->host, port, sharing, &server->ios[i].listen_fd, &port);
-        if (code) return code;
-    }
-    server->info.port = port;
-    return 0;
-}
 
 static int open_ios(lumen_server *server) {
     struct lm_shared *shared = &server->shared;
@@ -435,7 +422,7 @@ int lumen_start(lumen_server *server) {
     if (shared->model_count == 0)
         return lm_error(LUMEN_E_STATE, "no models: lumen_add_model comes before lumen_start");
     server->state = SERVER_ENDED; /* until it runs: a failed start can only be closed */
-    int code = open_listeners(server);
+    int code = lm_listen_tcp(shared, server->host, server->config.port, &server->info.port);
     if (!code) code = open_ios(server);
     if (!code)
         code = lm_describe(server->models, shared->model_count, LUMEN_VERSION, &shared->description,

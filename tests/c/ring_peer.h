@@ -58,9 +58,19 @@ static inline int peer_connect(const struct sockaddr_in *address) {
     return fd;
 }
 
-/* A connected pair over loop-back TCP; the ring's end first. */
+/* Whether pairs are of unix sockets. */
+static bool peer_is_unix;
+
+/* A connected pair, over loop-back TCP as a rule; the ring's end first. */
 static inline void peer_pair(int *ours, int *theirs) {
     struct sockaddr_in address;
+    if (peer_is_unix) {
+        int pair[2];
+        CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
+        *ours = pair[0];
+        *theirs = pair[1];
+        return;
+    }
     int listener = peer_listener(&address);
     *theirs = peer_connect(&address);
     *ours = accept(listener, NULL, NULL);

@@ -25,7 +25,7 @@ static int accepted(struct lm_ring *ring) {
 static void check_accept(struct lm_ring *ring) {
     struct sockaddr_in address;
     int listener = peer_listener(&address);
-    lm_ring_accept(ring, listener);
+    lm_ring_accept(ring, 0, listener);
     peer_quiet(ring);
     for (int round = 0; round < 3; round++) {
         int theirs[8];
@@ -38,7 +38,7 @@ static void check_accept(struct lm_ring *ring) {
         for (int i = 0; i < 8; i++) close(theirs[i]);
     }
     peer_quiet(ring);
-    lm_ring_cancel_accept(ring);
+    lm_ring_cancel_accept(ring, 0);
     bool cancelled = false, ended = false;
     while (!cancelled || !ended) {
         struct lm_completion found;
@@ -51,19 +51,19 @@ static void check_accept(struct lm_ring *ring) {
     /* Not accepted any more; then it is, by the same listener and by another. */
     int theirs = peer_connect(&address);
     peer_quiet(ring);
-    lm_ring_accept(ring, listener);
+    lm_ring_accept(ring, 0, listener);
     close(accepted(ring));
     close(theirs);
-    lm_ring_cancel_accept(ring);
+    lm_ring_cancel_accept(ring, 0);
     close(listener);
     struct lm_completion found;
     while (lm_ring_wait(ring, 0, 1000000, &found, 1) > 0) CHECK(!found.more);
     listener = peer_listener(&address);
-    lm_ring_accept(ring, listener);
+    lm_ring_accept(ring, 0, listener);
     theirs = peer_connect(&address);
     close(accepted(ring));
     close(theirs);
-    lm_ring_cancel_accept(ring);
+    lm_ring_cancel_accept(ring, 0);
     close(listener);
     while (lm_ring_wait(ring, 0, 1000000, &found, 1) > 0) CHECK(!found.more);
 }
@@ -81,19 +81,146 @@ static void check_descriptors(struct lm_ring *ring) {
     tight.rlim_cur = (rlim_t)next;
     CHECK(setrlimit(RLIMIT_NOFILE, &tight) == 0);
     for (int i = 0; i < 2; i++) {
-        lm_ring_accept(ring, listener);
+        lm_ring_accept(ring, 0, listener);
         struct lm_completion found = peer_next(ring, LM_OP_ACCEPT, 0, 0);
         CHECK(found.result == -EMFILE && !found.more);
         peer_quiet(ring);
     }
     CHECK(setrlimit(RLIMIT_NOFILE, &before) == 0);
-    lm_ring_accept(ring, listener);
+    lm_ring_accept(ring, 0, listener);
     close(accepted(ring));
     close(theirs);
-    lm_ring_cancel_accept(ring);
+    lm_ring_cancel_accept(ring, 0);
     close(listener);
     struct lm_completion found;
     while (lm_ring_wait(ring, 0, 1000000, &found, 1) > 0) CHECK(!found.more);
+}
+
+/* ---- two listeners, one of them on a unix socket ---- */
+
+enum { TCP, UNIX };
+
+struct door {
+    struct sockaddr_storage address;
+    socklen_t bytes;
+    int fd;
+};
+
+/* On an abstract address, which leaves no file. */
+static void open_doors(struct door *doors) {
+    doors[TCP].bytes = sizeof(struct sockaddr_in);
+    doors[TCP].fd = peer_listener((struct sockaddr_in *)&doors[TCP].address);
+    doors[UNIX].address = (struct sockaddr_storage){.ss_family = AF_UNIX};
+    doors[UNIX].bytes = sizeof(sa_family_t);
+    doors[UNIX].fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    struct sockaddr *address = (struct sockaddr *)&doors[UNIX].address;
+    CHECK(bind(doors[UNIX].fd, address, doors[UNIX].bytes) == 0);
+    doors[UNIX].bytes = sizeof doors[UNIX].address;
+    CHECK(getsockname(doors[UNIX].fd, address, &doors[UNIX].bytes) == 0);
+    CHECK(listen(doors[UNIX].fd, 128) == 0);
+}
+
+static int knock(const struct door *door) {
+    int fd = socket(door->address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    CHECK(fd >= 0 && connect(fd, (const struct sockaddr *)&door->address, door->bytes) == 0);
+    return fd;
+}
+
+/* So many connections come, each from the listener that its number says. */
+static void expect_accepted(struct lm_ring *ring, uint32_t tcp, uint32_t from_unix) {
+    uint32_t left[LM_LISTENERS] = {tcp, from_unix};
+    while (left[TCP] + left[UNIX] > 0) {
+        struct sockaddr_storage own;
+        socklen_t bytes = sizeof own;
+        struct lm_completion found;
+        if (lm_ring_wait(ring, 0, UINT64_MAX, &found, 1) == 0) continue;
+        CHECK(found.op == LM_OP_ACCEPT && found.index < LM_LISTENERS && left[found.index] > 0);
+        CHECK(found.result >= 0 && found.more);
+        CHECK(getsockname(found.result, (struct sockaddr *)&own, &bytes) == 0);
+        CHECK(own.ss_family == (found.index == UNIX ? AF_UNIX : AF_INET));
+        left[found.index]--;
+        close(found.result);
+    }
+}
+
+static void expect_cancelled(struct lm_ring *ring, uint32_t listener) {
+    bool cancelled = false, ended = false;
+    while (!cancelled || !ended) {
+        struct lm_completion found;
+        if (lm_ring_wait(ring, 0, UINT64_MAX, &found, 1) == 0) continue;
+        CHECK(found.op == LM_OP_ACCEPT || found.op == LM_OP_CANCEL);
+        if (found.op == LM_OP_ACCEPT)
+            CHECK(found.index == listener && found.result == -ECANCELED && !found.more);
+        ended = ended || found.op == LM_OP_ACCEPT;
+        cancelled = cancelled || found.op == LM_OP_CANCEL;
+    }
+}
+
+static void check_listeners(struct lm_ring *ring) {
+    struct door doors[LM_LISTENERS];
+    int theirs[16];
+    open_doors(doors);
+    lm_ring_accept(ring, TCP, doors[TCP].fd);
+    lm_ring_accept(ring, UNIX, doors[UNIX].fd);
+    for (uint32_t round = 0; round < 3; round++) {
+        for (uint32_t i = 0; i < 16; i++) theirs[i] = knock(&doors[i % 3 == round ? TCP : UNIX]);
+        uint32_t tcp = round == 0 ? 6 : 5;
+        expect_accepted(ring, tcp, 16 - tcp);
+        for (int i = 0; i < 16; i++) close(theirs[i]);
+        peer_quiet(ring);
+    }
+    /* Each ends by itself, and the other goes on; then both again. */
+    for (uint32_t l = 0; l < LM_LISTENERS; l++) {
+        lm_ring_cancel_accept(ring, l);
+        expect_cancelled(ring, l);
+        theirs[0] = knock(&doors[l]);
+        peer_quiet(ring);
+        theirs[1] = knock(&doors[1 - l]);
+        expect_accepted(ring, l == UNIX, l == TCP);
+        lm_ring_accept(ring, l, doors[l].fd);
+        expect_accepted(ring, l == TCP, l == UNIX);
+        close(theirs[0]);
+        close(theirs[1]);
+    }
+    for (uint32_t l = 0; l < LM_LISTENERS; l++) {
+        lm_ring_cancel_accept(ring, l);
+        close(doors[l].fd);
+        expect_cancelled(ring, l);
+    }
+}
+
+/* Out of descriptors, each listener says so, and each is armed again by itself. */
+static void check_listeners_without_descriptors(struct lm_ring *ring) {
+    struct door doors[LM_LISTENERS];
+    struct rlimit before, tight;
+    int theirs[LM_LISTENERS];
+    open_doors(doors);
+    for (uint32_t l = 0; l < LM_LISTENERS; l++) theirs[l] = knock(&doors[l]);
+    int next = dup(theirs[0]);
+    CHECK(next >= 0 && close(next) == 0);
+    CHECK(getrlimit(RLIMIT_NOFILE, &before) == 0);
+    tight = before;
+    tight.rlim_cur = (rlim_t)next;
+    CHECK(setrlimit(RLIMIT_NOFILE, &tight) == 0);
+    bool told[LM_LISTENERS] = {false};
+    for (uint32_t l = 0; l < LM_LISTENERS; l++) lm_ring_accept(ring, l, doors[l].fd);
+    while (!told[TCP] || !told[UNIX]) {
+        struct lm_completion found;
+        if (lm_ring_wait(ring, 0, UINT64_MAX, &found, 1) == 0) continue;
+        CHECK(found.op == LM_OP_ACCEPT && found.index < LM_LISTENERS && !told[found.index]);
+        CHECK(found.result == -EMFILE && !found.more);
+        told[found.index] = true;
+    }
+    peer_quiet(ring);
+    CHECK(setrlimit(RLIMIT_NOFILE, &before) == 0);
+    for (uint32_t l = 0; l < LM_LISTENERS; l++) {
+        lm_ring_accept(ring, l, doors[l].fd);
+        expect_accepted(ring, l == TCP, l == UNIX);
+        lm_ring_cancel_accept(ring, l);
+        close(doors[l].fd);
+        expect_cancelled(ring, l);
+        close(theirs[l]);
+    }
 }
 
 /* ---- receiving ---- */
@@ -428,13 +555,18 @@ int main(void) {
         CHECK(lm_ring_check(ring) == 0); /* what io_uring has to pass, epoll passes too */
         check_accept(ring);
         check_descriptors(ring);
-        check_header(ring);
-        check_urgent(ring);
-        check_body(ring, sent, body, random);
-        check_buffers_run_out(ring);
-        check_send(ring, sent, body);
-        check_shutdown(ring, sent);
-        check_reuse(ring);
+        check_listeners(ring);
+        check_listeners_without_descriptors(ring);
+        for (int local = 0; local < 2; local++) {
+            peer_is_unix = local;
+            check_header(ring);
+            if (!local) check_urgent(ring); /* on unix sockets it depends on the kernel's build */
+            check_body(ring, sent, body, random);
+            check_buffers_run_out(ring);
+            check_send(ring, sent, body);
+            check_shutdown(ring, sent);
+            check_reuse(ring);
+        }
         check_wake(ring);
         check_timeouts(ring);
         check_bad_descriptor(ring);

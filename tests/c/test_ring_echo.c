@@ -202,7 +202,7 @@ static void run(struct lm_ring *ring, uint32_t capacity, uint64_t *random) {
         server.connections[c].generation = 0xfffff0; /* wraps */
         server.connections[c].message = malloc(MESSAGE_BYTES + LM_HEADER_BUFFER_BYTES);
     }
-    lm_ring_accept(ring, listener);
+    lm_ring_accept(ring, 0, listener);
     for (int c = 0; c < CLIENTS; c++) {
         clients[c] = (struct client){.address = &address,
                                      .random = check_random(random) | 1,
@@ -234,7 +234,7 @@ static void run(struct lm_ring *ring, uint32_t capacity, uint64_t *random) {
         free(clients[c].got);
     }
     CHECK(answers > 0);
-    lm_ring_cancel_accept(ring);
+    lm_ring_cancel_accept(ring, 0);
     close(listener);
     while (lm_ring_wait(ring, 0, 1000000, found, 1) > 0) CHECK(!found[0].more);
     for (int c = 0; c < CONNECTIONS; c++) free(server.connections[c].message);

@@ -230,7 +230,7 @@ void check_baseline(void) {
         SIM_CHECK(io->arena.acquired_count == 0 && io->in_flight == 0 && io->work_ns == 0 &&
                       io->connections_wanting == 0 && ring_buffers_out(io->ring) == 0,
                   "not everything has come back to I/O thread %u", i);
-        SIM_CHECK(ring_accepts(io->ring) || io->accept_retry_ns || io->accept_armed,
+        SIM_CHECK(ring_accepts(io->ring) || io->accept_retry_ns || io->accepts_armed,
                   "I/O thread %u accepts no more", i);
     }
     check_counters(0);

@@ -143,14 +143,16 @@ uint64_t lm_ring_overflows(const struct lm_ring *ring) {
 
 /* ---- starting ---- */
 
-void lm_ring_accept(struct lm_ring *ring, int listen_fd) {
+void lm_ring_accept(struct lm_ring *ring, uint32_t listener, int listen_fd) {
+    SIM_CHECK(listener == LM_LISTENER_TCP, "the simulation has no listener %u", listener);
     SIM_CHECK(listen_fd >= 0 && listener_is_open(ring->io->index), "accept on a closed listener");
     SIM_CHECK(!ring_accepts(ring), "accept is armed twice");
     ring->accept_armed = true;
     ring->accept_cancelled = false;
 }
 
-void lm_ring_cancel_accept(struct lm_ring *ring) {
+void lm_ring_cancel_accept(struct lm_ring *ring, uint32_t listener) {
+    (void)listener;
     struct lm_completion completion = {.op = LM_OP_CANCEL, .buffer = LM_NO_BUFFER};
     ring->accept_cancelled = true;
     if (!ring->accept_submitted) completion.result = sim_below(2) ? -ENOENT : -EALREADY;

@@ -45,7 +45,7 @@ TIMERS, WORKER, BATCH, INFER = "flow/timers.c", "flow/worker.c", "flow/batch.c",
 
 MUTANTS = (
     # What the simulation found, as it was.
-    Mutant("drained while it accepts", IO, " && !io->accept_armed;", ";"),
+    Mutant("drained while it accepts", IO, " && !io->accepts_armed;", ";"),
     Mutant(
         "inline sleeps over work",
         IO,
@@ -72,13 +72,16 @@ MUTANTS = (
     ),
     # Accepting.
     Mutant(
-        "accept is not armed again", ACCEPT, "if (!completion->more) io->accept_armed = false;", ""
+        "accept is not armed again",
+        ACCEPT,
+        "if (!completion->more) io->accepts_armed &= ~(1u << completion->index);",
+        "",
     ),
     Mutant(
         "accept is armed at each",
         ACCEPT,
-        "if (!completion->more) io->accept_armed = false;",
-        "io->accept_armed = false;",
+        "if (!completion->more) io->accepts_armed &= ~(1u << completion->index);",
+        "io->accepts_armed &= ~(1u << completion->index);",
     ),
     Mutant(
         "accept does not pause",

@@ -27,6 +27,8 @@ enum {
     LM_HEADER_BUFFER_BYTES = 4096, /* one provided buffer */
     LM_HEADER_BUFFERS = 1024,      /* power of two, per I/O thread */
     LM_LISTEN_BACKLOG = 4096,
+    LM_UNIX_PATH_BYTES_MAX = 108, /* sun_path, with its terminator */
+    LM_DEALT_MAX = 1024,          /* connections that wait for another I/O thread; a power of two */
     LM_LINGER_BYTES_MAX = 64 << 10, /* read and dropped before a refused connection is closed */
     LM_LINGER_MS = 1000,
     LM_TOKEN_BYTES_MAX = 256, /* what a client presents for its key */

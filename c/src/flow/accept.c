@@ -1,102 +1,19 @@
-/* accept.c: the listening socket, and new connections on their I/O thread. */
-#include <arpa/inet.h>
+/* accept.c: new connections on their I/O thread. */
 #include <errno.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/error.h"
 #include "flow/io.h"
 
-static int parse_address(const char *host, uint32_t port, struct sockaddr_storage *address,
-                         socklen_t *bytes) {
-    struct sockaddr_in *v4 = (struct sockaddr_in *)address;
-    struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)address;
-    memset(address, 0, sizeof *address);
-    if (inet_pton(AF_INET, host, &v4->sin_addr) == 1) {
-        v4->sin_family = AF_INET;
-        v4->sin_port = htons((uint16_t)port);
-        *bytes = sizeof *v4;
-    } else if (inet_pton(AF_INET6, host, &v6->sin6_addr) == 1) {
-        v6->sin6_family = AF_INET6;
-        v6->sin6_port = htons((uint16_t)port);
-        *bytes = sizeof *v6;
-    } else {
-        return lm_error(LUMEN_E_INVALID,
-                        "server.host: expected an IPv4 or IPv6 address, found '%s'", host);
-    }
-    return 0;
-}
-
-static int explain_bind(const char *host, uint32_t port, int errno_value) {
-    switch (errno_value) {
-    case EADDRINUSE:
-        return lm_error(
-            LUMEN_E_IO,
-            "port %u on %s is in use: stop what listens there (ss -ltnp 'sport = :%u') or choose "
-            "another with --port",
-            port, host, port);
-    case EACCES:
-        return lm_error(
-            LUMEN_E_IO,
-            "port %u needs privilege: choose one from 1024 up, or grant CAP_NET_BIND_SERVICE",
-            port);
-    case EADDRNOTAVAIL:
-        return lm_error(
-            LUMEN_E_IO,
-            "%s is not an address of this machine: use 127.0.0.1, 0.0.0.0 or one of `ip addr`",
-            host);
-    default:
-        return lm_error_errno(LUMEN_E_IO, errno_value, "cannot listen on %s port %u", host, port);
-    }
-}
-
-/* Whether the port is free of others: sharing it would also share it with a stranger's server. */
-static bool is_free(const struct sockaddr_storage *address, socklen_t bytes) {
-    const int on = 1;
-    int fd = socket(address->ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0) return true; /* the real attempt will say why */
-    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    bool free = bind(fd, (const struct sockaddr *)address, bytes) == 0 || errno != EADDRINUSE;
-    close(fd);
-    return free;
-}
-
-int lm_listen(const char *host, uint32_t port, enum lm_port_sharing sharing, int *fd_out,
-              uint32_t *port_out) {
-    struct sockaddr_storage address;
-    socklen_t bytes = 0;
-    int code = parse_address(host, port, &address, &bytes);
-    if (code) return code;
-    if (sharing == LM_PORT_FIRST && !is_free(&address, bytes)) {
-        return explain_bind(host, port, EADDRINUSE);
-    }
-    int fd = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0) return explain_bind(host, port, errno);
-    const int on = 1;
-    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    if (sharing != LM_PORT_ALONE) setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on);
-    /* Inherited by every accepted connection. */
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    if (bind(fd, (struct sockaddr *)&address, bytes) != 0 || listen(fd, LM_LISTEN_BACKLOG) != 0 ||
-        getsockname(fd, (struct sockaddr *)&address, &bytes) != 0) {
-        code = explain_bind(host, port, errno);
-        close(fd);
-        return code;
-    }
-    /* sin_port and sin6_port lie at the same place. */
-    *port_out = ntohs(((struct sockaddr_in *)&address)->sin_port);
-    *fd_out = fd;
-    return 0;
-}
-
 void lm_accept_arm(struct lm_io *io) {
-    if (io->accept_armed || io->draining || io->now_ns < io->accept_retry_ns) return;
+    if (io->draining || io->now_ns < io->accept_retry_ns) return;
     io->accept_retry_ns = 0;
-    io->accept_armed = true;
-    lm_ring_accept(io->ring, io->listen_fd);
+    for (uint32_t l = 0; l < LM_LISTENERS; l++) {
+        if (io->listen_fds[l] < 0 || (io->accepts_armed & 1u << l)) continue;
+        io->accepts_armed |= 1u << l;
+        lm_ring_accept(io->ring, l, io->listen_fds[l]);
+    }
 }
 
 /* false: its address has as many connections as it may. Asked of the kernel only where there is a
@@ -106,6 +23,8 @@ static bool count_address(struct lm_io *io, struct lm_connection *connection) {
     socklen_t bytes = sizeof peer;
     if (!io->shared->connections_per_address) return true;
     if (getpeername(connection->fd, (struct sockaddr *)&peer, &bytes) != 0) return true;
+    /* Who is at the other end of a unix socket has no address; its file's mode says who may be. */
+    if (peer.ss_family == AF_UNIX) return true;
     return lm_address_table_add(&io->addresses, &peer, &connection->address);
 }
 
@@ -124,9 +43,32 @@ static void start_connection(struct lm_io *io, int fd) {
     lm_connection_settle(io, connection);
 }
 
+/* Unix sockets have no SO_REUSEPORT. Threads that wait on one listening socket would share its
+ * connections badly: io_uring waits exclusively and keeps its place, so that the first in line gets
+ * nearly all of them, and with `inline` all the work. So the first I/O thread alone accepts, and
+ * deals out in turn: one wake-up for each connection, none for a request. */
+static void deal(struct lm_io *io, int fd) {
+    struct lm_shared *shared = io->shared;
+    struct lm_io *to = &shared->ios[io->dealt_count++ % shared->io_count];
+    /* acquire: as in drained(). Who drains may have ended already, and would not take it. */
+    bool draining = lm_load_acquire_u32(&shared->phase) == LM_PHASE_DRAINING;
+    if (to == io || draining || !lm_spsc_push(&to->dealt, (uint32_t)fd)) {
+        start_connection(io, fd);
+    } else {
+        lm_ring_wake(to->ring);
+    }
+}
+
+void lm_accept_take_dealt(struct lm_io *io) {
+    uint32_t fd;
+    while (lm_spsc_pop(&io->dealt, &fd)) start_connection(io, (int)fd);
+}
+
 void lm_accept_completed(struct lm_io *io, const struct lm_completion *completion) {
-    if (!completion->more) io->accept_armed = false;
-    if (completion->result >= 0) {
+    if (!completion->more) io->accepts_armed &= ~(1u << completion->index);
+    if (completion->result >= 0 && completion->index == LM_LISTENER_UNIX) {
+        deal(io, completion->result);
+    } else if (completion->result >= 0) {
         start_connection(io, completion->result);
     } else if (completion->result != -ECONNABORTED && completion->result != -EINTR &&
                completion->result != -ECANCELED) {

@@ -48,6 +48,7 @@ int lm_io_open(struct lm_io *io, struct lm_shared *shared, uint32_t index, uint3
     while (capacity < slots) capacity *= 2;
     code = lm_mpmc_open(&io->returns, capacity);
     if (!code) code = lm_spsc_open(&io->ready, capacity);
+    if (!code) code = lm_spsc_open(&io->dealt, LM_DEALT_MAX);
     if (shared->queue_type == LUMEN_QUEUE_INLINE) io->inline_worker = &shared->workers[index];
     if (!code) code = lm_connections_open(io, connections);
     if (code) return code;
@@ -63,6 +64,13 @@ int lm_io_open(struct lm_io *io, struct lm_shared *shared, uint32_t index, uint3
     return code ? code : bind_slots(io);
 }
 
+static void close_listeners(struct lm_io *io) {
+    for (uint32_t l = 0; l < LM_LISTENERS; l++) {
+        if (io->listen_fds[l] >= 0) close(io->listen_fds[l]);
+        io->listen_fds[l] = -1;
+    }
+}
+
 void lm_io_close(struct lm_io *io) {
     lm_ring_close(io->ring); /* first: until then the kernel may write to slots */
     io->ring = NULL;
@@ -75,10 +83,12 @@ void lm_io_close(struct lm_io *io) {
     lm_connections_close(io);
     lm_fd_store_close(io->fd_store);
     io->fd_store = NULL;
-    if (io->listen_fd >= 0) close(io->listen_fd);
-    io->listen_fd = -1;
+    close_listeners(io);
+    /* Dealt to it after its thread had ended. */
+    for (uint32_t fd; io->dealt.values && lm_spsc_pop(&io->dealt, &fd);) close((int)fd);
     lm_mpmc_close(&io->returns);
     lm_spsc_close(&io->ready);
+    lm_spsc_close(&io->dealt);
     lm_arena_close(&io->arena);
     free(io->requests);
     free(io->bindings);
@@ -118,9 +128,10 @@ static void run_ready(struct lm_io *io) {
 /* The end has begun: no new connections, and those between two requests are closed. */
 static void start_draining(struct lm_io *io) {
     io->draining = true;
-    if (io->accept_armed) lm_ring_cancel_accept(io->ring);
-    close(io->listen_fd);
-    io->listen_fd = -1;
+    for (uint32_t l = 0; l < LM_LISTENERS; l++) {
+        if (io->accepts_armed & 1u << l) lm_ring_cancel_accept(io->ring, l);
+    }
+    close_listeners(io);
     for (uint32_t i = 0; i < io->connections_used; i++) {
         if (io->connections[i].fd >= 0) lm_connection_settle(io, &io->connections[i]);
     }
@@ -146,7 +157,7 @@ static bool drained(struct lm_io *io) {
     /* relaxed: a later, shorter limit may be seen one turn late */
     if (io->now_ns >= lm_load_relaxed_u64(&io->shared->drain_until_ns)) abort_all(io);
     /* A connection accepted after this thread's last look would stay open for ever. */
-    return io->connections_open == 0 && io->arena.acquired_count == 0 && !io->accept_armed;
+    return io->connections_open == 0 && io->arena.acquired_count == 0 && !io->accepts_armed;
 }
 
 static void complete(struct lm_io *io, const struct lm_completion *completion) {
@@ -214,6 +225,7 @@ static int run(struct lm_io *io) {
     for (;;) {
         io->now_ns = lm_now_ns();
         take_returns(io);
+        lm_accept_take_dealt(io);
         lm_timers_expire(io);
         if (io->lists[LM_LIST_WAITING].count) lm_receive_retry_waiting(io);
         if (io->lists[LM_LIST_STARVED].count) lm_receive_retry_starved(io);

@@ -137,8 +137,9 @@ struct lm_io {
     uint64_t
         unseen_ns; /* how long what is seen now may have waited in its socket; 0 when at ease */
     uint32_t index;
-    int listen_fd;
-    bool accept_armed;
+    int listen_fds[LM_LISTENERS]; /* -1: none */
+    uint32_t accepts_armed;       /* a bit per listener */
+    uint32_t dealt_count; /* connections of the unix socket, by the thread that accepts them */
     bool draining;
     bool worker_hangs;  /* some worker has not come back for so long that the server is not ready */
     bool returns_stuck; /* a worker is in the middle of a return: look again soon, do not spin */
@@ -165,6 +166,7 @@ struct lm_io {
     struct lm_worker *inline_worker;
     /* Requests whose body is whole, before a worker has them. Both ends are this thread. */
     struct lm_spsc ready;
+    struct lm_spsc dealt; /* connections that the first I/O thread accepted for this one */
     LM_CACHE_ALIGNED lm_atomic_u32 wants_returns; /* 1: asleep and waiting for a worker's return */
 };
 
@@ -182,7 +184,7 @@ static inline uint32_t lm_job_slot(uint32_t job) {
 _Static_assert(LM_SLOTS_MAX <= 1 << 16, "a job packs the slot in 16 bits");
 
 /* io.c */
-/* `io` is zeroed but for listen_fd. */
+/* `io` is zeroed but for listen_fds. */
 int lm_io_open(struct lm_io *io, struct lm_shared *shared, uint32_t index, uint32_t connections,
                const lumen_slot_class *classes, uint32_t class_count);
 void lm_io_close(struct lm_io *io);
@@ -209,11 +211,14 @@ static inline void lm_io_buffer_return(struct lm_io *io, int32_t buffer) {
     lm_ring_buffer_return(io->ring, buffer);
 }
 
+/* listen.c */
+/* With several I/O threads each has a listener on the port. Returns the port that it is. */
+int lm_listen_tcp(struct lm_shared *shared, const char *host, uint32_t port, uint32_t *port_out);
+
 /* accept.c */
-/* With several I/O threads each has a listener on the port; the first makes sure of it. */
-enum lm_port_sharing { LM_PORT_ALONE, LM_PORT_FIRST, LM_PORT_NEXT };
-int lm_listen(const char *host, uint32_t port, enum lm_port_sharing sharing, int *fd_out,
-              uint32_t *port_out);
+enum { LM_LISTENER_TCP = 0, LM_LISTENER_UNIX = 1 };
+/* Takes the connections that the first I/O thread has dealt to this one. */
+void lm_accept_take_dealt(struct lm_io *io);
 void lm_accept_arm(struct lm_io *io);
 void lm_accept_completed(struct lm_io *io, const struct lm_completion *completion);
 

@@ -103,19 +103,21 @@ const char *lm_ring_note(const struct lm_ring *ring) {
     return ring->note;
 }
 
-void lm_ring_accept(struct lm_ring *ring, int listen_fd) {
+void lm_ring_accept(struct lm_ring *ring, uint32_t listener, int listen_fd) {
+    LM_ASSERT(listener < LM_LISTENERS);
     if (is_uring(ring)) {
-        lm_uring_accept(ring, listen_fd);
+        lm_uring_accept(ring, listener, listen_fd);
     } else {
-        lm_epoll_accept(ring, listen_fd);
+        lm_epoll_accept(ring, listener, listen_fd);
     }
 }
 
-void lm_ring_cancel_accept(struct lm_ring *ring) {
+void lm_ring_cancel_accept(struct lm_ring *ring, uint32_t listener) {
+    LM_ASSERT(listener < LM_LISTENERS);
     if (is_uring(ring)) {
-        lm_uring_cancel_accept(ring);
+        lm_uring_cancel_accept(ring, listener);
     } else {
-        lm_epoll_cancel_accept(ring);
+        lm_epoll_cancel_accept(ring, listener);
     }
 }
 

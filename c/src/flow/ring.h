@@ -15,7 +15,7 @@
 #include <sys/socket.h>
 
 enum lm_op {
-    LM_OP_ACCEPT = 1,  /* result: the new descriptor */
+    LM_OP_ACCEPT = 1,  /* index: the listener's; result: the new descriptor */
     LM_OP_RECV_HEADER, /* result: bytes in the provided buffer `buffer` */
     LM_OP_RECV,        /* result: bytes in the caller's memory */
     LM_OP_SEND,        /* result: bytes sent */
@@ -24,6 +24,9 @@ enum lm_op {
 };
 
 enum { LM_NO_BUFFER = -1 };
+
+/* A ring accepts from so many listeners at a time; each has a number from 0. */
+enum { LM_LISTENERS = 2 };
 
 struct lm_completion {
     enum lm_op op;
@@ -46,10 +49,10 @@ const char *lm_ring_backend(const struct lm_ring *ring);
 const char *lm_ring_detail(const struct lm_ring *ring);
 const char *lm_ring_note(const struct lm_ring *ring);
 
-/* Accepts until an error, which completes without `more`. One listener at a time. */
-void lm_ring_accept(struct lm_ring *ring, int listen_fd);
+/* Accepts until an error, which completes without `more`; `listener` is below LM_LISTENERS. */
+void lm_ring_accept(struct lm_ring *ring, uint32_t listener, int listen_fd);
 /* When it returns the listener may be closed. The accept completes with -ECANCELED. */
-void lm_ring_cancel_accept(struct lm_ring *ring);
+void lm_ring_cancel_accept(struct lm_ring *ring, uint32_t listener);
 /* Completes with -ENOBUFS when bytes are there and no buffer is free. */
 void lm_ring_recv_header(struct lm_ring *ring, int fd, uint32_t index, uint32_t generation);
 /* Receives until `bytes` are there or the stream ends. */

@@ -27,8 +27,8 @@ int lm_ring_check(struct lm_ring *ring);
 int lm_uring_open(struct lm_ring **ring_out, const struct lm_uring_features *features,
                   uint32_t max_connections);
 void lm_uring_close(struct lm_ring *base);
-void lm_uring_accept(struct lm_ring *base, int listen_fd);
-void lm_uring_cancel_accept(struct lm_ring *base);
+void lm_uring_accept(struct lm_ring *base, uint32_t listener, int listen_fd);
+void lm_uring_cancel_accept(struct lm_ring *base, uint32_t listener);
 void lm_uring_recv_header(struct lm_ring *base, int fd, uint32_t index, uint32_t generation);
 void lm_uring_recv(struct lm_ring *base, int fd, void *memory, size_t bytes, uint32_t index,
                    uint32_t generation);
@@ -46,8 +46,8 @@ void lm_uring_describe(struct lm_ring *base);
 int lm_epoll_open(struct lm_ring **ring_out, const struct lm_uring_features *features,
                   uint32_t max_connections);
 void lm_epoll_close(struct lm_ring *base);
-void lm_epoll_accept(struct lm_ring *base, int listen_fd);
-void lm_epoll_cancel_accept(struct lm_ring *base);
+void lm_epoll_accept(struct lm_ring *base, uint32_t listener, int listen_fd);
+void lm_epoll_cancel_accept(struct lm_ring *base, uint32_t listener);
 void lm_epoll_recv_header(struct lm_ring *base, int fd, uint32_t index, uint32_t generation);
 void lm_epoll_recv(struct lm_ring *base, int fd, void *memory, size_t bytes, uint32_t index,
                    uint32_t generation);

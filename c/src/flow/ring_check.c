@@ -18,7 +18,7 @@
 #include "base/limits.h"
 #include "flow/ring_backend.h"
 
-enum { INDEX = 0, GENERATION = 0x5ca1ab, PIECE_BYTES = 16, BODY_BYTES = 32 };
+enum { LISTENER = 0, INDEX = 0, GENERATION = 0x5ca1ab, PIECE_BYTES = 16, BODY_BYTES = 32 };
 
 _Static_assert((int)BODY_BYTES <= LM_CACHE_LINE, "the body has a cache line's room");
 
@@ -89,7 +89,7 @@ static int check_accept(struct lm_ring *ring, struct loop *loop) {
     struct lm_completion found;
     struct sockaddr_in peer;
     socklen_t bytes = sizeof peer;
-    lm_ring_accept(ring, loop->listener);
+    lm_ring_accept(ring, LISTENER, loop->listener);
     int code = await(ring, LM_OP_ACCEPT, "accept", &found);
     if (code) return code;
     if (found.result < 0) return fault("accept", 0, found.result);
@@ -99,7 +99,7 @@ static int check_accept(struct lm_ring *ring, struct loop *loop) {
         loop->server = -1; /* somebody else's, if anybody's */
         return fault("the accepted descriptor", found.result, -1);
     }
-    lm_ring_cancel_accept(ring);
+    lm_ring_cancel_accept(ring, LISTENER);
     if (!found.more) return 0;
     code = await(ring, LM_OP_ACCEPT, "the end of accepting", &found);
     if (!code && found.more) code = fault("the end of accepting", 0, 1);

@@ -68,7 +68,7 @@ int lm_epoll_open(struct lm_ring **ring_out, const struct lm_uring_features *fea
     *ring_out = NULL;
     struct lm_epoll *ring = calloc(1, sizeof *ring);
     if (!ring) return lm_error(LUMEN_E_NOMEM, "no memory for a ring");
-    ring->listen_fd = -1;
+    for (uint32_t l = 0; l < LM_LISTENERS; l++) ring->listeners[l].fd = -1;
     ring->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     int number = errno;
     int code = lm_ring_base_open(&ring->base, LUMEN_IO_EPOLL);
@@ -150,31 +150,32 @@ void lm_epoll_buffer_return(struct lm_ring *base, int32_t buffer) {
     ring->free_buffers[ring->free_count++] = (uint16_t)buffer;
 }
 
-void lm_epoll_accept(struct lm_ring *base, int listen_fd) {
+void lm_epoll_accept(struct lm_ring *base, uint32_t index, int listen_fd) {
     struct lm_epoll *ring = own(base);
-    ring->accepting = true;
+    struct lm_epoll_listener *listener = &ring->listeners[index];
+    listener->accepting = true;
     /* Tried at once: an edge may have come while nobody accepted. */
-    ring->accept_ready = true;
-    ring->accept_error = 0;
-    if (ring->listen_fd == listen_fd) return;
+    listener->ready = true;
+    listener->error = 0;
+    if (listener->fd == listen_fd) return;
     int flags = fcntl(listen_fd, F_GETFL);
     if (flags < 0 || fcntl(listen_fd, F_SETFL, flags | O_NONBLOCK) != 0) {
-        ring->accept_error = -errno;
+        listener->error = -errno;
         return;
     }
-    int code = lm_epoll_add(ring, listen_fd, EPOLLIN, LM_EPOLL_LISTENER, 0);
+    int code = lm_epoll_add(ring, listen_fd, EPOLLIN, LM_EPOLL_LISTENER + index, 0);
     if (code && code != -EEXIST) { /* EEXIST: cancelled, and now armed again */
-        ring->accept_error = code;
+        listener->error = code;
     } else {
-        ring->listen_fd = listen_fd;
+        listener->fd = listen_fd;
     }
 }
 
-void lm_epoll_cancel_accept(struct lm_ring *base) {
-    struct lm_epoll *ring = own(base);
-    ring->cancel_untold = true;
-    ring->listen_fd = -1; /* the number may be another's next */
-    if (ring->accepting) ring->accept_error = -ECANCELED;
+void lm_epoll_cancel_accept(struct lm_ring *base, uint32_t index) {
+    struct lm_epoll_listener *listener = &own(base)->listeners[index];
+    listener->cancel_untold = true;
+    listener->fd = -1; /* the number may be another's next */
+    if (listener->accepting) listener->error = -ECANCELED;
 }
 
 /* ---- waiting ---- */
@@ -186,8 +187,8 @@ static void learn(struct lm_epoll *ring, const struct epoll_event *event) {
         ring->woken = true;
         return;
     }
-    if (index == LM_EPOLL_LISTENER) {
-        ring->accept_ready = true;
+    if (index >= LM_EPOLL_LISTENER) {
+        ring->listeners[index - LM_EPOLL_LISTENER].ready = true;
         return;
     }
     struct lm_epoll_entry *entry = &ring->entries[index];
@@ -226,8 +227,12 @@ static int look(struct lm_epoll *ring, uint64_t poll_ns, uint64_t timeout_ns) {
 }
 
 static bool has_work(const struct lm_epoll *ring) {
-    return ring->queue_count > 0 || ring->woken || ring->cancel_untold ||
-           (ring->accepting && (ring->accept_ready || ring->accept_error));
+    bool work = ring->queue_count > 0 || ring->woken;
+    for (uint32_t l = 0; l < LM_LISTENERS; l++) {
+        const struct lm_epoll_listener *listener = &ring->listeners[l];
+        work = work || listener->cancel_untold || lm_epoll_may_accept(listener);
+    }
+    return work;
 }
 
 int lm_epoll_wait(struct lm_ring *base, uint64_t poll_ns, uint64_t timeout_ns,

@@ -25,8 +25,8 @@ enum {
 
 enum {
     LM_EPOLL_NO_ENTRY = UINT32_MAX,
-    LM_EPOLL_LISTENER = UINT32_MAX, /* indices that are no connection's */
-    LM_EPOLL_WAKER = UINT32_MAX - 1
+    LM_EPOLL_WAKER = UINT32_MAX,                  /* indices that are no connection's */
+    LM_EPOLL_LISTENER = UINT32_MAX - LM_LISTENERS /* the first listener's */
 };
 
 struct lm_epoll_entry {
@@ -46,6 +46,14 @@ struct lm_epoll_sending {
     size_t done;
 };
 
+struct lm_epoll_listener {
+    int fd; /* -1: none is registered */
+    bool accepting;
+    bool ready;
+    bool cancel_untold; /* to be told */
+    int error;          /* likewise; 0: none */
+};
+
 struct lm_epoll {
     struct lm_ring base;
     int epoll_fd;
@@ -57,11 +65,7 @@ struct lm_epoll {
     bool looked; /* at the kernel's events, in the last turn */
     bool woken;
     bool has_pwait2;
-    int listen_fd; /* -1: none is registered */
-    bool accepting;
-    bool accept_ready;
-    int accept_error;   /* to be told; 0: none */
-    bool cancel_untold; /* likewise */
+    struct lm_epoll_listener listeners[LM_LISTENERS];
     uint32_t free_count;
     uint16_t free_buffers[LM_HEADER_BUFFERS];
     struct epoll_event events[LM_EPOLL_EVENTS];
@@ -95,6 +99,11 @@ static inline bool lm_epoll_may_go_on(const struct lm_epoll_entry *entry) {
             (entry->flags & LM_EPOLL_READABLE)) ||
            ((entry->flags & LM_EPOLL_SEND) && (entry->flags & LM_EPOLL_WRITABLE)) ||
            !(entry->flags & LM_EPOLL_REGISTERED);
+}
+
+/* Whether accepting would complete something. */
+static inline bool lm_epoll_may_accept(const struct lm_epoll_listener *listener) {
+    return listener->accepting && (listener->ready || listener->error);
 }
 
 /* Tries what is ready, each connection once. Returns the completions, at most `capacity`. */

@@ -156,22 +156,26 @@ static uint32_t try_entry(struct lm_epoll *ring, struct lm_epoll_entry *entry,
     return count;
 }
 
-static uint32_t try_accept(struct lm_epoll *ring, struct lm_completion *completions,
+static uint32_t try_accept(struct lm_epoll *ring, uint32_t index, struct lm_completion *completions,
                            uint32_t capacity) {
+    struct lm_epoll_listener *listener = &ring->listeners[index];
     uint32_t count = 0;
     uint32_t most = capacity / 2 + 1;
     if (most > LM_EPOLL_TURN_ACCEPTS) most = LM_EPOLL_TURN_ACCEPTS;
-    while (ring->accepting && (ring->accept_ready || ring->accept_error) && count < most) {
-        int fd = ring->accept_error ? -1 : accept4(ring->listen_fd, NULL, NULL, SOCK_CLOEXEC);
-        int32_t result = ring->accept_error ? ring->accept_error : fd < 0 ? -errno : fd;
+    while (lm_epoll_may_accept(listener) && count < most) {
+        int fd = listener->error ? -1 : accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC);
+        int32_t result = listener->error ? listener->error : fd < 0 ? -errno : fd;
         if (result == -EAGAIN || result == -EWOULDBLOCK) {
-            ring->accept_ready = false;
+            listener->ready = false;
             break;
         }
-        ring->accept_error = 0;
-        ring->accepting = result >= 0;
-        completions[count++] = (struct lm_completion){
-            .op = LM_OP_ACCEPT, .result = result, .buffer = LM_NO_BUFFER, .more = ring->accepting};
+        listener->error = 0;
+        listener->accepting = result >= 0;
+        completions[count++] = (struct lm_completion){.op = LM_OP_ACCEPT,
+                                                      .index = index,
+                                                      .result = result,
+                                                      .buffer = LM_NO_BUFFER,
+                                                      .more = listener->accepting};
     }
     return count;
 }
@@ -183,11 +187,14 @@ uint32_t lm_epoll_try_all(struct lm_epoll *ring, struct lm_completion *completio
         ring->woken = false;
         completions[count++] = (struct lm_completion){.op = LM_OP_WAKE, .buffer = LM_NO_BUFFER};
     }
-    if (ring->cancel_untold && count < capacity) {
-        ring->cancel_untold = false;
-        completions[count++] = (struct lm_completion){.op = LM_OP_CANCEL, .buffer = LM_NO_BUFFER};
+    for (uint32_t l = 0; l < LM_LISTENERS && count < capacity; l++) {
+        struct lm_epoll_listener *listener = &ring->listeners[l];
+        if (listener->cancel_untold)
+            completions[count++] =
+                (struct lm_completion){.op = LM_OP_CANCEL, .buffer = LM_NO_BUFFER};
+        listener->cancel_untold = false;
+        if (count < capacity) count += try_accept(ring, l, completions + count, capacity - count);
     }
-    if (count < capacity) count += try_accept(ring, completions + count, capacity - count);
     for (uint32_t turns = ring->queue_count; turns > 0 && count < capacity; turns--)
         count += try_entry(ring, dequeue(ring), completions + count, capacity - count);
     return count;

@@ -37,13 +37,18 @@ enum {
     NO_SUCH_ACCEPT = 1 << 15 /* a flag that every kernel refuses: stands in for an old one */
 };
 
+struct listener {
+    int fd;
+    bool accepting;
+    bool multishot; /* how it was armed */
+};
+
 struct lm_uring {
     struct lm_ring base;
     struct io_uring uring;
     struct io_uring_buf_ring *buffers;
     struct lm_mapping buffer_ring_memory;
-    int listen_fd;
-    bool accepting;
+    struct listener listeners[LM_LISTENERS];
     bool multishot_accept;
     bool hides_multishot_accept;
     bool registered; /* its descriptor, with itself */
@@ -184,15 +189,17 @@ static void arm_wake(struct lm_uring *ring) {
     sqe->user_data = pack(LM_OP_WAKE, 0, 0);
 }
 
-static void arm_accept(struct lm_uring *ring) {
+static void arm_accept(struct lm_uring *ring, uint32_t index) {
     struct io_uring_sqe *sqe = next_sqe(ring);
-    if (ring->multishot_accept) {
-        io_uring_prep_multishot_accept(sqe, ring->listen_fd, NULL, NULL, SOCK_CLOEXEC);
+    struct listener *listener = &ring->listeners[index];
+    listener->multishot = ring->multishot_accept;
+    if (listener->multishot) {
+        io_uring_prep_multishot_accept(sqe, listener->fd, NULL, NULL, SOCK_CLOEXEC);
         if (ring->hides_multishot_accept) sqe->ioprio |= NO_SUCH_ACCEPT;
     } else {
-        io_uring_prep_accept(sqe, ring->listen_fd, NULL, NULL, SOCK_CLOEXEC);
+        io_uring_prep_accept(sqe, listener->fd, NULL, NULL, SOCK_CLOEXEC);
     }
-    sqe->user_data = pack(LM_OP_ACCEPT, 0, 0);
+    sqe->user_data = pack(LM_OP_ACCEPT, index, 0);
 }
 
 int lm_uring_open(struct lm_ring **ring_out, const struct lm_uring_features *features,
@@ -240,18 +247,17 @@ void lm_uring_describe(struct lm_ring *base) {
              ring->registered ? " registered_ring" : "");
 }
 
-void lm_uring_accept(struct lm_ring *base, int listen_fd) {
+void lm_uring_accept(struct lm_ring *base, uint32_t listener, int listen_fd) {
     struct lm_uring *ring = own(base);
-    ring->listen_fd = listen_fd;
-    ring->accepting = true;
-    arm_accept(ring);
+    ring->listeners[listener] = (struct listener){.fd = listen_fd, .accepting = true};
+    arm_accept(ring, listener);
 }
 
-void lm_uring_cancel_accept(struct lm_ring *base) {
+void lm_uring_cancel_accept(struct lm_ring *base, uint32_t listener) {
     struct lm_uring *ring = own(base);
     struct io_uring_sqe *sqe = next_sqe(ring);
-    ring->accepting = false;
-    io_uring_prep_cancel64(sqe, pack(LM_OP_ACCEPT, 0, 0), 0);
+    ring->listeners[listener].accepting = false;
+    io_uring_prep_cancel64(sqe, pack(LM_OP_ACCEPT, listener, 0), 0);
     sqe->user_data = pack(LM_OP_CANCEL, 0, 0);
     /* Now, since the caller may close the listener, and its number may be another's next. */
     io_uring_submit(&ring->uring);
@@ -318,17 +324,18 @@ static void unpack(const struct io_uring_cqe *cqe, struct lm_completion *complet
 /* Keeps a one-shot accept going; finds out that a multishot one is not to be had. false: nothing
  * happened that the caller should know. */
 static bool accepted(struct lm_uring *ring, struct lm_completion *completion) {
-    if (completion->more || !ring->accepting) return true;
-    if (ring->multishot_accept && completion->result == -EINVAL) {
+    struct listener *listener = &ring->listeners[completion->index];
+    if (completion->more || !listener->accepting) return true;
+    if (listener->multishot && completion->result == -EINVAL) {
         ring->multishot_accept = false;
-        arm_accept(ring);
+        arm_accept(ring, completion->index);
         return false;
     }
-    if (!ring->multishot_accept && completion->result >= 0) {
-        arm_accept(ring);
+    if (!listener->multishot && completion->result >= 0) {
+        arm_accept(ring, completion->index);
         completion->more = true;
     } else {
-        ring->accepting = false;
+        listener->accepting = false;
     }
     return true;
 }
