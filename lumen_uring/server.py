@@ -104,6 +104,9 @@ def banner(
     """
     host = f"[{config.server.host}]" if ":" in config.server.host else config.server.host
     lines = [f"Lumen {__version__} serves on {host}:{info.port} (ONNX Runtime {info.ort_version})"]
+    if config.server.unix_socket is not None:
+        mode = f"{config.server.unix_socket_mode:04o}"
+        lines.append(f"  socket   unix:{config.server.unix_socket} (mode {mode})")
     for model, entry in zip(config.models, description["models"], strict=True):
         label = _LABELS.get(model.path)
         lines.append(

@@ -11,6 +11,7 @@ import hashlib
 import ipaddress
 import math
 import os
+import re
 from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
@@ -23,6 +24,7 @@ MODELS_MAX: Final = 64  # LUMEN_MODELS_MAX
 KEYS_MAX: Final = 256  # LUMEN_KEYS_MAX
 HOSTS_MAX: Final = 32  # LUMEN_HOSTS_MAX
 BATCH_MAX: Final = 256  # LM_BATCH_MAX in limits.h
+UNIX_PATH_BYTES_MAX: Final = 107  # LM_UNIX_PATH_BYTES_MAX, without its terminator
 U32_MAX: Final = 2**32 - 1
 NAME_PATTERN: Final = r"[A-Za-z0-9_.-]{1,63}"
 
@@ -61,6 +63,19 @@ def _no_nul(value: str) -> str:
     # The path crosses into C as a terminated string: a NUL would silently cut it short.
     if "\0" in value:
         raise ValueError("holds a NUL byte")
+    return value
+
+
+def _short_path(value: str) -> str:
+    if len(os.fsencode(value)) > UNIX_PATH_BYTES_MAX:
+        raise ValueError("too long")
+    return value
+
+
+def _mode(value: object) -> object:
+    """YAML reads 0660 as an octal number by itself, "0660" and 0o660 as texts."""
+    if isinstance(value, str) and re.fullmatch(r"(0o?)?[0-7]{3}", value):
+        return int(value, 8)
     return value
 
 
@@ -157,6 +172,22 @@ class ServerConfig(_Section):
         default="127.0.0.1", description="an IPv4 or IPv6 address such as 127.0.0.1"
     )
     port: int = Field(default=8000, ge=0, le=65535, description="a port number, 0..65535")
+    unix_socket: Annotated[str, AfterValidator(_no_nul), AfterValidator(_short_path)] | None = (
+        Field(
+            default=None,
+            min_length=1,
+            description=f"null, or a path of 1 to {UNIX_PATH_BYTES_MAX} bytes such as "
+            "/run/lumen/lumen.sock",
+        )
+    )
+    # Its user and group: who is to use it joins the group. Others are not asked in, since a
+    # server without keys lets everybody do everything.
+    unix_socket_mode: Annotated[int, BeforeValidator(_mode)] = Field(
+        default=0o660,
+        ge=0,
+        le=0o777,
+        description="an octal mode with its leading zero such as 0660, 0000 to 0777",
+    )
     io_backend: Literal["auto", "io_uring", "epoll"] = Field(
         default="auto", description="auto | io_uring | epoll"
     )

@@ -23,7 +23,7 @@ extern "C" {
 
 /* Raised with every change to a struct or a function below; Python refuses a library of another
  * number. */
-#define LUMEN_ABI_VERSION 5u
+#define LUMEN_ABI_VERSION 6u
 
 enum {
     LUMEN_OK = 0,
@@ -111,6 +111,8 @@ typedef struct lumen_config {
     uint32_t connections_per_address; /* open at a time from one address; 0: no bound */
     uint32_t hang_ms; /* a worker that does not come back for so long makes the server unready; 0:
                          never */
+    const char *unix_path; /* also listens on this unix socket, at most 107 bytes; NULL: on none */
+    uint32_t unix_mode;    /* of its file, 0 to 0777 */
 } lumen_config;
 
 typedef struct lumen_model_config {
@@ -266,7 +268,7 @@ LUMEN_API int lumen_usable_cpus(int32_t *cpus_out, uint32_t capacity);
 
 /* Requests of one model over `connections` connections, each with one request at a time. */
 typedef struct lumen_load_config {
-    const char *host; /* an IPv4 or IPv6 address */
+    const char *host; /* an IPv4 or IPv6 address, or unix:PATH, which has no port */
     uint32_t port;
     uint32_t connections; /* 1..LUMEN_LOAD_CONNECTIONS_MAX */
     uint16_t model;       /* index, as describe gives it */

@@ -30,6 +30,7 @@ struct lumen_server {
     bool threads_joined;
     lumen_config config; /* its strings are copied below */
     char host[LM_HOST_BYTES_MAX];
+    struct lm_unix_file unix_file;
     uint64_t opened_ns;
     uint64_t descriptors; /* that may be open, where those are too few */
     lumen_info info;
@@ -145,6 +146,9 @@ int lumen_open(const lumen_config *config, lumen_server **server_out) {
     memcpy(server->host, config->host, strlen(config->host) + 1);
     server->config.host = server->host;
     server->config.ort_library_path = NULL;
+    if (config->unix_path)
+        memcpy(server->unix_file.path, config->unix_path, strlen(config->unix_path) + 1);
+    server->config.unix_path = NULL;
     if (config->telemetry_path && !(server->telemetry_path = strdup(config->telemetry_path))) {
         free(server);
         return lm_error(LUMEN_E_NOMEM, "no memory for a server");
@@ -248,6 +252,13 @@ int lumen_add_model(lumen_server *server, const lumen_model_config *config, uint
 }
 
 /* ---- starting ---- */
+
+static int open_listeners(lumen_server *server) {
+    int code =
+        lm_listen_tcp(&server->shared, server->host, server->config.port, &server->info.port);
+    if (code || !server->unix_file.path[0]) return code;
+    return lm_listen_unix(&server->shared, &server->unix_file, server->config.unix_mode);
+}
 
 static int open_ios(lumen_server *server) {
     struct lm_shared *shared = &server->shared;
@@ -422,7 +433,7 @@ int lumen_start(lumen_server *server) {
     if (shared->model_count == 0)
         return lm_error(LUMEN_E_STATE, "no models: lumen_add_model comes before lumen_start");
     server->state = SERVER_ENDED; /* until it runs: a failed start can only be closed */
-    int code = lm_listen_tcp(shared, server->host, server->config.port, &server->info.port);
+    int code = open_listeners(server);
     if (!code) code = open_ios(server);
     if (!code)
         code = lm_describe(server->models, shared->model_count, LUMEN_VERSION, &shared->description,
@@ -482,6 +493,7 @@ int lumen_unready(lumen_server *server) {
 int lumen_stop(lumen_server *server, uint32_t drain_ms) {
     struct lm_shared *shared = &server->shared;
     if (server->state != SERVER_RUNNING) return lm_error(LUMEN_E_STATE, "the server does not run");
+    lm_unlink_unix(&server->unix_file); /* a new server may take the path from here on */
     lm_stats_set_state(&shared->stats, LUMEN_STATE_DRAINING);
     /* relaxed: published by the release below */
     lm_store_relaxed_u64(&shared->drain_until_ns, lm_now_ns() + drain_ms * 1000000ull);
@@ -516,6 +528,7 @@ void lumen_close(lumen_server *server) {
         while (lumen_wait(server, 1000) == LUMEN_E_AGAIN) continue;
     }
     join_threads(server);
+    lm_unlink_unix(&server->unix_file);
     lm_telemetry_close(&server->telemetry);
     free(server->telemetry_path);
     for (uint32_t i = 0; i < shared->io_count; i++) lm_io_close(&server->ios[i]);

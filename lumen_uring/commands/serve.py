@@ -42,6 +42,11 @@ def add(subparsers: Subparsers) -> None:
     )
     parser.add_argument("--host", metavar="ADDRESS", help="the same as --set server.host=ADDRESS")
     parser.add_argument("--port", metavar="PORT", help="the same as --set server.port=PORT")
+    parser.add_argument(
+        "--unix-socket",
+        metavar="PATH",
+        help="listen there too; the same as --set server.unix_socket=PATH",
+    )
     parser.set_defaults(run=run)
 
 
@@ -66,4 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
         overrides.append(f"server.host='{arguments.host}'")
     if arguments.port is not None:
         overrides.append(f"server.port={arguments.port}")
+    if arguments.unix_socket is not None:
+        path = arguments.unix_socket.replace("'", "''")
+        overrides.append(f"server.unix_socket='{path}'")
     return serve(load(arguments.config, overrides, arguments.models))

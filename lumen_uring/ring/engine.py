@@ -329,6 +329,8 @@ def _native_config(config: Config, runtime: Path) -> structs.LumenConfig:
         idle_timeout_ms=_u32("idle_timeout_seconds", server.idle_timeout_seconds * 1000),
         connections_per_address=_u32("connections_per_address", server.connections_per_address),
         hang_ms=_u32("hang_seconds", server.hang_seconds * 1000),
+        unix_path=None if server.unix_socket is None else os.fsencode(server.unix_socket),
+        unix_mode=_u32("unix_socket_mode", server.unix_socket_mode),
     )
 
 

@@ -20,7 +20,7 @@ from ctypes import (
 )
 from typing import Final
 
-ABI_VERSION: Final = 5
+ABI_VERSION: Final = 6
 STATS_VERSION: Final = 2
 
 E_INVALID: Final = -1
@@ -113,6 +113,8 @@ class LumenConfig(ctypes.Structure):
         ("idle_timeout_ms", c_uint32),
         ("connections_per_address", c_uint32),
         ("hang_ms", c_uint32),
+        ("unix_path", c_char_p),
+        ("unix_mode", c_uint32),
     ]
 
 

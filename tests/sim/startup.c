@@ -23,6 +23,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -39,6 +40,7 @@ enum { PIXELS = 64, CLASSES = 10, WORKERS = 2, LEAK_CHECK_EVERY = 40, DESCRIPTOR
 #endif
 
 static char model_path[1024], cache_path[1024], csv_path[1024];
+static struct sockaddr_un unix_address = {.sun_family = AF_UNIX};
 
 /* ---- what there is ---- */
 
@@ -104,7 +106,9 @@ static int open_server(lumen_server **server) {
                            .thread_count = WORKERS,
                            .queue_capacity = 64,
                            .batch_size = 2,
-                           .telemetry_path = csv_path};
+                           .telemetry_path = csv_path,
+                           .unix_path = unix_address.sun_path,
+                           .unix_mode = 0600};
     return lumen_open(&config, server);
 }
 
@@ -122,23 +126,28 @@ static int add_model(lumen_server *server, bool cached) {
     return lumen_add_model(server, &config, &index);
 }
 
-/* Asks once; what succeeded must work. */
-static void check_answer(const lumen_server *server) {
+static void ask(const void *address, socklen_t bytes) {
     uint8_t request[LM_NATIVE_REQUEST_BYTES + PIXELS * 4] = "LMN1\1";
     uint8_t answer[LM_NATIVE_REPLY_BYTES + CLASSES * 4];
     const uint32_t payload = PIXELS * 4;
-    lumen_info info;
     memcpy(request + 16, &payload, 4);
-    CHECK(lumen_get_info(server, &info) == 0);
-    struct sockaddr_in address = {.sin_family = AF_INET,
-                                  .sin_port = htons((uint16_t)info.port),
-                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    CHECK(connect(fd, (struct sockaddr *)&address, sizeof address) == 0);
+    int fd = socket(((const struct sockaddr *)address)->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    CHECK(connect(fd, address, bytes) == 0);
     CHECK(send(fd, request, sizeof request, MSG_NOSIGNAL) == (ssize_t)sizeof request);
     CHECK(recv(fd, answer, sizeof answer, MSG_WAITALL) == (ssize_t)sizeof answer);
     CHECK(memcmp(answer, "LMR1\0", 6) == 0);
     close(fd);
+}
+
+/* Asks once, and both I/O threads by the unix socket; what succeeded must work. */
+static void check_answer(const lumen_server *server) {
+    lumen_info info;
+    CHECK(lumen_get_info(server, &info) == 0);
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_port = htons((uint16_t)info.port),
+                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    ask(&address, sizeof address);
+    for (int i = 0; i < 2; i++) ask(&unix_address, sizeof unix_address);
 }
 
 /* One start with a fault. true: it met its fault. */
@@ -163,6 +172,7 @@ static bool run(enum startup_kind kind, uint32_t n, bool all) {
     lumen_close(server);
     struct baseline after = look_around();
     check_same(&before, &after);
+    CHECK(access(unix_address.sun_path, F_OK) != 0);
     CHECK(n % LEAK_CHECK_EVERY || !__lsan_do_recoverable_leak_check());
     return failed != NULL;
 }
@@ -189,6 +199,7 @@ int main(int argc, char **argv) {
     const char *directory = check_temporary_directory();
     snprintf(cache_path, sizeof cache_path, "%s/digits.ort", directory);
     snprintf(csv_path, sizeof csv_path, "%s/trace.csv", directory);
+    snprintf(unix_address.sun_path, sizeof unix_address.sun_path, "%.90s/lumen.sock", directory);
     startup_verbose = argc > 1;
     /* Fewer descriptors than connections: there is more to set up. */
     const struct rlimit few = {DESCRIPTORS, DESCRIPTORS};

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -163,6 +164,9 @@ CALL(int, -1, ENOSPC, epoll_ctl, (int epoll, int operation, int fd, struct epoll
 CALL(int, -1, ENOMEM, madvise, (void *at, size_t bytes, int advice), (at, bytes, advice))
 CALL(int, -1, EMFILE, memfd_create, (const char *name, unsigned flags), (name, flags))
 CALL(int, -1, EIO, fstat, (int fd, struct stat *status), (fd, status))
+CALL(int, -1, EACCES, lstat, (const char *path, struct stat *status), (path, status))
+CALL(int, -1, EPERM, chmod, (const char *path, mode_t mode), (path, mode))
+CALL(int, -1, EWOULDBLOCK, flock, (int fd, int operation), (fd, operation))
 CALL(int, -1, EACCES, rename, (const char *from, const char *to), (from, to))
 CALL(int, ENOSPC, ENOSPC, posix_fallocate, (int fd, off_t offset, off_t bytes), (fd, offset, bytes))
 CALL(int, EAGAIN, EAGAIN, pthread_create,

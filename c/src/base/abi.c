@@ -48,6 +48,8 @@ static const lumen_abi_field table[] = {
     FIELD(lumen_config, idle_timeout_ms),
     FIELD(lumen_config, connections_per_address),
     FIELD(lumen_config, hang_ms),
+    FIELD(lumen_config, unix_path),
+    FIELD(lumen_config, unix_mode),
     WHOLE(lumen_model_config),
     FIELD(lumen_model_config, name),
     FIELD(lumen_model_config, path),

@@ -215,6 +215,17 @@ static inline void lm_io_buffer_return(struct lm_io *io, int32_t buffer) {
 /* With several I/O threads each has a listener on the port. Returns the port that it is. */
 int lm_listen_tcp(struct lm_shared *shared, const char *host, uint32_t port, uint32_t *port_out);
 
+/* listen_unix.c */
+/* A unix socket's file; `inode` 0: not ours, or not any more. */
+struct lm_unix_file {
+    char path[LM_UNIX_PATH_BYTES_MAX]; /* "": none is asked for */
+    uint64_t device, inode;
+};
+/* The listener is the first I/O thread's, see accept.c. Replaces a file that nobody listens on. */
+int lm_listen_unix(struct lm_shared *shared, struct lm_unix_file *file, uint32_t mode);
+/* Removes the file if it is still ours. May be called twice. */
+void lm_unlink_unix(struct lm_unix_file *file);
+
 /* accept.c */
 enum { LM_LISTENER_TCP = 0, LM_LISTENER_UNIX = 1 };
 /* Takes the connections that the first I/O thread has dealt to this one. */

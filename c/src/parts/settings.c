@@ -67,7 +67,15 @@ int lm_settings_check(const lumen_config *config) {
                         "server.host: expected an IPv4 or IPv6 address, found '%.80s'",
                         config->host);
     }
+    if (config->unix_path && !*config->unix_path)
+        return lm_error(LUMEN_E_INVALID, "server.unix_socket: expected a path, found none");
+    if (config->unix_path && strlen(config->unix_path) >= LM_UNIX_PATH_BYTES_MAX) {
+        return lm_error(LUMEN_E_INVALID,
+                        "server.unix_socket: expected a path of at most %d bytes, found %zu",
+                        LM_UNIX_PATH_BYTES_MAX - 1, strlen(config->unix_path));
+    }
     int code = lm_setting_in_range("server.port", config->port, 0, 65535);
+    if (!code) code = lm_setting_in_range("server.unix_socket_mode", config->unix_mode, 0, 0777);
     if (!code)
         code =
             lm_setting_in_range("server.io_threads", config->io_threads, 0, LUMEN_IO_THREADS_MAX);
