@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from lumen_uring import native
 from lumen_uring.async_link import Link
 from lumen_uring.client import find_model
-from lumen_uring.connection import connect_sentence
+from lumen_uring.connection import connect_sentence, unix_path, where
 from lumen_uring.describe import Model
 from lumen_uring.errors import ConnectionFailed, RequestTimeout
 from lumen_uring.native import Array, InferResult
@@ -28,8 +28,8 @@ class AsyncClient:
     """Talks to one Lumen server.
 
     Args:
-        host: name or address of the server.
-        port: its port, 1..65535.
+        host: name or address of the server, or unix:PATH of its unix socket.
+        port: its port, 1..65535; a unix socket has none.
         timeout_s: the longest that any one call may take, connecting included; seconds, above 0.
         max_reply_bytes: a reply that claims more is refused; bytes.
         token: of this client's key, where the server has keys; at most 32 characters.
@@ -193,7 +193,7 @@ class AsyncClient:
             return await asyncio.wait_for(whole(), self._timeout_s)
         except asyncio.TimeoutError:
             timeout = RequestTimeout(
-                f"{self._host}:{self._port} did not answer within {self._timeout_s:g} s."
+                f"{where(self._host, self._port)} did not answer within {self._timeout_s:g} s."
             )
             # One slow request must not end its neighbours, but a peer that has been silent
             # all the while is gone: the next call gets a new connection.
@@ -206,16 +206,20 @@ class AsyncClient:
             return self._link
         async with self._connecting:
             if self._link is None or self._link.ended is not None:
-                loop = asyncio.get_running_loop()
-                where = f"{self._host}:{self._port}"
-                try:
-                    _transport, self._link = await loop.create_connection(
-                        lambda: Link(where, self._max_reply_bytes, self._credential),
-                        self._host,
-                        self._port,
-                    )
-                except (OSError, UnicodeError) as error:
-                    raise ConnectionFailed(
-                        connect_sentence(self._host, self._port, error)
-                    ) from None
+                self._link = await self._connect()
             return self._link
+
+    async def _connect(self) -> Link:
+        loop = asyncio.get_running_loop()
+        path = unix_path(self._host)
+
+        def link() -> Link:
+            name = where(self._host, self._port)
+            return Link(name, self._max_reply_bytes, self._credential)
+
+        try:
+            if path is not None:
+                return (await loop.create_unix_connection(link, path))[1]
+            return (await loop.create_connection(link, self._host, self._port))[1]
+        except (OSError, UnicodeError) as error:
+            raise ConnectionFailed(connect_sentence(self._host, self._port, error)) from None

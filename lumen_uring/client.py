@@ -37,8 +37,8 @@ class Client:
     """Talks to one Lumen server.
 
     Args:
-        host: name or address of the server.
-        port: its port, 1..65535.
+        host: name or address of the server, or unix:PATH of its unix socket.
+        port: its port, 1..65535; a unix socket has none.
         timeout_s: the longest that any one call may take, connecting included; seconds, above 0.
         max_reply_bytes: a reply that claims more is refused; bytes.
         token: of this client's key, where the server has keys; at most 32 characters.

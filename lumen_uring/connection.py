@@ -1,4 +1,4 @@
-"""One TCP connection of the sync client: whole buffers in, bytes out, all before a deadline.
+"""One connection of the sync client, TCP or a unix socket: whole buffers in, bytes out, in time.
 
 Used by client.py alone, by one thread at a time. The socket never blocks; waiting is done in poll,
 where the deadline is. It knows nothing of the protocol and never reconnects.
@@ -20,11 +20,38 @@ from lumen_uring.errors import ConnectionFailed, RequestTimeout
 _BUFFERS_MAX: Final = 1024
 
 
+def unix_path(host: str) -> str | None:
+    """The path of a unix socket, where the host names one.
+
+    Args:
+        host: unix:PATH or unix://PATH, else a name or an address.
+
+    Returns:
+        The path, or None.
+
+    >>> unix_path("unix:/run/lumen.sock"), unix_path("unix:///run/lumen.sock"), unix_path("unix")
+    ('/run/lumen.sock', '/run/lumen.sock', None)
+    """
+    if not host.startswith("unix:"):
+        return None
+    return host.removeprefix("unix:").removeprefix("//")
+
+
+def where(host: str, port: int) -> str:
+    """Names a server in a message.
+
+    Args:
+        host: as given by the caller.
+        port: as given by the caller; a unix socket has none.
+    """
+    return host if unix_path(host) is not None else f"{host}:{port}"
+
+
 class Connection:
     """An open connection.
 
     Args:
-        host: name or address.
+        host: name or address, or unix:PATH.
         port: 1..65535.
         timeout_s: for connecting, and what messages name as the timeout; seconds.
 
@@ -34,10 +61,10 @@ class Connection:
     """
 
     def __init__(self, host: str, port: int, timeout_s: float) -> None:
-        self._where = f"{host}:{port}"
+        self._where = where(host, port)
         self._timeout_s = timeout_s
         try:
-            self._socket = socket.create_connection((host, port), timeout_s)
+            self._socket = _connect(host, port, timeout_s)
         except TimeoutError:
             raise RequestTimeout(
                 f"{self._where} did not accept a connection within {timeout_s:g} s."
@@ -45,7 +72,6 @@ class Connection:
         except (OSError, UnicodeError) as error:
             raise ConnectionFailed(connect_sentence(host, port, error)) from None
         self._socket.setblocking(False)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._readable = select.poll()
         self._readable.register(self._socket, select.POLLIN)
         self._writable = select.poll()
@@ -129,6 +155,22 @@ class Connection:
         return ConnectionFailed(f"The connection to {self._where} broke: {_reason(error)}.")
 
 
+def _connect(host: str, port: int, timeout_s: float) -> socket.socket:
+    path = unix_path(host)
+    if path is None:
+        connected = socket.create_connection((host, port), timeout_s)
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return connected
+    local = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        local.settimeout(timeout_s)
+        local.connect(path)
+    except BaseException:
+        local.close()
+        raise
+    return local
+
+
 def connect_sentence(host: str, port: int, error: OSError | UnicodeError) -> str:
     """Says why no connection could be made, and what to do.
 
@@ -137,9 +179,15 @@ def connect_sentence(host: str, port: int, error: OSError | UnicodeError) -> str
         port: as given by the caller.
         error: what connecting raised.
     """
-    if isinstance(error, OSError) and error.errno == errno.ECONNREFUSED:
+    number = error.errno if isinstance(error, OSError) else None
+    path = unix_path(host)
+    if path is not None and number in (errno.ECONNREFUSED, errno.ENOENT):
+        return f"No server listens on {host}: start one with `lumen serve --unix-socket {path}`."
+    if path is not None and number == errno.EACCES:
+        return f"No connection to {host}: its mode does not allow this user (unix_socket_mode)."
+    if number == errno.ECONNREFUSED:
         return f"No server listens on {host}:{port}: start one with `lumen serve --port {port}`."
-    return f"No connection to {host}:{port}: {_reason(error)}."
+    return f"No connection to {where(host, port)}: {_reason(error)}."
 
 
 def _reason(error: OSError | UnicodeError) -> str:

@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import argparse
 import math
+import socket
+import struct
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from lumen_uring.commands.options import Subparsers, count
+from lumen_uring.connection import unix_path
 from lumen_uring.errors import ConfigError, LumenError, StatsError
 
 if TYPE_CHECKING:
@@ -27,6 +30,7 @@ _PROGRESS_S: Final = 0.5
 _PAYLOADS: Final = 16
 # A generator busier than this may have been what was measured.
 _BUSY: Final = 0.9
+_UCRED: Final = struct.Struct("iII")  # struct ucred of unix(7): pid, uid, gid
 
 
 def add(subparsers: Subparsers) -> None:
@@ -43,7 +47,8 @@ def add(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--url",
         default="lumen://127.0.0.1:8000",
-        help="lumen://ADDRESS:PORT, or http://HOST:PORT (%(default)s)",
+        help="lumen://ADDRESS:PORT, http://HOST:PORT, unix:PATH, or http+unix:PATH for HTTP over a "
+        "unix socket (%(default)s)",
     )
     parser.add_argument("--model", metavar="NAME", help="which model; not needed if there is one")
     parser.add_argument("--connections", type=count, default=16, metavar="N")
@@ -134,7 +139,7 @@ def make_plan(arguments: argparse.Namespace) -> LoadPlan:
     """
     from lumen_uring.ring.load import LoadPlan
 
-    is_http = urlsplit(arguments.url).scheme == "http"
+    is_http = urlsplit(arguments.url).scheme in ("http", "http+unix")
     return LoadPlan(
         **(_http_side(arguments) if is_http else _native_side(arguments)),
         connections=arguments.connections,
@@ -157,10 +162,11 @@ def _native_side(arguments: argparse.Namespace) -> dict[str, Any]:
     for option, given in (("--http-json", arguments.http_json), ("--get", arguments.get)):
         if given:
             raise ConfigError(
-                f"{option}: expected --url http://HOST:PORT, found {arguments.url!r}."
+                f"{option}: expected --url http://HOST:PORT or http+unix:PATH, found "
+                f"{arguments.url!r}."
             )
     host, port = _address(arguments.url)
-    with Client(host, port) as client:
+    with Client(host, port or 8000) as client:
         model = choose(client.models(), arguments.model)
     encoding = arguments.encoding
     if encoding == "auto":
@@ -200,10 +206,13 @@ def _http_side(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _address(url: str) -> tuple[str, int]:
+    if path := unix_path(url):
+        return f"unix:{path}", 0
     parts = urlsplit(url)
     if parts.scheme != "lumen" or not parts.hostname:
         raise ConfigError(
-            f"--url: expected lumen://ADDRESS:PORT or http://HOST:PORT, found {url!r}."
+            "--url: expected lumen://ADDRESS:PORT, http://HOST:PORT, unix:PATH or "
+            f"http+unix:PATH, found {url!r}."
         )
     return parts.hostname, parts.port or 8000
 
@@ -250,12 +259,21 @@ def _server_cpu_seconds(plan: LoadPlan) -> float | None:
 
     from lumen_uring.ring.stats import read, stats_path
 
+    path = unix_path(plan.host)
     try:
-        pid = read(stats_path(plan.port)).pid
+        pid = read(stats_path(plan.port)).pid if path is None else _listener_pid(path)
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (StatsError, OSError):
         return None
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _listener_pid(path: str) -> int:
+    """The process that listens on a unix socket."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as peer:
+        peer.connect(path)
+        credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
+    return int(_UCRED.unpack(credentials)[0])
 
 
 def _cpu_since(before: float | None, plan: LoadPlan) -> float | None:

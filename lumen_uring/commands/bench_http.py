@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import dataclasses
 import http.client
+import socket
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlsplit
 
+from lumen_uring.connection import unix_path
 from lumen_uring.errors import ConfigError, ConnectionFailed, LumenError, ProtocolError, from_status
 
 if TYPE_CHECKING:
@@ -29,18 +32,26 @@ _NO_JSON: Final = frozenset({"FP16", "BF16"})
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a server is: `authority` is what its Host header says, `address` what to connect to."""
+    """Where a server is: `authority` is what its Host header says, `address` what to connect to.
+
+    A unix socket's address is unix:PATH, and its port 0.
+    """
 
     authority: str
     address: str
     port: int
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return self.authority if self.port else self.address
 
 
 def target(url: str) -> Target:
     """Reads a URL and resolves its host.
 
     Args:
-        url: http://HOST:PORT; a path may only be "/".
+        url: http://HOST:PORT, where a path may only be "/"; or http+unix:PATH.
 
     Returns:
         The host's first address, for all connections alike.
@@ -48,15 +59,16 @@ def target(url: str) -> Target:
     Raises:
         ConfigError: not such a URL, or no such host.
     """
-    import socket
-
+    path = unix_path(url.removeprefix("http+")) if url.startswith("http+") else None
+    if path:
+        return Target("localhost", f"unix:{path}", 0)
     parts = urlsplit(url)
     try:
         host, port = parts.hostname, parts.port or 8000
     except ValueError:
         host, port = None, 0
     if parts.scheme != "http" or not host or parts.username or parts.path.strip("/"):
-        raise ConfigError(f"--url: expected http://HOST:PORT, found {url!r}.")
+        raise ConfigError(f"--url: expected http://HOST:PORT or http+unix:PATH, found {url!r}.")
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError as error:
@@ -105,6 +117,27 @@ def fetch_model(server: Target, name: str | None) -> Model:
     return Model(0, name, 2**32 - 1, inputs, outputs, None)
 
 
+class _UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path: str, host: str, timeout: float) -> None:
+        super().__init__(host, timeout=timeout)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
+
+
+class _UnixHandler(urllib.request.HTTPHandler):
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        self._path = path
+
+    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        reply: http.client.HTTPResponse = self.do_open(partial(_UnixConnection, self._path), req)
+        return reply
+
+
 def _only_model(server: Target) -> str:
     from lumen_uring.errors import UnknownModel
 
@@ -123,7 +156,10 @@ def _ask(server: Target, method: str, path: str) -> Any:
 
     request = urllib.request.Request(f"http://{server.authority}{path}", method=method)
     # A proxy of the environment is not what is to be measured.
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({})]
+    if path_of_socket := unix_path(server.address):
+        handlers.append(_UnixHandler(path_of_socket))
+    opener = urllib.request.build_opener(*handlers)
     try:
         with opener.open(request, b"" if method == "POST" else None, _TIMEOUT_S) as reply:
             body = reply.read()
@@ -132,9 +168,9 @@ def _ask(server: Target, method: str, path: str) -> Any:
             raise _refusal(f"{method} {path}", error.code, error.read()) from None
     except OSError as error:  # URLError is one
         reason = getattr(error, "reason", error)
-        raise ConnectionFailed(f"No answer from {server.authority}: {reason}.") from None
+        raise ConnectionFailed(f"No answer from {server.name}: {reason}.") from None
     except http.client.HTTPException as error:
-        raise ProtocolError(f"{server.authority} does not speak HTTP: {error!r}.") from None
+        raise ProtocolError(f"{server.name} does not speak HTTP: {error!r}.") from None
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError as error:

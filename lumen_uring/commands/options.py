@@ -51,7 +51,9 @@ def add_server_options(parser: argparse.ArgumentParser) -> None:
     Args:
         parser: of one command.
     """
-    parser.add_argument("--host", default="127.0.0.1", help="the server's address (%(default)s)")
+    parser.add_argument(
+        "--host", default="127.0.0.1", help="the server's address, or unix:PATH (%(default)s)"
+    )
     add_port_option(parser)
 
 

@@ -7,6 +7,7 @@ counters are read live from the struct it fills, each word by one writer.
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,8 +28,8 @@ class LoadPlan:
     """What to send.
 
     Args:
-        host: an IPv4 or IPv6 address.
-        port: 1..65535.
+        host: an IPv4 or IPv6 address, or unix:PATH.
+        port: 1..65535; 0 with a unix socket.
         connections: each has one request at a time.
         model: the model's index.
         encoding: 0 tensors, 1 rgb8.
@@ -116,7 +117,7 @@ class Load:
             raise EngineError("payloads: expected one or more, all of one size", structs.E_INVALID)
         expect_bytes = len(plan.expected[0]) if plan.expected else 0
         return structs.LumenLoadConfig(
-            host=plan.host.encode(),
+            host=os.fsencode(plan.host),
             port=plan.port,
             connections=plan.connections,
             model=plan.model,
