@@ -139,6 +139,13 @@ def test_serve_host_and_port_are_settings() -> None:
     assert "--set server.port: expected a port number, 0..65535, found 70000" in done.stderr
 
 
+def test_serve_unix_socket_is_a_setting() -> None:
+    done = run("serve", "--unix-socket", f"/{'it' * 60}'s # a: path")
+    assert done.returncode == 2
+    assert done.stderr.startswith("lumen: --set server.unix_socket: expected null, or a path")
+    assert 'found "/itit' in done.stderr  # quoted so for the ' in it
+
+
 def test_serve_without_model_file_or_library() -> None:
     done = run("--model", "a=/no/such.onnx")
     assert done.returncode == 2

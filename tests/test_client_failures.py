@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
+import os
 import socket
 import struct
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 from peer import DESCRIPTION, Connection, Peer, answer, behave, reply
 
 from lumen_uring import AsyncClient, Client
+from lumen_uring.connection import connect_sentence
 from lumen_uring.errors import (
     ConnectionFailed,
     ProtocolError,
@@ -292,3 +296,25 @@ def test_threads_may_share_a_client() -> None:
         for thread in threads:
             thread.join()
     assert not failures
+
+
+def test_a_unix_socket_where_nobody_is(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    for there in (False, True):
+        if there:  # a file is there, but nobody listens
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as gone:
+                gone.bind(str(path))
+        with pytest.raises(ConnectionFailed) as caught:
+            Client(f"unix:{path}").ping()
+        assert str(caught.value) == (
+            f"No server listens on unix:{path}: start one with `lumen serve --unix-socket {path}`."
+        )
+    with pytest.raises(ConnectionFailed, match="path too long"):
+        Client(f"unix:/{'x' * 120}").ping()
+
+
+def test_why_a_unix_socket_cannot_be_had() -> None:
+    for number, part in [(errno.EACCES, "unix_socket_mode"), (errno.EPROTOTYPE, "wrong type")]:
+        said = connect_sentence("unix:/run/s", 8000, OSError(number, os.strerror(number)))
+        assert said.startswith("No connection to unix:/run/s: ")
+        assert part in said

@@ -187,6 +187,16 @@ def test_model_options_replace_the_list_and_then_append() -> None:
         "server.port=80.0",
         "server.port=-1",
         "server.host=localhost",
+        "server.unix_socket=''",
+        "server.unix_socket=3",
+        'server.unix_socket="a\\0b"',
+        "server.unix_socket_mode=660",
+        "server.unix_socket_mode='0888'",
+        "server.unix_socket_mode='66'",
+        "server.unix_socket_mode=01000",
+        "server.unix_socket_mode=-1",
+        "server.unix_socket_mode=true",
+        "server.unix_socket_mode=rw",
         "server.io_threads=0",
         "server.io_threads=17",
         "server.drain_seconds=.nan",
@@ -395,3 +405,35 @@ def test_the_metrics_page_has_a_port_of_its_own() -> None:
     (line,) = problems(None, "server.metrics_port=8000")
     assert line == ("--set server.metrics_port: expected another port than server.port, found 8000")
     assert load(None, ["server.metrics_port=0", "server.port=0"]).server.metrics_port == 0
+
+
+def test_a_unix_socket(tmp_path: Path) -> None:
+    assert load(None).server.unix_socket is None
+    assert load(None).server.unix_socket_mode == 0o660
+    path = write(
+        tmp_path,
+        "server:\n  unix_socket: /run/lumen.sock\n  unix_socket_mode: 0600\n"
+        "models: [{name: a, path: b}]\n",
+    )
+    server = load(path).server
+    assert (server.unix_socket, server.unix_socket_mode) == ("/run/lumen.sock", 0o600)
+    for written in ("0666", "'0666'", "0o666", "'666'"):
+        assert load(None, [f"server.unix_socket_mode={written}"]).server.unix_socket_mode == 0o666
+
+
+def test_a_unix_sockets_path_is_measured_in_bytes(tmp_path: Path) -> None:
+    expected = "expected null, or a path of 1 to 107 bytes such as /run/lumen/lumen.sock"
+    assert load(None, [f"server.unix_socket=/{'x' * 106}"]).server.unix_socket is not None
+    for name in ("x" * 107, "\u00e9" * 54):
+        (line,) = problems(None, f"server.unix_socket=/{name}")
+        assert line.startswith(f"--set server.unix_socket: {expected}, found '/")
+    path = write(
+        tmp_path,
+        f"server:\n  unix_socket: /{'x' * 200}\n  unix_socket_mode: 660\n  port: x\n"
+        "models: [{name: a, path: b}]\n",
+    )
+    found = problems(path)
+    assert len(found) == 3
+    assert any(line.startswith(f"{path}:2 server.unix_socket: {expected}") for line in found)
+    mode = "expected an octal mode with its leading zero such as 0660, 0000 to 0777, found 660"
+    assert f"{path}:3 server.unix_socket_mode: {mode}" in found

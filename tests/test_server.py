@@ -66,3 +66,10 @@ def test_the_banner_of_other_servers() -> None:
     assert "serves on [::1]:9000" in text
     assert "bench (untrained weights, for speed only)" in text
     assert "Client(port=9000)" in text
+    assert "socket" not in text
+
+
+def test_the_banner_of_a_unix_socket() -> None:
+    config = load(None, ["server.unix_socket=/run/s", "server.unix_socket_mode=0600"])
+    text = "\n".join(banner(config, INFO, {"models": [DIGITS]}, [], 0.5))
+    assert "socket   unix:/run/s (mode 0600)" in text

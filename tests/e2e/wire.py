@@ -11,6 +11,7 @@ import socket
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 REQUEST = struct.Struct("<4sBBHQIIIHH")
 REPLY = struct.Struct("<4sHHQIIIIIIQ")
@@ -95,14 +96,19 @@ class Wire:
     """One connection of the test."""
 
     def __init__(
-        self, port: int, host: str = "127.0.0.1", receive_buffer_bytes: int | None = None
+        self, port: int | Path, host: str = "127.0.0.1", receive_buffer_bytes: int | None = None
     ) -> None:
-        self.socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        """`port` may be the path of a unix socket."""
+        family = socket.AF_UNIX if isinstance(port, Path) else socket.AF_INET
+        self.socket = socket.socket(family, socket.SOCK_STREAM)
         if receive_buffer_bytes is not None:  # before connecting, or the window is already larger
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
         self.socket.settimeout(TIMEOUT_S)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.socket.connect((host, port))
+        if isinstance(port, Path):
+            self.socket.connect(str(port))
+        else:
+            self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self.socket.connect((host, port))
         self._have = bytearray()
 
     def __enter__(self) -> Wire:
