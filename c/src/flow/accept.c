@@ -45,8 +45,8 @@ static void start_connection(struct lm_io *io, int fd) {
 
 /* Unix sockets have no SO_REUSEPORT. Threads that wait on one listening socket would share its
  * connections badly: io_uring waits exclusively and keeps its place, so that the first in line gets
- * nearly all of them, and with `inline` all the work. So the first I/O thread alone accepts, and
- * deals out in turn: one wake-up for each connection, none for a request. */
+ * all of them (docs/IO.md), and with `inline` all the work. So the first I/O thread alone accepts,
+ * and deals out in turn: one wake-up for each connection, none for a request. */
 static void deal(struct lm_io *io, int fd) {
     struct lm_shared *shared = io->shared;
     struct lm_io *to = &shared->ios[io->dealt_count++ % shared->io_count];
