@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import asyncio
+import fcntl
 import json
 import os
 import shutil
@@ -474,6 +475,38 @@ def test_of_many_that_start_at_once_one_gets_it(cache: Path, path: Path) -> None
         codes = sorted(one.wait(harness.STOP_S) for one in many)
     assert codes == [0, 1, 1, 1, 1]
     assert not path.exists()
+
+
+def test_it_looks_and_takes_under_a_lock(cache: Path, path: Path) -> None:
+    """What was stale before the lock was had may be somebody's since."""
+    listener(path).close()
+    folder = os.open(path.parent, os.O_RDONLY)
+    fcntl.flock(folder, fcntl.LOCK_EX)
+    server = subprocess.Popen(
+        harness.command("--port", "0", "--unix-socket", str(path)),
+        env=harness.environment(cache),
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+    def waits() -> bool:
+        assert server.poll() is None
+        with suppress(OSError):  # descriptors come and go while one looks
+            opened = list(Path(f"/proc/{server.pid}/fd").iterdir())
+            return path.parent in [entry.readlink() for entry in opened]
+        return False
+
+    try:
+        eventually(waits, "the folder opened")
+        path.unlink()
+        with listener(path):
+            os.close(folder)  # and with it the lock
+            _output, said = server.communicate(timeout=harness.START_S)
+            assert "somebody listens there" in said
+            assert path.exists()
+    finally:
+        server.kill()
+        server.wait()
 
 
 def test_a_start_that_fails_later_leaves_nothing(cache: Path, path: Path) -> None:

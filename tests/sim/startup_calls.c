@@ -166,7 +166,7 @@ CALL(int, -1, EMFILE, memfd_create, (const char *name, unsigned flags), (name, f
 CALL(int, -1, EIO, fstat, (int fd, struct stat *status), (fd, status))
 CALL(int, -1, EACCES, lstat, (const char *path, struct stat *status), (path, status))
 CALL(int, -1, EPERM, chmod, (const char *path, mode_t mode), (path, mode))
-CALL(int, -1, EWOULDBLOCK, flock, (int fd, int operation), (fd, operation))
+CALL(int, -1, ENOLCK, flock, (int fd, int operation), (fd, operation))
 CALL(int, -1, EACCES, rename, (const char *from, const char *to), (from, to))
 CALL(int, ENOSPC, ENOSPC, posix_fallocate, (int fd, off_t offset, off_t bytes), (fd, offset, bytes))
 CALL(int, EAGAIN, EAGAIN, pthread_create,

@@ -22,7 +22,7 @@
 _Static_assert(sizeof(((struct sockaddr_un *)0)->sun_path) == LM_UNIX_PATH_BYTES_MAX,
                "a path that fits here fits the address");
 
-enum { LOCK_TRIES = 2000, LOCK_PAUSE_NS = 1000000 };
+enum { LOCK_TRIES = 5000, LOCK_PAUSE_NS = 1000000 }; /* 5 s: others hold it for microseconds */
 
 static struct sockaddr_un address_of(const char *path) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
