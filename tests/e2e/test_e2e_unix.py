@@ -193,7 +193,7 @@ def test_keys_hold_here_too(serve: Serve, tmp_path: Path, path: Path) -> None:
 
 def test_out_of_descriptors(serve: Serve, tmp_path: Path, path: Path) -> None:
     """Accepting pauses on both listeners, those who are in are served, and it goes on."""
-    prefix = ["sh", "-c", 'ulimit -n 80; exec "$@"', "sh"]
+    prefix = ["sh", "-c", 'ulimit -n 80; LUMEN_URING_MASK=fd_install exec "$@"', "sh"]
     server = serve(settings(tmp_path, path, max_connections=400), prefix=prefix)
     inside = Wire(path)
     expect_answer(inside, server)
