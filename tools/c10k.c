@@ -6,8 +6,8 @@
  *
  * Started by tools/c10k.py, which measures meanwhile; one thread on a ring of its own. Prints a
  * JSON line when it is ready, waits for a line on stdin, connects, prints two lines a second
- * (ten while it connects), and ends when stdin does. Source addresses are 127.0.0.2 and up, those of
- * process I beyond those of the one before, so that ports are not the limit.
+ * (ten while it connects), and ends when stdin does. Source addresses are 127.0.0.2 and up, those
+ * of process I beyond those of the one before, so that ports are not the limit.
  *
  * With the server's statistics file it never runs further ahead of accept than WINDOW: a full
  * accept queue drops handshakes, and what is measured then is the kernel's retry timer.
@@ -410,16 +410,12 @@ static void read_kinds(struct crowd *crowd, const char *names) {
 }
 
 static void read_options(struct crowd *crowd, int argc, char **argv) {
-    static const struct option options[] = {{"port", required_argument, NULL, 'p'},
-                                            {"connections", required_argument, NULL, 'n'},
-                                            {"slow", required_argument, NULL, 's'},
-                                            {"churn", required_argument, NULL, 'c'},
-                                            {"kinds", required_argument, NULL, 'k'},
-                                            {"stats", required_argument, NULL, 'f'},
-                                            {"period-ms", required_argument, NULL, 'm'},
-                                            {"body-bytes", required_argument, NULL, 'b'},
-                                            {"process", required_argument, NULL, 'i'},
-                                            {0}};
+    static const struct option options[] = {
+        {"port", required_argument, NULL, 'p'},      {"connections", required_argument, NULL, 'n'},
+        {"slow", required_argument, NULL, 's'},      {"churn", required_argument, NULL, 'c'},
+        {"kinds", required_argument, NULL, 'k'},     {"stats", required_argument, NULL, 'f'},
+        {"period-ms", required_argument, NULL, 'm'}, {"body-bytes", required_argument, NULL, 'b'},
+        {"process", required_argument, NULL, 'i'},   {0}};
     for (int option; (option = getopt_long(argc, argv, "", options, NULL)) != -1;) {
         switch (option) {
         case 'p': crowd->port = (uint16_t)strtoul(optarg, NULL, 10); break;

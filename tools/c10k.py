@@ -212,9 +212,7 @@ def arguments() -> argparse.ArgumentParser:
     return parser
 
 
-def start_servers(
-    stack: ExitStack, options: argparse.Namespace
-) -> tuple[LocalServer, LocalServer]:
+def start_servers(stack: ExitStack, options: argparse.Namespace) -> tuple[LocalServer, LocalServer]:
     """Starts the crowd's server and the quiet one."""
     room = options.connections + BESIDE // 2
     common = [f"--set=server.max_connections={room}", "--set=server.drain_seconds=1"]

@@ -168,7 +168,7 @@ def test_one_address_cannot_have_all_connections(serve: Serve, folder: Path) -> 
 
 
 def test_what_came_while_a_run_took_long_came_in_time(serve: Serve, folder: Path) -> None:
-    """Inline, the I/O thread looks at nothing meanwhile: afterwards it must look before it judges."""
+    """Inline, the I/O thread sees nothing meanwhile: afterwards it must look before it judges."""
     model = {"name": "slow", "path": str(graphs.slow(folder / "slow.onnx"))}
     inline = {"queue_type": "inline", "thread_count": 1}
     server = serve({**settings(folder), "engine": inline, "models": [model]})

@@ -17,7 +17,8 @@ void lm_fd_store_close(struct lm_fd_store *store);
 
 /* Keeps what `fd` stands for, also when it is closed. 0 or a negative errno. */
 int lm_fd_store_put(struct lm_fd_store *store, uint32_t index, int fd);
-/* A new descriptor of what is kept, which stays. Negative errno: as a rule none is free (EMFILE). */
+/* A new descriptor of what is kept, which stays. Negative errno: as a rule none is free (EMFILE).
+ */
 int lm_fd_store_get(struct lm_fd_store *store, uint32_t index);
 void lm_fd_store_drop(struct lm_fd_store *store, uint32_t index);
 

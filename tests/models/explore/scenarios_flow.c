@@ -82,6 +82,16 @@ void lm_ring_send(struct lm_ring *ring, int fd, const struct msghdr *message, ui
     ring_sends = message;
 }
 
+void lm_ring_cancel_recv_header(struct lm_ring *ring, uint32_t index, uint32_t generation) {
+    (void)ring;
+    (void)generation;
+    machine_fail("connection %u is parked, and none is", index);
+}
+
+void lm_fd_store_drop(struct lm_fd_store *store, uint32_t index) {
+    lm_ring_cancel_recv_header((struct lm_ring *)store, index, 0);
+}
+
 uint32_t world_completions(struct lm_completion *completions, uint32_t capacity) {
     (void)capacity;
     if (!ring_sends) return 0;

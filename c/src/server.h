@@ -1,0 +1,38 @@
+/* server.h: one server, as its control thread sees it. For server*.c alone. */
+#ifndef LM_SERVER_H
+#define LM_SERVER_H
+
+#include "flow/io.h"
+#include "flow/telemetry.h"
+#include "flow/worker.h"
+
+enum server_state { SERVER_OPEN, SERVER_RUNNING, SERVER_ENDED };
+
+struct lumen_server {
+    struct lm_shared shared;
+    enum server_state state;
+    bool threads_joined;
+    lumen_config config; /* its strings are copied below */
+    char host[LM_HOST_BYTES_MAX];
+    struct lm_unix_file unix_file;
+    uint64_t opened_ns;
+    uint64_t descriptors; /* that may be open, where those are too few */
+    lumen_info info;
+    struct lm_model models[LUMEN_MODELS_MAX];
+    struct lm_io ios[LUMEN_IO_THREADS_MAX];
+    struct lm_worker workers[LUMEN_WORKERS_MAX];
+    struct lm_telemetry telemetry;
+    char *telemetry_path; /* NULL: no trace */
+};
+
+/* One line more for people. */
+void lm_server_note(lumen_server *server, const char *line);
+
+/* server_threads.c */
+/* Starts all threads, waits until each is set up, and lets them go; or home, where one could not
+ * be. */
+int lm_server_start_threads(lumen_server *server);
+/* Waits for those that were started. */
+void lm_server_join_threads(lumen_server *server);
+
+#endif
