@@ -22,6 +22,8 @@ import wire
 from conftest import Serve
 from harness import Server
 
+pytestmark = pytest.mark.once  # the backends differ in calls of the kernel alone
+
 KINDS = ("malloc", "calloc", "realloc", "free", "aligned_alloc", "posix_memalign", "memalign")
 # As in the C file: armed, found, in_library[8], in_io_threads[8], io_tids[16].
 LAYOUT = struct.Struct("<II8Q8Q16I")

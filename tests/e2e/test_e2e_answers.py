@@ -16,6 +16,8 @@ from harness import ROOT, Server
 from onnx import numpy_helper
 from PIL import Image
 
+pytestmark = pytest.mark.once  # what runs models is the same on both backends
+
 DIGITS = ROOT / "tests" / "data" / "digits"
 
 

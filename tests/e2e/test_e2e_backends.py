@@ -17,6 +17,8 @@ import wire
 from conftest import Serve, shared_file
 from harness import Server
 
+pytestmark = pytest.mark.once  # each test here names its backend
+
 ROW_BYTES = 100
 ROWS = (1, 30, 50, 4000)
 FLAGS = ("defer_taskrun", "single_issuer", "coop_taskrun", "submit_all")

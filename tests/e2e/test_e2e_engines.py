@@ -15,22 +15,46 @@ CONNECTIONS = 64
 LAPS = 3
 PER_LAP = 12
 
-QUEUES = ["mpmc", "scq", "spsc", "naive", "batched", "inline"]
+# Which backend the I/O threads have is nothing to most of these: the others run on both.
+once = pytest.mark.once
+QUEUES = [
+    # queue, allocator: what allocates is the same for all queues with workers
+    ("mpmc", "lumen_arena"),
+    ("inline", "lumen_arena"),
+    ("batched", "standard"),
+    pytest.param("mpmc", "standard", marks=once),
+    pytest.param("scq", "lumen_arena", marks=once),
+    pytest.param("spsc", "lumen_arena", marks=once),
+    pytest.param("naive", "lumen_arena", marks=once),
+    pytest.param("batched", "lumen_arena", marks=once),
+    pytest.param("inline", "standard", marks=once),
+]
+
+BATCHING = [
+    # queue, delay_us
+    ("mpmc", 500),
+    ("inline", 0),
+    pytest.param("mpmc", 0, marks=once),
+    pytest.param("scq", 0, marks=once),
+    pytest.param("scq", 500, marks=once),
+    pytest.param("naive", 0, marks=once),
+    pytest.param("naive", 500, marks=once),
+]
 
 ENGINES = [
     # allocator, idle, workers, I/O threads
-    ("lumen_arena", "adaptive", 1, 1),
     ("lumen_arena", "adaptive", 4, 2),
     ("lumen_arena", "spin", 1, 2),
-    ("lumen_arena", "spin", 4, 1),
-    ("lumen_arena", "yield", 4, 2),
-    ("lumen_arena", "yield", 1, 1),
-    ("lumen_arena", "park", 1, 2),
     ("lumen_arena", "park", 4, 1),
-    ("standard", "adaptive", 4, 2),
-    ("standard", "spin", 1, 1),
     ("standard", "yield", 4, 1),
-    ("standard", "park", 1, 2),
+    pytest.param("lumen_arena", "adaptive", 1, 1, marks=once),
+    pytest.param("lumen_arena", "spin", 4, 1, marks=once),
+    pytest.param("lumen_arena", "yield", 4, 2, marks=once),
+    pytest.param("lumen_arena", "yield", 1, 1, marks=once),
+    pytest.param("lumen_arena", "park", 1, 2, marks=once),
+    pytest.param("standard", "adaptive", 4, 2, marks=once),
+    pytest.param("standard", "spin", 1, 1, marks=once),
+    pytest.param("standard", "park", 1, 2, marks=once),
 ]
 
 
@@ -100,8 +124,7 @@ def test_the_same_answers(
         assert min(per_thread) > 0, f"one I/O thread got no connection: {per_thread}"
 
 
-@pytest.mark.parametrize("allocator", ["lumen_arena", "standard"])
-@pytest.mark.parametrize("queue", QUEUES)
+@pytest.mark.parametrize(("queue", "allocator"), QUEUES)
 def test_the_same_answers_through_every_queue(
     serve: Serve, tmp_path: Path, queue: str, allocator: str
 ) -> None:
@@ -121,8 +144,7 @@ def test_the_same_answers_through_every_queue(
     ask_everybody(serve(chosen), 5)
 
 
-@pytest.mark.parametrize("delay_us", [0, 500])
-@pytest.mark.parametrize("queue", ["mpmc", "scq", "naive", "inline"])
+@pytest.mark.parametrize(("queue", "delay_us"), BATCHING)
 def test_the_same_answers_in_batches(
     serve: Serve, tmp_path: Path, queue: str, delay_us: int
 ) -> None:
@@ -132,7 +154,7 @@ def test_the_same_answers_in_batches(
     for model in chosen["models"]:  # type: ignore[attr-defined]
         if model["name"] != "nonzero":
             model["batch_size"] = 8
-            model["batch_delay_us"] = 0 if queue == "inline" else delay_us
+            model["batch_delay_us"] = delay_us
     server = serve(chosen)
     ask_everybody(server, 6)
     assert server.figures().worker["batches"] > 0, "nothing was batched"

@@ -14,6 +14,8 @@ from test_e2e_allocations import counted, difference
 from test_e2e_allocations import shim as shim_fixture
 from web import Http, get, post
 
+pytestmark = pytest.mark.once  # the backends differ in calls of the kernel alone
+
 shim = shim_fixture
 X = np.arange(16, dtype="<f4").reshape(1, 16)
 GOOD_JSON = web.cut(web.infer("double", {"x": X}, binary=False))[1]

@@ -13,6 +13,8 @@ from hostile_json import BODIES
 from town import GOOD_REQUEST, Town, send_in_pieces, usable
 from web import Http
 
+pytestmark = pytest.mark.once  # what reads heads and bodies is the same on both backends
+
 
 def attack(town: Town, case: Case, pieces: int, after_a_good_one: bool) -> int:
     """Sends it and looks at what comes back; returns how many requests that were."""

@@ -13,6 +13,8 @@ from conftest import ZOO_WIDE_COLUMNS
 from harness import Server, eventually
 from web import Http, Tensor, post
 
+pytestmark = pytest.mark.once  # what reads bodies and writes answers is the same on both backends
+
 NO_JSON = ("FP16", "BF16")
 
 

@@ -362,6 +362,7 @@ def test_the_same_port_again_and_again(serve: Serve, tmp_path: Path) -> None:
         server.stop()
 
 
+@pytest.mark.once
 def test_a_model_that_does_not_return(serve: Serve, tmp_path: Path) -> None:
     """Its requests are answered when their deadline passes, the others go on, readiness says so."""
     server = serve(settings(tmp_path, hang_seconds=1, drain_seconds=1))

@@ -22,6 +22,8 @@ from web import Answer, Http, get, post
 from lumen_uring import AsyncClient, Client
 from lumen_uring.errors import Unauthorised
 
+pytestmark = pytest.mark.once  # who may ask is decided by the same code on both backends
+
 X = np.arange(16, dtype="<f4").reshape(1, 16)
 INFER = web.infer("double", {"x": X})
 UNAUTHORISED, RATE_LIMITED = 6, 7

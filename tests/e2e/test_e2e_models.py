@@ -15,6 +15,8 @@ from conftest import ZOO_LARGE_COLUMNS, ZOO_OUTPUT_BYTES, ZOO_WIDE_COLUMNS, Serv
 from harness import Server
 from onnx import TensorProto, helper
 
+pytestmark = pytest.mark.once  # what runs models is the same on both backends
+
 ROWS = (1, 2, 7)
 
 

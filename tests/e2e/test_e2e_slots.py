@@ -247,7 +247,7 @@ def test_who_waited_for_a_slot_may_then_use_it(serve: Serve, tmp_path: Path) -> 
 
     def act(client: int) -> None:
         pad = np.full(1 << 20, client, "<f4")
-        data = wire.frame(np.array([SLOW_TRIPS * 9], "<i8").tobytes() + pad.tobytes(), id=client)
+        data = wire.frame(np.array([SLOW_TRIPS * 6], "<i8").tobytes() + pad.tobytes(), id=client)
         with server.connect() as connection:
             # A network of 100 Mbit/s: 4 MiB take a third of a second, once they are let in.
             connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 16)
@@ -258,7 +258,7 @@ def test_who_waited_for_a_slot_may_then_use_it(serve: Serve, tmp_path: Path) -> 
             assert (reply.status, reply.id) == (wire.OK, client)
             assert reply.payload[-4:] == np.float32(client).tobytes()
 
-    clients(12, act)
+    clients(8, act)
     assert server.figures().io["slot_waits"] > 0, "the test did not fill the slots"
 
 
@@ -280,6 +280,7 @@ def test_a_reader_who_keeps_reading_is_not_cut_off_to_make_room(
         holder.close()
 
 
+@pytest.mark.once
 def test_clients_that_never_read_cannot_keep_every_header_buffer(
     serve: Serve, tmp_path: Path
 ) -> None:

@@ -17,6 +17,8 @@ import pytest
 import web
 from harness import ROOT, Server, eventually
 
+pytestmark = pytest.mark.once  # what clients say is received by the same code on both
+
 WHY = "tritonclient is not installed: pip install -e '.[dev]' brings it"
 http_client = pytest.importorskip("tritonclient.http", reason=WHY)
 aio_client = pytest.importorskip("tritonclient.http.aio", reason=WHY)
