@@ -5,6 +5,8 @@ VENV    := .venv
 BIN     := $(VENV)/bin
 PYTEST  := $(BIN)/python -m pytest -q
 JOBS    := $(shell nproc)
+# Below a make that shares its jobs, what is made shares them too.
+PARALLEL = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(JOBS))
 
 .PHONY: help build dev run test test-c test-sim test-python test-models e2e epoll backends asan tsan fuzz overhead gil \
         memory bench microbench perfstat compare http-overhead http-live oip overload c10k c100k soak sim proof mutants lint fmt check clean
@@ -19,55 +21,69 @@ build: $(VENV)/.run ## set-up alone: system packages, .venv, the C library, the 
 run: build ## serve config.yaml in the foreground
 	@exec $(BIN)/lumen --config config.yaml
 
-# A stamp per set of Python dependencies; both install the checkout itself, editable.
+# A stamp per set of Python dependencies; both install the checkout itself, editable. Python compiles what is
+# imported when it is, which is a small part of all there is.
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable
+
 $(VENV)/.system: tools/install_system_packages.sh
 	@PYTHON="$(PYTHON)" sh tools/install_system_packages.sh
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@touch $@
 
 $(VENV)/.run: $(VENV)/.system pyproject.toml setup.py
-	@$(MAKE) -s --no-print-directory -C c lib
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@$(MAKE) -s --no-print-directory $(PARALLEL) -C c lib
+	@$(PIP_INSTALL) .
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/.run
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
-	@touch $@
+$(VENV)/.dev: $(VENV)/.system pyproject.toml setup.py
+	@$(MAKE) -s --no-print-directory $(PARALLEL) -C c lib tools
+	@$(PIP_INSTALL) '.[dev]'
+	@touch $(VENV)/.run $@
 
 dev: $(VENV)/.dev
-	@$(MAKE) -s --no-print-directory -C c lib tools
+	@$(MAKE) -s --no-print-directory $(PARALLEL) -C c lib tools
 
-test: lint test-c test-sim test-models test-python ## all tests: C on three builds, fuzz corpora, simulation, models, Python
+# What computes first, then what also waits; in each, as many side by side as there are cores. No test judges a time.
+test: dev ## all tests: C on three builds, fuzz corpora, simulation, models, Python
+	@$(MAKE) -s --no-print-directory -j$(JOBS) --output-sync=target lint test-models c-then-sim
+	@$(MAKE) -s --no-print-directory -j2 --output-sync=target test-python e2e-first
 
+# On the release build, which is there already; `make -C c test` is the same on a debug build.
 test-c: dev
-	@for part in test asan tsan replay; do \
-	  $(MAKE) -s --no-print-directory -j$(JOBS) -C c $$part $(ORT_FOR_C) || exit 1; done
+	@$(MAKE) -s --no-print-directory $(PARALLEL) -C c VARIANT=release run-tests $(ORT_FOR_C)
+	@for part in asan tsan replay; do \
+	  $(MAKE) -s --no-print-directory $(PARALLEL) -C c $$part $(ORT_FOR_C) || exit 1; done
 
 test-sim: dev
-	@$(MAKE) -s --no-print-directory -C c VARIANT=asan lib
-	@$(ORT_FOR_C) $(MAKE) -s --no-print-directory -j$(JOBS) -C tests/sim build
+	@$(ORT_FOR_C) $(MAKE) -s --no-print-directory $(PARALLEL) -C tests/sim build
 	@$(ORT_FOR_C) $(MAKE) -s --no-print-directory -C tests/sim short
 
+# One after the other: both build the library's sanitized variant.
+.PHONY: c-then-sim
+c-then-sim: dev
+	@$(MAKE) -s --no-print-directory test-c && $(MAKE) -s --no-print-directory test-sim
+
 test-models: dev
-	@$(MAKE) -s -C tests/models short
+	@$(MAKE) -s --no-print-directory $(PARALLEL) -C tests/models short
 
 test-python: dev
 	@$(PYTEST) tests --ignore=tests/e2e
-	@$(MAKE) -s --no-print-directory e2e
+	@$(MAKE) -s --no-print-directory e2e-second
 
-# Side by side: each waits much of its time, and none judges a time. What comes after the bytes are
-# received is the same on both: `make epoll` runs that on epoll too.
-SAME_ON_BOTH := $(addprefix --ignore=tests/e2e/test_e2e_,http_hostile.py http_tensors.py triton.py models.py answers.py \
-                http_allocations.py allocations.py)
+# Side by side: each waits much of its time, and none judges a time. Tests marked `once` are left out on epoll.
 e2e: dev ## end-to-end tests on io_uring (where it is to be had), and what is about I/O on epoll
-	@log=$$(mktemp); trap 'rm -f "$$log"' EXIT; \
-	LUMEN_E2E_BACKEND=epoll $(PYTEST) -p no:cacheprovider tests/e2e $(SAME_ON_BOTH) >"$$log" 2>&1 & other=$$!; \
-	$(PYTEST) tests/e2e; code=$$?; \
-	wait $$other || code=1; \
-	echo "the same on epoll:"; cat "$$log"; exit $$code
+	@$(MAKE) -s --no-print-directory -j2 --output-sync=target e2e-first e2e-second
 
+.PHONY: e2e-first e2e-second
+e2e-first: dev
+	@$(PYTEST) tests/e2e
+e2e-second: dev
+	@LUMEN_E2E_BACKEND=epoll $(PYTEST) -p no:cacheprovider -m "not once" tests/e2e
+
+# The long forms: longer at random, and all of it on the backend that is named.
+LONG := LUMEN_E2E_SECONDS=$${LUMEN_E2E_SECONDS:-15}
 epoll: dev ## end-to-end tests on epoll alone; LUMEN_E2E_BACKEND=epoll does it for asan and tsan
-	@LUMEN_E2E_BACKEND=epoll $(PYTEST) tests/e2e
+	@$(LONG) LUMEN_E2E_BACKEND=epoll $(PYTEST) tests/e2e
 
 # Where the C tests find ONNX Runtime and the models.
 ORT_FOR_C = LUMEN_ROOT="$(CURDIR)" \
@@ -76,12 +92,12 @@ ORT_FOR_C = LUMEN_ROOT="$(CURDIR)" \
 asan: dev ## C tests and end-to-end tests under AddressSanitizer and UBSan
 	@$(MAKE) -s --no-print-directory -C c asan $(ORT_FOR_C)
 	@$(MAKE) -s --no-print-directory -C c VARIANT=asan lib
-	@sh tools/with_sanitizer.sh asan $(PYTEST) tests/e2e
+	@$(LONG) sh tools/with_sanitizer.sh asan $(PYTEST) tests/e2e
 
 tsan: dev ## C tests and end-to-end tests under ThreadSanitizer
 	@$(MAKE) -s --no-print-directory -C c tsan $(ORT_FOR_C)
 	@$(MAKE) -s --no-print-directory -C c VARIANT=tsan lib
-	@sh tools/with_sanitizer.sh tsan $(PYTEST) tests/e2e
+	@$(LONG) sh tools/with_sanitizer.sh tsan $(PYTEST) tests/e2e
 
 fuzz: dev ## libFuzzer on the parsers, 10 million inputs each (needs clang)
 	@$(MAKE) -s --no-print-directory -C tests/fuzz run
