@@ -143,6 +143,7 @@ def test_tritons_names_are_verbatim() -> None:
 
 
 def test_names_of_models_are_escaped() -> None:
+    """Row 46."""
     text = page(snapshot())
     assert 'nv_inference_count{model="a\\"b\\\\c\\nd",version="1"} 0.0' in text.splitlines()
     assert value(samples(text), "nv_inference_count", model=EVIL, version="1") == 0

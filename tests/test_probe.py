@@ -47,6 +47,7 @@ def test_the_mask_hides_features() -> None:
 
 
 def test_the_mask_walks_down_the_ladder() -> None:
+    """Row F3."""
     assert "SUBMIT_ALL" not in probe({"SUBMIT_ALL"}).setup
     assert probe({"CQSIZE"}).setup == ()
 
@@ -104,6 +105,7 @@ def fake_proc(directory: Path, disabled: str | None, seccomp: int) -> Path:
 def test_each_refusal_has_cause_and_cure(
     tmp_path: Path, number: int, disabled: str | None, seccomp: int, cause: str, cure: str
 ) -> None:
+    """Row F1."""
     trouble = explain(number, fake_proc(tmp_path, disabled, seccomp))
     assert trouble.error == errno.errorcode[number]
     assert cause in trouble.cause
@@ -111,6 +113,7 @@ def test_each_refusal_has_cause_and_cure(
 
 
 def test_names_and_bad_kernels_are_those_of_the_engine() -> None:
+    """Row F4."""
     text = (Path(__file__).parents[1] / "c/src/flow/uring_features.c").read_text()
     names = re.findall(r'\{"(\w+)", LM_MASK_\w+\}', text)
     assert names == list(MASK_NAMES)

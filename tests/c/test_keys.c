@@ -236,6 +236,7 @@ static void headers(void) {
     read_as(lm_keys_api_key, "a b", NULL);
 }
 
+/* 21 */
 static void credentials(void) {
     for (size_t bytes = 0; bytes <= LM_NATIVE_CREDENTIAL_BYTES; bytes++) {
         uint8_t credential[LM_NATIVE_CREDENTIAL_BYTES] = {0};

@@ -99,6 +99,7 @@ static const struct {
     {"infer with a credential", 28, 2, LM_FLAG_CREDENTIAL, 32, 1, LM_NATIVE_OK, ""},
 };
 
+/* 2, 3 */
 static void verdicts(void) {
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         uint8_t bytes[LM_NATIVE_REQUEST_BYTES];

@@ -22,6 +22,7 @@ static int accepted(struct lm_ring *ring) {
     return found.result;
 }
 
+/* F7: accepting goes on by itself, and ends once. */
 static void check_accept(struct lm_ring *ring) {
     struct sockaddr_in address;
     int listener = peer_listener(&address);
@@ -68,7 +69,7 @@ static void check_accept(struct lm_ring *ring) {
     while (lm_ring_wait(ring, 0, 1000000, &found, 1) > 0) CHECK(!found.more);
 }
 
-/* Out of descriptors: accepting ends, nothing spins, and it goes on when told to. */
+/* F10, out of descriptors: accepting ends, nothing spins, and it goes on when told to. */
 static void check_descriptors(struct lm_ring *ring) {
     struct sockaddr_in address;
     struct rlimit before, tight;
@@ -331,6 +332,7 @@ static void check_body(struct lm_ring *ring, uint8_t *sent, uint8_t *body, uint6
     close(theirs);
 }
 
+/* F8, F9: who finds no buffer is told; one that comes back goes to one owner. */
 static void check_buffers_run_out(struct lm_ring *ring) {
     static int32_t held[LM_HEADER_BUFFERS];
     static bool is_held[LM_HEADER_BUFFERS];
@@ -380,7 +382,7 @@ static void *drain(void *argument) {
     return NULL;
 }
 
-/* Much through little: many parts, some empty, while a receive waits on the same socket. */
+/* F14, much through little: many parts, some empty, while a receive waits on the same socket. */
 static void check_send(struct lm_ring *ring, uint8_t *sent, uint8_t *body) {
     enum { PARTS = 3 * LM_EPOLL_SEND_PARTS };
     static struct iovec parts[PARTS];
@@ -421,7 +423,7 @@ static void check_send(struct lm_ring *ring, uint8_t *sent, uint8_t *body) {
 
 /* ---- ends ---- */
 
-/* shutdown(2) ends what is under way, and what has come is told. */
+/* F11: shutdown(2) ends what is under way, and what has come is told. */
 static void check_shutdown(struct lm_ring *ring, uint8_t *sent) {
     static const int hows[] = {SHUT_RD, SHUT_RDWR};
     for (int h = 0; h < 2; h++) {
@@ -467,7 +469,7 @@ static void check_shutdown(struct lm_ring *ring, uint8_t *sent) {
     close(theirs);
 }
 
-/* The next owner of an index and of a descriptor's number hears nothing of the last one. */
+/* F12: the next owner of an index and of a descriptor's number hears nothing of the last one. */
 static void check_reuse(struct lm_ring *ring) {
     int before = -1, ours, theirs, same = 0;
     for (uint32_t generation = 0; generation < 40; generation++) {
@@ -519,6 +521,7 @@ static void check_wake(struct lm_ring *ring) {
     (void)peer_next(ring, LM_OP_WAKE, 0, 0);
 }
 
+/* F20: waits of any length end. */
 static void check_timeouts(struct lm_ring *ring) {
     struct lm_completion found[4];
     static const uint64_t timeouts[] = {0, 1, 999, 100000, 1000000, 3000000};

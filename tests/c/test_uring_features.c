@@ -26,6 +26,7 @@ static void check_releases(void) {
     check_where[0] = '\0';
 }
 
+/* F4 */
 static void check_known_bad(void) {
     static const struct {
         const char *release;
@@ -57,6 +58,7 @@ static void check_known_bad(void) {
     check_where[0] = '\0';
 }
 
+/* F3 */
 static void check_mask(void) {
     struct lm_uring_features found = {0};
     CHECK(lm_uring_mask_parse(NULL, &found) == 0 && found.masked == 0);

@@ -268,7 +268,7 @@ def methods() -> Iterator[Case]:
 
 
 def targets() -> Iterator[Case]:
-    """Row 32: paths. Nothing is normalised; a name is looked up, never a path."""
+    """Rows 12 and 32: paths. Nothing is normalised; a name is looked up, never a path."""
     for target in (
         "http://localhost/v2/health/live", "https://evil.example/v2", "localhost:8000",
         "v2/health/live", "//v2/health/live", "/v2//health/live", "/v2/./health/live",

@@ -21,7 +21,7 @@ def keeps(row: int, name: str, body: bytes, *lines: str, codes: tuple[int, ...] 
 
 
 def blobs() -> Iterator[Case]:
-    """Row 38: lies about where the JSON ends and how large blobs are."""
+    """Rows 10 and 38: lies about where the JSON ends and how large blobs are."""
     blob = bytes(64)
 
     def text(**parameters: Any) -> bytes:
@@ -138,7 +138,7 @@ def tag(*values: str) -> bytes:
 
 
 def documents() -> Iterator[Case]:
-    """Row 40: JSON that says nothing a model could take."""
+    """Rows 8 and 40: JSON that says nothing a model could take."""
     for name, text in {
         "inputs twice": GOOD[:-1] + b', "inputs": []}',
         "inputs twice, equal": GOOD[:-1] + b"," + GOOD[1:],
@@ -171,7 +171,7 @@ def documents() -> Iterator[Case]:
 
 
 def shapes() -> Iterator[Case]:
-    """Row 40: shapes and data that do not fit each other or the model."""
+    """Rows 9 and 40: shapes and data that do not fit each other or the model."""
     for shape in (
         [], [16], [1], [1, 16, 1], [16, 1], [1, 15], [1, 17], [0, 16], [2, 16], [-1, 16], [1, -16],
         [-1, -16], [1.0, 16], [1, 16.5], ["1", 16], [None, 16], [True, 16], [[1, 16]], [257, 16],
@@ -226,7 +226,7 @@ def every_type(name: str, value: Any) -> Case:
 
 
 def types() -> Iterator[Case]:
-    """Row 41: what the datatype must not be."""
+    """Rows 11 and 41: what the datatype must not be."""
     for name in (
         "fp32",
         "FP64",

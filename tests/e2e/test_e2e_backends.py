@@ -95,6 +95,7 @@ REFUSALS = [
 def test_auto_takes_epoll_where_io_uring_is_refused(
     serve: Serve, deny: Path, tmp_path: Path, errno: str, calls: str, cause: str, cure: str
 ) -> None:
+    """Rows F1, F2 and F5."""
     server = serve(settings(tmp_path), prefix=[str(deny), errno, calls])
     assert io_line(server)[0] == "epoll"
     (note,) = NOTE.findall(server.output)
@@ -107,6 +108,7 @@ def test_auto_takes_epoll_where_io_uring_is_refused(
 def test_io_uring_that_was_asked_for_is_not_replaced(
     deny: Path, cache: Path, errno: str, calls: str, cause: str, cure: str
 ) -> None:
+    """Row F1."""
     done = harness.run(
         ["--port", "0", "--set", "server.io_backend=io_uring"],
         cache,
@@ -123,12 +125,27 @@ def test_io_uring_that_was_asked_for_is_not_replaced(
 def test_the_doctor_says_what_auto_would_take(
     deny: Path, cache: Path, errno: str, calls: str, cause: str, cure: str
 ) -> None:
+    """Row F1."""
     done = harness.run(["doctor", "--json"], cache, [str(deny), errno, calls])
     assert done.stderr == ""
     assert done.returncode == 0  # a server would start
     found = {entry["name"]: entry for entry in json.loads(done.stdout)["findings"]}["io_backend"]
     assert found["found"].startswith(f"auto takes epoll: {cause}")
     assert found["cure"]
+
+
+@pytest.mark.parametrize("kib", [0, 64])
+def test_no_memory_may_be_locked(serve: Serve, tmp_path: Path, kib: int) -> None:
+    """Row F5: RLIMIT_MEMLOCK, without the right to do without it: it is served all the same."""
+    prefix = ["setpriv", "--bounding-set=-ipc_lock", "prlimit", f"--memlock={kib << 10}"]
+    try:
+        subprocess.run([*prefix, "true"], check=True, capture_output=True, timeout=10)
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"setpriv or prlimit cannot do it here: {error}")
+    server = serve(settings(tmp_path), prefix=prefix)
+    limits = Path(f"/proc/{server.pid}/limits").read_text()
+    assert re.search(rf"^Max locked memory +{kib << 10} ", limits, re.MULTILINE)
+    check_serves(server)
 
 
 def test_the_load_generator_falls_back_too(
@@ -148,6 +165,7 @@ def test_the_load_generator_falls_back_too(
 def test_set_up_flags_are_given_up_one_by_one(
     serve: Serve, tmp_path: Path, at: int, name: str
 ) -> None:
+    """Row F3."""
     server = serve(settings(tmp_path), extra_environment={"LUMEN_URING_MASK": name})
     backend, detail = io_line(server)
     assert backend == "io_uring"
@@ -168,6 +186,7 @@ def test_set_up_flags_are_given_up_one_by_one(
     ],
 )
 def test_accepting_without_multishot(serve: Serve, tmp_path: Path, mask: str, has: str) -> None:
+    """Rows F3 and F4."""
     server = serve(settings(tmp_path), extra_environment={"LUMEN_URING_MASK": mask})
     backend, detail = io_line(server)
     assert backend == "io_uring"
@@ -188,6 +207,7 @@ def test_accepting_without_multishot(serve: Serve, tmp_path: Path, mask: str, ha
 def test_auto_takes_epoll_where_io_uring_is_not_complete(
     serve: Serve, cache: Path, tmp_path: Path, mask: str, cause: str
 ) -> None:
+    """Row F3."""
     hidden = {"LUMEN_URING_MASK": mask}
     # ThreadSanitizer does not see liburing unmap one thread's ring, whose place is another's next.
     threads = 1 if harness.sanitized() else 2

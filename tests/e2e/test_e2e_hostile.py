@@ -72,6 +72,7 @@ def expect_refused_for_good(connection: wire.Wire, status: int, number: int) -> 
 
 @pytest.mark.parametrize("name", NOT_THIS_PROTOCOL)
 def test_another_protocol_is_refused_and_the_connection_ends(zoo: Server, name: str) -> None:
+    """Row 1."""
     with zoo.connect() as connection:
         connection.send(NOT_THIS_PROTOCOL[name])
         reply = expect_refused_for_good(connection, wire.BAD_REQUEST, 0)
@@ -83,6 +84,7 @@ def test_another_protocol_is_refused_and_the_connection_ends(zoo: Server, name: 
 
 @pytest.mark.parametrize("name", NOT_EVEN_HTTP)
 def test_bad_http_is_refused_in_its_own_words(zoo: Server, name: str) -> None:
+    """Row 1."""
     with zoo.connect() as connection:
         connection.send(NOT_EVEN_HTTP[name])
         connection.finish()
@@ -94,6 +96,7 @@ def test_bad_http_is_refused_in_its_own_words(zoo: Server, name: str) -> None:
 
 @pytest.mark.parametrize("name", SHORT)
 def test_a_short_greeting_of_another_protocol_is_answered_too(zoo: Server, name: str) -> None:
+    """Row 1."""
     with zoo.connect() as connection:
         connection.socket.settimeout(3)
         connection.send(SHORT[name])
@@ -101,7 +104,7 @@ def test_a_short_greeting_of_another_protocol_is_answered_too(zoo: Server, name:
 
 
 def test_wrong_magic_after_good_frames(zoo: Server) -> None:
-    """A length smaller than the content: what follows is no header."""
+    """Row 5: a length smaller than the content: what follows is no header."""
     slow = np.array([300], "<i8").tobytes()
     with zoo.connect() as connection:
         connection.send(
@@ -176,6 +179,7 @@ BAD_FRAMES: dict[str, tuple[int, Callable[[Server], bytes]]] = {
 def test_a_bad_request_in_a_good_frame_costs_nothing_else(
     zoo: Server, name: str, cut: int | None
 ) -> None:
+    """Rows 2, 3, 9, 10 and 12."""
     status, make = BAD_FRAMES[name]
     bad = make(zoo)
     before = zoo.figures()
@@ -213,6 +217,7 @@ SHAPE_BLOCKS = {
 
 @pytest.mark.parametrize("name", SHAPE_BLOCKS)
 def test_a_shape_block_that_says_something_else(zoo: Server, name: str) -> None:
+    """Rows 8 and 9."""
     block = struct.pack("<4I", *SHAPE_BLOCKS[name])
     with zoo.connect() as connection:
         reply = connection.ask(wire.frame(block + X.tobytes(), flags=wire.SHAPES, id=40))
@@ -222,6 +227,7 @@ def test_a_shape_block_that_says_something_else(zoo: Server, name: str) -> None:
 
 
 def test_shape_blocks_of_models_with_several_inputs(zoo: Server) -> None:
+    """Row 8."""
     body = bytes(16 + 12 + 8)
     with zoo.connect() as connection:
         for shapes, status in (
@@ -244,6 +250,7 @@ def test_shape_blocks_of_models_with_several_inputs(zoo: Server) -> None:
 @pytest.mark.parametrize("length", [MAX_REQUEST_BYTES + 1, 2**31 - 1, 2**31, 2**32 - 32, 2**32 - 1])
 @pytest.mark.parametrize("kind", [wire.INFER, wire.PING, 9])
 def test_a_payload_larger_than_allowed(zoo: Server, length: int, kind: int) -> None:
+    """Row 3."""
     before = zoo.rss_bytes
     with zoo.connect() as connection:
         # Of the body only some pings come, none of which may be answered.
@@ -254,7 +261,7 @@ def test_a_payload_larger_than_allowed(zoo: Server, length: int, kind: int) -> N
 
 
 def test_a_client_that_goes_on_sending_after_a_refusal(zoo: Server) -> None:
-    """The server drops a little more, then ends the connection for good."""
+    """Row 3: the server drops a little more, then ends the connection for good."""
     with zoo.connect() as connection:
         connection.send(wire.frame(id=40, length=2**31))
         assert connection.reply().status == wire.TOO_LARGE
@@ -284,6 +291,7 @@ ENDS = pytest.mark.parametrize("end", [close, reset, half_close])
 def test_the_end_in_the_middle_of_a_header(
     zoo: Server, end: Callable[[wire.Wire], None], count: int
 ) -> None:
+    """Row 4."""
     before = zoo.figures().io["bytes_in"]
     connection = zoo.connect()
     connection.send(wire.ping(1)[:count])
@@ -295,6 +303,7 @@ def test_the_end_in_the_middle_of_a_header(
 def test_the_end_in_the_middle_of_a_header_after_a_request(
     zoo: Server, end: Callable[[wire.Wire], None]
 ) -> None:
+    """Row 4."""
     connection = zoo.connect()
     connection.send(wire.frame(X.tobytes(), id=1) + wire.ping(2)[:20])
     assert connection.reply().payload == ANSWER
@@ -306,6 +315,7 @@ def test_the_end_in_the_middle_of_a_header_after_a_request(
 def test_the_end_in_the_middle_of_a_body(
     zoo: Server, end: Callable[[wire.Wire], None], count: int
 ) -> None:
+    """Rows 4 and F11."""
     before = zoo.figures()
     connection = zoo.connect()
     connection.send(wire.frame(X.tobytes(), id=1)[:count])
@@ -321,6 +331,7 @@ def test_the_end_in_the_middle_of_a_body(
 def test_the_end_in_the_middle_of_a_large_body(
     zoo: Server, end: Callable[[wire.Wire], None]
 ) -> None:
+    """Row 4."""
     data = wire.frame(bytes(280_000), model=zoo.models["block"], id=1)
     before = zoo.figures()
     connection = zoo.connect()
@@ -334,6 +345,7 @@ def test_the_end_in_the_middle_of_a_large_body(
 def test_the_end_in_the_middle_of_a_body_that_is_dropped(
     zoo: Server, end: Callable[[wire.Wire], None]
 ) -> None:
+    """Row 4."""
     connection = zoo.connect()
     connection.send(wire.frame(DECOY * 2, model=65535, id=4, length=100_000))
     assert connection.reply().status == wire.UNKNOWN_MODEL
@@ -345,6 +357,7 @@ def test_the_end_in_the_middle_of_a_body_that_is_dropped(
 def test_clients_that_leave_before_their_answers(
     zoo: Server, end: Callable[[wire.Wire], None], count: int
 ) -> None:
+    """Row 18."""
     data = b"".join(wire.frame(X.tobytes(), id=number) for number in range(count))
     for _ in range(20):
         connection = zoo.connect()
@@ -356,6 +369,7 @@ def test_clients_that_leave_before_their_answers(
 def test_clients_that_leave_while_queued_and_while_running(
     zoo: Server, end: Callable[[wire.Wire], None]
 ) -> None:
+    """Row 18."""
     before = zoo.figures()
     x = np.array([800], "<i8").tobytes()
     data = b"".join(
@@ -375,6 +389,7 @@ def test_clients_that_leave_while_queued_and_while_running(
 def test_clients_that_leave_with_half_a_reply(
     zoo: Server, end: Callable[[wire.Wire], None]
 ) -> None:
+    """Row 18."""
     request = wire.frame(np.float32(2).tobytes(), model=zoo.models["large"], id=1)
     for _ in range(10):
         connection = zoo.connect(receive_buffer_bytes=4096)
@@ -384,7 +399,7 @@ def test_clients_that_leave_with_half_a_reply(
 
 
 def test_a_slow_reader_of_large_replies(zoo: Server) -> None:
-    """Its replies wait in the server, with small ones between them; none mixes with another."""
+    """Rows 16 and F14: its replies wait in the server, large and small; none mixes with another."""
     large = zoo.models["large"]
     with zoo.connect(receive_buffer_bytes=4096) as connection:
         connection.send(
@@ -411,6 +426,7 @@ def test_a_slow_reader_of_large_replies(zoo: Server) -> None:
 def test_a_client_that_never_reads(
     zoo: Server, request_bytes: bytes, end: Callable[[wire.Wire], None]
 ) -> None:
+    """Row 16."""
     before = zoo.rss_bytes
     connection = zoo.connect(receive_buffer_bytes=4096)
     connection.send_until_blocked(request_bytes * 500, 10_000 * len(request_bytes))
@@ -421,7 +437,7 @@ def test_a_client_that_never_reads(
 
 
 def test_many_clients_that_never_read(zoo: Server) -> None:
-    """More of them than there are slots for single replies."""
+    """Row 16: more of them than there are slots for single replies."""
     before = zoo.rss_bytes
     data = wire.frame(kind=wire.DESCRIBE, id=1) * 2000
     connections = [zoo.connect(receive_buffer_bytes=4096) for _ in range(300)]
@@ -439,6 +455,7 @@ def test_many_clients_that_never_read(zoo: Server) -> None:
 
 
 def test_connections_that_say_nothing(zoo: Server) -> None:
+    """Rows 19 and F24."""
     connections = [zoo.connect() for _ in range(500)]
     try:
         eventually(lambda: zoo.figures().connections_open >= 501, "500 guests and the canary")
@@ -451,6 +468,7 @@ def test_connections_that_say_nothing(zoo: Server) -> None:
 
 @pytest.mark.parametrize("end", [close, reset])
 def test_a_storm_of_connections(zoo: Server, end: Callable[[wire.Wire], None]) -> None:
+    """Row 19."""
     for number in range(1000):
         connection = zoo.connect()
         if number % 3 == 0:
@@ -459,6 +477,7 @@ def test_a_storm_of_connections(zoo: Server, end: Callable[[wire.Wire], None]) -
 
 
 def test_random_bytes(zoo: Server) -> None:
+    """Row 22."""
     random = np.random.default_rng(11)
     for _ in range(200):
         with zoo.connect() as connection:
@@ -468,7 +487,7 @@ def test_random_bytes(zoo: Server) -> None:
 
 
 def test_frames_with_flipped_bits(zoo: Server) -> None:
-    """Whatever one bit of a header turns into, the connection ends or goes on; nothing else."""
+    """Row 22: whatever a bit of a header turns into, the connection ends or goes on."""
     good = wire.frame(X.tobytes(), id=0)
     for bit in range(32 * 8):
         data = bytearray(good)
@@ -481,7 +500,7 @@ def test_frames_with_flipped_bits(zoo: Server) -> None:
 
 
 def test_more_clients_than_descriptors(serve: Serve, zoo: Server) -> None:
-    """EMFILE in accept: those who are in are served, the others when somebody leaves."""
+    """Rows 19 and F10: those who are in are served, the others when somebody leaves."""
     server = serve(
         {"models": [{"name": "digits", "path": "builtin:digits"}]},
         prefix=[
@@ -505,6 +524,7 @@ def test_more_clients_than_descriptors(serve: Serve, zoo: Server) -> None:
 
 
 def test_more_clients_than_max_connections(serve: Serve, zoo: Server) -> None:
+    """Row 19."""
     server = serve(
         {
             "server": {"max_connections": 8},

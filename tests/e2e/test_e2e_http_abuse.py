@@ -275,7 +275,7 @@ def test_ids_cannot_split_an_answer(town: Town, name: str) -> None:
     "name", ['"', "\\", "\r\n\r\nHTTP/1.1 200 OK", "\0", "\x1b[2J", "é", "日本", "%s%n", "x" * 3000]
 )
 def test_names_cannot_break_an_error(town: Town, name: str) -> None:
-    """Whatever a client names comes back as part of a JSON string, whole or cut."""
+    """Row 8: whatever a client names comes back as part of a JSON string, whole or cut."""
     bad = {name: X}
     wish = [{"name": name}]
     with Http(town.server.port) as http:

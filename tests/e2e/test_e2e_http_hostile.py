@@ -54,7 +54,7 @@ def test_what_is_no_inference(town: Town, case: Case) -> None:
 
 
 def test_bodies_one_after_another_on_one_connection(town: Town) -> None:
-    """All bad bodies, pipelined: each gets its own answer, in order."""
+    """Row 36: all bad bodies, pipelined: each gets its own answer, in order."""
     before = town.figures()
     small = [case for case in BODIES if len(case.data) < 20_000]
     with Http(town.server.port) as http:

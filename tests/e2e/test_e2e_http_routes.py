@@ -166,6 +166,10 @@ CONTROL = [
     post("/v2/repository/models/double/load"),
     post("/v2/repository/models/double/load", b"{}"),
     post("/v2/repository/models/double/load", b'{"parameters":{"config":"{}"}}'),
+    post(
+        "/v2/repository/models/double/load",
+        b'{"parameters":{"config":"{}","file:../../../tmp/x/1/model.onnx":"AA=="}}',
+    ),
     post("/v2/repository/models/double/unload", b'{"parameters":{"unload_dependents":false}}'),
     get("/v2/systemsharedmemory/status"),
     get("/v2/systemsharedmemory/region/r/status"),
@@ -188,6 +192,7 @@ CONTROL = [
     "request_bytes", CONTROL, ids=lambda data: data.split(b" HTTP")[0].decode().replace("/", ":")
 )
 def test_what_is_not_there_says_so(zoo: Server, request_bytes: bytes) -> None:
+    """Row 45."""
     answer = one(zoo, request_bytes)
     assert answer.code == 501, answer
     assert "not" in answer.error
@@ -210,14 +215,18 @@ UNKNOWN = [
 @pytest.mark.parametrize("request_bytes", UNKNOWN, ids=lambda data: data.split()[1].decode()[13:])
 @pytest.mark.parametrize("name", ["nobody", "doubl", "double2", "Double", "..", "a" * 63])
 def test_an_unknown_model_is_named(zoo: Server, request_bytes: bytes, name: str) -> None:
+    """Row 12."""
     answer = one(zoo, request_bytes.replace(b"{}", name.encode(), 1))
     assert answer.code == 404
     assert answer.error == f"Request for unknown model: '{name}' is not found"
 
 
 @pytest.mark.parametrize("tail", ["", "/ready", "/config", "/stats"])
-@pytest.mark.parametrize("version", ["0", "2", "18446744073709551617"])
+@pytest.mark.parametrize(
+    "version", ["0", "2", "latest", "9223372036854775808", "18446744073709551617"]
+)
 def test_a_version_that_is_not_there(zoo: Server, version: str, tail: str) -> None:
+    """Row 13."""
     answer = one(zoo, get(f"/v2/models/double/versions/{version}{tail}"))
     assert answer.code in (400, 404), answer
     assert answer.error
@@ -234,6 +243,7 @@ NOT_FOUND = [
 
 @pytest.mark.parametrize("target", NOT_FOUND)
 def test_a_path_that_is_no_route(zoo: Server, target: str) -> None:
+    """Row 13."""
     answer = one(zoo, get(target))
     assert (answer.code, answer.error) == (404, "Not Found")
 

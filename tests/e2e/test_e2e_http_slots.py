@@ -169,7 +169,7 @@ def test_clients_that_never_read_cannot_keep_every_slot(serve: Serve, tmp_path: 
 
 
 def test_a_worker_that_does_not_come_back_in_time(serve: Serve, tmp_path: Path) -> None:
-    """Its clients are answered in its place, once; what is behind them goes on."""
+    """Row F22: its clients are answered in its place, once; what is behind them goes on."""
     server = serve(
         {
             "engine": {"thread_count": 2},

@@ -84,6 +84,7 @@ def test_every_type_there_and_back(zoo: Server, how: str, rows: int) -> None:
 
 @pytest.mark.parametrize("name", ["FP16", "FP32", "FP64", "BF16"])
 def test_every_bit_of_a_float_survives_as_a_blob(zoo: Server, name: str) -> None:
+    """Row 11."""
     bits = {"FP16": "<u2", "BF16": "<u2", "FP32": "<u4", "FP64": "<u8"}[name]
     random = np.random.default_rng(3)
     size = np.dtype(bits).itemsize * 8
@@ -117,6 +118,7 @@ def test_json_numbers_become_the_nearest_float(zoo: Server, values: list[float])
 
 
 def test_zero_elements_and_scalars(zoo: Server) -> None:
+    """Row 9."""
     for binary in (True, False):
         x = np.zeros((1, 6), "<f4")
         answer = query(zoo, web.infer("nonzero", {"x": x}, binary=binary))
@@ -302,6 +304,7 @@ def test_no_outputs_named_means_all(zoo: Server) -> None:
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_outputs_that_json_cannot_say(zoo: Server, bad: float) -> None:
+    """Row 40."""
     x = np.zeros((1, 16), "<f4")
     x[0, 5] = bad
     with Http(zoo.port) as http:
@@ -373,6 +376,7 @@ def test_a_timeout_that_passes_in_the_queue(zoo: Server) -> None:
 @pytest.mark.parametrize("timeout", [0, 2**31, 2**32, 2**53, 2**63 - 1, 2**63, 2**64 - 1])
 @pytest.mark.parametrize("binary", [True, False], ids=["binary", "json"])
 def test_a_timeout_far_away_never_passes(zoo: Server, timeout: int, binary: bool) -> None:
+    """Row 15."""
     x = np.ones((1, 16), "<f4")
     request = web.infer("double", {"x": x}, binary=binary, parameters={"timeout": timeout})
     np.testing.assert_array_equal(query(zoo, request).array("y"), x + x)

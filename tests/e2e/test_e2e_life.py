@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import stat
@@ -93,6 +94,7 @@ def test_the_banner_and_the_figures_file(serve: Serve) -> None:
 
 
 def test_a_killed_servers_file_is_replaced(serve: Serve, cache: Path) -> None:
+    """Row F19."""
     first = serve(DIGITS)
     with first.connect() as connection:
         connection.ask(wire.ping(1))
@@ -106,6 +108,7 @@ def test_a_killed_servers_file_is_replaced(serve: Serve, cache: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_an_idle_server(serve: Serve, number: signal.Signals) -> None:
+    """Row F25."""
     server = serve(DIGITS)
     idle = server.connect()
     assert idle.ask(wire.ping(1)).id == 1
@@ -117,6 +120,7 @@ def test_a_signal_ends_an_idle_server(serve: Serve, number: signal.Signals) -> N
 
 
 def test_what_is_in_flight_is_finished(serve: Serve, tmp_path: Path) -> None:
+    """Row F25."""
     server = serve(settings(tmp_path, drain_seconds=60))
     before = server.figures().requests
     with server.connect() as connection, server.connect() as other:
@@ -160,7 +164,7 @@ def refuses(server: Server) -> bool:
 
 
 def test_sigterm_under_load(serve: Serve, tmp_path: Path) -> None:
-    """Every request gets its right answer, "shutting down", or sees its connection end."""
+    """Row F25: every request gets its right answer, "shutting down", or sees its connection end."""
     server = serve(settings(tmp_path))
     started = threading.Barrier(9)
     failures: list[BaseException] = []
@@ -221,6 +225,7 @@ def test_sigterm_under_load(serve: Serve, tmp_path: Path) -> None:
 
 
 def test_a_second_signal_ends_at_once(serve: Serve, tmp_path: Path) -> None:
+    """Row F25."""
     server = serve(settings(tmp_path, drain_seconds=600))
     with server.connect() as connection:
         connection.send(wire.frame(bytes(64), id=1)[:50])  # would hold the drain for 600 s
@@ -234,6 +239,7 @@ def test_a_second_signal_ends_at_once(serve: Serve, tmp_path: Path) -> None:
 
 
 def test_a_drain_has_an_end(serve: Serve, tmp_path: Path) -> None:
+    """Row F25."""
     server = serve(settings(tmp_path, drain_seconds=0.2))
     with server.connect() as half, server.connect() as stuck, server.connect() as waiting:
         half.send(wire.frame(bytes(64), id=1)[:50])
@@ -353,6 +359,7 @@ def test_a_model_file_that_changes_is_not_served_from_the_cache(
 
 
 def test_the_same_port_again_and_again(serve: Serve, tmp_path: Path) -> None:
+    """Row F19."""
     port = 0
     for _ in range(4):
         server = serve(settings(tmp_path), options=["--port", str(port)])
@@ -362,9 +369,22 @@ def test_the_same_port_again_and_again(serve: Serve, tmp_path: Path) -> None:
         server.stop()
 
 
+def test_no_descriptor_survives_an_exec(serve: Serve, tmp_path: Path) -> None:
+    """Row F18: what a server's descriptors are open on stays its own, whatever it might start."""
+    server = serve(settings(tmp_path))
+    with server.connect() as connection:
+        assert connection.ask(wire.ping(1)).id == 1
+        kept = {}
+        for entry in Path(f"/proc/{server.pid}/fdinfo").iterdir():
+            flags = int(entry.read_text().split("flags:")[1].split()[0], 8)
+            if int(entry.name) > 2 and not flags & os.O_CLOEXEC:
+                kept[entry.name] = os.readlink(f"/proc/{server.pid}/fd/{entry.name}")
+    assert kept == {}
+
+
 @pytest.mark.once
 def test_a_model_that_does_not_return(serve: Serve, tmp_path: Path) -> None:
-    """Its requests are answered when their deadline passes, the others go on, readiness says so."""
+    """Row F22: its requests end with their deadline, the others go on, readiness says so."""
     server = serve(settings(tmp_path, hang_seconds=1, drain_seconds=1))
     double = np.ones(16, "<f4").tobytes()
 

@@ -150,6 +150,7 @@ def busy(server: Server, count: int, trips: int) -> list[Http]:
 
 
 def test_more_than_max_in_flight_is_refused_at_once(serve: Serve, tmp_path: Path) -> None:
+    """Row F24."""
     server = serve(settings(tmp_path, max_in_flight=2))
     clients = busy(server, 2, 8000)
     with Http(server.port) as http, server.connect() as native:
@@ -269,6 +270,7 @@ BAD_CREDENTIALS = {
 
 @pytest.mark.parametrize("name", BAD_CREDENTIALS)
 def test_without_a_key_there_is_health_alone(guarded: Server, name: str) -> None:
+    """Row 21."""
     lines = BAD_CREDENTIALS[name]
     before = guarded.figures()
     with Http(guarded.port) as http:
@@ -338,7 +340,7 @@ CONTROL = ("/v2/repository/models/double/unload", "/v2/logging", "/v2/trace/sett
 
 @pytest.mark.parametrize("target", CONTROL)
 def test_control_is_for_admins(guarded: Server, target: str) -> None:
-    """Nothing of it is there yet; who may not ask is not even told that."""
+    """Rows 44 and 45: nothing of it is there yet; who may not ask is not even told that."""
     with Http(guarded.port) as http:
         assert http.query(post(target, b"{}", bearer(ROOT))).code == 501
         assert http.query(post(target, b"{}", bearer(ADA))).code == 403
@@ -346,6 +348,7 @@ def test_control_is_for_admins(guarded: Server, target: str) -> None:
 
 
 def test_native_credentials(guarded: Server) -> None:
+    """Row 21."""
     with guarded.connect() as native:
         for number, (token, status) in enumerate(
             [
@@ -378,7 +381,7 @@ def test_native_credentials(guarded: Server) -> None:
 
 
 def test_pipelined_credentials(guarded: Server) -> None:
-    """Each request is judged by its own credential, in whatever order they come."""
+    """Row 21: each request is judged by its own credential, in whatever order they come."""
     order = [ROOT, None, ADA, b"nobody"] * 10
     with guarded.connect() as native:
         native.send(b"".join(frame(number, token) for number, token in enumerate(order)))
@@ -405,6 +408,7 @@ def test_a_key_in_an_environment_variable(serve: Serve, tmp_path: Path) -> None:
 
 
 def test_hosts(serve: Serve, tmp_path: Path) -> None:
+    """Row 44."""
     server = serve(settings(tmp_path, hosts=["lumen.example.org", "other"]))
     with Canary(server), Http(server.port) as http:
         for host, code in {
@@ -433,6 +437,7 @@ def test_any_host(serve: Serve, tmp_path: Path) -> None:
 
 
 def test_origins(serve: Serve, tmp_path: Path) -> None:
+    """Row 44."""
     server = serve(settings(tmp_path, hosts=["lumen.example.org"]))
     with Http(server.port) as http:
         for origin, code in {
@@ -468,6 +473,7 @@ def own_address() -> str:
 
 
 def test_control_is_for_this_machine(serve: Serve, tmp_path: Path) -> None:
+    """Row 44."""
     address = own_address()
     server = serve(settings(tmp_path), options=["--port", "0", "--host", "0.0.0.0"])
     with Http(server.port, address) as http:

@@ -27,6 +27,7 @@ def infer(server: Server, model: str, payload: bytes, **rest: int) -> wire.Reply
 
 @pytest.mark.parametrize("rows", ROWS)
 def test_every_dtype_comes_back_bit_for_bit(zoo: Server, rows: int) -> None:
+    """Row 11."""
     random = np.random.default_rng(rows)
     arrays = []
     for name, _onnx, numpy_name in graphs.DTYPES:
@@ -178,6 +179,7 @@ def test_a_run_that_fails_says_why_and_hurts_nobody(zoo: Server) -> None:
 
 
 def test_a_clients_bad_data_writes_nothing_to_the_servers_log(zoo: Server) -> None:
+    """Row 46."""
     before = zoo.errors
     reply = infer(zoo, "gather", np.array([99], "<i8").tobytes())
     assert reply.status == wire.INFERENCE_FAILED

@@ -210,6 +210,7 @@ class Actor:
 
 
 def test_everybody_at_once(zoo: Server) -> None:
+    """Row 22."""
     rss_before = zoo.rss_bytes
     actors = [Actor(zoo, SEED + index) for index in range(THREADS)]
     until = time.monotonic() + SECONDS

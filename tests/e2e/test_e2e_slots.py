@@ -135,6 +135,7 @@ def test_holders_that_leave_make_room(serve: Serve, tmp_path: Path, how: str) ->
 
 
 def test_a_client_that_leaves_while_it_waits(serve: Serve, tmp_path: Path) -> None:
+    """Row 18."""
     server = serve(tight(tmp_path))
     holders = hold_slots(server)
     for _ in range(5):
@@ -152,6 +153,7 @@ def test_a_client_that_leaves_while_it_waits(serve: Serve, tmp_path: Path) -> No
 
 
 def test_deadlines_under_load_lose_nothing(serve: Serve, tmp_path: Path) -> None:
+    """Row 15."""
     settings = tight(tmp_path)
     settings["models"].append(  # type: ignore[attr-defined]
         {"name": "slow", "path": str(graphs.slow(tmp_path / "slow.onnx"))}
@@ -190,7 +192,7 @@ PATIENCE_S = 5
 
 
 def test_silent_bodies_cannot_keep_every_slot(serve: Serve, tmp_path: Path) -> None:
-    """Clients that send half a body and fall silent must not stop a server for good."""
+    """Row 4: clients that send half a body and fall silent must not stop a server for good."""
     server = serve(tight(tmp_path, drain_seconds=0))
     holders = hold_slots(server)
     with server.connect() as connection:
@@ -202,7 +204,7 @@ def test_silent_bodies_cannot_keep_every_slot(serve: Serve, tmp_path: Path) -> N
 
 
 def test_clients_that_never_read_cannot_keep_every_slot(serve: Serve, tmp_path: Path) -> None:
-    """A reply that nobody takes must not hold its slot for good."""
+    """Row 16: a reply that nobody takes must not hold its slot for good."""
     columns = 4 << 20  # a reply of 16 MiB: no socket takes it whole
     path = graphs.large(tmp_path / "large.onnx", columns)
     server = serve(
@@ -284,7 +286,7 @@ def test_a_reader_who_keeps_reading_is_not_cut_off_to_make_room(
 def test_clients_that_never_read_cannot_keep_every_header_buffer(
     serve: Serve, tmp_path: Path
 ) -> None:
-    """More clients than header buffers (1024), each with a stuck reply and bytes behind it."""
+    """Rows 16 and F8: more clients than header buffers (1024), each with a stuck reply."""
     available = re.search(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text())
     if available is None or int(available.group(1)) < 6 << 20:
         pytest.skip("needs 6 GiB free: the kernel holds about 1 GiB of unread replies")

@@ -69,8 +69,9 @@ def timed_out(server: Server) -> int:
     return server.figures().io["connections_timed_out"]
 
 
-@pytest.mark.parametrize("head", [b"LMN1", b"LMN1" + bytes(20)])
+@pytest.mark.parametrize("head", [b"LMN", b"LMN1", b"LMN1" + bytes(20)])
 def test_a_native_header_that_stops(hurried: Server, head: bytes) -> None:
+    """Row 1."""
     before = timed_out(hurried)
     with hurried.connect() as connection:
         connection.send(head)
@@ -80,13 +81,14 @@ def test_a_native_header_that_stops(hurried: Server, head: bytes) -> None:
 
 @pytest.mark.parametrize("head", [b"G", b"GET /v2 HTTP/1.1\r\nHost: x", HTTP])
 def test_an_http_head_that_stops(hurried: Server, head: bytes) -> None:
+    """Rows 1 and 33."""
     with hurried.connect() as connection:
         connection.send(head)
         assert rest(connection).startswith(b"HTTP/1.1 408 ")
 
 
 def test_an_http_head_that_dribbles_is_not_given_more_time(hurried: Server) -> None:
-    """The deadline counts from the first byte, not from the last one."""
+    """Row 33: the deadline counts from the first byte, not from the last one."""
     with hurried.connect() as connection:
         connection.send(b"GET / HTTP/1.1\r\n")
         connection.socket.setblocking(False)
@@ -103,6 +105,7 @@ def test_an_http_head_that_dribbles_is_not_given_more_time(hurried: Server) -> N
 
 
 def test_bodies_that_stop(hurried: Server) -> None:
+    """Rows 4 and 34."""
     x = np.ones(COLUMNS, "<f4").tobytes()
     native = hurried.connect()
     native.send(wire.frame(x, model=hurried.models["wide"])[:-1])
@@ -126,6 +129,7 @@ def test_bodies_that_stop(hurried: Server) -> None:
 
 
 def test_a_reply_that_nobody_reads(hurried: Server) -> None:
+    """Rows 16 and 37."""
     x = np.ones(COLUMNS, "<f4").tobytes()
     before = timed_out(hurried)
     with hurried.connect(receive_buffer_bytes=4096) as connection:
@@ -135,6 +139,7 @@ def test_a_reply_that_nobody_reads(hurried: Server) -> None:
 
 
 def test_idle_connections_are_closed_and_busy_ones_are_not(hurried: Server) -> None:
+    """Row 19."""
     idle, after_work = hurried.connect(), hurried.connect()
     assert after_work.ask(wire.ping(1)).id == 1
     busy = hurried.connect()
@@ -149,6 +154,7 @@ def test_idle_connections_are_closed_and_busy_ones_are_not(hurried: Server) -> N
 
 
 def test_one_address_cannot_have_all_connections(serve: Serve, folder: Path) -> None:
+    """Row 19."""
     server = serve(settings(folder, connections_per_address=3, idle_timeout_seconds=0))
     mine = [server.connect() for _ in range(3)]
     for number, connection in enumerate(mine):

@@ -186,6 +186,7 @@ def test_statistics(client: Any) -> None:
 
 
 def test_shared_memory_is_not_there(client: Any) -> None:
+    """Row 20."""
     for kind in ("system", "cuda"):
         assert "not supported" in refused(client, f"get_{kind}_shared_memory_status")
         getattr(client, f"unregister_{kind}_shared_memory")()

@@ -40,6 +40,7 @@ def has_read(zoo: Server, count: int) -> None:
 
 
 def test_every_split_of_a_stream(zoo: Server) -> None:
+    """Row 6."""
     stream, answers = stream_of_three(zoo)
     for at in range(1, len(stream)):
         with zoo.connect() as connection:
@@ -52,6 +53,7 @@ def test_every_split_of_a_stream(zoo: Server) -> None:
 
 
 def test_one_byte_per_segment(zoo: Server) -> None:
+    """Row 6."""
     stream, answers = stream_of_three(zoo)
     with Canary(zoo), zoo.connect() as connection:
         for at in range(len(stream)):
@@ -63,7 +65,7 @@ def test_one_byte_per_segment(zoo: Server) -> None:
 
 @pytest.mark.parametrize("tail", [0, 1, 31, 32, 33])
 def test_frames_around_the_edges_of_the_buffers(zoo: Server, tail: int) -> None:
-    """Frames that end at, just before and just after 4 KiB, each followed by part of the next."""
+    """Row 6: frames that end around 4 KiB, each followed by part of the next."""
     random = np.random.default_rng(tail)
     model = zoo.models["echo"]
     with zoo.connect() as connection:
@@ -80,6 +82,7 @@ def test_frames_around_the_edges_of_the_buffers(zoo: Server, tail: int) -> None:
 
 
 def test_every_size_of_body(zoo: Server) -> None:
+    """Row 6."""
     random = np.random.default_rng(5)
     sizes = [*range(1, 140), 511, 512, 513, 4064, 16384, 16385, 65535, 65536]
     bodies = {size: random.bytes(size) for size in sizes}
@@ -92,6 +95,7 @@ def test_every_size_of_body(zoo: Server) -> None:
 
 
 def test_large_bodies_in_pieces(zoo: Server) -> None:
+    """Row 6."""
     random = np.random.default_rng(6)
     model = zoo.models["block"]
     with zoo.connect() as connection:
@@ -105,6 +109,7 @@ def test_large_bodies_in_pieces(zoo: Server) -> None:
 
 
 def test_a_thousand_frames_in_one_send(zoo: Server) -> None:
+    """Row 6."""
     requests, answers = zip(
         *(double(number, model=zoo.models["double"]) for number in range(1000)), strict=True
     )
@@ -116,6 +121,7 @@ def test_a_thousand_frames_in_one_send(zoo: Server) -> None:
 
 
 def test_ten_thousand_pings_read_late(zoo: Server) -> None:
+    """Row 16."""
     with Canary(zoo), zoo.connect(receive_buffer_bytes=4096) as connection:
         connection.send(b"".join(wire.ping(number) for number in range(10_000)))
         replies = connection.replies(10_000)
@@ -123,6 +129,7 @@ def test_ten_thousand_pings_read_late(zoo: Server) -> None:
 
 
 def test_models_interleaved_on_one_connection(zoo: Server) -> None:
+    """Row 14."""
     random = np.random.default_rng(7)
     data = bytearray()
     answers: dict[int, bytes] = {}
@@ -156,7 +163,7 @@ def test_models_interleaved_on_one_connection(zoo: Server) -> None:
 
 
 def test_connections_interleaved(zoo: Server) -> None:
-    """Sixteen connections, each with one frame half sent while the others' halves come."""
+    """Row 22: sixteen connections, each with one frame half sent while the others' halves come."""
     connections = [zoo.connect() for _ in range(16)]
     try:
         for lap in range(5):
@@ -215,6 +222,7 @@ def test_a_shape_block_that_agrees(zoo: Server) -> None:
 
 
 def test_a_timeout_that_passes_in_the_queue(zoo: Server) -> None:
+    """Row 15."""
     slow, double_model = zoo.models["slow"], zoo.models["double"]
     before = zoo.figures()
     with Canary(zoo), zoo.connect() as busy, zoo.connect() as hurried:
@@ -235,7 +243,17 @@ def test_a_timeout_that_passes_in_the_queue(zoo: Server) -> None:
     assert since.get("worker.requests_expired", 0) + since.get("io.requests_refused", 0) == 50
 
 
+def test_a_timeout_far_away_never_passes(zoo: Server) -> None:
+    """Row 15: the longest that a header can say, beside requests that have none."""
+    with zoo.connect() as connection:
+        for number, timeout_us in enumerate((0, 2**31 - 1, 2**31, 2**32 - 1)):
+            request, answer = double(number, model=zoo.models["double"], timeout_us=timeout_us)
+            reply = connection.ask(request)
+            assert (reply.status, reply.payload) == (wire.OK, answer)
+
+
 def test_ids_are_echoed_whatever_they_are(zoo: Server) -> None:
+    """Row 14."""
     with zoo.connect() as connection:
         for number in (0, 1, 2**32, 2**63, 2**64 - 1):
             assert connection.ask(wire.ping(number)).id == number
@@ -245,6 +263,7 @@ def test_ids_are_echoed_whatever_they_are(zoo: Server) -> None:
 
 
 def test_a_half_closed_connection_gets_all_its_answers(zoo: Server) -> None:
+    """Row 17."""
     for count in (1, 64, 65, 300):
         made = [double(number, model=zoo.models["double"]) for number in range(count)]
         with zoo.connect() as connection:
@@ -258,6 +277,7 @@ def test_a_half_closed_connection_gets_all_its_answers(zoo: Server) -> None:
 
 
 def test_a_half_closed_connection_waits_for_slow_answers(zoo: Server) -> None:
+    """Row 17."""
     with Canary(zoo), zoo.connect() as connection:
         for number in range(6):
             x = np.array([500 + number], "<i8")

@@ -1,4 +1,4 @@
-/* fuzz_native_codec.c: any bytes as the header of a native request. */
+/* fuzz_native_codec.c: any bytes as the header of a native request (row 22 of docs/SECURITY.md). */
 #include "fuzz.h"
 #include "parts/native_codec.h"
 

@@ -1,7 +1,7 @@
 /* invariants.c: what must be true of an I/O thread's state whenever it is about to wait, and of
  * everything when nobody is there. The words are those of tests' hostile-inputs list: one owner for
- * each slot, buffer, block and entry; every connection has something that will move it on; counters
- * add up.
+ * each slot, buffer (F9), block and entry; every connection has something that will move it on;
+ * counters add up.
  */
 #include <string.h>
 

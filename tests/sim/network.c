@@ -1,6 +1,6 @@
 /* network.c: connections as two streams of bytes in memory each, as a kernel shows them to both of
  * their ends: full and empty, half-closed, reset. Descriptors are given lowest first, as Linux
- * does, so that one used after its close hits another connection.
+ * does, so that one used after its close hits another connection (F12).
  */
 #include <errno.h>
 #include <stdlib.h>

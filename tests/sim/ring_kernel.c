@@ -1,5 +1,6 @@
 /* ring_kernel.c: the kernel's side of the ring: which of the started operations could go on, what
- * comes of one, and when it is told. Every fault of a socket or of the ring is drawn here.
+ * comes of one, and when it is told. Every fault of a socket or of the ring is drawn here; F7 and
+ * numbers like it are rows of the faults in docs/SECURITY.md.
  */
 #include <errno.h>
 #include <string.h>
@@ -30,7 +31,7 @@ static void tell(void *what, uint32_t which) {
     struct lm_ring *ring = what;
     struct done *done = &ring->later[which];
     const struct lm_completion *completion = &done->completion;
-    if (ring->told_count >= sim_plan.completions) ring->overflows++; /* the kernel keeps it */
+    if (ring->told_count >= sim_plan.completions) ring->overflows++; /* F6: the kernel keeps it */
     SIM_TRACE("completion op %llu of %llu/%llu: %lld more %llu", completion->op, completion->index,
               completion->generation, (int64_t)completion->result, completion->more);
     ring->told[ring->told_count++] = *done;
@@ -64,7 +65,7 @@ static int32_t take_buffer(struct lm_ring *ring) {
     return LM_NO_BUFFER;
 }
 
-/* A result that is no fault of the connection's, and one that ends it. 0: neither. */
+/* F14: a result that is no fault of the connection's, and one that ends it. 0: neither. */
 static int draw_error(struct peer *peer, bool sending) {
     if (sim_one_in(sim_plan.blip_one_in)) return sim_below(2) ? -EINTR : -EAGAIN;
     if (!sim_one_in(sim_plan.fatal_one_in)) return 0;
@@ -73,6 +74,7 @@ static int draw_error(struct peer *peer, bool sending) {
     return 0;
 }
 
+/* F8: no buffer is left, or none is to be had for a while. */
 static void do_recv_header(struct lm_ring *ring, struct op *op) {
     if (op->cancelled && (!peer_can_receive(op->peer) || sim_below(2))) {
         finish(ring, op, -ECANCELED, LM_NO_BUFFER);
@@ -183,6 +185,7 @@ static void tell_accept(struct lm_ring *ring, int result, struct peer *peer, boo
     if (!listener_is_open(ring->io->index)) listener_abandon(ring->io->index);
 }
 
+/* F10: no descriptor is left. F7: accepting ends with any error, or with none. */
 static void do_accept(void *what, uint32_t which) {
     struct lm_ring *ring = what;
     struct peer *peer = listener_next(ring->io->index);

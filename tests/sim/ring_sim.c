@@ -2,8 +2,8 @@
  * (ring_kernel.c), and reported some time later, as the seed has it.
  *
  * It checks what ring.h asks of its caller: one operation a direction, none on a descriptor that
- * is closed, buffers given back once, nothing left behind at the end. Operations are submitted at
- * the next wait, as a rule; at once, as when the submission queue is full.
+ * is closed (F11), buffers given back once, nothing left behind at the end. Operations are
+ * submitted at the next wait, as a rule; at once, as when the submission queue is full (F17).
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -52,7 +52,7 @@ bool ring_accepts(const struct lm_ring *ring) {
     return ring && ring->open && (ring->accept_submitted || ring->accept_armed);
 }
 
-/* ---- buffers ---- */
+/* ---- buffers (F9) ---- */
 
 uint8_t *lm_ring_buffer(struct lm_ring *ring, int32_t buffer) {
     return ring->memory + (size_t)buffer * LM_HEADER_BUFFER_BYTES;
@@ -155,7 +155,7 @@ void lm_ring_cancel_accept(struct lm_ring *ring, uint32_t listener) {
     (void)listener;
     struct lm_completion completion = {.op = LM_OP_CANCEL, .buffer = LM_NO_BUFFER};
     ring->accept_cancelled = true;
-    if (!ring->accept_submitted) completion.result = sim_below(2) ? -ENOENT : -EALREADY;
+    if (!ring->accept_submitted) completion.result = sim_below(2) ? -ENOENT : -EALREADY; /* F13 */
     ring_tell_later(ring, &completion, NULL, sim_now_ns + ring_delay_ns());
 }
 
@@ -269,7 +269,7 @@ int lm_ring_wait(struct lm_ring *ring, uint64_t poll_ns, uint64_t timeout_ns,
     if (sim_one_in(sim_plan.switch_one_in)) fiber_yield();
     uint64_t until = timeout_ns == UINT64_MAX ? UINT64_MAX : sim_now_ns + timeout_ns;
     while (ring->told_count == 0 && sim_now_ns < until) {
-        if (sim_one_in(sim_plan.blip_one_in)) break; /* EINTR */
+        if (sim_one_in(sim_plan.blip_one_in)) break; /* F16: EINTR */
         fiber_block(ring, until);
     }
     uint32_t count = reap(ring, completions, capacity);

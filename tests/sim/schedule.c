@@ -1,5 +1,6 @@
 /* schedule.c: whose turn it is: a thread's, an operation's in the kernel, a client's. Time moves on
- * a little with every turn, and to the next event when nobody has one.
+ * a little with every turn, and to the next event when nobody has one (F20: no clock but the
+ * seed's).
  */
 #include "sim.h"
 
