@@ -160,6 +160,7 @@ void lm_thread_ended(struct lm_shared *shared, uint32_t role) {
         role == LUMEN_ROLE_IO ? &shared->ios_running : &shared->workers_running;
     /* acq_rel: the last one sees what all others did, and shows it to lumen_wait */
     if (lm_sub_acq_rel_u64(running, 1) != 1 || role != LUMEN_ROLE_IO) return;
+    for (uint32_t i = 0; i < shared->io_count; i++) lm_accept_refuse_dealt(&shared->ios[i]);
     /* release: pairs with the acquires in next_job and pop_or_sleep */
     lm_store_release_u32(&shared->workers_stop, 1);
     lm_waitset_wake_all(&shared->waitset);

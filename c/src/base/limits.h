@@ -81,6 +81,7 @@ enum {
     LM_SQ_ENTRIES = 1024,
     LM_CQ_ENTRIES_MIN = 4096,
     LM_COMPLETIONS_PER_TURN = 256,
+    LM_FAILURE_DRAIN_MS = 1000, /* an I/O thread has failed: what the others are given to finish */
     LM_TICK_MS = 5,            /* while something has a deadline */
     LM_STUCK_TICK_NS = 100000, /* while another thread stands in the middle of an operation */
     LM_IDLE_TICK_MS = 100, /* while slots are out: a returned one is noticed at the latest then */

@@ -64,6 +64,11 @@ void lm_accept_take_dealt(struct lm_io *io) {
     while (lm_spsc_pop(&io->dealt, &fd)) start_connection(io, (int)fd);
 }
 
+void lm_accept_refuse_dealt(struct lm_io *io) {
+    uint32_t fd;
+    while (io->dealt.values && lm_spsc_pop(&io->dealt, &fd)) close((int)fd);
+}
+
 void lm_accept_completed(struct lm_io *io, const struct lm_completion *completion) {
     if (!completion->more) io->accepts_armed &= ~(1u << completion->index);
     if (completion->result >= 0 && completion->index == LM_LISTENER_UNIX) {

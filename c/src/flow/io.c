@@ -84,8 +84,7 @@ void lm_io_close(struct lm_io *io) {
     lm_fd_store_close(io->fd_store);
     io->fd_store = NULL;
     close_listeners(io);
-    /* Dealt to it after its thread had ended. */
-    for (uint32_t fd; io->dealt.values && lm_spsc_pop(&io->dealt, &fd);) close((int)fd);
+    lm_accept_refuse_dealt(io);
     lm_mpmc_close(&io->returns);
     lm_spsc_close(&io->ready);
     lm_spsc_close(&io->dealt);
@@ -268,6 +267,28 @@ static void open_fd_store(struct lm_io *io) {
     if (code) snprintf(io->park_error, sizeof io->park_error, "%s", lm_error_last());
 }
 
+/* The kernel takes nothing from the ring any more, and nobody else can serve its connections: they
+ * end, and so does the server, for whoever watches it to start it again. */
+static void give_up(struct lm_io *io) {
+    struct lm_shared *shared = io->shared;
+    fprintf(stderr, "lumen: %s: the server ends\n", lm_error_last());
+    for (uint32_t l = 0; l < LM_LISTENERS; l++) {
+        /* An accept that is armed keeps it open. */
+        if (io->listen_fds[l] >= 0) shutdown(io->listen_fds[l], SHUT_RDWR);
+    }
+    for (uint32_t i = 0; i < io->connections_used; i++) {
+        bool parked = io->connections[i].fd == LM_FD_PARKED;
+        int fd = parked ? lm_fd_store_get(io->fd_store, i) : io->connections[i].fd;
+        if (fd >= 0) shutdown(fd, SHUT_RDWR);
+        if (parked && fd >= 0) close(fd);
+    }
+    /* relaxed: published by the release below */
+    lm_store_relaxed_u64(&shared->drain_until_ns, lm_now_ns() + LM_FAILURE_DRAIN_MS * 1000000ull);
+    /* release: pairs with the acquire in drained() */
+    lm_store_release_u32(&shared->phase, LM_PHASE_DRAINING);
+    for (uint32_t i = 0; i < shared->io_count; i++) lm_ring_wake(shared->ios[i].ring);
+}
+
 void *lm_io_main(void *argument) {
     struct lm_io *io = argument;
     struct lm_shared *shared = io->shared;
@@ -284,8 +305,7 @@ void *lm_io_main(void *argument) {
     if (io->start_code) snprintf(io->start_error, sizeof io->start_error, "%s", lm_error_last());
     lm_thread_meet(shared);
     if (lm_load_acquire_u32(&shared->workers_stop) == 0 && io->ring) {
-        int code = run(io);
-        if (code) fprintf(stderr, "lumen: %s\n", lm_error_last());
+        if (run(io)) give_up(io);
     }
     /* The ring stays until lm_io_close: lumen_stop may ring it up to then. */
     lm_store_relaxed_u64(&io->stats->io.connections_open, 0); /* relaxed: gauges */

@@ -230,6 +230,8 @@ void lm_unlink_unix(struct lm_unix_file *file);
 enum { LM_LISTENER_TCP = 0, LM_LISTENER_UNIX = 1 };
 /* Takes the connections that the first I/O thread has dealt to this one. */
 void lm_accept_take_dealt(struct lm_io *io);
+/* The same once its thread has ended. */
+void lm_accept_refuse_dealt(struct lm_io *io);
 void lm_accept_arm(struct lm_io *io);
 void lm_accept_completed(struct lm_io *io, const struct lm_completion *completion);
 
