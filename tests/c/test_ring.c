@@ -332,6 +332,55 @@ static void check_body(struct lm_ring *ring, uint8_t *sent, uint8_t *body, uint6
     close(theirs);
 }
 
+static void set_low_mark(int fd, int bytes) {
+    CHECK(setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof bytes) == 0);
+}
+
+/* Readable is what has as many bytes as were asked for, or will have no more; and it is the next
+ * receive that takes them. */
+static void check_poll(struct lm_ring *ring, uint8_t *sent, uint8_t *body) {
+    int ours, theirs;
+    peer_pair(&ours, &theirs);
+    peer_send(theirs, sent, 32);
+    lm_ring_recv_header(ring, ours, 2, 1);
+    expect_header(ring, 2, 1, sent, 32);
+    for (int round = 0; round < 2; round++) {
+        /* What is there, and known to be, when the poll starts is too little. */
+        peer_send(theirs, sent, 100);
+        set_low_mark(ours, 40 << 10);
+        lm_ring_poll(ring, ours, 2, 1);
+        peer_quiet(ring);
+        peer_send(theirs, sent, 1000);
+        peer_quiet(ring);
+        for (size_t at = 1100; at < 40 << 10;) {
+            size_t left = (40 << 10) - at, most = left < 8192 ? left : 8192;
+            peer_send(theirs, sent, most);
+            at += most;
+        }
+        CHECK(peer_next(ring, LM_OP_READABLE, 2, 1).result >= 0);
+        set_low_mark(ours, 1);
+        lm_ring_recv(ring, ours, body, 40 << 10, 2, 1);
+        CHECK(peer_next(ring, LM_OP_RECV, 2, 1).result == 40 << 10);
+    }
+    /* Less will do after all: the mark is lowered while the poll is under way. */
+    set_low_mark(ours, 5000);
+    peer_send(theirs, sent, 10);
+    lm_ring_poll(ring, ours, 2, 1);
+    peer_quiet(ring);
+    set_low_mark(ours, 1);
+    CHECK(peer_next(ring, LM_OP_READABLE, 2, 1).result >= 0);
+    /* No more will come. */
+    set_low_mark(ours, 5000);
+    lm_ring_poll(ring, ours, 2, 1);
+    peer_quiet(ring);
+    CHECK(shutdown(theirs, SHUT_WR) == 0);
+    CHECK(peer_next(ring, LM_OP_READABLE, 2, 1).result >= 0);
+    lm_ring_recv(ring, ours, body, 100, 2, 1);
+    CHECK(peer_next(ring, LM_OP_RECV, 2, 1).result == 10);
+    close(theirs);
+    close(ours);
+}
+
 /* F8, F9: who finds no buffer is told; one that comes back goes to one owner. */
 static void check_buffers_run_out(struct lm_ring *ring) {
     static int32_t held[LM_HEADER_BUFFERS];
@@ -565,6 +614,7 @@ int main(void) {
             check_header(ring);
             if (!local) check_urgent(ring); /* on unix sockets it depends on the kernel's build */
             check_body(ring, sent, body, random);
+            if (!local) check_poll(ring, sent, body); /* unix sockets have no low mark */
             check_buffers_run_out(ring);
             check_send(ring, sent, body);
             check_shutdown(ring, sent);

@@ -164,6 +164,7 @@ static void complete(struct lm_io *io, const struct lm_completion *completion) {
     case LM_OP_ACCEPT: lm_accept_completed(io, completion); break;
     case LM_OP_RECV_HEADER:
     case LM_OP_RECV: lm_receive_completed(io, completion); break;
+    case LM_OP_READABLE: break; /* nobody asks for it yet */
     case LM_OP_SEND: lm_reply_completed(io, completion); break;
     case LM_OP_WAKE:
     case LM_OP_CANCEL: break; /* the loop looks at everything anyway */

@@ -139,6 +139,14 @@ void lm_ring_recv(struct lm_ring *ring, int fd, void *memory, size_t bytes, uint
     }
 }
 
+void lm_ring_poll(struct lm_ring *ring, int fd, uint32_t index, uint32_t generation) {
+    if (is_uring(ring)) {
+        lm_uring_poll(ring, fd, index, generation);
+    } else {
+        lm_epoll_poll(ring, fd, index, generation);
+    }
+}
+
 void lm_ring_send(struct lm_ring *ring, int fd, const struct msghdr *message, uint32_t index,
                   uint32_t generation) {
     if (is_uring(ring)) {

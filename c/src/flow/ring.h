@@ -18,6 +18,7 @@ enum lm_op {
     LM_OP_ACCEPT = 1,  /* index: the listener's; result: the new descriptor */
     LM_OP_RECV_HEADER, /* result: bytes in the provided buffer `buffer` */
     LM_OP_RECV,        /* result: bytes in the caller's memory */
+    LM_OP_READABLE,    /* result: not negative */
     LM_OP_SEND,        /* result: bytes sent */
     LM_OP_WAKE,        /* a worker rang */
     LM_OP_CANCEL
@@ -58,6 +59,9 @@ void lm_ring_recv_header(struct lm_ring *ring, int fd, uint32_t index, uint32_t 
 /* Receives until `bytes` are there or the stream ends. */
 void lm_ring_recv(struct lm_ring *ring, int fd, void *memory, size_t bytes, uint32_t index,
                   uint32_t generation);
+/* Completes when the socket has as many bytes as its SO_RCVLOWAT says, or as many as it will hold,
+ * or no more will come; a receive may follow, none may be under way beside it. */
+void lm_ring_poll(struct lm_ring *ring, int fd, uint32_t index, uint32_t generation);
 /* Sends until all is sent or the stream breaks. `message` and what it points to stay as they are
  * until the completion. */
 void lm_ring_send(struct lm_ring *ring, int fd, const struct msghdr *message, uint32_t index,

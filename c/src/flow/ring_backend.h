@@ -32,6 +32,7 @@ void lm_uring_cancel_accept(struct lm_ring *base, uint32_t listener);
 void lm_uring_recv_header(struct lm_ring *base, int fd, uint32_t index, uint32_t generation);
 void lm_uring_recv(struct lm_ring *base, int fd, void *memory, size_t bytes, uint32_t index,
                    uint32_t generation);
+void lm_uring_poll(struct lm_ring *base, int fd, uint32_t index, uint32_t generation);
 void lm_uring_send(struct lm_ring *base, int fd, const struct msghdr *message, uint32_t index,
                    uint32_t generation);
 bool lm_uring_is_submitted(const struct lm_ring *base);
@@ -51,6 +52,7 @@ void lm_epoll_cancel_accept(struct lm_ring *base, uint32_t listener);
 void lm_epoll_recv_header(struct lm_ring *base, int fd, uint32_t index, uint32_t generation);
 void lm_epoll_recv(struct lm_ring *base, int fd, void *memory, size_t bytes, uint32_t index,
                    uint32_t generation);
+void lm_epoll_poll(struct lm_ring *base, int fd, uint32_t index, uint32_t generation);
 void lm_epoll_send(struct lm_ring *base, int fd, const struct msghdr *message, uint32_t index,
                    uint32_t generation);
 void lm_epoll_buffer_return(struct lm_ring *base, int32_t buffer);

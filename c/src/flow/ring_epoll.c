@@ -107,8 +107,7 @@ static struct lm_epoll_entry *start(struct lm_epoll *ring, int fd, uint32_t inde
     generation &= 0xffffff;
     bool known =
         (entry->flags & LM_EPOLL_REGISTERED) && entry->generation == generation && entry->fd == fd;
-    if (!known &&
-        (entry->flags & (LM_EPOLL_RECV_HEADER | LM_EPOLL_RECV_BODY | LM_EPOLL_SEND)) == 0) {
+    if (!known && (entry->flags & (LM_EPOLL_RECV | LM_EPOLL_SEND)) == 0) {
         LM_DEBUG_ASSERT(!(entry->flags & LM_EPOLL_QUEUED));
         /* A send that comes before the first event is tried: sockets are writable as a rule. */
         *entry =
@@ -133,6 +132,12 @@ void lm_epoll_recv(struct lm_ring *base, int fd, void *memory, size_t bytes, uin
     entry->memory = memory;
     entry->left = (uint32_t)bytes;
     entry->done = 0;
+    if (lm_epoll_may_go_on(entry)) lm_epoll_enqueue(ring, entry);
+}
+
+void lm_epoll_poll(struct lm_ring *base, int fd, uint32_t index, uint32_t generation) {
+    struct lm_epoll *ring = own(base);
+    struct lm_epoll_entry *entry = start(ring, fd, index, generation, LM_EPOLL_POLL);
     if (lm_epoll_may_go_on(entry)) lm_epoll_enqueue(ring, entry);
 }
 

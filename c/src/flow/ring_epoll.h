@@ -20,7 +20,9 @@ enum {
     /* What is under way: at most one receive and one send. */
     LM_EPOLL_RECV_HEADER = 1 << 5,
     LM_EPOLL_RECV_BODY = 1 << 6,
-    LM_EPOLL_SEND = 1 << 7
+    LM_EPOLL_SEND = 1 << 7,
+    LM_EPOLL_POLL = 1 << 8,
+    LM_EPOLL_RECV = LM_EPOLL_RECV_HEADER | LM_EPOLL_RECV_BODY | LM_EPOLL_POLL
 };
 
 enum {
@@ -95,8 +97,7 @@ static inline void lm_epoll_enqueue(struct lm_epoll *ring, struct lm_epoll_entry
 
 /* Whether trying it makes sense. */
 static inline bool lm_epoll_may_go_on(const struct lm_epoll_entry *entry) {
-    return ((entry->flags & (LM_EPOLL_RECV_HEADER | LM_EPOLL_RECV_BODY)) &&
-            (entry->flags & LM_EPOLL_READABLE)) ||
+    return ((entry->flags & LM_EPOLL_RECV) && (entry->flags & LM_EPOLL_READABLE)) ||
            ((entry->flags & LM_EPOLL_SEND) && (entry->flags & LM_EPOLL_WRITABLE)) ||
            !(entry->flags & LM_EPOLL_REGISTERED);
 }

@@ -1,6 +1,7 @@
 /* ring_epoll_try.c: the operations of the epoll ring, tried when their sockets are ready. Runs
  * inside lm_ring_wait; never sleeps.
  */
+#include <poll.h>
 #include <sys/socket.h>
 
 #include "flow/ring_epoll.h"
@@ -71,6 +72,21 @@ static bool try_body(struct lm_epoll *ring, struct lm_epoll_entry *entry,
     return true;
 }
 
+/* "Readable" was learned before the caller said how many bytes that takes: asks again. Where there
+ * are too few, the one that makes them enough is an edge. */
+static bool try_poll(struct lm_epoll *ring, struct lm_epoll_entry *entry,
+                     struct lm_completion *completion) {
+    struct pollfd asked = {.fd = entry->fd, .events = POLLIN};
+    int found = poll(&asked, 1, 0);
+    if (found == 0) {
+        entry->flags &= ~(uint32_t)LM_EPOLL_READABLE;
+        return false;
+    }
+    entry->flags &= ~(uint32_t)LM_EPOLL_POLL;
+    complete(ring, entry, LM_OP_READABLE, found < 0 ? -errno : 0, completion);
+    return true;
+}
+
 /* What of a message comes after `done` bytes, bounded; returns the bytes. */
 static size_t rest_of(const struct msghdr *message, size_t done, struct iovec *parts,
                       size_t *part_count_out) {
@@ -119,9 +135,11 @@ static bool try_send(struct lm_epoll *ring, struct lm_epoll_entry *entry,
 static uint32_t fail(struct lm_epoll *ring, struct lm_epoll_entry *entry, int32_t error,
                      struct lm_completion *completions, uint32_t capacity) {
     uint32_t count = 0;
-    if (entry->flags & (LM_EPOLL_RECV_HEADER | LM_EPOLL_RECV_BODY)) {
-        enum lm_op op = entry->flags & LM_EPOLL_RECV_HEADER ? LM_OP_RECV_HEADER : LM_OP_RECV;
-        entry->flags &= ~(uint32_t)(LM_EPOLL_RECV_HEADER | LM_EPOLL_RECV_BODY);
+    if (entry->flags & LM_EPOLL_RECV) {
+        enum lm_op op = entry->flags & LM_EPOLL_RECV_HEADER ? LM_OP_RECV_HEADER
+                        : entry->flags & LM_EPOLL_POLL      ? LM_OP_READABLE
+                                                            : LM_OP_RECV;
+        entry->flags &= ~(uint32_t)LM_EPOLL_RECV;
         complete(ring, entry, op, error, &completions[count++]);
     }
     if ((entry->flags & LM_EPOLL_SEND) && count < capacity) {
@@ -148,6 +166,8 @@ static uint32_t try_entry(struct lm_epoll *ring, struct lm_epoll_entry *entry,
             count += try_header(ring, entry, &completions[count]);
         } else if (entry->flags & LM_EPOLL_RECV_BODY) {
             count += try_body(ring, entry, &completions[count]);
+        } else if (entry->flags & LM_EPOLL_POLL) {
+            count += try_poll(ring, entry, &completions[count]);
         }
     }
     if ((entry->flags & LM_EPOLL_SEND) && (entry->flags & LM_EPOLL_WRITABLE) && count < capacity)

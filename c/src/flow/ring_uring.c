@@ -11,6 +11,7 @@
 
 #include <errno.h>
 #include <liburing.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -280,6 +281,13 @@ void lm_uring_recv(struct lm_ring *base, int fd, void *memory, size_t bytes, uin
     io_uring_prep_recv(sqe, fd, memory, bytes, MSG_WAITALL);
     if (bytes >= POLL_FIRST_BYTES) sqe->ioprio |= IORING_RECVSEND_POLL_FIRST;
     sqe->user_data = pack(LM_OP_RECV, index, generation);
+}
+
+void lm_uring_poll(struct lm_ring *base, int fd, uint32_t index, uint32_t generation) {
+    struct lm_uring *ring = own(base);
+    struct io_uring_sqe *sqe = next_sqe(ring);
+    io_uring_prep_poll_add(sqe, fd, POLLIN);
+    sqe->user_data = pack(LM_OP_READABLE, index, generation);
 }
 
 void lm_uring_send(struct lm_ring *base, int fd, const struct msghdr *message, uint32_t index,
