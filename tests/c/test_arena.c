@@ -34,6 +34,27 @@ static void opening(uint32_t allocator) {
     CHECK(arena.slots == NULL && arena.memory.base == NULL);
 }
 
+/* The last quarter of each class, rounded up, is left alone: of 3 slots one, of 2 one; not the only
+ * one. */
+static void spare(uint32_t allocator) {
+    struct lm_arena arena;
+    struct lm_slot *taken[3];
+    CHECK(lm_arena_open(&arena, classes, CLASS_COUNT, allocator) == 0);
+    for (uint32_t i = 0; i < 3; i++) {
+        taken[i] = lm_arena_acquire_spare(&arena, 64);
+        CHECK(taken[i] && taken[i]->class_index == (i < 2 ? 0 : 1));
+    }
+    CHECK(lm_arena_acquire_spare(&arena, 64)->class_index == 2);
+    CHECK(lm_arena_acquire_spare(&arena, 64) == NULL);
+    struct lm_slot *last = lm_arena_acquire(&arena, 64);
+    CHECK(last && last->class_index == 0 && arena.classes[0].free_count == 0);
+    lm_arena_release(&arena, taken[0]);
+    CHECK(lm_arena_acquire_spare(&arena, 64) == NULL); /* the reserve is filled up first */
+    lm_arena_release(&arena, taken[1]);
+    CHECK(lm_arena_acquire_spare(&arena, 64) != NULL);
+    lm_arena_close(&arena);
+}
+
 /* The smallest that fits, then the larger ones, then none; a returned one is the next to be taken.
  */
 static void choice(uint32_t allocator) {
@@ -156,6 +177,7 @@ int main(void) {
     for (uint32_t i = 0; i < 2; i++) {
         opening(allocators[i]);
         choice(allocators[i]);
+        spare(allocators[i]);
         bump_pointer(allocators[i]);
         random_walk(allocators[i], &random);
     }

@@ -85,11 +85,18 @@ enum {
     LM_TICK_MS = 5,            /* while something has a deadline */
     LM_STUCK_TICK_NS = 100000, /* while another thread stands in the middle of an operation */
     LM_IDLE_TICK_MS = 100, /* while slots are out: a returned one is noticed at the latest then */
-    /* While a request waits for a slot, a client that holds one and moves its bytes slower than
-     * this loses its connection. */
+    /* While slots are scarce (scarce.c): one in so many of each class, and of max_in_flight, is for
+     * requests whose bytes are here: the whole body, or so much of it. */
+    LM_RESERVE_ONE_IN = 4,
+    LM_HERE_BYTES = 256 << 10,
+    /* Who holds one of the last slots and moves less than this in such a time loses it. */
+    LM_SLOW_WINDOW_MS = 250,
+    LM_SLOW_WINDOW_BYTES = 8 << 10,
+    LM_SLOW_BODY_MS = 50, /* a body that takes longer is no work for the workers yet */
+    /* The same where the kernel does not say what moved. */
     LM_STALL_MS = 1000,
     LM_STALL_BYTES_PER_MS = 8192,
-    LM_EVICT_PERIOD_MS = 100,
+    LM_EVICT_PERIOD_MS = 50,
     LM_STARVED_RETRY_MS = 50,
     LM_TIMER_TICK_MS = 64, /* what a connection's deadline is kept in */
     LM_SWEEP_PERIOD_MS = 250,

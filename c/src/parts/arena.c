@@ -61,6 +61,7 @@ int lm_arena_open(struct lm_arena *arena, const lumen_slot_class *classes, uint3
                                          .slot_count = classes[c].slot_count,
                                          .free_head = LM_NO_SLOT,
                                          .free_count = classes[c].slot_count};
+        class->reserve_count = (class->slot_count + LM_RESERVE_ONE_IN - 1) / LM_RESERVE_ONE_IN;
         index += class->slot_count;
         /* Linked backwards, so that the first slots are handed out first and stay the warm ones. */
         for (uint32_t i = 1; i <= class->slot_count; i++) {
@@ -91,10 +92,13 @@ int lm_arena_fits(const struct lm_arena *arena, size_t bytes) {
     return bytes <= arena->classes[arena->class_count - 1].slot_bytes;
 }
 
-struct lm_slot *lm_arena_acquire(struct lm_arena *arena, size_t bytes) {
+/* `spare`: only of classes of which more than the reserve is free. */
+static struct lm_slot *acquire(struct lm_arena *arena, size_t bytes, bool spare) {
     for (uint32_t c = 0; c < arena->class_count; c++) {
         struct lm_arena_class *class = &arena->classes[c];
-        if (class->slot_bytes < bytes || class->free_head == LM_NO_SLOT) continue;
+        /* A class of one slot has none to spare, and none to keep back. */
+        uint32_t kept = spare && class->slot_count > 1 ? class->reserve_count : 0;
+        if (class->slot_bytes < bytes || class->free_count <= kept) continue;
         struct lm_slot *slot = &arena->slots[class->free_head];
         LM_DEBUG_ASSERT(!slot->acquired && slot->used == 0);
         if (arena->allocator_type == LUMEN_ALLOCATOR_STANDARD) {
@@ -108,6 +112,14 @@ struct lm_slot *lm_arena_acquire(struct lm_arena *arena, size_t bytes) {
         return slot;
     }
     return NULL;
+}
+
+struct lm_slot *lm_arena_acquire(struct lm_arena *arena, size_t bytes) {
+    return acquire(arena, bytes, false);
+}
+
+struct lm_slot *lm_arena_acquire_spare(struct lm_arena *arena, size_t bytes) {
+    return acquire(arena, bytes, true);
 }
 
 void lm_arena_release(struct lm_arena *arena, struct lm_slot *slot) {

@@ -31,6 +31,7 @@ struct lm_arena_class {
     uint32_t slot_count;
     uint32_t free_head;
     uint32_t free_count;
+    uint32_t reserve_count; /* the last ones, which lm_arena_acquire_spare leaves alone */
 };
 
 struct lm_arena {
@@ -50,6 +51,8 @@ void lm_arena_close(struct lm_arena *arena);
 
 /* The smallest free slot of at least `bytes`; NULL when there is none. */
 struct lm_slot *lm_arena_acquire(struct lm_arena *arena, size_t bytes);
+/* The same, where more than the class's reserve is free. */
+struct lm_slot *lm_arena_acquire_spare(struct lm_arena *arena, size_t bytes);
 /* Whether a slot of `bytes` exists at all, free or not. */
 int lm_arena_fits(const struct lm_arena *arena, size_t bytes);
 void lm_arena_release(struct lm_arena *arena, struct lm_slot *slot);
