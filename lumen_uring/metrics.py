@@ -134,6 +134,7 @@ _COUNTERS: Final[tuple[tuple[str, str, str, tuple[tuple[str, _Words], ...]], ...
         (
             ("connection_unparked", (("io", "connections_unparked"),)),
             ("slot_wait", (("io", "slot_waits"),)),
+            ("body_wait", (("io", "body_waits"),)),
             ("header_buffer_starved", (("io", "header_buffers_starved"),)),
             ("reply_queued", (("io", "replies_queued"),)),
             ("ring_overflow", (("io", "ring_overflows"),)),

@@ -4,8 +4,11 @@
  */
 #include <errno.h>
 #include <linux/futex.h>
+#include <linux/tcp.h>
 #include <netinet/in.h>
 #include <stdarg.h>
+#include <string.h>
+#include <sys/ioctl.h>
 #include <sys/syscall.h>
 
 #include "base/topology.h"
@@ -175,10 +178,29 @@ int sim_getpeername(int fd, struct sockaddr *address, socklen_t *bytes) {
 }
 
 int sim_setsockopt(int fd, int level, int name, const void *value, socklen_t bytes) {
-    (void)open_peer(fd, "setsockopt");
-    (void)level;
-    (void)name;
-    (void)value;
-    (void)bytes;
+    struct peer *peer = open_peer(fd, "setsockopt");
+    if (level != SOL_SOCKET || name != SO_RCVLOWAT) return 0;
+    SIM_CHECK(bytes == sizeof(int) && *(const int *)value > 0, "a low mark of nothing");
+    peer->low_mark = (uint32_t)*(const int *)value;
+    return 0;
+}
+
+int sim_getsockopt(int fd, int level, int name, void *value, socklen_t *bytes) {
+    struct peer *peer = open_peer(fd, "getsockopt");
+    SIM_CHECK(level == IPPROTO_TCP && name == TCP_INFO, "an unknown option");
+    if (sim_one_in(sim_plan.fatal_one_in)) {
+        errno = EOPNOTSUPP; /* as on a Unix socket */
+        return -1;
+    }
+    struct tcp_info info = {.tcpi_bytes_received = peer->server_read + peer->to_server.count,
+                            .tcpi_bytes_acked = peer->client_read};
+    memcpy(value, &info, *bytes < sizeof info ? *bytes : sizeof info);
+    return 0;
+}
+
+int sim_ioctl(int fd, unsigned long request, int *value_out) {
+    struct peer *peer = open_peer(fd, "ioctl");
+    SIM_CHECK(request == FIONREAD, "an unknown ioctl");
+    *value_out = (int)peer->to_server.count;
     return 0;
 }

@@ -44,7 +44,7 @@ static void check_read_state(const struct lm_connection *connection) {
     uint32_t i = connection->index;
     bool waits = connection->read_state == LM_READ_WAIT;
     bool lingers = connection->read_state == LM_READ_LINGER && !connection->ended;
-    SIM_CHECK(waits == (connection->list == LM_LIST_WAITING),
+    SIM_CHECK(waits == (lm_connection_waits(connection) || lm_connection_expects(connection)),
               "connection %u: read state %u on list %u", i, connection->read_state,
               connection->list);
     SIM_CHECK(!lingers || connection->list == LM_LIST_LINGERING,
@@ -61,11 +61,17 @@ static void check_read_state(const struct lm_connection *connection) {
 
 /* Something will move an open connection on, whatever its client does. */
 static void check_alive(const struct lm_io *io, const struct lm_connection *connection) {
-    bool replies = connection->sending != LM_NO_SLOT || connection->reply_head != LM_NO_SLOT;
-    bool busy = connection->in_flight > 0 || replies;
     SIM_CHECK(!connection->ended || ring_will_end(io->ring, connection->index),
               "connection %u is at its end, and receives for ever", connection->index);
-    bool moved = connection->recv_armed || busy || connection->list == LM_LIST_WAITING ||
+    SIM_CHECK(!lm_connection_expects(connection) || connection->recv_armed,
+              "connection %u waits for bytes that nobody looks for", connection->index);
+    bool holds = connection->buffer != LM_NO_BUFFER || connection->block != LM_NO_BLOCK;
+    SIM_CHECK(!lm_connection_expects(connection) ||
+                  holds == (connection->list == LM_LIST_EXPECTING_HELD),
+              "connection %u is on the wrong list of those who wait for bytes", connection->index);
+    bool replies = connection->sending != LM_NO_SLOT || connection->reply_head != LM_NO_SLOT;
+    bool busy = connection->in_flight > 0 || replies;
+    bool moved = connection->recv_armed || busy || lm_connection_waits(connection) ||
                  connection->list == LM_LIST_STARVED;
     SIM_CHECK(moved, "connection %u is stuck: nothing is armed, read state %u, ended %u",
               connection->index, connection->read_state, connection->ended);
@@ -73,10 +79,11 @@ static void check_alive(const struct lm_io *io, const struct lm_connection *conn
                   connection->in_flight > 0,
               "connection %u has replies that nobody sends", connection->index);
     if (connection->buffer == LM_NO_BUFFER) return;
-    SIM_CHECK(!connection->recv_armed, "connection %u reads beside a held buffer",
-              connection->index);
+    bool expects = lm_connection_expects(connection); /* beside which it may wait for more */
     bool wants_descriptor = connection->fd == LM_FD_PARKED && connection->list == LM_LIST_STARVED;
-    SIM_CHECK(connection->list == LM_LIST_WAITING || wants_descriptor ||
+    SIM_CHECK(!connection->recv_armed || connection->list == LM_LIST_EXPECTING_HELD,
+              "connection %u reads beside a held buffer", connection->index);
+    SIM_CHECK(lm_connection_waits(connection) || expects || wants_descriptor ||
                   !lm_connection_may_parse(connection),
               "connection %u holds a buffer that it could parse", connection->index);
 }
@@ -124,6 +131,7 @@ static void check_connection(const struct lm_io *io, const struct lm_connection 
  * worker's place. */
 static void check_slots(const struct lm_io *io) {
     uint32_t acquired = 0, requests = 0;
+    uint32_t suspended = 0;
     uint64_t work_ns = 0;
     for (uint32_t s = 0; s < io->arena.slot_count; s++) {
         const struct lm_request *request = &io->requests[s];
@@ -132,6 +140,7 @@ static void check_slots(const struct lm_io *io) {
         if (request->model) {
             requests++;
             work_ns += request->cost_ns;
+            suspended += request->suspended;
         }
         bool overdue = request->model && lm_load_relaxed_u32(&request->claim) == 1;
         SIM_CHECK(held[s] || request->with_worker || overdue, "slot %u is nobody's", s);
@@ -139,6 +148,8 @@ static void check_slots(const struct lm_io *io) {
     }
     SIM_CHECK(acquired == io->arena.acquired_count, "%u slots are taken, %u counted", acquired,
               io->arena.acquired_count);
+    SIM_CHECK(suspended == io->suspended, "suspended is %u, there are %u", io->suspended,
+              suspended);
     SIM_CHECK(requests == io->in_flight, "in_flight is %u, there are %u", io->in_flight, requests);
     SIM_CHECK(work_ns == io->work_ns, "work_ns is %llu, the requests' sum %llu",
               (unsigned long long)io->work_ns, (unsigned long long)work_ns);

@@ -7,6 +7,7 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -31,9 +32,12 @@
 #define close(fd) sim_close(fd)
 #define getpeername sim_getpeername
 #define setsockopt sim_setsockopt
+#define getsockopt sim_getsockopt
+#define ioctl sim_ioctl
 
 #define LM_HTTP_BLOCKS (sim_limits.http_blocks)
 #define LM_PIPELINE_MAX (sim_limits.pipeline_max)
 #define LM_SLOT_WAITERS_MAX (sim_limits.slot_waiters_max)
 #define LM_LINGER_BYTES_MAX (sim_limits.linger_bytes_max)
 #define LM_SPIN_PAUSES (sim_limits.spin_pauses)
+#define LM_HERE_BYTES (sim_limits.here_bytes)

@@ -187,7 +187,11 @@ uint32_t peer_client_send(struct peer *peer, const uint8_t *bytes, uint32_t coun
 }
 
 int peer_client_receive(struct peer *peer, uint8_t *bytes, uint32_t most) {
-    if (peer->to_client.count > 0) return (int)get(&peer->to_client, bytes, most);
+    if (peer->to_client.count > 0) {
+        uint32_t count = get(&peer->to_client, bytes, most);
+        peer->client_read += count;
+        return (int)count;
+    }
     if (peer->client_reset || peer->reset) return -2;
     return peer->server_closed || peer->shut_wr ? 0 : -1;
 }
@@ -218,6 +222,12 @@ void peer_break(struct peer *peer, int error) {
 bool peer_can_receive(const struct peer *peer) {
     return peer->to_server.count > 0 || peer->error || peer->reset || peer->shut_rd ||
            peer->client_fin;
+}
+
+bool peer_is_readable(const struct peer *peer) {
+    const struct stream *in = &peer->to_server;
+    bool enough = in->count > 0 && (in->count >= peer->low_mark || in->count == in->capacity);
+    return enough || peer->error || peer->reset || peer->shut_rd || peer->client_fin;
 }
 
 static int take_error(struct peer *peer) {

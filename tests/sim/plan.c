@@ -52,7 +52,8 @@ static void draw_sizes(struct sim_plan *plan) {
                                      .pipeline_max = PICK(1, 2, 4, 64),
                                      .slot_waiters_max = plan->header_buffers / 2,
                                      .linger_bytes_max = PICK(64, 1024, 65536),
-                                     .spin_pauses = PICK(0, 2)};
+                                     .spin_pauses = PICK(0, 2),
+                                     .here_bytes = PICK(1, 100, 1000, 256 << 10)};
 }
 
 static void draw_faults(struct sim_plan *plan) {

@@ -25,6 +25,7 @@ struct op {
     struct iovec parts[PARTS_MAX]; /* as they were at the start: they have to stay */
     size_t part_count;
     bool submitted, cancelled;
+    bool early; /* a poll that tells of too few bytes */
     uint64_t not_before_ns;
 };
 

@@ -138,6 +138,11 @@ static void do_recv(struct lm_ring *ring, struct op *op) {
     finish(ring, op, got, LM_NO_BUFFER);
 }
 
+/* Now and then of too few bytes: no caller may take it for more than a hint. */
+static void do_poll(struct lm_ring *ring, struct op *op) {
+    finish(ring, op, draw_error(op->peer, false), LM_NO_BUFFER);
+}
+
 static void do_send(struct lm_ring *ring, struct op *op) {
     int error = op->done ? 0 : draw_error(op->peer, true);
     if (error) {
@@ -167,6 +172,7 @@ static void do_op(void *what, uint32_t which) {
     switch (op->kind) {
     case LM_OP_RECV_HEADER: do_recv_header(ring, op); break;
     case LM_OP_RECV: do_recv(ring, op); break;
+    case LM_OP_READABLE: do_poll(ring, op); break;
     default: do_send(ring, op); break;
     }
 }
@@ -211,7 +217,8 @@ static void do_accept(void *what, uint32_t which) {
 
 static bool op_is_possible(const struct op *op) {
     if (op->kind == LM_OP_SEND) return peer_can_send(op->peer);
-    return op->cancelled || peer_can_receive(op->peer);
+    if (op->kind != LM_OP_READABLE) return op->cancelled || peer_can_receive(op->peer);
+    return peer_is_readable(op->peer) || (op->early && peer_can_receive(op->peer));
 }
 
 static void ring_choose(struct lm_ring *ring, struct choice *choice) {

@@ -27,6 +27,7 @@ static struct op *add_op(struct lm_ring *ring, enum lm_op kind, int fd, uint32_t
                       .index = index,
                       .generation = generation,
                       .submitted = sim_one_in(20),
+                      .early = sim_one_in(20),
                       .not_before_ns = sim_now_ns + ring_delay_ns() / 4};
     return op;
 }
@@ -41,7 +42,7 @@ bool ring_armed(const struct lm_ring *ring, uint32_t index, bool sending) {
             i < ring->later_count ? &ring->later[i].completion
                                   : &ring->told[i - ring->later_count].completion;
         bool is_socket = completion->op == LM_OP_SEND || completion->op == LM_OP_RECV ||
-                         completion->op == LM_OP_RECV_HEADER;
+                         completion->op == LM_OP_RECV_HEADER || completion->op == LM_OP_READABLE;
         if (is_socket && completion->index == index && (completion->op == LM_OP_SEND) == sending)
             return true;
     }
@@ -119,7 +120,7 @@ void lm_ring_close(struct lm_ring *ring) {
                   "descriptor %d was accepted and nobody took it: it stays open for ever",
                   completion->result);
         SIM_CHECK(completion->op != LM_OP_SEND && completion->op != LM_OP_RECV &&
-                      completion->op != LM_OP_RECV_HEADER,
+                      completion->op != LM_OP_RECV_HEADER && completion->op != LM_OP_READABLE,
                   "the ring is closed before connection %u's last completion", completion->index);
     }
     SIM_CHECK(ring->op_count == 0, "the ring is closed with %u operations", ring->op_count);
@@ -171,6 +172,11 @@ void lm_ring_recv(struct lm_ring *ring, int fd, void *memory, size_t bytes, uint
     struct op *op = add_op(ring, LM_OP_RECV, fd, index, generation);
     op->memory = memory;
     op->bytes = bytes;
+}
+
+void lm_ring_poll(struct lm_ring *ring, int fd, uint32_t index, uint32_t generation) {
+    SIM_TRACE("poll fd %llu connection %llu/%llu", fd, index, generation);
+    (void)add_op(ring, LM_OP_READABLE, fd, index, generation);
 }
 
 void lm_ring_send(struct lm_ring *ring, int fd, const struct msghdr *message, uint32_t index,

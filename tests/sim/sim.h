@@ -120,11 +120,12 @@ struct peer {
     int fd;              /* -1: not accepted yet, or closed */
     int error;           /* that the next operation of the server gets */
     uint32_t operations; /* of the ring, not yet reaped */
-    uint64_t server_read;
-    bool waits;       /* in a listener's backlog */
-    bool client_fin;  /* sends no more */
-    bool client_gone; /* neither reads */
-    bool reset;       /* by the client or by a fault */
+    uint64_t server_read, client_read;
+    uint32_t low_mark; /* bytes that make it readable; 0 as 1 */
+    bool waits;        /* in a listener's backlog */
+    bool client_fin;   /* sends no more */
+    bool client_gone;  /* neither reads */
+    bool reset;        /* by the client or by a fault */
     bool shut_rd, shut_wr;
     bool server_closed; /* the descriptor is closed */
     bool client_reset;  /* what the client sees at its next call */
@@ -152,6 +153,8 @@ int peer_receive(struct peer *peer, uint8_t *bytes, uint32_t most);
 int peer_send(struct peer *peer, const struct iovec *parts, size_t count, size_t skip,
               uint32_t most);
 bool peer_can_receive(const struct peer *peer);
+/* As poll(2) has it: the low mark is reached, or nothing more will fit or come. */
+bool peer_is_readable(const struct peer *peer);
 bool peer_can_send(const struct peer *peer);
 /* A fault: the connection is dead from here on. */
 void peer_break(struct peer *peer, int error);

@@ -15,6 +15,7 @@ struct sim_limits {
     uint32_t slot_waiters_max;
     uint32_t linger_bytes_max;
     uint32_t spin_pauses;
+    uint32_t here_bytes;
 };
 extern struct sim_limits sim_limits;
 
@@ -37,5 +38,7 @@ int sim_shutdown(int fd, int how);
 int sim_close(int fd);
 int sim_getpeername(int fd, struct sockaddr *address, socklen_t *bytes);
 int sim_setsockopt(int fd, int level, int name, const void *value, socklen_t bytes);
+int sim_getsockopt(int fd, int level, int name, void *value, socklen_t *bytes);
+int sim_ioctl(int fd, unsigned long request, int *value_out);
 
 #endif

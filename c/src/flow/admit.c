@@ -155,6 +155,7 @@ struct lm_request *lm_admit_begin(struct lm_io *io, struct lm_connection *connec
     request->next_reply = LM_NO_SLOT;
     request->id = 0;
     request->held_ns = io->now_ns;
+    request->seen_ns = 0;
     request->started_ns = connection->started_ns;
     request->deadline_ns = lm_admit_deadline(io, connection, timeout_us);
     request->rows = rows;
@@ -169,20 +170,14 @@ struct lm_request *lm_admit_begin(struct lm_io *io, struct lm_connection *connec
     connection->receiving = slot->index;
     connection->read_state = LM_READ_BODY;
     connection->header_used = 0;
-    if (connection->list == LM_LIST_WAITING) lm_connection_move(io, connection, LM_LIST_NONE);
+    if (lm_connection_waits(connection)) lm_connection_move(io, connection, LM_LIST_NONE);
     return request;
 }
 
-bool lm_admit_wait(struct lm_io *io, struct lm_connection *connection, uint64_t timeout_us) {
-    /* Each may hold a header buffer; when those run out nothing more is read. */
-    if (io->lists[LM_LIST_WAITING].count >= LM_SLOT_WAITERS_MAX &&
-        io->shared->overload == LUMEN_OVERLOAD_REFUSE)
-        return false;
-    lm_add_single_writer_u64(&io->stats->io.slot_waits, 1);
+void lm_admit_wait(struct lm_io *io, struct lm_connection *connection, uint64_t timeout_us) {
     connection->read_state = LM_READ_WAIT;
     connection->timer_ns = lm_admit_deadline(io, connection, timeout_us);
-    lm_connection_move(io, connection, LM_LIST_WAITING);
-    return true;
+    lm_connection_move(io, connection, LM_LIST_EXPECTING);
 }
 
 static void start_body(struct lm_io *io, struct lm_connection *connection,
@@ -244,12 +239,11 @@ void lm_admit(struct lm_io *io, struct lm_connection *connection) {
     }
     size_t bytes = 0;
     lm_model_slot_bytes(&io->shared->models[request.model], request.rows, &bytes);
-    struct lm_slot *slot = lm_gate_slot(io, bytes);
+    struct lm_slot *slot = lm_gate_slot(io, connection, bytes);
     if (slot) {
         start_body(io, connection, &request, slot);
-    } else if (!retried && !lm_admit_wait(io, connection, request.timeout_us)) {
-        refuse(io, connection, &request, LM_STATUS_OVERLOADED,
-               "all slots are taken and too many requests wait for one");
+    } else if (!retried) {
+        lm_admit_wait(io, connection, request.timeout_us);
     }
 }
 

@@ -138,7 +138,8 @@ static void drop_reading(struct lm_io *io, struct lm_connection *connection) {
     }
     if (drop_request(io, connection)) lm_add_single_writer_u64(&io->stats->io.requests_gone, 1);
     if (connection->read_state != LM_READ_LINGER) connection->read_state = LM_READ_HEADER;
-    if (connection->list == LM_LIST_WAITING || connection->list == LM_LIST_STARVED) {
+    if (lm_connection_waits(connection) || connection->list == LM_LIST_STARVED ||
+        lm_connection_expects(connection)) {
         lm_connection_move(io, connection, LM_LIST_NONE);
     }
 }

@@ -24,7 +24,7 @@ enum lm_read_state {
     LM_READ_HEADER,
     LM_READ_BODY,    /* into the parts of `receiving` */
     LM_READ_DISCARD, /* the payload of a refused request: `discard_bytes` more */
-    LM_READ_WAIT,    /* a header is read, a slot is not free */
+    LM_READ_WAIT,    /* a header is read, a slot is not free, or its bytes are not here: scarce.c */
     LM_READ_JSON,    /* HTTP: the JSON before the blobs */
     LM_READ_CHUNKS,  /* HTTP: a chunked body, into the text of `receiving` */
     LM_READ_LINGER /* refused for good: read and drop for a moment, so that the reply is not lost */
@@ -90,7 +90,10 @@ _Static_assert(sizeof(struct lm_connection) <= 256, "an idle connection costs it
 enum lm_connection_list {
     LM_LIST_NONE,
     LM_LIST_FREE,
-    LM_LIST_WAITING,
+    LM_LIST_WAITING,        /* for a slot, with their bytes here */
+    LM_LIST_WAITING_PART,   /* with as many of them as the kernel takes, which is not all */
+    LM_LIST_EXPECTING,      /* for their bytes, while slots are scarce */
+    LM_LIST_EXPECTING_HELD, /* the same, holding a header buffer or a block meanwhile */
     LM_LIST_LINGERING,
     LM_LIST_STARVED, /* of a header buffer, or of a descriptor */
     LM_LIST_IDLE,    /* where idle connections are parked: the longest idle first */
@@ -123,6 +126,12 @@ void lm_connections_park(struct lm_io *io);
 bool lm_connections_wait_to_park(const struct lm_io *io);
 /* false: it is parked, and no descriptor is free for it. */
 bool lm_connection_unpark(struct lm_io *io, struct lm_connection *connection);
+static inline bool lm_connection_expects(const struct lm_connection *connection) {
+    return connection->list == LM_LIST_EXPECTING || connection->list == LM_LIST_EXPECTING_HELD;
+}
+static inline bool lm_connection_waits(const struct lm_connection *connection) {
+    return connection->list == LM_LIST_WAITING || connection->list == LM_LIST_WAITING_PART;
+}
 /* Bytes of the next requests may be looked at: the pipeline has room and no own reply is stuck. */
 bool lm_connection_may_parse(const struct lm_connection *connection);
 

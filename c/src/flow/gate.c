@@ -121,7 +121,7 @@ bool lm_gate_enter(struct lm_io *io, const struct lm_model *model, uint32_t key,
     }
     if (!within_rates(io, model, key, refusal)) return false;
     if (shared->overload == LUMEN_OVERLOAD_REFUSE && is_full(io)) {
-        io->turned_away = true;
+        io->turned_away = io->refused_full = true;
         return refuse(refusal, LM_STATUS_OVERLOADED, 0,
                       "the server is full: %u requests are in flight (server.max_in_flight)",
                       io->in_flight + io->lists[LM_LIST_WAITING].count);
@@ -131,13 +131,14 @@ bool lm_gate_enter(struct lm_io *io, const struct lm_model *model, uint32_t key,
 
 /* Enough is in flight for the workers to be busy all the time. */
 static bool is_backlogged(const struct lm_io *io) {
-    return io->in_flight * io->shared->io_count >= 2 * io->shared->worker_count;
+    return (io->in_flight - io->suspended) * io->shared->io_count >= 2 * io->shared->worker_count;
 }
 
 uint64_t lm_gate_wait_ns(const struct lm_io *io) {
     const struct lm_shared *shared = io->shared;
     uint64_t wait_ns = io->work_ns * shared->io_count / shared->worker_count;
-    uint64_t paced_ns = is_backlogged(io) ? io->in_flight * io->pace.interval_ns : 0;
+    uint64_t paced_ns =
+        is_backlogged(io) ? (io->in_flight - io->suspended) * io->pace.interval_ns : 0;
     return paced_ns > wait_ns ? paced_ns : wait_ns;
 }
 
@@ -177,12 +178,37 @@ bool lm_gate_in_time(struct lm_io *io, const struct lm_model *model, uint32_t ro
                   (unsigned long long)((wait_ns + cost_ns) / 1000));
 }
 
-struct lm_slot *lm_gate_slot(struct lm_io *io, size_t bytes) {
-    return io->in_flight < io->in_flight_max ? lm_arena_acquire(&io->arena, bytes) : NULL;
+uint32_t lm_gate_reserve(const struct lm_io *io) {
+    return (io->in_flight_max + LM_RESERVE_ONE_IN - 1) / LM_RESERVE_ONE_IN;
+}
+
+struct lm_slot *lm_gate_slot(struct lm_io *io, const struct lm_connection *connection,
+                             size_t bytes) {
+    bool is_here = connection->list == LM_LIST_WAITING;
+    uint32_t reserve = is_here || io->in_flight == 0 ? 0 : lm_gate_reserve(io);
+    if (io->in_flight >= io->in_flight_max - reserve) return NULL;
+    return is_here ? lm_arena_acquire(&io->arena, bytes)
+                   : lm_arena_acquire_spare(&io->arena, bytes);
 }
 
 void lm_gate_charge(struct lm_io *io, struct lm_request *request) {
     io->in_flight++;
+    request->cost_ns = io->row_cost_ns[request->model->index] * request->rows;
+    request->suspended = false;
+    io->work_ns += request->cost_ns;
+}
+
+void lm_gate_suspend(struct lm_io *io, struct lm_request *request) {
+    if (request->suspended) return;
+    request->suspended = true;
+    io->suspended++;
+    io->work_ns -= request->cost_ns;
+    request->cost_ns = 0;
+}
+
+void lm_gate_resume(struct lm_io *io, struct lm_request *request) {
+    request->suspended = false;
+    io->suspended--;
     request->cost_ns = io->row_cost_ns[request->model->index] * request->rows;
     io->work_ns += request->cost_ns;
 }
@@ -190,6 +216,7 @@ void lm_gate_charge(struct lm_io *io, struct lm_request *request) {
 void lm_gate_discharge(struct lm_io *io, struct lm_request *request) {
     keep_pace(io);
     io->in_flight--;
+    io->suspended -= request->suspended;
     io->work_ns -= request->cost_ns;
     if (request->batch_rows == 0) return; /* no Run */
     uint64_t *cost_ns = &io->row_cost_ns[request->model->index];

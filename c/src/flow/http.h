@@ -47,8 +47,9 @@ void lm_http_refuse_request(struct lm_io *io, struct lm_connection *connection,
 void lm_http_refuse_close(struct lm_io *io, struct lm_connection *connection, uint32_t code,
                           const char *why);
 
-/* 408: the rest of a request did not come in time. */
-void lm_http_time_out(struct lm_io *io, struct lm_connection *connection);
+/* Ends a connection in the middle of a request's body, with an answer: 408 or 503. */
+void lm_http_give_up(struct lm_io *io, struct lm_connection *connection, uint32_t code,
+                     const char *why);
 
 /* http_answer.c: what the I/O thread answers itself. */
 struct lm_http_answer {

@@ -29,7 +29,7 @@ static void finish(struct lm_io *io, struct lm_connection *connection) {
     lm_http_block_give(io, connection);
     connection->header_used = 0;
     connection->read_state = connection->discard_bytes ? LM_READ_DISCARD : LM_READ_HEADER;
-    if (connection->list == LM_LIST_WAITING) lm_connection_move(io, connection, LM_LIST_NONE);
+    if (lm_connection_waits(connection)) lm_connection_move(io, connection, LM_LIST_NONE);
     /* A client that waits for "100 Continue" may send its body or not: nobody can tell. */
     if (!call->keep_alive || waits_for_continue || call->chunked) {
         call->keep_alive = false;
@@ -218,8 +218,15 @@ static bool slot_bytes(const struct lm_io *io, const struct lm_connection *conne
 static bool begin(struct lm_io *io, struct lm_connection *connection, const struct body *body,
                   size_t bytes) {
     struct lm_http_call *call = &connection->call;
-    struct lm_slot *slot = lm_gate_slot(io, bytes);
+    struct lm_slot *slot = lm_gate_slot(io, connection, bytes);
     if (!slot) return false;
+    if (call->expects_continue && connection->list == LM_LIST_WAITING) {
+        /* There is room: it may send now, and gets the slot when it has. */
+        lm_arena_release(&io->arena, slot);
+        lm_connection_move(io, connection, LM_LIST_EXPECTING);
+        ask_for_more(io, connection);
+        return false;
+    }
     const struct lm_model *model = &io->shared->models[call->model];
     struct lm_request *request =
         lm_admit_begin(io, connection, model, slot, body->asked ? body->asked->rows : 1,
@@ -260,12 +267,12 @@ static void wait_for_slot(struct lm_io *io, struct lm_connection *connection,
         block = lm_http_block_take(io, connection);
         if (block) memcpy(block->bytes, body->text, (size_t)connection->call.json_bytes);
     }
-    if ((keeps && !block) ||
-        !lm_admit_wait(io, connection, body->asked ? body->asked->timeout_us : 0)) {
+    if (keeps && !block) {
         refuse_status(io, connection, LM_STATUS_OVERLOADED,
                       "all slots are taken and too many requests wait for one");
         return;
     }
+    lm_admit_wait(io, connection, body->asked ? body->asked->timeout_us : 0);
     if (keeps) block->asked = *body->asked;
 }
 

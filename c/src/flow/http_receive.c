@@ -41,16 +41,16 @@ static void refuse(struct lm_io *io, struct lm_connection *connection, uint32_t 
     lm_http_refuse_close(io, connection, code, why);
 }
 
-void lm_http_time_out(struct lm_io *io, struct lm_connection *connection) {
-    static const char why[] = "the rest of the request did not come in time";
+void lm_http_give_up(struct lm_io *io, struct lm_connection *connection, uint32_t code,
+                     const char *why) {
     if (!connection->recv_armed || connection->receiving == LM_NO_SLOT) {
-        refuse(io, connection, 408, why);
+        refuse(io, connection, code, why);
         lm_receive_continue(io, connection);
         return;
     }
     /* The kernel may still write into the slot: say it, and let the receive come back first. */
     connection->call.keep_alive = false;
-    lm_http_answer_error(io, connection, 408, NULL, why);
+    lm_http_answer_error(io, connection, code, code == 503 ? "Retry-After: 1\r\n" : NULL, why);
     lm_connection_end(io, connection);
 }
 

@@ -164,7 +164,7 @@ static void complete(struct lm_io *io, const struct lm_completion *completion) {
     case LM_OP_ACCEPT: lm_accept_completed(io, completion); break;
     case LM_OP_RECV_HEADER:
     case LM_OP_RECV: lm_receive_completed(io, completion); break;
-    case LM_OP_READABLE: break; /* nobody asks for it yet */
+    case LM_OP_READABLE: lm_scarce_readable(io, completion); break;
     case LM_OP_SEND: lm_reply_completed(io, completion); break;
     case LM_OP_WAKE:
     case LM_OP_CANCEL: break; /* the loop looks at everything anyway */
@@ -172,8 +172,9 @@ static void complete(struct lm_io *io, const struct lm_completion *completion) {
 }
 
 static uint64_t wait_limit(const struct lm_io *io) {
-    bool deadlines = io->lists[LM_LIST_WAITING].count || io->lists[LM_LIST_LINGERING].count ||
-                     io->lists[LM_LIST_STARVED].count || io->draining;
+    bool deadlines = io->lists[LM_LIST_WAITING].count || io->lists[LM_LIST_WAITING_PART].count ||
+                     io->lists[LM_LIST_LINGERING].count || io->lists[LM_LIST_STARVED].count ||
+                     io->draining;
     if (deadlines) return LM_TICK_MS * 1000000ull;
     if (io->arena.acquired_count || io->accept_retry_ns) return LM_IDLE_TICK_MS * 1000000ull;
     return io->connections_open ? LM_SWEEP_PERIOD_MS * 1000000ull : UINT64_MAX;

@@ -129,11 +129,13 @@ struct lm_io {
     uint32_t connections_wanting; /* a returning request may let them go on */
     struct lm_http_side http;
     uint32_t in_flight;     /* requests that hold a slot */
+    uint32_t suspended;     /* of them, those whose bodies take their time; see gate.c */
     uint32_t in_flight_max; /* and those that wait for one */
     uint64_t work_ns;       /* what the workers are expected to take for them; see gate.c */
     uint64_t row_cost_ns[LUMEN_MODELS_MAX]; /* of a worker for one row, lately */
     struct lm_pace pace;
-    bool turned_away; /* a request in this turn: full, or too late */
+    bool turned_away;  /* a request in this turn: full, or too late */
+    bool refused_full; /* a request since scarce.c last looked who might make room */
     uint64_t
         unseen_ns; /* how long what is seen now may have waited in its socket; 0 when at ease */
     uint32_t index;
@@ -255,8 +257,8 @@ void lm_admit(struct lm_io *io, struct lm_connection *connection);
 struct lm_request *lm_admit_begin(struct lm_io *io, struct lm_connection *connection,
                                   const struct lm_model *model, struct lm_slot *slot, uint32_t rows,
                                   uint64_t timeout_us);
-/* Puts the request among those that wait for a slot; false: there are too many. */
-bool lm_admit_wait(struct lm_io *io, struct lm_connection *connection, uint64_t timeout_us);
+/* No slot for the request: scarce.c has it when what came with its header is consumed. */
+void lm_admit_wait(struct lm_io *io, struct lm_connection *connection, uint64_t timeout_us);
 /* timeout_us 0: the server's default. */
 uint64_t lm_admit_deadline(const struct lm_io *io, const struct lm_connection *connection,
                            uint64_t timeout_us);
@@ -283,11 +285,33 @@ bool lm_gate_in_time(struct lm_io *io, const struct lm_model *model, uint32_t ro
                      uint64_t deadline_ns, struct lm_refusal *refusal);
 /* How long a request that enters now is expected to wait for a worker. */
 uint64_t lm_gate_wait_ns(const struct lm_io *io);
-/* A slot for one more request in flight, or NULL. */
-struct lm_slot *lm_gate_slot(struct lm_io *io, size_t bytes);
+/* A slot for one more request in flight, or NULL. The last ones are for those whose bytes are here.
+ */
+struct lm_slot *lm_gate_slot(struct lm_io *io, const struct lm_connection *connection,
+                             size_t bytes);
+/* How many of max_in_flight are for those whose bytes are here. */
+uint32_t lm_gate_reserve(const struct lm_io *io);
 /* The request counts as in flight from here to there. */
 void lm_gate_charge(struct lm_io *io, struct lm_request *request);
 void lm_gate_discharge(struct lm_io *io, struct lm_request *request);
+/* Its body comes so slowly that it is no work for the workers yet; until it is here. */
+void lm_gate_suspend(struct lm_io *io, struct lm_request *request);
+void lm_gate_resume(struct lm_io *io, struct lm_request *request);
+
+/* scarce.c: slots while there are few */
+/* Goes on with a request that found no slot, once what came with its header is consumed. */
+void lm_scarce_look(struct lm_io *io, struct lm_connection *connection);
+void lm_scarce_readable(struct lm_io *io, const struct lm_completion *completion);
+/* Tries again to get a slot for a request whose bytes are here. */
+void lm_scarce_retry(struct lm_io *io, struct lm_connection *connection);
+/* How many bytes are still to come of it. */
+uint64_t lm_scarce_bytes_expected(const struct lm_connection *connection);
+/* It has waited for its bytes for too long. */
+void lm_scarce_expire(struct lm_io *io, struct lm_connection *connection);
+/* Whoever holds what others wait for and does not move makes room. */
+void lm_scarce_evict(struct lm_io *io);
+/* Bodies that take their time are no work for the workers yet. */
+void lm_scarce_suspend(struct lm_io *io);
 
 /* http_documents.c: after the models are known. */
 int lm_http_documents_open(struct lm_shared *shared, const char *version);

@@ -83,6 +83,7 @@ void lm_receive_submit(struct lm_io *io, struct lm_connection *connection,
         lm_reply_own(io, connection, &reply, why);
         return;
     }
+    if (request->suspended) lm_gate_resume(io, request);
     connection->in_flight++;
     request->with_worker = true;
     lm_add_single_writer_u64(&io->stats->io.model_queued[request->model->index], 1);
@@ -228,7 +229,11 @@ void lm_receive_continue(struct lm_io *io, struct lm_connection *connection) {
         lm_connection_move(io, connection, LM_LIST_STARVED);
         return;
     }
-    if (connection->buffer != LM_NO_BUFFER) consume_buffer(io, connection);
+    for (;;) {
+        if (connection->buffer != LM_NO_BUFFER) consume_buffer(io, connection);
+        if (!lm_connection_expects(connection) || connection->recv_armed) break;
+        lm_scarce_look(io, connection);
+    }
     if (connection->buffer != LM_NO_BUFFER || connection->recv_armed || connection->ended) return;
     arm(io, connection);
 }
@@ -289,12 +294,10 @@ void lm_receive_retry_waiting(struct lm_io *io) {
         if (connection->timer_ns <= io->now_ns) {
             lm_admit_refuse_waiting(io, connection, LM_STATUS_DEADLINE,
                                     "the deadline passed before a slot was free");
-        } else if (connection->dialect == LM_DIALECT_HTTP) {
-            lm_http_retry(io, connection);
         } else {
-            lm_admit(io, connection);
+            lm_scarce_retry(io, connection);
         }
-        if (connection->read_state != LM_READ_WAIT) {
+        if (connection->list != LM_LIST_WAITING) {
             lm_receive_continue(io, connection);
             lm_connection_settle(io, connection);
         }

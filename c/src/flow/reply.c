@@ -122,6 +122,7 @@ static void start_sending(struct lm_io *io, struct lm_connection *connection,
                           struct lm_request *request) {
     connection->sending = request->slot->index;
     request->held_ns = io->now_ns;
+    request->seen_ns = 0;
     lm_ring_send(io->ring, connection->fd, &request->message, connection->index,
                  connection->generation);
 }
@@ -164,7 +165,11 @@ static struct lm_request *keep_own(struct lm_io *io, struct lm_connection *conne
                                    const struct iovec parts[2], bool body_is_shared) {
     size_t bytes =
         lm_align_up(parts[0].iov_len, LM_SLOT_ALIGN) + (body_is_shared ? 0 : parts[1].iov_len);
-    struct lm_slot *slot = lm_arena_acquire(&io->arena, bytes);
+    /* Those of requests are not for whoever reads nothing: only what can be spared. */
+    const struct lm_arena_class *own = &io->arena.classes[0];
+    bool fits = bytes <= own->slot_bytes && own->free_count > 0;
+    struct lm_slot *slot =
+        fits ? lm_arena_acquire(&io->arena, bytes) : lm_arena_acquire_spare(&io->arena, bytes);
     if (!slot) return NULL;
     struct lm_request *request = &io->requests[slot->index];
     request->io = io;
@@ -207,6 +212,7 @@ void lm_reply_bytes(struct lm_io *io, struct lm_connection *connection, const vo
         /* Its socket is full and nothing is left to keep the answer in: it does not read, it goes.
          */
         if (token) give_token(connection);
+        lm_add_single_writer_u64(&io->stats->io.connections_evicted, 1);
         lm_connection_abort(io, connection);
         return;
     }

@@ -30,6 +30,12 @@ static uint64_t deadline_ns(const struct lm_io *io, const struct lm_connection *
     if (connection->sending != LM_NO_SLOT)
         return after(io->requests[connection->sending].held_ns, shared->reply_timeout_ns);
     if (connection->list == LM_LIST_STARVED) return 0; /* it waits for this thread */
+    if (lm_connection_expects(connection) || connection->list == LM_LIST_WAITING_PART) {
+        uint64_t bytes = lm_scarce_bytes_expected(connection);
+        uint64_t until_ns = body_deadline_ns(io, connection->started_ns, bytes);
+        if (until_ns == 0 || connection->timer_ns < until_ns) until_ns = connection->timer_ns;
+        return until_ns == UINT64_MAX ? 0 : until_ns;
+    }
     switch ((enum lm_read_state)connection->read_state) {
     case LM_READ_JSON: return after(connection->started_ns, shared->header_timeout_ns);
     case LM_READ_BODY:
@@ -59,13 +65,18 @@ void lm_timer_update(struct lm_io *io, const struct lm_connection *connection) {
 /* ---- what happens then ---- */
 
 static void expire(struct lm_io *io, struct lm_connection *connection) {
+    if (lm_connection_expects(connection) || connection->list == LM_LIST_WAITING_PART) {
+        lm_scarce_expire(io, connection);
+        lm_connection_settle(io, connection);
+        return;
+    }
     lm_add_single_writer_u64(&io->stats->io.connections_timed_out, 1);
     bool is_reading = connection->read_state != LM_READ_HEADER || connection->header_used > 0;
     bool may_say_so = connection->sending == LM_NO_SLOT && connection->reply_head == LM_NO_SLOT &&
                       connection->in_flight == 0 && connection->dialect == LM_DIALECT_HTTP &&
                       connection->read_state != LM_READ_DISCARD; /* it is answered */
     if (is_reading && may_say_so) {
-        lm_http_time_out(io, connection);
+        lm_http_give_up(io, connection, 408, "the rest of the request did not come in time");
     } else if (is_reading || connection->sending != LM_NO_SLOT) {
         lm_connection_abort(io, connection);
     } else {
@@ -126,6 +137,7 @@ static void sweep(struct lm_io *io) {
     io->worker_hangs = some_worker_hangs(io);
     lm_store_relaxed_u64(&io->stats->io.worker_hangs, io->worker_hangs); /* relaxed: a gauge */
     if (io->in_flight) answer_all_overdue(io);
+    if (io->in_flight) lm_scarce_suspend(io);
     /* Inline, a Run may have taken long: what came meanwhile came in time. */
     uint32_t now = (uint32_t)((io->seen_ns - io->opened_ns) / tick_ns);
     for (uint32_t i = 0; i < io->connections_used; i++) {
@@ -147,32 +159,8 @@ static void expire_lingering(struct lm_io *io) {
     }
 }
 
-/* Whether a connection has held a slot for its bytes longer than any decent network takes. */
-static bool is_stalled(const struct lm_io *io, const struct lm_connection *connection) {
-    uint32_t slot =
-        connection->receiving != LM_NO_SLOT ? connection->receiving : connection->sending;
-    if (connection->fd < 0 || slot == LM_NO_SLOT) return false;
-    const struct lm_request *request = &io->requests[slot];
-    uint64_t allowed_ms = LM_STALL_MS + request->slot->bytes / LM_STALL_BYTES_PER_MS;
-    return io->now_ns > request->held_ns + allowed_ms * 1000000ull;
-}
-
-/* Requests wait for slots, or reads for header buffers: whoever holds one and does not move makes
- * room. */
-static void evict_stalled(struct lm_io *io) {
-    if (io->now_ns < io->next_eviction_ns) return;
-    io->next_eviction_ns = io->now_ns + LM_EVICT_PERIOD_MS * 1000000ull;
-    for (uint32_t i = 0; i < io->connections_used; i++) {
-        struct lm_connection *connection = &io->connections[i];
-        if (!is_stalled(io, connection)) continue;
-        lm_add_single_writer_u64(&io->stats->io.connections_evicted, 1);
-        lm_connection_abort(io, connection);
-        lm_connection_settle(io, connection);
-    }
-}
-
 void lm_timers_expire(struct lm_io *io) {
     if (io->connections_open) sweep(io);
-    if (io->lists[LM_LIST_WAITING].count + io->lists[LM_LIST_STARVED].count) evict_stalled(io);
+    if (io->arena.acquired_count || io->lists[LM_LIST_WAITING_PART].count) lm_scarce_evict(io);
     if (io->lists[LM_LIST_LINGERING].count) expire_lingering(io);
 }

@@ -46,6 +46,7 @@ enum lm_stage {
     X(worker_hangs, GAUGE) /* 1: a model has not returned for longer than hang_seconds */  \
     X(slots_in_use, GAUGE)                                                                 \
     X(slot_waits, COUNTER)             /* requests that found no free slot and waited */   \
+    X(body_waits, COUNTER)             /* requests that waited for their bytes instead */  \
     X(header_buffers_starved, COUNTER) /* header reads that found no free buffer */        \
     X(replies_queued, COUNTER)         /* replies that did not fit the socket at once */   \
     X(ring_overflows, COUNTER)
