@@ -1,0 +1,61 @@
+"""tools/slow_clients.py: a few slow clients for a moment, and what is reported of them.
+
+No time is asserted: that the attackers were there and went, that the canary had its answers, and
+that nothing of them is left.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
+
+import slow_clients
+
+from lumen_uring.errors import LibraryError
+from lumen_uring.ring import library
+
+SHORT = ["--workloads", "mlp", "--seconds", "0.3", "--rounds", "1", "--connections", "60"]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _built() -> None:
+    try:
+        library.find()
+    except LibraryError as error:
+        pytest.skip(f"the C library is not there: {error}")
+
+
+def test_native_attacks(capsys: pytest.CaptureFixture[str]) -> None:
+    attacks = "native-mixed,native-body"
+    assert slow_clients.main([*SHORT, "--attacks", attacks, "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["failed"] == []
+    for attack in attacks.split(","):
+        found = said["results"]["mlp"][attack]
+        (account,) = found["attackers"]
+        assert account["connects"] >= 60
+        assert found["left"] == {}
+        for protocol in ("native", "http"):
+            assert found[protocol]["requests"] > 0
+            assert found[protocol]["errors"] == found[protocol]["unanswered"] == 0
+
+
+def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
+    words = [*SHORT, "--protocols", "native"]
+    has_http = shutil.which("slowhttptest") is not None
+    attacks = "http-headers,native-header" if has_http else "native-header"
+    assert slow_clients.main([*words, "--attacks", attacks]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2 + has_http
+    assert all("nothing" in line for line in lines[1:])
+
+
+def test_what_it_does_not_know() -> None:
+    with pytest.raises(SystemExit, match="native-sleep"):
+        slow_clients.main(["--attacks", "native-sleep"])
