@@ -82,8 +82,8 @@ enum {
     LM_CQ_ENTRIES_MIN = 4096,
     LM_COMPLETIONS_PER_TURN = 256,
     LM_FAILURE_DRAIN_MS = 1000, /* an I/O thread has failed: what the others are given to finish */
-    LM_TICK_MS = 5,            /* while something has a deadline */
-    LM_STUCK_TICK_NS = 100000, /* while another thread stands in the middle of an operation */
+    LM_TICK_MS = 5,             /* while something has a deadline */
+    LM_STUCK_TICK_NS = 100000,  /* while another thread stands in the middle of an operation */
     LM_IDLE_TICK_MS = 100, /* while slots are out: a returned one is noticed at the latest then */
     /* While slots are scarce (scarce.c): one in so many of each class, and of max_in_flight, is for
      * requests whose bytes are here: the whole body, or so much of it. */
