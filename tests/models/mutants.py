@@ -437,8 +437,8 @@ MUTANTS = (
     Mutant(
         "token: flush after a return dropped",
         REPLY,
-        "lm_connection_linger(io, connection);\n    lm_reply_flush(io, connection);\n",
-        "lm_connection_linger(io, connection);\n",
+        "default: lm_io_release(io, request); break;\n    }\n    lm_reply_flush(io, connection);\n",
+        "default: lm_io_release(io, request); break;\n    }\n",
         "send-token",
     ),
     Mutant(
