@@ -92,8 +92,8 @@ void lm_fd_store_drop(struct lm_fd_store *store, uint32_t index) {
     lm_ring_cancel_recv_header((struct lm_ring *)store, index, 0);
 }
 
-void lm_accept_refuse_dealt(struct lm_io *io) {
-    (void)io;
+void lm_accept_refuse_dealt(struct lm_io *of) {
+    (void)of;
 }
 
 uint32_t world_completions(struct lm_completion *completions, uint32_t capacity) {
