@@ -45,6 +45,7 @@ MASK_NAMES: Final[dict[str, str | None]] = {
     "multishot_accept": None,
     "buffer_rings": BUFFER_RING,
     "registered_ring": None,
+    "fd_install": None,
     "self_test": None,
     "epoll_pwait2": None,
 }

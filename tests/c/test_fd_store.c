@@ -1,4 +1,4 @@
-/* test_fd_store.c: sockets outlive their descriptors, come back as new ones, and end when they are
+/* test_fd_store.c (row F10): sockets outlive their descriptors, come back as new ones, and end when they are
  * dropped; more of them than there may be descriptors.
  */
 #include <fcntl.h>

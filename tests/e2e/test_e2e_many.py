@@ -1,6 +1,6 @@
 """More connections than the process may have descriptors: the idle ones are kept without.
 
-Row 19 of the list of hostile inputs. Every connection must be served as if it had a descriptor all
+Every connection must be served as if it had a descriptor all
 the time, and nothing may be left when it goes.
 """
 
@@ -95,6 +95,7 @@ def crowd(server: Server, stack: ExitStack, count: int = CONNECTIONS) -> list[we
 def test_everybody_is_served(
     serve: Serve, tmp_path: Path, engine: dict[str, object], io_threads: int
 ) -> None:
+    """Rows 19 and F10: in either dialect, one after the other and all at once."""
     if engine:
         engine = {**engine, "thread_count": io_threads}
     wanted = {**settings(tmp_path, io_threads=io_threads), "engine": engine}
@@ -141,6 +142,7 @@ def test_what_is_half_said_keeps_its_descriptor(serve: Serve, tmp_path: Path) ->
 @pytest.mark.parametrize("end", ["finish", "reset", "close"])
 @uring
 def test_those_who_leave_leave_nothing(serve: Serve, tmp_path: Path, end: str) -> None:
+    """Row 19: whatever way they leave."""
     server = serve(settings(tmp_path), prefix=short_of_descriptors())
     for _ in range(2):
         with ExitStack() as stack:
@@ -154,7 +156,7 @@ def test_those_who_leave_leave_nothing(serve: Serve, tmp_path: Path, end: str) -
 
 @uring
 def test_idle_for_too_long(serve: Serve, tmp_path: Path) -> None:
-    """The time limit holds for those without a descriptor too."""
+    """Row 19. The time limit holds for those without a descriptor too."""
     wanted = settings(tmp_path, idle_timeout_seconds=1)
     server = serve(wanted, prefix=short_of_descriptors())
     with ExitStack() as stack:
@@ -167,7 +169,7 @@ def test_idle_for_too_long(serve: Serve, tmp_path: Path) -> None:
 
 @uring
 def test_the_end_reaches_everybody(serve: Serve, tmp_path: Path) -> None:
-    """Draining answers who asked, and closes the others, also those without a descriptor."""
+    """Rows 19 and F13. Draining answers who asked and closes all others."""
     server = serve(settings(tmp_path), prefix=short_of_descriptors())
     with ExitStack() as stack:
         connections = crowd(server, stack)
@@ -185,7 +187,7 @@ def test_the_end_reaches_everybody(serve: Serve, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("why", ["epoll", "hidden"])
 def test_without_the_means(serve: Serve, tmp_path: Path, why: str) -> None:
-    """The server says what is missing, and serves as many as there are descriptors for."""
+    """Row F10. The server says what is missing, and serves as many as there are descriptors for."""
     if why == "hidden" and backend() == "epoll":
         pytest.skip("the other case")
     wanted = settings(tmp_path, **({"io_backend": "epoll"} if why == "epoll" else {}))

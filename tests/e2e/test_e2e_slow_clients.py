@@ -97,6 +97,7 @@ def stay_decent(server: Server) -> None:
 def test_slow_bodies_do_not_keep_others_out(
     serve: Serve, tmp_path: Path, dialect: str, extra: int
 ) -> None:
+    """Rows 4 and 34: however many there are, who sends a whole request is served."""
     server = serve(settings(tmp_path))
     slow = crowd(server, dialect, SLOW, extra)
     before = server.figures()
@@ -126,7 +127,7 @@ def test_slow_bodies_do_not_keep_others_out(
 
 
 def test_a_body_that_stops_short_of_its_end(serve: Serve, tmp_path: Path) -> None:
-    """All but the last byte is nearly here: worth a slot or not, it must not stop the others."""
+    """Rows 4 and 34. Worth a slot or not, what is nearly here must not stop the others."""
     server = serve(settings(tmp_path))
     slow = crowd(server, "native", SLOW, body(0).nbytes - 1)
     stay_decent(server)
@@ -158,7 +159,7 @@ def test_a_deadline_while_the_bytes_do_not_come(serve: Serve, tmp_path: Path) ->
 
 
 def test_slow_bodies_have_an_end(serve: Serve, tmp_path: Path) -> None:
-    """Also those that wait without a slot: body_bytes_per_second counts for them."""
+    """Rows 4 and 34. Also those that wait without a slot: body_bytes_per_second counts for them."""
     server = serve(settings(tmp_path, header_timeout_ms=100, body_bytes_per_second="1MiB"))
     slow = [*crowd(server, "native", 20, 5), *crowd(server, "raw", 20, 5)]
     for connection in slow:
@@ -196,7 +197,7 @@ def test_pipelined_behind_a_body_that_waits(serve: Serve, tmp_path: Path) -> Non
 
 
 def test_continue_is_said_beside_slow_bodies(serve: Serve, tmp_path: Path) -> None:
-    """A client that asks first cannot show its bytes before it is told to send them."""
+    """Row 35. Who asks first cannot show its bytes before it is told to send them."""
     server = serve(settings(tmp_path))
     slow = crowd(server, "raw", SLOW, 5)
     head, rest = web.cut(web.raw("wide", body(4).tobytes(), "Expect: 100-continue"))
@@ -275,7 +276,7 @@ def test_slow_bodies_are_no_work_for_the_workers(serve: Serve, tmp_path: Path) -
 def test_replies_that_nobody_reads_do_not_keep_others_out(
     serve: Serve, tmp_path: Path, most: dict[str, object]
 ) -> None:
-    """Also the server's own (descriptions), for which there are slots of their own."""
+    """Rows 16 and 37. Also the server's own (descriptions), which have slots of their own."""
     columns = 1 << 20  # a reply of 4 MiB, more than a socket takes
     models = [{"name": "large", "path": str(graphs.large(tmp_path / "large.onnx", columns))}]
     server = serve(
