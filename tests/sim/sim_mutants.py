@@ -257,7 +257,7 @@ MUTANTS = (
     ),
     Mutant(
         "refused body is read as a request",
-        HTTP_ADMIT,
+        "flow/http_refuse.c",
         "connection->read_state = connection->discard_bytes ? LM_READ_DISCARD : LM_READ_HEADER;",
         "connection->read_state = LM_READ_HEADER;",
     ),

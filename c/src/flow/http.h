@@ -40,7 +40,20 @@ void lm_http_admit_chunked(struct lm_io *io, struct lm_connection *connection,
                            struct lm_request *request);
 /* Tries again to find a slot for a request that waits for one. */
 void lm_http_retry(struct lm_io *io, struct lm_connection *connection);
-/* Refuses a request whose end is known: the rest of its body is dropped, the connection goes on. */
+
+/* http_refuse.c */
+/* Whether a name or a word of a header is this one, in whatever case. */
+bool lm_http_equals(const char *at, size_t bytes, const char *word);
+/* Whether the client may ask for this route; its key, if any, is in the call. false: answered. */
+bool lm_http_authorise(struct lm_io *io, struct lm_connection *connection,
+                       const struct lm_http_head *head);
+/* The state after an answer of one's own: what is left of the body is dropped first. */
+void lm_http_skip_body(struct lm_io *io, struct lm_connection *connection);
+/* Refuse a request whose end is known: the rest of its body is dropped, the connection goes on. */
+void lm_http_refuse_code(struct lm_io *io, struct lm_connection *connection, uint32_t code,
+                         const char *headers, const char *why);
+void lm_http_refuse_status(struct lm_io *io, struct lm_connection *connection,
+                           enum lm_status status, const char *why);
 void lm_http_refuse_request(struct lm_io *io, struct lm_connection *connection,
                             const struct lm_refusal *refusal);
 /* Refuses and ends the connection: the end of the request is in doubt. */

@@ -6,10 +6,8 @@
  * body of JSON values, or a chunked one, is received into the slot as text, and parsed by the
  * worker that runs it.
  */
-#include <arpa/inet.h>
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
 #include "flow/http.h"
 
@@ -19,138 +17,6 @@ struct body {
     const char *text;                   /* the JSON before the blobs, already received */
     uint8_t encoding;
 };
-
-/* ---- refusing ---- */
-
-/* The state after an answer of one's own: what is left of the body is dropped first. */
-static void finish(struct lm_io *io, struct lm_connection *connection) {
-    struct lm_http_call *call = &connection->call;
-    bool waits_for_continue = call->expects_continue && connection->discard_bytes > 0;
-    lm_http_block_give(io, connection);
-    connection->header_used = 0;
-    connection->read_state = connection->discard_bytes ? LM_READ_DISCARD : LM_READ_HEADER;
-    if (lm_connection_waits(connection)) lm_connection_move(io, connection, LM_LIST_NONE);
-    /* A client that waits for "100 Continue" may send its body or not: nobody can tell. */
-    if (!call->keep_alive || waits_for_continue || call->chunked) {
-        call->keep_alive = false;
-        lm_connection_linger(io, connection);
-    }
-}
-
-static void refuse_code(struct lm_io *io, struct lm_connection *connection, uint32_t code,
-                        const char *headers, const char *why) {
-    finish(io, connection);
-    lm_http_answer_error(io, connection, code, headers, why);
-}
-
-void lm_http_refuse_request(struct lm_io *io, struct lm_connection *connection,
-                            const struct lm_refusal *refusal) {
-    char headers[64] = "";
-    uint32_t code = lm_http_code(refusal->status);
-    if (code == 429 || code == 503)
-        snprintf(headers, sizeof headers, "Retry-After: %u\r\n", refusal->retry_after_s);
-    if (code == 401 && connection->call.key != LM_NO_KEY) code = 403; /* known, but not allowed */
-    if (code == 401) snprintf(headers, sizeof headers, "WWW-Authenticate: Bearer\r\n");
-    lm_gate_count_refusal(io, refusal->status, connection->call.model);
-    refuse_code(io, connection, code, headers, refusal->why);
-}
-
-static void refuse_status(struct lm_io *io, struct lm_connection *connection, enum lm_status status,
-                          const char *why) {
-    struct lm_refusal refusal = {.status = status, .retry_after_s = 1};
-    snprintf(refusal.why, sizeof refusal.why, "%s", why);
-    lm_http_refuse_request(io, connection, &refusal);
-}
-
-void lm_http_refuse_close(struct lm_io *io, struct lm_connection *connection, uint32_t code,
-                          const char *why) {
-    lm_http_block_give(io, connection);
-    lm_connection_linger(io, connection);
-    connection->call = (struct lm_http_call){.key = LM_NO_KEY, .model = LM_NO_MODEL};
-    lm_gate_count_refusal(io, code == 503 ? LM_STATUS_OVERLOADED : LM_STATUS_BAD_REQUEST,
-                          UINT32_MAX);
-    lm_http_answer_error(io, connection, code, code == 503 ? "Retry-After: 1\r\n" : NULL, why);
-}
-
-/* ---- who may ask ---- */
-
-static bool is_address(const char *name, size_t bytes) {
-    char text[INET6_ADDRSTRLEN];
-    unsigned char unused[16];
-    if (bytes > 2 && name[0] == '[' && name[bytes - 1] == ']') {
-        name++;
-        bytes -= 2;
-    }
-    if (bytes >= sizeof text) return false;
-    memcpy(text, name, bytes);
-    text[bytes] = '\0';
-    return inet_pton(AF_INET, text, unused) == 1 || inet_pton(AF_INET6, text, unused) == 1;
-}
-
-static bool equals(const char *at, size_t bytes, const char *word) {
-    return strlen(word) == bytes && strncasecmp(at, word, bytes) == 0;
-}
-
-/* Whether a Host (or an Origin's host) names this server: otherwise a page in somebody's browser
- * could reach it through a name of its own (DNS rebinding). */
-static bool host_is_allowed(const struct lm_shared *shared, struct lm_slice host) {
-    size_t bytes = host.bytes;
-    const char *colon = memrchr(host.at, ':', bytes);
-    const char *bracket = memrchr(host.at, ']', bytes);
-    if (colon && (!bracket || colon > bracket)) bytes = (size_t)(colon - host.at);
-    if (equals(host.at, bytes, "localhost") || is_address(host.at, bytes)) return true;
-    for (uint32_t h = 0; h < shared->host_count; h++) {
-        if (strcmp(shared->hosts[h], "*") == 0 || equals(host.at, bytes, shared->hosts[h]))
-            return true;
-    }
-    return false;
-}
-
-static bool origin_is_allowed(const struct lm_shared *shared, struct lm_slice origin) {
-    const char *scheme = origin.at ? memmem(origin.at, origin.bytes, "://", 3) : NULL;
-    if (!origin.at) return true;
-    if (!scheme) return false;
-    size_t skipped = (size_t)(scheme + 3 - origin.at);
-    return host_is_allowed(shared, (struct lm_slice){scheme + 3, origin.bytes - skipped});
-}
-
-static bool needs_key(enum lm_http_route route) {
-    return route != LM_ROUTE_PAGE;
-}
-
-/* true: the client may ask for this route; its key, if any, is in the call. */
-static bool authorise(struct lm_io *io, struct lm_connection *connection,
-                      const struct lm_http_head *head) {
-    struct lm_shared *shared = io->shared;
-    struct lm_http_call *call = &connection->call;
-    char why[LM_TEXT_BYTES_MAX];
-    /* Whoever looks whether the server lives may call it what they like. */
-    if (call->route == LM_ROUTE_LIVE || call->route == LM_ROUTE_READY) return true;
-    if (head->host.at && !host_is_allowed(shared, head->host)) {
-        snprintf(why, sizeof why,
-                 "Host: expected an address, localhost or a name in server.hosts, "
-                 "found '%.*s'",
-                 (int)(head->host.bytes < 80 ? head->host.bytes : 80), head->host.at);
-        lm_gate_count_refusal(io, LM_STATUS_BAD_REQUEST, UINT32_MAX);
-        refuse_code(io, connection, 403, NULL, why);
-        return false;
-    }
-    if (!origin_is_allowed(shared, head->origin)) {
-        lm_gate_count_refusal(io, LM_STATUS_BAD_REQUEST, UINT32_MAX);
-        refuse_code(io, connection, 403, NULL, "Origin: pages of other sites may not ask");
-        return false;
-    }
-    if (shared->keys.count == 0 || !needs_key((enum lm_http_route)call->route)) return true;
-    struct lm_token token = head->authorization.at
-                                ? lm_keys_bearer(head->authorization.at, head->authorization.bytes)
-                                : lm_keys_api_key(head->api_key.at, head->api_key.bytes);
-    call->key = lm_keys_find(&shared->keys, token.at, token.bytes);
-    if (call->key != LM_NO_KEY) return true;
-    refuse_status(io, connection, LM_STATUS_UNAUTHORISED,
-                  "expected a key of this server (Authorization: Bearer ..., or X-API-Key), found "
-                  "none or an unknown one");
-    return false;
-}
 
 /* ---- setting a body up ---- */
 
@@ -268,8 +134,8 @@ static void wait_for_slot(struct lm_io *io, struct lm_connection *connection,
         if (block) memcpy(block->bytes, body->text, (size_t)connection->call.json_bytes);
     }
     if (keeps && !block) {
-        refuse_status(io, connection, LM_STATUS_OVERLOADED,
-                      "all slots are taken and too many requests wait for one");
+        lm_http_refuse_status(io, connection, LM_STATUS_OVERLOADED,
+                              "all slots are taken and too many requests wait for one");
         return;
     }
     lm_admit_wait(io, connection, body->asked ? body->asked->timeout_us : 0);
@@ -285,7 +151,7 @@ static void start(struct lm_io *io, struct lm_connection *connection, const stru
                  "the request needs %zu bytes, more than any slot has: send binary tensors, fewer "
                  "rows, or raise server.arena_bytes",
                  bytes);
-        refuse_status(io, connection, LM_STATUS_TOO_LARGE, refusal.why);
+        lm_http_refuse_status(io, connection, LM_STATUS_TOO_LARGE, refusal.why);
         return;
     }
     uint32_t rows = body->asked ? body->asked->rows : 1;
@@ -338,9 +204,9 @@ static void admit_infer(struct lm_io *io, struct lm_connection *connection) {
     if (call->json_bytes == LM_HTTP_JSON_BAD ||
         (!call->chunked && call->json_bytes > 0 &&
          (uint64_t)call->json_bytes > call->content_bytes)) {
-        refuse_status(io, connection, LM_STATUS_BAD_REQUEST,
-                      "Inference-Header-Content-Length: expected one number of at most "
-                      "Content-Length");
+        lm_http_refuse_status(io, connection, LM_STATUS_BAD_REQUEST,
+                              "Inference-Header-Content-Length: expected one number of at most "
+                              "Content-Length");
         return;
     }
     if (!lm_gate_enter(io, model, call->key, &refusal)) {
@@ -351,7 +217,7 @@ static void admit_infer(struct lm_io *io, struct lm_connection *connection) {
     if (!call->chunked && call->json_bytes == 0) {
         char why[LM_TEXT_BYTES_MAX];
         if (!ask_raw(model, call->content_bytes, &body, &asked, why, sizeof why)) {
-            refuse_status(io, connection, LM_STATUS_BAD_REQUEST, why);
+            lm_http_refuse_status(io, connection, LM_STATUS_BAD_REQUEST, why);
             return;
         }
     } else if (has_blobs && call->json_bytes <= LM_HTTP_JSON_BYTES_MAX) {
@@ -381,7 +247,7 @@ void lm_http_admit_json(struct lm_io *io, struct lm_connection *connection, cons
                  (unsigned long long)blobs, (unsigned long long)connection->discard_bytes);
     }
     if (status != LM_STATUS_OK) {
-        refuse_status(io, connection, status, why);
+        lm_http_refuse_status(io, connection, status, why);
         return;
     }
     start(io, connection, &(struct body){.asked = &asked, .text = text});
@@ -396,7 +262,7 @@ void lm_http_admit_chunked(struct lm_io *io, struct lm_connection *connection,
         connection->receiving = LM_NO_SLOT;
         connection->call.chunked = false;
         lm_io_release(io, request);
-        refuse_status(
+        lm_http_refuse_status(
             io, connection, LM_STATUS_BAD_REQUEST,
             "Inference-Header-Content-Length: expected at least 1 and at most the chunks' "
             "bytes; a raw binary request needs a Content-Length");
@@ -436,10 +302,10 @@ static bool check_body(struct lm_io *io, struct lm_connection *connection,
         return false;
     }
     struct lm_slice coding = head->content_encoding;
-    if (coding.at && !equals(coding.at, coding.bytes, "identity")) {
+    if (coding.at && !lm_http_equals(coding.at, coding.bytes, "identity")) {
         lm_gate_count_refusal(io, LM_STATUS_BAD_REQUEST, UINT32_MAX);
-        refuse_code(io, connection, 415, "Accept-Encoding: identity\r\n",
-                    "Content-Encoding: bodies are taken uncompressed only");
+        lm_http_refuse_code(io, connection, 415, "Accept-Encoding: identity\r\n",
+                            "Content-Encoding: bodies are taken uncompressed only");
         return false;
     }
     return true;
@@ -455,11 +321,11 @@ static bool find_model(struct lm_io *io, struct lm_connection *connection,
         if (match->version == LM_HTTP_VERSION_ANY || match->version == 1) return true;
         snprintf(why, sizeof why, "Request for unknown model: '%s' version %u is not found",
                  match->name, match->version);
-        refuse_status(io, connection, LM_STATUS_UNKNOWN_MODEL, why);
+        lm_http_refuse_status(io, connection, LM_STATUS_UNKNOWN_MODEL, why);
         return false;
     }
     snprintf(why, sizeof why, "Request for unknown model: '%s' is not found", match->name);
-    refuse_status(io, connection, LM_STATUS_UNKNOWN_MODEL, why);
+    lm_http_refuse_status(io, connection, LM_STATUS_UNKNOWN_MODEL, why);
     return false;
 }
 
@@ -475,9 +341,9 @@ static void refuse_route(struct lm_io *io, struct lm_connection *connection, uin
     char headers[64] = "";
     if (code == 405) snprintf(headers, sizeof headers, "Allow: %s\r\n", match->allow);
     lm_gate_count_refusal(io, LM_STATUS_BAD_REQUEST, UINT32_MAX);
-    refuse_code(io, connection, code, headers,
-                code == 400 ? "path: expected an absolute path with whole percent escapes"
-                            : lm_http_reason(code));
+    lm_http_refuse_code(io, connection, code, headers,
+                        code == 400 ? "path: expected an absolute path with whole percent escapes"
+                                    : lm_http_reason(code));
 }
 
 void lm_http_admit(struct lm_io *io, struct lm_connection *connection,
@@ -504,13 +370,13 @@ void lm_http_admit(struct lm_io *io, struct lm_connection *connection,
         refuse_route(io, connection, found, &match);
         return;
     }
-    if (!authorise(io, connection, head)) return;
+    if (!lm_http_authorise(io, connection, head)) return;
     if (names_model(&match) && !find_model(io, connection, &match)) return;
     if (match.route == LM_ROUTE_INFER) {
         admit_infer(io, connection);
         return;
     }
     uint32_t model = names_model(&match) ? connection->call.model : UINT32_MAX;
-    finish(io, connection);
+    lm_http_skip_body(io, connection);
     lm_http_answer_route(io, connection, &match, model);
 }
