@@ -1,5 +1,5 @@
-/* test_fd_store.c (row F10): sockets outlive their descriptors, come back as new ones, and end when they are
- * dropped; more of them than there may be descriptors.
+/* test_fd_store.c (row F10): sockets outlive their descriptors, come back as new ones, and end when
+ * they are dropped; more of them than there may be descriptors.
  */
 #include <fcntl.h>
 #include <sys/resource.h>

@@ -35,6 +35,7 @@ class Mutant:
 
 
 ACCEPT, ADMIT, CONNECTION = "flow/accept.c", "flow/admit.c", "flow/connection.c"
+SCARCE = "flow/scarce.c"
 GATE, IO, RECEIVE, REPLY = "flow/gate.c", "flow/io.c", "flow/receive.c", "flow/reply.c"
 HTTP_ADMIT, HTTP_ANSWER, HTTP_RECEIVE = (
     "flow/http_admit.c",
@@ -167,14 +168,14 @@ MUTANTS = (
     Mutant(
         "an end drops the answers",
         CONNECTION,
-        "    if (connection->recv_armed) shutdown(connection->fd, SHUT_RD);",
-        "    shutdown(connection->fd, SHUT_RDWR);",
+        "        shutdown(connection->fd, SHUT_RD);",
+        "        shutdown(connection->fd, SHUT_RDWR);",
     ),
     Mutant(
         "an end does not shut down",
         CONNECTION,
-        "    if (connection->recv_armed) shutdown(connection->fd, SHUT_RD);",
-        "",
+        "    if (connection->recv_armed) stop_receiving(io, connection);\n    drop",
+        "    drop",
     ),
     Mutant(
         "gone is not counted",
@@ -264,7 +265,55 @@ MUTANTS = (
     Mutant("100 comes twice", HTTP_ADMIT, "    connection->call.expects_continue = false;\n", ""),
     # Gate, admission, loop.
     Mutant("in_flight is not returned", GATE, "    io->in_flight--;\n", ""),
-    Mutant("work is not returned", GATE, "    io->work_ns -= request->cost_ns;\n", ""),
+    Mutant(
+        "work is not returned",
+        GATE,
+        "    io->work_ns -= request->cost_ns;\n    if (request->batch_rows",
+        "    if (request->batch_rows",
+    ),
+    # Scarce slots.
+    Mutant(
+        "suspended work counts",
+        GATE,
+        "    io->work_ns -= request->cost_ns;\n    request->cost_ns = 0;",
+        "    request->cost_ns = 0;",
+    ),
+    Mutant(
+        "suspended for ever",
+        GATE,
+        "    io->suspended -= request->suspended;\n",
+        "",
+    ),
+    Mutant(
+        "waits for bytes, polls nothing",
+        SCARCE,
+        "    lm_ring_poll(io->ring, connection->fd, connection->index, connection->generation);\n",
+        "",
+    ),
+    Mutant(
+        "the low mark stays",
+        SCARCE,
+        "            set_low_mark(connection, 1);\n            bool is_part",
+        "            bool is_part",
+    ),
+    Mutant(
+        "whose bytes came gets no slot",
+        SCARCE,
+        "            if (!again)\n                wait_for_slot(",
+        "            if (false)\n                wait_for_slot(",
+    ),
+    Mutant(
+        "parts are not retried",
+        SCARCE,
+        "    retry_parts(io);\n",
+        "",
+    ),
+    Mutant(
+        "on the wrong list while held",
+        SCARCE,
+        "holds ? LM_LIST_EXPECTING_HELD : LM_LIST_EXPECTING",
+        "LM_LIST_EXPECTING",
+    ),
     Mutant("waiters do not time out", RECEIVE, "connection->timer_ns <= io->now_ns", "false"),
     Mutant(
         "waiters are not retried",
@@ -281,8 +330,8 @@ MUTANTS = (
     Mutant("wish is not shown", IO, "(void)lm_exchange_acq_rel_u32(&io->wants_returns, 1);", ""),
     Mutant(
         "stalled are not evicted",
-        TIMERS,
-        "        if (!is_stalled(io, connection)) continue;",
+        SCARCE,
+        "        if (!is_slow(io, connection, request, sending)) continue;",
         "        continue;",
     ),
     # Workers.
