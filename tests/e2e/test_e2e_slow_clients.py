@@ -6,12 +6,14 @@ an active client must have so and so many answers before any of the slow ones ha
 
 from __future__ import annotations
 
+import json
 import socket
 import time
 from contextlib import suppress
 from pathlib import Path
 
 import graphs
+import harness
 import numpy as np
 import pytest
 import web
@@ -324,3 +326,19 @@ def test_a_steady_sender_is_served_beside_slow_ones(serve: Serve, tmp_path: Path
         expect_answer(connection, 1)
     for guest in slow:
         guest.close()
+
+
+def test_overload_wait_means_wait(serve: Serve, cache: Path, tmp_path: Path) -> None:
+    """Row 16: more decent clients than there are slots, header buffers and places to wait in."""
+    columns = 40_000  # a first body of 160 KB does not fit what the kernel takes unread
+    limits = {"max_request_bytes": "192KiB", "arena_bytes": "8MiB", "overload": "wait"}
+    wide = {"name": "wide", "path": str(graphs.double(tmp_path / "wide.onnx", columns, rows=1))}
+    server = serve({**settings(tmp_path, **limits), "models": [wide]})
+    url = f"lumen://127.0.0.1:{server.port}"
+    counts = ["--connections", "1500", "--requests", "3000", "--warmup", "0"]
+    done = harness.run(["bench", "--url", url, "--json", *counts], cache)
+    assert done.returncode == 0, done.stderr
+    figures = json.loads(done.stdout)
+    assert (figures["requests"], figures["errors"]) == (3000, 0), figures
+    assert server.figures().io["slot_waits"] > 0
+    server.wait_until_idle()

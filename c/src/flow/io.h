@@ -145,7 +145,7 @@ struct lm_io {
     bool draining;
     bool worker_hangs;  /* some worker has not come back for so long that the server is not ready */
     bool returns_stuck; /* a worker is in the middle of a return: look again soon, do not spin */
-    bool buffer_returned;     /* since starved connections were last retried */
+    uint32_t buffers_returned; /* since starved connections were last retried */
     uint64_t accept_retry_ns; /* 0: not paused */
     uint64_t next_eviction_ns;
     uint64_t next_sweep_ns;
@@ -209,7 +209,7 @@ static inline struct lm_connection *lm_io_connection(struct lm_io *io, uint32_t 
 /* Gives a request's slot back to the arena. */
 void lm_io_release(struct lm_io *io, struct lm_request *request);
 static inline void lm_io_buffer_return(struct lm_io *io, int32_t buffer) {
-    io->buffer_returned = true;
+    io->buffers_returned++;
     lm_ring_buffer_return(io->ring, buffer);
 }
 

@@ -305,13 +305,17 @@ void lm_receive_retry_waiting(struct lm_io *io) {
 }
 
 void lm_receive_retry_starved(struct lm_io *io) {
-    /* Also after a while: the last buffer may have come back between the kernel's "none" and the
-     * moment it was heard, and nobody is left to return another. */
-    if (!io->buffer_returned && io->now_ns < io->next_starved_ns) return;
-    io->buffer_returned = false;
-    io->next_starved_ns = io->now_ns + LM_STARVED_RETRY_MS * 1000000ull;
     struct lm_list *starved = &io->lists[LM_LIST_STARVED];
-    for (uint32_t left = starved->count; left > 0 && starved->count > 0; left--) {
+    uint32_t left = starved->count;
+    /* As many as there are buffers for. All of them after a while: the last buffer may have come
+     * back between the kernel's "none" and the moment it was heard, and nobody is left to return
+     * another. */
+    if (io->now_ns < io->next_starved_ns && io->buffers_returned < left)
+        left = io->buffers_returned;
+    if (left == 0) return;
+    io->buffers_returned = 0;
+    io->next_starved_ns = io->now_ns + LM_STARVED_RETRY_MS * 1000000ull;
+    for (; left > 0 && starved->count > 0; left--) {
         struct lm_connection *connection = lm_io_connection(io, starved->head);
         lm_connection_move(io, connection, LM_LIST_NONE);
         lm_receive_continue(io, connection); /* which may starve again, at the list's end */

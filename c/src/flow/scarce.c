@@ -68,6 +68,13 @@ static bool too_many_wait(const struct lm_io *io) {
     return held > LM_SLOT_WAITERS_MAX;
 }
 
+/* Who was promised to wait may, while its bytes come. */
+static bool may_turn_away(const struct lm_io *io, const struct lm_connection *connection) {
+    if (io->shared->overload == LUMEN_OVERLOAD_REFUSE) return true;
+    return connection->list == LM_LIST_EXPECTING_HELD &&
+           io->now_ns > connection->started_ns + LM_STALL_MS * 1000000ull;
+}
+
 /* Those who wait may hold header buffers, and when these run out nothing more is read. Whoever has
  * waited longest for bytes that do not come makes room. */
 static void bound_waiting(struct lm_io *io, const struct lm_connection *own) {
@@ -75,6 +82,7 @@ static void bound_waiting(struct lm_io *io, const struct lm_connection *own) {
     if (held->head == LM_NO_CONNECTION) held = &io->lists[LM_LIST_WAITING_PART];
     if (!too_many_wait(io) || held->head == LM_NO_CONNECTION) return;
     struct lm_connection *oldest = lm_io_connection(io, held->head);
+    if (!may_turn_away(io, oldest)) return;
     turn_away(io, oldest, LM_STATUS_OVERLOADED, crowded);
     if (oldest == own) return;
     lm_receive_continue(io, oldest);
@@ -244,6 +252,7 @@ void lm_scarce_evict(struct lm_io *io) {
     if (io->now_ns < io->next_eviction_ns) return;
     io->next_eviction_ns = io->now_ns + LM_EVICT_PERIOD_MS * 1000000ull;
     retry_parts(io);
+    for (uint32_t n = 0; n < LM_SLOT_WAITERS_MAX && too_many_wait(io); n++) bound_waiting(io, NULL);
     bool is_short = find_short(io, lacks);
     io->refused_full = false;
     if (!is_short) return;
