@@ -146,7 +146,7 @@ struct lm_io {
     bool worker_hangs;  /* some worker has not come back for so long that the server is not ready */
     bool returns_stuck; /* a worker is in the middle of a return: look again soon, do not spin */
     uint32_t buffers_returned; /* since starved connections were last retried */
-    uint64_t accept_retry_ns; /* 0: not paused */
+    uint64_t accept_retry_ns;  /* 0: not paused */
     uint64_t next_eviction_ns;
     uint64_t next_sweep_ns;
     uint64_t next_starved_ns;
