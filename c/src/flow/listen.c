@@ -67,8 +67,29 @@ static bool is_free(const struct sockaddr_storage *address, socklen_t bytes) {
     return free;
 }
 
-static int open_listener(const char *host, uint32_t port, enum port_sharing sharing, int *fd_out,
-                         uint32_t *port_out) {
+/* Bytes that a connection's first request should be able to leave in its socket: one row of the
+ * largest model, or so much of it as scarce.c waits for. */
+static int first_request_bytes(const struct lm_shared *shared) {
+    size_t most = 0, bytes;
+    for (uint32_t m = 0; m < shared->model_count; m++) {
+        if (!lm_model_payload_bytes(&shared->models[m], LM_ENCODING_TENSORS, 1, &bytes)) continue;
+        if (bytes > most) most = bytes;
+    }
+    most += LM_HEADER_BUFFER_BYTES;
+    return most < LM_HERE_BYTES ? (int)most : LM_HERE_BYTES;
+}
+
+/* The kernel starts a connection with a receive buffer that holds little more than 120 KB, and
+ * widens it as it is read from. A low mark widens the listener's, which its connections inherit,
+ * and stays when the mark is taken back; SO_RCVBUF would end the widening for good. */
+static void widen(int fd, int bytes) {
+    const int one = 1;
+    setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof bytes);
+    setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &one, sizeof one);
+}
+
+static int open_listener(const struct lm_shared *shared, const char *host, uint32_t port,
+                         enum port_sharing sharing, int *fd_out, uint32_t *port_out) {
     struct sockaddr_storage address;
     socklen_t bytes = 0;
     int code = parse_address(host, port, &address, &bytes);
@@ -83,6 +104,7 @@ static int open_listener(const char *host, uint32_t port, enum port_sharing shar
     if (sharing != PORT_ALONE) setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on);
     /* Inherited by every accepted connection. */
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    widen(fd, first_request_bytes(shared));
     if (bind(fd, (struct sockaddr *)&address, bytes) != 0 || listen(fd, LM_LISTEN_BACKLOG) != 0 ||
         getsockname(fd, (struct sockaddr *)&address, &bytes) != 0) {
         code = explain_bind(host, port, errno);
@@ -101,7 +123,7 @@ int lm_listen_tcp(struct lm_shared *shared, const char *host, uint32_t port, uin
                                     : i == 0              ? PORT_FIRST
                                                           : PORT_NEXT;
         int *fd = &shared->ios[i].listen_fds[LM_LISTENER_TCP];
-        int code = open_listener(host, port, sharing, fd, &port);
+        int code = open_listener(shared, host, port, sharing, fd, &port);
         if (code) return code;
     }
     *port_out = port;

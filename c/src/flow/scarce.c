@@ -37,16 +37,17 @@ uint64_t lm_scarce_bytes_expected(const struct lm_connection *connection) {
     return LM_NATIVE_REQUEST_BYTES + request.payload_bytes - connection->header_used;
 }
 
-/* How many bytes have yet to come before a slot is worth it. */
-static uint64_t bytes_missing(const struct lm_connection *connection) {
+/* How many bytes must be in the socket before a slot is worth it; 0: as many as that are here. */
+static int bytes_wanted(const struct lm_connection *connection) {
     uint64_t wanted = lm_scarce_bytes_expected(connection), have = 0;
     int in_socket = 0;
     if (wanted > LM_HERE_BYTES) wanted = LM_HERE_BYTES;
     if (connection->buffer != LM_NO_BUFFER)
         have = (uint64_t)(connection->buffer_end - connection->buffer_at);
-    if (have < wanted && ioctl(connection->fd, FIONREAD, &in_socket) == 0 && in_socket > 0)
-        have += (uint64_t)in_socket;
-    return have < wanted ? wanted - have : 0;
+    if (have >= wanted) return 0;
+    wanted -= have;
+    bool here = ioctl(connection->fd, FIONREAD, &in_socket) == 0 && in_socket >= (int)wanted;
+    return here ? 0 : (int)wanted;
 }
 
 /* How many bytes make the socket readable. The kernel makes room for so many, up to its own limit,
@@ -89,10 +90,10 @@ static void bound_waiting(struct lm_io *io, const struct lm_connection *own) {
     lm_connection_settle(io, oldest);
 }
 
-static void wait_for_bytes(struct lm_io *io, struct lm_connection *connection, uint64_t missing) {
+static void wait_for_bytes(struct lm_io *io, struct lm_connection *connection, int wanted) {
     bool holds = connection->buffer != LM_NO_BUFFER || connection->block != LM_NO_BLOCK;
     lm_add_single_writer_u64(&io->stats->io.body_waits, 1);
-    set_low_mark(connection, (int)missing);
+    set_low_mark(connection, wanted);
     lm_ring_poll(io->ring, connection->fd, connection->index, connection->generation);
     connection->recv_armed = true;
     lm_connection_move(io, connection, holds ? LM_LIST_EXPECTING_HELD : LM_LIST_EXPECTING);
@@ -125,9 +126,9 @@ static void wait_for_slot(struct lm_io *io, struct lm_connection *connection,
 
 void lm_scarce_look(struct lm_io *io, struct lm_connection *connection) {
     bool asks_first = connection->dialect == LM_DIALECT_HTTP && connection->call.expects_continue;
-    uint64_t missing = asks_first ? 0 : bytes_missing(connection);
-    if (missing) {
-        wait_for_bytes(io, connection, missing);
+    int wanted = asks_first ? 0 : bytes_wanted(connection);
+    if (wanted) {
+        wait_for_bytes(io, connection, wanted);
     } else {
         wait_for_slot(io, connection, LM_LIST_WAITING);
     }
@@ -145,7 +146,7 @@ void lm_scarce_readable(struct lm_io *io, const struct lm_completion *completion
     } else {
         if (lm_connection_expects(connection)) {
             set_low_mark(connection, 1);
-            bool is_part = !again && bytes_missing(connection) > 0;
+            bool is_part = !again && bytes_wanted(connection) > 0;
             if (!again)
                 wait_for_slot(io, connection, is_part ? LM_LIST_WAITING_PART : LM_LIST_WAITING);
         }
@@ -161,7 +162,7 @@ static void retry_parts(struct lm_io *io) {
         struct lm_connection *connection = lm_io_connection(io, i);
         if (connection->list != LM_LIST_WAITING_PART) break; /* made room for one before it */
         next = connection->next;
-        if (bytes_missing(connection) == 0) lm_connection_move(io, connection, LM_LIST_WAITING);
+        if (bytes_wanted(connection) == 0) lm_connection_move(io, connection, LM_LIST_WAITING);
         lm_scarce_retry(io, connection);
         if (lm_connection_waits(connection)) continue;
         lm_receive_continue(io, connection);
