@@ -6,8 +6,8 @@ slow heads (-H), bodies (-B) and reading (-X) where that program is installed, a
 clients (slow_attack.py) that send headers, bodies or the ends of bodies a byte a second, read
 replies so, or never.
 After each attack the server has to be back where it was: connections, slots, descriptors; memory
-is told. It must never count the attackers' CPU time as the server's weakness: what they used is in
-the report.
+is told. It must never count the attackers' CPU time as the server's weakness: they run at
+niceness 10, since attackers sit elsewhere, and what they used is in the report.
 """
 
 from __future__ import annotations
@@ -160,7 +160,8 @@ def attacking(
                 words = http_words(part, server.port, model, work, count)
             processes.append(
                 (part, subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                        stderr=subprocess.DEVNULL, text=True))
+                                        stderr=subprocess.DEVNULL, text=True,
+                                        preexec_fn=yield_cores))
             )  # fmt: skip
         for part, process in processes:
             if part in NATIVE and process.stdout is not None:
@@ -170,6 +171,11 @@ def attacking(
     finally:
         for part, process in processes:
             end(part, process, account)
+
+
+def yield_cores() -> None:
+    """Of an attacker: it takes what the server leaves."""
+    os.nice(10)
 
 
 def end(part: str, process: subprocess.Popen[str], account: list[dict[str, Any]]) -> None:

@@ -332,7 +332,7 @@ def test_overload_wait_means_wait(serve: Serve, cache: Path, tmp_path: Path) -> 
     """Row 16: more decent clients than there are slots, header buffers and places to wait in."""
     columns = 40_000  # a first body of 160 KB does not fit what the kernel takes unread
     limits = {"max_request_bytes": "192KiB", "arena_bytes": "8MiB", "overload": "wait"}
-    wide = {"name": "wide", "path": str(graphs.double(tmp_path / "wide.onnx", columns, rows=1))}
+    wide = {"name": "wide", "path": str(graphs.double(tmp_path / "wider.onnx", columns, rows=1))}
     server = serve({**settings(tmp_path, **limits), "models": [wide]})
     url = f"lumen://127.0.0.1:{server.port}"
     counts = ["--connections", "1500", "--requests", "3000", "--warmup", "0"]
@@ -341,4 +341,25 @@ def test_overload_wait_means_wait(serve: Serve, cache: Path, tmp_path: Path) -> 
     figures = json.loads(done.stdout)
     assert (figures["requests"], figures["errors"]) == (3000, 0), figures
     assert server.figures().io["slot_waits"] > 0
+    server.wait_until_idle()
+
+
+def test_a_first_body_fits_its_socket(serve: Serve, tmp_path: Path) -> None:
+    """Rows 4 and 34: new clients beside those whose large bodies stop just short of their end."""
+    columns = 40_000  # 160 KB: more than a connection's first receive buffer of old
+    limits = {"max_request_bytes": "192KiB", "arena_bytes": "8MiB"}
+    wide = {"name": "wide", "path": str(graphs.double(tmp_path / "wider.onnx", columns, rows=1))}
+    server = serve({**settings(tmp_path, **limits), "models": [wide]})
+    x = np.ones((1, columns), "<f4")
+    whole = wire.frame(x.tobytes(), id=1)
+    slow = [server.connect() for _ in range(600)]  # more than the slots, and than may wait (512)
+    for connection in slow:
+        connection.send(whole[:-100])
+    for number in range(20):
+        with server.connect() as late:
+            reply = late.ask(wire.frame(x.tobytes(), id=number))
+            assert reply.status == wire.OK, reply.payload
+            assert reply.payload == (2 * x).tobytes()
+    for connection in slow:
+        connection.reset()
     server.wait_until_idle()
