@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import random
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import graphs
@@ -215,4 +215,32 @@ def test_with_enough_nobody_is_parked(serve: Serve, tmp_path: Path) -> None:
         for number in range(200):
             ask(stack.enter_context(connect(server)), number)
         assert parked(server) == 0
+    server.wait_until_idle()
+
+
+@uring
+def test_descriptors_and_buffers_do_not_wait_for_each_other(serve: Serve, tmp_path: Path) -> None:
+    """Rows 19 and F10: half a header on each descriptor, and all others have something to say."""
+    server = serve(
+        settings(tmp_path, max_connections=3000, header_timeout_ms=1500),
+        prefix=short_of_descriptors(),
+    )
+    with ExitStack() as stack:
+        connections = crowd(server, stack, 1150)
+        slow = [stack.enter_context(connect(server)) for _ in range(110)]
+        for attacker in slow:
+            attacker.send(b"L")
+        for number, connection in enumerate(connections):
+            connection.send(wire.ping(number))
+        for attacker in slow:
+            with suppress(OSError):
+                attacker.send(b"M")
+        answered = 0
+        for number, connection in enumerate(connections):
+            with suppress(wire.Closed, OSError):  # who found neither is reset
+                assert connection.reply().id == number
+                answered += 1
+        assert answered > DESCRIPTORS
+        with connect(server) as late:
+            ask(late, 1)
     server.wait_until_idle()

@@ -72,7 +72,7 @@ static void check_alive(const struct lm_io *io, const struct lm_connection *conn
     bool replies = connection->sending != LM_NO_SLOT || connection->reply_head != LM_NO_SLOT;
     bool busy = connection->in_flight > 0 || replies;
     bool moved = connection->recv_armed || busy || lm_connection_waits(connection) ||
-                 connection->list == LM_LIST_STARVED;
+                 connection->list == LM_LIST_STARVED || connection->list == LM_LIST_UNPARKING;
     SIM_CHECK(moved, "connection %u is stuck: nothing is armed, read state %u, ended %u",
               connection->index, connection->read_state, connection->ended);
     SIM_CHECK(connection->reply_head == LM_NO_SLOT || connection->sending != LM_NO_SLOT ||
@@ -80,7 +80,7 @@ static void check_alive(const struct lm_io *io, const struct lm_connection *conn
               "connection %u has replies that nobody sends", connection->index);
     if (connection->buffer == LM_NO_BUFFER) return;
     bool expects = lm_connection_expects(connection); /* beside which it may wait for more */
-    bool wants_descriptor = connection->fd == LM_FD_PARKED && connection->list == LM_LIST_STARVED;
+    bool wants_descriptor = connection->list == LM_LIST_UNPARKING;
     SIM_CHECK(!connection->recv_armed || connection->list == LM_LIST_EXPECTING_HELD,
               "connection %u reads beside a held buffer", connection->index);
     SIM_CHECK(lm_connection_waits(connection) || expects || wants_descriptor ||
@@ -98,6 +98,8 @@ static void check_connection(const struct lm_io *io, const struct lm_connection 
               "connection %u: its receive is %sin the ring", i,
               connection->recv_armed ? "not " : "");
     bool parked = connection->fd == LM_FD_PARKED;
+    SIM_CHECK(parked || connection->list != LM_LIST_UNPARKING,
+              "connection %u waits for a descriptor, and has one", i);
     SIM_CHECK(parked == (store_kept(io->fd_store, i) != NULL),
               "connection %u: descriptor %d, %skept", i, connection->fd, parked ? "not " : "");
     sums->parked += parked;

@@ -38,6 +38,7 @@
 #define LM_HTTP_BLOCKS (sim_limits.http_blocks)
 #define LM_PIPELINE_MAX (sim_limits.pipeline_max)
 #define LM_SLOT_WAITERS_MAX (sim_limits.slot_waiters_max)
+#define LM_UNPARKING_MAX (sim_limits.unparking_max)
 #define LM_LINGER_BYTES_MAX (sim_limits.linger_bytes_max)
 #define LM_SPIN_PAUSES (sim_limits.spin_pauses)
 #define LM_HERE_BYTES (sim_limits.here_bytes)

@@ -51,6 +51,7 @@ static void draw_sizes(struct sim_plan *plan) {
     sim_limits = (struct sim_limits){.http_blocks = PICK(1, 2, 4, 16),
                                      .pipeline_max = PICK(1, 2, 4, 64),
                                      .slot_waiters_max = plan->header_buffers / 2,
+                                     .unparking_max = plan->header_buffers / 4,
                                      .linger_bytes_max = PICK(64, 1024, 65536),
                                      .spin_pauses = PICK(0, 2),
                                      .here_bytes = PICK(1, 100, 1000, 256 << 10)};

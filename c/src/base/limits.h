@@ -98,7 +98,9 @@ enum {
     LM_STALL_BYTES_PER_MS = 8192,
     LM_EVICT_PERIOD_MS = 50,
     LM_STARVED_RETRY_MS = 50,
-    LM_TIMER_TICK_MS = 64, /* what a connection's deadline is kept in */
+    LM_PARK_RETRY_MS = 50,
+    LM_UNPARKING_MAX = LM_HEADER_BUFFERS / 4, /* that wait for descriptors, with bytes in buffers */
+    LM_TIMER_TICK_MS = 64,                    /* what a connection's deadline is kept in */
     LM_SWEEP_PERIOD_MS = 250,
     LM_OVERDUE_NS = 50000000, /* past a deadline: the I/O thread answers in a worker's place */
     LM_ACCEPT_PAUSE_MS = 100, /* after the process ran out of descriptors */

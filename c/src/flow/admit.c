@@ -250,6 +250,7 @@ void lm_admit(struct lm_io *io, struct lm_connection *connection) {
 void lm_admit_refuse_waiting(struct lm_io *io, struct lm_connection *connection,
                              enum lm_status status, const char *why) {
     lm_connection_move(io, connection, LM_LIST_NONE);
+    connection->started_ns = io->now_ns; /* of the rest, which is read from here on */
     if (connection->dialect == LM_DIALECT_HTTP) {
         struct lm_refusal refusal = {.status = status, .retry_after_s = 1};
         snprintf(refusal.why, sizeof refusal.why, "%s", why);

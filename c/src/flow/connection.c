@@ -139,7 +139,7 @@ static void drop_reading(struct lm_io *io, struct lm_connection *connection) {
     if (drop_request(io, connection)) lm_add_single_writer_u64(&io->stats->io.requests_gone, 1);
     if (connection->read_state != LM_READ_LINGER) connection->read_state = LM_READ_HEADER;
     if (lm_connection_waits(connection) || connection->list == LM_LIST_STARVED ||
-        lm_connection_expects(connection)) {
+        connection->list == LM_LIST_UNPARKING || lm_connection_expects(connection)) {
         lm_connection_move(io, connection, LM_LIST_NONE);
     }
 }
@@ -182,6 +182,7 @@ static void close_connection(struct lm_io *io, struct lm_connection *connection)
         io->connections_parked--;
     } else {
         close(connection->fd);
+        io->descriptor_freed = true;
     }
     connection->fd = LM_FD_FREE;
     lm_address_table_remove(&io->addresses, connection->address);
@@ -201,18 +202,29 @@ static bool is_idle(const struct lm_connection *connection) {
            connection->reply_head == LM_NO_SLOT;
 }
 
+/* How many idle ones have a descriptor too many: beyond their half, or that others ask for. */
+static uint32_t count_to_park(const struct lm_io *io) {
+    uint32_t unparked = io->connections_open - io->connections_parked;
+    uint32_t count = unparked > io->unparked_max ? unparked - io->unparked_max : 0;
+    if (count < io->lists[LM_LIST_UNPARKING].count) count = io->lists[LM_LIST_UNPARKING].count;
+    return count < io->lists[LM_LIST_IDLE].count ? count : io->lists[LM_LIST_IDLE].count;
+}
+
 bool lm_connections_wait_to_park(const struct lm_io *io) {
-    return io->lists[LM_LIST_IDLE].count > 0 &&
-           io->connections_open - io->connections_parked > io->unparked_max;
+    return io->now_ns >= io->next_park_ns && count_to_park(io) > 0;
 }
 
 void lm_connections_park(struct lm_io *io) {
-    struct lm_list *idle = &io->lists[LM_LIST_IDLE];
+    if (!lm_connections_wait_to_park(io)) return;
     if (!lm_ring_is_submitted(io->ring)) return; /* a receive in there needs its descriptor */
-    while (lm_connections_wait_to_park(io)) {
-        struct lm_connection *connection = &io->connections[idle->head];
-        if (lm_fd_store_put(io->fd_store, connection->index, connection->fd) != 0) return;
+    for (uint32_t count = count_to_park(io); count > 0; count--) {
+        struct lm_connection *connection = &io->connections[io->lists[LM_LIST_IDLE].head];
+        if (lm_fd_store_put(io->fd_store, connection->index, connection->fd) != 0) {
+            io->next_park_ns = io->now_ns + LM_PARK_RETRY_MS * 1000000ull; /* no memory */
+            return;
+        }
         close(connection->fd);
+        io->descriptor_freed = true;
         connection->fd = LM_FD_PARKED;
         io->connections_parked++;
         lm_connection_move(io, connection, LM_LIST_NONE);

@@ -53,7 +53,7 @@ enum { LM_NO_BLOCK = UINT16_MAX, LM_NO_MODEL = UINT16_MAX };
 struct lm_connection {
     LM_CACHE_ALIGNED lm_atomic_u32 sender; /* the token of whoever sends on it: 0 free, 1 taken */
     lm_atomic_u32 gone; /* 1: nobody is there to answer; written by the I/O thread */
-    int fd;             /* -1: a free entry */
+    int fd;             /* or LM_FD_* */
     uint32_t index;
     uint32_t generation;
     uint8_t read_state; /* enum lm_read_state */
@@ -95,8 +95,9 @@ enum lm_connection_list {
     LM_LIST_EXPECTING,      /* for their bytes, while slots are scarce */
     LM_LIST_EXPECTING_HELD, /* the same, holding a header buffer or a block meanwhile */
     LM_LIST_LINGERING,
-    LM_LIST_STARVED, /* of a header buffer, or of a descriptor */
-    LM_LIST_IDLE,    /* where idle connections are parked: the longest idle first */
+    LM_LIST_STARVED,   /* of a header buffer */
+    LM_LIST_UNPARKING, /* of a descriptor, as a rule with bytes in a header buffer */
+    LM_LIST_IDLE,      /* where idle connections are parked: the longest idle first */
     LM_LIST_COUNT
 };
 

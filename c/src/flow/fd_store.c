@@ -71,7 +71,7 @@ int lm_fd_store_get(struct lm_fd_store *store, uint32_t index) {
 /* Puts something in and takes it out again: an old kernel, or a rule of the system's, refuses. */
 static int try_out(struct lm_fd_store *store) {
     int fd = eventfd(0, EFD_CLOEXEC);
-    if (fd < 0) return lm_error_errno(LUMEN_E_UNSUPPORTED, errno, "cannot create an eventfd");
+    if (fd < 0) return -errno;
     int code = lm_fd_store_put(store, 0, fd);
     close(fd);
     fd = code ? code : lm_fd_store_get(store, 0);

@@ -174,7 +174,7 @@ static void complete(struct lm_io *io, const struct lm_completion *completion) {
 static uint64_t wait_limit(const struct lm_io *io) {
     bool deadlines = io->lists[LM_LIST_WAITING].count || io->lists[LM_LIST_WAITING_PART].count ||
                      io->lists[LM_LIST_LINGERING].count || io->lists[LM_LIST_STARVED].count ||
-                     io->draining;
+                     io->lists[LM_LIST_UNPARKING].count || io->draining;
     if (deadlines) return LM_TICK_MS * 1000000ull;
     if (io->arena.acquired_count || io->accept_retry_ns) return LM_IDLE_TICK_MS * 1000000ull;
     return io->connections_open ? LM_SWEEP_PERIOD_MS * 1000000ull : UINT64_MAX;
@@ -222,7 +222,7 @@ static void leave_room(struct lm_io *io, uint64_t woke_ns) {
 static int run(struct lm_io *io) {
     struct lm_completion completions[LM_COMPLETIONS_PER_TURN];
     struct lm_io_counters *counters = &io->stats->io;
-    uint64_t woke_ns = lm_now_ns();
+    uint64_t woke_ns = io->seen_ns = lm_now_ns();
     for (;;) {
         io->now_ns = lm_now_ns();
         take_returns(io);
@@ -230,6 +230,7 @@ static int run(struct lm_io *io) {
         lm_timers_expire(io);
         if (io->lists[LM_LIST_WAITING].count) lm_receive_retry_waiting(io);
         if (io->lists[LM_LIST_STARVED].count) lm_receive_retry_starved(io);
+        if (io->lists[LM_LIST_UNPARKING].count) lm_receive_retry_unparking(io);
         if (!io->inline_worker) lm_receive_hand_over(io);
         if (drained(io)) return 0;
         lm_accept_arm(io);

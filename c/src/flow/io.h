@@ -125,6 +125,8 @@ struct lm_io {
     uint32_t connections_open;
     struct lm_fd_store *fd_store; /* NULL: there are descriptors enough */
     uint32_t connections_parked;
+    bool descriptor_freed; /* since none was found for one of them */
+    uint64_t next_park_ns, next_unpark_ns;
     uint32_t unparked_max;        /* beyond it the idle ones are parked */
     uint32_t connections_wanting; /* a returning request may let them go on */
     struct lm_http_side http;
@@ -250,6 +252,8 @@ void lm_receive_hand_over(struct lm_io *io);
 void lm_receive_retry_waiting(struct lm_io *io);
 /* Retries the header reads that found no buffer, if one has come back since. */
 void lm_receive_retry_starved(struct lm_io *io);
+/* Looks for descriptors for those that have bytes and none, if one has become free since. */
+void lm_receive_retry_unparking(struct lm_io *io);
 
 /* admit.c: decides over a header that is read whole. Sets the connection's read state. */
 void lm_admit(struct lm_io *io, struct lm_connection *connection);

@@ -221,14 +221,25 @@ static void arm(struct lm_io *io, struct lm_connection *connection) {
     connection->recv_armed = true;
 }
 
+/* Those that wait for one hold header buffers, which those that have one may need to come to an
+ * end: only so many may. */
+static bool get_descriptor(struct lm_io *io, struct lm_connection *connection) {
+    if (io->lists[LM_LIST_UNPARKING].count == 0 && lm_connection_unpark(io, connection))
+        return true;
+    if (io->lists[LM_LIST_UNPARKING].count >= LM_UNPARKING_MAX) {
+        lm_add_single_writer_u64(&io->stats->io.connections_evicted, 1);
+        lm_connection_abort(io, connection);
+    } else {
+        lm_connection_move(io, connection, LM_LIST_UNPARKING);
+    }
+    return false;
+}
+
 void lm_receive_continue(struct lm_io *io, struct lm_connection *connection) {
     bool armed = connection->recv_armed || connection->ended;
-    if (connection->list == LM_LIST_STARVED || (connection->buffer == LM_NO_BUFFER && armed))
-        return;
-    if (!lm_connection_unpark(io, connection)) {
-        lm_connection_move(io, connection, LM_LIST_STARVED);
-        return;
-    }
+    bool starved = connection->list == LM_LIST_STARVED || connection->list == LM_LIST_UNPARKING;
+    if (starved || (connection->buffer == LM_NO_BUFFER && armed)) return;
+    if (connection->fd == LM_FD_PARKED && !get_descriptor(io, connection)) return;
     for (;;) {
         if (connection->buffer != LM_NO_BUFFER) consume_buffer(io, connection);
         if (!lm_connection_expects(connection) || connection->recv_armed) break;
@@ -319,6 +330,22 @@ void lm_receive_retry_starved(struct lm_io *io) {
         struct lm_connection *connection = lm_io_connection(io, starved->head);
         lm_connection_move(io, connection, LM_LIST_NONE);
         lm_receive_continue(io, connection); /* which may starve again, at the list's end */
+        lm_connection_settle(io, connection);
+    }
+}
+
+void lm_receive_retry_unparking(struct lm_io *io) {
+    struct lm_list *list = &io->lists[LM_LIST_UNPARKING];
+    if (!io->descriptor_freed && io->now_ns < io->next_unpark_ns) return;
+    while (list->count > 0) {
+        struct lm_connection *connection = lm_io_connection(io, list->head);
+        if (!lm_connection_unpark(io, connection)) {
+            io->descriptor_freed = false;
+            io->next_unpark_ns = io->now_ns + LM_STARVED_RETRY_MS * 1000000ull;
+            return;
+        }
+        lm_connection_move(io, connection, LM_LIST_NONE);
+        lm_receive_continue(io, connection);
         lm_connection_settle(io, connection);
     }
 }

@@ -59,8 +59,9 @@ void lm_ring_recv_header(struct lm_ring *ring, int fd, uint32_t index, uint32_t 
 /* Receives until `bytes` are there or the stream ends. */
 void lm_ring_recv(struct lm_ring *ring, int fd, void *memory, size_t bytes, uint32_t index,
                   uint32_t generation);
-/* Completes when the socket has as many bytes as its SO_RCVLOWAT says, or as many as it will hold,
- * or no more will come; a receive may follow, none may be under way beside it. */
+/* Completes when the socket has as many bytes as its SO_RCVLOWAT says (TCP; others: any), or as
+ * many as it will hold, or no more will come; a receive may follow, none may be under way beside
+ * it. */
 void lm_ring_poll(struct lm_ring *ring, int fd, uint32_t index, uint32_t generation);
 /* Sends until all is sent or the stream breaks. `message` and what it points to stay as they are
  * until the completion. */

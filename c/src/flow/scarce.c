@@ -72,8 +72,7 @@ static bool too_many_wait(const struct lm_io *io) {
 /* Who was promised to wait may, while its bytes come. */
 static bool may_turn_away(const struct lm_io *io, const struct lm_connection *connection) {
     if (io->shared->overload == LUMEN_OVERLOAD_REFUSE) return true;
-    return connection->list == LM_LIST_EXPECTING_HELD &&
-           io->now_ns > connection->started_ns + LM_STALL_MS * 1000000ull;
+    return io->now_ns > connection->started_ns + LM_STALL_MS * 1000000ull;
 }
 
 /* Those who wait may hold header buffers, and when these run out nothing more is read. Whoever has
@@ -230,9 +229,11 @@ static void cut_off(struct lm_io *io, struct lm_connection *connection,
  * nobody is hurt by it. */
 static bool find_short(const struct lm_io *io, uint32_t lacks[LUMEN_SLOT_CLASSES_MAX]) {
     const struct lm_list *lists = io->lists;
-    bool starved = lists[LM_LIST_STARVED].count > 0, found = starved;
+    bool starved = lists[LM_LIST_STARVED].count || lists[LM_LIST_UNPARKING].count;
+    bool found = starved;
     uint32_t places = io->in_flight_max - io->in_flight, reserve = lm_gate_reserve(io);
-    uint32_t parts = lists[LM_LIST_WAITING_PART].count; /* for which more than the reserve is due */
+    /* One more than the reserve is due where somebody waits for one that can be spared. */
+    uint32_t parts = lists[LM_LIST_WAITING_PART].count > 0;
     bool waits = lists[LM_LIST_WAITING].count || lists[LM_LIST_EXPECTING].count || parts ||
                  lists[LM_LIST_EXPECTING_HELD].count || io->refused_full;
     for (uint32_t c = 0; c < io->arena.class_count; c++) {

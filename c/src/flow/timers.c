@@ -29,7 +29,9 @@ static uint64_t deadline_ns(const struct lm_io *io, const struct lm_connection *
     const struct lm_shared *shared = io->shared;
     if (connection->sending != LM_NO_SLOT)
         return after(io->requests[connection->sending].held_ns, shared->reply_timeout_ns);
-    if (connection->list == LM_LIST_STARVED) return 0; /* it waits for this thread */
+    /* It waits for this thread; but who has sent half a header may not keep its descriptor so. */
+    if (connection->list == LM_LIST_UNPARKING) return 0;
+    if (connection->list == LM_LIST_STARVED && connection->header_used == 0) return 0;
     if (lm_connection_expects(connection) || connection->list == LM_LIST_WAITING_PART) {
         uint64_t bytes = lm_scarce_bytes_expected(connection);
         uint64_t until_ns = body_deadline_ns(io, connection->started_ns, bytes);
@@ -58,8 +60,8 @@ static uint64_t deadline_ns(const struct lm_io *io, const struct lm_connection *
 void lm_timer_update(struct lm_io *io, const struct lm_connection *connection) {
     uint64_t deadline = connection->fd < 0 ? 0 : deadline_ns(io, connection);
     /* Rounded up; ticks count from the thread's start, so that 32 bits last eight years. */
-    io->deadlines[connection->index] =
-        deadline ? (uint32_t)((deadline - io->opened_ns + tick_ns - 1) / tick_ns) : 0;
+    uint64_t ticks = deadline ? (deadline - io->opened_ns + tick_ns - 1) / tick_ns : 0;
+    io->deadlines[connection->index] = ticks < UINT32_MAX ? (uint32_t)ticks : UINT32_MAX;
 }
 
 /* ---- what happens then ---- */
