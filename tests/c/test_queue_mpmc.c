@@ -93,7 +93,7 @@ static void stress(void) {
                 CHECK_AT("stress, capacity %u, %u producers, %u consumers, start %llu",
                          capacities[c], threads[t][0], threads[t][1],
                          (unsigned long long)starts[s]);
-                check_watchdog(60, check_where);
+                check_watchdog(300, check_where);
                 CHECK(lm_mpmc_open_at(&queue, capacities[c], starts[s] - items / 2) == 0);
                 queue_stress(&(struct queue_stress){.queue = &queue,
                                                     .push = push,

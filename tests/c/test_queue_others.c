@@ -60,7 +60,7 @@ static void stress(uint32_t type, bool (*take)(void *, uint32_t *)) {
             struct lm_queue queue;
             CHECK_AT("stress %s, capacity %u, %u producers, %u consumers", lm_queue_name(type),
                      capacities[c], threads[t][0], threads[t][1]);
-            check_watchdog(60, check_where);
+            check_watchdog(300, check_where);
             CHECK(lm_queue_open(&queue, type, capacities[c], 1, 0) == 0);
             queue_stress(&(struct queue_stress){.queue = &queue,
                                                 .push = push,
