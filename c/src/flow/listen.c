@@ -82,10 +82,11 @@ static int first_request_bytes(const struct lm_shared *shared) {
 /* The kernel starts a connection with a receive buffer that holds little more than 120 KB, and
  * widens it as it is read from. A low mark widens the listener's, which its connections inherit,
  * and stays when the mark is taken back; SO_RCVBUF would end the widening for good. */
-static void widen(int fd, int bytes) {
+static bool widen(int fd, int bytes) {
     const int one = 1;
-    setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof bytes);
-    setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &one, sizeof one);
+    if (setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof bytes) != 0) return true;
+    /* Left there, it would keep small requests from being seen. */
+    return setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &one, sizeof one) == 0;
 }
 
 static int open_listener(const struct lm_shared *shared, const char *host, uint32_t port,
@@ -104,8 +105,8 @@ static int open_listener(const struct lm_shared *shared, const char *host, uint3
     if (sharing != PORT_ALONE) setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on);
     /* Inherited by every accepted connection. */
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    widen(fd, first_request_bytes(shared));
-    if (bind(fd, (struct sockaddr *)&address, bytes) != 0 || listen(fd, LM_LISTEN_BACKLOG) != 0 ||
+    if (!widen(fd, first_request_bytes(shared)) ||
+        bind(fd, (struct sockaddr *)&address, bytes) != 0 || listen(fd, LM_LISTEN_BACKLOG) != 0 ||
         getsockname(fd, (struct sockaddr *)&address, &bytes) != 0) {
         code = explain_bind(host, port, errno);
         close(fd);
