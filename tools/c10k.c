@@ -52,6 +52,7 @@ struct member {
     int fd;
     uint8_t kind;
     uint8_t state;
+    bool is_away;
     uint32_t at; /* slow: bytes of its request that are out */
     uint64_t began_ns;
 };
@@ -76,6 +77,7 @@ struct crowd {
     double slow_credit, churn_credit;
     uint32_t next_source, next_slow, next_churn;
     uint32_t open, connecting;
+    uint32_t away; /* were connected, left or were sent away, and are on their way back */
     uint64_t established, failed, lost, shed, churned, answers, refusals;
     struct lm_histogram connect_times;
 };
@@ -144,9 +146,11 @@ static void ended(struct crowd *crowd, uint32_t index) {
             crowd->lost++; /* refused or dropped without a cause: not tried again */
             again = false;
         }
+        member->is_away = again;
+        crowd->away += again;
     }
     close(member->fd);
-    *member = (struct member){.fd = -1, .kind = member->kind};
+    *member = (struct member){.fd = -1, .kind = member->kind, .is_away = member->is_away};
     if (again) crowd->todo[crowd->todo_count++] = index;
 }
 
@@ -155,6 +159,8 @@ static void established(struct crowd *crowd, uint32_t index, uint64_t now_ns) {
     member->state = STATE_OPEN;
     crowd->connecting--;
     crowd->open++;
+    crowd->away -= member->is_away;
+    member->is_away = false;
     crowd->established++;
     crowd->progress_ns = now_ns;
     lm_histogram_record(&crowd->connect_times, now_ns - member->began_ns);
@@ -310,8 +316,9 @@ static void report(const struct crowd *crowd, uint64_t now_ns) {
     static const char *const names[] = {"ramp", "held", "done"};
     double ramp_s = (double)(crowd->ramp_ns ? crowd->ramp_ns : now_ns - crowd->begin_ns) / 1e9;
     uint64_t connects = crowd->ramp_ns ? crowd->ramp_established : crowd->established;
-    printf("{\"phase\": \"%s\", \"seconds\": %.3f, \"connected\": %u, \"failed\": %llu, ",
-           names[crowd->phase], (double)(now_ns - crowd->begin_ns) / 1e9, crowd->open,
+    printf("{\"phase\": \"%s\", \"seconds\": %.3f, \"connected\": %u, \"away\": %u, \"failed\": "
+           "%llu, ",
+           names[crowd->phase], (double)(now_ns - crowd->begin_ns) / 1e9, crowd->open, crowd->away,
            (unsigned long long)crowd->failed);
     printf("\"lost\": %llu, \"shed\": %llu, \"churned\": %llu, \"answers\": %llu, "
            "\"refusals\": %llu, \"unaccepted\": %llu, ",

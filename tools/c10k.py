@@ -267,13 +267,14 @@ def run(options: argparse.Namespace) -> tuple[dict[str, Any], Turns, Crowd]:
     of_kind = {"idle": idle, "slow": slow, "active": active}
     phases = [*turns.quiet, *turns.crowded]
     wrong = sum(phase.load.errors for phase in phases)
-    missing = count - held["connected"]
+    came = held["connected"] + held["away"]  # away: those of the churn that are coming back
+    missing = count - came
     result = {
         **{"connections": options.connections, **of_kind, "churn": options.churn},
         "crowd_processes": crowd.process_count,
         "descriptors": connections_per_process() + BESIDE,
         "parked": stats.gauges["io"]["connections_parked"],
-        "connected": held["connected"] + active,
+        "connected": came + active,
         "failed": held["failed"] + missing,
         "connects_per_second": held["connects_per_second"],
         "connect_us": held["connect_us"],

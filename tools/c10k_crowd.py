@@ -28,7 +28,7 @@ BESIDE: Final = 512  # descriptors that a process needs for other things than th
 # proc_inode_cache and a second dentry by whoever looks at /proc/PID/fd, for one.
 _OF_CONNECTIONS: Final = ("TCP", "sock_inode", "filp", "dentry", "io_kiocb", "kmalloc", "lsm_")
 _KERNEL: Final = ("Slab", "PageTables", "KernelStack", "VmallocUsed", "Percpu")
-_SUMS: Final = ("connected", "failed", "lost", "shed", "churned", "answers", "refusals")
+_SUMS: Final = ("connected", "away", "failed", "lost", "shed", "churned", "answers", "refusals")
 _Started = TypeVar("_Started", bound="Crowd")
 
 
