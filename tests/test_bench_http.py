@@ -25,22 +25,13 @@ from lumen_uring.errors import (
     ConfigError,
     ConnectionFailed,
     EngineError,
-    LibraryError,
     ProtocolError,
     UnknownModel,
 )
-from lumen_uring.ring import library
 from lumen_uring.ring.load import Load, LoadPlan, LoadResult
 
+pytestmark = pytest.mark.usefixtures("c_library")
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _library() -> None:
-    try:
-        library.find()
-    except LibraryError as error:
-        pytest.skip(f"the C library is not there: {error}")
 
 
 # ---- a server ----

@@ -30,8 +30,6 @@ from bench_rules import Ratio
 from peers import servers
 
 from lumen_uring.config import load
-from lumen_uring.errors import LibraryError
-from lumen_uring.ring import library
 from lumen_uring.ring.probe import probe
 
 MACHINE = {
@@ -229,11 +227,8 @@ def test_every_mode_is_a_setting_the_server_takes(tmp_path: Path) -> None:
             assert config.engine.allocator_type == allocator
 
 
+@pytest.mark.usefixtures("c_library")
 def test_matrix_in_short(tmp_path: Path) -> None:
-    try:
-        library.find()
-    except LibraryError as error:
-        pytest.skip(f"the C library is not there: {error}")
     out = tmp_path / "docs"
     options = ["--short", "--no-plots", "--out", str(out), "--workloads", "mlp"]
     options += ["--queues", "mpmc,batched", "--allocators", "lumen_arena"]
@@ -272,11 +267,8 @@ def test_backends_are_compared_inside_a_round() -> None:
     assert row.as_json()["cpu_ratio"] is None
 
 
+@pytest.mark.usefixtures("c_library")
 def test_backends_in_short(capsys: pytest.CaptureFixture[str]) -> None:
-    try:
-        library.find()
-    except LibraryError as error:
-        pytest.skip(f"the C library is not there: {error}")
     if probe().trouble is not None:
         pytest.skip("io_uring is not to be had here")
     assert backends.main(["--short", "--json", "--connections", "2,8", "--payloads", "4 KB"]) == 0

@@ -20,18 +20,11 @@ import c10k
 import c10k_crowd
 from local_server import local_server
 
-from lumen_uring.errors import LibraryError
-from lumen_uring.ring import library
-
 SHORT = ["--model", "builtin:digits", "--seconds", "0.2", "--rounds", "1", "--json"]
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _built() -> None:
-    try:
-        library.find()
-    except LibraryError as error:
-        pytest.skip(f"the C library is not there: {error}")
+def _built(c_library: None) -> None:
     if not c10k_crowd.PROGRAM.is_file():
         pytest.skip(f"{c10k_crowd.PROGRAM} is not built: make -C c tools")
 

@@ -24,19 +24,10 @@ import oip
 import overload
 from peers import nginx, wrk
 
-from lumen_uring.errors import LibraryError
-from lumen_uring.ring import library
 from lumen_uring.ring.histogram import Histogram
 
+pytestmark = pytest.mark.usefixtures("c_library")
 MS = 1_000_000
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _library_is_built() -> None:
-    try:
-        library.find()
-    except LibraryError as error:
-        pytest.skip(f"the C library is not there: {error}")
 
 
 @pytest.fixture

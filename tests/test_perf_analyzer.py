@@ -13,9 +13,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
 import perf_analyzer
 from perf_analyzer import Figures, MissingError, Way
 
-from lumen_uring.errors import LibraryError
-from lumen_uring.ring import library
-
 SAID = """*** Measurement Settings ***
 Request concurrency: 1
   Client:
@@ -81,12 +78,9 @@ def test_what_cannot_be_installed_is_a_sentence(
     assert "no route to host" in said
 
 
+@pytest.mark.usefixtures("c_library")
 def test_one_run(capsys: pytest.CaptureFixture[str]) -> None:
     """Where `make oip` has fetched the program."""
-    try:
-        library.find()
-    except LibraryError as error:
-        pytest.skip(f"the C library is not there: {error}")
     if not (perf_analyzer.place() / "tritonclient").is_dir():
         pytest.skip("perf_analyzer is not here: `make oip` fetches it")
     try:

@@ -17,18 +17,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
 
 import slow_clients
 
-from lumen_uring.errors import LibraryError
-from lumen_uring.ring import library
-
+pytestmark = pytest.mark.usefixtures("c_library")
 SHORT = ["--workloads", "mlp", "--seconds", "0.3", "--rounds", "1", "--connections", "60"]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _built() -> None:
-    try:
-        library.find()
-    except LibraryError as error:
-        pytest.skip(f"the C library is not there: {error}")
 
 
 def test_native_attacks(capsys: pytest.CaptureFixture[str]) -> None:

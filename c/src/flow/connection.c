@@ -233,7 +233,7 @@ void lm_connections_park(struct lm_io *io) {
 }
 
 bool lm_connection_unpark(struct lm_io *io, struct lm_connection *connection) {
-    if (connection->fd != LM_FD_PARKED) return true;
+    LM_ASSERT(connection->fd == LM_FD_PARKED);
     int fd = lm_fd_store_get(io->fd_store, connection->index);
     if (fd < 0) return false;
     lm_fd_store_drop(io->fd_store, connection->index);

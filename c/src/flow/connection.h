@@ -125,7 +125,7 @@ void lm_connection_settle(struct lm_io *io, struct lm_connection *connection);
  * when what was started is with the kernel. */
 void lm_connections_park(struct lm_io *io);
 bool lm_connections_wait_to_park(const struct lm_io *io);
-/* false: it is parked, and no descriptor is free for it. */
+/* For a parked one. false: no descriptor is free for it. */
 bool lm_connection_unpark(struct lm_io *io, struct lm_connection *connection);
 static inline bool lm_connection_expects(const struct lm_connection *connection) {
     return connection->list == LM_LIST_EXPECTING || connection->list == LM_LIST_EXPECTING_HELD;
