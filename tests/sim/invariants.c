@@ -11,8 +11,10 @@
 enum { EMPTY_TURNS_MAX = 200, SLOTS_MAX = 512, CONNECTIONS_MAX = 64 };
 
 static uint32_t empty_turns[2];
+static uint64_t timed_out[2]; /* when the thread was last about to wait */
 
 void check_reset(void) {
+    timed_out[0] = timed_out[1] = 0;
     empty_turns[0] = empty_turns[1] = 0;
 }
 
@@ -198,6 +200,16 @@ static void check_counters(uint32_t unwhole) {
     SIM_CHECK(requests == answers + unwhole,
               "%llu requests, but %llu answers and %u that are not whole",
               (unsigned long long)requests, (unsigned long long)answers, unwhole);
+}
+
+/* Those whose time is up do not keep the others waiting, nor are they forgotten. */
+void check_sweep(const struct lm_io *io, uint64_t timeout_ns) {
+    uint64_t now = lm_load_relaxed_u64(&io->stats->io.connections_timed_out);
+    uint64_t more = now - timed_out[io->index];
+    timed_out[io->index] = now;
+    SIM_CHECK(more <= sim_limits.expiries_per_turn, "%llu connections were timed out at one go",
+              (unsigned long long)more);
+    SIM_CHECK(io->sweep_at == 0 || timeout_ns == 0, "the thread sleeps in the middle of a sweep");
 }
 
 void check_io(struct lm_io *io, uint64_t timeout_ns) {

@@ -53,6 +53,7 @@ static void draw_sizes(struct sim_plan *plan) {
                                      .slot_waiters_max = plan->header_buffers / 2,
                                      .unparking_max = plan->header_buffers / 4,
                                      .linger_bytes_max = PICK(64, 1024, 65536),
+                                     .expiries_per_turn = PICK(1, 2, 16),
                                      .spin_pauses = PICK(0, 2),
                                      .here_bytes = PICK(1, 100, 1000, 256 << 10)};
 }

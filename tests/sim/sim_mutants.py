@@ -79,6 +79,13 @@ MUTANTS = (
         "if (connection->list == LM_LIST_STARVED && connection->header_used == 0) return 0;",
         "",
     ),
+    Mutant(
+        "all that are due end at one go",
+        TIMERS,
+        "i < io->connections_used && expired < LM_EXPIRIES_PER_TURN; i++",
+        "i < io->connections_used; i++",
+    ),
+    Mutant("sleeps in the middle of a sweep", IO, "if (io->sweep_at) limit = 0;", ""),
     # Accepting.
     Mutant(
         "accept is not armed again",

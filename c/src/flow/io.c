@@ -196,6 +196,7 @@ static int wait_for_work(struct lm_io *io, struct lm_completion *completions) {
     if (lm_mpmc_depth(&io->returns) > 0) limit = io->returns_stuck ? LM_STUCK_TICK_NS : 0;
     /* Inline: a request that got its slot in this turn is run in the next. */
     if (io->inline_worker && lm_spsc_depth(&io->ready) > 0) limit = 0;
+    if (io->sweep_at) limit = 0;
     if ((refused || lm_connections_wait_to_park(io)) && limit > LM_STUCK_TICK_NS)
         limit = LM_STUCK_TICK_NS;
     uint64_t poll_ns = limit > 0 && io->connections_open ? io->shared->io_poll_ns : 0;

@@ -133,23 +133,36 @@ static bool some_worker_hangs(const struct lm_io *io) {
     return false;
 }
 
-static void sweep(struct lm_io *io) {
-    if (io->now_ns < io->next_sweep_ns) return;
-    io->next_sweep_ns = io->now_ns + LM_SWEEP_PERIOD_MS * 1000000ull;
+static void look_at_workers(struct lm_io *io) {
     io->worker_hangs = some_worker_hangs(io);
     lm_store_relaxed_u64(&io->stats->io.worker_hangs, io->worker_hangs); /* relaxed: a gauge */
     if (io->in_flight) answer_all_overdue(io);
     if (io->in_flight) lm_scarce_suspend(io);
+}
+
+/* Ten thousand that came together and have been idle since are due together: ending them at one go
+ * would keep all others waiting for a tenth of a second. */
+static void sweep(struct lm_io *io) {
+    if (io->sweep_at == 0) {
+        if (io->now_ns < io->next_sweep_ns) return;
+        io->next_sweep_ns = io->now_ns + LM_SWEEP_PERIOD_MS * 1000000ull;
+        look_at_workers(io);
+    }
     /* Inline, a Run may have taken long: what came meanwhile came in time. */
     uint32_t now = (uint32_t)((io->seen_ns - io->opened_ns) / tick_ns);
-    for (uint32_t i = 0; i < io->connections_used; i++) {
-        if (io->deadlines[i] && io->deadlines[i] <= now) expire(io, &io->connections[i]);
+    uint32_t i = io->sweep_at, expired = 0;
+    for (; i < io->connections_used && expired < LM_EXPIRIES_PER_TURN; i++) {
+        if (!io->deadlines[i] || io->deadlines[i] > now) continue;
+        expire(io, &io->connections[i]);
+        expired++;
     }
+    io->sweep_at = i < io->connections_used ? i : 0;
 }
 
 static void expire_lingering(struct lm_io *io) {
-    uint32_t next;
-    for (uint32_t i = io->lists[LM_LIST_LINGERING].head; i != LM_NO_CONNECTION; i = next) {
+    uint32_t next, expired = 0;
+    for (uint32_t i = io->lists[LM_LIST_LINGERING].head;
+         i != LM_NO_CONNECTION && expired < LM_EXPIRIES_PER_TURN; i = next) {
         struct lm_connection *connection = lm_io_connection(io, i);
         next = connection->next;
         if (connection->timer_ns > io->now_ns) continue;
@@ -158,11 +171,16 @@ static void expire_lingering(struct lm_io *io) {
         lm_connection_move(io, connection, LM_LIST_NONE);
         lm_connection_abort(io, connection);
         lm_connection_settle(io, connection);
+        expired++;
     }
 }
 
 void lm_timers_expire(struct lm_io *io) {
-    if (io->connections_open) sweep(io);
+    if (io->connections_open) {
+        sweep(io);
+    } else {
+        io->sweep_at = 0;
+    }
     if (io->arena.acquired_count || io->lists[LM_LIST_WAITING_PART].count) lm_scarce_evict(io);
     if (io->lists[LM_LIST_LINGERING].count) expire_lingering(io);
 }
