@@ -33,6 +33,7 @@ def test_native_attacks(capsys: pytest.CaptureFixture[str]) -> None:
         assert found["left"] == {}
         for protocol in ("native", "http"):
             assert found[protocol]["requests"] > 0
+            assert found[protocol]["neighbour_p99_ratio"] > 0
             assert found[protocol]["errors"] == found[protocol]["unanswered"] == 0
 
 

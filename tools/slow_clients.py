@@ -8,7 +8,8 @@ replies so, or never.
 After each attack the server has to be back where it was: connections, slots, descriptors; memory
 is told. The attackers' CPU time must not count as the server's weakness, since attackers sit
 elsewhere: they are scheduled as idle (they get a core that nobody else wants, and lose it at once),
-and what they used is in the report.
+what they used is in the report, and in a third phase they attack another server on this machine
+("neighbour"): what the canary notices then is the machine, not the server.
 """
 
 from __future__ import annotations
@@ -89,11 +90,12 @@ def ratio(beside: Histogram, quiet: Histogram, percent: float) -> float | None:
 
 @dataclass(slots=True)
 class Turns:
-    """The phases of one attack and one protocol: each beside it, and the quiet one before it."""
+    """The phases of one attack and one protocol: quiet, beside it, beside one on a neighbour."""
 
     rate: float
     quiet: list[Measured] = field(default_factory=list)
     beside: list[Measured] = field(default_factory=list)
+    neighbour: list[Measured] = field(default_factory=list)
 
     def missing(self, phase: Measured) -> int:
         """Requests that were due and had no answer when the phase was over, beyond chance."""
@@ -104,6 +106,7 @@ class Turns:
         """Ratios by round and over all, latencies in µs, errors."""
 
         quiet, beside = pooled(self.quiet), pooled(self.beside)
+        phases = (*self.quiet, *self.beside, *self.neighbour)
         pairs = zip(self.beside, self.quiet, strict=True)
         rounds = [ratio(a.load.histogram, b.load.histogram, 99) for a, b in pairs]
         return {
@@ -111,11 +114,12 @@ class Turns:
             "p99_ratios": rounds,
             "p99_ratio_median": middle([each for each in rounds if each is not None]),
             "p50_ratio": ratio(beside, quiet, 50),
+            "neighbour_p99_ratio": ratio(pooled(self.neighbour), quiet, 99),
             **{f"quiet_{name}_us": value for name, value in spread(quiet).items()},
             **{f"beside_{name}_us": value for name, value in spread(beside).items()},
             "requests": sum(phase.load.requests for phase in self.beside),
-            "errors": sum(phase.load.errors for phase in (*self.beside, *self.quiet)),
-            "unanswered": sum(self.missing(phase) for phase in (*self.beside, *self.quiet)),
+            "errors": sum(phase.load.errors for phase in phases),
+            "unanswered": sum(self.missing(phase) for phase in phases),
         }
 
 
@@ -232,9 +236,13 @@ def canary(server: LocalServer, model: str, protocol: str, seconds: float) -> Me
 
 
 def measure_model(
-    model: str, server: LocalServer, attacks: Sequence[str], options: argparse.Namespace
+    model: str,
+    server: LocalServer,
+    neighbour: LocalServer,
+    attacks: Sequence[str],
+    options: argparse.Namespace,
 ) -> dict[str, Any]:
-    """All attacks on one server, in turns with quiet phases."""
+    """All attacks on one server, in turns with quiet phases and with the same on its neighbour."""
     protocols = options.protocols.split(",")
     rate = WORKLOADS[model].rate
     turns = {(attack, protocol): Turns(rate) for attack in attacks for protocol in protocols}
@@ -268,6 +276,11 @@ def measure_model(
             found["rss_growth_bytes"] = after["rss_growth_bytes"]
             found["attackers"] = account
             found["attackers_cores"] = sum(each["cpu_s"] for each in account) / took_s
+            with attacking(attack, neighbour, model, options):
+                for protocol in protocols:
+                    turns[attack, protocol].neighbour.append(
+                        canary(server, model, protocol, options.seconds)
+                    )
     return {
         attack: {
             **{protocol: turns[attack, protocol].figures() for protocol in protocols},
@@ -283,7 +296,8 @@ def measure_model(
 def table(results: dict[str, dict[str, Any]], protocols: Sequence[str]) -> str:
     """For people."""
     lines = [
-        f"{'p99 beside / quiet':>46}{'quiet p99':>12}{'beside':>10}{'p50':>7}{'errors':>8}  "
+        f"{'p99 beside / quiet':>46}{'neighbour':>10}{'quiet p99':>12}{'beside':>10}{'p50':>7}"
+        f"{'errors':>8}  "
         "what is left; cut off, waits for slots + bytes; attackers' cores"
     ]
     for model, attacks in results.items():
@@ -296,6 +310,7 @@ def table(results: dict[str, dict[str, Any]], protocols: Sequence[str]) -> str:
                 lines.append(
                     f"{model:11}{attack:15}{protocol:7}{worst:10.2f}"
                     f"{' ' if worst <= _BOUND else '!'}"
+                    f"{row['neighbour_p99_ratio'] or math.inf:9.2f}"
                     f"{(row['quiet_p99_us'] or math.inf) / 1e3:10.2f}ms"
                     f"{(row['beside_p99_us'] or math.inf) / 1e3:8.2f}ms"
                     f"{row['p50_ratio'] or math.inf:7.2f}"
@@ -347,8 +362,8 @@ def main(arguments: list[str] | None = None) -> int:
         for model in chosen(options.workloads, tuple(WORKLOADS), "--workloads"):
             small = mlp.write(Path(folder) / "mlp.onnx") if model == "mlp" else squeezenet()
             words = [f"--model={model}={small}", *(f"--set={each}" for each in options.set)]
-            with local_server(*words) as server:
-                results[model] = measure_model(model, server, attacks, options)
+            with local_server(*words) as server, local_server(*words) as neighbour:
+                results[model] = measure_model(model, server, neighbour, attacks, options)
     say("")
     bad = [
         f"{model}, {attack}"
