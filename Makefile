@@ -43,10 +43,11 @@ $(VENV)/.dev: $(VENV)/.system pyproject.toml setup.py
 dev: $(VENV)/.dev
 	@$(MAKE) -s --no-print-directory $(PARALLEL) -C c lib tools
 
-# What computes first, then what also waits; in each, as many side by side as there are cores. No test judges a time.
+# What computes first, as many side by side as there are cores; then what waits a third of its time, all at once. No
+# test judges a time.
 test: dev ## all tests: C on three builds, fuzz corpora, simulation, models, Python
 	@$(MAKE) -s --no-print-directory -j$(JOBS) --output-sync=target lint test-models c-then-sim
-	@$(MAKE) -s --no-print-directory -j2 --output-sync=target test-python e2e-first
+	@$(MAKE) -s --no-print-directory -j3 --output-sync=target test-python e2e-first e2e-second
 
 # On the release build, which is there already; `make -C c test` is the same on a debug build.
 test-c: dev
@@ -68,7 +69,6 @@ test-models: dev
 
 test-python: dev
 	@$(PYTEST) tests --ignore=tests/e2e
-	@$(MAKE) -s --no-print-directory e2e-second
 
 # Side by side: each waits much of its time, and none judges a time. Tests marked `once` are left out on epoll.
 e2e: dev ## end-to-end tests on io_uring (where it is to be had), and what is about I/O on epoll
