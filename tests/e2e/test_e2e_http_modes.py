@@ -400,7 +400,7 @@ def drained(folder: Path, **server: object) -> dict[str, object]:
 
 def test_what_is_in_flight_is_answered_and_readiness_ends(serve: Serve, tmp_path: Path) -> None:
     server = serve(drained(tmp_path, drain_seconds=60))
-    trips = np.array([8000], "<i8")
+    trips = np.array([60_000], "<i8")  # a second
     x = np.ones((1, 16), "<f4")
     with Http(server.port) as http, Http(server.port) as idle:
         assert http.query(get("/v2/health/ready")).code == 200

@@ -141,7 +141,7 @@ def test_new_requests_while_draining(serve: Serve, tmp_path: Path) -> None:
     server = serve(settings(tmp_path, drain_seconds=60))
     with server.connect() as connection:
         before = server.figures().requests
-        connection.send(slow(server, 1, 20000))
+        connection.send(slow(server, 1, 60_000))  # a second
         eventually(lambda: server.figures().requests == before + 1, "the load")
         server.terminate()
         # The listener closes with the drain, so from then on the answer is "shutting down".
