@@ -161,6 +161,7 @@ proof: dev ## the concurrency evidence, deep; its short form is in `make test`
 
 mutants: dev ## breaks the sources one place at a time: the evidence must notice
 	@$(MAKE) -s -C tests/models mutants
+	@$(MAKE) -s -C tests/sim mutants
 
 lint: dev ## ruff, mypy, clang-format
 	@$(BIN)/ruff check --quiet . && $(BIN)/ruff format --quiet --check . && $(BIN)/mypy

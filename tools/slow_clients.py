@@ -253,7 +253,7 @@ def measure_model(
     for protocol in protocols:  # what is done once is done before
         canary(server, model, protocol, 1.0)
     settle(server, {**state(server), "connections": 0, "slots": 0})
-    before = state(server)
+    before, neighbour_before = state(server), state(neighbour)
     for index in range(options.rounds):
         for attack in attacks:
             say(f"{model}, round {index + 1} of {options.rounds}: {attack}")
@@ -281,6 +281,7 @@ def measure_model(
                     turns[attack, protocol].neighbour.append(
                         canary(server, model, protocol, options.seconds)
                     )
+            settle(neighbour, neighbour_before)  # or the next quiet phase is not
     return {
         attack: {
             **{protocol: turns[attack, protocol].figures() for protocol in protocols},

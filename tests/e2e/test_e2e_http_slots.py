@@ -160,9 +160,7 @@ def test_a_worker_that_does_not_come_back_in_time(serve: Serve, tmp_path: Path) 
         }
     )
     t = np.ones(4, "<i8")
-    trips = np.array(
-        [100_000], "<i8"
-    )  # a second or more; who is overdue is looked for four times in it
+    trips = np.array([100_000], "<i8")  # a second or more: some four looks for who is overdue
     late = {"parameters": {"timeout": 50_000}}
     with Http(server.port) as first, Http(server.port) as other:
         # Half of the requests have nothing in them before their worker has read their JSON.

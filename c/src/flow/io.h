@@ -151,8 +151,7 @@ struct lm_io {
     uint64_t accept_retry_ns;  /* 0: not paused */
     uint64_t next_eviction_ns;
     uint64_t next_sweep_ns;
-    uint32_t
-        sweep_at; /* the connection that a sweep over several turns goes on with; 0: none does */
+    uint32_t sweep_at; /* where a sweep over several turns goes on; 0: none is under way */
     uint64_t next_starved_ns;
     uint32_t *deadlines; /* of each connection, in ticks; 0: none */
     struct lm_address_table addresses;
