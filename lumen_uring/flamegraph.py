@@ -11,9 +11,9 @@ import zlib
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from html import escape
 from pathlib import PurePosixPath
 from typing import Final
-from xml.sax.saxutils import escape
 
 Stack = tuple[str, ...]
 
@@ -151,4 +151,4 @@ def _colour(name: str) -> str:
 
 def _text(text: str) -> str:
     """Escaped, and without what XML forbids."""
-    return escape("".join(sign if sign.isprintable() else "?" for sign in text))
+    return escape("".join(sign if sign.isprintable() else "?" for sign in text), quote=False)
