@@ -1,8 +1,9 @@
 """Starts real servers as a person would, watches them from outside, and stops them.
 
 Used by conftest.py and tests, on the test's thread. A server is the command `python -m lumen_uring`
-in a process of its own; what is known of it comes from its banner, its statistics file and /proc.
-No wait here is without a bound, and none asserts how long something took.
+in a process of its own, forked from one that has imported it where a test allows that (forked.py);
+what is known of it comes from its banner, its statistics file and /proc. No wait here is without a
+bound, and none asserts how long something took.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from types import TracebackType
 import numpy as np
 import wire
 import yaml
+from forked import Forked
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARED = Path(os.environ.get("LUMEN_SHARED", ROOT.parent / "shared"))
@@ -166,15 +168,21 @@ class Server:
         self._config = tempfile.NamedTemporaryFile("w", suffix=".yaml")
         yaml.safe_dump(with_backend(settings), self._config)
         self._config.flush()
-        self._stdout = tempfile.TemporaryFile("w+")
-        self._stderr = tempfile.TemporaryFile("w+")
-        self.process = subprocess.Popen(
-            [*prefix, *command("--config", self._config.name, *options)],
-            cwd=ROOT,
-            env={**environment(cache), **(extra_environment or {})},
-            stdout=self._stdout,
-            stderr=self._stderr,
-        )
+        self._stdout = tempfile.NamedTemporaryFile("w+")
+        self._stderr = tempfile.NamedTemporaryFile("w+")
+        arguments = ["--config", self._config.name, *options]
+        variables = {**environment(cache), **(extra_environment or {})}
+        self.process: subprocess.Popen[bytes] | Forked
+        if prefix or "LD_PRELOAD" in variables:
+            self.process = subprocess.Popen(
+                [*prefix, *command(*arguments)],
+                cwd=ROOT,
+                env=variables,
+                stdout=self._stdout,
+                stderr=self._stderr,
+            )
+        else:
+            self.process = Forked(arguments, variables, self._stdout.name, self._stderr.name)
         try:
             eventually(self._has_started, "the banner", START_S)
         except AssertionError:

@@ -371,7 +371,7 @@ def test_the_same_port_again_and_again(serve: Serve, tmp_path: Path) -> None:
 
 def test_no_descriptor_survives_an_exec(serve: Serve, tmp_path: Path) -> None:
     """Row F18: what a server's descriptors are open on stays its own, whatever it might start."""
-    server = serve(settings(tmp_path))
+    server = serve(settings(tmp_path), prefix=["env"])  # not forked, with what a fork inherits
     with server.connect() as connection:
         assert connection.ask(wire.ping(1)).id == 1
         kept = {}

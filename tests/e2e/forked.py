@@ -1,0 +1,72 @@
+"""Servers forked from a process that has imported their Python already.
+
+Importing takes most of a server's start, and the tests start nearly a thousand. What is forked runs
+the same command line: from its parsing to the process's end everything is its own. For servers that
+need nothing before Python is there: no other command in front, no variable the loader reads.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import multiprocessing
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Final, NoReturn
+
+_CONTEXT: Final = multiprocessing.get_context("forkserver")
+# No numpy and no ONNX Runtime: these have threads.
+_CONTEXT.set_forkserver_preload(["lumen_uring.cli", "lumen_uring.config", "lumen_uring.server"])
+
+
+class Forked:
+    """One of them: as much of subprocess.Popen as the tests use."""
+
+    def __init__(
+        self, arguments: Sequence[str], environment: dict[str, str], stdout: str, stderr: str
+    ) -> None:
+        """`stdout` and `stderr` are the paths of files that are there."""
+        self._arguments = list(arguments)
+        self._process = _CONTEXT.Process(
+            target=_main, args=(self._arguments, environment, stdout, stderr)
+        )
+        self._process.start()
+        assert self._process.pid is not None
+        self.pid: Final = self._process.pid
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.exitcode
+
+    def poll(self) -> int | None:
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        self._process.join(timeout)
+        if self.returncode is None:
+            raise subprocess.TimeoutExpired(self._arguments, timeout or 0)
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        if self.returncode is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self._process.kill()
+
+
+def _main(arguments: list[str], environment: dict[str, str], stdout: str, stderr: str) -> NoReturn:
+    from lumen_uring.cli import main
+
+    for number, path in ((1, stdout), (2, stderr)):
+        file = os.open(path, os.O_WRONLY | os.O_APPEND)
+        os.dup2(file, number)
+        os.close(file)
+    os.environ.clear()
+    os.environ.update(environment)
+    code = main(arguments)
+    sys.stdout.flush()
+    # Not Python's way out of a fork, which leaves out what C libraries do at the end.
+    ctypes.CDLL(None).exit(code)
+    raise AssertionError("exit() came back")
