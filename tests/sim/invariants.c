@@ -90,6 +90,14 @@ static void check_alive(const struct lm_io *io, const struct lm_connection *conn
               "connection %u holds a buffer that it could parse", connection->index);
 }
 
+/* Who waits for this thread alone is not timed out meanwhile. */
+static void check_patience(const struct lm_io *io, const struct lm_connection *connection) {
+    bool waits = connection->list == LM_LIST_UNPARKING ||
+                 (connection->list == LM_LIST_STARVED && connection->header_used == 0);
+    SIM_CHECK(!waits || connection->sending != LM_NO_SLOT || io->deadlines[connection->index] == 0,
+              "connection %u waits for this server, and has a deadline", connection->index);
+}
+
 static void check_connection(const struct lm_io *io, const struct lm_connection *connection,
                              struct sums *sums) {
     uint32_t i = connection->index;
@@ -129,6 +137,7 @@ static void check_connection(const struct lm_io *io, const struct lm_connection 
     }
     check_read_state(connection);
     check_alive(io, connection);
+    check_patience(io, connection);
 }
 
 /* Every slot that is taken is a connection's, a worker's, or of a request that was answered in its
