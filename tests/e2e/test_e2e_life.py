@@ -71,7 +71,7 @@ def test_a_port_in_use_with_several_io_threads(serve: Serve, cache: Path) -> Non
     try:
         # One that starts would stay: it is told to end, and the answer is then no sentence.
         done = harness.run(
-            ["--port", str(server.port), *options], cache, ["timeout", "--signal=TERM", "3"]
+            ["--port", str(server.port), *options], cache, ["timeout", "--signal=TERM", "30"]
         )
         assert f"port {server.port}" in sentence(done)
     finally:
