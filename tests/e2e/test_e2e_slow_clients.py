@@ -126,6 +126,10 @@ def test_slow_bodies_do_not_keep_others_out(
     assert answered + cut_off == SLOW
     assert answered >= SLOW - 8  # only who held a slot may have been asked to give it back
     assert cut_off == server.figures().io["connections_evicted"]
+    server.wait_until_idle()
+    since = server.figures().since(before)
+    assert since.get("io.requests_refused", 0) == cut_off
+    assert "io.requests_gone" not in since  # nobody left: they were told to
 
 
 def test_a_body_that_stops_short_of_its_end(serve: Serve, tmp_path: Path) -> None:
@@ -181,6 +185,8 @@ def test_slow_bodies_have_an_end(serve: Serve, tmp_path: Path) -> None:
         said = connection.expect_closed()
         assert b"408" in said or b"503" in said or said[:4] in (b"LMR1", b"")
         connection.close()
+    server.wait_until_idle()
+    assert server.figures().io["requests_gone"] == 0
 
 
 @pytest.mark.parametrize("how", ["close", "reset", "finish"])

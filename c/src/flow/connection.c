@@ -131,12 +131,24 @@ static bool drop_request(struct lm_io *io, struct lm_connection *connection) {
     return half_read;
 }
 
+static void count_dropped(struct lm_io *io, const struct lm_connection *connection,
+                          uint32_t model) {
+    enum lm_status status = (enum lm_status)connection->cut_short;
+    if (status == LM_STATUS_OK) {
+        lm_add_single_writer_u64(&io->stats->io.requests_gone, 1);
+    } else {
+        lm_gate_count_refusal(io, status, model);
+    }
+}
+
 static void drop_reading(struct lm_io *io, struct lm_connection *connection) {
     if (connection->buffer != LM_NO_BUFFER) {
         lm_io_buffer_return(io, connection->buffer);
         connection->buffer = LM_NO_BUFFER;
     }
-    if (drop_request(io, connection)) lm_add_single_writer_u64(&io->stats->io.requests_gone, 1);
+    uint32_t slot = connection->receiving;
+    uint32_t model = slot == LM_NO_SLOT ? UINT32_MAX : io->requests[slot].model->index;
+    if (drop_request(io, connection)) count_dropped(io, connection, model);
     if (connection->read_state != LM_READ_LINGER) connection->read_state = LM_READ_HEADER;
     if (lm_connection_waits(connection) || connection->list == LM_LIST_STARVED ||
         connection->list == LM_LIST_UNPARKING || lm_connection_expects(connection)) {

@@ -64,6 +64,7 @@ struct lm_connection {
     bool write_shut;
     bool close_after_reply; /* HTTP: the request in flight is the last one */
     uint8_t list;           /* enum lm_connection_list: where prev and next lead */
+    uint8_t cut_short;      /* enum lm_status: why a half-read request ends; OK: its client left */
     uint16_t header_used;   /* bytes of a header that is not whole yet */
     uint16_t block;         /* HTTP: where what came in pieces is put together, or LM_NO_BLOCK */
     uint16_t buffer_at;

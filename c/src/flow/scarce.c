@@ -213,6 +213,7 @@ static void cut_off(struct lm_io *io, struct lm_connection *connection,
         "the body came too slowly, and the slot it was received to was needed";
     bool may_say_so = connection->sending == LM_NO_SLOT && connection->reply_head == LM_NO_SLOT;
     lm_add_single_writer_u64(&io->stats->io.connections_evicted, 1);
+    connection->cut_short = LM_STATUS_OVERLOADED;
     if (may_say_so && connection->dialect == LM_DIALECT_HTTP && connection->in_flight == 0) {
         lm_http_give_up(io, connection, 503, why);
     } else if (may_say_so && connection->dialect == LM_DIALECT_NATIVE) {

@@ -77,6 +77,7 @@ static void expire(struct lm_io *io, struct lm_connection *connection) {
     bool may_say_so = connection->sending == LM_NO_SLOT && connection->reply_head == LM_NO_SLOT &&
                       connection->in_flight == 0 && connection->dialect == LM_DIALECT_HTTP &&
                       connection->read_state != LM_READ_DISCARD; /* it is answered */
+    connection->cut_short = LM_STATUS_BAD_REQUEST;
     if (is_reading && may_say_so) {
         lm_http_give_up(io, connection, 408, "the rest of the request did not come in time");
     } else if (is_reading || connection->sending != LM_NO_SLOT) {
