@@ -214,7 +214,8 @@ def arguments() -> argparse.ArgumentParser:
 
 def start_servers(stack: ExitStack, options: argparse.Namespace) -> tuple[LocalServer, LocalServer]:
     """Starts the crowd's server and the quiet one."""
-    room = options.connections + BESIDE // 2
+    # With a second's churn, whose old connections the server may not have seen end.
+    room = options.connections + BESIDE // 2 + int(options.churn)
     common = [f"--set=server.max_connections={room}", "--set=server.drain_seconds=1"]
     common += [f"--set={override}" for override in options.set]
     if options.backend:

@@ -195,8 +195,8 @@ MUTANTS = (
     Mutant(
         "gone is not counted",
         CONNECTION,
-        "if (drop_request(io, connection)) lm_add",
-        "if (!drop_request(io, connection)) lm_add",
+        "if (drop_request(io, connection)) count",
+        "if (!drop_request(io, connection)) count",
     ),
     Mutant("waiting replies leak", CONNECTION, "    lm_reply_drop_waiting(io, connection);\n", ""),
     Mutant("no half-close", CONNECTION, "shutdown(connection->fd, SHUT_WR);", ""),
