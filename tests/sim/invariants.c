@@ -12,8 +12,14 @@ enum { EMPTY_TURNS_MAX = 200, SLOTS_MAX = 512, CONNECTIONS_MAX = 64 };
 
 static uint32_t empty_turns[2];
 static uint64_t timed_out[2]; /* when the thread was last about to wait */
+/* Whose each entry was when it was last looked at; no peer: the number after the last. */
+static struct owner {
+    uint32_t peer, generation;
+} owners[2][CONNECTIONS_MAX];
 
 void check_reset(void) {
+    for (uint32_t i = 0; i < 2 * CONNECTIONS_MAX; i++)
+        owners[i / CONNECTIONS_MAX][i % CONNECTIONS_MAX] = (struct owner){.peer = PEERS_MAX};
     timed_out[0] = timed_out[1] = 0;
     empty_turns[0] = empty_turns[1] = 0;
 }
@@ -98,6 +104,25 @@ static void check_patience(const struct lm_io *io, const struct lm_connection *c
               "connection %u waits for this server, and has a deadline", connection->index);
 }
 
+/* What its socket was told, and who may have the entry next. */
+static void check_socket(const struct lm_io *io, const struct lm_connection *connection) {
+    uint32_t i = connection->index;
+    bool gone = lm_load_relaxed_u32(&connection->gone);
+    SIM_CHECK(!gone || connection->reply_head == LM_NO_SLOT,
+              "connection %u is gone, and holds replies", i);
+    if (connection->fd == LM_FD_PARKED) return;
+    const struct peer *peer = peer_of(connection->fd);
+    SIM_CHECK(!connection->write_shut || peer->shut_wr,
+              "connection %u has written its last, and does not say so", i);
+    SIM_CHECK(!peer->shut_wr || connection->write_shut || gone,
+              "connection %u may not write, and is not told", i);
+    struct owner *owner = &owners[io->index][i];
+    SIM_CHECK(owner->peer == PEERS_MAX || owner->peer == peer->number ||
+                  owner->generation != connection->generation,
+              "connection %u has its last owner's generation", i);
+    *owner = (struct owner){.peer = peer->number, .generation = connection->generation};
+}
+
 static void check_connection(const struct lm_io *io, const struct lm_connection *connection,
                              struct sums *sums) {
     uint32_t i = connection->index;
@@ -138,6 +163,7 @@ static void check_connection(const struct lm_io *io, const struct lm_connection 
     check_read_state(connection);
     check_alive(io, connection);
     check_patience(io, connection);
+    check_socket(io, connection);
 }
 
 /* Every slot that is taken is a connection's, a worker's, or of a request that was answered in its
