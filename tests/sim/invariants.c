@@ -116,6 +116,8 @@ static void check_socket(const struct lm_io *io, const struct lm_connection *con
               "connection %u has written its last, and does not say so", i);
     SIM_CHECK(!peer->shut_wr || connection->write_shut || gone,
               "connection %u may not write, and is not told", i);
+    SIM_CHECK(lm_connection_expects(connection) || connection->ended || peer->low_mark <= 1,
+              "connection %u hears of %u bytes, not of one", i, peer->low_mark);
     struct owner *owner = &owners[io->index][i];
     SIM_CHECK(owner->peer == PEERS_MAX || owner->peer == peer->number ||
                   owner->generation != connection->generation,
