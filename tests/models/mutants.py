@@ -378,6 +378,7 @@ MUTANTS = (
         "stop",
     ),
     # the way back
+    Mutant("returns I1 missing", IO, I1, "", "wants"),
     Mutant(
         "returns I1 relaxed",
         IO,

@@ -337,13 +337,6 @@ MUTANTS = (
         "",
     ),
     Mutant(
-        "returns are taken once",
-        IO,
-        "        take_returns(io); /* before what their clients sent next */\n",
-        "",
-    ),
-    Mutant("wish is not shown", IO, "(void)lm_exchange_acq_rel_u32(&io->wants_returns, 1);", ""),
-    Mutant(
         "stalled are not evicted",
         SCARCE,
         "        if (!is_slow(io, connection, request, sending)) continue;",
