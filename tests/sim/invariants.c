@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "flow/http.h"
+#include "flow/worker.h"
 #include "sim.h"
 
 enum { EMPTY_TURNS_MAX = 200, SLOTS_MAX = 512, CONNECTIONS_MAX = 64 };
@@ -41,11 +42,32 @@ static void hold(const struct lm_io *io, uint32_t slot) {
     held[slot] = true;
 }
 
+/* A worker gathers the next batch where the last one's outputs were. */
+static void check_reply(const struct lm_io *io, uint32_t slot) {
+    const struct msghdr *message = &io->requests[slot].message;
+    for (uint32_t b = 0; b < sim_shared.worker_count * sim_shared.model_count; b++) {
+        const struct lm_worker *worker = &sim_shared.workers[b / sim_shared.model_count];
+        if (!worker->batches) continue;
+        const struct lm_mapping *memory = &worker->batches[b % sim_shared.model_count].memory;
+        const uint8_t *base = memory->base;
+        for (size_t p = 0; p < message->msg_iovlen; p++) {
+            const uint8_t *at = message->msg_iov[p].iov_base;
+            SIM_CHECK(at < base || at >= base + memory->bytes,
+                      "the reply in slot %u is sent from a batch's memory", slot);
+        }
+    }
+}
+
 static void hold_slots(const struct lm_io *io, const struct lm_connection *connection) {
     if (connection->receiving != LM_NO_SLOT) hold(io, connection->receiving);
-    if (connection->sending != LM_NO_SLOT) hold(io, connection->sending);
-    for (uint32_t s = connection->reply_head; s != LM_NO_SLOT; s = io->requests[s].next_reply)
+    if (connection->sending != LM_NO_SLOT) {
+        hold(io, connection->sending);
+        check_reply(io, connection->sending);
+    }
+    for (uint32_t s = connection->reply_head; s != LM_NO_SLOT; s = io->requests[s].next_reply) {
         hold(io, s);
+        check_reply(io, s);
+    }
 }
 
 static void check_read_state(const struct lm_connection *connection) {
@@ -96,12 +118,14 @@ static void check_alive(const struct lm_io *io, const struct lm_connection *conn
               "connection %u holds a buffer that it could parse", connection->index);
 }
 
-/* Who waits for this thread alone is not timed out meanwhile. */
+/* Who waits for this thread alone is not timed out meanwhile; who waits for a slot is. */
 static void check_patience(const struct lm_io *io, const struct lm_connection *connection) {
     bool waits = connection->list == LM_LIST_UNPARKING ||
                  (connection->list == LM_LIST_STARVED && connection->header_used == 0);
     SIM_CHECK(!waits || connection->sending != LM_NO_SLOT || io->deadlines[connection->index] == 0,
               "connection %u waits for this server, and has a deadline", connection->index);
+    SIM_CHECK(connection->list != LM_LIST_WAITING || connection->timer_ns > io->now_ns,
+              "connection %u waits for a slot, and its deadline has passed", connection->index);
 }
 
 /* What its socket was told, and who may have the entry next. */
