@@ -362,12 +362,6 @@ MUTANTS = (
         "data[o] = batch->outputs[o] + row * row_bytes;",
         "data[o] = batch->outputs[o];",
     ),
-    Mutant(
-        "failed outputs leak",
-        INFER,
-        "        lm_infer_drop_outputs(shared, model, request->rows, values + model->input_count);\n        lm_reply_text",
-        "        lm_reply_text",
-    ),
     # Idle connections without a descriptor.
     Mutant(
         "parks before it is submitted",
