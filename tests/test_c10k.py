@@ -51,7 +51,7 @@ def test_two_thousand(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Non
     assert crowd["refusals"] == 0
     assert crowd["churned"] > 0
     # The server's figure is read first, and the last of the churn may not be accepted yet.
-    assert found["server"]["connections_accepted"] > 1992
+    assert found["server"]["connections_accepted"] > 1992 + crowd["churned"] // 2
     assert "2000 of 2000 connected" in c10k.table(found)
     if plot.exists():  # matplotlib may be missing
         assert b"<svg" in plot.read_bytes()

@@ -130,17 +130,6 @@ static struct peer *open_peer(int fd, const char *call) {
     return peer;
 }
 
-/* Nothing is sent from where the kernel may write refused bytes at any time. */
-static void check_sent(const struct msghdr *message) {
-    for (uint32_t i = 0; i < sim_shared.io_count; i++) {
-        const uint8_t *scrap = sim_shared.ios[i].scrap;
-        for (size_t p = 0; p < message->msg_iovlen; p++) {
-            const uint8_t *at = message->msg_iov[p].iov_base;
-            SIM_CHECK(at < scrap || at >= scrap + LM_SCRAP_BYTES, "refused bytes are sent");
-        }
-    }
-}
-
 ssize_t sim_sendmsg(int fd, const struct msghdr *message, int flags) {
     SIM_CHECK(flags & MSG_NOSIGNAL, "sendmsg without MSG_NOSIGNAL: SIGPIPE ends the process");
     SIM_CHECK(flags & MSG_DONTWAIT, "sendmsg may wait");

@@ -19,8 +19,8 @@ static struct owner {
 } owners[2][CONNECTIONS_MAX];
 
 void check_reset(void) {
-    for (uint32_t i = 0; i < 2 * CONNECTIONS_MAX; i++)
-        owners[i / CONNECTIONS_MAX][i % CONNECTIONS_MAX] = (struct owner){.peer = PEERS_MAX};
+    for (uint32_t i = 0; i < CONNECTIONS_MAX; i++)
+        owners[0][i].peer = owners[1][i].peer = PEERS_MAX;
     timed_out[0] = timed_out[1] = 0;
     empty_turns[0] = empty_turns[1] = 0;
 }
@@ -42,32 +42,38 @@ static void hold(const struct lm_io *io, uint32_t slot) {
     held[slot] = true;
 }
 
+static bool sends_from(const struct msghdr *message, const void *memory, size_t bytes) {
+    const uint8_t *base = memory;
+    for (size_t p = 0; p < message->msg_iovlen; p++) {
+        const uint8_t *at = message->msg_iov[p].iov_base;
+        if (at >= base && at < base + bytes) return true;
+    }
+    return false;
+}
+
+void check_sent(const struct msghdr *message) {
+    for (uint32_t i = 0; i < sim_shared.io_count; i++)
+        SIM_CHECK(!sends_from(message, sim_shared.ios[i].scrap, LM_SCRAP_BYTES),
+                  "what is sent lies where the kernel may write refused bytes at any time");
+}
+
 /* A worker gathers the next batch where the last one's outputs were. */
-static void check_reply(const struct lm_io *io, uint32_t slot) {
-    const struct msghdr *message = &io->requests[slot].message;
-    for (uint32_t b = 0; b < sim_shared.worker_count * sim_shared.model_count; b++) {
-        const struct lm_worker *worker = &sim_shared.workers[b / sim_shared.model_count];
-        if (!worker->batches) continue;
-        const struct lm_mapping *memory = &worker->batches[b % sim_shared.model_count].memory;
-        const uint8_t *base = memory->base;
-        for (size_t p = 0; p < message->msg_iovlen; p++) {
-            const uint8_t *at = message->msg_iov[p].iov_base;
-            SIM_CHECK(at < base || at >= base + memory->bytes,
+static void hold_reply(const struct lm_io *io, uint32_t slot) {
+    hold(io, slot);
+    for (uint32_t w = 0; w < sim_shared.worker_count; w++) {
+        const struct lm_batch *batches = sim_shared.workers[w].batches;
+        for (uint32_t m = 0; batches && m < sim_shared.model_count; m++)
+            SIM_CHECK(!sends_from(&io->requests[slot].message, batches[m].memory.base,
+                                  batches[m].memory.bytes),
                       "the reply in slot %u is sent from a batch's memory", slot);
-        }
     }
 }
 
 static void hold_slots(const struct lm_io *io, const struct lm_connection *connection) {
     if (connection->receiving != LM_NO_SLOT) hold(io, connection->receiving);
-    if (connection->sending != LM_NO_SLOT) {
-        hold(io, connection->sending);
-        check_reply(io, connection->sending);
-    }
-    for (uint32_t s = connection->reply_head; s != LM_NO_SLOT; s = io->requests[s].next_reply) {
-        hold(io, s);
-        check_reply(io, s);
-    }
+    if (connection->sending != LM_NO_SLOT) hold_reply(io, connection->sending);
+    for (uint32_t s = connection->reply_head; s != LM_NO_SLOT; s = io->requests[s].next_reply)
+        hold_reply(io, s);
 }
 
 static void check_read_state(const struct lm_connection *connection) {

@@ -231,6 +231,8 @@ void engine_close(void);
 void check_io(struct lm_io *io, uint64_t timeout_ns);
 void check_sweep(const struct lm_io *io, uint64_t timeout_ns);
 void check_turn(struct lm_io *io, uint64_t waited_ns, uint32_t completions);
+/* Of what the server is about to send by itself. */
+void check_sent(const struct msghdr *message);
 void check_baseline(void);
 void check_reset(void);
 

@@ -34,7 +34,7 @@ class Mutant:
     new: str
 
 
-ACCEPT, ADMIT, CONNECTION = "flow/accept.c", "flow/admit.c", "flow/connection.c"
+ACCEPT, CONNECTION = "flow/accept.c", "flow/connection.c"
 SCARCE = "flow/scarce.c"
 GATE, IO, RECEIVE, REPLY = "flow/gate.c", "flow/io.c", "flow/receive.c", "flow/reply.c"
 HTTP_ADMIT, HTTP_ANSWER, HTTP_RECEIVE = (
@@ -42,7 +42,7 @@ HTTP_ADMIT, HTTP_ANSWER, HTTP_RECEIVE = (
     "flow/http_answer.c",
     "flow/http_receive.c",
 )
-TIMERS, WORKER, BATCH, INFER = "flow/timers.c", "flow/worker.c", "flow/batch.c", "flow/infer.c"
+TIMERS, WORKER, BATCH = "flow/timers.c", "flow/worker.c", "flow/batch.c"
 
 MUTANTS = (
     # What the simulation found, as it was.
