@@ -7,6 +7,7 @@ import hashlib
 from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -41,6 +42,15 @@ def test_the_file_of_defaults_says_what_the_code_says() -> None:
     (model,) = config.models
     assert model == type(model)(name="digits", path="builtin:digits")
     assert load(ROOT / "config.yaml") == config
+
+
+def test_the_file_of_defaults_holds_every_key() -> None:
+    written = yaml.safe_load((ROOT / "config.yaml").read_text())
+    config = load()
+    assert set(written) == set(type(config).model_fields)
+    assert set(written["server"]) == set(type(config.server).model_fields)
+    assert set(written["engine"]) == set(type(config.engine).model_fields)
+    assert set(written["models"][0]) == set(type(config.models[0]).model_fields)
 
 
 def test_all_problems_at_once_each_with_its_line(tmp_path: Path) -> None:
