@@ -8,10 +8,12 @@ that was given up leaves its id behind, so that its late reply is read and forgo
 from __future__ import annotations
 
 import asyncio
+import os
 import time
+import weakref
 from collections.abc import Awaitable, Callable, Mapping
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from lumen_uring import native
 from lumen_uring.async_link import Link
@@ -22,10 +24,14 @@ from lumen_uring.errors import ConnectionFailed, RequestTimeout
 from lumen_uring.native import Array, InferResult
 
 _T = TypeVar("_T")
+_CLOSED: Final = "The client was closed."
 
 
 class AsyncClient:
     """Talks to one Lumen server.
+
+    May be used after os.fork, and by one event loop after another: in a child, and once the loop
+    it was used with is closed, it opens a connection of its own with its first call.
 
     Args:
         host: name or address of the server, or unix:PATH of its unix socket.
@@ -54,8 +60,11 @@ class AsyncClient:
         self._max_reply_bytes = max_reply_bytes
         self._credential = native.pack_credential(token)
         self._link: Link | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._connecting = asyncio.Lock()
+        self._opening: asyncio.Task[Link] | None = None
         self._closed = False
+        _clients.add(self)
 
     async def __aenter__(self) -> AsyncClient:
         return self
@@ -69,11 +78,19 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
-        """Closes the connection; may be called twice. Afterwards every call raises ValueError."""
+        """Closes the connection; may be called twice. Afterwards every call raises ValueError.
+
+        Calls in flight fail with ConnectionFailed, also those that are still connecting.
+        """
         self._closed = True
-        if self._link is not None:
-            self._link.end(ConnectionFailed("The client was closed."))
-            self._link = None
+        if self._opening is not None:
+            self._opening.cancel()
+        link, self._link = self._link, None
+        if link is not None:
+            if self._loop is asyncio.get_running_loop():
+                link.end(ConnectionFailed(_CLOSED))
+            else:
+                link.abandon()
 
     async def ping(self) -> float:
         """Asks the server for a sign of life.
@@ -184,6 +201,7 @@ class AsyncClient:
         """Runs one call on a live connection within the timeout."""
         if self._closed:
             raise ValueError("this AsyncClient is closed")
+        self._enter_loop()
         start_s = asyncio.get_running_loop().time()
 
         async def whole() -> _T:
@@ -206,8 +224,40 @@ class AsyncClient:
             return self._link
         async with self._connecting:
             if self._link is None or self._link.ended is not None:
-                self._link = await self._connect()
+                self._link = await self._open()
             return self._link
+
+    async def _open(self) -> Link:
+        """Connects, in a task of its own so that close can end it."""
+        if self._closed:
+            raise ConnectionFailed(_CLOSED)
+        self._opening = asyncio.create_task(self._connect())
+        try:
+            link = await self._opening
+        except asyncio.CancelledError:
+            if self._closed:
+                raise ConnectionFailed(_CLOSED) from None
+            raise
+        finally:
+            self._opening = None
+        if self._closed:
+            link.end(ConnectionFailed(_CLOSED))
+            raise ConnectionFailed(_CLOSED)
+        return link
+
+    def _enter_loop(self) -> None:
+        """Forgets what belongs to a loop that is closed; two that run cannot share a client."""
+        loop = asyncio.get_running_loop()
+        if self._loop is loop:
+            return
+        if self._loop is not None and not self._loop.is_closed():
+            raise RuntimeError(
+                "this AsyncClient is used by another event loop that is still open: "
+                "give each loop a client of its own"
+            )
+        if self._link is not None:
+            self._link.abandon()
+        self._loop, self._link, self._connecting = loop, None, asyncio.Lock()
 
     async def _connect(self) -> Link:
         loop = asyncio.get_running_loop()
@@ -223,3 +273,21 @@ class AsyncClient:
             return (await loop.create_connection(link, self._host, self._port))[1]
         except (OSError, UnicodeError) as error:
             raise ConnectionFailed(connect_sentence(self._host, self._port, error)) from None
+
+    def _after_fork(self) -> None:
+        """In a forked child: neither the loop nor the connection is this process' own."""
+        link, self._link = self._link, None
+        self._loop, self._opening = None, None
+        if link is not None:
+            link.abandon()
+
+
+_clients: weakref.WeakSet[AsyncClient] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for client in list(_clients):
+        client._after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -8,6 +8,7 @@ end the connection, since what follows them could not be trusted.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Sequence
 from typing import Final
 
@@ -141,6 +142,20 @@ class Link(asyncio.BufferedProtocol):
                 future.set_exception(self.ended)
         if self._transport is not None:
             self._transport.abort()
+
+    def abandon(self) -> None:
+        """Lets go of the socket where the event loop cannot: it is closed, or the parent's.
+
+        In a forked child the transport must not close: it would take the socket out of the loop's
+        epoll set, which the parent still uses. Its descriptor gets another meaning instead.
+        """
+        self.ended = ConnectionFailed("The connection belongs to another event loop.")
+        taken = self._transport.get_extra_info("socket") if self._transport is not None else None
+        if taken is None or taken.fileno() < 0:
+            return
+        nowhere = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        os.dup2(nowhere, taken.fileno(), inheritable=False)
+        os.close(nowhere)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by the event loop."""

@@ -8,8 +8,10 @@ decides.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
+import weakref
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, NoReturn
@@ -31,10 +33,15 @@ from lumen_uring.native import Array, Buffer, InferResult, ReplyHeader
 
 # One recv takes a small reply whole; a larger one goes to its own memory after the first bytes.
 _SCRATCH_BYTES: Final = 4096
+# How long close waits for another thread's call that it has interrupted.
+_CLOSE_S: Final = 1.0
 
 
 class Client:
     """Talks to one Lumen server.
+
+    May be used after os.fork, as multiprocessing and pre-fork web servers do: the child's copy
+    leaves the parent's connection alone and opens one of its own with its first call.
 
     Args:
         host: name or address of the server, or unix:PATH of its unix socket.
@@ -72,6 +79,7 @@ class Client:
         self._scratch = bytearray(_SCRATCH_BYTES)
         self._lock = threading.Lock()
         self._closed = False
+        _clients.add(self)
 
     def __enter__(self) -> Client:
         return self
@@ -85,9 +93,20 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Closes the connection; may be called twice. Afterwards every call raises ValueError."""
+        """Closes the connection; may be called twice. Afterwards every call raises ValueError.
+
+        A call that another thread has in flight fails with ConnectionFailed.
+        """
         self._closed = True
-        self._drop()
+        connection = self._connection
+        if connection is not None and self._lock.locked():
+            connection.interrupt()
+        # Bounded: a signal handler may call this in the middle of a call of its own thread.
+        if self._lock.acquire(timeout=_CLOSE_S):
+            try:
+                self._drop()
+            finally:
+                self._lock.release()
 
     def ping(self) -> float:
         """Asks the server for a sign of life.
@@ -217,7 +236,10 @@ class Client:
         if self._connection is not None and not self._connection.is_quiet():
             self._drop()
         if self._connection is None:
-            self._connection = Connection(self._host, self._port, self._timeout_s)
+            self._connection = Connection(self._host, self._port, self._timeout_s, deadline)
+            if self._closed:
+                self._drop()
+                raise ConnectionFailed("The client was closed.")
         return deadline
 
     def _exchange(
@@ -253,7 +275,7 @@ class Client:
             complete = True
         finally:
             # Covers KeyboardInterrupt too: a half-read reply must never meet the next request.
-            if not complete:
+            if not complete or self._closed:
                 self._drop()
         if header.status != 0:
             raise refusal(header, payload)
@@ -299,6 +321,25 @@ class Client:
         self._description = None
         if connection is not None:
             connection.close()
+
+    def _after_fork(self) -> None:
+        """In a forked child: the parent goes on using the connection, and the thread that held
+        the lock, if one did, is not here."""
+        self._lock = threading.Lock()
+        self._drop()
+
+
+# Python's own hook, since a check at each call could not tell two threads of a child apart that
+# make their first call together.
+_clients: weakref.WeakSet[Client] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for client in list(_clients):
+        client._after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def find_model(description: Description, name: str) -> Model:

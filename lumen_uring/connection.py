@@ -6,13 +6,14 @@ where the deadline is. It knows nothing of the protocol and never reconnects.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import math
 import select
 import socket
 import time
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from lumen_uring.errors import ConnectionFailed, RequestTimeout
 
@@ -53,18 +54,19 @@ class Connection:
     Args:
         host: name or address, or unix:PATH.
         port: 1..65535.
-        timeout_s: for connecting, and what messages name as the timeout; seconds.
+        timeout_s: what messages name as the timeout; seconds.
+        deadline: for connecting; monotonic seconds. Looking the name up is not bounded by it.
 
     Raises:
         ConnectionFailed: nobody listens there, or the network refuses.
         RequestTimeout: no answer in time.
     """
 
-    def __init__(self, host: str, port: int, timeout_s: float) -> None:
+    def __init__(self, host: str, port: int, timeout_s: float, deadline: float) -> None:
         self._where = where(host, port)
         self._timeout_s = timeout_s
         try:
-            self._socket = _connect(host, port, timeout_s)
+            self._socket = _connect(host, port, deadline)
         except TimeoutError:
             raise RequestTimeout(
                 f"{self._where} did not accept a connection within {timeout_s:g} s."
@@ -78,8 +80,13 @@ class Connection:
         self._writable.register(self._socket, select.POLLOUT)
 
     def close(self) -> None:
-        """Closes the socket; may be called twice."""
+        """Closes the socket; may be called twice. Another process' copy of it stays open."""
         self._socket.close()
+
+    def interrupt(self) -> None:
+        """Ends the connection for a thread that waits on it, which then fails; on any thread."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
 
     def is_quiet(self) -> bool:
         """Says whether there is nothing to read, as is right for a live idle connection.
@@ -155,20 +162,38 @@ class Connection:
         return ConnectionFailed(f"The connection to {self._where} broke: {_reason(error)}.")
 
 
-def _connect(host: str, port: int, timeout_s: float) -> socket.socket:
+def _connect(host: str, port: int, deadline: float) -> socket.socket:
     path = unix_path(host)
-    if path is None:
-        connected = socket.create_connection((host, port), timeout_s)
-        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return connected
-    local = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    if path is not None:
+        return _connected(socket.AF_UNIX, path, deadline)
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    refused: OSError = OSError("the name has no address")
+    # Not socket.create_connection: it grants its timeout to each of a name's addresses anew. Here
+    # each has an equal share of what is left, so that one that swallows packets hides no other.
+    for index, (family, _kind, _protocol, _name, address) in enumerate(found):
+        share = (deadline - time.monotonic()) / (len(found) - index)
+        try:
+            opened = _connected(family, address, time.monotonic() + share)
+        except OSError as error:
+            refused = error
+            continue
+        opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return opened
+    raise refused
+
+
+def _connected(family: int, address: Any, deadline: float) -> socket.socket:
+    left_s = deadline - time.monotonic()
+    if left_s <= 0:
+        raise TimeoutError
+    opened = socket.socket(family, socket.SOCK_STREAM)
     try:
-        local.settimeout(timeout_s)
-        local.connect(path)
+        opened.settimeout(left_s)
+        opened.connect(address)
     except BaseException:
-        local.close()
+        opened.close()
         raise
-    return local
+    return opened
 
 
 def connect_sentence(host: str, port: int, error: OSError | UnicodeError) -> str:

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
 import json
 import socket
 import threading
+import warnings
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 from peer import DESCRIPTION, Connection, Peer, Request, answer, behave, reply
-from test_client_failures import MISBEHAVIOUR, byte_by_byte
+from test_client_failures import (
+    MISBEHAVIOUR,
+    answers_once,
+    byte_by_byte,
+    in_a_child,
+    other_server,
+)
 
 from lumen_uring import AsyncClient
+from lumen_uring.async_link import Link
 from lumen_uring.errors import BadRequest, ConnectionFailed, Overloaded, RequestTimeout
 
 X = np.arange(8, dtype=np.float32).reshape(2, 4)
@@ -214,3 +224,112 @@ def test_nobody_there_and_use_after_close() -> None:
             await client.ping()
 
     asyncio.run(main())
+
+
+def test_a_description_is_forgotten_with_its_connection() -> None:
+    async def main(port: int) -> None:
+        async with AsyncClient("127.0.0.1", port) as client:
+            assert list(await client.models()) == ["sum", "raw", "photo"]
+            await client.infer("sum", {"x": X})
+            with contextlib.suppress(ConnectionFailed):  # unless the end was seen in time
+                await client.infer("sum", {"x": X})
+            assert (await client.infer("sum", {"x": X})).rows == 2
+            assert list(await client.models()) == ["sum", "photo"]
+
+    with Peer((answers_once, other_server)) as peer:
+        asyncio.run(main(peer.port))
+
+
+def test_close_ends_a_call_that_is_still_connecting() -> None:
+    async def main() -> None:
+        with socket.socket() as full:
+            full.bind(("127.0.0.1", 0))
+            full.listen(0)
+            # A full queue of connections keeps further ones waiting.
+            waiting = [socket.socket() for _ in range(4)]
+            for sock in waiting:
+                sock.setblocking(False)
+                sock.connect_ex(full.getsockname())
+            client = AsyncClient("127.0.0.1", full.getsockname()[1], timeout_s=600)
+            calls = [asyncio.create_task(client.ping()) for _ in range(3)]
+            await asyncio.sleep(0.05)
+            await client.close()
+            for call in calls:
+                with pytest.raises(ConnectionFailed, match="The client was closed"):
+                    await asyncio.wait_for(call, 30)
+            for sock in waiting:
+                sock.close()
+
+    asyncio.run(main())
+
+
+def test_close_at_the_moment_a_connection_is_made_leaves_none_open() -> None:
+    ended = threading.Event()
+
+    def until_the_end(connection: Connection) -> None:
+        while connection.socket.recv(1 << 16):
+            pass
+        ended.set()
+
+    async def main(port: int) -> None:
+        client = AsyncClient("127.0.0.1", port)
+        connect = client._connect
+
+        closing: list[asyncio.Task[None]] = []
+
+        async def connect_and_close() -> Link:
+            link = await connect()
+            # Runs when this is done, before the call that waits for it goes on.
+            closing.append(asyncio.create_task(client.close()))
+            return link
+
+        client._connect = connect_and_close  # type: ignore[method-assign]
+        with pytest.raises(ConnectionFailed, match="The client was closed"):
+            await client.ping()
+
+    with Peer((until_the_end,)) as peer:
+        asyncio.run(main(peer.port))
+        assert ended.wait(30)
+
+
+def test_one_loop_after_another() -> None:
+    async def ask(client: AsyncClient) -> None:
+        assert (await client.infer("sum", {"x": X})).rows == 2
+
+    with Peer() as peer:
+        client = AsyncClient("127.0.0.1", peer.port)
+        with warnings.catch_warnings():
+            # The transport of a loop that is closed complains when it is collected.
+            warnings.simplefilter("ignore", ResourceWarning)
+            for _ in range(2):
+                asyncio.run(ask(client))
+                gc.collect()
+        asyncio.run(client.close())
+        assert peer.connections == 2
+
+
+def test_two_loops_at_once_are_refused() -> None:
+    with Peer() as peer:
+        client = AsyncClient("127.0.0.1", peer.port)
+        first = asyncio.new_event_loop()
+        first.run_until_complete(client.ping())
+        with pytest.raises(RuntimeError, match="give each loop a client of its own"):
+            asyncio.run(client.ping())
+        first.run_until_complete(client.close())
+        first.close()
+
+
+def test_a_forked_child_opens_a_connection_of_its_own() -> None:
+    async def ask(client: AsyncClient, first: float) -> None:
+        result = await client.infer("sum", {"x": X + np.float32(first)})
+        assert result.outputs["twice"][0, 0] == 2 * first
+
+    with Peer() as peer:
+        client = AsyncClient("127.0.0.1", peer.port)
+        loop = asyncio.new_event_loop()
+        loop.run_until_complete(ask(client, 0))
+        assert in_a_child(lambda: asyncio.run(ask(client, 100))) == 0
+        loop.run_until_complete(ask(client, 1))
+        assert peer.connections == 2
+        loop.run_until_complete(client.close())
+        loop.close()

@@ -6,9 +6,11 @@ import contextlib
 import errno
 import json
 import os
+import signal
 import socket
 import struct
 import threading
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 
@@ -318,3 +320,168 @@ def test_why_a_unix_socket_cannot_be_had() -> None:
         said = connect_sentence("unix:/run/s", 8000, OSError(number, os.strerror(number)))
         assert said.startswith("No connection to unix:/run/s: ")
         assert part in said
+
+
+def in_a_child(work: Callable[[], None]) -> int:
+    """Forks, runs work in the child, and returns the child's exit status."""
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        signal.alarm(60)  # a child that hangs is a failure, not a test that hangs
+        try:
+            work()
+            status = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def test_a_forked_child_opens_a_connection_of_its_own() -> None:
+    """Parent and child once shared socket and ids, and got each other's answers."""
+    with Peer() as peer, Client("127.0.0.1", peer.port) as client:
+        client.infer("sum", {"x": X})
+
+        def child() -> None:
+            assert client.infer("sum", {"x": X + 100}).outputs["twice"][0, 0] == 200
+            client.close()
+
+        assert in_a_child(child) == 0
+        # The parent's own connection is as it was: nothing was closed or read by the child.
+        assert client.infer("sum", {"x": X}).outputs["twice"][0, 0] == 0
+        assert peer.connections == 2
+
+
+def test_a_fork_while_another_thread_has_a_request_in_flight() -> None:
+    asked, go_on = threading.Event(), threading.Event()
+
+    def slow(connection: Connection) -> None:
+        connection.send(answer(connection.request()))
+        request = connection.request()
+        asked.set()
+        go_on.wait(30)
+        connection.send(answer(request))
+        behave(connection)
+
+    with Peer((slow, behave)) as peer, Client("127.0.0.1", peer.port, timeout_s=30) as client:
+        client.describe()
+        found = []
+        thread = threading.Thread(target=lambda: found.append(client.infer("sum", {"x": X})))
+        thread.start()
+        assert asked.wait(30)
+
+        def child() -> None:
+            # The lock was held by a thread that is not here; the answer to come is the parent's.
+            assert client.infer("sum", {"x": X + 1}).outputs["twice"][0, 0] == 2
+
+        assert in_a_child(child) == 0
+        go_on.set()
+        thread.join(30)
+        assert found[0].outputs["twice"][0, 0] == 0
+        assert peer.connections == 2
+
+
+def test_close_ends_another_threads_call() -> None:
+    asked = threading.Event()
+
+    def silent(connection: Connection) -> None:
+        connection.request()
+        asked.set()
+        connection.socket.recv(1)
+
+    with Peer((silent,)) as peer:
+        client = Client("127.0.0.1", peer.port, timeout_s=600)
+        caught: list[BaseException] = []
+
+        def ask() -> None:
+            try:
+                client.ping()
+            except ConnectionFailed as error:
+                caught.append(error)
+
+        thread = threading.Thread(target=ask)
+        thread.start()
+        assert asked.wait(30)
+        client.close()
+        thread.join(30)
+        assert len(caught) == 1
+        with pytest.raises(ValueError, match="closed"):
+            client.ping()
+
+
+def test_the_deadline_is_of_the_whole_call_not_of_each_wait() -> None:
+    """A peer that drips a byte now and then must not keep a call for ever."""
+    enough = threading.Event()
+
+    def drip(connection: Connection) -> None:
+        for byte in answer(connection.request()):
+            connection.send(bytes([byte]))
+            if enough.wait(0.1):
+                return
+
+    # 48 bytes take 4.8 s at least, each wait a tenth of a second.
+    with Peer((drip,)) as peer, Client("127.0.0.1", peer.port, timeout_s=0.5) as client:
+        with pytest.raises(RequestTimeout):
+            client.ping()
+        enough.set()
+
+
+def test_one_address_that_swallows_packets_hides_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with socket.socket() as full, Peer() as peer:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        # A full queue of connections swallows further ones, as a firewall would.
+        waiting = [socket.socket() for _ in range(4)]
+        for sock in waiting:
+            sock.setblocking(False)
+            sock.connect_ex(full.getsockname())
+        addresses = [full.getsockname(), ("127.0.0.1", peer.port)]
+        monkeypatch.setattr(
+            socket,
+            "getaddrinfo",
+            lambda *_args, **_rest: [(socket.AF_INET, 1, 6, "", address) for address in addresses],
+        )
+        with Client("two.example", 1, timeout_s=3) as client:
+            client.ping()
+        addresses = addresses[:1]
+        with Client("one.example", 1, timeout_s=0.2) as client:
+            with pytest.raises(RequestTimeout, match="did not accept a connection"):
+                client.ping()
+        for sock in waiting:
+            sock.close()
+
+
+OTHER_MODELS = {
+    **DESCRIPTION,
+    "models": [dict(DESCRIPTION["models"][0], index=7), dict(DESCRIPTION["models"][2], index=0)],
+}
+
+
+def other_server(connection: Connection) -> None:
+    """Serves the model "sum" too, under another index."""
+    while True:
+        request = connection.request()
+        if request.kind == 3:
+            connection.send(reply(request.id, json.dumps(OTHER_MODELS).encode()))
+            continue
+        assert request.model == 7
+        request.model = 0
+        connection.send(answer(request))
+
+
+def answers_once(connection: Connection) -> None:
+    for _ in range(2):
+        connection.send(answer(connection.request()))
+
+
+def test_a_description_is_forgotten_with_its_connection() -> None:
+    with Peer((answers_once, other_server)) as peer, Client("127.0.0.1", peer.port) as client:
+        assert list(client.models()) == ["sum", "raw", "photo"]
+        client.infer("sum", {"x": X})
+        with contextlib.suppress(ConnectionFailed):  # unless the end was seen in time
+            client.infer("sum", {"x": X})
+        assert client.infer("sum", {"x": X}).rows == 2
+        assert list(client.models()) == ["sum", "photo"]
