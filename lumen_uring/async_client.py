@@ -11,17 +11,21 @@ import asyncio
 import os
 import time
 import weakref
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, TypeVar
 
-from lumen_uring import native
+import numpy as np
+import numpy.typing as npt
+
+from lumen_uring import native, pictures
 from lumen_uring.async_link import Link
 from lumen_uring.client import find_model
 from lumen_uring.connection import connect_sentence, unix_path, where
 from lumen_uring.describe import Model
 from lumen_uring.errors import ConnectionFailed, RequestTimeout
 from lumen_uring.native import Array, InferResult
+from lumen_uring.pictures import Picture
 
 _T = TypeVar("_T")
 _CLOSED: Final = "The client was closed."
@@ -142,7 +146,7 @@ class AsyncClient:
     async def infer(
         self,
         model: str,
-        inputs: Mapping[str, Array],
+        inputs: Mapping[str, npt.ArrayLike],
         *,
         timeout_us: int = 0,
         rows: int | None = None,
@@ -151,8 +155,10 @@ class AsyncClient:
 
         Args:
             model: its name.
-            inputs: an array per input, exact dtype, the model's shape with the rows first; they
-                must stay unchanged until this returns.
+            inputs: for each input, numbers of the model's shape with the rows first: arrays, or
+                lists. Other types are converted where nothing is lost but by rounding to a float;
+                an integer that does not fit, or a float for an integer, is refused.
+                Arrays must stay unchanged until this returns.
             timeout_us: the server drops the request when it has waited longer; µs, 0: its default.
             rows: how many rows the arrays must have; None takes what they have.
 
@@ -172,13 +178,20 @@ class AsyncClient:
         return await self._call(work)
 
     async def infer_rgb8(
-        self, model: str, image: Array, *, timeout_us: int = 0, rows: int | None = None
+        self,
+        model: str,
+        image: Array | Picture | Sequence[Picture],
+        *,
+        timeout_us: int = 0,
+        rows: int | None = None,
     ) -> InferResult:
         """Runs a model on pictures; arguments, result and errors as Client.infer_rgb8.
 
         Args:
             model: its name.
-            image: uint8 RGB, [height, width, 3] or [rows, height, width, 3] at the model's size.
+            image: uint8 RGB, [height, width, 3] or [rows, height, width, 3] at the model's size;
+                or a picture, or a list of pictures: a file's path, its bytes or a Pillow image.
+                A picture is scaled to the model's size as a whole, not cropped (needs Pillow).
             timeout_us: the server drops the request when it has waited longer; µs, 0: its default.
             rows: how many pictures there must be; None takes what is there.
 
@@ -187,12 +200,17 @@ class AsyncClient:
 
         Raises:
             BadRequest: the model takes no pictures, or dtype or shape is wrong; nothing was sent.
+            PictureError: a file is no picture, or Pillow is not installed.
             ClientError: what the server answered, or how the connection failed.
         """
 
         async def work(link: Link) -> InferResult:
             entry = find_model(await link.describe(), model)
-            buffers, used = native.pack_rgb8(entry, image, rows)
+            pixels = image
+            if not isinstance(pixels, np.ndarray):
+                # Decoding takes milliseconds, in which the event loop has other work.
+                pixels = await asyncio.to_thread(pictures.pixels, entry, pixels)
+            buffers, used = native.pack_rgb8(entry, pixels, rows)
             return await link.infer(entry, native.ENCODING_RGB8, buffers, used, timeout_us)
 
         return await self._call(work)

@@ -17,8 +17,9 @@ from types import TracebackType
 from typing import Any, Final, NoReturn
 
 import numpy as np
+import numpy.typing as npt
 
-from lumen_uring import native
+from lumen_uring import native, pictures
 from lumen_uring.connection import Connection
 from lumen_uring.describe import Description, Model, parse_description
 from lumen_uring.errors import (
@@ -30,6 +31,7 @@ from lumen_uring.errors import (
     from_status,
 )
 from lumen_uring.native import Array, Buffer, InferResult, ReplyHeader
+from lumen_uring.pictures import Picture
 
 # One recv takes a small reply whole; a larger one goes to its own memory after the first bytes.
 _SCRATCH_BYTES: Final = 4096
@@ -150,7 +152,7 @@ class Client:
     def infer(
         self,
         model: str,
-        inputs: Mapping[str, Array],
+        inputs: Mapping[str, npt.ArrayLike],
         *,
         timeout_us: int = 0,
         rows: int | None = None,
@@ -159,7 +161,9 @@ class Client:
 
         Args:
             model: its name.
-            inputs: an array per input, exact dtype, the model's shape with the rows first.
+            inputs: for each input, numbers of the model's shape with the rows first: arrays, or
+                lists. Other types are converted where nothing is lost but by rounding to a float;
+                an integer that does not fit, or a float for an integer, is refused.
             timeout_us: the server drops the request when it has waited longer; µs, 0: its default.
             rows: how many rows the arrays must have; None takes what they have.
 
@@ -177,13 +181,20 @@ class Client:
             return self._infer(entry, native.ENCODING_TENSORS, buffers, used, timeout_us, deadline)
 
     def infer_rgb8(
-        self, model: str, image: Array, *, timeout_us: int = 0, rows: int | None = None
+        self,
+        model: str,
+        image: Array | Picture | Sequence[Picture],
+        *,
+        timeout_us: int = 0,
+        rows: int | None = None,
     ) -> InferResult:
         """Runs a model on pictures; the server turns them into the model's tensor.
 
         Args:
             model: its name.
-            image: uint8 RGB, [height, width, 3] or [rows, height, width, 3] at the model's size.
+            image: uint8 RGB, [height, width, 3] or [rows, height, width, 3] at the model's size;
+                or a picture, or a list of pictures: a file's path, its bytes or a Pillow image.
+                A picture is scaled to the model's size as a whole, not cropped (needs Pillow).
             timeout_us: the server drops the request when it has waited longer; µs, 0: its default.
             rows: how many pictures there must be; None takes what is there.
 
@@ -192,12 +203,13 @@ class Client:
 
         Raises:
             BadRequest: the model takes no pictures, or dtype or shape is wrong; nothing was sent.
+            PictureError: a file is no picture, or Pillow is not installed.
             ClientError: what the server answered, or how the connection failed.
         """
         with self._lock:
             deadline = self._begin()
             entry = find_model(self._describe(deadline), model)
-            buffers, used = native.pack_rgb8(entry, image, rows)
+            buffers, used = native.pack_rgb8(entry, pictures.pixels(entry, image), rows)
             return self._infer(entry, native.ENCODING_RGB8, buffers, used, timeout_us, deadline)
 
     def _infer(

@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from lumen_uring import convert
 from lumen_uring.describe import DTYPES, Model, TensorInfo
 from lumen_uring.errors import BadRequest, ProtocolError
 
@@ -84,7 +85,8 @@ class InferResult:
     """A model's answer.
 
     `outputs` has one array per output, by name, with the rows as first dimension where the model
-    has a free one; `rows` is what the server ran, `timings` where the time went.
+    has a free one (bfloat16 as float32); `rows` is what the server ran, `timings` where the time
+    went.
     """
 
     outputs: dict[str, Array]
@@ -232,18 +234,19 @@ def with_credential(
 
 
 def pack_inputs(
-    model: Model, inputs: Mapping[str, Array], rows: int | None
+    model: Model, inputs: Mapping[str, npt.ArrayLike], rows: int | None
 ) -> tuple[list[Buffer], int]:
-    """Checks a model's inputs and lines their bytes up for sending, without copying them.
+    """Checks a model's inputs and lines their bytes up for sending.
 
     Args:
         model: as describe gave it.
-        inputs: an array per input of the model, by name; exact dtype, the model's shape.
+        inputs: for each input of the model, by name: numbers of the model's shape, as an array or
+            as lists. Other types than the model's are converted as convert.py says.
         rows: how many rows the arrays must have; None takes what they have.
 
     Returns:
-        The buffers in the model's order, and the rows to put into the header. An array that is not
-        C-contiguous is copied; all others are borrowed and must stay unchanged until the reply.
+        The buffers in the model's order, and the rows to put into the header. An array of the
+        model's type that is C-contiguous is not copied: it must stay unchanged until the reply.
 
     Raises:
         BadRequest: a name, dtype or shape is not the model's; the message names both.
@@ -258,9 +261,9 @@ def pack_inputs(
     found_rows = rows
     buffers: list[Buffer] = []
     for tensor in model.inputs:
-        array = inputs[tensor.name]
-        first = _check_array(model, tensor, array)
-        if first is not None:
+        array = _converted(model, tensor, inputs[tensor.name])
+        if tensor.shape[:1] == (-1,):
+            first = array.shape[0]
             if found_rows is not None and first != found_rows:
                 raise BadRequest(
                     f"Input {tensor.name!r} of model {model.name!r} has {first} rows, "
@@ -295,7 +298,8 @@ def pack_rgb8(model: Model, image: Array, rows: int | None) -> tuple[list[Buffer
         raise BadRequest(f"Image for {model.name!r}: {expected}, found {type(image).__name__}.")
     if image.dtype != np.uint8 or image.ndim not in (3, 4) or image.shape[-3:] != size:
         raise BadRequest(
-            f"Image for {model.name!r}: {expected}, found {image.dtype} {list(image.shape)}."
+            f"Image for {model.name!r}: {expected}, found {image.dtype} {list(image.shape)}. "
+            "A file's path or a Pillow image is resized."
         )
     found_rows = image.shape[0] if image.ndim == 4 else 1
     if rows is not None and rows != found_rows:
@@ -346,7 +350,8 @@ def unpack_outputs(model: Model, header: ReplyHeader, payload: Array) -> InferRe
             )
         array = payload[at : at + size].view(dtype).reshape(shape)
         # Packed tensors may start at any byte; numpy is slow on such views, so those are copied.
-        outputs[tensor.name] = array if array.flags.aligned else array.copy()
+        array = array if array.flags.aligned else array.copy()
+        outputs[tensor.name] = convert.from_bf16(array) if tensor.datatype == "BF16" else array
         at += size
     if at != len(payload):
         raise ProtocolError(f"The reply has {len(payload) - at} bytes more than its outputs need.")
@@ -382,12 +387,20 @@ def unpack_shapes(payload: Array, count: int) -> tuple[list[tuple[int, ...]], in
     return shapes, at * 4
 
 
-def _check_array(model: Model, tensor: TensorInfo, array: Array) -> int | None:
-    """Compares one array with its declaration; returns its rows where the first dim is free."""
-    fits = isinstance(array, np.ndarray) and array.dtype == DTYPES[tensor.datatype]
-    if not fits or not _shape_fits(tensor.shape, array.shape):
-        raise BadRequest(_mismatch(model, tensor, array))
-    return array.shape[0] if tensor.shape[:1] == (-1,) else None
+def _converted(model: Model, tensor: TensorInfo, value: npt.ArrayLike) -> Array:
+    """One input as the wire has it; a value of the model's own type and shape is not touched."""
+    try:
+        array = convert.to_array(value)
+        if _shape_fits(tensor.shape, array.shape):
+            return convert.to_datatype(array, tensor.datatype)
+        found = f"found {array.dtype} {list(array.shape)}{_shape_hint(tensor.shape, array.shape)}"
+    except ValueError as error:
+        found = str(error)
+    sizes = ["rows" if size < 0 else str(size) for size in tensor.shape]
+    raise BadRequest(
+        f"Input {tensor.name!r} of model {model.name!r}: expected "
+        f"{convert.name_of(tensor.datatype)} [{', '.join(sizes)}], {found}."
+    )
 
 
 def _shape_fits(declared: tuple[int, ...], shape: tuple[int, ...]) -> bool:
@@ -396,23 +409,18 @@ def _shape_fits(declared: tuple[int, ...], shape: tuple[int, ...]) -> bool:
     return shape == declared
 
 
-def _mismatch(model: Model, tensor: TensorInfo, array: object) -> str:
-    dtype = DTYPES[tensor.datatype]
-    sentence = (
-        f"Input {tensor.name!r} of model {model.name!r}: "
-        f"expected {dtype.name} {list(tensor.shape)}, found"
-    )
-    if not isinstance(array, np.ndarray):
-        return f"{sentence} {type(array).__name__}: use numpy.asarray."
-    if array.dtype != dtype:
-        return f"{sentence} {array.dtype}: use array.astype({dtype.name!r})."
-    return f"{sentence} shape {list(array.shape)}."
+def _shape_hint(declared: tuple[int, ...], shape: tuple[int, ...]) -> str:
+    if declared[:1] in ((-1,), (1,)) and shape == declared[1:]:
+        return ": put one row into a list, [x], or use x[None]"
+    return ""
 
 
 def _check_rows(model: Model, rows: int) -> None:
     if not 1 <= rows <= model.max_rows:
+        why = " (server.max_request_bytes and the model's max_rows decide that)"
         raise BadRequest(
-            f"Model {model.name!r} takes 1 to {model.max_rows} rows in one request, found {rows}."
+            f"Model {model.name!r} takes 1 to {model.max_rows} rows in one request"
+            f"{why if rows else ''}, found {rows}."
         )
 
 

@@ -1,20 +1,29 @@
 """Pictures on the client's side: finding them, decoding them, bringing them to a model's size.
 
-Used by `lumen predict` and `lumen bench`, on the main thread. The model's description decides how a
-picture is prepared.
+Used by both clients, `lumen predict` and `lumen bench`, on any thread. The model's description
+decides how a picture is prepared: turned as its camera says, then the whole of it is scaled to the
+model's size, whatever its proportions; nothing is cut off. Pillow is imported when first needed.
 """
 
 from __future__ import annotations
 
+import io
+import os
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias, Union
 
-from lumen_uring.errors import PictureError, UnknownModel
+from lumen_uring.errors import BadRequest, PictureError, UnknownModel
 
 if TYPE_CHECKING:
+    from PIL.Image import Image as PillowImage
+
     from lumen_uring.describe import Model
     from lumen_uring.native import Array
+
+# A file's path, the bytes of such a file, or what Pillow has opened.
+Picture: TypeAlias = Union[str, "os.PathLike[str]", bytes, "PillowImage"]
 
 
 def find(paths: Sequence[str]) -> Iterator[Path]:
@@ -37,25 +46,30 @@ def find(paths: Sequence[str]) -> Iterator[Path]:
             yield path
 
 
-def prepare(model: Model, path: Path) -> Array:
+def prepare(model: Model, picture: Picture) -> Array:
     """Decodes a picture into what a model takes.
 
     Args:
         model: one with an image input.
-        path: a file that Pillow reads.
+        picture: what Pillow reads or has read.
 
     Returns:
         uint8 [H,W,3] for a model that takes rgb8, else float32 [1,1,H,W], 0..255.
 
     Raises:
-        PictureError: the file is no picture.
+        PictureError: it is no picture, or Pillow is not installed.
         UnknownModel: the model takes none.
     """
+    try:
+        from PIL import Image, ImageOps
+    except ImportError as error:
+        raise PictureError(
+            f"Pictures are read with Pillow: pip install 'lumen-uring[tools]' ({error})."
+        ) from None
     import numpy as np
-    from PIL import Image, ImageOps
 
     try:
-        with Image.open(path) as opened:
+        with _opened(picture) as opened:
             # Cameras store the picture as the sensor lay and note how to turn it.
             image = ImageOps.exif_transpose(opened)
             if model.rgb8 is not None:
@@ -68,7 +82,44 @@ def prepare(model: Model, path: Path) -> Array:
             return np.asarray(grey, np.float32).reshape(1, 1, height, width)
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise PictureError(f"{path} is no readable picture: {reason}.") from None
+        name = os.fspath(picture) if isinstance(picture, (str, os.PathLike)) else "The picture"
+        raise PictureError(f"{name} is no readable picture: {reason}.") from None
+
+
+def _opened(picture: Picture) -> AbstractContextManager[PillowImage]:
+    """Opens a picture; the caller's own stays open."""
+    from PIL import Image
+
+    if isinstance(picture, Image.Image):
+        return nullcontext(picture)
+    return Image.open(io.BytesIO(picture) if isinstance(picture, bytes) else picture)
+
+
+def pixels(model: Model, pictures: Array | Picture | Sequence[Picture]) -> Array:
+    """Brings what infer_rgb8 is given to arrays of pixels.
+
+    Args:
+        model: one that takes rgb8.
+        pictures: an array, returned as it is; a picture; or a list of them, a row each.
+
+    Returns:
+        uint8 [height, width, 3], or [rows, height, width, 3] for a list.
+
+    Raises:
+        BadRequest: the model takes no pictures, or the list is empty.
+        PictureError: one is no picture.
+    """
+    import numpy as np
+
+    if isinstance(pictures, np.ndarray):
+        return pictures
+    if model.rgb8 is None:
+        raise BadRequest(f"Model {model.name!r} takes no rgb8 images: its input is no picture.")
+    if not isinstance(pictures, (list, tuple)):
+        return prepare(model, pictures)  # type: ignore[arg-type]
+    if not pictures:
+        raise BadRequest(f"Images for {model.name!r}: expected one or more, found an empty list.")
+    return np.stack([pixels(model, picture) for picture in pictures])
 
 
 def _grey_size(model: Model) -> tuple[int, int]:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from peer import DESCRIPTION, Connection, Peer, Request, answer, behave, reply
+from PIL import Image
 from test_client_failures import (
     MISBEHAVIOUR,
     answers_once,
@@ -39,8 +40,12 @@ def test_same_answers_as_the_sync_client() -> None:
             np.testing.assert_array_equal(result.outputs["twice"], X * 2)
             image = np.zeros((2, 5, 3), np.uint8)
             assert (await client.infer_rgb8("photo", image)).outputs["mean"].shape == (1, 3)
-            with pytest.raises(BadRequest, match="found float64"):
-                await client.infer("sum", {"x": X.astype(np.float64)})
+            doubled = (await client.infer("sum", {"x": X.tolist()})).outputs["twice"]
+            np.testing.assert_array_equal(doubled, X * 2)
+            picture = Image.new("RGB", (50, 20), (1, 2, 3))
+            assert (await client.infer_rgb8("photo", [picture])).outputs["mean"][0, 2] == 3
+            with pytest.raises(BadRequest, match="found complex numbers"):
+                await client.infer("sum", {"x": X * 1j})
 
     with Peer() as peer:
         asyncio.run(main(peer.port))

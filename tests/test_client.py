@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 from peer import DESCRIPTION, Connection, Peer, answer, behave, reply
+from PIL import Image
 
 from lumen_uring import Client
 from lumen_uring.errors import (
@@ -12,6 +16,7 @@ from lumen_uring.errors import (
     DeadlinePassed,
     InferenceFailed,
     Overloaded,
+    PictureError,
     RateLimited,
     ServerError,
     ShuttingDown,
@@ -89,15 +94,20 @@ def test_non_contiguous_input_arrives_right() -> None:
 @pytest.mark.parametrize(
     ("model", "inputs", "says"),
     [
-        ("sum", {"x": X.astype(np.float64)}, "expected float32 [-1, 4], found float64"),
-        ("sum", {"x": X.astype(">f4")}, "found >f4"),
-        ("sum", {"x": X[0]}, "found shape [4]"),
-        ("sum", {"x": X[:, :3]}, "found shape [2, 3]"),
+        ("sum", {"x": X * 1j}, "expected float32 [rows, 4], found complex numbers."),
+        ("sum", {"x": X.astype(np.float64) * 1e300}, "which float32 does not hold"),
+        ("sum", {"x": X[0]}, "found float32 [4]: put one row into a list, [x], or use x[None]."),
+        ("sum", {"x": X[:, :3]}, "expected float32 [rows, 4], found float32 [2, 3]."),
+        ("raw", {"x": [1.0, 2.0, 3.0]}, "found float64 [3]: it may hold fractions"),
+        ("raw", {"x": 3}, "expected int64 [3], found int64 []."),
+        ("raw", {"x": [2**63] * 3}, "the value 9223372036854775808, which int64 does not hold"),
         ("sum", {"x": X[:0]}, "takes 1 to 512 rows in one request, found 0"),
         ("sum", {"x": np.zeros((513, 4), np.float32)}, "found 513"),
         ("sum", {"y": X}, "takes the inputs ['x'], found ['y']"),
         ("sum", {}, "found []"),
-        ("sum", {"x": [[1.0, 2.0, 3.0, 4.0]]}, "found list"),
+        ("sum", {"x": [[1.0, 2.0, 3.0, 4.0], [1.0]]}, "found list that is no array of numbers"),
+        ("sum", {"x": [["a", "b", "c", "d"]]}, "found texts."),
+        ("sum", {"x": None}, "found objects."),
     ],
 )
 def test_wrong_inputs_are_refused_before_sending(
@@ -110,6 +120,43 @@ def test_wrong_inputs_are_refused_before_sending(
         # The connection is as good as new.
         assert client.infer("sum", {"x": X}).rows == 2
         assert peer.connections == 1
+
+
+def test_lists_and_other_types_are_converted() -> None:
+    with Peer() as peer, Client("127.0.0.1", peer.port) as client:
+        for x in (X.tolist(), X.astype(np.float64), X.astype(">f4"), X.astype(np.int8), X > 3):
+            found = client.infer("sum", {"x": x}).outputs["twice"]
+            np.testing.assert_array_equal(found, np.asarray(x, np.float32) * 2)
+        for whole in ([5, 6, 7], range(5, 8), np.array([5, 6, 7], np.uint8), (5, 6, 7)):
+            assert client.infer("raw", {"x": whole}).outputs["y"].ravel().tolist() == [5, 6, 7]
+
+
+def test_pictures_are_scaled_to_the_models_size(tmp_path: Path) -> None:
+    picture = Image.new("RGB", (40, 10), (10, 20, 30))
+    picture.save(tmp_path / "a.png")
+    encoded = (tmp_path / "a.png").read_bytes()
+    with Peer() as peer, Client("127.0.0.1", peer.port) as client:
+        for one in (tmp_path / "a.png", str(tmp_path / "a.png"), encoded, picture):
+            assert client.infer_rgb8("photo", one).outputs["mean"].tolist() == [[10, 20, 30]]
+        found = client.infer_rgb8("photo", [picture, encoded])
+        assert (found.rows, found.outputs["mean"].tolist()) == (2, [[10, 20, 30]] * 2)
+        for bad, error, says in [
+            (tmp_path / "none.png", PictureError, "none.png is no readable picture: No such file"),
+            (b"GIF89a", PictureError, "The picture is no readable picture"),
+            ([], BadRequest, "found an empty list"),
+            ([picture] * 9, BadRequest, "takes 1 to 8 rows"),
+        ]:
+            with pytest.raises(error, match=says):
+                client.infer_rgb8("photo", bad)  # type: ignore[arg-type]
+        with pytest.raises(BadRequest, match="takes no rgb8"):
+            client.infer_rgb8("sum", picture)
+
+
+def test_pictures_without_pillow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    with Peer() as peer, Client("127.0.0.1", peer.port) as client:
+        with pytest.raises(PictureError, match=r"pip install 'lumen-uring\[tools\]'"):
+            client.infer_rgb8("photo", "a.png")
 
 
 def test_rows_must_be_what_the_arrays_have() -> None:

@@ -7,6 +7,7 @@ import json
 import struct
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given
@@ -144,7 +145,77 @@ def test_bad_shape_blocks(block: bytes) -> None:
         unpack(model_of(TensorInfo("a", "FP32", (-1,), False)), block, flags=native.FLAG_SHAPES)
 
 
-@pytest.mark.parametrize("name", sorted(DTYPES))
+FLOATS = st.floats(width=32) | st.sampled_from([0.0, -0.0, 1.0, 3.3895314e38, float("inf")])
+
+
+@given(st.lists(FLOATS, min_size=1))
+def test_bfloat16_is_the_nearest_one(values: list[float]) -> None:
+    array = np.array(values, np.float32)
+    # The largest bfloat16 and half a step: from there on floats round to infinity.
+    array = np.where(np.isfinite(array) & (np.abs(array) >= 3.396e38), 1, array)
+    tensor = TensorInfo("x", "BF16", (-1,), True)
+    (buffer,), _rows = native.pack_inputs(
+        Model(0, "m", 2**16, (tensor,), (), None), {"x": array}, None
+    )
+    found = unpack(model_of(tensor), bytes(buffer), rows=len(values)).outputs["x"]
+    assert found.dtype == np.float32
+    expected = array.astype(ml_dtypes.bfloat16)
+    np.testing.assert_array_equal(found, expected.astype(np.float32))
+    (own,), _rows = native.pack_inputs(
+        Model(0, "m", 2**16, (tensor,), (), None), {"x": expected}, None
+    )
+    np.testing.assert_array_equal(np.frombuffer(own, "<u2"), expected.view("<u2"))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("UINT8", [256], "found int64 [1] with the value 256, which uint8 does not hold"),
+        ("UINT8", [-1], "the value -1, which uint8 does not hold"),
+        ("UINT64", np.array([-1], np.int8), "found int8 [1] with the value -1"),
+        ("INT64", np.array([2**63], np.uint64), "which int64 does not hold"),
+        ("INT32", np.array([1, 2**31]), "the value 2147483648, which int32 does not hold"),
+        ("BOOL", [2], "which bool does not hold"),
+        ("BOOL", [1.0], "found float64 [1]: it may hold fractions"),
+        ("FP16", [70000], "the value 70000, which float16 does not hold"),
+        ("FP32", [1e39], "the value 1e+39, which float32 does not hold"),
+        ("BF16", np.array([3.4e38], np.float32), "which bfloat16 does not hold"),
+        ("INT8", [2**64], "found objects"),
+    ],
+)
+def test_a_value_that_would_be_lost_is_refused(name: str, value: Any, says: str) -> None:
+    model = model_of(inputs=(TensorInfo("x", name, (-1,), True),))
+    with pytest.raises(BadRequest) as caught:
+        native.pack_inputs(model, {"x": value}, None)
+    assert says in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "bits"),
+    [
+        ("UINT8", [0, 255], "00ff"),
+        ("INT8", np.array([127, -128], np.int64), "7f80"),
+        ("UINT64", [2**63, 2**63 + 1], "00000000000000800100000000000080"),
+        ("UINT64", np.array([1, 2**63], np.uint64), "01000000000000000000000000000080"),
+        ("BOOL", [0, 1], "0001"),
+        ("FP16", [1, -2], "003c00c0"),
+        ("FP32", np.array([1, np.inf, -np.inf]), "0000803f0000807f000080ff"),
+        ("FP64", np.array([1], np.float16), "000000000000f03f"),
+        ("BF16", [1, -2], "803f00c0"),
+        ("BF16", np.array([1, 2], np.uint16), "803f0040"),
+        ("INT64", True, "0100000000000000"),
+        ("FP32", 1.0, "0000803f"),
+        ("BF16", np.float64(1), "803f"),
+    ],
+)
+def test_values_of_other_types_arrive_as_numbers(name: str, value: Any, bits: str) -> None:
+    shape = (-1,) if np.ndim(value) else ()
+    model = model_of(inputs=(TensorInfo("x", name, shape, True),))
+    (buffer,), _rows = native.pack_inputs(model, {"x": value}, None)
+    assert bytes(buffer).hex() == bits
+
+
+@pytest.mark.parametrize("name", sorted(set(DTYPES) - {"BF16"}))
 def test_inputs_of_every_datatype_are_sent_in_place(name: str) -> None:
     model = model_of(inputs=(TensorInfo("x", name, (-1, 3), True),))
     array = np.ones((2, 3), DTYPES[name])
