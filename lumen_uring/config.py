@@ -19,7 +19,14 @@ from pydantic_core import ErrorDetails
 
 from lumen_uring import key_checks
 from lumen_uring.errors import ConfigError
-from lumen_uring.settings import Config, EngineConfig, KeyConfig, ModelConfig, ServerConfig
+from lumen_uring.settings import (
+    Config,
+    EngineConfig,
+    KeyConfig,
+    LogConfig,
+    ModelConfig,
+    ServerConfig,
+)
 
 __all__ = ["Config", "EngineConfig", "KeyConfig", "ModelConfig", "ServerConfig", "load"]
 
@@ -28,6 +35,7 @@ _FILE_BYTES_MAX: Final = 1 << 20
 _SECTIONS: Final[dict[str, type[BaseModel]]] = {
     "server": ServerConfig,
     "engine": EngineConfig,
+    "log": LogConfig,
     "models": ModelConfig,
     "keys": KeyConfig,
 }
@@ -228,7 +236,7 @@ def _descend(draft: _Draft, at: Any, step: str, path: list[str | int]) -> Any:
 def _validate(draft: _Draft) -> Config | None:
     # `server:` with nothing under it is YAML's null and means "all defaults".
     data = {
-        key: {} if value is None and key in ("server", "engine") else value
+        key: {} if value is None and key in ("server", "engine", "log") else value
         for key, value in draft.data.items()
     }
     try:

@@ -1,8 +1,8 @@
 """Runs one server: from checked settings to the last drained request.
 
-Called by `lumen serve`, on the main thread, which does nothing else. SIGINT and SIGTERM are blocked
-and waited for, so that no Python handler runs in the middle of anything, and so that the engine's
-threads inherit the mask. It is never on a request's path.
+Called by `lumen serve`, on the main thread, which does nothing else. Signals are blocked and waited
+for, so that no Python handler runs in the middle of anything, and so that the engine's threads
+inherit the mask. It is never on a request's path.
 """
 
 from __future__ import annotations
@@ -10,23 +10,37 @@ from __future__ import annotations
 import math
 import os
 import signal
-import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final, NoReturn, TextIO
+from typing import Any, Final, NoReturn
 
 from lumen_uring import __version__
-from lumen_uring.errors import MetricsError
+from lumen_uring.errors import ConfigError, LumenError, MetricsError
+from lumen_uring.logs import Journal
 from lumen_uring.metrics_server import Facts, MetricsServer
 from lumen_uring.model_cache import cache_place, labels, resolve
+from lumen_uring.notify import Notifier
 from lumen_uring.ring import onnxruntime_path
 from lumen_uring.ring.engine import Engine, EngineInfo
-from lumen_uring.settings import Config, ModelConfig, ServerConfig
+from lumen_uring.ring.signals import SignalQueue
+from lumen_uring.settings import Config, ModelConfig
 from lumen_uring.sizes import format_size
 
-_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+_ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGXCPU)
+# All that would otherwise end the process without a word, and leave its files behind.
+_TAKEN: Final = (
+    *_ENDING,
+    signal.SIGHUP,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+    signal.SIGALRM,
+    signal.SIGVTALRM,
+    signal.SIGPROF,
+    signal.SIGIO,
+    signal.SIGPWR,
+)
 _STEP_S: Final = 0.1
 # How often the main thread looks whether the engine still runs, while nothing asks it to stop.
 _WATCH_S: Final = 1.0
@@ -34,23 +48,32 @@ _METRICS_PORT: Final = 8002
 _LABELS: Final = {"builtin:squeezenet": "untrained weights, for speed only"}
 
 
-def run(config: Config, out: TextIO | None = None) -> int:
+def run(config: Config, reread: Callable[[], Config] | None = None) -> int:
     """Serves until a signal ends it.
 
     Args:
         config: checked settings.
-        out: where the banner goes; None is stdout.
+        reread: reads them again, for SIGHUP; may raise ConfigError. None: they do not change.
 
     Returns:
         The exit status: 0 after a signal, 1 when the engine ended by itself.
 
     Raises:
-        ConfigError: a model's file or its labels are not there.
+        ConfigError: a model's file or its labels are not there, or the log cannot be written.
         LibraryError: the C library or ONNX Runtime is missing.
         EngineError: the engine refused to start.
         MetricsError: the port that was set for the metrics page cannot be had.
     """
-    stream = sys.stdout if out is None else out
+    journal = Journal(config.log)
+    try:
+        return _serve(config, reread or (lambda: config), journal)
+    except LumenError as error:
+        if not journal.is_for_people or config.log.path is not None:
+            journal.log("error", str(error))
+        raise
+
+
+def _serve(config: Config, reread: Callable[[], Config], journal: Journal) -> int:
     # The metrics page's numpy: a thread per core for nothing. Set now, while no thread reads it.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     began_s = time.monotonic()
@@ -59,16 +82,22 @@ def run(config: Config, out: TextIO | None = None) -> int:
     classes = [labels(model) for model in config.models]
     runtime = onnxruntime_path.find()
     notes: list[str] = []
+    notifier = Notifier()
     # The page ends before the engine, which takes the statistics along.
-    with _signals_blocked(), Engine(config, runtime) as engine, _metrics(config, notes) as metrics:
+    with (
+        SignalQueue(_TAKEN) as signals,
+        Engine(config, runtime) as engine,
+        _metrics(config, notes) as metrics,
+    ):
         # The engine's word, since the file's name need not hold a version.
         ort_version = engine.info().ort_version
         for model, path, names in zip(config.models, paths, classes, strict=True):
+            notifier.status(f"Loading model {model.name}.")
             place = cache_place(path, ort_version)
             if place.note is not None:
                 notes.append(place.note)
             engine.add_model(model, path, place.path, names)
-            if _signal_within(0) is not None:
+            if signals.take(_ENDING) is not None:
                 return 0
         engine.start()
         ready_s = time.monotonic() - began_s
@@ -76,9 +105,15 @@ def run(config: Config, out: TextIO | None = None) -> int:
         if metrics is not None:
             metrics.start(Path(info.stats_path), _facts(info), os.getpid())
         address = "none" if metrics is None else metrics.address
-        for line in banner(config, info, engine.describe(), notes, ready_s, address):
-            print(line, file=stream, flush=True)
-        return _watch(engine, config.server, stream)
+        lines = banner(config, info, engine.describe(), notes, ready_s, address)
+        for line in lines:
+            journal.show(line)
+        if not journal.is_stdout:
+            journal.log("info", lines[0])
+            for note in (*notes, *info.notes):
+                journal.log("warning", note)
+        notifier.ready(lines[0])
+        return _Watch(config, reread, journal, notifier, signals, engine).until_the_end()
 
 
 def banner(
@@ -176,67 +211,82 @@ def _facts(info: EngineInfo) -> Facts:
     return Facts(__version__, info.ort_version, info.workers, info.io_threads, info.slots)
 
 
-@contextmanager
-def _signals_blocked() -> Iterator[None]:
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
-    try:
-        yield
-    finally:
-        # Signals that came too late to matter must not turn an orderly end into another one.
-        while _signal_within(0) is not None:
-            continue
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+class _Watch:
+    """The main thread while the server runs: waits for signals, and looks after the engine."""
 
+    def __init__(
+        self,
+        config: Config,
+        reread: Callable[[], Config],
+        journal: Journal,
+        notifier: Notifier,
+        signals: SignalQueue,
+        engine: Engine,
+    ) -> None:
+        self._config = config
+        self._reread = reread
+        self._journal = journal
+        self._notifier = notifier
+        self._signals = signals
+        self._engine = engine
 
-def _signal_within(seconds: float) -> int | None:
-    """The number of a signal that came, or None."""
-    came = signal.sigtimedwait(_SIGNALS, seconds)
-    return None if came is None else came.si_signo
+    def until_the_end(self) -> int:
+        """Returns the exit status."""
+        while True:
+            number = self._signals.wait(_WATCH_S)
+            if self._engine.wait(0):
+                self._journal.log("error", "The engine ended by itself.")
+                return 1
+            if number in _ENDING:
+                return self._end(number)
+            if number in (signal.SIGHUP, signal.SIGUSR1):
+                self._reopen()
+            elif number is not None:
+                self._journal.log("debug", f"{number.name} means nothing to this server.")
+            self._notifier.alive()
 
+    def _reopen(self) -> None:
+        try:
+            self._journal.reopen(self._config.log)
+        except ConfigError as error:
+            self._journal.log("error", str(error))
 
-def _watch(engine: Engine, settings: ServerConfig, stream: TextIO) -> int:
-    while (number := _signal_within(_WATCH_S)) is None:
-        if engine.wait(0):
-            print("The engine ended by itself.", file=sys.stderr)
-            return 1
-    # Ctrl-C is somebody who waits; SIGTERM may be an orchestrator whose balancers lag behind.
-    if number == signal.SIGTERM and settings.unready_seconds:
-        engine.unready()
-        print(
-            f"Not ready any more; serving on for {settings.unready_seconds:g} s.",
-            file=stream,
-            flush=True,
+    def _end(self, number: signal.Signals) -> int:
+        settings, engine = self._config.server, self._engine
+        unready_s = settings.unready_seconds if number == signal.SIGTERM else 0.0
+        drain_s = settings.drain_seconds
+        self._notifier.stopping(
+            unready_s + drain_s + 3 * _WATCH_S, f"Draining for at most {drain_s:g} s."
         )
-        _signal_within(settings.unready_seconds)
-    drain_s = settings.drain_seconds
-    print(
-        f"Draining for at most {drain_s:g} s; a second signal ends at once.",
-        file=stream,
-        flush=True,
-    )
-    engine.stop(drain_s)
-    # The engine keeps to drain_s itself; the margin is for a Run that cannot be cut short.
-    for _ in range(math.ceil((drain_s + 2 * _WATCH_S) / _STEP_S)):
-        if engine.wait(_STEP_S):
-            return 0
-        if _signal_within(0) is not None:
-            engine.stop(0)
-            _let_signals_kill()
-            return 0
-    _leave_behind(engine, stream)
-    return 0
+        # Ctrl-C is somebody who waits; SIGTERM may be an orchestrator whose balancers lag behind.
+        if unready_s:
+            engine.unready()
+            self._journal.say(f"Not ready any more; serving on for {unready_s:g} s.")
+            self._wait_for_another(unready_s)
+        # First the drain, then the word: whoever reads it may be gone or slow.
+        engine.stop(drain_s)
+        self._journal.say(f"Draining for at most {drain_s:g} s; a second signal ends at once.")
+        # The engine keeps to drain_s itself; the margin is for a Run that cannot be cut short.
+        for _ in range(math.ceil((drain_s + 2 * _WATCH_S) / _STEP_S)):
+            if engine.wait(_STEP_S):
+                return 0
+            if self._signals.take(_ENDING) is not None:
+                engine.stop(0)
+                # One more ends the process, whatever the engine is busy with.
+                self._signals.give_back(_ENDING)
+                return 0
+        return self._leave_behind()
 
+    def _wait_for_another(self, seconds: float) -> None:
+        """Waits for a second signal that ends the server, or until the time is over."""
+        until_s = time.monotonic() + seconds
+        while (left_s := until_s - time.monotonic()) > 0:
+            if self._signals.wait(min(left_s, _WATCH_S)) in _ENDING or self._engine.wait(0):
+                return
 
-def _leave_behind(engine: Engine, stream: TextIO) -> NoReturn:
-    """Ends the process although a model has not returned: nothing can make its thread stop."""
-    print("A model does not return: ending without it.", file=stream, flush=True)
-    with suppress(OSError):
-        Path(engine.info().stats_path).unlink()
-    os._exit(0)
-
-
-def _let_signals_kill() -> None:
-    """From here on one more signal ends the process, whatever the engine is busy with."""
-    for number in _SIGNALS:
-        signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+    def _leave_behind(self) -> NoReturn:
+        """Ends the process although a model has not returned: nothing can make its thread stop."""
+        self._journal.say("A model does not return: ending without it.", "warning")
+        with suppress(OSError):
+            Path(self._engine.info().stats_path).unlink()
+        os._exit(0)

@@ -285,6 +285,18 @@ class EngineConfig(_Section):
     )
 
 
+class LogConfig(_Section):
+    """What the server writes about itself, and where."""
+
+    level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="debug | info | warning | error"
+    )
+    format: Literal["text", "json"] = Field(default="text", description="text | json")
+    path: Annotated[str, AfterValidator(_no_nul)] | None = Field(
+        default=None, min_length=1, description="null (stderr), or the path of a file to append to"
+    )
+
+
 class ModelConfig(_Section):
     """One model to serve."""
 
@@ -330,6 +342,7 @@ class Config(_Section):
 
     server: ServerConfig = Field(default_factory=ServerConfig, description="a mapping of settings")
     engine: EngineConfig = Field(default_factory=EngineConfig, description="a mapping of settings")
+    log: LogConfig = Field(default_factory=LogConfig, description="a mapping of settings")
     models: Annotated[tuple[ModelConfig, ...], BeforeValidator(_tuple)] = Field(
         min_length=1,
         max_length=MODELS_MAX,

@@ -39,6 +39,7 @@ def test_the_file_of_defaults_says_what_the_code_says() -> None:
     config = load()
     assert config.server == type(config.server)()
     assert config.engine == type(config.engine)()
+    assert config.log == type(config.log)()
     (model,) = config.models
     assert model == type(model)(name="digits", path="builtin:digits")
     assert load(ROOT / "config.yaml") == config
@@ -99,7 +100,8 @@ extra: 1
         f"{file}:18 models.2.name: expected a name of its own, found 'twin', "
         "the name of model 1 too",
         f"{file}:19 models.3: expected a mapping with a name and a path, found 3",
-        f"{file}:20 extra: expected one of server, engine, models, found the unknown key 'extra'",
+        f"{file}:20 extra: expected one of server, engine, log, models, "
+        "found the unknown key 'extra'",
     ]:
         assert line in found
     assert any(
@@ -173,7 +175,7 @@ def test_overrides_and_their_places() -> None:
         "found no 'port' that could hold one",
         "--set engine.idle: expected a YAML value, found '{'",
         "--set server.port: expected a port number, 0..65535, found 'x'",
-        "--set a: expected one of server, engine, models, found the unknown key 'a'",
+        "--set a: expected one of server, engine, log, models, found the unknown key 'a'",
     ]
 
 
@@ -237,6 +239,10 @@ def test_model_options_replace_the_list_and_then_append() -> None:
         "engine.batch_delay_us=-1",
         "engine.idle=true",
         "engine.telemetry_csv_path=3",
+        "log.level=loud",
+        "log.format=xml",
+        "log.path=3",
+        "log.path=''",
         "models.0.scale=.inf",
         "models.0.scale=[1,2,1e39]",
         "models.0.mean=true",

@@ -6,10 +6,23 @@ Called by cli.py, on the main thread. It only turns options into settings; serve
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from lumen_uring.commands.options import Subparsers
+    from lumen_uring.config import Config
+
+_EPILOG: Final = """\
+signals:
+  SIGTERM, SIGINT, SIGQUIT   finish what is in flight, for server.drain_seconds at most, and end;
+                             a second one ends at once
+  SIGUSR1                    open the log's file again
+
+exit status:
+  0  ended by a signal
+  1  could not start, or the engine ended by itself
+  2  wrong options or settings
+"""
 
 
 def add(subparsers: Subparsers) -> None:
@@ -22,6 +35,8 @@ def add(subparsers: Subparsers) -> None:
         "serve",
         help="serve models (the default)",
         description="Serves models until SIGTERM or Ctrl-C; then finishes what is in flight.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--config", metavar="FILE", help="settings; without it, the defaults")
     parser.add_argument(
@@ -74,4 +89,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.unix_socket is not None:
         path = arguments.unix_socket.replace("'", "''")
         overrides.append(f"server.unix_socket='{path}'")
-    return serve(load(arguments.config, overrides, arguments.models))
+
+    def read() -> Config:
+        return load(arguments.config, overrides, arguments.models)
+
+    return serve(read(), read)

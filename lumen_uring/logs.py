@@ -1,0 +1,177 @@
+"""What the server says: lines for people on stdout, and the log on stderr or in a file.
+
+Used by server.py, on the main thread alone. Nothing here waits and nothing raises: a reader that is
+gone or does not read, and a full disk, cost lines and never the server or a request. What was lost
+is said in the next line that can be written.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import sys
+from datetime import datetime, timezone
+from typing import Final
+
+from lumen_uring.errors import ConfigError
+from lumen_uring.settings import LogConfig
+
+LEVELS: Final = ("debug", "info", "warning", "error")
+_STDOUT: Final = 1
+_STDERR: Final = 2
+_NONE: Final = -1
+
+
+class _Lines:
+    """Writes whole lines to a descriptor; _NONE is one that the process was started without."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        self.dropped = 0
+        self._poll = select.poll()
+        if descriptor != _NONE:
+            self._poll.register(descriptor, select.POLLOUT)
+
+    def write(self, text: str) -> bool:
+        """Writes lines; False where the reader does not keep up, or there is none."""
+        data = f"{text}\n".encode("utf-8", "backslashreplace")
+        try:
+            while data and self._has_room():
+                data = data[os.write(self.descriptor, data) :]
+        except OSError:
+            return False
+        return not data
+
+    def _has_room(self) -> bool:
+        # A full pipe or a stopped terminal would keep the thread that waits for signals.
+        return any(events & select.POLLOUT for _, events in self._poll.poll(0))
+
+    def close(self) -> None:
+        if self.descriptor != _NONE:
+            os.close(self.descriptor)
+
+
+class Journal:
+    """The server's voice.
+
+    `say` is for what people wait for: it goes to stdout, unless programs read along
+    (`log.format: json`, and stdout is no terminal), and to the log. Where stdout and the log are
+    one terminal, file or pipe, it is written once.
+
+    Args:
+        settings: the section `log`.
+
+    Raises:
+        ConfigError: log.path cannot be written.
+    """
+
+    def __init__(self, settings: LogConfig) -> None:
+        self._settings = settings
+        self._stdout = _Lines(_NONE if sys.stdout is None else _STDOUT)
+        self._stderr = _Lines(_NONE if sys.stderr is None else _STDERR)
+        self._file = _open(settings)
+        self._file_fails = False
+
+    @property
+    def is_for_people(self) -> bool:
+        """Whether stdout gets the lines for people."""
+        has_terminal = self._stdout.descriptor != _NONE and os.isatty(_STDOUT)
+        return self._settings.format == "text" or has_terminal
+
+    @property
+    def is_stdout(self) -> bool:
+        """Whether a line for people is in the log by that alone: both are one place."""
+        log = self._file or self._stderr
+        if not self.is_for_people or _NONE in (log.descriptor, self._stdout.descriptor):
+            return False
+        try:
+            return os.path.samestat(os.fstat(log.descriptor), os.fstat(_STDOUT))
+        except OSError:
+            return False
+
+    def reopen(self, settings: LogConfig) -> None:
+        """Takes settings over, and opens the log's file again: the old one may have been moved.
+
+        Args:
+            settings: the section `log`.
+
+        Raises:
+            ConfigError: log.path cannot be written; everything stays as it was.
+        """
+        new = _open(settings)
+        if self._file is not None:
+            self._file.close()
+        self._settings, self._file, self._file_fails = settings, new, False
+
+    def show(self, line: str) -> None:
+        """Writes a line for people that is no news to the log, such as the banner's.
+
+        Args:
+            line: without its end.
+        """
+        if self.is_for_people:
+            self._stdout.write(line)
+
+    def say(self, line: str, level: str = "info") -> None:
+        """Tells people and the log.
+
+        Args:
+            line: a sentence.
+            level: one of LEVELS.
+        """
+        self.show(line)
+        if not self.is_stdout:
+            self.log(level, line)
+
+    def log(self, level: str, message: str) -> None:
+        """Writes to the log alone, if the level is not below log.level.
+
+        Args:
+            level: one of LEVELS.
+            message: a sentence, or several lines.
+        """
+        if LEVELS.index(level) < LEVELS.index(self._settings.level):
+            return
+        for line in message.splitlines():
+            record = self._record(level, line)
+            if self._file is None:
+                self._write(self._stderr, record)
+            elif self._write(self._file, record):
+                self._file_fails = False
+            else:
+                # The disk is full, as a rule. Once, so that stderr does not fill another.
+                if not self._file_fails:
+                    said = f"log.path: {self._settings.path} cannot be written; the log comes here"
+                    self._write(self._stderr, self._record("error", said))
+                self._file_fails = True
+                self._write(self._stderr, record)
+
+    def _write(self, lines: _Lines, record: str) -> bool:
+        text = record
+        if lines.dropped:
+            lost = f"{lines.dropped} lines of the log could not be written here"
+            text = f"{self._record('warning', lost)}\n{record}"
+        done = lines.write(text)
+        lines.dropped = 0 if done else lines.dropped + 1
+        return done
+
+    def _record(self, level: str, message: str) -> str:
+        now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+        time = now.replace("+00:00", "Z")
+        if self._settings.format == "json":
+            return json.dumps({"time": time, "level": level, "message": message})
+        return f"{time} {level:<7} {message}"
+
+
+def _open(settings: LogConfig) -> _Lines | None:
+    if settings.path is None:
+        return None
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOCTTY
+    try:
+        return _Lines(os.open(settings.path, flags, 0o640))
+    except OSError as error:
+        raise ConfigError(
+            f"log.path: expected a file that can be written, found {settings.path}: "
+            f"{error.strerror}."
+        ) from None

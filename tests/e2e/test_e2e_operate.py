@@ -1,0 +1,351 @@
+"""What an operator does to a server: pauses it, takes its terminal away, sends it signals."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import graphs
+import harness
+import numpy as np
+import pytest
+import wire
+import yaml
+from conftest import Serve
+from harness import Server, eventually
+
+DIGITS: dict[str, object] = {"models": [{"name": "digits", "path": "builtin:digits"}]}
+
+
+def settings(folder: Path, **server: object) -> dict[str, object]:
+    return {
+        "server": {"arena_bytes": "16MiB", "max_request_bytes": "64KiB", **server},
+        "engine": {"thread_count": 2},
+        "models": [
+            {"name": "double", "path": str(graphs.double(folder / "double.onnx")), "max_rows": 16},
+            {"name": "slow", "path": str(graphs.slow(folder / "slow.onnx"))},
+        ],
+    }
+
+
+def slow(number: int, trips: int) -> bytes:
+    """A request of the second model of `settings`."""
+    return wire.frame(np.array([trips], "<i8").tobytes(), id=number, model=1)
+
+
+def is_stopped(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+
+def pause(server: Server, seconds: float) -> None:
+    """What a debugger, Ctrl-Z or a container's pause do."""
+    server.process.send_signal(signal.SIGSTOP)
+    eventually(lambda: is_stopped(server.pid), "the stop")
+    time.sleep(seconds)  # what is tested is that time passes
+    server.process.send_signal(signal.SIGCONT)
+    eventually(lambda: not is_stopped(server.pid), "the continuation")
+
+
+@contextmanager
+def raw_server(
+    document: dict[str, object],
+    cache: Path,
+    folder: Path,
+    output: int,
+    prefix: Sequence[str] = (),
+) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """A server whose output is the caller's: the process, and the port it listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    path = folder / "config.yaml"
+    path.write_text(yaml.safe_dump(harness.with_backend(document)))
+    process = subprocess.Popen(
+        [*prefix, *harness.command("--config", str(path), "--port", str(port))],
+        cwd=harness.ROOT,
+        env=harness.environment(cache),
+        stdout=output,
+        stderr=output,
+    )
+    try:
+        yield process, port
+    finally:
+        process.kill()
+        process.wait()
+        Path(f"/dev/shm/lumen-{port}").unlink(missing_ok=True)
+
+
+def wait_for_port(process: subprocess.Popen[bytes], port: int) -> None:
+    def answers() -> bool:
+        assert process.poll() is None, f"the server ended with {process.returncode}"
+        try:
+            with wire.Wire(port) as connection:
+                return connection.ask(wire.ping(1)).id == 1
+        except OSError:
+            return False
+
+    eventually(answers, "an answer", harness.START_S)
+
+
+def test_a_pause_is_no_end(serve: Serve) -> None:
+    """The main thread's wait is interrupted after its time has passed, over and over."""
+    server = serve(DIGITS)
+    with server.connect() as connection:
+        for number in range(6):
+            pause(server, 1.1)
+            assert connection.ask(wire.ping(number)).id == number
+        for _ in range(60):
+            pause(server, 0.02)
+        assert connection.ask(wire.ping(9)).id == 9
+    assert server.alive
+    assert "Draining" not in server.output
+    # A continued server ends when it is told to, and not before.
+    server.stop()
+
+
+def test_a_pause_while_not_ready(serve: Serve, tmp_path: Path) -> None:
+    """The signal that came last must not be taken for a second one."""
+    server = serve(settings(tmp_path, unready_seconds=600))
+    with server.connect() as connection:
+        assert connection.ask(wire.ping(1)).id == 1
+        server.terminate()
+        eventually(lambda: "Not ready" in server.output, "the signal")
+        for _ in range(3):
+            pause(server, 1.1)
+        assert "Draining" not in server.output
+        server.terminate()
+        connection.expect_end()
+    server.expect_clean_end()
+
+
+@pytest.mark.parametrize("place", ["a pipe without a reader", "a full disk", "nothing", "a slow"])
+def test_a_drain_without_anybody_who_reads(cache: Path, tmp_path: Path, place: str) -> None:
+    """`lumen | tee log`, Ctrl-C: tee is gone, and every request in flight is answered."""
+    reader, writer = os.pipe()
+    if place == "a full disk":
+        os.close(writer)
+        writer = os.open("/dev/full", os.O_WRONLY)
+    if place == "a slow":  # nobody reads, and the pipe has no room
+        os.set_blocking(writer, False)
+        with suppress(BlockingIOError):
+            while os.write(writer, bytes(4096)):
+                continue
+        os.set_blocking(writer, True)
+    prefix = ["sh", "-c", 'exec "$@" 1>&- 2>&-', "sh"] if place == "nothing" else []
+    document = settings(tmp_path, drain_seconds=60)
+    with raw_server(document, cache, tmp_path, writer, prefix) as (process, port):
+        os.close(writer)
+        wait_for_port(process, port)
+        if place != "a slow":
+            os.close(reader)
+        with wire.Wire(port) as connection:
+            for number in range(6):
+                connection.send(slow(number, 3000 + number))
+            connection.send(wire.ping(9))
+            replies: dict[int, wire.Reply] = {}
+            while 9 not in replies:  # then it has read the others too
+                reply = connection.reply()
+                replies[reply.id] = reply
+            process.send_signal(signal.SIGTERM)
+            replies.update(connection.replies(7 - len(replies)))
+            for number in range(6):
+                assert replies[number].payload == np.array([2 * (3000 + number)], "<i8").tobytes()
+            connection.expect_end()
+        assert process.wait(harness.STOP_S) == 0
+        assert not Path(f"/dev/shm/lumen-{port}").exists()
+    if place == "a slow":
+        os.close(reader)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGXCPU])
+def test_every_end_leaves_nothing_behind(
+    serve: Serve, tmp_path: Path, number: signal.Signals
+) -> None:
+    path = tmp_path / "s.sock"
+    server = serve(settings(tmp_path, unix_socket=str(path)))
+    assert path.exists()
+    assert server.stats_path.exists()
+    server.process.send_signal(number)
+    server.expect_clean_end()
+    assert not path.exists()
+    with pytest.raises(ConnectionRefusedError):
+        server.connect()
+
+
+def test_other_signals_end_nothing(serve: Serve) -> None:
+    server = serve(DIGITS)
+    with server.connect() as connection:
+        for number in (
+            signal.SIGHUP,
+            signal.SIGUSR1,
+            signal.SIGUSR2,
+            signal.SIGALRM,
+            signal.SIGVTALRM,
+            signal.SIGPROF,
+            signal.SIGIO,
+            signal.SIGPWR,
+            signal.SIGPIPE,
+        ):
+            server.process.send_signal(number)
+            assert connection.ask(wire.ping(number)).id == number
+    server.stop()
+
+
+# ---- the log ----
+
+
+def records(path: Path) -> list[dict[str, str]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_the_log_in_lines_of_json(cache: Path, tmp_path: Path) -> None:
+    log = tmp_path / "lumen.log"
+    document = {**DIGITS, "log": {"format": "json", "path": str(log), "level": "debug"}}
+    reader, writer = os.pipe()
+    with raw_server(document, cache, tmp_path, writer) as (process, port):
+        os.close(writer)
+        wait_for_port(process, port)
+        process.send_signal(signal.SIGUSR2)
+        eventually(lambda: "SIGUSR2" in log.read_text(), "a line of level debug")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(harness.STOP_S) == 0
+    with os.fdopen(reader, "rb") as rest:
+        assert rest.read() == b""  # no banner between the lines of a program that reads along
+    found = records(log)
+    assert f"serves on 127.0.0.1:{port}" in found[0]["message"]
+    assert [record["level"] for record in found if "SIGUSR2" in record["message"]] == ["debug"]
+    assert "Draining" in found[-1]["message"]
+    for record in found:
+        assert record.keys() == {"time", "level", "message"}
+        assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", record["time"])
+
+
+def test_the_log_of_a_server_that_does_not_start(cache: Path, tmp_path: Path) -> None:
+    log = tmp_path / "lumen.log"
+    done = harness.run(
+        [
+            "--set", f"log.path={log}", "--set", "log.format=json",
+            "--model", f"m={tmp_path}/none.onnx",
+        ],
+        cache,
+    )  # fmt: skip
+    assert done.returncode == 2
+    (record,) = records(log)
+    assert record["level"] == "error"
+    assert "none.onnx does not exist" in record["message"]
+    assert "none.onnx does not exist" in done.stderr
+
+
+def test_a_log_that_cannot_be_written_refuses_the_start(cache: Path, tmp_path: Path) -> None:
+    done = harness.run(["--set", f"log.path={tmp_path}/none/lumen.log"], cache)
+    assert done.returncode == 2
+    assert "log.path: expected a file that can be written" in done.stderr
+
+
+def test_the_log_beside_the_banner(serve: Serve) -> None:
+    """stdout and stderr are two files here: people read the one, the other is the log."""
+    server = serve(DIGITS)
+    first = server.output.splitlines()[0]
+    assert f"info    {first}" in server.errors
+    server.stop()
+    assert "Draining" in server.output
+    assert "info    Draining" in server.errors
+
+
+def test_one_place_for_both_says_everything_once(cache: Path, tmp_path: Path) -> None:
+    both = tmp_path / "both"
+    with (
+        both.open("wb") as file,
+        raw_server(DIGITS, cache, tmp_path, file.fileno()) as (process, port),
+    ):
+        wait_for_port(process, port)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(harness.STOP_S) == 0
+    assert both.read_text().count("serves on") == 1
+    assert both.read_text().count("Draining") == 1
+
+
+def test_a_moved_log_is_opened_again(serve: Serve, tmp_path: Path) -> None:
+    """logrotate: move the file, send SIGUSR1."""
+    log, old = tmp_path / "lumen.log", tmp_path / "lumen.log.1"
+    server = serve({**DIGITS, "log": {"path": str(log), "level": "debug"}})
+    log.rename(old)
+    server.process.send_signal(signal.SIGUSR1)
+    eventually(log.exists, "a new file")
+    server.process.send_signal(signal.SIGUSR2)
+    eventually(lambda: "SIGUSR2" in log.read_text(), "a line in the new file")
+    assert "SIGUSR2" not in old.read_text()
+    server.stop()
+
+
+def test_a_full_log_is_said_once(serve: Serve) -> None:
+    server = serve({**DIGITS, "log": {"path": "/dev/full", "level": "debug"}})
+    for _ in range(3):
+        server.process.send_signal(signal.SIGUSR2)
+        with server.connect() as connection:
+            assert connection.ask(wire.ping(1)).id == 1
+    server.stop()
+    assert server.errors.count("/dev/full cannot be written") == 1
+    assert "Draining" in server.errors
+
+
+# ---- a service manager ----
+
+
+class Manager:
+    """A service manager's socket, on a path or with an abstract name."""
+
+    def __init__(self, address: str) -> None:
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.socket.bind("\0" + address[1:] if address.startswith("@") else address)
+        self.socket.settimeout(harness.START_S)
+        self.said: list[str] = []
+
+    def until(self, line: str) -> list[str]:
+        """Reads until a message has this line; returns its lines."""
+        while True:
+            lines = self.socket.recv(4096).decode().splitlines()
+            self.said += lines
+            if line in lines:
+                return lines
+
+
+@pytest.mark.parametrize("kind", ["path", "abstract"])
+def test_a_service_manager_is_told(serve: Serve, tmp_path: Path, kind: str) -> None:
+    address = str(tmp_path / "notify") if kind == "path" else f"@lumen-test-{os.getpid()}"
+    manager = Manager(address)
+    server = serve(
+        settings(tmp_path, unready_seconds=0.1, drain_seconds=2),
+        extra_environment={"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "3000000"},
+    )
+    ready = manager.until("READY=1")
+    assert any(line.startswith("STATUS=Lumen ") for line in ready), ready
+    assert "STATUS=Loading model double." in manager.said
+    manager.until("WATCHDOG=1")
+    manager.until("WATCHDOG=1")
+    server.terminate()
+    stopping = manager.until("STOPPING=1")
+    assert "EXTEND_TIMEOUT_USEC=5100000" in stopping
+    server.expect_clean_end()
+    manager.socket.close()
+
+
+def test_a_watchdog_of_another_process_is_not_ours(serve: Serve, tmp_path: Path) -> None:
+    manager = Manager(str(tmp_path / "notify"))
+    server = serve(
+        DIGITS,
+        extra_environment={
+            "NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "1", "WATCHDOG_PID": "1",
+        },
+    )  # fmt: skip
+    manager.until("READY=1")
+    server.stop()
+    manager.until("STOPPING=1")
+    assert "WATCHDOG=1" not in manager.said
