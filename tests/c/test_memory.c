@@ -1,5 +1,6 @@
 /* test_memory.c: mappings, sizes that overflow, and files that cannot be mapped. */
 #include <sys/stat.h>
+#include <sys/wait.h>
 
 #include "base/error.h"
 #include "base/memory.h"
@@ -23,6 +24,45 @@ static void mappings(void) {
         lm_mapping_close(&mapping);
         CHECK(mapping.base == NULL && mapping.bytes == 0);
         lm_mapping_close(&mapping); /* closing twice does nothing */
+    }
+}
+
+/* How many of its pages are in memory; -1: nothing is mapped there. */
+static int resident_pages(const struct lm_mapping *mapping) {
+    static unsigned char seen[1 << 12];
+    size_t pages = mapping->bytes / 4096;
+    int count = 0;
+    CHECK(pages <= sizeof seen);
+    if (mincore(mapping->base, mapping->bytes, seen) != 0) return -1;
+    for (size_t p = 0; p < pages; p++) count += seen[p] & 1;
+    return count;
+}
+
+/* Pages of an open mapping are there before anybody needs them, those of a reserved one are not;
+ * and a child of fork has neither, since the kernel may still write to them. */
+static void pages_of_mappings(void) {
+    static const size_t sizes[] = {4096, 300000, 4u << 20};
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        struct lm_mapping open, reserved;
+        CHECK_AT("pages of %zu bytes", sizes[i]);
+        CHECK(lm_mapping_open(&open, sizes[i]) == 0 &&
+              lm_mapping_reserve(&reserved, sizes[i]) == 0);
+        CHECK(resident_pages(&open) == (int)(open.bytes / 4096));
+        CHECK(resident_pages(&reserved) == 0);
+        if (!reserved.huge_pages) {
+            lm_mapping_touch(&reserved, sizes[i] > 4096 ? 4097 : 1);
+            CHECK(resident_pages(&reserved) == (sizes[i] > 4096 ? 2 : 1));
+        }
+        pid_t child = fork();
+        CHECK(child >= 0);
+        if (child == 0) {
+            bool gone = resident_pages(&open) == -1 && resident_pages(&reserved) == -1;
+            _exit(gone ? 0 : 1);
+        }
+        int status = 0;
+        CHECK(waitpid(child, &status, 0) == child && status == 0);
+        lm_mapping_close(&open);
+        lm_mapping_close(&reserved);
     }
 }
 
@@ -69,6 +109,11 @@ static void files(void) {
     snprintf(path, sizeof path, "%s/empty", directory);
     check_write_file(path, "", 0);
     refused(path, "non-empty");
+    snprintf(path, sizeof path, "%s/pipe", directory);
+    CHECK(mkfifo(path, 0600) == 0);
+    check_watchdog(30, "the opening of a pipe that nobody writes to");
+    refused(path, "regular");
+    check_watchdog(0, "");
     snprintf(path, sizeof path, "%s/empty/below", directory);
     refused(path, "ENOTDIR");
     snprintf(path, sizeof path, "%s/full", directory);
@@ -85,6 +130,7 @@ static void files(void) {
 
 int main(void) {
     mappings();
+    pages_of_mappings();
     impossible_mappings();
     sizes();
     files();

@@ -29,7 +29,8 @@ static void *arena_alloc(struct allocator *self, size_t bytes) {
     (void)self;
     struct lm_run_arena *arena = current;
     size_t rounded = lm_align_up(bytes ? bytes : 1, LM_CACHE_LINE);
-    if (arena && rounded >= bytes && rounded <= arena->bytes - arena->used) {
+    if (rounded < bytes) return NULL; /* a size that no memory has */
+    if (arena && rounded <= arena->bytes - arena->used) {
         void *block = arena->base + arena->used;
         arena->used += rounded;
         /* relaxed: only the owner decides by it, between its own Runs */

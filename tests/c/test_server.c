@@ -1,0 +1,376 @@
+/* test_server.c: every setting is checked against its range and arrives where it is used, each with
+ * a value that no other setting has; and the calls of lumen.h are refused out of their order.
+ * LUMEN_ORT names libonnxruntime.so, LUMEN_ROOT the repository (default: the directory above). */
+#include <dirent.h>
+#include <stddef.h>
+#include <sys/stat.h>
+
+#include "base/error.h"
+#include "check.h"
+#include "parts/settings.h"
+#include "server.h"
+
+static const char *library, *directory;
+static char digits[1024];
+
+static lumen_config valid(void) {
+    return (lumen_config){.abi_version = LUMEN_ABI_VERSION,
+                          .host = "127.0.0.1",
+                          .ort_library_path = library,
+                          .max_connections = 16,
+                          .thread_count = 1,
+                          .max_request_bytes = 65536,
+                          .arena_bytes = 16 << 20,
+                          .queue_capacity = 64,
+                          .batch_size = 1};
+}
+
+static lumen_model_config model_of(const char *name) {
+    return (lumen_model_config){.name = name,
+                                .path = digits,
+                                .intra_op_threads = 1,
+                                .scale = {1, 1, 1},
+                                .max_output_bytes = 4096,
+                                .batch_delay_us = UINT32_MAX};
+}
+
+/* ---- ranges ---- */
+
+#define RANGE(name, field, least, most) \
+    {name, offsetof(lumen_config, field), sizeof(((lumen_config *)0)->field), least, most}
+static const struct range {
+    const char *name;
+    size_t at, bytes;
+    uint64_t least, most;
+} ranges[] = {
+    RANGE("server.port", port, 0, 65535),
+    RANGE("server.unix_socket_mode", unix_mode, 0, 0777),
+    RANGE("server.io_threads", io_threads, 0, 16),
+    RANGE("server.max_connections", max_connections, 1, 1 << 20),
+    RANGE("server.max_request_bytes", max_request_bytes, 1, UINT32_MAX),
+    RANGE("server.io_backend", io_backend, 0, 2),
+    RANGE("server.overload", overload, 0, 1),
+    RANGE("engine.thread_count", thread_count, 0, 64),
+    RANGE("engine.queue_capacity", queue_capacity, 2, 32768),
+    RANGE("engine.batch_size", batch_size, 1, 256),
+    RANGE("engine.queue_type", queue_type, 0, 5),
+    RANGE("engine.allocator_type", allocator_type, 0, 1),
+    RANGE("engine.idle", idle, 0, 3),
+};
+
+static int check_with(const struct range *range, uint64_t value) {
+    lumen_config config = valid();
+    if (strcmp(range->name, "engine.queue_type") == 0) config.batch_size = 2; /* one type's least */
+    memcpy((uint8_t *)&config + range->at, &value, range->bytes); /* little-endian, as the ABI */
+    return lm_settings_check(&config);
+}
+
+static void refused_value(const struct range *range, uint64_t value) {
+    char found[64];
+    CHECK_AT("%s: %llu", range->name, (unsigned long long)value);
+    CHECK(check_with(range, value) == LUMEN_E_INVALID);
+    snprintf(found, sizeof found, "found %llu", (unsigned long long)value);
+    CHECK(strstr(lm_error_last(), range->name) && strstr(lm_error_last(), found));
+}
+
+static void numbers(void) {
+    for (size_t r = 0; r < sizeof ranges / sizeof ranges[0]; r++) {
+        const struct range *range = &ranges[r];
+        CHECK_AT("%s", range->name);
+        CHECK(check_with(range, range->least) == 0 && check_with(range, range->most) == 0);
+        if (range->least > 0) refused_value(range, range->least - 1);
+        if (range->bytes == 8 || range->most < UINT32_MAX) refused_value(range, range->most + 1);
+    }
+}
+
+static void refused(const lumen_config *config, const char *why) {
+    lumen_server *server = (lumen_server *)(void *)directory; /* anything but NULL */
+    CHECK_AT("expected '%s' in: %s", why, lm_error_last());
+    int code = lumen_open(config, &server);
+    CHECK_AT("expected '%s' in: %s", why, lm_error_last());
+    CHECK(code == LUMEN_E_INVALID && !server && strstr(lm_error_last(), why));
+}
+
+/* Texts of the most bytes that fit and of one more, and settings that make no sense together. */
+static void texts_and_pairs(void) {
+    static char path[LM_UNIX_PATH_BYTES_MAX + 1], name[LM_HOST_NAME_BYTES_MAX + 1];
+    const char *hosts[] = {"a", name};
+    static const uint32_t powers[] = {3, 48, 1000, 32767};
+    lumen_config config = valid();
+    config.abi_version++;
+    refused(&config, "abi_version: expected");
+    config = valid();
+    config.host = NULL;
+    refused(&config, "must be set");
+    config = valid();
+    config.ort_library_path = NULL;
+    refused(&config, "must be set");
+    config = valid();
+    config.host = memset(path, 'h', LM_HOST_BYTES_MAX);
+    refused(&config, "server.host");
+    path[LM_HOST_BYTES_MAX - 1] = '\0';
+    CHECK(lm_settings_check(&config) == 0); /* whether it is an address is asked at start */
+    config = valid();
+    config.unix_path = "";
+    refused(&config, "found none");
+    config.unix_path = memset(path, 'p', LM_UNIX_PATH_BYTES_MAX);
+    refused(&config, "at most 107 bytes, found 108");
+    path[LM_UNIX_PATH_BYTES_MAX - 1] = '\0';
+    CHECK(lm_settings_check(&config) == 0);
+    config = valid();
+    config.hosts = hosts;
+    config.host_count = 2;
+    memset(name, 'n', LM_HOST_NAME_BYTES_MAX);
+    refused(&config, "server.hosts");
+    name[LM_HOST_NAME_BYTES_MAX - 1] = '\0';
+    CHECK(lm_settings_check(&config) == 0);
+    config = valid();
+    config.host_count = LUMEN_HOSTS_MAX + 1;
+    refused(&config, "server.hosts");
+    for (size_t p = 0; p < sizeof powers / sizeof powers[0]; p++) {
+        config = valid();
+        config.queue_capacity = powers[p];
+        refused(&config, "power of two");
+    }
+    config = valid();
+    config.queue_type = LUMEN_QUEUE_BATCHED;
+    refused(&config, "at least 2, found 1");
+    config.queue_type = LUMEN_QUEUE_SPSC;
+    CHECK(lm_settings_check(&config) == 0);
+    config.io_threads = 2;
+    refused(&config, "found 1 and 2");
+    config.io_threads = 1;
+    config.thread_count = 2;
+    refused(&config, "found 2 and 1");
+}
+
+static void rates(void) {
+    static const double bad[] = {-1, 0.0009, 1.0000001e9, 1.0 / 0.0, 0.0 / 0.0};
+    static const double good[] = {0.001, 1, 1e9};
+    lumen_config config = valid();
+    config.burst = 1;
+    for (size_t r = 0; r < sizeof bad / sizeof bad[0]; r++) {
+        config.rate = bad[r];
+        refused(&config, "server.rate");
+    }
+    for (size_t r = 0; r < sizeof good / sizeof good[0]; r++) {
+        config.rate = good[r];
+        CHECK(lm_settings_check(&config) == 0);
+    }
+    config.burst = 0;
+    refused(&config, "burst of at least 1, found 0");
+    config.rate = 0;
+    CHECK(lm_settings_check(&config) == 0);
+}
+
+/* ---- where they arrive ---- */
+
+/* A bucket that holds exactly `burst` and fills at `rate` a second. */
+static void is_bucket(struct lm_token_bucket *bucket, double rate, uint32_t burst) {
+    uint64_t now_ns = bucket->start_ns;
+    CHECK(lm_token_bucket_acquire(bucket, burst, now_ns));
+    CHECK(!lm_token_bucket_acquire(bucket, 1, now_ns));
+    double wait_s = (double)lm_token_bucket_wait_ns(bucket, 1, now_ns) / 1e9;
+    CHECK(wait_s > 0.999 / rate && wait_s < 1.001 / rate);
+}
+
+static void settings_of_the_server(void) {
+    char host[] = "127.0.0.3", name[] = "lumen.example";
+    const char *hosts[] = {name, "second"};
+    lumen_key_config key = {.name = "k", .sha256 = {1}, .rate = 2, .burst = 5, .models = 1};
+    lumen_config config = valid();
+    lumen_server *server;
+    CHECK_AT("a server's settings");
+    config.host = host;
+    config.io_backend = LUMEN_IO_EPOLL;
+    config.queue_type = LUMEN_QUEUE_SCQ;
+    config.idle = LUMEN_IDLE_PARK;
+    config.allocator_type = LUMEN_ALLOCATOR_STANDARD;
+    config.overload = LUMEN_OVERLOAD_WAIT;
+    config.header_timeout_ms = 11;
+    config.reply_timeout_ms = 12;
+    config.idle_timeout_ms = 13;
+    config.hang_ms = 14;
+    config.default_timeout_us = 15;
+    config.body_bytes_per_s = 16;
+    config.connections_per_address = 17;
+    config.max_request_bytes = 18000;
+    config.rate = 19;
+    config.burst = 20;
+    config.thread_count = 3;
+    config.hosts = hosts;
+    config.host_count = 2;
+    config.keys = &key;
+    config.key_count = 1;
+    CHECK(lumen_open(&config, &server) == 0);
+    memset(host, 'x', sizeof host); /* all of it is copied */
+    memset(name, 'x', sizeof name);
+    memset(&key, 0xff, sizeof key);
+    struct lm_shared *shared = &server->shared;
+    CHECK(strcmp(server->host, "127.0.0.3") == 0 && shared->io_backend == LUMEN_IO_EPOLL);
+    CHECK(shared->queue_type == LUMEN_QUEUE_SCQ && shared->idle == LUMEN_IDLE_PARK);
+    CHECK(shared->allocator_type == LUMEN_ALLOCATOR_STANDARD && !shared->run_arenas.count);
+    CHECK(shared->overload == LUMEN_OVERLOAD_WAIT);
+    CHECK(shared->header_timeout_ns == 11000000 && shared->reply_timeout_ns == 12000000);
+    CHECK(shared->idle_timeout_ns == 13000000 && shared->hang_ns == 14000000);
+    CHECK(shared->default_timeout_ns == 15000 && shared->body_bytes_per_s == 16);
+    CHECK(shared->connections_per_address == 17 && shared->max_request_bytes == 18000);
+    CHECK(shared->worker_count == 3 && shared->io_count == 1 && !shared->traced);
+    CHECK(shared->host_count == 2 && strcmp(shared->hosts[0], "lumen.example") == 0);
+    CHECK(strcmp(shared->hosts[1], "second") == 0);
+    is_bucket(&shared->bucket, 19, 20);
+    CHECK(shared->keys.count == 1 && lm_keys_allow_model(&shared->keys, 0, 0));
+    CHECK(!lm_keys_allow_model(&shared->keys, 0, 1) && !lm_keys_is_admin(&shared->keys, 0));
+    is_bucket(lm_keys_bucket(&shared->keys, 0), 2, 5);
+    CHECK(strstr(server->info.ort_version, "."));
+    lumen_close(server);
+}
+
+static int threads_of_this_process(void) {
+    int count = 0;
+    DIR *tasks = opendir("/proc/self/task");
+    CHECK(tasks);
+    for (struct dirent *task = readdir(tasks); task; task = readdir(tasks))
+        count += task->d_name[0] != '.';
+    closedir(tasks);
+    return count;
+}
+
+static void settings_of_models(void) {
+    lumen_config config = valid();
+    lumen_server *server;
+    uint32_t index = 77;
+    CHECK_AT("models' settings");
+    config.batch_size = 3;
+    config.batch_delay_us = 21;
+    config.thread_count = 2;
+    CHECK(lumen_open(&config, &server) == 0);
+    lumen_model_config first = model_of("first"), second = model_of("second");
+    int threads = threads_of_this_process();
+    CHECK(lumen_add_model(server, &first, &index) == 0 && index == 0);
+    CHECK(threads_of_this_process() == threads); /* Runs on its worker alone */
+    second.batch_size = 4;
+    second.batch_delay_us = 0;
+    second.max_rows = 5;
+    second.max_output_bytes = 6000;
+    second.channel_order = LUMEN_CHANNELS_BGR;
+    second.rate = 7;
+    second.burst = 8;
+    second.intra_op_threads = 3;
+    second.labels = "zero\none\n";
+    second.label_bytes = 9;
+    CHECK(lumen_add_model(server, &second, &index) == 0 && index == 1);
+    /* Each of the two workers' sessions has two threads beside the worker. */
+    CHECK(threads_of_this_process() == threads + 4);
+    const struct lm_model *models = server->models;
+    CHECK(models[0].batch_size == 3 && models[0].batch_delay_ns == 21000);
+    CHECK(models[1].batch_size == 4 && models[1].batch_delay_ns == 0);
+    CHECK(models[0].max_rows == LM_ROWS_MAX && models[1].max_rows == 5);
+    CHECK(models[0].max_output_bytes == 4096 && models[1].max_output_bytes == 6000);
+    CHECK(models[0].channel_order == LUMEN_CHANNELS_RGB);
+    CHECK(models[1].channel_order == LUMEN_CHANNELS_BGR);
+    CHECK(models[0].labels.count == 0 && models[1].labels.count == 2);
+    CHECK(models[0].index == 0 && models[1].index == 1 && models[1].session_count == 2);
+    CHECK(models[0].value_base == 0 && models[1].value_base == 2);
+    CHECK(server->shared.values_per_slot == 4);
+    CHECK(lm_token_bucket_acquire(&server->shared.model_buckets[0], 1000, 0));
+    is_bucket(&server->shared.model_buckets[1], 7, 8);
+    lumen_close(server);
+}
+
+/* ---- the calls and their order ---- */
+
+static void says(int code, int expected, const char *why) {
+    CHECK_AT("expected '%s' in: %s", why, lm_error_last());
+    CHECK(code == expected && strstr(lm_error_last(), why));
+}
+
+static void models_that_are_refused(lumen_server *server) {
+    lumen_model_config model = model_of("digits");
+    uint32_t index;
+    says(lumen_add_model(server, &model, &index), LUMEN_E_INVALID, "'digits' is given twice");
+    model = model_of("other");
+    model.rate = -1;
+    says(lumen_add_model(server, &model, &index), LUMEN_E_INVALID, "model 'other': rate");
+    model = model_of("other");
+    model.batch_size = LM_BATCH_MAX + 1;
+    says(lumen_add_model(server, &model, &index), LUMEN_E_INVALID, "found 257");
+    CHECK(server->shared.model_count == 1 && server->shared.values_per_slot == 2);
+}
+
+static uint32_t state_of(const lumen_server *server) {
+    return server->shared.stats.header->state;
+}
+
+static void from_open_to_close(void) {
+    lumen_config config = valid();
+    lumen_server *server;
+    lumen_model_config model = model_of("digits");
+    static lumen_info info;
+    static char whole[8192], part[16];
+    uint32_t index;
+    config.io_threads = 2;
+    config.thread_count = 3;
+    CHECK(lumen_open(&config, &server) == 0);
+    says(lumen_start(server), LUMEN_E_STATE, "no models");
+    says(lumen_stop(server, 0), LUMEN_E_STATE, "does not run");
+    says(lumen_unready(server), LUMEN_E_STATE, "does not run");
+    says(lumen_wait(server, 0), LUMEN_E_STATE, "does not run");
+    says((int)lumen_describe(server, part, sizeof part), LUMEN_E_STATE, "after lumen_start");
+    CHECK(lumen_add_model(server, &model, &index) == 0);
+    models_that_are_refused(server);
+    CHECK_AT("a start: %s", lm_error_last());
+    CHECK(lumen_start(server) == 0);
+    says(lumen_start(server), LUMEN_E_STATE, "called once");
+    says(lumen_add_model(server, &model, &index), LUMEN_E_STATE, "before lumen_start");
+    CHECK_AT("a server that runs");
+    CHECK(lumen_get_info(server, &info) == 0);
+    CHECK(info.io_threads == 2 && info.workers == 3 && info.models == 1 && info.port > 0);
+    CHECK(info.arena_bytes > 0 && info.arena_bytes <= config.arena_bytes + (4u << 20));
+    uint32_t slots = 0;
+    for (uint32_t c = 0; c < info.slot_class_count; c++) slots += info.slot_classes[c].slot_count;
+    CHECK(slots > 0 && info.slots == 2 * slots);
+    CHECK(state_of(server) == LUMEN_STATE_READY);
+    int64_t bytes = lumen_describe(server, whole, sizeof whole);
+    CHECK(bytes > 16 && bytes < (int64_t)sizeof whole && whole[0] == '{' &&
+          whole[bytes - 1] == '}');
+    memset(part, '#', sizeof part);
+    CHECK(lumen_describe(server, part, 8) == bytes);
+    CHECK(memcmp(part, whole, 8) == 0 && part[8] == '#');
+    CHECK(lumen_wait(server, 1) == LUMEN_E_AGAIN);
+    CHECK(lumen_unready(server) == 0 && state_of(server) == LUMEN_STATE_DRAINING);
+    CHECK(lumen_wait(server, 1) == LUMEN_E_AGAIN); /* serves as before */
+    CHECK(access(info.stats_path, F_OK) == 0);
+    CHECK(lumen_stop(server, 60000) == 0);
+    CHECK(lumen_wait(server, 60000) == 0 && state_of(server) == LUMEN_STATE_STOPPED);
+    CHECK(lumen_wait(server, 0) == 0);
+    says(lumen_stop(server, 0), LUMEN_E_STATE, "does not run");
+    lumen_close(server);
+    CHECK(access(info.stats_path, F_OK) != 0);
+    lumen_close(NULL);
+    CHECK_AT("a server that is closed while it runs");
+    CHECK(lumen_open(&config, &server) == 0 && lumen_add_model(server, &model, &index) == 0);
+    CHECK(lumen_start(server) == 0);
+    lumen_close(server);
+    CHECK(lumen_open(&config, &server) == 0 && lumen_add_model(server, &model, &index) == 0);
+    lumen_close(server);
+}
+
+int main(void) {
+    const char *root = getenv("LUMEN_ROOT");
+    library = getenv("LUMEN_ORT");
+    if (CHECK_UNDER_TSAN)
+        check_skip("test_server", "ONNX Runtime is not built for ThreadSanitizer");
+    if (!library || !library[0])
+        check_skip("test_server", "LUMEN_ORT does not name libonnxruntime.so");
+    snprintf(digits, sizeof digits, "%s/lumen_uring/models/digits.onnx", root ? root : "..");
+    directory = check_temporary_directory();
+    check_watchdog(300, "a server that ends");
+    numbers();
+    texts_and_pairs();
+    rates();
+    settings_of_the_server();
+    settings_of_models();
+    from_open_to_close();
+    return check_finish("test_server");
+}
