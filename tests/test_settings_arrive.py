@@ -1,0 +1,242 @@
+"""Every setting of settings.py reaches the field of lumen.h that is its own, and no other one.
+
+A library that only writes down what it is given stands in for the C one; tests/c/test_server.c has
+the way from there. A setting that is in no table here fails the first test.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from lumen_uring.config import load
+from lumen_uring.ring import library
+from lumen_uring.ring.engine import Engine
+from lumen_uring.settings import Config, EngineConfig, KeyConfig, ModelConfig, ServerConfig
+
+Fields = dict[str, object]
+ALL = 2**64 - 1
+# Beside every other setting: without batches nobody may wait for one.
+BATCHES = "engine.batch_size=2"
+SHA = hashlib.sha256(b"token").hexdigest()
+# A mean and a scale that no two channels share.
+MEAN, SCALE = (1.5, -2.0, 3.0), (0.5, 0.25, 2.0)
+
+# Section, key: as a person writes it, and what has another value in the C structure than without.
+SETTINGS: dict[tuple[type[BaseModel], str], tuple[str, Fields]] = {
+    (ServerConfig, "host"): ("'::1'", {"host": b"::1"}),
+    (ServerConfig, "port"): ("8123", {"port": 8123}),
+    (ServerConfig, "unix_socket"): ("/run/x.sock", {"unix_path": b"/run/x.sock"}),
+    (ServerConfig, "unix_socket_mode"): ("'0604'", {"unix_mode": 0o604}),
+    (ServerConfig, "io_backend"): ("epoll", {"io_backend": 2}),
+    (ServerConfig, "io_threads"): ("3", {"io_threads": 3}),
+    (ServerConfig, "max_connections"): ("4321", {"max_connections": 4321}),
+    (ServerConfig, "max_request_bytes"): ("3MiB", {"max_request_bytes": 3 << 20}),
+    (ServerConfig, "arena_bytes"): ("6GiB", {"arena_bytes": 6 << 30}),
+    (ServerConfig, "default_timeout_ms"): ("4294967", {"default_timeout_us": 4294967000}),
+    (ServerConfig, "max_in_flight"): ("77", {"max_in_flight": 77}),
+    (ServerConfig, "overload"): ("wait", {"overload": 1}),
+    (ServerConfig, "rate"): ("2.5", {"rate": 2.5, "burst": 3}),
+    (ServerConfig, "header_timeout_ms"): ("1001", {"header_timeout_ms": 1001}),
+    (ServerConfig, "body_bytes_per_second"): ("1002", {"body_bytes_per_s": 1002}),
+    (ServerConfig, "reply_timeout_ms"): ("1003", {"reply_timeout_ms": 1003}),
+    (ServerConfig, "idle_timeout_seconds"): ("104", {"idle_timeout_ms": 104_000}),
+    (ServerConfig, "hang_seconds"): ("105", {"hang_ms": 105_000}),
+    (ServerConfig, "connections_per_address"): ("106", {"connections_per_address": 106}),
+    (ServerConfig, "hosts"): ("[b.example, a]", {"host_count": 2, "hosts": [b"b.example", b"a"]}),
+    (EngineConfig, "queue_type"): ("scq", {"queue_type": 1}),
+    (EngineConfig, "allocator_type"): ("standard", {"allocator_type": 1}),
+    (EngineConfig, "thread_count"): ("5", {"thread_count": 5}),
+    (EngineConfig, "queue_capacity"): ("256", {"queue_capacity": 256}),
+    (EngineConfig, "batch_size"): ("7", {"batch_size": 7}),
+    (EngineConfig, "batch_delay_us"): ("1009", {"batch_delay_us": 1009}),
+    (EngineConfig, "idle"): ("park", {"idle": 3}),
+    (EngineConfig, "telemetry_csv_path"): ("/tmp/t.csv", {"telemetry_path": b"/tmp/t.csv"}),
+    (ModelConfig, "name"): ("another", {"model.name": b"another"}),
+    (ModelConfig, "intra_op_threads"): ("6", {"model.intra_op_threads": 6}),
+    (ModelConfig, "channel_order"): ("bgr", {"model.channel_order": 1}),
+    (ModelConfig, "mean"): (str(list(MEAN)), {"model.mean": MEAN}),
+    (ModelConfig, "scale"): (str(list(SCALE)), {"model.scale": SCALE}),
+    (ModelConfig, "max_rows"): ("12", {"model.max_rows": 12}),
+    (ModelConfig, "max_output_bytes"): ("2KiB", {"model.max_output_bytes": 2048}),
+    (ModelConfig, "batch_size"): ("8", {"model.batch_size": 8}),
+    (ModelConfig, "batch_delay_us"): ("0", {"model.batch_delay_us": 0}),
+    (ModelConfig, "rate"): ("0.25", {"model.rate": 0.25, "model.burst": 1}),
+}
+# As above, of one key that is there, for one model, in both.
+KEY_SETTINGS: dict[str, tuple[object, Fields]] = {
+    "name": ("eve", {"name": b"eve"}),
+    "sha256": ("ab" * 32, {"sha256": bytes.fromhex("ab" * 32)}),
+    "rate": (1.5, {"rate": 1.5, "burst": 2}),
+    "models": (["first", "third"], {"models": 0b101}),
+    "admin": (True, {"flags": 1}),
+}
+# Beside a rate of 4 of their own.
+BURSTS: dict[type[BaseModel], str] = {ServerConfig: "burst", ModelConfig: "model.burst"}
+# Tested where they are used.
+ELSEWHERE: dict[type[BaseModel], set[str]] = {
+    ServerConfig: {
+        "keys",  # below
+        # Of Python's side: tests/test_server.py, tests/test_metrics.py, tests/e2e.
+        "unready_seconds", "drain_seconds", "metrics_port", "metrics_host",
+    },
+    # The caller resolves them: tests/test_model_cache.py, tests/e2e/test_e2e_http_modes.py.
+    ModelConfig: {"path", "labels"},
+    KeyConfig: {"token_env"},  # tests/e2e/test_e2e_limits.py
+}  # fmt: skip
+
+
+class _Library:
+    """What lumen_open and lumen_add_model were given, field by field."""
+
+    def __init__(self) -> None:
+        self.fields: Fields = {}
+        self.keys: list[Fields] = []
+
+    def lumen_open(self, config: Any, _handle: object) -> int:
+        native = config._obj
+        self.fields |= {name: _plain(getattr(native, name)) for name, *_ in native._fields_}
+        self.fields["hosts"] = [native.hosts[h] for h in range(native.host_count)]
+        self.keys = [
+            {name: _plain(getattr(native.keys[k], name)) for name, *_ in native.keys[k]._fields_}
+            for k in range(native.key_count)
+        ]
+        del self.fields["keys"]
+        return 0
+
+    def lumen_add_model(self, _handle: object, model: Any, _index: object) -> int:
+        native = model._obj
+        self.fields |= {
+            f"model.{name}": _plain(getattr(native, name)) for name, *_ in native._fields_
+        }
+        return 0
+
+    def lumen_close(self, _handle: object) -> None:
+        pass
+
+
+def _plain(value: Any) -> object:
+    if isinstance(value, ctypes.Array):
+        return bytes(value) if value._type_ is ctypes.c_uint8 else tuple(value)
+    return value
+
+
+@pytest.fixture
+def given(monkeypatch: pytest.MonkeyPatch) -> _Library:
+    stand_in = _Library()
+    monkeypatch.setattr(library, "load", lambda: stand_in)
+    return stand_in
+
+
+def crossed(given: _Library, config: Config) -> Fields:
+    """What crosses to C of a configuration with one model."""
+    with Engine(config, Path("/ort.so")) as engine:
+        engine.add_model(config.models[0], Path("/m.onnx"), Path("/cache"), b"one\ntwo\n")
+    return dict(given.fields)
+
+
+def changes(before: Fields, after: Fields) -> Fields:
+    return {name: value for name, value in after.items() if value != before[name]}
+
+
+def place(section: type[BaseModel], key: str) -> str:
+    where = {ServerConfig: "server", EngineConfig: "engine", ModelConfig: "models.0"}[section]
+    return f"{where}.{key}"
+
+
+def test_every_setting_is_in_a_table() -> None:
+    for section in (ServerConfig, EngineConfig, ModelConfig):
+        tested = {key for owner, key in SETTINGS if owner is section}
+        tested |= {"burst"} if section in BURSTS else set()
+        assert tested | ELSEWHERE.get(section, set()) == set(section.model_fields), section
+    assert set(KEY_SETTINGS) | {"burst"} | ELSEWHERE[KeyConfig] == set(KeyConfig.model_fields)
+
+
+@pytest.mark.parametrize(
+    ("section", "key"), SETTINGS, ids=[place(section, key) for section, key in SETTINGS]
+)
+def test_a_setting_reaches_its_own_field(
+    given: _Library, section: type[BaseModel], key: str
+) -> None:
+    written, expected = SETTINGS[section, key]
+    before = crossed(given, load(None, [BATCHES]))
+    after = crossed(given, load(None, [BATCHES, f"{place(section, key)}={written}"]))
+    assert changes(before, after) == expected
+
+
+@pytest.mark.parametrize("section", BURSTS)
+def test_a_burst_beside_its_rate(given: _Library, section: type[BaseModel]) -> None:
+    rate = f"{place(section, 'rate')}=4"
+    before = crossed(given, load(None, [rate]))
+    after = crossed(given, load(None, [rate, f"{place(section, 'burst')}=9"]))
+    assert changes(before, after) == {BURSTS[section]: 9}
+
+
+def test_what_a_setting_is_without_being_set(given: _Library) -> None:
+    fields = crossed(given, load())
+    assert {name: fields[name] for name in ("io_threads", "thread_count", "max_in_flight")} == {
+        "io_threads": 0, "thread_count": 0, "max_in_flight": 0,
+    }  # fmt: skip
+    assert (fields["unix_path"], fields["telemetry_path"], fields["host_count"]) == (None, None, 0)
+    assert (fields["rate"], fields["burst"], fields["model.rate"], fields["model.burst"]) == (
+        0, 0, 0, 0,
+    )  # fmt: skip
+    assert (fields["model.batch_size"], fields["model.batch_delay_us"]) == (0, 2**32 - 1)
+    assert fields["ort_library_path"] == b"/ort.so"
+    assert (fields["model.path"], fields["model.cache_path"]) == (b"/m.onnx", b"/cache")
+    assert (fields["model.labels"], fields["model.label_bytes"]) == (b"one\ntwo\n", 8)
+
+
+def _with_key(tmp_path: Path, **key: object) -> Config:
+    import yaml
+
+    models = [{"name": name, "path": "x"} for name in ("first", "second", "third")]
+    chosen = {"server": {"keys": [{"name": "adam", "sha256": SHA, **key}]}, "models": models}
+    path = tmp_path / "config.yaml"
+    path.write_text(yaml.safe_dump(chosen))
+    return load(path)
+
+
+@pytest.mark.parametrize("key", KEY_SETTINGS)
+def test_a_keys_setting_reaches_its_own_field(given: _Library, tmp_path: Path, key: str) -> None:
+    crossed(given, _with_key(tmp_path))
+    (before,) = given.keys
+    assert before == {
+        "name": b"adam", "sha256": bytes.fromhex(SHA), "rate": 0, "models": ALL, "burst": 0,
+        "flags": 0,
+    }  # fmt: skip
+    written, expected = KEY_SETTINGS[key]
+    crossed(given, _with_key(tmp_path, **{key: written}))
+    (after,) = given.keys
+    assert changes(before, after) == expected
+
+
+def test_a_keys_burst(given: _Library, tmp_path: Path) -> None:
+    crossed(given, _with_key(tmp_path, rate=4, burst=9))
+    (key,) = given.keys
+    assert (key["rate"], key["burst"]) == (4, 9)
+
+
+def test_times_cross_in_milliseconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[str, int]] = []
+
+    class Timed(_Library):
+        def lumen_stop(self, _handle: object, drain_ms: int) -> int:
+            calls.append(("stop", drain_ms))
+            return 0
+
+        def lumen_wait(self, _handle: object, timeout_ms: int) -> int:
+            calls.append(("wait", timeout_ms))
+            return -8 if timeout_ms else 0
+
+    monkeypatch.setattr(library, "load", Timed)
+    with Engine(load(), Path("/ort.so")) as engine:
+        engine.stop(1.25)
+        assert engine.wait(0.5) is False
+        assert engine.wait(0) is True
+    assert calls == [("stop", 1250), ("wait", 500), ("wait", 0)]
