@@ -205,6 +205,63 @@ def gather(path: Path) -> Path:
 
 def slow(path: Path) -> Path:
     """x INT64 [1] -> y = 2 x, after x products of 96 x 96 matrices: as slow as one asks."""
+    return save(
+        path,
+        [
+            helper.make_node("Squeeze", ["x", "zero"], ["trips"]),
+            *_products(),
+            helper.make_node("Mul", ["x", "two"], ["y"]),
+        ],
+        [tensor("x", INT64, [1])],
+        [tensor("y", INT64, [1])],
+        _PRODUCTS,
+    )
+
+
+def slow_pairs(path: Path) -> Path:
+    """x INT64 [n], a FP32 [m,3] -> d = 2 a FP32 [m,3], y = 2 x INT64 [n], as slow as the largest x.
+
+    The rows have two names, so that each output follows another input than the first.
+    """
+    return save(
+        path,
+        [
+            helper.make_node("ReduceMax", ["x"], ["trips"], keepdims=0),
+            *_products(),
+            helper.make_node("Add", ["a", "a"], ["d"]),
+            helper.make_node("Mul", ["x", "two"], ["y"]),
+        ],
+        [tensor("x", INT64, ["n"]), tensor("a", FLOAT, ["m", 3])],
+        [tensor("d", FLOAT, ["m", 3]), tensor("y", INT64, ["n"])],
+        _PRODUCTS,
+    )
+
+
+def slow_nonzero(path: Path) -> Path:
+    """x INT64 [1], v FP32 [6] -> where v is not 0, INT64 [1,?], as slow as `slow`, y = 2 x."""
+    return save(
+        path,
+        [
+            helper.make_node("Squeeze", ["x", "zero"], ["trips"]),
+            *_products(),
+            helper.make_node("NonZero", ["v"], ["where"]),
+            helper.make_node("Mul", ["x", "two"], ["y"]),
+        ],
+        [tensor("x", INT64, [1]), tensor("v", FLOAT, [6])],
+        [tensor("where", INT64, [1, "k"]), tensor("y", INT64, [1])],
+        _PRODUCTS,
+    )
+
+
+_PRODUCTS = {
+    "zero": np.array([0], np.int64),
+    "eye": np.eye(LOOP_SIZE, dtype=np.float32),
+    "start": np.eye(LOOP_SIZE, dtype=np.float32),
+}
+
+
+def _products() -> list[onnx.NodeProto]:
+    """Multiplies `trips` times and makes `two` of what comes out."""
     body = helper.make_graph(
         [
             helper.make_node("MatMul", ["m_in", "eye"], ["m_out"]),
@@ -218,25 +275,13 @@ def slow(path: Path) -> Path:
         ],
         [tensor("go_on_out", TensorProto.BOOL, []), tensor("m_out", FLOAT, [LOOP_SIZE, LOOP_SIZE])],
     )
-    return save(
-        path,
-        [
-            helper.make_node("Squeeze", ["x", "zero"], ["trips"]),
-            helper.make_node("Loop", ["trips", "", "start"], ["end"], body=body),
-            # The product of identities is one: its corner keeps the loop in the graph.
-            helper.make_node("ReduceMax", ["end"], ["one"], keepdims=0),
-            helper.make_node("Cast", ["one"], ["one_i"], to=INT64),
-            helper.make_node("Add", ["one_i", "one_i"], ["two"]),
-            helper.make_node("Mul", ["x", "two"], ["y"]),
-        ],
-        [tensor("x", INT64, [1])],
-        [tensor("y", INT64, [1])],
-        {
-            "zero": np.array([0], np.int64),
-            "eye": np.eye(LOOP_SIZE, dtype=np.float32),
-            "start": np.eye(LOOP_SIZE, dtype=np.float32),
-        },
-    )
+    return [
+        helper.make_node("Loop", ["trips", "", "start"], ["end"], body=body),
+        # The product of identities is one: its corner keeps the loop in the graph.
+        helper.make_node("ReduceMax", ["end"], ["one"], keepdims=0),
+        helper.make_node("Cast", ["one"], ["one_i"], to=INT64),
+        helper.make_node("Add", ["one_i", "one_i"], ["two"]),
+    ]
 
 
 def slow_and_large(path: Path, columns: int) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import graphs
@@ -14,6 +15,8 @@ from harness import Server
 CONNECTIONS = 64
 LAPS = 3
 PER_LAP = 12
+# Products of matrices that keep a worker busy for a second and more: a deadline passes meanwhile.
+LONG = 90_000
 
 # Which backend the I/O threads have is nothing to most of these: the others run on both.
 once = pytest.mark.once
@@ -203,6 +206,109 @@ def test_a_bad_request_does_not_fail_its_batch(serve: Serve, tmp_path: Path) -> 
             assert replies[at].status == wire.OK
             assert replies[at].payload == np.float32(10 + at).tobytes()
     assert server.figures().worker["batches_failed"] > 0, "the batch did not fail"
+
+
+@once
+@pytest.mark.parametrize("late", [0, 1])
+def test_a_batch_goes_on_without_the_request_that_is_overdue(
+    serve: Serve, tmp_path: Path, late: int
+) -> None:
+    """The I/O thread answers one of them while their Run lasts: the others get their own rows."""
+    path = graphs.slow_pairs(tmp_path / "pairs.onnx")
+    rows = [2, 1, 3]
+    server = serve(
+        {
+            "engine": {"thread_count": 1, "batch_size": 6, "batch_delay_us": 1_000_000},
+            "models": [{"name": "pairs", "path": str(path)}],
+        }
+    )
+
+    def body(number: int, count: int, trips: int) -> tuple[bytes, bytes]:
+        x = np.full(count, trips, "<i8") - np.arange(count)
+        a = (100 * number + np.arange(3 * count, dtype="<f4")).reshape(count, 3)
+        return x.tobytes() + a.tobytes(), (a + a).tobytes() + (2 * x).tobytes()
+
+    def ask(connection: wire.Wire, trips: int) -> None:
+        data, answer = body(7, 6, trips)
+        assert connection.ask(wire.frame(data, rows=6)).payload == answer
+
+    before = server.figures().worker
+    made = [body(number, count, LONG) for number, count in enumerate(rows)]
+    with server.connect() as connection:
+        connection.send(
+            b"".join(
+                wire.frame(data, id=number, rows=rows[number],
+                           timeout_us=100_000 if number == late else 0)
+                for number, (data, _answer) in enumerate(made)
+            )
+        )  # fmt: skip
+        replies = connection.replies(3)
+        for number, (_data, answer) in enumerate(made):
+            if number == late:
+                assert replies[number].status == wire.DEADLINE
+                assert "not returned" in replies[number].text
+            else:
+                assert (replies[number].status, replies[number].payload) == (wire.OK, answer)
+        ask(connection, 5)  # the slots are as good as new
+    after = server.figures().worker
+    assert after["batches"] == before["batches"] + 1
+
+
+@once
+def test_outputs_of_an_overdue_request_are_let_go(serve: Serve, tmp_path: Path) -> None:
+    """Its slot's next request has outputs of another size, which must be made anew."""
+    path = graphs.slow_nonzero(tmp_path / "nonzero.onnx")
+    server = serve(
+        {
+            "engine": {"thread_count": 1},
+            "models": [{"name": "nonzero", "path": str(path)}],
+        }
+    )
+
+    def body(trips: int, v: list[int]) -> tuple[bytes, bytes]:
+        x, where = np.array([trips], "<i8"), np.array(np.nonzero(v), "<i8")
+        answer = wire.shape_block([where.shape, (1,)]) + where.tobytes() + (2 * x).tobytes()
+        return x.tobytes() + np.array(v, "<f4").tobytes(), answer
+
+    def ask(connection: wire.Wire, trips: int, v: Sequence[int] = (0, 1, 0, 1, 0, 0)) -> None:
+        data, answer = body(trips, list(v))
+        assert connection.ask(wire.frame(data)).payload == answer
+
+    with server.connect() as connection:
+        ask(connection, 1)
+        data, _answer = body(LONG, [1, 1, 1, 1, 1, 1])
+        late = connection.ask(wire.frame(data, timeout_us=100_000))
+        assert (late.status, late.text.count("not returned")) == (wire.DEADLINE, 1)
+        for v in ([0, 1, 0, 0, 0, 0], [1, 1, 1, 0, 0, 0], [0, 0, 0, 0, 0, 0]):
+            ask(connection, 1, v)
+
+
+@once
+def test_a_batch_delay_counts_from_its_first_request(serve: Serve, tmp_path: Path) -> None:
+    """Requests that trickle in do not keep the first one waiting for ever."""
+    path = graphs.double(tmp_path / "double.onnx")
+    server = serve(
+        {
+            "engine": {"thread_count": 1},
+            "models": [
+                {"name": "d", "path": str(path), "batch_size": 200, "batch_delay_us": 400_000}
+            ],
+        }
+    )
+    x = np.ones(16, "<f4").tobytes()
+    with server.connect() as first, server.connect() as others:
+        first.send(wire.frame(x, id=1))
+        first.socket.settimeout(0.05)
+        for number in range(190):
+            others.send(wire.frame(x, id=number))
+            try:
+                assert first.reply().id == 1
+                break
+            except TimeoutError:
+                continue
+        else:
+            raise AssertionError("190 requests came before the first one was answered")
+        others.replies(number + 1)
 
 
 def test_batching_a_model_of_fixed_rows_is_refused(tmp_path: Path, cache: Path) -> None:

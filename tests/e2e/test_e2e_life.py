@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 
 import graphs
@@ -19,6 +20,8 @@ import pytest
 import wire
 from conftest import Serve
 from harness import ROOT, Server, eventually
+
+from lumen_uring.ring.stats import read
 
 DIGITS: dict[str, object] = {"models": [{"name": "digits", "path": "builtin:digits"}]}
 
@@ -272,8 +275,6 @@ def test_two_servers_side_by_side(serve: Serve, tmp_path: Path) -> None:
 def test_servers_of_one_port_on_two_addresses_keep_their_figures_apart(serve: Serve) -> None:
     one = serve(DIGITS)
     two = serve(DIGITS, options=["--port", str(one.port), "--host", "127.0.0.2"])
-    from lumen_uring.ring.stats import read
-
     assert read(one.stats_path).pid == one.pid
     two.kill()
 
@@ -358,15 +359,75 @@ def test_a_model_file_that_changes_is_not_served_from_the_cache(
         server.stop()
 
 
-def test_the_same_port_again_and_again(serve: Serve, tmp_path: Path) -> None:
-    """Row F19."""
+def waits_out(port: int) -> bool:
+    """Whether a connection to a port was ended by its server, and the kernel still remembers it."""
+    time_wait = "06"
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        fields = line.split()
+        if fields[1].endswith(f":{port:04X}") and fields[3] == time_wait:
+            return True
+    return False
+
+
+@pytest.mark.parametrize("io_threads", [1, 2])
+def test_the_same_port_again_and_again(serve: Serve, tmp_path: Path, io_threads: int) -> None:
+    """Row F19: also while connections that the server itself has ended hold the port."""
     port = 0
-    for _ in range(4):
-        server = serve(settings(tmp_path), options=["--port", str(port)])
+    for _ in range(3):
+        chosen = settings(tmp_path, io_threads=io_threads)
+        server = serve(chosen, options=["--port", str(port)])
         port = server.port
         with server.connect() as connection:
             assert connection.ask(wire.frame(bytes(64), id=1)).payload == bytes(64)
+        with server.connect() as ended:
+            ended.send(b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            assert ended.expect_closed().startswith(b"HTTP/1.1 200 ")
+        eventually(partial(waits_out, port), "a connection that the server has ended")
         server.stop()
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("broken", [0, 1])
+def test_an_io_thread_whose_ring_fails_ends_the_server(
+    serve: Serve, tmp_path: Path, broken: int
+) -> None:
+    """Its own clients and those of the other thread see their connections end, and who watches the
+    process its exit status."""
+    if harness.sanitized():
+        pytest.skip("a sanitizer's library must be loaded before all others")
+    library, file = tmp_path / "break_ring.so", tmp_path / "broken"
+    source = Path(__file__).with_name("break_ring.c")
+    subprocess.run(
+        ["gcc", "-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared",
+         "-o", library, source],
+        check=True, timeout=60,
+    )  # fmt: skip
+    server = serve(
+        settings(tmp_path, io_threads=2, io_backend="epoll"),
+        extra_environment={
+            "LD_PRELOAD": str(library),
+            "LUMEN_URING_MASK": "epoll_pwait2",
+            "BREAK_THREAD": f"lumen-io/{broken}",
+            "BREAK_FILE": str(file),
+        },
+    )
+    clients = [server.connect() for _ in range(12)]  # of both threads
+    for number, client in enumerate(clients):
+        assert client.ask(wire.ping(number)).id == number
+    accepted = [
+        thread.counters["connections_accepted"]
+        for thread in read(server.stats_path).threads
+        if thread.role == "io"
+    ]
+    assert min(accepted) > 0, f"one I/O thread got no connection: {accepted}"
+    file.touch()
+    for client in clients:
+        client.expect_closed()
+        client.close()
+    assert server.wait() == 1
+    assert f"I/O thread {broken}: epoll: EBADF" in server.errors
+    assert "The engine ended by itself." in server.errors
+    assert not server.stats_path.exists()
 
 
 def test_no_descriptor_survives_an_exec(serve: Serve, tmp_path: Path) -> None:
@@ -431,3 +492,12 @@ def test_sigterm_turns_readiness_off_first(serve: Serve, tmp_path: Path) -> None
         server.process.send_signal(signal.SIGTERM)
         connection.expect_end()
     assert server.process.wait(20) == 0
+
+
+def test_ctrl_c_does_not_wait_for_balancers(serve: Serve, tmp_path: Path) -> None:
+    """SIGINT is somebody at a terminal: nothing is served on for `unready_seconds`."""
+    server = serve(settings(tmp_path, unready_seconds=3600))
+    server.process.send_signal(signal.SIGINT)
+    server.expect_clean_end()
+    assert "Draining" in server.output
+    assert "Not ready any more" not in server.output

@@ -53,11 +53,17 @@ def _hurried(cache: Path, folder: Path) -> Iterator[Server]:
 
 
 @pytest.fixture
-def hurried(_hurried: Server) -> Iterator[Server]:
-    """A server with short patience, and a client that must not notice."""
-    with Canary(_hurried):
-        yield _hurried
+def alone(_hurried: Server) -> Iterator[Server]:
+    """A server with short patience, which nobody else wakes."""
+    yield _hurried
     _hurried.check_idle()
+
+
+@pytest.fixture
+def hurried(alone: Server) -> Iterator[Server]:
+    """The same, and a client that must not notice."""
+    with Canary(alone):
+        yield alone
 
 
 def rest(connection: wire.Wire) -> bytes:
@@ -70,13 +76,13 @@ def timed_out(server: Server) -> int:
 
 
 @pytest.mark.parametrize("head", [b"LMN", b"LMN1", b"LMN1" + bytes(20)])
-def test_a_native_header_that_stops(hurried: Server, head: bytes) -> None:
+def test_a_native_header_that_stops(alone: Server, head: bytes) -> None:
     """Row 1."""
-    before = timed_out(hurried)
-    with hurried.connect() as connection:
+    before = timed_out(alone)
+    with alone.connect() as connection:
         connection.send(head)
         assert rest(connection) == b""
-    assert timed_out(hurried) > before
+    assert timed_out(alone) > before
 
 
 @pytest.mark.parametrize("head", [b"G", b"GET /v2 HTTP/1.1\r\nHost: x", HTTP])
@@ -104,19 +110,19 @@ def test_an_http_head_that_dribbles_is_not_given_more_time(hurried: Server) -> N
         assert said[0].startswith(b"HTTP/1.1 408 ")
 
 
-def test_bodies_that_stop(hurried: Server) -> None:
+def test_bodies_that_stop(alone: Server) -> None:
     """Rows 4 and 34."""
     x = np.ones(COLUMNS, "<f4").tobytes()
-    native = hurried.connect()
-    native.send(wire.frame(x, model=hurried.models["wide"])[:-1])
-    raw = hurried.connect()
+    native = alone.connect()
+    native.send(wire.frame(x, model=alone.models["wide"])[:-1])
+    raw = alone.connect()
     raw.send(HTTP + b"Inference-Header-Content-Length: 0\r\nContent-Length: %d\r\n\r\n" % len(x))
     raw.send(x[:1000])
-    chunked = hurried.connect()
+    chunked = alone.connect()
     chunked.send(HTTP + b'Transfer-Encoding: chunked\r\n\r\n5\r\n{"inp')
-    json = hurried.connect()
+    json = alone.connect()
     json.send(HTTP + b"Inference-Header-Content-Length: 100\r\nContent-Length: 200\r\n\r\n{")
-    refused = hurried.connect()
+    refused = alone.connect()
     refused.send(HTTP.replace(b"wide", b"none") + b"Content-Length: 20\r\n\r\n{")
     assert rest(native) == b""
     for connection in (raw, chunked, json):
@@ -128,28 +134,35 @@ def test_bodies_that_stop(hurried: Server) -> None:
         connection.close()
 
 
-def test_a_reply_that_nobody_reads(hurried: Server) -> None:
+def test_a_reply_that_nobody_reads(alone: Server) -> None:
     """Rows 16 and 37."""
     x = np.ones(COLUMNS, "<f4").tobytes()
-    before = timed_out(hurried)
-    with hurried.connect(receive_buffer_bytes=4096) as connection:
-        frame = wire.frame(x, model=hurried.models["wide"])
+    before = timed_out(alone)
+    with alone.connect(receive_buffer_bytes=4096) as connection:
+        frame = wire.frame(x, model=alone.models["wide"])
         connection.send_until_blocked(frame, most_bytes=64 << 20)
-        eventually(lambda: timed_out(hurried) > before, "the end of patience")
+        eventually(lambda: timed_out(alone) > before, "the end of patience")
+
+
+def test_idle_connections_are_closed_with_nobody_else_there(alone: Server) -> None:
+    """Row 19."""
+    idle, after_work = alone.connect(), alone.connect()
+    assert after_work.ask(wire.ping(1)).id == 1
+    assert rest(idle) == b""
+    assert rest(after_work) == b""
+    idle.close()
+    after_work.close()
 
 
 def test_idle_connections_are_closed_and_busy_ones_are_not(hurried: Server) -> None:
     """Row 19."""
-    idle, after_work = hurried.connect(), hurried.connect()
-    assert after_work.ask(wire.ping(1)).id == 1
-    busy = hurried.connect()
+    idle, busy = hurried.connect(), hurried.connect()
     for number in range(30):
         assert busy.ask(wire.ping(number)).id == number
         time.sleep(0.05)
     assert rest(idle) == b""
-    assert rest(after_work) == b""
     assert busy.ask(wire.ping(99)).id == 99
-    for connection in (idle, after_work, busy):
+    for connection in (idle, busy):
         connection.close()
 
 
