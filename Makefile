@@ -9,7 +9,7 @@ JOBS    := $(shell nproc)
 PARALLEL = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(JOBS))
 
 .PHONY: help build dev run test test-c test-sim test-python test-models e2e epoll backends asan tsan fuzz overhead gil \
-        memory bench microbench perfstat compare http-overhead http-live oip overload c10k c100k slow soak sim proof mutants lint fmt check clean
+        memory bench microbench perfstat compare http-overhead http-live oip overload c10k c100k c1m slow soak sim proof mutants lint fmt check clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -117,6 +117,9 @@ c10k: dev ## 10,000 connections: connect rate, memory, what the active ones noti
 
 c100k: dev ## the same with 100,000
 	@$(BIN)/python tools/c10k.py --connections 100000 --plot docs/benchmarks/c100k.svg
+
+c1m: dev ## the same with 1,000,000: 10 GB of memory, a few minutes (docs/DEPLOY.md)
+	@$(BIN)/python tools/c10k.py --connections 1000000
 
 slow: dev ## what 1,000 slow clients of each kind cost a decent one (slowhttptest where it is)
 	@$(BIN)/python tools/slow_clients.py

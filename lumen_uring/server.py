@@ -151,8 +151,8 @@ def banner(
     sizes = [entry.slot_bytes for entry in info.slot_classes]
     span = f", of {format_size(min(sizes))} to {format_size(max(sizes))} each" if sizes else ""
     lines += [
-        f"  workers  {info.workers} ({cpus}), niceness {info.worker_nice}",
-        f"  I/O      {info.io_backend}, {info.io_threads} thread(s), niceness {info.io_nice}"
+        f"  workers  {info.workers} ({cpus})",
+        f"  I/O      {info.io_backend}, {info.io_threads} thread(s)"
         f"{f' ({info.io_detail})' if info.io_detail else ''}",
         f"  memory   {info.slots} slots in {format_size(info.arena_bytes)}{span}",
         f"  figures  {info.stats_path}",

@@ -1,4 +1,4 @@
-"""`make c10k`, `make c100k`: what many connections cost a server, and those who use it.
+"""`make c10k`, `make c100k`, `make c1m`: what many connections cost a server, and those who use it.
 
 A few connections ask for SqueezeNet in a closed loop, by the load generator in this process, while
 a crowd (tools/c10k.c, processes of their own) is connected and idle, slow or coming and going.

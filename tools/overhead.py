@@ -2,13 +2,18 @@
 
 Starts a server with SqueezeNet and lets tools/overhead.c take turns, in one run and on the same
 cores, between Run alone and rgb8 requests over TCP. Ratios are what to quote: these machines drift.
+With `--neighbours 2` two processes that never rest compete for the cores the whole time; below
+`setpriv --bounding-set=-sys_nice` a root user's server has no more privilege than anybody's.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from local_server import local_server, run_overhead, squeezenet
 
@@ -22,16 +27,32 @@ _RATIOS = (
 )
 
 
+@contextmanager
+def _busy_neighbours(count: int) -> Iterator[None]:
+    """Processes of niceness 0 that compute until the end."""
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
+
+
 def main() -> int:
     """Runs the measurement and prints it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--neighbours", type=int, default=0, help="busy processes beside it")
     parser.add_argument("--set", action="append", default=[], help="passed on to the server")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     model = squeezenet()
     overrides = [f"--set={override}" for override in options.set]
-    with local_server(f"--model=squeezenet={model}", *overrides) as server:
+    with (
+        local_server(f"--model=squeezenet={model}", *overrides) as server,
+        _busy_neighbours(options.neighbours),
+    ):
         figures = run_overhead(server, model, options.rounds)
     if options.json:
         print(json.dumps(figures, indent=1))

@@ -150,8 +150,6 @@ typedef struct lumen_info {
     uint64_t ready_us;    /* from lumen_open to ready */
     uint32_t slots;
     uint32_t slot_class_count;
-    int32_t io_nice; /* scheduling niceness reached */
-    int32_t worker_nice;
     lumen_slot_class slot_classes[LUMEN_SLOT_CLASSES_MAX]; /* of one I/O thread */
     int32_t worker_cpus[LUMEN_WORKERS_MAX];                /* -1: not pinned */
     char io_backend[16];                                   /* "io_uring" or "epoll" */

@@ -97,13 +97,9 @@ static int look_at_threads(lumen_server *server) {
     }
     describe_rings(server);
     describe_parking(server);
-    info->io_nice = server->ios[0].niceness;
-    /* Without privilege to better the I/O thread, the workers step back instead. */
-    info->worker_nice = info->io_nice < 0 ? 0 : LM_NICE_STEP;
     for (uint32_t w = 0; w < shared->worker_count; w++) {
         struct lm_worker *worker = &server->workers[w];
         if (worker->start_code) return lm_error(worker->start_code, "%s", worker->note);
-        worker->niceness = info->worker_nice;
         info->worker_cpus[w] = worker->pinned ? worker->cpu : -1;
         if (worker->cpu >= 0 && !worker->pinned)
             lm_server_note(server, "a worker could not be pinned to its core");

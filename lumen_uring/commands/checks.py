@@ -80,7 +80,7 @@ def check_all(machine: Machine) -> list[Finding]:
         findings.append(Finding(PROBLEM, "io_uring", str(error), "unset LUMEN_URING_MASK"))
     findings += [check_engine(), check_runtime(), check_seccomp(machine), check_memlock()]
     findings += [check_nofile(), check_huge_pages(machine), check_governor(machine)]
-    findings += [check_priority(), check_numa(machine), check_cgroup(machine), check_cores(machine)]
+    findings += [check_numa(machine), check_cgroup(machine), check_cores(machine)]
     return findings
 
 
@@ -222,23 +222,6 @@ def check_governor(machine: Machine) -> Finding:
         "governor",
         ", ".join(sorted(governors)),
         "For steady latency, as root: cpupower frequency-set -g performance",
-    )
-
-
-def check_priority() -> Finding:
-    """Says whether I/O threads can be given a better niceness, and real-time limits."""
-    nice_limit = resource.getrlimit(resource.RLIMIT_NICE)[0]
-    realtime = resource.getrlimit(resource.RLIMIT_RTPRIO)[0]
-    # The limit is 20 minus the niceness that may be reached.
-    best = -20 if nice_limit == resource.RLIM_INFINITY else 20 - min(nice_limit, 40)
-    found = f"real-time priority up to {_limit(realtime, str)}"
-    if os.geteuid() == 0 or best <= -10:
-        return Finding(OK, "priority", f"I/O threads can go to niceness -10; {found}")
-    return Finding(
-        NOTE,
-        "priority",
-        f"I/O threads cannot be raised, so workers are lowered instead; {found}",
-        "setcap cap_sys_nice+ep on the Python binary, or LimitNICE=-10 in the systemd unit.",
     )
 
 

@@ -42,8 +42,6 @@ class EngineInfo:
     arena_bytes: int
     ready_us: int
     slots: int
-    io_nice: int
-    worker_nice: int
     slot_classes: tuple[SlotClass, ...]
     worker_cpus: tuple[int, ...]
     io_backend: str
@@ -168,8 +166,6 @@ class Engine:
             arena_bytes=native.arena_bytes,
             ready_us=native.ready_us,
             slots=native.slots,
-            io_nice=native.io_nice,
-            worker_nice=native.worker_nice,
             slot_classes=tuple(
                 SlotClass(entry.slot_bytes, entry.slot_count)
                 for entry in native.slot_classes[: native.slot_class_count]

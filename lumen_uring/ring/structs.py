@@ -162,8 +162,6 @@ class LumenInfo(ctypes.Structure):
         ("ready_us", c_uint64),
         ("slots", c_uint32),
         ("slot_class_count", c_uint32),
-        ("io_nice", c_int32),
-        ("worker_nice", c_int32),
         ("slot_classes", LumenSlotClass * SLOT_CLASSES_MAX),
         ("worker_cpus", c_int32 * WORKERS_MAX),
         ("io_backend", c_char * 16),

@@ -1,7 +1,6 @@
 /* test_topology.c: the cores that pay for workers, read from captured /proc and /sys trees, and the
  * scheduling calls on this process's own threads. */
 #include <sched.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include "base/topology.h"
@@ -168,11 +167,6 @@ static void thread_calls(void) {
     CHECK(lm_thread_pin(8191) == -EINVAL && lm_thread_pin(-1) == -EINVAL);
     own_mask(pinned, &pinned_count);
     CHECK(pinned_count == count); /* a refusal changes nothing */
-
-    int nice_before = getpriority(PRIO_PROCESS, 0), room = 19 - nice_before;
-    CHECK(lm_thread_nice_by(0) == 0);
-    CHECK(lm_thread_nice_by(1) == (room < 1 ? room : 1));
-    CHECK(lm_thread_nice_by(100) == (room < 1 ? 0 : room - 1)); /* tells what could be had */
 }
 
 int main(void) {

@@ -51,6 +51,18 @@ def sentence(done: subprocess.CompletedProcess[str]) -> str:
     return lines[0]
 
 
+@pytest.mark.parametrize("queue_type", ["mpmc", "inline"])
+def test_all_threads_keep_their_niceness(serve: Serve, queue_type: str) -> None:
+    """Also as root: a server must not push neighbours aside, nor lose to them (docs/adr/0008)."""
+    server = serve({**DIGITS, "engine": {"queue_type": queue_type, "thread_count": 2}})
+    found = {
+        task.joinpath("comm").read_text().strip(): os.getpriority(os.PRIO_PROCESS, int(task.name))
+        for task in Path(f"/proc/{server.pid}/task").iterdir()
+    }
+    assert any(name.startswith("lumen-") for name in found), found
+    assert set(found.values()) == {os.getpriority(os.PRIO_PROCESS, 0)}, found
+
+
 def test_a_port_in_use(serve: Serve, cache: Path) -> None:
     server = serve(DIGITS)
     said = sentence(harness.run(["--port", str(server.port)], cache))

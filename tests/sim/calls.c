@@ -117,11 +117,6 @@ int lm_thread_pin(int32_t cpu) {
     return 0;
 }
 
-int lm_thread_nice_by(int change) {
-    (void)change;
-    return 0;
-}
-
 /* ---- sockets ---- */
 
 static struct peer *open_peer(int fd, const char *call) {

@@ -79,8 +79,6 @@ static const lumen_abi_field table[] = {
     FIELD(lumen_info, ready_us),
     FIELD(lumen_info, slots),
     FIELD(lumen_info, slot_class_count),
-    FIELD(lumen_info, io_nice),
-    FIELD(lumen_info, worker_nice),
     FIELD(lumen_info, slot_classes),
     FIELD(lumen_info, worker_cpus),
     FIELD(lumen_info, io_backend),

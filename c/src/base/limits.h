@@ -110,7 +110,6 @@ enum {
     LM_SPIN_PAUSES = 1000,
     LM_REST_NS_MAX = 1000000, /* of an I/O thread that shares its core, while it turns work away */
     LM_IO_POLL_NS = 50000, /* idle I/O threads with a core of their own: the cost of two wake-ups */
-    LM_NICE_STEP = 10,
 };
 
 /* Requests a second, where there is a limit. */

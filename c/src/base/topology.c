@@ -6,9 +6,6 @@
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/resource.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 enum { CGROUP_BYTES = 2048 }; /* of a control group's path */
 
@@ -107,12 +104,4 @@ int lm_thread_pin(int32_t cpu) {
     int code = sched_setaffinity(0, bytes, mask) == 0 ? 0 : -errno;
     CPU_FREE(mask);
     return code;
-}
-
-int lm_thread_nice_by(int change) {
-    id_t tid = (id_t)syscall(SYS_gettid);
-    int before = getpriority(PRIO_PROCESS, tid);
-    /* Refusal is normal without privilege; what was reached is what counts. */
-    (void)setpriority(PRIO_PROCESS, tid, before + change);
-    return getpriority(PRIO_PROCESS, tid) - before;
 }

@@ -14,8 +14,5 @@ int lm_topology_cpu_quota(const char *root);
 
 /* Pins the calling thread. Returns 0 or a negative errno. */
 int lm_thread_pin(int32_t cpu);
-/* Changes the calling thread's niceness by `change`; returns what could be changed, 0 without
- * privilege. */
-int lm_thread_nice_by(int change);
 
 #endif

@@ -298,12 +298,7 @@ void *lm_io_main(void *argument) {
     struct lm_io *io = argument;
     struct lm_shared *shared = io->shared;
     name_thread(io);
-    if (io->inline_worker) {
-        io->start_code = lm_worker_open(io->inline_worker);
-    } else {
-        /* It shares its cores with workers that compute for milliseconds, and must win at once. */
-        io->niceness = lm_thread_nice_by(-LM_NICE_STEP);
-    }
+    if (io->inline_worker) io->start_code = lm_worker_open(io->inline_worker);
     if (!io->start_code)
         io->start_code = lm_ring_open(&io->ring, shared->io_backend, io->connection_capacity);
     if (!io->start_code) open_fd_store(io);

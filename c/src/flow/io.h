@@ -162,7 +162,6 @@ struct lm_io {
     char *draft;      /* LM_SCRAP_BYTES, for answers that are written anew each time */
     pthread_t thread;
     bool thread_started;
-    int niceness;
     int start_code; /* 0 or LUMEN_E_*, with start_error; read after the start barrier */
     char start_error[512];
     char park_error[256];   /* why connections cannot be parked that should be */

@@ -390,7 +390,6 @@ void *lm_worker_main(void *argument) {
     worker->start_code = lm_worker_open(worker);
     if (worker->start_code) snprintf(worker->note, sizeof worker->note, "%s", lm_error_last());
     lm_thread_meet(shared);
-    if (worker->niceness) worker->niceness = lm_thread_nice_by(worker->niceness);
     while ((count = next_jobs(worker, jobs)) > 0) {
         lm_worker_serve(worker, jobs, count);
         for (uint32_t j = 0; j < count; j++) {

@@ -25,7 +25,6 @@ struct lm_worker {
     struct lm_oip_parser *parser; /* of HTTP's bodies of JSON */
     uint32_t index;               /* its session in every model */
     int32_t cpu;                  /* to pin to; -1: none */
-    int niceness;                 /* change asked for by the control thread, then reached */
     bool pinned;
     pthread_t thread;
     bool thread_started;
