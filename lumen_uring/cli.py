@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 
 from lumen_uring import __version__
 from lumen_uring.commands import bench, doctor, key, predict, serve, stats
-from lumen_uring.errors import ConfigError, LumenError
+from lumen_uring.commands.options import TOKEN_VARIABLE
+from lumen_uring.errors import ConfigError, LumenError, Unauthorised
 
 EXIT_FAILURE = 1
 EXIT_USAGE = 2
@@ -41,6 +42,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ConfigError as error:
         print(f"lumen: {error}", file=sys.stderr)
         return EXIT_USAGE
+    except Unauthorised as error:
+        print(f"lumen: {error}", file=sys.stderr)
+        print(
+            f"lumen: give the token with --token-file FILE, or in {TOKEN_VARIABLE}.",
+            file=sys.stderr,
+        )
+        return EXIT_FAILURE
     except LumenError as error:
         print(f"lumen: {error}", file=sys.stderr)
         return EXIT_FAILURE

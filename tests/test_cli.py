@@ -228,6 +228,29 @@ def test_predict_says_what_to_do(
     assert says in capsys.readouterr().err
 
 
+def test_a_token_that_is_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    empty = tmp_path / "empty"
+    empty.write_text("\n")
+    binary = tmp_path / "binary"
+    binary.write_bytes(b"\xff")
+    monkeypatch.setenv("LUMEN_TOKEN", "se cret")
+    for options, says in [
+        (["--token", "se cret"], "--token: expected a token of visible ASCII characters"),
+        (["--token", ""], "--token: expected a token"),
+        (["--token", "s" * 33], "at most 32 characters, found 33; longer ones work over HTTP"),
+        (["--token-file", str(empty)], "empty: expected a token"),
+        (["--token-file", str(binary)], "found: it is no text"),
+        (["--token-file", str(tmp_path)], "found: Is a directory"),
+        ([], "LUMEN_TOKEN: expected a token"),
+    ]:
+        assert main(["predict", "x.png", "--port", "1", *options]) == 2
+        said = capsys.readouterr().err
+        assert says in said
+        assert "se cret" not in said
+
+
 @pytest.fixture
 def stats_port() -> Iterator[str]:
     # A real place in /dev/shm, under a number no server uses by chance: the process's own.

@@ -271,7 +271,7 @@ typedef struct lumen_load_config {
     uint32_t connections; /* 1..LUMEN_LOAD_CONNECTIONS_MAX */
     uint16_t model;       /* index, as describe gives it */
     uint8_t encoding;     /* 0 tensors, 1 rgb8 */
-    uint8_t reserved;     /* 0 */
+    uint8_t credential;   /* 1: each payload begins with a key's 32 bytes; 0: none does */
     uint32_t rows;
     uint32_t timeout_us;         /* sent with each request; 0: the server's default */
     uint32_t payload_count;      /* used in turn */

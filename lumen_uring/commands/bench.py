@@ -9,7 +9,6 @@ random moments at a mean rate, and late ones count from when they were due.
 from __future__ import annotations
 
 import argparse
-import math
 import socket
 import struct
 import sys
@@ -17,19 +16,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from lumen_uring.commands.options import Subparsers, count
+from lumen_uring.commands.options import (
+    Subparsers,
+    add_token_options,
+    count,
+    credential_of,
+    token_of,
+)
 from lumen_uring.connection import unix_path
-from lumen_uring.errors import ConfigError, LumenError, StatsError
+from lumen_uring.errors import ConfigError, StatsError
 
 if TYPE_CHECKING:
     from lumen_uring.describe import Model
-    from lumen_uring.ring.load import LoadPlan, LoadResult
+    from lumen_uring.ring.load import LoadPlan
 
-_PERCENTS: Final = {"p50": 50.0, "p90": 90.0, "p99": 99.0, "p999": 99.9, "p9999": 99.99}
 _PROGRESS_S: Final = 0.5
 _PAYLOADS: Final = 16
-# A generator busier than this may have been what was measured.
-_BUSY: Final = 0.9
 _UCRED: Final = struct.Struct("iII")  # struct ucred of unix(7): pid, uid, gid
 
 
@@ -50,6 +52,7 @@ def add(subparsers: Subparsers) -> None:
         help="lumen://ADDRESS:PORT, http://HOST:PORT, unix:PATH, or http+unix:PATH for HTTP over a "
         "unix socket (%(default)s)",
     )
+    add_token_options(parser)
     parser.add_argument("--model", metavar="NAME", help="which model; not needed if there is one")
     parser.add_argument("--connections", type=count, default=16, metavar="N")
     parser.add_argument("--requests", type=count, metavar="N", help="how many to count")
@@ -92,13 +95,14 @@ def run(arguments: argparse.Namespace) -> int:
         arguments: as `add` declared them.
 
     Returns:
-        0, or 1 when a request failed.
+        0, or 1 when a request failed or the server went away.
 
     Raises:
         LumenError: no server, no such model, no picture.
     """
     import orjson
 
+    from lumen_uring.commands import bench_figures
     from lumen_uring.ring.load import Load
 
     plan = make_plan(arguments)
@@ -107,22 +111,23 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         result = load.wait(_PROGRESS_S)
         while result is None:
-            _show_progress(load.progress(), quiet=arguments.json or not sys.stderr.isatty())
+            if sys.stderr.isatty() and not arguments.json:
+                bench_figures.show_progress(load.progress())
             result = load.wait(_PROGRESS_S)
     except KeyboardInterrupt:
         load.stop()
         result = load.wait()
         assert result is not None
-    figures = as_json(result, _cpu_since(server, plan))
+    figures = bench_figures.as_json(result, _cpu_since(server, plan))
     if arguments.histogram:
-        _write_histogram(Path(arguments.histogram), result)
+        bench_figures.write_histogram(Path(arguments.histogram), result)
     if arguments.json:
         print(orjson.dumps(figures, option=orjson.OPT_INDENT_2).decode())
     else:
-        _show(plan, figures)
-    for warning in warnings(plan, result):
+        bench_figures.show(plan, figures)
+    for warning in bench_figures.warnings(plan, result):
         print(f"lumen: {warning}", file=sys.stderr)
-    return 1 if result.errors else 0
+    return 1 if result.errors or result.trouble else 0
 
 
 def make_plan(arguments: argparse.Namespace) -> LoadPlan:
@@ -166,7 +171,8 @@ def _native_side(arguments: argparse.Namespace) -> dict[str, Any]:
                 f"{arguments.url!r}."
             )
     host, port = _address(arguments.url)
-    with Client(host, port or 8000) as client:
+    credential = credential_of(arguments)
+    with Client(host, port or 8000, token=token_of(arguments)) as client:
         model = choose(client.models(), arguments.model)
     encoding = arguments.encoding
     if encoding == "auto":
@@ -179,13 +185,14 @@ def _native_side(arguments: argparse.Namespace) -> dict[str, Any]:
         "model": model.index,
         "encoding": 1 if encoding == "rgb8" else 0,
         "payloads": _payloads(model, encoding, arguments),
+        "credential": credential,
     }
 
 
 def _http_side(arguments: argparse.Namespace) -> dict[str, Any]:
     from lumen_uring.commands import bench_http
 
-    server = bench_http.target(arguments.url)
+    server = bench_http.target(arguments.url, token_of(arguments))
     found = {"host": server.address, "port": server.port, "model": 0, "encoding": 0, "protocol": 1}
     if arguments.get:
         return {**found, "payloads": [bench_http.get_request(server, arguments.get)]}
@@ -279,105 +286,3 @@ def _listener_pid(path: str) -> int:
 def _cpu_since(before: float | None, plan: LoadPlan) -> float | None:
     now = _server_cpu_seconds(plan)
     return None if before is None or now is None else now - before
-
-
-def as_json(result: LoadResult, server_cpu_seconds: float | None) -> dict[str, Any]:
-    """The figures under stable names.
-
-    Args:
-        result: of the load.
-        server_cpu_seconds: the server's, warm-up included; None when it is not of this machine.
-
-    Returns:
-        What --json prints; latencies in µs, null where there are none.
-    """
-    latency: dict[str, float | None] = {
-        "min": result.min_ns / 1e3 if result.requests else None,
-        "mean": result.mean_ns / 1e3 if result.requests else None,
-    }
-    for name, percent in _PERCENTS.items():
-        value = result.histogram.percentile_ns(percent)
-        latency[name] = None if math.isnan(value) else value / 1e3
-    latency["max"] = result.max_ns / 1e3 if result.requests else None
-    return {
-        "requests": result.requests,
-        "errors": result.errors,
-        "seconds": result.seconds,
-        "throughput_rps": result.requests / result.seconds if result.seconds else 0.0,
-        "latency_us": latency,
-        "client_cpu_seconds": result.cpu_seconds,
-        "server_cpu_seconds": server_cpu_seconds,
-        "statuses": {str(status): number for status, number in result.statuses.items()},
-        "mismatches": result.mismatches,
-        "disconnects": result.disconnects,
-        "late": result.late,
-        "unsent": result.unsent,
-    }
-
-
-def warnings(plan: LoadPlan, result: LoadResult) -> list[str]:
-    """Says when the figures may be the generator's own.
-
-    Args:
-        plan: what was to be sent.
-        result: what came of it.
-
-    Returns:
-        Sentences, none when all is well.
-    """
-    found = []
-    if result.seconds and result.cpu_seconds / result.seconds > _BUSY:
-        share = f"{result.cpu_seconds / result.seconds:.0%}"
-        found.append(f"the generator used {share} of its core: it may have been the bottleneck.")
-    if plan.rate and result.unsent:
-        found.append(
-            f"{result.unsent} requests were due but never sent: the server is slower than --rate, "
-            "or --connections is too small."
-        )
-    elif plan.rate and result.requests and result.late > result.requests / 100:
-        found.append(
-            f"{result.late} requests were sent more than 1 ms late: no connection was free, or the "
-            "generator did not get its core. They count from when they were due."
-        )
-    return found
-
-
-def _write_histogram(path: Path, result: LoadResult) -> None:
-    import numpy as np
-
-    histogram = result.histogram
-    rows = [
-        f"{histogram.midpoint_ns(int(index)) / 1e3:.3f},{histogram.counts[index]}"
-        for index in np.flatnonzero(histogram.counts)
-    ]
-    try:
-        path.write_text("latency_us,count\n" + "\n".join(rows) + "\n")
-    except OSError as error:
-        raise LumenError(f"--histogram: {path} cannot be written: {error.strerror}.") from None
-
-
-def _show_progress(progress: tuple[bool, int, int, float], quiet: bool) -> None:
-    counting, requests, errors, seconds = progress
-    if quiet:
-        return
-    rate = requests / seconds if seconds else 0.0
-    text = f"{seconds:6.1f} s  {requests} answered  {rate:.0f}/s  {errors} errors"
-    print(f"\r{text if counting else 'warming up'}\033[K", end="", file=sys.stderr, flush=True)
-
-
-def _show(plan: LoadPlan, figures: dict[str, Any]) -> None:
-    if sys.stderr.isatty():
-        print("\r\033[K", end="", file=sys.stderr, flush=True)
-    loop = f"open loop at {plan.rate:g}/s" if plan.rate else "closed loop"
-    print(f"{plan.connections} connections, {loop}, {figures['seconds']:.1f} s")
-    print(
-        f"  {figures['requests']} answered, {figures['errors']} errors, "
-        f"{figures['throughput_rps']:.1f} requests/s"
-    )
-    cells = [f"{name} {value:.0f}" for name, value in figures["latency_us"].items() if value]
-    print("  latency µs  " + "  ".join(cells))
-    server = figures["server_cpu_seconds"]
-    print(
-        f"  CPU seconds: generator {figures['client_cpu_seconds']:.2f}"
-        + ("" if server is None else f", server {server:.2f} (with the warm-up)")
-    )

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from lumen_uring.describe import Model, TensorInfo
 
 _TIMEOUT_S: Final = 10.0
-_UNKNOWN_MODEL: Final = 2
+# HTTP's statuses with their native likes.
+_STATUSES: Final = {401: 6, 404: 2}
 # JSON holds these as numbers; the protocol sends 16-bit floats as bytes only.
 _NO_JSON: Final = frozenset({"FP16", "BF16"})
 
@@ -34,12 +35,21 @@ _NO_JSON: Final = frozenset({"FP16", "BF16"})
 class Target:
     """Where a server is: `authority` is what its Host header says, `address` what to connect to.
 
-    A unix socket's address is unix:PATH, and its port 0.
+    A unix socket's address is unix:PATH, and its port 0. `token` is the key's, or None.
     """
 
     authority: str
     address: str
     port: int
+    token: str | None = None
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """The header fields of each request."""
+        fields = {"Host": self.authority}
+        if self.token is not None:
+            fields["Authorization"] = f"Bearer {self.token}"
+        return fields
 
     @property
     def name(self) -> str:
@@ -47,11 +57,12 @@ class Target:
         return self.authority if self.port else self.address
 
 
-def target(url: str) -> Target:
+def target(url: str, token: str | None = None) -> Target:
     """Reads a URL and resolves its host.
 
     Args:
         url: http://HOST:PORT, where a path may only be "/"; or http+unix:PATH.
+        token: of a key of that server.
 
     Returns:
         The host's first address, for all connections alike.
@@ -61,7 +72,7 @@ def target(url: str) -> Target:
     """
     path = unix_path(url.removeprefix("http+")) if url.startswith("http+") else None
     if path:
-        return Target("localhost", f"unix:{path}", 0)
+        return Target("localhost", f"unix:{path}", 0, token)
     parts = urlsplit(url)
     try:
         host, port = parts.hostname, parts.port or 8000
@@ -73,9 +84,8 @@ def target(url: str) -> Target:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError as error:
         raise ConfigError(f"--url: {host} has no address: {error.strerror}.") from None
-    return Target(
-        f"[{host}]:{port}" if ":" in host else f"{host}:{port}", str(found[0][4][0]), port
-    )
+    authority = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return Target(authority, str(found[0][4][0]), port, token)
 
 
 def fetch_model(server: Target, name: str | None) -> Model:
@@ -154,7 +164,9 @@ def _only_model(server: Target) -> str:
 def _ask(server: Target, method: str, path: str) -> Any:
     import orjson
 
-    request = urllib.request.Request(f"http://{server.authority}{path}", method=method)
+    request = urllib.request.Request(
+        f"http://{server.authority}{path}", headers=server.fields, method=method
+    )
     # A proxy of the environment is not what is to be measured.
     handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({})]
     if path_of_socket := unix_path(server.address):
@@ -185,7 +197,8 @@ def _refusal(what: str, code: int, body: bytes) -> LumenError:
     except (orjson.JSONDecodeError, KeyError, TypeError):
         text = "no reason given"
     message = f"The server answered {what} with {code}: {text}"
-    return from_status(_UNKNOWN_MODEL, message) if code == 404 else ProtocolError(message)
+    status = _STATUSES.get(code)
+    return ProtocolError(message) if status is None else from_status(status, message)
 
 
 def with_rgb8(model: Model) -> Model:
@@ -226,7 +239,8 @@ def get_request(server: Target, path: str) -> bytes:
     """
     if not path.startswith("/") or not path.isascii() or not path.isprintable() or " " in path:
         raise ConfigError(f"--get: expected a path as in /v2/health/live, found {path!r}.")
-    return f"GET {path} HTTP/1.1\r\nHost: {server.authority}\r\n\r\n".encode()
+    fields = "".join(f"{name}: {value}\r\n" for name, value in server.fields.items())
+    return f"GET {path} HTTP/1.1\r\n{fields}\r\n".encode()
 
 
 def raw_requests(server: Target, model: Model, bodies: Sequence[bytes]) -> list[bytes]:
@@ -332,7 +346,7 @@ def _post(server: Target, model: Model, body: bytes, json_bytes: int | None) -> 
     kind = "application/json" if json_bytes is None else "application/octet-stream"
     lines = [
         f"POST /v2/models/{quote(model.name, safe='')}/infer HTTP/1.1",
-        f"Host: {server.authority}",
+        *(f"{name}: {value}" for name, value in server.fields.items()),
         f"Content-Type: {kind}",
         f"Content-Length: {len(body)}",
     ]

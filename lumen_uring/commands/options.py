@@ -6,9 +6,14 @@ Used by the command modules, on the main thread, before anything runs.
 from __future__ import annotations
 
 import argparse
-from typing import TypeAlias
+import os
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from lumen_uring.errors import ConfigError
 
 Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+TOKEN_VARIABLE: Final = "LUMEN_TOKEN"
 
 
 def port_number(text: str) -> int:
@@ -46,7 +51,7 @@ def count(text: str) -> int:
 
 
 def add_server_options(parser: argparse.ArgumentParser) -> None:
-    """Declares --host and --port of a running server.
+    """Declares --host and --port of a running server, and the ways to give a token.
 
     Args:
         parser: of one command.
@@ -55,6 +60,73 @@ def add_server_options(parser: argparse.ArgumentParser) -> None:
         "--host", default="127.0.0.1", help="the server's address, or unix:PATH (%(default)s)"
     )
     add_port_option(parser)
+    add_token_options(parser)
+
+
+def add_token_options(parser: argparse.ArgumentParser) -> None:
+    """Declares the ways to give a key's token to a command that asks a server.
+
+    Args:
+        parser: of one command.
+    """
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument(
+        "--token",
+        metavar="TOKEN",
+        help="the token of this client's key, where the server has keys; other users of this "
+        f"machine can see it while the command runs: better set {TOKEN_VARIABLE}, or use a file",
+    )
+    group.add_argument("--token-file", metavar="FILE", help="a file that holds the token")
+
+
+def token_of(arguments: argparse.Namespace) -> str | None:
+    """The token that a command is to use.
+
+    Args:
+        arguments: of a parser with add_token_options.
+
+    Returns:
+        --token, what is in --token-file, or LUMEN_TOKEN; None where there is none of them.
+
+    Raises:
+        ConfigError: the file cannot be read, or what was given is no token; it is not shown.
+    """
+    if arguments.token is not None:
+        place, token = "--token", arguments.token
+    elif arguments.token_file is not None:
+        place = f"--token-file {arguments.token_file}"
+        try:
+            token = Path(arguments.token_file).read_text("utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or "it is no text"
+            raise ConfigError(f"{place}: expected a readable file, found: {reason}.") from None
+    else:
+        place, token = TOKEN_VARIABLE, os.environ.get(TOKEN_VARIABLE, "")
+        if not token:
+            return None
+    if not (token.isascii() and token.isprintable()) or not token or " " in token:
+        raise ConfigError(
+            f"{place}: expected a token of visible ASCII characters, as `lumen key` prints it, "
+            f"found {len(token)} characters of something else."
+        )
+    return str(token)
+
+
+def credential_of(arguments: argparse.Namespace) -> bytes:
+    """The same as the native protocol has it.
+
+    Args:
+        arguments: of a parser with add_token_options.
+
+    Raises:
+        ConfigError: as for token_of, or the token is too long for the native protocol.
+    """
+    from lumen_uring.native import pack_credential
+
+    try:
+        return pack_credential(token_of(arguments))
+    except ValueError as error:
+        raise ConfigError(f"{error}.") from None
 
 
 def add_port_option(parser: argparse.ArgumentParser) -> None:

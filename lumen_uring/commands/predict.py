@@ -15,7 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lumen_uring import pictures
-from lumen_uring.commands.options import Subparsers, add_server_options, count
+from lumen_uring.commands.options import (
+    Subparsers,
+    add_server_options,
+    count,
+    credential_of,
+    token_of,
+)
 from lumen_uring.errors import BadRequest, PictureError, UnknownModel
 
 if TYPE_CHECKING:
@@ -87,7 +93,9 @@ def run(arguments: argparse.Namespace) -> int:
     labels = _read_labels(arguments.labels)
     failed = 0
     seen = 0
-    with Client(arguments.host, arguments.port) as client:
+    token = token_of(arguments)
+    credential_of(arguments)
+    with Client(arguments.host, arguments.port, token=token) as client:
         model = choose(client.models(), arguments.model)
         for path in pictures.find(arguments.paths):
             seen += 1

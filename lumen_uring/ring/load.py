@@ -44,8 +44,9 @@ class LoadPlan:
         poll_us: looks for answers so long before it sleeps, at the price of its core's time.
         cpu: core to pin the generator to; -1: none.
         expected: what each payload's answer must be, or empty; over HTTP, its reply's body.
-        protocol: 0 native; 1 HTTP/1.1: payloads are whole requests, and model, encoding, rows and
-            timeout_us mean nothing.
+        protocol: 0 native; 1 HTTP/1.1: payloads are whole requests, and model, encoding, rows,
+            timeout_us and credential mean nothing.
+        credential: of native.pack_credential, sent before each payload; empty: none.
     """
 
     host: str
@@ -65,6 +66,7 @@ class LoadPlan:
     cpu: int = -1
     expected: Sequence[bytes] = ()
     protocol: int = 0
+    credential: bytes = b""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,6 +76,7 @@ class LoadResult:
     `disconnects` are connections lost while a request was out, each an error, and those that an
     HTTP server closed after a reply (Connection: close), which are none: they are made anew, in the
     time of their next request. HTTP's statuses count as their native likes, others as 15.
+    `trouble` says why the load ended before its time, or is None.
     """
 
     requests: int
@@ -89,6 +92,7 @@ class LoadResult:
     late: int
     unsent: int
     histogram: Histogram
+    trouble: str | None = None
 
 
 class Load:
@@ -112,7 +116,8 @@ class Load:
         self._thread.start()
 
     def _native(self, plan: LoadPlan) -> structs.LumenLoadConfig:
-        sizes = {len(payload) for payload in plan.payloads}
+        payloads = [plan.credential + payload for payload in plan.payloads]
+        sizes = {len(payload) for payload in payloads}
         if len(sizes) != 1:
             raise EngineError("payloads: expected one or more, all of one size", structs.E_INVALID)
         expect_bytes = len(plan.expected[0]) if plan.expected else 0
@@ -122,11 +127,11 @@ class Load:
             connections=plan.connections,
             model=plan.model,
             encoding=plan.encoding,
-            reserved=0,
+            credential=1 if plan.credential else 0,
             rows=plan.rows,
             timeout_us=plan.timeout_us,
-            payload_count=len(plan.payloads),
-            payloads=self._pointers(plan.payloads),
+            payload_count=len(payloads),
+            payloads=self._pointers(payloads),
             payload_bytes=sizes.pop(),
             requests=plan.requests,
             duration_ns=round(plan.seconds * 1e9),
@@ -172,14 +177,14 @@ class Load:
             The result, or None when the time passed first.
 
         Raises:
-            EngineError: no connection, or all of them were lost.
+            EngineError: no connection, or all were lost before an answer was counted.
         """
         self._thread.join(timeout_s)
         if self._thread.is_alive():
             return None
-        if self._error is not None:
-            raise self._error
         result = self._result
+        if self._error is not None and not any(result.statuses):
+            raise self._error
         counts = np.frombuffer(bytes(result.buckets), np.uint64)
         return LoadResult(
             requests=result.requests,
@@ -195,4 +200,5 @@ class Load:
             late=result.late,
             unsent=result.unsent,
             histogram=Histogram(counts, _SUB_BITS, _UNIT_BITS),
+            trouble=None if self._error is None else str(self._error),
         )

@@ -229,7 +229,7 @@ class LumenLoadConfig(ctypes.Structure):
         ("connections", c_uint32),
         ("model", ctypes.c_uint16),
         ("encoding", c_uint8),
-        ("reserved", c_uint8),
+        ("credential", c_uint8),
         ("rows", c_uint32),
         ("timeout_us", c_uint32),
         ("payload_count", c_uint32),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import wire
 from conftest import Serve
 from harness import Server
 
+from lumen_uring.commands import bench_figures
 from lumen_uring.errors import EngineError
 from lumen_uring.ring.load import Load, LoadPlan
 
@@ -61,6 +63,7 @@ def test_closed_loop(doubler: Server, cache: Path) -> None:
     assert ordered == sorted(ordered)
     # A bucket is at most 1/64 of its value wide.
     assert latency["min"] <= latency["p50"] * 1.02
+    assert 0 < latency["min"] <= latency["mean"] <= latency["max"]
     assert latency["p9999"] <= latency["max"] * 1.02
 
 
@@ -111,3 +114,74 @@ def test_a_wrong_url_is_a_sentence(cache: Path) -> None:
     done = harness.run(["bench", "--url", "ftp://127.0.0.1"], cache)
     assert (done.returncode, done.stdout) == (2, "")
     assert "expected lumen://ADDRESS:PORT" in done.stderr
+
+
+def test_the_figures_stay_when_the_server_goes(doubler: Server, cache: Path) -> None:
+    load = Load(plan(doubler, requests=0, seconds=3600.0))
+    harness.eventually(lambda: load.progress()[1] > 100, "answers")
+    doubler.kill()
+    result = load.wait(harness.STOP_S)
+    assert result is not None
+    assert result.trouble == "the server closed every connection"
+    assert result.requests > 100
+    assert result.histogram.count == result.requests
+    assert result.seconds > 0
+    assert result.cpu_seconds > 0
+    assert sum(bench_figures.errors_by_name(result).values()) == result.errors
+    said = bench_figures.warnings(plan(doubler), result)
+    assert said[0].startswith("the server closed every connection after ")
+    with pytest.raises(EngineError):  # nothing was counted
+        Load(plan(doubler)).wait()
+
+
+def test_errors_are_named(serve: Serve, tmp_path: Path, cache: Path) -> None:
+    path = graphs.double(tmp_path / "double.onnx")
+    server = serve(
+        {
+            "server": {"rate": 0.001, "burst": 3},
+            "models": [{"name": "double", "path": str(path)}],
+        }
+    )
+    code, figures, said = bench(server, cache, "--requests", "20", "--warmup", "0")
+    assert (code, figures["requests"], figures["errors"]) == (1, 3, 17)
+    assert figures["errors_by_name"] == {"rate limited": 17}
+    assert "17 rate limited: the rate of the key, of the model or of the server" in said
+    url = f"lumen://127.0.0.1:{server.port}"
+    done = harness.run(["bench", "--url", url, "--requests", "5", "--warmup", "0"], cache)
+    assert done.returncode == 1
+    assert "0 answered, 5 errors" in done.stdout
+    assert "errors: 5 rate limited\n" in done.stdout
+
+
+def test_a_token_lets_the_commands_in(serve: Serve, tmp_path: Path, cache: Path) -> None:
+    token = "a-token-for-the-command-line"
+    key = {"name": "ada", "sha256": hashlib.sha256(token.encode()).hexdigest()}
+    server = serve(
+        {
+            "server": {"keys": [key]},
+            "models": [{"name": "digits", "path": "builtin:digits"}],
+        }
+    )
+    file = tmp_path / "token"
+    file.write_text(f"{token}\n")
+    short = ["--requests", "20", "--warmup", "0"]
+    predict = ["predict", str(harness.ROOT / "tests/data/digits/digit_7.png")]
+    for command in (
+        [*predict, "--port", str(server.port)],
+        ["bench", "--url", f"lumen://127.0.0.1:{server.port}", *short],
+        ["bench", "--url", f"http://127.0.0.1:{server.port}", *short],
+        ["bench", "--url", f"http://127.0.0.1:{server.port}", "--get", "/v2", *short],
+    ):
+        for options, variables in (
+            (["--token", token], {}),
+            (["--token-file", str(file)], {"LUMEN_TOKEN": "another"}),
+            ([], {"LUMEN_TOKEN": token}),
+        ):
+            done = harness.run([*command, *options], cache, extra_environment=variables)
+            assert (done.returncode, done.stderr) == (0, ""), (command, options)
+        for options in ([], ["--token", "another"]):
+            done = harness.run([*command, *options], cache)
+            assert done.returncode == 1
+            # One sentence of ours: no Traceback, and nothing of the wire's flags.
+            assert "token" in done.stderr
+            assert "flag bit" not in done.stderr

@@ -122,7 +122,7 @@ static const lumen_abi_field table[] = {
     FIELD(lumen_load_config, connections),
     FIELD(lumen_load_config, model),
     FIELD(lumen_load_config, encoding),
-    FIELD(lumen_load_config, reserved),
+    FIELD(lumen_load_config, credential),
     FIELD(lumen_load_config, rows),
     FIELD(lumen_load_config, timeout_us),
     FIELD(lumen_load_config, payload_count),

@@ -10,7 +10,7 @@
 #include "flow/http.h"
 
 static const char unknown_key[] =
-    "expected the credential of a key of this server (flag bit 0), found none or an unknown one";
+    "expected the token of a key of this server, found none or an unknown one";
 
 /* What is left of the payload is dropped first; a credential is read already. */
 static void skip_payload(struct lm_connection *connection,

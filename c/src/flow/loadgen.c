@@ -352,9 +352,13 @@ static int run(struct load *load, const uint32_t *stop) {
                                   lm_ring_backend(load->ring));
         for (int c = 0; c < count; c++) complete(load, &completions[c]);
     }
-    load->result->cpu_ns = thread_cpu_ns() - load->cpu_from_ns;
-    load->result->unsent = load->due_tail - load->due_head;
     return 0;
+}
+
+/* Also after an error: what was counted until then is true. */
+static void finish(struct load *load) {
+    if (load->result->counting) load->result->cpu_ns = thread_cpu_ns() - load->cpu_from_ns;
+    load->result->unsent = load->due_tail - load->due_head;
 }
 
 int lumen_load(const lumen_load_config *config, lumen_load_result *result_out,
@@ -368,6 +372,7 @@ int lumen_load(const lumen_load_config *config, lumen_load_result *result_out,
         if (config->cpu >= 0) (void)lm_thread_pin(config->cpu);
         (void)prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0); /* arrivals on time */
         code = run(&load, stop);
+        finish(&load);
     }
     load_close(&load);
     return code;
