@@ -8,7 +8,6 @@ everything else from this file. Importing it takes prometheus_client, so the ser
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -26,6 +25,7 @@ from prometheus_client.metrics_core import (
 from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
 
+from lumen_uring import metrics_words as words
 from lumen_uring.metrics_server import Facts
 from lumen_uring.ring.histogram import Histogram, bucket_of, bucket_range
 from lumen_uring.ring.stats import Snapshot
@@ -36,120 +36,10 @@ OPENMETRICS: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8
 _BOUNDS: Final = 35  # from 10 µs to 10 s, each 1.5 times the one before
 _FIRST_NS: Final = 10_000
 _LAST_NS: Final = 10_000_000_000
-_STAGES: Final = ("receive", "queue", "preprocess", "infer", "send", "total")
-
-# Triton's counters have no _total, which prometheus_client gives every counter. They leave it as
-# "unknown" (which is what they are to OpenMetrics) and become counters in the older text format.
-_TRITON_TYPE: Final = re.compile(rb"^(# TYPE nv_inference_\w+) untyped$", re.MULTILINE)
-
-# Triton's name, its help, and the model's counter behind it, divided by the last number.
-_TRITON: Final = (
-    ("request_success", "Number of successful inference requests, all batch sizes", "ok", 1),
-    ("count", "Number of inferences performed (a batch of n counts n)", "rows", 1),
-    ("exec_count", "Number of model executions performed", "runs", 1),
-    ("request_duration_us", "Cumulative inference request duration in microseconds", "ok_ns", 1000),
-    (
-        "queue_duration_us",
-        "Cumulative inference queuing duration in microseconds",
-        "queue_ns",
-        1000,
-    ),
-    (
-        "compute_input_duration_us",
-        "Cumulative compute input duration in microseconds",
-        "preprocess_ns",
-        1000,
-    ),
-    (
-        "compute_infer_duration_us",
-        "Cumulative compute inference duration in microseconds",
-        "infer_ns",
-        1000,
-    ),
-    (
-        "compute_output_duration_us",
-        "Cumulative compute output duration in microseconds",
-        "send_ns",
-        1000,
-    ),
-)
-_FAILURES: Final = (
-    ("REJECTED", ("refused", "expired")),
-    ("CANCELED", ("gone",)),
-    ("BACKEND", ("failed",)),
-    ("OTHER", ("bad",)),
-)
-_TAKEN: Final = ("ok", "failed", "expired", "gone")
-
-# Lumen's counters: name, help, the label's name, and for each of its values the words it sums.
-_Words = tuple[tuple[str, str], ...]
-_COUNTERS: Final[tuple[tuple[str, str, str, tuple[tuple[str, _Words], ...]], ...]] = (
-    (
-        "lumen_protocol_requests",
-        "Requests whose header was read whole, by protocol",
-        "protocol",
-        (
-            ("native", (("io", "native_requests"),)),
-            ("http", (("io", "http_requests"),)),
-        ),
-    ),
-    (
-        "lumen_requests_rejected",
-        "Requests answered with a refusal that says to come back otherwise, by reason",
-        "reason",
-        (
-            ("unauthorised", (("io", "requests_unauthorised"),)),
-            ("rate_limited", (("io", "requests_limited"),)),
-            ("deadline", (("worker", "requests_expired"),)),
-        ),
-    ),
-    (
-        "lumen_connections",
-        "Connections, by what happened to them",
-        "event",
-        tuple(
-            (event, (("io", f"connections_{event}"),))
-            for event in ("accepted", "closed", "refused", "evicted")
-        ),
-    ),
-    (
-        "lumen_network_bytes",
-        "Bytes received from and sent to clients",
-        "direction",
-        (
-            ("in", (("io", "bytes_in"),)),
-            ("out", (("io", "bytes_out"), ("worker", "bytes_out"))),
-        ),
-    ),
-    (
-        "lumen_runs",
-        "Calls of ONNX Runtime's Run, for one request or for several",
-        "kind",
-        (("all", (("worker", "runs"),)), ("batch", (("worker", "batches"),))),
-    ),
-    (
-        "lumen_events",
-        "What slows a request down or costs its trace, each time it happened",
-        "event",
-        (
-            ("connection_unparked", (("io", "connections_unparked"),)),
-            ("slot_wait", (("io", "slot_waits"),)),
-            ("body_wait", (("io", "body_waits"),)),
-            ("header_buffer_starved", (("io", "header_buffers_starved"),)),
-            ("reply_queued", (("io", "replies_queued"),)),
-            ("ring_overflow", (("io", "ring_overflows"),)),
-            ("worker_sleep", (("worker", "sleeps"),)),
-            ("batch_failed", (("worker", "batches_failed"),)),
-            ("trace_dropped", (("worker", "traces_dropped"),)),
-        ),
-    ),
-)
-_GAUGES: Final = (
-    ("lumen_connections_open", "Connections open now", "connections_open"),
-    ("lumen_connections_parked", "Of them idle, kept without a descriptor", "connections_parked"),
-    ("lumen_slots_in_use", "Slots of the arena in use now", "slots_in_use"),
-    ("lumen_requests_admitted", "Requests that hold a slot now", "in_flight"),
-)
+# Of a model's histogram, 64 of which may be on one page: two bounds per power of two.
+_MODEL_FIRST_NS: Final = 1 << 14  # 16 µs
+_MODEL_LAST_NS: Final = 1 << 33  # 8.6 s
+_MODEL_BOUNDS_PER_OCTAVE: Final = 2
 
 
 class ServerCollector(Collector):
@@ -173,6 +63,7 @@ class ServerCollector(Collector):
         yield from _account(snapshot)
         yield from _counters(snapshot)
         yield _durations(snapshot)
+        yield _model_durations(snapshot)
         yield from self._server(snapshot)
 
     def _machine(self) -> Iterator[Metric]:
@@ -187,14 +78,28 @@ class ServerCollector(Collector):
     def _server(self, snapshot: Snapshot) -> Iterator[Metric]:
         facts = self._facts
         for name, text, value in (
-            ("lumen_ready", "1 while requests are served", float(snapshot.state == "ready")),
-            ("lumen_workers", "Worker threads", facts.workers),
-            ("lumen_io_threads", "I/O threads", facts.io_threads),
-            ("lumen_slots", "Slots of the arena", facts.slots),
+            (
+                "lumen_ready",
+                "1 while the server serves requests, 0 while it starts or drains",
+                float(snapshot.state == "ready"),
+            ),
+            (
+                "lumen_worker_hangs",
+                "1 while a model has not returned for longer than server.hang_seconds, else 0",
+                # Every I/O thread sees the same workers.
+                float(snapshot.gauges.get("io", {}).get("worker_hangs", 0) > 0),
+            ),
+            ("lumen_workers", "Worker threads, which run the models", facts.workers),
+            ("lumen_io_threads", "I/O threads, which own the connections", facts.io_threads),
+            (
+                "lumen_slots",
+                "Slots there are; a slot is the memory of one request and its reply",
+                facts.slots,
+            ),
         ):
             yield GaugeMetricFamily(name, text, value)
         build = {"version": facts.version, "onnxruntime": facts.ort_version}
-        yield InfoMetricFamily("lumen_build", "What serves here", build)
+        yield InfoMetricFamily("lumen_build", "Versions of Lumen and of ONNX Runtime", build)
 
 
 def make_registry(source: Callable[[], Snapshot], facts: Facts) -> CollectorRegistry:
@@ -227,11 +132,11 @@ def render(registry: CollectorRegistry, accept: str) -> tuple[str, bytes]:
     if "application/openmetrics-text" in wanted:
         return OPENMETRICS, openmetrics.generate_latest(registry)  # type: ignore[no-untyped-call]
     text: bytes = generate_latest(registry)
-    return TEXT, _TRITON_TYPE.sub(rb"\1 counter", text)
+    return TEXT, words.TRITON_TYPE.sub(rb"\1 counter", text)
 
 
 def _triton(snapshot: Snapshot) -> Iterator[Metric]:
-    for name, text, word, divisor in _TRITON:
+    for name, text, word, divisor in words.TRITON:
         family = Metric(f"nv_inference_{name}", text, "unknown")
         for model, values in snapshot.models.items():
             labels = {"model": model, "version": "1"}
@@ -246,58 +151,58 @@ def _triton(snapshot: Snapshot) -> Iterator[Metric]:
         labels=("model", "version"),
     )
     for model, values in snapshot.models.items():
-        for reason, words in _FAILURES:
+        for reason, of_reason in words.TRITON_FAILURES:
             failures.add_sample(
                 failures.name,
                 {"model": model, "version": "1", "reason": reason},
-                sum(values.get(word, 0) for word in words),
+                sum(values.get(word, 0) for word in of_reason),
             )
-        taken = sum(values.get(word, 0) for word in _TAKEN)
+        left = sum(values.get(word, 0) for word in words.LEFT)
         # The words are not read at one moment: a request may be answered between two of them.
-        pending.add_metric((model, "1"), max(0, values.get("queued", 0) - taken))
+        pending.add_metric((model, "1"), max(0, values.get("queued", 0) - left))
     yield failures
     yield pending
 
 
+def _sum(snapshot: Snapshot, of: words.Words) -> int:
+    return sum(snapshot.counters.get(role, {}).get(word, 0) for role, word in of)
+
+
 def _account(snapshot: Snapshot) -> Iterator[Metric]:
     """Every request's end: accepted = ok + error + shed + client_gone, but for those in flight."""
-    io, worker = snapshot.counters.get("io", {}), snapshot.counters.get("worker", {})
-    ends = {
-        "ok": io.get("requests_ok", 0) + worker.get("requests_ok", 0),
-        "error": io.get("requests_error", 0) + worker.get("requests_error", 0),
-        "shed": io.get("requests_refused", 0) + worker.get("requests_expired", 0),
-        "client_gone": io.get("requests_gone", 0) + worker.get("requests_gone", 0),
-    }
+    ends = {outcome: _sum(snapshot, of) for outcome, of in words.OUTCOMES}
     # The I/O threads' words are read first: what came and went since is accepted all the same.
-    accepted = max(io.get("requests", 0), sum(ends.values()))
+    accepted = max(snapshot.counters.get("io", {}).get("requests", 0), sum(ends.values()))
     yield CounterMetricFamily(
         "lumen_requests_accepted", "Requests whose header was read whole", accepted
     )
     family = CounterMetricFamily(
-        "lumen_requests", "Requests by how they ended; each ends once", labels=("outcome",)
+        "lumen_requests",
+        "Requests by outcome; each request has one. shed: a good request was refused (overloaded, "
+        "deadline, rate_limited, draining). error: any other refusal, or the model failed",
+        labels=("outcome",),
     )
     for outcome, value in ends.items():
         family.add_metric((outcome,), value)
     yield family
     yield GaugeMetricFamily(
         "lumen_requests_in_flight",
-        "Requests accepted whose end is not known yet",
+        "Requests that were accepted and have no outcome yet",
         accepted - sum(ends.values()),
     )
 
 
 def _counters(snapshot: Snapshot) -> Iterator[Metric]:
-    for name, text, label, values in _COUNTERS:
+    for name, text, label, values in words.COUNTERS:
         family = CounterMetricFamily(name, text, labels=(label,))
-        for value, words in values:
-            total = sum(snapshot.counters.get(role, {}).get(word, 0) for role, word in words)
-            family.add_metric((value,), total)
+        for value, of in values:
+            family.add_metric((value,), _sum(snapshot, of))
         yield family
-    for name, text, word in _GAUGES:
+    for name, text, word in words.GAUGES:
         yield GaugeMetricFamily(name, text, snapshot.gauges.get("io", {}).get(word, 0))
     last = GaugeMetricFamily(
         "lumen_model_last_answer_seconds",
-        "Unix time of the model's last answer, 0 before the first",
+        "Time of the model's last answer, in seconds since 1970; 0 before the first",
         labels=("model",),
     )
     for model, values_of in snapshot.models.items():
@@ -308,24 +213,50 @@ def _counters(snapshot: Snapshot) -> Iterator[Metric]:
 def _durations(snapshot: Snapshot) -> Metric:
     family = HistogramMetricFamily(
         "lumen_request_duration_seconds",
-        "Time a request spent in each stage, of all models",
+        "Seconds that an answered request spent in each stage, all models together. "
+        "total: from the first byte of the request to the last byte of the reply",
         labels=("stage",),
     )
-    for stage in _STAGES:
+    for stage in words.STAGES:
         histogram = snapshot.histograms.get(stage)
         if histogram is not None:
-            family.add_metric((stage,), *_buckets(histogram))
+            ends, _middles = _layout(*_layout_of(histogram))
+            family.add_metric((stage,), *_buckets(histogram, ends))
     return family
 
 
-def _buckets(histogram: Histogram) -> tuple[Sequence[tuple[str, float]], float]:
+def _model_durations(snapshot: Snapshot) -> Metric:
+    family = HistogramMetricFamily(
+        "lumen_model_duration_seconds",
+        "Seconds that an answered request spent waiting for a worker (queue), in the model (infer) "
+        "and in all (total), by model",
+        labels=("model", "stage"),
+    )
+    for model, of_stages in snapshot.model_histograms.items():
+        for stage in words.MODEL_STAGES:
+            histogram = of_stages.get(stage)
+            if histogram is not None:
+                ends = _model_bounds(*_layout_of(histogram))
+                family.add_metric((model, stage), *_buckets(histogram, ends))
+    return family
+
+
+def _layout_of(histogram: Histogram) -> tuple[int, int, int]:
+    return len(histogram.counts), histogram.sub_bits, histogram.unit_bits
+
+
+def _buckets(
+    histogram: Histogram, ends: Sequence[tuple[str, int]]
+) -> tuple[Sequence[tuple[str, float]], float]:
     """Cumulative counts and the sum in seconds. The bounds are edges of the exact buckets, so that
     the counts are exact too."""
-    ends, midpoints_s = _layout(len(histogram.counts), histogram.sub_bits, histogram.unit_bits)
     cumulative = np.cumsum(histogram.counts, dtype=np.uint64)
     buckets = [(text, float(cumulative[bucket - 1])) for text, bucket in ends]
     buckets.append(("+Inf", float(cumulative[-1])))
-    return buckets, float(np.dot(histogram.counts.astype(np.float64), midpoints_s))
+    if histogram.sum_ns is not None:
+        return buckets, histogram.sum_ns / 1e9
+    _ends, middles_s = _layout(*_layout_of(histogram))
+    return buckets, float(np.dot(histogram.counts.astype(np.float64), middles_s))
 
 
 @functools.lru_cache(maxsize=8)
@@ -347,6 +278,20 @@ def _layout(
     ranges = [bucket_range(bucket, sub_bits, unit_bits) for bucket in range(count)]
     middles = np.array([(low + (width - 1) / 2) / 1e9 for low, width in ranges])
     return tuple(ends), middles
+
+
+@functools.lru_cache(maxsize=8)
+def _model_bounds(count: int, sub_bits: int, unit_bits: int) -> tuple[tuple[str, int], ...]:
+    """Each bound of a model's histogram, with the number of buckets below it."""
+    step = max(1, (1 << sub_bits) // _MODEL_BOUNDS_PER_OCTAVE)
+    lows = [
+        (bucket, bucket_range(bucket, sub_bits, unit_bits)[0]) for bucket in range(0, count, step)
+    ]
+    return tuple(
+        (repr(low_ns / 1e9), bucket)
+        for bucket, low_ns in lows
+        if _MODEL_FIRST_NS <= low_ns <= _MODEL_LAST_NS
+    )
 
 
 class _CpuMeter:

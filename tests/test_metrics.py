@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import http.client
 import itertools
 import json
@@ -29,6 +30,7 @@ from lumen_uring.metrics import (
     TEXT,
     _buckets,
     _CpuMeter,
+    _layout,
     make_registry,
     memory_bytes,
     render,
@@ -51,11 +53,21 @@ def recorded(*values_ns: int) -> Histogram:
     return Histogram(counts, *LAYOUT[1:])
 
 
+def recorded_of_model(*values_ns: int) -> Histogram:
+    """As c/src/parts/histogram.h has it."""
+    counts = np.zeros(88, np.uint64)
+    for value in values_ns:
+        counts[min(bucket_of(value, 2, 12), 87)] += np.uint64(1)
+    return Histogram(counts, 2, 12, sum(values_ns))
+
+
 def snapshot(**io: int) -> Snapshot:
     model = {
         "queued": 12,
         "refused": 2,
-        "bad": 7,
+        "bad": 4,
+        "unfit": 3,
+        "overdue": 0,
         "ok": 5,
         "failed": 1,
         "expired": 3,
@@ -72,13 +84,24 @@ def snapshot(**io: int) -> Snapshot:
     counted = {
         "requests": 30,
         "requests_ok": 2,
-        "requests_error": 7,
+        "requests_error": 4,
+        "requests_bad": 2,
+        "requests_unknown_model": 1,
+        "requests_unauthorised": 1,
         "requests_refused": 2,
-        "requests_gone": 1,
         "requests_limited": 1,
+        "requests_overloaded": 1,
+        "requests_gone": 1,
         **io,
     }
-    worker = {"requests_ok": 5, "requests_error": 1, "requests_expired": 3, "requests_gone": 1}
+    worker = {
+        "requests_ok": 5,
+        "requests_error": 4,
+        "requests_bad": 2,
+        "requests_too_large": 1,
+        "requests_expired": 3,
+        "requests_gone": 1,
+    }
     return Snapshot(
         pid=1,
         port=8000,
@@ -89,6 +112,10 @@ def snapshot(**io: int) -> Snapshot:
         gauges={"io": {"slots_in_use": 3, "connections_open": 4, "in_flight": 2}, "worker": {}},
         histograms={"total": recorded(5_000, 20_000, 1_000_000, 10**11), "queue": recorded()},
         models={"digits": model, EVIL: dict.fromkeys(model, 0)},
+        model_histograms={
+            "digits": {"total": recorded_of_model(16_383, 16_384, 24_575, 24_576, 10**13)},
+            EVIL: {"total": recorded_of_model()},
+        },
     )
 
 
@@ -132,7 +159,8 @@ def test_tritons_names_are_verbatim() -> None:
         'nv_inference_compute_infer_duration_us{model="digits",version="1"} 3000.0',
         'nv_inference_compute_output_duration_us{model="digits",version="1"} 4.0',
         "# TYPE nv_inference_pending_request_count gauge",
-        'nv_inference_pending_request_count{model="digits",version="1"} 2.0',
+        # 12 were queued, of which 5 are ok, 1 failed, 3 unfit, 3 expired and 1 gone.
+        'nv_inference_pending_request_count{model="digits",version="1"} 0.0',
         "# TYPE nv_cpu_utilization gauge",
         "# TYPE nv_cpu_memory_total_bytes gauge",
         "# TYPE nv_cpu_memory_used_bytes gauge",
@@ -158,6 +186,12 @@ def test_every_request_ends_once() -> None:
     assert ends == {"ok": 7, "error": 8, "shed": 5, "client_gone": 2}
     in_flight = value(found, "lumen_requests_in_flight")
     assert value(found, "lumen_requests_accepted_total") == 30 == sum(ends.values()) + in_flight
+    # A refusal has one reason; what is no refusal and no success is a model that failed.
+    reasons = [count for (name, _), count in found.items() if "requests_rejected" in name]
+    failed = value(
+        found, "nv_inference_request_failure", model="digits", version="1", reason="BACKEND"
+    )
+    assert sum(reasons) + failed == ends["error"] + ends["shed"]
     # Read in the middle of things: more ends than beginnings.
     found = samples(page(snapshot(requests=20)))
     assert value(found, "lumen_requests_accepted_total") == sum(ends.values())
@@ -172,7 +206,18 @@ def test_lumens_own_metrics() -> None:
     assert value(found, "lumen_requests_admitted") == 2
     assert value(found, "lumen_build_info", version="1.2.3", onnxruntime="1.31.1") == 1
     assert value(found, "lumen_network_bytes_total", direction="out") == 40
-    assert value(found, "lumen_requests_rejected_total", reason="rate_limited") == 1
+    assert value(found, "lumen_worker_hangs") == 0
+    for reason, count in {
+        "bad_request": 4,
+        "unknown_model": 1,
+        "too_large": 1,
+        "unauthorised": 1,
+        "rate_limited": 1,
+        "overloaded": 1,
+        "deadline": 3,
+        "draining": 0,
+    }.items():
+        assert value(found, "lumen_requests_rejected_total", reason=reason) == count, reason
     assert value(found, "lumen_model_last_answer_seconds", model="digits") == 1_700_000_000.5
     assert value(found, "process_resident_memory_bytes") > 0
     assert value(found, "process_open_fds") > 0
@@ -203,9 +248,46 @@ def test_histograms_are_those_of_the_file() -> None:
     assert value(found, "lumen_request_duration_seconds_count", stage="queue") == 0
 
 
+def test_each_models_histogram_is_exact_at_its_bounds() -> None:
+    found = samples(page(snapshot()))
+    counts = {
+        float(dict(labels)["le"]): count
+        for (name, labels), count in found.items()
+        if name == "lumen_model_duration_seconds_bucket" and ("model", "digits") in labels
+    }
+    bounds = sorted(counts)
+    assert len(bounds) <= 40  # for each of 64 models and three stages
+    for below, above in itertools.pairwise(bounds[:-1]):
+        assert above / below in (pytest.approx(1.5), pytest.approx(4 / 3))
+    assert [counts[bound] for bound in bounds[:3]] == [1, 3, 4]
+    assert bounds[:2] == [16384e-9, 24576e-9]
+    assert 5 < bounds[-2] < 10
+    assert (counts[bounds[-2]], counts[bounds[-1]]) == (4, 5)
+    of_digits = {"model": "digits", "stage": "total"}
+    assert value(found, "lumen_model_duration_seconds_count", **of_digits) == 5
+    # The sum is of the values, not of the buckets' middles.
+    exact_ns = 16_383 + 16_384 + 24_575 + 24_576 + 10**13
+    assert value(found, "lumen_model_duration_seconds_sum", **of_digits) == exact_ns / 1e9
+    assert value(found, "lumen_model_duration_seconds_count", model=EVIL, stage="total") == 0
+
+
+def test_a_page_of_64_models_stays_small() -> None:
+    one = snapshot()
+    of_stages = dict.fromkeys(("queue", "infer", "total"), recorded_of_model(1))
+    names = [f"{number:064}" for number in range(64)]
+    text = page(
+        dataclasses.replace(
+            one,
+            models=dict.fromkeys(names, one.models["digits"]),
+            model_histograms=dict.fromkeys(names, of_stages),
+        )
+    )
+    assert len(text.splitlines()) < 64 * (15 + 3 * 45) + 500
+
+
 def test_bounds_count_exactly() -> None:
     values = [int(10 ** (3 + index / 100)) for index in range(800)]
-    buckets, seconds = _buckets(recorded(*values))
+    buckets, seconds = _buckets(recorded(*values), _layout(*LAYOUT)[0])
     for text, count in buckets[:-1]:
         assert count == sum(one < round(float(text) * 1e9) for one in values)
     exact = sum(min(one, 1 << 36) for one in values) / 1e9
@@ -213,7 +295,7 @@ def test_bounds_count_exactly() -> None:
 
 
 def test_a_layout_of_few_buckets() -> None:
-    buckets, _seconds = _buckets(Histogram(np.ones(40, np.uint64), 2, 3))
+    buckets, _seconds = _buckets(Histogram(np.ones(40, np.uint64), 2, 3), _layout(40, 2, 3)[0])
     edges = [float(text) for text, _count in buckets[:-1]]
     assert edges == sorted(set(edges))
     assert buckets[-1] == ("+Inf", 40)

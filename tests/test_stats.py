@@ -29,14 +29,18 @@ FIELDS = [
     ("model_infer_ns", 0, 88 + 8 * BUCKETS, 3, 1),
     ("model_last_ms", 1, 112 + 8 * BUCKETS, 3, 1),
     ("model_refused", 0, 64 + 8 * BUCKETS, 3, 0),
+    ("model_total", 3, 136 + 8 * BUCKETS, 1 + 8, 255),
 ]
 OF_MODELS = 64 + 8 * BUCKETS
-BLOCK_BYTES = OF_MODELS + 72
+MODEL_BUCKETS, MODEL_SUB_BITS, MODEL_UNIT_BITS, MODEL_STRIDE = 8, 1, 4, 80
+TIMES_OF_MODELS = OF_MODELS + 72
+BLOCK_BYTES = TIMES_OF_MODELS + 2 * MODEL_STRIDE
 MODELS = ["digits", "b"]
 NAME_BYTES = 16
-HEADER = "<8sIIQQQIIIIIIQIIQII"
+HEADER = "<8sIIQQQIIIIIIQIIQIIIIII"
 MODELS_OFFSET = 128 + 48 * len(FIELDS)
 BLOCKS_OFFSET = 1024
+assert MODELS_OFFSET + len(MODELS) * NAME_BYTES <= BLOCKS_OFFSET
 
 
 def block(role: int, index: int, words: dict[int, int], histogram: dict[int, int]) -> bytes:
@@ -64,7 +68,7 @@ BLOCKS = [
 def build(blocks: list[bytes] = BLOCKS, **changed: object) -> bytes:
     values = {
         "magic": b"LMNSTAT1",
-        "version": 2,
+        "version": 3,
         "field_count": len(FIELDS),
         "fields_offset": 128,
         "blocks_offset": BLOCKS_OFFSET,
@@ -81,6 +85,10 @@ def build(blocks: list[bytes] = BLOCKS, **changed: object) -> bytes:
         "models_offset": MODELS_OFFSET,
         "model_count": len(MODELS),
         "model_name_bytes": NAME_BYTES,
+        "model_buckets": MODEL_BUCKETS,
+        "model_sub_bits": MODEL_SUB_BITS,
+        "model_unit_bits": MODEL_UNIT_BITS,
+        "model_stride": MODEL_STRIDE,
         **changed,
     }
     header = struct.pack(HEADER, *values.values())
@@ -115,6 +123,29 @@ def test_reads_what_the_file_describes(tmp_path: Path) -> None:
         "digits": {"refused": 0, "ok": 6, "infer_ns": 9000, "last_ms": 7},
         "b": {"refused": 2, "ok": 0, "infer_ns": 0, "last_ms": 1},
     }
+
+
+def test_each_models_histogram(tmp_path: Path) -> None:
+    second = TIMES_OF_MODELS + MODEL_STRIDE
+    blocks = [
+        block(0, 0, {second: 500, second + 8: 1}, {}),
+        # The sum of the values, then the buckets.
+        block(1, 0, {TIMES_OF_MODELS: 40, TIMES_OF_MODELS + 8 + 8 * 2: 1}, {}),
+        block(1, 1, {second: 7, second + 8: 2, second + 8 + 8 * 7: 3}, {}),
+    ]
+    snapshot = read(write(tmp_path, build(blocks)))
+    total = snapshot.model_histograms["digits"]["total"]
+    assert (total.counts.tolist(), total.sum_ns) == ([0, 0, 1, 0, 0, 0, 0, 0], 40)
+    assert (total.sub_bits, total.unit_bits) == (MODEL_SUB_BITS, MODEL_UNIT_BITS)
+    assert total.mean_ns() == 40
+    other = snapshot.model_histograms["b"]["total"]
+    assert (other.counts.tolist(), other.sum_ns) == ([3, 0, 0, 0, 0, 0, 0, 3], 507)
+    blocks[2] = block(1, 1, {second: 20, second + 8: 3, second + 8 + 8 * 7: 3}, {})
+    change = delta(read(write(tmp_path, build(blocks))), snapshot)
+    assert change.model_histograms["b"]["total"].counts.tolist() == [1, 0, 0, 0, 0, 0, 0, 0]
+    assert change.model_histograms["b"]["total"].sum_ns == 13
+    both = merge([snapshot, snapshot]).model_histograms["b"]["total"]
+    assert (both.count, both.sum_ns) == (12, 1014)
 
 
 def test_a_snapshot_does_not_move_with_the_file(tmp_path: Path) -> None:
@@ -164,8 +195,13 @@ def test_files_of_several_servers_merge(tmp_path: Path) -> None:
     "changed",
     [
         {"magic": b"LMNSTAT2"},
-        {"version": 1},
-        {"version": 3},
+        {"version": 2},
+        {"version": 4},
+        {"model_buckets": 9},
+        {"model_sub_bits": 60},
+        {"model_unit_bits": 60},
+        {"model_stride": 84},
+        {"model_stride": 96},
         {"field_count": 2**32 - 1},
         {"fields_offset": 2**64 - 8},
         {"blocks_offset": 2**63},

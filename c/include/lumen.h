@@ -167,11 +167,19 @@ typedef struct lumen_info {
  * Histogram bucket b of a field at offset o is the u64 at o + 8*b. Its values are nanoseconds:
  * with S = 1 << sub_bits, a value v below S << unit_bits falls in bucket v >> unit_bits; above,
  * with e = floor(log2(v)), in bucket ((e - sub_bits - unit_bits) << sub_bits) + (v >> (e -
- * sub_bits)). The last bucket also holds everything above. */
-enum { LUMEN_FIELD_COUNTER = 0, LUMEN_FIELD_GAUGE = 1, LUMEN_FIELD_HISTOGRAM = 2 };
+ * sub_bits)). The last bucket also holds everything above.
+ * A histogram of each model has the layout that the header's model_histogram_* members give: that
+ * of model m begins at o + m * model_histogram_stride with the sum of its values, then its buckets.
+ */
+enum {
+    LUMEN_FIELD_COUNTER = 0,
+    LUMEN_FIELD_GAUGE = 1,
+    LUMEN_FIELD_HISTOGRAM = 2,
+    LUMEN_FIELD_MODEL_HISTOGRAM = 3
+};
 enum { LUMEN_ROLE_IO = 0, LUMEN_ROLE_WORKER = 1, LUMEN_ROLE_BOTH = 255 };
 #define LUMEN_STATS_MAGIC "LMNSTAT1"
-#define LUMEN_STATS_VERSION 2u /* of the format described here, not of the fields in it */
+#define LUMEN_STATS_VERSION 3u /* of the format described here, not of the fields in it */
 
 typedef struct lumen_stats_header {
     char magic[8];
@@ -192,6 +200,10 @@ typedef struct lumen_stats_header {
     uint64_t models_offset; /* model_count names of model_name_bytes each, padded with NULs */
     uint32_t model_count;
     uint32_t model_name_bytes;
+    uint32_t model_histogram_buckets;
+    uint32_t model_histogram_sub_bits;
+    uint32_t model_histogram_unit_bits;
+    uint32_t model_histogram_stride; /* bytes from one model's to the next one's */
 } lumen_stats_header;
 
 enum {
@@ -205,7 +217,8 @@ typedef struct lumen_stats_field {
     char name[32];
     uint32_t kind;   /* LUMEN_FIELD_* */
     uint32_t offset; /* from the start of a block */
-    uint32_t count;  /* u64 words: 1, LUMEN_MODELS_MAX for one per model, histogram_buckets */
+    uint32_t count;  /* u64 words: 1, LUMEN_MODELS_MAX for one per model, histogram_buckets, or
+                        1 + model_histogram_buckets, for one model */
     uint32_t role;   /* whose blocks use it: LUMEN_ROLE_* */
 } lumen_stats_field;
 

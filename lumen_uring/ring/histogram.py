@@ -28,11 +28,13 @@ class Histogram:
         counts: uint64 [buckets].
         sub_bits: 2^sub_bits buckets per power of two, 0..16.
         unit_bits: the first buckets are 2^unit_bits ns wide, 0..16.
+        sum_ns: the exact sum of all values; None where only the buckets are kept.
     """
 
     counts: Counts
     sub_bits: int
     unit_bits: int
+    sum_ns: int | None = None
 
     @property
     def count(self) -> int:
@@ -40,10 +42,12 @@ class Histogram:
         return int(self.counts.sum(dtype=np.uint64))
 
     def mean_ns(self) -> float:
-        """The mean by bucket midpoints; ns, NaN when empty."""
+        """The mean, by bucket midpoints where there is no exact sum; ns, NaN when empty."""
         count = self.count
         if count == 0:
             return math.nan
+        if self.sum_ns is not None:
+            return self.sum_ns / count
         used = np.flatnonzero(self.counts)
         total = sum(int(self.counts[index]) * self.midpoint_ns(int(index)) for index in used)
         return total / count
@@ -86,7 +90,8 @@ class Histogram:
             StatsError: the layouts differ.
         """
         self._same_layout(other)
-        return Histogram(self.counts + other.counts, self.sub_bits, self.unit_bits)
+        both = None if self.sum_ns is None or other.sum_ns is None else self.sum_ns + other.sum_ns
+        return Histogram(self.counts + other.counts, self.sub_bits, self.unit_bits, both)
 
     def minus(self, earlier: Histogram) -> Histogram:
         """What was recorded since an earlier reading of the same histogram.
@@ -97,7 +102,9 @@ class Histogram:
         self._same_layout(earlier)
         if bool(np.any(self.counts < earlier.counts)):
             raise StatsError("A histogram's count went down: the readings are of two servers.")
-        return Histogram(self.counts - earlier.counts, self.sub_bits, self.unit_bits)
+        known = self.sum_ns is not None and earlier.sum_ns is not None
+        rest = (self.sum_ns or 0) - (earlier.sum_ns or 0) if known else None
+        return Histogram(self.counts - earlier.counts, self.sub_bits, self.unit_bits, rest)
 
     def _same_layout(self, other: Histogram) -> None:
         mine = (len(self.counts), self.sub_bits, self.unit_bits)

@@ -11,7 +11,7 @@ import ctypes
 import mmap
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -29,6 +29,7 @@ _MODELS_MAX: Final = 4096
 _NAME_BYTES_MAX: Final = 4096
 _OF_MODEL: Final = "model_"
 Values = dict[str, dict[str, int]]
+Histograms = dict[str, dict[str, Histogram]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,6 +48,7 @@ class ThreadStats:
     histograms: dict[str, Histogram]
     model_counters: Values
     model_gauges: Values
+    model_histograms: Histograms = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,6 +58,7 @@ class Snapshot:
     Counters and gauges are summed per role, since an I/O thread and a worker may count different
     things under one name. Histograms are merged over all threads: a value is recorded once. Of
     each model, in the wire's order, counters are summed over all threads; a gauge is the largest.
+    `model_histograms` has each model's by stage, coarser than `histograms` and with exact sums.
     """
 
     pid: int
@@ -67,6 +70,7 @@ class Snapshot:
     gauges: Values
     histograms: dict[str, Histogram]
     models: Values
+    model_histograms: Histograms = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +212,9 @@ def _check_header(path: Path, header: structs.LumenStatsHeader, size: int) -> No
         and header.block_bytes % 8 == 0
         and header.histogram_sub_bits <= SUB_BITS_MAX
         and header.histogram_unit_bits <= SUB_BITS_MAX
+        and header.model_histogram_sub_bits <= SUB_BITS_MAX
+        and header.model_histogram_unit_bits <= SUB_BITS_MAX
+        and header.model_histogram_stride % 8 == 0
     )
     if not fits:
         raise StatsError(f"{path} is damaged: its header describes more than its {size} bytes.")
@@ -222,11 +229,15 @@ def _read_fields(
         at = header.fields_offset + index * size
         entry = structs.LumenStatsField.from_buffer_copy(data.data, at)
         name = entry.name.decode("ascii", "replace")
-        inside = entry.offset % 8 == 0 and entry.offset + entry.count * 8 <= header.block_bytes
+        end = entry.offset + entry.count * 8
         if entry.kind == structs.FIELD_HISTOGRAM:
             fits = entry.count == header.histogram_buckets
+        elif entry.kind == structs.FIELD_MODEL_HISTOGRAM:
+            fits = entry.count == 1 + header.model_histogram_buckets
+            end += max(header.model_count - 1, 0) * header.model_histogram_stride
         else:
             fits = entry.count == 1 or entry.count >= max(header.model_count, 2)
+        inside = entry.offset % 8 == 0 and end <= header.block_bytes
         if not inside or not fits:
             raise StatsError(f"{path} is damaged: its field {name!r} lies outside its block.")
         fields.append(_Field(name, entry.kind, entry.offset, entry.count, entry.role))
@@ -258,23 +269,33 @@ def _read_block(
     histograms: dict[str, Histogram] = {}
     model_counters: Values = {name: {} for name in names}
     model_gauges: Values = {name: {} for name in names}
-    for field in fields:
-        if field.role not in (start.role, structs.ROLE_BOTH):
+    model_histograms: Histograms = {name: {} for name in names}
+    for entry in fields:
+        if entry.role not in (start.role, structs.ROLE_BOTH):
             continue
-        begin = at + field.offset
-        words = data[begin : begin + field.count * 8].view(np.dtype("<u8")).copy()
-        if field.kind == structs.FIELD_HISTOGRAM:
-            histograms[field.name] = Histogram(
+        words = _words(data, at + entry.offset, entry.count)
+        if entry.kind == structs.FIELD_HISTOGRAM:
+            histograms[entry.name] = Histogram(
                 words, header.histogram_sub_bits, header.histogram_unit_bits
             )
-        elif field.kind in (structs.FIELD_GAUGE, structs.FIELD_COUNTER):
-            is_gauge = field.kind == structs.FIELD_GAUGE
-            if field.count == 1:
-                (gauges if is_gauge else counters)[field.name] = int(words[0])
+        elif entry.kind == structs.FIELD_MODEL_HISTOGRAM:
+            for model, name in enumerate(names):
+                begin = at + entry.offset + model * header.model_histogram_stride
+                words = _words(data, begin, entry.count)
+                model_histograms[name][entry.name.removeprefix(_OF_MODEL)] = Histogram(
+                    words[1:],
+                    header.model_histogram_sub_bits,
+                    header.model_histogram_unit_bits,
+                    int(words[0]),
+                )
+        elif entry.kind in (structs.FIELD_GAUGE, structs.FIELD_COUNTER):
+            is_gauge = entry.kind == structs.FIELD_GAUGE
+            if entry.count == 1:
+                (gauges if is_gauge else counters)[entry.name] = int(words[0])
                 continue
             of_models = model_gauges if is_gauge else model_counters
             for name, word in zip(names, words, strict=False):
-                of_models[name][field.name.removeprefix(_OF_MODEL)] = int(word)
+                of_models[name][entry.name.removeprefix(_OF_MODEL)] = int(word)
     return ThreadStats(
         structs.ROLES[start.role],
         start.index,
@@ -285,7 +306,28 @@ def _read_block(
         histograms,
         model_counters,
         model_gauges,
+        model_histograms,
     )
+
+
+def _words(data: npt.NDArray[np.uint8], at: int, count: int) -> npt.NDArray[np.uint64]:
+    """A copy: the file goes on changing."""
+    words: npt.NDArray[np.uint64] = data[at : at + count * 8].view(np.dtype("<u8")).copy()
+    return words
+
+
+def _add_histograms(total: dict[str, Histogram], more: dict[str, Histogram]) -> None:
+    for name, histogram in more.items():
+        total[name] = total[name].plus(histogram) if name in total else histogram
+
+
+def _subtract_histograms(
+    later: dict[str, Histogram], earlier: dict[str, Histogram]
+) -> dict[str, Histogram]:
+    return {
+        name: histogram.minus(earlier[name]) if name in earlier else histogram
+        for name, histogram in later.items()
+    }
 
 
 def _snapshot(
@@ -295,6 +337,7 @@ def _snapshot(
     gauges: Values = {}
     histograms: dict[str, Histogram] = {}
     models: Values = {}
+    model_histograms: Histograms = {}
     for thread in threads:
         for model, values in thread.model_counters.items():
             of_model = models.setdefault(model, {})
@@ -308,11 +351,20 @@ def _snapshot(
             of_role = total.setdefault(thread.role, {})
             for name, value in values.items():
                 of_role[name] = of_role.get(name, 0) + value
-        for name, histogram in thread.histograms.items():
-            merged = histograms.get(name)
-            histograms[name] = histogram if merged is None else merged.plus(histogram)
+        _add_histograms(histograms, thread.histograms)
+        for model, of_stages in thread.model_histograms.items():
+            _add_histograms(model_histograms.setdefault(model, {}), of_stages)
     return Snapshot(
-        pid, port, state, start_realtime_ns, threads, counters, gauges, histograms, models
+        pid,
+        port,
+        state,
+        start_realtime_ns,
+        threads,
+        counters,
+        gauges,
+        histograms,
+        models,
+        model_histograms,
     )
 
 
@@ -326,10 +378,6 @@ def _counters_delta(later: dict[str, int], earlier: dict[str, int]) -> dict[str,
 
 
 def _thread_delta(later: ThreadStats, earlier: ThreadStats) -> ThreadStats:
-    histograms = {
-        name: histogram.minus(earlier.histograms[name]) if name in earlier.histograms else histogram
-        for name, histogram in later.histograms.items()
-    }
     return ThreadStats(
         later.role,
         later.index,
@@ -337,10 +385,14 @@ def _thread_delta(later: ThreadStats, earlier: ThreadStats) -> ThreadStats:
         later.tid,
         _counters_delta(later.counters, earlier.counters),
         later.gauges,
-        histograms,
+        _subtract_histograms(later.histograms, earlier.histograms),
         {
             model: _counters_delta(counters, earlier.model_counters.get(model, {}))
             for model, counters in later.model_counters.items()
         },
         later.model_gauges,
+        {
+            model: _subtract_histograms(of_stages, earlier.model_histograms.get(model, {}))
+            for model, of_stages in later.model_histograms.items()
+        },
     )

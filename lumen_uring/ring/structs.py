@@ -21,7 +21,7 @@ from ctypes import (
 from typing import Final
 
 ABI_VERSION: Final = 6
-STATS_VERSION: Final = 2
+STATS_VERSION: Final = 3
 
 E_INVALID: Final = -1
 E_AGAIN: Final = -8
@@ -59,6 +59,7 @@ STATS_MAGIC: Final = b"LMNSTAT1"
 FIELD_COUNTER: Final = 0
 FIELD_GAUGE: Final = 1
 FIELD_HISTOGRAM: Final = 2
+FIELD_MODEL_HISTOGRAM: Final = 3
 ROLES: Final[dict[int, str]] = {0: "io", 1: "worker"}
 ROLE_BOTH: Final = 255
 STATES: Final[dict[int, str]] = {0: "starting", 1: "ready", 2: "draining", 3: "stopped"}
@@ -194,6 +195,10 @@ class LumenStatsHeader(ctypes.Structure):
         ("models_offset", c_uint64),
         ("model_count", c_uint32),
         ("model_name_bytes", c_uint32),
+        ("model_histogram_buckets", c_uint32),
+        ("model_histogram_sub_bits", c_uint32),
+        ("model_histogram_unit_bits", c_uint32),
+        ("model_histogram_stride", c_uint32),
     ]
 
 

@@ -8,12 +8,22 @@ static const uint32_t last = LM_HISTOGRAM_BUCKETS - 1;
 static const uint64_t end = 1ull << (LM_HISTOGRAM_TOP_BIT + 1);
 
 /* The formula of lumen.h, written from its words. */
-static uint64_t documented_bucket(uint64_t value) {
-    uint64_t sub_bits = LM_HISTOGRAM_SUB_BITS, unit_bits = LM_HISTOGRAM_UNIT_BITS, log2 = 0;
+static uint64_t by_formula(uint64_t value, uint64_t sub_bits, uint64_t unit_bits,
+                           uint64_t buckets) {
+    uint64_t log2 = 0;
     if (value < (1ull << sub_bits) << unit_bits) return value >> unit_bits;
     while (value >> log2 > 1) log2++;
     uint64_t bucket = ((log2 - sub_bits - unit_bits) << sub_bits) + (value >> (log2 - sub_bits));
-    return bucket < LM_HISTOGRAM_BUCKETS ? bucket : LM_HISTOGRAM_BUCKETS - 1;
+    return bucket < buckets ? bucket : buckets - 1;
+}
+
+static uint64_t documented_bucket(uint64_t value) {
+    return by_formula(value, LM_HISTOGRAM_SUB_BITS, LM_HISTOGRAM_UNIT_BITS, LM_HISTOGRAM_BUCKETS);
+}
+
+static uint64_t documented_model_bucket(uint64_t value) {
+    return by_formula(value, LM_MODEL_HISTOGRAM_SUB_BITS, LM_MODEL_HISTOGRAM_UNIT_BITS,
+                      LM_MODEL_HISTOGRAM_BUCKETS);
 }
 
 /* Every bucket begins where the one before ends, and knows its own first and last value. */
@@ -40,6 +50,7 @@ static void octaves(void) {
             uint64_t value = (1ull << bit) + (uint64_t)step;
             CHECK_AT("2^%u%+d", bit, (int)step);
             CHECK(lm_histogram_bucket(value) == documented_bucket(value));
+            CHECK(lm_model_histogram_bucket(value) == documented_model_bucket(value));
         }
     }
     CHECK(lm_histogram_bucket(end - 1) == last);
@@ -55,6 +66,7 @@ static void random_values(uint64_t *random) {
         CHECK_AT("%llu and %llu", (unsigned long long)a, (unsigned long long)b);
         uint32_t bucket = lm_histogram_bucket(a);
         CHECK(bucket == documented_bucket(a));
+        CHECK(lm_model_histogram_bucket(a) == documented_model_bucket(a));
         CHECK(lm_histogram_floor(bucket) <= a &&
               (bucket == last || a < lm_histogram_floor(bucket + 1)));
         CHECK(a <= b ? bucket <= lm_histogram_bucket(b) : bucket >= lm_histogram_bucket(b));
@@ -76,11 +88,40 @@ static void recording(void) {
     CHECK(lm_load_relaxed_u64(&histogram.buckets[last]) == 2);
 }
 
+/* A model's histogram: the sum is exact, and the ends are 2^12 ns, 2^14 ns and 2^35 ns. */
+static void recording_of_a_model(void) {
+    static struct lm_model_histogram histogram;
+    static const struct {
+        uint64_t value;
+        uint32_t bucket;
+    } values[] = {{0, 0},
+                  {4095, 0},
+                  {4096, 1},
+                  {16383, 3},
+                  {16384, 4},
+                  {20480, 5},
+                  {(1ull << 35) - 1, LM_MODEL_HISTOGRAM_BUCKETS - 1},
+                  {1ull << 35, LM_MODEL_HISTOGRAM_BUCKETS - 1},
+                  {1ull << 60, LM_MODEL_HISTOGRAM_BUCKETS - 1}};
+    uint64_t sum_ns = 0;
+    for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
+        uint32_t bucket = values[i].bucket;
+        CHECK_AT("%llu ns", (unsigned long long)values[i].value);
+        /* relaxed: this thread wrote them */
+        uint64_t before = lm_load_relaxed_u64(&histogram.buckets[bucket]);
+        lm_model_histogram_record(&histogram, values[i].value);
+        CHECK(lm_load_relaxed_u64(&histogram.buckets[bucket]) == before + 1);
+        sum_ns += values[i].value;
+        CHECK(lm_load_relaxed_u64(&histogram.sum_ns) == sum_ns);
+    }
+}
+
 int main(void) {
     uint64_t random = check_seed();
     every_bucket();
     octaves();
     random_values(&random);
     recording();
+    recording_of_a_model();
     return check_finish("test_histogram");
 }

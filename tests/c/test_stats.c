@@ -77,6 +77,10 @@ static void header_is_true(const uint8_t *file, size_t bytes) {
     CHECK(header.histogram_buckets == LM_HISTOGRAM_BUCKETS && header.state == LUMEN_STATE_STARTING);
     CHECK(header.histogram_sub_bits == LM_HISTOGRAM_SUB_BITS &&
           header.histogram_unit_bits == LM_HISTOGRAM_UNIT_BITS);
+    CHECK(header.model_histogram_buckets == LM_MODEL_HISTOGRAM_BUCKETS &&
+          header.model_histogram_sub_bits == LM_MODEL_HISTOGRAM_SUB_BITS &&
+          header.model_histogram_unit_bits == LM_MODEL_HISTOGRAM_UNIT_BITS);
+    CHECK(header.model_histogram_stride % 8 == 0);
     uint64_t now_s = (uint64_t)time(NULL);
     CHECK(header.start_realtime_ns / 1000000000u <= now_s &&
           header.start_realtime_ns / 1000000000u + 600 > now_s);
@@ -121,16 +125,24 @@ static void fields_lie_apart(const uint8_t *file, uint32_t role) {
         CHECK_AT("role %u, field %s", role, field.name);
         CHECK(field.role == LUMEN_ROLE_IO || field.role == LUMEN_ROLE_WORKER ||
               field.role == LUMEN_ROLE_BOTH);
-        CHECK(field.kind <= LUMEN_FIELD_HISTOGRAM && field.offset % 8 == 0);
+        CHECK(field.kind <= LUMEN_FIELD_MODEL_HISTOGRAM && field.offset % 8 == 0);
+        uint32_t times = 1;
         if (field.kind == LUMEN_FIELD_HISTOGRAM) {
             CHECK(field.count == header.histogram_buckets);
+        } else if (field.kind == LUMEN_FIELD_MODEL_HISTOGRAM) {
+            CHECK(field.count == 1 + header.model_histogram_buckets);
+            times = header.model_count;
         } else {
             bool of_models = strncmp(field.name, "model_", 6) == 0;
             CHECK(field.count == (of_models ? LUMEN_MODELS_MAX : 1));
         }
-        CHECK(field.offset + 8ull * field.count <= header.block_bytes);
+        uint64_t last = (uint64_t)(times - 1) * header.model_histogram_stride;
+        CHECK(field.offset + last + 8ull * field.count <= header.block_bytes);
         if (field.role != role && field.role != LUMEN_ROLE_BOTH) continue;
-        for (uint32_t w = 0; w < field.count; w++) CHECK(!owner[field.offset / 8 + w]++);
+        for (uint32_t t = 0; t < times; t++) {
+            uint32_t first = (field.offset + t * header.model_histogram_stride) / 8;
+            for (uint32_t w = 0; w < field.count; w++) CHECK(!owner[first + w]++);
+        }
         CHECK(find(file, field.name, role).offset == field.offset); /* the name is given once */
     }
     free(owner);
@@ -150,6 +162,7 @@ static void counted_where_said(struct lm_stats *stats) {
     lm_store_relaxed_u64(&worker->worker.model_last_ms[2], 11);
     lm_histogram_record(&worker->stages[LM_STAGE_RECEIVE], 0);
     lm_histogram_record(&worker->stages[LM_STAGE_TOTAL], 1500);
+    lm_model_histogram_record(&worker->models[2][LM_MODEL_STAGE_INFER], 20000);
     lm_stats_set_state(stats, LUMEN_STATE_READY);
 
     size_t bytes;
@@ -166,12 +179,17 @@ static void counted_where_said(struct lm_stats *stats) {
     CHECK(word(file, IO_COUNT + 2, find(file, "receive", LUMEN_ROLE_WORKER).offset) == 1);
     CHECK(word(file, IO_COUNT + 2,
                find(file, "total", LUMEN_ROLE_WORKER).offset + 8 * lm_histogram_bucket(1500)) == 1);
+    uint64_t of_model = find(file, "model_infer", LUMEN_ROLE_WORKER).offset +
+                        2ull * header_of(file).model_histogram_stride;
+    CHECK(word(file, IO_COUNT + 2, (uint32_t)of_model) == 20000); /* the sum, then the buckets */
+    CHECK(word(file, IO_COUNT + 2, (uint32_t)of_model + 8 + 8 * lm_model_histogram_bucket(20000)) ==
+          1);
     uint64_t sum = 0;
     for (uint32_t b = 0; b < BLOCK_COUNT; b++) {
         for (uint32_t at = sizeof(lumen_stats_block); at < header_of(file).block_bytes; at += 8)
             sum += word(file, b, at);
     }
-    CHECK(sum == 5 + 6 + 7 + 8 + 9 + 10 + 11 + 1 + 1);
+    CHECK(sum == 5 + 6 + 7 + 8 + 9 + 10 + 11 + 1 + 1 + 20000 + 1);
     free(file);
 }
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import http.client
 import re
 import socket
+import struct
 import threading
 from contextlib import closing
 from pathlib import Path
@@ -16,6 +18,11 @@ import wire
 from conftest import Serve
 from harness import Server, eventually, run
 from prometheus_client.parser import text_string_to_metric_families
+
+from lumen_uring.metrics import make_registry, render
+from lumen_uring.metrics_server import Facts
+from lumen_uring.ring import structs
+from lumen_uring.ring.stats import read
 
 Values = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
@@ -127,6 +134,68 @@ def test_requests_are_counted_for_their_model(watched: tuple[Server, int], cache
     assert of(values, "lumen_model_last_answer_seconds", model="other") == 0
     shown = run(["stats", "--port", str(server.port)], cache).stdout
     assert re.search(r"double +7 +10 +2 ", shown), shown
+
+
+# Figures that are not on the page, and why.
+NOT_EXPORTED = {
+    ("worker", "rows"): "the sum of model_rows, which nv_inference_count shows",
+    ("worker", "model_failed_ns"): "for /v2/models/stats; lumen_model_duration_seconds has all",
+}
+
+
+def numbers(path: Path) -> Values:
+    """The page of a statistics file, as numbers; without the machine's own."""
+    facts = Facts("1", "1", workers=1, io_threads=1, slots=1)
+    text = render(make_registry(lambda: read(path), facts), "")[1].decode()
+    return {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if not family.name.startswith(("nv_cpu", "process_"))
+    }
+
+
+def test_every_figure_of_the_file_is_on_the_page(zoo: Server, tmp_path: Path) -> None:
+    """Each word of a real file in turn, made larger: something on the page must change."""
+    data = bytearray(zoo.stats_path.read_bytes())
+    header = structs.LumenStatsHeader.from_buffer_copy(data)
+    blocks = [
+        header.blocks_offset + index * header.block_bytes for index in range(header.block_count)
+    ]
+    # Nothing counted and no gauge set: the page is all zeros.
+    for at in blocks:
+        begin = at + ctypes.sizeof(structs.LumenStatsBlock)
+        data[begin : at + header.block_bytes] = bytes(at + header.block_bytes - begin)
+    fields = [
+        structs.LumenStatsField.from_buffer_copy(
+            data, header.fields_offset + index * ctypes.sizeof(structs.LumenStatsField)
+        )
+        for index in range(header.field_count)
+    ]
+    # But for requests that wait for their answer: what takes one away must be seen too.
+    queued = next(field for field in fields if field.name == b"model_queued")
+    struct.pack_into("<Q", data, blocks[0] + queued.offset, 10_000_000)
+    path = tmp_path / "stats"
+    path.write_bytes(data)
+    before = numbers(path)
+    silent = set()
+    for field in fields:
+        both = field.role == structs.ROLE_BOTH
+        roles = list(structs.ROLES) if both else [field.role]
+        for role in roles:
+            at = next(
+                begin
+                for begin in blocks
+                if structs.LumenStatsBlock.from_buffer_copy(data, begin).role == role
+            )
+            # A histogram's bucket in the middle, and a million units of what counts time.
+            word = 40 if field.kind >= structs.FIELD_HISTOGRAM else 0
+            changed = bytearray(data)
+            struct.pack_into("<Q", changed, at + field.offset + 8 * word, 1_000_000)
+            path.write_bytes(changed)
+            if numbers(path) == before:
+                silent.add((structs.ROLES[role], field.name.decode()))
+    assert silent == set(NOT_EXPORTED)
 
 
 def test_the_account_balances_under_load(watched: tuple[Server, int]) -> None:

@@ -73,14 +73,29 @@ static bool refuse(struct lm_refusal *refusal, enum lm_status status, uint64_t r
     return false;
 }
 
+/* Each refusal has one reason. */
+static lm_atomic_u64 *reason_of(struct lm_io_counters *counters, enum lm_status status) {
+    switch (status) {
+    case LM_STATUS_UNKNOWN_MODEL: return &counters->requests_unknown_model;
+    case LM_STATUS_TOO_LARGE: return &counters->requests_too_large;
+    case LM_STATUS_OVERLOADED: return &counters->requests_overloaded;
+    case LM_STATUS_DEADLINE: return &counters->requests_late;
+    case LM_STATUS_UNAUTHORISED: return &counters->requests_unauthorised;
+    case LM_STATUS_RATE_LIMITED: return &counters->requests_limited;
+    case LM_STATUS_SHUTTING_DOWN: return &counters->requests_draining;
+    case LM_STATUS_OK:                                       /* no refusal */
+    case LM_STATUS_INFERENCE_FAILED: LM_DEBUG_ASSERT(false); /* fallthrough */
+    case LM_STATUS_BAD_REQUEST: break;
+    }
+    return &counters->requests_bad;
+}
+
 void lm_gate_count_refusal(struct lm_io *io, enum lm_status status, uint32_t model) {
     struct lm_io_counters *counters = &io->stats->io;
     bool is_error = status == LM_STATUS_BAD_REQUEST || status == LM_STATUS_UNKNOWN_MODEL ||
                     status == LM_STATUS_TOO_LARGE || status == LM_STATUS_UNAUTHORISED;
     lm_add_single_writer_u64(is_error ? &counters->requests_error : &counters->requests_refused, 1);
-    if (status == LM_STATUS_UNAUTHORISED)
-        lm_add_single_writer_u64(&counters->requests_unauthorised, 1);
-    if (status == LM_STATUS_RATE_LIMITED) lm_add_single_writer_u64(&counters->requests_limited, 1);
+    lm_add_single_writer_u64(reason_of(counters, status), 1);
     if (model >= io->shared->model_count || status == LM_STATUS_UNAUTHORISED) return;
     lm_add_single_writer_u64(
         is_error ? &counters->model_bad[model] : &counters->model_refused[model], 1);

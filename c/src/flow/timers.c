@@ -96,6 +96,7 @@ static void answer_overdue(struct lm_io *io, struct lm_request *request) {
     request->with_worker = false;
     connection->in_flight--;
     lm_gate_count_refusal(io, LM_STATUS_DEADLINE, request->model->index);
+    lm_add_single_writer_u64(&io->stats->io.model_overdue[request->model->index], 1);
     if (lm_load_relaxed_u32(&connection->gone)) { /* relaxed: written by this thread */
         lm_connection_settle(io, connection);
         return;

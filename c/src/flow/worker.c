@@ -192,6 +192,11 @@ static void record_model(struct lm_worker *worker, const struct lm_request *requ
 
 static void record(struct lm_worker *worker, const struct lm_request *request, uint64_t sent_ns) {
     struct lm_histogram *stages = worker->stats->stages;
+    struct lm_model_histogram *of_model = worker->stats->models[request->model->index];
+    lm_model_histogram_record(&of_model[LM_MODEL_STAGE_QUEUE],
+                              request->popped_ns - request->received_ns);
+    lm_model_histogram_record(&of_model[LM_MODEL_STAGE_INFER],
+                              request->inferred_ns - request->preprocessed_ns);
     lm_histogram_record(&stages[LM_STAGE_RECEIVE], request->received_ns - request->started_ns);
     lm_histogram_record(&stages[LM_STAGE_QUEUE], request->popped_ns - request->received_ns);
     lm_histogram_record(&stages[LM_STAGE_PREPROCESS],
@@ -200,6 +205,7 @@ static void record(struct lm_worker *worker, const struct lm_request *request, u
     if (request->outcome != LM_OUTCOME_SENT) return; /* the I/O thread records the rest */
     lm_histogram_record(&stages[LM_STAGE_SEND], sent_ns - request->inferred_ns);
     lm_histogram_record(&stages[LM_STAGE_TOTAL], sent_ns - request->started_ns);
+    lm_model_histogram_record(&of_model[LM_MODEL_STAGE_TOTAL], sent_ns - request->started_ns);
 }
 
 static void reply(struct lm_worker *worker, struct lm_request *request) {

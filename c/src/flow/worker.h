@@ -44,10 +44,19 @@ static inline bool lm_worker_may_answer(struct lm_request *request) {
 static inline void lm_worker_count(struct lm_worker *worker, const struct lm_request *request) {
     struct lm_worker_counters *counters = &worker->stats->worker;
     uint32_t model = request->model->index;
-    bool ok = request->status == LM_STATUS_OK;
-    lm_add_single_writer_u64(ok ? &counters->requests_ok : &counters->requests_error, 1);
-    lm_add_single_writer_u64(ok ? &counters->model_ok[model] : &counters->model_failed[model], 1);
-    if (!ok) return;
+    if (request->status != LM_STATUS_OK) {
+        bool failed = request->status == LM_STATUS_INFERENCE_FAILED;
+        lm_add_single_writer_u64(&counters->requests_error, 1);
+        lm_add_single_writer_u64(
+            failed ? &counters->model_failed[model] : &counters->model_unfit[model], 1);
+        if (failed) return;
+        bool large = request->status == LM_STATUS_TOO_LARGE;
+        lm_add_single_writer_u64(large ? &counters->requests_too_large : &counters->requests_bad,
+                                 1);
+        return;
+    }
+    lm_add_single_writer_u64(&counters->requests_ok, 1);
+    lm_add_single_writer_u64(&counters->model_ok[model], 1);
     lm_add_single_writer_u64(&counters->rows, request->rows);
     lm_add_single_writer_u64(&counters->model_rows[model], request->rows);
 }

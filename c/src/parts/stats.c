@@ -29,13 +29,20 @@
 #define STAGE_FIELD(name, stage)                                                            \
     {name, LUMEN_FIELD_HISTOGRAM, (uint32_t)offsetof(struct lm_stats_block, stages[stage]), \
      LM_HISTOGRAM_BUCKETS, LUMEN_ROLE_BOTH},
+#define MODEL_STAGE_FIELD(name, stage)                                                            \
+    {name, LUMEN_FIELD_MODEL_HISTOGRAM,                                                           \
+     (uint32_t)offsetof(struct lm_stats_block, models[0][stage]), 1 + LM_MODEL_HISTOGRAM_BUCKETS, \
+     LUMEN_ROLE_BOTH},
 
 static const lumen_stats_field fields[] = {
     LM_IO_FIELDS(IO_FIELD) LM_WORKER_FIELDS(WORKER_FIELD) LM_IO_MODEL_FIELDS(IO_MODEL_FIELD)
         LM_MODEL_FIELDS(MODEL_FIELD) STAGE_FIELD("receive", LM_STAGE_RECEIVE)
             STAGE_FIELD("queue", LM_STAGE_QUEUE) STAGE_FIELD("preprocess", LM_STAGE_PREPROCESS)
                 STAGE_FIELD("infer", LM_STAGE_INFER) STAGE_FIELD("send", LM_STAGE_SEND)
-                    STAGE_FIELD("total", LM_STAGE_TOTAL)};
+                    STAGE_FIELD("total", LM_STAGE_TOTAL)
+                        MODEL_STAGE_FIELD("model_queue", LM_MODEL_STAGE_QUEUE)
+                            MODEL_STAGE_FIELD("model_infer", LM_MODEL_STAGE_INFER)
+                                MODEL_STAGE_FIELD("model_total", LM_MODEL_STAGE_TOTAL)};
 enum { FIELD_COUNT = sizeof fields / sizeof fields[0] };
 
 _Static_assert(sizeof(struct lm_stats_block) % LM_CACHE_LINE == 0,
@@ -83,6 +90,10 @@ static int map_file(struct lm_stats *stats, uint32_t port, size_t bytes) {
     return code;
 }
 
+static struct lm_stats_block *block_at(struct lm_stats *stats, uint32_t index) {
+    return (struct lm_stats_block *)(void *)(stats->blocks + (size_t)index * stats->block_bytes);
+}
+
 int lm_stats_open(struct lm_stats *stats, uint32_t port, uint32_t io_count, uint32_t worker_count,
                   const char *const *model_names, uint32_t model_count) {
     memset(stats, 0, sizeof *stats);
@@ -92,14 +103,17 @@ int lm_stats_open(struct lm_stats *stats, uint32_t port, uint32_t io_count, uint
     uint64_t blocks_offset =
         lm_align_up(models_offset + (uint64_t)model_count * LM_NAME_BYTES_MAX, 4096);
     uint32_t block_count = io_count + worker_count;
-    size_t bytes = blocks_offset + (size_t)block_count * sizeof(struct lm_stats_block);
+    uint64_t block_bytes =
+        lm_align_up(offsetof(struct lm_stats_block, models[model_count]), LM_CACHE_LINE);
+    size_t bytes = blocks_offset + (size_t)block_count * block_bytes;
     int code = map_file(stats, port, bytes);
     if (code) return code;
 
     uint8_t *base = stats->memory.base;
     stats->io_count = io_count;
     stats->header = (lumen_stats_header *)base;
-    stats->blocks = (struct lm_stats_block *)(base + blocks_offset);
+    stats->block_bytes = (uint32_t)block_bytes;
+    stats->blocks = base + blocks_offset;
     memcpy(base + fields_offset, fields, sizeof fields);
     for (uint32_t m = 0; m < model_count; m++) {
         uint8_t *name = base + models_offset + (size_t)m * LM_NAME_BYTES_MAX; /* zeroed memory */
@@ -107,31 +121,35 @@ int lm_stats_open(struct lm_stats *stats, uint32_t port, uint32_t io_count, uint
     }
     for (uint32_t b = 0; b < block_count; b++) {
         int is_io = b < io_count;
-        stats->blocks[b].head =
+        block_at(stats, b)->head =
             (lumen_stats_block){.role = is_io ? LUMEN_ROLE_IO : LUMEN_ROLE_WORKER,
                                 .index = is_io ? b : b - io_count,
                                 .cpu = -1};
     }
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
-    *stats->header = (lumen_stats_header){.version = LUMEN_STATS_VERSION,
-                                          .field_count = FIELD_COUNT,
-                                          .fields_offset = fields_offset,
-                                          .blocks_offset = blocks_offset,
-                                          .file_bytes = bytes,
-                                          .block_count = block_count,
-                                          .block_bytes = sizeof(struct lm_stats_block),
-                                          .histogram_buckets = LM_HISTOGRAM_BUCKETS,
-                                          .histogram_sub_bits = LM_HISTOGRAM_SUB_BITS,
-                                          .histogram_unit_bits = LM_HISTOGRAM_UNIT_BITS,
-                                          .pid = (uint32_t)getpid(),
-                                          .state = LUMEN_STATE_STARTING,
-                                          .port = port,
-                                          .models_offset = models_offset,
-                                          .model_count = model_count,
-                                          .model_name_bytes = LM_NAME_BYTES_MAX,
-                                          .start_realtime_ns = (uint64_t)now.tv_sec * 1000000000u +
-                                                               (uint64_t)now.tv_nsec};
+    *stats->header = (lumen_stats_header){
+        .version = LUMEN_STATS_VERSION,
+        .field_count = FIELD_COUNT,
+        .fields_offset = fields_offset,
+        .blocks_offset = blocks_offset,
+        .file_bytes = bytes,
+        .block_count = block_count,
+        .block_bytes = stats->block_bytes,
+        .histogram_buckets = LM_HISTOGRAM_BUCKETS,
+        .histogram_sub_bits = LM_HISTOGRAM_SUB_BITS,
+        .histogram_unit_bits = LM_HISTOGRAM_UNIT_BITS,
+        .pid = (uint32_t)getpid(),
+        .state = LUMEN_STATE_STARTING,
+        .port = port,
+        .models_offset = models_offset,
+        .model_count = model_count,
+        .model_name_bytes = LM_NAME_BYTES_MAX,
+        .model_histogram_buckets = LM_MODEL_HISTOGRAM_BUCKETS,
+        .model_histogram_sub_bits = LM_MODEL_HISTOGRAM_SUB_BITS,
+        .model_histogram_unit_bits = LM_MODEL_HISTOGRAM_UNIT_BITS,
+        .model_histogram_stride = sizeof(struct lm_model_histogram[LM_MODEL_STAGE_COUNT]),
+        .start_realtime_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec};
     /* The magic last, with release: a reader that finds it finds everything else. */
     uint64_t magic;
     memcpy(&magic, LUMEN_STATS_MAGIC, sizeof magic);
@@ -155,11 +173,11 @@ void lm_stats_close(struct lm_stats *stats) {
 }
 
 struct lm_stats_block *lm_stats_io_block(struct lm_stats *stats, uint32_t index) {
-    return &stats->blocks[index];
+    return block_at(stats, index);
 }
 
 struct lm_stats_block *lm_stats_worker_block(struct lm_stats *stats, uint32_t index) {
-    return &stats->blocks[stats->io_count + index];
+    return block_at(stats, stats->io_count + index);
 }
 
 void lm_stats_set_state(struct lm_stats *stats, uint32_t state) {

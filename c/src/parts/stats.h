@@ -20,49 +20,66 @@ enum lm_stage {
     LM_STAGE_COUNT
 };
 
-/* X(name, kind): written by the I/O thread that owns the block. */
-#define LM_IO_FIELDS(X)                                                                    \
-    X(connections_accepted, COUNTER)                                                       \
-    X(connections_closed, COUNTER)                                                         \
-    X(connections_refused, COUNTER)   /* no free entry in the table */                     \
-    X(connections_evicted, COUNTER)   /* held a slot without moving while others waited */ \
-    X(connections_timed_out, COUNTER) /* too slow, or idle for too long */                 \
-    X(connections_crowded, COUNTER)   /* more from one address than may be */              \
-    X(connections_open, GAUGE)                                                             \
-    X(connections_parked, GAUGE)      /* of them: idle, without a descriptor */            \
-    X(connections_unparked, COUNTER)  /* had something to say, and got one again */        \
-    X(requests, COUNTER)              /* headers read whole, of every kind */              \
-    X(native_requests, COUNTER)       /* of them: native frames */                         \
-    X(http_requests, COUNTER)         /* of them: HTTP */                                  \
-    X(requests_ok, COUNTER)           /* answered here: ping, describe */                  \
-    X(requests_error, COUNTER)        /* status 1, 2, 3, 6 */                              \
-    X(requests_unauthorised, COUNTER) /* of them: status 6 */                              \
-    X(requests_refused, COUNTER)      /* status 4, 5, 7, 9 before they reached a worker */ \
-    X(requests_limited, COUNTER)      /* of them: status 7 */                              \
-    X(requests_gone, COUNTER)         /* the client left before its request was whole */   \
-    X(in_flight, GAUGE)               /* requests that hold a slot */                      \
-    X(bytes_in, COUNTER)                                                                   \
-    X(bytes_out, COUNTER)                                                                  \
-    X(worker_hangs, GAUGE) /* 1: a model has not returned for longer than hang_seconds */  \
-    X(slots_in_use, GAUGE)                                                                 \
-    X(slot_waits, COUNTER)             /* requests that found no free slot and waited */   \
-    X(body_waits, COUNTER)             /* requests that waited for their bytes instead */  \
-    X(header_buffers_starved, COUNTER) /* header reads that found no free buffer */        \
-    X(replies_queued, COUNTER)         /* replies that did not fit the socket at once */   \
+/* What is also kept for each model, in less detail. */
+enum lm_model_stage {
+    LM_MODEL_STAGE_QUEUE,
+    LM_MODEL_STAGE_INFER,
+    LM_MODEL_STAGE_TOTAL,
+    LM_MODEL_STAGE_COUNT
+};
+
+/* X(name, kind): written by the I/O thread that owns the block. Each refusal (requests_error and
+ * requests_refused) is in exactly one of the reasons. */
+#define LM_IO_FIELDS(X)                                                                     \
+    X(connections_accepted, COUNTER)                                                        \
+    X(connections_closed, COUNTER)                                                          \
+    X(connections_refused, COUNTER)   /* no free entry in the table */                      \
+    X(connections_evicted, COUNTER)   /* held a slot without moving while others waited */  \
+    X(connections_timed_out, COUNTER) /* too slow, or idle for too long */                  \
+    X(connections_crowded, COUNTER)   /* more from one address than may be */               \
+    X(connections_open, GAUGE)                                                              \
+    X(connections_parked, GAUGE)       /* of them: idle, without a descriptor */            \
+    X(connections_unparked, COUNTER)   /* had something to say, and got one again */        \
+    X(requests, COUNTER)               /* headers read whole, of every kind */              \
+    X(native_requests, COUNTER)        /* of them: native frames */                         \
+    X(http_requests, COUNTER)          /* of them: HTTP */                                  \
+    X(requests_ok, COUNTER)            /* answered here: ping, describe */                  \
+    X(requests_error, COUNTER)         /* status 1, 2, 3, 6 */                              \
+    X(requests_bad, COUNTER)           /* of them: status 1 */                              \
+    X(requests_unknown_model, COUNTER) /* of them: status 2 */                              \
+    X(requests_too_large, COUNTER)     /* of them: status 3 */                              \
+    X(requests_unauthorised, COUNTER)  /* of them: status 6 */                              \
+    X(requests_refused, COUNTER)       /* status 4, 5, 7, 9 before they reached a worker */ \
+    X(requests_overloaded, COUNTER)    /* of them: status 4 */                              \
+    X(requests_late, COUNTER)          /* of them: status 5 */                              \
+    X(requests_limited, COUNTER)       /* of them: status 7 */                              \
+    X(requests_draining, COUNTER)      /* of them: status 9 */                              \
+    X(requests_gone, COUNTER)          /* the client left before its request was whole */   \
+    X(in_flight, GAUGE)                /* requests that hold a slot */                      \
+    X(bytes_in, COUNTER)                                                                    \
+    X(bytes_out, COUNTER)                                                                   \
+    X(worker_hangs, GAUGE) /* 1: a model has not returned for longer than hang_seconds */   \
+    X(slots_in_use, GAUGE)                                                                  \
+    X(slot_waits, COUNTER)             /* requests that found no free slot and waited */    \
+    X(body_waits, COUNTER)             /* requests that waited for their bytes instead */   \
+    X(header_buffers_starved, COUNTER) /* header reads that found no free buffer */         \
+    X(replies_queued, COUNTER)         /* replies that did not fit the socket at once */    \
     X(ring_overflows, COUNTER)
 
 /* X(name, kind): written by the worker that owns the block. */
-#define LM_WORKER_FIELDS(X)                                                            \
-    X(requests_ok, COUNTER)                                                            \
-    X(requests_error, COUNTER)   /* status 8 */                                        \
-    X(requests_expired, COUNTER) /* status 5: the deadline passed in the queue */      \
-    X(requests_gone, COUNTER)    /* the client left before Run, or before its reply */ \
-    X(rows, COUNTER)                                                                   \
-    X(runs, COUNTER)                                                                   \
-    X(batches, COUNTER)        /* Runs of several requests */                          \
-    X(traces_dropped, COUNTER) /* rows of the telemetry file */                        \
-    X(batches_failed, COUNTER) /* run again one by one */                              \
-    X(bytes_out, COUNTER)                                                              \
+#define LM_WORKER_FIELDS(X)                                                              \
+    X(requests_ok, COUNTER)                                                              \
+    X(requests_error, COUNTER)     /* status 1, 3, 8 */                                  \
+    X(requests_bad, COUNTER)       /* of them: status 1: its JSON does not fit */        \
+    X(requests_too_large, COUNTER) /* of them: status 3 */                               \
+    X(requests_expired, COUNTER)   /* status 5: the deadline passed in the queue */      \
+    X(requests_gone, COUNTER)      /* the client left before Run, or before its reply */ \
+    X(rows, COUNTER)                                                                     \
+    X(runs, COUNTER)                                                                     \
+    X(batches, COUNTER)        /* Runs of several requests */                            \
+    X(traces_dropped, COUNTER) /* rows of the telemetry file */                          \
+    X(batches_failed, COUNTER) /* run again one by one */                                \
+    X(bytes_out, COUNTER)                                                                \
     X(sleeps, COUNTER)
 
 /* X(name, kind): a word per model, written by the worker that owns the block. Times are sums over
@@ -71,6 +88,7 @@ enum lm_stage {
 #define LM_MODEL_FIELDS(X)                                                              \
     X(model_ok, COUNTER)                                                                \
     X(model_failed, COUNTER)  /* status 8 */                                            \
+    X(model_unfit, COUNTER)   /* status 1, 3: its JSON does not fit the model */        \
     X(model_expired, COUNTER) /* status 5: the deadline passed in the queue */          \
     X(model_gone, COUNTER)    /* the client left before Run */                          \
     X(model_rows, COUNTER)                                                              \
@@ -84,9 +102,10 @@ enum lm_stage {
     X(model_last_ms, GAUGE) /* unix time of the last answer */
 
 /* X(name, kind): a word per model, written by the I/O thread that owns the block. */
-#define LM_IO_MODEL_FIELDS(X)                                                      \
-    X(model_queued, COUNTER)  /* requests handed to the workers */                 \
-    X(model_refused, COUNTER) /* status 4, 5, 7, 9 before they reached a worker */ \
+#define LM_IO_MODEL_FIELDS(X)                                                    \
+    X(model_queued, COUNTER)  /* requests handed to the workers */               \
+    X(model_refused, COUNTER) /* status 4, 5, 7, 9 before a worker answered */   \
+    X(model_overdue, COUNTER) /* of them: a worker had it, and did not return */ \
     X(model_bad, COUNTER)     /* status 1, 3: it names the model and does not fit it */
 
 #define LM_STATS_MEMBER(name, kind) lm_atomic_u64 name;
@@ -107,13 +126,16 @@ struct lm_stats_block {
         struct lm_worker_counters worker;
     };
     struct lm_histogram stages[LM_STAGE_COUNT];
+    /* The last member: the file has only as many as there are models. */
+    struct lm_model_histogram models[LUMEN_MODELS_MAX][LM_MODEL_STAGE_COUNT];
 };
 
 struct lm_stats {
     struct lm_mapping memory;
     lumen_stats_header *header;
-    struct lm_stats_block *blocks; /* I/O threads first, then workers */
+    uint8_t *blocks; /* of block_bytes each: I/O threads first, then workers */
     uint32_t io_count;
+    uint32_t block_bytes;
     char path[64];
 };
 

@@ -1,0 +1,153 @@
+"""What /metrics calls each figure of the statistics file: names, help texts, labels.
+
+Read by metrics.py alone. A figure that is in the file and not here must be in the list of
+exceptions of tests/e2e/test_e2e_metrics.py, which compares both. Triton's names and help texts are
+Triton's; all others are in plain English and end with their unit.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+STAGES: Final = ("receive", "queue", "preprocess", "infer", "send", "total")
+MODEL_STAGES: Final = ("queue", "infer", "total")
+
+# Triton's counters have no _total, which prometheus_client gives every counter. They leave it as
+# "unknown" (which is what they are to OpenMetrics) and become counters in the older text format.
+TRITON_TYPE: Final = re.compile(rb"^(# TYPE nv_inference_\w+) untyped$", re.MULTILINE)
+
+# Triton's name, its help, and the model's counter behind it, divided by the last number.
+TRITON: Final = (
+    ("request_success", "Number of successful inference requests, all batch sizes", "ok", 1),
+    ("count", "Number of inferences performed (a batch of n counts n)", "rows", 1),
+    ("exec_count", "Number of model executions performed", "runs", 1),
+    ("request_duration_us", "Cumulative inference request duration in microseconds", "ok_ns", 1000),
+    (
+        "queue_duration_us",
+        "Cumulative inference queuing duration in microseconds",
+        "queue_ns",
+        1000,
+    ),
+    (
+        "compute_input_duration_us",
+        "Cumulative compute input duration in microseconds",
+        "preprocess_ns",
+        1000,
+    ),
+    (
+        "compute_infer_duration_us",
+        "Cumulative compute inference duration in microseconds",
+        "infer_ns",
+        1000,
+    ),
+    (
+        "compute_output_duration_us",
+        "Cumulative compute output duration in microseconds",
+        "send_ns",
+        1000,
+    ),
+)
+TRITON_FAILURES: Final = (
+    ("REJECTED", ("refused", "expired")),
+    ("CANCELED", ("gone",)),
+    ("BACKEND", ("failed",)),
+    ("OTHER", ("bad", "unfit")),
+)
+# How a request that was handed to a worker has left it; the others are pending.
+LEFT: Final = ("ok", "failed", "unfit", "expired", "gone", "overdue")
+
+# For each outcome the words of the I/O threads and of the workers that it sums. A request has one.
+Words = tuple[tuple[str, str], ...]
+OUTCOMES: Final[tuple[tuple[str, Words], ...]] = (
+    ("ok", (("io", "requests_ok"), ("worker", "requests_ok"))),
+    ("error", (("io", "requests_error"), ("worker", "requests_error"))),
+    ("shed", (("io", "requests_refused"), ("worker", "requests_expired"))),
+    ("client_gone", (("io", "requests_gone"), ("worker", "requests_gone"))),
+)
+
+# Lumen's counters: name, help, the label's name, and for each of its values the words it sums.
+COUNTERS: Final[tuple[tuple[str, str, str, tuple[tuple[str, Words], ...]], ...]] = (
+    (
+        "lumen_protocol_requests",
+        "Requests whose header was read whole, by protocol (native or http)",
+        "protocol",
+        (
+            ("native", (("io", "native_requests"),)),
+            ("http", (("io", "http_requests"),)),
+        ),
+    ),
+    (
+        "lumen_requests_rejected",
+        "Requests that were refused, by reason; each refused request has exactly one. "
+        "overloaded: server.max_in_flight or the slots were full. deadline: the answer would have "
+        "come too late. draining: the server was shutting down",
+        "reason",
+        (
+            ("bad_request", (("io", "requests_bad"), ("worker", "requests_bad"))),
+            ("unknown_model", (("io", "requests_unknown_model"),)),
+            ("too_large", (("io", "requests_too_large"), ("worker", "requests_too_large"))),
+            ("unauthorised", (("io", "requests_unauthorised"),)),
+            ("rate_limited", (("io", "requests_limited"),)),
+            ("overloaded", (("io", "requests_overloaded"),)),
+            ("deadline", (("io", "requests_late"), ("worker", "requests_expired"))),
+            ("draining", (("io", "requests_draining"),)),
+        ),
+    ),
+    (
+        "lumen_connections",
+        "Connections, by event. refused: the table of connections was full. crowded: too many from "
+        "one address. timed_out: too slow or idle for too long. evicted: held a buffer or a slot "
+        "that others waited for. accepted and closed count all of them but the refused",
+        "event",
+        tuple(
+            (event, (("io", f"connections_{event}"),))
+            for event in ("accepted", "closed", "refused", "crowded", "timed_out", "evicted")
+        ),
+    ),
+    (
+        "lumen_network_bytes",
+        "Bytes received from clients (in) and sent to clients (out)",
+        "direction",
+        (
+            ("in", (("io", "bytes_in"),)),
+            ("out", (("io", "bytes_out"), ("worker", "bytes_out"))),
+        ),
+    ),
+    (
+        "lumen_runs",
+        "Calls of ONNX Runtime's Run. all: every call. batch: calls for several requests at once",
+        "kind",
+        (("all", (("worker", "runs"),)), ("batch", (("worker", "batches"),))),
+    ),
+    (
+        "lumen_events",
+        "How often a request was delayed, or an optional service was not given, by event",
+        "event",
+        (
+            ("connection_unparked", (("io", "connections_unparked"),)),
+            ("slot_wait", (("io", "slot_waits"),)),
+            ("body_wait", (("io", "body_waits"),)),
+            ("header_buffer_starved", (("io", "header_buffers_starved"),)),
+            ("reply_queued", (("io", "replies_queued"),)),
+            ("ring_overflow", (("io", "ring_overflows"),)),
+            ("worker_sleep", (("worker", "sleeps"),)),
+            ("batch_failed", (("worker", "batches_failed"),)),
+            ("trace_dropped", (("worker", "traces_dropped"),)),
+        ),
+    ),
+)
+GAUGES: Final = (
+    ("lumen_connections_open", "Connections that are open now", "connections_open"),
+    (
+        "lumen_connections_parked",
+        "Open connections that are idle and kept without a file descriptor now",
+        "connections_parked",
+    ),
+    (
+        "lumen_slots_in_use",
+        "Slots in use now; a slot is the memory of one request and its reply",
+        "slots_in_use",
+    ),
+    ("lumen_requests_admitted", "Requests that hold a slot now", "in_flight"),
+)
