@@ -106,7 +106,13 @@ def svg(stacks: Mapping[Stack, int], title: str) -> str:
         f'<text x="{_WIDTH / 2:g}" y="40" text-anchor="middle" fill="#555">{root.count} samples; '
         "each thread's stacks from the bottom up, as wide as their share</text>\n"
     ]
-    if root.count:
+    if root.count == 0:
+        parts.append(
+            f'<text x="{_WIDTH / 2:g}" y="{_HEAD + _ROW}" text-anchor="middle" fill="#a00">'
+            "No samples: no thread used a processor meanwhile. Profile while requests come, for "
+            "example beside `lumen bench --seconds 30`.</text>\n"
+        )
+    else:
         _draw(parts, root, "all", 0, 0.0, _WIDTH / root.count, depth, root.count)
     parts.append("</svg>\n")
     return "".join(parts)

@@ -115,6 +115,12 @@ def make_registry(source: Callable[[], Snapshot], facts: Facts) -> CollectorRegi
     return registry
 
 
+def media_type(accept: str) -> str:
+    """The content type of the page for a request's Accept header, which may be empty."""
+    wanted = [part.split(";")[0].strip() for part in accept.lower().split(",")]
+    return OPENMETRICS if "application/openmetrics-text" in wanted else TEXT
+
+
 def render(registry: CollectorRegistry, accept: str) -> tuple[str, bytes]:
     """Writes the page.
 
@@ -128,8 +134,7 @@ def render(registry: CollectorRegistry, accept: str) -> tuple[str, bytes]:
     Raises:
         StatsError: the statistics cannot be read.
     """
-    wanted = [part.split(";")[0].strip() for part in accept.lower().split(",")]
-    if "application/openmetrics-text" in wanted:
+    if media_type(accept) == OPENMETRICS:
         return OPENMETRICS, openmetrics.generate_latest(registry)  # type: ignore[no-untyped-call]
     text: bytes = generate_latest(registry)
     return TEXT, words.TRITON_TYPE.sub(rb"\1 counter", text)

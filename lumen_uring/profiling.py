@@ -1,6 +1,6 @@
 """Samples the stacks of a process with `perf record`.
 
-Called by the metrics page, on one of its threads, one profile at a time. perf runs in a process of
+Called by the metrics page, on a thread of its own, one profile at a time. perf runs in a process of
 its own; what it is not allowed is said with its cure. It never changes the kernel's settings.
 """
 
@@ -27,7 +27,7 @@ _PARANOID: Final = Path("/proc/sys/kernel/perf_event_paranoid")
 
 
 class Profiler:
-    """Profiles one process, one profile at a time.
+    """Profiles one process; the caller sees to it that one profile is made at a time.
 
     Args:
         pid: of the process.
@@ -35,29 +35,23 @@ class Profiler:
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
-        self._busy = threading.Lock()
         self._mutex = threading.Lock()
         self._child: subprocess.Popen[bytes] | None = None
         self._closed = False
 
-    def profile(self, seconds: int) -> Counter[Stack] | None:
+    def profile(self, seconds: int) -> Counter[Stack]:
         """Samples all threads.
 
         Args:
             seconds: how long, 1..60.
 
         Returns:
-            How often each stack was seen; None when a profile is being made already.
+            How often each stack was seen.
 
         Raises:
             MetricsError: perf is missing or refused; says what to do.
         """
-        if not self._busy.acquire(blocking=False):
-            return None
-        try:
-            return self._profile(seconds)
-        finally:
-            self._busy.release()
+        return self._profile(seconds)
 
     def close(self) -> None:
         """Ends a profile that is being made; may be called twice."""

@@ -44,7 +44,6 @@ _TAKEN: Final = (
 _STEP_S: Final = 0.1
 # How often the main thread looks whether the engine still runs, while nothing asks it to stop.
 _WATCH_S: Final = 1.0
-_METRICS_PORT: Final = 8002
 _LABELS: Final = {"builtin:squeezenet": "untrained weights, for speed only"}
 
 
@@ -192,10 +191,8 @@ def _metrics(config: Config, notes: list[str]) -> Iterator[MetricsServer | None]
     try:
         if port != "auto":
             page = MetricsServer(host, port, config.server.hosts) if port else None
-        elif config.server.port == _METRICS_PORT:
-            notes.append(f"no metrics page: its port, {_METRICS_PORT}, is server.port")
         else:
-            page = MetricsServer(host, _METRICS_PORT, config.server.hosts)
+            page = MetricsServer.on_free_port(host, config.server.hosts, config.server.port)
     except MetricsError as error:
         if port != "auto":
             raise

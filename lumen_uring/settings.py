@@ -251,7 +251,9 @@ class ServerConfig(_Section):
         description=f"a list of at most {KEYS_MAX} keys, each with a name and a sha256",
     )
     metrics_port: Literal["auto"] | Annotated[int, Field(ge=0, le=65535)] = Field(
-        default="auto", description="auto (8002), 0 (none) or a port number, 1..65535"
+        default="auto",
+        description="auto (the first free port of 8002 to 8017), 0 (none) or a port number, "
+        "1..65535",
     )
     metrics_host: Annotated[str, AfterValidator(_address)] = Field(
         default="127.0.0.1", description="an IPv4 or IPv6 address such as 127.0.0.1"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import http.client
 import itertools
@@ -24,6 +25,7 @@ from prometheus_client.openmetrics.parser import (
 from prometheus_client.parser import text_string_to_metric_families
 from test_stats import build
 
+from lumen_uring import metrics_http
 from lumen_uring.errors import MetricsError, StatsError
 from lumen_uring.metrics import (
     OPENMETRICS,
@@ -35,6 +37,7 @@ from lumen_uring.metrics import (
     memory_bytes,
     render,
 )
+from lumen_uring.metrics_http import CONNECTIONS_MAX
 from lumen_uring.metrics_server import Facts, MetricsServer, host_allowed
 from lumen_uring.ring.histogram import Histogram, bucket_of
 from lumen_uring.ring.stats import Snapshot
@@ -389,11 +392,15 @@ def test_health_is_the_state(server: MetricsServer, stats_file: Path) -> None:
     for state, name in ((0, b"starting"), (2, b"draining"), (3, b"stopped")):
         stats_file.write_bytes(build(state=state))
         assert ask(server, "/healthz")[::2] == (503, name)
-    stats_file.unlink()
+    stats_file.write_bytes(b"nonsense")
     status, _headers, body = ask(server, "/metrics")
     assert status == 503
-    assert b"does not exist" in body
-    assert b"Traceback" not in body
+    assert b"no statistics file" in body
+    # Somebody tidies /dev/shm: the server serves on, and says so.
+    stats_file.write_bytes(build())
+    stats_file.unlink()
+    assert ask(server, "/healthz")[::2] == (200, b"ok")
+    assert ask(server, "/metrics")[0] == 200
 
 
 @pytest.mark.parametrize("path", ["/", "/metrics/", "/metric", "/debug/pprof/", "/v2", "//metrics"])
@@ -403,10 +410,12 @@ def test_other_paths(server: MetricsServer, path: str) -> None:
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "PATCH", "BREW"])
 def test_other_methods(server: MetricsServer, method: str) -> None:
-    status, headers, _body = ask(server, "/metrics", method, Origin="http://evil.example")
+    status, headers, _body = ask(server, "/metrics", method)
     assert status == 405
     assert headers["allow"] == "GET"
-    assert not any(name.startswith("access-control") for name in headers)
+    foreign, more, _body = ask(server, "/metrics", method, Origin="http://evil.example")
+    assert foreign == 403
+    assert not any(name.startswith("access-control") for name in (*headers, *more))
 
 
 @pytest.mark.parametrize(
@@ -462,11 +471,130 @@ def test_old_http_and_silent_clients(server: MetricsServer) -> None:
     with socket.create_connection(("127.0.0.1", server.port), 20) as connection:
         connection.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
         assert connection.recv(4096).startswith(b"HTTP/1.1 200 OK\r\n")
-    # Of its eight threads one is ours; one may not have seen yet that the client above has gone.
-    silent = [socket.create_connection(("127.0.0.1", server.port), 20) for _ in range(6)]
+
+
+@pytest.mark.parametrize("said", [b"", b"GET /metrics HTTP/1.1\r\nHost: local"])
+def test_silent_and_dripping_clients_keep_nobody_out(server: MetricsServer, said: bytes) -> None:
+    """Many more than the table holds; also a client that came first and speaks late is served."""
+    threads = threading.active_count()
+    with contextlib.ExitStack() as stay:
+        crowd = []
+        for _ in range(3 * CONNECTIONS_MAX):
+            silent = stay.enter_context(socket.create_connection(("127.0.0.1", server.port), 20))
+            with contextlib.suppress(ConnectionError):
+                silent.sendall(said)
+            crowd.append(silent)
+        assert ask(server, "/healthz")[0] == 200
+        # The youngest connections are kept, and only the oldest made room.
+        youngest = crowd[-1]
+        youngest.sendall(b"GET /healthz HTTP/1.0\r\n\r\n" if not said else b"host\r\n\r\n")
+        assert youngest.recv(12) == b"HTTP/1.1 200"
+        assert ask(server, "/metrics")[0] == 200
+        assert threading.active_count() <= threads
+        with contextlib.suppress(ConnectionError):
+            assert crowd[0].recv(1) == b""  # the server closed it
+
+
+def test_a_dripping_head_ends(server: MetricsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often a byte comes: the time is for the whole head."""
+    monkeypatch.setattr(metrics_http, "_HEAD_S", 0.3)
+    with socket.create_connection(("127.0.0.1", server.port), 20) as connection:
+        connection.settimeout(0.02)
+        ended = False
+        for _ in range(5000):
+            try:
+                connection.sendall(b"G")
+                ended = connection.recv(1) == b""
+            except TimeoutError:
+                continue
+            except ConnectionError:
+                ended = True
+            if ended:
+                break
+        assert ended
     assert ask(server, "/healthz")[0] == 200
-    for connection in silent:
-        connection.close()
+
+
+def test_a_crowd_that_does_not_read_keeps_nobody_out(server: MetricsServer) -> None:
+    with contextlib.ExitStack() as stay:
+        for _ in range(2 * CONNECTIONS_MAX):
+            lazy = stay.enter_context(socket.socket())
+            lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+            lazy.connect(("127.0.0.1", server.port))
+            lazy.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert ask(server, "/healthz")[0] == 200
+
+
+def test_a_client_that_leaves_early_harms_nobody(server: MetricsServer) -> None:
+    for _ in range(20):
+        with socket.create_connection(("127.0.0.1", server.port), 20) as connection:
+            connection.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    assert ask(server, "/healthz")[0] == 200
+
+
+def test_a_page_that_fails_is_an_answer(
+    server: MetricsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> Snapshot:
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr(server, "_snapshot", fails)
+    status, _headers, body = ask(server, "/healthz")
+    assert (status, b"broken" in body) == (500, True)
+    monkeypatch.undo()
+    assert ask(server, "/healthz")[0] == 200
+
+
+PAGE = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors", "Sec-Fetch-Dest": "image"}
+LINK = {"Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "status"),
+    [
+        ("/metrics", {"Origin": "http://evil.example"}, 403),
+        ("/healthz", {"Origin": "null"}, 403),
+        ("/healthz", {"Origin": "http://localhost:3000"}, 200),
+        ("/healthz", {"Origin": "https://lumen.example"}, 200),
+        ("/metrics", PAGE, 200),  # nobody can read it, and it does nothing
+        # The profile does something: 400 says that it would have been made for these seconds.
+        ("/debug/pprof/profile?seconds=0", {}, 400),
+        ("/debug/pprof/profile?seconds=0", {"Sec-Fetch-Site": "none", **LINK}, 400),
+        ("/debug/pprof/profile?seconds=0", {"Sec-Fetch-Site": "same-site", **LINK}, 400),
+        ("/debug/pprof/profile?seconds=0", PAGE, 403),
+        ("/debug/pprof/profile?seconds=0", {"Sec-Fetch-Site": "cross-site", **LINK}, 403),
+        ("/debug/pprof/profile?seconds=0", {**PAGE, "Sec-Fetch-Site": "same-site"}, 403),
+        ("/debug/pprof/profile?seconds=0", {"Origin": "http://localhost:3000"}, 403),
+        ("/debug/pprof/profile?seconds=0", {"Origin": "http://evil.example"}, 403),
+    ],
+)
+def test_web_pages_start_nothing(
+    server: MetricsServer, path: str, headers: dict[str, str], status: int
+) -> None:
+    assert ask(server, path, **headers)[0] == status
+
+
+def test_a_second_server_takes_the_next_port() -> None:
+    with contextlib.ExitStack() as stay:
+        ports: list[int] = []
+
+        def take_all() -> None:
+            for _ in range(20):
+                page = stay.enter_context(
+                    closing(MetricsServer.on_free_port("127.0.0.1", [], 8003))
+                )
+                ports.append(page.port)
+
+        with pytest.raises(MetricsError, match=r"all ports from 8002 to 8017 on 127\.0\.0\.1"):
+            take_all()
+        # Others on this machine may have some of them.
+        assert ports == sorted(set(ports))
+        assert 8003 not in ports
+        assert set(ports) <= set(range(8002, 8018))
+        assert len(ports) < 16
+    with pytest.raises(MetricsError, match=r"Cannot assign requested address"):
+        MetricsServer.on_free_port("192.0.2.1", [], 8000)
 
 
 def test_a_taken_port_is_told(server: MetricsServer) -> None:

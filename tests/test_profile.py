@@ -87,6 +87,14 @@ def test_every_frame_has_its_share_and_a_tooltip() -> None:
     assert "<script" not in svg(STACKS, "")
 
 
+def test_a_profile_without_samples_says_what_to_do() -> None:
+    document = svg({}, "idle")
+    ElementTree.fromstring(document)
+    assert "0 samples" in document
+    assert "Profile while requests come" in document
+    assert "Profile while requests come" not in svg(STACKS, "busy")
+
+
 @given(st.dictionaries(st.lists(st.text(max_size=5), max_size=6).map(tuple), st.integers(1, 9)))
 def test_any_stacks_make_a_document(stacks: dict[tuple[str, ...], int]) -> None:
     ElementTree.fromstring(svg(stacks, "x"))

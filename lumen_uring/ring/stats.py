@@ -91,11 +91,12 @@ def stats_path(port: int) -> Path:
     return Path(f"/dev/shm/lumen-{port}")
 
 
-def read(path: Path) -> Snapshot:
+def read(path: Path, descriptor: int | None = None) -> Snapshot:
     """Reads one file.
 
     Args:
         path: as stats_path gives it, or a copy of such a file.
+        descriptor: the file where it is open already, for reading; it stays open.
 
     Returns:
         The figures at this moment; threads go on writing meanwhile, each word is whole.
@@ -103,7 +104,7 @@ def read(path: Path) -> Snapshot:
     Raises:
         StatsError: no such file, not ours to read, or not a statistics file of this version.
     """
-    data = _map(path)
+    data = _open(path) if descriptor is None else _map(path, descriptor)
     header = structs.LumenStatsHeader.from_buffer_copy(data.data)
     _check_header(path, header, len(data))
     fields = _read_fields(path, header, data)
@@ -163,7 +164,7 @@ def merge(snapshots: Iterable[Snapshot]) -> Snapshot:
     return _snapshot(0, 0, state, min(one.start_realtime_ns for one in several), threads)
 
 
-def _map(path: Path) -> npt.NDArray[np.uint8]:
+def _open(path: Path) -> npt.NDArray[np.uint8]:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -173,14 +174,19 @@ def _map(path: Path) -> npt.NDArray[np.uint8]:
             f"{path} cannot be read ({error.strerror}): run this as the server's user."
         ) from None
     try:
+        return _map(path, descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _map(path: Path, descriptor: int) -> npt.NDArray[np.uint8]:
+    try:
         size = os.fstat(descriptor).st_size
         if not ctypes.sizeof(structs.LumenStatsHeader) <= size <= _FILE_BYTES_MAX:
             raise StatsError(f"{path} is no statistics file: it has {size} bytes.")
         mapping = mmap.mmap(descriptor, size, access=mmap.ACCESS_READ)
     except (OSError, ValueError) as error:
         raise StatsError(f"{path} cannot be mapped: {error}.") from None
-    finally:
-        os.close(descriptor)
     return np.frombuffer(mapping, np.uint8)
 
 
