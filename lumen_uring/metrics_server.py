@@ -120,6 +120,14 @@ class MetricsServer:
         self._loop = HttpLoop(self._socket, self._answer)
         self._loop.start()
 
+    def set_hosts(self, hosts: Sequence[str]) -> None:
+        """Takes over other names for a request's Host.
+
+        Args:
+            hosts: as at the start.
+        """
+        self._hosts = tuple(name.lower() for name in hosts)
+
     def close(self) -> None:
         """Stops listening and ends a running profile; may be called twice."""
         if self._profiler is not None:

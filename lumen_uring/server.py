@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from lumen_uring import __version__
+from lumen_uring import __version__, reload
 from lumen_uring.errors import ConfigError, LumenError, MetricsError
 from lumen_uring.logs import Journal
 from lumen_uring.metrics_server import Facts, MetricsServer
@@ -112,7 +112,8 @@ def _serve(config: Config, reread: Callable[[], Config], journal: Journal) -> in
             for note in (*notes, *info.notes):
                 journal.log("warning", note)
         notifier.ready(lines[0])
-        return _Watch(config, reread, journal, notifier, signals, engine).until_the_end()
+        watch = _Watch(config, reread, journal, notifier, signals, engine, metrics)
+        return watch.until_the_end()
 
 
 def banner(
@@ -219,6 +220,7 @@ class _Watch:
         notifier: Notifier,
         signals: SignalQueue,
         engine: Engine,
+        metrics: MetricsServer | None,
     ) -> None:
         self._config = config
         self._reread = reread
@@ -226,6 +228,7 @@ class _Watch:
         self._notifier = notifier
         self._signals = signals
         self._engine = engine
+        self._metrics = metrics
 
     def until_the_end(self) -> int:
         """Returns the exit status."""
@@ -236,17 +239,46 @@ class _Watch:
                 return 1
             if number in _ENDING:
                 return self._end(number)
-            if number in (signal.SIGHUP, signal.SIGUSR1):
-                self._reopen()
+            if number == signal.SIGHUP:
+                self._notifier.reloading()
+                self._reload()
+                self._notifier.ready("Reloaded.")
+            elif number == signal.SIGUSR1:
+                self._reopen(self._config)
             elif number is not None:
                 self._journal.log("debug", f"{number.name} means nothing to this server.")
-            self._notifier.alive()
+            if self._notifier.watchdog_s and self._engine.heartbeat():
+                self._notifier.alive()
 
-    def _reopen(self) -> None:
+    def _reload(self) -> None:
+        """Puts in force what a reload may change; a file that is wrong changes nothing."""
         try:
-            self._journal.reopen(self._config.log)
+            plan = reload.plan(self._config, self._reread())
         except ConfigError as error:
-            self._journal.log("error", str(error))
+            self._journal.log("error", f"Nothing is reloaded, everything stays:\n{error}")
+            return
+        if not self._reopen(plan.config):
+            return
+        try:
+            self._engine.reload(plan.config)
+        except LumenError as error:
+            self._journal.log("error", f"Nothing is reloaded but the log: {error}")
+            return
+        if self._metrics is not None:
+            self._metrics.set_hosts(plan.config.server.hosts)
+        self._config = plan.config
+        for sentence in plan.refused:
+            self._journal.log("warning", sentence)
+        self._journal.log("info", f"Reloaded: {', '.join(plan.changed) or 'nothing has changed'}.")
+
+    def _reopen(self, config: Config) -> bool:
+        """Opens the log's file again; False where that cannot be."""
+        try:
+            self._journal.reopen(config.log)
+        except ConfigError as error:
+            self._journal.log("error", f"{error} Everything stays.")
+            return False
+        return True
 
     def _end(self, number: signal.Signals) -> int:
         settings, engine = self._config.server, self._engine

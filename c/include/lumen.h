@@ -23,7 +23,7 @@ extern "C" {
 
 /* Raised with every change to a struct or a function below; Python refuses a library of another
  * number. */
-#define LUMEN_ABI_VERSION 6u
+#define LUMEN_ABI_VERSION 7u
 
 enum {
     LUMEN_OK = 0,
@@ -258,6 +258,15 @@ LUMEN_API int lumen_get_info(const lumen_server *server, lumen_info *info_out);
 /* The models as JSON (UTF-8, not terminated), as `describe` answers it. Returns the whole length;
  * at most `capacity` bytes are written. */
 LUMEN_API int64_t lumen_describe(const lumen_server *server, char *buffer, size_t capacity);
+/* Takes over the keys, hosts and rate of `config`, and the rates of the models, which are those
+ * that were added, in their order; nothing else there is looked at. Requests that are admitted keep
+ * what they had. Refused as a whole, with the sentence, where one of these is wrong. On return new
+ * requests are judged by the new table, unless an I/O thread was busy for a second. */
+LUMEN_API int lumen_reload(lumen_server *server, const lumen_config *config,
+                           const lumen_model_config *models, uint32_t model_count);
+/* 0 when every I/O thread has turned its loop since the last call that returned 0; LUMEN_E_AGAIN
+ * when one has not yet. For a watchdog; also frees what lumen_reload replaced. */
+LUMEN_API int lumen_heartbeat(lumen_server *server);
 /* Readiness is off from here on; everything is served as before. For load balancers that still have
  * to notice. */
 LUMEN_API int lumen_unready(lumen_server *server);

@@ -16,6 +16,7 @@ struct lumen_server {
     char host[LM_HOST_BYTES_MAX];
     struct lm_unix_file unix_file;
     uint64_t opened_ns;
+    uint64_t beat;        /* the turn that lumen_heartbeat asked for */
     uint64_t descriptors; /* that may be open, where those are too few */
     lumen_info info;
     struct lm_model models[LUMEN_MODELS_MAX];

@@ -16,6 +16,8 @@ _EPILOG: Final = """\
 signals:
   SIGTERM, SIGINT, SIGQUIT   finish what is in flight, for server.drain_seconds at most, and end;
                              a second one ends at once
+  SIGHUP                     read the settings again: keys, hosts, rates, the log and drain_seconds
+                             change at once, others with a restart; open the log's file again
   SIGUSR1                    open the log's file again
 
 exit status:

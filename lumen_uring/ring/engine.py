@@ -110,27 +110,7 @@ class Engine:
         Source:
             lumen_add_model
         """
-        native = structs.LumenModelConfig(
-            name=model.name.encode(),
-            path=os.fsencode(path),
-            cache_path=None if cache_path is None else os.fsencode(cache_path),
-            intra_op_threads=_u32("intra_op_threads", model.intra_op_threads),
-            channel_order=structs.CHANNEL_ORDERS[model.channel_order],
-            max_rows=_u32("max_rows", model.max_rows),
-            mean=model.mean,
-            scale=model.scale,
-            max_output_bytes=_u64("max_output_bytes", model.max_output_bytes),
-            batch_size=0 if model.batch_size is None else _u32("batch_size", model.batch_size),
-            batch_delay_us=(
-                _U32_MAX
-                if model.batch_delay_us is None
-                else _u32("batch_delay_us", model.batch_delay_us)
-            ),
-            rate=model.rate,
-            burst=_u32("burst", burst_of(model.rate, model.burst)),
-            label_bytes=0 if labels is None else _u32("labels", len(labels)),
-            labels=labels,
-        )
+        native = _native_model(model, path, cache_path, labels)
         index = ctypes.c_uint32()
         self._check(
             self._library.lumen_add_model(
@@ -196,6 +176,37 @@ class Engine:
                 document: dict[str, Any] = orjson.loads(buffer.raw[:length])
                 return document
             capacity = length
+
+    def reload(self, config: Config) -> None:
+        """Takes over keys, hosts and rates, and nothing else; the models are those that were added.
+
+        Args:
+            config: checked settings.
+
+        Raises:
+            EngineError: they cannot be taken over; nothing has changed.
+
+        Source:
+            lumen_reload
+        """
+        native = _native_config(config, Path("unused"))
+        models = (structs.LumenModelConfig * len(config.models))(
+            *(_native_model(model, Path("unused"), None, None) for model in config.models)
+        )
+        self._check(
+            self._library.lumen_reload(
+                self._open_handle(), ctypes.byref(native), models, len(models)
+            )
+        )
+
+    def heartbeat(self) -> bool:
+        """Whether every I/O thread has turned since the last call that said so; asks them again.
+
+        Source:
+            lumen_heartbeat
+        """
+        result = self._library.lumen_heartbeat(self._open_handle())
+        return bool(result != structs.E_AGAIN and self._check(result) == 0)
 
     def unready(self) -> None:
         """Turns readiness off; everything is served as before.
@@ -264,10 +275,37 @@ class Engine:
         return result
 
 
+def _native_model(
+    model: ModelConfig, path: Path, cache_path: Path | None, labels: bytes | None
+) -> structs.LumenModelConfig:
+    return structs.LumenModelConfig(
+        name=model.name.encode(),
+        path=os.fsencode(path),
+        cache_path=None if cache_path is None else os.fsencode(cache_path),
+        intra_op_threads=_u32("intra_op_threads", model.intra_op_threads),
+        channel_order=structs.CHANNEL_ORDERS[model.channel_order],
+        max_rows=_u32("max_rows", model.max_rows),
+        mean=model.mean,
+        scale=model.scale,
+        max_output_bytes=_u64("max_output_bytes", model.max_output_bytes),
+        batch_size=0 if model.batch_size is None else _u32("batch_size", model.batch_size),
+        batch_delay_us=(
+            _U32_MAX
+            if model.batch_delay_us is None
+            else _u32("batch_delay_us", model.batch_delay_us)
+        ),
+        rate=model.rate,
+        burst=_u32("burst", burst_of(model.rate, model.burst)),
+        label_bytes=0 if labels is None else _u32("labels", len(labels)),
+        labels=labels,
+    )
+
+
 def _native_key(key: KeyConfig, models: list[str]) -> structs.LumenKeyConfig:
     mask = structs.KEY_ALL_MODELS
     if key.models != "all":
-        mask = sum(1 << models.index(name) for name in set(key.models))
+        # A reload may name models that only a restart will serve.
+        mask = sum(1 << models.index(name) for name in set(key.models) & set(models))
     return structs.LumenKeyConfig(
         name=key.name.encode(),
         sha256=(ctypes.c_uint8 * 32)(*key.digest()),

@@ -20,7 +20,7 @@ from ctypes import (
 )
 from typing import Final
 
-ABI_VERSION: Final = 6
+ABI_VERSION: Final = 7
 STATS_VERSION: Final = 3
 
 E_INVALID: Final = -1
@@ -320,6 +320,12 @@ FUNCTIONS: Final[tuple[tuple[str, object, tuple[object, ...]], ...]] = (
     ("lumen_start", ctypes.c_int, (_Server,)),
     ("lumen_get_info", ctypes.c_int, (_Server, _Info)),
     ("lumen_describe", ctypes.c_int64, (_Server, ctypes.POINTER(c_char), c_size_t)),
+    (
+        "lumen_reload",
+        ctypes.c_int,
+        (_Server, _Config, ctypes.POINTER(LumenModelConfig), c_uint32),
+    ),
+    ("lumen_heartbeat", ctypes.c_int, (_Server,)),
     ("lumen_unready", ctypes.c_int, (_Server,)),
     ("lumen_stop", ctypes.c_int, (_Server, c_uint32)),
     ("lumen_wait", ctypes.c_int, (_Server, c_uint32)),

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "check.h"
+#include "flow/reload.h"
 #include "parts/settings.h"
 #include "server.h"
 
@@ -216,12 +217,13 @@ static void settings_of_the_server(void) {
     CHECK(shared->default_timeout_ns == 15000 && shared->body_bytes_per_s == 16);
     CHECK(shared->connections_per_address == 17 && shared->max_request_bytes == 18000);
     CHECK(shared->worker_count == 3 && shared->io_count == 1 && !shared->traced);
-    CHECK(shared->host_count == 2 && strcmp(shared->hosts[0], "lumen.example") == 0);
-    CHECK(strcmp(shared->hosts[1], "second") == 0);
-    is_bucket(&shared->bucket, 19, 20);
-    CHECK(shared->keys.count == 1 && lm_keys_allow_model(&shared->keys, 0, 0));
-    CHECK(!lm_keys_allow_model(&shared->keys, 0, 1) && !lm_keys_is_admin(&shared->keys, 0));
-    is_bucket(lm_keys_bucket(&shared->keys, 0), 2, 5);
+    struct lm_access *access = lm_reload_in_force(shared);
+    CHECK(access->host_count == 2 && strcmp(access->hosts[0], "lumen.example") == 0);
+    CHECK(strcmp(access->hosts[1], "second") == 0);
+    is_bucket(&access->bucket, 19, 20);
+    CHECK(access->keys.count == 1 && lm_keys_allow_model(&access->keys, 0, 0));
+    CHECK(!lm_keys_allow_model(&access->keys, 0, 1) && !lm_keys_is_admin(&access->keys, 0));
+    is_bucket(lm_keys_bucket(&access->keys, 0), 2, 5);
     CHECK(strstr(server->info.ort_version, "."));
     lumen_close(server);
 }
@@ -273,8 +275,9 @@ static void settings_of_models(void) {
     CHECK(models[0].index == 0 && models[1].index == 1 && models[1].session_count == 2);
     CHECK(models[0].value_base == 0 && models[1].value_base == 2);
     CHECK(server->shared.values_per_slot == 4);
-    CHECK(lm_token_bucket_acquire(&server->shared.model_buckets[0], 1000, 0));
-    is_bucket(&server->shared.model_buckets[1], 7, 8);
+    struct lm_access *access = lm_reload_in_force(&server->shared);
+    CHECK(lm_token_bucket_acquire(&access->model_buckets[0], 1000, 0));
+    is_bucket(&access->model_buckets[1], 7, 8);
     lumen_close(server);
 }
 
@@ -302,6 +305,31 @@ static uint32_t state_of(const lumen_server *server) {
     return server->shared.stats.header->state;
 }
 
+/* Keys, hosts and rates are taken over; a table that is wrong leaves the old one in force. */
+static void reloads(lumen_server *server, lumen_config config, lumen_model_config model) {
+    struct lm_access *before = lm_reload_in_force(&server->shared);
+    lumen_key_config key = {.name = "ada", .models = 1};
+    lumen_model_config other = model_of("other");
+    CHECK(before->keys.count == 0);
+    says(lumen_reload(server, &config, &model, 2), LUMEN_E_INVALID, "expected the 1 models");
+    says(lumen_reload(server, &config, &other, 1), LUMEN_E_INVALID,
+         "to be 'digits', found 'other'");
+    model.rate = -1;
+    says(lumen_reload(server, &config, &model, 1), LUMEN_E_INVALID, "model 'digits': rate");
+    config.rate = -1;
+    says(lumen_reload(server, &config, &model, 1), LUMEN_E_INVALID, "server.rate");
+    CHECK(lm_reload_in_force(&server->shared) == before);
+    model.rate = 3, model.burst = 4;
+    config.rate = 5, config.burst = 6;
+    config.keys = &key, config.key_count = 1;
+    for (int round = 0; round < 3; round++) CHECK(lumen_reload(server, &config, &model, 1) == 0);
+    struct lm_access *now = lm_reload_in_force(&server->shared);
+    is_bucket(&now->bucket, 5, 6);
+    is_bucket(&now->model_buckets[0], 3, 4);
+    CHECK(now->keys.count == 1 && !now->retired); /* both I/O threads have looked */
+    CHECK(lumen_heartbeat(server) == 0);
+}
+
 static void from_open_to_close(void) {
     lumen_config config = valid();
     lumen_server *server;
@@ -315,6 +343,8 @@ static void from_open_to_close(void) {
     says(lumen_start(server), LUMEN_E_STATE, "no models");
     says(lumen_stop(server, 0), LUMEN_E_STATE, "does not run");
     says(lumen_unready(server), LUMEN_E_STATE, "does not run");
+    says(lumen_reload(server, &config, &model, 1), LUMEN_E_STATE, "does not run");
+    says(lumen_heartbeat(server), LUMEN_E_STATE, "does not run");
     says(lumen_wait(server, 0), LUMEN_E_STATE, "does not run");
     says((int)lumen_describe(server, part, sizeof part), LUMEN_E_STATE, "after lumen_start");
     CHECK(lumen_add_model(server, &model, &index) == 0);
@@ -338,6 +368,7 @@ static void from_open_to_close(void) {
     CHECK(lumen_describe(server, part, 8) == bytes);
     CHECK(memcmp(part, whole, 8) == 0 && part[8] == '#');
     CHECK(lumen_wait(server, 1) == LUMEN_E_AGAIN);
+    reloads(server, config, model);
     CHECK(lumen_unready(server) == 0 && state_of(server) == LUMEN_STATE_DRAINING);
     CHECK(lumen_wait(server, 1) == LUMEN_E_AGAIN); /* serves as before */
     CHECK(access(info.stats_path, F_OK) == 0);

@@ -36,10 +36,10 @@ static void refuse(struct lm_io *io, struct lm_connection *connection,
 /* Whose request it is; false: of nobody the server knows. */
 static bool find_key(struct lm_io *io, const struct lm_connection *connection, uint32_t *key_out) {
     *key_out = LM_NO_KEY;
-    if (io->shared->keys.count == 0) return true;
+    if (io->access->keys.count == 0) return true;
     if (connection->header_used > LM_NATIVE_REQUEST_BYTES) {
         struct lm_token token = lm_keys_credential(connection->header + LM_NATIVE_REQUEST_BYTES);
-        *key_out = lm_keys_find(&io->shared->keys, token.at, token.bytes);
+        *key_out = lm_keys_find(&io->access->keys, token.at, token.bytes);
     }
     return *key_out != LM_NO_KEY;
 }

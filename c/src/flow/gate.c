@@ -16,7 +16,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "flow/io.h"
-#include "parts/settings.h"
+#include "flow/reload.h"
 
 enum {
     COST_SHIFT = 4, /* a new measurement counts a sixteenth */
@@ -36,24 +36,18 @@ int lm_gate_open(struct lm_shared *shared, const lumen_config *config) {
     shared->body_bytes_per_s = config->body_bytes_per_s;
     shared->connections_per_address =
         (config->connections_per_address + shared->io_count - 1) / shared->io_count;
-    for (uint32_t h = 0; h < config->host_count; h++)
-        snprintf(shared->hosts[h], sizeof shared->hosts[h], "%s", config->hosts[h]);
-    shared->host_count = config->host_count;
-    lm_token_bucket_init(&shared->bucket, config->rate, config->burst, lm_now_ns());
-    return lm_keys_open(&shared->keys, config->keys, config->key_count, lm_now_ns());
+    struct lm_access *access;
+    int code = lm_access_open(&access, config, NULL, lm_now_ns());
+    lm_store_relaxed_u64(&shared->access, (uintptr_t)access); /* relaxed: no thread runs yet */
+    return code;
 }
 
 void lm_gate_close(struct lm_shared *shared) {
-    lm_keys_close(&shared->keys);
+    lm_reload_close(shared);
 }
 
 int lm_gate_add_model(struct lm_shared *shared, uint32_t model, const lumen_model_config *config) {
-    char name[LM_NAME_BYTES_MAX + 16];
-    snprintf(name, sizeof name, "model '%s': rate", config->name);
-    int code = lm_setting_rate(name, config->rate, config->burst);
-    if (code) return code;
-    lm_token_bucket_init(&shared->model_buckets[model], config->rate, config->burst, lm_now_ns());
-    return 0;
+    return lm_access_set_model(lm_reload_in_force(shared), model, config, NULL, lm_now_ns());
 }
 
 /* ---- counting ---- */
@@ -106,10 +100,10 @@ void lm_gate_count_refusal(struct lm_io *io, enum lm_status status, uint32_t mod
 /* One token from each bucket in turn; what an inner one refuses the outer ones have spent. */
 static bool within_rates(struct lm_io *io, const struct lm_model *model, uint32_t key,
                          struct lm_refusal *refusal) {
-    struct lm_shared *shared = io->shared;
+    struct lm_access *access = io->access;
     struct lm_token_bucket *buckets[3] = {key == LM_NO_KEY ? NULL
-                                                           : lm_keys_bucket(&shared->keys, key),
-                                          &shared->model_buckets[model->index], &shared->bucket};
+                                                           : lm_keys_bucket(&access->keys, key),
+                                          &access->model_buckets[model->index], &access->bucket};
     static const char *const whose[3] = {"this key", "this model", "this server"};
     for (int b = 0; b < 3; b++) {
         if (!buckets[b] || lm_token_bucket_acquire(buckets[b], 1, io->now_ns)) continue;
@@ -130,7 +124,7 @@ bool lm_gate_enter(struct lm_io *io, const struct lm_model *model, uint32_t key,
     const struct lm_shared *shared = io->shared;
     if (io->draining)
         return refuse(refusal, LM_STATUS_SHUTTING_DOWN, 0, "the server is shutting down");
-    if (key != LM_NO_KEY && !lm_keys_allow_model(&shared->keys, key, model->index)) {
+    if (key != LM_NO_KEY && !lm_keys_allow_model(&io->access->keys, key, model->index)) {
         return refuse(refusal, LM_STATUS_UNAUTHORISED, 0, "this key may not use model '%s'",
                       model->name);
     }

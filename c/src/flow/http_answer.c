@@ -107,10 +107,9 @@ static bool is_loopback(int fd) {
 /* Endpoints that change the server: for an admin key, or from this machine where there are no keys.
  * What they would change is not there yet. */
 static void answer_control(struct lm_io *io, struct lm_connection *connection, const char *what) {
-    const struct lm_shared *shared = io->shared;
     uint32_t key = connection->call.key;
     bool allowed =
-        key != LM_NO_KEY ? lm_keys_is_admin(&shared->keys, key) : is_loopback(connection->fd);
+        key != LM_NO_KEY ? lm_keys_is_admin(&io->access->keys, key) : is_loopback(connection->fd);
     char why[LM_TEXT_BYTES_MAX];
     if (!allowed) {
         lm_http_answer_error(io, connection, 403, NULL,

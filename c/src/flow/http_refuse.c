@@ -80,25 +80,25 @@ bool lm_http_equals(const char *at, size_t bytes, const char *word) {
 
 /* Whether a Host (or an Origin's host) names this server: otherwise a page in somebody's browser
  * could reach it through a name of its own (DNS rebinding). */
-static bool host_is_allowed(const struct lm_shared *shared, struct lm_slice host) {
+static bool host_is_allowed(const struct lm_access *access, struct lm_slice host) {
     size_t bytes = host.bytes;
     const char *colon = memrchr(host.at, ':', bytes);
     const char *bracket = memrchr(host.at, ']', bytes);
     if (colon && (!bracket || colon > bracket)) bytes = (size_t)(colon - host.at);
     if (lm_http_equals(host.at, bytes, "localhost") || is_address(host.at, bytes)) return true;
-    for (uint32_t h = 0; h < shared->host_count; h++) {
-        if (strcmp(shared->hosts[h], "*") == 0 || lm_http_equals(host.at, bytes, shared->hosts[h]))
+    for (uint32_t h = 0; h < access->host_count; h++) {
+        if (strcmp(access->hosts[h], "*") == 0 || lm_http_equals(host.at, bytes, access->hosts[h]))
             return true;
     }
     return false;
 }
 
-static bool origin_is_allowed(const struct lm_shared *shared, struct lm_slice origin) {
+static bool origin_is_allowed(const struct lm_access *access, struct lm_slice origin) {
     const char *scheme = origin.at ? memmem(origin.at, origin.bytes, "://", 3) : NULL;
     if (!origin.at) return true;
     if (!scheme) return false;
     size_t skipped = (size_t)(scheme + 3 - origin.at);
-    return host_is_allowed(shared, (struct lm_slice){scheme + 3, origin.bytes - skipped});
+    return host_is_allowed(access, (struct lm_slice){scheme + 3, origin.bytes - skipped});
 }
 
 static bool needs_key(enum lm_http_route route) {
@@ -107,12 +107,12 @@ static bool needs_key(enum lm_http_route route) {
 
 bool lm_http_authorise(struct lm_io *io, struct lm_connection *connection,
                        const struct lm_http_head *head) {
-    struct lm_shared *shared = io->shared;
+    struct lm_access *access = io->access;
     struct lm_http_call *call = &connection->call;
     char why[LM_TEXT_BYTES_MAX];
     /* Whoever looks whether the server lives may call it what they like. */
     if (call->route == LM_ROUTE_LIVE || call->route == LM_ROUTE_READY) return true;
-    if (head->host.at && !host_is_allowed(shared, head->host)) {
+    if (head->host.at && !host_is_allowed(access, head->host)) {
         snprintf(why, sizeof why,
                  "Host: expected an address, localhost or a name in server.hosts, "
                  "found '%.*s'",
@@ -121,16 +121,16 @@ bool lm_http_authorise(struct lm_io *io, struct lm_connection *connection,
         lm_http_refuse_code(io, connection, 403, NULL, why);
         return false;
     }
-    if (!origin_is_allowed(shared, head->origin)) {
+    if (!origin_is_allowed(access, head->origin)) {
         lm_gate_count_refusal(io, LM_STATUS_BAD_REQUEST, UINT32_MAX);
         lm_http_refuse_code(io, connection, 403, NULL, "Origin: pages of other sites may not ask");
         return false;
     }
-    if (shared->keys.count == 0 || !needs_key((enum lm_http_route)call->route)) return true;
+    if (access->keys.count == 0 || !needs_key((enum lm_http_route)call->route)) return true;
     struct lm_token token = head->authorization.at
                                 ? lm_keys_bearer(head->authorization.at, head->authorization.bytes)
                                 : lm_keys_api_key(head->api_key.at, head->api_key.bytes);
-    call->key = lm_keys_find(&shared->keys, token.at, token.bytes);
+    call->key = lm_keys_find(&access->keys, token.at, token.bytes);
     if (call->key != LM_NO_KEY) return true;
     lm_http_refuse_status(
         io, connection, LM_STATUS_UNAUTHORISED,

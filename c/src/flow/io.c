@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/topology.h"
+#include "flow/reload.h"
 #include "flow/worker.h"
 
 /* Wraps each slot for the model it was sized for, so that the first requests find it done. */
@@ -225,6 +226,7 @@ static int run(struct lm_io *io) {
     struct lm_completion completions[LM_COMPLETIONS_PER_TURN];
     struct lm_io_counters *counters = &io->stats->io;
     uint64_t woke_ns = io->seen_ns = lm_now_ns();
+    lm_io_look(io);
     for (;;) {
         io->now_ns = lm_now_ns();
         take_returns(io);
@@ -248,6 +250,7 @@ static int run(struct lm_io *io) {
             return lm_error_errno(LUMEN_E_IO, count, "I/O thread %u: %s", io->index,
                                   lm_ring_backend(io->ring));
         io->now_ns = io->seen_ns = woke_ns = lm_now_ns();
+        lm_io_look(io);
         if (io->fd_store) lm_connections_park(io);
         take_returns(io); /* before what their clients sent next */
         for (int c = 0; c < count; c++) complete(io, &completions[c]);

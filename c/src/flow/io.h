@@ -13,13 +13,12 @@
 #include "flow/fd_store.h"
 #include "flow/request.h"
 #include "flow/ring.h"
+#include "parts/access.h"
 #include "parts/address_table.h"
-#include "parts/keys.h"
 #include "parts/oip_metadata.h"
 #include "parts/queue.h"
 #include "parts/run_arena.h"
 #include "parts/stats.h"
-#include "parts/token_bucket.h"
 #include "parts/waitset.h"
 
 struct lm_worker;
@@ -47,10 +46,9 @@ struct lm_shared {
     char *description;   /* JSON */
     size_t description_bytes;
     struct lm_http_documents documents; /* what HTTP answers of the models */
-    struct lm_keys keys;
-    struct lm_token_bucket bucket; /* all requests together */
-    struct lm_token_bucket model_buckets[LUMEN_MODELS_MAX];
-    uint32_t overload; /* LUMEN_OVERLOAD_* */
+    lm_atomic_u64 access;               /* struct lm_access *: the table in force; reload.h */
+    lm_atomic_u64 turns_asked;          /* of the I/O threads, by the control thread */
+    uint32_t overload;                  /* LUMEN_OVERLOAD_* */
     /* 0: none. */
     uint64_t header_timeout_ns;
     uint64_t reply_timeout_ns;
@@ -58,8 +56,6 @@ struct lm_shared {
     uint64_t hang_ns; /* a worker that is busy for so long hangs */
     uint32_t body_bytes_per_s;
     uint32_t connections_per_address;
-    char hosts[LUMEN_HOSTS_MAX][LM_HOST_NAME_BYTES_MAX];
-    uint32_t host_count;
     uint64_t max_request_bytes;
     uint64_t default_timeout_ns; /* 0: none */
     uint32_t idle;               /* LUMEN_IDLE_* */
@@ -111,6 +107,7 @@ struct lm_http_side {
 
 struct lm_io {
     struct lm_shared *shared;
+    struct lm_access *access; /* in force in this turn */
     struct lm_stats_block *stats;
     struct lm_ring *ring;
     struct lm_arena arena;
@@ -170,7 +167,8 @@ struct lm_io {
     struct lm_worker *inline_worker;
     /* Requests whose body is whole, before a worker has them. Both ends are this thread. */
     struct lm_spsc ready;
-    struct lm_spsc dealt; /* connections that the first I/O thread accepted for this one */
+    struct lm_spsc dealt;     /* connections that the first I/O thread accepted for this one */
+    lm_atomic_u64 turns_seen; /* of shared->turns_asked */
     LM_CACHE_ALIGNED lm_atomic_u32 wants_returns; /* 1: asleep and waiting for a worker's return */
 };
 

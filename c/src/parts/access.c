@@ -1,0 +1,71 @@
+/* access.c: see access.h. Control thread only. */
+#include "parts/access.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "parts/settings.h"
+
+/* A reload must not fill buckets that it does not change: a rate would be as many times its burst
+ * as somebody reloads. Tokens taken while this looks are lost to the new table's count. */
+static void carry(struct lm_token_bucket *to, const struct lm_token_bucket *from) {
+    bool same = to->units_per_ns == from->units_per_ns && to->burst_units == from->burst_units &&
+                to->shift == from->shift;
+    if (!same) return;
+    to->start_ns = from->start_ns;
+    /* relaxed: the word is the bucket's whole state, and the table is published later */
+    lm_store_relaxed_u64(&to->gone, lm_load_relaxed_u64(&from->gone));
+}
+
+static void carry_keys(struct lm_keys *to, const struct lm_keys *from) {
+    for (uint32_t t = 0; t < to->count; t++) {
+        for (uint32_t f = 0; f < from->count; f++) {
+            if (strcmp(to->entries[t].name, from->entries[f].name) == 0)
+                carry(&to->entries[t].bucket, &from->entries[f].bucket);
+        }
+    }
+}
+
+int lm_access_open(struct lm_access **access_out, const lumen_config *config,
+                   const struct lm_access *before, uint64_t now_ns) {
+    *access_out = NULL;
+    struct lm_access *access =
+        aligned_alloc(LM_CACHE_LINE, lm_align_up(sizeof *access, LM_CACHE_LINE));
+    if (!access) return lm_error(LUMEN_E_NOMEM, "no memory for keys and rates");
+    memset(access, 0, sizeof *access);
+    int code = lm_keys_open(&access->keys, config->keys, config->key_count, now_ns);
+    if (code) {
+        lm_access_close(access);
+        return code;
+    }
+    for (uint32_t h = 0; h < config->host_count; h++)
+        snprintf(access->hosts[h], sizeof access->hosts[h], "%s", config->hosts[h]);
+    access->host_count = config->host_count;
+    lm_token_bucket_init(&access->bucket, config->rate, config->burst, now_ns);
+    if (before) {
+        carry(&access->bucket, &before->bucket);
+        carry_keys(&access->keys, &before->keys);
+    }
+    *access_out = access;
+    return 0;
+}
+
+int lm_access_set_model(struct lm_access *access, uint32_t model, const lumen_model_config *config,
+                        const struct lm_access *before, uint64_t now_ns) {
+    char name[LM_NAME_BYTES_MAX + 16];
+    snprintf(name, sizeof name, "model '%s': rate", config->name);
+    int code = lm_setting_rate(name, config->rate, config->burst);
+    if (code) return code;
+    lm_token_bucket_init(&access->model_buckets[model], config->rate, config->burst, now_ns);
+    if (before) carry(&access->model_buckets[model], &before->model_buckets[model]);
+    return 0;
+}
+
+void lm_access_close(struct lm_access *access) {
+    if (!access) return;
+    lm_keys_close(&access->keys);
+    free(access);
+}

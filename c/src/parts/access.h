@@ -1,0 +1,32 @@
+/* access.h: who may ask, and how often: keys, host names, rates. One table of it is in force.
+ *
+ * Made by the control thread, then never changed but for the buckets, which every I/O thread takes
+ * from. A reload puts another table in its place (flow/reload.c). */
+#ifndef LM_PARTS_ACCESS_H
+#define LM_PARTS_ACCESS_H
+
+#include "parts/keys.h"
+#include "parts/token_bucket.h"
+
+struct lm_access {
+    struct lm_token_bucket bucket; /* all requests together */
+    struct lm_token_bucket model_buckets[LUMEN_MODELS_MAX];
+    struct lm_keys keys;
+    char hosts[LUMEN_HOSTS_MAX][LM_HOST_NAME_BYTES_MAX];
+    uint32_t host_count;
+    uint64_t retired_at;       /* once it is replaced: the turn after which nobody uses it */
+    struct lm_access *retired; /* the table that was replaced before it */
+};
+
+/* From the keys, hosts and rate of `config`. A bucket whose rate and burst are those of `before`
+ * (of the server, or of the key of that name) goes on as it is; `before` may be NULL. Returns 0 or
+ * LUMEN_E_*. */
+int lm_access_open(struct lm_access **access_out, const lumen_config *config,
+                   const struct lm_access *before, uint64_t now_ns);
+/* The same for a model's rate, which is checked here. Before the table is in force. */
+int lm_access_set_model(struct lm_access *access, uint32_t model, const lumen_model_config *config,
+                        const struct lm_access *before, uint64_t now_ns);
+/* NULL is allowed. */
+void lm_access_close(struct lm_access *access);
+
+#endif

@@ -1,0 +1,60 @@
+/* server_reload.c: what changes while a server runs. Control thread only. */
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "flow/reload.h"
+#include "parts/settings.h"
+#include "server.h"
+
+enum { TURN_MS = 1000 }; /* for an I/O thread to look; with `inline` it may be inside a Run */
+
+static int check_models(const lumen_server *server, const lumen_model_config *models,
+                        uint32_t count) {
+    if (count != server->shared.model_count) {
+        return lm_error(LUMEN_E_INVALID,
+                        "lumen_reload: expected the %u models that are served, "
+                        "found %u",
+                        server->shared.model_count, count);
+    }
+    for (uint32_t m = 0; m < count; m++) {
+        if (strcmp(models[m].name, server->models[m].name) == 0) continue;
+        return lm_error(LUMEN_E_INVALID, "lumen_reload: expected model %u to be '%s', found '%s'",
+                        m, server->models[m].name, models[m].name);
+    }
+    return 0;
+}
+
+int lumen_reload(lumen_server *server, const lumen_config *config, const lumen_model_config *models,
+                 uint32_t model_count) {
+    struct lm_shared *shared = &server->shared;
+    if (server->state != SERVER_RUNNING) return lm_error(LUMEN_E_STATE, "the server does not run");
+    int code = lm_settings_check(config);
+    if (!code) code = check_models(server, models, model_count);
+    if (code) return code;
+    struct lm_access *before = lm_reload_in_force(shared);
+    struct lm_access *access;
+    code = lm_access_open(&access, config, before, lm_now_ns());
+    if (code) return code;
+    for (uint32_t m = 0; !code && m < model_count; m++)
+        code = lm_access_set_model(access, m, &models[m], before, lm_now_ns());
+    if (code) {
+        lm_access_close(access);
+        return code;
+    }
+    lm_reload_publish(shared, access);
+    uint64_t until_ns = lm_now_ns() + TURN_MS * 1000000ull;
+    while (lm_reload_reap(shared), access->retired && lm_now_ns() < until_ns)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    return 0;
+}
+
+int lumen_heartbeat(lumen_server *server) {
+    struct lm_shared *shared = &server->shared;
+    if (server->state != SERVER_RUNNING) return lm_error(LUMEN_E_STATE, "the server does not run");
+    lm_reload_reap(shared);
+    bool turned = lm_reload_all_turned(shared, server->beat);
+    if (turned) server->beat = lm_reload_ask(shared);
+    return turned ? 0 : lm_error(LUMEN_E_AGAIN, "an I/O thread has not turned since");
+}

@@ -1,0 +1,121 @@
+/* test_reload.c: what a reload keeps of the buckets; and tables that are replaced while threads
+ * read them: each is freed, none while somebody can see it (what a sanitizer looks for), and a
+ * thread never goes back to an older one. */
+#include <pthread.h>
+#include <sched.h>
+
+#include "base/error.h"
+#include "check.h"
+#include "flow/reload.h"
+
+enum { READERS = 3, ROUNDS = 3000 };
+
+static struct lm_shared shared;
+static struct lm_io ios[READERS];
+static lm_atomic_u32 stop;
+
+/* A table whose parts all say its number. */
+static struct lm_access *table(uint32_t number, const struct lm_access *before) {
+    struct lm_access *made;
+    lumen_key_config key = {.name = "ada", .models = number, .flags = 0};
+    lumen_config config = {.keys = &key, .key_count = 1, .rate = 1e-3, .burst = number};
+    CHECK(lm_access_open(&made, &config, before, 0) == 0);
+    made->host_count = number % (LUMEN_HOSTS_MAX + 1);
+    return made;
+}
+
+static void *reader(void *argument) {
+    struct lm_io *io = argument;
+    uint64_t last = 0;
+    bool whole = true;
+    while (!lm_load_relaxed_u32(&stop)) { /* relaxed: a hint */
+        lm_io_look(io);
+        const struct lm_access *now = io->access;
+        uint64_t number = now->keys.entries[0].models;
+        whole = whole && number >= last && now->host_count == number % (LUMEN_HOSTS_MAX + 1) &&
+                now->bucket.burst_units >> now->bucket.shift == number;
+        last = number;
+    }
+    CHECK(whole);
+    return NULL;
+}
+
+static uint32_t tables(void) {
+    uint32_t count = 0;
+    for (struct lm_access *at = lm_reload_in_force(&shared); at; at = at->retired) count++;
+    return count;
+}
+
+static void replaced_while_they_are_read(void) {
+    pthread_t threads[READERS];
+    shared.ios = ios;
+    shared.io_count = READERS;
+    lm_store_relaxed_u64(&shared.access, (uintptr_t)table(1, NULL));
+    for (uint32_t i = 0; i < READERS; i++) {
+        ios[i].shared = &shared;
+        CHECK(pthread_create(&threads[i], NULL, reader, &ios[i]) == 0);
+    }
+    for (uint32_t round = 2; round < ROUNDS; round++) {
+        lm_reload_publish(&shared, table(round, lm_reload_in_force(&shared)));
+        if (round % 3) lm_reload_reap(&shared);
+    }
+    while (lm_reload_reap(&shared), tables() > 1) sched_yield();
+    uint64_t asked = lm_reload_ask(&shared);
+    while (!lm_reload_all_turned(&shared, asked)) sched_yield();
+    lm_store_relaxed_u32(&stop, 1);
+    for (uint32_t i = 0; i < READERS; i++) pthread_join(threads[i], NULL);
+    /* Nobody looks any more: what is replaced now waits for the end. */
+    lm_reload_publish(&shared, table(ROUNDS, NULL));
+    lm_reload_reap(&shared);
+    CHECK(tables() == 2 && !lm_reload_all_turned(&shared, lm_reload_ask(&shared)));
+    lm_reload_close(&shared);
+    CHECK(!lm_reload_in_force(&shared));
+}
+
+/* How many tokens are left at time 0. */
+static uint32_t left(struct lm_token_bucket *bucket) {
+    uint32_t count = 0;
+    while (count < 100 && lm_token_bucket_acquire(bucket, 1, 0)) count++;
+    return count;
+}
+
+/* A reload that changes something else gives nobody a fresh burst. */
+static void buckets_go_on(void) {
+    lumen_key_config keys[2] = {{.name = "ada", .rate = 1, .burst = 10, .sha256 = {1}},
+                                {.name = "bob", .rate = 1, .burst = 10, .sha256 = {2}}};
+    lumen_key_config later[3] = {keys[1], keys[0], keys[0]};
+    later[0].burst = 20; /* bob's has changed, ada's has not and moves to another place */
+    later[2].name = "eve";
+    later[2].sha256[0] = 3;
+    lumen_config config = {.rate = 1, .burst = 10, .keys = keys, .key_count = 2};
+    lumen_model_config model = {.name = "m", .rate = 1, .burst = 10};
+    struct lm_access *before, *after;
+    CHECK(lm_access_open(&before, &config, NULL, 0) == 0);
+    CHECK(lm_access_set_model(before, 0, &model, NULL, 0) == 0);
+    CHECK(lm_token_bucket_acquire(&before->bucket, 7, 0));
+    CHECK(lm_token_bucket_acquire(&before->model_buckets[0], 6, 0));
+    CHECK(lm_token_bucket_acquire(&before->keys.entries[0].bucket, 8, 0));
+    CHECK(lm_token_bucket_acquire(&before->keys.entries[1].bucket, 9, 0));
+    config.keys = later;
+    config.key_count = 3;
+    CHECK(lm_access_open(&after, &config, before, 0) == 0);
+    CHECK(lm_access_set_model(after, 0, &model, before, 0) == 0);
+    model.rate = -1;
+    CHECK(lm_access_set_model(after, 1, &model, before, 0) == LUMEN_E_INVALID);
+    CHECK(left(&after->bucket) == 3 && left(&after->model_buckets[0]) == 4);
+    CHECK(left(&after->keys.entries[0].bucket) == 20);
+    CHECK(left(&after->keys.entries[1].bucket) == 2);
+    CHECK(left(&after->keys.entries[2].bucket) == 10);
+    lm_access_close(before);
+    lm_access_close(after);
+    later[2].name = "ada";
+    CHECK(lm_access_open(&after, &config, NULL, 0) == LUMEN_E_INVALID && !after);
+    lm_access_close(NULL);
+}
+
+int main(void) {
+    check_watchdog(120, "tables that are freed");
+    buckets_go_on();
+    replaced_while_they_are_read();
+    return check_finish("test_reload");
+}
