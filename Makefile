@@ -9,7 +9,7 @@ JOBS    := $(shell nproc)
 PARALLEL = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(JOBS))
 
 .PHONY: help build dev run test test-c test-sim test-python test-models e2e epoll backends asan tsan fuzz overhead gil \
-        memory bench microbench perfstat compare http-overhead http-live oip overload c10k c100k c1m slow soak sim proof mutants lint fmt check clean
+        memory bench microbench perfstat compare http-overhead http-live oip overload c10k c100k c1m slow soak sim proof mutants wheel wheel-test lint fmt check clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -32,7 +32,7 @@ $(VENV)/.system: tools/install_system_packages.sh
 
 $(VENV)/.run: $(VENV)/.system pyproject.toml setup.py
 	@$(MAKE) -s --no-print-directory $(PARALLEL) -C c lib
-	@$(PIP_INSTALL) .
+	@$(PIP_INSTALL) '.[tools]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.system pyproject.toml setup.py
@@ -165,6 +165,14 @@ proof: dev ## the concurrency evidence, deep; its short form is in `make test`
 mutants: dev ## breaks the sources one place at a time: the evidence must notice
 	@$(MAKE) -s -C tests/models mutants
 	@$(MAKE) -s -C tests/sim mutants
+
+WHEEL = dist/lumen_uring-$(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)-py3-none-manylinux_2_28_$(shell uname -m).whl
+
+wheel: dev ## dist/*.whl for systems without a compiler, and an sdist (on Debian 12; MACHINE=aarch64: cross)
+	@$(ORT_FOR_C) $(BIN)/python tools/wheel.py --machine $(or $(MACHINE),$(shell uname -m))
+
+wheel-test: wheel ## installs that wheel where there is no compiler, serves, gets a right digit
+	@$(BIN)/python tools/first_answer.py $(WHEEL)
 
 lint: dev ## ruff, mypy, clang-format
 	@$(BIN)/ruff check --quiet . && $(BIN)/ruff format --quiet --check . && $(BIN)/mypy

@@ -2,10 +2,13 @@
 
 Run by setuptools, in the build environment. It compiles nothing itself: c/Makefile does. When
 something is missing it ends with one sentence that says what to install, before make is started.
+tools/wheel.py builds the library by itself, for old systems, and sets LUMEN_WHEEL_PARTS to a folder
+that holds the library and `dist-info/`, what the wheel's metadata gets besides.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import tempfile
@@ -17,6 +20,7 @@ from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parent
 LIBRARY = ROOT / "c" / "build" / "release" / "liblumen_uring.so"
+PARTS = os.environ.get("LUMEN_WHEEL_PARTS")
 
 
 def require(condition: bool, what: str) -> None:
@@ -59,14 +63,16 @@ class BuildWithLibrary(build_py):
     def run(self) -> None:
         """Called by setuptools."""
         super().run()
-        check_tools()
-        made = subprocess.run(["make", "-C", str(ROOT / "c"), "lib"], check=False)
-        require(made.returncode == 0 and LIBRARY.is_file(), "make -C c lib failed, see above")
+        library = Path(PARTS, LIBRARY.name) if PARTS else LIBRARY
+        if not PARTS:
+            check_tools()
+            made = subprocess.run(["make", "-C", str(ROOT / "c"), "lib"], check=False)
+            require(made.returncode == 0 and LIBRARY.is_file(), "make -C c lib failed, see above")
         # An editable install reads the checkout itself, where library.py finds c/build/release.
         if not self.editable_mode:
             target = Path(self.build_lib, "lumen_uring", "ring", LIBRARY.name)
             target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(LIBRARY, target)
+            shutil.copy2(library, target)
 
 
 class PlatformWheel(bdist_wheel):
@@ -75,6 +81,12 @@ class PlatformWheel(bdist_wheel):
     def get_tag(self) -> tuple[str, str, str]:
         """Called by setuptools."""
         return ("py3", "none", super().get_tag()[2])
+
+    def egg2dist(self, egginfo_path: str, distinfo_path: str) -> None:
+        """Called by setuptools, before it writes the list of files."""
+        super().egg2dist(egginfo_path, distinfo_path)
+        if PARTS:
+            shutil.copytree(Path(PARTS, "dist-info"), distinfo_path, dirs_exist_ok=True)
 
 
 class WithBinary(Distribution):

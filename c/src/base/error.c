@@ -8,6 +8,9 @@
 
 static _Thread_local char last_error[1024];
 
+/* glibc has it from 2.32 on. The wheel is built for older ones and takes it where it is. */
+extern const char *strerrorname_np(int number) __attribute__((weak));
+
 int lm_error(int code, const char *format, ...) {
     va_list args;
     va_start(args, format);
@@ -23,10 +26,10 @@ int lm_error_errno(int code, int errno_value, const char *format, ...) {
     va_end(args);
     if (used < 0 || (size_t)used >= sizeof last_error) return code;
     int number = errno_value < 0 ? -errno_value : errno_value;
-    const char *name = strerrorname_np(number);
+    const char *name = strerrorname_np ? strerrorname_np(number) : NULL;
+    char text[128];
     snprintf(last_error + used, sizeof last_error - (size_t)used, ": %s (%s)",
-             name ? name : "unknown errno",
-             strerrordesc_np(number) ? strerrordesc_np(number) : "?");
+             name ? name : "errno", strerror_r(number, text, sizeof text));
     return code;
 }
 
