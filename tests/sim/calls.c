@@ -188,7 +188,8 @@ int sim_getsockopt(int fd, int level, int name, void *value, socklen_t *bytes) {
         errno = EOPNOTSUPP; /* as on a Unix socket */
         return -1;
     }
-    struct tcp_info info = {.tcpi_bytes_received = peer->server_read + peer->to_server.count,
+    struct tcp_info info = {.tcpi_state = peer->reset ? 7 : 1, /* closed, established */
+                            .tcpi_bytes_received = peer->server_read + peer->to_server.count,
                             .tcpi_bytes_acked = peer->client_read};
     memcpy(value, &info, *bytes < sizeof info ? *bytes : sizeof info);
     return 0;

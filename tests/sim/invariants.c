@@ -28,7 +28,7 @@ void check_reset(void) {
 /* What the walk over the connections adds up. */
 struct sums {
     uint32_t open, parked, counted, lists[LM_LIST_COUNT];
-    uint32_t buffers, blocks;
+    uint32_t buffers, blocks, pages;
     uint32_t unwhole; /* requests that count as such and are not whole */
 };
 
@@ -181,7 +181,14 @@ static void check_connection(const struct lm_io *io, const struct lm_connection 
     hold_slots(io, connection);
     sums->unwhole += connection->read_state == LM_READ_WAIT ||
                      connection->read_state == LM_READ_JSON || connection->receiving != LM_NO_SLOT;
-    if (connection->buffer != LM_NO_BUFFER) {
+    SIM_CHECK(connection->buffer == LM_NO_BUFFER || connection->list == LM_LIST_UNPARKING ||
+                  lm_held_is_page(connection->buffer),
+              "connection %u waits with a header buffer", i);
+    if (lm_held_is_page(connection->buffer)) {
+        sums->pages++;
+        SIM_CHECK(io->held.owners[connection->buffer - LM_HEADER_BUFFERS] == i,
+                  "connection %u has a page that is not its own", i);
+    } else if (connection->buffer != LM_NO_BUFFER) {
         sums->buffers++;
         SIM_CHECK(ring_buffer_is_out(io->ring, connection->buffer),
                   "connection %u holds buffer %d, which is the kernel's", i, connection->buffer);
@@ -204,6 +211,7 @@ static void check_slots(const struct lm_io *io) {
     uint32_t acquired = 0, requests = 0;
     uint32_t suspended = 0;
     uint64_t work_ns = 0;
+    uint32_t probes[SIM_MODELS] = {0};
     for (uint32_t s = 0; s < io->arena.slot_count; s++) {
         const struct lm_request *request = &io->requests[s];
         if (!io->arena.slots[s].acquired) continue;
@@ -212,6 +220,7 @@ static void check_slots(const struct lm_io *io) {
             requests++;
             work_ns += request->cost_ns;
             suspended += request->suspended;
+            probes[request->model->index] += request->probe;
         }
         bool overdue = request->model && lm_load_relaxed_u32(&request->claim) == 1;
         SIM_CHECK(held[s] || request->with_worker || overdue, "slot %u is nobody's", s);
@@ -219,6 +228,9 @@ static void check_slots(const struct lm_io *io) {
     }
     SIM_CHECK(acquired == io->arena.acquired_count, "%u slots are taken, %u counted", acquired,
               io->arena.acquired_count);
+    for (uint32_t m = 0; m < SIM_MODELS; m++)
+        SIM_CHECK(probes[m] == io->costs[m].probing, "model %u has %u probes, counted %u", m,
+                  probes[m], io->costs[m].probing);
     SIM_CHECK(suspended == io->suspended, "suspended is %u, there are %u", io->suspended,
               suspended);
     SIM_CHECK(requests == io->in_flight, "in_flight is %u, there are %u", io->in_flight, requests);
@@ -299,6 +311,8 @@ void check_io(struct lm_io *io, uint64_t timeout_ns) {
         SIM_CHECK(sums.lists[l] == io->lists[l].count, "list %u has %u, counted %u", l,
                   sums.lists[l], io->lists[l].count);
     uint32_t buffers = ring_buffers_out(io->ring), coming = ring_buffers_coming(io->ring);
+    SIM_CHECK(io->held.taken == sums.pages, "%u pages are taken, %u held", io->held.taken,
+              sums.pages);
     SIM_CHECK(buffers == sums.buffers + coming, "%u buffers are out, %u held, %u coming", buffers,
               sums.buffers, coming);
     check_slots(io);
@@ -320,7 +334,8 @@ void check_baseline(void) {
         struct lm_io *io = &sim_shared.ios[i];
         check_io(io, 0);
         SIM_CHECK(io->arena.acquired_count == 0 && io->in_flight == 0 && io->work_ns == 0 &&
-                      io->connections_wanting == 0 && ring_buffers_out(io->ring) == 0,
+                      io->connections_wanting == 0 && io->held.taken == 0 &&
+                      ring_buffers_out(io->ring) == 0,
                   "not everything has come back to I/O thread %u", i);
         SIM_CHECK(ring_accepts(io->ring) || io->accept_retry_ns || io->accepts_armed,
                   "I/O thread %u accepts no more", i);

@@ -283,15 +283,21 @@ MUTANTS = (
     Mutant(
         "work is not returned",
         GATE,
-        "    io->work_ns -= request->cost_ns;\n    if (request->batch_rows",
-        "    if (request->batch_rows",
+        "    io->work_ns -= request->cost_ns;\n    learn_cost(",
+        "    learn_cost(",
+    ),
+    Mutant(
+        "a probe has no end",
+        GATE,
+        "if (request->probe) cost->probing = false;",
+        "",
     ),
     # Scarce slots.
     Mutant(
         "suspended work counts",
         GATE,
-        "    io->work_ns -= request->cost_ns;\n    request->cost_ns = 0;",
-        "    request->cost_ns = 0;",
+        "    io->suspended++;\n    io->work_ns -= request->cost_ns;\n",
+        "    io->suspended++;\n",
     ),
     Mutant(
         "suspended for ever",

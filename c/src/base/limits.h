@@ -26,6 +26,8 @@ enum {
     LM_PIPELINE_MAX = 64,          /* requests in flight on one connection; more are not read yet */
     LM_HEADER_BUFFER_BYTES = 4096, /* one provided buffer */
     LM_HEADER_BUFFERS = 1024,      /* power of two, per I/O thread */
+    LM_HELD_PAGES_MAX = 65536, /* of bytes that may not be parsed yet, per I/O thread (held.h) */
+    LM_HELD_LOOKS = 64,        /* connections with such bytes that are looked at in one sweep */
     LM_LISTEN_BACKLOG = 4096,
     LM_UNIX_PATH_BYTES_MAX = 108, /* sun_path, with its terminator */
     LM_DEALT_MAX = 1024,          /* connections that wait for another I/O thread; a power of two */
@@ -103,6 +105,7 @@ enum {
     LM_TIMER_TICK_MS = 64,                    /* what a connection's deadline is kept in */
     LM_SWEEP_PERIOD_MS = 250,
     LM_EXPIRIES_PER_TURN = 16, /* connections that are timed out before others get a turn */
+    LM_PROBE_MS_MAX = 10000,   /* between two requests that test an estimate of cost (gate.c) */
     LM_OVERDUE_NS = 50000000,  /* past a deadline: the I/O thread answers in a worker's place */
     LM_ACCEPT_PAUSE_MS = 100,  /* after the process ran out of descriptors */
 

@@ -8,6 +8,15 @@
  * leave is measured too, and the longer of the two estimates counts: a worker that does not get its
  * core is slower than its Runs. The estimates are the I/O thread's own, so they cost no atomics;
  * with several I/O threads each takes the others to be as busy as itself.
+ *
+ * An estimate that refuses requests also prevents the Runs that would correct it. So it begins with
+ * what the worker's warm-up took, one Run raises it by less than a half, however long it took, and
+ * from time to time one request that only its own model's estimate stands against is run as a
+ * probe: if it takes less, that is the new estimate. Probes come one at a time, four times the
+ * estimate apart, so that those of a model that is as slow as estimated take at most a fifth of one
+ * worker; and at least every LM_PROBE_MS_MAX, so that no estimate keeps requests out for longer.
+ * Only a request whose body is here becomes a probe, and one that was not run costs no pause: a
+ * client that sends slowly, or leaves, cannot use them up.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -15,11 +24,16 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "flow/io.h"
 #include "flow/reload.h"
+#include "flow/worker.h"
 
 enum {
-    COST_SHIFT = 4, /* a new measurement counts a sixteenth */
+    COST_SHIFT = 4,       /* a new measurement counts a sixteenth, */
+    COST_SHIFT_YOUNG = 1, /* one of the first a half, */
+    COST_YOUNG = 8,
+    COST_JUMP = 8,    /* and as at most so many times the estimate, */
+    COST_STEP = 1000, /* and this many ns */
+    PROBE_PAUSE = 4,  /* estimates between two probes */
     PACE_SHIFT = 3,
     PACE_REQUESTS = 16, /* a pace is measured over so many, */
     PACE_NS = 10000000  /* or over so long */
@@ -145,6 +159,8 @@ static bool is_backlogged(const struct lm_io *io) {
 
 uint64_t lm_gate_wait_ns(const struct lm_io *io) {
     const struct lm_shared *shared = io->shared;
+    /* Where there are more workers than requests, one of them is free. */
+    if ((io->in_flight - io->suspended) * shared->io_count < shared->worker_count) return 0;
     uint64_t wait_ns = io->work_ns * shared->io_count / shared->worker_count;
     uint64_t paced_ns =
         is_backlogged(io) ? (io->in_flight - io->suspended) * io->pace.interval_ns : 0;
@@ -174,13 +190,20 @@ static void keep_pace(struct lm_io *io) {
     pace->left = 0;
 }
 
+static bool probe_is_due(const struct lm_io *io, const struct lm_cost *cost) {
+    return !cost->probing && io->now_ns >= cost->next_probe_ns;
+}
+
 bool lm_gate_in_time(struct lm_io *io, const struct lm_model *model, uint32_t rows,
                      uint64_t deadline_ns, struct lm_refusal *refusal) {
     if (deadline_ns == UINT64_MAX) return true;
-    uint64_t cost_ns = io->row_cost_ns[model->index] * rows;
+    const struct lm_cost *cost = &io->costs[model->index];
+    uint64_t cost_ns = cost->row_ns * rows;
     uint64_t wait_ns = lm_gate_wait_ns(io);
     /* A Run may take longer than the usual one, and so may those before it. */
-    if (io->now_ns + wait_ns + wait_ns / 16 + cost_ns + cost_ns / 4 <= deadline_ns) return true;
+    uint64_t begin_ns = io->now_ns + wait_ns + wait_ns / 16;
+    if (begin_ns + cost_ns + cost_ns / 4 <= deadline_ns) return true;
+    if (begin_ns < deadline_ns && probe_is_due(io, cost)) return true;
     io->turned_away = true;
     return refuse(refusal, LM_STATUS_DEADLINE, wait_ns,
                   "the answer would come in about %llu us, after the deadline",
@@ -200,10 +223,17 @@ struct lm_slot *lm_gate_slot(struct lm_io *io, const struct lm_connection *conne
                    : lm_arena_acquire_spare(&io->arena, bytes);
 }
 
+void lm_gate_begin(struct lm_io *io) {
+    const struct lm_worker *worker =
+        io->inline_worker ? io->inline_worker : &io->shared->workers[0];
+    for (uint32_t m = 0; m < io->shared->model_count; m++) io->costs[m].row_ns = worker->warm_ns[m];
+}
+
 void lm_gate_charge(struct lm_io *io, struct lm_request *request) {
     io->in_flight++;
-    request->cost_ns = io->row_cost_ns[request->model->index] * request->rows;
-    request->suspended = false;
+    request->cost_ns = io->costs[request->model->index].row_ns * request->rows;
+    request->suspended = request->probe = false;
+    request->worked_ns = 0;
     io->work_ns += request->cost_ns;
 }
 
@@ -215,11 +245,42 @@ void lm_gate_suspend(struct lm_io *io, struct lm_request *request) {
     request->cost_ns = 0;
 }
 
-void lm_gate_resume(struct lm_io *io, struct lm_request *request) {
-    request->suspended = false;
-    io->suspended--;
-    request->cost_ns = io->row_cost_ns[request->model->index] * request->rows;
-    io->work_ns += request->cost_ns;
+void lm_gate_whole(struct lm_io *io, struct lm_request *request) {
+    struct lm_cost *cost = &io->costs[request->model->index];
+    if (request->suspended) {
+        request->suspended = false;
+        io->suspended--;
+        request->cost_ns = cost->row_ns * request->rows;
+        io->work_ns += request->cost_ns;
+    }
+    /* A body of JSON may name a deadline that only the worker will read. */
+    bool has_text = request->dialect == LM_DIALECT_HTTP && request->http.text;
+    bool is_late = request->deadline_ns < io->now_ns + request->cost_ns + request->cost_ns / 4;
+    if (!(is_late || has_text) || !probe_is_due(io, cost)) return;
+    request->probe = cost->probing = true;
+    io->work_ns -= request->cost_ns;
+    request->cost_ns = 0; /* so that its worker runs it */
+}
+
+static void learn_cost(struct lm_io *io, const struct lm_request *request) {
+    struct lm_cost *cost = &io->costs[request->model->index];
+    if (request->probe) cost->probing = false;
+    if (request->batch_rows == 0) return; /* no Run */
+    uint64_t took_ns = request->worked_ns / request->rows;
+    uint64_t most_ns = COST_JUMP * cost->row_ns + COST_STEP;
+    uint32_t shift = cost->measured < COST_YOUNG ? COST_SHIFT_YOUNG : COST_SHIFT;
+    if (request->probe) {
+        uint64_t pause_ns = PROBE_PAUSE * cost->row_ns * request->rows;
+        if (pause_ns > LM_PROBE_MS_MAX * 1000000ull) pause_ns = LM_PROBE_MS_MAX * 1000000ull;
+        cost->next_probe_ns = io->now_ns + pause_ns;
+    }
+    cost->measured += cost->measured < COST_YOUNG;
+    if (cost->row_ns == 0 || (request->probe && took_ns < cost->row_ns)) {
+        cost->row_ns = took_ns;
+        return;
+    }
+    if (took_ns > most_ns) took_ns = most_ns;
+    cost->row_ns += (took_ns >> shift) - (cost->row_ns >> shift);
 }
 
 void lm_gate_discharge(struct lm_io *io, struct lm_request *request) {
@@ -227,12 +288,5 @@ void lm_gate_discharge(struct lm_io *io, struct lm_request *request) {
     io->in_flight--;
     io->suspended -= request->suspended;
     io->work_ns -= request->cost_ns;
-    if (request->batch_rows == 0) return; /* no Run */
-    uint64_t *cost_ns = &io->row_cost_ns[request->model->index];
-    uint64_t took_ns = (request->inferred_ns - request->popped_ns) / request->batch_rows;
-    if (*cost_ns == 0) {
-        *cost_ns = took_ns;
-    } else {
-        *cost_ns += (took_ns >> COST_SHIFT) - (*cost_ns >> COST_SHIFT);
-    }
+    learn_cost(io, request);
 }

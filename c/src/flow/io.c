@@ -52,6 +52,7 @@ int lm_io_open(struct lm_io *io, struct lm_shared *shared, uint32_t index, uint3
     if (!code) code = lm_spsc_open(&io->dealt, LM_DEALT_MAX);
     if (shared->queue_type == LUMEN_QUEUE_INLINE) io->inline_worker = &shared->workers[index];
     if (!code) code = lm_connections_open(io, connections);
+    if (!code) code = lm_held_open(&io->held, connections);
     if (code) return code;
     io->requests = calloc(slots, sizeof *io->requests);
     io->bindings = calloc((size_t)slots * shared->model_count, sizeof *io->bindings);
@@ -82,6 +83,7 @@ void lm_io_close(struct lm_io *io) {
         }
     }
     lm_connections_close(io);
+    lm_held_close(&io->held);
     lm_fd_store_close(io->fd_store);
     io->fd_store = NULL;
     close_listeners(io);
@@ -227,6 +229,7 @@ static int run(struct lm_io *io) {
     struct lm_io_counters *counters = &io->stats->io;
     uint64_t woke_ns = io->seen_ns = lm_now_ns();
     lm_io_look(io);
+    lm_gate_begin(io);
     for (;;) {
         io->now_ns = lm_now_ns();
         take_returns(io);

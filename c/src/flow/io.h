@@ -11,6 +11,7 @@
 #include "base/memory.h"
 #include "flow/connection.h"
 #include "flow/fd_store.h"
+#include "flow/held.h"
 #include "flow/request.h"
 #include "flow/ring.h"
 #include "parts/access.h"
@@ -95,6 +96,14 @@ struct lm_pace {
     uint32_t left; /* since then */
 };
 
+/* What a model takes of a worker; see gate.c. */
+struct lm_cost {
+    uint64_t row_ns;        /* for one row, lately; 0: not known */
+    uint64_t next_probe_ns; /* from then on a request may test the estimate */
+    uint32_t measured;      /* the first few Runs */
+    bool probing;           /* one that does so is with the workers */
+};
+
 struct lm_http_block;
 
 /* What an I/O thread keeps for HTTP; see http.h. */
@@ -126,12 +135,13 @@ struct lm_io {
     uint64_t next_park_ns, next_unpark_ns;
     uint32_t unparked_max;        /* beyond it the idle ones are parked */
     uint32_t connections_wanting; /* a returning request may let them go on */
+    struct lm_held held;          /* bytes that may not be parsed yet */
     struct lm_http_side http;
     uint32_t in_flight;     /* requests that hold a slot */
     uint32_t suspended;     /* of them, those whose bodies take their time; see gate.c */
     uint32_t in_flight_max; /* and those that wait for one */
     uint64_t work_ns;       /* what the workers are expected to take for them; see gate.c */
-    uint64_t row_cost_ns[LUMEN_MODELS_MAX]; /* of a worker for one row, lately */
+    struct lm_cost costs[LUMEN_MODELS_MAX];
     struct lm_pace pace;
     bool turned_away;  /* a request in this turn: full, or too late */
     bool refused_full; /* a request since scarce.c last looked who might make room */
@@ -208,7 +218,16 @@ static inline struct lm_connection *lm_io_connection(struct lm_io *io, uint32_t 
 }
 /* Gives a request's slot back to the arena. */
 void lm_io_release(struct lm_io *io, struct lm_request *request);
+/* A header buffer, or a page of held.h. */
+static inline const uint8_t *lm_io_buffer(const struct lm_io *io, int32_t buffer) {
+    return lm_held_is_page(buffer) ? lm_held_bytes(&io->held, buffer)
+                                   : lm_ring_buffer(io->ring, buffer);
+}
 static inline void lm_io_buffer_return(struct lm_io *io, int32_t buffer) {
+    if (lm_held_is_page(buffer)) {
+        lm_held_return(&io->held, buffer);
+        return;
+    }
     io->buffers_returned++;
     lm_ring_buffer_return(io->ring, buffer);
 }
@@ -293,12 +312,15 @@ struct lm_slot *lm_gate_slot(struct lm_io *io, const struct lm_connection *conne
                              size_t bytes);
 /* How many of max_in_flight are for those whose bytes are here. */
 uint32_t lm_gate_reserve(const struct lm_io *io);
+/* Before the first request: the workers are set up. */
+void lm_gate_begin(struct lm_io *io);
 /* The request counts as in flight from here to there. */
 void lm_gate_charge(struct lm_io *io, struct lm_request *request);
 void lm_gate_discharge(struct lm_io *io, struct lm_request *request);
-/* Its body comes so slowly that it is no work for the workers yet; until it is here. */
+/* Its body comes so slowly that it is no work for the workers yet. */
 void lm_gate_suspend(struct lm_io *io, struct lm_request *request);
-void lm_gate_resume(struct lm_io *io, struct lm_request *request);
+/* Its body is here: the request is for a worker now. */
+void lm_gate_whole(struct lm_io *io, struct lm_request *request);
 
 /* scarce.c: slots while there are few */
 /* Goes on with a request that found no slot, once what came with its header is consumed. */

@@ -2,8 +2,7 @@
  *
  * Headers arrive in provided buffers, so that an idle connection holds none. Once a header is read
  * and admitted, the body is received straight into the slot's tensors; only the bytes that came
- * along with the header are copied. A connection that may not be parsed further keeps its buffer
- * until it may.
+ * along with the header are copied. What may not be parsed yet waits outside of them (held.h).
  */
 #include <errno.h>
 #include <stdio.h>
@@ -83,7 +82,7 @@ void lm_receive_submit(struct lm_io *io, struct lm_connection *connection,
         lm_reply_own(io, connection, &reply, why);
         return;
     }
-    if (request->suspended) lm_gate_resume(io, request);
+    lm_gate_whole(io, request);
     connection->in_flight++;
     request->with_worker = true;
     lm_add_single_writer_u64(&io->stats->io.model_queued[request->model->index], 1);
@@ -165,7 +164,7 @@ static size_t take_discarded(struct lm_connection *connection, size_t count) {
 
 /* Consumes what it may of the held buffer, and gives it back when all is consumed. */
 static void consume_buffer(struct lm_io *io, struct lm_connection *connection) {
-    const uint8_t *bytes = lm_ring_buffer(io->ring, connection->buffer);
+    const uint8_t *bytes = lm_io_buffer(io, connection->buffer);
     while (connection->buffer_at < connection->buffer_end) {
         const uint8_t *at = bytes + connection->buffer_at;
         size_t count = (size_t)(connection->buffer_end - connection->buffer_at), taken = 0;
@@ -244,6 +243,10 @@ void lm_receive_continue(struct lm_io *io, struct lm_connection *connection) {
         if (connection->buffer != LM_NO_BUFFER) consume_buffer(io, connection);
         if (!lm_connection_expects(connection) || connection->recv_armed) break;
         lm_scarce_look(io, connection);
+    }
+    if (connection->buffer != LM_NO_BUFFER && !lm_held_keep(io, connection)) {
+        lm_add_single_writer_u64(&io->stats->io.connections_evicted, 1);
+        lm_connection_abort(io, connection);
     }
     if (connection->buffer != LM_NO_BUFFER || connection->recv_armed || connection->ended) return;
     arm(io, connection);

@@ -59,6 +59,7 @@ struct lm_request {
     uint64_t inferred_ns;
     uint64_t deadline_ns; /* UINT64_MAX: none */
     uint64_t cost_ns;     /* what it is expected to take of a worker; see gate.c */
+    uint64_t worked_ns;   /* what it took of one */
     uint64_t seen_ns;     /* scarce.c: when it was last seen to move, 0: not looked at yet */
     uint64_t seen_bytes;  /* and how far it was then */
     uint32_t rows;
@@ -70,6 +71,7 @@ struct lm_request {
     uint8_t dialect;  /* enum lm_dialect */
     uint8_t outcome;  /* enum lm_outcome */
     bool suspended;   /* of no cost yet: its body takes its time */
+    bool probe;       /* tests the estimate of its model's cost; see gate.c */
     bool with_worker; /* I/O thread only: handed over, not back yet, and not answered here */
     lm_atomic_u64
         overdue_ns;      /* the deadline, for the I/O thread to look at while a worker has it */

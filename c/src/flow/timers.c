@@ -6,8 +6,13 @@
  * a few times a second they are all looked through, which for 100,000 connections is 400 KB read in
  * order. Connections that linger, or hold what others wait for, have clocks of their own.
  */
+#include <linux/tcp.h>
+#include <netinet/in.h>
+
 #include "flow/http.h"
 #include "flow/worker.h"
+
+enum { TCP_STATE_CLOSED = 7 }; /* in the kernel's tcp_states.h: after a reset */
 
 static const uint64_t tick_ns = LM_TIMER_TICK_MS * 1000000ull;
 
@@ -135,6 +140,23 @@ static bool some_worker_hangs(const struct lm_io *io) {
     return false;
 }
 
+/* A connection with bytes that it may not parse receives nothing, and so does not hear that its
+ * client has gone: a reset is looked for. (A client that sends no more may still read.) */
+static void look_at_held(struct lm_io *io) {
+    lm_held_trim(&io->held);
+    for (uint32_t n = 0; io->held.taken > 0 && n < LM_HELD_LOOKS; n++) {
+        uint32_t index = lm_held_next(&io->held, io->connections);
+        if (index == LM_NO_CONNECTION) return;
+        struct lm_connection *connection = lm_io_connection(io, index);
+        struct tcp_info info = {0};
+        socklen_t bytes = sizeof info;
+        if (getsockopt(connection->fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0) continue;
+        if (info.tcpi_state != TCP_STATE_CLOSED) continue;
+        lm_connection_abort(io, connection);
+        lm_connection_settle(io, connection);
+    }
+}
+
 static void look_at_workers(struct lm_io *io) {
     io->worker_hangs = some_worker_hangs(io);
     lm_store_relaxed_u64(&io->stats->io.worker_hangs, io->worker_hangs); /* relaxed: a gauge */
@@ -149,6 +171,7 @@ static void sweep(struct lm_io *io) {
         if (io->now_ns < io->next_sweep_ns) return;
         io->next_sweep_ns = io->now_ns + LM_SWEEP_PERIOD_MS * 1000000ull;
         look_at_workers(io);
+        look_at_held(io);
     }
     /* Inline, a Run may have taken long: what came meanwhile came in time. */
     uint32_t now = (uint32_t)((io->seen_ns - io->opened_ns) / tick_ns);

@@ -237,7 +237,7 @@ static bool is_late(const struct lm_request *request) {
            request->popped_ns + request->cost_ns >= request->deadline_ns;
 }
 
-/* true: the request is worth a Run; otherwise it is answered or dropped here. */
+/* true: the request is still worth a Run; otherwise it is answered or dropped here. */
 static bool is_wanted(struct lm_worker *worker, struct lm_request *request) {
     struct lm_connection *connection = lm_io_connection(request->io, request->connection);
     /* relaxed: missing it costs one Run, nothing else */
@@ -248,12 +248,21 @@ static bool is_wanted(struct lm_worker *worker, struct lm_request *request) {
         request->outcome = LM_OUTCOME_DROPPED;
         return false;
     }
-    bool is_text = request->dialect == LM_DIALECT_HTTP && request->http.text;
-    if (!is_late(request) && is_text && !read_text(worker, request)) return false;
-    if (!is_late(request)) return true; /* a body of JSON may name an earlier deadline */
+    if (!is_late(request)) return true;
     expire(worker, request);
     reply(worker, request);
     return false;
+}
+
+/* The same of one that was just popped: a body of JSON is read, and may name an earlier deadline.
+ */
+static bool is_ready(struct lm_worker *worker, struct lm_request *request) {
+    bool is_text = request->dialect == LM_DIALECT_HTTP && request->http.text;
+    if (!is_wanted(worker, request)) return false;
+    if (!is_text) return true;
+    if (!read_text(worker, request)) return false;
+    request->worked_ns = lm_now_ns() - request->popped_ns;
+    return is_wanted(worker, request);
 }
 
 /* Moves the first request and all that fit into one batch with it from `waiting` to `group`. */
@@ -275,6 +284,25 @@ static uint32_t take_group(struct lm_request **waiting, uint32_t *count,
     return taken;
 }
 
+/* Runs a group that was begun at a time: as one batch, or one by one. */
+static void run_group(struct lm_worker *worker, struct lm_request **group, uint32_t count,
+                      uint64_t began_ns) {
+    lm_run_arena_enter(&worker->shared->run_arenas, worker->index);
+    bool done = count > 1 && lm_batch_run(worker, group, count);
+    for (uint32_t g = 0; g < count; g++) {
+        struct lm_request *request = group[g];
+        /* Alone, or one by one after a batch that failed: a bad request fails by itself. */
+        if (!done) {
+            if (count > 1) began_ns = lm_now_ns();
+            lm_infer(worker, request);
+        }
+        uint64_t took_ns = request->inferred_ns - began_ns;
+        request->worked_ns += done ? took_ns * request->rows / request->batch_rows : took_ns;
+        reply(worker, request);
+    }
+    lm_run_arena_leave();
+}
+
 void lm_worker_serve(struct lm_worker *worker, const uint32_t *jobs, uint32_t count) {
     struct lm_request *waiting[LM_BATCH_MAX], *group[LM_BATCH_MAX];
     uint32_t left = 0;
@@ -286,18 +314,18 @@ void lm_worker_serve(struct lm_worker *worker, const uint32_t *jobs, uint32_t co
         request->in_batch = false;
         request->batch_rows = 0;
         request->outcome = LM_OUTCOME_SENT;
-        if (is_wanted(worker, request)) waiting[left++] = request;
+        if (is_ready(worker, request)) waiting[left++] = request;
+        if (request->worked_ns) now = lm_now_ns();
     }
-    while (left > 0) {
-        uint32_t taken = take_group(waiting, &left, group);
-        lm_run_arena_enter(&worker->shared->run_arenas, worker->index);
-        bool done = taken > 1 && lm_batch_run(worker, group, taken);
+    for (bool first = true; left > 0; first = false) {
+        uint32_t taken = take_group(waiting, &left, group), kept = 0;
+        if (!first) now = lm_now_ns();
         for (uint32_t g = 0; g < taken; g++) {
-            /* Alone, or one by one after a batch that failed: a bad request fails by itself. */
-            if (!done) lm_infer(worker, group[g]);
-            reply(worker, group[g]);
+            /* Up to here it has waited, but for its own parsing. */
+            group[g]->popped_ns = now - group[g]->worked_ns;
+            if (first || is_wanted(worker, group[g])) group[kept++] = group[g];
         }
-        lm_run_arena_leave();
+        if (kept) run_group(worker, group, kept, now);
     }
     lm_store_relaxed_u64(&worker->busy_since_ns, 0); /* relaxed: as above */
 }
@@ -332,7 +360,9 @@ static int warm_model(struct lm_worker *worker, const struct lm_model *model) {
     lm_model_layout(model, &slot, LM_ENCODING_TENSORS, 1, &layout);
     int code = lm_model_bind(model, ort, &layout, 1, &binding, values);
     for (int run = 0; !code && run < 2; run++) {
+        uint64_t began_ns = lm_now_ns();
         code = lm_model_run(model, ort, worker->index, values);
+        worker->warm_ns[model->index] = code ? 0 : lm_now_ns() - began_ns;
         lm_infer_drop_outputs(worker->shared, model, 1, values + model->input_count);
     }
     lm_model_unbind(model, ort, &binding, values);

@@ -28,8 +28,9 @@ struct lm_worker {
     bool pinned;
     pthread_t thread;
     bool thread_started;
-    int start_code; /* 0 or LUMEN_E_*; read between the start barriers */
-    char note[512]; /* what went wrong at start, or empty */
+    int start_code;                     /* 0 or LUMEN_E_*; read between the start barriers */
+    char note[512];                     /* what went wrong at start, or empty */
+    uint64_t warm_ns[LUMEN_MODELS_MAX]; /* what one row took at start; 0: it failed */
     LM_CACHE_ALIGNED lm_atomic_u64 busy_since_ns; /* 0: between two requests */
 };
 

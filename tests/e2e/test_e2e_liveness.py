@@ -1,0 +1,243 @@
+"""The whole still answers: whatever clients and models do, somebody else is served.
+
+Every part of the server keeps a rule of its own; these tests ask about all of them together. Waits
+are for events, with bounds far from what a busy machine needs; no time is asserted.
+"""
+
+from __future__ import annotations
+
+import resource
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import graphs
+import numpy as np
+import pytest
+import web
+import wire
+from conftest import Serve
+from harness import Server, eventually
+from web import Http
+
+LIGHT_TRIPS = 1
+ANSWER_S = 10.0  # a canary's patience: what this file is about lasts for as long as the attack does
+REFUSED = wire.frame(b"x" * 7, model=60_000, id=6)
+
+soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def settings(folder: Path, **server: object) -> dict[str, object]:
+    """Two models whose time is what the request asks for, and a quick one."""
+    return {
+        "server": {"arena_bytes": "16MiB", "max_request_bytes": "64KiB", **server},
+        "engine": {"thread_count": 1},
+        "models": [
+            {"name": "double", "path": str(graphs.double(folder / "double.onnx"))},
+            {"name": "slow", "path": str(graphs.slow(folder / "slow.onnx"))},
+            {"name": "slow2", "path": str(graphs.slow(folder / "slow2.onnx"))},
+        ],
+    }
+
+
+def trips(count: int) -> np.ndarray:
+    return np.array([count], "<i8")
+
+
+def trips_of(server: Server, seconds: float) -> int:
+    """How much work takes the model "slow2" about so long, on this machine at this moment."""
+    with server.connect() as connection:
+        count = 200
+        while True:
+            began = time.monotonic()
+            frame = wire.frame(trips(count).tobytes(), model=server.models["slow2"])
+            assert connection.ask(frame).status == wire.OK
+            took = time.monotonic() - began
+            if took > 0.05:
+                return max(1, round(count * seconds / took))
+            count *= 4
+
+
+class Watch:
+    """Asks, on a thread of its own, for everything that needs no worker; each must be answered.
+
+    One round asks for each kind on a connection that stays and on a new one.
+    """
+
+    def __init__(self, server: Server) -> None:
+        self.rounds = 0
+        self.seconds: list[float] = []
+        self._server = server
+        self._stop = threading.Event()
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._main, name="watch", daemon=True)
+
+    def __enter__(self) -> Watch:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_rest: object) -> None:
+        self._stop.set()
+        self._thread.join(3 * ANSWER_S)
+        if kind is None:
+            self.check()
+
+    def check(self) -> None:
+        if self._error is not None:
+            raise AssertionError(
+                f"not answered within {ANSWER_S:g} s, after {self.rounds} rounds: {self._error!r}"
+            ) from self._error
+
+    def more(self, rounds: int) -> None:
+        """Waits for so many more rounds."""
+        until = self.rounds + rounds + 1  # one may be under way
+
+        def is_done() -> bool:
+            self.check()
+            return self.rounds >= until
+
+        eventually(is_done, f"{rounds} rounds of answers", 60 + ANSWER_S)
+
+    def report(self, name: str) -> None:
+        """Prints how long answers took; `pytest -s` shows it."""
+        ordered = sorted(self.seconds)
+        at = [1000 * ordered[min(len(ordered) - 1, int(q * len(ordered)))] for q in (0.5, 0.99, 1)]
+        print(
+            f"{name}: {len(ordered)} answers without a worker; p50 {at[0]:.2f} ms, "
+            f"p99 {at[1]:.2f} ms, max {at[2]:.2f} ms"
+        )
+
+    def _main(self) -> None:
+        try:
+            with Http(self._server.port) as http, self._server.connect() as native:
+                while not self._stop.is_set():
+                    self._round(http, native)
+                    with Http(self._server.port) as new_http, self._server.connect() as new:
+                        self._round(new_http, new)
+                    self.rounds += 1
+        except BaseException as error:
+            self._error = error
+
+    def _round(self, http: Http, native: wire.Wire) -> None:
+        for connection in (http, native):
+            connection.socket.settimeout(ANSWER_S)
+        for target, code in (
+            ("/v2/health/live", 200), ("/v2/health/ready", 200), ("/v2", 200),
+            ("/v2/models/double", 200), ("/v2/models/stats", 200), ("/v2/models/nobody", 404),
+        ):  # fmt: skip
+            began = time.monotonic()
+            assert http.query(web.get(target)).code == code
+            self.seconds.append(time.monotonic() - began)
+        for request, status in (
+            (wire.ping(5), wire.OK),
+            (wire.frame(kind=wire.DESCRIBE, id=5), wire.OK),
+            (REFUSED, wire.UNKNOWN_MODEL),
+        ):
+            began = time.monotonic()
+            assert native.ask(request).status == status
+            self.seconds.append(time.monotonic() - began)
+        self._stop.wait(0.002)
+
+
+@contextmanager
+def crowd(server: Server, count: int, act: Callable[[int], wire.Wire]) -> Iterator[list[wire.Wire]]:
+    """So many clients, which leave without a good-bye."""
+    clients: list[wire.Wire] = []
+    try:
+        for number in range(count):
+            clients.append(act(number))
+        yield clients
+    finally:
+        for client in clients:
+            with suppress(OSError):
+                client.reset()
+
+
+# ---- header buffers ----
+
+
+@pytest.mark.parametrize("glued", [True, False])
+def test_pipelined_bytes_make_nobody_deaf(serve: Serve, tmp_path: Path, glued: bool) -> None:
+    """Row F8: more connections than header buffers, each with a request and a byte more."""
+    server = serve(settings(tmp_path, drain_seconds=0))
+    request = web.infer("slow", {"x": trips(trips_of(server, 0.05))})
+
+    def act(_number: int) -> Http:
+        http = Http(server.port)
+        http.send(request + b"G" * glued)
+        if not glued:
+            http.send(b"G")
+        return http
+
+    with Watch(server) as watch:
+        before = server.figures().requests
+        with crowd(server, 2500, act):
+            eventually(lambda: server.figures().requests >= before + 2500, "the crowd's requests")
+            watch.more(5)
+        watch.more(5)  # they have left, and are not remembered
+    watch.report("pipelined bytes")
+    eventually(lambda: server.figures().slots_in_use == 0, "those who left to be forgotten", 60)
+
+
+# ---- estimates recover ----
+
+
+def warm_up(server: Server, requests: int = 40) -> None:
+    """Teaches the server how long the model takes."""
+    with server.connect() as connection:
+        for _ in range(requests):
+            frame = wire.frame(trips(LIGHT_TRIPS).tobytes(), model=server.models["slow"])
+            assert connection.ask(frame).status == wire.OK
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("heavy_runs", [1, 4])
+def test_an_estimate_recovers_from_slow_runs(serve: Serve, tmp_path: Path, heavy_runs: int) -> None:
+    """Runs that took two dozen deadlines do not keep the model's other requests out for good."""
+    server = serve(settings(tmp_path))
+    heavy = trips(trips_of(server, 2.4))
+    warm_up(server)
+    slow = server.models["slow"]
+    with server.connect() as connection:
+        for _ in range(heavy_runs):
+            assert connection.ask(wire.frame(heavy.tobytes(), model=slow)).status == wire.OK
+        light = wire.frame(trips(LIGHT_TRIPS).tobytes(), model=slow, timeout_us=100_000)
+        in_a_row = 0
+
+        def is_served() -> bool:
+            nonlocal in_a_row
+            in_a_row = in_a_row + 1 if connection.ask(light).status == wire.OK else 0
+            return in_a_row == 5
+
+        eventually(is_served, "5 answers in a row before their deadlines", 60)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("binary", [True, False])
+def test_an_estimate_recovers_from_the_first_run(
+    serve: Serve, tmp_path: Path, binary: bool
+) -> None:
+    """Over HTTP, where the deadline is the server's own; the first request of all is the slow one.
+    JSON's deadline is known only to the worker."""
+    server = serve(settings(tmp_path, **({"default_timeout_ms": 100} if binary else {})))
+    heavy = trips(trips_of(server, 1.5))
+    ask = {"parameters": {"timeout": 600_000_000}}
+    with Http(server.port) as http:
+        for _ in range(3):
+            request = web.infer("slow", {"x": heavy}, binary=binary, **ask)
+            assert http.query(request).code == 200
+        named = {} if binary else {"parameters": {"timeout": 100_000}}
+        light = web.infer("slow", {"x": trips(LIGHT_TRIPS)}, binary=binary, **named)
+        in_a_row = 0
+
+        def is_served() -> bool:
+            nonlocal in_a_row
+            answer = http.query(light)
+            assert answer.code in (200, 503), answer
+            in_a_row = in_a_row + 1 if answer.code == 200 else 0
+            return in_a_row == 5
+
+        eventually(is_served, "5 answers in a row before their deadlines", 60)
