@@ -1,4 +1,4 @@
-"""The command line: `lumen [serve|predict|stats|bench|key|doctor] ...`.
+"""The command line: `lumen [serve|predict|stats|bench|key|health|doctor] ...`.
 
 Called by the installed command and by `python -m lumen_uring`, on the main thread. Whatever goes
 wrong ends as one clear sentence on stderr and an exit status; a traceback is a bug.
@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from lumen_uring import __version__
-from lumen_uring.commands import bench, doctor, key, predict, serve, stats
+from lumen_uring.commands import bench, doctor, health, key, predict, serve, stats
 from lumen_uring.commands.options import TOKEN_VARIABLE
 from lumen_uring.errors import ConfigError, LumenError, Unauthorised
 
@@ -74,6 +74,6 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"lumen {__version__}")
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
-    for command in (serve, predict, stats, bench, key, doctor):
+    for command in (serve, predict, stats, bench, key, health, doctor):
         command.add(subparsers)
     return parser

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import struct
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -94,6 +96,7 @@ def test_help_needs_no_library(capsys: pytest.CaptureFixture[str]) -> None:
         ["predict", "--help"],
         ["stats", "--help"],
         ["key", "--help"],
+        ["health", "--help"],
         ["doctor", "--help"],
         ["--version"],
     ):
@@ -322,6 +325,58 @@ def test_doctor_gives_a_cure_for_every_problem(capsys: pytest.CaptureFixture[str
     assert status == (1 if problems else 0)
     assert main(["doctor"]) == status
     assert len(capsys.readouterr().out.splitlines()) >= len(findings)
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "said"),
+    [
+        (b"HTTP/1.1 200 OK\r\n\r\n", 0, ""),
+        (b"HTTP/1.1 503 Service Unavailable\r\n\r\n", 1, "found: 503"),
+        (b"", 1, "found: a connection that ended at once"),
+        (b"SSH-2.0-x\r\n", 1, "found: b'SSH-2.0-x"),
+        (None, 1, "found: timed out"),
+    ],
+)
+def test_health(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    answer: bytes | None,
+    status: int,
+    said: str,
+) -> None:
+    asked = []
+    silent = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            peer, _ = listener.accept()
+            with peer:
+                asked.append(peer.recv(4096).decode())
+                if answer is None:
+                    silent.wait(60)
+                else:
+                    peer.sendall(answer)
+
+        server = threading.Thread(target=serve)
+        server.start()
+        # As a container has it: one variable for the server and its check.
+        monkeypatch.setenv("LUMEN_SERVER__PORT", str(listener.getsockname()[1]))
+        assert main(["health", "--ready", *(["--timeout", "0.2"] if answer is None else [])]) == (
+            status
+        )
+        silent.set()
+        server.join(60)
+    assert asked[0].startswith("GET /v2/health/ready HTTP/1.1\r\nHost: localhost\r\n")
+    said_there = capsys.readouterr().err
+    assert (said_there == "") == (said == "")
+    assert said in said_there
+
+
+def test_health_without_a_server(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["health", "--port", "1"]) == 1
+    assert "127.0.0.1:1 is not live: expected HTTP 200, found: " in capsys.readouterr().err
+    assert main(["health", "--host", f"unix:{tmp_path}/none.sock"]) == 1
+    assert "none.sock is not live" in capsys.readouterr().err
 
 
 def test_the_header_of_the_statistics_test_is_the_real_one() -> None:

@@ -21,6 +21,7 @@ import wire
 from conftest import Serve
 from harness import ROOT, Server, eventually
 
+from lumen_uring.cli import main as lumen
 from lumen_uring.ring.stats import read
 
 DIGITS: dict[str, object] = {"models": [{"name": "digits", "path": "builtin:digits"}]}
@@ -489,6 +490,11 @@ def test_sigterm_turns_readiness_off_first(serve: Serve, tmp_path: Path) -> None
     server = serve(settings(tmp_path, unready_seconds=60))
     double = np.ones(16, "<f4").tobytes()
     ready = b"GET /v2/health/ready HTTP/1.1\r\nHost: x\r\n\r\n"
+
+    def health(*options: str) -> int:
+        return lumen(["health", "--port", str(server.port), *options])
+
+    assert (health(), health("--ready")) == (0, 0)
     with server.connect() as connection, server.connect() as http:
         assert connection.ask(wire.frame(double, id=1)).status == wire.OK
         server.process.send_signal(signal.SIGTERM)
@@ -498,12 +504,14 @@ def test_sigterm_turns_readiness_off_first(serve: Serve, tmp_path: Path) -> None
             return http.socket.recv(4096).startswith(b"HTTP/1.1 503 ")
 
         eventually(unready, "readiness to go")
+        assert (health(), health("--ready")) == (0, 1)
         assert connection.ask(wire.frame(double, id=2)).status == wire.OK  # as before
         with server.connect() as late:
             assert late.ask(wire.frame(double, id=3)).status == wire.OK
         server.process.send_signal(signal.SIGTERM)
         connection.expect_end()
     assert server.process.wait(20) == 0
+    assert health() == 1
 
 
 def test_ctrl_c_does_not_wait_for_balancers(serve: Serve, tmp_path: Path) -> None:

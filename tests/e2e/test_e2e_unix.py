@@ -30,6 +30,7 @@ from web import Http, get, post
 from wire import Wire
 
 from lumen_uring import AsyncClient, Client
+from lumen_uring.cli import main as lumen
 from lumen_uring.errors import ConnectionFailed
 
 X = np.arange(16, dtype="<f4").reshape(1, 16)
@@ -528,6 +529,7 @@ def test_the_clients(serve: Serve, tmp_path: Path, path: Path) -> None:
         with Client(host) as client:
             assert client.ping() > 0
             np.testing.assert_array_equal(client.infer("double", {"x": X}).outputs["y"], 2 * X)
+        assert lumen(["health", "--ready", "--host", host]) == 0
 
     async def ask() -> None:
         async with AsyncClient(f"unix:{path}") as client:

@@ -1,0 +1,107 @@
+"""`lumen health`: asks a running server whether it lives, or whether it is ready.
+
+Called by cli.py, on the main thread: by containers' health checks, by hand. It speaks plain HTTP
+over the standard library's sockets, so that a check every few seconds imports nothing heavy. No key
+is needed for the question.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import socket
+import sys
+from typing import Final
+
+from lumen_uring.commands.options import Subparsers, port_number
+from lumen_uring.connection import unix_path, where
+
+# The environment of a container names the port to the server and to its health check alike.
+_PORT_VARIABLE: Final = "LUMEN_SERVER__PORT"
+_TIMEOUT_S: Final = 2.0
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds <= 3600:
+        raise argparse.ArgumentTypeError(f"expected seconds above 0, at most 3600, found {text!r}")
+    return seconds
+
+
+def add(subparsers: Subparsers) -> None:
+    """Declares the command.
+
+    Args:
+        subparsers: of the main parser.
+    """
+    parser = subparsers.add_parser(
+        "health",
+        help="ask a running server whether it lives: exit status 0 or 1",
+        description="Asks a running server whether it lives. Exit status 0: yes; 1: no.",
+    )
+    parser.add_argument(
+        "--host", default="127.0.0.1", help="the server's address, or unix:PATH (%(default)s)"
+    )
+    parser.add_argument(
+        "--port",
+        type=port_number,
+        default=os.environ.get(_PORT_VARIABLE, "8000"),
+        help=f"the server's port (${_PORT_VARIABLE}, else 8000)",
+    )
+    parser.add_argument(
+        "--ready", action="store_true", help="ask whether requests are served, not whether it lives"
+    )
+    parser.add_argument(
+        "--timeout",
+        type=_seconds,
+        default=_TIMEOUT_S,
+        metavar="S",
+        help="seconds to wait for each step (%(default)g)",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Asks once.
+
+    Args:
+        arguments: as `add` declared them.
+
+    Returns:
+        0 where the answer is yes, else 1 with a sentence on stderr.
+    """
+    question = "ready" if arguments.ready else "live"
+    try:
+        status = _status(arguments.host, arguments.port, question, arguments.timeout)
+    except (OSError, ValueError) as error:
+        status = str(error) or type(error).__name__
+    if status == "200":
+        return 0
+    place = where(arguments.host, arguments.port)
+    print(f"lumen: {place} is not {question}: expected HTTP 200, found: {status}.", file=sys.stderr)
+    return 1
+
+
+def _status(host: str, port: int, question: str, timeout_s: float) -> str:
+    """The three digits of the answer; ValueError where it is no answer of HTTP's."""
+    path = unix_path(host)
+    if path is None:
+        peer = socket.create_connection((host, port), timeout_s)
+    else:
+        peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    with peer:
+        if path is not None:
+            peer.settimeout(timeout_s)
+            peer.connect(path)
+        head = f"GET /v2/health/{question} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+        peer.sendall(head.encode())
+        with peer.makefile("rb") as reply:
+            line = reply.readline(64)
+    words = line.split()
+    if len(words) < 2 or not words[0].startswith(b"HTTP/1."):
+        raise ValueError(f"{line[:32]!r}" if line else "a connection that ended at once")
+    return words[1].decode("ascii", "replace")
