@@ -380,4 +380,4 @@ def test_health_without_a_server(capsys: pytest.CaptureFixture[str], tmp_path: P
 
 
 def test_the_header_of_the_statistics_test_is_the_real_one() -> None:
-    assert struct.calcsize(HEADER) == 96
+    assert struct.calcsize(HEADER) == 112
