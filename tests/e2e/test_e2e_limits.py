@@ -221,6 +221,64 @@ def test_many_clients_and_little_room(serve: Serve, tmp_path: Path, overload: st
         assert counts[503] == 0
 
 
+# ---- exactly as much as there may be ----
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_body_of_exactly_the_most_bytes(serve: Serve, tmp_path: Path, more: int) -> None:
+    """And of one more; however it comes, and one after another on one connection."""
+    most = 65536
+    chosen = settings(tmp_path, max_request_bytes=most)
+    chosen["models"] = [
+        *models(tmp_path),
+        {"name": "echo", "path": str(graphs.echo(tmp_path / "echo"))},
+    ]
+    server = serve(chosen)
+
+    def padded(**how: Any) -> bytes:
+        _head, body = web.cut(web.infer("double", {"x": X}, **how))
+        return web.infer("double", {"x": X}, pad_bytes=most + more - len(body), **how)
+
+    requests = {
+        "json": padded(binary=False),
+        "blobs": padded(),
+        "raw": web.raw("echo", bytes(most + more)),
+    }
+    bytes_ = np.arange(most + more, dtype="<u8").astype("u1")
+    with server.connect() as native:
+        reply = native.ask(
+            wire.frame(bytes_.tobytes(), id=3, rows=most + more, model=server.models["echo"])
+        )
+        if more:
+            assert (reply.status, reply.id) == (wire.TOO_LARGE, 3)
+        else:
+            assert reply.payload == bytes_.tobytes()
+    for name, request in requests.items():
+        with Http(server.port) as http:
+            answer = http.query(request)
+            wanted = 413 if more else 400 if name == "raw" else 200  # one row is one byte
+            assert answer.code == wanted, (name, answer)
+    for size in (most + more, 1000):
+        body = web.cut(padded(binary=False))[1]
+        line = "Transfer-Encoding: chunked"
+        request = post(web.path("double"), web.chunked(body, size), line, length=None)
+        with Http(server.port) as http:
+            assert http.query(request).code == (413 if more else 200)
+
+
+def test_a_connection_has_so_many_requests_in_flight(serve: Serve, tmp_path: Path) -> None:
+    """The 65th is read when the first is answered, and nobody else waits for it."""
+    server = serve(settings(tmp_path))
+    x = np.array([1500], "<i8")
+    with Canary(server), server.connect() as native:
+        slow = [wire.frame(x.tobytes(), id=n, model=server.models["slow"]) for n in range(90)]
+        native.send(b"".join(slow))
+        eventually(lambda: server.figures().slots_in_use >= 64, "as many as there may be")
+        for _ in slow:
+            assert server.figures().slots_in_use <= 64 + 1, "of one connection, and the canary"
+            assert native.reply().payload == (2 * x).tobytes()
+
+
 # ---- keys ----
 
 TOKENS = {"ada": b"adas-token", "bob": b"B" * 32, "root": b"root-token-0123456789"}
@@ -398,6 +456,20 @@ def test_pipelined_credentials(guarded: Server) -> None:
         http.send(b"".join(web.infer("double", {"x": X}, headers=line) for line in lines))
         for token in order:
             assert http.answer().code == (200 if token in TOKENS.values() else 401)
+
+
+def test_a_token_of_exactly_the_most_bytes(serve: Serve, tmp_path: Path) -> None:
+    """256 bytes in a header, 32 in a credential."""
+    longest, fits = b"t" * 256, b"n" * 32
+    keys = [key("long", longest), key("longer", longest + b"t"), key("native", fits)]
+    server = serve(settings(tmp_path, keys=keys))
+    with Http(server.port) as http, server.connect() as native:
+        for how in (bearer, api_key):
+            assert http.query(get("/v2", how(longest))).code == 200
+            assert http.query(get("/v2", how(longest[:-1]))).code == 401
+            assert http.query(get("/v2", how(longest + b"t"))).code == 401
+        assert native.ask(frame(1, fits)).status == wire.OK
+        assert native.ask(frame(2, fits[:-1])).status == UNAUTHORISED
 
 
 def test_a_key_in_an_environment_variable(serve: Serve, tmp_path: Path) -> None:
