@@ -46,6 +46,22 @@ static void known_hash(void) {
     CHECK(find(&keys, "abc") == LM_KEY_NONE);
 }
 
+/* A hash that differs in any one bit is another key's. */
+static void the_whole_hash_counts(void) {
+    struct lm_keys keys;
+    for (uint32_t bit = 0; bit < 8 * sizeof abc_hash; bit += 5) {
+        lumen_key_config config[] = {entry("other", "x"), entry("abc", "abc")};
+        CHECK_AT("bit %u", bit);
+        config[0] = config[1];
+        config[0].name = "other";
+        config[0].sha256[bit / 8] ^= (uint8_t)(1u << bit % 8);
+        CHECK(lm_keys_open(&keys, config, 1, 0) == 0 && find(&keys, "abc") == LM_KEY_NONE);
+        lm_keys_close(&keys);
+        CHECK(lm_keys_open(&keys, config, 2, 0) == 0 && find(&keys, "abc") == 1);
+        lm_keys_close(&keys);
+    }
+}
+
 static void every_key_is_found(uint64_t *random) {
     static char names[LUMEN_KEYS_MAX][16], tokens[LUMEN_KEYS_MAX][LM_TOKEN_BYTES_MAX + 1];
     static const uint32_t counts[] = {1, 2, 3, 64, LUMEN_KEYS_MAX};
@@ -257,6 +273,7 @@ int main(void) {
     check_guard_open(&guard, 4096);
     CHECK(sodium_init() >= 0);
     known_hash();
+    the_whole_hash_counts();
     every_key_is_found(&random);
     lengths();
     rights();

@@ -74,6 +74,8 @@ static void refusals(void) {
     CHECK(open_labels(&labels, text, LM_LABEL_BYTES_MAX) == 0);
     CHECK(labels.bytes_max == LM_LABEL_BYTES_MAX);
     lm_labels_close(&labels);
+    CHECK(open_labels(&labels, "a\nlongest\nab\n", 13) == 0 && labels.bytes_max == 7);
+    lm_labels_close(&labels);
     CHECK(lm_labels_open(&labels, text, (size_t)LM_LABELS_BYTES_MAX + 1) == LUMEN_E_INVALID);
 }
 

@@ -119,6 +119,15 @@ static void free_rows(void) {
     CHECK(plan(1, &limits) == 0);
     CHECK(models[0].max_rows == 10);
 
+    limits.max_request_bytes = 256 * 10; /* exactly ten */
+    make_model(0, 256, 40, 64);
+    CHECK(plan(1, &limits) == 0);
+    CHECK(models[0].max_rows == 10);
+    limits.max_request_bytes = 256 * 10 - 1;
+    make_model(0, 256, 40, 64);
+    CHECK(plan(1, &limits) == 0);
+    CHECK(models[0].max_rows == 9);
+
     limits = usual; /* memory for one row, not for the large batches */
     limits.arena_bytes = 40ull << 20;
     make_model(0, 1 << 20, 64, 4096);
@@ -135,6 +144,17 @@ static void several_models(void) {
     make_model(3, 256, 40, 1); /* the same size as one row of the first */
     CHECK(plan(4, &usual) == 0);
     for (uint32_t m = 0; m < 4; m++) CHECK(models[m].max_rows == (m == 0 ? 32 : m == 2 ? 8 : 1));
+    /* Where memory is short, the small requests' slots do not take it all. */
+    struct lm_slot_plan_limits limits = usual;
+    limits.arena_bytes = 32ull << 20;
+    limits.max_request_bytes = 1 << 20;
+    make_model(0, 50000, 40, 1);
+    make_model(1, 602112, 4000, 1);
+    CHECK(plan(2, &limits) == 0);
+    CHECK(slots_of_at_least(slot_of(1, 1)) >= 4 * limits.worker_count);
+    make_model(0, 256, 40, 32);
+    make_model(1, 602112, 4000, 1);
+    CHECK(plan(4, &usual) == 0);
     CHECK(slots_of_at_least(0) >
           slots_of_at_least(LM_SMALL_SLOT_BYTES + 1)); /* small requests have their own */
 }

@@ -1,0 +1,39 @@
+/* test_error.c: the last error is a sentence of its thread, with the errno's name where there is
+ * one.
+ */
+#include <pthread.h>
+
+#include "base/error.h"
+#include "check.h"
+
+static void *another_thread(void *unused) {
+    (void)unused;
+    CHECK(lm_error_last()[0] == '\0');
+    CHECK(lm_error(LUMEN_E_IO, "of another thread") == LUMEN_E_IO);
+    return NULL;
+}
+
+int main(void) {
+    static char text[4096];
+    pthread_t thread;
+    CHECK(lm_error_last()[0] == '\0');
+    CHECK(lm_error(LUMEN_E_MODEL, "model %d", 7) == LUMEN_E_MODEL);
+    CHECK(pthread_create(&thread, NULL, another_thread, NULL) == 0);
+    CHECK(pthread_join(thread, NULL) == 0);
+    CHECK(strcmp(lm_error_last(), "model 7") == 0);
+    /* What the kernel returns is negative, what the C library leaves is not. */
+    for (int sign = -1; sign <= 1; sign += 2) {
+        CHECK(lm_error_errno(LUMEN_E_IO, sign * EBADF, "ring %s", "x") == LUMEN_E_IO);
+        CHECK(strcmp(lm_error_last(), "ring x: EBADF (Bad file descriptor)") == 0);
+    }
+    CHECK(lm_error_errno(LUMEN_E_NOMEM, 99999, "odd") == LUMEN_E_NOMEM);
+    CHECK(strncmp(lm_error_last(), "odd: unknown errno", 18) == 0);
+    memset(text, 'x', sizeof text - 1); /* cut off, never written past */
+    CHECK(lm_error(LUMEN_E_IO, "%s", text) == LUMEN_E_IO && strlen(lm_error_last()) == 1023);
+    CHECK(lm_error_errno(LUMEN_E_IO, ENOENT, "%s", text) == LUMEN_E_IO);
+    CHECK(strlen(lm_error_last()) == 1023);
+    text[1015] = '\0';
+    CHECK(lm_error_errno(LUMEN_E_IO, ENOENT, "%s", text) == LUMEN_E_IO);
+    CHECK(strlen(lm_error_last()) == 1023 && strcmp(lm_error_last() + 1015, ": ENOENT") == 0);
+    return check_finish("test_error");
+}
