@@ -65,6 +65,16 @@ def double(path: Path, columns: int = 16, rows: str | int = "n") -> Path:
     )
 
 
+def double_and_negative(path: Path, columns: int) -> Path:
+    """y = x + x and z = -x, FP32 [n, columns]."""
+    return save(
+        path,
+        [helper.make_node("Add", ["x", "x"], ["y"]), helper.make_node("Neg", ["x"], ["z"])],
+        [tensor("x", FLOAT, ["n", columns])],
+        [tensor("y", FLOAT, ["n", columns]), tensor("z", FLOAT, ["n", columns])],
+    )
+
+
 def echo(path: Path) -> Path:
     """y = x, UINT8 [n]: a payload of any size is its own answer."""
     return save(

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import wire
 from conftest import Serve
-from harness import Server
+from harness import Server, eventually
 
 CONNECTIONS = 64
 LAPS = 3
@@ -279,6 +279,7 @@ def test_outputs_of_an_overdue_request_are_let_go(serve: Serve, tmp_path: Path) 
         data, _answer = body(LONG, [1, 1, 1, 1, 1, 1])
         late = connection.ask(wire.frame(data, timeout_us=100_000))
         assert (late.status, late.text.count("not returned")) == (wire.DEADLINE, 1)
+        eventually(lambda: server.figures().slots_in_use == 0, "its slot's return")
         for v in ([0, 1, 0, 0, 0, 0], [1, 1, 1, 0, 0, 0], [0, 0, 0, 0, 0, 0]):
             ask(connection, 1, v)
 

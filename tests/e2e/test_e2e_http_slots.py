@@ -208,7 +208,7 @@ def test_a_last_answer_is_sent_whole(serve: Serve, tmp_path: Path) -> None:
 def test_a_batchs_answers_to_slow_readers(serve: Serve, tmp_path: Path) -> None:
     """The worker's batch is used again long before these have read what came of it."""
     settings = tight(tmp_path, arena_bytes="32MiB")
-    path = graphs.double(tmp_path / "rows.onnx", COLUMNS)
+    path = graphs.double_and_negative(tmp_path / "rows.onnx", COLUMNS)
     settings["models"] = [{"name": "wide", "path": str(path)}]
     settings["engine"] = {"thread_count": 1, "batch_size": 4, "batch_delay_us": 2000}
     server = serve(settings)
@@ -222,8 +222,10 @@ def test_a_batchs_answers_to_slow_readers(serve: Serve, tmp_path: Path) -> None:
             np.testing.assert_array_equal(http.query(data).array("y"), y)
     for number, http in enumerate(slow):
         for lap in range(3):
-            y = 2 * body(100 * number + lap)
-            np.testing.assert_array_equal(http.answer().array("y"), y)
+            x = body(100 * number + lap)
+            answer = http.answer()
+            np.testing.assert_array_equal(answer.array("y"), 2 * x)
+            np.testing.assert_array_equal(answer.array("z"), -x)
         http.close()
     assert server.figures().worker["batches"] > 0
 

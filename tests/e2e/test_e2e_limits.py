@@ -194,6 +194,7 @@ def test_more_than_max_in_flight_can_wait(serve: Serve, tmp_path: Path) -> None:
         answer = late.answer()
         assert answer.code == 503
         assert "deadline" in answer.error
+        assert "slot" in answer.error  # it is told at once, not when it would have its turn
         for client in clients:
             assert client.answer().array("y").tolist() == [12_000]
             client.close()
@@ -355,6 +356,8 @@ def test_without_a_key_there_is_health_alone(guarded: Server, name: str) -> None
     change = guarded.figures().since(before)
     assert change["io.requests"] == 10
     assert change["io.requests_unauthorised"] == 8
+    assert change["io.requests_error"] == 8
+    assert change["io.requests_ok"] == 2
     guarded.check_idle()
 
 

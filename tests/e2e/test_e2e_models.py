@@ -231,6 +231,110 @@ def test_tensors_and_rgb8_take_turns_on_one_model(zoo: Server) -> None:
             assert reply.payload == expected.astype("<f4").tobytes()
 
 
+def test_the_description_says_how_pictures_are_seen(zoo: Server) -> None:
+    """Clients prepare pictures by it: every word counts."""
+    floats = {"mean": [1, 2, 3], "scale": [0.5, 0.25, 2]}
+    plain = {"mean": [0, 0, 0], "scale": [1, 1, 1]}
+    small = {"height": 5, "width": 7}
+    expected = {
+        "nhwc": {**small, "layout": "NHWC", "channel_order": "RGB", **floats},
+        "nchw": {
+            "height": 9, "width": 11, "layout": "NCHW", "channel_order": "BGR", **floats,
+        },
+        "nhwc_bytes": {**small, "layout": "NHWC", "channel_order": "RGB", **plain},
+        "nchw_bytes": {**small, "layout": "NCHW", "channel_order": "BGR", **plain},
+    }  # fmt: skip
+    models: list[dict[str, object]] = zoo.description["models"]  # type: ignore[assignment]
+    for index, model in enumerate(models):
+        assert model["index"] == index
+        assert model["rgb8"] == expected.get(str(model["name"]))
+    limits = {str(model["name"]): model["max_rows"] for model in models}
+    assert (limits["double"], limits["several"], limits["tag"]) == (256, 64, 1)
+    assert models[zoo.models["several"]] == {
+        "index": zoo.models["several"],
+        "name": "several",
+        "max_rows": 64,
+        "inputs": [
+            {"name": "a", "datatype": "FP32", "shape": [-1, 4]},
+            {"name": "k", "datatype": "FP32", "shape": [3]},
+            {"name": "b", "datatype": "INT64", "shape": [-1]},
+        ],
+        "outputs": [
+            {"name": "sum", "datatype": "FP32", "shape": [-1, 4], "shape_known": True},
+            {"name": "total", "datatype": "FP32", "shape": [], "shape_known": False},
+            {"name": "same", "datatype": "INT64", "shape": [-1], "shape_known": True},
+        ],
+        "rgb8": None,
+    }
+
+
+def test_what_a_model_does_counts_not_what_it_says(serve: Serve, tmp_path: Path) -> None:
+    """Outputs that declare one row and have all, or declare all and have one."""
+    x = graphs.tensor("x", graphs.FLOAT, ["n", 3])
+    all_rows = graphs.save(
+        tmp_path / "all.onnx",
+        [helper.make_node("Add", ["x", "x"], ["y"])],
+        [x],
+        [graphs.tensor("y", graphs.FLOAT, [1, 3])],
+    )
+    first_row = graphs.save(
+        tmp_path / "first.onnx",
+        [
+            helper.make_node("Shape", ["x"], ["dims"]),
+            helper.make_node("Gather", ["dims", "zero"], ["rows"]),
+            helper.make_node("Range", ["zero", "rows", "one"], ["numbers"]),
+            helper.make_node("Equal", ["numbers", "zero"], ["is_first"]),
+            helper.make_node("Compress", ["x", "is_first"], ["y"], axis=0),
+        ],
+        [x],
+        [graphs.tensor("y", graphs.FLOAT, ["n", 3])],
+        {"zero": np.array(0, np.int64), "one": np.array(1, np.int64)},
+    )
+    pair = graphs.image(tmp_path / "pair.onnx", graphs.FLOAT, [2, 3, 5, 7])
+    files = {"all": all_rows, "first": first_row, "pair": pair}
+    server = serve({"models": [{"name": n, "path": str(path)} for n, path in files.items()]})
+    for rows in (1, 2, 5, 1):
+        data = np.random.default_rng(rows).standard_normal((rows, 3)).astype("<f4")
+        reply = infer(server, "all", data.tobytes(), rows=rows)
+        assert (reply.status, reply.flags, reply.payload) == (wire.OK, 0, (data + data).tobytes())
+        reply = infer(server, "first", data.tobytes(), rows=rows)
+        assert (reply.status, reply.flags) == (wire.OK, wire.SHAPES)
+        shapes, found = wire.split_shapes(reply.payload)
+        assert (shapes, found) == ([(1, 3)], data[0].tobytes())
+    # Two pictures that must come together are no picture.
+    (entry,) = [m for m in server.description["models"] if m["name"] == "pair"]  # type: ignore[attr-defined]
+    assert entry["rgb8"] is None
+    reply = infer(server, "pair", PIXELS.tobytes(), encoding=wire.RGB8, rows=2)
+    assert reply.status == wire.BAD_REQUEST
+
+
+def test_workers_share_a_models_weights(serve: Serve, tmp_path: Path) -> None:
+    rows, columns = 1 << 20, 6
+    table = np.arange(rows * columns, dtype="<f4").reshape(rows, columns)
+    path = graphs.save(
+        tmp_path / "table.onnx",
+        [helper.make_node("Gather", ["table", "x"], ["y"])],
+        [graphs.tensor("x", graphs.INT64, [1])],
+        [graphs.tensor("y", graphs.FLOAT, [1, columns])],
+        {"table": table},
+    )
+    held = []
+    for workers in (1, 6):
+        server = serve(
+            {
+                "server": {"arena_bytes": "16MiB"},
+                "engine": {"thread_count": workers},
+                "models": [{"name": "table", "path": str(path)}],
+            }
+        )
+        for row in (0, 77, rows - 1):
+            reply = infer(server, "table", np.array([row], "<i8").tobytes())
+            assert reply.payload == table[row].tobytes()
+        held.append(server.rss_bytes)
+        server.stop()
+    assert held[1] - held[0] <= 3 * table.nbytes, f"5 workers more: {held} bytes"
+
+
 # ---- refused at start --------------------------------------------------------------------------
 
 

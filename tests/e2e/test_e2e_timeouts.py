@@ -166,6 +166,48 @@ def test_idle_connections_are_closed_and_busy_ones_are_not(hurried: Server) -> N
         connection.close()
 
 
+# Of each timeout: what it is set to, and how many of the connections below it ends.
+TIMEOUTS = {
+    "header_timeout_ms": (300, 3),
+    "body_bytes_per_second": ("1MiB", 4),
+    "reply_timeout_ms": (300, 1),
+    "idle_timeout_seconds": (1, 1),
+}
+
+
+@pytest.mark.parametrize("which", TIMEOUTS)
+def test_each_timeout_ends_what_it_is_for_and_nothing_else(
+    serve: Serve, folder: Path, which: str
+) -> None:
+    """All others are off; there is a connection in every state that one of them is about."""
+    value, count = TIMEOUTS[which]
+    server = serve(settings(folder, **dict.fromkeys(TIMEOUTS, 0) | {which: value}))
+    x = np.ones(COLUMNS, "<f4").tobytes()
+    wide = server.models["wide"]
+    half_said = [
+        b"LMN1",  # three heads
+        b"GET /v2 HTTP/1.1\r\n",
+        HTTP + b"Inference-Header-Content-Length: 100\r\nContent-Length: 200\r\n\r\n{",
+        wire.frame(x, model=wide)[:-1],  # four bodies
+        HTTP + b"Inference-Header-Content-Length: 0\r\nContent-Length: 160000\r\n\r\n{",
+        HTTP + b"Transfer-Encoding: chunked\r\n\r\n5\r\n{",
+        HTTP.replace(b"wide", b"none") + b"Content-Length: 20\r\n\r\n{",
+        b"",  # nothing
+    ]
+    connections = [server.connect() for _ in half_said]
+    for connection, said in zip(connections, half_said, strict=True):
+        connection.send(said)
+    deaf = server.connect(receive_buffer_bytes=4096)
+    deaf.send_until_blocked(wire.frame(x, model=wide), most_bytes=40 * (32 + len(x)))
+    eventually(lambda: timed_out(server) == count, f"{count} that are ended")
+    time.sleep(1.5)  # and no more: each of the others would have been long ago
+    figures = server.figures()
+    assert figures.io["connections_timed_out"] == count
+    assert figures.connections_open == len(half_said) + 1 - count
+    for connection in (*connections, deaf):
+        connection.close()
+
+
 def test_one_address_cannot_have_all_connections(serve: Serve, folder: Path) -> None:
     """Row 19."""
     server = serve(settings(folder, connections_per_address=3, idle_timeout_seconds=0))
