@@ -27,7 +27,7 @@ int main(void) {
         CHECK(strcmp(lm_error_last(), "ring x: EBADF (Bad file descriptor)") == 0);
     }
     CHECK(lm_error_errno(LUMEN_E_NOMEM, 99999, "odd") == LUMEN_E_NOMEM);
-    CHECK(strncmp(lm_error_last(), "odd: unknown errno", 18) == 0);
+    CHECK(strncmp(lm_error_last(), "odd: errno (", 12) == 0 && strstr(lm_error_last(), "99999"));
     memset(text, 'x', sizeof text - 1); /* cut off, never written past */
     CHECK(lm_error(LUMEN_E_IO, "%s", text) == LUMEN_E_IO && strlen(lm_error_last()) == 1023);
     CHECK(lm_error_errno(LUMEN_E_IO, ENOENT, "%s", text) == LUMEN_E_IO);
