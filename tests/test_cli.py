@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import socket
@@ -262,13 +263,36 @@ def stats_port() -> Iterator[str]:
     if path.exists():
         pytest.skip(f"{path} exists: a server on port {number} runs here")
     path.write_bytes(build(port=number))
-    yield str(number)
+    with path.open("r+b") as file:  # as its server would hold it
+        lock = struct.pack("hhlli", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        fcntl.fcntl(file, fcntl.F_OFD_SETLK, lock)
+        yield str(number)
     path.unlink()
+
+
+def test_stats_of_a_killed_server(stats_port: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its file is left, and may name any process: this one, or process 1 of a container."""
+    path = Path(f"/dev/shm/lumen-{stats_port}")
+    held = path.rename(path.with_name(f"{path.name}-held"))
+    try:
+        for process in (1, os.getpid(), 42):
+            path.write_bytes(build(port=int(stats_port), pid=process))
+            assert main(["stats", "--port", stats_port]) == 1
+            out, err = capsys.readouterr()
+            assert f"pid {process}, killed" in out
+            assert "No server with port" in err
+            assert main(["stats", "--port", stats_port, "--json"]) == 1
+            assert json.loads(capsys.readouterr().out)["alive"] is False
+            assert main(["stats", "--port", stats_port, "--watch", "--json"]) == 1
+            assert "No server with port" in capsys.readouterr().err
+    finally:
+        held.rename(path)
 
 
 def test_stats_as_json(stats_port: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["stats", "--port", stats_port, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
+    assert found["alive"] is True
     assert found["counters"] == {"io": {"requests": 10}, "worker": {"requests": 9}}
     assert found["stages"]["total"]["count"] == 4 + 2**40
     assert set(found["stages"]["total"]) == {"count", "mean_us", "p50_us", "p99_us", "p999_us"}

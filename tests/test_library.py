@@ -134,8 +134,8 @@ const struct field *lumen_abi(unsigned *version, unsigned *count)
     [
         (STUBS, "has no function lumen_abi"),
         (
-            STUBS + ABI.replace("VERSION", "7"),
-            f"expected ABI version {structs.ABI_VERSION}, found 7",
+            STUBS + ABI.replace("VERSION", str(structs.ABI_VERSION + 1)),
+            f"expected ABI version {structs.ABI_VERSION}, found {structs.ABI_VERSION + 1}",
         ),
         (
             STUBS + ABI.replace("VERSION", str(structs.ABI_VERSION)),

@@ -256,8 +256,7 @@ static int open_stats(lumen_server *server) {
     for (uint32_t w = 0; w < shared->worker_count; w++)
         server->workers[w].stats = lm_stats_worker_block(&shared->stats, w);
     memcpy(server->info.stats_path, shared->stats.path, sizeof server->info.stats_path);
-    if (!server->info.stats_path[0])
-        lm_server_note(server, "no statistics file: /dev/shm is not there or not writable");
+    if (shared->stats.note[0]) lm_server_note(server, shared->stats.note);
     return 0;
 }
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import argparse
 import math
+import sys
 import time
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from lumen_uring.commands.options import Subparsers, add_port_option
+from lumen_uring.errors import StatsError
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -55,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments: as `add` declared them.
 
     Returns:
-        0.
+        0; 1 where the figures are the last ones of a server that ended badly.
 
     Raises:
         StatsError: no server with this port runs here.
@@ -73,7 +75,10 @@ def run(arguments: argparse.Namespace) -> int:
         print(orjson.dumps(as_json(snapshot), option=orjson.OPT_INDENT_2).decode())
     else:
         Console().print(_tables(snapshot))
-    return 0
+    if snapshot.is_alive:
+        return 0
+    print(f"lumen: {_dead(snapshot)}", file=sys.stderr)
+    return 1
 
 
 def _watch(path: Path, earlier: Snapshot, json: bool) -> NoReturn:
@@ -87,6 +92,8 @@ def _watch(path: Path, earlier: Snapshot, json: bool) -> NoReturn:
         while True:
             time.sleep(_WATCH_S)
             later = read(path)
+            if not later.is_alive:
+                raise StatsError(_dead(later))
             second = delta(later, earlier)
             earlier = later
             if live is None:
@@ -105,7 +112,7 @@ def as_json(snapshot: Snapshot) -> dict[str, Any]:
         "pid": snapshot.pid,
         "port": snapshot.port,
         "state": snapshot.state,
-        "alive": _is_alive(snapshot.pid),
+        "alive": snapshot.is_alive,
         "start_realtime_ns": snapshot.start_realtime_ns,
         "counters": snapshot.counters,
         "gauges": snapshot.gauges,
@@ -125,9 +132,11 @@ def as_json(snapshot: Snapshot) -> dict[str, Any]:
     }
 
 
-def _is_alive(pid: int) -> bool:
-    # The file of a server that was killed stays behind.
-    return Path(f"/proc/{pid}").exists()
+def _dead(snapshot: Snapshot) -> str:
+    return (
+        f"No server with port {snapshot.port} runs here: these are the last figures of process "
+        f"{snapshot.pid}, which was killed."
+    )
 
 
 def _ordered(snapshot: Snapshot) -> list[str]:
@@ -198,7 +207,6 @@ def _tables(snapshot: Snapshot) -> Group:
                 for stage in _MODEL_STAGES
             ),
         )
-    title = f"Lumen on port {snapshot.port}, pid {snapshot.pid}, {snapshot.state}"
-    if not _is_alive(snapshot.pid):
-        title += " (no such process here: the last figures of a server that ended badly)"
+    state = snapshot.state if snapshot.is_alive else "killed"
+    title = f"Lumen on port {snapshot.port}, pid {snapshot.pid}, {state}"
     return Group(title, "", stages, "", models, "", counters)

@@ -65,6 +65,7 @@ class Engine:
 
     def __init__(self, config: Config, ort_library: Path | None = None) -> None:
         self._handle: ctypes.c_void_p | None = None
+        self._process = os.getpid()
         self._library = library.load()
         runtime = ort_library or onnxruntime_path.find()
         native = _native_config(config, runtime)
@@ -252,17 +253,21 @@ class Engine:
     def close(self) -> None:
         """Ends whatever still runs and frees everything; may be called twice.
 
+        In a forked child it does nothing: threads, sockets and the statistics are the parent's.
+
         Source:
             lumen_close
         """
         # __del__ also comes here when __init__ failed before the attribute was set.
         handle, self._handle = getattr(self, "_handle", None), None
-        if handle is not None:
+        if handle is not None and self._process == os.getpid():
             self._library.lumen_close(handle)
 
     def _open_handle(self) -> ctypes.c_void_p:
         if self._handle is None:
             raise EngineError("The engine is closed.", structs.E_INVALID)
+        if self._process != os.getpid():
+            raise EngineError("The engine runs in the process that opened it.", structs.E_INVALID)
         return self._handle
 
     def _check(self, result: int) -> int:

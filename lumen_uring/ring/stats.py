@@ -8,10 +8,12 @@ anything is read. It only ever maps the file for reading.
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import mmap
 import os
+import struct
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -71,6 +73,7 @@ class Snapshot:
     histograms: dict[str, Histogram]
     models: Values
     model_histograms: Histograms = field(default_factory=dict)
+    is_alive: bool = False  # the server holds its file: it is no copy, and none that was left
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +107,13 @@ def read(path: Path, descriptor: int | None = None) -> Snapshot:
     Raises:
         StatsError: no such file, not ours to read, or not a statistics file of this version.
     """
-    data = _open(path) if descriptor is None else _map(path, descriptor)
+    if descriptor is None:
+        descriptor = _open(path)
+        try:
+            return read(path, descriptor)
+        finally:
+            os.close(descriptor)
+    data = _map(path, descriptor)
     header = structs.LumenStatsHeader.from_buffer_copy(data.data)
     _check_header(path, header, len(data))
     fields = _read_fields(path, header, data)
@@ -115,13 +124,25 @@ def read(path: Path, descriptor: int | None = None) -> Snapshot:
         )
         for index in range(header.block_count)
     )
-    return _snapshot(
+    snapshot = _snapshot(
         header.pid,
         header.port,
         structs.STATES.get(header.state, f"unknown ({header.state})"),
         header.start_realtime_ns,
         threads,
     )
+    return replace(snapshot, is_alive=_is_held(descriptor))
+
+
+def _is_held(descriptor: int) -> bool:
+    """Whether a server holds its lock on the file; no process id has to be believed."""
+    # struct flock: type, whence, start, length, process id
+    asked = struct.pack("hhlli", fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0)
+    try:
+        answer = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, asked)
+    except OSError:
+        return False
+    return int(struct.unpack_from("h", answer)[0]) != fcntl.F_UNLCK
 
 
 def delta(later: Snapshot, earlier: Snapshot) -> Snapshot:
@@ -141,7 +162,8 @@ def delta(later: Snapshot, earlier: Snapshot) -> Snapshot:
     for thread in later.threads:
         old = before.get((thread.role, thread.index))
         threads.append(thread if old is None else _thread_delta(thread, old))
-    return _snapshot(later.pid, later.port, later.state, later.start_realtime_ns, tuple(threads))
+    changes = _snapshot(later.pid, later.port, later.state, later.start_realtime_ns, tuple(threads))
+    return replace(changes, is_alive=later.is_alive)
 
 
 def merge(snapshots: Iterable[Snapshot]) -> Snapshot:
@@ -164,19 +186,15 @@ def merge(snapshots: Iterable[Snapshot]) -> Snapshot:
     return _snapshot(0, 0, state, min(one.start_realtime_ns for one in several), threads)
 
 
-def _open(path: Path) -> npt.NDArray[np.uint8]:
+def _open(path: Path) -> int:
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         raise StatsError(f"{path} does not exist: no server with this port runs here.") from None
     except OSError as error:
         raise StatsError(
             f"{path} cannot be read ({error.strerror}): run this as the server's user."
         ) from None
-    try:
-        return _map(path, descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _map(path: Path, descriptor: int) -> npt.NDArray[np.uint8]:

@@ -239,15 +239,20 @@ static void stale_file(void) {
     lm_stats_close(&stats);
 }
 
-/* What a file of that name says of its process decides whether it is stale. */
-static void neighbour(uint32_t pid, uint32_t state, bool in_use) {
+/* A lock on the file of that name decides whether it is stale, whatever process it names: ids come
+ * again, and process 1 of a container is always there. */
+static void neighbour(uint32_t pid, uint32_t state, bool is_held) {
+    bool in_use = is_held && state != LUMEN_STATE_STOPPED;
     struct lm_stats stats;
     struct stat before, after;
     char own[96];
     lumen_stats_header header = {
         .magic = {'L', 'M', 'N', 'S', 'T', 'A', 'T', '1'}, .pid = pid, .state = state};
-    CHECK_AT("a file of process %u, state %u", pid, state);
+    CHECK_AT("a file of process %u, state %u, held %d", pid, state, is_held);
     check_write_file(path, &header, sizeof header);
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    CHECK(fd >= 0 && (!is_held || fcntl(fd, F_OFD_SETLK, &lock) == 0));
     CHECK(stat(path, &before) == 0);
     CHECK(lm_stats_open(&stats, port, 1, 1, names, MODEL_COUNT) == 0);
     snprintf(own, sizeof own, "%s-%d", path, (int)getpid());
@@ -257,6 +262,7 @@ static void neighbour(uint32_t pid, uint32_t state, bool in_use) {
     lm_stats_close(&stats);
     CHECK((access(path, F_OK) == 0) == in_use && access(own, F_OK) != 0);
     if (in_use) CHECK(unlink(path) == 0);
+    close(fd);
 }
 
 static void neighbours(void) {
@@ -266,19 +272,40 @@ static void neighbours(void) {
     CHECK(waitpid(ended, NULL, 0) == ended);
     neighbour((uint32_t)getppid(), LUMEN_STATE_READY, true);
     neighbour((uint32_t)getppid(), LUMEN_STATE_STARTING, true);
-    neighbour((uint32_t)getppid(), LUMEN_STATE_STOPPED, false);
-    neighbour((uint32_t)ended, LUMEN_STATE_READY, false);
-    /* A process of somebody else, who may not be sent a signal, runs all the same. */
-    uint32_t other = geteuid() == 0 ? (uint32_t)getpid() : 1;
-    pid_t child = fork();
-    CHECK(child >= 0);
-    if (child == 0) {
-        if (geteuid() == 0) CHECK(setgid(65534) == 0 && setuid(65534) == 0);
-        if (kill((pid_t)other, 0) != 0) neighbour(other, LUMEN_STATE_READY, true);
-        _exit(0);
+    neighbour((uint32_t)getppid(), LUMEN_STATE_STOPPED, true);
+    neighbour((uint32_t)ended, LUMEN_STATE_READY, true);
+    neighbour((uint32_t)getppid(), LUMEN_STATE_READY, false);
+    neighbour((uint32_t)getpid(), LUMEN_STATE_READY, false);
+    neighbour(1, LUMEN_STATE_READY, false);
+}
+
+static bool is_locked(const char *name) {
+    struct flock lock = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
+    int fd = open(name, O_RDONLY | O_CLOEXEC);
+    CHECK(fd >= 0 && fcntl(fd, F_OFD_GETLK, &lock) == 0);
+    close(fd); /* which must not end the lock of somebody else in this process */
+    return lock.l_type != F_UNLCK;
+}
+
+/* From open to close the file is locked; a killed server's is not. */
+static void held_while_it_is_open(void) {
+    struct lm_stats stats;
+    CHECK_AT("a lock");
+    CHECK(lm_stats_open(&stats, port, 1, 1, names, MODEL_COUNT) == 0);
+    CHECK(is_locked(path) && is_locked(path) && !stats.note[0]);
+    pid_t killed = fork();
+    CHECK(killed >= 0);
+    if (killed == 0) {
+        struct lm_stats second; /* this one has the name of the process */
+        bool opened = lm_stats_open(&second, port, 1, 1, names, MODEL_COUNT) == 0;
+        _exit(opened && is_locked(second.path) && strstr(second.note, "another server's") ? 0 : 1);
     }
-    int status = 0;
-    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    int status;
+    CHECK(waitpid(killed, &status, 0) == killed && WIFEXITED(status) && !WEXITSTATUS(status));
+    char left[96];
+    snprintf(left, sizeof left, "%s-%d", path, (int)killed);
+    CHECK(!is_locked(left) && unlink(left) == 0);
+    lm_stats_close(&stats);
 }
 
 /* The file of another server, which took the name since, outlives our close. */
@@ -286,7 +313,6 @@ static void foreign_file(void) {
     struct lm_stats stats;
     CHECK(lm_stats_open(&stats, port, 1, 1, names, MODEL_COUNT) == 0);
     lumen_stats_header foreign = *stats.header;
-    foreign.pid++;
     CHECK(unlink(path) == 0);
     check_write_file(path, &foreign, sizeof foreign);
     lm_stats_close(&stats);
@@ -294,18 +320,39 @@ static void foreign_file(void) {
     CHECK(unlink(path) == 0);
 }
 
-/* Where no file can be made, counting goes on in private memory. */
-static void no_file(void) {
+/* The name is somebody else's for good: the figures go to another one, and a note says where. */
+static void no_name(void) {
     struct lm_stats stats;
+    char own[96];
+    snprintf(own, sizeof own, "%s-%d", path, (int)getpid());
+    CHECK_AT("a name that is taken");
     CHECK(mkdir(path, 0700) == 0);
     CHECK(lm_stats_open(&stats, port, 1, 1, names, MODEL_COUNT) == 0);
-    CHECK(stats.path[0] == '\0');
-    lm_add_single_writer_u64(&lm_stats_worker_block(&stats, 0)->worker.runs, 1);
+    CHECK(strcmp(stats.path, own) == 0 && access(own, F_OK) == 0 && is_locked(own));
+    CHECK(strstr(stats.note, own) && strstr(stats.note, "cannot be replaced"));
     lm_stats_close(&stats);
-    CHECK(rmdir(path) == 0);
+    CHECK(access(own, F_OK) != 0);
 }
 
-/* No room for the file: an error that says why, and nothing left behind. */
+/* Where no file can be made, counting goes on in memory that this process can read by a path. */
+static void no_file(void) {
+    struct lm_stats stats;
+    char own[96], magic[8];
+    snprintf(own, sizeof own, "%s-%d", path, (int)getpid());
+    CHECK_AT("no file");
+    CHECK(mkdir(own, 0700) == 0);
+    CHECK(lm_stats_open(&stats, port, 1, 1, names, MODEL_COUNT) == 0);
+    CHECK(strstr(stats.path, "/proc/") && strstr(stats.note, "no statistics file"));
+    CHECK(strstr(stats.note, strerror(EEXIST)) && is_locked(stats.path));
+    int fd = open(stats.path, O_RDONLY | O_CLOEXEC);
+    CHECK(fd >= 0 && read(fd, magic, 8) == 8 && memcmp(magic, LUMEN_STATS_MAGIC, 8) == 0);
+    close(fd);
+    lm_add_single_writer_u64(&lm_stats_worker_block(&stats, 0)->worker.runs, 1);
+    lm_stats_close(&stats);
+    CHECK(rmdir(own) == 0 && rmdir(path) == 0);
+}
+
+/* No room for the file, nor for its like in memory: a note says why, and nothing is left behind. */
 static void no_room(void) {
     struct lm_stats stats;
     struct rlimit before, small;
@@ -315,10 +362,11 @@ static void no_room(void) {
     errno = 0;
     int code = lm_stats_open(&stats, port, 1, 1, names, MODEL_COUNT);
     CHECK(setrlimit(RLIMIT_FSIZE, &before) == 0);
-    CHECK(code == LUMEN_E_NOMEM);
-    CHECK(access(path, F_OK) != 0);
-    CHECK_AT("%s", lm_error_last());
-    CHECK(strstr(lm_error_last(), "EFBIG"));
+    CHECK_AT("no room");
+    CHECK(code == 0 && access(path, F_OK) != 0 && stats.path[0] == '\0');
+    CHECK(strstr(stats.note, strerror(EFBIG)));
+    lm_add_single_writer_u64(&lm_stats_worker_block(&stats, 0)->worker.runs, 1);
+    lm_stats_close(&stats);
 }
 
 /* A failed test leaves no file behind. */
@@ -335,7 +383,9 @@ int main(void) {
     new_file();
     stale_file();
     neighbours();
+    held_while_it_is_open();
     foreign_file();
+    no_name();
     no_file();
     no_room();
     return check_finish("test_stats");

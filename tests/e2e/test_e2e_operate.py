@@ -9,8 +9,11 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -541,3 +544,108 @@ def test_reloads_under_load(serve: Serve, tmp_path: Path) -> None:
         thread.join(30)
     assert not failures, failures
     assert min(counts) > 0
+
+
+# ---- the statistics' file ----
+
+
+def answer_of(url: str) -> tuple[int, bytes]:
+    try:
+        with urllib.request.urlopen(url, timeout=harness.SETTLE_S) as reply:
+            return reply.status, reply.read()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read()
+
+
+def with_page(**server: object) -> dict[str, object]:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    return {**DIGITS, "server": {"metrics_port": port, **server}}
+
+
+def page_of(document: dict[str, object]) -> str:
+    return f"http://127.0.0.1:{document['server']['metrics_port']}"  # type: ignore[index]
+
+
+def test_a_name_that_somebody_else_has(serve: Serve) -> None:
+    """A file of another user cannot be replaced, as a folder cannot."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    name = Path(f"/dev/shm/lumen-{port}")
+    name.mkdir()
+    try:
+        document = with_page()
+        server = serve(document, options=["--port", str(port)])
+        assert server.stats_path == name.with_name(f"lumen-{port}-{server.pid}")
+        assert f"{name} is somebody else's and cannot be replaced" in server.output
+        assert answer_of(f"{page_of(document)}/healthz") == (200, b"ok")
+        assert b"lumen_requests_accepted_total" in answer_of(f"{page_of(document)}/metrics")[1]
+        server.stop()
+    finally:
+        name.rmdir()
+
+
+@pytest.mark.parametrize("options", ["size=4k", "ro"])
+def test_no_room_in_dev_shm(serve: Serve, options: str) -> None:
+    """The server serves, says the cause, and its own page has the figures all the same."""
+    prefix = ["unshare", "-m", "sh", "-c", f'mount -t tmpfs -o {options} t /dev/shm && exec "$@"']
+    if subprocess.run([*prefix, "sh", "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no mounts of one's own here: that takes root")
+    document = with_page()
+    server = serve(document, prefix=[*prefix, "sh"])
+    cause = "No space left on device" if options == "size=4k" else "Read-only file system"
+    assert f"no statistics file for `lumen stats`: /dev/shm/lumen-{server.port}: {cause}" in (
+        server.output
+    )
+    assert answer_of(f"{page_of(document)}/healthz") == (200, b"ok")
+    assert b"lumen_requests_accepted_total" in answer_of(f"{page_of(document)}/metrics")[1]
+    server.stop()
+
+
+def test_the_figures_of_a_killed_server(serve: Serve, cache: Path) -> None:
+    server = serve(DIGITS)
+    path, port = server.stats_path, str(server.port)
+    alive = harness.run(["stats", "--port", port], cache)
+    assert (alive.returncode, alive.stderr) == (0, "")
+    server.process.kill()
+    server.process.wait()
+    dead = harness.run(["stats", "--port", port], cache)
+    assert dead.returncode == 1
+    assert f"No server with port {port} runs here" in dead.stderr
+    assert f"pid {server.pid}, killed" in dead.stdout
+    path.unlink()
+
+
+def test_an_engine_in_a_forked_child(tmp_path: Path) -> None:
+    """A child that ends must not end its parent's server, nor wait for threads it does not have."""
+    code = """
+import os, sys
+from pathlib import Path
+from lumen_uring.config import load
+from lumen_uring.errors import EngineError
+from lumen_uring.model_cache import resolve
+from lumen_uring.ring.engine import Engine
+from lumen_uring.ring.stats import read
+config = load(None, ["server.port=0", "server.arena_bytes=16MiB", "server.unix_socket=s.sock"])
+with Engine(config) as engine:
+    engine.add_model(config.models[0], resolve("builtin:digits"))
+    engine.start()
+    child = os.fork()
+    if child == 0:
+        try:
+            engine.info()
+        except EngineError as error:
+            print(error, flush=True)
+        engine.close()
+        os._exit(7)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    assert Path("s.sock").exists()
+    assert read(Path(engine.info().stats_path)).state == "ready"
+print("ended")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=harness.environment(tmp_path),
+        capture_output=True, text=True, timeout=harness.START_S, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "The engine runs in the process that opened it.\nended\n"

@@ -3,11 +3,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -49,45 +49,101 @@ _Static_assert(sizeof(struct lm_stats_block) % LM_CACHE_LINE == 0,
                "blocks never share a cache line");
 _Static_assert(offsetof(struct lm_stats_block, io) % 8 == 0, "counters are aligned words");
 
-/* Whether a file of that name belongs to a process that still runs. */
-static bool is_in_use(const char *path) {
-    lumen_stats_header seen = {0};
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0) return false;
-    bool whole = read(fd, &seen, sizeof seen) == (ssize_t)sizeof seen;
-    close(fd);
-    bool ours = whole && memcmp(seen.magic, LUMEN_STATS_MAGIC, sizeof seen.magic) == 0;
-    return ours && seen.state != LUMEN_STATE_STOPPED &&
-           (kill((pid_t)seen.pid, 0) == 0 || errno == EPERM);
+/* ---- the file ----
+ * A server holds a lock on its file for as long as it runs: a file without one was left behind, and
+ * no process id has to be believed, which may be another process's by now or in another container.
+ * The lock is the open file's own (OFD), so that closing another descriptor does not end it. */
+
+static bool is_locked(int fd) {
+    struct flock lock = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
+    return fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
 }
 
-/* Maps the file, or private memory when /dev/shm is not there. */
-static int map_file(struct lm_stats *stats, uint32_t port, size_t bytes) {
-    /* The same port on another address may be somebody else's. */
-    if (is_in_use(stats->path)) {
-        snprintf(stats->path, sizeof stats->path, "/dev/shm/lumen-%u-%d", port, (int)getpid());
-    }
-    unlink(stats->path); /* of a server that was killed: its readers keep their mapping */
-    int fd = open(stats->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0) {
-        stats->path[0] = '\0';
-        return lm_mapping_open(&stats->memory, bytes);
-    }
-    int code = 0;
+/* Whether the file belongs to a server that still uses it. */
+static bool is_in_use(const char *path) {
+    lumen_stats_header seen = {0};
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
+    if (fd < 0) return false;
+    bool whole = read(fd, &seen, sizeof seen) == (ssize_t)sizeof seen;
+    /* One that has stopped serving may go on for a moment, and its successor be there already. */
+    bool in_use = is_locked(fd) && !(whole && seen.state == LUMEN_STATE_STOPPED);
+    close(fd);
+    return in_use;
+}
+
+/* Maps `fd` as the statistics, and takes it. false: errno says why, and it is closed. */
+static bool take_file(struct lm_stats *stats, int fd, size_t bytes) {
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     void *base = MAP_FAILED;
     int refused = posix_fallocate(fd, 0, (off_t)bytes); /* returns its errno */
-    if (refused == 0) {
+    if (!refused && fcntl(fd, F_OFD_SETLK, &lock) != 0) refused = errno;
+    if (!refused) {
         base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
+        if (base == MAP_FAILED) refused = errno;
     }
-    if (base == MAP_FAILED) {
-        code = lm_error_errno(LUMEN_E_NOMEM, refused ? refused : errno,
-                              "cannot map %zu bytes of %s", bytes, stats->path);
+    if (refused) {
+        close(fd);
+        errno = refused;
+        return false;
+    }
+    stats->memory = (struct lm_mapping){.base = base, .bytes = bytes};
+    stats->fd = fd;
+    return true;
+}
+
+/* Under the name of the port, or a name of this process, where the first is somebody else's. */
+static bool make_file(struct lm_stats *stats, uint32_t port, size_t bytes) {
+    char name[32];
+    snprintf(name, sizeof name, "/dev/shm/lumen-%u", port);
+    snprintf(stats->path, sizeof stats->path, "%s", name);
+    int fd = -1;
+    /* The same port on another address may be another server's. */
+    bool in_use = is_in_use(name);
+    if (!in_use) {
+        unlink(name); /* of a server that was killed: its readers keep their mapping */
+        fd = open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    }
+    if (in_use || (fd < 0 && errno == EEXIST)) {
+        snprintf(stats->path, sizeof stats->path, "%s-%d", name, (int)getpid());
         unlink(stats->path);
-    } else {
-        stats->memory = (struct lm_mapping){.base = base, .bytes = bytes};
+        fd = open(stats->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+        if (fd >= 0) {
+            snprintf(stats->note, sizeof stats->note,
+                     "the figures are in %s, where `lumen stats` does not look: %s is %s",
+                     stats->path, name,
+                     in_use ? "another server's" : "somebody else's and cannot be replaced");
+        }
     }
-    close(fd);
-    return code;
+    if (fd < 0) return false;
+    if (take_file(stats, fd, bytes)) return true;
+    int refused = errno;
+    unlink(stats->path);
+    errno = refused;
+    return false;
+}
+
+/* Without a file the server serves all the same, and its own metrics page still reads: from memory
+ * that has no name but among this process's descriptors. */
+static int map_file(struct lm_stats *stats, uint32_t port, size_t bytes) {
+    if (make_file(stats, port, bytes)) return 0;
+    snprintf(stats->note, sizeof stats->note,
+             "no statistics file for `lumen stats`: %s: %s; the metrics page has the figures",
+             stats->path, strerror(errno));
+    int fd = memfd_create("lumen-stats", MFD_CLOEXEC);
+    if (fd >= 0 && take_file(stats, fd, bytes)) {
+        snprintf(stats->path, sizeof stats->path, "/proc/%d/fd/%d", (int)getpid(), fd);
+        if (access(stats->path, R_OK) != 0) stats->path[0] = '\0';
+        return 0;
+    }
+    stats->path[0] = '\0';
+    return lm_mapping_open(&stats->memory, bytes);
+}
+
+/* Whether the path still leads to our file: another server may have taken the name since. */
+static bool is_ours(const struct lm_stats *stats) {
+    struct stat own, there;
+    return stats->fd >= 0 && fstat(stats->fd, &own) == 0 && lstat(stats->path, &there) == 0 &&
+           own.st_dev == there.st_dev && own.st_ino == there.st_ino;
 }
 
 static struct lm_stats_block *block_at(struct lm_stats *stats, uint32_t index) {
@@ -96,8 +152,7 @@ static struct lm_stats_block *block_at(struct lm_stats *stats, uint32_t index) {
 
 int lm_stats_open(struct lm_stats *stats, uint32_t port, uint32_t io_count, uint32_t worker_count,
                   const char *const *model_names, uint32_t model_count) {
-    memset(stats, 0, sizeof *stats);
-    snprintf(stats->path, sizeof stats->path, "/dev/shm/lumen-%u", port);
+    *stats = (struct lm_stats){.fd = -1};
     uint64_t fields_offset = lm_align_up(sizeof(lumen_stats_header), LM_CACHE_LINE);
     uint64_t models_offset = lm_align_up(fields_offset + sizeof fields, LM_CACHE_LINE);
     uint64_t blocks_offset =
@@ -158,18 +213,11 @@ int lm_stats_open(struct lm_stats *stats, uint32_t port, uint32_t io_count, uint
 }
 
 void lm_stats_close(struct lm_stats *stats) {
-    if (stats->header && stats->path[0]) {
-        /* Only our own file: another server may have taken the port, and the name, since. */
-        lumen_stats_header seen = {0};
-        int fd = open(stats->path, O_RDONLY | O_CLOEXEC);
-        if (fd >= 0) {
-            ssize_t got = read(fd, &seen, sizeof seen);
-            if (got == (ssize_t)sizeof seen && seen.pid == (uint32_t)getpid()) unlink(stats->path);
-            close(fd);
-        }
-    }
+    if (!stats->header) return; /* never opened, or closed already */
+    if (is_ours(stats)) unlink(stats->path);
+    if (stats->fd >= 0) close(stats->fd); /* and the lock with it */
     lm_mapping_close(&stats->memory);
-    memset(stats, 0, sizeof *stats);
+    *stats = (struct lm_stats){.fd = -1};
 }
 
 struct lm_stats_block *lm_stats_io_block(struct lm_stats *stats, uint32_t index) {

@@ -136,11 +136,14 @@ struct lm_stats {
     uint8_t *blocks; /* of block_bytes each: I/O threads first, then workers */
     uint32_t io_count;
     uint32_t block_bytes;
-    char path[64];
+    int fd;         /* of the file, locked; -1: none */
+    char path[64];  /* of the file; "" where nothing but this process can read it */
+    char note[256]; /* why it is not where readers look, or "" */
 };
 
-/* Creates /dev/shm/lumen-<port>, mode 0600; an old file of that name is replaced. Where there is no
- * /dev/shm the block lives in private memory and the path is empty. Returns 0 or LUMEN_E_*. */
+/* Creates /dev/shm/lumen-<port>, mode 0600, and holds a lock on it; a file that nobody holds is
+ * replaced. Where that cannot be, the figures are in a file of another name or in memory, and
+ * `note` says so. Returns 0 or LUMEN_E_NOMEM. */
 int lm_stats_open(struct lm_stats *stats, uint32_t port, uint32_t io_count, uint32_t worker_count,
                   const char *const *model_names, uint32_t model_count);
 void lm_stats_close(struct lm_stats *stats);
