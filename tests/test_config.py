@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -52,6 +54,15 @@ def test_the_file_of_defaults_holds_every_key() -> None:
     assert set(written["server"]) == set(type(config.server).model_fields)
     assert set(written["engine"]) == set(type(config.engine).model_fields)
     assert set(written["models"][0]) == set(type(config.models[0]).model_fields)
+
+
+def test_the_page_of_settings_is_as_the_settings_are() -> None:
+    done = subprocess.run(
+        [sys.executable, ROOT / "tools/settings_page.py"], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    cure = ".venv/bin/python tools/settings_page.py > docs/SETTINGS.md"
+    assert (ROOT / "docs/SETTINGS.md").read_text() == done.stdout, cure
 
 
 def test_all_problems_at_once_each_with_its_line(tmp_path: Path) -> None:

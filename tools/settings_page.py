@@ -1,0 +1,107 @@
+"""Writes docs/SETTINGS.md: what each setting accepts (settings.py) and means (config.yaml).
+
+    .venv/bin/python tools/settings_page.py > docs/SETTINGS.md
+
+tests/test_config.py compares the page with what this would write. It must never know a setting by
+name: a new key of settings.py that config.yaml does not explain is an error.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import BaseModel
+from pydantic_core import PydanticUndefined
+
+from lumen_uring import settings
+from lumen_uring.sizes import format_size
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+_SECTIONS: Final[dict[str, tuple[type[BaseModel], str]]] = {
+    "server": (
+        settings.ServerConfig,
+        "Sockets, threads that receive and send, limits, who may ask.",
+    ),
+    "keys": (settings.KeyConfig, "Entries of `server.keys`. `lumen key NAME` prints one."),
+    "engine": (settings.EngineConfig, "Workers, their queue and their memory."),
+    "log": (settings.LogConfig, "What the server writes about itself."),
+    "models": (settings.ModelConfig, "Entries of `models`: what is served."),
+}
+_HEAD: Final = """\
+# Settings
+
+Every key of [`config.yaml`](../config.yaml), made by `tools/settings_page.py` from the settings'
+own descriptions. Sizes are bytes or "64KiB", "8MiB", "1GiB". `lumen serve --config FILE --check`
+tells what is wrong with a file. `--set server.port=9000` overrides one key for a run, as does the
+environment variable `LUMEN_SERVER__PORT=9000`. [GUIDE.md](GUIDE.md) says which to use when."""
+_LINE: Final = re.compile(r"^ *(?:# )?[ -]*(\w+):(.*?)(?:\s#\s(.*))?$")
+
+
+def meanings(text: str) -> dict[tuple[str, str], str]:
+    """The comment beside each key of config.yaml.
+
+    Args:
+        text: of the file.
+
+    Returns:
+        (section, key) to sentence; the commented example of a key counts as the section `keys`.
+    """
+    found: dict[tuple[str, str], str] = {}
+    section = ""
+    for line in text.splitlines():
+        match = _LINE.match(line)
+        if match is None:
+            continue
+        if re.match(r"\w", line):
+            section = match[1]
+        elif match[3] is not None:
+            is_key = line.lstrip().startswith("#")
+            found["keys" if is_key else section, match[1]] = match[3]
+    return found
+
+
+def page(text: str) -> str:
+    """The whole page.
+
+    Args:
+        text: of config.yaml.
+
+    Raises:
+        KeyError: config.yaml says nothing of a setting.
+    """
+    said = meanings(text)
+    parts = [_HEAD]
+    for section, (model, about) in _SECTIONS.items():
+        rows = ["| key | what it is | accepted | default |", "|---|---|---|---|"]
+        for name, field in model.model_fields.items():
+            meaning = said[section, name]
+            cells = (meaning[0].upper() + meaning[1:], field.description or "", _default(field))
+            rows.append(f"| `{name}` | " + " | ".join(c.replace("|", "\\|") for c in cells) + " |")
+        parts.append(f"## {section}\n\n{about}\n\n" + "\n".join(rows))
+    return "\n\n".join(parts) + "\n"
+
+
+def _default(field: Any) -> str:
+    value = field.default
+    if value is PydanticUndefined:
+        return "must be given"
+    if value is None:
+        return "`null`"
+    if isinstance(value, tuple):
+        return "`[]`" if not value else f"`{value[0]:g}`"
+    if isinstance(value, bool):
+        return f"`{value}`".lower()
+    if isinstance(value, float):
+        return f"`{value:g}`"
+    if isinstance(value, int) and "octal" in field.description:
+        return f"`{value:04o}`"
+    if isinstance(value, int) and "size" in field.description:
+        return f"`{format_size(value)}`"
+    return f"`{value}`"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page((ROOT / "config.yaml").read_text()))
