@@ -7,6 +7,7 @@ measured arrives on the page.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -342,6 +343,21 @@ def test_comparison_prints_ratios_of_one_client() -> None:
     for target, tail in tails.items():
         assert f"| {target} | {tail} |" in text
     assert "triton python was not measured: triton could not be installed" in text
+
+
+def test_comparison_draws_one_client(tmp_path: Path) -> None:
+    results = {
+        "rows": [
+            row("lumen", [900.0, 1000.0], 100.0),
+            row("lumen http", [600.0, 600.0], 125.0),
+            row("fastapi", [300.0, None], 250.0),
+        ]
+    }
+    compare_report.draw(results, tmp_path / "plot.svg")
+    text = (tmp_path / "plot.svg").read_text()
+    assert "mlp, 16 connections" in text
+    shown = re.findall(r">(lumen|lumen http|fastapi|600|300|950)</text>", text)
+    assert sorted(shown) == ["300", "600", "fastapi", "lumen http"]  # native: another client
 
 
 def test_peers_get_the_same_model(tmp_path: Path) -> None:

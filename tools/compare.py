@@ -25,7 +25,7 @@ import mlp
 import numpy as np
 import onnxruntime  # type: ignore[import-untyped,unused-ignore]
 from bench_load import Shape, machine, measure, spread_us
-from compare_report import ABOUT, FIGURES, PERCENTILES, TARGETS, WORKLOADS, order, report
+from compare_report import ABOUT, FIGURES, PERCENTILES, TARGETS, WORKLOADS, draw, order, report
 from local_server import local_server, squeezenet
 from peers import servers, wrk
 from peers.install import PeerMissingError
@@ -274,6 +274,7 @@ def parser() -> argparse.ArgumentParser:
         )
     found.add_argument("--seed", type=int, default=1, help="of the order (%(default)s)")
     found.add_argument("--json", type=Path, metavar="FILE", help="write everything there")
+    found.add_argument("--plot", type=Path, metavar="FILE", help="draw what wrk got, as SVG")
     return found
 
 
@@ -300,6 +301,8 @@ def main(arguments: list[str] | None = None) -> int:
     print(report(results))
     if options.json:
         options.json.write_text(json.dumps(results, indent=1) + "\n")
+    if options.plot:
+        draw(results, options.plot)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""The table of `make compare`: a pure function from figures to text.
+"""The table and the picture of `make compare`, from its figures alone.
 
 Called by compare.py and tests/test_bench_tools.py. Lumen over HTTP and the peers are measured by
 one client, wrk; Lumen over its native protocol by its own. Ratios are made inside a round and
@@ -8,6 +8,7 @@ between rows of one client only. It must never put a ratio between two clients' 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from bench_report import table
@@ -74,6 +75,44 @@ def report(results: Mapping[str, Any]) -> str:
         parts += [f"**{workload}, {where}**", table(_HEADS, [_cells(row, mine) for row in mine])]
     parts += [f"{target} was not measured: {why}" for target, why in results["missing"].items()]
     return "\n\n".join(parts)
+
+
+def draw(results: Mapping[str, Any], path: Path) -> None:
+    """Draws what one client, wrk, got from everybody: bars of requests a second.
+
+    Args:
+        results: as compare.Comparison.as_json gives them.
+        path: the SVG file to write.
+
+    Raises:
+        ImportError: matplotlib is not installed.
+    """
+    import matplotlib  # type: ignore[import-not-found,unused-ignore]
+
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.fonttype"] = "none"
+    matplotlib.rcParams["svg.hashsalt"] = "lumen"
+    from matplotlib import pyplot  # type: ignore[import-not-found,unused-ignore]
+
+    mine = [row for row in results["rows"] if row["target"] in BY_WRK and row["place"] == PLACES[0]]
+    panels = list(dict.fromkeys((row["workload"], row["connections"]) for row in mine))
+    figure, all_axes = pyplot.subplots(
+        1, len(panels), figsize=(5 * len(panels), 2.4), layout="constrained", squeeze=False
+    )
+    for axes, (workload, connections) in zip(all_axes[0], panels, strict=True):
+        rows = [r for r in mine if (r["workload"], r["connections"]) == (workload, connections)]
+        values = [middle(row["throughput_rps"]) or 0 for row in rows]
+        colours = ["#0072b2" if row["target"].startswith("lumen") else "#999999" for row in rows]
+        bars = axes.barh([row["target"] for row in rows], values, color=colours)
+        axes.bar_label(bars, [f"{value:,.0f}" for value in values], padding=3, fontsize=8)
+        axes.set_xlim(0, 1.2 * max(values))
+        axes.set_xticks([])
+        axes.invert_yaxis()
+        axes.spines[["top", "right", "bottom"]].set_visible(False)
+        axes.set_title(f"{workload}, {connections} connections: requests a second", fontsize=10)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, format="svg", metadata={"Date": None})
+    pyplot.close(figure)
 
 
 def _cells(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> list[str]:
