@@ -53,12 +53,18 @@ def resolve(path: str) -> Path:
         return builtin_path(path.removeprefix(_BUILTIN)).resolve()
     file = Path(path).expanduser()
     if not file.is_file():
-        kind = "is a directory" if file.is_dir() else "does not exist"
         raise ConfigError(
-            f"The model file {file.absolute()} {kind}: give the path of an .onnx file, "
+            f"The model file {file.absolute()} {_kind(file)}: give the path of an .onnx file, "
             "or builtin:digits for the one that comes with Lumen."
         )
     return file.resolve()
+
+
+def _kind(file: Path) -> str:
+    """What a path is that is no regular file; opening a pipe would wait for its writer."""
+    if file.is_dir():
+        return "is a directory"
+    return "is a pipe, a socket or a device" if file.exists() else "does not exist"
 
 
 def labels(model: ModelConfig) -> bytes | None:
@@ -84,6 +90,11 @@ def labels(model: ModelConfig) -> bytes | None:
         path = shipped
     else:
         return None
+    if path.exists() and not path.is_file():
+        raise ConfigError(
+            f"The labels of model {model.name} at {path}: expected a text file, found that it "
+            f"{_kind(path)}."
+        )
     try:
         with path.open("rb") as file:
             raw = file.read(_LABEL_BYTES_MAX + 1)
@@ -139,9 +150,14 @@ def cache_place(model: Path, ort_version: str) -> CachePlace:
         directory.mkdir(mode=0o700, exist_ok=True)
         if not os.access(directory, os.W_OK | os.X_OK):
             raise PermissionError(13, "Permission denied")
-        if directory.stat().st_uid != os.geteuid():
-            # What lies there is mapped and run as a model: nobody else may have written it.
-            raise PermissionError(1, "it belongs to another user")
+        # What lies there is mapped and run as a model: nobody else may have written it.
+        found = directory.stat()
+        if found.st_uid != os.geteuid():
+            raise PermissionError(1, f"{directory} belongs to another user")
+        if found.st_mode & 0o022:
+            raise PermissionError(
+                1, f"others may write {directory}: use chmod go-w, or another XDG_CACHE_HOME"
+            )
     except (OSError, RuntimeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         return CachePlace(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import stat
 from pathlib import Path
 
@@ -23,6 +24,9 @@ def test_files_are_found_from_the_working_directory(
         resolve("none.onnx")
     with pytest.raises(ConfigError, match="is a directory"):
         resolve(".")
+    os.mkfifo("pipe.onnx")
+    with pytest.raises(ConfigError, match="is a pipe, a socket or a device"):
+        resolve("pipe.onnx")
 
 
 def test_builtin_models() -> None:
@@ -108,6 +112,36 @@ def test_a_place_that_cannot_be_made_is_a_note(
     assert "set XDG_CACHE_HOME" in place.note
 
 
+def test_a_folder_that_others_may_write_is_not_trusted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = tmp_path / "m.onnx"
+    model.write_bytes(b"model")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for mode in (0o777, 0o770, 0o702):
+        (tmp_path / "lumen").mkdir(exist_ok=True)
+        (tmp_path / "lumen").chmod(mode)
+        place = cache_place(model, "1")
+        assert place.path is None
+        assert place.note is not None
+        assert f"others may write {tmp_path}/lumen: use chmod go-w" in place.note
+    (tmp_path / "lumen").chmod(0o755)
+    assert cache_place(model, "1").path is not None
+
+
+def test_the_folder_of_builtin_models_is_private(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    before = os.umask(0)
+    try:
+        place = cache_place(resolve("builtin:squeezenet"), "1")
+    finally:
+        os.umask(before)
+    assert place.note is None
+    assert stat.S_IMODE((tmp_path / "cache" / "lumen").stat().st_mode) == 0o700
+
+
 def test_labels_are_lines(tmp_path: Path) -> None:
     path = tmp_path / "labels.txt"
     entry = ModelConfig(name="a", path="builtin:squeezenet", labels=str(path))
@@ -123,6 +157,9 @@ def test_labels_are_lines(tmp_path: Path) -> None:
             labels(entry)
     path.unlink()
     with pytest.raises(ConfigError, match=r"labels of model a at .*: No such file"):
+        labels(entry)
+    os.mkfifo(path)
+    with pytest.raises(ConfigError, match=r"expected a text file, found that it is a pipe"):
         labels(entry)
 
 

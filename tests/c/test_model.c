@@ -298,6 +298,13 @@ static void cache(const struct check_guard *guard) {
     damage(path, 64, false, guard);
     damage(path, whole / 2, false, guard);
     damage(path, whole, true, guard);
+    CHECK_AT("a cache that another process of this number fills at the same moment");
+    char same_number[192];
+    snprintf(same_number, sizeof same_number, "%s.%d.tmp", path, (int)getpid());
+    CHECK(unlink(path) == 0 && mkdir(same_number, 0700) == 0);
+    open_cached(path, false, guard);
+    open_cached(path, true, guard);
+    CHECK(rmdir(same_number) == 0);
     CHECK_AT("a cache that cannot be written");
     snprintf(missing, sizeof missing, "%s/nowhere/digits.ort", directory);
     open_cached(missing, false, guard);

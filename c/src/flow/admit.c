@@ -101,8 +101,10 @@ static enum lm_status check(const struct lm_io *io, const struct lm_native_reque
         return LM_STATUS_BAD_REQUEST;
     }
     if (request->rows > model->max_rows) {
-        snprintf(why, why_bytes, "rows: model '%s' takes at most %u, found %u", model->name,
-                 model->max_rows, request->rows);
+        snprintf(why, why_bytes,
+                 "rows: model '%s' takes at most %u, found %u; server.max_request_bytes and the "
+                 "model's max_rows decide that",
+                 model->name, model->max_rows, request->rows);
         return LM_STATUS_BAD_REQUEST;
     }
     size_t expected = 0,

@@ -5,11 +5,62 @@
 
 #include "base/error.h"
 #include "parts/model.h"
+#include "parts/model_file.h"
+#include "parts/model_refusal.h"
 
 /* A free dimension's name in the graph; two of the same name have the same size in every Run. */
 struct symbol {
     char name[LM_TENSOR_NAME_BYTES_MAX];
 };
+
+/* Names of a tensor's free dimensions: of the first one, and of another one that is free too. */
+struct symbols {
+    struct symbol first, other;
+};
+
+/* What ONNX Runtime calls by numbers (enum ONNXTensorElementDataType), and what to do about it. */
+static const struct {
+    int dtype;
+    const char *name;
+} not_served[] = {
+    {ORT_STRING, "strings (train on numbers, such as integer labels, or map strings to numbers "
+                 "outside of the model)"},
+    {14, "complex64 numbers (use their real and imaginary parts)"},
+    {15, "complex128 numbers (use their real and imaginary parts)"},
+    {17, "float8e4m3fn numbers (cast them inside of the model)"},
+    {18, "float8e4m3fnuz numbers (cast them inside of the model)"},
+    {19, "float8e5m2 numbers (cast them inside of the model)"},
+    {20, "float8e5m2fnuz numbers (cast them inside of the model)"},
+    {21, "uint4 numbers (cast them inside of the model)"},
+    {22, "int4 numbers (cast them inside of the model)"},
+    {23, "float4e2m1 numbers (cast them inside of the model)"},
+};
+
+static int refuse_dtype(const struct lm_tensor *tensor, bool is_input) {
+    const char *side = is_input ? "input" : "output", *name = NULL;
+    for (size_t i = 0; i < sizeof not_served / sizeof not_served[0]; i++) {
+        if (not_served[i].dtype == tensor->dtype) name = not_served[i].name;
+    }
+    if (name) {
+        return lm_error(LUMEN_E_MODEL, "%s '%s': expected numbers or bools, found %s", side,
+                        tensor->name, name);
+    }
+    return lm_error(LUMEN_E_MODEL, "%s '%s': expected numbers or bools, found ONNX element type %d",
+                    side, tensor->name, tensor->dtype);
+}
+
+static int refuse_kind(const struct lm_tensor *tensor, bool is_input, int kind) {
+    static const char *const kinds[] = {"nothing known", "a tensor",        "a sequence", "a map",
+                                        "an opaque one", "a sparse tensor", "an optional"};
+    const char *cure =
+        kind == ORT_TYPE_SEQUENCE || kind == ORT_TYPE_MAP
+            ? " (scikit-learn's classifiers: convert them with options={'zipmap': False})"
+            : "";
+    bool known = kind >= 0 && (size_t)kind < sizeof kinds / sizeof kinds[0];
+    return lm_error(LUMEN_E_MODEL, "%s '%s': expected a tensor, found %s%s",
+                    is_input ? "input" : "output", tensor->name,
+                    known ? kinds[kind] : "something else", cure);
+}
 
 static int copy_name(const struct lm_ort *ort, char *name, char *destination) {
     size_t bytes = strlen(name) + 1;
@@ -25,7 +76,7 @@ static int copy_name(const struct lm_ort *ort, char *name, char *destination) {
 }
 
 static int read_dimensions(const struct lm_ort *ort, const OrtTensorTypeAndShapeInfo *info,
-                           struct lm_tensor *tensor, struct symbol *first) {
+                           struct lm_tensor *tensor, struct symbols *names) {
     size_t rank = 0;
     const char *symbols[LM_RANK_MAX] = {0};
     OrtStatus *status = ort->api->GetTensorElementType(info, &tensor->dtype);
@@ -38,15 +89,18 @@ static int read_dimensions(const struct lm_ort *ort, const OrtTensorTypeAndShape
     if (!status) status = ort->api->GetSymbolicDimensions(info, symbols, rank);
     if (status) return lm_ort_check(ort, status, "reading a tensor's shape");
     tensor->rank = (uint32_t)rank;
-    first->name[0] = '\0';
-    if (rank > 0 && tensor->dims[0] < 0 && symbols[0])
-        snprintf(first->name, sizeof first->name, "%s", symbols[0]);
+    memset(names, 0, sizeof *names);
+    for (uint32_t d = 0; d < tensor->rank; d++) {
+        struct symbol *symbol = d == 0 ? &names->first : &names->other;
+        if (tensor->dims[d] < 0 && symbols[d] && !symbol->name[0])
+            snprintf(symbol->name, sizeof symbol->name, "%s", symbols[d]);
+    }
     return 0;
 }
 
 /* Name, dtype and dimensions of one input or output, as the graph declares them. */
 static int read_tensor(const struct lm_ort *ort, const OrtSession *session, bool is_input,
-                       size_t at, struct lm_tensor *tensor, struct symbol *first) {
+                       size_t at, struct lm_tensor *tensor, struct symbols *names) {
     const struct lm_ort_api *api = ort->api;
     char *name = NULL;
     OrtTypeInfo *type = NULL;
@@ -67,19 +121,9 @@ static int read_tensor(const struct lm_ort *ort, const OrtSession *session, bool
     status = api->GetOnnxTypeFromTypeInfo(type, &kind);
     if (!status && kind == ORT_TYPE_TENSOR) status = api->CastTypeInfoToTensorInfo(type, &info);
     code = lm_ort_check(ort, status, "reading a tensor's type");
-    if (!code && !info) {
-        code = lm_error(LUMEN_E_MODEL,
-                        "%s '%s': expected a tensor, found ONNX type %d (a sequence or a map; "
-                        "export without ZipMap?)",
-                        is_input ? "input" : "output", tensor->name, kind);
-    }
-    if (!code) code = read_dimensions(ort, info, tensor, first);
-    if (!code && lm_dtype_bytes(tensor->dtype) == 0) {
-        code = lm_error(LUMEN_E_MODEL,
-                        "%s '%s': expected numbers or bools, found ONNX element type %d%s",
-                        is_input ? "input" : "output", tensor->name, tensor->dtype,
-                        tensor->dtype == ORT_STRING ? " (strings)" : "");
-    }
+    if (!code && !info) code = refuse_kind(tensor, is_input, kind);
+    if (!code) code = read_dimensions(ort, info, tensor, names);
+    if (!code && lm_dtype_bytes(tensor->dtype) == 0) code = refuse_dtype(tensor, is_input);
     api->ReleaseTypeInfo(type);
     return code;
 }
@@ -96,18 +140,28 @@ static bool fixed_bytes(const struct lm_tensor *tensor, uint32_t from, size_t *b
     return true;
 }
 
-static int settle_input(struct lm_tensor *tensor) {
+static int refuse_free(const struct lm_tensor *tensor, uint32_t dimension,
+                       const struct symbols *names) {
+    const char *name = names->other.name;
+    char option[2 * LM_TENSOR_NAME_BYTES_MAX];
+    if (name[0]) {
+        snprintf(option, sizeof option, "--dim_param %s --dim_value SIZE", name);
+    } else {
+        snprintf(option, sizeof option, "--input_name %s --input_shape SIZES", tensor->name);
+    }
+    return lm_error(LUMEN_E_MODEL,
+                    "input '%s': dimension %u is free; expected fixed sizes for all but the first: "
+                    "export with fixed sizes, or fix it with 'python -m "
+                    "onnxruntime.tools.make_dynamic_shape_fixed %s IN.onnx OUT.onnx'",
+                    tensor->name, dimension, option);
+}
+
+static int settle_input(struct lm_tensor *tensor, const struct symbols *names) {
     tensor->element_bytes = lm_dtype_bytes(tensor->dtype);
     tensor->rows_free = tensor->rank > 0 && tensor->dims[0] < 0;
     tensor->shape_known = true;
     for (uint32_t d = 0; d < tensor->rank; d++) {
-        if (tensor->dims[d] < 0 && d > 0) {
-            return lm_error(
-                LUMEN_E_MODEL,
-                "input '%s': dimension %u is free; expected fixed sizes for all but the first "
-                "(export with fixed sizes)",
-                tensor->name, d);
-        }
+        if (tensor->dims[d] < 0 && d > 0) return refuse_free(tensor, d, names);
         if (tensor->dims[d] == 0)
             return lm_error(LUMEN_E_MODEL, "input '%s': dimension %u is 0", tensor->name, d);
     }
@@ -144,23 +198,25 @@ static int read_signature(struct lm_model *model, const struct lm_ort *ort) {
         return lm_error(LUMEN_E_MODEL, "expected 1 to %d inputs and outputs, found %zu and %zu",
                         LM_TENSORS_MAX, input_count, output_count);
     }
-    struct symbol input_firsts[LM_TENSORS_MAX], first;
+    struct symbol input_firsts[LM_TENSORS_MAX];
+    struct symbols names;
     model->input_count = (uint32_t)input_count;
     model->output_count = (uint32_t)output_count;
     model->outputs_known = true;
     for (uint32_t i = 0; i < model->input_count; i++) {
         struct lm_tensor *tensor = &model->inputs[i];
-        code = read_tensor(ort, session, true, i, tensor, &input_firsts[i]);
-        if (!code) code = settle_input(tensor);
+        code = read_tensor(ort, session, true, i, tensor, &names);
+        if (!code) code = settle_input(tensor, &names);
         if (code) return code;
+        input_firsts[i] = names.first;
         model->input_names[i] = tensor->name;
         model->rows_free = model->rows_free || tensor->rows_free;
     }
     for (uint32_t i = 0; i < model->output_count; i++) {
         struct lm_tensor *tensor = &model->outputs[i];
-        code = read_tensor(ort, session, false, i, tensor, &first);
+        code = read_tensor(ort, session, false, i, tensor, &names);
         if (code) return code;
-        settle_output(tensor, &first, input_firsts, model->input_count);
+        settle_output(tensor, &names.first, input_firsts, model->input_count);
         model->output_names[i] = tensor->name;
         model->outputs_known = model->outputs_known && tensor->shape_known;
     }
@@ -184,6 +240,25 @@ static void plan_rgb8(struct lm_model *model, const lumen_model_config *config) 
                                         .dtype = tensor->dtype,
                                         .layout = planar ? LM_LAYOUT_NCHW : LM_LAYOUT_NHWC};
     lm_rgb8_plan_init(&model->rgb8, config->channel_order, config->mean, config->scale);
+}
+
+/* ONNX Runtime shows an input of any shape like a scalar; only the file tells them apart. */
+static int check_shapes_declared(const struct lm_model *model, const char *path) {
+    struct lm_mapping file;
+    uint32_t at = 0;
+    while (at < model->input_count && model->inputs[at].rank > 0) at++;
+    if (at == model->input_count || lm_file_map(&file, path) != 0) return 0;
+    int code = 0;
+    for (; !code && at < model->input_count; at++) {
+        if (model->inputs[at].rank > 0) continue;
+        if (!lm_model_file_hides_shape(file.base, file.bytes, model->inputs[at].name)) continue;
+        code = lm_error(LUMEN_E_MODEL,
+                        "input '%s': expected a shape in the graph, found none: export the model "
+                        "with the input's shape",
+                        model->inputs[at].name);
+    }
+    lm_mapping_close(&file);
+    return code;
 }
 
 static int check_config(const lumen_model_config *config) {
@@ -221,12 +296,13 @@ int lm_model_open(struct lm_model *model, const struct lm_ort *ort,
         code = lm_ort_session_open(ort, &model->source, &model->sessions[s]);
         if (!code) model->session_count++;
         if (!code && s == 0) code = read_signature(model, ort);
+        if (!code && s == 0) code = check_shapes_declared(model, config->path);
         if (!code && s == 0) lm_model_try_rows(model, ort);
     }
     if (code) {
         lm_model_close(model, ort);
         char reason[768];
-        snprintf(reason, sizeof reason, "%s", lm_error_last());
+        lm_model_refusal(config->path, reason, sizeof reason);
         return lm_error(code, "model '%s' (%s) cannot be served: %s", config->name, config->path,
                         reason);
     }

@@ -182,8 +182,9 @@ bool read_shape(reading &r, const struct lm_tensor *tensor, const element &from,
     *rows = 1;
     if (!tensor->rows_free) return true;
     if (dims[0] < 1 || dims[0] > (int64_t)r.model->max_rows) {
-        return r.wrong("input '%s': shape: model '%s' takes 1 to %u rows, found %lld", name.text,
-                       r.model->name, r.model->max_rows, (long long)dims[0]);
+        return r.wrong("input '%s': shape: model '%s' takes 1 to %u rows, found %lld; "
+                       "server.max_request_bytes and the model's max_rows decide that",
+                       name.text, r.model->name, r.model->max_rows, (long long)dims[0]);
     }
     *rows = (uint32_t)dims[0];
     if (r.request->rows != 0 && r.request->rows != *rows) {

@@ -111,7 +111,7 @@ static int optimise_to(const struct lm_ort *ort, const char *model, const char *
     if (!status) status = ort->api->SetOptimizedModelFilePath(options, output);
     OrtSession *session = NULL;
     if (!status) status = ort->api->CreateSession(ort->env, model, options, &session);
-    code = lm_ort_check(ort, status, model) ? LUMEN_E_MODEL : 0;
+    code = lm_ort_check(ort, status, "optimising") ? LUMEN_E_MODEL : 0;
     if (session) ort->api->ReleaseSession(session);
     ort->api->ReleaseSessionOptions(options);
     return code;
@@ -121,10 +121,15 @@ static int optimise_to(const struct lm_ort *ort, const char *model, const char *
  * entry is never seen, whoever else starts at the same moment. */
 static int optimise_to_cache(const struct lm_ort *ort, const char *model, const char *cache_path,
                              int intra_op_threads) {
+    static const char suffix[] = ".tmp";
     char temporary[4096];
-    int used = snprintf(temporary, sizeof temporary, "%s.%d.tmp", cache_path, (int)getpid());
+    int used = snprintf(temporary, sizeof temporary, "%s.XXXXXX%s", cache_path, suffix);
     if (used < 0 || (size_t)used >= sizeof temporary)
         return lm_error(LUMEN_E_IO, "cache path too long: %s", cache_path);
+    /* Not the process' number: in two containers that share a cache both may be process 1. */
+    int fd = mkostemps(temporary, (int)strlen(suffix), O_CLOEXEC);
+    if (fd < 0) return lm_error_errno(LUMEN_E_IO, errno, "cannot create %s", temporary);
+    close(fd);
     int code = optimise_to(ort, model, temporary, intra_op_threads);
     if (!code && rename(temporary, cache_path) != 0) {
         code = lm_error_errno(LUMEN_E_IO, errno, "cannot rename %s to %s", temporary, cache_path);
@@ -225,7 +230,7 @@ int lm_ort_session_open(const struct lm_ort *ort, const struct lm_ort_source *so
     } else {
         status = api->CreateSession(ort->env, source->path, options, session_out);
     }
-    code = lm_ort_check(ort, status, source->path) ? LUMEN_E_MODEL : 0;
+    code = lm_ort_check(ort, status, "loading") ? LUMEN_E_MODEL : 0;
     api->ReleaseSessionOptions(options);
     return code;
 }

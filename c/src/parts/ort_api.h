@@ -25,7 +25,7 @@ typedef struct OrtAllocator OrtAllocator;
 
 /* Values of its enums. */
 enum { ORT_LOG_FATAL = 4 };
-enum { ORT_TYPE_TENSOR = 1 };
+enum { ORT_TYPE_TENSOR = 1, ORT_TYPE_SEQUENCE = 2, ORT_TYPE_MAP = 3 };
 enum { ORT_OPTIMISE_NONE = 0, ORT_OPTIMISE_ALL = 99 };
 enum { ORT_EXECUTE_SEQUENTIAL = 0 };
 enum { ORT_ALLOCATOR_DEVICE = 0, ORT_MEMORY_DEFAULT = 0 };

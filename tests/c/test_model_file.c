@@ -1,0 +1,122 @@
+/* test_model_file.c: files that are no ONNX models are told by their first bytes, and ONNX
+ * Runtime's messages are shortened. Every input ends at an unreadable page. */
+#include "check.h"
+#include "parts/model_file.h"
+#include "parts/model_refusal.h"
+
+static struct check_guard guard;
+
+static const char *problem_of(const void *bytes, size_t count) {
+    uint8_t *at = check_guard_tail(&guard, count);
+    memcpy(at, bytes, count);
+    return lm_model_file_problem(at, count);
+}
+
+static bool hides(const void *bytes, size_t count, const char *input) {
+    uint8_t *at = check_guard_tail(&guard, count);
+    memcpy(at, bytes, count);
+    return lm_model_file_hides_shape(at, count, input);
+}
+
+static void kinds(void) {
+    static const struct {
+        const char *begin;
+        size_t bytes;
+        const char *says;
+    } files[] = {
+        {"version https://git-lfs.github.com/spec/v1\noid sha256:1\n", 56, "Git LFS pointer"},
+        {"<!DOCTYPE html>\n<html>", 22, "HTML or XML page"},
+        {"\n\n  <html>", 10, "HTML or XML page"},
+        {"PK\003\004\024\0\0\0", 8, "zip archive"},
+        {"\200\004\225\012\0\0\0", 7, "pickle"},
+        {"\037\213\010\0", 4, "gzip"},
+        {"\3757zXZ\0", 6, "xz"},
+        {"\050\265\057\375\0", 5, "zstd"},
+        {"BZh91AY", 7, "bzip2"},
+        {"\211HDF\r\n\032\n", 8, "HDF5"},
+        {"\034\0\0\0TFL3\0\0", 10, "TensorFlow Lite"},
+        {"GGUF\3\0\0\0", 8, "GGUF"},
+        {"\6\0\0\0\0\0\0\0{\"a\":1", 14, "safetensors"},
+        {"\0\0\0\0\0\0", 6, "begins with zeros"},
+        {"{\"a\": 1}", 8, "is a text"},
+        {"a", 1, "is a text"},
+        {"\010\010\072\177abc", 7, "cut short"},
+        {"\010", 1, "cut short"},
+        {"", 0, "is empty"},
+    };
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        CHECK_AT("%s", files[i].says);
+        const char *problem = problem_of(files[i].begin, files[i].bytes);
+        CHECK(problem && strstr(problem, files[i].says));
+    }
+    char tar[512] = "name";
+    memcpy(tar + 257, "ustar", 5);
+    const char *problem = problem_of(tar, sizeof tar);
+    CHECK(problem && strstr(problem, "tar archive"));
+    /* A whole message, and bytes of no form known: nothing is claimed. */
+    CHECK(problem_of("\010\010\022\001a", 5) == NULL);
+    CHECK(problem_of("\377\376\1\2", 4) == NULL);
+}
+
+/* ir_version 8; graph with the inputs a (with a shape), b (without one) and c (no type at all). */
+static const char model[] = "\010\010"
+                            "\072\041"
+                            "\132\017\012\001\141\022\012\012\010\010\001\022\004\012\002\010\001"
+                            "\132\011\012\001\142\022\004\012\002\010\001"
+                            "\132\003\012\001\143";
+
+static void shapes(uint64_t *random) {
+    size_t count = sizeof model - 1;
+    uint8_t changed[sizeof model];
+    CHECK(!hides(model, count, "a"));
+    CHECK(hides(model, count, "b"));
+    CHECK(!hides(model, count, "c"));
+    CHECK(!hides(model, count, "bb"));
+    CHECK(!hides(model, count, ""));
+    for (size_t cut = 0; cut < count; cut++) {
+        (void)hides(model, cut, "b");
+        (void)problem_of(model, cut);
+    }
+    for (int i = 0; i < 100000; i++) {
+        memcpy(changed, model, count);
+        for (uint32_t n = 1 + check_below(random, 3); n > 0; n--)
+            changed[check_below(random, (uint32_t)count)] = (uint8_t)check_random(random);
+        (void)hides(changed, count, "b");
+        (void)problem_of(changed, count);
+    }
+}
+
+static void trims(void) {
+    static const char *const cases[][2] = {
+        {"nothing of it", "nothing of it"},
+        {"failed:/src/core/model.cc:256 ns::Model::Model(ns::P&&, const f::g<void (int)>&) Bad "
+         "version: 99",
+         "failed:Bad version: 99"},
+        {"/src/a.h:46 void ns::check(const m<s, int>&, bool) const Opset 99", "Opset 99"},
+        {"Error: utils.cc:461 CheckPath no such file: \"x\"", "Error: no such file: \"x\""},
+        {"see model.cc:x and a.h: b", "see model.cc:x and a.h: b"},
+        {"a.cc:1 f one b.cc:22 g two", "one two"},
+        {"a.cc:1 f", "f"},
+        {"a.cc:1 ", ""},
+        {"a.cc:1 x::y(((", "x::y((("},
+        {"a.cc:", "a.cc:"},
+        {"", ""},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char *at = (char *)check_guard_tail(&guard, strlen(cases[i][0]) + 1);
+        memcpy(at, cases[i][0], strlen(cases[i][0]) + 1);
+        lm_refusal_trim(at);
+        CHECK_AT("%s -> %s", cases[i][0], at);
+        CHECK(strcmp(at, cases[i][1]) == 0);
+    }
+}
+
+int main(void) {
+    uint64_t random = check_seed();
+    check_guard_open(&guard, 1 << 12);
+    kinds();
+    shapes(&random);
+    trims();
+    check_guard_close(&guard);
+    return check_finish("test_model_file");
+}
