@@ -11,13 +11,13 @@ import math
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from lumen_uring import __version__, reload
-from lumen_uring.errors import ConfigError, LumenError, MetricsError
+from lumen_uring.errors import ConfigError, EngineError, LumenError, MetricsError
 from lumen_uring.logs import Journal
 from lumen_uring.metrics_server import Facts, MetricsServer
 from lumen_uring.model_cache import cache_place, labels, resolve
@@ -77,10 +77,10 @@ def _serve(config: Config, reread: Callable[[], Config], journal: Journal) -> in
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     began_s = time.monotonic()
     # All files are looked for before anything is loaded: a typing error shows at once.
-    paths = [resolve(model.path) for model in config.models]
-    classes = [labels(model) for model in config.models]
+    paths, classes = _files(config.models)
     runtime = onnxruntime_path.find()
     notes: list[str] = []
+    refused: list[EngineError] = []
     notifier = Notifier()
     # The page ends before the engine, which takes the statistics along.
     with (
@@ -95,9 +95,14 @@ def _serve(config: Config, reread: Callable[[], Config], journal: Journal) -> in
             place = cache_place(path, ort_version)
             if place.note is not None:
                 notes.append(place.note)
-            engine.add_model(model, path, place.path, names)
+            try:
+                engine.add_model(model, path, place.path, names)
+            except EngineError as error:
+                refused.append(error)
             if signals.take(_ENDING) is not None:
                 return 0
+        if refused:  # all of them at once
+            raise EngineError("\n".join(map(str, refused)), refused[0].code)
         engine.start()
         ready_s = time.monotonic() - began_s
         info = engine.info()
@@ -114,6 +119,28 @@ def _serve(config: Config, reread: Callable[[], Config], journal: Journal) -> in
         notifier.ready(lines[0])
         watch = _Watch(config, reread, journal, notifier, signals, engine, metrics)
         return watch.until_the_end()
+
+
+@contextmanager
+def _noted(problems: list[str]) -> Iterator[None]:
+    try:
+        yield
+    except ConfigError as error:
+        problems.append(str(error))
+
+
+def _files(models: Sequence[ModelConfig]) -> tuple[list[Path], list[bytes | None]]:
+    """Every model's file and labels, or every problem with them, one per line."""
+    paths: list[Path] = []
+    classes: list[bytes | None] = []
+    problems: list[str] = []
+    for model in models:
+        with _noted(problems):
+            paths.append(resolve(model.path))
+            classes.append(labels(model))
+    if problems:
+        raise ConfigError("\n".join(problems))
+    return paths, classes
 
 
 def banner(
@@ -171,7 +198,9 @@ def _signature(entry: dict[str, Any]) -> str:
 
 
 def _tensor(tensor: dict[str, Any]) -> str:
-    dims = ",".join("n" if dim < 0 else str(dim) for dim in tensor["shape"])
+    # n: as many as the request has rows; ?: known only after the model has run.
+    free = "n" if tensor.get("shape_known", True) else "?"
+    dims = ",".join(free if dim < 0 else str(dim) for dim in tensor["shape"])
     return f"{tensor['name']} {tensor['datatype']}[{dims}]"
 
 

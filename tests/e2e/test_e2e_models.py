@@ -108,6 +108,11 @@ def test_an_output_whose_shape_only_the_run_knows(zoo: Server, x: list[int]) -> 
     assert data == expected.tobytes() + (array + array).tobytes()
 
 
+def test_the_banner_tells_rows_from_sizes_only_the_run_knows(zoo: Server) -> None:
+    assert "nonzero: x FP32[1,6] -> where INT64[2,?], twice FP32[1,6]\n" in zoo.output
+    assert "double: x FP32[n,16] -> y FP32[n,16]\n" in zoo.output
+
+
 @pytest.mark.parametrize("shape", [(12, 1, 1), (2, 3, 2), (1, 2, 6), (3, -1, 1)])
 def test_an_output_of_the_shape_the_client_asked_for(
     zoo: Server, shape: tuple[int, int, int]
@@ -520,3 +525,18 @@ def test_a_refusal_is_one_sentence_and_nothing_else(
     make(path)
     done = harness.run(["--port", "0", "--model", f"bad={path}"], cache)
     assert len(done.stderr.strip().splitlines()) == 1, done.stderr
+
+
+def test_every_bad_model_is_told_at_once(tmp_path: Path, cache: Path) -> None:
+    pointer(tmp_path / "one.onnx")
+    page(tmp_path / "two.onnx")
+    graphs.double(tmp_path / "good.onnx")
+    options = [f"--model={name}={tmp_path}/{name}.onnx" for name in ("one", "good", "two")]
+    done = harness.run(["--port", "0", *options], cache)
+    assert done.returncode == 1
+    first, second = done.stderr.splitlines()
+    assert first.startswith("lumen: model 'one'")
+    assert second.startswith("model 'two'")
+    done = harness.run(["--port", "0", "--model=a=/no/a", "--model=b=/no/b"], cache)
+    assert done.returncode == 2
+    assert [line.split()[-1] for line in done.stderr.splitlines()] == ["Lumen.", "Lumen."]
