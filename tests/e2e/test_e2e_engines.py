@@ -292,7 +292,7 @@ def test_a_batch_delay_counts_from_its_first_request(serve: Serve, tmp_path: Pat
         {
             "engine": {"thread_count": 1},
             "models": [
-                {"name": "d", "path": str(path), "batch_size": 200, "batch_delay_us": 400_000}
+                {"name": "d", "path": str(path), "batch_size": 200, "batch_delay_us": 1_000_000}
             ],
         }
     )
