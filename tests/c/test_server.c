@@ -262,8 +262,8 @@ static void settings_of_models(void) {
     second.rate = 7;
     second.burst = 8;
     second.intra_op_threads = 3;
-    second.labels = "zero\none\n";
-    second.label_bytes = 9;
+    second.labels = "zero\none\n2\n3\n4\n5\n6\n7\n8\n9\n";
+    second.label_bytes = (uint32_t)strlen(second.labels);
     CHECK(lumen_add_model(server, &second, &index) == 0 && index == 1);
     /* Each of the two workers' sessions has two threads beside the worker. */
     CHECK(threads_of_this_process() == threads + 4);
@@ -278,7 +278,7 @@ static void settings_of_models(void) {
     CHECK(models[0].max_output_bytes == 4096 && models[1].max_output_bytes == 6000);
     CHECK(models[0].channel_order == LUMEN_CHANNELS_RGB);
     CHECK(models[1].channel_order == LUMEN_CHANNELS_BGR);
-    CHECK(models[0].labels.count == 0 && models[1].labels.count == 2);
+    CHECK(models[0].labels.count == 0 && models[1].labels.count == 10);
     CHECK(models[0].index == 0 && models[1].index == 1 && models[1].session_count == 2);
     CHECK(models[0].value_base == 0 && models[1].value_base == 2);
     CHECK(server->shared.values_per_slot == 6);
@@ -302,6 +302,11 @@ static void models_that_are_refused(lumen_server *server) {
     model = model_of("other");
     model.rate = -1;
     says(lumen_add_model(server, &model, &index), LUMEN_E_INVALID, "model 'other': rate");
+    model = model_of("other");
+    model.labels = "zero\none\n";
+    model.label_bytes = 9;
+    says(lumen_add_model(server, &model, &index), LUMEN_E_MODEL,
+         "labels: expected a line for each of 10 classes, found 2");
     model = model_of("other");
     model.batch_size = LM_BATCH_MAX + 1;
     says(lumen_add_model(server, &model, &index), LUMEN_E_INVALID, "found 257");
