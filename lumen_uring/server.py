@@ -20,7 +20,7 @@ from lumen_uring import __version__, reload
 from lumen_uring.errors import ConfigError, EngineError, LumenError, MetricsError
 from lumen_uring.logs import Journal
 from lumen_uring.metrics_server import Facts, MetricsServer
-from lumen_uring.model_cache import cache_place, labels, resolve
+from lumen_uring.model_cache import cache_place, label_note, labels, resolve
 from lumen_uring.notify import Notifier
 from lumen_uring.ring import onnxruntime_path
 from lumen_uring.ring.engine import Engine, EngineInfo
@@ -120,7 +120,11 @@ def _serve(config: Config, reread: Callable[[], Config], journal: Journal) -> in
         if metrics is not None:
             metrics.start(Path(info.stats_path), _facts(info), os.getpid())
         address = "none" if metrics is None else metrics.address
-        lines = banner(config, info, engine.describe(), notes, ready_s, address)
+        description = engine.describe()
+        told = zip(config.models, classes, description["models"], strict=True)
+        found = [label_note(model.name, names, entry) for model, names, entry in told]
+        notes += [note for note in found if note is not None]
+        lines = banner(config, info, description, notes, ready_s, address)
         for line in lines:
             journal.show(line)
         if not journal.is_stdout:
