@@ -38,6 +38,7 @@ _REASONS: Final = {
     404: "Not Found",
     405: "Method Not Allowed",
     409: "Conflict",
+    421: "Misdirected Request",
     500: "Internal Server Error",
     501: "Not Implemented",
     503: "Service Unavailable",

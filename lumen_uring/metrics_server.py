@@ -149,7 +149,7 @@ class MetricsServer:
             "/debug/pprof/profile": self._profile,
         }
         if not host_allowed(request.headers.get("host"), self._hosts):
-            return Answer(403, b"This name is not among server.hosts.\n")
+            return Answer(421, b"This name is not among server.hosts.\n")
         if not origin_allowed(request.headers.get("origin"), self._hosts):
             return Answer(403, b"Pages of other sites may not ask.\n")
         page = pages.get(request.path)

@@ -8,11 +8,10 @@ be written costs start-up time, never the start.
 from __future__ import annotations
 
 import hashlib
-import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from lumen_uring.errors import ConfigError
 
@@ -117,28 +116,6 @@ def labels(model: ModelConfig) -> bytes | None:
             f"at most {_LABEL_BYTES_MAX} bytes in all, found {len(raw)} bytes of something else."
         )
     return "\n".join(lines).encode()
-
-
-def label_note(name: str, given: bytes | None, entry: dict[str, Any]) -> str | None:
-    """Compares a model's labels with its outputs.
-
-    Args:
-        name: of the model.
-        given: of `labels`.
-        entry: of the engine's describe document.
-
-    Returns:
-        A sentence where no output has a value for each label, else None.
-    """
-    outputs = entry["outputs"]
-    if given is None or not all(output["shape_known"] for output in outputs):
-        return None
-    count = given.count(b"\n") + 1
-    classes = [math.prod(max(size, 1) for size in output["shape"]) for output in outputs]
-    if count in classes:
-        return None
-    found = " or ".join(str(number) for number in classes)
-    return f"model {name} has {count} labels, and outputs of {found} values: is that its list?"
 
 
 def cache_place(model: Path, ort_version: str) -> CachePlace:

@@ -32,11 +32,6 @@ STRICTER = [
         "Control characters are no text (RFC 9110, 5.5); h11 lets all but NUL and blanks through.",
     ),
     Reason(
-        r"expected text or CR LF in a header's value, found '\\x[89a-f].'",
-        GET + b"A: caf\xe9\r\n\r\n",
-        "8-bit text is obsolete (RFC 9110, 5.5), and nothing here would know its alphabet.",
-    ),
-    Reason(
         r"its colon|a header's name or an empty line, found '( |\\x09)'",
         GET + b"A: b\r\n folded\r\n\r\n",
         "Folded lines are obsolete (RFC 9112, 5.2) and a known way to smuggle a header.",
@@ -53,8 +48,8 @@ STRICTER = [
     ),
     Reason(
         r"^content-length: expected one decimal number below 2\^63, found '\d+(, ?\d+)*'(\.\.\.)?$",
-        POST + b"Content-Length: 00\r\n\r\n",
-        "Lists of equal lengths, leading zeros (octal to some) and lengths from 2^63 on.",
+        POST + b"Content-Length: 0,0\r\n\r\n",
+        "Lists of equal lengths, which RFC 9110, 8.6 lets a server refuse; lengths from 2^63 on.",
     ),
     Reason(
         r"^content-length: expected one decimal number below 2\^63, found '\d+(, *| +,)",
@@ -89,7 +84,7 @@ STRICTER = [
     Reason(
         r"^host: expected a name or an address",
         b"GET / HTTP/1.1\r\nHost: user@evil/\r\n\r\n",
-        "RFC 9112, 3.2; the host is compared with a list, hence never empty.",
+        "RFC 9112, 3.2; llhttp leaves it to its caller.",
     ),
     Reason(
         r"^(authorization|x-api-key|origin|content-encoding): expected it once",
@@ -132,19 +127,14 @@ STRICTER = [
         "One empty line before a request is enough; llhttp takes any number.",
     ),
     Reason(
-        r"after chunk \d+: expected a hexadecimal digit, ';' or CR LF, found '( |\\x09)'",
+        r"after chunk \d+: expected ';' after a blank behind a size",
         CHUNKED + b"0 \r\n\r\n",
-        "No grammar has a blank there; h11 lets it through.",
+        "A blank may be there before an extension only (RFC 9112, 7.1.1); h11 lets it through.",
     ),
     Reason(
         r"after chunk \d+: expected text or CR LF in a chunk's extension",
         CHUNKED + b"0;\x01\r\n\r\n",
         "As in a header's value.",
-    ),
-    Reason(
-        r"^digits of a chunk's size",
-        CHUNKED + b"0" * 17 + b"\r\n\r\n",
-        "16 digits are 64 bits; h11 takes 20, llhttp any number of zeros.",
     ),
     Reason(r"^bytes of chunk extensions", CHUNKED + b"0;" + b"e" * 5000 + b"\r\n\r\n", "limits.h"),
     Reason(r"^bytes of trailers", CHUNKED + b"0\r\nA:" + b"t" * 5000 + b"\r\n\r\n", "limits.h"),

@@ -188,7 +188,16 @@ def accepts_more(theirs: Answer, ours: Answer) -> bool:
     return theirs.verdict == "accepted" and (theirs.body_done or not in_the_body)
 
 
+# Where Lumen follows the RFCs and h11 refuses: more digits than it counts (RFC 9110 8.6 and
+# RFC 9112 7.1 set no bound), and white space before a chunk's extension (7.1.1).
+STRICTER_H11 = (
+    r"illegal chunk header: bytearray\(b'(0{17,}|[0-9A-Fa-f]+(\\t| )+;)|^bad Content-Length"
+)
+
+
 def check_same(ours: Answer, theirs: Answer) -> None:
+    if theirs.verdict == "refused" and re.search(STRICTER_H11, theirs.why):
+        return
     assert theirs.verdict == "accepted", theirs.why
     assert (ours.method, ours.target, ours.minor) == (theirs.method, theirs.target, theirs.minor)
     assert (ours.body, ours.body_done) == (theirs.body, theirs.body_done)
@@ -214,7 +223,7 @@ def check_same_as_httptools(ours: Answer, theirs: Answer) -> None:
         assert re.search(NARROWER, theirs.why), theirs.why
 
 
-NARROWER = r"(?i)method|url|CONNECT|chunk extension|quoted"
+NARROWER = r"(?i)method|url|CONNECT|chunk extension|quoted|character in chunk size"
 
 
 @pytest.mark.parametrize("reason", STRICTER, ids=lambda reason: reason.sentence)
@@ -247,6 +256,7 @@ HEADERS = st.sampled_from(
         b"content-length:\t5 ",
         b"Content-Length: 5, 5",
         b"Content-Length: 05",
+        b"Content-Length: 00000000000000000000000000005",
         b"Content-Length: +5",
         b"Content-Length: 9223372036854775808",
         b"Transfer-Encoding: chunked",
@@ -271,6 +281,8 @@ HEADERS = st.sampled_from(
         b"Host: other:1",
         b"Host: [::1]:80",
         b"Host:",
+        b"Host: a,b!%6c:0123456",
+        b"Host: a%",
     ]
 )
 BODIES = st.lists(
@@ -284,6 +296,9 @@ BODIES = st.lists(
             b"0\r\nExpires: x\r\n\r\n",
             b"0\r\nContent-Length: 1\r\n\r\n",
             b"5 \r\nhello\r\n",
+            b"5 ;x=y\r\nhello\r\n",
+            b"0000000000000000000000005\r\nhello\r\n",
+            b"000\r\n\r\n",
             b"\r\n",
             GET + b"\r\n",
         ]

@@ -426,11 +426,11 @@ def test_other_methods(server: MetricsServer, method: str) -> None:
         ("127.0.0.1:1", 200),
         ("[::1]:8002", 200),
         ("lumen.EXAMPLE.:8002", 200),
-        ("evil.example", 403),
-        ("lumen.example.evil.example", 403),
-        ("localhost.evil.example:8002", 403),
-        ("", 403),
-        ("127.0.0.1.evil.example", 403),
+        ("evil.example", 421),
+        ("lumen.example.evil.example", 421),
+        ("localhost.evil.example:8002", 421),
+        ("", 421),
+        ("127.0.0.1.evil.example", 421),
     ],
 )
 def test_only_our_names(server: MetricsServer, host: str, status: int) -> None:

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "parts/http_date.h"
 #include "server.h"
 
 void lm_server_note(lumen_server *server, const char *line) {
@@ -125,6 +126,7 @@ void lm_server_join_threads(lumen_server *server) {
 }
 
 void lm_thread_meet(struct lm_shared *shared) {
+    (void)lm_http_date_line();             /* its memory of this thread is taken now */
     pthread_mutex_lock(&shared->spawning); /* until it is known how many there are to meet */
     pthread_mutex_unlock(&shared->spawning);
     pthread_barrier_wait(&shared->started);

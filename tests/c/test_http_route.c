@@ -22,6 +22,7 @@ static int find(const char *method, const char *target, size_t target_bytes) {
     CHECK(match.name_bytes < LM_NAME_BYTES_MAX);
     CHECK((status == 405) <= (match.allow != NULL));
     CHECK(match.no_body == (head.method == LM_HTTP_HEAD));
+    CHECK((status != 400 && status != 421 && status != 501) || match.why);
     if (status != 200) return status;
     CHECK(match.name[match.name_bytes] == '\0' && strlen(match.name) == match.name_bytes);
     for (const char *at = match.name; *at; at++) CHECK(*at >= ' ' && *at < 0x7f && *at != '/');
@@ -38,6 +39,11 @@ static const struct found {
     {"GET", "/", LM_ROUTE_PAGE, "", ANY},
     {"HEAD", "/", LM_ROUTE_PAGE, "", ANY},
     {"GET", "/?a=/v2", LM_ROUTE_PAGE, "", ANY},
+    /* RFC 9112 3.2.2: a whole URI */
+    {"GET", "http://h?a=/v2", LM_ROUTE_PAGE, "", ANY},
+    {"HEAD", "HTTP://h:80", LM_ROUTE_PAGE, "", ANY},
+    {"GET", "http://h/v2", LM_ROUTE_SERVER_METADATA, "", ANY},
+    {"POST", "http://[::1]:8000/v2/models/m/infer?x", LM_ROUTE_INFER, "m", ANY},
     {"GET", "/v2", LM_ROUTE_SERVER_METADATA, "", ANY},
     {"GET", "/v2/health/live", LM_ROUTE_LIVE, "", ANY},
     {"GET", "/v2/health/ready", LM_ROUTE_READY, "", ANY},
@@ -93,6 +99,8 @@ static void routes(void) {
         seen |= UINT64_C(1) << match.route;
         /* One byte less or more is something else, or a longer name. */
         size_t path_bytes = strcspn(found[i].target, "?");
+        bool ends_with_host = found[i].route == LM_ROUTE_PAGE && path_bytes > 1;
+        if (ends_with_host) continue;
         if (path_bytes == strlen(found[i].target) && path_bytes > 1 && !match.name[0]) {
             find(found[i].method, found[i].target, path_bytes - 1);
             CHECK(match.name[0] || match.route != found[i].route);
@@ -122,13 +130,38 @@ static const struct refused {
     {"OPTIONS", "*", 405, "GET, HEAD, POST"}, /* 31 */
     {"TRACE", "/", 405, "GET, HEAD"},
     {"GET", "*", 400, NULL},
-    {"CONNECT", "h:80", 400, NULL},
+    {"CONNECT", "h:80", 501, NULL},
+    {"CONNECT", "/", 501, NULL},
+    {"OPTIONS", "http://h", 405, "GET, HEAD, POST"}, /* RFC 9112 3.2.4: the same as "*" */
+    {"OPTIONS", "http://h/", 405, "GET, HEAD"},
+    {"OPTIONS", "http://h?x", 405, "GET, HEAD"},
     {"PRI", "*", 501, NULL},
     {"get", "/", 501, NULL},
     {"OPTION", "/", 501, NULL},
     {"OPTIONSX", "/", 501, NULL},
     /* 32 */
-    {"GET", "http://h/v2", 400, NULL},
+    {"GET", "https://h/v2", 421, NULL}, /* RFC 9110 7.4: not over a connection without TLS */
+    {"GET", "ftp://h/v2", 421, NULL},
+    {"GET", "a+b-c.9://h/v2", 421, NULL},
+    {"GET", "httpx://h/v2", 421, NULL},
+    {"GET", "9http://h/v2", 400, NULL},
+    {"GET", "ht_tp://h/v2", 400, NULL},
+    {"GET", "://h/v2", 400, NULL},
+    {"GET", "http:/v2", 400, NULL},
+    {"GET", "http:h/v2", 400, NULL},
+    {"GET", "http", 400, NULL},
+    {"GET", "http://", 400, NULL}, /* RFC 9110 4.2.1: no http URI is without a host */
+    {"GET", "http:///v2", 400, NULL},
+    {"GET", "http://:80/v2", 400, NULL},
+    {"GET", "http://user@h/v2", 400, NULL}, /* 4.2.4 */
+    {"GET", "http://user:word@h/v2", 400, NULL},
+    {"GET", "http://h:x/v2", 400, NULL},
+    {"GET", "http://[::1/v2", 400, NULL},
+    {"GET", "http://h#/v2", 400, NULL},
+    {"GET", "http://h/v2/models/%", 400, NULL},
+    {"GET", "http://h//v2", 404, NULL},
+    {"GET", "http://h/http://h/v2", 404, NULL},
+    {"PUT", "http://h/v2", 405, "GET, HEAD"},
     {"GET", "h:80", 400, NULL},
     {"GET", "?", 400, NULL},
     {"GET", "//", 404, NULL},
@@ -188,6 +221,24 @@ static void refusals(void) {
     CHECK(find("GET", "", 0) == 400);
 }
 
+static bool host_is(const char *text) {
+    return match.host.bytes == strlen(text) && memcmp(match.host.at, text, match.host.bytes) == 0;
+}
+
+/* RFC 9112 3.2.2: the target's host counts, and the Host header's is not looked at. */
+static void hosts(void) {
+    struct lm_http_head head = {.method = LM_HTTP_GET, .host = {"one:1", 5}};
+    head.target = (struct lm_slice){"/v2", 3};
+    CHECK(lm_http_find_route(&head, &match) == 200 && host_is("one:1"));
+    head.target = (struct lm_slice){"http://two:2/v2", 15};
+    CHECK(lm_http_find_route(&head, &match) == 200 && host_is("two:2"));
+    head.target = (struct lm_slice){"http://two", 10};
+    CHECK(lm_http_find_route(&head, &match) == 200 && host_is("two"));
+    head.host = (struct lm_slice){0};
+    head.target = (struct lm_slice){"/v2", 3};
+    CHECK(lm_http_find_route(&head, &match) == 200 && !match.host.at);
+}
+
 static void long_names(void) {
     static char target[ROOM];
     for (int name_bytes = 1; name_bytes < 8000; name_bytes += name_bytes < 70 ? 1 : 1001) {
@@ -233,6 +284,7 @@ int main(void) {
     check_guard_open(&guard, ROOM);
     routes();
     refusals();
+    hosts();
     long_names();
     random_targets(&random);
     check_guard_close(&guard);

@@ -81,7 +81,6 @@ static void every_key_is_found(uint64_t *random) {
         for (uint32_t i = 0; i < counts[c]; i++) {
             CHECK_AT("key %u of %u", i, counts[c]);
             CHECK(find(&keys, tokens[i]) == i);
-            CHECK(strcmp(lm_keys_name(&keys, i), names[i]) == 0);
             tokens[i][check_below(random, 8)] ^= 1;
             CHECK(find(&keys, tokens[i]) == LM_KEY_NONE);
         }
@@ -137,7 +136,7 @@ static void copied(void) {
     CHECK(lm_keys_open(&keys, &config, 1, 0) == 0);
     memset(name, 'z', sizeof name);
     memset(&config, 0xff, sizeof config);
-    CHECK(find(&keys, "secret") == 0 && strcmp(lm_keys_name(&keys, 0), "alice") == 0);
+    CHECK(find(&keys, "secret") == 0);
     lm_keys_close(&keys);
 }
 
@@ -192,7 +191,7 @@ static void refusals(void) {
     longest[LM_NAME_BYTES_MAX - 1] = '\0';
     one = two[0];
     one.name = longest;
-    CHECK(lm_keys_open(&keys, &one, 1, 0) == 0 && strcmp(lm_keys_name(&keys, 0), longest) == 0);
+    CHECK(lm_keys_open(&keys, &one, 1, 0) == 0);
     lm_keys_close(&keys);
     CHECK(lm_keys_open(&keys, NULL, 0, 0) == 0 && find(&keys, "x") == LM_KEY_NONE);
     lm_keys_close(&keys);

@@ -87,7 +87,7 @@ static void statistics(void) {
     struct check_guard guard;
     size_t length = strlen(stats_text);
     CHECK_AT("statistics");
-    check_guard_open(&guard, 1 << 16);
+    check_guard_open(&guard, 1 << 17);
     uint64_t before = oip_allocations;
     for (size_t room = 0; room < length + 3; room++) {
         char *text = (char *)check_guard_tail(&guard, room);
@@ -98,14 +98,15 @@ static void statistics(void) {
     char *text = (char *)check_guard_tail(&guard, 64);
     CHECK(lm_oip_stats_write(NULL, 0, text, 64) == strlen("{\"model_stats\":[]}"));
     /* The largest there can be fits the bound. */
-    struct lm_oip_model_stats most[2];
+    struct lm_oip_model_stats most[LUMEN_MODELS_MAX];
     char name[LM_NAME_BYTES_MAX];
     memset(name, '\n', sizeof name - 1);
     name[sizeof name - 1] = '\0';
     memset(most, 0xff, sizeof most);
-    most[0].name = most[1].name = name;
-    size_t bound = lm_oip_stats_bytes_max(most, 2);
-    size_t bytes = lm_oip_stats_write(most, 2, (char *)check_guard_tail(&guard, bound), bound);
+    for (uint32_t m = 0; m < LUMEN_MODELS_MAX; m++) most[m].name = name;
+    size_t bound = lm_oip_stats_bytes_max(most, LUMEN_MODELS_MAX);
+    size_t bytes =
+        lm_oip_stats_write(most, LUMEN_MODELS_MAX, (char *)check_guard_tail(&guard, bound), bound);
     CHECK(bytes > 0 && bytes < bound);
     CHECK(oip_allocations == before);
     check_guard_close(&guard);

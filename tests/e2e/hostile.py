@@ -67,7 +67,7 @@ def lengths() -> Iterator[Case]:
     for value in (
         "5, 5", "5,5", "+5", "-1", "-0", "0x5", "5_0", "1e1", "5 5", "", " ", "5.0", "5;", "5\t5",
         "9223372036854775808", "18446744073709551616", "18446744073709551621", "9" * 30,
-        "\u00a05", "5\u00a0", "\u00855", "005", "00", "05", "five", "\u0665", "''", "5,", ",5",
+        "\u00a05", "5\u00a0", "\u00855", "five", "\u0665", "''", "5,", ",5",
         "1" + "0" * 4000,
     ):  # fmt: skip
         raw = value.encode("utf-8" if "\u0665" in value else "latin-1")
@@ -114,7 +114,7 @@ def chunks() -> Iterator[Case]:
         "size with _": size[:1] + b"_" + size[1:] + b"\r\n" + GOOD + end,
         "size -1": b"-1\r\n" + GOOD + end,
         "size +": b"+" + size + b"\r\n" + GOOD + end,
-        "17 digits": size.rjust(17, b"0") + b"\r\n" + GOOD + end,
+        "17 digits": b"1" + size.rjust(16, b"0") + b"\r\n" + GOOD + end,
         "2^64-1": b"ffffffffffffffff\r\n" + GOOD + end,
         "2^63": b"8000000000000000\r\n" + GOOD + end,
         "size that wraps": b"10000000000000000" + size + b"\r\n" + GOOD + end,
@@ -211,16 +211,12 @@ def hosts() -> Iterator[Case]:
     yield Case(29, "none", head(size, host=None) + GOOD)
     yield Case(29, "two", head("Host: localhost", size) + GOOD)
     yield Case(29, "two that differ", head("hOST: 127.0.0.1", size) + GOOD)
-    for value in ("a@localhost", "localhost/", "localhost/a", "a\0b", "a b", "a" * 256, "a,b"):
-        yield Case(29, repr(value)[:24], head(size, host=f"Host: {value}") + GOOD)
-    # Whether these are no names, or only not this server's, is a matter of taste.
     for value in (
-        "", "localhost:80:80", ":80", "localhost:x", "localhost:-1", "[::1", "::1]", "[]",
-        "[localhost]", "http://localhost", "localhost#", "localhost?", "a\\b", "%6c",
-        "localhost:123456",
+        "a@localhost", "localhost/", "localhost/a", "a\0b", "a b", "a" * 256, "localhost:80:80",
+        "localhost:x", "localhost:-1", "[::1", "::1]", "[]", "[localhost]", "http://localhost",
+        "localhost#", "localhost?", "a\\b", "%", "%6", "%6g", "caf\xe9", "[::1%25lo]", "[::g]",
     ):  # fmt: skip
-        data = head(size, host=f"Host: {value}") + GOOD
-        yield Case(29, repr(value)[:24], data, (400, 403), None)
+        yield Case(29, repr(value)[:24], head(size, host=f"Host: {value}") + GOOD)
 
 
 def versions() -> Iterator[Case]:
@@ -270,8 +266,9 @@ def methods() -> Iterator[Case]:
 def targets() -> Iterator[Case]:
     """Rows 12 and 32: paths. Nothing is normalised; a name is looked up, never a path."""
     for target in (
-        "http://localhost/v2/health/live", "https://evil.example/v2", "localhost:8000",
-        "v2/health/live", "//v2/health/live", "/v2//health/live", "/v2/./health/live",
+        "localhost:8000", "v2/health/live", "http:/v2", "http:///v2", "http://a@localhost/v2",
+        "http://localhost:x/v2", "://localhost/v2", "http://localhost/v2/models/%",
+        "//v2/health/live", "/v2//health/live", "/v2/./health/live",
         "/v2/models/../health/live", "/../v2", "/v2/%2e%2e/v2", "/v2/models/%2e%2e%2fetc/ready",
         "/v2/models/..%2f..%2fetc%2fpasswd/infer", "/%76%32", "/v2%2fhealth%2flive",
         "/v2/models/%00/ready", "/v2/models/double%00/ready", "/v2/models/%/ready",

@@ -165,7 +165,7 @@ def test_who_comes_by_it_is_of_this_machine(serve: Serve, tmp_path: Path, path: 
         assert http.query(get("/v2", host="localhost")).code == 200
     with Http(path) as http:
         http.send(get("/v2", host="evil.example"))
-        assert http.answer().code == 403
+        assert http.answer().code == 421
 
 
 def test_no_bound_by_address(serve: Serve, tmp_path: Path, path: Path) -> None:

@@ -29,6 +29,12 @@ NUMPY = {
 }  # fmt: skip
 _NAMES = {np.dtype(code): name for name, code in NUMPY.items() if name != "BF16"}
 _STATUS_LINE = re.compile(rb"HTTP/1\.1 ([1-5][0-9][0-9]) ([ -~]+)")
+# RFC 9110 5.6.7; the only form that may be sent.
+_DATE = re.compile(
+    "(Mon|Tue|Wed|Thu|Fri|Sat|Sun), [0-3][0-9] "
+    "(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) "
+    "[0-9]{4} [0-2][0-9]:[0-5][0-9]:[0-6][0-9] GMT"
+)
 _FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+): ?([!-~](?:[ -~]*[!-~])?)")
 
 
@@ -194,8 +200,7 @@ class Http(wire.Wire):
         if code >= 400 and to != "HEAD":
             assert headers["content-type"] == "application/json"
             assert answer.error
-        # Whoever is told to come later is told when.
-        assert ("retry-after" in headers) == (code in (429, 503)), (code, headers)
+        assert _DATE.fullmatch(headers["date"]), headers
         if "retry-after" in headers:
             assert re.fullmatch("[1-9][0-9]*", headers["retry-after"])
         return answer

@@ -170,8 +170,10 @@ static void draw_infer(struct client *client, bool is_last) {
 static void draw_document(struct client *client) {
     struct expect *expect = client_expect(client, ASK_DOCUMENT);
     const struct lm_http_documents *documents = &sim_shared.documents;
+    static char ready_text[] = "{\"ready\":true}";
+    static const struct lm_oip_document ready = {ready_text, sizeof ready_text - 1};
     const struct lm_oip_document *found[] = {&documents->page, &documents->server,
-                                             &documents->models[1], &documents->configs[2], NULL};
+                                             &documents->models[1], &documents->configs[2], &ready};
     static const char *const paths[] = {"/", "/v2", "/v2/models/wide",
                                         "/v2/models/picture/versions/1/config", "/v2/health/ready"};
     uint32_t which = sim_below(5);
@@ -180,9 +182,16 @@ static void draw_document(struct client *client) {
     expect->document = found[which];
     expect->no_body = sim_one_in(4);
     if (which == 4) expect->statuses = STATUS(LM_STATUS_SHUTTING_DOWN);
-    snprintf(head, sizeof head, "%s %s HTTP/1.1\r\nHost: [::1]:8000\r\nX-Filler: %*s\r\n\r\n",
-             expect->no_body ? "HEAD" : "GET", paths[which], 1 + (int)sim_below(60), "x");
+    bool whole = sim_one_in(4), chunked = sim_one_in(4);
+    snprintf(head, sizeof head, "%s %s%s HTTP/1.1\r\nHost: %s\r\nX-Filler: %*s\r\n%s\r\n",
+             expect->no_body ? "HEAD" : "GET", whole ? "http://[::1]:8000" : "", paths[which],
+             whole ? "ignored" : "[::1]:8000", 1 + (int)sim_below(60), "x",
+             chunked ? "Transfer-Encoding: chunked\r\n" : "");
     put_text(client, head);
+    if (!chunked) return;
+    uint32_t begin = client->out_bytes;
+    for (uint32_t b = sim_below(300); b > 0; b--) client_put(client, "\xee", 1);
+    make_chunks(client, begin);
 }
 
 static void draw_stats(struct client *client) {
@@ -204,7 +213,9 @@ static const struct bad bads[] = {
     {404, GOES_ON, "GET /nowhere HTTP/1.1\r\nHost: localhost\r\n\r\n", 0},
     {405, GOES_ON, "DELETE /v2 HTTP/1.1\r\nHost: localhost\r\n\r\n", 0},
     {501, GOES_ON, "BREW /v2 HTTP/1.1\r\nHost: localhost\r\n\r\n", 0},
-    {403, GOES_ON, "GET /v2 HTTP/1.1\r\nHost: evil.example\r\n\r\n", 0},
+    {501, GOES_ON, "LINK /v2 HTTP/1.1\r\nHost: localhost\r\n\r\n", 0},
+    {421, GOES_ON, "GET /v2 HTTP/1.1\r\nHost: evil.example\r\n\r\n", 0},
+    {421, GOES_ON, "GET https://localhost/v2 HTTP/1.1\r\nHost: localhost\r\n\r\n", 0},
     {403, GOES_ON, "GET /v2 HTTP/1.1\r\nHost: localhost\r\nOrigin: http://evil.example\r\n\r\n", 0},
     {404, GOES_ON,
      "POST /v2/models/nobody/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3000\r\n\r\n",
@@ -225,6 +236,7 @@ static const struct bad bads[] = {
      30},
     {505, ENDS, "GET / HTTP/3.0\r\nHost: localhost\r\n\r\n", 0},
     {400, ENDS, "GET /\r\n\r\n", 0},
+    {400, ENDS, "LMN2\n", 0},
     {417, ENDS,
      "POST /v2/models/tiny/infer HTTP/1.1\r\nHost: localhost\r\nExpect: nothing\r\n"
      "Content-Length: 0\r\n\r\n",
@@ -282,10 +294,15 @@ static void draw_bad_chunks(struct client *client) {
     struct expect *expect = client_expect(client, ASK_BAD);
     expect->code = 400;
     expect->ends = true;
-    expect->statuses = STATUS_REFUSALS | STATUS(LM_STATUS_DEADLINE) |
-                       STATUS(LM_STATUS_RATE_LIMITED) | STATUS(LM_STATUS_TOO_LARGE);
-    put_text(client, "POST /v2/models/tiny/infer HTTP/1.1\r\nHost: localhost\r\n"
-                     "Transfer-Encoding: chunked\r\n\r\n5\r\n{\"inp\r\n-3\r\nuts\r\n");
+    if (sim_below(2)) { /* the route needs no body, and is no success without a whole one */
+        put_text(client, "GET /v2 HTTP/1.1\r\n");
+    } else {
+        expect->statuses = STATUS_REFUSALS | STATUS(LM_STATUS_DEADLINE) |
+                           STATUS(LM_STATUS_RATE_LIMITED) | STATUS(LM_STATUS_TOO_LARGE);
+        put_text(client, "POST /v2/models/tiny/infer HTTP/1.1\r\n");
+    }
+    put_text(client, "Host: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+                     "5\r\n{\"inp\r\n-3\r\nuts\r\n");
 }
 
 void http_draw(struct client *client, bool is_last) {

@@ -138,7 +138,7 @@ static void draw_last(struct client *client) {
 
 void native_draw(struct client *client, bool is_last) {
     uint32_t drawn = sim_below(100);
-    bool may_greet = client->expect_count > 0 || drawn % 2; /* first bytes decide the dialect */
+    bool may_greet = client->expect_count > 0; /* the first four bytes decide the dialect */
     if (sim_one_in(is_last ? 6 : 30) && may_greet) {
         draw_last(client);
     } else if (drawn < 65) {

@@ -179,8 +179,9 @@ static void check_connection(const struct lm_io *io, const struct lm_connection 
     sums->open++;
     sums->counted += connection->counted;
     hold_slots(io, connection);
-    sums->unwhole += connection->read_state == LM_READ_WAIT ||
-                     connection->read_state == LM_READ_JSON || connection->receiving != LM_NO_SLOT;
+    sums->unwhole +=
+        connection->read_state == LM_READ_WAIT || connection->read_state == LM_READ_JSON ||
+        connection->read_state == LM_READ_DROP_CHUNKS || connection->receiving != LM_NO_SLOT;
     SIM_CHECK(connection->buffer == LM_NO_BUFFER || connection->list == LM_LIST_UNPARKING ||
                   lm_held_is_page(connection->buffer),
               "connection %u waits with a header buffer", i);

@@ -118,8 +118,9 @@ bool lm_connection_may_parse(const struct lm_connection *connection) {
 /* Gives back what a half-read request holds. Returns whether there was one: what counts as a
  * request is a header read whole. */
 static bool drop_request(struct lm_io *io, struct lm_connection *connection) {
-    bool half_read =
-        connection->read_state == LM_READ_WAIT || connection->read_state == LM_READ_JSON;
+    bool half_read = connection->read_state == LM_READ_WAIT ||
+                     connection->read_state == LM_READ_JSON ||
+                     connection->read_state == LM_READ_DROP_CHUNKS;
     lm_http_block_give(io, connection);
     if (connection->receiving != LM_NO_SLOT && !connection->recv_armed) {
         struct lm_request *request = &io->requests[connection->receiving];

@@ -12,6 +12,7 @@
 #include "base/atomics.h"
 #include "base/limits.h"
 #include "parts/arena.h"
+#include "parts/http_chunks.h"
 #include "parts/http_route.h"
 #include "parts/keys.h"
 #include "parts/native_codec.h"
@@ -27,15 +28,16 @@ enum lm_read_state {
     LM_READ_WAIT,    /* a header is read, a slot is not free, or its bytes are not here: scarce.c */
     LM_READ_JSON,    /* HTTP: the JSON before the blobs */
     LM_READ_CHUNKS,  /* HTTP: a chunked body, into the text of `receiving` */
+    LM_READ_DROP_CHUNKS, /* HTTP: a chunked body that its route does not need */
     LM_READ_LINGER /* refused for good: read and drop for a moment, so that the reply is not lost */
 };
 
-/* Set by the connection's first byte, for good. */
+/* Set by the connection's first four bytes, for good: LMN1, or anything else. */
 enum lm_dialect { LM_DIALECT_OPEN, LM_DIALECT_NATIVE, LM_DIALECT_HTTP };
 
 /* What an HTTP head asked for, once its bytes are gone. */
 struct lm_http_call {
-    uint64_t content_bytes; /* 0 while chunked */
+    uint64_t content_bytes; /* while chunked: of the chunks that were dropped */
     int64_t json_bytes;     /* -1: the body is JSON and nothing else */
     uint32_t key;           /* index in the table of keys, or LM_NO_KEY */
     uint16_t model;         /* or LM_NO_MODEL */
@@ -45,6 +47,9 @@ struct lm_http_call {
     bool names_keep_alive; /* HTTP/1.0: the reply has to say so */
     bool expects_continue;
     bool chunked;
+    bool names_region;            /* the path names a shared memory region */
+    bool admin;                   /* the key was one when the head came */
+    struct lm_http_chunks chunks; /* of a body that is dropped */
 };
 
 #define LM_NO_KEY LM_KEY_NONE
@@ -86,7 +91,7 @@ struct lm_connection {
     };
 };
 
-_Static_assert(sizeof(struct lm_connection) <= 256, "an idle connection costs its table entry");
+_Static_assert(sizeof(struct lm_connection) <= 192, "an idle connection costs its table entry");
 
 enum lm_connection_list {
     LM_LIST_NONE,

@@ -27,6 +27,8 @@ size_t lm_http_take_json(struct lm_io *io, struct lm_connection *connection, con
                          size_t count);
 size_t lm_http_take_chunks(struct lm_io *io, struct lm_connection *connection, const uint8_t *bytes,
                            size_t count);
+size_t lm_http_drop_chunks(struct lm_io *io, struct lm_connection *connection, const uint8_t *bytes,
+                           size_t count);
 /* The connection's block, or NULL. */
 struct lm_http_block *lm_http_block(struct lm_io *io, const struct lm_connection *connection);
 struct lm_http_block *lm_http_block_take(struct lm_io *io, struct lm_connection *connection);
@@ -44,9 +46,10 @@ void lm_http_retry(struct lm_io *io, struct lm_connection *connection);
 /* http_refuse.c */
 /* Whether a name or a word of a header is this one, in whatever case. */
 bool lm_http_equals(const char *at, size_t bytes, const char *word);
-/* Whether the client may ask for this route; its key, if any, is in the call. false: answered. */
+/* Whether the client may ask this host for this route; its key, if any, is in the call. false:
+ * answered. */
 bool lm_http_authorise(struct lm_io *io, struct lm_connection *connection,
-                       const struct lm_http_head *head);
+                       const struct lm_http_head *head, struct lm_slice host);
 /* The state after an answer of one's own: what is left of the body is dropped first. */
 void lm_http_skip_body(struct lm_io *io, struct lm_connection *connection);
 /* Refuse a request whose end is known: the rest of its body is dropped, the connection goes on. */
@@ -78,9 +81,8 @@ void lm_http_answer(struct lm_io *io, struct lm_connection *connection,
 /* {"error": why} */
 void lm_http_answer_error(struct lm_io *io, struct lm_connection *connection, uint32_t code,
                           const char *headers, const char *why);
-/* Everything that is no inference. */
-void lm_http_answer_route(struct lm_io *io, struct lm_connection *connection,
-                          const struct lm_http_match *match, uint32_t model);
+/* Everything that is no inference: what the call asks for. */
+void lm_http_answer_route(struct lm_io *io, struct lm_connection *connection);
 
 /* http_reply.c: composed by whoever ran the request. */
 uint32_t lm_http_code(enum lm_status status);
@@ -88,8 +90,6 @@ const char *lm_http_reason(uint32_t code);
 void lm_http_reply_outputs(struct lm_request *request, const void *const *data, const size_t *bytes,
                            size_t shape_block_bytes);
 void lm_http_reply_text(struct lm_request *request, enum lm_status status, const char *text);
-/* Writes `text` as a JSON string's inside. Returns its bytes, at most `room`. */
-size_t lm_http_escape(char *at, size_t room, const char *text);
 /* Reads the JSON of a request's text into its tensors. false: the reply is composed, an error. */
 bool lm_http_read_text(struct lm_oip_parser *parser, struct lm_request *request);
 

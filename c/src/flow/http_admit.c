@@ -342,8 +342,7 @@ static void refuse_route(struct lm_io *io, struct lm_connection *connection, uin
     if (code == 405) snprintf(headers, sizeof headers, "Allow: %s\r\n", match->allow);
     lm_gate_count_refusal(io, LM_STATUS_BAD_REQUEST, UINT32_MAX);
     lm_http_refuse_code(io, connection, code, headers,
-                        code == 400 ? "path: expected an absolute path with whole percent escapes"
-                                    : lm_http_reason(code));
+                        code == 404 || code == 405 ? lm_http_reason(code) : match->why);
 }
 
 void lm_http_admit(struct lm_io *io, struct lm_connection *connection,
@@ -363,6 +362,7 @@ void lm_http_admit(struct lm_io *io, struct lm_connection *connection,
         .names_keep_alive = head->keep_alive && head->minor == 0,
         .expects_continue = head->expect_continue,
         .chunked = head->chunked,
+        .names_region = match.name_bytes > 0,
     };
     connection->discard_bytes = head->content_length;
     if (!check_body(io, connection, head)) return;
@@ -370,13 +370,17 @@ void lm_http_admit(struct lm_io *io, struct lm_connection *connection,
         refuse_route(io, connection, found, &match);
         return;
     }
-    if (!lm_http_authorise(io, connection, head)) return;
+    if (!lm_http_authorise(io, connection, head, match.host)) return;
     if (names_model(&match) && !find_model(io, connection, &match)) return;
     if (match.route == LM_ROUTE_INFER) {
         admit_infer(io, connection);
         return;
     }
-    uint32_t model = names_model(&match) ? connection->call.model : UINT32_MAX;
+    if (head->chunked) {
+        connection->read_state = LM_READ_DROP_CHUNKS;
+        ask_for_more(io, connection);
+        return;
+    }
     lm_http_skip_body(io, connection);
-    lm_http_answer_route(io, connection, &match, model);
+    lm_http_answer_route(io, connection);
 }

@@ -9,6 +9,8 @@
 #include "base/error.h"
 #include "flow/http.h"
 #include "flow/worker.h"
+#include "parts/http_date.h"
+#include "parts/json_text.h"
 #include "parts/oip_metadata.h"
 
 enum { HEAD_BYTES_MAX = 384 };
@@ -17,17 +19,18 @@ void lm_http_answer(struct lm_io *io, struct lm_connection *connection,
                     const struct lm_http_answer *answer) {
     const struct lm_http_call *call = &connection->call;
     char head[HEAD_BYTES_MAX];
-    int bytes = snprintf(head, sizeof head,
-                         "HTTP/1.1 %u %s\r\n%s%s%s%s%sContent-Length: %zu\r\n\r\n", answer->code,
-                         lm_http_reason(answer->code), answer->body_bytes ? "Content-Type: " : "",
-                         !answer->body_bytes ? ""
-                         : answer->type      ? answer->type
-                                             : "application/json",
-                         answer->body_bytes ? "\r\n" : "", answer->headers ? answer->headers : "",
-                         !call->keep_alive        ? "Connection: close\r\n"
-                         : call->names_keep_alive ? "Connection: keep-alive\r\n"
-                                                  : "",
-                         answer->body_bytes);
+    int bytes =
+        snprintf(head, sizeof head, "HTTP/1.1 %u %s\r\n%s%s%s%s%s%sContent-Length: %zu\r\n\r\n",
+                 answer->code, lm_http_reason(answer->code), lm_http_date_line(),
+                 answer->body_bytes ? "Content-Type: " : "",
+                 !answer->body_bytes ? ""
+                 : answer->type      ? answer->type
+                                     : "application/json",
+                 answer->body_bytes ? "\r\n" : "", answer->headers ? answer->headers : "",
+                 !call->keep_alive        ? "Connection: close\r\n"
+                 : call->names_keep_alive ? "Connection: keep-alive\r\n"
+                                          : "",
+                 answer->body_bytes);
     LM_ASSERT(bytes > 0 && bytes < HEAD_BYTES_MAX);
     lm_reply_bytes(io, connection, head, (size_t)bytes, answer->body,
                    call->head_only ? 0 : answer->body_bytes, answer->body_is_shared);
@@ -36,9 +39,7 @@ void lm_http_answer(struct lm_io *io, struct lm_connection *connection,
 void lm_http_answer_error(struct lm_io *io, struct lm_connection *connection, uint32_t code,
                           const char *headers, const char *why) {
     char body[LM_TEXT_BYTES_MAX + 16];
-    size_t used = (size_t)snprintf(body, sizeof body, "{\"error\":\"");
-    used += lm_http_escape(body + used, sizeof body - used - 3, why);
-    used += (size_t)snprintf(body + used, sizeof body - used, "\"}");
+    size_t used = lm_json_error(why, body, sizeof body);
     lm_http_answer(io, connection,
                    &(struct lm_http_answer){
                        .code = code, .headers = headers, .body = body, .body_bytes = used});
@@ -52,6 +53,12 @@ static void answer_text(struct lm_io *io, struct lm_connection *connection, cons
                                             .body = document->text,
                                             .body_bytes = document->bytes,
                                             .body_is_shared = true});
+}
+
+static void answer_yes(struct lm_io *io, struct lm_connection *connection, const char *body) {
+    struct lm_http_answer answer = {
+        .code = 200, .body = body, .body_bytes = strlen(body), .body_is_shared = true};
+    lm_http_answer(io, connection, &answer);
 }
 
 static void answer_empty(struct lm_io *io, struct lm_connection *connection) {
@@ -81,16 +88,18 @@ static void sum_model(const struct lm_shared *shared, uint32_t model,
     }
 }
 
-static void answer_stats(struct lm_io *io, struct lm_connection *connection, uint32_t model) {
+static void answer_stats(struct lm_io *io, struct lm_connection *connection) {
     const struct lm_shared *shared = io->shared;
+    uint32_t model = connection->call.model;
     struct lm_oip_model_stats stats[LUMEN_MODELS_MAX];
-    uint32_t first = model == UINT32_MAX ? 0 : model;
-    uint32_t count = model == UINT32_MAX ? shared->model_count : 1;
+    uint32_t first = model == LM_NO_MODEL ? 0 : model;
+    uint32_t count = model == LM_NO_MODEL ? shared->model_count : 1;
     for (uint32_t m = 0; m < count; m++) sum_model(shared, first + m, &stats[m]);
-    size_t bytes = lm_oip_stats_write(stats, count, io->draft, LM_SCRAP_BYTES);
-    LM_ASSERT(bytes > 0);
-    lm_http_answer(io, connection,
-                   &(struct lm_http_answer){.code = 200, .body = io->draft, .body_bytes = bytes});
+    size_t bytes = lm_oip_stats_write(stats, count, io->http.draft, io->http.draft_bytes);
+    LM_ASSERT(bytes > 0); /* lm_http_open has made room for the largest */
+    lm_http_answer(
+        io, connection,
+        &(struct lm_http_answer){.code = 200, .body = io->http.draft, .body_bytes = bytes});
 }
 
 static bool is_loopback(int fd) {
@@ -108,8 +117,7 @@ static bool is_loopback(int fd) {
  * What they would change is not there yet. */
 static void answer_control(struct lm_io *io, struct lm_connection *connection, const char *what) {
     uint32_t key = connection->call.key;
-    bool allowed =
-        key != LM_NO_KEY ? lm_keys_is_admin(&io->access->keys, key) : is_loopback(connection->fd);
+    bool allowed = key != LM_NO_KEY ? connection->call.admin : is_loopback(connection->fd);
     char why[LM_TEXT_BYTES_MAX];
     if (!allowed) {
         lm_http_answer_error(io, connection, 403, NULL,
@@ -121,13 +129,14 @@ static void answer_control(struct lm_io *io, struct lm_connection *connection, c
     lm_http_answer_error(io, connection, 501, NULL, why);
 }
 
-void lm_http_answer_route(struct lm_io *io, struct lm_connection *connection,
-                          const struct lm_http_match *match, uint32_t model) {
+void lm_http_answer_route(struct lm_io *io, struct lm_connection *connection) {
     const struct lm_shared *shared = io->shared;
+    const struct lm_http_call *call = &connection->call;
     const struct lm_http_documents *documents = &shared->documents;
     lm_add_single_writer_u64(&io->stats->io.requests_ok, 1);
-    switch (match->route) {
-    case LM_ROUTE_LIVE: answer_empty(io, connection); break;
+    switch ((enum lm_http_route)call->route) {
+    /* Triton's clients look at the code, KServe's at the body. */
+    case LM_ROUTE_LIVE: answer_yes(io, connection, "{\"live\":true}"); break;
     case LM_ROUTE_READY:
     case LM_ROUTE_MODEL_READY:
         /* acquire: pairs with the releases in lumen_unready and lumen_stop */
@@ -137,8 +146,10 @@ void lm_http_answer_route(struct lm_io *io, struct lm_connection *connection,
         } else if (io->worker_hangs) {
             lm_http_answer_error(io, connection, 503, "Retry-After: 1\r\n",
                                  "a model does not return");
+        } else if (call->route == LM_ROUTE_READY) {
+            answer_yes(io, connection, "{\"ready\":true}");
         } else {
-            answer_empty(io, connection);
+            answer_text(io, connection, NULL, &documents->ready[call->model]);
         }
         break;
     case LM_ROUTE_PAGE:
@@ -146,14 +157,14 @@ void lm_http_answer_route(struct lm_io *io, struct lm_connection *connection,
         break;
     case LM_ROUTE_SERVER_METADATA: answer_text(io, connection, NULL, &documents->server); break;
     case LM_ROUTE_MODEL_METADATA:
-        answer_text(io, connection, NULL, &documents->models[model]);
+        answer_text(io, connection, NULL, &documents->models[call->model]);
         break;
     case LM_ROUTE_MODEL_CONFIG:
-        answer_text(io, connection, NULL, &documents->configs[model]);
+        answer_text(io, connection, NULL, &documents->configs[call->model]);
         break;
     case LM_ROUTE_REPOSITORY_INDEX: answer_text(io, connection, NULL, &documents->index); break;
     case LM_ROUTE_MODEL_STATS:
-    case LM_ROUTE_ALL_STATS: answer_stats(io, connection, model); break;
+    case LM_ROUTE_ALL_STATS: answer_stats(io, connection); break;
     case LM_ROUTE_REPOSITORY_LOAD:
     case LM_ROUTE_REPOSITORY_UNLOAD:
         answer_control(io, connection, "loading and unloading models while the server runs");
@@ -162,7 +173,7 @@ void lm_http_answer_route(struct lm_io *io, struct lm_connection *connection,
     case LM_ROUTE_LOGGING: answer_control(io, connection, "logging settings"); break;
     case LM_ROUTE_SYSTEM_SHM_UNREGISTER:
     case LM_ROUTE_CUDA_SHM_UNREGISTER:
-        if (match->name_bytes == 0) { /* all regions: there are none */
+        if (!call->names_region) { /* all regions: there are none */
             answer_empty(io, connection);
             break;
         }

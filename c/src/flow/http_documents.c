@@ -13,6 +13,7 @@ int lm_http_documents_open(struct lm_shared *shared, const char *version) {
     if (!code) code = lm_http_page(shared->models, shared->model_count, version, &documents->page);
     for (uint32_t m = 0; !code && m < shared->model_count; m++) {
         code = lm_oip_model_metadata(&shared->models[m], &documents->models[m]);
+        if (!code) code = lm_oip_model_ready(&shared->models[m], &documents->ready[m]);
         if (code) break;
         code =
             lm_oip_model_config(&shared->models[m], shared->worker_count, &documents->configs[m]);
@@ -28,5 +29,6 @@ void lm_http_documents_close(struct lm_shared *shared) {
     for (uint32_t m = 0; m < shared->model_count; m++) {
         lm_oip_document_close(&documents->models[m]);
         lm_oip_document_close(&documents->configs[m]);
+        lm_oip_document_close(&documents->ready[m]);
     }
 }

@@ -12,11 +12,22 @@
 
 #include "base/error.h"
 #include "flow/http.h"
+#include "parts/oip_metadata.h"
+
+/* The longest statistics there can be of these models. */
+static size_t stats_bytes_max(const struct lm_shared *shared) {
+    struct lm_oip_model_stats stats[LUMEN_MODELS_MAX];
+    for (uint32_t m = 0; m < shared->model_count; m++) stats[m].name = shared->models[m].name;
+    return lm_oip_stats_bytes_max(stats, shared->model_count);
+}
 
 int lm_http_open(struct lm_io *io) {
     struct lm_http_side *http = &io->http;
     http->blocks = calloc(LM_HTTP_BLOCKS, sizeof *http->blocks);
-    if (!http->blocks) return lm_error(LUMEN_E_NOMEM, "no memory for the heads of HTTP requests");
+    http->draft_bytes = stats_bytes_max(io->shared);
+    http->draft = malloc(http->draft_bytes);
+    if (!http->blocks || !http->draft)
+        return lm_error(LUMEN_E_NOMEM, "no memory for the heads of HTTP requests");
     http->free_block = LM_NO_BLOCK;
     return lm_oip_parser_open(&http->parser, LM_HTTP_JSON_BYTES_MAX);
 }
@@ -24,6 +35,7 @@ int lm_http_open(struct lm_io *io) {
 void lm_http_close(struct lm_io *io) {
     lm_oip_parser_close(io->http.parser);
     free(io->http.blocks);
+    free(io->http.draft);
     io->http = (struct lm_http_side){0};
 }
 
@@ -35,6 +47,7 @@ struct lm_http_block *lm_http_block(struct lm_io *io, const struct lm_connection
 static void refuse(struct lm_io *io, struct lm_connection *connection, uint32_t code,
                    const char *why) {
     if (connection->read_state == LM_READ_HEADER) {
+        connection->call.head_only = false; /* of the request before */
         lm_add_single_writer_u64(&io->stats->io.requests, 1);
         lm_add_single_writer_u64(&io->stats->io.http_requests, 1);
     }
@@ -161,6 +174,35 @@ size_t lm_http_take_json(struct lm_io *io, struct lm_connection *connection, con
     if (block && block->used < whole) return taken;
     connection->header_used = 0;
     lm_http_admit_json(io, connection, text);
+    return taken;
+}
+
+/* The answer comes when the body has ended: one that turns out malformed gets no success. */
+size_t lm_http_drop_chunks(struct lm_io *io, struct lm_connection *connection, const uint8_t *bytes,
+                           size_t count) {
+    struct lm_http_call *call = &connection->call;
+    size_t taken = 0;
+    while (taken < count) {
+        size_t used = 0;
+        struct lm_slice data = {0};
+        char why[LM_TEXT_BYTES_MAX];
+        int verdict = lm_http_chunks_feed(&call->chunks, (const char *)bytes + taken, count - taken,
+                                          &used, &data, why, sizeof why);
+        taken += used;
+        call->content_bytes += data.bytes;
+        if (verdict < 0 || call->content_bytes > io->shared->max_request_bytes) {
+            if (verdict >= 0)
+                snprintf(why, sizeof why, "the chunks hold more than the server takes");
+            refuse(io, connection, verdict < 0 ? (uint32_t)-verdict : 413, why);
+            return taken;
+        }
+        if (verdict == LM_HTTP_CHUNKS_DONE) {
+            call->chunked = false;
+            lm_http_skip_body(io, connection);
+            lm_http_answer_route(io, connection);
+            return taken;
+        }
+    }
     return taken;
 }
 

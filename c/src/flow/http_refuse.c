@@ -53,7 +53,8 @@ void lm_http_refuse_close(struct lm_io *io, struct lm_connection *connection, ui
                           const char *why) {
     lm_http_block_give(io, connection);
     lm_connection_linger(io, connection);
-    connection->call = (struct lm_http_call){.key = LM_NO_KEY, .model = LM_NO_MODEL};
+    connection->call = (struct lm_http_call){
+        .key = LM_NO_KEY, .model = LM_NO_MODEL, .head_only = connection->call.head_only};
     lm_gate_count_refusal(io, code == 503 ? LM_STATUS_OVERLOADED : LM_STATUS_BAD_REQUEST,
                           UINT32_MAX);
     lm_http_answer_error(io, connection, code, code == 503 ? "Retry-After: 1\r\n" : NULL, why);
@@ -85,6 +86,7 @@ static bool host_is_allowed(const struct lm_access *access, struct lm_slice host
     const char *colon = memrchr(host.at, ':', bytes);
     const char *bracket = memrchr(host.at, ']', bytes);
     if (colon && (!bracket || colon > bracket)) bytes = (size_t)(colon - host.at);
+    if (bytes > 1 && host.at[bytes - 1] == '.') bytes--; /* of a name that is whole */
     if (lm_http_equals(host.at, bytes, "localhost") || is_address(host.at, bytes)) return true;
     for (uint32_t h = 0; h < access->host_count; h++) {
         if (strcmp(access->hosts[h], "*") == 0 || lm_http_equals(host.at, bytes, access->hosts[h]))
@@ -106,19 +108,20 @@ static bool needs_key(enum lm_http_route route) {
 }
 
 bool lm_http_authorise(struct lm_io *io, struct lm_connection *connection,
-                       const struct lm_http_head *head) {
+                       const struct lm_http_head *head, struct lm_slice host) {
     struct lm_access *access = io->access;
     struct lm_http_call *call = &connection->call;
     char why[LM_TEXT_BYTES_MAX];
     /* Whoever looks whether the server lives may call it what they like. */
     if (call->route == LM_ROUTE_LIVE || call->route == LM_ROUTE_READY) return true;
-    if (head->host.at && !host_is_allowed(access, head->host)) {
+    if (host.at && !host_is_allowed(access, host)) {
         snprintf(why, sizeof why,
                  "Host: expected an address, localhost or a name in server.hosts, "
                  "found '%.*s'",
-                 (int)(head->host.bytes < 80 ? head->host.bytes : 80), head->host.at);
+                 (int)(host.bytes < 80 ? host.bytes : 80), host.at);
         lm_gate_count_refusal(io, LM_STATUS_BAD_REQUEST, UINT32_MAX);
-        lm_http_refuse_code(io, connection, 403, NULL, why);
+        /* RFC 9110 15.5.20: an origin for which the server is not configured. */
+        lm_http_refuse_code(io, connection, 421, NULL, why);
         return false;
     }
     if (!origin_is_allowed(access, head->origin)) {
@@ -131,6 +134,7 @@ bool lm_http_authorise(struct lm_io *io, struct lm_connection *connection,
                                 ? lm_keys_bearer(head->authorization.at, head->authorization.bytes)
                                 : lm_keys_api_key(head->api_key.at, head->api_key.bytes);
     call->key = lm_keys_find(&access->keys, token.at, token.bytes);
+    call->admin = call->key != LM_NO_KEY && lm_keys_is_admin(&access->keys, call->key);
     if (call->key != LM_NO_KEY) return true;
     lm_http_refuse_status(
         io, connection, LM_STATUS_UNAUTHORISED,

@@ -7,6 +7,8 @@
 
 #include "base/error.h"
 #include "flow/http.h"
+#include "parts/http_date.h"
+#include "parts/json_text.h"
 #include "parts/oip_reply.h"
 
 enum { HEAD_ROOM = 256 };
@@ -40,6 +42,7 @@ const char *lm_http_reason(uint32_t code) {
         {414, "URI Too Long"},
         {415, "Unsupported Media Type"},
         {417, "Expectation Failed"},
+        {421, "Misdirected Request"},
         {429, "Too Many Requests"},
         {431, "Request Header Fields Too Large"},
         {500, "Internal Server Error"},
@@ -53,28 +56,13 @@ const char *lm_http_reason(uint32_t code) {
     return "Error";
 }
 
-size_t lm_http_escape(char *at, size_t room, const char *text) {
-    size_t used = 0;
-    for (const unsigned char *from = (const unsigned char *)text; *from; from++) {
-        char piece[8];
-        int bytes = *from == '"' || *from == '\\' ? snprintf(piece, sizeof piece, "\\%c", *from)
-                    : *from < 0x20 || *from >= 0x7f
-                        ? snprintf(piece, sizeof piece, "\\u%04x", *from)
-                        : snprintf(piece, sizeof piece, "%c", *from);
-        if (used + (size_t)bytes > room) break;
-        memcpy(at + used, piece, (size_t)bytes);
-        used += (size_t)bytes;
-    }
-    return used;
-}
-
 /* Writes the head so that it ends where the text begins, and makes both the reply's first part. */
 static void put_head(struct lm_request *request, char *text, size_t text_bytes, uint32_t code,
                      const char *headers, size_t content_bytes) {
     const struct lm_http_exchange *http = &request->http;
     char head[HEAD_ROOM];
-    int bytes = snprintf(head, sizeof head, "HTTP/1.1 %u %s\r\n%s%sContent-Length: %zu\r\n\r\n",
-                         code, lm_http_reason(code), headers,
+    int bytes = snprintf(head, sizeof head, "HTTP/1.1 %u %s\r\n%s%s%sContent-Length: %zu\r\n\r\n",
+                         code, lm_http_reason(code), lm_http_date_line(), headers,
                          !http->keep_alive        ? "Connection: close\r\n"
                          : http->names_keep_alive ? "Connection: keep-alive\r\n"
                                                   : "",
@@ -179,9 +167,7 @@ void lm_http_reply_outputs(struct lm_request *request, const void *const *data, 
 void lm_http_reply_text(struct lm_request *request, enum lm_status status, const char *text) {
     char body[LM_TEXT_BYTES_MAX + 16], headers[96];
     uint32_t code = lm_http_code(status);
-    size_t used = (size_t)snprintf(body, sizeof body, "{\"error\":\"");
-    used += lm_http_escape(body + used, sizeof body - used - 3, text);
-    used += (size_t)snprintf(body + used, sizeof body - used, "\"}");
+    size_t used = lm_json_error(text, body, sizeof body);
     snprintf(headers, sizeof headers, "Content-Type: application/json\r\n%s",
              code == 503 ? "Retry-After: 1\r\n" : "");
     /* The slot's tensors are done with: the sentence takes their place. */

@@ -58,8 +58,7 @@ int lm_io_open(struct lm_io *io, struct lm_shared *shared, uint32_t index, uint3
     io->bindings = calloc((size_t)slots * shared->model_count, sizeof *io->bindings);
     io->values = calloc((size_t)slots * shared->values_per_slot, sizeof *io->values);
     io->scrap = malloc(LM_SCRAP_BYTES);
-    io->draft = malloc(LM_SCRAP_BYTES);
-    if (!io->requests || !io->bindings || !io->values || !io->scrap || !io->draft) {
+    if (!io->requests || !io->bindings || !io->values || !io->scrap) {
         return lm_error(LUMEN_E_NOMEM, "no memory for the tables of %u slots", slots);
     }
     code = lm_http_open(io);
@@ -96,13 +95,11 @@ void lm_io_close(struct lm_io *io) {
     free(io->bindings);
     free(io->values);
     free(io->scrap);
-    free(io->draft);
     lm_http_close(io);
     io->requests = NULL;
     io->bindings = NULL;
     io->values = NULL;
     io->scrap = NULL;
-    io->draft = NULL;
 }
 
 void lm_io_release(struct lm_io *io, struct lm_request *request) {

@@ -34,6 +34,7 @@ struct lm_http_documents {
     struct lm_oip_document index;
     struct lm_oip_document models[LUMEN_MODELS_MAX];
     struct lm_oip_document configs[LUMEN_MODELS_MAX];
+    struct lm_oip_document ready[LUMEN_MODELS_MAX];
 };
 
 /* Read-only after start, but for the queue, the waitset and the atomics. */
@@ -110,6 +111,8 @@ struct lm_http_block;
 struct lm_http_side {
     struct lm_http_block *blocks;
     struct lm_oip_parser *parser;
+    char *draft; /* for the statistics, which are written anew each time */
+    size_t draft_bytes;
     uint16_t free_block;
     uint16_t blocks_used; /* the first so many have been used; the others are untouched */
 };
@@ -166,7 +169,6 @@ struct lm_io {
     uint64_t now_ns;  /* taken once per turn of the loop */
     uint64_t seen_ns; /* what came before then is known */
     uint8_t *scrap;   /* where refused bytes go: the kernel may write there at any time */
-    char *draft;      /* LM_SCRAP_BYTES, for answers that are written anew each time */
     pthread_t thread;
     bool thread_started;
     int start_code; /* 0 or LUMEN_E_*, with start_error; read after the start barrier */

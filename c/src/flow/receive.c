@@ -108,16 +108,33 @@ static size_t header_bytes(const struct lm_connection *connection) {
     return LM_NATIVE_REQUEST_BYTES + (follows ? LM_NATIVE_CREDENTIAL_BYTES : 0);
 }
 
-/* The first byte says which dialect it will be: LMN1, a method's capitals (or the line break that
- * may come before them), or nothing that is known, which is answered natively. */
-static enum lm_dialect dialect_of(uint8_t first) {
-    bool is_method = (first >= 'A' && first <= 'Z' && first != 'L') || first == '\r';
-    return is_method ? LM_DIALECT_HTTP : LM_DIALECT_NATIVE;
+/* The first four bytes say which dialect it will be: LMN1, or HTTP whatever they are. */
+static size_t take_greeting(struct lm_io *io, struct lm_connection *connection,
+                            const uint8_t *bytes, size_t count) {
+    uint16_t before = connection->header_used;
+    size_t missing = (size_t)LM_NATIVE_MAGIC_BYTES - before;
+    size_t taken = count < missing ? count : missing;
+    uint64_t started_ns = connection->started_ns;
+    memcpy(connection->header + before, bytes, taken);
+    if (lm_native_may_be_header(connection->header, before + taken)) {
+        if (before == 0) connection->started_ns = io->now_ns;
+        connection->header_used = (uint16_t)(before + taken);
+        if (connection->header_used == LM_NATIVE_MAGIC_BYTES)
+            connection->dialect = LM_DIALECT_NATIVE;
+        return taken;
+    }
+    connection->dialect = LM_DIALECT_HTTP;
+    connection->header_used = 0;
+    if (before == 0) return 0;
+    /* A method that begins as the magic does: what is left of it comes next. */
+    (void)lm_http_take_head(io, connection, connection->header, before);
+    connection->started_ns = started_ns;
+    return 0;
 }
 
 static size_t take_header(struct lm_io *io, struct lm_connection *connection, const uint8_t *bytes,
                           size_t count) {
-    if (connection->dialect == LM_DIALECT_OPEN) connection->dialect = dialect_of(bytes[0]);
+    if (connection->dialect == LM_DIALECT_OPEN) return take_greeting(io, connection, bytes, count);
     if (connection->dialect == LM_DIALECT_HTTP)
         return lm_http_take_head(io, connection, bytes, count);
     size_t missing = header_bytes(connection) - connection->header_used;
@@ -176,6 +193,7 @@ static void consume_buffer(struct lm_io *io, struct lm_connection *connection) {
         case LM_READ_BODY: taken = take_body(io, connection, at, count); break;
         case LM_READ_JSON: taken = lm_http_take_json(io, connection, at, count); break;
         case LM_READ_CHUNKS: taken = lm_http_take_chunks(io, connection, at, count); break;
+        case LM_READ_DROP_CHUNKS: taken = lm_http_drop_chunks(io, connection, at, count); break;
         case LM_READ_DISCARD: taken = take_discarded(connection, count); break;
         case LM_READ_LINGER: taken = count; break;
         default: return; /* waits for a slot */
@@ -196,7 +214,10 @@ static void arm(struct lm_io *io, struct lm_connection *connection) {
         lm_ring_recv_header(io->ring, connection->fd, index, generation);
         break;
     case LM_READ_JSON:
-    case LM_READ_CHUNKS: lm_ring_recv_header(io->ring, connection->fd, index, generation); break;
+    case LM_READ_CHUNKS:
+    case LM_READ_DROP_CHUNKS:
+        lm_ring_recv_header(io->ring, connection->fd, index, generation);
+        break;
     case LM_READ_BODY: {
         struct lm_request *request = &io->requests[connection->receiving];
         if (parts_complete(request)) { /* nothing to receive: every part is empty */

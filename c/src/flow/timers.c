@@ -45,6 +45,8 @@ static uint64_t deadline_ns(const struct lm_io *io, const struct lm_connection *
     }
     switch ((enum lm_read_state)connection->read_state) {
     case LM_READ_JSON: return after(connection->started_ns, shared->header_timeout_ns);
+    case LM_READ_DROP_CHUNKS:
+        return body_deadline_ns(io, connection->started_ns, connection->call.content_bytes);
     case LM_READ_BODY:
     case LM_READ_CHUNKS: {
         const struct lm_request *request = &io->requests[connection->receiving];

@@ -3,32 +3,13 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/error.h"
-
-static void write_text(FILE *out, const char *text, size_t bytes) {
-    fputc('"', out);
-    for (size_t i = 0; i < bytes; i++) {
-        unsigned char byte = (unsigned char)text[i];
-        if (byte == '"' || byte == '\\') {
-            fprintf(out, "\\%c", byte);
-        } else if (byte < 0x20 || byte == 0x7f) {
-            fprintf(out, "\\u%04x", byte);
-        } else {
-            fputc(byte, out);
-        }
-    }
-    fputc('"', out);
-}
-
-static void write_string(FILE *out, const char *text) {
-    write_text(out, text, strlen(text));
-}
+#include "parts/json_text.h"
 
 static void write_tensor(FILE *out, const struct lm_tensor *tensor, int is_output) {
     fputs("{\"name\":", out);
-    write_string(out, tensor->name);
+    lm_json_write(out, tensor->name);
     fprintf(out, ",\"datatype\":\"%s\",\"shape\":[", lm_dtype_name(tensor->dtype));
     for (uint32_t d = 0; d < tensor->rank; d++)
         fprintf(out, "%s%lld", d ? "," : "", (long long)tensor->dims[d]);
@@ -52,24 +33,9 @@ static void write_rgb8(FILE *out, const struct lm_model *model) {
             (double)plan->scale[2]);
 }
 
-/* Each client reads this document once a connection: a long list of labels is left out. */
-static void write_labels(FILE *out, const struct lm_labels *labels) {
-    if (labels->count == 0 || labels->starts[labels->count] > LM_DESCRIBE_LABELS_BYTES_MAX) {
-        fputs("null", out);
-        return;
-    }
-    for (uint32_t i = 0; i < labels->count; i++) {
-        uint32_t bytes;
-        const char *label = lm_labels_get(labels, i, &bytes);
-        fputc(i ? ',' : '[', out);
-        write_text(out, label, bytes);
-    }
-    fputc(']', out);
-}
-
 static void write_model(FILE *out, const struct lm_model *model) {
     fprintf(out, "{\"index\":%u,\"name\":", model->index);
-    write_string(out, model->name);
+    lm_json_write(out, model->name);
     fprintf(out, ",\"max_rows\":%u,\"inputs\":[", model->max_rows);
     for (uint32_t i = 0; i < model->input_count; i++) {
         if (i) fputc(',', out);
@@ -82,8 +48,6 @@ static void write_model(FILE *out, const struct lm_model *model) {
     }
     fputs("],\"rgb8\":", out);
     write_rgb8(out, model);
-    fputs(",\"labels\":", out);
-    write_labels(out, &model->labels);
     fputc('}', out);
 }
 

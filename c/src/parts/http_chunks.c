@@ -7,6 +7,7 @@
 
 enum state {
     SIZE, /* the first, since all zero is the start */
+    SIZE_BLANK,
     EXTENSION,
     SIZE_LF,
     DATA,
@@ -21,7 +22,6 @@ enum state {
     REFUSED
 };
 
-_Static_assert(LM_HTTP_CHUNK_DIGITS_MAX <= 16, "a size is checked before it passes 64 bits");
 _Static_assert(LM_HTTP_EXTENSION_BYTES_MAX < UINT16_MAX && LM_HTTP_TRAILER_BYTES_MAX < UINT16_MAX,
                "counted in 16 bits");
 
@@ -42,21 +42,39 @@ static int too_much(struct words words, const char *what, unsigned most) {
                           what, most);
 }
 
+/* One byte more that says nothing: of an extension, a blank, a leading zero. */
+static int idle_byte(struct lm_http_chunks *chunks, struct words words) {
+    if (++chunks->extension_bytes > LM_HTTP_EXTENSION_BYTES_MAX)
+        return too_much(words, "bytes of chunk extensions", LM_HTTP_EXTENSION_BYTES_MAX);
+    return 0;
+}
+
 static int size_byte(struct lm_http_chunks *chunks, char byte, struct words words) {
     if (lm_http_byte_is(byte, LM_BYTE_HEX)) {
-        if (chunks->digits == LM_HTTP_CHUNK_DIGITS_MAX)
-            return too_much(words, "digits of a chunk's size", LM_HTTP_CHUNK_DIGITS_MAX);
-        chunks->digits++;
-        chunks->left = chunks->left << 4 | lm_http_hex_value(byte);
-        if (chunks->left > INT64_MAX)
+        if (chunks->left > INT64_MAX >> 4)
             return lm_http_refuse(400, words.why, words.why_bytes,
                                   "a chunk's size: expected one below 2^63, found more");
+        chunks->left = chunks->left << 4 | lm_http_hex_value(byte);
+        if (chunks->digits == LM_HTTP_CHUNK_DIGITS_MAX) return idle_byte(chunks, words);
+        chunks->digits++;
         return 0;
     }
     if (chunks->digits == 0) return expected(chunks, words, "a chunk's size in hexadecimal", byte);
+    if (byte == ' ' || byte == '\t') {
+        chunks->state = SIZE_BLANK;
+        return idle_byte(chunks, words);
+    }
     if (byte != ';' && byte != '\r')
         return expected(chunks, words, "a hexadecimal digit, ';' or CR LF", byte);
     chunks->state = byte == ';' ? EXTENSION : SIZE_LF;
+    return 0;
+}
+
+/* Blanks after a size are bad, and taken where an extension follows (RFC 9112 7.1.1). */
+static int blank_byte(struct lm_http_chunks *chunks, char byte, struct words words) {
+    if (byte == ' ' || byte == '\t') return idle_byte(chunks, words);
+    if (byte != ';') return expected(chunks, words, "';' after a blank behind a size", byte);
+    chunks->state = EXTENSION;
     return 0;
 }
 
@@ -67,9 +85,7 @@ static int extension_byte(struct lm_http_chunks *chunks, char byte, struct words
     }
     if (!lm_http_is_plain(byte, ' ', true))
         return expected(chunks, words, "text or CR LF in a chunk's extension", byte);
-    if (++chunks->extension_bytes > LM_HTTP_EXTENSION_BYTES_MAX)
-        return too_much(words, "bytes of chunk extensions", LM_HTTP_EXTENSION_BYTES_MAX);
-    return 0;
+    return idle_byte(chunks, words);
 }
 
 static int size_is_read(struct lm_http_chunks *chunks, struct words words) {
@@ -86,20 +102,35 @@ static int size_is_read(struct lm_http_chunks *chunks, struct words words) {
 }
 
 /* A trailer that would change how the message is read is a trick. */
+static const struct {
+    const char *name;
+    size_t bytes;
+} refused[] = {{"content-length", 14}, {"transfer-encoding", 17}, {"host", 4}};
+enum { REFUSED_NAMES = sizeof refused / sizeof refused[0] };
+
+static void trailer_letter(struct lm_http_chunks *chunks, char byte) {
+    for (uint32_t n = 0; n < REFUSED_NAMES; n++) {
+        if (chunks->name_bytes >= refused[n].bytes ||
+            (byte | 0x20) != refused[n].name[chunks->name_bytes])
+            chunks->other_names |= (uint8_t)(1u << n);
+    }
+    if (chunks->name_bytes < UINT8_MAX) chunks->name_bytes++;
+}
+
 static int trailer_is_named(struct lm_http_chunks *chunks, struct words words) {
-    struct lm_slice name = {chunks->name, chunks->name_bytes};
-    if (lm_http_same_word(name, "content-length", 14) ||
-        lm_http_same_word(name, "transfer-encoding", 17) || lm_http_same_word(name, "host", 4))
+    for (uint32_t n = 0; n < REFUSED_NAMES; n++) {
+        if ((chunks->other_names & 1u << n) || chunks->name_bytes != refused[n].bytes) continue;
         return lm_http_refuse(400, words.why, words.why_bytes,
-                              "trailers: expected none that frames or routes, found %s",
-                              lm_http_quote(name).text);
+                              "trailers: expected none that frames or routes, found '%s'",
+                              refused[n].name);
+    }
     chunks->state = TRAILER_VALUE;
     return 0;
 }
 
 static int trailer_byte(struct lm_http_chunks *chunks, char byte, struct words words) {
     if (chunks->state == TRAILER_START) {
-        chunks->name_bytes = 0;
+        chunks->name_bytes = chunks->other_names = 0;
         chunks->state = TRAILER_NAME;
     }
     if (++chunks->trailer_bytes > LM_HTTP_TRAILER_BYTES_MAX)
@@ -114,7 +145,7 @@ static int trailer_byte(struct lm_http_chunks *chunks, char byte, struct words w
     if (byte == ':' && chunks->name_bytes > 0) return trailer_is_named(chunks, words);
     if (!lm_http_byte_is(byte, LM_BYTE_TOKEN))
         return expected(chunks, words, "a trailer's name and colon, or an empty line", byte);
-    if (chunks->name_bytes < sizeof chunks->name) chunks->name[chunks->name_bytes++] = byte;
+    trailer_letter(chunks, byte);
     return 0;
 }
 
@@ -131,6 +162,7 @@ static int one_byte(struct lm_http_chunks *chunks, char byte, char wanted, enum 
 static int step(struct lm_http_chunks *chunks, char byte, struct words words) {
     switch ((enum state)chunks->state) {
     case SIZE: return size_byte(chunks, byte, words);
+    case SIZE_BLANK: return blank_byte(chunks, byte, words);
     case EXTENSION: return extension_byte(chunks, byte, words);
     case SIZE_LF:
         return byte == '\n' ? size_is_read(chunks, words)

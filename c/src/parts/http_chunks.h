@@ -8,16 +8,16 @@
 
 #include "parts/http_parser.h"
 
-/* All zero at the start of a body. */
+/* All zero at the start of a body. Small: a connection has room for one. */
 struct lm_http_chunks {
     uint64_t left;        /* of the chunk's data; its size so far while that is being read */
     uint32_t chunk_count; /* those with data */
     uint16_t extension_bytes;
     uint16_t trailer_bytes;
     uint8_t state;
-    uint8_t digits;
-    uint8_t name_bytes; /* of a trailer's name; stops at the room below */
-    char name[18];
+    uint8_t digits;      /* of a size; stops at LM_HTTP_CHUNK_DIGITS_MAX */
+    uint8_t name_bytes;  /* of a trailer's name; stops at 255 */
+    uint8_t other_names; /* bit n: it is not the n-th of those that are refused */
 };
 
 enum { LM_HTTP_CHUNKS_MORE, LM_HTTP_CHUNKS_DATA, LM_HTTP_CHUNKS_DONE };

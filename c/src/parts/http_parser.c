@@ -144,25 +144,6 @@ static int request_line(const struct parse *p, const char *line) {
     return version_bytes > 0 ? (int)(at + 1 - line) + version_bytes : version_bytes;
 }
 
-/* A name or an IPv4 address or an IPv6 address in brackets, and maybe a port. */
-static bool host_is_valid(struct lm_slice host) {
-    const char *at = host.at, *end = host.at + host.bytes;
-    if (host.bytes == 0 || host.bytes > LM_HTTP_HOST_BYTES_MAX) return false;
-    if (*at == '[') {
-        at++;
-        while (at < end && (lm_http_byte_is(*at, LM_BYTE_HEX) || *at == ':' || *at == '.')) at++;
-        if (at == end || *at != ']' || at - host.at < 3) return false;
-        at++;
-    } else {
-        while (at < end && lm_http_byte_is(*at, LM_BYTE_HOST)) at++;
-        if (at == host.at) return false;
-    }
-    if (at == end) return true;
-    if (*at++ != ':' || end - at > 5) return false;
-    while (at < end && lm_http_byte_is(*at, LM_BYTE_DIGIT)) at++;
-    return at == end;
-}
-
 static struct lm_slice trim(const char *at, const char *end) {
     while (at < end && (*at == ' ' || *at == '\t')) at++;
     while (at < end && (end[-1] == ' ' || end[-1] == '\t')) end--;
@@ -217,7 +198,7 @@ static int read_field(struct parse *p, enum field field, struct lm_slice value) 
     p->times[field]++;
     switch (field) {
     case FIELD_HOST:
-        if (!host_is_valid(value))
+        if (!lm_http_host_is_valid(value))
             return bad_value(p, 400, field, "a name or an address, and maybe a port", value);
         keep_first(&head->host, value);
         return 0;

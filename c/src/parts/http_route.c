@@ -100,8 +100,9 @@ static int decode_version(struct lm_slice raw, struct lm_http_match *match) {
     return 200;
 }
 
+/* Known, and served nowhere; CONNECT is for proxies and unknown here (RFC 9110 15.6.2). */
 static bool is_heard_of(struct lm_slice method) {
-    static const char *const names[] = {"PUT", "DELETE", "OPTIONS", "PATCH", "TRACE", "CONNECT"};
+    static const char *const names[] = {"PUT", "DELETE", "OPTIONS", "PATCH", "TRACE"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (strlen(names[i]) == method.bytes && memcmp(names[i], method.at, method.bytes) == 0)
             return true;
@@ -122,23 +123,59 @@ static int find(struct lm_slice path, uint8_t method, struct lm_http_match *matc
     return 404;
 }
 
+/* A target that is a whole URI: its host goes to the match, its path to path_out (with no bytes
+ * where there is none). 200, 400 or 421. */
+static int split_uri(struct lm_slice target, struct lm_http_match *match,
+                     struct lm_slice *path_out) {
+    const char *end = target.at + target.bytes;
+    const char *scheme_end = memmem(target.at, target.bytes, "://", 3);
+    if (!scheme_end) return 400;
+    struct lm_slice scheme = lm_slice_between(target.at, scheme_end);
+    for (size_t i = 0; i < scheme.bytes; i++) {
+        char byte = scheme.at[i];
+        bool letter = (byte | 0x20) >= 'a' && (byte | 0x20) <= 'z';
+        bool later =
+            lm_http_byte_is(byte, LM_BYTE_DIGIT) || byte == '+' || byte == '-' || byte == '.';
+        if (!letter && (i == 0 || !later)) return 400;
+    }
+    if (scheme.bytes == 0) return 400;
+    match->why = "target: expected an http URI: for other schemes this server answers nothing";
+    if (!lm_http_same_word(scheme, "http", 4)) return 421;
+    const char *at = scheme_end + 3;
+    while (at < end && *at != '/' && *at != '?') at++;
+    match->host = lm_slice_between(scheme_end + 3, at);
+    match->why = "target: expected the URI's host and maybe a port, and no user";
+    bool has_name = match->host.bytes > 0 && *match->host.at != ':';
+    if (!has_name || !lm_http_host_is_valid(match->host)) return 400;
+    *path_out = lm_slice_between(at, end);
+    return 200;
+}
+
 int lm_http_find_route(const struct lm_http_head *head, struct lm_http_match *match_out) {
-    struct lm_slice target = head->target;
-    match_out->version = LM_HTTP_VERSION_ANY;
-    match_out->no_body = head->method == LM_HTTP_HEAD;
-    match_out->name_bytes = 0;
-    match_out->name[0] = '\0';
-    match_out->allow = NULL;
+    struct lm_slice path = head->target;
+    bool options = head->method == LM_HTTP_OTHER && head->method_name.bytes == 7 &&
+                   memcmp(head->method_name.at, "OPTIONS", 7) == 0;
+    *match_out = (struct lm_http_match){.version = LM_HTTP_VERSION_ANY,
+                                        .no_body = head->method == LM_HTTP_HEAD,
+                                        .host = head->host,
+                                        .why = "method: expected GET, HEAD or POST"};
     if (head->method == LM_HTTP_OTHER && !is_heard_of(head->method_name)) return 501;
-    if (head->method == LM_HTTP_OTHER && target.bytes == 1 && target.at[0] == '*') {
+    match_out->why = "path: expected an absolute path with whole percent escapes";
+    bool is_uri = path.bytes > 0 && path.at[0] != '/' && path.at[0] != '*';
+    int status = is_uri ? split_uri(path, match_out, &path) : 200;
+    if (status != 200) return status;
+    /* The whole server: "*", or a URI that ends behind its host (RFC 9112 3.2.4). */
+    bool whole = is_uri ? path.bytes == 0 : path.bytes == 1 && path.at[0] == '*';
+    if (options && whole) {
         match_out->allow = allow[READ | WRITE];
         return 405;
     }
-    if (target.bytes == 0 || target.at[0] != '/') return 400;
-    const char *query = memchr(target.at, '?', target.bytes);
-    if (query) target.bytes = (size_t)(query - target.at);
+    const char *query = path.bytes ? memchr(path.at, '?', path.bytes) : NULL;
+    if (query) path.bytes = (size_t)(query - path.at);
+    if (is_uri && path.bytes == 0) path = (struct lm_slice){"/", 1};
+    if (path.bytes == 0 || path.at[0] != '/') return 400;
     uint8_t method = head->method == LM_HTTP_OTHER  ? 0
                      : head->method == LM_HTTP_POST ? WRITE
                                                     : READ;
-    return find(target, method, match_out);
+    return find(path, method, match_out);
 }

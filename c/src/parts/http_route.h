@@ -1,7 +1,8 @@
 /* http_route.h: what a request asks for: the routes of the Open Inference Protocol and the page.
  *
  * Paths are compared as they are: nothing is normalised, nothing but a name is decoded, and a name
- * is looked up in a table, never made a path. The query string is not looked at.
+ * is looked up in a table, never made a path. The query string is not looked at. A target may be a
+ * whole URI (RFC 9112 3.2.2): then its host counts, and not the Host header's.
  */
 #ifndef LM_PARTS_HTTP_ROUTE_H
 #define LM_PARTS_HTTP_ROUTE_H
@@ -42,12 +43,15 @@ struct lm_http_match {
     bool no_body;     /* HEAD: answered as GET is, without the body */
     uint32_t name_bytes;
     char name[LM_NAME_BYTES_MAX]; /* decoded, printable ASCII, terminated; or empty */
+    struct lm_slice host;         /* the target's, or else the Host header's; may be absent */
     const char *allow;            /* with 405: the methods, as the Allow header lists them */
+    const char *why;              /* with 400, 421 and 501: what was expected */
 };
 
-/* 200: found, match_out is filled in. Otherwise the status to answer: 400 (no path, a bad escape,
- * a name that no text is), 404, 405 (match_out->allow is set), 501 (a method unheard of). The
- * connection stays usable after each of them. */
+/* 200: found, match_out is filled in. Otherwise the status to answer: 400 (no path, a bad escape, a
+ * bad host in the target, a name that no text is), 404, 405 (match_out->allow is set), 421 (the
+ * target's scheme is not http), 501 (a method unheard of). The connection stays usable after each
+ * of them. */
 int lm_http_find_route(const struct lm_http_head *head, struct lm_http_match *match_out);
 
 #endif

@@ -1,4 +1,5 @@
-/* json_text.h: text as a JSON string says it, between the quotes. Whatever bytes go in, valid UTF-8
+/* json_text.h: text as a JSON string says it, between the quotes: the one escaper of all that is
+ * answered. Whatever bytes go in, valid UTF-8
  * without quotes, backslashes of its own or control characters comes out, so that a name from a
  * model file or a client can neither end a string nor a header line. No state, no allocation. */
 #ifndef LM_PARTS_JSON_TEXT_H
@@ -7,6 +8,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { LM_JSON_ESCAPE_MAX = 6 }; /* \u00XX: what one byte becomes at most */
@@ -53,19 +55,44 @@ static inline size_t lm_json_escape_one(const char *text, size_t left, char *out
     return bytes;
 }
 
-/* Writes `bytes` of text, not terminated. False when the room is too small. */
+/* Writes `bytes` of text, not terminated. False when the room is too small: as many whole
+ * characters as fit are written. */
 static inline bool lm_json_escape(const char *text, size_t bytes, char *out, size_t room,
                                   size_t *written_out) {
     size_t written = 0, taken = 0;
     for (size_t i = 0; i < bytes; i += taken) {
         char one[LM_JSON_ESCAPE_MAX];
         size_t count = lm_json_escape_one(text + i, bytes - i, one, &taken);
+        *written_out = written;
         if (count > room - written) return false;
         memcpy(out + written, one, count);
         written += count;
     }
     *written_out = written;
     return true;
+}
+
+/* A whole string, with its quotes. */
+static inline void lm_json_write(FILE *out, const char *text) {
+    size_t left = strlen(text), taken = 0;
+    fputc('"', out);
+    for (; left > 0; text += taken, left -= taken) {
+        char one[LM_JSON_ESCAPE_MAX];
+        size_t bytes = lm_json_escape_one(text, left, one, &taken);
+        fwrite(one, 1, bytes, out);
+    }
+    fputc('"', out);
+}
+
+/* {"error":"..."}: what every refusal over HTTP says. Returns its bytes, at most `room`. */
+static inline size_t lm_json_error(const char *why, char *out, size_t room) {
+    static const char start[] = "{\"error\":\"", end[] = "\"}";
+    size_t used = sizeof start - 1, written = 0;
+    memcpy(out, start, used);
+    (void)lm_json_escape(why, strlen(why), out + used, room - used - (sizeof end - 1), &written);
+    used += written;
+    memcpy(out + used, end, sizeof end - 1);
+    return used + sizeof end - 1;
 }
 
 #endif

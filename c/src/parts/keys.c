@@ -127,11 +127,6 @@ uint32_t lm_keys_find(const struct lm_keys *keys, const uint8_t *token, size_t b
     return found - 1; /* 0 becomes LM_KEY_NONE */
 }
 
-const char *lm_keys_name(const struct lm_keys *keys, uint32_t key) {
-    LM_DEBUG_ASSERT(key < keys->count);
-    return keys->entries[key].name;
-}
-
 bool lm_keys_allow_model(const struct lm_keys *keys, uint32_t key, uint32_t model) {
     LM_DEBUG_ASSERT(key < keys->count);
     return model < LUMEN_MODELS_MAX && (keys->entries[key].models >> model & 1);

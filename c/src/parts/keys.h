@@ -50,7 +50,6 @@ void lm_keys_close(struct lm_keys *keys);
 uint32_t lm_keys_find(const struct lm_keys *keys, const uint8_t *token, size_t bytes);
 
 /* Any thread; `key` is what lm_keys_find returned, and not LM_KEY_NONE. */
-const char *lm_keys_name(const struct lm_keys *keys, uint32_t key);
 bool lm_keys_allow_model(const struct lm_keys *keys, uint32_t key, uint32_t model);
 bool lm_keys_is_admin(const struct lm_keys *keys, uint32_t key);
 struct lm_token_bucket *lm_keys_bucket(const struct lm_keys *keys, uint32_t key);

@@ -27,7 +27,8 @@ static uint64_t read_u64(const uint8_t *at) {
 }
 
 bool lm_native_may_be_header(const uint8_t *bytes, size_t count) {
-    return memcmp(bytes, "LMN1", count < 4 ? count : 4) == 0;
+    size_t known = count < LM_NATIVE_MAGIC_BYTES ? count : LM_NATIVE_MAGIC_BYTES;
+    return memcmp(bytes, LM_NATIVE_MAGIC, known) == 0;
 }
 
 static enum lm_native_verdict check(const struct lm_native_request *request, uint16_t reserved,
@@ -61,7 +62,7 @@ static enum lm_native_verdict check(const struct lm_native_request *request, uin
 enum lm_native_verdict lm_native_parse(const uint8_t bytes[LM_NATIVE_REQUEST_BYTES],
                                        struct lm_native_request *request_out, char *why,
                                        size_t why_bytes) {
-    if (memcmp(bytes, "LMN1", 4) != 0) {
+    if (!lm_native_may_be_header(bytes, LM_NATIVE_MAGIC_BYTES)) {
         snprintf(why, why_bytes, "magic (byte 0): expected LMN1, found 0x%02x 0x%02x 0x%02x 0x%02x",
                  bytes[0], bytes[1], bytes[2], bytes[3]);
         *request_out = (struct lm_native_request){.rows = 1};

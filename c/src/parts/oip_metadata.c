@@ -13,17 +13,6 @@
 
 /* ---- documents ---- */
 
-static void write_string(FILE *out, const char *text) {
-    size_t left = strlen(text), taken = 0;
-    fputc('"', out);
-    for (; left > 0; text += taken, left -= taken) {
-        char one[LM_JSON_ESCAPE_MAX];
-        size_t bytes = lm_json_escape_one(text, left, one, &taken);
-        fwrite(one, 1, bytes, out);
-    }
-    fputc('"', out);
-}
-
 static FILE *open_document(struct lm_oip_document *document) {
     *document = (struct lm_oip_document){0};
     return open_memstream(&document->text, &document->bytes);
@@ -48,7 +37,7 @@ int lm_oip_server_metadata(const char *version, struct lm_oip_document *out) {
     FILE *file = open_document(out);
     if (!file) return no_document();
     fputs("{\"name\":\"lumen\",\"version\":", file);
-    write_string(file, version);
+    lm_json_write(file, version);
     fputs(",\"extensions\":[\"classification\",\"model_repository\",\"model_configuration\","
           "\"parameters\",\"statistics\",\"binary_tensor_data\"]}",
           file);
@@ -62,7 +51,7 @@ int lm_oip_repository_index(const struct lm_model *models, uint32_t model_count,
     fputc('[', file);
     for (uint32_t m = 0; m < model_count; m++) {
         fputs(m ? ",{\"name\":" : "{\"name\":", file);
-        write_string(file, models[m].name);
+        lm_json_write(file, models[m].name);
         fputs(",\"version\":\"1\",\"state\":\"READY\",\"reason\":\"\"}", file);
     }
     fputc(']', file);
@@ -91,7 +80,7 @@ static void write_dims(FILE *out, const struct lm_tensor *tensor, uint32_t from)
 static void write_tensors(FILE *out, const struct lm_tensor *tensors, uint32_t count) {
     for (uint32_t i = 0; i < count; i++) {
         fputs(i ? ",{\"name\":" : "{\"name\":", out);
-        write_string(out, tensors[i].name);
+        lm_json_write(out, tensors[i].name);
         fprintf(out, ",\"datatype\":\"%s\",\"shape\":", lm_dtype_name(tensors[i].dtype));
         write_dims(out, &tensors[i], 0);
         fputc('}', out);
@@ -102,12 +91,21 @@ int lm_oip_model_metadata(const struct lm_model *model, struct lm_oip_document *
     FILE *file = open_document(out);
     if (!file) return no_document();
     fputs("{\"name\":", file);
-    write_string(file, model->name);
+    lm_json_write(file, model->name);
     fputs(",\"versions\":[\"1\"],\"platform\":\"onnxruntime_onnx\",\"inputs\":[", file);
     write_tensors(file, model->inputs, model->input_count);
     fputs("],\"outputs\":[", file);
     write_tensors(file, model->outputs, model->output_count);
     fputs("]}", file);
+    return close_document(file, out);
+}
+
+int lm_oip_model_ready(const struct lm_model *model, struct lm_oip_document *out) {
+    FILE *file = open_document(out);
+    if (!file) return no_document();
+    fputs("{\"name\":", file);
+    lm_json_write(file, model->name);
+    fputs(",\"ready\":true}", file);
     return close_document(file, out);
 }
 
@@ -118,7 +116,7 @@ static void write_config_tensors(FILE *out, const struct lm_tensor *tensors, uin
         const struct lm_tensor *tensor = &tensors[i];
         bool first_is_batch = batch && tensor->rank > 0 && tensor->dims[0] < 0;
         fputs(i ? ",{\"name\":" : "{\"name\":", out);
-        write_string(out, tensor->name);
+        lm_json_write(out, tensor->name);
         fprintf(out, ",\"data_type\":\"TYPE_%s\",\"dims\":", lm_dtype_name(tensor->dtype));
         write_dims(out, tensor, first_is_batch ? 1 : 0);
         fputc('}', out);
@@ -131,7 +129,7 @@ int lm_oip_model_config(const struct lm_model *model, uint32_t workers,
     FILE *file = open_document(out);
     if (!file) return no_document();
     fputs("{\"name\":", file);
-    write_string(file, model->name);
+    lm_json_write(file, model->name);
     fprintf(file,
             ",\"platform\":\"onnxruntime_onnx\",\"backend\":\"onnxruntime\","
             "\"version_policy\":{\"latest\":{\"num_versions\":1}},\"max_batch_size\":%u,"
@@ -141,7 +139,7 @@ int lm_oip_model_config(const struct lm_model *model, uint32_t workers,
     fputs("],\"output\":[", file);
     write_config_tensors(file, model->outputs, model->output_count, batch);
     fputs("],\"instance_group\":[{\"name\":", file);
-    write_string(file, model->name);
+    lm_json_write(file, model->name);
     fprintf(file, ",\"kind\":\"KIND_CPU\",\"count\":%u}]", workers);
     if (batch && model->batch_size > 1) {
         fprintf(file,
