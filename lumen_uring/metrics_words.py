@@ -81,7 +81,8 @@ COUNTERS: Final[tuple[tuple[str, str, str, tuple[tuple[str, Words], ...]], ...]]
         "lumen_requests_rejected",
         "Requests that were refused, by reason; each refused request has exactly one. "
         "overloaded: server.max_in_flight or the slots were full. deadline: the answer would have "
-        "come too late. draining: the server was shutting down",
+        "come too late. draining: the server was shutting down. unready: an answer to a readiness "
+        "probe",
         "reason",
         (
             ("bad_request", (("io", "requests_bad"), ("worker", "requests_bad"))),
@@ -92,6 +93,7 @@ COUNTERS: Final[tuple[tuple[str, str, str, tuple[tuple[str, Words], ...]], ...]]
             ("overloaded", (("io", "requests_overloaded"),)),
             ("deadline", (("io", "requests_late"), ("worker", "requests_expired"))),
             ("draining", (("io", "requests_draining"),)),
+            ("unready", (("io", "requests_unready"),)),
         ),
     ),
     (

@@ -8,6 +8,7 @@ import http.client
 import itertools
 import json
 import re
+import shutil
 import socket
 import struct
 import subprocess
@@ -16,9 +17,11 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from prometheus_client.openmetrics.parser import (
     text_string_to_metric_families as parse_openmetrics,
 )
@@ -317,19 +320,85 @@ def test_openmetrics_where_it_is_asked_for() -> None:
     assert render(make_registry(snapshot, FACTS), "text/plain")[0] == TEXT
 
 
-def test_the_dashboard_asks_for_what_is_there() -> None:
-    document = json.loads((ROOT / "deploy" / "grafana" / "lumen.json").read_text())
-    expressions = [
-        target["expr"] for panel in document["panels"] for target in panel.get("targets", ())
-    ]
-    expressions += [entry["query"]["query"] for entry in document["templating"]["list"][1:]]
-    asked = set(re.findall(r"\b(?:lumen|nv|process)_\w+", "\n".join(expressions)))
-    exported = {name for name, _labels in samples(page(snapshot()))}
-    assert len(asked) > 15
-    assert asked - exported == set()
-    outcomes = {dict(labels).get("outcome") for _name, labels in samples(page(snapshot()))}
-    for text in re.findall(r'outcome=~"([^"]+)"', "\n".join(expressions)):
-        assert set(text.split("|")) <= outcomes
+DASHBOARD = ROOT / "deploy" / "grafana" / "lumen.json"
+ALERTS = ROOT / "deploy" / "prometheus" / "lumen-alerts.yaml"
+
+
+def questions_of_the_dashboard() -> list[str]:
+    document = json.loads(DASHBOARD.read_text())
+    found = [target["expr"] for panel in document["panels"] for target in panel.get("targets", ())]
+    return found + [entry["query"]["query"] for entry in document["templating"]["list"][1:]]
+
+
+def rules() -> list[dict[str, Any]]:
+    groups = yaml.safe_load(ALERTS.read_text())["groups"]
+    return [rule for group in groups for rule in group["rules"]]
+
+
+@pytest.mark.parametrize("source", ["dashboard", "alerts"])
+def test_what_is_asked_is_there(source: str) -> None:
+    """Each metric, each label and each value of a label in a query is on the page."""
+    if source == "dashboard":
+        questions, least = questions_of_the_dashboard(), 20
+    else:
+        questions, least = [rule["expr"] for rule in rules()], 8
+    values: dict[str, dict[str, set[str]]] = {}
+    full = snapshot()
+    of_stages = dict.fromkeys(("queue", "infer", "total"), recorded_of_model(1))
+    full = dataclasses.replace(
+        full,
+        histograms=dict.fromkeys(("receive", "queue", "infer", "send", "total"), recorded(1)),
+        model_histograms=dict.fromkeys(full.models, of_stages),
+    )
+    for name, labels in samples(page(full)):
+        for label, value_of in labels:
+            values.setdefault(name, {}).setdefault(label, set()).add(value_of)
+        values.setdefault(name, {})
+    asked = set(re.findall(r"\b(?:lumen|nv|process)_\w+", "\n".join(questions)))
+    assert len(asked) >= least // 2
+    assert asked - set(values) == set()
+    ours = {"instance", "job", "__name__"}
+    for question in questions:
+        for name, inside in re.findall(r"\b((?:lumen|nv|process)_\w+)\{([^}]*)\}", question):
+            for label, sign, text in re.findall(r"(\w+)(=~|!~|!=|=)\"([^\"]*)\"", inside):
+                if label in ours:
+                    continue
+                known = values[name].get(label, set())
+                wanted = set(text.split("|")) if "~" in sign else {text}
+                assert wanted <= known, (question, label)
+        names = re.findall(r"\b(?:lumen|nv|process)_\w+", question)
+        labels_of = ours.union(*(values[name] for name in names)) | {"le"}
+        for inside in re.findall(r"\bby \(([^)]*)\)", question):
+            assert {label.strip() for label in inside.split(",")} <= labels_of, question
+
+
+def test_every_panel_and_every_alert_says_what_it_means() -> None:
+    panels = json.loads(DASHBOARD.read_text())["panels"]
+    places = [tuple(panel["gridPos"].values()) for panel in panels]
+    assert len(set(places)) == len(panels) == len({panel["id"] for panel in panels})
+    for panel in panels:
+        assert len(panel["description"]) > 20, panel["title"]
+        assert panel["description"].endswith("."), panel["title"]
+    for rule in rules():
+        said = rule["annotations"]
+        assert "{{ $labels.instance }}" in said["summary"], rule["alert"]
+        assert len(said["description"]) > 40, rule["alert"]
+        assert rule["labels"]["severity"] in ("critical", "warning")
+        assert "for" in rule
+
+
+@pytest.mark.parametrize(
+    "command", ["check rules deploy/prometheus/lumen-alerts.yaml", "test rules tests/alerts.yaml"]
+)
+def test_promtool_agrees(command: str) -> None:
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("promtool is not here (Debian: apt-get install prometheus)")
+    done = subprocess.run(
+        [promtool, *command.split()], capture_output=True, text=True, check=False, cwd=ROOT
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "SUCCESS" in done.stdout
 
 
 def test_the_machine(tmp_path: Path) -> None:

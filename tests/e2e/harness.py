@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
+import account
 import numpy as np
 import wire
 import yaml
@@ -192,6 +193,11 @@ class Server:
         found = _BANNER.search(self.output)
         assert found is not None, self.output + self.errors
         self.port = int(found.group(2))
+        self.tally = wire.Tally()
+        if found.group(1) in ("127.0.0.1", "0.0.0.0"):  # where Wire connects to
+            wire.TALLIES[self.port] = self.tally
+        if (path := with_backend(settings)["server"].get("unix_socket")) is not None:  # type: ignore[attr-defined]
+            wire.TALLIES[Path(str(path))] = self.tally
         self.models: dict[str, int] = {}
         self.description = self._describe()
         self.idle_fds = 0
@@ -285,7 +291,15 @@ class Server:
             f"the account does not balance: {figures.requests} requests, of {figures.settled} the "
             f"end is counted: {figures}"
         )
+        self.check_figures()
         self.check_errors()
+
+    def check_figures(self) -> None:
+        """Every figure agrees with the others, and with what the tests' clients counted."""
+        from lumen_uring.ring.stats import read
+
+        found = account.problems(read(self.stats_path), self.tally)
+        assert not found, "; ".join(found)
 
     def check_errors(self) -> None:
         found = _TROUBLE.search(self.errors)
@@ -299,7 +313,11 @@ class Server:
 
     def stop(self) -> None:
         """Ends it as a service manager would, and looks at how it went."""
-        self.check_idle()
+        try:
+            self.check_idle()
+        except BaseException:
+            self.kill()  # or the tests' process would wait for it at its end, for ever
+            raise
         self.terminate()
         self.expect_clean_end()
 

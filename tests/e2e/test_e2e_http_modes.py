@@ -19,8 +19,7 @@ from PIL import Image
 from web import Http, get
 
 DIGITS = ROOT / "tests" / "data" / "digits"
-LABELS = ["zero", "", 'the "one"', "zwei \\ drei", "日本", *(f"class {n}" for n in range(5, 16))]
-LABELS[14] = ""
+LABELS = ["zero", "", 'the "one"', "zwei \\ drei", "日本", *(f"class {n}" for n in range(5, 12))]
 
 
 TRAINED = SHARED / "models" / "squeezenet"

@@ -290,8 +290,22 @@ def test_a_half_closed_connection_waits_for_slow_answers(zoo: Server) -> None:
 
 
 def test_the_times_in_a_reply_add_up_to_the_servers_view(zoo: Server) -> None:
+    """test_e2e_metrics.py compares each stage with the trace and with the figures."""
+    from lumen_uring.ring.stats import delta, read
+
+    before = read(zoo.stats_path)
     with zoo.connect() as connection:
         x = np.array([1000], "<i8").tobytes()
+        started_s = time.monotonic()
         reply = connection.ask(wire.frame(x, model=zoo.models["slow"]))
-    # No figure is asserted, only that a long run is told as the run's time.
-    assert reply.times_us[3] == max(reply.times_us)
+        elapsed_us = (time.monotonic() - started_s) * 1e6
+    zoo.wait_until_idle()
+    of_slow = delta(read(zoo.stats_path), before).models["slow"]
+    told = dict(zip(("receive", "queue", "preprocess", "infer"), reply.times_us, strict=True))
+    for stage in ("queue", "preprocess", "infer"):
+        assert abs(told[stage] - of_slow[f"{stage}_ns"] / 1000) <= 1, stage
+    # Each is rounded by itself; only the sending comes after the reply's head is written.
+    total_us = (of_slow["ok_ns"] - of_slow["send_ns"]) / 1000
+    assert abs(sum(told.values()) - total_us) <= len(told)
+    assert told["infer"] == max(reply.times_us)
+    assert sum(told.values()) <= elapsed_us

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Sequence
-from dataclasses import dataclass
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 REQUEST = struct.Struct("<4sBBHQIIIHH")
 REPLY = struct.Struct("<4sHHQIIIIIIQ")
@@ -25,6 +28,67 @@ INFERENCE_FAILED, SHUTTING_DOWN = 8, 9
 
 TIMEOUT_S = 20.0
 _RECEIVE_BYTES = 1 << 18
+
+
+@dataclass
+class Tally:
+    """What the tests' own clients of one server have counted, on all their threads."""
+
+    connections: int = 0
+    sent: int = 0  # bytes
+    received: int = 0
+    cut: bool = False  # a connection was ended by the server, or broke
+    native: Counter[int] = field(default_factory=Counter)  # replies by status
+    http: Counter[int] = field(default_factory=Counter)  # answers by code
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+# By port, and by path of a unix socket; a server that starts gets a new one.
+TALLIES: dict[int | Path, Tally] = defaultdict(Tally)
+
+
+class _Socket(socket.socket):
+    """Counts what passes, for all that goes through a Wire."""
+
+    tally: Tally
+
+    def _count(self, sent: int = 0, received: int = 0, cut: bool = False) -> None:
+        with self.tally.lock:
+            self.tally.sent += sent
+            self.tally.received += received
+            self.tally.cut |= cut
+
+    def send(self, data: Any, *rest: Any) -> int:
+        return self._sent(super().send, data, *rest)
+
+    def sendmsg(self, buffers: Any, *rest: Any) -> int:
+        return self._sent(super().sendmsg, buffers, *rest)
+
+    def sendall(self, data: Any, *rest: Any) -> None:
+        try:
+            super().sendall(data, *rest)
+        except OSError:  # how much went is not known
+            self._count(sent=memoryview(data).nbytes, cut=True)
+            raise
+        self._count(sent=memoryview(data).nbytes)
+
+    def recv(self, *arguments: Any) -> bytes:
+        try:
+            data = super().recv(*arguments)
+        except ConnectionError:
+            self._count(cut=True)
+            raise
+        self._count(received=len(data), cut=not data)
+        return data
+
+    def _sent(self, send: Callable[..., int], *arguments: Any) -> int:
+        try:
+            count = send(*arguments)
+        except ConnectionError:
+            self._count(cut=True)
+            raise
+        self._count(sent=count)
+        return count
 
 
 class Closed(Exception):
@@ -100,7 +164,8 @@ class Wire:
     ) -> None:
         """`port` may be the path of a unix socket."""
         family = socket.AF_UNIX if isinstance(port, Path) else socket.AF_INET
-        self.socket = socket.socket(family, socket.SOCK_STREAM)
+        self.socket = _Socket(family, socket.SOCK_STREAM)
+        self.tally = self.socket.tally = TALLIES[port]
         if receive_buffer_bytes is not None:  # before connecting, or the window is already larger
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
         self.socket.settimeout(TIMEOUT_S)
@@ -109,6 +174,8 @@ class Wire:
         else:
             self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self.socket.connect((host, port))
+        with self.tally.lock:
+            self.tally.connections += 1
         self._have = bytearray()
 
     def __enter__(self) -> Wire:
@@ -152,6 +219,8 @@ class Wire:
             assert rows == 0
             assert 0 < size <= 400, f"status {status} with {size} bytes of text"
             payload.decode("utf-8")
+        with self.tally.lock:
+            self.tally.native[status] += 1
         return Reply(status, flags, number, rows, (times[0], times[1], times[2], times[3]), payload)
 
     def replies(self, count: int) -> dict[int, Reply]:

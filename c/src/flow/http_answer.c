@@ -45,8 +45,13 @@ void lm_http_answer_error(struct lm_io *io, struct lm_connection *connection, ui
                        .code = code, .headers = headers, .body = body, .body_bytes = used});
 }
 
+static void count_ok(struct lm_io *io) {
+    lm_add_single_writer_u64(&io->stats->io.requests_ok, 1);
+}
+
 static void answer_text(struct lm_io *io, struct lm_connection *connection, const char *type,
                         const struct lm_oip_document *document) {
+    count_ok(io);
     lm_http_answer(io, connection,
                    &(struct lm_http_answer){.code = 200,
                                             .type = type,
@@ -56,12 +61,14 @@ static void answer_text(struct lm_io *io, struct lm_connection *connection, cons
 }
 
 static void answer_yes(struct lm_io *io, struct lm_connection *connection, const char *body) {
+    count_ok(io);
     struct lm_http_answer answer = {
         .code = 200, .body = body, .body_bytes = strlen(body), .body_is_shared = true};
     lm_http_answer(io, connection, &answer);
 }
 
 static void answer_empty(struct lm_io *io, struct lm_connection *connection) {
+    count_ok(io);
     lm_http_answer(io, connection,
                    &(struct lm_http_answer){.code = 200, .body = "", .body_is_shared = true});
 }
@@ -94,12 +101,19 @@ static void answer_stats(struct lm_io *io, struct lm_connection *connection) {
     struct lm_oip_model_stats stats[LUMEN_MODELS_MAX];
     uint32_t first = model == LM_NO_MODEL ? 0 : model;
     uint32_t count = model == LM_NO_MODEL ? shared->model_count : 1;
+    count_ok(io);
     for (uint32_t m = 0; m < count; m++) sum_model(shared, first + m, &stats[m]);
     size_t bytes = lm_oip_stats_write(stats, count, io->http.draft, io->http.draft_bytes);
     LM_ASSERT(bytes > 0); /* lm_http_open has made room for the largest */
     lm_http_answer(
         io, connection,
         &(struct lm_http_answer){.code = 200, .body = io->http.draft, .body_bytes = bytes});
+}
+
+static void answer_unready(struct lm_io *io, struct lm_connection *connection, const char *why) {
+    lm_add_single_writer_u64(&io->stats->io.requests_refused, 1);
+    lm_add_single_writer_u64(&io->stats->io.requests_unready, 1);
+    lm_http_answer_error(io, connection, 503, "Retry-After: 1\r\n", why);
 }
 
 static bool is_loopback(int fd) {
@@ -119,6 +133,8 @@ static void answer_control(struct lm_io *io, struct lm_connection *connection, c
     uint32_t key = connection->call.key;
     bool allowed = key != LM_NO_KEY ? connection->call.admin : is_loopback(connection->fd);
     char why[LM_TEXT_BYTES_MAX];
+    lm_gate_count_refusal(io, allowed ? LM_STATUS_BAD_REQUEST : LM_STATUS_UNAUTHORISED,
+                          LM_NO_MODEL);
     if (!allowed) {
         lm_http_answer_error(io, connection, 403, NULL,
                              "control endpoints are for an admin key, or for this machine where "
@@ -133,7 +149,6 @@ void lm_http_answer_route(struct lm_io *io, struct lm_connection *connection) {
     const struct lm_shared *shared = io->shared;
     const struct lm_http_call *call = &connection->call;
     const struct lm_http_documents *documents = &shared->documents;
-    lm_add_single_writer_u64(&io->stats->io.requests_ok, 1);
     switch ((enum lm_http_route)call->route) {
     /* Triton's clients look at the code, KServe's at the body. */
     case LM_ROUTE_LIVE: answer_yes(io, connection, "{\"live\":true}"); break;
@@ -141,11 +156,9 @@ void lm_http_answer_route(struct lm_io *io, struct lm_connection *connection) {
     case LM_ROUTE_MODEL_READY:
         /* acquire: pairs with the releases in lumen_unready and lumen_stop */
         if (lm_load_acquire_u32(&shared->phase) != LM_PHASE_RUNNING) {
-            lm_http_answer_error(io, connection, 503, "Retry-After: 1\r\n",
-                                 "the server is shutting down");
+            answer_unready(io, connection, "the server is shutting down");
         } else if (io->worker_hangs) {
-            lm_http_answer_error(io, connection, 503, "Retry-After: 1\r\n",
-                                 "a model does not return");
+            answer_unready(io, connection, "a model does not return");
         } else if (call->route == LM_ROUTE_READY) {
             answer_yes(io, connection, "{\"ready\":true}");
         } else {

@@ -54,6 +54,7 @@ enum lm_model_stage {
     X(requests_late, COUNTER)          /* of them: status 5 */                              \
     X(requests_limited, COUNTER)       /* of them: status 7 */                              \
     X(requests_draining, COUNTER)      /* of them: status 9 */                              \
+    X(requests_unready, COUNTER)       /* of them: asked for readiness, which is off */     \
     X(requests_gone, COUNTER)          /* the client left before its request was whole */   \
     X(in_flight, GAUGE)                /* requests that hold a slot */                      \
     X(bytes_in, COUNTER)                                                                    \
