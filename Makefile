@@ -9,7 +9,7 @@ JOBS    := $(shell nproc)
 PARALLEL = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(JOBS))
 
 .PHONY: help build dev run test test-c test-sim test-python test-models e2e epoll backends asan tsan fuzz overhead gil \
-        memory bench microbench perfstat compare http-overhead http-live oip overload c10k c100k c1m slow soak sim proof mutants wheel wheel-test lint fmt check clean
+        memory bench microbench perfstat compare http-overhead http-live oip overload c10k c100k c1m slow soak sim proof mutants wheel wheel-test fresh lint fmt check clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -173,6 +173,12 @@ wheel: dev ## dist/*.whl for systems without a compiler, and an sdist (on Debian
 
 wheel-test: wheel ## installs that wheel where there is no compiler, serves, gets a right digit
 	@$(BIN)/python tools/first_answer.py $(WHEEL)
+
+# Needs root, and mmdebstrap or debootstrap. SUITE=trixie: another Debian; USERS=root: as root alone; KEEP=1 leaves the
+# machines' folders; STEPS=run leaves `make test` out; REBUILD=1 fetches the root file system again.
+fresh: ## this commit on a bare Debian: `make run`, a prediction, `make test`; as root and as a user
+	@$(PYTHON) tools/fresh.py $(if $(SUITE),--suite $(SUITE)) $(if $(USERS),--users $(USERS)) \
+	  $(if $(STEPS),--steps $(STEPS)) $(if $(KEEP),--keep) $(if $(REBUILD),--rebuild)
 
 lint: dev ## ruff, mypy, clang-format
 	@$(BIN)/ruff check --quiet . && $(BIN)/ruff format --quiet --check . && $(BIN)/mypy

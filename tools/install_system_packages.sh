@@ -20,7 +20,7 @@ else
 fi
 
 if [ -n "$missing" ]; then
-    line="apt-get install -y --no-install-recommends$missing"
+    install="apt-get install -y --no-install-recommends$missing"
     if ! command -v apt-get >/dev/null 2>&1; then
         echo "Lumen needs:$missing (as Debian names them). Install them with your system's package manager." >&2
         exit 1
@@ -30,14 +30,20 @@ if [ -n "$missing" ]; then
     elif command -v sudo >/dev/null 2>&1 && sudo -n true 2>/dev/null; then
         sudo=sudo
     else
-        echo "Lumen needs a few system packages. Type: sudo $line" >&2
+        # A machine without sudo has another way to be root; a new one has no list of packages yet.
+        echo "Lumen needs a few system packages, then this command again." >&2
+        if command -v sudo >/dev/null 2>&1; then
+            echo "Type: sudo apt-get update && sudo $install" >&2
+        else
+            echo "As root, type: apt-get update && $install" >&2
+        fi
         exit 1
     fi
     echo "Installing:$missing"
     export DEBIAN_FRONTEND=noninteractive
     $sudo apt-get update -qq
     # shellcheck disable=SC2086 # a list of words
-    $sudo $line -qq
+    $sudo $install -qq
 fi
 
 "$python" - <<'CHECK'
