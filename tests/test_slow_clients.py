@@ -7,7 +7,6 @@ that nothing of them is left.
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 from pathlib import Path
 
@@ -35,14 +34,40 @@ def test_a_native_attack(capsys: pytest.CaptureFixture[str]) -> None:
         assert found[protocol]["errors"] == found[protocol]["unanswered"] == 0
 
 
-def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
-    words = [*SHORT, "--protocols", "native"]
-    has_http = shutil.which("slowhttptest") is not None
-    attacks = "http-headers,native-header" if has_http else "native-header"
-    assert slow_clients.main([*words, "--attacks", attacks]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 2 + has_http
-    assert all("nothing" in line for line in lines[1:])
+# As much of slowhttptest as is asked for here: half a head on each of so many connections.
+SLOW_HEADS = f"""#!{sys.executable}
+import socket, sys, time
+def option(name):
+    return sys.argv[sys.argv.index(name) + 1]
+port = int(option("-u").split(":")[2].split("/")[0])
+crowd = [socket.create_connection(("127.0.0.1", port)) for _ in range(int(option("-c")))]
+for one in crowd:
+    one.sendall(b"GET /v2 HTTP/1.1\\r\\nHost: a")
+time.sleep(3600)
+"""
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_the_table(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    installed: bool,
+) -> None:
+    """With slowhttptest, which a stand-in takes the place of, and without it."""
+    program = tmp_path / "slowhttptest"
+    program.write_text(SLOW_HEADS)
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path) if installed else str(tmp_path / "none"))
+    words = [*SHORT, "--protocols", "native", "--attacks", "http-headers,native-header"]
+    assert slow_clients.main(words) == 0
+    _, *lines = capsys.readouterr().out.splitlines()
+    if installed:
+        assert [line.split()[1] for line in lines] == ["http-headers", "native-header"]
+    else:
+        assert lines.pop() == "slowhttptest is not installed: its attacks are left out"
+        assert [line.split()[1] for line in lines] == ["native-header"]
+    assert all("nothing" in line for line in lines)
 
 
 def test_what_it_does_not_know() -> None:

@@ -355,7 +355,7 @@ def main(arguments: list[str] | None = None) -> int:
     attacks = chosen(options.attacks, ATTACKS, "--attacks")
     protocols = chosen(options.protocols, ("native", "http"), "--protocols")
     notes = []
-    if shutil.which(_HTTP_TOOL) is None:
+    if shutil.which(_HTTP_TOOL) is None and {*attacks} & {*HTTP, "mixed"}:
         attacks = [attack for attack in attacks if attack not in HTTP]
         notes.append(f"{_HTTP_TOOL} is not installed: its attacks are left out")
     results = {}
