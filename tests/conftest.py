@@ -1,20 +1,53 @@
-"""What all tests share: settings, and whether there is a C library."""
+"""What all tests share: settings, whether there is a C library, and which skips may be."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import needs
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-# No test judges a time: these machines are shared and noisy.
-settings.register_profile("lumen", deadline=None)
+# No test judges a time: these machines are shared and noisy. What is `too_slow` for Hypothesis
+# depends on them alone.
+settings.register_profile("lumen", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("lumen")
 
 
 @pytest.fixture(scope="session")
 def c_library() -> None:
-    """Skips the test where the C library has not been built."""
-    from lumen_uring.errors import LibraryError
+    """Fails the test where the C library has not been built: `make dev` builds it."""
     from lumen_uring.ring import library
 
-    try:
-        library.find()  # not loaded here: a sanitizer's variant would need its runtime first
-    except LibraryError as error:
-        pytest.skip(f"the C library is not there: {error}")
+    library.find()  # not loaded here: a sanitizer's variant would need its runtime first
+
+
+# ---- skips ----
+
+
+def _judge(report: pytest.TestReport | pytest.CollectReport) -> None:
+    """Turns a skip into a failure where this machine should have what it needs."""
+    if report.skipped and not hasattr(report, "wasxfail") and isinstance(report.longrepr, tuple):
+        problem = needs.problem(report.longrepr[2])
+        if problem is not None:
+            report.outcome = "failed"
+            report.longrepr = f"{report.nodeid}: {problem}"
+
+
+@pytest.hookimpl(hookwrapper=True, tryfirst=True)
+def pytest_runtest_makereport() -> Iterator[None]:
+    outcome = yield
+    _judge(outcome.get_result())  # type: ignore[attr-defined]
+
+
+@pytest.hookimpl(hookwrapper=True, tryfirst=True)
+def pytest_make_collect_report() -> Iterator[None]:
+    outcome = yield
+    _judge(outcome.get_result())  # type: ignore[attr-defined]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Each skipped test by name, with its reason; tools/fresh.py reads these lines."""
+    for report in terminalreporter.stats.get("skipped", []):
+        why = str(report.longrepr[2]).removeprefix("Skipped: ")
+        terminalreporter.write_line(f"skipped  {report.nodeid}: {why}")

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import needs
 import numpy as np
 import onnxruntime as ort
 import pytest
@@ -31,7 +32,6 @@ from bench_rules import Ratio
 from peers import servers
 
 from lumen_uring.config import load
-from lumen_uring.ring.probe import probe
 
 MACHINE = {
     "cpu": "Example 9000",
@@ -206,7 +206,6 @@ def test_what_people_wrote_is_kept() -> None:
 
 
 def test_plots(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
     drawn = bench_plots.draw(results(), tmp_path)
     assert len(drawn) == 4
     before = [path.read_bytes() for path in drawn]
@@ -270,8 +269,7 @@ def test_backends_are_compared_inside_a_round() -> None:
 
 @pytest.mark.usefixtures("c_library")
 def test_backends_in_short(capsys: pytest.CaptureFixture[str]) -> None:
-    if probe().trouble is not None:
-        pytest.skip("io_uring is not to be had here")
+    needs.io_uring()
     assert backends.main(["--short", "--json", "--connections", "2,8", "--payloads", "4 KB"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [row["connections"] for row in found["rows"]] == [2, 8]

@@ -23,10 +23,7 @@ from local_server import local_server
 SHORT = ["--model", "builtin:digits", "--seconds", "0.2", "--rounds", "1", "--json"]
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _built(c_library: None) -> None:
-    if not c10k_crowd.PROGRAM.is_file():
-        pytest.skip(f"{c10k_crowd.PROGRAM} is not built: make -C c tools")
+pytestmark = pytest.mark.usefixtures("c_library")
 
 
 def measured(capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, Any]:

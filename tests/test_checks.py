@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import needs
 import pytest
 
 from lumen_uring.commands import checks
@@ -82,8 +83,7 @@ def test_huge_pages_governor_and_nodes(tmp_path: Path) -> None:
 
 
 def test_worse_kernels() -> None:
-    if not probe().available:
-        pytest.skip("io_uring is not to be had here")
+    needs.io_uring()
     (none,) = checks.check_io_uring(probe({"IO_URING"}))
     assert (none.level, bool(none.cure)) == ("note", True)
     (old,) = checks.check_io_uring(probe({"BUFFER_RING"}))
@@ -109,8 +109,7 @@ def test_worse_kernels() -> None:
 def test_which_backend_auto_takes(
     monkeypatch: pytest.MonkeyPatch, mask: str, level: str, found: str
 ) -> None:
-    if not probe().available:
-        pytest.skip("io_uring is not to be had here")
+    needs.io_uring()
     monkeypatch.setenv("LUMEN_URING_MASK", mask)
     said = checks.check_backend(probe_as_pretended())
     assert (said.level, bool(said.cure)) == (level, level != "ok")

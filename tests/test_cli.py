@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -257,16 +258,16 @@ def test_a_token_that_is_none(
 
 @pytest.fixture
 def stats_port() -> Iterator[str]:
-    # A real place in /dev/shm, under a number no server uses by chance: the process's own.
-    number = 20_000 + os.getpid() % 40_000
-    path = Path(f"/dev/shm/lumen-{number}")
-    if path.exists():
-        pytest.skip(f"{path} exists: a server on port {number} runs here")
-    path.write_bytes(build(port=number))
-    with path.open("r+b") as file:  # as its server would hold it
-        lock = struct.pack("hhlli", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-        fcntl.fcntl(file, fcntl.F_OFD_SETLK, lock)
-        yield str(number)
+    # A real place in /dev/shm, under a number that no server has.
+    for number in range(20_000 + os.getpid() % 40_000, 65_536):
+        path = Path(f"/dev/shm/lumen-{number}")
+        with suppress(FileExistsError), path.open("x+b") as file:
+            file.write(build(port=number))
+            file.flush()
+            lock = struct.pack("hhlli", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+            fcntl.fcntl(file, fcntl.F_OFD_SETLK, lock)  # as its server would hold it
+            yield str(number)
+            break
     path.unlink()
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import needs
 import numpy as np
 import pytest
 
@@ -33,7 +34,7 @@ MS = 1_000_000
 @pytest.fixture
 def _has_wrk() -> None:
     if not wrk.found():
-        pytest.skip(wrk.MISSING)
+        needs.absent("wrk")
 
 
 def run(capsys: pytest.CaptureFixture[str], main: Callable[..., int], *options: str) -> Any:
@@ -132,8 +133,6 @@ def test_configuration_of_nginx(tmp_path: Path) -> None:
 
 
 def test_overload_in_short(capsys: pytest.CaptureFixture[str]) -> None:
-    if not overload.CLIENT.is_file():
-        pytest.skip(f"{overload.CLIENT} is not built: make -C c tools")
     options = ["--workloads", "mlp", "--seconds", "0.4", "--calm-seconds", "0.3"]
     found = run(capsys, overload.main, *options)["workloads"]["mlp"]
     assert found["maximum_rps"] > 0
@@ -161,7 +160,7 @@ def test_http_overhead_in_short(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.usefixtures("_has_wrk")
 def test_http_peers_in_short(capsys: pytest.CaptureFixture[str]) -> None:
     if nginx.program() is None:
-        pytest.skip(nginx.MISSING)
+        needs.absent("nginx")
     options = ["--connections", "2", "--rounds", "1", "--seconds", "1", "--warmup", "0"]
     results = run(capsys, http_peers.main, *options)
     assert [row["target"] for row in results["rows"]] == ["lumen", "nginx"]

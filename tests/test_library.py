@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +16,6 @@ from lumen_uring.ring import library, onnxruntime_path, structs
 
 ROOT = Path(__file__).resolve().parents[1]
 HEADER = ROOT / "c" / "include" / "lumen.h"
-needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
 
 
 def compile_c(directory: Path, source: str, *options: str) -> Path:
@@ -38,7 +36,6 @@ def header_structs() -> dict[str, list[str]]:
     return found
 
 
-@needs_gcc
 def test_the_mirrors_are_what_the_compiler_makes_of_the_header(tmp_path: Path) -> None:
     lines: list[str] = []
     for struct_name, fields in header_structs().items():
@@ -128,7 +125,6 @@ const struct field *lumen_abi(unsigned *version, unsigned *count)
 """
 
 
-@needs_gcc
 @pytest.mark.parametrize(
     ("source", "says"),
     [
@@ -213,15 +209,7 @@ def test_picks_the_runtime_out_of_the_wheel(
         onnxruntime_path.find("no_such_package")
 
 
-@pytest.fixture
-def _built() -> None:
-    try:
-        library.load()
-    except LibraryError as error:
-        pytest.skip(f"needs the C library: {error}")
-
-
-@pytest.mark.usefixtures("_built")
+@pytest.mark.usefixtures("c_library")
 def test_the_built_library_fits() -> None:
     loaded = library.load()
     cpus = (ctypes.c_int32 * 1024)()
@@ -259,7 +247,7 @@ def test_keys_and_hosts_cross_as_the_header_has_them(tmp_path: Path) -> None:
     assert (plain.key_count, plain.host_count, plain.max_in_flight, plain.burst) == (0, 0, 0, 0)
 
 
-@pytest.mark.usefixtures("_built")
+@pytest.mark.usefixtures("c_library")
 def test_an_engine_is_refused_with_a_sentence_and_closes_twice() -> None:
     from lumen_uring.config import load
     from lumen_uring.ring.engine import Engine

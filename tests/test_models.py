@@ -6,14 +6,15 @@ import collections
 import importlib.util
 import os
 import stat
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import needs
 import numpy as np
+import onnxruntime
 import pytest
+from PIL import Image
 
 from lumen_uring.errors import ConfigError
 from lumen_uring.models import BUILTIN, builtin_path, squeezenet
@@ -24,12 +25,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import onnx
 
-onnxruntime = pytest.importorskip("onnxruntime", reason="runs models through ONNX Runtime")
-
 ROOT = Path(__file__).resolve().parent.parent
 TRAIN_SCRIPT = ROOT / "tools" / "train_digits.py"
 DIGIT_IMAGES = ROOT / "tests" / "data" / "digits"
-REAL_SQUEEZENET = ROOT.parent / "shared" / "models" / "squeezenet" / "model.onnx"
 DENORMAL_MAX = float(np.finfo(np.float32).tiny)
 
 
@@ -61,7 +59,6 @@ def classify(images: npt.NDArray[np.float32]) -> npt.NDArray[np.int64]:
 
 
 def load_train_script() -> ModuleType:
-    pytest.importorskip("sklearn", reason="scikit-learn holds the digits")
     spec = importlib.util.spec_from_file_location("train_digits", TRAIN_SCRIPT)
     assert spec is not None
     assert spec.loader is not None
@@ -90,33 +87,27 @@ def test_digits_interface() -> None:
 
 @pytest.mark.parametrize("digit", range(10))
 def test_digits_sample_image(digit: int) -> None:
-    image_module = pytest.importorskip("PIL.Image", reason="pillow reads the sample images")
-    with image_module.open(DIGIT_IMAGES / f"digit_{digit}.png") as image:
+    with Image.open(DIGIT_IMAGES / f"digit_{digit}.png") as image:
         assert (image.mode, image.size) == ("L", (64, 64))
-        reduced = np.asarray(image.resize((8, 8), image_module.Resampling.BOX))
+        reduced = np.asarray(image.resize((8, 8), Image.Resampling.BOX))
     assert set(np.unique(reduced)) <= {round(value * 255 / 16) for value in range(17)}
     assert classify(reduced.astype(np.float32)[None]) == [digit]
 
 
 def test_digits_sample_images_are_held_out_originals() -> None:
-    image_module = pytest.importorskip("PIL.Image", reason="pillow reads the sample images")
     _, held_out, _, classes = load_train_script().load_split()
     for digit in range(10):
-        with image_module.open(DIGIT_IMAGES / f"digit_{digit}.png") as image:
-            reduced = np.asarray(image.resize((8, 8), image_module.Resampling.BOX))
+        with Image.open(DIGIT_IMAGES / f"digit_{digit}.png") as image:
+            reduced = np.asarray(image.resize((8, 8), Image.Resampling.BOX))
         assert (held_out[classes == digit] == reduced.reshape(-1)).all(axis=1).any()
 
 
-@pytest.mark.skipif(
-    os.environ.get("LUMEN_SLOW_TESTS") != "1",
-    reason="trains twice, 20 s; LUMEN_SLOW_TESTS=1 runs it",
-)
-def test_digits_training_is_reproducible(tmp_path: Path) -> None:
-    pytest.importorskip("sklearn", reason="scikit-learn trains the model")
-    for run in ("first", "second"):
-        target = ["--model", str(tmp_path / f"{run}.onnx"), "--images", str(tmp_path / run)]
-        subprocess.run([sys.executable, TRAIN_SCRIPT, *target], check=True)
-    assert (tmp_path / "first.onnx").read_bytes() == (tmp_path / "second.onnx").read_bytes()
+def test_digits_training_is_reproducible(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = load_train_script()
+    monkeypatch.setattr(script, "EPOCH_COUNT", 1)  # each epoch takes the same steps
+    images, _, classes, _ = script.load_split()
+    first, second = (script.to_onnx(script.train(images, classes)) for _ in range(2))
+    assert first == second
 
 
 # squeezenet
@@ -149,10 +140,8 @@ def outline(model: onnx.ModelProto) -> list[tuple[object, ...]]:
 
 
 def test_squeezenet_is_the_real_architecture(untrained: bytes) -> None:
-    pytest.importorskip("onnx", reason="reads both graphs")
-    if not REAL_SQUEEZENET.is_file():
-        pytest.skip(f"the real model is not at {REAL_SQUEEZENET}")
-    real, ours = parse(REAL_SQUEEZENET.read_bytes()), parse(untrained)
+    path = needs.shared_file("models/squeezenet/model.onnx")
+    real, ours = parse(path.read_bytes()), parse(untrained)
     assert collections.Counter(node.op_type for node in ours.graph.node) == collections.Counter(
         node.op_type for node in real.graph.node
     )

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import needs
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
@@ -82,11 +83,11 @@ def test_what_cannot_be_installed_is_a_sentence(
 def test_one_run(capsys: pytest.CaptureFixture[str]) -> None:
     """Where `make oip` has fetched the program."""
     if not (perf_analyzer.place() / "tritonclient").is_dir():
-        pytest.skip("perf_analyzer is not here: `make oip` fetches it")
+        needs.absent("perf_analyzer")
     try:
         perf_analyzer.install()
     except MissingError as error:
-        pytest.skip(str(error))
+        needs.absent("perf_analyzer", str(error))
     status = perf_analyzer.main(["--models", "digits", "--ways", "async"])
     printed = capsys.readouterr()
     assert status == 0, printed.err

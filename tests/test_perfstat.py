@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import csv
-import shutil
 import sys
 from pathlib import Path
 from typing import Any
 
+import needs
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
@@ -175,8 +175,8 @@ def test_setting_is_left_alone_unless_asked(tmp_path: Path) -> None:
         assert path.read_text() == "2\n"
 
 
-@pytest.mark.skipif(shutil.which("perf") is None, reason="perf is not installed")
 def test_perf_that_cannot_count_says_why() -> None:
+    needs.program("perf")
     perf = perf_run.Perf([2**22 + 1], ["task-clock"])  # no such thread
     try:
         with pytest.raises(perf_run.PerfError, match="perf did not count"):

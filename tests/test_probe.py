@@ -6,6 +6,7 @@ import errno
 import re
 from pathlib import Path
 
+import needs
 import pytest
 
 from lumen_uring.ring.probe import (
@@ -20,9 +21,7 @@ from lumen_uring.ring.probe import (
 
 @pytest.fixture(scope="module", autouse=True)
 def _kernel_has_io_uring() -> None:
-    trouble = probe().trouble
-    if trouble is not None:
-        pytest.skip(f"io_uring is not to be had here: {trouble.cause}")
+    needs.io_uring()
 
 
 def test_reports_what_this_kernel_has() -> None:

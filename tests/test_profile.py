@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
+import needs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -47,7 +48,7 @@ STACKS = {
     ("idle",): 1,
 }
 SVG = "{http://www.w3.org/2000/svg}"
-needs_perf = pytest.mark.skipif(shutil.which("perf") is None, reason="perf is not installed")
+needs_perf = pytest.mark.skipif(shutil.which("perf") is None, reason=needs.reason("perf"))
 
 
 def test_reads_what_perf_writes() -> None:
@@ -248,7 +249,7 @@ def test_the_real_perf() -> None:
     try:
         stacks = profiler.profile(1)
     except MetricsError as error:
-        pytest.skip(f"perf may not sample here: {error}")
+        needs.absent("perf", str(error))
     finally:
         stop.set()
         thread.join()

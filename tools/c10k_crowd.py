@@ -237,3 +237,6 @@ class Crowd:
         for thread in self._threads:
             if thread.ident is not None:
                 thread.join()
+        for process in self._processes:
+            if process.stdout is not None:
+                process.stdout.close()

@@ -132,3 +132,4 @@ def local_server(
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+        process.stdout.close()

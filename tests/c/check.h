@@ -66,7 +66,7 @@ static inline int check_finish(const char *test) {
 }
 
 static inline _Noreturn void check_skip(const char *test, const char *why) {
-    printf("%s: skipped: %s\n", test, why);
+    printf("skipped  %s: %s\n", test, why);
     exit(77);
 }
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import graphs
 import pytest
-from harness import SHARED, Server
+from harness import Server
 from town import Town
 
 Serve = Callable[..., Server]
@@ -37,14 +37,6 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def model_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("models")
-
-
-def shared_file(name: str) -> Path:
-    """A file of ../shared; skips where this machine has none."""
-    path = SHARED / name
-    if not path.exists():
-        pytest.skip(f"{path} is not on this machine")
-    return path
 
 
 _FAILED = pytest.StashKey[bool]()

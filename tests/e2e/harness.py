@@ -28,7 +28,6 @@ import yaml
 from forked import Forked
 
 ROOT = Path(__file__).resolve().parents[2]
-SHARED = Path(os.environ.get("LUMEN_SHARED", ROOT.parent / "shared"))
 START_S = 60.0
 STOP_S = 30.0
 SETTLE_S = 15.0

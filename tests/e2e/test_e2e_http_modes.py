@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import graphs
+import needs
 import numpy as np
 import pytest
 import web
 import wire
-from conftest import Serve, shared_file
-from harness import ROOT, SHARED, Canary, Server, eventually
+from conftest import Serve
+from harness import ROOT, Canary, Server, eventually
 from PIL import Image
 from web import Http, get
 
@@ -22,7 +23,7 @@ DIGITS = ROOT / "tests" / "data" / "digits"
 LABELS = ["zero", "", 'the "one"', "zwei \\ drei", "日本", *(f"class {n}" for n in range(5, 12))]
 
 
-TRAINED = SHARED / "models" / "squeezenet"
+TRAINED = needs.SHARED / "models" / "squeezenet"
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +106,7 @@ def test_squeezenet_by_every_way_in(gallery: Server) -> None:
 
 @pytest.mark.parametrize("name", ["fish", "kitten"])
 def test_squeezenet_gives_the_stored_answers(gallery: Server, name: str) -> None:
-    shared_file("models/squeezenet/model.onnx")
+    needs.shared_file("models/squeezenet/model.onnx")
     x = np.load(TRAINED / f"{name}_input.npy").astype("<f4")
     expected = np.load(TRAINED / f"{name}_output.npy")
     given, taken = signature(gallery, "squeezenet")

@@ -7,12 +7,16 @@ the time, and nothing may be left when it goes.
 from __future__ import annotations
 
 import os
+import platform
 import random
+import re
 import sys
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import graphs
+import needs
 import numpy as np
 import pytest
 import web
@@ -28,7 +32,20 @@ LIVE = b"GET /v2/health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"
 OK = b"HTTP/1.1 200 OK\r\n"
 HIDDEN = {"LUMEN_URING_MASK": "fd_install"}
 
-uring = pytest.mark.skipif(backend() == "epoll", reason="epoll cannot do without descriptors")
+
+@pytest.fixture(scope="module")
+def _parks() -> None:
+    """Only io_uring keeps a connection without a descriptor, from Linux 6.8."""
+    if backend() == "epoll":
+        needs.absent("io_uring", "LUMEN_E2E_BACKEND=epoll")
+    needs.io_uring()
+    if tuple(int(part) for part in re.findall(r"\d+", platform.release())[:2]) < (6, 8):
+        needs.absent("parking", f"Linux {platform.release()}")
+
+
+def parks(test: Callable[..., None]) -> Callable[..., None]:
+    """Marks a test of io_uring alone: it is left out where the others run on epoll."""
+    return pytest.mark.once(pytest.mark.usefixtures("_parks")(test))
 
 
 def short_of_descriptors(**variables: str) -> list[str]:
@@ -91,7 +108,7 @@ def crowd(server: Server, stack: ExitStack, count: int = CONNECTIONS) -> list[we
     ids=["workers", "inline"],
 )
 @pytest.mark.parametrize("io_threads", [1, 2])
-@uring
+@parks
 def test_everybody_is_served(
     serve: Serve, tmp_path: Path, engine: dict[str, object], io_threads: int
 ) -> None:
@@ -121,7 +138,7 @@ def test_everybody_is_served(
     assert parked(server) == 0
 
 
-@uring
+@parks
 def test_what_is_half_said_keeps_its_descriptor(serve: Serve, tmp_path: Path) -> None:
     """And is not forgotten while others take theirs back."""
     server = serve(settings(tmp_path), prefix=short_of_descriptors())
@@ -140,7 +157,7 @@ def test_what_is_half_said_keeps_its_descriptor(serve: Serve, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("end", ["finish", "reset", "close"])
-@uring
+@parks
 def test_those_who_leave_leave_nothing(serve: Serve, tmp_path: Path, end: str) -> None:
     """Row 19: whatever way they leave."""
     server = serve(settings(tmp_path), prefix=short_of_descriptors())
@@ -154,7 +171,7 @@ def test_those_who_leave_leave_nothing(serve: Serve, tmp_path: Path, end: str) -
     assert parked(server) == 0
 
 
-@uring
+@parks
 def test_idle_for_too_long(serve: Serve, tmp_path: Path) -> None:
     """Row 19. The time limit holds for those without a descriptor too."""
     wanted = settings(tmp_path, idle_timeout_seconds=1)
@@ -167,7 +184,7 @@ def test_idle_for_too_long(serve: Serve, tmp_path: Path) -> None:
     server.wait_until_idle()
 
 
-@uring
+@parks
 def test_the_end_reaches_everybody(serve: Serve, tmp_path: Path) -> None:
     """Rows 19 and F13. Draining answers who asked and closes all others."""
     server = serve(settings(tmp_path), prefix=short_of_descriptors())
@@ -185,12 +202,13 @@ def test_the_end_reaches_everybody(serve: Serve, tmp_path: Path) -> None:
         server.expect_clean_end()
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("why", ["epoll", "hidden"])
 def test_without_the_means(serve: Serve, tmp_path: Path, why: str) -> None:
     """Row F10. The server says what is missing, and serves as many as there are descriptors for."""
-    if why == "hidden" and backend() == "epoll":
-        pytest.skip("the other case")
-    wanted = settings(tmp_path, **({"io_backend": "epoll"} if why == "epoll" else {}))
+    if why == "hidden":
+        needs.io_uring()
+    wanted = settings(tmp_path, io_backend="epoll" if why == "epoll" else "io_uring")
     server = serve(wanted, prefix=short_of_descriptors(**(HIDDEN if why == "hidden" else {})))
     cause = "that takes io_uring" if why == "epoll" else "expected Linux 6.8"
     assert cause in server.output
@@ -218,7 +236,7 @@ def test_with_enough_nobody_is_parked(serve: Serve, tmp_path: Path) -> None:
     server.wait_until_idle()
 
 
-@uring
+@parks
 def test_descriptors_and_buffers_do_not_wait_for_each_other(serve: Serve, tmp_path: Path) -> None:
     """Rows 19 and F10: half a header on each descriptor, and all others have something to say."""
     server = serve(

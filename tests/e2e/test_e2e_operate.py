@@ -20,6 +20,7 @@ from pathlib import Path
 
 import graphs
 import harness
+import needs
 import numpy as np
 import pytest
 import wire
@@ -590,7 +591,7 @@ def test_no_room_in_dev_shm(serve: Serve, options: str) -> None:
     """The server serves, says the cause, and its own page has the figures all the same."""
     prefix = ["unshare", "-m", "sh", "-c", f'mount -t tmpfs -o {options} t /dev/shm && exec "$@"']
     if subprocess.run([*prefix, "sh", "true"], capture_output=True, check=False).returncode:
-        pytest.skip("no mounts of one's own here: that takes root")
+        needs.absent("mounts")
     document = with_page()
     server = serve(document, prefix=[*prefix, "sh"])
     cause = "No space left on device" if options == "size=4k" else "Read-only file system"

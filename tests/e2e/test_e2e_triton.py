@@ -14,17 +14,14 @@ import graphs
 import numpy as np
 import onnxruntime as ort
 import pytest
+import tritonclient.http as http_client
+import tritonclient.http.aio as aio_client
 import web
 from harness import ROOT, Server, eventually
+from ml_dtypes import bfloat16  # onnx brings it
+from tritonclient import utils
 
 pytestmark = pytest.mark.once  # what clients say is received by the same code on both
-
-WHY = "tritonclient is not installed: pip install -e '.[dev]' brings it"
-http_client = pytest.importorskip("tritonclient.http", reason=WHY)
-aio_client = pytest.importorskip("tritonclient.http.aio", reason=WHY)
-utils = pytest.importorskip("tritonclient.utils", reason=WHY)
-
-bfloat16 = pytest.importorskip("ml_dtypes", reason="onnx has always brought it").bfloat16
 
 LABELS = [f"class {number}" for number in range(16)]
 PICTURE = 3 * 224 * 224  # SqueezeNet's input

@@ -7,7 +7,6 @@ import asyncio
 import fcntl
 import json
 import os
-import shutil
 import signal
 import socket
 import stat
@@ -19,6 +18,7 @@ from pathlib import Path
 
 import graphs
 import harness
+import needs
 import numpy as np
 import pytest
 import web
@@ -228,7 +228,7 @@ def urgent(connection: Wire) -> None:
     try:
         connection.socket.send(b"!", socket.MSG_OOB)
     except OSError:
-        pytest.skip("this kernel has no urgent bytes on unix sockets")
+        needs.absent("unix_urgent")
     connection.send(wire.ping(1)[4:])
 
 
@@ -592,9 +592,7 @@ def test_bench_without_a_server(cache: Path, path: Path) -> None:
 
 
 def test_curl(serve: Serve, path: Path) -> None:
-    curl = shutil.which("curl")
-    if curl is None:
-        pytest.skip("no curl on this machine")
+    curl = needs.program("curl")
     serve(with_socket(path))
     done = subprocess.run(
         [curl, "-sS", "--unix-socket", str(path), "http://localhost/v2/models/digits"],

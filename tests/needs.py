@@ -1,0 +1,90 @@
+"""What some tests need that a machine may lack: the only reasons for which a test may be skipped.
+
+A test asks with `program`, `shared_file` or `absent`. conftest.py prints each skipped test with its
+reason, and turns a skip for any other reason into a failure. LUMEN_MUST_HAVE names, with commas,
+what a machine is known to have: a test that misses one of these fails.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import Final, NoReturn
+
+import pytest
+
+# What, and where it is to be had.
+NEEDS: Final = {
+    "another_address": "an address of this machine beside the loopback",
+    "curl": "the program curl (apt-get install curl)",
+    "io_uring": "a kernel and a sandbox that allow io_uring",
+    "memory": "6 GiB of free memory",
+    "mounts": "the right to mount, which root has",
+    "nginx": "the program nginx (apt-get install nginx-light)",
+    "parking": "a kernel that keeps connections without descriptors (Linux 6.8)",
+    "perf": "the program perf (apt-get install linux-perf), and the right to sample",
+    "perf_analyzer": "NVIDIA's perf_analyzer, which `make oip` fetches",
+    "shared": "other people's models and pictures, in ../shared beside the repository",
+    "unix_urgent": "urgent bytes on unix sockets (Linux 5.15)",
+    "unsanitized": "the library without a sanitizer, which has to be loaded before all others",
+    "wrk": "the program wrk (apt-get install wrk)",
+}
+SHARED: Final = Path(
+    os.environ.get("LUMEN_SHARED") or Path(__file__).resolve().parents[2] / "shared"
+)
+_REASON: Final = re.compile(r"(?:Skipped: )?needs (\w+): ")
+
+
+def reason(need: str, found: str = "") -> str:
+    """Why a test is skipped.
+
+    Args:
+        need: a name in NEEDS.
+        found: what is there instead.
+    """
+    return f"needs {need}: {NEEDS[need]}" + (f"; found: {found}" if found else "")
+
+
+def absent(need: str, found: str = "") -> NoReturn:
+    """Skips the test that calls it."""
+    pytest.skip(reason(need, found))
+
+
+def program(name: str) -> str:
+    """The path of a program; skips where it is not installed."""
+    path = shutil.which(name)
+    return absent(name) if path is None else path
+
+
+def shared_file(name: str) -> Path:
+    """A file of ../shared; skips where this machine has none."""
+    path = SHARED / name
+    return path if path.exists() else absent("shared", f"no {path}")
+
+
+def io_uring() -> None:
+    """Skips where `io_backend: auto` does not mean io_uring."""
+    found = _backend()
+    if not found.startswith("auto takes io_uring"):
+        absent("io_uring", found)
+
+
+@functools.cache
+def _backend() -> str:
+    from lumen_uring.commands.checks import check_backend
+    from lumen_uring.ring.probe import probe_as_pretended
+
+    return check_backend(probe_as_pretended()).found
+
+
+def problem(why: str) -> str | None:
+    """What is wrong with a skip for a reason; None where it may be."""
+    found = _REASON.match(why)
+    if found is None or found.group(1) not in NEEDS:
+        return f"skipped for a reason that tests/needs.py does not know: {why}"
+    if found.group(1) in os.environ.get("LUMEN_MUST_HAVE", "").split(","):
+        return f"this machine must have it (LUMEN_MUST_HAVE), but it {why}"
+    return None
