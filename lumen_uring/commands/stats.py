@@ -10,15 +10,18 @@ import argparse
 import math
 import sys
 import time
+from collections.abc import Iterable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+from lumen_uring.commands import stats_words
 from lumen_uring.commands.options import Subparsers, add_port_option
 from lumen_uring.errors import StatsError
 
 if TYPE_CHECKING:
     from rich.console import Group
+    from rich.table import Table
 
     from lumen_uring.ring.stats import Snapshot
 
@@ -27,7 +30,7 @@ _STAGES: Final = ("receive", "queue", "preprocess", "infer", "send", "total")
 _PERCENTS: Final = {"p50": 50.0, "p99": 99.0, "p999": 99.9}
 _WATCH_S: Final = 1.0
 # Of a request that came as far as naming its model: how it can end otherwise than well.
-_MODEL_ERRORS: Final = ("failed", "expired", "gone", "refused", "bad")
+_MODEL_ERRORS: Final = ("failed", "unfit", "expired", "gone", "refused", "bad")
 _MODEL_STAGES: Final = ("queue", "infer")
 
 
@@ -40,9 +43,11 @@ def add(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "stats",
         help="show a running server's figures",
-        description="Shows the counters and latencies of a server on this machine.",
+        description="Shows latencies by stage, the models, and every counter that is not 0, of a "
+        "server on this machine. Exits 1 where no server runs.",
     )
     add_port_option(parser)
+    parser.add_argument("--all", action="store_true", help="the counters that are 0 too")
     parser.add_argument("--json", action="store_true", help="as one JSON object")
     parser.add_argument(
         "--watch", action="store_true", help="again every second, the figures of that second"
@@ -70,25 +75,26 @@ def run(arguments: argparse.Namespace) -> int:
     path = stats_path(arguments.port)
     snapshot = read(path)
     if arguments.watch:
-        _watch(path, snapshot, arguments.json)
+        _watch(path, snapshot, arguments.json, arguments.all)
     elif arguments.json:
         print(orjson.dumps(as_json(snapshot), option=orjson.OPT_INDENT_2).decode())
     else:
-        Console().print(_tables(snapshot))
+        # Not a terminal: wide enough that no line is broken.
+        Console(width=None if sys.stdout.isatty() else 120).print(_tables(snapshot, arguments.all))
     if snapshot.is_alive:
         return 0
     print(f"lumen: {_dead(snapshot)}", file=sys.stderr)
     return 1
 
 
-def _watch(path: Path, earlier: Snapshot, json: bool) -> NoReturn:
+def _watch(path: Path, earlier: Snapshot, json: bool, every: bool) -> NoReturn:
     """Shows each second's figures until Ctrl-C, or until the server is gone."""
     import orjson
     from rich.live import Live
 
     from lumen_uring.ring.stats import delta, read
 
-    with nullcontext() if json else Live(_tables(earlier), auto_refresh=False) as live:
+    with nullcontext() if json else Live(_tables(earlier, every), auto_refresh=False) as live:
         while True:
             time.sleep(_WATCH_S)
             later = read(path)
@@ -99,7 +105,7 @@ def _watch(path: Path, earlier: Snapshot, json: bool) -> NoReturn:
             if live is None:
                 print(orjson.dumps(as_json(second)).decode(), flush=True)
             else:
-                live.update(_tables(second), refresh=True)
+                live.update(_tables(second, every), refresh=True)
 
 
 def as_json(snapshot: Snapshot) -> dict[str, Any]:
@@ -169,44 +175,62 @@ def _microseconds(nanoseconds: float) -> float | None:
     return None if math.isnan(nanoseconds) else round(nanoseconds / 1000, 3)
 
 
-def _tables(snapshot: Snapshot) -> Group:
+def _tables(snapshot: Snapshot, every: bool) -> Group:
     from rich.console import Group
-    from rich.table import Table
 
-    counters = Table("thread", "what", "value", title=None, box=None)
-    counters.columns[2].justify = "right"
-    for values in (snapshot.counters, snapshot.gauges):
-        for role, of_role in values.items():
-            for name, value in of_role.items():
-                counters.add_row(role, name, f"{value:,}")
-    stages = Table("stage", "count", "mean µs", "p50", "p99", "p99.9", box=None)
-    for column in stages.columns[1:]:
-        column.justify = "right"
-    for name in _ordered(snapshot):
-        stage = _stage(snapshot, name)
-        stages.add_row(
-            name,
-            f"{stage['count']:,}",
-            *(
-                "-" if stage[key] is None else f"{stage[key]:,.1f}"
-                for key in ("mean_us", *(f"{label}_us" for label in _PERCENTS))
-            ),
-        )
-    models = Table("model", "requests", "rows", "errors", "mean µs: queue", "infer", box=None)
-    for column in models.columns[1:]:
-        column.justify = "right"
-    for name, of_model in snapshot.models.items():
-        model = _model(of_model)
-        models.add_row(
-            name,
-            *(f"{model.get(key, 0):,}" for key in ("requests", "rows", "errors")),
-            *(
-                "-"
-                if model.get(f"mean_{stage}_us") is None
-                else f"{model[f'mean_{stage}_us']:,.1f}"
-                for stage in _MODEL_STAGES
-            ),
-        )
     state = snapshot.state if snapshot.is_alive else "killed"
     title = f"Lumen on port {snapshot.port}, pid {snapshot.pid}, {state}"
-    return Group(title, "", stages, "", models, "", counters)
+    return Group(
+        title,
+        "",
+        _stages_table(snapshot),
+        "",
+        _models_table(snapshot),
+        "",
+        _figures_table(snapshot, every),
+    )
+
+
+def _stages_table(snapshot: Snapshot) -> Table:
+    table = _table("stage, µs", "count", "mean", "p50", "p99", "p99.9", numbers=range(1, 6))
+    table.add_column("")
+    for name in _ordered(snapshot):
+        stage = _stage(snapshot, name)
+        keys = ("mean_us", *(f"{label}_us" for label in _PERCENTS))
+        cells = ["-" if stage[key] is None else f"{stage[key]:,.1f}" for key in keys]
+        table.add_row(name, f"{stage['count']:,}", *cells, stats_words.STAGES.get(name, ""))
+    return table
+
+
+def _models_table(snapshot: Snapshot) -> Table:
+    columns = ("model", "requests", "rows", "errors", "mean µs: queue", "infer")
+    table = _table(*columns, numbers=range(1, 6))
+    for name, of_model in snapshot.models.items():
+        model = _model(of_model)
+        means = [model.get(f"mean_{stage}_us") for stage in _MODEL_STAGES]
+        table.add_row(
+            name,
+            *(f"{model.get(key, 0):,}" for key in ("requests", "rows", "errors")),
+            *("-" if mean is None else f"{mean:,.1f}" for mean in means),
+        )
+    return table
+
+
+def _figures_table(snapshot: Snapshot, every: bool) -> Table:
+    table = _table("thread", "figure", "value", "", numbers=(2,))
+    for values in (snapshot.gauges, snapshot.counters):
+        for role, of_role in values.items():
+            for name, value in of_role.items():
+                if value or every:
+                    words = stats_words.FIGURES.get((role, name), "")
+                    table.add_row(role, name, f"{value:,}", words)
+    return table
+
+
+def _table(*columns: str, numbers: Iterable[int]) -> Table:
+    from rich.table import Table
+
+    table = Table(*columns, box=None)
+    for index in numbers:
+        table.columns[index].justify = "right"
+    return table

@@ -27,6 +27,7 @@ from harness import Server, eventually, run
 from prometheus_client.parser import text_string_to_metric_families
 from web import Http
 
+from lumen_uring.commands import stats_words
 from lumen_uring.metrics import make_registry, render
 from lumen_uring.metrics_server import Facts
 from lumen_uring.ring import structs
@@ -188,6 +189,18 @@ def test_every_figure_of_the_file_is_on_the_page(
             if lines(path) == before:
                 silent.add((structs.ROLES[role], field.name.decode()))
     assert silent == set(NOT_EXPORTED)
+
+
+def test_lumen_stats_explains_every_figure(zoo: Server) -> None:
+    snapshot = read(zoo.stats_path)
+    figures = {
+        (role, name)
+        for values in (snapshot.counters, snapshot.gauges)
+        for role, of_role in values.items()
+        for name in of_role
+    }
+    assert figures == set(stats_words.FIGURES)
+    assert set(snapshot.histograms) == set(stats_words.STAGES)
 
 
 def rejected(values: Values) -> dict[str, float]:
