@@ -33,6 +33,7 @@ FIGURES: Final[dict[tuple[str, str], str]] = {
     ("io", "requests_late"): "  the answer would have come after the deadline (status 5)",
     ("io", "requests_limited"): "  a rate was used up (status 7)",
     ("io", "requests_draining"): "  the server was shutting down (status 9)",
+    ("io", "requests_unready"): "  readiness was asked for and is off",
     ("io", "requests_gone"): "the client left before its request was whole",
     ("io", "connections_accepted"): "connections made",
     ("io", "connections_closed"): "connections ended, by either side",
