@@ -221,15 +221,11 @@ static int open_ios(lumen_server *server) {
         .worker_count = shared->worker_count};
     int code = lm_slot_plan(server->models, shared->model_count, &limits, info->slot_classes,
                             &info->slot_class_count);
-    uint32_t connections =
-        (server->config.max_connections + shared->io_count - 1) / shared->io_count;
+    /* The kernel spreads connections as it likes: each thread has room for all of them. */
+    uint32_t connections = server->config.max_connections;
     for (uint32_t i = 0; !code && i < shared->io_count; i++) {
         code = lm_io_open(&server->ios[i], shared, i, connections, info->slot_classes,
                           info->slot_class_count);
-        /* Auto: what the slots hold, and LM_SLOT_WAITERS_MAX that wait for one. */
-        uint32_t in_flight = server->config.max_in_flight ? server->config.max_in_flight
-                                                          : LM_SLOTS_MAX + LM_SLOT_WAITERS_MAX;
-        server->ios[i].in_flight_max = (in_flight + shared->io_count - 1) / shared->io_count;
         info->slots += server->ios[i].arena.slot_count;
         info->arena_bytes += server->ios[i].arena.memory.bytes;
     }

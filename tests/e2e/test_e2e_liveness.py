@@ -7,6 +7,7 @@ are for events, with bounds far from what a busy machine needs; no time is asser
 from __future__ import annotations
 
 import resource
+import selectors
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -241,3 +242,139 @@ def test_an_estimate_recovers_from_the_first_run(
             return in_a_row == 5
 
         eventually(is_served, "5 answers in a row before their deadlines", 60)
+
+
+# ---- limits are the whole server's, and those who wait are served in order ----
+
+
+def threads(count: int, folder: Path, **server: object) -> dict[str, object]:
+    """With several I/O threads, over which the kernel spreads connections as it likes."""
+    return settings(folder, io_threads=count, **server)
+
+
+@pytest.mark.parametrize("count", [1, 4, 16])
+def test_as_many_connections_as_allowed(serve: Serve, tmp_path: Path, count: int) -> None:
+    """Row 19: neither a connection more nor one less, however they are spread."""
+    for limits in ({"max_connections": 10}, {"connections_per_address": 10}):
+        server = serve(threads(count, tmp_path, **limits))
+        kept: list[wire.Wire] = []
+        for number in range(40):
+            connection = server.connect()
+            try:
+                assert connection.ask(wire.ping(number)).id == number
+                kept.append(connection)
+            except (wire.Closed, ConnectionError):
+                connection.close()
+        assert len(kept) == 10, limits
+        kept.pop().close()
+
+        def fits(server: Server = server) -> bool:
+            with server.connect() as connection, suppress(wire.Closed, ConnectionError):
+                return connection.ask(wire.ping(7)).id == 7
+            return False
+
+        eventually(fits, "room for one more")
+        for connection in kept:
+            connection.close()
+        server.stop()
+
+
+@pytest.mark.parametrize("most", [1, 3, 4294967295])
+@pytest.mark.parametrize("count", [1, 2, 16])
+@pytest.mark.once
+def test_as_many_in_flight_as_allowed(serve: Serve, tmp_path: Path, count: int, most: int) -> None:
+    """Row F24: also where there are fewer places than threads, or more than 32 bits can add."""
+    server = serve(threads(count, tmp_path, max_in_flight=most))
+    work = trips(trips_of(server, 60.0)).tobytes()  # none of them ends in this test
+    connections = [server.connect() for _ in range(24)]
+    for number, connection in enumerate(connections):
+        before = server.figures().requests
+        connection.send(wire.frame(work, model=server.models["slow"], id=number))
+        eventually(lambda was=before: server.figures().requests > was, "a request")
+    for connection in connections[most:]:
+        assert connection.reply().status == wire.OVERLOADED
+    assert server.figures().io["requests_refused"] == max(0, len(connections) - most)
+    server.kill()
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_who_waits_is_served_in_order(serve: Serve, tmp_path: Path, count: int) -> None:
+    """Also beside clients that ask again at once, each time a place has become free."""
+    server = serve(threads(count, tmp_path, max_in_flight=1, overload="wait"))
+    double = wire.frame(np.ones((1, 16), "<f4").tobytes(), model=server.models["double"])
+    work = trips(trips_of(server, 0.02)).tobytes()
+    first = wire.frame(trips(trips_of(server, 1.5)).tobytes(), model=server.models["slow"])
+    stop = threading.Event()
+    answers = [0] * 8
+
+    def ask_again(number: int) -> None:
+        with server.connect() as connection:
+            while not stop.is_set():
+                assert connection.ask(double).status == wire.OK
+                answers[number] += 1
+
+    greedy = [threading.Thread(target=ask_again, args=(n,), daemon=True) for n in range(8)]
+    with server.connect() as holder:
+        before = server.figures().requests
+        holder.send(first)
+        eventually(lambda: server.figures().requests > before, "the one that runs")
+        waiting = []
+        for number in range(40):
+            waits = server.figures().io["slot_waits"]
+            connection = server.connect()
+            connection.send(wire.frame(work, model=server.models["slow"], id=number))
+            eventually(lambda was=waits: server.figures().io["slot_waits"] > was, "a wait")
+            waiting.append(connection)
+        for thread in greedy:
+            thread.start()
+        order = answered_in_order(waiting)
+        assert holder.reply().status == wire.OK
+    stop.set()
+    for thread in greedy:
+        thread.join(60)
+    assert min(answers) > 0
+    if count == 1:
+        assert order == list(range(40))
+    else:  # threads take turns; within one of them there is an order
+        assert sorted(order) == list(range(40))
+    for connection in waiting:
+        connection.close()
+
+
+def answered_in_order(connections: list[wire.Wire]) -> list[int]:
+    """The ids of the answers, each read when its connection becomes readable."""
+    order = []
+    with selectors.DefaultSelector() as selector:
+        for connection in connections:
+            selector.register(connection.socket, selectors.EVENT_READ, connection)
+        while selector.get_map():
+            ready = selector.select(60)
+            assert ready, "no answer for a minute"
+            for found, _events in ready:
+                reply = found.data.reply()
+                assert reply.status == wire.OK
+                order.append(reply.id)
+                selector.unregister(found.fileobj)
+    return order
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_health_does_not_wait_with_those_who_wait(serve: Serve, tmp_path: Path, count: int) -> None:
+    """Thousands of requests wait for one place; all of them are answered."""
+    server = serve(threads(count, tmp_path, max_in_flight=2, overload="wait"))
+    request = wire.frame(trips(20).tobytes(), model=server.models["slow"])
+
+    def act(_number: int) -> wire.Wire:
+        connection = server.connect()
+        connection.send(request)
+        return connection
+
+    with Watch(server) as watch, crowd(server, 3000, act) as clients:
+        watch.more(3)
+        for connection in clients:
+            assert connection.reply().status == wire.OK
+            connection.send(request)
+        watch.more(3)
+        for connection in clients:
+            assert connection.reply().status == wire.OK
+    watch.report("overload: wait")

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PATIENCE_S = 90, IN_ROOM = 64 << 10 };
+enum { PATIENCE_S = 90, OWED_S = 2, IN_ROOM = 64 << 10 };
 
 struct client clients[CLIENTS_MAX];
 
@@ -267,8 +267,26 @@ static bool write_some(struct client *client) {
 
 /* ---- turns ---- */
 
-static void check_patience(const struct client *client) {
+/* The first request without an answer needs no worker, is here and has nothing before it: it is
+ * answered at once, whatever other clients and the models do. Inline, Runs come in between. */
+static void check_owed(struct client *client) {
+    uint32_t first = 0;
+    while (first < client->expect_count && client->expects[first].answered) first++;
+    bool owed = first < client->expect_count && client->expects[first].kind != ASK_INFER &&
+                client->out_sent >= client->expects[first].end && client->peer->served &&
+                client->peer->server_read >= client->expects[first].end;
+    bool known = owed && client->owed == first && client->owed_ns;
+    if (!known) client->owed_ns = owed ? sim_now_ns : 0;
+    client->owed = first;
+    if (!known || sim_shared.queue_type == LUMEN_QUEUE_INLINE) return;
+    if (sim_now_ns - client->owed_ns > OWED_S * SIM_S)
+        client_fail(client, "what needs no worker is not answered, request", first,
+                    client->expects[first].kind);
+}
+
+static void check_patience(struct client *client) {
     if (!client->strict || client->peer->excused || sim_draining) return;
+    check_owed(client);
     if (sim_now_ns - client->began_ns > PATIENCE_S * SIM_S)
         client_fail(client, "no answer for a minute and a half; sent and read", client->out_sent,
                     client->peer->server_read);

@@ -43,7 +43,9 @@ struct client {
     struct peer *peer;
     uint64_t next_ns;
     uint64_t began_ns; /* of waiting for something */
-    uint64_t hold_ns;  /* until when it waits for "100 Continue" */
+    uint64_t owed_ns;  /* since when request `owed`, which needs no worker, could be answered */
+    uint32_t owed;
+    uint64_t hold_ns; /* until when it waits for "100 Continue" */
 
     uint8_t *out;
     uint32_t out_bytes, out_room, out_sent;

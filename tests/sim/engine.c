@@ -78,7 +78,9 @@ void engine_models(void) {
                            .idle_timeout_ms = sim_plan.idle_ms,
                            .hang_ms = sim_plan.hang_ms,
                            .body_bytes_per_s = sim_plan.body_bytes_per_s,
-                           .connections_per_address = sim_plan.per_address * sim_plan.io_count};
+                           .connections_per_address = sim_plan.per_address,
+                           .max_in_flight = sim_plan.in_flight_max,
+                           .max_connections = sim_plan.connections};
     sim_shared.io_count = sim_plan.io_count;
     SIM_CHECK(lm_gate_open(&sim_shared, &config) == 0, "gate");
     sim_shared.models = models;
@@ -141,7 +143,6 @@ static void open_io(uint32_t i, const lumen_slot_class *classes, uint32_t class_
     io->stats = &blocks[i];
     SIM_CHECK(lm_io_open(io, &sim_shared, i, sim_plan.connections, classes, class_count) == 0,
               "I/O thread: %s", lm_error_last());
-    io->in_flight_max = (sim_plan.in_flight_max + sim_plan.io_count - 1) / sim_plan.io_count;
 }
 
 void engine_open(void) {

@@ -18,7 +18,15 @@ static struct owner {
     uint32_t peer, generation;
 } owners[2][CONNECTIONS_MAX];
 
+/* The requests that waited for a slot when the thread was last about to wait, in their order. */
+static struct waiter {
+    uint32_t connection, kind; /* same kind: the same model and rows, so the same slots */
+    uint64_t started_ns;
+} waited[2][CONNECTIONS_MAX];
+static uint32_t waited_count[2];
+
 void check_reset(void) {
+    waited_count[0] = waited_count[1] = 0;
     for (uint32_t i = 0; i < CONNECTIONS_MAX; i++)
         owners[0][i].peer = owners[1][i].peer = PEERS_MAX;
     timed_out[0] = timed_out[1] = 0;
@@ -130,7 +138,8 @@ static void check_patience(const struct lm_io *io, const struct lm_connection *c
                  (connection->list == LM_LIST_STARVED && connection->header_used == 0);
     SIM_CHECK(!waits || connection->sending != LM_NO_SLOT || io->deadlines[connection->index] == 0,
               "connection %u waits for this server, and has a deadline", connection->index);
-    SIM_CHECK(connection->list != LM_LIST_WAITING || connection->timer_ns > io->now_ns,
+    SIM_CHECK(connection->list != LM_LIST_WAITING ||
+                  connection->timer_ns > io->now_ns - LM_WAITING_NS,
               "connection %u waits for a slot, and its deadline has passed", connection->index);
 }
 
@@ -153,6 +162,43 @@ static void check_socket(const struct lm_io *io, const struct lm_connection *con
                   owner->generation != connection->generation,
               "connection %u has its last owner's generation", i);
     *owner = (struct owner){.peer = peer->number, .generation = connection->generation};
+}
+
+static bool has_begun(const struct lm_io *io, const struct waiter *waiter) {
+    for (uint32_t s = 0; s < io->arena.slot_count; s++) {
+        const struct lm_request *request = &io->requests[s];
+        if (io->arena.slots[s].acquired && request->model &&
+            request->connection == waiter->connection && request->started_ns == waiter->started_ns)
+            return true;
+    }
+    return false;
+}
+
+/* Of native requests that need the same, none gets a slot before one that waits longer. */
+static void check_order(const struct lm_io *io) {
+    struct waiter *list = waited[io->index];
+    uint32_t count = waited_count[io->index], kept = 0;
+    for (uint32_t a = 0; a < count; a++) {
+        const struct lm_connection *connection = &io->connections[list[a].connection];
+        bool still =
+            connection->list == LM_LIST_WAITING && connection->started_ns == list[a].started_ns;
+        for (uint32_t b = a + 1; still && b < count; b++)
+            SIM_CHECK(list[a].kind != list[b].kind || !has_begun(io, &list[b]),
+                      "connection %u has a slot before connection %u, which waits longer",
+                      list[b].connection, list[a].connection);
+    }
+    for (uint32_t i = io->lists[LM_LIST_WAITING].head; i != LM_NO_CONNECTION;
+         i = io->connections[i].next) {
+        const struct lm_connection *connection = &io->connections[i];
+        struct lm_native_request request;
+        char unused[LM_TEXT_BYTES_MAX];
+        if (connection->dialect != LM_DIALECT_NATIVE) continue;
+        lm_native_parse(connection->header, &request, unused, sizeof unused);
+        list[kept++] = (struct waiter){.connection = i,
+                                       .kind = (uint32_t)request.model << 16 | request.rows,
+                                       .started_ns = connection->started_ns};
+    }
+    waited_count[io->index] = kept;
 }
 
 static void check_connection(const struct lm_io *io, const struct lm_connection *connection,
@@ -209,7 +255,7 @@ static void check_connection(const struct lm_io *io, const struct lm_connection 
 /* Every slot that is taken is a connection's, a worker's, or of a request that was answered in its
  * worker's place. */
 static void check_slots(const struct lm_io *io) {
-    uint32_t acquired = 0, requests = 0;
+    uint32_t acquired = 0, requests = 0, placed = 0;
     uint32_t suspended = 0;
     uint64_t work_ns = 0;
     uint32_t probes[SIM_MODELS] = {0};
@@ -219,6 +265,7 @@ static void check_slots(const struct lm_io *io) {
         acquired++;
         if (request->model) {
             requests++;
+            placed += request->placed;
             work_ns += request->cost_ns;
             suspended += request->suspended;
             probes[request->model->index] += request->probe;
@@ -234,6 +281,9 @@ static void check_slots(const struct lm_io *io) {
                   probes[m], io->costs[m].probing);
     SIM_CHECK(suspended == io->suspended, "suspended is %u, there are %u", io->suspended,
               suspended);
+    uint32_t bound = sim_shared.places.max, places = lm_places_taken(&sim_shared.places);
+    SIM_CHECK(places <= bound && (sim_shared.io_count > 1 || places == placed),
+              "%u of %u places are taken by %u requests", places, bound, placed);
     SIM_CHECK(requests == io->in_flight, "in_flight is %u, there are %u", io->in_flight, requests);
     SIM_CHECK(work_ns == io->work_ns, "work_ns is %llu, the requests' sum %llu",
               (unsigned long long)io->work_ns, (unsigned long long)work_ns);
@@ -317,6 +367,7 @@ void check_io(struct lm_io *io, uint64_t timeout_ns) {
     SIM_CHECK(buffers == sums.buffers + coming, "%u buffers are out, %u held, %u coming", buffers,
               sums.buffers, coming);
     check_slots(io);
+    check_order(io);
     check_blocks(io, &sums);
     SIM_CHECK(!io->inline_worker || lm_spsc_depth(&io->ready) == 0 || timeout_ns == 0,
               "requests are ready, and the thread that runs them sleeps for up to %llu us",
@@ -341,5 +392,8 @@ void check_baseline(void) {
         SIM_CHECK(ring_accepts(io->ring) || io->accept_retry_ns || io->accepts_armed,
                   "I/O thread %u accepts no more", i);
     }
+    SIM_CHECK(lm_places_taken(&sim_shared.places) == 0 &&
+                  lm_load_relaxed_u64(&sim_shared.connections_open) == 0,
+              "places or connections are counted, and nobody is there");
     check_counters(0);
 }

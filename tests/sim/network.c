@@ -101,7 +101,12 @@ void peer_server_closes(struct peer *peer) {
     SIM_CHECK(peer->operations == 0, "close of fd %d with %u operations in the ring", peer->fd,
               peer->operations);
     const struct lm_io *io = &sim_shared.ios[peer->io];
-    bool full = io->connections_open == io->connection_capacity;
+    uint32_t open = 0;
+    for (uint32_t i = 0; i < sim_shared.io_count; i++) open += sim_shared.ios[i].connections_open;
+    /* Another thread's may have gone since. */
+    bool full = open == sim_shared.connections_max || sim_shared.io_count > 1;
+    SIM_CHECK(open <= sim_shared.connections_max, "%u connections of at most %u", open,
+              sim_shared.connections_max);
     SIM_CHECK(peer->served || full || sim_draining || peer->excused,
               "a new connection is refused without a reason");
     peer->excused |= !peer->served || engine_ended_one(peer->io) || lingered_enough(io, peer->fd);

@@ -85,7 +85,7 @@ MUTANTS = (
         "i < io->connections_used && expired < LM_EXPIRIES_PER_TURN; i++",
         "i < io->connections_used; i++",
     ),
-    Mutant("sleeps in the middle of a sweep", IO, "if (io->sweep_at) limit = 0;", ""),
+    Mutant("sleeps in the middle of a sweep", IO, "if (io->sweep_at || (", "if (("),
     # Accepting.
     Mutant(
         "accept is not armed again",
@@ -285,6 +285,36 @@ MUTANTS = (
         GATE,
         "    io->work_ns -= request->cost_ns;\n    learn_cost(",
         "    learn_cost(",
+    ),
+    Mutant(
+        "newcomers overtake",
+        GATE,
+        "if (is_overtaking(io, is_here) || !take_place(io, is_here)) return NULL;",
+        "if (!take_place(io, is_here)) return NULL;",
+    ),
+    Mutant(
+        "a place is not given back",
+        GATE,
+        "    io->in_flight--;\n    lm_gate_answered(request);\n",
+        "    io->in_flight--;\n",
+    ),
+    Mutant(
+        "a place without a slot is kept",
+        GATE,
+        "    give_place(io);\n    return NULL;",
+        "    return NULL;",
+    ),
+    Mutant(
+        "connections are not counted down",
+        CONNECTION,
+        "    (void)lm_sub_acq_rel_u64(&io->shared->connections_open, 1);",
+        "   ",
+    ),
+    Mutant(
+        "bytes wait in a header buffer",
+        RECEIVE,
+        "connection->buffer != LM_NO_BUFFER && !lm_held_keep(io, connection)",
+        "false",
     ),
     Mutant(
         "a probe has no end",

@@ -104,10 +104,12 @@ enum {
     LM_UNPARKING_MAX = LM_HEADER_BUFFERS / 4, /* that wait for descriptors, with bytes in buffers */
     LM_TIMER_TICK_MS = 64,                    /* what a connection's deadline is kept in */
     LM_SWEEP_PERIOD_MS = 250,
-    LM_EXPIRIES_PER_TURN = 16, /* connections that are timed out before others get a turn */
-    LM_PROBE_MS_MAX = 10000,   /* between two requests that test an estimate of cost (gate.c) */
-    LM_OVERDUE_NS = 50000000,  /* past a deadline: the I/O thread answers in a worker's place */
-    LM_ACCEPT_PAUSE_MS = 100,  /* after the process ran out of descriptors */
+    LM_EXPIRIES_PER_TURN = 16,  /* connections that are timed out before others get a turn */
+    LM_PLACE_TURN_NS = 1000000, /* an I/O thread lets another one take a place first (places.h) */
+    LM_WAITING_NS = 1000000,    /* between two looks at the deadlines of all that wait for a slot */
+    LM_PROBE_MS_MAX = 10000,    /* between two requests that test an estimate of cost (gate.c) */
+    LM_OVERDUE_NS = 50000000,   /* past a deadline: the I/O thread answers in a worker's place */
+    LM_ACCEPT_PAUSE_MS = 100,   /* after the process ran out of descriptors */
 
     /* Idle workers: spin this long before the futex, in PAUSE instructions of about 26 ns. */
     LM_SPIN_PAUSES = 1000,

@@ -21,11 +21,11 @@ void lm_accept_arm(struct lm_io *io) {
 static bool count_address(struct lm_io *io, struct lm_connection *connection) {
     struct sockaddr_storage peer = {0};
     socklen_t bytes = sizeof peer;
-    if (!io->shared->connections_per_address) return true;
+    if (!io->shared->addresses.bound) return true;
     if (getpeername(connection->fd, (struct sockaddr *)&peer, &bytes) != 0) return true;
     /* Who is at the other end of a unix socket has no address; its file's mode says who may be. */
     if (peer.ss_family == AF_UNIX) return true;
-    return lm_address_table_add(&io->addresses, &peer, &connection->address);
+    return lm_address_table_add(&io->shared->addresses, &peer, &connection->address);
 }
 
 static void start_connection(struct lm_io *io, int fd) {

@@ -59,8 +59,6 @@ int lm_connections_open(struct lm_io *io, uint32_t capacity) {
     io->deadlines = calloc(capacity, sizeof *io->deadlines);
     if (!io->deadlines)
         return lm_error(LUMEN_E_NOMEM, "no memory for a table of %u connections", capacity);
-    code = lm_address_table_open(&io->addresses, io->shared->connections_per_address, capacity);
-    if (code) return code;
     io->connections_used = 0;
     for (uint32_t l = 0; l < LM_LIST_COUNT; l++)
         io->lists[l] = (struct lm_list){LM_NO_CONNECTION, LM_NO_CONNECTION, 0};
@@ -72,7 +70,6 @@ void lm_connections_close(struct lm_io *io) {
         int fd = io->connections[i].fd;
         if (fd != LM_FD_FREE && fd != LM_FD_PARKED) close(fd);
     }
-    lm_address_table_close(&io->addresses);
     free(io->deadlines);
     io->deadlines = NULL;
     lm_mapping_close(&io->connection_memory);
@@ -81,12 +78,20 @@ void lm_connections_close(struct lm_io *io) {
     io->connection_capacity = 0;
 }
 
+/* false: there are as many as there may be, over all I/O threads. */
+static bool count_connection(struct lm_shared *shared) {
+    uint64_t open = lm_load_relaxed_u64(&shared->connections_open); /* relaxed: a count alone */
+    do {
+        if (open >= shared->connections_max) return false;
+    } while (!lm_cas_weak_relaxed_u64(&shared->connections_open, &open, open + 1));
+    return true;
+}
+
 struct lm_connection *lm_connection_open(struct lm_io *io, int fd) {
     uint32_t index = io->lists[LM_LIST_FREE].head;
-    if (index == LM_NO_CONNECTION) {
-        if (io->connections_used == io->connection_capacity) return NULL;
-        index = io->connections_used++;
-    }
+    bool full = index == LM_NO_CONNECTION && io->connections_used == io->connection_capacity;
+    if (full || !count_connection(io->shared)) return NULL;
+    if (index == LM_NO_CONNECTION) index = io->connections_used++;
     struct lm_connection *connection = &io->connections[index];
     lm_connection_move(io, connection, LM_LIST_NONE);
     uint32_t generation = connection->generation;
@@ -198,7 +203,8 @@ static void close_connection(struct lm_io *io, struct lm_connection *connection)
         io->descriptor_freed = true;
     }
     connection->fd = LM_FD_FREE;
-    lm_address_table_remove(&io->addresses, connection->address);
+    lm_address_table_remove(&io->shared->addresses, connection->address);
+    (void)lm_sub_acq_rel_u64(&io->shared->connections_open, 1); /* as in count_connection */
     connection->generation = (connection->generation + 1) & 0xffffff;
     io->connections_open--;
     lm_add_single_writer_u64(&io->stats->io.connections_closed, 1);

@@ -48,16 +48,20 @@ int lm_gate_open(struct lm_shared *shared, const lumen_config *config) {
     shared->idle_timeout_ns = config->idle_timeout_ms * 1000000ull;
     shared->hang_ns = config->hang_ms * 1000000ull;
     shared->body_bytes_per_s = config->body_bytes_per_s;
-    shared->connections_per_address =
-        (config->connections_per_address + shared->io_count - 1) / shared->io_count;
+    shared->places.max = config->max_in_flight;
+    shared->connections_max = config->max_connections;
     struct lm_access *access;
-    int code = lm_access_open(&access, config, NULL, lm_now_ns());
+    int code = lm_address_table_open(&shared->addresses, config->connections_per_address,
+                                     config->max_connections);
+    if (code) return code;
+    code = lm_access_open(&access, config, NULL, lm_now_ns());
     lm_store_relaxed_u64(&shared->access, (uintptr_t)access); /* relaxed: no thread runs yet */
     return code;
 }
 
 void lm_gate_close(struct lm_shared *shared) {
     lm_reload_close(shared);
+    lm_address_table_close(&shared->addresses);
 }
 
 int lm_gate_add_model(struct lm_shared *shared, uint32_t model, const lumen_model_config *config) {
@@ -130,7 +134,8 @@ static bool within_rates(struct lm_io *io, const struct lm_model *model, uint32_
 }
 
 static bool is_full(const struct lm_io *io) {
-    return io->in_flight + io->lists[LM_LIST_WAITING].count >= io->in_flight_max;
+    const struct lm_places *places = &io->shared->places;
+    return places->max && lm_places_left(places) <= io->lists[LM_LIST_WAITING].count;
 }
 
 bool lm_gate_enter(struct lm_io *io, const struct lm_model *model, uint32_t key,
@@ -147,7 +152,7 @@ bool lm_gate_enter(struct lm_io *io, const struct lm_model *model, uint32_t key,
         io->turned_away = io->refused_full = true;
         return refuse(refusal, LM_STATUS_OVERLOADED, 0,
                       "the server is full: %u requests are in flight (server.max_in_flight)",
-                      io->in_flight + io->lists[LM_LIST_WAITING].count);
+                      lm_places_taken(&shared->places) + io->lists[LM_LIST_WAITING].count);
     }
     return true;
 }
@@ -210,17 +215,71 @@ bool lm_gate_in_time(struct lm_io *io, const struct lm_model *model, uint32_t ro
                   (unsigned long long)((wait_ns + cost_ns) / 1000));
 }
 
-uint32_t lm_gate_reserve(const struct lm_io *io) {
-    return (io->in_flight_max + LM_RESERVE_ONE_IN - 1) / LM_RESERVE_ONE_IN;
+/* Slots are given in the order in which requests came to wait for them: what was released since
+ * the last round, or is not to be had, is not for a request that comes now. */
+static bool is_overtaking(const struct lm_io *io, bool waits) {
+    const struct lm_waiters *waiters = &io->waiters;
+    bool others_wait = io->lists[LM_LIST_WAITING].count > waits;
+    return others_wait && !waiters->retrying && (waiters->released || waiters->no_place);
+}
+
+static bool take_place(struct lm_io *io, bool waits) {
+    struct lm_places *places = &io->shared->places;
+    struct lm_waiters *waiters = &io->waiters;
+    struct lm_place_call call = {.thread = io->index,
+                                 .reserve = waits ? 0 : lm_places_reserve(places),
+                                 .waits = waits,
+                                 .may_pass =
+                                     waits && io->now_ns >= waiters->took_ns + LM_PLACE_TURN_NS};
+    if (!lm_places_take(places, &call)) {
+        waiters->no_place = waiters->no_place || waits;
+        return false;
+    }
+    waiters->took_ns = io->now_ns;
+    return true;
+}
+
+/* Any thread. */
+static void give_place(struct lm_io *io) {
+    uint32_t waiting = lm_places_give(&io->shared->places) & ~(1u << io->index);
+    /* A hint: they look again every LM_TICK_MS. The next one in turn, so that none is forgotten. */
+    for (uint32_t n = 1; waiting && n < io->shared->io_count; n++) {
+        uint32_t next = (io->index + n) % io->shared->io_count;
+        if (!(waiting & 1u << next)) continue;
+        lm_ring_wake(io->shared->ios[next].ring);
+        return;
+    }
 }
 
 struct lm_slot *lm_gate_slot(struct lm_io *io, const struct lm_connection *connection,
                              size_t bytes) {
+    struct lm_waiters *waiters = &io->waiters;
     bool is_here = connection->list == LM_LIST_WAITING;
-    uint32_t reserve = is_here || io->in_flight == 0 ? 0 : lm_gate_reserve(io);
-    if (io->in_flight >= io->in_flight_max - reserve) return NULL;
-    return is_here ? lm_arena_acquire(&io->arena, bytes)
-                   : lm_arena_acquire_spare(&io->arena, bytes);
+    if (is_here && bytes < waiters->least_bytes) waiters->least_bytes = bytes;
+    if (is_overtaking(io, is_here) || !take_place(io, is_here)) return NULL;
+    struct lm_slot *slot =
+        is_here ? lm_arena_acquire(&io->arena, bytes) : lm_arena_acquire_spare(&io->arena, bytes);
+    if (slot) return slot;
+    if (is_here && bytes < waiters->refused_bytes) waiters->refused_bytes = bytes;
+    give_place(io);
+    return NULL;
+}
+
+void lm_gate_slot_back(struct lm_io *io, struct lm_slot *slot) {
+    lm_arena_release(&io->arena, slot);
+    io->waiters.released = true;
+    give_place(io);
+}
+
+void lm_gate_wait(struct lm_io *io, struct lm_connection *connection) {
+    struct lm_waiters *waiters = &io->waiters;
+    if (io->lists[LM_LIST_WAITING].count == 0) {
+        waiters->due_ns = UINT64_MAX;
+        waiters->least_bytes = SIZE_MAX;
+        waiters->released = waiters->no_place = false;
+    }
+    if (connection->timer_ns < waiters->due_ns) waiters->due_ns = connection->timer_ns;
+    lm_connection_move(io, connection, LM_LIST_WAITING);
 }
 
 void lm_gate_begin(struct lm_io *io) {
@@ -233,6 +292,7 @@ void lm_gate_charge(struct lm_io *io, struct lm_request *request) {
     io->in_flight++;
     request->cost_ns = io->costs[request->model->index].row_ns * request->rows;
     request->suspended = request->probe = false;
+    request->placed = io->shared->places.max > 0;
     request->worked_ns = 0;
     io->work_ns += request->cost_ns;
 }
@@ -283,9 +343,16 @@ static void learn_cost(struct lm_io *io, const struct lm_request *request) {
     cost->row_ns += (took_ns >> shift) - (cost->row_ns >> shift);
 }
 
+void lm_gate_answered(struct lm_request *request) {
+    if (!request->placed) return;
+    request->placed = false;
+    give_place(request->io);
+}
+
 void lm_gate_discharge(struct lm_io *io, struct lm_request *request) {
     keep_pace(io);
     io->in_flight--;
+    lm_gate_answered(request);
     io->suspended -= request->suspended;
     io->work_ns -= request->cost_ns;
     learn_cost(io, request);

@@ -88,7 +88,7 @@ static bool begin(struct lm_io *io, struct lm_connection *connection, const stru
     if (!slot) return false;
     if (call->expects_continue && connection->list == LM_LIST_WAITING) {
         /* There is room: it may send now, and gets the slot when it has. */
-        lm_arena_release(&io->arena, slot);
+        lm_gate_slot_back(io, slot);
         lm_connection_move(io, connection, LM_LIST_EXPECTING);
         ask_for_more(io, connection);
         return false;

@@ -12,6 +12,7 @@
 #include "flow/connection.h"
 #include "flow/fd_store.h"
 #include "flow/held.h"
+#include "flow/places.h"
 #include "flow/request.h"
 #include "flow/ring.h"
 #include "parts/access.h"
@@ -57,7 +58,10 @@ struct lm_shared {
     uint64_t idle_timeout_ns;
     uint64_t hang_ns; /* a worker that is busy for so long hangs */
     uint32_t body_bytes_per_s;
-    uint32_t connections_per_address;
+    uint32_t connections_max;
+    lm_atomic_u64 connections_open;    /* of all I/O threads */
+    struct lm_address_table addresses; /* that have a bound of connections, if any */
+    struct lm_places places;           /* max_in_flight */
     uint64_t max_request_bytes;
     uint64_t default_timeout_ns; /* 0: none */
     uint32_t idle;               /* LUMEN_IDLE_* */
@@ -95,6 +99,17 @@ struct lm_pace {
     uint64_t since_ns; /* 0: they are not */
     uint64_t interval_ns;
     uint32_t left; /* since then */
+};
+
+/* About the requests on LM_LIST_WAITING; see gate.c and lm_receive_retry_waiting. */
+struct lm_waiters {
+    uint64_t due_ns;      /* none has an earlier deadline */
+    uint64_t took_ns;     /* when this thread last took a place */
+    size_t least_bytes;   /* none needs a smaller slot */
+    size_t refused_bytes; /* in this round: a slot so large was not to be had */
+    bool no_place;        /* in the last round: max_in_flight was reached */
+    bool retrying;        /* a round is under way */
+    bool released;        /* a slot, since the last round: it is for those who wait */
 };
 
 /* What a model takes of a worker; see gate.c. */
@@ -140,10 +155,10 @@ struct lm_io {
     uint32_t connections_wanting; /* a returning request may let them go on */
     struct lm_held held;          /* bytes that may not be parsed yet */
     struct lm_http_side http;
-    uint32_t in_flight;     /* requests that hold a slot */
-    uint32_t suspended;     /* of them, those whose bodies take their time; see gate.c */
-    uint32_t in_flight_max; /* and those that wait for one */
-    uint64_t work_ns;       /* what the workers are expected to take for them; see gate.c */
+    uint32_t in_flight; /* requests that hold a slot */
+    uint32_t suspended; /* of them, those whose bodies take their time; see gate.c */
+    struct lm_waiters waiters;
+    uint64_t work_ns; /* what the workers are expected to take for them; see gate.c */
     struct lm_cost costs[LUMEN_MODELS_MAX];
     struct lm_pace pace;
     bool turned_away;  /* a request in this turn: full, or too late */
@@ -164,7 +179,6 @@ struct lm_io {
     uint32_t sweep_at; /* where a sweep over several turns goes on; 0: none is under way */
     uint64_t next_starved_ns;
     uint32_t *deadlines; /* of each connection, in ticks; 0: none */
-    struct lm_address_table addresses;
     uint64_t opened_ns;
     uint64_t now_ns;  /* taken once per turn of the loop */
     uint64_t seen_ns; /* what came before then is known */
@@ -312,13 +326,17 @@ uint64_t lm_gate_wait_ns(const struct lm_io *io);
  */
 struct lm_slot *lm_gate_slot(struct lm_io *io, const struct lm_connection *connection,
                              size_t bytes);
-/* How many of max_in_flight are for those whose bytes are here. */
-uint32_t lm_gate_reserve(const struct lm_io *io);
+/* Gives it back unused. */
+void lm_gate_slot_back(struct lm_io *io, struct lm_slot *slot);
+/* A request joins those that wait for a slot. */
+void lm_gate_wait(struct lm_io *io, struct lm_connection *connection);
 /* Before the first request: the workers are set up. */
 void lm_gate_begin(struct lm_io *io);
 /* The request counts as in flight from here to there. */
 void lm_gate_charge(struct lm_io *io, struct lm_request *request);
 void lm_gate_discharge(struct lm_io *io, struct lm_request *request);
+/* Any thread that holds the request: it is answered, and another one may take its place. */
+void lm_gate_answered(struct lm_request *request);
 /* Its body comes so slowly that it is no work for the workers yet. */
 void lm_gate_suspend(struct lm_io *io, struct lm_request *request);
 /* Its body is here: the request is for a worker now. */

@@ -321,22 +321,45 @@ void lm_receive_completed(struct lm_io *io, const struct lm_completion *completi
     lm_connection_settle(io, connection);
 }
 
-void lm_receive_retry_waiting(struct lm_io *io) {
+/* A round looks at those that wait in their order, and ends where nothing is to be had any more.
+ * All of them are looked at only when a deadline has passed. */
+static void retry_waiting(struct lm_io *io, bool all) {
+    struct lm_waiters *waiters = &io->waiters;
     uint32_t next;
+    if (all) waiters->due_ns = UINT64_MAX;
     for (uint32_t i = io->lists[LM_LIST_WAITING].head; i != LM_NO_CONNECTION; i = next) {
         struct lm_connection *connection = lm_io_connection(io, i);
+        bool nothing = waiters->no_place || waiters->refused_bytes <= waiters->least_bytes;
+        if (nothing && !all) return;
         next = connection->next;
         if (connection->timer_ns <= io->now_ns) {
             lm_admit_refuse_waiting(io, connection, LM_STATUS_DEADLINE,
                                     "the deadline passed before a slot was free");
-        } else {
+        } else if (!nothing) {
             lm_scarce_retry(io, connection);
         }
-        if (connection->list != LM_LIST_WAITING) {
+        if (connection->list == LM_LIST_WAITING) {
+            if (connection->timer_ns < waiters->due_ns) waiters->due_ns = connection->timer_ns;
+        } else {
             lm_receive_continue(io, connection);
             lm_connection_settle(io, connection);
         }
     }
+    uint64_t soonest_ns = io->now_ns + LM_WAITING_NS;
+    if (waiters->due_ns < soonest_ns) waiters->due_ns = soonest_ns;
+}
+
+void lm_receive_retry_waiting(struct lm_io *io) {
+    struct lm_waiters *waiters = &io->waiters;
+    bool due = io->now_ns >= waiters->due_ns;
+    /* Another thread may have given a place back. */
+    bool places = io->shared->io_count > 1 && io->shared->places.max;
+    if (!due && !waiters->released && !places) return;
+    waiters->released = waiters->no_place = false;
+    waiters->refused_bytes = SIZE_MAX;
+    waiters->retrying = true;
+    retry_waiting(io, due);
+    waiters->retrying = false;
 }
 
 void lm_receive_retry_starved(struct lm_io *io) {

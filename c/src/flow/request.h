@@ -71,6 +71,7 @@ struct lm_request {
     uint8_t dialect;  /* enum lm_dialect */
     uint8_t outcome;  /* enum lm_outcome */
     bool suspended;   /* of no cost yet: its body takes its time */
+    bool placed;      /* counts against max_in_flight; whoever holds the slot may end that */
     bool probe;       /* tests the estimate of its model's cost; see gate.c */
     bool with_worker; /* I/O thread only: handed over, not back yet, and not answered here */
     lm_atomic_u64

@@ -113,7 +113,11 @@ void lm_scarce_retry(struct lm_io *io, struct lm_connection *connection) {
  * one that can be spared. */
 static void wait_for_slot(struct lm_io *io, struct lm_connection *connection,
                           enum lm_connection_list list) {
-    lm_connection_move(io, connection, list);
+    if (list == LM_LIST_WAITING) {
+        lm_gate_wait(io, connection);
+    } else {
+        lm_connection_move(io, connection, list);
+    }
     lm_scarce_retry(io, connection);
     if (!lm_connection_waits(connection)) return;
     lm_add_single_writer_u64(&io->stats->io.slot_waits, 1);
@@ -161,7 +165,7 @@ static void retry_parts(struct lm_io *io) {
         struct lm_connection *connection = lm_io_connection(io, i);
         if (connection->list != LM_LIST_WAITING_PART) break; /* made room for one before it */
         next = connection->next;
-        if (bytes_wanted(connection) == 0) lm_connection_move(io, connection, LM_LIST_WAITING);
+        if (bytes_wanted(connection) == 0) lm_gate_wait(io, connection);
         lm_scarce_retry(io, connection);
         if (lm_connection_waits(connection)) continue;
         lm_receive_continue(io, connection);
@@ -232,7 +236,8 @@ static bool find_short(const struct lm_io *io, uint32_t lacks[LUMEN_SLOT_CLASSES
     const struct lm_list *lists = io->lists;
     bool starved = lists[LM_LIST_STARVED].count || lists[LM_LIST_UNPARKING].count;
     bool found = starved;
-    uint32_t places = io->in_flight_max - io->in_flight, reserve = lm_gate_reserve(io);
+    uint32_t places = lm_places_left(&io->shared->places);
+    uint32_t reserve = lm_places_reserve(&io->shared->places);
     /* One more than the reserve is due where somebody waits for one that can be spared. */
     uint32_t parts = lists[LM_LIST_WAITING_PART].count > 0;
     bool waits = lists[LM_LIST_WAITING].count || lists[LM_LIST_EXPECTING].count || parts ||

@@ -212,6 +212,7 @@ static void reply(struct lm_worker *worker, struct lm_request *request) {
     struct lm_io *io = request->io;
     if (request->outcome == LM_OUTCOME_OVERDUE) return;
     size_t sent_bytes;
+    lm_gate_answered(request); /* first: whoever reads the reply may ask again at once */
     request->outcome =
         (uint8_t)lm_reply_try(lm_io_connection(io, request->connection), request, &sent_bytes);
     if (request->outcome != LM_OUTCOME_SENT) lm_batch_keep_reply(worker, request);

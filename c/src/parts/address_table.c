@@ -18,6 +18,7 @@ struct lm_address_entry {
 
 int lm_address_table_open(struct lm_address_table *table, uint32_t bound, uint32_t connections) {
     *table = (struct lm_address_table){.bound = bound};
+    pthread_mutex_init(&table->lock, NULL);
     if (bound == 0) return 0;
     uint32_t size = 4;
     while (size < 2 * connections) size *= 2; /* never more than half full of those that count */
@@ -49,13 +50,8 @@ static uint32_t hash(uint64_t high, uint64_t low) {
     return (uint32_t)(mixed >> 32);
 }
 
-bool lm_address_table_add(struct lm_address_table *table, const struct sockaddr_storage *address,
-                          uint32_t *entry_out) {
-    uint64_t high, low;
+static bool add(struct lm_address_table *table, uint64_t high, uint64_t low, uint32_t *entry_out) {
     uint32_t free_entry = LM_NO_ADDRESS;
-    *entry_out = LM_NO_ADDRESS;
-    if (!table->entries) return true;
-    key_of(address, &high, &low);
     uint32_t at = hash(high, low) & table->mask;
     for (uint32_t seen = 0; seen <= table->mask; seen++, at = (at + 1) & table->mask) {
         struct lm_address_entry *entry = &table->entries[at];
@@ -74,8 +70,22 @@ bool lm_address_table_add(struct lm_address_table *table, const struct sockaddr_
     return true;
 }
 
+bool lm_address_table_add(struct lm_address_table *table, const struct sockaddr_storage *address,
+                          uint32_t *entry_out) {
+    uint64_t high, low;
+    *entry_out = LM_NO_ADDRESS;
+    if (!table->entries) return true;
+    key_of(address, &high, &low);
+    pthread_mutex_lock(&table->lock);
+    bool added = add(table, high, low, entry_out);
+    pthread_mutex_unlock(&table->lock);
+    return added;
+}
+
 void lm_address_table_remove(struct lm_address_table *table, uint32_t entry) {
     if (entry == LM_NO_ADDRESS || !table->entries) return;
+    pthread_mutex_lock(&table->lock);
     LM_ASSERT(table->entries[entry].count > 0);
     table->entries[entry].count--;
+    pthread_mutex_unlock(&table->lock);
 }

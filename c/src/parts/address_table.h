@@ -4,6 +4,7 @@
 #ifndef LM_PARTS_ADDRESS_TABLE_H
 #define LM_PARTS_ADDRESS_TABLE_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/socket.h>
@@ -13,6 +14,7 @@ enum { LM_NO_ADDRESS = UINT32_MAX };
 struct lm_address_entry;
 
 struct lm_address_table {
+    pthread_mutex_t lock;             /* taken for each connection that comes or goes */
     struct lm_address_entry *entries; /* open addressing; NULL: nobody is counted */
     uint32_t mask;
     uint32_t bound; /* connections of one address */
