@@ -62,8 +62,8 @@ MUTANTS = (
     Mutant(
         "statistics in scrap",
         HTTP_ANSWER,
-        "io->draft, LM_SCRAP_BYTES);\n    LM_ASSERT(bytes > 0);\n    lm_http_answer(io, connection,\n                   &(struct lm_http_answer){.code = 200, .body = io->draft,",
-        "(char *)io->scrap, LM_SCRAP_BYTES);\n    LM_ASSERT(bytes > 0);\n    lm_http_answer(io, connection,\n                   &(struct lm_http_answer){.code = 200, .body = (char *)io->scrap,",
+        "io->http.draft, io->http.draft_bytes);\n    LM_ASSERT(bytes > 0); /* lm_http_open has made room for the largest */\n    lm_http_answer(\n        io, connection,\n        &(struct lm_http_answer){.code = 200, .body = io->http.draft,",
+        "(char *)io->scrap, LM_SCRAP_BYTES);\n    LM_ASSERT(bytes > 0); /* lm_http_open has made room for the largest */\n    lm_http_answer(\n        io, connection,\n        &(struct lm_http_answer){.code = 200, .body = (char *)io->scrap,",
     ),
     Mutant("next request after the last", CONNECTION, "!connection->close_after_reply && ", ""),
     Mutant("linger ends before the reply", TIMERS, "if (!connection->write_shut) continue;", ""),
