@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import needs
@@ -54,6 +55,51 @@ def test_cgroup_limits(tmp_path: Path, files: dict[str, str], cores: float | Non
     assert checks.check_cgroup(here).level == ("ok" if cores is None else "note")
     if cores is not None and cores < 2:
         assert checks.check_cores(here).found.startswith("1 usable")
+
+
+@pytest.mark.parametrize(
+    ("files", "limit"),
+    [
+        ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "max\n"}, None),
+        ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "62914560\n"}, 60 << 20),
+        (
+            {
+                "proc/self/cgroup": "0::/a/b\n",
+                "sys/fs/cgroup/a/b/memory.max": "max\n",
+                "sys/fs/cgroup/a/memory.max": "4294967296\n",
+            },
+            4 << 30,
+        ),
+        (
+            {
+                "proc/self/cgroup": "5:memory:/x\n0::/y\n",
+                "sys/fs/cgroup/memory/x/memory.limit_in_bytes": "104857600\n",
+                "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n",
+            },
+            100 << 20,
+        ),
+        ({"proc/self/cgroup": "nonsense\n"}, None),
+    ],
+)
+def test_memory_limits(tmp_path: Path, files: dict[str, str], limit: int | None) -> None:
+    here = machine(tmp_path, files)
+    assert checks.cgroup_memory_bytes(here) == limit
+    finding = checks.check_memory(here)
+    tight = limit is not None and limit < 512 << 20
+    assert finding.level == ("note" if tight else "ok")
+    assert bool(finding.cure) == tight
+    if limit is not None:
+        assert f"the cgroup may use {limit >> 20} MiB" in finding.found
+
+
+def test_niceness_and_the_place_of_statistics(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for niceness, level in ((-5, "ok"), (0, "ok"), (7, "note")):
+        monkeypatch.setattr(os, "getpriority", lambda *_which, found=niceness: found)
+        assert checks.check_niceness().level == level
+    assert checks.check_shared_memory(machine(tmp_path, {})).level == "note"
+    assert checks.check_shared_memory(machine(tmp_path, {"dev/shm/x": ""})).level == "ok"
 
 
 def test_a_seccomp_filter_is_noted(tmp_path: Path) -> None:

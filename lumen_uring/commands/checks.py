@@ -10,7 +10,7 @@ import os
 import platform
 import re
 import resource
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -30,6 +30,8 @@ NOTE: Final = "note"
 PROBLEM: Final = "problem"
 
 _MEMLOCK_ENOUGH: Final = 64 << 20
+_MEMORY_ENOUGH: Final = 512 << 20
+_MEMORY_UNLIMITED: Final = 1 << 60
 _NOFILE_ENOUGH: Final = 16384 + 256  # the default max_connections, and what else is open
 
 
@@ -81,6 +83,7 @@ def check_all(machine: Machine) -> list[Finding]:
     findings += [check_engine(), check_runtime(), check_seccomp(machine), check_memlock()]
     findings += [check_nofile(), check_huge_pages(machine), check_governor(machine)]
     findings += [check_numa(machine), check_cgroup(machine), check_cores(machine)]
+    findings += [check_memory(machine), check_niceness(), check_shared_memory(machine)]
     return findings
 
 
@@ -252,6 +255,50 @@ def check_cgroup(machine: Machine) -> Finding:
     )
 
 
+def check_memory(machine: Machine) -> Finding:
+    """Reads the cgroup's memory limit: a process beyond it is killed without a word."""
+    limit = cgroup_memory_bytes(machine)
+    if limit is None:
+        return Finding(OK, "memory", "no limit of the cgroup")
+    found = f"the cgroup may use {limit >> 20} MiB"
+    if limit >= _MEMORY_ENOUGH:
+        return Finding(OK, "memory", found)
+    return Finding(
+        NOTE,
+        "memory",
+        f"{found}: a server that needs more is killed without a word",
+        f"Give it {_MEMORY_ENOUGH >> 20} MiB or more (server.arena_bytes is 256 MiB of it, the "
+        "rest is ONNX Runtime and the models), or lower server.arena_bytes and "
+        "engine.thread_count.",
+    )
+
+
+def check_niceness() -> Finding:
+    """Reads this process's niceness, which a server started from here would have."""
+    niceness = os.getpriority(os.PRIO_PROCESS, 0)
+    if niceness <= 0:
+        return Finding(OK, "niceness", f"{niceness}")
+    return Finding(
+        NOTE,
+        "niceness",
+        f"{niceness}: a server started from here gives way to every other process",
+        "Start it without `nice`, or set Nice=0 in the systemd unit.",
+    )
+
+
+def check_shared_memory(machine: Machine) -> Finding:
+    """Looks whether the statistics file can be made."""
+    place = machine.root / "dev/shm"
+    if place.is_dir() and os.access(place, os.W_OK | os.X_OK):
+        return Finding(OK, "statistics", f"/{place.relative_to(machine.root)} can be written")
+    return Finding(
+        NOTE,
+        "statistics",
+        "/dev/shm cannot be written: `lumen stats` will not see a server",
+        "Mount a tmpfs there, of mode 1777; 1 MiB is enough for a server.",
+    )
+
+
 def check_cores(machine: Machine) -> Finding:
     """Counts the cores this process may use."""
     cores = sorted(os.sched_getaffinity(0))
@@ -278,20 +325,48 @@ def cgroup_cores(machine: Machine) -> float | None:
         Documentation/admin-guide/cgroup-v2.rst (cpu.max), cgroup-v1 (cpu.cfs_quota_us)
     """
     limits: list[float] = []
+    for version, place in _cgroups(machine, "cpu"):
+        if version == 2:
+            limits += _quota(*machine.read(f"{place}/cpu.max").split())
+        else:
+            quota_us = machine.read(f"{place}/cpu.cfs_quota_us")
+            limits += _quota(quota_us, machine.read(f"{place}/cpu.cfs_period_us"))
+    return min(limits, default=None)
+
+
+def cgroup_memory_bytes(machine: Machine) -> int | None:
+    """How much memory the cgroup allows, the tightest limit up its tree.
+
+    Args:
+        machine: where to look.
+
+    Returns:
+        Bytes; None without a limit.
+
+    Source:
+        Documentation/admin-guide/cgroup-v2.rst (memory.max), cgroup-v1 (memory.limit_in_bytes)
+    """
+    limits = []
+    for version, place in _cgroups(machine, "memory"):
+        name = "memory.max" if version == 2 else "memory.limit_in_bytes"
+        text = machine.read(f"{place}/{name}")
+        # "max", or with version 1 a number that no machine reaches, is no limit.
+        if text.isdecimal() and int(text) < _MEMORY_UNLIMITED:
+            limits.append(int(text))
+    return min(limits, default=None)
+
+
+def _cgroups(machine: Machine, controller: str) -> Iterator[tuple[int, str]]:
+    """The version and the folder of each cgroup of this process, from its own up to the root."""
     for line in machine.read("proc/self/cgroup").splitlines():
         number, controllers, path = [*line.split(":", 2), "", ""][:3]
         steps = [part for part in path.split("/") if part and part != ".."]
         for depth in range(len(steps), -1, -1):
             place = "/".join(steps[:depth])
             if number == "0" and not controllers:
-                limits += _quota(*machine.read(f"sys/fs/cgroup/{place}/cpu.max").split())
-            elif "cpu" in controllers.split(","):
-                base = f"sys/fs/cgroup/cpu/{place}"
-                limits += _quota(
-                    machine.read(f"{base}/cpu.cfs_quota_us"),
-                    machine.read(f"{base}/cpu.cfs_period_us"),
-                )
-    return min(limits, default=None)
+                yield 2, f"sys/fs/cgroup/{place}"
+            elif controller in controllers.split(","):
+                yield 1, f"sys/fs/cgroup/{controller}/{place}"
 
 
 def _quota(quota_us: str = "", period_us: str = "") -> list[float]:

@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     import orjson
 
-    from lumen_uring.commands.checks import Machine, check_all
+    from lumen_uring.commands.checks import NOTE, PROBLEM, Machine, check_all
 
     findings = check_all(Machine())
     if arguments.json:
@@ -51,4 +51,15 @@ def run(arguments: argparse.Namespace) -> int:
             print(f"{finding.level:<8} {finding.name:<{width}}  {finding.found}")
             if finding.cure:
                 print(f"{'':<8} {'':<{width}}  -> {finding.cure}")
-    return 1 if any(finding.level == "problem" for finding in findings) else 0
+        levels = [finding.level for finding in findings]
+        print(_summary(levels.count(PROBLEM), levels.count(NOTE)))
+    return 1 if any(finding.level == PROBLEM for finding in findings) else 0
+
+
+def _summary(problems: int, notes: int) -> str:
+    begin = (
+        f"{problems} problem(s) keep Lumen from serving here"
+        if problems
+        else "Nothing keeps Lumen from serving here"
+    )
+    return f"{begin}; {notes} note(s) on what would make it faster or safer."
