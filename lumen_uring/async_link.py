@@ -226,7 +226,7 @@ class Link(asyncio.BufferedProtocol):
                 future.set_result((header, payload))
         elif header.id in self._forgotten:
             self._forgotten.remove(header.id)
-        elif header.status != 0 and header.id == 0:
+        elif header.status == 1 and header.id == 0:
             # A server refuses a header it could not read with id 0, and closes.
             self.end(refusal(header, payload))
         else:

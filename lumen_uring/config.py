@@ -1,4 +1,4 @@
-"""From config.yaml, --set and --model to a checked Config, or to every problem at once.
+"""From config.yaml, the environment and options to a checked Config, or to every problem at once.
 
 Called by the commands, on the main thread, before anything starts. Remembers where each value was
 written, so that a message can say `config.yaml:7 server.port: expected ..., found ...`. It must
@@ -8,7 +8,7 @@ never stop at the first problem, and never let a YAML or pydantic error reach a 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any, Final
@@ -39,6 +39,13 @@ _SECTIONS: Final[dict[str, type[BaseModel]]] = {
     "models": ModelConfig,
     "keys": KeyConfig,
 }
+_PREFIX: Final = "LUMEN_"
+_MERGE: Final = "tag:yaml.org,2002:merge"
+_PATHS: Final = (
+    ("server", "unix_socket"),
+    ("engine", "telemetry_csv_path"),
+    ("log", "path"),
+)
 _ENTRIES: Final = {
     "models": "a mapping with a name and a path",
     "keys": "a mapping with a name and a sha256",
@@ -76,13 +83,17 @@ def load(
     path: str | os.PathLike[str] | None = None,
     overrides: Sequence[str] = (),
     models: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
 ) -> Config:
     """Reads the settings and checks all of them.
+
+    The environment overrides the file, `models` the environment, and `overrides` all of them.
 
     Args:
         path: a YAML file; None takes the defaults that come with the package.
         overrides: "KEY=VALUE" with a dotted key and a YAML value, as given to --set.
         models: "NAME=PATH" as given to --model; the first one replaces the file's list of models.
+        environment: variables such as LUMEN_SERVER__PORT, with a YAML value; None looks at none.
 
     Returns:
         The checked settings.
@@ -97,10 +108,13 @@ def load(
         text = _read(Path(path))
         draft = _Draft(str(path))
     _parse(draft, text)
+    _apply_environment(draft, environment or {})
     for model in models:
         _apply_model(draft, model)
     for override in overrides:
         _apply_override(draft, override)
+    if path is not None:
+        _place_paths(draft, os.path.dirname(path))
     config = _validate(draft)
     _check_names(draft)
     key_checks.check(draft.data, draft.report)
@@ -134,8 +148,9 @@ def _parse(draft: _Draft, text: str) -> None:
         node = loader.get_single_node()
         if node is None:
             return
-        data = loader.construct_document(node)
+        # First, since merge keys (`<<`) are gone from the nodes afterwards.
         _collect_lines(draft, node, (), set())
+        data = loader.construct_document(node)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise ConfigError(
@@ -157,13 +172,22 @@ def _collect_lines(draft: _Draft, node: yaml.Node, path: _Path, above: set[int])
         raise ValueError("an alias inside the value it names")
     above = above | {id(node)}
     if isinstance(node, yaml.MappingNode):
+        written: set[str] = set()
+        merged = [value for key, value in node.value if key.tag == _MERGE]
+        for value in merged:
+            for source in value.value if isinstance(value, yaml.SequenceNode) else [value]:
+                _collect_lines(draft, source, path, above)
         for key, value in node.value:
-            here: _Path = (*path, str(key.value))
+            if key.tag == _MERGE:
+                continue
+            name = str(key.value)
+            here: _Path = (*path, name)
             line = key.start_mark.line + 1
-            if here in draft.lines:
+            if name in written:
                 first = draft.lines[here]
                 draft.lines[here] = line
                 draft.report(here, "each key once", f"it again (first on line {first})")
+            written.add(name)
             draft.lines[here] = line
             _collect_lines(draft, value, here, above)
     elif isinstance(node, yaml.SequenceNode):
@@ -178,10 +202,28 @@ def _apply_model(draft: _Draft, option: str) -> None:
     if not equals or not name or not path:
         draft.problems.append(f"--model: expected NAME=PATH, found {option!r}")
         return
-    if ("models",) not in draft.flags:
+    if draft.flags.get(("models",)) != "--model":
+        draft.flags = {place: flag for place, flag in draft.flags.items() if place[0] != "models"}
         draft.flags[("models",)] = "--model"
         draft.data["models"] = []
     draft.data["models"].append({"name": name, "path": path})
+
+
+def _apply_environment(draft: _Draft, environment: Mapping[str, str]) -> None:
+    """LUMEN_SERVER__PORT is server.port, LUMEN_MODELS__0__PATH models.0.path.
+
+    Every name with two underscores together is meant so; LUMEN_MODELS is the whole list. An empty
+    value is none: programs that pass all variables on pass empty ones.
+    """
+    for name, text in sorted(environment.items()):
+        meant = name.startswith(_PREFIX) and ("__" in name or name == f"{_PREFIX}MODELS")
+        steps = name.removeprefix(_PREFIX).lower().split("__")
+        if not meant or not text:
+            continue
+        if all(steps):
+            _put(draft, steps, text, name)
+        else:
+            draft.problems.append(f"{name}: expected a name such as {_PREFIX}SERVER__PORT")
 
 
 def _apply_override(draft: _Draft, option: str) -> None:
@@ -190,34 +232,62 @@ def _apply_override(draft: _Draft, option: str) -> None:
     if not equals or not all(steps):
         draft.problems.append(f"--set: expected KEY=VALUE with a dotted KEY, found {option!r}")
         return
+    _put(draft, steps, text, "--set")
+
+
+def _put(draft: _Draft, steps: list[str], text: str, flag: str) -> None:
+    """Puts a YAML value at a place; `flag` is what messages call its source."""
+    key = f"{flag} {'.'.join(steps)}"
     try:
         value = yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError):
-        draft.problems.append(f"--set {key}: expected a YAML value, found {text!r}")
+        draft.problems.append(f"{key}: expected a YAML value, found {text!r}")
         return
     at: Any = draft.data
     path: list[str | int] = []
     for step in steps[:-1]:
-        inner = _descend(draft, at, step, path)
+        inner = _descend(draft, at, step, path, flag)
         if inner is None:
-            problem = f"--set {key}: expected settings at {_dotted(tuple(path)) or 'the top'}"
+            problem = f"{key}: expected settings at {_dotted(tuple(path)) or 'the top'}"
             draft.problems.append(f"{problem}, found no {step!r} that could hold one")
             return
         at = inner
     last: str | int = steps[-1]
     if isinstance(at, list):
         if not steps[-1].isdecimal() or int(steps[-1]) >= len(at):
-            draft.problems.append(
-                f"--set {key}: expected an index below {len(at)}, found {steps[-1]!r}"
-            )
+            draft.problems.append(f"{key}: expected an index below {len(at)}, found {steps[-1]!r}")
             return
         last = int(steps[-1])
     at[last] = value
     place = (*path, last)
-    draft.flags[place] = "--set"
+    draft.flags[place] = flag
 
 
-def _descend(draft: _Draft, at: Any, step: str, path: list[str | int]) -> Any:
+def _place_paths(draft: _Draft, folder: str) -> None:
+    """Paths that a file names are relative to that file, whatever directory this runs in."""
+    for place in _paths(draft.data):
+        if any(place[:length] in draft.flags for length in range(1, len(place) + 1)):
+            continue
+        holder: Any = draft.data
+        for step in place[:-1]:
+            holder = holder[step]
+        value = holder.get(place[-1]) if isinstance(holder, dict) else None
+        if isinstance(value, str) and value and not value.startswith(("builtin:", "~")):
+            holder[place[-1]] = os.path.join(folder, value)
+
+
+def _paths(data: dict[str, Any]) -> Iterator[_Path]:
+    """The places of all settings that are paths, in the sections that are there."""
+    for section, name in _PATHS:
+        if isinstance(data.get(section), dict):
+            yield (section, name)
+    models = data.get("models")
+    for index, model in enumerate(models if isinstance(models, list) else ()):
+        if isinstance(model, dict):
+            yield from (("models", index, "path"), ("models", index, "labels"))
+
+
+def _descend(draft: _Draft, at: Any, step: str, path: list[str | int], flag: str) -> Any:
     """Goes one step into the settings, making a section that is not there yet; None: impossible."""
     if isinstance(at, list) and step.isdecimal() and int(step) < len(at):
         path.append(int(step))
@@ -226,7 +296,7 @@ def _descend(draft: _Draft, at: Any, step: str, path: list[str | int]) -> Any:
         path.append(step)
         if at.get(step) is None:
             at[step] = {}
-            draft.flags[tuple(path)] = "--set"
+            draft.flags[tuple(path)] = flag
         inner = at[step]
     else:
         return None

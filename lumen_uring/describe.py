@@ -45,15 +45,22 @@ class TensorInfo:
 
 @dataclass(frozen=True, slots=True)
 class Rgb8Info:
-    """The picture a model takes: height and width in pixels."""
+    """The picture a model takes: height and width in pixels, and what the server makes of a value.
+
+    That is (value - mean) * scale, in the order of colours that the model wants; None where the
+    server does not say.
+    """
 
     height: int
     width: int
+    channel_order: str | None = None
+    mean: tuple[float, ...] | None = None
+    scale: tuple[float, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """One model of a server; `index` is what requests carry."""
+    """One model of a server; `index` is what requests carry, `labels` are its classes' names."""
 
     index: int
     name: str
@@ -61,6 +68,7 @@ class Model:
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[TensorInfo, ...]
     rgb8: Rgb8Info | None
+    labels: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +115,29 @@ def _model(entry: dict[str, Any]) -> Model:
         max_rows=_integer(entry["max_rows"], 1, 2**32 - 1),
         inputs=tuple(_tensor(tensor) for tensor in entry["inputs"]),
         outputs=tuple(_tensor(tensor) for tensor in entry["outputs"]),
-        rgb8=None
-        if rgb8 is None
-        else Rgb8Info(_integer(rgb8["height"], 1, 2**31), _integer(rgb8["width"], 1, 2**31)),
+        rgb8=None if rgb8 is None else _rgb8(rgb8),
+        labels=tuple(_text(label) for label in entry.get("labels") or ()),
     )
+
+
+def _rgb8(entry: dict[str, Any]) -> Rgb8Info:
+    order = entry.get("channel_order")
+    return Rgb8Info(
+        height=_integer(entry["height"], 1, 2**31),
+        width=_integer(entry["width"], 1, 2**31),
+        channel_order=None if order is None else _text(order),
+        mean=_three(entry.get("mean")),
+        scale=_three(entry.get("scale")),
+    )
+
+
+def _three(value: Any) -> tuple[float, ...] | None:
+    if value is None:
+        return None
+    numbers = tuple(float(number) for number in value)
+    if len(numbers) != 3:
+        raise ValueError(f"{value!r} where three numbers belong")
+    return numbers
 
 
 def _tensor(entry: dict[str, Any]) -> TensorInfo:

@@ -11,7 +11,7 @@ import math
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -47,6 +47,30 @@ _WATCH_S: Final = 1.0
 _LABELS: Final = {"builtin:squeezenet": "untrained weights, for speed only"}
 
 
+def check(config: Config) -> list[str]:
+    """Loads everything that the settings name, as a start would, and serves nothing.
+
+    Args:
+        config: checked settings.
+
+    Returns:
+        A line for each model.
+
+    Raises:
+        LumenError: a start would fail; with all problems that were found.
+    """
+    files = _find_files(config)
+    notes: list[str] = []
+    with Engine(config, onnxruntime_path.find()) as engine:
+        for _model in _load_models(engine, files, notes):
+            continue
+    Journal(config.log)
+    return [
+        *(f"model {model.name}: {path}" for model, path, _names in files),
+        *(f"note: {note}" for note in notes),
+    ]
+
+
 def run(config: Config, reread: Callable[[], Config] | None = None) -> int:
     """Serves until a signal ends it.
 
@@ -76,11 +100,9 @@ def _serve(config: Config, reread: Callable[[], Config], journal: Journal) -> in
     # The metrics page's numpy: a thread per core for nothing. Set now, while no thread reads it.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     began_s = time.monotonic()
-    # All files are looked for before anything is loaded: a typing error shows at once.
-    paths, classes = _files(config.models)
+    files = _find_files(config)
     runtime = onnxruntime_path.find()
     notes: list[str] = []
-    refused: list[EngineError] = []
     notifier = Notifier()
     # The page ends before the engine, which takes the statistics along.
     with (
@@ -88,21 +110,10 @@ def _serve(config: Config, reread: Callable[[], Config], journal: Journal) -> in
         Engine(config, runtime) as engine,
         _metrics(config, notes) as metrics,
     ):
-        # The engine's word, since the file's name need not hold a version.
-        ort_version = engine.info().ort_version
-        for model, path, names in zip(config.models, paths, classes, strict=True):
-            notifier.status(f"Loading model {model.name}.")
-            place = cache_place(path, ort_version)
-            if place.note is not None:
-                notes.append(place.note)
-            try:
-                engine.add_model(model, path, place.path, names)
-            except EngineError as error:
-                refused.append(error)
+        for name in _load_models(engine, files, notes):
+            notifier.status(f"Loading model {name}.")
             if signals.take(_ENDING) is not None:
                 return 0
-        if refused:  # all of them at once
-            raise EngineError("\n".join(map(str, refused)), refused[0].code)
         engine.start()
         ready_s = time.monotonic() - began_s
         info = engine.info()
@@ -121,26 +132,41 @@ def _serve(config: Config, reread: Callable[[], Config], journal: Journal) -> in
         return watch.until_the_end()
 
 
-@contextmanager
-def _noted(problems: list[str]) -> Iterator[None]:
-    try:
-        yield
-    except ConfigError as error:
-        problems.append(str(error))
+_Files = list[tuple[ModelConfig, Path, bytes | None]]
 
 
-def _files(models: Sequence[ModelConfig]) -> tuple[list[Path], list[bytes | None]]:
-    """Every model's file and labels, or every problem with them, one per line."""
-    paths: list[Path] = []
-    classes: list[bytes | None] = []
+def _find_files(config: Config) -> _Files:
+    """Looks for all files before anything is loaded: a typing error shows at once."""
+    files: _Files = []
     problems: list[str] = []
-    for model in models:
-        with _noted(problems):
-            paths.append(resolve(model.path))
-            classes.append(labels(model))
+    for model in config.models:
+        try:
+            files.append((model, resolve(model.path), labels(model)))
+        except ConfigError as error:  # noqa: PERF203 -- all of them are told
+            problems.append(str(error))
     if problems:
         raise ConfigError("\n".join(problems))
-    return paths, classes
+    return files
+
+
+def _load_models(engine: Engine, files: _Files, notes: list[str]) -> Iterator[str]:
+    """Adds all models, and says each one's name before; refused ones are told together."""
+    # The engine's word, since the file's name need not hold a version.
+    ort_version = engine.info().ort_version
+    problems: list[EngineError] = []
+    for model, path, names in files:
+        yield model.name
+        place = cache_place(path, ort_version)
+        if place.note is not None:
+            notes.append(place.note)
+        try:
+            engine.add_model(model, path, place.path, names)
+        except EngineError as error:
+            problems.append(error)
+    if len(problems) == 1:
+        raise problems[0]
+    if problems:
+        raise EngineError("\n".join(str(error) for error in problems), problems[0].code)
 
 
 def banner(

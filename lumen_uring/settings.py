@@ -30,6 +30,7 @@ NAME_PATTERN: Final = r"[A-Za-z0-9_.-]{1,63}"
 
 _HOST_PATTERN: Final = r"^(\*|[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?)$"
 _RATE_MAX: Final = 1e9
+_EXPONENT: Final = re.compile(r"[-+]?[0-9]{1,20}(\.[0-9]{0,20})?[eE][-+]?[0-9]{1,3}")
 _FLOAT32_MAX: Final = 3.4028234663852886e38
 
 
@@ -37,8 +38,16 @@ def _size(value: object) -> object:
     return parse_size(value) if isinstance(value, str) else value
 
 
+def _number(value: object) -> object:
+    """YAML 1.1 reads 1e9 as a text: it wants 1.0e+9."""
+    if isinstance(value, str) and _EXPONENT.fullmatch(value):
+        return float(value)
+    return value
+
+
 def _three(value: object) -> object:
     """One number stands for all three channels."""
+    value = _number(value)
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return (value, value, value)
     return tuple(value) if isinstance(value, list) else value
@@ -80,8 +89,12 @@ def _mode(value: object) -> object:
 
 
 _Size = Annotated[int, BeforeValidator(_size)]
-_Float = Annotated[float, Field(ge=-_FLOAT32_MAX, le=_FLOAT32_MAX, allow_inf_nan=False)]
-_Rate = Annotated[float, Field(ge=0, le=_RATE_MAX, allow_inf_nan=False)]
+_Float = Annotated[
+    float,
+    BeforeValidator(_number),
+    Field(ge=-_FLOAT32_MAX, le=_FLOAT32_MAX, allow_inf_nan=False),
+]
+_Rate = Annotated[float, BeforeValidator(_number), Field(ge=0, le=_RATE_MAX, allow_inf_nan=False)]
 _RATE: Final = "requests a second, 0 (no limit) to 1e9"
 _BURST: Final = "null (the rate, rounded up) or a whole number, 1..4294967295"
 _Three = Annotated[tuple[_Float, _Float, _Float], BeforeValidator(_three)]
@@ -200,8 +213,8 @@ class ServerConfig(_Section):
     max_request_bytes: _Size = Field(
         default=8 << 20,
         ge=64,
-        le=U32_MAX,
-        description="a size such as 8MiB, 64 bytes to under 4GiB",
+        le=2 << 30,  # more is more memory than the parser of JSON can be given
+        description="a size such as 8MiB, 64 bytes to 2GiB",
     )
     arena_bytes: _Size = Field(
         default=256 << 20,

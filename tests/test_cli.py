@@ -22,6 +22,8 @@ from PIL import Image
 from test_stats import HEADER, build
 
 from lumen_uring.cli import main
+from lumen_uring.commands.predict import preprocessing
+from lumen_uring.describe import Model, Rgb8Info, TensorInfo
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -46,7 +48,15 @@ DOCUMENT: dict[str, Any] = {
             "outputs": [
                 {"name": "scores", "datatype": "FP32", "shape": [-1, 3], "shape_known": True}
             ],
-            "rgb8": {"height": 4, "width": 6},
+            "rgb8": {
+                "height": 4,
+                "width": 6,
+                "layout": "NCHW",
+                "channel_order": "BGR",
+                "mean": [1, 2, 3],
+                "scale": [0.5, 0.5, 0.5],
+            },
+            "labels": ["red", "", "blue"],
         },
         {
             "index": 2,
@@ -188,10 +198,47 @@ def test_predict_a_folder_in_colour(
     argv = ["predict", str(tmp_path), "--port", port, "--model", "colour", "--top", "1"]
     assert main(argv) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 4
+    assert lines[4] == (
+        "colour: pictures are scaled as a whole to 6 x 4, not cropped; the server computes "
+        "(value - mean) * scale in the order BGR, mean [1, 2, 3], scale 0.5"
+    )
+    assert len(lines) == 5
     assert "a.JPG" in lines[0]
     assert "b.png" in lines[2]
     assert lines[3].split() == ["1", "200.00000"]
+
+
+def test_predict_shows_the_servers_labels(
+    port: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    argv = ["predict", picture(tmp_path / "a.png", (200, 10, 30)), "--port", port, "--json"]
+    assert main([*argv, "--model", "colour"]) == 0
+    captured = capsys.readouterr()
+    assert [entry["label"] for entry in json.loads(captured.out)["classes"]] == [
+        "red",
+        "blue",
+        None,
+    ]
+    assert captured.err == ""
+    own = tmp_path / "own.txt"
+    own.write_text("a\u2028b\r\nc\r\n")
+    assert main([*argv, "--model", "colour", "--labels", str(own)]) == 0
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["classes"][0]["label"] == "a\u2028b"
+    assert captured.err == "lumen: note: 2 labels for 3 classes\n"
+
+
+def test_what_predict_says_of_a_picture() -> None:
+    def model(datatype: str, info: Rgb8Info | None) -> Model:
+        return Model(0, "m", 1, (TensorInfo("x", datatype, (1, 3, 4, 6), True),), (), info)
+
+    plain = Rgb8Info(4, 6, "RGB", (0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
+    assert "these are the defaults: set the model's channel_order, mean" in preprocessing(
+        model("FP32", plain)
+    )
+    assert preprocessing(model("UINT8", plain)).endswith("the model gets RGB values of 0..255")
+    assert preprocessing(model("FP32", None)).startswith("m: pictures become grey")
+    assert preprocessing(model("FP32", Rgb8Info(4, 6))).endswith("to 6 x 4, not cropped")
 
 
 def test_predict_goes_on_after_a_bad_picture(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 import sys
 from pathlib import Path
 
@@ -10,7 +12,8 @@ import pytest
 from peer import DESCRIPTION, Connection, Peer, answer, behave, reply
 from PIL import Image
 
-from lumen_uring import Client
+from lumen_uring import Client, pictures
+from lumen_uring.describe import parse_description
 from lumen_uring.errors import (
     BadRequest,
     DeadlinePassed,
@@ -150,6 +153,24 @@ def test_pictures_are_scaled_to_the_models_size(tmp_path: Path) -> None:
                 client.infer_rgb8("photo", bad)  # type: ignore[arg-type]
         with pytest.raises(BadRequest, match="takes no rgb8"):
             client.infer_rgb8("sum", picture)
+
+
+@pytest.mark.parametrize("turned", range(1, 9))
+def test_a_picture_is_turned_as_its_camera_says(turned: int) -> None:
+    """The eight orientations of Exif: the model sees what a person sees."""
+    model = parse_description(json.dumps(DESCRIPTION).encode()).models["photo"]
+    seen = np.random.default_rng(7).integers(0, 256, (2, 5, 3)).astype(np.uint8)
+    # How the sensor's rows and columns lie, by the number that says so.
+    stored = {
+        1: seen, 2: seen[:, ::-1], 3: seen[::-1, ::-1], 4: seen[::-1],
+        5: seen.transpose(1, 0, 2), 6: np.rot90(seen, 1), 7: np.rot90(seen, 2).transpose(1, 0, 2),
+        8: np.rot90(seen, -1),
+    }[turned]  # fmt: skip
+    exif = Image.Exif()
+    exif[0x0112] = turned
+    file = io.BytesIO()
+    Image.fromarray(np.ascontiguousarray(stored)).save(file, "PNG", exif=exif)
+    np.testing.assert_array_equal(pictures.prepare(model, file.getvalue()), seen)
 
 
 def test_pictures_without_pillow(monkeypatch: pytest.MonkeyPatch) -> None:

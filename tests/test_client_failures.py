@@ -63,8 +63,17 @@ def wrong_id(connection: Connection) -> None:
     connection.socket.recv(1)
 
 
-def too_much(connection: Connection) -> None:
-    connection.send(answer(connection.request()) + b"more")
+def no_id(connection: Connection) -> None:
+    """Only a refusal of what could not be read may have none."""
+    request = connection.request()
+    request.id = 0
+    connection.send(answer(request))
+    connection.socket.recv(1)
+
+
+def refuses_no_id(connection: Connection) -> None:
+    connection.request()
+    connection.send(reply(0, b"full", status=4))
     connection.socket.recv(1)
 
 
@@ -97,6 +106,8 @@ MISBEHAVIOUR: list[tuple[Callable[[Connection], None], type[Exception]]] = [
     (closes_in_payload, ConnectionFailed),
     (resets, ConnectionFailed),
     (wrong_id, ProtocolError),
+    (no_id, ProtocolError),
+    (refuses_no_id, ProtocolError),
     (no_json, ProtocolError),
     (other_document, ProtocolError),
     (other_protocol, ProtocolError),
@@ -114,7 +125,12 @@ def test_misbehaviour_is_named_and_survived(
         assert client.infer("sum", {"x": X}).rows == 2
 
 
-def test_more_than_the_reply_is_refused() -> None:
+@pytest.mark.parametrize("stray", [b"m", b"more", bytes(4000)])
+def test_more_than_the_reply_is_refused(stray: bytes) -> None:
+    def too_much(connection: Connection) -> None:
+        connection.send(answer(connection.request()) + stray)
+        connection.socket.recv(1)
+
     with Peer((too_much, behave)) as peer, Client("127.0.0.1", peer.port) as client:
         # The stray bytes may come with the reply or after it: either way they never reach the
         # next request.
@@ -485,3 +501,13 @@ def test_a_description_is_forgotten_with_its_connection() -> None:
             client.infer("sum", {"x": X})
         assert client.infer("sum", {"x": X}).rows == 2
         assert list(client.models()) == ["sum", "photo"]
+
+
+def test_a_reply_of_exactly_the_most_bytes() -> None:
+    size = len(json.dumps(DESCRIPTION).encode())
+    with Peer() as peer:
+        with Client("127.0.0.1", peer.port, max_reply_bytes=size) as client:
+            assert "sum" in client.models()
+        with Client("127.0.0.1", peer.port, max_reply_bytes=size - 1) as client:
+            with pytest.raises(ProtocolError, match=f"claims {size} bytes"):
+                client.models()

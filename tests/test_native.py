@@ -280,3 +280,18 @@ def test_any_document_is_a_description_or_a_lumen_error(document: object) -> Non
 def test_any_bytes_are_a_description_or_a_lumen_error(data: bytes) -> None:
     with contextlib.suppress(LumenError):
         parse_description(data)
+
+
+def test_credentials_of_every_length() -> None:
+    for count in (1, 31, 32):
+        credential = native.pack_credential("k" * count)
+        assert credential == b"k" * count + bytes(32 - count)
+    for token in ("k" * 33, "", "a b", "a\n", "\u00e9"):
+        with pytest.raises(ValueError, match="token"):
+            native.pack_credential(token)
+    payload = [memoryview(b"payload")]
+    for kind, flags in ((native.KIND_INFER, 1), (native.KIND_DESCRIBE, 1), (native.KIND_PING, 0)):
+        buffers, found = native.with_credential(kind, credential, payload)
+        assert found == flags
+        assert b"".join(buffers) == (credential if flags else b"") + b"payload"
+        assert native.with_credential(kind, b"", payload) == (payload, 0)

@@ -221,7 +221,7 @@ def with_rgb8(model: Model) -> Model:
         size = shape[2:] if shape[1] == 3 else shape[1:3] if shape[3] == 3 else ()
     if not size or min(size) < 1:
         raise ConfigError(f"Model {model.name!r} takes no rgb8: use --encoding tensors.")
-    return dataclasses.replace(model, rgb8=Rgb8Info(*size))
+    return dataclasses.replace(model, rgb8=Rgb8Info(size[0], size[1]))
 
 
 def get_request(server: Target, path: str) -> bytes:

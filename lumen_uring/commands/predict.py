@@ -36,6 +36,7 @@ class Prediction:
 
     path: str
     classes: tuple[tuple[int, float, str | None], ...]
+    class_count: int
     round_trip_us: int
     infer_us: int
 
@@ -61,7 +62,9 @@ def add(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "predict",
         help="classify pictures with a running server",
-        description="Sends pictures (files, or folders of them) to a running server.",
+        description="Sends pictures (files, or folders of them) to a running server. Each is "
+        "scaled as a whole to the model's size, without cropping; what the server then makes of "
+        "its values is decided by the model's settings channel_order, mean and scale.",
     )
     parser.add_argument("paths", nargs="+", metavar="PATH", help="a picture or a folder")
     add_server_options(parser)
@@ -69,7 +72,12 @@ def add(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--top", type=count, default=5, metavar="K", help="how many classes to show (%(default)s)"
     )
-    parser.add_argument("--labels", metavar="FILE", help="names of the classes, one per line")
+    parser.add_argument(
+        "--labels",
+        metavar="FILE",
+        help="names of the classes, one per line; else the "
+        "labels that the server has for the model",
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object per picture")
     parser.set_defaults(run=run)
 
@@ -90,13 +98,14 @@ def run(arguments: argparse.Namespace) -> int:
 
     from lumen_uring.client import Client
 
-    labels = _read_labels(arguments.labels)
+    labels: Sequence[str] = _read_labels(arguments.labels)
     failed = 0
     seen = 0
     token = token_of(arguments)
     credential_of(arguments)
     with Client(arguments.host, arguments.port, token=token) as client:
         model = choose(client.models(), arguments.model)
+        labels = labels or model.labels
         for path in pictures.find(arguments.paths):
             seen += 1
             try:
@@ -105,10 +114,17 @@ def run(arguments: argparse.Namespace) -> int:
                 failed += 1
                 print(f"lumen: {error}", file=sys.stderr)
                 continue
+            if seen == 1 and labels and len(labels) != prediction.class_count:
+                print(
+                    f"lumen: note: {len(labels)} labels for {prediction.class_count} classes",
+                    file=sys.stderr,
+                )
             if arguments.json:
                 print(orjson.dumps(prediction.as_json()).decode())
             else:
                 _show(prediction)
+        if not arguments.json and failed < seen:
+            print(preprocessing(model))
     if seen == 0:
         raise PictureError(f"No picture (.png .jpg .jpeg .bmp .gif .webp) in {arguments.paths}.")
     return 1 if failed else 0
@@ -136,6 +152,38 @@ def choose(models: dict[str, Model], name: str | None) -> Model:
     return models[name]
 
 
+def preprocessing(model: Model) -> str:
+    """Says what becomes of a picture before the model sees it.
+
+    Args:
+        model: as the server describes it.
+    """
+    info = model.rgb8
+    if info is None:
+        return f"{model.name}: pictures become grey, scaled as a whole to the model's size, 0..255"
+    size = f"{info.width} x {info.height}"
+    sentence = f"{model.name}: pictures are scaled as a whole to {size}, not cropped"
+    if info.mean is None or info.scale is None or info.channel_order is None:
+        return sentence
+    if model.inputs[0].datatype == "UINT8":
+        return f"{sentence}; the model gets {info.channel_order} values of 0..255"
+    sentence += (
+        f"; the server computes (value - mean) * scale in the order {info.channel_order}, "
+        f"mean {_short(info.mean)}, scale {_short(info.scale)}"
+    )
+    if (info.channel_order, set(info.mean), set(info.scale)) == ("RGB", {0.0}, {1.0}):
+        sentence += (
+            "\n  these are the defaults: set the model's channel_order, mean and scale in the "
+            "server's config.yaml as it was trained, or its answers are wrong"
+        )
+    return sentence
+
+
+def _short(values: tuple[float, ...]) -> str:
+    texts = [f"{value:g}" for value in values]
+    return texts[0] if len(set(texts)) == 1 else f"[{', '.join(texts)}]"
+
+
 def _predict(
     client: Client, model: Model, path: Path, top: int, labels: Sequence[str]
 ) -> Prediction:
@@ -148,12 +196,16 @@ def _predict(
     return Prediction(
         path=str(path),
         classes=tuple(
-            (int(index), float(scores[index]), labels[index] if index < len(labels) else None)
-            for index in best
+            (int(index), float(scores[index]), _label(labels, int(index))) for index in best
         ),
+        class_count=len(scores),
         round_trip_us=round_trip_us,
         infer_us=result.timings.infer_us,
     )
+
+
+def _label(labels: Sequence[str], index: int) -> str | None:
+    return labels[index] or None if index < len(labels) else None
 
 
 def _infer(client: Client, model: Model, prepared: Array) -> InferResult:
@@ -166,9 +218,11 @@ def _read_labels(path: str | None) -> list[str]:
     if path is None:
         return []
     try:
-        return Path(path).read_text("utf-8").splitlines()
+        text = Path(path).read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise PictureError(f"The labels in {path} cannot be read: {error}.") from None
+    # Not splitlines: a label may hold what Unicode calls a line's end, and must keep its number.
+    return text.replace("\r\n", "\n").removesuffix("\n").split("\n")
 
 
 def _show(prediction: Prediction) -> None:

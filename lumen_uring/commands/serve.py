@@ -6,6 +6,9 @@ Called by cli.py, on the main thread. It only turns options into settings; serve
 from __future__ import annotations
 
 import argparse
+import os
+import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -21,8 +24,8 @@ signals:
   SIGUSR1                    open the log's file again
 
 exit status:
-  0  ended by a signal
-  1  could not start, or the engine ended by itself
+  0  ended by a signal; with --check: nothing is wrong
+  1  could not start, or the engine ended by itself; with --check: something is wrong
   2  wrong options or settings
 """
 
@@ -64,6 +67,11 @@ def add(subparsers: Subparsers) -> None:
         metavar="PATH",
         help="listen there too; the same as --set server.unix_socket=PATH",
     )
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="check the settings, load the models, say what is wrong, and serve nothing",
+    )
     parser.set_defaults(run=run)
 
 
@@ -93,6 +101,21 @@ def run(arguments: argparse.Namespace) -> int:
         overrides.append(f"server.unix_socket='{path}'")
 
     def read() -> Config:
-        return load(arguments.config, overrides, arguments.models)
+        return load(arguments.config, overrides, arguments.models, os.environ)
 
+    if arguments.check:
+        return _check(read)
     return serve(read(), read)
+
+
+def _check(read: Callable[[], Config]) -> int:
+    from lumen_uring.errors import LumenError
+    from lumen_uring.server import check
+
+    try:
+        lines = check(read())
+    except LumenError as error:
+        print(error, file=sys.stderr)
+        return 1
+    print("\n".join([*lines, "The settings and the models are right."]))
+    return 0

@@ -2,6 +2,9 @@
  * a value that no other setting has; and the calls of lumen.h are refused out of their order.
  * LUMEN_ORT names libonnxruntime.so, LUMEN_ROOT the repository (default: the directory above). */
 #include <dirent.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stddef.h>
 #include <sys/stat.h>
 
@@ -259,22 +262,26 @@ static void settings_of_models(void) {
     second.rate = 7;
     second.burst = 8;
     second.intra_op_threads = 3;
-    second.labels = "zero\none\n";
-    second.label_bytes = 9;
+    second.labels = "zero\none\n2\n3\n4\n5\n6\n7\n8\n9\n";
+    second.label_bytes = (uint32_t)strlen(second.labels);
     CHECK(lumen_add_model(server, &second, &index) == 0 && index == 1);
     /* Each of the two workers' sessions has two threads beside the worker. */
     CHECK(threads_of_this_process() == threads + 4);
+    lumen_model_config third = model_of("third");
+    third.batch_delay_us = 22;
+    CHECK(lumen_add_model(server, &third, &index) == 0 && index == 2);
     const struct lm_model *models = server->models;
+    CHECK(models[2].batch_size == 3 && models[2].batch_delay_ns == 22000);
     CHECK(models[0].batch_size == 3 && models[0].batch_delay_ns == 21000);
     CHECK(models[1].batch_size == 4 && models[1].batch_delay_ns == 0);
     CHECK(models[0].max_rows == LM_ROWS_MAX && models[1].max_rows == 5);
     CHECK(models[0].max_output_bytes == 4096 && models[1].max_output_bytes == 6000);
     CHECK(models[0].channel_order == LUMEN_CHANNELS_RGB);
     CHECK(models[1].channel_order == LUMEN_CHANNELS_BGR);
-    CHECK(models[0].labels.count == 0 && models[1].labels.count == 2);
+    CHECK(models[0].labels.count == 0 && models[1].labels.count == 10);
     CHECK(models[0].index == 0 && models[1].index == 1 && models[1].session_count == 2);
     CHECK(models[0].value_base == 0 && models[1].value_base == 2);
-    CHECK(server->shared.values_per_slot == 4);
+    CHECK(server->shared.values_per_slot == 6);
     struct lm_access *access = lm_reload_in_force(&server->shared);
     CHECK(lm_token_bucket_acquire(&access->model_buckets[0], 1000, 0));
     is_bucket(&access->model_buckets[1], 7, 8);
@@ -296,9 +303,27 @@ static void models_that_are_refused(lumen_server *server) {
     model.rate = -1;
     says(lumen_add_model(server, &model, &index), LUMEN_E_INVALID, "model 'other': rate");
     model = model_of("other");
+    model.labels = "zero\none\n";
+    model.label_bytes = 9;
+    says(lumen_add_model(server, &model, &index), LUMEN_E_MODEL,
+         "labels: expected a line for each of 10 classes, found 2");
+    model = model_of("other");
     model.batch_size = LM_BATCH_MAX + 1;
     says(lumen_add_model(server, &model, &index), LUMEN_E_INVALID, "found 257");
     CHECK(server->shared.model_count == 1 && server->shared.values_per_slot == 2);
+}
+
+/* What accepted connections inherit, and what lets a new server have the port at once. */
+static void options_of_listeners(const lumen_server *server) {
+    for (uint32_t i = 0; i < server->shared.io_count; i++) {
+        int fd = server->ios[i].listen_fds[LM_LISTENER_TCP], value = 0;
+        socklen_t bytes = sizeof value;
+        CHECK_AT("the listener of I/O thread %u", i);
+        CHECK(getsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &value, &bytes) == 0 && value);
+        CHECK(getsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &value, &bytes) == 0 && value);
+        CHECK(getsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &value, &bytes) == 0 && value == 1);
+        CHECK(fcntl(fd, F_GETFD) & FD_CLOEXEC);
+    }
 }
 
 static uint32_t state_of(const lumen_server *server) {
@@ -361,6 +386,7 @@ static void from_open_to_close(void) {
     for (uint32_t c = 0; c < info.slot_class_count; c++) slots += info.slot_classes[c].slot_count;
     CHECK(slots > 0 && info.slots == 2 * slots);
     CHECK(state_of(server) == LUMEN_STATE_READY);
+    options_of_listeners(server);
     int64_t bytes = lumen_describe(server, whole, sizeof whole);
     CHECK(bytes > 16 && bytes < (int64_t)sizeof whole && whole[0] == '{' &&
           whole[bytes - 1] == '}');

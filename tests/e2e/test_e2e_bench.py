@@ -75,6 +75,14 @@ def test_open_loop(doubler: Server, cache: Path, tmp_path: Path) -> None:
     assert (code, figures["requests"], figures["errors"]) == (0, 300, 0)
     rows = [line.split(",") for line in file.read_text().splitlines()[1:]]
     assert sum(int(count) for _latency, count in rows) == 300
+    latency, seconds = figures["latency_us"], figures["seconds"]
+    assert isinstance(latency, dict)
+    assert isinstance(seconds, float)
+    mean = sum(float(latency_us) * int(count) for latency_us, count in rows) / 300
+    assert latency["mean"] == pytest.approx(mean, rel=0.02)
+    assert figures["throughput_rps"] == pytest.approx(300 / seconds)
+    # 299 gaps of 2 ms on average, at random moments: not ten times less or more.
+    assert 0.05 < seconds
 
 
 def test_every_answer_is_looked_at(doubler: Server) -> None:

@@ -11,6 +11,7 @@ import pytest
 import wire
 from conftest import Serve
 from harness import Server, eventually
+from onnx import helper
 
 CONNECTIONS = 64
 LAPS = 3
@@ -249,9 +250,9 @@ def test_a_batch_goes_on_without_the_request_that_is_overdue(
                 assert "not returned" in replies[number].text
             else:
                 assert (replies[number].status, replies[number].payload) == (wire.OK, answer)
+        after = server.figures().worker
+        assert (after["runs"], after["batches"]) == (before["runs"] + 1, before["batches"] + 1)
         ask(connection, 5)  # the slots are as good as new
-    after = server.figures().worker
-    assert after["batches"] == before["batches"] + 1
 
 
 @once
@@ -292,7 +293,7 @@ def test_a_batch_delay_counts_from_its_first_request(serve: Serve, tmp_path: Pat
         {
             "engine": {"thread_count": 1},
             "models": [
-                {"name": "d", "path": str(path), "batch_size": 200, "batch_delay_us": 400_000}
+                {"name": "d", "path": str(path), "batch_size": 200, "batch_delay_us": 1_000_000}
             ],
         }
     )
@@ -315,11 +316,21 @@ def test_a_batch_delay_counts_from_its_first_request(serve: Serve, tmp_path: Pat
 def test_batching_a_model_of_fixed_rows_is_refused(tmp_path: Path, cache: Path) -> None:
     import harness
 
-    path = graphs.nonzero(tmp_path / "nonzero.onnx", 6)
-    options = ["--port", "0", "--model", f"fixed={path}", "--set", "engine.batch_size=4"]
-    done = harness.run(options, cache)
-    assert done.returncode != 0
-    assert "expected batch_size 1, found 4" in done.stderr
+    paths = [
+        graphs.nonzero(tmp_path / "nonzero.onnx", 6),
+        # One input of fixed size beside rows, which requests cannot share.
+        graphs.save(
+            tmp_path / "beside.onnx",
+            [helper.make_node("Add", ["x", "k"], ["y"])],
+            [graphs.tensor("x", graphs.FLOAT, ["n", 3]), graphs.tensor("k", graphs.FLOAT, [3])],
+            [graphs.tensor("y", graphs.FLOAT, ["n", 3])],
+        ),
+    ]
+    for path in paths:
+        options = ["--port", "0", "--model", f"fixed={path}", "--set", "engine.batch_size=4"]
+        done = harness.run([*options, "--set", "server.drain_seconds=0"], cache, ["timeout", "30"])
+        assert done.returncode == 1
+        assert "expected batch_size 1, found 4" in done.stderr
 
 
 def test_a_row_per_request(serve: Serve, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import struct
 import sys
+import time
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -266,6 +267,21 @@ def test_a_client_that_goes_on_sending_after_a_refusal(zoo: Server) -> None:
         assert connection.reply().status == wire.TOO_LARGE
         with pytest.raises(ConnectionError):
             connection.send(bytes(400 << 20))
+
+
+def test_a_refusal_reaches_a_client_that_is_still_sending(zoo: Server) -> None:
+    """Row 3: a connection closed at once would take its own answer along."""
+    for _attempt in range(20):
+        began = time.monotonic()
+        with zoo.connect() as connection:
+            connection.send(wire.frame(id=40, length=2**31))
+            for _ in range(20):
+                time.sleep(0.01)
+                connection.send(bytes(100))
+            if time.monotonic() - began < 0.7:  # the server waits for a second
+                assert connection.reply().status == wire.TOO_LARGE
+                return
+    pytest.skip("this machine is too busy to send 2 KB within 0.7 s")
 
 
 def close(connection: wire.Wire) -> None:

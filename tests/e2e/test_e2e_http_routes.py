@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,8 @@ import pytest
 import web
 from harness import Server, eventually
 from web import Answer, Http, get, post
+
+from lumen_uring.ring.stats import read
 
 X = np.arange(16, dtype="<f4").reshape(1, 16)
 DURATIONS = (
@@ -159,7 +162,22 @@ def test_statistics_count_what_was_done(zoo: Server) -> None:
         found=change,
     )
     (after,) = statistics(zoo, "/v2/models/double/stats")
-    assert after["last_inference"] > 1_600_000_000_000
+    zoo.wait_until_idle()
+    file = read(zoo.stats_path).models["double"]
+    (after,) = statistics(zoo, "/v2/models/double/stats")
+    durations = after["inference_stats"]
+    for name, count, ns in (
+        ("success", "ok", "ok_ns"),
+        ("fail", "failed", "failed_ns"),
+        ("queue", "ok", "queue_ns"),
+        ("compute_input", "ok", "preprocess_ns"),
+        ("compute_infer", "ok", "infer_ns"),
+        ("compute_output", "ok", "send_ns"),
+    ):
+        assert durations[name] == {"count": file[count], "ns": file[ns]}, name
+    assert (after["inference_count"], after["execution_count"]) == (file["rows"], file["runs"])
+    # Milliseconds since 1970; within the hour, whatever the clock does meanwhile.
+    assert abs(after["last_inference"] - 1000 * time.time()) < 3_600_000
     for name in ("success", "compute_infer"):
         assert after["inference_stats"][name]["ns"] > before["inference_stats"][name]["ns"]
 

@@ -230,6 +230,43 @@ def test_a_batchs_answers_to_slow_readers(serve: Serve, tmp_path: Path) -> None:
     assert server.figures().worker["batches"] > 0
 
 
+def test_the_oldest_half_head_makes_room(serve: Serve, tmp_path: Path) -> None:
+    """Heads in pieces have 1024 places. Who has collected one the longest is told so, nobody else,
+    also where a place that is older has been given to somebody new."""
+    server = serve(tight(tmp_path, header_timeout_ms=0, max_connections=2048))
+    first, rest = LIVE[:10], LIVE[10:]
+    said = server.figures().io["bytes_in"]
+
+    def begin() -> Http:
+        """One more that has a place."""
+        nonlocal said
+        http = Http(server.port)
+        http.send(first)
+        said += len(first)
+        eventually(lambda: server.figures().io["bytes_in"] >= said, "half a head")
+        return http
+
+    guest, oldest = begin(), begin()
+    guest.send(rest)
+    said += len(rest)
+    assert guest.answer().code == 200
+    younger = begin()  # in the guest's place
+    others = [Http(server.port) for _ in range(1022)]
+    for http in others:
+        http.send(first)
+    said += 1022 * len(first)
+    eventually(lambda: server.figures().io["bytes_in"] >= said, "as many as there are places")
+    assert server.figures().io["connections_evicted"] == 0
+    last = begin()
+    assert oldest.expect_refusal(408).code == 408
+    for http in (younger, *others, last):
+        http.send(rest)
+        assert http.answer().code == 200
+    assert server.figures().io["connections_evicted"] == 1
+    for http in (guest, oldest, younger, *others, last):
+        http.close()
+
+
 def test_more_who_wait_than_there_is_room_for(serve: Serve, tmp_path: Path) -> None:
     """Everybody is answered, some with a refusal; their connections are none the worse."""
     server = serve(

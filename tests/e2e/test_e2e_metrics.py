@@ -499,6 +499,27 @@ def test_silent_clients_do_not_close_the_page(watched: tuple[Server, int]) -> No
         assert of(scrape(port), "lumen_ready") == 1
 
 
+def test_the_page_is_where_it_is_asked_for_under_the_names_it_may_have(serve: Serve) -> None:
+    """metrics_host is not server.host, and server.hosts hold for the page too."""
+    port = free_port()
+    serve(
+        {
+            "server": {
+                "metrics_host": "127.0.0.3",
+                "metrics_port": port,
+                "hosts": ["scraper.example"],
+            },
+            "models": [{"name": "digits", "path": "builtin:digits"}],
+        }
+    )
+    for name, expected in {"scraper.example": 200, "evil.example": 403}.items():
+        with closing(http.client.HTTPConnection("127.0.0.3", port, timeout=wire.TIMEOUT_S)) as to:
+            to.request("GET", "/metrics", headers={"Host": name})
+            assert to.getresponse().status == expected
+    with pytest.raises(ConnectionRefusedError):
+        get(port, "/metrics")
+
+
 def test_the_page_outlives_its_file(watched: tuple[Server, int]) -> None:
     """systemd-logind's RemoveIPC, or a person, may delete what lies in /dev/shm."""
     server, port = watched

@@ -17,6 +17,8 @@ from conftest import ZOO_LARGE_COLUMNS, ZOO_OUTPUT_BYTES, ZOO_WIDE_COLUMNS, Serv
 from harness import Server
 from onnx import TensorProto, helper
 
+from lumen_uring import Client
+
 pytestmark = pytest.mark.once  # what runs models is the same on both backends
 
 ROWS = (1, 2, 7)
@@ -272,6 +274,7 @@ def test_the_description_says_how_pictures_are_seen(zoo: Server) -> None:
             {"name": "same", "datatype": "INT64", "shape": [-1], "shape_known": True},
         ],
         "rgb8": None,
+        "labels": None,
     }
 
 
@@ -540,3 +543,20 @@ def test_every_bad_model_is_told_at_once(tmp_path: Path, cache: Path) -> None:
     done = harness.run(["--port", "0", "--model=a=/no/a", "--model=b=/no/b"], cache)
     assert done.returncode == 2
     assert [line.split()[-1] for line in done.stderr.splitlines()] == ["Lumen.", "Lumen."]
+
+
+def test_describe_tells_labels(serve: Serve, tmp_path: Path) -> None:
+    names = {
+        "odd": ['a "b"', "\\", "é\u2028"],
+        "long": ["x" * 1000] * 66,
+    }
+    models: list[dict[str, object]] = []
+    for name, labels in names.items():
+        (tmp_path / name).write_text("\n".join(labels) + "\n")
+        path = graphs.double(tmp_path / f"{name}.onnx", columns=len(labels))
+        models.append({"name": name, "path": str(path), "labels": str(tmp_path / name)})
+    models.append({"name": "none", "path": str(tmp_path / "odd.onnx")})
+    server = serve({"models": models})
+    with Client("127.0.0.1", server.port) as client:
+        found = {name: list(model.labels) for name, model in client.models().items()}
+    assert found == {**names, "long": [], "none": []}

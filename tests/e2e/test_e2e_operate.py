@@ -650,3 +650,42 @@ print("ended")
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "The engine runs in the process that opened it.\nended\n"
+
+
+# ---- checking, and starting from the environment ----
+
+
+def test_serve_check(cache: Path, tmp_path: Path) -> None:
+    done = harness.run(["--check", "--port", "1"], cache)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "model digits: " in done.stdout
+    assert "right" in done.stdout
+    (tmp_path / "bad.onnx").write_text("<html>")
+    bad = f"{tmp_path}/bad.onnx"
+    for options, says in [
+        (["--model", f"a={bad}", "--model", f"b={bad}"], ["model 'a'", "model 'b'"]),
+        (
+            ["--model", "a=/none/1", "--model", "b=/none/2"],
+            ["/none/1 does not", "/none/2 does not"],
+        ),
+        (["--set", "server.port=x", "--set", "engine.idle=y"], ["server.port", "engine.idle"]),
+    ]:
+        done = harness.run(["--check", *options], cache)
+        assert (done.returncode, done.stdout) == (1, "")
+        for part in says:
+            assert part in done.stderr
+        assert len(done.stderr.splitlines()) == 2
+
+
+def test_labels_of_another_model_are_refused(cache: Path, tmp_path: Path) -> None:
+    (tmp_path / "labels.txt").write_text("cat\ndog\n")
+    done = harness.run(["--check", "--set", f"models.0.labels={tmp_path}/labels.txt"], cache)
+    assert done.returncode == 1
+    assert "labels: expected a line for each of 10 classes, found 2" in done.stderr
+
+
+def test_the_environment_is_read(serve: Serve) -> None:
+    server = serve(DIGITS, extra_environment={"LUMEN_SERVER__DRAIN_SECONDS": "9"})
+    server.terminate()
+    server.expect_clean_end()
+    assert "Draining for at most 9 s" in server.output

@@ -202,6 +202,8 @@ class Http(wire.Wire):
         if code >= 400 and to != "HEAD":
             assert headers["content-type"] == "application/json"
             assert answer.error
+        # Whoever is told to come later is told when.
+        assert ("retry-after" in headers) == (code in (429, 503)), (code, headers)
         assert _DATE.fullmatch(headers["date"]), headers
         if "retry-after" in headers:
             assert re.fullmatch("[1-9][0-9]*", headers["retry-after"])

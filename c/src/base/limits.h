@@ -15,6 +15,7 @@ enum {
     LM_ROWS_MAX = 65536,
     LM_LABEL_BYTES_MAX = 1024, /* a class's name */
     LM_LABELS_BYTES_MAX = 64 << 20,
+    LM_DESCRIBE_LABELS_BYTES_MAX = 64 << 10, /* of a model whose labels describe tells */
 
     /* JSON. */
     LM_JSON_DEPTH_MAX = 100, /* arrays and objects within each other */

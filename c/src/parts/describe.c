@@ -33,6 +33,21 @@ static void write_rgb8(FILE *out, const struct lm_model *model) {
             (double)plan->scale[2]);
 }
 
+/* Each client reads this document once a connection: a long list of labels is left out. */
+static void write_labels(FILE *out, const struct lm_labels *labels) {
+    if (labels->count == 0 || labels->starts[labels->count] > LM_DESCRIBE_LABELS_BYTES_MAX) {
+        fputs("null", out);
+        return;
+    }
+    for (uint32_t i = 0; i < labels->count; i++) {
+        uint32_t bytes;
+        const char *label = lm_labels_get(labels, i, &bytes);
+        fputc(i ? ',' : '[', out);
+        lm_json_write_bytes(out, label, bytes);
+    }
+    fputc(']', out);
+}
+
 static void write_model(FILE *out, const struct lm_model *model) {
     fprintf(out, "{\"index\":%u,\"name\":", model->index);
     lm_json_write(out, model->name);
@@ -48,6 +63,8 @@ static void write_model(FILE *out, const struct lm_model *model) {
     }
     fputs("],\"rgb8\":", out);
     write_rgb8(out, model);
+    fputs(",\"labels\":", out);
+    write_labels(out, &model->labels);
     fputc('}', out);
 }
 

@@ -73,8 +73,8 @@ static inline bool lm_json_escape(const char *text, size_t bytes, char *out, siz
 }
 
 /* A whole string, with its quotes. */
-static inline void lm_json_write(FILE *out, const char *text) {
-    size_t left = strlen(text), taken = 0;
+static inline void lm_json_write_bytes(FILE *out, const char *text, size_t left) {
+    size_t taken = 0;
     fputc('"', out);
     for (; left > 0; text += taken, left -= taken) {
         char one[LM_JSON_ESCAPE_MAX];
@@ -82,6 +82,10 @@ static inline void lm_json_write(FILE *out, const char *text) {
         fwrite(one, 1, bytes, out);
     }
     fputc('"', out);
+}
+
+static inline void lm_json_write(FILE *out, const char *text) {
+    lm_json_write_bytes(out, text, strlen(text));
 }
 
 /* {"error":"..."}: what every refusal over HTTP says. Returns its bytes, at most `room`. */

@@ -279,6 +279,22 @@ static int check_config(const lumen_model_config *config) {
     return 0;
 }
 
+/* A list of names that fits none of the outputs belongs to another model. */
+static int check_labels(const struct lm_model *model) {
+    uint64_t classes = 0;
+    if (model->labels.count == 0) return 0;
+    for (uint32_t o = 0; o < model->output_count; o++) {
+        const struct lm_tensor *output = &model->outputs[o];
+        if (!output->shape_known) return 0;
+        uint64_t values = output->row_bytes / output->element_bytes;
+        uint64_t last = output->rank ? (uint64_t)output->dims[output->rank - 1] : 1;
+        if (model->labels.count == values || model->labels.count == last) return 0;
+        if (values > classes) classes = values;
+    }
+    return lm_error(LUMEN_E_MODEL, "labels: expected a line for each of %llu classes, found %u",
+                    (unsigned long long)classes, model->labels.count);
+}
+
 int lm_model_open(struct lm_model *model, const struct lm_ort *ort,
                   const lumen_model_config *config, uint32_t index, uint32_t session_count) {
     memset(model, 0, sizeof *model);
@@ -299,6 +315,7 @@ int lm_model_open(struct lm_model *model, const struct lm_ort *ort,
         if (!code && s == 0) code = check_shapes_declared(model, config->path);
         if (!code && s == 0) lm_model_try_rows(model, ort);
     }
+    if (!code) code = check_labels(model);
     if (code) {
         lm_model_close(model, ort);
         char reason[768];
