@@ -144,7 +144,7 @@ compare: dev ## FastAPI and Triton beside Lumen, in one run
 http-overhead: dev ## what HTTP adds to the native protocol, in one run
 	@$(BIN)/python tools/http_overhead.py
 
-http-live: dev ## an empty HTTP reply from Lumen and from nginx (needs wrk and nginx)
+http-live: dev ## a small HTTP reply from Lumen and from nginx (needs wrk and nginx)
 	@$(BIN)/python tools/http_peers.py
 
 oip: dev ## NVIDIA's perf_analyzer against Lumen, in six ways (fetches 20 MB once)

@@ -122,9 +122,9 @@ def test_difference_with_its_bounds() -> None:
 
 
 def test_configuration_of_nginx(tmp_path: Path) -> None:
-    text = nginx.configuration(tmp_path, 1234, oip.LIVE)
+    text = nginx.configuration(tmp_path, 1234, oip.LIVE, "{}")
     assert "listen 127.0.0.1:1234;" in text
-    assert "location = /v2/health/live { return 200; }" in text
+    assert "location = /v2/health/live { return 200 '{}'; }" in text
     assert "access_log off;" in text
     assert text.count("{") == text.count("}")
 

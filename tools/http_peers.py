@@ -1,4 +1,4 @@
-"""`make http-live`: an empty HTTP reply from Lumen beside one from nginx, over equal connections.
+"""`make http-live`: a small HTTP reply from Lumen beside one from nginx, over equal connections.
 
 A developer's tool. GET /v2/health/live is answered by Lumen's I/O thread alone: with it, what is
 left is the HTTP itself, and nginx is what that may cost at most. Both servers run on the same core,
@@ -99,7 +99,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
 
     Raises:
         PeerMissingError: nginx or wrk is not here.
-        RuntimeError: one of them gives another reply than an empty 200.
+        RuntimeError: one of them gives another reply than 200 with the body of LIVE.
     """
     if not wrk.found():
         raise PeerMissingError(f"{wrk.MISSING}.")
@@ -111,7 +111,8 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     }
     with both(place, [*_SETTINGS, *options.set]) as servers, pinned(place.client_cores):
         replies = {
-            name: len(oip.empty_reply(port, oip.LIVE)) for name, (_, port) in servers.items()
+            name: len(oip.whole_reply(port, oip.LIVE, oip.LIVE_BODY))
+            for name, (_, port) in servers.items()
         }
         for number in range(options.rounds):
             for count in options.connections:

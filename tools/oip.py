@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 LIVE: Final = "/v2/health/live"
+LIVE_BODY: Final = b'{"live":true}'  # what it is answered with
 _JSON_BYTES: Final = "Inference-Header-Content-Length"
 
 
@@ -79,8 +80,8 @@ def output_bytes(port: int, path: str, body: bytes, fields: Mapping[str, str]) -
     return answer[int(names.get(_JSON_BYTES.lower(), "0")) :]
 
 
-def empty_reply(port: int, path: str) -> bytes:
-    """The reply to a GET as it comes over the wire, when it has no body.
+def whole_reply(port: int, path: str, body: bytes) -> bytes:
+    """The reply to a GET as it comes over the wire, when its body is this one.
 
     Raises:
         RuntimeError: the answer is another one.
@@ -89,11 +90,11 @@ def empty_reply(port: int, path: str) -> bytes:
     found = b""
     with socket.create_connection(("127.0.0.1", port), timeout=30) as link:
         link.sendall(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode())
-        while b"\r\n\r\n" not in found:
+        while not found.endswith(b"\r\n\r\n" + body):
             piece = link.recv(4096)
             if not piece:
                 break
             found += piece
-    if not found.startswith(b"HTTP/1.1 200") or not found.endswith(b"\r\n\r\n"):
-        raise RuntimeError(f"port {port}{path}: expected an empty 200, found {found[:200]!r}")
+    if not (found.startswith(b"HTTP/1.1 200") and found.endswith(b"\r\n\r\n" + body)):
+        raise RuntimeError(f"port {port}{path}: expected 200 and {body!r}, found {found[:200]!r}")
     return found

@@ -1,4 +1,4 @@
-"""nginx as a peer: the fastest empty HTTP reply that a widely used server gives.
+"""nginx as a peer: the fastest small HTTP reply that a widely used server gives.
 
 Called by http_peers.py. A configuration of its own in a temporary folder, one worker process, no
 log, connections that last. It never reads or writes the system's own configuration.
@@ -27,13 +27,14 @@ def program() -> str | None:
     return shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/usr/local/sbin")
 
 
-def configuration(folder: Path, port: int, path: str) -> str:
-    """The whole configuration: an empty 200 at `path`, nothing else.
+def configuration(folder: Path, port: int, path: str, body: str) -> str:
+    """The whole configuration: 200 and a body at `path`, nothing else.
 
     Args:
         folder: for what nginx wants to write.
         port: to listen on, on 127.0.0.1.
         path: that is answered.
+        body: what it is answered with.
     """
     places = "".join(f"  {name}_temp_path {folder}/{name};\n" for name in _TEMPORARY)
     return (
@@ -42,13 +43,13 @@ def configuration(folder: Path, port: int, path: str) -> str:
         "http {\n  access_log off;\n  server_tokens off;\n  default_type application/json;\n"
         f"  keepalive_requests 1000000000;\n  keepalive_timeout 1h;\n{places}"
         f"  server {{\n    listen 127.0.0.1:{port};\n"
-        f"    location = {path} {{ return 200; }}\n  }}\n}}\n"
+        f"    location = {path} {{ return 200 '{body}'; }}\n  }}\n}}\n"
     )
 
 
 @contextmanager
 def nginx(path: str, cores: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Runs nginx with an empty 200 at `path`.
+    """Runs nginx with the same reply at `path` as Lumen gives for its health.
 
     Args:
         path: that is answered.
@@ -66,7 +67,9 @@ def nginx(path: str, cores: Iterable[int]) -> Iterator[tuple[int, int]]:
     with tempfile.TemporaryDirectory() as directory:
         folder = Path(directory)
         port = free_port()
-        (folder / "nginx.conf").write_text(configuration(folder, port, path))
+        (folder / "nginx.conf").write_text(
+            configuration(folder, port, path, oip.LIVE_BODY.decode())
+        )
         command = [binary, "-p", directory, "-c", str(folder / "nginx.conf"), "-e", "stderr"]
         with started("nginx", command, {}, cores) as process:
             process.wait_until(lambda: oip.ask(port, "GET", path)[0] == 200)
