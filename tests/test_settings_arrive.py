@@ -6,17 +6,21 @@ the way from there. A setting that is in no table here fails the first test.
 
 from __future__ import annotations
 
+import argparse
 import ctypes
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import BaseModel
 
+from lumen_uring.commands import bench
 from lumen_uring.config import load
 from lumen_uring.ring import library
 from lumen_uring.ring.engine import Engine
+from lumen_uring.ring.load import Load, LoadPlan
 from lumen_uring.settings import Config, EngineConfig, KeyConfig, ModelConfig, ServerConfig
 
 Fields = dict[str, object]
@@ -240,3 +244,57 @@ def test_times_cross_in_milliseconds(monkeypatch: pytest.MonkeyPatch) -> None:
         assert engine.wait(0.5) is False
         assert engine.wait(0) is True
     assert calls == [("stop", 1250), ("wait", 500), ("wait", 0)]
+
+
+# ---- the same of `lumen bench` ----
+
+# Each option with a value of its own: what the plan has then, and what the C structure has.
+BENCH: dict[str, tuple[str, str, object, Fields]] = {
+    "--connections": ("3", "connections", 3, {"connections": 3}),
+    "--requests": ("5", "requests", 5, {"requests": 5, "duration_ns": 0}),
+    "--seconds": ("1.5", "seconds", 1.5, {"duration_ns": 1_500_000_000}),
+    "--warmup": ("0.25", "warmup_s", 0.25, {"warmup_ns": 250_000_000}),
+    "--rate": ("8.5", "rate", 8.5, {"rate": 8.5}),
+    "--seed": ("9", "seed", 9, {"seed": 9}),
+    "--rows": ("10", "rows", 10, {"rows": 10}),
+    "--timeout-us": ("11", "timeout_us", 11, {"timeout_us": 11}),
+    "--poll-us": ("12", "poll_us", 12, {"poll_us": 12}),
+    "--cpu": ("0", "cpu", 0, {"cpu": 0}),
+}
+
+
+def bench_plan(*options: str) -> LoadPlan:
+    parser = argparse.ArgumentParser()
+    bench.add(parser.add_subparsers())
+    url = ["--url", "http://127.0.0.1:1", "--get", "/x"]  # nothing is asked of a server
+    return bench.make_plan(parser.parse_args(["bench", *url, *options]))
+
+
+def load_fields(plan: LoadPlan) -> Fields:
+    load = object.__new__(Load)
+    load._buffers = []
+    native = load._native(plan)
+    pointers = ("payloads", "expected")
+    return {
+        name: _plain(getattr(native, name)) for name, *_ in native._fields_ if name not in pointers
+    }
+
+
+def test_every_option_of_bench_reaches_its_own_field() -> None:
+    usual = bench_plan()
+    assert (usual.requests, usual.seconds, usual.warmup_s, usual.cpu) == (0, 10.0, 1.0, -1)
+    before = load_fields(usual)
+    assert (before["duration_ns"], before["rows"]) == (10_000_000_000, 1)
+    for option, (written, name, value, expected) in BENCH.items():
+        plan = bench_plan(option, written)
+        assert getattr(plan, name) == value, option
+        assert changes(before, load_fields(plan)) == expected, option
+    # Of the load itself, whatever the command makes of them.
+    changed = {"model": 4, "encoding": 1, "protocol": 0, "port": 7, "host": "::1"}
+    plan = replace(usual, **changed, expected=[b"abc"], payloads=[b"12", b"34"])  # type: ignore[arg-type]
+    fields = load_fields(plan)
+    assert (fields["model"], fields["encoding"], fields["protocol"]) == (4, 1, 0)
+    assert (fields["port"], fields["host"], fields["credential"]) == (7, b"::1", 0)
+    assert (fields["payload_count"], fields["payload_bytes"], fields["expect_bytes"]) == (2, 2, 3)
+    fields = load_fields(replace(plan, credential=bytes(32)))
+    assert (fields["credential"], fields["payload_bytes"]) == (1, 34)
