@@ -10,6 +10,7 @@ import signal
 import socket
 import struct
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,7 @@ import pytest
 from peer import DESCRIPTION, Connection, Peer, answer, behave, reply
 
 from lumen_uring import AsyncClient, Client
+from lumen_uring.connection import Connection as Connection_
 from lumen_uring.connection import connect_sentence
 from lumen_uring.errors import (
     ConnectionFailed,
@@ -511,3 +513,26 @@ def test_a_reply_of_exactly_the_most_bytes() -> None:
         with Client("127.0.0.1", peer.port, max_reply_bytes=size - 1) as client:
             with pytest.raises(ProtocolError, match=f"claims {size} bytes"):
                 client.models()
+
+
+def test_no_wait_is_longer_than_what_is_left_of_the_call() -> None:
+    """Also the last one, when all before it have taken most of the time."""
+    waits: list[int] = []
+
+    class Poll:
+        def poll(self, left_ms: int) -> list[int]:
+            waits.append(left_ms)
+            return []
+
+    with Peer() as peer:
+        deadline = time.monotonic() + 60
+        connection = Connection_("127.0.0.1", peer.port, 60, deadline)
+        for left_s in (2, 0.5):
+            with pytest.raises(RequestTimeout):
+                connection._wait(Poll(), time.monotonic() + left_s)  # type: ignore[arg-type]
+        with pytest.raises(RequestTimeout):
+            connection._wait(Poll(), time.monotonic() - 1)  # type: ignore[arg-type]
+        connection.close()
+    assert len(waits) == 2
+    assert 0 < waits[0] <= 2000
+    assert 0 < waits[1] <= 500

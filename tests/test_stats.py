@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 import struct
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lumen_uring.commands.stats import as_json
 from lumen_uring.errors import StatsError
 from lumen_uring.ring.histogram import Histogram, bucket_of, bucket_range
 from lumen_uring.ring.stats import delta, merge, read, stats_path
@@ -291,3 +293,30 @@ def test_an_empty_histogram_has_no_mean() -> None:
     assert math.isnan(empty.percentile_ns(50))
     with pytest.raises(ValueError, match="percent"):
         empty.percentile_ns(101)
+
+
+def test_what_lumen_stats_makes_of_the_figures(tmp_path: Path) -> None:
+    """No two figures are the same, so that one in another's place is seen."""
+    counts = np.zeros(1728, np.uint64)
+    for us in range(1, 2001):  # 1 µs to 2 ms, each once
+        counts[bucket_of(us * 1000, 6, 4)] += 1
+    of_model = {
+        "ok": 10, "failed": 20, "expired": 300, "gone": 4000, "refused": 50_000, "bad": 600_000,
+        "rows": 7, "queue_ns": 50_000, "infer_ns": 123_000,
+    }  # fmt: skip
+    snapshot = dataclasses.replace(
+        read(write(tmp_path, build())),
+        histograms={"odd": Histogram(counts, 6, 4), "infer": Histogram(counts * 0, 6, 4)},
+        models={"m": of_model},
+    )
+    found = as_json(snapshot)
+    assert list(found["stages"]) == ["infer", "odd"]  # in the order of a request's life
+    odd = found["stages"]["odd"]
+    expected = {"mean_us": 1000.5, "p50_us": 1000, "p99_us": 1980, "p999_us": 1998}
+    assert odd.pop("count") == 2000
+    assert odd == {name: pytest.approx(value, rel=0.008) for name, value in expected.items()}
+    assert set(found["stages"]["infer"].values()) == {0, None}
+    model = found["models"]["m"]
+    assert (model["requests"], model["errors"]) == (654_330, 654_320)
+    assert (model["mean_queue_us"], model["mean_infer_us"]) == (5, 12.3)
+    assert model["rows"] == 7
