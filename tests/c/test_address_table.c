@@ -5,7 +5,7 @@
 #include "check.h"
 #include "parts/address_table.h"
 
-enum { ADDRESSES = 24, CONNECTIONS = 64, BOUND = 5 };
+enum { ADDRESSES = 24, CONNECTIONS = 64 };
 
 static struct sockaddr_storage v4(uint32_t number) {
     struct sockaddr_storage address = {0};
@@ -52,17 +52,18 @@ static void who_is_one_host(void) {
     lm_address_table_close(&table);
 }
 
-static void at_random(uint64_t *random) {
+/* With few places many addresses want the same one, and are found behind those that have left. */
+static void at_random(uint64_t *random, uint32_t connections, uint32_t bound) {
     struct lm_address_table table;
     uint32_t entries[CONNECTIONS], addresses[CONNECTIONS], open = 0, counts[ADDRESSES] = {0};
-    CHECK(lm_address_table_open(&table, BOUND, CONNECTIONS) == 0);
+    CHECK(lm_address_table_open(&table, bound, connections) == 0);
     for (uint32_t turn = 0; turn < 200000; turn++) {
-        CHECK_AT("turn %u, %u open", turn, open);
-        if (open < CONNECTIONS && check_below(random, 2)) {
+        CHECK_AT("turn %u, %u of %u open", turn, open, connections);
+        if (open < connections && check_below(random, 2)) {
             uint32_t number = check_below(random, ADDRESSES);
             struct sockaddr_storage address = v4(number);
             bool taken = lm_address_table_add(&table, &address, &entries[open]);
-            CHECK(taken == (counts[number] < BOUND));
+            CHECK(taken == (counts[number] < bound));
             if (!taken) continue;
             CHECK(entries[open] != LM_NO_ADDRESS);
             addresses[open++] = number;
@@ -83,6 +84,8 @@ int main(void) {
     uint64_t random = check_seed();
     without_a_bound();
     who_is_one_host();
-    at_random(&random);
+    at_random(&random, CONNECTIONS, 5);
+    at_random(&random, CONNECTIONS / 4, 2);
+    at_random(&random, 3, 1);
     return check_finish("test_address_table");
 }
