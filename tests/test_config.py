@@ -167,6 +167,14 @@ def test_empty_sections_mean_defaults(tmp_path: Path) -> None:
     assert load(path).server.port == 8000
 
 
+@pytest.mark.parametrize("key", ["models.1", "models.1.path", "models.x", "server.keys.0.name"])
+def test_an_override_of_what_is_not_there(key: str) -> None:
+    """One model is there, number 0, and no key."""
+    (line, *_rest) = problems(None, f"{key}=x")
+    assert line.startswith(f"--set {key}: expected ")
+    assert load(None, ["models.0.path=x"]).models[0].path == "x"
+
+
 def test_overrides_and_their_places() -> None:
     config = load(None, ["engine.thread_count=2", "server.arena_bytes=1GiB", "models.0.scale=2"])
     assert config.engine.thread_count == 2

@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <sys/stat.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "check.h"
 #include "flow/reload.h"
@@ -286,6 +287,32 @@ static void settings_of_models(void) {
     CHECK(lm_token_bucket_acquire(&access->model_buckets[0], 1000, 0));
     is_bucket(&access->model_buckets[1], 7, 8);
     lumen_close(server);
+    CHECK(threads_of_this_process() == threads); /* every session is closed */
+}
+
+/* As many as there may be, each with its own index; and one more. */
+static void many_models(void) {
+    lumen_config config = valid();
+    lumen_server *server;
+    uint32_t index = 77;
+    int threads = threads_of_this_process();
+    CHECK(lumen_open(&config, &server) == 0);
+    for (uint32_t m = 0; m <= LUMEN_MODELS_MAX; m++) {
+        char name[16];
+        snprintf(name, sizeof name, "model %u", m);
+        lumen_model_config model = model_of(name);
+        model.intra_op_threads = 2; /* one beside its worker: sessions can be counted */
+        CHECK_AT("%s", name);
+        if (m < LUMEN_MODELS_MAX) {
+            CHECK(lumen_add_model(server, &model, &index) == 0 && index == m);
+        } else {
+            CHECK(lumen_add_model(server, &model, &index) == LUMEN_E_INVALID && index == m - 1);
+            CHECK(strstr(lm_error_last(), "at most 64"));
+        }
+    }
+    CHECK(threads_of_this_process() == threads + LUMEN_MODELS_MAX);
+    lumen_close(server);
+    CHECK(threads_of_this_process() == threads);
 }
 
 /* ---- the calls and their order ---- */
@@ -364,7 +391,9 @@ static void from_open_to_close(void) {
     uint32_t index;
     config.io_threads = 2;
     config.thread_count = 3;
+    uint64_t before_ns = lm_now_ns();
     CHECK(lumen_open(&config, &server) == 0);
+    uint64_t opened_ns = lm_now_ns();
     says(lumen_start(server), LUMEN_E_STATE, "no models");
     says(lumen_stop(server, 0), LUMEN_E_STATE, "does not run");
     says(lumen_unready(server), LUMEN_E_STATE, "does not run");
@@ -375,11 +404,14 @@ static void from_open_to_close(void) {
     CHECK(lumen_add_model(server, &model, &index) == 0);
     models_that_are_refused(server);
     CHECK_AT("a start: %s", lm_error_last());
+    uint64_t start_ns = lm_now_ns();
     CHECK(lumen_start(server) == 0);
+    uint64_t whole_us = (lm_now_ns() - before_ns) / 1000, part_us = (start_ns - opened_ns) / 1000;
     says(lumen_start(server), LUMEN_E_STATE, "called once");
     says(lumen_add_model(server, &model, &index), LUMEN_E_STATE, "before lumen_start");
     CHECK_AT("a server that runs");
     CHECK(lumen_get_info(server, &info) == 0);
+    CHECK(part_us <= info.ready_us && info.ready_us <= whole_us);
     CHECK(info.io_threads == 2 && info.workers == 3 && info.models == 1 && info.port > 0);
     CHECK(info.arena_bytes > 0 && info.arena_bytes <= config.arena_bytes + (4u << 20));
     uint32_t slots = 0;
@@ -393,7 +425,9 @@ static void from_open_to_close(void) {
     memset(part, '#', sizeof part);
     CHECK(lumen_describe(server, part, 8) == bytes);
     CHECK(memcmp(part, whole, 8) == 0 && part[8] == '#');
-    CHECK(lumen_wait(server, 1) == LUMEN_E_AGAIN);
+    uint64_t began_ns = lm_now_ns();
+    CHECK(lumen_wait(server, 30) == LUMEN_E_AGAIN);
+    CHECK(lm_now_ns() - began_ns >= 30000000); /* it did wait; how late, who knows */
     reloads(server, config, model);
     CHECK(lumen_unready(server) == 0 && state_of(server) == LUMEN_STATE_DRAINING);
     CHECK(lumen_wait(server, 1) == LUMEN_E_AGAIN); /* serves as before */
@@ -428,6 +462,7 @@ int main(void) {
     rates();
     settings_of_the_server();
     settings_of_models();
+    many_models();
     from_open_to_close();
     return check_finish("test_server");
 }

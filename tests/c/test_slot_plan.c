@@ -73,6 +73,14 @@ static void check_plan(const uint32_t *rows_before, uint32_t count,
         CHECK(slot_of(m, models[m].max_rows) <= classes[class_count - 1].slot_bytes);
         CHECK(slots_of_at_least(slot_of(m, 1)) >=
               2ull * limits->worker_count); /* no worker waits for memory */
+        /* Nor for that of a row as JSON, 22 characters a number, where that is small. */
+        size_t text = 1024, room;
+        for (uint32_t i = 0; i < models[m].input_count; i++)
+            text += models[m].inputs[i].row_bytes / models[m].inputs[i].element_bytes * 22;
+        bool fits =
+            text <= limits->max_request_bytes && lm_model_text_slot_bytes(&models[m], text, &room);
+        if (fits && room <= LM_SMALL_SLOT_BYTES)
+            CHECK(slots_of_at_least(room) >= 2ull * limits->worker_count);
     }
 }
 
