@@ -219,7 +219,7 @@ static void settings_of_the_server(void) {
     CHECK(shared->header_timeout_ns == 11000000 && shared->reply_timeout_ns == 12000000);
     CHECK(shared->idle_timeout_ns == 13000000 && shared->hang_ns == 14000000);
     CHECK(shared->default_timeout_ns == 15000 && shared->body_bytes_per_s == 16);
-    CHECK(shared->connections_per_address == 17 && shared->max_request_bytes == 18000);
+    CHECK(shared->addresses.bound == 17 && shared->max_request_bytes == 18000);
     CHECK(shared->worker_count == 3 && shared->io_count == 1 && !shared->traced);
     struct lm_access *access = lm_reload_in_force(shared);
     CHECK(access->host_count == 2 && strcmp(access->hosts[0], "lumen.example") == 0);
