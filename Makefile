@@ -9,7 +9,7 @@ JOBS    := $(shell nproc)
 PARALLEL = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(JOBS))
 
 .PHONY: help build dev run test test-c test-sim test-python test-models e2e epoll backends asan tsan fuzz overhead gil \
-        memory bench microbench perfstat compare http-overhead http-live oip overload c10k c100k c1m slow soak sim proof mutants wheel wheel-test fresh lint fmt check clean
+        memory bench microbench perfstat compare http-overhead http-live oip overload c10k c100k c1m slow soak sim proof mutants wheel wheel-test image fresh lint fmt check clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -173,6 +173,9 @@ wheel: dev ## dist/*.whl for systems without a compiler, and an sdist (on Debian
 
 wheel-test: wheel ## installs that wheel where there is no compiler, serves, gets a right digit
 	@$(BIN)/python tools/first_answer.py $(WHEEL)
+
+image: wheel ## dist/*-oci.tar, an OCI image made without Docker and tried (root, mmdebstrap, umoci, crun)
+	@$(BIN)/python tools/image.py $(WHEEL)
 
 # Needs root, and mmdebstrap or debootstrap. SUITE=trixie: another Debian; USERS=root: as root alone; KEEP=1 leaves the
 # machines' folders; STEPS=run leaves `make test` out; REBUILD=1 fetches the root file system again.
