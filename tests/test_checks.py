@@ -169,3 +169,20 @@ def test_a_mask_that_the_server_would_refuse(
     findings = checks.check_all(Machine(tmp_path))
     (problem,) = [finding for finding in findings if finding.level == "problem"]
     assert "nonsense" in problem.found
+
+
+@pytest.mark.parametrize(
+    ("cores", "text"),
+    [([0], "0"), ([0, 1], "0-1"), ([0, 2], "0,2"), ([0, 1, 3, 4, 5, 9], "0-1,3-5,9"), ([7], "7")],
+)
+def test_cores_are_written_as_the_kernel_does(cores: list[int], text: str) -> None:
+    assert checks._ranges(cores) == text
+
+
+@pytest.mark.parametrize(("hard", "level"), [(16639, "note"), (16640, "ok"), (-1, "ok")])
+def test_open_files_are_those_of_the_default_max_connections(
+    monkeypatch: pytest.MonkeyPatch, hard: int, level: str
+) -> None:
+    """16384 connections, and 256 beside them; the server raises the soft limit itself."""
+    monkeypatch.setattr(checks.resource, "getrlimit", lambda _which: (1024, hard))
+    assert checks.check_nofile().level == level

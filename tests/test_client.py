@@ -173,6 +173,16 @@ def test_a_picture_is_turned_as_its_camera_says(turned: int) -> None:
     np.testing.assert_array_equal(pictures.prepare(model, file.getvalue()), seen)
 
 
+def test_a_grey_picture_lies_as_the_models_rows_and_columns() -> None:
+    document = json.loads(json.dumps(DESCRIPTION))
+    document["models"][0]["inputs"][0]["shape"] = [-1, 1, 2, 5]
+    model = parse_description(json.dumps(document).encode()).models["sum"]
+    seen = np.random.default_rng(8).integers(0, 256, (2, 5)).astype(np.uint8)
+    found = pictures.prepare(model, Image.fromarray(seen))
+    assert found.dtype == np.float32
+    np.testing.assert_array_equal(found, seen.reshape(1, 1, 2, 5))
+
+
 def test_pictures_without_pillow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "PIL", None)
     with Peer() as peer, Client("127.0.0.1", peer.port) as client:

@@ -536,3 +536,21 @@ def test_no_wait_is_longer_than_what_is_left_of_the_call() -> None:
     assert len(waits) == 2
     assert 0 < waits[0] <= 2000
     assert 0 < waits[1] <= 500
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 5, 6, 7, 100])
+def test_whatever_the_kernel_takes_at_a_time(most: int) -> None:
+    """Every buffer is sent once, from its first byte to its last."""
+    taken = bytearray()
+
+    class Socket:
+        def sendmsg(self, buffers: list[memoryview]) -> int:
+            data = b"".join(buffers)[:most]
+            taken.extend(data)
+            return len(data)
+
+    connection = object.__new__(Connection_)
+    connection._socket = Socket()  # type: ignore[assignment]
+    parts = [b"abc", b"", b"d", b"efghij", b"kl"]
+    connection.send([memoryview(part) for part in parts], time.monotonic() + 60)
+    assert bytes(taken) == b"".join(parts)

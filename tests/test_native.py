@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from lumen_uring import native
+from lumen_uring import convert, native
 from lumen_uring.describe import DTYPES, Model, Rgb8Info, TensorInfo, parse_description
 from lumen_uring.errors import BadRequest, LumenError, ProtocolError
 
@@ -295,3 +295,16 @@ def test_credentials_of_every_length() -> None:
         assert found == flags
         assert b"".join(buffers) == (credential if flags else b"") + b"payload"
         assert native.with_credential(kind, b"", payload) == (payload, 0)
+
+
+@pytest.mark.parametrize(
+    ("bits", "rounded"),
+    [
+        (0x3F800000, 0x3F80), (0x3F807FFF, 0x3F80), (0x3F808000, 0x3F80), (0x3F808001, 0x3F81),
+        (0x3F817FFF, 0x3F81), (0x3F818000, 0x3F82), (0x3F818001, 0x3F82), (0xBF808000, 0xBF80),
+        (0xBF818000, 0xBF82), (0x00008000, 0x0000), (0x00018000, 0x0002), (0x3FFF8000, 0x4000),
+    ],
+)  # fmt: skip
+def test_bfloat16_of_two_that_are_equally_near_is_the_even_one(bits: int, rounded: int) -> None:
+    value = np.array([bits], np.uint32).view(np.float32)
+    assert convert.to_datatype(value, "BF16").tolist() == [rounded]
