@@ -12,7 +12,7 @@ import secrets
 import string
 from typing import Final
 
-from lumen_uring.commands.options import Subparsers
+from lumen_uring.commands.options import TOKEN_VARIABLE, Subparsers
 
 # 62^32 tokens; 32 characters because the native protocol's credential has 32 bytes.
 _ALPHABET: Final = string.ascii_letters + string.digits
@@ -57,7 +57,9 @@ def run(arguments: argparse.Namespace) -> int:
         )
     token = make_token()
     print(f"The token of {arguments.name}, shown this once:\n\n    {token}\n")
-    print("In config.yaml, under server:\n")
+    print("Its client gives it as Client(token=...), over HTTP as Authorization: Bearer TOKEN,")
+    print(f"and to lumen predict and lumen bench in the environment variable {TOKEN_VARIABLE}.\n")
+    print("In config.yaml, under server (a running server reads it at SIGHUP):\n")
     print("  keys:")
     # In quotes: YAML would read some names and some digits as something else than a text.
     print(f'    - name: "{arguments.name}"')
