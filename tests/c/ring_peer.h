@@ -96,10 +96,17 @@ static inline struct lm_completion peer_next(struct lm_ring *ring, enum lm_op op
     return found;
 }
 
-/* Nothing completes for a moment. */
-static inline void peer_quiet(struct lm_ring *ring) {
+/* Nothing completes for a moment; a failure says what did, and for which line of the test. */
+static inline void peer_quiet_at(struct lm_ring *ring, int line) {
     struct lm_completion found;
-    for (int i = 0; i < 3; i++) CHECK(lm_ring_wait(ring, 0, 2000000, &found, 1) == 0);
+    for (int i = 0; i < 3; i++) {
+        int count = lm_ring_wait(ring, 0, 2000000, &found, 1);
+        if (count > 0)
+            fprintf(stderr, "line %d: op %u of %u completed with %d\n", line, (unsigned)found.op,
+                    found.index, found.result);
+        CHECK(count == 0);
+    }
 }
+#define peer_quiet(ring) peer_quiet_at(ring, __LINE__)
 
 #endif

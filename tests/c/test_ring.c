@@ -337,6 +337,30 @@ static void set_low_mark(int fd, int bytes) {
     CHECK(setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof bytes) == 0);
 }
 
+/* Then the kernel reports a socket as readable whatever its low mark (tcp_epollin_ready). */
+static bool tcp_lacks_memory(void) {
+    char line[256], name[32], pressed[8];
+    FILE *file = fopen("/proc/net/protocols", "r");
+    bool lacks = false;
+    while (file && fgets(line, sizeof line, file))
+        if (sscanf(line, "%31s %*s %*s %*s %7s", name, pressed) == 2 && strcmp(name, "TCP") == 0)
+            lacks = strcmp(pressed, "yes") == 0;
+    if (file) fclose(file);
+    return lacks;
+}
+
+/* The armed poll does not complete, unless the machine is short of memory: then it is armed anew.
+ */
+static void quiet_below_mark(struct lm_ring *ring, int ours) {
+    struct lm_completion found;
+    for (int i = 0; i < 3; i++) {
+        if (lm_ring_wait(ring, 0, 2000000, &found, 1) == 0) continue;
+        CHECK(found.op == LM_OP_READABLE);
+        CHECK(tcp_lacks_memory());
+        lm_ring_poll(ring, ours, 2, 1);
+    }
+}
+
 /* Readable is what has as many bytes as were asked for, or will have no more; and it is the next
  * receive that takes them. */
 static void check_poll(struct lm_ring *ring, uint8_t *sent, uint8_t *body) {
@@ -350,9 +374,9 @@ static void check_poll(struct lm_ring *ring, uint8_t *sent, uint8_t *body) {
         peer_send(theirs, sent, 100);
         set_low_mark(ours, 40 << 10);
         lm_ring_poll(ring, ours, 2, 1);
-        peer_quiet(ring);
+        quiet_below_mark(ring, ours);
         peer_send(theirs, sent, 1000);
-        peer_quiet(ring);
+        quiet_below_mark(ring, ours);
         for (size_t at = 1100; at < 40 << 10;) {
             size_t left = (40 << 10) - at, most = left < 8192 ? left : 8192;
             peer_send(theirs, sent, most);
@@ -367,13 +391,13 @@ static void check_poll(struct lm_ring *ring, uint8_t *sent, uint8_t *body) {
     set_low_mark(ours, 5000);
     peer_send(theirs, sent, 10);
     lm_ring_poll(ring, ours, 2, 1);
-    peer_quiet(ring);
+    quiet_below_mark(ring, ours);
     set_low_mark(ours, 1);
     CHECK(peer_next(ring, LM_OP_READABLE, 2, 1).result >= 0);
     /* No more will come. */
     set_low_mark(ours, 5000);
     lm_ring_poll(ring, ours, 2, 1);
-    peer_quiet(ring);
+    quiet_below_mark(ring, ours);
     CHECK(shutdown(theirs, SHUT_WR) == 0);
     CHECK(peer_next(ring, LM_OP_READABLE, 2, 1).result >= 0);
     lm_ring_recv(ring, ours, body, 100, 2, 1);
