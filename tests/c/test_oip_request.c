@@ -10,7 +10,7 @@
 
 enum { TEXT_MAX = 1 << 20, TENSOR_BYTES = 4096 };
 
-static struct lm_model picture, fixed, types;
+static struct lm_model picture, fixed, types, shapeless;
 static struct lm_oip_parser *parser;
 static struct check_guard guard;
 static struct lm_oip_request request;
@@ -33,6 +33,9 @@ static void make_models(void) {
     oip_input(&fixed, OIP_TENSOR("a", ORT_INT32, 2, 3));
     oip_input(&fixed, OIP_TENSOR("b", ORT_BOOL, 2));
     oip_output(&fixed, OIP_TENSOR("sum", ORT_INT32, 2));
+    oip_model(&shapeless, "shapeless", 1);
+    oip_input(&shapeless, oip_tensor("x", ORT_FLOAT, 0, NULL));
+    oip_output(&shapeless, oip_tensor("y", ORT_FLOAT, 0, NULL));
     oip_model(&types, "types", 100);
     for (uint32_t i = 0; i < DTYPES; i++)
         oip_input(&types, OIP_TENSOR(lm_dtype_name(dtypes[i]), dtypes[i], -1, 2));
@@ -245,11 +248,14 @@ static const struct {
     {INPUTS(IMAGE(DATA ",\"shape\":[]")), "\"shape\" comes twice"},
     {INPUTS(IMAGE(DATA) "," IMAGE(DATA)), "'image' comes twice"},
     /* the request's own fields */
-    {"{}", "\"inputs\" is missing"},
-    {"{\"inputs\":null}", "expected an array, found null"},
+    {"{}",
+     "request: expected {\"inputs\":[{\"name\":\"image\",\"datatype\":\"FP32\",\"shape\":[1,3,2],"
+     "\"data\":[...]}]}, found no field \"inputs\""},
+    {"{\"inputs\":null}", "inputs: expected {\"inputs\":[{\"name\":\"image\","},
     {"{\"inputs\":{}}", "found an object"},
     {"{\"inputs\":[]}", "'image' is missing"},
-    {"{\"inputs\":[null]}", "inputs[0]: expected an object"},
+    {"{\"inputs\":[null]}", "\"data\":[...]}]}, found null"},
+    {"{\"inputs\":[[1,2,3,4,5,6]]}", "inputs[0]: expected {\"inputs\":[{\"name\":\"image\","},
     {"{\"inputs\":[{}]}", "\"name\" is missing"},
     {WITH(",\"id\":7"), "id: expected a string"},
     {WITH(",\"id\":null"), "id: expected a string"},
@@ -283,7 +289,7 @@ static const struct {
     {SHAPE("null"), "shape: expected an array"},
     {SHAPE("[]"), "expected [-1,3,2], found []"},
     {SHAPE("[1,3]"), "found [1,3]"},
-    {SHAPE("[1,3,2,1]"), "found [1,3,2,...]"},
+    {SHAPE("[1,3,2,1]"), "found [1,3,2,1]"},
     {SHAPE("[1,2,3]"), "found [1,2,3]"},
     {SHAPE("[0,3,2]"), "1 to 8 rows, found 0"},
     {SHAPE("[9,3,2]"), "1 to 8 rows, found 9"},
@@ -336,7 +342,7 @@ static const struct {
     {VALUES("[1,2,3,1e400,5,6]"), "found 1e400"},
     {VALUES("[1,2,3,3.5e38,5,6]"), "found 3.5e38"},
     {VALUES("[1,2,3,-3.4028236e38,5,6]"), "found -3.4028236e38"},
-    {VALUES("[1,2,3,0x4,5,6]"), "comma"},
+    {VALUES("[1,2,3,0x4,5,6]"), "element 3: expected a comma or a bracket behind it"},
     {VALUES("[1,2,3,.4,5,6]"), "found .4"},
     {VALUES("[1,2,3,4.,5,6]"), "found 4."},
     {VALUES("[1,2,3,+4,5,6]"), "found +4"},
@@ -391,6 +397,21 @@ static void refusals(void) {
         "{\"inputs\":[{\"name\":\"b\",\"datatype\":\"BOOL\",\"shape\":[2],\"data\":[true,"
         "false]}]}",
         "'a' is missing");
+#define A(values)                                                                          \
+    "{\"inputs\":[{\"name\":\"a\",\"datatype\":\"INT32\",\"shape\":[2,3],\"data\":" values \
+    "},{\"name\":\"b\",\"datatype\":\"BOOL\",\"shape\":[2],\"data\":[true,false]}]}"
+    bad(&fixed, A("[1,2,3.5,4,5,6]"),
+        "element 2: expected a whole number that fits INT32, found 3.5");
+    bad(&fixed, A("[[1,2,3],[4,5e1,6]]"),
+        "element 4: expected a whole number that fits INT32, found 5e1");
+    bad(&fixed, A("[1,2,3000000000,4,5,6]"), "element 2: expected a whole number that fits INT32");
+    bad(&fixed, A("[1,2,3 .5,4,5,6]"), "element 2: expected a comma or a bracket behind it");
+    bad(&fixed, A("[[1,2,3] [4,5,6]]"), "expected a comma or a bracket behind it");
+    /* ONNX Runtime tells a shape that is not known as that of one number. */
+    bad(&shapeless,
+        "{\"inputs\":[{\"name\":\"x\",\"datatype\":\"FP32\",\"shape\":[2,3],\"data\":[1,2,3,4,5,6]}"
+        "]}",
+        "expected [] (one number: the model's file tells no other shape), found [2,3]");
 }
 
 /* ---- numbers, by type ---- */

@@ -202,7 +202,7 @@ def test_a_bad_request_does_not_fail_its_batch(serve: Serve, tmp_path: Path) -> 
         replies = connection.replies(len(indexes))
     for at in indexes:
         if at == 99:
-            assert replies[at].status == wire.INFERENCE_FAILED
+            assert replies[at].status == wire.BAD_REQUEST
         else:
             assert replies[at].status == wire.OK
             assert replies[at].payload == np.float32(10 + at).tobytes()

@@ -77,6 +77,11 @@ def watched(serve: Serve, model_files: Path) -> tuple[Server, int]:
         {"name": "double", "path": graphs.double(model_files / "watched_double.onnx")},
         {"name": "other", "path": graphs.double(model_files / "watched_other.onnx")},
         {"name": "gather", "path": graphs.gather(model_files / "watched_gather.onnx")},
+        {
+            "name": "wide",
+            "path": graphs.nonzero(model_files / "watched_wide.onnx", 64),
+            "max_output_bytes": 512,
+        },
     ]
     server = serve(
         {
@@ -101,7 +106,9 @@ def test_requests_are_counted_for_their_model(watched: tuple[Server, int], cache
         assert connection.ask(late).status == wire.DEADLINE
         assert connection.ask(wire.ping()).status == 0
         bad = wire.frame(np.int64(99).tobytes(), model=server.models["gather"])
-        assert connection.ask(bad).status == wire.INFERENCE_FAILED
+        assert connection.ask(bad).status == wire.BAD_REQUEST
+        large = wire.frame(np.ones((1, 64), "<f4").tobytes(), model=server.models["wide"])
+        assert connection.ask(large).status == wire.INFERENCE_FAILED
     eventually(
         lambda: of_model(scrape(port), "request_duration_us", "double") > 0, "times are counted"
     )
@@ -112,7 +119,8 @@ def test_requests_are_counted_for_their_model(watched: tuple[Server, int], cache
     assert 1 <= of_model(values, "exec_count", "double") <= 5
     assert of_model(values, "request_failure", "double", reason="OTHER") == 1
     assert of_model(values, "request_failure", "double", reason="REJECTED") == 1
-    assert of_model(values, "request_failure", "gather", reason="BACKEND") == 1
+    assert of_model(values, "request_failure", "gather", reason="OTHER") == 1
+    assert of_model(values, "request_failure", "wide", reason="BACKEND") == 1
     assert of_model(values, "request_success", "other") == 0
     assert of_model(values, "pending_request_count", "double") == 0
     for stage in ("queue", "compute_infer"):
@@ -123,9 +131,9 @@ def test_requests_are_counted_for_their_model(watched: tuple[Server, int], cache
     )
     assert of(values, "lumen_requests_in_flight") == 0
     assert of(values, "lumen_requests_accepted_total") == server.figures().requests
-    # The five answers and the failed one; the late one where it was not refused at once.
+    # The five answers and the two failed ones; the late one where it was not refused at once.
     refused = server.figures().io["requests_refused"]
-    assert of(values, "lumen_request_duration_seconds_count", stage="total") == 7 - refused
+    assert of(values, "lumen_request_duration_seconds_count", stage="total") == 8 - refused
     assert of(values, "lumen_model_last_answer_seconds", model="double") > 1.7e9
     assert of(values, "lumen_model_last_answer_seconds", model="other") == 0
     shown = run(["stats", "--port", str(server.port)], cache).stdout
@@ -229,7 +237,7 @@ def test_figures_equal_what_the_clients_saw(watched: tuple[Server, int]) -> None
             (wire.frame(row.tobytes(), model=99), wire.UNKNOWN_MODEL),
             (wire.frame(row.tobytes(), model=double, timeout_us=1), wire.DEADLINE),
             (
-                wire.frame(np.int64(99).tobytes(), model=server.models["gather"]),
+                wire.frame(np.ones(64, "<f4").tobytes(), model=server.models["wide"]),
                 wire.INFERENCE_FAILED,
             ),
         ):
@@ -272,9 +280,9 @@ def test_figures_equal_what_the_clients_saw(watched: tuple[Server, int]) -> None
         assert of_model(values, "count", model) == rows
         assert of_model(values, "request_failure", model, reason="OTHER") == bad_ones
         assert of_model(values, "pending_request_count", model) == 0
-    assert of_model(values, "request_failure", "gather", reason="BACKEND") == 1
+    assert of_model(values, "request_failure", "wide", reason="BACKEND") == 1
     late = rejected_by_worker = server.figures().worker["requests_expired"]
-    for model, count in (("double", 5 + late), ("other", 2), ("gather", 1)):
+    for model, count in (("double", 5 + late), ("other", 2), ("wide", 1)):
         for stage in ("queue", "infer", "total"):
             found = of(values, "lumen_model_duration_seconds_count", model=model, stage=stage)
             assert found == count, (model, stage)
@@ -512,7 +520,7 @@ def test_the_page_is_where_it_is_asked_for_under_the_names_it_may_have(serve: Se
             "models": [{"name": "digits", "path": "builtin:digits"}],
         }
     )
-    for name, expected in {"scraper.example": 200, "evil.example": 403}.items():
+    for name, expected in {"scraper.example": 200, "evil.example": 421}.items():
         with closing(http.client.HTTPConnection("127.0.0.3", port, timeout=wire.TIMEOUT_S)) as to:
             to.request("GET", "/metrics", headers={"Host": name})
             assert to.getresponse().status == expected

@@ -84,7 +84,7 @@ class Actor:
         if kind == 5:
             x = np.array([99], "<i8")
             data = wire.frame(x.tobytes(), id=number, model=models["gather"])
-            return number, data, wire.INFERENCE_FAILED, None
+            return number, data, wire.BAD_REQUEST, None
         if kind == 6:
             body = random.bytes(self._below(5000))
             data = wire.frame(body, id=number, model=60000, flags=self._below(4))
@@ -168,7 +168,8 @@ class Actor:
 
     def garbage(self) -> None:
         with self._server.connect() as connection:
-            # Not a capital first: that would be answered as HTTP.
+            # Behind a good frame, or it would be answered as HTTP.
+            assert connection.ask(wire.ping(1)).id == 1
             connection.send(b"\x80" + self._random.bytes(32 + self._below(3000)))
             reply = connection.reply()
             assert (reply.status, reply.id) == (wire.BAD_REQUEST, 0)

@@ -179,10 +179,12 @@ static bool ask_raw(const struct lm_model *model, uint64_t bytes, struct body *b
         return false;
     }
     if (bytes != tensor && (!pixels || bytes != pixels)) {
-        snprintf(why, why_bytes,
-                 "raw binary request: model '%s' takes %zu bytes of %s%s, found %llu", model->name,
-                 tensor, lm_dtype_name(model->inputs[0].dtype),
-                 pixels ? " or the pixels as rgb8" : "", (unsigned long long)bytes);
+        snprintf(
+            why, why_bytes,
+            "raw binary request: the body is input '%.64s': model '%s' takes %zu bytes of %s%s, "
+            "found %llu: send them with curl --data-binary @FILE",
+            model->inputs[0].name, model->name, tensor, lm_dtype_name(model->inputs[0].dtype),
+            pixels ? " or the pixels as rgb8" : "", (unsigned long long)bytes);
         return false;
     }
     body->encoding = bytes == tensor ? LM_ENCODING_TENSORS : LM_ENCODING_RGB8;

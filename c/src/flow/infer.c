@@ -129,7 +129,10 @@ void lm_infer(struct lm_worker *worker, struct lm_request *request) {
     if (!code) code = compose_outputs(shared, request, values + model->input_count);
     if (code) {
         lm_infer_drop_outputs(shared, model, request->rows, values + model->input_count);
-        lm_reply_text(request, LM_STATUS_INFERENCE_FAILED, lm_error_last());
+        /* The inputs' values, such as an index beyond a table, are the client's. */
+        bool unfit = code == LUMEN_E_INVALID;
+        lm_reply_text(request, unfit ? LM_STATUS_BAD_REQUEST : LM_STATUS_INFERENCE_FAILED,
+                      lm_error_last());
     }
     lm_worker_count(worker, request);
 }

@@ -62,10 +62,10 @@ struct writing {
     char *why;
     size_t why_bytes;
 
-    enum lm_status wrong(const char *what, const char *cure) {
+    enum lm_status wrong(enum lm_status status, const char *what, const char *cure) {
         snprintf(why, why_bytes, "output '%.64s' %s, which JSON cannot say: %s",
                  output->tensor->name, what, cure);
-        return LM_STATUS_BAD_REQUEST;
+        return status;
     }
 };
 
@@ -101,7 +101,10 @@ template <typename number> enum lm_status put_data(writing &w) {
     size_t count = w.output->bytes / sizeof(number);
     w.json.put(",\"data\":[");
     for (size_t i = 0; i < count && !w.json.full; i++) {
-        if (!is_sayable(values[i])) return w.wrong("holds NaN or infinity", "ask for binary_data");
+        if (!is_sayable(values[i])) { /* what came out of the model is no fault of the request */
+            return w.wrong(LM_STATUS_INFERENCE_FAILED, "holds NaN or infinity",
+                           "ask for it as binary_data");
+        }
         if (i) w.json.put(",");
         put_number(w.json, values[i]);
     }
@@ -257,7 +260,9 @@ enum lm_status put_tensor(writing &w, bool binary, struct lm_oip_reply *reply) {
     case ORT_INT64: return put_data<int64_t>(w);
     case ORT_UINT64: return put_data<uint64_t>(w);
     case ORT_BOOL: return put_data<bool>(w);
-    default: return w.wrong(lm_dtype_name(output->tensor->dtype), "ask for binary_data");
+    default:
+        return w.wrong(LM_STATUS_BAD_REQUEST, lm_dtype_name(output->tensor->dtype),
+                       "ask for it as binary_data");
     }
 }
 
@@ -276,7 +281,8 @@ enum lm_status put_classification(writing &w, uint32_t wished, bool binary,
     w.blobs.at += ranking_bytes;
     if (!binary) w.json.put(",\"data\":[");
     if (!put_classes_by_type(w, is, binary, ranking))
-        return w.wrong("is no tensor of numbers", "do not ask for classification");
+        return w.wrong(LM_STATUS_BAD_REQUEST, "is no tensor of numbers",
+                       "do not ask for classification");
     if (!binary) w.json.put("]");
     size_t bytes = (size_t)(w.blobs.at - blob) - ranking_bytes;
     if (bytes) memmove(blob, blob + ranking_bytes, bytes);
@@ -391,7 +397,7 @@ enum lm_status lm_oip_write(const struct lm_model *model, const struct lm_oip_re
         w.json.put("}");
     }
     w.json.put("]}");
-    if (status == LM_STATUS_BAD_REQUEST) return status;
+    if (status == LM_STATUS_BAD_REQUEST || status == LM_STATUS_INFERENCE_FAILED) return status;
     if (status == LM_STATUS_OK && !w.json.full && !w.blobs.full) {
         reply_out->json_bytes = (size_t)(w.json.at - room->json);
         return LM_STATUS_OK;

@@ -49,8 +49,9 @@ struct lm_oip_room {
     size_t scratch_bytes;
 };
 
-/* Composes the reply. `labels` may be NULL. Returns LM_STATUS_OK, LM_STATUS_BAD_REQUEST when an
- * output cannot be said in JSON (a sentence in `why` says which and what to ask for), or
+/* Composes the reply. `labels` may be NULL. Returns LM_STATUS_OK, LM_STATUS_BAD_REQUEST or (for
+ * NaN and infinity) LM_STATUS_INFERENCE_FAILED when an output cannot be said in JSON (a sentence in
+ * `why` says which and what to ask for), or
  * LM_STATUS_TOO_LARGE when the room is smaller than what lm_oip_reply_bytes_max said. */
 enum lm_status lm_oip_write(const struct lm_model *model, const struct lm_oip_request *request,
                             const struct lm_oip_output *outputs, const struct lm_labels *labels,

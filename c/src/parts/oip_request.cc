@@ -154,7 +154,8 @@ bool wrong_shape(const reading &r, const struct lm_tensor *tensor, const int64_t
     char expected[SHAPE_BYTES], found[SHAPE_BYTES];
     show_shape(tensor->dims, tensor->rank, false, expected);
     show_shape(dims, rank, more, found);
-    return r.wrong("input '%s': shape: expected %s, found %s", shown(tensor->name).text, expected,
+    return r.wrong("input '%s': shape: expected %s%s, found %s", shown(tensor->name).text, expected,
+                   tensor->rank ? "" : " (one number: the model's file tells no other shape)",
                    found);
 }
 
@@ -172,7 +173,7 @@ bool read_shape(reading &r, const struct lm_tensor *tensor, const element &from,
             return r.wrong("input '%s': shape: expected integers of at least 0, found %s",
                            name.text, kind(value));
         }
-        if (rank == tensor->rank) return wrong_shape(r, tensor, dims, rank, true);
+        if (rank == LM_RANK_MAX) return wrong_shape(r, tensor, dims, rank, true);
         dims[rank++] = (int64_t)dim;
     }
     if (rank != tensor->rank) return wrong_shape(r, tensor, dims, rank, false);
@@ -281,6 +282,18 @@ bool identify(const reading &r, const place &where, const element *name_value,
     return true;
 }
 
+/* What is not even the form of a request: shows it, with the model's own words. */
+bool wrong_form(const reading &r, const char *where, const char *found) {
+    const struct lm_tensor *tensor = &r.model->inputs[0];
+    int64_t dims[LM_RANK_MAX];
+    char shape[SHAPE_BYTES];
+    lm_tensor_shape(tensor, 1, dims);
+    show_shape(dims, tensor->rank, false, shape);
+    return r.wrong("%s: expected {\"inputs\":[{\"name\":\"%s\",\"datatype\":\"%s\",\"shape\":%s,"
+                   "\"data\":[...]}]}, found %s",
+                   where, shown(tensor->name).text, lm_dtype_name(tensor->dtype), shape, found);
+}
+
 bool read_input(reading &r, const element &from, uint32_t *seen) {
     enum { NAME, DATATYPE, SHAPE, PARAMETERS, DATA, COUNT };
     static constexpr std::string_view names[COUNT] = {"name", "datatype", "shape", "parameters",
@@ -289,8 +302,8 @@ bool read_input(reading &r, const element &from, uint32_t *seen) {
     fields<COUNT> found;
     object all;
     uint32_t input = 0, rows = 0;
-    if (!read_object(r, from, where, &all) || !read_fields(r, all, where, names, &found))
-        return false;
+    if (from.get(all)) return wrong_form(r, where.text, kind(from));
+    if (!read_fields(r, all, where, names, &found)) return false;
     auto field = [&found](size_t at) { return found.there[at] ? &found.values[at] : nullptr; };
     if (!identify(r, where, field(NAME), field(DATATYPE), *seen, &input)) return false;
     *seen |= 1u << input;
@@ -304,7 +317,7 @@ bool read_input(reading &r, const element &from, uint32_t *seen) {
 bool read_inputs(reading &r, const element &from) {
     array list;
     uint32_t seen = 0;
-    if (from.get(list)) return r.wrong("inputs: expected an array, found %s", kind(from));
+    if (from.get(list)) return wrong_form(r, "inputs", kind(from));
     for (element one : list) {
         if (!read_input(r, one, &seen)) return false;
         r.index++;
@@ -425,7 +438,7 @@ bool read_request(reading &r, const object &root) {
     if (!read_fields(r, root, place("request"), names, &found)) return false;
     if (found.there[ID] && !read_id(r, found.values[ID])) return false;
     if (found.there[PARAMETERS] && !read_parameters(r, found.values[PARAMETERS])) return false;
-    if (!found.there[INPUTS]) return r.wrong("request: field \"inputs\" is missing");
+    if (!found.there[INPUTS]) return wrong_form(r, "request", "no field \"inputs\"");
     return read_inputs(r, found.values[INPUTS]) &&
            read_outputs(r, found.there[OUTPUTS] ? &found.values[OUTPUTS] : nullptr);
 }

@@ -21,10 +21,16 @@ bool wrong_count(const walk &w, uint32_t depth, bool more) {
                    more ? "more" : "fewer");
 }
 
+bool is_whole(int dtype) {
+    return dtype != ORT_FLOAT && dtype != ORT_DOUBLE && dtype != ORT_BOOL;
+}
+
 bool wrong_value(const walk &w, size_t at, const char *found) {
     return w.wrong("input '%s': data, element %zu: expected %s%s, found %s",
                    shown(w.tensor->name).text, at,
-                   w.tensor->dtype == ORT_BOOL ? "true or false for " : "a number that fits ",
+                   w.tensor->dtype == ORT_BOOL ? "true or false for "
+                   : is_whole(w.tensor->dtype) ? "a whole number that fits "
+                                               : "a number that fits ",
                    lm_dtype_name(w.tensor->dtype), found);
 }
 
@@ -52,16 +58,24 @@ inline void skip_space(const char *&at) {
     while (*at == ' ' || *at == '\n' || *at == '\r' || *at == '\t') at++;
 }
 
-/* After an element: passes a comma, or the array's end, which sets `done`. */
-inline bool pass_separator(const walk &w, const char *&at, bool *done) {
+/* After an element: passes a comma, or the array's end, which sets `done`. False: neither is there.
+ */
+inline bool pass_separator(const char *&at, bool *done) {
     skip_space(at);
     *done = *at == ']';
-    if (!*done && *at != ',')
-        return w.wrong("input '%s': data: a comma or a bracket is missing after a number",
-                       shown(w.tensor->name).text);
+    if (!*done && *at != ',') return false;
     at++;
     if (!*done) skip_space(at);
     return true;
+}
+
+/* Neither a comma nor a bracket after an element: of a whole number, its fraction may be there. */
+bool no_separator(const walk &w, size_t element_at, const char *start, const char *at) {
+    if (is_whole(w.tensor->dtype) && at[-1] > ' ' && strchr(".eE", *at))
+        return wrong_text(w, element_at, start);
+    return w.wrong("input '%s': data, element %zu: expected a comma or a bracket behind it, found "
+                   "something else",
+                   shown(w.tensor->name).text, element_at);
 }
 
 /* Reads the array that begins at `at`; the last bracket of the text closes it or one around it, so
@@ -88,8 +102,9 @@ bool read_text(const walk &w, const char *&at, uint32_t depth, number *tensor, s
             if (*at != '[') return wrong_depth(w, "something else");
             if (!read_text(w, at, depth + 1, tensor, element_at)) return false;
         }
+        if (!pass_separator(at, &done))
+            return no_separator(w, *element_at + (is_last ? count : 0), start, at);
         count++;
-        if (!pass_separator(w, at, &done)) return false;
     }
     if (is_last) *element_at += count;
     return count == expected || wrong_count(w, depth, false);

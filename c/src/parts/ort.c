@@ -256,5 +256,7 @@ int lm_ort_run(const struct lm_ort *ort, OrtSession *session, const char *const 
                OrtValue **outputs, size_t output_count) {
     OrtStatus *status = ort->api->Run(session, NULL, input_names, inputs, input_count, output_names,
                                       output_count, outputs);
-    return lm_ort_check(ort, status, "inference");
+    bool unfit = status && ort->api->GetErrorCode(status) == ORT_INVALID_ARGUMENT;
+    int code = lm_ort_check(ort, status, "inference");
+    return unfit ? LUMEN_E_INVALID : code;
 }

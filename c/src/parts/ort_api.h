@@ -24,6 +24,7 @@ typedef struct OrtMemoryInfo OrtMemoryInfo;
 typedef struct OrtAllocator OrtAllocator;
 
 /* Values of its enums. */
+enum { ORT_INVALID_ARGUMENT = 2 };
 enum { ORT_LOG_FATAL = 4 };
 enum { ORT_TYPE_TENSOR = 1, ORT_TYPE_SEQUENCE = 2, ORT_TYPE_MAP = 3 };
 enum { ORT_OPTIMISE_NONE = 0, ORT_OPTIMISE_ALL = 99 };
@@ -53,7 +54,8 @@ typedef struct OrtApiBase {
 
 /* Functions that return OrtStatus*: NULL means success. */
 struct lm_ort_api {
-    void *unused_0[2];
+    void *unused_0[1];
+    int (*GetErrorCode)(const OrtStatus *status);
     const char *(*GetErrorMessage)(const OrtStatus *status);
     OrtStatus *(*CreateEnv)(int severity, const char *log_id, OrtEnv **out);
     void *unused_4[2];
@@ -135,6 +137,7 @@ struct lm_ort_api {
 #define LM_ORT_SLOT(member, slot)                                                  \
     _Static_assert(offsetof(struct lm_ort_api, member) == (slot) * sizeof(void *), \
                    #member " is slot " #slot)
+LM_ORT_SLOT(GetErrorCode, 1);
 LM_ORT_SLOT(GetErrorMessage, 2);
 LM_ORT_SLOT(CreateEnv, 3);
 LM_ORT_SLOT(DisableTelemetryEvents, 6);
