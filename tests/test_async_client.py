@@ -338,3 +338,16 @@ def test_a_forked_child_opens_a_connection_of_its_own() -> None:
         assert peer.connections == 2
         loop.run_until_complete(client.close())
         loop.close()
+
+
+def test_a_call_that_connects_does_not_succeed_on_a_closed_client() -> None:
+    async def main(port: int) -> None:
+        client = AsyncClient("127.0.0.1", port)
+        call = asyncio.create_task(client.ping())
+        await asyncio.sleep(0)  # it has begun to connect, which takes more turns of the loop
+        await client.close()
+        with pytest.raises(ConnectionFailed, match="The client was closed"):
+            await call
+
+    with Peer() as peer:
+        asyncio.run(main(peer.port))
