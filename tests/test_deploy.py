@@ -448,3 +448,20 @@ def test_the_bundle_is_what_a_cluster_would_run() -> None:
     assert config["root"]["readonly"]
     assert config["linux"]["seccomp"] == json.loads(PROFILE.read_text())
     assert "LUMEN_SERVER__PORT=1234" in config["process"]["env"]
+
+
+def test_the_guide_names_what_there_is() -> None:
+    text = (ROOT / "docs" / "DEPLOY.md").read_text()
+    paths = set(re.findall(r"deploy/[\w./-]+\w", text))
+    assert {"deploy/lumen.service", "deploy/seccomp-lumen.json"} <= paths
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+    targets = set(re.findall(r"^([\w-]+):.*##", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(re.findall(r"\bmake ([\w-]+)", text)) <= targets
+    assert set(re.findall(r"lumen[_a-z]*[-:](\d+\.\d+\.\d+)", text)) == {wheel_tool.version()}
+    allowed = sum(len(rule["names"]) for rule in json.loads(PROFILE.read_text())["syscalls"])
+    assert f"{allowed} system calls" in text
+    commands = re.findall(r"^/opt/lumen/bin/lumen (.+)$", text, re.MULTILINE)
+    commands += re.findall(r"^ .*lumen:\d\S+ (--.+)$", text, re.MULTILINE)
+    assert len(commands) >= 2
+    for command in commands:
+        assert serve_settings(shlex.split(command), {}).models[0].name == "mine"
