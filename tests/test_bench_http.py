@@ -21,6 +21,7 @@ from peer import Connection, Peer
 from lumen_uring.cli import main, make_parser
 from lumen_uring.commands import bench, bench_http
 from lumen_uring.commands.bench_http import Target
+from lumen_uring.describe import Model, Rgb8Info, TensorInfo
 from lumen_uring.errors import (
     ConfigError,
     ConnectionFailed,
@@ -482,3 +483,35 @@ def test_http_options_need_http(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "--url", "https://127.0.0.1:1"]) == 2
     assert main(["bench", "--url", "http://127.0.0.1:1", "--model", "m"]) == 1
     assert capsys.readouterr().err.count("lumen: ") == 2
+
+
+def test_each_input_of_a_request_has_its_own_values() -> None:
+    inputs = (
+        TensorInfo("a", "FP32", (-1, 2), True),
+        TensorInfo("b", "INT64", (3,), True),
+        TensorInfo("c", "UINT8", (-1,), True),
+    )
+    model = Model(0, "m", 9, inputs, (), None)
+    arrays = [np.arange(4, dtype="<f4") / 2, np.arange(7, 10, dtype="<i8"), np.array([5, 6], "u1")]
+    body = b"".join(array.tobytes() for array in arrays)
+    server = bench_http.Target("host:1", "127.0.0.1", 1)
+    (request,) = bench_http.json_requests(server, model, 2, 77, [body])
+    document = json.loads(request.partition(b"\r\n\r\n")[2])
+    assert document["parameters"] == {"timeout": 77}
+    shapes = [[2, 2], [3], [2]]
+    for entry, tensor, array, shape in zip(document["inputs"], inputs, arrays, shapes, strict=True):
+        assert (entry["name"], entry["datatype"]) == (tensor.name, tensor.datatype)
+        assert (entry["shape"], entry["data"]) == (shape, array.tolist())
+    (request,) = bench_http.binary_requests(server, model, 2, 77, [body])
+    head, _blank, rest = request.partition(b"\r\n\r\n")
+    size = int(head.partition(b"Inference-Header-Content-Length: ")[2].split(b"\r\n")[0])
+    document = json.loads(rest[:size])
+    assert rest[size:] == body
+    sizes = [entry["parameters"]["binary_data_size"] for entry in document["inputs"]]
+    assert sizes == [array.nbytes for array in arrays]
+
+
+@pytest.mark.parametrize("shape", [(-1, 3, 4, 6), (1, 3, 4, 6), (-1, 4, 6, 3)])
+def test_a_picture_has_its_rows_and_columns(shape: tuple[int, ...]) -> None:
+    model = Model(0, "m", 9, (TensorInfo("x", "FP32", shape, True),), (), None)
+    assert bench_http.with_rgb8(model).rgb8 == Rgb8Info(4, 6)

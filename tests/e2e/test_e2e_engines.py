@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -283,6 +284,40 @@ def test_outputs_of_an_overdue_request_are_let_go(serve: Serve, tmp_path: Path) 
         eventually(lambda: server.figures().slots_in_use == 0, "its slot's return")
         for v in ([0, 1, 0, 0, 0, 0], [1, 1, 1, 0, 0, 0], [0, 0, 0, 0, 0, 0]):
             ask(connection, 1, v)
+
+
+@once
+def test_outputs_of_a_batch_that_are_read_late(serve: Serve, tmp_path: Path) -> None:
+    """What a socket does not take is kept elsewhere while the batch's memory is used again."""
+    columns, count = 1 << 16, 24  # 12 MB of answers: more than a socket holds
+    path = graphs.double_and_negative(tmp_path / "two.onnx", columns)
+    server = serve(
+        {
+            "server": {"max_request_bytes": "1MiB", "arena_bytes": "192MiB"},
+            "engine": {"thread_count": 1, "batch_size": 4, "batch_delay_us": 2000},
+            "models": [{"name": "two", "path": str(path)}],
+        }
+    )
+
+    def x(number: int) -> np.ndarray:
+        return np.arange(columns, dtype="<f4") + np.float32(number)
+
+    frames = [wire.frame(x(number).tobytes(), id=number) for number in range(count)]
+    with server.connect(receive_buffer_bytes=4096) as late:
+        # Beside the reading: the server reads no more while an answer does not get away.
+        sender = threading.Thread(target=late.send, args=(b"".join(frames),))
+        sender.start()
+
+        def is_stuck() -> bool:
+            figures = server.figures()
+            done = figures.worker["requests_ok"] == count
+            return done or figures.io["replies_queued"] > 0
+
+        eventually(is_stuck, "an answer that does not get away, or all of them")
+        for number, reply in late.replies(count).items():
+            assert reply.payload == (2 * x(number)).tobytes() + (-x(number)).tobytes(), number
+        sender.join()
+    assert server.figures().worker["batches"] > 0
 
 
 @once

@@ -271,7 +271,7 @@ def test_a_client_that_goes_on_sending_after_a_refusal(zoo: Server) -> None:
 
 def test_a_refusal_reaches_a_client_that_is_still_sending(zoo: Server) -> None:
     """Row 3: a connection closed at once would take its own answer along."""
-    for _attempt in range(20):
+    for _attempt in range(100):
         began = time.monotonic()
         with zoo.connect() as connection:
             connection.send(wire.frame(id=40, length=2**31))
@@ -281,7 +281,7 @@ def test_a_refusal_reaches_a_client_that_is_still_sending(zoo: Server) -> None:
             if time.monotonic() - began < 0.7:  # the server waits for a second
                 assert connection.reply().status == wire.TOO_LARGE
                 return
-    pytest.skip("this machine is too busy to send 2 KB within 0.7 s")
+    raise AssertionError("not once in 100 times could 2 KB be sent within 0.7 s")
 
 
 def close(connection: wire.Wire) -> None:
