@@ -41,10 +41,12 @@ _SECTIONS: Final[dict[str, type[BaseModel]]] = {
 }
 _PREFIX: Final = "LUMEN_"
 _MERGE: Final = "tag:yaml.org,2002:merge"
+_NO_PATHS: Final = ("builtin:", "~")  # "~" is expanded where the file is opened
 _PATHS: Final = (
     ("server", "unix_socket"),
     ("engine", "telemetry_csv_path"),
     ("log", "path"),
+    ("log", "access_path"),
 )
 _ENTRIES: Final = {
     "models": "a mapping with a name and a path",
@@ -239,7 +241,7 @@ def _put(draft: _Draft, steps: list[str], text: str, flag: str) -> None:
     """Puts a YAML value at a place; `flag` is what messages call its source."""
     key = f"{flag} {'.'.join(steps)}"
     try:
-        value = yaml.safe_load(text)
+        value = text if text == "-" else yaml.safe_load(text)  # to YAML a list of nothing
     except (yaml.YAMLError, ValueError, RecursionError):
         draft.problems.append(f"{key}: expected a YAML value, found {text!r}")
         return
@@ -272,7 +274,7 @@ def _place_paths(draft: _Draft, folder: str) -> None:
         for step in place[:-1]:
             holder = holder[step]
         value = holder.get(place[-1]) if isinstance(holder, dict) else None
-        if isinstance(value, str) and value and not value.startswith(("builtin:", "~")):
+        if isinstance(value, str) and value not in ("", "-") and not value.startswith(_NO_PATHS):
             holder[place[-1]] = os.path.join(folder, value)
 
 

@@ -135,7 +135,8 @@ COUNTERS: Final[tuple[tuple[str, str, str, tuple[tuple[str, Words], ...]], ...]]
             ("ring_overflow", (("io", "ring_overflows"),)),
             ("worker_sleep", (("worker", "sleeps"),)),
             ("batch_failed", (("worker", "batches_failed"),)),
-            ("trace_dropped", (("worker", "traces_dropped"),)),
+            ("trace_dropped", (("io", "traces_dropped"), ("worker", "traces_dropped"))),
+            ("log_line_lost", (("io", "log_lines_lost"),)),
         ),
     ),
 )

@@ -300,8 +300,11 @@ class _Watch:
                 self._notifier.ready("Reloaded.")
             elif number == signal.SIGUSR1:
                 self._reopen(self._config)
+                self._engine.reopen_files(self._config)
             elif number is not None:
                 self._journal.log("debug", f"{number.name} means nothing to this server.")
+            if news := self._engine.news():
+                self._journal.log("error", news)
             if self._notifier.watchdog_s and self._engine.heartbeat():
                 self._notifier.alive()
 
@@ -322,6 +325,7 @@ class _Watch:
         if self._metrics is not None:
             self._metrics.set_hosts(plan.config.server.hosts)
         self._config = plan.config
+        self._engine.reopen_files(plan.config)
         for sentence in plan.refused:
             self._journal.log("warning", sentence)
         self._journal.log("info", f"Reloaded: {', '.join(plan.changed) or 'nothing has changed'}.")

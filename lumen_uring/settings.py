@@ -310,6 +310,11 @@ class LogConfig(_Section):
     path: Annotated[str, AfterValidator(_no_nul)] | None = Field(
         default=None, min_length=1, description="null (stderr), or the path of a file to append to"
     )
+    access_path: Annotated[str, AfterValidator(_no_nul)] | None = Field(
+        default=None,
+        min_length=1,
+        description="null, the path of a file to append to, or '-' for stdout",
+    )
 
 
 class ModelConfig(_Section):

@@ -23,7 +23,7 @@ extern "C" {
 
 /* Raised with every change to a struct or a function below; Python refuses a library of another
  * number. */
-#define LUMEN_ABI_VERSION 7u
+#define LUMEN_ABI_VERSION 8u
 
 enum {
     LUMEN_OK = 0,
@@ -113,6 +113,8 @@ typedef struct lumen_config {
                          never */
     const char *unix_path; /* also listens on this unix socket, at most 107 bytes; NULL: on none */
     uint32_t unix_mode;    /* of its file, 0 to 0777 */
+    uint32_t access_as_json; /* the form of the access log: 0 text, 1 a JSON object per line */
+    const char *access_path; /* a line per request; "-": stdout; NULL: none */
 } lumen_config;
 
 typedef struct lumen_model_config {
@@ -264,6 +266,12 @@ LUMEN_API int64_t lumen_describe(const lumen_server *server, char *buffer, size_
  * requests are judged by the new table, unless an I/O thread was busy for a second. */
 LUMEN_API int lumen_reload(lumen_server *server, const lumen_config *config,
                            const lumen_model_config *models, uint32_t model_count);
+/* Opens the telemetry file and the access log again, soon, and says which form the access log has
+ * from now on. What goes wrong is news. */
+LUMEN_API int lumen_reopen(lumen_server *server, uint32_t access_as_json);
+/* What a thread of the server has to say to people since the last call: a sentence, terminated, or
+ * "". Returns 0. */
+LUMEN_API int lumen_news(lumen_server *server, char *buffer, size_t capacity);
 /* 0 when every I/O thread has turned its loop since the last call that returned 0; LUMEN_E_AGAIN
  * when one has not yet. For a watchdog; also frees what lumen_reload replaced. */
 LUMEN_API int lumen_heartbeat(lumen_server *server);

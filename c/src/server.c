@@ -100,11 +100,13 @@ int lumen_open(const lumen_config *config, lumen_server **server_out) {
     if (config->unix_path)
         memcpy(server->unix_file.path, config->unix_path, strlen(config->unix_path) + 1);
     server->config.unix_path = NULL;
-    if (config->telemetry_path && !(server->telemetry_path = strdup(config->telemetry_path))) {
+    if ((config->telemetry_path && !(server->telemetry_path = strdup(config->telemetry_path))) ||
+        (config->access_path && !(server->access_path = strdup(config->access_path)))) {
+        free(server->telemetry_path);
         free(server);
         return lm_error(LUMEN_E_NOMEM, "no memory for a server");
     }
-    server->config.telemetry_path = NULL;
+    server->config.telemetry_path = server->config.access_path = NULL;
     server->config.keys = NULL; /* copied by lm_gate_open, as are the hosts */
     server->config.hosts = NULL;
 
@@ -112,7 +114,8 @@ int lumen_open(const lumen_config *config, lumen_server **server_out) {
     shared->models = server->models;
     shared->ios = server->ios;
     shared->queue_type = config->queue_type;
-    shared->traced = server->telemetry_path != NULL;
+    shared->access_logged = server->access_path != NULL;
+    shared->traced = server->telemetry_path || shared->access_logged;
     shared->io_count = count_io_threads(config);
     shared->max_request_bytes = config->max_request_bytes;
     shared->default_timeout_ns = config->default_timeout_us * 1000ull;
@@ -127,6 +130,7 @@ int lumen_open(const lumen_config *config, lumen_server **server_out) {
     if (code) {
         lm_gate_close(shared);
         free(server->telemetry_path);
+        free(server->access_path);
         free(server);
         return code;
     }
@@ -270,7 +274,10 @@ int lumen_start(lumen_server *server) {
     if (!code) code = lm_http_documents_open(shared, LUMEN_VERSION);
     if (!code) code = open_stats(server);
     if (!code && shared->traced) {
-        code = lm_telemetry_open(&server->telemetry, shared, server->telemetry_path);
+        code = lm_telemetry_open(&server->telemetry, shared, server->telemetry_path,
+                                 server->access_path);
+        /* relaxed: no thread runs yet */
+        lm_store_relaxed_u32(&server->telemetry.access_as_json, server->config.access_as_json);
     }
     if (!code) code = lm_server_start_threads(server);
     if (code) return code;
@@ -349,6 +356,7 @@ void lumen_close(lumen_server *server) {
     lm_unlink_unix(&server->unix_file);
     lm_telemetry_close(&server->telemetry);
     free(server->telemetry_path);
+    free(server->access_path);
     for (uint32_t i = 0; i < shared->io_count; i++) lm_io_close(&server->ios[i]);
     for (uint32_t m = 0; m < shared->model_count; m++)
         lm_model_close(&server->models[m], &shared->ort);

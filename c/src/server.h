@@ -23,7 +23,8 @@ struct lumen_server {
     struct lm_io ios[LUMEN_IO_THREADS_MAX];
     struct lm_worker workers[LUMEN_WORKERS_MAX];
     struct lm_telemetry telemetry;
-    char *telemetry_path; /* NULL: no trace */
+    char *telemetry_path; /* NULL: none */
+    char *access_path;    /* NULL: none */
 };
 
 /* One line more for people. */

@@ -50,6 +50,20 @@ int lumen_reload(lumen_server *server, const lumen_config *config, const lumen_m
     return 0;
 }
 
+int lumen_reopen(lumen_server *server, uint32_t access_as_json) {
+    if (server->state != SERVER_RUNNING) return lm_error(LUMEN_E_STATE, "the server does not run");
+    /* relaxed: a word of its own */
+    lm_store_relaxed_u32(&server->telemetry.access_as_json, access_as_json);
+    /* acq_rel: pairs with the exchange in telemetry_main */
+    (void)lm_exchange_acq_rel_u32(&server->telemetry.reopen, 1);
+    return 0;
+}
+
+int lumen_news(lumen_server *server, char *buffer, size_t capacity) {
+    if (!lm_telemetry_news(&server->telemetry, buffer, capacity) && capacity > 0) buffer[0] = '\0';
+    return 0;
+}
+
 int lumen_heartbeat(lumen_server *server) {
     struct lm_shared *shared = &server->shared;
     if (server->state != SERVER_RUNNING) return lm_error(LUMEN_E_STATE, "the server does not run");

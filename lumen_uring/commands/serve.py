@@ -20,8 +20,8 @@ signals:
   SIGTERM, SIGINT, SIGQUIT   finish what is in flight, for server.drain_seconds at most, and end;
                              a second one ends at once
   SIGHUP                     read the settings again: keys, hosts, rates, the log and drain_seconds
-                             change at once, others with a restart; open the log's file again
-  SIGUSR1                    open the log's file again
+                             change at once, others with a restart; open log files again
+  SIGUSR1                    open log, access log and telemetry files again
 
 exit status:
   0  ended by a signal; with --check: nothing is wrong

@@ -200,6 +200,29 @@ class Engine:
             )
         )
 
+    def reopen_files(self, config: Config) -> None:
+        """Opens the telemetry file and the access log again, soon; what goes wrong is news.
+
+        Args:
+            config: its log.format is the access log's from now on.
+
+        Source:
+            lumen_reopen
+        """
+        self._check(
+            self._library.lumen_reopen(self._open_handle(), int(config.log.format == "json"))
+        )
+
+    def news(self) -> str:
+        """What a thread of the engine has to say to people since the last call; "": nothing.
+
+        Source:
+            lumen_news
+        """
+        buffer = ctypes.create_string_buffer(1024)
+        self._check(self._library.lumen_news(self._open_handle(), buffer, len(buffer)))
+        return buffer.value.decode("utf-8", "replace")
+
     def heartbeat(self) -> bool:
         """Whether every I/O thread has turned since the last call that said so; asks them again.
 
@@ -370,6 +393,8 @@ def _native_config(config: Config, runtime: Path) -> structs.LumenConfig:
         hang_ms=_u32("hang_seconds", server.hang_seconds * 1000),
         unix_path=None if server.unix_socket is None else os.fsencode(server.unix_socket),
         unix_mode=_u32("unix_socket_mode", server.unix_socket_mode),
+        access_as_json=int(config.log.format == "json"),
+        access_path=None if config.log.access_path is None else os.fsencode(config.log.access_path),
     )
 
 

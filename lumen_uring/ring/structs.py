@@ -20,7 +20,7 @@ from ctypes import (
 )
 from typing import Final
 
-ABI_VERSION: Final = 7
+ABI_VERSION: Final = 8
 STATS_VERSION: Final = 3
 
 E_INVALID: Final = -1
@@ -116,6 +116,8 @@ class LumenConfig(ctypes.Structure):
         ("hang_ms", c_uint32),
         ("unix_path", c_char_p),
         ("unix_mode", c_uint32),
+        ("access_as_json", c_uint32),
+        ("access_path", c_char_p),
     ]
 
 
@@ -326,6 +328,8 @@ FUNCTIONS: Final[tuple[tuple[str, object, tuple[object, ...]], ...]] = (
         (_Server, _Config, ctypes.POINTER(LumenModelConfig), c_uint32),
     ),
     ("lumen_heartbeat", ctypes.c_int, (_Server,)),
+    ("lumen_reopen", ctypes.c_int, (_Server, c_uint32)),
+    ("lumen_news", ctypes.c_int, (_Server, ctypes.POINTER(c_char), c_size_t)),
     ("lumen_unready", ctypes.c_int, (_Server,)),
     ("lumen_stop", ctypes.c_int, (_Server, c_uint32)),
     ("lumen_wait", ctypes.c_int, (_Server, c_uint32)),

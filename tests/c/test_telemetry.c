@@ -9,10 +9,14 @@ enum { WORKERS = 2, ROWS = 1000 };
 
 static struct lm_model models[2];
 static struct lm_worker workers[WORKERS];
+static struct lm_stats_block io_block;
+static struct lm_io io = {.stats = &io_block};
 static struct lm_shared shared = {.models = models,
                                   .model_count = 2,
                                   .workers = workers,
                                   .worker_count = WORKERS,
+                                  .ios = &io,
+                                  .io_count = 1,
                                   .queue_type = LUMEN_QUEUE_SCQ,
                                   .allocator_type = LUMEN_ALLOCATOR_STANDARD};
 
@@ -72,6 +76,73 @@ static void push(uint64_t first, uint64_t count) {
     }
 }
 
+/* ---- the access log ---- */
+
+static void read_lines(const char *path, char lines[4][LM_LINE_BYTES_MAX], size_t count) {
+    FILE *file = fopen(path, "re");
+    char more[8];
+    CHECK(file != NULL);
+    for (size_t l = 0; l < count; l++) CHECK(fgets(lines[l], LM_LINE_BYTES_MAX, file));
+    CHECK(!fgets(more, sizeof more, file));
+    fclose(file);
+}
+
+/* Workers' rows and I/O threads' rows, in both forms, and nothing of the latter in the CSV file. */
+static void every_thread_has_its_line(void) {
+    static char lines[4][LM_LINE_BYTES_MAX];
+    static const char *const parts[2][2] = {
+        {" 10.1.2.3:77 http infer model=\"first\" key=\"ada\" status=400 bytes=8 id=\"a\\\"b\""
+         " receive_us=1 queue_us=2 preprocess_us=3 infer_us=4 send_us=5 total_us=20"
+         " why=\"say \\\"x\\\" \\u000a\"\n",
+         " [::1]:9 native ping status=0 bytes=0 id=7 total_us=1\n"},
+        {"\"peer\":\"10.1.2.3:77\",\"dialect\":\"http\",\"request\":\"infer\",\"model\":\"first\","
+         "\"key\":\"ada\",\"status\":400,\"bytes\":8,\"id\":\"a\\\"b\",\"receive_us\":1,",
+         "\"peer\":\"[::1]:9\",\"dialect\":\"native\",\"request\":\"ping\",\"status\":0,"
+         "\"bytes\":0,\"id\":7,\"total_us\":1}\n"}};
+    struct lm_trace_record of_worker = {
+        .receive_ns = 1000,
+        .queue_ns = 2000,
+        .preprocess_ns = 3000,
+        .infer_ns = 4000,
+        .send_ns = 5000,
+        .total_ns = 20000,
+        .bytes = 8,
+        .status = 1,
+        .code = 400,
+        .is_http = true,
+        .http_id = "a\\\"b",
+        .why = "say \"x\" \n",
+        .client = {.family = AF_INET, .port = 77, .address = {10, 1, 2, 3}, .key = "ada"}};
+    struct lm_trace_record of_io = {.what = "ping",
+                                    .id = 7,
+                                    .total_ns = 1000,
+                                    .model = LM_TRACE_NO_MODEL,
+                                    .client = {.family = AF_INET6, .port = 9}};
+    struct lm_telemetry telemetry;
+    char csv[128], log[128];
+    of_io.client.address[15] = 1;
+    snprintf(csv, sizeof csv, "%s/both.csv", check_temporary_directory());
+    snprintf(log, sizeof log, "%s/access.log", check_temporary_directory());
+    CHECK(lm_trace_open(&io.trace) == 0);
+    for (uint32_t as_json = 0; as_json < 2; as_json++) {
+        unlink(log);
+        CHECK(lm_telemetry_open(&telemetry, &shared, csv, log) == 0);
+        lm_store_relaxed_u32(&telemetry.access_as_json, as_json);
+        CHECK(lm_telemetry_start(&telemetry) == 0);
+        lm_trace_push(&workers[0].trace, &of_worker);
+        lm_trace_push(&io.trace, &of_io);
+        lm_telemetry_close(&telemetry);
+        read_lines(log, lines, 2);
+        for (size_t l = 0; l < 2; l++) {
+            CHECK_AT("%.150s", lines[l]);
+            CHECK(strstr(lines[l], parts[as_json][l]));
+        }
+    }
+    read_lines(csv, lines, 3); /* a header, and the worker's row of each round */
+    CHECK(strncmp(lines[0], "id,", 3) == 0 && strncmp(lines[1], "0,first,", 8) == 0);
+    lm_trace_close(&io.trace);
+}
+
 int main(void) {
     struct lm_telemetry telemetry;
     char path[128];
@@ -79,23 +150,26 @@ int main(void) {
     snprintf(models[0].name, sizeof models[0].name, "first");
     snprintf(models[1].name, sizeof models[1].name, "second");
     for (uint32_t w = 0; w < WORKERS; w++) CHECK(lm_trace_open(&workers[w].trace) == 0);
-    CHECK(lm_telemetry_open(&telemetry, &shared, "/nowhere/trace.csv") == LUMEN_E_IO);
+    CHECK(lm_telemetry_open(&telemetry, &shared, "/nowhere/trace.csv", NULL) == LUMEN_E_IO);
     CHECK(strstr(lm_error_last(), "/nowhere/trace.csv"));
     lm_telemetry_close(&telemetry);
     for (uint64_t turn = 0; turn < 20; turn++) {
         uint64_t first = turn * 10 * WORKERS;
-        CHECK(lm_telemetry_open(&telemetry, &shared, path) == 0);
+        unlink(path); /* rows are appended */
+        CHECK(lm_telemetry_open(&telemetry, &shared, path, NULL) == 0);
         CHECK(lm_telemetry_start(&telemetry) == 0);
         push(first, turn * WORKERS);
         lm_telemetry_close(&telemetry); /* at once: the thread may not have looked yet */
         check_file(path, first, turn * WORKERS);
     }
+    unlink(path);
     push(0, ROWS); /* more than are taken together */
-    CHECK(lm_telemetry_open(&telemetry, &shared, path) == 0);
+    CHECK(lm_telemetry_open(&telemetry, &shared, path, NULL) == 0);
     CHECK(lm_telemetry_start(&telemetry) == 0);
     lm_telemetry_close(&telemetry);
     check_file(path, 0, ROWS);
     lm_telemetry_close(&telemetry); /* twice does nothing */
+    every_thread_has_its_line();
     for (uint32_t w = 0; w < WORKERS; w++) lm_trace_close(&workers[w].trace);
     return check_finish("test_telemetry");
 }

@@ -126,6 +126,7 @@ static void open_shared(struct lm_shared *shared) {
     shared->worker_count = sim_plan.worker_count;
     shared->queue_type = sim_plan.queue_type;
     shared->traced = sim_one_in(8);
+    shared->access_logged = shared->traced && sim_one_in(2);
     lm_waitset_init(&shared->waitset);
     bool is_inline = shared->queue_type == LUMEN_QUEUE_INLINE;
     lm_store_relaxed_u64(&shared->ios_running, shared->io_count);

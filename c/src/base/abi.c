@@ -50,6 +50,8 @@ static const lumen_abi_field table[] = {
     FIELD(lumen_config, hang_ms),
     FIELD(lumen_config, unix_path),
     FIELD(lumen_config, unix_mode),
+    FIELD(lumen_config, access_as_json),
+    FIELD(lumen_config, access_path),
     WHOLE(lumen_model_config),
     FIELD(lumen_model_config, name),
     FIELD(lumen_model_config, path),

@@ -7,6 +7,7 @@
  */
 #include <stdio.h>
 
+#include "flow/access_log.h"
 #include "flow/http.h"
 
 static const char unknown_key[] =
@@ -22,6 +23,22 @@ static void skip_payload(struct lm_connection *connection,
     connection->read_state = connection->discard_bytes ? LM_READ_DISCARD : LM_READ_HEADER;
 }
 
+static void log_answer(struct lm_io *io, const struct lm_connection *connection,
+                       const struct lm_native_request *request, enum lm_status status,
+                       const char *why) {
+    static const char *const words[] = {
+        [LM_KIND_INFER] = "infer", [LM_KIND_PING] = "ping", [LM_KIND_DESCRIBE] = "describe"};
+    bool is_known = request->kind >= LM_KIND_INFER && request->kind <= LM_KIND_DESCRIBE;
+    struct lm_access_entry entry = {.what = is_known ? words[request->kind] : "unknown",
+                                    .why = why,
+                                    .id = request->id,
+                                    .bytes = request->payload_bytes,
+                                    .model = request->kind == LM_KIND_INFER ? request->model
+                                                                            : UINT32_MAX,
+                                    .code = status};
+    lm_access_log(io, connection, &entry);
+}
+
 static void refuse(struct lm_io *io, struct lm_connection *connection,
                    const struct lm_native_request *request, enum lm_status status,
                    const char *why) {
@@ -30,6 +47,7 @@ static void refuse(struct lm_io *io, struct lm_connection *connection,
     if (request->payload_bytes > io->shared->max_request_bytes)
         lm_connection_linger(io, connection);
     lm_gate_count_refusal(io, status, request->kind == LM_KIND_INFER ? request->model : UINT32_MAX);
+    log_answer(io, connection, request, status, why);
     lm_reply_own(io, connection, &reply, why);
 }
 
@@ -59,6 +77,7 @@ static void answer(struct lm_io *io, struct lm_connection *connection,
         refuse(io, connection, request, LM_STATUS_UNAUTHORISED, unknown_key);
         return;
     }
+    log_answer(io, connection, request, LM_STATUS_OK, NULL);
     skip_payload(connection, request); /* at most a credential */
     lm_add_single_writer_u64(&io->stats->io.requests_ok, 1);
     if (request->kind == LM_KIND_DESCRIBE) {
@@ -168,6 +187,7 @@ struct lm_request *lm_admit_begin(struct lm_io *io, struct lm_connection *connec
     request->with_worker = false;
     lm_store_relaxed_u32(&request->claim, 0); /* relaxed: published with the slot, as is this: */
     lm_store_relaxed_u64(&request->overdue_ns, request->deadline_ns);
+    lm_access_log_admit(io, connection, request);
     lm_gate_charge(io, request);
     connection->receiving = slot->index;
     connection->read_state = LM_READ_BODY;
@@ -224,6 +244,8 @@ void lm_admit(struct lm_io *io, struct lm_connection *connection) {
         lm_connection_linger(io, connection);
         lm_gate_count_refusal(io, LM_STATUS_BAD_REQUEST, UINT32_MAX);
         struct lm_native_reply reply = {.id = request.id, .status = LM_STATUS_BAD_REQUEST};
+        request.kind = 0; /* nobody knows what it was to be */
+        log_answer(io, connection, &request, LM_STATUS_BAD_REQUEST, refusal.why);
         lm_reply_own(io, connection, &reply, refusal.why);
         return;
     }

@@ -75,6 +75,7 @@ struct lm_http_answer {
     const char *body;
     size_t body_bytes;
     bool body_is_shared; /* lives as long as the server */
+    const char *why;     /* for the access log; NULL: nothing went wrong */
 };
 void lm_http_answer(struct lm_io *io, struct lm_connection *connection,
                     const struct lm_http_answer *answer);

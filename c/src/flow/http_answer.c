@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 
 #include "base/error.h"
+#include "flow/access_log.h"
 #include "flow/http.h"
 #include "flow/worker.h"
 #include "parts/http_date.h"
@@ -32,6 +33,12 @@ void lm_http_answer(struct lm_io *io, struct lm_connection *connection,
                                           : "",
                  answer->body_bytes);
     LM_ASSERT(bytes > 0 && bytes < HEAD_BYTES_MAX);
+    struct lm_access_entry entry = {.what = lm_http_route_name(call->route),
+                                    .why = answer->why,
+                                    .bytes = call->content_bytes,
+                                    .model = call->model,
+                                    .code = answer->code};
+    lm_access_log(io, connection, &entry);
     lm_reply_bytes(io, connection, head, (size_t)bytes, answer->body,
                    call->head_only ? 0 : answer->body_bytes, answer->body_is_shared);
 }
@@ -40,9 +47,10 @@ void lm_http_answer_error(struct lm_io *io, struct lm_connection *connection, ui
                           const char *headers, const char *why) {
     char body[LM_TEXT_BYTES_MAX + 16];
     size_t used = lm_json_error(why, body, sizeof body);
-    lm_http_answer(io, connection,
-                   &(struct lm_http_answer){
-                       .code = code, .headers = headers, .body = body, .body_bytes = used});
+    lm_http_answer(
+        io, connection,
+        &(struct lm_http_answer){
+            .code = code, .headers = headers, .body = body, .body_bytes = used, .why = why});
 }
 
 static void count_ok(struct lm_io *io) {

@@ -53,8 +53,10 @@ void lm_http_refuse_close(struct lm_io *io, struct lm_connection *connection, ui
                           const char *why) {
     lm_http_block_give(io, connection);
     lm_connection_linger(io, connection);
-    connection->call = (struct lm_http_call){
-        .key = LM_NO_KEY, .model = LM_NO_MODEL, .head_only = connection->call.head_only};
+    connection->call = (struct lm_http_call){.key = LM_NO_KEY,
+                                             .model = LM_NO_MODEL,
+                                             .route = LM_ROUTE_NONE,
+                                             .head_only = connection->call.head_only};
     lm_gate_count_refusal(io, code == 503 ? LM_STATUS_OVERLOADED : LM_STATUS_BAD_REQUEST,
                           UINT32_MAX);
     lm_http_answer_error(io, connection, code, code == 503 ? "Retry-After: 1\r\n" : NULL, why);

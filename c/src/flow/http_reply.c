@@ -167,6 +167,7 @@ void lm_http_reply_outputs(struct lm_request *request, const void *const *data, 
 void lm_http_reply_text(struct lm_request *request, enum lm_status status, const char *text) {
     char body[LM_TEXT_BYTES_MAX + 16], headers[96];
     uint32_t code = lm_http_code(status);
+    snprintf(request->why, sizeof request->why, "%s", text);
     size_t used = lm_json_error(text, body, sizeof body);
     snprintf(headers, sizeof headers, "Content-Type: application/json\r\n%s",
              code == 503 ? "Retry-After: 1\r\n" : "");

@@ -61,7 +61,8 @@ int lm_io_open(struct lm_io *io, struct lm_shared *shared, uint32_t index, uint3
     if (!io->requests || !io->bindings || !io->values || !io->scrap) {
         return lm_error(LUMEN_E_NOMEM, "no memory for the tables of %u slots", slots);
     }
-    code = lm_http_open(io);
+    code = shared->access_logged ? lm_trace_open(&io->trace) : 0;
+    if (!code) code = lm_http_open(io);
     return code ? code : bind_slots(io);
 }
 
@@ -91,6 +92,7 @@ void lm_io_close(struct lm_io *io) {
     lm_spsc_close(&io->ready);
     lm_spsc_close(&io->dealt);
     lm_arena_close(&io->arena);
+    lm_trace_close(&io->trace);
     free(io->requests);
     free(io->bindings);
     free(io->values);

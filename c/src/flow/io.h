@@ -21,6 +21,7 @@
 #include "parts/queue.h"
 #include "parts/run_arena.h"
 #include "parts/stats.h"
+#include "parts/trace.h"
 #include "parts/waitset.h"
 
 struct lm_worker;
@@ -78,6 +79,7 @@ struct lm_shared {
     struct lm_queue queue; /* of lm_job_pack(io, slot); unused when queue_type is inline */
     uint32_t queue_type;   /* LUMEN_QUEUE_* */
     bool traced;           /* workers record a row per request */
+    bool access_logged;    /* so do I/O threads, with who asked and why not; access_log.h */
     struct lm_waitset waitset;
     struct lm_stats stats;
     lm_atomic_u32 phase;          /* LM_PHASE_*; written by the control thread */
@@ -193,6 +195,7 @@ struct lm_io {
     struct lm_worker *inline_worker;
     /* Requests whose body is whole, before a worker has them. Both ends are this thread. */
     struct lm_spsc ready;
+    struct lm_trace trace;    /* used when there is an access log */
     struct lm_spsc dealt;     /* connections that the first I/O thread accepted for this one */
     lm_atomic_u64 turns_seen; /* of shared->turns_asked */
     LM_CACHE_ALIGNED lm_atomic_u32 wants_returns; /* 1: asleep and waiting for a worker's return */

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "flow/access_log.h"
 #include "flow/http.h"
 
 /* Skips the parts that are full. true: the body is whole. */
@@ -78,6 +79,7 @@ void lm_receive_submit(struct lm_io *io, struct lm_connection *connection,
     if ((request->flags & LM_FLAG_SHAPES) && !shapes_agree(request, why, sizeof why)) {
         struct lm_native_reply reply = {.id = request->id, .status = LM_STATUS_BAD_REQUEST};
         lm_gate_count_refusal(io, LM_STATUS_BAD_REQUEST, request->model->index);
+        lm_access_log_refused(io, connection, request, LM_STATUS_BAD_REQUEST, why);
         lm_io_release(io, request);
         lm_reply_own(io, connection, &reply, why);
         return;

@@ -60,6 +60,7 @@ void lm_reply_outputs(struct lm_request *request, const void *const *data, const
 }
 
 void lm_reply_text(struct lm_request *request, enum lm_status status, const char *text) {
+    snprintf(request->why, sizeof request->why, "%s", text);
     if (request->dialect == LM_DIALECT_HTTP) {
         lm_http_reply_text(request, status, text);
         return;

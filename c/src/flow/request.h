@@ -13,6 +13,7 @@
 #include "parts/model.h"
 #include "parts/native_codec.h"
 #include "parts/oip_request.h"
+#include "parts/trace.h"
 
 enum {
     LM_SHAPE_BLOCK_BYTES_MAX = 4 * (1 + LM_TENSORS_MAX * (1 + LM_RANK_MAX)),
@@ -88,6 +89,9 @@ struct lm_request {
     uint8_t head[LM_NATIVE_REPLY_BYTES];
     uint8_t prefix[LM_PREFIX_BYTES_MAX]; /* request: credential and shapes; reply: shapes */
     struct lm_http_exchange http;
+    /* For the access log. */
+    struct lm_trace_client client;
+    char why[LM_TRACE_WHY_BYTES]; /* "" where nothing went wrong */
 };
 /* true: the caller answers this request, and nobody else does. A worker asks when it knows the
  * answer, the I/O thread when the deadline has long passed. */

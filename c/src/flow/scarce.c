@@ -21,6 +21,7 @@
 #include <sys/ioctl.h>
 
 #include "base/error.h"
+#include "flow/access_log.h"
 #include "flow/http.h"
 
 static const char crowded[] = "all slots are taken and too many requests wait for one";
@@ -222,6 +223,7 @@ static void cut_off(struct lm_io *io, struct lm_connection *connection,
         lm_http_give_up(io, connection, 503, why);
     } else if (may_say_so && connection->dialect == LM_DIALECT_NATIVE) {
         struct lm_native_reply reply = {.id = request->id, .status = LM_STATUS_OVERLOADED};
+        lm_access_log_refused(io, connection, request, LM_STATUS_OVERLOADED, why);
         lm_reply_own(io, connection, &reply, why);
         lm_connection_end(io, connection);
     } else {

@@ -9,6 +9,7 @@
 #include <linux/tcp.h>
 #include <netinet/in.h>
 
+#include "flow/access_log.h"
 #include "flow/http.h"
 #include "flow/worker.h"
 
@@ -113,6 +114,7 @@ static void answer_overdue(struct lm_io *io, struct lm_request *request) {
                              why);
     } else {
         struct lm_native_reply reply = {.id = request->id, .status = LM_STATUS_DEADLINE};
+        lm_access_log_refused(io, connection, request, LM_STATUS_DEADLINE, why);
         lm_reply_own(io, connection, &reply, why);
     }
     lm_receive_continue(io, connection);

@@ -2,6 +2,7 @@
  * worker.h. A worker waits on no socket and allocates nothing of ours once it is ready.
  */
 #include "flow/worker.h"
+#include "flow/access_log.h"
 #include "flow/http.h"
 
 #include <sched.h>
@@ -162,6 +163,7 @@ static void trace(struct lm_worker *worker, const struct lm_request *request, ui
         .model = (uint16_t)request->model->index,
         .status = request->status,
     };
+    if (worker->shared->access_logged) lm_access_log_complete(request, &row);
     lm_trace_push(&worker->trace, &row);
     lm_store_relaxed_u64(&worker->stats->worker.traces_dropped,
                          lm_load_relaxed_u64(&worker->trace.dropped)); /* relaxed: own words */

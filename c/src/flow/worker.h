@@ -7,7 +7,6 @@
 #include <pthread.h>
 
 #include "flow/io.h"
-#include "parts/trace.h"
 
 /* Room for the rows of several requests side by side, for one model of one worker. */
 struct lm_batch {

@@ -44,6 +44,7 @@ int lm_access_open(struct lm_access **access_out, const lumen_config *config,
     for (uint32_t h = 0; h < config->host_count; h++)
         snprintf(access->hosts[h], sizeof access->hosts[h], "%s", config->hosts[h]);
     access->host_count = config->host_count;
+    access->since_ns = now_ns;
     lm_token_bucket_init(&access->bucket, config->rate, config->burst, now_ns);
     if (before) {
         carry(&access->bucket, &before->bucket);

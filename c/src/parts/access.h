@@ -14,6 +14,7 @@ struct lm_access {
     struct lm_keys keys;
     char hosts[LUMEN_HOSTS_MAX][LM_HOST_NAME_BYTES_MAX];
     uint32_t host_count;
+    uint64_t since_ns;         /* when it was made */
     uint64_t retired_at;       /* once it is replaced: the turn after which nobody uses it */
     struct lm_access *retired; /* the table that was replaced before it */
 };

@@ -179,3 +179,31 @@ int lm_http_find_route(const struct lm_http_head *head, struct lm_http_match *ma
                                                     : READ;
     return find(path, method, match_out);
 }
+
+const char *lm_http_route_name(uint8_t route) {
+    static const char shared_memory[] = "shared_memory";
+    static const char *const names[] = {
+        [LM_ROUTE_PAGE] = "page",
+        [LM_ROUTE_LIVE] = "live",
+        [LM_ROUTE_READY] = "ready",
+        [LM_ROUTE_SERVER_METADATA] = "server_metadata",
+        [LM_ROUTE_MODEL_READY] = "model_ready",
+        [LM_ROUTE_MODEL_METADATA] = "model_metadata",
+        [LM_ROUTE_MODEL_CONFIG] = "model_config",
+        [LM_ROUTE_MODEL_STATS] = "model_stats",
+        [LM_ROUTE_ALL_STATS] = "stats",
+        [LM_ROUTE_INFER] = "infer",
+        [LM_ROUTE_REPOSITORY_INDEX] = "repository_index",
+        [LM_ROUTE_REPOSITORY_LOAD] = "load",
+        [LM_ROUTE_REPOSITORY_UNLOAD] = "unload",
+        [LM_ROUTE_SYSTEM_SHM_STATUS] = shared_memory,
+        [LM_ROUTE_SYSTEM_SHM_REGISTER] = shared_memory,
+        [LM_ROUTE_SYSTEM_SHM_UNREGISTER] = shared_memory,
+        [LM_ROUTE_CUDA_SHM_STATUS] = shared_memory,
+        [LM_ROUTE_CUDA_SHM_REGISTER] = shared_memory,
+        [LM_ROUTE_CUDA_SHM_UNREGISTER] = shared_memory,
+        [LM_ROUTE_TRACE_SETTING] = "trace_setting",
+        [LM_ROUTE_LOGGING] = "logging",
+    };
+    return route < sizeof names / sizeof names[0] ? names[route] : "unknown";
+}

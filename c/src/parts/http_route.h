@@ -35,6 +35,10 @@ enum lm_http_route {
     LM_ROUTE_LOGGING        /* GET, POST /v2/logging */
 };
 
+enum { LM_ROUTE_NONE = UINT8_MAX }; /* no such path, or a head that cannot be read */
+/* A word for a route, or for LM_ROUTE_NONE, for logs. */
+const char *lm_http_route_name(uint8_t route);
+
 #define LM_HTTP_VERSION_ANY UINT32_MAX
 
 struct lm_http_match {

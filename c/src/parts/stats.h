@@ -65,7 +65,9 @@ enum lm_model_stage {
     X(body_waits, COUNTER)             /* requests that waited for their bytes instead */   \
     X(header_buffers_starved, COUNTER) /* header reads that found no free buffer */         \
     X(replies_queued, COUNTER)         /* replies that did not fit the socket at once */    \
-    X(ring_overflows, COUNTER)
+    X(ring_overflows, COUNTER)                                                              \
+    X(traces_dropped, COUNTER) /* rows of the access log: its thread was too slow */        \
+    X(log_lines_lost, COUNTER) /* of access log and telemetry: could not be written */
 
 /* X(name, kind): written by the worker that owns the block. */
 #define LM_WORKER_FIELDS(X)                                                              \

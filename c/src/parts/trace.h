@@ -1,7 +1,7 @@
-/* trace.h: a row per request, from the worker that served it to whoever writes them down.
+/* trace.h: a row per request, from the thread that answered it to whoever writes them down.
  *
- * A ring per worker, one producer and one consumer, each record copied whole. A full ring drops the
- * row and counts it: tracing never slows a worker. Wait-free on both sides.
+ * A ring per worker and per I/O thread, one producer and one consumer, each record copied whole. A
+ * full ring drops the row and counts it: tracing never slows a worker. Wait-free on both sides.
  */
 #ifndef LM_PARTS_TRACE_H
 #define LM_PARTS_TRACE_H
@@ -10,6 +10,17 @@
 #include <stdint.h>
 
 #include "base/atomics.h"
+#include "base/limits.h"
+
+enum { LM_TRACE_WHY_BYTES = 192, LM_TRACE_ID_BYTES = 64, LM_TRACE_NO_MODEL = UINT16_MAX };
+
+/* Who asked. */
+struct lm_trace_client {
+    uint16_t family;     /* AF_INET, AF_INET6, AF_UNIX; 0: not known */
+    uint16_t port;       /* host order */
+    uint8_t address[16]; /* the first 4, or all */
+    char key[LM_NAME_BYTES_MAX];
+};
 
 struct lm_trace_record {
     uint64_t id;
@@ -20,15 +31,22 @@ struct lm_trace_record {
     uint16_t model;
     uint16_t status;
     uint32_t batch_rows; /* of the Run it was part of */
+    /* For the access log alone. */
+    const char *what; /* what an I/O thread answered; lives for ever. NULL: a worker's row */
+    struct lm_trace_client client;
+    char http_id[LM_TRACE_ID_BYTES]; /* the request's id as JSON says it; "": `id` */
+    char why[LM_TRACE_WHY_BYTES];    /* "" where nothing went wrong */
+    uint16_t code;                   /* what the client was told: HTTP's, or `status` */
+    bool is_http;
 };
 
 enum { LM_TRACE_RECORDS = 4096 };
 
 struct lm_trace {
     struct lm_trace_record *records;
-    LM_CACHE_ALIGNED lm_atomic_u64 tail; /* written by the worker */
-    uint64_t head_seen;                  /* worker's copy of head */
-    lm_atomic_u64 dropped;               /* written by the worker */
+    LM_CACHE_ALIGNED lm_atomic_u64 tail; /* written by the producer */
+    uint64_t head_seen;                  /* producer's copy of head */
+    lm_atomic_u64 dropped;               /* written by the producer */
     LM_CACHE_ALIGNED lm_atomic_u64 head; /* written by the telemetry thread */
 };
 

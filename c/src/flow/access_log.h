@@ -1,0 +1,52 @@
+/* access_log.h: what the access log says of a request, and how its line looks.
+ *
+ * The threads that answer push a row (parts/trace.h) and go on; the telemetry thread makes lines of
+ * them. Without an access log each of these is one look at a flag. */
+#ifndef LM_FLOW_ACCESS_LOG_H
+#define LM_FLOW_ACCESS_LOG_H
+
+#include "flow/io.h"
+
+/* What an I/O thread answered by itself. */
+struct lm_access_entry {
+    const char *what;                 /* lives for ever */
+    const char *why;                  /* NULL: nothing went wrong */
+    uint64_t id;                      /* 0 with HTTP */
+    uint64_t bytes;                   /* of the request's payload */
+    uint32_t model;                   /* out of range: none */
+    uint32_t code;                    /* a status, or HTTP's */
+    const struct lm_request *request; /* that it answers, where it was admitted; NULL */
+};
+void lm_access_log_push(struct lm_io *io, const struct lm_connection *connection,
+                        const struct lm_access_entry *entry);
+static inline void lm_access_log(struct lm_io *io, const struct lm_connection *connection,
+                                 const struct lm_access_entry *entry) {
+    if (io->shared->access_logged) lm_access_log_push(io, connection, entry);
+}
+
+/* The same of an admitted request that no worker answers, over the native protocol. */
+static inline void lm_access_log_refused(struct lm_io *io, const struct lm_connection *connection,
+                                         const struct lm_request *request, enum lm_status status,
+                                         const char *why) {
+    struct lm_access_entry entry = {.what = "infer",
+                                    .why = why,
+                                    .id = request->id,
+                                    .bytes = request->payload_bytes,
+                                    .model = request->model->index,
+                                    .code = status,
+                                    .request = request};
+    lm_access_log(io, connection, &entry);
+}
+
+/* I/O thread: keeps who asks with an admitted request, for the worker that answers it. */
+void lm_access_log_admit(struct lm_io *io, const struct lm_connection *connection,
+                         struct lm_request *request);
+/* Worker: completes the row of a request it has answered. */
+void lm_access_log_complete(const struct lm_request *request, struct lm_trace_record *row);
+
+/* Telemetry thread. `offset_ns`: from the monotonic clock to the time of day. Returns the line's
+ * bytes, with its end; at most LM_LINE_BYTES_MAX. */
+size_t lm_access_log_line(char *line, const struct lm_trace_record *row,
+                          const struct lm_model *models, uint64_t offset_ns, bool as_json);
+
+#endif

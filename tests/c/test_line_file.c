@@ -1,0 +1,125 @@
+/* test_line_file.c: lines are appended, whatever happens to the file meanwhile; what cannot be
+ * written is counted, and said once. */
+#include "parts/line_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include "base/error.h"
+#include "check.h"
+
+static struct lm_line_file file;
+static lm_atomic_u32 stop;
+static char path[128], moved[128];
+
+static bool add(const char *line) {
+    return lm_line_file_add(&file, line, strlen(line), &stop);
+}
+
+static bool flush(void) {
+    return lm_line_file_flush(&file, &stop);
+}
+
+static void holds(const char *name, const char *expected) {
+    char found[512] = "";
+    int fd = open(name, O_RDONLY | O_CLOEXEC);
+    CHECK(fd >= 0 && read(fd, found, sizeof found - 1) >= 0);
+    close(fd);
+    CHECK_AT("expected '%s' in %s, found '%s'", expected, name, found);
+    CHECK(strcmp(found, expected) == 0);
+}
+
+/* A restart goes on where the last server ended, and the header stands there once. */
+static void appended(void) {
+    for (int start = 0; start < 3; start++) {
+        CHECK(lm_line_file_open(&file, "s", path, "a,b\n") == 0);
+        CHECK(!add("1,2\n") && !flush() && !flush());
+        lm_line_file_close(&file);
+        lm_line_file_close(&file);
+    }
+    holds(path, "a,b\n1,2\n1,2\n1,2\n");
+    CHECK(lm_line_file_open(&file, "s", path, "a,b,c\n") == LUMEN_E_INVALID);
+    CHECK(strstr(lm_error_last(), "s: expected no file, or one with the same columns"));
+    holds(path, "a,b\n1,2\n1,2\n1,2\n");
+    CHECK(lm_line_file_open(&file, "s", "/none/x", NULL) == LUMEN_E_IO);
+    CHECK(strstr(lm_error_last(), "s: cannot write /none/x"));
+    lm_line_file_close(&file);
+}
+
+/* logrotate: moved away and opened again, or copied and cut. */
+static void rotated(void) {
+    CHECK(unlink(path) == 0 && lm_line_file_open(&file, "s", path, "a\n") == 0);
+    add("1\n"), flush();
+    CHECK(rename(path, moved) == 0);
+    add("2\n"), flush();
+    CHECK(lm_line_file_reopen(&file) == 0);
+    add("3\n"), flush();
+    holds(moved, "a\n1\n2\n");
+    holds(path, "a\n3\n");
+    CHECK(truncate(path, 0) == 0);
+    add("4\n"), flush();
+    holds(path, "a\n4\n"); /* at the start: no hole before it */
+    CHECK(unlink(path) == 0);
+    check_write_file(path, "other\n", 6);
+    CHECK(lm_line_file_reopen(&file) == LUMEN_E_INVALID);
+    add("5\n");
+    CHECK(!flush()); /* the old file is there, without a name */
+    lm_line_file_close(&file);
+}
+
+static void full(void) {
+    CHECK(lm_line_file_open(&file, "s", "/dev/full", NULL) == 0);
+    add("1\n"), add("2\n");
+    CHECK(flush() && strstr(lm_error_last(), "s: cannot write /dev/full") && file.lost == 2);
+    add("3\n");
+    CHECK(!flush() && file.lost == 3); /* said once */
+    /* More than the buffer holds: the rest is not written either, and nothing overflows. */
+    for (int i = 0; i < 3 * LM_LINE_FILE_BYTES / 2; i++) add("4\n");
+    flush();
+    CHECK(file.lost == 3 + 3 * LM_LINE_FILE_BYTES / 2);
+    file.path = path;
+    unlink(path);
+    CHECK(lm_line_file_reopen(&file) == 0);
+    add("5\n");
+    CHECK(flush() && strstr(lm_error_last(), "is written again"));
+    holds(path, "5\n");
+    lm_line_file_close(&file);
+}
+
+/* stdout without room: waited for until the end, and not beyond it. Without a reader: lost. */
+static void pipes(void) {
+    int ends[2], before = dup(STDOUT_FILENO);
+    char line[1024];
+    CHECK(pipe2(ends, O_CLOEXEC) == 0 && before >= 0 && signal(SIGPIPE, SIG_IGN) != SIG_ERR);
+    CHECK(dup2(ends[1], STDOUT_FILENO) >= 0 && close(ends[1]) == 0);
+    CHECK(lm_line_file_open(&file, "s", "-", NULL) == 0);
+    CHECK(dup2(before, STDOUT_FILENO) >= 0 && close(before) == 0);
+    memset(line, 'x', sizeof line);
+    line[sizeof line - 1] = '\n';
+    add("first\n"), flush();
+    CHECK(read(ends[0], line, 6) == 6 && memcmp(line, "first\n", 6) == 0);
+    lm_store_release_u32(&stop, 1);
+    bool lost = false;
+    for (int i = 0; i < 1000 && !lost; i++) {
+        lm_line_file_add(&file, line, sizeof line, &stop);
+        lost = flush();
+    }
+    CHECK(lost && file.lost >= 1 && strstr(lm_error_last(), "cannot write -"));
+    lm_store_release_u32(&stop, 0);
+    close(ends[0]);
+    uint64_t before_lost = file.lost;
+    add("last\n");
+    CHECK(!flush() && file.lost == before_lost + 1);
+    lm_line_file_close(&file);
+}
+
+int main(void) {
+    snprintf(path, sizeof path, "%s/lines", check_temporary_directory());
+    snprintf(moved, sizeof moved, "%s/moved", check_temporary_directory());
+    check_watchdog(60, "a pipe that is waited for");
+    appended();
+    rotated();
+    full();
+    pipes();
+    return check_finish("test_line_file");
+}
