@@ -333,11 +333,13 @@ def test_a_batch_delay_counts_from_its_first_request(serve: Serve, tmp_path: Pat
         }
     )
     x = np.ones(16, "<f4").tobytes()
-    with server.connect() as first, server.connect() as others:
+    # Of one connection 64 are read at a time.
+    others = [server.connect() for _ in range(4)]
+    with server.connect() as first:
         first.send(wire.frame(x, id=1))
         first.socket.settimeout(0.05)
         for number in range(190):
-            others.send(wire.frame(x, id=number))
+            others[number % 4].send(wire.frame(x, id=number))
             try:
                 assert first.reply().id == 1
                 break
@@ -345,7 +347,9 @@ def test_a_batch_delay_counts_from_its_first_request(serve: Serve, tmp_path: Pat
                 continue
         else:
             raise AssertionError("190 requests came before the first one was answered")
-        others.replies(number + 1)
+    for index, other in enumerate(others):
+        other.replies(len(range(index, number + 1, 4)))
+        other.close()
 
 
 def test_batching_a_model_of_fixed_rows_is_refused(tmp_path: Path, cache: Path) -> None:
