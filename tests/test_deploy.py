@@ -323,7 +323,7 @@ def test_the_unit_fits_the_server() -> None:
     program, *arguments = shlex.split(said["ExecStart"][0])
     assert program == "/opt/lumen/bin/lumen"
     cli.make_parser().parse_args(arguments)
-    assert said["ExecReload"] == ["/bin/kill -HUP $MAINPID"]
+    assert said["ExecReload"] == ['/bin/sh -c "kill -HUP ${MAINPID}"']
     default = load()
     ends_s = default.server.unready_seconds + default.server.drain_seconds
     assert float(said["TimeoutStopSec"][0]) > ends_s
