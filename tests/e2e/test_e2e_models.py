@@ -301,12 +301,22 @@ def test_what_a_model_does_counts_not_what_it_says(serve: Serve, tmp_path: Path)
         {"zero": np.array(0, np.int64), "one": np.array(1, np.int64)},
     )
     pair = graphs.image(tmp_path / "pair.onnx", graphs.FLOAT, [2, 3, 5, 7])
-    files = {"all": all_rows, "first": first_row, "pair": pair}
+    # Rows in the first of two inputs alone.
+    beside = graphs.save(
+        tmp_path / "beside.onnx",
+        [helper.make_node("Mul", ["x", "k"], ["y"])],
+        [x, graphs.tensor("k", graphs.FLOAT, [3])],
+        [graphs.tensor("y", graphs.FLOAT, ["n", 3])],
+    )
+    files = {"all": all_rows, "first": first_row, "pair": pair, "beside": beside}
     server = serve({"models": [{"name": n, "path": str(path)} for n, path in files.items()]})
     for rows in (1, 2, 5, 1):
         data = np.random.default_rng(rows).standard_normal((rows, 3)).astype("<f4")
         reply = infer(server, "all", data.tobytes(), rows=rows)
         assert (reply.status, reply.flags, reply.payload) == (wire.OK, 0, (data + data).tobytes())
+        k = np.array([1, -2, 0.5], "<f4")
+        reply = infer(server, "beside", data.tobytes() + k.tobytes(), rows=rows)
+        assert (reply.status, reply.rows, reply.payload) == (wire.OK, rows, (data * k).tobytes())
         reply = infer(server, "first", data.tobytes(), rows=rows)
         assert (reply.status, reply.flags) == (wire.OK, wire.SHAPES)
         shapes, found = wire.split_shapes(reply.payload)
