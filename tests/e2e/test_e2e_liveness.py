@@ -6,8 +6,11 @@ are for events, with bounds far from what a busy machine needs; no time is asser
 
 from __future__ import annotations
 
+import os
+import random
 import resource
 import selectors
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -24,6 +27,11 @@ from harness import Server, eventually
 from web import Http
 
 LIGHT_TRIPS = 1
+LARGE_COLUMNS = 1 << 16  # an answer of 256 KiB, more than a small socket takes
+SEED = int(os.environ.get("LUMEN_E2E_SEED", time.time_ns() % 2**32))
+# Longer by hand: `LUMEN_E2E_SECONDS=600` mixes for ten minutes, with ten times as many clients.
+SECONDS = float(os.environ.get("LUMEN_E2E_SECONDS", "0"))
+CROWD = 4000 if SECONDS else 400
 ANSWER_S = 10.0  # a canary's patience: what this file is about lasts for as long as the attack does
 REFUSED = wire.frame(b"x" * 7, model=60_000, id=6)
 
@@ -40,6 +48,8 @@ def settings(folder: Path, **server: object) -> dict[str, object]:
             {"name": "double", "path": str(graphs.double(folder / "double.onnx"))},
             {"name": "slow", "path": str(graphs.slow(folder / "slow.onnx"))},
             {"name": "slow2", "path": str(graphs.slow(folder / "slow2.onnx"))},
+            {"name": "gather", "path": str(graphs.gather(folder / "gather.onnx"))},
+            {"name": "large", "path": str(graphs.large(folder / "large.onnx", LARGE_COLUMNS))},
         ],
     }
 
@@ -378,3 +388,160 @@ def test_health_does_not_wait_with_those_who_wait(serve: Serve, tmp_path: Path, 
         for connection in clients:
             assert connection.reply().status == wire.OK
     watch.report("overload: wait")
+
+
+# ---- every kind of client and model that we know, one after the other and mixed ----
+
+
+def _http(server: Server, data: bytes, **rest: int) -> wire.Wire:
+    http = Http(server.port, **rest)
+    http.send(data)
+    return http
+
+
+def _native(server: Server, data: bytes, **rest: int) -> wire.Wire:
+    connection = server.connect(**rest)
+    connection.send(data)
+    return connection
+
+
+def _work(server: Server, model: str, count: int) -> bytes:
+    return wire.frame(trips(count).tobytes(), model=server.models[model], id=1)
+
+
+def _then(connection: wire.Wire, act: Callable[[], object]) -> wire.Wire:
+    act()
+    return connection
+
+
+def _storm(server: Server, number: int) -> wire.Wire:
+    """Comes, asks and leaves, and comes again."""
+    for _ in range(3):
+        connection = _native(server, _work(server, "slow", 5))
+        connection.reset() if number % 2 else connection.close()
+    return server.connect()
+
+
+UNREAD = {"receive_buffer_bytes": 4096}
+KINDS: dict[str, Callable[[Server, int], wire.Wire]] = {
+    "silent": lambda server, _n: server.connect(),
+    "slow head": lambda server, n: (
+        _http(server, b"GET /v2/hea") if n % 2 else _native(server, wire.ping(1)[: 1 + n % 31])
+    ),
+    "slow body": lambda server, n: (
+        _http(server, web.infer("double", {"x": np.ones((1, 16), "<f4")})[:-3])
+        if n % 2
+        else _native(server, _work(server, "slow", 1)[: -1 - n % 7])
+    ),
+    "chunked body": lambda server, _n: _http(
+        server,
+        b"POST /v2/models/double/infer HTTP/1.1\r\nHost: localhost\r\n"
+        b'Transfer-Encoding: chunked\r\n\r\n5\r\n{"inp',
+    ),
+    "waits for 100": lambda server, _n: _http(
+        server,
+        b"POST /v2/models/double/infer HTTP/1.1\r\nHost: localhost\r\n"
+        b"Expect: 100-continue\r\nContent-Length: 900\r\n\r\n",
+    ),
+    "unread answers": lambda server, _n: _native(
+        server,
+        wire.frame(np.float32(1).tobytes(), model=server.models["large"]) * 3,
+        **UNREAD,
+    ),
+    "unread documents": lambda server, n: (
+        _http(server, web.get("/v2/models/stats") * 100, **UNREAD)
+        if n % 2
+        else _native(server, wire.frame(kind=wire.DESCRIBE) * 100, **UNREAD)
+    ),
+    "pipelined": lambda server, n: (
+        _http(server, web.infer("slow", {"x": trips(20)}) + b"G")
+        if n % 2
+        else _native(server, _work(server, "slow", 5) * 70 + b"LMN1")
+    ),
+    "half-closed": lambda server, _n: _then(
+        connection := _native(server, _work(server, "slow", 20)), connection.finish
+    ),
+    "storm": _storm,
+    "slow model": lambda server, _n: _native(server, _work(server, "slow", 300)),
+    "failing model": lambda server, n: (
+        _http(server, web.infer("gather", {"x": np.array([77], "<i8")}))
+        if n % 2
+        else _native(
+            server, wire.frame(np.array([77], "<i8").tobytes(), model=server.models["gather"]) * 9
+        )
+    ),
+    "deadlines": lambda server, n: _native(
+        server,
+        wire.frame(trips(50).tobytes(), model=server.models["slow"], timeout_us=1 + 997 * n),
+    ),
+}
+
+
+def pause(server: Server) -> None:
+    """As a debugger, a container's freezer or Ctrl-Z does it."""
+    os.kill(server.pid, signal.SIGSTOP)
+    try:
+        time.sleep(0.2)  # nothing can be waited for in a stopped process
+    finally:
+        os.kill(server.pid, signal.SIGCONT)
+
+
+@pytest.fixture(scope="module")
+def besieged(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server that all of the following attacks one after another."""
+    limits = {"drain_seconds": 0, "reply_timeout_ms": 0, "body_bytes_per_second": 1}
+    server = Server(settings(tmp_path_factory.mktemp("besieged"), **limits), cache)
+    try:
+        yield server
+        assert server.alive
+        server.check_errors()
+    finally:
+        server.kill()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_whole_answers_beside(besieged: Server, kind: str) -> None:
+    """Row F26: what needs no worker is answered while they are there, and after they left."""
+    with Watch(besieged) as watch:
+        with crowd(besieged, CROWD, lambda number: KINDS[kind](besieged, number)):
+            watch.more(4)
+        watch.more(2)
+    watch.report(kind)
+    eventually(lambda: besieged.figures().slots_in_use == 0, "nothing left of them", 60)
+
+
+def test_the_whole_answers_after_pauses(besieged: Server) -> None:
+    """Stopped and continued, idle and busy: it is the same server, and says that it is ready."""
+    with Watch(besieged) as watch:
+        with crowd(besieged, 40, lambda number: KINDS["slow model"](besieged, number)):
+            for _ in range(5):
+                pause(besieged)
+                watch.more(1)
+        watch.more(2)
+    assert besieged.alive
+    watch.report("pauses")
+
+
+@pytest.mark.parametrize("overload", ["refuse", "wait"])
+def test_the_whole_answers_beside_all_of_them(serve: Serve, tmp_path: Path, overload: str) -> None:
+    """All kinds at once, in numbers that come from a seed; requests are served all the while."""
+    print(f"LUMEN_E2E_SEED={SEED}")
+    chance = random.Random(SEED)
+    until = time.monotonic() + SECONDS
+    limits = {"max_in_flight": 64, "overload": overload, "drain_seconds": 0}
+    server = serve(settings(tmp_path, io_threads=chance.choice([1, 1, 3]), **limits))
+    names = list(KINDS)
+    with Watch(server) as watch:
+        while True:
+            drawn = chance.choices(names, [chance.random() for _ in names], k=CROWD)
+            with crowd(server, CROWD, lambda n, drawn=drawn: KINDS[drawn[n]](server, n)):
+                if chance.random() < 0.5:
+                    pause(server)
+                watch.more(4)
+            watch.more(2)
+            if time.monotonic() >= until:
+                break
+    watch.report(f"all kinds, overload: {overload}")
+    eventually(lambda: server.figures().slots_in_use == 0, "nothing left of them", 120)
+    with server.connect() as connection:
+        assert connection.ask(_work(server, "slow", 1)).status == wire.OK
