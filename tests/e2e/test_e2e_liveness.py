@@ -501,7 +501,7 @@ def besieged(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_whole_answers_beside(besieged: Server, kind: str) -> None:
-    """Row F26: what needs no worker is answered while they are there, and after they left."""
+    """What needs no worker is answered while they are there, and after they left."""
     with Watch(besieged) as watch:
         with crowd(besieged, CROWD, lambda number: KINDS[kind](besieged, number)):
             watch.more(4)

@@ -272,16 +272,18 @@ static bool write_some(struct client *client) {
 static void check_owed(struct client *client) {
     uint32_t first = 0;
     while (first < client->expect_count && client->expects[first].answered) first++;
-    bool owed = first < client->expect_count && client->expects[first].kind != ASK_INFER &&
-                client->out_sent >= client->expects[first].end && client->peer->served &&
-                client->peer->server_read >= client->expects[first].end;
+    const struct expect *expect = &client->expects[first];
+    /* A bad body of HTTP may need a slot before it is known to be bad. */
+    bool for_worker =
+        expect->kind == ASK_INFER || (expect->kind == ASK_BAD && client->http && expect->statuses);
+    bool owed = first < client->expect_count && !for_worker && client->out_sent >= expect->end &&
+                client->peer->served && client->peer->server_read >= expect->end;
     bool known = owed && client->owed == first && client->owed_ns;
     if (!known) client->owed_ns = owed ? sim_now_ns : 0;
     client->owed = first;
     if (!known || sim_shared.queue_type == LUMEN_QUEUE_INLINE) return;
     if (sim_now_ns - client->owed_ns > OWED_S * SIM_S)
-        client_fail(client, "what needs no worker is not answered, request", first,
-                    client->expects[first].kind);
+        client_fail(client, "what needs no worker is not answered, request", first, expect->kind);
 }
 
 static void check_patience(struct client *client) {

@@ -49,7 +49,7 @@ struct client {
 
     uint8_t *out;
     uint32_t out_bytes, out_room, out_sent;
-    struct expect expects[REQUESTS_MAX];
+    struct expect expects[REQUESTS_MAX + 1];
     uint32_t expect_count, answered;
     uint32_t last;  /* index of the last request that is answered; NOWHERE: no end in sight */
     bool continued; /* "100 Continue" has come for the request that waits */

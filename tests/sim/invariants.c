@@ -116,7 +116,8 @@ static void check_alive(const struct lm_io *io, const struct lm_connection *conn
     bool replies = connection->sending != LM_NO_SLOT || connection->reply_head != LM_NO_SLOT;
     bool busy = connection->in_flight > 0 || replies;
     bool moved = connection->recv_armed || busy || lm_connection_waits(connection) ||
-                 connection->list == LM_LIST_STARVED || connection->list == LM_LIST_UNPARKING;
+                 connection->list == LM_LIST_STARVED || connection->list == LM_LIST_UNPARKING ||
+                 connection->list == LM_LIST_RESUMING;
     SIM_CHECK(moved, "connection %u is stuck: nothing is armed, read state %u, ended %u",
               connection->index, connection->read_state, connection->ended);
     SIM_CHECK(connection->reply_head == LM_NO_SLOT || connection->sending != LM_NO_SLOT ||
@@ -128,7 +129,7 @@ static void check_alive(const struct lm_io *io, const struct lm_connection *conn
     SIM_CHECK(!connection->recv_armed || connection->list == LM_LIST_EXPECTING_HELD,
               "connection %u reads beside a held buffer", connection->index);
     SIM_CHECK(lm_connection_waits(connection) || expects || wants_descriptor ||
-                  !lm_connection_may_parse(connection),
+                  connection->list == LM_LIST_RESUMING || !lm_connection_may_parse(connection),
               "connection %u holds a buffer that it could parse", connection->index);
 }
 
@@ -356,6 +357,8 @@ void check_io(struct lm_io *io, uint64_t timeout_ns) {
               sums.parked, io->connections_parked);
     SIM_CHECK(!lm_connections_wait_to_park(io) || timeout_ns <= LM_STUCK_TICK_NS,
               "connections are to be parked, and the thread sleeps");
+    SIM_CHECK(io->lists[LM_LIST_RESUMING].count == 0 || timeout_ns == 0,
+              "connections have bytes to parse, and the thread sleeps");
     SIM_CHECK(sums.counted == io->connections_wanting, "%u connections are wanting, %u counted",
               sums.counted, io->connections_wanting);
     for (uint32_t l = LM_LIST_FREE; l < LM_LIST_COUNT; l++)

@@ -40,6 +40,7 @@
 #define LM_SLOT_WAITERS_MAX (sim_limits.slot_waiters_max)
 #define LM_UNPARKING_MAX (sim_limits.unparking_max)
 #define LM_LINGER_BYTES_MAX (sim_limits.linger_bytes_max)
+#define LM_PARSES_PER_TURN (sim_limits.parses_per_turn)
 #define LM_EXPIRIES_PER_TURN (sim_limits.expiries_per_turn)
 #define LM_SPIN_PAUSES (sim_limits.spin_pauses)
 #define LM_HERE_BYTES (sim_limits.here_bytes)

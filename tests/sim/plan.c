@@ -54,6 +54,7 @@ static void draw_sizes(struct sim_plan *plan) {
                                      .unparking_max = plan->header_buffers / 4,
                                      .linger_bytes_max = PICK(64, 1024, 65536),
                                      .expiries_per_turn = PICK(1, 2, 16),
+                                     .parses_per_turn = PICK(0, 1, 4, 256),
                                      .spin_pauses = PICK(0, 2),
                                      .here_bytes = PICK(1, 100, 1000, 256 << 10)};
 }

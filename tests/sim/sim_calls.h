@@ -16,6 +16,7 @@ struct sim_limits {
     uint32_t unparking_max;
     uint32_t linger_bytes_max;
     uint32_t expiries_per_turn;
+    uint32_t parses_per_turn;
     uint32_t spin_pauses;
     uint32_t here_bytes;
 };

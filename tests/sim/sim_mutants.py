@@ -317,6 +317,12 @@ MUTANTS = (
         "false",
     ),
     Mutant(
+        "a share of a turn has no end",
+        IO,
+        "    if (io->lists[LM_LIST_RESUMING].count) limit = 0;\n",
+        "",
+    ),
+    Mutant(
         "a probe has no end",
         GATE,
         "if (request->probe) cost->probing = false;",

@@ -27,6 +27,11 @@ enum {
     LM_PIPELINE_MAX = 64,          /* requests in flight on one connection; more are not read yet */
     LM_HEADER_BUFFER_BYTES = 4096, /* one provided buffer */
     LM_HEADER_BUFFERS = 1024,      /* power of two, per I/O thread */
+    /* Requests that are parsed in a turn of an I/O thread: one of each connection that has bytes,
+     * and so many more; a connection with more behind them goes on in a later turn, so many a turn.
+     */
+    LM_PARSES_PER_TURN = 256,
+    LM_RESUMED_PER_TURN = 64,
     LM_HELD_PAGES_MAX = 65536, /* of bytes that may not be parsed yet, per I/O thread (held.h) */
     LM_HELD_LOOKS = 64,        /* connections with such bytes that are looked at in one sweep */
     LM_LISTEN_BACKLOG = 4096,

@@ -157,7 +157,8 @@ static void drop_reading(struct lm_io *io, struct lm_connection *connection) {
     if (drop_request(io, connection)) count_dropped(io, connection, model);
     if (connection->read_state != LM_READ_LINGER) connection->read_state = LM_READ_HEADER;
     if (lm_connection_waits(connection) || connection->list == LM_LIST_STARVED ||
-        connection->list == LM_LIST_UNPARKING || lm_connection_expects(connection)) {
+        connection->list == LM_LIST_RESUMING || connection->list == LM_LIST_UNPARKING ||
+        lm_connection_expects(connection)) {
         lm_connection_move(io, connection, LM_LIST_NONE);
     }
 }

@@ -200,6 +200,7 @@ static int wait_for_work(struct lm_io *io, struct lm_completion *completions) {
     if (lm_mpmc_depth(&io->returns) > 0) limit = io->returns_stuck ? LM_STUCK_TICK_NS : 0;
     /* Inline: a request that got its slot in this turn is run in the next. */
     if (io->inline_worker && lm_spsc_depth(&io->ready) > 0) limit = 0;
+    if (io->lists[LM_LIST_RESUMING].count) limit = 0;
     if (io->sweep_at || (io->waiters.released && io->lists[LM_LIST_WAITING].count)) limit = 0;
     if ((refused || lm_connections_wait_to_park(io)) && limit > LM_STUCK_TICK_NS)
         limit = LM_STUCK_TICK_NS;
@@ -237,6 +238,8 @@ static int run(struct lm_io *io) {
         lm_timers_expire(io);
         if (io->lists[LM_LIST_WAITING].count) lm_receive_retry_waiting(io);
         if (!io->lists[LM_LIST_WAITING].count) lm_places_forget(&io->shared->places, io->index);
+        io->parses_left = LM_PARSES_PER_TURN;
+        if (io->lists[LM_LIST_RESUMING].count) lm_receive_resume(io);
         if (io->lists[LM_LIST_STARVED].count) lm_receive_retry_starved(io);
         if (io->lists[LM_LIST_UNPARKING].count) lm_receive_retry_unparking(io);
         if (!io->inline_worker) lm_receive_hand_over(io);

@@ -174,6 +174,7 @@ struct lm_io {
     bool draining;
     bool worker_hangs;  /* some worker has not come back for so long that the server is not ready */
     bool returns_stuck; /* a worker is in the middle of a return: look again soon, do not spin */
+    uint32_t parses_left; /* requests that connections may parse in this turn, beyond one each */
     uint32_t buffers_returned; /* since starved connections were last retried */
     uint64_t accept_retry_ns;  /* 0: not paused */
     uint64_t next_eviction_ns;
@@ -286,6 +287,8 @@ void lm_receive_submit(struct lm_io *io, struct lm_connection *connection,
 void lm_receive_hand_over(struct lm_io *io);
 /* Retries the requests that wait for a slot, in order. */
 void lm_receive_retry_waiting(struct lm_io *io);
+/* Goes on with those that had their share of an earlier turn, in order. */
+void lm_receive_resume(struct lm_io *io);
 /* Retries the header reads that found no buffer, if one has come back since. */
 void lm_receive_retry_starved(struct lm_io *io);
 /* Looks for descriptors for those that have bytes and none, if one has become free since. */

@@ -181,15 +181,19 @@ static size_t take_discarded(struct lm_connection *connection, size_t count) {
     return taken;
 }
 
-/* Consumes what it may of the held buffer, and gives it back when all is consumed. */
+/* Consumes what it may of the held buffer, and gives it back when all is consumed. One connection's
+ * requests, which may be a hundred in a buffer, must not keep all others waiting. */
 static void consume_buffer(struct lm_io *io, struct lm_connection *connection) {
+    bool parsed = false;
     const uint8_t *bytes = lm_io_buffer(io, connection->buffer);
     while (connection->buffer_at < connection->buffer_end) {
         const uint8_t *at = bytes + connection->buffer_at;
         size_t count = (size_t)(connection->buffer_end - connection->buffer_at), taken = 0;
         switch (connection->read_state) {
         case LM_READ_HEADER:
-            if (!lm_connection_may_parse(connection)) return;
+            if (!lm_connection_may_parse(connection) || (parsed && io->parses_left == 0)) return;
+            io->parses_left -= parsed;
+            parsed = true;
             taken = take_header(io, connection, at, count);
             break;
         case LM_READ_BODY: taken = take_body(io, connection, at, count); break;
@@ -259,7 +263,8 @@ static bool get_descriptor(struct lm_io *io, struct lm_connection *connection) {
 
 void lm_receive_continue(struct lm_io *io, struct lm_connection *connection) {
     bool armed = connection->recv_armed || connection->ended;
-    bool starved = connection->list == LM_LIST_STARVED || connection->list == LM_LIST_UNPARKING;
+    bool starved = connection->list == LM_LIST_STARVED || connection->list == LM_LIST_UNPARKING ||
+                   connection->list == LM_LIST_RESUMING;
     if (starved || (connection->buffer == LM_NO_BUFFER && armed)) return;
     if (connection->fd == LM_FD_PARKED && !get_descriptor(io, connection)) return;
     for (;;) {
@@ -271,6 +276,9 @@ void lm_receive_continue(struct lm_io *io, struct lm_connection *connection) {
         lm_add_single_writer_u64(&io->stats->io.connections_evicted, 1);
         lm_connection_abort(io, connection);
     }
+    if (connection->buffer != LM_NO_BUFFER && connection->read_state == LM_READ_HEADER &&
+        lm_connection_may_parse(connection))
+        lm_connection_move(io, connection, LM_LIST_RESUMING);
     if (connection->buffer != LM_NO_BUFFER || connection->recv_armed || connection->ended) return;
     arm(io, connection);
 }
@@ -362,6 +370,17 @@ void lm_receive_retry_waiting(struct lm_io *io) {
     waiters->retrying = true;
     retry_waiting(io, due);
     waiters->retrying = false;
+}
+
+void lm_receive_resume(struct lm_io *io) {
+    struct lm_list *list = &io->lists[LM_LIST_RESUMING];
+    uint32_t left = list->count < LM_RESUMED_PER_TURN ? list->count : LM_RESUMED_PER_TURN;
+    for (; left > 0 && list->count > 0; left--) {
+        struct lm_connection *connection = lm_io_connection(io, list->head);
+        lm_connection_move(io, connection, LM_LIST_NONE);
+        lm_receive_continue(io, connection); /* which may come back to the list's end */
+        lm_connection_settle(io, connection);
+    }
 }
 
 void lm_receive_retry_starved(struct lm_io *io) {
