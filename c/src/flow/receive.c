@@ -378,7 +378,7 @@ void lm_receive_resume(struct lm_io *io) {
     for (; left > 0 && list->count > 0; left--) {
         struct lm_connection *connection = lm_io_connection(io, list->head);
         lm_connection_move(io, connection, LM_LIST_NONE);
-        lm_receive_continue(io, connection); /* which may come back to the list's end */
+        lm_receive_continue(io, connection);
         lm_connection_settle(io, connection);
     }
 }
