@@ -6,6 +6,7 @@ that nothing of them is left.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 from pathlib import Path
@@ -18,6 +19,13 @@ import slow_clients
 
 pytestmark = pytest.mark.usefixtures("c_library")
 SHORT = ["--workloads", "mlp", "--seconds", "0.3", "--rounds", "1", "--connections", "60"]
+
+
+@pytest.fixture(autouse=True)
+def _canary_without_haste(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few requests, which no machine is too busy to answer before the phase is over."""
+    work = dataclasses.replace(slow_clients.WORKLOADS["mlp"], rate=20.0)
+    monkeypatch.setitem(slow_clients.WORKLOADS, "mlp", work)
 
 
 def test_a_native_attack(capsys: pytest.CaptureFixture[str]) -> None:
