@@ -14,9 +14,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Final, NoReturn
 
 from lumen_uring import __version__, reload
+from lumen_uring.banner import banner, warnings
 from lumen_uring.errors import ConfigError, EngineError, LumenError, MetricsError
 from lumen_uring.logs import Journal
 from lumen_uring.metrics_server import Facts, MetricsServer
@@ -26,7 +27,6 @@ from lumen_uring.ring import onnxruntime_path
 from lumen_uring.ring.engine import Engine, EngineInfo
 from lumen_uring.ring.signals import SignalQueue
 from lumen_uring.settings import Config, ModelConfig
-from lumen_uring.sizes import format_size
 
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGXCPU)
 # All that would otherwise end the process without a word, and leave its files behind.
@@ -44,7 +44,6 @@ _TAKEN: Final = (
 _STEP_S: Final = 0.1
 # How often the main thread looks whether the engine still runs, while nothing asks it to stop.
 _WATCH_S: Final = 1.0
-_LABELS: Final = {"builtin:squeezenet": "untrained weights, for speed only"}
 
 
 def check(config: Config) -> list[str]:
@@ -119,6 +118,7 @@ def _serve(config: Config, reread: Callable[[], Config], journal: Journal) -> in
         info = engine.info()
         if metrics is not None:
             metrics.start(Path(info.stats_path), _facts(info), os.getpid())
+        notes += warnings(config, info)
         address = "none" if metrics is None else metrics.address
         lines = banner(config, info, engine.describe(), notes, ready_s, address)
         for line in lines:
@@ -167,76 +167,6 @@ def _load_models(engine: Engine, files: _Files, notes: list[str]) -> Iterator[st
         raise problems[0]
     if problems:
         raise EngineError("\n".join(str(error) for error in problems), problems[0].code)
-
-
-def banner(
-    config: Config,
-    info: EngineInfo,
-    description: dict[str, Any],
-    notes: list[str],
-    ready_s: float,
-    metrics: str = "none",
-) -> list[str]:
-    """Says what is running and what to try next.
-
-    Args:
-        config: the settings it was started with.
-        info: what the engine arrived at.
-        description: its describe document.
-        notes: sentences of this side; the engine's own follow them.
-        ready_s: seconds from the start of the program's work to ready.
-        metrics: where the metrics page is.
-
-    Returns:
-        Plain lines.
-    """
-    host = f"[{config.server.host}]" if ":" in config.server.host else config.server.host
-    lines = [f"Lumen {__version__} serves on {host}:{info.port} (ONNX Runtime {info.ort_version})"]
-    if config.server.unix_socket is not None:
-        mode = f"{config.server.unix_socket_mode:04o}"
-        lines.append(f"  socket   unix:{config.server.unix_socket} (mode {mode})")
-    for model, entry in zip(config.models, description["models"], strict=True):
-        label = _LABELS.get(model.path)
-        lines.append(
-            f"  model    {model.name}{f' ({label})' if label else ''}: {_signature(entry)}"
-        )
-    cpus = ", ".join("unpinned" if cpu < 0 else f"core {cpu}" for cpu in info.worker_cpus)
-    sizes = [entry.slot_bytes for entry in info.slot_classes]
-    span = f", of {format_size(min(sizes))} to {format_size(max(sizes))} each" if sizes else ""
-    lines += [
-        f"  workers  {info.workers} ({cpus})",
-        f"  I/O      {info.io_backend}, {info.io_threads} thread(s)"
-        f"{f' ({info.io_detail})' if info.io_detail else ''}",
-        f"  memory   {info.slots} slots in {format_size(info.arena_bytes)}{span}",
-        f"  figures  {info.stats_path}",
-        f"  metrics  {metrics}",
-    ]
-    lines += [f"  note     {note}" for note in (*notes, *info.notes)]
-    lines.append(f"  ready    in {ready_s:.2f} s; Ctrl-C drains and ends")
-    lines.append(f"Try: {_next_step(config.models[0], description['models'][0], info.port)}")
-    return lines
-
-
-def _signature(entry: dict[str, Any]) -> str:
-    inputs = ", ".join(_tensor(tensor) for tensor in entry["inputs"])
-    outputs = ", ".join(_tensor(tensor) for tensor in entry["outputs"])
-    return f"{inputs} -> {outputs}"
-
-
-def _tensor(tensor: dict[str, Any]) -> str:
-    # n: as many as the request has rows; ?: known only after the model has run.
-    free = "n" if tensor.get("shape_known", True) else "?"
-    dims = ",".join(free if dim < 0 else str(dim) for dim in tensor["shape"])
-    return f"{tensor['name']} {tensor['datatype']}[{dims}]"
-
-
-def _next_step(model: ModelConfig, entry: dict[str, Any], port: int) -> str:
-    option = "" if port == 8000 else f" --port {port}"
-    tensors = entry["inputs"]
-    grey = len(tensors) == 1 and len(tensors[0]["shape"]) == 4 and tensors[0]["shape"][1] == 1
-    if entry["rgb8"] is not None or grey:
-        return f"lumen predict{option} --model {model.name} PICTURE.png"
-    return f'python -c "from lumen_uring import Client; print(Client(port={port}).describe())"'
 
 
 @contextmanager

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
+from pathlib import Path
 
+import pytest
+
+from lumen_uring.banner import banner, memory_limit_bytes, warnings
 from lumen_uring.config import load
 from lumen_uring.ring.engine import EngineInfo, SlotClass
-from lumen_uring.server import banner
 
 INFO = EngineInfo(
     port=8000,
@@ -47,7 +51,7 @@ def test_the_banner_names_everything() -> None:
         "note     cache not kept",
         "note     no huge pages",
         "in 0.50 s",
-        "Try: lumen predict --model digits PICTURE.png",
+        "Try: curl 'http://127.0.0.1:8000/v2/models/digits/infer' -d '{\"inputs\":[{",
     ):
         assert part in text
 
@@ -63,7 +67,10 @@ def test_the_banner_of_other_servers() -> None:
     text = "\n".join(banner(config, info, {"models": [table]}, [], 0.5))
     assert "serves on [::1]:9000" in text
     assert "bench (untrained weights, for speed only)" in text
-    assert "Client(port=9000)" in text
+    assert (
+        "Try: curl 'http://[::1]:9000/v2/models/bench/infer' -d "
+        '\'{"inputs":[{"name":"row","datatype":"FP32","shape":[1,9],"data":[0,0,0,0,0,0,0,0,0]}]}\''
+    ) in text
     assert "socket" not in text
 
 
@@ -71,3 +78,57 @@ def test_the_banner_of_a_unix_socket() -> None:
     config = load(None, ["server.unix_socket=/run/s", "server.unix_socket_mode=0600"])
     text = "\n".join(banner(config, INFO, {"models": [DIGITS]}, [], 0.5))
     assert "socket   unix:/run/s (mode 0600)" in text
+
+
+def next_step(table: dict[str, object], *overrides: str, port: int = 8000) -> str:
+    config = load(None, overrides)
+    info = dataclasses.replace(INFO, port=port)
+    return banner(config, info, {"models": [table]}, [], 0.5)[-1]
+
+
+def test_what_to_try_is_a_command_that_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    photo = {
+        **DIGITS,
+        "name": "photo",
+        "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 3, 224, 224]}],
+        "rgb8": {"width": 224, "height": 224},
+    }
+    large = {
+        **DIGITS,
+        "name": "large",
+        "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 1000]}],
+    }
+    monkeypatch.setattr("shutil.which", lambda name: f"/bin/{name}")
+    assert next_step(photo) == "Try: lumen predict --model photo PICTURE.png"
+    assert next_step(photo, "server.host=0.0.0.0", port=1) == (
+        "Try: lumen predict --port 1 --model photo PICTURE.png"
+    )
+    assert next_step(photo, "server.host='10.0.0.5'") == (
+        "Try: lumen predict --host 10.0.0.5 --model photo PICTURE.png"
+    )
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    assert f"Try: {sys.executable} -m lumen_uring predict --model photo" in next_step(photo)
+    assert next_step(large) == "Try: curl 'http://127.0.0.1:8000/v2/models/large'"
+    key = 'server.keys=[{name: a, sha256: "' + "ab" * 32 + '"}]'
+    assert "curl -H 'Authorization: Bearer TOKEN' 'http://" in next_step(DIGITS, key)
+    assert "'http://[::1]:8000/" in next_step(DIGITS, "server.host='::'")
+
+
+def test_what_to_look_out_for(tmp_path: Path) -> None:
+    def notes(*overrides: str) -> str:
+        return "; ".join(warnings(load(None, overrides), INFO))
+
+    assert "no keys: whoever reaches 0.0.0.0 may ask" in notes("server.host=0.0.0.0")
+    key = 'server.keys=[{name: a, sha256: "' + "ab" * 32 + '"}]'
+    for quiet in (["server.host='::1'"], ["server.host=0.0.0.0", key]):
+        assert "no keys" not in notes(*quiet)
+    assert memory_limit_bytes(tmp_path) is None
+    for name, text, limit in [
+        ("memory/memory.limit_in_bytes", "9223372036854771712", None),
+        ("memory/memory.limit_in_bytes", "4096", 4096),
+        ("memory.max", "max", None),
+        ("memory.max", "8192", 8192),
+    ]:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(f"{text}\n")
+        assert memory_limit_bytes(tmp_path) == limit

@@ -64,7 +64,9 @@ FIGURES: Final[dict[tuple[str, str], str]] = {
     ("worker", "runs"): "calls of ONNX Runtime",
     ("worker", "batches"): "of these, for several requests at once",
     ("worker", "batches_failed"): "batches that failed and ran again one by one",
-    ("worker", "traces_dropped"): "rows that engine.telemetry_csv_path could not keep up with",
+    ("io", "traces_dropped"): "lines that log.access_path could not keep up with",
+    ("io", "log_lines_lost"): "lines of log files that could not be written",
+    ("worker", "traces_dropped"): "rows that a log file could not keep up with",
     ("worker", "bytes_out"): "bytes sent by workers",
     ("worker", "sleeps"): "times a worker found no work and slept",
 }

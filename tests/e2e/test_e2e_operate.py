@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -887,3 +888,13 @@ def test_a_full_disk_is_said_once_and_counted(serve: Serve, tmp_path: Path) -> N
     eventually(lambda: "log.access_path: cannot write /dev/full" in server.errors, "the sentence")
     server.stop()
     assert server.errors.count("cannot write /dev/full") == 2  # one for each file
+
+
+def test_what_the_banner_says_to_try_works(serve: Serve) -> None:
+    server = serve(DIGITS)
+    command = shlex.split(server.output.splitlines()[-1].removeprefix("Try: "))
+    assert (command[0], command[2]) == ("curl", "-d")
+    request = urllib.request.Request(command[1], command[3].encode())
+    with urllib.request.urlopen(request, timeout=harness.SETTLE_S) as reply:
+        (output,) = json.loads(reply.read())["outputs"]
+    assert (output["name"], output["shape"]) == ("probabilities", [1, 10])

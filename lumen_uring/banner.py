@@ -1,0 +1,164 @@
+"""What a person sees when a server has started: what runs, what to look out for, what to try next.
+
+Called by server.py, on the main thread, once.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import math
+import shutil
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from lumen_uring import __version__
+from lumen_uring.ring.engine import EngineInfo
+from lumen_uring.settings import Config
+from lumen_uring.sizes import format_size
+
+_LABELS: Final = {"builtin:squeezenet": "untrained weights, for speed only"}
+# Addresses that stand for all of this machine's, and one of them.
+_REACHED: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+_TYPED_MAX: Final = 64  # values of a tensor that a person would paste
+
+
+def banner(
+    config: Config,
+    info: EngineInfo,
+    description: dict[str, Any],
+    notes: list[str],
+    ready_s: float,
+    metrics: str = "none",
+) -> list[str]:
+    """Says what is running and what to try next.
+
+    Args:
+        config: the settings it was started with.
+        info: what the engine arrived at.
+        description: its describe document.
+        notes: sentences of this side; the engine's own follow them.
+        ready_s: seconds from the start of the program's work to ready.
+        metrics: where the metrics page is.
+
+    Returns:
+        Plain lines.
+    """
+    host = f"[{config.server.host}]" if ":" in config.server.host else config.server.host
+    lines = [f"Lumen {__version__} serves on {host}:{info.port} (ONNX Runtime {info.ort_version})"]
+    if config.server.unix_socket is not None:
+        mode = f"{config.server.unix_socket_mode:04o}"
+        lines.append(f"  socket   unix:{config.server.unix_socket} (mode {mode})")
+    for model, entry in zip(config.models, description["models"], strict=True):
+        label = _LABELS.get(model.path)
+        lines.append(
+            f"  model    {model.name}{f' ({label})' if label else ''}: {_signature(entry)}"
+        )
+    cpus = ", ".join("unpinned" if cpu < 0 else f"core {cpu}" for cpu in info.worker_cpus)
+    sizes = [entry.slot_bytes for entry in info.slot_classes]
+    span = f", of {format_size(min(sizes))} to {format_size(max(sizes))} each" if sizes else ""
+    lines += [
+        f"  workers  {info.workers} ({cpus})",
+        f"  I/O      {info.io_backend}, {info.io_threads} thread(s)"
+        f"{f' ({info.io_detail})' if info.io_detail else ''}",
+        f"  memory   {info.slots} slots in {format_size(info.arena_bytes)}{span}",
+        f"  figures  {info.stats_path}",
+        f"  metrics  {metrics}",
+    ]
+    lines += [f"  note     {note}" for note in (*notes, *info.notes)]
+    lines.append(f"  ready    in {ready_s:.2f} s; Ctrl-C drains and ends")
+    lines.append(f"Try: {_next_step(config, description['models'][0], info.port)}")
+    return lines
+
+
+def _signature(entry: dict[str, Any]) -> str:
+    inputs = ", ".join(_tensor(tensor) for tensor in entry["inputs"])
+    outputs = ", ".join(_tensor(tensor) for tensor in entry["outputs"])
+    return f"{inputs} -> {outputs}"
+
+
+def _tensor(tensor: dict[str, Any]) -> str:
+    # n: as many as the request has rows; ?: known only after the model has run.
+    free = "n" if tensor.get("shape_known", True) else "?"
+    dims = ",".join(free if dim < 0 else str(dim) for dim in tensor["shape"])
+    return f"{tensor['name']} {tensor['datatype']}[{dims}]"
+
+
+def _next_step(config: Config, entry: dict[str, Any], port: int) -> str:
+    """A command that works as it stands, from any directory."""
+    host = _REACHED.get(config.server.host, config.server.host)
+    name = entry["name"]
+    url = f"http://{f'[{host}]' if ':' in host else host}:{port}/v2/models/{name}"
+    header = " -H 'Authorization: Bearer TOKEN'" if config.server.keys else ""
+    tensors = [_zeros(tensor) for tensor in entry["inputs"]]
+    if all(tensors):
+        body = json.dumps({"inputs": tensors}, separators=(",", ":"))
+        return f"curl{header} '{url}/infer' -d '{body}'"
+    first = entry["inputs"][0]["shape"]
+    grey = len(tensors) == 1 and len(first) == 4 and first[1] == 1
+    if entry["rgb8"] is not None or grey:
+        # The command that was typed may not be on PATH, as in a virtual environment.
+        lumen = "lumen" if shutil.which("lumen") else f"{sys.executable} -m lumen_uring"
+        where = "" if host == "127.0.0.1" else f" --host {host}"
+        where += "" if port == 8000 else f" --port {port}"
+        return f"{lumen} predict{where} --model {name} PICTURE.png"
+    return f"curl{header} '{url}'"
+
+
+def _zeros(tensor: dict[str, Any]) -> dict[str, Any] | None:
+    """A small input of one row, as HTTP takes it; None for one that no person would type."""
+    shape = [1 if index == 0 and dim < 0 else dim for index, dim in enumerate(tensor["shape"])]
+    count = math.prod(shape)
+    quoted = "'" in tensor["name"]
+    if quoted or not 0 < count <= _TYPED_MAX or tensor["datatype"] in ("FP16", "BF16"):
+        return None
+    zero = False if tensor["datatype"] == "BOOL" else 0
+    return {
+        "name": tensor["name"],
+        "datatype": tensor["datatype"],
+        "shape": shape,
+        "data": [zero] * count,
+    }
+
+
+def warnings(config: Config, info: EngineInfo) -> list[str]:
+    """Says what may be meant, and often is not.
+
+    Args:
+        config: the settings it was started with.
+        info: what the engine arrived at.
+
+    Returns:
+        Sentences, without a full stop.
+    """
+    server = config.server
+    notes: list[str] = []
+    if not server.keys and not ipaddress.ip_address(server.host).is_loopback:
+        notes.append(
+            f"no keys: whoever reaches {server.host} may ask (server.keys; `lumen key NAME` "
+            "makes one)"
+        )
+    limit = memory_limit_bytes()
+    if limit is not None and limit < info.arena_bytes:
+        notes.append(
+            f"the memory limit of this process's group, {format_size(limit)}, is below "
+            f"server.arena_bytes: the kernel may end it under load"
+        )
+    return notes
+
+
+def memory_limit_bytes(root: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """The memory limit of this process's group; None where there is none.
+
+    Args:
+        root: where control groups are mounted; version 2, then version 1.
+    """
+    for name in ("memory.max", "memory/memory.limit_in_bytes"):
+        try:
+            text = (root / name).read_text("ascii").strip()
+        except (OSError, ValueError):
+            continue
+        # Version 1 says "none" as a number near 2^63.
+        return int(text) if text.isdecimal() and int(text) < 1 << 60 else None
+    return None
