@@ -1,8 +1,10 @@
-"""docs/SECURITY.md says of every hostile input and fault what tests it: is all of that there?
+"""docs/SECURITY.md says of every hostile input and fault what tests it, docs/PROTOCOL.md of every
+rule of HTTP: is all of that there?
 
 A row of its table names functions of Python files, which carry the row's number in their docstring
 or in the heading above them, and C files, which carry it in a comment. Both ways: what carries the
-number of a row in its docstring is named in that row.
+number of a row in its docstring is named in that row. A rule of HTTP has its RFC's number and
+section in the place of a number.
 """
 
 from __future__ import annotations
@@ -84,3 +86,54 @@ def test_every_test_with_a_number_is_in_that_row() -> None:
             for number in said:
                 assert number in cells, f"{file}::{name}: there is no row {number}"
                 assert name in cells[number].get(file, []), f"row {number} lacks {file}::{name}"
+
+
+# ---- rules of HTTP ----
+
+_RULE = re.compile(r"^\| (RFC 911[02] [\d.]+) .+ \| .+ \| (.+) \|$", re.MULTILINE)
+_SAID_RULE = re.compile(r"RFC (911[02])[, ]+(\d+(?:\.\d+)+)")
+
+
+def rules() -> dict[str, list[tuple[str, list[str]]]]:
+    text = (TESTS.parent / "docs" / "PROTOCOL.md").read_text()
+    found = _RULE.findall(text)
+    assert len({rule for rule, _cell in found}) == len(found), "a rule has two rows"
+    assert text.count("| RFC 911") == len(found), "a row is not of the table's form"
+    return {rule: named(cell) for rule, cell in found}
+
+
+def rules_said(text: str | None) -> set[str]:
+    return {f"RFC {number} {section}" for number, section in _SAID_RULE.findall(text or "")}
+
+
+def docstrings(file: str) -> dict[str, set[str]]:
+    """Of each function of a file: the rules in its docstring."""
+    tree = ast.parse((TESTS / file).read_text())
+    found = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+    return {node.name: rules_said(ast.get_docstring(node)) for node in found}
+
+
+@pytest.mark.parametrize("rule", rules())
+def test_every_rule_of_http_has_tests_that_are_there(rule: str) -> None:
+    tests = rules()[rule]
+    assert tests, "no test"
+    for file, names in tests:
+        if file.endswith(".py"):
+            assert names, f"{file}: which of its functions?"
+            for name in names:
+                said = docstrings(file)
+                assert name in said, f"{file} has no {name}"
+                assert rule in said[name], f"{file}::{name} does not say {rule}"
+        else:
+            words = " ".join(re.findall(r"/\*.*?\*/", (TESTS / file).read_text(), re.DOTALL))
+            assert rule in rules_said(words), f"{file} does not say {rule}"
+
+
+def test_every_test_with_a_rule_of_http_is_in_its_row() -> None:
+    cells = {rule: dict(tests) for rule, tests in rules().items()}
+    for path in sorted((TESTS / "e2e").glob("test_*.py")):
+        file = str(path.relative_to(TESTS))
+        for name, said in docstrings(file).items():
+            for rule in said:
+                assert rule in cells, f"{file}::{name}: there is no row {rule}"
+                assert name in cells[rule].get(file, []), f"{rule} lacks {file}::{name}"

@@ -144,7 +144,7 @@ static const struct bad {
      400, 0, "found '\\xc2\\xa05'"},
     {TEXT(POST "Content-Length: 5\x85\r\n"), 400, 0, "found '5\\x85'"},
     {TEXT(POST "Transfer-Encoding: chunked\x85\r\n"), 400, 0, "found 'chunked\\x85'"},
-    /* 24 */
+    /* 24, and RFC 9112 6.1 */
     {TEXT(POST "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n"), 400, 0, "found both"},
     {TEXT(POST "transfer-encoding: chunked\r\ncontent-length: 5\r\n\r\n"), 400, 0, "found both"},
     {TEXT(POST "Transfer-Encoding: identity\r\n"), 501, 0, "found 'identity'"},
@@ -158,7 +158,7 @@ static const struct bad {
     {TEXT(POST "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n"), 400, 0,
      "found it 2 times"},
     {TEXT("POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n"), 400, 0, "HTTP/1.0"},
-    /* 27 */
+    /* 27, and RFC 9112 5.1, RFC 9112 5.2 */
     {TEXT(GET " folded\r\n"), 400, sizeof(GET), "found ' '"},
     {TEXT(GET "A: b\r\n\tfolded\r\n"), 400, sizeof(GET "A: b\r\n"), "found '\\x09'"},
     {TEXT("GET / HTTP/1.1\r\n Host: h\r\n"), 400, 17, "found ' '"},
@@ -173,7 +173,7 @@ static const struct bad {
     {TEXT(GET "A: b\rc\r\n"), 400, 0, "expected LF after CR, found 'c'"},
     {TEXT(GET "caf\xe9: x\r\n"), 400, 0, "found '\\xe9'"},
     {TEXT(GET "Transfer-\r\nEncoding: chunked\r\n"), 400, 0, "found '\\x0d'"},
-    /* 28 */
+    /* 28, and RFC 9112 2.2 */
     {TEXT("GET / HTTP/1.1\nHost: h\n\n"), 400, 15, "CR LF after the version, found '\\x0a'"},
     {TEXT(GET "A: b\n\r\n"), 400, 0, "found '\\x0a'"},
     {TEXT(GET "\n"), 400, 0, "found '\\x0a'"},
@@ -182,7 +182,7 @@ static const struct bad {
     {TEXT("\r\n\r\n" GET "\r\n"), 400, 3, "byte 2: expected a method"},
     {TEXT("\n" GET "\r\n"), 400, 1, "byte 0"},
     {TEXT("\rG"), 400, 2, "LF after CR"},
-    /* 29 */
+    /* 29, and RFC 9112 3.2 */
     {TEXT("GET / HTTP/1.1\r\n\r\n"), 400, 0, "host: expected one"},
     {TEXT("GET / HTTP/1.1\r\nHost: a\r\nhost: a\r\n\r\n"), 400, 0, "host: expected it once"},
     {TEXT("GET / HTTP/1.1\r\nHost: a\0b\r\n"), 400, 0, "found '\\x00'"},
@@ -207,7 +207,7 @@ static const struct bad {
     {TEXT("GET / HTTP/1.1\r\nHost: []\r\n"), 400, 0, "found '[]'"},
     {TEXT("GET / HTTP/1.1\r\nHost: [::1]x\r\n"), 400, 0, "found '[::1]x'"},
     {TEXT("GET / HTTP/1.1\r\nHost: ::1\r\n"), 400, 0, "found '::1'"},
-    /* 30 */
+    /* 30, and RFC 9112 2.3 */
     {TEXT("GET / HTTP/0.9\r\n"), 505, 14, "found 'HTTP/0.9'"},
     {TEXT("GET / HTTP/1.2\r\n"), 505, 14, "found 'HTTP/1.2'"},
     {TEXT("GET / HTTP/1.10\r\n"), 400, 15, "found '0'"},

@@ -153,7 +153,7 @@ static const struct refused {
     {"GET", "http://", 400, NULL}, /* RFC 9110 4.2.1: no http URI is without a host */
     {"GET", "http:///v2", 400, NULL},
     {"GET", "http://:80/v2", 400, NULL},
-    {"GET", "http://user@h/v2", 400, NULL}, /* 4.2.4 */
+    {"GET", "http://user@h/v2", 400, NULL}, /* RFC 9110 4.2.4 */
     {"GET", "http://user:word@h/v2", 400, NULL},
     {"GET", "http://h:x/v2", 400, NULL},
     {"GET", "http://[::1/v2", 400, NULL},

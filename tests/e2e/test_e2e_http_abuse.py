@@ -171,6 +171,7 @@ def test_garbage_behind_a_good_request(town: Town, garbage: bytes) -> None:
     ],
 )  # fmt: skip
 def test_close_counts_more_than_keep_alive(town: Town, lines: list[str]) -> None:
+    """RFC 9112 9.6."""
     before = town.figures()
     with Http(town.server.port) as http:
         http.send(web.infer("double", {"x": X}, headers=lines) + DECOY * 2)

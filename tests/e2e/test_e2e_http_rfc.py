@@ -82,7 +82,7 @@ def test_an_inference_by_a_whole_uri(town: Town) -> None:
 
 @pytest.mark.parametrize("target", ["*", "http://localhost"])
 def test_options_of_the_whole_server(town: Town, target: str) -> None:
-    """RFC 9112 3.2.4: a URI without a path means "*"; 9110 15.5.6: 405 lists what is allowed."""
+    """RFC 9112 3.2.4 and RFC 9110 15.5.6: a URI without a path means "*"; 405 has Allow."""
     with Http(town.server.port) as http:
         answer = http.query(web.request("OPTIONS", target))
         assert (answer.code, answer.headers["allow"]) == (405, "GET, HEAD, POST")

@@ -280,6 +280,7 @@ WRONG_VERBS = [
 
 @pytest.mark.parametrize(("method", "target"), WRONG_VERBS)
 def test_a_verb_that_the_route_does_not_have(zoo: Server, method: str, target: str) -> None:
+    """RFC 9110 15.5.6: 405 says what is allowed."""
     answer = one(zoo, web.request(method, target))
     assert (answer.code, answer.error) == (405, "Method Not Allowed")
     allowed = answer.headers["allow"].split(", ")
@@ -296,6 +297,7 @@ def test_a_verb_that_the_route_does_not_have(zoo: Server, method: str, target: s
     ],
 )  # fmt: skip
 def test_head_is_get_without_the_body(zoo: Server, target: str) -> None:
+    """RFC 9110 9.3.2."""
     with Http(zoo.port) as http:
         got = http.query(get(target))
         head = http.query(web.request("HEAD", target), to="HEAD")

@@ -113,8 +113,10 @@ static void check_body(const char *text, size_t count, uint64_t *random) {
 static void check_route(const struct lm_http_head *head) {
     struct lm_http_match match;
     int status = lm_http_find_route(head, &match);
-    HOLDS(status == 200 || status == 400 || status == 404 || status == 405 || status == 501);
+    HOLDS(status == 200 || status == 400 || status == 404 || status == 405 || status == 421 ||
+          status == 501);
     HOLDS(status != 405 || match.allow);
+    HOLDS(match.why && match.host.bytes <= (head->host.at ? head->host.bytes : 0) + head->target.bytes);
     if (status != 200) return;
     HOLDS(match.route <= LM_ROUTE_LOGGING);
     HOLDS(match.name_bytes < LM_NAME_BYTES_MAX && match.name_bytes == strlen(match.name));
