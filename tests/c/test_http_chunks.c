@@ -92,7 +92,8 @@ static const struct good {
     /* RFC 9112 7.1: a size is any number of digits, the last one any number of zeros */
     {TEXT("3\r\nabc\r\n000\r\n\r\n"), "abc", 1, 0},
     {TEXT("000000000000000000000003\r\nabc\r\n00000000000000000000\r\n\r\n"), "abc", 1, 0},
-    /* RFC 9112 7.1.1: bad white space before an extension is passed over; a quoted value has any signs */
+    /* RFC 9112 7.1.1: bad white space before an extension is passed over; a quoted value has any
+       signs */
     {TEXT("3 \t;x\r\nabc\r\n0 ;\tlast\r\n\r\n"), "abc", 1, 0},
     {TEXT("3;x=\"caf\xc3\xa9\"\r\nabc\r\n0\r\nA: \xe9\x80\r\n\r\n"), "abc", 1, 0},
     {TEXT("3; q=\"a;\tb\"\r\nabc\r\n0\r\n\r\n"), "abc", 1, 0},

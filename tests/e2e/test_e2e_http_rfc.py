@@ -7,13 +7,19 @@ behind, and its canary must live.
 
 from __future__ import annotations
 
+import asyncio
 import email.utils
+import importlib
+import importlib.util
+import json
+import subprocess
 import time
 
 import numpy as np
 import pytest
 import web
-from hostile import DECOY, GOOD, INFER, head
+from hostile import DECOY, GOOD, INFER, VALUES, head
+from needs import absent, program
 from town import GOOD_REQUEST, Town, X, send_in_pieces, usable
 from web import Http, get, post
 
@@ -319,3 +325,66 @@ def test_every_answer_has_a_date(town: Town) -> None:
             said = email.utils.parsedate_to_datetime(answer.headers["date"]).timestamp()
             # Whole seconds, by a clock that ticks a few hundred times in each.
             assert before - 1.1 < said <= after, answer
+
+
+# ---- what is not in the RFCs: other people's clients ----
+
+
+def curl(*arguments: str) -> tuple[int, str]:
+    """What curl prints, and the status that it was answered."""
+    done = subprocess.run(
+        [program("curl"), "-s", "-w", "\\n%{http_code}", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    body, _newline, code = done.stdout.rpartition("\n")
+    return int(code), body
+
+
+def test_curl_in_its_shortest_form(town: Town) -> None:
+    """Without a Content-Type curl says that it sends a form: that is nobody's business."""
+    url = f"http://127.0.0.1:{town.server.port}{INFER}"
+    code, body = curl("-d", GOOD.decode(), url)
+    assert code == 200
+    assert json.loads(body)["outputs"][0]["data"] == [2 * value for value in VALUES]
+    code, body = curl("-d", json.dumps({"inputs": [VALUES]}), url)
+    assert code == 400
+    assert (
+        'inputs[0]: expected {"inputs":[{"name":"x","datatype":"FP32","shape":[1,16],'
+        '"data":[...]}]}, found an array' in json.loads(body)["error"]
+    )
+    code, body = curl("-X", "POST", "-H", f"{web.JSON_LENGTH}: 0", url)
+    assert code == 400
+    assert "takes 64 bytes of FP32, found 0: send them with curl --data-binary @FILE" in body
+
+
+def test_kserves_client(town: Town) -> None:
+    """KServe's own client, where it is installed.
+
+    What it reads of a body is also in test_e2e_http_routes.py. It is no dependency of the tests: it
+    brings a hundred megabytes of others along.
+    """
+    if importlib.util.find_spec("kserve") is None:
+        absent("kserve")
+    kserve = importlib.import_module("kserve")
+    base = f"http://127.0.0.1:{town.server.port}"
+
+    async def ask() -> list[object]:
+        client = kserve.InferenceRESTClient(kserve.RESTConfig(protocol="v2"))
+        tensor = kserve.InferInput("x", [1, 16], "FP32")
+        found: list[object] = [
+            await client.is_server_live(base),
+            await client.is_server_ready(base),
+            await client.is_model_ready(base, "double"),
+        ]
+        for binary in (True, False):
+            tensor.set_data_from_numpy(X, binary_data=binary)
+            request = kserve.InferRequest("double", [tensor])
+            answer = await client.infer(base, request, model_name="double")
+            found.append((answer.outputs[0].as_numpy() == X + X).all())
+        await client.close()
+        return found
+
+    assert asyncio.run(ask()) == [True] * 5

@@ -116,7 +116,8 @@ static void check_route(const struct lm_http_head *head) {
     HOLDS(status == 200 || status == 400 || status == 404 || status == 405 || status == 421 ||
           status == 501);
     HOLDS(status != 405 || match.allow);
-    HOLDS(match.why && match.host.bytes <= (head->host.at ? head->host.bytes : 0) + head->target.bytes);
+    HOLDS(match.why &&
+          match.host.bytes <= (head->host.at ? head->host.bytes : 0) + head->target.bytes);
     if (status != 200) return;
     HOLDS(match.route <= LM_ROUTE_LOGGING);
     HOLDS(match.name_bytes < LM_NAME_BYTES_MAX && match.name_bytes == strlen(match.name));
