@@ -418,7 +418,7 @@ def test_keys_hosts_and_rates_are_reloaded(serve: Serve, tmp_path: Path) -> None
     one = Reloaded(serve, tmp_path, document(keys=[key("ada")]))
     server = one.server
     assert [asked(server, token) for token in ("ada", "bob", None)] == [200, 401, 401]
-    assert asked(server, "ada", "lumen.example") == 403
+    assert asked(server, "ada", "lumen.example") == 421
 
     said = one.reload(document(keys=[key("bob")], hosts=["lumen.example"]))
     assert "Reloaded: server.hosts, server.keys." in said
