@@ -21,7 +21,7 @@ NEEDS: Final = {
     "another_address": "an address of this machine beside the loopback",
     "curl": "the program curl (apt-get install curl)",
     "io_uring": "a kernel and a sandbox that allow io_uring",
-    "kserve": "the package kserve (pip install kserve), which brings 100 MB along",
+    "kserve": "the package kserve (pip install kserve), which brings some 400 MB along",
     "libseccomp": "libseccomp.so.2 (apt-get install libseccomp2)",
     "memory": "6 GiB of free memory",
     "mounts": "the right to mount, which root has",

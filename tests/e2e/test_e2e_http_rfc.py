@@ -364,7 +364,7 @@ def test_kserves_client(town: Town) -> None:
     """KServe's own client, where it is installed.
 
     What it reads of a body is also in test_e2e_http_routes.py. It is no dependency of the tests: it
-    brings a hundred megabytes of others along.
+    brings some 400 MB of others along.
     """
     if importlib.util.find_spec("kserve") is None:
         absent("kserve")
