@@ -1,5 +1,7 @@
 /* connection.c: the table of connections and their ends; see connection.h. I/O thread only. */
+#include <stddef.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -95,19 +97,25 @@ struct lm_connection *lm_connection_open(struct lm_io *io, int fd) {
     struct lm_connection *connection = &io->connections[index];
     lm_connection_move(io, connection, LM_LIST_NONE);
     uint32_t generation = connection->generation;
-    *connection = (struct lm_connection){.fd = fd,
-                                         .index = index,
-                                         .generation = generation,
-                                         .read_state = LM_READ_HEADER,
-                                         .block = LM_NO_BLOCK,
-                                         .buffer = LM_NO_BUFFER,
-                                         .receiving = LM_NO_SLOT,
-                                         .sending = LM_NO_SLOT,
-                                         .reply_head = LM_NO_SLOT,
-                                         .reply_tail = LM_NO_SLOT,
-                                         .address = LM_NO_ADDRESS,
-                                         .prev = LM_NO_CONNECTION,
-                                         .next = LM_NO_CONNECTION};
+    struct lm_connection fresh = {.fd = fd,
+                                  .index = index,
+                                  .generation = generation,
+                                  .read_state = LM_READ_HEADER,
+                                  .block = LM_NO_BLOCK,
+                                  .buffer = LM_NO_BUFFER,
+                                  .receiving = LM_NO_SLOT,
+                                  .sending = LM_NO_SLOT,
+                                  .reply_head = LM_NO_SLOT,
+                                  .reply_tail = LM_NO_SLOT,
+                                  .address = LM_NO_ADDRESS,
+                                  .prev = LM_NO_CONNECTION,
+                                  .next = LM_NO_CONNECTION};
+    /* relaxed: a worker that holds an overdue request of the entry's last owner may look at `gone`
+     */
+    lm_store_relaxed_u32(&connection->sender, 0);
+    lm_store_relaxed_u32(&connection->gone, 0);
+    size_t words = offsetof(struct lm_connection, fd);
+    memcpy((uint8_t *)connection + words, (const uint8_t *)&fresh + words, sizeof fresh - words);
     io->connections_open++;
     lm_add_single_writer_u64(&io->stats->io.connections_accepted, 1);
     return connection;

@@ -32,6 +32,7 @@
 
 enum {
     HEADER_GROUP = 1,
+    SUBMIT_TRIES = 1000,
     /* A body of this size is still arriving when its receive starts: poll first, copy once. */
     POLL_FIRST_BYTES = 256 << 10,
     POLL_PAUSES = 8,         /* between two looks at the clock */
@@ -52,8 +53,10 @@ struct lm_uring {
     struct listener listeners[LM_LISTENERS];
     bool multishot_accept;
     bool hides_multishot_accept;
-    bool registered; /* its descriptor, with itself */
-    bool tells_news; /* a flag says when the kernel has completions to bring out */
+    bool registered;             /* its descriptor, with itself */
+    bool tells_news;             /* a flag says when the kernel has completions to bring out */
+    int failure;                 /* the kernel takes nothing any more: a negative errno */
+    struct io_uring_sqe nowhere; /* where operations go from then on */
     uint64_t wake_value;
     uint64_t overflows;
 };
@@ -177,11 +180,16 @@ static int add_buffers(struct lm_uring *ring, const struct lm_uring_features *fe
 
 static struct io_uring_sqe *next_sqe(struct lm_uring *ring) {
     struct io_uring_sqe *sqe = io_uring_get_sqe(&ring->uring);
-    while (!sqe) { /* full: hand over what is there; an operation is never dropped */
-        io_uring_submit(&ring->uring);
+    /* Full: hand over what is there. An operation is dropped only where the kernel takes nothing
+     * any more, which the next wait says: it ends the thread. */
+    int code = 0;
+    for (uint32_t tries = 0; !sqe && tries < SUBMIT_TRIES; tries++) {
+        code = io_uring_submit(&ring->uring);
         sqe = io_uring_get_sqe(&ring->uring);
     }
-    return sqe;
+    if (sqe) return sqe;
+    ring->failure = code < 0 ? code : -EBUSY;
+    return &ring->nowhere;
 }
 
 static void arm_wake(struct lm_uring *ring) {
@@ -370,6 +378,7 @@ int lm_uring_wait(struct lm_ring *base, uint64_t poll_ns, uint64_t timeout_ns,
                   struct lm_completion *completions, uint32_t capacity) {
     struct lm_uring *ring = own(base);
     struct io_uring_cqe *first = NULL;
+    if (ring->failure) return ring->failure;
     if (poll_ns && ring->tells_news)
         (void)poll_news(ring, poll_ns); /* an error comes again below */
     struct __kernel_timespec timeout = {.tv_sec = (int64_t)(timeout_ns / 1000000000u),
