@@ -113,6 +113,7 @@ def _serve(config: Config, reread: Callable[[], Config], journal: Journal) -> in
             notifier.status(f"Loading model {name}.")
             if signals.take(_ENDING) is not None:
                 return 0
+        engine.set_metrics_port(0 if metrics is None else metrics.port)
         engine.start()
         ready_s = time.monotonic() - began_s
         info = engine.info()

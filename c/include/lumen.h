@@ -255,6 +255,9 @@ LUMEN_API int lumen_add_model(lumen_server *server, const lumen_model_config *mo
                               uint32_t *index_out);
 /* Maps the arenas, starts the threads, listens. Returns when requests are served. */
 LUMEN_API int lumen_start(lumen_server *server);
+/* Before lumen_start: where this program has its metrics page, for the page at / to say; 0: none.
+ */
+LUMEN_API int lumen_set_metrics_port(lumen_server *server, uint32_t port);
 /* Fills info. ort_version is there after lumen_open, everything else after lumen_start. */
 LUMEN_API int lumen_get_info(const lumen_server *server, lumen_info *info_out);
 /* The models as JSON (UTF-8, not terminated), as `describe` answers it. Returns the whole length;

@@ -260,6 +260,15 @@ static int open_stats(lumen_server *server) {
     return 0;
 }
 
+int lumen_set_metrics_port(lumen_server *server, uint32_t port) {
+    if (server->state != SERVER_OPEN)
+        return lm_error(LUMEN_E_STATE, "lumen_set_metrics_port comes before lumen_start");
+    if (port > UINT16_MAX)
+        return lm_error(LUMEN_E_INVALID, "metrics port: expected 0 to 65535, found %u", port);
+    server->shared.metrics_port = port;
+    return 0;
+}
+
 int lumen_start(lumen_server *server) {
     struct lm_shared *shared = &server->shared;
     if (server->state != SERVER_OPEN) return lm_error(LUMEN_E_STATE, "lumen_start is called once");
@@ -271,7 +280,7 @@ int lumen_start(lumen_server *server) {
     if (!code)
         code = lm_describe(server->models, shared->model_count, LUMEN_VERSION, &shared->description,
                            &shared->description_bytes);
-    if (!code) code = lm_http_documents_open(shared, LUMEN_VERSION);
+    if (!code) code = lm_http_documents_open(shared, LUMEN_VERSION, server->info.port);
     if (!code) code = open_stats(server);
     if (!code && shared->traced) {
         code = lm_telemetry_open(&server->telemetry, shared, server->telemetry_path,

@@ -232,6 +232,18 @@ class Engine:
         result = self._library.lumen_heartbeat(self._open_handle())
         return bool(result != structs.E_AGAIN and self._check(result) == 0)
 
+    def set_metrics_port(self, port: int) -> None:
+        """Says before the start where the metrics page is, for the page at /.
+
+        Args:
+            port: 1..65535, or 0 for none.
+
+        Source:
+            lumen_set_metrics_port
+        """
+        handle = self._open_handle()
+        self._check(self._library.lumen_set_metrics_port(handle, port))
+
     def unready(self) -> None:
         """Turns readiness off; everything is served as before.
 

@@ -320,6 +320,7 @@ FUNCTIONS: Final[tuple[tuple[str, object, tuple[object, ...]], ...]] = (
     ("lumen_open", ctypes.c_int, (_Config, ctypes.POINTER(_Server))),
     ("lumen_add_model", ctypes.c_int, (_Server, _ModelConfig, ctypes.POINTER(c_uint32))),
     ("lumen_start", ctypes.c_int, (_Server,)),
+    ("lumen_set_metrics_port", ctypes.c_int, (_Server, c_uint32)),
     ("lumen_get_info", ctypes.c_int, (_Server, _Info)),
     ("lumen_describe", ctypes.c_int64, (_Server, ctypes.POINTER(c_char), c_size_t)),
     (

@@ -37,6 +37,7 @@ static const struct found {
     int64_t version;
 } found[] = {
     {"GET", "/", LM_ROUTE_PAGE, "", ANY},
+    {"GET", "/figures", LM_ROUTE_FIGURES, "", ANY},
     {"HEAD", "/", LM_ROUTE_PAGE, "", ANY},
     {"GET", "/?a=/v2", LM_ROUTE_PAGE, "", ANY},
     /* RFC 9112 3.2.2: a whole URI */

@@ -397,6 +397,8 @@ static void from_open_to_close(void) {
     says(lumen_start(server), LUMEN_E_STATE, "no models");
     says(lumen_stop(server, 0), LUMEN_E_STATE, "does not run");
     says(lumen_unready(server), LUMEN_E_STATE, "does not run");
+    says(lumen_set_metrics_port(server, 65536), LUMEN_E_INVALID, "0 to 65535, found 65536");
+    CHECK(lumen_set_metrics_port(server, 8002) == 0);
     says(lumen_reload(server, &config, &model, 1), LUMEN_E_STATE, "does not run");
     says(lumen_heartbeat(server), LUMEN_E_STATE, "does not run");
     says(lumen_wait(server, 0), LUMEN_E_STATE, "does not run");

@@ -48,6 +48,7 @@ MAKERS: dict[str, Callable[[int], bytes]] = {
     "statistics": lambda n: get(["/v2/models/stats", "/v2/models/double/stats"][n % 2]),
     "index": lambda n: post("/v2/repository/index"),
     "the page": lambda n: get("/"),
+    "its figures": lambda n: get("/figures"),
     "not found": lambda n: get(f"/v2/{n}"),
     "not there": lambda n: get("/v2/logging"),
     "an unknown model": lambda n: post(web.path(f"m{n}"), bytes(n)),

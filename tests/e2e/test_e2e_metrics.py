@@ -43,8 +43,12 @@ def free_port() -> int:
         return number
 
 
+# The first scrape imports numpy and more: seconds of work, which a busy machine makes many.
+PATIENCE_S = 120.0
+
+
 def get(port: int, path: str) -> tuple[int, str]:
-    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=wire.TIMEOUT_S)) as to:
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)) as to:
         to.request("GET", path)
         response = to.getresponse()
         return response.status, response.read().decode()
@@ -470,6 +474,8 @@ def test_health_follows_the_server(watched: tuple[Server, int]) -> None:
     server, port = watched
     assert get(port, "/healthz") == (200, "ok")
     assert f"http://127.0.0.1:{port}/metrics" in server.output
+    with Http(server.port) as http:  # the page at / names it too
+        assert f'href="http://127.0.0.1:{port}/metrics"'.encode() in http.query(web.get("/")).body
     silent = socket.create_connection(("127.0.0.1", port))
     eventually(lambda: get(port, "/healthz")[0] == 200, "health beside a silent client")
     # A client that never speaks keeps nothing from ending.
@@ -521,7 +527,7 @@ def test_the_page_is_where_it_is_asked_for_under_the_names_it_may_have(serve: Se
         }
     )
     for name, expected in {"scraper.example": 200, "evil.example": 421}.items():
-        with closing(http.client.HTTPConnection("127.0.0.3", port, timeout=wire.TIMEOUT_S)) as to:
+        with closing(http.client.HTTPConnection("127.0.0.3", port, timeout=PATIENCE_S)) as to:
             to.request("GET", "/metrics", headers={"Host": name})
             assert to.getresponse().status == expected
     with pytest.raises(ConnectionRefusedError):

@@ -133,7 +133,7 @@ static void open_shared(struct lm_shared *shared) {
     lm_store_relaxed_u64(&shared->workers_running, is_inline ? 0 : shared->worker_count);
     SIM_CHECK(lm_describe(models, SIM_MODELS, "sim", &shared->description,
                           &shared->description_bytes) == 0 &&
-                  lm_http_documents_open(shared, "sim") == 0,
+                  lm_http_documents_open(shared, "sim", 8000) == 0,
               "documents");
 }
 

@@ -85,6 +85,10 @@ void lm_http_answer_error(struct lm_io *io, struct lm_connection *connection, ui
 /* Everything that is no inference: what the call asks for. */
 void lm_http_answer_route(struct lm_io *io, struct lm_connection *connection);
 
+/* http_figures.c */
+size_t lm_http_figures_bytes_max(const struct lm_shared *shared);
+void lm_http_answer_figures(struct lm_io *io, struct lm_connection *connection);
+
 /* http_reply.c: composed by whoever ran the request. */
 uint32_t lm_http_code(enum lm_status status);
 const char *lm_http_reason(uint32_t code);

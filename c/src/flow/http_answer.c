@@ -186,6 +186,10 @@ void lm_http_answer_route(struct lm_io *io, struct lm_connection *connection) {
     case LM_ROUTE_REPOSITORY_INDEX: answer_text(io, connection, NULL, &documents->index); break;
     case LM_ROUTE_MODEL_STATS:
     case LM_ROUTE_ALL_STATS: answer_stats(io, connection); break;
+    case LM_ROUTE_FIGURES:
+        count_ok(io);
+        lm_http_answer_figures(io, connection);
+        break;
     case LM_ROUTE_REPOSITORY_LOAD:
     case LM_ROUTE_REPOSITORY_UNLOAD:
         answer_control(io, connection, "loading and unloading models while the server runs");

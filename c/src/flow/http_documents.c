@@ -5,12 +5,14 @@
 #include "flow/io.h"
 #include "parts/http_page.h"
 
-int lm_http_documents_open(struct lm_shared *shared, const char *version) {
+int lm_http_documents_open(struct lm_shared *shared, const char *version, uint32_t port) {
     struct lm_http_documents *documents = &shared->documents;
     int code = lm_oip_server_metadata(version, &documents->server);
     if (!code)
         code = lm_oip_repository_index(shared->models, shared->model_count, &documents->index);
-    if (!code) code = lm_http_page(shared->models, shared->model_count, version, &documents->page);
+    if (!code)
+        code = lm_http_page(shared->models, shared->model_count, version, port,
+                            shared->metrics_port, &documents->page);
     for (uint32_t m = 0; !code && m < shared->model_count; m++) {
         code = lm_oip_model_metadata(&shared->models[m], &documents->models[m]);
         if (!code) code = lm_oip_model_ready(&shared->models[m], &documents->ready[m]);

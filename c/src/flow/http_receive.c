@@ -25,6 +25,8 @@ int lm_http_open(struct lm_io *io) {
     struct lm_http_side *http = &io->http;
     http->blocks = calloc(LM_HTTP_BLOCKS, sizeof *http->blocks);
     http->draft_bytes = stats_bytes_max(io->shared);
+    size_t figures_bytes = lm_http_figures_bytes_max(io->shared);
+    if (figures_bytes > http->draft_bytes) http->draft_bytes = figures_bytes;
     http->draft = malloc(http->draft_bytes);
     if (!http->blocks || !http->draft)
         return lm_error(LUMEN_E_NOMEM, "no memory for the heads of HTTP requests");

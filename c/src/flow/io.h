@@ -50,6 +50,7 @@ struct lm_shared {
     char *description;   /* JSON */
     size_t description_bytes;
     struct lm_http_documents documents; /* what HTTP answers of the models */
+    uint32_t metrics_port;              /* of another program part, 0: none; the page names it */
     lm_atomic_u64 access;               /* struct lm_access *: the table in force; reload.h */
     lm_atomic_u64 turns_asked;          /* of the I/O threads, by the control thread */
     uint32_t overload;                  /* LUMEN_OVERLOAD_* */
@@ -364,7 +365,7 @@ void lm_scarce_evict(struct lm_io *io);
 void lm_scarce_suspend(struct lm_io *io);
 
 /* http_documents.c: after the models are known. */
-int lm_http_documents_open(struct lm_shared *shared, const char *version);
+int lm_http_documents_open(struct lm_shared *shared, const char *version, uint32_t port);
 void lm_http_documents_close(struct lm_shared *shared);
 
 /* http_receive.c */

@@ -2,51 +2,12 @@
 #include "parts/http_page.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "base/error.h"
+#include "parts/http_page_text.h"
+#include "parts/json_text.h"
 #include "parts/native_codec.h"
-
-static const char head[] =
-    "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\">"
-    "<meta name=\"viewport\" content=\"width=device-width\"><title>Lumen</title>\n<style>"
-    "body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;"
-    "color:#223;background:#fff}"
-    "table{border-collapse:collapse;width:100%}th,td{text-align:left;padding:.3rem .6rem;"
-    "border-bottom:1px solid #dde}td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}"
-    "pre{background:#f4f5f9;padding:.7rem;overflow-x:auto}small{color:#667}"
-    "@media(prefers-color-scheme:dark){body{color:#dde;background:#15171c}"
-    "th,td{border-color:#333a46}pre{background:#1e222a}small{color:#99a}}"
-    "</style>\n";
-
-static const char script[] =
-    "<script>\n"
-    "let last = null;\n"
-    "const cell = (row, name, text) => { row.querySelector('.' + name).textContent = text; };\n"
-    "async function look() {\n"
-    "  const state = document.getElementById('state');\n"
-    "  try {\n"
-    "    const ready = await fetch('/v2/health/ready');\n"
-    "    state.textContent = ready.ok ? 'ready' : 'not ready';\n"
-    "    const answer = await fetch('/v2/models/stats');\n"
-    "    if (!answer.ok) { state.textContent += ', figures need a key'; return; }\n"
-    "    const now = performance.now(), stats = (await answer.json()).model_stats;\n"
-    "    for (const model of stats) {\n"
-    "      const row = document.querySelector(`tr[data-model=\"${CSS.escape(model.name)}\"]`);\n"
-    "      const s = model.inference_stats, before = last && last.models[model.name];\n"
-    "      if (!row) continue;\n"
-    "      const mean = part => part.count ? (part.ns / part.count / 1e3).toFixed(0) : '-';\n"
-    "      const rate = before === undefined || before === null ? '-'\n"
-    "        : ((s.success.count - before) / (now - last.at) * 1e3).toFixed(1);\n"
-    "      cell(row, 'ok', s.success.count); cell(row, 'fail', s.fail.count);\n"
-    "      cell(row, 'rate', rate); cell(row, 'queue', mean(s.queue));\n"
-    "      cell(row, 'infer', mean(s.compute_infer)); cell(row, 'total', mean(s.success));\n"
-    "    }\n"
-    "    last = {at: now, models: Object.fromEntries("
-    "stats.map(m => [m.name, m.inference_stats.success.count]))};\n"
-    "  } catch (error) { state.textContent = 'no answer'; }\n"
-    "}\n"
-    "look(); setInterval(look, 1000);\n"
-    "</script>\n";
 
 static void write_text(FILE *out, const char *text) {
     for (const unsigned char *at = (const unsigned char *)text; *at; at++) {
@@ -75,70 +36,207 @@ static void write_tensors(FILE *out, const struct lm_tensor *tensors, uint32_t c
 }
 
 static void write_models(FILE *out, const struct lm_model *models, uint32_t model_count) {
-    fputs("<table><tr><th>model<th>inputs, outputs<th class=n>answered<th class=n>failed"
-          "<th class=n>per s<th class=n>queue µs<th class=n>infer µs<th class=n>total µs\n",
+    /* In this order; a narrow screen shows the name beside each figure. */
+    static const struct {
+        const char *name;
+        const char *label;
+    } cells[] = {{"rate", "answers/s"}, {"p50", "p50"},        {"p99", "p99"},
+                 {"wait", "mean wait"}, {"run", "mean run"},   {"answered", "answered"},
+                 {"failed", "failed"},  {"refused", "refused"}};
+    enum { CELLS = sizeof cells / sizeof cells[0] };
+    fputs("<h2>Models <small>over the last minute; the last three since the start</small></h2>\n"
+          "<table><thead><tr><th>model<th>inputs → outputs",
           out);
+    for (size_t c = 0; c < CELLS; c++) fprintf(out, "<th class=n>%s", cells[c].label);
+    fputs("<tbody>\n", out);
     for (uint32_t m = 0; m < model_count; m++) {
         fputs("<tr data-model=\"", out);
         write_text(out, models[m].name);
-        fputs("\"><td>", out);
+        fputs("\"><td data-l=model><b>", out);
         write_text(out, models[m].name);
-        fputs("<td>", out);
+        fputs("</b><td data-l=takes><span>", out);
         write_tensors(out, models[m].inputs, models[m].input_count);
         fputs(" → ", out);
         write_tensors(out, models[m].outputs, models[m].output_count);
-        fputs("<td class=\"n ok\"><td class=\"n fail\"><td class=\"n rate\"><td class=\"n queue\">"
-              "<td class=\"n infer\"><td class=\"n total\">\n",
-              out);
+        fputs("</span>", out);
+        for (size_t c = 0; c < CELLS; c++)
+            fprintf(out, "<td class=n data-l=\"%s\"><span class=%s>–</span>", cells[c].label,
+                    cells[c].name);
+        fputc('\n', out);
     }
     fputs("</table>\n", out);
 }
 
-/* The commands to try, for the first model. */
-static void write_commands(FILE *out, const struct lm_model *model) {
-    fputs("<h2>Try</h2>\n<pre>H=http://127.0.0.1:8000   <small># this server</small>\n"
-          "curl $H/v2/models/",
-          out);
-    write_text(out, model->name);
-    fputc('\n', out);
-    if (model->input_count == 1) {
-        size_t bytes = 0;
-        lm_model_payload_bytes(model, LM_ENCODING_TENSORS, 1, &bytes);
-        if (model->has_rgb8) {
-            fprintf(out,
-                    "<small># raw pixels, %u × %u × 3 bytes; the answer is JSON and the outputs' "
-                    "bytes</small>\n",
-                    model->rgb8.height, model->rgb8.width);
-            fputs("curl --data-binary @image.rgb", out);
-        } else {
-            fprintf(out,
-                    "<small># the tensor's %zu bytes; the answer is JSON and the outputs' "
-                    "bytes</small>\n",
-                    bytes);
-            fputs("curl --data-binary @tensor.bin", out);
-        }
-        fputs(" -H 'Inference-Header-Content-Length: 0' $H/v2/models/", out);
-        write_text(out, model->name);
-        fputs("/infer --output answer.bin\n", out);
+/* ---- commands to try ---- */
+
+enum { LITERAL_MAX = 64 }; /* elements that are written out */
+
+static uint64_t element_count(const struct lm_tensor *tensor) {
+    uint64_t count = 1;
+    for (uint32_t d = 0; d < tensor->rank; d++)
+        count *= tensor->dims[d] < 0 ? 1 : (uint64_t)tensor->dims[d];
+    return count;
+}
+
+static bool json_can_say(const struct lm_model *model) {
+    for (uint32_t t = 0; t < model->input_count + model->output_count; t++) {
+        const struct lm_tensor *tensor =
+            t < model->input_count ? &model->inputs[t] : &model->outputs[t - model->input_count];
+        const char *name = lm_dtype_name(tensor->dtype);
+        if (strcmp(name, "FP16") == 0 || strcmp(name, "BF16") == 0) return false;
     }
-    fputs("curl $H/v2/models/stats\nlumen bench --url $H --model ", out);
-    write_text(out, model->name);
+    return true;
+}
+
+static bool is_large(const struct lm_model *model) {
+    for (uint32_t t = 0; t < model->input_count; t++)
+        if (element_count(&model->inputs[t]) > LITERAL_MAX) return true;
+    return false;
+}
+
+/* One row of every input, as JSON inside Python's r"""...""": an input of many elements is Python
+ * that makes them. */
+static void write_body(FILE *out, const struct lm_model *model) {
+    fputs("{\"inputs\":[", out);
+    for (uint32_t t = 0; t < model->input_count; t++) {
+        const struct lm_tensor *tensor = &model->inputs[t];
+        uint64_t count = element_count(tensor);
+        const char *type = lm_dtype_name(tensor->dtype);
+        const char *zero = strcmp(type, "BOOL") == 0 ? "false" : "0";
+        fputs(t ? ",{\"name\":" : "{\"name\":", out);
+        lm_json_write(out, tensor->name);
+        fprintf(out, ",\"datatype\":\"%s\",\"shape\":[", type);
+        for (uint32_t d = 0; d < tensor->rank; d++)
+            fprintf(out, "%s%lld", d ? "," : "",
+                    tensor->dims[d] < 0 ? 1ll : (long long)tensor->dims[d]);
+        fputs("],\"data\":[", out);
+        if (count > LITERAL_MAX) {
+            fprintf(out, "\"\"\" + \",\".join([\"%s\"] * %llu) + r\"\"\"", zero,
+                    (unsigned long long)count);
+        } else {
+            for (uint64_t i = 0; i < count; i++) fprintf(out, i ? ",%s" : "%s", zero);
+        }
+        fputs("]}", out);
+    }
+    fputs("]}", out);
+}
+
+/* The body inside single quotes of a shell, inside HTML. */
+static int write_quoted(FILE *out, const struct lm_model *model) {
+    struct lm_oip_document text = {0};
+    FILE *body = open_memstream(&text.text, &text.bytes);
+    if (!body) return lm_error(LUMEN_E_NOMEM, "no memory for the page");
+    write_body(body, model);
+    if (fclose(body) != 0) return lm_error(LUMEN_E_NOMEM, "no memory for the page");
+    for (char *at = text.text, *quote; at; at = quote ? quote + 1 : NULL) {
+        quote = strchr(at, '\'');
+        if (quote) *quote = '\0';
+        write_text(out, at);
+        if (quote) write_text(out, "'\\''");
+    }
+    lm_oip_document_close(&text);
+    return 0;
+}
+
+/* In a path: what is neither letter nor digit is escaped. */
+static void write_path(FILE *out, const char *name) {
+    for (const unsigned char *at = (const unsigned char *)name; *at; at++) {
+        bool plain = (*at >= '0' && *at <= '9') || ((*at | 0x20) >= 'a' && (*at | 0x20) <= 'z') ||
+                     *at == '-' || *at == '_' || *at == '.';
+        fprintf(out, plain ? "%c" : "%%%02X", *at);
+    }
+}
+
+static int write_model_command(FILE *out, const struct lm_model *model) {
+    bool large = is_large(model);
+    size_t bytes = 0;
+    int code = 0;
+    if (!json_can_say(model)) { /* FP16 and BF16 travel as bytes */
+        if (model->input_count != 1) {
+            fputs("# FP16 and BF16 travel as bytes behind the JSON: docs/PROTOCOL.md", out);
+            return 0;
+        }
+        lm_model_payload_bytes(model, LM_ENCODING_TENSORS, 1, &bytes);
+        fprintf(out,
+                "head -c %zu /dev/zero |\n  curl --data-binary @- "
+                "-H 'Inference-Header-Content-Length: 0' --output answer.bin ",
+                bytes);
+    } else if (large) {
+        fputs("python3 -c 'print(r\"\"\"", out);
+        code = write_quoted(out, model);
+        fputs("\"\"\")' |\n  curl -d @- ", out);
+    } else {
+        fputs("curl -d '", out);
+        code = write_quoted(out, model);
+        fputs("' ", out);
+    }
+    fputs("$H/v2/models/", out);
+    write_path(out, model->name);
+    fputs("/infer", out);
+    return code;
+}
+
+static int write_commands(FILE *out, const struct lm_model *models, uint32_t model_count,
+                          uint32_t port) {
+    int code = 0;
+    fprintf(out,
+            "<h2>Try</h2>\n<p><small>In a shell; first say which server:</small></p>\n"
+            "<pre>H=<span class=origin>http://127.0.0.1:%u</span></pre>\n",
+            port);
+    for (uint32_t m = 0; !code && m < model_count; m++) {
+        fprintf(out, "<details%s><summary>", m ? "" : " open");
+        write_text(out, models[m].name);
+        fputs(": one row of zeros</summary><pre class=try>", out);
+        code = write_model_command(out, &models[m]);
+        fputs("</pre></details>\n", out);
+    }
+    fputs("<p><small>A load for five seconds:</small></p>\n<pre>lumen bench --url $H --model ",
+          out);
+    write_text(out, models[0].name);
     fputs(" --seconds 5</pre>\n", out);
+    return code;
+}
+
+static void write_links(FILE *out, uint32_t metrics_port) {
+    fputs("<p><small>Open Inference Protocol: <a href=\"/v2\">/v2</a>, "
+          "<a href=\"/v2/models/stats\">/v2/models/stats</a>. This page's figures: "
+          "<a href=\"/figures\">/figures</a>. Metrics for Prometheus: ",
+          out);
+    if (metrics_port) {
+        fprintf(out,
+                "port %u, <a href=\"http://127.0.0.1:%u/metrics\">/metrics</a> on the "
+                "server's machine",
+                metrics_port, metrics_port);
+    } else {
+        fputs("none (server.metrics_port)", out);
+    }
+    fputs(". How to ask from Python, curl and Triton's clients: README.md and docs/PROTOCOL.md of "
+          "the project.</small></p>\n",
+          out);
 }
 
 int lm_http_page(const struct lm_model *models, uint32_t model_count, const char *version,
-                 struct lm_oip_document *out_document) {
+                 uint32_t port, uint32_t metrics_port, struct lm_oip_document *out_document) {
     FILE *out = open_memstream(&out_document->text, &out_document->bytes);
     if (!out) return lm_error(LUMEN_E_NOMEM, "no memory for the page");
-    fputs(head, out);
-    fprintf(out, "<h1>Lumen %s <small id=state></small></h1>\n", version);
-    write_models(out, models, model_count);
-    write_commands(out, &models[0]);
-    fputs("<p><small>Open Inference Protocol: <a href=\"/v2\">/v2</a>, "
-          "<a href=\"/v2/models/stats\">/v2/models/stats</a>. Metrics for Prometheus are on their "
-          "own port (8002 unless set).</small></p>\n",
+    fputs(page_head, out);
+    fprintf(out,
+            "<h1>Lumen %s <small id=state></small></h1>\n"
+            "<p>Serves on <b class=origin>http://127.0.0.1:%u</b></p>\n"
+            "<form id=key hidden>Key: <input id=token type=password autocomplete=off> "
+            "<button>show the figures</button></form>\n",
+            version, port);
+    fputs("<div class=charts><figure><figcaption>answers a second, last minute: "
+          "<span id=rate-now>nothing yet</span></figcaption><svg viewBox=\"0 0 600 100\" "
+          "preserveAspectRatio=none role=img aria-label=\"answers a second\"><path id=rate /></svg>"
+          "</figure><figure><figcaption>p99 of each second: <span id=p99-now>nothing yet</span>"
+          "</figcaption><svg viewBox=\"0 0 600 100\" preserveAspectRatio=none role=img "
+          "aria-label=\"99th percentile\"><path id=p99 /></svg></figure></div>\n",
           out);
-    fputs(script, out);
+    write_models(out, models, model_count);
+    int code = write_commands(out, models, model_count, port);
+    write_links(out, metrics_port);
+    fputs(page_script, out);
     if (fclose(out) != 0) return lm_error(LUMEN_E_NOMEM, "no memory for the page");
-    return 0;
+    return code;
 }

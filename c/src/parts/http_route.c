@@ -35,6 +35,7 @@ static const struct {
     {"/v2/logging", LM_ROUTE_LOGGING, READ | WRITE},
     {"/v2", LM_ROUTE_SERVER_METADATA, READ},
     {"/", LM_ROUTE_PAGE, READ},
+    {"/figures", LM_ROUTE_FIGURES, READ},
     {"/v2/repository/index", LM_ROUTE_REPOSITORY_INDEX, WRITE},
     {"/v2/repository/models/*/load", LM_ROUTE_REPOSITORY_LOAD, WRITE},
     {"/v2/repository/models/*/unload", LM_ROUTE_REPOSITORY_UNLOAD, WRITE},

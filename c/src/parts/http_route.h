@@ -12,6 +12,7 @@
 
 enum lm_http_route {
     LM_ROUTE_PAGE,              /* GET  / */
+    LM_ROUTE_FIGURES,           /* GET  /figures */
     LM_ROUTE_LIVE,              /* GET  /v2/health/live */
     LM_ROUTE_READY,             /* GET  /v2/health/ready */
     LM_ROUTE_SERVER_METADATA,   /* GET  /v2 */

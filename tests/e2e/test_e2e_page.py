@@ -1,0 +1,329 @@
+"""The page at / in a real browser: Debian's chromium, without a window, over its debugging pipe."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import shutil
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import graphs
+import numpy as np
+import onnx
+import pytest
+import web
+import wire
+from conftest import Serve
+from harness import Server, eventually
+from web import Http
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+needs_chromium = pytest.mark.skipif(
+    CHROMIUM is None, reason="chromium is not here (Debian: apt-get install chromium)"
+)
+START_S = 60.0
+
+
+class Browser:
+    """One page of one browser; commands and answers are JSON between NULs on two pipes."""
+
+    def __init__(self, folder: Path) -> None:
+        assert CHROMIUM is not None
+        to_read, self._to = os.pipe()
+        self._from, from_write = os.pipe()
+        # The browser wants them as 3 and 4; what it says itself goes nowhere.
+        shell = f'exec "$0" "$@" 3<&{to_read} 4>&{from_write}'
+        options = ["--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe"]
+        options += ["--disable-dev-shm-usage", "--no-proxy-server", "--hide-scrollbars"]
+        self._process = subprocess.Popen(
+            ["bash", "-c", shell, CHROMIUM, *options, f"--user-data-dir={folder}", "about:blank"],
+            pass_fds=(to_read, from_write),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        os.close(to_read)
+        os.close(from_write)
+        # A browser that hangs ends, and with it every wait for its words.
+        self._timer = threading.Timer(4 * START_S, self._process.kill)
+        self._timer.start()
+        self._have = b""
+        self._number = 0
+        self._session: str | None = None
+        self.said: list[dict[str, Any]] = []
+        targets = self.call("Target.getTargets")["targetInfos"]
+        page = next(target["targetId"] for target in targets if target["type"] == "page")
+        self._session = self.call("Target.attachToTarget", targetId=page, flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime", "Network", "Log"):
+            self.call(f"{domain}.enable")
+
+    def close(self) -> None:
+        self._timer.cancel()
+        self._process.kill()
+        self._process.wait()
+        os.close(self._to)
+        os.close(self._from)
+
+    def call(self, method: str, **parameters: object) -> dict[str, Any]:
+        self._number += 1
+        asked: dict[str, object] = {"id": self._number, "method": method, "params": parameters}
+        if self._session is not None:
+            asked["sessionId"] = self._session
+        os.write(self._to, json.dumps(asked).encode() + b"\0")
+        while True:
+            answer = self._read()
+            if answer.get("id") == self._number:
+                assert "error" not in answer, answer
+                result: dict[str, Any] = answer["result"]
+                return result
+            self.said.append(answer)
+
+    def run(self, script: str) -> Any:
+        """The value of an expression in the page."""
+        found = self.call("Runtime.evaluate", expression=script, returnByValue=True)
+        assert "exceptionDetails" not in found, found
+        return found["result"].get("value")
+
+    def open(self, url: str, width: int, height: int = 900) -> None:
+        self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=width < 500,
+        )
+        self.call("Page.navigate", url=url)
+        eventually(
+            lambda: (
+                self.run("document.readyState") == "complete" and self.run("location.href") == url
+            ),
+            f"{url} is loaded",
+            START_S,
+        )
+
+    def picture(self, path: Path) -> None:
+        shot = self.call("Page.captureScreenshot", captureBeyondViewport=True)
+        path.write_bytes(base64.b64decode(shot["data"]))
+
+    def complaints(self) -> list[str]:
+        """What it says went wrong: exceptions, the policy, what did not load."""
+        self.run("0")
+        found = []
+        for one in self.said:
+            name, about = one.get("method"), one.get("params", {})
+            bad_entry = name == "Log.entryAdded" and about["entry"]["level"] == "error"
+            if name in ("Runtime.exceptionThrown", "Network.loadingFailed") or bad_entry:
+                found.append(json.dumps(about))
+        return found
+
+    def _read(self) -> dict[str, Any]:
+        while b"\0" not in self._have:
+            part = os.read(self._from, 1 << 16)
+            assert part, "the browser has ended"
+            self._have += part
+        text, _, self._have = self._have.partition(b"\0")
+        answer: dict[str, Any] = json.loads(text)
+        return answer
+
+
+@pytest.fixture
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """Asked for after the server: it ends first, and lets its connections go."""
+    one = Browser(tmp_path_factory.mktemp("chromium"))
+    yield one
+    one.close()
+
+
+def odd(path: Path) -> Path:
+    """Two inputs, one of many elements, with names that need quotes everywhere."""
+    names = ['it\'s <b>"x"</b>', "large & $H `y`"]
+    shapes = [[2], ["n", 100]]
+    types = [graphs.INT64, graphs.FLOAT]
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("Identity", [name], [f"out{i}"]) for i, name in enumerate(names)],
+        "odd",
+        [graphs.tensor(n, t, s) for n, t, s in zip(names, types, shapes, strict=True)],
+        [graphs.tensor(f"out{i}", types[i], shapes[i]) for i in range(2)],
+    )
+    opset = onnx.helper.make_opsetid("", 17)
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[opset], ir_version=8), str(path))
+    return path
+
+
+@pytest.fixture
+def shown(serve: Serve, tmp_path: Path) -> Server:
+    models = [
+        {"name": "digits", "path": "builtin:digits"},
+        {"name": "odd", "path": str(odd(tmp_path / "odd.onnx"))},
+        {"name": "dtypes", "path": str(graphs.dtypes(tmp_path / "dtypes.onnx")), "max_rows": 8},
+        {"name": "with-a-name-as-long_as.it.may.be-" + 30 * "x", "path": "builtin:digits"},
+    ]
+    return serve({"server": {"metrics_port": 0}, "models": models})
+
+
+def ask(server: Server, count: int) -> None:
+    image = np.zeros((1, 1, 8, 8), np.float32)
+    with Http(server.port) as http:
+        for _ in range(count):
+            assert http.query(web.infer("digits", {"image": image})).code == 200
+
+
+FIGURE = "document.querySelector('tr[data-model=digits] .{}').textContent"
+
+
+@needs_chromium
+@pytest.mark.parametrize("width", [360, 1280])
+def test_the_page_in_a_browser(shown: Server, browser: Browser, tmp_path: Path, width: int) -> None:
+    url = f"http://127.0.0.1:{shown.port}/"
+    ask(shown, 7)
+    browser.open(url, width)
+    assert browser.run("document.title") == "Lumen"
+    # It names the address it was asked by, not one that somebody once wrote down.
+    for place in browser.run("[...document.querySelectorAll('.origin')].map(e => e.textContent)"):
+        assert place == url.rstrip("/")
+    eventually(lambda: browser.run("at('state').textContent") == "ready", "the state", START_S)
+    eventually(lambda: browser.run(FIGURE.format("answered")) == "7", "the count", START_S)
+    # The figures of the last minute are those of what comes after the page was opened.
+    ask(shown, 20)
+    eventually(lambda: browser.run(FIGURE.format("answered")) == "27", "the new count", START_S)
+    for cell in ("p50", "p99", "wait", "run"):
+        shows = browser.run(FIGURE.format(cell))
+        assert shows.endswith((" µs", " ms", " s")), (cell, shows)
+    assert browser.run(FIGURE.format("failed")) == "0"
+    assert browser.run("at('rate').getAttribute('d')").startswith("M")
+    assert "/s" in browser.run("at('rate-now').textContent")
+    # Nothing is cut off: neither the page, nor a table, nor a command is wider than the screen.
+    browser.run("document.querySelectorAll('details').forEach(e => { e.open = true; })")
+    wide = browser.run(
+        "[...document.querySelectorAll('body *')].filter(e => "
+        "e.getBoundingClientRect().right > innerWidth + 1 || e.scrollWidth > e.clientWidth + 1 && "
+        "getComputedStyle(e).display !== 'inline' && !e.closest('svg')).map(e => e.outerHTML)"
+    )
+    assert wide == []
+    assert browser.run("document.documentElement.scrollWidth") <= width
+    browser.picture(tmp_path / f"page-{width}.png")
+    assert browser.complaints() == []
+
+
+@needs_chromium
+def test_the_percentiles_are_those_of_the_figures(shown: Server, browser: Browser) -> None:
+    browser.open(f"http://127.0.0.1:{shown.port}/", 1280)
+    eventually(lambda: browser.run("kept.length") > 0, "the first figures", START_S)
+    # 4 buckets per power of two from 2^14 ns; below, of 4096 ns each: c/include/lumen.h.
+    assert browser.run("[0, 1, 3, 4, 5, 8, 9].map(edge)") == [
+        0, 4096, 12288, 16384, 20480, 32768, 40960,
+    ]  # fmt: skip
+    # Ten values in bucket 4 and one in bucket 8: the median is half way through bucket 4.
+    counts = "[0,0,0,0,10,0,0,0,1]"
+    assert browser.run(f"quantile({counts}, 0.5)") == 16384 + 4096 * 5.5 / 10
+    assert 32768 < browser.run(f"quantile({counts}, 0.99)") <= 40960
+    assert browser.run("quantile([0,0], 0.5)") is None
+    first = {
+        "at": 0,
+        "models": {"m": {"answered": 1, "queue_ns": 5, "infer_ns": 7, "latency": [1]}},
+    }
+    later = {
+        "at": 2000,
+        "models": {"m": {"answered": 5, "queue_ns": 405, "infer_ns": 807, "latency": [3, 2]}},
+    }
+    found = browser.run(f"span({json.dumps(first)}, {json.dumps(later)})")
+    assert found["rate"] == 2
+    assert found["models"]["m"] == {"rate": 2, "counts": [2, 2], "wait": 100, "run": 200}
+
+
+@needs_chromium
+def test_a_key_shows_the_figures(serve: Serve, browser: Browser) -> None:
+    import hashlib
+
+    token = "lumen-page-token-0123456789"
+    key = {"name": "page", "sha256": hashlib.sha256(token.encode()).hexdigest()}
+    models = [{"name": "digits", "path": "builtin:digits"}]
+    server = serve({"server": {"keys": [key]}, "models": models})
+    browser.open(f"http://127.0.0.1:{server.port}/", 360)
+    eventually(lambda: browser.run("at('key').hidden") is False, "the question", START_S)
+    browser.run(f"at('token').value = {token!r}; at('key').requestSubmit()")
+    eventually(lambda: browser.run("at('key').hidden") is True, "the figures", START_S)
+    eventually(lambda: browser.run(FIGURE.format("answered")) == "0", "a figure", START_S)
+
+
+def commands(server: Server) -> dict[str, str]:
+    """The command of each model, as a person would copy it."""
+    import html.parser
+
+    class Reader(html.parser.HTMLParser):
+        def __init__(self) -> None:
+            super().__init__(convert_charrefs=True)
+            self.found: list[str] = []
+            self.inside = False
+
+        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+            self.inside = tag == "pre" and ("class", "try") in attrs
+            self.found += [""] if self.inside else []
+
+        def handle_endtag(self, tag: str) -> None:
+            self.inside = False
+
+        def handle_data(self, data: str) -> None:
+            if self.inside:
+                self.found[-1] += data
+
+    with Http(server.port) as http:
+        answer = http.query(web.get("/"))
+    reader = Reader()
+    reader.feed(answer.body.decode())
+    return dict(zip(server.models, reader.found, strict=True))
+
+
+def test_every_command_of_the_page_works_literally(shown: Server, tmp_path: Path) -> None:
+    assert shutil.which("curl"), "the tests need curl"
+    for model, command in commands(shown).items():
+        done = subprocess.run(
+            ["bash", "-c", f"H=http://127.0.0.1:{shown.port}\n{command}"],
+            capture_output=True,
+            check=False,
+            cwd=tmp_path,
+            timeout=wire.TIMEOUT_S,
+        )
+        assert done.returncode == 0, (command, done.stderr)
+        if model == "dtypes":  # FP16 and BF16 among several inputs: no short command says that
+            assert command.startswith("# ")
+            continue
+        answer = json.loads(done.stdout)
+        assert answer["model_name"] == model, (command, answer)
+        assert answer["outputs"]
+    assert "python3" in commands(shown)["odd"]
+    assert commands(shown)["digits"].startswith("curl -d '{")
+
+
+def test_the_figures_are_those_of_the_file(shown: Server) -> None:
+    """A model's counts and its histogram, over all threads; also where there are several."""
+    from lumen_uring.ring.stats import read
+
+    ask(shown, 5)
+    with Http(shown.port) as http:
+        bad = web.post("/v2/models/digits/infer", b'{"inputs":[]}')
+        assert http.query(bad).code == 400
+        figures = http.query(web.get("/figures")).json()
+        assert http.query(web.post("/figures")).code == 405
+    shown.check_idle()
+    snapshot = read(shown.stats_path)
+    assert [one["name"] for one in figures["models"]] == list(snapshot.models)
+    for one in figures["models"]:
+        words = snapshot.models[one["name"]]
+        own = snapshot.model_histograms[one["name"]]
+        assert (figures["sub_bits"], figures["unit_bits"]) == (
+            own["total"].sub_bits,
+            own["total"].unit_bits,
+        )
+        counts = own["total"].counts.tolist()
+        assert one["latency"] == counts[: len(one["latency"])]
+        assert sum(one["latency"]) == sum(counts)
+        assert one["answered"] == words["ok"] == (5 if one["name"] == "digits" else 0)
+        assert one["refused"] == (1 if one["name"] == "digits" else 0)
+        assert one["failed"] == 0
+        assert one["queue_ns"] == own["queue"].sum_ns
+        assert one["infer_ns"] == own["infer"].sum_ns
