@@ -38,7 +38,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(given)
     run: Callable[[argparse.Namespace], int] = arguments.run
     try:
-        return run(arguments)
+        status = run(arguments)
+        if sys.stdout is not None:  # closed before the start
+            sys.stdout.flush()  # or the interpreter meets a closed pipe at its end
+        return status
     except ConfigError as error:
         print(f"lumen: {error}", file=sys.stderr)
         return EXIT_USAGE

@@ -378,9 +378,12 @@ def test_stats_without_server(capsys: pytest.CaptureFixture[str]) -> None:
     assert "no server with this port runs here" in capsys.readouterr().err
 
 
-def test_a_closed_pipe_is_no_traceback(stats_port: str) -> None:
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_closed_pipe_is_no_traceback(stats_port: str, unbuffered: str) -> None:
+    """Whether each line meets the closed pipe, or all of them at the end."""
     done = subprocess.run(
         f"{sys.executable} -m lumen_uring stats --json --port {stats_port} | true",
+        env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
         shell=True,
         capture_output=True,
         text=True,
