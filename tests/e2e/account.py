@@ -115,6 +115,13 @@ def _of_histograms(snapshot: Snapshot) -> Iterator[str]:
         ends = sum(values[word] for word in ("ok", "failed", "unfit", "expired"))
         yield from _equal(f"{model}: queue's histogram", own["queue"].count, ends)
         yield from _equal(f"{model}: infer's histogram", own["infer"].count, ends)
+        lasted = values["ok"] + values["failed"]  # the words know the time of these
+        whole = (
+            own["total"].count == ends == lasted and not snapshot.counters["io"]["replies_queued"]
+        )
+        if whole:
+            expected = values["ok_ns"] + values["failed_ns"]
+            yield from _equal(f"{model}: total, ns", own["total"].sum_ns or 0, expected)
         if ends == values["ok"]:  # the words know only these
             for stage in ("queue", "infer"):
                 yield from _equal(
