@@ -73,7 +73,7 @@ enum lm_model_stage {
 #define LM_WORKER_FIELDS(X)                                                              \
     X(requests_ok, COUNTER)                                                              \
     X(requests_error, COUNTER)     /* status 1, 3, 8 */                                  \
-    X(requests_bad, COUNTER)       /* of them: status 1: its JSON does not fit */        \
+    X(requests_bad, COUNTER)       /* of them: status 1: its JSON or values */           \
     X(requests_too_large, COUNTER) /* of them: status 3 */                               \
     X(requests_expired, COUNTER)   /* status 5: the deadline passed in the queue */      \
     X(requests_gone, COUNTER)      /* the client left before Run, or before its reply */ \
@@ -91,7 +91,7 @@ enum lm_model_stage {
 #define LM_MODEL_FIELDS(X)                                                              \
     X(model_ok, COUNTER)                                                                \
     X(model_failed, COUNTER)  /* status 8 */                                            \
-    X(model_unfit, COUNTER)   /* status 1, 3: its JSON does not fit the model */        \
+    X(model_unfit, COUNTER)   /* status 1, 3: its JSON, or its values in Run */         \
     X(model_expired, COUNTER) /* status 5: the deadline passed in the queue */          \
     X(model_gone, COUNTER)    /* the client left before Run */                          \
     X(model_rows, COUNTER)                                                              \
