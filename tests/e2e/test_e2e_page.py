@@ -222,6 +222,10 @@ def test_the_percentiles_are_those_of_the_figures(shown: Server, browser: Browse
     assert browser.run(f"quantile({counts}, 0.5)") == 16384 + 4096 * 5.5 / 10
     assert 32768 < browser.run(f"quantile({counts}, 0.99)") <= 40960
     assert browser.run("quantile([0,0], 0.5)") is None
+    # Nothing happens: that is a rate of 0, drawn as a line.
+    browser.run("draw('rate', [0, 0], rate)")
+    assert browser.run("at('rate-now').textContent") == "now 0.0, at most 0.0"
+    assert "NaN" not in browser.run("at('rate').getAttribute('d')")
     first = {
         "at": 0,
         "models": {"m": {"answered": 1, "queue_ns": 5, "infer_ns": 7, "latency": [1]}},
