@@ -25,7 +25,7 @@ static void holds(const char *name, const char *expected) {
     int fd = open(name, O_RDONLY | O_CLOEXEC);
     CHECK(fd >= 0 && read(fd, found, sizeof found - 1) >= 0);
     close(fd);
-    CHECK_AT("expected '%s' in %s, found '%s'", expected, name, found);
+    CHECK_AT("expected '%.40s' in %.40s, found '%.40s'", expected, name, found);
     CHECK(strcmp(found, expected) == 0);
 }
 
