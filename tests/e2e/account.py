@@ -46,11 +46,13 @@ def problems(snapshot: Snapshot, tally: Tally) -> list[str]:
 
 def is_exact(snapshot: Snapshot, tally: Tally) -> bool:
     """Whether the clients saw all there was: every connection was theirs, every request was
-    answered, every answer was read, and no connection was cut."""
+    answered, every answer was read, and no connection was cut: by its client, or by the server,
+    which may not have read all that was sent."""
     io, worker = snapshot.counters["io"], snapshot.counters["worker"]
     return (
         io["connections_accepted"] == tally.connections
         and not tally.cut
+        and io["connections_evicted"] + io["connections_timed_out"] == 0
         and io["requests_gone"] + worker["requests_gone"] == 0
         and io["requests"] == tally.native.total() + tally.http.total()
     )
