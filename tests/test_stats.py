@@ -286,6 +286,24 @@ def test_percentiles_are_the_nearest_rank_within_a_bucket(
     assert histogram.count == len(values)
 
 
+@pytest.mark.parametrize(
+    ("percent", "count", "rank"),
+    [
+        (99.9, 1000, 999),
+        (99.9, 2000, 1998),
+        (99, 100, 99),
+        (55, 100, 55),
+        (0, 10, 1),
+        (100, 10, 10),
+    ],
+)
+def test_ranks_are_not_rounded_up_by_binary_fractions(
+    percent: float, count: int, rank: int
+) -> None:
+    one_in_each = Histogram(np.ones(count, np.uint64), 7, 4)
+    assert one_in_each.percentile_ns(percent) == one_in_each.midpoint_ns(rank - 1)
+
+
 def test_an_empty_histogram_has_no_mean() -> None:
     empty = Histogram(np.zeros(8, np.uint64), 2, 0)
     assert empty.count == 0
