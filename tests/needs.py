@@ -19,6 +19,7 @@ import pytest
 # What, and where it is to be had.
 NEEDS: Final = {
     "another_address": "an address of this machine beside the loopback",
+    "chromium": "the program chromium (apt-get install chromium)",
     "curl": "the program curl (apt-get install curl)",
     "io_uring": "a kernel and a sandbox that allow io_uring",
     "kserve": "the package kserve (pip install kserve), which brings some 400 MB along",
@@ -29,6 +30,7 @@ NEEDS: Final = {
     "parking": "a kernel that keeps connections without descriptors (Linux 6.8)",
     "perf": "the program perf (apt-get install linux-perf), and the right to sample",
     "perf_analyzer": "NVIDIA's perf_analyzer, which `make oip` fetches",
+    "promtool": "the program promtool (apt-get install prometheus)",
     "shared": "other people's models and pictures, in ../shared beside the repository",
     "systemd_analyze": "the program systemd-analyze (apt-get install systemd)",
     "unix_urgent": "urgent bytes on unix sockets (Linux 5.15)",

@@ -8,7 +8,6 @@ import http.client
 import itertools
 import json
 import re
-import shutil
 import socket
 import struct
 import subprocess
@@ -19,6 +18,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import needs
 import numpy as np
 import pytest
 import yaml
@@ -391,12 +391,8 @@ def test_every_panel_and_every_alert_says_what_it_means() -> None:
     "command", ["check rules deploy/prometheus/lumen-alerts.yaml", "test rules tests/alerts.yaml"]
 )
 def test_promtool_agrees(command: str) -> None:
-    promtool = shutil.which("promtool")
-    if promtool is None:
-        pytest.skip("promtool is not here (Debian: apt-get install prometheus)")
-    done = subprocess.run(
-        [promtool, *command.split()], capture_output=True, text=True, check=False, cwd=ROOT
-    )
+    words = [needs.program("promtool"), *command.split()]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "SUCCESS" in done.stdout
 
@@ -663,7 +659,7 @@ def test_a_second_server_takes_the_next_port() -> None:
         assert set(ports) <= set(range(8002, 8018))
         assert len(ports) < 16
     with pytest.raises(MetricsError, match=r"Cannot assign requested address"):
-        MetricsServer.on_free_port("192.0.2.1", [], 8000)
+        MetricsServer.on_free_port("198.51.100.1", [], 8000)
 
 
 def test_a_taken_port_is_told(server: MetricsServer) -> None:

@@ -182,6 +182,8 @@ def take_settings(machine: Path, user: str) -> None:
         place.unlink(missing_ok=True)  # it may be a link that leads out of the machine
         shutil.copyfile(source, place)
         place.chmod(0o644)
+    # Every installed Debian has this file; a root file system made by a tool has none.
+    (machine / "etc/hosts").write_text("127.0.0.1 localhost\n::1 localhost\n")
     (machine / "etc/apt/apt.conf.d/99host").write_text(apt_settings())
     # A machine that is thrown away needs no package on its disk for good.
     (machine / "etc/dpkg/dpkg.cfg.d/unsafe-io").write_text("force-unsafe-io\n")

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import graphs
+import needs
 import numpy as np
 import onnx
 import pytest
@@ -23,9 +24,7 @@ from harness import Server, eventually
 from web import Http
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-needs_chromium = pytest.mark.skipif(
-    CHROMIUM is None, reason="chromium is not here (Debian: apt-get install chromium)"
-)
+needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason=needs.reason("chromium"))
 START_S = 60.0
 
 
