@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import graphs
+import needs
 import numpy as np
 import pytest
 import yaml
@@ -118,6 +119,8 @@ def place(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Iterator[Pla
 @pytest.mark.parametrize("block", RUN, ids=lambda block: f"{block.page}:{block.line}")
 def test_a_block_works(block: Block, place: Place, cache: Path) -> None:
     text = place.text(block)
+    if re.search(r"\bcurl\b", text):
+        needs.program("curl")
     missing = [
         name
         for name in LARGE

@@ -282,7 +282,7 @@ def commands(server: Server) -> dict[str, str]:
 
 
 def test_every_command_of_the_page_works_literally(shown: Server, tmp_path: Path) -> None:
-    assert shutil.which("curl"), "the tests need curl"
+    needs.program("curl")
     for model, command in commands(shown).items():
         done = subprocess.run(
             ["bash", "-c", f"H=http://127.0.0.1:{shown.port}\n{command}"],
