@@ -735,6 +735,8 @@ def test_the_access_log(serve: Serve, tmp_path: Path) -> None:
     # The harness waits for the banner, which is not there with JSON: the form comes by a reload.
     one = Reloaded(serve, tmp_path, {**document, "log": {"access_path": str(log)}})
     server = one.server
+    # The log is written beside the path: this line may come late, and is not of the new file.
+    eventually(lambda: "describe" in log.read_text(), "the line of the harness's own request")
     one.reload(document)
     log.unlink()
     server.process.send_signal(signal.SIGUSR1)
