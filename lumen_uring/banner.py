@@ -1,4 +1,4 @@
-"""What a person sees when a server has started: what runs, what to look out for, what to try next.
+"""The banner of a server that has started: models, threads, warnings, and a command to try.
 
 Called by server.py, on the main thread, once.
 """

@@ -16,12 +16,12 @@ from lumen_uring.describe import DTYPES
 
 Array = npt.NDArray[Any]
 _BF16 = "BF16"
-# What numpy calls element types that are numbers: bool, unsigned, signed, float.
+# numpy's codes of the element types that are numbers: bool, unsigned, signed, float.
 _NUMBERS = "buif"
 
 
 def name_of(datatype: str) -> str:
-    """What numpy users call an element type.
+    """The name of an element type for numpy's users.
 
     Args:
         datatype: the protocol's name.

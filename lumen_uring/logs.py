@@ -1,4 +1,4 @@
-"""What the server says: lines for people on stdout, and the log on stderr or in a file.
+"""The server's output: lines for people on stdout, and the log on stderr or in a file.
 
 Used by server.py, on the main thread alone. Nothing here waits and nothing raises: a reader that is
 gone or does not read, and a full disk, cost lines and never the server or a request. What was lost

@@ -66,11 +66,11 @@ class Answer:
 
 
 class BadRequest(Exception):
-    """What came is no request for this page."""
+    """The bytes received are not a request that this page answers."""
 
 
-# What is answered, and the memory that all requests of one turn share. A function as the answer
-# takes its time and runs on a thread of its own.
+# The answers that all requests of one turn share. An answer that is a function takes time and
+# runs on a thread of its own.
 Shared = dict[str, Answer]
 Handler = Callable[[Request, Shared], Answer | Callable[[], Answer]]
 

@@ -1,4 +1,4 @@
-"""What /metrics calls each figure of the statistics file: names, help texts, labels.
+"""The names, help texts and labels on /metrics of each figure of the statistics file.
 
 Read by metrics.py alone. A figure that is in the file and not here must be in the list of
 exceptions of tests/e2e/test_e2e_metrics.py, which compares both. Triton's names and help texts are

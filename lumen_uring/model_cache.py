@@ -61,7 +61,7 @@ def resolve(path: str) -> Path:
 
 
 def _kind(file: Path) -> str:
-    """What a path is that is no regular file; opening a pipe would wait for its writer."""
+    """Names the kind of a path that is no file; opening a pipe would wait for its writer."""
     if file.is_dir():
         return "is a directory"
     return "is a pipe, a socket or a device" if file.exists() else "does not exist"
@@ -150,7 +150,7 @@ def cache_place(model: Path, ort_version: str) -> CachePlace:
         directory.mkdir(mode=0o700, exist_ok=True)
         if not os.access(directory, os.W_OK | os.X_OK):
             raise PermissionError(13, "Permission denied")
-        # What lies there is mapped and run as a model: nobody else may have written it.
+        # Files in this folder are mapped and run as models: nobody else may have written them.
         found = directory.stat()
         if found.st_uid != os.geteuid():
             raise PermissionError(1, f"{directory} belongs to another user")

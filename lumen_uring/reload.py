@@ -1,4 +1,4 @@
-"""What a reload may change: the settings in force, those just read, and what becomes of them.
+"""Compares the settings in force with those just read: a reload changes some and refuses others.
 
 Called by server.py on the main thread, at SIGHUP. Pure: it compares and says, and changes nothing.
 """

@@ -301,7 +301,7 @@ class EngineConfig(_Section):
 
 
 class LogConfig(_Section):
-    """What the server writes about itself, and where."""
+    """The log and the access log: level, form and place."""
 
     level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="debug | info | warning | error"

@@ -1,4 +1,4 @@
-"""What all tests share: settings, whether there is a C library, and which skips may be."""
+"""Settings of all tests, the check for the C library, and the check of every skip."""
 
 from __future__ import annotations
 

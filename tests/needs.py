@@ -1,4 +1,4 @@
-"""What some tests need that a machine may lack: the only reasons for which a test may be skipped.
+"""Programs, files and rights that a machine may lack: the only reasons to skip a test.
 
 A test asks with `program`, `shared_file` or `absent`. conftest.py prints each skipped test with its
 reason, and turns a skip for any other reason into a failure. LUMEN_MUST_HAVE names, with commas,
@@ -16,7 +16,7 @@ from typing import Final, NoReturn
 
 import pytest
 
-# What, and where it is to be had.
+# Each need, and where to get it.
 NEEDS: Final = {
     "another_address": "an address of this machine beside the loopback",
     "chromium": "the program chromium (apt-get install chromium)",
@@ -86,7 +86,7 @@ def _backend() -> str:
 
 
 def problem(why: str) -> str | None:
-    """What is wrong with a skip for a reason; None where it may be."""
+    """Says why a skip is not allowed; None where it is."""
     found = _REASON.match(why)
     if found is None or found.group(1) not in NEEDS:
         return f"skipped for a reason that tests/needs.py does not know: {why}"

@@ -366,7 +366,7 @@ def test_stats_as_a_table(stats_port: str, capsys: pytest.CaptureFixture[str]) -
     stage = next(line for line in out.splitlines() if line.strip().startswith("total"))
     assert "from the first byte to the reply" in stage
     assert "requests whose header was read" in out
-    # What is 0 is shown when asked for.
+    # Counters that are 0 are shown with --all.
     assert "sleeps" not in out
     assert main(["stats", "--port", stats_port, "--all"]) == 0
     row = next(line.split() for line in out.splitlines() if line.strip().startswith("digits"))

@@ -154,7 +154,7 @@ def runtime() -> Any:
 
 
 def cluster_settings(folder: Path) -> Config:
-    """What the Deployment's server reads."""
+    """The configuration that the Deployment's server reads."""
     path = folder / "config.yaml"
     path.write_text(objects()["ConfigMap"]["data"]["config.yaml"])
     return load(path)

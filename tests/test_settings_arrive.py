@@ -96,7 +96,7 @@ ELSEWHERE: dict[type[BaseModel], set[str]] = {
 
 
 class _Library:
-    """What lumen_open and lumen_add_model were given, field by field."""
+    """The structs that lumen_open and lumen_add_model were given, field by field."""
 
     def __init__(self) -> None:
         self.fields: Fields = {}
@@ -138,7 +138,7 @@ def given(monkeypatch: pytest.MonkeyPatch) -> _Library:
 
 
 def crossed(given: _Library, config: Config) -> Fields:
-    """What crosses to C of a configuration with one model."""
+    """The fields that cross to C for a configuration with one model."""
     with Engine(config, Path("/ort.so")) as engine:
         engine.add_model(config.models[0], Path("/m.onnx"), Path("/cache"), b"one\ntwo\n")
     return dict(given.fields)

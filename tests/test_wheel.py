@@ -30,7 +30,7 @@ import wheel as wheel_tool  # noqa: E402
 import wheel_parts  # noqa: E402
 
 RELEASE = ROOT / "c" / "build" / "release" / wheel_tool.LIBRARY
-# What pip calls it, where the name to import is another one.
+# Packages whose name for pip differs from their name to import.
 IMPORTED_AS = {"pillow": "PIL", "pyyaml": "yaml"}
 A_DATE = 1_700_000_000
 

@@ -36,7 +36,7 @@ def digit_request() -> bytes:
 
 
 def megabytes(folder: Path) -> float:
-    """What the files below a folder hold, in 10^6 bytes."""
+    """The size of all files below a folder, in 10^6 bytes."""
     return sum(path.lstat().st_size for path in folder.rglob("*") if path.is_file()) / 1e6
 
 

@@ -371,7 +371,7 @@ def serve_and_ask(machine: Machine) -> None:
 
 
 def trial(machine: Machine, steps: Sequence[str]) -> None:
-    """What README says, on one machine; raises where it does not hold."""
+    """Follows README on one machine; raises where a step fails."""
     machine.run(f"git clone --quiet {_BUNDLE} {machine.clone}")
     if machine.user != "root":
         printed = machine.run("make run", status=2)

@@ -126,7 +126,7 @@ def assemble(
     environment["LUMEN_WHEEL_PARTS"] = str(parts.resolve())
     output.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as temporary:
-        # What setuptools leaves beside the sources would be packed again by the next build.
+        # setuptools leaves files beside the sources, which the next build would pack again.
         fresh = Path(temporary, "source")
         shutil.copytree(ROOT, fresh, ignore=_left_out)
         sdist = _backend("build_sdist", fresh, output, python, environment)
@@ -139,7 +139,7 @@ def assemble(
 
 
 def _left_out(folder: str, names: list[str]) -> set[str]:
-    """What is no source: shutil.copytree's `ignore`."""
+    """Names that are no sources: shutil.copytree's `ignore`."""
     never = {".git", ".venv", "build", "dist", "__pycache__"}
     return {name for name in names if name in never or name.endswith((".egg-info", "_cache"))}
 

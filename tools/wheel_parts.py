@@ -1,4 +1,4 @@
-"""What the wheel's library is linked with: fetched, checked, unpacked, and listed as CycloneDX.
+"""Libraries that the wheel links statically: fetched, checked, unpacked, listed as CycloneDX.
 
 Used by wheel.py, on a Debian system with apt. Where packages come from is the system's own apt
 configuration; what comes is pinned here by version and SHA-256. When Debian replaces a version, the
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 ZIG_VERSION: Final = "0.17.1"
-# What zig and Debian call one processor; the baseline of each is what numpy's wheels ask for.
+# Debian's and zig's names of each processor, with the baseline that numpy's wheels ask for.
 MACHINES: Final = {
     "x86_64": ("amd64", "x86_64_v2"),
     "aarch64": ("arm64", "generic"),

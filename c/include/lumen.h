@@ -272,7 +272,7 @@ LUMEN_API int lumen_reload(lumen_server *server, const lumen_config *config,
 /* Opens the telemetry file and the access log again, soon, and says which form the access log has
  * from now on. What goes wrong is news. */
 LUMEN_API int lumen_reopen(lumen_server *server, uint32_t access_as_json);
-/* What a thread of the server has to say to people since the last call: a sentence, terminated, or
+/* Copies the newest message of the server's threads since the last call: a sentence, terminated, or
  * "". Returns 0. */
 LUMEN_API int lumen_news(lumen_server *server, char *buffer, size_t capacity);
 /* 0 when every I/O thread has turned its loop since the last call that returned 0; LUMEN_E_AGAIN

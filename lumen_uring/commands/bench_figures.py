@@ -1,4 +1,4 @@
-"""What `lumen bench` prints: the figures of a load, its errors by name, and what limits it.
+"""The output of `lumen bench`: the figures of a load, its errors by name, and its limits.
 
 Called by bench.py, on the main thread.
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _PERCENTS: Final = {"p50": 50.0, "p90": 90.0, "p99": 99.0, "p999": 99.9, "p9999": 99.99}
 # A generator busier than this may have been what was measured.
 _BUSY: Final = 0.9
-# What a reply's status is called (docs/PROTOCOL.md), and what to look at where it is a limit.
+# Each status' name (docs/PROTOCOL.md), and the setting to look at where the status is a limit.
 _STATUSES: Final = {
     1: ("bad request", ""),
     2: ("unknown model", ""),
@@ -74,7 +74,7 @@ def as_json(result: LoadResult, server_cpu_seconds: float | None) -> dict[str, A
 
 
 def errors_by_name(result: LoadResult) -> dict[str, int]:
-    """What the errors were, most frequent first.
+    """Names the errors, the most frequent first.
 
     Args:
         result: of the load.

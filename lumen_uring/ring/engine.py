@@ -214,7 +214,7 @@ class Engine:
         )
 
     def news(self) -> str:
-        """What a thread of the engine has to say to people since the last call; "": nothing.
+        """The newest message of the engine's threads since the last call; "" if there is none.
 
         Source:
             lumen_news

@@ -21,7 +21,7 @@ int main(void) {
     CHECK(pthread_create(&thread, NULL, another_thread, NULL) == 0);
     CHECK(pthread_join(thread, NULL) == 0);
     CHECK(strcmp(lm_error_last(), "model 7") == 0);
-    /* What the kernel returns is negative, what the C library leaves is not. */
+    /* The kernel returns negative numbers, errno holds positive ones. */
     for (int sign = -1; sign <= 1; sign += 2) {
         CHECK(lm_error_errno(LUMEN_E_IO, sign * EBADF, "ring %s", "x") == LUMEN_E_IO);
         CHECK(strcmp(lm_error_last(), "ring x: EBADF (Bad file descriptor)") == 0);

@@ -158,7 +158,7 @@ static void blocks_that_stay(void) {
     }
 }
 
-/* What does not fit comes from the C library; the arena goes on with what does. */
+/* A block that does not fit comes from the C library; later blocks that fit are the arena's. */
 static void a_full_arena(void) {
     CHECK_AT("a full arena");
     lm_run_arena_enter(&arenas, 0);

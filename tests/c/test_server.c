@@ -340,7 +340,7 @@ static void models_that_are_refused(lumen_server *server) {
     CHECK(server->shared.model_count == 1 && server->shared.values_per_slot == 2);
 }
 
-/* What accepted connections inherit, and what lets a new server have the port at once. */
+/* Options that accepted connections inherit, and SO_REUSEADDR for the next server. */
 static void options_of_listeners(const lumen_server *server) {
     for (uint32_t i = 0; i < server->shared.io_count; i++) {
         int fd = server->ios[i].listen_fds[LM_LISTENER_TCP], value = 0;

@@ -1,4 +1,4 @@
-"""What must be true of a server's figures when it is idle: of each other, and of what clients saw.
+"""Checks an idle server's figures against each other and against the clients' own counts.
 
 Used by harness.py after every case. Two things that are counted at different places (a thread's
 word, a model's word, a histogram) must agree, whatever the clients did. Where all connections were

@@ -290,7 +290,7 @@ def test_outputs_of_an_overdue_request_are_let_go(serve: Serve, tmp_path: Path) 
 
 @once
 def test_outputs_of_a_batch_that_are_read_late(serve: Serve, tmp_path: Path) -> None:
-    """What a socket does not take is kept elsewhere while the batch's memory is used again."""
+    """Bytes that a socket does not take are kept elsewhere, since the batch's memory is reused."""
     columns, count = 1 << 16, 24  # 12 MB of answers: more than a socket holds
     path = graphs.double_and_negative(tmp_path / "two.onnx", columns)
     server = serve(

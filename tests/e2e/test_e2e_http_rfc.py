@@ -1,4 +1,4 @@
-"""What RFC 9110 and RFC 9112 demand or allow, where the other tests of HTTP do not say it.
+"""The demands of RFC 9110 and RFC 9112 that the other tests of HTTP do not check.
 
 The table in docs/PROTOCOL.md names these tests; their docstrings name the RFC's section
 (tests/test_security_rows.py compares). Each test runs in a `town`: afterwards nothing may be left
@@ -331,7 +331,7 @@ def test_every_answer_has_a_date(town: Town) -> None:
 
 
 def curl(*arguments: str) -> tuple[int, str]:
-    """What curl prints, and the status that it was answered."""
+    """The output of curl, and the status of its answer."""
     done = subprocess.run(
         [program("curl"), "-s", "-w", "\\n%{http_code}", *arguments],
         capture_output=True,

@@ -403,7 +403,7 @@ def test_the_same_port_again_and_again(serve: Serve, tmp_path: Path, io_threads:
 
 
 def io_counters(server: Server) -> list[dict[str, int]]:
-    """What each I/O thread has counted."""
+    """The counters of each I/O thread."""
     threads = read(server.stats_path).threads
     return [thread.counters for thread in threads if thread.role == "io"]
 

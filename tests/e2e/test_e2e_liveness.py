@@ -501,7 +501,7 @@ def besieged(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_whole_answers_beside(besieged: Server, kind: str) -> None:
-    """What needs no worker is answered while they are there, and after they left."""
+    """Requests that need no worker are answered beside these clients, and after they left."""
     with Watch(besieged) as watch:
         with crowd(besieged, CROWD, lambda number: KINDS[kind](besieged, number)):
             watch.more(4)

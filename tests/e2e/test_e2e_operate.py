@@ -1,4 +1,4 @@
-"""What an operator does to a server: pauses it, takes its terminal away, sends it signals."""
+"""An operator pauses a server, takes its terminal away, sends it signals."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def is_stopped(pid: int) -> bool:
 
 
 def pause(server: Server, seconds: float) -> None:
-    """What a debugger, Ctrl-Z or a container's pause do."""
+    """Stops and continues the server, as a debugger, Ctrl-Z or a container's pause does."""
     server.process.send_signal(signal.SIGSTOP)
     eventually(lambda: is_stopped(server.pid), "the stop")
     time.sleep(seconds)  # what is tested is that time passes
@@ -472,7 +472,7 @@ def test_what_needs_a_restart_stays(serve: Serve, tmp_path: Path) -> None:
     assert "server.port" not in said  # --port says so, and still does
     assert "Reloaded: server.drain_seconds, server.hosts." in said
     assert asked(one.server, None, "a.example") == 200
-    # What was refused is said again, and not taken for changed.
+    # A change that was refused is reported again at the next reload.
     assert "server.arena_bytes cannot change" in one.reload(other)
     one.server.terminate()
     one.server.expect_clean_end()

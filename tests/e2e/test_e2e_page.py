@@ -109,7 +109,7 @@ class Browser:
         path.write_bytes(base64.b64decode(shot["data"]))
 
     def complaints(self) -> list[str]:
-        """What it says went wrong: exceptions, the policy, what did not load."""
+        """The browser's complaints: exceptions, policy violations, resources that did not load."""
         self.run("0")
         found = []
         for one in self.said:

@@ -202,7 +202,7 @@ class Http(wire.Wire):
         if code >= 400 and to != "HEAD":
             assert headers["content-type"] == "application/json"
             assert answer.error
-        # Whoever is told to come later is told when.
+        # An answer that says "later" also says when.
         assert ("retry-after" in headers) == (code in (429, 503)), (code, headers)
         assert _DATE.fullmatch(headers["date"]), headers
         if "retry-after" in headers:

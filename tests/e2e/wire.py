@@ -32,7 +32,7 @@ _RECEIVE_BYTES = 1 << 18
 
 @dataclass
 class Tally:
-    """What the tests' own clients of one server have counted, on all their threads."""
+    """The counts of the tests' own clients of one server, on all their threads."""
 
     connections: int = 0
     sent: int = 0  # bytes

@@ -7,7 +7,7 @@
 
 #include "flow/io.h"
 
-/* What an I/O thread answered by itself. */
+/* A request that an I/O thread answered without a worker. */
 struct lm_access_entry {
     const char *what;                 /* lives for ever */
     const char *why;                  /* NULL: nothing went wrong */

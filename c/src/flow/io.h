@@ -115,7 +115,7 @@ struct lm_waiters {
     bool released;        /* a slot, since the last round: it is for those who wait */
 };
 
-/* What a model takes of a worker; see gate.c. */
+/* The estimated worker time of one model; see gate.c. */
 struct lm_cost {
     uint64_t row_ns;        /* for one row, lately; 0: not known */
     uint64_t next_probe_ns; /* from then on a request may test the estimate */

@@ -15,7 +15,7 @@ enum { ROOM_MS = 100 };
 
 /* ---- opening ---- */
 
-/* What is there must have the same columns: rows of two kinds below each other are of no use. */
+/* Refuses a file whose columns differ from ours: one file must not mix two kinds of rows. */
 static int check_header(const struct lm_line_file *file) {
     char seen[LM_LINE_BYTES_MAX];
     size_t bytes = strlen(file->header);

@@ -8,8 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What the file is instead of an ONNX model, and the cure; NULL: nothing that this knows. Meant for
- * a file that ONNX Runtime has refused. */
+/* Names the kind of a file that is no ONNX model, and the cure; NULL: the kind is not known. Meant
+ * for a file that ONNX Runtime has refused. */
 const char *lm_model_file_problem(const uint8_t *bytes, size_t count);
 
 /* True when the ONNX model declares this input without any shape, so that even its number of

@@ -18,7 +18,7 @@ struct symbols {
     struct symbol first, other;
 };
 
-/* What ONNX Runtime calls by numbers (enum ONNXTensorElementDataType), and what to do about it. */
+/* Names of the element types that ONNX Runtime numbers (ONNXTensorElementDataType), and cures. */
 static const struct {
     int dtype;
     const char *name;

@@ -22,7 +22,7 @@ int lm_oip_model_metadata(const struct lm_model *model, struct lm_oip_document *
 /* What clients take the model's configuration from; `workers` have a session each. */
 int lm_oip_model_config(const struct lm_model *model, uint32_t workers,
                         struct lm_oip_document *out);
-/* What is said of a model that is ready. */
+/* The answer to a readiness request for a model that is ready. */
 int lm_oip_model_ready(const struct lm_model *model, struct lm_oip_document *out);
 int lm_oip_repository_index(const struct lm_model *models, uint32_t model_count,
                             struct lm_oip_document *out);

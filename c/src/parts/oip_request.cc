@@ -282,7 +282,7 @@ bool identify(const reading &r, const place &where, const element *name_value,
     return true;
 }
 
-/* What is not even the form of a request: shows it, with the model's own words. */
+/* Refuses a body that has not the form of a request; the error shows that form for this model. */
 bool wrong_form(const reading &r, const char *where, const char *found) {
     const struct lm_tensor *tensor = &r.model->inputs[0];
     int64_t dims[LM_RANK_MAX];

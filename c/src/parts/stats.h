@@ -20,7 +20,7 @@ enum lm_stage {
     LM_STAGE_COUNT
 };
 
-/* What is also kept for each model, in less detail. */
+/* Stages that each model has histograms of as well, with wider buckets. */
 enum lm_model_stage {
     LM_MODEL_STAGE_QUEUE,
     LM_MODEL_STAGE_INFER,

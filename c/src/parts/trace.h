@@ -14,7 +14,7 @@
 
 enum { LM_TRACE_WHY_BYTES = 192, LM_TRACE_ID_BYTES = 64, LM_TRACE_NO_MODEL = UINT16_MAX };
 
-/* Who asked. */
+/* The client that sent a request. */
 struct lm_trace_client {
     uint16_t family;     /* AF_INET, AF_INET6, AF_UNIX; 0: not known */
     uint16_t port;       /* host order */
