@@ -19,7 +19,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import graphs
 import harness
 import needs
 import numpy as np
@@ -28,19 +27,7 @@ import wire
 import yaml
 from conftest import Serve
 from harness import Server, eventually
-
-DIGITS: dict[str, object] = {"models": [{"name": "digits", "path": "builtin:digits"}]}
-
-
-def settings(folder: Path, **server: object) -> dict[str, object]:
-    return {
-        "server": {"arena_bytes": "16MiB", "max_request_bytes": "64KiB", **server},
-        "engine": {"thread_count": 2},
-        "models": [
-            {"name": "double", "path": str(graphs.double(folder / "double.onnx")), "max_rows": 16},
-            {"name": "slow", "path": str(graphs.slow(folder / "slow.onnx"))},
-        ],
-    }
+from test_e2e_life import DIGITS, settings
 
 
 def slow(number: int, trips: int) -> bytes:
