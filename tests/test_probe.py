@@ -113,7 +113,7 @@ def test_each_refusal_has_cause_and_cure(
 
 def test_names_and_bad_kernels_are_those_of_the_engine() -> None:
     """Row F4."""
-    text = (Path(__file__).parents[1] / "c/src/flow/uring_features.c").read_text()
+    text = (Path(__file__).parents[1] / "c/src/ring/uring_features.c").read_text()
     names = re.findall(r'\{"(\w+)", LM_MASK_\w+\}', text)
     assert names == list(MASK_NAMES)
     version = r"LM_KERNEL\((\d+), (\d+), (\d+)\)"

@@ -31,8 +31,8 @@
 #include "base/descriptors.h"
 #include "base/error.h"
 #include "flow/connection.h"
-#include "flow/ring.h"
 #include "parts/histogram.h"
+#include "ring/ring.h"
 
 enum {
     WINDOW = LM_LISTEN_BACKLOG / 4, /* connections that the server has not accepted yet */

@@ -3,8 +3,8 @@
 #define LM_SERVER_H
 
 #include "flow/io.h"
-#include "flow/telemetry.h"
-#include "flow/worker.h"
+#include "work/telemetry.h"
+#include "work/worker.h"
 
 enum server_state { SERVER_OPEN, SERVER_RUNNING, SERVER_ENDED };
 

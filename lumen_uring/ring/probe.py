@@ -34,7 +34,7 @@ _LADDER: Final = (
 )
 
 
-# Names in LUMEN_URING_MASK (c/src/flow/uring_features.c) and what they are called here; None for
+# Names in LUMEN_URING_MASK (c/src/ring/uring_features.c) and what they are called here; None for
 # what this probe does not look at.
 MASK_NAMES: Final[dict[str, str | None]] = {
     "setup": IO_URING,
@@ -166,7 +166,7 @@ def probe_as_pretended() -> ProbeReport:
 
 
 def backend_of_auto(report: ProbeReport) -> tuple[str, str, str]:
-    """What `io_backend: auto` takes, as lm_ring_open in c/src/flow/ring.c decides.
+    """What `io_backend: auto` takes, as lm_ring_open in c/src/ring/ring.c decides.
 
     Args:
         report: as a probe gave it.

@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "check.h"
-#include "flow/ring.h"
+#include "ring/ring.h"
 
 /* A backend, and what LUMEN_URING_MASK hides from it. */
 struct peer_variant {

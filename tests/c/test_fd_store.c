@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "check.h"
-#include "flow/fd_store.h"
+#include "ring/fd_store.h"
 
 enum { LIMIT = 40, CAPACITY = 95 }; /* three tables, the last one not full */
 

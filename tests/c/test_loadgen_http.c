@@ -1,7 +1,7 @@
 /* test_loadgen_http.c: the heads of HTTP replies as the load generator reads them: whole, byte by
  * byte, and never past their end, which is an unreadable page. */
 #include "check.h"
-#include "flow/loadgen.h"
+#include "load/loadgen.h"
 
 static struct check_guard guard;
 

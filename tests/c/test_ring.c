@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 #include "base/limits.h"
-#include "flow/ring_backend.h"
+#include "ring/ring_backend.h"
 #include "ring_peer.h"
 
 enum { CONNECTIONS = 64, BODY_BYTES = 3 << 20, SEND_BYTES = 400000 };

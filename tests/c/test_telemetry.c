@@ -2,8 +2,8 @@
  * the end, however soon it comes. */
 #include "base/error.h"
 #include "check.h"
-#include "flow/telemetry.h"
-#include "flow/worker.h"
+#include "work/telemetry.h"
+#include "work/worker.h"
 
 enum { WORKERS = 2, ROWS = 1000 };
 

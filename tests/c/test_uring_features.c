@@ -1,5 +1,5 @@
 /* test_uring_features.c: kernels that are known to be bad, and the names that hide features. */
-#include "flow/uring_features.h"
+#include "ring/uring_features.h"
 
 #include "base/error.h"
 #include "base/limits.h"

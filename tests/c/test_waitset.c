@@ -1,5 +1,5 @@
 /* test_waitset.c: no wake-up is lost, and the worker that went idle last is woken first. The
- * consumers here wait as pop_or_sleep and next_job in flow/worker.c do. A lost wake-up shows as a
+ * consumers here wait as pop_or_sleep and next_job in work/worker.c do. A lost wake-up shows as a
  * round that never ends: the next push comes only after the last one's consumer has said so, so
  * nothing rescues it. */
 #include <pthread.h>

@@ -43,7 +43,7 @@ class Mutant:
 
 MPMC, SPSC, SCQ = "parts/queue_mpmc.c", "parts/queue_spsc.c", "parts/queue_scq.c"
 NAIVE, WAITSET = "parts/queue_naive.c", "parts/waitset.c"
-WORKER, IO, REPLY, SERVER = "flow/worker.c", "flow/io.c", "flow/reply.c", "server_threads.c"
+WORKER, IO, REPLY, SERVER = "work/worker.c", "flow/io.c", "flow/reply.c", "server_threads.c"
 RECEIVE = "flow/receive.c"
 ATOMICS = "base/atomics.h"
 SLEEP = "sleep stop"

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "client.h"
-#include "flow/http.h"
+#include "dialects/http.h"
 
 struct answer {
     uint32_t code;

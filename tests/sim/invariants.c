@@ -5,9 +5,9 @@
  */
 #include <string.h>
 
-#include "flow/http.h"
-#include "flow/worker.h"
+#include "dialects/http.h"
 #include "sim.h"
+#include "work/worker.h"
 
 enum { EMPTY_TURNS_MAX = 200, SLOTS_MAX = 512, CONNECTIONS_MAX = 64 };
 

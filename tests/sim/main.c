@@ -13,7 +13,7 @@
  *
  *   names.h, sim_calls.h   the calls of the sources that are renamed
  *   fiber.c, schedule.c    I/O threads and workers as fibers; whose turn it is; time
- *   ring_sim.c             flow/ring.h in memory; checks how it is used
+ *   ring_sim.c             ring/ring.h in memory; checks how it is used
  *   ring_kernel.c          what the kernel does with it, and every fault there is
  *   network.c, calls.c     connections, descriptors, sendmsg, shutdown, close, futex, clock
  *   runtime.c              a runtime that doubles numbers, so that every answer can be checked

@@ -12,8 +12,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "flow/worker.h"
 #include "sim_calls.h"
+#include "work/worker.h"
 
 /* ---- chance.c: the generator, the time, the trace, the end of a failed run ---- */
 

@@ -38,11 +38,11 @@ ACCEPT, CONNECTION = "flow/accept.c", "flow/connection.c"
 SCARCE = "flow/scarce.c"
 GATE, IO, RECEIVE, REPLY = "flow/gate.c", "flow/io.c", "flow/receive.c", "flow/reply.c"
 HTTP_ADMIT, HTTP_ANSWER, HTTP_RECEIVE = (
-    "flow/http_admit.c",
-    "flow/http_answer.c",
-    "flow/http_receive.c",
+    "dialects/http_admit.c",
+    "dialects/http_answer.c",
+    "dialects/http_receive.c",
 )
-TIMERS, WORKER, BATCH = "flow/timers.c", "flow/worker.c", "flow/batch.c"
+TIMERS, WORKER, BATCH = "flow/timers.c", "work/worker.c", "work/batch.c"
 
 MUTANTS = (
     # What the simulation found, as it was.
@@ -273,7 +273,7 @@ MUTANTS = (
     ),
     Mutant(
         "refused body is read as a request",
-        "flow/http_refuse.c",
+        "dialects/http_refuse.c",
         "connection->read_state = connection->discard_bytes ? LM_READ_DISCARD : LM_READ_HEADER;",
         "connection->read_state = LM_READ_HEADER;",
     ),

@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "flow/fd_store.h"
+#include "ring/fd_store.h"
 #include "ring_inner.h"
 
 struct lm_fd_store {

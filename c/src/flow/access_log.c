@@ -9,7 +9,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "flow/http.h"
+#include "dialects/http.h"
 #include "parts/json_text.h"
 #include "parts/line_file.h"
 

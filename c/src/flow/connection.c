@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "flow/http.h"
+#include "dialects/http.h"
 
 static void list_append(struct lm_io *io, struct lm_connection *connection,
                         enum lm_connection_list which) {

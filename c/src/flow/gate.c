@@ -25,7 +25,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "flow/reload.h"
-#include "flow/worker.h"
+#include "work/worker.h"
 
 enum {
     COST_SHIFT = 4,       /* a new measurement counts a sixteenth, */

@@ -15,7 +15,7 @@
 #include "base/error.h"
 #include "base/topology.h"
 #include "flow/reload.h"
-#include "flow/worker.h"
+#include "work/worker.h"
 
 /* Wraps each slot for the model it was sized for, so that the first requests find it done. */
 static int bind_slots(struct lm_io *io) {

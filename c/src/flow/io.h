@@ -10,11 +10,9 @@
 
 #include "base/memory.h"
 #include "flow/connection.h"
-#include "flow/fd_store.h"
 #include "flow/held.h"
 #include "flow/places.h"
 #include "flow/request.h"
-#include "flow/ring.h"
 #include "parts/access.h"
 #include "parts/address_table.h"
 #include "parts/oip_metadata.h"
@@ -23,6 +21,8 @@
 #include "parts/stats.h"
 #include "parts/trace.h"
 #include "parts/waitset.h"
+#include "ring/fd_store.h"
+#include "ring/ring.h"
 
 struct lm_worker;
 

@@ -10,8 +10,8 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "dialects/http.h"
 #include "flow/access_log.h"
-#include "flow/http.h"
 
 /* Skips the parts that are full. true: the body is whole. */
 static bool parts_complete(struct lm_request *request) {

@@ -11,7 +11,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "flow/http.h"
+#include "dialects/http.h"
 
 static uint32_t whole_us(uint64_t from_ns, uint64_t to_ns) {
     uint64_t us = to_ns > from_ns ? (to_ns - from_ns) / 1000 : 0;

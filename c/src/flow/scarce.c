@@ -21,8 +21,8 @@
 #include <sys/ioctl.h>
 
 #include "base/error.h"
+#include "dialects/http.h"
 #include "flow/access_log.h"
-#include "flow/http.h"
 
 static const char crowded[] = "all slots are taken and too many requests wait for one";
 

@@ -9,9 +9,9 @@
 #include <linux/tcp.h>
 #include <netinet/in.h>
 
+#include "dialects/http.h"
 #include "flow/access_log.h"
-#include "flow/http.h"
-#include "flow/worker.h"
+#include "work/worker.h"
 
 enum { TCP_STATE_CLOSED = 7 }; /* in the kernel's tcp_states.h: after a reset */
 

@@ -4,7 +4,7 @@
 #ifndef TESTS_MODELS_REAL_H
 #define TESTS_MODELS_REAL_H
 
-#include "flow/worker.h"
+#include "work/worker.h"
 
 uint32_t real_next_jobs(struct lm_worker *worker, uint32_t *jobs);
 void real_give_back(struct lm_io *io, uint32_t slot);

@@ -1,7 +1,7 @@
 /* real_worker.c: worker.c, with its static functions reachable. What it calls and no scenario needs
  * is dropped by the linker. */
-#include "flow/worker.c"
 #include "real.h"
+#include "work/worker.c"
 
 uint32_t real_next_jobs(struct lm_worker *worker, uint32_t *jobs) {
     return next_jobs(worker, jobs);

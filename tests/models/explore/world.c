@@ -13,7 +13,7 @@
 #include <sys/syscall.h>
 
 #include "base/limits.h"
-#include "flow/http.h"
+#include "dialects/http.h"
 #include "machine_inner.h"
 
 enum { MUTEXES_MAX = 4 };

@@ -7,7 +7,7 @@
 #include <pthread.h>
 #include <time.h>
 
-#include "flow/ring.h"
+#include "ring/ring.h"
 
 /* The ring's time limits count: a wait with one ends when no thread can go on. Set by scenarios. */
 extern bool world_ticks;

@@ -1,0 +1,388 @@
+/* http_admit.c: decides over an HTTP request before a byte of its body is read, and says where the
+ * body goes. I/O thread only.
+ *
+ * Binary tensors are received straight into the tensors, as with the native protocol: of such a
+ * request only the JSON before the blobs is parsed here, at most LM_HTTP_JSON_BYTES_MAX of it. A
+ * body of JSON values, or a chunked one, is received into the slot as text, and parsed by the
+ * worker that runs it.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "dialects/http.h"
+
+/* What is known of a body when a slot is looked for. */
+struct body {
+    const struct lm_oip_request *asked; /* NULL: all of it is text */
+    const char *text;                   /* the JSON before the blobs, already received */
+    uint8_t encoding;
+};
+
+/* ---- setting a body up ---- */
+
+static void ask_for_more(struct lm_io *io, struct lm_connection *connection) {
+    static const char line[] = "HTTP/1.1 100 Continue\r\n\r\n";
+    if (!connection->call.expects_continue) return;
+    connection->call.expects_continue = false;
+    lm_reply_bytes(io, connection, line, sizeof line - 1, NULL, 0, true);
+}
+
+/* One part per blob, in the order of the blobs. */
+static void plan_blobs(struct lm_request *request, const struct lm_oip_request *asked) {
+    for (uint32_t b = 0; b < asked->blob_count; b++) {
+        request->parts[b] =
+            (struct iovec){request->layout.inputs[asked->blob_inputs[b]], asked->blob_bytes[b]};
+    }
+    request->part_count = asked->blob_count;
+}
+
+/* The body as text; the JSON before the blobs may be here already. */
+static void plan_text(struct lm_request *request, const struct lm_connection *connection,
+                      const struct body *body, size_t room) {
+    struct lm_http_exchange *http = &request->http;
+    size_t known = body->text ? (size_t)connection->call.json_bytes : 0;
+    http->text = lm_slot_alloc(request->slot, room + LM_OIP_PADDING);
+    http->text_room = room;
+    http->text_bytes = known;
+    http->json_bytes = connection->call.json_bytes;
+    if (known) memcpy(http->text, body->text, known);
+    request->parts[0] = (struct iovec){http->text + known, connection->discard_bytes};
+    request->part_count = 1;
+    if (!connection->call.chunked) http->text_bytes += connection->discard_bytes;
+}
+
+static bool is_text(const struct body *body) {
+    return !body->asked || body->asked->value_count > 0;
+}
+
+static size_t text_room(const struct lm_io *io, const struct lm_connection *connection) {
+    const struct lm_http_call *call = &connection->call;
+    return call->chunked ? (size_t)io->shared->max_request_bytes : (size_t)call->content_bytes;
+}
+
+/* The slot a request needs; false when there can be none so large. */
+static bool slot_bytes(const struct lm_io *io, const struct lm_connection *connection,
+                       const struct body *body, size_t *bytes_out) {
+    const struct lm_model *model = &io->shared->models[connection->call.model];
+    if (is_text(body)) {
+        if (!lm_model_text_slot_bytes(model, text_room(io, connection), bytes_out)) return false;
+    } else {
+        const struct lm_oip_request *asked = body->asked;
+        bool values = false;
+        lm_model_slot_bytes(model, asked->rows, bytes_out);
+        for (uint32_t w = 0; w < asked->wish_count; w++) {
+            values = values || !asked->wishes[w].binary;
+            *bytes_out +=
+                asked->wishes[w].classes * (size_t)asked->rows * lm_model_class_text_bytes(model);
+        }
+        if (values) *bytes_out += lm_model_reply_values_bytes(model, asked->rows);
+    }
+    return lm_arena_fits(&io->arena, *bytes_out);
+}
+
+/* Takes a slot and says where the body goes; false: none is free. */
+static bool begin(struct lm_io *io, struct lm_connection *connection, const struct body *body,
+                  size_t bytes) {
+    struct lm_http_call *call = &connection->call;
+    struct lm_slot *slot = lm_gate_slot(io, connection, bytes);
+    if (!slot) return false;
+    if (call->expects_continue && connection->list == LM_LIST_WAITING) {
+        /* There is room: it may send now, and gets the slot when it has. */
+        lm_gate_slot_back(io, slot);
+        lm_connection_move(io, connection, LM_LIST_EXPECTING);
+        ask_for_more(io, connection);
+        return false;
+    }
+    const struct lm_model *model = &io->shared->models[call->model];
+    struct lm_request *request =
+        lm_admit_begin(io, connection, model, slot, body->asked ? body->asked->rows : 1,
+                       body->asked ? body->asked->timeout_us : 0);
+    request->encoding = body->encoding;
+    request->payload_bytes = (uint32_t)call->content_bytes;
+    request->http.keep_alive = call->keep_alive;
+    request->http.names_keep_alive = call->names_keep_alive;
+    request->http.text = NULL;
+    if (body->asked) request->http.asked = *body->asked;
+    if (is_text(body)) {
+        plan_text(request, connection, body, text_room(io, connection));
+    } else {
+        lm_model_layout(model, slot, body->encoding, body->asked->rows, &request->layout);
+        if (body->encoding == LM_ENCODING_RGB8) {
+            request->parts[0] = (struct iovec){request->layout.raw, call->content_bytes};
+            request->part_count = 1;
+        } else {
+            plan_blobs(request, body->asked);
+        }
+    }
+    connection->discard_bytes = 0;
+    lm_http_block_give(io, connection);
+    if (call->chunked) {
+        request->http.chunks = (struct lm_http_chunks){0};
+        connection->read_state = LM_READ_CHUNKS;
+    }
+    ask_for_more(io, connection);
+    return true;
+}
+
+/* No slot is free: what has to be remembered goes to a block, and TCP holds the sender. */
+static void wait_for_slot(struct lm_io *io, struct lm_connection *connection,
+                          const struct body *body) {
+    struct lm_http_block *block = lm_http_block(io, connection);
+    bool keeps = body->asked && connection->call.json_bytes > 0;
+    if (keeps && !block) {
+        block = lm_http_block_take(io, connection);
+        if (block) memcpy(block->bytes, body->text, (size_t)connection->call.json_bytes);
+    }
+    if (keeps && !block) {
+        lm_http_refuse_status(io, connection, LM_STATUS_OVERLOADED,
+                              "all slots are taken and too many requests wait for one");
+        return;
+    }
+    lm_admit_wait(io, connection, body->asked ? body->asked->timeout_us : 0);
+    if (keeps) block->asked = *body->asked;
+}
+
+static void start(struct lm_io *io, struct lm_connection *connection, const struct body *body) {
+    const struct lm_model *model = &io->shared->models[connection->call.model];
+    struct lm_refusal refusal;
+    size_t bytes = 0;
+    if (!slot_bytes(io, connection, body, &bytes)) {
+        snprintf(refusal.why, sizeof refusal.why,
+                 "the request needs %zu bytes, more than any slot has: send binary tensors, fewer "
+                 "rows, or raise server.arena_bytes",
+                 bytes);
+        lm_http_refuse_status(io, connection, LM_STATUS_TOO_LARGE, refusal.why);
+        return;
+    }
+    uint32_t rows = body->asked ? body->asked->rows : 1;
+    uint64_t deadline_ns =
+        lm_admit_deadline(io, connection, body->asked ? body->asked->timeout_us : 0);
+    if (!lm_gate_in_time(io, model, rows, deadline_ns, &refusal)) {
+        lm_http_refuse_request(io, connection, &refusal);
+        return;
+    }
+    if (!begin(io, connection, body, bytes)) wait_for_slot(io, connection, body);
+}
+
+/* ---- inference ---- */
+
+/* A raw binary request: the whole body is the one input, one row of it. */
+static bool ask_raw(const struct lm_model *model, uint64_t bytes, struct body *body,
+                    struct lm_oip_request *asked, char *why, size_t why_bytes) {
+    size_t tensor = 0, pixels = 0;
+    *asked = (struct lm_oip_request){.rows = 1};
+    lm_model_payload_bytes(model, LM_ENCODING_TENSORS, 1, &tensor);
+    if (model->has_rgb8) lm_model_payload_bytes(model, LM_ENCODING_RGB8, 1, &pixels);
+    if (model->input_count != 1) {
+        snprintf(why, why_bytes, "a raw binary request is for models of one input, '%s' has %u",
+                 model->name, model->input_count);
+        return false;
+    }
+    if (bytes != tensor && (!pixels || bytes != pixels)) {
+        snprintf(
+            why, why_bytes,
+            "raw binary request: the body is input '%.64s': model '%s' takes %zu bytes of %s%s, "
+            "found %llu: send them with curl --data-binary @FILE",
+            model->inputs[0].name, model->name, tensor, lm_dtype_name(model->inputs[0].dtype),
+            pixels ? " or the pixels as rgb8" : "", (unsigned long long)bytes);
+        return false;
+    }
+    body->encoding = bytes == tensor ? LM_ENCODING_TENSORS : LM_ENCODING_RGB8;
+    asked->blob_count = 1;
+    asked->blob_bytes[0] = bytes;
+    asked->wish_count = model->output_count;
+    for (uint32_t o = 0; o < model->output_count; o++)
+        asked->wishes[o] = (struct lm_oip_output_wish){.output = (uint8_t)o, .binary = true};
+    body->asked = asked;
+    return true;
+}
+
+static void admit_infer(struct lm_io *io, struct lm_connection *connection) {
+    struct lm_http_call *call = &connection->call;
+    const struct lm_model *model = &io->shared->models[call->model];
+    struct lm_oip_request asked;
+    struct lm_refusal refusal;
+    struct body body = {0};
+    if (call->json_bytes == LM_HTTP_JSON_BAD ||
+        (!call->chunked && call->json_bytes > 0 &&
+         (uint64_t)call->json_bytes > call->content_bytes)) {
+        lm_http_refuse_status(io, connection, LM_STATUS_BAD_REQUEST,
+                              "Inference-Header-Content-Length: expected one number of at most "
+                              "Content-Length");
+        return;
+    }
+    if (!lm_gate_enter(io, model, call->key, &refusal)) {
+        lm_http_refuse_request(io, connection, &refusal);
+        return;
+    }
+    bool has_blobs = call->json_bytes >= 0 && (uint64_t)call->json_bytes < call->content_bytes;
+    if (!call->chunked && call->json_bytes == 0) {
+        char why[LM_TEXT_BYTES_MAX];
+        if (!ask_raw(model, call->content_bytes, &body, &asked, why, sizeof why)) {
+            lm_http_refuse_status(io, connection, LM_STATUS_BAD_REQUEST, why);
+            return;
+        }
+    } else if (has_blobs && call->json_bytes <= LM_HTTP_JSON_BYTES_MAX) {
+        connection->read_state = LM_READ_JSON;
+        ask_for_more(io, connection);
+        return;
+    }
+    start(io, connection, &body);
+}
+
+void lm_http_admit_json(struct lm_io *io, struct lm_connection *connection, const char *text) {
+    const struct lm_http_call *call = &connection->call;
+    const struct lm_model *model = &io->shared->models[call->model];
+    struct lm_oip_request asked;
+    char why[LM_TEXT_BYTES_MAX];
+    enum lm_status status = lm_oip_read(io->http.parser, text, (size_t)call->json_bytes, model,
+                                        &asked, why, sizeof why);
+    uint64_t blobs = 0;
+    for (uint32_t b = 0; status == LM_STATUS_OK && b < asked.blob_count; b++)
+        blobs += asked.blob_bytes[b];
+    if (status == LM_STATUS_OK && blobs != connection->discard_bytes) {
+        status = LM_STATUS_BAD_REQUEST;
+        snprintf(why, sizeof why,
+                 "%s: expected %llu bytes of binary data after the JSON, found %llu",
+                 blobs < connection->discard_bytes ? "unexpected additional input data"
+                                                   : "missing input data",
+                 (unsigned long long)blobs, (unsigned long long)connection->discard_bytes);
+    }
+    if (status != LM_STATUS_OK) {
+        lm_http_refuse_status(io, connection, status, why);
+        return;
+    }
+    start(io, connection, &(struct body){.asked = &asked, .text = text});
+}
+
+void lm_http_admit_chunked(struct lm_io *io, struct lm_connection *connection,
+                           struct lm_request *request) {
+    struct lm_http_exchange *http = &request->http;
+    request->payload_bytes = (uint32_t)http->text_bytes;
+    if (http->json_bytes > (int64_t)http->text_bytes || http->json_bytes == 0) {
+        /* The body is whole, so the connection can go on. */
+        connection->receiving = LM_NO_SLOT;
+        connection->call.chunked = false;
+        lm_io_release(io, request);
+        lm_http_refuse_status(
+            io, connection, LM_STATUS_BAD_REQUEST,
+            "Inference-Header-Content-Length: expected at least 1 and at most the chunks' "
+            "bytes; a raw binary request needs a Content-Length");
+        return;
+    }
+    lm_receive_submit(io, connection, request);
+}
+
+void lm_http_retry(struct lm_io *io, struct lm_connection *connection) {
+    struct lm_http_call *call = &connection->call;
+    struct lm_http_block *block = lm_http_block(io, connection);
+    struct lm_oip_request asked;
+    struct body body = {0};
+    char unused[LM_TEXT_BYTES_MAX];
+    size_t bytes = 0;
+    if (block) {
+        body = (struct body){.asked = &block->asked, .text = block->bytes};
+    } else if (!call->chunked && call->json_bytes == 0) {
+        ask_raw(&io->shared->models[call->model], call->content_bytes, &body, &asked, unused,
+                sizeof unused);
+    }
+    if (slot_bytes(io, connection, &body, &bytes)) begin(io, connection, &body, bytes);
+}
+
+/* ---- heads ---- */
+
+/* What the head says of the body, before anything is done with it. false: answered. */
+static bool check_body(struct lm_io *io, struct lm_connection *connection,
+                       const struct lm_http_head *head) {
+    char why[LM_TEXT_BYTES_MAX];
+    if (head->content_length > io->shared->max_request_bytes) {
+        snprintf(why, sizeof why,
+                 "body: expected at most %llu bytes (server.max_request_bytes), found %llu",
+                 (unsigned long long)io->shared->max_request_bytes,
+                 (unsigned long long)head->content_length);
+        lm_http_refuse_close(io, connection, 413, why);
+        return false;
+    }
+    struct lm_slice coding = head->content_encoding;
+    if (coding.at && !lm_http_equals(coding.at, coding.bytes, "identity")) {
+        lm_gate_count_refusal(io, LM_STATUS_BAD_REQUEST, UINT32_MAX);
+        lm_http_refuse_code(io, connection, 415, "Accept-Encoding: identity\r\n",
+                            "Content-Encoding: bodies are taken uncompressed only");
+        return false;
+    }
+    return true;
+}
+
+static bool find_model(struct lm_io *io, struct lm_connection *connection,
+                       const struct lm_http_match *match) {
+    const struct lm_shared *shared = io->shared;
+    char why[LM_TEXT_BYTES_MAX];
+    for (uint32_t m = 0; m < shared->model_count; m++) {
+        if (strcmp(shared->models[m].name, match->name) != 0) continue;
+        connection->call.model = (uint16_t)m;
+        if (match->version == LM_HTTP_VERSION_ANY || match->version == 1) return true;
+        snprintf(why, sizeof why, "Request for unknown model: '%s' version %u is not found",
+                 match->name, match->version);
+        lm_http_refuse_status(io, connection, LM_STATUS_UNKNOWN_MODEL, why);
+        return false;
+    }
+    snprintf(why, sizeof why, "Request for unknown model: '%s' is not found", match->name);
+    lm_http_refuse_status(io, connection, LM_STATUS_UNKNOWN_MODEL, why);
+    return false;
+}
+
+/* Whether the route is about a model of this server, not about a region. */
+static bool names_model(const struct lm_http_match *match) {
+    bool is_region =
+        match->route >= LM_ROUTE_SYSTEM_SHM_STATUS && match->route <= LM_ROUTE_CUDA_SHM_UNREGISTER;
+    return match->name_bytes > 0 && !is_region;
+}
+
+static void refuse_route(struct lm_io *io, struct lm_connection *connection, uint32_t code,
+                         const struct lm_http_match *match) {
+    char headers[64] = "";
+    if (code == 405) snprintf(headers, sizeof headers, "Allow: %s\r\n", match->allow);
+    lm_gate_count_refusal(io, LM_STATUS_BAD_REQUEST, UINT32_MAX);
+    lm_http_refuse_code(io, connection, code, headers,
+                        code == 404 || code == 405 ? lm_http_reason(code) : match->why);
+}
+
+void lm_http_admit(struct lm_io *io, struct lm_connection *connection,
+                   const struct lm_http_head *head) {
+    struct lm_http_match match = {0};
+    uint32_t found = (uint32_t)lm_http_find_route(head, &match);
+    lm_add_single_writer_u64(&io->stats->io.requests, 1);
+    lm_add_single_writer_u64(&io->stats->io.http_requests, 1);
+    connection->call = (struct lm_http_call){
+        .content_bytes = head->content_length,
+        .json_bytes = head->json_bytes,
+        .key = LM_NO_KEY,
+        .model = LM_NO_MODEL,
+        .route = (uint8_t)(found == 200 ? match.route : LM_ROUTE_NONE),
+        .head_only = head->method == LM_HTTP_HEAD,
+        .keep_alive = head->keep_alive,
+        .names_keep_alive = head->keep_alive && head->minor == 0,
+        .expects_continue = head->expect_continue,
+        .chunked = head->chunked,
+        .names_region = match.name_bytes > 0,
+    };
+    connection->discard_bytes = head->content_length;
+    if (!check_body(io, connection, head)) return;
+    if (found != 200) {
+        refuse_route(io, connection, found, &match);
+        return;
+    }
+    if (!lm_http_authorise(io, connection, head, match.host)) return;
+    if (names_model(&match) && !find_model(io, connection, &match)) return;
+    if (match.route == LM_ROUTE_INFER) {
+        admit_infer(io, connection);
+        return;
+    }
+    if (head->chunked) {
+        connection->read_state = LM_READ_DROP_CHUNKS;
+        ask_for_more(io, connection);
+        return;
+    }
+    lm_http_skip_body(io, connection);
+    lm_http_answer_route(io, connection);
+}

@@ -1,0 +1,97 @@
+/* http_figures.c: GET /figures: what the page at / draws its charts from: each model's counts and
+ * its latency histogram since the start, as JSON. A reader subtracts two of them. Written anew for
+ * each request into the I/O thread's own memory; no worker is asked. I/O thread only.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "dialects/http.h"
+#include "parts/json_text.h"
+#include "work/worker.h"
+
+enum {
+    NUMBER_BYTES_MAX = 21, /* of 64 bits, and a comma */
+    MODEL_BYTES_MAX = 256 + (LM_MODEL_HISTOGRAM_BUCKETS + 8) * NUMBER_BYTES_MAX +
+        LM_NAME_BYTES_MAX * LM_JSON_ESCAPE_MAX,
+    FRAME_BYTES_MAX = 128
+};
+
+size_t lm_http_figures_bytes_max(const struct lm_shared *shared) {
+    return FRAME_BYTES_MAX + (size_t)shared->model_count * MODEL_BYTES_MAX;
+}
+
+/* One model's, over all threads. */
+struct figures {
+    uint64_t answered;
+    uint64_t failed;
+    uint64_t refused;
+    uint64_t queue_ns;
+    uint64_t infer_ns;
+    uint64_t latency[LM_MODEL_HISTOGRAM_BUCKETS];
+};
+
+static void add_total(struct figures *figures, const struct lm_stats_block *stats, uint32_t model) {
+    const struct lm_model_histogram *total = &stats->models[model][LM_MODEL_STAGE_TOTAL];
+    for (uint32_t b = 0; b < LM_MODEL_HISTOGRAM_BUCKETS; b++)
+        figures->latency[b] += lm_load_relaxed_u64(&total->buckets[b]); /* relaxed: a counter */
+}
+
+static void sum(const struct lm_shared *shared, uint32_t model, struct figures *figures) {
+    *figures = (struct figures){0};
+    /* relaxed: counters of other threads, each read whole */
+    for (uint32_t i = 0; i < shared->io_count; i++) {
+        const struct lm_stats_block *stats = shared->ios[i].stats;
+        figures->refused += lm_load_relaxed_u64(&stats->io.model_refused[model]) +
+                            lm_load_relaxed_u64(&stats->io.model_bad[model]);
+        add_total(figures, stats, model);
+    }
+    for (uint32_t w = 0; w < shared->worker_count; w++) {
+        const struct lm_stats_block *stats = shared->workers[w].stats;
+        figures->answered += lm_load_relaxed_u64(&stats->worker.model_ok[model]);
+        figures->failed += lm_load_relaxed_u64(&stats->worker.model_failed[model]);
+        figures->refused += lm_load_relaxed_u64(&stats->worker.model_expired[model]) +
+                            lm_load_relaxed_u64(&stats->worker.model_unfit[model]);
+        const struct lm_model_histogram *stages = stats->models[model];
+        figures->queue_ns += lm_load_relaxed_u64(&stages[LM_MODEL_STAGE_QUEUE].sum_ns);
+        figures->infer_ns += lm_load_relaxed_u64(&stages[LM_MODEL_STAGE_INFER].sum_ns);
+        add_total(figures, stats, model);
+    }
+}
+
+static size_t write_model(const char *name, const struct figures *figures, char *text,
+                          size_t room) {
+    size_t used = (size_t)snprintf(text, room, "{\"name\":\""), escaped = 0;
+    (void)lm_json_escape(name, strlen(name), text + used, room - used, &escaped);
+    used += escaped;
+    used += (size_t)snprintf(
+        text + used, room - used,
+        "\",\"answered\":%" PRIu64 ",\"failed\":%" PRIu64 ",\"refused\":%" PRIu64
+        ",\"queue_ns\":%" PRIu64 ",\"infer_ns\":%" PRIu64 ",\"latency\":[",
+        figures->answered, figures->failed, figures->refused, figures->queue_ns, figures->infer_ns);
+    uint32_t count = LM_MODEL_HISTOGRAM_BUCKETS;
+    while (count > 0 && figures->latency[count - 1] == 0) count--;
+    for (uint32_t b = 0; b < count; b++)
+        used += (size_t)snprintf(text + used, room - used, b ? ",%" PRIu64 : "%" PRIu64,
+                                 figures->latency[b]);
+    return used + (size_t)snprintf(text + used, room - used, "]}");
+}
+
+void lm_http_answer_figures(struct lm_io *io, struct lm_connection *connection) {
+    const struct lm_shared *shared = io->shared;
+    char *text = io->http.draft;
+    size_t room = io->http.draft_bytes;
+    size_t used = (size_t)snprintf(text, room, "{\"sub_bits\":%d,\"unit_bits\":%d,\"models\":[",
+                                   LM_MODEL_HISTOGRAM_SUB_BITS, LM_MODEL_HISTOGRAM_UNIT_BITS);
+    for (uint32_t m = 0; m < shared->model_count; m++) {
+        struct figures figures;
+        sum(shared, m, &figures);
+        if (m) text[used++] = ',';
+        used += write_model(shared->models[m].name, &figures, text + used, room - used);
+    }
+    used += (size_t)snprintf(text + used, room - used, "]}");
+    LM_ASSERT(used < room); /* lm_http_open has made room for the largest */
+    lm_http_answer(io, connection,
+                   &(struct lm_http_answer){.code = 200, .body = text, .body_bytes = used});
+}

@@ -1,0 +1,288 @@
+/* admit.c: decides over a native request whose header is read, before a byte of its body is. I/O
+ * thread only. What both dialects need when a slot is found, or is not, is here too.
+ *
+ * A refused request is answered at once and costs no slot: its payload is read and dropped, and the
+ * connection goes on. Only where the end of the frame is in doubt, or the payload is larger than
+ * anything the server takes, does the connection end.
+ */
+#include <stdio.h>
+
+#include "dialects/http.h"
+#include "flow/access_log.h"
+
+static const char unknown_key[] =
+    "expected the token of a key of this server, found none or an unknown one";
+
+/* What is left of the payload is dropped first; a credential is read already. */
+static void skip_payload(struct lm_connection *connection,
+                         const struct lm_native_request *request) {
+    uint32_t read =
+        connection->header_used > LM_NATIVE_REQUEST_BYTES ? LM_NATIVE_CREDENTIAL_BYTES : 0;
+    connection->header_used = 0;
+    connection->discard_bytes = request->payload_bytes - read;
+    connection->read_state = connection->discard_bytes ? LM_READ_DISCARD : LM_READ_HEADER;
+}
+
+static void log_answer(struct lm_io *io, const struct lm_connection *connection,
+                       const struct lm_native_request *request, enum lm_status status,
+                       const char *why) {
+    static const char *const words[] = {
+        [LM_KIND_INFER] = "infer", [LM_KIND_PING] = "ping", [LM_KIND_DESCRIBE] = "describe"};
+    bool is_known = request->kind >= LM_KIND_INFER && request->kind <= LM_KIND_DESCRIBE;
+    struct lm_access_entry entry = {.what = is_known ? words[request->kind] : "unknown",
+                                    .why = why,
+                                    .id = request->id,
+                                    .bytes = request->payload_bytes,
+                                    .model = request->kind == LM_KIND_INFER ? request->model
+                                                                            : UINT32_MAX,
+                                    .code = status};
+    lm_access_log(io, connection, &entry);
+}
+
+static void refuse(struct lm_io *io, struct lm_connection *connection,
+                   const struct lm_native_request *request, enum lm_status status,
+                   const char *why) {
+    struct lm_native_reply reply = {.id = request->id, .status = (uint16_t)status};
+    skip_payload(connection, request);
+    if (request->payload_bytes > io->shared->max_request_bytes)
+        lm_connection_linger(io, connection);
+    lm_gate_count_refusal(io, status, request->kind == LM_KIND_INFER ? request->model : UINT32_MAX);
+    log_answer(io, connection, request, status, why);
+    lm_reply_own(io, connection, &reply, why);
+}
+
+/* Whose request it is; false: of nobody the server knows. */
+static bool find_key(struct lm_io *io, const struct lm_connection *connection, uint32_t *key_out) {
+    *key_out = LM_NO_KEY;
+    if (io->access->keys.count == 0) return true;
+    if (connection->header_used > LM_NATIVE_REQUEST_BYTES) {
+        struct lm_token token = lm_keys_credential(connection->header + LM_NATIVE_REQUEST_BYTES);
+        *key_out = lm_keys_find(&io->access->keys, token.at, token.bytes);
+    }
+    return *key_out != LM_NO_KEY;
+}
+
+static void answer_describe(struct lm_io *io, struct lm_connection *connection,
+                            const struct lm_native_request *request) {
+    struct lm_native_reply reply = {.id = request->id,
+                                    .payload_bytes = (uint32_t)io->shared->description_bytes};
+    lm_reply_own(io, connection, &reply, io->shared->description);
+}
+
+/* ping and describe: answered here, whatever the workers do. */
+static void answer(struct lm_io *io, struct lm_connection *connection,
+                   const struct lm_native_request *request) {
+    uint32_t key;
+    if (request->kind == LM_KIND_DESCRIBE && !find_key(io, connection, &key)) {
+        refuse(io, connection, request, LM_STATUS_UNAUTHORISED, unknown_key);
+        return;
+    }
+    log_answer(io, connection, request, LM_STATUS_OK, NULL);
+    skip_payload(connection, request); /* at most a credential */
+    lm_add_single_writer_u64(&io->stats->io.requests_ok, 1);
+    if (request->kind == LM_KIND_DESCRIBE) {
+        answer_describe(io, connection, request);
+    } else {
+        struct lm_native_reply reply = {.id = request->id};
+        lm_reply_own(io, connection, &reply, NULL);
+    }
+}
+
+static uint32_t credential_bytes(uint16_t flags) {
+    return flags & LM_FLAG_CREDENTIAL ? (uint32_t)LM_NATIVE_CREDENTIAL_BYTES : 0;
+}
+
+static uint32_t shape_bytes(const struct lm_model *model, uint16_t flags) {
+    return flags & LM_FLAG_SHAPES ? lm_model_shape_block_bytes(model) : 0;
+}
+
+/* Whether the model can take the request; on refusal the status and the sentence. */
+static enum lm_status check(const struct lm_io *io, const struct lm_native_request *request,
+                            char *why, size_t why_bytes) {
+    const struct lm_shared *shared = io->shared;
+    if (request->payload_bytes > shared->max_request_bytes) {
+        snprintf(why, why_bytes,
+                 "payload: expected at most %llu bytes (server.max_request_bytes), found %u",
+                 (unsigned long long)shared->max_request_bytes, request->payload_bytes);
+        return LM_STATUS_TOO_LARGE;
+    }
+    if (request->model >= shared->model_count) {
+        snprintf(why, why_bytes, "model index: expected 0 to %u (see describe), found %u",
+                 shared->model_count - 1, request->model);
+        return LM_STATUS_UNKNOWN_MODEL;
+    }
+    const struct lm_model *model = &shared->models[request->model];
+    if (request->encoding == LM_ENCODING_RGB8 && !model->has_rgb8) {
+        snprintf(why, why_bytes,
+                 "encoding: model '%s' has no image input of 3 channels; send tensors (0), found "
+                 "rgb8 (1)",
+                 model->name);
+        return LM_STATUS_BAD_REQUEST;
+    }
+    if (request->rows > model->max_rows) {
+        snprintf(why, why_bytes,
+                 "rows: model '%s' takes at most %u, found %u; server.max_request_bytes and the "
+                 "model's max_rows decide that",
+                 model->name, model->max_rows, request->rows);
+        return LM_STATUS_BAD_REQUEST;
+    }
+    size_t expected = 0,
+           before = credential_bytes(request->flags) + shape_bytes(model, request->flags);
+    if (!lm_model_payload_bytes(model, request->encoding, request->rows, &expected) ||
+        expected + before != request->payload_bytes) {
+        snprintf(
+            why, why_bytes, "payload: model '%s' takes %zu bytes for %u row(s) as %s, found %u",
+            model->name, expected + before, request->rows,
+            request->encoding == LM_ENCODING_RGB8 ? "rgb8" : "tensors", request->payload_bytes);
+        return LM_STATUS_BAD_REQUEST;
+    }
+    return LM_STATUS_OK;
+}
+
+/* Sets up where the body's bytes go: shapes, then pixels or one part per tensor. */
+static void plan_parts(struct lm_request *request) {
+    const struct lm_model *model = request->model;
+    uint32_t shapes = shape_bytes(model, request->flags), count = 0;
+    size_t bytes = 0;
+    if (shapes) request->parts[count++] = (struct iovec){request->prefix, shapes};
+    if (request->encoding == LM_ENCODING_RGB8) {
+        lm_model_payload_bytes(model, LM_ENCODING_RGB8, request->rows, &bytes);
+        request->parts[count++] = (struct iovec){request->layout.raw, bytes};
+    } else {
+        for (uint32_t i = 0; i < model->input_count; i++) {
+            lm_tensor_bytes(&model->inputs[i], request->rows, &bytes);
+            request->parts[count++] = (struct iovec){request->layout.inputs[i], bytes};
+        }
+    }
+    request->part_count = count;
+}
+
+uint64_t lm_admit_deadline(const struct lm_io *io, const struct lm_connection *connection,
+                           uint64_t timeout_us) {
+    uint64_t came_ns = connection->started_ns - io->unseen_ns;
+    if (timeout_us) return lm_deadline_after(came_ns, timeout_us);
+    uint64_t timeout_ns = io->shared->default_timeout_ns;
+    return timeout_ns ? came_ns + timeout_ns : UINT64_MAX;
+}
+
+struct lm_request *lm_admit_begin(struct lm_io *io, struct lm_connection *connection,
+                                  const struct lm_model *model, struct lm_slot *slot, uint32_t rows,
+                                  uint64_t timeout_us) {
+    struct lm_request *request = &io->requests[slot->index];
+    request->io = io;
+    request->slot = slot;
+    request->model = model;
+    request->connection = connection->index;
+    request->next_reply = LM_NO_SLOT;
+    request->id = 0;
+    request->held_ns = io->now_ns;
+    request->seen_ns = 0;
+    request->started_ns = connection->started_ns;
+    request->deadline_ns = lm_admit_deadline(io, connection, timeout_us);
+    request->rows = rows;
+    request->batch_rows = 0;
+    request->flags = 0;
+    request->part_at = 0;
+    request->dialect = connection->dialect;
+    request->with_worker = false;
+    lm_store_relaxed_u32(&request->claim, 0); /* relaxed: published with the slot, as is this: */
+    lm_store_relaxed_u64(&request->overdue_ns, request->deadline_ns);
+    lm_access_log_admit(io, connection, request);
+    lm_gate_charge(io, request);
+    connection->receiving = slot->index;
+    connection->read_state = LM_READ_BODY;
+    connection->header_used = 0;
+    if (lm_connection_waits(connection)) lm_connection_move(io, connection, LM_LIST_NONE);
+    return request;
+}
+
+void lm_admit_wait(struct lm_io *io, struct lm_connection *connection, uint64_t timeout_us) {
+    connection->read_state = LM_READ_WAIT;
+    connection->timer_ns = lm_admit_deadline(io, connection, timeout_us);
+    lm_connection_move(io, connection, LM_LIST_EXPECTING);
+}
+
+static void start_body(struct lm_io *io, struct lm_connection *connection,
+                       const struct lm_native_request *header, struct lm_slot *slot) {
+    const struct lm_model *model = &io->shared->models[header->model];
+    struct lm_request *request =
+        lm_admit_begin(io, connection, model, slot, header->rows, header->timeout_us);
+    request->id = header->id;
+    request->payload_bytes = header->payload_bytes;
+    request->flags = header->flags;
+    request->encoding = header->encoding;
+    lm_model_layout(model, slot, header->encoding, header->rows, &request->layout);
+    plan_parts(request);
+}
+
+/* Everything that can be said against an inference before its body is read. */
+static bool may_enter(struct lm_io *io, const struct lm_connection *connection,
+                      const struct lm_native_request *request, struct lm_refusal *refusal) {
+    uint32_t key;
+    refusal->status = LM_STATUS_UNAUTHORISED;
+    if (!find_key(io, connection, &key)) {
+        snprintf(refusal->why, sizeof refusal->why, "%s", unknown_key);
+        return false;
+    }
+    refusal->status = check(io, request, refusal->why, sizeof refusal->why);
+    if (refusal->status != LM_STATUS_OK) return false;
+    const struct lm_model *model = &io->shared->models[request->model];
+    uint64_t deadline_ns = lm_admit_deadline(io, connection, request->timeout_us);
+    return lm_gate_enter(io, model, key, refusal) &&
+           lm_gate_in_time(io, model, request->rows, deadline_ns, refusal);
+}
+
+void lm_admit(struct lm_io *io, struct lm_connection *connection) {
+    struct lm_native_request request;
+    struct lm_refusal refusal;
+    enum lm_native_verdict verdict =
+        lm_native_parse(connection->header, &request, refusal.why, sizeof refusal.why);
+    bool retried = connection->read_state == LM_READ_WAIT;
+    if (!retried) lm_add_single_writer_u64(&io->stats->io.requests, 1);
+    if (!retried) lm_add_single_writer_u64(&io->stats->io.native_requests, 1);
+    if (verdict == LM_NATIVE_NO_FRAME) {
+        lm_connection_linger(io, connection);
+        lm_gate_count_refusal(io, LM_STATUS_BAD_REQUEST, UINT32_MAX);
+        struct lm_native_reply reply = {.id = request.id, .status = LM_STATUS_BAD_REQUEST};
+        request.kind = 0; /* nobody knows what it was to be */
+        log_answer(io, connection, &request, LM_STATUS_BAD_REQUEST, refusal.why);
+        lm_reply_own(io, connection, &reply, refusal.why);
+        return;
+    }
+    if (verdict == LM_NATIVE_BAD) {
+        refuse(io, connection, &request, LM_STATUS_BAD_REQUEST, refusal.why);
+        return;
+    }
+    if (request.kind != LM_KIND_INFER) {
+        answer(io, connection, &request);
+        return;
+    }
+    if (!retried && !may_enter(io, connection, &request, &refusal)) {
+        refuse(io, connection, &request, refusal.status, refusal.why);
+        return;
+    }
+    size_t bytes = 0;
+    lm_model_slot_bytes(&io->shared->models[request.model], request.rows, &bytes);
+    struct lm_slot *slot = lm_gate_slot(io, connection, bytes);
+    if (slot) {
+        start_body(io, connection, &request, slot);
+    } else if (!retried) {
+        lm_admit_wait(io, connection, request.timeout_us);
+    }
+}
+
+void lm_admit_refuse_waiting(struct lm_io *io, struct lm_connection *connection,
+                             enum lm_status status, const char *why) {
+    lm_connection_move(io, connection, LM_LIST_NONE);
+    connection->started_ns = io->now_ns; /* of the rest, which is read from here on */
+    if (connection->dialect == LM_DIALECT_HTTP) {
+        struct lm_refusal refusal = {.status = status, .retry_after_s = 1};
+        snprintf(refusal.why, sizeof refusal.why, "%s", why);
+        lm_http_refuse_request(io, connection, &refusal);
+        return;
+    }
+    struct lm_native_request request;
+    char unused[LM_TEXT_BYTES_MAX];
+    lm_native_parse(connection->header, &request, unused, sizeof unused);
+    refuse(io, connection, &request, status, why);
+}

@@ -1,0 +1,70 @@
+/* loadgen.h: what the load generator's loop (loadgen.c) and its dialects share: a connection, and
+ * what a dialect knows of requests and replies. All of it belongs to the thread in lumen_load.
+ */
+#ifndef LM_LOAD_LOADGEN_H
+#define LM_LOAD_LOADGEN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+
+#include "lumen.h"
+#include "parts/native_codec.h"
+
+enum { LM_LOAD_HTTP_HEAD_BYTES = 8192 /* a reply's head, at most */ };
+
+struct lm_load_connection {
+    int fd;       /* -1: not open; dialled when a request needs it */
+    bool lost;    /* and never used again */
+    bool busy;    /* a request is out: its reply is not whole, and a receive is under way */
+    bool counted; /* the request was due after the warm-up */
+    bool sending; /* a part of the request goes out through the ring */
+    bool last;    /* nothing can follow what is out now: close, and dial anew */
+    bool differs; /* the reply from what is expected */
+    bool head_done;
+    uint16_t status;    /* of the reply, enum lm_status */
+    uint32_t payload;   /* which one is out */
+    uint32_t head_used; /* bytes of the reply's head put together so far */
+    uint64_t due_ns;
+    uint64_t body_left; /* of the reply, once its head is known */
+    uint64_t body_used;
+    uint8_t *head; /* the dialect's reply_head_bytes */
+    uint8_t request[LM_NATIVE_REQUEST_BYTES];
+    struct iovec parts[2];
+    struct msghdr message;
+};
+
+/* 0, or LUMEN_E_INVALID with the setting that cannot be used. */
+int lm_load_check(const lumen_load_config *config);
+/* Waits until the connection is there. Returns 0, or LUMEN_E_* with the cause. */
+int lm_load_dial(const lumen_load_config *config, int *fd_out);
+
+struct lm_load_dialect {
+    uint32_t request_head_bytes; /* of `request`, sent before the payload */
+    uint32_t reply_head_bytes;   /* room that take_head needs */
+    /* Once per connection: writes `request`. */
+    void (*prepare)(struct lm_load_connection *connection, const lumen_load_config *config);
+    /* Takes what of these bytes belongs to the reply's head and returns how many that were. With
+     * its last byte sets head_done, status, body_left and, if need be, last. -1: this is no reply,
+     * or one whose end cannot be known. */
+    ssize_t (*take_head)(struct lm_load_connection *connection, const uint8_t *bytes, size_t count);
+};
+
+extern const struct lm_load_dialect lm_load_native;
+extern const struct lm_load_dialect lm_load_http;
+
+/* What the head of an HTTP reply says. */
+struct lm_load_http_reply {
+    uint32_t code;
+    uint64_t body_bytes;
+    bool closes; /* the server closes the connection after it */
+};
+
+/* Reads a head from its first byte. Returns how many bytes it has; 0: more are needed; -1: not the
+ * head of a reply, longer than LM_LOAD_HTTP_HEAD_BYTES, or of a body whose length is not said. */
+int lm_load_http_parse(const uint8_t *bytes, size_t count, struct lm_load_http_reply *reply_out);
+/* The native status (enum lm_status) for an HTTP one; 15: none is like it. */
+uint16_t lm_load_http_status(uint32_t code);
+
+#endif

@@ -1,0 +1,138 @@
+/* infer.c: one request: from bytes in a slot to a composed reply. Workers, and I/O threads that run
+ * models themselves. Allocates nothing of ours; ONNX Runtime allocates inside Run.
+ */
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "work/worker.h"
+
+/* Copies an output that ONNX Runtime allocated into the slot, and writes its shape to `block`. */
+static int take_output(struct lm_shared *shared, struct lm_request *request, uint32_t output,
+                       OrtValue **value, const void **data_out, size_t *bytes_out, uint32_t **block,
+                       size_t *room_used) {
+    const struct lm_ort_api *api = shared->ort.api;
+    const struct lm_tensor *tensor = &request->model->outputs[output];
+    OrtTensorTypeAndShapeInfo *info = NULL;
+    void *data = NULL;
+    size_t rank = 0;
+    int64_t dims[LM_RANK_MAX];
+    int code = lm_ort_check(&shared->ort, api->GetTensorTypeAndShape(*value, &info), tensor->name);
+    if (code) return code;
+    OrtStatus *status = api->GetDimensionsCount(info, &rank);
+    if (!status && rank <= LM_RANK_MAX) status = api->GetDimensions(info, dims, rank);
+    if (!status) status = api->GetTensorMutableData(*value, &data);
+    api->ReleaseTensorTypeAndShapeInfo(info);
+    code = lm_ort_check(&shared->ort, status, tensor->name);
+    if (code) return code;
+    if (rank > LM_RANK_MAX)
+        return lm_error(LUMEN_E_ORT, "output '%s' has %zu dimensions, at most %d are served",
+                        tensor->name, rank, LM_RANK_MAX);
+    size_t bytes = tensor->element_bytes;
+    *(*block)++ = (uint32_t)rank;
+    for (size_t d = 0; d < rank; d++) {
+        *(*block)++ = (uint32_t)dims[d];
+        bytes *= (size_t)dims[d];
+    }
+    /* The room kept for them, whatever else is free in the slot. */
+    *room_used += lm_align_up(bytes, LM_SLOT_ALIGN);
+    bool fits = *room_used <= lm_align_up(request->model->max_output_bytes, LM_SLOT_ALIGN);
+    void *copy = fits ? lm_slot_alloc(request->slot, bytes) : NULL;
+    if (!copy) {
+        return lm_error(
+            LUMEN_E_ORT,
+            "output '%s' has %zu bytes, which do not fit; raise max_output_bytes of model '%s'",
+            tensor->name, bytes, request->model->name);
+    }
+    if (bytes) memcpy(copy, data, bytes); /* an empty output may have no memory at all */
+    lm_ort_value_close(&shared->ort, *value);
+    *value = NULL;
+    *data_out = copy;
+    *bytes_out = bytes;
+    return 0;
+}
+
+static void block_of_known(const struct lm_tensor *tensor, uint32_t rows, uint32_t **block) {
+    int64_t dims[LM_RANK_MAX];
+    lm_tensor_shape(tensor, rows, dims);
+    *(*block)++ = tensor->rank;
+    for (uint32_t d = 0; d < tensor->rank; d++) *(*block)++ = (uint32_t)dims[d];
+}
+
+/* Composes the reply over the outputs. When some shape was unknown, all shapes are told. */
+static int compose_outputs(struct lm_shared *shared, struct lm_request *request,
+                           OrtValue **outputs) {
+    const struct lm_model *model = request->model;
+    const void *data[LM_TENSORS_MAX];
+    size_t bytes[LM_TENSORS_MAX];
+    uint32_t words[LM_SHAPE_BLOCK_BYTES_MAX / 4];
+    uint32_t *block = words;
+    size_t room_used = 0;
+    *block++ = model->output_count;
+    for (uint32_t i = 0; i < model->output_count; i++) {
+        const struct lm_tensor *output = &model->outputs[i];
+        if (output->shape_known) {
+            data[i] = request->layout.outputs[i];
+            lm_tensor_bytes(output, request->rows, &bytes[i]);
+            if (!model->outputs_known) block_of_known(output, request->rows, &block);
+            int code = 0;
+            if (!lm_output_is_wrapped(output, request->rows)) {
+                code = lm_model_take_output(&shared->ort, output, &outputs[i],
+                                            request->layout.outputs[i], bytes[i]);
+            }
+            if (code) return code;
+        } else {
+            int code = take_output(shared, request, i, &outputs[i], &data[i], &bytes[i], &block,
+                                   &room_used);
+            if (code) return code;
+        }
+    }
+    size_t block_bytes = model->outputs_known ? 0 : (size_t)(block - words) * sizeof *block;
+    if (block_bytes) memcpy(request->prefix, words, block_bytes);
+    lm_reply_outputs(request, data, bytes, block_bytes);
+    return 0;
+}
+
+void lm_infer_drop_outputs(struct lm_shared *shared, const struct lm_model *model, uint32_t rows,
+                           OrtValue **outputs) {
+    for (uint32_t i = 0; i < model->output_count; i++) {
+        if (lm_output_is_wrapped(&model->outputs[i], rows)) continue;
+        lm_ort_value_close(&shared->ort, outputs[i]);
+        outputs[i] = NULL;
+    }
+}
+
+void lm_infer(struct lm_worker *worker, struct lm_request *request) {
+    struct lm_shared *shared = worker->shared;
+    struct lm_io *io = request->io;
+    const struct lm_model *model = request->model;
+    uint32_t slot = request->slot->index;
+    OrtValue **values = lm_io_values(io, slot, model->index);
+    if (request->encoding == LM_ENCODING_RGB8) {
+        lm_rgb8_convert(&model->rgb8, request->layout.raw, request->layout.inputs[0],
+                        request->rows);
+    }
+    int code = lm_model_bind(model, &shared->ort, &request->layout, request->rows,
+                             lm_io_binding(io, slot, model->index), values);
+    request->preprocessed_ns = lm_now_ns();
+    request->inferred_ns = request->preprocessed_ns;
+    if (!code) {
+        code = lm_model_run(model, &shared->ort, worker->index, values);
+        request->inferred_ns = lm_now_ns();
+        lm_worker_count_run(worker, model);
+        request->batch_rows = request->rows;
+    }
+    if (!lm_worker_may_answer(request)) {
+        lm_infer_drop_outputs(shared, model, request->rows, values + model->input_count);
+        return;
+    }
+    if (!code) code = compose_outputs(shared, request, values + model->input_count);
+    if (code) {
+        lm_infer_drop_outputs(shared, model, request->rows, values + model->input_count);
+        /* The inputs' values, such as an index beyond a table, are the client's. */
+        bool unfit = code == LUMEN_E_INVALID;
+        lm_reply_text(request, unfit ? LM_STATUS_BAD_REQUEST : LM_STATUS_INFERENCE_FAILED,
+                      lm_error_last());
+    }
+    lm_worker_count(worker, request);
+}

@@ -1,0 +1,34 @@
+/* telemetry.h: the thread that writes a line per request: to the telemetry file (CSV, of what
+ * workers answered), to the access log (all requests, with who asked and why not), or to both. */
+#ifndef LM_WORK_TELEMETRY_H
+#define LM_WORK_TELEMETRY_H
+
+#include <pthread.h>
+
+#include "parts/line_file.h"
+#include "work/worker.h"
+
+struct lm_telemetry {
+    struct lm_shared *shared;
+    struct lm_line_file csv, access;
+    lm_atomic_u32 access_as_json;
+    pthread_t thread;
+    bool thread_started;
+    lm_atomic_u32 stop;
+    lm_atomic_u32 reopen;      /* 1: the thread opens its files again */
+    pthread_mutex_t news_lock; /* held for a copy */
+    char news[1024];           /* lines that nobody took yet */
+};
+
+/* Opens or creates the files; a path may be NULL, and is copied by nobody. Returns 0, or LUMEN_E_*
+ * with the setting. */
+int lm_telemetry_open(struct lm_telemetry *telemetry, struct lm_shared *shared,
+                      const char *csv_path, const char *access_path);
+/* Starts the thread; the workers' and I/O threads' traces are there. */
+int lm_telemetry_start(struct lm_telemetry *telemetry);
+/* Control thread: what the thread has to say to people. false: nothing. */
+bool lm_telemetry_news(struct lm_telemetry *telemetry, char *text, size_t room);
+/* Writes what is left, once no other thread runs any more, and ends the thread. */
+void lm_telemetry_close(struct lm_telemetry *telemetry);
+
+#endif

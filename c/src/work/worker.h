@@ -1,0 +1,94 @@
+/* worker.h: a pinned thread that pops requests, runs their models and sends the replies. With
+ * `queue_type: inline` it is no thread but what an I/O thread runs models with.
+ */
+#ifndef LM_WORK_WORKER_H
+#define LM_WORK_WORKER_H
+
+#include <pthread.h>
+
+#include "flow/io.h"
+
+/* Room for the rows of several requests side by side, for one model of one worker. */
+struct lm_batch {
+    struct lm_mapping memory; /* bytes 0: the model is not batched */
+    uint8_t *inputs[LM_TENSORS_MAX];
+    uint8_t *outputs[LM_TENSORS_MAX];
+    OrtValue **values; /* wrapped tensors for 1, 2, ... batch_size rows */
+};
+
+struct lm_worker {
+    struct lm_shared *shared;
+    struct lm_stats_block *stats;
+    struct lm_batch *batches;     /* one per model */
+    struct lm_trace trace;        /* used when a trace is asked for */
+    struct lm_oip_parser *parser; /* of HTTP's bodies of JSON */
+    uint32_t index;               /* its session in every model */
+    int32_t cpu;                  /* to pin to; -1: none */
+    bool pinned;
+    pthread_t thread;
+    bool thread_started;
+    int start_code;                     /* 0 or LUMEN_E_*; read between the start barriers */
+    char note[512];                     /* what went wrong at start, or empty */
+    uint64_t warm_ns[LUMEN_MODELS_MAX]; /* what one row took at start; 0: it failed */
+    LM_CACHE_ALIGNED lm_atomic_u64 busy_since_ns; /* 0: between two requests */
+};
+
+/* The answer is known: false when the I/O thread has given up waiting and answered itself. */
+static inline bool lm_worker_may_answer(struct lm_request *request) {
+    if (lm_request_claim(request)) return true;
+    request->outcome = LM_OUTCOME_OVERDUE;
+    return false;
+}
+
+/* A request's reply is composed: counts it by its status. */
+static inline void lm_worker_count(struct lm_worker *worker, const struct lm_request *request) {
+    struct lm_worker_counters *counters = &worker->stats->worker;
+    uint32_t model = request->model->index;
+    if (request->status != LM_STATUS_OK) {
+        bool failed = request->status == LM_STATUS_INFERENCE_FAILED;
+        lm_add_single_writer_u64(&counters->requests_error, 1);
+        lm_add_single_writer_u64(
+            failed ? &counters->model_failed[model] : &counters->model_unfit[model], 1);
+        if (failed) return;
+        bool large = request->status == LM_STATUS_TOO_LARGE;
+        lm_add_single_writer_u64(large ? &counters->requests_too_large : &counters->requests_bad,
+                                 1);
+        return;
+    }
+    lm_add_single_writer_u64(&counters->requests_ok, 1);
+    lm_add_single_writer_u64(&counters->model_ok[model], 1);
+    lm_add_single_writer_u64(&counters->rows, request->rows);
+    lm_add_single_writer_u64(&counters->model_rows[model], request->rows);
+}
+
+static inline void lm_worker_count_run(struct lm_worker *worker, const struct lm_model *model) {
+    lm_add_single_writer_u64(&worker->stats->worker.runs, 1);
+    lm_add_single_writer_u64(&worker->stats->worker.model_runs[model->index], 1);
+}
+
+/* worker.c */
+void *lm_worker_main(void *worker);
+/* Opens what a worker needs besides its thread; the calling thread is the one that will use it. */
+int lm_worker_open(struct lm_worker *worker);
+void lm_worker_close(struct lm_worker *worker);
+/* Answers `count` requests, those of one model together where that model is batched. Afterwards
+ * each has its outcome and is the caller's to give back. */
+void lm_worker_serve(struct lm_worker *worker, const uint32_t *jobs, uint32_t count);
+
+/* infer.c: runs one request in its own slot and composes the reply, whatever comes of it. */
+void lm_infer(struct lm_worker *worker, struct lm_request *request);
+/* Releases outputs that ONNX Runtime allocated and nobody took. */
+void lm_infer_drop_outputs(struct lm_shared *shared, const struct lm_model *model, uint32_t rows,
+                           OrtValue **outputs);
+
+/* batch.c */
+int lm_batch_open(struct lm_batch *batch, const struct lm_ort *ort, const struct lm_model *model);
+void lm_batch_close(struct lm_batch *batch, const struct lm_ort *ort, const struct lm_model *model);
+/* Runs requests of one model as one batch and composes their replies over the batch's memory.
+ * false: the Run failed; nothing is composed, and each request can still be run by itself. */
+bool lm_batch_run(struct lm_worker *worker, struct lm_request **requests, uint32_t count);
+/* Moves what is left of a reply from the batch's memory, which is used again, to the request's
+ * slot. */
+void lm_batch_keep_reply(struct lm_worker *worker, struct lm_request *request);
+
+#endif
