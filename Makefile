@@ -1,25 +1,47 @@
-# Lumen. `make run` and `make test` are all a new machine needs; `make help` lists the rest.
+# Lumen. `make run` and `make test` are all a new machine needs; `make help` lists the rest. A target that runs one program
+# has that program's name.
 
 PYTHON  ?= python3
 VENV    := .venv
 BIN     := $(VENV)/bin
 PYTEST  := $(BIN)/python -m pytest -q
+BENCH   := $(BIN)/python -m bench
 JOBS    := $(shell nproc)
 # Below a make that shares its jobs, what is made shares them too.
 PARALLEL = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(JOBS))
 
-.PHONY: help build dev run test test-c test-sim test-python test-models e2e epoll backends asan tsan fuzz overhead gil \
-        memory bench microbench perfstat compare http-overhead http-live oip overload c10k c100k c1m slow soak sim proof mutants wheel wheel-test image fresh lint fmt check clean
+.PHONY: help build dev run wheel wheel-test image clean test test-c test-sim test-python test-models e2e epoll asan tsan fuzz \
+        lint fmt check fresh sim proof mutants soak bench backends overload http-overhead compare http-live perf-analyzer \
+        c10k c100k c1m slow overhead gil memory perfstat microbench json-bench
 .DEFAULT_GOAL := help
 
-help: ## this list
-	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+## Use
 
-build: $(VENV)/.run ## set-up alone: system packages, .venv, the C library, the package
-	@$(MAKE) -s --no-print-directory -C c lib
+# A line like the one above names the group of the targets below it.
+help: ## this list
+	@awk -F ':.*## ' '/^## / { print (groups++ ? "\n" : "") substr($$0, 4) } \
+	  /^[a-z0-9-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: build ## serve config.yaml in the foreground
 	@exec $(BIN)/lumen --config config.yaml
+
+build: $(VENV)/.run ## the set-up of `run` alone: system packages, .venv, the C library
+	@$(MAKE) -s --no-print-directory -C c lib
+
+WHEEL = dist/lumen_uring-$(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)-py3-none-manylinux_2_28_$(shell uname -m).whl
+
+wheel: dev ## dist/*.whl, for systems without a compiler, and an sdist (on Debian 12; MACHINE=aarch64)
+	@$(ORT_FOR_C) $(BIN)/python tools/wheel.py --machine $(or $(MACHINE),$(shell uname -m))
+
+wheel-test: wheel ## install that wheel where there is no compiler, serve, ask for a digit
+	@$(BIN)/python tools/wheel_test.py $(WHEEL)
+
+image: wheel ## dist/*-oci.tar, an OCI image (root on Debian 12, mmdebstrap, umoci, crun)
+	@$(BIN)/python tools/image.py $(WHEEL)
+
+clean: ## remove what was built; .venv stays
+	@$(MAKE) -s --no-print-directory -C c clean
+	@rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 # A stamp per set of Python dependencies; both install the checkout itself, editable. Python compiles what is
 # imported when it is, which is a small part of all there is.
@@ -36,18 +58,32 @@ $(VENV)/.run: $(VENV)/.system pyproject.toml setup.py
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.system pyproject.toml setup.py
-	@$(MAKE) -s --no-print-directory $(PARALLEL) -C c lib tools
+	@$(MAKE) -s --no-print-directory $(PARALLEL) -C c lib bench
 	@$(PIP_INSTALL) '.[dev]'
 	@touch $(VENV)/.run $@
 
-dev: $(VENV)/.dev
-	@$(MAKE) -s --no-print-directory $(PARALLEL) -C c lib tools
+## Test
 
 # What computes first, as many side by side as there are cores; then what waits a third of its time, all at once. No
 # test judges a time.
 test: dev ## all tests: C on three builds, fuzz corpora, simulation, models, Python
 	@$(MAKE) -s --no-print-directory -j$(JOBS) --output-sync=target lint test-models c-then-sim
 	@$(MAKE) -s --no-print-directory -j3 --output-sync=target test-python e2e-first e2e-second
+
+dev: $(VENV)/.dev ## set-up for changing Lumen: `build`, and what tests and benchmarks need
+	@$(MAKE) -s --no-print-directory $(PARALLEL) -C c lib bench
+
+lint: dev ## ruff, mypy, clang-format
+	@$(BIN)/ruff check --quiet . && $(BIN)/ruff format --quiet --check . && $(BIN)/mypy
+	@$(BIN)/clang-format --dry-run -Werror $(C_FILES)
+
+fmt: dev ## format the code
+	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
+	@$(BIN)/clang-format -i $(C_FILES)
+
+C_FILES  = $(shell git ls-files '*.c' '*.cc' '*.h')
+
+check: lint test ## lint and test
 
 # On the release build, which is there already; `make -C c test` is the same on a debug build.
 test-c: dev
@@ -99,65 +135,16 @@ tsan: dev ## C tests and end-to-end tests under ThreadSanitizer
 	@$(MAKE) -s --no-print-directory -C c VARIANT=tsan lib
 	@$(LONG) sh tools/with_sanitizer.sh tsan $(PYTEST) tests/e2e
 
-fuzz: dev ## libFuzzer on the parsers, 10 million inputs each (needs clang)
-	@$(MAKE) -s --no-print-directory -C tests/fuzz run
+# Needs root, and mmdebstrap or debootstrap. SUITE=trixie: another Debian; USERS=root: as root alone; KEEP=1 leaves the
+# machines' folders; STEPS=run leaves `make test` out; REBUILD=1 fetches the root file system again.
+fresh: ## this commit on a bare Debian: `make run`, a prediction, `make test`; as root and as a user
+	@$(PYTHON) tools/fresh.py $(if $(SUITE),--suite $(SUITE)) $(if $(USERS),--users $(USERS)) \
+	  $(if $(STEPS),--steps $(STEPS)) $(if $(KEEP),--keep) $(if $(REBUILD),--rebuild)
 
-overhead: dev ## what the server adds to a bare ONNX Runtime loop, in one run
-	@$(BIN)/python tools/overhead.py
-
-gil: dev ## what a busy Python thread in the server's process costs
-	@$(BIN)/python tools/gil.py
-
-memory: dev ## resident memory with 1, 2 and 8 workers; time from start to ready
-	@$(BIN)/python tools/memory.py
-
-# Best on an idle machine: what is compared are a few percent of p99.
-c10k: dev ## 10,000 connections: connect rate, memory, what the active ones notice
-	@$(BIN)/python tools/c10k.py --connections 10000 --plot docs/benchmarks/c10k.svg
-
-c100k: dev ## the same with 100,000
-	@$(BIN)/python tools/c10k.py --connections 100000 --plot docs/benchmarks/c100k.svg
-
-c1m: dev ## the same with 1,000,000: 10 GB of memory, a few minutes (docs/DEPLOY.md)
-	@$(BIN)/python tools/c10k.py --connections 1000000
-
-slow: dev ## what 1,000 slow clients of each kind cost a decent one (slowhttptest where it is)
-	@$(BIN)/python tools/slow_clients.py
-
-C_FILES  = $(shell git ls-files '*.c' '*.cc' '*.h')
-
-bench: dev ## every mode on SqueezeNet and an MLP: docs/BENCHMARKS.md
-	@$(BIN)/python tools/bench_matrix.py
-
-backends: dev ## epoll beside io_uring on the same work, in one run
-	@$(BIN)/python tools/backends.py
-
-microbench: dev ## queues, arenas, histograms, wake-ups by themselves
-	@$(BIN)/python tools/microbench.py
-
-perfstat: dev ## perf counters of I/O threads and workers under two loads
-	@$(BIN)/python tools/perfstat.py
-
-compare: dev ## FastAPI and Triton beside Lumen, in one run
-	@$(BIN)/python tools/compare.py
-
-http-overhead: dev ## what HTTP adds to the native protocol, in one run
-	@$(BIN)/python tools/http_overhead.py
-
-http-live: dev ## a small HTTP reply from Lumen and from nginx (needs wrk and nginx)
-	@$(BIN)/python tools/http_peers.py
-
-oip: dev ## NVIDIA's perf_analyzer against Lumen, in six ways (fetches 20 MB once)
-	@$(BIN)/python tools/perf_analyzer.py
-
-overload: dev ## a minute of twice what the server can run, and how it recovers
-	@$(BIN)/python tools/overload.py
+## Prove
 
 sim: dev ## 100,000 simulated seeds: whole connections over a faulty ring
 	@$(MAKE) -s --no-print-directory -C tests/sim sim
-
-soak: dev ## an hour of load, bad clients, kills and restarts (SECONDS=3600)
-	@$(BIN)/python tools/soak.py --seconds $(or $(SECONDS),3600)
 
 proof: dev ## the concurrency evidence, deep; its short form is in `make test`
 	@$(MAKE) -s -C tests/models full
@@ -166,33 +153,62 @@ mutants: dev ## breaks the sources one place at a time: the evidence must notice
 	@$(MAKE) -s -C tests/models mutants
 	@$(MAKE) -s -C tests/sim mutants
 
-WHEEL = dist/lumen_uring-$(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)-py3-none-manylinux_2_28_$(shell uname -m).whl
+fuzz: dev ## libFuzzer on the parsers, 10 million inputs each (needs clang)
+	@$(MAKE) -s --no-print-directory -C tests/fuzz run
 
-wheel: dev ## dist/*.whl for systems without a compiler, and an sdist (on Debian 12; MACHINE=aarch64: cross)
-	@$(ORT_FOR_C) $(BIN)/python tools/wheel.py --machine $(or $(MACHINE),$(shell uname -m))
+soak: dev ## an hour of load, bad clients, kills and restarts (SECONDS=3600)
+	@$(BIN)/python tools/soak.py --seconds $(or $(SECONDS),3600)
 
-wheel-test: wheel ## installs that wheel where there is no compiler, serves, gets a right digit
-	@$(BIN)/python tools/first_answer.py $(WHEEL)
+## Measure
 
-image: wheel ## dist/*-oci.tar, an OCI image made without Docker and tried (root, mmdebstrap, umoci, crun)
-	@$(BIN)/python tools/image.py $(WHEEL)
+bench: dev ## every mode on SqueezeNet and an MLP: docs/BENCHMARKS.md
+	@$(BENCH).load.bench
 
-# Needs root, and mmdebstrap or debootstrap. SUITE=trixie: another Debian; USERS=root: as root alone; KEEP=1 leaves the
-# machines' folders; STEPS=run leaves `make test` out; REBUILD=1 fetches the root file system again.
-fresh: ## this commit on a bare Debian: `make run`, a prediction, `make test`; as root and as a user
-	@$(PYTHON) tools/fresh.py $(if $(SUITE),--suite $(SUITE)) $(if $(USERS),--users $(USERS)) \
-	  $(if $(STEPS),--steps $(STEPS)) $(if $(KEEP),--keep) $(if $(REBUILD),--rebuild)
+backends: dev ## epoll beside io_uring on the same work, in one run
+	@$(BENCH).load.backends
 
-lint: dev ## ruff, mypy, clang-format
-	@$(BIN)/ruff check --quiet . && $(BIN)/ruff format --quiet --check . && $(BIN)/mypy
-	@$(BIN)/clang-format --dry-run -Werror $(C_FILES)
+http-overhead: dev ## what HTTP adds to the native protocol, in one run
+	@$(BENCH).load.http_overhead
 
-fmt: dev ## format the code
-	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
-	@$(BIN)/clang-format -i $(C_FILES)
+overload: dev ## a minute of twice what the server can run, and how it recovers
+	@$(BENCH).load.overload
 
-check: lint test ## lint and test
+compare: dev ## FastAPI and Triton beside Lumen, in one run
+	@$(BENCH).peers.compare
 
-clean: ## remove what was built; .venv stays
-	@$(MAKE) -s --no-print-directory -C c clean
-	@rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+http-live: dev ## a small HTTP reply from Lumen and from nginx (needs wrk and nginx)
+	@$(BENCH).peers.http_live
+
+perf-analyzer: dev ## NVIDIA's perf_analyzer against Lumen, in six ways (fetches 20 MB once)
+	@$(BENCH).peers.perf_analyzer
+
+# Best on an idle machine: what is compared are a few percent of p99.
+c10k: dev ## 10,000 connections: connect rate, memory, what the active ones notice
+	@$(BENCH).crowd.c10k --connections 10000 --plot docs/benchmarks/c10k.svg
+
+c100k: dev ## the same with 100,000
+	@$(BENCH).crowd.c10k --connections 100000 --plot docs/benchmarks/c100k.svg
+
+c1m: dev ## the same with 1,000,000: 10 GB of memory, a few minutes (docs/DEPLOY.md)
+	@$(BENCH).crowd.c10k --connections 1000000
+
+slow: dev ## what 1,000 slow clients of each kind cost a decent one (slowhttptest where it is)
+	@$(BENCH).crowd.slow
+
+overhead: dev ## what the server adds to a bare ONNX Runtime loop, in one run
+	@$(BENCH).perf.overhead
+
+gil: dev ## what a busy Python thread in the server's process costs
+	@$(BENCH).perf.gil
+
+memory: dev ## resident memory with 1, 2 and 8 workers; time from start to ready
+	@$(BENCH).perf.memory
+
+perfstat: dev ## perf counters of I/O threads and workers under two loads
+	@$(BIN)/python tools/perfstat.py
+
+microbench: dev ## queues, arenas, histograms, wake-ups by themselves
+	@$(BENCH).micro.microbench
+
+json-bench: dev ## a picture as JSON, read by Lumen and by orjson with numpy
+	@$(BENCH).micro.json_bench

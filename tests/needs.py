@@ -29,7 +29,7 @@ NEEDS: Final = {
     "nginx": "the program nginx (apt-get install nginx-light)",
     "parking": "a kernel that keeps connections without descriptors (Linux 6.8)",
     "perf": "the program perf (apt-get install linux-perf), and the right to sample",
-    "perf_analyzer": "NVIDIA's perf_analyzer, which `make oip` fetches",
+    "perf_analyzer": "NVIDIA's perf_analyzer, which `make perf-analyzer` fetches",
     "promtool": "the program promtool (apt-get install prometheus)",
     "shared": "other people's models and pictures, in ../shared beside the repository",
     "systemd_analyze": "the program systemd-analyze (apt-get install systemd)",

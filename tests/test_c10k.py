@@ -1,4 +1,4 @@
-"""tools/c10k.py: 2,000 connections for a moment, and how it divides them.
+"""bench/crowd/c10k.py: 2,000 connections for a moment, and how it divides them.
 
 No time is asserted: that every connection is there, that those who ask are answered, and that what
 is reported adds up.
@@ -8,17 +8,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
-
-import c10k
-import c10k_crowd
-from local_server import local_server
+from bench.common.local_server import local_server
+from bench.crowd import c10k, c10k_crowd
 
 SHORT = ["--model", "builtin:digits", "--seconds", "0.2", "--rounds", "1", "--json"]
 

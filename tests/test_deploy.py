@@ -18,8 +18,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import image
 import needs
 import pytest
+import wheel as wheel_tool
+import wheel_test
 import yaml
 
 from lumen_uring import cli
@@ -28,10 +31,6 @@ from lumen_uring.settings import Config
 
 ROOT = Path(__file__).resolve().parents[1]
 DEPLOY = ROOT / "deploy"
-sys.path.insert(0, str(ROOT / "tools"))
-import first_answer  # noqa: E402
-import image  # noqa: E402
-import wheel as wheel_tool  # noqa: E402
 
 UNIT = DEPLOY / "lumen.service"
 PROFILE = DEPLOY / "seccomp-lumen.json"
@@ -408,10 +407,10 @@ def serve_once(command: list[str], folder: Path) -> str:
                 break
         port = re.search(r"serves on \S+:(\d+)", banner)
         assert port is not None, banner
-        digit = first_answer.ask(int(port[1]), first_answer.digit_request())
+        digit = wheel_test.ask(int(port[1]), wheel_test.digit_request())
         server.terminate()
         server.communicate(timeout=120)
-    assert (digit, server.returncode) == (first_answer.DIGIT, 0)
+    assert (digit, server.returncode) == (wheel_test.DIGIT, 0)
     found = re.search(r"^  I/O +(.*)$", banner, re.MULTILINE)
     assert found is not None
     return found[1]

@@ -1,4 +1,4 @@
-"""The tools that measure HTTP and overload: their sums on figures made up here, and each of them
+"""The benchmarks of HTTP and overload: their sums on figures made up here, and each of them
 for a moment against real servers, to see that what is measured arrives in what is printed.
 
 No time is asserted. What needs wrk or nginx is skipped where they are not installed.
@@ -7,7 +7,6 @@ No time is asserted. What needs wrk or nginx is skipped where they are not insta
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,15 +15,9 @@ import needs
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
-
-import compare
-import http_overhead
-import http_peers
-import oip
-import overload
-from peers import nginx, wrk
-
+from bench.common import oip
+from bench.load import http_overhead, overload
+from bench.peers import compare, http_live, nginx, wrk
 from lumen_uring.ring.histogram import Histogram
 
 pytestmark = pytest.mark.usefixtures("c_library")
@@ -158,17 +151,17 @@ def test_http_overhead_in_short(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.usefixtures("_has_wrk")
-def test_http_peers_in_short(capsys: pytest.CaptureFixture[str]) -> None:
+def test_http_live_in_short(capsys: pytest.CaptureFixture[str]) -> None:
     if nginx.program() is None:
         needs.absent("nginx")
     options = ["--connections", "2", "--rounds", "1", "--seconds", "1", "--warmup", "0"]
-    results = run(capsys, http_peers.main, *options)
+    results = run(capsys, http_live.main, *options)
     assert [row["target"] for row in results["rows"]] == ["lumen", "nginx"]
     for row in results["rows"]:
         assert row["errors"] == [0]
         assert row["throughput_rps"][0] > 0
-    assert http_peers.ratio(results["rows"], 2) is not None
-    assert "Target: the ratio at least 1.00." in http_peers.report(results)
+    assert http_live.ratio(results["rows"], 2) is not None
+    assert "Target: the ratio at least 1.00." in http_live.report(results)
 
 
 @pytest.mark.usefixtures("_has_wrk")

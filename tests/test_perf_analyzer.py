@@ -1,18 +1,15 @@
-"""tools/perf_analyzer.py: what it reads, what it says when something is missing, one real run."""
+"""perf_analyzer.py: what it reads, what it says when something is missing, one real run."""
 
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 import needs
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
-
-import perf_analyzer
-from perf_analyzer import Figures, MissingError, Way
+from bench.peers import perf_analyzer
+from bench.peers.perf_analyzer import Figures, MissingError, Way
 
 SAID = """*** Measurement Settings ***
 Request concurrency: 1
@@ -81,7 +78,7 @@ def test_what_cannot_be_installed_is_a_sentence(
 
 @pytest.mark.usefixtures("c_library")
 def test_one_run(capsys: pytest.CaptureFixture[str]) -> None:
-    """Where `make oip` has fetched the program."""
+    """Where `make perf-analyzer` has fetched the program."""
     if not (perf_analyzer.place() / "tritonclient").is_dir():
         needs.absent("perf_analyzer")
     try:

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import csv
-import sys
 from pathlib import Path
 from typing import Any
 
 import needs
+import perfstat
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
-
-import perf_parse
-import perf_run
-import perfstat
+from bench.perf import perf_parse, perf_run
 
 DATA = Path(__file__).resolve().parent / "data" / "perf"
 GROUPS = {2001: "io", 2002: "worker", 2003: "worker"}

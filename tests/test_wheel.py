@@ -20,14 +20,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import wheel as wheel_tool
+import wheel_parts
 
 import lumen_uring
 from lumen_uring.errors import ConfigError, LumenError
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tools"))
-import wheel as wheel_tool  # noqa: E402
-import wheel_parts  # noqa: E402
 
 RELEASE = ROOT / "c" / "build" / "release" / wheel_tool.LIBRARY
 # Packages whose name for pip differs from their name to import.

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any, Final
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-import first_answer
 import wheel as wheel_tool
+import wheel_test
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 PROFILE: Final = ROOT / "deploy" / "seccomp-lumen.json"
@@ -215,7 +215,7 @@ def try_image(layout: Path, version: str, folder: Path) -> None:
         raise SystemExit(f"the image does not serve:\n{''.join(banner)}")
     ready = time.monotonic() - began
     try:
-        digit = first_answer.ask(port, first_answer.digit_request())
+        digit = wheel_test.ask(port, wheel_test.digit_request())
         health = ["lumen", "health", "--ready"]  # the port is in the container's environment
         healthy = subprocess.run([*crun, "exec", name, *health], check=False).returncode
         state = subprocess.run(["crun", "state", name], capture_output=True, check=True).stdout
@@ -230,10 +230,8 @@ def try_image(layout: Path, version: str, folder: Path) -> None:
         f"{server.returncode} after SIGTERM"
     )
     found = (digit, healthy, server.returncode, user)
-    if found != (first_answer.DIGIT, 0, 0, USER) or "Draining" not in rest:
-        raise SystemExit(
-            f"expected digit {first_answer.DIGIT}, health 0, status 0; it said:\n{rest}"
-        )
+    if found != (wheel_test.DIGIT, 0, 0, USER) or "Draining" not in rest:
+        raise SystemExit(f"expected digit {wheel_test.DIGIT}, health 0, status 0; it said:\n{rest}")
 
 
 def main() -> int:
@@ -253,7 +251,7 @@ def main() -> int:
         make_base(root)
         add_lumen(root, wheel)
         write_image(root, layout, version)
-        unpacked = first_answer.megabytes(root)
+        unpacked = wheel_test.megabytes(root)
         try_image(layout, version, Path(temporary))
     archive = layout.with_name(f"{layout.name}.tar")
     run("tar", "--sort=name", "-C", layout, "-cf", archive, ".")

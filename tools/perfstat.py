@@ -1,4 +1,4 @@
-"""`python tools/perfstat.py`: what the processor does for a server, at ease and overloaded.
+"""`make perfstat`: what the processor does for a server, at ease and overloaded.
 
 A developer's tool. It starts a server of its own in a session of its own, loads it over 4
 connections (standard) and over 16 (overloaded), counts with `perf stat` per thread, joins that with
@@ -19,11 +19,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import perf_parse
-from bench_load import Shape, machine, measure, spread_us
-from local_server import LocalServer, local_server, squeezenet
-from perf_run import Perf, PerfError, relaxed_paranoid
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from bench.common.local_server import LocalServer, local_server, squeezenet
+from bench.common.measure import Shape, machine, measure, spread_us
+from bench.perf import perf_parse
+from bench.perf.perf_run import Perf, PerfError, relaxed_paranoid
 from lumen_uring.ring.stats import read, stats_path
 
 HARDWARE: Final = (

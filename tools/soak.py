@@ -19,13 +19,14 @@ from pathlib import Path
 from typing import Any, Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tests" / "e2e"))
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "e2e")]
 
 import conftest  # noqa: E402
 import harness  # noqa: E402
-from bench_load import Shape, plan_of, start  # noqa: E402
-from local_server import LocalServer  # noqa: E402
 from test_e2e_random import Actor  # noqa: E402
+
+from bench.common.local_server import LocalServer  # noqa: E402
+from bench.common.measure import Shape, plan_of, start  # noqa: E402
 
 _MIB: Final = 1 << 20
 # What the allocator and ONNX Runtime may still take after the first phase.

@@ -1,0 +1,1 @@
+"""What many and slow connections cost, and whom."""

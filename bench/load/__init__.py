@@ -1,0 +1,1 @@
+"""Throughput and latency of Lumen by mode, backend, protocol and load."""

@@ -1,0 +1,323 @@
+"""Starts and stops the peers that Lumen is compared with.
+
+Called by compare.py; nginx.py and http_live.py use its means. Every peer gets the same model file,
+the same ONNX Runtime, one ONNX Runtime thread per session and a session per core; it runs in a
+session of its own and is stopped with all it started. It never leaves a process behind and never
+touches one it did not start.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Final
+
+import numpy as np
+import numpy.typing as npt
+import onnxruntime  # type: ignore[import-untyped,unused-ignore]
+
+from bench.common import oip
+from bench.common.places import pinned
+from bench.peers.install import PeerMissingError, environment
+
+Array = npt.NDArray[np.float32]
+_HERE: Final = Path(__file__).resolve().parent
+_READY_S: Final = 60
+_STOP_S: Final = 15
+_CPUCLOCK_SCHED: Final = 2
+# The release whose wheel holds a Triton server that this file knows how to start.
+_PYTRITON: Final = "nvidia-pytriton==0.7.0"
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """What is served: the file, the names and shapes of its one input and output."""
+
+    path: str
+    input_name: str
+    input_shape: tuple[int, ...]
+    output_name: str
+    output_shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A running peer, and how to ask it."""
+
+    pid: int
+    port: int
+    path: str
+    body: bytes
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def url(self) -> str:
+        """Where requests go."""
+        return f"http://127.0.0.1:{self.port}{self.path}"
+
+    def ask(self) -> Array:
+        """Sends one request; returns the answer's values, flat.
+
+        Raises:
+            RuntimeError: it was refused.
+        """
+        found = oip.output_bytes(self.port, self.path, self.body, self.headers)
+        return np.frombuffer(found, np.float32)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of peer: its environment, and how it is started (model, body, cores)."""
+
+    name: str
+    packages: tuple[str, ...]
+    start: Callable[[Model, bytes, frozenset[int]], AbstractContextManager[Peer]]
+
+    def install(self) -> Path:
+        """Makes sure of its environment, with the ONNX Runtime that Lumen runs on.
+
+        Returns:
+            Its Python.
+
+        Raises:
+            PeerMissingError: pip could not install it.
+        """
+        return environment(self.name, [*self.packages, f"onnxruntime=={onnxruntime.__version__}"])
+
+
+@contextmanager
+def fastapi(model: Model, body: bytes, cores: frozenset[int]) -> Iterator[Peer]:
+    """FastAPI under uvicorn, a process per core.
+
+    Args:
+        model: what to serve.
+        body: the input tensor of each request.
+        cores: a process for each.
+
+    Raises:
+        PeerMissingError: it cannot be installed or started here.
+    """
+    python = FASTAPI.install()
+    port = free_port()
+    command = [str(python), "-m", "uvicorn", "fastapi_app:app", "--app-dir", str(_HERE)]
+    command += ["--host", "127.0.0.1", "--port", str(port), "--workers", str(len(cores))]
+    command += ["--no-access-log", "--log-level", "warning"]
+    with started("fastapi", command, {"LUMEN_PEER_MODEL": model.path}, cores) as process:
+        # Each process answers with its id: all of them must be there.
+        seen: set[bytes] = set()
+
+        def ready() -> bool:
+            status, _, pid = oip.ask(port, "GET", "/health")
+            seen.update({pid} if status == 200 else ())
+            return len(seen) >= len(cores)
+
+        process.wait_until(ready)
+        headers = {"Content-Type": "application/octet-stream"}
+        yield Peer(process.pid, port, "/infer", body, headers)
+
+
+@contextmanager
+def triton(model: Model, body: bytes, cores: frozenset[int]) -> Iterator[Peer]:
+    """Triton's Python backend out of the nvidia-pytriton wheel, an instance per core.
+
+    Args:
+        model: what to serve.
+        body: the input tensor of each request.
+        cores: an instance for each.
+
+    Raises:
+        PeerMissingError: it cannot be installed or started here.
+    """
+    python = TRITON.install()
+    (site,) = python.parent.parent.glob("lib/python*/site-packages")
+    home = site / "pytriton" / "tritonserver"
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    stub = home / "python_backend_stubs" / version / "triton_python_backend_stub"
+    if not stub.is_file():
+        raise PeerMissingError(f"{_PYTRITON} has no Python backend for Python {version}.")
+    port = free_port()
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        shutil.copytree(home / "backends" / "python", root / "backends" / "python")
+        shutil.copy2(stub, root / "backends" / "python")
+        write_repository(root / "models" / "model", model, len(cores))
+        command = [str(home / "bin" / "tritonserver"), f"--model-repository={root / 'models'}"]
+        command += [f"--backend-directory={root / 'backends'}", f"--http-port={port}"]
+        command += ["--http-address=127.0.0.1", "--allow-grpc=false", "--allow-metrics=false"]
+        libraries = [site / "nvidia_pytriton.libs", sysconfig.get_config_var("LIBDIR")]
+        settings = {
+            "LUMEN_PEER_MODEL": model.path,
+            "LD_LIBRARY_PATH": os.pathsep.join(map(str, libraries)),
+            "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}",
+            "PYTHONPATH": str(site),
+        }
+        with started("triton", command, settings, cores) as process:
+            process.wait_until(lambda: oip.ask(port, "GET", "/v2/health/ready")[0] == 200)
+            yield oip_peer(process.pid, port, model, body)
+
+
+def oip_peer(pid: int, port: int, model: Model, body: bytes) -> Peer:
+    """A server of the Open Inference Protocol that serves its model as 'model'.
+
+    Args:
+        pid: of the leader of its session.
+        port: of the server.
+        model: what it serves.
+        body: the input tensor of each request.
+    """
+    head = oip.infer_json(model.input_name, model.input_shape, "FP32", len(body))
+    return Peer(pid, port, oip.infer_path("model"), head + body, oip.headers(len(head)))
+
+
+def write_repository(folder: Path, model: Model, cores: int) -> None:
+    """Writes a model's folder as Triton wants it.
+
+    Args:
+        folder: of the model, inside the repository.
+        model: what to serve.
+        cores: how many instances.
+    """
+    (folder / "1").mkdir(parents=True)
+    shutil.copy2(_HERE / "triton_model.py", folder / "1" / "model.py")
+    lines = ['name: "model"', 'backend: "python"', "max_batch_size: 0"]
+    for kind, name, shape in (
+        ("input", model.input_name, model.input_shape),
+        ("output", model.output_name, model.output_shape),
+    ):
+        sizes = ", ".join(map(str, (-1, *shape[1:])))
+        lines.append(f'{kind} [{{ name: "{name}" data_type: TYPE_FP32 dims: [{sizes}] }}]')
+    lines.append(f"instance_group [{{ kind: KIND_CPU count: {cores} }}]")
+    (folder / "config.pbtxt").write_text("\n".join(lines) + "\n")
+
+
+FASTAPI: Final = Kind("fastapi", ("fastapi", "uvicorn[standard]"), fastapi)
+TRITON: Final = Kind("triton", (_PYTRITON,), triton)
+
+
+# ---- processes ----
+
+
+class Process:
+    """A peer's first process: the leader of a session that holds all it starts."""
+
+    def __init__(self, name: str, process: subprocess.Popen[bytes], log: IO[bytes]) -> None:
+        self._name, self._process, self._log = name, process, log
+        self.pid = process.pid
+
+    def wait_until(self, ready: Callable[[], bool]) -> None:
+        """Asks until it is ready.
+
+        Raises:
+            PeerMissingError: it ended, or did not get ready in time.
+        """
+        until = time.monotonic() + _READY_S
+        while time.monotonic() < until:
+            if self._process.poll() is not None:
+                raise PeerMissingError(f"{self._name} ended at once: {self._last_words()}")
+            try:
+                if ready():
+                    return
+            except OSError:
+                pass
+            time.sleep(0.05)
+        raise PeerMissingError(f"{self._name} was not ready in {_READY_S} s: {self._last_words()}")
+
+    def stop(self) -> None:
+        """Asks it to end, then ends whatever is left of its session."""
+        self._process.send_signal(signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(_STOP_S)
+        for pid in session(self.pid):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self._process.wait()
+
+    def _last_words(self) -> str:
+        self._log.seek(0)
+        lines = self._log.read().decode(errors="replace").splitlines()
+        # Tracebacks hold lines of nothing but carets.
+        words = [line.strip() for line in lines if any(map(str.isalpha, line))]
+        return words[-1] if words else "it said nothing"
+
+
+@contextmanager
+def started(
+    name: str, command: Sequence[str], settings: Mapping[str, str], cores: Iterable[int]
+) -> Iterator[Process]:
+    """Starts a peer in a session of its own; stops all of that session afterwards.
+
+    Args:
+        name: for messages.
+        command: the program and its arguments.
+        settings: further environment variables.
+        cores: those it may use.
+
+    Raises:
+        PeerMissingError: it cannot be started.
+    """
+    kept = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH",)}
+    # ONNX Runtime's telemetry is off for Lumen, and so for its peers.
+    fixed = {"ORT_DISABLE_TELEMETRY": "1", "OMP_NUM_THREADS": "1"}
+    with tempfile.TemporaryFile() as log:
+        try:
+            with pinned(cores):
+                running = subprocess.Popen(
+                    command,
+                    env={**kept, **fixed, **settings},
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                )
+        except OSError as error:
+            raise PeerMissingError(f"{name} cannot be started: {error}.") from None
+        process = Process(name, running, log)
+        try:
+            yield process
+        finally:
+            process.stop()
+
+
+def session(leader: int) -> list[int]:
+    """The processes of the session that a process leads.
+
+    Args:
+        leader: its id.
+    """
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            fields = (entry / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue  # it has ended meanwhile
+        if int(fields[3]) == leader:
+            found.append(int(entry.name))
+    return found
+
+
+def session_cpu_s(leader: int) -> float:
+    """CPU time of all processes of a session so far; seconds."""
+    total = 0.0
+    for pid in session(leader):
+        with suppress(OSError):  # it has ended meanwhile
+            total += time.clock_gettime((~pid << 3) | _CPUCLOCK_SCHED)
+    return total
+
+
+def free_port() -> int:
+    """A port that nothing listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,1 @@
+"""What the server costs: CPU time, memory, perf's counters (for tools/perfstat.py)."""
