@@ -252,6 +252,24 @@ static void long_names(void) {
     }
 }
 
+/* The words for routes in the access log: one each, but for shared memory. */
+static void names_of_routes(void) {
+    static const char *const names[] = {
+        "page",          "figures",          "live",          "ready",         "server_metadata",
+        "model_ready",   "model_metadata",   "model_config",  "model_stats",   "stats",
+        "infer",         "repository_index", "load",          "unload",        "shared_memory",
+        "shared_memory", "shared_memory",    "shared_memory", "shared_memory", "shared_memory",
+        "trace_setting", "logging"};
+    enum { NAMES = sizeof names / sizeof names[0] };
+    CHECK(NAMES == LM_ROUTE_LOGGING + 1);
+    for (uint8_t r = 0; r < NAMES; r++) {
+        CHECK_AT("route %u", r);
+        CHECK(strcmp(lm_http_route_name(r), names[r]) == 0);
+    }
+    CHECK(strcmp(lm_http_route_name(NAMES), "unknown") == 0);
+    CHECK(strcmp(lm_http_route_name(LM_ROUTE_NONE), "unknown") == 0);
+}
+
 /* Random targets made of the routes' own words. */
 static void random_targets(uint64_t *random) {
     static const char *const words[] = {"/",        "v2",
@@ -287,6 +305,7 @@ int main(void) {
     refusals();
     hosts();
     long_names();
+    names_of_routes();
     random_targets(&random);
     check_guard_close(&guard);
     return check_finish("test_http_route");

@@ -185,6 +185,7 @@ const char *lm_http_route_name(uint8_t route) {
     static const char shared_memory[] = "shared_memory";
     static const char *const names[] = {
         [LM_ROUTE_PAGE] = "page",
+        [LM_ROUTE_FIGURES] = "figures",
         [LM_ROUTE_LIVE] = "live",
         [LM_ROUTE_READY] = "ready",
         [LM_ROUTE_SERVER_METADATA] = "server_metadata",
