@@ -42,13 +42,36 @@ static void who_is_one_host(void) {
     CHECK_AT("one host");
     CHECK(lm_address_table_open(&table, 1, CONNECTIONS) == 0);
     struct sockaddr_storage first = v6("2001:db8:1:2::1"), neighbour = v6("2001:db8:1:2:ffff::9"),
-                            other = v6("2001:db8:1:3::1"), mapped_other = v6("::ffff:127.0.0.2");
+                            other = v6("2001:db8:1:3::1"), mapped_other = v6("::ffff:127.0.0.2"),
+                            mapped = v6("::ffff:127.0.0.1"), nobody = {.ss_family = AF_UNIX};
     struct sockaddr_storage plain = v4(0);
     CHECK(lm_address_table_add(&table, &first, &entry));
     CHECK(!lm_address_table_add(&table, &neighbour, &entry)); /* the same 64 bits */
     CHECK(lm_address_table_add(&table, &other, &entry));
     CHECK(lm_address_table_add(&table, &plain, &entry));
     CHECK(lm_address_table_add(&table, &mapped_other, &entry));
+    CHECK(!lm_address_table_add(&table, &mapped, &entry)); /* is `plain` */
+    CHECK(entry == LM_NO_ADDRESS);
+    CHECK(lm_address_table_add(&table, &nobody, &entry));
+    CHECK(!lm_address_table_add(&table, &nobody, &entry));
+    lm_address_table_close(&table);
+}
+
+/* An address that has no connection any more leaves its entry to the next one that hashes there. */
+static void entries_are_taken_again(void) {
+    struct lm_address_table table, fresh;
+    uint32_t entry, home;
+    CHECK_AT("entries");
+    CHECK(lm_address_table_open(&table, 1, CONNECTIONS) == 0);
+    CHECK(table.mask + 1 == 2 * CONNECTIONS && (table.mask & (table.mask + 1)) == 0);
+    for (uint32_t i = 0; i < 10 * CONNECTIONS; i++) {
+        struct sockaddr_storage address = v4(i);
+        CHECK(lm_address_table_open(&fresh, 1, CONNECTIONS) == 0);
+        CHECK(lm_address_table_add(&fresh, &address, &home));
+        CHECK(lm_address_table_add(&table, &address, &entry) && entry == home);
+        lm_address_table_remove(&table, entry);
+        lm_address_table_close(&fresh);
+    }
     lm_address_table_close(&table);
 }
 
@@ -84,6 +107,7 @@ int main(void) {
     uint64_t random = check_seed();
     without_a_bound();
     who_is_one_host();
+    entries_are_taken_again();
     at_random(&random, CONNECTIONS, 5);
     at_random(&random, CONNECTIONS / 4, 2);
     at_random(&random, 3, 1);

@@ -37,7 +37,9 @@ void lm_address_table_close(struct lm_address_table *table) {
 static void key_of(const struct sockaddr_storage *address, uint64_t *high, uint64_t *low) {
     *high = *low = 0;
     if (address->ss_family == AF_INET) {
-        *low = 0xffff00000000ull | ((const struct sockaddr_in *)address)->sin_addr.s_addr;
+        /* As the last eight bytes of ::ffff:a.b.c.d, read as a little-endian word. */
+        uint64_t v4 = ((const struct sockaddr_in *)address)->sin_addr.s_addr;
+        *low = v4 << 32 | 0xffff0000u;
     } else if (address->ss_family == AF_INET6) {
         const struct in6_addr *v6 = &((const struct sockaddr_in6 *)address)->sin6_addr;
         memcpy(high, v6->s6_addr, 8);
