@@ -81,9 +81,9 @@ bool lm_model_slot_bytes(const struct lm_model *model, uint32_t rows, size_t *by
             return false;
     }
     if (!model->outputs_known && !add_aligned(&total, model->max_output_bytes)) return false;
+    /* The texts alone are LM_MODEL_SLOT_BYTES_MIN: whatever the model, an error sentence fits. */
     if (!add_aligned(&total, lm_model_reply_text_bytes(model))) return false;
-    /* Whatever the model, an error sentence must fit. */
-    *bytes_out = total < LM_MODEL_SLOT_BYTES_MIN ? LM_MODEL_SLOT_BYTES_MIN : total;
+    *bytes_out = total;
     return true;
 }
 

@@ -108,7 +108,6 @@ static void step(struct finding *f) {
         break;
     case ',':
         if (f->depth == 2) f->input++;
-        if (f->depth == 1) f->key_is_inputs = false;
         break;
     default: break;
     }

@@ -189,8 +189,9 @@ inline bool narrow(double wide, float *out) {
 }
 
 /* The quotient is off by two units at most. The nearest float is the same as that of the nearest
- * double unless it lies that near to the middle between two floats. Below the normal floats the
- * middle is elsewhere. */
+ * double unless it lies that near to the middle between two floats. (Below the normal floats the
+ * middle would be elsewhere; what has at most 22 digits behind the point is 0 or far above them.)
+ */
 LM_INLINE bool read_number(const char *&at, float *out) {
     const char *start = at;
     bool negative = false;
@@ -201,7 +202,7 @@ LM_INLINE bool read_number(const char *&at, float *out) {
         wide = (double)mantissa / exact_powers[scale];
         memcpy(&bits, &wide, sizeof bits);
         const uint64_t from_middle = (bits & 0x1fffffff) - 0x0ffffff8;
-        if (from_middle > 16 && (wide >= 0x1p-126 || mantissa == 0)) {
+        if (from_middle > 16) {
             bits |= (uint64_t)negative << 63;
             memcpy(&wide, &bits, sizeof bits);
             *out = (float)wide;
