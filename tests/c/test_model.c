@@ -338,7 +338,8 @@ int main(void) {
     directory = check_temporary_directory();
     check_guard_open(&guard, 1 << 16);
     refused_libraries();
-    CHECK(lm_ort_open(&ort, library) == 0);
+    CHECK(setenv("ORT_DISABLE_TELEMETRY", "0", 1) == 0); /* it is off whoever wants it on */
+    CHECK(lm_ort_open(&ort, library) == 0 && strcmp(getenv("ORT_DISABLE_TELEMETRY"), "1") == 0);
     lumen_model_config config = config_of(digits, NULL);
     CHECK(lm_model_open(&model, &ort, &config, 0, 2) == 0);
     signature();

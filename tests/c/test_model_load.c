@@ -1,0 +1,538 @@
+/* test_model_load.c: what is read of a model, from graphs written here: its tensors, outputs that
+ * are not what the graph says, pictures, labels, and the sentence of every refusal. LUMEN_ORT names
+ * libonnxruntime.so. */
+#include "base/error.h"
+#include "onnx_graph.h"
+#include "parts/model.h"
+#include "parts/native_codec.h"
+
+static struct lm_ort ort;
+static struct lm_model model;
+static char path[128];
+
+static lumen_model_config usual(void) {
+    return (lumen_model_config){.name = "m",
+                                .path = path,
+                                .intra_op_threads = 1,
+                                .max_output_bytes = 4096,
+                                .scale = {1, 1, 1}};
+}
+
+/* Opens the graph that was begun last. */
+static int open_with(const lumen_model_config *config) {
+    graph_save(path);
+    return lm_model_open(&model, &ort, config, 5, 1);
+}
+
+static void opens_with(const lumen_model_config *config) {
+    int code = open_with(config);
+    if (code) fprintf(stderr, "%s\n", lm_error_last());
+    CHECK(code == 0);
+}
+
+static void opens(void) {
+    lumen_model_config config = usual();
+    opens_with(&config);
+}
+
+static void refuses_with(const lumen_model_config *config, int expected, const char *says) {
+    int code = open_with(config);
+    CHECK_AT("expected '%.50s' in: %.80s", says, code ? lm_error_last() : "nothing");
+    CHECK(code == expected && strstr(lm_error_last(), says));
+    CHECK(model.session_count == 0 && model.source.optimised.base == NULL && !model.labels.text);
+}
+
+static void refuses(const char *says) {
+    lumen_model_config config = usual();
+    refuses_with(&config, LUMEN_E_MODEL, says);
+}
+
+static void shut(void) {
+    lm_model_close(&model, &ort);
+}
+
+/* y = x of this type and shape. */
+static void begin_identity(int dtype, const char *dims) {
+    graph_begin();
+    graph_input("x", dtype, dims);
+    graph_node("Identity", "x", "y");
+    graph_output("y", dtype, dims);
+}
+
+static void is_tensor(const struct lm_tensor *tensor, const char *name, int dtype, uint32_t rank,
+                      bool rows_free, size_t element_bytes, size_t row_bytes) {
+    CHECK_AT("tensor %.40s: %.40s of %u dimensions, %zu bytes a row", name, tensor->name,
+             tensor->rank, tensor->row_bytes);
+    CHECK(strcmp(tensor->name, name) == 0 && tensor->dtype == dtype && tensor->rank == rank);
+    CHECK(tensor->rows_free == rows_free && tensor->element_bytes == element_bytes);
+    CHECK(tensor->row_bytes == row_bytes);
+}
+
+/* ---- signatures ---- */
+
+/* Runs the open model on `rows`, whose inputs are filled by `fill`; the layout stays for a look. */
+struct trial {
+    _Alignas(64) uint8_t memory[1 << 16];
+    struct lm_slot slot;
+    struct lm_layout layout;
+    struct lm_binding binding;
+    OrtValue *values[2 * LM_TENSORS_MAX];
+};
+static struct trial trial;
+
+static void lay_out(uint32_t rows, uint8_t encoding) {
+    size_t bytes = 0;
+    memset(&trial, 0, sizeof trial);
+    CHECK(lm_model_slot_bytes(&model, rows, &bytes) && bytes <= sizeof trial.memory);
+    trial.slot = (struct lm_slot){.base = trial.memory, .bytes = bytes};
+    lm_model_layout(&model, &trial.slot, encoding, rows, &trial.layout);
+}
+
+static void run(uint32_t rows) {
+    CHECK(lm_model_bind(&model, &ort, &trial.layout, rows, &trial.binding, trial.values) == 0);
+    CHECK(lm_model_run(&model, &ort, 0, trial.values) == 0);
+    lm_model_unbind(&model, &ort, &trial.binding, trial.values);
+}
+
+/* Rows of two names, a fixed input between them, outputs in another order. */
+static void several_tensors(void) {
+    graph_begin();
+    graph_input("x", ORT_FLOAT, "n,3");
+    graph_input("k", ORT_INT64, "2");
+    graph_input("b", ORT_FLOAT, "m,2,2");
+    graph_node("Identity", "b", "z");
+    graph_node("Neg", "x", "y");
+    graph_node("Add", "k,k", "double");
+    graph_output("z", ORT_FLOAT, "m,2,2");
+    graph_output("double", ORT_INT64, "2");
+    graph_output("y", ORT_FLOAT, "n,3");
+    opens();
+    CHECK(strcmp(model.name, "m") == 0 && model.index == 5 && model.session_count == 1);
+    CHECK(model.input_count == 3 && model.output_count == 3);
+    is_tensor(&model.inputs[0], "x", ORT_FLOAT, 2, true, 4, 12);
+    is_tensor(&model.inputs[1], "k", ORT_INT64, 1, false, 8, 16);
+    is_tensor(&model.inputs[2], "b", ORT_FLOAT, 3, true, 4, 16);
+    is_tensor(&model.outputs[0], "z", ORT_FLOAT, 3, true, 4, 16);
+    is_tensor(&model.outputs[1], "double", ORT_INT64, 1, false, 8, 16);
+    is_tensor(&model.outputs[2], "y", ORT_FLOAT, 2, true, 4, 12);
+    CHECK(model.rows_free && model.outputs_known && !model.has_rgb8);
+    CHECK(model.max_rows == LM_ROWS_MAX && model.max_output_bytes == 4096);
+    for (uint32_t o = 0; o < 3; o++) CHECK(model.outputs[o].shape_known);
+    size_t bytes = 0, text = lm_align_up(lm_model_reply_text_bytes(&model), LM_SLOT_ALIGN);
+    CHECK(lm_model_payload_bytes(&model, LM_ENCODING_TENSORS, 10, &bytes));
+    CHECK(bytes == 120 + 16 + 160);
+    CHECK(lm_model_slot_bytes(&model, 10, &bytes));
+    CHECK(bytes == (128 + 64 + 192) + (192 + 64 + 128) + text);
+    CHECK(lm_model_shape_block_bytes(&model) == 4 * (1 + (1 + 2) + (1 + 1) + (1 + 3)));
+    lay_out(2, LM_ENCODING_TENSORS);
+    float *x = trial.layout.inputs[0], *b = trial.layout.inputs[2];
+    int64_t *k = trial.layout.inputs[1], *twice = trial.layout.outputs[1];
+    for (int i = 0; i < 6; i++) x[i] = (float)(i + 1);
+    for (int i = 0; i < 8; i++) b[i] = (float)(100 + i);
+    k[0] = -3, k[1] = 1ll << 40;
+    run(2);
+    CHECK(memcmp(trial.layout.outputs[0], b, 32) == 0);
+    CHECK(twice[0] == -6 && twice[1] == 1ll << 41);
+    for (int i = 0; i < 6; i++) CHECK(((float *)trial.layout.outputs[2])[i] == (float)-(i + 1));
+    shut();
+}
+
+static void fixed_and_scalar(void) {
+    lumen_model_config config = usual();
+    config.max_rows = 9; /* of a model of fixed shape there is one row, whatever is asked for */
+    begin_identity(ORT_DOUBLE, "4,3");
+    opens_with(&config);
+    is_tensor(&model.inputs[0], "x", ORT_DOUBLE, 2, false, 8, 96);
+    is_tensor(&model.outputs[0], "y", ORT_DOUBLE, 2, false, 8, 96);
+    CHECK(!model.rows_free && model.max_rows == 1 && model.outputs_known);
+    shut();
+    begin_identity(ORT_INT16, ""); /* of no dimensions: an output like this may be of any shape */
+    opens();
+    is_tensor(&model.inputs[0], "x", ORT_INT16, 0, false, 2, 2);
+    CHECK(!model.outputs[0].shape_known && !model.outputs_known && model.max_rows == 1);
+    shut();
+    begin_identity(ORT_BOOL, "n,1,1,1,1,1,1,2"); /* as many dimensions as there may be */
+    opens_with(&config);
+    is_tensor(&model.inputs[0], "x", ORT_BOOL, 8, true, 1, 2);
+    CHECK(model.max_rows == 9);
+    shut();
+}
+
+/* ---- outputs that are not what the graph says ---- */
+
+/* x[starts:1], of which only a Run knows how many rows there are: one, since starts is 0. */
+static void begin_slice(const char *declared) {
+    static const int64_t one[] = {1};
+    graph_begin();
+    graph_input("x", ORT_FLOAT, "n,3");
+    graph_input("starts", ORT_INT64, "1");
+    graph_constant("one", one, 1);
+    graph_node("Slice", "x,starts,one", "y");
+    graph_output("y", ORT_FLOAT, declared);
+}
+
+static void outputs_as_they_are(void) {
+    static const int64_t pair[] = {7, 8}, axis[] = {0}, five[] = {5};
+    graph_begin();
+    graph_input("x", ORT_FLOAT, "n,3");
+    graph_constant("pair", pair, 2);
+    graph_constant("axis", axis, 1);
+    graph_node("Neg", "x", "all");
+    graph_node("Identity", "pair", "two");
+    graph_node("ReduceSum", "x,axis", "one");
+    graph_output("all", ORT_FLOAT, "1,3"); /* has the rows of x */
+    graph_output("two", ORT_INT64, "2");   /* two whatever x has: as many as in the second trial */
+    graph_output("one", ORT_FLOAT, "1,3");
+    opens();
+    is_tensor(&model.outputs[0], "all", ORT_FLOAT, 2, true, 4, 12);
+    CHECK(model.outputs[0].wrapped_rows == 1 && model.outputs[0].dims[0] == -1);
+    CHECK(lm_output_is_wrapped(&model.outputs[0], 1) &&
+          !lm_output_is_wrapped(&model.outputs[0], 2));
+    is_tensor(&model.outputs[1], "two", ORT_INT64, 1, false, 8, 16);
+    CHECK(model.outputs[1].wrapped_rows == 0 && model.outputs[1].dims[0] == 2);
+    is_tensor(&model.outputs[2], "one", ORT_FLOAT, 2, false, 4, 12);
+    CHECK(model.outputs[2].wrapped_rows == 0 && model.outputs[2].dims[0] == 1);
+    CHECK(model.outputs_known);
+    for (uint32_t o = 0; o < 3; o++) CHECK(model.outputs[o].shape_known);
+    CHECK(lm_output_is_wrapped(&model.outputs[1], 2) && lm_output_is_wrapped(&model.outputs[2], 3));
+    shut();
+
+    static const char *const untrue[] = {"n,3", "n,4", "5,3", "k,3"};
+    for (size_t u = 0; u < sizeof untrue / sizeof untrue[0]; u++) {
+        begin_slice(untrue[u]);
+        opens();
+        CHECK_AT("an output that is [1,3] and declared as [%s]", untrue[u]);
+        CHECK(!model.outputs[0].shape_known && !model.outputs[0].rows_free);
+        CHECK(!model.outputs_known && !lm_output_is_wrapped(&model.outputs[0], 1));
+        shut();
+    }
+    begin_slice("1,3");
+    opens();
+    CHECK(model.outputs[0].shape_known && !model.outputs[0].rows_free && model.outputs_known);
+    shut();
+
+    graph_begin(); /* fails on zeros: the graph's word is taken */
+    graph_input("x", ORT_FLOAT, "n,3");
+    graph_input("rows", ORT_INT64, "n");
+    graph_constant("five", five, 1);
+    graph_node("Add", "rows,five", "beyond");
+    graph_node("Gather", "x,beyond", "y");
+    graph_output("y", ORT_FLOAT, "n,3");
+    opens();
+    is_tensor(&model.outputs[0], "y", ORT_FLOAT, 2, true, 4, 12);
+    CHECK(model.outputs[0].shape_known && model.outputs_known);
+    shut();
+}
+
+/* ---- pictures ---- */
+
+static void pictures(void) {
+    static const struct {
+        int dtype;
+        const char *dims;
+        uint32_t height, width; /* 0: no picture */
+        enum lm_pixel_order layout;
+    } cases[] = {
+        {ORT_FLOAT, "n,3,5,7", 5, 7, LM_LAYOUT_NCHW},
+        {ORT_UINT8, "n,5,7,3", 5, 7, LM_LAYOUT_NHWC},
+        {ORT_UINT8, "1,3,5,7", 5, 7, LM_LAYOUT_NCHW},
+        {ORT_FLOAT, "n,3,5,3", 5, 3, LM_LAYOUT_NCHW}, /* either: planar */
+        {ORT_FLOAT, "n,3,65535,1", 65535, 1, LM_LAYOUT_NCHW},
+        {ORT_UINT8, "n,1,65535,3", 1, 65535, LM_LAYOUT_NHWC},
+        {ORT_UINT8, "n,3,65536,1", 0, 0, 0},
+        {ORT_UINT8, "n,1,65536,3", 0, 0, 0},
+        {ORT_FLOAT, "2,3,5,7", 0, 0, 0}, /* two that must come together */
+        {ORT_FLOAT, "n,4,5,7", 0, 0, 0},
+        {ORT_FLOAT, "n,3,5", 0, 0, 0},
+        {ORT_FLOAT, "n,1,3,5,7", 0, 0, 0},
+        {ORT_INT32, "n,3,5,7", 0, 0, 0},
+        {ORT_INT8, "n,3,5,7", 0, 0, 0},
+    };
+    lumen_model_config config = usual();
+    config.channel_order = LUMEN_CHANNELS_BGR;
+    for (uint32_t c = 0; c < 3; c++) {
+        config.mean[c] = (float)(c + 1);
+        config.scale[c] = (float)(10 * c + 10);
+    }
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        begin_identity(cases[i].dtype, cases[i].dims);
+        opens_with(&config);
+        CHECK_AT("[%s] of type %d", cases[i].dims, cases[i].dtype);
+        CHECK(model.has_rgb8 == (cases[i].height > 0));
+        CHECK(model.channel_order == LUMEN_CHANNELS_BGR);
+        if (model.has_rgb8) {
+            const struct lm_rgb8_plan *plan = &model.rgb8;
+            CHECK(plan->height == cases[i].height && plan->width == cases[i].width);
+            CHECK(plan->layout == cases[i].layout && plan->dtype == cases[i].dtype);
+            for (uint32_t c = 0; c < 3; c++)
+                CHECK(plan->source[c] == 2 - c && plan->mean[c] == config.mean[c] &&
+                      plan->scale[c] == config.scale[c]);
+        }
+        shut();
+    }
+    graph_begin(); /* a picture beside something else */
+    graph_input("x", ORT_FLOAT, "n,3,5,7");
+    graph_input("k", ORT_FLOAT, "1");
+    graph_node("Add", "x,k", "y");
+    graph_output("y", ORT_FLOAT, "n,3,5,7");
+    opens();
+    CHECK(!model.has_rgb8);
+    shut();
+}
+
+/* The pixels lie behind the tensors, which are where they are without them. */
+static void room_for_pixels(void) {
+    size_t bytes = 0, text = 0;
+    begin_identity(ORT_FLOAT, "n,3,5,7");
+    opens();
+    CHECK_AT("room for pixels");
+    CHECK(lm_model_payload_bytes(&model, LM_ENCODING_RGB8, 4, &bytes) && bytes == 4 * 105);
+    CHECK(lm_model_payload_bytes(&model, LM_ENCODING_TENSORS, 4, &bytes) && bytes == 4 * 420);
+    text = lm_align_up(lm_model_reply_text_bytes(&model), LM_SLOT_ALIGN);
+    CHECK(lm_model_slot_bytes(&model, 4, &bytes) && bytes == 1728 + 1728 + 448 + text);
+    lay_out(4, LM_ENCODING_TENSORS);
+    uint8_t *in = trial.layout.inputs[0], *out = trial.layout.outputs[0];
+    CHECK(in == trial.memory && out == in + 1728 && !trial.layout.raw);
+    lay_out(4, LM_ENCODING_RGB8);
+    CHECK(trial.layout.inputs[0] == in && trial.layout.outputs[0] == out);
+    CHECK(trial.layout.raw == out + 1728 && trial.slot.used == 1728 + 1728 + 448);
+    shut();
+}
+
+/* ---- labels ---- */
+
+static void labels(void) {
+    static const struct {
+        const char *first, *second; /* the shapes of the outputs; the second may be missing */
+        uint32_t lines;
+        const char *says; /* NULL: fine */
+    } cases[] = {
+        {"n,2,5", NULL, 5, NULL},
+        {"n,2,5", NULL, 10, NULL},
+        {"n,2,5", NULL, 2, "labels: expected a line for each of 10 classes, found 2"},
+        {"n,5", "n,3", 5, NULL},
+        {"n,5", "n,3", 3, NULL},
+        {"n,5", "n,3", 4, "labels: expected a line for each of 5 classes, found 4"},
+        {"n,3", "n,5", 15, "labels: expected a line for each of 5 classes, found 15"},
+        {"n", NULL, 1, NULL},
+        {"n", NULL, 2, "each of 1 classes, found 2"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        lumen_model_config config = usual();
+        graph_begin();
+        graph_input("a", ORT_FLOAT, cases[i].first);
+        graph_node("Identity", "a", "y");
+        graph_output("y", ORT_FLOAT, cases[i].first);
+        if (cases[i].second) {
+            graph_input("b", ORT_FLOAT, cases[i].second);
+            graph_node("Identity", "b", "z");
+            graph_output("z", ORT_FLOAT, cases[i].second);
+        }
+        config.labels = "1\n2\n3\n4\n5\n6\n7\n8\n9\n\n\n\n\n\n\n";
+        config.label_bytes = cases[i].lines < 10 ? 2 * cases[i].lines : 9 + cases[i].lines;
+        CHECK_AT("%u labels of an output [%s]", cases[i].lines, cases[i].first);
+        if (cases[i].says) {
+            refuses_with(&config, LUMEN_E_MODEL, cases[i].says);
+            continue;
+        }
+        opens_with(&config);
+        CHECK(model.labels.count == cases[i].lines);
+        shut();
+    }
+    lumen_model_config config = usual();
+    config.labels = "1\n2\n3\n4\n";
+    config.label_bytes = 8;
+    begin_slice("k,3"); /* how many classes there are is known to a Run alone */
+    opens_with(&config);
+    shut();
+    config.labels = "a\n\x01\n";
+    config.label_bytes = 4;
+    refuses_with(&config, LUMEN_E_INVALID, "labels, line 2");
+}
+
+/* ---- refusals ---- */
+
+static void refused_shapes(void) {
+    static const struct {
+        const char *dims, *says;
+    } cases[] = {
+        {"n,m,3", "input 'x': dimension 1 is free; expected fixed sizes for all but the first"},
+        {"n,m,3", "make_dynamic_shape_fixed --dim_param m --dim_value SIZE IN.onnx OUT.onnx'"},
+        {"4,3,m", "input 'x': dimension 2 is free"},
+        {"n,?", "make_dynamic_shape_fixed --input_name x --input_shape SIZES IN.onnx OUT.onnx'"},
+        {"n,2,n", "input 'x': dimension 2 is free"},
+        {"0,3", "input 'x': dimension 0 is 0"},
+        {"n,3,0", "input 'x': dimension 2 is 0"},
+        {"n,1,1,1,1,1,1,1,2", "tensor 'x': expected at most 8 dimensions, found 9"},
+        {"n,4611686018427387904", "input 'x': its size overflows"},
+        {NULL, "input 'x': expected a shape in the graph, found none"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        graph_begin();
+        graph_input("first", ORT_FLOAT, "n,3"); /* which is fine */
+        graph_input("x", ORT_FLOAT, cases[i].dims);
+        graph_input("scalar", ORT_FLOAT, "");
+        graph_node("Identity", "first", "y");
+        graph_node("Identity", "x", "z");
+        graph_output("y", ORT_FLOAT, "n,3");
+        graph_output("z", ORT_FLOAT, NULL);
+        refuses(cases[i].says);
+    }
+    char said[192];
+    snprintf(said, sizeof said, "model 'm' (%s) cannot be served: input 'x': dim", path);
+    begin_identity(ORT_FLOAT, "n,m");
+    refuses(said);
+}
+
+static void refused_types(void) {
+    static struct graph_message type, inner, outer;
+    static const struct {
+        int dtype;
+        const char *says;
+    } cases[] = {
+        {ORT_STRING, "input 'u': expected numbers or bools, found strings (train on numbers"},
+        {17, "input 'u': expected numbers or bools, found float8e4m3fn numbers (cast them"},
+        {18, "float8e4m3fnuz numbers (cast them"},
+        {19, "float8e5m2 numbers (cast them"},
+        {20, "float8e5m2fnuz numbers (cast them"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        begin_identity(ORT_FLOAT, "n,3");
+        graph_input("u", cases[i].dtype, "2"); /* used by nobody */
+        refuses(cases[i].says);
+    }
+    graph_begin();
+    graph_input("x", ORT_STRING, "n");
+    graph_node("Identity", "x", "y");
+    graph_output("y", ORT_STRING, "n");
+    refuses("input 'x': expected numbers or bools");
+
+    /* Types other than tensors: a sequence (field 4) of, a map (5) from whole numbers to floats. */
+    for (uint32_t field = 4; field <= 5; field++) {
+        graph_put_tensor_type(&inner, ORT_FLOAT, NULL);
+        outer.used = type.used = 0;
+        if (field == 5) graph_put_number(&outer, 1, 7);
+        graph_put(&outer, field == 5 ? 2 : 1, &inner);
+        graph_put(&type, field, &outer);
+        begin_identity(ORT_FLOAT, "n,3");
+        graph_put_value(11, "u", &type);
+        refuses(field == 4 ? "input 'u': expected a tensor, found a sequence (scikit-learn's "
+                             "classifiers: convert them with options={'zipmap': False})"
+                           : "input 'u': expected a tensor, found a map (scikit-learn's");
+    }
+    graph_begin();
+    graph_input("x", ORT_FLOAT, "4");
+    graph_node("SequenceConstruct", "x", "y");
+    outer.used = type.used = 0;
+    graph_put(&outer, 1, &inner);
+    graph_put(&type, 4, &outer);
+    graph_put_value(12, "y", &type);
+    refuses("output 'y': expected a tensor, found a sequence");
+}
+
+static void refused_counts_and_names(void) {
+    char name[GRAPH_NAME_BYTES_MAX];
+    for (uint32_t inputs = 16; inputs <= 17; inputs++) {
+        for (uint32_t outputs = 16; outputs <= 17; outputs++) {
+            graph_begin();
+            for (uint32_t i = 0; i < inputs; i++) {
+                snprintf(name, sizeof name, "x%u", i);
+                graph_input(name, ORT_FLOAT, "1");
+            }
+            for (uint32_t o = 0; o < outputs; o++) {
+                snprintf(name, sizeof name, "y%u", o);
+                graph_node("Neg", "x0", name);
+                graph_output(name, ORT_FLOAT, "1");
+            }
+            snprintf(name, sizeof name, "expected 1 to 16 inputs and outputs, found %u and %u",
+                     inputs, outputs);
+            if (inputs + outputs > 32) {
+                refuses(name);
+                continue;
+            }
+            opens();
+            CHECK(model.input_count == 16 && model.output_count == 16);
+            CHECK(strcmp(model.input_names[15], "x15") == 0);
+            CHECK(strcmp(model.output_names[15], "y15") == 0);
+            shut();
+        }
+    }
+    for (size_t bytes = 255; bytes <= 256; bytes++) {
+        memset(name, 'x', bytes);
+        name[bytes] = '\0';
+        graph_begin();
+        graph_input(name, ORT_FLOAT, "1");
+        graph_node("Identity", name, "y");
+        graph_output("y", ORT_FLOAT, "1");
+        if (bytes == 256) {
+            refuses("tensor name of 256 bytes, expected at most 255");
+            continue;
+        }
+        opens();
+        CHECK(strcmp(model.inputs[0].name, name) == 0);
+        shut();
+    }
+}
+
+static void limits_of_settings(void) {
+    char name[LM_NAME_BYTES_MAX];
+    lumen_model_config config = usual();
+    memset(name, 'n', sizeof name - 1);
+    name[sizeof name - 1] = '\0';
+    config.name = name;
+    begin_identity(ORT_FLOAT, "n,3");
+    opens_with(&config);
+    CHECK(strcmp(model.name, name) == 0);
+    shut();
+    config = usual();
+    config.intra_op_threads = 256;
+    begin_identity(ORT_FLOAT, "n,3");
+    opens_with(&config);
+    CHECK(model.source.intra_op_threads == 256);
+    shut();
+}
+
+/* What is wrong with the values alone is told from a failure of the model. */
+static void unfit_values(void) {
+    static const int64_t five[] = {5};
+    graph_begin();
+    graph_input("x", ORT_FLOAT, "n,3");
+    graph_input("row", ORT_INT64, "1");
+    graph_constant("five", five, 1);
+    graph_node("Add", "row,five", "beyond");
+    graph_node("Gather", "x,beyond", "y");
+    graph_output("y", ORT_FLOAT, "1,3");
+    opens();
+    lay_out(1, LM_ENCODING_TENSORS);
+    CHECK_AT("an index that is not there");
+    CHECK(lm_model_bind(&model, &ort, &trial.layout, 1, &trial.binding, trial.values) == 0);
+    CHECK(lm_model_run(&model, &ort, 0, trial.values) == LUMEN_E_INVALID);
+    CHECK(strstr(lm_error_last(), "inference: ONNX Runtime says: "));
+    ((int64_t *)trial.layout.inputs[1])[0] = -5;
+    CHECK(lm_model_run(&model, &ort, 0, trial.values) == 0);
+    lm_model_unbind(&model, &ort, &trial.binding, trial.values);
+    shut();
+}
+
+int main(void) {
+    const char *library = getenv("LUMEN_ORT");
+    if (CHECK_UNDER_TSAN)
+        check_skip("test_model_load", "ONNX Runtime is not built for ThreadSanitizer");
+    if (!library || !library[0])
+        check_skip("test_model_load", "LUMEN_ORT does not name libonnxruntime.so");
+    snprintf(path, sizeof path, "%s/m.onnx", check_temporary_directory());
+    CHECK(lm_ort_open(&ort, library) == 0);
+    several_tensors();
+    fixed_and_scalar();
+    outputs_as_they_are();
+    pictures();
+    room_for_pixels();
+    labels();
+    refused_shapes();
+    refused_types();
+    refused_counts_and_names();
+    limits_of_settings();
+    unfit_values();
+    lm_ort_close(&ort);
+    return check_finish("test_model_load");
+}
