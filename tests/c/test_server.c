@@ -71,10 +71,12 @@ static int check_with(const struct range *range, uint64_t value) {
 }
 
 static void refused_value(const struct range *range, uint64_t value) {
-    char found[64];
+    char found[96];
     CHECK_AT("%s: %llu", range->name, (unsigned long long)value);
     CHECK(check_with(range, value) == LUMEN_E_INVALID);
-    snprintf(found, sizeof found, "found %llu", (unsigned long long)value);
+    snprintf(found, sizeof found, ": expected %llu to %llu, found %llu",
+             (unsigned long long)range->least, (unsigned long long)range->most,
+             (unsigned long long)value);
     CHECK(strstr(lm_error_last(), range->name) && strstr(lm_error_last(), found));
 }
 

@@ -217,6 +217,149 @@ static void other_room(void) {
     CHECK(classes[1].slot_bytes == 64 + 100032 + text_of(0));
 }
 
+/* The room for a reply's numbers as text grows with the rows, for a class with its label. */
+static void room_for_texts(void) {
+    struct lm_model *model = &models[0];
+    CHECK_AT("room for texts");
+    make_model(0, 400, 40, 8);
+    model->inputs[0].element_bytes = model->outputs[0].element_bytes = 4;
+    model->inputs[0].dtype = model->outputs[0].dtype = ORT_FLOAT;
+    size_t one = lm_model_reply_values_bytes(model, 1);
+    CHECK(one % LM_SLOT_ALIGN == 0 && one >= 10 * 16); /* -1.1754944e-38 and a comma */
+    CHECK(lm_model_reply_values_bytes(model, 5) - one == 4 * 10 * 16);
+    model->outputs[0].rows_free = false;
+    CHECK(lm_model_reply_values_bytes(model, 5) == one);
+    model->outputs[0].shape_known = false;
+    model->max_output_bytes = 4096;
+    size_t unknown = lm_model_reply_values_bytes(model, 1);
+    CHECK(unknown - one >= (1024 - 10) * 16 - LM_SLOT_ALIGN);
+    CHECK(unknown - one <= (1024 - 10) * 16 + LM_SLOT_ALIGN);
+    model->labels.bytes_max = 1000;
+    CHECK(lm_model_class_text_bytes(model) == 128 + 7 * 1000);
+}
+
+/* A body of so much text has at most one row per two characters of a number, per one of a byte. */
+static void room_for_bodies(void) {
+    static const struct {
+        size_t text_bytes, element_bytes;
+        uint32_t rows;
+    } cases[] = {{1, 4, 1},     {399, 4, 1}, {400, 4, 2}, {1599, 4, 7}, {1600, 4, 8},
+                 {99999, 4, 8}, {400, 8, 2}, {100, 1, 1}, {399, 1, 3},  {400, 1, 4}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        size_t found = 0, text = cases[i].text_bytes;
+        make_model(0, 100 * cases[i].element_bytes, 40, 8);
+        models[0].inputs[0].element_bytes = cases[i].element_bytes;
+        models[0].input_count = 2; /* as many elements again: two inputs' text in one body */
+        models[0].inputs[1] = models[0].inputs[0];
+        CHECK_AT("a body of %zu bytes", text);
+        uint32_t rows = cases[i].rows > 1 ? cases[i].rows / 2 : 1;
+        if (text == 99999) rows = 8;
+        CHECK(lm_model_text_slot_bytes(&models[0], text, &found));
+        CHECK(found == slot_of(0, rows) + lm_align_up(text + LM_SLOT_ALIGN, LM_SLOT_ALIGN) +
+                           lm_model_reply_values_bytes(&models[0], rows));
+        models[0].input_count = 1;
+        CHECK(lm_model_text_slot_bytes(&models[0], text, &found));
+        CHECK(found == slot_of(0, cases[i].rows) +
+                           lm_align_up(text + LM_SLOT_ALIGN, LM_SLOT_ALIGN) +
+                           lm_model_reply_values_bytes(&models[0], cases[i].rows));
+    }
+}
+
+static size_t body_of(uint32_t index, size_t text) {
+    size_t bytes = 0;
+    CHECK(lm_model_text_slot_bytes(&models[index], text, &bytes));
+    return bytes;
+}
+
+/* One class for each size, and in it as many slots as are of use; where memory is short each class
+ * takes its share of what is left. */
+static void exact_classes(void) {
+    struct lm_slot_plan_limits limits = {.arena_bytes = 256ull << 20,
+                                         .max_request_bytes = 65536,
+                                         .slot_count_max = 1024,
+                                         .worker_count = 3};
+    unsigned long long needed = 0;
+    make_model(0, 200, 40, 1);
+    models[0].inputs[0].element_bytes = 4;
+    models[0].input_count = 2;
+    models[0].inputs[1] =
+        (struct lm_tensor){.rank = 1, .shape_known = true, .element_bytes = 8, .row_bytes = 1600};
+    /* 50 numbers and 200, of 22 characters each. */
+    const size_t text = 1024 + 250 * 22, sizes[] = {slot_of(0, 1), body_of(0, text),
+                                                    body_of(0, 4 * text), body_of(0, 65536)};
+    CHECK_AT("exact classes");
+    CHECK(plan(1, &limits) == 0 && class_count == 5);
+    for (uint32_t c = 0; c < 4; c++) {
+        CHECK_AT("class %u of %llu bytes, expected %zu", c,
+                 (unsigned long long)classes[c + 1].slot_bytes, sizes[c]);
+        CHECK(classes[c + 1].slot_bytes == sizes[c]);
+        CHECK(classes[c + 1].slot_count == (c < 2 ? 512 : 3)); /* JSON of one row is common, too */
+    }
+    limits.arena_bytes = 1;
+    CHECK(plan(1, &limits) == LUMEN_E_INVALID);
+    CHECK(sscanf(strstr(lm_error_last(), "at least"), "at least %llu", &needed) == 1);
+    /* Six of those for one row, and the replies: the larger bodies need not be. */
+    CHECK(needed == LM_REPLY_SLOTS * LM_REPLY_SLOT_BYTES + 6 * (sizes[0] + sizes[1]));
+    limits.arena_bytes = needed;
+    CHECK(plan(1, &limits) == 0 && class_count == 3);
+    CHECK(classes[1].slot_count == 6 && classes[2].slot_count == 6);
+    needed += sizes[2] + sizes[3];
+    limits.arena_bytes = needed - 1;
+    CHECK(plan(1, &limits) == 0 && class_count == 4);
+    for (uint64_t extra = 0; extra < 2000000; extra += 99991) {
+        uint64_t left = extra;
+        uint32_t counts[] = {6, 6, 1, 1};
+        for (uint32_t c = 0; c < 4; c++) {
+            uint64_t share = c < 2 ? left / (4 - c) : left, most = c < 2 ? 512 - 6 : 3 - 1;
+            uint64_t more = share / sizes[c] < most ? share / sizes[c] : most;
+            counts[c] += (uint32_t)more;
+            left -= more * sizes[c];
+        }
+        limits.arena_bytes = needed + extra;
+        CHECK(plan(1, &limits) == 0 && class_count == 5);
+        for (uint32_t c = 0; c < 4; c++) {
+            CHECK_AT("class %u with %llu bytes more", c, (unsigned long long)extra);
+            CHECK(classes[c + 1].slot_count == counts[c]);
+        }
+    }
+}
+
+/* Slots above 64 KiB: 32 a worker, at least 64, at most what the queue holds, at least two a
+ * worker. */
+static void large_slots(void) {
+    static const struct {
+        uint32_t workers, queue, slots;
+    } cases[] = {{1, 1024, 64}, {2, 1024, 64}, {3, 1024, 96}, {3, 50, 50}, {3, 4, 6}};
+    struct lm_slot_plan_limits limits = usual;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        CHECK_AT("large slots of %u workers and a queue of %u", cases[i].workers, cases[i].queue);
+        limits.worker_count = cases[i].workers;
+        limits.slot_count_max = cases[i].queue;
+        make_model(0, 602112, 4000, 1);
+        CHECK(plan(1, &limits) == 0 && classes[1].slot_bytes == slot_of(0, 1));
+        CHECK(classes[1].slot_count == cases[i].slots);
+    }
+    /* From the last small size on. */
+    for (uint32_t more = 0; more < 2; more++) {
+        limits = usual;
+        limits.max_request_bytes = 65536;
+        make_model(0, 64, 64, 1);
+        size_t input = LM_SMALL_SLOT_BYTES - slot_of(0, 1) + 64 + more * 64;
+        make_model(0, input, 64, 1);
+        CHECK(slot_of(0, 1) == LM_SMALL_SLOT_BYTES + more * 64);
+        CHECK(plan(1, &limits) == 0 && classes[1].slot_bytes == slot_of(0, 1));
+        CHECK(classes[1].slot_count == (more ? 64 : 1024));
+    }
+    /* One size for one row of one model and for four of another: as many as for one row. */
+    limits = usual;
+    limits.max_request_bytes = 300000;
+    make_model(0, 65536, 64, 4);
+    make_model(1, 4 * 65536, 4 * 64, 1);
+    CHECK(slot_of(0, 4) == slot_of(1, 1));
+    CHECK(plan(2, &limits) == 0 && classes[2].slot_bytes == slot_of(1, 1));
+    CHECK(classes[1].slot_count == 64 && classes[2].slot_count == 64);
+}
+
 /* More sizes than classes: the closest are joined, and still every model is served. */
 static void sixty_four_models(uint64_t *random) {
     struct lm_slot_plan_limits limits = usual;
@@ -288,6 +431,10 @@ int main(void) {
     too_little_memory();
     too_small_requests();
     other_room();
+    room_for_texts();
+    room_for_bodies();
+    exact_classes();
+    large_slots();
     sixty_four_models(&random);
     many_batch_sizes();
     overflowing_models();
