@@ -168,7 +168,12 @@ static void refusals(void) {
     one.name = longest;
     refused(&one, 1, "1 to 63 bytes, found more");
     one.name = "a\nb";
-    refused(&one, 1, "byte 1 is a control character");
+    refused(&one, 1, "key 0: name: byte 1 is a control character, 10");
+    one.name = "ab\x7f";
+    refused(&one, 1, "key 0: name: byte 2 is a control character, 127");
+    two[1].name = "\x1f";
+    refused(two, 2, "key 1: name: byte 0 is a control character, 31");
+    two[1].name = "b";
     one = two[0];
     for (size_t r = 0; r < sizeof rates / sizeof rates[0]; r++) {
         one.rate = rates[r];
@@ -178,6 +183,8 @@ static void refusals(void) {
     one = two[0];
     one.rate = 5;
     refused(&one, 1, "key 'a': burst");
+    one.rate = LM_RATE_MIN;
+    refused(&one, 1, "key 'a': burst: expected at least 1 where rate is set, found 0");
     one = two[0];
     one.flags = 2;
     refused(&one, 1, "key 'a': flags");

@@ -113,9 +113,57 @@ static void buckets_go_on(void) {
     lm_access_close(NULL);
 }
 
+/* Buckets whose rate and burst are the same go on, with the time they began at; where one of the
+ * two differs they start full. A model's bucket is its own, and everything else is the new table's.
+ */
+static void what_a_table_takes_over(void) {
+    static const struct {
+        double rate;
+        uint32_t burst;
+        uint32_t left; /* 500 ms later */
+    } cases[] = {{2, 10, 3 + 1}, {2, 11, 11}, {4, 10, 10}, {2.0000001, 10, 10}};
+    const uint64_t start_ns = 7000000000, later_ns = start_ns + 500001000;
+    const char *hosts[] = {"one.example", "two.example"};
+    lumen_config config = {.rate = 2, .burst = 10, .hosts = hosts, .host_count = 1};
+    lumen_model_config model = {.name = "m", .rate = 2, .burst = 10};
+    struct lm_access *before, *after;
+    CHECK(lm_access_open(&before, &config, NULL, start_ns) == 0);
+    CHECK(before->since_ns == start_ns && before->host_count == 1);
+    for (uint32_t m = 0; m < 2; m++)
+        CHECK(lm_access_set_model(before, m, &model, NULL, start_ns) == 0);
+    CHECK(lm_token_bucket_acquire(&before->bucket, 7, start_ns));
+    CHECK(lm_token_bucket_acquire(&before->model_buckets[0], 7, start_ns));
+    CHECK(lm_token_bucket_acquire(&before->model_buckets[1], 9, start_ns));
+    for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
+        CHECK_AT("a rate of %g, a burst of %u", cases[c].rate, cases[c].burst);
+        config.rate = model.rate = cases[c].rate;
+        config.burst = model.burst = cases[c].burst;
+        config.host_count = 2;
+        CHECK(lm_access_open(&after, &config, before, later_ns) == 0);
+        for (uint32_t m = 0; m < 2; m++)
+            CHECK(lm_access_set_model(after, m, &model, before, later_ns) == 0);
+        CHECK(after->since_ns == later_ns && after->host_count == 2);
+        CHECK(strcmp(after->hosts[0], hosts[0]) == 0 && strcmp(after->hosts[1], hosts[1]) == 0);
+        uint32_t left_all = cases[c].left, left_second = c == 0 ? 1 + 1 : cases[c].left;
+        CHECK(lm_token_bucket_wait_ns(&after->bucket, left_all, later_ns) == 0);
+        CHECK(lm_token_bucket_wait_ns(&after->bucket, left_all + 1, later_ns) > 0);
+        CHECK(lm_token_bucket_acquire(&after->model_buckets[0], left_all, later_ns));
+        CHECK(!lm_token_bucket_acquire(&after->model_buckets[0], 1, later_ns));
+        CHECK(lm_token_bucket_acquire(&after->model_buckets[1], left_second, later_ns));
+        CHECK(!lm_token_bucket_acquire(&after->model_buckets[1], 1, later_ns));
+        CHECK(lm_token_bucket_acquire(&after->model_buckets[2], 1000, later_ns)); /* has none */
+        lm_access_close(after);
+    }
+    model.rate = 2e9;
+    CHECK(lm_access_set_model(before, 3, &model, NULL, 0) == LUMEN_E_INVALID);
+    CHECK(strstr(lm_error_last(), "model 'm': rate: expected 0 (none) or 0.001 to 1e+09 a second"));
+    lm_access_close(before);
+}
+
 int main(void) {
     check_watchdog(120, "tables that are freed");
     buckets_go_on();
+    what_a_table_takes_over();
     replaced_while_they_are_read();
     return check_finish("test_reload");
 }
