@@ -34,6 +34,36 @@ static void opening(uint32_t allocator) {
     CHECK(arena.slots == NULL && arena.memory.base == NULL);
 }
 
+/* Slots of up to 4 MiB have their pages from the start, larger ones when they are first used. */
+static void pages(void) {
+    static const lumen_slot_class sizes[] = {{.slot_bytes = 8192, .slot_count = 2},
+                                             {.slot_bytes = 4 << 20, .slot_count = 1},
+                                             {.slot_bytes = (4 << 20) + 4096, .slot_count = 1}};
+    static unsigned char there[3 << 10];
+    struct lm_arena arena;
+    CHECK_AT("pages");
+    CHECK(lm_arena_open(&arena, sizes, 3, LUMEN_ALLOCATOR_ARENA) == 0);
+    CHECK(mincore(arena.memory.base, arena.memory.bytes, there) == 0);
+    size_t hot = (2 * 8192 + (4 << 20)) / 4096;
+    for (size_t p = 0; p < hot; p++) CHECK(there[p] & 1);
+    if (!arena.memory.huge_pages) CHECK(!(there[hot] & 1));
+    CHECK(!(there[hot + 512] & 1));
+    lm_arena_close(&arena);
+}
+
+/* As many slots as there may be. */
+static void most_slots(uint32_t allocator) {
+    static const lumen_slot_class most[] = {{.slot_bytes = 64, .slot_count = LM_SLOTS_MAX - 4},
+                                            {.slot_bytes = 128, .slot_count = 4}};
+    struct lm_arena arena;
+    CHECK(lm_arena_open(&arena, most, 2, allocator) == 0 && arena.slot_count == LM_SLOTS_MAX);
+    CHECK(arena.classes[0].reserve_count == LM_SLOTS_MAX / 4 - 1);
+    CHECK(arena.classes[1].reserve_count == 1);
+    CHECK(allocator != LUMEN_ALLOCATOR_ARENA ||
+          arena.memory.bytes >= (LM_SLOTS_MAX - 4) * 64 + 4 * 128);
+    lm_arena_close(&arena);
+}
+
 /* The last quarter of each class, rounded up, is left alone: of 3 slots one, of 2 one; not the only
  * one. */
 static void spare(uint32_t allocator) {
@@ -176,10 +206,12 @@ int main(void) {
     uint64_t random = check_seed();
     for (uint32_t i = 0; i < 2; i++) {
         opening(allocators[i]);
+        most_slots(allocators[i]);
         choice(allocators[i]);
         spare(allocators[i]);
         bump_pointer(allocators[i]);
         random_walk(allocators[i], &random);
     }
+    pages();
     return check_finish("test_arena");
 }

@@ -212,6 +212,14 @@ static void limits(void) { /* 25, 26 */
         answer = feed_all(text, count + 6, 0, 1000);
         CHECK(answer.verdict == (more ? -400 : LM_HTTP_CHUNKS_DONE));
     }
+    /* A trailer's name may be long: its length is not counted beyond 255. */
+    for (size_t name = 254; name < 261; name++) {
+        memcpy(text, "0\r\n", 3);
+        memset(text + 3, 'n', name);
+        memcpy(text + 3 + name, ":x\r\n\r\n", 6);
+        answer = feed_all(text, 3 + name + 6, 0, 1000);
+        CHECK(answer.verdict == LM_HTTP_CHUNKS_DONE);
+    }
     memcpy(text, "0\r\nA:", 5);
     for (uint32_t more = 0; more < 2; more++) {
         size_t value = LM_HTTP_TRAILER_BYTES_MAX - 3 + more; /* "A:" and CR are trailers' too */

@@ -253,6 +253,67 @@ static void mutations(uint64_t *random) {
     CHECK(accepted > 500);
 }
 
+/* What a client sent, in a sentence: 24 bytes of it, each visible or as two digits. */
+static void quotes(void) {
+    static const struct {
+        const char *found;
+        size_t bytes;
+        const char *text;
+    } cases[] = {
+        {"", 0, "''"},
+        {"a b~!", 5, "'a b~!'"},
+        {"\t\n\x1f\x7f\x80\xff\0", 7, "'\\x09\\x0a\\x1f\\x7f\\x80\\xff\\x00'"},
+        {"'\\\"", 3, "'\\x27\\x5c\"'"},
+        {"abcdefghijklmnopqrstuvwx", 24, "'abcdefghijklmnopqrstuvwx'"},
+        {"abcdefghijklmnopqrstuvwxy", 25, "'abcdefghijklmnopqrstuvwx'..."},
+    };
+    for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
+        CHECK_AT("%s", cases[c].text);
+        struct lm_slice found = {cases[c].found, cases[c].bytes};
+        CHECK(strcmp(lm_http_quote(found).text, cases[c].text) == 0);
+    }
+    char longest[64];
+    memset(longest, '\n', sizeof longest);
+    CHECK(strlen(lm_http_quote((struct lm_slice){longest, 64}).text) == 24 * 4 + 5);
+}
+
+/* Numbers up to a bound, of which every digit may be the one too many. */
+static void numbers(void) {
+    static const struct {
+        const char *text;
+        uint64_t largest, value; /* UINT64_MAX: refused */
+    } cases[] = {
+        {"0", 9, 0},
+        {"9", 9, 9},
+        {"10", 9, UINT64_MAX},
+        {"0009", 9, 9},
+        {"123", 123, 123},
+        {"123", 124, 123},
+        {"124", 123, UINT64_MAX},
+        {"129", 123, UINT64_MAX},
+        {"130", 129, UINT64_MAX},
+        {"", 9, UINT64_MAX},
+        {"1a", 99, UINT64_MAX},
+        {"/", 99, UINT64_MAX},
+        {":", 99, UINT64_MAX},
+        {"-1", 99, UINT64_MAX},
+        {" 1", 99, UINT64_MAX},
+        {"9223372036854775807", INT64_MAX, INT64_MAX},
+        {"9223372036854775808", INT64_MAX, UINT64_MAX},
+        {"18446744073709551617", INT64_MAX, UINT64_MAX},
+        {"99999999999999999999999", INT64_MAX, UINT64_MAX},
+    };
+    for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
+        uint64_t value = 77;
+        struct lm_slice text = {cases[c].text, strlen(cases[c].text)};
+        CHECK_AT("'%s' up to %llu", cases[c].text, (unsigned long long)cases[c].largest);
+        bool good = lm_http_decimal(text, cases[c].largest, &value);
+        CHECK(good == (cases[c].value != UINT64_MAX) && (!good || value == cases[c].value));
+    }
+    CHECK(lm_http_hex_value('0') == 0 && lm_http_hex_value('9') == 9);
+    CHECK(lm_http_hex_value('a') == 10 && lm_http_hex_value('F') == 15);
+}
+
 static void short_reason(void) {
     char little[9] = "12345678";
     struct lm_http_head head;
@@ -272,6 +333,8 @@ int main(void) {
     limits();
     scans(&random);
     mutations(&random);
+    quotes();
+    numbers();
     short_reason();
     check_guard_close(&guard);
     return check_finish("test_http_parser");

@@ -77,6 +77,13 @@ static void refusals(void) {
     CHECK(open_labels(&labels, "a\nlongest\nab\n", 13) == 0 && labels.bytes_max == 7);
     lm_labels_close(&labels);
     CHECK(lm_labels_open(&labels, text, (size_t)LM_LABELS_BYTES_MAX + 1) == LUMEN_E_INVALID);
+    CHECK(strstr(lm_error_last(), "labels: expected at most 67108864 bytes, found 67108865"));
+    const char *zeros =
+        mmap(NULL, LM_LABELS_BYTES_MAX, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(zeros != MAP_FAILED); /* exactly as many are read, and refused for what they are */
+    CHECK(lm_labels_open(&labels, zeros, LM_LABELS_BYTES_MAX) == LUMEN_E_INVALID);
+    CHECK(strstr(lm_error_last(), "labels, line 1: expected at most 1024 bytes, found 67108864"));
+    CHECK(munmap((void *)(uintptr_t)zeros, LM_LABELS_BYTES_MAX) == 0);
 }
 
 /* ---- the escapes that names and labels share ---- */
@@ -104,12 +111,65 @@ static void all_escapes(void) {
     escapes("\xe2\x82", 2, "\xef\xbf\xbd\xef\xbf\xbd");
 }
 
+/* Both ends of every range of UTF-8, and the bytes beside them. */
+static void utf8(void) {
+    static const struct {
+        const char *text;
+        size_t bytes; /* of a character; 0: none begins here */
+    } cases[] = {
+        {"\x7f", 1},         {"\x80", 0},         {"\xbf", 0},         {"\xc1\xbf", 0},
+        {"\xc2\x80", 2},     {"\xdf\xbf", 2},     {"\xc2\x7f", 0},     {"\xc2\xc0", 0},
+        {"\xe0\x9f\xbf", 0}, {"\xe0\xa0\x80", 3}, {"\xec\xbf\xbf", 3}, {"\xed\x9f\xbf", 3},
+        {"\xed\xa0\x80", 0}, {"\xed\xbf\xbf", 0}, {"\xee\x80\x80", 3}, {"\xef\xbf\xbf", 3},
+        {"\xe1\x80\x7f", 0}, {"\xe1\x80\xc0", 0}, {"\xe1\xc0\x80", 0}, {"\xe1\x7f\x80", 0},
+    };
+    static const struct {
+        const char *text;
+        size_t bytes;
+    } long_ones[] = {
+        {"\xf0\x8f\xbf\xbf", 0}, {"\xf0\x90\x80\x80", 4}, {"\xf3\xbf\xbf\xbf", 4},
+        {"\xf4\x8f\xbf\xbf", 4}, {"\xf4\x90\x80\x80", 0}, {"\xf5\x80\x80\x80", 0},
+        {"\xf8\x88\x80\x80", 0}, {"\xff\xbf\xbf\xbf", 0}, {"\xf1\x80\x80\x7f", 0},
+    };
+    CHECK(lm_utf8_bytes("a", 0) == 0);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        size_t length = strlen(cases[i].text);
+        CHECK_AT("the character %02x %02x", (uint8_t)cases[i].text[0], (uint8_t)cases[i].text[1]);
+        CHECK(lm_utf8_bytes(cases[i].text, length) == cases[i].bytes);
+        if (length > 1) CHECK(lm_utf8_bytes(cases[i].text, length - 1) == 0);
+    }
+    for (size_t i = 0; i < sizeof long_ones / sizeof long_ones[0]; i++) {
+        CHECK_AT("the long character %02x %02x", (uint8_t)long_ones[i].text[0],
+                 (uint8_t)long_ones[i].text[1]);
+        CHECK(lm_utf8_bytes(long_ones[i].text, 4) == long_ones[i].bytes);
+        CHECK(lm_utf8_bytes(long_ones[i].text, 3) == 0);
+    }
+}
+
+/* A refusal's JSON is whole in whatever room: the sentence is cut between two characters. */
+static void errors(void) {
+    static const char whole[] = "{\"error\":\"a\\u000a\xc3\xa9\"}";
+    static const size_t characters[] = {0, 1, 7, 9}; /* bytes after each */
+    for (size_t room = 12; room <= 22; room++) {
+        char *at = (char *)check_guard_tail(&guard, room), expected[32];
+        size_t most = room - 12, fits = 0;
+        for (size_t c = 0; c < 4; c++)
+            if (characters[c] <= most) fits = characters[c];
+        snprintf(expected, sizeof expected, "%.*s\"}", (int)(10 + fits), whole);
+        CHECK_AT("room for %zu bytes", room);
+        CHECK(lm_json_error("a\n\xc3\xa9", at, room) == strlen(expected));
+        CHECK(memcmp(at, expected, strlen(expected)) == 0);
+    }
+}
+
 int main(void) {
     check_guard_open(&guard, 1 << 14);
     lines();
     none();
     refusals();
     all_escapes();
+    utf8();
+    errors();
     check_guard_close(&guard);
     return check_finish("test_labels");
 }

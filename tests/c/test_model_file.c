@@ -53,9 +53,17 @@ static void kinds(void) {
     memcpy(tar + 257, "ustar", 5);
     const char *problem = problem_of(tar, sizeof tar);
     CHECK(problem && strstr(problem, "tar archive"));
+    /* The length of a safetensors header is within the file, up to its last byte. */
+    problem = problem_of("\6\0\0\0\0\0\0\0{\"a\":1", 14);
+    CHECK(problem && strstr(problem, "safetensors"));
+    problem = problem_of("\7\0\0\0\0\0\0\0{\"a\":1", 14);
+    CHECK(problem == NULL);
+    CHECK(problem_of("ustar", 5) && strstr(problem_of("ustar", 5), "is a text"));
     /* A whole message, and bytes of no form known: nothing is claimed. */
     CHECK(problem_of("\010\010\022\001a", 5) == NULL);
     CHECK(problem_of("\377\376\1\2", 4) == NULL);
+    CHECK(problem_of("text\177", 5) == NULL && problem_of("text~\t\r\n", 8) != NULL);
+    CHECK(problem_of("text\037", 5) == NULL);
 }
 
 /* ir_version 8; graph with the inputs a (with a shape), b (without one) and c (no type at all). */
@@ -64,6 +72,37 @@ static const char model[] = "\010\010"
                             "\132\017\012\001\141\022\012\012\010\010\001\022\004\012\002\010\001"
                             "\132\011\012\001\142\022\004\012\002\010\001"
                             "\132\003\012\001\143";
+
+/* Fields of every kind are passed over: here a number of 32 bits, of 64, of several bytes, a text.
+ */
+static const char *const passed_over[] = {"\155\1\2\3\4", "\151\1\2\3\4\5\6\7\10",
+                                          "\150\377\377\377\377\377\377\377\377\377\1", "\152\3abc",
+                                          "\202\1\1x"};
+
+/* An input whose type comes before its name. */
+static void type_before_name(void) {
+    static const char turned[] = "\010\010"
+                                 "\072\013\132\011\022\004\012\002\010\001\012\001\142";
+    CHECK_AT("a type before its name");
+    CHECK(hides(turned, sizeof turned - 1, "b") && !hides(turned, sizeof turned - 1, "a"));
+}
+
+static void kinds_of_fields(void) {
+    for (size_t k = 0; k < sizeof passed_over / sizeof passed_over[0]; k++) {
+        uint8_t longer[128];
+        size_t count = strlen(passed_over[k]);
+        CHECK_AT("kind %zu", k);
+        memcpy(longer, model, 2);
+        memcpy(longer + 2, passed_over[k], count);
+        memcpy(longer + 2 + count, model + 2, sizeof model - 3);
+        CHECK(hides(longer, count + sizeof model - 1, "b"));
+        CHECK(!hides(longer, count + sizeof model - 1, "a"));
+        CHECK(problem_of(longer, 2 + count) == NULL); /* whole */
+        const char *problem = problem_of(longer, 1 + count);
+        CHECK(problem && strstr(problem, "cut short"));
+    }
+    CHECK(problem_of("\010\010\153", 3) != NULL && problem_of("\010\010\154", 3) != NULL);
+}
 
 static void shapes(uint64_t *random) {
     size_t count = sizeof model - 1;
@@ -97,6 +136,7 @@ static void trims(void) {
         {"see model.cc:x and a.h: b", "see model.cc:x and a.h: b"},
         {"a.cc:1 f one b.cc:22 g two", "one two"},
         {"a.cc:1 f", "f"},
+        {"see a.cc:12, and b.h:3", "see a.cc:12, and b.h:3"},
         {"a.cc:1 ", ""},
         {"a.cc:1 x::y(((", "x::y((("},
         {"a.cc:", "a.cc:"},
@@ -115,6 +155,8 @@ int main(void) {
     uint64_t random = check_seed();
     check_guard_open(&guard, 1 << 12);
     kinds();
+    kinds_of_fields();
+    type_before_name();
     shapes(&random);
     trims();
     check_guard_close(&guard);

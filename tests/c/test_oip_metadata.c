@@ -57,6 +57,11 @@ static void documents(void) {
        "\"data_type\":\"TYPE_INT64\",\"dims\":[4]}],\"instance_group\":[{\"name\":\"net\",\"kind\":"
        "\"KIND_CPU\",\"count\":2}],\"dynamic_batching\":{\"preferred_batch_size\":[4],"
        "\"max_queue_delay_microseconds\":500},\"model_transaction_policy\":{\"decoupled\":false}}");
+    models[0].batch_size = 1; /* none are gathered, however long a worker would wait */
+    CHECK(lm_oip_model_config(&models[0], 2, &document) == 0);
+    CHECK(!memmem(document.text, document.bytes, "dynamic_batching", 16));
+    CHECK(memmem(document.text, document.bytes, "\"max_batch_size\":8", 18));
+    lm_oip_document_close(&document);
     is(lm_oip_model_config(&models[2], 1, &document), &document,
        "{\"name\":\"mixed\",\"platform\":\"onnxruntime_onnx\",\"backend\":\"onnxruntime\","
        "\"version_policy\":{\"latest\":{\"num_versions\":1}},\"max_batch_size\":0,\"input\":[{"

@@ -289,6 +289,58 @@ static void extremes(void) {
     compose_bounded();
 }
 
+/* Many of the longest number of each type: the bound holds, and is no more than they take. */
+static void longest_numbers(void) {
+    static const struct {
+        int dtype;
+        uint8_t bytes[8]; /* of the number */
+        const char *text;
+    } numbers[] = {
+        {ORT_UINT8, {255}, "255"},
+        {ORT_INT8, {128}, "-128"},
+        {ORT_BOOL, {0}, "false"},
+        {ORT_UINT16, {255, 255}, "65535"},
+        {ORT_INT16, {0, 128}, "-32768"},
+        {ORT_UINT32, {255, 255, 255, 255}, "4294967295"},
+        {ORT_INT32, {0, 0, 0, 128}, "-2147483648"},
+        {ORT_FLOAT, {0, 0, 128, 128}, "-1.1754944e-38"},
+        {ORT_FLOAT, {1, 0, 128, 128}, "-1.1754945e-38"},
+        {ORT_DOUBLE, {0, 0, 0, 0, 0, 0, 16, 128}, "-2.2250738585072014e-308"},
+    };
+    enum { COUNT = 500 };
+    static _Alignas(8) uint8_t values[COUNT * 8];
+    for (size_t n = 0; n < sizeof numbers / sizeof numbers[0]; n++) {
+        size_t bytes = lm_dtype_bytes(numbers[n].dtype), json_bytes, scratch_bytes;
+        for (size_t i = 0; i < COUNT; i++) memcpy(values + i * bytes, numbers[n].bytes, bytes);
+        reset();
+        want(OIP_TENSOR("x", numbers[n].dtype, COUNT), 1, values, false, 0);
+        CHECK_AT("%s", numbers[n].text);
+        compose_bounded();
+        CHECK(lm_oip_reply_bytes_max(&model, &request, outputs, NULL, &json_bytes, &scratch_bytes));
+        CHECK(scratch_bytes == 0 && json_bytes <= reply.json_bytes + 1000);
+        json[reply.json_bytes - 1] = '\0';
+        CHECK(strncmp(strstr(json, "\"data\":[") + 8, numbers[n].text, strlen(numbers[n].text)) ==
+              0);
+    }
+}
+
+/* Labels that double when they are escaped, of many classes. */
+static void longest_labels(void) {
+    static float scores[200];
+    static char text[200 * 1001];
+    memset(text, '"', sizeof text);
+    for (size_t i = 1; i <= 200; i++) text[i * 1001 - 1] = '\n';
+    CHECK(lm_labels_open(&labels, text, sizeof text) == 0 && labels.bytes_max == 1000);
+    for (uint32_t binary = 0; binary < 2; binary++) {
+        reset();
+        want(OIP_TENSOR("s", ORT_FLOAT, 200), 1, scores, binary, 200);
+        CHECK_AT("long labels, binary %u", binary);
+        compose_bounded();
+        CHECK(binary ? reply.blobs_bytes > 200000 : reply.json_bytes > 400000);
+    }
+    lm_labels_close(&labels);
+}
+
 /* A size that does not fit is said, not wrapped. */
 static void overflows(void) {
     size_t json_bytes = 0, scratch_bytes = 0;
@@ -311,6 +363,8 @@ int main(void) {
         floats_back(&random);
     }
     extremes();
+    longest_numbers();
+    longest_labels();
     overflows();
     check_guard_close(&json_guard);
     check_guard_close(&scratch_guard);

@@ -236,6 +236,12 @@ static const struct {
     {WITH(",\"x\":\"\n\""), "control character"},
     {WITH(",\"x\":\"\\u00zz\""), "escape"},
     {WITH(",\"x\":tru"), "true nor false"},
+    {WITH(",\"x\":falsy"), "true nor false"},
+    {WITH(",\"x\":nil"), "true nor false"},
+    {"{\"a", "a string has no end"},
+    {"{\"a\":-}", "a number is malformed"},
+    {"{\"a\" 1}", "a bracket, a comma, a colon or a value is missing or misplaced"},
+    {"{\"inputs\":{\"x\":{\"data\":[1,]}}}", "not JSON"}, /* no data of an input */
     /* 40: duplicates */
     {WITH(",\"inputs\":[]"), "\"inputs\" comes twice"},
     {WITH(",\"outputs\":[]"), "\"outputs\" comes twice"},
@@ -276,7 +282,8 @@ static const struct {
     {INPUTS("{\"name\":\"image\\u0000\"}"), "has no input"},
     {INPUTS("{\"name\":\"imag\"}"), "has no input"},
     {INPUTS("{\"name\":5}"), "name: expected a string"},
-    {INPUTS(IMAGE(DATA) ",{\"name\":\"more\"}"), "has no input 'more'"},
+    {INPUTS(IMAGE(DATA) ",{\"name\":\"more\"}"), "inputs[1]: model 'picture' has no input 'more'"},
+    {INPUTS(IMAGE(DATA) ",5"), "inputs[1]: expected {\"inputs\":[{"},
     /* 41: datatype */
     {INPUTS("{\"name\":\"image\"}"), "\"datatype\" is missing"},
     {INPUTS("{\"name\":\"image\",\"datatype\":\"fp32\"}"), "expected FP32, found 'fp32'"},
@@ -290,6 +297,9 @@ static const struct {
     {SHAPE("[]"), "expected [-1,3,2], found []"},
     {SHAPE("[1,3]"), "found [1,3]"},
     {SHAPE("[1,3,2,1]"), "found [1,3,2,1]"},
+    {SHAPE("[1,3,2,4,5,6,7,8]"), "found [1,3,2,4,5,6,7,8]"},
+    {SHAPE("[1,3,2,4,5,6,7,8,9]"), "found [1,3,2,4,5,6,7,8,...]"},
+    {SHAPE("[1,3,2,4,5,6,7,8,9,10]"), "found [1,3,2,4,5,6,7,8,...]"},
     {SHAPE("[1,2,3]"), "found [1,2,3]"},
     {SHAPE("[0,3,2]"), "1 to 8 rows, found 0"},
     {SHAPE("[9,3,2]"), "1 to 8 rows, found 9"},
@@ -366,7 +376,8 @@ static const struct {
     {"{\"inputs\":[" IMAGE(DATA) "]}", "'half': FP16 has no form in JSON"},
     {OUTPUTS("5"), "outputs[0]: expected an object"},
     {OUTPUTS("{}"), "\"name\" is missing"},
-    {OUTPUTS("{\"name\":\"none\"}"), "has no output 'none'"},
+    {OUTPUTS("{\"name\":\"none\"}"), "outputs[0]: model 'picture' has no output 'none'"},
+    {OUTPUTS("{\"name\":\"scores\"},{}"), "outputs[1]: field \"name\" is missing"},
     {OUTPUTS("{\"name\":\"image\"}"), "has no output"},
     {OUTPUTS("{\"name\":\"scores\"},{\"name\":\"scores\"}"), "'scores' comes twice"},
     {OUTPUTS("{\"name\":\"half\"}"), "no form in JSON"},
@@ -404,6 +415,23 @@ static void refusals(void) {
         "element 2: expected a whole number that fits INT32, found 3.5");
     bad(&fixed, A("[[1,2,3],[4,5e1,6]]"),
         "element 4: expected a whole number that fits INT32, found 5e1");
+#define TREE(values)                                                                             \
+    "{\"inputs\":[{\"name\":\"a\",\"datatype\":\"INT32\",\"shape\":[2,3],\"d\\u0061ta\":" values \
+    "},{\"name\":\"b\",\"datatype\":\"BOOL\",\"shape\":[2],\"data\":[true,false]}]}"
+    bad(&fixed, TREE("[[1,2,3],[4,5.5,6]]"),
+        "element 4: expected a whole number that fits INT32, "
+        "found 5.5");
+    bad(&fixed, TREE("[[1,2,3],[4,5,-3000000000]]"),
+        "element 5: expected a whole number that "
+        "fits INT32, found -3000000000");
+    bad(&fixed, TREE("[1,2,true,4,5,6]"),
+        "element 2: expected a whole number that fits INT32, "
+        "found true or false");
+    bad(&fixed, TREE("[[1,2,3],[4,5]]"), "expected 3 elements in an array of depth 2, found fewer");
+    bad(&fixed, TREE("[[1,2,3],[4,5,6,7]]"), "3 elements in an array of depth 2, found more");
+    bad(&fixed, TREE("[[1,2,3],[4,5,6],[]]"), "2 elements in an array of depth 1, found more");
+    bad(&fixed, TREE("[[1,2,3],4]"), "data: expected arrays of depth 2, found an integer");
+    bad(&fixed, A("[[1,2,3],4]"), "data: expected arrays of depth 2, found something else");
     bad(&fixed, A("[1,2,3000000000,4,5,6]"), "element 2: expected a whole number that fits INT32");
     bad(&fixed, A("[1,2,3 .5,4,5,6]"), "element 2: expected a comma or a bracket behind it");
     bad(&fixed, A("[[1,2,3] [4,5,6]]"), "expected a comma or a bracket behind it");
@@ -412,6 +440,34 @@ static void refusals(void) {
         "{\"inputs\":[{\"name\":\"x\",\"datatype\":\"FP32\",\"shape\":[2,3],\"data\":[1,2,3,4,5,6]}"
         "]}",
         "expected [] (one number: the model's file tells no other shape), found [2,3]");
+}
+
+/* Two inputs whose rows differ; and classes where nobody knows how many there are. */
+static void rows_and_classes(void) {
+    static struct lm_model two;
+    oip_model(&two, "two", 8);
+    oip_input(&two, OIP_TENSOR("a", ORT_INT32, -1));
+    oip_input(&two, OIP_TENSOR("k", ORT_INT32, 1));
+    oip_input(&two, OIP_TENSOR("b", ORT_INT32, -1));
+    oip_output(&two, OIP_TENSOR("y", ORT_INT32, -1, 3));
+#define TWO(a, b, k, wish)                                                                   \
+    "{\"inputs\":[{\"name\":\"a\",\"datatype\":\"INT32\",\"shape\":[" a "],\"data\":[1,2]}," \
+    "{\"name\":\"k\",\"datatype\":\"INT32\",\"shape\":[1],\"data\":[" k "]},"                \
+    "{\"name\":\"b\",\"datatype\":\"INT32\",\"shape\":[" b "],\"data\":[3,4]}],"             \
+    "\"outputs\":[{\"name\":\"y\",\"parameters\":{\"classification\":" wish "}}]}"
+    good(&two, TWO("2", "2", "5", "3"));
+    CHECK(request.rows == 2 && request.value_count == 3 && request.wishes[0].classes == 3);
+    CHECK(memcmp(memory[0], (int32_t[]){1, 2}, 8) == 0 && memory[1][0] == 5);
+    CHECK(memcmp(memory[2], (int32_t[]){3, 4}, 8) == 0);
+    bad(&two, TWO("2", "3", "5", "3"),
+        "input 'b': shape: expected 2 rows as in the inputs before, found 3");
+    bad(&two, TWO("2", "2", "5", "4"), "output 'y': classification: expected 1 to 3, found 4");
+    bad(&two, TWO("2", "2", "5,6", "1"), "input 'k': data: expected 1 elements");
+    two.outputs[0].shape_known = false;
+    two.max_output_bytes = (size_t)1 << 36;
+    good(&two, TWO("2", "2", "5", "4294967295"));
+    CHECK(request.wishes[0].classes == UINT32_MAX);
+    bad(&two, TWO("2", "2", "5", "4294967296"), "expected 1 to 4294967295, found 4294967296");
 }
 
 /* ---- numbers, by type ---- */
@@ -506,6 +562,30 @@ static void number_ranges(void) {
     CHECK(((uint64_t *)(void *)memory[9])[1] == UINT64_MAX);
     CHECK(read_type("FP64", "[-0.0,100000000000000000000]", "data") == LM_STATUS_OK);
     CHECK(signbit(((double *)(void *)memory[1])[0]) && ((double *)(void *)memory[1])[1] == 1e20);
+}
+
+/* As many digits as the fast way takes, and more; before the point and behind it. */
+static void long_numbers(void) {
+    static const char digits[] = "98765432109876543210987654321";
+    char number[80], values[200];
+    for (int whole = 1; whole < 25; whole++) {
+        for (int fraction = 0; fraction < 26; fraction++) {
+            snprintf(number, sizeof number, "-%.*s%s%.*s", whole, digits, fraction ? "." : "",
+                     fraction, digits + 1);
+            for (uint32_t zero = 0; zero < 2; zero++) {
+                if (zero) number[1] = '0', number[2] = fraction ? '.' : '\0';
+                if (zero && whole > 1) break;
+                snprintf(values, sizeof values, "[%s,%s]", number, number + 1);
+                double wide = strtod(number + 1, NULL);
+                CHECK(read_type("FP64", values, "data") == LM_STATUS_OK);
+                CHECK(((double *)(void *)memory[1])[1] == wide);
+                CHECK(((double *)(void *)memory[1])[0] == -wide);
+                CHECK(read_type("FP32", values, "data") == LM_STATUS_OK);
+                CHECK(((float *)(void *)memory[0])[1] == strtof(number + 1, NULL));
+                CHECK(((float *)(void *)memory[0])[0] == strtof(number, NULL));
+            }
+        }
+    }
 }
 
 /* A random number as some writer may put it. */
@@ -744,6 +824,22 @@ static void repeated(const char *before, const char *what, uint32_t times, const
     CHECK(status == expected);
 }
 
+/* As deep as JSON may be nested, the request's own object counted, and one more. */
+static void nested(void) {
+    char text[1024], deep[256];
+    for (int arrays = LM_JSON_DEPTH_MAX - 1; arrays <= LM_JSON_DEPTH_MAX; arrays++) {
+        memset(deep, '[', (size_t)arrays);
+        memset(deep + arrays, ']', (size_t)arrays);
+        deep[2 * arrays] = '\0';
+        snprintf(text, sizeof text, WITH(",\"x\":%s"), deep);
+        if (arrays < LM_JSON_DEPTH_MAX) {
+            good(&picture, text);
+        } else {
+            bad(&picture, text, "it is nested too deep");
+        }
+    }
+}
+
 static void bombs(void) {
     const char *start = "{\"inputs\":[" IMAGE(DATA) "],\"outputs\":[{\"name\":\"scores\"}],\"x\":";
     const char *data = "{\"inputs\":[{\"name\":\"image\",\"datatype\":\"FP32\",\"shape\":[1,3,2],"
@@ -849,7 +945,10 @@ int main(void) {
     blobs();
     ids();
     refusals();
+    rows_and_classes();
+    nested();
     number_ranges();
+    long_numbers();
     numbers_agree(&random, turns);
     middles(&random, turns);
     json_suite();

@@ -79,6 +79,7 @@ static void batches(void) {
     struct lm_queue queue;
     uint32_t values[8];
     CHECK_AT("batches");
+    check_watchdog(60, check_where);
     /* A whole batch goes at once, whatever the delay. */
     CHECK(lm_queue_open(&queue, LUMEN_QUEUE_BATCHED, 16, 4, UINT64_MAX / 4) == 0);
     for (uint32_t i = 0; i < 6; i++) CHECK(lm_queue_push(&queue, i));
@@ -89,11 +90,76 @@ static void batches(void) {
     CHECK(lm_queue_pop_wait(&queue, values, 8) == 2 && values[0] == 4 && values[1] == 5);
     CHECK(lm_queue_pop_wait(&queue, values, 8) == 0);
     lm_queue_close(&queue);
+    /* Exactly a batch goes at once, and no more of it than there is room for. */
+    CHECK(lm_queue_open(&queue, LUMEN_QUEUE_BATCHED, 16, 4, UINT64_MAX / 4) == 0);
+    for (uint32_t most = 3; most <= 5; most++) {
+        for (uint32_t i = 0; i < 4; i++) CHECK(lm_queue_push(&queue, 10 * most + i));
+        CHECK(lm_queue_depth(&queue) == 4);
+        CHECK(lm_queue_pop_wait(&queue, values, most) == (most < 4 ? most : 4));
+        CHECK(values[0] == 10 * most && values[2] == 10 * most + 2);
+        if (most < 4) CHECK(lm_queue_pop(&queue, values) && values[0] == 10 * most + 3);
+    }
+    /* The oldest value's time counts, whatever has come since. */
+    CHECK(lm_queue_push(&queue, 1) && lm_queue_push(&queue, 2));
+    queue.naive.batch_delay_ns = 3600000000000;
+    queue.naive.pushed_ns[queue.naive.head & queue.naive.mask] -= 3600000000000;
+    CHECK(lm_queue_pop_wait(&queue, values, 8) == 2 && values[0] == 1 && values[1] == 2);
+    lm_queue_close(&queue);
     /* A lone value goes once it has waited its time. */
     CHECK(lm_queue_open(&queue, LUMEN_QUEUE_BATCHED, 16, 4, 1000000) == 0);
     CHECK(lm_queue_push(&queue, 9));
     CHECK(lm_queue_pop_wait(&queue, values, 8) == 1 && values[0] == 9);
     lm_queue_close(&queue);
+    check_watchdog(0, "");
+}
+
+struct waiter {
+    struct lm_queue *queue;
+    lm_atomic_u64 tid;
+    uint32_t taken;
+};
+
+static void *wait_for_batch(void *argument) {
+    struct waiter *self = argument;
+    uint32_t values[4];
+    lm_store_release_u64(&self->tid, (uint64_t)gettid());
+    self->taken = lm_queue_pop_wait(self->queue, values, 4);
+    return NULL;
+}
+
+static bool sleeps(const struct waiter *waiter) {
+    char path[64], text[256] = "";
+    uint64_t tid = lm_load_acquire_u64(&waiter->tid);
+    snprintf(path, sizeof path, "/proc/self/task/%llu/stat", (unsigned long long)tid);
+    FILE *file = tid ? fopen(path, "re") : NULL;
+    if (!file) return false;
+    size_t bytes = fread(text, 1, sizeof text - 1, file);
+    fclose(file);
+    text[bytes] = '\0';
+    const char *state = strrchr(text, ')');
+    return state && strncmp(state, ") S", 3) == 0;
+}
+
+/* Two batches whose signals have become one: the consumer that wakes passes it on. */
+static void one_signal_for_two(void) {
+    struct lm_queue queue;
+    struct waiter waiters[2] = {{.queue = &queue}, {.queue = &queue}};
+    pthread_t threads[2];
+    CHECK_AT("one signal for two batches");
+    check_watchdog(60, check_where);
+    CHECK(lm_queue_open(&queue, LUMEN_QUEUE_BATCHED, 16, 4, UINT64_MAX / 4) == 0);
+    for (int t = 0; t < 2; t++)
+        CHECK(!pthread_create(&threads[t], NULL, wait_for_batch, &waiters[t]));
+    while (!sleeps(&waiters[0]) || !sleeps(&waiters[1])) sched_yield();
+    pthread_mutex_lock(&queue.naive.lock);
+    queue.naive.tail += 8;
+    pthread_cond_signal(&queue.naive.not_empty);
+    pthread_mutex_unlock(&queue.naive.lock);
+    for (int t = 0; t < 2; t++) {
+        CHECK(pthread_join(threads[t], NULL) == 0 && waiters[t].taken == 4);
+    }
+    lm_queue_close(&queue);
+    check_watchdog(0, "");
 }
 
 static void *wait_for_end(void *queue) {
@@ -118,6 +184,21 @@ static void stop_wakes_everybody(void) {
     check_watchdog(0, "");
 }
 
+/* What each kind is called, and which of them are waited for inside. */
+static void kinds(void) {
+    static const char *const names[] = {"mpmc", "scq", "spsc", "naive", "batched", "inline", "?"};
+    struct lm_queue queue;
+    for (uint32_t type = 0; type < 7; type++) {
+        CHECK_AT("kind %u", type);
+        CHECK(strcmp(lm_queue_name(type), names[type]) == 0);
+        queue.type = type;
+        CHECK(lm_queue_blocks(&queue) ==
+              (type == LUMEN_QUEUE_NAIVE || type == LUMEN_QUEUE_BATCHED));
+    }
+    CHECK(lm_queue_open(&queue, LUMEN_QUEUE_INLINE, 4, 1, 0) == LUMEN_E_INVALID);
+    CHECK(strstr(lm_error_last(), "engine.queue_type: no queue of number 5"));
+}
+
 static void wrong_capacities(void) {
     static const uint32_t wrong[] = {0, 1, 3, 12, 65535};
     for (uint32_t type = LUMEN_QUEUE_MPMC; type <= LUMEN_QUEUE_BATCHED; type++) {
@@ -131,6 +212,7 @@ static void wrong_capacities(void) {
 }
 
 int main(void) {
+    kinds();
     wrong_capacities();
     for (uint32_t type = LUMEN_QUEUE_MPMC; type <= LUMEN_QUEUE_BATCHED; type++) {
         for (uint32_t capacity = 2; capacity <= 32; capacity *= 2) full_and_empty(type, capacity);
@@ -140,6 +222,7 @@ int main(void) {
     stress(LUMEN_QUEUE_SPSC, pop);
     stress(LUMEN_QUEUE_NAIVE, pop);
     batches();
+    one_signal_for_two();
     stop_wakes_everybody();
     return check_finish("test_queue_others");
 }
