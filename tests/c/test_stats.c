@@ -196,6 +196,40 @@ static void counted_where_said(struct lm_stats *stats) {
     free(file);
 }
 
+/* Each stage arrives under its own name: as many values of each as its place in this list says. */
+static void stages_have_their_names(struct lm_stats *stats) {
+    static const char *const stages[LM_STAGE_COUNT] = {[LM_STAGE_RECEIVE] = "receive",
+                                                       [LM_STAGE_QUEUE] = "queue",
+                                                       [LM_STAGE_PREPROCESS] = "preprocess",
+                                                       [LM_STAGE_INFER] = "infer",
+                                                       [LM_STAGE_SEND] = "send",
+                                                       [LM_STAGE_TOTAL] = "total"};
+    static const char *const of_models[LM_MODEL_STAGE_COUNT] = {
+        [LM_MODEL_STAGE_QUEUE] = "model_queue",
+        [LM_MODEL_STAGE_INFER] = "model_infer",
+        [LM_MODEL_STAGE_TOTAL] = "model_total"};
+    struct lm_stats_block *io = lm_stats_io_block(stats, 0);
+    size_t bytes;
+    for (uint32_t s = 0; s < LM_STAGE_COUNT; s++)
+        for (uint32_t n = 0; n <= s; n++) lm_histogram_record(&io->stages[s], 100);
+    for (uint32_t s = 0; s < LM_MODEL_STAGE_COUNT; s++)
+        lm_model_histogram_record(&io->models[1][s], 1000 + s);
+    uint8_t *file = read_whole(&bytes);
+    for (uint32_t s = 0; s < LM_STAGE_COUNT; s++) {
+        lumen_stats_field field = find(file, stages[s], LUMEN_ROLE_IO);
+        CHECK_AT("stage %s", stages[s]);
+        CHECK(field.kind == LUMEN_FIELD_HISTOGRAM && field.role == LUMEN_ROLE_BOTH);
+        CHECK(word(file, 0, field.offset + 8 * lm_histogram_bucket(100)) == s + 1);
+    }
+    for (uint32_t s = 0; s < LM_MODEL_STAGE_COUNT; s++) {
+        lumen_stats_field field = find(file, of_models[s], LUMEN_ROLE_IO);
+        CHECK_AT("stage %s", of_models[s]);
+        CHECK(field.kind == LUMEN_FIELD_MODEL_HISTOGRAM && field.role == LUMEN_ROLE_BOTH);
+        CHECK(word(file, 0, field.offset + header_of(file).model_histogram_stride) == 1000 + s);
+    }
+    free(file);
+}
+
 static void new_file(void) {
     struct lm_stats stats;
     struct stat status;
@@ -216,6 +250,7 @@ static void new_file(void) {
     fields_lie_apart(file, LUMEN_ROLE_WORKER);
     free(file);
     counted_where_said(&stats);
+    stages_have_their_names(&stats);
     lm_stats_close(&stats);
     CHECK(access(path, F_OK) != 0);
     lm_stats_close(&stats); /* closing twice does nothing */
