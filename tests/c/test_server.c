@@ -13,6 +13,7 @@
 #include "check.h"
 #include "flow/reload.h"
 #include "parts/settings.h"
+#include "parts/slot_plan.h"
 #include "server.h"
 
 static const char *library, *directory;
@@ -359,6 +360,28 @@ static uint32_t state_of(const lumen_server *server) {
     return server->shared.stats.header->state;
 }
 
+/* Each of two I/O threads has half of the memory, and slots for half of what the queue holds. */
+static void slots_of(const lumen_server *server, struct lm_model *model, const lumen_info *info) {
+    lumen_slot_class classes[LUMEN_SLOT_CLASSES_MAX];
+    const struct lm_slot_plan_limits half = {.arena_bytes = 8 << 20,
+                                             .max_request_bytes = 65536,
+                                             .slot_count_max = 32,
+                                             .worker_count = 3};
+    uint32_t count = 0;
+    uint64_t bytes = 0;
+    CHECK(lm_slot_plan(model, 1, &half, classes, &count) == 0);
+    CHECK(info->slot_class_count == count && server->models[0].max_rows == model->max_rows);
+    for (uint32_t c = 0; c < count; c++) {
+        CHECK_AT("slots of class %u", c);
+        CHECK(info->slot_classes[c].slot_bytes == classes[c].slot_bytes);
+        CHECK(info->slot_classes[c].slot_count == classes[c].slot_count);
+        bytes += classes[c].slot_bytes * classes[c].slot_count;
+    }
+    CHECK(info->arena_bytes >= 2 * bytes && info->arena_bytes < 2 * (bytes + (2 << 20)));
+    uint64_t queue = server->shared.queue.mpmc.mask + 1; /* a power of two that holds every slot */
+    CHECK(queue >= 64 && queue >= info->slots && queue < 2ull * info->slots);
+}
+
 /* Keys, hosts and rates are taken over; a table that is wrong leaves the old one in force. */
 static void reloads(lumen_server *server, lumen_config config, lumen_model_config model) {
     struct lm_access *before = lm_reload_in_force(&server->shared);
@@ -407,6 +430,7 @@ static void from_open_to_close(void) {
     says((int)lumen_describe(server, part, sizeof part), LUMEN_E_STATE, "after lumen_start");
     CHECK(lumen_add_model(server, &model, &index) == 0);
     models_that_are_refused(server);
+    struct lm_model as_read = server->models[0]; /* before its rows are bounded */
     CHECK_AT("a start: %s", lm_error_last());
     uint64_t start_ns = lm_now_ns();
     CHECK(lumen_start(server) == 0);
@@ -421,6 +445,7 @@ static void from_open_to_close(void) {
     uint32_t slots = 0;
     for (uint32_t c = 0; c < info.slot_class_count; c++) slots += info.slot_classes[c].slot_count;
     CHECK(slots > 0 && info.slots == 2 * slots);
+    slots_of(server, &as_read, &info);
     CHECK(state_of(server) == LUMEN_STATE_READY);
     options_of_listeners(server);
     int64_t bytes = lumen_describe(server, whole, sizeof whole);
