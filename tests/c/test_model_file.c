@@ -30,7 +30,13 @@ static void kinds(void) {
         {"\n\n  <html>", 10, "HTML or XML page"},
         {"PK\003\004\024\0\0\0", 8, "zip archive"},
         {"\200\004\225\012\0\0\0", 7, "pickle"},
+        {"\200\002}q", 4, "pickle"},
+        {"\200\003}q", 4, "pickle"},
+        {"\200\005\225", 3, "pickle"},
         {"\037\213\010\0", 4, "gzip"},
+        {"\037\213", 2, "gzip"}, /* cut behind what tells it */
+        {"GGUF", 4, "GGUF"},
+        {"\0\0\0\0TFL3", 8, "TensorFlow Lite"},
         {"\3757zXZ\0", 6, "xz"},
         {"\050\265\057\375\0", 5, "zstd"},
         {"BZh91AY", 7, "bzip2"},
@@ -54,6 +60,10 @@ static void kinds(void) {
     memcpy(tar + 257, "ustar", 5);
     const char *problem = problem_of(tar, sizeof tar);
     CHECK(problem && strstr(problem, "tar archive"));
+    problem = problem_of(tar, 262);
+    CHECK(problem && strstr(problem, "tar archive"));
+    problem = problem_of(tar, 261);
+    CHECK(!problem || !strstr(problem, "tar archive"));
     /* The length of a safetensors header is within the file, up to its last byte. */
     problem = problem_of("\6\0\0\0\0\0\0\0{\"a\":1", 14);
     CHECK(problem && strstr(problem, "safetensors"));

@@ -492,6 +492,26 @@ static void limits_of_settings(void) {
     shut();
 }
 
+/* A path that is too long for the cache costs the cache, one for the model is told. */
+static void long_paths(void) {
+    static char long_path[5000], cache[4200];
+    lumen_model_config config = usual();
+    begin_identity(ORT_FLOAT, "n,3");
+    memset(cache, 'c', sizeof cache - 1);
+    config.cache_path = cache;
+    opens_with(&config);
+    CHECK_AT("long paths");
+    CHECK(!model.source.from_cache && model.source.optimised.bytes > 0);
+    shut();
+    struct lm_ort_source source;
+    for (size_t bytes = 4095; bytes <= 4096; bytes++) {
+        memset(long_path, '/', bytes); /* leads to the root, a directory, or is refused before */
+        CHECK(lm_ort_source_open(&source, &ort, long_path, NULL, 1) ==
+              (bytes == 4095 ? LUMEN_E_IO : LUMEN_E_MODEL));
+        CHECK((strstr(lm_error_last(), "model path too long: ///") != NULL) == (bytes == 4096));
+    }
+}
+
 /* What is wrong with the values alone is told from a failure of the model. */
 static void unfit_values(void) {
     static const int64_t five[] = {5};
@@ -532,6 +552,7 @@ int main(void) {
     refused_types();
     refused_counts_and_names();
     limits_of_settings();
+    long_paths();
     unfit_values();
     lm_ort_close(&ort);
     return check_finish("test_model_load");

@@ -442,6 +442,34 @@ static void refusals(void) {
         "expected [] (one number: the model's file tells no other shape), found [2,3]");
 }
 
+/* Names and numbers of a client are shown up to 64 and 31 bytes, never cut within a character. */
+static void shown_in_part(void) {
+    static const struct {
+        size_t bytes; /* of x, then: */
+        const char *rest, *shown;
+    } cases[] = {{64, "", ""},
+                 {65, "", "..."},
+                 {62, "\xc3\xa9", "\xc3\xa9"},
+                 {63, "\xc3\xa9", "..."},
+                 {63, "\\n", "?"},
+                 {64, "\\n", "..."},
+                 {61, "\xe2\x82\xac", "\xe2\x82\xac"},
+                 {62, "\xe2\x82\xac!", "..."}};
+    char text[400], named[200], x[66];
+    memset(x, 'x', sizeof x);
+    for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
+        int bytes = (int)cases[c].bytes, shown = bytes < 64 ? bytes : 64;
+        snprintf(text, sizeof text, INPUTS("{\"name\":\"%.*s%s\"}"), bytes, x, cases[c].rest);
+        snprintf(named, sizeof named, "has no input '%.*s%s'", shown, x, cases[c].shown);
+        bad(&picture, text, named);
+    }
+    bad(&picture, VALUES("[1,2,3,1234567890123456789012345678901e400,5,6]"),
+        "element 3: expected a number that fits FP32, found 1234567890123456789012345678901");
+    CHECK(!strstr(why, "01e"));
+    bad(&picture, VALUES("[1,2,3,123456789012345678901234567890e400,5,6]"),
+        "found 123456789012345678901234567890e");
+}
+
 /* Two inputs whose rows differ; and classes where nobody knows how many there are. */
 static void rows_and_classes(void) {
     static struct lm_model two;
@@ -946,6 +974,7 @@ int main(void) {
     ids();
     refusals();
     rows_and_classes();
+    shown_in_part();
     nested();
     number_ranges();
     long_numbers();

@@ -71,6 +71,14 @@ static void check_plan(const uint32_t *rows_before, uint32_t count,
             lm_model_payload_bytes(&models[m], LM_ENCODING_TENSORS, models[m].max_rows, &payload));
         CHECK(payload <= limits->max_request_bytes);
         CHECK(slot_of(m, models[m].max_rows) <= classes[class_count - 1].slot_bytes);
+        if (models[m].max_rows < rows_before[m]) { /* one row more does not fit */
+            size_t more;
+            CHECK(!lm_model_payload_bytes(&models[m], LM_ENCODING_TENSORS, models[m].max_rows + 1,
+                                          &payload) ||
+                  payload > limits->max_request_bytes ||
+                  !lm_model_slot_bytes(&models[m], models[m].max_rows + 1, &more) ||
+                  more > classes[class_count - 1].slot_bytes);
+        }
         CHECK(slots_of_at_least(slot_of(m, 1)) >=
               2ull * limits->worker_count); /* no worker waits for memory */
         /* Nor for that of a row as JSON, 22 characters a number, where that is small. */
