@@ -240,6 +240,7 @@ static void reasons(void) {
 
 int main(void) {
     uint64_t random = check_seed();
+    check_watchdog(120, "a message that is trimmed");
     check_guard_open(&guard, 1 << 12);
     kinds();
     kinds_of_fields();
