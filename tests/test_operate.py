@@ -1,0 +1,582 @@
+"""The main thread of a server that runs: signals, reloads, the drain, and the service manager.
+
+Stand-ins write down what the engine, the log and the manager are told, in its order;
+tests/e2e/test_e2e_operate.py has real ones.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lumen_uring import server
+from lumen_uring.config import load
+from lumen_uring.errors import ConfigError, EngineError, LumenError, MetricsError
+from lumen_uring.model_cache import CachePlace
+from lumen_uring.notify import Notifier
+from lumen_uring.reload import plan
+from lumen_uring.settings import Config
+
+Calls = list[tuple[object, ...]]
+HUP, INT, TERM = signal.SIGHUP, signal.SIGINT, signal.SIGTERM
+
+
+class Told:
+    """Every method of it is a call that is written down; some have an answer to give."""
+
+    def __init__(self, name: str, calls: Calls, **answers: Callable[..., object]) -> None:
+        self._name = name
+        self._calls = calls
+        self._answers = answers
+
+    def __getattr__(self, method: str) -> Callable[..., object]:
+        def call(*arguments: object) -> object:
+            self._calls.append((f"{self._name}.{method}", *arguments))
+            answer = self._answers.get(method)
+            return None if answer is None else answer(*arguments)
+
+        return call
+
+
+def in_turn(*values: object) -> Callable[..., object]:
+    """Gives the values one after the other, then the last again; raises those that are errors."""
+    left = list(values)
+
+    def give(*_arguments: object) -> object:
+        value = left.pop(0) if len(left) > 1 else left[0]
+        if isinstance(value, BaseException):
+            raise value
+        return value
+
+    return give
+
+
+class Scene:
+    """A server that runs, made of stand-ins.
+
+    Args:
+        signals: what the queue gives, one a wait.
+        config: the settings in force.
+        wanted: what reading them again gives.
+        engine: answers of the engine's methods.
+        more: further signals, that a look during the drain finds.
+        watchdog_s: of the service manager.
+    """
+
+    def __init__(
+        self,
+        signals: list[signal.Signals | None],
+        config: Config | None = None,
+        wanted: Config | LumenError | None = None,
+        engine: dict[str, Callable[..., object]] | None = None,
+        more: tuple[signal.Signals | None, ...] = (None,),
+        watchdog_s: float = 0.0,
+        reopen: object = None,
+    ) -> None:
+        self.calls: Calls = []
+        self.config = config or load()
+        quiet = {"wait": in_turn(False), "news": in_turn(""), "heartbeat": in_turn(False)}
+        self.notifier: Any = Told("manager", self.calls)
+        self.notifier.watchdog_s = watchdog_s
+        self.metrics = Told("metrics", self.calls)
+        self.watch = server._Watch(
+            self.config,
+            in_turn(wanted or self.config),  # type: ignore[arg-type]
+            Told("log", self.calls, reopen=in_turn(reopen)),  # type: ignore[arg-type]
+            self.notifier,
+            Told("signals", self.calls, wait=in_turn(*signals), take=in_turn(*more)),  # type: ignore[arg-type]
+            Told("engine", self.calls, **{**quiet, **(engine or {})}),  # type: ignore[arg-type]
+            self.metrics,  # type: ignore[arg-type]
+        )
+
+    def run(self) -> int:
+        return self.watch.until_the_end()
+
+    def told(self, *without: str) -> Calls:
+        """All calls but those that only look."""
+        looks = ("signals.wait", "signals.take", "engine.wait", "engine.news", *without)
+        return [call for call in self.calls if call[0] not in looks]
+
+
+DRAIN = ("log.say", "Draining for at most 5 s; a second signal ends at once.")
+STOPPING = ("manager.stopping", 8.0, "Draining for at most 5 s.")
+
+
+@pytest.mark.parametrize("number", [INT, TERM, signal.SIGQUIT, signal.SIGXCPU])
+def test_a_signal_drains_and_ends(number: signal.Signals) -> None:
+    scene = Scene([None, number], engine={"wait": in_turn(False, False, False, True)})
+    assert scene.run() == 0
+    assert scene.told() == [STOPPING, ("engine.stop", 5.0), DRAIN]
+    # Looked at once a second, and every tenth of one while it drains.
+    waits = [call for call in scene.calls if call[0] in ("signals.wait", "engine.wait")]
+    assert waits[:4] == [("signals.wait", 1.0), ("engine.wait", 0)] * 2
+    assert waits[4:] == [("engine.wait", 0.1)] * 2
+
+
+def test_sigterm_turns_readiness_off_first_and_ctrl_c_does_not() -> None:
+    config = load(None, ["server.unready_seconds=1000", "server.drain_seconds=2.5"])
+    ends = {"wait": in_turn(False, False, True)}
+    unready = [
+        ("manager.stopping", 1005.5, "Draining for at most 2.5 s."),
+        ("engine.unready",),
+        ("log.say", "Not ready any more; serving on for 1000 s."),
+        ("engine.stop", 2.5),
+        ("log.say", "Draining for at most 2.5 s; a second signal ends at once."),
+    ]
+    scene = Scene([TERM, None, signal.SIGUSR1, INT], config, engine=dict(ends))
+    assert scene.run() == 0
+    assert scene.told() == unready
+    waits = [call[1] for call in scene.calls if call[0] == "signals.wait"]
+    assert waits[0] == 1.0
+    assert all(0 < wait <= 1.0 for wait in waits)
+    # An engine that ends meanwhile is not waited for either.
+    scene = Scene([TERM, None], config, engine={"wait": in_turn(False, False, True)})
+    assert scene.run() == 0
+    assert scene.told() == unready
+    scene = Scene([INT], config, engine={"wait": in_turn(False, True)})
+    assert scene.run() == 0
+    assert scene.told() == [
+        ("manager.stopping", 5.5, "Draining for at most 2.5 s."),
+        *unready[3:],
+    ]
+
+
+def test_a_second_signal_ends_at_once_and_a_third_the_process() -> None:
+    scene = Scene([TERM], more=(None, INT))
+    assert scene.run() == 0
+    assert scene.told() == [
+        STOPPING,
+        ("engine.stop", 5.0),
+        DRAIN,
+        ("engine.stop", 0),
+        ("signals.give_back", server._ENDING),
+    ]
+    assert scene.calls[-1][0] == "signals.give_back"
+    looked = [call for call in scene.calls if call[0] == "signals.take"]
+    assert looked == [("signals.take", server._ENDING)] * 2
+
+
+def test_a_model_that_does_not_return_is_left_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    figures = tmp_path / "figures"
+    figures.touch()
+    ended: list[int] = []
+
+    class Ended(BaseException):
+        pass
+
+    def end(status: int) -> None:
+        ended.append(status)
+        raise Ended
+
+    class Info:
+        stats_path = str(figures)
+
+    monkeypatch.setattr(os, "_exit", end)
+    config = load(None, ["server.drain_seconds=0.25"])
+    scene = Scene([TERM], config, engine={"info": in_turn(Info())})
+    with pytest.raises(Ended):
+        scene.run()
+    assert ended == [0]
+    assert not figures.exists()
+    assert ("log.say", "A model does not return: ending without it.", "warning") in scene.calls
+    # The drain and two seconds more, in tenths.
+    assert scene.calls.count(("engine.wait", 0.1)) == 23
+    figures.touch()
+    figures.unlink()
+    with pytest.raises(Ended):  # somebody has tidied it away already
+        Scene([TERM], config, engine={"info": in_turn(Info())}).run()
+
+
+def test_an_engine_that_ends_by_itself_is_a_failure() -> None:
+    scene = Scene([None], engine={"wait": in_turn(False, True)})
+    assert scene.run() == 1
+    assert scene.told() == [("log.log", "error", "The engine ended by itself.")]
+    # Also where a signal comes at that moment: nothing was drained.
+    scene = Scene([TERM], engine={"wait": in_turn(True)})
+    assert scene.run() == 1
+
+
+def test_news_heartbeats_and_signals_that_mean_nothing() -> None:
+    answers = {
+        "wait": in_turn(False, False, False, True),
+        "news": in_turn("", "A file is full."),
+        "heartbeat": in_turn(False, True),
+    }
+    scene = Scene([None, signal.SIGALRM, None], engine=answers, watchdog_s=4.0)
+    assert scene.run() == 1
+    assert scene.told() == [
+        ("engine.heartbeat",),
+        ("log.log", "debug", "SIGALRM means nothing to this server."),
+        ("log.log", "error", "A file is full."),
+        ("engine.heartbeat",),
+        ("manager.alive",),
+        ("log.log", "error", "A file is full."),
+        ("engine.heartbeat",),
+        ("manager.alive",),
+        ("log.log", "error", "The engine ended by itself."),
+    ]
+    # Nobody asks for a heartbeat where no watchdog waits for it.
+    scene = Scene([None], engine={"wait": in_turn(False, True), "heartbeat": in_turn(True)})
+    assert scene.run() == 1
+    assert scene.told() == [("log.log", "error", "The engine ended by itself.")]
+
+
+NOT_BY_ITSELF = ("log.log", "error", "The engine ended by itself.")
+
+
+def once() -> dict[str, Callable[..., object]]:
+    return {"wait": in_turn(False, True)}
+
+
+def test_a_reload_puts_its_part_in_force_everywhere() -> None:
+    wanted = load(
+        None,
+        [
+            "server.hosts=[b.example]",
+            "server.rate=7",
+            "log.level=error",
+            "server.port=1234",
+            "engine.idle=spin",
+        ],
+    )
+    scene = Scene([HUP], wanted=wanted, engine=once())
+    assert scene.run() == 1
+    server_part = {"hosts": ("b.example",), "rate": 7.0}
+    config = scene.config.model_copy(
+        update={
+            "server": scene.config.server.model_copy(update=server_part),
+            "log": wanted.log,
+        }
+    )
+    assert scene.told() == [
+        ("manager.reloading",),
+        ("log.reopen", wanted.log),
+        ("engine.reload", config),
+        ("metrics.set_hosts", ("b.example",)),
+        ("engine.reopen_files", config),
+        ("log.log", "warning", "server.port cannot change without a restart: 8000 stays."),
+        ("log.log", "warning", "engine.idle cannot change without a restart: adaptive stays."),
+        ("log.log", "info", "Reloaded: server.rate, server.hosts, log.level."),
+        ("manager.ready", "Reloaded."),
+        NOT_BY_ITSELF,
+    ]
+    assert scene.watch._config == config
+
+
+def test_a_reload_that_changes_nothing_says_so() -> None:
+    scene = Scene([HUP], engine=once())
+    assert scene.run() == 1
+    assert ("log.log", "info", "Reloaded: nothing has changed.") in scene.calls
+
+
+@pytest.mark.parametrize(
+    ("answers", "told"),
+    [
+        (
+            {"wanted": ConfigError("port: x\nhost: y")},
+            [("log.log", "error", "Nothing is reloaded, everything stays:\nport: x\nhost: y")],
+        ),
+        (
+            {"reopen": ConfigError("log.path: no.")},
+            [
+                ("log.reopen", load().log),
+                ("log.log", "error", "log.path: no. Everything stays."),
+            ],
+        ),
+        (
+            {"reload": EngineError("no memory")},
+            [
+                ("log.reopen", load().log),
+                ("engine.reload", load(None, ["server.rate=3"])),
+                ("log.log", "error", "Nothing is reloaded but the log: no memory"),
+            ],
+        ),
+    ],
+)
+def test_a_reload_that_is_refused_changes_nothing(answers: dict[str, Any], told: Calls) -> None:
+    wanted = answers.get("wanted", load(None, ["server.rate=3"]))
+    engine = {**once(), "reload": in_turn(answers.get("reload"))}
+    scene = Scene([HUP], wanted=wanted, engine=engine, reopen=answers.get("reopen"))
+    assert scene.run() == 1
+    assert scene.told() == [
+        ("manager.reloading",), *told, ("manager.ready", "Reloaded."), NOT_BY_ITSELF,
+    ]  # fmt: skip
+    assert scene.watch._config == scene.config
+
+
+def test_sigusr1_opens_all_files_again() -> None:
+    scene = Scene([signal.SIGUSR1], engine=once())
+    assert scene.run() == 1
+    assert scene.told() == [
+        ("log.reopen", scene.config.log),
+        ("engine.reopen_files", scene.config),
+        NOT_BY_ITSELF,
+    ]
+
+
+# ---- what a reload may change ----
+
+# Setting, another value of it, and whether it changes at once.
+RELOADED = [
+    ("server.keys", f"[{{name: a, sha256: '{'ab' * 32}'}}]", True),
+    ("server.hosts", "[a.example]", True),
+    ("server.rate", "3", True),
+    ("server.burst", "4", True),
+    ("server.unready_seconds", "5", True),
+    ("server.drain_seconds", "6", True),
+    ("server.port", "7", False),
+    ("server.max_in_flight", "8", False),
+    ("server.metrics_port", "9", False),
+    ("server.default_timeout_ms", "10", False),
+    ("engine.thread_count", "2", False),
+    ("engine.telemetry_csv_path", "x", False),
+    ("log.level", "error", True),
+    ("log.format", "json", True),
+    ("log.path", "x", True),
+    ("log.access_path", "x", False),
+    ("models.0.rate", "3", True),
+    ("models.0.burst", "5", True),
+    ("models.0.path", "other", False),
+    ("models.0.batch_size", "2", False),
+    ("models.0.labels", "x", False),
+]
+
+
+@pytest.mark.parametrize(("setting", "value", "at_once"), RELOADED)
+def test_which_settings_a_reload_changes(setting: str, value: str, at_once: bool) -> None:
+    rates = [] if setting.endswith("rate") else ["server.rate=2", "models.0.rate=2"]
+    current = load(None, rates)
+    wanted = load(None, [*rates, f"{setting}={value}"])
+    made = plan(current, wanted)
+    if at_once:
+        assert made == (wanted, (setting,), ())
+        return
+    section: Any = current
+    for step in setting.split("."):
+        section = section[int(step)] if step.isdecimal() else getattr(section, step)
+    stays = "null" if section is None else section
+    assert made == (
+        current, (), (f"{setting} cannot change without a restart: {stays} stays.",),
+    )  # fmt: skip
+
+
+def test_the_list_of_models_cannot_change_but_their_rates_do() -> None:
+    current = load(None, ["models.0.rate=1", "models.1.rate=2"], ["a=x", "b=y"])
+    wanted = load(None, ["models.0.rate=3", "models.1.rate=4"], ["b=y", "c=z"])
+    made = plan(current, wanted)
+    assert made.refused == ("models cannot change without a restart: a, b stays.",)
+    assert made.changed == ("models.1.rate",)
+    assert [(model.name, model.path, model.rate) for model in made.config.models] == [
+        ("a", "x", 1),
+        ("b", "y", 3),
+    ]
+
+
+# ---- the start ----
+
+
+def test_every_problem_of_files_is_told_at_once(tmp_path: Path) -> None:
+    (tmp_path / "m").touch()
+    models = [f"a={tmp_path}/none", f"b={tmp_path}/m", f"c={tmp_path}/gone"]
+    with pytest.raises(ConfigError) as caught:
+        server._find_files(load(None, (), models))
+    assert [line.split()[3] for line in str(caught.value).splitlines()] == [
+        f"{tmp_path}/none",
+        f"{tmp_path}/gone",
+    ]
+    config = load(None, (), ["d=builtin:digits", f"b={tmp_path}/m"])
+    (digits, path, names), (model, own, none) = server._find_files(config)
+    assert (digits.name, path.name, model.name) == ("d", "digits.onnx", "b")
+    assert names == b"0\n1\n2\n3\n4\n5\n6\n7\n8\n9"
+    assert (own, none) == (tmp_path / "m", None)
+
+
+def test_models_are_added_each_with_its_own_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Info:
+        ort_version = "1.2.3"
+
+    places = {"x": CachePlace(Path("/c/x"), None), "y": CachePlace(None, "y is not kept")}
+    asked: list[tuple[str, str]] = []
+
+    def place(path: Path, version: str) -> CachePlace:
+        asked.append((str(path), version))
+        return places[str(path)]
+
+    monkeypatch.setattr(server, "cache_place", place)
+    one, two = load(None, (), ["a=x", "b=y"]).models
+    files = [(one, Path("x"), b"labels"), (two, Path("y"), None)]
+    calls: Calls = []
+    notes: list[str] = []
+    engine: Any = Told("engine", calls, info=in_turn(Info()))
+    names = server._load_models(engine, files, notes)
+    assert next(names) == "a"
+    assert len(calls) == 1  # the name is told before the model is loaded
+    assert list(names) == ["b"]
+    assert calls[1:] == [
+        ("engine.add_model", one, Path("x"), Path("/c/x"), b"labels"),
+        ("engine.add_model", two, Path("y"), None, None),
+    ]
+    assert (notes, asked) == (["y is not kept"], [("x", "1.2.3"), ("y", "1.2.3")])
+    # One refusal is as it is; of several each is told.
+    first, second = EngineError("first", -6), EngineError("second", -5)
+    engine = Told("engine", calls, info=in_turn(Info()), add_model=in_turn(None, second))
+    with pytest.raises(EngineError) as caught:
+        list(server._load_models(engine, files, notes))
+    assert caught.value is second
+    engine = Told("engine", calls, info=in_turn(Info()), add_model=in_turn(first, second))
+    with pytest.raises(EngineError) as caught:
+        list(server._load_models(engine, files, notes))
+    assert (str(caught.value), caught.value.code) == ("first\nsecond", -6)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_where_the_metrics_page_is(monkeypatch: pytest.MonkeyPatch, fails: bool) -> None:
+    """A port that was asked for must be had; one of several need not."""
+    calls: Calls = []
+
+    class Page(Told):
+        def __init__(self, *arguments: object) -> None:
+            super().__init__("page", calls)
+            calls.append(("page", *arguments))
+            if fails:
+                raise MetricsError("no page")
+
+        @classmethod
+        def on_free_port(cls, *arguments: object) -> Page:
+            calls.append(("free", *arguments))
+            return cls()
+
+    monkeypatch.setattr(server, "MetricsServer", Page)
+    common = ["server.metrics_host='::1'", "server.hosts=[a.example]", "server.port=9000"]
+    notes: list[str] = []
+    with server._metrics(load(None, common), notes) as page:
+        assert (page is None) is fails
+    made = [("free", "::1", ("a.example",), 9000), ("page",)]
+    assert calls == (made if fails else [*made, ("page.close",)])
+    assert notes == (["no page"] if fails else [])
+    calls.clear()
+    config = load(None, [*common, "server.metrics_port=9100"])
+    if fails:
+        with pytest.raises(MetricsError, match="no page"), server._metrics(config, notes):
+            pass
+    else:
+        with pytest.raises(KeyError), server._metrics(config, notes):
+            raise KeyError  # it is closed whatever happens
+        assert calls[1:] == [("page.close",)]
+    assert calls[0] == ("page", "::1", 9100, ("a.example",))
+    calls.clear()
+    with server._metrics(load(None, [*common, "server.metrics_port=0"]), notes) as page:
+        assert page is None
+    assert calls == []
+
+
+@pytest.mark.parametrize(
+    ("overrides", "logged"),
+    [([], False), (["log.format=json"], True), (["log.path={path}"], True)],
+)
+def test_why_a_start_failed_is_in_the_log(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    overrides: list[str],
+    logged: bool,
+) -> None:
+    """Where people read, the command's own sentence is enough."""
+    path = tmp_path / "log"
+    config = load(None, [text.format(path=path) for text in overrides])
+
+    def refuse(*_arguments: object) -> int:
+        raise EngineError("no such thing")
+
+    monkeypatch.setattr(server, "_serve", refuse)
+    monkeypatch.setattr(os, "isatty", lambda _descriptor: False)
+    with pytest.raises(EngineError, match="no such thing"):
+        server.run(config)
+    told = path.read_text() if path.exists() else capfd.readouterr().err
+    assert ("no such thing" in told) is logged
+
+
+def test_the_facts_of_the_page() -> None:
+    class Info:
+        ort_version, workers, io_threads, slots = "1.9", 3, 2, 64
+
+    facts = server._facts(Info())  # type: ignore[arg-type]
+    assert (facts.ort_version, facts.workers, facts.io_threads, facts.slots) == ("1.9", 3, 2, 64)
+    assert facts.version == server.__version__
+
+
+# ---- the service manager ----
+
+
+@pytest.mark.parametrize("kind", ["path", "abstract"])
+def test_what_a_service_manager_gets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    name = f"lumen-test-{os.getpid()}" if kind == "abstract" else str(tmp_path / "s")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.settimeout(30)
+        manager.bind(f"\0{name}" if kind == "abstract" else name)
+        monkeypatch.setenv("NOTIFY_SOCKET", f"@{name}" if kind == "abstract" else name)
+        monkeypatch.setenv("WATCHDOG_USEC", "2500000")
+        monkeypatch.delenv("WATCHDOG_PID", raising=False)
+        notifier = Notifier()
+        assert notifier.watchdog_s == 2.5
+        before_us = time.monotonic_ns() // 1000
+        for call, datagram in [
+            (lambda: notifier.ready("all is well"), "READY=1\nSTATUS=all is well"),
+            (lambda: notifier.status("loading"), "STATUS=loading"),
+            (
+                lambda: notifier.stopping(7.25, "draining"),
+                "STOPPING=1\nEXTEND_TIMEOUT_USEC=7250000\nSTATUS=draining",
+            ),
+            (notifier.alive, "WATCHDOG=1"),
+        ]:
+            call()
+            assert manager.recv(4096).decode() == datagram
+        notifier.reloading()
+        state, moment = manager.recv(4096).decode().split("\n")
+        assert state == "RELOADING=1"
+        assert moment.startswith("MONOTONIC_USEC=")
+        assert before_us <= int(moment.partition("=")[2]) <= time.monotonic_ns() // 1000
+    notifier.ready("a manager that is gone costs nothing")
+
+
+@pytest.mark.parametrize(
+    ("usec", "pid", "seconds"),
+    [
+        (None, None, 0.0),
+        ("1500000", None, 1.5),
+        ("1500000", "own", 1.5),
+        ("1500000", "1", 0.0),
+        ("0", None, 0.0),
+        ("-1", None, 0.0),
+        ("soon", None, 0.0),
+        ("1500000", "x", 0.0),
+    ],
+)
+def test_how_often_a_watchdog_wants_to_hear(
+    monkeypatch: pytest.MonkeyPatch, usec: str | None, pid: str | None, seconds: float
+) -> None:
+    for name, value in (("USEC", usec), ("PID", str(os.getpid()) if pid == "own" else pid)):
+        if value is None:
+            monkeypatch.delenv(f"WATCHDOG_{name}", raising=False)
+        else:
+            monkeypatch.setenv(f"WATCHDOG_{name}", value)
+    monkeypatch.setenv("NOTIFY_SOCKET", "/nowhere/s")
+    assert Notifier().watchdog_s == seconds
+    # Without a manager there is nobody to hear it.
+    for none in ("", "relative", "vsock:2:1"):
+        monkeypatch.setenv("NOTIFY_SOCKET", none)
+        notifier = Notifier()
+        assert notifier.watchdog_s == 0
+        notifier.alive()
+        notifier.ready("nobody")
