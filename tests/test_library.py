@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -89,12 +90,70 @@ def test_constants_are_those_of_the_header() -> None:
     assert settings.KEYS_MAX == values["LUMEN_KEYS_MAX"]
     assert settings.HOSTS_MAX == values["LUMEN_HOSTS_MAX"]
     assert structs.KEY_ADMIN == values["LUMEN_KEY_ADMIN"]
+    assert set(structs.ERROR_NAMES) == {structs.E_INVALID, *range(-7, -1), structs.E_AGAIN}
+    assert (structs.E_INVALID, structs.E_AGAIN) == (
+        values["LUMEN_E_INVALID"],
+        values["LUMEN_E_AGAIN"],
+    )
+    for kind in ("COUNTER", "GAUGE", "HISTOGRAM", "MODEL_HISTOGRAM"):
+        assert getattr(structs, f"FIELD_{kind}") == values[f"LUMEN_FIELD_{kind}"]
     assert f'LUMEN_STATS_MAGIC "{structs.STATS_MAGIC.decode()}"' in text
 
 
 def test_every_function_of_the_header_has_its_types() -> None:
     declared = re.findall(r"LUMEN_API [\w ]+?[ *](lumen_\w+)\(", HEADER.read_text())
     assert [name for name, _restype, _argtypes in structs.FUNCTIONS] == declared
+
+
+SCALARS: dict[str, Any] = {
+    "void": None,
+    "int": ctypes.c_int,
+    "int32_t": ctypes.c_int32,
+    "int64_t": ctypes.c_int64,
+    "uint8_t": ctypes.c_uint8,
+    "uint16_t": ctypes.c_uint16,
+    "uint32_t": ctypes.c_uint32,
+    "uint64_t": ctypes.c_uint64,
+    "size_t": ctypes.c_size_t,
+    "float": ctypes.c_float,
+    "double": ctypes.c_double,
+    "char": ctypes.c_char,
+    "lumen_server *": ctypes.c_void_p,
+    "void *": ctypes.c_void_p,
+    "char *": ctypes.c_char_p,
+    **structs.MIRRORS,
+}
+
+
+def ctype(declared: str) -> Any:
+    """The ctypes type of a type as C writes it, without `const`; a text is a char pointer."""
+    text = " ".join(declared.replace("const", "").replace("*", " * ").split())
+    if text in SCALARS:
+        return SCALARS[text]
+    assert text.endswith("*"), declared
+    return ctypes.POINTER(ctype(text.removesuffix("*")))
+
+
+def test_every_function_and_every_field_has_the_headers_type() -> None:
+    """Sizes are compared when the library is loaded; signs, floats and pointers are not."""
+    text = re.sub(r"/\*.*?\*/", "", HEADER.read_text(), flags=re.DOTALL)
+    found = {name: (restype, argtypes) for name, restype, argtypes in structs.FUNCTIONS}
+    for result, name, inside in re.findall(
+        r"LUMEN_API ([\w ]+?[ *]+)(lumen_\w+)\((.*?)\);", text, re.DOTALL
+    ):
+        arguments = (
+            [] if inside == "void" else [one.rpartition(" ")[::2] for one in inside.split(",")]
+        )
+        types = [ctype(kind + "*" * last.count("*")) for kind, last in arguments]
+        if name in ("lumen_describe", "lumen_news"):  # a buffer, not a text
+            types[1] = ctypes.POINTER(ctypes.c_char)
+        assert found[name] == (ctype(result), tuple(types)), name
+    for name, body in re.findall(r"typedef struct (\w+) \{(.*?)\}", text, re.DOTALL):
+        fields = {field[0]: field[1] for field in structs.MIRRORS[name]._fields_}
+        for kind, field, length in re.findall(r"([\w *]+[ *])(\w+)((?:\[\w+\])?);", body):
+            wanted = ctype(kind)
+            have = fields[field]._type_ if length else fields[field]  # type: ignore[attr-defined]
+            assert have is wanted, f"{name}.{field}"
 
 
 def test_the_comparison_goes_both_ways() -> None:
@@ -125,17 +184,26 @@ const struct field *lumen_abi(unsigned *version, unsigned *count)
 """
 
 
+SHOWN = len(library.mirrored_layout()) - 4
+
+
 @pytest.mark.parametrize(
     ("source", "says"),
     [
         (STUBS, "has no function lumen_abi"),
         (
             STUBS + ABI.replace("VERSION", str(structs.ABI_VERSION + 1)),
-            f"expected ABI version {structs.ABI_VERSION}, found {structs.ABI_VERSION + 1}",
+            # Nothing else: its table may be of another form.
+            "does not fit this Python package: "
+            f"expected ABI version {structs.ABI_VERSION}, found {structs.ABI_VERSION + 1}. Build",
         ),
         (
             STUBS + ABI.replace("VERSION", str(structs.ABI_VERSION)),
             "lumen_abi_field: expected 24 bytes at 0, found nothing",
+        ),
+        (
+            STUBS + ABI.replace("VERSION", str(structs.ABI_VERSION)),
+            f"; and {SHOWN} more differences. Build",
         ),
     ],
 )
@@ -159,6 +227,26 @@ def test_the_environment_names_the_library(tmp_path: Path, monkeypatch: pytest.M
         library.find()
     path.touch()
     assert library.find() == path
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LUMEN_LIBRARY", "mine.so")
+    assert library.find() == path  # wherever the process goes afterwards
+
+
+def test_the_installed_library_comes_before_the_checkouts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("LUMEN_LIBRARY", raising=False)
+    package = tmp_path / "lumen_uring" / "ring"
+    monkeypatch.setattr(library, "__file__", str(package / "library.py"))
+    installed = package / library.LIBRARY_NAME
+    built = tmp_path / "c" / "build" / "release" / library.LIBRARY_NAME
+    with pytest.raises(LibraryError) as caught:
+        library.find()
+    assert str(caught.value).endswith(f"Looked at {installed} and {built}.")
+    for path in (built, installed):
+        path.parent.mkdir(parents=True)
+        path.touch()
+        assert library.find() == path
 
 
 def test_importing_the_package_loads_nothing() -> None:
@@ -193,6 +281,14 @@ def wheel(directory: Path, *names: str) -> None:
         (("libonnxruntime.so",), "libonnxruntime.so"),
         (("libonnxruntime_providers_shared.so",), None),
         (("libonnxruntime.so.1.16.3",), None),
+        (("libonnxruntime.so.1.17",), "libonnxruntime.so.1.17"),
+        (("libonnxruntime.so.1.17.0",), "libonnxruntime.so.1.17.0"),
+        (("libonnxruntime.so.1.16",), None),
+        (("libonnxruntime.so.0.99.1",), None),
+        (("libonnxruntime.so.2.0.0", "libonnxruntime.so.1.99.9"), "libonnxruntime.so.2.0.0"),
+        (("libonnxruntime.so.1.20.1.4",), "libonnxruntime.so.1.20.1.4"),
+        (("libonnxruntime.so.1.20.1", "libonnxruntime.so.1.20.1.bak"), "libonnxruntime.so.1.20.1"),
+        (("libonnxruntime.so", "libonnxruntime.so.1.18.0"), "libonnxruntime.so.1.18.0"),
     ],
 )
 def test_picks_the_runtime_out_of_the_wheel(
@@ -204,7 +300,11 @@ def test_picks_the_runtime_out_of_the_wheel(
         with pytest.raises(LibraryError, match="pip install"):
             onnxruntime_path.find("fakert")
     else:
-        assert onnxruntime_path.find("fakert").name == found
+        path = onnxruntime_path.find("fakert")
+        assert path.name == found
+        assert path.parent == tmp_path / "fakert" / "capi"
+        version = found.removeprefix("libonnxruntime.so").removeprefix(".") or "unknown"
+        assert onnxruntime_path.version(path) == version
     with pytest.raises(LibraryError, match="not installed"):
         onnxruntime_path.find("no_such_package")
 

@@ -1,7 +1,8 @@
 """Every setting of settings.py reaches the field of lumen.h that is its own, and no other one.
 
 A library that only writes down what it is given stands in for the C one; tests/c/test_server.c has
-the way from there. A setting that is in no table here fails the first test.
+the way from there. A setting that is in no table here fails the first test. The way back is here
+too: what the engine and the load generator answer.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import hashlib
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,8 +20,9 @@ from pydantic import BaseModel
 
 from lumen_uring.commands import bench
 from lumen_uring.config import load
+from lumen_uring.errors import EngineError
 from lumen_uring.ring import library
-from lumen_uring.ring.engine import Engine
+from lumen_uring.ring.engine import Engine, EngineInfo, SlotClass, _u32, _u64
 from lumen_uring.ring.load import Load, LoadPlan
 from lumen_uring.settings import Config, EngineConfig, KeyConfig, ModelConfig, ServerConfig
 
@@ -298,3 +301,279 @@ def test_every_option_of_bench_reaches_its_own_field() -> None:
     assert (fields["payload_count"], fields["payload_bytes"], fields["expect_bytes"]) == (2, 2, 3)
     fields = load_fields(replace(plan, credential=bytes(32)))
     assert (fields["credential"], fields["payload_bytes"]) == (1, 34)
+
+
+# ---- what the engine says ----
+
+
+def answering(monkeypatch: pytest.MonkeyPatch, **functions: Any) -> Engine:
+    """An engine whose library does what these functions do, and nothing else."""
+
+    class Answers(_Library):
+        def lumen_last_error(self) -> bytes:
+            return "the library's sentence, ä".encode()
+
+    stand_in = Answers()
+    for name, function in functions.items():
+        setattr(stand_in, f"lumen_{name}", function)
+    monkeypatch.setattr(library, "load", lambda: stand_in)
+    config = load(None, [], ["first=x", "second=y", "third=z"])
+    return Engine(config, Path("/ort.so"))
+
+
+def test_every_field_of_info_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    def get_info(_handle: object, info: Any) -> int:
+        native = info._obj
+        numbers = ("port", "io_threads", "workers", "models", "arena_bytes", "ready_us", "slots")
+        for number, name in enumerate(numbers, 3):
+            setattr(native, name, number)
+        native.slot_class_count = 2
+        for at in range(3):
+            native.slot_classes[at].slot_bytes = 1000 + at
+            native.slot_classes[at].slot_count = 10 + at
+        native.worker_cpus[:] = [7 + at for at in range(64)]
+        native.worker_cpus[1] = -1
+        for name in ("io_backend", "io_detail", "ort_version", "stats_path"):
+            setattr(native, name, f"its {name}".encode()[:15])
+        native.notes = "one note\nanother, ä".encode()
+        return 0
+
+    info = answering(monkeypatch, get_info=get_info).info()
+    assert info == EngineInfo(
+        port=3,
+        io_threads=4,
+        workers=5,
+        models=6,
+        arena_bytes=7,
+        ready_us=8,
+        slots=9,
+        slot_classes=(SlotClass(1000, 10), SlotClass(1001, 11)),
+        worker_cpus=(7, -1, 9, 10, 11),
+        io_backend="its io_backend",
+        io_detail="its io_detail",
+        ort_version="its ort_version",
+        stats_path="its stats_path",
+        notes=("one note", "another, ä"),
+    )
+
+
+@pytest.mark.parametrize("length", [20, 64 << 10, (64 << 10) + 1, 300_000])
+def test_a_description_of_any_length(monkeypatch: pytest.MonkeyPatch, length: int) -> None:
+    document = b'{"models":' + b"[1]}".rjust(length - 10)
+    asked: list[int] = []
+
+    def describe(_handle: object, buffer: Any, capacity: int) -> int:
+        asked.append(capacity)
+        if len(asked) > 3:
+            raise AssertionError("asked again and again")
+        if length <= capacity:
+            ctypes.memmove(buffer, document, length)
+        return length
+
+    assert answering(monkeypatch, describe=describe).describe() == {"models": [1]}
+    assert asked == ([64 << 10] if length <= 64 << 10 else [64 << 10, length])
+
+
+def test_what_else_crosses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The calls that are answered with a number or a text, and what becomes of each answer."""
+    heartbeats = [0, -8, -1]
+    calls: list[tuple[object, ...]] = []
+
+    def news(_handle: object, buffer: Any, size: int) -> int:
+        calls.append(("news", size))
+        buffer.value = "new: ä".encode()
+        return 0
+
+    def add_model(_handle: object, _model: object, index: Any) -> int:
+        index._obj.value = 5
+        return 0
+
+    engine = answering(
+        monkeypatch,
+        news=news,
+        add_model=add_model,
+        heartbeat=lambda _handle: heartbeats.pop(0),
+        reopen=lambda _handle, as_json: calls.append(("reopen", as_json)) or 0,
+        set_metrics_port=lambda _handle, port: calls.append(("port", port)) or 0,
+        start=lambda _handle: calls.append(("start",)) or 0,
+        unready=lambda _handle: calls.append(("unready",)) or 0,
+    )
+    assert engine.add_model(load().models[0], Path("/m")) == 5
+    assert (engine.heartbeat(), engine.heartbeat()) == (True, False)
+    with pytest.raises(EngineError) as caught:
+        engine.heartbeat()
+    assert (str(caught.value), caught.value.code) == ("the library's sentence, ä", -1)
+    assert engine.news() == "new: ä"
+    engine.reopen_files(load())
+    engine.reopen_files(load(None, ["log.format=json"]))
+    engine.set_metrics_port(8003)
+    engine.start()
+    engine.unready()
+    assert calls == [
+        ("news", 1024), ("reopen", 0), ("reopen", 1), ("port", 8003), ("start",), ("unready",),
+    ]  # fmt: skip
+
+
+def test_a_reload_crosses_with_all_models_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: Fields = {}
+
+    def reload(_handle: object, config: Any, models: Any, count: int) -> int:
+        found["rate"] = config._obj.rate
+        found["hosts"] = [config._obj.hosts[at] for at in range(config._obj.host_count)]
+        found["models"] = [(model.name, model.rate, model.burst) for model in models]
+        found["count"] = count
+        return 0
+
+    wanted = load(
+        None,
+        ["server.rate=2", "server.hosts=[a]", "models.0.rate=3", "models.1.rate=4.5"],
+        ["first=x", "second=y"],
+    )
+    answering(monkeypatch, reload=reload).reload(wanted)
+    assert found == {
+        "rate": 2, "hosts": [b"a"], "models": [(b"first", 3, 3), (b"second", 4.5, 5)], "count": 2,
+    }  # fmt: skip
+
+
+def test_an_engine_is_closed_once_and_only_by_its_own_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    closed: list[object] = []
+    engine = answering(monkeypatch, close=closed.append, start=lambda _handle: 0)
+    engine._process += 1  # as a forked child finds it
+    with pytest.raises(EngineError, match="runs in the process that opened it"):
+        engine.start()
+    engine.close()
+    assert closed == []
+    with answering(monkeypatch, close=closed.append) as engine:
+        handle = engine._handle
+    engine.close()
+    assert closed == [handle]
+
+
+def test_numbers_that_do_not_fit_are_refused_before_they_cross(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """ctypes would cut them silently."""
+    for name, check, largest in (("_u32", _u32, 2**32 - 1), ("_u64", _u64, 2**64 - 1)):
+        assert (check(name, 0), check(name, largest)) == (0, largest)
+        for value in (-1, largest + 1):
+            with pytest.raises(EngineError, match=rf"{name}: expected 0\.\..*found {value}"):
+                check(name, value)
+    never = lambda *_arguments: 0  # noqa: E731
+    engine = answering(monkeypatch, stop=never, wait=never)
+    with pytest.raises(EngineError, match="drain_s: expected"):
+        engine.stop(4_294_968)
+    with pytest.raises(EngineError, match="timeout_s: expected"):
+        engine.wait(-1)
+
+
+def test_a_refusal_without_a_sentence_has_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    refusals = {
+        -1: "INVALID", -2: "NOMEM", -3: "IO", -4: "UNSUPPORTED", -5: "ORT", -6: "MODEL",
+        -7: "STATE", -8: "AGAIN",
+    }  # fmt: skip
+    for code, name in refusals.items():
+        engine = answering(monkeypatch, start=lambda _handle, code=code: code)
+        engine._library.lumen_last_error = lambda: None
+        with pytest.raises(EngineError) as caught:
+            engine.start()
+        assert (str(caught.value), caught.value.code) == (
+            f"The engine refused (LUMEN_E_{name}).",
+            code,
+        )
+    engine = answering(monkeypatch, start=lambda _handle: -99)
+    engine._library.lumen_last_error = lambda: b""
+    with pytest.raises(EngineError, match=r"The engine refused \(-99\)\."):
+        engine.start()
+
+
+def test_the_words_of_settings_are_the_numbers_of_the_header(given: _Library) -> None:
+    """As lumen.h has them, in the order in which a person finds them in config.yaml."""
+    for key, field, words in (
+        ("engine.queue_type", "queue_type", "mpmc scq spsc naive batched inline"),
+        ("engine.idle", "idle", "adaptive spin yield park"),
+        ("engine.allocator_type", "allocator_type", "lumen_arena standard"),
+        ("server.io_backend", "io_backend", "auto io_uring epoll"),
+        ("server.overload", "overload", "refuse wait"),
+        ("models.0.channel_order", "model.channel_order", "rgb bgr"),
+    ):
+        for number, word in enumerate(words.split()):
+            fields = crossed(given, load(None, [BATCHES, f"{key}={word}"]))
+            assert fields[field] == number, word
+    fields = crossed(given, load(None, ["log.format=json", "log.access_path=/a.log"]))
+    assert (fields["access_as_json"], fields["access_path"]) == (1, b"/a.log")
+    fields = crossed(given, load())
+    assert (fields["access_as_json"], fields["access_path"]) == (0, None)
+
+
+# ---- what the load generator says ----
+
+
+def load_that(monkeypatch: pytest.MonkeyPatch, fill: Any, code: int = 0) -> Load:
+    class Generator:
+        def lumen_load(self, config: Any, result: Any, stop: Any) -> int:
+            fill(config._obj, result._obj, stop._obj)
+            return code
+
+        def lumen_last_error(self) -> bytes:
+            return b"all connections were lost"
+
+    monkeypatch.setattr(library, "load", Generator)
+    return Load(replace(bench_plan(), payloads=[b"12", b"34"], credential=b"key-"))
+
+
+def test_every_figure_of_a_load_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[bytes] = []
+
+    def fill(config: Any, result: Any, _stop: Any) -> None:
+        size = config.payload_bytes
+        sent.extend(ctypes.string_at(config.payloads[at], size) for at in range(2))
+        names = "requests errors mismatches disconnects min_ns max_ns sum_ns late unsent counting"
+        for number, name in enumerate(names.split(), 4):
+            setattr(result, name, number)
+        result.wall_ns, result.cpu_ns = 2_500_000_000, 750_000_000
+        result.statuses[0], result.statuses[15] = 3, 2
+        result.buckets[0], result.buckets[1727] = 1, 5
+
+    load_ = load_that(monkeypatch, fill)
+    found = load_.wait()
+    assert found is not None
+    assert sent == [b"key-12", b"key-34"]
+    assert (found.requests, found.errors, found.mismatches, found.disconnects) == (4, 5, 6, 7)
+    assert (found.min_ns, found.max_ns, found.mean_ns) == (8, 9, 10 / 4)
+    assert (found.late, found.unsent, found.statuses) == (11, 12, {0: 3, 15: 2})
+    assert (found.seconds, found.cpu_seconds, found.trouble) == (2.5, 0.75, None)
+    histogram = found.histogram
+    assert (len(histogram.counts), histogram.sub_bits, histogram.unit_bits) == (1728, 6, 4)
+    assert (histogram.counts[0], histogram.counts[1727], histogram.count) == (1, 5, 6)
+    assert load_.progress() == (True, 4, 5, 2.5)
+
+
+def test_a_load_can_be_stopped_and_may_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped = threading.Event()
+
+    def until_stopped(_config: Any, result: Any, stop: Any) -> None:
+        while stop.value == 0:
+            stopped.wait(0.001)
+        result.statuses[0] = result.requests = 9
+
+    load_ = load_that(monkeypatch, until_stopped)
+    assert load_.wait(0.01) is None
+    load_.stop()
+    found = load_.wait(60)
+    assert found is not None
+    assert (found.requests, found.trouble) == (9, None)
+    # What was counted before it failed stays; where nothing was, there is only the failure.
+    load_ = load_that(monkeypatch, until_stopped, -3)
+    load_.stop()
+    found = load_.wait(60)
+    assert found is not None
+    assert (found.requests, found.trouble) == (9, "all connections were lost")
+    load_ = load_that(monkeypatch, lambda *_arguments: None, -3)
+    with pytest.raises(EngineError, match="all connections were lost") as caught:
+        load_.wait(60)
+    assert caught.value.code == -3
+    for payloads in ([], [b"1", b"22"]):
+        with pytest.raises(EngineError, match="all of one size"):
+            load_fields(replace(bench_plan(), payloads=payloads))
