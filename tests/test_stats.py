@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import fcntl
 import math
+import os
 import struct
 from pathlib import Path
 
@@ -176,6 +178,75 @@ def test_the_difference_of_two_readings(tmp_path: Path) -> None:
         delta(restarted, earlier)
 
 
+def test_what_a_difference_takes_from_which_reading(tmp_path: Path) -> None:
+    """Of each thread and each model: counters and times of the span, gauges of its end."""
+    second = TIMES_OF_MODELS + MODEL_STRIDE
+    first_words = {32: 4, OF_MODELS: 10, OF_MODELS + 8: 20, OF_MODELS + 48: 500, second: 90}
+    later_words = {32: 7, OF_MODELS: 15, OF_MODELS + 8: 26, OF_MODELS + 48: 400, second: 97}
+    io = block(0, 0, {16: 10, 24: 9}, {3: 1})
+    earlier = read(
+        write(tmp_path, build([io, block(1, 0, {**first_words, second + 8: 1}, {7: 2})]))
+    )
+    new = block(1, 1, {32: 100, OF_MODELS: 1000}, {7: 50})
+    now = block(1, 0, {**later_words, second + 8: 3}, {7: 5})
+    later = read(write(tmp_path, build([block(0, 0, {16: 12, 24: 4}, {3: 2}), now, new])))
+    later = dataclasses.replace(later, is_alive=True)
+    change = delta(later, earlier)
+    assert (change.is_alive, change.pid, change.port, change.state) == (True, 42, 8000, "ready")
+    assert change.start_realtime_ns == 7_000
+    io_thread, old_thread, new_thread = change.threads
+    assert (io_thread.counters, io_thread.gauges) == ({"requests": 2}, {"connections_open": 4})
+    assert old_thread.counters == {"requests": 3}
+    assert (old_thread.role, old_thread.index, old_thread.cpu, old_thread.tid) == (
+        "worker", 0, 0, 100,
+    )  # fmt: skip
+    assert old_thread.model_counters == {
+        "digits": {"ok": 5, "infer_ns": 0}, "b": {"ok": 6, "infer_ns": 0},
+    }  # fmt: skip
+    assert old_thread.model_gauges == {"digits": {"last_ms": 400}, "b": {"last_ms": 0}}
+    of_b = old_thread.model_histograms["b"]["total"]
+    assert (of_b.sum_ns, of_b.counts.tolist()) == (7, [2, 0, 0, 0, 0, 0, 0, 0])
+    assert old_thread.histograms["total"].counts[7] == 3
+    # A thread that was not there before counts from nothing.
+    assert new_thread.counters == {"requests": 100}
+    assert change.counters == {"io": {"requests": 2}, "worker": {"requests": 103}}
+    assert change.models["digits"]["ok"] == 1005
+    assert change.histograms["total"].counts[7] == 53
+    assert change.histograms["total"].counts[3] == 1
+    assert delta(later, later).counters == {"io": {"requests": 0}, "worker": {"requests": 0}}
+    with pytest.raises(StatsError, match="'requests' went down"):
+        delta(earlier, later)
+    # A histogram that lost one value while another bucket grew is of another run too.
+    lost = read(write(tmp_path, build([io, block(1, 0, later_words, {7: 1, 8: 100})])))
+    with pytest.raises(StatsError, match="A histogram's count went down"):
+        delta(lost, earlier)
+
+
+def test_names_of_states_and_a_state_of_the_future(tmp_path: Path) -> None:
+    names = ["starting", "ready", "draining", "stopped", "unknown (4)"]
+    assert [read(write(tmp_path, build(state=at))).state for at in range(5)] == names
+    assert not read(write(tmp_path, build())).is_alive  # a copy, which no server holds
+
+
+def test_whether_a_server_holds_its_file(tmp_path: Path) -> None:
+    path = write(tmp_path, build())
+    asked = os.open(path, os.O_RDONLY)
+    for kind, alive in ((fcntl.F_WRLCK, True), (fcntl.F_RDLCK, False), (fcntl.F_UNLCK, False)):
+        with path.open("r+b") as held:
+            lock = struct.pack("hhlli", kind, os.SEEK_SET, 0, 0, 0)
+            fcntl.fcntl(held, fcntl.F_OFD_SETLK, lock)
+            assert read(path).is_alive is alive
+            assert read(path, asked).is_alive is alive
+        assert read(path).is_alive is False
+    assert os.fstat(asked).st_size == path.stat().st_size  # it stays open
+    os.close(asked)
+    opened = len(os.listdir("/proc/self/fd"))
+    read(path)
+    with pytest.raises(StatsError):
+        read(write(tmp_path, b"x" * 200, "other"))
+    assert len(os.listdir("/proc/self/fd")) == opened
+
+
 def test_files_of_several_servers_merge(tmp_path: Path) -> None:
     one = read(write(tmp_path, build(), "one"))
     two = read(write(tmp_path, build(pid=43, state=2, start=6_000), "two"))
@@ -209,6 +280,16 @@ def test_files_of_several_servers_merge(tmp_path: Path) -> None:
         {"blocks_offset": 2**63},
         {"blocks_offset": BLOCKS_OFFSET + 4},
         {"models_offset": 2**63},
+        {"models_offset": BLOCKS_OFFSET + 3 * BLOCK_BYTES - 2 * NAME_BYTES + 1},
+        {"file_bytes": BLOCKS_OFFSET + 3 * BLOCK_BYTES + 1},
+        {"version": 0},
+        {"sub_bits": 17},
+        {"unit_bits": 17},
+        {"model_sub_bits": 17},
+        {"model_unit_bits": 17},
+        {"fields_offset": BLOCKS_OFFSET + 3 * BLOCK_BYTES - 48 * len(FIELDS) + 8},
+        {"block_bytes": BLOCK_BYTES - 16},
+        {"block_bytes": BLOCK_BYTES + 4, "block_count": 2},
         {"model_count": 4},
         {"model_count": 2**32 - 1, "model_name_bytes": 0},
         {"model_name_bytes": 2**32 - 1},
@@ -302,6 +383,51 @@ def test_ranks_are_not_rounded_up_by_binary_fractions(
 ) -> None:
     one_in_each = Histogram(np.ones(count, np.uint64), 7, 4)
     assert one_in_each.percentile_ns(percent) == one_in_each.midpoint_ns(rank - 1)
+
+
+def test_histograms_to_the_nanosecond() -> None:
+    """Four buckets to a power of two, the first ones 8 ns wide."""
+    counts = np.zeros(20, np.uint64)
+    counts[[0, 3, 5, 12]] = 1, 2, 3, 4
+    histogram = Histogram(counts, 2, 3)
+    ranges = {
+        0: (0, 8),
+        3: (24, 8),
+        4: (32, 8),
+        5: (40, 8),
+        8: (64, 16),
+        12: (128, 32),
+        15: (224, 32),
+    }
+    for bucket, (low, width) in ranges.items():
+        assert bucket_range(bucket, 2, 3) == (low, width)
+        assert histogram.midpoint_ns(bucket) == low + (width - 1) / 2
+        assert [bucket_of(low - 1 + at, 2, 3) for at in (1, width, width + 1)] == [
+            bucket, bucket, bucket + 1,
+        ]  # fmt: skip
+    middles = {0: 3.5, 3: 27.5, 5: 43.5, 12: 143.5}
+    assert histogram.mean_ns() == (3.5 + 2 * 27.5 + 3 * 43.5 + 4 * 143.5) / 10
+    found = {percent: histogram.percentile_ns(percent) for percent in (0, 10, 11, 30, 31, 60, 61)}
+    expected = dict(zip(found, (0, 0, 3, 3, 5, 5, 12), strict=True))
+    assert found == {percent: middles[bucket] for percent, bucket in expected.items()}
+    # The sum, where it is known, is exact, and is known of a whole only if of both parts.
+    exact = Histogram(counts, 2, 3, 1001)
+    assert exact.mean_ns() == 100.1
+    twice = exact.plus(Histogram(counts, 2, 3, 9))
+    assert (twice.sum_ns, twice.count, twice.counts[12]) == (1010, 20, 8)
+    rest = twice.minus(exact)
+    assert (rest.sum_ns, rest.counts.tolist()) == (9, counts.tolist())
+    assert (rest.sub_bits, rest.unit_bits) == (2, 3)
+    for one, other in ((exact, histogram), (histogram, exact)):
+        assert (one.plus(other).sum_ns, one.minus(other).sum_ns) == (None, None)
+    less = counts.copy()
+    less[[0, 3]] = 50, 1  # one bucket has lost a value, whatever the others have
+    for earlier in (Histogram(less, 2, 3), Histogram(counts, 2, 4), Histogram(counts, 1, 3)):
+        with pytest.raises(StatsError):
+            Histogram(np.minimum(less, counts), 2, 3).minus(earlier)
+    for other in (Histogram(counts, 2, 4), Histogram(counts, 1, 3), Histogram(counts[1:], 2, 3)):
+        with pytest.raises(StatsError, match="cannot be combined"):
+            histogram.plus(other)
 
 
 def test_an_empty_histogram_has_no_mean() -> None:
