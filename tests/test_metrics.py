@@ -36,13 +36,15 @@ from lumen_uring.metrics import (
     _buckets,
     _CpuMeter,
     _layout,
+    _model_bounds,
     make_registry,
+    media_type,
     memory_bytes,
     render,
 )
 from lumen_uring.metrics_http import CONNECTIONS_MAX
 from lumen_uring.metrics_server import Facts, MetricsServer, host_allowed
-from lumen_uring.ring.histogram import Histogram, bucket_of
+from lumen_uring.ring.histogram import Histogram, bucket_of, bucket_range
 from lumen_uring.ring.stats import Snapshot
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -231,6 +233,159 @@ def test_lumens_own_metrics() -> None:
     assert value(found, "process_cpu_seconds_total") > 0
 
 
+# A sample's name and label, and the words that it is the sum of.
+SUMS: dict[tuple[str, str], str] = {
+    ("lumen_requests_accepted_total", ""): "io.requests",
+    ("lumen_requests_total", "ok"): "io.requests_ok worker.requests_ok",
+    ("lumen_requests_total", "error"): "io.requests_error worker.requests_error",
+    ("lumen_requests_total", "shed"): "io.requests_refused worker.requests_expired",
+    ("lumen_requests_total", "client_gone"): "io.requests_gone worker.requests_gone",
+    ("lumen_protocol_requests_total", "native"): "io.native_requests",
+    ("lumen_protocol_requests_total", "http"): "io.http_requests",
+    ("lumen_requests_rejected_total", "bad_request"): "io.requests_bad worker.requests_bad",
+    ("lumen_requests_rejected_total", "unknown_model"): "io.requests_unknown_model",
+    ("lumen_requests_rejected_total", "too_large"): (
+        "io.requests_too_large worker.requests_too_large"
+    ),
+    ("lumen_requests_rejected_total", "unauthorised"): "io.requests_unauthorised",
+    ("lumen_requests_rejected_total", "rate_limited"): "io.requests_limited",
+    ("lumen_requests_rejected_total", "overloaded"): "io.requests_overloaded",
+    ("lumen_requests_rejected_total", "deadline"): "io.requests_late worker.requests_expired",
+    ("lumen_requests_rejected_total", "draining"): "io.requests_draining",
+    ("lumen_requests_rejected_total", "unready"): "io.requests_unready",
+    ("lumen_connections_total", "accepted"): "io.connections_accepted",
+    ("lumen_connections_total", "closed"): "io.connections_closed",
+    ("lumen_connections_total", "refused"): "io.connections_refused",
+    ("lumen_connections_total", "crowded"): "io.connections_crowded",
+    ("lumen_connections_total", "timed_out"): "io.connections_timed_out",
+    ("lumen_connections_total", "evicted"): "io.connections_evicted",
+    ("lumen_network_bytes_total", "in"): "io.bytes_in",
+    ("lumen_network_bytes_total", "out"): "io.bytes_out worker.bytes_out",
+    ("lumen_runs_total", "all"): "worker.runs",
+    ("lumen_runs_total", "batch"): "worker.batches",
+    ("lumen_events_total", "connection_unparked"): "io.connections_unparked",
+    ("lumen_events_total", "slot_wait"): "io.slot_waits",
+    ("lumen_events_total", "body_wait"): "io.body_waits",
+    ("lumen_events_total", "header_buffer_starved"): "io.header_buffers_starved",
+    ("lumen_events_total", "reply_queued"): "io.replies_queued",
+    ("lumen_events_total", "ring_overflow"): "io.ring_overflows",
+    ("lumen_events_total", "worker_sleep"): "worker.sleeps",
+    ("lumen_events_total", "batch_failed"): "worker.batches_failed",
+    ("lumen_events_total", "trace_dropped"): "io.traces_dropped worker.traces_dropped",
+    ("lumen_events_total", "log_line_lost"): "io.log_lines_lost",
+    ("lumen_connections_open", ""): "gauge.connections_open",
+    ("lumen_connections_parked", ""): "gauge.connections_parked",
+    ("lumen_slots_in_use", ""): "gauge.slots_in_use",
+    ("lumen_requests_admitted", ""): "gauge.in_flight",
+    ("nv_inference_request_success", "m"): "model.ok",
+    ("nv_inference_count", "m"): "model.rows",
+    ("nv_inference_exec_count", "m"): "model.runs",
+    ("nv_inference_request_failure", "REJECTED"): "model.refused model.expired",
+    ("nv_inference_request_failure", "CANCELED"): "model.gone",
+    ("nv_inference_request_failure", "BACKEND"): "model.failed",
+    ("nv_inference_request_failure", "OTHER"): "model.bad model.unfit",
+}
+# As above, of one word each, and how many of it are one on the page.
+SCALED = {
+    ("nv_inference_request_duration_us", "m"): ("ok_ns", 1000),
+    ("nv_inference_queue_duration_us", "m"): ("queue_ns", 1000),
+    ("nv_inference_compute_input_duration_us", "m"): ("preprocess_ns", 1000),
+    ("nv_inference_compute_infer_duration_us", "m"): ("infer_ns", 1000),
+    ("nv_inference_compute_output_duration_us", "m"): ("send_ns", 1000),
+    ("lumen_model_last_answer_seconds", "m"): ("last_ms", 1000),
+}
+
+
+def test_every_sample_is_the_sum_of_its_own_words() -> None:
+    """Each word has a bit of its own: one too many, too few or in another's place is seen."""
+    bits: dict[str, dict[str, int]] = {"io": {}, "worker": {}, "gauge": {}, "model": {}}
+    times = [word for word, _unit in SCALED.values()]
+    for one in [*" ".join(SUMS.values()).split(), "model.overdue", *(f"model.{t}" for t in times)]:
+        owner, word = one.split(".")
+        # A float of the page holds 53 bits; the words of I/O threads and workers are added.
+        bits[owner].setdefault(word, 1 << (len(bits[owner]) + (34 if owner == "worker" else 0)))
+    assert max(bits["io"].values()) < 1 << 34
+    # More requests have begun than ended, and more were queued than have left.
+    bits["io"]["requests"] = 1 << 51
+    bits["model"] |= {"queued": 1 << 40, "last_ms": 1_700_000_000_123}
+    for name in times[:5]:
+        bits["model"][name] = bits["model"][name] * 1000 + 999  # parts of a microsecond are cut
+    reading = dataclasses.replace(
+        snapshot(),
+        counters={"io": bits["io"], "worker": bits["worker"]},
+        gauges={"io": {**bits["gauge"], "worker_hangs": 2}, "worker": {}},
+        models={"m": bits["model"]},
+        histograms={},
+        model_histograms={},
+    )
+    facts = Facts("1.2.3", "1.31.1", workers=3, io_threads=2, slots=64)
+    text = render(make_registry(lambda: reading, facts), "")[1].decode()
+    found: dict[tuple[str, str], float] = {}
+    for (name, labels), sample in samples(text).items():
+        if not name.startswith(("process_", "nv_cpu_", "lumen_build")):
+            found[name, dict(labels).get("reason") or (labels[0][1] if labels else "")] = sample
+    expected: dict[tuple[str, str], float] = {
+        key: sum(bits[owner][word] for owner, word in (one.split(".") for one in words.split()))
+        for key, words in SUMS.items()
+    }
+    expected |= {key: bits["model"][word] // unit for key, (word, unit) in SCALED.items()}
+    expected["lumen_model_last_answer_seconds", "m"] = 1_700_000_000.123
+    ends = sum(
+        expected["lumen_requests_total", end] for end in ("ok", "error", "shed", "client_gone")
+    )
+    left = ("ok", "failed", "unfit", "expired", "gone", "overdue")
+    pending = (1 << 40) - sum(bits["model"][word] for word in left)
+    expected |= {
+        ("lumen_requests_in_flight", ""): (1 << 51) - ends,
+        ("nv_inference_pending_request_count", "m"): pending,
+        ("lumen_ready", ""): 1,
+        ("lumen_worker_hangs", ""): 1,
+        ("lumen_workers", ""): 3,
+        ("lumen_io_threads", ""): 2,
+        ("lumen_slots", ""): 64,
+    }
+    assert found == expected
+    # A reading in the middle of things: more have left than were queued.
+    bits["model"]["queued"] = 1
+    text = render(make_registry(lambda: reading, facts), "")[1].decode()
+    assert value(samples(text), "nv_inference_pending_request_count", model="m", version="1") == 0
+
+
+def test_a_server_that_is_not_ready() -> None:
+    for state in ("starting", "draining", "stopped", "unknown (4)"):
+        reading = dataclasses.replace(snapshot(), state=state)
+        assert value(samples(page(reading)), "lumen_ready") == 0
+
+
+def test_which_form_is_asked_for() -> None:
+    for accept, form in (
+        ("", TEXT),
+        ("*/*", TEXT),
+        ("application/openmetrics-text", OPENMETRICS),
+        ("text/plain, Application/OpenMetrics-Text;version=1.0.0;q=0.1", OPENMETRICS),
+        ("application/openmetrics-text-like", TEXT),
+    ):
+        assert media_type(accept) == form
+
+
+def test_bounds_are_the_nearest_edges_to_the_wanted_ones() -> None:
+    """35 bounds from 10 µs to 10 s, each moved to the edge of an exact bucket beside it."""
+    ends, middles = _layout(*LAYOUT)
+    edges = [bucket_range(bucket, *LAYOUT[1:])[0] for bucket in range(LAYOUT[0])]
+    for at, (text, below) in enumerate(ends):
+        wanted_ns = 10_000 * 1_000_000 ** (at / 34)
+        assert float(text) * 1e9 == pytest.approx(edges[below], abs=0.5)
+        nearest = min(range(len(edges)), key=lambda bucket: abs(edges[bucket] - wanted_ns))
+        assert abs(edges[below] - wanted_ns) <= abs(edges[nearest] - wanted_ns) + 1
+    assert middles[0] == 7.5e-9
+    assert middles[200] * 1e9 == pytest.approx(
+        Histogram(np.zeros(LAYOUT[0], np.uint64), *LAYOUT[1:]).midpoint_ns(200)
+    )
+    bounds = [float(text) for text, _below in _model_bounds(88, 2, 12)]
+    assert (bounds[0], bounds[-1]) == (16384e-9, (1 << 33) / 1e9)
+    assert len(bounds) == 2 * (33 - 14) + 1
+
+
 def test_histograms_are_those_of_the_file() -> None:
     found = samples(page(snapshot()))
     bounds = {
@@ -408,8 +563,24 @@ def test_the_machine(tmp_path: Path) -> None:
     stat.write_text("cpu  25 0 10 85 0 0 0 0 0 0\n")
     assert meter.utilization() == 0.75
     assert meter.utilization() == 0.75
+    # user nice system idle iowait irq softirq steal guest guest_nice: a processor that waits for a
+    # disk is idle, one that serves interrupts or another machine is not, and guests are in user.
+    stat.write_text("cpu  26 1 11 100 5 1 1 0 700 800\ncpu0 9 9 9 9\n")
+    assert meter.utilization() == pytest.approx(1 - (15 + 5) / 25)
+    stat.write_text("cpu  26 1 11 100 5 1 1 10 700 800\n")
+    assert meter.utilization() == 1
+    stat.write_text("cpu  26 1 11 130 5 1 1 10 700 800\n")
+    assert meter.utilization() == 0
     stat.write_text("nonsense")
     assert 0 <= meter.utilization() <= 1
+    meminfo = tmp_path / "meminfo"
+    meminfo.write_text(
+        "MemTotal:  100 kB\nMemFree:  10 kB\nMemAvailable:  70 kB\nSwapTotal:  5 kB\n"
+    )
+    assert memory_bytes(meminfo) == (100 * 1024, 30 * 1024)
+    for text in ("MemTotal: 100 kB\n", "MemTotal: x kB\nMemAvailable: 1 kB\n", "MemTotal:\n"):
+        meminfo.write_text(text)
+        assert memory_bytes(meminfo) == (0, 0)
 
 
 # ---- the HTTP side ----
