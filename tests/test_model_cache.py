@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from lumen_uring import model_cache
 from lumen_uring.errors import ConfigError
 from lumen_uring.model_cache import cache_place, cpu_flags_hash, labels, resolve
 from lumen_uring.settings import ModelConfig
@@ -52,6 +53,12 @@ def test_the_place_depends_on_model_runtime_and_processor(
     assert cache_place(model, "1.31.1") == place
     model.write_bytes(b"other")
     assert cache_place(model, "1.31.1") != place
+    model.write_bytes(b"model")
+    assert cache_place(model, "1.31.2") != place
+    monkeypatch.setattr(model_cache, "cpu_flags_hash", lambda: "0123456789")
+    other = cache_place(model, "1.31.1")
+    assert other.path is not None
+    assert other.path.name == f"{digest}-1.31.1-01234567.ort"
 
 
 def test_weights_in_another_file_are_not_cached(
@@ -80,12 +87,53 @@ def test_weights_in_another_file_are_not_cached(
     assert "another file" in place.note
 
 
+EXTERNAL = b"\n\x08location\x12"
+
+
+@pytest.mark.parametrize("size", [1 << 20, 2 << 20])
+@pytest.mark.parametrize("before", range(len(EXTERNAL) + 1))
+def test_a_mark_of_other_weights_wherever_it_lies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, before: int
+) -> None:
+    """The file is read a MiB at a time: the mark may begin in one piece and end in the next."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    model = tmp_path / "m.onnx"
+    model.write_bytes(bytes(size - before) + EXTERNAL + bytes(3))
+    assert cache_place(model, "1").path is None
+    model.write_bytes(bytes(size - before) + EXTERNAL[:-1] + b"!" + bytes(3))
+    assert cache_place(model, "1").path is not None
+
+
+def test_a_mark_is_not_forgotten_over_what_follows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the hash is of the whole file."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    model = tmp_path / "m.onnx"
+    model.write_bytes(EXTERNAL + bytes(3 << 20))
+    place = cache_place(model, "1")
+    assert (place.path, place.note) == (
+        None,
+        "the optimised graph of m.onnx is not kept, each start makes it anew: "
+        "its weights lie in another file, whose changes the cache would not see",
+    )
+    raw = bytes((2 << 20) + 1) + b"end"
+    model.write_bytes(raw)
+    place = cache_place(model, "1")
+    assert place.path is not None
+    assert place.path.name.startswith(hashlib.sha256(raw).hexdigest()[:32] + "-1-")
+    with pytest.raises(ConfigError, match=r"none\.onnx cannot be read: No such file"):
+        cache_place(tmp_path / "none.onnx", "1")
+
+
 def test_processor_flags_in_any_order_are_the_same(tmp_path: Path) -> None:
     one, two, arm = tmp_path / "1", tmp_path / "2", tmp_path / "3"
     one.write_text("processor\t: 0\nflags\t\t: avx2 fma\nflags\t\t: x\n")
     two.write_text("flags : fma avx2\n")
     arm.write_text("Features : asimd\n")
     assert cpu_flags_hash(one) == cpu_flags_hash(two) != cpu_flags_hash(arm)
+    assert cpu_flags_hash(one) == hashlib.sha256(b"avx2 fma").hexdigest()
+    assert cpu_flags_hash(arm) == hashlib.sha256(b"asimd").hexdigest()
     assert cpu_flags_hash(tmp_path / "none") == hashlib.sha256(b"").hexdigest()
 
 
@@ -118,7 +166,7 @@ def test_a_folder_that_others_may_write_is_not_trusted(
     model = tmp_path / "m.onnx"
     model.write_bytes(b"model")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    for mode in (0o777, 0o770, 0o702):
+    for mode in (0o777, 0o770, 0o702, 0o720):
         (tmp_path / "lumen").mkdir(exist_ok=True)
         (tmp_path / "lumen").chmod(mode)
         place = cache_place(model, "1")
@@ -127,6 +175,18 @@ def test_a_folder_that_others_may_write_is_not_trusted(
         assert f"others may write {tmp_path}/lumen: use chmod go-w" in place.note
     (tmp_path / "lumen").chmod(0o755)
     assert cache_place(model, "1").path is not None
+    # As root with the rights of another user: what counts is who this process acts as.
+    owner = (tmp_path / "lumen").stat().st_uid
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    place = cache_place(model, "1")
+    assert place.path is None
+    assert place.note is not None
+    assert f"{tmp_path}/lumen belongs to another user" in place.note
+    monkeypatch.setattr(os, "geteuid", lambda: owner)
+    monkeypatch.setattr(os, "getuid", lambda: owner + 1)
+    assert cache_place(model, "1").path is not None
+    monkeypatch.setattr(os, "access", lambda *_asked: False)
+    assert "(Permission denied)" in (cache_place(model, "1").note or "")
 
 
 def test_the_folder_of_builtin_models_is_private(
@@ -151,10 +211,21 @@ def test_labels_are_lines(tmp_path: Path) -> None:
         (b"", "one class per line"),
         (b"a\0b", "one class per line"),
         (b"\xff", "expected UTF-8, found byte 0xff at offset 0"),
+        (b"ok \xe9\n", "expected UTF-8, found byte 0xe9 at offset 3"),
+        (b" \n\t", "one class per line"),
+        (b"x" * ((4 << 20) + 1), "at most 4194304 bytes in all, found 4194305 bytes of"),
     ):
         path.write_bytes(raw)
         with pytest.raises(ConfigError, match=says):
             labels(entry)
+    for raw, kept in (
+        (b"x" * (4 << 20), b"x" * (4 << 20)),
+        (b"a\nb\n\n", b"a\nb\n"),  # the last class has no name
+        (b"a\r\nb\rc\r\n", b"a\nb\rc"),
+        (b"a", b"a"),
+    ):
+        path.write_bytes(raw)
+        assert labels(entry) == kept
     path.unlink()
     with pytest.raises(ConfigError, match=r"labels of model a at .*: No such file"):
         labels(entry)
