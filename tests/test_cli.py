@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
+import dataclasses
 import fcntl
+import io
 import json
 import os
 import socket
@@ -10,7 +13,7 @@ import struct
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -19,11 +22,19 @@ import numpy as np
 import pytest
 from peer import Connection, Peer, reply
 from PIL import Image
+from rich.console import Console
 from test_stats import HEADER, build
 
-from lumen_uring.cli import main
-from lumen_uring.commands.predict import preprocessing
+from lumen_uring.cli import main, make_parser
+from lumen_uring.commands import checks, stats_words
+from lumen_uring.commands import stats as stats_command
+from lumen_uring.commands.options import credential_of, token_of
+from lumen_uring.commands.predict import Prediction, preprocessing
+from lumen_uring.commands.predict import _show as show
 from lumen_uring.describe import Model, Rgb8Info, TensorInfo
+from lumen_uring.errors import ConfigError, Unauthorised, UnknownModel
+from lumen_uring.ring import stats
+from lumen_uring.ring.stats import Snapshot, ThreadStats
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -373,6 +384,166 @@ def test_stats_as_a_table(stats_port: str, capsys: pytest.CaptureFixture[str]) -
     assert row == ["digits", "6", "0", "0", "-", "1.5"]
 
 
+def second_of(earlier: Snapshot, seconds: int) -> Snapshot:
+    """A later reading, in which every counter has grown by 3 a second, and gauges by 7."""
+
+    def grown(values: dict[str, dict[str, int]], by: int) -> dict[str, dict[str, int]]:
+        return {
+            role: {name: value + by * seconds for name, value in of_role.items()}
+            for role, of_role in values.items()
+        }
+
+    def thread_then(thread: ThreadStats) -> ThreadStats:
+        total = thread.histograms["total"]
+        counts = total.counts.copy()
+        counts[4] += np.uint64(5 * seconds)
+        return dataclasses.replace(
+            thread,
+            counters={name: value + 3 * seconds for name, value in thread.counters.items()},
+            gauges={name: value + 7 * seconds for name, value in thread.gauges.items()},
+            model_counters=grown(thread.model_counters, 3),
+            model_gauges=grown(thread.model_gauges, 7),
+            histograms={"total": dataclasses.replace(total, counts=counts)},
+        )
+
+    threads = tuple(map(thread_then, earlier.threads))
+    return dataclasses.replace(earlier, threads=threads, is_alive=True)
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_watching_shows_what_each_second_brought(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    as_json: bool,
+) -> None:
+    """The rates between two readings, each counted from the one before and not from the first."""
+    (tmp_path / "stats").write_bytes(build())
+    first = dataclasses.replace(stats.read(tmp_path / "stats"), is_alive=True)
+    dead = dataclasses.replace(first, is_alive=False)
+    readings = iter([first, second_of(first, 1), second_of(first, 3), dead])
+    slept: list[float] = []
+    shown: list[str] = []
+
+    class Live:
+        def __init__(self, tables: object, auto_refresh: bool) -> None:
+            assert not auto_refresh
+            self.update(tables)
+
+        def __enter__(self) -> Live:
+            return self
+
+        def __exit__(self, *_error: object) -> None:
+            pass
+
+        def update(self, tables: Any, refresh: bool = True) -> None:
+            assert refresh
+            console = Console(width=120, file=io.StringIO())
+            console.print(tables)
+            shown.append(console.file.getvalue())  # type: ignore[attr-defined]
+
+    monkeypatch.setattr(stats, "read", lambda _path: next(readings))
+    monkeypatch.setattr("rich.live.Live", Live)
+    monkeypatch.setattr("time.sleep", slept.append)
+    options = ["--json"] if as_json else []
+    assert main(["stats", "--port", "8000", "--watch", *options]) == 1
+    out, err = capsys.readouterr()
+    assert "No server with port 8000 runs here: these are the last figures of process 42" in err
+    assert slept == [1.0] * 3
+    if as_json:
+        lines = [json.loads(line) for line in out.splitlines()]
+        for line, seconds, opened in zip(lines, (1, 2), (10, 24), strict=True):
+            assert line["alive"] is True
+            assert line["counters"] == {
+                "io": {"requests": 3 * seconds}, "worker": {"requests": 2 * 3 * seconds},
+            }  # fmt: skip
+            assert line["gauges"]["io"] == {"connections_open": opened}
+            assert line["stages"]["total"]["count"] == 3 * 5 * seconds
+            assert line["models"]["b"]["ok"] == 2 * 3 * seconds
+            assert line["models"]["digits"]["mean_infer_us"] == 0.001  # 3 ns of each answer
+        return
+    assert len(shown) == 3
+    rows = [
+        {cells[1]: cells[2] for cells in map(str.split, text.splitlines()) if cells[:1] == ["io"]}
+        for text in shown
+    ]
+    assert rows == [
+        {"requests": "10", "connections_open": "3"},
+        {"requests": "3", "connections_open": "10"},
+        {"requests": "6", "connections_open": "24"},
+    ]
+
+
+def test_the_whole_table_of_stats(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "stats").write_bytes(build())
+    reading = dataclasses.replace(
+        stats.read(tmp_path / "stats"),
+        is_alive=True,
+        counters={"io": {"requests": 1_234_567, "bytes_in": 0}, "worker": {"odd_one": 5}},
+        gauges={"io": {"in_flight": 2, "slots_in_use": 0}, "worker": {}},
+        histograms={},
+        models={"m": {"ok": 1000, "rows": 2000, "failed": 5, "queue_ns": 1_234_567, "infer_ns": 9}},
+    )
+    console = Console(width=120)
+    console.print(stats_command._tables(reading, False))
+    console.print(stats_command._tables(reading, True))
+    text = capsys.readouterr().out
+    short, long = text.split("Lumen on port 8000, pid 42, ready\n")[1:]
+    for part in (short, long):
+        assert ["m", "1,005", "2,000", "5", "1.2", "0.0"] in map(str.split, part.splitlines())
+    figures = [" ".join(line.split()) for line in long.splitlines()[-6:]]
+    assert figures == [
+        "thread figure value",
+        "io in_flight 2 requests that hold memory now",
+        "io slots_in_use 0 slots in use now (a slot is the memory of one request)",
+        "io requests 1,234,567 requests whose header was read, of every kind",
+        "io bytes_in 0 bytes received",
+        "worker odd_one 5",
+    ]
+    assert [" ".join(line.split()) for line in short.splitlines()[-4:]] == [
+        figures[0], figures[1], figures[3], figures[5],
+    ]  # fmt: skip
+
+
+def test_each_figure_is_explained_as_itself() -> None:
+    """A word of each explanation that no other figure of its kind has."""
+    told = {
+        "native_requests": "native", "http_requests": "HTTP",
+        "requests_unknown_model": "(status 2)",
+        "requests_unauthorised": "(status 6)", "requests_overloaded": "(status 4)",
+        "requests_late": "(status 5)", "requests_limited": "(status 7)",
+        "requests_draining": "(status 9)", "requests_expired": "(status 5)",
+        "requests_bad": "(status 1)", "requests_too_large": "(status 3)",
+        "requests_unready": "readiness", "requests_gone": "left",
+        "connections_accepted": "made", "connections_closed": "ended, by either",
+        "connections_refused": "max_connections", "connections_crowded": "per_address",
+        "connections_timed_out": "too slow", "connections_evicted": "held memory",
+        "connections_unparked": "got a descriptor", "bytes_in": "received", "bytes_out": "sent",
+        "slot_waits": "waited for memory", "body_waits": "waited for their bytes",
+        "header_buffers_starved": "buffer", "replies_queued": "replies", "ring_overflows": "ring",
+        "connections_open": "open now", "connections_parked": "without a file descriptor",
+        "in_flight": "hold memory now", "slots_in_use": "slots", "worker_hangs": "not returned",
+        "rows": "rows", "runs": "calls", "batches": "several requests", "batches_failed": "failed",
+        "log_lines_lost": "could not be written", "sleeps": "slept",
+        "traces_dropped": "could not keep up", "requests": "every kind",
+    }  # fmt: skip
+    ends = {
+        ("io", "requests_ok"): "without a model", ("worker", "requests_ok"): "by a model",
+        ("io", "requests_error"): "not allowed", ("worker", "requests_error"): "with an error",
+        ("io", "requests_refused"): "could not take more",
+    }  # fmt: skip
+    for place, text in stats_words.FIGURES.items():
+        assert ends.get(place) or told[place[1]] in text, place
+        assert ends.get(place, "") in text, place
+    stages = {
+        "receive": "last", "queue": "worker", "preprocess": "tensors", "infer": "ONNX",
+        "send": "kernel", "total": "reply",
+    }  # fmt: skip
+    assert {name: word for name, word in stages.items() if word in stats_words.STAGES[name]} == (
+        stages
+    )
+
+
 def test_stats_without_server(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["stats", "--port", "1"]) == 1
     assert "no server with this port runs here" in capsys.readouterr().err
@@ -450,6 +621,254 @@ def test_health(
     said_there = capsys.readouterr().err
     assert (said_there == "") == (said == "")
     assert said in said_there
+
+
+@pytest.mark.parametrize(
+    ("options", "question", "answer", "said"),
+    [
+        ([], "live", b"HTTP/1.1 200 OK\r\n", ""),
+        (
+            ["--ready"],
+            "ready",
+            b"HTTP/1.1 400 Bad\r\n",
+            "is not ready: expected HTTP 200, found: 400",
+        ),
+        (["--timeout", "0.2"], "live", None, "is not live: expected HTTP 200, found: timed out"),
+        (["--timeout", "0.2"], "live", b"HTTP/1.1 2", "found: timed out"),  # and no more of it
+    ],
+)
+def test_health_over_a_unix_socket(
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    options: list[str],
+    question: str,
+    answer: bytes | None,
+    said: str,
+) -> None:
+    path = tmp_path / "s"
+    asked: list[bytes] = []
+    done = threading.Event()
+
+    def serve() -> None:
+        peer, _ = listener.accept()
+        with peer:
+            asked.append(peer.recv(4096))
+            peer.sendall(answer or b"")
+            done.wait(30)  # a client without a deadline would wait for this
+
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        server = threading.Thread(target=serve)
+        server.start()
+        assert main(["health", "--host", f"unix:{path}", *options]) == (1 if said else 0)
+        done.set()
+        server.join(60)
+    fields = "Host: localhost\r\nConnection: close"
+    assert asked == [f"GET /v2/health/{question} HTTP/1.1\r\n{fields}\r\n\r\n".encode()]
+    err = capsys.readouterr().err
+    assert (err == "") == (said == "")
+    assert said in err
+    assert not said or err.startswith(f"lumen: unix:{path} is not ")
+
+
+def test_what_health_takes_for_a_time(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("LUMEN_SERVER__PORT", raising=False)
+    for text in ("0", "-1", "nan", "3600.1", "inf", "soon"):
+        with pytest.raises(SystemExit):
+            main(["health", "--timeout", text])
+        assert f"expected seconds above 0, at most 3600, found {text!r}" in capsys.readouterr().err
+    parser = make_parser()
+    for given, found in (("3600", 3600), ("0.001", 0.001), (None, 2.0)):
+        options = [] if given is None else ["--timeout", given]
+        arguments = parser.parse_args(["health", *options])
+        assert (arguments.timeout, arguments.port, arguments.host) == (found, 8000, "127.0.0.1")
+    times: list[object] = []
+
+    def refuse(*given: object) -> socket.socket:
+        times.append(given)
+        raise ConnectionRefusedError(111, "Connection refused")
+
+    monkeypatch.setattr(socket, "create_connection", refuse)
+    assert main(["health", "--host", "::1", "--port", "9", "--timeout", "77"]) == 1
+    assert times == [(("::1", 9), 77.0)]
+
+
+def test_ports_and_counts_at_their_limits(capsys: pytest.CaptureFixture[str]) -> None:
+    parser = make_parser()
+    for option, most in (("--port", 65535), ("--top", 2**31 - 1)):
+        name = option.removeprefix("--")
+        for good in (1, most):
+            arguments = parser.parse_args(["predict", "x.png", option, str(good)])
+            assert getattr(arguments, name) == good
+        for bad in ("0", str(most + 1), "-1", "1.5", "\u0661", ""):
+            with pytest.raises(SystemExit):
+                parser.parse_args(["predict", "x.png", option, bad])
+            assert f"found {bad!r}" in capsys.readouterr().err
+
+
+def test_where_a_token_comes_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An option before the environment; blanks around a file's token do not count."""
+    path = tmp_path / "token"
+    path.write_text("\n  of-the-file \n")
+    parser = make_parser()
+    monkeypatch.setenv("LUMEN_TOKEN", "of-the-environment")
+    for options, token in (
+        (["--token", "of-the-option"], "of-the-option"),
+        (["--token-file", str(path)], "of-the-file"),
+        ([], "of-the-environment"),
+    ):
+        arguments = parser.parse_args(["predict", "x.png", *options])
+        assert token_of(arguments) == token
+        assert credential_of(arguments) == token.encode().ljust(32, b"\0")
+    monkeypatch.setenv("LUMEN_TOKEN", "")
+    assert token_of(parser.parse_args(["predict", "x.png"])) is None
+    assert credential_of(parser.parse_args(["predict", "x.png"])) == b""
+    with pytest.raises(SystemExit):
+        parser.parse_args(["predict", "x.png", "--token", "a", "--token-file", "b"])
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "said"),
+    [
+        (None, 0, ""),
+        (ConfigError("no such setting"), 2, "lumen: no such setting\n"),
+        (UnknownModel("no such model"), 1, "lumen: no such model\n"),
+        (
+            Unauthorised("no key"),
+            1,
+            "lumen: no key\nlumen: give the token with --token-file FILE, or in LUMEN_TOKEN.\n",
+        ),
+        (KeyboardInterrupt(), 130, ""),
+    ],
+)
+def test_each_end_has_its_status_and_its_sentence(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    error: BaseException | None,
+    status: int,
+    said: str,
+) -> None:
+    def run(arguments: argparse.Namespace) -> int:
+        assert arguments.port == 77
+        if error is not None:
+            raise error
+        return 0
+
+    monkeypatch.setattr(stats_command, "run", run)
+    assert main(["stats", "--port", "77"]) == status
+    assert capsys.readouterr() == ("", said)
+
+
+def test_without_a_command_lumen_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An option in front belongs to serve; --host, --port and the socket are settings."""
+    given: list[tuple[object, ...]] = []
+
+    def load(path: object, overrides: object, models: object, _environment: object) -> object:
+        given.append((path, overrides, models))
+        return "a config"
+
+    def serve(config: object, reread: Callable[[], object]) -> int:
+        assert (config, reread()) == ("a config", "a config")
+        return 7
+
+    monkeypatch.setattr("lumen_uring.config.load", load)
+    monkeypatch.setattr("lumen_uring.server.run", serve)
+    for argv, expected in (
+        ([], (None, [], [])),
+        (["--config", "c.yaml"], ("c.yaml", [], [])),
+        (["serve", "--model", "a=b", "--set", "x=1"], (None, ["x=1"], ["a=b"])),
+        (
+            ["--set", "x=1", "--host", "::1", "--port", "9", "--unix-socket", "/it's"],
+            (
+                None,
+                ["x=1", "server.host='::1'", "server.port=9", "server.unix_socket='/it''s'"],
+                [],
+            ),
+        ),
+    ):
+        given.clear()
+        assert main(argv) == 7
+        assert given == [expected, expected]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_serve_check_serves_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], fails: bool
+) -> None:
+    def check(_config: object) -> list[str]:
+        if fails:
+            raise UnknownModel("a is no model")
+        return ["model a: /a.onnx", "note: it is not kept"]
+
+    monkeypatch.setattr("lumen_uring.server.check", check)
+    monkeypatch.setattr("lumen_uring.server.run", None)
+    assert main(["serve", "--check"]) == (1 if fails else 0)
+    assert capsys.readouterr() == (
+        ("", "a is no model\n")
+        if fails
+        else (
+            "model a: /a.onnx\nnote: it is not kept\nThe settings and the models are right.\n",
+            "",
+        )
+    )
+
+
+def test_what_doctor_prints(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    findings = [
+        checks.Finding("ok", "one", "all of it"),
+        checks.Finding("note", "the other", "slow", "Make it fast."),
+        checks.Finding("note", "two", "slower"),
+    ]
+    monkeypatch.setattr(checks, "check_all", lambda _machine: findings)
+    assert main(["doctor"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "ok       one        all of it",
+        "note     the other  slow",
+        "                    -> Make it fast.",
+        "note     two        slower",
+        "Nothing keeps Lumen from serving here; 2 note(s) on what would make it faster or safer.",
+    ]
+    findings.append(checks.Finding("problem", "last", "broken", "Mend it."))
+    assert main(["doctor"]) == 1
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        "1 problem(s) keep Lumen from serving here; 2 note(s) on what would make it faster or "
+        "safer."
+    )
+    assert main(["doctor", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["findings"][1] == {
+        "level": "note", "name": "the other", "found": "slow", "cure": "Make it fast.",
+    }  # fmt: skip
+
+
+def test_the_lines_of_a_prediction(
+    port: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter([1_000_000, 3_345_678])
+    monkeypatch.setattr("time.perf_counter_ns", lambda: next(clock))
+    path = picture(tmp_path / "a.png", (10, 200, 30))
+    assert main(["predict", path, "--port", port, "--model", "colour", "--top", "2"]) == 0
+    assert capsys.readouterr().out.splitlines()[:3] == [
+        f"{path}: 2.35 ms, of which the model took 0.00 ms",
+        "       1  200.00000",
+        "       2   30.00000  blue",
+    ]
+    prediction = Prediction("p", ((3, 0.5, "x"),), 10, 1234, 56_789)
+    assert prediction.as_json() == {
+        "path": "p",
+        "classes": [{"class": 3, "score": 0.5, "label": "x"}],
+        "round_trip_us": 1234,
+        "infer_us": 56_789,
+    }
+    show(prediction)
+    assert capsys.readouterr().out.splitlines() == [
+        "p: 1.23 ms, of which the model took 56.79 ms",
+        "       3    0.50000  x",
+    ]
 
 
 def test_health_without_a_server(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
