@@ -17,10 +17,11 @@ struct event {
 
 uint64_t sim_now_ns;
 bool sim_tracing;
+const char *sim_rule;
 static uint64_t state, first;
 static struct event events[EVENTS_MAX];
 static uint64_t event_count;
-static char failure[600];
+static char failure[2400];
 
 void sim_seed(uint64_t seed) {
     first = seed;
@@ -75,6 +76,10 @@ void sim_trace_print(FILE *file) {
     for (uint64_t i = from; i < event_count; i++) print_event(file, &events[i % EVENTS_MAX]);
     sim_plan_print(file);
     if (failure[0]) fprintf(file, "sim: %s\n", failure);
+    if (sim_rule) {
+        fprintf(file, "FAILED   rule '%s'; replay: build/sim --rules --trace\n", sim_rule);
+        return;
+    }
     fprintf(file, "FAILED   seed %llu; replay: build/sim --seed %llu --trace\n",
             (unsigned long long)first, (unsigned long long)first);
 }

@@ -80,7 +80,9 @@ void engine_models(void) {
                            .body_bytes_per_s = sim_plan.body_bytes_per_s,
                            .connections_per_address = sim_plan.per_address,
                            .max_in_flight = sim_plan.in_flight_max,
-                           .max_connections = sim_plan.connections};
+                           .max_connections = sim_plan.connections,
+                           .keys = sim_plan.keys,
+                           .key_count = sim_plan.key_count};
     sim_shared.io_count = sim_plan.io_count;
     SIM_CHECK(lm_gate_open(&sim_shared, &config) == 0, "gate");
     sim_shared.models = models;
@@ -125,8 +127,8 @@ static void open_shared(struct lm_shared *shared) {
     shared->workers = workers;
     shared->worker_count = sim_plan.worker_count;
     shared->queue_type = sim_plan.queue_type;
-    shared->traced = sim_one_in(8);
-    shared->access_logged = shared->traced && sim_one_in(2);
+    shared->traced = sim_plan.plain || sim_one_in(8);
+    shared->access_logged = shared->traced && (sim_plan.plain || sim_one_in(2));
     lm_waitset_init(&shared->waitset);
     bool is_inline = shared->queue_type == LUMEN_QUEUE_INLINE;
     lm_store_relaxed_u64(&shared->ios_running, shared->io_count);
@@ -160,7 +162,8 @@ void engine_open(void) {
                                          .worker_count = shared->worker_count};
     SIM_CHECK(lm_slot_plan(models, SIM_MODELS, &limits, classes, &class_count) == 0, "slots");
     for (uint32_t c = 0; c < class_count; c++) {
-        classes[c].slot_count = c == 0 ? 2 + sim_below(30) : 1 + sim_below(3);
+        uint32_t drawn = c == 0 ? 2 + sim_below(30) : 1 + sim_below(3);
+        classes[c].slot_count = sim_plan.slots && c > 0 ? sim_plan.slots : drawn;
         slots += classes[c].slot_count * sim_plan.io_count;
     }
     for (uint32_t i = 0; i < shared->io_count; i++) open_io(i, classes, class_count);

@@ -3,6 +3,7 @@
  *   build/sim                      seeds 1 to 1000
  *   build/sim --seeds FROM COUNT   others; --jobs N: with N processes
  *   build/sim --seed S --trace     one seed again, event by event
+ *   build/sim --rules              what is promised exactly, without a fault (rules*.c)
  *
  * What runs is c/src/flow and c/src/parts as they are, compiled with AddressSanitizer and UBSan.
  * In place of the kernel, of ONNX Runtime and of time there are models in memory, and all that
@@ -19,6 +20,7 @@
  *   runtime.c              a runtime that doubles numbers, so that every answer can be checked
  *   client*.c              native and HTTP clients, strict ones and others
  *   engine.c, plan.c       a small server; how large everything is
+ *   rules*.c               stories without a fault, and exactly what comes of them
  *   invariants.c           what must hold whenever an I/O thread waits, and when all have gone
  *
  * A strict client does nothing wrong and is done nothing by the network: each of its requests must
@@ -34,7 +36,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "client.h"
+#include "rules.h"
 
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/common_interface_defs.h>
@@ -158,6 +160,7 @@ static int run_jobs(uint64_t from, uint64_t count, uint32_t jobs) {
 int main(int argc, char **argv) {
     uint64_t from = 1, count = 1000;
     uint32_t jobs = 1;
+    bool rules = false;
     signal(SIGABRT, on_signal);
     signal(SIGALRM, on_signal);
     __sanitizer_set_death_callback(on_death);
@@ -165,6 +168,8 @@ int main(int argc, char **argv) {
         uint64_t value = a + 1 < argc ? strtoull(argv[a + 1], NULL, 10) : 0;
         if (strcmp(argv[a], "--trace") == 0) {
             sim_tracing = true;
+        } else if (strcmp(argv[a], "--rules") == 0) {
+            rules = true;
         } else if (strcmp(argv[a], "--seed") == 0 && a + 1 < argc) {
             from = value;
             count = 1;
@@ -177,9 +182,14 @@ int main(int argc, char **argv) {
             jobs = (uint32_t)value;
             a++;
         } else {
-            fprintf(stderr, "sim: expected --seed S, --seeds FROM COUNT, --jobs N or --trace\n");
+            fprintf(stderr,
+                    "sim: expected --seed S, --seeds FROM COUNT, --rules, --jobs N or --trace\n");
             return 2;
         }
+    }
+    if (rules) {
+        rules_run();
+        return 0;
     }
     if (jobs > 1) return run_jobs(from, count, jobs);
     run_seeds(from, count, 1);

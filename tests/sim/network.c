@@ -163,7 +163,8 @@ static uint32_t get(struct stream *stream, uint8_t *bytes, uint32_t most) {
 
 static void open_stream(struct stream *stream) {
     uint32_t most = sim_plan.socket_bytes;
-    stream->capacity = sim_below(3) ? most : (uint32_t)sim_between(most < 64 ? most : 64, most);
+    bool whole = sim_plan.plain || sim_below(3);
+    stream->capacity = whole ? most : (uint32_t)sim_between(most < 64 ? most : 64, most);
     stream->bytes = malloc(stream->capacity);
     stream->count = 0;
 }

@@ -88,7 +88,7 @@ static void do_recv_header(struct lm_ring *ring, struct op *op) {
         return;
     }
     uint32_t most = LM_HEADER_BUFFER_BYTES;
-    if (sim_one_in(6)) most = 1 + sim_below(sim_below(2) ? 8 : 300);
+    if (!sim_plan.plain && sim_one_in(6)) most = 1 + sim_below(sim_below(2) ? 8 : 300);
     int got = peer_receive(op->peer, lm_ring_buffer(ring, buffer), most);
     /* A buffer may come with an error or the end of the stream, or not. */
     if (got <= 0 && sim_below(3)) {

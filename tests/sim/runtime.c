@@ -18,6 +18,7 @@ struct OrtValue {
 };
 
 uint32_t runtime_values, runtime_runs;
+uint64_t runtime_takes_ns;
 
 static OrtValue *new_value(void *data, size_t bytes, const int64_t *dims, size_t rank) {
     OrtValue *value = malloc(sizeof *value);
@@ -50,7 +51,8 @@ int lm_ort_run(const struct lm_ort *ort, OrtSession *session, const char *const 
     (void)input_names;
     (void)output_names;
     runtime_runs++;
-    uint64_t took = 1000 + sim_random() % sim_plan.run_ns_max;
+    uint64_t drawn = 1000 + sim_random() % sim_plan.run_ns_max;
+    uint64_t took = runtime_takes_ns ? runtime_takes_ns : drawn;
     if (fiber_self()) fiber_block(&runtime_runs, sim_now_ns + took);
     runtime_runs--;
     for (size_t i = 0; i < input_count; i++) {

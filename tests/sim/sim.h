@@ -31,6 +31,7 @@ uint64_t sim_between(uint64_t low, uint64_t high);
 bool sim_one_in(uint32_t n);
 
 extern bool sim_tracing; /* print as it happens */
+extern const char *sim_rule; /* which one is tried, or NULL */
 /* At most five numbers, all of them taken as unsigned long long. */
 void sim_trace_add(const char *format, uint64_t a, uint64_t b, uint64_t c, uint64_t d, uint64_t e);
 #define SIM_TRACE_AT(format, a, b, c, d, e, ...) \
@@ -69,6 +70,10 @@ struct sim_plan {
     uint32_t unparked_max; /* 0: connections are not parked */
     bool io_shares_cores;
     uint32_t batch_size;
+    uint32_t slots; /* of each class; 0: drawn */
+    bool plain;     /* headers come whole, sockets hold socket_bytes, both logs are kept: rules.c */
+    const lumen_key_config *keys;
+    uint32_t key_count;
     uint32_t in_flight_max;
     double rate;
     uint64_t drain_at_ns; /* UINT64_MAX: when all clients have gone */
@@ -207,6 +212,7 @@ bool ring_buffer_is_out(const struct lm_ring *ring, int32_t buffer);
 
 extern uint32_t runtime_values; /* alive */
 extern uint32_t runtime_runs;   /* in progress */
+extern uint64_t runtime_takes_ns; /* each Run; 0: as the seed says */
 #define SIM_POISON 4095.0f      /* a first number that makes Run fail */
 void runtime_open(struct lm_ort *ort);
 

@@ -1,0 +1,64 @@
+/* rules.h: one client's story at a time, in virtual time and with no fault, so that a rule can be
+ * told exactly: when a connection ends, what every counter says, what a row of the trace holds.
+ */
+#ifndef TESTS_SIM_RULES_H
+#define TESTS_SIM_RULES_H
+
+#include "client.h"
+
+enum { TALK_ROOM = 96 << 10 };
+
+/* The client's end of one connection. */
+struct talk {
+    struct peer *peer;
+    uint8_t in[TALK_ROOM];
+    uint32_t in_bytes;
+    bool deaf; /* it reads nothing */
+};
+
+/* A story: changes of the calm plan first, then what happens. */
+struct rule {
+    const char *name;
+    void (*plan)(struct sim_plan *plan); /* NULL: as it is */
+    void (*tell)(void);
+};
+extern const struct rule rules_of_clocks[], rules_of_counts[];
+extern const size_t rules_of_clocks_count, rules_of_counts_count;
+
+void rules_run(void);
+
+/* Lets so much time go by. */
+void pass(uint64_t ns);
+void talk_open(struct talk *talk);
+void talk_send(struct talk *talk, const void *bytes, size_t count);
+void talk_text(struct talk *talk, const char *text);
+void talk_close(struct talk *talk);
+/* Waits for the server to end the connection; fails when it does not within `least` and `most` from
+ * now. What came is in `in`. */
+void talk_ends(struct talk *talk, uint64_t least_ns, uint64_t most_ns);
+/* Waits for so many bytes; `in` holds these from its front. */
+void talk_reads(struct talk *talk, uint32_t count, uint64_t most_ns);
+void talk_takes_nothing(struct talk *talk, uint64_t for_ns);
+
+/* A native request of a model's rows, of zeros; `id` comes back. */
+struct ask {
+    uint64_t id;
+    uint32_t rows, timeout_us;
+    uint16_t model, flags;
+    bool poison;
+    uint32_t most; /* bytes of it that are sent, 0: all */
+};
+void talk_asks(struct talk *talk, const struct ask *ask);
+/* Its reply, whose status must be this; returns its head. */
+struct lm_native_reply talk_gets(struct talk *talk, uint64_t id, enum lm_status status);
+/* An HTTP answer with this code, and this text somewhere in it. */
+void talk_answered(struct talk *talk, uint32_t code, const char *text);
+
+/* Every word that is not 0, but for times, as "io.requests=1 tiny.ok=1 ..."; and nothing else. */
+void counts(const char *expected);
+void near_ns(const char *what, uint64_t found_ns, uint64_t expected_ns, uint64_t within_ns);
+
+#define IO_WORD(name) lm_load_relaxed_u64(&sim_shared.ios[0].stats->io.name)
+#define WORKER_WORD(name) lm_load_relaxed_u64(&sim_shared.workers[0].stats->worker.name)
+
+#endif

@@ -1,0 +1,374 @@
+/* rules_counts.c: what is counted and written down: every word after a story, and every figure of a
+ * row, with values that tell neighbours apart; and what is charged for how much.
+ */
+#include <sodium.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "rules.h"
+
+static struct talk one, two, three;
+
+static void http(struct talk *talk, const char *line, const char *headers, const char *body) {
+    char text[2048];
+    snprintf(text, sizeof text, "%s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %zu\r\n%s\r\n%s",
+             line, strlen(body), headers, body);
+    talk_text(talk, text);
+}
+
+/* ---- words ---- */
+
+static void deadlines(struct sim_plan *plan) {
+    plan->header_ms = 1000;
+    plan->reply_ms = 3000;
+}
+
+/* Each request comes to another end, on models that are not each other's neighbours. */
+static void every_end(void) {
+    static const uint8_t large[LM_NATIVE_REQUEST_BYTES] = {'L', 'M',     'N',     '1',
+                                                           1,   [6] = 1, [19] = 1};
+    talk_open(&one);
+    talk_open(&two);
+    talk_open(&three);
+    talk_asks(&one, &(struct ask){.id = 1, .model = 3, .rows = 2});
+    (void)talk_gets(&one, 1, LM_STATUS_OK);
+    talk_asks(&one, &(struct ask){.id = 2, .model = 1, .poison = true});
+    (void)talk_gets(&one, 2, LM_STATUS_INFERENCE_FAILED);
+    talk_asks(&one, &(struct ask){.id = 3, .model = 2, .rows = 5});
+    (void)talk_gets(&one, 3, LM_STATUS_BAD_REQUEST);
+    talk_asks(&one, &(struct ask){.id = 4, .model = 4});
+    (void)talk_gets(&one, 4, LM_STATUS_UNKNOWN_MODEL);
+    runtime_takes_ns = 40 * SIM_MS;
+    talk_asks(&one, &(struct ask){.id = 5, .model = 3});
+    pass(SIM_MS);
+    talk_asks(&two, &(struct ask){.id = 6, .model = 0, .timeout_us = 20000});
+    talk_asks(&three, &(struct ask){.id = 7, .model = 2});
+    pass(SIM_MS);
+    peer_client_close(three.peer, true);
+    (void)talk_gets(&one, 5, LM_STATUS_OK);
+    (void)talk_gets(&two, 6, LM_STATUS_DEADLINE);
+    talk_open(&three);
+    http(&three, "POST /v2/models/pair/infer", "", "{\"inputs\":3}");
+    talk_answered(&three, 400, "inputs");
+    talk_close(&three);
+    talk_send(&one, large, sizeof large);
+    (void)talk_gets(&one, 0, LM_STATUS_TOO_LARGE);
+    talk_close(&one);
+    talk_close(&two);
+    pass(2 * SIM_S);
+    counts("io.connections_accepted=4 io.connections_closed=4 io.requests=9 "
+           "io.native_requests=8 io.http_requests=1 io.requests_error=3 "
+           "io.requests_bad=1 io.requests_unknown_model=1 io.requests_too_large=1 "
+           "io.bytes_in=2776 io.bytes_out=385 tiny.model_queued=1 wide.model_queued=1 "
+           "wide.model_bad=1 picture.model_queued=1 picture.model_bad=1 "
+           "pair.model_queued=3 worker.requests_ok=2 worker.requests_error=2 "
+           "worker.requests_bad=1 worker.requests_expired=1 worker.requests_gone=1 "
+           "worker.rows=3 worker.runs=3 worker.bytes_out=543 tiny.model_expired=1 "
+           "wide.model_failed=1 wide.model_runs=1 picture.model_gone=1 pair.model_ok=2 "
+           "pair.model_unfit=1 pair.model_rows=3 pair.model_runs=2");
+}
+
+/* ---- who asks ---- */
+
+static lumen_key_config keys[2] = {{.name = "ada", .models = 1},
+                                   {.name = "bob", .models = UINT64_MAX}};
+
+static void two_keys(struct sim_plan *plan) {
+    static const char *const tokens[2] = {"token-of-ada", "token-of-bob"};
+    for (int k = 0; k < 2; k++)
+        crypto_hash_sha256(keys[k].sha256, (const unsigned char *)tokens[k], strlen(tokens[k]));
+    plan->keys = keys;
+    plan->key_count = 2;
+}
+
+/* Next row of a trace; fails when there is none. */
+static struct lm_trace_record row_of(struct lm_trace *trace) {
+    struct lm_trace_record row;
+    SIM_CHECK(lm_trace_pop(trace, &row, 1) == 1, "a row is missing");
+    return row;
+}
+
+static void no_row(struct lm_trace *trace) {
+    struct lm_trace_record row;
+    SIM_CHECK(lm_trace_pop(trace, &row, 1) == 0, "a row too many: %s, code %u",
+              row.what ? row.what : "infer", row.code);
+}
+
+static void is_row(const struct lm_trace_record *row, const char *what, uint32_t code,
+                   const char *key, uint32_t model, uint32_t bytes, bool is_http) {
+    bool same = strcmp(row->what ? row->what : "a worker's", what) == 0 && row->code == code &&
+                strcmp(row->client.key, key) == 0 && row->model == model && row->bytes == bytes &&
+                row->is_http == is_http;
+    SIM_CHECK(same, "the row of '%s': code %u key '%s' model %u bytes %u http %u", row->what,
+              row->code, row->client.key, row->model, row->bytes, row->is_http);
+    bool address = row->client.family == AF_INET && row->client.address[0] == 127;
+    SIM_CHECK(address, "nobody asked");
+}
+
+static void authorised(void) {
+    static const char *const bearers[] = {"Authorization: Bearer token-of-ada\r\n",
+                                          "X-API-Key: token-of-bob\r\n",
+                                          "Authorization: Bearer token-of-eve\r\n"};
+    struct lm_trace *trace = &sim_shared.ios[0].trace;
+    struct lm_trace_record row;
+    uint8_t describe[64] = "LMN1\x03";
+    talk_open(&one);
+    describe[8] = 9;
+    describe[16] = LM_NATIVE_CREDENTIAL_BYTES;
+    describe[28] = LM_FLAG_CREDENTIAL;
+    memcpy(describe + 32, "token-of-eve", 12);
+    talk_send(&one, describe, sizeof describe);
+    (void)talk_gets(&one, 9, LM_STATUS_UNAUTHORISED);
+    row = row_of(trace);
+    is_row(&row, "describe", LM_STATUS_UNAUTHORISED, "", LM_TRACE_NO_MODEL, 32, false);
+    SIM_CHECK(row.id == 9 && strstr(row.why, "found none or an unknown one"), "'%s'", row.why);
+    describe[16] = describe[28] = 0;
+    talk_send(&one, describe, 32);
+    (void)talk_gets(&one, 9, LM_STATUS_UNAUTHORISED);
+    describe[16] = LM_NATIVE_CREDENTIAL_BYTES;
+    describe[28] = LM_FLAG_CREDENTIAL;
+    memcpy(describe + 32, "token-of-bob", 12);
+    talk_send(&one, describe, 40);
+    pass(700 * SIM_MS);
+    talk_send(&one, describe + 40, 24);
+    (void)talk_gets(&one, 9, LM_STATUS_OK);
+    (void)row_of(trace);
+    row = row_of(trace);
+    is_row(&row, "describe", LM_STATUS_OK, "bob", LM_TRACE_NO_MODEL, 32, false);
+    near_ns("describe in all", row.total_ns, 700 * SIM_MS, SIM_MS);
+    talk_asks(&one, &(struct ask){.id = 10});
+    (void)talk_gets(&one, 10, LM_STATUS_UNAUTHORISED);
+    row = row_of(trace);
+    is_row(&row, "infer", LM_STATUS_UNAUTHORISED, "", 0, 16, false);
+    talk_open(&two);
+    http(&two, "GET /v2/models/pair", bearers[0], "");
+    talk_answered(&two, 200, "\"pair\"");
+    http(&two, "POST /v2/models/pair/infer", bearers[0], "0123456789");
+    talk_answered(&two, 403, "may not use model 'pair'");
+    http(&two, "GET /v2/models/pair", bearers[2], "");
+    talk_answered(&two, 401, "WWW-Authenticate: Bearer\r\n");
+    http(&two, "POST /v2/repository/models/pair/load", bearers[1], "{}");
+    talk_answered(&two, 403, "admin key");
+    http(&two, "GET /v2/health/live", "", "");
+    talk_answered(&two, 200, "live");
+    row = row_of(trace);
+    is_row(&row, "model_metadata", 200, "ada", 3, 0, true);
+    row = row_of(trace);
+    is_row(&row, "infer", 403, "ada", 3, 10, true);
+    row = row_of(trace);
+    is_row(&row, "model_metadata", 401, "", LM_TRACE_NO_MODEL, 0, true);
+    (void)row_of(trace);
+    (void)row_of(trace);
+    no_row(trace);
+    counts("io.connections_accepted=2 io.connections_open=2 io.requests=9 "
+           "io.native_requests=4 io.http_requests=5 io.requests_ok=3 "
+           "io.requests_error=6 io.requests_unauthorised=6 io.bytes_in=718 "
+           "io.bytes_out=2606");
+}
+
+/* ---- rows, replies and sums of times ---- */
+
+static void two_in_a_batch(struct sim_plan *plan) {
+    plan->batch_size = 4;
+    plan->batch_delay_ns = SIM_MS;
+}
+
+static void is_time(const char *what, uint64_t found_ns, uint64_t expected_ns) {
+    near_ns(what, found_ns, expected_ns, 100 * SIM_US);
+}
+
+/* A request that takes 300 ms to come, waits 500 ms for its worker and 1 ms
+ * for more rows, and shares a Run of 800 ms. */
+static void a_row_of_the_trace(void) {
+    uint8_t rest[16 * 2] = {0};
+    struct lm_trace *trace = &sim_shared.workers[0].trace;
+    talk_open(&one);
+    talk_open(&two);
+    talk_open(&three);
+    runtime_takes_ns = 800 * SIM_MS;
+    uint64_t began_ns = sim_now_ns;
+    talk_asks(&one, &(struct ask){.id = 41, .model = 0, .rows = 2, .most = 32});
+    talk_asks(&three, &(struct ask){.id = 43, .model = 3});
+    pass(300 * SIM_MS);
+    talk_send(&one, rest, sizeof rest);
+    pass(SIM_MS);
+    talk_asks(&two, &(struct ask){.id = 42, .model = 0, .rows = 1});
+    struct lm_native_reply reply = talk_gets(&one, 41, LM_STATUS_OK);
+    SIM_CHECK(reply.rows == 2 && reply.payload_bytes == 32, "%u rows", reply.rows);
+    is_time("the reply's receive", reply.receive_us * SIM_US, 300 * SIM_MS);
+    is_time("the reply's queue", reply.queue_us * SIM_US, 501 * SIM_MS);
+    is_time("the reply's preprocess", reply.preprocess_us * SIM_US, 0);
+    is_time("the reply's infer", reply.infer_us * SIM_US, 800 * SIM_MS);
+    (void)talk_gets(&two, 42, LM_STATUS_OK);
+    struct lm_trace_record row = row_of(trace);
+    SIM_CHECK(row.id == 43 && row.batch_rows == 1 && row.rows == 1, "another's row");
+    is_time("the first one's queue", row.queue_ns, 0);
+    row = row_of(trace);
+    SIM_CHECK(row.id == 41 && row.rows == 2 && row.batch_rows == 3 && row.bytes == 32 &&
+                  row.model == 0 && row.status == 0 && row.code == 0 && !row.what,
+              "the row: id %llu rows %u of %u bytes %u", (unsigned long long)row.id, row.rows,
+              row.batch_rows, row.bytes);
+    is_time("started", row.started_ns, began_ns);
+    is_time("receive", row.receive_ns, 300 * SIM_MS);
+    is_time("queue", row.queue_ns, 501 * SIM_MS);
+    is_time("preprocess", row.preprocess_ns, 0);
+    is_time("infer", row.infer_ns, 800 * SIM_MS);
+    is_time("send", row.send_ns, 0);
+    is_time("total", row.total_ns, 1601 * SIM_MS);
+    row = row_of(trace);
+    SIM_CHECK(row.id == 42 && row.rows == 1 && row.batch_rows == 3 && row.bytes == 16, "a row");
+    is_time("the other's receive", row.receive_ns, 0);
+    no_row(trace);
+    is_time("the model's queue", WORKER_WORD(model_queue_ns[0]), 1001 * SIM_MS);
+    is_time("the model's infer", WORKER_WORD(model_infer_ns[0]), 1600 * SIM_MS);
+    is_time("the model's total", WORKER_WORD(model_ok_ns[0]), 2901 * SIM_MS);
+    talk_asks(&one, &(struct ask){.id = 44, .model = 1, .poison = true});
+    reply = talk_gets(&one, 44, LM_STATUS_INFERENCE_FAILED);
+    SIM_CHECK(reply.rows == 0, "a failure with %u rows", reply.rows);
+    is_time("the time of failures", WORKER_WORD(model_failed_ns[1]), 800 * SIM_MS);
+    SIM_CHECK(WORKER_WORD(model_ok_ns[1]) == 0, "a failure's time is success's too");
+    row = row_of(trace);
+    SIM_CHECK(row.status == LM_STATUS_INFERENCE_FAILED && strstr(row.why, "poisoned"), "'%s'",
+              row.why);
+    talk_asks(&one, &(struct ask){.id = 45});
+    (void)talk_gets(&one, 45, LM_STATUS_OK);
+    row = row_of(trace);
+    SIM_CHECK(row.id == 45 && row.why[0] == '\0', "the last one's why: '%s'", row.why);
+}
+
+static void two_workers(struct sim_plan *plan) {
+    plan->worker_count = 2;
+}
+
+static uint64_t number(const char *text, const char *before) {
+    const char *at = strstr(text, before);
+    SIM_CHECK(at, "no '%s' in %s", before, text);
+    return strtoull(at + strlen(before), NULL, 10);
+}
+
+/* What GET answers, in `two.in`. */
+static const char *page(const char *path) {
+    char line[128];
+    snprintf(line, sizeof line, "GET %s", path);
+    http(&two, line, "", "");
+    talk_reads(&two, 20, SIM_S);
+    pass(SIM_MS);
+    talk_reads(&two, 20, SIM_S);
+    two.in[two.in_bytes] = '\0';
+    two.in_bytes = 0;
+    return (const char *)two.in;
+}
+
+/* Over both workers, whichever was the last. */
+static void statistics(void) {
+    talk_open(&one);
+    talk_open(&two);
+    talk_open(&three);
+    for (uint64_t round = 1; round <= 4; round++) {
+        runtime_takes_ns = (round % 2 ? 100 : 700) * SIM_MS;
+        talk_asks(&one, &(struct ask){.id = 1, .model = 3, .rows = 2});
+        pass(SIM_MS);
+        runtime_takes_ns = 300 * SIM_MS;
+        talk_asks(&three, &(struct ask){.id = 2, .model = 3});
+        (void)talk_gets(&three, 2, LM_STATUS_OK);
+        uint64_t last_ns = sim_now_ns;
+        (void)talk_gets(&one, 1, LM_STATUS_OK);
+        if (round % 2 == 0) last_ns = sim_now_ns;
+        near_ns("the last answer",
+                number(page("/v2/models/pair/stats"), "\"last_inference\":") * SIM_MS, last_ns,
+                2 * SIM_MS);
+    }
+    talk_asks(&one, &(struct ask){.id = 3, .model = 3, .poison = true});
+    (void)talk_gets(&one, 3, LM_STATUS_INFERENCE_FAILED);
+    talk_asks(&one, &(struct ask){.id = 4, .model = 0});
+    (void)talk_gets(&one, 4, LM_STATUS_OK);
+    const char *text = page("/v2/models/pair/stats");
+    SIM_CHECK(
+        number(text, "\"success\":{\"count\":") == 8 && number(text, "\"fail\":{\"count\":") == 1 &&
+            number(text, "\"inference_count\":") == 12 && number(text, "\"execution_count\":") == 9,
+        "the statistics: %s", text);
+    near_ns("success", number(strstr(text, "\"success\""), "\"ns\":"), 2800 * SIM_MS, SIM_MS);
+    near_ns("failures", number(strstr(text, "\"fail\""), "\"ns\":"), 300 * SIM_MS, SIM_MS);
+    near_ns("infer", number(strstr(text, "\"compute_infer\""), "\"ns\":"), 2800 * SIM_MS, SIM_MS);
+    text = strstr(page("/figures"), "\"name\":\"pair\"");
+    SIM_CHECK(number(text, "\"answered\":") == 8 && number(text, "\"failed\":") == 1 &&
+                  number(text, "\"refused\":") == 0,
+              "the figures: %s", text);
+    near_ns("the figures' infer", number(text, "\"infer_ns\":"), 3100 * SIM_MS, SIM_MS);
+    SIM_CHECK(number(text, "\"queue_ns\":") < SIM_MS, "the figures' queue: %s", text);
+}
+
+/* ---- what may enter ---- */
+
+/* A model's cost is learnt and charged by the row, whatever the request before it had. */
+static void cost_by_the_row(void) {
+    talk_open(&one);
+    talk_open(&two);
+    runtime_takes_ns = 80 * SIM_MS; /* 8 rows of 10 ms each */
+    for (int n = 0; n < 60; n++) {
+        talk_asks(&one, &(struct ask){.id = 1, .rows = 8});
+        (void)talk_gets(&one, 1, LM_STATUS_OK);
+    }
+    runtime_takes_ns = 10 * SIM_MS;
+    talk_asks(&one, &(struct ask){.id = 2, .timeout_us = 14000});
+    (void)talk_gets(&one, 2, LM_STATUS_OK);
+    runtime_takes_ns = 80 * SIM_MS;
+    talk_asks(&one, &(struct ask){.id = 3, .rows = 8, .timeout_us = 110000});
+    (void)talk_gets(&one, 3, LM_STATUS_OK);
+    talk_asks(&one, &(struct ask){.id = 4, .rows = 8, .timeout_us = 70000});
+    (void)talk_gets(&one, 4, LM_STATUS_OK); /* a probe */
+    talk_asks(&one, &(struct ask){.id = 5, .rows = 8, .timeout_us = 70000});
+    (void)talk_gets(&one, 5, LM_STATUS_DEADLINE);
+    pass(200 * SIM_MS);
+    talk_asks(&one, &(struct ask){.id = 6, .rows = 8, .timeout_us = 70000});
+    (void)talk_gets(&one, 6, LM_STATUS_DEADLINE);
+    pass(150 * SIM_MS); /* four times the estimate after the probe */
+    talk_asks(&one, &(struct ask){.id = 7, .rows = 8, .timeout_us = 70000});
+    (void)talk_gets(&one, 7, LM_STATUS_OK);
+    /* What is with the workers counts with its rows. */
+    talk_asks(&one, &(struct ask){.id = 8, .rows = 4});
+    pass(SIM_MS);
+    talk_asks(&two, &(struct ask){.id = 9, .timeout_us = 45000});
+    (void)talk_gets(&two, 9, LM_STATUS_DEADLINE);
+    talk_asks(&two, &(struct ask){.id = 10, .timeout_us = 62000});
+    (void)talk_gets(&one, 8, LM_STATUS_OK);
+}
+
+static void eight_places(struct sim_plan *plan) {
+    plan->in_flight_max = 8;
+    plan->slots = 32;
+}
+
+/* All places are to be had by those whose bytes are here, and one more is told how many there are.
+ */
+static void places(void) {
+    talk_open(&one);
+    talk_open(&two);
+    runtime_takes_ns = SIM_S;
+    for (uint64_t n = 1; n <= 8; n++) talk_asks(&one, &(struct ask){.id = n});
+    pass(10 * SIM_MS);
+    SIM_CHECK(lm_places_taken(&sim_shared.places) == 8, "%u places are taken",
+              lm_places_taken(&sim_shared.places));
+    talk_asks(&two, &(struct ask){.id = 9, .model = 3});
+    (void)talk_gets(&two, 9, LM_STATUS_OVERLOADED);
+    for (uint64_t n = 1; n <= 8; n++) (void)talk_gets(&one, n, LM_STATUS_OK);
+    talk_asks(&two, &(struct ask){.id = 10, .model = 3});
+    (void)talk_gets(&two, 10, LM_STATUS_OK);
+    pass(SIM_S);
+    counts("io.connections_accepted=2 io.connections_open=2 io.requests=10 "
+           "io.native_requests=10 io.requests_refused=1 io.requests_overloaded=1 "
+           "io.bytes_in=488 io.bytes_out=115 tiny.model_queued=8 pair.model_queued=1 "
+           "pair.model_refused=1 worker.requests_ok=9 worker.rows=9 worker.runs=9 "
+           "worker.bytes_out=580 tiny.model_ok=8 tiny.model_rows=8 tiny.model_runs=8 "
+           "pair.model_ok=1 pair.model_rows=1 pair.model_runs=1");
+}
+
+const struct rule rules_of_counts[] = {
+    {"every end", deadlines, every_end},
+    {"authorised", two_keys, authorised},
+    {"a row of the trace", two_in_a_batch, a_row_of_the_trace},
+    {"statistics", two_workers, statistics},
+    {"cost by the row", NULL, cost_by_the_row},
+    {"places", eight_places, places},
+};
+const size_t rules_of_counts_count = sizeof rules_of_counts / sizeof rules_of_counts[0];
