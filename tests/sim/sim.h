@@ -30,7 +30,7 @@ uint64_t sim_between(uint64_t low, uint64_t high);
 /* 0: never. */
 bool sim_one_in(uint32_t n);
 
-extern bool sim_tracing; /* print as it happens */
+extern bool sim_tracing;     /* print as it happens */
 extern const char *sim_rule; /* which one is tried, or NULL */
 /* At most five numbers, all of them taken as unsigned long long. */
 void sim_trace_add(const char *format, uint64_t a, uint64_t b, uint64_t c, uint64_t d, uint64_t e);
@@ -210,10 +210,10 @@ bool ring_buffer_is_out(const struct lm_ring *ring, int32_t buffer);
 
 /* ---- runtime.c: ONNX Runtime, as far as it is called: it doubles every number ---- */
 
-extern uint32_t runtime_values; /* alive */
-extern uint32_t runtime_runs;   /* in progress */
+extern uint32_t runtime_values;   /* alive */
+extern uint32_t runtime_runs;     /* in progress */
 extern uint64_t runtime_takes_ns; /* each Run; 0: as the seed says */
-#define SIM_POISON 4095.0f      /* a first number that makes Run fail */
+#define SIM_POISON 4095.0f        /* a first number that makes Run fail */
 void runtime_open(struct lm_ort *ort);
 
 /* ---- engine.c: the server's side of a run ---- */
