@@ -1,5 +1,5 @@
-/* test_places.c: max_in_flight in one word: so many and no more, those kept for requests whose bytes
- * are here, and that no I/O thread has two in a row while another one waits.
+/* test_places.c: max_in_flight in one word: so many and no more, those kept for requests whose
+ * bytes are here, and that no I/O thread has two in a row while another one waits.
  */
 #include <pthread.h>
 #include <sched.h>
