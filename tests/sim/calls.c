@@ -166,9 +166,19 @@ int sim_getpeername(int fd, struct sockaddr *address, socklen_t *bytes) {
         errno = ENOTCONN;
         return -1;
     }
+    if (sim_plan.plain && peer->number % 2) {
+        *(struct sockaddr_in6 *)(void *)address = (struct sockaddr_in6){
+            .sin6_family = AF_INET6,
+            .sin6_port = htons((uint16_t)(6000 + peer->number)),
+            .sin6_addr.s6_addr = {0x20, 1, 0xd, 0xb8, 0, 0, 0, (uint8_t)peer->number, [15] = 9}};
+        *bytes = sizeof(struct sockaddr_in6);
+        return 0;
+    }
     struct sockaddr_in *v4 = (struct sockaddr_in *)(void *)address;
+    uint32_t host = sim_plan.plain ? 0 : peer->number % 3;
     *v4 = (struct sockaddr_in){.sin_family = AF_INET,
-                               .sin_addr.s_addr = htonl(0x7f000001 + peer->number % 3)};
+                               .sin_port = htons((uint16_t)(4000 + peer->number)),
+                               .sin_addr.s_addr = htonl(0x7f000001 + host)};
     *bytes = sizeof *v4;
     return 0;
 }

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { ASK_BYTES_MAX = LM_NATIVE_REQUEST_BYTES + 16 * 1024 };
+
 static struct client nobody = {.pace_ns = 1}; /* away: the simulated clients stay out of it */
 static struct talk *awaited;
 static uint32_t awaited_bytes;
@@ -90,9 +92,11 @@ void talk_takes_nothing(struct talk *talk, uint64_t for_ns) {
 
 /* ---- native requests ---- */
 
-void talk_asks(struct talk *talk, const struct ask *ask) {
+/* Writes it; returns how many bytes it has. */
+static uint32_t write_ask(const struct ask *ask, uint8_t bytes[ASK_BYTES_MAX]) {
     static const uint32_t row_floats[SIM_MODELS] = {4, 300, 48, 2};
-    uint8_t bytes[LM_NATIVE_REQUEST_BYTES + 16 * 1024] = "LMN1";
+    memset(bytes, 0, ASK_BYTES_MAX);
+    memcpy(bytes, "LMN1", 4);
     uint32_t rows = ask->rows ? ask->rows : 1, flags = ask->flags;
     uint32_t payload = 4 * rows * row_floats[ask->model % SIM_MODELS];
     if (ask->model == 3) payload += 12;
@@ -105,8 +109,22 @@ void talk_asks(struct talk *talk, const struct ask *ask) {
     memcpy(bytes + 28, &flags, 2);
     const float poison = SIM_POISON;
     if (ask->poison) memcpy(bytes + LM_NATIVE_REQUEST_BYTES, &poison, sizeof poison);
-    uint32_t all = LM_NATIVE_REQUEST_BYTES + payload;
+    return LM_NATIVE_REQUEST_BYTES + payload;
+}
+
+void talk_asks(struct talk *talk, const struct ask *ask) {
+    uint8_t bytes[ASK_BYTES_MAX];
+    uint32_t all = write_ask(ask, bytes);
     talk_send(talk, bytes, ask->most ? ask->most : all);
+}
+
+void talk_asks_late(struct talk *talk, const struct ask *ask, uint64_t later_ns) {
+    enum { BEFORE = 10 };
+    uint8_t bytes[ASK_BYTES_MAX];
+    uint32_t all = write_ask(ask, bytes);
+    talk_send(talk, bytes, BEFORE);
+    pass(later_ns);
+    talk_send(talk, bytes + BEFORE, all - BEFORE);
 }
 
 static void drop(struct talk *talk, uint32_t count) {
@@ -136,6 +154,14 @@ struct lm_native_reply talk_gets(struct talk *talk, uint64_t id, enum lm_status 
     return reply;
 }
 
+void talk_pings(struct talk *talk, uint8_t id) {
+    uint8_t bytes[LM_NATIVE_REQUEST_BYTES] = "LMN1";
+    bytes[4] = LM_KIND_PING;
+    bytes[8] = id;
+    talk_send(talk, bytes, sizeof bytes);
+    (void)talk_gets(talk, id, LM_STATUS_OK);
+}
+
 /* ---- HTTP ---- */
 
 static uint32_t body_bytes(const char *head) {
@@ -144,22 +170,51 @@ static uint32_t body_bytes(const char *head) {
     return (uint32_t)strtoul(line + 16, NULL, 10);
 }
 
-void talk_answered(struct talk *talk, uint32_t code, const char *text) {
-    char begins[32];
+/* Waits for a whole answer; returns its bytes, which `in` begins with. */
+static uint32_t await_answer(struct talk *talk) {
     talk_reads(talk, 20, 60 * SIM_S);
     talk->in[talk->in_bytes] = '\0';
-    char *head = (char *)talk->in, *end = strstr(head, "\r\n\r\n");
+    const char *head = (const char *)talk->in, *end = strstr(head, "\r\n\r\n");
     SIM_CHECK(end, "half a head: %s", head);
-    uint32_t head_bytes = (uint32_t)(end + 4 - head), all = head_bytes + body_bytes(head);
+    uint32_t all = (uint32_t)(end + 4 - head) + body_bytes(head);
     talk_reads(talk, all, SIM_S);
     talk->in[talk->in_bytes] = '\0';
+    return all;
+}
+
+void talk_answered(struct talk *talk, uint32_t code, const char *text) {
+    char begins[32];
+    uint32_t all = await_answer(talk);
+    const char *head = (const char *)talk->in;
     snprintf(begins, sizeof begins, "HTTP/1.1 %u ", code);
     SIM_CHECK(strncmp(head, begins, strlen(begins)) == 0 && strstr(head, text),
               "expected %u and '%s' in: %s", code, text, head);
     drop(talk, all);
 }
 
+const char *talk_page(struct talk *talk, const char *path) {
+    char line[128];
+    snprintf(line, sizeof line, "GET %s", path);
+    talk_requests(talk, line, "", "");
+    (void)await_answer(talk);
+    talk->in_bytes = 0; /* nothing comes behind it */
+    return (const char *)talk->in;
+}
+
+void talk_requests(struct talk *talk, const char *line, const char *headers, const char *body) {
+    char text[2048];
+    snprintf(text, sizeof text, "%s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %zu\r\n%s\r\n%s",
+             line, strlen(body), headers, body);
+    talk_text(talk, text);
+}
+
 /* ---- what is looked at ---- */
+
+uint64_t number_after(const char *text, const char *before) {
+    const char *at = strstr(text, before);
+    SIM_CHECK(at, "no '%s' in %s", before, text);
+    return strtoull(at + strlen(before), NULL, 10);
+}
 
 void near_ns(const char *what, uint64_t found_ns, uint64_t expected_ns, uint64_t within_ns) {
     SIM_CHECK(found_ns + within_ns >= expected_ns && found_ns <= expected_ns + within_ns,
@@ -256,6 +311,8 @@ static void run(const struct rule *rule, uint64_t seed) {
     rule->tell();
     engine_drain(0);
     SIM_CHECK(schedule(engine_ended, sim_now_ns + 100 * SIM_S), "draining does not end");
+    SIM_CHECK(IO_WORD(in_flight) + IO_WORD(slots_in_use) + IO_WORD(connections_open) == 0,
+              "a gauge still stands after the end");
     engine_close();
     network_free();
     runtime_takes_ns = 0;
@@ -265,10 +322,19 @@ static void run(const struct rule *rule, uint64_t seed) {
 /* Who has which turn differs with the seed; what is promised does not. */
 void rules_run(void) {
     enum { SEEDS = 3 };
-    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
-        for (size_t r = 0; r < rules_of_clocks_count; r++) run(&rules_of_clocks[r], seed);
-        for (size_t r = 0; r < rules_of_counts_count; r++) run(&rules_of_counts[r], seed);
+    const struct {
+        const struct rule *rules;
+        size_t count;
+    } all[] = {{rules_of_clocks, rules_of_clocks_count},
+               {rules_of_entry, rules_of_entry_count},
+               {rules_of_counts, rules_of_counts_count},
+               {rules_of_http, rules_of_http_count}};
+    size_t count = 0;
+    for (size_t a = 0; a < sizeof all / sizeof all[0]; a++) {
+        for (size_t r = 0; r < all[a].count; r++) {
+            for (uint64_t seed = 1; seed <= SEEDS; seed++) run(&all[a].rules[r], seed);
+        }
+        count += all[a].count;
     }
-    printf("sim: %zu rules, each with %d seeds\n", rules_of_clocks_count + rules_of_counts_count,
-           SEEDS);
+    printf("sim: %zu rules, each with %d seeds\n", count, SEEDS);
 }

@@ -6,6 +6,9 @@
 
 #include "client.h"
 
+/* What a deadline may be late by: it is kept in ticks, and looked at a few times a second. */
+#define SLACK_NS ((LM_TIMER_TICK_MS + LM_SWEEP_PERIOD_MS + 10) * SIM_MS)
+
 enum { TALK_ROOM = 96 << 10 };
 
 /* The client's end of one connection. */
@@ -22,8 +25,9 @@ struct rule {
     void (*plan)(struct sim_plan *plan); /* NULL: as it is */
     void (*tell)(void);
 };
-extern const struct rule rules_of_clocks[], rules_of_counts[];
-extern const size_t rules_of_clocks_count, rules_of_counts_count;
+extern const struct rule rules_of_clocks[], rules_of_entry[], rules_of_counts[], rules_of_http[];
+extern const size_t rules_of_clocks_count, rules_of_entry_count, rules_of_counts_count,
+    rules_of_http_count;
 
 void rules_run(void);
 
@@ -49,13 +53,23 @@ struct ask {
     uint32_t most; /* bytes of it that are sent, 0: all */
 };
 void talk_asks(struct talk *talk, const struct ask *ask);
+/* Its first bytes now, the others some time later. */
+void talk_asks_late(struct talk *talk, const struct ask *ask, uint64_t later_ns);
 /* Its reply, whose status must be this; returns its head. */
 struct lm_native_reply talk_gets(struct talk *talk, uint64_t id, enum lm_status status);
+void talk_pings(struct talk *talk, uint8_t id);
+/* An HTTP request: its method and path, header lines, body. */
+void talk_requests(struct talk *talk, const char *line, const char *headers, const char *body);
 /* An HTTP answer with this code, and this text somewhere in it. */
 void talk_answered(struct talk *talk, uint32_t code, const char *text);
 
+/* What GET answers, head and all. */
+const char *talk_page(struct talk *talk, const char *path);
+
 /* Every word that is not 0, but for times, as "io.requests=1 tiny.ok=1 ..."; and nothing else. */
 void counts(const char *expected);
+/* The number behind some text. */
+uint64_t number_after(const char *text, const char *before);
 void near_ns(const char *what, uint64_t found_ns, uint64_t expected_ns, uint64_t within_ns);
 
 #define IO_WORD(name) lm_load_relaxed_u64(&sim_shared.ios[0].stats->io.name)

@@ -5,11 +5,9 @@
 
 #include "rules.h"
 
-/* What a deadline may be late by: it is kept in ticks, and looked at a few times a second. */
-#define SLACK_NS ((LM_TIMER_TICK_MS + LM_SWEEP_PERIOD_MS + 10) * SIM_MS)
 #define BRISK_NS (12 * SIM_MS) /* what is looked at every LM_TICK_MS */
 
-static struct talk one, two, three;
+static struct talk one, two;
 
 static void all_limits(struct sim_plan *plan) {
     plan->header_ms = 1000;
@@ -20,14 +18,6 @@ static void all_limits(struct sim_plan *plan) {
 
 static void in(uint64_t ns) {
     talk_ends(&one, ns, ns + SLACK_NS);
-}
-
-static void ping(struct talk *talk, uint8_t id) {
-    uint8_t bytes[LM_NATIVE_REQUEST_BYTES] = "LMN1";
-    bytes[4] = LM_KIND_PING;
-    bytes[8] = id;
-    talk_send(talk, bytes, sizeof bytes);
-    (void)talk_gets(talk, id, LM_STATUS_OK);
 }
 
 /* ---- heads ---- */
@@ -43,7 +33,7 @@ static void a_native_header(void) {
     talk_text(&one, "\x01");
     in(400 * SIM_MS);
     talk_open(&one);
-    ping(&one, 1);
+    talk_pings(&one, 1);
     pass(2 * SIM_S);
     talk_text(&one, "LMN1");
     pass(900 * SIM_MS);
@@ -175,7 +165,9 @@ static void a_reply(void) {
     talk_open(&one);
     one.deaf = true;
     talk_text(&one, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
-    in(3 * SIM_S);
+    pass(300 * SIM_MS);
+    SIM_CHECK(IO_WORD(slots_in_use) == 1 && IO_WORD(in_flight) == 0, "an own reply is in flight");
+    in(2700 * SIM_MS);
 }
 
 /* From the last reply on; who waits for one is not idle. */
@@ -184,7 +176,7 @@ static void nothing_at_all(void) {
     in(7 * SIM_S);
     talk_open(&one);
     pass(3 * SIM_S);
-    ping(&one, 1);
+    talk_pings(&one, 1);
     in(7 * SIM_S - SIM_MS);
     talk_open(&one);
     runtime_takes_ns = 20 * SIM_S;
@@ -200,7 +192,7 @@ static void after_the_last_reply(void) {
     static const uint8_t junk[2000] = "LMN9";
     for (int round = 0; round < 2; round++) {
         talk_open(&one);
-        ping(&one, 3);
+        talk_pings(&one, 3);
         talk_send(&one, junk, 4);
         (void)talk_gets(&one, 0, LM_STATUS_BAD_REQUEST);
         SIM_CHECK(one.peer->shut_wr, "the client is not told that there is no more");
@@ -223,7 +215,8 @@ static void server_deadline(struct sim_plan *plan) {
     plan->hang_ms = 600;
 }
 
-/* Between 50 ms after the deadline and one look more; the slot stays with the worker. */
+/* Between 50 ms after the deadline, which counts from the first byte, and one look more; the slot
+ * stays with the worker. */
 static void overdue(void) {
     static const char json[] = "{\"inputs\":[{\"name\":\"x\",\"shape\":[1,4],\"datatype\":\"FP32\","
                                "\"data\":[1,2,3,4]}],\"parameters\":{\"timeout\":900000}}";
@@ -233,13 +226,13 @@ static void overdue(void) {
     talk_open(&one);
     talk_open(&two);
     asked_ns = sim_now_ns;
-    talk_asks(&one, &(struct ask){.id = 1});
+    talk_asks_late(&one, &(struct ask){.id = 1}, 100 * SIM_MS);
     (void)talk_gets(&one, 1, LM_STATUS_DEADLINE);
     SIM_CHECK(sim_now_ns >= asked_ns + 250 * SIM_MS &&
                   sim_now_ns < asked_ns + 250 * SIM_MS + SLACK_NS,
               "overdue after %llu us", (unsigned long long)(sim_now_ns - asked_ns) / 1000);
     asked_ns = sim_now_ns;
-    talk_asks(&one, &(struct ask){.id = 2, .model = 3, .timeout_us = 800000});
+    talk_asks_late(&one, &(struct ask){.id = 2, .model = 3, .timeout_us = 800000}, 600 * SIM_MS);
     (void)talk_gets(&one, 2, LM_STATUS_DEADLINE);
     SIM_CHECK(sim_now_ns >= asked_ns + 850 * SIM_MS &&
                   sim_now_ns < asked_ns + 850 * SIM_MS + SLACK_NS,
@@ -255,7 +248,9 @@ static void overdue(void) {
              "Content-Length: %zu\r\n\r\n%s",
              sizeof json - 1, json);
     asked_ns = sim_now_ns;
-    talk_text(&two, text);
+    talk_send(&two, text, 100);
+    pass(150 * SIM_MS);
+    talk_text(&two, text + 100);
     talk_answered(&two, 503, "Retry-After: 1\r\n");
     SIM_CHECK(sim_now_ns >= asked_ns + 950 * SIM_MS &&
                   sim_now_ns < asked_ns + 950 * SIM_MS + SLACK_NS,
@@ -285,120 +280,6 @@ static void a_worker_hangs(void) {
     SIM_CHECK(IO_WORD(requests_unready) == 1 && IO_WORD(requests_draining) == 0, "other words");
 }
 
-/* ---- waiting for a slot ---- */
-
-static void one_place(struct sim_plan *plan) {
-    plan->in_flight_max = 1;
-    plan->overload = LUMEN_OVERLOAD_WAIT;
-    plan->header_ms = 1000;
-    plan->body_bytes_per_s = 1000;
-}
-
-/* Whole and waiting for the only place: until its own deadline, and not a round of 250 ms longer.
- */
-static void a_whole_request_waits(void) {
-    runtime_takes_ns = 10 * SIM_S;
-    talk_open(&one);
-    talk_open(&two);
-    talk_open(&three);
-    talk_asks(&one, &(struct ask){.id = 1, .model = 1, .rows = 3});
-    pass(100 * SIM_MS);
-    uint64_t asked_ns = sim_now_ns;
-    talk_asks(&two, &(struct ask){.id = 2, .model = 1, .rows = 3, .timeout_us = 700000});
-    talk_asks(&three, &(struct ask){.id = 3, .model = 1, .rows = 3, .timeout_us = 400000});
-    (void)talk_gets(&three, 3, LM_STATUS_DEADLINE);
-    near_ns("the first deadline", sim_now_ns - asked_ns, 400 * SIM_MS + 4 * SIM_MS, 8 * SIM_MS);
-    (void)talk_gets(&two, 2, LM_STATUS_DEADLINE);
-    near_ns("the second deadline", sim_now_ns - asked_ns, 700 * SIM_MS + 4 * SIM_MS, 8 * SIM_MS);
-    pass(SIM_MS); /* what was refused is read */
-    counts("io.connections_accepted=3 io.connections_open=3 io.requests=3 io.native_requests=3 "
-           "io.requests_refused=2 io.requests_late=2 io.in_flight=1 io.bytes_in=10896 "
-           "io.bytes_out=180 io.slots_in_use=1 io.slot_waits=2 wide.model_queued=1 "
-           "wide.model_refused=2");
-}
-
-/* One that has not come waits for its bytes: until its deadline, or as long as a body may take. */
-static void a_body_that_does_not_come(void) {
-    runtime_takes_ns = 10 * SIM_S;
-    talk_open(&one);
-    talk_open(&two);
-    talk_open(&three);
-    talk_asks(&one, &(struct ask){.id = 1, .model = 1, .rows = 3});
-    pass(100 * SIM_MS);
-    uint64_t asked_ns = sim_now_ns;
-    talk_asks(&two, &(struct ask){.id = 2, .model = 1, .rows = 3, .most = 32});
-    talk_asks(&three,
-              &(struct ask){.id = 3, .model = 1, .rows = 3, .most = 32, .timeout_us = 700000});
-    (void)talk_gets(&three, 3, LM_STATUS_DEADLINE);
-    near_ns("the deadline", sim_now_ns - asked_ns, 700 * SIM_MS + SLACK_NS / 2, SLACK_NS / 2);
-    (void)talk_gets(&two, 2, LM_STATUS_OVERLOADED);
-    near_ns("the patience", sim_now_ns - asked_ns, 5 * SIM_S + SLACK_NS / 2, SLACK_NS / 2);
-    counts("io.connections_accepted=3 io.connections_open=3 io.requests=3 io.native_requests=3 "
-           "io.requests_refused=2 io.requests_overloaded=1 io.requests_late=1 io.in_flight=1 "
-           "io.bytes_in=3696 io.bytes_out=235 io.slots_in_use=1 io.body_waits=2 "
-           "wide.model_queued=1 wide.model_refused=2");
-}
-
-/* ---- descriptors and batches ---- */
-
-static void three_descriptors(struct sim_plan *plan) {
-    plan->descriptors = 3; /* the listener's and two */
-}
-
-/* Who cannot be accepted is tried again a little later, or when a connection is closed. */
-static void no_descriptor(void) {
-    talk_open(&one);
-    talk_open(&two);
-    pass(SIM_MS);
-    talk_open(&three);
-    pass(SIM_MS);
-    SIM_CHECK(!three.peer->served, "a descriptor too many");
-    peer_client_close(one.peer, false);
-    pass(3 * SIM_MS);
-    SIM_CHECK(three.peer->served, "it waits although a descriptor is free");
-    talk_open(&one);
-    pass(SIM_MS);
-    sim_plan.descriptors = 4; /* some other part of the process has closed one */
-    pass(50 * SIM_MS);
-    SIM_CHECK(!one.peer->served, "it looks all the time");
-    pass((LM_ACCEPT_PAUSE_MS + LM_IDLE_TICK_MS) * SIM_MS);
-    SIM_CHECK(one.peer->served, "it does not look again");
-}
-
-static void four_in_a_batch(struct sim_plan *plan) {
-    plan->batch_size = 4;
-    plan->batch_delay_ns = 2 * SIM_MS;
-}
-
-/* The delay is the first one's: nobody begins it anew, and who fills the batch ends it. */
-static void a_batch_waits(void) {
-    talk_open(&one);
-    talk_open(&two);
-    talk_open(&three);
-    uint64_t asked_ns = sim_now_ns;
-    talk_asks(&one, &(struct ask){.id = 1});
-    pass(1200 * SIM_US);
-    talk_asks(&two, &(struct ask){.id = 2, .rows = 2});
-    (void)talk_gets(&one, 1, LM_STATUS_OK);
-    near_ns("the batch", sim_now_ns - asked_ns, 2100 * SIM_US, 150 * SIM_US);
-    (void)talk_gets(&two, 2, LM_STATUS_OK);
-    SIM_CHECK(WORKER_WORD(runs) == 1 && WORKER_WORD(batches) == 1, "two Runs");
-    asked_ns = sim_now_ns;
-    talk_asks(&one, &(struct ask){.id = 3});
-    pass(2600 * SIM_US);
-    talk_asks(&two, &(struct ask){.id = 4, .rows = 2});
-    (void)talk_gets(&two, 4, LM_STATUS_OK);
-    (void)talk_gets(&one, 3, LM_STATUS_OK);
-    SIM_CHECK(WORKER_WORD(runs) == 3 && WORKER_WORD(batches) == 1, "one Run");
-    asked_ns = sim_now_ns;
-    talk_asks(&one, &(struct ask){.id = 5});
-    talk_asks(&two, &(struct ask){.id = 6, .rows = 3});
-    (void)talk_gets(&one, 5, LM_STATUS_OK);
-    (void)talk_gets(&two, 6, LM_STATUS_OK);
-    near_ns("a full batch", sim_now_ns - asked_ns, 100 * SIM_US, 100 * SIM_US);
-    SIM_CHECK(WORKER_WORD(runs) == 4 && WORKER_WORD(batches) == 2, "two Runs");
-}
-
 const struct rule rules_of_clocks[] = {
     {"a native header", all_limits, a_native_header},
     {"an HTTP head", all_limits, an_http_head},
@@ -411,9 +292,5 @@ const struct rule rules_of_clocks[] = {
     {"after the last reply", NULL, after_the_last_reply},
     {"overdue", server_deadline, overdue},
     {"a worker hangs", server_deadline, a_worker_hangs},
-    {"a whole request waits for a slot", one_place, a_whole_request_waits},
-    {"a body that does not come", one_place, a_body_that_does_not_come},
-    {"no descriptor", three_descriptors, no_descriptor},
-    {"a batch waits", four_in_a_batch, a_batch_waits},
 };
 const size_t rules_of_clocks_count = sizeof rules_of_clocks / sizeof rules_of_clocks[0];

@@ -1,0 +1,340 @@
+/* rules_entry.c: who may enter, and who waits for what: places, slots, descriptors, batches, rates,
+ * and what a request is charged with.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "rules.h"
+
+static struct talk one, two, three;
+
+/* ---- waiting for a slot ---- */
+
+static void one_place(struct sim_plan *plan) {
+    plan->in_flight_max = 1;
+    plan->overload = LUMEN_OVERLOAD_WAIT;
+    plan->header_ms = 1000;
+    plan->body_bytes_per_s = 1000;
+}
+
+/* Whole and waiting for the only place: until its own deadline, and not a round of 250 ms longer.
+ */
+static void a_whole_request_waits(void) {
+    runtime_takes_ns = 10 * SIM_S;
+    talk_open(&one);
+    talk_open(&two);
+    talk_open(&three);
+    talk_asks(&one, &(struct ask){.id = 1, .model = 1, .rows = 3});
+    pass(100 * SIM_MS);
+    uint64_t asked_ns = sim_now_ns;
+    talk_asks(&two, &(struct ask){.id = 2, .model = 1, .rows = 3, .timeout_us = 700000});
+    talk_asks(&three, &(struct ask){.id = 3, .model = 1, .rows = 3, .timeout_us = 400000});
+    (void)talk_gets(&three, 3, LM_STATUS_DEADLINE);
+    near_ns("the first deadline", sim_now_ns - asked_ns, 400 * SIM_MS + 4 * SIM_MS, 8 * SIM_MS);
+    (void)talk_gets(&two, 2, LM_STATUS_DEADLINE);
+    near_ns("the second deadline", sim_now_ns - asked_ns, 700 * SIM_MS + 4 * SIM_MS, 8 * SIM_MS);
+    pass(SIM_MS); /* what was refused is read */
+    counts("io.connections_accepted=3 io.connections_open=3 io.requests=3 io.native_requests=3 "
+           "io.requests_refused=2 io.requests_late=2 io.in_flight=1 io.bytes_in=10896 "
+           "io.bytes_out=180 io.slots_in_use=1 io.slot_waits=2 wide.model_queued=1 "
+           "wide.model_refused=2");
+}
+
+/* One that has not come waits for its bytes: until its deadline, or as long as a body may take. */
+static void a_body_that_does_not_come(void) {
+    runtime_takes_ns = 10 * SIM_S;
+    talk_open(&one);
+    talk_open(&two);
+    talk_open(&three);
+    talk_asks(&one, &(struct ask){.id = 1, .model = 1, .rows = 3});
+    pass(100 * SIM_MS);
+    uint64_t asked_ns = sim_now_ns;
+    talk_asks(&two, &(struct ask){.id = 2, .model = 1, .rows = 3, .most = 32});
+    talk_asks(&three,
+              &(struct ask){.id = 3, .model = 1, .rows = 3, .most = 32, .timeout_us = 700000});
+    (void)talk_gets(&three, 3, LM_STATUS_DEADLINE);
+    near_ns("the deadline", sim_now_ns - asked_ns, 700 * SIM_MS + SLACK_NS / 2, SLACK_NS / 2);
+    (void)talk_gets(&two, 2, LM_STATUS_OVERLOADED);
+    near_ns("the patience", sim_now_ns - asked_ns, 5 * SIM_S + SLACK_NS / 2, SLACK_NS / 2);
+    counts("io.connections_accepted=3 io.connections_open=3 io.requests=3 io.native_requests=3 "
+           "io.requests_refused=2 io.requests_overloaded=1 io.requests_late=1 io.in_flight=1 "
+           "io.bytes_in=3696 io.bytes_out=235 io.slots_in_use=1 io.body_waits=2 "
+           "wide.model_queued=1 wide.model_refused=2");
+}
+
+/* ---- descriptors and batches ---- */
+
+static void three_descriptors(struct sim_plan *plan) {
+    plan->descriptors = 3; /* the listener's and two */
+}
+
+/* Who cannot be accepted is tried again a little later, or when a connection is closed. */
+static void no_descriptor(void) {
+    talk_open(&one);
+    talk_open(&two);
+    pass(SIM_MS);
+    talk_open(&three);
+    pass(SIM_MS);
+    SIM_CHECK(!three.peer->served, "a descriptor too many");
+    peer_client_close(one.peer, false);
+    pass(3 * SIM_MS);
+    SIM_CHECK(three.peer->served, "it waits although a descriptor is free");
+    talk_open(&one);
+    pass(SIM_MS);
+    sim_plan.descriptors = 4; /* some other part of the process has closed one */
+    pass(50 * SIM_MS);
+    SIM_CHECK(!one.peer->served, "it looks all the time");
+    pass((LM_ACCEPT_PAUSE_MS + LM_IDLE_TICK_MS) * SIM_MS);
+    SIM_CHECK(one.peer->served, "it does not look again");
+}
+
+static void one_per_address(struct sim_plan *plan) {
+    plan->per_address = 1;
+    plan->connections = 3;
+}
+
+/* Two of one address, and one too many of all; each place is somebody else's when it is left. */
+static void crowds(void) {
+    static struct talk four;
+    talk_open(&one);
+    talk_pings(&one, 1);
+    talk_open(&two);
+    talk_pings(&two, 2);
+    talk_open(&three); /* from the address of the first */
+    talk_ends(&three, 0, SIM_MS);
+    talk_open(&three);
+    talk_pings(&three, 3);
+    talk_open(&four); /* there are three */
+    talk_ends(&four, 0, SIM_MS);
+    counts("io.connections_accepted=4 io.connections_closed=1 io.connections_refused=1 "
+           "io.connections_crowded=1 io.connections_open=3 io.requests=3 io.native_requests=3 "
+           "io.requests_ok=3 io.bytes_in=96 io.bytes_out=144");
+    talk_close(&one);
+    talk_close(&three);
+    for (int n = 0; n < 2; n++) { /* the second one is of the first one's address */
+        talk_open(&four);
+        talk_pings(&four, 4);
+    }
+}
+
+static void two_at_a_time(struct sim_plan *plan) {
+    plan->slots = 8;
+    sim_limits.pipeline_max = 2;
+}
+
+/* The next request of a full pipeline is read as soon as there is room, not at some later look. */
+static void a_full_pipeline(void) {
+    talk_open(&one);
+    runtime_takes_ns = 40 * SIM_MS;
+    uint64_t asked_ns = sim_now_ns;
+    for (uint64_t n = 1; n <= 5; n++) talk_asks(&one, &(struct ask){.id = n});
+    for (uint64_t n = 1; n <= 5; n++) (void)talk_gets(&one, n, LM_STATUS_OK);
+    near_ns("five Runs", sim_now_ns - asked_ns, 200 * SIM_MS, SIM_MS);
+}
+
+static void four_in_a_batch(struct sim_plan *plan) {
+    plan->batch_size = 4;
+    plan->batch_delay_ns = 2 * SIM_MS;
+}
+
+/* The delay is the first one's: nobody begins it anew, and who fills the batch ends it. */
+static void a_batch_waits(void) {
+    talk_open(&one);
+    talk_open(&two);
+    talk_open(&three);
+    uint64_t asked_ns = sim_now_ns;
+    talk_asks(&one, &(struct ask){.id = 1});
+    pass(1200 * SIM_US);
+    talk_asks(&two, &(struct ask){.id = 2, .rows = 2});
+    (void)talk_gets(&one, 1, LM_STATUS_OK);
+    near_ns("the batch", sim_now_ns - asked_ns, 2100 * SIM_US, 150 * SIM_US);
+    (void)talk_gets(&two, 2, LM_STATUS_OK);
+    SIM_CHECK(WORKER_WORD(runs) == 1 && WORKER_WORD(batches) == 1, "two Runs");
+    asked_ns = sim_now_ns;
+    talk_asks(&one, &(struct ask){.id = 3});
+    pass(2600 * SIM_US);
+    talk_asks(&two, &(struct ask){.id = 4, .rows = 2});
+    (void)talk_gets(&two, 4, LM_STATUS_OK);
+    (void)talk_gets(&one, 3, LM_STATUS_OK);
+    SIM_CHECK(WORKER_WORD(runs) == 3 && WORKER_WORD(batches) == 1, "one Run");
+    asked_ns = sim_now_ns;
+    talk_asks(&one, &(struct ask){.id = 5});
+    talk_asks(&two, &(struct ask){.id = 6, .rows = 3});
+    (void)talk_gets(&one, 5, LM_STATUS_OK);
+    (void)talk_gets(&two, 6, LM_STATUS_OK);
+    near_ns("a full batch", sim_now_ns - asked_ns, 100 * SIM_US, 100 * SIM_US);
+    SIM_CHECK(WORKER_WORD(runs) == 4 && WORKER_WORD(batches) == 2, "two Runs");
+}
+
+/* ---- what may enter ---- */
+
+/* A model's cost is learnt and charged by the row, whatever the request before it had. */
+static void cost_by_the_row(void) {
+    talk_open(&one);
+    talk_open(&two);
+    runtime_takes_ns = 80 * SIM_MS; /* 8 rows of 10 ms each */
+    for (int n = 0; n < 60; n++) {
+        talk_asks(&one, &(struct ask){.id = 1, .rows = 8});
+        (void)talk_gets(&one, 1, LM_STATUS_OK);
+    }
+    runtime_takes_ns = 10 * SIM_MS;
+    talk_asks(&one, &(struct ask){.id = 2, .timeout_us = 14000});
+    (void)talk_gets(&one, 2, LM_STATUS_OK);
+    runtime_takes_ns = 80 * SIM_MS;
+    talk_asks(&one, &(struct ask){.id = 3, .rows = 8, .timeout_us = 110000});
+    (void)talk_gets(&one, 3, LM_STATUS_OK);
+    talk_asks(&one, &(struct ask){.id = 4, .rows = 8, .timeout_us = 70000});
+    (void)talk_gets(&one, 4, LM_STATUS_OK); /* a probe */
+    talk_asks(&one, &(struct ask){.id = 5, .rows = 8, .timeout_us = 70000});
+    (void)talk_gets(&one, 5, LM_STATUS_DEADLINE);
+    pass(200 * SIM_MS);
+    talk_asks(&one, &(struct ask){.id = 6, .rows = 8, .timeout_us = 70000});
+    (void)talk_gets(&one, 6, LM_STATUS_DEADLINE);
+    SIM_CHECK(IO_WORD(requests_late) == 2 && WORKER_WORD(requests_expired) == 0,
+              "a worker was asked first");
+    pass(150 * SIM_MS); /* four times the estimate after the probe */
+    talk_asks(&one, &(struct ask){.id = 7, .rows = 8, .timeout_us = 70000});
+    (void)talk_gets(&one, 7, LM_STATUS_OK);
+    /* What is with the workers counts with its rows. */
+    talk_asks(&one, &(struct ask){.id = 8, .rows = 4});
+    pass(SIM_MS);
+    talk_asks(&two, &(struct ask){.id = 9, .timeout_us = 45000});
+    (void)talk_gets(&two, 9, LM_STATUS_DEADLINE);
+    talk_asks(&two, &(struct ask){.id = 10, .timeout_us = 62000});
+    (void)talk_gets(&one, 8, LM_STATUS_OK);
+}
+
+static void two_in_five_seconds(struct sim_plan *plan) {
+    plan->rate = 0.4; /* 20 at once: engine.c */
+}
+
+/* Who asks too often is told when there is a token, in whole seconds where HTTP says it. */
+static void rates(void) {
+    static const char tensor[] = "0123456789abcdef";
+    talk_open(&one);
+    talk_open(&two);
+    for (uint64_t n = 1; n <= 20; n++) {
+        talk_asks(&one, &(struct ask){.id = n});
+        (void)talk_gets(&one, n, LM_STATUS_OK);
+    }
+    talk_requests(&two, "POST /v2/models/tiny/infer", "Inference-Header-Content-Length: 0\r\n",
+                  tensor);
+    talk_answered(&two, 429, "Retry-After: 3\r\n");
+    pass(SIM_S);
+    talk_asks(&one, &(struct ask){.id = 21});
+    talk_reads(&one, LM_NATIVE_REPLY_BYTES + 40, SIM_S);
+    near_ns("the sentence",
+            number_after((char *)one.in + LM_NATIVE_REPLY_BYTES, "try again in ") * SIM_MS,
+            1500 * SIM_MS, 10 * SIM_MS);
+    (void)talk_gets(&one, 21, LM_STATUS_RATE_LIMITED);
+    pass(1490 * SIM_MS);
+    talk_asks(&one, &(struct ask){.id = 22, .model = 3});
+    (void)talk_gets(&one, 22, LM_STATUS_RATE_LIMITED);
+    pass(20 * SIM_MS);
+    talk_asks(&one, &(struct ask){.id = 23});
+    (void)talk_gets(&one, 23, LM_STATUS_OK);
+    SIM_CHECK(IO_WORD(requests_limited) == 3 && IO_WORD(requests_refused) == 3 &&
+                  IO_WORD(model_refused[0]) == 2 && IO_WORD(model_refused[3]) == 1,
+              "other words");
+}
+
+static void eight_places(struct sim_plan *plan) {
+    plan->in_flight_max = 8;
+    plan->slots = 32;
+}
+
+/* All places are to be had by those whose bytes are here, and one more is told how many there are.
+ */
+static void places(void) {
+    talk_open(&one);
+    talk_open(&two);
+    runtime_takes_ns = SIM_S;
+    for (uint64_t n = 1; n <= 8; n++) talk_asks(&one, &(struct ask){.id = n});
+    pass(10 * SIM_MS);
+    SIM_CHECK(lm_places_taken(&sim_shared.places) == 8, "%u places are taken",
+              lm_places_taken(&sim_shared.places));
+    talk_asks(&two, &(struct ask){.id = 9, .model = 3});
+    (void)talk_gets(&two, 9, LM_STATUS_OVERLOADED);
+    for (uint64_t n = 1; n <= 8; n++) (void)talk_gets(&one, n, LM_STATUS_OK);
+    talk_asks(&two, &(struct ask){.id = 10, .model = 3});
+    (void)talk_gets(&two, 10, LM_STATUS_OK);
+    pass(SIM_S);
+    counts("io.connections_accepted=2 io.connections_open=2 io.requests=10 "
+           "io.native_requests=10 io.requests_refused=1 io.requests_overloaded=1 "
+           "io.bytes_in=488 io.bytes_out=115 tiny.model_queued=8 pair.model_queued=1 "
+           "pair.model_refused=1 worker.requests_ok=9 worker.rows=9 worker.runs=9 "
+           "worker.bytes_out=580 tiny.model_ok=8 tiny.model_rows=8 tiny.model_runs=8 "
+           "pair.model_ok=1 pair.model_rows=1 pair.model_runs=1");
+}
+
+/* A slot that comes back is the next one's at once, in the order in which they came. */
+static void one_after_another(void) {
+    runtime_takes_ns = 30 * SIM_MS;
+    talk_open(&one);
+    talk_open(&two);
+    talk_open(&three);
+    uint64_t asked_ns = sim_now_ns;
+    talk_asks(&one, &(struct ask){.id = 1});
+    pass(SIM_MS);
+    talk_asks(&two, &(struct ask){.id = 2, .model = 3});
+    pass(SIM_MS);
+    talk_asks(&three, &(struct ask){.id = 3, .model = 1});
+    (void)talk_gets(&two, 2, LM_STATUS_OK);
+    near_ns("the second one's turn", sim_now_ns - asked_ns, 60 * SIM_MS, SIM_MS);
+    (void)talk_gets(&three, 3, LM_STATUS_OK);
+    near_ns("the third one's turn", sim_now_ns - asked_ns, 90 * SIM_MS, SIM_MS);
+}
+
+static void four_places(struct sim_plan *plan) {
+    plan->in_flight_max = 4;
+    plan->overload = LUMEN_OVERLOAD_WAIT;
+}
+
+/* Of three that hold places and do not move as many make room as others need, a quarter of a second
+ * after they were last seen to move, and are told so. */
+static void who_does_not_move(void) {
+    static struct talk slow[3];
+    runtime_takes_ns = 2 * SIM_S;
+    talk_open(&slow[0]);
+    talk_open(&one);
+    talk_open(&slow[1]);
+    talk_open(&two);
+    talk_open(&slow[2]);
+    for (uint64_t n = 0; n < 3; n++) {
+        talk_asks(&slow[n], &(struct ask){.id = n, .model = 1, .rows = 3, .most = 3000});
+        pass(SIM_MS);
+    }
+    pass(SIM_S);
+    talk_asks(&one, &(struct ask){.id = 11, .model = 0});
+    pass(SIM_MS);
+    uint64_t asked_ns = sim_now_ns;
+    talk_asks(&two, &(struct ask){.id = 12, .model = 3});
+    pass((LM_SLOW_WINDOW_MS - 2) * SIM_MS);
+    SIM_CHECK(IO_WORD(connections_evicted) == 0, "somebody had no time to move");
+    (void)talk_gets(&slow[0], 0, LM_STATUS_OVERLOADED);
+    near_ns("making room", sim_now_ns - asked_ns, (LM_SLOW_WINDOW_MS + LM_EVICT_PERIOD_MS) * SIM_MS,
+            (LM_EVICT_PERIOD_MS + 10) * SIM_MS);
+    pass(500 * SIM_MS);
+    counts("io.connections_accepted=5 io.connections_closed=1 io.connections_evicted=1 "
+           "io.connections_open=4 io.requests=5 io.native_requests=5 "
+           "io.requests_refused=1 io.requests_overloaded=1 io.in_flight=4 "
+           "io.bytes_in=9100 io.bytes_out=116 io.slots_in_use=4 io.slot_waits=1 "
+           "tiny.model_queued=1 wide.model_refused=1 pair.model_queued=1");
+    (void)talk_gets(&one, 11, LM_STATUS_OK);
+    (void)talk_gets(&two, 12, LM_STATUS_OK);
+}
+
+const struct rule rules_of_entry[] = {
+    {"one after another", one_place, one_after_another},
+    {"who does not move", four_places, who_does_not_move},
+    {"a whole request waits for a slot", one_place, a_whole_request_waits},
+    {"a body that does not come", one_place, a_body_that_does_not_come},
+    {"no descriptor", three_descriptors, no_descriptor},
+    {"a full pipeline", two_at_a_time, a_full_pipeline},
+    {"crowds", one_per_address, crowds},
+    {"a batch waits", four_in_a_batch, a_batch_waits},
+    {"cost by the row", NULL, cost_by_the_row},
+    {"rates", two_in_five_seconds, rates},
+    {"places", eight_places, places},
+};
+const size_t rules_of_entry_count = sizeof rules_of_entry / sizeof rules_of_entry[0];
