@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "check.h"
-#include "flow/loadgen.h"
+#include "load/loadgen.h"
 
 enum { PAYLOAD = 40, ANSWER = 24, STEPS_MAX = 8 };
 
