@@ -146,6 +146,8 @@ static void trims(void) {
         {"Error: utils.cc:461 CheckPath no such file: \"x\"", "Error: no such file: \"x\""},
         {"see model.cc:x and a.h: b", "see model.cc:x and a.h: b"},
         {"a.cc:1 f one b.cc:22 g two", "one two"},
+        {"x.cc:1 f a.cc:2 g b", "b"},
+        {"x.h:1 ns::f(int)a.h:2 g b", "b"},
         {"a.cc:1 f", "f"},
         {"see a.cc:12, and b.h:3", "see a.cc:12, and b.h:3"},
         {"a.cc:1 ", ""},

@@ -94,6 +94,17 @@ static void run(uint32_t rows) {
     lm_model_unbind(&model, &ort, &trial.binding, trial.values);
 }
 
+/* Whether the model's file is mapped. */
+static bool is_mapped(void) {
+    char line[512];
+    bool found = false;
+    FILE *maps = fopen("/proc/self/maps", "re");
+    CHECK(maps);
+    while (fgets(line, sizeof line, maps)) found = found || strstr(line, path);
+    fclose(maps);
+    return found;
+}
+
 /* Rows of two names, a fixed input between them, outputs in another order. */
 static void several_tensors(void) {
     graph_begin();
@@ -115,6 +126,7 @@ static void several_tensors(void) {
     is_tensor(&model.outputs[0], "z", ORT_FLOAT, 3, true, 4, 16);
     is_tensor(&model.outputs[1], "double", ORT_INT64, 1, false, 8, 16);
     is_tensor(&model.outputs[2], "y", ORT_FLOAT, 2, true, 4, 12);
+    CHECK(!is_mapped()); /* its own form is what the sessions use, and it is no file */
     CHECK(model.rows_free && model.outputs_known && !model.has_rgb8);
     CHECK(model.max_rows == LM_ROWS_MAX && model.max_output_bytes == 4096);
     for (uint32_t o = 0; o < 3; o++) CHECK(model.outputs[o].shape_known);
@@ -209,6 +221,16 @@ static void outputs_as_they_are(void) {
     begin_slice("1,3");
     opens();
     CHECK(model.outputs[0].shape_known && !model.outputs[0].rows_free && model.outputs_known);
+    shut();
+
+    graph_begin(); /* as it says for one row, and of another width for two */
+    graph_input("x", ORT_FLOAT, "n,3");
+    graph_node("Transpose", "x", "turned");
+    graph_node("MatMul", "x,turned", "y");
+    graph_output("y", ORT_FLOAT, "n,1");
+    opens();
+    CHECK_AT("an output whose width are the rows");
+    CHECK(!model.outputs[0].shape_known && !model.outputs[0].rows_free && !model.outputs_known);
     shut();
 
     graph_begin(); /* fails on zeros: the graph's word is taken */
@@ -389,6 +411,12 @@ static void refused_types(void) {
     static const struct {
         int dtype;
         const char *says;
+    } odd[] = {{14, "found complex64 numbers"},  {15, "found complex128 numbers"},
+               {21, "found uint4 numbers"},      {22, "found int4 numbers"},
+               {23, "found float4e2m1 numbers"}, {99, "found ONNX element type 99"}};
+    static const struct {
+        int dtype;
+        const char *says;
     } cases[] = {
         {ORT_STRING, "input 'u': expected numbers or bools, found strings (train on numbers"},
         {17, "input 'u': expected numbers or bools, found float8e4m3fn numbers (cast them"},
@@ -401,6 +429,14 @@ static void refused_types(void) {
         graph_input("u", cases[i].dtype, "2"); /* used by nobody */
         refuses(cases[i].says);
     }
+    /* What some versions of the runtime refuse themselves. */
+    for (size_t i = 0; i < sizeof odd / sizeof odd[0]; i++) {
+        begin_identity(ORT_FLOAT, "n,3");
+        graph_input("u", odd[i].dtype, "2");
+        refuses("cannot be served: ");
+        CHECK(strstr(lm_error_last(), odd[i].says) || strstr(lm_error_last(), "ONNX Runtime says"));
+    }
+    CHECK(!is_mapped());
     graph_begin();
     graph_input("x", ORT_STRING, "n");
     graph_node("Identity", "x", "y");

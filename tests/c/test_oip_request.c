@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "oip_models.h"
+#include "parts/oip_find.h"
 #include "parts/oip_request.h"
 
 enum { TEXT_MAX = 1 << 20, TENSOR_BYTES = 4096 };
@@ -109,6 +110,81 @@ static void bad(const struct lm_model *model, const char *text, const char *name
     CHECK(read_text(model, text) == LM_STATUS_BAD_REQUEST);
     if (!strstr(why, named)) fprintf(stderr, "%s\nlacks: %s\n", why, named);
     CHECK(strstr(why, named));
+}
+
+/* ---- where the data is ---- */
+
+/* Which data arrays are found in a text: "0:[1,2];1:[3];". What is not found is read another way,
+ * so that nothing else notices. */
+static void finds(const char *text, size_t bytes, const char *expected) {
+    struct lm_oip_data found[LM_TENSORS_MAX + 1];
+    char says[512] = "";
+    size_t used = 0;
+    memset(found, 0xee, sizeof found);
+    const char *at = place(text, bytes);
+    uint32_t count = lm_oip_find_data(at, bytes, found);
+    CHECK(count <= LM_TENSORS_MAX && found[LM_TENSORS_MAX].input == 0xeeeeeeee);
+    for (uint32_t i = 0; i < count; i++) {
+        CHECK(found[i].text >= at && found[i].text + found[i].bytes <= at + bytes);
+        used += (size_t)snprintf(says + used, sizeof says - used, "%u:%.*s;", found[i].input,
+                                 (int)found[i].bytes, found[i].text);
+    }
+    CHECK_AT("%.60s: expected %.40s, found %.40s", text, expected, says);
+    CHECK(strcmp(says, expected) == 0);
+}
+
+#define FOUND_BEHIND(string) "{\"a\":\"" string "\",\"inputs\":[{\"data\":[1]}]}"
+
+static void places_of_data(uint64_t *random) {
+    static const char *const cases[][2] = {
+        {"{\"inputs\":[{\"data\":[1,2]},{\"x\":0,\"data\" : [ 3 ] }]}", "0:[1,2];1:[ 3 ];"},
+        {"{\"inputs\":[{},{\"data\":[[1],[2,[]]],\"y\":[4]}]}", "1:[[1],[2,[]]];"},
+        {"{\"x\":[1,2,{\"data\":[9]}],\"inputs\":[{\"data\":[]}],\"y\":[{\"data\":[8]}]}", "0:[];"},
+        {"{\"inputs\":[{\"d\":{\"data\":[1]},\"e\":[{\"data\":[2]}],\"data\":[3]}]}", "0:[3];"},
+        {"{\"inputs\":[[1,2],{\"data\":[3]}]}", "1:[3];"},
+        {"{\"inputs\":[[{\"data\":[3]}]]}", ""},
+        {"{\"inputs\":{\"a\":{\"data\":[3]}}}", ""},
+        {"{\"input\":[{\"data\":[3]}],\"inputss\":[{\"data\":[3]}]}", ""},
+        {"{\"data\":[3],\"inputs\":[{\"dat\":[1],\"data2\":[2],\"data\":4}]}", ""},
+        {"{\"inputs\":[{\"data\":{\"a\":[1]}}]}", ""},
+        {"{\"inputs\":[{\"data\":[\"a\"]}]}", ""},
+        {"{\"inputs\":[{\"data\":[1,2", ""},
+        {"{\"inputs\":[{\"data\":\"data\",\"x\":[1]}]}", ""},
+        {"{\"inputs\":[{\"data\",[1]}]}", ""},
+        {FOUND_BEHIND("b"), "0:[1];"},
+        {FOUND_BEHIND("\\\\"), "0:[1];"},
+        {FOUND_BEHIND("\\\""), "0:[1];"},
+        {FOUND_BEHIND("\\\\\\\""), "0:[1];"},
+        {FOUND_BEHIND("\\\\\\\\"), "0:[1];"},
+        {FOUND_BEHIND("\\\\\\\\\\\"{["), "0:[1];"},
+    };
+    char text[1024], expected[512];
+    for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++)
+        finds(cases[c][0], strlen(cases[c][0]), cases[c][1]);
+    for (uint32_t turn = 0; turn < 20000; turn++) { /* arrays that end anywhere among 16 bytes */
+        char array[256] = "[";
+        size_t used = 1, length = 1 + check_below(random, 100);
+        for (size_t depth = 1; depth > 0 && used < sizeof array - 1; used++) {
+            uint32_t what = check_below(random, 8);
+            array[used] = used >= length || what == 0 ? ']' : what == 1 ? '[' : '7';
+            depth += array[used] == '[';
+            depth -= array[used] == ']';
+        }
+        if (used == sizeof array - 1) continue;
+        array[used] = '\0';
+        int before = (int)check_below(random, 17);
+        size_t bytes = (size_t)snprintf(text, sizeof text, "{\"inputs\":[{%*s\"data\":%s}]}",
+                                        before, "", array);
+        snprintf(expected, sizeof expected, "0:%s;", array);
+        finds(text, bytes, expected);
+    }
+    size_t used = (size_t)snprintf(text, sizeof text, "{\"inputs\":[");
+    expected[0] = '\0';
+    for (uint32_t i = 0; i <= LM_TENSORS_MAX; i++) { /* of one more than there may be */
+        used += (size_t)snprintf(text + used, sizeof text - used, "{\"data\":[%u]},", i);
+        if (i < LM_TENSORS_MAX) snprintf(expected + strlen(expected), 32, "%u:[%u];", i, i);
+    }
+    finds(text, used, expected);
 }
 
 /* ---- what is read ---- */
@@ -968,6 +1044,7 @@ int main(void) {
     CHECK(oip_allocations > before); /* the counting counts */
 #endif
     (void)before;
+    places_of_data(&random);
     whole_request();
     parameters();
     blobs();

@@ -30,6 +30,29 @@ static void full_and_empty(uint32_t type, uint32_t capacity) {
     }
     CHECK(!lm_queue_pop(&queue, &value) && lm_queue_depth(&queue) == 0);
     lm_queue_close(&queue);
+    lm_queue_close(&queue); /* twice does nothing */
+}
+
+/* Positions of the wait-free queue that wrap. */
+static void spsc_starts(void) {
+    static const uint64_t starts[] = {5, UINT32_MAX - 3, UINT64_MAX - 6, UINT64_MAX};
+    for (size_t s = 0; s < sizeof starts / sizeof starts[0]; s++) {
+        struct lm_spsc queue;
+        uint32_t value;
+        CHECK_AT("spsc, start %llu", (unsigned long long)starts[s]);
+        CHECK(lm_spsc_open_at(&queue, 4, starts[s]) == 0);
+        CHECK(!lm_spsc_pop(&queue, &value) && lm_spsc_depth(&queue) == 0);
+        for (uint32_t lap = 0; lap < 20; lap++) {
+            for (uint32_t i = 0; i < 4; i++) CHECK(lm_spsc_push(&queue, 10 * lap + i));
+            CHECK(!lm_spsc_push(&queue, 7) && lm_spsc_depth(&queue) == 4);
+            for (uint32_t i = 0; i < 4; i++) {
+                CHECK(lm_spsc_peek(&queue, &value) && value == 10 * lap + i);
+                CHECK(lm_spsc_pop(&queue, &value) && value == 10 * lap + i);
+            }
+            CHECK(!lm_spsc_peek(&queue, &value));
+        }
+        lm_spsc_close(&queue);
+    }
 }
 
 /* The scalable queue has laps: starts where they and its positions wrap. */
@@ -218,6 +241,7 @@ int main(void) {
         for (uint32_t capacity = 2; capacity <= 32; capacity *= 2) full_and_empty(type, capacity);
     }
     scq_starts();
+    spsc_starts();
     stress(LUMEN_QUEUE_SCQ, pop);
     stress(LUMEN_QUEUE_SPSC, pop);
     stress(LUMEN_QUEUE_NAIVE, pop);
