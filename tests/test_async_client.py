@@ -9,7 +9,8 @@ import json
 import socket
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +26,13 @@ from test_client_failures import (
 
 from lumen_uring import AsyncClient
 from lumen_uring.async_link import Link
-from lumen_uring.errors import BadRequest, ConnectionFailed, Overloaded, RequestTimeout
+from lumen_uring.errors import (
+    BadRequest,
+    ConnectionFailed,
+    Overloaded,
+    ProtocolError,
+    RequestTimeout,
+)
 
 X = np.arange(8, dtype=np.float32).reshape(2, 4)
 
@@ -351,3 +358,242 @@ def test_a_call_that_connects_does_not_succeed_on_a_closed_client() -> None:
 
     with Peer() as peer:
         asyncio.run(main(peer.port))
+
+
+# ---- one connection by itself ----
+
+
+class Wire(asyncio.Transport):
+    """What a connection writes, and what is asked of its socket."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written: list[bytes | bytearray | memoryview] = []
+        self.aborted = 0
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.written.append(data)
+
+    def abort(self) -> None:
+        self.aborted += 1
+
+
+def linked(max_reply_bytes: int = 1 << 20) -> tuple[Link, Wire]:
+    link, wire = Link("host:1", max_reply_bytes), Wire()
+    link.connection_made(wire)
+    return link, wire
+
+
+def comes(link: Link, data: bytes) -> None:
+    """As the event loop gives it: into the link's own memory, as much as fits each time."""
+    while data:
+        room = link.get_buffer(-1)
+        taken = min(len(room), len(data))
+        room[:taken] = data[:taken]
+        link.buffer_updated(taken)
+        data = data[taken:]
+
+
+async def soon(work: Awaitable[object]) -> object:
+    """The result, or the error; a test that would wait for ever fails instead."""
+    return (await asyncio.gather(asyncio.wait_for(work, 30), return_exceptions=True))[0]
+
+
+async def begun(*work: Coroutine[Any, Any, object]) -> list[asyncio.Task[object]]:
+    tasks = [asyncio.create_task(one) for one in work]
+    await asyncio.sleep(0)
+    return tasks
+
+
+def test_calls_that_wait_to_write_end_with_the_connection() -> None:
+    """The peer reads nothing, so that nothing can be written, and then resets the connection."""
+
+    async def main() -> None:
+        link, wire = linked()
+        sent = await begun(link.exchange(2))
+        link.pause_writing()
+        waiting = await begun(*(link.exchange(2) for _ in range(3)), link.describe())
+        assert len(wire.written) == 1  # the others wait for room
+        link.connection_lost(ConnectionResetError(104, "Connection reset by peer"))
+        for task in (*sent, *waiting):
+            error = await soon(task)
+            assert isinstance(error, ConnectionFailed)
+            assert str(error) == (
+                "host:1 closed the connection ([Errno 104] Connection reset by peer)."
+            )
+        assert isinstance(await soon(link.exchange(2)), ConnectionFailed)
+        assert (len(wire.written), wire.aborted) == (1, 1)
+
+    asyncio.run(main())
+
+
+def test_writing_goes_on_when_there_is_room_again() -> None:
+    async def main() -> None:
+        link, wire = linked()
+        link.pause_writing()
+        tasks = await begun(link.exchange(2), link.exchange(2))
+        assert wire.written == []
+        link.resume_writing()
+        await asyncio.sleep(0)
+        assert len(wire.written) == 2
+        comes(link, reply(2) + reply(1))
+        for number, task in enumerate(tasks, 1):
+            header, _payload = await task  # type: ignore[misc]
+            assert header.id == number
+
+    asyncio.run(main())
+
+
+def test_small_payloads_are_joined_and_large_ones_sent_from_where_they_are() -> None:
+    async def main() -> None:
+        link, wire = linked()
+        for size, joined in ((0, True), (64 << 10, True), ((64 << 10) + 1, False)):
+            wire.written.clear()
+            parts = [memoryview(bytes([at]) * (size // 2 + at * (size % 2))) for at in range(2)]
+            (task,) = await begun(link.exchange(1, 0, 0, parts))
+            assert b"".join(wire.written)[32:] == b"".join(parts)
+            assert len(wire.written) == (1 if joined else 3)
+            if not joined:
+                assert wire.written[1:] == parts
+                assert all(one is part for one, part in zip(wire.written[1:], parts, strict=True))
+            task.cancel()
+
+    asyncio.run(main())
+
+
+def test_the_first_reason_for_an_end_stays() -> None:
+    async def main() -> None:
+        link, wire = linked()
+        (task,) = await begun(link.exchange(2))
+        link.end(RequestTimeout("first"))
+        link.connection_lost(None)
+        assert isinstance(await soon(task), RequestTimeout)
+        assert str(link.ended) == "first"
+        assert str(await soon(link.exchange(2))) == "first"
+        assert wire.aborted == 2
+
+    asyncio.run(main())
+
+
+def test_a_late_reply_is_forgotten_once() -> None:
+    """A second one to the same request is one that was never asked for."""
+
+    async def main() -> None:
+        link, _wire = linked()
+        (task,) = await begun(link.exchange(2))
+        task.cancel()
+        assert isinstance(await soon(task), asyncio.CancelledError)
+        comes(link, reply(1))
+        assert link.ended is None
+        comes(link, reply(1))
+        assert isinstance(link.ended, ProtocolError)
+        assert str(link.ended) == "host:1 answered request 1, never sent."
+        # A call that is cancelled after its reply has come leaves nothing to be forgotten.
+        link, _wire = linked()
+        (task,) = await begun(link.exchange(2))
+        comes(link, reply(1))
+        task.cancel()
+        assert isinstance(await soon(task), asyncio.CancelledError)
+        comes(link, reply(1))
+        assert isinstance(link.ended, ProtocolError)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("step", [1, 7, 47, 48, 49, 100, 1 << 16, 1 << 20])
+def test_replies_however_they_come(step: int) -> None:
+    """Empty ones, small ones, some that end with a piece and some larger than the buffer."""
+
+    async def main() -> None:
+        sizes = [0, 1, 0, 52, 48, (64 << 10) - 48, (64 << 10) - 47, 200_000, 0, 5]
+        if step < 40:
+            sizes = [size for size in sizes if size < 1000]
+        link, _wire = linked()
+        tasks = await begun(*(link.exchange(2) for _ in sizes))
+        payloads = [bytes([at + 1]) * size for at, size in enumerate(sizes)]
+        data = b"".join(reply(at, payload) for at, payload in enumerate(payloads, 1))
+        for at in range(0, len(data), step):
+            comes(link, data[at : at + step])
+        for task, payload in zip(tasks, payloads, strict=True):
+            _header, found = await soon(task)  # type: ignore[misc]
+            assert bytes(found) == payload
+
+    asyncio.run(main())
+
+
+def test_a_reply_larger_than_allowed_ends_the_connection() -> None:
+    async def main() -> None:
+        for size, fits in ((100, True), (101, False)):
+            link, _wire = linked(max_reply_bytes=100)
+            (task,) = await begun(link.exchange(2))
+            comes(link, reply(1, bytes(size)))
+            result = await soon(task)
+            assert isinstance(result, ProtocolError) is not fits
+            if not fits:
+                assert str(result) == "The reply claims 101 bytes; max_reply_bytes is 100."
+
+    asyncio.run(main())
+
+
+def test_a_refusal_without_an_id_is_told_to_all() -> None:
+    async def main() -> None:
+        link, _wire = linked()
+        tasks = await begun(link.exchange(2), link.exchange(2))
+        comes(link, reply(0, b"what is this?", status=1))
+        for task in tasks:
+            error = await soon(task)
+            assert isinstance(error, BadRequest)
+            assert str(error) == "what is this?"
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("heard", [True, False])
+def test_a_timeout_ends_the_connection_of_a_peer_that_was_silent_all_the_while(
+    monkeypatch: pytest.MonkeyPatch, heard: bool
+) -> None:
+    """Where another call's reply has come meanwhile, nothing ends but the call."""
+    late = threading.Event()
+    wait_for = asyncio.wait_for
+
+    def slow(connection: Connection) -> None:
+        connection.send(answer(connection.request()))
+        first = connection.request()
+        if heard:
+            connection.send(answer(connection.request()))
+        late.wait(30)
+        connection.send(answer(first))
+        behave(connection)
+
+    async def main(port: int) -> None:
+        over = asyncio.Event()
+
+        async def until_over(work: Coroutine[Any, Any, object], seconds: float) -> object:
+            if seconds != 7:
+                return await wait_for(work, seconds)
+            task = asyncio.create_task(work)
+            await over.wait()
+            task.cancel()
+            raise asyncio.TimeoutError
+
+        monkeypatch.setattr(asyncio, "wait_for", until_over)
+        async with AsyncClient("127.0.0.1", port, timeout_s=60) as client:
+            await client.describe()
+            client._timeout_s = 7
+            (call,) = await begun(client.infer("sum", {"x": X}))
+            client._timeout_s = 60
+            if heard:
+                await client.infer("sum", {"x": X[:1]})
+            over.set()
+            client._timeout_s = 7
+            with pytest.raises(
+                RequestTimeout, match=rf"127\.0\.0\.1:{port} did not answer within 7 s"
+            ):
+                await call
+            client._timeout_s = 60
+            late.set()
+            assert (await client.infer("sum", {"x": X})).rows == 2
+
+    with Peer((slow, behave)) as peer:
+        asyncio.run(main(peer.port))
+        assert peer.connections == (1 if heard else 2)
