@@ -14,12 +14,15 @@ import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from peer import DESCRIPTION, Connection, Peer, answer, behave, reply
 
 from lumen_uring import AsyncClient, Client
+from lumen_uring import client as client_module
+from lumen_uring import connection as connection_module
 from lumen_uring.connection import Connection as Connection_
 from lumen_uring.connection import connect_sentence
 from lumen_uring.errors import (
@@ -554,3 +557,134 @@ def test_whatever_the_kernel_takes_at_a_time(most: int) -> None:
     parts = [b"abc", b"", b"d", b"efghij", b"kl"]
     connection.send([memoryview(part) for part in parts], time.monotonic() + 60)
     assert bytes(taken) == b"".join(parts)
+
+
+# ---- at the limits ----
+
+
+def test_a_call_that_ends_while_its_client_is_closed_leaves_nothing_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As from a signal handler, in the middle of a call of the same thread."""
+    monkeypatch.setattr(client_module, "_CLOSE_S", 0.01)
+    with Peer() as peer:
+        client = Client("127.0.0.1", peer.port)
+        receive = client._receive
+
+        def close_and_receive(*given: Any) -> Any:
+            found = receive(*given)
+            client.close()
+            return found
+
+        monkeypatch.setattr(client, "_receive", close_and_receive)
+        client.ping()
+        assert client._connection is None
+
+
+@pytest.mark.parametrize("status", [0, 3])
+def test_what_came_before_a_request_could_be_sent(status: int) -> None:
+    """A refusal is told; an answer to what was never sent is none."""
+    sent = reply(1, b"too large" if status else b"", status=status)
+
+    class Broken:
+        closed = False
+
+        def send(self, *_given: object) -> None:
+            raise ConnectionFailed("The connection broke.")
+
+        def receive_into(self, target: memoryview, _deadline: float) -> int:
+            target[: len(sent)] = sent
+            return len(sent)
+
+        def close(self) -> None:
+            self.closed = True
+
+    client, broken = Client(), Broken()
+    client._connection = broken  # type: ignore[assignment]
+    with pytest.raises(TooLarge if status else ConnectionFailed):
+        client._exchange(2, time.monotonic() + 60)
+    assert broken.closed
+    assert client._connection is None
+
+
+def test_a_caller_may_change_the_models_it_got() -> None:
+    with Peer() as peer, Client("127.0.0.1", peer.port) as client:
+        client.models().clear()
+        assert client.infer("sum", {"x": X}).rows == 2
+        connection = client._connection
+        assert connection is not None
+        # A small request must not wait for the answer to the one before.
+        assert connection._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+def test_each_address_has_an_equal_share_of_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = [1000.0]
+    ends: list[tuple[int, float]] = []
+
+    def connected(_family: int, address: tuple[str, int], deadline: float) -> socket.socket:
+        ends.append((address[1], deadline))
+        now_s[0] += 4.0
+        raise ConnectionRefusedError(errno.ECONNREFUSED, f"refused by {address[1]}")
+
+    found = [(socket.AF_INET, 1, 6, "", ("127.0.0.1", number)) for number in (1, 2, 3)]
+    monkeypatch.setattr(connection_module, "_connected", connected)
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_args, **_rest: found)
+    monkeypatch.setattr(time, "monotonic", lambda: now_s[0])
+    with pytest.raises(ConnectionRefusedError, match="refused by 3"):
+        connection_module._connect("three.example", 1, 1030.0)
+    assert ends == [(1, 1010.0), (2, 1004.0 + 13.0), (3, 1008.0 + 22.0)]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_args, **_rest: [])
+    with pytest.raises(OSError, match="the name has no address"):
+        connection_module._connect("none.example", 1, 1030.0)
+
+
+def test_a_wait_is_in_milliseconds_rounded_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[int] = []
+
+    class Poll:
+        def poll(self, left_ms: int) -> list[int]:
+            waits.append(left_ms)
+            return [1]
+
+    connection = object.__new__(Connection_)
+    connection._where, connection._timeout_s = "host:1", 1.5
+    monkeypatch.setattr(time, "monotonic", lambda: 1000.0)
+    for deadline in (1000.0004, 1000.25, 1000.2501, 1e9):
+        connection._wait(Poll(), deadline)  # type: ignore[arg-type]
+    assert waits == [1, 250, 251, 2**31 - 1]
+    for deadline in (1000.0, 999.0):
+        with pytest.raises(RequestTimeout, match=r"host:1 did not answer within 1\.5 s"):
+            connection._wait(Poll(), deadline)  # type: ignore[arg-type]
+    with pytest.raises(TimeoutError):
+        connection_module._connected(socket.AF_INET, ("127.0.0.1", 1), 1000.0)
+
+
+def test_a_socket_whose_connecting_is_interrupted_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[socket.socket] = []
+
+    class Socket(socket.socket):
+        def connect(self, _address: object) -> None:
+            made.append(self)
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(socket, "socket", Socket)
+    with pytest.raises(KeyboardInterrupt):
+        connection_module._connected(socket.AF_INET, ("127.0.0.1", 1), time.monotonic() + 60)
+    assert made[0].fileno() == -1
+
+
+def test_what_the_kernel_takes_at_once_is_bounded() -> None:
+    """Linux refuses more than 1024 buffers in one call."""
+    most: list[int] = []
+
+    class Socket:
+        def sendmsg(self, buffers: list[memoryview]) -> int:
+            most.append(len(buffers))
+            return sum(map(len, buffers))
+
+    connection = object.__new__(Connection_)
+    connection._socket = Socket()  # type: ignore[assignment]
+    connection.send([memoryview(b"x")] * 2500, time.monotonic() + 60)
+    assert most == [1024, 1024, 452]

@@ -308,3 +308,151 @@ def test_credentials_of_every_length() -> None:
 def test_bfloat16_of_two_that_are_equally_near_is_the_even_one(bits: int, rounded: int) -> None:
     value = np.array([bits], np.uint32).view(np.float32)
     assert convert.to_datatype(value, "BF16").tolist() == [rounded]
+
+
+def test_numbers_exactly_at_the_widths_of_the_wire() -> None:
+    class Sized:
+        def __init__(self, size: int) -> None:
+            self.size = size
+
+        def __len__(self) -> int:
+            return self.size
+
+    parts: Any = [Sized(2**31), Sized(2**31 - 1)]
+    assert native.total_bytes(parts) == 2**32 - 1
+    with pytest.raises(BadRequest, match="has 4294967296 bytes; the protocol ends at 4294967295"):
+        native.total_bytes([*parts, Sized(1)])  # type: ignore[list-item]
+    fields = {
+        "kind": 255, "encoding": 255, "model_index": 2**16 - 1, "id": 2**64 - 1,
+        "payload_bytes": 2**32 - 1, "timeout_us": 2**32 - 1, "rows": 2**32 - 1, "flags": 2**16 - 1,
+    }  # fmt: skip
+    assert native.unpack_request(native.pack_request(native.RequestHeader(**fields))) == (
+        native.RequestHeader(**fields)
+    )
+    for name, most in fields.items():
+        for value in (-1, most + 1):
+            with pytest.raises(BadRequest, match="does not fit its width"):
+                native.pack_request(native.RequestHeader(**{**fields, name: value}))
+    request = bytearray(native.pack_request(native.RequestHeader(1, 0, 0, 1, 0, 0, 1)))
+    for at in (30, 31):  # reserved
+        changed = request.copy()
+        changed[at] = 1
+        with pytest.raises(ProtocolError):
+            native.unpack_request(changed)
+    with pytest.raises(ProtocolError, match="has 32 bytes, not 31"):
+        native.unpack_request(request[:31])
+    reply = native.pack_reply(native.ReplyHeader(0, 0, 1, 0, 0, 0, 0, 0, 0))
+    assert len(reply) == 48
+    with pytest.raises(ProtocolError, match="has 48 bytes, found 47"):
+        native.unpack_reply(reply[:47])
+
+
+def test_an_output_of_the_highest_rank() -> None:
+    for rank, fits in ((32, True), (33, False)):
+        block = struct.pack(f"<II{rank}I", 1, rank, *[1] * rank)
+        model = model_of(TensorInfo("a", "UINT8", (-1,), False))
+        if fits:
+            result = unpack(model, block + b"x", flags=native.FLAG_SHAPES)
+            assert result.outputs["a"].shape == (1,) * 32
+        else:
+            with pytest.raises(ProtocolError, match="a rank above 32"):
+                unpack(model, block + b"x", flags=native.FLAG_SHAPES)
+
+
+def test_rows_and_times_of_an_answer_are_its_own() -> None:
+    header = native.ReplyHeader(0, 0, 1, 0, 7, 11, 12, 13, 14)
+    result = native.unpack_outputs(model_of(), header, np.zeros(0, np.uint8))
+    assert (result.rows, result.outputs) == (7, {})
+    times = result.timings
+    assert (times.receive_us, times.queue_us, times.preprocess_us, times.infer_us) == (
+        11, 12, 13, 14,
+    )  # fmt: skip
+
+
+def test_pictures_in_rows() -> None:
+    model = Model(0, "m", 2, (), (), Rgb8Info(2, 3))
+    for rows, fits in ((1, True), (2, True), (3, False), (0, False)):
+        images = np.zeros((rows, 2, 3, 3), np.uint8)
+        if fits:
+            (buffer,), found = native.pack_rgb8(model, images, rows)
+            assert (len(buffer), found) == (18 * rows, rows)
+        else:
+            with pytest.raises(BadRequest, match=rf"takes 1 to 2 rows .*found {rows}"):
+                native.pack_rgb8(model, images, None)
+
+
+@pytest.mark.parametrize(
+    ("bits", "rounded"),
+    [
+        (0x7F800001, 0x7FC0), (0xFF800001, 0xFFC0), (0x7FC12345, 0x7FC1), (0x7FBFFFFF, 0x7FFF),
+        (0xFFFFFFFF, 0xFFFF), (0x7F800000, 0x7F80), (0xFF800000, 0xFF80),
+    ],
+)  # fmt: skip
+def test_bfloat16_keeps_what_is_no_number(bits: int, rounded: int) -> None:
+    value = np.array([bits], np.uint32).view(np.float32)
+    assert convert.to_datatype(value, "BF16").tolist() == [rounded]
+
+
+def test_every_type_of_the_protocol() -> None:
+    assert {name: dtype.str for name, dtype in DTYPES.items()} == {
+        "BOOL": "|b1", "UINT8": "|u1", "INT8": "|i1", "UINT16": "<u2", "INT16": "<i2",
+        "UINT32": "<u4", "INT32": "<i4", "UINT64": "<u8", "INT64": "<i8", "FP16": "<f2",
+        "FP32": "<f4", "FP64": "<f8", "BF16": "<u2",
+    }  # fmt: skip
+    assert [convert.name_of(name) for name in ("BOOL", "INT16", "FP64", "BF16")] == [
+        "bool", "int16", "float64", "bfloat16",
+    ]  # fmt: skip
+
+
+ENTRY: dict[str, Any] = {
+    "index": 3,
+    "name": "m",
+    "max_rows": 9,
+    "inputs": [{"name": "x", "datatype": "INT16", "shape": [-1, 2]}],
+    "outputs": [{"name": "y", "datatype": "FP16", "shape": [2, -1], "shape_known": False}],
+    "rgb8": {
+        "height": 4, "width": 6, "channel_order": "BGR", "mean": [1, 2, 3], "scale": [4, 5, 6.5],
+    },
+    "labels": ["a", "b"],
+}  # fmt: skip
+
+
+def described(**changed: object) -> Model:
+    entry = {**ENTRY, **changed}
+    document = {"server": {"protocol": 1}, "models": [entry]}
+    (model,) = parse_description(json.dumps(document).encode()).models.values()
+    return model
+
+
+def test_every_field_of_a_description_is_its_own() -> None:
+    assert described() == Model(
+        3,
+        "m",
+        9,
+        (TensorInfo("x", "INT16", (-1, 2), True),),
+        (TensorInfo("y", "FP16", (2, -1), False),),
+        Rgb8Info(4, 6, "BGR", (1.0, 2.0, 3.0), (4.0, 5.0, 6.5)),
+        ("a", "b"),
+    )
+    plain = described(rgb8={"height": 1, "width": 2}, labels=None)
+    assert (plain.rgb8, plain.labels) == (Rgb8Info(1, 2, None, None, None), ())
+    assert described(rgb8=None).rgb8 is None
+    for name, most in (("index", 2**16 - 1), ("max_rows", 2**32 - 1)):
+        assert getattr(described(**{name: most}), name) == most
+        least = 0 if name == "index" else 1
+        assert getattr(described(**{name: least}), name) == least
+        for value in (most + 1, least - 1, True, 1.0, "1", None):
+            with pytest.raises(ProtocolError, match="is not the document expected"):
+                described(**{name: value})
+    picture: dict[str, Any] = ENTRY["rgb8"]
+    tensor = {"name": "x", "datatype": "FP32", "shape": [1]}
+    for changed in (
+        {"name": 3}, {"labels": ["a", 3]}, {"labels": 3}, {"inputs": [{**tensor, "shape": [-2]}]},
+        {"inputs": [{**tensor, "shape": [2**40 + 1]}]}, {"inputs": [{**tensor, "datatype": "FP8"}]},
+        {"inputs": [{**tensor, "shape": [True]}]}, {"rgb8": {**picture, "height": 0}},
+        {"rgb8": {**picture, "width": 0}}, {"rgb8": {**picture, "mean": [1, 2]}},
+        {"rgb8": {**picture, "scale": "abc"}}, {"rgb8": {**picture, "channel_order": 3}},
+        {"rgb8": {"height": 3}}, {"rgb8": 3},
+    ):  # fmt: skip
+        with pytest.raises(ProtocolError, match="is not the document expected"):
+            described(**changed)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from lumen_uring import banner as banner_module
 from lumen_uring.banner import banner, memory_limit_bytes, warnings
 from lumen_uring.config import load
 from lumen_uring.ring.engine import EngineInfo, SlotClass
@@ -132,3 +133,62 @@ def test_what_to_look_out_for(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(f"{text}\n")
         assert memory_limit_bytes(tmp_path) == limit
+
+
+def test_a_memory_limit_below_the_arena_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """INFO's arena has 256 MiB."""
+    for limit, told in ((None, False), (256 << 20, False), ((256 << 20) - 1, True), (1, True)):
+        monkeypatch.setattr(banner_module, "memory_limit_bytes", lambda found=limit: found)
+        notes = warnings(load(), INFO)
+        assert (len(notes) == 1) is told
+        assert all("is below server.arena_bytes: the kernel may end it" in note for note in notes)
+    monkeypatch.setattr(banner_module, "memory_limit_bytes", lambda: 100 << 20)
+    assert "group, 100MiB, is below" in warnings(load(), INFO)[0]
+
+
+@pytest.mark.parametrize(
+    ("shape", "datatype", "data"),
+    [
+        ([-1, 64], "FP32", [0] * 64),
+        ([-1, 65], "FP32", None),
+        ([2, -1], "FP32", None),
+        ([0, 3], "FP32", None),
+        ([], "INT64", [0]),
+        ([3], "BOOL", [False] * 3),
+        ([-1, 2], "FP16", None),
+        ([-1, 2], "BF16", None),
+    ],
+)
+def test_which_inputs_a_person_would_type(
+    shape: list[int], datatype: str, data: list[object] | None
+) -> None:
+    tensor = {"name": "x", "datatype": datatype, "shape": shape}
+    typed = banner_module._zeros(tensor)
+    if data is None:
+        assert typed is None
+        return
+    rows = [1 if size < 0 else size for size in shape]
+    assert typed == {"name": "x", "datatype": datatype, "shape": rows, "data": data}
+    assert banner_module._zeros({**tensor, "name": "it's"}) is None
+
+
+def test_where_to_try_it_is_said_where_it_is_not_the_usual_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    grey = {
+        **DIGITS, "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 1, 28, 28]}],
+    }  # fmt: skip
+    monkeypatch.setattr("shutil.which", lambda name: f"/bin/{name}")
+    end = "--model digits PICTURE.png"
+    assert next_step(grey) == f"Try: lumen predict {end}"
+    assert next_step(grey, port=8002) == f"Try: lumen predict --port 8002 {end}"
+    assert next_step(grey, "server.host='::'") == f"Try: lumen predict --host ::1 {end}"
+    two = {**grey, "inputs": [*grey["inputs"], *grey["inputs"]]}  # type: ignore[misc]
+    assert next_step(two).startswith("Try: curl 'http://127.0.0.1:8000/v2/models/digits'")
+    unknown = {**DIGITS, "outputs": [
+        {"name": "y", "datatype": "FP32", "shape": [-1, 10], "shape_known": False},
+        {"name": "z", "datatype": "INT64", "shape": [-1]},
+    ]}  # fmt: skip
+    text = "\n".join(banner(load(), INFO, {"models": [unknown]}, [], 0.5, "http://m"))
+    assert "-> y FP32[?,10], z INT64[n]" in text
+    assert "  metrics  http://m" in text.splitlines()
