@@ -27,6 +27,7 @@ from lumen_uring.errors import (
     ConnectionFailed,
     EngineError,
     ProtocolError,
+    Unauthorised,
     UnknownModel,
 )
 from lumen_uring.ring.load import Load, LoadPlan, LoadResult
@@ -515,3 +516,68 @@ def test_each_input_of_a_request_has_its_own_values() -> None:
 def test_a_picture_has_its_rows_and_columns(shape: tuple[int, ...]) -> None:
     model = Model(0, "m", 9, (TensorInfo("x", "FP32", shape, True),), (), None)
     assert bench_http.with_rgb8(model).rgb8 == Rgb8Info(4, 6)
+
+
+def test_which_inputs_are_pictures() -> None:
+    def sized(*shapes: tuple[int, ...]) -> Model:
+        tensors = tuple(TensorInfo("x", "FP32", shape, True) for shape in shapes)
+        return Model(0, "m", 9, tensors, (), None)
+
+    # Three colours in both places: planes come first, as most models have them.
+    assert bench_http.with_rgb8(sized((-1, 3, 5, 3))).rgb8 == Rgb8Info(5, 3)
+    for shapes in (
+        [(2, 3, 4, 6)], [(-1, 4, 4, 6)], [(3, 4, 6)], [(-1, 3, 4)], [(-1, 3, -1, 6)],
+        [(-1, 3, 4, 0)], [(-1, 3, 4, 6), (1,)], [],
+    ):  # fmt: skip
+        with pytest.raises(ConfigError, match="'m' takes no rgb8"):
+            bench_http.with_rgb8(sized(*shapes))
+
+
+def test_no_proxy_stands_between_the_load_and_its_server(
+    peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    assert bench.make_plan(arguments(peer, "--model", "picture")).payloads
+
+
+def test_a_refusal_over_http_is_the_error_it_would_be_otherwise() -> None:
+    for code, kind in ((401, Unauthorised), (404, UnknownModel), (500, ProtocolError)):
+        error = bench_http._refusal("GET /x", code, b'{"error": "because"}')
+        assert type(error) is kind
+        assert str(error) == f"The server answered GET /x with {code}: because"
+    for body in (b"", b"{}", b"[]", b"<html>"):
+        assert str(bench_http._refusal("GET /x", 500, body)).endswith("with 500: no reason given")
+
+
+def test_a_token_is_in_every_request() -> None:
+    target = bench_http.Target("host:1", "127.0.0.1", 1, "abc")
+    model = Model(0, "a b/c", 9, (TensorInfo("x", "FP32", (-1,), True),), (), None)
+    path, fields = "/v2/models/a%20b%2Fc/infer", "Host: host:1\r\nAuthorization: Bearer abc\r\n"
+    get = bench_http.get_request(target, "/x?y")
+    assert get == f"GET /x?y HTTP/1.1\r\n{fields}\r\n".encode()
+    (raw,) = bench_http.raw_requests(target, model, [b"body"])
+    assert (
+        raw
+        == (
+            f"POST {path} HTTP/1.1\r\n{fields}Content-Type: application/octet-stream\r\n"
+            "Content-Length: 4\r\nInference-Header-Content-Length: 0\r\n\r\nbody"
+        ).encode()
+    )
+    (as_json,) = bench_http.json_requests(target, model, 1, 0, [b"\0\0\0\0"])
+    head, _, document = as_json.partition(b"\r\n\r\n")
+    assert (
+        head
+        == (
+            f"POST {path} HTTP/1.1\r\n{fields}Content-Type: application/json\r\n"
+            f"Content-Length: {len(document)}"
+        ).encode()
+    )
+    assert json.loads(document) == {
+        "inputs": [{"name": "x", "shape": [1], "datatype": "FP32", "data": [0.0]}]
+    }
+    unix = bench_http.target("http+unix:/run/s", "abc")
+    assert unix == bench_http.Target("localhost", "unix:/run/s", 0, "abc")
+    assert (unix.name, target.name) == ("unix:/run/s", "host:1")

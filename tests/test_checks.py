@@ -186,3 +186,101 @@ def test_open_files_are_those_of_the_default_max_connections(
     """16384 connections, and 256 beside them; the server raises the soft limit itself."""
     monkeypatch.setattr(checks.resource, "getrlimit", lambda _which: (1024, hard))
     assert checks.check_nofile().level == level
+
+
+@pytest.mark.parametrize(
+    ("release", "limit", "level", "found"),
+    [
+        ("5.11.22", (64 << 20) - 1, "note", "67108863B: rings count against it"),
+        ("5.11.22", 64 << 20, "ok", "64MiB"),
+        ("5.11.22", -1, "ok", "unlimited"),
+        ("5.12.0", 8192, "ok", "8KiB"),
+        ("4.19.0", 8192, "note", "8KiB: rings"),
+        ("6.1.0-13-amd64", 8192, "ok", "8KiB"),
+    ],
+)
+def test_locked_memory_matters_to_old_kernels(
+    monkeypatch: pytest.MonkeyPatch, release: str, limit: int, level: str, found: str
+) -> None:
+    monkeypatch.setattr(checks.platform, "release", lambda: release)
+    monkeypatch.setattr(checks.resource, "getrlimit", lambda _which: (limit, -1))
+    said = checks.check_memlock()
+    assert (said.level, bool(said.cure)) == (level, level == "note")
+    assert said.found.startswith(found)
+
+
+@pytest.mark.parametrize(
+    ("mask", "quota", "level", "found"),
+    [
+        ({0, 1}, None, "ok", "2 usable (mask: 0-1)"),
+        ({3}, None, "note", "1 usable (mask: 3)"),
+        ({0, 1, 2, 3}, "290000 100000", "ok", "2 usable (mask: 0-3)"),
+        ({0, 1, 2, 3}, "199999 100000", "note", "1 usable (mask: 0-3)"),
+        ({0, 1}, "50000 100000", "note", "1 usable (mask: 0-1)"),
+        ({0, 1, 5}, "900000 100000", "ok", "3 usable (mask: 0-1,5)"),
+    ],
+)
+def test_how_many_cores_are_usable(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    mask: set[int],
+    quota: str | None,
+    level: str,
+    found: str,
+) -> None:
+    files = {"proc/self/cgroup": "0::/\n"}
+    if quota is not None:
+        files["sys/fs/cgroup/cpu.max"] = f"{quota}\n"
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _process: mask)
+    said = checks.check_cores(machine(tmp_path, files))
+    assert (said.level, said.found, bool(said.cure)) == (level, found, level == "note")
+
+
+def test_each_limit_of_the_machine_exactly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for limit, level in ((512 << 20, "ok"), ((512 << 20) - 1, "note"), (1 << 60, "ok")):
+        files = {"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": f"{limit}\n"}
+        said = checks.check_memory(machine(tmp_path, files))
+        assert said.level == level
+        assert ("no limit" in said.found) == (limit == 1 << 60)
+    governor = "sys/devices/system/cpu/cpu{}/cpufreq/scaling_governor"
+    for names, level, found in (
+        (["performance", "performance"], "ok", "performance"),
+        (["powersave", "performance"], "note", "performance, powersave"),
+        (["schedutil"], "note", "schedutil"),
+    ):
+        root = tmp_path / found
+        files = {governor.format(at): f"{name}\n" for at, name in enumerate(names)}
+        said = checks.check_governor(machine(root, files))
+        assert (said.level, said.found) == (level, found)
+    for mode in ("always", "madvise"):
+        files = {"sys/kernel/mm/transparent_hugepage/enabled": f"x [{mode}] never\n"}
+        said = checks.check_huge_pages(machine(tmp_path / mode, files))
+        assert (said.level, said.found) == ("ok", f"transparent: {mode}; reserved pages: unknown")
+    nodes = {f"sys/devices/system/node/node{at}/x": "" for at in range(3)}
+    assert checks.check_numa(machine(tmp_path / "numa", nodes)).found == "3 node(s)"
+    one = {"sys/devices/system/node/node0/x": ""}
+    assert checks.check_numa(machine(tmp_path / "one", one)).level == "ok"
+    half = {"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "25000 50000\n"}
+    said = checks.check_cgroup(machine(tmp_path / "half", half))
+    assert said.found == "limited to 0.50 cores of processor time"
+    # The tightest of several, whichever of them is the process's own.
+    own = {
+        "proc/self/cgroup": "0::/a\n",
+        "sys/fs/cgroup/a/memory.max": "2000\n",
+        "sys/fs/cgroup/memory.max": "3000\n",
+        "sys/fs/cgroup/a/cpu.max": "1 1\n",
+        "sys/fs/cgroup/cpu.max": "3 1\n",
+    }
+    here = machine(tmp_path / "own", own)
+    assert (checks.cgroup_memory_bytes(here), checks.cgroup_cores(here)) == (2000, 1.0)
+
+
+def test_every_finding_has_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    needs.io_uring()
+    monkeypatch.delenv("LUMEN_URING_MASK", raising=False)
+    names = [finding.name for finding in checks.check_all(Machine(tmp_path))]
+    assert names == [
+        "kernel", "io_uring", "io_backend", "engine", "runtime", "seccomp", "memlock",
+        "open files", "huge pages", "governor", "NUMA", "cgroup", "cores", "memory", "niceness",
+        "statistics",
+    ]  # fmt: skip

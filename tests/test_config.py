@@ -7,6 +7,7 @@ import hashlib
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -596,3 +597,184 @@ def test_numbers_with_an_exponent(text: str) -> None:
     """YAML 1.1 takes most of these for texts."""
     assert load(None, [f"server.rate={text}"]).server.rate == 1e9
     assert load(None, ["models.0.scale=4e-3"]).models[0].scale == (4e-3, 4e-3, 4e-3)
+
+
+# The least and the most of every number. What a person writes as a size, a rate or a mode is one.
+LIMITS: dict[str, tuple[float, float]] = {
+    "server.port": (0, 65535),
+    "server.unix_socket_mode": (0, 0o777),
+    "server.io_threads": (1, 16),
+    "server.max_connections": (1, 1048576),
+    "server.max_request_bytes": (64, 2 << 30),
+    "server.arena_bytes": (64 << 10, 1 << 40),
+    "server.unready_seconds": (0, 3600),
+    "server.drain_seconds": (0, 3600),
+    "server.default_timeout_ms": (0, 4294967),
+    "server.max_in_flight": (1, 4294967295),
+    "server.rate": (0, 1e9),
+    "server.burst": (1, 4294967295),
+    "server.header_timeout_ms": (0, 3600000),
+    "server.body_bytes_per_second": (0, 4294967295),
+    "server.reply_timeout_ms": (0, 3600000),
+    "server.idle_timeout_seconds": (0, 86400),
+    "server.hang_seconds": (0, 86400),
+    "server.connections_per_address": (0, 4294967295),
+    "server.metrics_port": (0, 65535),
+    "engine.thread_count": (1, 64),
+    "engine.queue_capacity": (2, 32768),
+    "engine.batch_size": (1, 256),
+    "engine.batch_delay_us": (0, 1000000),
+    "models.0.intra_op_threads": (1, 256),
+    "models.0.mean": (-3.4028234663852886e38, 3.4028234663852886e38),
+    "models.0.scale": (-3.4028234663852886e38, 3.4028234663852886e38),
+    "models.0.max_rows": (0, 4294967295),
+    "models.0.max_output_bytes": (1, 4294967295),
+    "models.0.batch_size": (1, 256),
+    "models.0.batch_delay_us": (0, 1000000),
+    "models.0.rate": (0, 1e9),
+    "models.0.burst": (1, 4294967295),
+}
+# What else must be set for a value to contradict nothing.
+BESIDE = {
+    "server.burst": ["server.rate=1"],
+    "models.0.burst": ["models.0.rate=1"],
+    "server.max_request_bytes": ["server.arena_bytes=1024GiB"],
+    "server.arena_bytes": ["server.max_request_bytes=64"],
+    "engine.batch_delay_us": ["engine.batch_size=2"],
+    "models.0.batch_delay_us": ["engine.batch_size=2"],
+    "server.metrics_port": ["server.port=1"],
+}
+
+
+def test_every_number_has_its_limits_in_the_table() -> None:
+    config = load()
+    sections = {"server": config.server, "engine": config.engine, "models.0": config.models[0]}
+    numbers = {
+        f"{name}.{key}"
+        for name, section in sections.items()
+        for key, field in type(section).model_fields.items()
+        if any(kind in str(field.annotation) for kind in ("int", "float"))
+    }
+    assert numbers == set(LIMITS)
+
+
+@pytest.mark.parametrize("key", LIMITS)
+def test_a_number_exactly_at_its_limits_and_beyond(key: str) -> None:
+    least, most = LIMITS[key]
+    is_float = key.endswith(("rate", "mean", "scale", "unready_seconds", "drain_seconds"))
+    for value in (least, most):
+        config = load(None, [*BESIDE.get(key, []), f"{key}={value!r}"])
+        found: Any = config
+        for step in key.split("."):
+            found = found[int(step)] if step.isdecimal() else getattr(found, step)
+        assert found == ((value,) * 3 if key.endswith(("mean", "scale")) else value)
+    for beyond in (least, -1), (most, 1):
+        value, sign = beyond
+        step = abs(value) * 1e-6 + 1e-6 if is_float else 1
+        (line, *_rest) = problems(None, *BESIDE.get(key, []), f"{key}={value + sign * step!r}")
+        assert line.startswith(f"--set {key}: expected ")
+
+
+def test_lists_and_names_at_their_limits(tmp_path: Path) -> None:
+    models = [f"m{number}=x" for number in range(65)]
+    assert len(load(None, (), models[:64]).models) == 64
+    assert "a list of 1..64 models" in problems(None, models=tuple(models))[0]
+    for count, most, entry in (
+        ("hosts", 32, "h{number}.example"),
+        ("keys", 256, "{{name: k{number}, sha256: '{number:064x}'}}"),
+    ):
+        entries = [entry.format(number=number) for number in range(most + 1)]
+        few = f"server.{count}=[{', '.join(entries[:most])}]"
+        assert len(getattr(load(None, [few]).server, count)) == most
+        (line,) = problems(None, f"server.{count}=[{', '.join(entries)}]")
+        assert f"a list of at most {most} " in line
+    for name in ("x" * 63, "A-z_0.9"):
+        assert load(None, (), [f"{name}=x"]).models[0].name == name
+    for name in ("x" * 64, "a/b", "\u00e4"):
+        assert "expected 1 to 63 letters" in problems(None, models=(f"{name}=x",))[0]
+    host = "a" * 253
+    assert load(None, [f"server.hosts=[{host}]"]).server.hosts == (host,)
+    for bad in ("a" * 254, "a-", "-a", "a_b"):
+        assert problems(None, f"server.hosts=[{bad}]")
+    path = tmp_path / "config.yaml"
+    text = "models: [{name: a, path: b}]\n"
+    path.write_text(text + "#" * ((1 << 20) - len(text)))
+    assert load(path).models[0].name == "a"
+    path.write_text(text + "#" * ((1 << 20) - len(text) + 1))
+    assert problems(path) == [f"{path}: expected at most 1048576 bytes, found more."]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "models", "problem"),
+    [
+        (["queue_type=batched"], ["models.0.batch_size=4"], "2 or more with queue_type batched"),
+        (["queue_type=batched", "batch_size=2"], [], None),
+        (["batch_delay_us=5"], ["models.1.batch_size=2"], None),
+        (["batch_delay_us=5"], ["models.0.batch_size=1"], "0 without batches"),
+        (["batch_delay_us=5", "batch_size=2"], ["models.0.batch_size=1"], None),
+        (["queue_type=inline", "batch_size=2"], [], None),
+        (["queue_type=inline", "thread_count=2"], [], None),
+        (["queue_type=inline", "thread_count=2"], ["server.io_threads=2"], None),
+        (
+            ["queue_type=inline", "thread_count=2"],
+            ["server.io_threads=3"],
+            "auto with queue_type inline, whose I/O threads are its workers, "
+            "found 2 beside server.io_threads 3",
+        ),
+        (["queue_type=spsc", "thread_count=1"], ["server.io_threads=1"], None),
+        (["queue_type=mpmc", "thread_count=2"], ["server.io_threads=3"], None),
+    ],
+)
+def test_which_settings_go_together(
+    overrides: list[str], models: list[str], problem: str | None
+) -> None:
+    chosen = [*(f"engine.{one}" for one in overrides), *models]
+    if problem is None:
+        load(None, chosen, ["a=x", "b=y"])
+    else:
+        (line,) = problems(None, *chosen, models=("a=x", "b=y"))
+        assert f"expected {problem}" in line
+
+
+def test_ports_that_may_be_equal_and_a_request_as_large_as_the_arena() -> None:
+    config = load(None, ["server.port=0", "server.metrics_port=0", "server.arena_bytes=8MiB"])
+    assert (config.server.port, config.server.arena_bytes) == (0, config.server.max_request_bytes)
+
+
+def test_a_burst_of_nothing_is_two_problems() -> None:
+    found = problems(None, "server.burst=0", "models.0.burst=0", "models.0.rate=1")
+    assert len(found) == 3
+    assert "server.burst: expected none without a rate, found 0 beside no rate" in found[2]
+
+
+def test_the_nearest_source_of_a_value_is_named(tmp_path: Path) -> None:
+    """An option that sets a part of what the environment set as a whole, and the reverse."""
+    path = write(tmp_path, "log: {access_path: '-', path: ''}\nmodels: [{name: a, path: ''}]\n")
+    assert load(path, ["log.path=x", "models.0.path=x"]).log.access_path == "-"
+    assert [line.partition(" ")[0] for line in problems(path)] == [f"{path}:1", f"{path}:2"]
+    variables = {"LUMEN_MODELS": "[{name: b, path: y, rate: much, max_rows: all}]"}
+    with pytest.raises(ConfigError) as caught:
+        load(path, ["log.path=x", "models.0.rate=many"], (), variables)
+    assert [" ".join(line.split()[:2]) for line in str(caught.value).splitlines()] == [
+        "LUMEN_MODELS models.0.max_rows:",
+        "--set models.0.rate:",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (0, "0B"), (1, "1B"), (1023, "1023B"), (1024, "1KiB"), (1025, "1025B"),
+        (1536 << 10, "1536KiB"), (1 << 20, "1MiB"), ((1 << 30) - (1 << 20), "1023MiB"),
+        (1 << 30, "1GiB"), (1 << 40, "1024GiB"), (10**6, "1000000B"),
+    ],
+)  # fmt: skip
+def test_how_a_size_is_written(size: int, text: str) -> None:
+    assert format_size(size) == text
+
+
+def test_each_unit_of_a_size() -> None:
+    units = {"B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+    for unit, size in units.items():
+        assert parse_size(f"3{unit}") == 3 * size
+        assert parse_size(f"2.0 {unit}") == 2 * size
