@@ -183,6 +183,56 @@ def test_a_grey_picture_lies_as_the_models_rows_and_columns() -> None:
     np.testing.assert_array_equal(found, seen.reshape(1, 1, 2, 5))
 
 
+@pytest.mark.parametrize(
+    ("shape", "fits"),
+    [
+        ([-1, 1, 2, 5], True),
+        ([1, 1, 2, 5], True),
+        ([2, 1, 2, 5], False),
+        ([1, 3, 2, 5], False),
+        ([1, 2, 5], False),
+        ([1, 1, 0, 5], False),
+        ([1, 1, 2, -1], False),
+    ],
+)
+def test_which_models_take_a_grey_picture(shape: list[int], fits: bool) -> None:
+    document = json.loads(json.dumps(DESCRIPTION))
+    document["models"][0]["inputs"][0]["shape"] = shape
+    model = parse_description(json.dumps(document).encode()).models["sum"]
+    if fits:
+        assert pictures.prepare(model, Image.new("L", (9, 9))).shape == (1, 1, 2, 5)
+    else:
+        with pytest.raises(UnknownModel, match="'sum' takes no pictures: it has"):
+            pictures.prepare(model, Image.new("L", (9, 9)))
+    document["models"][0]["inputs"][0]["datatype"] = "UINT8"
+    model = parse_description(json.dumps(document).encode()).models["sum"]
+    with pytest.raises(UnknownModel):
+        pictures.prepare(model, Image.new("L", (9, 9)))
+
+
+def test_a_picture_of_another_form_is_scaled_as_a_whole() -> None:
+    """Left and right halves of any picture are the left and right of the model's."""
+    model = parse_description(json.dumps(DESCRIPTION).encode()).models["photo"]
+    wide = Image.new("RGBA", (100, 30), (200, 0, 0, 9))
+    wide.paste((0, 0, 200, 9), (50, 0, 100, 30))
+    found = pictures.prepare(model, wide)
+    assert (found.shape, found.dtype) == ((2, 5, 3), np.uint8)
+    assert found[:, 0].tolist() == [[200, 0, 0]] * 2
+    assert found[:, 4].tolist() == [[0, 0, 200]] * 2
+
+
+def test_pictures_of_a_folder_come_in_the_order_of_their_names(tmp_path: Path) -> None:
+    names = ["b.png", "a.JPG", "c.jpeg", "d.bmp", "e.gif", "f.webp", "g.txt", "h.tiff", "png"]
+    for name in names:
+        (tmp_path / name).touch()
+    (tmp_path / "i.png").mkdir()
+    other = tmp_path / "g.txt"
+    found = list(pictures.find([str(other), str(tmp_path), "none.png"]))
+    assert [path.name for path in found] == [
+        "g.txt", "a.JPG", "b.png", "c.jpeg", "d.bmp", "e.gif", "f.webp", "none.png",
+    ]  # fmt: skip
+
+
 def test_pictures_without_pillow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "PIL", None)
     with Peer() as peer, Client("127.0.0.1", peer.port) as client:

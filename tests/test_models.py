@@ -270,3 +270,41 @@ def test_relative_cache_home_is_ignored(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("HOME", str(tmp_path))
     path = builtin_path("squeezenet")
     assert path == tmp_path / ".cache" / "lumen" / squeezenet.FILE_NAME
+
+
+def test_a_temporary_folder_that_others_may_write_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    own = tmp_path / f"lumen-{os.getuid()}"
+    assert squeezenet._private_temp_dir() == own
+    assert squeezenet._private_temp_dir() == own
+    for mode, is_used in ((0o700, True), (0o755, True), (0o720, False), (0o702, False)):
+        own.chmod(mode)
+        assert (squeezenet._private_temp_dir() == own) is is_used
+    own.chmod(0o700)
+    monkeypatch.setattr(os, "getuid", lambda: own.stat().st_uid + 1)
+    (tmp_path / f"lumen-{own.stat().st_uid + 1}").mkdir(mode=0o700)
+    assert squeezenet._private_temp_dir().name != own.name  # that of another user
+
+
+def test_a_write_that_fails_leaves_nothing(
+    cache_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither half a file nor one under another name; and without onnx it says what to install."""
+    monkeypatch.setattr(squeezenet, "model_bytes", lambda: b"other bytes")
+    monkeypatch.setattr(os, "replace", lambda *_paths: (_ for _ in ()).throw(KeyboardInterrupt()))
+    with pytest.raises(KeyboardInterrupt):
+        squeezenet.cached_path()
+    assert list((cache_home / "lumen").iterdir()) == []
+    monkeypatch.undo()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache_home))
+
+    def missing() -> bytes:
+        raise ImportError("No module named 'onnx'")
+
+    monkeypatch.setattr(squeezenet, "model_bytes", missing)
+    with pytest.raises(ConfigError, match=r"pip install 'lumen-uring\[tools\]'"):
+        squeezenet.cached_path()
+    assert list((cache_home / "lumen").iterdir()) == []
+    assert stat.S_IMODE((cache_home / "lumen").stat().st_mode) == 0o700

@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_stats import build
 
+from lumen_uring import profiling
 from lumen_uring.errors import MetricsError
 from lumen_uring.flamegraph import folded, parse_perf_script, svg
 from lumen_uring.metrics_server import Facts, MetricsServer
@@ -117,6 +118,52 @@ def test_why_perf_would_not(tmp_path: Path) -> None:
         "perf was refused: Error. Set kernel.perf_event_paranoid to 1 or lower (here it is 4), or"
     )
     assert "no reason given" in refusal("", tmp_path / "none")
+
+
+def frames_of(document: str) -> dict[str, tuple[float, float, float, str]]:
+    """For each frame its x, y and width, and the name that is written in it."""
+    found = {}
+    for frame in ElementTree.fromstring(document).findall(f"{SVG}g"):
+        rect = frame.find(f"{SVG}rect")
+        title = frame.findtext(f"{SVG}title")
+        assert rect is not None
+        assert title is not None
+        x, y, width = (float(rect.attrib[name]) for name in ("x", "y", "width"))
+        found[title] = (x, y, width, frame.findtext(f"{SVG}text") or "")
+    return found
+
+
+def test_each_frame_lies_on_its_caller_and_beside_its_neighbours() -> None:
+    stacks = {("t", "a", "x"): 3, ("t", "b", "y"): 6, ("t", "b"): 1, ("t", "c"): 2, ("u",): 12}
+    document = svg(stacks, "a title")
+    # 1200 wide, 24 samples: 50 each; a row is 17 high.
+    expected = {
+        "all: 24 samples, 100.00 %": (0, 99, 1200, "all"),
+        "t: 12 samples, 50.00 %": (0, 82, 600, "t"),
+        "a: 3 samples, 12.50 %": (0, 65, 150, "a"),
+        "x: 3 samples, 12.50 %": (0, 48, 150, "x"),
+        "b: 7 samples, 29.17 %": (150, 65, 350, "b"),
+        "y: 6 samples, 25.00 %": (150, 48, 300, "y"),
+        "c: 2 samples, 8.33 %": (500, 65, 100, "c"),
+        "u: 12 samples, 50.00 %": (600, 82, 600, "u"),
+    }
+    assert frames_of(document) == expected
+    assert 'width="1200" height="124"' in document
+    assert ">24 samples; each" in document
+    assert ">a title</text>" in document
+    colours = [part.split('"')[0] for part in document.split('fill="hsl')[1:]]
+    assert len(set(colours)) == len(expected)
+    assert svg(stacks, "a title") == document
+
+
+def test_names_are_shortened_to_their_frames() -> None:
+    stacks = {("n" * 40,): 200, ("m" * 40,): 799, ("thin",): 1}
+    shown = {title[0]: frame[3] for title, frame in frames_of(svg(stacks, "x")).items()}
+    # 240 wide: room for 32 signs, of which two say that there is more.
+    assert shown == {"a": "all", "n": "n" * 30 + "..", "m": "m" * 40, "t": ""}
+    # Narrower than a fifth of a point: not drawn.
+    drawn = frames_of(svg({("z",): 1, ("b",): 9999}, "x"))
+    assert [title.partition(":")[0] for title in drawn] == ["all", "b"]
 
 
 # ---- the page ----
@@ -256,3 +303,39 @@ def test_the_real_perf() -> None:
         profiler.close()
     assert stacks
     ElementTree.fromstring(svg(stacks, "real"))
+
+
+def test_what_perf_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of which process, how often, for how long, and what of it is read."""
+    asked = tmp_path / "asked"
+    session = "os.getsid(0) == os.getpid()"
+    say = f"print(sys.argv[1:], {session}, file=open({str(asked)!r}, 'a'))"
+    fake_perf(tmp_path, monkeypatch, f"import os; {say}")
+    assert Profiler(4321).profile(7) == {}
+    record, script = asked.read_text().splitlines()
+    place = record.split("'-o', '")[1].split("'")[0]
+    command = ["record", "-q", "-F", "99", "-g", "-p", "4321", "-o", place, "--", "sleep", "7"]
+    assert record == f"{command} True"
+    assert script == f"['script', '-i', '{place}', '--no-inline', '-F', 'comm,ip,sym,dso'] True"
+    assert not Path(place).parent.exists()  # nothing is left
+
+
+def test_perf_that_does_not_end_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what it has started with it."""
+    started = tmp_path / "started"
+    fake_perf(
+        tmp_path,
+        monkeypatch,
+        "import subprocess; child = subprocess.Popen([sys.executable, '-c', 'import time; "
+        f"time.sleep(500)']); open({str(started)!r}, 'w').write(str(child.pid)); time.sleep(500)",
+    )
+    monkeypatch.setattr(profiling, "_PATIENCE_S", 0.5)
+    with pytest.raises(MetricsError, match=r"perf was still busy after 1\.5 s: ask for less"):
+        Profiler(1).profile(1)
+    if started.exists():  # a slow machine may not have come so far
+        child = Path(f"/proc/{started.read_text()}/stat")
+        for _ in range(6000):
+            if not child.exists() or child.read_text().rpartition(")")[2].split()[0] == "Z":
+                return
+            threading.Event().wait(0.01)
+        raise AssertionError("what perf has started goes on")
