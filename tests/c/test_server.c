@@ -5,7 +5,10 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <signal.h>
 #include <stddef.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 
 #include "base/clock.h"
@@ -389,6 +392,7 @@ static void reloads(lumen_server *server, lumen_config config, lumen_model_confi
     lumen_model_config other = model_of("other");
     CHECK(before->keys.count == 0);
     says(lumen_reload(server, &config, &model, 2), LUMEN_E_INVALID, "expected the 1 models");
+    says(lumen_reload(server, &config, &model, 0), LUMEN_E_INVALID, "are served, found 0");
     says(lumen_reload(server, &config, &other, 1), LUMEN_E_INVALID,
          "to be 'digits', found 'other'");
     model.rate = -1;
@@ -404,7 +408,96 @@ static void reloads(lumen_server *server, lumen_config config, lumen_model_confi
     is_bucket(&now->bucket, 5, 6);
     is_bucket(&now->model_buckets[0], 3, 4);
     CHECK(now->keys.count == 1 && !now->retired); /* both I/O threads have looked */
+    /* What is spent stays spent. */
+    config.rate = model.rate = 0.001;
+    CHECK(lumen_reload(server, &config, &model, 1) == 0);
+    now = lm_reload_in_force(&server->shared);
+    CHECK(lm_token_bucket_acquire(&now->bucket, 6, lm_now_ns()));
+    CHECK(lm_token_bucket_acquire(&now->model_buckets[0], 4, lm_now_ns()));
+    CHECK(lumen_reload(server, &config, &model, 1) == 0);
+    now = lm_reload_in_force(&server->shared);
+    CHECK(!lm_token_bucket_acquire(&now->bucket, 6, lm_now_ns()));
+    CHECK(!lm_token_bucket_acquire(&now->model_buckets[0], 4, lm_now_ns()));
     CHECK(lumen_heartbeat(server) == 0);
+}
+
+/* Signals reach the thread that started the server, and no other one. */
+static void signals_are_pythons(void) {
+    sigset_t mine;
+    char path[300], line[128];
+    int others = 0;
+    CHECK(pthread_sigmask(SIG_BLOCK, NULL, &mine) == 0 && !sigismember(&mine, SIGTERM));
+    DIR *tasks = opendir("/proc/self/task");
+    CHECK(tasks);
+    for (struct dirent *task = readdir(tasks); task; task = readdir(tasks)) {
+        unsigned long long blocked = 0;
+        char name[32] = "";
+        snprintf(path, sizeof path, "/proc/self/task/%s/status", task->d_name);
+        FILE *status = task->d_name[0] == '.' ? NULL : fopen(path, "re");
+        while (status && fgets(line, sizeof line, status)) {
+            (void)sscanf(line, "Name: %31s", name);
+            (void)sscanf(line, "SigBlk: %llx", &blocked);
+        }
+        if (status) fclose(status);
+        if (strncmp(name, "lumen-", 6) != 0) continue;
+        CHECK_AT("thread %s blocks %llx", name, blocked);
+        CHECK(blocked >> (SIGTERM - 1) & 1 && blocked >> (SIGINT - 1) & 1);
+        others++;
+    }
+    closedir(tasks);
+    CHECK(others == 5);
+}
+
+/* What a client reads by itself and what the control thread is told, of more than 64 KiB. */
+static void a_long_description(void) {
+    enum { MODELS = 8, LABEL = 1000, CLASSES = 10 };
+    static char labels[CLASSES * (LABEL + 1)], whole[256 << 10], seen[256 << 10];
+    uint8_t ask[LM_NATIVE_REQUEST_BYTES] = "LMN1\x03", head[LM_NATIVE_REPLY_BYTES];
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    static lumen_info info;
+    lumen_config config = valid();
+    lumen_server *server;
+    uint32_t index, count;
+    CHECK_AT("a long description");
+    memset(labels, 'l', sizeof labels);
+    for (int c = 0; c < CLASSES; c++) labels[c * (LABEL + 1) + LABEL] = '\n';
+    CHECK(lumen_open(&config, &server) == 0);
+    for (uint32_t m = 0; m < MODELS; m++) {
+        char name[] = {'m', (char)('0' + m), '\0'};
+        lumen_model_config model = model_of(name);
+        model.labels = labels;
+        model.label_bytes = sizeof labels;
+        CHECK(lumen_add_model(server, &model, &index) == 0);
+    }
+    CHECK(lumen_start(server) == 0 && lumen_get_info(server, &info) == 0);
+    int64_t bytes = lumen_describe(server, whole, sizeof whole);
+    CHECK(bytes > 64 << 10 && bytes < (int64_t)sizeof whole);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    address.sin_port = htons((uint16_t)info.port);
+    CHECK(connect(fd, (struct sockaddr *)&address, sizeof address) == 0);
+    CHECK(send(fd, ask, sizeof ask, MSG_NOSIGNAL) == sizeof ask);
+    CHECK(recv(fd, head, sizeof head, MSG_WAITALL) == sizeof head);
+    memcpy(&count, head + 16, 4);
+    CHECK(count == bytes && recv(fd, seen, count, MSG_WAITALL) == bytes);
+    CHECK(memcmp(seen, whole, count) == 0);
+    close(fd);
+    lumen_close(server);
+}
+
+/* Fewer descriptors than connections: half of them, shared by the I/O threads, are for the idle. */
+static void few_descriptors(void) {
+    const struct rlimit limit = {1000, 1000};
+    lumen_config config = valid();
+    lumen_server *server;
+    config.io_threads = 2;
+    CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+    config.max_connections = 1000 - 256;
+    CHECK(lumen_open(&config, &server) == 0 && server->shared.unparked_max == 0);
+    lumen_close(server);
+    config.max_connections = 1000 - 255;
+    CHECK(lumen_open(&config, &server) == 0);
+    CHECK(server->descriptors == 1000 && server->shared.unparked_max == (1000 - 256) / 2 / 2 + 1);
+    lumen_close(server);
 }
 
 static void from_open_to_close(void) {
@@ -423,6 +516,7 @@ static void from_open_to_close(void) {
     says(lumen_stop(server, 0), LUMEN_E_STATE, "does not run");
     says(lumen_unready(server), LUMEN_E_STATE, "does not run");
     says(lumen_set_metrics_port(server, 65536), LUMEN_E_INVALID, "0 to 65535, found 65536");
+    CHECK(lumen_set_metrics_port(server, 65535) == 0);
     CHECK(lumen_set_metrics_port(server, 8002) == 0);
     says(lumen_reload(server, &config, &model, 1), LUMEN_E_STATE, "does not run");
     says(lumen_heartbeat(server), LUMEN_E_STATE, "does not run");
@@ -445,6 +539,9 @@ static void from_open_to_close(void) {
     uint32_t slots = 0;
     for (uint32_t c = 0; c < info.slot_class_count; c++) slots += info.slot_classes[c].slot_count;
     CHECK(slots > 0 && info.slots == 2 * slots);
+    CHECK(info.arena_bytes ==
+          server->ios[0].arena.memory.bytes + server->ios[1].arena.memory.bytes);
+    signals_are_pythons();
     slots_of(server, &as_read, &info);
     CHECK(state_of(server) == LUMEN_STATE_READY);
     options_of_listeners(server);
@@ -493,5 +590,7 @@ int main(void) {
     settings_of_models();
     many_models();
     from_open_to_close();
+    a_long_description();
+    few_descriptors(); /* last: the limit stays */
     return check_finish("test_server");
 }

@@ -2,6 +2,7 @@
  * the end, however soon it comes. */
 #include "base/error.h"
 #include "check.h"
+#include "flow/access_log.h"
 #include "work/telemetry.h"
 #include "work/worker.h"
 
@@ -143,6 +144,35 @@ static void every_thread_has_its_line(void) {
     lm_trace_close(&io.trace);
 }
 
+/* When the answer was ready, by the clock on the wall; and each kind of client. */
+static void times_and_peers(void) {
+    static const struct {
+        uint16_t family;
+        const char *line, *json;
+    } cases[] = {
+        {AF_INET, "2001-09-09T01:46:41.002345Z 9.8.7.6:5 ",
+         "{\"time\":\"2001-09-09T01:46:41.002345Z\",\"peer\":\"9.8.7.6:5\","},
+        {AF_INET6, "2001-09-09T01:46:41.002345Z [908:706::]:5 ", "\"peer\":\"[908:706::]:5\","},
+        {AF_UNIX, "2001-09-09T01:46:41.002345Z unix ", "\"peer\":\"unix\","},
+        {0, "2001-09-09T01:46:41.002345Z - ", "\"peer\":\"-\","},
+    };
+    static char text[LM_LINE_BYTES_MAX];
+    for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
+        struct lm_trace_record row = {
+            .started_ns = 600000000,
+            .total_ns = 402345678,
+            .client = {.family = cases[c].family, .port = 5, .address = {9, 8, 7, 6}}};
+        CHECK_AT("family %u: %.99s", cases[c].family, text);
+        size_t bytes = lm_access_log_line(text, &row, models, 1000000000000000000u, false);
+        CHECK(text[bytes - 1] == '\n' && strncmp(text, cases[c].line, strlen(cases[c].line)) == 0);
+        bytes = lm_access_log_line(text, &row, models, 1000000000000000000u, true);
+        CHECK(bytes > 3 && memcmp(text + bytes - 2, "}\n", 2) == 0);
+        text[bytes] = '\0';
+        CHECK(strstr(text, cases[c].json));
+    }
+    check_where[0] = '\0';
+}
+
 int main(void) {
     struct lm_telemetry telemetry;
     char path[128];
@@ -170,6 +200,7 @@ int main(void) {
     check_file(path, 0, ROWS);
     lm_telemetry_close(&telemetry); /* twice does nothing */
     every_thread_has_its_line();
+    times_and_peers();
     for (uint32_t w = 0; w < WORKERS; w++) lm_trace_close(&workers[w].trace);
     return check_finish("test_telemetry");
 }
