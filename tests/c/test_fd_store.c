@@ -97,6 +97,7 @@ int main(void) {
     int code = lm_fd_store_open(&store, CAPACITY);
     if (code == LUMEN_E_UNSUPPORTED) check_skip("test_fd_store", lm_error_last());
     CHECK(code == 0 && open_descriptors() == before + 3);
+    CHECK(lm_fd_store_get(store, 0) < 0); /* what it was tried with is gone */
     check_socket(store, 0);
     check_socket(store, LIMIT - 1);
     check_socket(store, LIMIT);
@@ -105,5 +106,7 @@ int main(void) {
     check_none_free(store);
     lm_fd_store_close(store);
     CHECK(open_descriptors() == before);
+    CHECK(lm_fd_store_open(&store, 2 * LIMIT) == 0 && open_descriptors() == before + 2);
+    lm_fd_store_close(store);
     return check_finish("test_fd_store");
 }

@@ -100,6 +100,8 @@ static uint32_t write_ask(const struct ask *ask, uint8_t bytes[ASK_BYTES_MAX]) {
     uint32_t rows = ask->rows ? ask->rows : 1, flags = ask->flags;
     uint32_t payload = 4 * rows * row_floats[ask->model % SIM_MODELS];
     if (ask->model == 3) payload += 12;
+    uint32_t credential = flags & LM_FLAG_CREDENTIAL ? LM_NATIVE_CREDENTIAL_BYTES : 0;
+    payload += credential;
     bytes[4] = LM_KIND_INFER;
     memcpy(bytes + 6, &ask->model, 2);
     memcpy(bytes + 8, &ask->id, 8);
@@ -108,7 +110,7 @@ static uint32_t write_ask(const struct ask *ask, uint8_t bytes[ASK_BYTES_MAX]) {
     memcpy(bytes + 24, &rows, 4);
     memcpy(bytes + 28, &flags, 2);
     const float poison = SIM_POISON;
-    if (ask->poison) memcpy(bytes + LM_NATIVE_REQUEST_BYTES, &poison, sizeof poison);
+    if (ask->poison) memcpy(bytes + LM_NATIVE_REQUEST_BYTES + credential, &poison, sizeof poison);
     return LM_NATIVE_REQUEST_BYTES + payload;
 }
 
@@ -328,7 +330,8 @@ void rules_run(void) {
     } all[] = {{rules_of_clocks, rules_of_clocks_count},
                {rules_of_entry, rules_of_entry_count},
                {rules_of_counts, rules_of_counts_count},
-               {rules_of_http, rules_of_http_count}};
+               {rules_of_http, rules_of_http_count},
+               {rules_of_scarce, rules_of_scarce_count}};
     size_t count = 0;
     for (size_t a = 0; a < sizeof all / sizeof all[0]; a++) {
         for (size_t r = 0; r < all[a].count; r++) {

@@ -25,9 +25,10 @@ struct rule {
     void (*plan)(struct sim_plan *plan); /* NULL: as it is */
     void (*tell)(void);
 };
-extern const struct rule rules_of_clocks[], rules_of_entry[], rules_of_counts[], rules_of_http[];
+extern const struct rule rules_of_clocks[], rules_of_entry[], rules_of_counts[], rules_of_http[],
+    rules_of_scarce[];
 extern const size_t rules_of_clocks_count, rules_of_entry_count, rules_of_counts_count,
-    rules_of_http_count;
+    rules_of_http_count, rules_of_scarce_count;
 
 void rules_run(void);
 

@@ -307,7 +307,34 @@ static void statistics(void) {
     SIM_CHECK(number_after(text, "\"queue_ns\":") < SIM_MS, "the figures' queue: %s", text);
 }
 
+static void two_threads(struct sim_plan *plan) {
+    plan->io_count = 2;
+}
+
+/* Each I/O thread counts its own; the page shows the sum. */
+static void words_of_threads(void) {
+    uint64_t asked[2] = {0, 0};
+    for (uint64_t n = 0; n < 12; n++) {
+        talk_open(&one);
+        asked[one.peer->io]++;
+        talk_asks(&one, &(struct ask){.id = n, .model = 3, .rows = 7});
+        (void)talk_gets(&one, n, LM_STATUS_BAD_REQUEST);
+        talk_close(&one);
+    }
+    for (uint32_t i = 0; i < 2; i++) {
+        const struct lm_io_counters *io = &sim_shared.ios[i].stats->io;
+        SIM_CHECK(lm_load_relaxed_u64(&io->requests) == asked[i] &&
+                      lm_load_relaxed_u64(&io->connections_closed) == asked[i] &&
+                      lm_load_relaxed_u64(&io->model_bad[3]) == asked[i] && asked[i] > 0,
+                  "I/O thread %u has counted another one's", i);
+    }
+    talk_open(&two);
+    const char *text = strstr(talk_page(&two, "/figures"), "\"name\":\"pair\"");
+    SIM_CHECK(number_after(text, "\"refused\":") == 12, "the figures: %s", text);
+}
+
 const struct rule rules_of_counts[] = {
+    {"words of threads", two_threads, words_of_threads},
     {"every end", deadlines, every_end},
     {"authorised", two_keys, authorised},
     {"a row of the trace", two_in_a_batch, a_row_of_the_trace},

@@ -8,60 +8,6 @@
 
 static struct talk one, two, three;
 
-/* ---- waiting for a slot ---- */
-
-static void one_place(struct sim_plan *plan) {
-    plan->in_flight_max = 1;
-    plan->overload = LUMEN_OVERLOAD_WAIT;
-    plan->header_ms = 1000;
-    plan->body_bytes_per_s = 1000;
-}
-
-/* Whole and waiting for the only place: until its own deadline, and not a round of 250 ms longer.
- */
-static void a_whole_request_waits(void) {
-    runtime_takes_ns = 10 * SIM_S;
-    talk_open(&one);
-    talk_open(&two);
-    talk_open(&three);
-    talk_asks(&one, &(struct ask){.id = 1, .model = 1, .rows = 3});
-    pass(100 * SIM_MS);
-    uint64_t asked_ns = sim_now_ns;
-    talk_asks(&two, &(struct ask){.id = 2, .model = 1, .rows = 3, .timeout_us = 700000});
-    talk_asks(&three, &(struct ask){.id = 3, .model = 1, .rows = 3, .timeout_us = 400000});
-    (void)talk_gets(&three, 3, LM_STATUS_DEADLINE);
-    near_ns("the first deadline", sim_now_ns - asked_ns, 400 * SIM_MS + 4 * SIM_MS, 8 * SIM_MS);
-    (void)talk_gets(&two, 2, LM_STATUS_DEADLINE);
-    near_ns("the second deadline", sim_now_ns - asked_ns, 700 * SIM_MS + 4 * SIM_MS, 8 * SIM_MS);
-    pass(SIM_MS); /* what was refused is read */
-    counts("io.connections_accepted=3 io.connections_open=3 io.requests=3 io.native_requests=3 "
-           "io.requests_refused=2 io.requests_late=2 io.in_flight=1 io.bytes_in=10896 "
-           "io.bytes_out=180 io.slots_in_use=1 io.slot_waits=2 wide.model_queued=1 "
-           "wide.model_refused=2");
-}
-
-/* One that has not come waits for its bytes: until its deadline, or as long as a body may take. */
-static void a_body_that_does_not_come(void) {
-    runtime_takes_ns = 10 * SIM_S;
-    talk_open(&one);
-    talk_open(&two);
-    talk_open(&three);
-    talk_asks(&one, &(struct ask){.id = 1, .model = 1, .rows = 3});
-    pass(100 * SIM_MS);
-    uint64_t asked_ns = sim_now_ns;
-    talk_asks(&two, &(struct ask){.id = 2, .model = 1, .rows = 3, .most = 32});
-    talk_asks(&three,
-              &(struct ask){.id = 3, .model = 1, .rows = 3, .most = 32, .timeout_us = 700000});
-    (void)talk_gets(&three, 3, LM_STATUS_DEADLINE);
-    near_ns("the deadline", sim_now_ns - asked_ns, 700 * SIM_MS + SLACK_NS / 2, SLACK_NS / 2);
-    (void)talk_gets(&two, 2, LM_STATUS_OVERLOADED);
-    near_ns("the patience", sim_now_ns - asked_ns, 5 * SIM_S + SLACK_NS / 2, SLACK_NS / 2);
-    counts("io.connections_accepted=3 io.connections_open=3 io.requests=3 io.native_requests=3 "
-           "io.requests_refused=2 io.requests_overloaded=1 io.requests_late=1 io.in_flight=1 "
-           "io.bytes_in=3696 io.bytes_out=235 io.slots_in_use=1 io.body_waits=2 "
-           "wide.model_queued=1 wide.model_refused=2");
-}
-
 /* ---- descriptors and batches ---- */
 
 static void three_descriptors(struct sim_plan *plan) {
@@ -91,6 +37,7 @@ static void no_descriptor(void) {
 static void one_per_address(struct sim_plan *plan) {
     plan->per_address = 1;
     plan->connections = 3;
+    plan->header_ms = 500;
 }
 
 /* Two of one address, and one too many of all; each place is somebody else's when it is left. */
@@ -114,6 +61,13 @@ static void crowds(void) {
     for (int n = 0; n < 2; n++) { /* the second one is of the first one's address */
         talk_open(&four);
         talk_pings(&four, 4);
+    }
+    talk_text(&four, "LMN1"); /* who is timed out has none any more either */
+    talk_ends(&four, 500 * SIM_MS, 500 * SIM_MS + SLACK_NS);
+    for (int n = 0; n < 2; n++) {
+        talk_open(&one);
+        talk_pings(&one, 5);
+        if (n == 0) talk_close(&one);
     }
 }
 
@@ -267,68 +221,33 @@ static void places(void) {
            "pair.model_ok=1 pair.model_rows=1 pair.model_runs=1");
 }
 
-/* A slot that comes back is the next one's at once, in the order in which they came. */
-static void one_after_another(void) {
-    runtime_takes_ns = 30 * SIM_MS;
-    talk_open(&one);
-    talk_open(&two);
-    talk_open(&three);
-    uint64_t asked_ns = sim_now_ns;
-    talk_asks(&one, &(struct ask){.id = 1});
-    pass(SIM_MS);
-    talk_asks(&two, &(struct ask){.id = 2, .model = 3});
-    pass(SIM_MS);
-    talk_asks(&three, &(struct ask){.id = 3, .model = 1});
-    (void)talk_gets(&two, 2, LM_STATUS_OK);
-    near_ns("the second one's turn", sim_now_ns - asked_ns, 60 * SIM_MS, SIM_MS);
-    (void)talk_gets(&three, 3, LM_STATUS_OK);
-    near_ns("the third one's turn", sim_now_ns - asked_ns, 90 * SIM_MS, SIM_MS);
+static void pairs_of_rows(struct sim_plan *plan) {
+    plan->batch_size = 2;
+    plan->batch_delay_ns = SIM_MS;
 }
 
-static void four_places(struct sim_plan *plan) {
-    plan->in_flight_max = 4;
-    plan->overload = LUMEN_OVERLOAD_WAIT;
-}
-
-/* Of three that hold places and do not move as many make room as others need, a quarter of a second
- * after they were last seen to move, and are told so. */
-static void who_does_not_move(void) {
-    static struct talk slow[3];
-    runtime_takes_ns = 2 * SIM_S;
-    talk_open(&slow[0]);
+/* Each request of a batch is charged with its rows of the Run. */
+static void cost_in_a_batch(void) {
     talk_open(&one);
-    talk_open(&slow[1]);
     talk_open(&two);
-    talk_open(&slow[2]);
-    for (uint64_t n = 0; n < 3; n++) {
-        talk_asks(&slow[n], &(struct ask){.id = n, .model = 1, .rows = 3, .most = 3000});
-        pass(SIM_MS);
+    runtime_takes_ns = 20 * SIM_MS;
+    for (int n = 0; n < 40; n++) {
+        talk_asks(&one, &(struct ask){.id = 1});
+        talk_asks(&two, &(struct ask){.id = 2});
+        (void)talk_gets(&one, 1, LM_STATUS_OK);
+        (void)talk_gets(&two, 2, LM_STATUS_OK);
     }
-    pass(SIM_S);
-    talk_asks(&one, &(struct ask){.id = 11, .model = 0});
-    pass(SIM_MS);
-    uint64_t asked_ns = sim_now_ns;
-    talk_asks(&two, &(struct ask){.id = 12, .model = 3});
-    pass((LM_SLOW_WINDOW_MS - 2) * SIM_MS);
-    SIM_CHECK(IO_WORD(connections_evicted) == 0, "somebody had no time to move");
-    (void)talk_gets(&slow[0], 0, LM_STATUS_OVERLOADED);
-    near_ns("making room", sim_now_ns - asked_ns, (LM_SLOW_WINDOW_MS + LM_EVICT_PERIOD_MS) * SIM_MS,
-            (LM_EVICT_PERIOD_MS + 10) * SIM_MS);
-    pass(500 * SIM_MS);
-    counts("io.connections_accepted=5 io.connections_closed=1 io.connections_evicted=1 "
-           "io.connections_open=4 io.requests=5 io.native_requests=5 "
-           "io.requests_refused=1 io.requests_overloaded=1 io.in_flight=4 "
-           "io.bytes_in=9100 io.bytes_out=116 io.slots_in_use=4 io.slot_waits=1 "
-           "tiny.model_queued=1 wide.model_refused=1 pair.model_queued=1");
-    (void)talk_gets(&one, 11, LM_STATUS_OK);
-    (void)talk_gets(&two, 12, LM_STATUS_OK);
+    SIM_CHECK(WORKER_WORD(batches) == 40, "no batches");
+    talk_asks(&one, &(struct ask){.id = 3, .timeout_us = 11000});
+    (void)talk_gets(&one, 3, LM_STATUS_OK); /* a probe, which takes longer */
+    talk_asks(&one, &(struct ask){.id = 4, .timeout_us = 11000});
+    talk_reads(&one, LM_NATIVE_REPLY_BYTES + 50, SIM_S);
+    near_ns("the estimate", number_after((char *)one.in + LM_NATIVE_REPLY_BYTES, "about ") * SIM_US,
+            10 * SIM_MS, 2 * SIM_MS);
 }
 
 const struct rule rules_of_entry[] = {
-    {"one after another", one_place, one_after_another},
-    {"who does not move", four_places, who_does_not_move},
-    {"a whole request waits for a slot", one_place, a_whole_request_waits},
-    {"a body that does not come", one_place, a_body_that_does_not_come},
+    {"cost in a batch", pairs_of_rows, cost_in_a_batch},
     {"no descriptor", three_descriptors, no_descriptor},
     {"a full pipeline", two_at_a_time, a_full_pipeline},
     {"crowds", one_per_address, crowds},

@@ -84,6 +84,25 @@ static void json_and_blobs(void) {
               "the row of a body with blobs: %u bytes", row.bytes);
 }
 
+/* Room is made for the classes of every row. */
+static void classes_of_rows(void) {
+    static const char json[] =
+        "{\"inputs\":[{\"name\":\"x\",\"shape\":[8,4],\"datatype\":\"FP32\",\"parameters\":"
+        "{\"binary_data_size\":128}}],\"outputs\":[{\"name\":\"y\",\"parameters\":"
+        "{\"classification\":4}}]}";
+    char text[600];
+    int head = snprintf(text, sizeof text,
+                        "POST /v2/models/tiny/infer" HOST "Content-Length: %zu\r\n"
+                        "Inference-Header-Content-Length: %zu\r\n\r\n%s",
+                        sizeof json - 1 + 128, sizeof json - 1, json);
+    float values[32];
+    for (int v = 0; v < 32; v++) values[v] = (float)v;
+    memcpy(text + head, values, sizeof values);
+    talk_open(&one);
+    talk_send(&one, text, (size_t)head + sizeof values);
+    talk_answered(&one, 200, "\"shape\":[8,4],\"data\":[\"6.000000:3\",\"4.000000:2\"");
+}
+
 /* ---- heads in pieces ---- */
 
 static void two_blocks(struct sim_plan *plan) {
@@ -168,6 +187,14 @@ static void figures(void) {
     pass(40 * SIM_MS);
     one.deaf = false;
     (void)talk_gets(&one, 1, LM_STATUS_OK);
+    pass(SIM_MS);
+    SIM_CHECK(WORKER_WORD(bytes_out) == 165 && IO_WORD(bytes_out) == 11, "%llu and %llu bytes out",
+              (unsigned long long)WORKER_WORD(bytes_out), (unsigned long long)IO_WORD(bytes_out));
+    const struct lm_histogram *sends = &sim_shared.ios[0].stats->stages[LM_STAGE_SEND];
+    uint32_t since = lm_histogram_bucket(10 * SIM_MS), sent = 0;
+    for (uint32_t b = since - 2; b <= since + 2; b++)
+        sent += (uint32_t)lm_load_relaxed_u64(&sends->buckets[b]);
+    SIM_CHECK(sent == 1, "no reply that took 10 ms to be sent");
     talk_asks(&one, &(struct ask){.id = 2, .poison = true});
     (void)talk_gets(&one, 2, LM_STATUS_INFERENCE_FAILED);
     runtime_takes_ns = 60 * SIM_MS;
@@ -195,8 +222,11 @@ static void figures(void) {
 }
 
 const struct rule rules_of_http[] = {
-    {"bodies at the limit", NULL, bodies_at_the_limit}, {"JSON and blobs", NULL, json_and_blobs},
-    {"places for heads", two_blocks, places_for_heads}, {"refusals", one_in_flight, refusals},
+    {"bodies at the limit", NULL, bodies_at_the_limit},
+    {"JSON and blobs", NULL, json_and_blobs},
+    {"classes of rows", NULL, classes_of_rows},
+    {"places for heads", two_blocks, places_for_heads},
+    {"refusals", one_in_flight, refusals},
     {"the figures of the page", narrow, figures},
 };
 const size_t rules_of_http_count = sizeof rules_of_http / sizeof rules_of_http[0];

@@ -1,0 +1,236 @@
+/* rules_scarce.c: who waits for what while there are few slots and places, for how long, and who
+ * makes room.
+ */
+#include <string.h>
+
+#include "rules.h"
+
+static struct talk one, two, three;
+
+static void one_place(struct sim_plan *plan) {
+    plan->in_flight_max = 1;
+    plan->overload = LUMEN_OVERLOAD_WAIT;
+    plan->header_ms = 1000;
+    plan->body_bytes_per_s = 1000;
+}
+
+/* Whole and waiting for the only place: until its own deadline, and not a round of 250 ms longer.
+ */
+static void a_whole_request_waits(void) {
+    runtime_takes_ns = 10 * SIM_S;
+    talk_open(&one);
+    talk_open(&two);
+    talk_open(&three);
+    talk_asks(&one, &(struct ask){.id = 1, .model = 1, .rows = 3});
+    pass(100 * SIM_MS);
+    uint64_t asked_ns = sim_now_ns;
+    talk_asks(&two, &(struct ask){.id = 2, .model = 1, .rows = 3, .timeout_us = 700000});
+    talk_asks(&three, &(struct ask){.id = 3, .model = 1, .rows = 3, .timeout_us = 400000});
+    (void)talk_gets(&three, 3, LM_STATUS_DEADLINE);
+    near_ns("the first deadline", sim_now_ns - asked_ns, 400 * SIM_MS + 4 * SIM_MS, 8 * SIM_MS);
+    (void)talk_gets(&two, 2, LM_STATUS_DEADLINE);
+    near_ns("the second deadline", sim_now_ns - asked_ns, 700 * SIM_MS + 4 * SIM_MS, 8 * SIM_MS);
+    pass(SIM_MS); /* what was refused is read */
+    counts("io.connections_accepted=3 io.connections_open=3 io.requests=3 io.native_requests=3 "
+           "io.requests_refused=2 io.requests_late=2 io.in_flight=1 io.bytes_in=10896 "
+           "io.bytes_out=180 io.slots_in_use=1 io.slot_waits=2 wide.model_queued=1 "
+           "wide.model_refused=2");
+}
+
+/* One that has not come waits for its bytes: until its deadline, or as long as a body may take. */
+static void a_body_that_does_not_come(void) {
+    runtime_takes_ns = 10 * SIM_S;
+    talk_open(&one);
+    talk_open(&two);
+    talk_open(&three);
+    talk_asks(&one, &(struct ask){.id = 1, .model = 1, .rows = 3});
+    pass(100 * SIM_MS);
+    uint64_t asked_ns = sim_now_ns;
+    talk_asks(&two, &(struct ask){.id = 2, .model = 1, .rows = 3, .most = 32});
+    talk_asks(&three,
+              &(struct ask){.id = 3, .model = 1, .rows = 3, .most = 32, .timeout_us = 700000});
+    (void)talk_gets(&three, 3, LM_STATUS_DEADLINE);
+    near_ns("the deadline", sim_now_ns - asked_ns, 700 * SIM_MS + SLACK_NS / 2, SLACK_NS / 2);
+    (void)talk_gets(&two, 2, LM_STATUS_OVERLOADED);
+    near_ns("the patience", sim_now_ns - asked_ns, 5 * SIM_S + SLACK_NS / 2, SLACK_NS / 2);
+    counts("io.connections_accepted=3 io.connections_open=3 io.requests=3 io.native_requests=3 "
+           "io.requests_refused=2 io.requests_overloaded=1 io.requests_late=1 io.in_flight=1 "
+           "io.bytes_in=3696 io.bytes_out=235 io.slots_in_use=1 io.body_waits=2 "
+           "wide.model_queued=1 wide.model_refused=2");
+}
+
+static void four_places(struct sim_plan *plan) {
+    plan->in_flight_max = 4;
+    plan->overload = LUMEN_OVERLOAD_WAIT;
+}
+
+/* Of three that hold places and do not move as many make room as others need, a quarter of a second
+ * after they were last seen to move, and are told so. */
+static void who_does_not_move(void) {
+    static struct talk slow[3];
+    runtime_takes_ns = 2 * SIM_S;
+    talk_open(&slow[0]);
+    talk_open(&one);
+    talk_open(&slow[1]);
+    talk_open(&two);
+    talk_open(&slow[2]);
+    for (uint64_t n = 0; n < 3; n++) {
+        talk_asks(&slow[n], &(struct ask){.id = n, .model = 1, .rows = 3, .most = 3000});
+        pass(SIM_MS);
+    }
+    pass(SIM_S);
+    talk_asks(&one, &(struct ask){.id = 11, .model = 0});
+    pass(SIM_MS);
+    uint64_t asked_ns = sim_now_ns;
+    talk_asks(&two, &(struct ask){.id = 12, .model = 3});
+    pass((LM_SLOW_WINDOW_MS - 2) * SIM_MS);
+    SIM_CHECK(IO_WORD(connections_evicted) == 0, "somebody had no time to move");
+    (void)talk_gets(&slow[0], 0, LM_STATUS_OVERLOADED);
+    near_ns("making room", sim_now_ns - asked_ns, (LM_SLOW_WINDOW_MS + LM_EVICT_PERIOD_MS) * SIM_MS,
+            (LM_EVICT_PERIOD_MS + 10) * SIM_MS);
+    pass(500 * SIM_MS);
+    counts("io.connections_accepted=5 io.connections_closed=1 io.connections_evicted=1 "
+           "io.connections_open=4 io.requests=5 io.native_requests=5 "
+           "io.requests_refused=1 io.requests_overloaded=1 io.in_flight=4 "
+           "io.bytes_in=9100 io.bytes_out=116 io.slots_in_use=4 io.slot_waits=1 "
+           "tiny.model_queued=1 wide.model_refused=1 pair.model_queued=1");
+    (void)talk_gets(&one, 11, LM_STATUS_OK);
+    (void)talk_gets(&two, 12, LM_STATUS_OK);
+}
+
+static void brief(struct sim_plan *plan) {
+    one_place(plan);
+    sim_limits.here_bytes = 1000;
+}
+
+/* So many bytes in the socket are enough to wait for a place, and no fewer; a body that is smaller
+ * than that is awaited whole, and a credential is no part of it. */
+static void bytes_that_are_enough(void) {
+    static const uint8_t rest[4000];
+    runtime_takes_ns = 2 * SIM_S;
+    talk_open(&one);
+    talk_open(&two);
+    talk_open(&three);
+    talk_asks(&one, &(struct ask){.id = 1});
+    pass(100 * SIM_MS);
+    talk_asks(&two,
+              &(struct ask){.id = 2, .model = 1, .rows = 3, .most = LM_NATIVE_REQUEST_BYTES + 999});
+    pass(SIM_MS);
+    SIM_CHECK(IO_WORD(body_waits) == 1 && IO_WORD(slot_waits) == 0, "too few bytes are enough");
+    talk_send(&two, rest, 1);
+    pass(SIM_MS);
+    SIM_CHECK(IO_WORD(body_waits) == 1 && IO_WORD(slot_waits) == 1, "enough bytes are too few");
+    talk_asks(&three, &(struct ask){.id = 3, .model = 2, .flags = LM_FLAG_CREDENTIAL});
+    pass(SIM_MS);
+    SIM_CHECK(IO_WORD(body_waits) == 1 && IO_WORD(slot_waits) == 2, "a whole body is not enough");
+    (void)talk_gets(&one, 1, LM_STATUS_OK);
+    pass(SIM_MS);
+    talk_send(&two, rest, 2600);
+    (void)talk_gets(&two, 2, LM_STATUS_OK);
+    (void)talk_gets(&three, 3, LM_STATUS_OK);
+}
+
+static void four_or_refused(struct sim_plan *plan) {
+    plan->in_flight_max = 4;
+    sim_limits.slot_waiters_max = 2;
+}
+
+/* One refusal is no reason to make room; as many as come all the time are. */
+static void refused_again_and_again(void) {
+    static struct talk slow[3];
+    runtime_takes_ns = 4 * SIM_S;
+    for (uint64_t n = 0; n < 3; n++) {
+        talk_open(&slow[n]);
+        talk_asks(&slow[n], &(struct ask){.id = n, .model = 1, .rows = 3, .most = 3000});
+        pass(SIM_MS);
+    }
+    talk_open(&one);
+    talk_open(&two);
+    talk_asks(&one, &(struct ask){.id = 10});
+    pass(SIM_MS);
+    talk_asks(&two, &(struct ask){.id = 11, .model = 3});
+    (void)talk_gets(&two, 11, LM_STATUS_OVERLOADED);
+    pass(SIM_S);
+    SIM_CHECK(IO_WORD(connections_evicted) == 0, "one refusal makes room");
+    for (int n = 0; n < 20 && IO_WORD(connections_evicted) == 0; n++) {
+        talk_asks(&two, &(struct ask){.id = 12, .model = 3});
+        pass(20 * SIM_MS);
+    }
+    SIM_CHECK(IO_WORD(connections_evicted) == 1 && IO_WORD(in_flight) == 3, "not one made room");
+}
+
+/* Of those who wait with bytes in a buffer so many may; then the oldest is told. */
+static void too_many_wait(void) {
+    static struct talk slow[3], late[3];
+    for (uint64_t n = 0; n < 6; n++) {
+        struct talk *talk = n < 3 ? &slow[n] : &late[n - 3];
+        talk_open(talk);
+        talk_asks(talk, &(struct ask){.id = n, .model = 1, .rows = 3, .most = 3000});
+        pass(SIM_MS);
+        SIM_CHECK(IO_WORD(requests_overloaded) == (n == 5), "%llu were told",
+                  (unsigned long long)IO_WORD(requests_overloaded));
+    }
+    talk_reads(&late[0], LM_NATIVE_REPLY_BYTES + 30, SIM_S);
+    SIM_CHECK(strncmp((char *)late[0].in + LM_NATIVE_REPLY_BYTES, "all slots are taken and", 23) ==
+                  0,
+              "another reason");
+    (void)talk_gets(&late[0], 3, LM_STATUS_OVERLOADED);
+}
+
+/* Who moves is left alone; with HTTP the refusal is 503, and said where it can be. */
+static void who_moves(void) {
+    static struct talk slow[3];
+    static const char head[] = "POST /v2/models/tiny/infer HTTP/1.1\r\nHost: localhost\r\n"
+                               "Content-Length: 12000\r\n\r\n{";
+    static char spaces[9000];
+    memset(spaces, ' ', sizeof spaces);
+    runtime_takes_ns = 2 * SIM_S;
+    for (uint64_t n = 0; n < 3; n++) {
+        talk_open(&slow[n]);
+        talk_text(&slow[n], head);
+        pass(SIM_MS);
+    }
+    talk_open(&one);
+    talk_open(&two);
+    talk_asks(&one, &(struct ask){.id = 11});
+    pass(SIM_MS);
+    talk_asks(&two, &(struct ask){.id = 12, .model = 3});
+    pass(150 * SIM_MS);
+    talk_send(&slow[0], spaces, LM_SLOW_WINDOW_BYTES);
+    talk_answered(&slow[1], 503, "the body came too slowly");
+    pass(100 * SIM_MS);
+    SIM_CHECK(IO_WORD(connections_evicted) == 1 && IO_WORD(requests_overloaded) == 1 &&
+                  IO_WORD(requests_refused) == 1 && IO_WORD(requests_bad) == 0,
+              "other words");
+    talk_takes_nothing(&slow[0], SIM_MS);
+}
+
+/* A slot that comes back is the next one's at once, in the order in which they came. */
+static void one_after_another(void) {
+    runtime_takes_ns = 30 * SIM_MS;
+    talk_open(&one);
+    talk_open(&two);
+    talk_open(&three);
+    uint64_t asked_ns = sim_now_ns;
+    talk_asks(&one, &(struct ask){.id = 1});
+    pass(SIM_MS);
+    talk_asks(&two, &(struct ask){.id = 2, .model = 3});
+    pass(SIM_MS);
+    talk_asks(&three, &(struct ask){.id = 3, .model = 1});
+    (void)talk_gets(&two, 2, LM_STATUS_OK);
+    near_ns("the second one's turn", sim_now_ns - asked_ns, 60 * SIM_MS, SIM_MS);
+    (void)talk_gets(&three, 3, LM_STATUS_OK);
+    near_ns("the third one's turn", sim_now_ns - asked_ns, 90 * SIM_MS, SIM_MS);
+}
+
+const struct rule rules_of_scarce[] = {
+    {"a whole request waits for a slot", one_place, a_whole_request_waits},
+    {"a body that does not come", one_place, a_body_that_does_not_come},
+    {"one after another", one_place, one_after_another},
+    {"who does not move", four_places, who_does_not_move},
+    {"bytes that are enough", brief, bytes_that_are_enough},
+    {"refused again and again", four_or_refused, refused_again_and_again},
+    {"too many wait", four_or_refused, too_many_wait},
+    {"who moves", four_places, who_moves},
+};
+const size_t rules_of_scarce_count = sizeof rules_of_scarce / sizeof rules_of_scarce[0];
