@@ -42,6 +42,7 @@ static void now(void) {
 
 int main(void) {
     uint64_t random = check_seed();
+    check_watchdog(120, "a date");
     static const uint64_t edges[] = {0,          86399,      86400,       68169600,   951782399,
                                      951782400,  951868800,  4107542399,  4107542400, 2147483647,
                                      2147483648, 4294967296, 253402300799};

@@ -356,6 +356,8 @@ int main(void) {
     refused_files(&random);
     cache(&guard);
     lm_ort_close(&ort);
+    CHECK(!ort.library && !ort.api && !ort.env && !ort.cpu_memory);
+    lm_ort_close(&ort); /* twice does nothing */
     check_guard_close(&guard);
     return check_finish("test_model");
 }

@@ -67,6 +67,9 @@ static void kinds(void) {
     /* The length of a safetensors header is within the file, up to its last byte. */
     problem = problem_of("\6\0\0\0\0\0\0\0{\"a\":1", 14);
     CHECK(problem && strstr(problem, "safetensors"));
+    problem = problem_of("\2\0\0\0\0\0\0\0{}", 10);
+    CHECK(problem && strstr(problem, "safetensors"));
+    CHECK(problem_of("\1\0\0\0\0\0\0\0{", 9) == NULL); /* too short for a header */
     problem = problem_of("\7\0\0\0\0\0\0\0{\"a\":1", 14);
     CHECK(problem == NULL);
     CHECK(problem_of("ustar", 5) && strstr(problem_of("ustar", 5), "is a text"));

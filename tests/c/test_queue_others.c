@@ -1,6 +1,7 @@
 /* test_queue_others.c: scq, spsc, naive and batched through the one interface of queue.h, with the
  * same stress as mpmc; and what only they promise: exact "empty", batches, an end to waiting.
  */
+#include "base/clock.h"
 #include "base/error.h"
 #include "check.h"
 #include "parts/queue.h"
@@ -129,9 +130,11 @@ static void batches(void) {
     CHECK(lm_queue_pop_wait(&queue, values, 8) == 2 && values[0] == 1 && values[1] == 2);
     lm_queue_close(&queue);
     /* A lone value goes once it has waited its time. */
-    CHECK(lm_queue_open(&queue, LUMEN_QUEUE_BATCHED, 16, 4, 1000000) == 0);
+    CHECK(lm_queue_open(&queue, LUMEN_QUEUE_BATCHED, 16, 4, 20000000) == 0);
+    uint64_t pushed_ns = lm_now_ns();
     CHECK(lm_queue_push(&queue, 9));
     CHECK(lm_queue_pop_wait(&queue, values, 8) == 1 && values[0] == 9);
+    CHECK(lm_now_ns() >= pushed_ns + 20000000); /* it did wait; how late, who knows */
     lm_queue_close(&queue);
     check_watchdog(0, "");
 }

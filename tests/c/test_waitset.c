@@ -212,6 +212,26 @@ static void cancelled_and_all(void) {
     CHECK(!lm_waitset_wake_one(&set));
 }
 
+/* A sleep ends at its time, not before, and takes its announcement back; times of 0 are times. */
+static void until_a_time(void) {
+    static struct lm_waitset set;
+    CHECK_AT("a sleep with an end");
+    check_watchdog(60, "a sleep that does not end");
+    lm_waitset_init(&set);
+    for (uint64_t wait_ns = 0; wait_ns <= 20000000; wait_ns += 10000000) {
+        uint64_t until_ns = lm_now_ns() + wait_ns;
+        lm_waitset_prepare(&set, 5, until_ns);
+        lm_waitset_sleep(&set, 5, until_ns);
+        CHECK(lm_now_ns() >= until_ns);
+        CHECK(!lm_waitset_wake_one(&set) && !is_woken(&set, 5));
+    }
+    lm_waitset_prepare(&set, 7, 0);
+    CHECK(lm_waitset_wake_one(&set) && is_woken(&set, 7));
+    lm_waitset_sleep(&set, 7, UINT64_MAX); /* was woken before it slept */
+    CHECK(!lm_waitset_wake_one(&set));
+    check_watchdog(0, "");
+}
+
 struct sleeper {
     struct lm_waitset *set;
     pthread_barrier_t *parked;
@@ -293,6 +313,7 @@ int main(void) {
     uint32_t rounds = CHECK_UNDER_TSAN ? 10000 : 40000;
     warmest_first(&random);
     cancelled_and_all();
+    until_a_time();
     real_sleepers();
     interrupted_sleeper();
     run_hall(1, 1, 1, rounds, &random);
