@@ -9,6 +9,34 @@
 static struct lm_model models[8];
 static char *text; /* of the last description or page, terminated */
 
+/* ---- types ---- */
+
+/* ONNX's numbers, the names that clients use, and the bytes of an element. */
+static void types(void) {
+    static const struct {
+        int dtype;
+        size_t bytes;
+        const char *name;
+    } known[] = {{1, 4, "FP32"},  {2, 1, "UINT8"}, {3, 1, "INT8"},    {4, 2, "UINT16"},
+                 {5, 2, "INT16"}, {6, 4, "INT32"}, {7, 8, "INT64"},   {9, 1, "BOOL"},
+                 {10, 2, "FP16"}, {11, 8, "FP64"}, {12, 4, "UINT32"}, {13, 8, "UINT64"},
+                 {16, 2, "BF16"}};
+    uint32_t count = 0;
+    for (int dtype = -1; dtype < 30; dtype++) {
+        bool found = false;
+        CHECK_AT("type %d", dtype);
+        for (size_t k = 0; k < sizeof known / sizeof known[0]; k++) {
+            if (known[k].dtype != dtype) continue;
+            CHECK(strcmp(lm_dtype_name(dtype), known[k].name) == 0);
+            CHECK(lm_dtype_bytes(dtype) == known[k].bytes);
+            found = true;
+        }
+        if (!found) CHECK(lm_dtype_name(dtype) == NULL && lm_dtype_bytes(dtype) == 0);
+        count += found;
+    }
+    CHECK(count == 13);
+}
+
 /* ---- describe ---- */
 
 static const char *described(uint32_t model_count) {
@@ -204,6 +232,7 @@ static void links(void) {
 
 int main(void) {
     (void)oip_allocations; /* all this is written at start */
+    types();
     descriptions();
     many_labels();
     add(0, "few", OIP_TENSOR("x", ORT_FLOAT, -1, 8, 8), OIP_TENSOR("y", ORT_FLOAT, -1, 10));

@@ -151,6 +151,7 @@ static void pipes(void) {
     CHECK(dup2(ends[1], STDOUT_FILENO) >= 0 && close(ends[1]) == 0);
     CHECK(lm_line_file_open(&file, "s", "-", NULL) == 0);
     CHECK(dup2(before, STDOUT_FILENO) >= 0 && close(before) == 0);
+    CHECK(file.fd >= 3 && (fcntl(file.fd, F_GETFD) & FD_CLOEXEC) && !file.is_regular);
     memset(line, 'x', sizeof line);
     line[sizeof line - 1] = '\n';
     add("first\n"), flush();

@@ -218,6 +218,23 @@ static void outputs_as_they_are(void) {
         CHECK(!model.outputs_known && !lm_output_is_wrapped(&model.outputs[0], 1));
         shut();
     }
+    for (uint32_t fixed = 0; fixed < 2;
+         fixed++) { /* one of unknown shape beside one that is known */
+        static const int64_t one[] = {1};
+        graph_begin();
+        graph_input("x", ORT_FLOAT, fixed ? "2,3" : "n,3");
+        graph_input("starts", ORT_INT64, "1");
+        graph_constant("one", one, 1);
+        graph_node("Slice", "x,starts,one", "y");
+        graph_node("Neg", "x", "z");
+        graph_output("y", ORT_FLOAT, "k,3");
+        graph_output("z", ORT_FLOAT, fixed ? "2,3" : "n,3");
+        opens();
+        CHECK_AT("one of two outputs is known, fixed %u", fixed);
+        CHECK(!model.outputs[0].shape_known && model.outputs[1].shape_known);
+        CHECK(!model.outputs_known && model.outputs[1].rows_free == !fixed);
+        shut();
+    }
     begin_slice("1,3");
     opens();
     CHECK(model.outputs[0].shape_known && !model.outputs[0].rows_free && model.outputs_known);

@@ -298,6 +298,9 @@ static const struct {
     {"7", "byte 0"},
     {"[]", "byte 0"},
     {"\xef\xbb\xbf" WITH(""), "byte order mark"},
+    {"\xef\xbb\xbf", "byte 0: expected '{', found a byte order mark, 0xef"},
+    {"\xef\xbb", "byte 0: expected '{', found 0xef"},
+    {" \t\r\n7", "byte 4: expected '{', found 0x37"},
     {"\xff\xfe{\0", "byte 0"},
     {"{", "not JSON"},
     {WITH("") "}", "not JSON"},
@@ -929,6 +932,17 @@ static void repeated(const char *before, const char *what, uint32_t times, const
     CHECK(status == expected);
 }
 
+/* A text of exactly the bytes that the parser takes, of which nearly all is read by simdjson. */
+static void as_long_as_may_be(void) {
+    const char *start =
+        "{\"inputs\":[" IMAGE(DATA) "],\"outputs\":[{\"name\":\"scores\"}],\"x\":\"";
+    uint32_t rest = (uint32_t)(TEXT_MAX - strlen(start) - 2);
+    repeated(start, "x", rest, "\"}", LM_STATUS_OK);
+    CHECK(memcmp(memory[0], six, sizeof six) == 0);
+    repeated(start, "x", rest + 1, "\"}", LM_STATUS_TOO_LARGE);
+    CHECK(strcmp(why, "the JSON is too large: expected at most 1048576 bytes, found 1048577") == 0);
+}
+
 /* As deep as JSON may be nested, the request's own object counted, and one more. */
 static void nested(void) {
     char text[1024], deep[256];
@@ -1060,6 +1074,7 @@ int main(void) {
     middles(&random, turns);
     json_suite();
     bombs();
+    as_long_as_may_be();
     mutations(&random, 10 * turns);
     lm_oip_parser_close(parser);
     check_guard_close(&guard);

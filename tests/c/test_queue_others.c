@@ -19,6 +19,7 @@ static void full_and_empty(uint32_t type, uint32_t capacity) {
     struct lm_queue queue;
     uint32_t value;
     CHECK_AT("%s, capacity %u", lm_queue_name(type), capacity);
+    memset(&queue, 0xee, sizeof queue); /* what was there before does not count */
     CHECK(lm_queue_open(&queue, type, capacity, 2, 0) == 0);
     for (uint32_t lap = 0; lap < 5; lap++) {
         CHECK(!lm_queue_pop(&queue, &value));

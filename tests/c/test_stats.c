@@ -278,6 +278,13 @@ static void stale_file(void) {
     CHECK(lstat(path, &after) == 0 && S_ISREG(after.st_mode));
     CHECK(stat(target, &after) == 0 && after.st_size == 4);
     lm_stats_close(&stats);
+
+    check_watchdog(60, "the opening of a pipe in place of the file");
+    CHECK(mkfifo(path, 0600) == 0);
+    CHECK(lm_stats_open(&stats, port, 1, 1, names, MODEL_COUNT) == 0);
+    CHECK(lstat(path, &after) == 0 && S_ISREG(after.st_mode) && strcmp(stats.path, path) == 0);
+    lm_stats_close(&stats);
+    check_watchdog(0, "");
 }
 
 /* A lock on the file of that name decides whether it is stale, whatever process it names: ids come
@@ -375,6 +382,7 @@ static void no_name(void) {
     snprintf(own, sizeof own, "%s-%d", path, (int)getpid());
     CHECK_AT("a name that is taken");
     CHECK(mkdir(path, 0700) == 0);
+    check_write_file(own, "stale", 5); /* of a process that had this number */
     CHECK(lm_stats_open(&stats, port, 1, 1, names, MODEL_COUNT) == 0);
     CHECK(strcmp(stats.path, own) == 0 && access(own, F_OK) == 0 && is_locked(own));
     CHECK(strstr(stats.note, own) && strstr(stats.note, "cannot be replaced"));
