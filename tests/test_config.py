@@ -697,10 +697,9 @@ def test_lists_and_names_at_their_limits(tmp_path: Path) -> None:
     for bad in ("a" * 254, "a-", "-a", "a_b"):
         assert problems(None, f"server.hosts=[{bad}]")
     path = tmp_path / "config.yaml"
-    text = "models: [{name: a, path: b}]\n"
-    path.write_text(text + "#" * ((1 << 20) - len(text)))
-    assert load(path).models[0].name == "a"
-    path.write_text(text + "#" * ((1 << 20) - len(text) + 1))
+    path.write_bytes(b"#" * ((1 << 20) - 1) + b"\xff")
+    assert problems(path) == [f"{path}: expected UTF-8, found byte 0xff at offset 1048575."]
+    path.write_bytes(b"#" * ((1 << 20) + 1))
     assert problems(path) == [f"{path}: expected at most 1048576 bytes, found more."]
 
 

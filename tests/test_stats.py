@@ -291,6 +291,7 @@ def test_files_of_several_servers_merge(tmp_path: Path) -> None:
         {"block_bytes": BLOCK_BYTES - 16},
         {"block_bytes": BLOCK_BYTES + 4, "block_count": 2},
         {"model_count": 4},
+        {"model_count": 4, "model_stride": 24},
         {"model_count": 2**32 - 1, "model_name_bytes": 0},
         {"model_name_bytes": 2**32 - 1},
         {"file_bytes": 10**6},
