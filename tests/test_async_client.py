@@ -306,7 +306,8 @@ def test_close_at_the_moment_a_connection_is_made_leaves_none_open() -> None:
 
 def test_one_loop_after_another() -> None:
     async def ask(client: AsyncClient) -> None:
-        assert (await client.infer("sum", {"x": X})).rows == 2
+        results = await asyncio.gather(*(client.infer("sum", {"x": X}) for _ in range(3)))
+        assert [result.rows for result in results] == [2, 2, 2]
 
     with Peer() as peer:
         client = AsyncClient("127.0.0.1", peer.port)

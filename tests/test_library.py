@@ -315,6 +315,9 @@ def test_the_built_library_fits() -> None:
     cpus = (ctypes.c_int32 * 1024)()
     assert loaded.lumen_usable_cpus(cpus, len(cpus)) >= 1
     assert loaded.lumen_version().decode()
+    for name, restype, argtypes in structs.FUNCTIONS:
+        function = getattr(loaded, name)
+        assert (function.restype, tuple(function.argtypes)) == (restype, argtypes), name
 
 
 def test_keys_and_hosts_cross_as_the_header_has_them(tmp_path: Path) -> None:

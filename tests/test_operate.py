@@ -514,6 +514,145 @@ def test_the_facts_of_the_page() -> None:
     assert facts.version == server.__version__
 
 
+class Info:
+    """What an engine arrived at."""
+
+    port, io_threads, workers, slots, arena_bytes = 8123, 1, 2, 64, 256 << 20
+    slot_classes, worker_cpus = (), (0, 1)
+    io_backend, io_detail, ort_version = "epoll", "", "1.2.3"
+    stats_path = "/figures"
+    notes = ("of the engine",)
+
+
+DIGITS: dict[str, Any] = {
+    "name": "digits",
+    "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 2]}],
+    "outputs": [],
+    "rgb8": None,
+}
+
+
+def start(
+    monkeypatch: pytest.MonkeyPatch, one_place: bool, signals: tuple[signal.Signals | None, ...]
+) -> tuple[int, Calls]:
+    """Runs a whole start over stand-ins; the engine ends by itself at once."""
+    calls: Calls = []
+
+    class Place(Told):
+        def __enter__(self) -> Place:
+            calls.append((f"{self._name}.enter",))
+            return self
+
+        def __exit__(self, *_error: object) -> None:
+            calls.append((f"{self._name}.exit",))
+
+    engine = Place(
+        "engine", calls, info=in_turn(Info()), describe=in_turn({"models": [DIGITS]}),
+        wait=in_turn(True),
+    )  # fmt: skip
+    queue = Place("signals", calls, take=in_turn(*signals), wait=in_turn(None))
+    page: Any = Told("page", calls)
+    page.port, page.address = 8005, "http://page"
+    manager: Any = Told("manager", calls)
+    manager.watchdog_s = 0.0
+    monkeypatch.setattr(server, "SignalQueue", lambda taken: queue)
+    monkeypatch.setattr(server, "Engine", lambda config, runtime: engine)
+    monkeypatch.setattr(server, "Notifier", lambda: manager)
+    monkeypatch.setattr(server.onnxruntime_path, "find", lambda: Path("/ort.so"))
+    monkeypatch.setattr(
+        server.MetricsServer, "on_free_port", classmethod(lambda _class, *_given: page)
+    )
+    monkeypatch.setattr(server, "cache_place", lambda *_given: CachePlace(None, "of the cache"))
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    journal: Any = Told("log", calls)
+    journal.is_stdout = one_place
+    status = server._serve(load(), load, journal)
+    assert os.environ["OPENBLAS_NUM_THREADS"] == "1"
+    return status, calls
+
+
+@pytest.mark.parametrize("one_place", [True, False])
+def test_a_start_from_its_first_step_to_its_last(
+    monkeypatch: pytest.MonkeyPatch, one_place: bool
+) -> None:
+    status, calls = start(monkeypatch, one_place, (None,))
+    assert status == 1
+    names = [call[0] for call in calls if call[0] not in ("log.show", "engine.info")]
+    logged = [] if one_place else ["log.log"] * 3
+    assert names == [
+        "signals.enter", "engine.enter",
+        "manager.status", "signals.take", "engine.add_model",
+        "engine.set_metrics_port", "engine.start", "page.start", "engine.describe",
+        *logged, "manager.ready",
+        "signals.wait", "engine.wait", "log.log",
+        "page.close", "engine.exit", "signals.exit",
+    ]  # fmt: skip
+    said = {call[0]: call for call in calls}
+    assert said["manager.status"] == ("manager.status", "Loading model digits.")
+    assert said["signals.take"] == ("signals.take", server._ENDING)
+    assert said["engine.set_metrics_port"] == ("engine.set_metrics_port", 8005)
+    assert said["page.start"][1:] == (
+        Path("/figures"),
+        server._facts(Info()),  # type: ignore[arg-type]
+        os.getpid(),
+    )
+    shown = [str(call[1]) for call in calls if call[0] == "log.show"]
+    assert shown[0].endswith("serves on 127.0.0.1:8123 (ONNX Runtime 1.2.3)")
+    assert "  metrics  http://page" in shown
+    assert [line for line in shown if "note" in line] == [
+        "  note     of the cache", "  note     of the engine",
+    ]  # fmt: skip
+    assert said["manager.ready"] == ("manager.ready", shown[0])
+    if not one_place:
+        assert [call[1:] for call in calls if call[0] == "log.log"][:3] == [
+            ("info", shown[0]), ("warning", "of the cache"), ("warning", "of the engine"),
+        ]  # fmt: skip
+
+
+def test_a_signal_while_models_are_loaded_ends_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    status, calls = start(monkeypatch, True, (INT,))
+    assert status == 0
+    names = [call[0] for call in calls]
+    assert "engine.start" not in names
+    assert names[-3:] == ["page.close", "engine.exit", "signals.exit"]
+
+
+def test_a_check_looks_at_models_and_at_the_log(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    added: Calls = []
+
+    class Engine(Told):
+        def __init__(self, *_given: object) -> None:
+            super().__init__("engine", added, info=in_turn(Info()))
+
+        def __enter__(self) -> Engine:
+            return self
+
+        def __exit__(self, *_error: object) -> None:
+            added.append(("closed",))
+
+    monkeypatch.setattr(server, "Engine", Engine)
+    monkeypatch.setattr(server.onnxruntime_path, "find", lambda: Path("/ort.so"))
+    monkeypatch.setattr(server, "cache_place", lambda *_given: CachePlace(None, "not kept"))
+    lines = server.check(load())
+    assert lines[0].startswith("model digits: /")
+    assert lines[0].endswith("digits.onnx")
+    assert lines[1:] == ["note: not kept"]
+    assert [call[0] for call in added] == ["engine.info", "engine.add_model", "closed"]
+    with pytest.raises(ConfigError, match=r"log\.path: expected a file that can be written"):
+        server.check(load(None, [f"log.path={tmp_path}/none/log"]))
+
+
+def test_which_signals_a_server_takes() -> None:
+    """All that would end the process by default and leave its files behind, but for faults."""
+    assert server._ENDING == (INT, TERM, signal.SIGQUIT, signal.SIGXCPU)
+    assert set(server._TAKEN) == {
+        *server._ENDING, HUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, signal.SIGVTALRM,
+        signal.SIGPROF, signal.SIGIO, signal.SIGPWR,
+    }  # fmt: skip
+
+
 # ---- the service manager ----
 
 

@@ -22,7 +22,7 @@ from lumen_uring.commands import bench
 from lumen_uring.config import load
 from lumen_uring.errors import EngineError
 from lumen_uring.ring import library
-from lumen_uring.ring.engine import Engine, EngineInfo, SlotClass, _u32, _u64
+from lumen_uring.ring.engine import Engine, EngineInfo, SlotClass, _native_key, _u32, _u64
 from lumen_uring.ring.load import Load, LoadPlan
 from lumen_uring.settings import Config, EngineConfig, KeyConfig, ModelConfig, ServerConfig
 
@@ -223,6 +223,13 @@ def test_a_keys_setting_reaches_its_own_field(given: _Library, tmp_path: Path, k
     assert changes(before, after) == expected
 
 
+def test_a_key_for_a_model_that_only_a_restart_will_serve(tmp_path: Path) -> None:
+    """A reload may name one: the key is for those of its models that are there."""
+    (key,) = _with_key(tmp_path, models=["third", "second"]).server.keys
+    for served, mask in ((["first", "second"], 0b10), (["third"], 1), (["first"], 0)):
+        assert _native_key(key, served).models == mask
+
+
 def test_a_keys_burst(given: _Library, tmp_path: Path) -> None:
     crossed(given, _with_key(tmp_path, rate=4, burst=9))
     (key,) = given.keys
@@ -241,6 +248,9 @@ def test_times_cross_in_milliseconds(monkeypatch: pytest.MonkeyPatch) -> None:
             calls.append(("wait", timeout_ms))
             return -8 if timeout_ms else 0
 
+    answers = answering(monkeypatch, wait=lambda _handle, _timeout_ms: -7)
+    with pytest.raises(EngineError, match="the library's sentence"):
+        answers.wait(1)  # called before the start: not a wait that took too long
     monkeypatch.setattr(library, "load", Timed)
     with Engine(load(), Path("/ort.so")) as engine:
         engine.stop(1.25)
