@@ -321,3 +321,44 @@ def test_names_and_bad_kernels_are_those_of_the_engine() -> None:
         (tuple(map(int, row[:3])), tuple(map(int, row[3:6])), row[6], row[7]) for row in rows
     )
     assert compiled == KNOWN_BAD
+
+
+def test_a_refusal_is_an_errno(monkeypatch: pytest.MonkeyPatch) -> None:
+    """liburing answers with a negative number, a system call with -1 and errno."""
+    exits: list[object] = []
+
+    class Library:
+        def __init__(self, opened: int, registered: int = 0) -> None:
+            self.opened, self.registered = opened, registered
+
+        def io_uring_queue_init_params(self, *_given: object) -> int:
+            return self.opened
+
+        def io_uring_queue_exit(self, *given: object) -> None:
+            exits.append(given)
+
+        def io_uring_register_buf_ring(self, *_given: object) -> int:
+            return self.registered
+
+        def io_uring_get_probe_ring(self, *_given: object) -> None:
+            return None
+
+    asked = object.__new__(Liburing)
+    asked._library = Library(-errno.ENOMEM)  # type: ignore[assignment]
+    assert asked.setup(0) == (errno.ENOMEM, 0)
+    assert asked.register_buffer_ring() == errno.ENOMEM
+    assert asked.operations() == (-1, frozenset())
+    assert exits == []  # there is no ring to take down
+    asked._library = Library(0, -errno.EINVAL)  # type: ignore[assignment]
+    assert asked.register_buffer_ring() == errno.EINVAL
+    assert asked.operations() == (-1, frozenset())
+    assert len(exits) == 2
+
+    class Libc:
+        class syscall:  # noqa: N801
+            def __new__(cls, *_given: object) -> int:  # type: ignore[misc]
+                return -1
+
+    monkeypatch.setattr(liburing.ctypes, "CDLL", lambda *_name, **_options: Libc)
+    monkeypatch.setattr(liburing.ctypes, "get_errno", lambda: errno.ENOSYS)
+    assert asked.enter() == errno.ENOSYS
