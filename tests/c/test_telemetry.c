@@ -1,5 +1,7 @@
 /* test_telemetry.c: each figure of a row stands in the column of its name, and no row is lost at
  * the end, however soon it comes. */
+#include <sched.h>
+
 #include "base/error.h"
 #include "check.h"
 #include "flow/access_log.h"
@@ -144,6 +146,25 @@ static void every_thread_has_its_line(void) {
     lm_trace_close(&io.trace);
 }
 
+/* What neither file takes is counted, of both together. */
+static void lines_that_are_lost(void) {
+    struct lm_trace_record of_worker = {.id = 0}, of_io = {.what = "ping"};
+    struct lm_telemetry telemetry;
+    char csv[128], news[256];
+    snprintf(csv, sizeof csv, "%s/kept.csv", check_directory);
+    CHECK(lm_trace_open(&io.trace) == 0);
+    CHECK(lm_telemetry_open(&telemetry, &shared, csv, "/dev/full") == 0);
+    CHECK(lm_telemetry_start(&telemetry) == 0);
+    lm_trace_push(&workers[0].trace, &of_worker);
+    for (int n = 0; n < 2; n++) lm_trace_push(&io.trace, &of_io);
+    while (!lm_telemetry_news(&telemetry, news, sizeof news)) sched_yield();
+    CHECK(strstr(news, "log.access_path") && strstr(news, "/dev/full"));
+    CHECK(!lm_telemetry_news(&telemetry, news, sizeof news)); /* it is said once */
+    lm_telemetry_close(&telemetry);
+    CHECK(lm_load_relaxed_u64(&io_block.io.log_lines_lost) == 3);
+    lm_trace_close(&io.trace);
+}
+
 /* When the answer was ready, by the clock on the wall; and each kind of client. */
 static void times_and_peers(void) {
     static const struct {
@@ -201,6 +222,7 @@ int main(void) {
     lm_telemetry_close(&telemetry); /* twice does nothing */
     every_thread_has_its_line();
     times_and_peers();
+    lines_that_are_lost();
     for (uint32_t w = 0; w < WORKERS; w++) lm_trace_close(&workers[w].trace);
     return check_finish("test_telemetry");
 }

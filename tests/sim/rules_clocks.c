@@ -280,7 +280,66 @@ static void a_worker_hangs(void) {
     SIM_CHECK(IO_WORD(requests_unready) == 1 && IO_WORD(requests_draining) == 0, "other words");
 }
 
+/* ---- the end ---- */
+
+static void pipeline_of_two(struct sim_plan *plan) {
+    (void)plan;
+    sim_limits.pipeline_max = 2;
+}
+
+/* Who is gone is noticed also where nothing more may be read, and what it asked is not run. */
+static void gone_with_a_full_pipeline(void) {
+    runtime_takes_ns = 2 * SIM_S;
+    talk_open(&one);
+    for (uint64_t n = 1; n <= 4; n++) talk_asks(&one, &(struct ask){.id = n});
+    pass(100 * SIM_MS);
+    peer_client_close(one.peer, true);
+    pass(5 * SIM_S);
+    counts("io.connections_accepted=1 io.connections_closed=1 io.requests=2 "
+           "io.native_requests=2 io.bytes_in=192 tiny.model_queued=2 "
+           "worker.requests_ok=1 worker.requests_gone=1 worker.rows=1 worker.runs=1 "
+           "tiny.model_ok=1 tiny.model_gone=1 tiny.model_rows=1 tiny.model_runs=1");
+}
+
+/* Who has nothing under way goes at once; what is in flight is answered, what comes now is refused;
+ * what is half here is cut off at the limit. */
+static void draining(void) {
+    static struct talk three, four;
+    runtime_takes_ns = 300 * SIM_MS;
+    talk_open(&one);
+    talk_open(&two);
+    talk_open(&three);
+    talk_open(&four);
+    talk_pings(&one, 1);
+    talk_asks(&two, &(struct ask){.id = 2});
+    talk_asks(&three, &(struct ask){.id = 3, .model = 1, .most = 100});
+    talk_asks(&four, &(struct ask){.id = 4, .model = 3, .most = 40});
+    pass(SIM_MS);
+    uint64_t began_ns = sim_now_ns;
+    engine_drain(SIM_S);
+    talk_ends(&one, 0, SIM_MS);
+    talk_asks(&two, &(struct ask){.id = 5, .model = 3});
+    talk_reads(&two, LM_NATIVE_REPLY_BYTES, SIM_MS);
+    (void)talk_gets(&two, 5, LM_STATUS_SHUTTING_DOWN);
+    (void)talk_gets(&two, 2, LM_STATUS_OK);
+    near_ns("the answer", sim_now_ns - began_ns, 300 * SIM_MS, 3 * SIM_MS);
+    talk_ends(&two, 0, SIM_MS);
+    static const uint8_t rest[4] = {0};
+    talk_send(&four, rest, sizeof rest);
+    talk_ends(&three, 650 * SIM_MS, 720 * SIM_MS);
+    near_ns("the limit", sim_now_ns - began_ns, SIM_S + 3 * SIM_MS, 5 * SIM_MS);
+    pass(SIM_MS);
+    counts("io.connections_accepted=4 io.connections_closed=4 io.requests=5 "
+           "io.native_requests=5 io.requests_ok=1 io.requests_refused=3 "
+           "io.requests_draining=3 io.bytes_in=272 io.bytes_out=123 "
+           "tiny.model_queued=1 wide.model_refused=1 pair.model_refused=2 "
+           "worker.requests_ok=1 worker.rows=1 worker.runs=1 worker.bytes_out=64 "
+           "tiny.model_ok=1 tiny.model_rows=1 tiny.model_runs=1");
+}
+
 const struct rule rules_of_clocks[] = {
+    {"gone with a full pipeline", pipeline_of_two, gone_with_a_full_pipeline},
+    {"draining", NULL, draining},
     {"a native header", all_limits, a_native_header},
     {"an HTTP head", all_limits, an_http_head},
     {"JSON before blobs", all_limits, json_before_blobs},

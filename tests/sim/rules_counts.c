@@ -203,6 +203,8 @@ static void a_row_of_the_trace(void) {
     is_time("the reply's preprocess", reply.preprocess_us * SIM_US, 0);
     is_time("the reply's infer", reply.infer_us * SIM_US, 800 * SIM_MS);
     (void)talk_gets(&two, 42, LM_STATUS_OK);
+    SIM_CHECK(IO_WORD(bytes_in) == 64 + 48 + 52, "%llu bytes in",
+              (unsigned long long)IO_WORD(bytes_in));
     struct lm_trace_record row = row_of(trace);
     SIM_CHECK(row.id == 43 && row.batch_rows == 1 && row.rows == 1, "another's row");
     is_time("the first one's queue", row.queue_ns, 0);
@@ -225,6 +227,14 @@ static void a_row_of_the_trace(void) {
     is_time("the model's queue", WORKER_WORD(model_queue_ns[0]), 1001 * SIM_MS);
     is_time("the model's infer", WORKER_WORD(model_infer_ns[0]), 1600 * SIM_MS);
     is_time("the model's total", WORKER_WORD(model_ok_ns[0]), 2901 * SIM_MS);
+    static struct talk four;
+    talk_open(&four);
+    const char *text = talk_page(&four, "/v2/models/tiny/stats");
+    is_time("success", number_after(strstr(text, "\"success\""), "\"ns\":"), 2901 * SIM_MS);
+    is_time("queue", number_after(strstr(text, "\"queue\""), "\"ns\":"), 1001 * SIM_MS);
+    is_time("input", number_after(strstr(text, "\"compute_input\""), "\"ns\":"), 0);
+    is_time("infer", number_after(strstr(text, "\"compute_infer\""), "\"ns\":"), 1600 * SIM_MS);
+    is_time("output", number_after(strstr(text, "\"compute_output\""), "\"ns\":"), 0);
     talk_asks(&one, &(struct ask){.id = 44, .model = 1, .poison = true});
     reply = talk_gets(&one, 44, LM_STATUS_INFERENCE_FAILED);
     SIM_CHECK(reply.rows == 0, "a failure with %u rows", reply.rows);

@@ -139,12 +139,17 @@ static void cost_by_the_row(void) {
     (void)talk_gets(&one, 3, LM_STATUS_OK);
     talk_asks(&one, &(struct ask){.id = 4, .rows = 8, .timeout_us = 70000});
     (void)talk_gets(&one, 4, LM_STATUS_OK); /* a probe */
+    talk_asks(&one, &(struct ask){.id = 11, .rows = 8, .timeout_us = 93000});
+    talk_reads(&one, LM_NATIVE_REPLY_BYTES + 50, SIM_S);
+    near_ns("the estimate", number_after((char *)one.in + LM_NATIVE_REPLY_BYTES, "about ") * SIM_US,
+            80 * SIM_MS, 2 * SIM_MS);
+    (void)talk_gets(&one, 11, LM_STATUS_DEADLINE); /* a Run may take a quarter longer */
     talk_asks(&one, &(struct ask){.id = 5, .rows = 8, .timeout_us = 70000});
     (void)talk_gets(&one, 5, LM_STATUS_DEADLINE);
     pass(200 * SIM_MS);
     talk_asks(&one, &(struct ask){.id = 6, .rows = 8, .timeout_us = 70000});
     (void)talk_gets(&one, 6, LM_STATUS_DEADLINE);
-    SIM_CHECK(IO_WORD(requests_late) == 2 && WORKER_WORD(requests_expired) == 0,
+    SIM_CHECK(IO_WORD(requests_late) == 3 && WORKER_WORD(requests_expired) == 0,
               "a worker was asked first");
     pass(150 * SIM_MS); /* four times the estimate after the probe */
     talk_asks(&one, &(struct ask){.id = 7, .rows = 8, .timeout_us = 70000});
@@ -156,6 +161,56 @@ static void cost_by_the_row(void) {
     (void)talk_gets(&two, 9, LM_STATUS_DEADLINE);
     talk_asks(&two, &(struct ask){.id = 10, .timeout_us = 62000});
     (void)talk_gets(&one, 8, LM_STATUS_OK);
+}
+
+static void learn(uint16_t model, uint32_t rows, uint64_t run_ns) {
+    runtime_takes_ns = run_ns;
+    for (int n = 0; n < 60; n++) {
+        talk_asks(&one, &(struct ask){.id = 1, .model = model, .rows = rows});
+        (void)talk_gets(&one, 1, LM_STATUS_OK);
+    }
+}
+
+/* One Run that takes very long raises the estimate by less than a half; and no estimate keeps
+ * requests out for more than ten seconds. */
+static void an_estimate(void) {
+    talk_open(&one);
+    learn(0, 1, 10 * SIM_MS);
+    runtime_takes_ns = 10 * SIM_S;
+    talk_asks(&one, &(struct ask){.id = 2});
+    (void)talk_gets(&one, 2, LM_STATUS_OK);
+    runtime_takes_ns = 14 * SIM_MS;
+    talk_asks(&one, &(struct ask){.id = 3, .timeout_us = 19500});
+    (void)talk_gets(&one, 3, LM_STATUS_OK);
+    SIM_CHECK(IO_WORD(requests_late) == 0, "it is higher");
+    learn(1, 1, 3 * SIM_S);
+    talk_asks(&one, &(struct ask){.id = 4, .model = 1, .timeout_us = 2990000});
+    (void)talk_gets(&one, 4, LM_STATUS_OK); /* a probe, late but not overdue */
+    pass(9900 * SIM_MS);
+    talk_asks(&one, &(struct ask){.id = 5, .model = 1, .timeout_us = 2990000});
+    (void)talk_gets(&one, 5, LM_STATUS_DEADLINE);
+    pass(200 * SIM_MS);
+    talk_asks(&one, &(struct ask){.id = 6, .model = 1, .timeout_us = 2990000});
+    (void)talk_gets(&one, 6, LM_STATUS_OK);
+}
+
+/* In the queue a request may become one that cannot be answered in time: it is not run. */
+static void late_in_the_queue(void) {
+    talk_open(&one);
+    talk_open(&two);
+    learn(0, 8, 80 * SIM_MS);
+    runtime_takes_ns = 50 * SIM_MS; /* of a model that was quick up to now */
+    talk_asks(&one, &(struct ask){.id = 2, .model = 3});
+    pass(SIM_MS);
+    runtime_takes_ns = 80 * SIM_MS;
+    talk_asks(&two, &(struct ask){.id = 3, .rows = 8, .timeout_us = 111000});
+    talk_reads(&two, LM_NATIVE_REPLY_BYTES + 50, SIM_S);
+    near_ns("left", number_after((char *)two.in + LM_NATIVE_REPLY_BYTES, "passes in ") * SIM_US,
+            62 * SIM_MS, SIM_MS);
+    (void)talk_gets(&two, 3, LM_STATUS_DEADLINE);
+    SIM_CHECK(WORKER_WORD(requests_expired) == 1 && WORKER_WORD(model_expired[0]) == 1 &&
+                  IO_WORD(requests_late) == 0,
+              "other words");
 }
 
 static void two_in_five_seconds(struct sim_plan *plan) {
@@ -208,6 +263,9 @@ static void places(void) {
     SIM_CHECK(lm_places_taken(&sim_shared.places) == 8, "%u places are taken",
               lm_places_taken(&sim_shared.places));
     talk_asks(&two, &(struct ask){.id = 9, .model = 3});
+    talk_reads(&two, LM_NATIVE_REPLY_BYTES + 40, SIM_S);
+    SIM_CHECK(number_after((char *)two.in + LM_NATIVE_REPLY_BYTES, "full: ") == 8,
+              "another number");
     (void)talk_gets(&two, 9, LM_STATUS_OVERLOADED);
     for (uint64_t n = 1; n <= 8; n++) (void)talk_gets(&one, n, LM_STATUS_OK);
     talk_asks(&two, &(struct ask){.id = 10, .model = 3});
@@ -253,6 +311,8 @@ const struct rule rules_of_entry[] = {
     {"crowds", one_per_address, crowds},
     {"a batch waits", four_in_a_batch, a_batch_waits},
     {"cost by the row", NULL, cost_by_the_row},
+    {"an estimate", NULL, an_estimate},
+    {"late in the queue", NULL, late_in_the_queue},
     {"rates", two_in_five_seconds, rates},
     {"places", eight_places, places},
 };

@@ -131,6 +131,39 @@ static void places_for_heads(void) {
               "other words");
 }
 
+static void two_blocks_and_a_place(struct sim_plan *plan) {
+    two_blocks(plan);
+    plan->in_flight_max = 1;
+    plan->overload = LUMEN_OVERLOAD_WAIT;
+}
+
+/* Those of requests that wait for a slot are nobody else's: a head in pieces finds none. */
+static void no_place_for_a_head(void) {
+    static const char json[] = "{\"inputs\":[{\"name\":\"x\",\"shape\":[1,4],\"datatype\":\"FP32\","
+                               "\"parameters\":{\"binary_data_size\":16}}]}";
+    static struct talk four;
+    char headers[100], body[300];
+    snprintf(headers, sizeof headers, "Inference-Header-Content-Length: %zu\r\n", sizeof json - 1);
+    snprintf(body, sizeof body, "%s0123456789abcdef", json);
+    runtime_takes_ns = SIM_S;
+    talk_open(&one);
+    talk_asks(&one, &(struct ask){.id = 1});
+    pass(SIM_MS);
+    talk_open(&two);
+    talk_requests(&two, "POST /v2/models/tiny/infer", headers, body);
+    talk_open(&three);
+    talk_requests(&three, "POST /v2/models/tiny/infer", headers, body);
+    pass(SIM_MS);
+    talk_open(&four);
+    talk_text(&four, "GET /v2/health/live" HOST);
+    talk_answered(&four, 503, "Retry-After: 1\r\n");
+    SIM_CHECK(IO_WORD(requests_overloaded) == 1 && IO_WORD(requests_refused) == 1 &&
+                  IO_WORD(requests_error) == 0 && IO_WORD(requests) == 4,
+              "other words");
+    talk_answered(&two, 200, "\"outputs\"");
+    talk_answered(&three, 200, "\"outputs\"");
+}
+
 /* ---- what is said ---- */
 
 static void one_in_flight(struct sim_plan *plan) {
@@ -226,6 +259,7 @@ const struct rule rules_of_http[] = {
     {"JSON and blobs", NULL, json_and_blobs},
     {"classes of rows", NULL, classes_of_rows},
     {"places for heads", two_blocks, places_for_heads},
+    {"no place for a head", two_blocks_and_a_place, no_place_for_a_head},
     {"refusals", one_in_flight, refusals},
     {"the figures of the page", narrow, figures},
 };
