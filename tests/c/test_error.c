@@ -35,5 +35,10 @@ int main(void) {
     text[1015] = '\0';
     CHECK(lm_error_errno(LUMEN_E_IO, ENOENT, "%s", text) == LUMEN_E_IO);
     CHECK(strlen(lm_error_last()) == 1023 && strcmp(lm_error_last() + 1015, ": ENOENT") == 0);
+    /* However long it would be: what comes behind is not written either. */
+    CHECK(lm_error_errno(LUMEN_E_IO, ENOENT, "%*s", 1 << 26, "x") == LUMEN_E_IO);
+    CHECK(strlen(lm_error_last()) == 1023 && strspn(lm_error_last(), " ") == 1023);
+    CHECK(lm_error_errno(LUMEN_E_IO, EBADF, "%s", "") == LUMEN_E_IO);
+    CHECK(strcmp(lm_error_last(), ": EBADF (Bad file descriptor)") == 0);
     return check_finish("test_error");
 }

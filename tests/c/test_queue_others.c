@@ -211,6 +211,20 @@ static void stop_wakes_everybody(void) {
     check_watchdog(0, "");
 }
 
+/* Without batches each value is handed over by itself, at once. */
+static void one_at_a_time(void) {
+    struct lm_queue queue;
+    uint32_t values[8];
+    CHECK_AT("one at a time");
+    check_watchdog(60, check_where);
+    CHECK(lm_queue_open(&queue, LUMEN_QUEUE_NAIVE, 4, 3, UINT64_MAX / 4) == 0);
+    for (uint32_t i = 0; i < 3; i++) CHECK(lm_queue_push(&queue, i));
+    for (uint32_t i = 0; i < 3; i++)
+        CHECK(lm_queue_pop_wait(&queue, values, 8) == 1 && values[0] == i);
+    lm_queue_close(&queue);
+    check_watchdog(0, "");
+}
+
 /* What each kind is called, and which of them are waited for inside. */
 static void kinds(void) {
     static const char *const names[] = {"mpmc", "scq", "spsc", "naive", "batched", "inline", "?"};
@@ -249,6 +263,7 @@ int main(void) {
     stress(LUMEN_QUEUE_SCQ, pop);
     stress(LUMEN_QUEUE_SPSC, pop);
     stress(LUMEN_QUEUE_NAIVE, pop);
+    one_at_a_time();
     batches();
     one_signal_for_two();
     stop_wakes_everybody();

@@ -128,6 +128,13 @@ static void free_rows(void) {
     CHECK(models[0].max_rows == 64); /* nothing had to be lowered */
     CHECK(classes[class_count - 1].slot_bytes >= slot_of(0, 64));
     CHECK(slots_of_at_least(slot_of(0, 64)) >= 1);
+    for (uint32_t rows = 1; rows <= 64; rows *= 4) { /* 1, 4, 16, 64 */
+        uint32_t found = 0;
+        for (uint32_t c = 1; c < class_count; c++)
+            found += classes[c].slot_bytes == slot_of(0, rows);
+        CHECK_AT("the class for %u rows", rows);
+        CHECK(found == 1);
+    }
 
     struct lm_slot_plan_limits limits = usual;
     limits.max_request_bytes = 256 * 10 + 255; /* ten rows and a bit */
