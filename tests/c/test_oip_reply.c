@@ -330,6 +330,7 @@ static void longest_labels(void) {
     static char text[200 * 1001];
     memset(text, '"', sizeof text);
     for (size_t i = 1; i <= 200; i++) text[i * 1001 - 1] = '\n';
+    for (size_t i = 0; i < 200; i++) scores[i] = -3.4028235e38f; /* 47 bytes with six decimals */
     CHECK(lm_labels_open(&labels, text, sizeof text) == 0 && labels.bytes_max == 1000);
     for (uint32_t binary = 0; binary < 2; binary++) {
         reset();

@@ -146,6 +146,8 @@ static void texts_and_pairs(void) {
     config = valid();
     config.queue_type = LUMEN_QUEUE_BATCHED;
     refused(&config, "at least 2, found 1");
+    config.batch_size = 2;
+    CHECK(lm_settings_check(&config) == 0);
     config.queue_type = LUMEN_QUEUE_SPSC;
     CHECK(lm_settings_check(&config) == 0);
     config.io_threads = 2;
