@@ -277,6 +277,65 @@ static void quotes(void) {
     CHECK(strlen(lm_http_quote((struct lm_slice){longest, 64}).text) == 24 * 4 + 5);
 }
 
+/* Hosts as RFC 3986 has them, up to their last byte. */
+static void hosts(void) {
+    static const char *const good[] = {"",
+                                       "a",
+                                       "%41",
+                                       "a%41",
+                                       "%41b",
+                                       "a.b-c_d~e",
+                                       "(a)*+,;=!$&'",
+                                       "a:",
+                                       "a:80",
+                                       ":80",
+                                       "1.2.3.4",
+                                       "[::1]",
+                                       "[::1]:80",
+                                       "[::]:",
+                                       "[::ffff:1.2.3.4]",
+                                       "[v1.a]",
+                                       "[vAf.a:b]:1",
+                                       "[V0.~]"};
+    static const char *const bad[] = {"%",
+                                      "%4",
+                                      "a%4",
+                                      "a%",
+                                      "a%4g",
+                                      "a%g4",
+                                      "a b",
+                                      "a/b",
+                                      "a@b",
+                                      "a:b",
+                                      "a:80:",
+                                      "a]",
+                                      "[::1",
+                                      "[::1]a",
+                                      "[]",
+                                      "[1.2.3.4]",
+                                      "[::1%25eth0]",
+                                      "[v.a]",
+                                      "[v1.]",
+                                      "[v1a]",
+                                      "[vg.a]",
+                                      "[v1.a",
+                                      "[1:2:3:4:5:6:7:8:9]",
+                                      "\x80",
+                                      "a\t"};
+    for (size_t g = 0; g < sizeof good / sizeof good[0]; g++) {
+        char *at = (char *)check_guard_tail(&guard, strlen(good[g]));
+        memcpy(at, good[g], strlen(good[g]));
+        CHECK_AT("host %s", good[g]);
+        CHECK(lm_http_host_is_valid((struct lm_slice){at, strlen(good[g])}));
+    }
+    for (size_t b = 0; b < sizeof bad / sizeof bad[0]; b++) {
+        char *at = (char *)check_guard_tail(&guard, strlen(bad[b]));
+        memcpy(at, bad[b], strlen(bad[b]));
+        CHECK_AT("host %s", bad[b]);
+        CHECK(!lm_http_host_is_valid((struct lm_slice){at, strlen(bad[b])}));
+    }
+}
+
 /* Numbers up to a bound, of which every digit may be the one too many. */
 static void numbers(void) {
     static const struct {
@@ -334,6 +393,7 @@ int main(void) {
     scans(&random);
     mutations(&random);
     quotes();
+    hosts();
     numbers();
     short_reason();
     check_guard_close(&guard);
