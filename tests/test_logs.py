@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import re
@@ -155,9 +156,10 @@ def test_reopening_follows_a_moved_file_and_the_new_settings(
     journal = Journal(settings(path))
     path.rename(moved)
     journal.log("info", "old")
+    gc.collect()
     opened = len(os.listdir("/proc/self/fd"))
     journal.reopen(settings(path, level="warning"))
-    assert len(os.listdir("/proc/self/fd")) == opened  # the old one is closed
+    assert len(os.listdir("/proc/self/fd")) <= opened  # the old one is closed
     journal.log("info", "not told")
     journal.log("warning", "new")
     assert (messages(moved.read_text()), messages(path.read_text())) == (

@@ -173,14 +173,15 @@ def test_each_deadline_ends_what_it_is_for(site: Site, patience: Callable[..., N
     site.begun.clear()
     assert 0 < len(everything(lazy)) < LARGE
     # The time to send begins with the answer, however long it took to make it.
-    patience(HEAD=0.1, SEND=NEVER_S)
+    patience()
     slow = site.connect(GET % b"slow")
     assert site.begun.wait(60)
+    patience(HEAD=0.1)
     assert everything(site.connect(b"G")) == b""  # the time of a head passes
     site.go_on.set()
     assert body(everything(slow)) == b"slow"
     slow.close()
-    patience(LINGER=0.1)
+    patience(LINGER=0.1)  # the connection of the next line has all the time for its head
     polite = site.connect(GET % b"fast")
     assert body(everything(polite)) == b"fast"
     site.until_open(0)  # although it has not closed its side
@@ -225,6 +226,7 @@ def test_a_slow_answer_that_breaks_is_an_answer(site: Site) -> None:
 def test_an_end_waits_for_a_slow_answer_and_not_for_ever(
     patience: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(metrics_http, "_CLOSE_S", NEVER_S)
     site = Site()
     slow = site.connect(GET % b"slow")
     silent = site.connect()

@@ -563,7 +563,8 @@ def start(
         server.MetricsServer, "on_free_port", classmethod(lambda _class, *_given: page)
     )
     monkeypatch.setattr(server, "cache_place", lambda *_given: CachePlace(None, "of the cache"))
-    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "")  # so that it is as before afterwards
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS")
     journal: Any = Told("log", calls)
     journal.is_stdout = one_place
     status = server._serve(load(), load, journal)

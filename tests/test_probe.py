@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import re
 import subprocess
@@ -204,6 +205,7 @@ def test_the_questions_leave_no_descriptor_behind() -> None:
     """And their answers are what the kernel said, with the sign of an errno."""
     library = Liburing()
     library.setup(0)
+    gc.collect()
     before = len(os.listdir("/proc/self/fd"))
     assert library.setup(0)[0] == 0
     assert library.setup(SETUP_FLAGS["CQSIZE"][0])[0] == 0
@@ -213,7 +215,7 @@ def test_the_questions_leave_no_descriptor_behind() -> None:
     last, supported = library.operations()
     assert max(supported) <= last
     assert OPCODES["NOP"] in supported
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/proc/self/fd")) <= before
     assert (errno_name(errno.EPERM), errno_name(9999)) == ("EPERM", "errno 9999")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import fcntl
+import gc
 import math
 import os
 import struct
@@ -240,11 +241,12 @@ def test_whether_a_server_holds_its_file(tmp_path: Path) -> None:
         assert read(path).is_alive is False
     assert os.fstat(asked).st_size == path.stat().st_size  # it stays open
     os.close(asked)
+    gc.collect()
     opened = len(os.listdir("/proc/self/fd"))
     read(path)
     with pytest.raises(StatsError):
         read(write(tmp_path, b"x" * 200, "other"))
-    assert len(os.listdir("/proc/self/fd")) == opened
+    assert len(os.listdir("/proc/self/fd")) <= opened
 
 
 def test_files_of_several_servers_merge(tmp_path: Path) -> None:
