@@ -581,6 +581,22 @@ def test_a_call_that_ends_while_its_client_is_closed_leaves_nothing_open(
         assert client._connection is None
 
 
+def test_a_client_that_is_closed_while_it_connects(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Connection_] = []
+
+    def connect(*given: Any) -> Connection_:
+        made.append(Connection_(*given))
+        client._closed = True  # as by another thread
+        return made[0]
+
+    monkeypatch.setattr(client_module, "Connection", connect)
+    with Peer() as peer:
+        client = Client("127.0.0.1", peer.port)
+        with pytest.raises(ConnectionFailed, match="The client was closed"):
+            client.ping()
+        assert made[0]._socket.fileno() == -1
+
+
 @pytest.mark.parametrize("status", [0, 3])
 def test_what_came_before_a_request_could_be_sent(status: int) -> None:
     """A refusal is told; an answer to what was never sent is none."""

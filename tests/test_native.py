@@ -434,6 +434,10 @@ def test_every_field_of_a_description_is_its_own() -> None:
         Rgb8Info(4, 6, "BGR", (1.0, 2.0, 3.0), (4.0, 5.0, 6.5)),
         ("a", "b"),
     )
+    for protocol in (0, 2, "1", None, [1]):
+        document = {"server": {"protocol": protocol}, "models": []}
+        with pytest.raises(ProtocolError, match="speaks protocol 1, the server"):
+            parse_description(json.dumps(document).encode())
     plain = described(rgb8={"height": 1, "width": 2}, labels=None)
     assert (plain.rgb8, plain.labels) == (Rgb8Info(1, 2, None, None, None), ())
     assert described(rgb8=None).rgb8 is None

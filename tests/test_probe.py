@@ -167,6 +167,8 @@ def test_a_filter_that_allows_a_part_is_a_refusal(
     assert report.trouble is not None
     assert (report.available, report.trouble.error, report.last_op) == (False, error, -1)
     assert set(OPCODES) < set(report.missing)
+    trouble = report.trouble
+    assert backend_of_auto(report) == ("epoll", f"{error}: {trouble.cause}", trouble.cure)
 
 
 @pytest.mark.parametrize(
@@ -196,6 +198,18 @@ def test_the_last_of_several_versions_in_the_mask_counts(monkeypatch: pytest.Mon
     monkeypatch.setenv("LUMEN_URING_MASK", "kernel=5.10.1, kernel=6.2.3 buffer_rings")
     report = probe_as_pretended()
     assert (report.kernel, report.masked) == ("6.2.3", (BUFFER_RING,))
+    for word, hidden in (
+        ("setup", IO_URING),
+        ("defer_taskrun", "DEFER_TASKRUN"),
+        ("single_issuer", "SINGLE_ISSUER"),
+        ("coop_taskrun", "COOP_TASKRUN"),
+        ("submit_all", "SUBMIT_ALL"),
+        ("buffer_rings", BUFFER_RING),
+    ):
+        monkeypatch.setenv("LUMEN_URING_MASK", word)
+        assert probe_as_pretended().masked == (hidden,)
+    monkeypatch.setenv("LUMEN_URING_MASK", "multishot_accept fd_install,registered_ring")
+    assert probe_as_pretended().masked == ()
     monkeypatch.setenv("LUMEN_URING_MASK", "kernel=1.0,nonsense")
     with pytest.raises(ValueError, match="holds 'nonsense', expected names such as setup"):
         probe_as_pretended()

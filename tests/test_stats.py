@@ -223,6 +223,13 @@ def test_what_a_difference_takes_from_which_reading(tmp_path: Path) -> None:
         delta(lost, earlier)
 
 
+def test_a_models_name_ends_where_it_ends(tmp_path: Path) -> None:
+    data = bytearray(build())
+    data[MODELS_OFFSET + 3 : MODELS_OFFSET + 8] = b"\0rest"
+    data[MODELS_OFFSET + NAME_BYTES : MODELS_OFFSET + 2 * NAME_BYTES] = b"0123456789abcdef"
+    assert list(read(write(tmp_path, bytes(data))).models) == ["dig", "0123456789abcdef"]
+
+
 def test_names_of_states_and_a_state_of_the_future(tmp_path: Path) -> None:
     names = ["starting", "ready", "draining", "stopped", "unknown (4)"]
     assert [read(write(tmp_path, build(state=at))).state for at in range(5)] == names
