@@ -24,7 +24,7 @@ from test_client_failures import (
     other_server,
 )
 
-from lumen_uring import AsyncClient
+from lumen_uring import AsyncClient, Client
 from lumen_uring.async_link import Link
 from lumen_uring.errors import (
     BadRequest,
@@ -598,3 +598,56 @@ def test_a_timeout_ends_the_connection_of_a_peer_that_was_silent_all_the_while(
     with Peer((slow, behave)) as peer:
         asyncio.run(main(peer.port))
         assert peer.connections == (1 if heard else 2)
+
+
+def test_timeouts_and_rows_of_each_call_reach_the_server() -> None:
+    """The same of both clients."""
+    seen: list[tuple[int, int, int]] = []
+    image = np.zeros((2, 5, 3), np.uint8)
+
+    def script(connection: Connection) -> None:
+        while True:
+            request = connection.request()
+            if request.kind == 1:
+                seen.append((request.encoding, request.timeout_us, request.rows))
+            connection.send(answer(request))
+
+    async def main(port: int) -> None:
+        async with AsyncClient("127.0.0.1", port) as client:
+            await client.infer("sum", {"x": X}, timeout_us=7, rows=2)
+            await client.infer_rgb8("photo", image, timeout_us=8, rows=1)
+            await client.infer_rgb8("photo", np.stack([image] * 3))
+            for rows in (1, 3):
+                with pytest.raises(BadRequest, match=f"has 2 rows, expected {rows}"):
+                    await client.infer("sum", {"x": X}, rows=rows)
+            with pytest.raises(BadRequest, match="expected rows=2"):
+                await client.infer_rgb8("photo", image, rows=2)
+
+    with Peer((script,)) as peer:
+        asyncio.run(main(peer.port))
+        with Client("127.0.0.1", peer.port) as client:
+            client.infer("sum", {"x": X}, timeout_us=7, rows=2)
+            client.infer_rgb8("photo", image, timeout_us=8, rows=1)
+            client.infer_rgb8("photo", np.stack([image] * 3))
+            with pytest.raises(BadRequest, match="has 2 rows, expected 1"):
+                client.infer("sum", {"x": X}, rows=1)
+            with pytest.raises(BadRequest, match="expected rows=2"):
+                client.infer_rgb8("photo", image, rows=2)
+    assert seen == [(0, 7, 2), (1, 8, 1), (1, 0, 3)] * 2
+
+
+def test_a_token_comes_before_each_payload_but_a_pings() -> None:
+    async def main() -> None:
+        link, wire = Link("host:1", 1 << 20, b"k" * 32), Wire()
+        link.connection_made(wire)
+        tasks = await begun(*(link.exchange(kind, 0, 0, [memoryview(b"p")]) for kind in (1, 2, 3)))
+        for data, credential in zip(wire.written, (b"k" * 32, b"", b"k" * 32), strict=True):
+            assert data[32:] == credential + b"p"
+        for task in tasks:
+            task.cancel()
+
+    asyncio.run(main())
+    for kind in (Client, AsyncClient):
+        with pytest.raises(ValueError, match="at most 32 characters, found 33"):
+            kind(token="x" * 33)
+        assert kind(token="x")._credential == b"x".ljust(32, b"\0")
