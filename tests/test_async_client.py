@@ -647,6 +647,23 @@ def test_a_token_comes_before_each_payload_but_a_pings() -> None:
             task.cancel()
 
     asyncio.run(main())
+    heads: list[bytes] = []
+
+    def script(connection: Connection) -> None:
+        heads.append(connection.exactly(32 + 32))
+        connection.reset()
+
+    async def ask(port: int) -> None:
+        async with AsyncClient("127.0.0.1", port, token="abc") as client:
+            with pytest.raises(ConnectionFailed):
+                await client.describe()
+
+    with Peer((script,)) as peer:
+        asyncio.run(ask(peer.port))
+        with Client("127.0.0.1", peer.port, token="abc") as client:
+            with pytest.raises(ConnectionFailed):
+                client.describe()
+    assert [head[32:] for head in heads] == [b"abc".ljust(32, b"\0")] * 2
     for kind in (Client, AsyncClient):
         with pytest.raises(ValueError, match="at most 32 characters, found 33"):
             kind(token="x" * 33)

@@ -305,7 +305,10 @@ def test_sizes(text: str, size: int) -> None:
     assert parse_size(text) == size
 
 
-@pytest.mark.parametrize("text", ["", "MiB", "8mib", "8M", "-1", "+1", "1e3", "0.3KiB", "８", " 8"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "MiB", "8mib", "8M", "-1", "+1", "1e3", "0.3KiB", "８", " 8", "1.5", "0.5B", "8  B", "1."],
+)
 def test_what_is_no_size(text: str) -> None:
     with pytest.raises(ValueError, match="not a"):
         parse_size(text)
