@@ -621,6 +621,32 @@ static void check_bad_descriptor(struct lm_ring *ring) {
     CHECK(peer_next(ring, LM_OP_SEND, 30, 8).result == -EBADF);
 }
 
+/* F6: more completions than io_uring's queue holds: each comes all the same, once, and it is
+ * counted that the queue was full. */
+static void more_than_the_queue_holds(void) {
+    enum { POLLS = 3 * LM_CQ_ENTRIES_MIN / 2 };
+    static bool seen[POLLS];
+    struct lm_completion found[64];
+    struct lm_ring *ring;
+    int pair[2], count;
+    if (lm_ring_open(&ring, LUMEN_IO_URING, CONNECTIONS) != 0) return; /* said above */
+    CHECK_AT("more than the queue holds");
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0 && write(pair[1], "x", 1) == 1);
+    for (uint32_t i = 0; i < POLLS; i++) lm_ring_poll(ring, pair[0], i, 1);
+    for (uint32_t left = POLLS; left > 0;) {
+        CHECK((count = lm_ring_wait(ring, 0, UINT64_MAX, found, 64)) >= 0);
+        for (int c = 0; c < count; c++, left--) {
+            CHECK(found[c].op == LM_OP_READABLE && found[c].result >= 0);
+            CHECK(found[c].index < POLLS && !seen[found[c].index]);
+            seen[found[c].index] = true;
+        }
+    }
+    CHECK(lm_ring_overflows(ring) > 0);
+    lm_ring_close(ring);
+    close(pair[0]);
+    close(pair[1]);
+}
+
 int main(void) {
     uint64_t random = check_seed();
     uint8_t *sent = malloc(BODY_BYTES), *body = malloc(BODY_BYTES);
@@ -654,6 +680,7 @@ int main(void) {
         CHECK(lm_ring_overflows(ring) == 0);
         lm_ring_close(ring);
     }
+    more_than_the_queue_holds();
     free(sent);
     free(body);
     return check_finish("test_ring");

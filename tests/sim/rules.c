@@ -167,9 +167,9 @@ void talk_pings(struct talk *talk, uint8_t id) {
 /* ---- HTTP ---- */
 
 static uint32_t body_bytes(const char *head) {
-    const char *line = strstr(head, "Content-Length: ");
+    const char *line = strstr(head, "\r\nContent-Length: ");
     SIM_CHECK(line, "an answer without a length: %s", head);
-    return (uint32_t)strtoul(line + 16, NULL, 10);
+    return (uint32_t)strtoul(line + 18, NULL, 10);
 }
 
 /* Waits for a whole answer; returns its bytes, which `in` begins with. */

@@ -277,7 +277,10 @@ static void a_worker_hangs(void) {
     is_ready(true);
     pass(5 * SIM_S); /* and between two requests nobody hangs */
     is_ready(true);
-    SIM_CHECK(IO_WORD(requests_unready) == 1 && IO_WORD(requests_draining) == 0, "other words");
+    SIM_CHECK(IO_WORD(requests_unready) == 1 && IO_WORD(requests_late) == 1 &&
+                  IO_WORD(requests_refused) == 2 && IO_WORD(requests_error) == 0 &&
+                  IO_WORD(requests_draining) == 0,
+              "other words");
 }
 
 /* ---- the end ---- */

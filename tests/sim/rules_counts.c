@@ -18,8 +18,8 @@ static void deadlines(struct sim_plan *plan) {
 
 /* Each request comes to another end, on models that are not each other's neighbours. */
 static void every_end(void) {
-    static const uint8_t large[LM_NATIVE_REQUEST_BYTES] = {'L', 'M',     'N',     '1',
-                                                           1,   [6] = 1, [19] = 1};
+    static const uint8_t large[LM_NATIVE_REQUEST_BYTES] = {
+        'L', 'M', 'N', '1', 1, [6] = 1, [16] = 1, [17] = SIM_MAX_REQUEST_BYTES >> 8};
     static const uint8_t unknown[LM_NATIVE_REQUEST_BYTES] = {'L', 'M', 'N', '1', 9, [6] = 2};
     talk_open(&one);
     talk_open(&two);
@@ -49,6 +49,7 @@ static void every_end(void) {
     (void)talk_gets(&one, 0, LM_STATUS_BAD_REQUEST);
     talk_send(&one, large, sizeof large);
     (void)talk_gets(&one, 0, LM_STATUS_TOO_LARGE);
+    SIM_CHECK(one.peer->shut_wr, "it goes on behind a payload that nobody will read");
     talk_asks(&two, &(struct ask){.id = 8, .model = 1, .most = 40}); /* and no more of it */
     pass(SIM_MS);
     talk_close(&one);
@@ -57,7 +58,7 @@ static void every_end(void) {
     counts("io.connections_accepted=4 io.connections_closed=4 io.requests=11 "
            "io.native_requests=10 io.http_requests=1 io.requests_error=4 "
            "io.requests_bad=2 io.requests_unknown_model=1 io.requests_too_large=1 "
-           "io.requests_gone=1 io.bytes_in=2848 io.bytes_out=495 tiny.model_queued=1 "
+           "io.requests_gone=1 io.bytes_in=2848 io.bytes_out=492 tiny.model_queued=1 "
            "wide.model_queued=1 wide.model_bad=1 picture.model_queued=1 "
            "picture.model_bad=1 pair.model_queued=3 worker.requests_ok=2 "
            "worker.requests_error=2 worker.requests_bad=1 worker.requests_expired=1 "
@@ -139,6 +140,9 @@ static void authorised(void) {
     row = row_of(trace);
     is_row(&row, "describe", LM_STATUS_OK, "bob", LM_TRACE_NO_MODEL, 32, false);
     near_ns("describe in all", row.total_ns, 700 * SIM_MS, SIM_MS);
+    near_ns("describe's start", row.started_ns + row.total_ns, sim_now_ns, SIM_MS);
+    talk_pings(&one, 4); /* needs no key */
+    (void)row_of(trace);
     talk_asks(&one, &(struct ask){.id = 10});
     (void)talk_gets(&one, 10, LM_STATUS_UNAUTHORISED);
     row = row_of(trace);
@@ -163,10 +167,10 @@ static void authorised(void) {
     (void)row_of(trace);
     (void)row_of(trace);
     no_row(trace);
-    counts("io.connections_accepted=2 io.connections_open=2 io.requests=9 "
-           "io.native_requests=4 io.http_requests=5 io.requests_ok=3 "
-           "io.requests_error=6 io.requests_unauthorised=6 io.bytes_in=718 "
-           "io.bytes_out=2606");
+    counts("io.connections_accepted=2 io.connections_open=2 io.requests=10 "
+           "io.native_requests=5 io.http_requests=5 io.requests_ok=4 "
+           "io.requests_error=6 io.requests_unauthorised=6 io.bytes_in=750 "
+           "io.bytes_out=2654");
 }
 
 /* ---- rows, replies and sums of times ---- */

@@ -122,6 +122,14 @@ static void a_batch_waits(void) {
 
 /* ---- what may enter ---- */
 
+/* The refusal that comes next names when an answer was expected. */
+static void says_about(struct talk *talk, uint64_t expected_ns, uint64_t within_ns) {
+    talk_reads(talk, LM_NATIVE_REPLY_BYTES + 50, SIM_S);
+    near_ns("the estimate",
+            number_after((char *)talk->in + LM_NATIVE_REPLY_BYTES, "about ") * SIM_US, expected_ns,
+            within_ns);
+}
+
 /* A model's cost is learnt and charged by the row, whatever the request before it had. */
 static void cost_by_the_row(void) {
     talk_open(&one);
@@ -140,9 +148,7 @@ static void cost_by_the_row(void) {
     talk_asks(&one, &(struct ask){.id = 4, .rows = 8, .timeout_us = 70000});
     (void)talk_gets(&one, 4, LM_STATUS_OK); /* a probe */
     talk_asks(&one, &(struct ask){.id = 11, .rows = 8, .timeout_us = 93000});
-    talk_reads(&one, LM_NATIVE_REPLY_BYTES + 50, SIM_S);
-    near_ns("the estimate", number_after((char *)one.in + LM_NATIVE_REPLY_BYTES, "about ") * SIM_US,
-            80 * SIM_MS, 2 * SIM_MS);
+    says_about(&one, 80 * SIM_MS, 2 * SIM_MS);
     (void)talk_gets(&one, 11, LM_STATUS_DEADLINE); /* a Run may take a quarter longer */
     talk_asks(&one, &(struct ask){.id = 5, .rows = 8, .timeout_us = 70000});
     (void)talk_gets(&one, 5, LM_STATUS_DEADLINE);
@@ -158,6 +164,7 @@ static void cost_by_the_row(void) {
     talk_asks(&one, &(struct ask){.id = 8, .rows = 4});
     pass(SIM_MS);
     talk_asks(&two, &(struct ask){.id = 9, .timeout_us = 45000});
+    says_about(&two, 50 * SIM_MS, 2 * SIM_MS);
     (void)talk_gets(&two, 9, LM_STATUS_DEADLINE);
     talk_asks(&two, &(struct ask){.id = 10, .timeout_us = 62000});
     (void)talk_gets(&one, 8, LM_STATUS_OK);
@@ -177,12 +184,16 @@ static void an_estimate(void) {
     talk_open(&one);
     learn(0, 1, 10 * SIM_MS);
     runtime_takes_ns = 10 * SIM_S;
-    talk_asks(&one, &(struct ask){.id = 2});
-    (void)talk_gets(&one, 2, LM_STATUS_OK);
-    runtime_takes_ns = 14 * SIM_MS;
-    talk_asks(&one, &(struct ask){.id = 3, .timeout_us = 19500});
-    (void)talk_gets(&one, 3, LM_STATUS_OK);
-    SIM_CHECK(IO_WORD(requests_late) == 0, "it is higher");
+    uint64_t asked_ns = 0;
+    for (uint64_t id = 2; id <= 4; id++) {
+        asked_ns = sim_now_ns;
+        talk_asks(&one, &(struct ask){.id = id, .timeout_us = id == 4 ? 11000 : 0});
+        (void)talk_gets(&one, id, id == 4 ? LM_STATUS_DEADLINE : LM_STATUS_OK);
+    }
+    pass(asked_ns + 10020 * SIM_MS - sim_now_ns); /* the last one, a probe, has come back */
+    talk_asks(&one, &(struct ask){.id = 5, .timeout_us = 11000});
+    says_about(&one, 29700 * SIM_US, 500 * SIM_US);
+    (void)talk_gets(&one, 5, LM_STATUS_DEADLINE);
     learn(1, 1, 3 * SIM_S);
     talk_asks(&one, &(struct ask){.id = 4, .model = 1, .timeout_us = 2990000});
     (void)talk_gets(&one, 4, LM_STATUS_OK); /* a probe, late but not overdue */
@@ -211,6 +222,56 @@ static void late_in_the_queue(void) {
     SIM_CHECK(WORKER_WORD(requests_expired) == 1 && WORKER_WORD(model_expired[0]) == 1 &&
                   IO_WORD(requests_late) == 0,
               "other words");
+}
+
+static void two_workers(struct sim_plan *plan) {
+    plan->worker_count = 2;
+}
+
+/* What is with the workers is shared out over them; a body that took its time is with them again
+ * when it is whole, with all of its rows. */
+static void cost_over_two_workers(void) {
+    talk_open(&one);
+    talk_open(&two);
+    talk_open(&three);
+    learn(0, 8, 80 * SIM_MS);
+    talk_asks(&one, &(struct ask){.id = 2, .rows = 8});
+    talk_asks(&two, &(struct ask){.id = 3, .rows = 8, .most = 100});
+    pass(400 * SIM_MS);
+    (void)talk_gets(&one, 2, LM_STATUS_OK);
+    talk_asks(&one, &(struct ask){.id = 4, .rows = 8});
+    static const uint8_t rest[60] = {0};
+    talk_send(&two, rest, sizeof rest);
+    pass(SIM_MS);
+    talk_asks(&three, &(struct ask){.id = 5, .timeout_us = 50000});
+    says_about(&three, 90 * SIM_MS, 2 * SIM_MS);
+    (void)talk_gets(&three, 5, LM_STATUS_DEADLINE);
+    (void)talk_gets(&one, 4, LM_STATUS_OK);
+    (void)talk_gets(&two, 3, LM_STATUS_OK);
+}
+
+static void parked(struct sim_plan *plan) {
+    plan->unparked_max = 1;
+}
+
+/* Idle ones beyond the first are parked, half a header is not idle; who speaks is unparked. */
+static void who_is_parked(void) {
+    talk_open(&one);
+    talk_open(&two);
+    talk_open(&three);
+    talk_text(&three, "LMN1");
+    pass(10 * SIM_MS);
+    SIM_CHECK(IO_WORD(connections_parked) == 2 && IO_WORD(connections_unparked) == 0,
+              "%llu are parked", (unsigned long long)IO_WORD(connections_parked));
+    talk_pings(&one, 1);
+    pass(10 * SIM_MS);
+    SIM_CHECK(IO_WORD(connections_parked) == 2 && IO_WORD(connections_unparked) == 1,
+              "%llu were unparked", (unsigned long long)IO_WORD(connections_unparked));
+    talk_close(&one);
+    talk_close(&two);
+    pass(10 * SIM_MS);
+    SIM_CHECK(IO_WORD(connections_parked) == 0 && IO_WORD(connections_open) == 1,
+              "somebody is left");
 }
 
 static void two_in_five_seconds(struct sim_plan *plan) {
@@ -250,6 +311,24 @@ static void rates(void) {
 static void eight_places(struct sim_plan *plan) {
     plan->in_flight_max = 8;
     plan->slots = 32;
+}
+
+static void one_and_refused(struct sim_plan *plan) {
+    plan->in_flight_max = 1;
+}
+
+/* Whoever has its answer may ask again at once, over both protocols. */
+static void again_at_once(void) {
+    static const char tensor[] = "0123456789abcdef";
+    talk_open(&one);
+    talk_open(&two);
+    for (uint64_t n = 0; n < 20; n++) {
+        talk_asks(&one, &(struct ask){.id = n});
+        (void)talk_gets(&one, n, LM_STATUS_OK);
+        talk_requests(&two, "POST /v2/models/tiny/infer", "Inference-Header-Content-Length: 0\r\n",
+                      tensor);
+        talk_answered(&two, 200, "\"outputs\"");
+    }
 }
 
 /* All places are to be had by those whose bytes are here, and one more is told how many there are.
@@ -299,9 +378,7 @@ static void cost_in_a_batch(void) {
     talk_asks(&one, &(struct ask){.id = 3, .timeout_us = 11000});
     (void)talk_gets(&one, 3, LM_STATUS_OK); /* a probe, which takes longer */
     talk_asks(&one, &(struct ask){.id = 4, .timeout_us = 11000});
-    talk_reads(&one, LM_NATIVE_REPLY_BYTES + 50, SIM_S);
-    near_ns("the estimate", number_after((char *)one.in + LM_NATIVE_REPLY_BYTES, "about ") * SIM_US,
-            10 * SIM_MS, 2 * SIM_MS);
+    says_about(&one, 10 * SIM_MS, 2 * SIM_MS);
 }
 
 const struct rule rules_of_entry[] = {
@@ -311,9 +388,12 @@ const struct rule rules_of_entry[] = {
     {"crowds", one_per_address, crowds},
     {"a batch waits", four_in_a_batch, a_batch_waits},
     {"cost by the row", NULL, cost_by_the_row},
+    {"cost over two workers", two_workers, cost_over_two_workers},
+    {"who is parked", parked, who_is_parked},
     {"an estimate", NULL, an_estimate},
     {"late in the queue", NULL, late_in_the_queue},
     {"rates", two_in_five_seconds, rates},
+    {"again at once", one_and_refused, again_at_once},
     {"places", eight_places, places},
 };
 const size_t rules_of_entry_count = sizeof rules_of_entry / sizeof rules_of_entry[0];

@@ -103,6 +103,43 @@ static void classes_of_rows(void) {
     talk_answered(&one, 200, "\"shape\":[8,4],\"data\":[\"6.000000:3\",\"4.000000:2\"");
 }
 
+/* Requests that are nearly wrong, on one connection that goes on. */
+static void nearly_wrong(void) {
+    char headers[100];
+    talk_open(&one);
+    snprintf(headers, sizeof headers, "Inference-Header-Content-Length: %zu\r\n",
+             sizeof row_json - 1);
+    talk_requests(&one, "POST /v2/models/tiny/infer", headers, row_json);
+    talk_answered(&one, 200, "\"data\":[2,4,6,8]");
+    talk_requests(&one, "POST /v2/models/picture/infer", "Inference-Header-Content-Length: 0\r\n",
+                  "12345");
+    talk_answered(&one, 400, "takes 192 bytes of FP32 or the pixels as rgb8, found 5");
+    talk_requests(&one, "GET /v2/models/tiny/versions/1", "", "");
+    talk_answered(&one, 200, "\"tiny\"");
+    talk_requests(&one, "GET /v2/models/tiny/versions/2", "", "");
+    talk_answered(&one, 404, "version 2 is not found");
+    talk_text(&one, "POST /v2/models/tiny/infer" HOST "Inference-Header-Content-Length: 9\r\n"
+                    "Transfer-Encoding: chunked\r\n\r\n8\r\n{1234567\r\n0\r\n\r\n");
+    talk_answered(&one, 400, "at most the chunks'");
+    talk_open(&two); /* what is left of refused chunks is no request: it ends */
+    talk_text(&two, "POST /v2/models/no/infer" HOST "Transfer-Encoding: chunked\r\n\r\n8\r\n{123");
+    talk_answered(&two, 404, "Connection: close\r\n");
+    SIM_CHECK(two.peer->shut_wr, "it goes on in the middle of a chunk");
+    talk_requests(&one, "HEAD /v2", "", "");
+    pass(SIM_MS);
+    talk_reads(&one, 20, SIM_S);
+    one.in[one.in_bytes] = '\0';
+    const char *end = strstr((char *)one.in, "\r\n\r\n");
+    SIM_CHECK(end && end[4] == '\0' && number_after((char *)one.in, "Content-Length: ") > 10,
+              "HEAD is answered with: %s", one.in);
+    one.in_bytes = 0;
+    talk_text(&one, "POST /v2/models/tiny/infer HTTP/1.0\r\nConnection: keep-alive\r\n");
+    snprintf(headers, sizeof headers, "Content-Length: %zu\r\n\r\n", sizeof row_json - 1);
+    talk_text(&one, headers);
+    talk_text(&one, row_json);
+    talk_answered(&one, 200, "Connection: keep-alive\r\n");
+}
+
 /* ---- heads in pieces ---- */
 
 static void two_blocks(struct sim_plan *plan) {
@@ -257,6 +294,7 @@ static void figures(void) {
 const struct rule rules_of_http[] = {
     {"bodies at the limit", NULL, bodies_at_the_limit},
     {"JSON and blobs", NULL, json_and_blobs},
+    {"nearly wrong", NULL, nearly_wrong},
     {"classes of rows", NULL, classes_of_rows},
     {"places for heads", two_blocks, places_for_heads},
     {"no place for a head", two_blocks_and_a_place, no_place_for_a_head},
