@@ -704,3 +704,32 @@ def test_what_the_kernel_takes_at_once_is_bounded() -> None:
     connection._socket = Socket()  # type: ignore[assignment]
     connection.send([memoryview(b"x")] * 2500, time.monotonic() + 60)
     assert most == [1024, 1024, 452]
+
+
+@pytest.mark.parametrize("number", [errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.EPIPE])
+def test_a_network_that_breaks_is_a_sentence(number: int) -> None:
+    """Not only a reset: whatever the kernel says of the socket."""
+
+    class Socket:
+        def recv_into(self, _target: memoryview) -> int:
+            raise OSError(number, os.strerror(number))
+
+        def sendmsg(self, _buffers: list[memoryview]) -> int:
+            raise OSError(number, os.strerror(number))
+
+    class Ready:
+        def poll(self, _left_ms: int) -> list[int]:
+            return [1]
+
+    connection = object.__new__(Connection_)
+    connection._where, connection._timeout_s = "host:1", 1.0
+    connection._socket = Socket()  # type: ignore[assignment]
+    connection._readable = Ready()  # type: ignore[assignment]
+    deadline = time.monotonic() + 60
+    for broken in (
+        lambda: connection.receive_into(memoryview(bytearray(9)), deadline),
+        lambda: connection.send([memoryview(b"x")], deadline),
+    ):
+        with pytest.raises(ConnectionFailed) as caught:
+            broken()
+        assert str(caught.value) == f"The connection to host:1 broke: {os.strerror(number)}."

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from lumen_uring.commands.stats import as_json
 from lumen_uring.errors import StatsError
 from lumen_uring.ring.histogram import Histogram, bucket_of, bucket_range
+from lumen_uring.ring.stats import _open as open_stats
 from lumen_uring.ring.stats import delta, merge, read, stats_path
 
 BUCKETS, SUB_BITS, UNIT_BITS = 40, 2, 3
@@ -248,6 +249,10 @@ def test_whether_a_server_holds_its_file(tmp_path: Path) -> None:
         assert read(path).is_alive is False
     assert os.fstat(asked).st_size == path.stat().st_size  # it stays open
     os.close(asked)
+    descriptor = open_stats(path)
+    assert fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY
+    assert not os.get_inheritable(descriptor)
+    os.close(descriptor)
     gc.collect()
     opened = len(os.listdir("/proc/self/fd"))
     read(path)
