@@ -511,6 +511,11 @@ static void from_open_to_close(void) {
     uint32_t index;
     config.io_threads = 2;
     config.thread_count = 3;
+    char path[128];
+    struct stat found;
+    snprintf(path, sizeof path, "%s/socket", directory);
+    config.unix_path = path;
+    config.unix_mode = 0620;
     uint64_t before_ns = lm_now_ns();
     CHECK(lumen_open(&config, &server) == 0);
     uint64_t opened_ns = lm_now_ns();
@@ -560,7 +565,9 @@ static void from_open_to_close(void) {
     CHECK(lumen_unready(server) == 0 && state_of(server) == LUMEN_STATE_DRAINING);
     CHECK(lumen_wait(server, 1) == LUMEN_E_AGAIN); /* serves as before */
     CHECK(access(info.stats_path, F_OK) == 0);
+    CHECK(stat(path, &found) == 0 && S_ISSOCK(found.st_mode) && (found.st_mode & 0777) == 0620);
     CHECK(lumen_stop(server, 60000) == 0);
+    CHECK(access(path, F_OK) != 0); /* another server may have it, however long this one takes */
     CHECK(lumen_wait(server, 60000) == 0 && state_of(server) == LUMEN_STATE_STOPPED);
     CHECK(lumen_wait(server, 0) == 0);
     says(lumen_stop(server, 0), LUMEN_E_STATE, "does not run");
