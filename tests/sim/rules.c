@@ -188,9 +188,12 @@ void talk_answered(struct talk *talk, uint32_t code, const char *text) {
     char begins[32];
     uint32_t all = await_answer(talk);
     const char *head = (const char *)talk->in;
+    uint8_t behind = talk->in[all];
+    talk->in[all] = '\0'; /* what comes behind it is another one's */
     snprintf(begins, sizeof begins, "HTTP/1.1 %u ", code);
     SIM_CHECK(strncmp(head, begins, strlen(begins)) == 0 && strstr(head, text),
               "expected %u and '%s' in: %s", code, text, head);
+    talk->in[all] = behind;
     drop(talk, all);
 }
 

@@ -20,6 +20,10 @@ static void deadlines(struct sim_plan *plan) {
 static void every_end(void) {
     static const uint8_t large[LM_NATIVE_REQUEST_BYTES] = {
         'L', 'M', 'N', '1', 1, [6] = 1, [16] = 1, [17] = SIM_MAX_REQUEST_BYTES >> 8};
+    static const uint8_t shapes[LM_NATIVE_REQUEST_BYTES + 32] = {
+        /* [1, 5], and not [1, 4] */
+        'L',      'M',      'N',      '1',     1, [16] = 32, [24] = 1, [28] = LM_FLAG_SHAPES,
+        [32] = 1, [36] = 2, [40] = 1, [44] = 5};
     static const uint8_t unknown[LM_NATIVE_REQUEST_BYTES] = {'L', 'M', 'N', '1', 9, [6] = 2};
     talk_open(&one);
     talk_open(&two);
@@ -45,6 +49,8 @@ static void every_end(void) {
     talk_requests(&three, "POST /v2/models/pair/infer", "", "{\"inputs\":3}");
     talk_answered(&three, 400, "inputs");
     talk_close(&three);
+    talk_send(&one, shapes, sizeof shapes);
+    (void)talk_gets(&one, 0, LM_STATUS_BAD_REQUEST);
     talk_send(&one, unknown, sizeof unknown);
     (void)talk_gets(&one, 0, LM_STATUS_BAD_REQUEST);
     talk_send(&one, large, sizeof large);
@@ -55,23 +61,23 @@ static void every_end(void) {
     talk_close(&one);
     talk_close(&two);
     pass(2 * SIM_S);
-    counts("io.connections_accepted=4 io.connections_closed=4 io.requests=11 "
-           "io.native_requests=10 io.http_requests=1 io.requests_error=4 "
-           "io.requests_bad=2 io.requests_unknown_model=1 io.requests_too_large=1 "
-           "io.requests_gone=1 io.bytes_in=2848 io.bytes_out=492 tiny.model_queued=1 "
-           "wide.model_queued=1 wide.model_bad=1 picture.model_queued=1 "
-           "picture.model_bad=1 pair.model_queued=3 worker.requests_ok=2 "
-           "worker.requests_error=2 worker.requests_bad=1 worker.requests_expired=1 "
-           "worker.requests_gone=1 worker.rows=3 worker.runs=3 worker.bytes_out=543 "
-           "tiny.model_expired=1 wide.model_failed=1 wide.model_runs=1 "
-           "picture.model_gone=1 pair.model_ok=2 pair.model_unfit=1 pair.model_rows=3 "
-           "pair.model_runs=2");
+    counts("io.connections_accepted=4 io.connections_closed=4 io.requests=12 "
+           "io.native_requests=11 io.http_requests=1 io.requests_error=5 "
+           "io.requests_bad=3 io.requests_unknown_model=1 io.requests_too_large=1 "
+           "io.requests_gone=1 io.bytes_in=2912 io.bytes_out=593 tiny.model_queued=1 "
+           "tiny.model_bad=1 wide.model_queued=1 wide.model_bad=1 "
+           "picture.model_queued=1 picture.model_bad=1 pair.model_queued=3 "
+           "worker.requests_ok=2 worker.requests_error=2 worker.requests_bad=1 "
+           "worker.requests_expired=1 worker.requests_gone=1 worker.rows=3 "
+           "worker.runs=3 worker.bytes_out=543 tiny.model_expired=1 "
+           "wide.model_failed=1 wide.model_runs=1 picture.model_gone=1 pair.model_ok=2 "
+           "pair.model_unfit=1 pair.model_rows=3 pair.model_runs=2");
 }
 
 /* ---- who asks ---- */
 
-static lumen_key_config keys[2] = {{.name = "ada", .models = 1},
-                                   {.name = "bob", .models = UINT64_MAX}};
+static lumen_key_config keys[2] = {
+    {.name = "ada", .models = 1}, {.name = "bob", .models = UINT64_MAX, .rate = 0.001, .burst = 1}};
 
 static void two_keys(struct sim_plan *plan) {
     static const char *const tokens[2] = {"token-of-ada", "token-of-bob"};
@@ -158,6 +164,12 @@ static void authorised(void) {
     talk_answered(&two, 403, "admin key");
     talk_requests(&two, "GET /v2/health/live", "", "");
     talk_answered(&two, 200, "live");
+    for (int n = 0; n < 2; n++) { /* one at once is all that this key may */
+        char headers[128];
+        snprintf(headers, sizeof headers, "Inference-Header-Content-Length: 0\r\n%s", bearers[1]);
+        talk_requests(&two, "POST /v2/models/tiny/infer", headers, "0123456789abcdef");
+        talk_answered(&two, n ? 429 : 200, n ? "the rate of this key allows" : "\"outputs\"");
+    }
     row = row_of(trace);
     is_row(&row, "model_metadata", 200, "ada", 3, 0, true);
     row = row_of(trace);
@@ -166,11 +178,18 @@ static void authorised(void) {
     is_row(&row, "model_metadata", 401, "", LM_TRACE_NO_MODEL, 0, true);
     (void)row_of(trace);
     (void)row_of(trace);
+    row = row_of(trace);
+    is_row(&row, "infer", 429, "bob", 0, 16, true);
     no_row(trace);
-    counts("io.connections_accepted=2 io.connections_open=2 io.requests=10 "
-           "io.native_requests=5 io.http_requests=5 io.requests_ok=4 "
-           "io.requests_error=6 io.requests_unauthorised=6 io.bytes_in=750 "
-           "io.bytes_out=2654");
+    row = row_of(&sim_shared.workers[0].trace);
+    is_row(&row, "a worker's", 200, "bob", 0, 16, true);
+    counts("io.connections_accepted=2 io.connections_open=2 io.requests=12 "
+           "io.native_requests=5 io.http_requests=7 io.requests_ok=4 "
+           "io.requests_error=6 io.requests_unauthorised=6 io.requests_refused=1 "
+           "io.requests_limited=1 io.bytes_in=1056 io.bytes_out=2879 "
+           "tiny.model_queued=1 tiny.model_refused=1 worker.requests_ok=1 "
+           "worker.rows=1 worker.runs=1 worker.bytes_out=306 tiny.model_ok=1 "
+           "tiny.model_rows=1 tiny.model_runs=1");
 }
 
 /* ---- rows, replies and sums of times ---- */

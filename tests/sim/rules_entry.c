@@ -84,6 +84,10 @@ static void a_full_pipeline(void) {
     for (uint64_t n = 1; n <= 5; n++) talk_asks(&one, &(struct ask){.id = n});
     for (uint64_t n = 1; n <= 5; n++) (void)talk_gets(&one, n, LM_STATUS_OK);
     near_ns("five Runs", sim_now_ns - asked_ns, 200 * SIM_MS, SIM_MS);
+    talk_asks(&one, &(struct ask){.id = 6});
+    peer_client_finish(one.peer); /* it sends no more: its connection ends with its answer */
+    talk_ends(&one, 40 * SIM_MS - SIM_US, 41 * SIM_MS);
+    (void)talk_gets(&one, 6, LM_STATUS_OK);
 }
 
 static void four_in_a_batch(struct sim_plan *plan) {
@@ -315,6 +319,7 @@ static void eight_places(struct sim_plan *plan) {
 
 static void one_and_refused(struct sim_plan *plan) {
     plan->in_flight_max = 1;
+    plan->switch_one_in = 2; /* also between a reply and the slot's return */
 }
 
 /* Whoever has its answer may ask again at once, over both protocols. */

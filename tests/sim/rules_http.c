@@ -265,6 +265,7 @@ static void figures(void) {
     for (uint32_t b = since - 2; b <= since + 2; b++)
         sent += (uint32_t)lm_load_relaxed_u64(&sends->buckets[b]);
     SIM_CHECK(sent == 1, "no reply that took 10 ms to be sent");
+    SIM_CHECK(IO_WORD(replies_queued) == 1, "other words");
     talk_asks(&one, &(struct ask){.id = 2, .poison = true});
     (void)talk_gets(&one, 2, LM_STATUS_INFERENCE_FAILED);
     runtime_takes_ns = 60 * SIM_MS;

@@ -197,6 +197,7 @@ static void who_moves(void) {
     talk_asks(&two, &(struct ask){.id = 12, .model = 3});
     pass(150 * SIM_MS);
     talk_send(&slow[0], spaces, LM_SLOW_WINDOW_BYTES);
+    talk_send(&slow[1], spaces, LM_SLOW_WINDOW_BYTES / 2); /* which is not enough */
     talk_answered(&slow[1], 503, "Retry-After: 1\r\n");
     pass(100 * SIM_MS);
     SIM_CHECK(IO_WORD(connections_evicted) == 1 && IO_WORD(requests_overloaded) == 1 &&
