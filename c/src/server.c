@@ -11,6 +11,12 @@
 #include "base/descriptors.h"
 #include "base/error.h"
 #include "base/topology.h"
+#include "dialects/greeting.h"
+#include "dialects/http.h"
+#include "dialects/http_documents.h"
+#include "dialects/native.h"
+#include "flow/listen.h"
+#include "flow/shared.h"
 #include "parts/describe.h"
 #include "parts/settings.h"
 #include "parts/slot_plan.h"
@@ -107,28 +113,24 @@ int lumen_open(const lumen_config *config, lumen_server **server_out) {
         return lm_error(LUMEN_E_NOMEM, "no memory for a server");
     }
     server->config.telemetry_path = server->config.access_path = NULL;
-    server->config.keys = NULL; /* copied by lm_gate_open, as are the hosts */
+    server->config.keys = NULL; /* copied by lm_shared_open, as are the hosts */
     server->config.hosts = NULL;
 
     struct lm_shared *shared = &server->shared;
+    shared->dialects[LM_DIALECT_OPEN] = &lm_greeting;
+    shared->dialects[LM_DIALECT_NATIVE] = &lm_native;
+    shared->dialects[LM_DIALECT_HTTP] = &lm_http;
     shared->models = server->models;
     shared->ios = server->ios;
-    shared->queue_type = config->queue_type;
     shared->access_logged = server->access_path != NULL;
     shared->traced = server->telemetry_path || shared->access_logged;
     shared->io_count = count_io_threads(config);
-    shared->max_request_bytes = config->max_request_bytes;
-    shared->default_timeout_ns = config->default_timeout_us * 1000ull;
-    shared->idle = config->idle;
-    shared->allocator_type = config->allocator_type;
-    shared->io_backend = config->io_backend;
     for (uint32_t i = 0; i < shared->io_count; i++)
         memset(server->ios[i].listen_fds, -1, sizeof server->ios[i].listen_fds);
-    lm_waitset_init(&shared->waitset);
-    code = lm_gate_open(shared, config);
+    code = lm_shared_open(shared, config);
     if (!code) code = lm_ort_open(&shared->ort, config->ort_library_path);
     if (code) {
-        lm_gate_close(shared);
+        lm_shared_close(shared);
         free(server->telemetry_path);
         free(server->access_path);
         free(server);
@@ -195,7 +197,7 @@ int lumen_add_model(lumen_server *server, const lumen_model_config *config, uint
         lm_server_note(server, line);
     }
     code = set_batch(server, model, config);
-    if (!code) code = lm_gate_add_model(shared, model->index, config);
+    if (!code) code = lm_shared_add_model(shared, model->index, config);
     if (code) {
         lm_model_close(model, &shared->ort);
         return code;
@@ -374,7 +376,7 @@ void lumen_close(lumen_server *server) {
     lm_stats_close(&shared->stats);
     free(shared->description);
     lm_http_documents_close(shared);
-    lm_gate_close(shared);
+    lm_shared_close(shared);
     lm_run_arenas_close(&shared->run_arenas, &shared->ort);
     lm_ort_close(&shared->ort);
     free(server);

@@ -2,7 +2,8 @@
 #ifndef LM_SERVER_H
 #define LM_SERVER_H
 
-#include "flow/io.h"
+#include "flow/listen_unix.h"
+#include "io.h"
 #include "work/telemetry.h"
 #include "work/worker.h"
 

@@ -1,5 +1,5 @@
-/* server_threads.c: the server's threads: started, met, looked at, joined. Runs on the control
- * thread, but for lm_thread_meet and lm_thread_ended, which each of them calls.
+/* server_threads.c: the server's threads: started, checked, joined. Control thread only; the
+ * threads' own part is flow/threads.c.
  */
 #include <pthread.h>
 #include <signal.h>
@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "parts/http_date.h"
 #include "server.h"
 
 void lm_server_note(lumen_server *server, const char *line) {
@@ -125,14 +124,6 @@ void lm_server_join_threads(lumen_server *server) {
     server->threads_joined = true;
 }
 
-void lm_thread_meet(struct lm_shared *shared) {
-    (void)lm_http_date_line();             /* its memory of this thread is taken now */
-    pthread_mutex_lock(&shared->spawning); /* until it is known how many there are to meet */
-    pthread_mutex_unlock(&shared->spawning);
-    pthread_barrier_wait(&shared->started);
-    pthread_barrier_wait(&shared->go); /* everyone is up, or everyone goes home */
-}
-
 int lm_server_start_threads(lumen_server *server) {
     struct lm_shared *shared = &server->shared;
     uint32_t ios, workers;
@@ -151,16 +142,4 @@ int lm_server_start_threads(lumen_server *server) {
     if (code) lm_store_release_u32(&shared->workers_stop, 1);
     pthread_barrier_wait(&shared->go);
     return code;
-}
-
-void lm_thread_ended(struct lm_shared *shared, uint32_t role) {
-    lm_atomic_u64 *running =
-        role == LUMEN_ROLE_IO ? &shared->ios_running : &shared->workers_running;
-    /* acq_rel: the last one sees what all others did, and shows it to lumen_wait */
-    if (lm_sub_acq_rel_u64(running, 1) != 1 || role != LUMEN_ROLE_IO) return;
-    for (uint32_t i = 0; i < shared->io_count; i++) lm_accept_refuse_dealt(&shared->ios[i]);
-    /* release: pairs with the acquires in next_job and pop_or_sleep */
-    lm_store_release_u32(&shared->workers_stop, 1);
-    lm_waitset_wake_all(&shared->waitset);
-    if (shared->queue_type != LUMEN_QUEUE_INLINE) lm_queue_stop(&shared->queue);
 }

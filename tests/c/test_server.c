@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "check.h"
+#include "flow/accept.h"
 #include "flow/reload.h"
 #include "parts/settings.h"
 #include "parts/slot_plan.h"

@@ -43,8 +43,8 @@ class Mutant:
 
 MPMC, SPSC, SCQ = "parts/queue_mpmc.c", "parts/queue_spsc.c", "parts/queue_scq.c"
 NAIVE, WAITSET = "parts/queue_naive.c", "parts/waitset.c"
-WORKER, IO, REPLY, SERVER = "work/worker.c", "flow/io.c", "flow/reply.c", "server_threads.c"
-RECEIVE = "flow/receive.c"
+WORKER, IO, REPLY, THREADS = "work/worker.c", "io.c", "flow/reply.c", "flow/threads.c"
+ADVANCE, SUBMIT = "flow/advance.c", "flow/submit.c"
 ATOMICS = "base/atomics.h"
 SLEEP = "sleep stop"
 TAIL_CAS = "if (lm_cas_weak_relaxed_u64(&queue->tail, &tail, tail + 1)) {"
@@ -316,7 +316,7 @@ MUTANTS = (
     ),
     Mutant(
         "waitset wake_all dropped",
-        SERVER,
+        THREADS,
         "    lm_waitset_wake_all(&shared->waitset);\n",
         "",
         "stop",
@@ -358,21 +358,21 @@ MUTANTS = (
     ),
     Mutant(
         "hand-over: wake dropped",
-        RECEIVE,
+        SUBMIT,
         "        if (io->shared->workers_sleep) lm_waitset_wake_one(&io->shared->waitset);\n",
         "",
         "hand-over",
     ),
     Mutant(
         "hand-over: refused push forgotten",
-        RECEIVE,
+        SUBMIT,
         "while (lm_spsc_peek(&io->ready, &job) && lm_queue_push(&io->shared->queue, job)) {\n        (void)lm_spsc_pop(&io->ready, &job);",
         "while (lm_spsc_pop(&io->ready, &job) && lm_queue_push(&io->shared->queue, job)) {",
         "hand-over",
     ),
     Mutant(
         "stop: set after the wake",
-        SERVER,
+        THREADS,
         "    lm_store_release_u32(&shared->workers_stop, 1);\n    lm_waitset_wake_all(&shared->waitset);\n",
         "    lm_waitset_wake_all(&shared->waitset);\n    lm_store_release_u32(&shared->workers_stop, 1);\n",
         "stop",
@@ -437,9 +437,9 @@ MUTANTS = (
     ),
     Mutant(
         "token: flush after a return dropped",
-        REPLY,
-        "default: lm_io_release(io, request); break;\n    }\n    lm_reply_flush(io, connection);\n",
-        "default: lm_io_release(io, request); break;\n    }\n",
+        ADVANCE,
+        "        lm_reply_flush(io, connection);\n",
+        "",
         "send-token",
     ),
     Mutant(

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "client.h"
+#include "dialects/http_documents.h"
 
 /* Text that is put together before its length is known. */
 static char text[SIM_MAX_REQUEST_BYTES * 2];
@@ -169,7 +170,7 @@ static void draw_infer(struct client *client, bool is_last) {
 
 static void draw_document(struct client *client) {
     struct expect *expect = client_expect(client, ASK_DOCUMENT);
-    const struct lm_http_documents *documents = &sim_shared.documents;
+    const struct lm_http_documents *documents = sim_shared.documents;
     static char ready_text[] = "{\"ready\":true}";
     static const struct lm_oip_document ready = {ready_text, sizeof ready_text - 1};
     const struct lm_oip_document *found[] = {&documents->page, &documents->server,

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "client.h"
-#include "dialects/http.h"
+#include "dialects/http_code.h"
 
 struct answer {
     uint32_t code;

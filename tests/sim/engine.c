@@ -6,6 +6,14 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "dialects/greeting.h"
+#include "dialects/http.h"
+#include "dialects/http_documents.h"
+#include "dialects/native.h"
+#include "flow/accept.h"
+#include "flow/shared.h"
+#include "flow/threads.h"
+#include "io.h"
 #include "parts/describe.h"
 #include "parts/slot_plan.h"
 #include "sim.h"
@@ -18,7 +26,7 @@ static struct lm_io ios[2];
 static struct lm_worker workers[4];
 static struct lm_stats_block blocks[6];
 static char optional[64];   /* what sessions point to */
-static uint64_t endings[2]; /* counted when last asked */
+static uint64_t endings[2]; /* counted when the I/O thread's turn began */
 
 /* ---- models ---- */
 
@@ -54,7 +62,7 @@ static struct lm_model *begin_model(uint32_t index, const char *name, uint32_t m
 static void end_model(struct lm_model *model) {
     sim_shared.values_per_slot += model->input_count + model->output_count;
     lumen_model_config config = {.name = model->name};
-    SIM_CHECK(lm_gate_add_model(&sim_shared, model->index, &config) == 0, "gate");
+    SIM_CHECK(lm_shared_add_model(&sim_shared, model->index, &config) == 0, "gate");
 }
 
 static void add(struct lm_model *model, struct lm_tensor in, const char *out) {
@@ -82,9 +90,16 @@ void engine_models(void) {
                            .max_in_flight = sim_plan.in_flight_max,
                            .max_connections = sim_plan.connections,
                            .keys = sim_plan.keys,
-                           .key_count = sim_plan.key_count};
+                           .key_count = sim_plan.key_count,
+                           .max_request_bytes = SIM_MAX_REQUEST_BYTES,
+                           .idle = sim_plan.idle,
+                           .allocator_type = sim_plan.allocator_type,
+                           .queue_type = sim_plan.queue_type};
     sim_shared.io_count = sim_plan.io_count;
-    SIM_CHECK(lm_gate_open(&sim_shared, &config) == 0, "gate");
+    SIM_CHECK(lm_shared_open(&sim_shared, &config) == 0, "settings");
+    sim_shared.dialects[LM_DIALECT_OPEN] = &lm_greeting;
+    sim_shared.dialects[LM_DIALECT_NATIVE] = &lm_native;
+    sim_shared.dialects[LM_DIALECT_HTTP] = &lm_http;
     sim_shared.models = models;
     sim_shared.model_count = SIM_MODELS;
 
@@ -117,19 +132,14 @@ void engine_models(void) {
 
 static void open_shared(struct lm_shared *shared) {
     runtime_open(&shared->ort);
-    shared->max_request_bytes = SIM_MAX_REQUEST_BYTES;
     shared->default_timeout_ns = sim_plan.default_timeout_ns;
-    shared->idle = sim_plan.idle;
-    shared->allocator_type = sim_plan.allocator_type;
     shared->ios = ios;
     shared->io_shares_cores = sim_plan.io_shares_cores;
     shared->unparked_max = sim_plan.unparked_max;
     shared->workers = workers;
     shared->worker_count = sim_plan.worker_count;
-    shared->queue_type = sim_plan.queue_type;
     shared->traced = sim_plan.plain || sim_one_in(8);
     shared->access_logged = shared->traced && (sim_plan.plain || sim_one_in(2));
-    lm_waitset_init(&shared->waitset);
     bool is_inline = shared->queue_type == LUMEN_QUEUE_INLINE;
     lm_store_relaxed_u64(&shared->ios_running, shared->io_count);
     lm_store_relaxed_u64(&shared->workers_running, is_inline ? 0 : shared->worker_count);
@@ -212,14 +222,19 @@ void engine_drain(uint64_t limit_ns) {
     }
 }
 
-bool engine_ended_one(uint32_t io) {
+static uint64_t count_endings(uint32_t io) {
     const struct lm_io_counters *counters = &blocks[io].io;
-    uint64_t now = lm_load_relaxed_u64(&counters->connections_evicted) +
-                   lm_load_relaxed_u64(&counters->connections_timed_out) +
-                   lm_load_relaxed_u64(&counters->connections_crowded);
-    bool more = now != endings[io];
-    endings[io] = now;
-    return more;
+    return lm_load_relaxed_u64(&counters->connections_evicted) +
+           lm_load_relaxed_u64(&counters->connections_timed_out) +
+           lm_load_relaxed_u64(&counters->connections_crowded);
+}
+
+bool engine_ended_one(uint32_t io) {
+    return count_endings(io) != endings[io];
+}
+
+void engine_turn(uint32_t io) {
+    endings[io] = count_endings(io);
 }
 
 static bool workers_asleep(void) {
@@ -260,7 +275,7 @@ void engine_close(void) {
     if (sim_shared.queue_type != LUMEN_QUEUE_INLINE) lm_queue_close(&sim_shared.queue);
     free(sim_shared.description);
     lm_http_documents_close(&sim_shared);
-    lm_gate_close(&sim_shared);
+    lm_shared_close(&sim_shared);
     SIM_CHECK(fds_open == 0, "%u descriptors are left open", fds_open);
     SIM_CHECK(runtime_values == 0, "%u tensors of the runtime are left", runtime_values);
 }

@@ -5,7 +5,8 @@
  */
 #include <string.h>
 
-#include "dialects/http.h"
+#include "dialects/http_block.h"
+#include "flow/parking.h"
 #include "sim.h"
 #include "work/worker.h"
 
@@ -84,6 +85,12 @@ static void hold_slots(const struct lm_io *io, const struct lm_connection *conne
         hold_reply(io, s);
 }
 
+/* A part of a body goes to a slot already. */
+static bool is_chunked(const struct lm_connection *connection) {
+    return connection->read_state == LM_READ_PROLOGUE && connection->call.chunked &&
+           connection->call.route == LM_ROUTE_INFER;
+}
+
 static void check_read_state(const struct lm_connection *connection) {
     uint32_t i = connection->index;
     bool waits = connection->read_state == LM_READ_WAIT;
@@ -96,8 +103,7 @@ static void check_read_state(const struct lm_connection *connection) {
     SIM_CHECK(!connection->ended || connection->buffer == LM_NO_BUFFER,
               "connection %u is ended and holds a buffer", i);
     bool has_slot = connection->receiving != LM_NO_SLOT;
-    bool takes_body =
-        connection->read_state == LM_READ_BODY || connection->read_state == LM_READ_CHUNKS;
+    bool takes_body = connection->read_state == LM_READ_BODY || is_chunked(connection);
     SIM_CHECK(has_slot == takes_body || connection->ended,
               "connection %u: read state %u with slot %u", i, connection->read_state,
               connection->receiving);
@@ -129,7 +135,7 @@ static void check_alive(const struct lm_io *io, const struct lm_connection *conn
     SIM_CHECK(!connection->recv_armed || connection->list == LM_LIST_EXPECTING_HELD,
               "connection %u reads beside a held buffer", connection->index);
     SIM_CHECK(lm_connection_waits(connection) || expects || wants_descriptor ||
-                  connection->list == LM_LIST_RESUMING || !lm_connection_may_parse(connection),
+                  connection->list == LM_LIST_RESUMING || !lm_connection_may_parse(io, connection),
               "connection %u holds a buffer that it could parse", connection->index);
 }
 
@@ -226,9 +232,10 @@ static void check_connection(const struct lm_io *io, const struct lm_connection 
     sums->open++;
     sums->counted += connection->counted;
     hold_slots(io, connection);
-    sums->unwhole +=
-        connection->read_state == LM_READ_WAIT || connection->read_state == LM_READ_JSON ||
-        connection->read_state == LM_READ_DROP_CHUNKS || connection->receiving != LM_NO_SLOT;
+    SIM_CHECK(!connection->marked, "connection %u is marked, and nobody advances it", i);
+    sums->unwhole += connection->read_state == LM_READ_WAIT ||
+                     connection->read_state == LM_READ_PROLOGUE ||
+                     connection->receiving != LM_NO_SLOT;
     SIM_CHECK(connection->buffer == LM_NO_BUFFER || connection->list == LM_LIST_UNPARKING ||
                   lm_held_is_page(connection->buffer),
               "connection %u waits with a header buffer", i);
@@ -243,9 +250,9 @@ static void check_connection(const struct lm_io *io, const struct lm_connection 
     }
     if (connection->block != LM_NO_BLOCK) {
         sums->blocks++;
-        SIM_CHECK(io->http.blocks[connection->block].connection == i,
+        SIM_CHECK(io->http->blocks[connection->block].connection == i,
                   "connection %u holds block %u of connection %u", i, connection->block,
-                  io->http.blocks[connection->block].connection);
+                  io->http->blocks[connection->block].connection);
     }
     check_read_state(connection);
     check_alive(io, connection);
@@ -298,11 +305,11 @@ static void check_slots(const struct lm_io *io) {
 
 static void check_blocks(const struct lm_io *io, const struct sums *sums) {
     uint32_t free_count = 0, used = 0;
-    for (uint16_t b = io->http.free_block; b != LM_NO_BLOCK; b = io->http.blocks[b].next_free)
+    for (uint16_t b = io->http->free_block; b != LM_NO_BLOCK; b = io->http->blocks[b].next_free)
         SIM_CHECK(++free_count <= sim_limits.http_blocks, "the free blocks are a circle");
-    free_count += sim_limits.http_blocks - io->http.blocks_used;
-    for (uint32_t b = 0; b < io->http.blocks_used; b++)
-        used += io->http.blocks[b].connection != LM_NO_CONNECTION;
+    free_count += sim_limits.http_blocks - io->http->blocks_used;
+    for (uint32_t b = 0; b < io->http->blocks_used; b++)
+        used += io->http->blocks[b].connection != LM_NO_CONNECTION;
     SIM_CHECK(used == sums->blocks && used + free_count == sim_limits.http_blocks,
               "%u blocks are used, %u have an owner, %u are free", used, sums->blocks, free_count);
 }
@@ -355,7 +362,7 @@ void check_io(struct lm_io *io, uint64_t timeout_ns) {
               io->connections_open);
     SIM_CHECK(sums.parked == io->connections_parked, "%u connections are parked, %u counted",
               sums.parked, io->connections_parked);
-    SIM_CHECK(!lm_connections_wait_to_park(io) || timeout_ns <= LM_STUCK_TICK_NS,
+    SIM_CHECK(!lm_parking_is_due(io) || timeout_ns <= LM_STUCK_TICK_NS,
               "connections are to be parked, and the thread sleeps");
     SIM_CHECK(io->lists[LM_LIST_RESUMING].count == 0 || timeout_ns == 0,
               "connections have bytes to parse, and the thread sleeps");

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "flow/accept.h"
 #include "ring_inner.h"
 
 static struct op *add_op(struct lm_ring *ring, enum lm_op kind, int fd, uint32_t index,
@@ -284,6 +285,7 @@ int lm_ring_wait(struct lm_ring *ring, uint64_t poll_ns, uint64_t timeout_ns,
         if (completions[c].op == LM_OP_WAKE) ring->wake_rung = false;
     }
     check_turn(ring->io, sim_now_ns - began, count);
+    engine_turn(ring->io->index);
     return (int)count;
 }
 

@@ -223,8 +223,9 @@ extern bool sim_draining;
 void engine_models(void); /* also resets */
 void engine_open(void);
 void engine_start(void);
-/* Since the last call the server has ended a connection that was too slow, or one too many. */
+/* In this turn of an I/O thread it has ended a connection that was too slow, or one too many. */
 bool engine_ended_one(uint32_t io);
+void engine_turn(uint32_t io); /* another one begins */
 void engine_drain(uint64_t limit_ns);
 bool engine_quiet(void); /* nothing is with the workers, and they sleep */
 bool engine_idle(void);  /* and there is no connection */

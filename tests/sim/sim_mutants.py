@@ -34,19 +34,25 @@ class Mutant:
     new: str
 
 
-ACCEPT, CONNECTION = "flow/accept.c", "flow/connection.c"
-SCARCE = "flow/scarce.c"
-GATE, IO, RECEIVE, REPLY = "flow/gate.c", "flow/io.c", "flow/receive.c", "flow/reply.c"
-HTTP_ADMIT, HTTP_ANSWER, HTTP_RECEIVE = (
-    "dialects/http_admit.c",
-    "dialects/http_answer.c",
-    "dialects/http_receive.c",
+ACCEPT, ADVANCE, CONNECTION = "flow/accept.c", "flow/advance.c", "flow/connection.c"
+SLOTS, SLOT_WAIT, EVICTION = "flow/slots.c", "flow/slot_wait.c", "flow/eviction.c"
+ESTIMATE, PARKING, RECEIVE, REPLY = (
+    "flow/estimate.c",
+    "flow/parking.c",
+    "flow/receive.c",
+    "flow/reply.c",
 )
-TIMERS, WORKER, BATCH = "flow/timers.c", "work/worker.c", "work/batch.c"
+IO, TIMERS = "io.c", "flow/timers.c"
+HTTP_ADMIT, HTTP_BLOCK, HTTP_ROUTES = (
+    "dialects/http_admit.c",
+    "dialects/http_block.c",
+    "dialects/http_routes.c",
+)
+WORKER, BATCH = "work/worker.c", "work/batch.c"
 
 MUTANTS = (
     # What the simulation found, as it was.
-    Mutant("drained while it accepts", IO, " && !io->accepts_armed;", ";"),
+    Mutant("drained while it accepts", IO, " &&\n           !io->accepts_armed;", ";"),
     Mutant(
         "inline sleeps over work",
         IO,
@@ -56,16 +62,21 @@ MUTANTS = (
     Mutant(
         "starved while lingering",
         RECEIVE,
-        "!connection->ended && !lingers) {",
-        "!connection->ended) {",
+        "completion->result == -ENOBUFS && !lingers",
+        "completion->result == -ENOBUFS",
     ),
     Mutant(
         "statistics in scrap",
-        HTTP_ANSWER,
-        "io->http.draft, io->http.draft_bytes);\n    LM_ASSERT(bytes > 0); /* lm_http_open has made room for the largest */\n    lm_http_answer(\n        io, connection,\n        &(struct lm_http_answer){.code = 200, .body = io->http.draft,",
-        "(char *)io->scrap, LM_SCRAP_BYTES);\n    LM_ASSERT(bytes > 0); /* lm_http_open has made room for the largest */\n    lm_http_answer(\n        io, connection,\n        &(struct lm_http_answer){.code = 200, .body = (char *)io->scrap,",
+        HTTP_ROUTES,
+        "    size_t bytes = lm_oip_stats_write(stats, count, io->http->draft, io->http->draft_bytes);\n",
+        "    io->http->draft = (char *)io->scrap;\n    size_t bytes = lm_oip_stats_write(stats, count, io->http->draft, LM_SCRAP_BYTES);\n",
     ),
-    Mutant("next request after the last", CONNECTION, "!connection->close_after_reply && ", ""),
+    Mutant(
+        "next request after the last",
+        CONNECTION,
+        "!connection->ended && !connection->close_after_reply &&\n           ",
+        "!connection->ended &&\n           ",
+    ),
     Mutant("linger ends before the reply", TIMERS, "if (!connection->write_shut) continue;", ""),
     Mutant(
         "linger counts before the reply",
@@ -133,19 +144,19 @@ MUTANTS = (
     Mutant(
         "ENOBUFS ends the connection",
         RECEIVE,
-        "completion->result == -ENOBUFS && !connection->ended && !lingers",
+        "completion->result == -ENOBUFS && !lingers",
         "false",
     ),
     Mutant(
         "starved is not retried",
         RECEIVE,
-        "lm_connection_move(io, connection, LM_LIST_NONE);\n        lm_receive_continue(io, connection); /*",
+        "lm_connection_move(io, connection, LM_LIST_NONE);\n        lm_connection_mark(io, connection); /*",
         "(void)connection; /*",
     ),
     Mutant(
         "EINTR ends the connection",
         RECEIVE,
-        "completion->result == -EINTR || completion->result == -EAGAIN ||",
+        "completion->result != -EINTR && completion->result != -EAGAIN &&",
         "",
     ),
     Mutant(
@@ -160,25 +171,30 @@ MUTANTS = (
         "connection->discard_bytes -= taken;",
         "connection->discard_bytes -= taken + (connection->discard_bytes > taken);",
     ),
-    Mutant("pipelining has no end", CONNECTION, "connection->in_flight < most &&", "true ||"),
+    Mutant(
+        "pipelining has no end",
+        CONNECTION,
+        "connection->in_flight < lm_io_in_flight_max(io, connection)",
+        "true",
+    ),
     # Ends.
     Mutant(
         "closed with a receive armed",
-        CONNECTION,
+        ADVANCE,
         "connection->ended && !connection->recv_armed && !busy",
         "connection->ended && !busy",
     ),
     Mutant(
         "closed with requests out",
-        CONNECTION,
+        ADVANCE,
         "connection->ended && !connection->recv_armed && !busy",
-        "connection->ended && !connection->recv_armed && !replies_wait",
+        "connection->ended && !connection->recv_armed && !lm_connection_is_sending(connection)",
     ),
     Mutant(
         "slot released under a receive",
         CONNECTION,
-        "connection->receiving != LM_NO_SLOT && !connection->recv_armed",
-        "connection->receiving != LM_NO_SLOT",
+        "if (has_slot && !connection->recv_armed) {",
+        "if (has_slot) {",
     ),
     Mutant(
         "an end drops the answers",
@@ -189,8 +205,8 @@ MUTANTS = (
     Mutant(
         "an end does not shut down",
         CONNECTION,
-        "    if (connection->recv_armed) stop_receiving(io, connection);\n    drop",
-        "    drop",
+        "    if (connection->recv_armed && !again) stop_receiving(io, connection);\n",
+        "    (void)again;\n",
     ),
     Mutant(
         "gone is not counted",
@@ -198,13 +214,38 @@ MUTANTS = (
         "if (drop_request(io, connection)) count",
         "if (!drop_request(io, connection)) count",
     ),
-    Mutant("waiting replies leak", CONNECTION, "    lm_reply_drop_waiting(io, connection);\n", ""),
-    Mutant("no half-close", CONNECTION, "shutdown(connection->fd, SHUT_WR);", ""),
+    Mutant("waiting replies leak", ADVANCE, "        lm_reply_drop_waiting(io, connection);\n", ""),
+    Mutant("no half-close", ADVANCE, "shutdown(connection->fd, SHUT_WR);", ""),
     Mutant(
         "generation stays",
         CONNECTION,
         "(connection->generation + 1) & 0xffffff",
         "connection->generation",
+    ),
+    Mutant(
+        "not advanced after what is due",
+        IO,
+        "        do_what_is_due(io);\n        lm_advance_all(io);\n",
+        "        do_what_is_due(io);\n",
+    ),
+    Mutant(
+        "due before what came is advanced",
+        IO,
+        "        lm_advance_all(io); /* first:",
+        "        /* first:",
+    ),
+    Mutant("a mark is lost", CONNECTION, "    io->marked_tail = connection->index;\n", ""),
+    Mutant(
+        "the ended stay on their lists",
+        CONNECTION,
+        "    if (connection->list != LM_LIST_LINGERING) lm_connection_move(io, connection, LM_LIST_NONE);\n",
+        "",
+    ),
+    Mutant(
+        "ended before what changed is seen",
+        ADVANCE,
+        "    if (connection->marked) return; /* something changed: it is advanced again */\n",
+        "",
     ),
     # Replies.
     Mutant(
@@ -216,8 +257,8 @@ MUTANTS = (
     Mutant(
         "token is not given back",
         REPLY,
-        "    give_token(connection);\n    lm_io_release(io, request);",
-        "    lm_io_release(io, request);",
+        "    give_token(connection);\n    lm_slots_release(io, request);",
+        "    lm_slots_release(io, request);",
     ),
     Mutant(
         "a part counts as sent",
@@ -234,7 +275,7 @@ MUTANTS = (
     Mutant(
         "own reply overtakes",
         REPLY,
-        "bool token = queue_is_empty && take_token(connection);",
+        "bool token = !lm_connection_is_sending(connection) && take_token(connection);",
         "bool token = true;",
     ),
     Mutant(
@@ -243,12 +284,7 @@ MUTANTS = (
         "    message_advance(&request->message, sent_bytes);\n    if (token)",
         "    if (token)",
     ),
-    Mutant(
-        "returned is not flushed",
-        REPLY,
-        "    lm_reply_flush(io, connection);\n    lm_receive_continue(io, connection);\n    lm_connection_settle(io, connection);\n}\n\nvoid lm_reply_completed",
-        "    lm_receive_continue(io, connection);\n    lm_connection_settle(io, connection);\n}\n\nvoid lm_reply_completed",
-    ),
+    Mutant("returned is not flushed", ADVANCE, "        lm_reply_flush(io, connection);\n", ""),
     Mutant(
         "send error is retried",
         REPLY,
@@ -258,18 +294,21 @@ MUTANTS = (
     # HTTP.
     Mutant(
         "two HTTP requests at a time",
-        CONNECTION,
-        "connection->dialect == LM_DIALECT_HTTP ? 1 : LM_PIPELINE_MAX",
-        "LM_PIPELINE_MAX",
+        "flow/state.h",
+        "->one_at_a_time ? 1 : LM_PIPELINE_MAX",
+        "->one_at_a_time ? LM_PIPELINE_MAX : LM_PIPELINE_MAX",
     ),
     Mutant(
         "block is kept",
-        HTTP_RECEIVE,
-        "    io->http.free_block = connection->block;\n    connection->block = LM_NO_BLOCK;",
+        HTTP_BLOCK,
+        "    io->http->free_block = connection->block;\n    connection->block = LM_NO_BLOCK;",
         "    connection->block = LM_NO_BLOCK;",
     ),
     Mutant(
-        "eviction forgets to read on", HTTP_RECEIVE, "    lm_receive_continue(io, slowest);\n", ""
+        "eviction forgets to read on",
+        CONNECTION,
+        "    lm_connection_move(io, connection, LM_LIST_LINGERING);\n    lm_connection_mark(io, connection);\n",
+        "    lm_connection_move(io, connection, LM_LIST_LINGERING);\n",
     ),
     Mutant(
         "refused body is read as a request",
@@ -279,28 +318,28 @@ MUTANTS = (
     ),
     Mutant("100 comes twice", HTTP_ADMIT, "    connection->call.expects_continue = false;\n", ""),
     # Gate, admission, loop.
-    Mutant("in_flight is not returned", GATE, "    io->in_flight--;\n", ""),
+    Mutant("in_flight is not returned", SLOTS, "        io->in_flight--;\n", ""),
     Mutant(
         "work is not returned",
-        GATE,
+        ESTIMATE,
         "    io->work_ns -= request->cost_ns;\n    learn_cost(",
         "    learn_cost(",
     ),
     Mutant(
         "newcomers overtake",
-        GATE,
+        SLOTS,
         "if (is_overtaking(io, is_here) || !take_place(io, is_here)) return NULL;",
         "if (!take_place(io, is_here)) return NULL;",
     ),
     Mutant(
         "a place is not given back",
-        GATE,
-        "    io->in_flight--;\n    lm_gate_answered(request);\n",
-        "    io->in_flight--;\n",
+        SLOTS,
+        "        io->in_flight--;\n        lm_slots_answered(request);\n",
+        "        io->in_flight--;\n",
     ),
     Mutant(
         "a place without a slot is kept",
-        GATE,
+        SLOTS,
         "    give_place(io);\n    return NULL;",
         "    return NULL;",
     ),
@@ -313,8 +352,8 @@ MUTANTS = (
     Mutant(
         "bytes wait in a header buffer",
         RECEIVE,
-        "connection->buffer != LM_NO_BUFFER && !lm_held_keep(io, connection)",
-        "false",
+        "    keep_bytes(io, connection);\n    if (connection->read",
+        "    if (connection->read",
     ),
     Mutant(
         "a share of a turn has no end",
@@ -324,63 +363,63 @@ MUTANTS = (
     ),
     Mutant(
         "a probe has no end",
-        GATE,
+        ESTIMATE,
         "if (request->probe) cost->probing = false;",
         "",
     ),
     # Scarce slots.
     Mutant(
         "suspended work counts",
-        GATE,
+        ESTIMATE,
         "    io->suspended++;\n    io->work_ns -= request->cost_ns;\n",
         "    io->suspended++;\n",
     ),
     Mutant(
         "suspended for ever",
-        GATE,
+        ESTIMATE,
         "    io->suspended -= request->suspended;\n",
         "",
     ),
     Mutant(
         "waits for bytes, polls nothing",
-        SCARCE,
+        SLOT_WAIT,
         "    lm_ring_poll(io->ring, connection->fd, connection->index, connection->generation);\n",
         "",
     ),
     Mutant(
         "the low mark stays",
-        SCARCE,
-        "            set_low_mark(connection, 1);\n            bool is_part",
-        "            bool is_part",
+        SLOT_WAIT,
+        "    if (!lm_connection_expects(connection)) return;\n    set_low_mark(connection, 1);\n",
+        "    if (!lm_connection_expects(connection)) return;\n",
     ),
     Mutant(
         "whose bytes came gets no slot",
-        SCARCE,
-        "            if (!again)\n                wait_for_slot(",
-        "            if (false)\n                wait_for_slot(",
+        SLOT_WAIT,
+        "    wait_for_slot(io, connection, is_part ? LM_LIST_WAITING_PART : LM_LIST_WAITING);",
+        "    (void)is_part;",
     ),
-    Mutant(
-        "parts are not retried",
-        SCARCE,
-        "    retry_parts(io);\n",
-        "",
-    ),
+    Mutant("parts are not retried", SLOT_WAIT, "    retry_parts(io);\n", ""),
     Mutant(
         "on the wrong list while held",
-        SCARCE,
+        SLOT_WAIT,
         "holds ? LM_LIST_EXPECTING_HELD : LM_LIST_EXPECTING",
         "LM_LIST_EXPECTING",
     ),
-    Mutant("waiters do not time out", RECEIVE, "connection->timer_ns <= io->now_ns", "false"),
+    Mutant(
+        "waiters do not time out",
+        SLOT_WAIT,
+        "        if (connection->timer_ns <= io->now_ns) {\n            turn_away",
+        "        if (false) {\n            turn_away",
+    ),
     Mutant(
         "waiters are not retried",
         IO,
-        "if (io->lists[LM_LIST_WAITING].count) lm_receive_retry_waiting(io);",
+        "if (io->lists[LM_LIST_WAITING].count) lm_slot_wait_retry(io);",
         "",
     ),
     Mutant(
         "stalled are not evicted",
-        SCARCE,
+        EVICTION,
         "        if (!is_slow(io, connection, request, sending)) continue;",
         "        continue;",
     ),
@@ -407,15 +446,15 @@ MUTANTS = (
     # Idle connections without a descriptor.
     Mutant(
         "parks before it is submitted",
-        CONNECTION,
+        PARKING,
         "if (!lm_ring_is_submitted(io->ring)) return;",
         "",
     ),
     Mutant(
         "starved and not settled",
-        RECEIVE,
-        "at the list's end */\n        lm_connection_settle(io, connection);",
-        "at the list's end */",
+        ADVANCE,
+        "    lm_timer_update(io, connection);\n",
+        "    if (connection->list != LM_LIST_STARVED) lm_timer_update(io, connection);\n",
     ),
     Mutant(
         "parked for ever",
@@ -429,7 +468,7 @@ MUTANTS = (
         "lm_connection_move(io, connection, LM_LIST_UNPARKING);",
         "(void)connection;",
     ),
-    Mutant("sleeps before it parks", IO, "(refused || lm_connections_wait_to_park(io))", "refused"),
+    Mutant("sleeps before it parks", IO, "(refused || lm_parking_is_due(io))", "refused"),
     Mutant(
         "kept after its end",
         CONNECTION,
@@ -438,7 +477,7 @@ MUTANTS = (
     ),
     Mutant(
         "kept beside its descriptor",
-        CONNECTION,
+        PARKING,
         "    lm_fd_store_drop(io->fd_store, connection->index);\n    connection->fd = fd;",
         "    connection->fd = fd;",
     ),

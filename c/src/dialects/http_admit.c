@@ -1,15 +1,19 @@
-/* http_admit.c: decides over an HTTP request before a byte of its body is read, and says where the
- * body goes. I/O thread only.
- *
- * Binary tensors are received straight into the tensors, as with the native protocol: of such a
- * request only the JSON before the blobs is parsed here, at most LM_HTTP_JSON_BYTES_MAX of it. A
- * body of JSON values, or a chunked one, is received into the slot as text, and parsed by the
- * worker that runs it.
- */
+/* http_admit.c: see http_admit.h. */
+#include "dialects/http_admit.h"
+
 #include <stdio.h>
 #include <string.h>
 
-#include "dialects/http.h"
+#include "dialects/http_access.h"
+#include "dialects/http_block.h"
+#include "dialects/http_code.h"
+#include "dialects/http_refuse.h"
+#include "dialects/http_routes.h"
+#include "flow/admit.h"
+#include "flow/gate.h"
+#include "flow/reply.h"
+#include "flow/slots.h"
+#include "flow/submit.h"
 
 /* What is known of a body when a slot is looked for. */
 struct body {
@@ -84,11 +88,11 @@ static bool slot_bytes(const struct lm_io *io, const struct lm_connection *conne
 static bool begin(struct lm_io *io, struct lm_connection *connection, const struct body *body,
                   size_t bytes) {
     struct lm_http_call *call = &connection->call;
-    struct lm_slot *slot = lm_gate_slot(io, connection, bytes);
+    struct lm_slot *slot = lm_slots_take(io, connection, bytes);
     if (!slot) return false;
     if (call->expects_continue && connection->list == LM_LIST_WAITING) {
         /* There is room: it may send now, and gets the slot when it has. */
-        lm_gate_slot_back(io, slot);
+        lm_slots_put_back(io, slot);
         lm_connection_move(io, connection, LM_LIST_EXPECTING);
         ask_for_more(io, connection);
         return false;
@@ -97,11 +101,11 @@ static bool begin(struct lm_io *io, struct lm_connection *connection, const stru
     struct lm_request *request =
         lm_admit_begin(io, connection, model, slot, body->asked ? body->asked->rows : 1,
                        body->asked ? body->asked->timeout_us : 0);
-    request->encoding = body->encoding;
+    request->encoding = is_text(body) ? LM_ENCODING_JSON : body->encoding;
+    request->last = !call->keep_alive;
     request->payload_bytes = (uint32_t)call->content_bytes;
     request->http.keep_alive = call->keep_alive;
     request->http.names_keep_alive = call->names_keep_alive;
-    request->http.text = NULL;
     if (body->asked) request->http.asked = *body->asked;
     if (is_text(body)) {
         plan_text(request, connection, body, text_room(io, connection));
@@ -118,7 +122,7 @@ static bool begin(struct lm_io *io, struct lm_connection *connection, const stru
     lm_http_block_give(io, connection);
     if (call->chunked) {
         request->http.chunks = (struct lm_http_chunks){0};
-        connection->read_state = LM_READ_CHUNKS;
+        connection->read_state = LM_READ_PROLOGUE;
     }
     ask_for_more(io, connection);
     return true;
@@ -130,7 +134,7 @@ static void wait_for_slot(struct lm_io *io, struct lm_connection *connection,
     struct lm_http_block *block = lm_http_block(io, connection);
     bool keeps = body->asked && connection->call.json_bytes > 0;
     if (keeps && !block) {
-        block = lm_http_block_take(io, connection);
+        block = lm_http_refuse_for_block(io, connection);
         if (block) memcpy(block->bytes, body->text, (size_t)connection->call.json_bytes);
     }
     if (keeps && !block) {
@@ -156,7 +160,7 @@ static void start(struct lm_io *io, struct lm_connection *connection, const stru
     }
     uint32_t rows = body->asked ? body->asked->rows : 1;
     uint64_t deadline_ns =
-        lm_admit_deadline(io, connection, body->asked ? body->asked->timeout_us : 0);
+        lm_admit_deadline_ns(io, connection, body->asked ? body->asked->timeout_us : 0);
     if (!lm_gate_in_time(io, model, rows, deadline_ns, &refusal)) {
         lm_http_refuse_request(io, connection, &refusal);
         return;
@@ -223,7 +227,7 @@ static void admit_infer(struct lm_io *io, struct lm_connection *connection) {
             return;
         }
     } else if (has_blobs && call->json_bytes <= LM_HTTP_JSON_BYTES_MAX) {
-        connection->read_state = LM_READ_JSON;
+        connection->read_state = LM_READ_PROLOGUE;
         ask_for_more(io, connection);
         return;
     }
@@ -235,7 +239,7 @@ void lm_http_admit_json(struct lm_io *io, struct lm_connection *connection, cons
     const struct lm_model *model = &io->shared->models[call->model];
     struct lm_oip_request asked;
     char why[LM_TEXT_BYTES_MAX];
-    enum lm_status status = lm_oip_read(io->http.parser, text, (size_t)call->json_bytes, model,
+    enum lm_status status = lm_oip_read(io->http->parser, text, (size_t)call->json_bytes, model,
                                         &asked, why, sizeof why);
     uint64_t blobs = 0;
     for (uint32_t b = 0; status == LM_STATUS_OK && b < asked.blob_count; b++)
@@ -263,14 +267,14 @@ void lm_http_admit_chunked(struct lm_io *io, struct lm_connection *connection,
         /* The body is whole, so the connection can go on. */
         connection->receiving = LM_NO_SLOT;
         connection->call.chunked = false;
-        lm_io_release(io, request);
+        lm_slots_release(io, request);
         lm_http_refuse_status(
             io, connection, LM_STATUS_BAD_REQUEST,
             "Inference-Header-Content-Length: expected at least 1 and at most the chunks' "
             "bytes; a raw binary request needs a Content-Length");
         return;
     }
-    lm_receive_submit(io, connection, request);
+    lm_submit(io, connection, request);
 }
 
 void lm_http_retry(struct lm_io *io, struct lm_connection *connection) {
@@ -305,7 +309,7 @@ static bool check_body(struct lm_io *io, struct lm_connection *connection,
     }
     struct lm_slice coding = head->content_encoding;
     if (coding.at && !lm_http_equals(coding.at, coding.bytes, "identity")) {
-        lm_gate_count_refusal(io, LM_STATUS_BAD_REQUEST, UINT32_MAX);
+        lm_refusal_count(io, LM_STATUS_BAD_REQUEST, UINT32_MAX);
         lm_http_refuse_code(io, connection, 415, "Accept-Encoding: identity\r\n",
                             "Content-Encoding: bodies are taken uncompressed only");
         return false;
@@ -342,7 +346,7 @@ static void refuse_route(struct lm_io *io, struct lm_connection *connection, uin
                          const struct lm_http_match *match) {
     char headers[64] = "";
     if (code == 405) snprintf(headers, sizeof headers, "Allow: %s\r\n", match->allow);
-    lm_gate_count_refusal(io, LM_STATUS_BAD_REQUEST, UINT32_MAX);
+    lm_refusal_count(io, LM_STATUS_BAD_REQUEST, UINT32_MAX);
     lm_http_refuse_code(io, connection, code, headers,
                         code == 404 || code == 405 ? lm_http_reason(code) : match->why);
 }
@@ -379,7 +383,7 @@ void lm_http_admit(struct lm_io *io, struct lm_connection *connection,
         return;
     }
     if (head->chunked) {
-        connection->read_state = LM_READ_DROP_CHUNKS;
+        connection->read_state = LM_READ_PROLOGUE;
         ask_for_more(io, connection);
         return;
     }

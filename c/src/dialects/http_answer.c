@@ -1,18 +1,15 @@
-/* http_answer.c: what the I/O thread answers over HTTP by itself, whatever the workers do: health,
- * metadata, statistics, the page. I/O thread only.
- */
-#include <netinet/in.h>
+/* http_answer.c: see http_answer.h. */
+#include "dialects/http_answer.h"
+
 #include <stdio.h>
-#include <string.h>
-#include <sys/socket.h>
 
 #include "base/error.h"
-#include "dialects/http.h"
+#include "dialects/http_code.h"
 #include "flow/access_log.h"
+#include "flow/reply.h"
 #include "parts/http_date.h"
+#include "parts/http_route.h"
 #include "parts/json_text.h"
-#include "parts/oip_metadata.h"
-#include "work/worker.h"
 
 enum { HEAD_BYTES_MAX = 384 };
 
@@ -51,159 +48,4 @@ void lm_http_answer_error(struct lm_io *io, struct lm_connection *connection, ui
         io, connection,
         &(struct lm_http_answer){
             .code = code, .headers = headers, .body = body, .body_bytes = used, .why = why});
-}
-
-static void count_ok(struct lm_io *io) {
-    lm_add_single_writer_u64(&io->stats->io.requests_ok, 1);
-}
-
-static void answer_text(struct lm_io *io, struct lm_connection *connection, const char *type,
-                        const struct lm_oip_document *document) {
-    count_ok(io);
-    lm_http_answer(io, connection,
-                   &(struct lm_http_answer){.code = 200,
-                                            .type = type,
-                                            .body = document->text,
-                                            .body_bytes = document->bytes,
-                                            .body_is_shared = true});
-}
-
-static void answer_yes(struct lm_io *io, struct lm_connection *connection, const char *body) {
-    count_ok(io);
-    struct lm_http_answer answer = {
-        .code = 200, .body = body, .body_bytes = strlen(body), .body_is_shared = true};
-    lm_http_answer(io, connection, &answer);
-}
-
-static void answer_empty(struct lm_io *io, struct lm_connection *connection) {
-    count_ok(io);
-    lm_http_answer(io, connection,
-                   &(struct lm_http_answer){.code = 200, .body = "", .body_is_shared = true});
-}
-
-/* Sums a model's counters over the workers: each word is read whole, the sum is of the moment. */
-static void sum_model(const struct lm_shared *shared, uint32_t model,
-                      struct lm_oip_model_stats *stats) {
-    *stats = (struct lm_oip_model_stats){.name = shared->models[model].name};
-    for (uint32_t w = 0; w < shared->worker_count; w++) {
-        const struct lm_worker_counters *from = &shared->workers[w].stats->worker;
-        /* relaxed: counters of another thread */
-        uint64_t last = lm_load_relaxed_u64(&from->model_last_ms[model]);
-        if (last > stats->last_inference_ms) stats->last_inference_ms = last;
-        stats->ok += lm_load_relaxed_u64(&from->model_ok[model]);
-        stats->failed += lm_load_relaxed_u64(&from->model_failed[model]);
-        stats->ok_ns += lm_load_relaxed_u64(&from->model_ok_ns[model]);
-        stats->failed_ns += lm_load_relaxed_u64(&from->model_failed_ns[model]);
-        stats->queue_ns += lm_load_relaxed_u64(&from->model_queue_ns[model]);
-        stats->input_ns += lm_load_relaxed_u64(&from->model_preprocess_ns[model]);
-        stats->infer_ns += lm_load_relaxed_u64(&from->model_infer_ns[model]);
-        stats->output_ns += lm_load_relaxed_u64(&from->model_send_ns[model]);
-        stats->rows += lm_load_relaxed_u64(&from->model_rows[model]);
-        stats->runs += lm_load_relaxed_u64(&from->model_runs[model]);
-    }
-}
-
-static void answer_stats(struct lm_io *io, struct lm_connection *connection) {
-    const struct lm_shared *shared = io->shared;
-    uint32_t model = connection->call.model;
-    struct lm_oip_model_stats stats[LUMEN_MODELS_MAX];
-    uint32_t first = model == LM_NO_MODEL ? 0 : model;
-    uint32_t count = model == LM_NO_MODEL ? shared->model_count : 1;
-    count_ok(io);
-    for (uint32_t m = 0; m < count; m++) sum_model(shared, first + m, &stats[m]);
-    size_t bytes = lm_oip_stats_write(stats, count, io->http.draft, io->http.draft_bytes);
-    LM_ASSERT(bytes > 0); /* lm_http_open has made room for the largest */
-    lm_http_answer(
-        io, connection,
-        &(struct lm_http_answer){.code = 200, .body = io->http.draft, .body_bytes = bytes});
-}
-
-static void answer_unready(struct lm_io *io, struct lm_connection *connection, const char *why) {
-    lm_add_single_writer_u64(&io->stats->io.requests_refused, 1);
-    lm_add_single_writer_u64(&io->stats->io.requests_unready, 1);
-    lm_http_answer_error(io, connection, 503, "Retry-After: 1\r\n", why);
-}
-
-static bool is_loopback(int fd) {
-    struct sockaddr_storage peer;
-    socklen_t bytes = sizeof peer;
-    if (getpeername(fd, (struct sockaddr *)&peer, &bytes) != 0) return false;
-    if (peer.ss_family == AF_INET)
-        return ntohl(((struct sockaddr_in *)&peer)->sin_addr.s_addr) >> 24 == 127;
-    if (peer.ss_family == AF_INET6)
-        return IN6_IS_ADDR_LOOPBACK(&((struct sockaddr_in6 *)&peer)->sin6_addr);
-    return peer.ss_family == AF_UNIX;
-}
-
-/* Endpoints that change the server: for an admin key, or from this machine where there are no keys.
- * What they would change is not there yet. */
-static void answer_control(struct lm_io *io, struct lm_connection *connection, const char *what) {
-    uint32_t key = connection->call.key;
-    bool allowed = key != LM_NO_KEY ? connection->call.admin : is_loopback(connection->fd);
-    char why[LM_TEXT_BYTES_MAX];
-    lm_gate_count_refusal(io, allowed ? LM_STATUS_BAD_REQUEST : LM_STATUS_UNAUTHORISED,
-                          LM_NO_MODEL);
-    if (!allowed) {
-        lm_http_answer_error(io, connection, 403, NULL,
-                             "control endpoints are for an admin key, or for this machine where "
-                             "the server has no keys");
-        return;
-    }
-    snprintf(why, sizeof why, "%s: not supported by this server", what);
-    lm_http_answer_error(io, connection, 501, NULL, why);
-}
-
-void lm_http_answer_route(struct lm_io *io, struct lm_connection *connection) {
-    const struct lm_shared *shared = io->shared;
-    const struct lm_http_call *call = &connection->call;
-    const struct lm_http_documents *documents = &shared->documents;
-    switch ((enum lm_http_route)call->route) {
-    /* Triton's clients look at the code, KServe's at the body. */
-    case LM_ROUTE_LIVE: answer_yes(io, connection, "{\"live\":true}"); break;
-    case LM_ROUTE_READY:
-    case LM_ROUTE_MODEL_READY:
-        /* acquire: pairs with the releases in lumen_unready and lumen_stop */
-        if (lm_load_acquire_u32(&shared->phase) != LM_PHASE_RUNNING) {
-            answer_unready(io, connection, "the server is shutting down");
-        } else if (io->worker_hangs) {
-            answer_unready(io, connection, "a model does not return");
-        } else if (call->route == LM_ROUTE_READY) {
-            answer_yes(io, connection, "{\"ready\":true}");
-        } else {
-            answer_text(io, connection, NULL, &documents->ready[call->model]);
-        }
-        break;
-    case LM_ROUTE_PAGE:
-        answer_text(io, connection, "text/html; charset=utf-8", &documents->page);
-        break;
-    case LM_ROUTE_SERVER_METADATA: answer_text(io, connection, NULL, &documents->server); break;
-    case LM_ROUTE_MODEL_METADATA:
-        answer_text(io, connection, NULL, &documents->models[call->model]);
-        break;
-    case LM_ROUTE_MODEL_CONFIG:
-        answer_text(io, connection, NULL, &documents->configs[call->model]);
-        break;
-    case LM_ROUTE_REPOSITORY_INDEX: answer_text(io, connection, NULL, &documents->index); break;
-    case LM_ROUTE_MODEL_STATS:
-    case LM_ROUTE_ALL_STATS: answer_stats(io, connection); break;
-    case LM_ROUTE_FIGURES:
-        count_ok(io);
-        lm_http_answer_figures(io, connection);
-        break;
-    case LM_ROUTE_REPOSITORY_LOAD:
-    case LM_ROUTE_REPOSITORY_UNLOAD:
-        answer_control(io, connection, "loading and unloading models while the server runs");
-        break;
-    case LM_ROUTE_TRACE_SETTING: answer_control(io, connection, "trace settings"); break;
-    case LM_ROUTE_LOGGING: answer_control(io, connection, "logging settings"); break;
-    case LM_ROUTE_SYSTEM_SHM_UNREGISTER:
-    case LM_ROUTE_CUDA_SHM_UNREGISTER:
-        if (!call->names_region) { /* all regions: there are none */
-            answer_empty(io, connection);
-            break;
-        }
-        answer_control(io, connection, "shared memory regions");
-        break;
-    default: answer_control(io, connection, "shared memory regions"); break;
-    }
 }

@@ -1,12 +1,15 @@
-/* http_documents.c: what HTTP answers of the server and its models, written once at start. Control
- * thread only; afterwards the I/O threads read it.
- */
+/* http_documents.c: see http_documents.h. */
+#include "dialects/http_documents.h"
+
+#include <stdlib.h>
+
 #include "base/error.h"
-#include "flow/io.h"
 #include "parts/http_page.h"
 
 int lm_http_documents_open(struct lm_shared *shared, const char *version, uint32_t port) {
-    struct lm_http_documents *documents = &shared->documents;
+    struct lm_http_documents *documents = calloc(1, sizeof *documents);
+    shared->documents = documents;
+    if (!documents) return lm_error(LUMEN_E_NOMEM, "no memory for what HTTP answers");
     int code = lm_oip_server_metadata(version, &documents->server);
     if (!code)
         code = lm_oip_repository_index(shared->models, shared->model_count, &documents->index);
@@ -24,7 +27,8 @@ int lm_http_documents_open(struct lm_shared *shared, const char *version, uint32
 }
 
 void lm_http_documents_close(struct lm_shared *shared) {
-    struct lm_http_documents *documents = &shared->documents;
+    struct lm_http_documents *documents = shared->documents;
+    if (!documents) return;
     lm_oip_document_close(&documents->page);
     lm_oip_document_close(&documents->server);
     lm_oip_document_close(&documents->index);
@@ -33,4 +37,6 @@ void lm_http_documents_close(struct lm_shared *shared) {
         lm_oip_document_close(&documents->configs[m]);
         lm_oip_document_close(&documents->ready[m]);
     }
+    free(documents);
+    shared->documents = NULL;
 }

@@ -1,13 +1,11 @@
-/* http_figures.c: GET /figures: what the page at / draws its charts from: each model's counts and
- * its latency histogram since the start, as JSON. A reader subtracts two of them. Written anew for
- * each request into the I/O thread's own memory; no worker is asked. I/O thread only.
- */
+/* http_figures.c: see http_figures.h. */
+#include "dialects/http_figures.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
-#include "dialects/http.h"
 #include "parts/json_text.h"
 #include "work/worker.h"
 
@@ -18,8 +16,8 @@ enum {
     FRAME_BYTES_MAX = 128
 };
 
-size_t lm_http_figures_bytes_max(const struct lm_shared *shared) {
-    return FRAME_BYTES_MAX + (size_t)shared->model_count * MODEL_BYTES_MAX;
+size_t lm_http_figures_bytes_max(uint32_t model_count) {
+    return FRAME_BYTES_MAX + (size_t)model_count * MODEL_BYTES_MAX;
 }
 
 /* One model's, over all threads. */
@@ -78,10 +76,7 @@ static size_t write_model(const char *name, const struct figures *figures, char 
     return used + (size_t)snprintf(text + used, room - used, "]}");
 }
 
-void lm_http_answer_figures(struct lm_io *io, struct lm_connection *connection) {
-    const struct lm_shared *shared = io->shared;
-    char *text = io->http.draft;
-    size_t room = io->http.draft_bytes;
+size_t lm_http_figures_write(const struct lm_shared *shared, char *text, size_t room) {
     size_t used = (size_t)snprintf(text, room, "{\"sub_bits\":%d,\"unit_bits\":%d,\"models\":[",
                                    LM_MODEL_HISTOGRAM_SUB_BITS, LM_MODEL_HISTOGRAM_UNIT_BITS);
     for (uint32_t m = 0; m < shared->model_count; m++) {
@@ -92,6 +87,5 @@ void lm_http_answer_figures(struct lm_io *io, struct lm_connection *connection) 
     }
     used += (size_t)snprintf(text + used, room - used, "]}");
     LM_ASSERT(used < room); /* lm_http_open has made room for the largest */
-    lm_http_answer(io, connection,
-                   &(struct lm_http_answer){.code = 200, .body = text, .body_bytes = used});
+    return used;
 }

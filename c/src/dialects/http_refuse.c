@@ -1,14 +1,11 @@
-/* http_refuse.c: HTTP requests that are not let in: how they are answered, and who may not ask at
- * all: a foreign Host or Origin, no key. I/O thread only.
- */
-#include <arpa/inet.h>
+/* http_refuse.c: see http_refuse.h. */
+#include "dialects/http_refuse.h"
+
 #include <stdio.h>
-#include <string.h>
-#include <strings.h>
 
-#include "dialects/http.h"
-
-/* ---- refusing ---- */
+#include "dialects/http_answer.h"
+#include "dialects/http_block.h"
+#include "dialects/http_code.h"
 
 void lm_http_skip_body(struct lm_io *io, struct lm_connection *connection) {
     struct lm_http_call *call = &connection->call;
@@ -38,7 +35,7 @@ void lm_http_refuse_request(struct lm_io *io, struct lm_connection *connection,
         snprintf(headers, sizeof headers, "Retry-After: %u\r\n", refusal->retry_after_s);
     if (code == 401 && connection->call.key != LM_NO_KEY) code = 403; /* known, but not allowed */
     if (code == 401) snprintf(headers, sizeof headers, "WWW-Authenticate: Bearer\r\n");
-    lm_gate_count_refusal(io, refusal->status, connection->call.model);
+    lm_refusal_count(io, refusal->status, connection->call.model);
     lm_http_refuse_code(io, connection, code, headers, refusal->why);
 }
 
@@ -57,90 +54,62 @@ void lm_http_refuse_close(struct lm_io *io, struct lm_connection *connection, ui
                                              .model = LM_NO_MODEL,
                                              .route = LM_ROUTE_NONE,
                                              .head_only = connection->call.head_only};
-    lm_gate_count_refusal(io, code == 503 ? LM_STATUS_OVERLOADED : LM_STATUS_BAD_REQUEST,
-                          UINT32_MAX);
+    lm_refusal_count(io, code == 503 ? LM_STATUS_OVERLOADED : LM_STATUS_BAD_REQUEST, UINT32_MAX);
     lm_http_answer_error(io, connection, code, code == 503 ? "Retry-After: 1\r\n" : NULL, why);
 }
 
-/* ---- who may ask ---- */
-
-static bool is_address(const char *name, size_t bytes) {
-    char text[INET6_ADDRSTRLEN];
-    unsigned char unused[16];
-    if (bytes > 2 && name[0] == '[' && name[bytes - 1] == ']') {
-        name++;
-        bytes -= 2;
+void lm_http_refuse_unread(struct lm_io *io, struct lm_connection *connection, uint32_t code,
+                           const char *why) {
+    if (connection->read_state == LM_READ_HEADER) {
+        connection->call.head_only = false; /* of the request before */
+        lm_add_single_writer_u64(&io->stats->io.requests, 1);
+        lm_add_single_writer_u64(&io->stats->io.http_requests, 1);
     }
-    if (bytes >= sizeof text) return false;
-    memcpy(text, name, bytes);
-    text[bytes] = '\0';
-    return inet_pton(AF_INET, text, unused) == 1 || inet_pton(AF_INET6, text, unused) == 1;
+    lm_http_refuse_close(io, connection, code, why);
 }
 
-bool lm_http_equals(const char *at, size_t bytes, const char *word) {
-    return strlen(word) == bytes && strncasecmp(at, word, bytes) == 0;
-}
-
-/* Whether a Host (or an Origin's host) names this server: otherwise a page in somebody's browser
- * could reach it through a name of its own (DNS rebinding). */
-static bool host_is_allowed(const struct lm_access *access, struct lm_slice host) {
-    size_t bytes = host.bytes;
-    const char *colon = memrchr(host.at, ':', bytes);
-    const char *bracket = memrchr(host.at, ']', bytes);
-    if (colon && (!bracket || colon > bracket)) bytes = (size_t)(colon - host.at);
-    if (bytes > 1 && host.at[bytes - 1] == '.') bytes--; /* of a name that is whole */
-    if (lm_http_equals(host.at, bytes, "localhost") || is_address(host.at, bytes)) return true;
-    for (uint32_t h = 0; h < access->host_count; h++) {
-        if (strcmp(access->hosts[h], "*") == 0 || lm_http_equals(host.at, bytes, access->hosts[h]))
-            return true;
+/* Ends the connection that has collected a head in a block for the longest time. */
+static void evict_slowest(struct lm_io *io) {
+    struct lm_connection *slowest = NULL;
+    uint64_t since_ns = UINT64_MAX;
+    for (uint32_t b = 0; b < LM_HTTP_BLOCKS; b++) {
+        struct lm_connection *holder = lm_io_connection(io, io->http->blocks[b].connection);
+        if (holder->read_state == LM_READ_WAIT || io->http->blocks[b].taken_ns >= since_ns)
+            continue;
+        slowest = holder;
+        since_ns = io->http->blocks[b].taken_ns;
     }
-    return false;
-}
-
-static bool origin_is_allowed(const struct lm_access *access, struct lm_slice origin) {
-    const char *scheme = origin.at ? memmem(origin.at, origin.bytes, "://", 3) : NULL;
-    if (!origin.at) return true;
-    if (!scheme) return false;
-    size_t skipped = (size_t)(scheme + 3 - origin.at);
-    return host_is_allowed(access, (struct lm_slice){scheme + 3, origin.bytes - skipped});
-}
-
-static bool needs_key(enum lm_http_route route) {
-    return route != LM_ROUTE_PAGE;
-}
-
-bool lm_http_authorise(struct lm_io *io, struct lm_connection *connection,
-                       const struct lm_http_head *head, struct lm_slice host) {
-    struct lm_access *access = io->access;
-    struct lm_http_call *call = &connection->call;
-    char why[LM_TEXT_BYTES_MAX];
-    /* Whoever looks whether the server lives may call it what they like. */
-    if (call->route == LM_ROUTE_LIVE || call->route == LM_ROUTE_READY) return true;
-    if (host.at && !host_is_allowed(access, host)) {
-        snprintf(why, sizeof why,
-                 "Host: expected an address, localhost or a name in server.hosts, "
-                 "found '%.*s'",
-                 (int)(host.bytes < 80 ? host.bytes : 80), host.at);
-        lm_gate_count_refusal(io, LM_STATUS_BAD_REQUEST, UINT32_MAX);
-        /* RFC 9110 15.5.20: an origin for which the server is not configured. */
-        lm_http_refuse_code(io, connection, 421, NULL, why);
-        return false;
+    if (!slowest) return;
+    if (slowest->ended) { /* it is not advanced yet */
+        lm_http_block_give(io, slowest);
+        return;
     }
-    if (!origin_is_allowed(access, head->origin)) {
-        lm_gate_count_refusal(io, LM_STATUS_BAD_REQUEST, UINT32_MAX);
-        lm_http_refuse_code(io, connection, 403, NULL, "Origin: pages of other sites may not ask");
-        return false;
+    lm_add_single_writer_u64(&io->stats->io.connections_evicted, 1);
+    lm_http_refuse_unread(
+        io, slowest, 408,
+        "the head took longer than those of all other connections, and its place was needed");
+}
+
+struct lm_http_block *lm_http_refuse_for_block(struct lm_io *io, struct lm_connection *connection) {
+    struct lm_http_block *block = lm_http_block_take(io, connection);
+    if (block) return block;
+    evict_slowest(io);
+    return lm_http_block_take(io, connection);
+}
+
+void lm_http_give_up(struct lm_io *io, struct lm_connection *connection, enum lm_status status,
+                     const char *why) {
+    uint32_t code = status == LM_STATUS_OVERLOADED ? 503 : 408;
+    if (lm_connection_is_sending(connection) || connection->in_flight > 0) {
+        lm_connection_abort(io, connection); /* the reply would stand in the place of another one */
+        return;
     }
-    if (access->keys.count == 0 || !needs_key((enum lm_http_route)call->route)) return true;
-    struct lm_token token = head->authorization.at
-                                ? lm_keys_bearer(head->authorization.at, head->authorization.bytes)
-                                : lm_keys_api_key(head->api_key.at, head->api_key.bytes);
-    call->key = lm_keys_find(&access->keys, token.at, token.bytes);
-    call->admin = call->key != LM_NO_KEY && lm_keys_is_admin(&access->keys, call->key);
-    if (call->key != LM_NO_KEY) return true;
-    lm_http_refuse_status(
-        io, connection, LM_STATUS_UNAUTHORISED,
-        "expected a key of this server (Authorization: Bearer ..., or X-API-Key), found "
-        "none or an unknown one");
-    return false;
+    if (!connection->recv_armed || connection->receiving == LM_NO_SLOT) {
+        lm_http_refuse_unread(io, connection, code, why);
+        return;
+    }
+    /* The kernel may still write into the slot: say it, and let the receive come back first. */
+    connection->call.keep_alive = false;
+    lm_http_answer_error(io, connection, code, code == 503 ? "Retry-After: 1\r\n" : NULL, why);
+    lm_connection_end(io, connection);
 }

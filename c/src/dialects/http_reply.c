@@ -1,60 +1,16 @@
-/* http_reply.c: replies to HTTP inference, composed by the thread that ran the request: the JSON
- * and the head before it in the request's slot, binary outputs sent from where they are. Allocates
- * nothing.
- */
+/* http_reply.c: see http_reply.h. */
+#include "dialects/http_reply.h"
+
 #include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
-#include "dialects/http.h"
+#include "dialects/http_code.h"
 #include "parts/http_date.h"
 #include "parts/json_text.h"
 #include "parts/oip_reply.h"
 
 enum { HEAD_ROOM = 256 };
-
-uint32_t lm_http_code(enum lm_status status) {
-    switch (status) {
-    case LM_STATUS_OK: return 200;
-    case LM_STATUS_BAD_REQUEST: return 400;
-    case LM_STATUS_UNKNOWN_MODEL: return 404;
-    case LM_STATUS_TOO_LARGE: return 413;
-    case LM_STATUS_UNAUTHORISED: return 401;
-    case LM_STATUS_RATE_LIMITED: return 429;
-    case LM_STATUS_INFERENCE_FAILED: return 500;
-    default: return 503; /* overloaded, too late, shutting down */
-    }
-}
-
-const char *lm_http_reason(uint32_t code) {
-    static const struct {
-        uint32_t code;
-        const char *reason;
-    } known[] = {
-        {200, "OK"},
-        {400, "Bad Request"},
-        {401, "Unauthorized"},
-        {403, "Forbidden"},
-        {404, "Not Found"},
-        {405, "Method Not Allowed"},
-        {408, "Request Timeout"},
-        {413, "Content Too Large"},
-        {414, "URI Too Long"},
-        {415, "Unsupported Media Type"},
-        {417, "Expectation Failed"},
-        {421, "Misdirected Request"},
-        {429, "Too Many Requests"},
-        {431, "Request Header Fields Too Large"},
-        {500, "Internal Server Error"},
-        {501, "Not Implemented"},
-        {503, "Service Unavailable"},
-        {505, "HTTP Version Not Supported"},
-    };
-    for (size_t k = 0; k < sizeof known / sizeof known[0]; k++) {
-        if (known[k].code == code) return known[k].reason;
-    }
-    return "Error";
-}
 
 /* Writes the head so that it ends where the text begins, and makes both the reply's first part. */
 static void put_head(struct lm_request *request, char *text, size_t text_bytes, uint32_t code,
@@ -74,9 +30,8 @@ static void put_head(struct lm_request *request, char *text, size_t text_bytes, 
 
 /* What is left of the slot. */
 static char *rest_of(struct lm_slot *slot, size_t *bytes_out) {
-    size_t used = lm_align_up(slot->used, LM_SLOT_ALIGN);
-    *bytes_out = used < slot->bytes ? slot->bytes - used : 0;
-    return (char *)slot->base + used;
+    *bytes_out = lm_slot_left(slot);
+    return (char *)slot->base + lm_align_up(slot->used, LM_SLOT_ALIGN);
 }
 
 /* The outputs with the shapes they came in: from the shape block where some were unknown. */
@@ -125,8 +80,14 @@ static bool find_room(struct lm_request *request, const struct lm_oip_output *ou
     return true;
 }
 
-void lm_http_reply_outputs(struct lm_request *request, const void *const *data, const size_t *bytes,
-                           size_t shape_block_bytes) {
+/* The reply cannot be what was asked for. */
+static void fail(struct lm_request *request, enum lm_status status, const char *why) {
+    lm_request_set_why(request, why);
+    lm_http_compose_error(request, status, why);
+}
+
+void lm_http_compose_outputs(struct lm_request *request, const void *const *data,
+                             const size_t *bytes, size_t shape_block_bytes) {
     const struct lm_model *model = request->model;
     struct lm_oip_output outputs[LM_TENSORS_MAX];
     struct lm_oip_room room;
@@ -134,14 +95,14 @@ void lm_http_reply_outputs(struct lm_request *request, const void *const *data, 
     char headers[128], why[LM_TEXT_BYTES_MAX];
     describe_outputs(request, data, bytes, shape_block_bytes > 0, outputs);
     if (!find_room(request, outputs, &room)) {
-        lm_http_reply_text(request, LM_STATUS_TOO_LARGE,
-                           "the reply's JSON does not fit its slot: ask for binary_data");
+        fail(request, LM_STATUS_TOO_LARGE,
+             "the reply's JSON does not fit its slot: ask for binary_data");
         return;
     }
     enum lm_status status = lm_oip_write(model, &request->http.asked, outputs, &model->labels,
                                          &room, &reply, why, sizeof why);
     if (status != LM_STATUS_OK) {
-        lm_http_reply_text(request, status, why);
+        fail(request, status, why);
         return;
     }
     uint32_t parts = 1;
@@ -161,13 +122,12 @@ void lm_http_reply_outputs(struct lm_request *request, const void *const *data, 
     put_head(request, room.json, reply.json_bytes, 200, headers,
              reply.json_bytes + reply.blobs_bytes);
     request->status = LM_STATUS_OK;
-    request->message = (struct msghdr){.msg_iov = request->reply, .msg_iovlen = parts};
+    lm_request_set_message(request, parts);
 }
 
-void lm_http_reply_text(struct lm_request *request, enum lm_status status, const char *text) {
+void lm_http_compose_error(struct lm_request *request, enum lm_status status, const char *text) {
     char body[LM_TEXT_BYTES_MAX + 16], headers[96];
     uint32_t code = lm_http_code(status);
-    snprintf(request->why, sizeof request->why, "%s", text);
     size_t used = lm_json_error(text, body, sizeof body);
     snprintf(headers, sizeof headers, "Content-Type: application/json\r\n%s",
              code == 503 ? "Retry-After: 1\r\n" : "");
@@ -178,52 +138,5 @@ void lm_http_reply_text(struct lm_request *request, enum lm_status status, const
     memcpy(room + HEAD_ROOM, body, used);
     put_head(request, room + HEAD_ROOM, used, code, headers, used);
     request->status = (uint16_t)status;
-    request->message = (struct msghdr){.msg_iov = request->reply, .msg_iovlen = 1};
-}
-
-/* ---- text to tensors ---- */
-
-static bool fail(struct lm_request *request, enum lm_status status, const char *why) {
-    lm_http_reply_text(request, status, why);
-    return false;
-}
-
-bool lm_http_read_text(struct lm_oip_parser *parser, struct lm_request *request) {
-    struct lm_http_exchange *http = &request->http;
-    struct lm_oip_request *asked = &http->asked;
-    const struct lm_model *model = request->model;
-    char why[LM_TEXT_BYTES_MAX];
-    size_t json = http->json_bytes < 0 ? http->text_bytes : (size_t)http->json_bytes, blobs = 0;
-    enum lm_status status = lm_oip_read(parser, http->text, json, model, asked, why, sizeof why);
-    if (status != LM_STATUS_OK) return fail(request, status, why);
-    for (uint32_t b = 0; b < asked->blob_count; b++) blobs += (size_t)asked->blob_bytes[b];
-    if (blobs != http->text_bytes - json) {
-        snprintf(why, sizeof why, "%s: expected %zu bytes of binary data after the JSON, found %zu",
-                 blobs < http->text_bytes - json ? "unexpected additional input data"
-                                                 : "missing input data",
-                 blobs, http->text_bytes - json);
-        return fail(request, LM_STATUS_BAD_REQUEST, why);
-    }
-    size_t needed = 0, room = 0;
-    (void)rest_of(request->slot, &room);
-    if (!lm_model_slot_bytes(model, asked->rows, &needed) || needed > room) {
-        snprintf(why, sizeof why,
-                 "%u rows do not fit the slot beside their JSON: send binary tensors", asked->rows);
-        return fail(request, LM_STATUS_TOO_LARGE, why);
-    }
-    request->rows = asked->rows;
-    lm_model_layout(model, request->slot, LM_ENCODING_TENSORS, asked->rows, &request->layout);
-    status = lm_oip_values(parser, asked, model, request->layout.inputs, why, sizeof why);
-    if (status != LM_STATUS_OK) return fail(request, status, why);
-    const char *blob = http->text + json;
-    for (uint32_t b = 0; b < asked->blob_count; b++) {
-        memcpy(request->layout.inputs[asked->blob_inputs[b]], blob, (size_t)asked->blob_bytes[b]);
-        blob += asked->blob_bytes[b];
-    }
-    if (asked->timeout_us) {
-        request->deadline_ns = lm_deadline_after(request->started_ns, asked->timeout_us);
-        /* relaxed: seen a sweep later at worst */
-        lm_store_relaxed_u64(&request->overdue_ns, request->deadline_ns);
-    }
-    return true;
+    lm_request_set_message(request, 1);
 }

@@ -1,14 +1,15 @@
-/* admit.c: decides over a native request whose header is read, before a byte of its body is. I/O
- * thread only. What both dialects need when a slot is found, or is not, is here too.
- *
- * A refused request is answered at once and costs no slot: its payload is read and dropped, and the
- * connection goes on. Only where the end of the frame is in doubt, or the payload is larger than
- * anything the server takes, does the connection end.
- */
-#include <stdio.h>
+/* native.c: see native.h. I/O thread only. */
+#include "dialects/native.h"
 
-#include "dialects/http.h"
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
 #include "flow/access_log.h"
+#include "flow/admit.h"
+#include "flow/gate.h"
+#include "flow/slots.h"
+#include "flow/submit.h"
 
 static const char unknown_key[] =
     "expected the token of a key of this server, found none or an unknown one";
@@ -39,16 +40,16 @@ static void log_answer(struct lm_io *io, const struct lm_connection *connection,
     lm_access_log(io, connection, &entry);
 }
 
-static void refuse(struct lm_io *io, struct lm_connection *connection,
-                   const struct lm_native_request *request, enum lm_status status,
-                   const char *why) {
+static void refuse_header(struct lm_io *io, struct lm_connection *connection,
+                          const struct lm_native_request *request, enum lm_status status,
+                          const char *why) {
     struct lm_native_reply reply = {.id = request->id, .status = (uint16_t)status};
     skip_payload(connection, request);
     if (request->payload_bytes > io->shared->max_request_bytes)
         lm_connection_linger(io, connection);
-    lm_gate_count_refusal(io, status, request->kind == LM_KIND_INFER ? request->model : UINT32_MAX);
+    lm_refusal_count(io, status, request->kind == LM_KIND_INFER ? request->model : UINT32_MAX);
     log_answer(io, connection, request, status, why);
-    lm_reply_own(io, connection, &reply, why);
+    lm_native_answer(io, connection, &reply, why);
 }
 
 /* Whose request it is; false: of nobody the server knows. */
@@ -66,7 +67,7 @@ static void answer_describe(struct lm_io *io, struct lm_connection *connection,
                             const struct lm_native_request *request) {
     struct lm_native_reply reply = {.id = request->id,
                                     .payload_bytes = (uint32_t)io->shared->description_bytes};
-    lm_reply_own(io, connection, &reply, io->shared->description);
+    lm_native_answer(io, connection, &reply, io->shared->description);
 }
 
 /* ping and describe: answered here, whatever the workers do. */
@@ -74,7 +75,7 @@ static void answer(struct lm_io *io, struct lm_connection *connection,
                    const struct lm_native_request *request) {
     uint32_t key;
     if (request->kind == LM_KIND_DESCRIBE && !find_key(io, connection, &key)) {
-        refuse(io, connection, request, LM_STATUS_UNAUTHORISED, unknown_key);
+        refuse_header(io, connection, request, LM_STATUS_UNAUTHORISED, unknown_key);
         return;
     }
     log_answer(io, connection, request, LM_STATUS_OK, NULL);
@@ -84,7 +85,7 @@ static void answer(struct lm_io *io, struct lm_connection *connection,
         answer_describe(io, connection, request);
     } else {
         struct lm_native_reply reply = {.id = request->id};
-        lm_reply_own(io, connection, &reply, NULL);
+        lm_native_answer(io, connection, &reply, NULL);
     }
 }
 
@@ -157,51 +158,6 @@ static void plan_parts(struct lm_request *request) {
     request->part_count = count;
 }
 
-uint64_t lm_admit_deadline(const struct lm_io *io, const struct lm_connection *connection,
-                           uint64_t timeout_us) {
-    uint64_t came_ns = connection->started_ns - io->unseen_ns;
-    if (timeout_us) return lm_deadline_after(came_ns, timeout_us);
-    uint64_t timeout_ns = io->shared->default_timeout_ns;
-    return timeout_ns ? came_ns + timeout_ns : UINT64_MAX;
-}
-
-struct lm_request *lm_admit_begin(struct lm_io *io, struct lm_connection *connection,
-                                  const struct lm_model *model, struct lm_slot *slot, uint32_t rows,
-                                  uint64_t timeout_us) {
-    struct lm_request *request = &io->requests[slot->index];
-    request->io = io;
-    request->slot = slot;
-    request->model = model;
-    request->connection = connection->index;
-    request->next_reply = LM_NO_SLOT;
-    request->id = 0;
-    request->held_ns = io->now_ns;
-    request->seen_ns = 0;
-    request->started_ns = connection->started_ns;
-    request->deadline_ns = lm_admit_deadline(io, connection, timeout_us);
-    request->rows = rows;
-    request->batch_rows = 0;
-    request->flags = 0;
-    request->part_at = 0;
-    request->dialect = connection->dialect;
-    request->with_worker = false;
-    lm_store_relaxed_u32(&request->claim, 0); /* relaxed: published with the slot, as is this: */
-    lm_store_relaxed_u64(&request->overdue_ns, request->deadline_ns);
-    lm_access_log_admit(io, connection, request);
-    lm_gate_charge(io, request);
-    connection->receiving = slot->index;
-    connection->read_state = LM_READ_BODY;
-    connection->header_used = 0;
-    if (lm_connection_waits(connection)) lm_connection_move(io, connection, LM_LIST_NONE);
-    return request;
-}
-
-void lm_admit_wait(struct lm_io *io, struct lm_connection *connection, uint64_t timeout_us) {
-    connection->read_state = LM_READ_WAIT;
-    connection->timer_ns = lm_admit_deadline(io, connection, timeout_us);
-    lm_connection_move(io, connection, LM_LIST_EXPECTING);
-}
-
 static void start_body(struct lm_io *io, struct lm_connection *connection,
                        const struct lm_native_request *header, struct lm_slot *slot) {
     const struct lm_model *model = &io->shared->models[header->model];
@@ -227,12 +183,12 @@ static bool may_enter(struct lm_io *io, const struct lm_connection *connection,
     refusal->status = check(io, request, refusal->why, sizeof refusal->why);
     if (refusal->status != LM_STATUS_OK) return false;
     const struct lm_model *model = &io->shared->models[request->model];
-    uint64_t deadline_ns = lm_admit_deadline(io, connection, request->timeout_us);
+    uint64_t deadline_ns = lm_admit_deadline_ns(io, connection, request->timeout_us);
     return lm_gate_enter(io, model, key, refusal) &&
            lm_gate_in_time(io, model, request->rows, deadline_ns, refusal);
 }
 
-void lm_admit(struct lm_io *io, struct lm_connection *connection) {
+static void admit(struct lm_io *io, struct lm_connection *connection) {
     struct lm_native_request request;
     struct lm_refusal refusal;
     enum lm_native_verdict verdict =
@@ -242,15 +198,15 @@ void lm_admit(struct lm_io *io, struct lm_connection *connection) {
     if (!retried) lm_add_single_writer_u64(&io->stats->io.native_requests, 1);
     if (verdict == LM_NATIVE_NO_FRAME) {
         lm_connection_linger(io, connection);
-        lm_gate_count_refusal(io, LM_STATUS_BAD_REQUEST, UINT32_MAX);
+        lm_refusal_count(io, LM_STATUS_BAD_REQUEST, UINT32_MAX);
         struct lm_native_reply reply = {.id = request.id, .status = LM_STATUS_BAD_REQUEST};
         request.kind = 0; /* nobody knows what it was to be */
         log_answer(io, connection, &request, LM_STATUS_BAD_REQUEST, refusal.why);
-        lm_reply_own(io, connection, &reply, refusal.why);
+        lm_native_answer(io, connection, &reply, refusal.why);
         return;
     }
     if (verdict == LM_NATIVE_BAD) {
-        refuse(io, connection, &request, LM_STATUS_BAD_REQUEST, refusal.why);
+        refuse_header(io, connection, &request, LM_STATUS_BAD_REQUEST, refusal.why);
         return;
     }
     if (request.kind != LM_KIND_INFER) {
@@ -258,12 +214,12 @@ void lm_admit(struct lm_io *io, struct lm_connection *connection) {
         return;
     }
     if (!retried && !may_enter(io, connection, &request, &refusal)) {
-        refuse(io, connection, &request, refusal.status, refusal.why);
+        refuse_header(io, connection, &request, refusal.status, refusal.why);
         return;
     }
     size_t bytes = 0;
     lm_model_slot_bytes(&io->shared->models[request.model], request.rows, &bytes);
-    struct lm_slot *slot = lm_gate_slot(io, connection, bytes);
+    struct lm_slot *slot = lm_slots_take(io, connection, bytes);
     if (slot) {
         start_body(io, connection, &request, slot);
     } else if (!retried) {
@@ -271,18 +227,152 @@ void lm_admit(struct lm_io *io, struct lm_connection *connection) {
     }
 }
 
-void lm_admit_refuse_waiting(struct lm_io *io, struct lm_connection *connection,
-                             enum lm_status status, const char *why) {
-    lm_connection_move(io, connection, LM_LIST_NONE);
-    connection->started_ns = io->now_ns; /* of the rest, which is read from here on */
-    if (connection->dialect == LM_DIALECT_HTTP) {
-        struct lm_refusal refusal = {.status = status, .retry_after_s = 1};
-        snprintf(refusal.why, sizeof refusal.why, "%s", why);
-        lm_http_refuse_request(io, connection, &refusal);
-        return;
-    }
+/* ---- what flow/ asks ---- */
+
+/* A credential comes right behind the header, and is read with it: who asks is known before a slot
+ * is taken. */
+static size_t header_bytes(const struct lm_connection *connection) {
     struct lm_native_request request;
     char unused[LM_TEXT_BYTES_MAX];
-    lm_native_parse(connection->header, &request, unused, sizeof unused);
-    refuse(io, connection, &request, status, why);
+    if (connection->header_used < LM_NATIVE_REQUEST_BYTES) return LM_NATIVE_REQUEST_BYTES;
+    enum lm_native_verdict verdict =
+        lm_native_parse(connection->header, &request, unused, sizeof unused);
+    bool follows = verdict == LM_NATIVE_OK && (request.flags & LM_FLAG_CREDENTIAL) &&
+                   request.payload_bytes >= LM_NATIVE_CREDENTIAL_BYTES;
+    return LM_NATIVE_REQUEST_BYTES + (follows ? LM_NATIVE_CREDENTIAL_BYTES : 0);
 }
+
+static size_t take(struct lm_io *io, struct lm_connection *connection, const uint8_t *bytes,
+                   size_t count) {
+    size_t missing = header_bytes(connection) - connection->header_used;
+    size_t taken = count < missing ? count : missing;
+    if (connection->header_used == 0) connection->started_ns = io->now_ns;
+    memcpy(connection->header + connection->header_used, bytes, taken);
+    connection->header_used = (uint16_t)(connection->header_used + taken);
+    if (!lm_native_may_be_header(connection->header, connection->header_used)) {
+        /* Another protocol's greeting may be shorter than a header: answer what is there. */
+        memset(connection->header + connection->header_used, 0,
+               LM_NATIVE_REQUEST_BYTES - connection->header_used);
+        connection->header_used = LM_NATIVE_REQUEST_BYTES;
+    }
+    if (connection->header_used >= LM_NATIVE_REQUEST_BYTES &&
+        connection->header_used == header_bytes(connection)) {
+        admit(io, connection);
+    }
+    return taken;
+}
+
+static void parse_again(const struct lm_connection *connection, struct lm_native_request *request) {
+    char unused[LM_TEXT_BYTES_MAX];
+    (void)lm_native_parse(connection->header, request, unused, sizeof unused);
+}
+
+/* The shape block, where one came, must say what `rows` says. */
+static bool shapes_agree(const struct lm_request *request, char *why, size_t why_bytes) {
+    const uint8_t *at = request->prefix;
+    uint32_t word;
+    memcpy(&word, at, 4);
+    if (word != request->model->input_count) {
+        snprintf(why, why_bytes, "shape block: expected %u tensors, found %u",
+                 request->model->input_count, word);
+        return false;
+    }
+    for (uint32_t i = 0; i < request->model->input_count; i++) {
+        const struct lm_tensor *tensor = &request->model->inputs[i];
+        int64_t dims[LM_RANK_MAX];
+        lm_tensor_shape(tensor, request->rows, dims);
+        at += 4;
+        memcpy(&word, at, 4);
+        if (word != tensor->rank) {
+            snprintf(why, why_bytes, "shape block: input %u: expected rank %u, found %u", i,
+                     tensor->rank, word);
+            return false;
+        }
+        for (uint32_t d = 0; d < tensor->rank; d++) {
+            at += 4;
+            memcpy(&word, at, 4);
+            if (word == dims[d]) continue;
+            snprintf(why, why_bytes, "shape block: input %u dimension %u: expected %lld, found %u",
+                     i, d, (long long)dims[d], word);
+            return false;
+        }
+    }
+    return true;
+}
+
+static void body_received(struct lm_io *io, struct lm_connection *connection) {
+    struct lm_request *request = &io->requests[connection->receiving];
+    char why[LM_TEXT_BYTES_MAX];
+    if (!(request->flags & LM_FLAG_SHAPES) || shapes_agree(request, why, sizeof why)) {
+        lm_submit(io, connection, request);
+        return;
+    }
+    struct lm_native_reply reply = {.id = request->id, .status = LM_STATUS_BAD_REQUEST};
+    connection->receiving = LM_NO_SLOT;
+    connection->read_state = LM_READ_HEADER;
+    lm_refusal_count(io, LM_STATUS_BAD_REQUEST, request->model->index);
+    lm_access_log_refused(io, connection, request, LM_STATUS_BAD_REQUEST, why);
+    lm_slots_release(io, request);
+    lm_native_answer(io, connection, &reply, why);
+}
+
+static void forget(struct lm_io *io, struct lm_connection *connection) {
+    (void)io;
+    (void)connection; /* the header is in the connection itself */
+}
+
+static uint64_t bytes_expected(const struct lm_connection *connection) {
+    struct lm_native_request request;
+    parse_again(connection, &request);
+    return LM_NATIVE_REQUEST_BYTES + request.payload_bytes - connection->header_used;
+}
+
+static void refuse(struct lm_io *io, struct lm_connection *connection,
+                   const struct lm_refusal *refusal) {
+    struct lm_native_request request;
+    parse_again(connection, &request);
+    refuse_header(io, connection, &request, refusal->status, refusal->why);
+}
+
+static void answer_request(struct lm_io *io, struct lm_connection *connection,
+                           struct lm_request *request, enum lm_status status, const char *why) {
+    struct lm_native_reply reply = {.id = request->id, .status = (uint16_t)status};
+    lm_access_log_refused(io, connection, request, status, why);
+    lm_native_answer(io, connection, &reply, why);
+}
+
+static void give_up(struct lm_io *io, struct lm_connection *connection, enum lm_status status,
+                    const char *why) {
+    if (connection->receiving == LM_NO_SLOT || lm_connection_is_sending(connection)) {
+        lm_connection_abort(io, connection); /* nobody knows which request it would have been */
+        return;
+    }
+    answer_request(io, connection, &io->requests[connection->receiving], status, why);
+    lm_connection_end(io, connection);
+}
+
+static uint32_t key(const struct lm_io *io, const struct lm_connection *connection) {
+    if (!(connection->header[28] & LM_FLAG_CREDENTIAL)) return LM_NO_KEY;
+    struct lm_token token = lm_keys_credential(connection->header + LM_NATIVE_REQUEST_BYTES);
+    return lm_keys_find(&io->access->keys, token.at, token.bytes);
+}
+
+static void complete_row(const struct lm_request *request, struct lm_trace_record *row) {
+    (void)request;
+    (void)row; /* the code is the status, which is there */
+}
+
+const struct lm_dialect lm_native = {
+    .take = take,
+    .body_received = body_received,
+    .forget = forget,
+    .bytes_expected = bytes_expected,
+    .retry = admit,
+    .refuse = refuse,
+    .give_up = give_up,
+    .answer = answer_request,
+    .compose_outputs = lm_native_compose_outputs,
+    .compose_error = lm_native_compose_error,
+    .key = key,
+    .complete_row = complete_row,
+};

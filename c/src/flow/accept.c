@@ -1,10 +1,11 @@
-/* accept.c: new connections on their I/O thread. */
+/* accept.c: see accept.h. */
+#include "flow/accept.h"
+
 #include <errno.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/error.h"
-#include "flow/io.h"
 
 void lm_accept_arm(struct lm_io *io) {
     if (io->draining || io->now_ns < io->accept_retry_ns) return;
@@ -39,8 +40,7 @@ static void start_connection(struct lm_io *io, int fd) {
         lm_add_single_writer_u64(&io->stats->io.connections_crowded, 1);
         lm_connection_abort(io, connection);
     }
-    lm_receive_continue(io, connection);
-    lm_connection_settle(io, connection);
+    lm_connection_mark(io, connection);
 }
 
 /* Unix sockets have no SO_REUSEPORT. Threads that wait on one listening socket would share its

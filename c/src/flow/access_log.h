@@ -1,11 +1,11 @@
-/* access_log.h: what the access log says of a request, and how its line looks.
+/* access_log.h: what the access log says of a request: a row for each.
  *
  * The threads that answer push a row (parts/trace.h) and go on; the telemetry thread makes lines of
- * them. Without an access log each of these is one look at a flag. */
+ * them (work/access_line.h). Without an access log each of these is one look at a flag. */
 #ifndef LM_FLOW_ACCESS_LOG_H
 #define LM_FLOW_ACCESS_LOG_H
 
-#include "flow/io.h"
+#include "flow/state.h"
 
 /* A request that an I/O thread answered without a worker. */
 struct lm_access_entry {
@@ -43,10 +43,5 @@ void lm_access_log_admit(struct lm_io *io, const struct lm_connection *connectio
                          struct lm_request *request);
 /* Worker: completes the row of a request it has answered. */
 void lm_access_log_complete(const struct lm_request *request, struct lm_trace_record *row);
-
-/* Telemetry thread. `offset_ns`: from the monotonic clock to the time of day. Returns the line's
- * bytes, with its end; at most LM_LINE_BYTES_MAX. */
-size_t lm_access_log_line(char *line, const struct lm_trace_record *row,
-                          const struct lm_model *models, uint64_t offset_ns, bool as_json);
 
 #endif

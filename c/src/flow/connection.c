@@ -1,4 +1,6 @@
-/* connection.c: the table of connections and their ends; see connection.h. I/O thread only. */
+/* connection.c: see connection.h. I/O thread only. */
+#include "flow/connection.h"
+
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,7 +8,8 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "dialects/http.h"
+#include "flow/refusal.h"
+#include "flow/slots.h"
 
 static void list_append(struct lm_io *io, struct lm_connection *connection,
                         enum lm_connection_list which) {
@@ -62,6 +65,7 @@ int lm_connections_open(struct lm_io *io, uint32_t capacity) {
     if (!io->deadlines)
         return lm_error(LUMEN_E_NOMEM, "no memory for a table of %u connections", capacity);
     io->connections_used = 0;
+    io->marked_head = io->marked_tail = LM_NO_CONNECTION;
     for (uint32_t l = 0; l < LM_LIST_COUNT; l++)
         io->lists[l] = (struct lm_list){LM_NO_CONNECTION, LM_NO_CONNECTION, 0};
     return 0;
@@ -121,25 +125,45 @@ struct lm_connection *lm_connection_open(struct lm_io *io, int fd) {
     return connection;
 }
 
-bool lm_connection_may_parse(const struct lm_connection *connection) {
-    /* HTTP's replies have no id: they come in the order of their requests, one at a time. */
-    uint32_t most = connection->dialect == LM_DIALECT_HTTP ? 1 : LM_PIPELINE_MAX;
-    return !connection->ended && !connection->close_after_reply && connection->in_flight < most &&
-           connection->sending == LM_NO_SLOT && connection->reply_head == LM_NO_SLOT;
+void lm_connection_mark(struct lm_io *io, struct lm_connection *connection) {
+    if (connection->marked) return;
+    connection->marked = true;
+    connection->next_marked = LM_NO_CONNECTION;
+    if (io->marked_tail == LM_NO_CONNECTION) {
+        io->marked_head = connection->index;
+    } else {
+        io->connections[io->marked_tail].next_marked = connection->index;
+    }
+    io->marked_tail = connection->index;
+}
+
+struct lm_connection *lm_connection_take_marked(struct lm_io *io) {
+    if (io->marked_head == LM_NO_CONNECTION) return NULL;
+    struct lm_connection *connection = &io->connections[io->marked_head];
+    io->marked_head = connection->next_marked;
+    if (io->marked_head == LM_NO_CONNECTION) io->marked_tail = LM_NO_CONNECTION;
+    connection->marked = false;
+    return connection;
+}
+
+bool lm_connection_may_parse(const struct lm_io *io, const struct lm_connection *connection) {
+    return !connection->ended && !connection->close_after_reply &&
+           connection->in_flight < lm_io_in_flight_max(io, connection) &&
+           !lm_connection_is_sending(connection);
 }
 
 /* Gives back what a half-read request holds. Returns whether there was one: what counts as a
  * request is a header read whole. */
 static bool drop_request(struct lm_io *io, struct lm_connection *connection) {
+    bool has_slot = connection->receiving != LM_NO_SLOT;
     bool half_read = connection->read_state == LM_READ_WAIT ||
-                     connection->read_state == LM_READ_JSON ||
-                     connection->read_state == LM_READ_DROP_CHUNKS;
-    lm_http_block_give(io, connection);
-    if (connection->receiving != LM_NO_SLOT && !connection->recv_armed) {
+                     (connection->read_state == LM_READ_PROLOGUE && !has_slot);
+    lm_io_dialect(io, connection)->forget(io, connection);
+    if (has_slot && !connection->recv_armed) {
         struct lm_request *request = &io->requests[connection->receiving];
         connection->receiving = LM_NO_SLOT;
         half_read = true;
-        lm_io_release(io, request);
+        lm_slots_release(io, request);
     }
     connection->header_used = 0;
     return half_read;
@@ -151,11 +175,11 @@ static void count_dropped(struct lm_io *io, const struct lm_connection *connecti
     if (status == LM_STATUS_OK) {
         lm_add_single_writer_u64(&io->stats->io.requests_gone, 1);
     } else {
-        lm_gate_count_refusal(io, status, model);
+        lm_refusal_count(io, status, model);
     }
 }
 
-static void drop_reading(struct lm_io *io, struct lm_connection *connection) {
+void lm_connection_drop_reading(struct lm_io *io, struct lm_connection *connection) {
     if (connection->buffer != LM_NO_BUFFER) {
         lm_io_buffer_return(io, connection->buffer);
         connection->buffer = LM_NO_BUFFER;
@@ -164,11 +188,6 @@ static void drop_reading(struct lm_io *io, struct lm_connection *connection) {
     uint32_t model = slot == LM_NO_SLOT ? UINT32_MAX : io->requests[slot].model->index;
     if (drop_request(io, connection)) count_dropped(io, connection, model);
     if (connection->read_state != LM_READ_LINGER) connection->read_state = LM_READ_HEADER;
-    if (lm_connection_waits(connection) || connection->list == LM_LIST_STARVED ||
-        connection->list == LM_LIST_RESUMING || connection->list == LM_LIST_UNPARKING ||
-        lm_connection_expects(connection)) {
-        lm_connection_move(io, connection, LM_LIST_NONE);
-    }
 }
 
 static void stop_receiving(struct lm_io *io, const struct lm_connection *connection) {
@@ -180,11 +199,13 @@ static void stop_receiving(struct lm_io *io, const struct lm_connection *connect
 }
 
 void lm_connection_end(struct lm_io *io, struct lm_connection *connection) {
+    bool again = connection->ended;
     connection->ended = true;
-    /* The kernel may still write into the slot: shut down, and let the completion come here again.
-     */
-    if (connection->recv_armed) stop_receiving(io, connection);
-    drop_reading(io, connection);
+    lm_connection_mark(io, connection);
+    /* Nobody gives it anything any more. */
+    if (connection->list != LM_LIST_LINGERING) lm_connection_move(io, connection, LM_LIST_NONE);
+    /* The kernel may still write into the slot: its completion comes, and marks again. */
+    if (connection->recv_armed && !again) stop_receiving(io, connection);
 }
 
 void lm_connection_abort(struct lm_io *io, struct lm_connection *connection) {
@@ -192,7 +213,6 @@ void lm_connection_abort(struct lm_io *io, struct lm_connection *connection) {
     lm_store_relaxed_u32(&connection->gone, 1);
     if (connection->fd != LM_FD_PARKED) shutdown(connection->fd, SHUT_RDWR);
     lm_connection_end(io, connection);
-    lm_reply_drop_waiting(io, connection);
 }
 
 void lm_connection_linger(struct lm_io *io, struct lm_connection *connection) {
@@ -200,9 +220,10 @@ void lm_connection_linger(struct lm_io *io, struct lm_connection *connection) {
     connection->read_state = LM_READ_LINGER;
     connection->discard_bytes = LM_LINGER_BYTES_MAX;
     lm_connection_move(io, connection, LM_LIST_LINGERING);
+    lm_connection_mark(io, connection);
 }
 
-static void close_connection(struct lm_io *io, struct lm_connection *connection) {
+void lm_connection_close(struct lm_io *io, struct lm_connection *connection) {
     LM_DEBUG_ASSERT(connection->receiving == LM_NO_SLOT && connection->buffer == LM_NO_BUFFER);
     if (connection->fd == LM_FD_PARKED) {
         lm_fd_store_drop(io->fd_store, connection->index);
@@ -219,90 +240,4 @@ static void close_connection(struct lm_io *io, struct lm_connection *connection)
     lm_add_single_writer_u64(&io->stats->io.connections_closed, 1);
     lm_connection_move(io, connection, LM_LIST_FREE);
     if (io->accept_retry_ns) io->accept_retry_ns = io->now_ns; /* a descriptor is free again */
-}
-
-/* ---- many connections ---- */
-
-static bool is_idle(const struct lm_connection *connection) {
-    return connection->recv_armed && !connection->ended && connection->list == LM_LIST_NONE &&
-           connection->read_state == LM_READ_HEADER && connection->header_used == 0 &&
-           connection->in_flight == 0 && connection->sending == LM_NO_SLOT &&
-           connection->reply_head == LM_NO_SLOT;
-}
-
-/* How many idle ones have a descriptor too many: beyond their half, or that others ask for. */
-static uint32_t count_to_park(const struct lm_io *io) {
-    uint32_t unparked = io->connections_open - io->connections_parked;
-    uint32_t count = unparked > io->unparked_max ? unparked - io->unparked_max : 0;
-    if (count < io->lists[LM_LIST_UNPARKING].count) count = io->lists[LM_LIST_UNPARKING].count;
-    return count < io->lists[LM_LIST_IDLE].count ? count : io->lists[LM_LIST_IDLE].count;
-}
-
-bool lm_connections_wait_to_park(const struct lm_io *io) {
-    return io->now_ns >= io->next_park_ns && count_to_park(io) > 0;
-}
-
-void lm_connections_park(struct lm_io *io) {
-    if (!lm_connections_wait_to_park(io)) return;
-    if (!lm_ring_is_submitted(io->ring)) return; /* a receive in there needs its descriptor */
-    for (uint32_t count = count_to_park(io); count > 0; count--) {
-        struct lm_connection *connection = &io->connections[io->lists[LM_LIST_IDLE].head];
-        if (lm_fd_store_put(io->fd_store, connection->index, connection->fd) != 0) {
-            io->next_park_ns = io->now_ns + LM_PARK_RETRY_MS * 1000000ull; /* no memory */
-            return;
-        }
-        close(connection->fd);
-        io->descriptor_freed = true;
-        connection->fd = LM_FD_PARKED;
-        io->connections_parked++;
-        lm_connection_move(io, connection, LM_LIST_NONE);
-        if (io->accept_retry_ns) io->accept_retry_ns = io->now_ns; /* a descriptor is free again */
-    }
-}
-
-bool lm_connection_unpark(struct lm_io *io, struct lm_connection *connection) {
-    LM_ASSERT(connection->fd == LM_FD_PARKED);
-    int fd = lm_fd_store_get(io->fd_store, connection->index);
-    if (fd < 0) return false;
-    lm_fd_store_drop(io->fd_store, connection->index);
-    connection->fd = fd;
-    io->connections_parked--;
-    lm_add_single_writer_u64(&io->stats->io.connections_unparked, 1);
-    return true;
-}
-
-void lm_connection_settle(struct lm_io *io, struct lm_connection *connection) {
-    bool replies_wait = connection->reply_head != LM_NO_SLOT || connection->sending != LM_NO_SLOT;
-    bool busy = connection->in_flight > 0 || replies_wait;
-    /* HTTP: the reply to the last request is out. */
-    if (connection->close_after_reply && !busy && !connection->ended &&
-        connection->read_state == LM_READ_HEADER) {
-        connection->close_after_reply = false;
-        lm_connection_linger(io, connection);
-        lm_receive_continue(io, connection);
-    }
-    if (connection->read_state == LM_READ_LINGER && !busy && !connection->write_shut) {
-        connection->write_shut = true;
-        connection->timer_ns = io->now_ns + LM_LINGER_MS * 1000000ull; /* from here on */
-        shutdown(connection->fd, SHUT_WR);
-    }
-    /* When draining, a connection between two requests has no future. */
-    if (io->draining && !connection->ended && !busy && connection->read_state == LM_READ_HEADER &&
-        connection->header_used == 0 && connection->buffer == LM_NO_BUFFER) {
-        lm_connection_end(io, connection);
-    }
-    /* HTTP: the next request is here already, or there will be none. */
-    bool holds_next = connection->dialect == LM_DIALECT_HTTP &&
-                      (connection->buffer != LM_NO_BUFFER || connection->close_after_reply);
-    bool wanting = connection->in_flight > 0 &&
-                   (connection->ended || replies_wait || connection->in_flight >= LM_PIPELINE_MAX ||
-                    connection->read_state == LM_READ_LINGER || holds_next);
-    if (wanting != connection->counted) {
-        connection->counted = wanting;
-        io->connections_wanting += wanting ? 1u : (uint32_t)-1;
-    }
-    if (connection->ended && !connection->recv_armed && !busy) close_connection(io, connection);
-    if (io->fd_store && connection->fd != LM_FD_PARKED && is_idle(connection))
-        lm_connection_move(io, connection, LM_LIST_IDLE);
-    lm_timer_update(io, connection);
 }

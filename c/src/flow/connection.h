@@ -23,17 +23,12 @@ enum { LM_FD_FREE = -1, LM_FD_PARKED = INT32_MAX };
 
 enum lm_read_state {
     LM_READ_HEADER,
-    LM_READ_BODY,    /* into the parts of `receiving` */
-    LM_READ_DISCARD, /* the payload of a refused request: `discard_bytes` more */
-    LM_READ_WAIT,    /* a header is read, a slot is not free, or its bytes are not here: scarce.c */
-    LM_READ_JSON,    /* HTTP: the JSON before the blobs */
-    LM_READ_CHUNKS,  /* HTTP: a chunked body, into the text of `receiving` */
-    LM_READ_DROP_CHUNKS, /* HTTP: a chunked body that its route does not need */
+    LM_READ_PROLOGUE, /* what the dialect takes in pieces behind a header; see its `take` */
+    LM_READ_BODY,     /* into the parts of `receiving` */
+    LM_READ_DISCARD,  /* the payload of a refused request: `discard_bytes` more */
+    LM_READ_WAIT,  /* a header is read, no slot is free, or its bytes are not here: slot_wait.c */
     LM_READ_LINGER /* refused for good: read and drop for a moment, so that the reply is not lost */
 };
-
-/* Set by the connection's first four bytes, for good: LMN1, or anything else. */
-enum lm_dialect { LM_DIALECT_OPEN, LM_DIALECT_NATIVE, LM_DIALECT_HTTP };
 
 /* What an HTTP head asked for, once its bytes are gone. */
 struct lm_http_call {
@@ -62,12 +57,13 @@ struct lm_connection {
     uint32_t index;
     uint32_t generation;
     uint8_t read_state; /* enum lm_read_state */
-    uint8_t dialect;    /* enum lm_dialect */
+    uint8_t dialect;    /* enum lm_dialect_index */
     bool recv_armed;
+    bool marked;  /* on the list of lm_connection_mark */
     bool ended;   /* nothing more will be read */
     bool counted; /* adds to lm_io.connections_wanting */
     bool write_shut;
-    bool close_after_reply; /* HTTP: the request in flight is the last one */
+    bool close_after_reply; /* the request in flight is the last one */
     uint8_t list;           /* enum lm_connection_list: where prev and next lead */
     uint8_t cut_short;      /* enum lm_status: why a half-read request ends; OK: its client left */
     uint16_t header_used;   /* bytes of a header that is not whole yet */
@@ -81,6 +77,7 @@ struct lm_connection {
     uint32_t reply_head; /* slots whose replies wait for the token, or LM_NO_SLOT */
     uint32_t reply_tail;
     uint32_t prev, next;
+    uint32_t next_marked;
     uint32_t address;       /* its entry in the table of addresses */
     uint64_t discard_bytes; /* HTTP: of the body, not yet taken */
     uint64_t started_ns;    /* when the header's first byte was seen */
@@ -115,32 +112,40 @@ void lm_connections_close(struct lm_io *io);
 
 /* Takes an entry for a descriptor; NULL when the table is full. */
 struct lm_connection *lm_connection_open(struct lm_io *io, int fd);
+/* Nothing is armed, in flight or to be sent any more: the entry is free again. */
+void lm_connection_close(struct lm_io *io, struct lm_connection *connection);
 /* Moves a connection to another list, at its end. */
 void lm_connection_move(struct lm_io *io, struct lm_connection *connection,
                         enum lm_connection_list list);
-/* No more requests will be read; what is in flight is still answered. */
+
+/* Something changed: lm_advance_all goes on with the connection before the thread sleeps. May be
+ * called any number of times in a turn. */
+void lm_connection_mark(struct lm_io *io, struct lm_connection *connection);
+/* The connection marked first, now without its mark; NULL: none is. */
+struct lm_connection *lm_connection_take_marked(struct lm_io *io);
+
+/* No more requests will be read; what is in flight is still answered. Marks. */
 void lm_connection_end(struct lm_io *io, struct lm_connection *connection);
-/* Nobody is there: drops what waits to be sent and lets workers skip what they have not run. */
+/* Nobody is there: replies that wait are dropped, and workers skip what they have not run. Marks.
+ */
 void lm_connection_abort(struct lm_io *io, struct lm_connection *connection);
-/* A refused connection: after the reply, half-close, drop what comes for a moment, close. */
+/* A refused connection: after the reply, half-close, drop what comes for a moment, close. Marks. */
 void lm_connection_linger(struct lm_io *io, struct lm_connection *connection);
-/* Called after every change: closes the connection when nothing is left to do, and keeps count of
- * the connections for which a returning worker must wake the I/O thread. */
-void lm_connection_settle(struct lm_io *io, struct lm_connection *connection);
-/* Where the process may have fewer descriptors than connections, those that have been idle the
- * longest have none: the ring goes on receiving for them. Parks as many as are too many. Called
- * when what was started is with the kernel. */
-void lm_connections_park(struct lm_io *io);
-bool lm_connections_wait_to_park(const struct lm_io *io);
-/* For a parked one. false: no descriptor is free for it. */
-bool lm_connection_unpark(struct lm_io *io, struct lm_connection *connection);
+/* The connection has ended: gives back what was being read, but for a slot that the kernel may
+ * still write to. May be called again. */
+void lm_connection_drop_reading(struct lm_io *io, struct lm_connection *connection);
+
+/* Bytes of the next requests may be looked at: the pipeline has room and no own reply is stuck. */
+bool lm_connection_may_parse(const struct lm_io *io, const struct lm_connection *connection);
+/* Replies are queued, or one is being sent by the ring. */
+static inline bool lm_connection_is_sending(const struct lm_connection *connection) {
+    return connection->reply_head != LM_NO_SLOT || connection->sending != LM_NO_SLOT;
+}
 static inline bool lm_connection_expects(const struct lm_connection *connection) {
     return connection->list == LM_LIST_EXPECTING || connection->list == LM_LIST_EXPECTING_HELD;
 }
 static inline bool lm_connection_waits(const struct lm_connection *connection) {
     return connection->list == LM_LIST_WAITING || connection->list == LM_LIST_WAITING_PART;
 }
-/* Bytes of the next requests may be looked at: the pipeline has room and no own reply is stuck. */
-bool lm_connection_may_parse(const struct lm_connection *connection);
 
 #endif

@@ -5,8 +5,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/atomics.h"
 #include "base/error.h"
-#include "flow/io.h"
 
 enum { NO_PAGE = UINT32_MAX, TRIM_FROM = 256 /* pages */ };
 
@@ -30,38 +30,33 @@ void lm_held_close(struct lm_held *held) {
     *held = (struct lm_held){0};
 }
 
-bool lm_held_keep(struct lm_io *io, struct lm_connection *connection) {
-    struct lm_held *held = &io->held;
-    int32_t buffer = connection->buffer;
-    uint16_t left = (uint16_t)(connection->buffer_end - connection->buffer_at);
-    if (lm_held_is_page(buffer)) return true;
+int32_t lm_held_keep(struct lm_held *held, uint32_t connection, const uint8_t *bytes,
+                     uint16_t count) {
     uint32_t page = held->free_head;
-    if (page == NO_PAGE && held->used == held->capacity) return false;
+    if (page == NO_PAGE && held->used == held->capacity) return -1;
     if (page == NO_PAGE) {
         page = held->used++;
     } else {
         held->free_head = held->owners[page];
     }
-    held->owners[page] = connection->index;
+    held->owners[page] = connection;
     held->taken++;
-    connection->buffer = (int32_t)page + LM_HEADER_BUFFERS;
-    memcpy(lm_held_bytes(held, connection->buffer),
-           lm_ring_buffer(io->ring, buffer) + connection->buffer_at, left);
-    connection->buffer_at = 0;
-    connection->buffer_end = left;
-    lm_io_buffer_return(io, buffer);
-    return true;
+    int32_t buffer = (int32_t)page + LM_HEADER_BUFFERS;
+    memcpy(lm_held_bytes(held, buffer), bytes, count);
+    return buffer;
 }
 
-uint32_t lm_held_next(struct lm_held *held, const struct lm_connection *connections) {
+bool lm_held_next(struct lm_held *held, uint32_t *connection_out, int32_t *buffer_out) {
     while (held->at < held->used) {
-        uint32_t page = held->at++, owner = held->owners[page];
+        uint32_t page = held->at++;
+        if (held->owners[page] == NO_PAGE) continue;
         /* Of a free page the word is another page's number, and never more than a connection's. */
-        if (owner != NO_PAGE && connections[owner].buffer == (int32_t)page + LM_HEADER_BUFFERS)
-            return owner;
+        *connection_out = held->owners[page];
+        *buffer_out = (int32_t)page + LM_HEADER_BUFFERS;
+        return true;
     }
     held->at = 0;
-    return LM_NO_CONNECTION;
+    return false;
 }
 
 void lm_held_trim(struct lm_held *held) {

@@ -25,15 +25,15 @@ struct lm_held {
     uint32_t at;    /* where lm_held_next goes on */
 };
 
-struct lm_io;
-struct lm_connection;
-
 int lm_held_open(struct lm_held *held, uint32_t connections);
 void lm_held_close(struct lm_held *held);
-/* Moves what is left in the connection's header buffer to a page. false: there is none left. */
-bool lm_held_keep(struct lm_io *io, struct lm_connection *connection);
-/* A connection that has a page: each in turn, LM_NO_CONNECTION after the last one. */
-uint32_t lm_held_next(struct lm_held *held, const struct lm_connection *connections);
+/* Copies bytes to a page for a connection. Returns the page's number, as a buffer's; -1: there is
+ * no page left. */
+int32_t lm_held_keep(struct lm_held *held, uint32_t connection, const uint8_t *bytes,
+                     uint16_t count);
+/* Each page in turn, with the connection it was taken for: it may have been given back since, which
+ * the connection knows. false: that was the last one; the next call begins anew. */
+bool lm_held_next(struct lm_held *held, uint32_t *connection_out, int32_t *buffer_out);
 /* Gives the memory of many pages back when none is in use. */
 void lm_held_trim(struct lm_held *held);
 

@@ -1,4 +1,6 @@
 /* listen.c: the listening TCP sockets. Control thread, at start. */
+#include "flow/listen.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -8,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "flow/io.h"
+#include "flow/accept.h"
 
 /* With several I/O threads each has a listener on the port; the first makes sure of it. */
 enum port_sharing { PORT_ALONE, PORT_FIRST, PORT_NEXT };
@@ -68,7 +70,7 @@ static bool is_free(const struct sockaddr_storage *address, socklen_t bytes) {
 }
 
 /* Bytes that a connection's first request should be able to leave in its socket: one row of the
- * largest model, or so much of it as scarce.c waits for. */
+ * largest model, or so much of it as slot_wait.c waits for. */
 static int first_request_bytes(const struct lm_shared *shared) {
     size_t most = 0, bytes;
     for (uint32_t m = 0; m < shared->model_count; m++) {

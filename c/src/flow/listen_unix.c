@@ -6,6 +6,8 @@
  * than ours know nothing of the lock. It is the folder itself, since a lock file would be left
  * behind.
  */
+#include "flow/listen_unix.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -17,7 +19,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "flow/io.h"
+#include "flow/accept.h"
 
 _Static_assert(sizeof(((struct sockaddr_un *)0)->sun_path) == LM_UNIX_PATH_BYTES_MAX,
                "a path that fits here fits the address");

@@ -9,7 +9,7 @@
 #ifndef LM_FLOW_RELOAD_H
 #define LM_FLOW_RELOAD_H
 
-#include "flow/io.h"
+#include "flow/state.h"
 
 /* I/O thread: between two turns. */
 static inline void lm_io_look(struct lm_io *io) {

@@ -1,80 +1,12 @@
-/* reply.c: from the slot back to the socket. Workers compose and send; what does not fit, and the
- * I/O thread's own answers, go through the ring.
- *
- * Replies of one connection must not mix. Whoever sends holds the connection's token (`sender`): it
- * is taken by exchange, and released when a reply is out whole. A worker that finds it taken leaves
- * the reply to the I/O thread, which sends it once the holder's request has come back.
- */
+/* reply.c: see reply.h. */
+#include "flow/reply.h"
+
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "dialects/http.h"
-
-static uint32_t whole_us(uint64_t from_ns, uint64_t to_ns) {
-    uint64_t us = to_ns > from_ns ? (to_ns - from_ns) / 1000 : 0;
-    return us > UINT32_MAX ? UINT32_MAX : (uint32_t)us;
-}
-
-static void set_message(struct lm_request *request, uint32_t parts) {
-    request->message = (struct msghdr){.msg_iov = request->reply, .msg_iovlen = parts};
-}
-
-/* Times are stamped one after another; a stage that was never reached has the stamp before it. */
-static void write_head(struct lm_request *request, enum lm_status status, uint16_t flags,
-                       size_t payload_bytes) {
-    struct lm_native_reply reply = {
-        .id = request->id,
-        .payload_bytes = (uint32_t)payload_bytes,
-        .rows = status == LM_STATUS_OK ? request->rows : 0,
-        .receive_us = whole_us(request->started_ns, request->received_ns),
-        .queue_us = whole_us(request->received_ns, request->popped_ns),
-        .preprocess_us = whole_us(request->popped_ns, request->preprocessed_ns),
-        .infer_us = whole_us(request->preprocessed_ns, request->inferred_ns),
-        .status = (uint16_t)status,
-        .flags = flags};
-    request->status = (uint16_t)status;
-    lm_native_write_reply(request->head, &reply);
-    request->reply[0] = (struct iovec){request->head, sizeof request->head};
-}
-
-void lm_reply_outputs(struct lm_request *request, const void *const *data, const size_t *bytes,
-                      size_t shape_block_bytes) {
-    if (request->dialect == LM_DIALECT_HTTP) {
-        lm_http_reply_outputs(request, data, bytes, shape_block_bytes);
-        return;
-    }
-    uint32_t parts = 1;
-    size_t payload = shape_block_bytes;
-    if (shape_block_bytes)
-        request->reply[parts++] = (struct iovec){request->prefix, shape_block_bytes};
-    for (uint32_t i = 0; i < request->model->output_count; i++) {
-        payload += bytes[i];
-        if (bytes[i])
-            request->reply[parts++] = (struct iovec){(void *)(uintptr_t)data[i], bytes[i]};
-    }
-    write_head(request, LM_STATUS_OK, shape_block_bytes ? LM_FLAG_SHAPES : 0, payload);
-    set_message(request, parts);
-}
-
-void lm_reply_text(struct lm_request *request, enum lm_status status, const char *text) {
-    snprintf(request->why, sizeof request->why, "%s", text);
-    if (request->dialect == LM_DIALECT_HTTP) {
-        lm_http_reply_text(request, status, text);
-        return;
-    }
-    /* The slot's tensors are done with: the sentence takes their place. */
-    lm_slot_reset(request->slot);
-    size_t bytes = strnlen(text, LM_TEXT_BYTES_MAX);
-    char *copy = lm_slot_alloc(request->slot, LM_TEXT_BYTES_MAX);
-    LM_ASSERT(copy);
-    memcpy(copy, text, bytes);
-    request->reply[1] = (struct iovec){copy, bytes};
-    write_head(request, status, 0, bytes);
-    set_message(request, 2);
-}
+#include "flow/slots.h"
 
 /* Moves the message on by `sent` bytes. true: nothing is left. */
 static bool message_advance(struct msghdr *message, size_t sent) {
@@ -143,8 +75,7 @@ static void append_reply(struct lm_io *io, struct lm_connection *connection,
 
 void lm_reply_flush(struct lm_io *io, struct lm_connection *connection) {
     if (connection->reply_head == LM_NO_SLOT || connection->sending != LM_NO_SLOT) return;
-    /* Taken by a worker: its request comes back through lm_reply_returned, which calls here again.
-     */
+    /* Taken by a worker: its request comes back through lm_reply_returned, which marks. */
     if (!take_token(connection)) return;
     struct lm_request *request = &io->requests[connection->reply_head];
     connection->reply_head = request->next_reply;
@@ -156,7 +87,7 @@ void lm_reply_drop_waiting(struct lm_io *io, struct lm_connection *connection) {
     while (connection->reply_head != LM_NO_SLOT) {
         struct lm_request *request = &io->requests[connection->reply_head];
         connection->reply_head = request->next_reply;
-        lm_io_release(io, request);
+        lm_slots_release(io, request);
     }
     connection->reply_tail = LM_NO_SLOT;
 }
@@ -184,7 +115,7 @@ static struct lm_request *keep_own(struct lm_io *io, struct lm_connection *conne
         request->reply[p].iov_base = lm_slot_alloc(slot, parts[p].iov_len);
         memcpy(request->reply[p].iov_base, parts[p].iov_base, parts[p].iov_len);
     }
-    set_message(request, parts[1].iov_len ? 2 : 1);
+    lm_request_set_message(request, parts[1].iov_len ? 2 : 1);
     return request;
 }
 
@@ -193,8 +124,7 @@ void lm_reply_bytes(struct lm_io *io, struct lm_connection *connection, const vo
     const struct iovec parts[2] = {{(void *)(uintptr_t)head, head_bytes},
                                    {(void *)(uintptr_t)body, body_bytes}};
     size_t sent_bytes = 0;
-    bool queue_is_empty = connection->reply_head == LM_NO_SLOT && connection->sending == LM_NO_SLOT;
-    bool token = queue_is_empty && take_token(connection);
+    bool token = !lm_connection_is_sending(connection) && take_token(connection);
     if (token) {
         struct iovec copy[2] = {parts[0], parts[1]};
         struct msghdr message = {.msg_iov = copy, .msg_iovlen = body_bytes ? 2 : 1};
@@ -222,27 +152,15 @@ void lm_reply_bytes(struct lm_io *io, struct lm_connection *connection, const vo
         start_sending(io, connection, request);
     } else {
         append_reply(io, connection, request);
-        lm_reply_flush(io, connection);
+        lm_connection_mark(io, connection);
     }
-}
-
-void lm_reply_own(struct lm_io *io, struct lm_connection *connection,
-                  const struct lm_native_reply *reply, const char *body) {
-    /* A sentence lives on the caller's stack; the description, of known length, lives as long as
-     * the server. */
-    bool body_is_shared = reply->status == LM_STATUS_OK;
-    struct lm_native_reply whole = *reply;
-    uint8_t head[LM_NATIVE_REPLY_BYTES];
-    if (!body_is_shared) whole.payload_bytes = (uint32_t)strnlen(body, LM_TEXT_BYTES_MAX);
-    lm_native_write_reply(head, &whole);
-    lm_reply_bytes(io, connection, head, sizeof head, body, whole.payload_bytes, body_is_shared);
 }
 
 void lm_reply_returned(struct lm_io *io, uint32_t slot) {
     struct lm_request *request = &io->requests[slot];
     request->with_worker = false;
     if (request->outcome == LM_OUTCOME_OVERDUE) { /* its connection may be another one by now */
-        lm_io_release(io, request);
+        lm_slots_release(io, request);
         return;
     }
     struct lm_connection *connection = lm_io_connection(io, request->connection);
@@ -256,20 +174,18 @@ void lm_reply_returned(struct lm_io *io, uint32_t slot) {
         break;
     case LM_OUTCOME_UNSENT:
         if (gone) {
-            lm_io_release(io, request);
+            lm_slots_release(io, request);
         } else {
             append_reply(io, connection, request);
         }
         break;
     case LM_OUTCOME_BROKEN:
-        lm_io_release(io, request);
+        lm_slots_release(io, request);
         lm_connection_abort(io, connection);
         break;
-    default: lm_io_release(io, request); break;
+    default: lm_slots_release(io, request); break;
     }
-    lm_reply_flush(io, connection);
-    lm_receive_continue(io, connection);
-    lm_connection_settle(io, connection);
+    lm_connection_mark(io, connection);
 }
 
 void lm_reply_completed(struct lm_io *io, const struct lm_completion *completion) {
@@ -297,9 +213,7 @@ void lm_reply_completed(struct lm_io *io, const struct lm_completion *completion
     }
     connection->sending = LM_NO_SLOT;
     give_token(connection);
-    lm_io_release(io, request);
+    lm_slots_release(io, request);
     if (!whole) lm_connection_abort(io, connection);
-    lm_reply_flush(io, connection);
-    lm_receive_continue(io, connection);
-    lm_connection_settle(io, connection);
+    lm_connection_mark(io, connection);
 }

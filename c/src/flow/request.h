@@ -5,6 +5,7 @@
 #ifndef LM_FLOW_REQUEST_H
 #define LM_FLOW_REQUEST_H
 
+#include <string.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -61,7 +62,7 @@ struct lm_request {
     uint64_t deadline_ns; /* UINT64_MAX: none */
     uint64_t cost_ns;     /* what it is expected to take of a worker; see gate.c */
     uint64_t worked_ns;   /* what it took of one */
-    uint64_t seen_ns;     /* scarce.c: when it was last seen to move, 0: not looked at yet */
+    uint64_t seen_ns;     /* eviction.c: when it was last seen to move, 0: not looked at yet */
     uint64_t seen_bytes;  /* and how far it was then */
     uint32_t rows;
     uint32_t batch_rows; /* of the Run it was part of; 0: none */
@@ -69,8 +70,9 @@ struct lm_request {
     uint16_t status; /* enum lm_status, of the reply */
     uint16_t flags;
     uint8_t encoding;
-    uint8_t dialect;  /* enum lm_dialect */
+    uint8_t dialect;  /* enum lm_dialect_index */
     uint8_t outcome;  /* enum lm_outcome */
+    bool last;        /* the connection ends after its reply */
     bool suspended;   /* of no cost yet: its body takes its time */
     bool placed;      /* counts against max_in_flight; whoever holds the slot may end that */
     bool probe;       /* tests the estimate of its model's cost; see gate.c */
@@ -98,6 +100,18 @@ struct lm_request {
 static inline bool lm_request_claim(struct lm_request *request) {
     /* C1: acq_rel: whoever is second sees that it is; the slot itself crosses with the queues */
     return lm_exchange_acq_rel_u32(&request->claim, 1) == 0;
+}
+
+/* For the access log: what went wrong. */
+static inline void lm_request_set_why(struct lm_request *request, const char *why) {
+    size_t bytes = strnlen(why, sizeof request->why - 1);
+    memcpy(request->why, why, bytes);
+    request->why[bytes] = '\0';
+}
+
+/* The reply is in the first `parts` entries of `reply`. */
+static inline void lm_request_set_message(struct lm_request *request, uint32_t parts) {
+    request->message = (struct msghdr){.msg_iov = request->reply, .msg_iovlen = parts};
 }
 
 /* A timeout of centuries is none. */

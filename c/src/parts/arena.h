@@ -59,6 +59,11 @@ void lm_arena_release(struct lm_arena *arena, struct lm_slot *slot);
 
 /* The next `bytes` of the slot, aligned to LM_SLOT_ALIGN; NULL when they do not fit. */
 void *lm_slot_alloc(struct lm_slot *slot, size_t bytes);
+/* How many bytes of it are left. */
+static inline size_t lm_slot_left(const struct lm_slot *slot) {
+    size_t used = lm_align_up(slot->used, LM_SLOT_ALIGN);
+    return used < slot->bytes ? slot->bytes - used : 0;
+}
 /* Forgets everything allocated in the slot. */
 void lm_slot_reset(struct lm_slot *slot);
 int lm_slot_is_valid(const struct lm_slot *slot);

@@ -8,28 +8,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "parts/status.h"
+
 enum { LM_NATIVE_REQUEST_BYTES = 32, LM_NATIVE_REPLY_BYTES = 48, LM_NATIVE_CREDENTIAL_BYTES = 32 };
 
 #define LM_NATIVE_MAGIC "LMN1"
 enum { LM_NATIVE_MAGIC_BYTES = 4 };
 
 enum { LM_KIND_INFER = 1, LM_KIND_PING = 2, LM_KIND_DESCRIBE = 3 };
-enum { LM_ENCODING_TENSORS = 0, LM_ENCODING_RGB8 = 1 };
 enum { LM_FLAG_CREDENTIAL = 1, LM_FLAG_SHAPES = 2 };
-
-/* A reply's status; docs/PROTOCOL.md says when. */
-enum lm_status {
-    LM_STATUS_OK = 0,
-    LM_STATUS_BAD_REQUEST = 1,
-    LM_STATUS_UNKNOWN_MODEL = 2,
-    LM_STATUS_TOO_LARGE = 3,
-    LM_STATUS_OVERLOADED = 4,
-    LM_STATUS_DEADLINE = 5,
-    LM_STATUS_UNAUTHORISED = 6,
-    LM_STATUS_RATE_LIMITED = 7,
-    LM_STATUS_INFERENCE_FAILED = 8,
-    LM_STATUS_SHUTTING_DOWN = 9
-};
 
 struct lm_native_request {
     uint64_t id;

@@ -1,17 +1,12 @@
-/* batch.c: several requests of one model in one Run. Workers, and I/O threads that run models
- * themselves.
- *
- * The rows are gathered into memory of the worker's own: pixels are converted straight into it,
- * which is the copy they need anyway; tensors are copied (docs/adr/0006 has what that costs).
- * Outputs are sent from there, each request its rows; only a reply that the socket does not take at
- * once is copied to its request's slot.
- */
+/* batch.c: see batch.h. */
+#include "work/batch.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "work/worker.h"
+#include "work/infer.h"
 
 static uint32_t tensor_count(const struct lm_model *model) {
     return model->input_count + model->output_count;
@@ -97,7 +92,7 @@ static void compose(const struct lm_batch *batch, struct lm_request *request, ui
         bytes[o] = request->rows * row_bytes;
     }
     request->in_batch = true;
-    lm_reply_outputs(request, data, bytes, 0);
+    lm_request_dialect(request)->compose_outputs(request, data, bytes, 0);
 }
 
 /* Outputs that could not be wrapped for so many rows are copied to their place. */

@@ -1,11 +1,10 @@
-/* infer.c: one request: from bytes in a slot to a composed reply. Workers, and I/O threads that run
- * models themselves. Allocates nothing of ours; ONNX Runtime allocates inside Run.
- */
+/* infer.c: see infer.h. */
+#include "work/infer.h"
+
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "work/worker.h"
 
 /* Copies an output that ONNX Runtime allocated into the slot, and writes its shape to `block`. */
 static int take_output(struct lm_shared *shared, struct lm_request *request, uint32_t output,
@@ -89,7 +88,7 @@ static int compose_outputs(struct lm_shared *shared, struct lm_request *request,
     }
     size_t block_bytes = model->outputs_known ? 0 : (size_t)(block - words) * sizeof *block;
     if (block_bytes) memcpy(request->prefix, words, block_bytes);
-    lm_reply_outputs(request, data, bytes, block_bytes);
+    lm_request_dialect(request)->compose_outputs(request, data, bytes, block_bytes);
     return 0;
 }
 
@@ -131,8 +130,8 @@ void lm_infer(struct lm_worker *worker, struct lm_request *request) {
         lm_infer_drop_outputs(shared, model, request->rows, values + model->input_count);
         /* The inputs' values, such as an index beyond a table, are the client's. */
         bool unfit = code == LUMEN_E_INVALID;
-        lm_reply_text(request, unfit ? LM_STATUS_BAD_REQUEST : LM_STATUS_INFERENCE_FAILED,
-                      lm_error_last());
+        lm_worker_compose_error(request, unfit ? LM_STATUS_BAD_REQUEST : LM_STATUS_INFERENCE_FAILED,
+                                lm_error_last());
     }
     lm_worker_count(worker, request);
 }

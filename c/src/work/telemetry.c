@@ -10,7 +10,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "flow/access_log.h"
+#include "work/access_line.h"
 
 enum { RECORDS_AT_ONCE = 64, NAP_NS = 20 * 1000 * 1000 };
 

@@ -1,9 +1,5 @@
-/* worker.c: the worker thread: waits for requests, answers them, gives their slots back; see
- * worker.h. A worker waits on no socket and allocates nothing of ours once it is ready.
- */
+/* worker.c: see worker.h. */
 #include "work/worker.h"
-#include "dialects/http.h"
-#include "flow/access_log.h"
 
 #include <sched.h>
 #include <stdio.h>
@@ -15,6 +11,13 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/topology.h"
+#include "flow/access_log.h"
+#include "flow/reply.h"
+#include "flow/slots.h"
+#include "flow/threads.h"
+#include "work/batch.h"
+#include "work/infer.h"
+#include "work/json_body.h"
 
 /* ---- waiting for work ---- */
 
@@ -142,7 +145,7 @@ static void expire(struct lm_worker *worker, struct lm_request *request) {
                  (unsigned long long)((request->deadline_ns - request->popped_ns) / 1000),
                  (unsigned long long)(request->cost_ns / 1000));
     }
-    lm_reply_text(request, LM_STATUS_DEADLINE, text);
+    lm_worker_compose_error(request, LM_STATUS_DEADLINE, text);
     lm_add_single_writer_u64(&worker->stats->worker.requests_expired, 1);
     lm_add_single_writer_u64(&worker->stats->worker.model_expired[request->model->index], 1);
 }
@@ -214,7 +217,7 @@ static void reply(struct lm_worker *worker, struct lm_request *request) {
     struct lm_io *io = request->io;
     if (request->outcome == LM_OUTCOME_OVERDUE) return;
     size_t sent_bytes;
-    lm_gate_answered(request); /* first: whoever reads the reply may ask again at once */
+    lm_slots_answered(request); /* first: whoever reads the reply may ask again at once */
     request->outcome =
         (uint8_t)lm_reply_try(lm_io_connection(io, request->connection), request, &sent_bytes);
     if (request->outcome != LM_OUTCOME_SENT) lm_batch_keep_reply(worker, request);
@@ -226,9 +229,12 @@ static void reply(struct lm_worker *worker, struct lm_request *request) {
 }
 
 /* A body of JSON becomes tensors here, before requests are grouped by their rows. */
-static bool read_text(struct lm_worker *worker, struct lm_request *request) {
-    if (lm_http_read_text(worker->parser, request)) return true;
+static bool read_json(struct lm_worker *worker, struct lm_request *request) {
+    char why[LM_TEXT_BYTES_MAX];
+    enum lm_status status = lm_json_body_read(worker->parser, request, why, sizeof why);
+    if (status == LM_STATUS_OK) return true;
     if (!lm_worker_may_answer(request)) return false;
+    lm_worker_compose_error(request, status, why);
     request->preprocessed_ns = request->inferred_ns = lm_now_ns();
     lm_worker_count(worker, request);
     reply(worker, request);
@@ -260,10 +266,9 @@ static bool is_wanted(struct lm_worker *worker, struct lm_request *request) {
 /* The same of one that was just popped: a body of JSON is read, and may name an earlier deadline.
  */
 static bool is_ready(struct lm_worker *worker, struct lm_request *request) {
-    bool is_text = request->dialect == LM_DIALECT_HTTP && request->http.text;
     if (!is_wanted(worker, request)) return false;
-    if (!is_text) return true;
-    if (!read_text(worker, request)) return false;
+    if (request->encoding != LM_ENCODING_JSON) return true;
+    if (!read_json(worker, request)) return false;
     request->worked_ns = lm_now_ns() - request->popped_ns;
     return is_wanted(worker, request);
 }

@@ -6,7 +6,7 @@
 
 #include <pthread.h>
 
-#include "flow/io.h"
+#include "flow/state.h"
 
 /* Room for the rows of several requests side by side, for one model of one worker. */
 struct lm_batch {
@@ -40,6 +40,13 @@ static inline bool lm_worker_may_answer(struct lm_request *request) {
     return false;
 }
 
+/* Composes a reply that says what went wrong; the access log says it too. */
+static inline void lm_worker_compose_error(struct lm_request *request, enum lm_status status,
+                                           const char *text) {
+    lm_request_set_why(request, text);
+    lm_request_dialect(request)->compose_error(request, status, text);
+}
+
 /* A request's reply is composed: counts it by its status. */
 static inline void lm_worker_count(struct lm_worker *worker, const struct lm_request *request) {
     struct lm_worker_counters *counters = &worker->stats->worker;
@@ -66,7 +73,6 @@ static inline void lm_worker_count_run(struct lm_worker *worker, const struct lm
     lm_add_single_writer_u64(&worker->stats->worker.model_runs[model->index], 1);
 }
 
-/* worker.c */
 void *lm_worker_main(void *worker);
 /* Opens what a worker needs besides its thread; the calling thread is the one that will use it. */
 int lm_worker_open(struct lm_worker *worker);
@@ -74,21 +80,5 @@ void lm_worker_close(struct lm_worker *worker);
 /* Answers `count` requests, those of one model together where that model is batched. Afterwards
  * each has its outcome and is the caller's to give back. */
 void lm_worker_serve(struct lm_worker *worker, const uint32_t *jobs, uint32_t count);
-
-/* infer.c: runs one request in its own slot and composes the reply, whatever comes of it. */
-void lm_infer(struct lm_worker *worker, struct lm_request *request);
-/* Releases outputs that ONNX Runtime allocated and nobody took. */
-void lm_infer_drop_outputs(struct lm_shared *shared, const struct lm_model *model, uint32_t rows,
-                           OrtValue **outputs);
-
-/* batch.c */
-int lm_batch_open(struct lm_batch *batch, const struct lm_ort *ort, const struct lm_model *model);
-void lm_batch_close(struct lm_batch *batch, const struct lm_ort *ort, const struct lm_model *model);
-/* Runs requests of one model as one batch and composes their replies over the batch's memory.
- * false: the Run failed; nothing is composed, and each request can still be run by itself. */
-bool lm_batch_run(struct lm_worker *worker, struct lm_request **requests, uint32_t count);
-/* Moves what is left of a reply from the batch's memory, which is used again, to the request's
- * slot. */
-void lm_batch_keep_reply(struct lm_worker *worker, struct lm_request *request);
 
 #endif

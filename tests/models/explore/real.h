@@ -1,5 +1,5 @@
-/* real.h: static functions of the flow sources under a name; real_worker.c, real_io.c and
- * real_receive.c include the sources themselves, so that nothing is retold.
+/* real.h: static functions of the flow sources under a name; real_worker.c and real_io.c
+ * include the sources themselves, so that nothing is retold.
  */
 #ifndef TESTS_MODELS_REAL_H
 #define TESTS_MODELS_REAL_H

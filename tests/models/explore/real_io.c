@@ -1,5 +1,5 @@
 /* real_io.c: io.c, with its static functions reachable; see real_worker.c. */
-#include "flow/io.c"
+#include "io.c"
 #include "real.h"
 
 void real_take_returns(struct lm_io *io) {

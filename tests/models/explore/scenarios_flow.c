@@ -1,6 +1,6 @@
 /* scenarios_flow.c: the way back: slots that return to the I/O thread, its wish to be woken, and
  * the token of whoever sends on a connection: io.c's wait_for_work and take_returns, worker.c's
- * give_back, reply.c and connection.c as they are.
+ * give_back, reply.c, connection.c and advance.c as they are.
  *
  * Unless the plan has ticks no time limit ever ends a wait (world.c), so that whatever happens only
  * at the next tick counts as not happening.
@@ -8,6 +8,10 @@
 #include <errno.h>
 #include <string.h>
 
+#include "flow/accept.h"
+#include "flow/advance.h"
+#include "flow/receive.h"
+#include "flow/reply.h"
 #include "machine_inner.h"
 #include "real.h"
 #include "scenario.h"
@@ -111,6 +115,13 @@ void lm_receive_continue(struct lm_io *unused, struct lm_connection *same) {
     (void)same;
 }
 
+static void forget(struct lm_io *unused, struct lm_connection *same) {
+    (void)unused;
+    (void)same;
+}
+
+static const struct lm_dialect dialect = {.forget = forget};
+
 static void work(uint32_t w) {
     size_t sent_bytes;
     if (plan->replies) {
@@ -125,9 +136,11 @@ static void run_io(uint32_t unused) {
     (void)unused;
     for (;;) {
         real_take_returns(&io);
+        lm_advance_all(&io);
         if (io.arena.acquired_count == 0) return;
         int count = real_wait_for_work(&io, completions);
         for (int c = 0; c < count; c++) lm_reply_completed(&io, &completions[c]);
+        lm_advance_all(&io);
     }
 }
 
@@ -154,8 +167,11 @@ static void set_up(uint32_t variant, bool weak) {
                         .stats = &block,
                         .requests = requests,
                         .connections = &connection,
+                        .marked_head = LM_NO_CONNECTION,
+                        .marked_tail = LM_NO_CONNECTION,
                         .connections_open = 1};
     io.arena.acquired_count = plan->workers;
+    shared.dialects[LM_DIALECT_OPEN] = &dialect;
     io.arena.slots = slots;
     connection = (struct lm_connection){.receiving = LM_NO_SLOT,
                                         .sending = LM_NO_SLOT,
@@ -172,7 +188,8 @@ static void set_up(uint32_t variant, bool weak) {
     ring_sends = NULL;
     partial_done = !plan->replies;
     if (lm_mpmc_open(&io.returns, plan->workers > 2 ? 4 : 2)) machine_fail("no queue");
-    lm_connection_settle(&io, &connection);
+    lm_connection_mark(&io, &connection);
+    lm_advance_all(&io);
     for (uint32_t w = 0; w < plan->workers; w++) machine_add_thread(work, w);
     machine_add_thread(run_io, 0);
 }

@@ -1,5 +1,5 @@
 /* scenarios_sleep.c: workers that sleep and producers that wake them: worker.c's next_jobs
- * with chain_wake, waitset.c, server.c's lm_thread_ended, and the waiting inside queue_naive.c.
+ * with chain_wake, waitset.c, threads.c's lm_thread_ended, and the waiting inside queue_naive.c.
  *
  * A worker that has taken its job is busy for good: it may not come back for what it left behind,
  * so that a value nobody was woken for stays in the queue and is found there.
@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "flow/submit.h"
+#include "flow/threads.h"
 #include "machine.h"
 #include "real.h"
 #include "scenario.h"
@@ -70,11 +72,11 @@ static void hand_over(uint32_t job) {
     enum { SLOTS = 2 };
     while (job >= taken_count + SLOTS) machine_block(&taken_count);
     if (!lm_spsc_push(&io.ready, job)) machine_fail("no place for what is ready");
-    lm_receive_hand_over(&io);
+    lm_submit_hand_over(&io);
     /* io.c:wait_for_work: refused pushes are tried again soon. */
     while (lm_spsc_depth(&io.ready) > 0) {
         machine_yield();
-        lm_receive_hand_over(&io);
+        lm_submit_hand_over(&io);
     }
 }
 

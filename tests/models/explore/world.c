@@ -13,7 +13,7 @@
 #include <sys/syscall.h>
 
 #include "base/limits.h"
-#include "dialects/http.h"
+#include "flow/timers.h"
 #include "machine_inner.h"
 
 enum { MUTEXES_MAX = 4 };
@@ -158,11 +158,6 @@ int lm_ring_wait(struct lm_ring *ring, uint64_t poll_ns, uint64_t timeout_ns,
     }
     rings = 0;
     return (int)count;
-}
-
-void lm_http_block_give(struct lm_io *io, struct lm_connection *connection) {
-    (void)io;
-    if (connection->block != LM_NO_BLOCK) machine_fail("no scenario speaks HTTP");
 }
 
 void lm_timer_update(struct lm_io *io, const struct lm_connection *connection) {

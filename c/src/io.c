@@ -1,7 +1,5 @@
-/* io.c: the I/O thread: its state, and the loop that turns completions into the life of requests.
- * It never runs a model, never waits for a worker, and allocates nothing once it is ready.
- */
-#include "flow/io.h"
+/* io.c: see io.h. */
+#include "io.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -14,7 +12,20 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/topology.h"
+#include "dialects/http.h"
+#include "flow/accept.h"
+#include "flow/advance.h"
+#include "flow/estimate.h"
+#include "flow/eviction.h"
+#include "flow/parking.h"
+#include "flow/receive.h"
 #include "flow/reload.h"
+#include "flow/reply.h"
+#include "flow/slot_wait.h"
+#include "flow/submit.h"
+#include "flow/threads.h"
+#include "flow/timers.h"
+#include "work/watchdog.h"
 #include "work/worker.h"
 
 /* Wraps each slot for the model it was sized for, so that the first requests find it done. */
@@ -104,12 +115,6 @@ void lm_io_close(struct lm_io *io) {
     io->scrap = NULL;
 }
 
-void lm_io_release(struct lm_io *io, struct lm_request *request) {
-    if (request->model) lm_gate_discharge(io, request);
-    lm_arena_release(&io->arena, request->slot);
-    io->waiters.released = true;
-}
-
 static void take_returns(struct lm_io *io) {
     uint32_t slot;
     while (lm_mpmc_pop(&io->returns, &slot)) lm_reply_returned(io, slot);
@@ -119,12 +124,14 @@ static void take_returns(struct lm_io *io) {
 /* Inline: runs what is ready, a batch at a time where the model allows it. */
 static void run_ready(struct lm_io *io) {
     uint32_t jobs[LM_BATCH_MAX], count;
+    if (lm_spsc_depth(&io->ready) == 0) return;
     do {
         count = 0;
         while (count < LM_BATCH_MAX && lm_spsc_pop(&io->ready, &jobs[count])) count++;
         lm_worker_serve(io->inline_worker, jobs, count);
         for (uint32_t j = 0; j < count; j++) lm_reply_returned(io, lm_job_slot(jobs[j]));
     } while (count > 0);
+    io->now_ns = lm_now_ns(); /* the models have taken their time */
 }
 
 /* The end has begun: no new connections, and those between two requests are closed. */
@@ -135,7 +142,7 @@ static void start_draining(struct lm_io *io) {
     }
     close_listeners(io);
     for (uint32_t i = 0; i < io->connections_used; i++) {
-        if (io->connections[i].fd >= 0) lm_connection_settle(io, &io->connections[i]);
+        if (io->connections[i].fd >= 0) lm_connection_mark(io, &io->connections[i]);
     }
 }
 
@@ -146,21 +153,25 @@ static void abort_all(struct lm_io *io) {
             continue; /* relaxed: own writes */
         connection->cut_short = LM_STATUS_SHUTTING_DOWN;
         lm_connection_abort(io, connection);
-        lm_connection_settle(io, connection);
     }
 }
 
-/* true: nothing is left to do, the thread may end. */
-static bool drained(struct lm_io *io) {
+/* Whether the end has begun, and how far it is. */
+static void drain(struct lm_io *io) {
     if (!io->draining) {
         /* acquire: sees drain_until_ns; pairs with the release in lumen_stop */
-        if (lm_load_acquire_u32(&io->shared->phase) != LM_PHASE_DRAINING) return false;
+        if (lm_load_acquire_u32(&io->shared->phase) != LM_PHASE_DRAINING) return;
         start_draining(io);
     }
     /* relaxed: a later, shorter limit may be seen one turn late */
     if (io->now_ns >= lm_load_relaxed_u64(&io->shared->drain_until_ns)) abort_all(io);
+}
+
+/* Nothing is left to do, the thread may end. */
+static bool is_drained(const struct lm_io *io) {
     /* A connection accepted after this thread's last look would stay open for ever. */
-    return io->connections_open == 0 && io->arena.acquired_count == 0 && !io->accepts_armed;
+    return io->draining && io->connections_open == 0 && io->arena.acquired_count == 0 &&
+           !io->accepts_armed;
 }
 
 static void complete(struct lm_io *io, const struct lm_completion *completion) {
@@ -168,7 +179,7 @@ static void complete(struct lm_io *io, const struct lm_completion *completion) {
     case LM_OP_ACCEPT: lm_accept_completed(io, completion); break;
     case LM_OP_RECV_HEADER:
     case LM_OP_RECV: lm_receive_completed(io, completion); break;
-    case LM_OP_READABLE: lm_scarce_readable(io, completion); break;
+    case LM_OP_READABLE: lm_slot_wait_readable(io, completion); break;
     case LM_OP_SEND: lm_reply_completed(io, completion); break;
     case LM_OP_WAKE:
     case LM_OP_CANCEL: break; /* the loop looks at everything anyway */
@@ -202,8 +213,7 @@ static int wait_for_work(struct lm_io *io, struct lm_completion *completions) {
     if (io->inline_worker && lm_spsc_depth(&io->ready) > 0) limit = 0;
     if (io->lists[LM_LIST_RESUMING].count) limit = 0;
     if (io->sweep_at || (io->waiters.released && io->lists[LM_LIST_WAITING].count)) limit = 0;
-    if ((refused || lm_connections_wait_to_park(io)) && limit > LM_STUCK_TICK_NS)
-        limit = LM_STUCK_TICK_NS;
+    if ((refused || lm_parking_is_due(io)) && limit > LM_STUCK_TICK_NS) limit = LM_STUCK_TICK_NS;
     uint64_t poll_ns = limit > 0 && io->connections_open ? io->shared->io_poll_ns : 0;
     int count = lm_ring_wait(io->ring, poll_ns, limit, completions, LM_COMPLETIONS_PER_TURN);
     /* acq_rel: keeps every write to this word a read-modify-write, as I1 and W2 need */
@@ -225,43 +235,60 @@ static void leave_room(struct lm_io *io, uint64_t woke_ns) {
     clock_nanosleep(CLOCK_MONOTONIC, 0, &(struct timespec){.tv_nsec = (long)worked_ns}, NULL);
 }
 
+/* What became due without a completion. */
+static void do_what_is_due(struct lm_io *io) {
+    lm_accept_take_dealt(io);
+    lm_watchdog_run(io);
+    lm_timers_expire(io);
+    if (io->arena.acquired_count || io->lists[LM_LIST_WAITING_PART].count) lm_eviction_run(io);
+    if (io->lists[LM_LIST_WAITING].count) lm_slot_wait_retry(io);
+    if (!io->lists[LM_LIST_WAITING].count) lm_places_forget(&io->shared->places, io->index);
+    if (io->lists[LM_LIST_RESUMING].count) lm_receive_resume(io);
+    if (io->lists[LM_LIST_STARVED].count) lm_receive_retry_starved(io);
+    if (io->lists[LM_LIST_UNPARKING].count) lm_receive_retry_unparking(io);
+    drain(io);
+}
+
+static void publish_gauges(struct lm_io *io) {
+    struct lm_io_counters *counters = &io->stats->io;
+    /* relaxed: gauges */
+    lm_store_relaxed_u64(&counters->connections_open, io->connections_open);
+    lm_store_relaxed_u64(&counters->connections_parked, io->connections_parked);
+    lm_store_relaxed_u64(&counters->slots_in_use, io->arena.acquired_count);
+    lm_store_relaxed_u64(&counters->in_flight, io->in_flight);
+    lm_store_relaxed_u64(&counters->ring_overflows, lm_ring_overflows(io->ring));
+}
+
+/* Each turn: completions and returns mark connections, which are advanced; so does what is due;
+ * what became ready is handed to the workers; the thread sleeps. */
 static int run(struct lm_io *io) {
     struct lm_completion completions[LM_COMPLETIONS_PER_TURN];
-    struct lm_io_counters *counters = &io->stats->io;
-    uint64_t woke_ns = io->seen_ns = lm_now_ns();
+    int count = 0;
+    io->now_ns = io->seen_ns = lm_now_ns();
     lm_io_look(io);
-    lm_gate_begin(io);
+    lm_estimate_begin(io, io->inline_worker ? io->inline_worker->warm_ns
+                                            : io->shared->workers[0].warm_ns);
     for (;;) {
-        io->now_ns = lm_now_ns();
-        take_returns(io);
-        lm_accept_take_dealt(io);
-        lm_timers_expire(io);
-        if (io->lists[LM_LIST_WAITING].count) lm_receive_retry_waiting(io);
-        if (!io->lists[LM_LIST_WAITING].count) lm_places_forget(&io->shared->places, io->index);
+        uint64_t woke_ns = io->now_ns;
         io->parses_left = LM_PARSES_PER_TURN;
-        if (io->lists[LM_LIST_RESUMING].count) lm_receive_resume(io);
-        if (io->lists[LM_LIST_STARVED].count) lm_receive_retry_starved(io);
-        if (io->lists[LM_LIST_UNPARKING].count) lm_receive_retry_unparking(io);
-        if (!io->inline_worker) lm_receive_hand_over(io);
-        if (drained(io)) return 0;
+        take_returns(io); /* before what their clients sent next */
+        for (int c = 0; c < count; c++) complete(io, &completions[c]);
+        lm_advance_all(io); /* first: what came in time has no deadline any more */
+        if (io->inline_worker) run_ready(io);
+        do_what_is_due(io);
+        lm_advance_all(io);
+        if (!io->inline_worker) lm_submit_hand_over(io);
+        if (is_drained(io)) return 0;
         lm_accept_arm(io);
-        /* relaxed: gauges */
-        lm_store_relaxed_u64(&counters->connections_open, io->connections_open);
-        lm_store_relaxed_u64(&counters->connections_parked, io->connections_parked);
-        lm_store_relaxed_u64(&counters->slots_in_use, io->arena.acquired_count);
-        lm_store_relaxed_u64(&counters->in_flight, io->in_flight);
-        lm_store_relaxed_u64(&counters->ring_overflows, lm_ring_overflows(io->ring));
+        publish_gauges(io);
         leave_room(io, woke_ns);
-        int count = wait_for_work(io, completions);
+        count = wait_for_work(io, completions);
         if (count < 0)
             return lm_error_errno(LUMEN_E_IO, count, "I/O thread %u: %s", io->index,
                                   lm_ring_backend(io->ring));
-        io->now_ns = io->seen_ns = woke_ns = lm_now_ns();
+        io->now_ns = io->seen_ns = lm_now_ns();
         lm_io_look(io);
-        if (io->fd_store) lm_connections_park(io);
-        take_returns(io); /* before what their clients sent next */
-        for (int c = 0; c < count; c++) complete(io, &completions[c]);
-        if (io->inline_worker) run_ready(io);
+        if (io->fd_store) lm_parking_park(io);
     }
 }
 

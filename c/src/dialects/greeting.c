@@ -1,0 +1,52 @@
+/* greeting.c: see greeting.h. */
+#include "dialects/greeting.h"
+
+#include <string.h>
+
+#include "dialects/http_receive.h"
+
+/* The first four bytes say which dialect it will be: LMN1, or HTTP whatever they are. */
+static size_t take(struct lm_io *io, struct lm_connection *connection, const uint8_t *bytes,
+                   size_t count) {
+    uint16_t before = connection->header_used;
+    size_t missing = (size_t)LM_NATIVE_MAGIC_BYTES - before;
+    size_t taken = count < missing ? count : missing;
+    uint64_t started_ns = connection->started_ns;
+    memcpy(connection->header + before, bytes, taken);
+    if (lm_native_may_be_header(connection->header, before + taken)) {
+        if (before == 0) connection->started_ns = io->now_ns;
+        connection->header_used = (uint16_t)(before + taken);
+        if (connection->header_used == LM_NATIVE_MAGIC_BYTES)
+            connection->dialect = LM_DIALECT_NATIVE;
+        return taken;
+    }
+    connection->dialect = LM_DIALECT_HTTP;
+    connection->header_used = 0;
+    if (before == 0) return 0;
+    /* A method that begins as the magic does: what is left of it comes next. */
+    (void)lm_http_take(io, connection, connection->header, before);
+    connection->started_ns = started_ns;
+    return 0;
+}
+
+static void forget(struct lm_io *io, struct lm_connection *connection) {
+    (void)io;
+    (void)connection;
+}
+
+/* So few bytes are no request of anybody: nothing can be said. */
+static void give_up(struct lm_io *io, struct lm_connection *connection, enum lm_status status,
+                    const char *why) {
+    (void)status;
+    (void)why;
+    lm_connection_abort(io, connection);
+}
+
+static uint32_t key(const struct lm_io *io, const struct lm_connection *connection) {
+    (void)io;
+    (void)connection;
+    return LM_NO_KEY;
+}
+
+const struct lm_dialect lm_greeting = {
+    .take = take, .forget = forget, .give_up = give_up, .key = key};

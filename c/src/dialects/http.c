@@ -1,0 +1,98 @@
+/* http.c: see http.h. */
+#include "dialects/http.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "dialects/http_admit.h"
+#include "dialects/http_answer.h"
+#include "dialects/http_block.h"
+#include "dialects/http_code.h"
+#include "dialects/http_figures.h"
+#include "dialects/http_receive.h"
+#include "dialects/http_refuse.h"
+#include "dialects/http_reply.h"
+#include "flow/submit.h"
+#include "parts/oip_metadata.h"
+
+/* The longest statistics there can be of these models. */
+static size_t stats_bytes_max(const struct lm_shared *shared) {
+    struct lm_oip_model_stats stats[LUMEN_MODELS_MAX];
+    for (uint32_t m = 0; m < shared->model_count; m++) stats[m].name = shared->models[m].name;
+    return lm_oip_stats_bytes_max(stats, shared->model_count);
+}
+
+int lm_http_open(struct lm_io *io) {
+    struct lm_http_side *http = calloc(1, sizeof *http);
+    io->http = http;
+    if (!http) return lm_error(LUMEN_E_NOMEM, "no memory for HTTP");
+    http->blocks = calloc(LM_HTTP_BLOCKS, sizeof *http->blocks);
+    http->draft_bytes = stats_bytes_max(io->shared);
+    size_t figures_bytes = lm_http_figures_bytes_max(io->shared->model_count);
+    if (figures_bytes > http->draft_bytes) http->draft_bytes = figures_bytes;
+    http->draft = malloc(http->draft_bytes);
+    if (!http->blocks || !http->draft)
+        return lm_error(LUMEN_E_NOMEM, "no memory for the heads of HTTP requests");
+    http->free_block = LM_NO_BLOCK;
+    return lm_oip_parser_open(&http->parser, LM_HTTP_JSON_BYTES_MAX);
+}
+
+void lm_http_close(struct lm_io *io) {
+    if (!io->http) return;
+    lm_oip_parser_close(io->http->parser);
+    free(io->http->blocks);
+    free(io->http->draft);
+    free(io->http);
+    io->http = NULL;
+}
+
+/* ---- what flow/ asks ---- */
+
+static void body_received(struct lm_io *io, struct lm_connection *connection) {
+    lm_submit(io, connection, &io->requests[connection->receiving]);
+}
+
+static uint64_t bytes_expected(const struct lm_connection *connection) {
+    const struct lm_http_call *call = &connection->call;
+    if (call->expects_continue) return 0; /* the client waits to be asked */
+    return call->chunked ? 1 : connection->discard_bytes;
+}
+
+static void answer(struct lm_io *io, struct lm_connection *connection, struct lm_request *request,
+                   enum lm_status status, const char *why) {
+    (void)request;
+    lm_http_answer_error(io, connection, lm_http_code(status), "Retry-After: 1\r\n", why);
+}
+
+static uint32_t key(const struct lm_io *io, const struct lm_connection *connection) {
+    (void)io;
+    return connection->call.key;
+}
+
+static void complete_row(const struct lm_request *request, struct lm_trace_record *row) {
+    const struct lm_oip_request *asked = &request->http.asked;
+    size_t bytes = asked->id_bytes < sizeof row->http_id ? asked->id_bytes : 0;
+    row->is_http = true;
+    row->code = (uint16_t)lm_http_code((enum lm_status)request->status);
+    memcpy(row->http_id, asked->id, bytes);
+    row->http_id[bytes] = '\0';
+}
+
+const struct lm_dialect lm_http = {
+    .one_at_a_time = true,
+    .take = lm_http_take,
+    .prologue_deadline_ns = lm_http_prologue_deadline_ns,
+    .body_received = body_received,
+    .forget = lm_http_block_give,
+    .bytes_expected = bytes_expected,
+    .retry = lm_http_retry,
+    .refuse = lm_http_refuse_request,
+    .give_up = lm_http_give_up,
+    .answer = answer,
+    .compose_outputs = lm_http_compose_outputs,
+    .compose_error = lm_http_compose_error,
+    .key = key,
+    .complete_row = complete_row,
+    .is_http = true,
+};

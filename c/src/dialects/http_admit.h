@@ -1,0 +1,25 @@
+/* http_admit.h: decides over an HTTP request before a byte of its body is read, and says where the
+ * body goes. I/O thread only.
+ *
+ * Binary tensors are received straight into the tensors, as with the native protocol: of such a
+ * request only the JSON before the blobs is parsed here, at most LM_HTTP_JSON_BYTES_MAX of it. A
+ * body of JSON values, or a chunked one, is received into the slot as text, and parsed by the
+ * worker that runs it.
+ */
+#ifndef LM_DIALECTS_HTTP_ADMIT_H
+#define LM_DIALECTS_HTTP_ADMIT_H
+
+#include "flow/state.h"
+#include "parts/http_parser.h"
+
+void lm_http_admit(struct lm_io *io, struct lm_connection *connection,
+                   const struct lm_http_head *head);
+/* The JSON before the blobs is whole. */
+void lm_http_admit_json(struct lm_io *io, struct lm_connection *connection, const char *text);
+/* The chunked body of a request is whole. */
+void lm_http_admit_chunked(struct lm_io *io, struct lm_connection *connection,
+                           struct lm_request *request);
+/* Tries again to find a slot for a request that waits for one. */
+void lm_http_retry(struct lm_io *io, struct lm_connection *connection);
+
+#endif

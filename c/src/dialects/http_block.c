@@ -1,0 +1,28 @@
+/* http_block.c: see http_block.h. */
+#include "dialects/http_block.h"
+
+struct lm_http_block *lm_http_block(struct lm_io *io, const struct lm_connection *connection) {
+    return connection->block == LM_NO_BLOCK ? NULL : &io->http->blocks[connection->block];
+}
+
+struct lm_http_block *lm_http_block_take(struct lm_io *io, struct lm_connection *connection) {
+    struct lm_http_side *http = io->http;
+    if (http->free_block == LM_NO_BLOCK && http->blocks_used == LM_HTTP_BLOCKS) return NULL;
+    connection->block = http->free_block;
+    if (connection->block == LM_NO_BLOCK) connection->block = http->blocks_used++;
+    struct lm_http_block *block = &http->blocks[connection->block];
+    if (connection->block == http->free_block) http->free_block = block->next_free;
+    block->connection = connection->index;
+    block->taken_ns = io->now_ns;
+    block->used = 0;
+    return block;
+}
+
+void lm_http_block_give(struct lm_io *io, struct lm_connection *connection) {
+    struct lm_http_block *block = lm_http_block(io, connection);
+    if (!block) return;
+    block->connection = LM_NO_CONNECTION;
+    block->next_free = io->http->free_block;
+    io->http->free_block = connection->block;
+    connection->block = LM_NO_BLOCK;
+}

@@ -1,0 +1,23 @@
+/* http_documents.h: what HTTP answers of the server and its models, written once at start. Control
+ * thread only; afterwards the I/O threads read it.
+ */
+#ifndef LM_DIALECTS_HTTP_DOCUMENTS_H
+#define LM_DIALECTS_HTTP_DOCUMENTS_H
+
+#include "flow/state.h"
+#include "parts/oip_metadata.h"
+
+struct lm_http_documents {
+    struct lm_oip_document page; /* HTML */
+    struct lm_oip_document server;
+    struct lm_oip_document index;
+    struct lm_oip_document models[LUMEN_MODELS_MAX];
+    struct lm_oip_document configs[LUMEN_MODELS_MAX];
+    struct lm_oip_document ready[LUMEN_MODELS_MAX];
+};
+
+/* After the models are known. */
+int lm_http_documents_open(struct lm_shared *shared, const char *version, uint32_t port);
+void lm_http_documents_close(struct lm_shared *shared);
+
+#endif

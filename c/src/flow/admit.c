@@ -1,0 +1,50 @@
+/* admit.c: see admit.h. */
+#include "flow/admit.h"
+
+#include "flow/access_log.h"
+#include "flow/slots.h"
+
+uint64_t lm_admit_deadline_ns(const struct lm_io *io, const struct lm_connection *connection,
+                              uint64_t timeout_us) {
+    uint64_t came_ns = connection->started_ns - io->unseen_ns;
+    if (timeout_us) return lm_deadline_after(came_ns, timeout_us);
+    uint64_t timeout_ns = io->shared->default_timeout_ns;
+    return timeout_ns ? came_ns + timeout_ns : UINT64_MAX;
+}
+
+struct lm_request *lm_admit_begin(struct lm_io *io, struct lm_connection *connection,
+                                  const struct lm_model *model, struct lm_slot *slot, uint32_t rows,
+                                  uint64_t timeout_us) {
+    struct lm_request *request = &io->requests[slot->index];
+    request->io = io;
+    request->slot = slot;
+    request->model = model;
+    request->connection = connection->index;
+    request->next_reply = LM_NO_SLOT;
+    request->id = 0;
+    request->held_ns = io->now_ns;
+    request->seen_ns = 0;
+    request->started_ns = connection->started_ns;
+    request->deadline_ns = lm_admit_deadline_ns(io, connection, timeout_us);
+    request->rows = rows;
+    request->batch_rows = 0;
+    request->flags = 0;
+    request->part_at = 0;
+    request->dialect = connection->dialect;
+    request->with_worker = request->last = false;
+    lm_store_relaxed_u32(&request->claim, 0); /* relaxed: published with the slot, as is this: */
+    lm_store_relaxed_u64(&request->overdue_ns, request->deadline_ns);
+    lm_access_log_admit(io, connection, request);
+    lm_slots_charge(io, request);
+    connection->receiving = slot->index;
+    connection->read_state = LM_READ_BODY;
+    connection->header_used = 0;
+    if (lm_connection_waits(connection)) lm_connection_move(io, connection, LM_LIST_NONE);
+    return request;
+}
+
+void lm_admit_wait(struct lm_io *io, struct lm_connection *connection, uint64_t timeout_us) {
+    connection->read_state = LM_READ_WAIT;
+    connection->timer_ns = lm_admit_deadline_ns(io, connection, timeout_us);
+    lm_connection_move(io, connection, LM_LIST_EXPECTING);
+}

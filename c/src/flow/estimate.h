@@ -1,0 +1,45 @@
+/* estimate.h: how long a request will wait for a worker, and how long its Run will take. I/O thread
+ * only, and its own: the estimates cost no atomics, and with several I/O threads each takes the
+ * others to be as busy as itself.
+ *
+ * The wait is estimated from the requests in flight: each is charged with the time that its model's
+ * requests took of a worker lately, and the sum is shared out over the workers. Where more is in
+ * flight than the workers can run at once, the pace at which requests leave is measured too, and
+ * the longer of the two estimates counts: a worker that does not get its core is slower than its
+ * Runs.
+ *
+ * An estimate that refuses requests also prevents the Runs that would correct it. So it begins with
+ * the time of the worker's warm-up, one Run raises it by less than a half, however long it took,
+ * and from time to time one request that only its own model's estimate stands against is run as a
+ * probe: if the probe takes less, its time is the new estimate. Probes come one at a time, four
+ * times the estimate apart, so that the probes of a model that is as slow as estimated take at most
+ * a fifth of one worker; and at least every LM_PROBE_MS_MAX, so that no estimate keeps requests out
+ * for longer. Only a request whose body is here becomes a probe, and a probe that was not run costs
+ * no pause: a client that sends slowly, or leaves, cannot use the probes up.
+ */
+#ifndef LM_FLOW_ESTIMATE_H
+#define LM_FLOW_ESTIMATE_H
+
+#include "flow/state.h"
+
+/* Before the first request. `warm_ns`: of each model, one row at start; 0: not known. */
+void lm_estimate_begin(struct lm_io *io, const uint64_t *warm_ns);
+/* The wait of a request that enters now. */
+uint64_t lm_estimate_wait_ns(const struct lm_io *io);
+/* The time of a worker for so many rows. */
+uint64_t lm_estimate_run_ns(const struct lm_io *io, uint32_t model, uint32_t rows);
+/* A request may be run to test the model's estimate. */
+bool lm_estimate_wants_probe(const struct lm_io *io, uint32_t model);
+
+/* A request counts from lm_estimate_charge to lm_estimate_discharge, */
+void lm_estimate_charge(struct lm_io *io, struct lm_request *request);
+void lm_estimate_discharge(struct lm_io *io, const struct lm_request *request);
+/* but not while its body comes slowly, */
+void lm_estimate_suspend(struct lm_io *io, struct lm_request *request);
+/* until the body is whole; then the request may become a probe. */
+void lm_estimate_resume(struct lm_io *io, struct lm_request *request);
+/* One request leaves, and still counts in io->in_flight. Measures how often one does while the
+ * workers have enough to do. */
+void lm_estimate_pace(struct lm_io *io);
+
+#endif

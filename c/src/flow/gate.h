@@ -1,0 +1,17 @@
+/* gate.h: admission control: whether a request may enter, by its key's models, by rates, by how
+ * many are in flight, and by whether its deadline can still be met. One gate for every dialect. I/O
+ * thread only, but for the token buckets, which all I/O threads share.
+ */
+#ifndef LM_FLOW_GATE_H
+#define LM_FLOW_GATE_H
+
+#include "flow/refusal.h"
+
+/* Before the body is known: the key's models, rates, how many are in flight. */
+bool lm_gate_enter(struct lm_io *io, const struct lm_model *model, uint32_t key,
+                   struct lm_refusal *refusal);
+/* Whether the answer is expected before the deadline. */
+bool lm_gate_in_time(struct lm_io *io, const struct lm_model *model, uint32_t rows,
+                     uint64_t deadline_ns, struct lm_refusal *refusal);
+
+#endif

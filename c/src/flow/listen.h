@@ -1,0 +1,10 @@
+/* listen.h: the listening TCP sockets. Control thread, at start. */
+#ifndef LM_FLOW_LISTEN_H
+#define LM_FLOW_LISTEN_H
+
+#include "flow/state.h"
+
+/* With several I/O threads each has a listener on the port. Returns the port that it is. */
+int lm_listen_tcp(struct lm_shared *shared, const char *host, uint32_t port, uint32_t *port_out);
+
+#endif

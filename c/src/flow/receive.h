@@ -1,0 +1,23 @@
+/* receive.h: from the socket to the slot. I/O thread only.
+ *
+ * Headers arrive in provided buffers, so that an idle connection holds none. Once a header is read
+ * and admitted, the body is received straight into the slot's tensors; only the bytes that came
+ * along with the header are copied. Bytes that may not be parsed yet wait outside of the buffers
+ * (held.h).
+ */
+#ifndef LM_FLOW_RECEIVE_H
+#define LM_FLOW_RECEIVE_H
+
+#include "flow/state.h"
+
+/* Goes on with what can be read: bytes already here, then the next receive. For lm_advance_all. */
+void lm_receive_continue(struct lm_io *io, struct lm_connection *connection);
+void lm_receive_completed(struct lm_io *io, const struct lm_completion *completion);
+/* Goes on with connections that had their share of an earlier turn, in order. */
+void lm_receive_resume(struct lm_io *io);
+/* Retries the header reads that found no buffer, if one has come back since. */
+void lm_receive_retry_starved(struct lm_io *io);
+/* Looks for descriptors for parked connections that have bytes, if one has become free since. */
+void lm_receive_retry_unparking(struct lm_io *io);
+
+#endif

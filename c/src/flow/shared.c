@@ -1,0 +1,40 @@
+/* shared.c: see shared.h. */
+#include "flow/shared.h"
+
+#include "base/clock.h"
+#include "flow/reload.h"
+
+int lm_shared_open(struct lm_shared *shared, const lumen_config *config) {
+    shared->queue_type = config->queue_type;
+    shared->idle = config->idle;
+    shared->allocator_type = config->allocator_type;
+    shared->io_backend = config->io_backend;
+    shared->max_request_bytes = config->max_request_bytes;
+    shared->default_timeout_ns = config->default_timeout_us * 1000ull;
+    shared->overload = config->overload;
+    shared->header_timeout_ns = config->header_timeout_ms * 1000000ull;
+    shared->reply_timeout_ns = config->reply_timeout_ms * 1000000ull;
+    shared->idle_timeout_ns = config->idle_timeout_ms * 1000000ull;
+    shared->hang_ns = config->hang_ms * 1000000ull;
+    shared->body_bytes_per_s = config->body_bytes_per_s;
+    shared->places.max = config->max_in_flight;
+    shared->connections_max = config->max_connections;
+    lm_waitset_init(&shared->waitset);
+    struct lm_access *access;
+    int code = lm_address_table_open(&shared->addresses, config->connections_per_address,
+                                     config->max_connections);
+    if (code) return code;
+    code = lm_access_open(&access, config, NULL, lm_now_ns());
+    lm_store_relaxed_u64(&shared->access, (uintptr_t)access); /* relaxed: no thread runs yet */
+    return code;
+}
+
+void lm_shared_close(struct lm_shared *shared) {
+    lm_reload_close(shared);
+    lm_address_table_close(&shared->addresses);
+}
+
+int lm_shared_add_model(struct lm_shared *shared, uint32_t model,
+                        const lumen_model_config *config) {
+    return lm_access_set_model(lm_reload_in_force(shared), model, config, NULL, lm_now_ns());
+}

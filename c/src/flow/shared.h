@@ -1,0 +1,15 @@
+/* shared.h: where settings arrive: what all threads of a server share is set from its
+ * configuration. Control thread, while no other runs.
+ */
+#ifndef LM_FLOW_SHARED_H
+#define LM_FLOW_SHARED_H
+
+#include "flow/state.h"
+
+/* `shared` is zeroed. Returns 0 or LUMEN_E_*. */
+int lm_shared_open(struct lm_shared *shared, const lumen_config *config);
+void lm_shared_close(struct lm_shared *shared);
+/* Its rate, and which keys may use it. */
+int lm_shared_add_model(struct lm_shared *shared, uint32_t model, const lumen_model_config *config);
+
+#endif

@@ -1,0 +1,23 @@
+/* slots.h: an admitted request holds a slot of the arena and, with max_in_flight, a place of the
+ * whole server (places.h). Both are taken and given back here, in the order in which requests came
+ * to wait for them. I/O thread only, but for lm_slots_answered.
+ */
+#ifndef LM_FLOW_SLOTS_H
+#define LM_FLOW_SLOTS_H
+
+#include "flow/state.h"
+
+/* A slot for one more request in flight, or NULL. The last ones are for requests whose bytes are
+ * here (LM_LIST_WAITING). */
+struct lm_slot *lm_slots_take(struct lm_io *io, const struct lm_connection *connection,
+                              size_t bytes);
+/* Gives it back unused. */
+void lm_slots_put_back(struct lm_io *io, struct lm_slot *slot);
+/* The request counts as in flight from here to lm_slots_release. */
+void lm_slots_charge(struct lm_io *io, struct lm_request *request);
+/* Any thread that holds the request: it is answered, and another one may take its place. */
+void lm_slots_answered(struct lm_request *request);
+/* Gives a request's slot back to the arena. */
+void lm_slots_release(struct lm_io *io, struct lm_request *request);
+
+#endif

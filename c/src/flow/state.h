@@ -1,0 +1,239 @@
+/* state.h: the state of one I/O thread, and what all threads of the server share. Functions that
+ * change it are in the files above: each says which thread calls it.
+ */
+#ifndef LM_FLOW_STATE_H
+#define LM_FLOW_STATE_H
+
+#include <pthread.h>
+
+#include "base/memory.h"
+#include "flow/connection.h"
+#include "flow/dialect.h"
+#include "flow/held.h"
+#include "flow/places.h"
+#include "flow/request.h"
+#include "parts/access.h"
+#include "parts/address_table.h"
+#include "parts/oip_metadata.h"
+#include "parts/queue.h"
+#include "parts/run_arena.h"
+#include "parts/stats.h"
+#include "parts/trace.h"
+#include "parts/waitset.h"
+#include "ring/fd_store.h"
+#include "ring/ring.h"
+
+struct lm_worker;
+
+/* Unready: serves as before, but says that it will not for long. */
+enum { LM_PHASE_RUNNING = 0, LM_PHASE_UNREADY = 1, LM_PHASE_DRAINING = 2 };
+
+struct lm_http_documents; /* dialects/http.h */
+
+/* Read-only after start, but for the queue, the waitset and the atomics. */
+struct lm_shared {
+    const struct lm_dialect *dialects[LM_DIALECT_COUNT];
+    struct lm_ort ort;
+    struct lm_run_arenas run_arenas;
+    struct lm_model *models;
+    uint32_t model_count;
+    uint32_t
+        values_per_slot; /* tensors of all models: the width of a slot's table of wrapped values */
+    char *description;   /* JSON */
+    size_t description_bytes;
+    struct lm_http_documents *documents; /* what HTTP answers of the server and its models */
+    uint32_t metrics_port;               /* of another program part, 0: none; the page names it */
+    lm_atomic_u64 access;                /* struct lm_access *: the table in force; reload.h */
+    lm_atomic_u64 turns_asked;           /* of the I/O threads, by the control thread */
+    uint32_t overload;                   /* LUMEN_OVERLOAD_* */
+    /* 0: none. */
+    uint64_t header_timeout_ns;
+    uint64_t reply_timeout_ns;
+    uint64_t idle_timeout_ns;
+    uint64_t hang_ns; /* a worker that is busy for so long hangs */
+    uint32_t body_bytes_per_s;
+    uint32_t connections_max;
+    lm_atomic_u64 connections_open;    /* of all I/O threads */
+    struct lm_address_table addresses; /* that have a bound of connections, if any */
+    struct lm_places places;           /* max_in_flight */
+    uint64_t max_request_bytes;
+    uint64_t default_timeout_ns; /* 0: none */
+    uint32_t idle;               /* LUMEN_IDLE_* */
+    bool workers_sleep;          /* in the waitset: they must be woken */
+    bool io_shares_cores;        /* with workers, over which it has priority */
+    uint64_t io_poll_ns;         /* how long an I/O thread looks for completions before it sleeps */
+    uint32_t allocator_type;
+    uint32_t io_backend;   /* LUMEN_IO_*, as asked for */
+    uint32_t unparked_max; /* per I/O thread; 0: there are descriptors enough */
+    struct lm_io *ios;
+    uint32_t io_count;
+    struct lm_worker *workers;
+    uint32_t worker_count;
+    struct lm_queue queue; /* of lm_job_pack(io, slot); unused when queue_type is inline */
+    uint32_t queue_type;   /* LUMEN_QUEUE_* */
+    bool traced;           /* workers record a row per request */
+    bool access_logged;    /* so do I/O threads, with who asked and why not; access_log.h */
+    struct lm_waitset waitset;
+    struct lm_stats stats;
+    lm_atomic_u32 phase;          /* LM_PHASE_*; written by the control thread */
+    lm_atomic_u64 drain_until_ns; /* valid once phase is draining */
+    lm_atomic_u32 workers_stop;   /* set when no I/O thread is left */
+    lm_atomic_u64 ios_running;
+    lm_atomic_u64 workers_running;
+    pthread_mutex_t spawning;  /* held by the control thread while it starts threads */
+    pthread_barrier_t started; /* every thread is set up */
+    pthread_barrier_t go;      /* the control thread has looked at how that went */
+};
+
+struct lm_list {
+    uint32_t head, tail, count;
+};
+
+/* How often a request leaves while the workers are busy; see estimate.h. */
+struct lm_pace {
+    uint64_t since_ns; /* 0: they are not */
+    uint64_t interval_ns;
+    uint32_t left; /* since then */
+};
+
+/* About the requests on LM_LIST_WAITING; see slots.c and slot_wait.c. */
+struct lm_waiters {
+    uint64_t due_ns;      /* none has an earlier deadline */
+    uint64_t took_ns;     /* when this thread last took a place */
+    size_t least_bytes;   /* none needs a smaller slot */
+    size_t refused_bytes; /* in this round: a slot so large was not to be had */
+    bool no_place;        /* in the last round: max_in_flight was reached */
+    bool retrying;        /* a round is under way */
+    bool released;        /* a slot, since the last round: it is for those who wait */
+};
+
+/* The estimated worker time of one model; see estimate.h. */
+struct lm_cost {
+    uint64_t row_ns;        /* for one row, lately; 0: not known */
+    uint64_t next_probe_ns; /* from then on a request may test the estimate */
+    uint32_t measured;      /* the first few Runs */
+    bool probing;           /* one that does so is with the workers */
+};
+
+struct lm_http_side; /* dialects/http_block.h */
+
+struct lm_io {
+    struct lm_shared *shared;
+    struct lm_access *access; /* in force in this turn */
+    struct lm_stats_block *stats;
+    struct lm_ring *ring;
+    struct lm_arena arena;
+    struct lm_request *requests; /* one per slot */
+    struct lm_binding *bindings; /* slot × model */
+    OrtValue **values;           /* slot × values_per_slot */
+    struct lm_mapping connection_memory;
+    struct lm_connection *connections;
+    uint32_t connection_capacity;
+    uint32_t connections_used; /* entries from here on have never been touched */
+    struct lm_list lists[LM_LIST_COUNT];
+    uint32_t marked_head, marked_tail; /* connections that lm_advance_all goes on with */
+    uint32_t connections_open;
+    struct lm_fd_store *fd_store; /* NULL: there are descriptors enough */
+    uint32_t connections_parked;
+    bool descriptor_freed; /* since none was found for one of them */
+    uint64_t next_park_ns, next_unpark_ns;
+    uint32_t unparked_max;        /* beyond it the idle ones are parked */
+    uint32_t connections_wanting; /* a returning request may let them go on */
+    struct lm_held held;          /* bytes that may not be parsed yet */
+    struct lm_http_side *http;
+    uint32_t in_flight; /* requests that hold a slot */
+    uint32_t suspended; /* of them, those whose bodies take their time; see estimate.h */
+    struct lm_waiters waiters;
+    uint64_t work_ns; /* what the workers are expected to take for them; see estimate.h */
+    struct lm_cost costs[LUMEN_MODELS_MAX];
+    struct lm_pace pace;
+    bool turned_away;  /* a request in this turn: full, or too late */
+    bool refused_full; /* a request since eviction.c last looked who might make room */
+    uint64_t
+        unseen_ns; /* how long what is seen now may have waited in its socket; 0 when at ease */
+    uint32_t index;
+    int listen_fds[LM_LISTENERS]; /* -1: none */
+    uint32_t accepts_armed;       /* a bit per listener */
+    uint32_t dealt_count; /* connections of the unix socket, by the thread that accepts them */
+    bool draining;
+    bool worker_hangs;  /* some worker has not come back for so long that the server is not ready */
+    bool returns_stuck; /* a worker is in the middle of a return: look again soon, do not spin */
+    uint32_t parses_left; /* requests that connections may parse in this turn, beyond one each */
+    uint32_t buffers_returned; /* since starved connections were last retried */
+    uint64_t accept_retry_ns;  /* 0: not paused */
+    uint64_t next_eviction_ns;
+    uint64_t next_sweep_ns;
+    uint64_t next_watch_ns;
+    uint32_t sweep_at; /* where a sweep over several turns goes on; 0: none is under way */
+    uint64_t next_starved_ns;
+    uint32_t *deadlines; /* of each connection, in ticks; 0: none */
+    uint64_t opened_ns;
+    uint64_t now_ns;  /* taken once per turn of the loop */
+    uint64_t seen_ns; /* what came before then is known */
+    uint8_t *scrap;   /* where refused bytes go: the kernel may write there at any time */
+    pthread_t thread;
+    bool thread_started;
+    int start_code; /* 0 or LUMEN_E_*, with start_error; read after the start barrier */
+    char start_error[512];
+    char park_error[256];   /* why connections cannot be parked that should be */
+    struct lm_mpmc returns; /* slots coming back from workers */
+    /* Runs models on this thread; NULL unless queue_type is inline. */
+    struct lm_worker *inline_worker;
+    /* Requests whose body is whole, before a worker has them. Both ends are this thread. */
+    struct lm_spsc ready;
+    struct lm_trace trace;    /* used when there is an access log */
+    struct lm_spsc dealt;     /* connections that the first I/O thread accepted for this one */
+    lm_atomic_u64 turns_seen; /* of shared->turns_asked */
+    LM_CACHE_ALIGNED lm_atomic_u32 wants_returns; /* 1: asleep and waiting for a worker's return */
+};
+
+enum { LM_SCRAP_BYTES = 64 << 10 };
+
+static inline uint32_t lm_job_pack(uint32_t io, uint32_t slot) {
+    return io << 16 | slot;
+}
+static inline uint32_t lm_job_io(uint32_t job) {
+    return job >> 16;
+}
+static inline uint32_t lm_job_slot(uint32_t job) {
+    return job & 0xffff;
+}
+_Static_assert(LM_SLOTS_MAX <= 1 << 16, "a job packs the slot in 16 bits");
+
+static inline struct lm_binding *lm_io_binding(struct lm_io *io, uint32_t slot, uint32_t model) {
+    return &io->bindings[(size_t)slot * io->shared->model_count + model];
+}
+static inline OrtValue **lm_io_values(struct lm_io *io, uint32_t slot, uint32_t model) {
+    return &io->values[(size_t)slot * io->shared->values_per_slot +
+                       io->shared->models[model].value_base];
+}
+static inline const struct lm_dialect *lm_io_dialect(const struct lm_io *io,
+                                                     const struct lm_connection *connection) {
+    return io->shared->dialects[connection->dialect];
+}
+/* Requests of a connection with the workers, at most. */
+static inline uint32_t lm_io_in_flight_max(const struct lm_io *io,
+                                           const struct lm_connection *connection) {
+    return lm_io_dialect(io, connection)->one_at_a_time ? 1 : LM_PIPELINE_MAX;
+}
+static inline const struct lm_dialect *lm_request_dialect(const struct lm_request *request) {
+    return request->io->shared->dialects[request->dialect];
+}
+static inline struct lm_connection *lm_io_connection(struct lm_io *io, uint32_t index) {
+    return &io->connections[index];
+}
+/* A header buffer, or a page of held.h. */
+static inline const uint8_t *lm_io_buffer(const struct lm_io *io, int32_t buffer) {
+    return lm_held_is_page(buffer) ? lm_held_bytes(&io->held, buffer)
+                                   : lm_ring_buffer(io->ring, buffer);
+}
+static inline void lm_io_buffer_return(struct lm_io *io, int32_t buffer) {
+    if (lm_held_is_page(buffer)) {
+        lm_held_return(&io->held, buffer);
+        return;
+    }
+    io->buffers_returned++;
+    lm_ring_buffer_return(io->ring, buffer);
+}
+
+#endif

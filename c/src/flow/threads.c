@@ -1,0 +1,27 @@
+/* threads.c: see threads.h. */
+#include "flow/threads.h"
+
+#include <pthread.h>
+
+#include "flow/accept.h"
+#include "parts/http_date.h"
+
+void lm_thread_meet(struct lm_shared *shared) {
+    (void)lm_http_date_line();             /* its memory of this thread is taken now */
+    pthread_mutex_lock(&shared->spawning); /* until it is known how many there are to meet */
+    pthread_mutex_unlock(&shared->spawning);
+    pthread_barrier_wait(&shared->started);
+    pthread_barrier_wait(&shared->go); /* everyone is up, or everyone goes home */
+}
+
+void lm_thread_ended(struct lm_shared *shared, uint32_t role) {
+    lm_atomic_u64 *running =
+        role == LUMEN_ROLE_IO ? &shared->ios_running : &shared->workers_running;
+    /* acq_rel: the last one sees what all others did, and shows it to lumen_wait */
+    if (lm_sub_acq_rel_u64(running, 1) != 1 || role != LUMEN_ROLE_IO) return;
+    for (uint32_t i = 0; i < shared->io_count; i++) lm_accept_refuse_dealt(&shared->ios[i]);
+    /* release: pairs with the acquires in next_job and pop_or_sleep */
+    lm_store_release_u32(&shared->workers_stop, 1);
+    lm_waitset_wake_all(&shared->waitset);
+    if (shared->queue_type != LUMEN_QUEUE_INLINE) lm_queue_stop(&shared->queue);
+}

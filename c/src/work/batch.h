@@ -1,0 +1,23 @@
+/* batch.h: several requests of one model in one Run. Workers, and I/O threads that run models
+ * themselves.
+ *
+ * The rows are gathered into memory of the worker's own: pixels are converted straight into it,
+ * which is the copy they need anyway; tensors are copied (docs/adr/0006 has what that costs).
+ * Outputs are sent from there, each request its rows; only a reply that the socket does not take at
+ * once is copied to its request's slot.
+ */
+#ifndef LM_WORK_BATCH_H
+#define LM_WORK_BATCH_H
+
+#include "work/worker.h"
+
+int lm_batch_open(struct lm_batch *batch, const struct lm_ort *ort, const struct lm_model *model);
+void lm_batch_close(struct lm_batch *batch, const struct lm_ort *ort, const struct lm_model *model);
+/* Runs requests of one model as one batch and composes their replies over the batch's memory.
+ * false: the Run failed; nothing is composed, and each request can still be run by itself. */
+bool lm_batch_run(struct lm_worker *worker, struct lm_request **requests, uint32_t count);
+/* Moves what is left of a reply from the batch's memory, which is used again, to the request's
+ * slot. */
+void lm_batch_keep_reply(struct lm_worker *worker, struct lm_request *request);
+
+#endif
