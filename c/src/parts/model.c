@@ -7,40 +7,7 @@
 #include "base/error.h"
 #include "parts/native_codec.h"
 
-static const struct {
-    int dtype;
-    uint32_t bytes;
-    const char *name;
-} dtypes[] = {
-    {ORT_FLOAT, 4, "FP32"},    {ORT_UINT8, 1, "UINT8"},   {ORT_INT8, 1, "INT8"},
-    {ORT_UINT16, 2, "UINT16"}, {ORT_INT16, 2, "INT16"},   {ORT_INT32, 4, "INT32"},
-    {ORT_INT64, 8, "INT64"},   {ORT_BOOL, 1, "BOOL"},     {ORT_FLOAT16, 2, "FP16"},
-    {ORT_DOUBLE, 8, "FP64"},   {ORT_UINT32, 4, "UINT32"}, {ORT_UINT64, 8, "UINT64"},
-    {ORT_BFLOAT16, 2, "BF16"},
-};
-
-const char *lm_dtype_name(int dtype) {
-    for (size_t i = 0; i < sizeof dtypes / sizeof dtypes[0]; i++) {
-        if (dtypes[i].dtype == dtype) return dtypes[i].name;
-    }
-    return NULL;
-}
-
-size_t lm_dtype_bytes(int dtype) {
-    for (size_t i = 0; i < sizeof dtypes / sizeof dtypes[0]; i++) {
-        if (dtypes[i].dtype == dtype) return dtypes[i].bytes;
-    }
-    return 0;
-}
-
-bool lm_tensor_bytes(const struct lm_tensor *tensor, uint32_t rows, size_t *bytes_out) {
-    return lm_mul_size(tensor->row_bytes, tensor->rows_free ? rows : 1, bytes_out);
-}
-
-void lm_tensor_shape(const struct lm_tensor *tensor, uint32_t rows, int64_t dims_out[LM_RANK_MAX]) {
-    memcpy(dims_out, tensor->dims, sizeof tensor->dims);
-    if (tensor->rows_free) dims_out[0] = rows;
-}
+enum { TEXT_BYTES_PER_ELEMENT = 2 /* the densest JSON: a digit and a comma */ };
 
 static size_t rgb8_row_bytes(const struct lm_model *model) {
     return (size_t)model->rgb8.height * model->rgb8.width * 3;
@@ -85,6 +52,30 @@ bool lm_model_slot_bytes(const struct lm_model *model, uint32_t rows, size_t *by
     if (!add_aligned(&total, lm_model_reply_text_bytes(model))) return false;
     *bytes_out = total;
     return true;
+}
+
+/* The most rows that so much JSON can hold. */
+static uint32_t rows_of_text(const struct lm_model *model, size_t text_bytes) {
+    size_t row_bytes = 0; /* of the densest text; a blob behind it may have one byte an element */
+    for (uint32_t i = 0; i < model->input_count; i++) {
+        const struct lm_tensor *input = &model->inputs[i];
+        size_t elements = input->row_bytes / input->element_bytes;
+        row_bytes +=
+            elements * (input->element_bytes < TEXT_BYTES_PER_ELEMENT ? input->element_bytes
+                                                                      : TEXT_BYTES_PER_ELEMENT);
+    }
+    if (row_bytes == 0) return model->max_rows;
+    size_t rows = text_bytes / row_bytes;
+    return rows < 1 ? 1 : rows > model->max_rows ? model->max_rows : (uint32_t)rows;
+}
+
+bool lm_model_text_slot_bytes(const struct lm_model *model, size_t text_bytes, size_t *bytes_out) {
+    uint32_t rows = rows_of_text(model, text_bytes);
+    size_t tensors;
+    size_t text = lm_align_up(text_bytes + LM_SLOT_ALIGN, LM_SLOT_ALIGN);
+    if (!lm_model_slot_bytes(model, rows, &tensors)) return false;
+    return text > text_bytes && !__builtin_add_overflow(tensors, text, bytes_out) &&
+           !__builtin_add_overflow(*bytes_out, lm_model_reply_values_bytes(model, rows), bytes_out);
 }
 
 uint32_t lm_model_shape_block_bytes(const struct lm_model *model) {

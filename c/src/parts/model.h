@@ -15,19 +15,7 @@
 #include "parts/labels.h"
 #include "parts/ort.h"
 #include "parts/preprocess.h"
-
-struct lm_tensor {
-    char name[LM_TENSOR_NAME_BYTES_MAX];
-    int dtype; /* enum lm_ort_dtype */
-    uint32_t rank;
-    int64_t dims[LM_RANK_MAX]; /* -1: free */
-    bool rows_free;            /* the first dimension is the request's rows */
-    bool shape_known;          /* settled by the rows; always true of inputs */
-    uint32_t wrapped_rows;     /* the graph wrongly declares so many rows: only then can memory be
-                                * wrapped beforehand; 0: always */
-    size_t element_bytes;
-    size_t row_bytes; /* of one row, or of the whole tensor when rows_free is false */
-};
+#include "parts/tensor.h"
 
 struct lm_model {
     char name[LM_NAME_BYTES_MAX];
@@ -73,14 +61,13 @@ void lm_model_close(struct lm_model *model, const struct lm_ort *ort);
 /* Corrects what the graph says of its outputs by what they are for one row and for two. */
 void lm_model_try_rows(struct lm_model *model, const struct lm_ort *ort);
 
-/* Bytes of a tensor for `rows`; false when they do not fit a size_t. */
-bool lm_tensor_bytes(const struct lm_tensor *tensor, uint32_t rows, size_t *bytes_out);
-void lm_tensor_shape(const struct lm_tensor *tensor, uint32_t rows, int64_t dims_out[LM_RANK_MAX]);
 /* A request's payload in bytes, without credential and shape block; false when it overflows. */
 bool lm_model_payload_bytes(const struct lm_model *model, uint8_t encoding, uint32_t rows,
                             size_t *bytes_out);
 /* The slot a request of `rows` needs, whatever its encoding; false when it overflows. */
 bool lm_model_slot_bytes(const struct lm_model *model, uint32_t rows, size_t *bytes_out);
+/* The slot for a request whose body is `text_bytes` of JSON; false when it overflows. */
+bool lm_model_text_slot_bytes(const struct lm_model *model, size_t text_bytes, size_t *bytes_out);
 uint32_t lm_model_shape_block_bytes(const struct lm_model *model);
 
 /* model_text.c: HTTP. The head and JSON of a reply whose outputs are binary: part of every slot. */
@@ -89,8 +76,6 @@ size_t lm_model_reply_text_bytes(const struct lm_model *model);
 size_t lm_model_reply_values_bytes(const struct lm_model *model, uint32_t rows);
 /* What one class of a classification takes, in JSON and as bytes. */
 size_t lm_model_class_text_bytes(const struct lm_model *model);
-/* The slot for a request whose body is `text_bytes` of JSON; false when it overflows. */
-bool lm_model_text_slot_bytes(const struct lm_model *model, size_t text_bytes, size_t *bytes_out);
 
 /* Allocates a request's tensors in an empty slot that is large enough. */
 void lm_model_layout(const struct lm_model *model, struct lm_slot *slot, uint8_t encoding,
@@ -111,9 +96,5 @@ int lm_model_take_output(const struct lm_ort *ort, const struct lm_tensor *outpu
  */
 int lm_model_run(const struct lm_model *model, const struct lm_ort *ort, uint32_t worker,
                  OrtValue **values);
-
-/* The Triton name of a dtype ("FP32"), and back its size; NULL and 0 for one that is not served. */
-const char *lm_dtype_name(int dtype);
-size_t lm_dtype_bytes(int dtype);
 
 #endif

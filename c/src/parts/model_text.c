@@ -4,10 +4,9 @@
 #include "parts/oip_reply.h"
 
 enum {
-    HEAD_BYTES = 256,          /* the reply's head */
-    CLASS_BYTES = 128,         /* value and index of one class, as JSON and as bytes */
-    LABEL_COPIES = 7,          /* of a label: as bytes, and as JSON with every byte escaped */
-    TEXT_BYTES_PER_ELEMENT = 2 /* the densest JSON: a digit and a comma */
+    HEAD_BYTES = 256,  /* the reply's head */
+    CLASS_BYTES = 128, /* value and index of one class, as JSON and as bytes */
+    LABEL_COPIES = 7   /* of a label: as bytes, and as JSON with every byte escaped */
 };
 
 /* The longest reply's JSON with every output as told. */
@@ -37,28 +36,4 @@ size_t lm_model_reply_values_bytes(const struct lm_model *model, uint32_t rows) 
 
 size_t lm_model_class_text_bytes(const struct lm_model *model) {
     return CLASS_BYTES + LABEL_COPIES * (size_t)model->labels.bytes_max;
-}
-
-/* The most rows that so much JSON can hold. */
-static uint32_t rows_of_text(const struct lm_model *model, size_t text_bytes) {
-    size_t row_bytes = 0; /* of the densest text; a blob behind it may have one byte an element */
-    for (uint32_t i = 0; i < model->input_count; i++) {
-        const struct lm_tensor *input = &model->inputs[i];
-        size_t elements = input->row_bytes / input->element_bytes;
-        row_bytes +=
-            elements * (input->element_bytes < TEXT_BYTES_PER_ELEMENT ? input->element_bytes
-                                                                      : TEXT_BYTES_PER_ELEMENT);
-    }
-    if (row_bytes == 0) return model->max_rows;
-    size_t rows = text_bytes / row_bytes;
-    return rows < 1 ? 1 : rows > model->max_rows ? model->max_rows : (uint32_t)rows;
-}
-
-bool lm_model_text_slot_bytes(const struct lm_model *model, size_t text_bytes, size_t *bytes_out) {
-    uint32_t rows = rows_of_text(model, text_bytes);
-    size_t tensors;
-    size_t text = lm_align_up(text_bytes + LM_SLOT_ALIGN, LM_SLOT_ALIGN);
-    if (!lm_model_slot_bytes(model, rows, &tensors)) return false;
-    return text > text_bytes && !__builtin_add_overflow(tensors, text, bytes_out) &&
-           !__builtin_add_overflow(*bytes_out, lm_model_reply_values_bytes(model, rows), bytes_out);
 }

@@ -3,7 +3,7 @@
  * One ring per I/O thread, made and used by that thread alone. An operation names its owner by an
  * index and a generation; both come back with the completion, so that a late one never hits the
  * next owner of the index. ring_uring.c implements this with io_uring, ring_epoll.c with epoll;
- * ring.c chooses, and the code above it cannot tell them apart. Descriptors are closed with
+ * ring_open.c chooses, and the code above it cannot tell them apart. Descriptors are closed with
  * close(2), once none of their operations is under way; shutdown(2) ends those that are.
  */
 #ifndef LM_RING_RING_H
