@@ -124,6 +124,8 @@ def test_bodies_that_stop(alone: Server) -> None:
     json.send(HTTP + b"Inference-Header-Content-Length: 100\r\nContent-Length: 200\r\n\r\n{")
     refused = alone.connect()
     refused.send(HTTP.replace(b"wide", b"none") + b"Content-Length: 20\r\n\r\n{")
+    reply = native.reply()
+    assert reply.status == wire.BAD_REQUEST and b"did not come in time" in reply.payload
     assert rest(native) == b""
     for connection in (raw, chunked, json):
         assert rest(connection).startswith(b"HTTP/1.1 408 ")
