@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "check.h"
 #include "flow/access_log.h"
+#include "work/access_line.h"
 #include "work/telemetry.h"
 #include "work/worker.h"
 
