@@ -174,6 +174,12 @@ def test_an_override_of_what_is_not_there(key: str) -> None:
     (line, *_rest) = problems(None, f"{key}=x")
     assert line.startswith(f"--set {key}: expected ")
     assert load(None, ["models.0.path=x"]).models[0].path == "x"
+    (model,) = load(None, ["models.0={name: z, path: y}"]).models
+    assert (model.name, model.path) == ("z", "y")
+    hosts = ["server.hosts=[a, b, c]", "server.hosts.1=d"]
+    assert load(None, hosts).server.hosts == ("a", "d", "c")
+    (line,) = problems(None, *hosts, "server.hosts.3=e")
+    assert line == "--set server.hosts.3: expected an index below 3, found '3'"
 
 
 def test_overrides_and_their_places() -> None:
