@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from lumen_uring.config import load
 from lumen_uring.errors import ConfigError
+from lumen_uring.settings import burst_of
 from lumen_uring.sizes import format_size, parse_size
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -750,6 +751,8 @@ def test_ports_that_may_be_equal_and_a_request_as_large_as_the_arena() -> None:
 
 
 def test_a_burst_of_nothing_is_two_problems() -> None:
+    assert [burst_of(rate, 5) for rate in (0, 0.5, 9)] == [0, 5, 5]
+    assert [burst_of(rate, None) for rate in (0, 0.5, 1, 1.01, 9)] == [0, 1, 1, 2, 9]
     found = problems(None, "server.burst=0", "models.0.burst=0", "models.0.rate=1")
     assert len(found) == 3
     assert "server.burst: expected none without a rate, found 0 beside no rate" in found[2]
