@@ -583,6 +583,7 @@ def test_doctor_gives_a_cure_for_every_problem(capsys: pytest.CaptureFixture[str
     [
         (b"HTTP/1.1 200 OK\r\n\r\n", 0, ""),
         (b"HTTP/1.1 503 Service Unavailable\r\n\r\n", 1, "found: 503"),
+        (b"HTTP/1.1 204 No Content\r\n\r\n", 1, "found: 204"),
         (b"", 1, "found: a connection that ended at once"),
         (b"SSH-2.0-x\r\n", 1, "found: b'SSH-2.0-x"),
         (None, 1, "found: timed out"),
