@@ -237,6 +237,9 @@ def test_predict_shows_the_servers_labels(
     captured = capsys.readouterr()
     assert json.loads(captured.out)["classes"][0]["label"] == "a\u2028b"
     assert captured.err == "lumen: note: 2 labels for 3 classes\n"
+    own.write_text("a\nb\nc\nd\n")
+    assert main([*argv, "--model", "colour", "--labels", str(own)]) == 0
+    assert capsys.readouterr().err == "lumen: note: 4 labels for 3 classes\n"
 
 
 def test_what_predict_says_of_a_picture() -> None:

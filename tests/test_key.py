@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import string
 from pathlib import Path
 
 import pytest
@@ -32,7 +33,9 @@ def test_the_printed_lines_let_the_printed_token_in(
 
 
 def test_tokens_differ() -> None:
-    assert len({make_token() for _ in range(100)}) == 100
+    tokens = {make_token() for _ in range(100)}
+    assert len(tokens) == 100
+    assert set("".join(tokens)) == set(string.ascii_letters + string.digits)
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a\n", "x" * 64, "ä"])
