@@ -214,18 +214,32 @@ static void late_in_the_queue(void) {
     talk_open(&one);
     talk_open(&two);
     learn(0, 8, 80 * SIM_MS);
-    runtime_takes_ns = 50 * SIM_MS; /* of a model that was quick up to now */
-    talk_asks(&one, &(struct ask){.id = 2, .model = 3});
-    pass(SIM_MS);
+    for (uint64_t id = 2; id < 22; id++) {
+        runtime_takes_ns = 50 * SIM_MS; /* of a model that was quick up to now */
+        talk_asks(&one, &(struct ask){.id = id, .model = 3});
+        pass(SIM_MS);
+        runtime_takes_ns = 80 * SIM_MS;
+        talk_asks(&two, &(struct ask){.id = id, .rows = 8, .timeout_us = 111000});
+        talk_reads(&two, LM_NATIVE_REPLY_BYTES + 50, SIM_S);
+        if (id == 2)
+            near_ns("left",
+                    number_after((char *)two.in + LM_NATIVE_REPLY_BYTES, "passes in ") * SIM_US,
+                    62 * SIM_MS, SIM_MS);
+        (void)talk_gets(&two, id, LM_STATUS_DEADLINE);
+        (void)talk_gets(&one, id, LM_STATUS_OK);
+        if (id == 2)
+            SIM_CHECK(WORKER_WORD(requests_expired) == 1 && WORKER_WORD(model_expired[0]) == 1 &&
+                          IO_WORD(requests_late) == 0,
+                      "other words");
+        pass(SIM_S);
+        learn(3, 1, SIM_US);
+    }
+    /* What was not run has taught nothing. */
     runtime_takes_ns = 80 * SIM_MS;
-    talk_asks(&two, &(struct ask){.id = 3, .rows = 8, .timeout_us = 111000});
-    talk_reads(&two, LM_NATIVE_REPLY_BYTES + 50, SIM_S);
-    near_ns("left", number_after((char *)two.in + LM_NATIVE_REPLY_BYTES, "passes in ") * SIM_US,
-            62 * SIM_MS, SIM_MS);
-    (void)talk_gets(&two, 3, LM_STATUS_DEADLINE);
-    SIM_CHECK(WORKER_WORD(requests_expired) == 1 && WORKER_WORD(model_expired[0]) == 1 &&
-                  IO_WORD(requests_late) == 0,
-              "other words");
+    talk_asks(&one, &(struct ask){.id = 30, .rows = 8, .timeout_us = 60000});
+    (void)talk_gets(&one, 30, LM_STATUS_OK); /* a probe */
+    talk_asks(&one, &(struct ask){.id = 31, .rows = 8, .timeout_us = 60000});
+    says_about(&one, 80 * SIM_MS, 2 * SIM_MS);
 }
 
 static void two_workers(struct sim_plan *plan) {
@@ -252,30 +266,6 @@ static void cost_over_two_workers(void) {
     (void)talk_gets(&three, 5, LM_STATUS_DEADLINE);
     (void)talk_gets(&one, 4, LM_STATUS_OK);
     (void)talk_gets(&two, 3, LM_STATUS_OK);
-}
-
-static void parked(struct sim_plan *plan) {
-    plan->unparked_max = 1;
-}
-
-/* Idle ones beyond the first are parked, half a header is not idle; who speaks is unparked. */
-static void who_is_parked(void) {
-    talk_open(&one);
-    talk_open(&two);
-    talk_open(&three);
-    talk_text(&three, "LMN1");
-    pass(10 * SIM_MS);
-    SIM_CHECK(IO_WORD(connections_parked) == 2 && IO_WORD(connections_unparked) == 0,
-              "%llu are parked", (unsigned long long)IO_WORD(connections_parked));
-    talk_pings(&one, 1);
-    pass(10 * SIM_MS);
-    SIM_CHECK(IO_WORD(connections_parked) == 2 && IO_WORD(connections_unparked) == 1,
-              "%llu were unparked", (unsigned long long)IO_WORD(connections_unparked));
-    talk_close(&one);
-    talk_close(&two);
-    pass(10 * SIM_MS);
-    SIM_CHECK(IO_WORD(connections_parked) == 0 && IO_WORD(connections_open) == 1,
-              "somebody is left");
 }
 
 static void two_in_five_seconds(struct sim_plan *plan) {
@@ -394,7 +384,6 @@ const struct rule rules_of_entry[] = {
     {"a batch waits", four_in_a_batch, a_batch_waits},
     {"cost by the row", NULL, cost_by_the_row},
     {"cost over two workers", two_workers, cost_over_two_workers},
-    {"who is parked", parked, who_is_parked},
     {"an estimate", NULL, an_estimate},
     {"late in the queue", NULL, late_in_the_queue},
     {"rates", two_in_five_seconds, rates},

@@ -292,6 +292,21 @@ static void figures(void) {
     near_ns("queue", number_after(tiny, "\"queue_ns\":"), 59 * SIM_MS, SIM_MS);
 }
 
+/* Those that wait for another one's bytes to be read are counted as those whose own wait. */
+static void replies_that_wait(void) {
+    runtime_takes_ns = 10 * SIM_MS;
+    talk_open(&one);
+    for (uint64_t id = 1; id < 4; id++) {
+        talk_asks(&one, &(struct ask){.id = id, .rows = 8});
+        pass(SIM_MS);
+    }
+    pass(100 * SIM_MS);
+    SIM_CHECK(IO_WORD(replies_queued) == 3, "%llu replies wait",
+              (unsigned long long)IO_WORD(replies_queued));
+    for (uint64_t id = 1; id < 4; id++) (void)talk_gets(&one, id, LM_STATUS_OK);
+    SIM_CHECK(IO_WORD(replies_queued) == 3, "other words");
+}
+
 const struct rule rules_of_http[] = {
     {"bodies at the limit", NULL, bodies_at_the_limit},
     {"JSON and blobs", NULL, json_and_blobs},
@@ -301,5 +316,6 @@ const struct rule rules_of_http[] = {
     {"no place for a head", two_blocks_and_a_place, no_place_for_a_head},
     {"refusals", one_in_flight, refusals},
     {"the figures of the page", narrow, figures},
+    {"replies that wait", narrow, replies_that_wait},
 };
 const size_t rules_of_http_count = sizeof rules_of_http / sizeof rules_of_http[0];

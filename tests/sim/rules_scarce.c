@@ -224,7 +224,32 @@ static void one_after_another(void) {
     near_ns("the third one's turn", sim_now_ns - asked_ns, 90 * SIM_MS, SIM_MS);
 }
 
+static void parked(struct sim_plan *plan) {
+    plan->unparked_max = 1;
+}
+
+/* Idle ones beyond the first are parked, half a header is not idle; who speaks is unparked. */
+static void who_is_parked(void) {
+    talk_open(&one);
+    talk_open(&two);
+    talk_open(&three);
+    talk_text(&three, "LMN1");
+    pass(10 * SIM_MS);
+    SIM_CHECK(IO_WORD(connections_parked) == 2 && IO_WORD(connections_unparked) == 0,
+              "%llu are parked", (unsigned long long)IO_WORD(connections_parked));
+    talk_pings(&one, 1);
+    pass(10 * SIM_MS);
+    SIM_CHECK(IO_WORD(connections_parked) == 2 && IO_WORD(connections_unparked) == 1,
+              "%llu were unparked", (unsigned long long)IO_WORD(connections_unparked));
+    talk_close(&one);
+    talk_close(&two);
+    pass(10 * SIM_MS);
+    SIM_CHECK(IO_WORD(connections_parked) == 0 && IO_WORD(connections_open) == 1,
+              "somebody is left");
+}
+
 const struct rule rules_of_scarce[] = {
+    {"who is parked", parked, who_is_parked},
     {"a whole request waits for a slot", one_place, a_whole_request_waits},
     {"a body that does not come", one_place, a_body_that_does_not_come},
     {"one after another", one_place, one_after_another},
