@@ -92,9 +92,10 @@ static void a_native_body(void) {
     pass(4 * SIM_S);
     talk_text(&one, "more of it");
     in(SIM_S);
+    (void)talk_gets(&one, 1, LM_STATUS_BAD_REQUEST); /* it says why */
     counts("io.connections_accepted=1 io.connections_closed=1 io.connections_timed_out=1 "
            "io.requests=1 io.native_requests=1 io.requests_error=1 io.requests_bad=1 "
-           "io.bytes_in=100 wide.model_bad=1");
+           "io.bytes_in=100 io.bytes_out=92 wide.model_bad=1");
 }
 
 static void a_refused_body(void) {
