@@ -20,9 +20,8 @@ import numpy.typing as npt
 
 from lumen_uring import native, pictures
 from lumen_uring.async_link import Link
-from lumen_uring.client import find_model
 from lumen_uring.connection import connect_sentence, unix_path, where
-from lumen_uring.describe import Model
+from lumen_uring.describe import Model, find_model
 from lumen_uring.errors import ConnectionFailed, RequestTimeout
 from lumen_uring.native import Array, InferResult
 from lumen_uring.pictures import Picture
@@ -171,7 +170,7 @@ class AsyncClient:
         """
 
         async def work(link: Link) -> InferResult:
-            entry = find_model(await link.describe(), model)
+            entry = find_model((await link.describe()).models, model)
             buffers, used = native.pack_inputs(entry, inputs, rows)
             return await link.infer(entry, native.ENCODING_TENSORS, buffers, used, timeout_us)
 
@@ -205,7 +204,7 @@ class AsyncClient:
         """
 
         async def work(link: Link) -> InferResult:
-            entry = find_model(await link.describe(), model)
+            entry = find_model((await link.describe()).models, model)
             pixels = image
             if not isinstance(pixels, np.ndarray):
                 # Decoding takes milliseconds, in which the event loop has other work.

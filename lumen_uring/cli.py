@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 
 from lumen_uring import __version__
 from lumen_uring.commands import bench, doctor, health, key, predict, serve, stats
-from lumen_uring.commands.options import TOKEN_VARIABLE
 from lumen_uring.errors import ConfigError, LumenError, Unauthorised
+from lumen_uring.options import TOKEN_VARIABLE
 
 EXIT_FAILURE = 1
 EXIT_USAGE = 2

@@ -21,13 +21,12 @@ import numpy.typing as npt
 
 from lumen_uring import native, pictures
 from lumen_uring.connection import Connection
-from lumen_uring.describe import Description, Model, parse_description
+from lumen_uring.describe import Description, Model, find_model, parse_description
 from lumen_uring.errors import (
     ClientError,
     ConnectionFailed,
     ProtocolError,
     ServerError,
-    UnknownModel,
     from_status,
 )
 from lumen_uring.native import Array, Buffer, InferResult, ReplyHeader
@@ -176,7 +175,7 @@ class Client:
         """
         with self._lock:
             deadline = self._begin()
-            entry = find_model(self._describe(deadline), model)
+            entry = find_model(self._describe(deadline).models, model)
             buffers, used = native.pack_inputs(entry, inputs, rows)
             return self._infer(entry, native.ENCODING_TENSORS, buffers, used, timeout_us, deadline)
 
@@ -208,7 +207,7 @@ class Client:
         """
         with self._lock:
             deadline = self._begin()
-            entry = find_model(self._describe(deadline), model)
+            entry = find_model(self._describe(deadline).models, model)
             buffers, used = native.pack_rgb8(entry, pictures.pixels(entry, image), rows)
             return self._infer(entry, native.ENCODING_RGB8, buffers, used, timeout_us, deadline)
 
@@ -352,18 +351,6 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
-
-
-def find_model(description: Description, name: str) -> Model:
-    """Looks a model up by name.
-
-    Raises:
-        UnknownModel: the server has none of this name; the message lists those it has.
-    """
-    model = description.models.get(name)
-    if model is None:
-        raise UnknownModel(f"The server has no model {name!r}; it has {list(description.models)}.")
-    return model
 
 
 def refusal(header: ReplyHeader, payload: Array) -> ServerError:

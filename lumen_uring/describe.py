@@ -6,13 +6,14 @@ nothing in it is taken on trust, and a surprise is a ProtocolError that says whe
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import orjson
 
-from lumen_uring.errors import ProtocolError
+from lumen_uring.errors import ProtocolError, UnknownModel
 
 # Triton's names for element types, and how numpy holds them on the wire's little-endian side.
 # numpy has no bfloat16: its bits travel as uint16.
@@ -105,6 +106,22 @@ def parse_description(payload: bytes | bytearray | memoryview) -> Description:
             f"The server's describe reply is not the document expected: {error!r}."
         ) from None
     return Description({model.name: model for model in parsed}, document)
+
+
+def find_model(models: Mapping[str, Model], name: str) -> Model:
+    """Finds a model by its name.
+
+    Args:
+        models: of a server, by name.
+        name: of the model.
+
+    Raises:
+        UnknownModel: no model has this name; the message lists the names of all.
+    """
+    model = models.get(name)
+    if model is None:
+        raise UnknownModel(f"The server has no model {name!r}; it has {list(models)}.")
+    return model
 
 
 def _model(entry: dict[str, Any]) -> Model:

@@ -26,7 +26,7 @@ from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
 
 from lumen_uring import metrics_words as words
-from lumen_uring.metrics_server import Facts
+from lumen_uring.facts import Facts
 from lumen_uring.ring.histogram import Histogram, bucket_of, bucket_range
 from lumen_uring.ring.stats import Snapshot
 

@@ -13,13 +13,13 @@ import os
 import socket
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qs
 
 from lumen_uring import flamegraph
 from lumen_uring.errors import MetricsError, StatsError
+from lumen_uring.facts import Facts
 from lumen_uring.metrics_http import Answer, HttpLoop, Request, Shared
 from lumen_uring.profiling import SECONDS_MAX, Profiler
 
@@ -29,21 +29,11 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
     from lumen_uring.ring.stats import Snapshot
+
 FIRST_PORT: Final = 8002
 LAST_PORT: Final = 8017
 _BACKLOG: Final = 128
 _PROFILE_S: Final = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """What does not change while the server runs."""
-
-    version: str
-    ort_version: str
-    workers: int
-    io_threads: int
-    slots: int
 
 
 class MetricsServer:

@@ -19,8 +19,9 @@ from typing import Final, NoReturn
 from lumen_uring import __version__, reload
 from lumen_uring.banner import banner, warnings
 from lumen_uring.errors import ConfigError, EngineError, LumenError, MetricsError
+from lumen_uring.facts import Facts
 from lumen_uring.logs import Journal
-from lumen_uring.metrics_server import Facts, MetricsServer
+from lumen_uring.metrics_server import MetricsServer
 from lumen_uring.model_cache import cache_place, labels, resolve
 from lumen_uring.notify import Notifier
 from lumen_uring.ring import onnxruntime_path

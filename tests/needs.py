@@ -79,7 +79,7 @@ def io_uring() -> None:
 
 @functools.cache
 def _backend() -> str:
-    from lumen_uring.commands.checks import check_backend
+    from lumen_uring.checks import check_backend
     from lumen_uring.ring.probe import probe_as_pretended
 
     return check_backend(probe_as_pretended()).found

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lumen_uring import bench_figures
 from lumen_uring.cli import main, make_parser
-from lumen_uring.commands import bench, bench_figures
+from lumen_uring.commands import bench
 from lumen_uring.describe import Model, Rgb8Info, TensorInfo
 from lumen_uring.errors import ConfigError, LumenError, StatsError
 from lumen_uring.ring import load as load_module

@@ -18,9 +18,10 @@ import numpy as np
 import pytest
 from peer import Connection, Peer
 
+from lumen_uring import bench_http
+from lumen_uring.bench_http import Target
 from lumen_uring.cli import main, make_parser
-from lumen_uring.commands import bench, bench_http
-from lumen_uring.commands.bench_http import Target
+from lumen_uring.commands import bench
 from lumen_uring.describe import Model, Rgb8Info, TensorInfo
 from lumen_uring.errors import (
     ConfigError,

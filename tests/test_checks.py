@@ -8,8 +8,8 @@ from pathlib import Path
 import needs
 import pytest
 
-from lumen_uring.commands import checks
-from lumen_uring.commands.checks import Machine
+from lumen_uring import checks
+from lumen_uring.checks import Machine
 from lumen_uring.ring.probe import probe, probe_as_pretended
 
 

@@ -25,14 +25,14 @@ from PIL import Image
 from rich.console import Console
 from test_stats import HEADER, build
 
+from lumen_uring import checks, stats_words
 from lumen_uring.cli import main, make_parser
-from lumen_uring.commands import checks, stats_words
 from lumen_uring.commands import stats as stats_command
-from lumen_uring.commands.options import credential_of, token_of
 from lumen_uring.commands.predict import Prediction, preprocessing
 from lumen_uring.commands.predict import _show as show
 from lumen_uring.describe import Model, Rgb8Info, TensorInfo
 from lumen_uring.errors import ConfigError, Unauthorised, UnknownModel
+from lumen_uring.options import credential_of, token_of
 from lumen_uring.ring import stats
 from lumen_uring.ring.stats import Snapshot, ThreadStats
 

@@ -30,6 +30,7 @@ from test_stats import build
 
 from lumen_uring import metrics_http
 from lumen_uring.errors import MetricsError, StatsError
+from lumen_uring.facts import Facts
 from lumen_uring.metrics import (
     OPENMETRICS,
     TEXT,
@@ -43,7 +44,7 @@ from lumen_uring.metrics import (
     render,
 )
 from lumen_uring.metrics_http import CONNECTIONS_MAX
-from lumen_uring.metrics_server import Facts, MetricsServer, host_allowed
+from lumen_uring.metrics_server import MetricsServer, host_allowed
 from lumen_uring.ring.histogram import Histogram, bucket_of, bucket_range
 from lumen_uring.ring.stats import Snapshot
 

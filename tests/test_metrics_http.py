@@ -16,6 +16,7 @@ from test_stats import build
 
 from lumen_uring import metrics_http, metrics_server
 from lumen_uring.errors import MetricsError
+from lumen_uring.facts import Facts
 from lumen_uring.metrics_http import (
     CONNECTIONS_MAX,
     Answer,
@@ -25,7 +26,7 @@ from lumen_uring.metrics_http import (
     encode,
     parse_head,
 )
-from lumen_uring.metrics_server import Facts, MetricsServer, _comes_from_a_page, host_allowed
+from lumen_uring.metrics_server import MetricsServer, _comes_from_a_page, host_allowed
 
 GET = b"GET /%s HTTP/1.1\r\nHost: localhost\r\n\r\n"
 LARGE = 16 << 20

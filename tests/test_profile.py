@@ -22,8 +22,9 @@ from test_stats import build
 
 from lumen_uring import profiling
 from lumen_uring.errors import MetricsError
+from lumen_uring.facts import Facts
 from lumen_uring.flamegraph import folded, parse_perf_script, svg
-from lumen_uring.metrics_server import Facts, MetricsServer
+from lumen_uring.metrics_server import MetricsServer
 from lumen_uring.profiling import Profiler, refusal
 
 SCRIPT = """\

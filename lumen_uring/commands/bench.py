@@ -16,15 +16,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from lumen_uring.commands.options import (
+from lumen_uring.connection import unix_path
+from lumen_uring.errors import ConfigError, StatsError
+from lumen_uring.options import (
     Subparsers,
     add_token_options,
+    choose_model,
     count,
     credential_of,
     token_of,
 )
-from lumen_uring.connection import unix_path
-from lumen_uring.errors import ConfigError, StatsError
 
 if TYPE_CHECKING:
     from lumen_uring.describe import Model
@@ -102,7 +103,7 @@ def run(arguments: argparse.Namespace) -> int:
     """
     import orjson
 
-    from lumen_uring.commands import bench_figures
+    from lumen_uring import bench_figures
     from lumen_uring.ring.load import Load
 
     plan = make_plan(arguments)
@@ -162,7 +163,6 @@ def make_plan(arguments: argparse.Namespace) -> LoadPlan:
 
 def _native_side(arguments: argparse.Namespace) -> dict[str, Any]:
     from lumen_uring.client import Client
-    from lumen_uring.commands.predict import choose
 
     for option, given in (("--http-json", arguments.http_json), ("--get", arguments.get)):
         if given:
@@ -173,7 +173,7 @@ def _native_side(arguments: argparse.Namespace) -> dict[str, Any]:
     host, port = _address(arguments.url)
     credential = credential_of(arguments)
     with Client(host, port or 8000, token=token_of(arguments)) as client:
-        model = choose(client.models(), arguments.model)
+        model = choose_model(client.models(), arguments.model)
     encoding = arguments.encoding
     if encoding == "auto":
         encoding = "tensors" if model.rgb8 is None else "rgb8"
@@ -190,7 +190,7 @@ def _native_side(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _http_side(arguments: argparse.Namespace) -> dict[str, Any]:
-    from lumen_uring.commands import bench_http
+    from lumen_uring import bench_http
 
     server = bench_http.target(arguments.url, token_of(arguments))
     found = {"host": server.address, "port": server.port, "model": 0, "encoding": 0, "protocol": 1}

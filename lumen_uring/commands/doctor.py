@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 
-from lumen_uring.commands.options import Subparsers
+from lumen_uring.options import Subparsers
 
 
 def add(subparsers: Subparsers) -> None:
@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     import orjson
 
-    from lumen_uring.commands.checks import NOTE, PROBLEM, Machine, check_all
+    from lumen_uring.checks import NOTE, PROBLEM, Machine, check_all
 
     findings = check_all(Machine())
     if arguments.json:

@@ -14,8 +14,8 @@ import socket
 import sys
 from typing import Final
 
-from lumen_uring.commands.options import Subparsers, port_number
 from lumen_uring.connection import unix_path, where
+from lumen_uring.options import Subparsers, port_number
 
 # The environment of a container names the port to the server and to its health check alike.
 _PORT_VARIABLE: Final = "LUMEN_SERVER__PORT"

@@ -12,7 +12,7 @@ import secrets
 import string
 from typing import Final
 
-from lumen_uring.commands.options import TOKEN_VARIABLE, Subparsers
+from lumen_uring.options import TOKEN_VARIABLE, Subparsers
 
 # 62^32 tokens; 32 characters because the native protocol's credential has 32 bytes.
 _ALPHABET: Final = string.ascii_letters + string.digits

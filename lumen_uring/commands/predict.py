@@ -15,14 +15,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lumen_uring import pictures
-from lumen_uring.commands.options import (
+from lumen_uring.errors import BadRequest, PictureError
+from lumen_uring.options import (
     Subparsers,
     add_server_options,
+    choose_model,
     count,
     credential_of,
     token_of,
 )
-from lumen_uring.errors import BadRequest, PictureError, UnknownModel
 
 if TYPE_CHECKING:
     from lumen_uring.client import Client
@@ -104,7 +105,7 @@ def run(arguments: argparse.Namespace) -> int:
     token = token_of(arguments)
     credential_of(arguments)
     with Client(arguments.host, arguments.port, token=token) as client:
-        model = choose(client.models(), arguments.model)
+        model = choose_model(client.models(), arguments.model)
         labels = labels or model.labels
         for path in pictures.find(arguments.paths):
             seen += 1
@@ -128,28 +129,6 @@ def run(arguments: argparse.Namespace) -> int:
     if seen == 0:
         raise PictureError(f"No picture (.png .jpg .jpeg .bmp .gif .webp) in {arguments.paths}.")
     return 1 if failed else 0
-
-
-def choose(models: dict[str, Model], name: str | None) -> Model:
-    """Picks the model a command is about.
-
-    Args:
-        models: the server's, by name.
-        name: as given; None where there is only one.
-
-    Returns:
-        The model.
-
-    Raises:
-        UnknownModel: there is none of that name, or the choice is open.
-    """
-    if name is None:
-        if len(models) != 1:
-            raise UnknownModel(f"The server has {list(models)}: choose one with --model NAME.")
-        return next(iter(models.values()))
-    if name not in models:
-        raise UnknownModel(f"The server has no model {name!r}; it has {list(models)}.")
-    return models[name]
 
 
 def preprocessing(model: Model) -> str:

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from lumen_uring.commands.options import Subparsers
     from lumen_uring.config import Config
+    from lumen_uring.options import Subparsers
 
 _EPILOG: Final = """\
 signals:

@@ -15,9 +15,9 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from lumen_uring.commands import stats_words
-from lumen_uring.commands.options import Subparsers, add_port_option
+from lumen_uring import stats_words
 from lumen_uring.errors import StatsError
+from lumen_uring.options import Subparsers, add_port_option
 
 if TYPE_CHECKING:
     from rich.console import Group

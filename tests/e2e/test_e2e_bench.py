@@ -14,7 +14,7 @@ import wire
 from conftest import Serve
 from harness import Server
 
-from lumen_uring.commands import bench_figures
+from lumen_uring import bench_figures
 from lumen_uring.errors import EngineError
 from lumen_uring.ring.load import Load, LoadPlan
 

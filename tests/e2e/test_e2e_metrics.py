@@ -27,9 +27,9 @@ from harness import Server, eventually, run
 from prometheus_client.parser import text_string_to_metric_families
 from web import Http
 
-from lumen_uring.commands import stats_words
+from lumen_uring import stats_words
+from lumen_uring.facts import Facts
 from lumen_uring.metrics import make_registry, render
-from lumen_uring.metrics_server import Facts
 from lumen_uring.ring import structs
 from lumen_uring.ring.stats import read
 

@@ -1,8 +1,8 @@
 """`lumen bench` over HTTP: asks a server for its model, and writes whole requests of the Open
 Inference Protocol.
 
-Used by bench.py, on the main thread, before the load starts. The load itself sends these bytes as
-they are; they must all be of one size, and each is a whole HTTP/1.1 request.
+Used by commands/bench.py, on the main thread, before the load starts. The load generator sends
+these bytes as they are. Each is a whole HTTP/1.1 request, and all have the same size.
 """
 
 from __future__ import annotations

@@ -8,9 +8,14 @@ from __future__ import annotations
 import argparse
 import os
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-from lumen_uring.errors import ConfigError
+from lumen_uring.errors import ConfigError, UnknownModel
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lumen_uring.describe import Model
 
 Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 TOKEN_VARIABLE: Final = "LUMEN_TOKEN"
@@ -127,6 +132,25 @@ def credential_of(arguments: argparse.Namespace) -> bytes:
         return pack_credential(token_of(arguments))
     except ValueError as error:
         raise ConfigError(f"{error}.") from None
+
+
+def choose_model(models: Mapping[str, Model], name: str | None) -> Model:
+    """Picks the model that --model names.
+
+    Args:
+        models: the server's, by name.
+        name: as given; None: the server must have one model only.
+
+    Raises:
+        UnknownModel: no model has this name, or there are several and none was named.
+    """
+    from lumen_uring.describe import find_model
+
+    if name is not None:
+        return find_model(models, name)
+    if len(models) != 1:
+        raise UnknownModel(f"The server has {list(models)}: choose one with --model NAME.")
+    return next(iter(models.values()))
 
 
 def add_port_option(parser: argparse.ArgumentParser) -> None:

@@ -1,6 +1,6 @@
 """The output of `lumen bench`: the figures of a load, its errors by name, and its limits.
 
-Called by bench.py, on the main thread.
+Called by commands/bench.py, on the main thread.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from lumen_uring.commands.options import TOKEN_VARIABLE
 from lumen_uring.errors import LumenError
+from lumen_uring.options import TOKEN_VARIABLE
 
 if TYPE_CHECKING:
     from lumen_uring.ring.load import LoadPlan, LoadResult

@@ -1,7 +1,7 @@
-"""The checks behind `lumen doctor`: each looks at one thing and says what it found.
+"""The checks of `lumen doctor`: each reads one property of the machine and says what it found.
 
-Called by doctor.py and tests, on the main thread. Files are read below a root that tests can
-replace. Nothing is changed, and nothing is reported as well that could not be looked at.
+Called by commands/doctor.py and tests, on the main thread. Files are read below a root that tests
+can replace. A check changes nothing, and never reports as well what it could not read.
 """
 
 from __future__ import annotations

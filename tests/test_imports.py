@@ -1,0 +1,79 @@
+"""The order of the package's modules: no circle of imports, and folders that keep their word."""
+
+from __future__ import annotations
+
+import ast
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+import lumen_uring
+
+PACKAGE = Path(lumen_uring.__file__).parent
+
+
+def imports(package: Path) -> dict[str, set[str]]:
+    """For each module of a package, the modules of it that it imports.
+
+    Late imports inside functions and those for the type checker alone count too.
+    """
+    files = {_name(package, path): path for path in package.rglob("*.py")}
+    found: dict[str, set[str]] = {}
+    for name, path in files.items():
+        wanted: set[str] = set()
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Import):
+                wanted |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                assert node.level == 0, f"{path}:{node.lineno}: expected an absolute import"
+                inner = {f"{node.module}.{alias.name}" for alias in node.names}
+                wanted |= inner | ({node.module or ""} if inner - files.keys() else set())
+        found[name] = wanted & files.keys() - {name}
+    return found
+
+
+def _name(package: Path, path: Path) -> str:
+    steps = path.relative_to(package.parent).with_suffix("").parts
+    return ".".join(steps[:-1] if steps[-1] == "__init__" else steps)
+
+
+def circle(graph: dict[str, set[str]]) -> list[str]:
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def test_no_circle_of_imports() -> None:
+    graph = imports(PACKAGE)
+    assert "lumen_uring.native" in graph["lumen_uring.client"]
+    # A late import, and one for the type checker.
+    assert "lumen_uring.metrics" in graph["lumen_uring.metrics_server"]
+    assert "lumen_uring.client" in graph["lumen_uring"]
+    assert circle(graph) == []
+
+
+@pytest.mark.parametrize(
+    "back", ["import p.a", "def late():\n    from p import a", "if 0:\n    from p.a import x"]
+)
+def test_a_circle_is_found(tmp_path: Path, back: str) -> None:
+    package = tmp_path / "p"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "a.py").write_text("from p.b import y\nx = 1\n")
+    (package / "b.py").write_text(f"{back}\n")
+    assert set(circle(imports(package))) == {"p.a", "p.b"}
+
+
+def test_the_folder_of_commands_holds_commands() -> None:
+    for path in (PACKAGE / "commands").glob("[!_]*.py"):
+        body = ast.parse(path.read_text("utf-8")).body
+        functions = {node.name for node in body if isinstance(node, ast.FunctionDef)}
+        assert {"add", "run"} <= functions, path
+        name = f"lumen_uring.commands.{path.stem}"
+        assert name in imports(PACKAGE)["lumen_uring.cli"], path
+    for name, wanted in imports(PACKAGE).items():
+        commands = {one for one in wanted if one.startswith("lumen_uring.commands.")}
+        assert not commands or name == "lumen_uring.cli", f"{name} imports {commands}"
