@@ -266,7 +266,7 @@ static void check_slots(const struct lm_io *io) {
     uint32_t acquired = 0, requests = 0, placed = 0;
     uint32_t suspended = 0;
     uint64_t work_ns = 0;
-    uint32_t probes[SIM_MODELS] = {0};
+    uint32_t probes[SIM_MODELS][LM_ENCODING_COUNT] = {0};
     for (uint32_t s = 0; s < io->arena.slot_count; s++) {
         const struct lm_request *request = &io->requests[s];
         if (!io->arena.slots[s].acquired) continue;
@@ -276,7 +276,7 @@ static void check_slots(const struct lm_io *io) {
             placed += request->placed;
             work_ns += request->cost_ns;
             suspended += request->suspended;
-            probes[request->model->index] += request->probe;
+            probes[request->model->index][request->encoding] += request->probe;
         }
         bool overdue = request->model && lm_load_relaxed_u32(&request->claim) == 1;
         SIM_CHECK(held[s] || request->with_worker || overdue, "slot %u is nobody's", s);
@@ -285,8 +285,10 @@ static void check_slots(const struct lm_io *io) {
     SIM_CHECK(acquired == io->arena.acquired_count, "%u slots are taken, %u counted", acquired,
               io->arena.acquired_count);
     for (uint32_t m = 0; m < SIM_MODELS; m++)
-        SIM_CHECK(probes[m] == io->costs[m].probing, "model %u has %u probes, counted %u", m,
-                  probes[m], io->costs[m].probing);
+        for (uint32_t e = 0; e < LM_ENCODING_COUNT; e++)
+            SIM_CHECK(probes[m][e] == io->costs[m][e].probing,
+                      "model %u has %u probes of encoding %u, counted %u", m, probes[m][e], e,
+                      io->costs[m][e].probing);
     SIM_CHECK(suspended == io->suspended, "suspended is %u, there are %u", io->suspended,
               suspended);
     uint32_t bound = sim_shared.places.max, places = lm_places_taken(&sim_shared.places);

@@ -14,13 +14,23 @@
 #include "flow/reply.h"
 #include "flow/slots.h"
 #include "flow/submit.h"
+#include "work/encoding.h"
+#include "work/json_body.h"
 
 /* What is known of a body when a slot is looked for. */
 struct body {
-    const struct lm_oip_request *asked; /* NULL: all of it is text */
+    const struct lm_oip_request *asked; /* NULL: the JSON is not read yet */
     const char *text;                   /* the JSON before the blobs, already received */
     uint8_t encoding;
 };
+
+/* Behind JSON: blobs alone are received as tensors, values are text. */
+static struct body body_of(const struct lm_oip_request *asked, const char *text) {
+    return (struct body){.asked = asked,
+                         .text = text,
+                         .encoding =
+                             asked->value_count > 0 ? LM_ENCODING_JSON : LM_ENCODING_TENSORS};
+}
 
 /* ---- setting a body up ---- */
 
@@ -40,48 +50,64 @@ static void plan_blobs(struct lm_request *request, const struct lm_oip_request *
     request->part_count = asked->blob_count;
 }
 
-/* The body as text; the JSON before the blobs may be here already. */
-static void plan_text(struct lm_request *request, const struct lm_connection *connection,
-                      const struct body *body, size_t room) {
-    struct lm_http_exchange *http = &request->http;
-    size_t known = body->text ? (size_t)connection->call.json_bytes : 0;
-    http->text = lm_slot_alloc(request->slot, room + LM_OIP_PADDING);
-    http->text_room = room;
-    http->text_bytes = known;
-    http->json_bytes = connection->call.json_bytes;
-    if (known) memcpy(http->text, body->text, known);
-    request->parts[0] = (struct iovec){http->text + known, connection->discard_bytes};
-    request->part_count = 1;
-    if (!connection->call.chunked) http->text_bytes += connection->discard_bytes;
-}
-
-static bool is_text(const struct body *body) {
-    return !body->asked || body->asked->value_count > 0;
-}
-
 static size_t text_room(const struct lm_io *io, const struct lm_connection *connection) {
     const struct lm_http_call *call = &connection->call;
     return call->chunked ? (size_t)io->shared->max_request_bytes : (size_t)call->content_bytes;
 }
 
+static struct lm_demand demand_of(const struct lm_io *io, const struct lm_connection *connection,
+                                  const struct body *body) {
+    const struct lm_oip_request *asked = body->asked;
+    return (struct lm_demand){.model = &io->shared->models[connection->call.model],
+                              .rows = asked ? asked->rows : 1,
+                              .timeout_us = asked ? asked->timeout_us : 0,
+                              .encoding = body->encoding,
+                              .is_unread = lm_encodings[body->encoding].read != NULL};
+}
+
+/* What the reply takes of the slot beyond its tensors. */
+static size_t reply_bytes(const struct lm_model *model, const struct lm_oip_request *asked) {
+    bool values = false;
+    size_t bytes = 0;
+    for (uint32_t w = 0; w < asked->wish_count; w++) {
+        values = values || !asked->wishes[w].binary;
+        bytes += asked->wishes[w].classes * (size_t)asked->rows * lm_model_class_text_bytes(model);
+    }
+    return values ? bytes + lm_model_reply_values_bytes(model, asked->rows) : bytes;
+}
+
 /* The slot a request needs; false when there can be none so large. */
 static bool slot_bytes(const struct lm_io *io, const struct lm_connection *connection,
                        const struct body *body, size_t *bytes_out) {
-    const struct lm_model *model = &io->shared->models[connection->call.model];
-    if (is_text(body)) {
-        if (!lm_model_text_slot_bytes(model, text_room(io, connection), bytes_out)) return false;
-    } else {
-        const struct lm_oip_request *asked = body->asked;
-        bool values = false;
-        lm_model_slot_bytes(model, asked->rows, bytes_out);
-        for (uint32_t w = 0; w < asked->wish_count; w++) {
-            values = values || !asked->wishes[w].binary;
-            *bytes_out +=
-                asked->wishes[w].classes * (size_t)asked->rows * lm_model_class_text_bytes(model);
-        }
-        if (values) *bytes_out += lm_model_reply_values_bytes(model, asked->rows);
-    }
+    struct lm_demand demand = demand_of(io, connection, body);
+    if (!lm_encodings[demand.encoding].slot_bytes(demand.model, demand.rows,
+                                                  text_room(io, connection), bytes_out))
+        return false;
+    if (!demand.is_unread) *bytes_out += reply_bytes(demand.model, body->asked);
     return lm_arena_fits(&io->arena, *bytes_out);
+}
+
+/* Says where the body goes, of which the JSON before the blobs may be here already. */
+static void receive_body(const struct lm_io *io, const struct lm_connection *connection,
+                         const struct body *body, struct lm_request *request) {
+    const struct lm_http_call *call = &connection->call;
+    if (request->is_unread) {
+        struct lm_http_exchange *http = &request->http;
+        size_t known = body->text ? (size_t)call->json_bytes : 0;
+        lm_json_body_receive(request, text_room(io, connection), body->text, known);
+        http->json_bytes = call->json_bytes;
+        request->parts[0] = (struct iovec){http->text + known, connection->discard_bytes};
+        request->part_count = 1;
+        if (!call->chunked) http->text_bytes += connection->discard_bytes;
+        return;
+    }
+    lm_model_layout(request->model, request->slot, request->encoding, request->rows,
+                    &request->layout);
+    if (call->json_bytes == 0) {
+        lm_encodings[request->encoding].receive(request); /* the body is the one input */
+    } else {
+        plan_blobs(request, body->asked);
+    }
 }
 
 /* Takes a slot and says where the body goes; false: none is free. */
@@ -97,27 +123,14 @@ static bool begin(struct lm_io *io, struct lm_connection *connection, const stru
         ask_for_more(io, connection);
         return false;
     }
-    const struct lm_model *model = &io->shared->models[call->model];
-    struct lm_request *request =
-        lm_admit_begin(io, connection, model, slot, body->asked ? body->asked->rows : 1,
-                       body->asked ? body->asked->timeout_us : 0);
-    request->encoding = is_text(body) ? LM_ENCODING_JSON : body->encoding;
+    struct lm_demand demand = demand_of(io, connection, body);
+    struct lm_request *request = lm_admit_begin(io, connection, &demand, slot);
     request->last = !call->keep_alive;
     request->payload_bytes = (uint32_t)call->content_bytes;
     request->http.keep_alive = call->keep_alive;
     request->http.names_keep_alive = call->names_keep_alive;
     if (body->asked) request->http.asked = *body->asked;
-    if (is_text(body)) {
-        plan_text(request, connection, body, text_room(io, connection));
-    } else {
-        lm_model_layout(model, slot, body->encoding, body->asked->rows, &request->layout);
-        if (body->encoding == LM_ENCODING_RGB8) {
-            request->parts[0] = (struct iovec){request->layout.raw, call->content_bytes};
-            request->part_count = 1;
-        } else {
-            plan_blobs(request, body->asked);
-        }
-    }
+    receive_body(io, connection, body, request);
     connection->discard_bytes = 0;
     lm_http_block_give(io, connection);
     if (call->chunked) {
@@ -147,7 +160,7 @@ static void wait_for_slot(struct lm_io *io, struct lm_connection *connection,
 }
 
 static void start(struct lm_io *io, struct lm_connection *connection, const struct body *body) {
-    const struct lm_model *model = &io->shared->models[connection->call.model];
+    struct lm_demand demand = demand_of(io, connection, body);
     struct lm_refusal refusal;
     size_t bytes = 0;
     if (!slot_bytes(io, connection, body, &bytes)) {
@@ -158,10 +171,8 @@ static void start(struct lm_io *io, struct lm_connection *connection, const stru
         lm_http_refuse_status(io, connection, LM_STATUS_TOO_LARGE, refusal.why);
         return;
     }
-    uint32_t rows = body->asked ? body->asked->rows : 1;
-    uint64_t deadline_ns =
-        lm_admit_deadline_ns(io, connection, body->asked ? body->asked->timeout_us : 0);
-    if (!lm_gate_in_time(io, model, rows, deadline_ns, &refusal)) {
+    uint64_t deadline_ns = lm_admit_deadline_ns(io, connection, demand.timeout_us);
+    if (!lm_gate_in_time(io, &demand, deadline_ns, &refusal)) {
         lm_http_refuse_request(io, connection, &refusal);
         return;
     }
@@ -170,28 +181,39 @@ static void start(struct lm_io *io, struct lm_connection *connection, const stru
 
 /* ---- inference ---- */
 
+/* The encoding of which one row has so many bytes; LM_ENCODING_COUNT: none has. */
+static uint8_t encoding_of_row(const struct lm_model *model, uint64_t bytes) {
+    uint8_t e = 0;
+    for (; e < LM_ENCODING_COUNT; e++) {
+        size_t row_bytes;
+        if (lm_encodings[e].body_bytes && lm_encodings[e].body_bytes(model, 1, &row_bytes) &&
+            row_bytes == bytes)
+            break;
+    }
+    return e;
+}
+
 /* A raw binary request: the whole body is the one input, one row of it. */
 static bool ask_raw(const struct lm_model *model, uint64_t bytes, struct body *body,
                     struct lm_oip_request *asked, char *why, size_t why_bytes) {
-    size_t tensor = 0, pixels = 0;
     *asked = (struct lm_oip_request){.rows = 1};
-    lm_model_payload_bytes(model, LM_ENCODING_TENSORS, 1, &tensor);
-    if (model->has_rgb8) lm_model_payload_bytes(model, LM_ENCODING_RGB8, 1, &pixels);
     if (model->input_count != 1) {
         snprintf(why, why_bytes, "a raw binary request is for models of one input, '%s' has %u",
                  model->name, model->input_count);
         return false;
     }
-    if (bytes != tensor && (!pixels || bytes != pixels)) {
+    body->encoding = encoding_of_row(model, bytes);
+    if (body->encoding == LM_ENCODING_COUNT) {
+        size_t tensor = 0;
+        lm_model_payload_bytes(model, LM_ENCODING_TENSORS, 1, &tensor);
         snprintf(
             why, why_bytes,
             "raw binary request: the body is input '%.64s': model '%s' takes %zu bytes of %s%s, "
             "found %llu: send them with curl --data-binary @FILE",
             model->inputs[0].name, model->name, tensor, lm_dtype_name(model->inputs[0].dtype),
-            pixels ? " or the pixels as rgb8" : "", (unsigned long long)bytes);
+            model->has_rgb8 ? " or the pixels as rgb8" : "", (unsigned long long)bytes);
         return false;
     }
-    body->encoding = bytes == tensor ? LM_ENCODING_TENSORS : LM_ENCODING_RGB8;
     asked->blob_count = 1;
     asked->blob_bytes[0] = bytes;
     asked->wish_count = model->output_count;
@@ -206,7 +228,7 @@ static void admit_infer(struct lm_io *io, struct lm_connection *connection) {
     const struct lm_model *model = &io->shared->models[call->model];
     struct lm_oip_request asked;
     struct lm_refusal refusal;
-    struct body body = {0};
+    struct body body = {.encoding = LM_ENCODING_JSON};
     if (call->json_bytes == LM_HTTP_JSON_BAD ||
         (!call->chunked && call->json_bytes > 0 &&
          (uint64_t)call->json_bytes > call->content_bytes)) {
@@ -256,7 +278,8 @@ void lm_http_admit_json(struct lm_io *io, struct lm_connection *connection, cons
         lm_http_refuse_status(io, connection, status, why);
         return;
     }
-    start(io, connection, &(struct body){.asked = &asked, .text = text});
+    struct body body = body_of(&asked, text);
+    start(io, connection, &body);
 }
 
 void lm_http_admit_chunked(struct lm_io *io, struct lm_connection *connection,
@@ -281,11 +304,11 @@ void lm_http_retry(struct lm_io *io, struct lm_connection *connection) {
     struct lm_http_call *call = &connection->call;
     struct lm_http_block *block = lm_http_block(io, connection);
     struct lm_oip_request asked;
-    struct body body = {0};
+    struct body body = {.encoding = LM_ENCODING_JSON};
     char unused[LM_TEXT_BYTES_MAX];
     size_t bytes = 0;
     if (block) {
-        body = (struct body){.asked = &block->asked, .text = block->bytes};
+        body = body_of(&block->asked, block->bytes);
     } else if (!call->chunked && call->json_bytes == 0) {
         ask_raw(&io->shared->models[call->model], call->content_bytes, &body, &asked, unused,
                 sizeof unused);

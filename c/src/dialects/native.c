@@ -10,6 +10,7 @@
 #include "flow/gate.h"
 #include "flow/slots.h"
 #include "flow/submit.h"
+#include "work/encoding.h"
 
 static const char unknown_key[] =
     "expected the token of a key of this server, found none or an unknown one";
@@ -113,6 +114,7 @@ static enum lm_status check(const struct lm_io *io, const struct lm_native_reque
         return LM_STATUS_UNKNOWN_MODEL;
     }
     const struct lm_model *model = &shared->models[request->model];
+    const struct lm_encoding *encoding = &lm_encodings[request->encoding];
     if (request->encoding == LM_ENCODING_RGB8 && !model->has_rgb8) {
         snprintf(why, why_bytes,
                  "encoding: model '%s' has no image input of 3 channels; send tensors (0), found "
@@ -129,46 +131,34 @@ static enum lm_status check(const struct lm_io *io, const struct lm_native_reque
     }
     size_t expected = 0,
            before = credential_bytes(request->flags) + shape_bytes(model, request->flags);
-    if (!lm_model_payload_bytes(model, request->encoding, request->rows, &expected) ||
+    if (!encoding->body_bytes(model, request->rows, &expected) ||
         expected + before != request->payload_bytes) {
-        snprintf(
-            why, why_bytes, "payload: model '%s' takes %zu bytes for %u row(s) as %s, found %u",
-            model->name, expected + before, request->rows,
-            request->encoding == LM_ENCODING_RGB8 ? "rgb8" : "tensors", request->payload_bytes);
+        snprintf(why, why_bytes,
+                 "payload: model '%s' takes %zu bytes for %u row(s) as %s, found %u", model->name,
+                 expected + before, request->rows, encoding->name, request->payload_bytes);
         return LM_STATUS_BAD_REQUEST;
     }
     return LM_STATUS_OK;
 }
 
-/* Sets up where the body's bytes go: shapes, then pixels or one part per tensor. */
-static void plan_parts(struct lm_request *request) {
-    const struct lm_model *model = request->model;
-    uint32_t shapes = shape_bytes(model, request->flags), count = 0;
-    size_t bytes = 0;
-    if (shapes) request->parts[count++] = (struct iovec){request->prefix, shapes};
-    if (request->encoding == LM_ENCODING_RGB8) {
-        lm_model_payload_bytes(model, LM_ENCODING_RGB8, request->rows, &bytes);
-        request->parts[count++] = (struct iovec){request->layout.raw, bytes};
-    } else {
-        for (uint32_t i = 0; i < model->input_count; i++) {
-            lm_tensor_bytes(&model->inputs[i], request->rows, &bytes);
-            request->parts[count++] = (struct iovec){request->layout.inputs[i], bytes};
-        }
-    }
-    request->part_count = count;
+static struct lm_demand demand_of(const struct lm_io *io, const struct lm_native_request *header) {
+    return (struct lm_demand){.model = &io->shared->models[header->model],
+                              .rows = header->rows,
+                              .timeout_us = header->timeout_us,
+                              .encoding = header->encoding};
 }
 
 static void start_body(struct lm_io *io, struct lm_connection *connection,
                        const struct lm_native_request *header, struct lm_slot *slot) {
-    const struct lm_model *model = &io->shared->models[header->model];
-    struct lm_request *request =
-        lm_admit_begin(io, connection, model, slot, header->rows, header->timeout_us);
+    struct lm_demand demand = demand_of(io, header);
+    struct lm_request *request = lm_admit_begin(io, connection, &demand, slot);
+    uint32_t shapes = shape_bytes(demand.model, header->flags);
     request->id = header->id;
     request->payload_bytes = header->payload_bytes;
     request->flags = header->flags;
-    request->encoding = header->encoding;
-    lm_model_layout(model, slot, header->encoding, header->rows, &request->layout);
-    plan_parts(request);
+    lm_model_layout(demand.model, slot, demand.encoding, demand.rows, &request->layout);
+    if (shapes) request->parts[request->part_count++] = (struct iovec){request->prefix, shapes};
+    lm_encodings[demand.encoding].receive(request);
 }
 
 /* Everything that can be said against an inference before its body is read. */
@@ -182,10 +172,10 @@ static bool may_enter(struct lm_io *io, const struct lm_connection *connection,
     }
     refusal->status = check(io, request, refusal->why, sizeof refusal->why);
     if (refusal->status != LM_STATUS_OK) return false;
-    const struct lm_model *model = &io->shared->models[request->model];
-    uint64_t deadline_ns = lm_admit_deadline_ns(io, connection, request->timeout_us);
-    return lm_gate_enter(io, model, key, refusal) &&
-           lm_gate_in_time(io, model, request->rows, deadline_ns, refusal);
+    struct lm_demand demand = demand_of(io, request);
+    uint64_t deadline_ns = lm_admit_deadline_ns(io, connection, demand.timeout_us);
+    return lm_gate_enter(io, demand.model, key, refusal) &&
+           lm_gate_in_time(io, &demand, deadline_ns, refusal);
 }
 
 static void admit(struct lm_io *io, struct lm_connection *connection) {
@@ -218,7 +208,8 @@ static void admit(struct lm_io *io, struct lm_connection *connection) {
         return;
     }
     size_t bytes = 0;
-    lm_model_slot_bytes(&io->shared->models[request.model], request.rows, &bytes);
+    lm_encodings[request.encoding].slot_bytes(&io->shared->models[request.model], request.rows,
+                                              request.payload_bytes, &bytes);
     struct lm_slot *slot = lm_slots_take(io, connection, bytes);
     if (slot) {
         start_body(io, connection, &request, slot);

@@ -13,23 +13,24 @@ uint64_t lm_admit_deadline_ns(const struct lm_io *io, const struct lm_connection
 }
 
 struct lm_request *lm_admit_begin(struct lm_io *io, struct lm_connection *connection,
-                                  const struct lm_model *model, struct lm_slot *slot, uint32_t rows,
-                                  uint64_t timeout_us) {
+                                  const struct lm_demand *demand, struct lm_slot *slot) {
     struct lm_request *request = &io->requests[slot->index];
     request->io = io;
     request->slot = slot;
-    request->model = model;
+    request->model = demand->model;
+    request->encoding = demand->encoding;
+    request->is_unread = demand->is_unread;
     request->connection = connection->index;
     request->next_reply = LM_NO_SLOT;
     request->id = 0;
     request->held_ns = io->now_ns;
     request->seen_ns = 0;
     request->started_ns = connection->started_ns;
-    request->deadline_ns = lm_admit_deadline_ns(io, connection, timeout_us);
-    request->rows = rows;
+    request->deadline_ns = lm_admit_deadline_ns(io, connection, demand->timeout_us);
+    request->rows = demand->rows;
     request->batch_rows = 0;
     request->flags = 0;
-    request->part_at = 0;
+    request->part_at = request->part_count = 0;
     request->dialect = connection->dialect;
     request->with_worker = request->last = false;
     lm_store_relaxed_u32(&request->claim, 0); /* relaxed: published with the slot, as is this: */

@@ -11,8 +11,7 @@ uint64_t lm_admit_deadline_ns(const struct lm_io *io, const struct lm_connection
                               uint64_t timeout_us);
 /* Fills the request that a slot was found for; its body is next. */
 struct lm_request *lm_admit_begin(struct lm_io *io, struct lm_connection *connection,
-                                  const struct lm_model *model, struct lm_slot *slot, uint32_t rows,
-                                  uint64_t timeout_us);
+                                  const struct lm_demand *demand, struct lm_slot *slot);
 /* No slot for the request: slot_wait.c has it when the bytes that came with its header are
  * consumed. */
 void lm_admit_wait(struct lm_io *io, struct lm_connection *connection, uint64_t timeout_us);

@@ -14,7 +14,9 @@ enum {
 };
 
 void lm_estimate_begin(struct lm_io *io, const uint64_t *warm_ns) {
-    for (uint32_t m = 0; m < io->shared->model_count; m++) io->costs[m].row_ns = warm_ns[m];
+    for (uint32_t m = 0; m < io->shared->model_count; m++) {
+        for (uint32_t e = 0; e < LM_ENCODING_COUNT; e++) io->costs[m][e].row_ns = warm_ns[m];
+    }
 }
 
 /* Enough is in flight for the workers to be busy all the time. */
@@ -32,17 +34,24 @@ uint64_t lm_estimate_wait_ns(const struct lm_io *io) {
     return paced_ns > wait_ns ? paced_ns : wait_ns;
 }
 
-uint64_t lm_estimate_run_ns(const struct lm_io *io, uint32_t model, uint32_t rows) {
-    return io->costs[model].row_ns * rows;
+static struct lm_cost *cost_of(struct lm_io *io, const struct lm_request *request) {
+    return &io->costs[request->model->index][request->encoding];
 }
 
-bool lm_estimate_wants_probe(const struct lm_io *io, uint32_t model) {
-    const struct lm_cost *cost = &io->costs[model];
+static bool is_due(const struct lm_io *io, const struct lm_cost *cost) {
     return !cost->probing && io->now_ns >= cost->next_probe_ns;
 }
 
+uint64_t lm_estimate_run_ns(const struct lm_io *io, const struct lm_demand *demand) {
+    return io->costs[demand->model->index][demand->encoding].row_ns * demand->rows;
+}
+
+bool lm_estimate_wants_probe(const struct lm_io *io, const struct lm_demand *demand) {
+    return is_due(io, &io->costs[demand->model->index][demand->encoding]);
+}
+
 void lm_estimate_charge(struct lm_io *io, struct lm_request *request) {
-    request->cost_ns = lm_estimate_run_ns(io, request->model->index, request->rows);
+    request->cost_ns = cost_of(io, request)->row_ns * request->rows;
     request->suspended = request->probe = false;
     request->worked_ns = 0;
     io->work_ns += request->cost_ns;
@@ -57,18 +66,17 @@ void lm_estimate_suspend(struct lm_io *io, struct lm_request *request) {
 }
 
 void lm_estimate_resume(struct lm_io *io, struct lm_request *request) {
-    uint32_t model = request->model->index;
+    struct lm_cost *cost = cost_of(io, request);
     if (request->suspended) {
         request->suspended = false;
         io->suspended--;
-        request->cost_ns = lm_estimate_run_ns(io, model, request->rows);
+        request->cost_ns = cost->row_ns * request->rows;
         io->work_ns += request->cost_ns;
     }
-    /* A body of JSON may name a deadline that only the worker will read. */
-    bool may_be_late = request->encoding == LM_ENCODING_JSON ||
+    bool may_be_late = request->is_unread ||
                        request->deadline_ns < io->now_ns + request->cost_ns + request->cost_ns / 4;
-    if (!may_be_late || !lm_estimate_wants_probe(io, model)) return;
-    request->probe = io->costs[model].probing = true;
+    if (!may_be_late || !is_due(io, cost)) return;
+    request->probe = cost->probing = true;
     io->work_ns -= request->cost_ns;
     request->cost_ns = 0; /* so that its worker runs it */
 }
@@ -96,7 +104,7 @@ void lm_estimate_pace(struct lm_io *io) {
 }
 
 static void learn_cost(struct lm_io *io, const struct lm_request *request) {
-    struct lm_cost *cost = &io->costs[request->model->index];
+    struct lm_cost *cost = cost_of(io, request);
     if (request->probe) cost->probing = false;
     if (request->batch_rows == 0) return; /* no Run */
     uint64_t took_ns = request->worked_ns / request->rows;

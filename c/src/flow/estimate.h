@@ -2,11 +2,11 @@
  * only, and its own: the estimates cost no atomics, and with several I/O threads each takes the
  * others to be as busy as itself.
  *
- * The wait is estimated from the requests in flight: each is charged with the time that its model's
- * requests took of a worker lately, and the sum is shared out over the workers. Where more is in
- * flight than the workers can run at once, the pace at which requests leave is measured too, and
- * the longer of the two estimates counts: a worker that does not get its core is slower than its
- * Runs.
+ * The wait is estimated from the requests in flight: each is charged with the time that requests
+ * of its model and encoding took of a worker lately, and the sum is shared out over the workers.
+ * Where more is in flight than the workers can run at once, the pace at which requests leave is
+ * measured too, and the longer of the two estimates counts: a worker that does not get its core is
+ * slower than its Runs.
  *
  * An estimate that refuses requests also prevents the Runs that would correct it. So it begins with
  * the time of the worker's warm-up, one Run raises it by less than a half, however long it took,
@@ -26,10 +26,10 @@
 void lm_estimate_begin(struct lm_io *io, const uint64_t *warm_ns);
 /* The wait of a request that enters now. */
 uint64_t lm_estimate_wait_ns(const struct lm_io *io);
-/* The time of a worker for so many rows. */
-uint64_t lm_estimate_run_ns(const struct lm_io *io, uint32_t model, uint32_t rows);
-/* A request may be run to test the model's estimate. */
-bool lm_estimate_wants_probe(const struct lm_io *io, uint32_t model);
+/* The time of a worker for it. */
+uint64_t lm_estimate_run_ns(const struct lm_io *io, const struct lm_demand *demand);
+/* A request may be run to test the estimate. */
+bool lm_estimate_wants_probe(const struct lm_io *io, const struct lm_demand *demand);
 
 /* A request counts from lm_estimate_charge to lm_estimate_discharge, */
 void lm_estimate_charge(struct lm_io *io, struct lm_request *request);

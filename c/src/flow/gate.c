@@ -45,15 +45,15 @@ bool lm_gate_enter(struct lm_io *io, const struct lm_model *model, uint32_t key,
     return true;
 }
 
-bool lm_gate_in_time(struct lm_io *io, const struct lm_model *model, uint32_t rows,
-                     uint64_t deadline_ns, struct lm_refusal *refusal) {
+bool lm_gate_in_time(struct lm_io *io, const struct lm_demand *demand, uint64_t deadline_ns,
+                     struct lm_refusal *refusal) {
     if (deadline_ns == UINT64_MAX) return true;
-    uint64_t cost_ns = lm_estimate_run_ns(io, model->index, rows);
+    uint64_t cost_ns = lm_estimate_run_ns(io, demand);
     uint64_t wait_ns = lm_estimate_wait_ns(io);
     /* A Run may take longer than the usual one, and so may those before it. */
     uint64_t begin_ns = io->now_ns + wait_ns + wait_ns / 16;
     if (begin_ns + cost_ns + cost_ns / 4 <= deadline_ns) return true;
-    if (begin_ns < deadline_ns && lm_estimate_wants_probe(io, model->index)) return true;
+    if (begin_ns < deadline_ns && lm_estimate_wants_probe(io, demand)) return true;
     io->turned_away = true;
     return lm_refuse(refusal, LM_STATUS_DEADLINE, wait_ns,
                      "the answer would come in about %llu us, after the deadline",

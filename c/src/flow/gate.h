@@ -11,7 +11,7 @@
 bool lm_gate_enter(struct lm_io *io, const struct lm_model *model, uint32_t key,
                    struct lm_refusal *refusal);
 /* Whether the answer is expected before the deadline. */
-bool lm_gate_in_time(struct lm_io *io, const struct lm_model *model, uint32_t rows,
-                     uint64_t deadline_ns, struct lm_refusal *refusal);
+bool lm_gate_in_time(struct lm_io *io, const struct lm_demand *demand, uint64_t deadline_ns,
+                     struct lm_refusal *refusal);
 
 #endif

@@ -33,6 +33,15 @@ enum lm_outcome {
 
 struct lm_io;
 
+/* What a request asks of a model, as far as its header says. */
+struct lm_demand {
+    const struct lm_model *model;
+    uint32_t rows;
+    uint64_t timeout_us; /* 0: the server's default */
+    uint8_t encoding;    /* LM_ENCODING_* */
+    bool is_unread;      /* its worker reads in the body what else it asks, such as a deadline */
+};
+
 /* What only requests over HTTP have. */
 struct lm_http_exchange {
     bool keep_alive;
@@ -72,6 +81,7 @@ struct lm_request {
     uint8_t encoding;
     uint8_t dialect;  /* enum lm_dialect_index */
     uint8_t outcome;  /* enum lm_outcome */
+    bool is_unread;   /* as in lm_demand */
     bool last;        /* the connection ends after its reply */
     bool suspended;   /* of no cost yet: its body takes its time */
     bool placed;      /* counts against max_in_flight; whoever holds the slot may end that */

@@ -107,7 +107,7 @@ struct lm_waiters {
     bool released;        /* a slot, since the last round: it is for those who wait */
 };
 
-/* The estimated worker time of one model; see estimate.h. */
+/* The estimated worker time of one model and encoding; see estimate.h. */
 struct lm_cost {
     uint64_t row_ns;        /* for one row, lately; 0: not known */
     uint64_t next_probe_ns; /* from then on a request may test the estimate */
@@ -145,7 +145,7 @@ struct lm_io {
     uint32_t suspended; /* of them, those whose bodies take their time; see estimate.h */
     struct lm_waiters waiters;
     uint64_t work_ns; /* what the workers are expected to take for them; see estimate.h */
-    struct lm_cost costs[LUMEN_MODELS_MAX];
+    struct lm_cost costs[LUMEN_MODELS_MAX][LM_ENCODING_COUNT];
     struct lm_pace pace;
     bool turned_away;  /* a request in this turn: full, or too late */
     bool refused_full; /* a request since eviction.c last looked who might make room */

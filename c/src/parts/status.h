@@ -20,7 +20,8 @@ enum lm_status {
 enum {
     LM_ENCODING_TENSORS = 0,
     LM_ENCODING_RGB8 = 1,
-    LM_ENCODING_JSON = 2 /* a request of the Open Inference Protocol that holds values */
+    LM_ENCODING_JSON = 2, /* a request of the Open Inference Protocol that holds values */
+    LM_ENCODING_COUNT
 };
 
 #endif

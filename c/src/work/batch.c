@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "work/encoding.h"
 #include "work/infer.h"
 
 static uint32_t tensor_count(const struct lm_model *model) {
@@ -70,16 +71,15 @@ void lm_batch_close(struct lm_batch *batch, const struct lm_ort *ort,
 /* Puts a request's rows at `row` of the batch. */
 static void gather(const struct lm_batch *batch, const struct lm_request *request, uint32_t row) {
     const struct lm_model *model = request->model;
-    if (request->encoding == LM_ENCODING_RGB8) {
-        lm_rgb8_convert(&model->rgb8, request->layout.raw,
-                        batch->inputs[0] + row * model->inputs[0].row_bytes, request->rows);
-        return;
-    }
+    const struct lm_encoding *encoding = &lm_encodings[request->encoding];
+    void *inputs[LM_TENSORS_MAX];
     for (uint32_t i = 0; i < model->input_count; i++) {
         size_t row_bytes = model->inputs[i].row_bytes;
-        memcpy(batch->inputs[i] + row * row_bytes, request->layout.inputs[i],
-               request->rows * row_bytes);
+        inputs[i] = batch->inputs[i] + row * row_bytes;
+        if (encoding->convert) continue;
+        memcpy(inputs[i], request->layout.inputs[i], request->rows * row_bytes);
     }
+    if (encoding->convert) encoding->convert(request, inputs);
 }
 
 static void compose(const struct lm_batch *batch, struct lm_request *request, uint32_t row) {

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "work/encoding.h"
 
 /* Copies an output that ONNX Runtime allocated into the slot, and writes its shape to `block`. */
 static int take_output(struct lm_shared *shared, struct lm_request *request, uint32_t output,
@@ -107,10 +108,8 @@ void lm_infer(struct lm_worker *worker, struct lm_request *request) {
     const struct lm_model *model = request->model;
     uint32_t slot = request->slot->index;
     OrtValue **values = lm_io_values(io, slot, model->index);
-    if (request->encoding == LM_ENCODING_RGB8) {
-        lm_rgb8_convert(&model->rgb8, request->layout.raw, request->layout.inputs[0],
-                        request->rows);
-    }
+    const struct lm_encoding *encoding = &lm_encodings[request->encoding];
+    if (encoding->convert) encoding->convert(request, request->layout.inputs);
     int code = lm_model_bind(model, &shared->ort, &request->layout, request->rows,
                              lm_io_binding(io, slot, model->index), values);
     request->preprocessed_ns = lm_now_ns();

@@ -6,6 +6,15 @@
 
 #include "base/atomics.h"
 
+void lm_json_body_receive(struct lm_request *request, size_t room, const char *text,
+                          size_t text_bytes) {
+    struct lm_http_exchange *http = &request->http;
+    http->text = lm_slot_alloc(request->slot, room + LM_OIP_PADDING);
+    http->text_room = room;
+    http->text_bytes = text_bytes;
+    if (text_bytes) memcpy(http->text, text, text_bytes);
+}
+
 enum lm_status lm_json_body_read(struct lm_oip_parser *parser, struct lm_request *request,
                                  char *why, size_t why_bytes) {
     struct lm_http_exchange *http = &request->http;

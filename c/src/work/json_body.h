@@ -7,6 +7,10 @@
 
 #include "flow/request.h"
 
+/* Where the text goes in the request's slot: room for so many bytes, of which the first are here.
+ */
+void lm_json_body_receive(struct lm_request *request, size_t room, const char *text,
+                          size_t text_bytes);
 /* Sets rows, layout and, where the JSON names one, the deadline. Returns LM_STATUS_OK, or why the
  * request is refused, with a sentence. */
 enum lm_status lm_json_body_read(struct lm_oip_parser *parser, struct lm_request *request,

@@ -16,8 +16,8 @@
 #include "flow/slots.h"
 #include "flow/threads.h"
 #include "work/batch.h"
+#include "work/encoding.h"
 #include "work/infer.h"
-#include "work/json_body.h"
 
 /* ---- waiting for work ---- */
 
@@ -228,10 +228,10 @@ static void reply(struct lm_worker *worker, struct lm_request *request) {
     if (worker->shared->traced) trace(worker, request, now);
 }
 
-/* A body of JSON becomes tensors here, before requests are grouped by their rows. */
-static bool read_json(struct lm_worker *worker, struct lm_request *request) {
+/* What a body says of itself is known before requests are grouped by their rows. */
+static bool read_body(struct lm_worker *worker, struct lm_request *request) {
     char why[LM_TEXT_BYTES_MAX];
-    enum lm_status status = lm_json_body_read(worker->parser, request, why, sizeof why);
+    enum lm_status status = lm_encodings[request->encoding].read(worker, request, why, sizeof why);
     if (status == LM_STATUS_OK) return true;
     if (!lm_worker_may_answer(request)) return false;
     lm_worker_compose_error(request, status, why);
@@ -267,8 +267,8 @@ static bool is_wanted(struct lm_worker *worker, struct lm_request *request) {
  */
 static bool is_ready(struct lm_worker *worker, struct lm_request *request) {
     if (!is_wanted(worker, request)) return false;
-    if (request->encoding != LM_ENCODING_JSON) return true;
-    if (!read_json(worker, request)) return false;
+    if (!lm_encodings[request->encoding].read) return true;
+    if (!read_body(worker, request)) return false;
     request->worked_ns = lm_now_ns() - request->popped_ns;
     return is_wanted(worker, request);
 }

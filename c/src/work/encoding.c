@@ -1,0 +1,72 @@
+/* encoding.c: see encoding.h. */
+#include "work/encoding.h"
+
+#include "work/json_body.h"
+#include "work/worker.h"
+
+static void add_part(struct lm_request *request, void *at, size_t bytes) {
+    request->parts[request->part_count++] = (struct iovec){at, bytes};
+}
+
+/* ---- tensors: one behind the other, received where they are used ---- */
+
+static bool tensors_body_bytes(const struct lm_model *model, uint32_t rows, size_t *bytes_out) {
+    return lm_model_payload_bytes(model, LM_ENCODING_TENSORS, rows, bytes_out);
+}
+
+static bool tensors_slot_bytes(const struct lm_model *model, uint32_t rows, size_t body_bytes,
+                               size_t *bytes_out) {
+    (void)body_bytes; /* the rows say it */
+    return lm_model_slot_bytes(model, rows, bytes_out);
+}
+
+static void tensors_receive(struct lm_request *request) {
+    const struct lm_model *model = request->model;
+    for (uint32_t i = 0; i < model->input_count; i++) {
+        size_t bytes = 0;
+        lm_tensor_bytes(&model->inputs[i], request->rows, &bytes);
+        add_part(request, request->layout.inputs[i], bytes);
+    }
+}
+
+/* ---- rgb8: pixels, converted into the one image input ---- */
+
+static bool rgb8_body_bytes(const struct lm_model *model, uint32_t rows, size_t *bytes_out) {
+    return model->has_rgb8 && lm_model_payload_bytes(model, LM_ENCODING_RGB8, rows, bytes_out);
+}
+
+static void rgb8_receive(struct lm_request *request) {
+    size_t bytes = 0;
+    lm_model_payload_bytes(request->model, LM_ENCODING_RGB8, request->rows, &bytes);
+    add_part(request, request->layout.raw, bytes);
+}
+
+static void rgb8_convert(const struct lm_request *request, void *const *inputs) {
+    lm_rgb8_convert(&request->model->rgb8, request->layout.raw, inputs[0], request->rows);
+}
+
+/* ---- JSON: text, parsed into the tensors behind it ---- */
+
+static bool json_slot_bytes(const struct lm_model *model, uint32_t rows, size_t body_bytes,
+                            size_t *bytes_out) {
+    (void)rows; /* nobody knows them yet */
+    return lm_model_text_slot_bytes(model, body_bytes, bytes_out);
+}
+
+static enum lm_status json_read(struct lm_worker *worker, struct lm_request *request, char *why,
+                                size_t why_bytes) {
+    return lm_json_body_read(worker->parser, request, why, why_bytes);
+}
+
+const struct lm_encoding lm_encodings[LM_ENCODING_COUNT] = {
+    [LM_ENCODING_TENSORS] = {.name = "tensors",
+                             .body_bytes = tensors_body_bytes,
+                             .slot_bytes = tensors_slot_bytes,
+                             .receive = tensors_receive},
+    [LM_ENCODING_RGB8] = {.name = "rgb8",
+                          .body_bytes = rgb8_body_bytes,
+                          .slot_bytes = tensors_slot_bytes,
+                          .receive = rgb8_receive,
+                          .convert = rgb8_convert},
+    [LM_ENCODING_JSON] = {.name = "json", .slot_bytes = json_slot_bytes, .read = json_read},
+};

@@ -1,0 +1,36 @@
+/* encoding.h: what a request's body holds, and how it becomes tensors. One entry per encoding: a
+ * new one is a line here, a line in encoding.c's table, and its functions. An index is an
+ * LM_ENCODING_* of parts/status.h; estimates of cost are kept per model and encoding
+ * (flow/estimate.h).
+ */
+#ifndef LM_WORK_ENCODING_H
+#define LM_WORK_ENCODING_H
+
+#include "flow/request.h"
+
+struct lm_worker;
+
+struct lm_encoding {
+    const char *name;
+    /* Any thread. Bytes of a body of so many rows; false: the model takes none such, or they
+     * overflow. NULL: the size follows from the body alone. */
+    bool (*body_bytes)(const struct lm_model *model, uint32_t rows, size_t *bytes_out);
+    /* Any thread. The slot for a request of so many rows and bytes; false when it overflows. */
+    bool (*slot_bytes)(const struct lm_model *model, uint32_t rows, size_t body_bytes,
+                       size_t *bytes_out);
+    /* I/O thread: says where the body goes in the request's slot: adds to its parts, in the order
+     * of the bytes. NULL: its dialect does. */
+    void (*receive)(struct lm_request *request);
+    /* Worker, before requests are grouped: what the body says of itself, such as its rows. Returns
+     * LM_STATUS_OK, or why the request is refused, with a sentence. NULL: all is known already. */
+    enum lm_status (*read)(struct lm_worker *worker, struct lm_request *request, char *why,
+                           size_t why_bytes);
+    /* Worker: writes the tensors to `inputs`, of the slot or of a batch. NULL: they are in the
+     * slot's own inputs already. */
+    void (*convert)(const struct lm_request *request, void *const *inputs);
+};
+
+/* An index is checked where it came in. */
+extern const struct lm_encoding lm_encodings[LM_ENCODING_COUNT];
+
+#endif
