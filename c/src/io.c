@@ -151,7 +151,7 @@ static void abort_all(struct lm_io *io) {
         struct lm_connection *connection = &io->connections[i];
         if (connection->fd < 0 || lm_load_relaxed_u32(&connection->gone))
             continue; /* relaxed: own writes */
-        connection->cut_short = LM_STATUS_SHUTTING_DOWN;
+        connection->in.cut_short = LM_STATUS_SHUTTING_DOWN;
         lm_connection_abort(io, connection);
     }
 }

@@ -79,7 +79,7 @@ static void hold_reply(const struct lm_io *io, uint32_t slot) {
 }
 
 static void hold_slots(const struct lm_io *io, const struct lm_connection *connection) {
-    if (connection->receiving != LM_NO_SLOT) hold(io, connection->receiving);
+    if (connection->in.receiving != LM_NO_SLOT) hold(io, connection->in.receiving);
     if (connection->sending != LM_NO_SLOT) hold_reply(io, connection->sending);
     for (uint32_t s = connection->reply_head; s != LM_NO_SLOT; s = io->requests[s].next_reply)
         hold_reply(io, s);
@@ -87,26 +87,26 @@ static void hold_slots(const struct lm_io *io, const struct lm_connection *conne
 
 /* A part of a body goes to a slot already. */
 static bool is_chunked(const struct lm_connection *connection) {
-    return connection->read_state == LM_READ_PROLOGUE && connection->call.chunked &&
-           connection->call.route == LM_ROUTE_INFER;
+    return connection->in.read_state == LM_READ_PROLOGUE && connection->in.call.chunked &&
+           connection->in.call.route == LM_ROUTE_INFER;
 }
 
 static void check_read_state(const struct lm_connection *connection) {
     uint32_t i = connection->index;
-    bool waits = connection->read_state == LM_READ_WAIT;
-    bool lingers = connection->read_state == LM_READ_LINGER && !connection->ended;
+    bool waits = connection->in.read_state == LM_READ_WAIT;
+    bool lingers = connection->in.read_state == LM_READ_LINGER && !connection->ended;
     SIM_CHECK(waits == (lm_connection_waits(connection) || lm_connection_expects(connection)),
-              "connection %u: read state %u on list %u", i, connection->read_state,
+              "connection %u: read state %u on list %u", i, connection->in.read_state,
               connection->list);
     SIM_CHECK(!lingers || connection->list == LM_LIST_LINGERING,
               "connection %u lingers without an end: it is on list %u", i, connection->list);
     SIM_CHECK(!connection->ended || connection->buffer == LM_NO_BUFFER,
               "connection %u is ended and holds a buffer", i);
-    bool has_slot = connection->receiving != LM_NO_SLOT;
-    bool takes_body = connection->read_state == LM_READ_BODY || is_chunked(connection);
+    bool has_slot = connection->in.receiving != LM_NO_SLOT;
+    bool takes_body = connection->in.read_state == LM_READ_BODY || is_chunked(connection);
     SIM_CHECK(has_slot == takes_body || connection->ended,
-              "connection %u: read state %u with slot %u", i, connection->read_state,
-              connection->receiving);
+              "connection %u: read state %u with slot %u", i, connection->in.read_state,
+              connection->in.receiving);
 }
 
 /* Something will move an open connection on, whatever its client does. */
@@ -115,7 +115,7 @@ static void check_alive(const struct lm_io *io, const struct lm_connection *conn
               "connection %u is at its end, and receives for ever", connection->index);
     SIM_CHECK(!lm_connection_expects(connection) || connection->recv_armed,
               "connection %u waits for bytes that nobody looks for", connection->index);
-    bool holds = connection->buffer != LM_NO_BUFFER || connection->block != LM_NO_BLOCK;
+    bool holds = connection->buffer != LM_NO_BUFFER || connection->in.block != LM_NO_BLOCK;
     SIM_CHECK(!lm_connection_expects(connection) ||
                   holds == (connection->list == LM_LIST_EXPECTING_HELD),
               "connection %u is on the wrong list of those who wait for bytes", connection->index);
@@ -125,7 +125,7 @@ static void check_alive(const struct lm_io *io, const struct lm_connection *conn
                  connection->list == LM_LIST_STARVED || connection->list == LM_LIST_UNPARKING ||
                  connection->list == LM_LIST_RESUMING;
     SIM_CHECK(moved, "connection %u is stuck: nothing is armed, read state %u, ended %u",
-              connection->index, connection->read_state, connection->ended);
+              connection->index, connection->in.read_state, connection->ended);
     SIM_CHECK(connection->reply_head == LM_NO_SLOT || connection->sending != LM_NO_SLOT ||
                   connection->in_flight > 0,
               "connection %u has replies that nobody sends", connection->index);
@@ -142,7 +142,7 @@ static void check_alive(const struct lm_io *io, const struct lm_connection *conn
 /* Who waits for this thread alone is not timed out meanwhile; who waits for a slot is. */
 static void check_patience(const struct lm_io *io, const struct lm_connection *connection) {
     bool waits = connection->list == LM_LIST_UNPARKING ||
-                 (connection->list == LM_LIST_STARVED && connection->header_used == 0);
+                 (connection->list == LM_LIST_STARVED && connection->in.header_used == 0);
     SIM_CHECK(!waits || connection->sending != LM_NO_SLOT || io->deadlines[connection->index] == 0,
               "connection %u waits for this server, and has a deadline", connection->index);
     SIM_CHECK(connection->list != LM_LIST_WAITING ||
@@ -188,7 +188,7 @@ static void check_order(const struct lm_io *io) {
     for (uint32_t a = 0; a < count; a++) {
         const struct lm_connection *connection = &io->connections[list[a].connection];
         bool still =
-            connection->list == LM_LIST_WAITING && connection->started_ns == list[a].started_ns;
+            connection->list == LM_LIST_WAITING && connection->in.started_ns == list[a].started_ns;
         for (uint32_t b = a + 1; still && b < count; b++)
             SIM_CHECK(list[a].kind != list[b].kind || !has_begun(io, &list[b]),
                       "connection %u has a slot before connection %u, which waits longer",
@@ -200,10 +200,10 @@ static void check_order(const struct lm_io *io) {
         struct lm_native_request request;
         char unused[LM_TEXT_BYTES_MAX];
         if (connection->dialect != LM_DIALECT_NATIVE) continue;
-        lm_native_parse(connection->header, &request, unused, sizeof unused);
+        lm_native_parse(connection->in.header, &request, unused, sizeof unused);
         list[kept++] = (struct waiter){.connection = i,
                                        .kind = (uint32_t)request.model << 16 | request.rows,
-                                       .started_ns = connection->started_ns};
+                                       .started_ns = connection->in.started_ns};
     }
     waited_count[io->index] = kept;
 }
@@ -233,9 +233,9 @@ static void check_connection(const struct lm_io *io, const struct lm_connection 
     sums->counted += connection->counted;
     hold_slots(io, connection);
     SIM_CHECK(!connection->marked, "connection %u is marked, and nobody advances it", i);
-    sums->unwhole += connection->read_state == LM_READ_WAIT ||
-                     connection->read_state == LM_READ_PROLOGUE ||
-                     connection->receiving != LM_NO_SLOT;
+    sums->unwhole += connection->in.read_state == LM_READ_WAIT ||
+                     connection->in.read_state == LM_READ_PROLOGUE ||
+                     connection->in.receiving != LM_NO_SLOT;
     SIM_CHECK(connection->buffer == LM_NO_BUFFER || connection->list == LM_LIST_UNPARKING ||
                   lm_held_is_page(connection->buffer),
               "connection %u waits with a header buffer", i);
@@ -248,11 +248,11 @@ static void check_connection(const struct lm_io *io, const struct lm_connection 
         SIM_CHECK(ring_buffer_is_out(io->ring, connection->buffer),
                   "connection %u holds buffer %d, which is the kernel's", i, connection->buffer);
     }
-    if (connection->block != LM_NO_BLOCK) {
+    if (connection->in.block != LM_NO_BLOCK) {
         sums->blocks++;
-        SIM_CHECK(io->http->blocks[connection->block].connection == i,
-                  "connection %u holds block %u of connection %u", i, connection->block,
-                  io->http->blocks[connection->block].connection);
+        SIM_CHECK(io->http->blocks[connection->in.block].connection == i,
+                  "connection %u holds block %u of connection %u", i, connection->in.block,
+                  io->http->blocks[connection->in.block].connection);
     }
     check_read_state(connection);
     check_alive(io, connection);

@@ -90,8 +90,8 @@ int peer_accept(struct peer *peer) {
 static bool lingered_enough(const struct lm_io *io, int fd) {
     for (uint32_t i = 0; i < io->connections_used; i++) {
         const struct lm_connection *connection = &io->connections[i];
-        if (fd < 0 || connection->fd != fd || connection->read_state != LM_READ_LINGER) continue;
-        return connection->discard_bytes == 0 || connection->timer_ns <= sim_now_ns;
+        if (fd < 0 || connection->fd != fd || connection->in.read_state != LM_READ_LINGER) continue;
+        return connection->in.discard_bytes == 0 || connection->timer_ns <= sim_now_ns;
     }
     return false;
 }

@@ -104,11 +104,11 @@ static void check_memory(const struct lm_ring *ring, const struct op *op) {
     const struct lm_io *io = ring->io;
     const struct lm_connection *connection = &io->connections[op->index];
     if (op->memory == io->scrap) return;
-    SIM_CHECK(connection->generation == op->generation && connection->receiving != LM_NO_SLOT,
+    SIM_CHECK(connection->generation == op->generation && connection->in.receiving != LM_NO_SLOT,
               "a body is received to a slot that connection %u has no more", op->index);
-    const struct lm_slot *slot = io->requests[connection->receiving].slot;
+    const struct lm_slot *slot = io->requests[connection->in.receiving].slot;
     SIM_CHECK(slot->acquired, "a body is received to a slot that is free");
-    const struct lm_request *request = &io->requests[connection->receiving];
+    const struct lm_request *request = &io->requests[connection->in.receiving];
     bool inside =
         (op->memory >= slot->base && op->memory + op->bytes <= slot->base + slot->bytes) ||
         (op->memory >= request->prefix &&

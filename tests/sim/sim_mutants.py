@@ -87,7 +87,7 @@ MUTANTS = (
     Mutant(
         "starved has a deadline",
         TIMERS,
-        "if (connection->list == LM_LIST_STARVED && connection->header_used == 0) return 0;",
+        "if (connection->list == LM_LIST_STARVED && connection->in.header_used == 0) return 0;",
         "",
     ),
     Mutant(
@@ -168,8 +168,8 @@ MUTANTS = (
     Mutant(
         "one byte too many is dropped",
         RECEIVE,
-        "connection->discard_bytes -= taken;",
-        "connection->discard_bytes -= taken + (connection->discard_bytes > taken);",
+        "connection->in.discard_bytes -= taken;",
+        "connection->in.discard_bytes -= taken + (connection->in.discard_bytes > taken);",
     ),
     Mutant(
         "pipelining has no end",
@@ -301,8 +301,8 @@ MUTANTS = (
     Mutant(
         "block is kept",
         HTTP_BLOCK,
-        "    io->http->free_block = connection->block;\n    connection->block = LM_NO_BLOCK;",
-        "    connection->block = LM_NO_BLOCK;",
+        "    io->http->free_block = connection->in.block;\n    connection->in.block = LM_NO_BLOCK;",
+        "    connection->in.block = LM_NO_BLOCK;",
     ),
     Mutant(
         "eviction forgets to read on",
@@ -313,10 +313,12 @@ MUTANTS = (
     Mutant(
         "refused body is read as a request",
         "dialects/http_refuse.c",
-        "connection->read_state = connection->discard_bytes ? LM_READ_DISCARD : LM_READ_HEADER;",
-        "connection->read_state = LM_READ_HEADER;",
+        "connection->in.read_state = connection->in.discard_bytes ? LM_READ_DISCARD : LM_READ_HEADER;",
+        "connection->in.read_state = LM_READ_HEADER;",
     ),
-    Mutant("100 comes twice", HTTP_ADMIT, "    connection->call.expects_continue = false;\n", ""),
+    Mutant(
+        "100 comes twice", HTTP_ADMIT, "    connection->in.call.expects_continue = false;\n", ""
+    ),
     # Gate, admission, loop.
     Mutant("in_flight is not returned", SLOTS, "        io->in_flight--;\n", ""),
     Mutant(
@@ -352,8 +354,8 @@ MUTANTS = (
     Mutant(
         "bytes wait in a header buffer",
         RECEIVE,
-        "    keep_bytes(io, connection);\n    if (connection->read",
-        "    if (connection->read",
+        "    keep_bytes(io, connection);\n    if (connection->in.read_state",
+        "    if (connection->in.read_state",
     ),
     Mutant(
         "a share of a turn has no end",

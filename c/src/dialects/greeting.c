@@ -8,24 +8,24 @@
 /* The first four bytes say which dialect it will be: LMN1, or HTTP whatever they are. */
 static size_t take(struct lm_io *io, struct lm_connection *connection, const uint8_t *bytes,
                    size_t count) {
-    uint16_t before = connection->header_used;
+    uint16_t before = connection->in.header_used;
     size_t missing = (size_t)LM_NATIVE_MAGIC_BYTES - before;
     size_t taken = count < missing ? count : missing;
-    uint64_t started_ns = connection->started_ns;
-    memcpy(connection->header + before, bytes, taken);
-    if (lm_native_may_be_header(connection->header, before + taken)) {
-        if (before == 0) connection->started_ns = io->now_ns;
-        connection->header_used = (uint16_t)(before + taken);
-        if (connection->header_used == LM_NATIVE_MAGIC_BYTES)
+    uint64_t started_ns = connection->in.started_ns;
+    memcpy(connection->in.header + before, bytes, taken);
+    if (lm_native_may_be_header(connection->in.header, before + taken)) {
+        if (before == 0) connection->in.started_ns = io->now_ns;
+        connection->in.header_used = (uint16_t)(before + taken);
+        if (connection->in.header_used == LM_NATIVE_MAGIC_BYTES)
             connection->dialect = LM_DIALECT_NATIVE;
         return taken;
     }
     connection->dialect = LM_DIALECT_HTTP;
-    connection->header_used = 0;
+    connection->in.header_used = 0;
     if (before == 0) return 0;
     /* A method that begins as the magic does: what is left of it comes next. */
-    (void)lm_http_take(io, connection, connection->header, before);
-    connection->started_ns = started_ns;
+    (void)lm_http_take(io, connection, connection->in.header, before);
+    connection->in.started_ns = started_ns;
     return 0;
 }
 

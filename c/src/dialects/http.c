@@ -50,13 +50,13 @@ void lm_http_close(struct lm_io *io) {
 /* ---- what flow/ asks ---- */
 
 static void body_received(struct lm_io *io, struct lm_connection *connection) {
-    lm_submit(io, connection, &io->requests[connection->receiving]);
+    lm_submit(io, connection, &io->requests[connection->in.receiving]);
 }
 
 static uint64_t bytes_expected(const struct lm_connection *connection) {
-    const struct lm_http_call *call = &connection->call;
+    const struct lm_http_call *call = &connection->in.call;
     if (call->expects_continue) return 0; /* the client waits to be asked */
-    return call->chunked ? 1 : connection->discard_bytes;
+    return call->chunked ? 1 : connection->in.discard_bytes;
 }
 
 static void answer(struct lm_io *io, struct lm_connection *connection, struct lm_request *request,
@@ -67,7 +67,7 @@ static void answer(struct lm_io *io, struct lm_connection *connection, struct lm
 
 static uint32_t key(const struct lm_io *io, const struct lm_connection *connection) {
     (void)io;
-    return connection->call.key;
+    return connection->in.call.key;
 }
 
 static void complete_row(const struct lm_request *request, struct lm_trace_record *row) {

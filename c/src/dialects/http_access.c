@@ -55,7 +55,7 @@ static bool needs_key(enum lm_http_route route) {
 bool lm_http_authorise(struct lm_io *io, struct lm_connection *connection,
                        const struct lm_http_head *head, struct lm_slice host) {
     struct lm_access *access = io->access;
-    struct lm_http_call *call = &connection->call;
+    struct lm_http_call *call = &connection->in.call;
     char why[LM_TEXT_BYTES_MAX];
     /* Whoever looks whether the server lives may call it what they like. */
     if (call->route == LM_ROUTE_LIVE || call->route == LM_ROUTE_READY) return true;

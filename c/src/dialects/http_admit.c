@@ -36,8 +36,8 @@ static struct body body_of(const struct lm_oip_request *asked, const char *text)
 
 static void ask_for_more(struct lm_io *io, struct lm_connection *connection) {
     static const char line[] = "HTTP/1.1 100 Continue\r\n\r\n";
-    if (!connection->call.expects_continue) return;
-    connection->call.expects_continue = false;
+    if (!connection->in.call.expects_continue) return;
+    connection->in.call.expects_continue = false;
     lm_reply_bytes(io, connection, line, sizeof line - 1, NULL, 0, true);
 }
 
@@ -51,14 +51,14 @@ static void plan_blobs(struct lm_request *request, const struct lm_oip_request *
 }
 
 static size_t text_room(const struct lm_io *io, const struct lm_connection *connection) {
-    const struct lm_http_call *call = &connection->call;
+    const struct lm_http_call *call = &connection->in.call;
     return call->chunked ? (size_t)io->shared->max_request_bytes : (size_t)call->content_bytes;
 }
 
 static struct lm_demand demand_of(const struct lm_io *io, const struct lm_connection *connection,
                                   const struct body *body) {
     const struct lm_oip_request *asked = body->asked;
-    return (struct lm_demand){.model = &io->shared->models[connection->call.model],
+    return (struct lm_demand){.model = &io->shared->models[connection->in.call.model],
                               .rows = asked ? asked->rows : 1,
                               .timeout_us = asked ? asked->timeout_us : 0,
                               .encoding = body->encoding,
@@ -90,15 +90,15 @@ static bool slot_bytes(const struct lm_io *io, const struct lm_connection *conne
 /* Says where the body goes, of which the JSON before the blobs may be here already. */
 static void receive_body(const struct lm_io *io, const struct lm_connection *connection,
                          const struct body *body, struct lm_request *request) {
-    const struct lm_http_call *call = &connection->call;
+    const struct lm_http_call *call = &connection->in.call;
     if (request->is_unread) {
         struct lm_http_exchange *http = &request->http;
         size_t known = body->text ? (size_t)call->json_bytes : 0;
         lm_json_body_receive(request, text_room(io, connection), body->text, known);
         http->json_bytes = call->json_bytes;
-        request->parts[0] = (struct iovec){http->text + known, connection->discard_bytes};
+        request->parts[0] = (struct iovec){http->text + known, connection->in.discard_bytes};
         request->part_count = 1;
-        if (!call->chunked) http->text_bytes += connection->discard_bytes;
+        if (!call->chunked) http->text_bytes += connection->in.discard_bytes;
         return;
     }
     lm_model_layout(request->model, request->slot, request->encoding, request->rows,
@@ -113,7 +113,7 @@ static void receive_body(const struct lm_io *io, const struct lm_connection *con
 /* Takes a slot and says where the body goes; false: none is free. */
 static bool begin(struct lm_io *io, struct lm_connection *connection, const struct body *body,
                   size_t bytes) {
-    struct lm_http_call *call = &connection->call;
+    struct lm_http_call *call = &connection->in.call;
     struct lm_slot *slot = lm_slots_take(io, connection, bytes);
     if (!slot) return false;
     if (call->expects_continue && connection->list == LM_LIST_WAITING) {
@@ -131,11 +131,11 @@ static bool begin(struct lm_io *io, struct lm_connection *connection, const stru
     request->http.names_keep_alive = call->names_keep_alive;
     if (body->asked) request->http.asked = *body->asked;
     receive_body(io, connection, body, request);
-    connection->discard_bytes = 0;
+    connection->in.discard_bytes = 0;
     lm_http_block_give(io, connection);
     if (call->chunked) {
         request->http.chunks = (struct lm_http_chunks){0};
-        connection->read_state = LM_READ_PROLOGUE;
+        connection->in.read_state = LM_READ_PROLOGUE;
     }
     ask_for_more(io, connection);
     return true;
@@ -145,10 +145,10 @@ static bool begin(struct lm_io *io, struct lm_connection *connection, const stru
 static void wait_for_slot(struct lm_io *io, struct lm_connection *connection,
                           const struct body *body) {
     struct lm_http_block *block = lm_http_block(io, connection);
-    bool keeps = body->asked && connection->call.json_bytes > 0;
+    bool keeps = body->asked && connection->in.call.json_bytes > 0;
     if (keeps && !block) {
         block = lm_http_refuse_for_block(io, connection);
-        if (block) memcpy(block->bytes, body->text, (size_t)connection->call.json_bytes);
+        if (block) memcpy(block->bytes, body->text, (size_t)connection->in.call.json_bytes);
     }
     if (keeps && !block) {
         lm_http_refuse_status(io, connection, LM_STATUS_OVERLOADED,
@@ -224,7 +224,7 @@ static bool ask_raw(const struct lm_model *model, uint64_t bytes, struct body *b
 }
 
 static void admit_infer(struct lm_io *io, struct lm_connection *connection) {
-    struct lm_http_call *call = &connection->call;
+    struct lm_http_call *call = &connection->in.call;
     const struct lm_model *model = &io->shared->models[call->model];
     struct lm_oip_request asked;
     struct lm_refusal refusal;
@@ -249,7 +249,7 @@ static void admit_infer(struct lm_io *io, struct lm_connection *connection) {
             return;
         }
     } else if (has_blobs && call->json_bytes <= LM_HTTP_JSON_BYTES_MAX) {
-        connection->read_state = LM_READ_PROLOGUE;
+        connection->in.read_state = LM_READ_PROLOGUE;
         ask_for_more(io, connection);
         return;
     }
@@ -257,7 +257,7 @@ static void admit_infer(struct lm_io *io, struct lm_connection *connection) {
 }
 
 void lm_http_admit_json(struct lm_io *io, struct lm_connection *connection, const char *text) {
-    const struct lm_http_call *call = &connection->call;
+    const struct lm_http_call *call = &connection->in.call;
     const struct lm_model *model = &io->shared->models[call->model];
     struct lm_oip_request asked;
     char why[LM_TEXT_BYTES_MAX];
@@ -266,13 +266,13 @@ void lm_http_admit_json(struct lm_io *io, struct lm_connection *connection, cons
     uint64_t blobs = 0;
     for (uint32_t b = 0; status == LM_STATUS_OK && b < asked.blob_count; b++)
         blobs += asked.blob_bytes[b];
-    if (status == LM_STATUS_OK && blobs != connection->discard_bytes) {
+    if (status == LM_STATUS_OK && blobs != connection->in.discard_bytes) {
         status = LM_STATUS_BAD_REQUEST;
         snprintf(why, sizeof why,
                  "%s: expected %llu bytes of binary data after the JSON, found %llu",
-                 blobs < connection->discard_bytes ? "unexpected additional input data"
-                                                   : "missing input data",
-                 (unsigned long long)blobs, (unsigned long long)connection->discard_bytes);
+                 blobs < connection->in.discard_bytes ? "unexpected additional input data"
+                                                      : "missing input data",
+                 (unsigned long long)blobs, (unsigned long long)connection->in.discard_bytes);
     }
     if (status != LM_STATUS_OK) {
         lm_http_refuse_status(io, connection, status, why);
@@ -288,8 +288,8 @@ void lm_http_admit_chunked(struct lm_io *io, struct lm_connection *connection,
     request->payload_bytes = (uint32_t)http->text_bytes;
     if (http->json_bytes > (int64_t)http->text_bytes || http->json_bytes == 0) {
         /* The body is whole, so the connection can go on. */
-        connection->receiving = LM_NO_SLOT;
-        connection->call.chunked = false;
+        connection->in.receiving = LM_NO_SLOT;
+        connection->in.call.chunked = false;
         lm_slots_release(io, request);
         lm_http_refuse_status(
             io, connection, LM_STATUS_BAD_REQUEST,
@@ -301,7 +301,7 @@ void lm_http_admit_chunked(struct lm_io *io, struct lm_connection *connection,
 }
 
 void lm_http_retry(struct lm_io *io, struct lm_connection *connection) {
-    struct lm_http_call *call = &connection->call;
+    struct lm_http_call *call = &connection->in.call;
     struct lm_http_block *block = lm_http_block(io, connection);
     struct lm_oip_request asked;
     struct body body = {.encoding = LM_ENCODING_JSON};
@@ -346,7 +346,7 @@ static bool find_model(struct lm_io *io, struct lm_connection *connection,
     char why[LM_TEXT_BYTES_MAX];
     for (uint32_t m = 0; m < shared->model_count; m++) {
         if (strcmp(shared->models[m].name, match->name) != 0) continue;
-        connection->call.model = (uint16_t)m;
+        connection->in.call.model = (uint16_t)m;
         if (match->version == LM_HTTP_VERSION_ANY || match->version == 1) return true;
         snprintf(why, sizeof why, "Request for unknown model: '%s' version %u is not found",
                  match->name, match->version);
@@ -380,7 +380,7 @@ void lm_http_admit(struct lm_io *io, struct lm_connection *connection,
     uint32_t found = (uint32_t)lm_http_find_route(head, &match);
     lm_add_single_writer_u64(&io->stats->io.requests, 1);
     lm_add_single_writer_u64(&io->stats->io.http_requests, 1);
-    connection->call = (struct lm_http_call){
+    connection->in.call = (struct lm_http_call){
         .content_bytes = head->content_length,
         .json_bytes = head->json_bytes,
         .key = LM_NO_KEY,
@@ -393,7 +393,7 @@ void lm_http_admit(struct lm_io *io, struct lm_connection *connection,
         .chunked = head->chunked,
         .names_region = match.name_bytes > 0,
     };
-    connection->discard_bytes = head->content_length;
+    connection->in.discard_bytes = head->content_length;
     if (!check_body(io, connection, head)) return;
     if (found != 200) {
         refuse_route(io, connection, found, &match);
@@ -406,7 +406,7 @@ void lm_http_admit(struct lm_io *io, struct lm_connection *connection,
         return;
     }
     if (head->chunked) {
-        connection->read_state = LM_READ_PROLOGUE;
+        connection->in.read_state = LM_READ_PROLOGUE;
         ask_for_more(io, connection);
         return;
     }

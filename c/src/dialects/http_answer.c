@@ -15,7 +15,7 @@ enum { HEAD_BYTES_MAX = 384 };
 
 void lm_http_answer(struct lm_io *io, struct lm_connection *connection,
                     const struct lm_http_answer *answer) {
-    const struct lm_http_call *call = &connection->call;
+    const struct lm_http_call *call = &connection->in.call;
     char head[HEAD_BYTES_MAX];
     int bytes =
         snprintf(head, sizeof head, "HTTP/1.1 %u %s\r\n%s%s%s%s%s%sContent-Length: %zu\r\n\r\n",

@@ -2,16 +2,16 @@
 #include "dialects/http_block.h"
 
 struct lm_http_block *lm_http_block(struct lm_io *io, const struct lm_connection *connection) {
-    return connection->block == LM_NO_BLOCK ? NULL : &io->http->blocks[connection->block];
+    return connection->in.block == LM_NO_BLOCK ? NULL : &io->http->blocks[connection->in.block];
 }
 
 struct lm_http_block *lm_http_block_take(struct lm_io *io, struct lm_connection *connection) {
     struct lm_http_side *http = io->http;
     if (http->free_block == LM_NO_BLOCK && http->blocks_used == LM_HTTP_BLOCKS) return NULL;
-    connection->block = http->free_block;
-    if (connection->block == LM_NO_BLOCK) connection->block = http->blocks_used++;
-    struct lm_http_block *block = &http->blocks[connection->block];
-    if (connection->block == http->free_block) http->free_block = block->next_free;
+    connection->in.block = http->free_block;
+    if (connection->in.block == LM_NO_BLOCK) connection->in.block = http->blocks_used++;
+    struct lm_http_block *block = &http->blocks[connection->in.block];
+    if (connection->in.block == http->free_block) http->free_block = block->next_free;
     block->connection = connection->index;
     block->taken_ns = io->now_ns;
     block->used = 0;
@@ -23,6 +23,6 @@ void lm_http_block_give(struct lm_io *io, struct lm_connection *connection) {
     if (!block) return;
     block->connection = LM_NO_CONNECTION;
     block->next_free = io->http->free_block;
-    io->http->free_block = connection->block;
-    connection->block = LM_NO_BLOCK;
+    io->http->free_block = connection->in.block;
+    connection->in.block = LM_NO_BLOCK;
 }

@@ -24,7 +24,7 @@ static int64_t collect(struct lm_io *io, struct lm_connection *connection, const
     size_t taken = most - block->used < count ? most - block->used : count;
     memcpy(block->bytes + block->used, bytes, taken);
     block->used += (uint32_t)taken;
-    connection->header_used = (uint16_t)block->used;
+    connection->in.header_used = (uint16_t)block->used;
     return (int64_t)taken;
 }
 
@@ -35,7 +35,7 @@ static size_t take_head(struct lm_io *io, struct lm_connection *connection, cons
     char why[LM_TEXT_BYTES_MAX];
     const char *text = (const char *)bytes;
     size_t have = count, before = block ? block->used : 0;
-    if (!block && connection->header_used == 0) connection->started_ns = io->now_ns;
+    if (!block && connection->in.header_used == 0) connection->in.started_ns = io->now_ns;
     if (block) {
         (void)collect(io, connection, bytes, count, LM_HTTP_HEAD_BYTES_MAX);
         text = block->bytes;
@@ -51,10 +51,10 @@ static size_t take_head(struct lm_io *io, struct lm_connection *connection, cons
         int64_t taken = collect(io, connection, bytes, count, LM_HTTP_HEAD_BYTES_MAX);
         return taken < 0 ? 0 : (size_t)taken;
     }
-    connection->header_used = 0;
+    connection->in.header_used = 0;
     lm_http_admit(io, connection, &head);
     /* What it points to is no longer needed. A block taken since then is the next step's. */
-    if (block && connection->block == (uint16_t)(block - io->http->blocks)) {
+    if (block && connection->in.block == (uint16_t)(block - io->http->blocks)) {
         lm_http_block_give(io, connection);
     }
     return (size_t)used - before;
@@ -62,7 +62,7 @@ static size_t take_head(struct lm_io *io, struct lm_connection *connection, cons
 
 static size_t take_json(struct lm_io *io, struct lm_connection *connection, const uint8_t *bytes,
                         size_t count) {
-    size_t whole = (size_t)connection->call.json_bytes, taken = whole;
+    size_t whole = (size_t)connection->in.call.json_bytes, taken = whole;
     struct lm_http_block *block = lm_http_block(io, connection);
     const char *text = (const char *)bytes;
     if (block || count < whole) {
@@ -72,15 +72,15 @@ static size_t take_json(struct lm_io *io, struct lm_connection *connection, cons
         block = lm_http_block(io, connection);
         text = block->bytes;
     }
-    connection->discard_bytes -= taken;
+    connection->in.discard_bytes -= taken;
     if (block && block->used < whole) return taken;
-    connection->header_used = 0;
+    connection->in.header_used = 0;
     lm_http_admit_json(io, connection, text);
     return taken;
 }
 
 static void answer_dropped(struct lm_io *io, struct lm_connection *connection) {
-    connection->call.chunked = false;
+    connection->in.call.chunked = false;
     lm_http_skip_body(io, connection);
     lm_http_answer_route(io, connection);
 }
@@ -89,9 +89,9 @@ static void answer_dropped(struct lm_io *io, struct lm_connection *connection) {
  * comes when the body has ended: one that turns out malformed gets no success. */
 static size_t take_chunks(struct lm_io *io, struct lm_connection *connection, const uint8_t *bytes,
                           size_t count) {
-    struct lm_http_call *call = &connection->call;
-    bool is_kept = connection->receiving != LM_NO_SLOT;
-    struct lm_request *request = is_kept ? &io->requests[connection->receiving] : NULL;
+    struct lm_http_call *call = &connection->in.call;
+    bool is_kept = connection->in.receiving != LM_NO_SLOT;
+    struct lm_request *request = is_kept ? &io->requests[connection->in.receiving] : NULL;
     struct lm_http_chunks *chunks = is_kept ? &request->http.chunks : &call->chunks;
     uint64_t *used_bytes = is_kept ? &request->http.text_bytes : &call->content_bytes;
     uint64_t room = is_kept ? request->http.text_room : io->shared->max_request_bytes;
@@ -124,18 +124,18 @@ static size_t take_chunks(struct lm_io *io, struct lm_connection *connection, co
 
 size_t lm_http_take(struct lm_io *io, struct lm_connection *connection, const uint8_t *bytes,
                     size_t count) {
-    if (connection->read_state == LM_READ_HEADER) return take_head(io, connection, bytes, count);
-    if (connection->call.chunked) return take_chunks(io, connection, bytes, count);
+    if (connection->in.read_state == LM_READ_HEADER) return take_head(io, connection, bytes, count);
+    if (connection->in.call.chunked) return take_chunks(io, connection, bytes, count);
     return take_json(io, connection, bytes, count);
 }
 
 uint64_t lm_http_prologue_deadline_ns(const struct lm_io *io,
                                       const struct lm_connection *connection) {
-    const struct lm_http_call *call = &connection->call;
+    const struct lm_http_call *call = &connection->in.call;
     if (!call->chunked)
-        return lm_timer_after(connection->started_ns, io->shared->header_timeout_ns);
-    if (connection->receiving == LM_NO_SLOT)
-        return lm_timer_body_ns(io, connection->started_ns, call->content_bytes);
-    const struct lm_request *request = &io->requests[connection->receiving];
+        return lm_timer_after(connection->in.started_ns, io->shared->header_timeout_ns);
+    if (connection->in.receiving == LM_NO_SLOT)
+        return lm_timer_body_ns(io, connection->in.started_ns, call->content_bytes);
+    const struct lm_request *request = &io->requests[connection->in.receiving];
     return lm_timer_body_ns(io, request->held_ns, request->http.text_bytes);
 }

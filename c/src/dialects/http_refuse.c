@@ -8,11 +8,11 @@
 #include "dialects/http_code.h"
 
 void lm_http_skip_body(struct lm_io *io, struct lm_connection *connection) {
-    struct lm_http_call *call = &connection->call;
-    bool waits_for_continue = call->expects_continue && connection->discard_bytes > 0;
+    struct lm_http_call *call = &connection->in.call;
+    bool waits_for_continue = call->expects_continue && connection->in.discard_bytes > 0;
     lm_http_block_give(io, connection);
-    connection->header_used = 0;
-    connection->read_state = connection->discard_bytes ? LM_READ_DISCARD : LM_READ_HEADER;
+    connection->in.header_used = 0;
+    connection->in.read_state = connection->in.discard_bytes ? LM_READ_DISCARD : LM_READ_HEADER;
     if (lm_connection_waits(connection)) lm_connection_move(io, connection, LM_LIST_NONE);
     /* A client that waits for "100 Continue" may send its body or not: nobody can tell. */
     if (!call->keep_alive || waits_for_continue || call->chunked) {
@@ -33,9 +33,10 @@ void lm_http_refuse_request(struct lm_io *io, struct lm_connection *connection,
     uint32_t code = lm_http_code(refusal->status);
     if (code == 429 || code == 503)
         snprintf(headers, sizeof headers, "Retry-After: %u\r\n", refusal->retry_after_s);
-    if (code == 401 && connection->call.key != LM_NO_KEY) code = 403; /* known, but not allowed */
+    if (code == 401 && connection->in.call.key != LM_NO_KEY)
+        code = 403; /* known, but not allowed */
     if (code == 401) snprintf(headers, sizeof headers, "WWW-Authenticate: Bearer\r\n");
-    lm_refusal_count(io, refusal->status, connection->call.model);
+    lm_refusal_count(io, refusal->status, connection->in.call.model);
     lm_http_refuse_code(io, connection, code, headers, refusal->why);
 }
 
@@ -50,18 +51,18 @@ void lm_http_refuse_close(struct lm_io *io, struct lm_connection *connection, ui
                           const char *why) {
     lm_http_block_give(io, connection);
     lm_connection_linger(io, connection);
-    connection->call = (struct lm_http_call){.key = LM_NO_KEY,
-                                             .model = LM_NO_MODEL,
-                                             .route = LM_ROUTE_NONE,
-                                             .head_only = connection->call.head_only};
+    connection->in.call = (struct lm_http_call){.key = LM_NO_KEY,
+                                                .model = LM_NO_MODEL,
+                                                .route = LM_ROUTE_NONE,
+                                                .head_only = connection->in.call.head_only};
     lm_refusal_count(io, code == 503 ? LM_STATUS_OVERLOADED : LM_STATUS_BAD_REQUEST, UINT32_MAX);
     lm_http_answer_error(io, connection, code, code == 503 ? "Retry-After: 1\r\n" : NULL, why);
 }
 
 void lm_http_refuse_unread(struct lm_io *io, struct lm_connection *connection, uint32_t code,
                            const char *why) {
-    if (connection->read_state == LM_READ_HEADER) {
-        connection->call.head_only = false; /* of the request before */
+    if (connection->in.read_state == LM_READ_HEADER) {
+        connection->in.call.head_only = false; /* of the request before */
         lm_add_single_writer_u64(&io->stats->io.requests, 1);
         lm_add_single_writer_u64(&io->stats->io.http_requests, 1);
     }
@@ -74,7 +75,7 @@ static void evict_slowest(struct lm_io *io) {
     uint64_t since_ns = UINT64_MAX;
     for (uint32_t b = 0; b < LM_HTTP_BLOCKS; b++) {
         struct lm_connection *holder = lm_io_connection(io, io->http->blocks[b].connection);
-        if (holder->read_state == LM_READ_WAIT || io->http->blocks[b].taken_ns >= since_ns)
+        if (holder->in.read_state == LM_READ_WAIT || io->http->blocks[b].taken_ns >= since_ns)
             continue;
         slowest = holder;
         since_ns = io->http->blocks[b].taken_ns;
@@ -104,12 +105,12 @@ void lm_http_give_up(struct lm_io *io, struct lm_connection *connection, enum lm
         lm_connection_abort(io, connection); /* the reply would stand in the place of another one */
         return;
     }
-    if (!connection->recv_armed || connection->receiving == LM_NO_SLOT) {
+    if (!connection->recv_armed || connection->in.receiving == LM_NO_SLOT) {
         lm_http_refuse_unread(io, connection, code, why);
         return;
     }
     /* The kernel may still write into the slot: say it, and let the receive come back first. */
-    connection->call.keep_alive = false;
+    connection->in.call.keep_alive = false;
     lm_http_answer_error(io, connection, code, code == 503 ? "Retry-After: 1\r\n" : NULL, why);
     lm_connection_end(io, connection);
 }

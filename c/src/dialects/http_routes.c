@@ -67,7 +67,7 @@ static void sum_model(const struct lm_shared *shared, uint32_t model,
 
 static void answer_stats(struct lm_io *io, struct lm_connection *connection) {
     struct lm_shared *shared = io->shared;
-    uint32_t model = connection->call.model;
+    uint32_t model = connection->in.call.model;
     struct lm_oip_model_stats stats[LUMEN_MODELS_MAX];
     uint32_t first = model == LM_NO_MODEL ? 0 : model;
     uint32_t count = model == LM_NO_MODEL ? shared->model_count : 1;
@@ -108,8 +108,8 @@ static bool is_loopback(int fd) {
 /* Endpoints that change the server: for an admin key, or from this machine where there are no keys.
  * What they would change is not there yet. */
 static void answer_control(struct lm_io *io, struct lm_connection *connection, const char *what) {
-    uint32_t key = connection->call.key;
-    bool allowed = key != LM_NO_KEY ? connection->call.admin : is_loopback(connection->fd);
+    uint32_t key = connection->in.call.key;
+    bool allowed = key != LM_NO_KEY ? connection->in.call.admin : is_loopback(connection->fd);
     char why[LM_TEXT_BYTES_MAX];
     lm_refusal_count(io, allowed ? LM_STATUS_BAD_REQUEST : LM_STATUS_UNAUTHORISED, LM_NO_MODEL);
     if (!allowed) {
@@ -124,7 +124,7 @@ static void answer_control(struct lm_io *io, struct lm_connection *connection, c
 
 void lm_http_answer_route(struct lm_io *io, struct lm_connection *connection) {
     const struct lm_shared *shared = io->shared;
-    const struct lm_http_call *call = &connection->call;
+    const struct lm_http_call *call = &connection->in.call;
     const struct lm_http_documents *documents = shared->documents;
     switch ((enum lm_http_route)call->route) {
     /* Triton's clients look at the code, KServe's at the body. */

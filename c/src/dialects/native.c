@@ -19,10 +19,10 @@ static const char unknown_key[] =
 static void skip_payload(struct lm_connection *connection,
                          const struct lm_native_request *request) {
     uint32_t read =
-        connection->header_used > LM_NATIVE_REQUEST_BYTES ? LM_NATIVE_CREDENTIAL_BYTES : 0;
-    connection->header_used = 0;
-    connection->discard_bytes = request->payload_bytes - read;
-    connection->read_state = connection->discard_bytes ? LM_READ_DISCARD : LM_READ_HEADER;
+        connection->in.header_used > LM_NATIVE_REQUEST_BYTES ? LM_NATIVE_CREDENTIAL_BYTES : 0;
+    connection->in.header_used = 0;
+    connection->in.discard_bytes = request->payload_bytes - read;
+    connection->in.read_state = connection->in.discard_bytes ? LM_READ_DISCARD : LM_READ_HEADER;
 }
 
 static void log_answer(struct lm_io *io, const struct lm_connection *connection,
@@ -57,8 +57,8 @@ static void refuse_header(struct lm_io *io, struct lm_connection *connection,
 static bool find_key(struct lm_io *io, const struct lm_connection *connection, uint32_t *key_out) {
     *key_out = LM_NO_KEY;
     if (io->access->keys.count == 0) return true;
-    if (connection->header_used > LM_NATIVE_REQUEST_BYTES) {
-        struct lm_token token = lm_keys_credential(connection->header + LM_NATIVE_REQUEST_BYTES);
+    if (connection->in.header_used > LM_NATIVE_REQUEST_BYTES) {
+        struct lm_token token = lm_keys_credential(connection->in.header + LM_NATIVE_REQUEST_BYTES);
         *key_out = lm_keys_find(&io->access->keys, token.at, token.bytes);
     }
     return *key_out != LM_NO_KEY;
@@ -182,8 +182,8 @@ static void admit(struct lm_io *io, struct lm_connection *connection) {
     struct lm_native_request request;
     struct lm_refusal refusal;
     enum lm_native_verdict verdict =
-        lm_native_parse(connection->header, &request, refusal.why, sizeof refusal.why);
-    bool retried = connection->read_state == LM_READ_WAIT;
+        lm_native_parse(connection->in.header, &request, refusal.why, sizeof refusal.why);
+    bool retried = connection->in.read_state == LM_READ_WAIT;
     if (!retried) lm_add_single_writer_u64(&io->stats->io.requests, 1);
     if (!retried) lm_add_single_writer_u64(&io->stats->io.native_requests, 1);
     if (verdict == LM_NATIVE_NO_FRAME) {
@@ -225,9 +225,9 @@ static void admit(struct lm_io *io, struct lm_connection *connection) {
 static size_t header_bytes(const struct lm_connection *connection) {
     struct lm_native_request request;
     char unused[LM_TEXT_BYTES_MAX];
-    if (connection->header_used < LM_NATIVE_REQUEST_BYTES) return LM_NATIVE_REQUEST_BYTES;
+    if (connection->in.header_used < LM_NATIVE_REQUEST_BYTES) return LM_NATIVE_REQUEST_BYTES;
     enum lm_native_verdict verdict =
-        lm_native_parse(connection->header, &request, unused, sizeof unused);
+        lm_native_parse(connection->in.header, &request, unused, sizeof unused);
     bool follows = verdict == LM_NATIVE_OK && (request.flags & LM_FLAG_CREDENTIAL) &&
                    request.payload_bytes >= LM_NATIVE_CREDENTIAL_BYTES;
     return LM_NATIVE_REQUEST_BYTES + (follows ? LM_NATIVE_CREDENTIAL_BYTES : 0);
@@ -235,19 +235,19 @@ static size_t header_bytes(const struct lm_connection *connection) {
 
 static size_t take(struct lm_io *io, struct lm_connection *connection, const uint8_t *bytes,
                    size_t count) {
-    size_t missing = header_bytes(connection) - connection->header_used;
+    size_t missing = header_bytes(connection) - connection->in.header_used;
     size_t taken = count < missing ? count : missing;
-    if (connection->header_used == 0) connection->started_ns = io->now_ns;
-    memcpy(connection->header + connection->header_used, bytes, taken);
-    connection->header_used = (uint16_t)(connection->header_used + taken);
-    if (!lm_native_may_be_header(connection->header, connection->header_used)) {
+    if (connection->in.header_used == 0) connection->in.started_ns = io->now_ns;
+    memcpy(connection->in.header + connection->in.header_used, bytes, taken);
+    connection->in.header_used = (uint16_t)(connection->in.header_used + taken);
+    if (!lm_native_may_be_header(connection->in.header, connection->in.header_used)) {
         /* Another protocol's greeting may be shorter than a header: answer what is there. */
-        memset(connection->header + connection->header_used, 0,
-               LM_NATIVE_REQUEST_BYTES - connection->header_used);
-        connection->header_used = LM_NATIVE_REQUEST_BYTES;
+        memset(connection->in.header + connection->in.header_used, 0,
+               LM_NATIVE_REQUEST_BYTES - connection->in.header_used);
+        connection->in.header_used = LM_NATIVE_REQUEST_BYTES;
     }
-    if (connection->header_used >= LM_NATIVE_REQUEST_BYTES &&
-        connection->header_used == header_bytes(connection)) {
+    if (connection->in.header_used >= LM_NATIVE_REQUEST_BYTES &&
+        connection->in.header_used == header_bytes(connection)) {
         admit(io, connection);
     }
     return taken;
@@ -255,7 +255,7 @@ static size_t take(struct lm_io *io, struct lm_connection *connection, const uin
 
 static void parse_again(const struct lm_connection *connection, struct lm_native_request *request) {
     char unused[LM_TEXT_BYTES_MAX];
-    (void)lm_native_parse(connection->header, request, unused, sizeof unused);
+    (void)lm_native_parse(connection->in.header, request, unused, sizeof unused);
 }
 
 /* The shape block, where one came, must say what `rows` says. */
@@ -292,15 +292,15 @@ static bool shapes_agree(const struct lm_request *request, char *why, size_t why
 }
 
 static void body_received(struct lm_io *io, struct lm_connection *connection) {
-    struct lm_request *request = &io->requests[connection->receiving];
+    struct lm_request *request = &io->requests[connection->in.receiving];
     char why[LM_TEXT_BYTES_MAX];
     if (!(request->flags & LM_FLAG_SHAPES) || shapes_agree(request, why, sizeof why)) {
         lm_submit(io, connection, request);
         return;
     }
     struct lm_native_reply reply = {.id = request->id, .status = LM_STATUS_BAD_REQUEST};
-    connection->receiving = LM_NO_SLOT;
-    connection->read_state = LM_READ_HEADER;
+    connection->in.receiving = LM_NO_SLOT;
+    connection->in.read_state = LM_READ_HEADER;
     lm_refusal_count(io, LM_STATUS_BAD_REQUEST, request->model->index);
     lm_access_log_refused(io, connection, request, LM_STATUS_BAD_REQUEST, why);
     lm_slots_release(io, request);
@@ -315,7 +315,7 @@ static void forget(struct lm_io *io, struct lm_connection *connection) {
 static uint64_t bytes_expected(const struct lm_connection *connection) {
     struct lm_native_request request;
     parse_again(connection, &request);
-    return LM_NATIVE_REQUEST_BYTES + request.payload_bytes - connection->header_used;
+    return LM_NATIVE_REQUEST_BYTES + request.payload_bytes - connection->in.header_used;
 }
 
 static void refuse(struct lm_io *io, struct lm_connection *connection,
@@ -334,17 +334,17 @@ static void answer_request(struct lm_io *io, struct lm_connection *connection,
 
 static void give_up(struct lm_io *io, struct lm_connection *connection, enum lm_status status,
                     const char *why) {
-    if (connection->receiving == LM_NO_SLOT || lm_connection_is_sending(connection)) {
+    if (connection->in.receiving == LM_NO_SLOT || lm_connection_is_sending(connection)) {
         lm_connection_abort(io, connection); /* nobody knows which request it would have been */
         return;
     }
-    answer_request(io, connection, &io->requests[connection->receiving], status, why);
+    answer_request(io, connection, &io->requests[connection->in.receiving], status, why);
     lm_connection_end(io, connection);
 }
 
 static uint32_t key(const struct lm_io *io, const struct lm_connection *connection) {
-    if (!(connection->header[28] & LM_FLAG_CREDENTIAL)) return LM_NO_KEY;
-    struct lm_token token = lm_keys_credential(connection->header + LM_NATIVE_REQUEST_BYTES);
+    if (!(connection->in.header[28] & LM_FLAG_CREDENTIAL)) return LM_NO_KEY;
+    struct lm_token token = lm_keys_credential(connection->in.header + LM_NATIVE_REQUEST_BYTES);
     return lm_keys_find(&io->access->keys, token.at, token.bytes);
 }
 

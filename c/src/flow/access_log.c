@@ -31,7 +31,7 @@ static void find_key(const struct lm_io *io, const struct lm_connection *connect
                      struct lm_trace_client *client) {
     const struct lm_access *access = io->access;
     client->key[0] = '\0';
-    if (access->keys.count == 0 || connection->started_ns < access->since_ns) return;
+    if (access->keys.count == 0 || connection->in.started_ns < access->since_ns) return;
     uint32_t key = lm_io_dialect(io, connection)->key(io, connection);
     if (key < access->keys.count)
         memcpy(client->key, access->keys.entries[key].name, sizeof client->key);
@@ -42,8 +42,8 @@ void lm_access_log_push(struct lm_io *io, const struct lm_connection *connection
     uint64_t now_ns = lm_now_ns();
     struct lm_trace_record row = {
         .id = entry->id,
-        .started_ns = connection->started_ns,
-        .total_ns = now_ns - connection->started_ns,
+        .started_ns = connection->in.started_ns,
+        .total_ns = now_ns - connection->in.started_ns,
         .bytes = entry->bytes < UINT32_MAX ? (uint32_t)entry->bytes : UINT32_MAX,
         .model = entry->model < io->shared->model_count ? (uint16_t)entry->model
                                                         : (uint16_t)LM_TRACE_NO_MODEL,

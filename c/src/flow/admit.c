@@ -6,7 +6,7 @@
 
 uint64_t lm_admit_deadline_ns(const struct lm_io *io, const struct lm_connection *connection,
                               uint64_t timeout_us) {
-    uint64_t came_ns = connection->started_ns - io->unseen_ns;
+    uint64_t came_ns = connection->in.started_ns - io->unseen_ns;
     if (timeout_us) return lm_deadline_after(came_ns, timeout_us);
     uint64_t timeout_ns = io->shared->default_timeout_ns;
     return timeout_ns ? came_ns + timeout_ns : UINT64_MAX;
@@ -25,7 +25,7 @@ struct lm_request *lm_admit_begin(struct lm_io *io, struct lm_connection *connec
     request->id = 0;
     request->held_ns = io->now_ns;
     request->seen_ns = 0;
-    request->started_ns = connection->started_ns;
+    request->started_ns = connection->in.started_ns;
     request->deadline_ns = lm_admit_deadline_ns(io, connection, demand->timeout_us);
     request->rows = demand->rows;
     request->batch_rows = 0;
@@ -37,15 +37,15 @@ struct lm_request *lm_admit_begin(struct lm_io *io, struct lm_connection *connec
     lm_store_relaxed_u64(&request->overdue_ns, request->deadline_ns);
     lm_access_log_admit(io, connection, request);
     lm_slots_charge(io, request);
-    connection->receiving = slot->index;
-    connection->read_state = LM_READ_BODY;
-    connection->header_used = 0;
+    connection->in.receiving = slot->index;
+    connection->in.read_state = LM_READ_BODY;
+    connection->in.header_used = 0;
     if (lm_connection_waits(connection)) lm_connection_move(io, connection, LM_LIST_NONE);
     return request;
 }
 
 void lm_admit_wait(struct lm_io *io, struct lm_connection *connection, uint64_t timeout_us) {
-    connection->read_state = LM_READ_WAIT;
+    connection->in.read_state = LM_READ_WAIT;
     connection->timer_ns = lm_admit_deadline_ns(io, connection, timeout_us);
     lm_connection_move(io, connection, LM_LIST_EXPECTING);
 }

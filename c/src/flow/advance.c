@@ -22,7 +22,7 @@ static bool wants_return(const struct lm_io *io, const struct lm_connection *con
                                 connection->buffer != LM_NO_BUFFER);
     return connection->in_flight > 0 &&
            (is_stuck || connection->ended || lm_connection_is_sending(connection) ||
-            connection->read_state == LM_READ_LINGER || connection->close_after_reply);
+            connection->in.read_state == LM_READ_LINGER || connection->close_after_reply);
 }
 
 static void send_and_receive(struct lm_io *io, struct lm_connection *connection) {
@@ -33,7 +33,7 @@ static void send_and_receive(struct lm_io *io, struct lm_connection *connection)
     }
     /* The reply to the last request is out. */
     if (connection->close_after_reply && !is_busy(connection) && !connection->ended &&
-        connection->read_state == LM_READ_HEADER) {
+        connection->in.read_state == LM_READ_HEADER) {
         connection->close_after_reply = false;
         lm_connection_linger(io, connection);
     }
@@ -44,14 +44,15 @@ static void advance(struct lm_io *io, struct lm_connection *connection) {
     send_and_receive(io, connection);
     if (connection->ended) lm_connection_drop_reading(io, connection);
     bool busy = is_busy(connection);
-    if (connection->read_state == LM_READ_LINGER && !busy && !connection->write_shut) {
+    if (connection->in.read_state == LM_READ_LINGER && !busy && !connection->write_shut) {
         connection->write_shut = true;
         connection->timer_ns = io->now_ns + LM_LINGER_MS * 1000000ull; /* from here on */
         shutdown(connection->fd, SHUT_WR);
     }
     /* While the server drains, a connection between two requests has no future. */
-    if (io->draining && !connection->ended && !busy && connection->read_state == LM_READ_HEADER &&
-        connection->header_used == 0 && connection->buffer == LM_NO_BUFFER) {
+    if (io->draining && !connection->ended && !busy &&
+        connection->in.read_state == LM_READ_HEADER && connection->in.header_used == 0 &&
+        connection->buffer == LM_NO_BUFFER) {
         lm_connection_end(io, connection);
     }
     bool wants = wants_return(io, connection);

@@ -104,10 +104,10 @@ struct lm_connection *lm_connection_open(struct lm_io *io, int fd) {
     struct lm_connection fresh = {.fd = fd,
                                   .index = index,
                                   .generation = generation,
-                                  .read_state = LM_READ_HEADER,
-                                  .block = LM_NO_BLOCK,
+                                  .in.read_state = LM_READ_HEADER,
+                                  .in.block = LM_NO_BLOCK,
                                   .buffer = LM_NO_BUFFER,
-                                  .receiving = LM_NO_SLOT,
+                                  .in.receiving = LM_NO_SLOT,
                                   .sending = LM_NO_SLOT,
                                   .reply_head = LM_NO_SLOT,
                                   .reply_tail = LM_NO_SLOT,
@@ -155,23 +155,23 @@ bool lm_connection_may_parse(const struct lm_io *io, const struct lm_connection 
 /* Gives back what a half-read request holds. Returns whether there was one: what counts as a
  * request is a header read whole. */
 static bool drop_request(struct lm_io *io, struct lm_connection *connection) {
-    bool has_slot = connection->receiving != LM_NO_SLOT;
-    bool half_read = connection->read_state == LM_READ_WAIT ||
-                     (connection->read_state == LM_READ_PROLOGUE && !has_slot);
+    bool has_slot = connection->in.receiving != LM_NO_SLOT;
+    bool half_read = connection->in.read_state == LM_READ_WAIT ||
+                     (connection->in.read_state == LM_READ_PROLOGUE && !has_slot);
     lm_io_dialect(io, connection)->forget(io, connection);
     if (has_slot && !connection->recv_armed) {
-        struct lm_request *request = &io->requests[connection->receiving];
-        connection->receiving = LM_NO_SLOT;
+        struct lm_request *request = &io->requests[connection->in.receiving];
+        connection->in.receiving = LM_NO_SLOT;
         half_read = true;
         lm_slots_release(io, request);
     }
-    connection->header_used = 0;
+    connection->in.header_used = 0;
     return half_read;
 }
 
 static void count_dropped(struct lm_io *io, const struct lm_connection *connection,
                           uint32_t model) {
-    enum lm_status status = (enum lm_status)connection->cut_short;
+    enum lm_status status = (enum lm_status)connection->in.cut_short;
     if (status == LM_STATUS_OK) {
         lm_add_single_writer_u64(&io->stats->io.requests_gone, 1);
     } else {
@@ -184,10 +184,10 @@ void lm_connection_drop_reading(struct lm_io *io, struct lm_connection *connecti
         lm_io_buffer_return(io, connection->buffer);
         connection->buffer = LM_NO_BUFFER;
     }
-    uint32_t slot = connection->receiving;
+    uint32_t slot = connection->in.receiving;
     uint32_t model = slot == LM_NO_SLOT ? UINT32_MAX : io->requests[slot].model->index;
     if (drop_request(io, connection)) count_dropped(io, connection, model);
-    if (connection->read_state != LM_READ_LINGER) connection->read_state = LM_READ_HEADER;
+    if (connection->in.read_state != LM_READ_LINGER) connection->in.read_state = LM_READ_HEADER;
 }
 
 static void stop_receiving(struct lm_io *io, const struct lm_connection *connection) {
@@ -217,14 +217,14 @@ void lm_connection_abort(struct lm_io *io, struct lm_connection *connection) {
 
 void lm_connection_linger(struct lm_io *io, struct lm_connection *connection) {
     (void)drop_request(io, connection); /* it is counted where it is refused */
-    connection->read_state = LM_READ_LINGER;
-    connection->discard_bytes = LM_LINGER_BYTES_MAX;
+    connection->in.read_state = LM_READ_LINGER;
+    connection->in.discard_bytes = LM_LINGER_BYTES_MAX;
     lm_connection_move(io, connection, LM_LIST_LINGERING);
     lm_connection_mark(io, connection);
 }
 
 void lm_connection_close(struct lm_io *io, struct lm_connection *connection) {
-    LM_DEBUG_ASSERT(connection->receiving == LM_NO_SLOT && connection->buffer == LM_NO_BUFFER);
+    LM_DEBUG_ASSERT(connection->in.receiving == LM_NO_SLOT && connection->buffer == LM_NO_BUFFER);
     if (connection->fd == LM_FD_PARKED) {
         lm_fd_store_drop(io->fd_store, connection->index);
         io->connections_parked--;

@@ -50,14 +50,29 @@ struct lm_http_call {
 #define LM_NO_KEY LM_KEY_NONE
 enum { LM_NO_BLOCK = UINT16_MAX, LM_NO_MODEL = UINT16_MAX };
 
+/* A request on its way in: what is known of it until a slot holds it, and where its bytes go. A
+ * connection has one; a protocol of several requests at a time would have as many. */
+struct lm_stream {
+    uint8_t read_state;     /* enum lm_read_state */
+    uint8_t cut_short;      /* enum lm_status: why a half-read request ends; OK: its client left */
+    uint16_t header_used;   /* bytes of a header that is not whole yet */
+    uint16_t block;         /* HTTP: where what came in pieces is put together, or LM_NO_BLOCK */
+    uint32_t receiving;     /* slot of the request whose body is read, or LM_NO_SLOT */
+    uint64_t discard_bytes; /* HTTP: of the body, not yet taken */
+    uint64_t started_ns;    /* when the header's first byte was seen */
+    union {
+        uint8_t header[LM_NATIVE_REQUEST_BYTES + LM_NATIVE_CREDENTIAL_BYTES];
+        struct lm_http_call call;
+    };
+};
+
 struct lm_connection {
     LM_CACHE_ALIGNED lm_atomic_u32 sender; /* the token of whoever sends on it: 0 free, 1 taken */
     lm_atomic_u32 gone; /* 1: nobody is there to answer; written by the I/O thread */
     int fd;             /* or LM_FD_* */
     uint32_t index;
     uint32_t generation;
-    uint8_t read_state; /* enum lm_read_state */
-    uint8_t dialect;    /* enum lm_dialect_index */
+    uint8_t dialect; /* enum lm_dialect_index */
     bool recv_armed;
     bool marked;  /* on the list of lm_connection_mark */
     bool ended;   /* nothing more will be read */
@@ -65,27 +80,18 @@ struct lm_connection {
     bool write_shut;
     bool close_after_reply; /* the request in flight is the last one */
     uint8_t list;           /* enum lm_connection_list: where prev and next lead */
-    uint8_t cut_short;      /* enum lm_status: why a half-read request ends; OK: its client left */
-    uint16_t header_used;   /* bytes of a header that is not whole yet */
-    uint16_t block;         /* HTTP: where what came in pieces is put together, or LM_NO_BLOCK */
     uint16_t buffer_at;
     uint16_t buffer_end;
     int32_t buffer;      /* provided buffer with bytes not yet consumed, or LM_NO_BUFFER */
-    uint32_t receiving;  /* slot of the request whose body is read, or LM_NO_SLOT */
     uint32_t in_flight;  /* requests with the workers */
     uint32_t sending;    /* slot whose reply the ring is sending, or LM_NO_SLOT */
     uint32_t reply_head; /* slots whose replies wait for the token, or LM_NO_SLOT */
     uint32_t reply_tail;
     uint32_t prev, next;
     uint32_t next_marked;
-    uint32_t address;       /* its entry in the table of addresses */
-    uint64_t discard_bytes; /* HTTP: of the body, not yet taken */
-    uint64_t started_ns;    /* when the header's first byte was seen */
-    uint64_t timer_ns;      /* on a list with deadlines: when */
-    union {
-        uint8_t header[LM_NATIVE_REQUEST_BYTES + LM_NATIVE_CREDENTIAL_BYTES];
-        struct lm_http_call call;
-    };
+    uint32_t address;  /* its entry in the table of addresses */
+    uint64_t timer_ns; /* on a list with deadlines: when */
+    struct lm_stream in;
 };
 
 _Static_assert(sizeof(struct lm_connection) <= 192, "an idle connection costs its table entry");

@@ -33,7 +33,7 @@ static bool is_slow(const struct lm_io *io, const struct lm_connection *connecti
 
 static void cut_off(struct lm_io *io, struct lm_connection *connection) {
     lm_add_single_writer_u64(&io->stats->io.connections_evicted, 1);
-    connection->cut_short = LM_STATUS_OVERLOADED;
+    connection->in.cut_short = LM_STATUS_OVERLOADED;
     lm_io_dialect(io, connection)
         ->give_up(io, connection, LM_STATUS_OVERLOADED,
                   "the body came too slowly, and the slot it was received to was needed");
@@ -80,7 +80,7 @@ void lm_eviction_run(struct lm_io *io) {
         struct lm_connection *connection = lm_io_connection(io, request->connection);
         bool sending = connection->sending == s;
         if (connection->fd < 0 || lm_load_relaxed_u32(&connection->gone)) continue; /* own writes */
-        if (!sending && (connection->receiving != s || connection->ended)) continue;
+        if (!sending && (connection->in.receiving != s || connection->ended)) continue;
         if (!is_slow(io, connection, request, sending)) continue;
         (*lack)--;
         cut_off(io, connection);
@@ -91,7 +91,7 @@ void lm_eviction_suspend(struct lm_io *io) {
     for (uint32_t s = 0; s < io->arena.slot_count; s++) {
         struct lm_request *request = &io->requests[s];
         if (!io->arena.slots[s].acquired || !request->model || request->with_worker) continue;
-        if (lm_io_connection(io, request->connection)->receiving != s) continue;
+        if (lm_io_connection(io, request->connection)->in.receiving != s) continue;
         if (io->now_ns > request->held_ns + LM_SLOW_BODY_MS * 1000000ull)
             lm_estimate_suspend(io, request);
     }

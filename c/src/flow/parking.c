@@ -7,7 +7,7 @@
 
 bool lm_parking_may_park(const struct lm_connection *connection) {
     return connection->recv_armed && !connection->ended && connection->list == LM_LIST_NONE &&
-           connection->read_state == LM_READ_HEADER && connection->header_used == 0 &&
+           connection->in.read_state == LM_READ_HEADER && connection->in.header_used == 0 &&
            connection->in_flight == 0 && !lm_connection_is_sending(connection);
 }
 

@@ -24,7 +24,7 @@ static void part_advance(struct lm_request *request, size_t bytes) {
 
 static size_t take_body(struct lm_io *io, struct lm_connection *connection, const uint8_t *bytes,
                         size_t count) {
-    struct lm_request *request = &io->requests[connection->receiving];
+    struct lm_request *request = &io->requests[connection->in.receiving];
     size_t used = 0;
     while (used < count && !parts_complete(request)) {
         struct iovec *part = &request->parts[request->part_at];
@@ -38,10 +38,10 @@ static size_t take_body(struct lm_io *io, struct lm_connection *connection, cons
 }
 
 static size_t take_discarded(struct lm_connection *connection, size_t count) {
-    size_t taken = count < connection->discard_bytes ? count : connection->discard_bytes;
-    connection->discard_bytes -= taken;
-    if (connection->discard_bytes == 0 && connection->read_state == LM_READ_DISCARD) {
-        connection->read_state = LM_READ_HEADER;
+    size_t taken = count < connection->in.discard_bytes ? count : connection->in.discard_bytes;
+    connection->in.discard_bytes -= taken;
+    if (connection->in.discard_bytes == 0 && connection->in.read_state == LM_READ_DISCARD) {
+        connection->in.read_state = LM_READ_HEADER;
     }
     return taken;
 }
@@ -55,7 +55,7 @@ static void consume_buffer(struct lm_io *io, struct lm_connection *connection) {
         const uint8_t *at = bytes + connection->buffer_at;
         size_t count = (size_t)(connection->buffer_end - connection->buffer_at), taken = 0;
         if (connection->ended) return; /* meanwhile: lm_connection_drop_reading has the rest */
-        switch ((enum lm_read_state)connection->read_state) {
+        switch ((enum lm_read_state)connection->in.read_state) {
         case LM_READ_HEADER:
             if (!lm_connection_may_parse(io, connection) || (parsed && io->parses_left == 0))
                 return;
@@ -79,7 +79,7 @@ static void consume_buffer(struct lm_io *io, struct lm_connection *connection) {
 
 static void arm(struct lm_io *io, struct lm_connection *connection) {
     uint32_t index = connection->index, generation = connection->generation;
-    switch ((enum lm_read_state)connection->read_state) {
+    switch ((enum lm_read_state)connection->in.read_state) {
     case LM_READ_HEADER:
         if (!lm_connection_may_parse(io, connection) &&
             !lm_io_dialect(io, connection)->one_at_a_time)
@@ -88,7 +88,7 @@ static void arm(struct lm_io *io, struct lm_connection *connection) {
         break;
     case LM_READ_PROLOGUE: lm_ring_recv_header(io->ring, connection->fd, index, generation); break;
     case LM_READ_BODY: {
-        struct lm_request *request = &io->requests[connection->receiving];
+        struct lm_request *request = &io->requests[connection->in.receiving];
         if (parts_complete(request)) { /* nothing to receive: every part is empty */
             lm_io_dialect(io, connection)->body_received(io, connection);
             lm_connection_mark(io, connection);
@@ -100,8 +100,8 @@ static void arm(struct lm_io *io, struct lm_connection *connection) {
     }
     case LM_READ_DISCARD:
     case LM_READ_LINGER: {
-        size_t bytes =
-            connection->discard_bytes < LM_SCRAP_BYTES ? connection->discard_bytes : LM_SCRAP_BYTES;
+        size_t bytes = connection->in.discard_bytes < LM_SCRAP_BYTES ? connection->in.discard_bytes
+                                                                     : LM_SCRAP_BYTES;
         lm_ring_recv(io->ring, connection->fd, io->scrap, bytes, index, generation);
         break;
     }
@@ -158,7 +158,7 @@ void lm_receive_continue(struct lm_io *io, struct lm_connection *connection) {
         return;
     }
     keep_bytes(io, connection);
-    if (connection->read_state == LM_READ_HEADER && lm_connection_may_parse(io, connection))
+    if (connection->in.read_state == LM_READ_HEADER && lm_connection_may_parse(io, connection))
         lm_connection_move(io, connection, LM_LIST_RESUMING);
 }
 
@@ -170,16 +170,16 @@ static void received(struct lm_io *io, struct lm_connection *connection,
         connection->buffer = completion->buffer;
         connection->buffer_at = 0;
         connection->buffer_end = (uint16_t)bytes;
-    } else if (connection->read_state == LM_READ_BODY) {
-        struct lm_request *request = &io->requests[connection->receiving];
+    } else if (connection->in.read_state == LM_READ_BODY) {
+        struct lm_request *request = &io->requests[connection->in.receiving];
         part_advance(request, bytes);
         if (parts_complete(request)) lm_io_dialect(io, connection)->body_received(io, connection);
-    } else if (connection->read_state == LM_READ_DISCARD) {
+    } else if (connection->in.read_state == LM_READ_DISCARD) {
         (void)take_discarded(connection, bytes);
-    } else if (connection->read_state == LM_READ_LINGER && connection->write_shut) {
-        connection->discard_bytes -=
-            bytes < connection->discard_bytes ? bytes : connection->discard_bytes;
-        if (connection->discard_bytes == 0) lm_connection_abort(io, connection);
+    } else if (connection->in.read_state == LM_READ_LINGER && connection->write_shut) {
+        connection->in.discard_bytes -=
+            bytes < connection->in.discard_bytes ? bytes : connection->in.discard_bytes;
+        if (connection->in.discard_bytes == 0) lm_connection_abort(io, connection);
     }
 }
 
@@ -194,7 +194,7 @@ void lm_receive_completed(struct lm_io *io, const struct lm_completion *completi
         return;
     }
     if (completion->buffer != LM_NO_BUFFER) lm_io_buffer_return(io, completion->buffer);
-    bool lingers = connection->read_state == LM_READ_LINGER; /* which takes no buffer */
+    bool lingers = connection->in.read_state == LM_READ_LINGER; /* which takes no buffer */
     if (connection->ended) return;
     if (completion->result == -ENOBUFS && !lingers) {
         /* Not the connection's fault: it goes on when buffers have come back. */

@@ -38,7 +38,7 @@ static void turn_away(struct lm_io *io, struct lm_connection *connection, enum l
     struct lm_refusal refusal;
     (void)lm_refuse(&refusal, status, 0, "%s", why);
     lm_connection_move(io, connection, LM_LIST_NONE);
-    connection->started_ns = io->now_ns; /* of the rest, which is read from here on */
+    connection->in.started_ns = io->now_ns; /* of the rest, which is read from here on */
     lm_io_dialect(io, connection)->refuse(io, connection, &refusal);
     lm_connection_mark(io, connection);
 }
@@ -52,7 +52,7 @@ static bool too_many_wait(const struct lm_io *io) {
 /* Who was promised to wait may, while its bytes come. */
 static bool may_turn_away(const struct lm_io *io, const struct lm_connection *connection) {
     if (io->shared->overload == LUMEN_OVERLOAD_REFUSE) return true;
-    return io->now_ns > connection->started_ns + LM_STALL_MS * 1000000ull;
+    return io->now_ns > connection->in.started_ns + LM_STALL_MS * 1000000ull;
 }
 
 /* Those who wait may hold header buffers, and when these run out nothing more is read. Whoever has
@@ -67,7 +67,7 @@ static void bound_waiting(struct lm_io *io) {
 }
 
 static void wait_for_bytes(struct lm_io *io, struct lm_connection *connection, int wanted) {
-    bool holds = connection->buffer != LM_NO_BUFFER || connection->block != LM_NO_BLOCK;
+    bool holds = connection->buffer != LM_NO_BUFFER || connection->in.block != LM_NO_BLOCK;
     lm_add_single_writer_u64(&io->stats->io.body_waits, 1);
     set_low_mark(connection, wanted);
     lm_ring_poll(io->ring, connection->fd, connection->index, connection->generation);

@@ -17,8 +17,8 @@ void lm_submit_hand_over(struct lm_io *io) {
 }
 
 void lm_submit(struct lm_io *io, struct lm_connection *connection, struct lm_request *request) {
-    connection->receiving = LM_NO_SLOT;
-    connection->read_state = LM_READ_HEADER;
+    connection->in.receiving = LM_NO_SLOT;
+    connection->in.read_state = LM_READ_HEADER;
     connection->close_after_reply = request->last;
     connection->in_flight++;
     lm_estimate_resume(io, request);

@@ -30,25 +30,25 @@ static uint64_t deadline_ns(const struct lm_io *io, const struct lm_connection *
         return lm_timer_after(io->requests[connection->sending].held_ns, shared->reply_timeout_ns);
     /* It waits for this thread; but who has sent half a header may not keep its descriptor so. */
     if (connection->list == LM_LIST_UNPARKING) return 0;
-    if (connection->list == LM_LIST_STARVED && connection->header_used == 0) return 0;
+    if (connection->list == LM_LIST_STARVED && connection->in.header_used == 0) return 0;
     if (lm_connection_expects(connection) || connection->list == LM_LIST_WAITING_PART) {
         uint64_t bytes = lm_io_dialect(io, connection)->bytes_expected(connection);
-        uint64_t until_ns = lm_timer_body_ns(io, connection->started_ns, bytes);
+        uint64_t until_ns = lm_timer_body_ns(io, connection->in.started_ns, bytes);
         if (until_ns == 0 || connection->timer_ns < until_ns) until_ns = connection->timer_ns;
         return until_ns == UINT64_MAX ? 0 : until_ns;
     }
-    switch ((enum lm_read_state)connection->read_state) {
+    switch ((enum lm_read_state)connection->in.read_state) {
     case LM_READ_PROLOGUE:
         return lm_io_dialect(io, connection)->prologue_deadline_ns(io, connection);
     case LM_READ_BODY: {
-        const struct lm_request *request = &io->requests[connection->receiving];
+        const struct lm_request *request = &io->requests[connection->in.receiving];
         return lm_timer_body_ns(io, request->held_ns, request->payload_bytes);
     }
     case LM_READ_DISCARD:
-        return lm_timer_body_ns(io, connection->started_ns, connection->discard_bytes);
+        return lm_timer_body_ns(io, connection->in.started_ns, connection->in.discard_bytes);
     case LM_READ_HEADER:
-        if (connection->header_used)
-            return lm_timer_after(connection->started_ns, shared->header_timeout_ns);
+        if (connection->in.header_used)
+            return lm_timer_after(connection->in.started_ns, shared->header_timeout_ns);
         return connection->in_flight ? 0 : lm_timer_after(io->now_ns, shared->idle_timeout_ns);
     case LM_READ_WAIT:
     case LM_READ_LINGER: break;
@@ -72,10 +72,10 @@ static void expire(struct lm_io *io, struct lm_connection *connection) {
         return;
     }
     lm_add_single_writer_u64(&io->stats->io.connections_timed_out, 1);
-    bool is_reading = !connection->ended &&
-                      (connection->read_state != LM_READ_HEADER || connection->header_used > 0);
-    connection->cut_short = LM_STATUS_BAD_REQUEST;
-    if (is_reading && connection->read_state != LM_READ_DISCARD) { /* which is answered */
+    bool is_reading = !connection->ended && (connection->in.read_state != LM_READ_HEADER ||
+                                             connection->in.header_used > 0);
+    connection->in.cut_short = LM_STATUS_BAD_REQUEST;
+    if (is_reading && connection->in.read_state != LM_READ_DISCARD) { /* which is answered */
         lm_io_dialect(io, connection)
             ->give_up(io, connection, LM_STATUS_BAD_REQUEST,
                       "the rest of the request did not come in time");

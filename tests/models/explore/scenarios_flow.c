@@ -173,16 +173,16 @@ static void set_up(uint32_t variant, bool weak) {
     io.arena.acquired_count = plan->workers;
     shared.dialects[LM_DIALECT_OPEN] = &dialect;
     io.arena.slots = slots;
-    connection = (struct lm_connection){.receiving = LM_NO_SLOT,
+    connection = (struct lm_connection){.in.receiving = LM_NO_SLOT,
                                         .sending = LM_NO_SLOT,
                                         .reply_head = LM_NO_SLOT,
                                         .reply_tail = LM_NO_SLOT,
-                                        .block = LM_NO_BLOCK,
+                                        .in.block = LM_NO_BLOCK,
                                         .buffer = LM_NO_BUFFER,
                                         .write_shut = true,
                                         .in_flight = plan->workers,
                                         .list = LM_LIST_NONE};
-    if (plan->wanting) connection.read_state = LM_READ_LINGER;
+    if (plan->wanting) connection.in.read_state = LM_READ_LINGER;
     set_up_requests();
     wire_used = 0;
     ring_sends = NULL;
