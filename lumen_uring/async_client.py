@@ -18,12 +18,13 @@ from typing import Any, Final, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from lumen_uring import native, pictures
+from lumen_uring import native, payloads, pictures
 from lumen_uring.async_link import Link
 from lumen_uring.connection import connect_sentence, unix_path, where
+from lumen_uring.convert import Array
 from lumen_uring.describe import Model, find_model
 from lumen_uring.errors import ConnectionFailed, RequestTimeout
-from lumen_uring.native import Array, InferResult
+from lumen_uring.native import InferResult
 from lumen_uring.pictures import Picture
 
 _T = TypeVar("_T")
@@ -171,7 +172,7 @@ class AsyncClient:
 
         async def work(link: Link) -> InferResult:
             entry = find_model((await link.describe()).models, model)
-            buffers, used = native.pack_inputs(entry, inputs, rows)
+            buffers, used = payloads.pack_inputs(entry, inputs, rows)
             return await link.infer(entry, native.ENCODING_TENSORS, buffers, used, timeout_us)
 
         return await self._call(work)
@@ -209,7 +210,7 @@ class AsyncClient:
             if not isinstance(pixels, np.ndarray):
                 # Decoding takes milliseconds, in which the event loop has other work.
                 pixels = await asyncio.to_thread(pictures.pixels, entry, pixels)
-            buffers, used = native.pack_rgb8(entry, pixels, rows)
+            buffers, used = payloads.pack_rgb8(entry, pixels, rows)
             return await link.infer(entry, native.ENCODING_RGB8, buffers, used, timeout_us)
 
         return await self._call(work)

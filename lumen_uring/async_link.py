@@ -14,11 +14,12 @@ from typing import Final
 
 import numpy as np
 
-from lumen_uring import native
+from lumen_uring import native, payloads
 from lumen_uring.client import refusal
+from lumen_uring.convert import Array
 from lumen_uring.describe import Description, Model, parse_description
 from lumen_uring.errors import ClientError, ConnectionFailed, ProtocolError
-from lumen_uring.native import Array, Buffer, InferResult, ReplyHeader
+from lumen_uring.native import Buffer, InferResult, ReplyHeader
 
 _Reply = tuple[ReplyHeader, Array]
 _SCRATCH_BYTES: Final = 64 << 10
@@ -126,7 +127,7 @@ class Link(asyncio.BufferedProtocol):
             native.KIND_INFER, encoding, model.index, buffers, timeout_us, rows
         )
         try:
-            return native.unpack_outputs(model, header, payload)
+            return payloads.unpack_outputs(model, header, payload)
         except ProtocolError as error:
             self.end(error)
             raise

@@ -19,8 +19,9 @@ from typing import Any, Final, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from lumen_uring import native, pictures
+from lumen_uring import native, payloads, pictures
 from lumen_uring.connection import Connection
+from lumen_uring.convert import Array
 from lumen_uring.describe import Description, Model, find_model, parse_description
 from lumen_uring.errors import (
     ClientError,
@@ -29,7 +30,7 @@ from lumen_uring.errors import (
     ServerError,
     from_status,
 )
-from lumen_uring.native import Array, Buffer, InferResult, ReplyHeader
+from lumen_uring.native import Buffer, InferResult, ReplyHeader
 from lumen_uring.pictures import Picture
 
 # One recv takes a small reply whole; a larger one goes to its own memory after the first bytes.
@@ -176,7 +177,7 @@ class Client:
         with self._lock:
             deadline = self._begin()
             entry = find_model(self._describe(deadline).models, model)
-            buffers, used = native.pack_inputs(entry, inputs, rows)
+            buffers, used = payloads.pack_inputs(entry, inputs, rows)
             return self._infer(entry, native.ENCODING_TENSORS, buffers, used, timeout_us, deadline)
 
     def infer_rgb8(
@@ -208,7 +209,7 @@ class Client:
         with self._lock:
             deadline = self._begin()
             entry = find_model(self._describe(deadline).models, model)
-            buffers, used = native.pack_rgb8(entry, pictures.pixels(entry, image), rows)
+            buffers, used = payloads.pack_rgb8(entry, pictures.pixels(entry, image), rows)
             return self._infer(entry, native.ENCODING_RGB8, buffers, used, timeout_us, deadline)
 
     def _infer(
@@ -224,7 +225,7 @@ class Client:
             native.KIND_INFER, deadline, encoding, model.index, buffers, timeout_us, rows
         )
         try:
-            return native.unpack_outputs(model, header, payload)
+            return payloads.unpack_outputs(model, header, payload)
         except ProtocolError:
             self._drop()
             raise

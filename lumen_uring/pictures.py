@@ -19,8 +19,8 @@ from lumen_uring.errors import BadRequest, PictureError, UnknownModel
 if TYPE_CHECKING:
     from PIL.Image import Image as PillowImage
 
+    from lumen_uring.convert import Array
     from lumen_uring.describe import Model
-    from lumen_uring.native import Array
 
 # A file's path, the bytes of such a file, or what Pillow has opened.
 Picture: TypeAlias = Union[str, "os.PathLike[str]", bytes, "PillowImage"]

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from lumen_uring import convert, native
+from lumen_uring import convert, native, payloads
 from lumen_uring.describe import DTYPES, Model, Rgb8Info, TensorInfo, parse_description
 from lumen_uring.errors import BadRequest, LumenError, ProtocolError
 
@@ -82,7 +82,7 @@ def header_of(payload: bytes, rows: int = 1, flags: int = 0) -> native.ReplyHead
 
 def unpack(model: Model, payload: bytes, rows: int = 1, flags: int = 0) -> native.InferResult:
     array = np.frombuffer(payload, np.uint8)
-    return native.unpack_outputs(model, header_of(payload, rows, flags), array)
+    return payloads.unpack_outputs(model, header_of(payload, rows, flags), array)
 
 
 ARRAYS = st.sampled_from(sorted(set(DTYPES) - {"BF16"})).flatmap(
@@ -154,14 +154,14 @@ def test_bfloat16_is_the_nearest_one(values: list[float]) -> None:
     # The largest bfloat16 and half a step: from there on floats round to infinity.
     array = np.where(np.isfinite(array) & (np.abs(array) >= 3.396e38), 1, array)
     tensor = TensorInfo("x", "BF16", (-1,), True)
-    (buffer,), _rows = native.pack_inputs(
+    (buffer,), _rows = payloads.pack_inputs(
         Model(0, "m", 2**16, (tensor,), (), None), {"x": array}, None
     )
     found = unpack(model_of(tensor), bytes(buffer), rows=len(values)).outputs["x"]
     assert found.dtype == np.float32
     expected = array.astype(ml_dtypes.bfloat16)
     np.testing.assert_array_equal(found, expected.astype(np.float32))
-    (own,), _rows = native.pack_inputs(
+    (own,), _rows = payloads.pack_inputs(
         Model(0, "m", 2**16, (tensor,), (), None), {"x": expected}, None
     )
     np.testing.assert_array_equal(np.frombuffer(own, "<u2"), expected.view("<u2"))
@@ -186,7 +186,7 @@ def test_bfloat16_is_the_nearest_one(values: list[float]) -> None:
 def test_a_value_that_would_be_lost_is_refused(name: str, value: Any, says: str) -> None:
     model = model_of(inputs=(TensorInfo("x", name, (-1,), True),))
     with pytest.raises(BadRequest) as caught:
-        native.pack_inputs(model, {"x": value}, None)
+        payloads.pack_inputs(model, {"x": value}, None)
     assert says in str(caught.value)
 
 
@@ -211,7 +211,7 @@ def test_a_value_that_would_be_lost_is_refused(name: str, value: Any, says: str)
 def test_values_of_other_types_arrive_as_numbers(name: str, value: Any, bits: str) -> None:
     shape = (-1,) if np.ndim(value) else ()
     model = model_of(inputs=(TensorInfo("x", name, shape, True),))
-    (buffer,), _rows = native.pack_inputs(model, {"x": value}, None)
+    (buffer,), _rows = payloads.pack_inputs(model, {"x": value}, None)
     assert bytes(buffer).hex() == bits
 
 
@@ -219,7 +219,7 @@ def test_values_of_other_types_arrive_as_numbers(name: str, value: Any, bits: st
 def test_inputs_of_every_datatype_are_sent_in_place(name: str) -> None:
     model = model_of(inputs=(TensorInfo("x", name, (-1, 3), True),))
     array = np.ones((2, 3), DTYPES[name])
-    (buffer,), rows = native.pack_inputs(model, {"x": array}, None)
+    (buffer,), rows = payloads.pack_inputs(model, {"x": array}, None)
     assert rows == 2
     assert bytes(buffer) == array.tobytes()
     assert np.shares_memory(np.frombuffer(buffer, np.uint8), array)
@@ -230,7 +230,7 @@ def test_inputs_without_free_dimension_are_one_row() -> None:
         inputs=(TensorInfo("x", "FP32", (), True), TensorInfo("y", "FP32", (2,), True))
     )
     inputs = {"y": np.ones(2, np.float32), "x": np.ones((), np.float32)}
-    buffers, rows = native.pack_inputs(model, inputs, None)
+    buffers, rows = payloads.pack_inputs(model, inputs, None)
     assert rows == 1
     assert [len(buffer) for buffer in buffers] == [4, 8]
 
@@ -240,20 +240,22 @@ def test_inputs_must_agree_on_rows() -> None:
         inputs=(TensorInfo("x", "FP32", (-1,), True), TensorInfo("y", "FP32", (-1,), True))
     )
     with pytest.raises(BadRequest, match="Input 'y' of model 'm' has 3 rows, expected 2"):
-        native.pack_inputs(model, {"x": np.ones(2, np.float32), "y": np.ones(3, np.float32)}, None)
+        payloads.pack_inputs(
+            model, {"x": np.ones(2, np.float32), "y": np.ones(3, np.float32)}, None
+        )
 
 
 def test_pictures_are_sent_in_place() -> None:
     model = Model(0, "m", 2, (), (), Rgb8Info(2, 3))
     image = np.zeros((2, 3, 3), np.uint8)
-    (buffer,), rows = native.pack_rgb8(model, image, None)
+    (buffer,), rows = payloads.pack_rgb8(model, image, None)
     assert (len(buffer), rows) == (18, 1)
     assert np.shares_memory(np.frombuffer(buffer, np.uint8), image)
     for bad in (image.astype(np.int8), image[:1], np.zeros((3, 2, 3, 3), np.uint8), b"x"):
         with pytest.raises(BadRequest):
-            native.pack_rgb8(model, bad, None)  # type: ignore[arg-type]
+            payloads.pack_rgb8(model, bad, None)  # type: ignore[arg-type]
     with pytest.raises(BadRequest, match="rows=2"):
-        native.pack_rgb8(model, image, 2)
+        payloads.pack_rgb8(model, image, 2)
 
 
 JSON = st.recursive(
@@ -361,7 +363,7 @@ def test_an_output_of_the_highest_rank() -> None:
 
 def test_rows_and_times_of_an_answer_are_its_own() -> None:
     header = native.ReplyHeader(0, 0, 1, 0, 7, 11, 12, 13, 14)
-    result = native.unpack_outputs(model_of(), header, np.zeros(0, np.uint8))
+    result = payloads.unpack_outputs(model_of(), header, np.zeros(0, np.uint8))
     assert (result.rows, result.outputs) == (7, {})
     times = result.timings
     assert (times.receive_us, times.queue_us, times.preprocess_us, times.infer_us) == (
@@ -374,11 +376,11 @@ def test_pictures_in_rows() -> None:
     for rows, fits in ((1, True), (2, True), (3, False), (0, False)):
         images = np.zeros((rows, 2, 3, 3), np.uint8)
         if fits:
-            (buffer,), found = native.pack_rgb8(model, images, rows)
+            (buffer,), found = payloads.pack_rgb8(model, images, rows)
             assert (len(buffer), found) == (18 * rows, rows)
         else:
             with pytest.raises(BadRequest, match=rf"takes 1 to 2 rows .*found {rows}"):
-                native.pack_rgb8(model, images, None)
+                payloads.pack_rgb8(model, images, None)
 
 
 @pytest.mark.parametrize(

@@ -140,7 +140,7 @@ def _python_side() -> None:
 
 
 def _calls(data: Path) -> dict[str, Callable[[], object]]:
-    from lumen_uring import native
+    from lumen_uring import native, payloads
     from lumen_uring.describe import parse_description
     from lumen_uring.ring.stats import read
 
@@ -156,9 +156,9 @@ def _calls(data: Path) -> dict[str, Callable[[], object]]:
         "stats.read": lambda: read(stats),
         "stats.read + queue p99": lambda: read(stats).histograms["queue"].percentile_ns(99),
         "native.pack_request": lambda: native.pack_request(request),
-        "native.pack_inputs": lambda: native.pack_inputs(model, inputs, None),
+        "payloads.pack_inputs": lambda: payloads.pack_inputs(model, inputs, None),
         "native.unpack_reply": lambda: native.unpack_reply(reply_bytes),
-        "native.unpack_outputs": lambda: native.unpack_outputs(model, reply, answer),
+        "payloads.unpack_outputs": lambda: payloads.unpack_outputs(model, reply, answer),
         "parse_description": lambda: parse_description(description),
     }
 

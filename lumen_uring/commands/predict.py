@@ -27,8 +27,9 @@ from lumen_uring.options import (
 
 if TYPE_CHECKING:
     from lumen_uring.client import Client
+    from lumen_uring.convert import Array
     from lumen_uring.describe import Model
-    from lumen_uring.native import Array, InferResult
+    from lumen_uring.native import InferResult
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,216 @@
+"""Payloads of the native protocol, as pure functions: a model's inputs to bytes, bytes to outputs.
+
+Used by both clients and by tools, on any thread; native.py has the headers. It never trusts a
+length, a count or a shape that came from the peer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from lumen_uring import convert, native
+from lumen_uring.convert import Array
+from lumen_uring.describe import DTYPES, Model, TensorInfo
+from lumen_uring.errors import BadRequest, ProtocolError
+
+_RANK_MAX: Final = 32  # of numpy 1; ONNX itself has no limit
+
+
+def pack_inputs(
+    model: Model, inputs: Mapping[str, npt.ArrayLike], rows: int | None
+) -> tuple[list[native.Buffer], int]:
+    """Checks a model's inputs and lines their bytes up for sending.
+
+    Args:
+        model: as describe gave it.
+        inputs: for each input of the model, by name: numbers of the model's shape, as an array or
+            as lists. Other types than the model's are converted as convert.py says.
+        rows: how many rows the arrays must have; None takes what they have.
+
+    Returns:
+        The buffers in the model's order, and the rows to put into the header. An array of the
+        model's type that is C-contiguous is not copied: it must stay unchanged until the reply.
+
+    Raises:
+        BadRequest: a name, dtype or shape is not the model's; the message names both.
+    """
+    if len(inputs) != len(model.inputs) or any(
+        tensor.name not in inputs for tensor in model.inputs
+    ):
+        names = [tensor.name for tensor in model.inputs]
+        raise BadRequest(
+            f"Model {model.name!r} takes the inputs {names}, found {sorted(map(str, inputs))}."
+        )
+    found_rows = rows
+    buffers: list[native.Buffer] = []
+    for tensor in model.inputs:
+        array = _converted(model, tensor, inputs[tensor.name])
+        if tensor.shape[:1] == (-1,):
+            first = array.shape[0]
+            if found_rows is not None and first != found_rows:
+                raise BadRequest(
+                    f"Input {tensor.name!r} of model {model.name!r} has {first} rows, "
+                    f"expected {found_rows}."
+                )
+            found_rows = first
+        buffers.append(_bytes_of(array))
+    used = 1 if found_rows is None else found_rows
+    _check_rows(model, used)
+    return buffers, used
+
+
+def pack_rgb8(model: Model, image: Array, rows: int | None) -> tuple[list[native.Buffer], int]:
+    """Checks images and lines their bytes up for sending as encoding rgb8.
+
+    Args:
+        model: one whose describe entry has `rgb8`.
+        image: uint8, [height, width, 3] or [rows, height, width, 3] at the model's size, RGB.
+        rows: how many images there must be; None takes what is there.
+
+    Returns:
+        One buffer, and the rows to put into the header.
+
+    Raises:
+        BadRequest: the model takes no images, or dtype or shape is not as above.
+    """
+    if model.rgb8 is None:
+        raise BadRequest(f"Model {model.name!r} takes no rgb8 images: its input is no picture.")
+    size = (model.rgb8.height, model.rgb8.width, 3)
+    expected = f"expected uint8 of shape {list(size)} or [rows, {str(list(size))[1:]}"
+    if not isinstance(image, np.ndarray):
+        raise BadRequest(f"Image for {model.name!r}: {expected}, found {type(image).__name__}.")
+    if image.dtype != np.uint8 or image.ndim not in (3, 4) or image.shape[-3:] != size:
+        raise BadRequest(
+            f"Image for {model.name!r}: {expected}, found {image.dtype} {list(image.shape)}. "
+            "A file's path or a Pillow image is resized."
+        )
+    found_rows = image.shape[0] if image.ndim == 4 else 1
+    if rows is not None and rows != found_rows:
+        raise BadRequest(f"Found {found_rows} images, expected rows={rows}.")
+    _check_rows(model, found_rows)
+    return [_bytes_of(image)], found_rows
+
+
+def unpack_outputs(model: Model, header: native.ReplyHeader, payload: Array) -> native.InferResult:
+    """Cuts a reply's payload into arrays.
+
+    Args:
+        model: as describe gave it.
+        header: the reply's, with status 0.
+        payload: uint8 [payload_bytes]; the arrays returned are views of it.
+
+    Returns:
+        The outputs by name, rows and timings.
+
+    Raises:
+        ProtocolError: the payload's length or shapes are not what header and model say.
+    """
+    at = 0
+    if header.flags & native.FLAG_SHAPES:
+        shapes, at = unpack_shapes(payload, len(model.outputs))
+    else:
+        shapes = [_output_shape(model, tensor, header.rows) for tensor in model.outputs]
+    outputs: dict[str, Array] = {}
+    for tensor, shape in zip(model.outputs, shapes, strict=True):
+        dtype = DTYPES[tensor.datatype]
+        size = math.prod(shape) * dtype.itemsize
+        if size > len(payload) - at:
+            raise ProtocolError(
+                f"Output {tensor.name!r} of model {model.name!r} needs {size} bytes "
+                f"for shape {list(shape)}, found {len(payload) - at}."
+            )
+        array = payload[at : at + size].view(dtype).reshape(shape)
+        # Packed tensors may start at any byte; numpy is slow on such views, so those are copied.
+        array = array if array.flags.aligned else array.copy()
+        outputs[tensor.name] = convert.from_bf16(array) if tensor.datatype == "BF16" else array
+        at += size
+    if at != len(payload):
+        raise ProtocolError(f"The reply has {len(payload) - at} bytes more than its outputs need.")
+    timings = native.Timings(
+        header.receive_us, header.queue_us, header.preprocess_us, header.infer_us
+    )
+    return native.InferResult(outputs, header.rows, timings)
+
+
+def unpack_shapes(payload: Array, count: int) -> tuple[list[tuple[int, ...]], int]:
+    """Reads a shape block.
+
+    Args:
+        payload: uint8, starting with the block.
+        count: how many tensors it must describe.
+
+    Returns:
+        The shapes, and the offset of the first byte after the block.
+
+    Raises:
+        ProtocolError: too short, another count, or a rank above 32.
+    """
+    words = payload[: len(payload) // 4 * 4].view(np.dtype("<u4"))
+    if len(words) == 0 or int(words[0]) != count:
+        found = int(words[0]) if len(words) else "nothing"
+        raise ProtocolError(f"Expected a shape block of {count} tensors, found {found}.")
+    at = 1
+    shapes: list[tuple[int, ...]] = []
+    for _ in range(count):
+        rank = int(words[at]) if at < len(words) else _RANK_MAX + 1
+        if rank > _RANK_MAX or at + 1 + rank > len(words):
+            raise ProtocolError("The reply's shape block is cut short or holds a rank above 32.")
+        shapes.append(tuple(int(dim) for dim in words[at + 1 : at + 1 + rank]))
+        at += 1 + rank
+    return shapes, at * 4
+
+
+def _converted(model: Model, tensor: TensorInfo, value: npt.ArrayLike) -> Array:
+    """One input as the wire has it; a value of the model's own type and shape is not touched."""
+    try:
+        array = convert.to_array(value)
+        if _shape_fits(tensor.shape, array.shape):
+            return convert.to_datatype(array, tensor.datatype)
+        found = f"found {array.dtype} {list(array.shape)}{_shape_hint(tensor.shape, array.shape)}"
+    except ValueError as error:
+        found = str(error)
+    sizes = ["rows" if size < 0 else str(size) for size in tensor.shape]
+    raise BadRequest(
+        f"Input {tensor.name!r} of model {model.name!r}: expected "
+        f"{convert.name_of(tensor.datatype)} [{', '.join(sizes)}], {found}."
+    )
+
+
+def _shape_fits(declared: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    if declared[:1] == (-1,):
+        return len(shape) == len(declared) and shape[1:] == declared[1:]
+    return shape == declared
+
+
+def _shape_hint(declared: tuple[int, ...], shape: tuple[int, ...]) -> str:
+    if declared[:1] in ((-1,), (1,)) and shape == declared[1:]:
+        return ": put one row into a list, [x], or use x[None]"
+    return ""
+
+
+def _check_rows(model: Model, rows: int) -> None:
+    if not 1 <= rows <= model.max_rows:
+        why = " (server.max_request_bytes and the model's max_rows decide that)"
+        raise BadRequest(
+            f"Model {model.name!r} takes 1 to {model.max_rows} rows in one request"
+            f"{why if rows else ''}, found {rows}."
+        )
+
+
+def _bytes_of(array: Array) -> native.Buffer:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+
+
+def _output_shape(model: Model, tensor: TensorInfo, rows: int) -> tuple[int, ...]:
+    shape = (rows, *tensor.shape[1:]) if tensor.shape[:1] == (-1,) else tensor.shape
+    if not tensor.shape_known or -1 in shape:
+        raise ProtocolError(
+            f"Output {tensor.name!r} of model {model.name!r} has no fixed shape, "
+            "and the reply does not give one."
+        )
+    return shape
