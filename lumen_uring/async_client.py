@@ -1,25 +1,24 @@
 """A client of the native protocol for asyncio: one connection, many requests in flight on it.
 
-Called from coroutines of one event loop. Requests are pipelined and replies matched by id, in
-whatever order they come; large replies are received straight into memory of their own. A request
-that was given up leaves its id behind, so that its late reply is read and forgotten.
+Called from coroutines of one event loop. Requests are pipelined; replies come in any order and are
+matched by id. Large replies are received straight into memory of their own. The id of a cancelled
+request is kept, so that its late reply is read and dropped.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 import time
-import weakref
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from lumen_uring import native, payloads, pictures
 from lumen_uring.async_link import Link
+from lumen_uring.client_base import CLOSED, ClientBase
 from lumen_uring.connection import connect_sentence, unix_path, where
 from lumen_uring.convert import Array
 from lumen_uring.describe import Model, find_model
@@ -28,47 +27,22 @@ from lumen_uring.native import InferResult
 from lumen_uring.pictures import Picture
 
 _T = TypeVar("_T")
-_CLOSED: Final = "The client was closed."
 
 
-class AsyncClient:
+class AsyncClient(ClientBase):
     """Talks to one Lumen server.
 
-    May be used after os.fork, and by one event loop after another: in a child, and once the loop
-    it was used with is closed, it opens a connection of its own with its first call.
+    It works after os.fork, and with one event loop after another: a child's copy, and a client
+    whose loop is closed, opens a new connection at its next call.
 
-    Args:
-        host: name or address of the server, or unix:PATH of its unix socket.
-        port: its port, 1..65535; a unix socket has none.
-        timeout_s: the longest that any one call may take, connecting included; seconds, above 0.
-        max_reply_bytes: a reply that claims more is refused; bytes.
-        token: of this client's key, where the server has keys; at most 32 characters.
+    Its arguments are those of ClientBase.
     """
 
-    def __init__(
-        self,
-        host: str = "127.0.0.1",
-        port: int = 8000,
-        *,
-        timeout_s: float = 10.0,
-        max_reply_bytes: int = 1 << 30,
-        token: str | None = None,
-    ) -> None:
-        if not 0 < port <= 65535:
-            raise ValueError(f"port: expected 1..65535, found {port}")
-        if not timeout_s > 0:
-            raise ValueError(f"timeout_s: expected seconds above 0, found {timeout_s}")
-        self._host = host
-        self._port = port
-        self._timeout_s = timeout_s
-        self._max_reply_bytes = max_reply_bytes
-        self._credential = native.pack_credential(token)
+    def _set_up(self) -> None:
         self._link: Link | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._connecting = asyncio.Lock()
         self._opening: asyncio.Task[Link] | None = None
-        self._closed = False
-        _clients.add(self)
 
     async def __aenter__(self) -> AsyncClient:
         return self
@@ -92,19 +66,12 @@ class AsyncClient:
         link, self._link = self._link, None
         if link is not None:
             if self._loop is asyncio.get_running_loop():
-                link.end(ConnectionFailed(_CLOSED))
+                link.end(ConnectionFailed(CLOSED))
             else:
                 link.abandon()
 
     async def ping(self) -> float:
-        """Asks the server for a sign of life.
-
-        Returns:
-            The round trip in seconds.
-
-        Raises:
-            ClientError: no server, no reply in time, or not a Lumen server.
-        """
+        """Asks the server for a sign of life and times it, as Client.ping."""
 
         async def work(link: Link) -> float:
             start = time.perf_counter()
@@ -114,14 +81,7 @@ class AsyncClient:
         return await self._call(work)
 
     async def describe(self) -> dict[str, Any]:
-        """Asks what the server serves; the answer is kept for as long as the connection.
-
-        Returns:
-            The document of docs/PROTOCOL.md: "server" and "models".
-
-        Raises:
-            ClientError: no server, no reply in time, or not a Lumen server.
-        """
+        """Asks what the server serves, as Client.describe."""
 
         async def work(link: Link) -> dict[str, Any]:
             return (await link.describe()).document
@@ -129,14 +89,7 @@ class AsyncClient:
         return await self._call(work)
 
     async def models(self) -> dict[str, Model]:
-        """As describe, checked and typed.
-
-        Returns:
-            The models by name.
-
-        Raises:
-            ClientError: no server, no reply in time, or not a Lumen server.
-        """
+        """Asks for the models by name, as Client.models."""
 
         async def work(link: Link) -> dict[str, Model]:
             return dict((await link.describe()).models)
@@ -153,21 +106,7 @@ class AsyncClient:
     ) -> InferResult:
         """Runs a model on tensors; arguments, result and errors as Client.infer.
 
-        Args:
-            model: its name.
-            inputs: for each input, numbers of the model's shape with the rows first: arrays, or
-                lists. Other types are converted where nothing is lost but by rounding to a float;
-                an integer that does not fit, or a float for an integer, is refused.
-                Arrays must stay unchanged until this returns.
-            timeout_us: the server drops the request when it has waited longer; µs, 0: its default.
-            rows: how many rows the arrays must have; None takes what they have.
-
-        Returns:
-            Outputs by name, each [rows, ...]; rows; the server's timings.
-
-        Raises:
-            BadRequest: an input's name, dtype or shape is wrong; nothing was sent.
-            ClientError: what the server answered, or how the connection failed.
+        The arrays must stay unchanged until this returns.
         """
 
         async def work(link: Link) -> InferResult:
@@ -187,21 +126,7 @@ class AsyncClient:
     ) -> InferResult:
         """Runs a model on pictures; arguments, result and errors as Client.infer_rgb8.
 
-        Args:
-            model: its name.
-            image: uint8 RGB, [height, width, 3] or [rows, height, width, 3] at the model's size;
-                or a picture, or a list of pictures: a file's path, its bytes or a Pillow image.
-                A picture is scaled to the model's size as a whole, not cropped (needs Pillow).
-            timeout_us: the server drops the request when it has waited longer; µs, 0: its default.
-            rows: how many pictures there must be; None takes what is there.
-
-        Returns:
-            Outputs by name, each [rows, ...]; rows; the server's timings.
-
-        Raises:
-            BadRequest: the model takes no pictures, or dtype or shape is wrong; nothing was sent.
-            PictureError: a file is no picture, or Pillow is not installed.
-            ClientError: what the server answered, or how the connection failed.
+        Pictures are decoded on another thread. Arrays must stay unchanged until this returns.
         """
 
         async def work(link: Link) -> InferResult:
@@ -217,8 +142,7 @@ class AsyncClient:
 
     async def _call(self, work: Callable[[Link], Awaitable[_T]]) -> _T:
         """Runs one call on a live connection within the timeout."""
-        if self._closed:
-            raise ValueError("this AsyncClient is closed")
+        self._check_open()
         self._enter_loop()
         start_s = asyncio.get_running_loop().time()
 
@@ -231,8 +155,8 @@ class AsyncClient:
             timeout = RequestTimeout(
                 f"{where(self._host, self._port)} did not answer within {self._timeout_s:g} s."
             )
-            # One slow request must not end its neighbours, but a peer that has been silent
-            # all the while is gone: the next call gets a new connection.
+            # One slow request must not end the others on this connection. A peer that sent nothing
+            # since the call began is gone: the next call gets a new connection.
             if self._link is not None and self._link.last_heard_s < start_s:
                 self._link.end(timeout)
             raise timeout from None
@@ -248,23 +172,23 @@ class AsyncClient:
     async def _open(self) -> Link:
         """Connects, in a task of its own so that close can end it."""
         if self._closed:
-            raise ConnectionFailed(_CLOSED)
+            raise ConnectionFailed(CLOSED)
         self._opening = asyncio.create_task(self._connect())
         try:
             link = await self._opening
         except asyncio.CancelledError:
             if self._closed:
-                raise ConnectionFailed(_CLOSED) from None
+                raise ConnectionFailed(CLOSED) from None
             raise
         finally:
             self._opening = None
         if self._closed:
-            link.end(ConnectionFailed(_CLOSED))
-            raise ConnectionFailed(_CLOSED)
+            link.end(ConnectionFailed(CLOSED))
+            raise ConnectionFailed(CLOSED)
         return link
 
     def _enter_loop(self) -> None:
-        """Forgets what belongs to a loop that is closed; two that run cannot share a client."""
+        """Drops the connection of a loop that is closed; two open loops cannot share a client."""
         loop = asyncio.get_running_loop()
         if self._loop is loop:
             return
@@ -293,19 +217,8 @@ class AsyncClient:
             raise ConnectionFailed(connect_sentence(self._host, self._port, error)) from None
 
     def _after_fork(self) -> None:
-        """In a forked child: neither the loop nor the connection is this process' own."""
+        """The loop and the connection belong to the parent."""
         link, self._link = self._link, None
         self._loop, self._opening = None, None
         if link is not None:
             link.abandon()
-
-
-_clients: weakref.WeakSet[AsyncClient] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for client in list(_clients):
-        client._after_fork()
-
-
-os.register_at_fork(after_in_child=_after_fork)

@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 
 from lumen_uring import native, payloads
-from lumen_uring.client import refusal
+from lumen_uring.client_base import check_size, refusal, refuses_header
 from lumen_uring.convert import Array
 from lumen_uring.describe import Description, Model, parse_description
 from lumen_uring.errors import ClientError, ConnectionFailed, ProtocolError
@@ -202,11 +202,7 @@ class Link(asyncio.BufferedProtocol):
         at = 0
         while self._have - at >= native.REPLY_BYTES:
             header = native.unpack_reply(self._scratch[at : at + native.REPLY_BYTES])
-            if header.payload_bytes > self._max_reply_bytes:
-                raise ProtocolError(
-                    f"The reply claims {header.payload_bytes} bytes; "
-                    f"max_reply_bytes is {self._max_reply_bytes}."
-                )
+            check_size(header, self._max_reply_bytes)
             begin = at + native.REPLY_BYTES
             there = min(self._have - begin, header.payload_bytes)
             payload = np.empty(header.payload_bytes, np.uint8)
@@ -227,8 +223,7 @@ class Link(asyncio.BufferedProtocol):
                 future.set_result((header, payload))
         elif header.id in self._forgotten:
             self._forgotten.remove(header.id)
-        elif header.status == 1 and header.id == 0:
-            # A server refuses a header it could not read with id 0, and closes.
+        elif refuses_header(header):  # after which it closes the connection
             self.end(refusal(header, payload))
         else:
             self.end(ProtocolError(f"{self._where} answered request {header.id}, never sent."))

@@ -1,17 +1,14 @@
 """A client of the native protocol: one connection, one request at a time.
 
-Called from any thread; a lock keeps two threads' requests apart, so that for speed each thread
-has its own Client. Inputs are sent from the caller's memory, outputs received into memory of
-their own. It never sends a request twice: once a byte of it may be with the server, the caller
-decides.
+Called from any thread; a lock lets one request pass at a time, so give each thread its own Client
+for speed. Inputs are sent from the caller's memory; outputs are received into memory of their own.
+The client never sends a request twice: once the server may have a byte of it, the caller decides.
 """
 
 from __future__ import annotations
 
-import os
 import threading
 import time
-import weakref
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, NoReturn
@@ -20,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lumen_uring import native, payloads, pictures
+from lumen_uring.client_base import CLOSED, ClientBase, check_size, refusal, refuses_header
 from lumen_uring.connection import Connection
 from lumen_uring.convert import Array
 from lumen_uring.describe import Description, Model, find_model, parse_description
@@ -27,8 +25,6 @@ from lumen_uring.errors import (
     ClientError,
     ConnectionFailed,
     ProtocolError,
-    ServerError,
-    from_status,
 )
 from lumen_uring.native import Buffer, InferResult, ReplyHeader
 from lumen_uring.pictures import Picture
@@ -39,49 +35,25 @@ _SCRATCH_BYTES: Final = 4096
 _CLOSE_S: Final = 1.0
 
 
-class Client:
+class Client(ClientBase):
     """Talks to one Lumen server.
 
-    May be used after os.fork, as multiprocessing and pre-fork web servers do: the child's copy
-    leaves the parent's connection alone and opens one of its own with its first call.
+    It works after os.fork, as multiprocessing and pre-fork web servers use it: the child's copy
+    leaves the parent's connection alone and opens its own at its first call.
 
-    Args:
-        host: name or address of the server, or unix:PATH of its unix socket.
-        port: its port, 1..65535; a unix socket has none.
-        timeout_s: the longest that any one call may take, connecting included; seconds, above 0.
-        max_reply_bytes: a reply that claims more is refused; bytes.
-        token: of this client's key, where the server has keys; at most 32 characters.
+    Its arguments are those of ClientBase.
 
     >>> client = Client("127.0.0.1", 8000)  # connects with the first call, not before
     >>> client.close()
     """
 
-    def __init__(
-        self,
-        host: str = "127.0.0.1",
-        port: int = 8000,
-        *,
-        timeout_s: float = 10.0,
-        max_reply_bytes: int = 1 << 30,
-        token: str | None = None,
-    ) -> None:
-        if not 0 < port <= 65535:
-            raise ValueError(f"port: expected 1..65535, found {port}")
-        if not timeout_s > 0:
-            raise ValueError(f"timeout_s: expected seconds above 0, found {timeout_s}")
-        self._host = host
-        self._port = port
-        self._timeout_s = timeout_s
-        self._max_reply_bytes = max_reply_bytes
-        self._credential = native.pack_credential(token)
+    def _set_up(self) -> None:
         self._connection: Connection | None = None
-        # Belongs to the connection: after a reconnect the server may be another one.
+        # Dropped with the connection: after a reconnect the server may be another one.
         self._description: Description | None = None
         self._next_id = 1
         self._scratch = bytearray(_SCRATCH_BYTES)
         self._lock = threading.Lock()
-        self._closed = False
-        _clients.add(self)
 
     def __enter__(self) -> Client:
         return self
@@ -138,7 +110,7 @@ class Client:
             return self._describe(self._begin()).document
 
     def models(self) -> dict[str, Model]:
-        """As describe, checked and typed.
+        """Asks for the models, as describe does, checked and typed.
 
         Returns:
             The models by name.
@@ -242,8 +214,7 @@ class Client:
 
     def _begin(self) -> float:
         """Makes sure of a live connection; returns the call's deadline (monotonic seconds)."""
-        if self._closed:
-            raise ValueError("this Client is closed")
+        self._check_open()
         deadline = time.monotonic() + self._timeout_s
         if self._connection is not None and not self._connection.is_quiet():
             self._drop()
@@ -251,7 +222,7 @@ class Client:
             self._connection = Connection(self._host, self._port, self._timeout_s, deadline)
             if self._closed:
                 self._drop()
-                raise ConnectionFailed("The client was closed.")
+                raise ConnectionFailed(CLOSED)
         return deadline
 
     def _exchange(
@@ -310,14 +281,9 @@ class Client:
         while have < native.REPLY_BYTES:
             have += connection.receive_into(scratch[have:], deadline)
         header = native.unpack_reply(scratch)
-        # Status 1 with id 0 is how a server refuses a header it could not read.
-        if header.id != number and not (header.status == 1 and header.id == 0):
+        if header.id != number and not refuses_header(header):
             raise ProtocolError(f"Expected the reply to request {number}, found {header.id}.")
-        if header.payload_bytes > self._max_reply_bytes:
-            raise ProtocolError(
-                f"The reply claims {header.payload_bytes} bytes; "
-                f"max_reply_bytes is {self._max_reply_bytes}."
-            )
+        check_size(header, self._max_reply_bytes)
         early = have - native.REPLY_BYTES
         if early > header.payload_bytes:
             raise ProtocolError("The server sent more than the reply it announced.")
@@ -335,25 +301,7 @@ class Client:
             connection.close()
 
     def _after_fork(self) -> None:
-        """In a forked child: the parent goes on using the connection, and the thread that held
-        the lock, if one did, is not here."""
+        """The parent goes on using the connection; a thread that held the lock is not in the
+        child."""
         self._lock = threading.Lock()
         self._drop()
-
-
-# Python's own hook, since a check at each call could not tell two threads of a child apart that
-# make their first call together.
-_clients: weakref.WeakSet[Client] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for client in list(_clients):
-        client._after_fork()
-
-
-os.register_at_fork(after_in_child=_after_fork)
-
-
-def refusal(header: ReplyHeader, payload: Array) -> ServerError:
-    """Makes the typed error of a reply whose status is not 0; the payload is its text."""
-    return from_status(header.status, bytes(payload.data).decode("utf-8", "replace"))

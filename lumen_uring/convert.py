@@ -1,8 +1,8 @@
-"""From what a caller has to the tensor that a model takes: lists, numbers, arrays of other types.
+"""Converts a caller's lists, numbers and arrays to the element type that a model takes.
 
-Used by native.py, on any thread. An array of the model's own type passes as it is. Anything else is
-converted where no value is lost but by rounding to a float, as numpy rounds: integers must be in
-range, and a float never becomes an integer. Nothing here looks at a shape.
+Used by payloads.py, on any thread. An array of the model's own type passes as it is. A conversion
+may round to a float, as numpy rounds, and loses nothing else: an integer must be in range, and a
+float never becomes an integer. This file checks no shapes.
 """
 
 from __future__ import annotations

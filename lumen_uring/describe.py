@@ -1,7 +1,7 @@
 """What a server says about its models: the describe document, checked and typed.
 
-Used by native.py, both clients and `lumen predict`, on any thread. The document comes from a peer:
-nothing in it is taken on trust, and a surprise is a ProtocolError that says where.
+Used by payloads.py, both clients and `lumen predict`, on any thread. The document comes from a
+peer: each field is checked, and one that is wrong is a ProtocolError that names it.
 """
 
 from __future__ import annotations
