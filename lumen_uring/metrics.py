@@ -1,8 +1,8 @@
 """The metrics of a server, for Prometheus: Triton's names, and Lumen's own with exact histograms.
 
-Rendered by metrics_server.py on its threads, from the statistics file, when somebody asks: nothing
-is counted here and no worker is disturbed. Label sets are fixed: models come from the settings,
-everything else from this file. Importing it takes prometheus_client, so the server does so late.
+Called by metrics_server.py on its threads at each scrape. It reads the statistics file, counts
+nothing itself and disturbs no worker. Label sets are fixed: models come from the settings, all
+other labels from metrics_words.py. It imports prometheus_client, so the server imports it late.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ OPENMETRICS: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8
 _BOUNDS: Final = 35  # from 10 µs to 10 s, each 1.5 times the one before
 _FIRST_NS: Final = 10_000
 _LAST_NS: Final = 10_000_000_000
-# Of a model's histogram, 64 of which may be on one page: two bounds per power of two.
+# A page may hold the histograms of 64 models, so these have only two bounds per power of two.
 _MODEL_FIRST_NS: Final = 1 << 14  # 16 µs
 _MODEL_LAST_NS: Final = 1 << 33  # 8.6 s
 _MODEL_BOUNDS_PER_OCTAVE: Final = 2
@@ -85,15 +85,15 @@ class ServerCollector(Collector):
             ),
             (
                 "lumen_worker_hangs",
-                "1 while a model has not returned for longer than server.hang_seconds, else 0",
-                # Every I/O thread sees the same workers.
+                "1 while a model has run for longer than server.hang_seconds, else 0",
+                # Every I/O thread watches all workers: their sum would count one several times.
                 float(snapshot.gauges.get("io", {}).get("worker_hangs", 0) > 0),
             ),
             ("lumen_workers", "Worker threads, which run the models", facts.workers),
             ("lumen_io_threads", "I/O threads, which own the connections", facts.io_threads),
             (
                 "lumen_slots",
-                "Slots there are; a slot is the memory of one request and its reply",
+                "Number of slots; a slot is the memory of one request and its reply",
                 facts.slots,
             ),
         ):
@@ -152,7 +152,7 @@ def _triton(snapshot: Snapshot) -> Iterator[Metric]:
     )
     pending = GaugeMetricFamily(
         "nv_inference_pending_request_count",
-        "Number of requests handed to the workers and not yet answered, per model",
+        "Number of requests that wait for a worker or run in one, per model",
         labels=("model", "version"),
     )
     for model, values in snapshot.models.items():
@@ -163,7 +163,7 @@ def _triton(snapshot: Snapshot) -> Iterator[Metric]:
                 sum(values.get(word, 0) for word in of_reason),
             )
         left = sum(values.get(word, 0) for word in words.LEFT)
-        # The words are not read at one moment: a request may be answered between two of them.
+        # The counters are read one after another; a request may end between two reads.
         pending.add_metric((model, "1"), max(0, values.get("queued", 0) - left))
     yield failures
     yield pending
@@ -174,17 +174,18 @@ def _sum(snapshot: Snapshot, of: words.Words) -> int:
 
 
 def _account(snapshot: Snapshot) -> Iterator[Metric]:
-    """Every request's end: accepted = ok + error + shed + client_gone, but for those in flight."""
+    """Each request's outcome: accepted = ok + error + shed + client_gone + in flight."""
     ends = {outcome: _sum(snapshot, of) for outcome, of in words.OUTCOMES}
-    # The I/O threads' words are read first: what came and went since is accepted all the same.
+    # A request that came and ended between the two reads is in the sum, and not yet in `requests`.
     accepted = max(snapshot.counters.get("io", {}).get("requests", 0), sum(ends.values()))
     yield CounterMetricFamily(
-        "lumen_requests_accepted", "Requests whose header was read whole", accepted
+        "lumen_requests_accepted", "Requests whose complete header was read", accepted
     )
     family = CounterMetricFamily(
         "lumen_requests",
-        "Requests by outcome; each request has one. shed: a good request was refused (overloaded, "
-        "deadline, rate_limited, draining). error: any other refusal, or the model failed",
+        "Requests by outcome; each request has exactly one. shed: the server refused a valid "
+        "request (overloaded, deadline, rate_limited, draining). error: the server refused it for "
+        "another reason, or the model failed. client_gone: the client disconnected first",
         labels=("outcome",),
     )
     for outcome, value in ends.items():
@@ -192,7 +193,7 @@ def _account(snapshot: Snapshot) -> Iterator[Metric]:
     yield family
     yield GaugeMetricFamily(
         "lumen_requests_in_flight",
-        "Requests that were accepted and have no outcome yet",
+        "Accepted requests that have no outcome yet",
         accepted - sum(ends.values()),
     )
 
@@ -207,7 +208,7 @@ def _counters(snapshot: Snapshot) -> Iterator[Metric]:
         yield GaugeMetricFamily(name, text, snapshot.gauges.get("io", {}).get(word, 0))
     last = GaugeMetricFamily(
         "lumen_model_last_answer_seconds",
-        "Time of the model's last answer, in seconds since 1970; 0 before the first",
+        "Time of the model's last answer, in seconds since 1970; 0 before its first answer",
         labels=("model",),
     )
     for model, values_of in snapshot.models.items():
@@ -218,7 +219,7 @@ def _counters(snapshot: Snapshot) -> Iterator[Metric]:
 def _durations(snapshot: Snapshot) -> Metric:
     family = HistogramMetricFamily(
         "lumen_request_duration_seconds",
-        "Seconds that an answered request spent in each stage, all models together. "
+        "Seconds that an answered request spent in each stage, over all models. "
         "total: from the first byte of the request to the last byte of the reply",
         labels=("stage",),
     )
@@ -233,8 +234,8 @@ def _durations(snapshot: Snapshot) -> Metric:
 def _model_durations(snapshot: Snapshot) -> Metric:
     family = HistogramMetricFamily(
         "lumen_model_duration_seconds",
-        "Seconds that an answered request spent waiting for a worker (queue), in the model (infer) "
-        "and in all (total), by model",
+        "Seconds that an answered request waited for a worker (queue), ran in the model (infer) "
+        "and took from its first byte to the last byte of the reply (total), by model",
         labels=("model", "stage"),
     )
     for model, of_stages in snapshot.model_histograms.items():
@@ -253,8 +254,8 @@ def _layout_of(histogram: Histogram) -> tuple[int, int, int]:
 def _buckets(
     histogram: Histogram, ends: Sequence[tuple[str, int]]
 ) -> tuple[Sequence[tuple[str, float]], float]:
-    """Cumulative counts and the sum in seconds. The bounds are edges of the exact buckets, so that
-    the counts are exact too."""
+    """Cumulative counts, and the sum in seconds; each bound is the edge of a bucket, so the counts
+    are exact."""
     cumulative = np.cumsum(histogram.counts, dtype=np.uint64)
     buckets = [(text, float(cumulative[bucket - 1])) for text, bucket in ends]
     buckets.append(("+Inf", float(cumulative[-1])))
@@ -300,7 +301,7 @@ def _model_bounds(count: int, sub_bits: int, unit_bits: int) -> tuple[tuple[str,
 
 
 class _CpuMeter:
-    """How busy the machine's processors were since the last question."""
+    """Measures how busy the machine's processors were since the last scrape."""
 
     def __init__(self, stat: Path = Path("/proc/stat")) -> None:
         self._stat = stat
@@ -308,7 +309,7 @@ class _CpuMeter:
         self._value = 0.0
 
     def utilization(self) -> float:
-        """0..1; the last value again where no time has passed."""
+        """Returns 0..1; the last value again when no time has passed."""
         total, idle = self._read()
         span = total - self._last[0]
         if span > 0:
@@ -327,13 +328,13 @@ class _CpuMeter:
 
 
 def memory_bytes(meminfo: Path = Path("/proc/meminfo")) -> tuple[int, int]:
-    """The machine's memory, and how much of it is not to be had.
+    """Reads the machine's memory, and how much of it is not available.
 
     Args:
         meminfo: the kernel's list.
 
     Returns:
-        Bytes; 0 and 0 where they cannot be read.
+        Bytes in all, and bytes in use; 0 and 0 when the list cannot be read.
     """
     try:
         lines = meminfo.read_text("ascii").splitlines()

@@ -1,9 +1,9 @@
 """HTTP/1.1 for the metrics page: one thread, one poll, one request per connection.
 
-Used by metrics_server.py, which says what is answered. No client can keep another from being
-answered: a connection has a deadline for its head, its reply and its end, and when the table is
-full the oldest connection without a whole request makes room. What takes seconds runs on a thread
-of its own. The thread never keeps the process from ending.
+Used by metrics_server.py, which makes the answers. No client can block another: a connection has a
+deadline for its head, its reply and its end, and when the table is full the oldest connection
+without a complete request is closed. An answer that takes seconds is made on a thread of its own.
+The loop's thread never keeps the process from ending.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from urllib.parse import urlsplit
 CONNECTIONS_MAX: Final = 64
 PLAIN: Final = "text/plain; charset=utf-8"
 _HEAD_BYTES_MAX: Final = 8192
-_HEAD_S: Final = 5.0  # for a whole request, however slowly its bytes drip
+_HEAD_S: Final = 5.0  # for a complete head, however slowly its bytes come
 _SEND_S: Final = 10.0
 _LINGER_S: Final = 1.0
 _LINGER_BYTES: Final = 64 << 10
-# Connections taken in one turn: far fewer than the table has, so that a client that speaks at once
-# is read before newer connections could push it out.
+# Connections accepted in one turn: far fewer than the table holds, so that a client that sends at
+# once is read before newer connections could evict it.
 _ACCEPTS_PER_TURN: Final = 16
 _ACCEPT_PAUSE_S: Final = 0.1
 _CLOSE_S: Final = 2.0  # for slow answers when the loop is closed
@@ -47,7 +47,7 @@ _REASONS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request's head; a body is not for this port."""
+    """One request's head; this port takes no bodies."""
 
     method: str
     path: str
@@ -69,8 +69,8 @@ class BadRequest(Exception):
     """The bytes received are not a request that this page answers."""
 
 
-# The answers that all requests of one turn share. An answer that is a function takes time and
-# runs on a thread of its own.
+# All requests of one turn share these answers. A handler that returns a function needs time for the
+# answer: the function runs on a thread of its own.
 Shared = dict[str, Answer]
 Handler = Callable[[Request, Shared], Answer | Callable[[], Answer]]
 
@@ -89,7 +89,7 @@ class _Client:
 
     @property
     def is_reading(self) -> bool:
-        """It has not asked for anything yet, or has been answered."""
+        """Its request is not complete yet, or its reply has been sent."""
         return self.until_s is not None and (self.reply is None or self.sent)
 
 
@@ -119,8 +119,8 @@ class HttpLoop:
         self._thread.start()
 
     def close(self) -> None:
-        """Closes all connections and ends the thread; call once. A slow answer that is about to
-        come is still sent."""
+        """Closes all connections and ends the thread; call once. A slow answer that is ready
+        within 2 s is still sent."""
         self._closed_by_s = time.monotonic() + _CLOSE_S
         self._closing = True
         self._interrupt()
@@ -129,13 +129,13 @@ class HttpLoop:
             end.close()
 
     def _interrupt(self) -> None:
-        with suppress(OSError):  # full: it will wake; closed: nobody is there
+        with suppress(OSError):  # full: the thread wakes anyway; closed: it has ended
             self._wake.send(b"\0")
 
     # ---- the loop ----
 
     def _run(self) -> None:
-        # poll, not epoll: no descriptor more.
+        # poll, not epoll: it needs no descriptor.
         with selectors.PollSelector() as selector:
             self._selector = selector
             selector.register(self._woken, selectors.EVENT_READ)
@@ -146,7 +146,7 @@ class HttpLoop:
                 self._drop(client)
 
     def _finishes(self) -> bool:
-        """Whether a slow answer is being made, and it is not too late for it."""
+        """Whether a slow answer is being made, and there is still time to send it."""
         slow = any(client.until_s is None for client in self._clients)
         return slow and time.monotonic() < self._closed_by_s
 
@@ -192,7 +192,7 @@ class HttpLoop:
                 connection, address = self._listener.accept()
             except (BlockingIOError, ConnectionAbortedError, InterruptedError):
                 return
-            except OSError:  # out of descriptors, as a rule: one is freed, and soon it tries again
+            except OSError:  # mostly no descriptor is left: one is freed, and accept tried again
                 self._make_room()
                 self._selector.unregister(self._listener)
                 self._accept_at_s = now_s + _ACCEPT_PAUSE_S
@@ -205,8 +205,8 @@ class HttpLoop:
             self._selector.register(connection, selectors.EVENT_READ, client)
 
     def _make_room(self) -> None:
-        """Closes the oldest connection that has asked nothing; without one, the oldest that is
-        answered."""
+        """Closes the oldest connection without a complete request; if there is none, the oldest
+        that is being answered."""
         waiting = [client for client in self._clients if client.is_reading]
         answered = [client for client in self._clients if client.until_s is not None]
         if oldest := next(iter(waiting or answered), None):
@@ -279,7 +279,7 @@ class HttpLoop:
         except BlockingIOError:
             self._listen(client, selectors.EVENT_WRITE)
             return
-        # Closing over unread bytes would reset the answer: what still comes is dropped a moment.
+        # Closing a socket with unread bytes resets the connection: they are read first.
         client.sent = True
         client.until_s = time.monotonic() + _LINGER_S
         client.socket.shutdown(socket.SHUT_WR)
@@ -302,11 +302,11 @@ def parse_head(data: bytes, peer: str) -> Request:
     """Reads one head.
 
     Args:
-        data: from the first byte; what follows the empty line is ignored.
+        data: from the first byte; bytes after the empty line are ignored.
         peer: the client's address.
 
     Raises:
-        BadRequest: it is none.
+        BadRequest: the bytes are no request of HTTP/1.
     """
     first, *lines = data.partition(b"\r\n\r\n")[0].decode("latin-1").split("\r\n")
     words = first.split(" ")

@@ -1,8 +1,8 @@
 """The server's second port: /metrics, /healthz and /debug/pprof/profile.
 
-Started by server.py. Its thread (metrics_http.py) reads the statistics file only when asked, so
-that it costs nothing in between. It answers no preflight and sends no CORS headers: no web page may
-read it, and none may start a profile.
+Started by server.py. Its thread (metrics_http.py) reads the statistics file only for a request, so
+it costs nothing between scrapes. It answers no preflight and sends no CORS headers: no web page can
+read it or start a profile.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _PROFILE_S: Final = 5
 
 
 class MetricsServer:
-    """Listens at once, answers from `start` on.
+    """Listens from the constructor on, answers from `start` on.
 
     Args:
         host: the address to listen on.
@@ -53,15 +53,15 @@ class MetricsServer:
 
     @classmethod
     def on_free_port(cls, host: str, hosts: Sequence[str], not_port: int) -> MetricsServer:
-        """Takes the first free port from 8002 to 8017, so that a second server has a page too.
+        """Listens on the first free port from 8002 to 8017, so that two servers each have a page.
 
         Args:
             host: the address to listen on.
             hosts: as of MetricsServer.
-            not_port: a port that is not taken, since the server itself has it.
+            not_port: the port of the server itself, which is skipped.
 
         Raises:
-            MetricsError: none is free, or the address is not this machine's.
+            MetricsError: no port is free, or the address is not of this machine.
         """
         for port in range(FIRST_PORT, LAST_PORT + 1):
             if port == not_port:
@@ -105,13 +105,13 @@ class MetricsServer:
         self._profiler = Profiler(pid)
         self._registry: CollectorRegistry | None = None
         if stats_path != Path():
-            # Kept open: the figures stay to be had when somebody tidies /dev/shm.
+            # Kept open: the figures can still be read when a clean-up removes the file.
             self._stats_fd = os.open(stats_path, os.O_RDONLY | os.O_CLOEXEC)
         self._loop = HttpLoop(self._socket, self._answer)
         self._loop.start()
 
     def set_hosts(self, hosts: Sequence[str]) -> None:
-        """Takes over other names for a request's Host.
+        """Sets the names that a request's Host may have.
 
         Args:
             hosts: as at the start.
@@ -139,22 +139,22 @@ class MetricsServer:
             "/debug/pprof/profile": self._profile,
         }
         if not host_allowed(request.headers.get("host"), self._hosts):
-            return Answer(421, b"This name is not among server.hosts.\n")
+            return Answer(421, b"The name in Host is not in server.hosts: add it there.\n")
         if not origin_allowed(request.headers.get("origin"), self._hosts):
-            return Answer(403, b"Pages of other sites may not ask.\n")
+            return Answer(403, b"A web page of another site may not read this.\n")
         page = pages.get(request.path)
         if page is None:
-            return Answer(404, b"Here are /metrics, /healthz and /debug/pprof/profile.\n")
+            return Answer(404, b"No such page: use /metrics, /healthz or /debug/pprof/profile.\n")
         if request.method != "GET":
-            return Answer(405, b"GET only.\n")
+            return Answer(405, b"Expected the method GET.\n")
         try:
             return page(request, shared)
         except StatsError as error:
             return Answer(503, f"{error}\n".encode())
 
     def _snapshot(self) -> Snapshot:
-        # Imported when somebody asks first, on this thread: numpy starts threads, which must
-        # inherit its mask of signals; and the start of a server is not the time for it.
+        # Imported at the first request, on this thread: numpy starts threads, which must inherit
+        # this thread's mask of signals; and importing it would slow down the server's start.
         from lumen_uring.ring.stats import read
 
         if self._stats_fd < 0:
@@ -169,7 +169,7 @@ class MetricsServer:
 
         if self._registry is None:
             self._registry = make_registry(self._snapshot, self._facts)
-        # Of the scrapes that came together each gets the same page: a crowd costs one.
+        # Scrapes that arrive together share one page.
         accept = request.headers.get("accept", "")
         kind = media_type(accept)
         if kind not in shared:
@@ -182,9 +182,9 @@ class MetricsServer:
 
     def _profile(self, request: Request, _shared: Shared) -> Answer | Callable[[], Answer]:
         if not _is_loopback(request.peer):
-            return Answer(403, b"Profiles are for this machine alone.\n")
+            return Answer(403, b"Only a client on this machine may take a profile.\n")
         if _comes_from_a_page(request):
-            return Answer(403, b"Profiles are not for web pages: enter the address yourself.\n")
+            return Answer(403, b"A web page may not take a profile: type the address yourself.\n")
         query = parse_qs(request.query, keep_blank_values=True)
         seconds = query.get("seconds", [str(_PROFILE_S)])[-1]
         form = query.get("format", ["svg"])[-1]
@@ -193,9 +193,9 @@ class MetricsServer:
             return Answer(400, f"seconds: expected 1..{SECONDS_MAX}\n".encode())
         if form not in ("svg", "folded"):
             return Answer(400, b"format: expected svg | folded\n")
-        # Here, on the page's only thread: no crowd of askers becomes a crowd of threads.
+        # Checked here, on the page's only thread: many requests start one thread at most.
         if not self._profiling.acquire(blocking=False):
-            return Answer(409, b"A profile is being made: ask again when it is done.\n")
+            return Answer(409, b"A profile is already running: ask again when it has ended.\n")
         return lambda: self._make_profile(int(seconds), form)
 
     def _make_profile(self, seconds: int, form: str) -> Answer:
@@ -228,7 +228,7 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def host_allowed(host: str | None, names: Sequence[str]) -> bool:
-    """Whether a request's Host is one of ours: what a rebound name of somebody else's is not.
+    """Whether a request's Host names this server; a name that DNS rebinding uses does not.
 
     Args:
         host: the header, None without one.
@@ -238,7 +238,7 @@ def host_allowed(host: str | None, names: Sequence[str]) -> bool:
     [True, True, False]
     """
     if host is None or "*" in names:
-        return True  # parse_head has seen to it that only HTTP/1.0 comes without
+        return True  # only HTTP/1.0, which parse_head lets pass without a Host
     name = host.strip().lower()
     if name.startswith("["):
         name = name[1:].partition("]")[0]
@@ -255,7 +255,7 @@ def host_allowed(host: str | None, names: Sequence[str]) -> bool:
 
 
 def origin_allowed(origin: str | None, names: Sequence[str]) -> bool:
-    """Whether the page that asks, if it is one, is of this server: as on the main port.
+    """Whether a request comes from a page of this server or from no page: as on the main port.
 
     Args:
         origin: the header, None without one.
@@ -273,8 +273,8 @@ def origin_allowed(origin: str | None, names: Sequence[str]) -> bool:
 
 
 def _comes_from_a_page(request: Request) -> bool:
-    """Whether a web page made the browser ask; a typed address and a followed link of this
-    machine's pages are a person's."""
+    """Whether a web page, and no person, made the browser send the request; a typed address and a
+    followed link of a page on this machine are a person's."""
     site = request.headers.get("sec-fetch-site", "none")
     mode = request.headers.get("sec-fetch-mode"), request.headers.get("sec-fetch-dest")
     followed = site == "same-site" and mode == ("navigate", "document")

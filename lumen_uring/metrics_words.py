@@ -1,8 +1,7 @@
 """The names, help texts and labels on /metrics of each figure of the statistics file.
 
-Read by metrics.py alone. A figure that is in the file and not here must be in the list of
-exceptions of tests/e2e/test_e2e_metrics.py, which compares both. Triton's names and help texts are
-Triton's; all others are in plain English and end with their unit.
+Read by metrics.py alone. tests/e2e/test_e2e_metrics.py fails when a figure of the file is missing
+here and in its list of exceptions. The nv_ names and help texts are Triton's.
 """
 
 from __future__ import annotations
@@ -13,8 +12,8 @@ from typing import Final
 STAGES: Final = ("receive", "queue", "preprocess", "infer", "send", "total")
 MODEL_STAGES: Final = ("queue", "infer", "total")
 
-# Triton's counters have no _total, which prometheus_client gives every counter. They leave it as
-# "unknown" (which is what they are to OpenMetrics) and become counters in the older text format.
+# prometheus_client ends the name of every counter in _total, and Triton's names have none. So their
+# type is "unknown", which OpenMetrics allows; the older text format then says counter.
 TRITON_TYPE: Final = re.compile(rb"^(# TYPE nv_inference_\w+) untyped$", re.MULTILINE)
 
 # Triton's name, its help, and the model's counter behind it, divided by the last number.
@@ -54,10 +53,10 @@ TRITON_FAILURES: Final = (
     ("BACKEND", ("failed",)),
     ("OTHER", ("bad", "unfit")),
 )
-# How a request that was handed to a worker has left it; the others are pending.
+# Each counts requests that a worker has finished; the queued requests in none of them are pending.
 LEFT: Final = ("ok", "failed", "unfit", "expired", "gone", "overdue")
 
-# For each outcome the words of the I/O threads and of the workers that it sums. A request has one.
+# For each outcome, the counters of I/O threads and workers that it sums. A request has one outcome.
 Words = tuple[tuple[str, str], ...]
 OUTCOMES: Final[tuple[tuple[str, Words], ...]] = (
     ("ok", (("io", "requests_ok"), ("worker", "requests_ok"))),
@@ -66,11 +65,11 @@ OUTCOMES: Final[tuple[tuple[str, Words], ...]] = (
     ("client_gone", (("io", "requests_gone"), ("worker", "requests_gone"))),
 )
 
-# Lumen's counters: name, help, the label's name, and for each of its values the words it sums.
+# Lumen's counters: name, help, label, and for each value of the label the counters that it sums.
 COUNTERS: Final[tuple[tuple[str, str, str, tuple[tuple[str, Words], ...]], ...]] = (
     (
         "lumen_protocol_requests",
-        "Requests whose header was read whole, by protocol (native or http)",
+        "Requests whose complete header was read, by protocol (native or http)",
         "protocol",
         (
             ("native", (("io", "native_requests"),)),
@@ -79,10 +78,10 @@ COUNTERS: Final[tuple[tuple[str, str, str, tuple[tuple[str, Words], ...]], ...]]
     ),
     (
         "lumen_requests_rejected",
-        "Requests that were refused, by reason; each refused request has exactly one. "
-        "overloaded: server.max_in_flight or the slots were full. deadline: the answer would have "
-        "come too late. draining: the server was shutting down. unready: an answer to a readiness "
-        "probe",
+        "Refused requests by reason; each has exactly one. overloaded: server.max_in_flight was "
+        "reached, or no slot was free. deadline: the answer would have come after the deadline. "
+        "draining: the server was shutting down. unready: a readiness probe while the server was "
+        "not ready",
         "reason",
         (
             ("bad_request", (("io", "requests_bad"), ("worker", "requests_bad"))),
@@ -98,9 +97,10 @@ COUNTERS: Final[tuple[tuple[str, str, str, tuple[tuple[str, Words], ...]], ...]]
     ),
     (
         "lumen_connections",
-        "Connections, by event. refused: the table of connections was full. crowded: too many from "
-        "one address. timed_out: too slow or idle for too long. evicted: held a buffer or a slot "
-        "that others waited for. accepted and closed count all of them but the refused",
+        "Connections by event. refused: server.max_connections were open. crowded: the address had "
+        "server.connections_per_address open. timed_out: the connection was too slow, or idle for "
+        "too long. evicted: it held a buffer or a slot that others waited for. accepted and closed "
+        "count every connection but the refused ones",
         "event",
         tuple(
             (event, (("io", f"connections_{event}"),))
@@ -118,13 +118,13 @@ COUNTERS: Final[tuple[tuple[str, str, str, tuple[tuple[str, Words], ...]], ...]]
     ),
     (
         "lumen_runs",
-        "Calls of ONNX Runtime's Run. all: every call. batch: calls for several requests at once",
+        "Calls of ONNX Runtime's Run. all: every call. batch: calls that ran several requests",
         "kind",
         (("all", (("worker", "runs"),)), ("batch", (("worker", "batches"),))),
     ),
     (
         "lumen_events",
-        "How often a request was delayed, or an optional service was not given, by event",
+        "Events that delay a request or lose a line of a log; `lumen stats` explains each",
         "event",
         (
             ("connection_unparked", (("io", "connections_unparked"),)),
@@ -144,7 +144,7 @@ GAUGES: Final = (
     ("lumen_connections_open", "Connections that are open now", "connections_open"),
     (
         "lumen_connections_parked",
-        "Open connections that are idle and kept without a file descriptor now",
+        "Open connections that are idle now and hold no file descriptor",
         "connections_parked",
     ),
     (

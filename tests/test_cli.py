@@ -378,8 +378,8 @@ def test_stats_as_a_table(stats_port: str, capsys: pytest.CaptureFixture[str]) -
     assert "ready" in out
     assert "1,099,511,627,780" in out
     stage = next(line for line in out.splitlines() if line.strip().startswith("total"))
-    assert "from the first byte to the reply" in stage
-    assert "requests whose header was read" in out
+    assert "from the request's first byte to the end of the reply" in stage
+    assert "requests whose complete header was read" in out
     # Counters that are 0 are shown with --all.
     assert "sleeps" not in out
     assert main(["stats", "--port", stats_port, "--all"]) == 0
@@ -497,9 +497,9 @@ def test_the_whole_table_of_stats(capsys: pytest.CaptureFixture[str], tmp_path: 
     figures = [" ".join(line.split()) for line in long.splitlines()[-6:]]
     assert figures == [
         "thread figure value",
-        "io in_flight 2 requests that hold memory now",
+        "io in_flight 2 requests that hold a slot now",
         "io slots_in_use 0 slots in use now (a slot is the memory of one request)",
-        "io requests 1,234,567 requests whose header was read, of every kind",
+        "io requests 1,234,567 requests whose complete header was read",
         "io bytes_in 0 bytes received",
         "worker odd_one 5",
     ]
@@ -517,23 +517,24 @@ def test_each_figure_is_explained_as_itself() -> None:
         "requests_late": "(status 5)", "requests_limited": "(status 7)",
         "requests_draining": "(status 9)", "requests_expired": "(status 5)",
         "requests_bad": "(status 1)", "requests_too_large": "(status 3)",
-        "requests_unready": "readiness", "requests_gone": "left",
-        "connections_accepted": "made", "connections_closed": "ended, by either",
+        "requests_unready": "readiness", "requests_gone": "disconnected",
+        "connections_accepted": "accepted", "connections_closed": "closed, by either",
         "connections_refused": "max_connections", "connections_crowded": "per_address",
         "connections_timed_out": "too slow", "connections_evicted": "held memory",
-        "connections_unparked": "got a descriptor", "bytes_in": "received", "bytes_out": "sent",
-        "slot_waits": "waited for memory", "body_waits": "waited for their bytes",
-        "header_buffers_starved": "buffer", "replies_queued": "replies", "ring_overflows": "ring",
+        "connections_unparked": "descriptor again", "bytes_in": "received", "bytes_out": "sent",
+        "slot_waits": "for a slot", "body_waits": "for their body",
+        "header_buffers_starved": "header buffer", "replies_queued": "replies",
+        "ring_overflows": "ring",
         "connections_open": "open now", "connections_parked": "without a file descriptor",
-        "in_flight": "hold memory now", "slots_in_use": "slots", "worker_hangs": "not returned",
+        "in_flight": "hold a slot now", "slots_in_use": "slots", "worker_hangs": "hang_seconds",
         "rows": "rows", "runs": "calls", "batches": "several requests", "batches_failed": "failed",
         "log_lines_lost": "could not be written", "sleeps": "slept",
-        "traces_dropped": "could not keep up", "requests": "every kind",
+        "traces_dropped": "too slowly", "requests": "complete header was read",
     }  # fmt: skip
     ends = {
         ("io", "requests_ok"): "without a model", ("worker", "requests_ok"): "by a model",
         ("io", "requests_error"): "not allowed", ("worker", "requests_error"): "with an error",
-        ("io", "requests_refused"): "could not take more",
+        ("io", "requests_refused"): "could not serve them",
     }  # fmt: skip
     for place, text in stats_words.FIGURES.items():
         assert ends.get(place) or told[place[1]] in text, place
