@@ -136,8 +136,8 @@ def warnings(config: Config, info: EngineInfo) -> list[str]:
     notes: list[str] = []
     if not server.keys and not ipaddress.ip_address(server.host).is_loopback:
         notes.append(
-            f"no keys: whoever reaches {server.host} may ask (server.keys; `lumen key NAME` "
-            "makes one)"
+            f"no keys: any client that reaches {server.host} may send requests "
+            "(server.keys; `lumen key NAME` makes one)"
         )
     limit = memory_limit_bytes()
     if limit is not None and limit < info.arena_bytes:

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from lumen_uring.ring.load import LoadPlan, LoadResult
 
 _PERCENTS: Final = {"p50": 50.0, "p90": 90.0, "p99": 99.0, "p999": 99.9, "p9999": 99.99}
-# A generator busier than this may have been what was measured.
+# A generator busier than this may have limited the figures.
 _BUSY: Final = 0.9
-# Each status' name (docs/PROTOCOL.md), and the setting to look at where the status is a limit.
+# The name of each status (docs/PROTOCOL.md), and the setting that bounds it, if one does.
 _STATUSES: Final = {
     1: ("bad request", ""),
     2: ("unknown model", ""),
-    3: ("too large", "a request may have server.max_request_bytes."),
+    3: ("too large", "server.max_request_bytes bounds a request."),
     4: ("overloaded", "server.max_in_flight bounds the requests in flight; try fewer connections."),
     5: ("deadline passed", "--timeout-us, or else server.default_timeout_ms, is the deadline."),
     6: (
@@ -97,7 +97,7 @@ def _by_count(entry: tuple[str, int]) -> int:
 
 
 def warnings(plan: LoadPlan, result: LoadResult) -> list[str]:
-    """Says what bounded the figures: the server's limits, or the generator itself.
+    """Says which limit bounded the figures: one of the server's, or the generator's.
 
     Args:
         plan: what was to be sent.
@@ -109,7 +109,7 @@ def warnings(plan: LoadPlan, result: LoadResult) -> list[str]:
     found = []
     if result.trouble is not None:
         found.append(
-            f"{result.trouble} after {result.seconds:.1f} s: the figures are of that time."
+            f"{result.trouble} after {result.seconds:.1f} s: the figures cover only that time."
         )
     found += [
         f"{number} {name}: {hint}"
@@ -127,7 +127,7 @@ def warnings(plan: LoadPlan, result: LoadResult) -> list[str]:
     elif plan.rate and result.requests and result.late > result.requests / 100:
         found.append(
             f"{result.late} requests were sent more than 1 ms late: no connection was free, or the "
-            "generator did not get its core. They count from when they were due."
+            "generator did not get its core. Their latency counts from when they were due."
         )
     return found
 

@@ -1,7 +1,7 @@
 """The command line: `lumen [serve|predict|stats|bench|key|health|doctor] ...`.
 
-Called by the installed command and by `python -m lumen_uring`, on the main thread. Whatever goes
-wrong ends as one clear sentence on stderr and an exit status; a traceback is a bug.
+Called by the installed command and by `python -m lumen_uring`, on the main thread. Each
+failure ends as one clear sentence on stderr and an exit status; a traceback is a bug.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     given = list(sys.argv[1:] if argv is None else argv)
     parser = make_parser()
-    # `lumen --config x` serves: an option in front that is not the parser's own belongs to serve.
+    # `lumen --config x` serves: a first option that is not the main parser's belongs to serve.
     if not given or (given[0].startswith("-") and given[0] not in ("-h", "--help", "--version")):
         given.insert(0, "serve")
     arguments = parser.parse_args(given)
@@ -56,8 +56,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"lumen: {error}", file=sys.stderr)
         return EXIT_FAILURE
     except BrokenPipeError:
-        # The reader of our output went away, as in `lumen stats --json | head`. What is still
-        # buffered goes to /dev/null, or the interpreter would complain at its end.
+        # The reader of our output is gone, as in `lumen stats --json | head`. Buffered output goes
+        # to /dev/null, or the interpreter would complain at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILURE
     except KeyboardInterrupt:

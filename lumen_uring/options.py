@@ -1,4 +1,4 @@
-"""What several commands share: the type of argparse's sub-parsers, options for reaching a server.
+"""Options that several commands share, and the types of their values.
 
 Used by the command modules, on the main thread, before anything runs.
 """
@@ -78,23 +78,23 @@ def add_token_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--token",
         metavar="TOKEN",
-        help="the token of this client's key, where the server has keys; other users of this "
-        f"machine can see it while the command runs: better set {TOKEN_VARIABLE}, or use a file",
+        help="the token of this client's key, for a server with keys; other users of this machine "
+        f"can read it while the command runs: {TOKEN_VARIABLE} and --token-file are safer",
     )
     group.add_argument("--token-file", metavar="FILE", help="a file that holds the token")
 
 
 def token_of(arguments: argparse.Namespace) -> str | None:
-    """The token that a command is to use.
+    """Finds the token that a command uses.
 
     Args:
         arguments: of a parser with add_token_options.
 
     Returns:
-        --token, what is in --token-file, or LUMEN_TOKEN; None where there is none of them.
+        --token, the content of --token-file, or LUMEN_TOKEN; None when all are missing.
 
     Raises:
-        ConfigError: the file cannot be read, or what was given is no token; it is not shown.
+        ConfigError: the file cannot be read, or its text is no token; the text is not shown.
     """
     if arguments.token is not None:
         place, token = "--token", arguments.token
@@ -118,7 +118,7 @@ def token_of(arguments: argparse.Namespace) -> str | None:
 
 
 def credential_of(arguments: argparse.Namespace) -> bytes:
-    """The same as the native protocol has it.
+    """Finds the token and packs it for the native protocol.
 
     Args:
         arguments: of a parser with add_token_options.

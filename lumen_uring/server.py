@@ -1,8 +1,8 @@
 """Runs one server: from checked settings to the last drained request.
 
-Called by `lumen serve`, on the main thread, which does nothing else. Signals are blocked and waited
-for, so that no Python handler runs in the middle of anything, and so that the engine's threads
-inherit the mask. It is never on a request's path.
+Called by `lumen serve`, on the main thread, which does nothing else. Signals are blocked and read
+from a queue, so that no Python handler interrupts a call and the engine's threads inherit the mask.
+Nothing here is on a request's path.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from lumen_uring.ring.signals import SignalQueue
 from lumen_uring.settings import Config, ModelConfig
 
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGXCPU)
-# All that would otherwise end the process without a word, and leave its files behind.
+# By default these end the process, which then logs nothing and leaves its files behind.
 _TAKEN: Final = (
     *_ENDING,
     signal.SIGHUP,
@@ -43,7 +43,7 @@ _TAKEN: Final = (
     signal.SIGPWR,
 )
 _STEP_S: Final = 0.1
-# How often the main thread looks whether the engine still runs, while nothing asks it to stop.
+# The main thread checks this often that the engine runs, while no signal has asked it to stop.
 _WATCH_S: Final = 1.0
 
 
@@ -57,7 +57,7 @@ def check(config: Config) -> list[str]:
         A line for each model.
 
     Raises:
-        LumenError: a start would fail; with all problems that were found.
+        LumenError: a start would fail; the message lists all problems.
     """
     files = _find_files(config)
     notes: list[str] = []
@@ -85,7 +85,7 @@ def run(config: Config, reread: Callable[[], Config] | None = None) -> int:
         ConfigError: a model's file or its labels are not there, or the log cannot be written.
         LibraryError: the C library or ONNX Runtime is missing.
         EngineError: the engine refused to start.
-        MetricsError: the port that was set for the metrics page cannot be had.
+        MetricsError: the metrics page cannot listen on the port that was set.
     """
     journal = Journal(config.log)
     try:
@@ -97,14 +97,14 @@ def run(config: Config, reread: Callable[[], Config] | None = None) -> int:
 
 
 def _serve(config: Config, reread: Callable[[], Config], journal: Journal) -> int:
-    # The metrics page's numpy: a thread per core for nothing. Set now, while no thread reads it.
+    # The metrics page's numpy would start a thread per core. Set before threads read it.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     began_s = time.monotonic()
     files = _find_files(config)
     runtime = onnxruntime_path.find()
     notes: list[str] = []
     notifier = Notifier()
-    # The page ends before the engine, which takes the statistics along.
+    # The page closes before the engine, which removes the statistics file.
     with (
         SignalQueue(_TAKEN) as signals,
         Engine(config, runtime) as engine,
@@ -138,13 +138,13 @@ _Files = list[tuple[ModelConfig, Path, bytes | None]]
 
 
 def _find_files(config: Config) -> _Files:
-    """Looks for all files before anything is loaded: a typing error shows at once."""
+    """Finds all files before a model is loaded, so that a typing error is reported at once."""
     files: _Files = []
     problems: list[str] = []
     for model in config.models:
         try:
             files.append((model, resolve(model.path), labels(model)))
-        except ConfigError as error:  # noqa: PERF203 -- all of them are told
+        except ConfigError as error:  # noqa: PERF203 -- all problems are reported
             problems.append(str(error))
     if problems:
         raise ConfigError("\n".join(problems))
@@ -152,8 +152,8 @@ def _find_files(config: Config) -> _Files:
 
 
 def _load_models(engine: Engine, files: _Files, notes: list[str]) -> Iterator[str]:
-    """Adds all models, and says each one's name before; refused ones are told together."""
-    # The engine's word, since the file's name need not hold a version.
+    """Yields the name of each model, then adds it; reports all refused models together."""
+    # Asked of the engine, since the file's name need not hold a version.
     ort_version = engine.info().ort_version
     problems: list[EngineError] = []
     for model, path, names in files:
@@ -173,7 +173,7 @@ def _load_models(engine: Engine, files: _Files, notes: list[str]) -> Iterator[st
 
 @contextmanager
 def _metrics(config: Config, notes: list[str]) -> Iterator[MetricsServer | None]:
-    """Listens for the metrics page; without it only where nobody named its port."""
+    """Listens for the metrics page; a port that was set and cannot be used is an error."""
     port, host = config.server.metrics_port, config.server.metrics_host
     page: MetricsServer | None = None
     try:
@@ -197,7 +197,7 @@ def _facts(info: EngineInfo) -> Facts:
 
 
 class _Watch:
-    """The main thread while the server runs: waits for signals, and looks after the engine."""
+    """The main thread while the server runs: waits for signals and watches the engine."""
 
     def __init__(
         self,
@@ -234,25 +234,27 @@ class _Watch:
                 self._reopen(self._config)
                 self._engine.reopen_files(self._config)
             elif number is not None:
-                self._journal.log("debug", f"{number.name} means nothing to this server.")
+                self._journal.log("debug", f"{number.name} is ignored.")
             if news := self._engine.news():
                 self._journal.log("error", news)
             if self._notifier.watchdog_s and self._engine.heartbeat():
                 self._notifier.alive()
 
     def _reload(self) -> None:
-        """Puts in force what a reload may change; a file that is wrong changes nothing."""
+        """Applies the settings that a reload may change; a wrong file changes nothing."""
         try:
             plan = reload.plan(self._config, self._reread())
         except ConfigError as error:
-            self._journal.log("error", f"Nothing is reloaded, everything stays:\n{error}")
+            self._journal.log(
+                "error", f"The reload failed, the old settings stay in force:\n{error}"
+            )
             return
         if not self._reopen(plan.config):
             return
         try:
             self._engine.reload(plan.config)
         except LumenError as error:
-            self._journal.log("error", f"Nothing is reloaded but the log: {error}")
+            self._journal.log("error", f"The reload failed, only the log was opened again: {error}")
             return
         if self._metrics is not None:
             self._metrics.set_hosts(plan.config.server.hosts)
@@ -263,11 +265,11 @@ class _Watch:
         self._journal.log("info", f"Reloaded: {', '.join(plan.changed) or 'nothing has changed'}.")
 
     def _reopen(self, config: Config) -> bool:
-        """Opens the log's file again; False where that cannot be."""
+        """Opens the log's file again; False when it cannot be opened."""
         try:
             self._journal.reopen(config.log)
         except ConfigError as error:
-            self._journal.log("error", f"{error} Everything stays.")
+            self._journal.log("error", f"{error} The old settings stay in force.")
             return False
         return True
 
@@ -278,35 +280,37 @@ class _Watch:
         self._notifier.stopping(
             unready_s + drain_s + 3 * _WATCH_S, f"Draining for at most {drain_s:g} s."
         )
-        # Ctrl-C is somebody who waits; SIGTERM may be an orchestrator whose balancers lag behind.
+        # SIGTERM may come from an orchestrator whose load balancers lag; at Ctrl-C a person waits.
         if unready_s:
             engine.unready()
-            self._journal.say(f"Not ready any more; serving on for {unready_s:g} s.")
+            self._journal.say(f"Readiness is off; the server still serves for {unready_s:g} s.")
             self._wait_for_another(unready_s)
-        # First the drain, then the word: whoever reads it may be gone or slow.
+        # First the drain, then the line: its reader may be gone or slow.
         engine.stop(drain_s)
-        self._journal.say(f"Draining for at most {drain_s:g} s; a second signal ends at once.")
-        # The engine keeps to drain_s itself; the margin is for a Run that cannot be cut short.
+        self._journal.say(
+            f"Draining for at most {drain_s:g} s; a second signal ends the server at once."
+        )
+        # The engine ends after drain_s; the margin is for a Run that cannot be interrupted.
         for _ in range(math.ceil((drain_s + 2 * _WATCH_S) / _STEP_S)):
             if engine.wait(_STEP_S):
                 return 0
             if self._signals.take(_ENDING) is not None:
                 engine.stop(0)
-                # One more ends the process, whatever the engine is busy with.
+                # A third signal kills the process, even while the engine is busy.
                 self._signals.give_back(_ENDING)
                 return 0
         return self._leave_behind()
 
     def _wait_for_another(self, seconds: float) -> None:
-        """Waits for a second signal that ends the server, or until the time is over."""
+        """Waits until the time is over, or until a second signal ends the server."""
         until_s = time.monotonic() + seconds
         while (left_s := until_s - time.monotonic()) > 0:
             if self._signals.wait(min(left_s, _WATCH_S)) in _ENDING or self._engine.wait(0):
                 return
 
     def _leave_behind(self) -> NoReturn:
-        """Ends the process although a model has not returned: nothing can make its thread stop."""
-        self._journal.say("A model does not return: ending without it.", "warning")
+        """Ends the process while a model still runs: its thread cannot be stopped."""
+        self._journal.say("A model has not returned: the server ends without it.", "warning")
         with suppress(OSError):
             Path(self._engine.info().stats_path).unlink()
         os._exit(0)

@@ -139,7 +139,7 @@ def test_each_status_has_its_name_and_what_to_look_at() -> None:
         (9.0, {"late": 100}, None),
         (9.0, {"late": 101}, "101 requests were sent more than 1 ms late"),
         (9.0, {"unsent": 1, "late": 101}, "1 requests were due but never sent"),
-        (0.0, {"trouble": "The server left"}, "The server left after 2.5 s: the figures are of"),
+        (0.0, {"trouble": "The server left"}, "The server left after 2.5 s: the figures cover"),
     ],
 )
 def test_what_bounded_the_figures(rate: float, changed: dict[str, Any], says: str | None) -> None:

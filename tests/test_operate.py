@@ -105,7 +105,7 @@ class Scene:
         return [call for call in self.calls if call[0] not in looks]
 
 
-DRAIN = ("log.say", "Draining for at most 5 s; a second signal ends at once.")
+DRAIN = ("log.say", "Draining for at most 5 s; a second signal ends the server at once.")
 STOPPING = ("manager.stopping", 8.0, "Draining for at most 5 s.")
 
 
@@ -126,9 +126,9 @@ def test_sigterm_turns_readiness_off_first_and_ctrl_c_does_not() -> None:
     unready = [
         ("manager.stopping", 1005.5, "Draining for at most 2.5 s."),
         ("engine.unready",),
-        ("log.say", "Not ready any more; serving on for 1000 s."),
+        ("log.say", "Readiness is off; the server still serves for 1000 s."),
         ("engine.stop", 2.5),
-        ("log.say", "Draining for at most 2.5 s; a second signal ends at once."),
+        ("log.say", "Draining for at most 2.5 s; a second signal ends the server at once."),
     ]
     scene = Scene([TERM, None, signal.SIGUSR1, INT], config, engine=dict(ends))
     assert scene.run() == 0
@@ -187,7 +187,11 @@ def test_a_model_that_does_not_return_is_left_behind(
         scene.run()
     assert ended == [0]
     assert not figures.exists()
-    assert ("log.say", "A model does not return: ending without it.", "warning") in scene.calls
+    assert (
+        "log.say",
+        "A model has not returned: the server ends without it.",
+        "warning",
+    ) in scene.calls
     # The drain and two seconds more, in tenths.
     assert scene.calls.count(("engine.wait", 0.1)) == 23
     figures.touch()
@@ -215,7 +219,7 @@ def test_news_heartbeats_and_signals_that_mean_nothing() -> None:
     assert scene.run() == 1
     assert scene.told() == [
         ("engine.heartbeat",),
-        ("log.log", "debug", "SIGALRM means nothing to this server."),
+        ("log.log", "debug", "SIGALRM is ignored."),
         ("log.log", "error", "A file is full."),
         ("engine.heartbeat",),
         ("manager.alive",),
@@ -283,13 +287,19 @@ def test_a_reload_that_changes_nothing_says_so() -> None:
     [
         (
             {"wanted": ConfigError("port: x\nhost: y")},
-            [("log.log", "error", "Nothing is reloaded, everything stays:\nport: x\nhost: y")],
+            [
+                (
+                    "log.log",
+                    "error",
+                    "The reload failed, the old settings stay in force:\nport: x\nhost: y",
+                )
+            ],
         ),
         (
             {"reopen": ConfigError("log.path: no.")},
             [
                 ("log.reopen", load().log),
-                ("log.log", "error", "log.path: no. Everything stays."),
+                ("log.log", "error", "log.path: no. The old settings stay in force."),
             ],
         ),
         (
@@ -297,7 +307,7 @@ def test_a_reload_that_changes_nothing_says_so() -> None:
             [
                 ("log.reopen", load().log),
                 ("engine.reload", load(None, ["server.rate=3"])),
-                ("log.log", "error", "Nothing is reloaded but the log: no memory"),
+                ("log.log", "error", "The reload failed, only the log was opened again: no memory"),
             ],
         ),
     ],

@@ -119,7 +119,9 @@ def test_what_to_look_out_for(tmp_path: Path) -> None:
     def notes(*overrides: str) -> str:
         return "; ".join(warnings(load(None, overrides), INFO))
 
-    assert "no keys: whoever reaches 0.0.0.0 may ask" in notes("server.host=0.0.0.0")
+    assert "no keys: any client that reaches 0.0.0.0 may send requests" in notes(
+        "server.host=0.0.0.0"
+    )
     key = 'server.keys=[{name: a, sha256: "' + "ab" * 32 + '"}]'
     for quiet in (["server.host='::1'"], ["server.host=0.0.0.0", key]):
         assert "no keys" not in notes(*quiet)

@@ -1,4 +1,4 @@
-"""`lumen bench`: load on a running server, and what came of it.
+"""`lumen bench`: puts load on a running server and shows the figures.
 
 Called by cli.py, on the main thread. The requests are sent by C on a ring of its own
 (ring/load.py); this file chooses what to send, shows progress, and adds up. Closed loop: every
@@ -54,38 +54,58 @@ def add(subparsers: Subparsers) -> None:
         "unix socket (%(default)s)",
     )
     add_token_options(parser)
-    parser.add_argument("--model", metavar="NAME", help="which model; not needed if there is one")
-    parser.add_argument("--connections", type=count, default=16, metavar="N")
-    parser.add_argument("--requests", type=count, metavar="N", help="how many to count")
-    parser.add_argument("--seconds", type=float, metavar="S", help="how long to count (10)")
-    parser.add_argument("--warmup", type=float, default=1.0, metavar="S", help="(%(default)s)")
     parser.add_argument(
-        "--rate", type=float, default=0.0, metavar="R", help="open loop: arrivals a second"
+        "--model", metavar="NAME", help="model to run; not needed when there is only one"
     )
-    parser.add_argument("--seed", type=int, default=1, help="of the arrivals and the payloads")
-    parser.add_argument("--rows", type=count, default=1, help="of each request")
-    parser.add_argument("--timeout-us", type=int, default=0, help="each request's deadline")
+    parser.add_argument(
+        "--connections", type=count, default=16, metavar="N", help="to open (%(default)s)"
+    )
+    parser.add_argument("--requests", type=count, metavar="N", help="end after so many answers")
+    parser.add_argument("--seconds", type=float, metavar="S", help="end after so many seconds (10)")
+    parser.add_argument(
+        "--warmup",
+        type=float,
+        default=1.0,
+        metavar="S",
+        help="seconds of load that are not counted (%(default)s)",
+    )
+    parser.add_argument(
+        "--rate",
+        type=float,
+        default=0.0,
+        metavar="R",
+        help="open loop: requests a second, at random moments",
+    )
+    parser.add_argument(
+        "--seed", type=int, default=1, help="seed of the random arrivals and payloads"
+    )
+    parser.add_argument("--rows", type=count, default=1, help="rows in each request")
+    parser.add_argument("--timeout-us", type=int, default=0, help="deadline of each request, µs")
     parser.add_argument(
         "--encoding",
         choices=("auto", "tensors", "rgb8"),
         default="auto",
-        help="(%(default)s); rgb8 over HTTP is a raw binary request",
+        help="form of the inputs (%(default)s); rgb8 over HTTP is a raw binary request",
     )
     parser.add_argument(
-        "--http-json", action="store_true", help="over HTTP: values as JSON, not as bytes"
+        "--http-json", action="store_true", help="over HTTP: send values as JSON, not as bytes"
     )
-    parser.add_argument("--get", metavar="PATH", help="over HTTP: plain GETs of this path")
-    parser.add_argument("--images", metavar="PATH", help="a picture or a folder; else random bytes")
+    parser.add_argument("--get", metavar="PATH", help="over HTTP: send GETs of this path")
+    parser.add_argument(
+        "--images",
+        metavar="PATH",
+        help="send this picture or those of this folder, not random bytes",
+    )
     parser.add_argument(
         "--poll-us",
         type=int,
         default=0,
         metavar="US",
-        help="look for answers so long before sleeping: no wake-up in the latency, a busy core",
+        help="poll for replies this long before sleeping: no wake-up in the latency, a busy core",
     )
     parser.add_argument("--cpu", type=int, default=-1, help="core to pin the generator to")
     parser.add_argument("--histogram", metavar="FILE", help="write every bucket, as CSV")
-    parser.add_argument("--json", action="store_true", help="as one JSON object")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(run=run)
 
 
@@ -132,7 +152,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def make_plan(arguments: argparse.Namespace) -> LoadPlan:
-    """Turns the command's options into what to send.
+    """Turns the command's options into a plan of the load.
 
     Args:
         arguments: as `add` declared them.
@@ -246,7 +266,7 @@ def _payloads(model: Model, encoding: str, arguments: argparse.Namespace) -> lis
 
 
 def _random_tensors(model: Model, rows: int, random: Any) -> bytes:
-    """Values of 0 and 1 fit any model's input, be they pixels, indexes or flags."""
+    """Values of 0..1: they fit every input, whether pixels, indexes or flags."""
     import numpy as np
 
     from lumen_uring.describe import DTYPES
@@ -261,7 +281,7 @@ def _random_tensors(model: Model, rows: int, random: Any) -> bytes:
 
 
 def _server_cpu_seconds(plan: LoadPlan) -> float | None:
-    """CPU time of the server so far, where it is a process of this machine."""
+    """CPU time of the server so far; None when it does not run on this machine."""
     import os
 
     from lumen_uring.ring.stats import read, stats_path

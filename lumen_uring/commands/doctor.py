@@ -1,7 +1,7 @@
-"""`lumen doctor`: what this machine allows Lumen, and what to do about what it does not.
+"""`lumen doctor`: prints what this machine allows Lumen, and how to allow the rest.
 
-Called by cli.py, on the main thread. checks.py looks at the machine; this file prints. It changes
-nothing, and a check that cannot look says so instead of failing.
+Called by cli.py, on the main thread. checks.py reads the machine; this file prints. It changes
+nothing. A check that cannot read what it needs says so and does not fail.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ def add(subparsers: Subparsers) -> None:
     """
     parser = subparsers.add_parser(
         "doctor",
-        help="say what this machine allows, and what to do",
-        description="Looks at kernel, io_uring, limits, memory and cores. Exits 1 on a problem.",
+        help="check what this machine allows, and name the cures",
+        description="Checks kernel, io_uring, limits, memory and cores. Exits 1 on a problem.",
     )
-    parser.add_argument("--json", action="store_true", help="as one JSON object")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(run=run)
 
 

@@ -1,4 +1,4 @@
-"""`lumen health`: asks a running server whether it lives, or whether it is ready.
+"""`lumen health`: asks a running server whether it is alive, or whether it is ready.
 
 Called by cli.py, on the main thread: by containers' health checks, by hand. It speaks plain HTTP
 over the standard library's sockets, so that a check every few seconds imports nothing heavy. No key
@@ -17,7 +17,7 @@ from typing import Final
 from lumen_uring.connection import unix_path, where
 from lumen_uring.options import Subparsers, port_number
 
-# The environment of a container names the port to the server and to its health check alike.
+# In a container, one variable sets the port of the server and of its health check.
 _PORT_VARIABLE: Final = "LUMEN_SERVER__PORT"
 _TIMEOUT_S: Final = 2.0
 
@@ -40,8 +40,8 @@ def add(subparsers: Subparsers) -> None:
     """
     parser = subparsers.add_parser(
         "health",
-        help="ask a running server whether it lives: exit status 0 or 1",
-        description="Asks a running server whether it lives. Exit status 0: yes; 1: no.",
+        help="ask a running server whether it is alive: exit status 0 or 1",
+        description="Asks a running server whether it is alive. Exit status 0: yes; 1: no.",
     )
     parser.add_argument(
         "--host", default="127.0.0.1", help="the server's address, or unix:PATH (%(default)s)"
@@ -53,7 +53,7 @@ def add(subparsers: Subparsers) -> None:
         help=f"the server's port (${_PORT_VARIABLE}, else 8000)",
     )
     parser.add_argument(
-        "--ready", action="store_true", help="ask whether requests are served, not whether it lives"
+        "--ready", action="store_true", help="ask whether the server is ready for requests"
     )
     parser.add_argument(
         "--timeout",
@@ -87,7 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _status(host: str, port: int, question: str, timeout_s: float) -> str:
-    """The three digits of the answer; ValueError where it is no answer of HTTP's."""
+    """The three digits of the answer; ValueError when it is no HTTP answer."""
     path = unix_path(host)
     if path is None:
         peer = socket.create_connection((host, port), timeout_s)

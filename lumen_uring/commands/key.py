@@ -1,7 +1,7 @@
 """`lumen key`: makes a key for one client.
 
-Called by cli.py, on the main thread. The token is printed once and kept nowhere: the settings hold
-its SHA-256, from which it cannot be had back.
+Called by cli.py, on the main thread. The token is printed once and stored nowhere: the settings
+hold its SHA-256, from which nobody can compute the token.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ def add(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "key",
         help="make a key for a client",
-        description="Makes a token for one client, and the lines of config.yaml that let it in.",
+        description="Makes a token for one client, and the lines of config.yaml that accept it.",
     )
-    parser.add_argument("name", metavar="NAME", help="of the client, for messages and metrics")
+    parser.add_argument("name", metavar="NAME", help="name of the client, for messages and metrics")
     parser.set_defaults(run=run)
 
 

@@ -65,22 +65,23 @@ def add(subparsers: Subparsers) -> None:
         "predict",
         help="classify pictures with a running server",
         description="Sends pictures (files, or folders of them) to a running server. Each is "
-        "scaled as a whole to the model's size, without cropping; what the server then makes of "
-        "its values is decided by the model's settings channel_order, mean and scale.",
+        "scaled as a whole to the model's size, without cropping; the server then normalises it "
+        "by the model's settings channel_order, mean and scale.",
     )
     parser.add_argument("paths", nargs="+", metavar="PATH", help="a picture or a folder")
     add_server_options(parser)
-    parser.add_argument("--model", metavar="NAME", help="which model; not needed if there is one")
+    parser.add_argument(
+        "--model", metavar="NAME", help="model to run; not needed when there is only one"
+    )
     parser.add_argument(
         "--top", type=count, default=5, metavar="K", help="how many classes to show (%(default)s)"
     )
     parser.add_argument(
         "--labels",
         metavar="FILE",
-        help="names of the classes, one per line; else the "
-        "labels that the server has for the model",
+        help="names of the classes, one per line; default: the server's labels",
     )
-    parser.add_argument("--json", action="store_true", help="one JSON object per picture")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per picture")
     parser.set_defaults(run=run)
 
 
@@ -133,7 +134,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def preprocessing(model: Model) -> str:
-    """Says what becomes of a picture before the model sees it.
+    """Says how a picture is prepared for the model.
 
     Args:
         model: as the server describes it.

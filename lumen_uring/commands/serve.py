@@ -1,4 +1,4 @@
-"""`lumen serve`: starts a server and stays until a signal ends it.
+"""`lumen serve`: runs a server until a signal ends it.
 
 Called by cli.py, on the main thread. It only turns options into settings; server.py does the rest.
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _EPILOG: Final = """\
 signals:
-  SIGTERM, SIGINT, SIGQUIT   finish what is in flight, for server.drain_seconds at most, and end;
+  SIGTERM, SIGINT, SIGQUIT   finish requests in flight, for server.drain_seconds at most, and end;
                              a second one ends at once
   SIGHUP                     read the settings again: keys, hosts, rates, the log and drain_seconds
                              change at once, others with a restart; open log files again
@@ -39,11 +39,13 @@ def add(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "serve",
         help="serve models (the default)",
-        description="Serves models until SIGTERM or Ctrl-C; then finishes what is in flight.",
+        description="Serves models until SIGTERM or Ctrl-C; then finishes the requests in flight.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--config", metavar="FILE", help="settings; without it, the defaults")
+    parser.add_argument(
+        "--config", metavar="FILE", help="file of settings; without it, the defaults apply"
+    )
     parser.add_argument(
         "--set",
         metavar="KEY=VALUE",
@@ -65,12 +67,12 @@ def add(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--unix-socket",
         metavar="PATH",
-        help="listen there too; the same as --set server.unix_socket=PATH",
+        help="listen on this socket too; the same as --set server.unix_socket=PATH",
     )
     parser.add_argument(
         "--check",
         action="store_true",
-        help="check the settings, load the models, say what is wrong, and serve nothing",
+        help="check the settings, load the models, report all problems, and serve nothing",
     )
     parser.set_defaults(run=run)
 

@@ -1,7 +1,7 @@
 """`lumen stats`: the figures of a server on this machine, from its shared-memory file.
 
-Called by cli.py, on the main thread. Reading disturbs no worker and asks the server nothing. Names
-come from the file: what a newer server counts is shown too.
+Called by cli.py, on the main thread. Reading the file disturbs no worker and sends no request.
+Names come from the file, so the figures of a newer server are shown too.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
     from lumen_uring.ring.stats import Snapshot
 
-# The order of a request's life; stages not named here follow in the file's order.
+# In the order that a request passes them; other stages follow in the file's order.
 _STAGES: Final = ("receive", "queue", "preprocess", "infer", "send", "total")
 _PERCENTS: Final = {"p50": 50.0, "p99": 99.0, "p999": 99.9}
 _WATCH_S: Final = 1.0
-# Of a request that came as far as naming its model: how it can end otherwise than well.
+# How a request that has named its model can fail.
 _MODEL_ERRORS: Final = ("failed", "unfit", "expired", "gone", "refused", "bad")
 _MODEL_STAGES: Final = ("queue", "infer")
 
@@ -47,10 +47,10 @@ def add(subparsers: Subparsers) -> None:
         "server on this machine. Exits 1 where no server runs.",
     )
     add_port_option(parser)
-    parser.add_argument("--all", action="store_true", help="the counters that are 0 too")
-    parser.add_argument("--json", action="store_true", help="as one JSON object")
+    parser.add_argument("--all", action="store_true", help="show counters that are 0 too")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument(
-        "--watch", action="store_true", help="again every second, the figures of that second"
+        "--watch", action="store_true", help="show the figures of each second until Ctrl-C"
     )
     parser.set_defaults(run=run)
 
@@ -79,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
     elif arguments.json:
         print(orjson.dumps(as_json(snapshot), option=orjson.OPT_INDENT_2).decode())
     else:
-        # Not a terminal: wide enough that no line is broken.
+        # A file or a pipe gets lines wide enough that none is broken.
         Console(width=None if sys.stdout.isatty() else 120).print(_tables(snapshot, arguments.all))
     if snapshot.is_alive:
         return 0

@@ -528,4 +528,4 @@ def test_ctrl_c_does_not_wait_for_balancers(serve: Serve, tmp_path: Path) -> Non
     server.process.send_signal(signal.SIGINT)
     server.expect_clean_end()
     assert "Draining" in server.output
-    assert "Not ready any more" not in server.output
+    assert "Readiness is off" not in server.output

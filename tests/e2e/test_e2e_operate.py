@@ -110,7 +110,7 @@ def test_a_pause_while_not_ready(serve: Serve, tmp_path: Path) -> None:
     with server.connect() as connection:
         assert connection.ask(wire.ping(1)).id == 1
         server.terminate()
-        eventually(lambda: "Not ready" in server.output, "the signal")
+        eventually(lambda: "Readiness is off" in server.output, "the signal")
         for _ in range(3):
             pause(server, 1.1)
         assert "Draining" not in server.output
@@ -370,7 +370,8 @@ class Reloaded:
         self.write(document)
         self.server.process.send_signal(signal.SIGHUP)
         eventually(
-            lambda: re.search(r"eloaded.*\n", self.server.errors[before:]), "the reload",
+            lambda: re.search(r"(Reloaded|reload failed).*\n", self.server.errors[before:]),
+            "the reload",
             found=lambda: self.server.errors[before:],
         )  # fmt: skip
         return self.server.errors[before:]
@@ -469,7 +470,7 @@ def test_what_needs_a_restart_stays(serve: Serve, tmp_path: Path) -> None:
 def test_a_bad_file_changes_nothing(serve: Serve, tmp_path: Path) -> None:
     one = Reloaded(serve, tmp_path, settings(tmp_path, keys=[key("ada")]))
     said = one.reload(settings(tmp_path, keys=[key("bob")], rate="much"))
-    assert "error   Nothing is reloaded, everything stays:" in said
+    assert "error   The reload failed, the old settings stay in force:" in said
     assert f"{one.path}" in said
     assert "server.rate: expected requests a second" in said
     assert [asked(one.server, token) for token in ("ada", "bob")] == [200, 401]
@@ -489,7 +490,7 @@ def test_the_log_is_reloaded(serve: Serve, tmp_path: Path) -> None:
     assert record["message"] == "Reloaded: log.format, log.path."
     one.write({**settings(tmp_path), "log": {"path": f"{tmp_path}/none/a.log", "level": "error"}})
     one.server.process.send_signal(signal.SIGHUP)
-    eventually(lambda: "Everything stays" in log.read_text(), "the refusal")
+    eventually(lambda: "The old settings stay in force" in log.read_text(), "the refusal")
     one.server.idle_fds = 0  # the log is one more than at the start
 
 
