@@ -38,7 +38,7 @@ enum {
 };
 
 enum { LUMEN_IO_AUTO = 0, LUMEN_IO_URING = 1, LUMEN_IO_EPOLL = 2 };
-enum {
+enum lumen_queue_type {
     LUMEN_QUEUE_MPMC = 0,    /* Vyukov's bounded ring */
     LUMEN_QUEUE_SCQ = 1,     /* scalable circular queue: lock-free */
     LUMEN_QUEUE_SPSC = 2,    /* one I/O thread, one worker: wait-free */
@@ -47,7 +47,12 @@ enum {
     LUMEN_QUEUE_INLINE = 5   /* no queue: each I/O thread runs the models itself */
 };
 enum { LUMEN_ALLOCATOR_ARENA = 0, LUMEN_ALLOCATOR_STANDARD = 1 };
-enum { LUMEN_IDLE_ADAPTIVE = 0, LUMEN_IDLE_SPIN = 1, LUMEN_IDLE_YIELD = 2, LUMEN_IDLE_PARK = 3 };
+enum lumen_idle {
+    LUMEN_IDLE_ADAPTIVE = 0,
+    LUMEN_IDLE_SPIN = 1,
+    LUMEN_IDLE_YIELD = 2,
+    LUMEN_IDLE_PARK = 3
+};
 enum { LUMEN_CHANNELS_RGB = 0, LUMEN_CHANNELS_BGR = 1 };
 /* What becomes of a request beyond max_in_flight: status 4 / HTTP 503 at once, or it is not read
  * until there is room. */

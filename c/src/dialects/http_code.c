@@ -12,8 +12,11 @@ uint32_t lm_http_code(enum lm_status status) {
     case LM_STATUS_UNAUTHORISED: return 401;
     case LM_STATUS_RATE_LIMITED: return 429;
     case LM_STATUS_INFERENCE_FAILED: return 500;
-    default: return 503; /* overloaded, too late, shutting down */
+    case LM_STATUS_OVERLOADED:
+    case LM_STATUS_DEADLINE:
+    case LM_STATUS_SHUTTING_DOWN: return 503;
     }
+    return 500;
 }
 
 const char *lm_http_reason(uint32_t code) {

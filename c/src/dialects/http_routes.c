@@ -170,6 +170,10 @@ void lm_http_answer_route(struct lm_io *io, struct lm_connection *connection) {
         }
         answer_control(io, connection, "shared memory regions");
         break;
-    default: answer_control(io, connection, "shared memory regions"); break;
+    case LM_ROUTE_SYSTEM_SHM_STATUS:
+    case LM_ROUTE_SYSTEM_SHM_REGISTER:
+    case LM_ROUTE_CUDA_SHM_STATUS:
+    case LM_ROUTE_CUDA_SHM_REGISTER: answer_control(io, connection, "shared memory regions"); break;
+    case LM_ROUTE_INFER: break; /* http_admit.c has taken it */
     }
 }

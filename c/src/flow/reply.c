@@ -183,7 +183,9 @@ void lm_reply_returned(struct lm_io *io, uint32_t slot) {
         lm_slots_release(io, request);
         lm_connection_abort(io, connection);
         break;
-    default: lm_slots_release(io, request); break;
+    case LM_OUTCOME_SENT:
+    case LM_OUTCOME_DROPPED:
+    case LM_OUTCOME_OVERDUE: lm_slots_release(io, request); break;
     }
     lm_connection_mark(io, connection);
 }

@@ -1,4 +1,6 @@
-/* queue.c: see queue.h. One switch per operation: the branch is always predicted the same way. */
+/* queue.c: see queue.h. One switch per operation: the branch is always predicted the same way. No
+ * switch has a default, so that a new type is a compiler warning in each. With LUMEN_QUEUE_INLINE
+ * there is no queue. */
 #include "parts/queue.h"
 
 #include <string.h>
@@ -8,16 +10,17 @@
 int lm_queue_open(struct lm_queue *queue, uint32_t type, uint32_t capacity, uint32_t batch_size,
                   uint64_t batch_delay_ns) {
     memset(queue, 0, sizeof *queue);
-    queue->type = type;
-    switch (type) {
+    queue->type = (enum lumen_queue_type)type;
+    switch (queue->type) {
     case LUMEN_QUEUE_MPMC: return lm_mpmc_open(&queue->mpmc, capacity);
     case LUMEN_QUEUE_SCQ: return lm_scq_open(&queue->scq, capacity);
     case LUMEN_QUEUE_SPSC: return lm_spsc_open(&queue->spsc, capacity);
     case LUMEN_QUEUE_NAIVE: return lm_naive_open(&queue->naive, capacity, 1, 0);
     case LUMEN_QUEUE_BATCHED:
         return lm_naive_open(&queue->naive, capacity, batch_size, batch_delay_ns);
-    default: return lm_error(LUMEN_E_INVALID, "engine.queue_type: no queue of number %u", type);
+    case LUMEN_QUEUE_INLINE: break;
     }
+    return lm_error(LUMEN_E_INVALID, "engine.queue_type: no queue of number %u", type);
 }
 
 void lm_queue_close(struct lm_queue *queue) {
@@ -25,7 +28,9 @@ void lm_queue_close(struct lm_queue *queue) {
     case LUMEN_QUEUE_MPMC: lm_mpmc_close(&queue->mpmc); break;
     case LUMEN_QUEUE_SCQ: lm_scq_close(&queue->scq); break;
     case LUMEN_QUEUE_SPSC: lm_spsc_close(&queue->spsc); break;
-    default: lm_naive_close(&queue->naive); break;
+    case LUMEN_QUEUE_NAIVE:
+    case LUMEN_QUEUE_BATCHED: lm_naive_close(&queue->naive); break;
+    case LUMEN_QUEUE_INLINE: break;
     }
 }
 
@@ -34,8 +39,11 @@ bool lm_queue_push(struct lm_queue *queue, uint32_t value) {
     case LUMEN_QUEUE_MPMC: return lm_mpmc_push(&queue->mpmc, value);
     case LUMEN_QUEUE_SCQ: return lm_scq_push(&queue->scq, value);
     case LUMEN_QUEUE_SPSC: return lm_spsc_push(&queue->spsc, value);
-    default: return lm_naive_push(&queue->naive, value);
+    case LUMEN_QUEUE_NAIVE:
+    case LUMEN_QUEUE_BATCHED: return lm_naive_push(&queue->naive, value);
+    case LUMEN_QUEUE_INLINE: break;
     }
+    return false;
 }
 
 bool lm_queue_pop(struct lm_queue *queue, uint32_t *value_out) {
@@ -43,8 +51,11 @@ bool lm_queue_pop(struct lm_queue *queue, uint32_t *value_out) {
     case LUMEN_QUEUE_MPMC: return lm_mpmc_pop(&queue->mpmc, value_out);
     case LUMEN_QUEUE_SCQ: return lm_scq_pop(&queue->scq, value_out);
     case LUMEN_QUEUE_SPSC: return lm_spsc_pop(&queue->spsc, value_out);
-    default: return lm_naive_pop(&queue->naive, value_out, 1) == 1;
+    case LUMEN_QUEUE_NAIVE:
+    case LUMEN_QUEUE_BATCHED: return lm_naive_pop(&queue->naive, value_out, 1) == 1;
+    case LUMEN_QUEUE_INLINE: break;
     }
+    return false;
 }
 
 uint32_t lm_queue_depth(struct lm_queue *queue) {
@@ -52,8 +63,11 @@ uint32_t lm_queue_depth(struct lm_queue *queue) {
     case LUMEN_QUEUE_MPMC: return lm_mpmc_depth(&queue->mpmc);
     case LUMEN_QUEUE_SCQ: return lm_scq_depth(&queue->scq);
     case LUMEN_QUEUE_SPSC: return lm_spsc_depth(&queue->spsc);
-    default: return lm_naive_depth(&queue->naive);
+    case LUMEN_QUEUE_NAIVE:
+    case LUMEN_QUEUE_BATCHED: return lm_naive_depth(&queue->naive);
+    case LUMEN_QUEUE_INLINE: break;
     }
+    return 0;
 }
 
 bool lm_queue_blocks(const struct lm_queue *queue) {

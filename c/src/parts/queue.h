@@ -14,7 +14,7 @@
 #include "parts/queue_spsc.h"
 
 struct lm_queue {
-    uint32_t type; /* LUMEN_QUEUE_* */
+    enum lumen_queue_type type;
     union {
         struct lm_mpmc mpmc;
         struct lm_scq scq;

@@ -50,14 +50,14 @@ static bool next_job(struct lm_worker *worker, uint32_t *job_out) {
     for (;;) {
         if (lm_queue_pop(&shared->queue, job_out)) return true;
         if (lm_load_acquire_u32(&shared->workers_stop)) return false; /* as in pop_or_sleep */
-        switch (shared->idle) {
+        switch ((enum lumen_idle)shared->idle) {
         case LUMEN_IDLE_SPIN: lm_cpu_relax(); break;
         case LUMEN_IDLE_YIELD: sched_yield(); break;
         case LUMEN_IDLE_ADAPTIVE:
             if (pop_spinning(shared, job_out, LM_SPIN_PAUSES)) return true;
             if (pop_or_sleep(worker, job_out, UINT64_MAX)) return true;
             break;
-        default:
+        case LUMEN_IDLE_PARK:
             if (pop_or_sleep(worker, job_out, UINT64_MAX)) return true;
             break;
         }
