@@ -159,7 +159,7 @@ static void abort_all(struct lm_io *io) {
 /* Whether the end has begun, and how far it is. */
 static void drain(struct lm_io *io) {
     if (!io->draining) {
-        /* acquire: sees drain_until_ns; pairs with the release in lumen_stop */
+        /* D3: acquire: sees drain_until_ns; pairs with D1 in server.c and D2 */
         if (lm_load_acquire_u32(&io->shared->phase) != LM_PHASE_DRAINING) return;
         start_draining(io);
     }
@@ -202,7 +202,8 @@ static int wait_for_work(struct lm_io *io, struct lm_completion *completions) {
     bool wants = io->connections_wanting || io->lists[LM_LIST_WAITING].count || io->draining;
     uint64_t limit = wait_limit(io);
     if (wants) {
-        /* I1: acquire sees a return whose W2 came first, release shows the wish; pairs with W2 */
+        /* I1: acquire sees a return whose W2 came first, release shows the wish; pairs with W2
+         * in work/worker.c */
         (void)lm_exchange_acq_rel_u32(&io->wants_returns, 1);
     }
     /* Something came since the last look, or a worker stands between claim and publication, which a
@@ -324,9 +325,9 @@ static void give_up(struct lm_io *io) {
         if (fd >= 0) shutdown(fd, SHUT_RDWR);
         if (parked && fd >= 0) close(fd);
     }
-    /* relaxed: published by the release below */
+    /* relaxed: published by D2 */
     lm_store_relaxed_u64(&shared->drain_until_ns, lm_now_ns() + LM_FAILURE_DRAIN_MS * 1000000ull);
-    /* release: pairs with the acquire in drained() */
+    /* D2: release: shows drain_until_ns; pairs with D3 */
     lm_store_release_u32(&shared->phase, LM_PHASE_DRAINING);
     for (uint32_t i = 0; i < shared->io_count; i++) lm_ring_wake(shared->ios[i].ring);
 }
@@ -341,6 +342,7 @@ void *lm_io_main(void *argument) {
     if (!io->start_code) open_fd_store(io);
     if (io->start_code) snprintf(io->start_error, sizeof io->start_error, "%s", lm_error_last());
     lm_thread_meet(shared);
+    /* E4: acquire: how the start went; pairs with E2 in server_threads.c */
     if (lm_load_acquire_u32(&shared->workers_stop) == 0 && io->ring) {
         if (run(io)) give_up(io);
     }

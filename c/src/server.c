@@ -321,8 +321,8 @@ int64_t lumen_describe(const lumen_server *server, char *buffer, size_t capacity
 int lumen_unready(lumen_server *server) {
     if (server->state != SERVER_RUNNING) return lm_error(LUMEN_E_STATE, "the server does not run");
     lm_stats_set_state(&server->shared.stats, LUMEN_STATE_DRAINING);
-    /* release: pairs with the acquire in lm_http_answer_route */
-    lm_store_release_u32(&server->shared.phase, LM_PHASE_UNREADY);
+    /* relaxed: says nothing about other memory */
+    lm_store_relaxed_u32(&server->shared.phase, LM_PHASE_UNREADY);
     return 0;
 }
 
@@ -331,9 +331,9 @@ int lumen_stop(lumen_server *server, uint32_t drain_ms) {
     if (server->state != SERVER_RUNNING) return lm_error(LUMEN_E_STATE, "the server does not run");
     lm_unlink_unix(&server->unix_file); /* a new server may take the path from here on */
     lm_stats_set_state(&shared->stats, LUMEN_STATE_DRAINING);
-    /* relaxed: published by the release below */
+    /* relaxed: published by D1 */
     lm_store_relaxed_u64(&shared->drain_until_ns, lm_now_ns() + drain_ms * 1000000ull);
-    /* release: pairs with the acquire in drained() */
+    /* D1: release: shows drain_until_ns; pairs with D3 in io.c */
     lm_store_release_u32(&shared->phase, LM_PHASE_DRAINING);
     for (uint32_t i = 0; i < shared->io_count; i++) lm_ring_wake(server->ios[i].ring);
     return 0;
@@ -343,7 +343,7 @@ int lumen_wait(lumen_server *server, uint32_t timeout_ms) {
     struct lm_shared *shared = &server->shared;
     uint64_t until = lm_now_ns() + timeout_ms * 1000000ull;
     if (server->state == SERVER_OPEN) return lm_error(LUMEN_E_STATE, "the server does not run");
-    /* acquire: pairs with lm_thread_ended */
+    /* F2: acquire, both: what the threads did; pairs with F1 in flow/threads.c */
     while (lm_load_acquire_u64(&shared->ios_running) +
                lm_load_acquire_u64(&shared->workers_running) >
            0) {

@@ -54,7 +54,7 @@ int lumen_reopen(lumen_server *server, uint32_t access_as_json) {
     if (server->state != SERVER_RUNNING) return lm_error(LUMEN_E_STATE, "the server does not run");
     /* relaxed: a word of its own */
     lm_store_relaxed_u32(&server->telemetry.access_as_json, access_as_json);
-    /* acq_rel: pairs with the exchange in telemetry_main */
+    /* O2: acq_rel: shows the form of the lines; pairs with O1 in work/telemetry.c */
     (void)lm_exchange_acq_rel_u32(&server->telemetry.reopen, 1);
     return 0;
 }

@@ -348,7 +348,7 @@ MUTANTS = (
     Mutant(
         "connections are not counted down",
         CONNECTION,
-        "    (void)lm_sub_acq_rel_u64(&io->shared->connections_open, 1);",
+        "    (void)lm_sub_relaxed_u64(&io->shared->connections_open, 1);",
         "   ",
     ),
     Mutant(

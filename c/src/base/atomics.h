@@ -62,6 +62,12 @@ static inline uint64_t lm_or_acq_rel_u64(lm_atomic_u64 *a, uint64_t bits) {
 static inline uint64_t lm_and_acq_rel_u64(lm_atomic_u64 *a, uint64_t bits) {
     return atomic_fetch_and_explicit(&a->value, bits, memory_order_acq_rel);
 }
+static inline uint64_t lm_and_relaxed_u64(lm_atomic_u64 *a, uint64_t bits) {
+    return atomic_fetch_and_explicit(&a->value, bits, memory_order_relaxed);
+}
+static inline uint64_t lm_sub_relaxed_u64(lm_atomic_u64 *a, uint64_t n) {
+    return atomic_fetch_sub_explicit(&a->value, n, memory_order_relaxed);
+}
 static inline uint64_t lm_sub_acq_rel_u64(lm_atomic_u64 *a, uint64_t n) {
     return atomic_fetch_sub_explicit(&a->value, n, memory_order_acq_rel);
 }
@@ -91,6 +97,17 @@ static inline bool lm_cas_seq_cst_u64(lm_atomic_u64 *a, uint64_t *expected, uint
 /* Adds to a word that only the calling thread writes: no locked instruction is needed. */
 static inline void lm_add_single_writer_u64(lm_atomic_u64 *a, uint64_t n) {
     lm_store_relaxed_u64(a, lm_load_relaxed_u64(a) + n);
+}
+
+/* Plain words of structs that lumen.h lays out for other languages, where no wrapper can be. */
+static inline uint32_t lm_plain_load_relaxed_u32(const uint32_t *word) {
+    return __atomic_load_n(word, __ATOMIC_RELAXED);
+}
+static inline void lm_plain_store_relaxed_u32(uint32_t *word, uint32_t v) {
+    __atomic_store_n(word, v, __ATOMIC_RELAXED);
+}
+static inline void lm_plain_store_release_u64(uint64_t *word, uint64_t v) {
+    __atomic_store_n(word, v, __ATOMIC_RELEASE);
 }
 
 /* Tells the core that this is a spin loop. */

@@ -131,8 +131,8 @@ void lm_http_answer_route(struct lm_io *io, struct lm_connection *connection) {
     case LM_ROUTE_LIVE: answer_yes(io, connection, "{\"live\":true}"); break;
     case LM_ROUTE_READY:
     case LM_ROUTE_MODEL_READY:
-        /* acquire: pairs with the releases in lumen_unready and lumen_stop */
-        if (lm_load_acquire_u32(&shared->phase) != LM_PHASE_RUNNING) {
+        /* relaxed: nothing else is read because of it */
+        if (lm_load_relaxed_u32(&shared->phase) != LM_PHASE_RUNNING) {
             answer_unready(io, connection, "the server is shutting down");
         } else if (io->worker_hangs) {
             answer_unready(io, connection, "a model does not return");

@@ -50,8 +50,9 @@ static void start_connection(struct lm_io *io, int fd) {
 static void deal(struct lm_io *io, int fd) {
     struct lm_shared *shared = io->shared;
     struct lm_io *to = &shared->ios[io->dealt_count++ % shared->io_count];
-    /* acquire: as in drained(). Who drains may have ended already, and would not take it. */
-    bool draining = lm_load_acquire_u32(&shared->phase) == LM_PHASE_DRAINING;
+    /* A thread that drains may have ended, and would not take the connection. relaxed: nothing else
+     * is read because of it; what is pushed too late, lm_accept_refuse_dealt closes. */
+    bool draining = lm_load_relaxed_u32(&shared->phase) == LM_PHASE_DRAINING;
     if (to == io || draining || !lm_spsc_push(&to->dealt, (uint32_t)fd)) {
         start_connection(io, fd);
     } else {

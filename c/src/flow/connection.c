@@ -234,7 +234,7 @@ void lm_connection_close(struct lm_io *io, struct lm_connection *connection) {
     }
     connection->fd = LM_FD_FREE;
     lm_address_table_remove(&io->shared->addresses, connection->address);
-    (void)lm_sub_acq_rel_u64(&io->shared->connections_open, 1); /* as in count_connection */
+    (void)lm_sub_relaxed_u64(&io->shared->connections_open, 1); /* relaxed: a count alone */
     connection->generation = (connection->generation + 1) & 0xffffff;
     io->connections_open--;
     lm_add_single_writer_u64(&io->stats->io.connections_closed, 1);

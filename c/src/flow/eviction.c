@@ -79,7 +79,8 @@ void lm_eviction_run(struct lm_io *io) {
         if (!io->arena.slots[s].acquired || *lack == 0) continue;
         struct lm_connection *connection = lm_io_connection(io, request->connection);
         bool sending = connection->sending == s;
-        if (connection->fd < 0 || lm_load_relaxed_u32(&connection->gone)) continue; /* own writes */
+        /* relaxed: written by this thread */
+        if (connection->fd < 0 || lm_load_relaxed_u32(&connection->gone)) continue;
         if (!sending && (connection->in.receiving != s || connection->ended)) continue;
         if (!is_slow(io, connection, request, sending)) continue;
         (*lack)--;

@@ -68,15 +68,16 @@ static inline bool lm_places_take(struct lm_places *places, const struct lm_plac
 /* Returns the threads in which requests wait, a bit for each. */
 static inline uint32_t lm_places_give(struct lm_places *places) {
     if (places->max == 0) return 0;
-    /* acq_rel is what there is; relaxed would do, as above */
-    return (uint32_t)(lm_sub_acq_rel_u64(&places->word, 1) >> 32) & 0xffff;
+    /* relaxed: as above */
+    return (uint32_t)(lm_sub_relaxed_u64(&places->word, 1) >> 32) & 0xffff;
 }
 
 /* No request waits in this thread any more. */
 static inline void lm_places_forget(struct lm_places *places, uint32_t thread) {
     uint64_t own = 1ull << (32 + thread);
-    if (places->max == 0 || !(lm_load_relaxed_u64(&places->word) & own)) return; /* as above */
-    (void)lm_and_acq_rel_u64(&places->word, ~own);
+    /* relaxed, both: as above */
+    if (places->max == 0 || !(lm_load_relaxed_u64(&places->word) & own)) return;
+    (void)lm_and_relaxed_u64(&places->word, ~own);
 }
 
 #endif

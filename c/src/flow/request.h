@@ -108,7 +108,7 @@ struct lm_request {
 /* true: the caller answers this request, and nobody else does. A worker asks when it knows the
  * answer, the I/O thread when the deadline has long passed. */
 static inline bool lm_request_claim(struct lm_request *request) {
-    /* C1: acq_rel: whoever is second sees that it is; the slot itself crosses with the queues */
+    /* C1: acq_rel: the second sees the first; the slot crosses with the queues; pairs with C1 */
     return lm_exchange_acq_rel_u32(&request->claim, 1) == 0;
 }
 

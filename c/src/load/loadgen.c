@@ -13,6 +13,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include "base/atomics.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/limits.h"
@@ -320,9 +321,8 @@ static void complete(struct load *load, const struct lm_completion *completion) 
     if (completion->op == LM_OP_RECV_HEADER) received(load, completion);
 }
 
-/* relaxed: a hint from another thread */
 static bool told_to_stop(const uint32_t *stop) {
-    return stop && __atomic_load_n(stop, __ATOMIC_RELAXED);
+    return stop && lm_plain_load_relaxed_u32(stop); /* relaxed: a hint from another thread */
 }
 
 static int run(struct load *load, const uint32_t *stop) {
@@ -343,7 +343,7 @@ static int run(struct load *load, const uint32_t *stop) {
             return lm_error(LUMEN_E_IO, "the server closed every connection");
         }
         /* What is under way is awaited, but not for ever. */
-        if (ending && (load->out == 0 || (stop && *stop))) break;
+        if (ending && (load->out == 0 || told_to_stop(stop))) break;
         if (!ending) start_due(load, now);
         int count = lm_ring_wait(load->ring, load->config->poll_us * 1000ull, wait_limit(load, now),
                                  completions, LM_COMPLETIONS_PER_TURN);

@@ -83,8 +83,8 @@ static bool has_room(const struct lm_line_file *file, const lm_atomic_u32 *stop)
     struct pollfd there = {.fd = file->fd, .events = POLLOUT};
     if (file->is_regular) return true;
     while (poll(&there, 1, ROOM_MS) <= 0) {
-        /* acquire: pairs with the release of whoever stops the thread */
-        if (lm_load_acquire_u32(stop)) return false;
+        /* relaxed: only ends the waiting */
+        if (lm_load_relaxed_u32(stop)) return false;
     }
     return true;
 }

@@ -150,6 +150,52 @@ static struct lm_stats_block *block_at(struct lm_stats *stats, uint32_t index) {
     return (struct lm_stats_block *)(void *)(stats->blocks + (size_t)index * stats->block_bytes);
 }
 
+static void write_names(struct lm_stats *stats, uint64_t fields_offset, uint64_t models_offset,
+                        const char *const *model_names, uint32_t model_count) {
+    uint8_t *base = stats->memory.base; /* zeroed memory */
+    memcpy(base + fields_offset, fields, sizeof fields);
+    for (uint32_t m = 0; m < model_count; m++) {
+        uint8_t *name = base + models_offset + (size_t)m * LM_NAME_BYTES_MAX;
+        memcpy(name, model_names[m], strnlen(model_names[m], LM_NAME_BYTES_MAX - 1));
+    }
+}
+
+static void name_blocks(struct lm_stats *stats, uint32_t block_count) {
+    for (uint32_t b = 0; b < block_count; b++) {
+        int is_io = b < stats->io_count;
+        block_at(stats, b)->head =
+            (lumen_stats_block){.role = is_io ? LUMEN_ROLE_IO : LUMEN_ROLE_WORKER,
+                                .index = is_io ? b : b - stats->io_count,
+                                .cpu = -1};
+    }
+}
+
+/* Adds to the layout what every header has; the magic last: a reader that finds it finds all. */
+static void write_header(struct lm_stats *stats, const lumen_stats_header *layout) {
+    lumen_stats_header *header = stats->header;
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    *header = *layout;
+    header->version = LUMEN_STATS_VERSION;
+    header->field_count = FIELD_COUNT;
+    header->block_bytes = stats->block_bytes;
+    header->histogram_buckets = LM_HISTOGRAM_BUCKETS;
+    header->histogram_sub_bits = LM_HISTOGRAM_SUB_BITS;
+    header->histogram_unit_bits = LM_HISTOGRAM_UNIT_BITS;
+    header->pid = (uint32_t)getpid();
+    header->state = LUMEN_STATE_STARTING;
+    header->model_name_bytes = LM_NAME_BYTES_MAX;
+    header->model_histogram_buckets = LM_MODEL_HISTOGRAM_BUCKETS;
+    header->model_histogram_sub_bits = LM_MODEL_HISTOGRAM_SUB_BITS;
+    header->model_histogram_unit_bits = LM_MODEL_HISTOGRAM_UNIT_BITS;
+    header->model_histogram_stride = sizeof(struct lm_model_histogram[LM_MODEL_STAGE_COUNT]);
+    header->start_realtime_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+    uint64_t magic;
+    memcpy(&magic, LUMEN_STATS_MAGIC, sizeof magic);
+    /* M1: release; pairs with M2 in lumen_uring/ring/stats.py */
+    lm_plain_store_release_u64((uint64_t *)(void *)stats->header->magic, magic);
+}
+
 int lm_stats_open(struct lm_stats *stats, uint32_t port, uint32_t io_count, uint32_t worker_count,
                   const char *const *model_names, uint32_t model_count) {
     *stats = (struct lm_stats){.fd = -1};
@@ -163,52 +209,19 @@ int lm_stats_open(struct lm_stats *stats, uint32_t port, uint32_t io_count, uint
     size_t bytes = blocks_offset + (size_t)block_count * block_bytes;
     int code = map_file(stats, port, bytes);
     if (code) return code;
-
-    uint8_t *base = stats->memory.base;
     stats->io_count = io_count;
-    stats->header = (lumen_stats_header *)base;
+    stats->header = (lumen_stats_header *)stats->memory.base;
     stats->block_bytes = (uint32_t)block_bytes;
-    stats->blocks = base + blocks_offset;
-    memcpy(base + fields_offset, fields, sizeof fields);
-    for (uint32_t m = 0; m < model_count; m++) {
-        uint8_t *name = base + models_offset + (size_t)m * LM_NAME_BYTES_MAX; /* zeroed memory */
-        memcpy(name, model_names[m], strnlen(model_names[m], LM_NAME_BYTES_MAX - 1));
-    }
-    for (uint32_t b = 0; b < block_count; b++) {
-        int is_io = b < io_count;
-        block_at(stats, b)->head =
-            (lumen_stats_block){.role = is_io ? LUMEN_ROLE_IO : LUMEN_ROLE_WORKER,
-                                .index = is_io ? b : b - io_count,
-                                .cpu = -1};
-    }
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    *stats->header = (lumen_stats_header){
-        .version = LUMEN_STATS_VERSION,
-        .field_count = FIELD_COUNT,
-        .fields_offset = fields_offset,
-        .blocks_offset = blocks_offset,
-        .file_bytes = bytes,
-        .block_count = block_count,
-        .block_bytes = stats->block_bytes,
-        .histogram_buckets = LM_HISTOGRAM_BUCKETS,
-        .histogram_sub_bits = LM_HISTOGRAM_SUB_BITS,
-        .histogram_unit_bits = LM_HISTOGRAM_UNIT_BITS,
-        .pid = (uint32_t)getpid(),
-        .state = LUMEN_STATE_STARTING,
-        .port = port,
-        .models_offset = models_offset,
-        .model_count = model_count,
-        .model_name_bytes = LM_NAME_BYTES_MAX,
-        .model_histogram_buckets = LM_MODEL_HISTOGRAM_BUCKETS,
-        .model_histogram_sub_bits = LM_MODEL_HISTOGRAM_SUB_BITS,
-        .model_histogram_unit_bits = LM_MODEL_HISTOGRAM_UNIT_BITS,
-        .model_histogram_stride = sizeof(struct lm_model_histogram[LM_MODEL_STAGE_COUNT]),
-        .start_realtime_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec};
-    /* The magic last, with release: a reader that finds it finds everything else. */
-    uint64_t magic;
-    memcpy(&magic, LUMEN_STATS_MAGIC, sizeof magic);
-    __atomic_store_n((uint64_t *)(void *)stats->header->magic, magic, __ATOMIC_RELEASE);
+    stats->blocks = (uint8_t *)stats->memory.base + blocks_offset;
+    write_names(stats, fields_offset, models_offset, model_names, model_count);
+    name_blocks(stats, block_count);
+    write_header(stats, &(lumen_stats_header){.fields_offset = fields_offset,
+                                              .blocks_offset = blocks_offset,
+                                              .file_bytes = bytes,
+                                              .block_count = block_count,
+                                              .port = port,
+                                              .models_offset = models_offset,
+                                              .model_count = model_count});
     return 0;
 }
 
@@ -229,5 +242,6 @@ struct lm_stats_block *lm_stats_worker_block(struct lm_stats *stats, uint32_t in
 }
 
 void lm_stats_set_state(struct lm_stats *stats, uint32_t state) {
-    if (stats->header) __atomic_store_n(&stats->header->state, state, __ATOMIC_RELEASE);
+    /* relaxed: a word for people, which says nothing about other memory */
+    if (stats->header) lm_plain_store_relaxed_u32(&stats->header->state, state);
 }

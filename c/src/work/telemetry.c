@@ -109,10 +109,9 @@ static void *telemetry_main(void *argument) {
     pthread_sigmask(SIG_SETMASK, &all, NULL);
     pthread_setname_np(pthread_self(), "lumen-trace");
     for (;;) {
-        /* acquire: every row pushed before the stop is seen below; pairs with the release in close
-         */
+        /* S1: acquire: sees below every row pushed before the stop; pairs with S2 */
         bool last = lm_load_acquire_u32(&telemetry->stop);
-        /* acq_rel: the request to open comes once; pairs with the exchange in lumen_reopen */
+        /* O1: acq_rel: each request to open is taken once; pairs with O2 in server_reload.c */
         if (lm_exchange_acq_rel_u32(&telemetry->reopen, 0)) {
             reopen(telemetry, &telemetry->csv);
             reopen(telemetry, &telemetry->access);
@@ -150,7 +149,7 @@ int lm_telemetry_start(struct lm_telemetry *telemetry) {
 
 void lm_telemetry_close(struct lm_telemetry *telemetry) {
     if (telemetry->thread_started) {
-        /* release: pairs with the acquire in telemetry_main */
+        /* S2: release: the rows pushed before; pairs with S1 */
         lm_store_release_u32(&telemetry->stop, 1);
         pthread_join(telemetry->thread, NULL);
     }

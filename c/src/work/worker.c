@@ -34,7 +34,7 @@ static bool pop_or_sleep(struct lm_worker *worker, uint32_t *job_out, uint64_t u
     struct lm_shared *shared = worker->shared;
     lm_waitset_prepare(&shared->waitset, worker->index, lm_now_ns());
     bool found = lm_queue_pop(&shared->queue, job_out);
-    /* acquire: pairs with the release in lm_thread_ended */
+    /* E3: acquire: every push; pairs with E1 in flow/threads.c and E2 in server_threads.c */
     if (found || lm_load_acquire_u32(&shared->workers_stop)) {
         lm_waitset_cancel(&shared->waitset, worker->index);
         return found;
@@ -49,7 +49,7 @@ static bool next_job(struct lm_worker *worker, uint32_t *job_out) {
     struct lm_shared *shared = worker->shared;
     for (;;) {
         if (lm_queue_pop(&shared->queue, job_out)) return true;
-        if (lm_load_acquire_u32(&shared->workers_stop)) return false; /* as in pop_or_sleep */
+        if (lm_load_acquire_u32(&shared->workers_stop)) return false; /* as E3 */
         switch ((enum lumen_idle)shared->idle) {
         case LUMEN_IDLE_SPIN: lm_cpu_relax(); break;
         case LUMEN_IDLE_YIELD: sched_yield(); break;
@@ -71,7 +71,7 @@ static struct lm_request *request_of(struct lm_shared *shared, uint32_t job) {
 /* Waits for one more job until a time; false: none came. */
 static bool wait_for_more(struct lm_worker *worker, uint32_t *job_out, uint64_t until_ns) {
     struct lm_shared *shared = worker->shared;
-    while (lm_now_ns() < until_ns && !lm_load_acquire_u32(&shared->workers_stop)) {
+    while (lm_now_ns() < until_ns && !lm_load_acquire_u32(&shared->workers_stop)) { /* as E3 */
         if (lm_queue_pop(&shared->queue, job_out)) return true;
         if (shared->workers_sleep) {
             if (pop_or_sleep(worker, job_out, until_ns)) return true;
@@ -343,7 +343,7 @@ static void give_back(struct lm_io *io, uint32_t slot) {
     enum lm_outcome outcome = (enum lm_outcome)io->requests[slot].outcome;
     bool pushed = lm_mpmc_push(&io->returns, slot);
     LM_ASSERT(pushed); /* the ring has a place for every slot */
-    /* W2: release shows the push, acquire pairs with I1; decides which worker rings */
+    /* W2: release shows the push, decides which worker rings; pairs with I1 in io.c */
     bool wanted = lm_exchange_acq_rel_u32(&io->wants_returns, 0) == 1;
     if (wanted || (outcome != LM_OUTCOME_SENT && outcome != LM_OUTCOME_DROPPED &&
                    outcome != LM_OUTCOME_OVERDUE)) {
