@@ -1,4 +1,4 @@
-/* clock.h: the one clock of the server, CLOCK_MONOTONIC in nanoseconds. */
+/* clock.h: the one clock of the server, CLOCK_MONOTONIC in nanoseconds. Any thread. */
 #ifndef LM_BASE_CLOCK_H
 #define LM_BASE_CLOCK_H
 

@@ -1,5 +1,5 @@
 /* cxx.h: what C++ calls by other names than C11. A C++ file includes the standard library's headers
- * first, then this, then Lumen's headers inside `extern "C"`. */
+ * first, then this, then Lumen's headers inside `extern "C"`. Compile time only. */
 #ifndef LM_BASE_CXX_H
 #define LM_BASE_CXX_H
 

@@ -1,4 +1,5 @@
-/* descriptors.h: how many descriptors this process may have open. Each connection is one. */
+/* descriptors.h: how many descriptors this process may have open. Each connection is one. Control
+ * thread, at start. */
 #ifndef LM_BASE_DESCRIPTORS_H
 #define LM_BASE_DESCRIPTORS_H
 

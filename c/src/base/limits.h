@@ -1,4 +1,5 @@
-/* limits.h: every limit of the server in one place, with the relations between them. */
+/* limits.h: every limit of the server in one place, with the relations between them. Known at
+ * compile time. */
 #ifndef LM_BASE_LIMITS_H
 #define LM_BASE_LIMITS_H
 

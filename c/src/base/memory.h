@@ -1,4 +1,5 @@
-/* memory.h: page-granular memory: mapped once at start, pre-faulted, huge pages where to be had. */
+/* memory.h: page-granular memory: mapped once at start, pre-faulted, huge pages where to be had.
+ * Any thread, at start. */
 #ifndef LM_BASE_MEMORY_H
 #define LM_BASE_MEMORY_H
 

@@ -3,7 +3,8 @@
  * native.c decides over a request whose header is read, before a byte of its body is. A refused
  * request is answered at once and costs no slot: its payload is read and dropped, and the
  * connection goes on. Only where the end of the frame is in doubt, or the payload is larger than
- * anything the server takes, does the connection end.
+ * anything the server takes, does the connection end. I/O thread only, but for composing replies:
+ * the thread that ran the request.
  */
 #ifndef LM_DIALECTS_NATIVE_H
 #define LM_DIALECTS_NATIVE_H

@@ -6,6 +6,8 @@
  * was free then: a server that stalls is charged for everything that should have been sent
  * meanwhile.
  */
+#include "load/loadgen.h"
+
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -18,7 +20,6 @@
 #include "base/error.h"
 #include "base/limits.h"
 #include "base/topology.h"
-#include "load/loadgen.h"
 #include "parts/histogram.h"
 #include "ring/ring.h"
 

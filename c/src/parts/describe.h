@@ -1,5 +1,5 @@
 /* describe.h: the models as JSON, as a `describe` request and lumen_describe answer. Built at
- * start. */
+ * start. Control thread. */
 #ifndef LM_PARTS_DESCRIBE_H
 #define LM_PARTS_DESCRIBE_H
 

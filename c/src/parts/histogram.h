@@ -1,9 +1,9 @@
 /* histogram.h: log-linear histograms of durations in nanoseconds, laid out as lumen.h documents.
  *
  * 64 buckets an octave from 1 µs to 68 s: a bucket is at most 1/64 of its value wide, so that its
- * middle is within 0.8 % of every value in it. Below 1 µs the buckets are 16 ns wide. One writer.
- * A model's histogram is coarser, to stay small beside 63 others: 4 buckets an octave from 16 µs to
- * 34 s, and the exact sum.
+ * middle is within 0.8 % of every value in it. Below 1 µs the buckets are 16 ns wide. One thread
+ * writes, any thread reads. A model's histogram is coarser, to stay small beside 63 others: 4
+ * buckets an octave from 16 µs to 34 s, and the exact sum.
  */
 #ifndef LM_PARTS_HISTOGRAM_H
 #define LM_PARTS_HISTOGRAM_H

@@ -1,5 +1,5 @@
 /* http_page.h: the small page at GET /: the models, the state, live figures, commands to try.
- * Written at start; in the browser it asks GET /figures once a second. */
+ * Written at start; in the browser it asks GET /figures once a second. Control thread. */
 #ifndef LM_PARTS_HTTP_PAGE_H
 #define LM_PARTS_HTTP_PAGE_H
 

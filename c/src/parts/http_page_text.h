@@ -1,5 +1,6 @@
 /* http_page_text.h: the parts of the page at GET / that are the same for every server: style and
- * script. Nothing is loaded from elsewhere; the policy in the head forbids it. */
+ * script. Nothing is loaded from elsewhere; the policy in the head forbids it. Constant: any
+ * thread. */
 #ifndef LM_PARTS_HTTP_PAGE_TEXT_H
 #define LM_PARTS_HTTP_PAGE_TEXT_H
 

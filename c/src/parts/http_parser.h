@@ -2,7 +2,7 @@
  *
  * No state, no memory, no socket. Slices point into the caller's bytes and live as long as those.
  * Where a body ends is never in doubt: what two readers might frame differently is refused, and the
- * connection ends there.
+ * connection ends there. Any thread.
  */
 #ifndef LM_PARTS_HTTP_PARSER_H
 #define LM_PARTS_HTTP_PARSER_H

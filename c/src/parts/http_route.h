@@ -2,7 +2,8 @@
  *
  * Paths are compared as they are: nothing is normalised, nothing but a name is decoded, and a name
  * is looked up in a table, never made a path. The query string is not looked at. A target may be a
- * whole URI (RFC 9112 3.2.2): then its host counts, and not the Host header's.
+ * whole URI (RFC 9112 3.2.2): then its host counts, and not the Host header's. No state: any
+ * thread.
  */
 #ifndef LM_PARTS_HTTP_ROUTE_H
 #define LM_PARTS_HTTP_ROUTE_H

@@ -1,5 +1,6 @@
 /* http_scan.h: what the HTTP files share: classes of bytes, the scan over plain text, numbers, and
- * refusals in a sentence. For http_parser.c, http_chunks.c and http_route.c. */
+ * refusals in a sentence. For http_parser.c, http_chunks.c and http_route.c. No state: any thread.
+ */
 #ifndef LM_PARTS_HTTP_SCAN_H
 #define LM_PARTS_HTTP_SCAN_H
 

@@ -1,7 +1,8 @@
 /* json_text.h: text as a JSON string says it, between the quotes: the one escaper of all that is
  * answered. Whatever bytes go in, valid UTF-8
  * without quotes, backslashes of its own or control characters comes out, so that a name from a
- * model file or a client can neither end a string nor a header line. No state, no allocation. */
+ * model file or a client can neither end a string nor a header line. No state, no allocation. Any
+ * thread. */
 #ifndef LM_PARTS_JSON_TEXT_H
 #define LM_PARTS_JSON_TEXT_H
 

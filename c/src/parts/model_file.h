@@ -1,5 +1,5 @@
 /* model_file.h: what a file is that was given as a model, told from its bytes. Used at start, for
- * the sentence of a refusal; never on a request's path. The bytes are not trusted.
+ * the sentence of a refusal; never on a request's path. The bytes are not trusted. Control thread.
  */
 #ifndef LM_PARTS_MODEL_FILE_H
 #define LM_PARTS_MODEL_FILE_H

@@ -1,5 +1,5 @@
 /* native_codec.h: the native protocol's headers, version 1 (docs/PROTOCOL.md), bytes to struct and
- * back. No state, no socket; what the numbers mean for a model is decided elsewhere.
+ * back. No state, no socket; what the numbers mean for a model is decided elsewhere. Any thread.
  */
 #ifndef LM_PARTS_NATIVE_CODEC_H
 #define LM_PARTS_NATIVE_CODEC_H

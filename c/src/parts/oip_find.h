@@ -1,6 +1,6 @@
 /* oip_find.h: the data arrays of a request, found in its text before simdjson sees it. They are
  * nearly all of the text and hold nothing but numbers, which can be read several times faster from
- * the text than through a tree; simdjson gets the text without them. */
+ * the text than through a tree; simdjson gets the text without them. No state: any thread. */
 #ifndef LM_PARTS_OIP_FIND_H
 #define LM_PARTS_OIP_FIND_H
 

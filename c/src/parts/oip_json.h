@@ -3,7 +3,7 @@
  *
  * simdjson's DOM checks the whole text before anything of it is believed: UTF-8, nesting, every
  * number, also in fields that nobody asked for. Only the data arrays that oip_find.c took out are
- * checked later, while their numbers are read.
+ * checked later, while their numbers are read. A parser belongs to one thread.
  */
 #ifndef LM_PARTS_OIP_JSON_H
 #define LM_PARTS_OIP_JSON_H

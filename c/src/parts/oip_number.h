@@ -5,7 +5,8 @@
  * The fast way reads digits eight at a time, without a branch on how many there are, since their
  * number differs from element to element and branches on it are guessed wrong. It ends in one
  * division of exact numbers where that gives the nearest double. For a float the quotient may be
- * off by little: that matters only where a float's rounding hangs by it, which can be seen.
+ * off by little: that matters only where a float's rounding hangs by it, which can be seen. No
+ * state: any thread.
  */
 #ifndef LM_PARTS_OIP_NUMBER_H
 #define LM_PARTS_OIP_NUMBER_H

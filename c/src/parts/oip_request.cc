@@ -1,7 +1,7 @@
-/* oip_request.cc: see oip_request.h. What is read of an object is found by going through its fields
- * once, since their order is the client's; a field that is read must not come twice, one that is
- * not is passed over. The values are read in oip_values.cc.
+/* oip_request.cc: see oip_request.h. What a request says is checked here; the values are read in
+ * oip_values.cc.
  */
+#include "parts/oip_fields.h"
 #include "parts/oip_json.h"
 
 using namespace lm_oip;
@@ -18,66 +18,7 @@ struct reading : complaint {
     bool binary_outputs; /* what the request wishes for outputs that say nothing themselves */
 };
 
-enum { PLACE_BYTES = 112, SHAPE_BYTES = 24 * (LM_RANK_MAX + 1) };
-
-/* Where in the request something is, for an error sentence: "inputs[2].parameters". */
-struct place {
-    char text[PLACE_BYTES];
-
-    __attribute__((format(printf, 2, 3))) explicit place(const char *format, ...) {
-        va_list args;
-        va_start(args, format);
-        vsnprintf(text, sizeof text, format, args);
-        va_end(args);
-    }
-};
-
-/* ---- objects ---- */
-
-/* The fields of one object that are of interest, in the order of `names`. */
-template <size_t count> struct fields {
-    element values[count];
-    bool there[count] = {};
-};
-
-template <size_t count>
-bool read_fields(const reading &r, const object &from, const place &where,
-                 const std::string_view (&names)[count], fields<count> *out) {
-    for (simdjson::dom::key_value_pair field : from) {
-        for (size_t i = 0; i < count; i++) {
-            if (field.key != names[i]) continue;
-            if (out->there[i])
-                return r.wrong("%s: field \"%s\" comes twice", where.text, names[i].data());
-            out->there[i] = true;
-            out->values[i] = field.value;
-        }
-    }
-    return true;
-}
-
-bool read_object(const reading &r, const element &from, const place &where, object *out) {
-    if (!from.get(*out)) return true;
-    return r.wrong("%s: expected an object, found %s", where.text, kind(from));
-}
-
-bool read_string(const reading &r, const element &from, const place &where, const char *name,
-                 std::string_view *out) {
-    if (!from.get(*out)) return true;
-    return r.wrong("%s: %s: expected a string, found %s", where.text, name, kind(from));
-}
-
-bool read_bool(const reading &r, const element &from, const place &where, const char *name,
-               bool *out) {
-    if (!from.get(*out)) return true;
-    return r.wrong("%s: %s: expected true or false, found %s", where.text, name, kind(from));
-}
-
-bool read_natural(const reading &r, const element &from, const place &where, const char *name,
-                  uint64_t *out) {
-    if (!from.get(*out)) return true;
-    return r.wrong("%s: %s: expected an integer of at least 0, found %s", where.text, name,
-                   kind(from));
-}
+enum { SHAPE_BYTES = 24 * (LM_RANK_MAX + 1) };
 
 /* ---- the request's own fields ---- */
 

@@ -1,8 +1,9 @@
 /* ort.h: ONNX Runtime, loaded from the installed wheel, and what Lumen asks of it: sessions that
  * share one copy of the weights, tensors wrapped over memory of ours, Run.
  *
- * Everything but lm_ort_wrap and lm_ort_run belongs to start-up. Every OrtStatus is converted to an
- * error sentence and released in one place, lm_ort_check.
+ * Workers call lm_ort_wrap, lm_ort_run, lm_ort_value_close and lm_ort_check; everything else
+ * belongs to start-up, on the control thread. Every OrtStatus is converted to an error sentence and
+ * released in one place, lm_ort_check.
  */
 #ifndef LM_PARTS_ORT_H
 #define LM_PARTS_ORT_H

@@ -3,6 +3,7 @@
  * The wheel ships the library without a header. Its API is a table of function pointers that only
  * ever grows, so a slot number is enough; the static asserts below hold each member to its slot.
  * Every slot here exists in API version 17 (ONNX Runtime 1.17, January 2024) and in all later ones.
+ * Constant once it is loaded: any thread.
  */
 #ifndef LM_PARTS_ORT_API_H
 #define LM_PARTS_ORT_API_H

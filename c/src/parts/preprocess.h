@@ -1,6 +1,7 @@
 /* preprocess.h: rgb8 images (H×W×3 bytes) to the tensor a model wants, in one pass.
  *
- * The kernel is chosen once, by what the processor has; all of them give the same bits.
+ * The kernel is chosen once, by what the processor has; all of them give the same bits. Planned
+ * by the control thread, run by workers, and by I/O threads that run models themselves.
  */
 #ifndef LM_PARTS_PREPROCESS_H
 #define LM_PARTS_PREPROCESS_H

@@ -8,7 +8,8 @@
  * finds the cell ready finishes whatever the others do, but a producer stopped between steps 1 and
  * 2 hides its own cell and those behind it until it goes on. So this is not lock-free in the strict
  * sense, and `pop` may say "empty" while a push is still in progress. With one producer there is no
- * such gap: then "empty" is exact and a push never waits.
+ * such gap: then "empty" is exact and a push never waits. Any thread may push or pop; one opens and
+ * closes.
  */
 #ifndef LM_PARTS_QUEUE_MPMC_H
 #define LM_PARTS_QUEUE_MPMC_H

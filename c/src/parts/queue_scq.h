@@ -12,7 +12,7 @@
  * A threshold, set by each producer and counted down by each consumer that found nothing, bounds
  *     how long a consumer looks before it says "empty".
  * Progress: lock-free. Some operation always finishes, wherever others are stopped. Memory is
- * fixed.
+ * fixed. Any thread may push or pop; one opens and closes.
  */
 #ifndef LM_PARTS_QUEUE_SCQ_H
 #define LM_PARTS_QUEUE_SCQ_H

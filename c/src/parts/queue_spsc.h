@@ -4,7 +4,8 @@
  *  1. The producer looks at its copy of the consumer's position, and at the position itself only
  * when the copy says "full"; it writes the value and publishes it by moving the tail.
  *  2. The consumer does the same the other way round and gives the cell back by moving the head.
- * The cached copies keep the two cache lines apart while the queue is neither full nor empty.
+ * The cached copies keep the two cache lines apart while the queue is neither full nor empty. One
+ * thread pushes, one thread peeks and pops.
  */
 #ifndef LM_PARTS_QUEUE_SPSC_H
 #define LM_PARTS_QUEUE_SPSC_H

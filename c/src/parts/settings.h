@@ -1,5 +1,5 @@
 /* settings.h: what lumen_open refuses. Python checks the same before, all at once and with places
- * in the file; this is for every other caller, and stops at the first problem. */
+ * in the file; this is for every other caller, and stops at the first problem. Control thread. */
 #ifndef LM_PARTS_SETTINGS_H
 #define LM_PARTS_SETTINGS_H
 

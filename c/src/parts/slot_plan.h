@@ -1,4 +1,5 @@
-/* slot_plan.h: which slots an arena gets, from the models it serves and the memory it may take. */
+/* slot_plan.h: which slots an arena gets, from the models it serves and the memory it may take.
+ * Control thread, at start. */
 #ifndef LM_PARTS_SLOT_PLAN_H
 #define LM_PARTS_SLOT_PLAN_H
 

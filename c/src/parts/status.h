@@ -1,4 +1,5 @@
-/* status.h: words that every dialect shares: how a request ended, and what its body holds. */
+/* status.h: words that every dialect shares: how a request ended, and what its body holds.
+ * Constant: any thread. */
 #ifndef LM_PARTS_STATUS_H
 #define LM_PARTS_STATUS_H
 

@@ -1,4 +1,5 @@
-/* tensor.h: one input or output of a model: its type, its shape, its bytes. */
+/* tensor.h: one input or output of a model: its type, its shape, its bytes. Written by the control
+ * thread at start, then read by any thread. */
 #ifndef LM_PARTS_TENSOR_H
 #define LM_PARTS_TENSOR_H
 

@@ -1,4 +1,5 @@
-/* ring_backend.h: what the two backends of ring.h share, and their functions. For ring*.c alone. */
+/* ring_backend.h: what the two backends of ring.h share, and their functions. For ring*.c alone.
+ * The thread of the ring. */
 #ifndef LM_RING_RING_BACKEND_H
 #define LM_RING_RING_BACKEND_H
 

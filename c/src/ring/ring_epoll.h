@@ -1,4 +1,5 @@
-/* ring_epoll.h: the state of an epoll ring, for ring_epoll.c and ring_epoll_try.c alone. */
+/* ring_epoll.h: the state of an epoll ring, for ring_epoll.c and ring_epoll_try.c alone. The thread
+ * of the ring. */
 #ifndef LM_RING_RING_EPOLL_H
 #define LM_RING_RING_EPOLL_H
 

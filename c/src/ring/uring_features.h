@@ -1,5 +1,6 @@
 /* uring_features.h: what to expect of this kernel's io_uring before it is asked: kernels known to
- * be bad, and features hidden for a test by LUMEN_URING_MASK. Start-up only. */
+ * be bad, and features hidden for a test by LUMEN_URING_MASK. Start-up only. The thread
+ * that opens a ring. */
 #ifndef LM_RING_URING_FEATURES_H
 #define LM_RING_URING_FEATURES_H
 
