@@ -66,7 +66,7 @@ static uint32_t count_shm_files(void) {
         lumen_stats_header header = {0};
         if (strncmp(entry->d_name, "lumen-", 6) != 0) continue;
         snprintf(path, sizeof path, "/dev/shm/%s", entry->d_name);
-        int fd = open(path, O_RDONLY | O_CLOEXEC);
+        int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
         if (fd < 0) continue;
         ssize_t got = read(fd, &header, sizeof header);
         close(fd);
