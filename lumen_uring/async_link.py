@@ -1,8 +1,8 @@
 """One pipelined connection of the asyncio client: replies matched to requests by id.
 
 Used by async_client.py alone, on its event loop's thread. Small replies are cut out of one
-buffer; a large one is received straight into memory of its own. Bytes that fit no request
-end the connection, since what follows them could not be trusted.
+buffer; a large one is received straight into memory of its own. A reply that matches no request
+ends the connection, since the bytes after it cannot be trusted.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Link(asyncio.BufferedProtocol):
         self._writable.set()
         self._scratch = memoryview(bytearray(_SCRATCH_BYTES))
         self._have = 0
-        # The reply being received straight into its own memory, and how much of it is there.
+        # The reply being received straight into its own memory, and its bytes so far.
         self._large: _Reply | None = None
         self._large_have = 0
         self._describing = asyncio.Lock()
@@ -66,7 +66,7 @@ class Link(asyncio.BufferedProtocol):
         timeout_us: int = 0,
         rows: int = 0,
     ) -> _Reply:
-        """Sends a request and waits for its reply; other requests go on meanwhile.
+        """Sends a request and waits for its reply; other requests run at the same time.
 
         Raises:
             ClientError: the server's status, or how the connection ended.
@@ -145,10 +145,10 @@ class Link(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def abandon(self) -> None:
-        """Lets go of the socket where the event loop cannot: it is closed, or the parent's.
+        """Lets go of the socket when its event loop cannot: it is closed, or the parent's.
 
         In a forked child the transport must not close: it would take the socket out of the loop's
-        epoll set, which the parent still uses. Its descriptor gets another meaning instead.
+        epoll set, which the parent still uses. Instead its descriptor becomes /dev/null.
         """
         self.ended = ConnectionFailed("The connection belongs to another event loop.")
         taken = self._transport.get_extra_info("socket") if self._transport is not None else None
@@ -169,7 +169,7 @@ class Link(asyncio.BufferedProtocol):
         self.end(ConnectionFailed(f"{self._where} closed the connection{reason}."))
 
     def pause_writing(self) -> None:
-        """Called by the event loop when the socket takes no more for now."""
+        """Called by the event loop when the socket's buffer is full."""
         self._writable.clear()
 
     def resume_writing(self) -> None:
@@ -198,7 +198,7 @@ class Link(asyncio.BufferedProtocol):
             self.end(error)
 
     def _cut(self) -> None:
-        """Takes every reply out of the scratch buffer, and starts on one that is larger."""
+        """Takes every reply out of the scratch buffer, and begins a reply that is larger."""
         at = 0
         while self._have - at >= native.REPLY_BYTES:
             header = native.unpack_reply(self._scratch[at : at + native.REPLY_BYTES])

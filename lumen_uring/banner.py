@@ -36,11 +36,11 @@ def banner(
 
     Args:
         config: the settings it was started with.
-        info: what the engine arrived at.
+        info: the running engine's facts.
         description: its describe document.
-        notes: sentences of this side; the engine's own follow them.
+        notes: Python's warnings; the engine's follow them.
         ready_s: seconds from the start of the program's work to ready.
-        metrics: where the metrics page is.
+        metrics: address of the metrics page.
 
     Returns:
         Plain lines.
@@ -79,7 +79,7 @@ def _signature(entry: dict[str, Any]) -> str:
 
 
 def _tensor(tensor: dict[str, Any]) -> str:
-    # n: as many as the request has rows; ?: known only after the model has run.
+    # n: the rows of the request; ?: known only after the model has run.
     free = "n" if tensor.get("shape_known", True) else "?"
     dims = ",".join(free if dim < 0 else str(dim) for dim in tensor["shape"])
     return f"{tensor['name']} {tensor['datatype']}[{dims}]"
@@ -98,7 +98,7 @@ def _next_step(config: Config, entry: dict[str, Any], port: int) -> str:
     first = entry["inputs"][0]["shape"]
     grey = len(tensors) == 1 and len(first) == 4 and first[1] == 1
     if entry["rgb8"] is not None or grey:
-        # The command that was typed may not be on PATH, as in a virtual environment.
+        # `lumen` may not be on PATH, as in a virtual environment.
         lumen = "lumen" if shutil.which("lumen") else f"{sys.executable} -m lumen_uring"
         where = "" if host == "127.0.0.1" else f" --host {host}"
         where += "" if port == 8000 else f" --port {port}"
@@ -107,7 +107,7 @@ def _next_step(config: Config, entry: dict[str, Any], port: int) -> str:
 
 
 def _zeros(tensor: dict[str, Any]) -> dict[str, Any] | None:
-    """A small input of one row, as HTTP takes it; None for one that no person would type."""
+    """A small input of one row, as HTTP takes it; None when it is too long to type."""
     shape = [1 if index == 0 and dim < 0 else dim for index, dim in enumerate(tensor["shape"])]
     count = math.prod(shape)
     quoted = "'" in tensor["name"]
@@ -123,11 +123,11 @@ def _zeros(tensor: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def warnings(config: Config, info: EngineInfo) -> list[str]:
-    """Says what may be meant, and often is not.
+    """Warns of settings that are allowed and often not intended.
 
     Args:
         config: the settings it was started with.
-        info: what the engine arrived at.
+        info: the running engine's facts.
 
     Returns:
         Sentences, without a full stop.
@@ -149,7 +149,7 @@ def warnings(config: Config, info: EngineInfo) -> list[str]:
 
 
 def memory_limit_bytes(root: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """The memory limit of this process's group; None where there is none.
+    """Reads the memory limit of this process's control group; None when there is none.
 
     Args:
         root: where control groups are mounted; version 2, then version 1.

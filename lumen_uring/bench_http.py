@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from lumen_uring.describe import Model, TensorInfo
 
 _TIMEOUT_S: Final = 10.0
-# HTTP's statuses with their native likes.
+# HTTP statuses, and the native status of the same meaning.
 _STATUSES: Final = {401: 6, 404: 2}
 # JSON holds these as numbers; the protocol sends 16-bit floats as bytes only.
 _NO_JSON: Final = frozenset({"FP16", "BF16"})
@@ -33,7 +33,7 @@ _NO_JSON: Final = frozenset({"FP16", "BF16"})
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a server is: `authority` is what its Host header says, `address` what to connect to.
+    """A server: `authority` is the value of its Host header, `address` the one to connect to.
 
     A unix socket's address is unix:PATH, and its port 0. `token` is the key's, or None.
     """
@@ -53,7 +53,7 @@ class Target:
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """The server's name in messages."""
         return self.authority if self.port else self.address
 
 
@@ -96,10 +96,10 @@ def fetch_model(server: Target, name: str | None) -> Model:
         name: of the model; None where the server has one only.
 
     Returns:
-        The model; its rgb8 is None, for the protocol knows no pictures.
+        The model; its rgb8 is None, since the protocol has no pictures.
 
     Raises:
-        LumenError: no server, no such model, or a model that cannot be loaded with random values.
+        LumenError: no server, no such model, or a model that takes no random values.
     """
     from lumen_uring.describe import DTYPES, Model, TensorInfo
 
@@ -116,7 +116,7 @@ def fetch_model(server: Target, name: str | None) -> Model:
         outputs = tuple(tensor(entry) for entry in document["outputs"])
     except (KeyError, TypeError, ValueError) as error:
         raise ProtocolError(
-            f"What the server says of model {name!r} is not the document expected: {error!r}."
+            f"The server's metadata of model {name!r} is not the document expected: {error!r}."
         ) from None
     for entry in inputs:
         if entry.datatype not in DTYPES:
@@ -167,7 +167,7 @@ def _ask(server: Target, method: str, path: str) -> Any:
     request = urllib.request.Request(
         f"http://{server.authority}{path}", headers=server.fields, method=method
     )
-    # A proxy of the environment is not what is to be measured.
+    # No proxy of the environment: the load measures the server itself.
     handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({})]
     if path_of_socket := unix_path(server.address):
         handlers.append(_UnixHandler(path_of_socket))
@@ -342,7 +342,7 @@ def _values(tensor: TensorInfo, data: bytes) -> Any:
 
 
 def _post(server: Target, model: Model, body: bytes, json_bytes: int | None) -> bytes:
-    """json_bytes None: the body is JSON and nothing else."""
+    """One POST; json_bytes None: the body is only JSON."""
     kind = "application/json" if json_bytes is None else "application/octet-stream"
     lines = [
         f"POST /v2/models/{quote(model.name, safe='')}/infer HTTP/1.1",

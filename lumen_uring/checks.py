@@ -37,7 +37,7 @@ _NOFILE_ENOUGH: Final = 16384 + 256  # the default max_connections, and what els
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line: level is ok, note or problem; cure is empty where there is nothing to do."""
+    """One line: level is ok, note or problem; cure is empty when there is nothing to do."""
 
     level: str
     name: str
@@ -47,10 +47,10 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Where to look.
+    """The machine that the checks read.
 
     Args:
-        root: below which proc/ and sys/ are.
+        root: the folder that holds proc/ and sys/.
         uring: asks the kernel about io_uring.
     """
 
@@ -58,7 +58,7 @@ class Machine:
     uring: Callable[[], ProbeReport] = probe_as_pretended
 
     def read(self, path: str) -> str:
-        """A small file's text without the final newline; empty where there is none."""
+        """A small file's text without the final newline; empty when it cannot be read."""
         try:
             return (self.root / path).read_text("utf-8", "replace").strip()
         except OSError:
@@ -69,7 +69,7 @@ def check_all(machine: Machine) -> list[Finding]:
     """Runs every check.
 
     Args:
-        machine: where to look.
+        machine: to read.
 
     Returns:
         The findings, in reading order.
@@ -88,7 +88,7 @@ def check_all(machine: Machine) -> list[Finding]:
 
 
 def check_io_uring(report: ProbeReport) -> list[Finding]:
-    """Says what the kernel allows of io_uring.
+    """Reports which parts of io_uring the kernel allows.
 
     Args:
         report: as probe gave it.
@@ -121,7 +121,7 @@ def check_io_uring(report: ProbeReport) -> list[Finding]:
 
 
 def check_backend(report: ProbeReport) -> Finding:
-    """Says which backend the server takes when it may choose, and why.
+    """Reports which backend `io_backend: auto` takes, and why.
 
     Args:
         report: as probe gave it.
@@ -132,7 +132,7 @@ def check_backend(report: ProbeReport) -> Finding:
 
 
 def check_engine() -> Finding:
-    """Looks for the C library and loads it."""
+    """Finds the C library and loads it."""
     try:
         path = library.find()
         version = library.load().lumen_version().decode()
@@ -142,7 +142,7 @@ def check_engine() -> Finding:
 
 
 def check_runtime() -> Finding:
-    """Looks for ONNX Runtime without loading it."""
+    """Finds ONNX Runtime without loading it."""
     try:
         path = onnxruntime_path.find()
     except LibraryError as error:
@@ -154,7 +154,7 @@ def check_seccomp(machine: Machine) -> Finding:
     """Reads this process's seccomp mode."""
     match = re.search(r"^Seccomp:\s*(\d+)", machine.read("proc/self/status"), re.MULTILINE)
     if match is None:
-        return Finding(NOTE, "seccomp", "the kernel does not say")
+        return Finding(NOTE, "seccomp", "the kernel does not report it")
     if match.group(1) == "0":
         return Finding(OK, "seccomp", "no filter")
     return Finding(
@@ -256,17 +256,17 @@ def check_cgroup(machine: Machine) -> Finding:
 
 
 def check_memory(machine: Machine) -> Finding:
-    """Reads the cgroup's memory limit: a process beyond it is killed without a word."""
+    """Reads the cgroup's memory limit: the kernel kills a process that exceeds it."""
     limit = cgroup_memory_bytes(machine)
     if limit is None:
-        return Finding(OK, "memory", "no limit of the cgroup")
+        return Finding(OK, "memory", "the cgroup sets no limit")
     found = f"the cgroup may use {limit >> 20} MiB"
     if limit >= _MEMORY_ENOUGH:
         return Finding(OK, "memory", found)
     return Finding(
         NOTE,
         "memory",
-        f"{found}: a server that needs more is killed without a word",
+        f"{found}: the kernel kills a server that needs more",
         f"Give it {_MEMORY_ENOUGH >> 20} MiB or more (server.arena_bytes is 256 MiB of it, the "
         "rest is ONNX Runtime and the models), or lower server.arena_bytes and "
         "engine.thread_count.",
@@ -287,14 +287,14 @@ def check_niceness() -> Finding:
 
 
 def check_shared_memory(machine: Machine) -> Finding:
-    """Looks whether the statistics file can be made."""
+    """Checks that the server can make its statistics file."""
     place = machine.root / "dev/shm"
     if place.is_dir() and os.access(place, os.W_OK | os.X_OK):
         return Finding(OK, "statistics", f"/{place.relative_to(machine.root)} can be written")
     return Finding(
         NOTE,
         "statistics",
-        "/dev/shm cannot be written: `lumen stats` will not see a server",
+        "/dev/shm cannot be written: `lumen stats` finds no server",
         "Mount a tmpfs there, of mode 1777; 1 MiB is enough for a server.",
     )
 
@@ -308,15 +308,15 @@ def check_cores(machine: Machine) -> Finding:
     if usable > 1:
         return Finding(OK, "cores", found)
     return Finding(
-        NOTE, "cores", found, "One core does both I/O and inference; give it two or more."
+        NOTE, "cores", found, "One core does both I/O and inference; give the server two or more."
     )
 
 
 def cgroup_cores(machine: Machine) -> float | None:
-    """How many cores' worth of time the cgroup allows, the tightest limit up its tree.
+    """Reads the processor time that the cgroup allows: the lowest limit up its tree.
 
     Args:
-        machine: where to look.
+        machine: to read.
 
     Returns:
         Cores; None without a limit.
@@ -335,10 +335,10 @@ def cgroup_cores(machine: Machine) -> float | None:
 
 
 def cgroup_memory_bytes(machine: Machine) -> int | None:
-    """How much memory the cgroup allows, the tightest limit up its tree.
+    """Reads the memory that the cgroup allows: the lowest limit up its tree.
 
     Args:
-        machine: where to look.
+        machine: to read.
 
     Returns:
         Bytes; None without a limit.
@@ -350,7 +350,7 @@ def cgroup_memory_bytes(machine: Machine) -> int | None:
     for version, place in _cgroups(machine, "memory"):
         name = "memory.max" if version == 2 else "memory.limit_in_bytes"
         text = machine.read(f"{place}/{name}")
-        # "max", or with version 1 a number that no machine reaches, is no limit.
+        # No limit: "max", or with version 1 a number that no machine reaches.
         if text.isdecimal() and int(text) < _MEMORY_UNLIMITED:
             limits.append(int(text))
     return min(limits, default=None)

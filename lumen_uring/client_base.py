@@ -1,4 +1,4 @@
-"""What both clients of the native protocol share: their options, and the checks of a reply.
+"""The common part of both clients of the native protocol: options, and the checks of a reply.
 
 Used by client.py, async_client.py and async_link.py, on any thread. Nothing here opens a connection
 or waits.

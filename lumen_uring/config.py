@@ -1,8 +1,8 @@
-"""From config.yaml, the environment and options to a checked Config, or to every problem at once.
+"""Reads config.yaml, the environment and options into a checked Config, or reports every problem.
 
-Called by the commands, on the main thread, before anything starts. Remembers where each value was
-written, so that a message can say `config.yaml:7 server.port: expected ..., found ...`. It must
-never stop at the first problem, and never let a YAML or pydantic error reach a user.
+Called by the commands, on the main thread, before anything starts. It keeps the place of each
+value, so that a message can say `config.yaml:7 server.port: expected ..., found ...`. It must never
+stop at the first problem, and never let a YAML or pydantic error reach a user.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _ENTRIES: Final = {
 
 
 class _Draft:
-    """The raw settings with, for each, the place that a message names."""
+    """The raw settings, and the place of each for messages."""
 
     def __init__(self, file_name: str) -> None:
         self.file_name = file_name
@@ -65,7 +65,7 @@ class _Draft:
         self.problems: list[str] = []
 
     def place(self, path: _Path) -> str:
-        """Says where a value was written: the option that set it, or the file and line."""
+        """Names the place of a value: the option that set it, or the file and line."""
         dotted = _dotted(path)
         for length in range(len(path), 0, -1):
             flag = self.flags.get(path[:length])
@@ -144,13 +144,13 @@ def _read(path: Path) -> str:
 
 
 def _parse(draft: _Draft, text: str) -> None:
-    """Fills the draft from YAML; a file that is no YAML ends the whole check."""
+    """Fills the draft from YAML; a file that is no YAML ends the check."""
     try:
         loader = yaml.SafeLoader(text)
         node = loader.get_single_node()
         if node is None:
             return
-        # First, since merge keys (`<<`) are gone from the nodes afterwards.
+        # First, since construct_document removes merge keys (`<<`) from the nodes.
         _collect_lines(draft, node, (), set())
         data = loader.construct_document(node)
     except yaml.MarkedYAMLError as error:
@@ -169,7 +169,7 @@ def _parse(draft: _Draft, text: str) -> None:
 
 
 def _collect_lines(draft: _Draft, node: yaml.Node, path: _Path, above: set[int]) -> None:
-    """Notes the line of every key, and reports keys written twice (YAML keeps the last)."""
+    """Records the line of every key, and reports keys written twice (YAML keeps the last)."""
     if id(node) in above:
         raise ValueError("an alias inside the value it names")
     above = above | {id(node)}
@@ -214,8 +214,8 @@ def _apply_model(draft: _Draft, option: str) -> None:
 def _apply_environment(draft: _Draft, environment: Mapping[str, str]) -> None:
     """LUMEN_SERVER__PORT is server.port, LUMEN_MODELS__0__PATH models.0.path.
 
-    Every name with two underscores together is meant so; LUMEN_MODELS is the whole list. An empty
-    value is none: programs that pass all variables on pass empty ones.
+    Every name with a double underscore is read as a setting; LUMEN_MODELS is the whole list. An
+    empty value is ignored, since some programs pass on every variable, set or not.
     """
     for name, text in sorted(environment.items()):
         meant = name.startswith(_PREFIX) and ("__" in name or name == f"{_PREFIX}MODELS")
@@ -241,7 +241,7 @@ def _put(draft: _Draft, steps: list[str], text: str, flag: str) -> None:
     """Puts a YAML value at a place; `flag` is what messages call its source."""
     key = f"{flag} {'.'.join(steps)}"
     try:
-        value = text if text == "-" else yaml.safe_load(text)  # to YAML a list of nothing
+        value = text if text == "-" else yaml.safe_load(text)  # YAML reads "-" as a list
     except (yaml.YAMLError, ValueError, RecursionError):
         draft.problems.append(f"{key}: expected a YAML value, found {text!r}")
         return
@@ -266,7 +266,7 @@ def _put(draft: _Draft, steps: list[str], text: str, flag: str) -> None:
 
 
 def _place_paths(draft: _Draft, folder: str) -> None:
-    """Paths that a file names are relative to that file, whatever directory this runs in."""
+    """Makes the paths of a settings file relative to that file, not to the working directory."""
     for place in _paths(draft.data):
         if any(place[:length] in draft.flags for length in range(1, len(place) + 1)):
             continue
@@ -279,7 +279,7 @@ def _place_paths(draft: _Draft, folder: str) -> None:
 
 
 def _paths(data: dict[str, Any]) -> Iterator[_Path]:
-    """The places of all settings that are paths, in the sections that are there."""
+    """The places of all settings that are paths, in the sections that the settings have."""
     for section, name in _PATHS:
         if isinstance(data.get(section), dict):
             yield (section, name)
@@ -290,7 +290,7 @@ def _paths(data: dict[str, Any]) -> Iterator[_Path]:
 
 
 def _descend(draft: _Draft, at: Any, step: str, path: list[str | int], flag: str) -> Any:
-    """Goes one step into the settings, making a section that is not there yet; None: impossible."""
+    """Goes one step into the settings and adds a missing section; None when it cannot."""
     if isinstance(at, list) and step.isdecimal() and int(step) < len(at):
         path.append(int(step))
         inner = at[int(step)]
@@ -322,7 +322,7 @@ def _validate(draft: _Draft) -> Config | None:
 
 
 def _field_path(loc: _Path) -> _Path:
-    """Cuts what pydantic adds below a field (the arm of a union, the item of a triple)."""
+    """Cuts the steps that pydantic adds below a field (the arm of a union, an item of a triple)."""
     depth = 3 if loc[:1] == ("models",) else 4 if loc[:2] == ("server", "keys") else 2
     return loc[:depth]
 
@@ -347,7 +347,7 @@ def _problem(data: Any, path: _Path, detail: ErrorDetails) -> str:
     if detail["type"] in ("extra_forbidden", "invalid_key"):
         return f"the unknown key {detail['loc'][-1]!r}"
     for step in path:
-        # Only a missing field can end the walk early: pydantic reports no deeper than the data go.
+        # Only a missing field ends the walk early: pydantic reports no place below the data.
         if isinstance(data, dict) and step not in data:
             return "nothing"
         data = data[step]
@@ -366,7 +366,7 @@ def _found(value: object) -> str:
 
 
 def _check_names(draft: _Draft) -> None:
-    """Two models of one name: checked on the raw values, so that other problems do not hide it."""
+    """Reports two models of one name, in the raw values, so that other problems do not hide it."""
     models = draft.data.get("models")
     first: dict[str, int] = {}
     for index, model in enumerate(models if isinstance(models, (list, tuple)) else ()):
@@ -383,7 +383,7 @@ def _check_names(draft: _Draft) -> None:
 
 
 def _check_together(draft: _Draft, config: Config) -> None:
-    """Settings that are right by themselves and contradict each other."""
+    """Reports settings that contradict each other."""
     server, engine = config.server, config.engine
     kind = engine.queue_type
     batches = engine.batch_size > 1 or any((entry.batch_size or 1) > 1 for entry in config.models)

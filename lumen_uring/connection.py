@@ -1,7 +1,7 @@
-"""One connection of the sync client, TCP or a unix socket: whole buffers in, bytes out, in time.
+"""One connection of the sync client, TCP or a unix socket: sends and receives by a deadline.
 
-Used by client.py alone, by one thread at a time. The socket never blocks; waiting is done in poll,
-where the deadline is. It knows nothing of the protocol and never reconnects.
+Used by client.py, by one thread at a time. The socket never blocks: poll waits, until the deadline
+at most. It knows nothing of the protocol and never reconnects.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _BUFFERS_MAX: Final = 1024
 
 
 def unix_path(host: str) -> str | None:
-    """The path of a unix socket, where the host names one.
+    """Reads the path of a unix socket out of a host.
 
     Args:
         host: unix:PATH or unix://PATH, else a name or an address.
@@ -55,10 +55,10 @@ class Connection:
         host: name or address, or unix:PATH.
         port: 1..65535.
         timeout_s: what messages name as the timeout; seconds.
-        deadline: for connecting; monotonic seconds. Looking the name up is not bounded by it.
+        deadline: for connecting; monotonic seconds. It does not bound the look-up of the name.
 
     Raises:
-        ConnectionFailed: nobody listens there, or the network refuses.
+        ConnectionFailed: no server listens there, or the network refuses.
         RequestTimeout: no answer in time.
     """
 
@@ -84,20 +84,20 @@ class Connection:
         self._socket.close()
 
     def interrupt(self) -> None:
-        """Ends the connection for a thread that waits on it, which then fails; on any thread."""
+        """Makes a thread that waits on the connection fail; called on any thread."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def is_quiet(self) -> bool:
-        """Says whether there is nothing to read, as is right for a live idle connection.
+        """Whether there is nothing to read, as on a live idle connection.
 
         Returns:
-            False when the peer has closed or has sent bytes nobody asked for.
+            False when the peer has closed, or has sent bytes without a request.
         """
         return not self._readable.poll(0)
 
     def send(self, buffers: Sequence[memoryview], deadline: float) -> None:
-        """Sends all buffers from where they lie.
+        """Sends all buffers, without a copy.
 
         Args:
             buffers: bytes, in order.
@@ -125,7 +125,7 @@ class Connection:
                 waiting[0] = waiting[0][sent:]
 
     def receive_into(self, target: memoryview, deadline: float) -> int:
-        """Receives what there is.
+        """Receives the bytes that have arrived; waits for the first.
 
         Args:
             target: at least one byte.
@@ -168,8 +168,8 @@ def _connect(host: str, port: int, deadline: float) -> socket.socket:
         return _connected(socket.AF_UNIX, path, deadline)
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     refused: OSError = OSError("the name has no address")
-    # Not socket.create_connection: it grants its timeout to each of a name's addresses anew. Here
-    # each has an equal share of what is left, so that one that swallows packets hides no other.
+    # Not socket.create_connection, which gives its whole timeout to each address of a name. Here
+    # each gets an equal share of the time left, so that one that drops packets hides no other.
     for index, (family, _kind, _protocol, _name, address) in enumerate(found):
         share = (deadline - time.monotonic()) / (len(found) - index)
         try:

@@ -1,4 +1,4 @@
-"""What a server says about its models: the describe document, checked and typed.
+"""The describe document, in which a server describes its models, checked and typed.
 
 Used by payloads.py, both clients and `lumen predict`, on any thread. The document comes from a
 peer: each field is checked, and one that is wrong is a ProtocolError that names it.
@@ -46,10 +46,10 @@ class TensorInfo:
 
 @dataclass(frozen=True, slots=True)
 class Rgb8Info:
-    """The picture a model takes: height and width in pixels, and what the server makes of a value.
+    """The picture a model takes: height and width in pixels, and how the server normalises it.
 
-    That is (value - mean) * scale, in the order of colours that the model wants; None where the
-    server does not say.
+    The model gets (value - mean) * scale, in the order of colours channel_order. All three are None
+    when the server does not report them.
     """
 
     height: int
@@ -61,7 +61,7 @@ class Rgb8Info:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """One model of a server; `index` is what requests carry, `labels` are its classes' names."""
+    """One model of a server; requests carry its `index`, `labels` are the names of its classes."""
 
     index: int
     name: str

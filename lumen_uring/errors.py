@@ -56,7 +56,7 @@ class StatsError(LumenError):
 
 
 class MetricsError(LumenError):
-    """The metrics page cannot be had, or a profile cannot be made; the message holds the cure."""
+    """The metrics page cannot listen, or a profile cannot be made; the message names the cure."""
 
 
 class PictureError(LumenError):

@@ -128,7 +128,7 @@ def _draw(
     depth: int,
     total: int,
 ) -> None:
-    """Draws a frame and, above it, what it called."""
+    """Draws a frame and, above it, the frames it called."""
     width = node.count * scale
     if width < _THINNEST:
         return

@@ -1,6 +1,6 @@
-"""What keys and rates must not say beside each other; called by config.py, on the main thread.
+"""Checks keys and rates that contradict each other; called by config.py, on the main thread.
 
-Works on the raw settings, so that a value of the wrong type elsewhere hides none of these problems.
+It works on the raw settings, so that a value of the wrong type elsewhere hides no contradiction.
 It reports each problem with its place and never raises.
 """
 
@@ -18,7 +18,7 @@ Report = Callable[[Path, str, str], None]
 
 
 def check(data: dict[str, Any], report: Report) -> None:
-    """Reports what contradicts in server.keys, and every burst without a rate.
+    """Reports contradictions in server.keys, and every burst without a rate.
 
     Args:
         data: the settings as read.
@@ -77,7 +77,7 @@ def _check_keys(data: dict[str, Any], report: Report) -> None:
 
 
 def _token(key: dict[str, Any], place: Path, report: Report) -> tuple[str, str]:
-    """Where a key's token comes from, and its hash; empty where that is a problem."""
+    """The setting that gives a key's token, and the token's hash; both empty after a problem."""
     given = [name for name in ("sha256", "token_env") if key.get(name) is not None]
     if len(given) != 1:
         report(place, "either sha256 or token_env", "both" if given else "neither")

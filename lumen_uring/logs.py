@@ -1,8 +1,8 @@
 """The server's output: lines for people on stdout, and the log on stderr or in a file.
 
-Used by server.py, on the main thread alone. Nothing here waits and nothing raises: a reader that is
-gone or does not read, and a full disk, cost lines and never the server or a request. What was lost
-is said in the next line that can be written.
+Used by server.py, on the main thread alone. Writing never waits and never raises: when a reader is
+gone or slow, or the disk is full, lines are lost and the server goes on. The next line that can be
+written says how many.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NONE: Final = -1
 
 
 class _Lines:
-    """Writes whole lines to a descriptor; _NONE is one that the process was started without."""
+    """Writes complete lines to a descriptor; _NONE: the process was started without it."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
@@ -34,7 +34,7 @@ class _Lines:
             self._poll.register(descriptor, select.POLLOUT)
 
     def write(self, text: str) -> bool:
-        """Writes lines; False where the reader does not keep up, or there is none."""
+        """Writes lines; False when the reader is too slow, or there is none."""
         data = f"{text}\n".encode("utf-8", "backslashreplace")
         try:
             while data and self._has_room():
@@ -44,7 +44,7 @@ class _Lines:
         return not data
 
     def _has_room(self) -> bool:
-        # A full pipe or a stopped terminal would keep the thread that waits for signals.
+        # A full pipe or a stopped terminal would block the thread that handles signals.
         return any(events & select.POLLOUT for _, events in self._poll.poll(0))
 
     def close(self) -> None:
@@ -53,11 +53,11 @@ class _Lines:
 
 
 class Journal:
-    """The server's voice.
+    """The server's log, and its lines for people.
 
-    `say` is for what people wait for: it goes to stdout, unless programs read along
-    (`log.format: json`, and stdout is no terminal), and to the log. Where stdout and the log are
-    one terminal, file or pipe, it is written once.
+    `say` writes a line that people wait for to the log and to stdout, but not to stdout when a
+    program reads it (`log.format: json`, and stdout is no terminal). When stdout and the log are
+    the same terminal, file or pipe, the line is written once.
 
     Args:
         settings: the section `log`.
@@ -81,7 +81,7 @@ class Journal:
 
     @property
     def is_stdout(self) -> bool:
-        """Whether a line for people is in the log by that alone: both are one place."""
+        """Whether stdout and the log are the same file, so that a line for people is in both."""
         log = self._file or self._stderr
         if not self.is_for_people or _NONE in (log.descriptor, self._stdout.descriptor):
             return False
@@ -91,13 +91,13 @@ class Journal:
             return False
 
     def reopen(self, settings: LogConfig) -> None:
-        """Takes settings over, and opens the log's file again: the old one may have been moved.
+        """Applies settings, and opens the log's file again: the old file may have been renamed.
 
         Args:
             settings: the section `log`.
 
         Raises:
-            ConfigError: log.path cannot be written; everything stays as it was.
+            ConfigError: log.path cannot be written; nothing has changed.
         """
         new = _open(settings)
         if self._file is not None:
@@ -105,7 +105,7 @@ class Journal:
         self._settings, self._file, self._file_fails = settings, new, False
 
     def show(self, line: str) -> None:
-        """Writes a line for people that is no news to the log, such as the banner's.
+        """Writes a line for people to stdout and not to the log, such as the banner's.
 
         Args:
             line: without its end.
@@ -114,7 +114,7 @@ class Journal:
             self._stdout.write(line)
 
     def say(self, line: str, level: str = "info") -> None:
-        """Tells people and the log.
+        """Writes a line to stdout and to the log.
 
         Args:
             line: a sentence.
@@ -140,7 +140,7 @@ class Journal:
             elif self._write(self._file, record):
                 self._file_fails = False
             else:
-                # The disk is full, as a rule. Once, so that stderr does not fill another.
+                # Mostly a full disk. Said once, so that stderr does not fill another disk.
                 if not self._file_fails:
                     said = f"log.path: {self._settings.path} cannot be written; the log comes here"
                     self._write(self._stderr, self._record("error", said))

@@ -1,8 +1,8 @@
-"""From a model's entry in the settings to a file, and to the place of its optimised graph.
+"""Finds a model's file and labels, and the place of its optimised graph in the cache.
 
-Called by server.py at start, on the main thread. The cached graph is only right for one model, one
-ONNX Runtime and one kind of processor, so its name is made of all three. A directory that cannot
-be written costs start-up time, never the start.
+Called by server.py at start, on the main thread. A cached graph fits one model, one ONNX Runtime
+and one kind of processor, so its name has all three. When the cache directory cannot be written,
+the start takes longer and does not fail.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _EXTERNAL: Final = b"\n\x08location\x12"
 
 @dataclass(frozen=True, slots=True)
 class CachePlace:
-    """Where the optimised graph goes: a path, or None and the sentence that says why not."""
+    """The path of the optimised graph, or None and the sentence that says why there is none."""
 
     path: Path | None
     note: str | None
@@ -44,7 +44,7 @@ def resolve(path: str) -> Path:
         An existing file, absolute.
 
     Raises:
-        ConfigError: there is none; the message says what to do.
+        ConfigError: the file does not exist; the message says what to do.
     """
     if path.startswith(_BUILTIN):
         # Imported late: building the benchmark models needs onnx, serving a file does not.
@@ -61,7 +61,7 @@ def resolve(path: str) -> Path:
 
 
 def _kind(file: Path) -> str:
-    """Names the kind of a path that is no file; opening a pipe would wait for its writer."""
+    """Names the kind of a path that is no file; to open a pipe would wait for its writer."""
     if file.is_dir():
         return "is a directory"
     return "is a pipe, a socket or a device" if file.exists() else "does not exist"
@@ -108,7 +108,7 @@ def labels(model: ModelConfig) -> bytes | None:
             f"The labels of model {model.name} at {path}: expected UTF-8, found byte "
             f"{raw[error.start]:#04x} at offset {error.start}."
         ) from None
-    # Not splitlines: a label may hold what Unicode calls a line's end, and must keep its number.
+    # Not splitlines: a label may hold a line separator of Unicode, and must keep its number.
     lines = text.replace("\r\n", "\n").removesuffix("\n").split("\n")
     if len(raw) > _LABEL_BYTES_MAX or not text.strip() or "\0" in text:
         raise ConfigError(
@@ -143,14 +143,14 @@ def cache_place(model: Path, ort_version: str) -> CachePlace:
     name = f"{digest[:32]}-{ort_version}-{cpu_flags_hash()[:8]}.ort"
     base = os.environ.get("XDG_CACHE_HOME") or ""
     try:
-        # The specification says that a relative path there is to be ignored.
+        # The XDG specification says to ignore a relative path.
         root = Path(base) if os.path.isabs(base) else Path.home() / ".cache"
         directory = root / "lumen"
         root.mkdir(parents=True, exist_ok=True)
         directory.mkdir(mode=0o700, exist_ok=True)
         if not os.access(directory, os.W_OK | os.X_OK):
             raise PermissionError(13, "Permission denied")
-        # Files in this folder are mapped and run as models: nobody else may have written them.
+        # Files in this folder are mapped and run as models: no other user may write them.
         found = directory.stat()
         if found.st_uid != os.geteuid():
             raise PermissionError(1, f"{directory} belongs to another user")
@@ -169,13 +169,13 @@ def cache_place(model: Path, ort_version: str) -> CachePlace:
 
 
 def cpu_flags_hash(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """Hashes what the processor can do, which decides the layout of an optimised graph.
+    """Hashes the processor's features, which decide the layout of an optimised graph.
 
     Args:
         cpuinfo: the kernel's list.
 
     Returns:
-        64 hexadecimal digits; of the empty text where the list cannot be read.
+        64 hexadecimal digits; of the empty text when the list cannot be read.
     """
     flags: list[str] = []
     try:

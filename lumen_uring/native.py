@@ -212,7 +212,7 @@ def pack_credential(token: str | None) -> bytes:
 def with_credential(
     kind: int, credential: bytes, buffers: Sequence[Buffer]
 ) -> tuple[Sequence[Buffer], int]:
-    """Puts a credential before a payload where one is asked for.
+    """Puts a credential before a payload.
 
     Args:
         kind: KIND_*; a ping needs none.

@@ -1,7 +1,7 @@
-"""Tells a service manager how the server is, as sd_notify(3) does: datagrams to $NOTIFY_SOCKET.
+"""Tells a service manager the server's state, as sd_notify(3) does: datagrams to $NOTIFY_SOCKET.
 
-Used by server.py, on the main thread. Without that variable nothing is sent. A manager that is gone
-or does not read costs at most a second and never the server.
+Used by server.py, on the main thread. Without that variable it sends nothing. A manager that is
+gone or slow delays the main thread by at most a second.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _SEND_S = 1.0
 
 
 class Notifier:
-    """Speaks to the manager that started this process."""
+    """Sends to the manager that started this process."""
 
     def __init__(self) -> None:
         name = os.environ.get("NOTIFY_SOCKET", "")
@@ -45,7 +45,7 @@ class Notifier:
         self._send("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
 
     def stopping(self, seconds: float, status: str) -> None:
-        """The end has begun.
+        """The server has begun to end.
 
         Args:
             seconds: how long it may take.
@@ -54,7 +54,7 @@ class Notifier:
         self._send("STOPPING=1", f"EXTEND_TIMEOUT_USEC={int(seconds * 1e6)}", f"STATUS={status}")
 
     def alive(self) -> None:
-        """The server serves: the watchdog may start its time anew."""
+        """The server is alive: the watchdog starts its time again."""
         if self.watchdog_s:
             self._send("WATCHDOG=1")
 

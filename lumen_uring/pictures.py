@@ -1,8 +1,8 @@
-"""Pictures on the client's side: finding them, decoding them, bringing them to a model's size.
+"""Pictures on the client's side: finds them, decodes them, scales them to a model's size.
 
-Used by both clients, `lumen predict` and `lumen bench`, on any thread. The model's description
-decides how a picture is prepared: turned as its camera says, then the whole of it is scaled to the
-model's size, whatever its proportions; nothing is cut off. Pillow is imported when first needed.
+Used by both clients, `lumen predict` and `lumen bench`, on any thread. A picture is turned as its
+camera noted, then scaled as a whole to the model's size, without cropping and whatever its
+proportions. Pillow is imported when first needed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lumen_uring.convert import Array
     from lumen_uring.describe import Model
 
-# A file's path, the bytes of such a file, or what Pillow has opened.
+# A file's path, the bytes of such a file, or an opened Pillow image.
 Picture: TypeAlias = Union[str, "os.PathLike[str]", bytes, "PillowImage"]
 
 
@@ -47,18 +47,18 @@ def find(paths: Sequence[str]) -> Iterator[Path]:
 
 
 def prepare(model: Model, picture: Picture) -> Array:
-    """Decodes a picture into what a model takes.
+    """Decodes a picture into a model's input.
 
     Args:
         model: one with an image input.
-        picture: what Pillow reads or has read.
+        picture: one that Pillow reads or has read.
 
     Returns:
         uint8 [H,W,3] for a model that takes rgb8, else float32 [1,1,H,W], 0..255.
 
     Raises:
-        PictureError: it is no picture, or Pillow is not installed.
-        UnknownModel: the model takes none.
+        PictureError: the file is no picture, or Pillow is not installed.
+        UnknownModel: the model takes no pictures.
     """
     try:
         from PIL import Image, ImageOps
@@ -70,7 +70,7 @@ def prepare(model: Model, picture: Picture) -> Array:
 
     try:
         with _opened(picture) as opened:
-            # Cameras store the picture as the sensor lay and note how to turn it.
+            # A camera stores the picture as its sensor lay, and notes how to turn it.
             image = ImageOps.exif_transpose(opened)
             if model.rgb8 is not None:
                 size = (model.rgb8.width, model.rgb8.height)
@@ -96,7 +96,7 @@ def _opened(picture: Picture) -> AbstractContextManager[PillowImage]:
 
 
 def pixels(model: Model, pictures: Array | Picture | Sequence[Picture]) -> Array:
-    """Brings what infer_rgb8 is given to arrays of pixels.
+    """Converts the pictures given to infer_rgb8 to pixels.
 
     Args:
         model: one that takes rgb8.

@@ -1,7 +1,7 @@
 """Samples the stacks of a process with `perf record`.
 
 Called by the metrics page, on a thread of its own, one profile at a time. perf runs in a process of
-its own; what it is not allowed is said with its cure. It never changes the kernel's settings.
+its own; when the kernel refuses it, the error names the cure. It never changes a kernel setting.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from lumen_uring.errors import MetricsError
 from lumen_uring.flamegraph import Stack, parse_perf_script
 
 SECONDS_MAX: Final = 60
-_RATE_HZ: Final = 99  # not 100: it must not keep step with anything
+_RATE_HZ: Final = 99  # not 100: samples must not coincide with a timer
 _PATIENCE_S: Final = 60
 _PARANOID: Final = Path("/proc/sys/kernel/perf_event_paranoid")
 
 
 class Profiler:
-    """Profiles one process; the caller sees to it that one profile is made at a time.
+    """Profiles one process; the caller makes one profile at a time.
 
     Args:
         pid: of the process.
@@ -49,12 +49,12 @@ class Profiler:
             How often each stack was seen.
 
         Raises:
-            MetricsError: perf is missing or refused; says what to do.
+            MetricsError: perf is missing or refused; the message names the cure.
         """
         return self._profile(seconds)
 
     def close(self) -> None:
-        """Ends a profile that is being made; may be called twice."""
+        """Ends the running profile; may be called twice."""
         with self._mutex:
             self._closed = True
             if self._child is not None:
@@ -95,7 +95,9 @@ class Profiler:
         except subprocess.TimeoutExpired:
             _kill(child)
             child.communicate()
-            raise MetricsError(f"perf was still busy after {patience_s} s: ask for less.") from None
+            raise MetricsError(
+                f"perf was still busy after {patience_s} s: ask for fewer seconds."
+            ) from None
         finally:
             with self._mutex:
                 self._child = None
@@ -105,7 +107,7 @@ class Profiler:
 
 
 def refusal(said: str, paranoid: Path = _PARANOID) -> str:
-    """Says why perf would not sample, and what to do.
+    """Says why perf was refused, and what to do.
 
     Args:
         said: what perf wrote on stderr.

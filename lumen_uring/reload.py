@@ -1,6 +1,6 @@
 """Compares the settings in force with those just read: a reload changes some and refuses others.
 
-Called by server.py on the main thread, at SIGHUP. Pure: it compares and says, and changes nothing.
+Called by server.py on the main thread, at SIGHUP. Pure: it compares and changes nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _MODEL: Final = ("rate", "burst")
 
 
 class Plan(NamedTuple):
-    """The settings to put in force, which of them change, and a sentence for each that cannot."""
+    """The settings to apply, the names of those that change, a sentence for each that cannot."""
 
     config: Config
     changed: tuple[str, ...]
@@ -25,20 +25,20 @@ class Plan(NamedTuple):
 
 
 def plan(current: Config, wanted: Config) -> Plan:
-    """Says what a reload does.
+    """Plans a reload.
 
     Args:
         current: the settings in force.
-        wanted: what was read just now, checked.
+        wanted: the settings just read, checked.
 
     Returns:
-        The settings that come of it.
+        The plan.
     """
     changed: list[str] = []
     refused: list[str] = []
 
     def section(name: str, old: BaseModel, new: BaseModel, may: tuple[str, ...]) -> dict[str, Any]:
-        """The values to take over."""
+        """The values to apply."""
         update: dict[str, Any] = {}
         for field in type(old).model_fields:
             before, after = getattr(old, field), getattr(new, field)

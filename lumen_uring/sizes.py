@@ -1,7 +1,7 @@
 """Byte counts as people write them: 8MiB, 64KiB, 2MB.
 
-Called by config.py and by whatever prints a size, on any thread. Never guesses: a string without
-a known unit is refused, a count that is not whole is too.
+Called by settings.py and by modules that print a size, on any thread. It never guesses: it refuses
+an unknown unit, and a size that is not a whole number of bytes.
 """
 
 from __future__ import annotations

@@ -332,7 +332,9 @@ def test_perf_that_does_not_end_is_ended(tmp_path: Path, monkeypatch: pytest.Mon
         f"time.sleep(500)']); open({str(started)!r}, 'w').write(str(child.pid)); time.sleep(500)",
     )
     monkeypatch.setattr(profiling, "_PATIENCE_S", 0.5)
-    with pytest.raises(MetricsError, match=r"perf was still busy after 1\.5 s: ask for less"):
+    with pytest.raises(
+        MetricsError, match=r"perf was still busy after 1\.5 s: ask for fewer seconds"
+    ):
         Profiler(1).profile(1)
     if started.exists():  # a slow machine may not have come so far
         child = Path(f"/proc/{started.read_text()}/stat")

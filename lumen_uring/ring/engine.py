@@ -33,7 +33,7 @@ class SlotClass:
 
 @dataclass(frozen=True, slots=True)
 class EngineInfo:
-    """What the engine arrived at; lumen_info in lumen.h says what each field is."""
+    """The running engine's facts; lumen_info in lumen.h explains each field."""
 
     port: int
     io_threads: int
@@ -132,7 +132,7 @@ class Engine:
         self._check(self._library.lumen_start(self._open_handle()))
 
     def info(self) -> EngineInfo:
-        """Reads what the engine arrived at; final after start.
+        """Reads the engine's facts; they are final after start.
 
         Source:
             lumen_get_info
@@ -179,13 +179,13 @@ class Engine:
             capacity = length
 
     def reload(self, config: Config) -> None:
-        """Takes over keys, hosts and rates, and nothing else; the models are those that were added.
+        """Applies keys, hosts and rates, and nothing else; the models stay those that were added.
 
         Args:
             config: checked settings.
 
         Raises:
-            EngineError: they cannot be taken over; nothing has changed.
+            EngineError: they cannot be applied; nothing has changed.
 
         Source:
             lumen_reload
@@ -201,7 +201,7 @@ class Engine:
         )
 
     def reopen_files(self, config: Config) -> None:
-        """Opens the telemetry file and the access log again, soon; what goes wrong is news.
+        """Has the telemetry file and the access log opened again soon; `news` reports a failure.
 
         Args:
             config: its log.format is the access log's from now on.
@@ -224,7 +224,7 @@ class Engine:
         return buffer.value.decode("utf-8", "replace")
 
     def heartbeat(self) -> bool:
-        """Whether every I/O thread has turned since the last call that said so; asks them again.
+        """Whether every I/O thread has run since the last call that returned True; asks again.
 
         Source:
             lumen_heartbeat
@@ -233,7 +233,7 @@ class Engine:
         return bool(result != structs.E_AGAIN and self._check(result) == 0)
 
     def set_metrics_port(self, port: int) -> None:
-        """Says before the start where the metrics page is, for the page at /.
+        """Sets, before the start, the metrics port that the page at / names.
 
         Args:
             port: 1..65535, or 0 for none.
@@ -245,7 +245,7 @@ class Engine:
         self._check(self._library.lumen_set_metrics_port(handle, port))
 
     def unready(self) -> None:
-        """Turns readiness off; everything is served as before.
+        """Turns readiness off; the server goes on serving.
 
         Source:
             lumen_unready
@@ -253,7 +253,7 @@ class Engine:
         self._check(self._library.lumen_unready(self._open_handle()))
 
     def stop(self, drain_s: float) -> None:
-        """Begins the end and returns at once; may be called again with a shorter time.
+        """Begins the drain and returns at once; may be called again with a shorter time.
 
         Args:
             drain_s: how long requests in flight may take to finish; seconds, 0 to 4 million.
@@ -286,7 +286,7 @@ class Engine:
         return True
 
     def close(self) -> None:
-        """Ends whatever still runs and frees everything; may be called twice.
+        """Ends all threads and frees everything; may be called twice.
 
         In a forked child it does nothing: threads, sockets and the statistics are the parent's.
 

@@ -1,4 +1,4 @@
-"""liburing through ctypes: just the calls that ask the kernel what it can do.
+"""liburing through ctypes: only the calls that ask for the kernel's features.
 
 Used by probe.py alone, on the main thread. Layouts and numbers are those of the kernel's
 include/uapi/linux/io_uring.h, which never change. It submits no operation to any ring.

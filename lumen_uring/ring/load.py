@@ -25,7 +25,7 @@ _UNIT_BITS = 4
 
 @dataclass(frozen=True, slots=True)
 class LoadPlan:
-    """What to send.
+    """The load to send.
 
     Args:
         host: an IPv4 or IPv6 address, or unix:PATH.
@@ -41,11 +41,11 @@ class LoadPlan:
         rate: arrivals a second (open loop, Poisson); 0: closed loop.
         seed: of the arrivals.
         timeout_us: each request's deadline; 0: the server's default.
-        poll_us: looks for answers so long before it sleeps, at the price of its core's time.
+        poll_us: polls for replies this long before it sleeps, which keeps its core busy; µs.
         cpu: core to pin the generator to; -1: none.
         expected: what each payload's answer must be, or empty; over HTTP, its reply's body.
         protocol: 0 native; 1 HTTP/1.1: payloads are whole requests, and model, encoding, rows,
-            timeout_us and credential mean nothing.
+            timeout_us and credential are ignored.
         credential: of native.pack_credential, sent before each payload; empty: none.
     """
 
@@ -71,12 +71,12 @@ class LoadPlan:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoadResult:
-    """What came of it; latencies are in the histogram, in ns.
+    """The figures of a load; latencies are in the histogram, in ns.
 
-    `disconnects` are connections lost while a request was out, each an error, and those that an
-    HTTP server closed after a reply (Connection: close), which are none: they are made anew, in the
-    time of their next request. HTTP's statuses count as their native likes, others as 15.
-    `trouble` says why the load ended before its time, or is None.
+    `disconnects` counts connections lost while a request was in flight, each an error, and those
+    that an HTTP server closed after a reply (Connection: close), which are no errors: the next
+    request opens a new one, within its latency. An HTTP status counts as the native status of the
+    same meaning, or as 15. `trouble` says why the load ended early, or is None.
     """
 
     requests: int
@@ -110,7 +110,7 @@ class Load:
         self._result = structs.LumenLoadResult()
         self._stop = ctypes.c_uint32(0)
         self._error: EngineError | None = None
-        self._buffers: list[Any] = []  # keeps alive what the config points to
+        self._buffers: list[Any] = []  # memory that the config points to
         self._config = self._native(plan)
         self._thread = threading.Thread(target=self._run, name="lumen-load", daemon=True)
         self._thread.start()
@@ -159,19 +159,19 @@ class Load:
             self._error = EngineError(self._library.lumen_last_error().decode(), code)
 
     def progress(self) -> tuple[bool, int, int, float]:
-        """Reads the live counters: counting yet, requests, errors, counted seconds."""
+        """Reads the live counters: whether it counts yet, requests, errors, counted seconds."""
         result = self._result
         return bool(result.counting), result.requests, result.errors, result.wall_ns / 1e9
 
     def stop(self) -> None:
-        """Ends the load early; what was counted stays."""
+        """Ends the load early; its figures stay."""
         self._stop.value = 1
 
     def wait(self, timeout_s: float | None = None) -> LoadResult | None:
         """Waits for the end.
 
         Args:
-            timeout_s: at most so long; None: as long as it takes.
+            timeout_s: the longest wait, seconds; None: no limit.
 
         Returns:
             The result, or None when the time passed first.

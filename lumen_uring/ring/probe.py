@@ -1,8 +1,8 @@
-"""What this kernel allows of io_uring, why not more, and what to do about it.
+"""Asks this kernel which parts of io_uring it allows, why not more, and what would allow more.
 
-Called by `lumen doctor` and tests, on the main thread. It makes small rings and takes them down at
-once; it changes nothing on the machine. A mask can hide features, so that the answer of an older
-kernel can be seen on a new one; LUMEN_URING_MASK hides them from the server and `doctor` alike.
+Called by `lumen doctor` and tests, on the main thread. It makes small rings and closes them at
+once; it changes nothing on the machine. A mask can hide features, so that a new kernel answers like
+an old one; LUMEN_URING_MASK hides them from the server and from `doctor`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ IO_URING: Final = "IO_URING"
 BUFFER_RING: Final = "BUFFER_RING"
 MASKABLE: Final = frozenset({IO_URING, BUFFER_RING, *SETUP_FLAGS, *OPCODES, *FEATURES})
 
-# What the engine asks for first; it then leaves away the newest flag until the kernel agrees.
+# The engine tries these sets of flags from the first on, until the kernel accepts one.
 _LADDER: Final = (
     ("SINGLE_ISSUER", "DEFER_TASKRUN", "COOP_TASKRUN", "SUBMIT_ALL", "CQSIZE", "CLAMP"),
     ("SINGLE_ISSUER", "COOP_TASKRUN", "SUBMIT_ALL", "CQSIZE", "CLAMP"),
@@ -34,8 +34,8 @@ _LADDER: Final = (
 )
 
 
-# Names in LUMEN_URING_MASK (c/src/ring/uring_features.c) and what they are called here; None for
-# what this probe does not look at.
+# Names in LUMEN_URING_MASK (c/src/ring/uring_features.c) and their names here; None: a feature that
+# this probe does not test.
 MASK_NAMES: Final[dict[str, str | None]] = {
     "setup": IO_URING,
     "defer_taskrun": "DEFER_TASKRUN",
@@ -50,7 +50,7 @@ MASK_NAMES: Final[dict[str, str | None]] = {
     "epoll_pwait2": None,
 }
 
-# As known_bad in uring_features.c: first and last version, verdict, where the trouble is told.
+# As known_bad in uring_features.c: first and last version, verdict, source.
 KNOWN_BAD: Final = (
     ((5, 15, 0), (6, 0, 255), "LM_URING_AVOID", "libuv issue 4141"),
     ((6, 6, 1), (6, 6, 9), "LM_URING_ONE_SHOT_ACCEPT", "liburing issue 1062"),
@@ -60,7 +60,7 @@ KNOWN_BAD: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Why something is refused and what to do: a sentence each."""
+    """Why the kernel refuses something and what to do: a sentence each."""
 
     error: str
     cause: str
@@ -69,10 +69,10 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True)
 class ProbeReport:
-    """What the kernel said.
+    """The kernel's answers.
 
     `setup_flags` and `buffer_ring` hold 0 for accepted, else the errno; `setup` is the best set of
-    flags accepted together; `last_op` is -1 where the kernel does not say.
+    flags accepted together; `last_op` is -1 when the kernel does not report it.
     """
 
     kernel: str
@@ -116,7 +116,7 @@ def probe(pretend_missing: Collection[str] = (), library: str | None = None) -> 
         sentence = str(error)
         return _unavailable(masked, Trouble("liburing", sentence, "Install liburing 2.2 or later."))
     result, bits = (errno.ENOSYS, 0) if IO_URING in masked else liburing.setup(0)
-    # A filter may allow the one system call and refuse the others.
+    # A seccomp filter may allow this system call and refuse the others.
     result = result or liburing.enter()
     buffer_ring = (
         errno.EINVAL if BUFFER_RING in masked or result else liburing.register_buffer_ring()
@@ -148,7 +148,7 @@ def probe(pretend_missing: Collection[str] = (), library: str | None = None) -> 
 
 
 def probe_as_pretended() -> ProbeReport:
-    """Asks the kernel, without what LUMEN_URING_MASK hides.
+    """Asks the kernel, without the features that LUMEN_URING_MASK hides.
 
     Raises:
         ValueError: the mask holds a name that the server would refuse.
@@ -160,19 +160,19 @@ def probe_as_pretended() -> ProbeReport:
         raise ValueError(f"LUMEN_URING_MASK holds {unknown[0]!r}, expected names such as setup")
     report = probe({name for word in names if (name := MASK_NAMES[word]) is not None})
     if "self_test" in names:
-        trouble = Trouble("self-test", "LUMEN_URING_MASK makes it fail.", "Take it out of there.")
+        trouble = Trouble("self-test", "LUMEN_URING_MASK makes it fail.", "Remove self_test there.")
         report = replace(report, trouble=trouble)
     return replace(report, kernel=releases[-1]) if releases else report
 
 
 def backend_of_auto(report: ProbeReport) -> tuple[str, str, str]:
-    """What `io_backend: auto` takes, as lm_ring_open in c/src/ring/ring.c decides.
+    """Says which backend `io_backend: auto` takes, as lm_ring_open in c/src/ring/ring.c decides.
 
     Args:
         report: as a probe gave it.
 
     Returns:
-        "io_uring" or "epoll", why, and what would change it; the last is empty for io_uring.
+        "io_uring" or "epoll", the reason, and the cure, which is empty for io_uring.
     """
     version = tuple(int(part) for part in re.findall(r"\d+", report.kernel)[:3])
     for first, last, verdict, why in KNOWN_BAD:
@@ -184,7 +184,7 @@ def backend_of_auto(report: ProbeReport) -> tuple[str, str, str]:
     missing = [name for name in report.missing if name in ("ACCEPT", "RECV", "SEND", BUFFER_RING)]
     if missing:
         return "epoll", f"this kernel lacks {', '.join(missing)}", "Use Linux 6.1 or later."
-    return "io_uring", "it is complete; a self-test at start has the last word", ""
+    return "io_uring", "it is complete; a self-test at start confirms it", ""
 
 
 def explain(number: int, proc: Path = Path("/proc")) -> Trouble:
@@ -225,7 +225,7 @@ def explain(number: int, proc: Path = Path("/proc")) -> Trouble:
         return Trouble(
             name,
             "A security policy (SELinux, AppArmor) forbids io_uring.",
-            "Look at the audit log and allow io_uring for this program.",
+            "Find the denial in the audit log, and allow io_uring for this program.",
         )
     if number == errno.ENOSYS:
         cause = "This kernel has no io_uring: it is older than 5.1 or built without CONFIG_IO_URING"

@@ -1,8 +1,8 @@
 """Signals as a queue: blocked in the whole process, and read from a signalfd.
 
-Used by server.py on the main thread. `signal.sigtimedwait` will not do: when SIGCONT interrupts it
-as its time runs out, CPython returns a siginfo that nothing has filled in, whose number is whatever
-lay on the stack. A signalfd gives the kernel's own record, or nothing.
+Used by server.py on the main thread. `signal.sigtimedwait` is not safe: when SIGCONT interrupts it
+as its time runs out, CPython returns a siginfo that was never filled in, with a random number. A
+signalfd gives the kernel's own record, or nothing.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _RECORDS: Final = 32  # read at once
 
 
 class SignalQueue:
-    """Takes signals instead of the process's handlers, from `with` to its end.
+    """Queues signals inside its `with` block, instead of letting them act on the process.
 
-    Threads that are started meanwhile inherit the mask. Signals that are still queued at the end
-    are dropped: they must not turn an orderly end into another one.
+    Threads started inside the block inherit the mask. Signals still queued at its end are dropped,
+    so that they cannot interrupt an orderly end.
 
     Args:
         numbers: the signals to take.
@@ -121,6 +121,6 @@ def _signalfd(numbers: Collection[signal.Signals]) -> int:
     if descriptor < 0:
         reason = os.strerror(ctypes.get_errno())
         raise LibraryError(
-            f"The kernel gives no signalfd ({reason}): signals cannot be waited for."
+            f"The kernel gives no signalfd ({reason}), without which no signal can end the server."
         )
     return descriptor

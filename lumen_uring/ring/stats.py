@@ -38,7 +38,7 @@ Histograms = dict[str, dict[str, Histogram]]
 class ThreadStats:
     """One thread's block; role is "io" or "worker", cpu -1 when not pinned.
 
-    What it counted of each model is under the model's name, without "model_" in front.
+    Counters of a model are under the model's name, without "model_" in front.
     """
 
     role: str
@@ -73,7 +73,7 @@ class Snapshot:
     histograms: dict[str, Histogram]
     models: Values
     model_histograms: Histograms = field(default_factory=dict)
-    is_alive: bool = False  # the server holds its file: it is no copy, and none that was left
+    is_alive: bool = False  # a running server holds a lock on this very file
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class _Field:
 
 
 def stats_path(port: int) -> Path:
-    """Where the server on a port keeps its statistics.
+    """The path of the statistics file of the server on a port.
 
     Args:
         port: 1..65535.
@@ -99,13 +99,13 @@ def read(path: Path, descriptor: int | None = None) -> Snapshot:
 
     Args:
         path: as stats_path gives it, or a copy of such a file.
-        descriptor: the file where it is open already, for reading; it stays open.
+        descriptor: of the file, if it is open for reading already; it stays open.
 
     Returns:
-        The figures at this moment; threads go on writing meanwhile, each word is whole.
+        The figures; threads write while they are read, but each value is read whole.
 
     Raises:
-        StatsError: no such file, not ours to read, or not a statistics file of this version.
+        StatsError: there is no such file, it cannot be read, or it is of another version.
     """
     if descriptor is None:
         descriptor = _open(path)
@@ -135,7 +135,7 @@ def read(path: Path, descriptor: int | None = None) -> Snapshot:
 
 
 def _is_held(descriptor: int) -> bool:
-    """Whether a server holds its lock on the file; no process id has to be believed."""
+    """Whether a server holds its lock on the file; a process id may have been reused."""
     # struct flock: type, whence, start, length, process id
     asked = struct.pack("hhlli", fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0)
     try:
@@ -146,7 +146,7 @@ def _is_held(descriptor: int) -> bool:
 
 
 def delta(later: Snapshot, earlier: Snapshot) -> Snapshot:
-    """What happened between two readings of one server; gauges are the later ones.
+    """Subtracts one reading of a server from a later one; gauges are the later ones.
 
     Args:
         later: the second reading.
@@ -336,7 +336,7 @@ def _read_block(
 
 
 def _words(data: npt.NDArray[np.uint8], at: int, count: int) -> npt.NDArray[np.uint64]:
-    """A copy: the file goes on changing."""
+    """Copies words, since the file changes."""
     words: npt.NDArray[np.uint64] = data[at : at + count * 8].view(np.dtype("<u8")).copy()
     return words
 
