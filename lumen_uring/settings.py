@@ -26,6 +26,19 @@ HOSTS_MAX: Final = 32  # LUMEN_HOSTS_MAX
 BATCH_MAX: Final = 256  # LM_BATCH_MAX in limits.h
 UNIX_PATH_BYTES_MAX: Final = 107  # LM_UNIX_PATH_BYTES_MAX, without its terminator
 U32_MAX: Final = 2**32 - 1
+# What Python does by itself. Every other setting of the sections server, engine and log is a field
+# of lumen_config in lumen.h, of the same name and range, in the order of this file.
+PYTHON_SIDE: Final = frozenset(
+    {
+        "server.unready_seconds",
+        "server.drain_seconds",
+        "server.metrics_port",
+        "server.metrics_host",
+        "log.level",
+        "log.format",  # C knows it as access_as_json
+        "log.path",
+    }
+)
 NAME_PATTERN: Final = r"[A-Za-z0-9_.-]{1,63}"
 
 _HOST_PATTERN: Final = r"^(\*|[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?)$"

@@ -7,7 +7,7 @@ import hashlib
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_origin
 
 import pytest
 import yaml
@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from lumen_uring.config import load
 from lumen_uring.errors import ConfigError
+from lumen_uring.ring.config_struct import crossing, whole_range
 from lumen_uring.settings import burst_of
 from lumen_uring.sizes import format_size, parse_size
 
@@ -610,30 +611,12 @@ def test_numbers_with_an_exponent(text: str) -> None:
 
 
 # The least and the most of every number. What a person writes as a size, a rate or a mode is one.
+# Those that C knows are added below: tests/test_library.py compares them with lumen.h.
 LIMITS: dict[str, tuple[float, float]] = {
-    "server.port": (0, 65535),
-    "server.unix_socket_mode": (0, 0o777),
-    "server.io_threads": (1, 16),
-    "server.max_connections": (1, 1048576),
-    "server.max_request_bytes": (64, 2 << 30),
-    "server.arena_bytes": (64 << 10, 1 << 40),
     "server.unready_seconds": (0, 3600),
     "server.drain_seconds": (0, 3600),
-    "server.default_timeout_ms": (0, 4294967),
-    "server.max_in_flight": (1, 4294967295),
     "server.rate": (0, 1e9),
-    "server.burst": (1, 4294967295),
-    "server.header_timeout_ms": (0, 3600000),
-    "server.body_bytes_per_second": (0, 4294967295),
-    "server.reply_timeout_ms": (0, 3600000),
-    "server.idle_timeout_seconds": (0, 86400),
-    "server.hang_seconds": (0, 86400),
-    "server.connections_per_address": (0, 4294967295),
     "server.metrics_port": (0, 65535),
-    "engine.thread_count": (1, 64),
-    "engine.queue_capacity": (2, 32768),
-    "engine.batch_size": (1, 256),
-    "engine.batch_delay_us": (0, 1000000),
     "models.0.intra_op_threads": (1, 256),
     "models.0.mean": (-3.4028234663852886e38, 3.4028234663852886e38),
     "models.0.scale": (-3.4028234663852886e38, 3.4028234663852886e38),
@@ -644,6 +627,12 @@ LIMITS: dict[str, tuple[float, float]] = {
     "models.0.rate": (0, 1e9),
     "models.0.burst": (1, 4294967295),
 }
+for _section, _name, _field in crossing():
+    _limits = whole_range(_field)
+    if _limits is not None and get_origin(_field.annotation) is not Literal:
+        # Where C's 0 is a word or null, a person's least number is 1.
+        _least = _limits[0] if _field.annotation is int else 1
+        LIMITS[f"{_section}.{_name}"] = (_least, _limits[1])
 # What else must be set for a value to contradict nothing.
 BESIDE = {
     "server.burst": ["server.rate=1"],

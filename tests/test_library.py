@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 import pytest
 
 from lumen_uring import settings
 from lumen_uring.errors import EngineError, LibraryError
-from lumen_uring.ring import library, onnxruntime_path, structs
+from lumen_uring.ring import config_struct, library, onnxruntime_path, structs
 
 ROOT = Path(__file__).resolve().parents[1]
 HEADER = ROOT / "c" / "include" / "lumen.h"
@@ -28,20 +29,20 @@ def compile_c(directory: Path, source: str, *options: str) -> Path:
     return result
 
 
-def header_structs() -> dict[str, list[str]]:
-    """Struct and field names as lumen.h has them."""
-    text = re.sub(r"/\*.*?\*/", "", HEADER.read_text(), flags=re.DOTALL)
-    found: dict[str, list[str]] = {}
-    for name, body in re.findall(r"typedef struct (\w+) \{(.*?)\}", text, re.DOTALL):
-        found[name] = re.findall(r"(\w+)(?:\[\w+\])*;", body)
-    return found
+@functools.cache
+def header_structs() -> dict[str, str]:
+    """Each struct's name and the text of its fields, as the preprocessor gives them."""
+    done = subprocess.run(
+        ["gcc", "-E", "-P", str(HEADER)], capture_output=True, check=True, text=True
+    )
+    return dict(re.findall(r"typedef struct (\w+) \{(.*?)\}", done.stdout, re.DOTALL))
 
 
 def test_the_mirrors_are_what_the_compiler_makes_of_the_header(tmp_path: Path) -> None:
     lines: list[str] = []
-    for struct_name, fields in header_structs().items():
+    for struct_name, body in header_structs().items():
         lines.append(f'printf("{struct_name}  0 %zu\\n", sizeof({struct_name}));')
-        for field in fields:
+        for field in re.findall(r"(\w+)(?:\[\w+\])*;", body):
             lines.append(
                 f'printf("{struct_name} {field} %zu %zu\\n", offsetof({struct_name}, {field}), '
                 f"sizeof((({struct_name} *)0)->{field}));"
@@ -65,27 +66,12 @@ def test_constants_are_those_of_the_header() -> None:
     assert structs.ABI_VERSION == values["LUMEN_ABI_VERSION"]
     for code, name in structs.ERROR_NAMES.items():
         assert values[name] == code
-    for mapping, prefix in (
-        (structs.IO_BACKENDS, "LUMEN_IO_"),
-        (structs.QUEUE_TYPES, "LUMEN_QUEUE_"),
-        (structs.IDLE, "LUMEN_IDLE_"),
-        (structs.CHANNEL_ORDERS, "LUMEN_CHANNELS_"),
-        (structs.OVERLOADS, "LUMEN_OVERLOAD_"),
-    ):
-        for word, value in mapping.items():
-            name = "URING" if word == "io_uring" else word.upper()
-            assert values[prefix + name] == value
-    assert structs.ALLOCATOR_TYPES == {
-        "lumen_arena": values["LUMEN_ALLOCATOR_ARENA"],
-        "standard": values["LUMEN_ALLOCATOR_STANDARD"],
-    }
     for code, state in structs.STATES.items():
         assert values[f"LUMEN_STATE_{state.upper()}"] == code
     for code, role in structs.ROLES.items():
         assert values[f"LUMEN_ROLE_{role.upper()}"] == code
-    assert structs.WORKERS_MAX == settings.WORKERS_MAX == values["LUMEN_WORKERS_MAX"]
+    assert structs.WORKERS_MAX == values["LUMEN_WORKERS_MAX"]
     assert structs.SLOT_CLASSES_MAX == values["LUMEN_SLOT_CLASSES_MAX"]
-    assert settings.IO_THREADS_MAX == values["LUMEN_IO_THREADS_MAX"]
     assert settings.MODELS_MAX == values["LUMEN_MODELS_MAX"]
     assert settings.KEYS_MAX == values["LUMEN_KEYS_MAX"]
     assert settings.HOSTS_MAX == values["LUMEN_HOSTS_MAX"]
@@ -98,6 +84,35 @@ def test_constants_are_those_of_the_header() -> None:
     for kind in ("COUNTER", "GAUGE", "HISTOGRAM", "MODEL_HISTOGRAM"):
         assert getattr(structs, f"FIELD_{kind}") == values[f"LUMEN_FIELD_{kind}"]
     assert f'LUMEN_STATS_MAGIC "{structs.STATS_MAGIC.decode()}"' in text
+
+
+def test_every_range_and_every_choice_is_that_of_the_header(tmp_path: Path) -> None:
+    """What settings.py accepts is what lumen_open accepts, where "auto" and null are 0."""
+    program = compile_c(
+        tmp_path,
+        '#include <stdio.h>\n#include "lumen.h"\n#define FIELD(type, name)\n'
+        "#define SETTING(section, type, name, least, most) \\\n"
+        '  printf(#section "." #name " %llu %llu " #least "\\n", \\\n'
+        "         (unsigned long long)(least), (unsigned long long)(most));\n"
+        "int main(void) { LUMEN_CONFIG_FIELDS(SETTING, FIELD) }\n",
+    )
+    printed = subprocess.run([str(program)], capture_output=True, check=True, text=True).stdout
+    header = {row[0]: row[1:] for row in (line.split(" ", 3) for line in printed.splitlines())}
+    enumerators = dict(re.findall(r"(LUMEN_\w+) = (-?\d+)", HEADER.read_text()))
+    ranges, choices = {}, 0
+    for section, name, field in config_struct.crossing():
+        limits = config_struct.whole_range(field)
+        if limits is None:
+            continue
+        ranges[f"{section}.{name}"] = [str(limit) for limit in limits]
+        if get_origin(field.annotation) is Literal:
+            prefix = header[f"{section}.{name}"][2].rpartition("_")[0]
+            for number, word in enumerate(get_args(field.annotation)):
+                last = {"io_uring": "URING", "lumen_arena": "ARENA"}.get(word, word.upper())
+                assert enumerators[f"{prefix}_{last}"] == str(number), word
+            choices += 1
+    assert ranges == {key: row[:2] for key, row in header.items()}
+    assert (len(ranges) > 20, choices) == (True, 5)
 
 
 def test_every_function_of_the_header_has_its_types() -> None:
@@ -148,7 +163,7 @@ def test_every_function_and_every_field_has_the_headers_type() -> None:
         if name in ("lumen_describe", "lumen_news"):  # a buffer, not a text
             types[1] = ctypes.POINTER(ctypes.c_char)
         assert found[name] == (ctype(result), tuple(types)), name
-    for name, body in re.findall(r"typedef struct (\w+) \{(.*?)\}", text, re.DOTALL):
+    for name, body in header_structs().items():
         fields = {field[0]: field[1] for field in structs.MIRRORS[name]._fields_}
         for kind, field, length in re.findall(r"([\w *]+[ *])(\w+)((?:\[\w+\])?);", body):
             wanted = ctype(kind)
@@ -161,9 +176,9 @@ def test_the_comparison_goes_both_ways() -> None:
     assert library.compare(structs.ABI_VERSION, layout) == []
     (problem,) = library.compare(structs.ABI_VERSION + 1, layout)
     assert problem == f"expected ABI version {structs.ABI_VERSION}, found {structs.ABI_VERSION + 1}"
-    moved = {**layout, ("lumen_config", "port"): (8, 4)}
+    moved = {**layout, ("lumen_model_config", "max_rows"): (8, 4)}
     assert library.compare(structs.ABI_VERSION, moved) == [
-        "lumen_config.port: expected 4 bytes at 4, found 4 bytes at 8"
+        "lumen_model_config.max_rows: expected 4 bytes at 32, found 4 bytes at 8"
     ]
     fewer = {key: value for key, value in layout.items() if key != ("lumen_info", "slots")}
     (problem,) = library.compare(structs.ABI_VERSION, fewer)
@@ -322,7 +337,6 @@ def test_the_built_library_fits() -> None:
 
 def test_keys_and_hosts_cross_as_the_header_has_them(tmp_path: Path) -> None:
     from lumen_uring.config import load
-    from lumen_uring.ring.engine import _native_config
 
     path = tmp_path / "config.yaml"
     path.write_text(
@@ -337,16 +351,16 @@ def test_keys_and_hosts_cross_as_the_header_has_them(tmp_path: Path) -> None:
         f"    - {{name: bob, sha256: '{'A0' * 32}'}}\n"
         "models: [{name: a, path: a}, {name: b, path: b}, {name: c, path: c}]\n"
     )
-    native = _native_config(load(path), Path("/x.so"))
+    native = config_struct.native_config(load(path), Path("/x.so"))
     assert (native.rate, native.burst, native.max_in_flight) == (2.5, 3, 7)
-    assert native.overload == structs.OVERLOADS["wait"]
+    assert native.overload == 1
     assert [native.hosts[index] for index in range(native.host_count)] == [b"a.example", b"*"]
     ada, bob = (native.keys[index] for index in range(native.key_count))
     assert (ada.name, bytes(ada.sha256), ada.models) == (b"ada", b"\x0f" * 32, 0b101)
     assert (ada.rate, ada.burst, ada.flags) == (3, 9, structs.KEY_ADMIN)
     assert (bob.name, bytes(bob.sha256), bob.models) == (b"bob", b"\xa0" * 32, 2**64 - 1)
     assert (bob.rate, bob.burst, bob.flags) == (0, 0, 0)
-    plain = _native_config(load(), Path("/x.so"))
+    plain = config_struct.native_config(load(), Path("/x.so"))
     assert (plain.key_count, plain.host_count, plain.max_in_flight, plain.burst) == (0, 0, 0, 0)
 
 

@@ -13,7 +13,7 @@ import hashlib
 import threading
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 import pytest
 from pydantic import BaseModel
@@ -22,7 +22,8 @@ from lumen_uring.commands import bench
 from lumen_uring.config import load
 from lumen_uring.errors import EngineError
 from lumen_uring.ring import library
-from lumen_uring.ring.engine import Engine, EngineInfo, SlotClass, _native_key, _u32, _u64
+from lumen_uring.ring.config_struct import crossing, native_key, u32, u64, whole_range
+from lumen_uring.ring.engine import Engine, EngineInfo, SlotClass
 from lumen_uring.ring.load import Load, LoadPlan
 from lumen_uring.settings import Config, EngineConfig, KeyConfig, ModelConfig, ServerConfig
 
@@ -35,35 +36,15 @@ SHA = hashlib.sha256(b"token").hexdigest()
 MEAN, SCALE = (1.5, -2.0, 3.0), (0.5, 0.25, 2.0)
 
 # Section, key: as a person writes it, and what has another value in the C structure than without.
+# Whole numbers and choices that are not here are added below.
 SETTINGS: dict[tuple[type[BaseModel], str], tuple[str, Fields]] = {
     (ServerConfig, "host"): ("'::1'", {"host": b"::1"}),
-    (ServerConfig, "port"): ("8123", {"port": 8123}),
-    (ServerConfig, "unix_socket"): ("/run/x.sock", {"unix_path": b"/run/x.sock"}),
-    (ServerConfig, "unix_socket_mode"): ("'0604'", {"unix_mode": 0o604}),
-    (ServerConfig, "io_backend"): ("epoll", {"io_backend": 2}),
-    (ServerConfig, "io_threads"): ("3", {"io_threads": 3}),
-    (ServerConfig, "max_connections"): ("4321", {"max_connections": 4321}),
-    (ServerConfig, "max_request_bytes"): ("3MiB", {"max_request_bytes": 3 << 20}),
+    (ServerConfig, "unix_socket"): ("/run/x.sock", {"unix_socket": b"/run/x.sock"}),
+    (ServerConfig, "unix_socket_mode"): ("'0604'", {"unix_socket_mode": 0o604}),
     (ServerConfig, "arena_bytes"): ("6GiB", {"arena_bytes": 6 << 30}),
-    (ServerConfig, "default_timeout_ms"): ("4294967", {"default_timeout_us": 4294967000}),
-    (ServerConfig, "max_in_flight"): ("77", {"max_in_flight": 77}),
-    (ServerConfig, "overload"): ("wait", {"overload": 1}),
     (ServerConfig, "rate"): ("2.5", {"rate": 2.5, "burst": 3}),
-    (ServerConfig, "header_timeout_ms"): ("1001", {"header_timeout_ms": 1001}),
-    (ServerConfig, "body_bytes_per_second"): ("1002", {"body_bytes_per_s": 1002}),
-    (ServerConfig, "reply_timeout_ms"): ("1003", {"reply_timeout_ms": 1003}),
-    (ServerConfig, "idle_timeout_seconds"): ("104", {"idle_timeout_ms": 104_000}),
-    (ServerConfig, "hang_seconds"): ("105", {"hang_ms": 105_000}),
-    (ServerConfig, "connections_per_address"): ("106", {"connections_per_address": 106}),
     (ServerConfig, "hosts"): ("[b.example, a]", {"host_count": 2, "hosts": [b"b.example", b"a"]}),
-    (EngineConfig, "queue_type"): ("scq", {"queue_type": 1}),
-    (EngineConfig, "allocator_type"): ("standard", {"allocator_type": 1}),
-    (EngineConfig, "thread_count"): ("5", {"thread_count": 5}),
-    (EngineConfig, "queue_capacity"): ("256", {"queue_capacity": 256}),
-    (EngineConfig, "batch_size"): ("7", {"batch_size": 7}),
-    (EngineConfig, "batch_delay_us"): ("1009", {"batch_delay_us": 1009}),
-    (EngineConfig, "idle"): ("park", {"idle": 3}),
-    (EngineConfig, "telemetry_csv_path"): ("/tmp/t.csv", {"telemetry_path": b"/tmp/t.csv"}),
+    (EngineConfig, "telemetry_csv_path"): ("/tmp/t.csv", {"telemetry_csv_path": b"/tmp/t.csv"}),
     (ModelConfig, "name"): ("another", {"model.name": b"another"}),
     (ModelConfig, "intra_op_threads"): ("6", {"model.intra_op_threads": 6}),
     (ModelConfig, "channel_order"): ("bgr", {"model.channel_order": 1}),
@@ -75,6 +56,21 @@ SETTINGS: dict[tuple[type[BaseModel], str], tuple[str, Fields]] = {
     (ModelConfig, "batch_delay_us"): ("0", {"model.batch_delay_us": 0}),
     (ModelConfig, "rate"): ("0.25", {"model.rate": 0.25, "model.burst": 1}),
 }
+
+
+def _add_ordinary_settings() -> None:
+    """Each arrives as it is written (a choice as its number) in the field of its name."""
+    for section, key, field in crossing():
+        owner = ServerConfig if section == "server" else EngineConfig
+        limits = whole_range(field)
+        if limits is None or key == "burst" or (owner, key) in SETTINGS:
+            continue
+        number = limits[0] if limits[0] not in (0, field.default) else limits[1]
+        words = get_args(field.annotation) if get_origin(field.annotation) is Literal else ()
+        SETTINGS[owner, key] = (words[number] if words else str(number), {key: number})
+
+
+_add_ordinary_settings()
 # As above, of one key that is there, for one model, in both.
 KEY_SETTINGS: dict[str, tuple[object, Fields]] = {
     "name": ("eve", {"name": b"eve"}),
@@ -189,7 +185,11 @@ def test_what_a_setting_is_without_being_set(given: _Library) -> None:
     assert {name: fields[name] for name in ("io_threads", "thread_count", "max_in_flight")} == {
         "io_threads": 0, "thread_count": 0, "max_in_flight": 0,
     }  # fmt: skip
-    assert (fields["unix_path"], fields["telemetry_path"], fields["host_count"]) == (None, None, 0)
+    assert (fields["unix_socket"], fields["telemetry_csv_path"], fields["host_count"]) == (
+        None,
+        None,
+        0,
+    )
     assert (fields["rate"], fields["burst"], fields["model.rate"], fields["model.burst"]) == (
         0, 0, 0, 0,
     )  # fmt: skip
@@ -227,7 +227,7 @@ def test_a_key_for_a_model_that_only_a_restart_will_serve(tmp_path: Path) -> Non
     """A reload may name one: the key is for those of its models that are there."""
     (key,) = _with_key(tmp_path, models=["third", "second"]).server.keys
     for served, mask in ((["first", "second"], 0b10), (["third"], 1), (["first"], 0)):
-        assert _native_key(key, served).models == mask
+        assert native_key(key, served).models == mask
 
 
 def test_a_keys_burst(given: _Library, tmp_path: Path) -> None:
@@ -465,7 +465,7 @@ def test_numbers_that_do_not_fit_are_refused_before_they_cross(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """ctypes would cut them silently."""
-    for name, check, largest in (("_u32", _u32, 2**32 - 1), ("_u64", _u64, 2**64 - 1)):
+    for name, check, largest in (("u32", u32, 2**32 - 1), ("u64", u64, 2**64 - 1)):
         assert (check(name, 0), check(name, largest)) == (0, largest)
         for value in (-1, largest + 1):
             with pytest.raises(EngineError, match=rf"{name}: expected 0\.\..*found {value}"):

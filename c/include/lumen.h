@@ -23,7 +23,7 @@ extern "C" {
 
 /* Raised with every change to a struct or a function below; Python refuses a library of another
  * number. */
-#define LUMEN_ABI_VERSION 8u
+#define LUMEN_ABI_VERSION 9u
 
 enum {
     LUMEN_OK = 0,
@@ -62,6 +62,9 @@ enum { LUMEN_KEY_ADMIN = 1 }; /* flag: may use the control endpoints from anywhe
 enum {
     LUMEN_WORKERS_MAX = 64,
     LUMEN_IO_THREADS_MAX = 16,
+    LUMEN_CONNECTIONS_MAX = 1048576,
+    LUMEN_QUEUE_CAPACITY_MAX = 32768,
+    LUMEN_BATCH_MAX = 256,
     LUMEN_MODELS_MAX = 64,
     LUMEN_SLOT_CLASSES_MAX = 16,
     LUMEN_KEYS_MAX = 256,
@@ -78,50 +81,57 @@ typedef struct lumen_key_config {
     uint32_t flags;     /* LUMEN_KEY_* */
 } lumen_key_config;
 
-/* Strings are borrowed for the call; 0 means "the default" only where the comment says so. */
-typedef struct lumen_config {
-    uint32_t abi_version;         /* LUMEN_ABI_VERSION */
-    uint32_t port;                /* 0: the kernel picks one, see lumen_info.port */
-    const char *host;             /* an IPv4 or IPv6 address */
-    const char *ort_library_path; /* libonnxruntime.so of the installed wheel */
-    uint32_t io_backend;          /* LUMEN_IO_* */
-    uint32_t io_threads;          /* 0: auto (one) */
-    uint32_t max_connections;     /* over all I/O threads */
-    uint32_t thread_count;        /* workers; 0: auto, the cores this process may use */
-    uint64_t max_request_bytes;   /* largest payload of one request */
-    uint64_t arena_bytes;         /* bound of all slots together */
-    uint32_t queue_type;          /* LUMEN_QUEUE_* */
-    uint32_t allocator_type;      /* LUMEN_ALLOCATOR_* */
-    uint32_t queue_capacity;      /* power of two; also about how many slots small models get */
-    uint32_t idle;                /* LUMEN_IDLE_*: what a worker does without work */
-    uint32_t default_timeout_us;  /* for requests that name none; 0: no deadline */
-    uint32_t batch_size;          /* rows of different requests in one Run; 1: none */
-    uint32_t batch_delay_us;      /* how long a worker waits for more of them */
-    uint32_t max_in_flight;       /* requests admitted and not yet answered, over all connections;
-                                     0: auto */
-    const char *telemetry_path;   /* CSV, a row per request; NULL: none */
-    double rate;                  /* requests a second, of all clients together; 0: no limit */
-    uint32_t burst;               /* requests at once, at least 1 where rate is set */
-    uint32_t overload;            /* LUMEN_OVERLOAD_* */
-    uint32_t key_count;           /* at most LUMEN_KEYS_MAX */
-    uint32_t host_count;          /* at most LUMEN_HOSTS_MAX */
-    const lumen_key_config *keys; /* copied */
-    const char *const *hosts;   /* names that HTTP's Host may have besides localhost and addresses;
-                                   "*" allows all */
-    uint32_t header_timeout_ms; /* from a header's first byte to its last; 0: none */
-    uint32_t body_bytes_per_s;  /* a body may take header_timeout_ms and what it takes at this
-                                   rate; 0: for ever */
-    uint32_t reply_timeout_ms;  /* a reply that nobody reads for so long; 0: none */
-    uint32_t idle_timeout_ms;   /* a connection between two requests; 0: none */
-    uint32_t connections_per_address; /* open at a time from one address; 0: no bound */
-    uint32_t hang_ms; /* a worker that does not come back for so long makes the server unready; 0:
-                         never */
-    const char *unix_path; /* also listens on this unix socket, at most 107 bytes; NULL: on none */
-    uint32_t unix_mode;    /* of its file, 0 to 0777 */
-    uint32_t access_as_json; /* the form of the access log: 0 text, 1 a JSON object per line */
-    const char *access_path; /* a line per request; "-": stdout; NULL: none */
-} lumen_config;
+/* The fields of lumen_config, in their order: of this list are made the struct, the table of
+ * lumen_abi and the check of lumen_open. SETTING(section, type, name, least, most) is a number that
+ * config.yaml has under the same name, in the same unit; it is refused outside of least..most.
+ * FIELD(type, name) is any other field. Strings are borrowed for the call. */
+#define LUMEN_CONFIG_FIELDS(SETTING, FIELD)                                                        \
+    FIELD(uint32_t, abi_version)              /* LUMEN_ABI_VERSION */                              \
+    FIELD(uint32_t, access_as_json)           /* the form of the access log: 0 text, 1 JSON */     \
+    FIELD(const char *, ort_library_path)     /* libonnxruntime.so of the installed wheel */       \
+    FIELD(const char *, host)                 /* an IPv4 or IPv6 address */                        \
+    SETTING(server, uint32_t, port, 0, 65535) /* 0: any, see lumen_info.port */                    \
+    FIELD(const char *, unix_socket)          /* a path of at most 107 bytes; NULL: none */        \
+    SETTING(server, uint32_t, unix_socket_mode, 0, 0777) /* of its file */                         \
+    SETTING(server, uint32_t, io_backend, LUMEN_IO_AUTO, LUMEN_IO_EPOLL)                           \
+    SETTING(server, uint32_t, io_threads, 0, LUMEN_IO_THREADS_MAX) /* 0: auto (one) */             \
+    SETTING(server, uint32_t, max_connections, 1, LUMEN_CONNECTIONS_MAX)                           \
+    SETTING(server, uint32_t, max_request_bytes, 64, 2u << 30)   /* of one payload */              \
+    SETTING(server, uint64_t, arena_bytes, 64 << 10, 1ull << 40) /* of all slots together */       \
+    SETTING(server, uint32_t, default_timeout_ms, 0, 4294967)    /* 0: no deadline */              \
+    SETTING(server, uint32_t, max_in_flight, 0, UINT32_MAX) /* unanswered requests; 0: auto */     \
+    SETTING(server, uint32_t, overload, LUMEN_OVERLOAD_REFUSE, LUMEN_OVERLOAD_WAIT)                \
+    FIELD(double, rate) /* requests a second, 0.001 to 1e9, of all clients; 0: no limit */         \
+    SETTING(server, uint32_t, burst, 0, UINT32_MAX) /* at once; beside a rate 1 or more */         \
+    SETTING(server, uint32_t, header_timeout_ms, 0, 3600000) /* for a whole header; 0: none */     \
+    SETTING(server, uint32_t, body_bytes_per_second, 0, UINT32_MAX) /* the least; 0: any speed */  \
+    SETTING(server, uint32_t, reply_timeout_ms, 0, 3600000)   /* nothing of it is read; 0: none */ \
+    SETTING(server, uint32_t, idle_timeout_seconds, 0, 86400) /* between requests; 0: none */      \
+    SETTING(server, uint32_t, hang_seconds, 0, 86400) /* of one Run, then unready; 0: never */     \
+    SETTING(server, uint32_t, connections_per_address, 0, UINT32_MAX) /* open at a time; 0: any */ \
+    FIELD(const char *const *, hosts) /* that HTTP's Host may name besides localhost; "*": all */  \
+    FIELD(uint32_t, host_count)       /* at most LUMEN_HOSTS_MAX */                                \
+    FIELD(const lumen_key_config *, keys) /* copied */                                             \
+    FIELD(uint32_t, key_count)            /* at most LUMEN_KEYS_MAX */                             \
+    SETTING(engine, uint32_t, queue_type, LUMEN_QUEUE_MPMC, LUMEN_QUEUE_INLINE)                    \
+    SETTING(engine, uint32_t, allocator_type, LUMEN_ALLOCATOR_ARENA, LUMEN_ALLOCATOR_STANDARD)     \
+    SETTING(engine, uint32_t, thread_count, 0, LUMEN_WORKERS_MAX) /* 0: auto, the usable cores */  \
+    SETTING(engine, uint32_t, queue_capacity, 2, LUMEN_QUEUE_CAPACITY_MAX) /* a power of two */    \
+    SETTING(engine, uint32_t, batch_size, 1, LUMEN_BATCH_MAX) /* rows of one Run; 1: no batches */ \
+    SETTING(engine, uint32_t, batch_delay_us, 0, 1000000)     /* a worker's wait for more rows */  \
+    SETTING(engine, uint32_t, idle, LUMEN_IDLE_ADAPTIVE, LUMEN_IDLE_PARK) /* without work */       \
+    FIELD(const char *, telemetry_csv_path) /* a row per request; NULL: none */                    \
+    FIELD(const char *, access_path)        /* a line per request; "-": stdout; NULL: none */
 
+#define LUMEN_SETTING_MEMBER(section, type, name, least, most) type name;
+#define LUMEN_FIELD_MEMBER(type, name) type name;
+typedef struct lumen_config {
+    LUMEN_CONFIG_FIELDS(LUMEN_SETTING_MEMBER, LUMEN_FIELD_MEMBER)
+} lumen_config;
+#undef LUMEN_SETTING_MEMBER
+#undef LUMEN_FIELD_MEMBER
+
+/* 0 means "the default" only where the comment says so. */
 typedef struct lumen_model_config {
     const char *name;       /* unique, 1..63 bytes */
     const char *path;       /* an ONNX (or .ort) file */

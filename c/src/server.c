@@ -103,16 +103,17 @@ int lumen_open(const lumen_config *config, lumen_server **server_out) {
     memcpy(server->host, config->host, strlen(config->host) + 1);
     server->config.host = server->host;
     server->config.ort_library_path = NULL;
-    if (config->unix_path)
-        memcpy(server->unix_file.path, config->unix_path, strlen(config->unix_path) + 1);
-    server->config.unix_path = NULL;
-    if ((config->telemetry_path && !(server->telemetry_path = strdup(config->telemetry_path))) ||
+    if (config->unix_socket)
+        memcpy(server->unix_file.path, config->unix_socket, strlen(config->unix_socket) + 1);
+    server->config.unix_socket = NULL;
+    if ((config->telemetry_csv_path &&
+         !(server->telemetry_path = strdup(config->telemetry_csv_path))) ||
         (config->access_path && !(server->access_path = strdup(config->access_path)))) {
         free(server->telemetry_path);
         free(server);
         return lm_error(LUMEN_E_NOMEM, "no memory for a server");
     }
-    server->config.telemetry_path = server->config.access_path = NULL;
+    server->config.telemetry_csv_path = server->config.access_path = NULL;
     server->config.keys = NULL; /* copied by lm_shared_open, as are the hosts */
     server->config.hosts = NULL;
 
@@ -214,7 +215,7 @@ static int open_listeners(lumen_server *server) {
     int code =
         lm_listen_tcp(&server->shared, server->host, server->config.port, &server->info.port);
     if (code || !server->unix_file.path[0]) return code;
-    return lm_listen_unix(&server->shared, &server->unix_file, server->config.unix_mode);
+    return lm_listen_unix(&server->shared, &server->unix_file, server->config.unix_socket_mode);
 }
 
 static int open_ios(lumen_server *server) {

@@ -18,9 +18,8 @@ import orjson
 
 from lumen_uring.errors import EngineError
 from lumen_uring.ring import library, onnxruntime_path, structs
-from lumen_uring.settings import Config, KeyConfig, ModelConfig, burst_of
-
-_U32_MAX = 2**32 - 1
+from lumen_uring.ring.config_struct import native_config, native_model, u32
+from lumen_uring.settings import Config, ModelConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +67,7 @@ class Engine:
         self._process = os.getpid()
         self._library = library.load()
         runtime = ort_library or onnxruntime_path.find()
-        native = _native_config(config, runtime)
+        native = native_config(config, runtime)
         handle = ctypes.c_void_p()
         self._check(self._library.lumen_open(ctypes.byref(native), ctypes.byref(handle)))
         self._handle = handle
@@ -111,7 +110,7 @@ class Engine:
         Source:
             lumen_add_model
         """
-        native = _native_model(model, path, cache_path, labels)
+        native = native_model(model, path, cache_path, labels)
         index = ctypes.c_uint32()
         self._check(
             self._library.lumen_add_model(
@@ -190,9 +189,9 @@ class Engine:
         Source:
             lumen_reload
         """
-        native = _native_config(config, Path("unused"))
+        native = native_config(config, Path("unused"))
         models = (structs.LumenModelConfig * len(config.models))(
-            *(_native_model(model, Path("unused"), None, None) for model in config.models)
+            *(native_model(model, Path("unused"), None, None) for model in config.models)
         )
         self._check(
             self._library.lumen_reload(
@@ -262,7 +261,7 @@ class Engine:
             lumen_stop
         """
         self._check(
-            self._library.lumen_stop(self._open_handle(), _u32("drain_s", int(drain_s * 1000)))
+            self._library.lumen_stop(self._open_handle(), u32("drain_s", int(drain_s * 1000)))
         )
 
     def wait(self, timeout_s: float) -> bool:
@@ -278,7 +277,7 @@ class Engine:
             lumen_wait
         """
         result = self._library.lumen_wait(
-            self._open_handle(), _u32("timeout_s", int(timeout_s * 1000))
+            self._open_handle(), u32("timeout_s", int(timeout_s * 1000))
         )
         if result == structs.E_AGAIN:
             return False
@@ -313,110 +312,3 @@ class Engine:
             text = sentence.decode("utf-8", "replace") or f"The engine refused ({name})."
             raise EngineError(text, result)
         return result
-
-
-def _native_model(
-    model: ModelConfig, path: Path, cache_path: Path | None, labels: bytes | None
-) -> structs.LumenModelConfig:
-    return structs.LumenModelConfig(
-        name=model.name.encode(),
-        path=os.fsencode(path),
-        cache_path=None if cache_path is None else os.fsencode(cache_path),
-        intra_op_threads=_u32("intra_op_threads", model.intra_op_threads),
-        channel_order=structs.CHANNEL_ORDERS[model.channel_order],
-        max_rows=_u32("max_rows", model.max_rows),
-        mean=model.mean,
-        scale=model.scale,
-        max_output_bytes=_u64("max_output_bytes", model.max_output_bytes),
-        batch_size=0 if model.batch_size is None else _u32("batch_size", model.batch_size),
-        batch_delay_us=(
-            _U32_MAX
-            if model.batch_delay_us is None
-            else _u32("batch_delay_us", model.batch_delay_us)
-        ),
-        rate=model.rate,
-        burst=_u32("burst", burst_of(model.rate, model.burst)),
-        label_bytes=0 if labels is None else _u32("labels", len(labels)),
-        labels=labels,
-    )
-
-
-def _native_key(key: KeyConfig, models: list[str]) -> structs.LumenKeyConfig:
-    mask = structs.KEY_ALL_MODELS
-    if key.models != "all":
-        # A reload may name models that only a restart will serve.
-        mask = sum(1 << models.index(name) for name in set(key.models) & set(models))
-    return structs.LumenKeyConfig(
-        name=key.name.encode(),
-        sha256=(ctypes.c_uint8 * 32)(*key.digest()),
-        rate=key.rate,
-        models=_u64("models", mask),
-        burst=_u32("burst", burst_of(key.rate, key.burst)),
-        flags=structs.KEY_ADMIN if key.admin else 0,
-    )
-
-
-def _native_config(config: Config, runtime: Path) -> structs.LumenConfig:
-    server, engine = config.server, config.engine
-    models = [model.name for model in config.models]
-    # The structure keeps the arrays alive, and they their strings.
-    keys = (structs.LumenKeyConfig * len(server.keys))(
-        *(_native_key(key, models) for key in server.keys)
-    )
-    hosts = (ctypes.c_char_p * len(server.hosts))(*(host.encode() for host in server.hosts))
-    return structs.LumenConfig(
-        abi_version=structs.ABI_VERSION,
-        port=_u32("port", server.port),
-        host=server.host.encode(),
-        ort_library_path=os.fsencode(runtime),
-        io_backend=structs.IO_BACKENDS[server.io_backend],
-        io_threads=0 if server.io_threads == "auto" else _u32("io_threads", server.io_threads),
-        max_connections=_u32("max_connections", server.max_connections),
-        thread_count=(
-            0 if engine.thread_count == "auto" else _u32("thread_count", engine.thread_count)
-        ),
-        max_request_bytes=_u64("max_request_bytes", server.max_request_bytes),
-        arena_bytes=_u64("arena_bytes", server.arena_bytes),
-        queue_type=structs.QUEUE_TYPES[engine.queue_type],
-        allocator_type=structs.ALLOCATOR_TYPES[engine.allocator_type],
-        queue_capacity=_u32("queue_capacity", engine.queue_capacity),
-        idle=structs.IDLE[engine.idle],
-        default_timeout_us=_u32("default_timeout_ms", server.default_timeout_ms * 1000),
-        batch_size=_u32("batch_size", engine.batch_size),
-        batch_delay_us=_u32("batch_delay_us", engine.batch_delay_us),
-        max_in_flight=(
-            0 if server.max_in_flight == "auto" else _u32("max_in_flight", server.max_in_flight)
-        ),
-        telemetry_path=(
-            None if engine.telemetry_csv_path is None else os.fsencode(engine.telemetry_csv_path)
-        ),
-        rate=server.rate,
-        burst=_u32("burst", burst_of(server.rate, server.burst)),
-        overload=structs.OVERLOADS[server.overload],
-        key_count=len(keys),
-        host_count=len(hosts),
-        keys=keys,
-        hosts=hosts,
-        header_timeout_ms=_u32("header_timeout_ms", server.header_timeout_ms),
-        body_bytes_per_s=_u32("body_bytes_per_second", server.body_bytes_per_second),
-        reply_timeout_ms=_u32("reply_timeout_ms", server.reply_timeout_ms),
-        idle_timeout_ms=_u32("idle_timeout_seconds", server.idle_timeout_seconds * 1000),
-        connections_per_address=_u32("connections_per_address", server.connections_per_address),
-        hang_ms=_u32("hang_seconds", server.hang_seconds * 1000),
-        unix_path=None if server.unix_socket is None else os.fsencode(server.unix_socket),
-        unix_mode=_u32("unix_socket_mode", server.unix_socket_mode),
-        access_as_json=int(config.log.format == "json"),
-        access_path=None if config.log.access_path is None else os.fsencode(config.log.access_path),
-    )
-
-
-def _u32(name: str, value: int) -> int:
-    if not 0 <= value <= _U32_MAX:
-        raise EngineError(f"{name}: expected 0..{_U32_MAX}, found {value}.", structs.E_INVALID)
-    return value
-
-
-def _u64(name: str, value: int) -> int:
-    if not 0 <= value < 2**64:
-        raise EngineError(f"{name}: expected 0..2^64-1, found {value}.", structs.E_INVALID)
-    return value

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from lumen_uring.errors import LibraryError
+from lumen_uring.ring import config_struct as _config_struct  # noqa: F401  LumenConfig's fields
 from lumen_uring.ring import structs
 
 LIBRARY_NAME: Final = "liblumen_uring.so"

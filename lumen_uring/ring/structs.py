@@ -20,7 +20,7 @@ from ctypes import (
 )
 from typing import Final
 
-ABI_VERSION: Final = 8
+ABI_VERSION: Final = 9
 STATS_VERSION: Final = 3
 
 E_INVALID: Final = -1
@@ -36,19 +36,6 @@ ERROR_NAMES: Final[dict[int, str]] = {
     -8: "LUMEN_E_AGAIN",
 }
 
-IO_BACKENDS: Final = {"auto": 0, "io_uring": 1, "epoll": 2}
-QUEUE_TYPES: Final = {
-    "mpmc": 0,
-    "scq": 1,
-    "spsc": 2,
-    "naive": 3,
-    "batched": 4,
-    "inline": 5,
-}
-ALLOCATOR_TYPES: Final = {"lumen_arena": 0, "standard": 1}
-IDLE: Final = {"adaptive": 0, "spin": 1, "yield": 2, "park": 3}
-CHANNEL_ORDERS: Final = {"rgb": 0, "bgr": 1}
-OVERLOADS: Final = {"refuse": 0, "wait": 1}
 KEY_ADMIN: Final = 1
 KEY_ALL_MODELS: Final = 2**64 - 1
 
@@ -79,46 +66,7 @@ class LumenKeyConfig(ctypes.Structure):
 
 
 class LumenConfig(ctypes.Structure):
-    """lumen_config: what lumen_open takes."""
-
-    _fields_ = [
-        ("abi_version", c_uint32),
-        ("port", c_uint32),
-        ("host", c_char_p),
-        ("ort_library_path", c_char_p),
-        ("io_backend", c_uint32),
-        ("io_threads", c_uint32),
-        ("max_connections", c_uint32),
-        ("thread_count", c_uint32),
-        ("max_request_bytes", c_uint64),
-        ("arena_bytes", c_uint64),
-        ("queue_type", c_uint32),
-        ("allocator_type", c_uint32),
-        ("queue_capacity", c_uint32),
-        ("idle", c_uint32),
-        ("default_timeout_us", c_uint32),
-        ("batch_size", c_uint32),
-        ("batch_delay_us", c_uint32),
-        ("max_in_flight", c_uint32),
-        ("telemetry_path", c_char_p),
-        ("rate", c_double),
-        ("burst", c_uint32),
-        ("overload", c_uint32),
-        ("key_count", c_uint32),
-        ("host_count", c_uint32),
-        ("keys", ctypes.POINTER(LumenKeyConfig)),
-        ("hosts", ctypes.POINTER(c_char_p)),
-        ("header_timeout_ms", c_uint32),
-        ("body_bytes_per_s", c_uint32),
-        ("reply_timeout_ms", c_uint32),
-        ("idle_timeout_ms", c_uint32),
-        ("connections_per_address", c_uint32),
-        ("hang_ms", c_uint32),
-        ("unix_path", c_char_p),
-        ("unix_mode", c_uint32),
-        ("access_as_json", c_uint32),
-        ("access_path", c_char_p),
-    ]
+    """lumen_config: what lumen_open takes. config_struct.py gives it its fields."""
 
 
 class LumenModelConfig(ctypes.Structure):

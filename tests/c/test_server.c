@@ -46,27 +46,15 @@ static lumen_model_config model_of(const char *name) {
 
 /* ---- ranges ---- */
 
-#define RANGE(name, field, least, most) \
-    {name, offsetof(lumen_config, field), sizeof(((lumen_config *)0)->field), least, most}
+#define RANGE(section, type, field, least, most) \
+    {#section "." #field, offsetof(lumen_config, field), sizeof(type), least, most},
+#define NO_RANGE(type, field)
+/* tests/test_library.py compares the numbers themselves with those of settings.py. */
 static const struct range {
     const char *name;
     size_t at, bytes;
     uint64_t least, most;
-} ranges[] = {
-    RANGE("server.port", port, 0, 65535),
-    RANGE("server.unix_socket_mode", unix_mode, 0, 0777),
-    RANGE("server.io_threads", io_threads, 0, 16),
-    RANGE("server.max_connections", max_connections, 1, 1 << 20),
-    RANGE("server.max_request_bytes", max_request_bytes, 1, UINT32_MAX),
-    RANGE("server.io_backend", io_backend, 0, 2),
-    RANGE("server.overload", overload, 0, 1),
-    RANGE("engine.thread_count", thread_count, 0, 64),
-    RANGE("engine.queue_capacity", queue_capacity, 2, 32768),
-    RANGE("engine.batch_size", batch_size, 1, 256),
-    RANGE("engine.queue_type", queue_type, 0, 5),
-    RANGE("engine.allocator_type", allocator_type, 0, 1),
-    RANGE("engine.idle", idle, 0, 3),
-};
+} ranges[] = {LUMEN_CONFIG_FIELDS(RANGE, NO_RANGE)};
 
 static int check_with(const struct range *range, uint64_t value) {
     lumen_config config = valid();
@@ -123,9 +111,9 @@ static void texts_and_pairs(void) {
     path[LM_HOST_BYTES_MAX - 1] = '\0';
     CHECK(lm_settings_check(&config) == 0); /* whether it is an address is asked at start */
     config = valid();
-    config.unix_path = "";
+    config.unix_socket = "";
     refused(&config, "found none");
-    config.unix_path = memset(path, 'p', LM_UNIX_PATH_BYTES_MAX);
+    config.unix_socket = memset(path, 'p', LM_UNIX_PATH_BYTES_MAX);
     refused(&config, "at most 107 bytes, found 108");
     path[LM_UNIX_PATH_BYTES_MAX - 1] = '\0';
     CHECK(lm_settings_check(&config) == 0);
@@ -203,10 +191,10 @@ static void settings_of_the_server(void) {
     config.overload = LUMEN_OVERLOAD_WAIT;
     config.header_timeout_ms = 11;
     config.reply_timeout_ms = 12;
-    config.idle_timeout_ms = 13;
-    config.hang_ms = 14;
-    config.default_timeout_us = 15;
-    config.body_bytes_per_s = 16;
+    config.idle_timeout_seconds = 13;
+    config.hang_seconds = 14;
+    config.default_timeout_ms = 15;
+    config.body_bytes_per_second = 16;
     config.connections_per_address = 17;
     config.max_request_bytes = 18000;
     config.rate = 19;
@@ -226,8 +214,8 @@ static void settings_of_the_server(void) {
     CHECK(shared->allocator_type == LUMEN_ALLOCATOR_STANDARD && !shared->run_arenas.count);
     CHECK(shared->overload == LUMEN_OVERLOAD_WAIT);
     CHECK(shared->header_timeout_ns == 11000000 && shared->reply_timeout_ns == 12000000);
-    CHECK(shared->idle_timeout_ns == 13000000 && shared->hang_ns == 14000000);
-    CHECK(shared->default_timeout_ns == 15000 && shared->body_bytes_per_s == 16);
+    CHECK(shared->idle_timeout_ns == 13000000000 && shared->hang_ns == 14000000000);
+    CHECK(shared->default_timeout_ns == 15000000 && shared->body_bytes_per_s == 16);
     CHECK(shared->addresses.bound == 17 && shared->max_request_bytes == 18000);
     CHECK(shared->worker_count == 3 && shared->io_count == 1 && !shared->traced);
     struct lm_access *access = lm_reload_in_force(shared);
@@ -515,8 +503,8 @@ static void from_open_to_close(void) {
     char path[128];
     struct stat found;
     snprintf(path, sizeof path, "%s/socket", directory);
-    config.unix_path = path;
-    config.unix_mode = 0620;
+    config.unix_socket = path;
+    config.unix_socket_mode = 0620;
     uint64_t before_ns = lm_now_ns();
     CHECK(lumen_open(&config, &server) == 0);
     uint64_t opened_ns = lm_now_ns();

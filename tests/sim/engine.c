@@ -83,9 +83,7 @@ void engine_models(void) {
                            .burst = 20,
                            .header_timeout_ms = sim_plan.header_ms,
                            .reply_timeout_ms = sim_plan.reply_ms,
-                           .idle_timeout_ms = sim_plan.idle_ms,
-                           .hang_ms = sim_plan.hang_ms,
-                           .body_bytes_per_s = sim_plan.body_bytes_per_s,
+                           .body_bytes_per_second = sim_plan.body_bytes_per_s,
                            .connections_per_address = sim_plan.per_address,
                            .max_in_flight = sim_plan.in_flight_max,
                            .max_connections = sim_plan.connections,
@@ -97,6 +95,8 @@ void engine_models(void) {
                            .queue_type = sim_plan.queue_type};
     sim_shared.io_count = sim_plan.io_count;
     SIM_CHECK(lm_shared_open(&sim_shared, &config) == 0, "settings");
+    sim_shared.idle_timeout_ns = sim_plan.idle_ms * 1000000ull; /* settings have seconds */
+    sim_shared.hang_ns = sim_plan.hang_ms * 1000000ull;
     sim_shared.dialects[LM_DIALECT_OPEN] = &lm_greeting;
     sim_shared.dialects[LM_DIALECT_NATIVE] = &lm_native;
     sim_shared.dialects[LM_DIALECT_HTTP] = &lm_http;

@@ -106,9 +106,9 @@ static int open_server(lumen_server **server) {
                            .thread_count = WORKERS,
                            .queue_capacity = 64,
                            .batch_size = 2,
-                           .telemetry_path = csv_path,
-                           .unix_path = unix_address.sun_path,
-                           .unix_mode = 0600};
+                           .telemetry_csv_path = csv_path,
+                           .unix_socket = unix_address.sun_path,
+                           .unix_socket_mode = 0600};
     return lumen_open(&config, server);
 }
 

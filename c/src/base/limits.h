@@ -23,7 +23,7 @@ enum {
 
     /* Connections. */
     LM_HOST_BYTES_MAX = 64, /* an address as text, with its terminator */
-    LM_CONNECTIONS_MAX = 1 << 20,
+    LM_CONNECTIONS_MAX = LUMEN_CONNECTIONS_MAX,
     LM_DESCRIPTORS_BESIDE = 256,   /* what a process has open besides its connections */
     LM_PIPELINE_MAX = 64,          /* requests in flight on one connection; more are not read yet */
     LM_HEADER_BUFFER_BYTES = 4096, /* one provided buffer */
@@ -63,7 +63,7 @@ enum {
 
     /* Slots and queues. */
     LM_SLOT_ALIGN = 64,
-    LM_SLOTS_MAX = 65536,
+    LM_SLOTS_MAX = 2 * LUMEN_QUEUE_CAPACITY_MAX,
     LM_REPLY_SLOT_BYTES =
         960, /* class 0: what is left of a small reply that did not fit the socket */
     LM_REPLY_SLOTS = 256,
@@ -73,9 +73,9 @@ enum {
     LM_SLOTS_PER_WORKER = 32,       /* of the larger ones */
     LM_SLOTS_MIN = 64,
     LM_RUN_ARENA_BYTES = 256
-        << 20,               /* reserved per worker for ONNX Runtime; used pages alone count */
-    LM_BATCH_MAX = 256,      /* requests served together */
-    LM_TEXT_BYTES_MAX = 400, /* an error sentence on the wire */
+        << 20, /* reserved per worker for ONNX Runtime; used pages alone count */
+    LM_BATCH_MAX = LUMEN_BATCH_MAX, /* requests served together */
+    LM_TEXT_BYTES_MAX = 400,        /* an error sentence on the wire */
     LM_SLOT_WAITERS_MAX = LM_HEADER_BUFFERS /
         2, /* requests that may wait for a slot, per I/O thread */
 

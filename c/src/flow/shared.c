@@ -10,13 +10,13 @@ int lm_shared_open(struct lm_shared *shared, const lumen_config *config) {
     shared->allocator_type = config->allocator_type;
     shared->io_backend = config->io_backend;
     shared->max_request_bytes = config->max_request_bytes;
-    shared->default_timeout_ns = config->default_timeout_us * 1000ull;
+    shared->default_timeout_ns = config->default_timeout_ms * 1000000ull;
     shared->overload = config->overload;
     shared->header_timeout_ns = config->header_timeout_ms * 1000000ull;
     shared->reply_timeout_ns = config->reply_timeout_ms * 1000000ull;
-    shared->idle_timeout_ns = config->idle_timeout_ms * 1000000ull;
-    shared->hang_ns = config->hang_ms * 1000000ull;
-    shared->body_bytes_per_s = config->body_bytes_per_s;
+    shared->idle_timeout_ns = config->idle_timeout_seconds * 1000000000ull;
+    shared->hang_ns = config->hang_seconds * 1000000000ull;
+    shared->body_bytes_per_s = config->body_bytes_per_second;
     shared->places.max = config->max_in_flight;
     shared->connections_max = config->max_connections;
     lm_waitset_init(&shared->waitset);

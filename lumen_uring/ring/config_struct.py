@@ -1,0 +1,184 @@
+"""From checked settings to the structs of lumen.h: every setting lands in the field of its name.
+
+Used by engine.py and, for the layout, by library.py. No setting is named here that is an ordinary
+number, choice or path: lumen_config's fields are those of settings.py, in their order. Every number
+is range-checked before it crosses, since ctypes truncates silently.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Iterator
+from ctypes import c_char_p, c_double, c_uint32, c_uint64
+from pathlib import Path
+from typing import Any, Final, Literal, get_args, get_origin
+
+from pydantic.fields import FieldInfo
+
+from lumen_uring.errors import EngineError
+from lumen_uring.ring import structs
+from lumen_uring.settings import (
+    PYTHON_SIDE,
+    Config,
+    EngineConfig,
+    KeyConfig,
+    LogConfig,
+    ModelConfig,
+    ServerConfig,
+    burst_of,
+)
+
+_U32_MAX: Final = 2**32 - 1
+_LISTS: Final = {"hosts": ctypes.POINTER(c_char_p), "keys": ctypes.POINTER(structs.LumenKeyConfig)}
+
+
+def crossing() -> Iterator[tuple[str, str, FieldInfo]]:
+    """Section, name and field of every setting that C knows, in lumen_config's order."""
+    for section, model in (("server", ServerConfig), ("engine", EngineConfig), ("log", LogConfig)):
+        for name, field in model.model_fields.items():
+            if f"{section}.{name}" not in PYTHON_SIDE:
+                yield section, name, field
+
+
+def whole_range(field: FieldInfo) -> tuple[int, int] | None:
+    """What a whole number or a choice may be in C, where "auto" and null are 0.
+
+    Args:
+        field: of a setting that C knows.
+
+    Returns:
+        The least and the most; None for texts, lists and numbers with a point.
+    """
+    if get_origin(field.annotation) is Literal:
+        return 0, len(get_args(field.annotation)) - 1
+    arms = get_args(field.annotation) or (field.annotation,)
+    whole = [arm for arm in arms if int in (arm, *get_args(arm))]
+    if not whole:
+        return None
+    bounds = [*field.metadata]
+    for inner in get_args(whole[0])[1:]:  # of `Literal["auto"] | Annotated[int, Field(ge=1)]`
+        bounds += inner.metadata
+    least = next(bound.ge for bound in bounds if hasattr(bound, "ge"))
+    most = next(bound.le for bound in bounds if hasattr(bound, "le"))
+    return (0 if len(arms) > 1 else least), most
+
+
+def _number(field: FieldInfo, word: str) -> int:
+    """A choice's number: its place among the choices."""
+    return get_args(field.annotation).index(word)
+
+
+def _fields() -> Iterator[tuple[str, Any]]:
+    yield from (("abi_version", c_uint32), ("access_as_json", c_uint32))
+    yield ("ort_library_path", c_char_p)
+    for _section, name, field in crossing():
+        limits = whole_range(field)
+        if name in _LISTS:
+            yield from ((name, _LISTS[name]), (f"{name.removesuffix('s')}_count", c_uint32))
+        elif limits is not None:
+            yield name, c_uint32 if limits[1] <= _U32_MAX else c_uint64
+        else:
+            yield name, c_double if field.annotation is float else c_char_p
+
+
+_FIELDS: Final[dict[str, Any]] = dict(_fields())
+structs.LumenConfig._fields_ = list(_FIELDS.items())
+
+
+def native_config(config: Config, runtime: Path) -> structs.LumenConfig:
+    """lumen_config for these settings; it keeps alive what it points to.
+
+    Args:
+        config: checked settings.
+        runtime: libonnxruntime.so.
+
+    Raises:
+        EngineError: a number does not fit its field.
+    """
+    names = [model.name for model in config.models]
+    native = structs.LumenConfig(
+        abi_version=structs.ABI_VERSION,
+        access_as_json=int(config.log.format == "json"),
+        ort_library_path=os.fsencode(runtime),
+    )
+    for section, name, field in crossing():
+        value = getattr(getattr(config, section), name)
+        if name == "keys":
+            value = [native_key(key, names) for key in value]
+        elif name == "burst":
+            value = burst_of(config.server.rate, value)
+        elif get_origin(field.annotation) is Literal:
+            value = _number(field, value)
+        _put(native, name, value)
+    return native
+
+
+def _put(native: structs.LumenConfig, name: str, value: Any) -> None:
+    kind = _FIELDS[name]
+    if name in _LISTS:
+        items = [item.encode() if isinstance(item, str) else item for item in value]
+        setattr(native, f"{name.removesuffix('s')}_count", len(items))
+        setattr(native, name, (kind._type_ * len(items))(*items))
+    elif kind is c_uint32 or kind is c_uint64:
+        number = 0 if value in ("auto", None) else value
+        setattr(native, name, (u32 if kind is c_uint32 else u64)(name, number))
+    else:
+        setattr(native, name, os.fsencode(value) if isinstance(value, str) else value)
+
+
+def native_model(
+    model: ModelConfig, path: Path, cache_path: Path | None, labels: bytes | None
+) -> structs.LumenModelConfig:
+    """lumen_model_config for one model; the arguments are those of Engine.add_model."""
+    return structs.LumenModelConfig(
+        name=model.name.encode(),
+        path=os.fsencode(path),
+        cache_path=None if cache_path is None else os.fsencode(cache_path),
+        intra_op_threads=u32("intra_op_threads", model.intra_op_threads),
+        channel_order=_number(ModelConfig.model_fields["channel_order"], model.channel_order),
+        max_rows=u32("max_rows", model.max_rows),
+        mean=model.mean,
+        scale=model.scale,
+        max_output_bytes=u64("max_output_bytes", model.max_output_bytes),
+        batch_size=0 if model.batch_size is None else u32("batch_size", model.batch_size),
+        batch_delay_us=(
+            _U32_MAX
+            if model.batch_delay_us is None
+            else u32("batch_delay_us", model.batch_delay_us)
+        ),
+        rate=model.rate,
+        burst=u32("burst", burst_of(model.rate, model.burst)),
+        label_bytes=0 if labels is None else u32("labels", len(labels)),
+        labels=labels,
+    )
+
+
+def native_key(key: KeyConfig, models: list[str]) -> structs.LumenKeyConfig:
+    """lumen_key_config for one key, where `models` are the names of those served, in order."""
+    mask = structs.KEY_ALL_MODELS
+    if key.models != "all":
+        # A reload may name models that only a restart will serve.
+        mask = sum(1 << models.index(name) for name in set(key.models) & set(models))
+    return structs.LumenKeyConfig(
+        name=key.name.encode(),
+        sha256=(ctypes.c_uint8 * 32)(*key.digest()),
+        rate=key.rate,
+        models=u64("models", mask),
+        burst=u32("burst", burst_of(key.rate, key.burst)),
+        flags=structs.KEY_ADMIN if key.admin else 0,
+    )
+
+
+def u32(name: str, value: int) -> int:
+    """The value, where a uint32_t holds it; else EngineError with the name."""
+    if not 0 <= value <= _U32_MAX:
+        raise EngineError(f"{name}: expected 0..{_U32_MAX}, found {value}.", structs.E_INVALID)
+    return value
+
+
+def u64(name: str, value: int) -> int:
+    """The value, where a uint64_t holds it; else EngineError with the name."""
+    if not 0 <= value < 2**64:
+        raise EngineError(f"{name}: expected 0..2^64-1, found {value}.", structs.E_INVALID)
+    return value
