@@ -35,11 +35,6 @@ def write(directory: Path, text: str) -> Path:
     return path
 
 
-def test_the_two_default_files_are_the_same() -> None:
-    packaged = ROOT / "lumen_uring" / "default.yaml"
-    assert (ROOT / "config.yaml").read_bytes() == packaged.read_bytes()
-
-
 def test_the_file_of_defaults_says_what_the_code_says() -> None:
     config = load()
     assert config.server == type(config.server)()
