@@ -32,7 +32,7 @@ def banner(
     ready_s: float,
     metrics: str = "none",
 ) -> list[str]:
-    """Says what is running and what to try next.
+    """Describes the running server, and a command to try.
 
     Args:
         config: the settings it was started with.

@@ -321,7 +321,7 @@ def json_requests(
 
 
 def _layout(model: Model, rows: int) -> list[tuple[TensorInfo, list[int], int]]:
-    """Each input with its shape for so many rows, and its size in bytes."""
+    """Each input with its shape for this number of rows, and its size in bytes."""
     import math
 
     from lumen_uring.describe import DTYPES

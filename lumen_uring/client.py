@@ -98,7 +98,7 @@ class Client(ClientBase):
             return time.perf_counter() - start
 
     def describe(self) -> dict[str, Any]:
-        """Asks what the server serves; the answer is kept for as long as the connection.
+        """Asks what the server serves; the answer is kept until the connection ends.
 
         Returns:
             The document of docs/PROTOCOL.md: "server" and "models".
@@ -213,7 +213,7 @@ class Client(ClientBase):
         return self._description
 
     def _begin(self) -> float:
-        """Makes sure of a live connection; returns the call's deadline (monotonic seconds)."""
+        """Connects, unless the connection is alive; returns the call's deadline, monotonic s."""
         self._check_open()
         deadline = time.monotonic() + self._timeout_s
         if self._connection is not None and not self._connection.is_quiet():
@@ -251,8 +251,8 @@ class Client(ClientBase):
             try:
                 connection.send([memoryview(packed), *buffers], deadline)
             except ConnectionFailed as error:
-                # A server that refuses a request early may close while its body is still coming;
-                # the reply that says why can be here already.
+                # A server that refuses a request early may close while its body is being sent; its
+                # reply, which says why, may have arrived already.
                 self._raise_refusal(connection, number, deadline, error)
             header, payload = self._receive(connection, number, deadline)
             complete = True

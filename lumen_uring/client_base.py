@@ -57,7 +57,7 @@ class ClientBase:
         _clients.add(self)
 
     def _set_up(self) -> None:
-        """Makes the subclass' own attributes; called once."""
+        """Makes the attributes of the subclass; called once."""
         raise NotImplementedError
 
     def _after_fork(self) -> None:

@@ -404,7 +404,9 @@ def _check_together(draft: _Draft, config: Config) -> None:
         found = "1: without batches this is queue_type naive"
         draft.report(("engine", "batch_size"), "2 or more with queue_type batched", found)
     if kind == "inline" and engine.batch_delay_us > 0:
-        found = f"{engine.batch_delay_us}: an I/O thread that waits serves nobody"
+        found = (
+            f"{engine.batch_delay_us}: an I/O thread that waits for a batch serves no other request"
+        )
         draft.report(("engine", "batch_delay_us"), "0 with queue_type inline", found)
     pinned_down = "auto" not in (engine.thread_count, server.io_threads)
     if kind == "inline" and pinned_down and engine.thread_count != server.io_threads:

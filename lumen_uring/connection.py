@@ -148,7 +148,7 @@ class Connection:
                 raise self._broken(error) from None
             if count == 0:
                 raise ConnectionFailed(
-                    f"{self._where} closed the connection before the reply was whole."
+                    f"{self._where} closed the connection before the reply was complete."
                 )
             return count
 

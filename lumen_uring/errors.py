@@ -27,7 +27,7 @@ from typing import Final
 
 
 class LumenError(Exception):
-    """Anything that Lumen itself refuses or fails to do."""
+    """The base of all errors that Lumen raises."""
 
 
 class ConfigError(LumenError):
@@ -125,7 +125,7 @@ class Unauthorised(ServerError):
 
 
 class RateLimited(ServerError):
-    """This client has used up its allowance for now."""
+    """The rate of the key, the model or the server is used up for now."""
 
     status = 7
 

@@ -1,4 +1,4 @@
-"""From sampled stacks to a flame graph: one SVG, no script, a tooltip on every frame.
+"""Draws sampled stacks as a flame graph: one SVG, no script, a tooltip on every frame.
 
 Called by the metrics page for /debug/pprof/profile. A stack is a tuple of names, outermost first;
 its weight is the number of samples. Nothing here runs perf or touches a file.
@@ -57,7 +57,7 @@ def _name(match: re.Match[str]) -> str:
 
 
 def _clean(name: str) -> str:
-    """A semicolon ends a frame in the folded form; control characters belong in no document."""
+    """Replaces semicolons, which end a frame in the folded form, and control characters."""
     return "".join(":" if sign == ";" else sign if sign.isprintable() else "?" for sign in name)
 
 
@@ -104,7 +104,7 @@ def svg(stacks: Mapping[Stack, int], title: str) -> str:
         f'<text x="{_WIDTH / 2:g}" y="22" text-anchor="middle" font-size="16">'
         f"{_text(title)}</text>\n"
         f'<text x="{_WIDTH / 2:g}" y="40" text-anchor="middle" fill="#555">{root.count} samples; '
-        "each thread's stacks from the bottom up, as wide as their share</text>\n"
+        "each thread's stacks from the bottom up; the width is their share</text>\n"
     ]
     if root.count == 0:
         parts.append(
@@ -156,5 +156,5 @@ def _colour(name: str) -> str:
 
 
 def _text(text: str) -> str:
-    """Escaped, and without what XML forbids."""
+    """Escapes a text, and replaces characters that XML forbids."""
     return escape("".join(sign if sign.isprintable() else "?" for sign in text), quote=False)

@@ -66,7 +66,7 @@ class ReplyHeader:
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """Where the server spent a request's time, in µs each."""
+    """The time that a request spent in each stage at the server, µs."""
 
     receive_us: int
     queue_us: int

@@ -166,7 +166,7 @@ def unpack_shapes(payload: Array, count: int) -> tuple[list[tuple[int, ...]], in
 
 
 def _converted(model: Model, tensor: TensorInfo, value: npt.ArrayLike) -> Array:
-    """One input as the wire has it; a value of the model's own type and shape is not touched."""
+    """Converts one input for the wire; a value of the model's own type and shape is not copied."""
     try:
         array = convert.to_array(value)
         if _shape_fits(tensor.shape, array.shape):

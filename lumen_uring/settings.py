@@ -119,7 +119,7 @@ class _Section(BaseModel):
 
 
 class KeyConfig(_Section):
-    """A client's key: who may ask, for what, how often. The token itself is in no setting."""
+    """A client's key: the models it may use, and how often. The token itself is in no setting."""
 
     name: str = Field(
         pattern=rf"^{NAME_PATTERN}$", description="1 to 63 letters, digits, '_', '.' or '-'"
@@ -167,7 +167,7 @@ def token_problem(variable: str) -> tuple[str, str]:
     token = os.environ.get(variable, "")
     if not token:
         return f"{variable}, which is not set", ""
-    # What fits a header of HTTP and is the same bytes everywhere; the token is not shown.
+    # The token must fit an HTTP header, in the same bytes everywhere; messages never show it.
     if not (token.isascii() and token.isprintable()) or " " in token:
         return f"{variable}, with other characters than letters, digits and signs", ""
     return "", token
@@ -192,7 +192,7 @@ def burst_of(rate: float, burst: int | None) -> int:
 
 
 class ServerConfig(_Section):
-    """Sockets, I/O threads, memory for requests, and who may ask for what."""
+    """Sockets, I/O threads, memory for requests, and clients' rights."""
 
     host: Annotated[str, AfterValidator(_address)] = Field(
         default="127.0.0.1", description="an IPv4 or IPv6 address such as 127.0.0.1"
@@ -206,8 +206,8 @@ class ServerConfig(_Section):
             "/run/lumen/lumen.sock",
         )
     )
-    # Its user and group: who is to use it joins the group. Others are not asked in, since a
-    # server without keys lets everybody do everything.
+    # For its user and group: a client's user joins the group. Other users are shut out, since a
+    # server without keys serves every client that can connect.
     unix_socket_mode: Annotated[int, BeforeValidator(_mode)] = Field(
         default=0o660,
         ge=0,

@@ -1,4 +1,4 @@
-"""The models behind `builtin:NAME`: what there is, and the file it is in.
+"""The models behind `builtin:NAME`: their names and their files.
 
 Called by the configuration on the main thread, before the server starts. It never runs a model,
 and importing it reads no file: `onnx` and numpy are imported only where a model must be written.

@@ -249,7 +249,7 @@ def _private_temp_dir() -> Path:
 def _write(path: Path) -> Path:
     """Write the model under another name and rename it, so that no reader sees half a file."""
     path.parent.parent.mkdir(parents=True, exist_ok=True)
-    # Of this mode whatever the umask: model_cache.py trusts no folder that others may write.
+    # The mode is set whatever the umask: model_cache.py trusts no folder that others may write.
     path.parent.mkdir(mode=0o700, exist_ok=True)
     handle, temporary = tempfile.mkstemp(prefix=f"{FILE_NAME}.", dir=path.parent)
     try:

@@ -42,7 +42,7 @@ class Histogram:
         return int(self.counts.sum(dtype=np.uint64))
 
     def mean_ns(self) -> float:
-        """The mean, by bucket midpoints where there is no exact sum; ns, NaN when empty."""
+        """The mean, by bucket midpoints when there is no exact sum; ns, NaN when empty."""
         count = self.count
         if count == 0:
             return math.nan
@@ -94,7 +94,7 @@ class Histogram:
         return Histogram(self.counts + other.counts, self.sub_bits, self.unit_bits, both)
 
     def minus(self, earlier: Histogram) -> Histogram:
-        """What was recorded since an earlier reading of the same histogram.
+        """Subtracts an earlier reading of the same histogram.
 
         Raises:
             StatsError: the layouts differ, or a count went down.
