@@ -34,14 +34,15 @@ static int bind_slots(struct lm_io *io) {
     if (shared->allocator_type != LUMEN_ALLOCATOR_ARENA) return 0;
     for (uint32_t s = 0; s < io->arena.slot_count; s++) {
         struct lm_slot *slot = &io->arena.slots[s];
-        for (uint32_t m = 0; m < shared->model_count; m++) {
-            const struct lm_model *model = &shared->models[m];
+        for (uint32_t m = 0; m < io->models->count; m++) {
+            const struct lm_model *model = &io->models->models[m];
             size_t bytes = 0;
             if (!lm_model_slot_bytes(model, 1, &bytes) || bytes != slot->bytes) continue;
             struct lm_layout layout;
             lm_model_layout(model, slot, LM_ENCODING_TENSORS, 1, &layout);
-            int code = lm_model_bind(model, &shared->ort, &layout, 1, lm_io_binding(io, s, m),
-                                     lm_io_values(io, s, m));
+            int code =
+                lm_model_bind(model, &shared->ort, &layout, 1, lm_io_binding(io, io->models, s, m),
+                              lm_io_values(io, io->models, s, m));
             lm_slot_reset(slot);
             if (code) return code;
         }
@@ -52,6 +53,7 @@ static int bind_slots(struct lm_io *io) {
 int lm_io_open(struct lm_io *io, struct lm_shared *shared, uint32_t index, uint32_t connections,
                const lumen_slot_class *classes, uint32_t class_count) {
     io->shared = shared;
+    io->models = lm_models_in_force(shared);
     io->index = index;
     int code = lm_arena_open(&io->arena, classes, class_count, shared->allocator_type);
     if (code) return code;
@@ -66,8 +68,8 @@ int lm_io_open(struct lm_io *io, struct lm_shared *shared, uint32_t index, uint3
     if (!code) code = lm_held_open(&io->held, connections);
     if (code) return code;
     io->requests = calloc(slots, sizeof *io->requests);
-    io->bindings = calloc((size_t)slots * shared->model_count, sizeof *io->bindings);
-    io->values = calloc((size_t)slots * shared->values_per_slot, sizeof *io->values);
+    io->bindings = calloc((size_t)slots * io->models->count, sizeof *io->bindings);
+    io->values = calloc((size_t)slots * io->models->values_per_slot, sizeof *io->values);
     io->scrap = malloc(LM_SCRAP_BYTES);
     if (!io->requests || !io->bindings || !io->values || !io->scrap) {
         return lm_error(LUMEN_E_NOMEM, "no memory for the tables of %u slots", slots);
@@ -88,9 +90,10 @@ void lm_io_close(struct lm_io *io) {
     lm_ring_close(io->ring); /* first: until then the kernel may write to slots */
     io->ring = NULL;
     for (uint32_t s = 0; io->values && io->bindings && s < io->arena.slot_count; s++) {
-        for (uint32_t m = 0; m < io->shared->model_count; m++) {
-            lm_model_unbind(&io->shared->models[m], &io->shared->ort, lm_io_binding(io, s, m),
-                            lm_io_values(io, s, m));
+        for (uint32_t m = 0; m < io->models->count; m++) {
+            lm_model_unbind(&io->models->models[m], &io->shared->ort,
+                            lm_io_binding(io, io->models, s, m),
+                            lm_io_values(io, io->models, s, m));
         }
     }
     lm_connections_close(io);

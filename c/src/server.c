@@ -121,7 +121,6 @@ int lumen_open(const lumen_config *config, lumen_server **server_out) {
     shared->dialects[LM_DIALECT_OPEN] = &lm_greeting;
     shared->dialects[LM_DIALECT_NATIVE] = &lm_native;
     shared->dialects[LM_DIALECT_HTTP] = &lm_http;
-    shared->models = server->models;
     shared->ios = server->ios;
     shared->access_logged = server->access_path != NULL;
     shared->traced = server->telemetry_path || shared->access_logged;
@@ -178,16 +177,15 @@ int lumen_add_model(lumen_server *server, const lumen_model_config *config, uint
     struct lm_shared *shared = &server->shared;
     if (server->state != SERVER_OPEN)
         return lm_error(LUMEN_E_STATE, "models are added before lumen_start");
-    if (shared->model_count == LUMEN_MODELS_MAX)
+    if (server->set.count == LUMEN_MODELS_MAX)
         return lm_error(LUMEN_E_INVALID, "models: expected at most %d", LUMEN_MODELS_MAX);
-    for (uint32_t m = 0; m < shared->model_count; m++) {
-        if (strcmp(server->models[m].name, config->name) == 0) {
+    for (uint32_t m = 0; m < server->set.count; m++) {
+        if (strcmp(server->set.models[m].name, config->name) == 0) {
             return lm_error(LUMEN_E_INVALID, "models: the name '%s' is given twice", config->name);
         }
     }
-    struct lm_model *model = &server->models[shared->model_count];
-    int code =
-        lm_model_open(model, &shared->ort, config, shared->model_count, shared->worker_count);
+    struct lm_model *model = &server->set.models[server->set.count];
+    int code = lm_model_open(model, &shared->ort, config, server->set.count, shared->worker_count);
     if (code) return code;
     if (!model->source.optimised.bytes) {
         char line[192];
@@ -203,9 +201,9 @@ int lumen_add_model(lumen_server *server, const lumen_model_config *config, uint
         lm_model_close(model, &shared->ort);
         return code;
     }
-    model->value_base = shared->values_per_slot;
-    shared->values_per_slot += model->input_count + model->output_count;
-    *index_out = shared->model_count++;
+    model->value_base = server->set.values_per_slot;
+    server->set.values_per_slot += model->input_count + model->output_count;
+    *index_out = server->set.count++;
     return 0;
 }
 
@@ -226,7 +224,7 @@ static int open_ios(lumen_server *server) {
         .max_request_bytes = shared->max_request_bytes,
         .slot_count_max = server->config.queue_capacity / shared->io_count,
         .worker_count = shared->worker_count};
-    int code = lm_slot_plan(server->models, shared->model_count, &limits, info->slot_classes,
+    int code = lm_slot_plan(server->set.models, server->set.count, &limits, info->slot_classes,
                             &info->slot_class_count);
     /* The kernel spreads connections as it likes: each thread has room for all of them. */
     uint32_t connections = server->config.max_connections;
@@ -250,9 +248,9 @@ static int open_ios(lumen_server *server) {
 static int open_stats(lumen_server *server) {
     struct lm_shared *shared = &server->shared;
     const char *names[LUMEN_MODELS_MAX];
-    for (uint32_t m = 0; m < shared->model_count; m++) names[m] = server->models[m].name;
+    for (uint32_t m = 0; m < server->set.count; m++) names[m] = server->set.models[m].name;
     int code = lm_stats_open(&shared->stats, server->info.port, shared->io_count,
-                             shared->worker_count, names, shared->model_count);
+                             shared->worker_count, names, server->set.count);
     if (code) return code;
     for (uint32_t i = 0; i < shared->io_count; i++)
         server->ios[i].stats = lm_stats_io_block(&shared->stats, i);
@@ -268,22 +266,27 @@ int lumen_set_metrics_port(lumen_server *server, uint32_t port) {
         return lm_error(LUMEN_E_STATE, "lumen_set_metrics_port comes before lumen_start");
     if (port > UINT16_MAX)
         return lm_error(LUMEN_E_INVALID, "metrics port: expected 0 to 65535, found %u", port);
-    server->shared.metrics_port = port;
+    server->metrics_port = port;
     return 0;
 }
 
 int lumen_start(lumen_server *server) {
     struct lm_shared *shared = &server->shared;
     if (server->state != SERVER_OPEN) return lm_error(LUMEN_E_STATE, "lumen_start is called once");
-    if (shared->model_count == 0)
+    if (server->set.count == 0)
         return lm_error(LUMEN_E_STATE, "no models: lumen_add_model comes before lumen_start");
     server->state = SERVER_ENDED; /* until it runs: a failed start can only be closed */
+    lm_shared_use_models(shared, &server->set);
     int code = open_listeners(server);
+    struct lm_http_server http = {.version = LUMEN_VERSION,
+                                  .port = server->info.port,
+                                  .metrics_port = server->metrics_port,
+                                  .worker_count = shared->worker_count};
     if (!code) code = open_ios(server);
     if (!code)
-        code = lm_describe(server->models, shared->model_count, LUMEN_VERSION, &shared->description,
-                           &shared->description_bytes);
-    if (!code) code = lm_http_documents_open(shared, LUMEN_VERSION, server->info.port);
+        code = lm_describe(server->set.models, server->set.count, LUMEN_VERSION,
+                           &server->set.description, &server->set.description_bytes);
+    if (!code) code = lm_http_documents_open(&server->set, &http);
     if (!code) code = open_stats(server);
     if (!code && shared->traced) {
         code = lm_telemetry_open(&server->telemetry, shared, server->telemetry_path,
@@ -298,7 +301,7 @@ int lumen_start(lumen_server *server) {
     if (code) return code;
     server->info.io_threads = shared->io_count;
     server->info.workers = shared->worker_count;
-    server->info.models = shared->model_count;
+    server->info.models = server->set.count;
     server->info.ready_us = (lm_now_ns() - server->opened_ns) / 1000;
     lm_stats_set_state(&shared->stats, LUMEN_STATE_READY);
     return 0;
@@ -310,10 +313,10 @@ int lumen_get_info(const lumen_server *server, lumen_info *info_out) {
 }
 
 int64_t lumen_describe(const lumen_server *server, char *buffer, size_t capacity) {
-    size_t bytes = server->shared.description_bytes;
-    if (!server->shared.description)
+    size_t bytes = server->set.description_bytes;
+    if (!server->set.description)
         return lm_error(LUMEN_E_STATE, "lumen_describe comes after lumen_start");
-    memcpy(buffer, server->shared.description, bytes < capacity ? bytes : capacity);
+    memcpy(buffer, server->set.description, bytes < capacity ? bytes : capacity);
     return (int64_t)bytes;
 }
 
@@ -370,13 +373,13 @@ void lumen_close(lumen_server *server) {
     free(server->telemetry_path);
     free(server->access_path);
     for (uint32_t i = 0; i < shared->io_count; i++) lm_io_close(&server->ios[i]);
-    for (uint32_t m = 0; m < shared->model_count; m++)
-        lm_model_close(&server->models[m], &shared->ort);
+    for (uint32_t m = 0; m < server->set.count; m++)
+        lm_model_close(&server->set.models[m], &shared->ort);
     for (uint32_t w = 0; w < shared->worker_count; w++) lm_worker_close(&server->workers[w]);
     if (shared->queue_type != LUMEN_QUEUE_INLINE) lm_queue_close(&shared->queue);
     lm_stats_close(&shared->stats);
-    free(shared->description);
-    lm_http_documents_close(shared);
+    free(server->set.description);
+    lm_http_documents_close(&server->set);
     lm_shared_close(shared);
     lm_run_arenas_close(&shared->run_arenas, &shared->ort);
     lm_ort_close(&shared->ort);

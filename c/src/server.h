@@ -20,7 +20,8 @@ struct lumen_server {
     uint64_t beat;        /* the turn that lumen_heartbeat asked for */
     uint64_t descriptors; /* that may be open, where those are too few */
     lumen_info info;
-    struct lm_model models[LUMEN_MODELS_MAX];
+    struct lm_model_set set;
+    uint32_t metrics_port; /* of another program part, 0: none; the page names it */
     struct lm_io ios[LUMEN_IO_THREADS_MAX];
     struct lm_worker workers[LUMEN_WORKERS_MAX];
     struct lm_telemetry telemetry;

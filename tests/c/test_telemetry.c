@@ -5,19 +5,18 @@
 #include "base/error.h"
 #include "check.h"
 #include "flow/access_log.h"
+#include "flow/shared.h"
 #include "work/access_line.h"
 #include "work/telemetry.h"
 #include "work/worker.h"
 
 enum { WORKERS = 2, ROWS = 1000 };
 
-static struct lm_model models[2];
+static struct lm_model_set set = {.count = 2};
 static struct lm_worker workers[WORKERS];
 static struct lm_stats_block io_block;
 static struct lm_io io = {.stats = &io_block};
-static struct lm_shared shared = {.models = models,
-                                  .model_count = 2,
-                                  .workers = workers,
+static struct lm_shared shared = {.workers = workers,
                                   .worker_count = WORKERS,
                                   .ios = &io,
                                   .io_count = 1,
@@ -185,9 +184,9 @@ static void times_and_peers(void) {
             .total_ns = 402345678,
             .client = {.family = cases[c].family, .port = 5, .address = {9, 8, 7, 6}}};
         CHECK_AT("family %u: %.99s", cases[c].family, text);
-        size_t bytes = lm_access_log_line(text, &row, models, 1000000000000000000u, false);
+        size_t bytes = lm_access_log_line(text, &row, set.models, 1000000000000000000u, false);
         CHECK(text[bytes - 1] == '\n' && strncmp(text, cases[c].line, strlen(cases[c].line)) == 0);
-        bytes = lm_access_log_line(text, &row, models, 1000000000000000000u, true);
+        bytes = lm_access_log_line(text, &row, set.models, 1000000000000000000u, true);
         CHECK(bytes > 3 && memcmp(text + bytes - 2, "}\n", 2) == 0);
         text[bytes] = '\0';
         CHECK(strstr(text, cases[c].json));
@@ -196,11 +195,12 @@ static void times_and_peers(void) {
 }
 
 int main(void) {
+    lm_shared_use_models(&shared, &set);
     struct lm_telemetry telemetry;
     char path[128];
     snprintf(path, sizeof path, "%s/trace.csv", check_temporary_directory());
-    snprintf(models[0].name, sizeof models[0].name, "first");
-    snprintf(models[1].name, sizeof models[1].name, "second");
+    snprintf(set.models[0].name, sizeof set.models[0].name, "first");
+    snprintf(set.models[1].name, sizeof set.models[1].name, "second");
     for (uint32_t w = 0; w < WORKERS; w++) CHECK(lm_trace_open(&workers[w].trace) == 0);
     CHECK(lm_telemetry_open(&telemetry, &shared, "/nowhere/trace.csv", NULL) == LUMEN_E_IO);
     CHECK(strstr(lm_error_last(), "/nowhere/trace.csv"));

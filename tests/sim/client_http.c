@@ -139,7 +139,7 @@ static void put_infer(struct client *client, struct expect *expect, enum form fo
 static void draw_infer(struct client *client, bool is_last) {
     struct expect *expect = client_expect(client, ASK_INFER);
     expect->model = sim_below(SIM_MODELS);
-    uint32_t most = sim_shared.models[expect->model].max_rows;
+    uint32_t most = sim_models.models[expect->model].max_rows;
     expect->rows = 1 + sim_below(sim_below(2) ? 1 : most);
     expect->code = 200;
     expect->binary = sim_below(2);
@@ -170,7 +170,7 @@ static void draw_infer(struct client *client, bool is_last) {
 
 static void draw_document(struct client *client) {
     struct expect *expect = client_expect(client, ASK_DOCUMENT);
-    const struct lm_http_documents *documents = sim_shared.documents;
+    const struct lm_http_documents *documents = sim_models.documents;
     static char ready_text[] = "{\"ready\":true}";
     static const struct lm_oip_document ready = {ready_text, sizeof ready_text - 1};
     const struct lm_oip_document *found[] = {&documents->page, &documents->server,

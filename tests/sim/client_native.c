@@ -54,13 +54,13 @@ static void put_shapes(struct client *client, const struct expect *expect, bool 
 }
 
 static uint32_t shape_bytes(const struct expect *expect) {
-    return lm_model_shape_block_bytes(&sim_shared.models[expect->model]);
+    return lm_model_shape_block_bytes(&sim_models.models[expect->model]);
 }
 
 static void draw_infer(struct client *client) {
     struct expect *expect = client_expect(client, ASK_INFER);
     expect->model = sim_below(SIM_MODELS);
-    uint32_t most = sim_shared.models[expect->model].max_rows;
+    uint32_t most = sim_models.models[expect->model].max_rows;
     expect->rows = 1 + sim_below(sim_below(2) ? 1 : most);
     expect->pixels = expect->model == 2 && sim_below(2);
     expect->statuses = STATUS_REFUSALS | STATUS(LM_STATUS_OK);
@@ -220,8 +220,8 @@ uint32_t native_take(struct client *client) {
         if (payload == 0 || payload > LM_TEXT_BYTES_MAX || memchr(at, 0, payload))
             client_fail(client, "no sentence, id", id, status);
     } else if (expect->kind == ASK_DESCRIBE) {
-        if (payload != sim_shared.description_bytes ||
-            memcmp(at, sim_shared.description, payload) != 0)
+        if (payload != sim_models.description_bytes ||
+            memcmp(at, sim_models.description, payload) != 0)
             client_fail(client, "a wrong description, id", id, 0);
     } else if (expect->kind == ASK_PING) {
         if (payload) client_fail(client, "a ping answered with something", id, payload);

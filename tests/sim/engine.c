@@ -19,9 +19,9 @@
 #include "sim.h"
 
 struct lm_shared sim_shared;
+struct lm_model_set sim_models;
 bool sim_draining;
 
-static struct lm_model models[SIM_MODELS];
 static struct lm_io ios[2];
 static struct lm_worker workers[4];
 static struct lm_stats_block blocks[6];
@@ -45,7 +45,7 @@ static struct lm_tensor tensor(const char *name, uint32_t rank, const int64_t *d
     tensor(name, sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t), (int64_t[]){__VA_ARGS__})
 
 static struct lm_model *begin_model(uint32_t index, const char *name, uint32_t max_rows) {
-    struct lm_model *model = &models[index];
+    struct lm_model *model = &sim_models.models[index];
     memset(model, 0, sizeof *model);
     snprintf(model->name, sizeof model->name, "%s", name);
     model->index = index;
@@ -54,13 +54,13 @@ static struct lm_model *begin_model(uint32_t index, const char *name, uint32_t m
     model->max_rows = max_rows;
     model->batch_size = 1;
     model->session_count = 4;
-    model->value_base = sim_shared.values_per_slot;
+    model->value_base = sim_models.values_per_slot;
     for (uint32_t s = 0; s < 4; s++) model->sessions[s] = (OrtSession *)(void *)optional;
     return model;
 }
 
 static void end_model(struct lm_model *model) {
-    sim_shared.values_per_slot += model->input_count + model->output_count;
+    sim_models.values_per_slot += model->input_count + model->output_count;
     lumen_model_config config = {.name = model->name};
     SIM_CHECK(lm_shared_add_model(&sim_shared, model->index, &config) == 0, "gate");
 }
@@ -74,6 +74,7 @@ static void add(struct lm_model *model, struct lm_tensor in, const char *out) {
 
 void engine_models(void) {
     memset(&sim_shared, 0, sizeof sim_shared);
+    memset(&sim_models, 0, sizeof sim_models);
     memset(blocks, 0, sizeof blocks);
     memset(ios, 0, sizeof ios);
     memset(workers, 0, sizeof workers);
@@ -100,8 +101,8 @@ void engine_models(void) {
     sim_shared.dialects[LM_DIALECT_OPEN] = &lm_greeting;
     sim_shared.dialects[LM_DIALECT_NATIVE] = &lm_native;
     sim_shared.dialects[LM_DIALECT_HTTP] = &lm_http;
-    sim_shared.models = models;
-    sim_shared.model_count = SIM_MODELS;
+    sim_models.count = SIM_MODELS;
+    lm_shared_use_models(&sim_shared, &sim_models);
 
     struct lm_model *model = begin_model(0, "tiny", 8);
     add(model, TENSOR("x", -1, 4), "y");
@@ -143,9 +144,11 @@ static void open_shared(struct lm_shared *shared) {
     bool is_inline = shared->queue_type == LUMEN_QUEUE_INLINE;
     lm_store_relaxed_u64(&shared->ios_running, shared->io_count);
     lm_store_relaxed_u64(&shared->workers_running, is_inline ? 0 : shared->worker_count);
-    SIM_CHECK(lm_describe(models, SIM_MODELS, "sim", &shared->description,
-                          &shared->description_bytes) == 0 &&
-                  lm_http_documents_open(shared, "sim", 8000) == 0,
+    struct lm_http_server http = {
+        .version = "sim", .port = 8000, .worker_count = shared->worker_count};
+    SIM_CHECK(lm_describe(sim_models.models, SIM_MODELS, "sim", &sim_models.description,
+                          &sim_models.description_bytes) == 0 &&
+                  lm_http_documents_open(&sim_models, &http) == 0,
               "documents");
 }
 
@@ -170,7 +173,8 @@ void engine_open(void) {
                                          .max_request_bytes = SIM_MAX_REQUEST_BYTES,
                                          .slot_count_max = 256,
                                          .worker_count = shared->worker_count};
-    SIM_CHECK(lm_slot_plan(models, SIM_MODELS, &limits, classes, &class_count) == 0, "slots");
+    SIM_CHECK(lm_slot_plan(sim_models.models, SIM_MODELS, &limits, classes, &class_count) == 0,
+              "slots");
     for (uint32_t c = 0; c < class_count; c++) {
         uint32_t drawn = c == 0 ? 2 + sim_below(30) : 1 + sim_below(3);
         classes[c].slot_count = sim_plan.slots && c > 0 ? sim_plan.slots : drawn;
@@ -273,8 +277,8 @@ void engine_close(void) {
     for (uint32_t i = 0; i < sim_shared.io_count; i++) lm_io_close(&ios[i]);
     for (uint32_t w = 0; w < sim_shared.worker_count; w++) lm_worker_close(&workers[w]);
     if (sim_shared.queue_type != LUMEN_QUEUE_INLINE) lm_queue_close(&sim_shared.queue);
-    free(sim_shared.description);
-    lm_http_documents_close(&sim_shared);
+    free(sim_models.description);
+    lm_http_documents_close(&sim_models);
     lm_shared_close(&sim_shared);
     SIM_CHECK(fds_open == 0, "%u descriptors are left open", fds_open);
     SIM_CHECK(runtime_values == 0, "%u tensors of the runtime are left", runtime_values);

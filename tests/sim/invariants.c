@@ -71,7 +71,7 @@ static void hold_reply(const struct lm_io *io, uint32_t slot) {
     hold(io, slot);
     for (uint32_t w = 0; w < sim_shared.worker_count; w++) {
         const struct lm_batch *batches = sim_shared.workers[w].batches;
-        for (uint32_t m = 0; batches && m < sim_shared.model_count; m++)
+        for (uint32_t m = 0; batches && m < sim_models.count; m++)
             SIM_CHECK(!sends_from(&io->requests[slot].message, batches[m].memory.base,
                                   batches[m].memory.bytes),
                       "the reply in slot %u is sent from a batch's memory", slot);
@@ -294,6 +294,8 @@ static void check_slots(const struct lm_io *io) {
     uint32_t bound = sim_shared.places.max, places = lm_places_taken(&sim_shared.places);
     SIM_CHECK(places <= bound && (sim_shared.io_count > 1 || places == placed),
               "%u of %u places are taken by %u requests", places, bound, placed);
+    SIM_CHECK(lm_load_relaxed_u64(&sim_models.used_by[io->index].requests) == requests,
+              "a set of models has not as many users as there are requests");
     SIM_CHECK(requests == io->in_flight, "in_flight is %u, there are %u", io->in_flight, requests);
     SIM_CHECK(work_ns == io->work_ns, "work_ns is %llu, the requests' sum %llu",
               (unsigned long long)io->work_ns, (unsigned long long)work_ns);

@@ -219,6 +219,7 @@ void runtime_open(struct lm_ort *ort);
 /* ---- engine.c: the server's side of a run ---- */
 
 extern struct lm_shared sim_shared;
+extern struct lm_model_set sim_models;
 extern bool sim_draining;
 void engine_models(void); /* also resets */
 void engine_open(void);

@@ -336,8 +336,8 @@ MUTANTS = (
     Mutant(
         "a place is not given back",
         SLOTS,
-        "        io->in_flight--;\n        lm_slots_answered(request);\n",
-        "        io->in_flight--;\n",
+        "        lm_slots_answered(request);\n        lm_estimate_discharge(",
+        "        lm_estimate_discharge(",
     ),
     Mutant(
         "a place without a slot is kept",

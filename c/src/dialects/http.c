@@ -17,10 +17,10 @@
 #include "parts/oip_metadata.h"
 
 /* The longest statistics there can be of these models. */
-static size_t stats_bytes_max(const struct lm_shared *shared) {
+static size_t stats_bytes_max(const struct lm_model_set *set) {
     struct lm_oip_model_stats stats[LUMEN_MODELS_MAX];
-    for (uint32_t m = 0; m < shared->model_count; m++) stats[m].name = shared->models[m].name;
-    return lm_oip_stats_bytes_max(stats, shared->model_count);
+    for (uint32_t m = 0; m < set->count; m++) stats[m].name = set->models[m].name;
+    return lm_oip_stats_bytes_max(stats, set->count);
 }
 
 int lm_http_open(struct lm_io *io) {
@@ -28,8 +28,8 @@ int lm_http_open(struct lm_io *io) {
     io->http = http;
     if (!http) return lm_error(LUMEN_E_NOMEM, "no memory for HTTP");
     http->blocks = calloc(LM_HTTP_BLOCKS, sizeof *http->blocks);
-    http->draft_bytes = stats_bytes_max(io->shared);
-    size_t figures_bytes = lm_http_figures_bytes_max(io->shared->model_count);
+    http->draft_bytes = stats_bytes_max(io->models);
+    size_t figures_bytes = lm_http_figures_bytes_max(io->models->count);
     if (figures_bytes > http->draft_bytes) http->draft_bytes = figures_bytes;
     http->draft = malloc(http->draft_bytes);
     if (!http->blocks || !http->draft)

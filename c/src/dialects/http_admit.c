@@ -58,7 +58,7 @@ static size_t text_room(const struct lm_io *io, const struct lm_connection *conn
 static struct lm_demand demand_of(const struct lm_io *io, const struct lm_connection *connection,
                                   const struct body *body) {
     const struct lm_oip_request *asked = body->asked;
-    return (struct lm_demand){.model = &io->shared->models[connection->in.call.model],
+    return (struct lm_demand){.model = &io->models->models[connection->in.call.model],
                               .rows = asked ? asked->rows : 1,
                               .timeout_us = asked ? asked->timeout_us : 0,
                               .encoding = body->encoding,
@@ -225,7 +225,7 @@ static bool ask_raw(const struct lm_model *model, uint64_t bytes, struct body *b
 
 static void admit_infer(struct lm_io *io, struct lm_connection *connection) {
     struct lm_http_call *call = &connection->in.call;
-    const struct lm_model *model = &io->shared->models[call->model];
+    const struct lm_model *model = &io->models->models[call->model];
     struct lm_oip_request asked;
     struct lm_refusal refusal;
     struct body body = {.encoding = LM_ENCODING_JSON};
@@ -258,7 +258,7 @@ static void admit_infer(struct lm_io *io, struct lm_connection *connection) {
 
 void lm_http_admit_json(struct lm_io *io, struct lm_connection *connection, const char *text) {
     const struct lm_http_call *call = &connection->in.call;
-    const struct lm_model *model = &io->shared->models[call->model];
+    const struct lm_model *model = &io->models->models[call->model];
     struct lm_oip_request asked;
     char why[LM_TEXT_BYTES_MAX];
     enum lm_status status = lm_oip_read(io->http->parser, text, (size_t)call->json_bytes, model,
@@ -310,7 +310,7 @@ void lm_http_retry(struct lm_io *io, struct lm_connection *connection) {
     if (block) {
         body = body_of(&block->asked, block->bytes);
     } else if (!call->chunked && call->json_bytes == 0) {
-        ask_raw(&io->shared->models[call->model], call->content_bytes, &body, &asked, unused,
+        ask_raw(&io->models->models[call->model], call->content_bytes, &body, &asked, unused,
                 sizeof unused);
     }
     if (slot_bytes(io, connection, &body, &bytes)) begin(io, connection, &body, bytes);
@@ -342,10 +342,9 @@ static bool check_body(struct lm_io *io, struct lm_connection *connection,
 
 static bool find_model(struct lm_io *io, struct lm_connection *connection,
                        const struct lm_http_match *match) {
-    const struct lm_shared *shared = io->shared;
     char why[LM_TEXT_BYTES_MAX];
-    for (uint32_t m = 0; m < shared->model_count; m++) {
-        if (strcmp(shared->models[m].name, match->name) != 0) continue;
+    for (uint32_t m = 0; m < io->models->count; m++) {
+        if (strcmp(io->models->models[m].name, match->name) != 0) continue;
         connection->in.call.model = (uint16_t)m;
         if (match->version == LM_HTTP_VERSION_ANY || match->version == 1) return true;
         snprintf(why, sizeof why, "Request for unknown model: '%s' version %u is not found",

@@ -6,37 +6,35 @@
 #include "base/error.h"
 #include "parts/http_page.h"
 
-int lm_http_documents_open(struct lm_shared *shared, const char *version, uint32_t port) {
+int lm_http_documents_open(struct lm_model_set *set, const struct lm_http_server *server) {
     struct lm_http_documents *documents = calloc(1, sizeof *documents);
-    shared->documents = documents;
+    set->documents = documents;
     if (!documents) return lm_error(LUMEN_E_NOMEM, "no memory for what HTTP answers");
-    int code = lm_oip_server_metadata(version, &documents->server);
+    int code = lm_oip_server_metadata(server->version, &documents->server);
+    if (!code) code = lm_oip_repository_index(set->models, set->count, &documents->index);
     if (!code)
-        code = lm_oip_repository_index(shared->models, shared->model_count, &documents->index);
-    if (!code)
-        code = lm_http_page(shared->models, shared->model_count, version, port,
-                            shared->metrics_port, &documents->page);
-    for (uint32_t m = 0; !code && m < shared->model_count; m++) {
-        code = lm_oip_model_metadata(&shared->models[m], &documents->models[m]);
-        if (!code) code = lm_oip_model_ready(&shared->models[m], &documents->ready[m]);
+        code = lm_http_page(set->models, set->count, server->version, server->port,
+                            server->metrics_port, &documents->page);
+    for (uint32_t m = 0; !code && m < set->count; m++) {
+        code = lm_oip_model_metadata(&set->models[m], &documents->models[m]);
+        if (!code) code = lm_oip_model_ready(&set->models[m], &documents->ready[m]);
         if (code) break;
-        code =
-            lm_oip_model_config(&shared->models[m], shared->worker_count, &documents->configs[m]);
+        code = lm_oip_model_config(&set->models[m], server->worker_count, &documents->configs[m]);
     }
     return code;
 }
 
-void lm_http_documents_close(struct lm_shared *shared) {
-    struct lm_http_documents *documents = shared->documents;
+void lm_http_documents_close(struct lm_model_set *set) {
+    struct lm_http_documents *documents = set->documents;
     if (!documents) return;
     lm_oip_document_close(&documents->page);
     lm_oip_document_close(&documents->server);
     lm_oip_document_close(&documents->index);
-    for (uint32_t m = 0; m < shared->model_count; m++) {
+    for (uint32_t m = 0; m < set->count; m++) {
         lm_oip_document_close(&documents->models[m]);
         lm_oip_document_close(&documents->configs[m]);
         lm_oip_document_close(&documents->ready[m]);
     }
     free(documents);
-    shared->documents = NULL;
+    set->documents = NULL;
 }

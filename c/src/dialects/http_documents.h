@@ -4,7 +4,7 @@
 #ifndef LM_DIALECTS_HTTP_DOCUMENTS_H
 #define LM_DIALECTS_HTTP_DOCUMENTS_H
 
-#include "flow/state.h"
+#include "flow/model_set.h"
 #include "parts/oip_metadata.h"
 
 struct lm_http_documents {
@@ -16,8 +16,16 @@ struct lm_http_documents {
     struct lm_oip_document ready[LUMEN_MODELS_MAX];
 };
 
-/* After the models are known. */
-int lm_http_documents_open(struct lm_shared *shared, const char *version, uint32_t port);
-void lm_http_documents_close(struct lm_shared *shared);
+/* What they say of the server. */
+struct lm_http_server {
+    const char *version;
+    uint32_t port;
+    uint32_t metrics_port; /* 0: none */
+    uint32_t worker_count;
+};
+
+/* Once the set's models are known. */
+int lm_http_documents_open(struct lm_model_set *set, const struct lm_http_server *server);
+void lm_http_documents_close(struct lm_model_set *set);
 
 #endif

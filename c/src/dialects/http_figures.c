@@ -76,14 +76,16 @@ static size_t write_model(const char *name, const struct figures *figures, char 
     return used + (size_t)snprintf(text + used, room - used, "]}");
 }
 
-size_t lm_http_figures_write(const struct lm_shared *shared, char *text, size_t room) {
+size_t lm_http_figures_write(const struct lm_io *io, char *text, size_t room) {
+    const struct lm_shared *shared = io->shared;
+    const struct lm_model_set *set = io->models;
     size_t used = (size_t)snprintf(text, room, "{\"sub_bits\":%d,\"unit_bits\":%d,\"models\":[",
                                    LM_MODEL_HISTOGRAM_SUB_BITS, LM_MODEL_HISTOGRAM_UNIT_BITS);
-    for (uint32_t m = 0; m < shared->model_count; m++) {
+    for (uint32_t m = 0; m < set->count; m++) {
         struct figures figures;
         sum(shared, m, &figures);
         if (m) text[used++] = ',';
-        used += write_model(shared->models[m].name, &figures, text + used, room - used);
+        used += write_model(set->models[m].name, &figures, text + used, room - used);
     }
     used += (size_t)snprintf(text + used, room - used, "]}");
     LM_ASSERT(used < room); /* lm_http_open has made room for the largest */

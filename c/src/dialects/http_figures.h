@@ -9,6 +9,6 @@
 
 size_t lm_http_figures_bytes_max(uint32_t model_count);
 /* Returns the text's bytes, fewer than lm_http_figures_bytes_max. */
-size_t lm_http_figures_write(const struct lm_shared *shared, char *text, size_t room);
+size_t lm_http_figures_write(const struct lm_io *io, char *text, size_t room);
 
 #endif

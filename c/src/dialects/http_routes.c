@@ -44,9 +44,9 @@ static void answer_empty(struct lm_io *io, struct lm_connection *connection) {
 }
 
 /* Sums a model's counters over the workers: each word is read whole, the sum is of the moment. */
-static void sum_model(const struct lm_shared *shared, uint32_t model,
-                      struct lm_oip_model_stats *stats) {
-    *stats = (struct lm_oip_model_stats){.name = shared->models[model].name};
+static void sum_model(const struct lm_io *io, uint32_t model, struct lm_oip_model_stats *stats) {
+    const struct lm_shared *shared = io->shared;
+    *stats = (struct lm_oip_model_stats){.name = io->models->models[model].name};
     for (uint32_t w = 0; w < shared->worker_count; w++) {
         const struct lm_worker_counters *from = &shared->workers[w].stats->worker;
         /* relaxed: counters of another thread */
@@ -66,13 +66,12 @@ static void sum_model(const struct lm_shared *shared, uint32_t model,
 }
 
 static void answer_stats(struct lm_io *io, struct lm_connection *connection) {
-    struct lm_shared *shared = io->shared;
     uint32_t model = connection->in.call.model;
     struct lm_oip_model_stats stats[LUMEN_MODELS_MAX];
     uint32_t first = model == LM_NO_MODEL ? 0 : model;
-    uint32_t count = model == LM_NO_MODEL ? shared->model_count : 1;
+    uint32_t count = model == LM_NO_MODEL ? io->models->count : 1;
     count_ok(io);
-    for (uint32_t m = 0; m < count; m++) sum_model(shared, first + m, &stats[m]);
+    for (uint32_t m = 0; m < count; m++) sum_model(io, first + m, &stats[m]);
     size_t bytes = lm_oip_stats_write(stats, count, io->http->draft, io->http->draft_bytes);
     LM_ASSERT(bytes > 0); /* lm_http_open has made room for the largest */
     lm_http_answer(
@@ -81,7 +80,7 @@ static void answer_stats(struct lm_io *io, struct lm_connection *connection) {
 }
 
 static void answer_figures(struct lm_io *io, struct lm_connection *connection) {
-    size_t bytes = lm_http_figures_write(io->shared, io->http->draft, io->http->draft_bytes);
+    size_t bytes = lm_http_figures_write(io, io->http->draft, io->http->draft_bytes);
     count_ok(io);
     lm_http_answer(
         io, connection,
@@ -125,7 +124,7 @@ static void answer_control(struct lm_io *io, struct lm_connection *connection, c
 void lm_http_answer_route(struct lm_io *io, struct lm_connection *connection) {
     const struct lm_shared *shared = io->shared;
     const struct lm_http_call *call = &connection->in.call;
-    const struct lm_http_documents *documents = shared->documents;
+    const struct lm_http_documents *documents = io->models->documents;
     switch ((enum lm_http_route)call->route) {
     /* Triton's clients look at the code, KServe's at the body. */
     case LM_ROUTE_LIVE: answer_yes(io, connection, "{\"live\":true}"); break;

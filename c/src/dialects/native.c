@@ -67,8 +67,8 @@ static bool find_key(struct lm_io *io, const struct lm_connection *connection, u
 static void answer_describe(struct lm_io *io, struct lm_connection *connection,
                             const struct lm_native_request *request) {
     struct lm_native_reply reply = {.id = request->id,
-                                    .payload_bytes = (uint32_t)io->shared->description_bytes};
-    lm_native_answer(io, connection, &reply, io->shared->description);
+                                    .payload_bytes = (uint32_t)io->models->description_bytes};
+    lm_native_answer(io, connection, &reply, io->models->description);
 }
 
 /* ping and describe: answered here, whatever the workers do. */
@@ -108,12 +108,12 @@ static enum lm_status check(const struct lm_io *io, const struct lm_native_reque
                  (unsigned long long)shared->max_request_bytes, request->payload_bytes);
         return LM_STATUS_TOO_LARGE;
     }
-    if (request->model >= shared->model_count) {
+    if (request->model >= io->models->count) {
         snprintf(why, why_bytes, "model index: expected 0 to %u (see describe), found %u",
-                 shared->model_count - 1, request->model);
+                 io->models->count - 1, request->model);
         return LM_STATUS_UNKNOWN_MODEL;
     }
-    const struct lm_model *model = &shared->models[request->model];
+    const struct lm_model *model = &io->models->models[request->model];
     const struct lm_encoding *encoding = &lm_encodings[request->encoding];
     if (request->encoding == LM_ENCODING_RGB8 && !model->has_rgb8) {
         snprintf(why, why_bytes,
@@ -142,7 +142,7 @@ static enum lm_status check(const struct lm_io *io, const struct lm_native_reque
 }
 
 static struct lm_demand demand_of(const struct lm_io *io, const struct lm_native_request *header) {
-    return (struct lm_demand){.model = &io->shared->models[header->model],
+    return (struct lm_demand){.model = &io->models->models[header->model],
                               .rows = header->rows,
                               .timeout_us = header->timeout_us,
                               .encoding = header->encoding};
@@ -208,7 +208,7 @@ static void admit(struct lm_io *io, struct lm_connection *connection) {
         return;
     }
     size_t bytes = 0;
-    lm_encodings[request.encoding].slot_bytes(&io->shared->models[request.model], request.rows,
+    lm_encodings[request.encoding].slot_bytes(&io->models->models[request.model], request.rows,
                                               request.payload_bytes, &bytes);
     struct lm_slot *slot = lm_slots_take(io, connection, bytes);
     if (slot) {

@@ -14,7 +14,7 @@ enum {
 };
 
 void lm_estimate_begin(struct lm_io *io, const uint64_t *warm_ns) {
-    for (uint32_t m = 0; m < io->shared->model_count; m++) {
+    for (uint32_t m = 0; m < io->models->count; m++) {
         for (uint32_t e = 0; e < LM_ENCODING_COUNT; e++) io->costs[m][e].row_ns = warm_ns[m];
     }
 }

@@ -73,8 +73,9 @@ static bool is_free(const struct sockaddr_storage *address, socklen_t bytes) {
  * largest model, or so much of it as slot_wait.c waits for. */
 static int first_request_bytes(const struct lm_shared *shared) {
     size_t most = 0, bytes;
-    for (uint32_t m = 0; m < shared->model_count; m++) {
-        if (!lm_model_payload_bytes(&shared->models[m], LM_ENCODING_TENSORS, 1, &bytes)) continue;
+    const struct lm_model_set *set = lm_models_in_force(shared);
+    for (uint32_t m = 0; m < set->count; m++) {
+        if (!lm_model_payload_bytes(&set->models[m], LM_ENCODING_TENSORS, 1, &bytes)) continue;
         if (bytes > most) most = bytes;
     }
     most += LM_HEADER_BUFFER_BYTES;

@@ -18,7 +18,8 @@ static inline void lm_io_look(struct lm_io *io) {
     uint64_t asked = lm_load_acquire_u64(&shared->turns_asked);
     /* R2: acquire: what the table holds; pairs with R4 */
     io->access = (struct lm_access *)(uintptr_t)lm_load_acquire_u64(&shared->access);
-    /* R5: release, after the last use of the table before; pairs with R6 */
+    io->models = lm_models_in_force(shared);
+    /* R5: release, after the last use of what was in force before; pairs with R6 */
     lm_store_release_u64(&io->turns_seen, asked);
 }
 

@@ -32,6 +32,7 @@ enum lm_outcome {
 };
 
 struct lm_io;
+struct lm_model_set;
 
 /* What a request asks of a model, as far as its header says. */
 struct lm_demand {
@@ -59,6 +60,7 @@ struct lm_request {
     struct lm_io *io; /* whose slot it is */
     struct lm_slot *slot;
     const struct lm_model *model; /* NULL: a reply of the I/O thread itself */
+    struct lm_model_set *models;  /* that the model is of */
     uint32_t connection;
     uint32_t next_reply; /* of the same connection, in order of being sent */
     uint64_t id;

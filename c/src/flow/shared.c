@@ -38,3 +38,8 @@ int lm_shared_add_model(struct lm_shared *shared, uint32_t model,
                         const lumen_model_config *config) {
     return lm_access_set_model(lm_reload_in_force(shared), model, config, NULL, lm_now_ns());
 }
+
+void lm_shared_use_models(struct lm_shared *shared, struct lm_model_set *set) {
+    /* G2: release: the set is whole; pairs with G1 in flow/state.h */
+    lm_store_release_u64(&shared->models, (uintptr_t)set);
+}

@@ -62,6 +62,8 @@ void lm_slots_put_back(struct lm_io *io, struct lm_slot *slot) {
 void lm_slots_charge(struct lm_io *io, struct lm_request *request) {
     io->in_flight++;
     request->placed = io->shared->places.max > 0;
+    request->models = io->models;
+    lm_add_single_writer_u64(&io->models->used_by[io->index].requests, 1);
     lm_estimate_charge(io, request);
 }
 
@@ -75,6 +77,7 @@ void lm_slots_release(struct lm_io *io, struct lm_request *request) {
     if (request->model) { /* otherwise a reply of the I/O thread itself */
         lm_estimate_pace(io);
         io->in_flight--;
+        lm_add_single_writer_u64(&request->models->used_by[io->index].requests, (uint64_t)-1);
         lm_slots_answered(request);
         lm_estimate_discharge(io, request);
     }

@@ -10,6 +10,7 @@
 #include "flow/connection.h"
 #include "flow/dialect.h"
 #include "flow/held.h"
+#include "flow/model_set.h"
 #include "flow/places.h"
 #include "flow/request.h"
 #include "parts/access.h"
@@ -28,24 +29,15 @@ struct lm_worker;
 /* Unready: serves as before, but says that it will not for long. */
 enum { LM_PHASE_RUNNING = 0, LM_PHASE_UNREADY = 1, LM_PHASE_DRAINING = 2 };
 
-struct lm_http_documents; /* dialects/http.h */
-
 /* Read-only after start, but for the queue, the waitset and the atomics. */
 struct lm_shared {
     const struct lm_dialect *dialects[LM_DIALECT_COUNT];
     struct lm_ort ort;
     struct lm_run_arenas run_arenas;
-    struct lm_model *models;
-    uint32_t model_count;
-    uint32_t
-        values_per_slot; /* tensors of all models: the width of a slot's table of wrapped values */
-    char *description;   /* JSON */
-    size_t description_bytes;
-    struct lm_http_documents *documents; /* what HTTP answers of the server and its models */
-    uint32_t metrics_port;               /* of another program part, 0: none; the page names it */
-    lm_atomic_u64 access;                /* struct lm_access *: the table in force; reload.h */
-    lm_atomic_u64 turns_asked;           /* of the I/O threads, by the control thread */
-    uint32_t overload;                   /* LUMEN_OVERLOAD_* */
+    lm_atomic_u64 models;      /* struct lm_model_set *: in force; model_set.h */
+    lm_atomic_u64 access;      /* struct lm_access *: the table in force; reload.h */
+    lm_atomic_u64 turns_asked; /* of the I/O threads, by the control thread */
+    uint32_t overload;         /* LUMEN_OVERLOAD_* */
     /* 0: none. */
     uint64_t header_timeout_ns;
     uint64_t reply_timeout_ns;
@@ -119,7 +111,8 @@ struct lm_http_side; /* dialects/http_block.h */
 
 struct lm_io {
     struct lm_shared *shared;
-    struct lm_access *access; /* in force in this turn */
+    struct lm_access *access;    /* in force in this turn */
+    struct lm_model_set *models; /* likewise */
     struct lm_stats_block *stats;
     struct lm_ring *ring;
     struct lm_arena arena;
@@ -200,12 +193,18 @@ static inline uint32_t lm_job_slot(uint32_t job) {
 }
 _Static_assert(LM_SLOTS_MAX <= 1 << 16, "a job packs the slot in 16 bits");
 
-static inline struct lm_binding *lm_io_binding(struct lm_io *io, uint32_t slot, uint32_t model) {
-    return &io->bindings[(size_t)slot * io->shared->model_count + model];
+/* Any thread. */
+static inline struct lm_model_set *lm_models_in_force(const struct lm_shared *shared) {
+    /* G1: acquire: what the set holds; pairs with G2 in flow/shared.c */
+    return (struct lm_model_set *)(uintptr_t)lm_load_acquire_u64(&shared->models);
 }
-static inline OrtValue **lm_io_values(struct lm_io *io, uint32_t slot, uint32_t model) {
-    return &io->values[(size_t)slot * io->shared->values_per_slot +
-                       io->shared->models[model].value_base];
+static inline struct lm_binding *lm_io_binding(struct lm_io *io, const struct lm_model_set *set,
+                                               uint32_t slot, uint32_t model) {
+    return &io->bindings[(size_t)slot * set->count + model];
+}
+static inline OrtValue **lm_io_values(struct lm_io *io, const struct lm_model_set *set,
+                                      uint32_t slot, uint32_t model) {
+    return &io->values[(size_t)slot * set->values_per_slot + set->models[model].value_base];
 }
 static inline const struct lm_dialect *lm_io_dialect(const struct lm_io *io,
                                                      const struct lm_connection *connection) {

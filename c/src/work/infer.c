@@ -107,11 +107,11 @@ void lm_infer(struct lm_worker *worker, struct lm_request *request) {
     struct lm_io *io = request->io;
     const struct lm_model *model = request->model;
     uint32_t slot = request->slot->index;
-    OrtValue **values = lm_io_values(io, slot, model->index);
+    OrtValue **values = lm_io_values(io, request->models, slot, model->index);
     const struct lm_encoding *encoding = &lm_encodings[request->encoding];
     if (encoding->convert) encoding->convert(request, request->layout.inputs);
     int code = lm_model_bind(model, &shared->ort, &request->layout, request->rows,
-                             lm_io_binding(io, slot, model->index), values);
+                             lm_io_binding(io, request->models, slot, model->index), values);
     request->preprocessed_ns = lm_now_ns();
     request->inferred_ns = request->preprocessed_ns;
     if (!code) {

@@ -46,7 +46,7 @@ static void write_row(struct lm_telemetry *telemetry, uint32_t worker,
     char line[LM_LINE_BYTES_MAX];
     int bytes = snprintf(
         line, sizeof line, "%llu,%s,%u,%s,%s,%llu,%u,%u,%u,%llu,%llu,%llu,%llu,%llu,%llu,%u\n",
-        (unsigned long long)row->id, shared->models[row->model].name, worker,
+        (unsigned long long)row->id, lm_models_in_force(shared)->models[row->model].name, worker,
         lm_queue_name(shared->queue_type),
         shared->allocator_type == LUMEN_ALLOCATOR_ARENA ? "lumen_arena" : "standard",
         (unsigned long long)row->started_ns, row->bytes, row->rows, row->batch_rows,
@@ -62,7 +62,8 @@ static void write_access(struct lm_telemetry *telemetry, const struct lm_trace_r
     char line[LM_LINE_BYTES_MAX];
     /* relaxed: which form the next line has */
     bool as_json = lm_load_relaxed_u32(&telemetry->access_as_json);
-    size_t bytes = lm_access_log_line(line, row, telemetry->shared->models, offset_ns, as_json);
+    size_t bytes = lm_access_log_line(line, row, lm_models_in_force(telemetry->shared)->models,
+                                      offset_ns, as_json);
     if (lm_line_file_add(&telemetry->access, line, bytes, &telemetry->stop)) tell(telemetry);
 }
 

@@ -393,10 +393,11 @@ int lm_worker_open(struct lm_worker *worker) {
     if (code) return code;
     code = lm_oip_parser_open(&worker->parser, shared->max_request_bytes);
     if (code) return code;
-    worker->batches = calloc(shared->model_count, sizeof *worker->batches);
+    const struct lm_model_set *set = lm_models_in_force(shared);
+    worker->batches = calloc(set->count, sizeof *worker->batches);
     if (!worker->batches) return lm_error(LUMEN_E_NOMEM, "no memory for a worker");
-    for (uint32_t m = 0; m < shared->model_count; m++) {
-        const struct lm_model *model = &shared->models[m];
+    for (uint32_t m = 0; m < set->count; m++) {
+        const struct lm_model *model = &set->models[m];
         code = lm_batch_open(&worker->batches[m], &shared->ort, model);
         if (code) return code;
         /* Zeros may be no sensible input for it: worth a note, not a refusal. */
@@ -413,8 +414,9 @@ int lm_worker_open(struct lm_worker *worker) {
 
 void lm_worker_close(struct lm_worker *worker) {
     struct lm_shared *shared = worker->shared;
-    for (uint32_t m = 0; worker->batches && m < shared->model_count; m++) {
-        lm_batch_close(&worker->batches[m], &shared->ort, &shared->models[m]);
+    const struct lm_model_set *set = lm_models_in_force(shared);
+    for (uint32_t m = 0; worker->batches && m < set->count; m++) {
+        lm_batch_close(&worker->batches[m], &shared->ort, &set->models[m]);
     }
     free(worker->batches);
     lm_oip_parser_close(worker->parser);
