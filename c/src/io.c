@@ -31,7 +31,7 @@
 /* Wraps each slot for the model it was sized for, so that the first requests find it done. */
 static int bind_slots(struct lm_io *io) {
     struct lm_shared *shared = io->shared;
-    if (shared->allocator_type != LUMEN_ALLOCATOR_ARENA) return 0;
+    if (shared->config.allocator_type != LUMEN_ALLOCATOR_ARENA) return 0;
     for (uint32_t s = 0; s < io->arena.slot_count; s++) {
         struct lm_slot *slot = &io->arena.slots[s];
         for (uint32_t m = 0; m < io->models->count; m++) {
@@ -55,7 +55,7 @@ int lm_io_open(struct lm_io *io, struct lm_shared *shared, uint32_t index, uint3
     io->shared = shared;
     io->models = lm_models_in_force(shared);
     io->index = index;
-    int code = lm_arena_open(&io->arena, classes, class_count, shared->allocator_type);
+    int code = lm_arena_open(&io->arena, classes, class_count, shared->config.allocator_type);
     if (code) return code;
     uint32_t slots = io->arena.slot_count;
     uint32_t capacity = 2;
@@ -63,7 +63,8 @@ int lm_io_open(struct lm_io *io, struct lm_shared *shared, uint32_t index, uint3
     code = lm_mpmc_open(&io->returns, capacity);
     if (!code) code = lm_spsc_open(&io->ready, capacity);
     if (!code) code = lm_spsc_open(&io->dealt, LM_DEALT_MAX);
-    if (shared->queue_type == LUMEN_QUEUE_INLINE) io->inline_worker = &shared->workers[index];
+    if (shared->config.queue_type == LUMEN_QUEUE_INLINE)
+        io->inline_worker = &shared->workers[index];
     if (!code) code = lm_connections_open(io, connections);
     if (!code) code = lm_held_open(&io->held, connections);
     if (code) return code;
@@ -341,7 +342,8 @@ void *lm_io_main(void *argument) {
     name_thread(io);
     if (io->inline_worker) io->start_code = lm_worker_open(io->inline_worker);
     if (!io->start_code)
-        io->start_code = lm_ring_open(&io->ring, shared->io_backend, io->connection_capacity);
+        io->start_code =
+            lm_ring_open(&io->ring, shared->config.io_backend, io->connection_capacity);
     if (!io->start_code) open_fd_store(io);
     if (io->start_code) snprintf(io->start_error, sizeof io->start_error, "%s", lm_error_last());
     lm_thread_meet(shared);

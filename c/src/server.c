@@ -48,17 +48,19 @@ static void place_workers(lumen_server *server) {
     int usable = lm_topology_usable_cpus("", cpus, LUMEN_WORKERS_MAX);
     uint32_t found = usable < 1 ? 1 : (uint32_t)usable;
     if (found > LUMEN_WORKERS_MAX) found = LUMEN_WORKERS_MAX;
-    uint32_t wanted = server->config.thread_count ? server->config.thread_count : found;
-    if (shared->queue_type == LUMEN_QUEUE_SPSC) wanted = 1;
+    uint32_t wanted = shared->config.thread_count ? shared->config.thread_count : found;
+    if (shared->config.queue_type == LUMEN_QUEUE_SPSC) wanted = 1;
     /* Inline: a worker is what an I/O thread runs models with. */
-    shared->worker_count = shared->queue_type == LUMEN_QUEUE_INLINE ? shared->io_count : wanted;
+    shared->worker_count =
+        shared->config.queue_type == LUMEN_QUEUE_INLINE ? shared->io_count : wanted;
     shared->workers = server->workers;
     /* An I/O thread that looks for work must not take a core on which a worker computes. */
-    bool own_core = shared->queue_type == LUMEN_QUEUE_INLINE
+    bool own_core = shared->config.queue_type == LUMEN_QUEUE_INLINE
                         ? shared->io_count <= found
                         : shared->io_count + shared->worker_count <= found;
-    bool polls = shared->idle == LUMEN_IDLE_ADAPTIVE || shared->idle == LUMEN_IDLE_SPIN;
-    shared->io_shares_cores = !own_core && shared->queue_type != LUMEN_QUEUE_INLINE;
+    bool polls =
+        shared->config.idle == LUMEN_IDLE_ADAPTIVE || shared->config.idle == LUMEN_IDLE_SPIN;
+    shared->io_shares_cores = !own_core && shared->config.queue_type != LUMEN_QUEUE_INLINE;
     if (own_core && polls) shared->io_poll_ns = LM_IO_POLL_NS;
     bool pin = usable > 0 && shared->worker_count <= found;
     if (!pin && usable > 0) lm_server_note(server, "more workers than cores: they are not pinned");
@@ -83,7 +85,7 @@ static uint32_t count_io_threads(const lumen_config *config) {
  * too low, half of it is for connections that are idle, half for those that come or ask. */
 static void allow_connections(lumen_server *server) {
     struct lm_shared *shared = &server->shared;
-    uint64_t wanted = (uint64_t)server->config.max_connections + LM_DESCRIPTORS_BESIDE;
+    uint64_t wanted = (uint64_t)shared->config.max_connections + LM_DESCRIPTORS_BESIDE;
     uint64_t allowed = lm_descriptors_allow(wanted);
     if (allowed >= wanted) return;
     server->descriptors = allowed;
@@ -99,13 +101,9 @@ int lumen_open(const lumen_config *config, lumen_server **server_out) {
     if (!server) return lm_error(LUMEN_E_NOMEM, "no memory for a server");
     memset(server, 0, sizeof *server);
     server->opened_ns = lm_now_ns();
-    server->config = *config;
     memcpy(server->host, config->host, strlen(config->host) + 1);
-    server->config.host = server->host;
-    server->config.ort_library_path = NULL;
     if (config->unix_socket)
         memcpy(server->unix_file.path, config->unix_socket, strlen(config->unix_socket) + 1);
-    server->config.unix_socket = NULL;
     if ((config->telemetry_csv_path &&
          !(server->telemetry_path = strdup(config->telemetry_csv_path))) ||
         (config->access_path && !(server->access_path = strdup(config->access_path)))) {
@@ -113,9 +111,6 @@ int lumen_open(const lumen_config *config, lumen_server **server_out) {
         free(server);
         return lm_error(LUMEN_E_NOMEM, "no memory for a server");
     }
-    server->config.telemetry_csv_path = server->config.access_path = NULL;
-    server->config.keys = NULL; /* copied by lm_shared_open, as are the hosts */
-    server->config.hosts = NULL;
 
     struct lm_shared *shared = &server->shared;
     shared->dialects[LM_DIALECT_OPEN] = &lm_greeting;
@@ -138,7 +133,7 @@ int lumen_open(const lumen_config *config, lumen_server **server_out) {
     }
     allow_connections(server);
     place_workers(server);
-    if (shared->allocator_type == LUMEN_ALLOCATOR_ARENA &&
+    if (shared->config.allocator_type == LUMEN_ALLOCATOR_ARENA &&
         lm_run_arenas_open(&shared->run_arenas, &shared->ort, shared->worker_count)) {
         lm_server_note(server, lm_error_last());
     }
@@ -157,9 +152,10 @@ static bool can_batch(const struct lm_model *model) {
 
 static int set_batch(lumen_server *server, struct lm_model *model,
                      const lumen_model_config *config) {
-    uint32_t size = config->batch_size ? config->batch_size : server->config.batch_size;
-    uint32_t delay_us = config->batch_delay_us != UINT32_MAX ? config->batch_delay_us
-                                                             : server->config.batch_delay_us;
+    const lumen_config *defaults = &server->shared.config;
+    uint32_t size = config->batch_size ? config->batch_size : defaults->batch_size;
+    uint32_t delay_us =
+        config->batch_delay_us != UINT32_MAX ? config->batch_delay_us : defaults->batch_delay_us;
     if (size > LM_BATCH_MAX) return lm_setting_in_range("batch_size", size, 1, LM_BATCH_MAX);
     if (size > 1 && !can_batch(model)) {
         return lm_error(LUMEN_E_MODEL,
@@ -210,24 +206,24 @@ int lumen_add_model(lumen_server *server, const lumen_model_config *config, uint
 /* ---- starting ---- */
 
 static int open_listeners(lumen_server *server) {
-    int code =
-        lm_listen_tcp(&server->shared, server->host, server->config.port, &server->info.port);
+    struct lm_shared *shared = &server->shared;
+    int code = lm_listen_tcp(shared, server->host, shared->config.port, &server->info.port);
     if (code || !server->unix_file.path[0]) return code;
-    return lm_listen_unix(&server->shared, &server->unix_file, server->config.unix_socket_mode);
+    return lm_listen_unix(shared, &server->unix_file, shared->config.unix_socket_mode);
 }
 
 static int open_ios(lumen_server *server) {
     struct lm_shared *shared = &server->shared;
     lumen_info *info = &server->info;
     struct lm_slot_plan_limits limits = {
-        .arena_bytes = server->config.arena_bytes / shared->io_count,
-        .max_request_bytes = shared->max_request_bytes,
-        .slot_count_max = server->config.queue_capacity / shared->io_count,
+        .arena_bytes = shared->config.arena_bytes / shared->io_count,
+        .max_request_bytes = shared->config.max_request_bytes,
+        .slot_count_max = shared->config.queue_capacity / shared->io_count,
         .worker_count = shared->worker_count};
     int code = lm_slot_plan(server->set.models, server->set.count, &limits, info->slot_classes,
                             &info->slot_class_count);
     /* The kernel spreads connections as it likes: each thread has room for all of them. */
-    uint32_t connections = server->config.max_connections;
+    uint32_t connections = shared->config.max_connections;
     for (uint32_t i = 0; !code && i < shared->io_count; i++) {
         code = lm_io_open(&server->ios[i], shared, i, connections, info->slot_classes,
                           info->slot_class_count);
@@ -235,12 +231,13 @@ static int open_ios(lumen_server *server) {
         info->arena_bytes += server->ios[i].arena.memory.bytes;
     }
     if (code) return code;
-    uint32_t capacity = server->config.queue_capacity;
+    uint32_t capacity = shared->config.queue_capacity;
     while (capacity < info->slots) capacity *= 2; /* a push never fails */
-    bool sleeps = shared->idle == LUMEN_IDLE_ADAPTIVE || shared->idle == LUMEN_IDLE_PARK;
-    if (shared->queue_type == LUMEN_QUEUE_INLINE) return 0;
-    code = lm_queue_open(&shared->queue, shared->queue_type, capacity, server->config.batch_size,
-                         server->config.batch_delay_us * 1000ull);
+    bool sleeps =
+        shared->config.idle == LUMEN_IDLE_ADAPTIVE || shared->config.idle == LUMEN_IDLE_PARK;
+    if (shared->config.queue_type == LUMEN_QUEUE_INLINE) return 0;
+    code = lm_queue_open(&shared->queue, shared->config.queue_type, capacity,
+                         shared->config.batch_size, shared->config.batch_delay_us * 1000ull);
     shared->workers_sleep = sleeps && !lm_queue_blocks(&shared->queue);
     return code;
 }
@@ -292,7 +289,7 @@ int lumen_start(lumen_server *server) {
         code = lm_telemetry_open(&server->telemetry, shared, server->telemetry_path,
                                  server->access_path);
         /* relaxed: no thread runs yet */
-        lm_store_relaxed_u32(&server->telemetry.access_as_json, server->config.access_as_json);
+        lm_store_relaxed_u32(&server->telemetry.access_as_json, shared->config.access_as_json);
     }
     if (!code) code = lm_server_start_threads(server);
     if (code) return code;
@@ -376,7 +373,7 @@ void lumen_close(lumen_server *server) {
     for (uint32_t m = 0; m < server->set.count; m++)
         lm_model_close(&server->set.models[m], &shared->ort);
     for (uint32_t w = 0; w < shared->worker_count; w++) lm_worker_close(&server->workers[w]);
-    if (shared->queue_type != LUMEN_QUEUE_INLINE) lm_queue_close(&shared->queue);
+    if (shared->config.queue_type != LUMEN_QUEUE_INLINE) lm_queue_close(&shared->queue);
     lm_stats_close(&shared->stats);
     free(server->set.description);
     lm_http_documents_close(&server->set);

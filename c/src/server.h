@@ -13,7 +13,6 @@ struct lumen_server {
     struct lm_shared shared;
     enum server_state state;
     bool threads_joined;
-    lumen_config config; /* its strings are copied below */
     char host[LM_HOST_BYTES_MAX];
     struct lm_unix_file unix_file;
     uint64_t opened_ns;

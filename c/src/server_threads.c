@@ -36,7 +36,8 @@ static int spawn_threads(lumen_server *server, uint32_t *ios_out, uint32_t *work
                      &server->ios[i]);
         *ios_out += !code;
     }
-    uint32_t worker_threads = shared->queue_type == LUMEN_QUEUE_INLINE ? 0 : shared->worker_count;
+    uint32_t worker_threads =
+        shared->config.queue_type == LUMEN_QUEUE_INLINE ? 0 : shared->worker_count;
     for (uint32_t w = 0; !code && w < worker_threads; w++) {
         code = spawn(&server->workers[w].thread, &server->workers[w].thread_started, lm_worker_main,
                      &server->workers[w]);
@@ -68,6 +69,7 @@ static void describe_rings(lumen_server *server) {
 /* Says what comes of too few descriptors. */
 static void describe_parking(lumen_server *server) {
     unsigned long long allowed = server->descriptors;
+    uint32_t max_connections = server->shared.config.max_connections;
     const char *why = server->ios[0].park_error;
     char line[512];
     if (!server->shared.unparked_max) return;
@@ -75,14 +77,13 @@ static void describe_parking(lumen_server *server) {
         snprintf(line, sizeof line,
                  "max_connections %u with %llu descriptors: connections that have been idle the "
                  "longest are kept without one",
-                 server->config.max_connections, allowed);
+                 max_connections, allowed);
     } else {
         snprintf(line, sizeof line,
                  "max_connections %u needs %u descriptors, %llu are allowed, and idle connections "
                  "cannot do without (%s): raise the hard limit (ulimit -Hn, LimitNOFILE= in the "
                  "systemd unit, docker run --ulimit nofile=), or lower server.max_connections",
-                 server->config.max_connections,
-                 server->config.max_connections + LM_DESCRIPTORS_BESIDE, allowed, why);
+                 max_connections, max_connections + LM_DESCRIPTORS_BESIDE, allowed, why);
     }
     lm_server_note(server, line);
 }
@@ -105,7 +106,7 @@ static int look_at_threads(lumen_server *server) {
             lm_server_note(server, "a worker could not be pinned to its core");
     }
     if (server->workers[0].note[0]) lm_server_note(server, server->workers[0].note);
-    if (server->config.allocator_type == LUMEN_ALLOCATOR_ARENA &&
+    if (shared->config.allocator_type == LUMEN_ALLOCATOR_ARENA &&
         !server->ios[0].arena.memory.huge_pages) {
         lm_server_note(server,
                        "no huge pages for the arena (small, or transparent huge pages are off)");

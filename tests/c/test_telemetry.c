@@ -20,8 +20,8 @@ static struct lm_shared shared = {.workers = workers,
                                   .worker_count = WORKERS,
                                   .ios = &io,
                                   .io_count = 1,
-                                  .queue_type = LUMEN_QUEUE_SCQ,
-                                  .allocator_type = LUMEN_ALLOCATOR_STANDARD};
+                                  .config.queue_type = LUMEN_QUEUE_SCQ,
+                                  .config.allocator_type = LUMEN_ALLOCATOR_STANDARD};
 
 /* No two figures of a row are the same. */
 static struct lm_trace_record row_of(uint64_t id) {

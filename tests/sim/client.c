@@ -281,7 +281,7 @@ static void check_owed(struct client *client) {
     bool known = owed && client->owed == first && client->owed_ns;
     if (!known) client->owed_ns = owed ? sim_now_ns : 0;
     client->owed = first;
-    if (!known || sim_shared.queue_type == LUMEN_QUEUE_INLINE) return;
+    if (!known || sim_shared.config.queue_type == LUMEN_QUEUE_INLINE) return;
     if (sim_now_ns - client->owed_ns > OWED_S * SIM_S)
         client_fail(client, "what needs no worker is not answered, request", first, expect->kind);
 }

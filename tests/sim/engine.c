@@ -141,7 +141,7 @@ static void open_shared(struct lm_shared *shared) {
     shared->worker_count = sim_plan.worker_count;
     shared->traced = sim_plan.plain || sim_one_in(8);
     shared->access_logged = shared->traced && (sim_plan.plain || sim_one_in(2));
-    bool is_inline = shared->queue_type == LUMEN_QUEUE_INLINE;
+    bool is_inline = shared->config.queue_type == LUMEN_QUEUE_INLINE;
     lm_store_relaxed_u64(&shared->ios_running, shared->io_count);
     lm_store_relaxed_u64(&shared->workers_running, is_inline ? 0 : shared->worker_count);
     struct lm_http_server http = {
@@ -181,10 +181,10 @@ void engine_open(void) {
         slots += classes[c].slot_count * sim_plan.io_count;
     }
     for (uint32_t i = 0; i < shared->io_count; i++) open_io(i, classes, class_count);
-    if (shared->queue_type == LUMEN_QUEUE_INLINE) return;
+    if (shared->config.queue_type == LUMEN_QUEUE_INLINE) return;
     while (capacity < slots) capacity *= 2;
-    SIM_CHECK(lm_queue_open(&shared->queue, shared->queue_type, capacity, sim_plan.batch_size,
-                            sim_plan.batch_delay_ns) == 0,
+    SIM_CHECK(lm_queue_open(&shared->queue, shared->config.queue_type, capacity,
+                            sim_plan.batch_size, sim_plan.batch_delay_ns) == 0,
               "queue");
     shared->workers_sleep = !lm_queue_blocks(&shared->queue);
 }
@@ -195,7 +195,7 @@ void engine_start(void) {
     sim_draining = false;
     for (uint32_t i = 0; i < sim_shared.io_count; i++)
         fiber_start(io_names[i], lm_io_main, &ios[i]);
-    if (sim_shared.queue_type == LUMEN_QUEUE_INLINE) return;
+    if (sim_shared.config.queue_type == LUMEN_QUEUE_INLINE) return;
     for (uint32_t w = 0; w < sim_shared.worker_count; w++)
         fiber_start(worker_names[w], lm_worker_main, &workers[w]);
 }
@@ -213,7 +213,7 @@ void lm_thread_ended(struct lm_shared *shared, uint32_t role) {
     if (lm_sub_acq_rel_u64(running, 1) != 1 || role != LUMEN_ROLE_IO) return;
     lm_store_release_u32(&shared->workers_stop, 1);
     lm_waitset_wake_all(&shared->waitset);
-    if (shared->queue_type != LUMEN_QUEUE_INLINE) lm_queue_stop(&shared->queue);
+    if (shared->config.queue_type != LUMEN_QUEUE_INLINE) lm_queue_stop(&shared->queue);
 }
 
 void engine_drain(uint64_t limit_ns) {
@@ -252,7 +252,7 @@ bool engine_quiet(void) {
     for (uint32_t i = 0; i < sim_shared.io_count; i++) {
         if (lm_mpmc_depth(&ios[i].returns) || lm_spsc_depth(&ios[i].ready)) return false;
     }
-    bool is_inline = sim_shared.queue_type == LUMEN_QUEUE_INLINE;
+    bool is_inline = sim_shared.config.queue_type == LUMEN_QUEUE_INLINE;
     return workers_asleep() && (is_inline || lm_queue_depth(&sim_shared.queue) == 0);
 }
 
@@ -276,7 +276,7 @@ bool engine_ended(void) {
 void engine_close(void) {
     for (uint32_t i = 0; i < sim_shared.io_count; i++) lm_io_close(&ios[i]);
     for (uint32_t w = 0; w < sim_shared.worker_count; w++) lm_worker_close(&workers[w]);
-    if (sim_shared.queue_type != LUMEN_QUEUE_INLINE) lm_queue_close(&sim_shared.queue);
+    if (sim_shared.config.queue_type != LUMEN_QUEUE_INLINE) lm_queue_close(&sim_shared.queue);
     free(sim_models.description);
     lm_http_documents_close(&sim_models);
     lm_shared_close(&sim_shared);

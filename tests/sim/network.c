@@ -104,9 +104,9 @@ void peer_server_closes(struct peer *peer) {
     uint32_t open = 0;
     for (uint32_t i = 0; i < sim_shared.io_count; i++) open += sim_shared.ios[i].connections_open;
     /* Another thread's may have gone since. */
-    bool full = open == sim_shared.connections_max || sim_shared.io_count > 1;
-    SIM_CHECK(open <= sim_shared.connections_max, "%u connections of at most %u", open,
-              sim_shared.connections_max);
+    bool full = open == sim_shared.config.max_connections || sim_shared.io_count > 1;
+    SIM_CHECK(open <= sim_shared.config.max_connections, "%u connections of at most %u", open,
+              sim_shared.config.max_connections);
     SIM_CHECK(peer->served || full || sim_draining || peer->excused,
               "a new connection is refused without a reason");
     peer->excused |= !peer->served || engine_ended_one(peer->io) || lingered_enough(io, peer->fd);

@@ -52,7 +52,8 @@ static void plan_blobs(struct lm_request *request, const struct lm_oip_request *
 
 static size_t text_room(const struct lm_io *io, const struct lm_connection *connection) {
     const struct lm_http_call *call = &connection->in.call;
-    return call->chunked ? (size_t)io->shared->max_request_bytes : (size_t)call->content_bytes;
+    return call->chunked ? (size_t)io->shared->config.max_request_bytes
+                         : (size_t)call->content_bytes;
 }
 
 static struct lm_demand demand_of(const struct lm_io *io, const struct lm_connection *connection,
@@ -322,10 +323,10 @@ void lm_http_retry(struct lm_io *io, struct lm_connection *connection) {
 static bool check_body(struct lm_io *io, struct lm_connection *connection,
                        const struct lm_http_head *head) {
     char why[LM_TEXT_BYTES_MAX];
-    if (head->content_length > io->shared->max_request_bytes) {
+    if (head->content_length > io->shared->config.max_request_bytes) {
         snprintf(why, sizeof why,
                  "body: expected at most %llu bytes (server.max_request_bytes), found %llu",
-                 (unsigned long long)io->shared->max_request_bytes,
+                 (unsigned long long)io->shared->config.max_request_bytes,
                  (unsigned long long)head->content_length);
         lm_http_refuse_close(io, connection, 413, why);
         return false;

@@ -94,7 +94,7 @@ static size_t take_chunks(struct lm_io *io, struct lm_connection *connection, co
     struct lm_request *request = is_kept ? &io->requests[connection->in.receiving] : NULL;
     struct lm_http_chunks *chunks = is_kept ? &request->http.chunks : &call->chunks;
     uint64_t *used_bytes = is_kept ? &request->http.text_bytes : &call->content_bytes;
-    uint64_t room = is_kept ? request->http.text_room : io->shared->max_request_bytes;
+    uint64_t room = is_kept ? request->http.text_room : io->shared->config.max_request_bytes;
     size_t taken = 0;
     while (taken < count) {
         size_t used = 0;

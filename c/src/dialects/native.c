@@ -46,7 +46,7 @@ static void refuse_header(struct lm_io *io, struct lm_connection *connection,
                           const char *why) {
     struct lm_native_reply reply = {.id = request->id, .status = (uint16_t)status};
     skip_payload(connection, request);
-    if (request->payload_bytes > io->shared->max_request_bytes)
+    if (request->payload_bytes > io->shared->config.max_request_bytes)
         lm_connection_linger(io, connection);
     lm_refusal_count(io, status, request->kind == LM_KIND_INFER ? request->model : UINT32_MAX);
     log_answer(io, connection, request, status, why);
@@ -102,10 +102,10 @@ static uint32_t shape_bytes(const struct lm_model *model, uint16_t flags) {
 static enum lm_status check(const struct lm_io *io, const struct lm_native_request *request,
                             char *why, size_t why_bytes) {
     const struct lm_shared *shared = io->shared;
-    if (request->payload_bytes > shared->max_request_bytes) {
+    if (request->payload_bytes > shared->config.max_request_bytes) {
         snprintf(why, why_bytes,
                  "payload: expected at most %llu bytes (server.max_request_bytes), found %u",
-                 (unsigned long long)shared->max_request_bytes, request->payload_bytes);
+                 (unsigned long long)shared->config.max_request_bytes, request->payload_bytes);
         return LM_STATUS_TOO_LARGE;
     }
     if (request->model >= io->models->count) {

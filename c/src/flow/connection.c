@@ -88,7 +88,7 @@ void lm_connections_close(struct lm_io *io) {
 static bool count_connection(struct lm_shared *shared) {
     uint64_t open = lm_load_relaxed_u64(&shared->connections_open); /* relaxed: a count alone */
     do {
-        if (open >= shared->connections_max) return false;
+        if (open >= shared->config.max_connections) return false;
     } while (!lm_cas_weak_relaxed_u64(&shared->connections_open, &open, open + 1));
     return true;
 }

@@ -36,7 +36,7 @@ bool lm_gate_enter(struct lm_io *io, const struct lm_model *model, uint32_t key,
                          model->name);
     }
     if (!within_rates(io, model, key, refusal)) return false;
-    if (shared->overload == LUMEN_OVERLOAD_REFUSE && is_full(io)) {
+    if (shared->config.overload == LUMEN_OVERLOAD_REFUSE && is_full(io)) {
         io->turned_away = io->refused_full = true;
         return lm_refuse(refusal, LM_STATUS_OVERLOADED, 0,
                          "the server is full: %u requests are in flight (server.max_in_flight)",

@@ -5,20 +5,17 @@
 #include "flow/reload.h"
 
 int lm_shared_open(struct lm_shared *shared, const lumen_config *config) {
-    shared->queue_type = config->queue_type;
-    shared->idle = config->idle;
-    shared->allocator_type = config->allocator_type;
-    shared->io_backend = config->io_backend;
-    shared->max_request_bytes = config->max_request_bytes;
+    shared->config = *config;
+    shared->config.host = shared->config.ort_library_path = shared->config.unix_socket = NULL;
+    shared->config.telemetry_csv_path = shared->config.access_path = NULL;
+    shared->config.keys = NULL; /* lm_access_open copies them, and the hosts */
+    shared->config.hosts = NULL;
     shared->default_timeout_ns = config->default_timeout_ms * 1000000ull;
-    shared->overload = config->overload;
     shared->header_timeout_ns = config->header_timeout_ms * 1000000ull;
     shared->reply_timeout_ns = config->reply_timeout_ms * 1000000ull;
     shared->idle_timeout_ns = config->idle_timeout_seconds * 1000000000ull;
     shared->hang_ns = config->hang_seconds * 1000000000ull;
-    shared->body_bytes_per_s = config->body_bytes_per_second;
     shared->places.max = config->max_in_flight;
-    shared->connections_max = config->max_connections;
     lm_waitset_init(&shared->waitset);
     struct lm_access *access;
     int code = lm_address_table_open(&shared->addresses, config->connections_per_address,

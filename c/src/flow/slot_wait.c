@@ -51,7 +51,7 @@ static bool too_many_wait(const struct lm_io *io) {
 
 /* Who was promised to wait may, while its bytes come. */
 static bool may_turn_away(const struct lm_io *io, const struct lm_connection *connection) {
-    if (io->shared->overload == LUMEN_OVERLOAD_REFUSE) return true;
+    if (io->shared->config.overload == LUMEN_OVERLOAD_REFUSE) return true;
     return io->now_ns > connection->in.started_ns + LM_STALL_MS * 1000000ull;
 }
 
@@ -104,7 +104,7 @@ static void wait_for_slot(struct lm_io *io, struct lm_connection *connection,
     lm_add_single_writer_u64(&io->stats->io.slot_waits, 1);
     bound_waiting(io);
     bool still = lm_connection_waits(connection);
-    if (still && too_many_wait(io) && io->shared->overload == LUMEN_OVERLOAD_REFUSE)
+    if (still && too_many_wait(io) && io->shared->config.overload == LUMEN_OVERLOAD_REFUSE)
         turn_away(io, connection, LM_STATUS_OVERLOADED, too_many);
 }
 

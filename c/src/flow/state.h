@@ -31,38 +31,31 @@ enum { LM_PHASE_RUNNING = 0, LM_PHASE_UNREADY = 1, LM_PHASE_DRAINING = 2 };
 
 /* Read-only after start, but for the queue, the waitset and the atomics. */
 struct lm_shared {
+    lumen_config config; /* the settings; its pointers are NULL */
     const struct lm_dialect *dialects[LM_DIALECT_COUNT];
     struct lm_ort ort;
     struct lm_run_arenas run_arenas;
     lm_atomic_u64 models;      /* struct lm_model_set *: in force; model_set.h */
     lm_atomic_u64 access;      /* struct lm_access *: the table in force; reload.h */
     lm_atomic_u64 turns_asked; /* of the I/O threads, by the control thread */
-    uint32_t overload;         /* LUMEN_OVERLOAD_* */
     /* 0: none. */
     uint64_t header_timeout_ns;
     uint64_t reply_timeout_ns;
     uint64_t idle_timeout_ns;
-    uint64_t hang_ns; /* a worker that is busy for so long hangs */
-    uint32_t body_bytes_per_s;
-    uint32_t connections_max;
+    uint64_t hang_ns;                  /* a worker that is busy for so long hangs */
     lm_atomic_u64 connections_open;    /* of all I/O threads */
     struct lm_address_table addresses; /* that have a bound of connections, if any */
     struct lm_places places;           /* max_in_flight */
-    uint64_t max_request_bytes;
-    uint64_t default_timeout_ns; /* 0: none */
-    uint32_t idle;               /* LUMEN_IDLE_* */
-    bool workers_sleep;          /* in the waitset: they must be woken */
-    bool io_shares_cores;        /* with workers, over which it has priority */
-    uint64_t io_poll_ns;         /* how long an I/O thread looks for completions before it sleeps */
-    uint32_t allocator_type;
-    uint32_t io_backend;   /* LUMEN_IO_*, as asked for */
+    uint64_t default_timeout_ns;       /* 0: none */
+    bool workers_sleep;                /* in the waitset: they must be woken */
+    bool io_shares_cores;              /* with workers, over which it has priority */
+    uint64_t io_poll_ns;   /* how long an I/O thread looks for completions before it sleeps */
     uint32_t unparked_max; /* per I/O thread; 0: there are descriptors enough */
     struct lm_io *ios;
     uint32_t io_count;
     struct lm_worker *workers;
     uint32_t worker_count;
     struct lm_queue queue; /* of lm_job_pack(io, slot); unused when queue_type is inline */
-    uint32_t queue_type;   /* LUMEN_QUEUE_* */
     bool traced;           /* workers record a row per request */
     bool access_logged;    /* so do I/O threads, with who asked and why not; access_log.h */
     struct lm_waitset waitset;

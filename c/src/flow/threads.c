@@ -24,5 +24,5 @@ void lm_thread_ended(struct lm_shared *shared, uint32_t role) {
     /* E1: release: a worker that ends sees every push; pairs with E3 in work/worker.c */
     lm_store_release_u32(&shared->workers_stop, 1);
     lm_waitset_wake_all(&shared->waitset);
-    if (shared->queue_type != LUMEN_QUEUE_INLINE) lm_queue_stop(&shared->queue);
+    if (shared->config.queue_type != LUMEN_QUEUE_INLINE) lm_queue_stop(&shared->queue);
 }

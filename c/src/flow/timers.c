@@ -14,8 +14,8 @@ static const uint64_t tick_ns = LM_TIMER_TICK_MS * 1000000ull;
 
 uint64_t lm_timer_body_ns(const struct lm_io *io, uint64_t since_ns, uint64_t bytes) {
     const struct lm_shared *shared = io->shared;
-    if (!shared->body_bytes_per_s) return 0;
-    uint64_t slow_ns = bytes / shared->body_bytes_per_s * 1000000000ull;
+    if (!shared->config.body_bytes_per_second) return 0;
+    uint64_t slow_ns = bytes / shared->config.body_bytes_per_second * 1000000000ull;
     return since_ns + shared->header_timeout_ns + slow_ns + 1000000000ull;
 }
 

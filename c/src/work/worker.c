@@ -50,7 +50,7 @@ static bool next_job(struct lm_worker *worker, uint32_t *job_out) {
     for (;;) {
         if (lm_queue_pop(&shared->queue, job_out)) return true;
         if (lm_load_acquire_u32(&shared->workers_stop)) return false; /* as E3 */
-        switch ((enum lumen_idle)shared->idle) {
+        switch ((enum lumen_idle)shared->config.idle) {
         case LUMEN_IDLE_SPIN: lm_cpu_relax(); break;
         case LUMEN_IDLE_YIELD: sched_yield(); break;
         case LUMEN_IDLE_ADAPTIVE:
@@ -120,8 +120,9 @@ static uint32_t next_jobs(struct lm_worker *worker, uint32_t *jobs) {
     struct lm_shared *shared = worker->shared;
     if (lm_queue_blocks(&shared->queue)) {
         uint32_t count = lm_queue_pop_wait(&shared->queue, jobs, LM_BATCH_MAX);
-        return count == 1 && shared->queue_type == LUMEN_QUEUE_NAIVE ? gather_jobs(worker, jobs)
-                                                                     : count;
+        return count == 1 && shared->config.queue_type == LUMEN_QUEUE_NAIVE
+                   ? gather_jobs(worker, jobs)
+                   : count;
     }
     if (!next_job(worker, jobs)) return 0;
     chain_wake(shared);
@@ -391,7 +392,7 @@ int lm_worker_open(struct lm_worker *worker) {
     worker->stats->head.cpu = worker->pinned ? worker->cpu : -1;
     int code = shared->traced ? lm_trace_open(&worker->trace) : 0;
     if (code) return code;
-    code = lm_oip_parser_open(&worker->parser, shared->max_request_bytes);
+    code = lm_oip_parser_open(&worker->parser, shared->config.max_request_bytes);
     if (code) return code;
     const struct lm_model_set *set = lm_models_in_force(shared);
     worker->batches = calloc(set->count, sizeof *worker->batches);

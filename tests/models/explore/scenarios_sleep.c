@@ -116,8 +116,8 @@ static void set_up(uint32_t variant, bool weak) {
     (void)weak;
     plan = &plans[variant];
     lm_waitset_init(&shared.waitset);
-    shared.idle = LUMEN_IDLE_PARK;
-    shared.queue_type = plan->queue;
+    shared.config.idle = LUMEN_IDLE_PARK;
+    shared.config.queue_type = plan->queue;
     shared.io_count = plan->producers;
     shared.workers_sleep = plan->queue != LUMEN_QUEUE_NAIVE && plan->queue != LUMEN_QUEUE_BATCHED;
     memset(&shared.workers_stop, 0, sizeof shared.workers_stop);
