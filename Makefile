@@ -68,7 +68,7 @@ $(VENV)/.dev: $(VENV)/.system pyproject.toml setup.py
 # test judges a time.
 test: dev ## all tests: C on three builds, fuzz corpora, simulation, models, Python
 	@$(MAKE) -s --no-print-directory -j$(JOBS) --output-sync=target lint test-models c-then-sim
-	@$(MAKE) -s --no-print-directory -j3 --output-sync=target test-python e2e-first e2e-second
+	@$(MAKE) -s --no-print-directory -j4 --output-sync=target test-python e2e-a-h e2e-i-z e2e-epoll
 
 dev: $(VENV)/.dev ## set-up for changing Lumen: `build`, and what tests and benchmarks need
 	@$(MAKE) -s --no-print-directory $(PARALLEL) -C c lib bench
@@ -108,12 +108,14 @@ test-python: dev
 
 # Side by side: each waits much of its time, and none judges a time. Tests marked `once` are left out on epoll.
 e2e: dev ## end-to-end tests on io_uring (where it is to be had), and what is about I/O on epoll
-	@$(MAKE) -s --no-print-directory -j2 --output-sync=target e2e-first e2e-second
+	@$(MAKE) -s --no-print-directory -j3 --output-sync=target e2e-a-h e2e-i-z e2e-epoll
 
-.PHONY: e2e-first e2e-second
-e2e-first: dev
-	@$(PYTEST) tests/e2e
-e2e-second: dev
+.PHONY: e2e-a-h e2e-i-z e2e-epoll
+e2e-a-h: dev
+	@$(PYTEST) -p no:cacheprovider tests/e2e/test_e2e_[a-h]*.py
+e2e-i-z: dev
+	@$(PYTEST) -p no:cacheprovider tests/e2e/test_e2e_[i-z]*.py
+e2e-epoll: dev
 	@LUMEN_E2E_BACKEND=epoll $(PYTEST) -p no:cacheprovider -m "not once" tests/e2e
 
 # The long forms: longer at random, and all of it on the backend that is named.
