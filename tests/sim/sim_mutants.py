@@ -4,7 +4,8 @@
     sim_mutants.py [name...]
 
 Each mutant is one replaced piece of text in a copy of c/src. It is built beside the objects of
-`make build`, and given some thousand seeds; the first that fails is named with what it said. Exit
+`make build`, given the rules, then some thousand seeds; the first that fails is named with what it
+said. Exit
 status 1: a mutant survives.
 """
 
@@ -508,21 +509,24 @@ def build(mutant: Mutant, place: Path) -> str:
 
 
 def first_failure(place: Path) -> str:
-    """What the first failing seed says, or nothing."""
-    ran = subprocess.run(
-        [str(place / "build" / "sim"), "--seeds", "1", str(SEEDS)],
-        capture_output=True,
-        text=True,
-        errors="replace",
-        check=False,
-    )
-    if ran.returncode == 0:
+    """What the first failing rule, or else the first failing seed, says; or nothing."""
+    for what in (["--rules"], ["--seeds", "1", str(SEEDS)]):
+        ran = subprocess.run(
+            [str(place / "build" / "sim"), *what],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+        )
+        if ran.returncode:
+            break
+    else:
         return ""
-    seed = re.search(r"^FAILED +seed (\d+)", ran.stderr, re.MULTILINE)
+    seed = re.search(r"^FAILED +(seed \d+|.*)", ran.stderr, re.MULTILINE)
     said = re.search(
         r"^(?:sim: .*|.*assertion failed.*|.*ERROR: AddressSanitizer.*)$", ran.stderr, re.MULTILINE
     )
-    return f"seed {seed[1] if seed else '?'}: {said[0][:150] if said else ran.stderr[-200:]}"
+    return f"{seed[1] if seed else '?'}: {said[0][:150] if said else ran.stderr[-200:]}"
 
 
 def main(names: list[str]) -> int:
