@@ -85,8 +85,10 @@ static void check_plan(const uint32_t *rows_before, uint32_t count,
         size_t text = 1024, room;
         for (uint32_t i = 0; i < models[m].input_count; i++)
             text += models[m].inputs[i].row_bytes / models[m].inputs[i].element_bytes * 22;
+        struct lm_model as_planned = models[m]; /* before its rows were bounded */
+        as_planned.max_rows = rows_before[m];
         bool fits =
-            text <= limits->max_request_bytes && lm_model_text_slot_bytes(&models[m], text, &room);
+            text <= limits->max_request_bytes && lm_model_text_slot_bytes(&as_planned, text, &room);
         if (fits && room <= LM_SMALL_SLOT_BYTES)
             CHECK(slots_of_at_least(room) >= 2ull * limits->worker_count);
     }
