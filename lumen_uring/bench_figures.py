@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _PERCENTS: Final = {"p50": 50.0, "p90": 90.0, "p99": 99.0, "p999": 99.9, "p9999": 99.99}
 # A generator busier than this may have limited the figures.
 _BUSY: Final = 0.9
+_TELLING_S: Final = 0.2  # a shorter run says nothing about the generator
 # The name of each status (docs/PROTOCOL.md), and the setting that bounds it, if one does.
 _STATUSES: Final = {
     1: ("bad request", ""),
@@ -116,7 +117,7 @@ def warnings(plan: LoadPlan, result: LoadResult) -> list[str]:
         for status, (name, hint) in _STATUSES.items()
         if hint and (number := result.statuses.get(status, 0))
     ]
-    if result.seconds and result.cpu_seconds / result.seconds > _BUSY:
+    if result.seconds > _TELLING_S and result.cpu_seconds / result.seconds > _BUSY:
         share = f"{result.cpu_seconds / result.seconds:.0%}"
         found.append(f"the generator used {share} of its core: it may have been the bottleneck.")
     if plan.rate and result.unsent:

@@ -186,7 +186,7 @@ def test_serve_without_model_file_or_library() -> None:
 def test_predict_grey(port: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = picture(tmp_path / "a.png", (70,), "L")
     labels = tmp_path / "labels.txt"
-    labels.write_text("mean\nother\n")
+    labels.write_bytes(b"mean\r\nother\n")
     argv = ["predict", path, "--port", port, "--model", "grey", "--labels", str(labels), "--json"]
     assert main(argv) == 0
     found = json.loads(capsys.readouterr().out)

@@ -341,9 +341,32 @@ static void draining(void) {
            "tiny.model_ok=1 tiny.model_rows=1 tiny.model_runs=1");
 }
 
+/* The end comes in the middle of a header: its client may finish it, and is answered. */
+static void draining_in_a_header(void) {
+    uint8_t ping[LM_NATIVE_REQUEST_BYTES] = "LMN1\2";
+    talk_open(&one);
+    talk_send(&one, ping, 10);
+    pass(SIM_MS);
+    engine_drain(SIM_S);
+    talk_takes_nothing(&one, 300 * SIM_MS);
+    talk_send(&one, ping + 10, sizeof ping - 10);
+    (void)talk_gets(&one, 0, LM_STATUS_OK);
+    talk_ends(&one, 0, SIM_MS);
+}
+
+/* A request's time begins with its first byte, whatever it waits for then. */
+static void a_start(void) {
+    talk_open(&one);
+    talk_asks_late(&one, &(struct ask){.id = 1}, 200 * SIM_MS);
+    struct lm_native_reply reply = talk_gets(&one, 1, LM_STATUS_OK);
+    near_ns("receiving", reply.receive_us * SIM_US, 200 * SIM_MS, 3 * SIM_MS);
+}
+
 const struct rule rules_of_clocks[] = {
     {"gone with a full pipeline", pipeline_of_two, gone_with_a_full_pipeline},
     {"draining", NULL, draining},
+    {"draining in a header", NULL, draining_in_a_header},
+    {"a start", NULL, a_start},
     {"a native header", all_limits, a_native_header},
     {"an HTTP head", all_limits, an_http_head},
     {"JSON before blobs", all_limits, json_before_blobs},
