@@ -152,7 +152,12 @@ def test_settings_are_yaml_that_the_server_knows(page: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "page", ["README.md", *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
+    "page",
+    [
+        "README.md",
+        "CONTRIBUTING.md",
+        *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")),
+    ],
 )
 def test_links_lead_somewhere(page: str) -> None:
     folder = (ROOT / page).parent
