@@ -7,6 +7,7 @@ these bytes as they are. Each is a whole HTTP/1.1 request, and all have the same
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import http.client
 import socket
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from lumen_uring.describe import Model, TensorInfo
 
 _TIMEOUT_S: Final = 10.0
+_PROBE_S: Final = 2.0
 # HTTP statuses, and the native status of the same meaning.
 _STATUSES: Final = {401: 6, 404: 2}
 # JSON holds these as numbers; the protocol sends 16-bit floats as bytes only.
@@ -65,7 +67,8 @@ def target(url: str, token: str | None = None) -> Target:
         token: of a key of that server.
 
     Returns:
-        The host's first address, for all connections alike.
+        The host's first address that takes a connection, for all connections alike; its first
+        where none does. (A server on IPv4 is at localhost's second address where ::1 is the first.)
 
     Raises:
         ConfigError: not such a URL, or no such host.
@@ -85,7 +88,16 @@ def target(url: str, token: str | None = None) -> Target:
     except OSError as error:
         raise ConfigError(f"--url: {host} has no address: {error.strerror}.") from None
     authority = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    return Target(authority, str(found[0][4][0]), port, token)
+    return Target(authority, _open_address(found), port, token)
+
+
+def _open_address(found: list[Any]) -> str:
+    for family, kind, _protocol, _name, address in found if len(found) > 1 else []:
+        with contextlib.suppress(OSError), socket.socket(family, kind) as probe:
+            probe.settimeout(_PROBE_S)
+            probe.connect(address)
+            return str(address[0])
+    return str(found[0][4][0])
 
 
 def fetch_model(server: Target, name: str | None) -> Model:

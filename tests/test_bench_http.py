@@ -467,6 +467,19 @@ def test_a_server_of_another_kind(answer: bytes, error: type[Exception]) -> None
         bench.make_plan(arguments(peer, "--model", "m"))
 
 
+def test_the_address_that_takes_a_connection(
+    peer: Peer, server: Server, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a system where localhost is ::1 first, and the server has IPv4 alone."""
+    found = [
+        (socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("::1", peer.port, 0, 0)),
+        (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", peer.port)),
+    ]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_arguments, **_named: found)
+    code, figures = run(peer, capsys, "--model", "two inputs")
+    assert (code, figures["requests"]) == (0, 20)
+
+
 def test_urls() -> None:
     assert bench_http.target("http://127.0.0.1") == Target("127.0.0.1:8000", "127.0.0.1", 8000)
     assert bench_http.target("http://[::1]:81/") == Target("[::1]:81", "::1", 81)
