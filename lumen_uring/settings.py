@@ -26,8 +26,8 @@ HOSTS_MAX: Final = 32  # LUMEN_HOSTS_MAX
 BATCH_MAX: Final = 256  # LM_BATCH_MAX in limits.h
 UNIX_PATH_BYTES_MAX: Final = 107  # LM_UNIX_PATH_BYTES_MAX, without its terminator
 U32_MAX: Final = 2**32 - 1
-# What Python does by itself. Every other setting of the sections server, engine and log is a field
-# of lumen_config in lumen.h, of the same name and range, in the order of this file.
+# Settings that only Python uses. Every other setting of the sections server, engine and log is a
+# field of lumen_config in lumen.h, of the same name and range, in the order of this file.
 PYTHON_SIDE: Final = frozenset(
     {
         "server.unready_seconds",

@@ -365,7 +365,7 @@ def test_a_call_that_connects_does_not_succeed_on_a_closed_client() -> None:
 
 
 class Wire(asyncio.Transport):
-    """What a connection writes, and what is asked of its socket."""
+    """The bytes that a connection writes, and the questions to its socket."""
 
     def __init__(self) -> None:
         super().__init__()

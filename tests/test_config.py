@@ -606,7 +606,7 @@ def test_numbers_with_an_exponent(text: str) -> None:
 
 
 # The least and the most of every number. What a person writes as a size, a rate or a mode is one.
-# Those that C knows are added below: tests/test_library.py compares them with lumen.h.
+# Settings that C knows are added below: tests/test_library.py compares them with lumen.h.
 LIMITS: dict[str, tuple[float, float]] = {
     "server.unready_seconds": (0, 3600),
     "server.drain_seconds": (0, 3600),
@@ -628,7 +628,7 @@ for _section, _name, _field in crossing():
         # Where C's 0 is a word or null, a person's least number is 1.
         _least = _limits[0] if _field.annotation is int else 1
         LIMITS[f"{_section}.{_name}"] = (_least, _limits[1])
-# What else must be set for a value to contradict nothing.
+# Other settings that a value needs beside it.
 BESIDE = {
     "server.burst": ["server.rate=1"],
     "models.0.burst": ["models.0.rate=1"],

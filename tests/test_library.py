@@ -87,7 +87,7 @@ def test_constants_are_those_of_the_header() -> None:
 
 
 def test_every_range_and_every_choice_is_that_of_the_header(tmp_path: Path) -> None:
-    """What settings.py accepts is what lumen_open accepts, where "auto" and null are 0."""
+    """settings.py and lumen_open accept the same ranges, where "auto" and null are 0."""
     program = compile_c(
         tmp_path,
         '#include <stdio.h>\n#include "lumen.h"\n#define FIELD(type, name)\n'

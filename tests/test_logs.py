@@ -166,7 +166,7 @@ def test_reopening_follows_a_moved_file_and_the_new_settings(
         ["info    old"],
         ["warning new"],
     )
-    # What cannot be opened changes nothing.
+    # A file that cannot be opened changes nothing.
     with pytest.raises(ConfigError) as caught:
         journal.reopen(settings(tmp_path / "none" / "log", level="debug"))
     assert str(caught.value) == (

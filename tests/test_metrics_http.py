@@ -106,7 +106,7 @@ def site(patience: Callable[..., None]) -> Iterator[Site]:
 
 
 def everything(peer: socket.socket) -> bytes:
-    """What comes until the server ends its side, or cuts the connection."""
+    """All bytes until the server ends its side, or cuts the connection."""
     found = bytearray()
     with contextlib.suppress(ConnectionError):
         while piece := peer.recv(1 << 20):

@@ -525,7 +525,7 @@ def test_the_facts_of_the_page() -> None:
 
 
 class Info:
-    """What an engine arrived at."""
+    """An engine's state after its start."""
 
     port, io_threads, workers, slots, arena_bytes = 8123, 1, 2, 64, 256 << 20
     slot_classes, worker_cpus = (), (0, 1)

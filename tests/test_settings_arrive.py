@@ -574,7 +574,7 @@ def test_a_load_can_be_stopped_and_may_fail(monkeypatch: pytest.MonkeyPatch) -> 
     found = load_.wait(60)
     assert found is not None
     assert (found.requests, found.trouble) == (9, None)
-    # What was counted before it failed stays; where nothing was, there is only the failure.
+    # Counts from before the failure stay; without any there is only the failure.
     load_ = load_that(monkeypatch, until_stopped, -3)
     load_.stop()
     found = load_.wait(60)

@@ -1,1 +1,1 @@
-"""What many and slow connections cost, and whom."""
+"""The cost of many and of slow connections, and who pays it."""

@@ -1,1 +1,1 @@
-"""What single parts cost by themselves."""
+"""The cost of single parts."""

@@ -60,7 +60,7 @@ def run_c(fast: bool) -> dict[str, Any]:
         fast: a twentieth of the work: for a look, not for a figure.
 
     Returns:
-        What microbench.c prints.
+        The output of microbench.c.
 
     Raises:
         FileNotFoundError: it was not built.

@@ -1,1 +1,1 @@
-"""What the server costs: CPU time, memory, perf's counters (for tools/perfstat.py)."""
+"""The cost of the server: CPU time, memory, perf's counters (for tools/perfstat.py)."""

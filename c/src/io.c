@@ -240,7 +240,7 @@ static void leave_room(struct lm_io *io, uint64_t woke_ns) {
     clock_nanosleep(CLOCK_MONOTONIC, 0, &(struct timespec){.tv_nsec = (long)worked_ns}, NULL);
 }
 
-/* What became due without a completion. */
+/* Work that is due without a completion. */
 static void do_what_is_due(struct lm_io *io) {
     lm_accept_take_dealt(io);
     lm_watchdog_run(io);

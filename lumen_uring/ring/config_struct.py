@@ -42,7 +42,7 @@ def crossing() -> Iterator[tuple[str, str, FieldInfo]]:
 
 
 def whole_range(field: FieldInfo) -> tuple[int, int] | None:
-    """What a whole number or a choice may be in C, where "auto" and null are 0.
+    """The range in C of a whole number or a choice, where "auto" and null are 0.
 
     Args:
         field: of a setting that C knows.

@@ -124,7 +124,7 @@ static void add(uint32_t at, const char *name, struct lm_tensor input, struct lm
     oip_model(&models[at], name, input.rows_free ? 8 : 1);
     oip_input(&models[at], input);
     oip_output(&models[at], output);
-    /* What is behind the last tensor is nobody's. */
+    /* Nothing is written behind the last tensor. */
     models[at].inputs[2] = models[at].outputs[3] = OIP_TENSOR("no", ORT_FLOAT16, 1000);
     models[at].inputs[1] = models[at].outputs[1] = models[at].inputs[2];
 }

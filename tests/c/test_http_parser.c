@@ -253,7 +253,7 @@ static void mutations(uint64_t *random) {
     CHECK(accepted > 500);
 }
 
-/* What a client sent, in a sentence: 24 bytes of it, each visible or as two digits. */
+/* A client's bytes in a sentence: 24 bytes of it, each visible or as two digits. */
 static void quotes(void) {
     static const struct {
         const char *found;

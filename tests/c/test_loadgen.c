@@ -15,7 +15,7 @@
 
 enum { PAYLOAD = 40, ANSWER = 24, STEPS_MAX = 8 };
 
-/* What the server does with its n-th request, and with all after the last one told. */
+/* The server's n-th answer; the last step stands for all later requests. */
 struct step {
     uint16_t status;
     uint32_t bytes; /* of its payload */
@@ -114,7 +114,7 @@ static void *accept_all(void *argument) {
     return argument;
 }
 
-/* What the server does from now on, once it is done with those who were there before. */
+/* The server's answers from now on, once its earlier connections have ended. */
 static void begin(const struct script *script) {
     while (lm_load_acquire_u64(&serving)) sched_yield();
     lm_store_relaxed_u64(&served, 0); /* relaxed: nobody is connected */
@@ -253,7 +253,7 @@ static void arrivals(void) {
     CHECK(result.late >= 3 && result.late <= 5); /* all but those that found it free */
     CHECK(result.max_ns >= 35000000);            /* four before it, and a few ms until it was due */
     CHECK(result.unsent >= 15); /* 50 arrivals or more in 50 ms, five of them sent */
-    /* What was due in the warm-up is not counted, however late it is sent. */
+    /* A request that was due in the warm-up is not counted, however late it is sent. */
     config.warmup_ns = 60000000;
     config.requests = 2;
     BEGIN(steps, false);

@@ -167,69 +167,77 @@ static void trims(void) {
     }
 }
 
+/* An error's text, and the end of the reason that is made of it. */
+static const char *const reasons_of[][2] = {
+    /* Lumen's own sentences lose the path alone. */
+    {"PATH: expected a regular, non-empty file", "expected a regular, non-empty file"},
+    {"PATHS: expected", "PATHS: expected"},
+    {"input 'x': dimension 1 is free.", "input 'x': dimension 1 is free."},
+    {"input 'IR version': it is", "input 'IR version': it is"},
+    {"loading: ONNX Runtime says: nothing known. \r\n", "ONNX Runtime says: nothing known"},
+    {"loading: ONNX Runtime says: one\ntwo\r\nthree", "ONNX Runtime says: one two  three"},
+    {"loading: ONNX Runtime says: Load model from PATH failed:/a/b.cc:12 f Bad",
+     "ONNX Runtime says: Bad"},
+    {"optimising: ONNX Runtime says: it failed: Load model from", "ONNX Runtime says: it failed: "
+                                                                  "Load model from"},
+    {"a: ONNX Runtime says: Unsupported model IR version: 99, max 10",
+     "ONNX Runtime says: Unsupported model IR version: 99, max 10 (update ONNX Runtime (pip "
+     "install -U onnxruntime), or save the model with an older onnx)"},
+    {"a: ONNX Runtime says: ONNX Runtime only guarantees support for models stamped with "
+     "official released onnx opset versions. Opset 99.",
+     "versions. Opset 99 (update ONNX Runtime (pip install -U onnxruntime), or export with a "
+     "lower opset_version)"},
+    {"a: ONNX Runtime says: x:My(-1) is not a registered function/op",
+     "op (a custom operator; Lumen loads no libraries of operators, so express it in ONNX's "
+     "own)"},
+    {"a: ONNX Runtime says: No Op registered for X with domain_version of 9",
+     "9 (this ONNX Runtime does not know the operator: update it, or export with another "
+     "opset)"},
+    {"a: ONNX Runtime says: Could not find an implementation for X(1)",
+     "X(1) (its CPU part lacks this operator for this type)"},
+    {"a: ONNX Runtime says: float8 is not currently registered or supported",
+     "(it has no such numbers: export with float32)"},
+    {"a: ONNX Runtime says: External data path does not exist: w",
+     ": w (the model's weights lie in that file: copy it beside the model)"},
+};
+
 /* The last error as the reason of a refusal: without path, places and the runtime's own preface,
  * with a cure. */
 static void reasons(void) {
-    static const char *const cases[][2] = {
-        /* Lumen's own sentences lose the path alone. */
-        {"PATH: expected a regular, non-empty file", "expected a regular, non-empty file"},
-        {"PATHS: expected", "PATHS: expected"},
-        {"input 'x': dimension 1 is free.", "input 'x': dimension 1 is free."},
-        {"input 'IR version': it is", "input 'IR version': it is"},
-        {"loading: ONNX Runtime says: nothing known. \r\n", "ONNX Runtime says: nothing known"},
-        {"loading: ONNX Runtime says: one\ntwo\r\nthree", "ONNX Runtime says: one two  three"},
-        {"loading: ONNX Runtime says: Load model from PATH failed:/a/b.cc:12 f Bad",
-         "ONNX Runtime says: Bad"},
-        {"optimising: ONNX Runtime says: it failed: Load model from",
-         "ONNX Runtime says: it failed: "
-         "Load model from"},
-        {"a: ONNX Runtime says: Unsupported model IR version: 99, max 10",
-         "ONNX Runtime says: Unsupported model IR version: 99, max 10 (update ONNX Runtime (pip "
-         "install -U onnxruntime), or save the model with an older onnx)"},
-        {"a: ONNX Runtime says: ONNX Runtime only guarantees support for models stamped with "
-         "official released onnx opset versions. Opset 99.",
-         "versions. Opset 99 (update ONNX Runtime (pip install -U onnxruntime), or export with a "
-         "lower opset_version)"},
-        {"a: ONNX Runtime says: x:My(-1) is not a registered function/op",
-         "op (a custom operator; Lumen loads no libraries of operators, so express it in ONNX's "
-         "own)"},
-        {"a: ONNX Runtime says: No Op registered for X with domain_version of 9",
-         "9 (this ONNX Runtime does not know the operator: update it, or export with another "
-         "opset)"},
-        {"a: ONNX Runtime says: Could not find an implementation for X(1)",
-         "X(1) (its CPU part lacks this operator for this type)"},
-        {"a: ONNX Runtime says: float8 is not currently registered or supported",
-         "(it has no such numbers: export with float32)"},
-        {"a: ONNX Runtime says: External data path does not exist: w",
-         ": w (the model's weights lie in that file: copy it beside the model)"},
-    };
-    const char *directory = check_temporary_directory();
-    char path[128], other[128], reason[768], small[40];
-    snprintf(path, sizeof path, "%s/m.onnx", directory);
-    snprintf(other, sizeof other, "%s/page.onnx", directory);
+    char path[128], reason[768];
+    snprintf(path, sizeof path, "%s/m.onnx", check_temporary_directory());
     check_write_file(path, "\010\010\022\001a", 5); /* nothing is wrong with its form */
-    check_write_file(other, "<!DOCTYPE html>", 15);
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        const char *place = strstr(cases[i][0], "PATH"), *end = cases[i][1];
+    for (size_t i = 0; i < sizeof reasons_of / sizeof reasons_of[0]; i++) {
+        const char *place = strstr(reasons_of[i][0], "PATH"), *end = reasons_of[i][1];
         if (place) {
-            lm_error(LUMEN_E_MODEL, "%.*s%s%s", (int)(place - cases[i][0]), cases[i][0], path,
-                     place + 4);
+            lm_error(LUMEN_E_MODEL, "%.*s%s%s", (int)(place - reasons_of[i][0]), reasons_of[i][0],
+                     path, place + 4);
         } else {
-            lm_error(LUMEN_E_MODEL, "%s", cases[i][0]);
+            lm_error(LUMEN_E_MODEL, "%s", reasons_of[i][0]);
         }
         lm_model_refusal(path, reason, sizeof reason);
         if (strncmp(end, "PATH", 4) == 0) {
             CHECK(strncmp(reason, path, strlen(path)) == 0);
             continue;
         }
-        CHECK_AT("%.70s -> %.70s", cases[i][0], reason);
+        CHECK_AT("%.70s -> %.70s", reasons_of[i][0], reason);
         size_t length = strlen(reason);
         CHECK(length >= strlen(end) && strcmp(reason + length - strlen(end), end) == 0);
-        bool whole = strncmp(end, "ONNX Runtime says", 17) == 0 || !strstr(cases[i][0], "says: ");
+        bool whole =
+            strncmp(end, "ONNX Runtime says", 17) == 0 || !strstr(reasons_of[i][0], "says: ");
         CHECK(!whole || length == strlen(end));
         CHECK(whole || strncmp(reason, "ONNX Runtime says: ", 19) == 0);
     }
-    /* What the file is tells more than what the runtime made of it. */
+}
+
+/* The file's form explains more than the runtime's message. */
+static void reasons_by_form(void) {
+    char path[128], other[128], reason[768], small[40];
+    const char *directory = check_temporary_directory();
+    snprintf(path, sizeof path, "%s/m.onnx", directory);
+    snprintf(other, sizeof other, "%s/page.onnx", directory);
+    check_write_file(path, "\010\010\022\001a", 5); /* nothing is wrong with its form */
+    check_write_file(other, "<!DOCTYPE html>", 15);
     CHECK_AT("a page");
     lm_error(LUMEN_E_MODEL, "loading: ONNX Runtime says: Protobuf parsing failed");
     lm_model_refusal(other, reason, sizeof reason);
@@ -253,6 +261,7 @@ int main(void) {
     shapes(&random);
     trims();
     reasons();
+    reasons_by_form();
     check_guard_close(&guard);
     return check_finish("test_model_file");
 }

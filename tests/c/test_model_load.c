@@ -183,8 +183,20 @@ static void begin_slice(const char *declared) {
     graph_output("y", ORT_FLOAT, declared);
 }
 
+/* Takes rows of x five beyond those that are asked for. */
+static void graph_beyond(const char *indices, const char *declared) {
+    static const int64_t five[] = {5};
+    graph_begin();
+    graph_input("x", ORT_FLOAT, "n,3");
+    graph_input("rows", ORT_INT64, indices);
+    graph_constant("five", five, 1);
+    graph_node("Add", "rows,five", "beyond");
+    graph_node("Gather", "x,beyond", "y");
+    graph_output("y", ORT_FLOAT, declared);
+}
+
 static void outputs_as_they_are(void) {
-    static const int64_t pair[] = {7, 8}, axis[] = {0}, five[] = {5};
+    static const int64_t pair[] = {7, 8}, axis[] = {0};
     graph_begin();
     graph_input("x", ORT_FLOAT, "n,3");
     graph_constant("pair", pair, 2);
@@ -208,7 +220,9 @@ static void outputs_as_they_are(void) {
     for (uint32_t o = 0; o < 3; o++) CHECK(model.outputs[o].shape_known);
     CHECK(lm_output_is_wrapped(&model.outputs[1], 2) && lm_output_is_wrapped(&model.outputs[2], 3));
     shut();
+}
 
+static void outputs_that_are_declared_otherwise(void) {
     static const char *const untrue[] = {"n,3", "n,4", "5,3", "k,3"};
     for (size_t u = 0; u < sizeof untrue / sizeof untrue[0]; u++) {
         begin_slice(untrue[u]);
@@ -239,7 +253,9 @@ static void outputs_as_they_are(void) {
     opens();
     CHECK(model.outputs[0].shape_known && !model.outputs[0].rows_free && model.outputs_known);
     shut();
+}
 
+static void outputs_that_one_trial_does_not_tell(void) {
     graph_begin(); /* as it says for one row, and of another width for two */
     graph_input("x", ORT_FLOAT, "n,3");
     graph_node("Transpose", "x", "turned");
@@ -250,13 +266,7 @@ static void outputs_as_they_are(void) {
     CHECK(!model.outputs[0].shape_known && !model.outputs[0].rows_free && !model.outputs_known);
     shut();
 
-    graph_begin(); /* fails on zeros: the graph's word is taken */
-    graph_input("x", ORT_FLOAT, "n,3");
-    graph_input("rows", ORT_INT64, "n");
-    graph_constant("five", five, 1);
-    graph_node("Add", "rows,five", "beyond");
-    graph_node("Gather", "x,beyond", "y");
-    graph_output("y", ORT_FLOAT, "n,3");
+    graph_beyond("n", "n,3"); /* fails on zeros: the graph's word is taken */
     opens();
     is_tensor(&model.outputs[0], "y", ORT_FLOAT, 2, true, 4, 12);
     CHECK(model.outputs[0].shape_known && model.outputs_known);
@@ -446,7 +456,7 @@ static void refused_types(void) {
         graph_input("u", cases[i].dtype, "2"); /* used by nobody */
         refuses(cases[i].says);
     }
-    /* What some versions of the runtime refuse themselves. */
+    /* Some versions of the runtime refuse these themselves. */
     for (size_t i = 0; i < sizeof odd / sizeof odd[0]; i++) {
         begin_identity(ORT_FLOAT, "n,3");
         graph_input("u", odd[i].dtype, "2");
@@ -565,16 +575,9 @@ static void long_paths(void) {
     }
 }
 
-/* What is wrong with the values alone is told from a failure of the model. */
+/* Values that do not fit are told apart from a failure of the model. */
 static void unfit_values(void) {
-    static const int64_t five[] = {5};
-    graph_begin();
-    graph_input("x", ORT_FLOAT, "n,3");
-    graph_input("row", ORT_INT64, "1");
-    graph_constant("five", five, 1);
-    graph_node("Add", "row,five", "beyond");
-    graph_node("Gather", "x,beyond", "y");
-    graph_output("y", ORT_FLOAT, "1,3");
+    graph_beyond("1", "1,3");
     opens();
     lay_out(1, LM_ENCODING_TENSORS);
     CHECK_AT("an index that is not there");
@@ -598,6 +601,8 @@ int main(void) {
     several_tensors();
     fixed_and_scalar();
     outputs_as_they_are();
+    outputs_that_are_declared_otherwise();
+    outputs_that_one_trial_does_not_tell();
     pictures();
     room_for_pixels();
     labels();

@@ -225,7 +225,7 @@ static void one_at_a_time(void) {
     check_watchdog(0, "");
 }
 
-/* What each kind is called, and which of them are waited for inside. */
+/* The name of each queue, and which of them block. */
 static void kinds(void) {
     static const char *const names[] = {"mpmc", "scq", "spsc", "naive", "batched", "inline", "?"};
     struct lm_queue queue;

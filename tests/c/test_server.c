@@ -399,7 +399,7 @@ static void reloads(lumen_server *server, lumen_config config, lumen_model_confi
     is_bucket(&now->bucket, 5, 6);
     is_bucket(&now->model_buckets[0], 3, 4);
     CHECK(now->keys.count == 1 && !now->retired); /* both I/O threads have looked */
-    /* What is spent stays spent. */
+    /* Spent tokens stay spent. */
     config.rate = model.rate = 0.001;
     CHECK(lumen_reload(server, &config, &model, 1) == 0);
     now = lm_reload_in_force(&server->shared);
@@ -439,7 +439,7 @@ static void signals_are_pythons(void) {
     CHECK(others == 5);
 }
 
-/* What a client reads by itself and what the control thread is told, of more than 64 KiB. */
+/* A description of more than 64 KiB, as a client reads it and as the control thread does. */
 static void a_long_description(void) {
     enum { MODELS = 8, LABEL = 1000, CLASSES = 10 };
     static char labels[CLASSES * (LABEL + 1)], whole[256 << 10], seen[256 << 10];
@@ -491,12 +491,47 @@ static void few_descriptors(void) {
     lumen_close(server);
 }
 
+static void before_a_model(lumen_server *server, lumen_config config, lumen_model_config model) {
+    char part[16];
+    says(lumen_start(server), LUMEN_E_STATE, "no models");
+    says(lumen_stop(server, 0), LUMEN_E_STATE, "does not run");
+    says(lumen_unready(server), LUMEN_E_STATE, "does not run");
+    says(lumen_set_metrics_port(server, 65536), LUMEN_E_INVALID, "0 to 65535, found 65536");
+    CHECK(lumen_set_metrics_port(server, 65535) == 0);
+    CHECK(lumen_set_metrics_port(server, 8002) == 0);
+    says(lumen_reload(server, &config, &model, 1), LUMEN_E_STATE, "does not run");
+    says(lumen_heartbeat(server), LUMEN_E_STATE, "does not run");
+    says(lumen_wait(server, 0), LUMEN_E_STATE, "does not run");
+    says((int)lumen_describe(server, part, sizeof part), LUMEN_E_STATE, "after lumen_start");
+}
+
+static void description_of(const lumen_server *server) {
+    static char whole[8192], part[16];
+    int64_t bytes = lumen_describe(server, whole, sizeof whole);
+    CHECK(bytes > 16 && bytes < (int64_t)sizeof whole && whole[0] == '{' &&
+          whole[bytes - 1] == '}');
+    memset(part, '#', sizeof part);
+    CHECK(lumen_describe(server, part, 8) == bytes);
+    CHECK(memcmp(part, whole, 8) == 0 && part[8] == '#');
+}
+
+/* While it runs, and before it starts. */
+static void closed_early(lumen_config config, lumen_model_config model) {
+    lumen_server *server;
+    uint32_t index;
+    CHECK_AT("a server that is closed while it runs");
+    CHECK(lumen_open(&config, &server) == 0 && lumen_add_model(server, &model, &index) == 0);
+    CHECK(lumen_start(server) == 0);
+    lumen_close(server);
+    CHECK(lumen_open(&config, &server) == 0 && lumen_add_model(server, &model, &index) == 0);
+    lumen_close(server);
+}
+
 static void from_open_to_close(void) {
     lumen_config config = valid();
     lumen_server *server;
     lumen_model_config model = model_of("digits");
     static lumen_info info;
-    static char whole[8192], part[16];
     uint32_t index;
     config.io_threads = 2;
     config.thread_count = 3;
@@ -508,16 +543,7 @@ static void from_open_to_close(void) {
     uint64_t before_ns = lm_now_ns();
     CHECK(lumen_open(&config, &server) == 0);
     uint64_t opened_ns = lm_now_ns();
-    says(lumen_start(server), LUMEN_E_STATE, "no models");
-    says(lumen_stop(server, 0), LUMEN_E_STATE, "does not run");
-    says(lumen_unready(server), LUMEN_E_STATE, "does not run");
-    says(lumen_set_metrics_port(server, 65536), LUMEN_E_INVALID, "0 to 65535, found 65536");
-    CHECK(lumen_set_metrics_port(server, 65535) == 0);
-    CHECK(lumen_set_metrics_port(server, 8002) == 0);
-    says(lumen_reload(server, &config, &model, 1), LUMEN_E_STATE, "does not run");
-    says(lumen_heartbeat(server), LUMEN_E_STATE, "does not run");
-    says(lumen_wait(server, 0), LUMEN_E_STATE, "does not run");
-    says((int)lumen_describe(server, part, sizeof part), LUMEN_E_STATE, "after lumen_start");
+    before_a_model(server, config, model);
     CHECK(lumen_add_model(server, &model, &index) == 0);
     models_that_are_refused(server);
     struct lm_model as_read = server->set.models[0]; /* before its rows are bounded */
@@ -541,12 +567,7 @@ static void from_open_to_close(void) {
     slots_of(server, &as_read, &info);
     CHECK(state_of(server) == LUMEN_STATE_READY);
     options_of_listeners(server);
-    int64_t bytes = lumen_describe(server, whole, sizeof whole);
-    CHECK(bytes > 16 && bytes < (int64_t)sizeof whole && whole[0] == '{' &&
-          whole[bytes - 1] == '}');
-    memset(part, '#', sizeof part);
-    CHECK(lumen_describe(server, part, 8) == bytes);
-    CHECK(memcmp(part, whole, 8) == 0 && part[8] == '#');
+    description_of(server);
     uint64_t began_ns = lm_now_ns();
     CHECK(lumen_wait(server, 30) == LUMEN_E_AGAIN);
     CHECK(lm_now_ns() - began_ns >= 30000000); /* it did wait; how late, who knows */
@@ -563,12 +584,7 @@ static void from_open_to_close(void) {
     lumen_close(server);
     CHECK(access(info.stats_path, F_OK) != 0);
     lumen_close(NULL);
-    CHECK_AT("a server that is closed while it runs");
-    CHECK(lumen_open(&config, &server) == 0 && lumen_add_model(server, &model, &index) == 0);
-    CHECK(lumen_start(server) == 0);
-    lumen_close(server);
-    CHECK(lumen_open(&config, &server) == 0 && lumen_add_model(server, &model, &index) == 0);
-    lumen_close(server);
+    closed_early(config, model);
 }
 
 int main(void) {

@@ -146,7 +146,7 @@ static void every_thread_has_its_line(void) {
     lm_trace_close(&io.trace);
 }
 
-/* What neither file takes is counted, of both together. */
+/* Lines that the files do not take are counted, for both together. */
 static void lines_that_are_lost(void) {
     struct lm_trace_record of_worker = {.id = 0}, of_io = {.what = "ping"};
     struct lm_telemetry telemetry;

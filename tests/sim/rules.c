@@ -324,7 +324,7 @@ static void run(const struct rule *rule, uint64_t seed) {
     sim_rule = NULL;
 }
 
-/* Who has which turn differs with the seed; what is promised does not. */
+/* The order of turns differs with the seed; the rules do not. */
 void rules_run(void) {
     enum { SEEDS = 3 };
     const struct {

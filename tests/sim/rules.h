@@ -6,7 +6,7 @@
 
 #include "client.h"
 
-/* What a deadline may be late by: it is kept in ticks, and looked at a few times a second. */
+/* A deadline may be so late: it is kept in ticks, and checked a few times a second. */
 #define SLACK_NS ((LM_TIMER_TICK_MS + LM_SWEEP_PERIOD_MS + 10) * SIM_MS)
 
 enum { TALK_ROOM = 96 << 10 };
@@ -64,7 +64,7 @@ void talk_requests(struct talk *talk, const char *line, const char *headers, con
 /* An HTTP answer with this code, and this text somewhere in it. */
 void talk_answered(struct talk *talk, uint32_t code, const char *text);
 
-/* What GET answers, head and all. */
+/* The whole answer to GET, with its head. */
 const char *talk_page(struct talk *talk, const char *path);
 
 /* Every word that is not 0, but for times, as "io.requests=1 tiny.ok=1 ..."; and nothing else. */

@@ -291,7 +291,7 @@ static void pipeline_of_two(struct sim_plan *plan) {
     sim_limits.pipeline_max = 2;
 }
 
-/* Who is gone is noticed also where nothing more may be read, and what it asked is not run. */
+/* A reset client is noticed also while its pipeline is full, and its requests are not run. */
 static void gone_with_a_full_pipeline(void) {
     runtime_takes_ns = 2 * SIM_S;
     talk_open(&one);
@@ -305,8 +305,8 @@ static void gone_with_a_full_pipeline(void) {
            "tiny.model_ok=1 tiny.model_gone=1 tiny.model_rows=1 tiny.model_runs=1");
 }
 
-/* Who has nothing under way goes at once; what is in flight is answered, what comes now is refused;
- * what is half here is cut off at the limit. */
+/* An idle connection ends at once. Requests in flight are answered, new ones are refused, and half
+ * a request is cut off at the limit. */
 static void draining(void) {
     static struct talk three, four;
     runtime_takes_ns = 300 * SIM_MS;

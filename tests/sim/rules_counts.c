@@ -115,11 +115,7 @@ static void is_row(const struct lm_trace_record *row, const char *what, uint32_t
     SIM_CHECK(is_http ? v6 : v4, "somebody else asked, from port %u", row->client.port);
 }
 
-static void authorised(void) {
-    static const char *const bearers[] = {"Authorization: Bearer token-of-ada\r\n",
-                                          "X-API-Key: token-of-bob\r\n",
-                                          "Authorization: Bearer token-of-eve\r\n"};
-    struct lm_trace *trace = &sim_shared.ios[0].trace;
+static void authorised_natively(struct lm_trace *trace) {
     struct lm_trace_record row;
     uint8_t describe[64] = "LMN1\x03";
     talk_open(&one);
@@ -153,6 +149,13 @@ static void authorised(void) {
     (void)talk_gets(&one, 10, LM_STATUS_UNAUTHORISED);
     row = row_of(trace);
     is_row(&row, "infer", LM_STATUS_UNAUTHORISED, "", 0, 16, false);
+}
+
+static void authorised_over_http(struct lm_trace *trace) {
+    static const char *const bearers[] = {"Authorization: Bearer token-of-ada\r\n",
+                                          "X-API-Key: token-of-bob\r\n",
+                                          "Authorization: Bearer token-of-eve\r\n"};
+    struct lm_trace_record row;
     talk_open(&two);
     talk_requests(&two, "GET /v2/models/pair", bearers[0], "");
     talk_answered(&two, 200, "\"pair\"");
@@ -183,6 +186,11 @@ static void authorised(void) {
     no_row(trace);
     row = row_of(&sim_shared.workers[0].trace);
     is_row(&row, "a worker's", 200, "bob", 0, 16, true);
+}
+
+static void authorised(void) {
+    authorised_natively(&sim_shared.ios[0].trace);
+    authorised_over_http(&sim_shared.ios[0].trace);
     counts("io.connections_accepted=2 io.connections_open=2 io.requests=12 "
            "io.native_requests=5 io.http_requests=7 io.requests_ok=4 "
            "io.requests_error=6 io.requests_unauthorised=6 io.requests_refused=1 "

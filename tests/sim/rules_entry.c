@@ -14,7 +14,7 @@ static void three_descriptors(struct sim_plan *plan) {
     plan->descriptors = 3; /* the listener's and two */
 }
 
-/* Who cannot be accepted is tried again a little later, or when a connection is closed. */
+/* A connection without a descriptor is accepted a little later, or when another one closes. */
 static void no_descriptor(void) {
     talk_open(&one);
     talk_open(&two);
@@ -164,7 +164,7 @@ static void cost_by_the_row(void) {
     pass(150 * SIM_MS); /* four times the estimate after the probe */
     talk_asks(&one, &(struct ask){.id = 7, .rows = 8, .timeout_us = 70000});
     (void)talk_gets(&one, 7, LM_STATUS_OK);
-    /* What is with the workers counts with its rows. */
+    /* A request with the workers counts with its rows. */
     talk_asks(&one, &(struct ask){.id = 8, .rows = 4});
     pass(SIM_MS);
     talk_asks(&two, &(struct ask){.id = 9, .timeout_us = 45000});
@@ -234,7 +234,7 @@ static void late_in_the_queue(void) {
         pass(SIM_S);
         learn(3, 1, SIM_US);
     }
-    /* What was not run has taught nothing. */
+    /* A request that was not run changes no estimate. */
     runtime_takes_ns = 80 * SIM_MS;
     talk_asks(&one, &(struct ask){.id = 30, .rows = 8, .timeout_us = 60000});
     (void)talk_gets(&one, 30, LM_STATUS_OK); /* a probe */
@@ -246,8 +246,8 @@ static void two_workers(struct sim_plan *plan) {
     plan->worker_count = 2;
 }
 
-/* What is with the workers is shared out over them; a body that took its time is with them again
- * when it is whole, with all of its rows. */
+/* The work in flight is shared out over the workers. A slow body counts again, with all its rows,
+ * when it is whole. */
 static void cost_over_two_workers(void) {
     talk_open(&one);
     talk_open(&two);
@@ -272,7 +272,7 @@ static void two_in_five_seconds(struct sim_plan *plan) {
     plan->rate = 0.4; /* 20 at once: engine.c */
 }
 
-/* Who asks too often is told when there is a token, in whole seconds where HTTP says it. */
+/* A client over its rate hears when there is a token again: over HTTP in whole seconds. */
 static void rates(void) {
     static const char tensor[] = "0123456789abcdef";
     talk_open(&one);
@@ -312,7 +312,7 @@ static void one_and_refused(struct sim_plan *plan) {
     plan->switch_one_in = 2; /* also between a reply and the slot's return */
 }
 
-/* Whoever has its answer may ask again at once, over both protocols. */
+/* A client may ask again as soon as it has its answer, over both protocols. */
 static void again_at_once(void) {
     static const char tensor[] = "0123456789abcdef";
     talk_open(&one);

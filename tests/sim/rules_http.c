@@ -66,7 +66,7 @@ static void bodies_at_the_limit(void) {
               "other words: %llu bad", (unsigned long long)IO_WORD(requests_bad));
 }
 
-/* What a row says of a body of which only the JSON is parsed before it has its slot. */
+/* The row of a request of which only the JSON is parsed before it has its slot. */
 static void json_and_blobs(void) {
     static const char json[] =
         "{\"inputs\":[{\"name\":\"a\",\"shape\":[1,2],\"datatype\":\"FP32\","
@@ -147,7 +147,7 @@ static void two_blocks(struct sim_plan *plan) {
     sim_limits.http_blocks = 2;
 }
 
-/* Who has had a place for the longest makes room for the next one, and nobody else does. */
+/* The head that has held a block longest makes room for the next one; no other does. */
 static void places_for_heads(void) {
     static struct talk four;
     struct talk *order[] = {&one, &two, &three, &four};
@@ -174,7 +174,7 @@ static void two_blocks_and_a_place(struct sim_plan *plan) {
     plan->overload = LUMEN_OVERLOAD_WAIT;
 }
 
-/* Those of requests that wait for a slot are nobody else's: a head in pieces finds none. */
+/* Requests that wait for a slot keep their blocks: a head in pieces finds none. */
 static void no_place_for_a_head(void) {
     static const char json[] = "{\"inputs\":[{\"name\":\"x\",\"shape\":[1,4],\"datatype\":\"FP32\","
                                "\"parameters\":{\"binary_data_size\":16}}]}";
@@ -292,7 +292,7 @@ static void figures(void) {
     near_ns("queue", number_after(tiny, "\"queue_ns\":"), 59 * SIM_MS, SIM_MS);
 }
 
-/* Those that wait for another one's bytes to be read are counted as those whose own wait. */
+/* A reply that waits behind another one counts as one whose own bytes wait. */
 static void replies_that_wait(void) {
     runtime_takes_ns = 10 * SIM_MS;
     talk_open(&one);

@@ -14,16 +14,21 @@ static void one_place(struct sim_plan *plan) {
     plan->body_bytes_per_s = 1000;
 }
 
-/* Whole and waiting for the only place: until its own deadline, and not a round of 250 ms longer.
+/* One request has the only place for ten seconds; two more clients are connected. Returns the time.
  */
-static void a_whole_request_waits(void) {
+static uint64_t only_place_taken(void) {
     runtime_takes_ns = 10 * SIM_S;
     talk_open(&one);
     talk_open(&two);
     talk_open(&three);
     talk_asks(&one, &(struct ask){.id = 1, .model = 1, .rows = 3});
     pass(100 * SIM_MS);
-    uint64_t asked_ns = sim_now_ns;
+    return sim_now_ns;
+}
+
+/* A whole request waits for the only place until its own deadline, not 250 ms longer. */
+static void a_whole_request_waits(void) {
+    uint64_t asked_ns = only_place_taken();
     talk_asks(&two, &(struct ask){.id = 2, .model = 1, .rows = 3, .timeout_us = 700000});
     talk_asks(&three, &(struct ask){.id = 3, .model = 1, .rows = 3, .timeout_us = 400000});
     (void)talk_gets(&three, 3, LM_STATUS_DEADLINE);
@@ -37,15 +42,9 @@ static void a_whole_request_waits(void) {
            "wide.model_refused=2");
 }
 
-/* One that has not come waits for its bytes: until its deadline, or as long as a body may take. */
+/* A request without its body waits until its deadline, or as long as a body may take. */
 static void a_body_that_does_not_come(void) {
-    runtime_takes_ns = 10 * SIM_S;
-    talk_open(&one);
-    talk_open(&two);
-    talk_open(&three);
-    talk_asks(&one, &(struct ask){.id = 1, .model = 1, .rows = 3});
-    pass(100 * SIM_MS);
-    uint64_t asked_ns = sim_now_ns;
+    uint64_t asked_ns = only_place_taken();
     talk_asks(&two, &(struct ask){.id = 2, .model = 1, .rows = 3, .most = 32});
     talk_asks(&three,
               &(struct ask){.id = 3, .model = 1, .rows = 3, .most = 32, .timeout_us = 700000});
@@ -64,8 +63,8 @@ static void four_places(struct sim_plan *plan) {
     plan->overload = LUMEN_OVERLOAD_WAIT;
 }
 
-/* Of three that hold places and do not move as many make room as others need, a quarter of a second
- * after they were last seen to move, and are told so. */
+/* Three clients hold places and do not move. As many are refused as others need, a quarter of a
+ * second after they last moved. */
 static void who_does_not_move(void) {
     static struct talk slow[3];
     runtime_takes_ns = 2 * SIM_S;
@@ -177,7 +176,7 @@ static void too_many_wait(void) {
     (void)talk_gets(&late[0], 3, LM_STATUS_OVERLOADED);
 }
 
-/* Who moves is left alone; with HTTP the refusal is 503, and said where it can be. */
+/* A client that moves keeps its slot. Over HTTP the refusal is 503, where one can be sent. */
 static void who_moves(void) {
     static struct talk slow[3];
     static const char head[] = "POST /v2/models/tiny/infer HTTP/1.1\r\nHost: localhost\r\n"

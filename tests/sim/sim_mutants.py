@@ -509,7 +509,7 @@ def build(mutant: Mutant, place: Path) -> str:
 
 
 def first_failure(place: Path) -> str:
-    """What the first failing rule, or else the first failing seed, says; or nothing."""
+    """The words of the first failing rule, or else of the first failing seed; or nothing."""
     for what in (["--rules"], ["--seeds", "1", str(SEEDS)]):
         ran = subprocess.run(
             [str(place / "build" / "sim"), *what],

@@ -66,7 +66,7 @@ static struct lm_demand demand_of(const struct lm_io *io, const struct lm_connec
                               .is_unread = lm_encodings[body->encoding].read != NULL};
 }
 
-/* What the reply takes of the slot beyond its tensors. */
+/* Bytes of the slot that the reply needs beyond its tensors. */
 static size_t reply_bytes(const struct lm_model *model, const struct lm_oip_request *asked) {
     bool values = false;
     size_t bytes = 0;

@@ -18,7 +18,7 @@ struct lm_http_block {
 
 _Static_assert(LM_HTTP_JSON_BYTES_MAX <= LM_HTTP_HEAD_BYTES_MAX, "a block holds either");
 
-/* What an I/O thread keeps for HTTP. */
+/* One I/O thread's state for HTTP. */
 struct lm_http_side {
     struct lm_http_block *blocks;
     struct lm_oip_parser *parser;

@@ -16,7 +16,7 @@ struct lm_http_documents {
     struct lm_oip_document ready[LUMEN_MODELS_MAX];
 };
 
-/* What they say of the server. */
+/* The server, as the documents describe it. */
 struct lm_http_server {
     const char *version;
     uint32_t port;

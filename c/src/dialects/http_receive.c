@@ -53,7 +53,7 @@ static size_t take_head(struct lm_io *io, struct lm_connection *connection, cons
     }
     connection->in.header_used = 0;
     lm_http_admit(io, connection, &head);
-    /* What it points to is no longer needed. A block taken since then is the next step's. */
+    /* The parsed head points into its block, and is used. A block taken since then stays. */
     if (block && connection->in.block == (uint16_t)(block - io->http->blocks)) {
         lm_http_block_give(io, connection);
     }

@@ -1,7 +1,7 @@
 /* http_receive.h: HTTP's side of reading: heads, the JSON before the blobs, chunked bodies. I/O
  * thread only.
  *
- * What comes whole in one buffer is parsed there. What comes in pieces is put together in a block
+ * A head that is whole in one buffer is parsed there. A head in pieces is put together in a block
  * (http_block.h); when the blocks run out, the connection that has held one the longest is told
  * that it is too slow. So a client that sends its head in one piece never waits for those that
  * dribble.

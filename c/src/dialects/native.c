@@ -15,7 +15,7 @@
 static const char unknown_key[] =
     "expected the token of a key of this server, found none or an unknown one";
 
-/* What is left of the payload is dropped first; a credential is read already. */
+/* The rest of the payload is dropped first; a credential is read already. */
 static void skip_payload(struct lm_connection *connection,
                          const struct lm_native_request *request) {
     uint32_t read =
@@ -53,7 +53,7 @@ static void refuse_header(struct lm_io *io, struct lm_connection *connection,
     lm_native_answer(io, connection, &reply, why);
 }
 
-/* Whose request it is; false: of nobody the server knows. */
+/* Finds the key of a request; false: it has none of this server's. */
 static bool find_key(struct lm_io *io, const struct lm_connection *connection, uint32_t *key_out) {
     *key_out = LM_NO_KEY;
     if (io->access->keys.count == 0) return true;

@@ -101,7 +101,7 @@ enum lm_connection_list {
     LM_LIST_FREE,
     LM_LIST_WAITING,        /* for a slot, with their bytes here */
     LM_LIST_WAITING_PART,   /* with as many of them as the kernel takes, which is not all */
-    LM_LIST_EXPECTING,      /* for their bytes, while slots are scarce */
+    LM_LIST_EXPECTING,      /* for their bytes, while few slots are free */
     LM_LIST_EXPECTING_HELD, /* the same, holding a header buffer or a block meanwhile */
     LM_LIST_LINGERING,
     LM_LIST_STARVED,   /* of a header buffer */

@@ -34,7 +34,7 @@ enum lm_outcome {
 struct lm_io;
 struct lm_model_set;
 
-/* What a request asks of a model, as far as its header says. */
+/* A request for a model, as far as its header describes it. */
 struct lm_demand {
     const struct lm_model *model;
     uint32_t rows;

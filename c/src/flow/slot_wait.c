@@ -49,14 +49,14 @@ static bool too_many_wait(const struct lm_io *io) {
     return held > LM_SLOT_WAITERS_MAX;
 }
 
-/* Who was promised to wait may, while its bytes come. */
+/* With `overload: wait` a request may wait while its bytes come. */
 static bool may_turn_away(const struct lm_io *io, const struct lm_connection *connection) {
     if (io->shared->config.overload == LUMEN_OVERLOAD_REFUSE) return true;
     return io->now_ns > connection->in.started_ns + LM_STALL_MS * 1000000ull;
 }
 
-/* Those who wait may hold header buffers, and when these run out nothing more is read. Whoever has
- * waited longest for bytes that do not come makes room. */
+/* Waiting requests hold pages of bytes and HTTP's blocks, of which there is a fixed number. Beyond
+ * a bound the request is refused that has waited longest for bytes that do not come. */
 static void bound_waiting(struct lm_io *io) {
     const struct lm_list *held = &io->lists[LM_LIST_EXPECTING_HELD];
     if (held->head == LM_NO_CONNECTION) held = &io->lists[LM_LIST_WAITING_PART];

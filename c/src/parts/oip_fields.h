@@ -1,8 +1,8 @@
 /* oip_fields.h: the fields of a JSON object, by name and type. C++, for oip_request.cc alone; a
  * parser's objects belong to one thread.
  *
- * What is read of an object is found by going through its fields once, since their order is the
- * client's; a field that is read must not come twice, one that is not is passed over.
+ * The client chooses the order of the fields, so an object is read in one pass over all of them. A
+ * field that is read must not come twice; an unknown one is passed over.
  */
 #ifndef LM_PARTS_OIP_FIELDS_H
 #define LM_PARTS_OIP_FIELDS_H

@@ -229,7 +229,7 @@ static void reply(struct lm_worker *worker, struct lm_request *request) {
     if (worker->shared->traced) trace(worker, request, now);
 }
 
-/* What a body says of itself is known before requests are grouped by their rows. */
+/* Reads the body of a request, before requests are grouped by their rows. */
 static bool read_body(struct lm_worker *worker, struct lm_request *request) {
     char why[LM_TEXT_BYTES_MAX];
     enum lm_status status = lm_encodings[request->encoding].read(worker, request, why, sizeof why);
