@@ -206,7 +206,7 @@ static int wait_for_work(struct lm_io *io, struct lm_completion *completions) {
     bool wants = io->connections_wanting || io->lists[LM_LIST_WAITING].count || io->draining;
     uint64_t limit = wait_limit(io);
     if (wants) {
-        /* I1: acquire sees a return whose W2 came first, release shows the wish; pairs with W2
+        /* I1: acquire sees a return whose W2 came first, release shows the flag; pairs with W2
          * in work/worker.c */
         (void)lm_exchange_acq_rel_u32(&io->wants_returns, 1);
     }

@@ -25,7 +25,7 @@ static void reset(void) {
     request.rows = 1;
 }
 
-/* Adds an output with these contents, and the wish for it. */
+/* Adds an output with these contents, and requests it. */
 static void want(struct lm_tensor tensor, uint32_t rows, const void *data, bool binary,
                  uint32_t classes) {
     uint32_t at = model.output_count;
@@ -36,8 +36,8 @@ static void want(struct lm_tensor tensor, uint32_t rows, const void *data, bool 
     output->rank = tensor.rank;
     lm_tensor_shape(&tensor, rows, output->dims);
     CHECK(lm_tensor_bytes(&tensor, rows, &output->bytes));
-    request.wishes[request.wish_count++] =
-        (struct lm_oip_output_wish){(uint8_t)at, binary, classes};
+    request.requested[request.requested_count++] =
+        (struct lm_oip_requested_output){(uint8_t)at, binary, classes};
 }
 
 static enum lm_status compose(size_t json_bytes, size_t scratch_bytes) {
@@ -139,7 +139,7 @@ static void unsayable(void) {
         CHECK(compose(ROOM, ROOM) == LM_STATUS_INFERENCE_FAILED);
         CHECK(strcmp(why, "output 'x' holds NaN or infinity, which JSON cannot say: ask for it as "
                           "binary_data") == 0);
-        request.wishes[0].binary = true;
+        request.requested[0].binary = true;
         CHECK(compose(ROOM, ROOM) == LM_STATUS_OK);
     }
     reset();
@@ -148,7 +148,7 @@ static void unsayable(void) {
     reset();
     want(OIP_TENSOR("z", ORT_BFLOAT16, 1), 1, half, false, 0);
     CHECK(compose(ROOM, ROOM) == LM_STATUS_BAD_REQUEST && strstr(why, "BF16"));
-    request.wishes[0].classes = 1;
+    request.requested[0].classes = 1;
     CHECK(compose(ROOM, ROOM) == LM_STATUS_BAD_REQUEST && strstr(why, "classification"));
 }
 

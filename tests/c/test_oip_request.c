@@ -58,7 +58,7 @@ static void check_good(const struct lm_model *model) {
     uint32_t seen = 0;
     CHECK(request.rows >= 1 && request.rows <= model->max_rows);
     CHECK(request.blob_count + request.value_count == model->input_count);
-    CHECK(request.wish_count >= 1 && request.wish_count <= model->output_count);
+    CHECK(request.requested_count >= 1 && request.requested_count <= model->output_count);
     CHECK(request.id_bytes <= LM_OIP_ID_BYTES_MAX);
     for (uint32_t i = 0; i < request.blob_count; i++) {
         size_t bytes;
@@ -68,8 +68,8 @@ static void check_good(const struct lm_model *model) {
         CHECK(bytes == request.blob_bytes[i]);
         seen |= 1u << request.blob_inputs[i];
     }
-    for (uint32_t i = 0; i < request.wish_count; i++)
-        CHECK(request.wishes[i].output < model->output_count);
+    for (uint32_t i = 0; i < request.requested_count; i++)
+        CHECK(request.requested[i].output < model->output_count);
 }
 
 static void check_why(enum lm_status status) {
@@ -219,8 +219,8 @@ static void whole_request(void) {
         good(&picture, texts[i]);
         CHECK(request.rows == 1 && request.value_count == 1 && request.blob_count == 0);
         CHECK(request.timeout_us == 0 && request.id_bytes == 0);
-        CHECK(request.wish_count == 1 && request.wishes[0].output == 0 &&
-              !request.wishes[0].binary && request.wishes[0].classes == 0);
+        CHECK(request.requested_count == 1 && request.requested[0].output == 0 &&
+              !request.requested[0].binary && request.requested[0].classes == 0);
         CHECK(memcmp(memory[0], six, sizeof six) == 0);
     }
 }
@@ -229,26 +229,28 @@ static void parameters(void) {
     good(&picture, WITH(",\"id\":\"\",\"parameters\":{\"timeout\":1500,\"priority\":1,"
                         "\"headers\":{\"a\":1},\"other\":[],\"sequence_id\":0,"
                         "\"sequence_start\":false,\"sequence_end\":false}"));
-    CHECK(request.timeout_us == 1500 && request.id_bytes == 0 && !request.wishes[0].binary);
+    CHECK(request.timeout_us == 1500 && request.id_bytes == 0 && !request.requested[0].binary);
     good(&picture, "{\"parameters\":{\"binary_data_output\":true},\"inputs\":[" IMAGE(DATA) "]}");
-    CHECK(request.wish_count == 4);
+    CHECK(request.requested_count == 4);
     for (uint32_t i = 0; i < 4; i++)
-        CHECK(request.wishes[i].output == i && request.wishes[i].binary);
+        CHECK(request.requested[i].output == i && request.requested[i].binary);
     good(&picture,
          "{\"inputs\":[" IMAGE(
              DATA) "],\"outputs\":[{\"name\":\"flags\","
                    "\"parameters\":{\"binary_data\":false}},{\"name\":\"half\"},{\"name\":"
                    "\"scores\",\"parameters\":{\"classification\":5}}],"
                    "\"parameters\":{\"binary_data_output\":true}}");
-    CHECK(request.wish_count == 3 && request.wishes[0].output == 2 && !request.wishes[0].binary);
-    CHECK(request.wishes[1].output == 1 && request.wishes[1].binary);
-    CHECK(request.wishes[2].output == 0 && request.wishes[2].binary &&
-          request.wishes[2].classes == 5);
+    CHECK(request.requested_count == 3 && request.requested[0].output == 2 &&
+          !request.requested[0].binary);
+    CHECK(request.requested[1].output == 1 && request.requested[1].binary);
+    CHECK(request.requested[2].output == 0 && request.requested[2].binary &&
+          request.requested[2].classes == 5);
     good(&picture, OUTPUTS("{\"name\":\"boxes\",\"parameters\":{\"classification\":512}}"));
     good(&fixed, "{\"outputs\":[],\"inputs\":[{\"name\":\"b\",\"datatype\":\"BOOL\",\"shape\":[2],"
                  "\"data\":[true,false]},{\"name\":\"a\",\"datatype\":\"INT32\",\"shape\":[2,3],"
                  "\"data\":[[1,-2,3],[4,5,-2147483648]]}]}");
-    CHECK(request.rows == 1 && request.wish_count == 1 && memory[1][0] == 1 && memory[1][1] == 0);
+    CHECK(request.rows == 1 && request.requested_count == 1 && memory[1][0] == 1 &&
+          memory[1][1] == 0);
     CHECK(memcmp(memory[0], (int32_t[]){1, -2, 3, 4, 5, INT32_MIN}, 24) == 0);
 }
 
@@ -558,13 +560,13 @@ static void rows_and_classes(void) {
     oip_input(&two, OIP_TENSOR("k", ORT_INT32, 1));
     oip_input(&two, OIP_TENSOR("b", ORT_INT32, -1));
     oip_output(&two, OIP_TENSOR("y", ORT_INT32, -1, 3));
-#define TWO(a, b, k, wish)                                                                   \
+#define TWO(a, b, k, classes)                                                                \
     "{\"inputs\":[{\"name\":\"a\",\"datatype\":\"INT32\",\"shape\":[" a "],\"data\":[1,2]}," \
     "{\"name\":\"k\",\"datatype\":\"INT32\",\"shape\":[1],\"data\":[" k "]},"                \
     "{\"name\":\"b\",\"datatype\":\"INT32\",\"shape\":[" b "],\"data\":[3,4]}],"             \
-    "\"outputs\":[{\"name\":\"y\",\"parameters\":{\"classification\":" wish "}}]}"
+    "\"outputs\":[{\"name\":\"y\",\"parameters\":{\"classification\":" classes "}}]}"
     good(&two, TWO("2", "2", "5", "3"));
-    CHECK(request.rows == 2 && request.value_count == 3 && request.wishes[0].classes == 3);
+    CHECK(request.rows == 2 && request.value_count == 3 && request.requested[0].classes == 3);
     CHECK(memcmp(memory[0], (int32_t[]){1, 2}, 8) == 0 && memory[1][0] == 5);
     CHECK(memcmp(memory[2], (int32_t[]){3, 4}, 8) == 0);
     bad(&two, TWO("2", "3", "5", "3"),
@@ -574,7 +576,7 @@ static void rows_and_classes(void) {
     two.outputs[0].shape_known = false;
     two.max_output_bytes = (size_t)1 << 36;
     good(&two, TWO("2", "2", "5", "4294967295"));
-    CHECK(request.wishes[0].classes == UINT32_MAX);
+    CHECK(request.requested[0].classes == UINT32_MAX);
     bad(&two, TWO("2", "2", "5", "4294967296"), "expected 1 to 4294967295, found 4294967296");
 }
 

@@ -251,8 +251,8 @@ def types() -> Iterator[Case]:
                      "parameters": {"binary_data_size": 64}}]}
     ).encode()  # fmt: skip
     yield keeps(41, "BYTES that lie", text + lie * 16, f"{JSON_LENGTH}: {len(text)}")
-    wish = {"name": "out_FP16", "parameters": {"binary_data": False}}
-    text = json.dumps({"outputs": [wish], "inputs": [
+    requested = {"name": "out_FP16", "parameters": {"binary_data": False}}
+    text = json.dumps({"outputs": [requested], "inputs": [
         {"name": f"in_{name}", "shape": [1, 3], "datatype": name,
          "parameters": {"binary_data_size": 3 * int(web.np.dtype(kind).itemsize)}}
         for name, kind in web.NUMPY.items()
@@ -262,10 +262,10 @@ def types() -> Iterator[Case]:
     yield Case(41, "FP16 as JSON", data, (400,), False)
 
 
-def wishes() -> Iterator[Case]:
+def requested_outputs() -> Iterator[Case]:
     """Row 42: outputs that cannot be had."""
 
-    def wish(*outputs: Any) -> bytes:
+    def asking_for(*outputs: Any) -> bytes:
         return changed(lambda d: d.update(outputs=copy.deepcopy(list(outputs))))
 
     for name, outputs in {
@@ -274,7 +274,7 @@ def wishes() -> Iterator[Case]:
         "many": [{"name": "y"}] * 5000, "a good and a bad one": [{"name": "y"}, {"name": "Y"}],
         "a name of another type": [{"name": 1}],
     }.items():  # fmt: skip
-        yield keeps(42, name, wish(*outputs))
+        yield keeps(42, name, asking_for(*outputs))
     for parameters in (
         {"classification": 0}, {"classification": -1}, {"classification": 17},
         {"classification": 2**31}, {"classification": 2**64}, {"classification": 1.5},
@@ -283,7 +283,7 @@ def wishes() -> Iterator[Case]:
         {"shared_memory_region": "r", "shared_memory_byte_size": 64, "binary_data": True},
         {"shared_memory_region": "../x", "classification": 1}, None, [], "x",
     ):  # fmt: skip
-        yield keeps(42, str(parameters)[:60], wish({"name": "y", "parameters": parameters}))
+        yield keeps(42, str(parameters)[:60], asking_for({"name": "y", "parameters": parameters}))
     for parameters in (
         {"binary_data_output": 1}, {"binary_data_output": "x"}, {"binary_data_output": None},
         {"timeout": -1}, {"timeout": 1.5}, {"timeout": "1"}, {"timeout": 2**64},
@@ -304,4 +304,4 @@ def ids() -> Iterator[Case]:
     yield keeps(43, "300 NULs", body)
 
 
-BODIES = [*blobs(), *not_json(), *documents(), *shapes(), *types(), *wishes(), *ids()]
+BODIES = [*blobs(), *not_json(), *documents(), *shapes(), *types(), *requested_outputs(), *ids()]

@@ -278,11 +278,11 @@ def test_ids_cannot_split_an_answer(town: Town, name: str) -> None:
 def test_names_cannot_break_an_error(town: Town, name: str) -> None:
     """Row 8: whatever a client names comes back as part of a JSON string, whole or cut."""
     bad = {name: X}
-    wish = [{"name": name}]
+    requested = [{"name": name}]
     with Http(town.server.port) as http:
         for binary in (True, False):
             assert http.query(web.infer("double", bad, binary=binary)).code == 400
-            request = web.infer("double", {"x": X}, binary=binary, outputs=wish)
+            request = web.infer("double", {"x": X}, binary=binary, outputs=requested)
             assert http.query(request).code == 400
             one = web.Tensor(name, (1, 16), X.reshape(-1))
             assert http.query(web.infer("double", {"x": one}, binary=binary)).code == 400

@@ -147,8 +147,8 @@ def test_digits_are_read(gallery: Server, digit: int) -> None:
 def classes(
     model: str, x: np.ndarray, count: Any, *, binary: bool = True, output: str = "y"
 ) -> bytes:
-    wish = {"name": output, "parameters": {"classification": count, "binary_data": binary}}
-    return web.infer(model, {"x": x}, outputs=[wish], binary_outputs=False)
+    requested = {"name": output, "parameters": {"classification": count, "binary_data": binary}}
+    return web.infer(model, {"x": x}, outputs=[requested], binary_outputs=False)
 
 
 def expected_classes(y: np.ndarray, count: int, labels: list[str]) -> list[bytes]:
@@ -200,8 +200,8 @@ def test_classes_of_every_type(gallery: Server) -> None:
     }
     with Http(gallery.port) as http:
         for name in web.NUMPY:
-            wish = {"name": f"out_{name}", "parameters": {"classification": 1}}
-            answer = http.query(web.infer("flags", inputs, outputs=[wish]))
+            requested = {"name": f"out_{name}", "parameters": {"classification": 1}}
+            answer = http.query(web.infer("flags", inputs, outputs=[requested]))
             if name in ("BOOL", "FP16", "BF16"):
                 assert answer.code in (200, 400), answer
                 assert answer.code == 400 or answer.outputs
@@ -213,8 +213,10 @@ def test_classes_of_every_type(gallery: Server) -> None:
 
 def test_the_builtin_digits_have_names(gallery: Server) -> None:
     x = np.asarray(Image.open(DIGITS / "digit_7.png").convert("L").resize((8, 8)), "<f4")
-    wish = {"name": "probabilities", "parameters": {"classification": 1}}
-    request = web.infer("digits", {"image": x[None, None]}, outputs=[wish], binary_outputs=False)
+    requested = {"name": "probabilities", "parameters": {"classification": 1}}
+    request = web.infer(
+        "digits", {"image": x[None, None]}, outputs=[requested], binary_outputs=False
+    )
     with Http(gallery.port) as http:
         (found,) = http.query(request).outputs["probabilities"].data
     assert found.split(b":")[1:] == [b"7", b"7"]

@@ -1,4 +1,4 @@
-"""What goes in and comes out over HTTP: every type, several tensors, rows, outputs as wished."""
+"""What goes in and comes out over HTTP: every type, several tensors, rows, outputs as requested."""
 
 from __future__ import annotations
 
@@ -59,22 +59,22 @@ def extremes(datatype: str, rows: int, seed: int) -> Tensor:
 def test_every_type_there_and_back(zoo: Server, how: str, rows: int) -> None:
     """As blobs all of them; as JSON all that have a form there, the others beside as blobs."""
     inputs = {f"in_{name}": extremes(name, rows, seed) for seed, name in enumerate(web.NUMPY)}
-    wishes: list[dict[str, Any]] = [{"name": f"out_{name}"} for name in web.NUMPY]
+    requested: list[dict[str, Any]] = [{"name": f"out_{name}"} for name in web.NUMPY]
     blobs: Any = True
     if how in ("json", "nested"):
         blobs = [f"in_{name}" for name in NO_JSON]
-        for wish in wishes:
-            if wish["name"][4:] in NO_JSON:
-                wish["parameters"] = {"binary_data": True}
+        for one in requested:
+            if one["name"][4:] in NO_JSON:
+                one["parameters"] = {"binary_data": True}
     answer = query(
         zoo,
         web.infer(
             "dtypes", inputs, binary=blobs, binary_outputs=blobs is True, nested=how == "nested",
-            chunk_bytes=100 if how == "chunked" else 0, outputs=wishes,
+            chunk_bytes=100 if how == "chunked" else 0, outputs=requested,
         ),
     )  # fmt: skip
     outputs = answer.outputs
-    assert list(outputs) == [wish["name"] for wish in wishes]
+    assert list(outputs) == [one["name"] for one in requested]
     for name in web.NUMPY:
         given, found = inputs[f"in_{name}"], outputs[f"out_{name}"]
         assert (found.datatype, found.shape) == (name, (rows, 3))
@@ -138,8 +138,8 @@ def test_shapes_known_only_after_the_run(zoo: Server, binary: bool) -> None:
     np.testing.assert_array_equal(answer.array("twice"), x + x)
     y = np.arange(12, dtype="<f4")
     for shape in ([3, 2, 2], [1, 12, 1], [2, -1, 3]):
-        wish = Tensor("INT64", (3,), np.array(shape, "<i8"))
-        answer = query(zoo, web.infer("reshape", {"shape": wish, "x": y}, binary=binary))
+        target = Tensor("INT64", (3,), np.array(shape, "<i8"))
+        answer = query(zoo, web.infer("reshape", {"shape": target, "x": y}, binary=binary))
         np.testing.assert_array_equal(answer.array("y"), y.reshape(shape))
 
 
@@ -266,13 +266,13 @@ def test_a_raw_body_that_could_be_either_is_the_tensor(zoo: Server, model: str) 
 # ---- outputs ----
 
 
-def test_outputs_as_wished(zoo: Server) -> None:
+def test_outputs_as_requested(zoo: Server) -> None:
     inputs, expected = several(2)
     with Http(zoo.port) as http:
         for names in (["same"], ["same", "sum"], ["total", "same", "sum"]):
             for binary in (True, False):
-                wishes = [{"name": name} for name in names]
-                answer = http.query(web.infer("several", inputs, binary=binary, outputs=wishes))
+                requested = [{"name": name} for name in names]
+                answer = http.query(web.infer("several", inputs, binary=binary, outputs=requested))
                 assert list(answer.outputs) == names
                 for name in names:
                     np.testing.assert_allclose(answer.array(name), expected[name], rtol=1e-6)
@@ -280,15 +280,17 @@ def test_outputs_as_wished(zoo: Server) -> None:
 
 @pytest.mark.parametrize("default", [None, False, True])
 def test_which_outputs_are_binary(zoo: Server, default: bool | None) -> None:
-    """Each output's own wish counts before the request's."""
+    """Each output's own choice counts before the request's."""
     inputs, _expected = several(1)
-    wishes = [
+    requested = [
         {"name": "sum", "parameters": {"binary_data": True}},
         {"name": "total", "parameters": {"binary_data": False}},
         {"name": "same"},
     ]
     rest = {} if default is None else {"parameters": {"binary_data_output": default}}
-    answer = query(zoo, web.infer("several", inputs, binary_outputs=False, outputs=wishes, **rest))
+    answer = query(
+        zoo, web.infer("several", inputs, binary_outputs=False, outputs=requested, **rest)
+    )
     found = {name: tensor.binary for name, tensor in answer.outputs.items()}
     assert found == {"sum": True, "total": False, "same": bool(default)}
     every = query(zoo, web.infer("several", inputs, binary_outputs=False, **rest))
@@ -297,8 +299,8 @@ def test_which_outputs_are_binary(zoo: Server, default: bool | None) -> None:
 
 def test_no_outputs_named_means_all(zoo: Server) -> None:
     inputs, _expected = several(1)
-    for wishes in ({}, {"outputs": []}):
-        answer = query(zoo, web.infer("several", inputs, **wishes))
+    for parts in ({}, {"outputs": []}):
+        answer = query(zoo, web.infer("several", inputs, **parts))
         assert list(answer.outputs) == ["sum", "total", "same"]
 
 

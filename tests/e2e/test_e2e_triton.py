@@ -107,7 +107,7 @@ def inputs_of(arrays: Mapping[str, np.ndarray], binary: bool = True) -> list[Any
     return inputs
 
 
-def wishes_of(*names: str, binary: bool = True, classes: int = 0) -> list[Any]:
+def requested_outputs(*names: str, binary: bool = True, classes: int = 0) -> list[Any]:
     return [
         http_client.InferRequestedOutput(name, binary_data=binary, class_count=classes)
         for name in names
@@ -193,9 +193,9 @@ def test_shared_memory_is_not_there(client: Any) -> None:
     given = http_client.InferInput("x", [2, 16], "FP32")
     given.set_shared_memory("region", 128)
     assert "shared memory" in refused(client, "infer", "double", [given])
-    wish = http_client.InferRequestedOutput("y")
-    wish.set_shared_memory("region", 128)
-    said = refused(client, "infer", "double", inputs_of({"x": X}), outputs=[wish])
+    requested = http_client.InferRequestedOutput("y")
+    requested.set_shared_memory("region", 128)
+    said = refused(client, "infer", "double", inputs_of({"x": X}), outputs=[requested])
     assert "shared memory" in said
 
 
@@ -219,7 +219,7 @@ def test_digits(client: Any, files: dict[str, Path], binary_in: bool, binary_out
     image = np.random.default_rng(1).integers(0, 17, (3, 1, 8, 8)).astype("<f4")
     result = client.infer(
         "digits", inputs_of({"image": image}, binary_in),
-        outputs=wishes_of("probabilities", binary=binary_out),
+        outputs=requested_outputs("probabilities", binary=binary_out),
     )  # fmt: skip
     answer = result.as_numpy("probabilities")
     wanted = expected(files["digits"], {"image": image})["probabilities"]
@@ -239,12 +239,14 @@ def test_several_tensors(
     wanted = expected(files["several"], arrays)
     names = ("same", "total", "sum")
     result = client.infer(
-        "several", inputs_of(arrays, binary_in), outputs=wishes_of(*names, binary=binary_out)
+        "several",
+        inputs_of(arrays, binary_in),
+        outputs=requested_outputs(*names, binary=binary_out),
     )
     assert [one["name"] for one in result.get_response()["outputs"]] == list(names)
     for name in names:
         np.testing.assert_allclose(result.as_numpy(name), wanted[name], rtol=1e-6)
-    # Without wishes: all outputs, as this client prefers them.
+    # Without requested outputs: all outputs, as this client prefers them.
     result = client.infer("several", inputs_of(arrays, binary_in))
     for name, array in wanted.items():
         np.testing.assert_allclose(result.as_numpy(name), array, rtol=1e-6)
@@ -267,7 +269,7 @@ def test_shapes_known_only_after_the_run(client: Any, files: dict[str, Path]) ->
     x = np.array([[0, 1, 0, 2, 3, 0]], "<f4")
     wanted = expected(files["nonzero"], {"x": x})
     for binary in (True, False):
-        outputs = wishes_of("where", "twice", binary=binary)
+        outputs = requested_outputs("where", "twice", binary=binary)
         result = client.infer("nonzero", inputs_of({"x": x}), outputs=outputs)
         for name in wanted:
             np.testing.assert_array_equal(result.as_numpy(name), wanted[name])
@@ -277,7 +279,7 @@ def test_shapes_known_only_after_the_run(client: Any, files: dict[str, Path]) ->
 def test_classification(client: Any, binary: bool) -> None:
     x = np.random.default_rng(3).random((2, 16), np.float32)
     result = client.infer(
-        "double", inputs_of({"x": x}), outputs=wishes_of("y", binary=binary, classes=3)
+        "double", inputs_of({"x": x}), outputs=requested_outputs("y", binary=binary, classes=3)
     )
     found = result.as_numpy("y")
     assert found.shape == (2, 3)
@@ -321,15 +323,17 @@ def test_errors_are_its_exceptions(client: Any) -> None:
         for binary in (True, False):
             assert what in refused(client, "infer", "double", inputs_of(arrays, binary))
     assert "nobody" in refused(client, "infer", "nobody", inputs_of({"x": X}))
-    wishes = wishes_of("z")
-    assert "'z'" in refused(client, "infer", "double", inputs_of({"x": X}), outputs=wishes)
+    requested = requested_outputs("z")
+    assert "'z'" in refused(client, "infer", "double", inputs_of({"x": X}), outputs=requested)
 
 
 def test_large_bodies(client: Any) -> None:
     x = np.random.default_rng(4).random((1, PICTURE), np.float32)
     for binary_in, binary_out in ((True, True), (True, False), (False, True)):
         result = client.infer(
-            "picture", inputs_of({"x": x}, binary_in), outputs=wishes_of("y", binary=binary_out)
+            "picture",
+            inputs_of({"x": x}, binary_in),
+            outputs=requested_outputs("y", binary=binary_out),
         )
         np.testing.assert_array_equal(result.as_numpy("y"), x + x)
 
@@ -399,7 +403,7 @@ def test_many_at_once_on_asyncio(server: Server) -> None:
 def test_bodies_made_by_hand(server: Server) -> None:
     """What generate_request_body makes, and parse_response_body reads: for other HTTP libraries."""
     body, size = http_client.InferenceServerClient.generate_request_body(
-        inputs_of({"x": X}), outputs=wishes_of("y")
+        inputs_of({"x": X}), outputs=requested_outputs("y")
     )
     with web.Http(server.port) as http:
         answer = http.query(web.post(web.path("double"), body, f"{web.JSON_LENGTH}: {size}"))

@@ -57,7 +57,7 @@ void make_models() {
 void check_read(const struct lm_model *model, const struct lm_oip_request *request) {
     check(request->rows >= 1 && request->rows <= model->max_rows);
     check(request->blob_count + request->value_count == model->input_count);
-    check(request->wish_count >= 1 && request->wish_count <= model->output_count);
+    check(request->requested_count >= 1 && request->requested_count <= model->output_count);
     check(request->id_bytes <= LM_OIP_ID_BYTES_MAX);
     for (uint32_t i = 0; i < request->id_bytes; i++) check((uint8_t)request->id[i] >= 0x20);
 }

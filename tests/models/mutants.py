@@ -407,7 +407,7 @@ MUTANTS = (
         "returns W2 plain load", WORKER, W2, "lm_load_acquire_u32(&io->wants_returns) == 1", "wants"
     ),
     Mutant(
-        "returns: depth after wish dropped",
+        "returns: depth after the flag dropped",
         IO,
         "if (lm_mpmc_depth(&io->returns) > 0) limit = io->returns_stuck ? LM_STUCK_TICK_NS : 0;",
         ";",

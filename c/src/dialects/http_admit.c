@@ -70,9 +70,10 @@ static struct lm_demand demand_of(const struct lm_io *io, const struct lm_connec
 static size_t reply_bytes(const struct lm_model *model, const struct lm_oip_request *asked) {
     bool values = false;
     size_t bytes = 0;
-    for (uint32_t w = 0; w < asked->wish_count; w++) {
-        values = values || !asked->wishes[w].binary;
-        bytes += asked->wishes[w].classes * (size_t)asked->rows * lm_model_class_text_bytes(model);
+    for (uint32_t w = 0; w < asked->requested_count; w++) {
+        values = values || !asked->requested[w].binary;
+        bytes +=
+            asked->requested[w].classes * (size_t)asked->rows * lm_model_class_text_bytes(model);
     }
     return values ? bytes + lm_model_reply_values_bytes(model, asked->rows) : bytes;
 }
@@ -217,9 +218,10 @@ static bool ask_raw(const struct lm_model *model, uint64_t bytes, struct body *b
     }
     asked->blob_count = 1;
     asked->blob_bytes[0] = bytes;
-    asked->wish_count = model->output_count;
+    asked->requested_count = model->output_count;
     for (uint32_t o = 0; o < model->output_count; o++)
-        asked->wishes[o] = (struct lm_oip_output_wish){.output = (uint8_t)o, .binary = true};
+        asked->requested[o] =
+            (struct lm_oip_requested_output){.output = (uint8_t)o, .binary = true};
     body->asked = asked;
     return true;
 }

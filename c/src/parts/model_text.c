@@ -13,13 +13,14 @@ enum {
 static size_t reply_bytes(const struct lm_model *model, uint32_t rows, bool binary) {
     struct lm_oip_output outputs[LM_TENSORS_MAX];
     struct lm_oip_request asked = {
-        .rows = rows, .wish_count = model->output_count, .id_bytes = LM_OIP_ID_BYTES_MAX};
+        .rows = rows, .requested_count = model->output_count, .id_bytes = LM_OIP_ID_BYTES_MAX};
     size_t json = 0, scratch = 0;
     for (uint32_t o = 0; o < model->output_count; o++) {
         const struct lm_tensor *tensor = &model->outputs[o];
         size_t bytes = model->max_output_bytes;
         if (tensor->shape_known) lm_tensor_bytes(tensor, rows, &bytes);
-        asked.wishes[o] = (struct lm_oip_output_wish){.output = (uint8_t)o, .binary = binary};
+        asked.requested[o] =
+            (struct lm_oip_requested_output){.output = (uint8_t)o, .binary = binary};
         outputs[o] = (struct lm_oip_output){.tensor = tensor, .bytes = bytes};
     }
     bool known = lm_oip_reply_bytes_max(model, &asked, outputs, NULL, &json, &scratch);

@@ -118,15 +118,15 @@ template <typename number> enum lm_status put_data(writing &w) {
 struct classes {
     size_t rows;
     size_t count; /* of one row */
-    size_t kept;  /* of one row, at most what was wished for */
+    size_t kept;  /* of one row, at most as many as requested */
 };
 
-classes classes_of(const struct lm_oip_output &output, uint32_t wished) {
+classes classes_of(const struct lm_oip_output &output, uint32_t requested) {
     size_t elements = output.bytes / output.tensor->element_bytes;
     bool has_rows = output.tensor->rows_free && output.rank > 0;
     size_t rows = has_rows ? (size_t)output.dims[0] : 1;
     size_t count = rows ? elements / rows : 0;
-    return {rows, count, std::min<size_t>(wished, count)};
+    return {rows, count, std::min<size_t>(requested, count)};
 }
 
 /* Larger values first, of equal ones the first; NaN last. */
@@ -268,9 +268,9 @@ enum lm_status put_tensor(writing &w, bool binary, struct lm_oip_reply *reply) {
 
 /* The ranking of a row, then its classes, are written to the scratch memory; of the ranking nothing
  * is needed afterwards, so the blob is moved to its place. */
-enum lm_status put_classification(writing &w, uint32_t wished, bool binary,
+enum lm_status put_classification(writing &w, uint32_t requested, bool binary,
                                   struct lm_oip_reply *reply) {
-    const classes is = classes_of(*w.output, wished);
+    const classes is = classes_of(*w.output, requested);
     const int64_t dims[2] = {(int64_t)is.rows, (int64_t)is.kept};
     const bool has_rows = w.output->tensor->rows_free && w.output->rank > 0;
     put_head(w, "BYTES", has_rows ? dims : dims + 1, has_rows ? 2 : 1);
@@ -316,9 +316,10 @@ struct bound {
     }
 };
 
-void bound_classes(const struct lm_oip_output &output, const struct lm_oip_output_wish &wish,
-                   const struct lm_labels *labels, bound *json, bound *scratch) {
-    const classes is = classes_of(output, wish.classes);
+void bound_classes(const struct lm_oip_output &output,
+                   const struct lm_oip_requested_output &requested, const struct lm_labels *labels,
+                   bound *json, bound *scratch) {
+    const classes is = classes_of(output, requested.classes);
     /* Text, colons, and quotes and a comma or the length; labels may double when escaped. */
     const size_t label = labels ? labels->bytes_max : 0;
     const size_t number = output.tensor->dtype == ORT_DOUBLE ? FIXED_BYTES_MAX : 48;
@@ -327,7 +328,7 @@ void bound_classes(const struct lm_oip_output &output, const struct lm_oip_outpu
     scratch->add(1, 3);
     size_t elements = 0;
     json->overflows = json->overflows || __builtin_mul_overflow(is.rows, is.kept, &elements);
-    if (wish.binary) {
+    if (requested.binary) {
         scratch->add(elements, each);
     } else {
         json->add(elements, each + label);
@@ -357,14 +358,14 @@ bool lm_oip_reply_bytes_max(const struct lm_model *model, const struct lm_oip_re
     bound json = {REPLY_BYTES_MAX, false}, scratch = {0, false};
     json.add(1, request->id_bytes);
     json.add(strlen(model->name), LM_JSON_ESCAPE_MAX);
-    for (uint32_t i = 0; i < request->wish_count; i++) {
-        const struct lm_oip_output_wish &wish = request->wishes[i];
-        const struct lm_oip_output &output = outputs[wish.output];
+    for (uint32_t i = 0; i < request->requested_count; i++) {
+        const struct lm_oip_requested_output &requested = request->requested[i];
+        const struct lm_oip_output &output = outputs[requested.output];
         json.add(1, OUTPUT_BYTES_MAX);
         json.add(strlen(output.tensor->name), LM_JSON_ESCAPE_MAX);
-        if (wish.classes) {
-            bound_classes(output, wish, labels, &json, &scratch);
-        } else if (!wish.binary) {
+        if (requested.classes) {
+            bound_classes(output, requested, labels, &json, &scratch);
+        } else if (!requested.binary) {
             json.add(output.bytes / output.tensor->element_bytes,
                      number_bytes_max(output.tensor->dtype) + 1);
         }
@@ -388,12 +389,13 @@ enum lm_status lm_oip_write(const struct lm_model *model, const struct lm_oip_re
     enum lm_status status = LM_STATUS_OK;
     *reply_out = {};
     put_start(w.json, model, request);
-    for (uint32_t i = 0; i < request->wish_count && status == LM_STATUS_OK; i++) {
-        const struct lm_oip_output_wish &wish = request->wishes[i];
-        w.output = &outputs[wish.output];
+    for (uint32_t i = 0; i < request->requested_count && status == LM_STATUS_OK; i++) {
+        const struct lm_oip_requested_output &requested = request->requested[i];
+        w.output = &outputs[requested.output];
         if (i) w.json.put(",");
-        status = wish.classes ? put_classification(w, wish.classes, wish.binary, reply_out)
-                              : put_tensor(w, wish.binary, reply_out);
+        status = requested.classes
+                     ? put_classification(w, requested.classes, requested.binary, reply_out)
+                     : put_tensor(w, requested.binary, reply_out);
         w.json.put("}");
     }
     w.json.put("]}");

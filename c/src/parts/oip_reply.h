@@ -1,7 +1,7 @@
 /* oip_reply.h: the JSON of an Open Inference Protocol inference reply, composed by a worker in
  * memory that the caller gives. No state, no allocation.
  *
- * A reply's body is the JSON, then the blobs in the order of `blobs`. Outputs wished for as binary
+ * A reply's body is the JSON, then the blobs in the order of `blobs`. Outputs requested as binary
  * stay where they are; what classification writes for binary outputs lies in the scratch memory.
  */
 #ifndef LM_PARTS_OIP_REPLY_H
@@ -36,7 +36,7 @@ struct lm_oip_reply {
     struct lm_oip_blob blobs[LM_TENSORS_MAX];
 };
 
-/* Upper bounds of what lm_oip_write needs for these wishes. `outputs` has one entry for each of the
+/* Upper bounds of what lm_oip_write needs for this request. `outputs` has one entry for each of the
  * model's outputs, in its order; `data` is not looked at. False when a bound overflows. */
 bool lm_oip_reply_bytes_max(const struct lm_model *model, const struct lm_oip_request *request,
                             const struct lm_oip_output *outputs, const struct lm_labels *labels,

@@ -15,7 +15,7 @@ struct reading : complaint {
     struct lm_oip_request *request;
     uint32_t index;      /* in the request's inputs */
     uint32_t text_count; /* data arrays taken from the text */
-    bool binary_outputs; /* what the request wishes for outputs that say nothing themselves */
+    bool binary_outputs; /* the request's choice for outputs without one of their own */
 };
 
 enum { SHAPE_BYTES = 24 * (LM_RANK_MAX + 1) };
@@ -302,8 +302,8 @@ bool read_classes(const reading &r, const struct lm_tensor *output, const elemen
     return true;
 }
 
-bool read_wish_parameters(const reading &r, const struct lm_tensor *output, const element &from,
-                          struct lm_oip_output_wish *wish) {
+bool read_output_parameters(const reading &r, const struct lm_tensor *output, const element &from,
+                            struct lm_oip_requested_output *requested) {
     enum { BINARY, CLASSES, REGION, COUNT };
     static constexpr std::string_view names[COUNT] = {"binary_data", "classification",
                                                       "shared_memory_region"};
@@ -315,18 +315,19 @@ bool read_wish_parameters(const reading &r, const struct lm_tensor *output, cons
     if (found.there[REGION])
         return r.wrong("output '%s': shared memory is not available", shown(output->name).text);
     if (found.there[BINARY] &&
-        !read_bool(r, found.values[BINARY], where, "binary_data", &wish->binary))
+        !read_bool(r, found.values[BINARY], where, "binary_data", &requested->binary))
         return false;
-    return !found.there[CLASSES] || read_classes(r, output, found.values[CLASSES], &wish->classes);
+    return !found.there[CLASSES] ||
+           read_classes(r, output, found.values[CLASSES], &requested->classes);
 }
 
-bool add_wish(const reading &r, const struct lm_oip_output_wish &wish) {
-    const struct lm_tensor *output = &r.model->outputs[wish.output];
-    if (!wish.binary && has_no_json(output->dtype)) {
+bool add_requested_output(const reading &r, const struct lm_oip_requested_output &requested) {
+    const struct lm_tensor *output = &r.model->outputs[requested.output];
+    if (!requested.binary && has_no_json(output->dtype)) {
         return r.wrong("output '%s': %s has no form in JSON: ask for binary_data",
                        shown(output->name).text, lm_dtype_name(output->dtype));
     }
-    r.request->wishes[r.request->wish_count++] = wish;
+    r.request->requested[r.request->requested_count++] = requested;
     return true;
 }
 
@@ -348,11 +349,11 @@ bool read_output(const reading &r, const element &from, uint32_t index, uint32_t
     }
     if (*seen & 1u << output) return r.wrong("output '%s' comes twice", shown(name).text);
     *seen |= 1u << output;
-    struct lm_oip_output_wish wish = {(uint8_t)output, r.binary_outputs, 0};
+    struct lm_oip_requested_output requested = {(uint8_t)output, r.binary_outputs, 0};
     if (found.there[PARAMETERS] &&
-        !read_wish_parameters(r, &r.model->outputs[output], found.values[PARAMETERS], &wish))
+        !read_output_parameters(r, &r.model->outputs[output], found.values[PARAMETERS], &requested))
         return false;
-    return add_wish(r, wish);
+    return add_requested_output(r, requested);
 }
 
 bool read_outputs(const reading &r, const element *from) {
@@ -365,7 +366,7 @@ bool read_outputs(const reading &r, const element *from) {
         }
     }
     for (uint32_t i = 0; index == 0 && i < r.model->output_count; i++) {
-        if (!add_wish(r, {(uint8_t)i, r.binary_outputs, 0})) return false;
+        if (!add_requested_output(r, {(uint8_t)i, r.binary_outputs, 0})) return false;
     }
     return true;
 }

@@ -3,8 +3,8 @@
  * A parser belongs to one thread. It allocates when it is opened and never again: what it
  * holds then is about 16 bytes a byte of text, of which only what texts need is ever touched.
  * Reading first checks everything but the numbers and says where everything else is to be had
- * (rows, blobs, wishes), so that a slot can be found; then the numbers go straight to their
- * tensors.
+ * (rows, blobs, requested outputs), so that a slot can be found; then the numbers go straight to
+ * their tensors.
  */
 #ifndef LM_PARTS_OIP_REQUEST_H
 #define LM_PARTS_OIP_REQUEST_H
@@ -28,7 +28,7 @@ int lm_oip_parser_open(struct lm_oip_parser **out, size_t text_bytes_max);
 void lm_oip_parser_close(struct lm_oip_parser *parser); /* NULL is allowed */
 
 /* An output that the client wants. */
-struct lm_oip_output_wish {
+struct lm_oip_requested_output {
     uint8_t output; /* index in the model */
     bool binary;
     uint32_t classes; /* that many of the largest values, with their classes; 0: the tensor */
@@ -39,12 +39,13 @@ struct lm_oip_request {
     uint32_t blob_count;  /* inputs sent as binary, in the order of their blobs */
     uint64_t timeout_us;  /* 0: none said */
     uint32_t value_count; /* inputs with JSON data */
-    uint32_t wish_count;
+    uint32_t requested_count;
     uint32_t id_bytes; /* 0: none */
     uint8_t blob_inputs[LM_TENSORS_MAX];
     uint64_t blob_bytes[LM_TENSORS_MAX];
-    struct lm_oip_output_wish wishes[LM_TENSORS_MAX]; /* as wished; all outputs when none named */
-    char id[LM_OIP_ID_BYTES_MAX];                     /* JSON between the quotes, not terminated */
+    /* All outputs when the client names none. */
+    struct lm_oip_requested_output requested[LM_TENSORS_MAX];
+    char id[LM_OIP_ID_BYTES_MAX]; /* JSON between the quotes, not terminated */
 };
 
 /* Reads and checks everything but the values. Returns LM_STATUS_OK, or LM_STATUS_BAD_REQUEST or

@@ -1,6 +1,6 @@
-/* scenarios_flow.c: the way back: slots that return to the I/O thread, its wish to be woken, and
- * the token of whoever sends on a connection: io.c's wait_for_work and take_returns, worker.c's
- * give_back, reply.c, connection.c and advance.c as they are.
+/* scenarios_flow.c: the way back: slots that return to the I/O thread, its flag that asks to be
+ * woken, and the token of whoever sends on a connection: io.c's wait_for_work and take_returns,
+ * worker.c's give_back, reply.c, connection.c and advance.c as they are.
  *
  * Unless the plan has ticks no time limit ever ends a wait (world.c), so that whatever happens only
  * at the next tick counts as not happening.
