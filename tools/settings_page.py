@@ -23,7 +23,7 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 _SECTIONS: Final[dict[str, tuple[type[BaseModel], str]]] = {
     "server": (
         settings.ServerConfig,
-        "Sockets, threads that receive and send, limits, who may ask.",
+        "Sockets, I/O threads, limits, keys.",
     ),
     "keys": (settings.KeyConfig, "Entries of `server.keys`. `lumen key NAME` prints one."),
     "engine": (settings.EngineConfig, "Workers, their queue and their memory."),
@@ -33,10 +33,10 @@ _SECTIONS: Final[dict[str, tuple[type[BaseModel], str]]] = {
 _HEAD: Final = """\
 # Settings
 
-Every key of [`config.yaml`](../config.yaml), made by `tools/settings_page.py` from the settings'
-own descriptions. Sizes are bytes or "64KiB", "8MiB", "1GiB". `lumen serve --config FILE --check`
-tells what is wrong with a file. `--set server.port=9000` overrides one key for a run, as does the
-environment variable `LUMEN_SERVER__PORT=9000`. [GUIDE.md](GUIDE.md) says which to use when."""
+Every key of [`config.yaml`](../config.yaml); `tools/settings_page.py` makes this page. Sizes are
+bytes or "64KiB", "8MiB", "1GiB". `lumen serve --config FILE --check` names the mistakes of a file.
+`--set server.port=9000` or the environment variable `LUMEN_SERVER__PORT=9000` overrides a key for
+one run. [GUIDE.md](GUIDE.md) says which key to use when."""
 _LINE: Final = re.compile(r"^ *(?:# )?[ -]*(\w+):(.*?)(?:\s#\s(.*))?$")
 
 
