@@ -22,6 +22,7 @@ from typing import Any, Final
 from bench.common import mlp
 from bench.common.local_server import LocalServer, local_server
 from bench.common.measure import Shape, machine, measure
+from bench.common.options import add_rounds, some_of
 from bench.report.rules import Ratio, middle, paired
 from lumen_uring.errors import LumenError
 
@@ -205,29 +206,15 @@ def _ratio(ratio: Ratio | None) -> str:
     return f"{ratio.middle:.2f} ({ratio.low:.2f}-{ratio.high:.2f})"
 
 
-def _counts(text: str) -> list[int]:
-    return [int(part) for part in text.split(",")]
-
-
-def _payloads(text: str) -> list[str]:
-    names = text.split(",")
-    if unknown := set(names) - {MLP, *SLICES}:
-        known = ",".join((MLP, *SLICES))
-        raise argparse.ArgumentTypeError(f"expected some of {known}, found {unknown.pop()!r}")
-    return names
-
-
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     found = argparse.ArgumentParser(
         description=(__doc__ or "").partition("\n\n")[2],
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    found.add_argument("--rounds", type=int, default=5, help="(%(default)s)")
-    found.add_argument("--seconds", type=float, default=2.0, help="per figure (%(default)s)")
-    found.add_argument("--warmup", type=float, default=0.5, help="before each (%(default)s)")
-    found.add_argument("--connections", type=_counts, default=list(CONNECTIONS), metavar="N,N")
-    found.add_argument("--payloads", type=_payloads, default=[MLP, *SLICES], metavar="'4 KB',...")
+    add_rounds(found, rounds=5, seconds=2.0, warmup=0.5, connections=CONNECTIONS)
+    payloads = [MLP, *SLICES]
+    found.add_argument("--payloads", type=some_of(payloads), default=payloads, metavar="'4 KB',...")
     found.add_argument("--queue", choices=QUEUES, default="mpmc", help="queue_type (%(default)s)")
     found.add_argument("--json", action="store_true", help="figures of every round as JSON")
     found.add_argument("--short", action="store_true", help="one round of moments: for a try")

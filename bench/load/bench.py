@@ -25,6 +25,7 @@ from typing import Any, Final
 from bench.common import mlp
 from bench.common.local_server import ROOT, LocalServer, local_server, squeezenet
 from bench.common.measure import Measured, Shape, machine, measure, spread_us
+from bench.common.options import add_rounds, some_of
 from bench.report import bench_page, bench_plots
 from lumen_uring import native
 from lumen_uring.errors import LumenError
@@ -289,32 +290,13 @@ def publish(results: dict[str, Any], out: Path, plots: bool) -> list[str]:
     return said
 
 
-def _some(allowed: Sequence[str]) -> Any:
-    def parse(text: str) -> list[str]:
-        names = text.split(",")
-        if unknown := set(names) - set(allowed):
-            raise argparse.ArgumentTypeError(
-                f"expected some of {','.join(allowed)}, found {','.join(sorted(unknown))}"
-            )
-        return names
-
-    return parse
-
-
-def _counts(text: str) -> list[int]:
-    return sorted({int(part) for part in text.split(",")})
-
-
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     found = argparse.ArgumentParser(
         description=(__doc__ or "").partition("\n\n")[2],
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    found.add_argument("--rounds", type=int, default=5, help="(%(default)s)")
-    found.add_argument("--seconds", type=float, default=2.0, help="per figure (%(default)s)")
-    found.add_argument("--warmup", type=float, default=0.5, help="before each (%(default)s)")
-    found.add_argument("--connections", type=_counts, default=[1, 4, 16, 64], metavar="N,N")
+    add_rounds(found, rounds=5, seconds=2.0, warmup=0.5, connections=[1, 4, 16, 64])
     found.add_argument("--connects", type=int, default=200, help="connections opened per server")
     for name, allowed in (
         ("queues", QUEUES),
@@ -322,7 +304,7 @@ def parser() -> argparse.ArgumentParser:
         ("workloads", WORKLOADS),
     ):
         text = ",".join(allowed)
-        found.add_argument(f"--{name}", type=_some(allowed), default=list(allowed), help=text)
+        found.add_argument(f"--{name}", type=some_of(allowed), default=list(allowed), help=text)
     found.add_argument("--seed", type=int, default=1, help="of the order (%(default)s)")
     found.add_argument("--out", type=Path, default=ROOT / "docs", help="folder (%(default)s)")
     found.add_argument("--short", action="store_true", help="one round of moments: for a try")

@@ -28,6 +28,7 @@ import numpy as np
 from bench.common import mlp, oip
 from bench.common.local_server import LocalServer, local_server, squeezenet
 from bench.common.measure import Measured, Shape, machine, measure_plan, plan_of
+from bench.common.options import add_rounds, some_of
 from bench.common.places import PLACES, Place, find
 from bench.report.rules import amount, plural, table
 from lumen_uring import Client
@@ -288,17 +289,13 @@ def _differences(row: Mapping[str, Any]) -> Sequence[str]:
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     found = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[2])
-    found.add_argument("--rounds", type=int, default=30, help="(%(default)s)")
-    found.add_argument("--seconds", type=float, default=0.4, help="per figure (%(default)s)")
-    found.add_argument("--warmup", type=float, default=0.1, help="before each (%(default)s)")
+    add_rounds(found, rounds=30, seconds=0.4, warmup=0.1, connections=[1, 16])
     found.add_argument(
-        "--connections",
-        type=lambda text: [int(part) for part in text.split(",")],
-        default=[1, 16],
-        metavar="N,N",
-    )
-    found.add_argument(
-        "--cases", type=_cases, default=list(CASES), metavar="NAME,NAME", help=", ".join(CASES)
+        "--cases",
+        type=some_of(CASES),
+        default=list(CASES),
+        metavar="NAME,NAME",
+        help=", ".join(CASES),
     )
     found.add_argument(
         "--poll-us", type=int, default=0, help="the generator looks so long before it sleeps"
@@ -307,13 +304,6 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--set", action="append", default=[], help="passed on to the server")
     found.add_argument("--json", action="store_true", help="as one JSON object")
     return found
-
-
-def _cases(text: str) -> list[str]:
-    names = [name.strip() for name in text.split(",")]
-    if unknown := [name for name in names if name not in CASES]:
-        raise argparse.ArgumentTypeError(f"no {unknown[0]!r}: expected {', '.join(CASES)}")
-    return names
 
 
 def main(arguments: list[str] | None = None) -> int:

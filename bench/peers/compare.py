@@ -15,7 +15,7 @@ import json
 import random
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +27,7 @@ import onnxruntime  # type: ignore[import-untyped,unused-ignore]
 from bench.common import mlp
 from bench.common.local_server import local_server, squeezenet
 from bench.common.measure import Shape, machine, measure, spread_us
+from bench.common.options import add_rounds, some_of
 from bench.common.places import PLACES, Place, pinned, places
 from bench.peers import servers, wrk
 from bench.peers.install import PeerMissingError
@@ -251,16 +252,6 @@ def _check(target: str, work: Task, answer: servers.Array) -> None:
         raise RuntimeError(f"{target} gives another answer than ONNX Runtime: nothing was timed.")
 
 
-def _some(allowed: Sequence[str]) -> Callable[[str], list[str]]:
-    def parse(text: str) -> list[str]:
-        names = [name.strip() for name in text.split(",")]
-        if unknown := [name for name in names if name not in allowed]:
-            raise argparse.ArgumentTypeError(f"no {unknown[0]!r}: expected {', '.join(allowed)}")
-        return names
-
-    return parse
-
-
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     found = argparse.ArgumentParser(
@@ -268,18 +259,10 @@ def parser() -> argparse.ArgumentParser:
         epilog=ABOUT,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    found.add_argument("--rounds", type=int, default=5, help="(%(default)s)")
-    found.add_argument("--seconds", type=float, default=3.0, help="per figure (%(default)s)")
-    found.add_argument("--warmup", type=float, default=1.0, help="before each (%(default)s)")
-    found.add_argument(
-        "--connections",
-        type=lambda text: [int(part) for part in text.split(",")],
-        default=[1, 16],
-        metavar="N,N",
-    )
+    add_rounds(found, rounds=5, seconds=3.0, warmup=1.0, connections=[1, 16])
     for name, allowed in (("targets", TARGETS), ("workloads", WORKLOADS), ("places", PLACES)):
         found.add_argument(
-            f"--{name}", type=_some(allowed), default=list(allowed), help=", ".join(allowed)
+            f"--{name}", type=some_of(allowed), default=list(allowed), help=", ".join(allowed)
         )
     found.add_argument("--seed", type=int, default=1, help="of the order (%(default)s)")
     found.add_argument("--json", type=Path, metavar="FILE", help="write everything there")

@@ -19,6 +19,7 @@ from typing import Any, Final
 from bench.common import oip
 from bench.common.local_server import local_server
 from bench.common.measure import machine
+from bench.common.options import add_rounds
 from bench.common.places import Place, find, pinned
 from bench.peers import wrk
 from bench.peers.install import PeerMissingError
@@ -180,15 +181,7 @@ def report(results: Mapping[str, Any]) -> str:
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     found = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[2])
-    found.add_argument("--rounds", type=int, default=5, help="(%(default)s)")
-    found.add_argument("--seconds", type=float, default=3.0, help="per figure (%(default)s)")
-    found.add_argument("--warmup", type=float, default=1.0, help="before each (%(default)s)")
-    found.add_argument(
-        "--connections",
-        type=lambda text: [int(part) for part in text.split(",")],
-        default=[1, 16, 64, 256],
-        metavar="N,N",
-    )
+    add_rounds(found, rounds=5, seconds=3.0, warmup=1.0, connections=[1, 16, 64, 256])
     found.add_argument("--set", action="append", default=[], help="passed on to Lumen")
     found.add_argument("--json", action="store_true", help="as one JSON object")
     return found
