@@ -88,6 +88,18 @@ int sim_mutex_lock(pthread_mutex_t *mutex) {
     return 0;
 }
 
+/* All fibers meet; the control thread is not simulated. */
+int sim_barrier_wait(pthread_barrier_t *barrier) {
+    static uint32_t arrived; /* one barrier at a time: a fiber passes it when all have reached it */
+    if (++arrived < fiber_count) {
+        fiber_block(barrier, UINT64_MAX);
+        return 0;
+    }
+    arrived = 0;
+    fiber_unblock(barrier, UINT32_MAX);
+    return PTHREAD_BARRIER_SERIAL_THREAD;
+}
+
 int sim_cond_wait(pthread_cond_t *condition, pthread_mutex_t *mutex) {
     pthread_mutex_unlock(mutex);
     fiber_block(condition, UINT64_MAX);

@@ -12,7 +12,6 @@
 #include "dialects/native.h"
 #include "flow/accept.h"
 #include "flow/shared.h"
-#include "flow/threads.h"
 #include "io.h"
 #include "parts/describe.h"
 #include "parts/slot_plan.h"
@@ -201,20 +200,6 @@ void engine_start(void) {
 }
 
 /* ---- the end ---- */
-
-void lm_thread_meet(struct lm_shared *shared) {
-    (void)shared; /* who comes first may begin: nothing is lost by it */
-}
-
-/* As in server.c, which needs the whole of ONNX Runtime. */
-void lm_thread_ended(struct lm_shared *shared, uint32_t role) {
-    lm_atomic_u64 *running =
-        role == LUMEN_ROLE_IO ? &shared->ios_running : &shared->workers_running;
-    if (lm_sub_acq_rel_u64(running, 1) != 1 || role != LUMEN_ROLE_IO) return;
-    lm_store_release_u32(&shared->workers_stop, 1);
-    lm_waitset_wake_all(&shared->waitset);
-    if (shared->config.queue_type != LUMEN_QUEUE_INLINE) lm_queue_stop(&shared->queue);
-}
 
 void engine_drain(uint64_t limit_ns) {
     SIM_TRACE("draining for at most %llu us", limit_ns / 1000);

@@ -23,6 +23,7 @@
 #define clock_nanosleep sim_clock_nanosleep
 #define pthread_setname_np sim_setname
 #define pthread_mutex_lock sim_mutex_lock
+#define pthread_barrier_wait sim_barrier_wait
 #define pthread_cond_wait sim_cond_wait
 #define pthread_cond_timedwait sim_cond_timedwait
 #define pthread_cond_signal sim_cond_signal

@@ -30,6 +30,7 @@ int sim_sched_yield(void);
 void sim_cpu_relax(void);
 int sim_setname(pthread_t thread, const char *name);
 int sim_mutex_lock(pthread_mutex_t *mutex);
+int sim_barrier_wait(pthread_barrier_t *barrier);
 int sim_cond_wait(pthread_cond_t *condition, pthread_mutex_t *mutex);
 int sim_cond_timedwait(pthread_cond_t *condition, pthread_mutex_t *mutex,
                        const struct timespec *until);
