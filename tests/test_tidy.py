@@ -64,6 +64,7 @@ HEADER_OF = {
     "ring/ring_epoll_try.c": "ring/ring_epoll.h",
     "ring/ring_open.c": "ring/ring_backend.h",
     "ring/ring_uring.c": "ring/ring_backend.h",
+    "server_node.c": "server.h",
     "server_reload.c": "server.h",
     "server_threads.c": "server.h",
 }

@@ -53,6 +53,7 @@ static int bind_slots(struct lm_io *io) {
 int lm_io_open(struct lm_io *io, struct lm_shared *shared, uint32_t index, uint32_t connections,
                const lumen_slot_class *classes, uint32_t class_count) {
     io->shared = shared;
+    io->node = &shared->node;
     io->models = lm_models_in_force(shared);
     io->index = index;
     int code = lm_arena_open(&io->arena, classes, class_count, shared->config.allocator_type);
@@ -64,7 +65,7 @@ int lm_io_open(struct lm_io *io, struct lm_shared *shared, uint32_t index, uint3
     if (!code) code = lm_spsc_open(&io->ready, capacity);
     if (!code) code = lm_spsc_open(&io->dealt, LM_DEALT_MAX);
     if (shared->config.queue_type == LUMEN_QUEUE_INLINE)
-        io->inline_worker = &shared->workers[index];
+        io->inline_worker = &io->node->workers[index];
     if (!code) code = lm_connections_open(io, connections);
     if (!code) code = lm_held_open(&io->held, connections);
     if (code) return code;
@@ -272,7 +273,7 @@ static int run(struct lm_io *io) {
     io->now_ns = io->seen_ns = lm_now_ns();
     lm_io_look(io);
     lm_estimate_begin(io, io->inline_worker ? io->inline_worker->warm_ns
-                                            : io->shared->workers[0].warm_ns);
+                                            : io->node->workers[0].warm_ns);
     for (;;) {
         uint64_t woke_ns = io->now_ns;
         io->parses_left = LM_PARSES_PER_TURN;
@@ -333,7 +334,7 @@ static void give_up(struct lm_io *io) {
     lm_store_relaxed_u64(&shared->drain_until_ns, lm_now_ns() + LM_FAILURE_DRAIN_MS * 1000000ull);
     /* D2: release: shows drain_until_ns; pairs with D3 */
     lm_store_release_u32(&shared->phase, LM_PHASE_DRAINING);
-    for (uint32_t i = 0; i < shared->io_count; i++) lm_ring_wake(shared->ios[i].ring);
+    for (uint32_t i = 0; i < shared->node.io_count; i++) lm_ring_wake(shared->node.ios[i].ring);
 }
 
 void *lm_io_main(void *argument) {

@@ -19,7 +19,6 @@
 #include "flow/shared.h"
 #include "parts/describe.h"
 #include "parts/settings.h"
-#include "parts/slot_plan.h"
 #include "server.h"
 
 #ifndef LUMEN_VERSION
@@ -40,47 +39,6 @@ int lumen_usable_cpus(int32_t *cpus_out, uint32_t capacity) {
 
 /* ---- opening ---- */
 
-/* Chooses the workers' cores: those this process may use; more workers than cores are not pinned.
- */
-static void place_workers(lumen_server *server) {
-    struct lm_shared *shared = &server->shared;
-    int32_t cpus[LUMEN_WORKERS_MAX];
-    int usable = lm_topology_usable_cpus("", cpus, LUMEN_WORKERS_MAX);
-    uint32_t found = usable < 1 ? 1 : (uint32_t)usable;
-    if (found > LUMEN_WORKERS_MAX) found = LUMEN_WORKERS_MAX;
-    uint32_t wanted = shared->config.thread_count ? shared->config.thread_count : found;
-    if (shared->config.queue_type == LUMEN_QUEUE_SPSC) wanted = 1;
-    /* Inline: a worker is what an I/O thread runs models with. */
-    shared->worker_count =
-        shared->config.queue_type == LUMEN_QUEUE_INLINE ? shared->io_count : wanted;
-    shared->workers = server->workers;
-    /* An I/O thread that looks for work must not take a core on which a worker computes. */
-    bool own_core = shared->config.queue_type == LUMEN_QUEUE_INLINE
-                        ? shared->io_count <= found
-                        : shared->io_count + shared->worker_count <= found;
-    bool polls =
-        shared->config.idle == LUMEN_IDLE_ADAPTIVE || shared->config.idle == LUMEN_IDLE_SPIN;
-    shared->io_shares_cores = !own_core && shared->config.queue_type != LUMEN_QUEUE_INLINE;
-    if (own_core && polls) shared->io_poll_ns = LM_IO_POLL_NS;
-    bool pin = usable > 0 && shared->worker_count <= found;
-    if (!pin && usable > 0) lm_server_note(server, "more workers than cores: they are not pinned");
-    for (uint32_t w = 0; w < shared->worker_count; w++) {
-        server->workers[w] =
-            (struct lm_worker){.shared = shared, .index = w, .cpu = pin ? cpus[w] : -1};
-    }
-}
-
-static uint32_t count_io_threads(const lumen_config *config) {
-    if (config->io_threads) return config->io_threads;
-    if (config->queue_type != LUMEN_QUEUE_INLINE) return 1;
-    /* Inline: they are the workers too. */
-    int usable = lm_topology_usable_cpus("", NULL, 0);
-    uint32_t count = config->thread_count ? config->thread_count
-                     : usable < 1         ? 1
-                                          : (uint32_t)usable;
-    return count < LUMEN_IO_THREADS_MAX ? count : LUMEN_IO_THREADS_MAX;
-}
-
 /* Soft limits are low for select's sake; the hard one is what the administrator means. Where it is
  * too low, half of it is for connections that are idle, half for those that come or ask. */
 static void allow_connections(lumen_server *server) {
@@ -90,7 +48,7 @@ static void allow_connections(lumen_server *server) {
     if (allowed >= wanted) return;
     server->descriptors = allowed;
     uint64_t free = allowed > 2 * LM_DESCRIPTORS_BESIDE ? allowed - LM_DESCRIPTORS_BESIDE : allowed;
-    shared->unparked_max = (uint32_t)(free / 2 / shared->io_count) + 1;
+    shared->unparked_max = (uint32_t)(free / 2 / shared->node.io_count) + 1;
 }
 
 int lumen_open(const lumen_config *config, lumen_server **server_out) {
@@ -116,12 +74,8 @@ int lumen_open(const lumen_config *config, lumen_server **server_out) {
     shared->dialects[LM_DIALECT_OPEN] = &lm_greeting;
     shared->dialects[LM_DIALECT_NATIVE] = &lm_native;
     shared->dialects[LM_DIALECT_HTTP] = &lm_http;
-    shared->ios = server->ios;
     shared->access_logged = server->access_path != NULL;
     shared->traced = server->telemetry_path || shared->access_logged;
-    shared->io_count = count_io_threads(config);
-    for (uint32_t i = 0; i < shared->io_count; i++)
-        memset(server->ios[i].listen_fds, -1, sizeof server->ios[i].listen_fds);
     code = lm_shared_open(shared, config);
     if (!code) code = lm_ort_open(&shared->ort, config->ort_library_path);
     if (code) {
@@ -131,12 +85,8 @@ int lumen_open(const lumen_config *config, lumen_server **server_out) {
         free(server);
         return code;
     }
+    lm_server_place_node(server);
     allow_connections(server);
-    place_workers(server);
-    if (shared->config.allocator_type == LUMEN_ALLOCATOR_ARENA &&
-        lm_run_arenas_open(&shared->run_arenas, &shared->ort, shared->worker_count)) {
-        lm_server_note(server, lm_error_last());
-    }
     snprintf(server->info.ort_version, sizeof server->info.ort_version, "%s", shared->ort.version);
     *server_out = server;
     return 0;
@@ -181,7 +131,8 @@ int lumen_add_model(lumen_server *server, const lumen_model_config *config, uint
         }
     }
     struct lm_model *model = &server->set.models[server->set.count];
-    int code = lm_model_open(model, &shared->ort, config, server->set.count, shared->worker_count);
+    int code =
+        lm_model_open(model, &shared->ort, config, server->set.count, shared->node.worker_count);
     if (code) return code;
     if (!model->source.optimised.bytes) {
         char line[192];
@@ -212,46 +163,16 @@ static int open_listeners(lumen_server *server) {
     return lm_listen_unix(shared, &server->unix_file, shared->config.unix_socket_mode);
 }
 
-static int open_ios(lumen_server *server) {
-    struct lm_shared *shared = &server->shared;
-    lumen_info *info = &server->info;
-    struct lm_slot_plan_limits limits = {
-        .arena_bytes = shared->config.arena_bytes / shared->io_count,
-        .max_request_bytes = shared->config.max_request_bytes,
-        .slot_count_max = shared->config.queue_capacity / shared->io_count,
-        .worker_count = shared->worker_count};
-    int code = lm_slot_plan(server->set.models, server->set.count, &limits, info->slot_classes,
-                            &info->slot_class_count);
-    /* The kernel spreads connections as it likes: each thread has room for all of them. */
-    uint32_t connections = shared->config.max_connections;
-    for (uint32_t i = 0; !code && i < shared->io_count; i++) {
-        code = lm_io_open(&server->ios[i], shared, i, connections, info->slot_classes,
-                          info->slot_class_count);
-        info->slots += server->ios[i].arena.slot_count;
-        info->arena_bytes += server->ios[i].arena.memory.bytes;
-    }
-    if (code) return code;
-    uint32_t capacity = shared->config.queue_capacity;
-    while (capacity < info->slots) capacity *= 2; /* a push never fails */
-    bool sleeps =
-        shared->config.idle == LUMEN_IDLE_ADAPTIVE || shared->config.idle == LUMEN_IDLE_PARK;
-    if (shared->config.queue_type == LUMEN_QUEUE_INLINE) return 0;
-    code = lm_queue_open(&shared->queue, shared->config.queue_type, capacity,
-                         shared->config.batch_size, shared->config.batch_delay_us * 1000ull);
-    shared->workers_sleep = sleeps && !lm_queue_blocks(&shared->queue);
-    return code;
-}
-
 static int open_stats(lumen_server *server) {
     struct lm_shared *shared = &server->shared;
     const char *names[LUMEN_MODELS_MAX];
     for (uint32_t m = 0; m < server->set.count; m++) names[m] = server->set.models[m].name;
-    int code = lm_stats_open(&shared->stats, server->info.port, shared->io_count,
-                             shared->worker_count, names, server->set.count);
+    int code = lm_stats_open(&shared->stats, server->info.port, shared->node.io_count,
+                             shared->node.worker_count, names, server->set.count);
     if (code) return code;
-    for (uint32_t i = 0; i < shared->io_count; i++)
+    for (uint32_t i = 0; i < shared->node.io_count; i++)
         server->ios[i].stats = lm_stats_io_block(&shared->stats, i);
-    for (uint32_t w = 0; w < shared->worker_count; w++)
+    for (uint32_t w = 0; w < shared->node.worker_count; w++)
         server->workers[w].stats = lm_stats_worker_block(&shared->stats, w);
     memcpy(server->info.stats_path, shared->stats.path, sizeof server->info.stats_path);
     if (shared->stats.note[0]) lm_server_note(server, shared->stats.note);
@@ -278,8 +199,8 @@ int lumen_start(lumen_server *server) {
     struct lm_http_server http = {.version = LUMEN_VERSION,
                                   .port = server->info.port,
                                   .metrics_port = server->metrics_port,
-                                  .worker_count = shared->worker_count};
-    if (!code) code = open_ios(server);
+                                  .worker_count = shared->node.worker_count};
+    if (!code) code = lm_server_open_node(server);
     if (!code)
         code = lm_describe(server->set.models, server->set.count, LUMEN_VERSION,
                            &server->set.description, &server->set.description_bytes);
@@ -296,8 +217,8 @@ int lumen_start(lumen_server *server) {
     server->state = SERVER_RUNNING; /* from here on lumen_close stops what runs */
     if (shared->traced) code = lm_telemetry_start(&server->telemetry);
     if (code) return code;
-    server->info.io_threads = shared->io_count;
-    server->info.workers = shared->worker_count;
+    server->info.io_threads = shared->node.io_count;
+    server->info.workers = shared->node.worker_count;
     server->info.models = server->set.count;
     server->info.ready_us = (lm_now_ns() - server->opened_ns) / 1000;
     lm_stats_set_state(&shared->stats, LUMEN_STATE_READY);
@@ -336,7 +257,7 @@ int lumen_stop(lumen_server *server, uint32_t drain_ms) {
     lm_store_relaxed_u64(&shared->drain_until_ns, lm_now_ns() + drain_ms * 1000000ull);
     /* D1: release: shows drain_until_ns; pairs with D3 in io.c */
     lm_store_release_u32(&shared->phase, LM_PHASE_DRAINING);
-    for (uint32_t i = 0; i < shared->io_count; i++) lm_ring_wake(server->ios[i].ring);
+    for (uint32_t i = 0; i < shared->node.io_count; i++) lm_ring_wake(server->ios[i].ring);
     return 0;
 }
 
@@ -369,16 +290,14 @@ void lumen_close(lumen_server *server) {
     lm_telemetry_close(&server->telemetry);
     free(server->telemetry_path);
     free(server->access_path);
-    for (uint32_t i = 0; i < shared->io_count; i++) lm_io_close(&server->ios[i]);
+    lm_server_close_node(server);
     for (uint32_t m = 0; m < server->set.count; m++)
         lm_model_close(&server->set.models[m], &shared->ort);
-    for (uint32_t w = 0; w < shared->worker_count; w++) lm_worker_close(&server->workers[w]);
-    if (shared->config.queue_type != LUMEN_QUEUE_INLINE) lm_queue_close(&shared->queue);
     lm_stats_close(&shared->stats);
     free(server->set.description);
     lm_http_documents_close(&server->set);
     lm_shared_close(shared);
-    lm_run_arenas_close(&shared->run_arenas, &shared->ort);
+    lm_run_arenas_close(&shared->node.run_arenas, &shared->ort);
     lm_ort_close(&shared->ort);
     free(server);
 }

@@ -31,6 +31,15 @@ struct lumen_server {
 /* One line more for people. */
 void lm_server_note(lumen_server *server, const char *line);
 
+/* server_node.c */
+/* Decides how many threads there are and on which cores; opens the memory of Runs. */
+void lm_server_place_node(lumen_server *server);
+/* Opens the I/O threads' state and the queue, once the models are known; workers open their own.
+ * Returns 0 or LUMEN_E_*. */
+int lm_server_open_node(lumen_server *server);
+/* No thread runs; the models and the memory of Runs are still there. */
+void lm_server_close_node(lumen_server *server);
+
 /* server_threads.c */
 /* Starts all threads, waits until each is set up, and lets them go; or home, where one could not
  * be. */

@@ -31,13 +31,13 @@ static int spawn_threads(lumen_server *server, uint32_t *ios_out, uint32_t *work
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int code = 0;
     *ios_out = *workers_out = 0;
-    for (uint32_t i = 0; !code && i < shared->io_count; i++) {
+    for (uint32_t i = 0; !code && i < shared->node.io_count; i++) {
         code = spawn(&server->ios[i].thread, &server->ios[i].thread_started, lm_io_main,
                      &server->ios[i]);
         *ios_out += !code;
     }
     uint32_t worker_threads =
-        shared->config.queue_type == LUMEN_QUEUE_INLINE ? 0 : shared->worker_count;
+        shared->config.queue_type == LUMEN_QUEUE_INLINE ? 0 : shared->node.worker_count;
     for (uint32_t w = 0; !code && w < worker_threads; w++) {
         code = spawn(&server->workers[w].thread, &server->workers[w].thread_started, lm_worker_main,
                      &server->workers[w]);
@@ -51,7 +51,7 @@ static int spawn_threads(lumen_server *server, uint32_t *ios_out, uint32_t *work
 static void describe_rings(lumen_server *server) {
     lumen_info *info = &server->info;
     const struct lm_ring *first = server->ios[0].ring, *other = first;
-    for (uint32_t i = 1; i < server->shared.io_count; i++) {
+    for (uint32_t i = 1; i < server->shared.node.io_count; i++) {
         const struct lm_ring *ring = server->ios[i].ring;
         if (strcmp(lm_ring_backend(ring), lm_ring_backend(first)) != 0) other = ring;
     }
@@ -92,13 +92,13 @@ static void describe_parking(lumen_server *server) {
 static int look_at_threads(lumen_server *server) {
     struct lm_shared *shared = &server->shared;
     lumen_info *info = &server->info;
-    for (uint32_t i = 0; i < shared->io_count; i++) {
+    for (uint32_t i = 0; i < shared->node.io_count; i++) {
         if (server->ios[i].start_code)
             return lm_error(server->ios[i].start_code, "%s", server->ios[i].start_error);
     }
     describe_rings(server);
     describe_parking(server);
-    for (uint32_t w = 0; w < shared->worker_count; w++) {
+    for (uint32_t w = 0; w < shared->node.worker_count; w++) {
         struct lm_worker *worker = &server->workers[w];
         if (worker->start_code) return lm_error(worker->start_code, "%s", worker->note);
         info->worker_cpus[w] = worker->pinned ? worker->cpu : -1;
@@ -116,10 +116,10 @@ static int look_at_threads(lumen_server *server) {
 
 void lm_server_join_threads(lumen_server *server) {
     if (server->threads_joined) return;
-    for (uint32_t i = 0; i < server->shared.io_count; i++) {
+    for (uint32_t i = 0; i < server->shared.node.io_count; i++) {
         if (server->ios[i].thread_started) pthread_join(server->ios[i].thread, NULL);
     }
-    for (uint32_t w = 0; w < server->shared.worker_count; w++) {
+    for (uint32_t w = 0; w < server->shared.node.worker_count; w++) {
         if (server->workers[w].thread_started) pthread_join(server->workers[w].thread, NULL);
     }
     server->threads_joined = true;

@@ -211,13 +211,14 @@ static void settings_of_the_server(void) {
     struct lm_shared *shared = &server->shared;
     CHECK(strcmp(server->host, "127.0.0.3") == 0 && shared->config.io_backend == LUMEN_IO_EPOLL);
     CHECK(shared->config.queue_type == LUMEN_QUEUE_SCQ && shared->config.idle == LUMEN_IDLE_PARK);
-    CHECK(shared->config.allocator_type == LUMEN_ALLOCATOR_STANDARD && !shared->run_arenas.count);
+    CHECK(shared->config.allocator_type == LUMEN_ALLOCATOR_STANDARD &&
+          !shared->node.run_arenas.count);
     CHECK(shared->config.overload == LUMEN_OVERLOAD_WAIT);
     CHECK(shared->header_timeout_ns == 11000000 && shared->reply_timeout_ns == 12000000);
     CHECK(shared->idle_timeout_ns == 13000000000 && shared->hang_ns == 14000000000);
     CHECK(shared->default_timeout_ns == 15000000 && shared->config.body_bytes_per_second == 16);
     CHECK(shared->addresses.bound == 17 && shared->config.max_request_bytes == 18000);
-    CHECK(shared->worker_count == 3 && shared->io_count == 1 && !shared->traced);
+    CHECK(shared->node.worker_count == 3 && shared->node.io_count == 1 && !shared->traced);
     struct lm_access *access = lm_reload_in_force(shared);
     CHECK(access->host_count == 2 && strcmp(access->hosts[0], "lumen.example") == 0);
     CHECK(strcmp(access->hosts[1], "second") == 0);
@@ -339,7 +340,7 @@ static void models_that_are_refused(lumen_server *server) {
 
 /* Options that accepted connections inherit, and SO_REUSEADDR for the next server. */
 static void options_of_listeners(const lumen_server *server) {
-    for (uint32_t i = 0; i < server->shared.io_count; i++) {
+    for (uint32_t i = 0; i < server->shared.node.io_count; i++) {
         int fd = server->ios[i].listen_fds[LM_LISTENER_TCP], value = 0;
         socklen_t bytes = sizeof value;
         CHECK_AT("the listener of I/O thread %u", i);
@@ -372,7 +373,8 @@ static void slots_of(const lumen_server *server, struct lm_model *model, const l
         bytes += classes[c].slot_bytes * classes[c].slot_count;
     }
     CHECK(info->arena_bytes >= 2 * bytes && info->arena_bytes < 2 * (bytes + (2 << 20)));
-    uint64_t queue = server->shared.queue.mpmc.mask + 1; /* a power of two that holds every slot */
+    uint64_t queue =
+        server->shared.node.queue.mpmc.mask + 1; /* a power of two that holds every slot */
     CHECK(queue >= 64 && queue >= info->slots && queue < 2ull * info->slots);
 }
 

@@ -16,10 +16,10 @@ static struct lm_model_set set = {.count = 2};
 static struct lm_worker workers[WORKERS];
 static struct lm_stats_block io_block;
 static struct lm_io io = {.stats = &io_block};
-static struct lm_shared shared = {.workers = workers,
-                                  .worker_count = WORKERS,
-                                  .ios = &io,
-                                  .io_count = 1,
+static struct lm_shared shared = {.node.workers = workers,
+                                  .node.worker_count = WORKERS,
+                                  .node.ios = &io,
+                                  .node.io_count = 1,
                                   .config.queue_type = LUMEN_QUEUE_SCQ,
                                   .config.allocator_type = LUMEN_ALLOCATOR_STANDARD};
 

@@ -92,8 +92,10 @@ void engine_models(void) {
                            .max_request_bytes = SIM_MAX_REQUEST_BYTES,
                            .idle = sim_plan.idle,
                            .allocator_type = sim_plan.allocator_type,
-                           .queue_type = sim_plan.queue_type};
-    sim_shared.io_count = sim_plan.io_count;
+                           .queue_type = sim_plan.queue_type,
+                           .queue_capacity = 2, /* no larger than its slots need */
+                           .batch_size = sim_plan.batch_size,
+                           .batch_delay_us = sim_plan.batch_delay_ns / 1000};
     SIM_CHECK(lm_shared_open(&sim_shared, &config) == 0, "settings");
     sim_shared.idle_timeout_ns = sim_plan.idle_ms * 1000000ull; /* settings have seconds */
     sim_shared.hang_ns = sim_plan.hang_ms * 1000000ull;
@@ -131,20 +133,22 @@ void engine_models(void) {
 /* ---- opening ---- */
 
 static void open_shared(struct lm_shared *shared) {
+    struct lm_node *node = &shared->node;
     runtime_open(&shared->ort);
     shared->default_timeout_ns = sim_plan.default_timeout_ns;
-    shared->ios = ios;
+    node->ios = ios;
+    node->io_count = sim_plan.io_count;
     shared->io_shares_cores = sim_plan.io_shares_cores;
     shared->unparked_max = sim_plan.unparked_max;
-    shared->workers = workers;
-    shared->worker_count = sim_plan.worker_count;
+    node->workers = workers;
+    node->worker_count = sim_plan.worker_count;
     shared->traced = sim_plan.plain || sim_one_in(8);
     shared->access_logged = shared->traced && (sim_plan.plain || sim_one_in(2));
     bool is_inline = shared->config.queue_type == LUMEN_QUEUE_INLINE;
-    lm_store_relaxed_u64(&shared->ios_running, shared->io_count);
-    lm_store_relaxed_u64(&shared->workers_running, is_inline ? 0 : shared->worker_count);
+    lm_store_relaxed_u64(&shared->ios_running, node->io_count);
+    lm_store_relaxed_u64(&shared->workers_running, is_inline ? 0 : node->worker_count);
     struct lm_http_server http = {
-        .version = "sim", .port = 8000, .worker_count = shared->worker_count};
+        .version = "sim", .port = 8000, .worker_count = node->worker_count};
     SIM_CHECK(lm_describe(sim_models.models, SIM_MODELS, "sim", &sim_models.description,
                           &sim_models.description_bytes) == 0 &&
                   lm_http_documents_open(&sim_models, &http) == 0,
@@ -163,15 +167,16 @@ static void open_io(uint32_t i, const lumen_slot_class *classes, uint32_t class_
 void engine_open(void) {
     struct lm_shared *shared = &sim_shared;
     lumen_slot_class classes[LUMEN_SLOT_CLASSES_MAX];
-    uint32_t class_count = 0, slots = 0, capacity = 2;
+    uint32_t class_count = 0, slots = 0;
     open_shared(shared);
-    for (uint32_t w = 0; w < shared->worker_count; w++)
-        workers[w] =
-            (struct lm_worker){.shared = shared, .stats = &blocks[2 + w], .index = w, .cpu = -1};
+    struct lm_node *node = &shared->node;
+    for (uint32_t w = 0; w < node->worker_count; w++)
+        workers[w] = (struct lm_worker){
+            .shared = shared, .node = node, .stats = &blocks[2 + w], .index = w, .cpu = -1};
     struct lm_slot_plan_limits limits = {.arena_bytes = 64 << 20,
                                          .max_request_bytes = SIM_MAX_REQUEST_BYTES,
                                          .slot_count_max = 256,
-                                         .worker_count = shared->worker_count};
+                                         .worker_count = node->worker_count};
     SIM_CHECK(lm_slot_plan(sim_models.models, SIM_MODELS, &limits, classes, &class_count) == 0,
               "slots");
     for (uint32_t c = 0; c < class_count; c++) {
@@ -179,23 +184,18 @@ void engine_open(void) {
         classes[c].slot_count = sim_plan.slots && c > 0 ? sim_plan.slots : drawn;
         slots += classes[c].slot_count * sim_plan.io_count;
     }
-    for (uint32_t i = 0; i < shared->io_count; i++) open_io(i, classes, class_count);
-    if (shared->config.queue_type == LUMEN_QUEUE_INLINE) return;
-    while (capacity < slots) capacity *= 2;
-    SIM_CHECK(lm_queue_open(&shared->queue, shared->config.queue_type, capacity,
-                            sim_plan.batch_size, sim_plan.batch_delay_ns) == 0,
-              "queue");
-    shared->workers_sleep = !lm_queue_blocks(&shared->queue);
+    for (uint32_t i = 0; i < node->io_count; i++) open_io(i, classes, class_count);
+    SIM_CHECK(lm_node_open(node, &shared->config, slots) == 0, "queue");
 }
 
 void engine_start(void) {
     static const char *const io_names[] = {"io/0", "io/1"};
     static const char *const worker_names[] = {"worker/0", "worker/1", "worker/2", "worker/3"};
     sim_draining = false;
-    for (uint32_t i = 0; i < sim_shared.io_count; i++)
+    for (uint32_t i = 0; i < sim_shared.node.io_count; i++)
         fiber_start(io_names[i], lm_io_main, &ios[i]);
     if (sim_shared.config.queue_type == LUMEN_QUEUE_INLINE) return;
-    for (uint32_t w = 0; w < sim_shared.worker_count; w++)
+    for (uint32_t w = 0; w < sim_shared.node.worker_count; w++)
         fiber_start(worker_names[w], lm_worker_main, &workers[w]);
 }
 
@@ -206,7 +206,7 @@ void engine_drain(uint64_t limit_ns) {
     sim_draining = true;
     lm_store_relaxed_u64(&sim_shared.drain_until_ns, sim_now_ns + limit_ns);
     lm_store_release_u32(&sim_shared.phase, LM_PHASE_DRAINING);
-    for (uint32_t i = 0; i < sim_shared.io_count; i++) {
+    for (uint32_t i = 0; i < sim_shared.node.io_count; i++) {
         if (ios[i].ring) lm_ring_wake(ios[i].ring);
     }
 }
@@ -227,22 +227,22 @@ void engine_turn(uint32_t io) {
 }
 
 static bool workers_asleep(void) {
-    for (uint32_t f = sim_shared.io_count; f < fiber_count; f++) {
+    for (uint32_t f = sim_shared.node.io_count; f < fiber_count; f++) {
         if (!fibers[f].blocked_on || fibers[f].wake_at_ns != UINT64_MAX) return false;
     }
     return true;
 }
 
 bool engine_quiet(void) {
-    for (uint32_t i = 0; i < sim_shared.io_count; i++) {
+    for (uint32_t i = 0; i < sim_shared.node.io_count; i++) {
         if (lm_mpmc_depth(&ios[i].returns) || lm_spsc_depth(&ios[i].ready)) return false;
     }
     bool is_inline = sim_shared.config.queue_type == LUMEN_QUEUE_INLINE;
-    return workers_asleep() && (is_inline || lm_queue_depth(&sim_shared.queue) == 0);
+    return workers_asleep() && (is_inline || lm_queue_depth(&sim_shared.node.queue) == 0);
 }
 
 bool engine_idle(void) {
-    for (uint32_t i = 0; i < sim_shared.io_count; i++) {
+    for (uint32_t i = 0; i < sim_shared.node.io_count; i++) {
         /* Not in the middle of a turn either. */
         if (ios[i].connections_open || ios[i].arena.acquired_count || listener_next(i) ||
             !ios[i].ring || fibers[i].blocked_on != ios[i].ring)
@@ -259,9 +259,9 @@ bool engine_ended(void) {
 }
 
 void engine_close(void) {
-    for (uint32_t i = 0; i < sim_shared.io_count; i++) lm_io_close(&ios[i]);
-    for (uint32_t w = 0; w < sim_shared.worker_count; w++) lm_worker_close(&workers[w]);
-    if (sim_shared.config.queue_type != LUMEN_QUEUE_INLINE) lm_queue_close(&sim_shared.queue);
+    for (uint32_t i = 0; i < sim_shared.node.io_count; i++) lm_io_close(&ios[i]);
+    for (uint32_t w = 0; w < sim_shared.node.worker_count; w++) lm_worker_close(&workers[w]);
+    lm_node_close(&sim_shared.node, &sim_shared.config);
     free(sim_models.description);
     lm_http_documents_close(&sim_models);
     lm_shared_close(&sim_shared);

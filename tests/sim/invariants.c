@@ -61,16 +61,16 @@ static bool sends_from(const struct msghdr *message, const void *memory, size_t 
 }
 
 void check_sent(const struct msghdr *message) {
-    for (uint32_t i = 0; i < sim_shared.io_count; i++)
-        SIM_CHECK(!sends_from(message, sim_shared.ios[i].scrap, LM_SCRAP_BYTES),
+    for (uint32_t i = 0; i < sim_shared.node.io_count; i++)
+        SIM_CHECK(!sends_from(message, sim_shared.node.ios[i].scrap, LM_SCRAP_BYTES),
                   "what is sent lies where the kernel may write refused bytes at any time");
 }
 
 /* A worker gathers the next batch where the last one's outputs were. */
 static void hold_reply(const struct lm_io *io, uint32_t slot) {
     hold(io, slot);
-    for (uint32_t w = 0; w < sim_shared.worker_count; w++) {
-        const struct lm_batch *batches = sim_shared.workers[w].batches;
+    for (uint32_t w = 0; w < sim_shared.node.worker_count; w++) {
+        const struct lm_batch *batches = sim_shared.node.workers[w].batches;
         for (uint32_t m = 0; batches && m < sim_models.count; m++)
             SIM_CHECK(!sends_from(&io->requests[slot].message, batches[m].memory.base,
                                   batches[m].memory.bytes),
@@ -292,7 +292,7 @@ static void check_slots(const struct lm_io *io) {
     SIM_CHECK(suspended == io->suspended, "suspended is %u, there are %u", io->suspended,
               suspended);
     uint32_t bound = sim_shared.places.max, places = lm_places_taken(&sim_shared.places);
-    SIM_CHECK(places <= bound && (sim_shared.io_count > 1 || places == placed),
+    SIM_CHECK(places <= bound && (sim_shared.node.io_count > 1 || places == placed),
               "%u of %u places are taken by %u requests", places, bound, placed);
     SIM_CHECK(lm_load_relaxed_u64(&sim_models.used_by[io->index].requests) == requests,
               "a set of models has not as many users as there are requests");
@@ -320,13 +320,13 @@ static void check_blocks(const struct lm_io *io, const struct sums *sums) {
 
 static uint64_t sum_answers(void) {
     uint64_t sum = 0;
-    for (uint32_t i = 0; i < sim_shared.io_count; i++) {
-        const struct lm_io_counters *io = &sim_shared.ios[i].stats->io;
+    for (uint32_t i = 0; i < sim_shared.node.io_count; i++) {
+        const struct lm_io_counters *io = &sim_shared.node.ios[i].stats->io;
         sum += lm_load_relaxed_u64(&io->requests_ok) + lm_load_relaxed_u64(&io->requests_error) +
                lm_load_relaxed_u64(&io->requests_refused) + lm_load_relaxed_u64(&io->requests_gone);
     }
-    for (uint32_t w = 0; w < sim_shared.worker_count; w++) {
-        const struct lm_worker_counters *worker = &sim_shared.workers[w].stats->worker;
+    for (uint32_t w = 0; w < sim_shared.node.worker_count; w++) {
+        const struct lm_worker_counters *worker = &sim_shared.node.workers[w].stats->worker;
         sum += lm_load_relaxed_u64(&worker->requests_ok) +
                lm_load_relaxed_u64(&worker->requests_error) +
                lm_load_relaxed_u64(&worker->requests_expired) +
@@ -337,8 +337,8 @@ static uint64_t sum_answers(void) {
 
 static void check_counters(uint32_t unwhole) {
     uint64_t requests = 0, answers = sum_answers();
-    for (uint32_t i = 0; i < sim_shared.io_count; i++)
-        requests += lm_load_relaxed_u64(&sim_shared.ios[i].stats->io.requests);
+    for (uint32_t i = 0; i < sim_shared.node.io_count; i++)
+        requests += lm_load_relaxed_u64(&sim_shared.node.ios[i].stats->io.requests);
     SIM_CHECK(requests == answers + unwhole,
               "%llu requests, but %llu answers and %u that are not whole",
               (unsigned long long)requests, (unsigned long long)answers, unwhole);
@@ -386,7 +386,7 @@ void check_io(struct lm_io *io, uint64_t timeout_ns) {
     SIM_CHECK(!io->inline_worker || lm_spsc_depth(&io->ready) == 0 || timeout_ns == 0,
               "requests are ready, and the thread that runs them sleeps for up to %llu us",
               (unsigned long long)timeout_ns / 1000);
-    if (sim_shared.io_count == 1 && engine_quiet()) check_counters(sums.unwhole);
+    if (sim_shared.node.io_count == 1 && engine_quiet()) check_counters(sums.unwhole);
 }
 
 void check_turn(struct lm_io *io, uint64_t waited_ns, uint32_t completions) {
@@ -396,8 +396,8 @@ void check_turn(struct lm_io *io, uint64_t waited_ns, uint32_t completions) {
 }
 
 void check_baseline(void) {
-    for (uint32_t i = 0; i < sim_shared.io_count; i++) {
-        struct lm_io *io = &sim_shared.ios[i];
+    for (uint32_t i = 0; i < sim_shared.node.io_count; i++) {
+        struct lm_io *io = &sim_shared.node.ios[i];
         check_io(io, 0);
         SIM_CHECK(io->arena.acquired_count == 0 && io->in_flight == 0 && io->work_ns == 0 &&
                       io->connections_wanting == 0 && io->held.taken == 0 &&

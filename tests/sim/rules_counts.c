@@ -184,13 +184,13 @@ static void authorised_over_http(struct lm_trace *trace) {
     row = row_of(trace);
     is_row(&row, "infer", 429, "bob", 0, 16, true);
     no_row(trace);
-    row = row_of(&sim_shared.workers[0].trace);
+    row = row_of(&sim_shared.node.workers[0].trace);
     is_row(&row, "a worker's", 200, "bob", 0, 16, true);
 }
 
 static void authorised(void) {
-    authorised_natively(&sim_shared.ios[0].trace);
-    authorised_over_http(&sim_shared.ios[0].trace);
+    authorised_natively(&sim_shared.node.ios[0].trace);
+    authorised_over_http(&sim_shared.node.ios[0].trace);
     counts("io.connections_accepted=2 io.connections_open=2 io.requests=12 "
            "io.native_requests=5 io.http_requests=7 io.requests_ok=4 "
            "io.requests_error=6 io.requests_unauthorised=6 io.requests_refused=1 "
@@ -215,7 +215,7 @@ static void is_time(const char *what, uint64_t found_ns, uint64_t expected_ns) {
  * for more rows, and shares a Run of 800 ms. */
 static void a_row_of_the_trace(void) {
     uint8_t rest[16 * 2] = {0};
-    struct lm_trace *trace = &sim_shared.workers[0].trace;
+    struct lm_trace *trace = &sim_shared.node.workers[0].trace;
     talk_open(&one);
     talk_open(&two);
     talk_open(&three);
@@ -289,7 +289,7 @@ static void a_batch_that_fails(void) {
     talk_asks(&two, &(struct ask){.id = 2, .poison = true});
     (void)talk_gets(&two, 2, LM_STATUS_INFERENCE_FAILED);
     (void)talk_gets(&one, 1, LM_STATUS_OK);
-    struct lm_trace_record row = row_of(&sim_shared.workers[0].trace);
+    struct lm_trace_record row = row_of(&sim_shared.node.workers[0].trace);
     SIM_CHECK(row.id == 1 && row.rows == 2 && row.batch_rows == 2, "%u of %u rows", row.rows,
               row.batch_rows);
     talk_close(&one);
@@ -363,7 +363,7 @@ static void words_of_threads(void) {
         talk_close(&one);
     }
     for (uint32_t i = 0; i < 2; i++) {
-        const struct lm_io_counters *io = &sim_shared.ios[i].stats->io;
+        const struct lm_io_counters *io = &sim_shared.node.ios[i].stats->io;
         SIM_CHECK(lm_load_relaxed_u64(&io->requests) == asked[i] &&
                       lm_load_relaxed_u64(&io->connections_closed) == asked[i] &&
                       lm_load_relaxed_u64(&io->model_bad[3]) == asked[i] && asked[i] > 0,

@@ -47,8 +47,8 @@ static void answer_empty(struct lm_io *io, struct lm_connection *connection) {
 static void sum_model(const struct lm_io *io, uint32_t model, struct lm_oip_model_stats *stats) {
     const struct lm_shared *shared = io->shared;
     *stats = (struct lm_oip_model_stats){.name = io->models->models[model].name};
-    for (uint32_t w = 0; w < shared->worker_count; w++) {
-        const struct lm_worker_counters *from = &shared->workers[w].stats->worker;
+    for (uint32_t w = 0; w < shared->node.worker_count; w++) {
+        const struct lm_worker_counters *from = &shared->node.workers[w].stats->worker;
         /* relaxed: counters of another thread */
         uint64_t last = lm_load_relaxed_u64(&from->model_last_ms[model]);
         if (last > stats->last_inference_ms) stats->last_inference_ms = last;

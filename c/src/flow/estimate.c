@@ -21,14 +21,14 @@ void lm_estimate_begin(struct lm_io *io, const uint64_t *warm_ns) {
 
 /* Enough is in flight for the workers to be busy all the time. */
 static bool is_backlogged(const struct lm_io *io) {
-    return (io->in_flight - io->suspended) * io->shared->io_count >= 2 * io->shared->worker_count;
+    return (io->in_flight - io->suspended) * io->node->io_count >= 2 * io->node->worker_count;
 }
 
 uint64_t lm_estimate_wait_ns(const struct lm_io *io) {
-    const struct lm_shared *shared = io->shared;
+    const struct lm_node *node = io->node;
     /* Where there are more workers than requests, one of them is free. */
-    if ((io->in_flight - io->suspended) * shared->io_count < shared->worker_count) return 0;
-    uint64_t wait_ns = io->work_ns * shared->io_count / shared->worker_count;
+    if ((io->in_flight - io->suspended) * node->io_count < node->worker_count) return 0;
+    uint64_t wait_ns = io->work_ns * node->io_count / node->worker_count;
     uint64_t paced_ns =
         is_backlogged(io) ? (io->in_flight - io->suspended) * io->pace.interval_ns : 0;
     return paced_ns > wait_ns ? paced_ns : wait_ns;

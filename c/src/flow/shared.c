@@ -16,7 +16,6 @@ int lm_shared_open(struct lm_shared *shared, const lumen_config *config) {
     shared->idle_timeout_ns = config->idle_timeout_seconds * 1000000000ull;
     shared->hang_ns = config->hang_seconds * 1000000000ull;
     shared->places.max = config->max_in_flight;
-    lm_waitset_init(&shared->waitset);
     struct lm_access *access;
     int code = lm_address_table_open(&shared->addresses, config->connections_per_address,
                                      config->max_connections);

@@ -29,12 +29,13 @@ static bool take_place(struct lm_io *io, bool waits) {
 
 /* Any thread. */
 static void give_place(struct lm_io *io) {
+    const struct lm_node *node = &io->shared->node;
     uint32_t waiting = lm_places_give(&io->shared->places) & ~(1u << io->index);
     /* A hint: they look again every LM_TICK_MS. The next one in turn, so that none is forgotten. */
-    for (uint32_t n = 1; waiting && n < io->shared->io_count; n++) {
-        uint32_t next = (io->index + n) % io->shared->io_count;
+    for (uint32_t n = 1; waiting && n < node->io_count; n++) {
+        uint32_t next = (io->index + n) % node->io_count;
         if (!(waiting & 1u << next)) continue;
-        lm_ring_wake(io->shared->ios[next].ring);
+        lm_ring_wake(node->ios[next].ring);
         return;
     }
 }

@@ -11,30 +11,25 @@
 #include "flow/dialect.h"
 #include "flow/held.h"
 #include "flow/model_set.h"
+#include "flow/node.h"
 #include "flow/places.h"
 #include "flow/request.h"
 #include "parts/access.h"
 #include "parts/address_table.h"
-#include "parts/oip_metadata.h"
-#include "parts/queue.h"
-#include "parts/run_arena.h"
 #include "parts/stats.h"
 #include "parts/trace.h"
-#include "parts/waitset.h"
 #include "ring/fd_store.h"
 #include "ring/ring.h"
-
-struct lm_worker;
 
 /* Unready: serves as before, but says that it will not for long. */
 enum { LM_PHASE_RUNNING = 0, LM_PHASE_UNREADY = 1, LM_PHASE_DRAINING = 2 };
 
-/* Read-only after start, but for the queue, the waitset and the atomics. */
+/* Read-only after start, but for the node, the table of addresses and the atomics. */
 struct lm_shared {
     lumen_config config; /* the settings; its pointers are NULL */
     const struct lm_dialect *dialects[LM_DIALECT_COUNT];
     struct lm_ort ort;
-    struct lm_run_arenas run_arenas;
+    struct lm_node node;
     lm_atomic_u64 models;      /* struct lm_model_set *: in force; model_set.h */
     lm_atomic_u64 access;      /* struct lm_access *: the table in force; reload.h */
     lm_atomic_u64 turns_asked; /* of the I/O threads, by the control thread */
@@ -47,18 +42,11 @@ struct lm_shared {
     struct lm_address_table addresses; /* that have a bound of connections, if any */
     struct lm_places places;           /* max_in_flight */
     uint64_t default_timeout_ns;       /* 0: none */
-    bool workers_sleep;                /* in the waitset: they must be woken */
     bool io_shares_cores;              /* with workers, over which it has priority */
+    bool traced;                       /* workers record a row per request */
+    bool access_logged;    /* so do I/O threads, with who asked and why not; access_log.h */
     uint64_t io_poll_ns;   /* how long an I/O thread looks for completions before it sleeps */
     uint32_t unparked_max; /* per I/O thread; 0: there are descriptors enough */
-    struct lm_io *ios;
-    uint32_t io_count;
-    struct lm_worker *workers;
-    uint32_t worker_count;
-    struct lm_queue queue; /* of lm_job_pack(io, slot); unused when queue_type is inline */
-    bool traced;           /* workers record a row per request */
-    bool access_logged;    /* so do I/O threads, with who asked and why not; access_log.h */
-    struct lm_waitset waitset;
     struct lm_stats stats;
     lm_atomic_u32 phase;          /* LM_PHASE_*; written by the control thread */
     lm_atomic_u64 drain_until_ns; /* valid once phase is draining */
@@ -104,6 +92,7 @@ struct lm_http_side; /* dialects/http_block.h */
 
 struct lm_io {
     struct lm_shared *shared;
+    struct lm_node *node;
     struct lm_access *access;    /* in force in this turn */
     struct lm_model_set *models; /* likewise */
     struct lm_stats_block *stats;
@@ -174,17 +163,6 @@ struct lm_io {
 };
 
 enum { LM_SCRAP_BYTES = 64 << 10 };
-
-static inline uint32_t lm_job_pack(uint32_t io, uint32_t slot) {
-    return io << 16 | slot;
-}
-static inline uint32_t lm_job_io(uint32_t job) {
-    return job >> 16;
-}
-static inline uint32_t lm_job_slot(uint32_t job) {
-    return job & 0xffff;
-}
-_Static_assert(LM_SLOTS_MAX <= 1 << 16, "a job packs the slot in 16 bits");
 
 /* Any thread. */
 static inline struct lm_model_set *lm_models_in_force(const struct lm_shared *shared) {

@@ -10,9 +10,9 @@
  * waits here for the next turn of the loop. */
 void lm_submit_hand_over(struct lm_io *io) {
     uint32_t job;
-    while (lm_spsc_peek(&io->ready, &job) && lm_queue_push(&io->shared->queue, job)) {
+    while (lm_spsc_peek(&io->ready, &job) && lm_queue_push(&io->node->queue, job)) {
         (void)lm_spsc_pop(&io->ready, &job);
-        if (io->shared->workers_sleep) lm_waitset_wake_one(&io->shared->waitset);
+        if (io->node->workers_sleep) lm_waitset_wake_one(&io->node->waitset);
     }
 }
 

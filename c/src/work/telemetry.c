@@ -85,10 +85,10 @@ static uint32_t drain(struct lm_telemetry *telemetry) {
     clock_gettime(CLOCK_REALTIME, &now);
     uint64_t offset_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec - lm_now_ns();
     uint32_t written = 0;
-    for (uint32_t w = 0; w < shared->worker_count; w++)
-        written += drain_one(telemetry, &shared->workers[w].trace, w, offset_ns);
-    for (uint32_t i = 0; telemetry->access.setting && i < shared->io_count; i++)
-        written += drain_one(telemetry, &shared->ios[i].trace, 0, offset_ns);
+    for (uint32_t w = 0; w < shared->node.worker_count; w++)
+        written += drain_one(telemetry, &shared->node.workers[w].trace, w, offset_ns);
+    for (uint32_t i = 0; telemetry->access.setting && i < shared->node.io_count; i++)
+        written += drain_one(telemetry, &shared->node.ios[i].trace, 0, offset_ns);
     return written;
 }
 
@@ -121,7 +121,7 @@ static void *telemetry_main(void *argument) {
         flush(telemetry, &telemetry->csv);
         flush(telemetry, &telemetry->access);
         /* relaxed: a counter that this thread alone writes */
-        lm_store_relaxed_u64(&telemetry->shared->ios[0].stats->io.log_lines_lost,
+        lm_store_relaxed_u64(&telemetry->shared->node.ios[0].stats->io.log_lines_lost,
                              telemetry->csv.lost + telemetry->access.lost);
         if (last) return NULL;
         nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);

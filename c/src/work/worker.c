@@ -21,26 +21,26 @@
 
 /* ---- waiting for work ---- */
 
-static bool pop_spinning(struct lm_shared *shared, uint32_t *job_out, uint32_t pauses) {
+static bool pop_spinning(struct lm_node *node, uint32_t *job_out, uint32_t pauses) {
     for (uint32_t i = 0; i < pauses; i++) {
-        if (lm_queue_pop(&shared->queue, job_out)) return true;
+        if (lm_queue_pop(&node->queue, job_out)) return true;
         lm_cpu_relax();
     }
-    return lm_queue_pop(&shared->queue, job_out);
+    return lm_queue_pop(&node->queue, job_out);
 }
 
 /* Sleeps until there may be work, or until a time; see waitset.h for why no work is missed. */
 static bool pop_or_sleep(struct lm_worker *worker, uint32_t *job_out, uint64_t until_ns) {
-    struct lm_shared *shared = worker->shared;
-    lm_waitset_prepare(&shared->waitset, worker->index, lm_now_ns());
-    bool found = lm_queue_pop(&shared->queue, job_out);
+    struct lm_node *node = worker->node;
+    lm_waitset_prepare(&node->waitset, worker->index, lm_now_ns());
+    bool found = lm_queue_pop(&node->queue, job_out);
     /* E3: acquire: every push; pairs with E1 in flow/threads.c and E2 in server_threads.c */
-    if (found || lm_load_acquire_u32(&shared->workers_stop)) {
-        lm_waitset_cancel(&shared->waitset, worker->index);
+    if (found || lm_load_acquire_u32(&worker->shared->workers_stop)) {
+        lm_waitset_cancel(&node->waitset, worker->index);
         return found;
     }
     lm_add_single_writer_u64(&worker->stats->worker.sleeps, 1);
-    lm_waitset_sleep(&shared->waitset, worker->index, until_ns);
+    lm_waitset_sleep(&node->waitset, worker->index, until_ns);
     return false;
 }
 
@@ -48,13 +48,13 @@ static bool pop_or_sleep(struct lm_worker *worker, uint32_t *job_out, uint64_t u
 static bool next_job(struct lm_worker *worker, uint32_t *job_out) {
     struct lm_shared *shared = worker->shared;
     for (;;) {
-        if (lm_queue_pop(&shared->queue, job_out)) return true;
+        if (lm_queue_pop(&worker->node->queue, job_out)) return true;
         if (lm_load_acquire_u32(&shared->workers_stop)) return false; /* as E3 */
         switch ((enum lumen_idle)shared->config.idle) {
         case LUMEN_IDLE_SPIN: lm_cpu_relax(); break;
         case LUMEN_IDLE_YIELD: sched_yield(); break;
         case LUMEN_IDLE_ADAPTIVE:
-            if (pop_spinning(shared, job_out, LM_SPIN_PAUSES)) return true;
+            if (pop_spinning(worker->node, job_out, LM_SPIN_PAUSES)) return true;
             if (pop_or_sleep(worker, job_out, UINT64_MAX)) return true;
             break;
         case LUMEN_IDLE_PARK:
@@ -64,16 +64,17 @@ static bool next_job(struct lm_worker *worker, uint32_t *job_out) {
     }
 }
 
-static struct lm_request *request_of(struct lm_shared *shared, uint32_t job) {
-    return &shared->ios[lm_job_io(job)].requests[lm_job_slot(job)];
+static struct lm_request *request_of(const struct lm_node *node, uint32_t job) {
+    return &node->ios[lm_job_io(job)].requests[lm_job_slot(job)];
 }
 
 /* Waits for one more job until a time; false: none came. */
 static bool wait_for_more(struct lm_worker *worker, uint32_t *job_out, uint64_t until_ns) {
-    struct lm_shared *shared = worker->shared;
+    const struct lm_shared *shared = worker->shared;
+    struct lm_node *node = worker->node;
     while (lm_now_ns() < until_ns && !lm_load_acquire_u32(&shared->workers_stop)) { /* as E3 */
-        if (lm_queue_pop(&shared->queue, job_out)) return true;
-        if (shared->workers_sleep) {
+        if (lm_queue_pop(&node->queue, job_out)) return true;
+        if (node->workers_sleep) {
             if (pop_or_sleep(worker, job_out, until_ns)) return true;
         } else {
             sched_yield(); /* a blocking queue has no timed wait for single values */
@@ -85,20 +86,20 @@ static bool wait_for_more(struct lm_worker *worker, uint32_t *job_out, uint64_t 
 /* Adds to the first job what is in the queue, at most a batch of jobs, and waits for more as long
  * as the model's entry says. Jobs of other models are taken along, but nobody waits beside them. */
 static uint32_t gather_jobs(struct lm_worker *worker, uint32_t *jobs) {
-    struct lm_shared *shared = worker->shared;
-    struct lm_request *first = request_of(shared, jobs[0]);
+    struct lm_node *node = worker->node;
+    struct lm_request *first = request_of(node, jobs[0]);
     const struct lm_model *model = first->model;
     uint32_t count = 1, rows = first->rows;
     bool others = false;
     uint64_t until = model->batch_delay_ns ? lm_now_ns() + model->batch_delay_ns : 0;
     while (rows < model->batch_size && count < model->batch_size) {
         uint32_t job;
-        bool found = lm_queue_pop(&shared->queue, &job);
+        bool found = lm_queue_pop(&node->queue, &job);
         if (!found && !others && until) found = wait_for_more(worker, &job, until);
         if (!found) break;
         jobs[count++] = job;
-        if (request_of(shared, job)->model == model) {
-            rows += request_of(shared, job)->rows;
+        if (request_of(node, job)->model == model) {
+            rows += request_of(node, job)->rows;
         } else {
             others = true;
         }
@@ -109,25 +110,25 @@ static uint32_t gather_jobs(struct lm_worker *worker, uint32_t *jobs) {
 /* One wake-up can stand for two jobs: its worker may have been about to find other work, or have
  * found the queue "empty" behind a stopped producer. Whoever found work and still sees some passes
  * the wake-up on, so that no job waits beside a sleeping worker. */
-static void chain_wake(struct lm_shared *shared) {
-    if (shared->workers_sleep && lm_queue_depth(&shared->queue) > 0) {
-        lm_waitset_wake_one(&shared->waitset);
+static void chain_wake(struct lm_node *node) {
+    if (node->workers_sleep && lm_queue_depth(&node->queue) > 0) {
+        lm_waitset_wake_one(&node->waitset);
     }
 }
 
 /* The next requests to serve together; 0 when the server ends. */
 static uint32_t next_jobs(struct lm_worker *worker, uint32_t *jobs) {
-    struct lm_shared *shared = worker->shared;
-    if (lm_queue_blocks(&shared->queue)) {
-        uint32_t count = lm_queue_pop_wait(&shared->queue, jobs, LM_BATCH_MAX);
-        return count == 1 && shared->config.queue_type == LUMEN_QUEUE_NAIVE
+    struct lm_node *node = worker->node;
+    if (lm_queue_blocks(&node->queue)) {
+        uint32_t count = lm_queue_pop_wait(&node->queue, jobs, LM_BATCH_MAX);
+        return count == 1 && worker->shared->config.queue_type == LUMEN_QUEUE_NAIVE
                    ? gather_jobs(worker, jobs)
                    : count;
     }
     if (!next_job(worker, jobs)) return 0;
-    chain_wake(shared);
+    chain_wake(node);
     uint32_t count = gather_jobs(worker, jobs);
-    if (count > 1) chain_wake(shared); /* a wake-up may have come while it waited for more */
+    if (count > 1) chain_wake(node); /* a wake-up may have come while it waited for more */
     return count;
 }
 
@@ -296,7 +297,7 @@ static uint32_t take_group(struct lm_request **waiting, uint32_t *count,
 /* Runs a group that was begun at a time: as one batch, or one by one. */
 static void run_group(struct lm_worker *worker, struct lm_request **group, uint32_t count,
                       uint64_t began_ns) {
-    lm_run_arena_enter(&worker->shared->run_arenas, worker->index);
+    lm_run_arena_enter(&worker->node->run_arenas, worker->index);
     bool done = count > 1 && lm_batch_run(worker, group, count);
     for (uint32_t g = 0; g < count; g++) {
         struct lm_request *request = group[g];
@@ -318,7 +319,7 @@ void lm_worker_serve(struct lm_worker *worker, const uint32_t *jobs, uint32_t co
     uint64_t now = lm_now_ns();
     lm_store_relaxed_u64(&worker->busy_since_ns, now); /* relaxed: a hint for the I/O threads */
     for (uint32_t j = 0; j < count; j++) {
-        struct lm_request *request = request_of(worker->shared, jobs[j]);
+        struct lm_request *request = request_of(worker->node, jobs[j]);
         request->popped_ns = now;
         request->in_batch = false;
         request->batch_rows = 0;
@@ -402,7 +403,7 @@ int lm_worker_open(struct lm_worker *worker) {
         code = lm_batch_open(&worker->batches[m], &shared->ort, model);
         if (code) return code;
         /* Zeros may be no sensible input for it: worth a note, not a refusal. */
-        lm_run_arena_enter(&shared->run_arenas, worker->index);
+        lm_run_arena_enter(&worker->node->run_arenas, worker->index);
         int failed = warm_model(worker, model);
         lm_run_arena_leave();
         if (failed) {
@@ -440,7 +441,7 @@ void *lm_worker_main(void *argument) {
     while ((count = next_jobs(worker, jobs)) > 0) {
         lm_worker_serve(worker, jobs, count);
         for (uint32_t j = 0; j < count; j++) {
-            give_back(&shared->ios[lm_job_io(jobs[j])], lm_job_slot(jobs[j]));
+            give_back(&worker->node->ios[lm_job_io(jobs[j])], lm_job_slot(jobs[j]));
         }
     }
     lm_thread_ended(shared, LUMEN_ROLE_WORKER);

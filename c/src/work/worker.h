@@ -18,6 +18,7 @@ struct lm_batch {
 
 struct lm_worker {
     struct lm_shared *shared;
+    struct lm_node *node;
     struct lm_stats_block *stats;
     struct lm_batch *batches;     /* one per model */
     struct lm_trace trace;        /* used when a trace is asked for */

@@ -164,6 +164,7 @@ static void set_up(uint32_t variant, bool weak) {
     plan = &plans[variant];
     world_ticks = plan->ticks;
     io = (struct lm_io){.shared = &shared,
+                        .node = &shared.node,
                         .stats = &block,
                         .requests = requests,
                         .connections = &connection,

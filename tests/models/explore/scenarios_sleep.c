@@ -88,11 +88,11 @@ static void produce(uint32_t producer) {
             pushed++;
             continue;
         }
-        if (!lm_queue_push(&shared.queue, producer * plan->jobs_each + j)) {
+        if (!lm_queue_push(&shared.node.queue, producer * plan->jobs_each + j)) {
             machine_fail("full with room for every job");
         }
         pushed++;
-        if (shared.workers_sleep) lm_waitset_wake_one(&shared.waitset);
+        if (shared.node.workers_sleep) lm_waitset_wake_one(&shared.node.waitset);
     }
     /* io.c:drained: the end comes when no request is out any more. */
     while (plan->stops && taken_count < plan->producers * plan->jobs_each) {
@@ -104,8 +104,9 @@ static void produce(uint32_t producer) {
 static void consume(uint32_t index) {
     uint32_t jobs[LM_BATCH_MAX], count;
     do {
-        count = lm_queue_blocks(&shared.queue) ? lm_queue_pop_wait(&shared.queue, jobs, plan->most)
-                                               : real_next_jobs(&workers[index], jobs);
+        count = lm_queue_blocks(&shared.node.queue)
+                    ? lm_queue_pop_wait(&shared.node.queue, jobs, plan->most)
+                    : real_next_jobs(&workers[index], jobs);
         for (uint32_t j = 0; j < count; j++) taken[jobs[j]]++;
         taken_count += count;
         machine_unblock(&taken_count, UINT32_MAX);
@@ -115,27 +116,31 @@ static void consume(uint32_t index) {
 static void set_up(uint32_t variant, bool weak) {
     (void)weak;
     plan = &plans[variant];
-    lm_waitset_init(&shared.waitset);
+    lm_waitset_init(&shared.node.waitset);
     shared.config.idle = LUMEN_IDLE_PARK;
     shared.config.queue_type = plan->queue;
-    shared.io_count = plan->producers;
-    shared.workers_sleep = plan->queue != LUMEN_QUEUE_NAIVE && plan->queue != LUMEN_QUEUE_BATCHED;
+    shared.node.io_count = plan->producers;
+    shared.node.workers_sleep =
+        plan->queue != LUMEN_QUEUE_NAIVE && plan->queue != LUMEN_QUEUE_BATCHED;
     memset(&shared.workers_stop, 0, sizeof shared.workers_stop);
     lm_store_relaxed_u64(&shared.ios_running, plan->producers);
     memset(taken, 0, sizeof taken);
     pushed = taken_count = 0;
-    shared.ios = &io;
+    shared.node.ios = &io;
     io.shared = &shared;
+    io.node = &shared.node;
     io.requests = requests;
     model.batch_size = plan->gather ? plan->gather : 1;
     model.batch_delay_ns = plan->gather ? 1000 : 0;
     for (uint32_t r = 0; r < 8; r++) requests[r] = (struct lm_request){.model = &model, .rows = 1};
     if (plan->hands_over && lm_spsc_open(&io.ready, 2)) machine_fail("no queue");
     uint32_t capacity = plan->producers * plan->jobs_each > 2 && !plan->hands_over ? 4 : 2;
-    if (lm_queue_open(&shared.queue, plan->queue, capacity, plan->batch ? plan->batch : 1, 1000))
+    if (lm_queue_open(&shared.node.queue, plan->queue, capacity, plan->batch ? plan->batch : 1,
+                      1000))
         machine_fail("no queue");
     for (uint32_t w = 0; w < plan->workers; w++) {
-        workers[w] = (struct lm_worker){.shared = &shared, .stats = &blocks[w], .index = w};
+        workers[w] = (struct lm_worker){
+            .shared = &shared, .node = &shared.node, .stats = &blocks[w], .index = w};
         machine_add_thread(consume, w);
     }
     for (uint32_t p = 0; p < plan->producers; p++) machine_add_thread(produce, p);
@@ -151,12 +156,12 @@ static void check(void) {
     }
     uint32_t idle = 0;
     for (uint32_t w = 0; w < plan->workers; w++) idle += !machine_finished(w);
-    if (!machine_failure() && lm_queue_depth(&shared.queue) > 0 && (idle > 0 || plan->stops)) {
-        machine_fail("lost wake-up: %u jobs wait, %u workers sleep", lm_queue_depth(&shared.queue),
-                     idle);
+    if (!machine_failure() && lm_queue_depth(&shared.node.queue) > 0 && (idle > 0 || plan->stops)) {
+        machine_fail("lost wake-up: %u jobs wait, %u workers sleep",
+                     lm_queue_depth(&shared.node.queue), idle);
     }
-    while (!machine_failure() && !lm_queue_blocks(&shared.queue) &&
-           lm_queue_pop(&shared.queue, &value)) {
+    while (!machine_failure() && !lm_queue_blocks(&shared.node.queue) &&
+           lm_queue_pop(&shared.node.queue, &value)) {
         taken[value]++;
     }
     for (uint32_t j = 0; j < pushed && plan->jobs_each * plan->producers == pushed; j++) {
@@ -164,7 +169,7 @@ static void check(void) {
             machine_fail("job %u was taken %u times", j, taken[j]);
         }
     }
-    lm_queue_close(&shared.queue);
+    lm_queue_close(&shared.node.queue);
     if (plan->hands_over) lm_spsc_close(&io.ready);
 }
 
