@@ -1,0 +1,110 @@
+"""What an operator works with: a server, its output, its log, its settings file, its manager."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import harness
+import wire
+import yaml
+from conftest import Serve
+from harness import eventually
+
+
+@contextmanager
+def raw_server(
+    document: dict[str, object],
+    cache: Path,
+    folder: Path,
+    output: int,
+    prefix: Sequence[str] = (),
+) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """A server whose output is the caller's: the process, and the port it listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    path = folder / "config.yaml"
+    path.write_text(yaml.safe_dump(harness.with_backend(document)))
+    process = subprocess.Popen(
+        [*prefix, *harness.command("--config", str(path), "--port", str(port))],
+        cwd=harness.ROOT,
+        env=harness.environment(cache),
+        stdout=output,
+        stderr=output,
+    )
+    try:
+        yield process, port
+    finally:
+        process.kill()
+        process.wait()
+        Path(f"/dev/shm/lumen-{port}").unlink(missing_ok=True)
+
+
+def wait_for_port(process: subprocess.Popen[bytes], port: int) -> None:
+    def answers() -> bool:
+        assert process.poll() is None, f"the server ended with {process.returncode}"
+        try:
+            with wire.Wire(port) as connection:
+                return connection.ask(wire.ping(1)).id == 1
+        except OSError:
+            return False
+
+    eventually(answers, "an answer", harness.START_S)
+
+
+def records(path: Path) -> list[dict[str, str]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+class Manager:
+    """A service manager's socket, on a path or with an abstract name."""
+
+    def __init__(self, address: str) -> None:
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.socket.bind("\0" + address[1:] if address.startswith("@") else address)
+        self.socket.settimeout(harness.START_S)
+        self.said: list[str] = []
+
+    def until(self, line: str) -> list[str]:
+        """Reads until a message has this line; returns its lines."""
+        while True:
+            lines = self.socket.recv(4096).decode().splitlines()
+            self.said += lines
+            if line in lines:
+                return lines
+
+
+def key(token: str, **rest: object) -> dict[str, object]:
+    return {"name": token, "sha256": hashlib.sha256(token.encode()).hexdigest(), **rest}
+
+
+class Reloaded:
+    """A server whose settings are written again, and read again at SIGHUP."""
+
+    def __init__(self, serve: Serve, folder: Path, document: dict[str, object]) -> None:
+        self.path = folder / "lumen.yaml"
+        self.write(document)
+        # The harness's own file comes first and has the models; this one is what counts.
+        self.server = serve(document, options=["--config", str(self.path), "--port", "0"])
+
+    def write(self, document: dict[str, object]) -> None:
+        self.path.write_text(yaml.safe_dump(harness.with_backend(document)))
+
+    def reload(self, document: dict[str, object]) -> str:
+        """Returns what the log says of it."""
+        before = len(self.server.errors)
+        self.write(document)
+        self.server.process.send_signal(signal.SIGHUP)
+        eventually(
+            lambda: re.search(r"(Reloaded|reload failed).*\n", self.server.errors[before:]),
+            "the reload",
+            found=lambda: self.server.errors[before:],
+        )  # fmt: skip
+        return self.server.errors[before:]
