@@ -17,7 +17,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from lumen_uring import key_checks
+from lumen_uring import contradictions, key_checks
 from lumen_uring.errors import ConfigError
 from lumen_uring.settings import (
     Config,
@@ -118,10 +118,10 @@ def load(
     if path is not None:
         _place_paths(draft, os.path.dirname(path))
     config = _validate(draft)
-    _check_names(draft)
+    contradictions.check_names(draft.data, draft.report)
     key_checks.check(draft.data, draft.report)
     if config is not None:
-        _check_together(draft, config)
+        contradictions.check_together(config, draft.report)
     if draft.problems or config is None:
         raise ConfigError("\n".join(draft.problems))
     return config
@@ -363,59 +363,6 @@ def _found(value: object) -> str:
         return f"a list of {len(value)}" if value else "an empty list"
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "..."
-
-
-def _check_names(draft: _Draft) -> None:
-    """Reports two models of one name, in the raw values, so that other problems do not hide it."""
-    models = draft.data.get("models")
-    first: dict[str, int] = {}
-    for index, model in enumerate(models if isinstance(models, (list, tuple)) else ()):
-        name = model.get("name") if isinstance(model, dict) else None
-        if not isinstance(name, str):
-            continue
-        if name in first:
-            draft.report(
-                ("models", index, "name"),
-                "a name of its own",
-                f"{name!r}, the name of model {first[name]} too",
-            )
-        first.setdefault(name, index)
-
-
-def _check_together(draft: _Draft, config: Config) -> None:
-    """Reports settings that contradict each other."""
-    server, engine = config.server, config.engine
-    kind = engine.queue_type
-    batches = engine.batch_size > 1 or any((entry.batch_size or 1) > 1 for entry in config.models)
-    if server.max_request_bytes > server.arena_bytes:
-        least = f"at least max_request_bytes ({server.max_request_bytes} bytes)"
-        draft.report(("server", "arena_bytes"), least, f"{server.arena_bytes}")
-    if server.metrics_port == server.port != 0:
-        draft.report(
-            ("server", "metrics_port"), "another port than server.port", f"{server.metrics_port}"
-        )
-    if kind == "spsc" and engine.thread_count not in ("auto", 1):
-        found = f"{engine.thread_count}: spsc has a single consumer"
-        draft.report(("engine", "thread_count"), "1 with queue_type spsc", found)
-    if kind == "spsc" and server.io_threads not in ("auto", 1):
-        found = f"{server.io_threads}: spsc has a single producer"
-        draft.report(("server", "io_threads"), "1 with queue_type spsc", found)
-    if kind == "batched" and engine.batch_size == 1:
-        found = "1: without batches this is queue_type naive"
-        draft.report(("engine", "batch_size"), "2 or more with queue_type batched", found)
-    if kind == "inline" and engine.batch_delay_us > 0:
-        found = (
-            f"{engine.batch_delay_us}: an I/O thread that waits for a batch serves no other request"
-        )
-        draft.report(("engine", "batch_delay_us"), "0 with queue_type inline", found)
-    pinned_down = "auto" not in (engine.thread_count, server.io_threads)
-    if kind == "inline" and pinned_down and engine.thread_count != server.io_threads:
-        found = f"{engine.thread_count} beside server.io_threads {server.io_threads}"
-        expected = "auto with queue_type inline, whose I/O threads are its workers"
-        draft.report(("engine", "thread_count"), expected, found)
-    if engine.batch_delay_us > 0 and not batches:
-        found = f"{engine.batch_delay_us}, but no model has a batch_size above 1"
-        draft.report(("engine", "batch_delay_us"), "0 without batches", found)
 
 
 def _dotted(path: _Path) -> str:

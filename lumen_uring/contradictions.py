@@ -1,0 +1,75 @@
+"""Checks settings that contradict each other; called by config.py, on the main thread.
+
+key_checks.py does the same for keys and rates. It reports each problem with its place and never
+raises.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lumen_uring.key_checks import Report
+from lumen_uring.settings import Config
+
+
+def check_names(data: dict[str, Any], report: Report) -> None:
+    """Reports two models of one name, in the raw values, so that other problems do not hide it.
+
+    Args:
+        data: the settings as read.
+        report: takes one problem.
+    """
+    models = data.get("models")
+    first: dict[str, int] = {}
+    for index, model in enumerate(models if isinstance(models, (list, tuple)) else ()):
+        name = model.get("name") if isinstance(model, dict) else None
+        if not isinstance(name, str):
+            continue
+        if name in first:
+            report(
+                ("models", index, "name"),
+                "a name of its own",
+                f"{name!r}, the name of model {first[name]} too",
+            )
+        first.setdefault(name, index)
+
+
+def check_together(config: Config, report: Report) -> None:
+    """Reports settings that contradict each other.
+
+    Args:
+        config: the checked settings.
+        report: takes one problem.
+    """
+    server, engine = config.server, config.engine
+    kind = engine.queue_type
+    batches = engine.batch_size > 1 or any((entry.batch_size or 1) > 1 for entry in config.models)
+    if server.max_request_bytes > server.arena_bytes:
+        least = f"at least max_request_bytes ({server.max_request_bytes} bytes)"
+        report(("server", "arena_bytes"), least, f"{server.arena_bytes}")
+    if server.metrics_port == server.port != 0:
+        report(
+            ("server", "metrics_port"), "another port than server.port", f"{server.metrics_port}"
+        )
+    if kind == "spsc" and engine.thread_count not in ("auto", 1):
+        found = f"{engine.thread_count}: spsc has a single consumer"
+        report(("engine", "thread_count"), "1 with queue_type spsc", found)
+    if kind == "spsc" and server.io_threads not in ("auto", 1):
+        found = f"{server.io_threads}: spsc has a single producer"
+        report(("server", "io_threads"), "1 with queue_type spsc", found)
+    if kind == "batched" and engine.batch_size == 1:
+        found = "1: without batches this is queue_type naive"
+        report(("engine", "batch_size"), "2 or more with queue_type batched", found)
+    if kind == "inline" and engine.batch_delay_us > 0:
+        found = (
+            f"{engine.batch_delay_us}: an I/O thread that waits for a batch serves no other request"
+        )
+        report(("engine", "batch_delay_us"), "0 with queue_type inline", found)
+    pinned_down = "auto" not in (engine.thread_count, server.io_threads)
+    if kind == "inline" and pinned_down and engine.thread_count != server.io_threads:
+        found = f"{engine.thread_count} beside server.io_threads {server.io_threads}"
+        expected = "auto with queue_type inline, whose I/O threads are its workers"
+        report(("engine", "thread_count"), expected, found)
+    if engine.batch_delay_us > 0 and not batches:
+        found = f"{engine.batch_delay_us}, but no model has a batch_size above 1"
+        report(("engine", "batch_delay_us"), "0 without batches", found)
