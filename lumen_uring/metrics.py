@@ -28,7 +28,7 @@ from prometheus_client.registry import Collector
 from lumen_uring import metrics_words as words
 from lumen_uring.facts import Facts
 from lumen_uring.ring.histogram import Histogram, bucket_of, bucket_range
-from lumen_uring.ring.stats import Snapshot
+from lumen_uring.ring.snapshot import Snapshot
 
 TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"

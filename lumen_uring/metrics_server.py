@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from prometheus_client import CollectorRegistry
 
-    from lumen_uring.ring.stats import Snapshot
+    from lumen_uring.ring.snapshot import Snapshot
 
 FIRST_PORT: Final = 8002
 LAST_PORT: Final = 8017

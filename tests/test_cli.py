@@ -34,7 +34,7 @@ from lumen_uring.describe import Model, Rgb8Info, TensorInfo
 from lumen_uring.errors import ConfigError, Unauthorised, UnknownModel
 from lumen_uring.options import credential_of, token_of
 from lumen_uring.ring import stats
-from lumen_uring.ring.stats import Snapshot, ThreadStats
+from lumen_uring.ring.snapshot import Snapshot, ThreadStats
 
 ROOT = Path(__file__).resolve().parents[1]
 

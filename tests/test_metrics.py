@@ -46,7 +46,7 @@ from lumen_uring.metrics import (
 from lumen_uring.metrics_http import CONNECTIONS_MAX
 from lumen_uring.metrics_server import MetricsServer, host_allowed
 from lumen_uring.ring.histogram import Histogram, bucket_of, bucket_range
-from lumen_uring.ring.stats import Snapshot
+from lumen_uring.ring.snapshot import Snapshot
 
 ROOT = Path(__file__).resolve().parents[1]
 FACTS = Facts("1.2.3", "1.31.1", workers=2, io_threads=1, slots=64)

@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 from lumen_uring.commands.stats import as_json
 from lumen_uring.errors import StatsError
 from lumen_uring.ring.histogram import Histogram, bucket_of, bucket_range
+from lumen_uring.ring.snapshot import delta, merge
 from lumen_uring.ring.stats import _open as open_stats
-from lumen_uring.ring.stats import delta, merge, read, stats_path
+from lumen_uring.ring.stats import read, stats_path
 
 BUCKETS, SUB_BITS, UNIT_BITS = 40, 2, 3
 FIELDS = [

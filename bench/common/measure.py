@@ -25,7 +25,8 @@ from lumen_uring.cli import make_parser
 from lumen_uring.commands.bench import make_plan
 from lumen_uring.ring.histogram import Histogram
 from lumen_uring.ring.load import Load, LoadPlan, LoadResult
-from lumen_uring.ring.stats import Snapshot, delta, read, stats_path
+from lumen_uring.ring.snapshot import Snapshot, delta
+from lumen_uring.ring.stats import read, stats_path
 
 PERCENTS: Final = {"p50": 50.0, "p99": 99.0, "p999": 99.9}
 _POLL_S: Final = 0.002

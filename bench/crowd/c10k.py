@@ -37,7 +37,8 @@ from bench.crowd.c10k_crowd import (
 from bench.report.rules import middle
 from lumen_uring.errors import LumenError
 from lumen_uring.ring.histogram import Histogram
-from lumen_uring.ring.stats import delta, read, stats_path
+from lumen_uring.ring.snapshot import delta
+from lumen_uring.ring.stats import read, stats_path
 
 _WARMUP_S: Final = 0.3  # or as long as a phase, where that is shorter
 _CONTROL_ROUNDS: Final = 2

@@ -35,7 +35,8 @@ from bench.common.measure import Measured, Shape, machine, measure
 from bench.crowd.c10k import pooled, say, spread
 from bench.report.rules import middle
 from lumen_uring.ring.histogram import Histogram
-from lumen_uring.ring.stats import delta, read, stats_path
+from lumen_uring.ring.snapshot import delta
+from lumen_uring.ring.stats import read, stats_path
 
 _HTTP_TOOL: Final = "slowhttptest"
 _RAMP_S: Final = 10.0

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rich.console import Group
     from rich.table import Table
 
-    from lumen_uring.ring.stats import Snapshot
+    from lumen_uring.ring.snapshot import Snapshot
 
 # In the order that a request passes them; other stages follow in the file's order.
 _STAGES: Final = ("receive", "queue", "preprocess", "infer", "send", "total")
@@ -92,7 +92,8 @@ def _watch(path: Path, earlier: Snapshot, json: bool, every: bool) -> NoReturn:
     import orjson
     from rich.live import Live
 
-    from lumen_uring.ring.stats import delta, read
+    from lumen_uring.ring.snapshot import delta
+    from lumen_uring.ring.stats import read
 
     with nullcontext() if json else Live(_tables(earlier, every), auto_refresh=False) as live:
         while True:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from wire import Tally
 
 from lumen_uring.ring.histogram import Histogram
-from lumen_uring.ring.stats import Snapshot
+from lumen_uring.ring.snapshot import Snapshot
 
 # Each refusal of an I/O thread is in one of these words, beside the one that counts them all.
 _ERRORS = ("bad", "unknown_model", "too_large", "unauthorised")

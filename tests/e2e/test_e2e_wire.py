@@ -291,7 +291,8 @@ def test_a_half_closed_connection_waits_for_slow_answers(zoo: Server) -> None:
 
 def test_the_times_in_a_reply_add_up_to_the_servers_view(zoo: Server) -> None:
     """test_e2e_metrics.py compares each stage with the trace and with the figures."""
-    from lumen_uring.ring.stats import delta, read
+    from lumen_uring.ring.snapshot import delta
+    from lumen_uring.ring.stats import read
 
     before = read(zoo.stats_path)
     with zoo.connect() as connection:
