@@ -98,8 +98,12 @@ static void check_read_state(const struct lm_connection *connection) {
     SIM_CHECK(waits == (lm_connection_waits(connection) || lm_connection_expects(connection)),
               "connection %u: read state %u on list %u", i, connection->in.read_state,
               connection->list);
-    SIM_CHECK(!lingers || connection->list == LM_LIST_LINGERING,
+    bool replies = connection->in_flight > 0 || lm_connection_is_sending(connection);
+    bool has_end = connection->write_shut && connection->list == LM_LIST_LINGERING;
+    SIM_CHECK(!lingers || replies || has_end,
               "connection %u lingers without an end: it is on list %u", i, connection->list);
+    SIM_CHECK(connection->write_shut || connection->list != LM_LIST_LINGERING,
+              "connection %u is to end, and has replies to send", i);
     SIM_CHECK(!connection->ended || connection->buffer == LM_NO_BUFFER,
               "connection %u is ended and holds a buffer", i);
     bool has_slot = connection->in.receiving != LM_NO_SLOT;
@@ -260,6 +264,17 @@ static void check_connection(const struct lm_io *io, const struct lm_connection 
     check_socket(io, connection);
 }
 
+/* Who is ended looks at the first of the list alone. */
+static void check_lingering(const struct lm_io *io) {
+    uint64_t before_ns = 0;
+    for (uint32_t i = io->lists[LM_LIST_LINGERING].head; i != LM_NO_CONNECTION;
+         i = io->connections[i].next) {
+        SIM_CHECK(io->connections[i].timer_ns >= before_ns,
+                  "connection %u lingers behind one that ends later", i);
+        before_ns = io->connections[i].timer_ns;
+    }
+}
+
 /* Every slot that is taken is a connection's, a worker's, or of a request that was answered in its
  * worker's place. */
 static void check_slots(const struct lm_io *io) {
@@ -382,6 +397,7 @@ void check_io(struct lm_io *io, uint64_t timeout_ns) {
               sums.buffers, coming);
     check_slots(io);
     check_order(io);
+    check_lingering(io);
     check_blocks(io, &sums);
     SIM_CHECK(!io->inline_worker || lm_spsc_depth(&io->ready) == 0 || timeout_ns == 0,
               "requests are ready, and the thread that runs them sleeps for up to %llu us",

@@ -78,7 +78,12 @@ MUTANTS = (
         "!connection->ended && !connection->close_after_reply &&\n           ",
         "!connection->ended &&\n           ",
     ),
-    Mutant("linger ends before the reply", TIMERS, "if (!connection->write_shut) continue;", ""),
+    Mutant(
+        "linger ends before the reply",
+        CONNECTION,
+        "LM_LINGER_BYTES_MAX;\n    lm_connection_move(io, connection, LM_LIST_NONE);\n",
+        "LM_LINGER_BYTES_MAX;\n    lm_connection_move(io, connection, LM_LIST_LINGERING);\n",
+    ),
     Mutant(
         "linger counts before the reply",
         RECEIVE,
@@ -308,8 +313,14 @@ MUTANTS = (
     Mutant(
         "eviction forgets to read on",
         CONNECTION,
-        "    lm_connection_move(io, connection, LM_LIST_LINGERING);\n    lm_connection_mark(io, connection);\n",
-        "    lm_connection_move(io, connection, LM_LIST_LINGERING);\n",
+        "LM_LINGER_BYTES_MAX;\n    lm_connection_move(io, connection, LM_LIST_NONE);\n    lm_connection_mark(io, connection);\n",
+        "LM_LINGER_BYTES_MAX;\n    lm_connection_move(io, connection, LM_LIST_NONE);\n",
+    ),
+    Mutant(
+        "nothing ends lingering",
+        ADVANCE,
+        "        lm_connection_move(io, connection, LM_LIST_LINGERING);\n",
+        "",
     ),
     Mutant(
         "refused body is read as a request",

@@ -47,6 +47,7 @@ static void advance(struct lm_io *io, struct lm_connection *connection) {
     if (connection->in.read_state == LM_READ_LINGER && !busy && !connection->write_shut) {
         connection->write_shut = true;
         connection->timer_ns = io->now_ns + LM_LINGER_MS * 1000000ull; /* from here on */
+        lm_connection_move(io, connection, LM_LIST_LINGERING);
         shutdown(connection->fd, SHUT_WR);
     }
     /* While the server drains, a connection between two requests has no future. */

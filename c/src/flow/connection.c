@@ -219,7 +219,7 @@ void lm_connection_linger(struct lm_io *io, struct lm_connection *connection) {
     (void)drop_request(io, connection); /* it is counted where it is refused */
     connection->in.read_state = LM_READ_LINGER;
     connection->in.discard_bytes = LM_LINGER_BYTES_MAX;
-    lm_connection_move(io, connection, LM_LIST_LINGERING);
+    lm_connection_move(io, connection, LM_LIST_NONE);
     lm_connection_mark(io, connection);
 }
 

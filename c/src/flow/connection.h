@@ -103,11 +103,11 @@ enum lm_connection_list {
     LM_LIST_WAITING_PART,   /* with as many of them as the kernel takes, which is not all */
     LM_LIST_EXPECTING,      /* for their bytes, while few slots are free */
     LM_LIST_EXPECTING_HELD, /* the same, holding a header buffer or a block meanwhile */
-    LM_LIST_LINGERING,
-    LM_LIST_STARVED,   /* of a header buffer */
-    LM_LIST_RESUMING,  /* with bytes that may be parsed: others had their turn first */
-    LM_LIST_UNPARKING, /* of a descriptor, as a rule with bytes in a header buffer */
-    LM_LIST_IDLE,      /* where idle connections are parked: the longest idle first */
+    LM_LIST_LINGERING,      /* half-closed behind the last reply, the first to end first */
+    LM_LIST_STARVED,        /* of a header buffer */
+    LM_LIST_RESUMING,       /* with bytes that may be parsed: others had their turn first */
+    LM_LIST_UNPARKING,      /* of a descriptor, as a rule with bytes in a header buffer */
+    LM_LIST_IDLE,           /* where idle connections are parked: the longest idle first */
     LM_LIST_COUNT
 };
 

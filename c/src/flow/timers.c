@@ -123,18 +123,14 @@ static void sweep(struct lm_io *io) {
     io->sweep_at = i < io->connections_used ? i : 0;
 }
 
+/* All linger equally long, so that the list is in the order of time. */
 static void expire_lingering(struct lm_io *io) {
-    uint32_t next, expired = 0;
-    for (uint32_t i = io->lists[LM_LIST_LINGERING].head;
-         i != LM_NO_CONNECTION && expired < LM_EXPIRIES_PER_TURN; i = next) {
-        struct lm_connection *connection = lm_io_connection(io, i);
-        next = connection->next;
-        if (connection->timer_ns > io->now_ns) continue;
-        /* Replies come first; how long nobody may read one has a limit of its own. */
-        if (!connection->write_shut) continue;
+    const struct lm_list *list = &io->lists[LM_LIST_LINGERING];
+    for (uint32_t expired = 0; list->count > 0 && expired < LM_EXPIRIES_PER_TURN; expired++) {
+        struct lm_connection *connection = lm_io_connection(io, list->head);
+        if (connection->timer_ns > io->now_ns) return;
         lm_connection_move(io, connection, LM_LIST_NONE);
         lm_connection_abort(io, connection);
-        expired++;
     }
 }
 
