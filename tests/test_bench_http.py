@@ -522,6 +522,7 @@ def test_each_input_of_a_request_has_its_own_values() -> None:
     size = int(head.partition(b"Inference-Header-Content-Length: ")[2].split(b"\r\n")[0])
     document = json.loads(rest[:size])
     assert rest[size:] == body
+    assert document["parameters"] == {"binary_data_output": True, "timeout": 77}  # µs, as given
     sizes = [entry["parameters"]["binary_data_size"] for entry in document["inputs"]]
     assert sizes == [array.nbytes for array in arrays]
 

@@ -92,6 +92,29 @@ def test_memory_limits(tmp_path: Path, files: dict[str, str], limit: int | None)
         assert f"the cgroup may use {limit >> 20} MiB" in finding.found
 
 
+def test_the_cgroups_of_a_process(tmp_path: Path) -> None:
+    """Each from its own up to the root, of both versions, and of no other controller."""
+    here = machine(
+        tmp_path,
+        {
+            "proc/self/cgroup": "7:cpuset:/pinned\n4:cpuacct,cpu:/a/../b\n3:memory:/a\n"
+            "2:name=cpu:/named\n1::/odd\n0::/x/y:z\n"
+        },
+    )
+    unified = [(2, "sys/fs/cgroup/x/y:z"), (2, "sys/fs/cgroup/x"), (2, "sys/fs/cgroup/")]
+    assert list(checks._cgroups(here, "cpu")) == [
+        (1, "sys/fs/cgroup/cpu/a/b"),
+        (1, "sys/fs/cgroup/cpu/a"),
+        (1, "sys/fs/cgroup/cpu/"),
+        *unified,
+    ]
+    assert list(checks._cgroups(here, "memory")) == [
+        (1, "sys/fs/cgroup/memory/a"),
+        (1, "sys/fs/cgroup/memory/"),
+        *unified,
+    ]
+
+
 def test_niceness_and_the_place_of_statistics(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

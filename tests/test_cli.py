@@ -250,6 +250,15 @@ def test_what_predict_says_of_a_picture() -> None:
     assert "these are the defaults: set the model's channel_order, mean" in preprocessing(
         model("FP32", plain)
     )
+    # One value that the server's owner has set is enough: the note would be wrong.
+    for values in (
+        ("BGR", plain.mean, plain.scale),
+        ("RGB", (0.0, 1.0, 0.0), plain.scale),
+        ("RGB", plain.mean, (1.0, 1.0, 0.5)),
+    ):
+        text = preprocessing(model("FP32", Rgb8Info(4, 6, *values)))
+        assert "these are the defaults" not in text
+        assert f"in the order {values[0]}, mean" in text
     assert preprocessing(model("UINT8", plain)).endswith("the model gets RGB values of 0..255")
     assert preprocessing(model("FP32", None)).startswith("m: pictures become grey")
     assert preprocessing(model("FP32", Rgb8Info(4, 6))).endswith("to 6 x 4, not cropped")
@@ -358,7 +367,14 @@ def test_stats_as_json(stats_port: str, capsys: pytest.CaptureFixture[str]) -> N
     assert found["counters"] == {"io": {"requests": 10}, "worker": {"requests": 9}}
     assert found["stages"]["total"]["count"] == 4 + 2**40
     assert set(found["stages"]["total"]) == {"count", "mean_us", "p50_us", "p99_us", "p999_us"}
-    assert len(found["threads"]) == 3
+    assert [
+        (thread["role"], thread["index"], thread["cpu"], thread["tid"])
+        for thread in found["threads"]
+    ] == [("io", 0, -1, 100), ("worker", 0, 6, 100), ("worker", 1, 7, 101)]
+    assert found["threads"][0]["gauges"] == {"connections_open": 3}
+    assert [thread["counters"] for thread in found["threads"]] == [
+        {"requests": 10}, {"requests": 4}, {"requests": 5},
+    ]  # fmt: skip
     assert found["models"]["digits"] == {
         "requests": 6,
         "errors": 0,
@@ -529,6 +545,7 @@ def test_each_figure_is_explained_as_itself() -> None:
         "in_flight": "hold a slot now", "slots_in_use": "slots", "worker_hangs": "hang_seconds",
         "rows": "rows", "runs": "calls", "batches": "several requests", "batches_failed": "failed",
         "log_lines_lost": "could not be written", "sleeps": "slept",
+        "arena_kept_bytes": "of the run arena",
         "traces_dropped": "too slowly", "requests": "complete header was read",
     }  # fmt: skip
     ends = {

@@ -52,7 +52,7 @@ assert MODELS_OFFSET + len(MODELS) * NAME_BYTES <= BLOCKS_OFFSET
 
 def block(role: int, index: int, words: dict[int, int], histogram: dict[int, int]) -> bytes:
     data = bytearray(BLOCK_BYTES)
-    struct.pack_into("<IIii", data, 0, role, index, index if role else -1, 100 + index)
+    struct.pack_into("<IIii", data, 0, role, index, 6 + index if role else -1, 100 + index)
     for offset, value in words.items():
         struct.pack_into("<Q", data, offset, value)
     for bucket, count in histogram.items():
@@ -118,8 +118,8 @@ def test_reads_what_the_file_describes(tmp_path: Path) -> None:
     assert snapshot.gauges == {"io": {"connections_open": 3}, "worker": {}}
     assert [(t.role, t.index, t.cpu, t.tid) for t in snapshot.threads] == [
         ("io", 0, -1, 100),
-        ("worker", 0, 0, 100),
-        ("worker", 1, 1, 101),
+        ("worker", 0, 6, 100),
+        ("worker", 1, 7, 101),
     ]
     assert snapshot.threads[1].counters == {"requests": 4}
     total = snapshot.histograms["total"]
@@ -201,7 +201,7 @@ def test_what_a_difference_takes_from_which_reading(tmp_path: Path) -> None:
     assert (io_thread.counters, io_thread.gauges) == ({"requests": 2}, {"connections_open": 4})
     assert old_thread.counters == {"requests": 3}
     assert (old_thread.role, old_thread.index, old_thread.cpu, old_thread.tid) == (
-        "worker", 0, 0, 100,
+        "worker", 0, 6, 100,
     )  # fmt: skip
     assert old_thread.model_counters == {
         "digits": {"ok": 5, "infer_ns": 0}, "b": {"ok": 6, "infer_ns": 0},
