@@ -204,8 +204,8 @@ def _counters(snapshot: Snapshot) -> Iterator[Metric]:
         for value, of in values:
             family.add_metric((value,), _sum(snapshot, of))
         yield family
-    for name, text, word in words.GAUGES:
-        yield GaugeMetricFamily(name, text, snapshot.gauges.get("io", {}).get(word, 0))
+    for name, text, role, word in words.GAUGES:
+        yield GaugeMetricFamily(name, text, snapshot.gauges.get(role, {}).get(word, 0))
     last = GaugeMetricFamily(
         "lumen_model_last_answer_seconds",
         "Time of the model's last answer, in seconds since 1970; 0 before its first answer",

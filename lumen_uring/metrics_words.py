@@ -140,17 +140,27 @@ COUNTERS: Final[tuple[tuple[str, str, str, tuple[tuple[str, Words], ...]], ...]]
         ),
     ),
 )
+# Lumen's gauges: name, help, and the kind of thread and the word whose sum over its threads it is.
 GAUGES: Final = (
-    ("lumen_connections_open", "Connections that are open now", "connections_open"),
+    ("lumen_connections_open", "Connections that are open now", "io", "connections_open"),
     (
         "lumen_connections_parked",
         "Open connections that are idle now and hold no file descriptor",
+        "io",
         "connections_parked",
     ),
     (
         "lumen_slots_in_use",
         "Slots in use now; a slot is the memory of one request and its reply",
+        "io",
         "slots_in_use",
     ),
-    ("lumen_requests_admitted", "Requests that hold a slot now", "in_flight"),
+    ("lumen_requests_admitted", "Requests that hold a slot now", "io", "in_flight"),
+    (
+        "lumen_run_arena_kept_bytes",
+        "Bytes of the workers' run arenas that ONNX Runtime has not freed after its last Run; a "
+        "worker's arena has 256 MiB, beyond which malloc is used",
+        "worker",
+        "arena_kept_bytes",
+    ),
 )

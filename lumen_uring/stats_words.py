@@ -81,4 +81,5 @@ FIGURES: Final[dict[tuple[str, str], str]] = {
     ): "lines dropped because a log or telemetry file is written too slowly",
     ("worker", "bytes_out"): "bytes sent by workers",
     ("worker", "sleeps"): "times a worker found no work and slept",
+    ("worker", "arena_kept_bytes"): "of the run arena, in blocks not freed after the last Run",
 }

@@ -278,6 +278,7 @@ SUMS: dict[tuple[str, str], str] = {
     ("lumen_connections_parked", ""): "gauge.connections_parked",
     ("lumen_slots_in_use", ""): "gauge.slots_in_use",
     ("lumen_requests_admitted", ""): "gauge.in_flight",
+    ("lumen_run_arena_kept_bytes", ""): "worker_gauge.arena_kept_bytes",
     ("nv_inference_request_success", "m"): "model.ok",
     ("nv_inference_count", "m"): "model.rows",
     ("nv_inference_exec_count", "m"): "model.runs",
@@ -299,7 +300,8 @@ SCALED = {
 
 def test_every_sample_is_the_sum_of_its_own_words() -> None:
     """Each word has a bit of its own: one too many, too few or in another's place is seen."""
-    bits: dict[str, dict[str, int]] = {"io": {}, "worker": {}, "gauge": {}, "model": {}}
+    owners = ("io", "worker", "gauge", "worker_gauge", "model")
+    bits: dict[str, dict[str, int]] = {owner: {} for owner in owners}
     times = [word for word, _unit in SCALED.values()]
     for one in [*" ".join(SUMS.values()).split(), "model.overdue", *(f"model.{t}" for t in times)]:
         owner, word = one.split(".")
@@ -314,7 +316,7 @@ def test_every_sample_is_the_sum_of_its_own_words() -> None:
     reading = dataclasses.replace(
         snapshot(),
         counters={"io": bits["io"], "worker": bits["worker"]},
-        gauges={"io": {**bits["gauge"], "worker_hangs": 2}, "worker": {}},
+        gauges={"io": {**bits["gauge"], "worker_hangs": 2}, "worker": bits["worker_gauge"]},
         models={"m": bits["model"]},
         histograms={},
         model_histograms={},

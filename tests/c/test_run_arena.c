@@ -120,14 +120,14 @@ static void blocks_that_stay(void) {
         uint8_t *kept = alloc(1000), *gone = alloc(1000);
         memset(kept, 0x5a, 1000);
         release(gone);
-        lm_run_arena_leave();
+        CHECK(lm_run_arena_leave() == 2 * 1024); /* what was freed is not to be had either */
         for (int run = 0; run < 3; run++) {
             lm_run_arena_enter(&arenas, 1);
             uint8_t *more = alloc(5000);
             CHECK(arena_of(more) == 1 && (more >= kept + 1000 || more + 5000 <= kept));
             memset(more, 0xa5, 5000);
             release(more);
-            lm_run_arena_leave();
+            CHECK(lm_run_arena_leave() == 2 * 1024 + (size_t)(run + 1) * 5056);
             for (size_t i = 0; i < 1000; i++) CHECK(kept[i] == 0x5a);
         }
         lm_run_arena_enter(&arenas, 2); /* another worker's is emptied all the same */
@@ -149,7 +149,7 @@ static void blocks_that_stay(void) {
             lm_run_arena_leave();
         }
         lm_run_arena_enter(&arenas, 1); /* sees that nothing is left, and empties it */
-        lm_run_arena_leave();
+        CHECK(lm_run_arena_leave() == 0);
         lm_run_arena_enter(&arenas, 1);
         uint8_t *again = alloc(1);
         CHECK(again == kept);
@@ -182,7 +182,7 @@ static void a_full_arena(void) {
     uint8_t *outside = alloc(1);
     CHECK(outside && arena_of(outside) == ARENAS);
     release(outside);
-    lm_run_arena_leave();
+    CHECK(lm_run_arena_leave() == 0);
 }
 
 static void opened_and_closed(void) {

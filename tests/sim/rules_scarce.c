@@ -223,6 +223,23 @@ static void one_after_another(void) {
     near_ns("the third one's turn", sim_now_ns - asked_ns, 90 * SIM_MS, SIM_MS);
 }
 
+/* What the runtime keeps of a worker's arena is told after each Run, until the arena is empty. */
+static void what_runs_keep(void) {
+    static const uint64_t told[] = {1024, 2048, 0, 0};
+    SIM_CHECK(lm_run_arenas_open(&sim_shared.run_arenas, &sim_shared.ort, 1) == 0, "no arena");
+    talk_open(&one);
+    for (uint64_t n = 0; n < 4; n++) {
+        runtime_keeps_bytes = n < 2 ? 1000 : 0; /* a multiple of a cache line is taken */
+        if (n == 2) runtime_frees();
+        talk_asks(&one, &(struct ask){.id = n});
+        (void)talk_gets(&one, n, LM_STATUS_OK);
+        pass(SIM_MS);
+        SIM_CHECK(WORKER_WORD(arena_kept_bytes) == told[n], "%llu bytes are kept after Run %llu",
+                  (unsigned long long)WORKER_WORD(arena_kept_bytes), (unsigned long long)n);
+    }
+    lm_run_arenas_close(&sim_shared.run_arenas, &sim_shared.ort);
+}
+
 static void parked(struct sim_plan *plan) {
     plan->unparked_max = 1;
 }
@@ -249,6 +266,7 @@ static void who_is_parked(void) {
 
 const struct rule rules_of_scarce[] = {
     {"who is parked", parked, who_is_parked},
+    {"what Runs keep", NULL, what_runs_keep},
     {"a whole request waits for a slot", one_place, a_whole_request_waits},
     {"a body that does not come", one_place, a_body_that_does_not_come},
     {"one after another", one_place, one_after_another},

@@ -19,6 +19,17 @@ struct OrtValue {
 
 uint32_t runtime_values, runtime_runs;
 uint64_t runtime_takes_ns;
+size_t runtime_keeps_bytes;
+
+/* An allocator, as ONNX Runtime declares it. */
+struct allocator {
+    uint32_t version;
+    void *(*alloc)(struct allocator *, size_t);
+    void (*release)(struct allocator *, void *);
+};
+static struct allocator *allocator; /* NULL: none is registered */
+static void *kept[8];
+static uint32_t kept_count;
 
 static OrtValue *new_value(void *data, size_t bytes, const int64_t *dims, size_t rank) {
     OrtValue *value = malloc(sizeof *value);
@@ -55,6 +66,7 @@ int lm_ort_run(const struct lm_ort *ort, OrtSession *session, const char *const 
     uint64_t took = runtime_takes_ns ? runtime_takes_ns : drawn;
     if (fiber_self()) fiber_block(&runtime_runs, sim_now_ns + took);
     runtime_runs--;
+    if (runtime_keeps_bytes) kept[kept_count++] = allocator->alloc(allocator, runtime_keeps_bytes);
     for (size_t i = 0; i < input_count; i++) {
         size_t count = inputs[i]->bytes / sizeof(float);
         size_t step = inputs[i]->rank ? count / (size_t)inputs[i]->dims[0] : 1;
@@ -106,6 +118,23 @@ static void release_info(OrtTensorTypeAndShapeInfo *info) {
     (void)info;
 }
 
+static OrtStatus *take_allocator(OrtEnv *env, OrtAllocator *given) {
+    (void)env;
+    allocator = (struct allocator *)(void *)given;
+    return NULL;
+}
+
+static OrtStatus *drop_allocator(OrtEnv *env, const OrtMemoryInfo *info) {
+    (void)env;
+    (void)info;
+    allocator = NULL;
+    return NULL;
+}
+
+void runtime_frees(void) {
+    while (kept_count > 0) allocator->release(allocator, kept[--kept_count]);
+}
+
 int lm_ort_check(const struct lm_ort *ort, OrtStatus *status, const char *tried) {
     (void)ort;
     (void)tried;
@@ -121,6 +150,8 @@ void runtime_open(struct lm_ort *ort) {
         .GetTensorShapeElementCount = get_count,
         .GetTensorMutableData = get_data,
         .ReleaseTensorTypeAndShapeInfo = release_info,
+        .RegisterAllocator = take_allocator,
+        .UnregisterAllocator = drop_allocator,
     };
     ort->api = &api;
     runtime_runs = 0;

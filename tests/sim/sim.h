@@ -210,10 +210,12 @@ bool ring_buffer_is_out(const struct lm_ring *ring, int32_t buffer);
 
 /* ---- runtime.c: ONNX Runtime, as far as it is called: it doubles every number ---- */
 
-extern uint32_t runtime_values;   /* alive */
-extern uint32_t runtime_runs;     /* in progress */
-extern uint64_t runtime_takes_ns; /* each Run; 0: as the seed says */
-#define SIM_POISON 4095.0f        /* a first number that makes Run fail */
+extern uint32_t runtime_values;    /* alive */
+extern uint32_t runtime_runs;      /* in progress */
+extern uint64_t runtime_takes_ns;  /* each Run; 0: as the seed says */
+extern size_t runtime_keeps_bytes; /* of the registered allocator's memory, by each Run */
+void runtime_frees(void);          /* all that was kept */
+#define SIM_POISON 4095.0f         /* a first number that makes Run fail */
 void runtime_open(struct lm_ort *ort);
 
 /* ---- engine.c: the server's side of a run ---- */

@@ -98,9 +98,11 @@ void lm_run_arena_enter(struct lm_run_arenas *arenas, uint32_t index) {
     current = index < arenas->count ? &arenas->arenas[index] : NULL;
 }
 
-void lm_run_arena_leave(void) {
+size_t lm_run_arena_leave(void) {
     struct lm_run_arena *arena = current;
     current = NULL;
+    if (!arena) return 0;
     /* relaxed: blocks are freed by this thread inside Run, or stay and keep the arena as it is */
-    if (arena && lm_load_relaxed_u64(&arena->live) == 0) arena->used = 0;
+    if (lm_load_relaxed_u64(&arena->live) == 0) arena->used = 0;
+    return arena->used;
 }

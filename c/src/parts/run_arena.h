@@ -34,8 +34,8 @@ int lm_run_arenas_open(struct lm_run_arenas *arenas, struct lm_ort *ort, uint32_
 void lm_run_arenas_close(struct lm_run_arenas *arenas, struct lm_ort *ort);
 
 /* Between these two the calling thread's allocations come from arena `index`; a no-op without one.
- */
+ * The second returns the bytes that the arena keeps, because blocks in it are not freed. */
 void lm_run_arena_enter(struct lm_run_arenas *arenas, uint32_t index);
-void lm_run_arena_leave(void);
+size_t lm_run_arena_leave(void);
 
 #endif

@@ -83,7 +83,8 @@ enum lm_model_stage {
     X(traces_dropped, COUNTER) /* rows of the telemetry file */                          \
     X(batches_failed, COUNTER) /* run again one by one */                                \
     X(bytes_out, COUNTER)                                                                \
-    X(sleeps, COUNTER)
+    X(sleeps, COUNTER)                                                                   \
+    X(arena_kept_bytes, GAUGE) /* of its run arena, by blocks that outlive their Run */
 
 /* X(name, kind): a word per model, written by the worker that owns the block. Times are sums over
  * the requests of model_ok, one word for all stages: no reader sees them disagree about their

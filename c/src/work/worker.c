@@ -310,7 +310,8 @@ static void run_group(struct lm_worker *worker, struct lm_request **group, uint3
         request->worked_ns += done ? took_ns * request->rows / request->batch_rows : took_ns;
         reply(worker, request);
     }
-    lm_run_arena_leave();
+    /* relaxed: a gauge */
+    lm_store_relaxed_u64(&worker->stats->worker.arena_kept_bytes, lm_run_arena_leave());
 }
 
 void lm_worker_serve(struct lm_worker *worker, const uint32_t *jobs, uint32_t count) {
@@ -405,7 +406,8 @@ int lm_worker_open(struct lm_worker *worker) {
         /* Zeros may be no sensible input for it: worth a note, not a refusal. */
         lm_run_arena_enter(&worker->node->run_arenas, worker->index);
         int failed = warm_model(worker, model);
-        lm_run_arena_leave();
+        /* relaxed: a gauge */
+        lm_store_relaxed_u64(&worker->stats->worker.arena_kept_bytes, lm_run_arena_leave());
         if (failed) {
             snprintf(worker->note, sizeof worker->note, "model '%s' fails on an input of zeros: %s",
                      model->name, lm_error_last());
