@@ -225,6 +225,35 @@ static void check_listeners_without_descriptors(struct lm_ring *ring) {
     }
 }
 
+/* A listener that cannot accept says so once, and the other one goes on. */
+static void check_one_listener(struct lm_ring *ring) {
+    struct door doors[LM_LISTENERS];
+    open_doors(doors);
+    for (uint32_t l = 0; l < LM_LISTENERS; l++) {
+        uint32_t other = 1 - l;
+        lm_ring_accept(ring, other, doors[other].fd);
+        peer_quiet(ring);
+        lm_ring_accept(ring, l, 1000000);
+        struct lm_completion found = peer_next(ring, LM_OP_ACCEPT, l, 0);
+        CHECK(found.result == -EBADF && !found.more);
+        for (int i = 0; i < 3; i++) {
+            int theirs = knock(&doors[other]);
+            expect_accepted(ring, other == TCP, other == UNIX);
+            close(theirs);
+        }
+        peer_quiet(ring);
+        lm_ring_accept(ring, l, doors[l].fd);
+        int theirs = knock(&doors[l]);
+        expect_accepted(ring, l == TCP, l == UNIX);
+        close(theirs);
+        for (uint32_t each = 0; each < LM_LISTENERS; each++) {
+            lm_ring_cancel_accept(ring, each);
+            expect_cancelled(ring, each);
+        }
+    }
+    for (uint32_t l = 0; l < LM_LISTENERS; l++) close(doors[l].fd);
+}
+
 /* ---- receiving ---- */
 
 static void expect_header(struct lm_ring *ring, uint32_t index, uint32_t generation,
@@ -663,6 +692,7 @@ int main(void) {
         check_descriptors(ring);
         check_listeners(ring);
         check_listeners_without_descriptors(ring);
+        check_one_listener(ring);
         for (int local = 0; local < 2; local++) {
             peer_is_unix = local;
             check_header(ring);

@@ -5,11 +5,13 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sched.h>
 #include <signal.h>
 #include <stddef.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -493,6 +495,37 @@ static void few_descriptors(void) {
     lumen_close(server);
 }
 
+static bool pinning_is_refused;
+
+/* In place of the C library's, as a seccomp profile or a cpuset may answer it. */
+int sched_setaffinity(pid_t thread, size_t bytes, const cpu_set_t *mask) {
+    if (!pinning_is_refused) return (int)syscall(SYS_sched_setaffinity, thread, bytes, mask);
+    errno = EPERM;
+    return -1;
+}
+
+/* A worker that could not be pinned to its core is reported without one, everywhere. */
+static void pinned_or_not(void) {
+    lumen_config config = valid();
+    lumen_model_config model = model_of("digits");
+    int32_t usable[1];
+    CHECK(lumen_usable_cpus(usable, 1) > 0);
+    for (int refused_too = 0; refused_too < 2; refused_too++) {
+        lumen_server *server;
+        lumen_info info;
+        uint32_t index;
+        CHECK_AT("pinning is %s", refused_too ? "refused" : "allowed");
+        pinning_is_refused = refused_too;
+        CHECK(lumen_open(&config, &server) == 0 && lumen_add_model(server, &model, &index) == 0);
+        CHECK(lumen_start(server) == 0 && lumen_get_info(server, &info) == 0);
+        int32_t cpu = refused_too ? -1 : usable[0];
+        CHECK(info.worker_cpus[0] == cpu && server->workers[0].stats->head.cpu == cpu);
+        CHECK(!strstr(info.notes, "could not be pinned") == !refused_too);
+        lumen_close(server);
+    }
+    pinning_is_refused = false;
+}
+
 static void before_a_model(lumen_server *server, lumen_config config, lumen_model_config model) {
     char part[16];
     says(lumen_start(server), LUMEN_E_STATE, "no models");
@@ -607,6 +640,7 @@ int main(void) {
     many_models();
     from_open_to_close();
     a_long_description();
+    pinned_or_not();
     few_descriptors(); /* last: the limit stays */
     return check_finish("test_server");
 }
