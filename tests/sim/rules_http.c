@@ -66,6 +66,38 @@ static void bodies_at_the_limit(void) {
               "other words: %llu bad", (unsigned long long)IO_WORD(requests_bad));
 }
 
+/* Asks with JSON of so many bytes, spaces behind it, before the row's blob. */
+static void ask_with_json(const char *json, uint32_t bytes) {
+    static const char row[] = "0123456789abcdef";
+    static char text[LM_HTTP_JSON_BYTES_MAX + 1 + 400];
+    int head = snprintf(text, 400,
+                        "POST /v2/models/tiny/infer" HOST "Content-Length: %u\r\n"
+                        "Inference-Header-Content-Length: %u\r\n\r\n%s",
+                        bytes + 16, bytes, json);
+    uint32_t json_bytes = (uint32_t)strlen(json);
+    memset(text + head, ' ', bytes - json_bytes);
+    memcpy(text + head + bytes - json_bytes, row, 16);
+    talk_send(&one, text, (size_t)head + bytes - json_bytes + 16);
+}
+
+/* JSON before blobs is parsed as it comes up to a limit, and refused there; beyond it by a worker.
+ */
+static void json_at_the_limit(void) {
+    static const char good[] = "{\"inputs\":[{\"name\":\"x\",\"shape\":[1,4],\"datatype\":\"FP32\","
+                               "\"parameters\":{\"binary_data_size\":16}}]}";
+    static const char bad[] = "{\"inputs\":[{\"name\":\"x\",\"shape\":[1,5],\"datatype\":\"FP32\","
+                              "\"parameters\":{\"binary_data_size\":16}}]}";
+    talk_open(&one);
+    for (uint32_t more = 0; more < 2; more++) {
+        ask_with_json(good, LM_HTTP_JSON_BYTES_MAX + more);
+        talk_answered(&one, 200, "\"outputs\"");
+        ask_with_json(bad, LM_HTTP_JSON_BYTES_MAX + more);
+        talk_answered(&one, 400, "[1,5]");
+        SIM_CHECK(IO_WORD(requests_bad) == 1 && WORKER_WORD(requests_bad) == more,
+                  "%u bytes are parsed elsewhere", LM_HTTP_JSON_BYTES_MAX + more);
+    }
+}
+
 /* The row of a request of which only the JSON is parsed before it has its slot. */
 static void json_and_blobs(void) {
     static const char json[] =
@@ -207,6 +239,32 @@ static void one_in_flight(struct sim_plan *plan) {
     plan->in_flight_max = 2;
 }
 
+/* A client whose answer would come too late hears in how many seconds the workers are free, rounded
+ * up. */
+static void too_late(void) {
+    static const char json[] =
+        "{\"inputs\":[{\"name\":\"x\",\"shape\":[1,4],\"datatype\":\"FP32\",\"parameters\":"
+        "{\"binary_data_size\":16}}],\"parameters\":{\"timeout\":500000}}";
+    static const char *const waits[] = {"Retry-After: 2\r\n", "Retry-After: 3\r\n"};
+    char headers[100], body[300];
+    snprintf(headers, sizeof headers, "Inference-Header-Content-Length: %zu\r\n", sizeof json - 1);
+    snprintf(body, sizeof body, "%s0123456789abcdef", json);
+    talk_open(&one);
+    talk_open(&two);
+    runtime_takes_ns = 1300 * SIM_MS;
+    for (int n = 0; n < 60; n++) { /* as long as the estimate takes to learn it */
+        talk_asks(&one, &(struct ask){.id = 1});
+        (void)talk_gets(&one, 1, LM_STATUS_OK);
+    }
+    for (uint64_t n = 0; n < 2; n++) {
+        talk_asks(&one, &(struct ask){.id = 2 + n});
+        pass(SIM_MS);
+        talk_requests(&two, "POST /v2/models/tiny/infer", headers, body);
+        talk_answered(&two, 503, waits[n]);
+    }
+    SIM_CHECK(IO_WORD(requests_late) == 2, "other words");
+}
+
 static void refusals(void) {
     runtime_takes_ns = 100 * SIM_MS;
     talk_open(&one);
@@ -310,6 +368,8 @@ static void replies_that_wait(void) {
 const struct rule rules_of_http[] = {
     {"bodies at the limit", NULL, bodies_at_the_limit},
     {"JSON and blobs", NULL, json_and_blobs},
+    {"JSON at the limit", NULL, json_at_the_limit},
+    {"too late", NULL, too_late},
     {"nearly wrong", NULL, nearly_wrong},
     {"classes of rows", NULL, classes_of_rows},
     {"places for heads", two_blocks, places_for_heads},

@@ -240,6 +240,33 @@ static void what_runs_keep(void) {
     lm_run_arenas_close(&sim_shared.run_arenas, &sim_shared.ort);
 }
 
+static void shared_core(struct sim_plan *plan) {
+    plan->in_flight_max = 1;
+    plan->io_shares_cores = true;
+}
+
+/* After a turn that refused a request the thread rests: what it sees next may have waited, and what
+ * comes later has not. */
+static void after_an_overload(void) {
+    const struct lm_io *io = &sim_shared.ios[0];
+    runtime_takes_ns = SIM_S;
+    talk_open(&one);
+    talk_open(&two);
+    for (int round = 0; round < 2; round++) {
+        talk_asks(&one, &(struct ask){.id = 1});
+        pass(SIM_MS);
+        SIM_CHECK(io->unseen_ns == 0, "what came to a thread at ease has waited");
+        talk_asks(&two, &(struct ask){.id = 2});
+        (void)talk_gets(&two, 2, LM_STATUS_OVERLOADED);
+        pass(SIM_MS);
+        SIM_CHECK(io->unseen_ns > 0, "what came while the thread rested has not waited");
+        talk_pings(&two, 3);
+        pass(SIM_MS);
+        SIM_CHECK(io->unseen_ns == 0, "requests go on to count from before they came");
+        (void)talk_gets(&one, 1, LM_STATUS_OK);
+    }
+}
+
 static void parked(struct sim_plan *plan) {
     plan->unparked_max = 1;
 }
@@ -267,6 +294,7 @@ static void who_is_parked(void) {
 const struct rule rules_of_scarce[] = {
     {"who is parked", parked, who_is_parked},
     {"what Runs keep", NULL, what_runs_keep},
+    {"after an overload", shared_core, after_an_overload},
     {"a whole request waits for a slot", one_place, a_whole_request_waits},
     {"a body that does not come", one_place, a_body_that_does_not_come},
     {"one after another", one_place, one_after_another},
