@@ -64,7 +64,9 @@ def trips_of(server: Server, seconds: float) -> int:
         count = 200
         while True:
             began = time.monotonic()
-            frame = wire.frame(trips(count).tobytes(), model=server.models["slow2"])
+            frame = wire.frame(
+                trips(count).tobytes(), model=server.models["slow2"], timeout_us=600_000_000
+            )
             assert connection.ask(frame).status == wire.OK
             took = time.monotonic() - began
             if took > 0.05:
