@@ -325,7 +325,10 @@ def test_what_a_model_does_counts_not_what_it_says(serve: Serve, tmp_path: Path)
     (entry,) = [m for m in server.description["models"] if m["name"] == "pair"]  # type: ignore[attr-defined]
     assert entry["rgb8"] is None
     reply = infer(server, "pair", PIXELS.tobytes(), encoding=wire.RGB8, rows=2)
-    assert reply.status == wire.BAD_REQUEST
+    assert (reply.status, reply.payload.decode()) == (
+        wire.BAD_REQUEST,
+        "encoding: model 'pair' has no image input of 3 channels; send tensors (0), found rgb8 (1)",
+    )
 
 
 def test_workers_share_a_models_weights(serve: Serve, tmp_path: Path) -> None:

@@ -115,11 +115,10 @@ static enum lm_status check(const struct lm_io *io, const struct lm_native_reque
     }
     const struct lm_model *model = &io->models->models[request->model];
     const struct lm_encoding *encoding = &lm_encodings[request->encoding];
-    if (request->encoding == LM_ENCODING_RGB8 && !model->has_rgb8) {
-        snprintf(why, why_bytes,
-                 "encoding: model '%s' has no image input of 3 channels; send tensors (0), found "
-                 "rgb8 (1)",
-                 model->name);
+    const char *missing = encoding->missing ? encoding->missing(model) : NULL;
+    if (missing) {
+        snprintf(why, why_bytes, "encoding: model '%s' has no %s; send tensors (0), found %s (%u)",
+                 model->name, missing, encoding->name, request->encoding);
         return LM_STATUS_BAD_REQUEST;
     }
     if (request->rows > model->max_rows) {

@@ -31,6 +31,10 @@ static void tensors_receive(struct lm_request *request) {
 
 /* ---- rgb8: pixels, converted into the one image input ---- */
 
+static const char *rgb8_missing(const struct lm_model *model) {
+    return model->has_rgb8 ? NULL : "image input of 3 channels";
+}
+
 static bool rgb8_body_bytes(const struct lm_model *model, uint32_t rows, size_t *bytes_out) {
     return model->has_rgb8 && lm_model_payload_bytes(model, LM_ENCODING_RGB8, rows, bytes_out);
 }
@@ -64,6 +68,7 @@ const struct lm_encoding lm_encodings[LM_ENCODING_COUNT] = {
                              .slot_bytes = tensors_slot_bytes,
                              .receive = tensors_receive},
     [LM_ENCODING_RGB8] = {.name = "rgb8",
+                          .missing = rgb8_missing,
                           .body_bytes = rgb8_body_bytes,
                           .slot_bytes = tensors_slot_bytes,
                           .receive = rgb8_receive,

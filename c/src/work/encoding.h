@@ -12,6 +12,9 @@ struct lm_worker;
 
 struct lm_encoding {
     const char *name;
+    /* Any thread. What the model lacks to take such a body, as a refusal names it; NULL: nothing.
+     * NULL itself: every model takes one. */
+    const char *(*missing)(const struct lm_model *model);
     /* Any thread. Bytes of a body of so many rows; false: the model takes none such, or they
      * overflow. NULL: the size follows from the body alone. */
     bool (*body_bytes)(const struct lm_model *model, uint32_t rows, size_t *bytes_out);
