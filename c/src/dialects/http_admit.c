@@ -183,18 +183,6 @@ static void start(struct lm_io *io, struct lm_connection *connection, const stru
 
 /* ---- inference ---- */
 
-/* The encoding of which one row has so many bytes; LM_ENCODING_COUNT: none has. */
-static uint8_t encoding_of_row(const struct lm_model *model, uint64_t bytes) {
-    uint8_t e = 0;
-    for (; e < LM_ENCODING_COUNT; e++) {
-        size_t row_bytes;
-        if (lm_encodings[e].body_bytes && lm_encodings[e].body_bytes(model, 1, &row_bytes) &&
-            row_bytes == bytes)
-            break;
-    }
-    return e;
-}
-
 /* A raw binary request: the whole body is the one input, one row of it. */
 static bool ask_raw(const struct lm_model *model, uint64_t bytes, struct body *body,
                     struct lm_oip_request *asked, char *why, size_t why_bytes) {
@@ -204,7 +192,7 @@ static bool ask_raw(const struct lm_model *model, uint64_t bytes, struct body *b
                  model->name, model->input_count);
         return false;
     }
-    body->encoding = encoding_of_row(model, bytes);
+    body->encoding = lm_encoding_of_row(model, bytes);
     if (body->encoding == LM_ENCODING_COUNT) {
         size_t tensor = 0;
         lm_model_payload_bytes(model, LM_ENCODING_TENSORS, 1, &tensor);

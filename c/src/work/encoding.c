@@ -75,3 +75,14 @@ const struct lm_encoding lm_encodings[LM_ENCODING_COUNT] = {
                           .convert = rgb8_convert},
     [LM_ENCODING_JSON] = {.name = "json", .slot_bytes = json_slot_bytes, .read = json_read},
 };
+
+uint8_t lm_encoding_of_row(const struct lm_model *model, uint64_t bytes) {
+    uint8_t e = 0;
+    for (; e < LM_ENCODING_COUNT; e++) {
+        size_t row_bytes;
+        if (lm_encodings[e].body_bytes && lm_encodings[e].body_bytes(model, 1, &row_bytes) &&
+            row_bytes == bytes)
+            break;
+    }
+    return e;
+}

@@ -36,4 +36,7 @@ struct lm_encoding {
 /* An index is checked where it came in. */
 extern const struct lm_encoding lm_encodings[LM_ENCODING_COUNT];
 
+/* Any thread. The encoding of which one row has so many bytes; LM_ENCODING_COUNT: none has. */
+uint8_t lm_encoding_of_row(const struct lm_model *model, uint64_t bytes);
+
 #endif
