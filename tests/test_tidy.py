@@ -44,7 +44,7 @@ TIERS = {
 LOAD_USES = {"base", "parts", "ring", "load"}
 
 FUNCTION_LINES_MAX = 60
-SOURCE_LINES_MAX = 450  # a source should have 400
+SOURCE_LINES_MAX = 415  # a source should have 400
 HEADER_LINES_MAX = 250
 
 # Several sources behind one header.

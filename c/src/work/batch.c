@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "work/encoding.h"
 #include "work/infer.h"
+#include "work/record.h"
 
 static uint32_t tensor_count(const struct lm_model *model) {
     return model->input_count + model->output_count;
@@ -123,7 +124,7 @@ bool lm_batch_run(struct lm_worker *worker, struct lm_request **requests, uint32
     if (!code) code = take_outputs(worker, batch, model, rows, values + model->input_count);
     if (code) lm_infer_drop_outputs(worker->shared, model, rows, values + model->input_count);
     uint64_t after = lm_now_ns();
-    lm_worker_count_run(worker, model);
+    lm_record_run(worker, model);
     if (code) {
         lm_add_single_writer_u64(&worker->stats->worker.batches_failed, 1);
         return false;
@@ -136,7 +137,7 @@ bool lm_batch_run(struct lm_worker *worker, struct lm_request **requests, uint32
         requests[r]->batch_rows = rows;
         if (lm_worker_may_answer(requests[r])) {
             compose(batch, requests[r], row);
-            lm_worker_count(worker, requests[r]);
+            lm_record_status(worker, requests[r]);
         }
         row += requests[r]->rows;
     }

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "work/encoding.h"
+#include "work/record.h"
 
 /* Copies an output that ONNX Runtime allocated into the slot, and writes its shape to `block`. */
 static int take_output(struct lm_shared *shared, struct lm_request *request, uint32_t output,
@@ -117,7 +118,7 @@ void lm_infer(struct lm_worker *worker, struct lm_request *request) {
     if (!code) {
         code = lm_model_run(model, &shared->ort, worker->index, values);
         request->inferred_ns = lm_now_ns();
-        lm_worker_count_run(worker, model);
+        lm_record_run(worker, model);
         request->batch_rows = request->rows;
     }
     if (!lm_worker_may_answer(request)) {
@@ -132,5 +133,5 @@ void lm_infer(struct lm_worker *worker, struct lm_request *request) {
         lm_worker_compose_error(request, unfit ? LM_STATUS_BAD_REQUEST : LM_STATUS_INFERENCE_FAILED,
                                 lm_error_last());
     }
-    lm_worker_count(worker, request);
+    lm_record_status(worker, request);
 }

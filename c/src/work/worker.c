@@ -11,13 +11,13 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/topology.h"
-#include "flow/access_log.h"
 #include "flow/reply.h"
 #include "flow/slots.h"
 #include "flow/threads.h"
 #include "work/batch.h"
 #include "work/encoding.h"
 #include "work/infer.h"
+#include "work/record.h"
 
 /* ---- waiting for work ---- */
 
@@ -152,69 +152,6 @@ static void expire(struct lm_worker *worker, struct lm_request *request) {
     lm_add_single_writer_u64(&worker->stats->worker.model_expired[request->model->index], 1);
 }
 
-static void trace(struct lm_worker *worker, const struct lm_request *request, uint64_t sent_ns) {
-    struct lm_trace_record row = {
-        .id = request->id,
-        .started_ns = request->started_ns,
-        .receive_ns = request->received_ns - request->started_ns,
-        .queue_ns = request->popped_ns - request->received_ns,
-        .preprocess_ns = request->preprocessed_ns - request->popped_ns,
-        .infer_ns = request->inferred_ns - request->preprocessed_ns,
-        .send_ns = sent_ns - request->inferred_ns,
-        .total_ns = sent_ns - request->started_ns,
-        .bytes = request->payload_bytes,
-        .rows = request->rows,
-        .batch_rows = request->batch_rows,
-        .model = (uint16_t)request->model->index,
-        .status = request->status,
-    };
-    if (worker->shared->access_logged) lm_access_log_complete(request, &row);
-    lm_trace_push(&worker->trace, &row);
-    lm_store_relaxed_u64(&worker->stats->worker.traces_dropped,
-                         lm_load_relaxed_u64(&worker->trace.dropped)); /* relaxed: own words */
-}
-
-/* The model's share of the times; `sent_ns` also where the I/O thread sends what is left. */
-static void record_model(struct lm_worker *worker, const struct lm_request *request,
-                         uint64_t sent_ns) {
-    struct lm_worker_counters *counters = &worker->stats->worker;
-    uint32_t m = request->model->index;
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME_COARSE, &now);
-    /* relaxed: a gauge */
-    lm_store_relaxed_u64(&counters->model_last_ms[m],
-                         (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000);
-    if (request->status == LM_STATUS_INFERENCE_FAILED)
-        lm_add_single_writer_u64(&counters->model_failed_ns[m], sent_ns - request->started_ns);
-    if (request->status != LM_STATUS_OK) return;
-    lm_add_single_writer_u64(&counters->model_ok_ns[m], sent_ns - request->started_ns);
-    lm_add_single_writer_u64(&counters->model_queue_ns[m],
-                             request->popped_ns - request->received_ns);
-    lm_add_single_writer_u64(&counters->model_preprocess_ns[m],
-                             request->preprocessed_ns - request->popped_ns);
-    lm_add_single_writer_u64(&counters->model_infer_ns[m],
-                             request->inferred_ns - request->preprocessed_ns);
-    lm_add_single_writer_u64(&counters->model_send_ns[m], sent_ns - request->inferred_ns);
-}
-
-static void record(struct lm_worker *worker, const struct lm_request *request, uint64_t sent_ns) {
-    struct lm_histogram *stages = worker->stats->stages;
-    struct lm_model_histogram *of_model = worker->stats->models[request->model->index];
-    lm_model_histogram_record(&of_model[LM_MODEL_STAGE_QUEUE],
-                              request->popped_ns - request->received_ns);
-    lm_model_histogram_record(&of_model[LM_MODEL_STAGE_INFER],
-                              request->inferred_ns - request->preprocessed_ns);
-    lm_histogram_record(&stages[LM_STAGE_RECEIVE], request->received_ns - request->started_ns);
-    lm_histogram_record(&stages[LM_STAGE_QUEUE], request->popped_ns - request->received_ns);
-    lm_histogram_record(&stages[LM_STAGE_PREPROCESS],
-                        request->preprocessed_ns - request->popped_ns);
-    lm_histogram_record(&stages[LM_STAGE_INFER], request->inferred_ns - request->preprocessed_ns);
-    if (request->outcome != LM_OUTCOME_SENT) return; /* the I/O thread records the rest */
-    lm_histogram_record(&stages[LM_STAGE_SEND], sent_ns - request->inferred_ns);
-    lm_histogram_record(&stages[LM_STAGE_TOTAL], sent_ns - request->started_ns);
-    lm_model_histogram_record(&of_model[LM_MODEL_STAGE_TOTAL], sent_ns - request->started_ns);
-}
-
 static void reply(struct lm_worker *worker, struct lm_request *request) {
     struct lm_io *io = request->io;
     if (request->outcome == LM_OUTCOME_OVERDUE) return;
@@ -224,10 +161,7 @@ static void reply(struct lm_worker *worker, struct lm_request *request) {
         (uint8_t)lm_reply_try(lm_io_connection(io, request->connection), request, &sent_bytes);
     if (request->outcome != LM_OUTCOME_SENT) lm_batch_keep_reply(worker, request);
     lm_add_single_writer_u64(&worker->stats->worker.bytes_out, sent_bytes);
-    uint64_t now = lm_now_ns();
-    record(worker, request, now);
-    record_model(worker, request, now);
-    if (worker->shared->traced) trace(worker, request, now);
+    lm_record_reply(worker, request, lm_now_ns());
 }
 
 /* Reads the body of a request, before requests are grouped by their rows. */
@@ -238,7 +172,7 @@ static bool read_body(struct lm_worker *worker, struct lm_request *request) {
     if (!lm_worker_may_answer(request)) return false;
     lm_worker_compose_error(request, status, why);
     request->preprocessed_ns = request->inferred_ns = lm_now_ns();
-    lm_worker_count(worker, request);
+    lm_record_status(worker, request);
     reply(worker, request);
     return false;
 }

@@ -48,32 +48,6 @@ static inline void lm_worker_compose_error(struct lm_request *request, enum lm_s
     lm_request_dialect(request)->compose_error(request, status, text);
 }
 
-/* A request's reply is composed: counts it by its status. */
-static inline void lm_worker_count(struct lm_worker *worker, const struct lm_request *request) {
-    struct lm_worker_counters *counters = &worker->stats->worker;
-    uint32_t model = request->model->index;
-    if (request->status != LM_STATUS_OK) {
-        bool failed = request->status == LM_STATUS_INFERENCE_FAILED;
-        lm_add_single_writer_u64(&counters->requests_error, 1);
-        lm_add_single_writer_u64(
-            failed ? &counters->model_failed[model] : &counters->model_unfit[model], 1);
-        if (failed) return;
-        bool large = request->status == LM_STATUS_TOO_LARGE;
-        lm_add_single_writer_u64(large ? &counters->requests_too_large : &counters->requests_bad,
-                                 1);
-        return;
-    }
-    lm_add_single_writer_u64(&counters->requests_ok, 1);
-    lm_add_single_writer_u64(&counters->model_ok[model], 1);
-    lm_add_single_writer_u64(&counters->rows, request->rows);
-    lm_add_single_writer_u64(&counters->model_rows[model], request->rows);
-}
-
-static inline void lm_worker_count_run(struct lm_worker *worker, const struct lm_model *model) {
-    lm_add_single_writer_u64(&worker->stats->worker.runs, 1);
-    lm_add_single_writer_u64(&worker->stats->worker.model_runs[model->index], 1);
-}
-
 void *lm_worker_main(void *worker);
 /* Opens what a worker needs besides its thread; the calling thread is the one that will use it. */
 int lm_worker_open(struct lm_worker *worker);

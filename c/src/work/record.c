@@ -1,0 +1,101 @@
+/* record.c: see record.h. */
+#include "work/record.h"
+
+#include <time.h>
+
+#include "flow/access_log.h"
+
+void lm_record_status(struct lm_worker *worker, const struct lm_request *request) {
+    struct lm_worker_counters *counters = &worker->stats->worker;
+    uint32_t model = request->model->index;
+    if (request->status != LM_STATUS_OK) {
+        bool failed = request->status == LM_STATUS_INFERENCE_FAILED;
+        lm_add_single_writer_u64(&counters->requests_error, 1);
+        lm_add_single_writer_u64(
+            failed ? &counters->model_failed[model] : &counters->model_unfit[model], 1);
+        if (failed) return;
+        bool large = request->status == LM_STATUS_TOO_LARGE;
+        lm_add_single_writer_u64(large ? &counters->requests_too_large : &counters->requests_bad,
+                                 1);
+        return;
+    }
+    lm_add_single_writer_u64(&counters->requests_ok, 1);
+    lm_add_single_writer_u64(&counters->model_ok[model], 1);
+    lm_add_single_writer_u64(&counters->rows, request->rows);
+    lm_add_single_writer_u64(&counters->model_rows[model], request->rows);
+}
+
+void lm_record_run(struct lm_worker *worker, const struct lm_model *model) {
+    lm_add_single_writer_u64(&worker->stats->worker.runs, 1);
+    lm_add_single_writer_u64(&worker->stats->worker.model_runs[model->index], 1);
+}
+
+static void trace(struct lm_worker *worker, const struct lm_request *request, uint64_t sent_ns) {
+    struct lm_trace_record row = {
+        .id = request->id,
+        .started_ns = request->started_ns,
+        .receive_ns = request->received_ns - request->started_ns,
+        .queue_ns = request->popped_ns - request->received_ns,
+        .preprocess_ns = request->preprocessed_ns - request->popped_ns,
+        .infer_ns = request->inferred_ns - request->preprocessed_ns,
+        .send_ns = sent_ns - request->inferred_ns,
+        .total_ns = sent_ns - request->started_ns,
+        .bytes = request->payload_bytes,
+        .rows = request->rows,
+        .batch_rows = request->batch_rows,
+        .model = (uint16_t)request->model->index,
+        .status = request->status,
+    };
+    if (worker->shared->access_logged) lm_access_log_complete(request, &row);
+    lm_trace_push(&worker->trace, &row);
+    lm_store_relaxed_u64(&worker->stats->worker.traces_dropped,
+                         lm_load_relaxed_u64(&worker->trace.dropped)); /* relaxed: own words */
+}
+
+/* The model's share of the times; `sent_ns` also where the I/O thread sends what is left. */
+static void record_model(struct lm_worker *worker, const struct lm_request *request,
+                         uint64_t sent_ns) {
+    struct lm_worker_counters *counters = &worker->stats->worker;
+    uint32_t m = request->model->index;
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME_COARSE, &now);
+    /* relaxed: a gauge */
+    lm_store_relaxed_u64(&counters->model_last_ms[m],
+                         (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000);
+    if (request->status == LM_STATUS_INFERENCE_FAILED)
+        lm_add_single_writer_u64(&counters->model_failed_ns[m], sent_ns - request->started_ns);
+    if (request->status != LM_STATUS_OK) return;
+    lm_add_single_writer_u64(&counters->model_ok_ns[m], sent_ns - request->started_ns);
+    lm_add_single_writer_u64(&counters->model_queue_ns[m],
+                             request->popped_ns - request->received_ns);
+    lm_add_single_writer_u64(&counters->model_preprocess_ns[m],
+                             request->preprocessed_ns - request->popped_ns);
+    lm_add_single_writer_u64(&counters->model_infer_ns[m],
+                             request->inferred_ns - request->preprocessed_ns);
+    lm_add_single_writer_u64(&counters->model_send_ns[m], sent_ns - request->inferred_ns);
+}
+
+static void record_stages(struct lm_worker *worker, const struct lm_request *request,
+                          uint64_t sent_ns) {
+    struct lm_histogram *stages = worker->stats->stages;
+    struct lm_model_histogram *of_model = worker->stats->models[request->model->index];
+    lm_model_histogram_record(&of_model[LM_MODEL_STAGE_QUEUE],
+                              request->popped_ns - request->received_ns);
+    lm_model_histogram_record(&of_model[LM_MODEL_STAGE_INFER],
+                              request->inferred_ns - request->preprocessed_ns);
+    lm_histogram_record(&stages[LM_STAGE_RECEIVE], request->received_ns - request->started_ns);
+    lm_histogram_record(&stages[LM_STAGE_QUEUE], request->popped_ns - request->received_ns);
+    lm_histogram_record(&stages[LM_STAGE_PREPROCESS],
+                        request->preprocessed_ns - request->popped_ns);
+    lm_histogram_record(&stages[LM_STAGE_INFER], request->inferred_ns - request->preprocessed_ns);
+    if (request->outcome != LM_OUTCOME_SENT) return; /* the I/O thread records the rest */
+    lm_histogram_record(&stages[LM_STAGE_SEND], sent_ns - request->inferred_ns);
+    lm_histogram_record(&stages[LM_STAGE_TOTAL], sent_ns - request->started_ns);
+    lm_model_histogram_record(&of_model[LM_MODEL_STAGE_TOTAL], sent_ns - request->started_ns);
+}
+
+void lm_record_reply(struct lm_worker *worker, const struct lm_request *request, uint64_t sent_ns) {
+    record_stages(worker, request, sent_ns);
+    record_model(worker, request, sent_ns);
+    if (worker->shared->traced) trace(worker, request, sent_ns);
+}
