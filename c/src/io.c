@@ -63,7 +63,7 @@ int lm_io_open(struct lm_io *io, struct lm_shared *shared, uint32_t index, uint3
     while (capacity < slots) capacity *= 2;
     code = lm_mpmc_open(&io->returns, capacity);
     if (!code) code = lm_spsc_open(&io->ready, capacity);
-    if (!code) code = lm_spsc_open(&io->dealt, LM_DEALT_MAX);
+    if (!code) code = lm_spsc_open(&io->assigned, LM_ASSIGNED_MAX);
     if (shared->config.queue_type == LUMEN_QUEUE_INLINE)
         io->inline_worker = &io->node->workers[index];
     if (!code) code = lm_connections_open(io, connections);
@@ -103,10 +103,10 @@ void lm_io_close(struct lm_io *io) {
     lm_fd_store_close(io->fd_store);
     io->fd_store = NULL;
     close_listeners(io);
-    lm_accept_refuse_dealt(io);
+    lm_accept_refuse_assigned(io);
     lm_mpmc_close(&io->returns);
     lm_spsc_close(&io->ready);
-    lm_spsc_close(&io->dealt);
+    lm_spsc_close(&io->assigned);
     lm_arena_close(&io->arena);
     lm_trace_close(&io->trace);
     free(io->requests);
@@ -243,7 +243,7 @@ static void leave_room(struct lm_io *io, uint64_t woke_ns) {
 
 /* Work that is due without a completion. */
 static void do_what_is_due(struct lm_io *io) {
-    lm_accept_take_dealt(io);
+    lm_accept_take_assigned(io);
     lm_watchdog_run(io);
     lm_timers_expire(io);
     if (io->arena.acquired_count || io->lists[LM_LIST_WAITING_PART].count) lm_eviction_run(io);

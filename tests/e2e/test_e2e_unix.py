@@ -132,7 +132,7 @@ def test_a_reply_that_nobody_reads(serve: Serve, tmp_path: Path, path: Path) -> 
 
 
 @pytest.mark.parametrize("queue", ["mpmc", "inline"])
-def test_connections_are_dealt_out(serve: Serve, tmp_path: Path, path: Path, queue: str) -> None:
+def test_connections_are_assigned(serve: Serve, tmp_path: Path, path: Path, queue: str) -> None:
     """In turn, to the last one: each I/O thread gets as many as every other."""
     from lumen_uring.ring.stats import read
 

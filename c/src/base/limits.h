@@ -37,7 +37,7 @@ enum {
     LM_HELD_LOOKS = 64,        /* connections with such bytes that are looked at in one sweep */
     LM_LISTEN_BACKLOG = 4096,
     LM_UNIX_PATH_BYTES_MAX = 108, /* sun_path, with its terminator */
-    LM_DEALT_MAX = 1024,          /* connections that wait for another I/O thread; a power of two */
+    LM_ASSIGNED_MAX = 1024,       /* connections that wait for another I/O thread; a power of two */
     LM_LINGER_BYTES_MAX = 64 << 10, /* read and dropped before a refused connection is closed */
     LM_LINGER_MS = 1000,
     LM_TOKEN_BYTES_MAX = 256, /* what a client presents for its key */

@@ -46,35 +46,35 @@ static void start_connection(struct lm_io *io, int fd) {
 /* Unix sockets have no SO_REUSEPORT. Threads that wait on one listening socket would share its
  * connections badly: io_uring waits exclusively and keeps its place, so that the first in line gets
  * all of them (docs/IO.md), and with `inline` all the work. So the first I/O thread alone accepts,
- * and deals out in turn: one wake-up for each connection, none for a request. */
-static void deal(struct lm_io *io, int fd) {
+ * and assigns connections in turn: one wake-up for each connection, none for a request. */
+static void assign(struct lm_io *io, int fd) {
     struct lm_shared *shared = io->shared;
     const struct lm_node *node = &shared->node;
-    struct lm_io *to = &node->ios[io->dealt_count++ % node->io_count];
+    struct lm_io *to = &node->ios[io->assigned_count++ % node->io_count];
     /* A thread that drains may have ended, and would not take the connection. relaxed: nothing else
-     * is read because of it; what is pushed too late, lm_accept_refuse_dealt closes. */
+     * is read because of it; what is pushed too late, lm_accept_refuse_assigned closes. */
     bool draining = lm_load_relaxed_u32(&shared->phase) == LM_PHASE_DRAINING;
-    if (to == io || draining || !lm_spsc_push(&to->dealt, (uint32_t)fd)) {
+    if (to == io || draining || !lm_spsc_push(&to->assigned, (uint32_t)fd)) {
         start_connection(io, fd);
     } else {
         lm_ring_wake(to->ring);
     }
 }
 
-void lm_accept_take_dealt(struct lm_io *io) {
+void lm_accept_take_assigned(struct lm_io *io) {
     uint32_t fd;
-    while (lm_spsc_pop(&io->dealt, &fd)) start_connection(io, (int)fd);
+    while (lm_spsc_pop(&io->assigned, &fd)) start_connection(io, (int)fd);
 }
 
-void lm_accept_refuse_dealt(struct lm_io *io) {
+void lm_accept_refuse_assigned(struct lm_io *io) {
     uint32_t fd;
-    while (io->dealt.values && lm_spsc_pop(&io->dealt, &fd)) close((int)fd);
+    while (io->assigned.values && lm_spsc_pop(&io->assigned, &fd)) close((int)fd);
 }
 
 void lm_accept_completed(struct lm_io *io, const struct lm_completion *completion) {
     if (!completion->more) io->accepts_armed &= ~(1u << completion->index);
     if (completion->result >= 0 && completion->index == LM_LISTENER_UNIX) {
-        deal(io, completion->result);
+        assign(io, completion->result);
     } else if (completion->result >= 0) {
         start_connection(io, completion->result);
     } else if (completion->result != -ECONNABORTED && completion->result != -EINTR &&

@@ -1,5 +1,6 @@
 /* accept.h: new connections on their I/O thread. Unix sockets are accepted by the first I/O thread
- * alone, which deals them out. I/O thread only, but for lm_accept_refuse_dealt.
+ * alone, which assigns them to all threads in turn. I/O thread only, but for
+ * lm_accept_refuse_assigned.
  */
 #ifndef LM_FLOW_ACCEPT_H
 #define LM_FLOW_ACCEPT_H
@@ -8,10 +9,10 @@
 
 enum { LM_LISTENER_TCP = 0, LM_LISTENER_UNIX = 1 };
 
-/* Takes the connections that the first I/O thread has dealt to this one. */
-void lm_accept_take_dealt(struct lm_io *io);
+/* Takes the connections that the first I/O thread has assigned to this one. */
+void lm_accept_take_assigned(struct lm_io *io);
 /* Closes them, once its thread has ended. */
-void lm_accept_refuse_dealt(struct lm_io *io);
+void lm_accept_refuse_assigned(struct lm_io *io);
 /* Arms the accepts that are not armed. */
 void lm_accept_arm(struct lm_io *io);
 void lm_accept_completed(struct lm_io *io, const struct lm_completion *completion);

@@ -129,7 +129,7 @@ struct lm_io {
     uint32_t index;
     int listen_fds[LM_LISTENERS]; /* -1: none */
     uint32_t accepts_armed;       /* a bit per listener */
-    uint32_t dealt_count; /* connections of the unix socket, by the thread that accepts them */
+    uint32_t assigned_count; /* connections of the unix socket, by the thread that accepts them */
     bool draining;
     bool worker_hangs;  /* some worker has not come back for so long that the server is not ready */
     bool returns_stuck; /* a worker is in the middle of a return: look again soon, do not spin */
@@ -157,7 +157,7 @@ struct lm_io {
     /* Requests whose body is whole, before a worker has them. Both ends are this thread. */
     struct lm_spsc ready;
     struct lm_trace trace;    /* used when there is an access log */
-    struct lm_spsc dealt;     /* connections that the first I/O thread accepted for this one */
+    struct lm_spsc assigned;  /* connections that the first I/O thread accepted for this one */
     lm_atomic_u64 turns_seen; /* of shared->turns_asked */
     LM_CACHE_ALIGNED lm_atomic_u32 wants_returns; /* 1: asleep and waiting for a worker's return */
 };

@@ -21,7 +21,7 @@ void lm_thread_ended(struct lm_shared *shared, uint32_t role) {
     /* F1: acq_rel: the last one sees what the others did, and shows it to lumen_wait; pairs with F2
      * in server.c and F1 */
     if (lm_sub_acq_rel_u64(running, 1) != 1 || role != LUMEN_ROLE_IO) return;
-    for (uint32_t i = 0; i < node->io_count; i++) lm_accept_refuse_dealt(&node->ios[i]);
+    for (uint32_t i = 0; i < node->io_count; i++) lm_accept_refuse_assigned(&node->ios[i]);
     /* E1: release: a worker that ends sees every push; pairs with E3 in work/worker.c */
     lm_store_release_u32(&shared->workers_stop, 1);
     lm_waitset_wake_all(&node->waitset);

@@ -96,7 +96,7 @@ void lm_fd_store_drop(struct lm_fd_store *store, uint32_t index) {
     lm_ring_cancel_recv_header((struct lm_ring *)store, index, 0);
 }
 
-void lm_accept_refuse_dealt(struct lm_io *of) {
+void lm_accept_refuse_assigned(struct lm_io *of) {
     (void)of;
 }
 
