@@ -77,7 +77,7 @@ static void steer(struct hall *hall, bool found_sleeper) {
 
 /* Where there are two cores, one producer and one consumer get one each: on the same one they would
  * take turns instead of meeting. */
-static void settle(const struct visitor *self, uint32_t side) {
+static void pin_visitor(const struct visitor *self, uint32_t side) {
     int32_t cpus[2];
     if (self->hall->pinned && lm_topology_usable_cpus("", cpus, 2) >= 2) lm_thread_pin(cpus[side]);
 }
@@ -85,7 +85,7 @@ static void settle(const struct visitor *self, uint32_t side) {
 static void *consume(void *argument) {
     struct visitor *self = argument;
     uint32_t item;
-    settle(self, 0);
+    pin_visitor(self, 0);
     pthread_barrier_wait(&self->hall->start);
     while (next_item(self, &item)) {
         self->count++;
@@ -109,7 +109,7 @@ static void *produce(void *argument) {
     struct visitor *self = argument;
     struct hall *hall = self->hall;
     uint64_t each_round = (uint64_t)hall->producers * hall->per_round;
-    settle(self, 1);
+    pin_visitor(self, 1);
     pthread_barrier_wait(&hall->start);
     for (uint32_t round = 0; round < hall->rounds; round++) {
         wait_for_round(hall, round * each_round);

@@ -465,7 +465,7 @@ MUTANTS = (
         "",
     ),
     Mutant(
-        "starved and not settled",
+        "starved without a deadline",
         ADVANCE,
         "    lm_timer_update(io, connection);\n",
         "    if (connection->list != LM_LIST_STARVED) lm_timer_update(io, connection);\n",

@@ -187,7 +187,7 @@ static void count_reply(struct load *load, const struct lm_load_connection *conn
 
 /* After a reply: the connection is free once nothing of its request is under way. A server may
  * answer before it has read everything; where it then closes, the rest cannot be sent. */
-static void settle(struct load *load, uint32_t index) {
+static void finish_request(struct load *load, uint32_t index) {
     struct lm_load_connection *connection = &load->connections[index];
     if (connection->sending) {
         if (connection->last) shutdown(connection->fd, SHUT_RDWR);
@@ -245,7 +245,7 @@ static void received(struct load *load, const struct lm_completion *completion) 
     } else if (fine && connection->head_done && connection->body_left == 0) {
         connection->busy = false;
         count_reply(load, connection);
-        settle(load, index);
+        finish_request(load, index);
     } else {
         lm_ring_recv_header(load->ring, connection->fd, index, 0);
     }
@@ -261,7 +261,7 @@ static void sent(struct load *load, const struct lm_completion *completion) {
         connection->last = true;
         shutdown(connection->fd, SHUT_RDWR);
     }
-    if (!connection->busy) settle(load, completion->index);
+    if (!connection->busy) finish_request(load, completion->index);
 }
 
 /* ---- arrivals ---- */

@@ -1,8 +1,8 @@
 /* http_parser.c: see http_parser.h. Runs on I/O threads.
  *
  * A head is read line by line, each line once: its bytes, then its value. What concerns several
- * lines is counted on the way and judged at the end, by settle(). When the head came in pieces,
- * only the bytes that are new are looked at, and the whole once more when its end is there.
+ * lines is counted on the way and checked at the end, by check_head(). When the head came in
+ * pieces, only the bytes that are new are looked at, and the whole once more when its end is there.
  */
 #include "parts/http_parser.h"
 
@@ -270,7 +270,7 @@ static int walk(struct parse *p, const char *line) {
 }
 
 /* What the whole head says. 0, or a refusal. */
-static int settle(struct parse *p) {
+static int check_head(struct parse *p) {
     struct lm_http_head *head = p->head;
     if (p->headers > LM_HTTP_HEADERS_MAX)
         return lm_http_refuse(431, p->why, p->why_bytes, "expected at most %d headers, found %u",
@@ -327,6 +327,6 @@ int lm_http_parse_head(const char *bytes, size_t count, size_t seen, struct lm_h
         return lm_http_refuse(431, why, why_bytes, "head: expected at most %d bytes, found more",
                               LM_HTTP_HEAD_BYTES_MAX);
     if (used <= 0) return used;
-    int refusal = settle(&p);
+    int refusal = check_head(&p);
     return refusal < 0 ? refusal : used;
 }
