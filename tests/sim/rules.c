@@ -334,7 +334,7 @@ void rules_run(void) {
                {rules_of_entry, rules_of_entry_count},
                {rules_of_counts, rules_of_counts_count},
                {rules_of_http, rules_of_http_count},
-               {rules_of_scarce, rules_of_scarce_count}};
+               {rules_of_slot_wait, rules_of_slot_wait_count}};
     size_t count = 0;
     for (size_t a = 0; a < sizeof all / sizeof all[0]; a++) {
         for (size_t r = 0; r < all[a].count; r++) {

@@ -41,7 +41,7 @@ static void one_per_address(struct sim_plan *plan) {
 }
 
 /* Two of one address, and one too many of all; each place is somebody else's when it is left. */
-static void crowds(void) {
+static void too_many_connections(void) {
     static struct talk four;
     talk_open(&one);
     talk_pings(&one, 1);
@@ -380,7 +380,7 @@ const struct rule rules_of_entry[] = {
     {"cost in a batch", pairs_of_rows, cost_in_a_batch},
     {"no descriptor", three_descriptors, no_descriptor},
     {"a full pipeline", two_at_a_time, a_full_pipeline},
-    {"crowds", one_per_address, crowds},
+    {"too many connections", one_per_address, too_many_connections},
     {"a batch waits", four_in_a_batch, a_batch_waits},
     {"cost by the row", NULL, cost_by_the_row},
     {"cost over two workers", two_workers, cost_over_two_workers},

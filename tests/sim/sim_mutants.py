@@ -381,7 +381,7 @@ MUTANTS = (
         "if (request->probe) cost->probing = false;",
         "",
     ),
-    # Scarce slots.
+    # Few free slots.
     Mutant(
         "suspended work counts",
         ESTIMATE,

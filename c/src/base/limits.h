@@ -94,11 +94,11 @@ enum {
     LM_TICK_MS = 5,             /* while something has a deadline */
     LM_STUCK_TICK_NS = 100000,  /* while another thread stands in the middle of an operation */
     LM_IDLE_TICK_MS = 100, /* while slots are out: a returned one is noticed at the latest then */
-    /* While slots are scarce (scarce.c): one in so many of each class, and of max_in_flight, is for
-     * requests whose bytes are here: the whole body, or so much of it. */
+    /* Reserve (flow/slot_wait.h): one in so many slots of each class, and of max_in_flight, is for
+     * requests whose bytes have arrived: the whole body, or so much of it. */
     LM_RESERVE_ONE_IN = 4,
     LM_HERE_BYTES = 256 << 10,
-    /* Who holds one of the last slots and moves less than this in such a time loses it. */
+    /* A client that holds one of the last slots and moves less than this in that time loses it. */
     LM_SLOW_WINDOW_MS = 250,
     LM_SLOW_WINDOW_BYTES = 8 << 10,
     LM_SLOW_BODY_MS = 50, /* a body that takes longer is no work for the workers yet */

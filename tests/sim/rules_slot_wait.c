@@ -1,5 +1,5 @@
-/* rules_scarce.c: who waits for what while there are few slots and places, for how long, and who
- * makes room.
+/* rules_slot_wait.c: requests that wait while few slots and places are free: for what, for how
+ * long, and which connection makes room.
  */
 #include <string.h>
 
@@ -291,7 +291,7 @@ static void who_is_parked(void) {
               "somebody is left");
 }
 
-const struct rule rules_of_scarce[] = {
+const struct rule rules_of_slot_wait[] = {
     {"who is parked", parked, who_is_parked},
     {"what Runs keep", NULL, what_runs_keep},
     {"after an overload", shared_core, after_an_overload},
@@ -304,4 +304,4 @@ const struct rule rules_of_scarce[] = {
     {"too many wait", four_or_refused, too_many_wait},
     {"who moves", four_places, who_moves},
 };
-const size_t rules_of_scarce_count = sizeof rules_of_scarce / sizeof rules_of_scarce[0];
+const size_t rules_of_slot_wait_count = sizeof rules_of_slot_wait / sizeof rules_of_slot_wait[0];
