@@ -43,7 +43,7 @@ ESTIMATE, PARKING, RECEIVE, REPLY = (
     "flow/receive.c",
     "flow/reply.c",
 )
-IO, TIMERS = "io.c", "flow/timers.c"
+IO, THREADS, TIMERS = "io.c", "flow/threads.c", "flow/timers.c"
 HTTP_ADMIT, HTTP_BLOCK, HTTP_ROUTES = (
     "dialects/http_admit.c",
     "dialects/http_block.c",
@@ -494,6 +494,25 @@ MUTANTS = (
         PARKING,
         "    lm_fd_store_drop(io->fd_store, connection->index);\n    connection->fd = fd;",
         "    connection->fd = fd;",
+    ),
+    # The end of the threads.
+    Mutant(
+        "the last I/O thread leaves the workers asleep",
+        THREADS,
+        "    lm_waitset_wake_all(&node->waitset);\n",
+        "",
+    ),
+    Mutant(
+        "the last I/O thread leaves a blocking queue open",
+        THREADS,
+        "    if (shared->config.queue_type != LUMEN_QUEUE_INLINE) lm_queue_stop(&node->queue);\n",
+        "",
+    ),
+    Mutant(
+        "the first I/O thread that ends stops the workers",
+        THREADS,
+        "if (lm_sub_acq_rel_u64(running, 1) != 1 || role != LUMEN_ROLE_IO) return;",
+        "(void)lm_sub_acq_rel_u64(running, 1);\n    if (role != LUMEN_ROLE_IO) return;",
     ),
 )
 
