@@ -5,9 +5,23 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 
+#include <liburing.h>
+
 #include "base/error.h"
 #include "check.h"
-#include "ring/fd_store.h"
+
+static bool wait_fails; /* after its work, once */
+
+static int wait_for(struct io_uring *ring, unsigned count) {
+    int code = io_uring_submit_and_wait(ring, count);
+    if (wait_fails) code = -EPERM;
+    wait_fails = false;
+    return code;
+}
+
+/* The file itself, which calls this. */
+#define io_uring_submit_and_wait wait_for
+#include "ring/fd_store.c"
 
 enum { LIMIT = 40, CAPACITY = 95 }; /* three tables, the last one not full */
 
@@ -85,6 +99,28 @@ static void check_none_free(struct lm_fd_store *store) {
     lm_fd_store_drop(store, 50);
 }
 
+/* A descriptor that comes after its call has given up is closed, and is nobody else's. */
+static void check_late(struct lm_fd_store *store) {
+    int pairs[2][2], before = open_descriptors();
+    for (uint32_t p = 0; p < 2; p++) {
+        CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, pairs[p]) == 0);
+        CHECK(lm_fd_store_put(store, p, pairs[p][0]) == 0);
+        close(pairs[p][0]);
+        say(pairs[p][1], (char)('a' + p));
+    }
+    wait_fails = true;
+    CHECK(lm_fd_store_get(store, 0) == -EPERM);
+    for (uint32_t p = 2; p-- > 0;) {
+        int fd = lm_fd_store_get(store, p);
+        CHECK(fd >= 0);
+        hear(fd, (char)('a' + p));
+        close(fd);
+        lm_fd_store_drop(store, p);
+        close(pairs[p][1]);
+    }
+    CHECK(open_descriptors() == before);
+}
+
 int main(void) {
     struct lm_fd_store *store;
     struct rlimit limit = {LIMIT, LIMIT};
@@ -104,6 +140,7 @@ int main(void) {
     check_socket(store, CAPACITY - 1);
     check_many(store);
     check_none_free(store);
+    check_late(store);
     lm_fd_store_close(store);
     CHECK(open_descriptors() == before);
     CHECK(lm_fd_store_open(&store, 2 * LIMIT) == 0 && open_descriptors() == before + 2);

@@ -2,6 +2,8 @@
  * the flow above cannot tell them apart, and neither does this test. */
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
+#include <signal.h>
 #include <sys/resource.h>
 
 #include "base/clock.h"
@@ -639,6 +641,33 @@ static void check_timeouts(struct lm_ring *ring) {
     CHECK(lm_ring_wait(ring, 50000, UINT64_MAX, found, 4) == 1 && found[0].op == LM_OP_WAKE);
 }
 
+static lm_atomic_u32 signalled; /* 1: enough */
+
+static void nothing(int number) {
+    (void)number;
+}
+
+static void *signal_often(void *thread) {
+    while (!lm_load_relaxed_u32(&signalled)) { /* relaxed: nothing else is read */
+        pthread_kill(*(pthread_t *)thread, SIGUSR1);
+        sched_yield();
+    }
+    return NULL;
+}
+
+/* F16: a signal ends no wait with an error. */
+static void check_signals(struct lm_ring *ring) {
+    const struct sigaction action = {.sa_handler = nothing};
+    pthread_t self = pthread_self(), thread;
+    struct lm_completion found;
+    CHECK(sigaction(SIGUSR1, &action, NULL) == 0);
+    lm_store_relaxed_u32(&signalled, 0); /* relaxed: no thread runs yet */
+    CHECK(pthread_create(&thread, NULL, signal_often, &self) == 0);
+    for (int i = 0; i < 50; i++) CHECK(lm_ring_wait(ring, 0, 1000000, &found, 1) == 0);
+    lm_store_relaxed_u32(&signalled, 1); /* relaxed: as above */
+    pthread_join(thread, NULL);
+}
+
 /* A descriptor that is none completes with an error, as any other trouble. */
 static void check_bad_descriptor(struct lm_ring *ring) {
     uint8_t byte;
@@ -706,6 +735,7 @@ int main(void) {
         }
         check_wake(ring);
         check_timeouts(ring);
+        check_signals(ring);
         check_bad_descriptor(ring);
         CHECK(lm_ring_overflows(ring) == 0);
         lm_ring_close(ring);

@@ -1,4 +1,4 @@
-/* test_ring_uring.c (F14): calls of io_uring that fail and may be made again, with completions
+/* test_ring_uring.c (F16): calls of io_uring that fail and may be made again, with completions
  * there or not, and those that will not be better the next time. liburing's calls are the test's
  * own.
  */
@@ -32,7 +32,15 @@ static int wait_until(struct io_uring *ring, struct io_uring_cqe **cqe, unsigned
     return fail_once(io_uring_submit_and_wait_timeout(ring, cqe, count, timeout, signals));
 }
 
+static unsigned most_entries; /* that the kernel has memory for; 0: enough */
+
+static int init(unsigned entries, struct io_uring *ring, struct io_uring_params *params) {
+    if (most_entries && params->cq_entries > most_entries) return -ENOMEM;
+    return io_uring_queue_init_params(entries, ring, params);
+}
+
 /* The file itself, which calls these. */
+#define io_uring_queue_init_params init
 #define io_uring_submit submit
 #define io_uring_submit_and_wait wait_forever
 #define io_uring_submit_and_wait_timeout wait_until
@@ -93,6 +101,21 @@ static void a_ring_that_takes_nothing(struct lm_ring *ring, int fd) {
     CHECK(lm_ring_wait(ring, 0, UINT64_MAX, found, 64) == -EBUSY);
 }
 
+/* With little memory the rings are smaller; with hardly any the cause and the cure are told. */
+static void little_memory(int fd) {
+    struct lm_ring *ring;
+    CHECK_AT("little memory");
+    most_entries = 512;
+    CHECK(lm_ring_open(&ring, LUMEN_IO_URING, INDICES) == 0);
+    lm_ring_poll(ring, fd, 1, 3);
+    CHECK(lm_ring_wait(ring, 0, UINT64_MAX, found, 64) == 1 && found[0].op == LM_OP_READABLE);
+    lm_ring_close(ring);
+    most_entries = 1;
+    CHECK(lm_ring_open(&ring, LUMEN_IO_URING, INDICES) == LUMEN_E_UNSUPPORTED && !ring);
+    CHECK(strstr(lm_error_last(), "ulimit -l"));
+    most_entries = 0;
+}
+
 int main(void) {
     struct lm_ring *ring;
     int pair[2];
@@ -105,6 +128,7 @@ int main(void) {
     submits_that_fail(ring, pair[0]);
     a_ring_that_takes_nothing(ring, pair[0]);
     lm_ring_close(ring);
+    little_memory(pair[0]);
     close(pair[0]);
     close(pair[1]);
     return check_finish("test_ring_uring");

@@ -495,6 +495,27 @@ static void few_descriptors(void) {
     lumen_close(server);
 }
 
+/* An I/O thread looks for work on a core of its own only; where it shares one it gives way. */
+static void cores_of_io_threads(void) {
+    int usable = lumen_usable_cpus(NULL, 0);
+    CHECK(usable > 0);
+    if (usable > LUMEN_WORKERS_MAX) usable = LUMEN_WORKERS_MAX;
+    for (int workers = usable > 1 ? usable - 1 : 1; workers <= usable; workers++) {
+        for (uint32_t idle = LUMEN_IDLE_ADAPTIVE; idle <= LUMEN_IDLE_PARK; idle++) {
+            lumen_config config = valid();
+            lumen_server *server;
+            CHECK_AT("%d workers on %d cores, idle %u", workers, usable, idle);
+            config.thread_count = (uint32_t)workers;
+            config.idle = idle;
+            CHECK(lumen_open(&config, &server) == 0);
+            bool polls = idle == LUMEN_IDLE_ADAPTIVE || idle == LUMEN_IDLE_SPIN;
+            CHECK(server->shared.io_shares_cores == (workers == usable));
+            CHECK((server->shared.io_poll_ns > 0) == (workers < usable && polls));
+            lumen_close(server);
+        }
+    }
+}
+
 static bool pinning_is_refused;
 
 /* In place of the C library's, as a seccomp profile or a cpuset may answer it. */
@@ -640,6 +661,7 @@ int main(void) {
     many_models();
     from_open_to_close();
     a_long_description();
+    cores_of_io_threads();
     pinned_or_not();
     few_descriptors(); /* last: the limit stays */
     return check_finish("test_server");

@@ -188,6 +188,21 @@ static void nothing_at_all(void) {
               "other words");
 }
 
+static void inline_thread(struct sim_plan *plan) {
+    plan->queue_type = LUMEN_QUEUE_INLINE;
+    plan->idle_ms = 7000;
+}
+
+/* A thread that runs the model itself counts from the Run's end too. */
+static void nothing_after_a_run_inline(void) {
+    talk_open(&one);
+    runtime_takes_ns = 5 * SIM_S;
+    talk_asks(&one, &(struct ask){.id = 1});
+    (void)talk_gets(&one, 1, LM_STATUS_OK);
+    in(7 * SIM_S - SIM_MS);
+    SIM_CHECK(IO_WORD(connections_timed_out) == 1, "other words");
+}
+
 /* Half-closed after its last reply; until a second has gone by, or so many bytes have come. */
 static void after_the_last_reply(void) {
     static const uint8_t junk[2000] = "LMN9";
@@ -375,6 +390,7 @@ const struct rule rules_of_clocks[] = {
     {"chunked bodies", all_limits, chunked_bodies},
     {"a reply that nobody reads", narrow, a_reply},
     {"nothing at all", all_limits, nothing_at_all},
+    {"nothing after a Run, inline", inline_thread, nothing_after_a_run_inline},
     {"after the last reply", NULL, after_the_last_reply},
     {"overdue", server_deadline, overdue},
     {"a worker hangs", server_deadline, a_worker_hangs},
