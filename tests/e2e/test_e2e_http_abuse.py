@@ -6,12 +6,14 @@ Each test runs in a `town`: afterwards nothing may be left behind, and its canar
 from __future__ import annotations
 
 import contextlib
+import socket
 import time
 
 import numpy as np
 import pytest
 import web
 import wire
+from harness import eventually
 from hostile import DECOY, GOOD, INFER, PROTOCOL, head
 from hostile_json import BODIES
 from town import GOOD_REQUEST, Town, X, send_in_pieces, usable
@@ -19,6 +21,7 @@ from web import Http, get, post
 
 # ---- row 25, 31, 34: floods ----
 
+CLOSE_WAIT = 8  # in the kernel's tcp_states.h; 7 would be after a reset
 CHUNKED = head("Transfer-Encoding: chunked")
 FLOODS: dict[str, bytes] = {
     "a method of 1 MiB": b"G" * (1 << 20),
@@ -50,6 +53,29 @@ def test_floods(town: Town, name: str) -> None:
         assert not rest or rest.startswith(b"HTTP/1.1 4") or rest.startswith(b"HTTP/1.1 501")
     town.settle(before, 5)
     assert town.server.rss_bytes <= rss + (2 << 20)
+
+
+@pytest.mark.parametrize(
+    ("code", "framing"), [(413, "Content-Length: 1073741824"), (404, "Transfer-Encoding: chunked")]
+)
+def test_a_refusal_reaches_a_client_that_is_still_sending(
+    town: Town, code: int, framing: str
+) -> None:
+    """What comes behind it is read for a while: a close over unread bytes would be a reset."""
+    refused = f"POST /v2/models/no/infer HTTP/1.1\r\nHost: localhost\r\n{framing}\r\n\r\n"
+    with Http(town.server.port) as http:
+        http.send(refused.encode() + b"ffffff\r\n" + bytes(60_000))
+        assert http.answer().code == code
+        http.expect_end()
+        eventually(lambda: town.figures().connections_open == 1, "only the canary is left")
+        info = http.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)
+        assert info[0] == CLOSE_WAIT
+    # A client that never stops loses its connection; Linux keeps what came before the reset.
+    with Http(town.server.port) as http:
+        http.send(refused.encode())
+        with pytest.raises(ConnectionError):
+            http.send(bytes(400 << 20))
+        assert http.answer().code == code
 
 
 def test_bad_requests_cost_no_memory(town: Town) -> None:
