@@ -65,13 +65,15 @@ class Link(asyncio.BufferedProtocol):
         buffers: Sequence[Buffer] = (),
         timeout_us: int = 0,
         rows: int = 0,
+        flags: int = 0,
     ) -> _Reply:
         """Sends a request and waits for its reply; other requests run at the same time.
 
         Raises:
             ClientError: the server's status, or how the connection ended.
         """
-        buffers, flags = native.with_credential(kind, self._credential, buffers)
+        buffers, credential = native.with_credential(kind, self._credential, buffers)
+        flags |= credential
         size = native.total_bytes(buffers)
         await self._writable.wait()
         if self.ended is not None or self._transport is None:
@@ -124,7 +126,13 @@ class Link(asyncio.BufferedProtocol):
             ClientError: the server's status, or how the connection ended.
         """
         header, payload = await self.exchange(
-            native.KIND_INFER, encoding, model.index, buffers, timeout_us, rows
+            native.KIND_INFER,
+            encoding,
+            model.index,
+            buffers,
+            timeout_us,
+            rows,
+            payloads.request_flags(model),
         )
         try:
             return payloads.unpack_outputs(model, header, payload)

@@ -55,6 +55,8 @@ def banner(
         lines.append(
             f"  model    {model.name}{f' ({label})' if label else ''}: {_signature(entry)}"
         )
+        if entry.get("free_dims"):
+            lines.append(f"  sizes    {model.name}: {_free_dims(entry)}")
     cpus = ", ".join("unpinned" if cpu < 0 else f"core {cpu}" for cpu in info.worker_cpus)
     sizes = [entry.slot_bytes for entry in info.slot_classes]
     span = f", of {format_size(min(sizes))} to {format_size(max(sizes))} each" if sizes else ""
@@ -81,8 +83,30 @@ def _signature(entry: dict[str, Any]) -> str:
 def _tensor(tensor: dict[str, Any]) -> str:
     # n: the rows of the request; ?: known only after the model has run.
     free = "n" if tensor.get("shape_known", True) else "?"
-    dims = ",".join(free if dim < 0 else str(dim) for dim in tensor["shape"])
+    dims = ",".join(
+        free if dim == -1 or (index == 0 and size < 0) else str(dim)
+        for index, (dim, size) in enumerate(
+            zip(tensor.get("dims", tensor["shape"]), tensor["shape"], strict=True)
+        )
+    )
     return f"{tensor['name']} {tensor['datatype']}[{dims}]"
+
+
+def _free_dims(entry: dict[str, Any]) -> str:
+    parts = [
+        f"{dim['name']} 1..{dim['max']}{' (default)' if dim.get('default') else ''}"
+        for dim in entry["free_dims"]
+    ]
+    cost = ""
+    if "slot_bytes" in entry:
+        size_bytes = entry["slot_bytes"]
+        unit_bytes = 1 << 20 if size_bytes >= 4 << 20 else 1 << 10
+        rounded_bytes = math.ceil(size_bytes / unit_bytes) * unit_bytes
+        cost = f"; the largest request takes {format_size(rounded_bytes)} of memory"
+    hint = ""
+    if any(dim.get("default") for dim in entry["free_dims"]):
+        hint = "; max_dims sets others"
+    return f"{', '.join(parts)}{cost}{hint}"
 
 
 def _next_step(config: Config, entry: dict[str, Any], port: int) -> str:
@@ -108,10 +132,13 @@ def _next_step(config: Config, entry: dict[str, Any], port: int) -> str:
 
 def _zeros(tensor: dict[str, Any]) -> dict[str, Any] | None:
     """A small input of one row, as HTTP takes it; None when it is too long to type."""
-    shape = [1 if index == 0 and dim < 0 else dim for index, dim in enumerate(tensor["shape"])]
+    # A sentence may have one word, a picture of one pixel is less than some models take.
+    most = 2 if "dims" in tensor and len(tensor["shape"]) == 2 else 1
+    shape = [1 if index < most and dim < 0 else dim for index, dim in enumerate(tensor["shape"])]
     count = math.prod(shape)
     quoted = "'" in tensor["name"]
-    if quoted or not 0 < count <= _TYPED_MAX or tensor["datatype"] in ("FP16", "BF16"):
+    typed = all(size > 0 for size in shape) and count <= _TYPED_MAX
+    if quoted or not typed or tensor["datatype"] in ("FP16", "BF16"):
         return None
     zero = False if tensor["datatype"] == "BOOL" else 0
     return {

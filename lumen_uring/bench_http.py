@@ -19,6 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlsplit
 
+from lumen_uring.bench_sizes import with_names
 from lumen_uring.connection import unix_path
 from lumen_uring.errors import ConfigError, ConnectionFailed, LumenError, ProtocolError, from_status
 
@@ -136,7 +137,28 @@ def fetch_model(server: Target, name: str | None) -> Model:
                 f"Input {entry.name!r} of model {name!r} holds {entry.datatype}: there are no "
                 "random values of it."
             )
-    return Model(0, name, 2**32 - 1, inputs, outputs, None)
+    model = Model(0, name, 2**32 - 1, inputs, outputs, None)
+    if all(-1 not in entry.shape[1:] for entry in inputs):
+        return model
+    return _named_by_describe(server, model) or with_names(model)
+
+
+def _named_by_describe(server: Target, model: Model) -> Model | None:
+    """The names of free dimensions, which HTTP does not tell: a Lumen server's describe does."""
+    from lumen_uring.client import Client
+    from lumen_uring.errors import ClientError
+
+    try:
+        port = server.port or 1  # unused with a unix socket
+        with Client(server.address, port, timeout_s=_PROBE_S, token=server.token) as client:
+            told = client.models().get(model.name)
+    except (ClientError, ValueError):  # another server, or a token for HTTP alone
+        return None
+    if told is None or [entry.shape for entry in told.inputs] != [
+        entry.shape for entry in model.inputs
+    ]:
+        return None
+    return dataclasses.replace(model, inputs=told.inputs, free_dims=told.free_dims)
 
 
 class _UnixConnection(http.client.HTTPConnection):

@@ -194,7 +194,14 @@ class Client(ClientBase):
         deadline: float,
     ) -> InferResult:
         header, payload = self._exchange(
-            native.KIND_INFER, deadline, encoding, model.index, buffers, timeout_us, rows
+            native.KIND_INFER,
+            deadline,
+            encoding,
+            model.index,
+            buffers,
+            timeout_us,
+            rows,
+            payloads.request_flags(model),
         )
         try:
             return payloads.unpack_outputs(model, header, payload)
@@ -234,9 +241,11 @@ class Client(ClientBase):
         buffers: Sequence[Buffer] = (),
         timeout_us: int = 0,
         rows: int = 0,
+        flags: int = 0,
     ) -> tuple[ReplyHeader, Array]:
         """Sends one request and receives its reply; any failure in between ends the connection."""
-        buffers, flags = native.with_credential(kind, self._credential, buffers)
+        buffers, credential = native.with_credential(kind, self._credential, buffers)
+        flags |= credential
         size = native.total_bytes(buffers)
         number = self._next_id
         packed = native.pack_request(

@@ -48,6 +48,7 @@ _PATHS: Final = (
     ("log", "path"),
     ("log", "access_path"),
 )
+_MAPPINGS: Final = ("max_dims", "fix_dims")  # of names that the model's graph gives
 _ENTRIES: Final = {
     "models": "a mapping with a name and a path",
     "keys": "a mapping with a name and a sha256",
@@ -324,10 +325,15 @@ def _validate(draft: _Draft) -> Config | None:
 def _field_path(loc: _Path) -> _Path:
     """Cuts the steps that pydantic adds below a field (the arm of a union, an item of a triple)."""
     depth = 3 if loc[:1] == ("models",) else 4 if loc[:2] == ("server", "keys") else 2
-    return loc[:depth]
+    return loc[: depth + 1 if _is_mapping(loc[:depth]) else depth]
+
+
+def _is_mapping(path: _Path) -> bool:
+    return len(path) == 3 and path[0] == "models" and path[2] in _MAPPINGS
 
 
 def _expected(path: _Path, detail: ErrorDetails) -> str:
+    path = path[:3] if _is_mapping(path[:3]) else path
     model: type[BaseModel] = Config
     for depth, step in enumerate(path):
         if isinstance(step, int):
@@ -346,6 +352,8 @@ def _expected(path: _Path, detail: ErrorDetails) -> str:
 def _problem(data: Any, path: _Path, detail: ErrorDetails) -> str:
     if detail["type"] in ("extra_forbidden", "invalid_key"):
         return f"the unknown key {detail['loc'][-1]!r}"
+    if detail["loc"][-1] == "[key]":
+        return f"the name {_found(path[-1])}"
     for step in path:
         # Only a missing field ends the walk early: pydantic reports no place below the data.
         if isinstance(data, dict) and step not in data:

@@ -73,3 +73,8 @@ def check_together(config: Config, report: Report) -> None:
     if engine.batch_delay_us > 0 and not batches:
         found = f"{engine.batch_delay_us}, but no model has a batch_size above 1"
         report(("engine", "batch_delay_us"), "0 without batches", found)
+    for index, model in enumerate(config.models):
+        for name in model.fix_dims.keys() & model.max_dims.keys():
+            found = f"{model.fix_dims[name]} beside {model.max_dims[name]} in max_dims"
+            place = ("models", index, "fix_dims", name)
+            report(place, "a dimension that max_dims does not name", found)

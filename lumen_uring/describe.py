@@ -7,7 +7,7 @@ peer: each field is checked, and one that is wrong is a ProtocolError that names
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -36,12 +36,26 @@ DTYPES: Final[dict[str, np.dtype[Any]]] = {
 
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
-    """One input or output: -1 is the free first dimension, or an output's unknown one."""
+    """One input or output: -1 is a free dimension, or an output's unknown one.
+
+    Where more than the rows are free, `dims` has the shape with a name for each free dimension;
+    None where only the rows are.
+    """
 
     name: str
     datatype: str
     shape: tuple[int, ...]
     shape_known: bool
+    dims: tuple[int | str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FreeDim:
+    """A free dimension beside the rows: one size in a request, 1 to `max`."""
+
+    name: str
+    max: int
+    is_default: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +84,7 @@ class Model:
     outputs: tuple[TensorInfo, ...]
     rgb8: Rgb8Info | None
     labels: tuple[str, ...] = ()
+    free_dims: tuple[FreeDim, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,14 +141,25 @@ def find_model(models: Mapping[str, Model], name: str) -> Model:
 
 def _model(entry: dict[str, Any]) -> Model:
     rgb8 = entry["rgb8"]
+    free_dims = tuple(_free_dim(dim) for dim in entry.get("free_dims") or ())
+    names = {dim.name for dim in free_dims}
+    if len(names) != len(free_dims):
+        raise ValueError("two free dimensions of one name")
     return Model(
         index=_integer(entry["index"], 0, 0xFFFF),
         name=_text(entry["name"]),
         max_rows=_integer(entry["max_rows"], 1, 2**32 - 1),
-        inputs=tuple(_tensor(tensor) for tensor in entry["inputs"]),
+        inputs=tuple(_input(tensor, names) for tensor in entry["inputs"]),
         outputs=tuple(_tensor(tensor) for tensor in entry["outputs"]),
         rgb8=None if rgb8 is None else _rgb8(rgb8),
         labels=tuple(_text(label) for label in entry.get("labels") or ()),
+        free_dims=free_dims,
+    )
+
+
+def _free_dim(entry: dict[str, Any]) -> FreeDim:
+    return FreeDim(
+        _text(entry["name"]), _integer(entry["max"], 1, 2**32 - 1), entry.get("default") is True
     )
 
 
@@ -157,12 +183,35 @@ def _three(value: Any) -> tuple[float, ...] | None:
     return numbers
 
 
+def _input(entry: dict[str, Any], free: set[str]) -> TensorInfo:
+    """An input of a model with free dimensions of these names, or of one with none."""
+    tensor = _tensor(entry)
+    if not free:
+        return replace(tensor, dims=None)
+    if tensor.dims is None:
+        raise ValueError(f"input {tensor.name!r} without dims, in a model with free dimensions")
+    for index, dim in enumerate(tensor.dims):
+        if dim == -1 or (index > 0 and isinstance(dim, str) and dim not in free):
+            raise ValueError(f"dimension {dim!r} of input {tensor.name!r}, not in free_dims")
+    return tensor
+
+
 def _tensor(entry: dict[str, Any]) -> TensorInfo:
     datatype = _text(entry["datatype"])
     if datatype not in DTYPES:
         raise ValueError(f"datatype {datatype!r}")
     shape = tuple(_integer(dim, -1, 2**40) for dim in entry["shape"])
-    return TensorInfo(_text(entry["name"]), datatype, shape, bool(entry.get("shape_known", True)))
+    known = bool(entry.get("shape_known", True))
+    dims = _dims(entry["dims"], shape) if entry.get("dims") is not None else None
+    return TensorInfo(_text(entry["name"]), datatype, shape, known, dims)
+
+
+def _dims(entry: Any, shape: tuple[int, ...]) -> tuple[int | str, ...]:
+    """The shape again, where names may stand for -1."""
+    dims = tuple(dim if isinstance(dim, str) else _integer(dim, -1, 2**40) for dim in entry)
+    if tuple(-1 if isinstance(dim, str) else dim for dim in dims) != shape:
+        raise ValueError(f"dims {list(dims)} beside the shape {list(shape)}")
+    return dims
 
 
 def _integer(value: Any, low: int, high: int) -> int:

@@ -8,7 +8,9 @@ the start takes longer and does not fail.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -118,17 +120,20 @@ def labels(model: ModelConfig) -> bytes | None:
     return "\n".join(lines).encode()
 
 
-def cache_place(model: Path, ort_version: str) -> CachePlace:
+def cache_place(
+    model: Path, ort_version: str, fix_dims: Mapping[str, int] | None = None
+) -> CachePlace:
     """Names the file for a model's optimised graph, and makes its directory.
 
     Args:
         model: the model's file.
         ort_version: of the ONNX Runtime that will optimise it.
+        fix_dims: sizes that the optimised graph has for good.
 
     Returns:
-        `$XDG_CACHE_HOME` or `~/.cache`, then
-        lumen/<sha256 of the model, 32 digits>-<ort version>-<processor flags, 8 digits>.ort; no
-        path where that directory cannot be written.
+        `$XDG_CACHE_HOME` or `~/.cache`, then lumen/<sha256 of the model, with fix_dims also of
+        these, 32 digits>-<ort version>-<processor flags, 8 digits>.ort; no path where that
+        directory cannot be written.
 
     Raises:
         ConfigError: the model's file cannot be read.
@@ -140,6 +145,9 @@ def cache_place(model: Path, ort_version: str) -> CachePlace:
             f"the optimised graph of {model.name} is not kept, each start makes it anew: "
             "its weights lie in another file, whose changes the cache would not see",
         )
+    if fix_dims:
+        sizes = json.dumps(sorted(fix_dims.items()))
+        digest = hashlib.sha256(f"{digest} {sizes}".encode()).hexdigest()
     name = f"{digest[:32]}-{ort_version}-{cpu_flags_hash()[:8]}.ort"
     base = os.environ.get("XDG_CACHE_HOME") or ""
     try:

@@ -7,7 +7,7 @@ length, a count or a shape that came from the peer.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -33,8 +33,9 @@ def pack_inputs(
         rows: how many rows the arrays must have; None takes what they have.
 
     Returns:
-        The buffers in the model's order, and the rows to put into the header. An array of the
-        model's type that is C-contiguous is not copied: it must stay unchanged until the reply.
+        The buffers in the model's order, after a shape block where the model has free dimensions
+        beside the rows, and the rows to put into the header. An array of the model's type that is
+        C-contiguous is not copied: it must stay unchanged until the reply.
 
     Raises:
         BadRequest: a name, dtype or shape is not the model's; the message names both.
@@ -47,10 +48,11 @@ def pack_inputs(
             f"Model {model.name!r} takes the inputs {names}, found {sorted(map(str, inputs))}."
         )
     found_rows = rows
-    buffers: list[native.Buffer] = []
+    free = {dim.name for dim in model.free_dims}
+    arrays: list[Array] = []
     for tensor in model.inputs:
         array = _converted(model, tensor, inputs[tensor.name])
-        if tensor.shape[:1] == (-1,):
+        if tensor.shape[:1] == (-1,) and (tensor.dims is None or tensor.dims[0] not in free):
             first = array.shape[0]
             if found_rows is not None and first != found_rows:
                 raise BadRequest(
@@ -58,10 +60,38 @@ def pack_inputs(
                     f"expected {found_rows}."
                 )
             found_rows = first
-        buffers.append(_bytes_of(array))
+        arrays.append(array)
     used = 1 if found_rows is None else found_rows
     _check_rows(model, used)
+    buffers = [_bytes_of(array) for array in arrays]
+    if free:
+        _check_free(model, arrays)
+        buffers.insert(0, memoryview(pack_shapes([array.shape for array in arrays])))
     return buffers, used
+
+
+def request_flags(model: Model) -> int:
+    """The flags of requests to a model, without that of a credential.
+
+    Args:
+        model: as describe gave it.
+    """
+    return native.FLAG_SHAPES if model.free_dims else 0
+
+
+def pack_shapes(shapes: Sequence[Sequence[int]]) -> bytes:
+    """Writes a shape block.
+
+    Args:
+        shapes: of the tensors, in the model's order; each size below 2**32.
+
+    >>> pack_shapes([(2, 3)]).hex(" ", 4)
+    '01000000 02000000 02000000 03000000'
+    """
+    words = [len(shapes)]
+    for shape in shapes:
+        words += [len(shape), *shape]
+    return np.array(words, "<u4").tobytes()
 
 
 def pack_rgb8(model: Model, image: Array, rows: int | None) -> tuple[list[native.Buffer], int]:
@@ -174,7 +204,7 @@ def _converted(model: Model, tensor: TensorInfo, value: npt.ArrayLike) -> Array:
         found = f"found {array.dtype} {list(array.shape)}{_shape_hint(tensor.shape, array.shape)}"
     except ValueError as error:
         found = str(error)
-    sizes = ["rows" if size < 0 else str(size) for size in tensor.shape]
+    sizes = ["rows" if dim == -1 else str(dim) for dim in tensor.dims or tensor.shape]
     raise BadRequest(
         f"Input {tensor.name!r} of model {model.name!r}: expected "
         f"{convert.name_of(tensor.datatype)} [{', '.join(sizes)}], {found}."
@@ -182,13 +212,13 @@ def _converted(model: Model, tensor: TensorInfo, value: npt.ArrayLike) -> Array:
 
 
 def _shape_fits(declared: tuple[int, ...], shape: tuple[int, ...]) -> bool:
-    if declared[:1] == (-1,):
-        return len(shape) == len(declared) and shape[1:] == declared[1:]
-    return shape == declared
+    return len(shape) == len(declared) and all(
+        expected in (-1, found) for expected, found in zip(declared, shape, strict=True)
+    )
 
 
 def _shape_hint(declared: tuple[int, ...], shape: tuple[int, ...]) -> str:
-    if declared[:1] in ((-1,), (1,)) and shape == declared[1:]:
+    if declared[:1] in ((-1,), (1,)) and _shape_fits(declared[1:], shape):
         return ": put one row into a list, [x], or use x[None]"
     return ""
 
@@ -200,6 +230,27 @@ def _check_rows(model: Model, rows: int) -> None:
             f"Model {model.name!r} takes 1 to {model.max_rows} rows in one request"
             f"{why if rows else ''}, found {rows}."
         )
+
+
+def _check_free(model: Model, arrays: Sequence[Array]) -> None:
+    """Refuses free dimensions that exceed their maximum, or of one name and several sizes."""
+    most = {dim.name: dim.max for dim in model.free_dims}
+    found: dict[str, tuple[int, str]] = {}
+    for tensor, array in zip(model.inputs, arrays, strict=True):
+        for dim, size in zip(tensor.dims or (), array.shape, strict=True):
+            if not isinstance(dim, str) or dim not in most:
+                continue
+            expected, where = found.setdefault(dim, (size, tensor.name))
+            problem = ""
+            if size != expected:
+                problem = f"expected {expected} as in input {where!r}"
+            elif not 1 <= size <= most[dim]:
+                problem = f"expected 1 to {most[dim]} (the model's max_dims decide that)"
+            if problem:
+                raise BadRequest(
+                    f"Input {tensor.name!r} of model {model.name!r}: dimension {dim!r}: {problem}, "
+                    f"found {size}."
+                )
 
 
 def _bytes_of(array: Array) -> native.Buffer:

@@ -54,7 +54,8 @@ def prepare(model: Model, picture: Picture) -> Array:
         picture: one that Pillow reads or has read.
 
     Returns:
-        uint8 [H,W,3] for a model that takes rgb8, else float32 [1,1,H,W], 0..255.
+        uint8 [H,W,3] for a model that takes rgb8, else float32 [1,1,H,W], 0..255. A size that is
+        free in the model is the picture's own, at most the model's maximum.
 
     Raises:
         PictureError: the file is no picture, or Pillow is not installed.
@@ -76,7 +77,7 @@ def prepare(model: Model, picture: Picture) -> Array:
                 size = (model.rgb8.width, model.rgb8.height)
                 resized = image.convert("RGB").resize(size, Image.Resampling.BILINEAR)
                 return np.asarray(resized, np.uint8)
-            height, width = _grey_size(model)
+            height, width = _grey_size(model, image.height, image.width)
             # Box averages whole areas: strokes survive a reduction to a few pixels.
             grey = image.convert("L").resize((width, height), Image.Resampling.BOX)
             return np.asarray(grey, np.float32).reshape(1, 1, height, width)
@@ -122,15 +123,18 @@ def pixels(model: Model, pictures: Array | Picture | Sequence[Picture]) -> Array
     return np.stack([pixels(model, picture) for picture in pictures])
 
 
-def _grey_size(model: Model) -> tuple[int, int]:
+def _grey_size(model: Model, height: int, width: int) -> tuple[int, int]:
+    """The size of a grey picture for the model, which has this size itself."""
     tensor = model.inputs[0]
+    most = {dim.name: dim.max for dim in model.free_dims}
+    dims = tensor.dims or tensor.shape
     fits = (
         len(model.inputs) == 1
         and tensor.datatype == "FP32"
         and len(tensor.shape) == 4
         and tensor.shape[0] in (-1, 1)
         and tensor.shape[1] == 1
-        and min(tensor.shape[2:]) > 0
+        and all(dim in most if isinstance(dim, str) else dim > 0 for dim in dims[2:])
     )
     if not fits:
         raise UnknownModel(
@@ -138,4 +142,13 @@ def _grey_size(model: Model) -> tuple[int, int]:
             f"{[(entry.name, entry.datatype, list(entry.shape)) for entry in model.inputs]}. "
             "Send tensors with lumen_uring.Client."
         )
-    return tensor.shape[2], tensor.shape[3]
+    own = (min(height, width),) * 2 if dims[2] == dims[3] else (height, width)
+    # One scale for both directions, as far as the model's sizes allow.
+    scales = [dim / size for dim, size in zip(dims[2:], own, strict=True) if isinstance(dim, int)]
+    if not scales:
+        scales = [1.0, *(most[str(dim)] / size for dim, size in zip(dims[2:], own, strict=True))]
+    found = [
+        max(1, min(most[dim], round(size * min(scales)))) if isinstance(dim, str) else dim
+        for dim, size in zip(dims[2:], own, strict=True)
+    ]
+    return found[0], found[1]

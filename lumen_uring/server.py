@@ -158,7 +158,7 @@ def _load_models(engine: Engine, files: _Files, notes: list[str]) -> Iterator[st
     problems: list[EngineError] = []
     for model, path, names in files:
         yield model.name
-        place = cache_place(path, ort_version)
+        place = cache_place(path, ort_version, model.fix_dims)
         if place.note is not None:
             notes.append(place.note)
         try:

@@ -26,6 +26,8 @@ HOSTS_MAX: Final = 32  # LUMEN_HOSTS_MAX
 BATCH_MAX: Final = 256  # LM_BATCH_MAX in limits.h
 UNIX_PATH_BYTES_MAX: Final = 107  # LM_UNIX_PATH_BYTES_MAX, without its terminator
 U32_MAX: Final = 2**32 - 1
+DIM_MAX: Final = 2**31 - 1
+DIM_NAME_BYTES_MAX: Final = 255  # LM_TENSOR_NAME_BYTES_MAX, without its terminator
 # Settings that only Python uses. Every other setting of the sections server, engine and log is a
 # field of lumen_config in lumen.h, of the same name and range, in the order of this file.
 PYTHON_SIDE: Final = frozenset(
@@ -94,6 +96,12 @@ def _short_path(value: str) -> str:
     return value
 
 
+def _dim_name(value: str) -> str:
+    if not 1 <= len(value.encode()) <= DIM_NAME_BYTES_MAX:
+        raise ValueError("too short or too long")
+    return value
+
+
 def _mode(value: object) -> object:
     """YAML reads 0660 as an octal number by itself, "0660" and 0o660 as texts."""
     if isinstance(value, str) and re.fullmatch(r"(0o?)?[0-7]{3}", value):
@@ -110,6 +118,14 @@ _Float = Annotated[
 _Rate = Annotated[float, BeforeValidator(_number), Field(ge=0, le=_RATE_MAX, allow_inf_nan=False)]
 _RATE: Final = "requests a second, 0 (no limit) to 1e9"
 _BURST: Final = "null (the rate, rounded up) or a whole number, 1..4294967295"
+_Dims = dict[
+    Annotated[str, AfterValidator(_no_nul), AfterValidator(_dim_name)],
+    Annotated[int, Field(ge=1, le=DIM_MAX)],
+]
+_DIMS: Final = (
+    f"a mapping of dimensions' names (1 to {DIM_NAME_BYTES_MAX} bytes) to whole numbers, "
+    f"1..{DIM_MAX}"
+)
 _Three = Annotated[tuple[_Float, _Float, _Float], BeforeValidator(_three)]
 
 
@@ -346,6 +362,8 @@ class ModelConfig(_Section):
     max_rows: int = Field(
         default=0, ge=0, le=U32_MAX, description="a whole number, 0 (what fits) to 4294967295"
     )
+    max_dims: _Dims = Field(default={}, description=_DIMS)
+    fix_dims: _Dims = Field(default={}, description=_DIMS)
     max_output_bytes: _Size = Field(
         default=1 << 20, ge=1, le=U32_MAX, description="a size such as 1MiB, to under 4GiB"
     )

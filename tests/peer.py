@@ -74,6 +74,7 @@ class Request:
     timeout_us: int
     rows: int
     payload: bytes
+    flags: int = 0
 
 
 def reply(
@@ -89,6 +90,7 @@ def answer(request: Request) -> bytes:
         return reply(request.id)
     if request.kind == 3:
         return reply(request.id, json.dumps(DESCRIPTION).encode())
+    assert request.flags == 0
     if request.model == 0:
         x = np.frombuffer(request.payload, "<f4").reshape(-1, 4)
         if len(x) != request.rows:
@@ -126,8 +128,8 @@ class Connection:
         magic, kind, encoding, model, number, size, timeout, rows, flags, zero = REQUEST.unpack(
             head
         )
-        assert (magic, flags, zero) == (b"LMN1", 0, 0)
-        return Request(kind, encoding, model, number, timeout, rows, self.exactly(size))
+        assert (magic, flags & ~2, zero) == (b"LMN1", 0, 0)
+        return Request(kind, encoding, model, number, timeout, rows, self.exactly(size), flags)
 
     def send(self, data: bytes) -> None:
         self.socket.sendall(data)

@@ -55,6 +55,13 @@ def test_the_place_depends_on_model_runtime_and_processor(
     assert cache_place(model, "1.31.1") != place
     model.write_bytes(b"model")
     assert cache_place(model, "1.31.2") != place
+    assert cache_place(model, "1.31.1", {}) == place
+    sizes: list[dict[str, int]] = [
+        {"h": 2}, {"h": 3}, {"w": 2}, {"h": 2, "w": 3}, {"h": 3, "w": 2}, {'h": 2, "w': 3},
+    ]  # fmt: skip
+    assert len({place.path} | {cache_place(model, "1.31.1", fix).path for fix in sizes}) == 7
+    swapped = cache_place(model, "1.31.1", {"w": 3, "h": 2})
+    assert swapped == cache_place(model, "1.31.1", {"h": 2, "w": 3})
     monkeypatch.setattr(model_cache, "cpu_flags_hash", lambda: "0123456789")
     other = cache_place(model, "1.31.1")
     assert other.path is not None

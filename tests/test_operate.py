@@ -10,7 +10,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -417,7 +417,7 @@ def test_models_are_added_each_with_its_own_files(monkeypatch: pytest.MonkeyPatc
     places = {"x": CachePlace(Path("/c/x"), None), "y": CachePlace(None, "y is not kept")}
     asked: list[tuple[str, str]] = []
 
-    def place(path: Path, version: str) -> CachePlace:
+    def place(path: Path, version: str, _fixed: Mapping[str, int]) -> CachePlace:
         asked.append((str(path), version))
         return places[str(path)]
 

@@ -75,6 +75,76 @@ def test_the_banner_of_other_servers() -> None:
     assert "socket" not in text
 
 
+BERT = {
+    **DIGITS,
+    "name": "bert",
+    "inputs": [
+        {
+            "name": name,
+            "datatype": "INT64",
+            "shape": [-1, -1],
+            "dims": ["batch_size", "sequence_length"],
+        }
+        for name in ("input_ids", "attention_mask")
+    ],
+    "outputs": [
+        {
+            "name": "hidden",
+            "datatype": "FP32",
+            "shape": [-1, -1, 384],
+            "dims": ["batch_size", "sequence_length", 384],
+            "shape_known": True,
+        },
+        {
+            "name": "found",
+            "datatype": "INT64",
+            "shape": [2, -1],
+            "dims": [2, -1],
+            "shape_known": False,
+        },
+    ],
+    "free_dims": [{"name": "sequence_length", "max": 512, "default": True}],
+    "slot_bytes": 25 * 2**20 + 5,
+}
+
+
+def test_the_banner_of_free_dimensions() -> None:
+    config = load(None, (), ["bert=bert.onnx"])
+    lines = banner(config, INFO, {"models": [BERT]}, [], 0.5)
+    assert lines[1:3] == [
+        "  model    bert: input_ids INT64[n,sequence_length], "
+        "attention_mask INT64[n,sequence_length] -> hidden FP32[n,sequence_length,384], "
+        "found INT64[2,?]",
+        "  sizes    bert: sequence_length 1..512 (default); the largest request takes 26MiB of "
+        "memory; max_dims sets others",
+    ]
+    assert lines[-1] == (
+        "Try: curl 'http://127.0.0.1:8000/v2/models/bert/infer' -d '{\"inputs\":["
+        '{"name":"input_ids","datatype":"INT64","shape":[1,1],"data":[0]},'
+        '{"name":"attention_mask","datatype":"INT64","shape":[1,1],"data":[0]}]}\''
+    )
+    dims = [{"name": "height", "max": 9}, {"name": "width", "max": 7, "default": False}]
+    picture = {
+        **DIGITS,
+        "inputs": [
+            {
+                "name": "x",
+                "datatype": "FP32",
+                "shape": [1, 3, -1, -1],
+                "dims": [1, 3, "height", "width"],
+            }
+        ],
+        "free_dims": dims,
+        "slot_bytes": 1025,
+    }
+    lines = banner(load(), INFO, {"models": [picture]}, [], 0.5)
+    assert "x FP32[1,3,height,width] ->" in lines[1]
+    assert lines[2] == (
+        "  sizes    digits: height 1..9, width 1..7; the largest request takes 2KiB of memory"
+    )
+    assert lines[-1] == "Try: curl 'http://127.0.0.1:8000/v2/models/digits'"
+
+
 def test_the_banner_of_a_unix_socket() -> None:
     config = load(None, ["server.unix_socket=/run/s", "server.unix_socket_mode=0600"])
     text = "\n".join(banner(config, INFO, {"models": [DIGITS]}, [], 0.5))

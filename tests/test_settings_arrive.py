@@ -51,6 +51,14 @@ SETTINGS: dict[tuple[type[BaseModel], str], tuple[str, Fields]] = {
     (ModelConfig, "mean"): (str(list(MEAN)), {"model.mean": MEAN}),
     (ModelConfig, "scale"): (str(list(SCALE)), {"model.scale": SCALE}),
     (ModelConfig, "max_rows"): ("12", {"model.max_rows": 12}),
+    (ModelConfig, "max_dims"): (
+        "{length: 7, 'x[2]': 9}",
+        {"model.dim_count": 2, "model.dims": [(b"length", 7, 0), (b"x[2]", 9, 0)]},
+    ),
+    (ModelConfig, "fix_dims"): (
+        "{hauteur: 2147483647}",
+        {"model.dim_count": 1, "model.dims": [(b"hauteur", 2147483647, 1)]},
+    ),
     (ModelConfig, "max_output_bytes"): ("2KiB", {"model.max_output_bytes": 2048}),
     (ModelConfig, "batch_size"): ("8", {"model.batch_size": 8}),
     (ModelConfig, "batch_delay_us"): ("0", {"model.batch_delay_us": 0}),
@@ -117,6 +125,8 @@ class _Library:
         self.fields |= {
             f"model.{name}": _plain(getattr(native, name)) for name, *_ in native._fields_
         }
+        dims = [native.dims[d] for d in range(native.dim_count)]
+        self.fields["model.dims"] = [(dim.name, dim.size, dim.fixed) for dim in dims]
         return 0
 
     def lumen_close(self, _handle: object) -> None:
@@ -311,6 +321,7 @@ def test_every_option_of_bench_reaches_its_own_field() -> None:
     assert (fields["payload_count"], fields["payload_bytes"], fields["expect_bytes"]) == (2, 2, 3)
     fields = load_fields(replace(plan, credential=bytes(32)))
     assert (fields["credential"], fields["payload_bytes"]) == (1, 34)
+    assert changes(load_fields(plan), load_fields(replace(plan, shapes=True))) == {"shapes": 1}
 
 
 # ---- what the engine says ----

@@ -55,6 +55,7 @@ HEADER_OF = {
     "load/loadgen_native.c": "load/loadgen.h",
     "load/loadgen_setup.c": "load/loadgen.h",
     "parts/model_load.c": "parts/model.h",
+    "parts/model_sizes.c": "parts/model.h",
     "parts/model_text.c": "parts/oip_reply.h",
     "parts/model_trial.c": "parts/model.h",
     "parts/oip_parser.cc": "parts/oip_json.h",

@@ -30,6 +30,7 @@
 
 enum { CONNECTIONS = 16, SAMPLES_MAX = 1 << 20, ONE_BURST = 40, RUNNERS_MAX = 64 };
 static const uint64_t second_ns = 1000000000u;
+static const struct lm_sizes one_row = {.rows = 1};
 
 struct samples {
     uint64_t *values;
@@ -99,12 +100,13 @@ struct runner {
 static void runner_open(struct runner *runner, const struct bench *bench, uint32_t index) {
     struct lm_layout layout;
     *runner = (struct runner){.bench = bench, .index = index};
-    if (!lm_model_slot_bytes(&bench->model, 1, &runner->slot.bytes)) fail("model too large");
+    if (!lm_model_slot_bytes(&bench->model, &one_row, &runner->slot.bytes)) fail("model too large");
     runner->slot.base = aligned_alloc(LM_SLOT_ALIGN, runner->slot.bytes);
     if (!runner->slot.base) fail("no memory");
-    lm_model_layout(&bench->model, &runner->slot, LM_ENCODING_TENSORS, 1, &layout);
+    lm_model_layout(&bench->model, &runner->slot, LM_ENCODING_TENSORS, &one_row, &layout);
     lm_rgb8_convert(&bench->model.rgb8, bench->pixels, layout.inputs[0], 1);
-    if (lm_model_bind(&bench->model, &bench->ort, &layout, 1, &runner->binding, runner->values))
+    if (lm_model_bind(&bench->model, &bench->ort, &layout, &one_row, &runner->binding,
+                      runner->values))
         fail(lm_error_last());
 }
 
@@ -250,7 +252,7 @@ static void set_up(struct bench *bench, char **arguments) {
     if (lm_model_open(&bench->model, &bench->ort, &config, 0, bench->cpu_count))
         fail(lm_error_last());
     if (!bench->model.has_rgb8) fail("the model takes no rgb8 images");
-    lm_model_payload_bytes(&bench->model, LM_ENCODING_RGB8, 1, &bench->pixel_bytes);
+    lm_model_payload_bytes(&bench->model, LM_ENCODING_RGB8, &one_row, &bench->pixel_bytes);
     bench->pixels = malloc(bench->pixel_bytes);
     FILE *file = fopen(arguments[6], "rb");
     if (!file || !bench->pixels ||
@@ -260,7 +262,7 @@ static void set_up(struct bench *bench, char **arguments) {
     bench->reply_bytes = LM_NATIVE_REPLY_BYTES;
     for (uint32_t o = 0; o < bench->model.output_count; o++) {
         size_t bytes = 0;
-        lm_tensor_bytes(&bench->model.outputs[o], 1, &bytes);
+        lm_tensor_bytes(&bench->model.outputs[o], &one_row, &bytes);
         bench->reply_bytes += bytes;
     }
     bench->address = (struct sockaddr_in){.sin_family = AF_INET,

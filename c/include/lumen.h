@@ -23,7 +23,7 @@ extern "C" {
 
 /* Raised with every change to a struct or a function below; Python refuses a library of another
  * number. */
-#define LUMEN_ABI_VERSION 9u
+#define LUMEN_ABI_VERSION 10u
 
 enum {
     LUMEN_OK = 0,
@@ -131,6 +131,13 @@ typedef struct lumen_config {
 #undef LUMEN_SETTING_MEMBER
 #undef LUMEN_FIELD_MEMBER
 
+/* The size of one free dimension of a model, by the name that the graph gives it. */
+typedef struct lumen_dim {
+    const char *name;
+    uint32_t size;  /* at least 1 */
+    uint32_t fixed; /* 1: every request has this size; 0: it is the largest one */
+} lumen_dim;
+
 /* 0 means "the default" only where the comment says so. */
 typedef struct lumen_model_config {
     const char *name;       /* unique, 1..63 bytes */
@@ -148,7 +155,10 @@ typedef struct lumen_model_config {
     double rate;               /* requests a second; 0: no limit */
     uint32_t burst;            /* requests at once, at least 1 where rate is set */
     uint32_t label_bytes;      /* of `labels` */
-    const char *labels; /* one line per class, for the classification extension; NULL: none */
+    const char *labels;    /* one line per class, for the classification extension; NULL: none */
+    const lumen_dim *dims; /* sizes of free dimensions; NULL: none is set */
+    uint32_t dim_count;
+    uint32_t reserved; /* 0 */
 } lumen_model_config;
 
 typedef struct lumen_slot_class {
@@ -335,6 +345,8 @@ typedef struct lumen_load_config {
     int32_t cpu;           /* to pin to; -1: none */
     uint32_t expect_bytes; /* of `expected`; 0: answers are not looked at */
     const void *const *expected; /* per payload: what its reply's payload must be */
+    uint32_t shapes;   /* 1: each payload has a shape block before its tensors; 0: none has */
+    uint32_t reserved; /* 0 */
 } lumen_load_config;
 
 enum { LUMEN_LOAD_CONNECTIONS_MAX = 16384, LUMEN_LOAD_BUCKETS = 1728 };

@@ -36,13 +36,14 @@ static int bind_slots(struct lm_io *io) {
         struct lm_slot *slot = &io->arena.slots[s];
         for (uint32_t m = 0; m < io->models->count; m++) {
             const struct lm_model *model = &io->models->models[m];
+            const struct lm_sizes sizes = lm_model_largest(model, 1);
             size_t bytes = 0;
-            if (!lm_model_slot_bytes(model, 1, &bytes) || bytes != slot->bytes) continue;
+            if (!lm_model_slot_bytes(model, &sizes, &bytes) || bytes != slot->bytes) continue;
             struct lm_layout layout;
-            lm_model_layout(model, slot, LM_ENCODING_TENSORS, 1, &layout);
-            int code =
-                lm_model_bind(model, &shared->ort, &layout, 1, lm_io_binding(io, io->models, s, m),
-                              lm_io_values(io, io->models, s, m));
+            lm_model_layout(model, slot, LM_ENCODING_TENSORS, &sizes, &layout);
+            int code = lm_model_bind(model, &shared->ort, &layout, &sizes,
+                                     lm_io_binding(io, io->models, s, m),
+                                     lm_io_values(io, io->models, s, m));
             lm_slot_reset(slot);
             if (code) return code;
         }

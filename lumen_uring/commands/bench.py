@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
+from lumen_uring.bench_sizes import dims, with_sizes
 from lumen_uring.connection import unix_path
 from lumen_uring.errors import ConfigError, StatsError
 from lumen_uring.options import (
@@ -28,7 +29,7 @@ from lumen_uring.options import (
 )
 
 if TYPE_CHECKING:
-    from lumen_uring.describe import Model
+    from lumen_uring.describe import Model, TensorInfo
     from lumen_uring.ring.load import LoadPlan
 
 _PROGRESS_S: Final = 0.5
@@ -80,6 +81,13 @@ def add(subparsers: Subparsers) -> None:
         "--seed", type=int, default=1, help="seed of the random arrivals and payloads"
     )
     parser.add_argument("--rows", type=count, default=1, help="rows in each request")
+    parser.add_argument(
+        "--dims",
+        type=dims,
+        default={},
+        metavar="NAME=SIZE,...",
+        help="sizes of the model's free dimensions beside the rows (the maximum, at most 128)",
+    )
     parser.add_argument("--timeout-us", type=int, default=0, help="deadline of each request, µs")
     parser.add_argument(
         "--encoding",
@@ -182,6 +190,7 @@ def make_plan(arguments: argparse.Namespace) -> LoadPlan:
 
 
 def _native_side(arguments: argparse.Namespace) -> dict[str, Any]:
+    from lumen_uring import payloads
     from lumen_uring.client import Client
 
     for option, given in (("--http-json", arguments.http_json), ("--get", arguments.get)):
@@ -199,12 +208,18 @@ def _native_side(arguments: argparse.Namespace) -> dict[str, Any]:
         encoding = "tensors" if model.rgb8 is None else "rgb8"
     if encoding == "rgb8" and model.rgb8 is None:
         raise ConfigError(f"Model {model.name!r} takes no rgb8: use --encoding tensors.")
+    model = with_sizes(model, arguments.dims)
+    bodies = _payloads(model, encoding, arguments)
+    if model.free_dims:
+        shapes = [_shape(tensor, arguments.rows) for tensor in model.inputs]
+        bodies = [payloads.pack_shapes(shapes) + body for body in bodies]
     return {
         "host": host,
         "port": port,
         "model": model.index,
         "encoding": 1 if encoding == "rgb8" else 0,
-        "payloads": _payloads(model, encoding, arguments),
+        "payloads": bodies,
+        "shapes": bool(model.free_dims),
         "credential": credential,
     }
 
@@ -224,9 +239,10 @@ def _http_side(arguments: argparse.Namespace) -> dict[str, Any]:
                 "--encoding rgb8: over HTTP this is a raw binary request, which has no --http-json,"
                 " --rows or --timeout-us."
             )
-        model = bench_http.with_rgb8(model)
+        model = with_sizes(bench_http.with_rgb8(model), arguments.dims)
         bodies = _payloads(model, "rgb8", arguments)
         return {**found, "payloads": bench_http.raw_requests(server, model, bodies)}
+    model = with_sizes(model, arguments.dims)
     write = bench_http.json_requests if arguments.http_json else bench_http.binary_requests
     bodies = _payloads(model, "tensors", arguments)
     return {**found, "payloads": write(server, model, rows, timeout_us, bodies)}
@@ -273,11 +289,15 @@ def _random_tensors(model: Model, rows: int, random: Any) -> bytes:
 
     parts = []
     for tensor in model.inputs:
-        shape = [rows if size < 0 else size for size in tensor.shape]
+        shape = _shape(tensor, rows)
         dtype = DTYPES[tensor.datatype]
         values = random.random(shape) if np.issubdtype(dtype, np.floating) else 1
         parts.append(np.broadcast_to(values, shape).astype(dtype).tobytes())
     return b"".join(parts)
+
+
+def _shape(tensor: TensorInfo, rows: int) -> list[int]:
+    return [rows if size < 0 else size for size in tensor.shape]
 
 
 def _server_cpu_seconds(plan: LoadPlan) -> float | None:

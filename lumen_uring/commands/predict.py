@@ -141,7 +141,8 @@ def preprocessing(model: Model) -> str:
     """
     info = model.rgb8
     if info is None:
-        return f"{model.name}: pictures become grey, scaled as a whole to the model's size, 0..255"
+        size = "their own size where it is free" if model.free_dims else "the model's size"
+        return f"{model.name}: pictures become grey, scaled as a whole to {size}, 0..255"
     size = f"{info.width} x {info.height}"
     sentence = f"{model.name}: pictures are scaled as a whole to {size}, not cropped"
     if info.mean is None or info.scale is None or info.channel_order is None:

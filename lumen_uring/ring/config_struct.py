@@ -131,6 +131,11 @@ def native_model(
     model: ModelConfig, path: Path, cache_path: Path | None, labels: bytes | None
 ) -> structs.LumenModelConfig:
     """lumen_model_config for one model; the arguments are those of Engine.add_model."""
+    dims = [
+        structs.LumenDim(name=name.encode(), size=u32(name, size), fixed=fixed)
+        for fixed, sizes in ((0, model.max_dims), (1, model.fix_dims))
+        for name, size in sizes.items()
+    ]
     return structs.LumenModelConfig(
         name=model.name.encode(),
         path=os.fsencode(path),
@@ -151,6 +156,8 @@ def native_model(
         burst=u32("burst", burst_of(model.rate, model.burst)),
         label_bytes=0 if labels is None else u32("labels", len(labels)),
         labels=labels,
+        dims=(structs.LumenDim * len(dims))(*dims) if dims else None,
+        dim_count=len(dims),
     )
 
 

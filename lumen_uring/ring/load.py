@@ -47,6 +47,7 @@ class LoadPlan:
         protocol: 0 native; 1 HTTP/1.1: payloads are whole requests, and model, encoding, rows,
             timeout_us and credential are ignored.
         credential: of native.pack_credential, sent before each payload; empty: none.
+        shapes: each payload begins with a shape block, as the native protocol has it.
     """
 
     host: str
@@ -67,6 +68,7 @@ class LoadPlan:
     expected: Sequence[bytes] = ()
     protocol: int = 0
     credential: bytes = b""
+    shapes: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -128,6 +130,7 @@ class Load:
             model=plan.model,
             encoding=plan.encoding,
             credential=1 if plan.credential else 0,
+            shapes=int(plan.shapes),
             rows=plan.rows,
             timeout_us=plan.timeout_us,
             payload_count=len(payloads),

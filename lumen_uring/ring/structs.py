@@ -20,7 +20,7 @@ from ctypes import (
 )
 from typing import Final
 
-ABI_VERSION: Final = 9
+ABI_VERSION: Final = 10
 STATS_VERSION: Final = 3
 
 E_INVALID: Final = -1
@@ -69,6 +69,16 @@ class LumenConfig(ctypes.Structure):
     """lumen_config: what lumen_open takes. config_struct.py gives it its fields."""
 
 
+class LumenDim(ctypes.Structure):
+    """lumen_dim: the size of one free dimension of a model."""
+
+    _fields_ = [
+        ("name", c_char_p),
+        ("size", c_uint32),
+        ("fixed", c_uint32),
+    ]
+
+
 class LumenModelConfig(ctypes.Structure):
     """lumen_model_config: what lumen_add_model takes."""
 
@@ -88,6 +98,9 @@ class LumenModelConfig(ctypes.Structure):
         ("burst", c_uint32),
         ("label_bytes", c_uint32),
         ("labels", c_char_p),
+        ("dims", ctypes.POINTER(LumenDim)),
+        ("dim_count", c_uint32),
+        ("reserved", c_uint32),
     ]
 
 
@@ -200,6 +213,8 @@ class LumenLoadConfig(ctypes.Structure):
         ("cpu", c_int32),
         ("expect_bytes", c_uint32),
         ("expected", ctypes.POINTER(ctypes.c_void_p)),
+        ("shapes", c_uint32),
+        ("reserved", c_uint32),
     ]
 
 
@@ -239,6 +254,7 @@ MIRRORS: Final[dict[str, type[ctypes.Structure]]] = {
     "lumen_key_config": LumenKeyConfig,
     "lumen_config": LumenConfig,
     "lumen_model_config": LumenModelConfig,
+    "lumen_dim": LumenDim,
     "lumen_slot_class": LumenSlotClass,
     "lumen_info": LumenInfo,
     "lumen_stats_header": LumenStatsHeader,

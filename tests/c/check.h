@@ -35,6 +35,9 @@ enum { CHECK_UNDER_TSAN = 1 };
 enum { CHECK_UNDER_TSAN = 0 };
 #endif
 
+/* A request of so many rows, for what takes its sizes. */
+#define ROWS(count) (&(const struct lm_sizes){.rows = (count)})
+
 static lm_atomic_u64 check_count;
 static uint64_t check_seed_value;
 static _Thread_local char check_where[160]; /* what a loop is at, see CHECK_AT */

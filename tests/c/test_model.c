@@ -38,9 +38,9 @@ struct trial {
 /* A slot of exactly the size that the model asks for, its end at an unreadable page. */
 static void trial_open(struct trial *trial, const struct check_guard *guard, uint32_t rows) {
     memset(trial, 0, sizeof *trial);
-    CHECK(lm_model_slot_bytes(&model, rows, &trial->slot.bytes));
+    CHECK(lm_model_slot_bytes(&model, ROWS(rows), &trial->slot.bytes));
     trial->slot.base = check_guard_tail(guard, trial->slot.bytes);
-    lm_model_layout(&model, &trial->slot, LM_ENCODING_TENSORS, rows, &trial->layout);
+    lm_model_layout(&model, &trial->slot, LM_ENCODING_TENSORS, ROWS(rows), &trial->layout);
 }
 
 static void check_answers(const float *probabilities, uint32_t rows) {
@@ -60,8 +60,9 @@ static void fill_images(float *image, uint32_t rows, uint64_t *random) {
 }
 
 static void run(struct trial *trial, uint32_t rows, uint32_t worker, float *out) {
-    CHECK(lm_model_bind(&model, &ort, &trial->layout, rows, &trial->binding, trial->values) == 0);
-    CHECK(trial->binding.rows == rows && trial->binding.base == trial->layout.inputs[0]);
+    CHECK(lm_model_bind(&model, &ort, &trial->layout, ROWS(rows), &trial->binding, trial->values) ==
+          0);
+    CHECK(trial->binding.sizes.rows == rows && trial->binding.base == trial->layout.inputs[0]);
     memset(trial->layout.outputs[0], 0xff, rows * CLASSES * sizeof(float)); /* NaN */
     CHECK(lm_model_run(&model, &ort, worker, trial->values) == 0);
     memcpy(out, trial->layout.outputs[0], rows * CLASSES * sizeof(float));
@@ -85,10 +86,10 @@ static void signature(void) {
     CHECK(probabilities->row_bytes == CLASSES * sizeof(float));
     CHECK(model.rows_free && model.outputs_known && !model.has_rgb8 &&
           model.max_rows == LM_ROWS_MAX);
-    CHECK(lm_model_payload_bytes(&model, LM_ENCODING_TENSORS, 3, &bytes) && bytes == 3 * 256);
+    CHECK(lm_model_payload_bytes(&model, LM_ENCODING_TENSORS, ROWS(3), &bytes) && bytes == 3 * 256);
     size_t text = lm_align_up(lm_model_reply_text_bytes(&model), LM_SLOT_ALIGN); /* HTTP's */
-    CHECK(lm_model_slot_bytes(&model, 3, &bytes) && bytes == 3 * 256 + 128 + text);
-    CHECK(lm_model_slot_bytes(&model, 1, &bytes) && bytes == 256 + 64 + text);
+    CHECK(lm_model_slot_bytes(&model, ROWS(3), &bytes) && bytes == 3 * 256 + 128 + text);
+    CHECK(lm_model_slot_bytes(&model, ROWS(1), &bytes) && bytes == 256 + 64 + text);
     CHECK(bytes >= LM_MODEL_SLOT_BYTES_MIN);
     CHECK(lm_model_shape_block_bytes(&model) == 4 * (1 + 1 + 4));
 }
@@ -116,7 +117,7 @@ static void answers(const struct check_guard *guard, uint64_t *random) {
     memcpy(trial.layout.inputs[0], images, sizeof images);
     run(&trial, 3, 0, batch);
     lm_model_unbind(&model, &ort, &trial.binding, trial.values);
-    CHECK(!trial.values[0] && !trial.values[1] && trial.binding.rows == 0);
+    CHECK(!trial.values[0] && !trial.values[1] && trial.binding.sizes.rows == 0);
     for (uint32_t row = 0; row < 3; row++) {
         CHECK_AT("row %u alone", row);
         trial_open(&trial, guard, 1);
@@ -143,9 +144,9 @@ static void bindings(const struct check_guard *guard) {
     run(&trial, 3, 1, out);
     CHECK(trial.values[0] == in_value && trial.values[1] == out_value);
     lm_slot_reset(&trial.slot);
-    lm_model_layout(&model, &trial.slot, LM_ENCODING_TENSORS, 1, &trial.layout);
+    lm_model_layout(&model, &trial.slot, LM_ENCODING_TENSORS, ROWS(1), &trial.layout);
     run(&trial, 1, 0, out); /* fewer rows: the output has moved */
-    CHECK(trial.binding.rows == 1);
+    CHECK(trial.binding.sizes.rows == 1);
     struct trial moved;
     trial_open(&moved, guard, 1);
     memset(moved.slot.base, 0, moved.slot.bytes);
@@ -169,7 +170,7 @@ static void taken_output(const struct check_guard *guard, uint64_t *random) {
     lm_model_unbind(&model, &ort, &trial.binding, trial.values);
     output->wrapped_rows = 2;
     CHECK(!lm_output_is_wrapped(output, 1) && lm_output_is_wrapped(output, 2));
-    CHECK(lm_model_bind(&model, &ort, &trial.layout, 1, &trial.binding, trial.values) == 0);
+    CHECK(lm_model_bind(&model, &ort, &trial.layout, ROWS(1), &trial.binding, trial.values) == 0);
     for (uint32_t turn = 0; turn < 2; turn++) {
         CHECK(trial.values[1] == NULL);
         CHECK(lm_model_run(&model, &ort, 0, trial.values) == 0);

@@ -22,7 +22,7 @@ static void reset(void) {
     oip_model(&model, "net", 8);
     memset(&request, 0, sizeof request);
     memset(outputs, 0, sizeof outputs);
-    request.rows = 1;
+    request.sizes.rows = 1;
 }
 
 /* Adds an output with these contents, and requests it. */
@@ -34,8 +34,8 @@ static void want(struct lm_tensor tensor, uint32_t rows, const void *data, bool 
     output->tensor = &model.outputs[at];
     output->data = data;
     output->rank = tensor.rank;
-    lm_tensor_shape(&tensor, rows, output->dims);
-    CHECK(lm_tensor_bytes(&tensor, rows, &output->bytes));
+    lm_tensor_shape(&tensor, ROWS(rows), output->dims);
+    CHECK(lm_tensor_bytes(&tensor, ROWS(rows), &output->bytes));
     request.requested[request.requested_count++] =
         (struct lm_oip_requested_output){(uint8_t)at, binary, classes};
 }

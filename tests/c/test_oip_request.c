@@ -56,7 +56,7 @@ static const char *place(const char *text, size_t bytes) {
 
 static void check_good(const struct lm_model *model) {
     uint32_t seen = 0;
-    CHECK(request.rows >= 1 && request.rows <= model->max_rows);
+    CHECK(request.sizes.rows >= 1 && request.sizes.rows <= model->max_rows);
     CHECK(request.blob_count + request.value_count == model->input_count);
     CHECK(request.requested_count >= 1 && request.requested_count <= model->output_count);
     CHECK(request.id_bytes <= LM_OIP_ID_BYTES_MAX);
@@ -64,7 +64,8 @@ static void check_good(const struct lm_model *model) {
         size_t bytes;
         CHECK(request.blob_inputs[i] < model->input_count &&
               !(seen & 1u << request.blob_inputs[i]));
-        CHECK(lm_tensor_bytes(&model->inputs[request.blob_inputs[i]], request.rows, &bytes));
+        CHECK(lm_tensor_bytes(&model->inputs[request.blob_inputs[i]], ROWS(request.sizes.rows),
+                              &bytes));
         CHECK(bytes == request.blob_bytes[i]);
         seen |= 1u << request.blob_inputs[i];
     }
@@ -217,7 +218,7 @@ static void whole_request(void) {
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         memset(memory[0], 0xff, sizeof six);
         good(&picture, texts[i]);
-        CHECK(request.rows == 1 && request.value_count == 1 && request.blob_count == 0);
+        CHECK(request.sizes.rows == 1 && request.value_count == 1 && request.blob_count == 0);
         CHECK(request.timeout_us == 0 && request.id_bytes == 0);
         CHECK(request.requested_count == 1 && request.requested[0].output == 0 &&
               !request.requested[0].binary && request.requested[0].classes == 0);
@@ -249,7 +250,7 @@ static void parameters(void) {
     good(&fixed, "{\"outputs\":[],\"inputs\":[{\"name\":\"b\",\"datatype\":\"BOOL\",\"shape\":[2],"
                  "\"data\":[true,false]},{\"name\":\"a\",\"datatype\":\"INT32\",\"shape\":[2,3],"
                  "\"data\":[[1,-2,3],[4,5,-2147483648]]}]}");
-    CHECK(request.rows == 1 && request.requested_count == 1 && memory[1][0] == 1 &&
+    CHECK(request.sizes.rows == 1 && request.requested_count == 1 && memory[1][0] == 1 &&
           memory[1][1] == 0);
     CHECK(memcmp(memory[0], (int32_t[]){1, -2, 3, 4, 5, INT32_MIN}, 24) == 0);
 }
@@ -257,7 +258,7 @@ static void parameters(void) {
 static void blobs(void) {
     good(&picture, INPUTS("{\"name\":\"image\",\"datatype\":\"FP32\",\"shape\":[8,3,2],"
                           "\"parameters\":{\"binary_data_size\":192}}"));
-    CHECK(request.rows == 8 && request.blob_count == 1 && request.value_count == 0);
+    CHECK(request.sizes.rows == 8 && request.blob_count == 1 && request.value_count == 0);
     CHECK(request.blob_inputs[0] == 0 && request.blob_bytes[0] == 192);
     good(&fixed, "{\"inputs\":[{\"name\":\"b\",\"datatype\":\"BOOL\",\"shape\":[2],\"parameters\":"
                  "{\"binary_data_size\":2}},{\"name\":\"a\",\"datatype\":\"INT32\",\"shape\":[2,3],"
@@ -566,7 +567,7 @@ static void rows_and_classes(void) {
     "{\"name\":\"b\",\"datatype\":\"INT32\",\"shape\":[" b "],\"data\":[3,4]}],"             \
     "\"outputs\":[{\"name\":\"y\",\"parameters\":{\"classification\":" classes "}}]}"
     good(&two, TWO("2", "2", "5", "3"));
-    CHECK(request.rows == 2 && request.value_count == 3 && request.requested[0].classes == 3);
+    CHECK(request.sizes.rows == 2 && request.value_count == 3 && request.requested[0].classes == 3);
     CHECK(memcmp(memory[0], (int32_t[]){1, 2}, 8) == 0 && memory[1][0] == 5);
     CHECK(memcmp(memory[2], (int32_t[]){3, 4}, 8) == 0);
     bad(&two, TWO("2", "3", "5", "3"),

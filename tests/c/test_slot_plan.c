@@ -34,7 +34,7 @@ static void make_model(uint32_t index, size_t input_bytes, size_t output_bytes, 
 
 static size_t slot_of(uint32_t index, uint32_t rows) {
     size_t bytes = 0;
-    CHECK(lm_model_slot_bytes(&models[index], rows, &bytes));
+    CHECK(lm_model_slot_bytes(&models[index], ROWS(rows), &bytes));
     return bytes;
 }
 
@@ -67,16 +67,16 @@ static void check_plan(const uint32_t *rows_before, uint32_t count,
     for (uint32_t m = 0; m < count; m++) {
         size_t payload;
         CHECK(models[m].max_rows >= 1 && models[m].max_rows <= rows_before[m]);
-        CHECK(
-            lm_model_payload_bytes(&models[m], LM_ENCODING_TENSORS, models[m].max_rows, &payload));
+        CHECK(lm_model_payload_bytes(&models[m], LM_ENCODING_TENSORS, ROWS(models[m].max_rows),
+                                     &payload));
         CHECK(payload <= limits->max_request_bytes);
         CHECK(slot_of(m, models[m].max_rows) <= classes[class_count - 1].slot_bytes);
         if (models[m].max_rows < rows_before[m]) { /* one row more does not fit */
             size_t more;
-            CHECK(!lm_model_payload_bytes(&models[m], LM_ENCODING_TENSORS, models[m].max_rows + 1,
-                                          &payload) ||
+            CHECK(!lm_model_payload_bytes(&models[m], LM_ENCODING_TENSORS,
+                                          ROWS(models[m].max_rows + 1), &payload) ||
                   payload > limits->max_request_bytes ||
-                  !lm_model_slot_bytes(&models[m], models[m].max_rows + 1, &more) ||
+                  !lm_model_slot_bytes(&models[m], ROWS(models[m].max_rows + 1), &more) ||
                   more > classes[class_count - 1].slot_bytes);
         }
         CHECK(slots_of_at_least(slot_of(m, 1)) >=
@@ -241,14 +241,14 @@ static void room_for_texts(void) {
     make_model(0, 400, 40, 8);
     model->inputs[0].element_bytes = model->outputs[0].element_bytes = 4;
     model->inputs[0].dtype = model->outputs[0].dtype = ORT_FLOAT;
-    size_t one = lm_model_reply_values_bytes(model, 1);
+    size_t one = lm_model_reply_values_bytes(model, ROWS(1), 1);
     CHECK(one % LM_SLOT_ALIGN == 0 && one >= 10 * 16); /* -1.1754944e-38 and a comma */
-    CHECK(lm_model_reply_values_bytes(model, 5) - one == 4 * 10 * 16);
+    CHECK(lm_model_reply_values_bytes(model, ROWS(5), 1) - one == 4 * 10 * 16);
     model->outputs[0].rows_free = false;
-    CHECK(lm_model_reply_values_bytes(model, 5) == one);
+    CHECK(lm_model_reply_values_bytes(model, ROWS(5), 1) == one);
     model->outputs[0].shape_known = false;
     model->max_output_bytes = 4096;
-    size_t unknown = lm_model_reply_values_bytes(model, 1);
+    size_t unknown = lm_model_reply_values_bytes(model, ROWS(1), 1);
     CHECK(unknown - one >= (1024 - 10) * 16 - LM_SLOT_ALIGN);
     CHECK(unknown - one <= (1024 - 10) * 16 + LM_SLOT_ALIGN);
     model->labels.bytes_max = 1000;
@@ -273,12 +273,12 @@ static void room_for_bodies(void) {
         if (text == 99999) rows = 8;
         CHECK(lm_model_text_slot_bytes(&models[0], text, &found));
         CHECK(found == slot_of(0, rows) + lm_align_up(text + LM_SLOT_ALIGN, LM_SLOT_ALIGN) +
-                           lm_model_reply_values_bytes(&models[0], rows));
+                           lm_model_reply_values_bytes(&models[0], ROWS(rows), 1));
         models[0].input_count = 1;
         CHECK(lm_model_text_slot_bytes(&models[0], text, &found));
         CHECK(found == slot_of(0, cases[i].rows) +
                            lm_align_up(text + LM_SLOT_ALIGN, LM_SLOT_ALIGN) +
-                           lm_model_reply_values_bytes(&models[0], cases[i].rows));
+                           lm_model_reply_values_bytes(&models[0], ROWS(cases[i].rows), 1));
     }
 }
 

@@ -38,7 +38,22 @@ struct lm_tensor tensor(const char *name, int dtype, uint32_t columns) {
     return made;
 }
 
-/* Input "a" has the model's type; "b" is there in every other model. */
+/* The columns of both inputs are free, and of one name. */
+void free_columns(struct lm_model &model) {
+    snprintf(model.free_dims[0].name, sizeof model.free_dims[0].name, "columns");
+    model.free_dims[0].max = 3;
+    model.free_count = 1;
+    for (uint32_t i = 0; i < model.input_count; i++) {
+        struct lm_tensor &input = model.inputs[i];
+        input.dims[1] = -1;
+        input.row_bytes = input.element_bytes;
+        input.free[1] = 1;
+        input.varies = true;
+    }
+}
+
+/* Input "a" has the model's type; "b" is there in every other model; every fourth has free columns.
+ */
 void make_models() {
     for (uint32_t m = 0; m < MODELS; m++) {
         snprintf(models[m].name, sizeof models[m].name, "m");
@@ -51,11 +66,14 @@ void make_models() {
         models[m].outputs[0] = tensor("x", ORT_FLOAT, 5);
         models[m].outputs[1] = tensor("y", ORT_FLOAT16, 1);
         models[m].output_count = 1 + m % 2;
+        if (m % 4 == 3) free_columns(models[m]);
     }
 }
 
 void check_read(const struct lm_model *model, const struct lm_oip_request *request) {
-    check(request->rows >= 1 && request->rows <= model->max_rows);
+    check(request->sizes.rows >= 1 && request->sizes.rows <= model->max_rows);
+    for (uint32_t f = 0; f < model->free_count; f++)
+        check(request->sizes.free[f] >= 1 && request->sizes.free[f] <= model->free_dims[f].max);
     check(request->blob_count + request->value_count == model->input_count);
     check(request->requested_count >= 1 && request->requested_count <= model->output_count);
     check(request->id_bytes <= LM_OIP_ID_BYTES_MAX);
@@ -83,8 +101,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count) {
     if (lm_oip_read(parser, text, text_bytes, model, &request, why, sizeof why) == LM_STATUS_OK) {
         void *inputs[LM_TENSORS_MAX] = {};
         check_read(model, &request);
-        for (uint32_t i = 0; i < model->input_count; i++)
-            inputs[i] = malloc(model->inputs[i].row_bytes * request.rows);
+        for (uint32_t i = 0; i < model->input_count; i++) {
+            size_t input_bytes = 0;
+            check(lm_tensor_bytes(&model->inputs[i], &request.sizes, &input_bytes));
+            inputs[i] = malloc(input_bytes);
+        }
         if (lm_oip_values(parser, &request, model, inputs, why, sizeof why)) check(why[0] != '\0');
         for (void *input : inputs) free(input);
     } else {

@@ -40,6 +40,7 @@ struct expect *client_expect(struct client *client, enum request_kind kind) {
     *expect = (struct expect){.kind = kind,
                               .id = 1 + (sim_random() >> 20),
                               .salt = (uint32_t)sim_random(),
+                              .length = 1 + sim_below(SIM_LENGTH_MAX),
                               .body = NOWHERE};
     return expect;
 }
@@ -49,7 +50,7 @@ uint32_t client_inputs(const struct expect *expect) {
 }
 
 uint32_t client_floats(const struct expect *expect, uint32_t input) {
-    static const uint32_t row[SIM_MODELS] = {4, 300, 48, 2};
+    const uint32_t row[SIM_MODELS] = {4, 300, 48, 2, expect->length};
     return input == 1 ? 3 : row[expect->model] * expect->rows;
 }
 

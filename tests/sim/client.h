@@ -19,6 +19,7 @@ struct expect {
     uint64_t id;
     enum request_kind kind;
     uint32_t model, rows, salt;
+    uint32_t length;   /* of each row of the model whose rows have any */
     uint32_t statuses; /* native: those that are right; HTTP: those that refuse */
     uint32_t code;     /* HTTP: what is right but for these */
     const struct lm_oip_document *document;

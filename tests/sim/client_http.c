@@ -12,7 +12,7 @@ static uint32_t text_bytes;
 #define ADD(...) \
     (text_bytes += (uint32_t)snprintf(text + text_bytes, sizeof text - text_bytes, __VA_ARGS__))
 
-static const char *const names[SIM_MODELS] = {"tiny", "wide", "picture", "pair"};
+static const char *const names[SIM_MODELS] = {"tiny", "wide", "picture", "pair", "sentence"};
 
 /* ---- bodies ---- */
 
@@ -30,16 +30,18 @@ static void add_values(const struct expect *expect, uint32_t input) {
 
 /* The JSON of a request; inputs of which a bit is set in `blobs` come after it. */
 static void write_json(const struct expect *expect, uint32_t blobs, uint64_t timeout_us) {
-    static const char *const shapes[SIM_MODELS] = {"4", "300", "3,4,4", "2"};
+    static const char *const shapes[SIM_MODELS] = {"4", "300", "3,4,4", "2", ""};
     text_bytes = 0;
     ADD("{\"id\":\"%llu\",\"inputs\":[", (unsigned long long)expect->id);
     for (uint32_t i = 0; i < client_inputs(expect); i++) {
         ADD("%s{\"name\":\"%s\",\"datatype\":\"FP32\",", i ? "," : "",
-            expect->model < 3 ? "x"
-            : i == 0          ? "a"
-                              : "b");
+            expect->model != 3 ? "x"
+            : i == 0           ? "a"
+                               : "b");
         if (i == 1) {
             ADD("\"shape\":[3]");
+        } else if (expect->model == SIM_FREE_MODEL) {
+            ADD("\"shape\":[%u,%u]", expect->rows, expect->length);
         } else {
             ADD("\"shape\":[%u,%s]", expect->rows, shapes[expect->model]);
         }

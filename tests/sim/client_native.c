@@ -41,8 +41,8 @@ static uint32_t input_bytes(const struct expect *expect) {
 }
 
 static void put_shapes(struct client *client, const struct expect *expect, bool right) {
-    static const uint32_t dims[SIM_MODELS][4] = {{4}, {300}, {3, 4, 4}, {2}};
-    static const uint32_t ranks[SIM_MODELS] = {2, 2, 4, 2};
+    const uint32_t dims[SIM_MODELS][4] = {{4}, {300}, {3, 4, 4}, {2}, {expect->length}};
+    static const uint32_t ranks[SIM_MODELS] = {2, 2, 4, 2, 2};
     uint32_t words[16] = {client_inputs(expect), ranks[expect->model], expect->rows}, used = 3;
     for (uint32_t d = 0; d + 1 < ranks[expect->model]; d++) words[used++] = dims[expect->model][d];
     if (expect->model == 3) {
@@ -70,7 +70,8 @@ static void draw_infer(struct client *client) {
                             .id = expect->id,
                             .payload = input_bytes(expect),
                             .rows = expect->rows == 1 ? sim_below(2) : expect->rows};
-    bool shapes = sim_one_in(6), credential = sim_one_in(10), right = !sim_one_in(8);
+    bool shapes = sim_one_in(6) || expect->model == SIM_FREE_MODEL, credential = sim_one_in(10),
+         right = !sim_one_in(8);
     if (sim_one_in(8)) header.timeout_us = 1 + sim_below(sim_below(2) ? 300 : 200000);
     if (header.timeout_us || sim_plan.default_timeout_ns)
         expect->statuses |= STATUS(LM_STATUS_DEADLINE);
@@ -171,15 +172,16 @@ static struct expect *find(struct client *client, uint64_t id) {
 /* In answers whose shapes the model decides they come first. */
 static void check_infer(const struct client *client, const struct expect *expect, uint16_t flags,
                         const uint8_t *payload, uint32_t bytes) {
+    bool tells_shapes = expect->model == 1 || expect->model == SIM_FREE_MODEL;
     if (flags & LM_FLAG_SHAPES) {
         uint32_t words[4];
         memcpy(words, payload, sizeof words);
-        bool right = expect->model == 1 && words[0] == 1 && words[1] == 2 &&
-                     words[2] == expect->rows && words[3] == 300;
+        bool right = tells_shapes && words[0] == 1 && words[1] == 2 && words[2] == expect->rows &&
+                     words[3] == (expect->model == 1 ? 300 : expect->length);
         if (!right) client_fail(client, "a wrong shape block, id", expect->id, 0);
         payload += sizeof words;
         bytes -= (uint32_t)sizeof words;
-    } else if (expect->model == 1) {
+    } else if (tells_shapes) {
         client_fail(client, "no shape block, id", expect->id, 0);
     }
     for (uint32_t o = 0; o < client_inputs(expect); o++) {

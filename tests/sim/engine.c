@@ -128,6 +128,16 @@ void engine_models(void) {
     add(model, TENSOR("a", -1, 2), "c");
     add(model, TENSOR("b", 3), "d");
     end_model(model);
+    model = begin_model(SIM_FREE_MODEL, "sentence", 5);
+    struct lm_tensor rows = TENSOR("x", -1, -1);
+    rows.free[1] = 1;
+    rows.varies = true;
+    add(model, rows, "y");
+    model->free_count = 1;
+    snprintf(model->free_dims[0].name, sizeof model->free_dims[0].name, "length");
+    model->free_dims[0].max = SIM_LENGTH_MAX;
+    model->batch_size = sim_plan.batch_size;
+    end_model(model);
 }
 
 /* ---- opening ---- */

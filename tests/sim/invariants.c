@@ -275,6 +275,13 @@ static void check_lingering(const struct lm_io *io) {
     }
 }
 
+/* Requests that may test the estimate of a model and encoding: one of each class of sizes. */
+static uint32_t probing_at(const struct lm_io *io, uint32_t model, uint32_t encoding) {
+    uint32_t count = 0;
+    for (uint32_t c = 0; c < LM_COST_CLASSES; c++) count += io->costs[model][encoding][c].probing;
+    return count;
+}
+
 /* Every slot that is taken is a connection's, a worker's, or of a request that was answered in its
  * worker's place. */
 static void check_slots(const struct lm_io *io) {
@@ -301,9 +308,9 @@ static void check_slots(const struct lm_io *io) {
               io->arena.acquired_count);
     for (uint32_t m = 0; m < SIM_MODELS; m++)
         for (uint32_t e = 0; e < LM_ENCODING_COUNT; e++)
-            SIM_CHECK(probes[m][e] == io->costs[m][e].probing,
+            SIM_CHECK(probes[m][e] == probing_at(io, m, e),
                       "model %u has %u probes of encoding %u, counted %u", m, probes[m][e], e,
-                      io->costs[m][e].probing);
+                      probing_at(io, m, e));
     SIM_CHECK(suspended == io->suspended, "suspended is %u, there are %u", io->suspended,
               suspended);
     uint32_t bound = sim_shared.places.max, places = lm_places_taken(&sim_shared.places);

@@ -94,7 +94,7 @@ void talk_takes_nothing(struct talk *talk, uint64_t for_ns) {
 
 /* Writes it; returns how many bytes it has. */
 static uint32_t write_ask(const struct ask *ask, uint8_t bytes[ASK_BYTES_MAX]) {
-    static const uint32_t row_floats[SIM_MODELS] = {4, 300, 48, 2};
+    static const uint32_t row_floats[SIM_MODELS] = {4, 300, 48, 2, 1};
     memset(bytes, 0, ASK_BYTES_MAX);
     memcpy(bytes, "LMN1", 4);
     uint32_t rows = ask->rows ? ask->rows : 1, flags = ask->flags;

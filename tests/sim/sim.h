@@ -46,7 +46,7 @@ _Noreturn void sim_fail(const char *format, ...) __attribute__((format(printf, 1
 
 /* ---- plan.c: what the seed decides beforehand ---- */
 
-enum { SIM_MODELS = 4, SIM_MAX_REQUEST_BYTES = 12 << 10 };
+enum { SIM_MODELS = 5, SIM_FREE_MODEL = 4, SIM_LENGTH_MAX = 9, SIM_MAX_REQUEST_BYTES = 12 << 10 };
 
 struct sim_plan {
     uint32_t io_count, worker_count;

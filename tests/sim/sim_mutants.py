@@ -454,7 +454,7 @@ MUTANTS = (
     Mutant(
         "batch rows are mixed up",
         BATCH,
-        "data[o] = batch->outputs[o] + row * row_bytes;",
+        "data[o] = batch->outputs[o] + row * each;",
         "data[o] = batch->outputs[o];",
     ),
     # Idle connections without a descriptor.

@@ -14,6 +14,13 @@ enum {
     LM_RANK_MAX = 8,        /* dimensions of one tensor */
     LM_TENSOR_NAME_BYTES_MAX = 256,
     LM_ROWS_MAX = 65536,
+    /* Free dimensions of a model beside the rows: their number, their sizes where the configuration
+     * sets none (of token ids, and of other tensors as many as fit these bytes), the rows then. */
+    LM_FREE_DIMS_MAX = 6,
+    LM_FREE_TOKENS = 512,
+    LM_FREE_ROW_BYTES = 4 << 20,
+    LM_FREE_SIZE_MAX = 1 << 20,
+    LM_FREE_ROWS = 32,
     LM_LABEL_BYTES_MAX = 1024, /* a class's name */
     LM_LABELS_BYTES_MAX = 64 << 20,
     LM_DESCRIBE_LABELS_BYTES_MAX = 64 << 10, /* of a model whose labels describe tells */

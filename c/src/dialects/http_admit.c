@@ -60,7 +60,7 @@ static struct lm_demand demand_of(const struct lm_io *io, const struct lm_connec
                                   const struct body *body) {
     const struct lm_oip_request *asked = body->asked;
     return (struct lm_demand){.model = &io->models->models[connection->in.call.model],
-                              .rows = asked ? asked->rows : 1,
+                              .sizes = asked ? asked->sizes : (struct lm_sizes){.rows = 1},
                               .timeout_us = asked ? asked->timeout_us : 0,
                               .encoding = body->encoding,
                               .is_unread = lm_encodings[body->encoding].read != NULL};
@@ -72,17 +72,17 @@ static size_t reply_bytes(const struct lm_model *model, const struct lm_oip_requ
     size_t bytes = 0;
     for (uint32_t w = 0; w < asked->requested_count; w++) {
         values = values || !asked->requested[w].binary;
-        bytes +=
-            asked->requested[w].classes * (size_t)asked->rows * lm_model_class_text_bytes(model);
+        bytes += asked->requested[w].classes * (size_t)asked->sizes.rows *
+                 lm_model_class_text_bytes(model);
     }
-    return values ? bytes + lm_model_reply_values_bytes(model, asked->rows) : bytes;
+    return values ? bytes + lm_model_reply_values_bytes(model, &asked->sizes, 1) : bytes;
 }
 
 /* The slot a request needs; false when there can be none so large. */
 static bool slot_bytes(const struct lm_io *io, const struct lm_connection *connection,
                        const struct body *body, size_t *bytes_out) {
     struct lm_demand demand = demand_of(io, connection, body);
-    if (!lm_encodings[demand.encoding].slot_bytes(demand.model, demand.rows,
+    if (!lm_encodings[demand.encoding].slot_bytes(demand.model, &demand.sizes,
                                                   text_room(io, connection), bytes_out))
         return false;
     if (!demand.is_unread) *bytes_out += reply_bytes(demand.model, body->asked);
@@ -103,7 +103,7 @@ static void receive_body(const struct lm_io *io, const struct lm_connection *con
         if (!call->chunked) http->text_bytes += connection->in.discard_bytes;
         return;
     }
-    lm_model_layout(request->model, request->slot, request->encoding, request->rows,
+    lm_model_layout(request->model, request->slot, request->encoding, &request->sizes,
                     &request->layout);
     if (call->json_bytes == 0) {
         lm_encodings[request->encoding].receive(request); /* the body is the one input */
@@ -186,16 +186,23 @@ static void start(struct lm_io *io, struct lm_connection *connection, const stru
 /* A raw binary request: the whole body is the one input, one row of it. */
 static bool ask_raw(const struct lm_model *model, uint64_t bytes, struct body *body,
                     struct lm_oip_request *asked, char *why, size_t why_bytes) {
-    *asked = (struct lm_oip_request){.rows = 1};
+    *asked = (struct lm_oip_request){.sizes = {.rows = 1}};
+    if (model->free_count > 0 && !lm_model_row_of_bytes(model, bytes, &asked->sizes)) {
+        snprintf(why, why_bytes,
+                 "a raw binary request cannot say the sizes of model '%s' ('%.64s' is free): send "
+                 "JSON before the bytes",
+                 model->name, model->free_dims[0].name);
+        return false;
+    }
     if (model->input_count != 1) {
         snprintf(why, why_bytes, "a raw binary request is for models of one input, '%s' has %u",
                  model->name, model->input_count);
         return false;
     }
-    body->encoding = lm_encoding_of_row(model, bytes);
+    body->encoding = lm_encoding_of_row(model, &asked->sizes, bytes);
     if (body->encoding == LM_ENCODING_COUNT) {
         size_t tensor = 0;
-        lm_model_payload_bytes(model, LM_ENCODING_TENSORS, 1, &tensor);
+        lm_model_payload_bytes(model, LM_ENCODING_TENSORS, &asked->sizes, &tensor);
         snprintf(
             why, why_bytes,
             "raw binary request: the body is input '%.64s': model '%s' takes %zu bytes of %s%s, "

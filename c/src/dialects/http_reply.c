@@ -46,7 +46,7 @@ static void describe_outputs(const struct lm_request *request, const void *const
         output->bytes = bytes[o];
         output->rank = model->outputs[o].rank;
         if (!has_block) {
-            lm_tensor_shape(&model->outputs[o], request->rows, output->dims);
+            lm_tensor_shape(&model->outputs[o], &request->sizes, output->dims);
             continue;
         }
         uint32_t word;

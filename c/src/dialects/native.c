@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "dialects/native_shapes.h"
 #include "flow/access_log.h"
 #include "flow/admit.h"
 #include "flow/gate.h"
@@ -15,11 +16,12 @@
 static const char unknown_key[] =
     "expected the token of a key of this server, found none or an unknown one";
 
-/* The rest of the payload is dropped first; a credential is read already. */
+/* The rest of the payload is dropped first; credential and shape block are read already. */
 static void skip_payload(struct lm_connection *connection,
                          const struct lm_native_request *request) {
-    uint32_t read =
-        connection->in.header_used > LM_NATIVE_REQUEST_BYTES ? LM_NATIVE_CREDENTIAL_BYTES : 0;
+    uint32_t read = connection->in.header_used > LM_NATIVE_REQUEST_BYTES
+                        ? connection->in.header_used - (uint32_t)LM_NATIVE_REQUEST_BYTES
+                        : 0;
     connection->in.header_used = 0;
     connection->in.discard_bytes = request->payload_bytes - read;
     connection->in.read_state = connection->in.discard_bytes ? LM_READ_DISCARD : LM_READ_HEADER;
@@ -53,15 +55,18 @@ static void refuse_header(struct lm_io *io, struct lm_connection *connection,
     lm_native_answer(io, connection, &reply, why);
 }
 
-/* Finds the key of a request; false: it has none of this server's. */
-static bool find_key(struct lm_io *io, const struct lm_connection *connection, uint32_t *key_out) {
-    *key_out = LM_NO_KEY;
-    if (io->access->keys.count == 0) return true;
-    if (connection->in.header_used > LM_NATIVE_REQUEST_BYTES) {
-        struct lm_token token = lm_keys_credential(connection->in.header + LM_NATIVE_REQUEST_BYTES);
-        *key_out = lm_keys_find(&io->access->keys, token.at, token.bytes);
+/* Puts the key that the credential names in its place, and makes room for a shape block's sizes. */
+static void read_credential(const struct lm_io *io, struct lm_connection *connection) {
+    struct lm_native_call call = {.key = LM_NO_KEY};
+    if (io->access->keys.count > 0 && connection->in.header_used > LM_NATIVE_REQUEST_BYTES) {
+        struct lm_token token = lm_keys_credential(connection->in.credential);
+        call.key = lm_keys_find(&io->access->keys, token.at, token.bytes);
     }
-    return *key_out != LM_NO_KEY;
+    connection->in.native = call;
+}
+
+static bool is_authorised(const struct lm_io *io, const struct lm_connection *connection) {
+    return io->access->keys.count == 0 || connection->in.native.key != LM_NO_KEY;
 }
 
 static void answer_describe(struct lm_io *io, struct lm_connection *connection,
@@ -74,8 +79,7 @@ static void answer_describe(struct lm_io *io, struct lm_connection *connection,
 /* ping and describe: answered here, whatever the workers do. */
 static void answer(struct lm_io *io, struct lm_connection *connection,
                    const struct lm_native_request *request) {
-    uint32_t key;
-    if (request->kind == LM_KIND_DESCRIBE && !find_key(io, connection, &key)) {
+    if (request->kind == LM_KIND_DESCRIBE && !is_authorised(io, connection)) {
         refuse_header(io, connection, request, LM_STATUS_UNAUTHORISED, unknown_key);
         return;
     }
@@ -98,10 +102,18 @@ static uint32_t shape_bytes(const struct lm_model *model, uint16_t flags) {
     return flags & LM_FLAG_SHAPES ? lm_model_shape_block_bytes(model) : 0;
 }
 
+static struct lm_sizes sizes_of(const struct lm_connection *connection,
+                                const struct lm_native_request *request) {
+    struct lm_sizes sizes = {.rows = request->rows};
+    memcpy(sizes.free, connection->in.native.free, sizeof sizes.free);
+    return sizes;
+}
+
 /* Whether the model can take the request; on refusal the status and the sentence. */
-static enum lm_status check(const struct lm_io *io, const struct lm_native_request *request,
-                            char *why, size_t why_bytes) {
+static enum lm_status check(const struct lm_io *io, const struct lm_connection *connection,
+                            const struct lm_native_request *request, char *why, size_t why_bytes) {
     const struct lm_shared *shared = io->shared;
+    const struct lm_sizes sizes = sizes_of(connection, request);
     if (request->payload_bytes > shared->config.max_request_bytes) {
         snprintf(why, why_bytes,
                  "payload: expected at most %llu bytes (server.max_request_bytes), found %u",
@@ -130,7 +142,20 @@ static enum lm_status check(const struct lm_io *io, const struct lm_native_reque
     }
     size_t expected = 0,
            before = credential_bytes(request->flags) + shape_bytes(model, request->flags);
-    if (!encoding->body_bytes(model, request->rows, &expected) ||
+    if (model->free_count > 0 && !(request->flags & LM_FLAG_SHAPES)) {
+        snprintf(why, why_bytes,
+                 "flags (byte 28): model '%s' has free dimensions ('%.64s' is one): expected a "
+                 "shape block (bit 1), found 0x%04x",
+                 model->name, model->free_dims[0].name, request->flags);
+        return LM_STATUS_BAD_REQUEST;
+    }
+    if (request->payload_bytes < before) {
+        snprintf(why, why_bytes,
+                 "payload: expected at least %zu bytes for credential and shape block, found %u",
+                 before, request->payload_bytes);
+        return LM_STATUS_BAD_REQUEST;
+    }
+    if (!encoding->body_bytes(model, &sizes, &expected) ||
         expected + before != request->payload_bytes) {
         snprintf(why, why_bytes,
                  "payload: model '%s' takes %zu bytes for %u row(s) as %s, found %u", model->name,
@@ -140,41 +165,44 @@ static enum lm_status check(const struct lm_io *io, const struct lm_native_reque
     return LM_STATUS_OK;
 }
 
-static struct lm_demand demand_of(const struct lm_io *io, const struct lm_native_request *header) {
+static struct lm_demand demand_of(const struct lm_io *io, const struct lm_connection *connection,
+                                  const struct lm_native_request *header) {
     return (struct lm_demand){.model = &io->models->models[header->model],
-                              .rows = header->rows,
+                              .sizes = sizes_of(connection, header),
                               .timeout_us = header->timeout_us,
                               .encoding = header->encoding};
 }
 
 static void start_body(struct lm_io *io, struct lm_connection *connection,
                        const struct lm_native_request *header, struct lm_slot *slot) {
-    struct lm_demand demand = demand_of(io, header);
+    struct lm_demand demand = demand_of(io, connection, header);
     struct lm_request *request = lm_admit_begin(io, connection, &demand, slot);
-    uint32_t shapes = shape_bytes(demand.model, header->flags);
     request->id = header->id;
     request->payload_bytes = header->payload_bytes;
     request->flags = header->flags;
-    lm_model_layout(demand.model, slot, demand.encoding, demand.rows, &request->layout);
-    if (shapes) request->parts[request->part_count++] = (struct iovec){request->prefix, shapes};
+    lm_model_layout(demand.model, slot, demand.encoding, &demand.sizes, &request->layout);
     lm_encodings[demand.encoding].receive(request);
 }
 
 /* Everything that can be said against an inference before its body is read. */
 static bool may_enter(struct lm_io *io, const struct lm_connection *connection,
                       const struct lm_native_request *request, struct lm_refusal *refusal) {
-    uint32_t key;
     refusal->status = LM_STATUS_UNAUTHORISED;
-    if (!find_key(io, connection, &key)) {
+    if (!is_authorised(io, connection)) {
         snprintf(refusal->why, sizeof refusal->why, "%s", unknown_key);
         return false;
     }
-    refusal->status = check(io, request, refusal->why, sizeof refusal->why);
+    refusal->status = check(io, connection, request, refusal->why, sizeof refusal->why);
     if (refusal->status != LM_STATUS_OK) return false;
-    struct lm_demand demand = demand_of(io, request);
+    struct lm_demand demand = demand_of(io, connection, request);
     uint64_t deadline_ns = lm_admit_deadline_ns(io, connection, demand.timeout_us);
-    return lm_gate_enter(io, demand.model, key, refusal) &&
+    return lm_gate_enter(io, demand.model, connection->in.native.key, refusal) &&
            lm_gate_in_time(io, &demand, deadline_ns, refusal);
+}
+
+static void count_request(struct lm_io *io) {
+    lm_add_single_writer_u64(&io->stats->io.requests, 1);
+    lm_add_single_writer_u64(&io->stats->io.native_requests, 1);
 }
 
 static void admit(struct lm_io *io, struct lm_connection *connection) {
@@ -183,8 +211,7 @@ static void admit(struct lm_io *io, struct lm_connection *connection) {
     enum lm_native_verdict verdict =
         lm_native_parse(connection->in.header, &request, refusal.why, sizeof refusal.why);
     bool retried = connection->in.read_state == LM_READ_WAIT;
-    if (!retried) lm_add_single_writer_u64(&io->stats->io.requests, 1);
-    if (!retried) lm_add_single_writer_u64(&io->stats->io.native_requests, 1);
+    if (!retried) count_request(io);
     if (verdict == LM_NATIVE_NO_FRAME) {
         lm_connection_linger(io, connection);
         lm_refusal_count(io, LM_STATUS_BAD_REQUEST, UINT32_MAX);
@@ -206,8 +233,9 @@ static void admit(struct lm_io *io, struct lm_connection *connection) {
         refuse_header(io, connection, &request, refusal.status, refusal.why);
         return;
     }
+    const struct lm_sizes sizes = sizes_of(connection, &request);
     size_t bytes = 0;
-    lm_encodings[request.encoding].slot_bytes(&io->models->models[request.model], request.rows,
+    lm_encodings[request.encoding].slot_bytes(&io->models->models[request.model], &sizes,
                                               request.payload_bytes, &bytes);
     struct lm_slot *slot = lm_slots_take(io, connection, bytes);
     if (slot) {
@@ -221,34 +249,86 @@ static void admit(struct lm_io *io, struct lm_connection *connection) {
 
 /* A credential comes right behind the header, and is read with it: who asks is known before a slot
  * is taken. */
-static size_t header_bytes(const struct lm_connection *connection) {
-    struct lm_native_request request;
+static uint32_t fixed_bytes(const struct lm_native_request *request, bool is_whole) {
+    bool follows = is_whole && (request->flags & LM_FLAG_CREDENTIAL) &&
+                   request->payload_bytes >= LM_NATIVE_CREDENTIAL_BYTES;
+    return LM_NATIVE_REQUEST_BYTES + (follows ? (uint32_t)LM_NATIVE_CREDENTIAL_BYTES : 0);
+}
+
+/* A shape block is read with the header too: it decides which slot is taken. 0: none is read, as
+ * where the request is refused anyway. */
+static uint32_t shapes_to_read(const struct lm_io *io, const struct lm_connection *connection,
+                               const struct lm_native_request *request) {
+    if (request->kind != LM_KIND_INFER || request->model >= io->models->count ||
+        request->payload_bytes > io->shared->config.max_request_bytes ||
+        !is_authorised(io, connection))
+        return 0;
+    uint32_t shapes = shape_bytes(&io->models->models[request->model], request->flags);
+    return shapes + credential_bytes(request->flags) <= request->payload_bytes ? shapes : 0;
+}
+
+/* Takes a shape block's bytes, which begins after `fixed` bytes, and admits the request at its end.
+ * Returns how many bytes were taken: not all where a word of them is refused. */
+static size_t take_shapes(struct lm_io *io, struct lm_connection *connection,
+                          const struct lm_native_request *request, uint32_t fixed,
+                          const uint8_t *bytes, size_t count) {
+    const struct lm_model *model = &io->models->models[request->model];
+    struct lm_native_call *call = &connection->in.native;
+    uint32_t end = fixed + shapes_to_read(io, connection, request);
+    size_t taken = 0;
+    while (taken < count && connection->in.header_used < end) {
+        uint32_t at = connection->in.header_used++ - fixed;
+        char why[LM_TEXT_BYTES_MAX];
+        call->word = call->word >> 8 | (uint32_t)bytes[taken++] << 24; /* little-endian */
+        if (at % 4 != 3 || lm_native_take_word(call, model, request->rows, at / 4, why, sizeof why))
+            continue;
+        count_request(io);
+        refuse_header(io, connection, request, LM_STATUS_BAD_REQUEST, why);
+        return taken;
+    }
+    if (connection->in.header_used == end) admit(io, connection);
+    return taken;
+}
+
+/* Takes bytes of the header and of the credential behind it. Returns how many. */
+static size_t take_fixed(struct lm_stream *in, uint32_t fixed, const uint8_t *bytes, size_t count) {
+    size_t missing = fixed - in->header_used, taken = count < missing ? count : missing;
+    uint8_t *to = in->header_used < LM_NATIVE_REQUEST_BYTES
+                      ? in->header + in->header_used
+                      : in->credential + (in->header_used - LM_NATIVE_REQUEST_BYTES);
+    memcpy(to, bytes, taken);
+    in->header_used = (uint16_t)(in->header_used + taken);
+    if (!lm_native_may_be_header(in->header, in->header_used)) {
+        /* Another protocol's greeting may be shorter than a header: answer what is there. */
+        memset(in->header + in->header_used, 0, LM_NATIVE_REQUEST_BYTES - in->header_used);
+        in->header_used = LM_NATIVE_REQUEST_BYTES;
+    }
+    return taken;
+}
+
+/* Whether the first 32 bytes are there and a header; then `request_out` is what it says. */
+static bool is_header(const struct lm_stream *in, struct lm_native_request *request_out) {
     char unused[LM_TEXT_BYTES_MAX];
-    if (connection->in.header_used < LM_NATIVE_REQUEST_BYTES) return LM_NATIVE_REQUEST_BYTES;
-    enum lm_native_verdict verdict =
-        lm_native_parse(connection->in.header, &request, unused, sizeof unused);
-    bool follows = verdict == LM_NATIVE_OK && (request.flags & LM_FLAG_CREDENTIAL) &&
-                   request.payload_bytes >= LM_NATIVE_CREDENTIAL_BYTES;
-    return LM_NATIVE_REQUEST_BYTES + (follows ? LM_NATIVE_CREDENTIAL_BYTES : 0);
+    *request_out = (struct lm_native_request){0};
+    return in->header_used >= LM_NATIVE_REQUEST_BYTES &&
+           lm_native_parse(in->header, request_out, unused, sizeof unused) == LM_NATIVE_OK;
 }
 
 static size_t take(struct lm_io *io, struct lm_connection *connection, const uint8_t *bytes,
                    size_t count) {
-    size_t missing = header_bytes(connection) - connection->in.header_used;
-    size_t taken = count < missing ? count : missing;
-    if (connection->in.header_used == 0) connection->in.started_ns = io->now_ns;
-    memcpy(connection->in.header + connection->in.header_used, bytes, taken);
-    connection->in.header_used = (uint16_t)(connection->in.header_used + taken);
-    if (!lm_native_may_be_header(connection->in.header, connection->in.header_used)) {
-        /* Another protocol's greeting may be shorter than a header: answer what is there. */
-        memset(connection->in.header + connection->in.header_used, 0,
-               LM_NATIVE_REQUEST_BYTES - connection->in.header_used);
-        connection->in.header_used = LM_NATIVE_REQUEST_BYTES;
-    }
-    if (connection->in.header_used >= LM_NATIVE_REQUEST_BYTES &&
-        connection->in.header_used == header_bytes(connection)) {
-        admit(io, connection);
-    }
+    struct lm_stream *in = &connection->in;
+    struct lm_native_request request;
+    bool is_whole = is_header(in, &request);
+    uint32_t fixed = fixed_bytes(&request, is_whole);
+    if (in->header_used == 0) in->started_ns = io->now_ns;
+    if (in->header_used >= fixed) return take_shapes(io, connection, &request, fixed, bytes, count);
+    size_t taken = take_fixed(in, fixed, bytes, count);
+    is_whole = is_header(in, &request);
+    if (in->header_used < LM_NATIVE_REQUEST_BYTES ||
+        in->header_used < fixed_bytes(&request, is_whole))
+        return taken;
+    read_credential(io, connection);
+    if (!is_whole || shapes_to_read(io, connection, &request) == 0) admit(io, connection);
     return taken;
 }
 
@@ -257,53 +337,8 @@ static void parse_again(const struct lm_connection *connection, struct lm_native
     (void)lm_native_parse(connection->in.header, request, unused, sizeof unused);
 }
 
-/* The shape block, where one came, must say what `rows` says. */
-static bool shapes_agree(const struct lm_request *request, char *why, size_t why_bytes) {
-    const uint8_t *at = request->prefix;
-    uint32_t word;
-    memcpy(&word, at, 4);
-    if (word != request->model->input_count) {
-        snprintf(why, why_bytes, "shape block: expected %u tensors, found %u",
-                 request->model->input_count, word);
-        return false;
-    }
-    for (uint32_t i = 0; i < request->model->input_count; i++) {
-        const struct lm_tensor *tensor = &request->model->inputs[i];
-        int64_t dims[LM_RANK_MAX];
-        lm_tensor_shape(tensor, request->rows, dims);
-        at += 4;
-        memcpy(&word, at, 4);
-        if (word != tensor->rank) {
-            snprintf(why, why_bytes, "shape block: input %u: expected rank %u, found %u", i,
-                     tensor->rank, word);
-            return false;
-        }
-        for (uint32_t d = 0; d < tensor->rank; d++) {
-            at += 4;
-            memcpy(&word, at, 4);
-            if (word == dims[d]) continue;
-            snprintf(why, why_bytes, "shape block: input %u dimension %u: expected %lld, found %u",
-                     i, d, (long long)dims[d], word);
-            return false;
-        }
-    }
-    return true;
-}
-
 static void body_received(struct lm_io *io, struct lm_connection *connection) {
-    struct lm_request *request = &io->requests[connection->in.receiving];
-    char why[LM_TEXT_BYTES_MAX];
-    if (!(request->flags & LM_FLAG_SHAPES) || shapes_agree(request, why, sizeof why)) {
-        lm_submit(io, connection, request);
-        return;
-    }
-    struct lm_native_reply reply = {.id = request->id, .status = LM_STATUS_BAD_REQUEST};
-    connection->in.receiving = LM_NO_SLOT;
-    connection->in.read_state = LM_READ_HEADER;
-    lm_refusal_count(io, LM_STATUS_BAD_REQUEST, request->model->index);
-    lm_access_log_refused(io, connection, request, LM_STATUS_BAD_REQUEST, why);
-    lm_slots_release(io, request);
-    lm_native_answer(io, connection, &reply, why);
+    lm_submit(io, connection, &io->requests[connection->in.receiving]);
 }
 
 static void forget(struct lm_io *io, struct lm_connection *connection) {
@@ -342,9 +377,8 @@ static void give_up(struct lm_io *io, struct lm_connection *connection, enum lm_
 }
 
 static uint32_t key(const struct lm_io *io, const struct lm_connection *connection) {
-    if (!(connection->in.header[28] & LM_FLAG_CREDENTIAL)) return LM_NO_KEY;
-    struct lm_token token = lm_keys_credential(connection->in.header + LM_NATIVE_REQUEST_BYTES);
-    return lm_keys_find(&io->access->keys, token.at, token.bytes);
+    (void)io;
+    return connection->in.native.key;
 }
 
 static void complete_row(const struct lm_request *request, struct lm_trace_record *row) {

@@ -18,7 +18,7 @@ static void write_head(struct lm_request *request, enum lm_status status, uint16
     struct lm_native_reply reply = {
         .id = request->id,
         .payload_bytes = (uint32_t)payload_bytes,
-        .rows = status == LM_STATUS_OK ? request->rows : 0,
+        .rows = status == LM_STATUS_OK ? request->sizes.rows : 0,
         .receive_us = whole_us(request->started_ns, request->received_ns),
         .queue_us = whole_us(request->received_ns, request->popped_ns),
         .preprocess_us = whole_us(request->popped_ns, request->preprocessed_ns),

@@ -27,7 +27,7 @@ struct lm_request *lm_admit_begin(struct lm_io *io, struct lm_connection *connec
     request->seen_ns = 0;
     request->started_ns = connection->in.started_ns;
     request->deadline_ns = lm_admit_deadline_ns(io, connection, demand->timeout_us);
-    request->rows = demand->rows;
+    request->sizes = demand->sizes;
     request->batch_rows = 0;
     request->flags = 0;
     request->part_at = request->part_count = 0;

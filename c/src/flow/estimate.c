@@ -8,6 +8,7 @@ enum {
     COST_JUMP = 8,    /* and as at most so many times the estimate, */
     COST_STEP = 1000, /* and this many ns */
     PROBE_PAUSE = 4,  /* estimates between two probes */
+    WEIGHT_SHIFT = 8,
     PACE_SHIFT = 3,
     PACE_REQUESTS = 16, /* a pace is measured over so many, */
     PACE_NS = 10000000  /* or over so long */
@@ -15,7 +16,13 @@ enum {
 
 void lm_estimate_begin(struct lm_io *io, const uint64_t *warm_ns) {
     for (uint32_t m = 0; m < io->models->count; m++) {
-        for (uint32_t e = 0; e < LM_ENCODING_COUNT; e++) io->costs[m][e].row_ns = warm_ns[m];
+        bool varies = io->models->models[m].free_count > 0;
+        for (uint32_t e = 0; e < LM_ENCODING_COUNT; e++) {
+            /* Of JSON nobody knows the sizes beforehand. */
+            if (varies && e == LM_ENCODING_JSON) continue;
+            for (uint32_t c = 0; c < (varies ? LM_COST_CLASSES : 1); c++)
+                io->costs[m][e][c].row_ns = warm_ns[m] >> c;
+        }
     }
 }
 
@@ -34,8 +41,41 @@ uint64_t lm_estimate_wait_ns(const struct lm_io *io) {
     return paced_ns > wait_ns ? paced_ns : wait_ns;
 }
 
-static struct lm_cost *cost_of(struct lm_io *io, const struct lm_request *request) {
-    return &io->costs[request->model->index][request->encoding];
+/* The estimate for requests of about a size, and how many of its rows a request is, with
+ * WEIGHT_SHIFT bits behind the point. */
+struct share {
+    struct lm_cost *cost;
+    uint64_t weight;
+};
+
+/* Requests whose rows are of about the same size share an estimate: a class for each power of two,
+ * of which a request is charged its part. Models without free dimensions have one size. */
+static struct share share_of(const struct lm_io *io, const struct lm_model *model, uint8_t encoding,
+                             const struct lm_sizes *sizes) {
+    struct lm_cost *costs = (struct lm_cost *)io->costs[model->index][encoding];
+    struct share share = {costs, (uint64_t)sizes->rows << WEIGHT_SHIFT};
+    if (model->free_count == 0 || encoding == LM_ENCODING_JSON) return share;
+    struct lm_sizes largest = lm_model_largest(model, 1);
+    uint64_t most = lm_model_row_elements(model, &largest);
+    uint64_t elements = lm_model_row_elements(model, sizes);
+    for (uint32_t class = 0; class + 1 < LM_COST_CLASSES && elements * 2 <= most; class++) {
+        most = (most + 1) / 2;
+        share.cost++;
+    }
+    share.weight = (share.weight * elements + most - 1) / most;
+    return share;
+}
+
+static uint64_t times(uint64_t row_ns, uint64_t weight) {
+    return (row_ns * weight) >> WEIGHT_SHIFT;
+}
+
+static struct share share_of_request(const struct lm_io *io, const struct lm_request *request) {
+    return share_of(io, request->model, request->encoding, &request->sizes);
+}
+
+static struct share share_of_demand(const struct lm_io *io, const struct lm_demand *demand) {
+    return share_of(io, demand->model, demand->encoding, &demand->sizes);
 }
 
 static bool is_due(const struct lm_io *io, const struct lm_cost *cost) {
@@ -43,15 +83,17 @@ static bool is_due(const struct lm_io *io, const struct lm_cost *cost) {
 }
 
 uint64_t lm_estimate_run_ns(const struct lm_io *io, const struct lm_demand *demand) {
-    return io->costs[demand->model->index][demand->encoding].row_ns * demand->rows;
+    struct share share = share_of_demand(io, demand);
+    return times(share.cost->row_ns, share.weight);
 }
 
 bool lm_estimate_wants_probe(const struct lm_io *io, const struct lm_demand *demand) {
-    return is_due(io, &io->costs[demand->model->index][demand->encoding]);
+    return is_due(io, share_of_demand(io, demand).cost);
 }
 
 void lm_estimate_charge(struct lm_io *io, struct lm_request *request) {
-    request->cost_ns = cost_of(io, request)->row_ns * request->rows;
+    struct share share = share_of_request(io, request);
+    request->cost_ns = times(share.cost->row_ns, share.weight);
     request->suspended = request->probe = false;
     request->worked_ns = 0;
     io->work_ns += request->cost_ns;
@@ -66,11 +108,12 @@ void lm_estimate_suspend(struct lm_io *io, struct lm_request *request) {
 }
 
 void lm_estimate_resume(struct lm_io *io, struct lm_request *request) {
-    struct lm_cost *cost = cost_of(io, request);
+    struct share share = share_of_request(io, request);
+    struct lm_cost *cost = share.cost;
     if (request->suspended) {
         request->suspended = false;
         io->suspended--;
-        request->cost_ns = cost->row_ns * request->rows;
+        request->cost_ns = times(cost->row_ns, share.weight);
         io->work_ns += request->cost_ns;
     }
     bool may_be_late = request->is_unread ||
@@ -104,14 +147,15 @@ void lm_estimate_pace(struct lm_io *io) {
 }
 
 static void learn_cost(struct lm_io *io, const struct lm_request *request) {
-    struct lm_cost *cost = cost_of(io, request);
+    struct share share = share_of_request(io, request);
+    struct lm_cost *cost = share.cost;
     if (request->probe) cost->probing = false;
     if (request->batch_rows == 0) return; /* no Run */
-    uint64_t took_ns = request->worked_ns / request->rows;
+    uint64_t took_ns = (request->worked_ns << WEIGHT_SHIFT) / share.weight;
     uint64_t most_ns = COST_JUMP * cost->row_ns + COST_STEP;
     uint32_t shift = cost->measured < COST_YOUNG ? COST_SHIFT_YOUNG : COST_SHIFT;
     if (request->probe) {
-        uint64_t pause_ns = PROBE_PAUSE * cost->row_ns * request->rows;
+        uint64_t pause_ns = PROBE_PAUSE * times(cost->row_ns, share.weight);
         if (pause_ns > LM_PROBE_MS_MAX * 1000000ull) pause_ns = LM_PROBE_MS_MAX * 1000000ull;
         cost->next_probe_ns = io->now_ns + pause_ns;
     }

@@ -3,10 +3,10 @@
  * others to be as busy as itself.
  *
  * The wait is estimated from the requests in flight: each is charged with the time that requests
- * of its model and encoding took of a worker lately, and the sum is shared out over the workers.
- * Where more is in flight than the workers can run at once, the pace at which requests leave is
- * measured too, and the longer of the two estimates counts: a worker that does not get its core is
- * slower than its Runs.
+ * of its model, encoding and size took of a worker lately, and the sum is shared out over the
+ * workers. Where more is in flight than the workers can run at once, the pace at which requests
+ * leave is measured too, and the longer of the two estimates counts: a worker that does not get its
+ * core is slower than its Runs.
  *
  * An estimate that refuses requests also prevents the Runs that would correct it. So it begins with
  * the time of the worker's warm-up, one Run raises it by less than a half, however long it took,

@@ -16,10 +16,7 @@
 #include "parts/oip_request.h"
 #include "parts/trace.h"
 
-enum {
-    LM_SHAPE_BLOCK_BYTES_MAX = 4 * (1 + LM_TENSORS_MAX * (1 + LM_RANK_MAX)),
-    LM_PREFIX_BYTES_MAX = LM_NATIVE_CREDENTIAL_BYTES + LM_SHAPE_BLOCK_BYTES_MAX
-};
+enum { LM_SHAPE_BLOCK_BYTES_MAX = 4 * (1 + LM_TENSORS_MAX * (1 + LM_RANK_MAX)) };
 
 /* How a request left its worker. */
 enum lm_outcome {
@@ -37,7 +34,7 @@ struct lm_model_set;
 /* A request for a model, as far as its header describes it. */
 struct lm_demand {
     const struct lm_model *model;
-    uint32_t rows;
+    struct lm_sizes sizes;
     uint64_t timeout_us; /* 0: the server's default */
     uint8_t encoding;    /* LM_ENCODING_* */
     bool is_unread;      /* its worker reads in the body what else it asks, such as a deadline */
@@ -75,7 +72,7 @@ struct lm_request {
     uint64_t worked_ns;   /* what it took of one */
     uint64_t seen_ns;     /* eviction.c: when it was last seen to move, 0: not looked at yet */
     uint64_t seen_bytes;  /* and how far it was then */
-    uint32_t rows;
+    struct lm_sizes sizes;
     uint32_t batch_rows; /* of the Run it was part of; 0: none */
     uint32_t payload_bytes;
     uint16_t status; /* enum lm_status, of the reply */
@@ -101,7 +98,7 @@ struct lm_request {
     struct msghdr message; /* the reply, as sendmsg wants it */
     struct iovec reply[2 + LM_TENSORS_MAX];
     uint8_t head[LM_NATIVE_REPLY_BYTES];
-    uint8_t prefix[LM_PREFIX_BYTES_MAX]; /* request: credential and shapes; reply: shapes */
+    uint8_t prefix[LM_SHAPE_BLOCK_BYTES_MAX]; /* of the reply: shapes */
     struct lm_http_exchange http;
     /* For the access log. */
     struct lm_trace_client client;

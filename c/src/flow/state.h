@@ -80,13 +80,15 @@ struct lm_waiters {
     bool released;        /* a slot, since the last round: it is for those who wait */
 };
 
-/* The estimated worker time of one model and encoding; see estimate.h. */
+/* The estimated worker time of one model, encoding and class of sizes; see estimate.h. */
 struct lm_cost {
-    uint64_t row_ns;        /* for one row, lately; 0: not known */
+    uint64_t row_ns;        /* for one row of the class's largest size, lately; 0: not known */
     uint64_t next_probe_ns; /* from then on a request may test the estimate */
     uint32_t measured;      /* the first few Runs */
     bool probing;           /* one that does so is with the workers */
 };
+
+enum { LM_COST_CLASSES = 16 }; /* each of half the size of the one before */
 
 struct lm_http_side; /* dialects/http_block.h */
 
@@ -120,7 +122,7 @@ struct lm_io {
     uint32_t suspended; /* of them, those whose bodies take their time; see estimate.h */
     struct lm_waiters waiters;
     uint64_t work_ns; /* what the workers are expected to take for them; see estimate.h */
-    struct lm_cost costs[LUMEN_MODELS_MAX][LM_ENCODING_COUNT];
+    struct lm_cost costs[LUMEN_MODELS_MAX][LM_ENCODING_COUNT][LM_COST_CLASSES];
     struct lm_pace pace;
     bool turned_away;  /* a request in this turn: full, or too late */
     bool refused_full; /* a request since eviction.c last looked who might make room */

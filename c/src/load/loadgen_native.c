@@ -12,7 +12,8 @@ static void prepare(struct lm_load_connection *connection, const lumen_load_conf
     memcpy(connection->request + 16, &bytes, 4);
     memcpy(connection->request + 20, &config->timeout_us, 4);
     memcpy(connection->request + 24, &config->rows, 4);
-    connection->request[28] = config->credential ? LM_FLAG_CREDENTIAL : 0;
+    connection->request[28] = (uint8_t)((config->credential ? LM_FLAG_CREDENTIAL : 0) |
+                                        (config->shapes ? LM_FLAG_SHAPES : 0));
 }
 
 static ssize_t take_head(struct lm_load_connection *connection, const uint8_t *bytes,

@@ -7,13 +7,31 @@
 #include "base/error.h"
 #include "parts/json_text.h"
 
-static void write_tensor(FILE *out, const struct lm_tensor *tensor, int is_output) {
+/* The names and sizes of a shape in which more than the rows may be free. */
+static void write_dims(FILE *out, const struct lm_model *model, const struct lm_tensor *tensor) {
+    fputs(",\"dims\":[", out);
+    for (uint32_t d = 0; d < tensor->rank; d++) {
+        if (d) fputc(',', out);
+        if (tensor->free[d]) {
+            lm_json_write(out, model->free_dims[tensor->free[d] - 1].name);
+        } else if (d == 0 && tensor->rows_free) {
+            lm_json_write(out, model->rows_name[0] ? model->rows_name : "rows");
+        } else {
+            fprintf(out, "%lld", (long long)tensor->dims[d]);
+        }
+    }
+    fputc(']', out);
+}
+
+static void write_tensor(FILE *out, const struct lm_model *model, const struct lm_tensor *tensor,
+                         int is_output) {
     fputs("{\"name\":", out);
     lm_json_write(out, tensor->name);
     fprintf(out, ",\"datatype\":\"%s\",\"shape\":[", lm_dtype_name(tensor->dtype));
     for (uint32_t d = 0; d < tensor->rank; d++)
         fprintf(out, "%s%lld", d ? "," : "", (long long)tensor->dims[d]);
     fputc(']', out);
+    if (model->free_count > 0) write_dims(out, model, tensor);
     if (is_output) fprintf(out, ",\"shape_known\":%s", tensor->shape_known ? "true" : "false");
     fputc('}', out);
 }
@@ -48,20 +66,37 @@ static void write_labels(FILE *out, const struct lm_labels *labels) {
     fputc(']', out);
 }
 
+/* The largest sizes, and the slot that a request of all of them takes. */
+static void write_free_dims(FILE *out, const struct lm_model *model) {
+    const struct lm_sizes largest = lm_model_largest(model, model->max_rows);
+    size_t slot_bytes = 0;
+    for (uint32_t f = 0; f < model->free_count; f++) {
+        const struct lm_free_dim *dim = &model->free_dims[f];
+        fputs(f ? ",{\"name\":" : ",\"free_dims\":[{\"name\":", out);
+        lm_json_write(out, dim->name);
+        fprintf(out, ",\"max\":%u,\"default\":%s}", dim->max, dim->by_default ? "true" : "false");
+    }
+    fputc(']', out);
+    if (lm_model_slot_bytes(model, &largest, &slot_bytes))
+        fprintf(out, ",\"slot_bytes\":%zu", slot_bytes);
+}
+
 static void write_model(FILE *out, const struct lm_model *model) {
     fprintf(out, "{\"index\":%u,\"name\":", model->index);
     lm_json_write(out, model->name);
     fprintf(out, ",\"max_rows\":%u,\"inputs\":[", model->max_rows);
     for (uint32_t i = 0; i < model->input_count; i++) {
         if (i) fputc(',', out);
-        write_tensor(out, &model->inputs[i], 0);
+        write_tensor(out, model, &model->inputs[i], 0);
     }
     fputs("],\"outputs\":[", out);
     for (uint32_t i = 0; i < model->output_count; i++) {
         if (i) fputc(',', out);
-        write_tensor(out, &model->outputs[i], 1);
+        write_tensor(out, model, &model->outputs[i], 1);
     }
-    fputs("],\"rgb8\":", out);
+    fputc(']', out);
+    if (model->free_count > 0) write_free_dims(out, model);
+    fputs(",\"rgb8\":", out);
     write_rgb8(out, model);
     fputs(",\"labels\":", out);
     write_labels(out, &model->labels);

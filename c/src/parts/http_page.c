@@ -69,12 +69,23 @@ static void write_models(FILE *out, const struct lm_model *models, uint32_t mode
 
 /* ---- commands to try ---- */
 
+enum { EXAMPLE_SIZE = 32 };
 enum { LITERAL_MAX = 64 }; /* elements that are written out */
 
-static uint64_t element_count(const struct lm_tensor *tensor) {
+/* The sizes of the request to try: a short one where sizes are free. */
+static struct lm_sizes example_sizes(const struct lm_model *model) {
+    struct lm_sizes sizes = lm_model_largest(model, 1);
+    for (uint32_t f = 0; f < model->free_count; f++)
+        if (sizes.free[f] > EXAMPLE_SIZE) sizes.free[f] = EXAMPLE_SIZE;
+    return sizes;
+}
+
+static uint64_t element_count(const struct lm_model *model, const struct lm_tensor *tensor) {
+    const struct lm_sizes sizes = example_sizes(model);
+    int64_t dims[LM_RANK_MAX];
     uint64_t count = 1;
-    for (uint32_t d = 0; d < tensor->rank; d++)
-        count *= tensor->dims[d] < 0 ? 1 : (uint64_t)tensor->dims[d];
+    lm_tensor_shape(tensor, &sizes, dims);
+    for (uint32_t d = 0; d < tensor->rank; d++) count *= (uint64_t)dims[d];
     return count;
 }
 
@@ -90,7 +101,7 @@ static bool json_can_say(const struct lm_model *model) {
 
 static bool is_large(const struct lm_model *model) {
     for (uint32_t t = 0; t < model->input_count; t++)
-        if (element_count(&model->inputs[t]) > LITERAL_MAX) return true;
+        if (element_count(model, &model->inputs[t]) > LITERAL_MAX) return true;
     return false;
 }
 
@@ -100,15 +111,17 @@ static void write_body(FILE *out, const struct lm_model *model) {
     fputs("{\"inputs\":[", out);
     for (uint32_t t = 0; t < model->input_count; t++) {
         const struct lm_tensor *tensor = &model->inputs[t];
-        uint64_t count = element_count(tensor);
+        const struct lm_sizes sizes = example_sizes(model);
+        uint64_t count = element_count(model, tensor);
+        int64_t dims[LM_RANK_MAX];
         const char *type = lm_dtype_name(tensor->dtype);
         const char *zero = strcmp(type, "BOOL") == 0 ? "false" : "0";
         fputs(t ? ",{\"name\":" : "{\"name\":", out);
         lm_json_write(out, tensor->name);
         fprintf(out, ",\"datatype\":\"%s\",\"shape\":[", type);
+        lm_tensor_shape(tensor, &sizes, dims);
         for (uint32_t d = 0; d < tensor->rank; d++)
-            fprintf(out, "%s%lld", d ? "," : "",
-                    tensor->dims[d] < 0 ? 1ll : (long long)tensor->dims[d]);
+            fprintf(out, "%s%lld", d ? "," : "", (long long)dims[d]);
         fputs("],\"data\":[", out);
         if (count > LITERAL_MAX) {
             fprintf(out, "\"\"\" + \",\".join([\"%s\"] * %llu) + r\"\"\"", zero,
@@ -156,7 +169,8 @@ static int write_model_command(FILE *out, const struct lm_model *model) {
             fputs("# FP16 and BF16 travel as bytes behind the JSON: docs/PROTOCOL.md", out);
             return 0;
         }
-        lm_model_payload_bytes(model, LM_ENCODING_TENSORS, 1, &bytes);
+        const struct lm_sizes sizes = example_sizes(model);
+        lm_model_payload_bytes(model, LM_ENCODING_TENSORS, &sizes, &bytes);
         fprintf(out,
                 "head -c %zu /dev/zero |\n  curl --data-binary @- "
                 "-H 'Inference-Header-Content-Length: 0' --output answer.bin ",

@@ -13,13 +13,14 @@ static size_t rgb8_row_bytes(const struct lm_model *model) {
     return (size_t)model->rgb8.height * model->rgb8.width * 3;
 }
 
-bool lm_model_payload_bytes(const struct lm_model *model, uint8_t encoding, uint32_t rows,
-                            size_t *bytes_out) {
-    if (encoding == LM_ENCODING_RGB8) return lm_mul_size(rgb8_row_bytes(model), rows, bytes_out);
+bool lm_model_payload_bytes(const struct lm_model *model, uint8_t encoding,
+                            const struct lm_sizes *sizes, size_t *bytes_out) {
+    if (encoding == LM_ENCODING_RGB8)
+        return lm_mul_size(rgb8_row_bytes(model), sizes->rows, bytes_out);
     size_t total = 0;
     for (uint32_t i = 0; i < model->input_count; i++) {
         size_t bytes;
-        if (!lm_tensor_bytes(&model->inputs[i], rows, &bytes)) return false;
+        if (!lm_tensor_bytes(&model->inputs[i], sizes, &bytes)) return false;
         if (__builtin_add_overflow(total, bytes, &total)) return false;
     }
     *bytes_out = total;
@@ -32,20 +33,34 @@ static bool add_aligned(size_t *total, size_t bytes) {
     return rounded >= bytes && !__builtin_add_overflow(*total, rounded, total);
 }
 
-bool lm_model_slot_bytes(const struct lm_model *model, uint32_t rows, size_t *bytes_out) {
+/* Adds the tensor's largest size in any of the requests. */
+static bool add_tensor(size_t *total, const struct lm_tensor *tensor, const struct lm_sizes *sizes,
+                       uint32_t count) {
+    size_t most = 0, bytes;
+    for (uint32_t s = 0; s < count; s++) {
+        if (!lm_tensor_bytes(tensor, &sizes[s], &bytes)) return false;
+        if (bytes > most) most = bytes;
+    }
+    return add_aligned(total, most);
+}
+
+/* The slot that holds any of these requests. */
+static bool slot_bytes(const struct lm_model *model, const struct lm_sizes *sizes, uint32_t count,
+                       size_t *bytes_out) {
     size_t total = 0, bytes;
     for (uint32_t i = 0; i < model->input_count; i++) {
-        if (!lm_tensor_bytes(&model->inputs[i], rows, &bytes) || !add_aligned(&total, bytes))
-            return false;
+        if (!add_tensor(&total, &model->inputs[i], sizes, count)) return false;
     }
     for (uint32_t i = 0; i < model->output_count; i++) {
         if (!model->outputs[i].shape_known) continue;
-        if (!lm_tensor_bytes(&model->outputs[i], rows, &bytes) || !add_aligned(&total, bytes))
-            return false;
+        if (!add_tensor(&total, &model->outputs[i], sizes, count)) return false;
     }
-    if (model->has_rgb8) {
-        if (!lm_mul_size(rgb8_row_bytes(model), rows, &bytes) || !add_aligned(&total, bytes))
+    for (uint32_t s = 0, rows = 0; model->has_rgb8 && s < count; s++) {
+        if (sizes[s].rows <= rows) continue;
+        if (!lm_mul_size(rgb8_row_bytes(model), sizes[s].rows - rows, &bytes) ||
+            !add_aligned(&total, bytes))
             return false;
+        rows = sizes[s].rows;
     }
     if (!model->outputs_known && !add_aligned(&total, model->max_output_bytes)) return false;
     /* The texts alone are LM_MODEL_SLOT_BYTES_MIN: whatever the model, an error sentence fits. */
@@ -54,28 +69,77 @@ bool lm_model_slot_bytes(const struct lm_model *model, uint32_t rows, size_t *by
     return true;
 }
 
-/* The most rows that so much JSON can hold. */
-static uint32_t rows_of_text(const struct lm_model *model, size_t text_bytes) {
-    size_t row_bytes = 0; /* of the densest text; a blob behind it may have one byte an element */
+bool lm_model_slot_bytes(const struct lm_model *model, const struct lm_sizes *sizes,
+                         size_t *bytes_out) {
+    return slot_bytes(model, sizes, 1, bytes_out);
+}
+
+/* Bytes of the densest text of one row; a blob behind it may have one byte an element. */
+static size_t row_text_bytes(const struct lm_model *model, const struct lm_sizes *sizes) {
+    struct lm_sizes row = *sizes;
+    size_t bytes = 0;
+    row.rows = 1;
     for (uint32_t i = 0; i < model->input_count; i++) {
         const struct lm_tensor *input = &model->inputs[i];
-        size_t elements = input->row_bytes / input->element_bytes;
-        row_bytes +=
-            elements * (input->element_bytes < TEXT_BYTES_PER_ELEMENT ? input->element_bytes
-                                                                      : TEXT_BYTES_PER_ELEMENT);
+        size_t tensor = 0;
+        lm_tensor_bytes(input, &row, &tensor);
+        bytes += tensor / input->element_bytes *
+                 (input->element_bytes < TEXT_BYTES_PER_ELEMENT ? input->element_bytes
+                                                                : TEXT_BYTES_PER_ELEMENT);
     }
+    return bytes;
+}
+
+/* The most rows of this shape that so much JSON can hold. */
+static uint32_t rows_of_text(const struct lm_model *model, const struct lm_sizes *sizes,
+                             size_t text_bytes) {
+    size_t row_bytes = row_text_bytes(model, sizes);
     if (row_bytes == 0) return model->max_rows;
     size_t rows = text_bytes / row_bytes;
     return rows < 1 ? 1 : rows > model->max_rows ? model->max_rows : (uint32_t)rows;
 }
 
+/* The largest size of the one free dimension that so much JSON can hold, in one row. */
+static uint32_t length_of_text(const struct lm_model *model, size_t text_bytes) {
+    uint32_t low = 1, high = model->free_dims[0].max;
+    while (low < high) {
+        struct lm_sizes sizes = {.rows = 1, .free = {low + (high - low + 1) / 2}};
+        if (row_text_bytes(model, &sizes) <= text_bytes) {
+            low = sizes.free[0];
+        } else {
+            high = sizes.free[0] - 1;
+        }
+    }
+    return low;
+}
+
+enum { TEXT_SIZES = 3 };
+
+/* Nobody knows yet what sizes the JSON has. Whatever they are, no tensor is larger than in one of
+ * these: as many rows as the text can hold of the smallest shape, of the largest shape, and one row
+ * as long as the text allows. With several free dimensions one row has the largest shape. */
+static void sizes_of_text(const struct lm_model *model, size_t text_bytes,
+                          struct lm_sizes sizes[TEXT_SIZES]) {
+    sizes[0] = sizes[1] = sizes[2] = lm_model_largest(model, 1);
+    for (uint32_t f = 0; f < model->free_count; f++) sizes[0].free[f] = 1;
+    if (model->free_count == 1) sizes[2].free[0] = length_of_text(model, text_bytes);
+    sizes[0].rows = rows_of_text(model, &sizes[0], text_bytes);
+    /* Too little text for one row of the largest shape. */
+    if (model->free_count == 1 && sizes[2].free[0] < model->free_dims[0].max) sizes[1] = sizes[2];
+    sizes[1].rows = rows_of_text(model, &sizes[1], text_bytes);
+    /* Shorter rows may hold as much as a part of a further row of this shape. */
+    if (model->free_count > 0 && sizes[1].rows < model->max_rows) sizes[1].rows++;
+}
+
 bool lm_model_text_slot_bytes(const struct lm_model *model, size_t text_bytes, size_t *bytes_out) {
-    uint32_t rows = rows_of_text(model, text_bytes);
+    struct lm_sizes sizes[TEXT_SIZES];
     size_t tensors;
     size_t text = lm_align_up(text_bytes + LM_SLOT_ALIGN, LM_SLOT_ALIGN);
-    if (!lm_model_slot_bytes(model, rows, &tensors)) return false;
+    sizes_of_text(model, text_bytes, sizes);
+    if (!slot_bytes(model, sizes, TEXT_SIZES, &tensors)) return false;
     return text > text_bytes && !__builtin_add_overflow(tensors, text, bytes_out) &&
-           !__builtin_add_overflow(*bytes_out, lm_model_reply_values_bytes(model, rows), bytes_out);
+           !__builtin_add_overflow(
+               *bytes_out, lm_model_reply_values_bytes(model, sizes, TEXT_SIZES), bytes_out);
 }
 
 uint32_t lm_model_shape_block_bytes(const struct lm_model *model) {
@@ -85,23 +149,24 @@ uint32_t lm_model_shape_block_bytes(const struct lm_model *model) {
 }
 
 void lm_model_layout(const struct lm_model *model, struct lm_slot *slot, uint8_t encoding,
-                     uint32_t rows, struct lm_layout *layout_out) {
+                     const struct lm_sizes *sizes, struct lm_layout *layout_out) {
     size_t bytes = 0;
     for (uint32_t i = 0; i < model->input_count; i++) {
-        lm_tensor_bytes(&model->inputs[i], rows, &bytes);
+        lm_tensor_bytes(&model->inputs[i], sizes, &bytes);
         layout_out->inputs[i] = lm_slot_alloc(slot, bytes);
         LM_DEBUG_ASSERT(layout_out->inputs[i]);
     }
     for (uint32_t i = 0; i < model->output_count; i++) {
         layout_out->outputs[i] = NULL;
         if (!model->outputs[i].shape_known) continue;
-        lm_tensor_bytes(&model->outputs[i], rows, &bytes);
+        lm_tensor_bytes(&model->outputs[i], sizes, &bytes);
         layout_out->outputs[i] = lm_slot_alloc(slot, bytes);
         LM_DEBUG_ASSERT(layout_out->outputs[i]);
     }
     /* Last, so that tensors lie at the same offsets whatever the encoding and stay wrapped. */
-    layout_out->raw =
-        encoding == LM_ENCODING_RGB8 ? lm_slot_alloc(slot, rgb8_row_bytes(model) * rows) : NULL;
+    layout_out->raw = encoding == LM_ENCODING_RGB8
+                          ? lm_slot_alloc(slot, rgb8_row_bytes(model) * sizes->rows)
+                          : NULL;
 }
 
 bool lm_output_is_wrapped(const struct lm_tensor *output, uint32_t rows) {
@@ -109,30 +174,30 @@ bool lm_output_is_wrapped(const struct lm_tensor *output, uint32_t rows) {
 }
 
 static OrtValue *wrap(const struct lm_ort *ort, const struct lm_tensor *tensor, void *data,
-                      uint32_t rows) {
+                      const struct lm_sizes *sizes) {
     int64_t dims[LM_RANK_MAX];
     size_t bytes = 0;
-    lm_tensor_shape(tensor, rows, dims);
-    lm_tensor_bytes(tensor, rows, &bytes);
+    lm_tensor_shape(tensor, sizes, dims);
+    lm_tensor_bytes(tensor, sizes, &bytes);
     return lm_ort_wrap(ort, data, bytes, dims, tensor->rank, tensor->dtype);
 }
 
 int lm_model_bind(const struct lm_model *model, const struct lm_ort *ort,
-                  const struct lm_layout *layout, uint32_t rows, struct lm_binding *binding,
-                  OrtValue **values) {
+                  const struct lm_layout *layout, const struct lm_sizes *sizes,
+                  struct lm_binding *binding, OrtValue **values) {
     void *base = layout->inputs[0];
-    if (binding->rows == rows && binding->base == base) return 0;
+    if (binding->base == base && memcmp(&binding->sizes, sizes, sizeof *sizes) == 0) return 0;
     lm_model_unbind(model, ort, binding, values);
     for (uint32_t i = 0; i < model->input_count; i++) {
-        values[i] = wrap(ort, &model->inputs[i], layout->inputs[i], rows);
+        values[i] = wrap(ort, &model->inputs[i], layout->inputs[i], sizes);
         if (!values[i]) return LUMEN_E_ORT;
     }
     for (uint32_t i = 0; i < model->output_count; i++) {
-        if (!layout->outputs[i] || !lm_output_is_wrapped(&model->outputs[i], rows)) continue;
-        values[model->input_count + i] = wrap(ort, &model->outputs[i], layout->outputs[i], rows);
+        if (!layout->outputs[i] || !lm_output_is_wrapped(&model->outputs[i], sizes->rows)) continue;
+        values[model->input_count + i] = wrap(ort, &model->outputs[i], layout->outputs[i], sizes);
         if (!values[model->input_count + i]) return LUMEN_E_ORT;
     }
-    *binding = (struct lm_binding){.base = base, .rows = rows};
+    *binding = (struct lm_binding){.base = base, .sizes = *sizes};
     return 0;
 }
 

@@ -8,14 +8,10 @@
 #include "parts/model_file.h"
 #include "parts/model_refusal.h"
 
-/* A free dimension's name in the graph; two of the same name have the same size in every Run. */
-struct symbol {
-    char name[LM_TENSOR_NAME_BYTES_MAX];
-};
-
-/* Names of a tensor's free dimensions: of the first one, and of another one that is free too. */
+/* Names of a tensor's free dimensions in the graph; "" where it has none. Dimensions of the same
+ * name have the same size in every Run. */
 struct symbols {
-    struct symbol first, other;
+    char of[LM_RANK_MAX][LM_TENSOR_NAME_BYTES_MAX];
 };
 
 /* Names of the element types that ONNX Runtime numbers (ONNXTensorElementDataType), and cures. */
@@ -91,9 +87,8 @@ static int read_dimensions(const struct lm_ort *ort, const OrtTensorTypeAndShape
     tensor->rank = (uint32_t)rank;
     memset(names, 0, sizeof *names);
     for (uint32_t d = 0; d < tensor->rank; d++) {
-        struct symbol *symbol = d == 0 ? &names->first : &names->other;
-        if (tensor->dims[d] < 0 && symbols[d] && !symbol->name[0])
-            snprintf(symbol->name, sizeof symbol->name, "%s", symbols[d]);
+        if (tensor->dims[d] < 0 && symbols[d])
+            snprintf(names->of[d], sizeof names->of[d], "%s", symbols[d]);
     }
     return 0;
 }
@@ -128,62 +123,96 @@ static int read_tensor(const struct lm_ort *ort, const OrtSession *session, bool
     return code;
 }
 
-/* The size of a tensor from dimension `from` on; false when one is free or the product overflows.
- */
-static bool fixed_bytes(const struct lm_tensor *tensor, uint32_t from, size_t *bytes_out) {
-    size_t bytes = tensor->element_bytes;
-    for (uint32_t d = from; d < tensor->rank; d++) {
-        if (tensor->dims[d] < 0 || !lm_mul_size(bytes, (size_t)tensor->dims[d], &bytes))
-            return false;
-    }
-    *bytes_out = bytes;
-    return true;
-}
-
-static int refuse_free(const struct lm_tensor *tensor, uint32_t dimension,
+/* Gives dimension d of an input its free dimension, a new one unless the graph repeats its name. */
+static int settle_free(struct lm_model *model, struct lm_tensor *tensor, uint32_t d,
                        const struct symbols *names) {
-    const char *name = names->other.name;
-    char option[2 * LM_TENSOR_NAME_BYTES_MAX];
-    if (name[0]) {
-        snprintf(option, sizeof option, "--dim_param %s --dim_value SIZE", name);
+    char name[LM_TENSOR_NAME_BYTES_MAX];
+    if (names->of[d][0]) {
+        memcpy(name, names->of[d], sizeof name);
     } else {
-        snprintf(option, sizeof option, "--input_name %s --input_shape SIZES", tensor->name);
+        snprintf(name, sizeof name, "%.240s[%u]", tensor->name, d);
     }
-    return lm_error(LUMEN_E_MODEL,
-                    "input '%s': dimension %u is free; expected fixed sizes for all but the first: "
-                    "export with fixed sizes, or fix it with 'python -m "
-                    "onnxruntime.tools.make_dynamic_shape_fixed %s IN.onnx OUT.onnx'",
-                    tensor->name, dimension, option);
+    uint32_t f = lm_model_find_free(model, name);
+    if (f == LM_FREE_DIMS_MAX) {
+        return lm_error(LUMEN_E_MODEL,
+                        "input '%s': dimension %u is free, and %d others of other names are: "
+                        "expected at most %d beside the rows; give one a size with fix_dims",
+                        tensor->name, d, LM_FREE_DIMS_MAX, LM_FREE_DIMS_MAX);
+    }
+    if (f == model->free_count) {
+        memcpy(model->free_dims[f].name, name, sizeof name);
+        model->free_count++;
+    }
+    tensor->free[d] = (uint8_t)(f + 1);
+    tensor->varies = true;
+    return 0;
 }
 
-static int settle_input(struct lm_tensor *tensor, const struct symbols *names) {
+/* The rows are the first free first dimension among the inputs. A name that also stands at another
+ * place means more than rows: that is a free dimension like any other. */
+static void find_rows(struct lm_model *model, const struct symbols *names) {
+    for (uint32_t i = 0; i < model->input_count && !model->rows_name[0]; i++) {
+        const struct lm_tensor *input = &model->inputs[i];
+        if (input->rank == 0 || input->dims[0] >= 0) continue;
+        bool repeated = false;
+        for (uint32_t o = 0; o < model->input_count; o++) {
+            for (uint32_t d = 1; d < model->inputs[o].rank; d++)
+                repeated = repeated || (names[i].of[0][0] && model->inputs[o].dims[d] < 0 &&
+                                        strcmp(names[i].of[0], names[o].of[d]) == 0);
+        }
+        if (!repeated) memcpy(model->rows_name, names[i].of[0], sizeof model->rows_name);
+    }
+}
+
+static bool is_rows(const struct lm_model *model, const char *name) {
+    return !name[0] || strcmp(name, model->rows_name) == 0;
+}
+
+static int settle_input(struct lm_model *model, struct lm_tensor *tensor,
+                        const struct symbols *names) {
     tensor->element_bytes = lm_dtype_bytes(tensor->dtype);
-    tensor->rows_free = tensor->rank > 0 && tensor->dims[0] < 0;
+    tensor->row_bytes = tensor->element_bytes;
+    tensor->rows_free = tensor->rank > 0 && tensor->dims[0] < 0 && is_rows(model, names->of[0]);
     tensor->shape_known = true;
     for (uint32_t d = 0; d < tensor->rank; d++) {
-        if (tensor->dims[d] < 0 && d > 0) return refuse_free(tensor, d, names);
         if (tensor->dims[d] == 0)
             return lm_error(LUMEN_E_MODEL, "input '%s': dimension %u is 0", tensor->name, d);
-    }
-    if (!fixed_bytes(tensor, tensor->rows_free ? 1 : 0, &tensor->row_bytes)) {
-        return lm_error(LUMEN_E_MODEL, "input '%s': its size overflows", tensor->name);
+        if (tensor->dims[d] > 0 &&
+            !lm_mul_size(tensor->row_bytes, (size_t)tensor->dims[d], &tensor->row_bytes))
+            return lm_error(LUMEN_E_MODEL, "input '%s': its size overflows", tensor->name);
+        if (tensor->dims[d] > 0 || (d == 0 && tensor->rows_free)) continue;
+        int code = settle_free(model, tensor, d, names);
+        if (code) return code;
     }
     return 0;
 }
 
-/* An output follows the rows only if its free first dimension bears the name of an input's. */
-static void settle_output(struct lm_tensor *tensor, const struct symbol *first,
-                          const struct symbol *input_firsts, uint32_t input_count) {
+/* An output follows the sizes of a request if each of its free dimensions bears the name of an
+ * input's: the first one that of the rows, or of another. */
+static void settle_output(const struct lm_model *model, struct lm_tensor *tensor,
+                          const struct symbols *names) {
     tensor->element_bytes = lm_dtype_bytes(tensor->dtype);
-    bool follows = false;
-    for (uint32_t i = 0; i < input_count && first->name[0]; i++) {
-        follows = follows || strcmp(first->name, input_firsts[i].name) == 0;
-    }
-    tensor->rows_free = follows;
-    tensor->shape_known = fixed_bytes(tensor, follows ? 1 : 0, &tensor->row_bytes);
+    tensor->row_bytes = tensor->element_bytes;
     /* ONNX Runtime reports a shape that it does not know at all as one of no dimensions. */
-    if (tensor->rank == 0) tensor->shape_known = false;
-    if (!tensor->shape_known) tensor->rows_free = false;
+    tensor->shape_known = tensor->rank > 0;
+    for (uint32_t d = 0; d < tensor->rank; d++) {
+        const char *name = names->of[d];
+        if (tensor->dims[d] >= 0) {
+            if (!lm_mul_size(tensor->row_bytes, (size_t)tensor->dims[d], &tensor->row_bytes))
+                tensor->shape_known = false;
+            continue;
+        }
+        uint32_t f = name[0] ? lm_model_find_free(model, name) : model->free_count;
+        if (d == 0 && model->rows_free && name[0] && is_rows(model, name)) {
+            tensor->rows_free = true;
+        } else if (f < model->free_count) {
+            tensor->free[d] = (uint8_t)(f + 1);
+            tensor->varies = true;
+        } else {
+            tensor->shape_known = false;
+        }
+    }
+    if (!tensor->shape_known) tensor->rows_free = tensor->varies = false;
 }
 
 static int read_signature(struct lm_model *model, const struct lm_ort *ort) {
@@ -198,25 +227,26 @@ static int read_signature(struct lm_model *model, const struct lm_ort *ort) {
         return lm_error(LUMEN_E_MODEL, "expected 1 to %d inputs and outputs, found %zu and %zu",
                         LM_TENSORS_MAX, input_count, output_count);
     }
-    struct symbol input_firsts[LM_TENSORS_MAX];
-    struct symbols names;
+    struct symbols names[LM_TENSORS_MAX];
     model->input_count = (uint32_t)input_count;
     model->output_count = (uint32_t)output_count;
     model->outputs_known = true;
     for (uint32_t i = 0; i < model->input_count; i++) {
-        struct lm_tensor *tensor = &model->inputs[i];
-        code = read_tensor(ort, session, true, i, tensor, &names);
-        if (!code) code = settle_input(tensor, &names);
+        code = read_tensor(ort, session, true, i, &model->inputs[i], &names[i]);
         if (code) return code;
-        input_firsts[i] = names.first;
-        model->input_names[i] = tensor->name;
-        model->rows_free = model->rows_free || tensor->rows_free;
+        model->input_names[i] = model->inputs[i].name;
+    }
+    find_rows(model, names);
+    for (uint32_t i = 0; i < model->input_count; i++) {
+        code = settle_input(model, &model->inputs[i], &names[i]);
+        if (code) return code;
+        model->rows_free = model->rows_free || model->inputs[i].rows_free;
     }
     for (uint32_t i = 0; i < model->output_count; i++) {
         struct lm_tensor *tensor = &model->outputs[i];
-        code = read_tensor(ort, session, false, i, tensor, &names);
+        code = read_tensor(ort, session, false, i, tensor, &names[0]);
         if (code) return code;
-        settle_output(tensor, &names.first, input_firsts, model->input_count);
+        settle_output(model, tensor, &names[0]);
         model->output_names[i] = tensor->name;
         model->outputs_known = model->outputs_known && tensor->shape_known;
     }
@@ -226,7 +256,8 @@ static int read_signature(struct lm_model *model, const struct lm_ort *ort) {
 /* rgb8 requests are possible when the model has one image-like input: [N,3,H,W] or [N,H,W,3]. */
 static void plan_rgb8(struct lm_model *model, const lumen_model_config *config) {
     const struct lm_tensor *tensor = &model->inputs[0];
-    bool one_image_a_row = tensor->rank == 4 && (tensor->rows_free || tensor->dims[0] == 1);
+    bool one_image_a_row =
+        tensor->rank == 4 && !tensor->varies && (tensor->rows_free || tensor->dims[0] == 1);
     bool served = tensor->dtype == ORT_FLOAT || tensor->dtype == ORT_UINT8;
     if (model->input_count != 1 || !one_image_a_row || !served) return;
     bool planar = tensor->dims[1] == 3;
@@ -276,7 +307,32 @@ static int check_config(const lumen_model_config *config) {
         return lm_error(LUMEN_E_INVALID, "model '%s': channel_order: expected 0 or 1, found %u",
                         config->name, config->channel_order);
     }
+    for (uint32_t d = 0; d < config->dim_count; d++) {
+        if (config->dims[d].size >= 1 && config->dims[d].size <= INT32_MAX) continue;
+        return lm_error(LUMEN_E_INVALID, "model '%s': dimension '%s': expected 1 to %d, found %u",
+                        config->name, config->dims[d].name, INT32_MAX, config->dims[d].size);
+    }
     return 0;
+}
+
+/* The sessions of all workers, and what the first one says of the graph. */
+static int open_sessions(struct lm_model *model, const struct lm_ort *ort, uint32_t count) {
+    int code = lm_ort_session_open(ort, &model->source, &model->sessions[0]);
+    if (code) return code;
+    model->session_count = 1;
+    code = read_signature(model, ort);
+    if (!code && model->free_count > 0) {
+        /* Plans of memory are kept for each shape that ever came. */
+        model->source.shapes_vary = true;
+        lm_ort_session_close(ort, model->sessions[0]);
+        model->sessions[0] = NULL;
+        code = lm_ort_session_open(ort, &model->source, &model->sessions[0]);
+    }
+    for (uint32_t s = 1; !code && s < count; s++) {
+        code = lm_ort_session_open(ort, &model->source, &model->sessions[s]);
+        if (!code) model->session_count++;
+    }
+    return code;
 }
 
 /* A list of names that fits none of the outputs belongs to another model. */
@@ -285,7 +341,7 @@ static int check_labels(const struct lm_model *model) {
     if (model->labels.count == 0) return 0;
     for (uint32_t o = 0; o < model->output_count; o++) {
         const struct lm_tensor *output = &model->outputs[o];
-        if (!output->shape_known) return 0;
+        if (!output->shape_known || output->varies) return 0;
         uint64_t values = output->row_bytes / output->element_bytes;
         uint64_t last = output->rank ? (uint64_t)output->dims[output->rank - 1] : 1;
         if (model->labels.count == values || model->labels.count == last) return 0;
@@ -306,15 +362,11 @@ int lm_model_open(struct lm_model *model, const struct lm_ort *ort,
     model->index = index;
     model->channel_order = config->channel_order;
     model->max_output_bytes = config->max_output_bytes;
-    code = lm_ort_source_open(&model->source, ort, config->path, config->cache_path,
-                              (int)config->intra_op_threads);
-    for (uint32_t s = 0; !code && s < session_count; s++) {
-        code = lm_ort_session_open(ort, &model->source, &model->sessions[s]);
-        if (!code) model->session_count++;
-        if (!code && s == 0) code = read_signature(model, ort);
-        if (!code && s == 0) code = check_shapes_declared(model, config->path);
-        if (!code && s == 0) lm_model_try_rows(model, ort);
-    }
+    code = lm_ort_source_open(&model->source, ort, config);
+    if (!code) code = open_sessions(model, ort, session_count);
+    if (!code) code = check_shapes_declared(model, config->path);
+    if (!code) code = lm_model_limit_sizes(model, config);
+    if (!code) lm_model_try_sizes(model, ort);
     if (!code) code = check_labels(model);
     if (code) {
         lm_model_close(model, ort);
@@ -324,7 +376,6 @@ int lm_model_open(struct lm_model *model, const struct lm_ort *ort,
                         reason);
     }
     plan_rgb8(model, config);
-    model->max_rows = !model->rows_free ? 1 : config->max_rows ? config->max_rows : LM_ROWS_MAX;
     return 0;
 }
 

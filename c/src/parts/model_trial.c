@@ -1,5 +1,6 @@
-/* model_trial.c: runs a model with free rows once with one row and once with two, to see whether
- * its outputs have the shapes that the graph declares. Control thread, before the server starts.
+/* model_trial.c: runs a model with free dimensions twice, with one row of the largest shape and
+ * with two of another, to see whether its outputs have the shapes that the graph declares. Control
+ * thread, before the server starts.
  *
  * Published models lie: the trained SqueezeNet of Windows-Machine-Learning declares an output of
  * one row whatever its input has. ONNX Runtime only warns when it allocates such an output itself,
@@ -29,16 +30,16 @@ static int read_shape(const struct lm_ort *ort, const OrtValue *value, struct sh
 }
 
 /* Runs on zeros; every output is allocated by ONNX Runtime and only its shape is kept. */
-static int try_rows(const struct lm_model *model, const struct lm_ort *ort, uint32_t rows,
-                    struct shape *shapes) {
+static int try_sizes(const struct lm_model *model, const struct lm_ort *ort,
+                     const struct lm_sizes *sizes, struct shape *shapes) {
     OrtValue *values[2 * LM_TENSORS_MAX] = {0};
     void *zeros[LM_TENSORS_MAX] = {0};
     int code = 0;
     for (uint32_t i = 0; !code && i < model->input_count; i++) {
         int64_t dims[LM_RANK_MAX];
         size_t bytes = 0;
-        lm_tensor_shape(&model->inputs[i], rows, dims);
-        if (lm_tensor_bytes(&model->inputs[i], rows, &bytes)) zeros[i] = calloc(1, bytes);
+        lm_tensor_shape(&model->inputs[i], sizes, dims);
+        if (lm_tensor_bytes(&model->inputs[i], sizes, &bytes)) zeros[i] = calloc(1, bytes);
         if (!zeros[i]) code = lm_error(LUMEN_E_NOMEM, "no memory for a trial");
         if (!code) {
             values[i] = lm_ort_wrap(ort, zeros[i], bytes, dims, model->inputs[i].rank,
@@ -59,39 +60,58 @@ static int try_rows(const struct lm_model *model, const struct lm_ort *ort, uint
     return code;
 }
 
-static bool same_but_rows(const struct lm_tensor *tensor, const struct shape *shape) {
+/* Whether the output has the declared shape in both trials, the first dimension apart. */
+static bool same_but_rows(const struct lm_tensor *tensor, const struct shape *shape,
+                          const struct lm_sizes *sizes) {
+    int64_t declared[LM_RANK_MAX];
     if (shape->rank != tensor->rank || tensor->rank == 0) return false;
-    for (uint32_t d = 1; d < tensor->rank; d++) {
-        if (shape->dims[d] != tensor->dims[d]) return false;
+    lm_tensor_shape(tensor, sizes, declared);
+    for (uint32_t d = tensor->free[0] ? 0 : 1; d < tensor->rank; d++) {
+        if (shape->dims[d] != declared[d]) return false;
     }
     return true;
 }
 
-/* Corrects one output whose shape the graph claims to know. */
-static void settle(struct lm_tensor *tensor, const struct shape *one, const struct shape *two) {
-    bool fits = same_but_rows(tensor, one) && same_but_rows(tensor, two);
+/* Corrects one output whose shape the graph claims to know. `fits`: all but its first dimension. */
+static void settle(struct lm_tensor *tensor, const struct shape *one, const struct shape *two,
+                   bool fits) {
+    if (fits && tensor->free[0]) return;
     if (fits && one->dims[0] == 1 && two->dims[0] == 2) {
-        tensor->row_bytes = tensor->element_bytes;
-        for (uint32_t d = 1; d < tensor->rank; d++) tensor->row_bytes *= (size_t)tensor->dims[d];
-        if (!tensor->rows_free) tensor->wrapped_rows = (uint32_t)tensor->dims[0];
+        if (!tensor->rows_free) {
+            tensor->wrapped_rows = (uint32_t)tensor->dims[0];
+            tensor->row_bytes = tensor->element_bytes;
+            for (uint32_t d = 1; d < tensor->rank; d++) {
+                if (!tensor->free[d]) tensor->row_bytes *= (size_t)tensor->dims[d];
+            }
+        }
         tensor->dims[0] = -1;
         tensor->rows_free = true;
     } else if (!fits || tensor->rows_free || one->dims[0] != tensor->dims[0] ||
                two->dims[0] != tensor->dims[0]) {
-        tensor->rows_free = false;
+        tensor->rows_free = tensor->varies = false;
         tensor->shape_known = false;
     }
 }
 
-void lm_model_try_rows(struct lm_model *model, const struct lm_ort *ort) {
+void lm_model_try_sizes(struct lm_model *model, const struct lm_ort *ort) {
     struct shape one[LM_TENSORS_MAX], two[LM_TENSORS_MAX];
-    if (!model->rows_free) return;
+    struct lm_sizes first = lm_model_largest(model, 1), second = first;
+    if (!model->rows_free && model->free_count == 0) return;
+    if (model->rows_free) second.rows = 2;
+    /* Sizes that differ from each other, of which a network that halves its input can be made. */
+    for (uint32_t f = 0; f < model->free_count; f++) {
+        uint32_t quarter = (first.free[f] + 3) / 4;
+        second.free[f] = f % 2 ? 3 * quarter : 2 * quarter;
+        if (second.free[f] > first.free[f]) second.free[f] = first.free[f];
+    }
     /* A model that fails on zeros says nothing about its shapes: the graph's word is taken. */
-    if (try_rows(model, ort, 1, one) || try_rows(model, ort, 2, two)) return;
+    if (try_sizes(model, ort, &first, one) || try_sizes(model, ort, &second, two)) return;
     model->outputs_known = true;
     for (uint32_t o = 0; o < model->output_count; o++) {
         struct lm_tensor *tensor = &model->outputs[o];
-        if (tensor->shape_known) settle(tensor, &one[o], &two[o]);
+        bool fits =
+            same_but_rows(tensor, &one[o], &first) && same_but_rows(tensor, &two[o], &second);
+        if (tensor->shape_known) settle(tensor, &one[o], &two[o], fits);
         model->outputs_known = model->outputs_known && tensor->shape_known;
     }
 }

@@ -3,6 +3,7 @@
  */
 #include "parts/oip_fields.h"
 #include "parts/oip_json.h"
+#include "parts/oip_shapes.h"
 
 using namespace lm_oip;
 
@@ -17,8 +18,6 @@ struct reading : complaint {
     uint32_t text_count; /* data arrays taken from the text */
     bool binary_outputs; /* the request's choice for outputs without one of their own */
 };
-
-enum { SHAPE_BYTES = 24 * (LM_RANK_MAX + 1) };
 
 /* ---- the request's own fields ---- */
 
@@ -81,63 +80,7 @@ uint32_t find_tensor(const struct lm_tensor *tensors, uint32_t count, std::strin
     return i;
 }
 
-void show_shape(const int64_t *dims, uint32_t rank, bool more, char text[SHAPE_BYTES]) {
-    size_t used = (size_t)snprintf(text, SHAPE_BYTES, "[");
-    for (uint32_t d = 0; d < rank; d++) {
-        used += (size_t)snprintf(text + used, SHAPE_BYTES - used, "%s%lld", d ? "," : "",
-                                 (long long)dims[d]);
-    }
-    snprintf(text + used, SHAPE_BYTES - used, more ? ",...]" : "]");
-}
-
-bool wrong_shape(const reading &r, const struct lm_tensor *tensor, const int64_t *dims,
-                 uint32_t rank, bool more) {
-    char expected[SHAPE_BYTES], found[SHAPE_BYTES];
-    show_shape(tensor->dims, tensor->rank, false, expected);
-    show_shape(dims, rank, more, found);
-    return r.wrong("input '%s': shape: expected %s%s, found %s", shown(tensor->name).text, expected,
-                   tensor->rank ? "" : " (one number: the model's file tells no other shape)",
-                   found);
-}
-
-/* Compares the shape with the model's; its rows with the model's limit and the other inputs'. */
-bool read_shape(reading &r, const struct lm_tensor *tensor, const element &from, uint32_t *rows) {
-    const shown name(tensor->name);
-    array list;
-    int64_t dims[LM_RANK_MAX];
-    uint32_t rank = 0;
-    if (from.get(list))
-        return r.wrong("input '%s': shape: expected an array, found %s", name.text, kind(from));
-    for (element value : list) {
-        uint64_t dim = 0;
-        if (value.get(dim) || dim > (uint64_t)INT64_MAX) {
-            return r.wrong("input '%s': shape: expected integers of at least 0, found %s",
-                           name.text, kind(value));
-        }
-        if (rank == LM_RANK_MAX) return wrong_shape(r, tensor, dims, rank, true);
-        dims[rank++] = (int64_t)dim;
-    }
-    if (rank != tensor->rank) return wrong_shape(r, tensor, dims, rank, false);
-    for (uint32_t d = tensor->rows_free ? 1 : 0; d < rank; d++) {
-        if (dims[d] != tensor->dims[d]) return wrong_shape(r, tensor, dims, rank, false);
-    }
-    *rows = 1;
-    if (!tensor->rows_free) return true;
-    if (dims[0] < 1 || dims[0] > (int64_t)r.model->max_rows) {
-        return r.wrong("input '%s': shape: model '%s' takes 1 to %u rows, found %lld; "
-                       "server.max_request_bytes and the model's max_rows decide that",
-                       name.text, r.model->name, r.model->max_rows, (long long)dims[0]);
-    }
-    *rows = (uint32_t)dims[0];
-    if (r.request->rows != 0 && r.request->rows != *rows) {
-        return r.wrong("input '%s': shape: expected %u rows as in the inputs before, found %u",
-                       name.text, r.request->rows, *rows);
-    }
-    r.request->rows = *rows;
-    return true;
-}
-
-bool take_blob(reading &r, uint32_t input, const element &said, uint32_t rows) {
+bool take_blob(reading &r, uint32_t input, const element &said) {
     const struct lm_tensor *tensor = &r.model->inputs[input];
     uint64_t bytes = 0;
     size_t expected = 0;
@@ -145,7 +88,7 @@ bool take_blob(reading &r, uint32_t input, const element &said, uint32_t rows) {
         return r.wrong("input '%s': binary_data_size: expected an integer of at least 0, found %s",
                        shown(tensor->name).text, kind(said));
     }
-    if (!lm_tensor_bytes(tensor, rows, &expected) || bytes != expected) {
+    if (!lm_tensor_bytes(tensor, &r.request->sizes, &expected) || bytes != expected) {
         return r.wrong("input '%s': binary_data_size: expected %zu for its shape, found %llu",
                        shown(tensor->name).text, expected, (unsigned long long)bytes);
     }
@@ -176,8 +119,7 @@ bool take_values(reading &r, uint32_t input, const element &data) {
 }
 
 /* Exactly one of data and binary data. */
-bool read_source(reading &r, uint32_t input, const element *data, const element *parameters,
-                 uint32_t rows) {
+bool read_source(reading &r, uint32_t input, const element *data, const element *parameters) {
     enum { BINARY_SIZE, SHARED_MEMORY, COUNT };
     static constexpr std::string_view names[COUNT] = {"binary_data_size", "shared_memory_region"};
     const shown name(r.model->inputs[input].name);
@@ -195,7 +137,7 @@ bool read_source(reading &r, uint32_t input, const element *data, const element 
                        name.text);
     }
     if (data) return take_values(r, input, *data);
-    if (found.there[BINARY_SIZE]) return take_blob(r, input, found.values[BINARY_SIZE], rows);
+    if (found.there[BINARY_SIZE]) return take_blob(r, input, found.values[BINARY_SIZE]);
     return r.wrong("input '%s': expected data or parameters.binary_data_size, found neither",
                    name.text);
 }
@@ -227,9 +169,10 @@ bool identify(const reading &r, const place &where, const element *name_value,
 bool wrong_form(const reading &r, const char *where, const char *found) {
     const struct lm_tensor *tensor = &r.model->inputs[0];
     int64_t dims[LM_RANK_MAX];
-    char shape[SHAPE_BYTES];
-    lm_tensor_shape(tensor, 1, dims);
-    show_shape(dims, tensor->rank, false, shape);
+    char shape[LM_OIP_SHAPE_BYTES];
+    const struct lm_sizes one = lm_model_largest(r.model, 1);
+    lm_tensor_shape(tensor, &one, dims);
+    lm_oip::show_shape(dims, tensor->rank, false, shape);
     return r.wrong("%s: expected {\"inputs\":[{\"name\":\"%s\",\"datatype\":\"%s\",\"shape\":%s,"
                    "\"data\":[...]}]}, found %s",
                    where, shown(tensor->name).text, lm_dtype_name(tensor->dtype), shape, found);
@@ -242,7 +185,7 @@ bool read_input(reading &r, const element &from, uint32_t *seen) {
     const place where("inputs[%u]", r.index);
     fields<COUNT> found;
     object all;
-    uint32_t input = 0, rows = 0;
+    uint32_t input = 0;
     if (from.get(all)) return wrong_form(r, where.text, kind(from));
     if (!read_fields(r, all, where, names, &found)) return false;
     auto field = [&found](size_t at) { return found.there[at] ? &found.values[at] : nullptr; };
@@ -251,8 +194,8 @@ bool read_input(reading &r, const element &from, uint32_t *seen) {
     const struct lm_tensor *tensor = &r.model->inputs[input];
     if (!field(SHAPE))
         return r.wrong("input '%s': field \"shape\" is missing", shown(tensor->name).text);
-    return read_shape(r, tensor, found.values[SHAPE], &rows) &&
-           read_source(r, input, field(DATA), field(PARAMETERS), rows);
+    return read_shape(r, r.model, tensor, found.values[SHAPE], &r.request->sizes) &&
+           read_source(r, input, field(DATA), field(PARAMETERS));
 }
 
 bool read_inputs(reading &r, const element &from) {
@@ -268,7 +211,7 @@ bool read_inputs(reading &r, const element &from) {
         if (!(seen & 1u << i))
             return r.wrong("inputs: input '%s' is missing", shown(r.model->inputs[i].name).text);
     }
-    if (r.request->rows == 0) r.request->rows = 1; /* no input of the model has rows */
+    if (r.request->sizes.rows == 0) r.request->sizes.rows = 1; /* no input of the model has rows */
     return true;
 }
 
@@ -277,7 +220,9 @@ bool read_inputs(reading &r, const element &from) {
 /* Elements of one row: its classes. Where the shape is not known beforehand: what there is room
  * for. */
 uint64_t classes_max(const struct lm_model *model, const struct lm_tensor *output) {
-    size_t bytes = output->shape_known ? output->row_bytes : model->max_output_bytes;
+    const struct lm_sizes one = lm_model_largest(model, 1);
+    size_t bytes = model->max_output_bytes;
+    if (output->shape_known) lm_tensor_bytes(output, &one, &bytes);
     return bytes / output->element_bytes;
 }
 

@@ -35,7 +35,7 @@ struct lm_oip_requested_output {
 };
 
 struct lm_oip_request {
-    uint32_t rows;
+    struct lm_sizes sizes;
     uint32_t blob_count;  /* inputs sent as binary, in the order of their blobs */
     uint64_t timeout_us;  /* 0: none said */
     uint32_t value_count; /* inputs with JSON data */

@@ -198,7 +198,8 @@ bool read_by_type(const walk &w, const struct lm_oip_value &from, void *tensor) 
 }
 
 /* Nested data has the tensor's shape; flat data is one array of all its elements. */
-bool read_values(walk &w, uint32_t rows, const struct lm_oip_value &from, void *tensor) {
+bool read_values(walk &w, const struct lm_sizes *sizes, const struct lm_oip_value &from,
+                 void *tensor) {
     bool nested = false;
     if (from.text) {
         const char *first = from.text->text + 1;
@@ -209,10 +210,10 @@ bool read_values(walk &w, uint32_t rows, const struct lm_oip_value &from, void *
         nested = first != from.tree.end() && (*first).is_array();
     }
     w.rank = w.tensor->rank;
-    lm_tensor_shape(w.tensor, rows, w.dims);
+    lm_tensor_shape(w.tensor, sizes, w.dims);
     if (!nested || w.rank == 0) {
         size_t bytes = 0;
-        lm_tensor_bytes(w.tensor, rows, &bytes);
+        lm_tensor_bytes(w.tensor, sizes, &bytes);
         w.dims[0] = (int64_t)(bytes / w.tensor->element_bytes);
         w.rank = 1;
     }
@@ -227,7 +228,7 @@ enum lm_status lm_oip_values(struct lm_oip_parser *parser, const struct lm_oip_r
     for (uint32_t v = 0; v < request->value_count; v++) {
         const struct lm_oip_value &value = parser->values[v];
         walk w = {{why, why_bytes}, &model->inputs[value.input], 0, {}};
-        if (!read_values(w, request->rows, value, inputs[value.input]))
+        if (!read_values(w, &request->sizes, value, inputs[value.input]))
             return LM_STATUS_BAD_REQUEST;
     }
     return LM_STATUS_OK;

@@ -100,17 +100,30 @@ static int make_options(const struct lm_ort *ort, int intra_op_threads, int opti
     return code;
 }
 
+/* Gives free dimensions the sizes that the configuration fixes. */
+static OrtStatus *fix_dims(const struct lm_ort *ort, OrtSessionOptions *options,
+                           const lumen_model_config *config) {
+    OrtStatus *status = NULL;
+    for (uint32_t d = 0; !status && d < config->dim_count; d++) {
+        const lumen_dim *dim = &config->dims[d];
+        if (dim->fixed)
+            status = ort->api->AddFreeDimensionOverrideByName(options, dim->name, dim->size);
+    }
+    return status;
+}
+
 /* Optimises the model and writes the result to `output`, in ONNX Runtime's own format. */
-static int optimise_to(const struct lm_ort *ort, const char *model, const char *output,
-                       int intra_op_threads) {
+static int optimise_to(const struct lm_ort *ort, const lumen_model_config *config,
+                       const char *output) {
     OrtSessionOptions *options = NULL;
-    int code = make_options(ort, intra_op_threads, ORT_OPTIMISE_ALL, &options);
+    int code = make_options(ort, (int)config->intra_op_threads, ORT_OPTIMISE_ALL, &options);
     if (code) return code;
-    OrtStatus *status =
-        ort->api->AddSessionConfigEntry(options, "session.save_model_format", "ORT");
+    OrtStatus *status = fix_dims(ort, options, config);
+    if (!status)
+        status = ort->api->AddSessionConfigEntry(options, "session.save_model_format", "ORT");
     if (!status) status = ort->api->SetOptimizedModelFilePath(options, output);
     OrtSession *session = NULL;
-    if (!status) status = ort->api->CreateSession(ort->env, model, options, &session);
+    if (!status) status = ort->api->CreateSession(ort->env, config->path, options, &session);
     code = lm_ort_check(ort, status, "optimising") ? LUMEN_E_MODEL : 0;
     if (session) ort->api->ReleaseSession(session);
     ort->api->ReleaseSessionOptions(options);
@@ -119,9 +132,9 @@ static int optimise_to(const struct lm_ort *ort, const char *model, const char *
 
 /* Optimises into a file beside the cache entry and renames it into place, so that a half-written
  * entry is never seen, whoever else starts at the same moment. */
-static int optimise_to_cache(const struct lm_ort *ort, const char *model, const char *cache_path,
-                             int intra_op_threads) {
+static int optimise_to_cache(const struct lm_ort *ort, const lumen_model_config *config) {
     static const char suffix[] = ".tmp";
+    const char *cache_path = config->cache_path;
     char temporary[4096];
     int used = snprintf(temporary, sizeof temporary, "%s.XXXXXX%s", cache_path, suffix);
     if (used < 0 || (size_t)used >= sizeof temporary)
@@ -130,7 +143,7 @@ static int optimise_to_cache(const struct lm_ort *ort, const char *model, const 
     int fd = mkostemps(temporary, (int)strlen(suffix), O_CLOEXEC);
     if (fd < 0) return lm_error_errno(LUMEN_E_IO, errno, "cannot create %s", temporary);
     close(fd);
-    int code = optimise_to(ort, model, temporary, intra_op_threads);
+    int code = optimise_to(ort, config, temporary);
     if (!code && rename(temporary, cache_path) != 0) {
         code = lm_error_errno(LUMEN_E_IO, errno, "cannot rename %s to %s", temporary, cache_path);
     }
@@ -139,13 +152,14 @@ static int optimise_to_cache(const struct lm_ort *ort, const char *model, const 
 }
 
 /* Optimises into an anonymous file and maps that. */
-static int optimise_to_memory(struct lm_ort_source *source, const struct lm_ort *ort) {
+static int optimise_to_memory(struct lm_ort_source *source, const struct lm_ort *ort,
+                              const lumen_model_config *config) {
     int fd = memfd_create("lumen-model", MFD_CLOEXEC);
     if (fd < 0)
         return lm_error_errno(LUMEN_E_NOMEM, errno, "cannot create memory for the optimised model");
     char path[64];
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    int code = optimise_to(ort, source->path, path, source->intra_op_threads);
+    int code = optimise_to(ort, config, path);
     if (!code) code = lm_file_map(&source->optimised, path);
     close(fd);
     return code;
@@ -169,10 +183,11 @@ static bool map_cached(struct lm_ort_source *source, const struct lm_ort *ort,
     return false;
 }
 
-int lm_ort_source_open(struct lm_ort_source *source, const struct lm_ort *ort, const char *path,
-                       const char *cache_path, int intra_op_threads) {
+int lm_ort_source_open(struct lm_ort_source *source, const struct lm_ort *ort,
+                       const lumen_model_config *config) {
+    const char *path = config->path, *cache_path = config->cache_path;
     memset(source, 0, sizeof *source);
-    source->intra_op_threads = intra_op_threads;
+    source->config = config;
     if (strlen(path) >= sizeof source->path)
         return lm_error(LUMEN_E_MODEL, "model path too long: %s", path);
     memcpy(source->path, path, strlen(path) + 1);
@@ -190,11 +205,10 @@ int lm_ort_source_open(struct lm_ort_source *source, const struct lm_ort *ort, c
         source->from_cache = true;
         return 0;
     }
-    if (cache_path && optimise_to_cache(ort, path, cache_path, intra_op_threads) == 0 &&
-        map_cached(source, ort, cache_path)) {
+    if (cache_path && optimise_to_cache(ort, config) == 0 && map_cached(source, ort, cache_path)) {
         return 0;
     }
-    if (optimise_to_memory(source, ort) == 0) return 0;
+    if (optimise_to_memory(source, ort, config) == 0) return 0;
     /* Not every graph can be written in that format. What counts is whether it loads. */
     OrtSession *session = NULL;
     code = lm_ort_session_open(ort, source, &session);
@@ -211,12 +225,13 @@ int lm_ort_session_open(const struct lm_ort *ort, const struct lm_ort_source *so
     const struct lm_ort_api *api = ort->api;
     bool in_place = source->optimised.bytes > 0;
     OrtSessionOptions *options = NULL;
-    int code = make_options(ort, source->intra_op_threads,
+    int code = make_options(ort, (int)source->config->intra_op_threads,
                             in_place ? ORT_OPTIMISE_NONE : ORT_OPTIMISE_ALL, &options);
     if (code) return code;
-    OrtStatus *status = NULL;
+    OrtStatus *status = source->shapes_vary ? api->DisableMemPattern(options) : NULL;
     if (in_place) {
-        status = api->AddSessionConfigEntry(options, "session.load_model_format", "ORT");
+        if (!status)
+            status = api->AddSessionConfigEntry(options, "session.load_model_format", "ORT");
         if (!status)
             status =
                 api->AddSessionConfigEntry(options, "session.use_ort_model_bytes_directly", "1");
@@ -228,7 +243,8 @@ int lm_ort_session_open(const struct lm_ort *ort, const struct lm_ort_source *so
                                                  source->optimised.bytes, options, session_out);
         }
     } else {
-        status = api->CreateSession(ort->env, source->path, options, session_out);
+        if (!status) status = fix_dims(ort, options, source->config);
+        if (!status) status = api->CreateSession(ort->env, source->path, options, session_out);
     }
     code = lm_ort_check(ort, status, "loading") ? LUMEN_E_MODEL : 0;
     api->ReleaseSessionOptions(options);

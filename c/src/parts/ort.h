@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "base/memory.h"
+#include "lumen.h"
 #include "parts/ort_api.h"
 
 struct lm_ort {
@@ -35,14 +36,15 @@ void lm_ort_close(struct lm_ort *ort);
 struct lm_ort_source {
     struct lm_mapping optimised; /* bytes 0: sessions load `path` each with its own weights */
     char path[4096];
-    int intra_op_threads;
+    const lumen_model_config *config; /* while sessions are opened */
     bool from_cache;
+    bool shapes_vary; /* from one Run to another: sessions keep no plan of memory */
 };
 
-/* `cache_path` NULL: the optimised graph is made in memory. Returns 0, LUMEN_E_MODEL or LUMEN_E_IO.
- */
-int lm_ort_source_open(struct lm_ort_source *source, const struct lm_ort *ort, const char *path,
-                       const char *cache_path, int intra_op_threads);
+/* Of the configuration: path, cache_path (NULL: the optimised graph is made in memory),
+ * intra_op_threads, and the dimensions that are fixed. Returns 0, LUMEN_E_MODEL or LUMEN_E_IO. */
+int lm_ort_source_open(struct lm_ort_source *source, const struct lm_ort *ort,
+                       const lumen_model_config *config);
 void lm_ort_source_close(struct lm_ort_source *source);
 
 /* A further session on the source; for the calling thread's use or another's, one at a time. */

@@ -73,7 +73,9 @@ struct lm_ort_api {
     OrtStatus *(*SetOptimizedModelFilePath)(OrtSessionOptions *options, const char *path);
     void *unused_12[1];
     OrtStatus *(*SetSessionExecutionMode)(OrtSessionOptions *options, int mode);
-    void *unused_14[8];
+    void *unused_14[3];
+    OrtStatus *(*DisableMemPattern)(OrtSessionOptions *options);
+    void *unused_18[4];
     OrtStatus *(*SetSessionLogSeverityLevel)(OrtSessionOptions *options, int level);
     OrtStatus *(*SetSessionGraphOptimizationLevel)(OrtSessionOptions *options, int level);
     OrtStatus *(*SetIntraOpNumThreads)(OrtSessionOptions *options, int threads);
@@ -127,7 +129,10 @@ struct lm_ort_api {
     void (*ReleaseTypeInfo)(OrtTypeInfo *info);
     void (*ReleaseTensorTypeAndShapeInfo)(OrtTensorTypeAndShapeInfo *info);
     void (*ReleaseSessionOptions)(OrtSessionOptions *options);
-    void *unused_101[29];
+    void *unused_101[23];
+    OrtStatus *(*AddFreeDimensionOverrideByName)(OrtSessionOptions *options, const char *name,
+                                                 int64_t size);
+    void *unused_125[5];
     OrtStatus *(*AddSessionConfigEntry)(OrtSessionOptions *options, const char *key,
                                         const char *value);
     void *unused_131[45];
@@ -148,6 +153,7 @@ LM_ORT_SLOT(Run, 9);
 LM_ORT_SLOT(CreateSessionOptions, 10);
 LM_ORT_SLOT(SetOptimizedModelFilePath, 11);
 LM_ORT_SLOT(SetSessionExecutionMode, 13);
+LM_ORT_SLOT(DisableMemPattern, 17);
 LM_ORT_SLOT(SetSessionLogSeverityLevel, 22);
 LM_ORT_SLOT(SetSessionGraphOptimizationLevel, 23);
 LM_ORT_SLOT(SetIntraOpNumThreads, 24);
@@ -181,6 +187,7 @@ LM_ORT_SLOT(ReleaseRunOptions, 97);
 LM_ORT_SLOT(ReleaseTypeInfo, 98);
 LM_ORT_SLOT(ReleaseTensorTypeAndShapeInfo, 99);
 LM_ORT_SLOT(ReleaseSessionOptions, 100);
+LM_ORT_SLOT(AddFreeDimensionOverrideByName, 124);
 LM_ORT_SLOT(AddSessionConfigEntry, 130);
 LM_ORT_SLOT(RegisterAllocator, 176);
 LM_ORT_SLOT(UnregisterAllocator, 177);

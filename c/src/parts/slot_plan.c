@@ -1,9 +1,10 @@
 /* slot_plan.c: see slot_plan.h. Start-up only.
  *
- * Every model has a class for one row; a model with free rows also has classes for 4, 16, 64, ...
- * rows up to max_request_bytes. Bodies of JSON have a class for one row written out, and for four
- * times as much, ... up to max_request_bytes. One-row classes are filled first, since most requests
- * have one row.
+ * Every model has a class for one row of its largest shape, and with free dimensions for a quarter
+ * of it, a sixteenth, ...; a model with free rows also has classes for 4, 16, 64, ... rows up to
+ * max_request_bytes. Bodies of JSON have a class for one row written out, and for four times as
+ * much, ... up to max_request_bytes. One-row classes are filled first, since most requests have one
+ * row.
  */
 #include "parts/slot_plan.h"
 
@@ -20,7 +21,7 @@ struct wanted {
 
 enum {
     /* 1, 4, 16, ... 2^32 rows or bytes of JSON, and the most there may be. */
-    WANTED_MAX = LUMEN_MODELS_MAX * 2 * 18,
+    WANTED_MAX = LUMEN_MODELS_MAX * 3 * 18,
     CHARACTERS_PER_ELEMENT = 22, /* as clients print an FP32, with its comma */
     JSON_BYTES = 1024            /* around the values */
 };
@@ -31,8 +32,9 @@ static uint32_t rows_bound(const struct lm_model *model, uint64_t max_request_by
     while (low < high) {
         uint32_t middle = low + (high - low + 1) / 2;
         size_t payload, slot;
-        bool fits = lm_model_payload_bytes(model, LM_ENCODING_TENSORS, middle, &payload) &&
-                    payload <= max_request_bytes && lm_model_slot_bytes(model, middle, &slot);
+        const struct lm_sizes sizes = lm_model_largest(model, middle);
+        bool fits = lm_model_payload_bytes(model, LM_ENCODING_TENSORS, &sizes, &payload) &&
+                    payload <= max_request_bytes && lm_model_slot_bytes(model, &sizes, &slot);
         if (fits) {
             low = middle;
         } else {
@@ -42,13 +44,29 @@ static uint32_t rows_bound(const struct lm_model *model, uint64_t max_request_by
     return low;
 }
 
+/* One row of each quarter of the largest shape, down to the smallest. */
+static uint32_t add_shapes(const struct lm_model *model, struct wanted *wanted, uint32_t count) {
+    struct lm_sizes sizes = lm_model_largest(model, 1);
+    size_t bytes = 0, least = 0;
+    if (!lm_model_slot_bytes(model, &sizes, &bytes)) return count;
+    for (uint32_t f = 0; f < model->free_count; f++) sizes.free[f] = 1;
+    if (!lm_model_slot_bytes(model, &sizes, &least)) return count;
+    while (bytes / 4 > least && count < WANTED_MAX) {
+        bytes = lm_align_up(bytes / 4, LM_SLOT_ALIGN);
+        wanted[count++] = (struct wanted){.slot_bytes = bytes, .one_row = true};
+    }
+    return count;
+}
+
 static uint32_t add_model(const struct lm_model *model, uint64_t max_request_bytes,
                           struct wanted *wanted, uint32_t count) {
     uint32_t most = rows_bound(model, max_request_bytes);
     size_t bytes = 0;
+    if (model->free_count > 0) count = add_shapes(model, wanted, count);
     for (uint64_t rows = 1; count < WANTED_MAX; rows *= 4) {
         uint32_t now = rows < most ? (uint32_t)rows : most;
-        lm_model_slot_bytes(model, now, &bytes);
+        const struct lm_sizes sizes = lm_model_largest(model, now);
+        lm_model_slot_bytes(model, &sizes, &bytes);
         wanted[count++] = (struct wanted){.slot_bytes = bytes, .one_row = rows == 1};
         if (now == most) break;
     }
@@ -59,10 +77,8 @@ static uint32_t add_text(const struct lm_model *model, uint64_t max_request_byte
                          struct wanted *wanted, uint32_t count) {
     size_t bytes = 0;
     uint64_t text = JSON_BYTES;
-    for (uint32_t i = 0; i < model->input_count; i++) {
-        const struct lm_tensor *input = &model->inputs[i];
-        text += input->row_bytes / input->element_bytes * CHARACTERS_PER_ELEMENT;
-    }
+    struct lm_sizes sizes = lm_model_largest(model, 1);
+    text += lm_model_row_elements(model, &sizes) * CHARACTERS_PER_ELEMENT;
     for (bool first = true; count < WANTED_MAX; text *= 4, first = false) {
         uint64_t now = text < max_request_bytes ? text : max_request_bytes;
         if (lm_model_text_slot_bytes(model, now, &bytes)) {
@@ -149,12 +165,33 @@ static void fill(const struct wanted *wanted, uint32_t count,
     }
 }
 
+/* Halves the sizes that nobody set until one row may be received, and until the fewest slots for it
+ * take at most a quarter of the arena. */
+static void shrink_defaults(struct lm_model *model, const struct lm_slot_plan_limits *limits) {
+    for (bool shrunk = true; shrunk;) {
+        const struct lm_sizes sizes = lm_model_largest(model, 1);
+        size_t payload = 0, slot = 0;
+        if (lm_model_payload_bytes(model, LM_ENCODING_TENSORS, &sizes, &payload) &&
+            payload <= limits->max_request_bytes && lm_model_slot_bytes(model, &sizes, &slot) &&
+            slot <= limits->arena_bytes / (8 * (uint64_t)limits->worker_count))
+            return;
+        shrunk = false;
+        for (uint32_t f = 0; f < model->free_count; f++) {
+            struct lm_free_dim *dim = &model->free_dims[f];
+            if (!dim->by_default || dim->max == 1) continue;
+            dim->max /= 2;
+            shrunk = true;
+        }
+    }
+}
+
 static void bound_rows(struct lm_model *model, size_t largest, uint64_t max_request_bytes) {
     uint32_t low = 1, high = rows_bound(model, max_request_bytes);
     while (low < high) {
         uint32_t middle = low + (high - low + 1) / 2;
+        const struct lm_sizes sizes = lm_model_largest(model, middle);
         size_t bytes;
-        if (lm_model_slot_bytes(model, middle, &bytes) && bytes <= largest) {
+        if (lm_model_slot_bytes(model, &sizes, &bytes) && bytes <= largest) {
             low = middle;
         } else {
             high = middle - 1;
@@ -170,8 +207,10 @@ int lm_slot_plan(struct lm_model *models, uint32_t model_count,
     uint32_t count = 0;
     for (uint32_t m = 0; m < model_count; m++) {
         size_t payload = SIZE_MAX, slot;
-        bool fits = lm_model_payload_bytes(&models[m], LM_ENCODING_TENSORS, 1, &payload);
-        if (fits && !lm_model_slot_bytes(&models[m], 1, &slot)) {
+        shrink_defaults(&models[m], limits);
+        const struct lm_sizes sizes = lm_model_largest(&models[m], 1);
+        bool fits = lm_model_payload_bytes(&models[m], LM_ENCODING_TENSORS, &sizes, &payload);
+        if (fits && !lm_model_slot_bytes(&models[m], &sizes, &slot)) {
             return lm_error(LUMEN_E_INVALID,
                             "model '%s': the tensors of one row overflow a size (is its "
                             "max_output_bytes right?)",

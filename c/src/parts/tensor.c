@@ -31,11 +31,21 @@ size_t lm_dtype_bytes(int dtype) {
     return 0;
 }
 
-bool lm_tensor_bytes(const struct lm_tensor *tensor, uint32_t rows, size_t *bytes_out) {
-    return lm_mul_size(tensor->row_bytes, tensor->rows_free ? rows : 1, bytes_out);
+bool lm_tensor_bytes(const struct lm_tensor *tensor, const struct lm_sizes *sizes,
+                     size_t *bytes_out) {
+    size_t bytes = tensor->row_bytes;
+    for (uint32_t d = 0; tensor->varies && d < tensor->rank; d++) {
+        if (tensor->free[d] && !lm_mul_size(bytes, sizes->free[tensor->free[d] - 1], &bytes))
+            return false;
+    }
+    return lm_mul_size(bytes, tensor->rows_free ? sizes->rows : 1, bytes_out);
 }
 
-void lm_tensor_shape(const struct lm_tensor *tensor, uint32_t rows, int64_t dims_out[LM_RANK_MAX]) {
+void lm_tensor_shape(const struct lm_tensor *tensor, const struct lm_sizes *sizes,
+                     int64_t dims_out[LM_RANK_MAX]) {
     memcpy(dims_out, tensor->dims, sizeof tensor->dims);
-    if (tensor->rows_free) dims_out[0] = rows;
+    if (tensor->rows_free) dims_out[0] = sizes->rows;
+    for (uint32_t d = 0; tensor->varies && d < tensor->rank; d++) {
+        if (tensor->free[d]) dims_out[d] = sizes->free[tensor->free[d] - 1];
+    }
 }

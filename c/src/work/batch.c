@@ -14,30 +14,55 @@ static uint32_t tensor_count(const struct lm_model *model) {
     return model->input_count + model->output_count;
 }
 
-static OrtValue **values_for(const struct lm_batch *batch, const struct lm_model *model,
-                             uint32_t rows) {
-    return batch->values + (size_t)(rows - 1) * tensor_count(model);
+/* How many sets of wrapped tensors there are: one for each number of rows, or one that is wrapped
+ * anew for each other shape. */
+static uint32_t set_count(const struct lm_model *model) {
+    return model->free_count > 0 ? 1 : model->batch_size;
 }
 
-/* Lays the tensors of batch_size rows out in one mapping. */
+static OrtValue **values_for(const struct lm_batch *batch, const struct lm_model *model,
+                             uint32_t rows) {
+    uint32_t set = set_count(model) > 1 ? rows - 1 : 0;
+    return batch->values + (size_t)set * tensor_count(model);
+}
+
+/* Wraps the batch's memory as tensors of these sizes, unless that is what they are. */
+static int wrap(struct lm_batch *batch, const struct lm_ort *ort, const struct lm_model *model,
+                const struct lm_sizes *sizes, struct lm_binding *binding) {
+    struct lm_layout layout = {0};
+    for (uint32_t i = 0; i < model->input_count; i++) layout.inputs[i] = batch->inputs[i];
+    for (uint32_t o = 0; o < model->output_count; o++) layout.outputs[o] = batch->outputs[o];
+    return lm_model_bind(model, ort, &layout, sizes, binding,
+                         values_for(batch, model, sizes->rows));
+}
+
+static size_t row_bytes(const struct lm_tensor *tensor, const struct lm_sizes *sizes) {
+    struct lm_sizes row = *sizes;
+    size_t bytes = 0;
+    row.rows = 1;
+    lm_tensor_bytes(tensor, &row, &bytes);
+    return bytes;
+}
+
+/* Lays the tensors of batch_size rows of the largest shape out in one mapping. */
 static int place_tensors(struct lm_batch *batch, const struct lm_model *model) {
-    size_t total = 0;
+    const struct lm_sizes largest = lm_model_largest(model, model->batch_size);
+    size_t total = 0, bytes = 0, at[2 * LM_TENSORS_MAX];
     for (uint32_t t = 0; t < tensor_count(model); t++) {
         const struct lm_tensor *tensor =
             t < model->input_count ? &model->inputs[t] : &model->outputs[t - model->input_count];
-        total += lm_align_up(tensor->row_bytes * model->batch_size, LM_SLOT_ALIGN);
+        at[t] = total;
+        if (!lm_tensor_bytes(tensor, &largest, &bytes) ||
+            __builtin_add_overflow(total, lm_align_up(bytes, LM_SLOT_ALIGN), &total))
+            return lm_error(LUMEN_E_INVALID, "model '%s': a batch of %u rows overflows a size",
+                            model->name, model->batch_size);
     }
     int code = lm_mapping_open(&batch->memory, total);
     if (code) return code;
-    uint8_t *at = batch->memory.base;
-    for (uint32_t i = 0; i < model->input_count; i++) {
-        batch->inputs[i] = at;
-        at += lm_align_up(model->inputs[i].row_bytes * model->batch_size, LM_SLOT_ALIGN);
-    }
-    for (uint32_t o = 0; o < model->output_count; o++) {
-        batch->outputs[o] = at;
-        at += lm_align_up(model->outputs[o].row_bytes * model->batch_size, LM_SLOT_ALIGN);
-    }
+    uint8_t *base = batch->memory.base;
+    for (uint32_t i = 0; i < model->input_count; i++) batch->inputs[i] = base + at[i];
+    for (uint32_t o = 0; o < model->output_count; o++)
+        batch->outputs[o] = base + at[model->input_count + o];
     return 0;
 }
 
@@ -45,28 +70,39 @@ int lm_batch_open(struct lm_batch *batch, const struct lm_ort *ort, const struct
     if (model->batch_size < 2) return 0;
     int code = place_tensors(batch, model);
     if (code) return code;
-    batch->values = calloc((size_t)model->batch_size * tensor_count(model), sizeof *batch->values);
+    uint32_t sets = set_count(model);
+    batch->values = calloc((size_t)sets * tensor_count(model), sizeof *batch->values);
     if (!batch->values) return lm_error(LUMEN_E_NOMEM, "no memory for batches");
-    for (uint32_t rows = 1; rows <= model->batch_size; rows++) {
-        struct lm_layout layout = {0};
+    for (uint32_t rows = 1; !code && sets > 1 && rows <= model->batch_size; rows++) {
+        const struct lm_sizes sizes = {.rows = rows};
         struct lm_binding binding = {0};
-        for (uint32_t i = 0; i < model->input_count; i++) layout.inputs[i] = batch->inputs[i];
-        for (uint32_t o = 0; o < model->output_count; o++) layout.outputs[o] = batch->outputs[o];
-        code = lm_model_bind(model, ort, &layout, rows, &binding, values_for(batch, model, rows));
-        if (code) return code;
+        code = wrap(batch, ort, model, &sizes, &binding);
     }
-    return 0;
+    if (sets == 1) {
+        const struct lm_sizes sizes = lm_model_largest(model, model->batch_size);
+        code = wrap(batch, ort, model, &sizes, &batch->binding);
+    }
+    return code;
 }
 
 void lm_batch_close(struct lm_batch *batch, const struct lm_ort *ort,
                     const struct lm_model *model) {
-    for (uint32_t rows = 1; batch->values && rows <= model->batch_size; rows++) {
+    for (uint32_t set = 0; batch->values && set < set_count(model); set++) {
         struct lm_binding binding = {0};
-        lm_model_unbind(model, ort, &binding, values_for(batch, model, rows));
+        lm_model_unbind(model, ort, &binding, values_for(batch, model, set + 1));
     }
     free(batch->values);
     batch->values = NULL;
     lm_mapping_close(&batch->memory);
+}
+
+int lm_batch_warm(struct lm_worker *worker, const struct lm_model *model) {
+    const struct lm_batch *batch = &worker->batches[model->index];
+    if (!batch->values) return 0;
+    OrtValue **values = values_for(batch, model, model->batch_size);
+    int code = lm_model_run(model, &worker->shared->ort, worker->index, values);
+    lm_infer_drop_outputs(worker->shared, model, model->batch_size, values + model->input_count);
+    return code;
 }
 
 /* Puts a request's rows at `row` of the batch. */
@@ -75,10 +111,10 @@ static void gather(const struct lm_batch *batch, const struct lm_request *reques
     const struct lm_encoding *encoding = &lm_encodings[request->encoding];
     void *inputs[LM_TENSORS_MAX];
     for (uint32_t i = 0; i < model->input_count; i++) {
-        size_t row_bytes = model->inputs[i].row_bytes;
-        inputs[i] = batch->inputs[i] + row * row_bytes;
+        size_t bytes = row_bytes(&model->inputs[i], &request->sizes);
+        inputs[i] = batch->inputs[i] + row * bytes;
         if (encoding->convert) continue;
-        memcpy(inputs[i], request->layout.inputs[i], request->rows * row_bytes);
+        memcpy(inputs[i], request->layout.inputs[i], request->sizes.rows * bytes);
     }
     if (encoding->convert) encoding->convert(request, inputs);
 }
@@ -88,23 +124,25 @@ static void compose(const struct lm_batch *batch, struct lm_request *request, ui
     const void *data[LM_TENSORS_MAX];
     size_t bytes[LM_TENSORS_MAX];
     for (uint32_t o = 0; o < model->output_count; o++) {
-        size_t row_bytes = model->outputs[o].row_bytes;
-        data[o] = batch->outputs[o] + row * row_bytes;
-        bytes[o] = request->rows * row_bytes;
+        size_t each = row_bytes(&model->outputs[o], &request->sizes);
+        data[o] = batch->outputs[o] + row * each;
+        bytes[o] = request->sizes.rows * each;
     }
     request->in_batch = true;
-    lm_request_dialect(request)->compose_outputs(request, data, bytes, 0);
+    size_t block_bytes = model->free_count > 0 ? lm_infer_write_shapes(request) : 0;
+    lm_request_dialect(request)->compose_outputs(request, data, bytes, block_bytes);
 }
 
 /* Outputs that could not be wrapped for so many rows are copied to their place. */
 static int take_outputs(struct lm_worker *worker, struct lm_batch *batch,
-                        const struct lm_model *model, uint32_t rows, OrtValue **outputs) {
+                        const struct lm_model *model, const struct lm_sizes *sizes,
+                        OrtValue **outputs) {
     int code = 0;
     for (uint32_t o = 0; !code && o < model->output_count; o++) {
         const struct lm_tensor *output = &model->outputs[o];
-        if (lm_output_is_wrapped(output, rows)) continue;
+        if (lm_output_is_wrapped(output, sizes->rows)) continue;
         code = lm_model_take_output(&worker->shared->ort, output, &outputs[o], batch->outputs[o],
-                                    rows * output->row_bytes);
+                                    sizes->rows * row_bytes(output, sizes));
     }
     return code;
 }
@@ -115,13 +153,18 @@ bool lm_batch_run(struct lm_worker *worker, struct lm_request **requests, uint32
     uint32_t rows = 0;
     for (uint32_t r = 0; r < count; r++) {
         gather(batch, requests[r], rows);
-        rows += requests[r]->rows;
+        rows += requests[r]->sizes.rows;
     }
     LM_DEBUG_ASSERT(rows <= model->batch_size);
+    struct lm_sizes sizes = requests[0]->sizes; /* all are of its shape */
+    sizes.rows = rows;
     OrtValue **values = values_for(batch, model, rows);
     uint64_t before = lm_now_ns();
-    int code = lm_model_run(model, &worker->shared->ort, worker->index, values);
-    if (!code) code = take_outputs(worker, batch, model, rows, values + model->input_count);
+    int code = model->free_count > 0
+                   ? wrap(batch, &worker->shared->ort, model, &sizes, &batch->binding)
+                   : 0;
+    if (!code) code = lm_model_run(model, &worker->shared->ort, worker->index, values);
+    if (!code) code = take_outputs(worker, batch, model, &sizes, values + model->input_count);
     if (code) lm_infer_drop_outputs(worker->shared, model, rows, values + model->input_count);
     uint64_t after = lm_now_ns();
     lm_record_run(worker, model);
@@ -139,7 +182,7 @@ bool lm_batch_run(struct lm_worker *worker, struct lm_request **requests, uint32
             compose(batch, requests[r], row);
             lm_record_status(worker, requests[r]);
         }
-        row += requests[r]->rows;
+        row += requests[r]->sizes.rows;
     }
     return true;
 }
@@ -148,9 +191,11 @@ bool lm_batch_run(struct lm_worker *worker, struct lm_request **requests, uint32
 static bool output_at(const struct lm_batch *batch, const struct lm_model *model, const uint8_t *at,
                       uint32_t *output_out) {
     for (uint32_t o = 0; o < model->output_count; o++) {
-        size_t bytes = model->batch_size * model->outputs[o].row_bytes;
+        const uint8_t *end = o + 1 < model->output_count
+                                 ? batch->outputs[o + 1]
+                                 : (const uint8_t *)batch->memory.base + batch->memory.bytes;
         *output_out = o;
-        if (at >= batch->outputs[o] && at < batch->outputs[o] + bytes) return true;
+        if (at >= batch->outputs[o] && at < end) return true;
     }
     return false;
 }

@@ -10,21 +10,22 @@ static void add_part(struct lm_request *request, void *at, size_t bytes) {
 
 /* ---- tensors: one behind the other, received where they are used ---- */
 
-static bool tensors_body_bytes(const struct lm_model *model, uint32_t rows, size_t *bytes_out) {
-    return lm_model_payload_bytes(model, LM_ENCODING_TENSORS, rows, bytes_out);
+static bool tensors_body_bytes(const struct lm_model *model, const struct lm_sizes *sizes,
+                               size_t *bytes_out) {
+    return lm_model_payload_bytes(model, LM_ENCODING_TENSORS, sizes, bytes_out);
 }
 
-static bool tensors_slot_bytes(const struct lm_model *model, uint32_t rows, size_t body_bytes,
-                               size_t *bytes_out) {
-    (void)body_bytes; /* the rows say it */
-    return lm_model_slot_bytes(model, rows, bytes_out);
+static bool tensors_slot_bytes(const struct lm_model *model, const struct lm_sizes *sizes,
+                               size_t body_bytes, size_t *bytes_out) {
+    (void)body_bytes; /* the sizes say it */
+    return lm_model_slot_bytes(model, sizes, bytes_out);
 }
 
 static void tensors_receive(struct lm_request *request) {
     const struct lm_model *model = request->model;
     for (uint32_t i = 0; i < model->input_count; i++) {
         size_t bytes = 0;
-        lm_tensor_bytes(&model->inputs[i], request->rows, &bytes);
+        lm_tensor_bytes(&model->inputs[i], &request->sizes, &bytes);
         add_part(request, request->layout.inputs[i], bytes);
     }
 }
@@ -35,25 +36,26 @@ static const char *rgb8_missing(const struct lm_model *model) {
     return model->has_rgb8 ? NULL : "image input of 3 channels";
 }
 
-static bool rgb8_body_bytes(const struct lm_model *model, uint32_t rows, size_t *bytes_out) {
-    return model->has_rgb8 && lm_model_payload_bytes(model, LM_ENCODING_RGB8, rows, bytes_out);
+static bool rgb8_body_bytes(const struct lm_model *model, const struct lm_sizes *sizes,
+                            size_t *bytes_out) {
+    return model->has_rgb8 && lm_model_payload_bytes(model, LM_ENCODING_RGB8, sizes, bytes_out);
 }
 
 static void rgb8_receive(struct lm_request *request) {
     size_t bytes = 0;
-    lm_model_payload_bytes(request->model, LM_ENCODING_RGB8, request->rows, &bytes);
+    lm_model_payload_bytes(request->model, LM_ENCODING_RGB8, &request->sizes, &bytes);
     add_part(request, request->layout.raw, bytes);
 }
 
 static void rgb8_convert(const struct lm_request *request, void *const *inputs) {
-    lm_rgb8_convert(&request->model->rgb8, request->layout.raw, inputs[0], request->rows);
+    lm_rgb8_convert(&request->model->rgb8, request->layout.raw, inputs[0], request->sizes.rows);
 }
 
 /* ---- JSON: text, parsed into the tensors behind it ---- */
 
-static bool json_slot_bytes(const struct lm_model *model, uint32_t rows, size_t body_bytes,
-                            size_t *bytes_out) {
-    (void)rows; /* nobody knows them yet */
+static bool json_slot_bytes(const struct lm_model *model, const struct lm_sizes *sizes,
+                            size_t body_bytes, size_t *bytes_out) {
+    (void)sizes; /* nobody knows them yet */
     return lm_model_text_slot_bytes(model, body_bytes, bytes_out);
 }
 
@@ -76,11 +78,12 @@ const struct lm_encoding lm_encodings[LM_ENCODING_COUNT] = {
     [LM_ENCODING_JSON] = {.name = "json", .slot_bytes = json_slot_bytes, .read = json_read},
 };
 
-uint8_t lm_encoding_of_row(const struct lm_model *model, uint64_t bytes) {
+uint8_t lm_encoding_of_row(const struct lm_model *model, const struct lm_sizes *row,
+                           uint64_t bytes) {
     uint8_t e = 0;
     for (; e < LM_ENCODING_COUNT; e++) {
         size_t row_bytes;
-        if (lm_encodings[e].body_bytes && lm_encodings[e].body_bytes(model, 1, &row_bytes) &&
+        if (lm_encodings[e].body_bytes && lm_encodings[e].body_bytes(model, row, &row_bytes) &&
             row_bytes == bytes)
             break;
     }

@@ -15,12 +15,13 @@ struct lm_encoding {
     /* Any thread. What the model lacks to take such a body, as a refusal names it; NULL: nothing.
      * NULL itself: every model takes one. */
     const char *(*missing)(const struct lm_model *model);
-    /* Any thread. Bytes of a body of so many rows; false: the model takes none such, or they
+    /* Any thread. Bytes of a body of these sizes; false: the model takes none such, or they
      * overflow. NULL: the size follows from the body alone. */
-    bool (*body_bytes)(const struct lm_model *model, uint32_t rows, size_t *bytes_out);
-    /* Any thread. The slot for a request of so many rows and bytes; false when it overflows. */
-    bool (*slot_bytes)(const struct lm_model *model, uint32_t rows, size_t body_bytes,
+    bool (*body_bytes)(const struct lm_model *model, const struct lm_sizes *sizes,
                        size_t *bytes_out);
+    /* Any thread. The slot for a request of these sizes and bytes; false when it overflows. */
+    bool (*slot_bytes)(const struct lm_model *model, const struct lm_sizes *sizes,
+                       size_t body_bytes, size_t *bytes_out);
     /* I/O thread: says where the body goes in the request's slot: adds to its parts, in the order
      * of the bytes. NULL: its dialect does. */
     void (*receive)(struct lm_request *request);
@@ -37,6 +38,7 @@ struct lm_encoding {
 extern const struct lm_encoding lm_encodings[LM_ENCODING_COUNT];
 
 /* Any thread. The encoding of which one row has so many bytes; LM_ENCODING_COUNT: none has. */
-uint8_t lm_encoding_of_row(const struct lm_model *model, uint64_t bytes);
+uint8_t lm_encoding_of_row(const struct lm_model *model, const struct lm_sizes *row,
+                           uint64_t bytes);
 
 #endif

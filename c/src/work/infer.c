@@ -53,14 +53,27 @@ static int take_output(struct lm_shared *shared, struct lm_request *request, uin
     return 0;
 }
 
-static void block_of_known(const struct lm_tensor *tensor, uint32_t rows, uint32_t **block) {
+static void block_of_known(const struct lm_tensor *tensor, const struct lm_sizes *sizes,
+                           uint32_t **block) {
     int64_t dims[LM_RANK_MAX];
-    lm_tensor_shape(tensor, rows, dims);
+    lm_tensor_shape(tensor, sizes, dims);
     *(*block)++ = tensor->rank;
     for (uint32_t d = 0; d < tensor->rank; d++) *(*block)++ = (uint32_t)dims[d];
 }
 
-/* Composes the reply over the outputs. When some shape was unknown, all shapes are told. */
+size_t lm_infer_write_shapes(struct lm_request *request) {
+    const struct lm_model *model = request->model;
+    uint32_t words[LM_SHAPE_BLOCK_BYTES_MAX / 4];
+    uint32_t *block = words;
+    *block++ = model->output_count;
+    for (uint32_t o = 0; o < model->output_count; o++)
+        block_of_known(&model->outputs[o], &request->sizes, &block);
+    size_t bytes = (size_t)(block - words) * sizeof *block;
+    memcpy(request->prefix, words, bytes);
+    return bytes;
+}
+
+/* Composes the reply over the outputs, with all their shapes where the rows do not tell them. */
 static int compose_outputs(struct lm_shared *shared, struct lm_request *request,
                            OrtValue **outputs) {
     const struct lm_model *model = request->model;
@@ -69,15 +82,16 @@ static int compose_outputs(struct lm_shared *shared, struct lm_request *request,
     uint32_t words[LM_SHAPE_BLOCK_BYTES_MAX / 4];
     uint32_t *block = words;
     size_t room_used = 0;
+    bool tells_shapes = lm_model_tells_shapes(model);
     *block++ = model->output_count;
     for (uint32_t i = 0; i < model->output_count; i++) {
         const struct lm_tensor *output = &model->outputs[i];
         if (output->shape_known) {
             data[i] = request->layout.outputs[i];
-            lm_tensor_bytes(output, request->rows, &bytes[i]);
-            if (!model->outputs_known) block_of_known(output, request->rows, &block);
+            lm_tensor_bytes(output, &request->sizes, &bytes[i]);
+            if (tells_shapes) block_of_known(output, &request->sizes, &block);
             int code = 0;
-            if (!lm_output_is_wrapped(output, request->rows)) {
+            if (!lm_output_is_wrapped(output, request->sizes.rows)) {
                 code = lm_model_take_output(&shared->ort, output, &outputs[i],
                                             request->layout.outputs[i], bytes[i]);
             }
@@ -88,7 +102,7 @@ static int compose_outputs(struct lm_shared *shared, struct lm_request *request,
             if (code) return code;
         }
     }
-    size_t block_bytes = model->outputs_known ? 0 : (size_t)(block - words) * sizeof *block;
+    size_t block_bytes = tells_shapes ? (size_t)(block - words) * sizeof *block : 0;
     if (block_bytes) memcpy(request->prefix, words, block_bytes);
     lm_request_dialect(request)->compose_outputs(request, data, bytes, block_bytes);
     return 0;
@@ -111,7 +125,7 @@ void lm_infer(struct lm_worker *worker, struct lm_request *request) {
     OrtValue **values = lm_io_values(io, request->models, slot, model->index);
     const struct lm_encoding *encoding = &lm_encodings[request->encoding];
     if (encoding->convert) encoding->convert(request, request->layout.inputs);
-    int code = lm_model_bind(model, &shared->ort, &request->layout, request->rows,
+    int code = lm_model_bind(model, &shared->ort, &request->layout, &request->sizes,
                              lm_io_binding(io, request->models, slot, model->index), values);
     request->preprocessed_ns = lm_now_ns();
     request->inferred_ns = request->preprocessed_ns;
@@ -119,15 +133,15 @@ void lm_infer(struct lm_worker *worker, struct lm_request *request) {
         code = lm_model_run(model, &shared->ort, worker->index, values);
         request->inferred_ns = lm_now_ns();
         lm_record_run(worker, model);
-        request->batch_rows = request->rows;
+        request->batch_rows = request->sizes.rows;
     }
     if (!lm_worker_may_answer(request)) {
-        lm_infer_drop_outputs(shared, model, request->rows, values + model->input_count);
+        lm_infer_drop_outputs(shared, model, request->sizes.rows, values + model->input_count);
         return;
     }
     if (!code) code = compose_outputs(shared, request, values + model->input_count);
     if (code) {
-        lm_infer_drop_outputs(shared, model, request->rows, values + model->input_count);
+        lm_infer_drop_outputs(shared, model, request->sizes.rows, values + model->input_count);
         /* The inputs' values, such as an index beyond a table, are the client's. */
         bool unfit = code == LUMEN_E_INVALID;
         lm_worker_compose_error(request, unfit ? LM_STATUS_BAD_REQUEST : LM_STATUS_INFERENCE_FAILED,

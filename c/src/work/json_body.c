@@ -32,13 +32,14 @@ enum lm_status lm_json_body_read(struct lm_oip_parser *parser, struct lm_request
         return LM_STATUS_BAD_REQUEST;
     }
     size_t needed = 0, room = lm_slot_left(request->slot);
-    if (!lm_model_slot_bytes(model, asked->rows, &needed) || needed > room) {
+    if (!lm_model_slot_bytes(model, &asked->sizes, &needed) || needed > room) {
         snprintf(why, why_bytes,
-                 "%u rows do not fit the slot beside their JSON: send binary tensors", asked->rows);
+                 "%u rows of this shape do not fit the slot beside their JSON: send binary tensors",
+                 asked->sizes.rows);
         return LM_STATUS_TOO_LARGE;
     }
-    request->rows = asked->rows;
-    lm_model_layout(model, request->slot, LM_ENCODING_TENSORS, asked->rows, &request->layout);
+    request->sizes = asked->sizes;
+    lm_model_layout(model, request->slot, LM_ENCODING_TENSORS, &asked->sizes, &request->layout);
     status = lm_oip_values(parser, asked, model, request->layout.inputs, why, why_bytes);
     if (status != LM_STATUS_OK) return status;
     const char *blob = http->text + json;

@@ -21,8 +21,8 @@ void lm_record_status(struct lm_worker *worker, const struct lm_request *request
     }
     lm_add_single_writer_u64(&counters->requests_ok, 1);
     lm_add_single_writer_u64(&counters->model_ok[model], 1);
-    lm_add_single_writer_u64(&counters->rows, request->rows);
-    lm_add_single_writer_u64(&counters->model_rows[model], request->rows);
+    lm_add_single_writer_u64(&counters->rows, request->sizes.rows);
+    lm_add_single_writer_u64(&counters->model_rows[model], request->sizes.rows);
 }
 
 void lm_record_run(struct lm_worker *worker, const struct lm_model *model) {
@@ -41,7 +41,7 @@ static void trace(struct lm_worker *worker, const struct lm_request *request, ui
         .send_ns = sent_ns - request->inferred_ns,
         .total_ns = sent_ns - request->started_ns,
         .bytes = request->payload_bytes,
-        .rows = request->rows,
+        .rows = request->sizes.rows,
         .batch_rows = request->batch_rows,
         .model = (uint16_t)request->model->index,
         .status = request->status,

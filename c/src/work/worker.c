@@ -89,7 +89,7 @@ static uint32_t gather_jobs(struct lm_worker *worker, uint32_t *jobs) {
     struct lm_node *node = worker->node;
     struct lm_request *first = request_of(node, jobs[0]);
     const struct lm_model *model = first->model;
-    uint32_t count = 1, rows = first->rows;
+    uint32_t count = 1, rows = first->sizes.rows;
     bool others = false;
     uint64_t until = model->batch_delay_ns ? lm_now_ns() + model->batch_delay_ns : 0;
     while (rows < model->batch_size && count < model->batch_size) {
@@ -99,7 +99,7 @@ static uint32_t gather_jobs(struct lm_worker *worker, uint32_t *jobs) {
         if (!found) break;
         jobs[count++] = job;
         if (request_of(node, job)->model == model) {
-            rows += request_of(node, job)->rows;
+            rows += request_of(node, job)->sizes.rows;
         } else {
             others = true;
         }
@@ -209,17 +209,24 @@ static bool is_ready(struct lm_worker *worker, struct lm_request *request) {
     return is_wanted(worker, request);
 }
 
+/* Requests of the same model that differ in their rows alone. */
+static bool has_shape_of(const struct lm_request *request, const struct lm_request *other) {
+    return memcmp(request->sizes.free, other->sizes.free, sizeof request->sizes.free) == 0;
+}
+
 /* Moves the first request and all that fit into one batch with it from `waiting` to `group`. */
 static uint32_t take_group(struct lm_request **waiting, uint32_t *count,
                            struct lm_request **group) {
-    const struct lm_model *model = waiting[0]->model;
+    const struct lm_request *first = waiting[0];
+    const struct lm_model *model = first->model;
     uint32_t taken = 0, kept = 0, rows = 0;
     for (uint32_t w = 0; w < *count; w++) {
         struct lm_request *request = waiting[w];
-        bool fits = request->model == model && rows + request->rows <= model->batch_size;
+        bool fits = request->model == model && rows + request->sizes.rows <= model->batch_size &&
+                    has_shape_of(request, first);
         if (taken == 0 || fits) {
             group[taken++] = request;
-            rows += request->rows;
+            rows += request->sizes.rows;
         } else {
             waiting[kept++] = request;
         }
@@ -241,7 +248,7 @@ static void run_group(struct lm_worker *worker, struct lm_request **group, uint3
             lm_infer(worker, request);
         }
         uint64_t took_ns = request->inferred_ns - began_ns;
-        request->worked_ns += done ? took_ns * request->rows / request->batch_rows : took_ns;
+        request->worked_ns += done ? took_ns * request->sizes.rows / request->batch_rows : took_ns;
         reply(worker, request);
     }
     /* relaxed: a gauge */
@@ -290,7 +297,8 @@ static void give_back(struct lm_io *io, uint32_t slot) {
 
 /* ---- set-up ---- */
 
-/* Runs a model twice on zeros, so that ONNX Runtime's own memory is there before the first request.
+/* Runs a model twice on zeros of the largest shape, so that ONNX Runtime's own memory is there
+ * before the first request.
  */
 static int warm_model(struct lm_worker *worker, const struct lm_model *model) {
     struct lm_ort *ort = &worker->shared->ort;
@@ -298,12 +306,13 @@ static int warm_model(struct lm_worker *worker, const struct lm_model *model) {
     struct lm_layout layout;
     struct lm_binding binding = {0};
     OrtValue *values[2 * LM_TENSORS_MAX] = {0};
-    if (!lm_model_slot_bytes(model, 1, &slot.bytes)) return 0;
+    const struct lm_sizes sizes = lm_model_largest(model, 1);
+    if (!lm_model_slot_bytes(model, &sizes, &slot.bytes)) return 0;
     slot.base = aligned_alloc(LM_SLOT_ALIGN, slot.bytes);
     if (!slot.base) return lm_error(LUMEN_E_NOMEM, "no memory to warm model '%s' up", model->name);
     memset(slot.base, 0, slot.bytes);
-    lm_model_layout(model, &slot, LM_ENCODING_TENSORS, 1, &layout);
-    int code = lm_model_bind(model, ort, &layout, 1, &binding, values);
+    lm_model_layout(model, &slot, LM_ENCODING_TENSORS, &sizes, &layout);
+    int code = lm_model_bind(model, ort, &layout, &sizes, &binding, values);
     for (int run = 0; !code && run < 2; run++) {
         uint64_t began_ns = lm_now_ns();
         code = lm_model_run(model, ort, worker->index, values);
@@ -312,14 +321,7 @@ static int warm_model(struct lm_worker *worker, const struct lm_model *model) {
     }
     lm_model_unbind(model, ort, &binding, values);
     free(slot.base);
-    struct lm_batch *batch = &worker->batches[model->index];
-    if (!code && batch->values) {
-        size_t last = (size_t)(model->batch_size - 1) * (model->input_count + model->output_count);
-        OrtValue **rows = batch->values + last;
-        code = lm_model_run(model, ort, worker->index, rows);
-        lm_infer_drop_outputs(worker->shared, model, model->batch_size, rows + model->input_count);
-    }
-    return code;
+    return code ? code : lm_batch_warm(worker, model);
 }
 
 int lm_worker_open(struct lm_worker *worker) {

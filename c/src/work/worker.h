@@ -13,7 +13,9 @@ struct lm_batch {
     struct lm_mapping memory; /* bytes 0: the model is not batched */
     uint8_t *inputs[LM_TENSORS_MAX];
     uint8_t *outputs[LM_TENSORS_MAX];
-    OrtValue **values; /* wrapped tensors for 1, 2, ... batch_size rows */
+    OrtValue **values; /* wrapped tensors for 1, 2, ... batch_size rows; with free dimensions for
+                        * one shape at a time: */
+    struct lm_binding binding;
 };
 
 struct lm_worker {

@@ -1,0 +1,23 @@
+/* oip_shapes.h: the shape of an input as JSON has it: compared with the model's, and the source of
+ * a request's sizes. C++, for oip_request.cc alone. No state: any thread.
+ */
+#ifndef LM_PARTS_OIP_SHAPES_H
+#define LM_PARTS_OIP_SHAPES_H
+
+#include "parts/oip_json.h"
+
+namespace lm_oip {
+
+enum { LM_OIP_SHAPE_BYTES = 24 * (LM_RANK_MAX + 1) };
+
+/* "[1,2]", with "..." at its end where there is more. */
+void show_shape(const int64_t *dims, uint32_t rank, bool more, char text[LM_OIP_SHAPE_BYTES]);
+
+/* Takes the rows and the sizes of free dimensions over, which must agree with `sizes` where an
+ * input before has said them (0: none has). false: refused, with the sentence. */
+bool read_shape(const complaint &c, const struct lm_model *model, const struct lm_tensor *tensor,
+                const element &from, struct lm_sizes *sizes);
+
+} // namespace lm_oip
+
+#endif
