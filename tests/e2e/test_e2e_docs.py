@@ -72,6 +72,23 @@ def iris(path: Path) -> Path:
     )
 
 
+def sentiment(path: Path) -> Path:
+    """Token ids and mask INT64 [batch_size, sequence_length] -> logits FP32 [batch_size, 2]."""
+    ids = ["batch_size", "sequence_length"]
+    return graphs.save(
+        path,
+        [
+            helper.make_node("Mul", ["input_ids", "attention_mask"], ["masked"]),
+            helper.make_node("Cast", ["masked"], ["floats"], to=graphs.FLOAT),
+            helper.make_node("ReduceMean", ["floats"], ["mean"], axes=[1]),
+            helper.make_node("MatMul", ["mean", "weights"], ["logits"]),
+        ],
+        [graphs.tensor(name, graphs.INT64, ids) for name in ("input_ids", "attention_mask")],
+        [graphs.tensor("logits", graphs.FLOAT, ["batch_size", 2])],
+        {"weights": np.array([[1, -1]], np.float32)},
+    )
+
+
 @dataclass(frozen=True)
 class Place:
     """A folder like a checkout, and a server that has what the pages talk about."""
@@ -109,6 +126,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Iterator[Pla
         "models": [
             {"name": "digits", "path": "builtin:digits"},
             {"name": "iris", "path": str(folder / "iris.onnx")},
+            {"name": "sentiment", "path": str(sentiment(folder / "sentiment.onnx"))},
         ],
     }
     with Server(settings, cache) as server:

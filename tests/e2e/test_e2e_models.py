@@ -361,12 +361,13 @@ def test_workers_share_a_models_weights(serve: Serve, tmp_path: Path) -> None:
 # ---- refused at start --------------------------------------------------------------------------
 
 
-def free_inner_dimension(path: Path) -> None:
+def too_many_free_dimensions(path: Path) -> None:
+    dims = ["n", *"abcdefg"]
     graphs.save(
         path,
         [helper.make_node("Identity", ["x"], ["y"])],
-        [graphs.tensor("x", graphs.FLOAT, ["n", "m"])],
-        [graphs.tensor("y", graphs.FLOAT, ["n", "m"])],
+        [graphs.tensor("x", graphs.FLOAT, dims)],
+        [graphs.tensor("y", graphs.FLOAT, dims)],
     )
 
 
@@ -492,7 +493,7 @@ def missing(path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
-        (free_inner_dimension, "make_dynamic_shape_fixed --dim_param m --dim_value SIZE"),
+        (too_many_free_dimensions, "give one a size with fix_dims"),
         (no_shape, "input 'x': expected a shape in the graph, found none"),
         (string_input, "found strings (train on numbers"),
         (sequence_output, "found a sequence (scikit-learn's classifiers"),
@@ -533,7 +534,7 @@ def test_a_model_that_cannot_be_served_is_refused_with_a_sentence(
     assert "serves on" not in done.stdout
 
 
-@pytest.mark.parametrize("make", [free_inner_dimension, no_onnx, cut_short, unknown_operator])
+@pytest.mark.parametrize("make", [too_many_free_dimensions, no_onnx, cut_short, unknown_operator])
 def test_a_refusal_is_one_sentence_and_nothing_else(
     tmp_path: Path, cache: Path, make: Callable[[Path], None]
 ) -> None:
