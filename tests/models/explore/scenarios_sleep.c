@@ -132,7 +132,8 @@ static void set_up(uint32_t variant, bool weak) {
     io.requests = requests;
     model.batch_size = plan->gather ? plan->gather : 1;
     model.batch_delay_ns = plan->gather ? 1000 : 0;
-    for (uint32_t r = 0; r < 8; r++) requests[r] = (struct lm_request){.model = &model, .rows = 1};
+    for (uint32_t r = 0; r < 8; r++)
+        requests[r] = (struct lm_request){.model = &model, .sizes.rows = 1};
     if (plan->hands_over && lm_spsc_open(&io.ready, 2)) machine_fail("no queue");
     uint32_t capacity = plan->producers * plan->jobs_each > 2 && !plan->hands_over ? 4 : 2;
     if (lm_queue_open(&shared.node.queue, plan->queue, capacity, plan->batch ? plan->batch : 1,
