@@ -84,6 +84,13 @@ void lm_queue_stop(struct lm_queue *queue) {
 }
 
 const char *lm_queue_name(uint32_t type) {
-    static const char *const names[] = {"mpmc", "scq", "spsc", "naive", "batched", "inline"};
-    return type < sizeof names / sizeof names[0] ? names[type] : "?";
+    switch ((enum lumen_queue_type)type) {
+    case LUMEN_QUEUE_MPMC: return "mpmc";
+    case LUMEN_QUEUE_SCQ: return "scq";
+    case LUMEN_QUEUE_SPSC: return "spsc";
+    case LUMEN_QUEUE_NAIVE: return "naive";
+    case LUMEN_QUEUE_BATCHED: return "batched";
+    case LUMEN_QUEUE_INLINE: return "inline";
+    }
+    return "?";
 }

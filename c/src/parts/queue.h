@@ -40,6 +40,7 @@ bool lm_queue_blocks(const struct lm_queue *queue);
 uint32_t lm_queue_pop_wait(struct lm_queue *queue, uint32_t *values_out, uint32_t most);
 void lm_queue_stop(struct lm_queue *queue);
 
+/* "?": there is no such type. */
 const char *lm_queue_name(uint32_t type);
 
 #endif
