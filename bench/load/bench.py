@@ -20,7 +20,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from bench.common import mlp
 from bench.common.local_server import ROOT, LocalServer, local_server, squeezenet
@@ -30,8 +30,9 @@ from bench.report import bench_page, bench_plots
 from lumen_uring import native
 from lumen_uring.errors import LumenError
 from lumen_uring.ring.histogram import Histogram
+from lumen_uring.settings import EngineConfig
 
-QUEUES: Final = ("mpmc", "scq", "spsc", "naive", "batched", "inline")
+QUEUES: Final[tuple[str, ...]] = get_args(EngineConfig.model_fields["queue_type"].annotation)
 ALLOCATORS: Final = ("lumen_arena", "standard")
 WORKLOADS: Final = ("squeezenet", "mlp")
 # A batch of 4 that waits at most 500 µs: the smallest that can be told from none.
