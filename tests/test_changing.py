@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+
 from bench.load import bench
 from bench.report import bench_plots
 from lumen_uring.settings import EngineConfig
