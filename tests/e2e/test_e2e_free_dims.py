@@ -6,7 +6,10 @@ one whose output has a size that only the Run shows, one without names.
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 import json
+import socket
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -24,8 +27,8 @@ from harness import Server
 from onnx import TensorProto, helper
 from web import Http
 
-from lumen_uring import Client
-from lumen_uring.errors import BadRequest
+from lumen_uring import AsyncClient, Client
+from lumen_uring.errors import BadRequest, Unauthorised
 
 pytestmark = pytest.mark.once  # what runs models is the same on both backends
 
@@ -237,6 +240,58 @@ def native_request(
     )
 
 
+def test_a_request_in_pieces_of_any_size(free: Server, reference: Reference) -> None:
+    """Cut after every byte of header and shape block, and byte by byte as a whole."""
+    inputs = made("bert", np.random.default_rng(12), 1, 2)
+    expected = b"".join(array.tobytes() for array in reference.outputs("bert", inputs).values())
+    request = native_request(free, "bert", inputs, 1)
+    with free.connect() as connection:
+        connection.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for cut in range(1, 32 + 28 + 4):
+            for piece in (request[:cut], request[cut:]):
+                end = free.figures().io["bytes_in"] + len(piece)
+                connection.send(piece)
+                harness.eventually(
+                    lambda end=end: free.figures().io["bytes_in"] >= end,
+                    "the server reads the piece",
+                )
+            reply = connection.reply()
+            assert wire.split_shapes(reply.payload)[1] == expected, cut
+        for byte in request:
+            connection.send(bytes([byte]))
+        assert wire.split_shapes(connection.reply().payload)[1] == expected
+
+
+def test_pipelined_requests_of_other_shapes(free: Server, reference: Reference) -> None:
+    """In one piece, refused ones and pings among them: each is answered as if it were alone."""
+    random = np.random.default_rng(13)
+    sent, expected = b"", {}
+    for number in range(60):
+        model = list(MODELS)[number % 4]
+        inputs = made(model, random, *(int(size) for size in random.integers(1, 9, 2)))
+        rows = 1 if model == "segments" else next(iter(inputs.values())).shape[0]
+        shapes = [array.shape for array in inputs.values()]
+        wrong = number % 5 == 3
+        block = wire.shape_block([tuple(size + wrong for size in shape) for shape in shapes])
+        payload = block + b"".join(array.tobytes() for array in inputs.values())
+        sent += wire.frame(
+            payload, model=free.models[model], rows=rows, flags=wire.SHAPES, id=number
+        )
+        sent += wire.ping(1000 + number)
+        expected[number] = None if wrong else reference.outputs(model, inputs)
+    with free.connect() as connection:
+        connection.send(sent)
+        replies = connection.replies(120)
+    for number, outputs in expected.items():
+        assert replies[1000 + number].status == wire.OK
+        if outputs is None:
+            assert replies[number].status == wire.BAD_REQUEST
+            continue
+        shapes, data = wire.split_shapes(replies[number].payload)
+        assert shapes == [array.shape for array in outputs.values()]
+        assert data == b"".join(array.tobytes() for array in outputs.values())
+
+
 # ---- what describe says ----
 
 
@@ -395,6 +450,83 @@ def test_a_load_of_one_shape(free: Server, cache: Path, url: str) -> None:
         assert done.returncode == 0, done
         figures = json.loads(done.stdout)
         assert (figures["requests"], figures["errors"]) == (50, 0)
+
+
+# ---- other ways to run ----
+
+
+@pytest.mark.parametrize(
+    ("settings", "batches"),
+    [
+        ({"engine": {"queue_type": "inline"}}, False),
+        ({"engine": {"allocator_type": "standard"}}, False),
+        ({"engine": {"batch_size": 8, "batch_delay_us": 500}}, True),
+        ({"engine": {"queue_type": "batched", "batch_size": 8}}, True),
+        ({"server": {"io_backend": "epoll", "io_threads": 2}}, False),
+        ({"server": {"arena_bytes": "8MiB", "max_request_bytes": "1MiB"}}, False),
+    ],
+    ids=["inline", "standard", "batches", "batched", "epoll", "small arena"],
+)
+def test_many_shapes_at_a_time(
+    serve: Serve,
+    files: dict[str, Path],
+    reference: Reference,
+    settings: dict[str, Any],
+    batches: bool,
+) -> None:
+    """A batch takes requests of one shape alone; ONNX Runtime's floats may differ in it."""
+    models = [
+        {"name": name, "path": str(files[name]), "max_dims": most, **({} if many else single)}
+        for name, most, many, single in (
+            ("bert", {"sequence_length": 64}, True, {}),
+            ("segments", {"height": 64, "width": 64}, False, {"batch_size": 1}),
+        )
+    ]
+    server = serve({**settings, "models": models})
+    random = np.random.default_rng(14)
+
+    async def ask(client: AsyncClient, model: str, inputs: Arrays) -> None:
+        outputs = (await client.infer(model, inputs)).outputs
+        expected = reference.outputs(model, inputs)
+        if not batches:
+            same(outputs, expected)
+        for name, array in expected.items():
+            assert outputs[name].shape == array.shape
+            np.testing.assert_allclose(outputs[name], array, rtol=1e-5, atol=1e-6)
+
+    async def main() -> None:
+        async with (
+            AsyncClient("127.0.0.1", server.port, timeout_s=60) as one,
+            AsyncClient("127.0.0.1", server.port, timeout_s=60) as other,
+        ):
+            for _ in range(4):
+                jobs = []
+                for number in range(60):
+                    # Few lengths, so that requests of one shape meet.
+                    first, second = int(random.integers(1, 4)), int(random.choice([1, 7, 33]))
+                    model = "bert" if number % 3 else "segments"
+                    inputs = made(model, random, first, second)
+                    jobs.append(ask((one, other)[number % 2], model, inputs))
+                await asyncio.gather(*jobs)
+
+    asyncio.run(main())
+
+
+def test_keys_beside_a_shape_block(
+    serve: Serve, files: dict[str, Path], reference: Reference
+) -> None:
+    """The credential comes first."""
+    key = {"name": "ada", "sha256": hashlib.sha256(b"a-token").hexdigest()}
+    server = serve(
+        {"server": {"keys": [key]}, "models": [{"name": "m", "path": str(files["bert"])}]}
+    )
+    inputs = made("bert", np.random.default_rng(15), 3, 5)
+    with Client("127.0.0.1", server.port, token="a-token") as client:
+        same(client.infer("m", inputs).outputs, reference.outputs("bert", inputs))
+        with pytest.raises(BadRequest, match="found 513"):
+            client.infer("m", made("bert", np.random.default_rng(15), 1, 513))
+    with Client("127.0.0.1", server.port) as client, pytest.raises(Unauthorised):
+        client.infer("m", inputs)
 
 
 # ---- settings ----
