@@ -84,6 +84,8 @@ def test_constants_are_those_of_the_header() -> None:
     for kind in ("COUNTER", "GAUGE", "HISTOGRAM", "MODEL_HISTOGRAM"):
         assert getattr(structs, f"FIELD_{kind}") == values[f"LUMEN_FIELD_{kind}"]
     assert f'LUMEN_STATS_MAGIC "{structs.STATS_MAGIC.decode()}"' in text
+    limits = (HEADER.parents[1] / "src" / "base" / "limits.h").read_text()
+    assert f"LM_TENSOR_NAME_BYTES_MAX = {settings.DIM_NAME_BYTES_MAX + 1}," in limits
 
 
 def test_every_range_and_every_choice_is_that_of_the_header(tmp_path: Path) -> None:
