@@ -177,9 +177,10 @@ static void free_dimensions(void) {
     is_free(1, "x[1]", LM_FREE_ROW_BYTES / 8, true);
     CHECK(model.inputs[0].free[1] == 1 && model.inputs[1].free[1] == 1);
     CHECK(model.inputs[0].free[0] == 0 && model.inputs[2].free[1] == 2 && !model.inputs[2].free[2]);
-    /* A free output dimension without a name follows from nothing that is known. */
     CHECK(model.outputs[0].shape_known && model.outputs[0].free[1] == 1);
-    CHECK(!model.outputs[1].shape_known && !model.outputs_known);
+    /* A free output dimension without a name is learnt by trying. */
+    CHECK(model.outputs[1].shape_known && model.outputs[1].free[1] == 2 && model.outputs_known);
+    is_tensor(&model.outputs[1], "y", ORT_FLOAT, 3, true, 4, 8);
     const struct lm_sizes sizes = {.rows = 3, .free = {5, 4}};
     size_t bytes = 0;
     CHECK(lm_model_payload_bytes(&model, LM_ENCODING_TENSORS, &sizes, &bytes));
@@ -204,6 +205,21 @@ static void free_dimensions(void) {
     refuses_with(&config, LUMEN_E_INVALID, "dimension 's': expected 1 to 2147483647, found 0");
 }
 
+/* A size that the values decide follows from no other, though its name may be any. */
+static void sizes_by_values(void) {
+    graph_begin();
+    graph_input("x", ORT_FLOAT, "n,s");
+    graph_node("NonZero", "x", "y");
+    graph_node("Neg", "x", "z");
+    graph_output("y", ORT_INT64, "2,count");
+    graph_output("z", ORT_FLOAT, "rows,length"); /* names that no input has */
+    opens();
+    CHECK(!model.outputs[0].shape_known && !model.outputs_known);
+    CHECK(model.outputs[1].shape_known && model.outputs[1].free[1] == 1);
+    is_tensor(&model.outputs[1], "z", ORT_FLOAT, 2, true, 4, 4);
+    shut();
+}
+
 /* A fixed dimension is one, in outputs too. */
 static void fixed_dimensions(void) {
     lumen_dim dims[] = {{"s", 40, 1}, {"n", 2, 1}};
@@ -222,7 +238,7 @@ static void fixed_dimensions(void) {
     shut();
     dims[1] = (lumen_dim){"other", 2, 1};
     refuses_with(&config, LUMEN_E_INVALID,
-                 "fix_dims: expected the name of a free dimension of the graph, found 'other'");
+                 "fix_dims: expected names of free dimensions: 'n', found 'other'");
 }
 
 /* Which of the first dimensions are rows. */
@@ -703,6 +719,7 @@ int main(void) {
     CHECK(lm_ort_open(&ort, library) == 0);
     several_tensors();
     free_dimensions();
+    sizes_by_values();
     fixed_dimensions();
     rows_by_name();
     fixed_and_scalar();

@@ -613,14 +613,14 @@ def test_fix_dims_of_the_rows(serve: Serve, files: dict[str, Path], reference: R
 
 
 def test_sizes_that_nobody_set(serve: Serve, files: dict[str, Path], reference: Reference) -> None:
-    """A row of 4 MiB at most, a payload of max_request_bytes at most."""
-    for model, most, rows in (("nonzero", 1 << 20, 2), ("unnamed", 1 << 20, 4)):
+    """A row of 4 MiB at most, whose JSON takes a quarter of the arena at most; 32 rows."""
+    for model, most, rows in (("nonzero", 1 << 17, 32), ("unnamed", 1 << 19, 32)):
         server = start(serve, files[model])
         (entry,) = described(server)
         assert [dim["max"] for dim in entry["free_dims"]] == [most], model
         assert entry["max_rows"] == rows
         with Client("127.0.0.1", server.port) as client:
-            inputs = made(model, np.random.default_rng(6), rows, 5000)
+            inputs = made(model, np.random.default_rng(6), rows, 500)
             same(client.infer("m", inputs).outputs, reference.outputs(model, inputs))
 
 
@@ -630,6 +630,6 @@ def test_a_name_that_no_dimension_has(cache: Path, files: dict[str, Path], key: 
     done = harness.run(["--port", "0", *options], cache)
     assert done.returncode == 1, done
     assert f"{key}: expected " in done.stderr
-    assert ("'sequence_length'" in done.stderr) == (key == "max_dims")
+    assert "'sequence_length'" in done.stderr
     assert "found 'lenght'" in done.stderr
     assert "Traceback" not in done.stderr

@@ -189,9 +189,10 @@ static bool ask_raw(const struct lm_model *model, uint64_t bytes, struct body *b
     *asked = (struct lm_oip_request){.sizes = {.rows = 1}};
     if (model->free_count > 0 && !lm_model_row_of_bytes(model, bytes, &asked->sizes)) {
         snprintf(why, why_bytes,
-                 "a raw binary request cannot say the sizes of model '%s' ('%.64s' is free): send "
-                 "JSON before the bytes",
-                 model->name, model->free_dims[0].name);
+                 "raw binary request: %llu bytes are no row of model '%s': its sizes must follow "
+                 "from them ('%.64s' is free, of 1 to %u): send JSON before the bytes",
+                 (unsigned long long)bytes, model->name, model->free_dims[0].name,
+                 model->free_dims[0].max);
         return false;
     }
     if (model->input_count != 1) {

@@ -102,18 +102,50 @@ static uint32_t shape_bytes(const struct lm_model *model, uint16_t flags) {
     return flags & LM_FLAG_SHAPES ? lm_model_shape_block_bytes(model) : 0;
 }
 
-static struct lm_sizes sizes_of(const struct lm_connection *connection,
-                                const struct lm_native_request *request) {
-    struct lm_sizes sizes = {.rows = request->rows};
-    memcpy(sizes.free, connection->in.native.free, sizeof sizes.free);
-    return sizes;
+/* Whether a request has the bytes that its sizes need, and a slot has room for them. */
+static enum lm_status check_sizes(const struct lm_io *io, const struct lm_connection *connection,
+                                  const struct lm_native_request *request, char *why,
+                                  size_t why_bytes) {
+    const struct lm_model *model = &io->models->models[request->model];
+    const struct lm_encoding *encoding = &lm_encodings[request->encoding];
+    const struct lm_sizes sizes = lm_native_sizes(connection, request);
+    size_t expected = 0,
+           before = credential_bytes(request->flags) + shape_bytes(model, request->flags);
+    if (model->free_count > 0 && !(request->flags & LM_FLAG_SHAPES)) {
+        snprintf(why, why_bytes,
+                 "flags (byte 28): model '%s' has free dimensions ('%.64s' is one): expected a "
+                 "shape block (bit 1), found 0x%04x",
+                 model->name, model->free_dims[0].name, request->flags);
+        return LM_STATUS_BAD_REQUEST;
+    }
+    if (request->payload_bytes < before) {
+        snprintf(why, why_bytes,
+                 "payload: expected at least %zu bytes for credential and shape block, found %u",
+                 before, request->payload_bytes);
+        return LM_STATUS_BAD_REQUEST;
+    }
+    if (!encoding->body_bytes(model, &sizes, &expected) ||
+        expected + before != request->payload_bytes) {
+        snprintf(why, why_bytes,
+                 "payload: model '%s' takes %zu bytes for %u row(s) as %s, found %u", model->name,
+                 expected + before, request->rows, encoding->name, request->payload_bytes);
+        return LM_STATUS_BAD_REQUEST;
+    }
+    if (!encoding->slot_bytes(model, &sizes, request->payload_bytes, &expected) ||
+        !lm_arena_fits(&io->arena, expected)) {
+        snprintf(why, why_bytes,
+                 "the request needs %zu bytes, more than any slot has: send fewer or shorter rows, "
+                 "or raise server.arena_bytes",
+                 expected);
+        return LM_STATUS_TOO_LARGE;
+    }
+    return LM_STATUS_OK;
 }
 
 /* Whether the model can take the request; on refusal the status and the sentence. */
 static enum lm_status check(const struct lm_io *io, const struct lm_connection *connection,
                             const struct lm_native_request *request, char *why, size_t why_bytes) {
     const struct lm_shared *shared = io->shared;
-    const struct lm_sizes sizes = sizes_of(connection, request);
     if (request->payload_bytes > shared->config.max_request_bytes) {
         snprintf(why, why_bytes,
                  "payload: expected at most %llu bytes (server.max_request_bytes), found %u",
@@ -140,35 +172,13 @@ static enum lm_status check(const struct lm_io *io, const struct lm_connection *
                  model->name, model->max_rows, request->rows);
         return LM_STATUS_BAD_REQUEST;
     }
-    size_t expected = 0,
-           before = credential_bytes(request->flags) + shape_bytes(model, request->flags);
-    if (model->free_count > 0 && !(request->flags & LM_FLAG_SHAPES)) {
-        snprintf(why, why_bytes,
-                 "flags (byte 28): model '%s' has free dimensions ('%.64s' is one): expected a "
-                 "shape block (bit 1), found 0x%04x",
-                 model->name, model->free_dims[0].name, request->flags);
-        return LM_STATUS_BAD_REQUEST;
-    }
-    if (request->payload_bytes < before) {
-        snprintf(why, why_bytes,
-                 "payload: expected at least %zu bytes for credential and shape block, found %u",
-                 before, request->payload_bytes);
-        return LM_STATUS_BAD_REQUEST;
-    }
-    if (!encoding->body_bytes(model, &sizes, &expected) ||
-        expected + before != request->payload_bytes) {
-        snprintf(why, why_bytes,
-                 "payload: model '%s' takes %zu bytes for %u row(s) as %s, found %u", model->name,
-                 expected + before, request->rows, encoding->name, request->payload_bytes);
-        return LM_STATUS_BAD_REQUEST;
-    }
-    return LM_STATUS_OK;
+    return check_sizes(io, connection, request, why, why_bytes);
 }
 
 static struct lm_demand demand_of(const struct lm_io *io, const struct lm_connection *connection,
                                   const struct lm_native_request *header) {
     return (struct lm_demand){.model = &io->models->models[header->model],
-                              .sizes = sizes_of(connection, header),
+                              .sizes = lm_native_sizes(connection, header),
                               .timeout_us = header->timeout_us,
                               .encoding = header->encoding};
 }
@@ -233,7 +243,7 @@ static void admit(struct lm_io *io, struct lm_connection *connection) {
         refuse_header(io, connection, &request, refusal.status, refusal.why);
         return;
     }
-    const struct lm_sizes sizes = sizes_of(connection, &request);
+    const struct lm_sizes sizes = lm_native_sizes(connection, &request);
     size_t bytes = 0;
     lm_encodings[request.encoding].slot_bytes(&io->models->models[request.model], &sizes,
                                               request.payload_bytes, &bytes);

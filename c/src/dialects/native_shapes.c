@@ -2,6 +2,7 @@
 #include "dialects/native_shapes.h"
 
 #include <stdio.h>
+#include <string.h>
 
 /* The size of a free dimension: within its maximum, and the same wherever it stands. */
 static bool take_size(struct lm_native_call *call, const struct lm_model *model, uint32_t i,
@@ -50,4 +51,11 @@ bool lm_native_take_word(struct lm_native_call *call, const struct lm_model *mod
     snprintf(why, why_bytes, "shape block: input %u dimension %u: expected %lld, found %u", i, d,
              (long long)expected, found);
     return false;
+}
+
+struct lm_sizes lm_native_sizes(const struct lm_connection *connection,
+                                const struct lm_native_request *request) {
+    struct lm_sizes sizes = {.rows = request->rows};
+    memcpy(sizes.free, connection->in.native.free, sizeof sizes.free);
+    return sizes;
 }

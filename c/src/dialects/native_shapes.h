@@ -13,4 +13,8 @@
 bool lm_native_take_word(struct lm_native_call *call, const struct lm_model *model, uint32_t rows,
                          uint32_t at, char *why, size_t why_bytes);
 
+/* The sizes of a request whose header is read, shape block and all. */
+struct lm_sizes lm_native_sizes(const struct lm_connection *connection,
+                                const struct lm_native_request *request);
+
 #endif

@@ -78,7 +78,7 @@ static uint32_t size_by_bytes(const struct lm_model *model) {
     }
 }
 
-static int refuse_dimension(const struct lm_model *model, const char *name) {
+static int refuse_dimension(const struct lm_model *model, const char *setting, const char *name) {
     char known[512] = "";
     size_t used = 0;
     for (uint32_t f = 0; f < model->free_count && used < sizeof known; f++) {
@@ -88,7 +88,7 @@ static int refuse_dimension(const struct lm_model *model, const char *name) {
     if (model->rows_name[0] && used < sizeof known)
         snprintf(known + used, sizeof known - used, "%s'%.64s'", used ? ", " : "",
                  model->rows_name);
-    return lm_error(LUMEN_E_INVALID, "max_dims: expected %s%s, found '%.64s'",
+    return lm_error(LUMEN_E_INVALID, "%s: expected %s%s, found '%.64s'", setting,
                     known[0] ? "names of free dimensions: " : "none, since no dimension is free",
                     known, name);
 }
@@ -104,12 +104,12 @@ static int check_fixed(const struct lm_model *model, const lumen_model_config *c
         if (!dim->fixed) continue;
         bool is_free = lm_model_find_free(model, dim->name) < model->free_count ||
                        (model->rows_free && strcmp(dim->name, model->rows_name) == 0);
-        if (is_free || !memmem(file.base, file.bytes, dim->name, strlen(dim->name))) {
+        if (is_free) {
             code = lm_error(LUMEN_E_INVALID,
-                            "fix_dims: expected the name of a free dimension of the graph, found "
-                            "'%.64s'%s",
-                            dim->name,
-                            is_free ? " (only an .onnx file's can be fixed, this is an .ort)" : "");
+                            "fix_dims: '%.64s' can be fixed in an .onnx file alone, found an .ort",
+                            dim->name);
+        } else if (!memmem(file.base, file.bytes, dim->name, strlen(dim->name))) {
+            code = refuse_dimension(model, "fix_dims", dim->name);
         }
     }
     lm_mapping_close(&file);
@@ -135,7 +135,7 @@ int lm_model_limit_sizes(struct lm_model *model, const lumen_model_config *confi
         } else if (model->rows_name[0] && strcmp(set->name, model->rows_name) == 0) {
             model->max_rows = set->size;
         } else {
-            return refuse_dimension(model, set->name);
+            return refuse_dimension(model, "max_dims", set->name);
         }
     }
     return check_fixed(model, config);

@@ -29,20 +29,35 @@ static int read_shape(const struct lm_ort *ort, const OrtValue *value, struct sh
     return lm_ort_check(ort, status, "a trial's shape");
 }
 
-/* Runs on zeros; every output is allocated by ONNX Runtime and only its shape is kept. */
+/* Sets every element of zeroed memory to 1. */
+static void fill_ones(int dtype, uint8_t *memory, size_t bytes) {
+    const float one = 1;
+    const double one_double = 1;
+    uint8_t element[8] = {1}; /* integers and bools, little-endian */
+    size_t size = lm_dtype_bytes(dtype);
+    if (dtype == ORT_FLOAT) memcpy(element, &one, sizeof one);
+    if (dtype == ORT_DOUBLE) memcpy(element, &one_double, sizeof one_double);
+    if (dtype == ORT_FLOAT16) memcpy(element, &(uint16_t){0x3c00}, 2);
+    if (dtype == ORT_BFLOAT16) memcpy(element, &(uint16_t){0x3f80}, 2);
+    for (size_t at = 0; at < bytes; at += size) memcpy(memory + at, element, size);
+}
+
+/* Runs on zeros, or on ones; every output is allocated by ONNX Runtime and only its shape is kept.
+ */
 static int try_sizes(const struct lm_model *model, const struct lm_ort *ort,
-                     const struct lm_sizes *sizes, struct shape *shapes) {
+                     const struct lm_sizes *sizes, bool ones, struct shape *shapes) {
     OrtValue *values[2 * LM_TENSORS_MAX] = {0};
-    void *zeros[LM_TENSORS_MAX] = {0};
+    void *memory[LM_TENSORS_MAX] = {0};
     int code = 0;
     for (uint32_t i = 0; !code && i < model->input_count; i++) {
         int64_t dims[LM_RANK_MAX];
         size_t bytes = 0;
         lm_tensor_shape(&model->inputs[i], sizes, dims);
-        if (lm_tensor_bytes(&model->inputs[i], sizes, &bytes)) zeros[i] = calloc(1, bytes);
-        if (!zeros[i]) code = lm_error(LUMEN_E_NOMEM, "no memory for a trial");
+        if (lm_tensor_bytes(&model->inputs[i], sizes, &bytes)) memory[i] = calloc(1, bytes);
+        if (!memory[i]) code = lm_error(LUMEN_E_NOMEM, "no memory for a trial");
+        if (!code && ones) fill_ones(model->inputs[i].dtype, memory[i], bytes);
         if (!code) {
-            values[i] = lm_ort_wrap(ort, zeros[i], bytes, dims, model->inputs[i].rank,
+            values[i] = lm_ort_wrap(ort, memory[i], bytes, dims, model->inputs[i].rank,
                                     model->inputs[i].dtype);
             code = values[i] ? 0 : LUMEN_E_ORT;
         }
@@ -55,7 +70,7 @@ static int try_sizes(const struct lm_model *model, const struct lm_ort *ort,
     }
     for (uint32_t i = 0; i < model->input_count; i++) {
         lm_ort_value_close(ort, values[i]);
-        free(zeros[i]);
+        free(memory[i]);
     }
     return code;
 }
@@ -93,25 +108,88 @@ static void settle(struct lm_tensor *tensor, const struct shape *one, const stru
     }
 }
 
+/* ---- outputs whose dimensions have names of their own ---- */
+
+enum { TRIALS = 3 };
+
+/* The free dimension that a dimension of an output was as large as, in every trial, if it is the
+ * only one; free_count: there is none. */
+static uint32_t alike(const struct lm_model *model, const struct shape *shapes[TRIALS],
+                      const struct lm_sizes sizes[TRIALS], uint32_t d) {
+    uint32_t found = model->free_count;
+    for (uint32_t f = 0; f < model->free_count; f++) {
+        bool same = true;
+        for (uint32_t t = 0; t < TRIALS; t++)
+            same = same && shapes[t]->dims[d] == (int64_t)sizes[t].free[f];
+        if (same && found < model->free_count) return model->free_count;
+        if (same) found = f;
+    }
+    return found;
+}
+
+/* Exporters that are not told name each output's dimensions anew. The shape is known if each of
+ * them was the rows, or one free dimension of the inputs, in every trial: on zeros and on ones, so
+ * that a size which the values decide is no such one. */
+static void learn(const struct lm_model *model, struct lm_tensor *tensor,
+                  const struct shape *shapes[TRIALS], const struct lm_sizes sizes[TRIALS]) {
+    struct lm_tensor learnt = *tensor;
+    for (uint32_t t = 0; t < TRIALS; t++) {
+        if (shapes[t]->rank != tensor->rank || tensor->rank == 0) return;
+    }
+    learnt.row_bytes = tensor->element_bytes;
+    learnt.rows_free = learnt.varies = false;
+    for (uint32_t d = 0; d < tensor->rank; d++) {
+        bool is_rows = d == 0 && model->rows_free && tensor->dims[0] < 0, is_fixed = true;
+        uint32_t f = alike(model, shapes, sizes, d);
+        for (uint32_t t = 0; t < TRIALS; t++) {
+            is_rows = is_rows && shapes[t]->dims[d] == (int64_t)sizes[t].rows;
+            is_fixed = is_fixed && shapes[t]->dims[d] == tensor->dims[d];
+        }
+        learnt.free[d] = 0;
+        if (is_fixed) {
+            learnt.row_bytes *= (size_t)tensor->dims[d];
+        } else if (is_rows) {
+            learnt.rows_free = true;
+        } else if (f < model->free_count) {
+            learnt.free[d] = (uint8_t)(f + 1);
+            learnt.varies = true;
+        } else {
+            return;
+        }
+    }
+    learnt.shape_known = true;
+    *tensor = learnt;
+}
+
 void lm_model_try_sizes(struct lm_model *model, const struct lm_ort *ort) {
-    struct shape one[LM_TENSORS_MAX], two[LM_TENSORS_MAX];
-    struct lm_sizes first = lm_model_largest(model, 1), second = first;
+    struct shape one[LM_TENSORS_MAX], two[LM_TENSORS_MAX], three[LM_TENSORS_MAX];
+    struct lm_sizes sizes[TRIALS];
+    for (uint32_t t = 0; t < TRIALS; t++) sizes[t] = lm_model_largest(model, 1);
     if (!model->rows_free && model->free_count == 0) return;
-    if (model->rows_free) second.rows = 2;
+    if (model->rows_free) sizes[1].rows = 2;
     /* Sizes that differ from each other, of which a network that halves its input can be made. */
     for (uint32_t f = 0; f < model->free_count; f++) {
-        uint32_t quarter = (first.free[f] + 3) / 4;
-        second.free[f] = f % 2 ? 3 * quarter : 2 * quarter;
-        if (second.free[f] > first.free[f]) second.free[f] = first.free[f];
+        uint32_t most = sizes[0].free[f], quarter = (most + 3) / 4;
+        sizes[1].free[f] = f % 2 ? 3 * quarter : 2 * quarter;
+        if (sizes[1].free[f] > most) sizes[1].free[f] = most;
     }
+    sizes[2] = sizes[1];
     /* A model that fails on zeros says nothing about its shapes: the graph's word is taken. */
-    if (try_sizes(model, ort, &first, one) || try_sizes(model, ort, &second, two)) return;
+    if (try_sizes(model, ort, &sizes[0], false, one) ||
+        try_sizes(model, ort, &sizes[1], false, two))
+        return;
+    bool learns = model->free_count > 0 && try_sizes(model, ort, &sizes[2], true, three) == 0;
     model->outputs_known = true;
     for (uint32_t o = 0; o < model->output_count; o++) {
         struct lm_tensor *tensor = &model->outputs[o];
         bool fits =
-            same_but_rows(tensor, &one[o], &first) && same_but_rows(tensor, &two[o], &second);
-        if (tensor->shape_known) settle(tensor, &one[o], &two[o], fits);
+            same_but_rows(tensor, &one[o], &sizes[0]) && same_but_rows(tensor, &two[o], &sizes[1]);
+        if (tensor->shape_known) {
+            settle(tensor, &one[o], &two[o], fits);
+        } else if (learns) {
+            learn(model, tensor, (const struct shape *[TRIALS]){&one[o], &two[o], &three[o]},
+                  sizes);
+        }
         model->outputs_known = model->outputs_known && tensor->shape_known;
     }
 }

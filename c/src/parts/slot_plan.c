@@ -44,12 +44,20 @@ static uint32_t rows_bound(const struct lm_model *model, uint64_t max_request_by
     return low;
 }
 
+/* The largest sizes bound the rows of a model whose other dimensions are fixed. Of others a request
+ * may have more rows, if they are short: each request is measured by itself. */
+static struct lm_sizes least_sizes(const struct lm_model *model, uint32_t rows) {
+    struct lm_sizes sizes = {.rows = rows};
+    for (uint32_t f = 0; f < model->free_count; f++) sizes.free[f] = 1;
+    return sizes;
+}
+
 /* One row of each quarter of the largest shape, down to the smallest. */
 static uint32_t add_shapes(const struct lm_model *model, struct wanted *wanted, uint32_t count) {
     struct lm_sizes sizes = lm_model_largest(model, 1);
     size_t bytes = 0, least = 0;
     if (!lm_model_slot_bytes(model, &sizes, &bytes)) return count;
-    for (uint32_t f = 0; f < model->free_count; f++) sizes.free[f] = 1;
+    sizes = least_sizes(model, 1);
     if (!lm_model_slot_bytes(model, &sizes, &least)) return count;
     while (bytes / 4 > least && count < WANTED_MAX) {
         bytes = lm_align_up(bytes / 4, LM_SLOT_ALIGN);
@@ -165,16 +173,23 @@ static void fill(const struct wanted *wanted, uint32_t count,
     }
 }
 
-/* Halves the sizes that nobody set until one row may be received, and until the fewest slots for it
- * take at most a quarter of the arena. */
+/* Whether a row of the largest shape fits: may be received, and takes, as JSON too, at most a share
+ * of the arena. */
+static bool largest_fits(const struct lm_model *model, const struct lm_slot_plan_limits *limits) {
+    const struct lm_sizes sizes = lm_model_largest(model, 1);
+    uint64_t text = lm_model_row_elements(model, &sizes) * CHARACTERS_PER_ELEMENT + JSON_BYTES;
+    size_t payload = 0, slot = 0, text_slot = 0;
+    if (text > limits->max_request_bytes) text = limits->max_request_bytes;
+    return lm_model_payload_bytes(model, LM_ENCODING_TENSORS, &sizes, &payload) &&
+           payload <= limits->max_request_bytes && lm_model_slot_bytes(model, &sizes, &slot) &&
+           slot <= limits->arena_bytes / (8 * (uint64_t)limits->worker_count) &&
+           lm_model_text_slot_bytes(model, text, &text_slot) &&
+           text_slot <= limits->arena_bytes / 4;
+}
+
+/* Halves the sizes that nobody set until a row of them fits. */
 static void shrink_defaults(struct lm_model *model, const struct lm_slot_plan_limits *limits) {
-    for (bool shrunk = true; shrunk;) {
-        const struct lm_sizes sizes = lm_model_largest(model, 1);
-        size_t payload = 0, slot = 0;
-        if (lm_model_payload_bytes(model, LM_ENCODING_TENSORS, &sizes, &payload) &&
-            payload <= limits->max_request_bytes && lm_model_slot_bytes(model, &sizes, &slot) &&
-            slot <= limits->arena_bytes / (8 * (uint64_t)limits->worker_count))
-            return;
+    for (bool shrunk = model->free_count > 0; shrunk && !largest_fits(model, limits);) {
         shrunk = false;
         for (uint32_t f = 0; f < model->free_count; f++) {
             struct lm_free_dim *dim = &model->free_dims[f];
@@ -187,9 +202,10 @@ static void shrink_defaults(struct lm_model *model, const struct lm_slot_plan_li
 
 static void bound_rows(struct lm_model *model, size_t largest, uint64_t max_request_bytes) {
     uint32_t low = 1, high = rows_bound(model, max_request_bytes);
+    if (model->free_count > 0) high = model->max_rows;
     while (low < high) {
         uint32_t middle = low + (high - low + 1) / 2;
-        const struct lm_sizes sizes = lm_model_largest(model, middle);
+        const struct lm_sizes sizes = least_sizes(model, middle);
         size_t bytes;
         if (lm_model_slot_bytes(model, &sizes, &bytes) && bytes <= largest) {
             low = middle;
