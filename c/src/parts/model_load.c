@@ -124,8 +124,8 @@ static int read_tensor(const struct lm_ort *ort, const OrtSession *session, bool
 }
 
 /* Gives dimension d of an input its free dimension, a new one unless the graph repeats its name. */
-static int settle_free(struct lm_model *model, struct lm_tensor *tensor, uint32_t d,
-                       const struct symbols *names) {
+static int take_free(struct lm_model *model, struct lm_tensor *tensor, uint32_t d,
+                     const struct symbols *names) {
     char name[LM_TENSOR_NAME_BYTES_MAX];
     if (names->of[d][0]) {
         memcpy(name, names->of[d], sizeof name);
@@ -168,8 +168,8 @@ static bool is_rows(const struct lm_model *model, const char *name) {
     return !name[0] || strcmp(name, model->rows_name) == 0;
 }
 
-static int settle_input(struct lm_model *model, struct lm_tensor *tensor,
-                        const struct symbols *names) {
+static int take_input(struct lm_model *model, struct lm_tensor *tensor,
+                      const struct symbols *names) {
     tensor->element_bytes = lm_dtype_bytes(tensor->dtype);
     tensor->row_bytes = tensor->element_bytes;
     tensor->rows_free = tensor->rank > 0 && tensor->dims[0] < 0 && is_rows(model, names->of[0]);
@@ -181,7 +181,7 @@ static int settle_input(struct lm_model *model, struct lm_tensor *tensor,
             !lm_mul_size(tensor->row_bytes, (size_t)tensor->dims[d], &tensor->row_bytes))
             return lm_error(LUMEN_E_MODEL, "input '%s': its size overflows", tensor->name);
         if (tensor->dims[d] > 0 || (d == 0 && tensor->rows_free)) continue;
-        int code = settle_free(model, tensor, d, names);
+        int code = take_free(model, tensor, d, names);
         if (code) return code;
     }
     return 0;
@@ -189,8 +189,8 @@ static int settle_input(struct lm_model *model, struct lm_tensor *tensor,
 
 /* An output follows the sizes of a request if each of its free dimensions bears the name of an
  * input's: the first one that of the rows, or of another. */
-static void settle_output(const struct lm_model *model, struct lm_tensor *tensor,
-                          const struct symbols *names) {
+static void take_output_shape(const struct lm_model *model, struct lm_tensor *tensor,
+                              const struct symbols *names) {
     tensor->element_bytes = lm_dtype_bytes(tensor->dtype);
     tensor->row_bytes = tensor->element_bytes;
     /* ONNX Runtime reports a shape that it does not know at all as one of no dimensions. */
@@ -238,7 +238,7 @@ static int read_signature(struct lm_model *model, const struct lm_ort *ort) {
     }
     find_rows(model, names);
     for (uint32_t i = 0; i < model->input_count; i++) {
-        code = settle_input(model, &model->inputs[i], &names[i]);
+        code = take_input(model, &model->inputs[i], &names[i]);
         if (code) return code;
         model->rows_free = model->rows_free || model->inputs[i].rows_free;
     }
@@ -246,7 +246,7 @@ static int read_signature(struct lm_model *model, const struct lm_ort *ort) {
         struct lm_tensor *tensor = &model->outputs[i];
         code = read_tensor(ort, session, false, i, tensor, &names[0]);
         if (code) return code;
-        settle_output(model, tensor, &names[0]);
+        take_output_shape(model, tensor, &names[0]);
         model->output_names[i] = tensor->name;
         model->outputs_known = model->outputs_known && tensor->shape_known;
     }

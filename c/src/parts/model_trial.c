@@ -88,8 +88,8 @@ static bool same_but_rows(const struct lm_tensor *tensor, const struct shape *sh
 }
 
 /* Corrects one output whose shape the graph claims to know. `fits`: all but its first dimension. */
-static void settle(struct lm_tensor *tensor, const struct shape *one, const struct shape *two,
-                   bool fits) {
+static void correct(struct lm_tensor *tensor, const struct shape *one, const struct shape *two,
+                    bool fits) {
     if (fits && tensor->free[0]) return;
     if (fits && one->dims[0] == 1 && two->dims[0] == 2) {
         if (!tensor->rows_free) {
@@ -185,7 +185,7 @@ void lm_model_try_sizes(struct lm_model *model, const struct lm_ort *ort) {
         bool fits =
             same_but_rows(tensor, &one[o], &sizes[0]) && same_but_rows(tensor, &two[o], &sizes[1]);
         if (tensor->shape_known) {
-            settle(tensor, &one[o], &two[o], fits);
+            correct(tensor, &one[o], &two[o], fits);
         } else if (learns) {
             learn(model, tensor, (const struct shape *[TRIALS]){&one[o], &two[o], &three[o]},
                   sizes);
