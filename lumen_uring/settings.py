@@ -41,7 +41,9 @@ PYTHON_SIDE: Final = frozenset(
         "log.path",
     }
 )
-NAME_PATTERN: Final = r"[A-Za-z0-9_.-]{1,63}"
+NAME_BYTES_MAX: Final = 255  # LM_NAME_BYTES_MAX, without its terminator
+NAME_PATTERN: Final = rf"[A-Za-z0-9_.-]{{1,{NAME_BYTES_MAX}}}"
+KEY_NAME_PATTERN: Final = r"[A-Za-z0-9_.-]{1,63}"  # LM_KEY_NAME_BYTES_MAX
 
 _HOST_PATTERN: Final = r"^(\*|[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?)$"
 _RATE_MAX: Final = 1e9
@@ -138,7 +140,7 @@ class KeyConfig(_Section):
     """A client's key: the models it may use, and how often. The token itself is in no setting."""
 
     name: str = Field(
-        pattern=rf"^{NAME_PATTERN}$", description="1 to 63 letters, digits, '_', '.' or '-'"
+        pattern=rf"^{KEY_NAME_PATTERN}$", description="1 to 63 letters, digits, '_', '.' or '-'"
     )
     sha256: str | None = Field(
         default=None,
@@ -350,7 +352,8 @@ class ModelConfig(_Section):
     """One model to serve."""
 
     name: str = Field(
-        pattern=rf"^{NAME_PATTERN}$", description="1 to 63 letters, digits, '_', '.' or '-'"
+        pattern=rf"^{NAME_PATTERN}$",
+        description=f"1 to {NAME_BYTES_MAX} letters, digits, '_', '.' or '-'",
     )
     path: Annotated[str, AfterValidator(_no_nul)] = Field(
         min_length=1, description="a file's path, or builtin:NAME"

@@ -140,7 +140,7 @@ typedef struct lumen_dim {
 
 /* 0 means "the default" only where the comment says so. */
 typedef struct lumen_model_config {
-    const char *name;       /* unique, 1..63 bytes */
+    const char *name;       /* unique, 1..255 bytes */
     const char *path;       /* an ONNX (or .ort) file */
     const char *cache_path; /* where the optimised graph is kept; NULL: in memory, made anew at each
                                start */

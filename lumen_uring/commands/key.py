@@ -49,9 +49,9 @@ def run(arguments: argparse.Namespace) -> int:
     import re
 
     from lumen_uring.errors import ConfigError
-    from lumen_uring.settings import NAME_PATTERN
+    from lumen_uring.settings import KEY_NAME_PATTERN
 
-    if re.fullmatch(NAME_PATTERN, arguments.name) is None:
+    if re.fullmatch(KEY_NAME_PATTERN, arguments.name) is None:
         raise ConfigError(
             f"NAME: expected 1 to 63 letters, digits, '_', '.' or '-', found {arguments.name!r}"
         )

@@ -155,7 +155,7 @@ static void refused(const lumen_key_config *config, uint32_t count, const char *
 static void refusals(void) {
     static lumen_key_config many[LUMEN_KEYS_MAX + 1];
     static const double rates[] = {-1, 1e-4, 1.1e9, INFINITY, NAN};
-    char longest[LM_NAME_BYTES_MAX + 1] = {0};
+    char longest[LM_KEY_NAME_BYTES_MAX + 1] = {0};
     lumen_key_config two[] = {entry("a", "1"), entry("b", "2")};
     lumen_key_config one = two[0];
     refused(many, LUMEN_KEYS_MAX + 1, "at most 256, found 257");
@@ -164,7 +164,7 @@ static void refusals(void) {
     refused(&one, 1, "1 to 63 bytes, found none");
     one.name = "";
     refused(&one, 1, "1 to 63 bytes, found none");
-    memset(longest, 'n', LM_NAME_BYTES_MAX);
+    memset(longest, 'n', LM_KEY_NAME_BYTES_MAX);
     one.name = longest;
     refused(&one, 1, "1 to 63 bytes, found more");
     one.name = "a\nb";
@@ -195,7 +195,7 @@ static void refusals(void) {
     refused(two, 2, "keys 'a' and 'b' have the same token");
 
     struct lm_keys keys;
-    longest[LM_NAME_BYTES_MAX - 1] = '\0';
+    longest[LM_KEY_NAME_BYTES_MAX - 1] = '\0';
     one = two[0];
     one.name = longest;
     CHECK(lm_keys_open(&keys, &one, 1, 0) == 0);

@@ -201,7 +201,7 @@ static void refused_settings(void) {
     config.name = "";
     refused(&config, LUMEN_E_INVALID, "name");
     config.name = memset(long_name, 'n', LM_NAME_BYTES_MAX);
-    refused(&config, LUMEN_E_INVALID, "found 64");
+    refused(&config, LUMEN_E_INVALID, "found 256");
     config = config_of(digits, NULL);
     config.intra_op_threads = 0;
     refused(&config, LUMEN_E_INVALID, "intra_op_threads");

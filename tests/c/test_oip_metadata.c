@@ -92,7 +92,7 @@ static void statistics(void) {
     struct check_guard guard;
     size_t length = strlen(stats_text);
     CHECK_AT("statistics");
-    check_guard_open(&guard, 1 << 17);
+    check_guard_open(&guard, 1 << 18);
     uint64_t before = oip_allocations;
     for (size_t room = 0; room < length + 3; room++) {
         char *text = (char *)check_guard_tail(&guard, room);

@@ -91,7 +91,7 @@ static void header_is_true(const uint8_t *file, size_t bytes) {
 
 static void names_are_there(const uint8_t *file) {
     lumen_stats_header header = header_of(file);
-    CHECK(header.model_count == MODEL_COUNT && header.model_name_bytes == 64);
+    CHECK(header.model_count == MODEL_COUNT && header.model_name_bytes == 256);
     CHECK(header.models_offset >=
           header.fields_offset + header.field_count * sizeof(lumen_stats_field));
     CHECK(header.models_offset + (uint64_t)header.model_count * header.model_name_bytes <=

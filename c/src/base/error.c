@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static _Thread_local char last_error[1024];
+static _Thread_local char last_error[2048];
 
 /* glibc has it from 2.32 on. The wheel is built for older ones and takes it where it is. */
 extern const char *strerrorname_np(int number) __attribute__((weak));

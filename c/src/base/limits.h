@@ -9,9 +9,9 @@
 
 enum {
     /* Models. */
-    LM_NAME_BYTES_MAX = 64, /* a model's name with its terminator */
-    LM_TENSORS_MAX = 16,    /* inputs, and outputs, of one model */
-    LM_RANK_MAX = 8,        /* dimensions of one tensor */
+    LM_NAME_BYTES_MAX = 256, /* a model's name with its terminator */
+    LM_TENSORS_MAX = 16,     /* inputs, and outputs, of one model */
+    LM_RANK_MAX = 8,         /* dimensions of one tensor */
     LM_TENSOR_NAME_BYTES_MAX = 256,
     LM_ROWS_MAX = 65536,
     /* Free dimensions of a model beside the rows: their number, their sizes where the configuration
@@ -43,6 +43,7 @@ enum {
     LM_HELD_PAGES_MAX = 65536, /* of bytes that may not be parsed yet, per I/O thread (held.h) */
     LM_HELD_LOOKS = 64,        /* connections with such bytes that are looked at in one sweep */
     LM_LISTEN_BACKLOG = 4096,
+    LM_KEY_NAME_BYTES_MAX = 64,   /* a client's key, with its terminator */
     LM_UNIX_PATH_BYTES_MAX = 108, /* sun_path, with its terminator */
     LM_ASSIGNED_MAX = 1024,       /* connections that wait for another I/O thread; a power of two */
     LM_LINGER_BYTES_MAX = 64 << 10, /* read and dropped before a refused connection is closed */
@@ -82,7 +83,7 @@ enum {
     LM_RUN_ARENA_BYTES = 256
         << 20, /* reserved per worker for ONNX Runtime; used pages alone count */
     LM_BATCH_MAX = LUMEN_BATCH_MAX, /* requests served together */
-    LM_TEXT_BYTES_MAX = 400,        /* an error sentence on the wire */
+    LM_TEXT_BYTES_MAX = 512,        /* an error sentence on the wire */
     LM_SLOT_WAITERS_MAX = LM_HEADER_BUFFERS /
         2, /* requests that may wait for a slot, per I/O thread */
 

@@ -20,10 +20,10 @@ static bool is_visible(uint8_t byte) {
 
 /* Names appear in messages and as labels of metrics: no controls. Any UTF-8 is fine. */
 static int check_name(const char *name, uint32_t index) {
-    size_t bytes = name ? strnlen(name, LM_NAME_BYTES_MAX) : 0;
-    if (bytes < 1 || bytes >= LM_NAME_BYTES_MAX) {
+    size_t bytes = name ? strnlen(name, LM_KEY_NAME_BYTES_MAX) : 0;
+    if (bytes < 1 || bytes >= LM_KEY_NAME_BYTES_MAX) {
         return lm_error(LUMEN_E_INVALID, "key %u: name: expected 1 to %d bytes, found %s", index,
-                        LM_NAME_BYTES_MAX - 1, bytes ? "more" : "none");
+                        LM_KEY_NAME_BYTES_MAX - 1, bytes ? "more" : "none");
     }
     for (size_t i = 0; i < bytes; i++) {
         uint8_t byte = (uint8_t)name[i];

@@ -22,7 +22,7 @@ enum { LM_KEY_HASH_BYTES = 32 };
 
 struct lm_key {
     struct lm_token_bucket bucket; /* of its requests a second */
-    char name[LM_NAME_BYTES_MAX];
+    char name[LM_KEY_NAME_BYTES_MAX];
     uint64_t models; /* bit m: may use model m */
     uint32_t flags;  /* LUMEN_KEY_* */
 };

@@ -19,7 +19,7 @@ struct lm_trace_client {
     uint16_t family;     /* AF_INET, AF_INET6, AF_UNIX; 0: not known */
     uint16_t port;       /* host order */
     uint8_t address[16]; /* the first 4, or all */
-    char key[LM_NAME_BYTES_MAX];
+    char key[LM_KEY_NAME_BYTES_MAX];
 };
 
 struct lm_trace_record {

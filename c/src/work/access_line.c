@@ -11,6 +11,9 @@
 #include "parts/json_text.h"
 #include "parts/line_file.h"
 
+_Static_assert((int)LM_NAME_BYTES_MAX >= (int)LM_TRACE_WHY_BYTES,
+               "the longest text is a model's name");
+
 struct line {
     char *at;
     size_t used;
@@ -30,7 +33,7 @@ static void put(struct line *line, const char *format, ...) {
 
 /* A text in quotes, as JSON says it, in both forms: a client's text may hold anything. */
 static void put_text(struct line *line, const char *text) {
-    char escaped[LM_JSON_ESCAPE_MAX * LM_TRACE_WHY_BYTES];
+    char escaped[LM_JSON_ESCAPE_MAX * LM_NAME_BYTES_MAX];
     size_t bytes = 0;
     if (!lm_json_escape(text, strlen(text), escaped, sizeof escaped, &bytes)) bytes = 0;
     put(line, "\"%.*s\"", (int)bytes, escaped);
