@@ -283,11 +283,13 @@ LUMEN_API int lumen_start(lumen_server *server);
 /* Before lumen_start: where this program has its metrics page, for the page at / to say; 0: none.
  */
 LUMEN_API int lumen_set_metrics_port(lumen_server *server, uint32_t port);
-/* Fills info. ort_version is there after lumen_open, everything else after lumen_start. */
+/* Fills info. ort_version is there after lumen_open, slot_classes after lumen_describe, everything
+ * else after lumen_start. */
 LUMEN_API int lumen_get_info(const lumen_server *server, lumen_info *info_out);
 /* The models as JSON (UTF-8, not terminated), as `describe` answers it. Returns the whole length;
- * at most `capacity` bytes are written. */
-LUMEN_API int64_t lumen_describe(const lumen_server *server, char *buffer, size_t capacity);
+ * at most `capacity` bytes are written. Before lumen_start it decides what the models serve, as
+ * lumen_start does; afterwards no model can be added. */
+LUMEN_API int64_t lumen_describe(lumen_server *server, char *buffer, size_t capacity);
 /* Takes over the keys, hosts and rate of `config`, and the rates of the models, which are those
  * that were added, in their order; nothing else there is looked at. Requests that are admitted keep
  * what they had. Refused as a whole, with the sentence, where one of these is wrong. On return new

@@ -123,6 +123,8 @@ int lumen_add_model(lumen_server *server, const lumen_model_config *config, uint
     struct lm_shared *shared = &server->shared;
     if (server->state != SERVER_OPEN)
         return lm_error(LUMEN_E_STATE, "models are added before lumen_start");
+    if (server->set.description)
+        return lm_error(LUMEN_E_STATE, "models are added before lumen_describe");
     if (server->set.count == LUMEN_MODELS_MAX)
         return lm_error(LUMEN_E_INVALID, "models: expected at most %d", LUMEN_MODELS_MAX);
     for (uint32_t m = 0; m < server->set.count; m++) {
@@ -188,6 +190,13 @@ int lumen_set_metrics_port(lumen_server *server, uint32_t port) {
     return 0;
 }
 
+static int describe(lumen_server *server) {
+    struct lm_model_set *set = &server->set;
+    if (set->description) return 0;
+    return lm_describe(set->models, set->count, LUMEN_VERSION, &set->description,
+                       &set->description_bytes);
+}
+
 int lumen_start(lumen_server *server) {
     struct lm_shared *shared = &server->shared;
     if (server->state != SERVER_OPEN) return lm_error(LUMEN_E_STATE, "lumen_start is called once");
@@ -201,9 +210,7 @@ int lumen_start(lumen_server *server) {
                                   .metrics_port = server->metrics_port,
                                   .worker_count = shared->node.worker_count};
     if (!code) code = lm_server_open_node(server);
-    if (!code)
-        code = lm_describe(server->set.models, server->set.count, LUMEN_VERSION,
-                           &server->set.description, &server->set.description_bytes);
+    if (!code) code = describe(server);
     if (!code) code = lm_http_documents_open(&server->set, &http);
     if (!code) code = open_stats(server);
     if (!code && shared->traced) {
@@ -230,10 +237,15 @@ int lumen_get_info(const lumen_server *server, lumen_info *info_out) {
     return 0;
 }
 
-int64_t lumen_describe(const lumen_server *server, char *buffer, size_t capacity) {
+int64_t lumen_describe(lumen_server *server, char *buffer, size_t capacity) {
+    int code = 0;
+    if (server->set.count == 0)
+        return lm_error(LUMEN_E_STATE, "no models: lumen_add_model comes before lumen_describe");
+    /* The plan gives the models the largest sizes they are described with. */
+    if (!server->set.description) code = lm_server_plan_slots(server);
+    if (!code) code = describe(server);
+    if (code) return code;
     size_t bytes = server->set.description_bytes;
-    if (!server->set.description)
-        return lm_error(LUMEN_E_STATE, "lumen_describe comes after lumen_start");
     memcpy(buffer, server->set.description, bytes < capacity ? bytes : capacity);
     return (int64_t)bytes;
 }

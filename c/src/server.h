@@ -34,6 +34,9 @@ void lm_server_note(lumen_server *server, const char *line);
 /* server_node.c */
 /* Decides how many threads there are and on which cores; opens the memory of Runs. */
 void lm_server_place_node(lumen_server *server);
+/* Decides the slots, once the models are known, and with them the largest sizes that the models
+ * serve; a second call changes nothing. Returns 0 or LUMEN_E_INVALID. */
+int lm_server_plan_slots(lumen_server *server);
 /* Opens the I/O threads' state and the queue, once the models are known; workers open their own.
  * Returns 0 or LUMEN_E_*. */
 int lm_server_open_node(lumen_server *server);

@@ -63,16 +63,24 @@ void lm_server_place_node(lumen_server *server) {
     }
 }
 
-int lm_server_open_node(lumen_server *server) {
+int lm_server_plan_slots(lumen_server *server) {
     const lumen_config *config = &server->shared.config;
-    struct lm_node *node = &server->shared.node;
+    const struct lm_node *node = &server->shared.node;
     lumen_info *info = &server->info;
+    if (info->slot_class_count > 0) return 0;
     struct lm_slot_plan_limits limits = {.arena_bytes = config->arena_bytes / node->io_count,
                                          .max_request_bytes = config->max_request_bytes,
                                          .slot_count_max = config->queue_capacity / node->io_count,
                                          .worker_count = node->worker_count};
-    int code = lm_slot_plan(server->set.models, server->set.count, &limits, info->slot_classes,
-                            &info->slot_class_count);
+    return lm_slot_plan(server->set.models, server->set.count, &limits, info->slot_classes,
+                        &info->slot_class_count);
+}
+
+int lm_server_open_node(lumen_server *server) {
+    const lumen_config *config = &server->shared.config;
+    struct lm_node *node = &server->shared.node;
+    lumen_info *info = &server->info;
+    int code = lm_server_plan_slots(server);
     /* The kernel spreads connections as it likes: each thread has room for all of them. */
     for (uint32_t i = 0; !code && i < node->io_count; i++) {
         code = lm_io_open(&server->ios[i], &server->shared, i, config->max_connections,

@@ -558,10 +558,10 @@ static void before_a_model(lumen_server *server, lumen_config config, lumen_mode
     says(lumen_reload(server, &config, &model, 1), LUMEN_E_STATE, "does not run");
     says(lumen_heartbeat(server), LUMEN_E_STATE, "does not run");
     says(lumen_wait(server, 0), LUMEN_E_STATE, "does not run");
-    says((int)lumen_describe(server, part, sizeof part), LUMEN_E_STATE, "after lumen_start");
+    says((int)lumen_describe(server, part, sizeof part), LUMEN_E_STATE, "no models");
 }
 
-static void description_of(const lumen_server *server) {
+static void description_of(lumen_server *server) {
     static char whole[8192], part[16];
     int64_t bytes = lumen_describe(server, whole, sizeof whole);
     CHECK(bytes > 16 && bytes < (int64_t)sizeof whole && whole[0] == '{' &&
@@ -569,6 +569,30 @@ static void description_of(const lumen_server *server) {
     memset(part, '#', sizeof part);
     CHECK(lumen_describe(server, part, 8) == bytes);
     CHECK(memcmp(part, whole, 8) == 0 && part[8] == '#');
+}
+
+static void described_before_the_start(lumen_config config, lumen_model_config model) {
+    static char before[8192], after[8192];
+    static lumen_info planned, info;
+    lumen_server *server;
+    uint32_t index;
+    CHECK_AT("a description before the start");
+    CHECK(lumen_open(&config, &server) == 0 && lumen_add_model(server, &model, &index) == 0);
+    int64_t bytes = lumen_describe(server, before, sizeof before);
+    CHECK(bytes > 16 && bytes < (int64_t)sizeof before);
+    model.name = "late";
+    says(lumen_add_model(server, &model, &index), LUMEN_E_STATE, "before lumen_describe");
+    CHECK(lumen_get_info(server, &planned) == 0 && planned.slot_class_count > 0);
+    CHECK(lumen_start(server) == 0 && lumen_get_info(server, &info) == 0);
+    CHECK(lumen_describe(server, after, sizeof after) == bytes);
+    CHECK(memcmp(before, after, (size_t)bytes) == 0);
+    CHECK(memcmp(planned.slot_classes, info.slot_classes, sizeof info.slot_classes) == 0);
+    lumen_close(server);
+    config.max_request_bytes = 64;
+    model.name = "digits";
+    CHECK(lumen_open(&config, &server) == 0 && lumen_add_model(server, &model, &index) == 0);
+    says((int)lumen_describe(server, before, sizeof before), LUMEN_E_INVALID, "max_request_bytes");
+    lumen_close(server);
 }
 
 /* While it runs, and before it starts. */
@@ -641,6 +665,7 @@ static void from_open_to_close(void) {
     CHECK(access(info.stats_path, F_OK) != 0);
     lumen_close(NULL);
     closed_early(config, model);
+    described_before_the_start(config, model);
 }
 
 int main(void) {
