@@ -1,8 +1,8 @@
 """Converts a caller's lists, numbers and arrays to the element type that a model takes.
 
 Used by payloads.py, on any thread. An array of the model's own type passes as it is. A conversion
-may round to a float, as numpy rounds, and loses nothing else: an integer must be in range, and a
-float never becomes an integer. This file checks no shapes.
+may round to a float, as numpy rounds when it assigns, and loses nothing else: an integer must be in
+range, and a float never becomes an integer. This file checks no shapes.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ Array = npt.NDArray[Any]
 _BF16 = "BF16"
 # numpy's codes of the element types that are numbers: bool, unsigned, signed, float.
 _NUMBERS = "buif"
+_KINDS = {"U": "texts", "S": "bytes", "c": "complex numbers"}
+_WHOLE_MAX = 2.0**63
 
 
 def name_of(datatype: str) -> str:
@@ -44,6 +46,8 @@ def to_array(value: npt.ArrayLike) -> Array:
     Raises:
         ValueError: what was found instead of numbers.
     """
+    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+        raise ValueError("found masked values, which have no number: use x.filled(NUMBER)")
     if isinstance(value, np.ndarray):
         array = value
     else:
@@ -53,12 +57,41 @@ def to_array(value: npt.ArrayLike) -> Array:
             raise ValueError(
                 f"found {type(value).__name__} that is no array of numbers ({error})"
             ) from None
+        if array.dtype.kind == "f" and array.size and np.abs(array).max() >= _WHOLE_MAX:
+            array = _unsigned(value, array)
     if array.dtype.name == "bfloat16":  # of the package ml_dtypes
         return array
+    if array.dtype.kind == "O" and array.size:
+        array = _of_objects(array)
     if array.dtype.kind not in _NUMBERS:
-        kind = {"U": "texts", "S": "bytes", "O": "objects", "c": "complex numbers"}
-        raise ValueError(f"found {kind.get(array.dtype.kind, str(array.dtype))}")
+        raise ValueError(f"found {_KINDS.get(array.dtype.kind, str(array.dtype))}")
     return array
+
+
+def _unsigned(value: npt.ArrayLike, array: Array) -> Array:
+    """The whole numbers of a list, some from 2^63 on: numpy makes floats of them."""
+    objects = np.asarray(value, object)
+    if all(type(item) is int and 0 <= item < 2**64 for item in objects.flat):
+        return objects.astype(np.uint64)
+    return array
+
+
+def _whole(item: Any) -> int:
+    return item if isinstance(item, int) else 2**63
+
+
+def _of_objects(array: Array) -> Array:
+    """The numbers of an array of objects, as a table of mixed columns gives them."""
+    try:
+        numbers = np.asarray(array.reshape(-1).tolist())
+    except ValueError:
+        numbers = array
+    if numbers.dtype.kind in _NUMBERS and numbers.size == array.size:
+        return numbers.reshape(array.shape)
+    odd = (x for x in array.flat if type(x) is not float and not -(2**63) <= _whole(x) < 2**63)
+    text = repr(next(odd, None))
+    text = text if len(text) <= 40 else text[:37] + "..."
+    raise ValueError(f"found objects that are no numbers of 64 bits, such as {text}")
 
 
 def to_datatype(array: Array, datatype: str) -> Array:
@@ -88,12 +121,12 @@ def to_datatype(array: Array, datatype: str) -> Array:
         return array
     if dtype.kind == "f":
         return _to_float(array, dtype)
-    if array.dtype.kind == "f":
+    if array.dtype.kind == "f" and array.size:
         raise ValueError(
             f"found {array.dtype} {list(array.shape)}: it may hold fractions, "
             f"use numpy.rint(x).astype({dtype.name!r})"
         )
-    return _to_whole(array, dtype)
+    return _to_whole(array, dtype) if array.size else array.astype(dtype)
 
 
 def from_bf16(bits: Array) -> Array:

@@ -110,7 +110,7 @@ def test_non_contiguous_input_arrives_right() -> None:
         ("sum", {}, "found []"),
         ("sum", {"x": [[1.0, 2.0, 3.0, 4.0], [1.0]]}, "found list that is no array of numbers"),
         ("sum", {"x": [["a", "b", "c", "d"]]}, "found texts."),
-        ("sum", {"x": None}, "found objects."),
+        ("sum", {"x": None}, "found objects that are no numbers of 64 bits, such as None."),
     ],
 )
 def test_wrong_inputs_are_refused_before_sending(
