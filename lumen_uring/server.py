@@ -59,10 +59,10 @@ def check(config: Config) -> list[str]:
     Raises:
         LumenError: a start would fail; the message lists all problems.
     """
-    files = _find_files(config)
+    files, problems = _find_files(config)
     notes: list[str] = []
     with Engine(config, onnxruntime_path.find()) as engine:
-        for _model in _load_models(engine, files, notes):
+        for _model in _load_models(engine, files, notes, problems):
             continue
     Journal(config.log)
     return [
@@ -100,7 +100,7 @@ def _serve(config: Config, reread: Callable[[], Config], journal: Journal) -> in
     # The metrics page's numpy would start a thread per core. Set before threads read it.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     began_s = time.monotonic()
-    files = _find_files(config)
+    files, problems = _find_files(config)
     runtime = onnxruntime_path.find()
     notes: list[str] = []
     notifier = Notifier()
@@ -110,7 +110,7 @@ def _serve(config: Config, reread: Callable[[], Config], journal: Journal) -> in
         Engine(config, runtime) as engine,
         _metrics(config, notes) as metrics,
     ):
-        for name in _load_models(engine, files, notes):
+        for name in _load_models(engine, files, notes, problems):
             notifier.status(f"Loading model {name}.")
             if signals.take(_ENDING) is not None:
                 return 0
@@ -137,38 +137,45 @@ def _serve(config: Config, reread: Callable[[], Config], journal: Journal) -> in
 _Files = list[tuple[ModelConfig, Path, bytes | None]]
 
 
-def _find_files(config: Config) -> _Files:
-    """Finds all files before a model is loaded, so that a typing error is reported at once."""
+def _find_files(config: Config) -> tuple[_Files, list[LumenError]]:
+    """Finds all files, and the problems with those that are not there."""
     files: _Files = []
-    problems: list[str] = []
+    problems: list[LumenError] = []
     for model in config.models:
         try:
             files.append((model, resolve(model.path), labels(model)))
         except ConfigError as error:  # noqa: PERF203 -- all problems are reported
-            problems.append(str(error))
-    if problems:
-        raise ConfigError("\n".join(problems))
-    return files
+            problems.append(error)
+    if not files:
+        _report(problems)
+    return files, problems
 
 
-def _load_models(engine: Engine, files: _Files, notes: list[str]) -> Iterator[str]:
-    """Yields the name of each model, then adds it; reports all refused models together."""
+def _report(problems: list[LumenError]) -> None:
+    """Raises all problems as one error, if there are any."""
+    if not problems:
+        return
+    kind = ConfigError if any(isinstance(error, ConfigError) for error in problems) else EngineError
+    raise kind("\n".join(str(error) for error in problems))
+
+
+def _load_models(
+    engine: Engine, files: _Files, notes: list[str], problems: list[LumenError]
+) -> Iterator[str]:
+    """Yields the name of each model, then adds it; reports these and other problems together."""
     # Asked of the engine, since the file's name need not hold a version.
     ort_version = engine.info().ort_version
-    problems: list[EngineError] = []
     for model, path, names in files:
         yield model.name
-        place = cache_place(path, ort_version, model.fix_dims)
+        try:
+            place = cache_place(path, ort_version, model.fix_dims)
+            engine.add_model(model, path, place.path, names)
+        except (ConfigError, EngineError) as error:
+            problems.append(error)
+            continue
         if place.note is not None:
             notes.append(place.note)
-        try:
-            engine.add_model(model, path, place.path, names)
-        except EngineError as error:
-            problems.append(error)
-    if len(problems) == 1:
-        raise problems[0]
-    if problems:
-        raise EngineError("\n".join(str(error) for error in problems), problems[0].code)
+    _report(problems)
 
 
 @contextmanager
