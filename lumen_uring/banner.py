@@ -56,7 +56,7 @@ def banner(
             f"  model    {model.name}{f' ({label})' if label else ''}: {_signature(entry)}"
         )
         if entry.get("free_dims"):
-            lines.append(f"  sizes    {model.name}: {_free_dims(entry)}")
+            lines.append(f"  sizes    {model.name}: {free_dims_text(entry)}")
     cpus = ", ".join("unpinned" if cpu < 0 else f"core {cpu}" for cpu in info.worker_cpus)
     sizes = [entry.slot_bytes for entry in info.slot_classes]
     span = f", of {format_size(min(sizes))} to {format_size(max(sizes))} each" if sizes else ""
@@ -75,12 +75,17 @@ def banner(
 
 
 def _signature(entry: dict[str, Any]) -> str:
-    inputs = ", ".join(_tensor(tensor) for tensor in entry["inputs"])
-    outputs = ", ".join(_tensor(tensor) for tensor in entry["outputs"])
+    inputs = ", ".join(tensor_text(tensor) for tensor in entry["inputs"])
+    outputs = ", ".join(tensor_text(tensor) for tensor in entry["outputs"])
     return f"{inputs} -> {outputs}"
 
 
-def _tensor(tensor: dict[str, Any]) -> str:
+def tensor_text(tensor: dict[str, Any]) -> str:
+    """Name, type and shape: `x FP32[n,3]`.
+
+    Args:
+        tensor: an input or output of the describe document.
+    """
     # n: the rows of the request; ?: known only after the model has run.
     free = "n" if tensor.get("shape_known", True) else "?"
     dims = ",".join(
@@ -92,21 +97,36 @@ def _tensor(tensor: dict[str, Any]) -> str:
     return f"{tensor['name']} {tensor['datatype']}[{dims}]"
 
 
-def _free_dims(entry: dict[str, Any]) -> str:
+def free_dims_text(entry: dict[str, Any]) -> str:
+    """The largest sizes of a model's free dimensions, and what they cost.
+
+    Args:
+        entry: of the describe document, with `free_dims`.
+    """
     parts = [
         f"{dim['name']} 1..{dim['max']}{' (default)' if dim.get('default') else ''}"
         for dim in entry["free_dims"]
     ]
     cost = ""
     if "slot_bytes" in entry:
-        size_bytes = entry["slot_bytes"]
-        unit_bytes = 1 << 20 if size_bytes >= 4 << 20 else 1 << 10
-        rounded_bytes = math.ceil(size_bytes / unit_bytes) * unit_bytes
-        cost = f"; the largest request takes {format_size(rounded_bytes)} of memory"
+        cost = f"; the largest request takes {rounded_size(entry['slot_bytes'])} of memory"
     hint = ""
     if any(dim.get("default") for dim in entry["free_dims"]):
         hint = "; max_dims sets others"
     return f"{', '.join(parts)}{cost}{hint}"
+
+
+def rounded_size(size_bytes: int) -> str:
+    """A size as people read it, rounded up.
+
+    Args:
+        size_bytes: bytes.
+
+    >>> rounded_size(5000), rounded_size(5 << 20), rounded_size((5 << 20) + 1)
+    ('5KiB', '5MiB', '6MiB')
+    """
+    unit_bytes = 1 << 20 if size_bytes >= 4 << 20 else 1 << 10
+    return format_size(math.ceil(size_bytes / unit_bytes) * unit_bytes)
 
 
 def _next_step(config: Config, entry: dict[str, Any], port: int) -> str:

@@ -1,4 +1,4 @@
-"""The command line: `lumen [serve|predict|stats|bench|key|health|doctor] ...`.
+"""The command line: `lumen [serve|inspect|predict|stats|bench|key|health|doctor] ...`.
 
 Called by the installed command and by `python -m lumen_uring`, on the main thread. Each
 failure ends as one clear sentence on stderr and an exit status; a traceback is a bug.
@@ -12,9 +12,9 @@ import sys
 from collections.abc import Callable, Sequence
 
 from lumen_uring import __version__
-from lumen_uring.commands import bench, doctor, health, key, predict, serve, stats
+from lumen_uring.commands import bench, doctor, health, inspect, key, predict, serve, stats
 from lumen_uring.errors import ConfigError, LumenError, Unauthorised
-from lumen_uring.options import TOKEN_VARIABLE
+from lumen_uring.options import MODEL_ENDINGS, TOKEN_VARIABLE
 
 EXIT_FAILURE = 1
 EXIT_USAGE = 2
@@ -32,8 +32,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     given = list(sys.argv[1:] if argv is None else argv)
     parser = make_parser()
-    # `lumen --config x` serves: a first option that is not the main parser's belongs to serve.
-    if not given or (given[0].startswith("-") and given[0] not in ("-h", "--help", "--version")):
+    # `lumen --config x` serves: a first option that is not the main parser's belongs to serve, as
+    # does a model.
+    if (
+        not given
+        or (given[0].startswith("-") and given[0] not in ("-h", "--help", "--version"))
+        or given[0].lower().endswith(MODEL_ENDINGS)
+        or given[0].startswith("builtin:")
+    ):
         given.insert(0, "serve")
     arguments = parser.parse_args(given)
     run: Callable[[argparse.Namespace], int] = arguments.run
@@ -73,10 +79,10 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="lumen",
         description="Serves ONNX models with the lowest latency a machine can give.",
-        epilog="Without a command, lumen serves: `lumen --config config.yaml`.",
+        epilog="Without a command, lumen serves: `lumen MODEL.onnx`, `lumen --config config.yaml`.",
     )
     parser.add_argument("--version", action="version", version=f"lumen {__version__}")
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
-    for command in (serve, predict, stats, bench, key, health, doctor):
+    for command in (serve, inspect, predict, stats, bench, key, health, doctor):
         command.add(subparsers)
     return parser

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 TOKEN_VARIABLE: Final = "LUMEN_TOKEN"
+MODEL_ENDINGS: Final = (".onnx", ".ort")
+_NAME_BYTES_MAX: Final = 255  # settings.NAME_BYTES_MAX, which takes pydantic to import
 
 
 def port_number(text: str) -> int:
@@ -132,6 +135,28 @@ def credential_of(arguments: argparse.Namespace) -> bytes:
         return pack_credential(token_of(arguments))
     except ValueError as error:
         raise ConfigError(f"{error}.") from None
+
+
+def model_option(path: str) -> str:
+    """Names a model after its file, as --model takes it.
+
+    Args:
+        path: of the file, or builtin:NAME.
+
+    Returns:
+        NAME=PATH, where NAME is the file's name without its ending, with "_" for what no model's
+        name may hold.
+
+    >>> model_option("models/resnet 50.v1.onnx"), model_option("builtin:digits")
+    ('resnet_50.v1=models/resnet 50.v1.onnx', 'digits=builtin:digits')
+    """
+    file = os.path.basename(path.removeprefix("builtin:"))
+    for ending in MODEL_ENDINGS:
+        if file.lower().endswith(ending) and len(file) > len(ending):
+            file = file[: -len(ending)]
+            break
+    name = re.sub(r"[^A-Za-z0-9_.-]+", "_", file)[:_NAME_BYTES_MAX]
+    return f"{name or 'model'}={path}"
 
 
 def choose_model(models: Mapping[str, Model], name: str | None) -> Model:

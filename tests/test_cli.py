@@ -121,6 +121,7 @@ def test_help_needs_no_library(capsys: pytest.CaptureFixture[str]) -> None:
         ["key", "--help"],
         ["health", "--help"],
         ["doctor", "--help"],
+        ["inspect", "--help"],
         ["--version"],
     ):
         with pytest.raises(SystemExit) as caught:
@@ -130,7 +131,7 @@ def test_help_needs_no_library(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_wrong_use_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    for argv in (["bogus"], ["predict"], ["stats", "--port", "0"], ["--bogus"]):
+    for argv in (["bogus"], ["inspect"], ["stats", "--port", "0"], ["--bogus"]):
         with pytest.raises(SystemExit) as caught:
             main(argv)
         assert caught.value.code == 2
@@ -301,6 +302,13 @@ def test_predict_says_what_to_do(
     argv = ["predict", "--port", port, *(text.format(**places) for text in arguments)]
     assert main(argv) == 1
     assert says in capsys.readouterr().err
+
+
+def test_predict_wants_pictures_or_inputs(capsys: pytest.CaptureFixture[str]) -> None:
+    for options, found in ([], "neither"), (["x.png", "--input", "1"], "both"):
+        assert main(["predict", *options]) == 2
+        said = capsys.readouterr().err
+        assert said == f"lumen: predict: expected pictures or --input VALUE, found {found}.\n"
 
 
 def test_a_token_that_is_none(

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 from lumen_uring.bench_sizes import dims, with_sizes
 from lumen_uring.connection import unix_path
 from lumen_uring.errors import ConfigError, StatsError
+from lumen_uring.inputs import add_input_option
 from lumen_uring.options import (
     Subparsers,
     add_token_options,
@@ -104,6 +105,7 @@ def add(subparsers: Subparsers) -> None:
         metavar="PATH",
         help="send this picture or those of this folder, not random bytes",
     )
+    add_input_option(parser, "send these values, not random ones; rows and sizes are theirs")
     parser.add_argument(
         "--poll-us",
         type=int,
@@ -174,6 +176,8 @@ def make_plan(arguments: argparse.Namespace) -> LoadPlan:
     from lumen_uring.ring.load import LoadPlan
 
     is_http = urlsplit(arguments.url).scheme in ("http", "http+unix")
+    if arguments.inputs:
+        _take_no_others(arguments)
     return LoadPlan(
         **(_http_side(arguments) if is_http else _native_side(arguments)),
         connections=arguments.connections,
@@ -187,6 +191,20 @@ def make_plan(arguments: argparse.Namespace) -> LoadPlan:
         poll_us=arguments.poll_us,
         cpu=arguments.cpu,
     )
+
+
+def _take_no_others(arguments: argparse.Namespace) -> None:
+    """Refuses options that say beside --input what the requests hold."""
+    for option, given in (
+        ("--images", arguments.images),
+        ("--rows", arguments.rows != 1),
+        ("--dims", arguments.dims),
+        ("--get", arguments.get),
+        ("--encoding", arguments.encoding == "rgb8"),
+    ):
+        if given:
+            raise ConfigError(f"{option}: expected it without --input, which gives the values.")
+    arguments.encoding = "tensors"
 
 
 def _native_side(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -208,8 +226,7 @@ def _native_side(arguments: argparse.Namespace) -> dict[str, Any]:
         encoding = "tensors" if model.rgb8 is None else "rgb8"
     if encoding == "rgb8" and model.rgb8 is None:
         raise ConfigError(f"Model {model.name!r} takes no rgb8: use --encoding tensors.")
-    model = with_sizes(model, arguments.dims)
-    bodies = _payloads(model, encoding, arguments)
+    model, bodies = _sized(model, encoding, arguments)
     if model.free_dims:
         shapes = [_shape(tensor, arguments.rows) for tensor in model.inputs]
         bodies = [payloads.pack_shapes(shapes) + body for body in bodies]
@@ -242,10 +259,9 @@ def _http_side(arguments: argparse.Namespace) -> dict[str, Any]:
         model = with_sizes(bench_http.with_rgb8(model), arguments.dims)
         bodies = _payloads(model, "rgb8", arguments)
         return {**found, "payloads": bench_http.raw_requests(server, model, bodies)}
-    model = with_sizes(model, arguments.dims)
+    model, bodies = _sized(model, "tensors", arguments)
     write = bench_http.json_requests if arguments.http_json else bench_http.binary_requests
-    bodies = _payloads(model, "tensors", arguments)
-    return {**found, "payloads": write(server, model, rows, timeout_us, bodies)}
+    return {**found, "payloads": write(server, model, arguments.rows, timeout_us, bodies)}
 
 
 def _address(url: str) -> tuple[str, int]:
@@ -258,6 +274,19 @@ def _address(url: str) -> tuple[str, int]:
             f"http+unix:PATH, found {url!r}."
         )
     return parts.hostname, parts.port or 8000
+
+
+def _sized(model: Model, encoding: str, arguments: argparse.Namespace) -> tuple[Model, list[bytes]]:
+    """The model with the sizes of all requests, and their tensors; --input also gives the rows."""
+    if not arguments.inputs:
+        model = with_sizes(model, arguments.dims)
+        return model, _payloads(model, encoding, arguments)
+    from lumen_uring import inputs, payloads
+
+    values = inputs.read(model, arguments.inputs)
+    buffers, arguments.rows = payloads.pack_inputs(model, values, None)
+    tensors = buffers[len(buffers) - len(model.inputs) :]  # behind a shape block, if there is one
+    return with_sizes(model, inputs.sizes_of(model, values)), [b"".join(tensors)]
 
 
 def _payloads(model: Model, encoding: str, arguments: argparse.Namespace) -> list[bytes]:

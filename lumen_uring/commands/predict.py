@@ -1,7 +1,8 @@
-"""`lumen predict`: sends pictures to a running server and shows what its model says.
+"""`lumen predict`: sends pictures, or any inputs, to a running server and shows the answers.
 
 Called by cli.py, on the main thread. The model's description decides how a picture is prepared. A
-picture that cannot be read is reported and the next one tried.
+picture that cannot be read is reported and the next one tried. With --input the answer is shown by
+predict_tensors.py.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lumen_uring import pictures
-from lumen_uring.errors import BadRequest, PictureError
+from lumen_uring import pictures, predict_tensors
+from lumen_uring.errors import BadRequest, ConfigError, PictureError
+from lumen_uring.inputs import add_input_option
 from lumen_uring.options import (
     Subparsers,
     add_server_options,
@@ -63,12 +65,14 @@ def add(subparsers: Subparsers) -> None:
     """
     parser = subparsers.add_parser(
         "predict",
-        help="classify pictures with a running server",
+        help="ask a running server: classify pictures, or send any inputs",
         description="Sends pictures (files, or folders of them) to a running server. Each is "
         "scaled as a whole to the model's size, without cropping; the server then normalises it "
-        "by the model's settings channel_order, mean and scale.",
+        "by the model's settings channel_order, mean and scale. With --input it sends numbers "
+        "instead, to any model, and prints the outputs.",
     )
-    parser.add_argument("paths", nargs="+", metavar="PATH", help="a picture or a folder")
+    parser.add_argument("paths", nargs="*", metavar="PATH", help="a picture or a folder")
+    add_input_option(parser, "send these values, not a picture")
     add_server_options(parser)
     parser.add_argument(
         "--model", metavar="NAME", help="model to run; not needed when there is only one"
@@ -86,7 +90,7 @@ def add(subparsers: Subparsers) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Classifies every picture.
+    """Classifies every picture, or runs the model on the inputs given.
 
     Args:
         arguments: as `add` declared them.
@@ -101,6 +105,9 @@ def run(arguments: argparse.Namespace) -> int:
 
     from lumen_uring.client import Client
 
+    if bool(arguments.paths) == bool(arguments.inputs):
+        found = "both" if arguments.paths else "neither"
+        raise ConfigError(f"predict: expected pictures or --input VALUE, found {found}.")
     labels: Sequence[str] = _read_labels(arguments.labels)
     failed = 0
     seen = 0
@@ -109,6 +116,9 @@ def run(arguments: argparse.Namespace) -> int:
     with Client(arguments.host, arguments.port, token=token) as client:
         model = choose_model(client.models(), arguments.model)
         labels = labels or model.labels
+        if arguments.inputs:
+            predict_tensors.run(client, model, arguments, labels)
+            return 0
         for path in pictures.find(arguments.paths):
             seen += 1
             try:

@@ -11,6 +11,8 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from lumen_uring.options import model_option
+
 if TYPE_CHECKING:
     from lumen_uring.config import Config
     from lumen_uring.options import Subparsers
@@ -42,6 +44,12 @@ def add(subparsers: Subparsers) -> None:
         description="Serves models until SIGTERM or Ctrl-C; then finishes the requests in flight.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "files",
+        nargs="*",
+        metavar="MODEL.onnx",
+        help="serve this file under its own name: the same as --model MODEL=MODEL.onnx",
     )
     parser.add_argument(
         "--config", metavar="FILE", help="file of settings; without it, the defaults apply"
@@ -102,8 +110,10 @@ def run(arguments: argparse.Namespace) -> int:
         path = arguments.unix_socket.replace("'", "''")
         overrides.append(f"server.unix_socket='{path}'")
 
+    models = [*arguments.models, *map(model_option, arguments.files)]
+
     def read() -> Config:
-        return load(arguments.config, overrides, arguments.models, os.environ)
+        return load(arguments.config, overrides, models, os.environ)
 
     if arguments.check:
         return _check(read)
