@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, NoReturn
 
-from lumen_uring import __version__, reload
+from lumen_uring import __version__, reload, zipmap
 from lumen_uring.banner import banner, warnings
 from lumen_uring.errors import ConfigError, EngineError, LumenError, MetricsError
 from lumen_uring.facts import Facts
@@ -167,14 +167,16 @@ def _load_models(
     ort_version = engine.info().ort_version
     for model, path, names in files:
         yield model.name
-        try:
-            place = cache_place(path, ort_version, model.fix_dims)
-            engine.add_model(model, path, place.path, names)
-        except (ConfigError, EngineError) as error:
-            problems.append(error)
-            continue
-        if place.note is not None:
-            notes.append(place.note)
+        with zipmap.cut(path) as (file, classes, note):
+            try:
+                place = cache_place(file, ort_version, model.fix_dims)
+                engine.add_model(model, file, place.path, classes if names is None else names)
+            except (ConfigError, EngineError) as error:
+                # Where the ZipMap was cut off, the file has no name of its own.
+                text = str(error).replace(str(file), str(path))
+                problems.append(error if file == path else type(error)(text))
+                continue
+        notes += [text for text in (note, place.note) if text is not None]
     _report(problems)
 
 

@@ -597,9 +597,10 @@ static void refused_types(void) {
         graph_put(&type, field, &outer);
         begin_identity(ORT_FLOAT, "n,3");
         graph_put_value(11, "u", &type);
-        refuses(field == 4 ? "input 'u': expected a tensor, found a sequence (scikit-learn's "
-                             "classifiers: convert them with options={'zipmap': False})"
-                           : "input 'u': expected a tensor, found a map (scikit-learn's");
+        refuses(field == 4
+                    ? "input 'u': expected a tensor, found a sequence (scikit-learn's "
+                      "classifiers: install onnx, or convert them with options={'zipmap': False})"
+                    : "input 'u': expected a tensor, found a map (scikit-learn's");
     }
     graph_begin();
     graph_input("x", ORT_FLOAT, "4");

@@ -48,10 +48,10 @@ static int refuse_dtype(const struct lm_tensor *tensor, bool is_input) {
 static int refuse_kind(const struct lm_tensor *tensor, bool is_input, int kind) {
     static const char *const kinds[] = {"nothing known", "a tensor",        "a sequence", "a map",
                                         "an opaque one", "a sparse tensor", "an optional"};
-    const char *cure =
-        kind == ORT_TYPE_SEQUENCE || kind == ORT_TYPE_MAP
-            ? " (scikit-learn's classifiers: convert them with options={'zipmap': False})"
-            : "";
+    const char *cure = kind == ORT_TYPE_SEQUENCE || kind == ORT_TYPE_MAP
+                           ? " (scikit-learn's classifiers: install onnx, or convert them with "
+                             "options={'zipmap': False})"
+                           : "";
     bool known = kind >= 0 && (size_t)kind < sizeof kinds / sizeof kinds[0];
     return lm_error(LUMEN_E_MODEL, "%s '%s': expected a tensor, found %s%s",
                     is_input ? "input" : "output", tensor->name,
