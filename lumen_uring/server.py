@@ -16,13 +16,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, NoReturn
 
-from lumen_uring import __version__, reload, zipmap
+from lumen_uring import __version__, loading, reload
 from lumen_uring.banner import banner, warnings
 from lumen_uring.errors import ConfigError, EngineError, LumenError, MetricsError
 from lumen_uring.facts import Facts
 from lumen_uring.logs import Journal
 from lumen_uring.metrics_server import MetricsServer
-from lumen_uring.model_cache import cache_place, labels, resolve
+from lumen_uring.model_cache import labels, resolve
 from lumen_uring.notify import Notifier
 from lumen_uring.ring import onnxruntime_path
 from lumen_uring.ring.engine import Engine, EngineInfo
@@ -167,16 +167,10 @@ def _load_models(
     ort_version = engine.info().ort_version
     for model, path, names in files:
         yield model.name
-        with zipmap.cut(path) as (file, classes, note):
-            try:
-                place = cache_place(file, ort_version, model.fix_dims)
-                engine.add_model(model, file, place.path, classes if names is None else names)
-            except (ConfigError, EngineError) as error:
-                # Where the ZipMap was cut off, the file has no name of its own.
-                text = str(error).replace(str(file), str(path))
-                problems.append(error if file == path else type(error)(text))
-                continue
-        notes += [text for text in (note, place.note) if text is not None]
+        try:
+            notes += loading.add_model(engine, ort_version, model, path, names)
+        except (ConfigError, EngineError) as error:
+            problems.append(error)
     _report(problems)
 
 

@@ -2,7 +2,7 @@
 
 skl2onnx, onnxmltools and their kin make a sequence of maps of the probabilities, class by class.
 No tensor can say that, and nobody needs it: the ZipMap's input has the same numbers, one column a
-class, and its attributes name the classes. Called by server.py at start, on the main thread.
+class, and its attributes name the classes. Called by loading.py, on the main thread.
 """
 
 from __future__ import annotations

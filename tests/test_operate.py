@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from lumen_uring import server
+from lumen_uring import loading, server
 from lumen_uring.config import load
 from lumen_uring.errors import ConfigError, EngineError, LumenError, MetricsError
 from lumen_uring.model_cache import CachePlace
@@ -397,14 +397,18 @@ def test_the_list_of_models_cannot_change_but_their_rates_do() -> None:
 def test_every_problem_of_files_is_told_at_once(tmp_path: Path) -> None:
     (tmp_path / "m").touch()
     models = [f"a={tmp_path}/none", f"b={tmp_path}/m", f"c={tmp_path}/gone"]
-    with pytest.raises(ConfigError) as caught:
-        server._find_files(load(None, (), models))
-    assert [line.split()[3] for line in str(caught.value).splitlines()] == [
+    (kept,), problems = server._find_files(load(None, (), models))
+    assert kept[0].name == "b"
+    assert [str(problem).split()[3] for problem in problems] == [
         f"{tmp_path}/none",
         f"{tmp_path}/gone",
     ]
+    # Without any file there is nothing more to find out.
+    with pytest.raises(ConfigError) as caught:
+        server._find_files(load(None, (), [models[0], models[2]]))
+    assert len(str(caught.value).splitlines()) == 2
     config = load(None, (), ["d=builtin:digits", f"b={tmp_path}/m"])
-    (digits, path, names), (model, own, none) = server._find_files(config)
+    ((digits, path, names), (model, own, none)), _ = server._find_files(config)
     assert (digits.name, path.name, model.name) == ("d", "digits.onnx", "b")
     assert names == b"0\n1\n2\n3\n4\n5\n6\n7\n8\n9"
     assert (own, none) == (tmp_path / "m", None)
@@ -421,13 +425,13 @@ def test_models_are_added_each_with_its_own_files(monkeypatch: pytest.MonkeyPatc
         asked.append((str(path), version))
         return places[str(path)]
 
-    monkeypatch.setattr(server, "cache_place", place)
+    monkeypatch.setattr(loading, "cache_place", place)
     one, two = load(None, (), ["a=x", "b=y"]).models
     files = [(one, Path("x"), b"labels"), (two, Path("y"), None)]
     calls: Calls = []
     notes: list[str] = []
     engine: Any = Told("engine", calls, info=in_turn(Info()))
-    names = server._load_models(engine, files, notes)
+    names = server._load_models(engine, files, notes, [])
     assert next(names) == "a"
     assert len(calls) == 1  # the name is told before the model is loaded
     assert list(names) == ["b"]
@@ -436,16 +440,16 @@ def test_models_are_added_each_with_its_own_files(monkeypatch: pytest.MonkeyPatc
         ("engine.add_model", two, Path("y"), None, None),
     ]
     assert (notes, asked) == (["y is not kept"], [("x", "1.2.3"), ("y", "1.2.3")])
-    # One refusal is as it is; of several each is told.
     first, second = EngineError("first", -6), EngineError("second", -5)
-    engine = Told("engine", calls, info=in_turn(Info()), add_model=in_turn(None, second))
-    with pytest.raises(EngineError) as caught:
-        list(server._load_models(engine, files, notes))
-    assert caught.value is second
     engine = Told("engine", calls, info=in_turn(Info()), add_model=in_turn(first, second))
     with pytest.raises(EngineError) as caught:
-        list(server._load_models(engine, files, notes))
-    assert (str(caught.value), caught.value.code) == ("first\nsecond", -6)
+        list(server._load_models(engine, files, notes, []))
+    assert str(caught.value) == "first\nsecond"
+    # With a file that is not there, the whole is a wrong configuration.
+    engine = Told("engine", calls, info=in_turn(Info()), add_model=in_turn(None, second))
+    with pytest.raises(ConfigError) as wrong:
+        list(server._load_models(engine, files, notes, [ConfigError("no file")]))
+    assert str(wrong.value) == "no file\nsecond"
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -572,7 +576,7 @@ def start(
     monkeypatch.setattr(
         server.MetricsServer, "on_free_port", classmethod(lambda _class, *_given: page)
     )
-    monkeypatch.setattr(server, "cache_place", lambda *_given: CachePlace(None, "of the cache"))
+    monkeypatch.setattr(loading, "cache_place", lambda *_given: CachePlace(None, "of the cache"))
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", "")  # so that it is as before afterwards
     monkeypatch.delenv("OPENBLAS_NUM_THREADS")
     journal: Any = Told("log", calls)
@@ -645,7 +649,7 @@ def test_a_check_looks_at_models_and_at_the_log(
 
     monkeypatch.setattr(server, "Engine", Engine)
     monkeypatch.setattr(server.onnxruntime_path, "find", lambda: Path("/ort.so"))
-    monkeypatch.setattr(server, "cache_place", lambda *_given: CachePlace(None, "not kept"))
+    monkeypatch.setattr(loading, "cache_place", lambda *_given: CachePlace(None, "not kept"))
     lines = server.check(load())
     assert lines[0].startswith("model digits: /")
     assert lines[0].endswith("digits.onnx")

@@ -113,7 +113,8 @@ def look(path: str, overrides: Sequence[str]) -> Found:
         EngineError: the model cannot be served.
     """
     from lumen_uring.config import load
-    from lumen_uring.model_cache import cache_place, labels, resolve
+    from lumen_uring.loading import add_model
+    from lumen_uring.model_cache import labels, resolve
     from lumen_uring.ring.engine import Engine
 
     config = load(None, overrides, [model_option(path)], os.environ)
@@ -122,14 +123,11 @@ def look(path: str, overrides: Sequence[str]) -> Found:
     model = config.models[0]
     file = resolve(model.path)
     with Engine(config) as engine:
-        place = cache_place(file, engine.info().ort_version, model.fix_dims)
-        engine.add_model(model, file, place.path, labels(model))
+        said = add_model(engine, engine.info().ort_version, model, file, labels(model))
         (entry,) = engine.describe()["models"]
         info = engine.info()
     # Notes on the machine are for `lumen doctor`.
-    notes = [note for note in info.notes if note.startswith("model ")]
-    if place.note is not None:
-        notes.append(place.note)
+    notes = [*said, *(note for note in info.notes if note.startswith("model "))]
     return Found(entry, info.slot_classes, tuple(notes))
 
 
