@@ -188,7 +188,9 @@ def test_each_timeout_ends_what_it_is_for_and_nothing_else(
 ) -> None:
     """All others are off; there is a connection in every state that one of them is about."""
     value, count = TIMEOUTS[which]
-    server = serve(settings(folder, **dict.fromkeys(TIMEOUTS, 0) | {which: value}))
+    # Slots enough for all that is sent: nobody is evicted, however slow the workers are.
+    limits = dict.fromkeys(TIMEOUTS, 0) | {which: value, "arena_bytes": "256MiB"}
+    server = serve(settings(folder, **limits))
     x = np.ones(COLUMNS, "<f4").tobytes()
     wide = server.models["wide"]
     half_said = [
