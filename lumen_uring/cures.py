@@ -11,6 +11,12 @@ import shlex
 from pathlib import Path
 from typing import Final
 
+_SET_SHAPE: Final = (
+    "python -c 'import onnx, sys; name, path, out = sys.argv[1:]; m = onnx.load(path); "
+    "i = next(i for i in m.graph.input if i.name == name); kind = i.type.tensor_type.elem_type; "
+    'i.CopyFrom(onnx.helper.make_tensor_value_info(name, kind, ["n", SIZE])); onnx.save(m, out)\' '
+    "{input} {path} {plain}"
+)
 # Words of a refusal, and the command: {path} is the model's file, {plain} a new file beside it.
 _CURES: Final[tuple[tuple[str, str], ...]] = (
     (r"Git LFS pointer", "git -C {folder} lfs pull"),
@@ -26,12 +32,27 @@ _CURES: Final[tuple[tuple[str, str], ...]] = (
         r"give one a size with fix_dims",
         "lumen inspect {path} --set 'models.0.fix_dims={{NAME: SIZE}}'",
     ),
-    (
-        r"server\.(?P<key>max_request_bytes|arena_bytes): expected at least (?P<size>\d+)",
-        "lumen {path} --set server.{key}={size}",
-    ),
+    (r"input '(?P<input>[^']+)': expected a shape in the graph", _SET_SHAPE),
     (r"expected batch_size 1", "lumen {path} --set models.0.batch_size=1"),
 )
+
+
+_LIMIT: Final = re.compile(
+    r"server\.(max_request_bytes|arena_bytes): expected at least (?:max_request_bytes \()?(\d+)"
+)
+
+
+def limit_of(refusal: str) -> tuple[str, int] | None:
+    """Finds the limit that a refusal wants raised: max_request_bytes or arena_bytes, and the least.
+
+    Args:
+        refusal: the sentence.
+
+    >>> limit_of("server.arena_bytes: expected at least 123 for each I/O thread")
+    ('arena_bytes', 123)
+    """
+    match = _LIMIT.search(refusal)
+    return (match[1], int(match[2])) if match else None
 
 
 def cure_of(refusal: str, path: str) -> str | None:

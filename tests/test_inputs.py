@@ -134,10 +134,7 @@ def test_names_made_of_files() -> None:
         ("it is compressed with zstd: run unzstd first", "unzstd -c d/m.onnx > d/m.plain.onnx"),
         ("it is a tar archive: unpack it first", "tar -xf d/m.onnx"),
         ("(update ONNX Runtime (pip install -U onnxruntime), or", "pip install -U onnxruntime"),
-        (
-            "server.arena_bytes: expected at least 123 for each I/O thread",
-            "lumen d/m.onnx --set server.arena_bytes=123",
-        ),
+        ("input 'a b': dimension 0 is 0", None),
         (
             "expected at most 6 beside the rows; give one a size with fix_dims",
             "lumen inspect d/m.onnx --set 'models.0.fix_dims={NAME: SIZE}'",

@@ -86,6 +86,9 @@ def test_constants_are_those_of_the_header() -> None:
     assert f'LUMEN_STATS_MAGIC "{structs.STATS_MAGIC.decode()}"' in text
     limits = (HEADER.parents[1] / "src" / "base" / "limits.h").read_text()
     assert f"LM_TENSOR_NAME_BYTES_MAX = {settings.DIM_NAME_BYTES_MAX + 1}," in limits
+    assert f" LM_NAME_BYTES_MAX = {settings.NAME_BYTES_MAX + 1}," in limits
+    assert " LM_KEY_NAME_BYTES_MAX = 64," in limits
+    assert settings.KEY_NAME_PATTERN.endswith("{1,63}")
 
 
 def test_every_range_and_every_choice_is_that_of_the_header(tmp_path: Path) -> None:

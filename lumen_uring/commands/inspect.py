@@ -10,7 +10,7 @@ import argparse
 import os
 import shlex
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from lumen_uring.errors import ConfigError, EngineError
 from lumen_uring.options import Subparsers, model_option
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lumen_uring.ring.engine import SlotClass
+
+
+_RAISES_MAX: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +74,10 @@ def run(arguments: argparse.Namespace) -> int:
     """
     import orjson
 
-    from lumen_uring.cures import cure_of
-
     try:
         found = look(arguments.path, arguments.overrides)
     except EngineError as error:
-        cure = cure_of(str(error), arguments.path)
+        cure = _cure(arguments.path, arguments.overrides, str(error))
         if arguments.json:
             print(orjson.dumps({"served": False, "reason": str(error), "cure": cure}).decode())
         else:
@@ -96,9 +97,35 @@ def run(arguments: argparse.Namespace) -> int:
         print(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode())
     else:
         print("\n".join(lines(found)))
-        options = "".join(f" --set {shlex.quote(text)}" for text in arguments.overrides)
-        print(f"Serve it: lumen {shlex.quote(arguments.path)}{options}")
+        print(f"Serve it: {_command(arguments.path, arguments.overrides)}")
     return 0
+
+
+def _command(path: str, overrides: Sequence[str]) -> str:
+    options = "".join(f" --set {shlex.quote(text)}" for text in overrides)
+    return f"lumen {shlex.quote(path)}{options}"
+
+
+def _cure(path: str, overrides: Sequence[str], refusal: str) -> str | None:
+    """A command that helps: limits of memory are raised until the model is served."""
+    from lumen_uring.cures import cure_of, limit_of
+
+    raised: dict[str, int] = {}
+    for _ in range(_RAISES_MAX):
+        limit = limit_of(refusal)
+        if limit is None:
+            break
+        name, least = limit
+        # With several I/O threads each has a part of the arena.
+        raised[name] = max(least, 2 * raised.get(name, 0))
+        wanted = [*overrides, *(f"server.{key}={size}" for key, size in raised.items())]
+        try:
+            look(path, wanted)
+        except (EngineError, ConfigError) as error:
+            refusal = str(error)
+        else:
+            return _command(path, wanted)
+    return cure_of(refusal, path)
 
 
 def look(path: str, overrides: Sequence[str]) -> Found:

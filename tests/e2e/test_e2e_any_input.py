@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import graphs
@@ -179,10 +182,30 @@ def test_inspect_names_reason_and_cure(cache: Path, tmp_path: Path) -> None:
     wide = graphs.double(tmp_path / "wide.onnx", columns=1024)
     small = ["--set", "server.max_request_bytes=1KiB"]
     done = harness.run(["inspect", str(wide), *small], cache)
-    assert done.stdout.endswith(f"Cure: lumen {wide} --set server.max_request_bytes=4096\n")
+    cure = "--set server.max_request_bytes=1KiB --set server.max_request_bytes=4096\n"
+    assert done.stdout.endswith(f"Cure: lumen {wide} {cure}")
     text = tmp_path / "text.onnx"
     text.write_text("no model\n")
     assert harness.run(["inspect", str(text)], cache).stdout.endswith("No command mends that.\n")
+
+
+def test_a_cure_works(cache: Path, tmp_path: Path) -> None:
+    large = graphs.double(tmp_path / "large.onnx", columns=10_000_000)
+    told = json.loads(harness.run(["inspect", str(large), "--json"], cache).stdout)
+    program, path, *options = shlex.split(told["cure"])
+    assert (program, path) == ("lumen", str(large))
+    assert harness.run(["inspect", path, *options], cache).returncode == 0
+    shapeless = tmp_path / "shape less.onnx"
+    value = tensor("x y", FLOAT, None)
+    node = helper.make_node("Neg", ["x y"], ["z"])
+    graphs.save(shapeless, [node], [value], [tensor("z", FLOAT, None)])
+    done = harness.run(["inspect", str(shapeless)], cache)
+    cure = done.stdout.splitlines()[-1].removeprefix("Cure: ").replace("SIZE", "3")
+    program, *options = shlex.split(cure)
+    assert program == "python"
+    subprocess.run([sys.executable, *options], check=True)
+    done = harness.run(["inspect", str(tmp_path / "shape less.plain.onnx")], cache)
+    assert "input    x y FP32[n,3]\n" in done.stdout
 
 
 def test_a_name_of_255_bytes(serve: Serve, cache: Path, tmp_path: Path) -> None:
