@@ -106,6 +106,8 @@ static void check_read_state(const struct lm_connection *connection) {
               "connection %u is to end, and has replies to send", i);
     SIM_CHECK(!connection->ended || connection->buffer == LM_NO_BUFFER,
               "connection %u is ended and holds a buffer", i);
+    SIM_CHECK(!connection->close_after_reply || replies || connection->ended,
+              "connection %u goes on after its last reply", i);
     bool has_slot = connection->in.receiving != LM_NO_SLOT;
     bool takes_body = connection->in.read_state == LM_READ_BODY || is_chunked(connection);
     SIM_CHECK(has_slot == takes_body || connection->ended,

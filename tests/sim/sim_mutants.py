@@ -73,12 +73,6 @@ MUTANTS = (
         "    io->http->draft = (char *)io->scrap;\n    size_t bytes = lm_oip_stats_write(stats, count, io->http->draft, LM_SCRAP_BYTES);\n",
     ),
     Mutant(
-        "next request after the last",
-        CONNECTION,
-        "!connection->ended && !connection->close_after_reply &&\n           ",
-        "!connection->ended &&\n           ",
-    ),
-    Mutant(
         "linger ends before the reply",
         CONNECTION,
         "LM_LINGER_BYTES_MAX;\n    lm_connection_move(io, connection, LM_LIST_NONE);\n",
@@ -213,6 +207,12 @@ MUTANTS = (
         CONNECTION,
         "    if (connection->recv_armed && !again) stop_receiving(io, connection);\n",
         "    (void)again;\n",
+    ),
+    Mutant(
+        "the last reply ends nothing",
+        ADVANCE,
+        "connection->close_after_reply && !is_busy(connection)",
+        "false",
     ),
     Mutant(
         "gone is not counted",

@@ -147,8 +147,7 @@ struct lm_connection *lm_connection_take_marked(struct lm_io *io) {
 }
 
 bool lm_connection_may_parse(const struct lm_io *io, const struct lm_connection *connection) {
-    return !connection->ended && !connection->close_after_reply &&
-           connection->in_flight < lm_io_in_flight_max(io, connection) &&
+    return !connection->ended && connection->in_flight < lm_io_in_flight_max(io, connection) &&
            !lm_connection_is_sending(connection);
 }
 

@@ -91,7 +91,7 @@ struct lm_connection {
     bool ended;   /* nothing more will be read */
     bool counted; /* adds to lm_io.connections_wanting */
     bool write_shut;
-    bool close_after_reply; /* the request in flight is the last one */
+    bool close_after_reply; /* the request in flight is the last one; HTTP, so it is alone */
     uint8_t list;           /* enum lm_connection_list: where prev and next lead */
     uint16_t buffer_at;
     uint16_t buffer_end;
