@@ -37,3 +37,9 @@ def test_texts(path: str) -> None:
     }
     assert {name: count for name, count in counts.items() if count != 1} == {}
     assert [mutant.name for mutant in module.MUTANTS if mutant.old == mutant.new] == []
+
+
+def test_simulation_breaks_sources_alone() -> None:
+    # Its objects depend on the headers of c/src: a changed copy of one would not be compiled.
+    files = {mutant.file for mutant in table("sim/sim_mutants").MUTANTS}
+    assert {file for file in files if not file.endswith(".c")} == set()

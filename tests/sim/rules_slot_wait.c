@@ -223,6 +223,54 @@ static void one_after_another(void) {
     near_ns("the third one's turn", sim_now_ns - asked_ns, 90 * SIM_MS, SIM_MS);
 }
 
+static void one_of_each(struct sim_plan *plan) {
+    one_place(plan);
+    sim_limits.pipeline_max = 1;
+}
+
+/* The place that comes back with a reply is not for the next request of that connection, which is
+ * parsed in the same turn, while another one waits. */
+static void nobody_overtakes(void) {
+    runtime_takes_ns = 30 * SIM_MS;
+    talk_open(&one);
+    talk_open(&two);
+    uint64_t asked_ns = sim_now_ns;
+    talk_asks(&one, &(struct ask){.id = 1});
+    talk_asks(&one, &(struct ask){.id = 3});
+    pass(SIM_MS);
+    talk_asks(&two, &(struct ask){.id = 2});
+    (void)talk_gets(&two, 2, LM_STATUS_OK);
+    near_ns("the waiting one's turn", sim_now_ns - asked_ns, 60 * SIM_MS, SIM_MS);
+    (void)talk_gets(&one, 1, LM_STATUS_OK);
+    (void)talk_gets(&one, 3, LM_STATUS_OK);
+    near_ns("the newcomer's turn", sim_now_ns - asked_ns, 90 * SIM_MS, SIM_MS);
+}
+
+enum { HEADERS = 40 };
+
+static void two_buffers(struct sim_plan *plan) {
+    plan->queue_type = LUMEN_QUEUE_INLINE;
+    plan->connections = HEADERS + 1;
+    plan->header_buffers = 2;
+}
+
+/* During a Run of the I/O thread more headers come than there are buffers. A connection without one
+ * tries again when a buffer has come back, not at each turn. */
+static void too_few_buffers(void) {
+    static struct talk talks[HEADERS];
+    runtime_takes_ns = 10 * SIM_MS;
+    talk_open(&one);
+    for (uint64_t n = 0; n < HEADERS; n++) talk_open(&talks[n]);
+    talk_asks(&one, &(struct ask){.id = HEADERS});
+    pass(SIM_MS);
+    runtime_takes_ns = SIM_US;
+    for (uint64_t n = 0; n < HEADERS; n++) talk_asks(&talks[n], &(struct ask){.id = n});
+    for (uint64_t n = 0; n < HEADERS; n++) (void)talk_gets(&talks[n], n, LM_STATUS_OK);
+    uint64_t starved = IO_WORD(header_buffers_starved);
+    SIM_CHECK(starved >= HEADERS - 2 && starved <= 2 * HEADERS, "%llu receives found no buffer",
+              (unsigned long long)starved);
+}
+
 /* What the runtime keeps of a worker's arena is told after each Run, until the arena is empty. */
 static void what_runs_keep(void) {
     static const uint64_t told[] = {1024, 2048, 0, 0};
@@ -298,6 +346,8 @@ const struct rule rules_of_slot_wait[] = {
     {"a whole request waits for a slot", one_place, a_whole_request_waits},
     {"a body that does not come", one_place, a_body_that_does_not_come},
     {"one after another", one_place, one_after_another},
+    {"nobody overtakes", one_of_each, nobody_overtakes},
+    {"too few buffers", two_buffers, too_few_buffers},
     {"who does not move", four_places, who_does_not_move},
     {"bytes that are enough", brief, bytes_that_are_enough},
     {"refused again and again", four_or_refused, refused_again_and_again},

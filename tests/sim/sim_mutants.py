@@ -4,9 +4,8 @@
     sim_mutants.py [name...]
 
 Each mutant is one replaced piece of text in a copy of c/src. It is built beside the objects of
-`make build`, given the rules, then some thousand seeds; the first that fails is named with what it
-said. Exit
-status 1: a mutant survives.
+`make build`, given the rules, then some thousand seeds; the first failure is named.
+Exit status 1: a mutant survives.
 """
 
 from __future__ import annotations
@@ -144,8 +143,20 @@ MUTANTS = (
     Mutant(
         "ENOBUFS ends the connection",
         RECEIVE,
+        "completion->result == -ENOBUFS && !lingers) {",
+        "completion->result == -ENOBUFS && !lingers) {\n        lm_connection_abort(io, connection);\n    } else if (false) {",
+    ),
+    Mutant(
+        "starved is retried at once",
+        RECEIVE,
         "completion->result == -ENOBUFS && !lingers",
         "false",
+    ),
+    Mutant(
+        "all starved are retried for each buffer",
+        RECEIVE,
+        "        left = io->buffers_returned;\n",
+        "        left = starved->count;\n",
     ),
     Mutant(
         "starved is not retried",
@@ -276,7 +287,7 @@ MUTANTS = (
         "unsent is forgotten",
         REPLY,
         "            append_reply(io, connection, request);\n        }\n        break;",
-        "            lm_io_release(io, request);\n        }\n        break;",
+        "            lm_slots_release(io, request);\n        }\n        break;",
     ),
     Mutant(
         "own reply overtakes",
@@ -300,9 +311,9 @@ MUTANTS = (
     # HTTP.
     Mutant(
         "two HTTP requests at a time",
-        "flow/state.h",
-        "->one_at_a_time ? 1 : LM_PIPELINE_MAX",
-        "->one_at_a_time ? LM_PIPELINE_MAX : LM_PIPELINE_MAX",
+        "dialects/http.c",
+        ".one_at_a_time = true",
+        ".one_at_a_time = false",
     ),
     Mutant(
         "block is kept",
