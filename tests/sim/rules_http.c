@@ -145,7 +145,7 @@ static void nearly_wrong(void) {
     talk_answered(&one, 200, "\"data\":[2,4,6,8]");
     talk_requests(&one, "POST /v2/models/picture/infer", "Inference-Header-Content-Length: 0\r\n",
                   "12345");
-    talk_answered(&one, 400, "takes 192 bytes of FP32 or the pixels as rgb8, found 5");
+    talk_answered(&one, 400, "takes 192 bytes of FP32 or 48 bytes of rgb8, found 5");
     talk_requests(&one, "GET /v2/models/tiny/versions/1", "", "");
     talk_answered(&one, 200, "\"tiny\"");
     talk_requests(&one, "GET /v2/models/tiny/versions/2", "", "");

@@ -202,14 +202,12 @@ static bool ask_raw(const struct lm_model *model, uint64_t bytes, struct body *b
     }
     body->encoding = lm_encoding_of_row(model, &asked->sizes, bytes);
     if (body->encoding == LM_ENCODING_COUNT) {
-        size_t tensor = 0;
-        lm_model_payload_bytes(model, LM_ENCODING_TENSORS, &asked->sizes, &tensor);
-        snprintf(
-            why, why_bytes,
-            "raw binary request: the body is input '%.64s': model '%s' takes %zu bytes of %s%s, "
-            "found %llu: send them with curl --data-binary @FILE",
-            model->inputs[0].name, model->name, tensor, lm_dtype_name(model->inputs[0].dtype),
-            model->has_rgb8 ? " or the pixels as rgb8" : "", (unsigned long long)bytes);
+        char rows[LM_TEXT_BYTES_MAX / 4];
+        lm_encoding_list_rows(model, &asked->sizes, rows, sizeof rows);
+        snprintf(why, why_bytes,
+                 "raw binary request: the body is input '%.64s': model '%s' takes %s, found %llu: "
+                 "send them with curl --data-binary @FILE",
+                 model->inputs[0].name, model->name, rows, (unsigned long long)bytes);
         return false;
     }
     asked->blob_count = 1;

@@ -9,14 +9,27 @@
 
 enum { TEXT_BYTES_PER_ELEMENT = 2 /* the densest JSON: a digit and a comma */ };
 
-static size_t rgb8_row_bytes(const struct lm_model *model) {
-    return (size_t)model->rgb8.height * model->rgb8.width * 3;
+/* Bytes of a row of a body that lies beside the tensors and is converted into them; 0: it lies in
+ * the tensors, or the model takes none such. */
+static size_t raw_row_bytes(const struct lm_model *model, uint8_t encoding) {
+    if (encoding == LM_ENCODING_RGB8 && model->has_rgb8)
+        return (size_t)model->rgb8.height * model->rgb8.width * 3;
+    return 0;
+}
+
+/* The same of the encoding that has most. */
+static size_t most_raw_row_bytes(const struct lm_model *model) {
+    size_t most = 0;
+    for (uint8_t e = 0; e < LM_ENCODING_COUNT; e++) {
+        if (raw_row_bytes(model, e) > most) most = raw_row_bytes(model, e);
+    }
+    return most;
 }
 
 bool lm_model_payload_bytes(const struct lm_model *model, uint8_t encoding,
                             const struct lm_sizes *sizes, size_t *bytes_out) {
-    if (encoding == LM_ENCODING_RGB8)
-        return lm_mul_size(rgb8_row_bytes(model), sizes->rows, bytes_out);
+    size_t raw = raw_row_bytes(model, encoding);
+    if (raw > 0) return lm_mul_size(raw, sizes->rows, bytes_out);
     size_t total = 0;
     for (uint32_t i = 0; i < model->input_count; i++) {
         size_t bytes;
@@ -55,10 +68,10 @@ static bool slot_bytes(const struct lm_model *model, const struct lm_sizes *size
         if (!model->outputs[i].shape_known) continue;
         if (!add_tensor(&total, &model->outputs[i], sizes, count)) return false;
     }
-    for (uint32_t s = 0, rows = 0; model->has_rgb8 && s < count; s++) {
+    size_t raw = most_raw_row_bytes(model);
+    for (uint32_t s = 0, rows = 0; raw > 0 && s < count; s++) {
         if (sizes[s].rows <= rows) continue;
-        if (!lm_mul_size(rgb8_row_bytes(model), sizes[s].rows - rows, &bytes) ||
-            !add_aligned(&total, bytes))
+        if (!lm_mul_size(raw, sizes[s].rows - rows, &bytes) || !add_aligned(&total, bytes))
             return false;
         rows = sizes[s].rows;
     }
@@ -164,9 +177,8 @@ void lm_model_layout(const struct lm_model *model, struct lm_slot *slot, uint8_t
         LM_DEBUG_ASSERT(layout_out->outputs[i]);
     }
     /* Last, so that tensors lie at the same offsets whatever the encoding and stay wrapped. */
-    layout_out->raw = encoding == LM_ENCODING_RGB8
-                          ? lm_slot_alloc(slot, rgb8_row_bytes(model) * sizes->rows)
-                          : NULL;
+    size_t raw = raw_row_bytes(model, encoding);
+    layout_out->raw = raw > 0 ? lm_slot_alloc(slot, raw * sizes->rows) : NULL;
 }
 
 bool lm_output_is_wrapped(const struct lm_tensor *output, uint32_t rows) {

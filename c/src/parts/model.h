@@ -57,7 +57,7 @@ struct lm_model {
 struct lm_layout {
     void *inputs[LM_TENSORS_MAX];
     void *outputs[LM_TENSORS_MAX]; /* NULL where the shape is not known before Run */
-    uint8_t *raw;                  /* rgb8: the pixels as received; NULL otherwise */
+    uint8_t *raw;                  /* a body that is converted, as received; NULL otherwise */
 };
 
 /* Tensors wrapped over one slot's memory for one model; rebuilt only when sizes or memory change.

@@ -50,7 +50,7 @@ static enum lm_native_verdict check(const struct lm_native_request *request, uin
         snprintf(why, why_bytes,
                  "payload bytes (byte 16): expected %u for this ping or describe, found %u",
                  credential, request->payload_bytes);
-    } else if (request->kind == LM_KIND_INFER && request->encoding > LM_ENCODING_RGB8) {
+    } else if (request->kind == LM_KIND_INFER && request->encoding >= LM_ENCODING_JSON) {
         snprintf(why, why_bytes, "encoding (byte 5): expected 0 tensors or 1 rgb8, found %u",
                  request->encoding);
     } else {

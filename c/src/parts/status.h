@@ -17,7 +17,7 @@ enum lm_status {
     LM_STATUS_SHUTTING_DOWN = 9
 };
 
-/* The encoding of a body. The first two are on the wire of the native protocol. */
+/* The encoding of a body. Those before JSON are on the wire of the native protocol. */
 enum {
     LM_ENCODING_TENSORS = 0,
     LM_ENCODING_RGB8 = 1,

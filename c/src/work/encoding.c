@@ -1,6 +1,8 @@
 /* encoding.c: see encoding.h. */
 #include "work/encoding.h"
 
+#include <stdio.h>
+
 #include "work/json_body.h"
 #include "work/worker.h"
 
@@ -30,6 +32,13 @@ static void tensors_receive(struct lm_request *request) {
     }
 }
 
+/* For all encodings whose bytes lie beside the tensors they become. */
+static void raw_receive(struct lm_request *request) {
+    size_t bytes = 0;
+    lm_model_payload_bytes(request->model, request->encoding, &request->sizes, &bytes);
+    add_part(request, request->layout.raw, bytes);
+}
+
 /* ---- rgb8: pixels, converted into the one image input ---- */
 
 static const char *rgb8_missing(const struct lm_model *model) {
@@ -39,12 +48,6 @@ static const char *rgb8_missing(const struct lm_model *model) {
 static bool rgb8_body_bytes(const struct lm_model *model, const struct lm_sizes *sizes,
                             size_t *bytes_out) {
     return model->has_rgb8 && lm_model_payload_bytes(model, LM_ENCODING_RGB8, sizes, bytes_out);
-}
-
-static void rgb8_receive(struct lm_request *request) {
-    size_t bytes = 0;
-    lm_model_payload_bytes(request->model, LM_ENCODING_RGB8, &request->sizes, &bytes);
-    add_part(request, request->layout.raw, bytes);
 }
 
 static void rgb8_convert(const struct lm_request *request, void *const *inputs) {
@@ -73,7 +76,7 @@ const struct lm_encoding lm_encodings[LM_ENCODING_COUNT] = {
                           .missing = rgb8_missing,
                           .body_bytes = rgb8_body_bytes,
                           .slot_bytes = tensors_slot_bytes,
-                          .receive = rgb8_receive,
+                          .receive = raw_receive,
                           .convert = rgb8_convert},
     [LM_ENCODING_JSON] = {.name = "json", .slot_bytes = json_slot_bytes, .read = json_read},
 };
@@ -88,4 +91,20 @@ uint8_t lm_encoding_of_row(const struct lm_model *model, const struct lm_sizes *
             break;
     }
     return e;
+}
+
+void lm_encoding_list_rows(const struct lm_model *model, const struct lm_sizes *row, char *text,
+                           size_t text_bytes) {
+    size_t used = 0;
+    text[0] = '\0';
+    for (uint8_t e = 0; e < LM_ENCODING_COUNT && used < text_bytes; e++) {
+        size_t bytes;
+        if (!lm_encodings[e].body_bytes || !lm_encodings[e].body_bytes(model, row, &bytes))
+            continue;
+        const char *what =
+            e == LM_ENCODING_TENSORS ? lm_dtype_name(model->inputs[0].dtype) : lm_encodings[e].name;
+        int count = snprintf(text + used, text_bytes - used, "%s%zu bytes of %s",
+                             used > 0 ? " or " : "", bytes, what);
+        used += (size_t)count;
+    }
 }

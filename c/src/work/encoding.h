@@ -41,4 +41,9 @@ extern const struct lm_encoding lm_encodings[LM_ENCODING_COUNT];
 uint8_t lm_encoding_of_row(const struct lm_model *model, const struct lm_sizes *row,
                            uint64_t bytes);
 
+/* Any thread. Says how many bytes one row has in each encoding: "192 bytes of FP32 or 48 bytes of
+ * rgb8". */
+void lm_encoding_list_rows(const struct lm_model *model, const struct lm_sizes *row, char *text,
+                           size_t text_bytes);
+
 #endif
