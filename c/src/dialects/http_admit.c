@@ -205,7 +205,8 @@ static bool ask_raw(const struct lm_model *model, uint64_t bytes, struct body *b
         char rows[LM_TEXT_BYTES_MAX / 4];
         lm_encoding_list_rows(model, &asked->sizes, rows, sizeof rows);
         snprintf(why, why_bytes,
-                 "raw binary request: the body is input '%.64s': model '%s' takes %s, found %llu: "
+                 "raw binary request: the body is input '%.64s': model '%.64s' takes %.100s, found "
+                 "%llu: "
                  "send them with curl --data-binary @FILE",
                  model->inputs[0].name, model->name, rows, (unsigned long long)bytes);
         return false;
