@@ -10,6 +10,7 @@ import pytest
 
 from bench.load import bench
 from bench.report import bench_plots
+from lumen_uring import native
 from lumen_uring.settings import EngineConfig
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -44,3 +45,31 @@ def test_each_queue_type_is_in(path: str, form: str, without: set[str]) -> None:
 def test_each_queue_type_has_a_colour() -> None:
     assert bench.QUEUES == QUEUES
     assert set(bench_plots._COLOURS) == set(QUEUES)
+
+
+STATUS = text("c/src/parts/status.h")
+ON_THE_WIRE = re.findall(r"LM_ENCODING_(\w+) = (\d+)", STATUS.split("LM_ENCODING_JSON")[0])
+
+
+@pytest.mark.parametrize(("word", "number"), ON_THE_WIRE)
+def test_each_encoding_of_the_native_protocol_is_in(word: str, number: str) -> None:
+    assert getattr(native, f"ENCODING_{word}") == int(number)
+    for path in ("docs/PROTOCOL.md", "c/src/parts/native_codec.c"):
+        assert re.search(rf"\b{number} {word.lower()}\b", text(path)), path
+    for path in ("c/src/work/encoding.c", "tests/sim/client_native.c"):
+        assert re.search(rf"\bLM_ENCODING_{word}\b", text(path)), path
+
+
+DIALECTS = re.search(r"enum lm_dialect_index {(.*?)}", text("c/src/flow/dialect.h"), re.S)
+assert DIALECTS
+NAMES = re.findall(r"LM_DIALECT_(?!OPEN|COUNT)(\w+)", DIALECTS[1])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_dialect_is_in(name: str) -> None:
+    word = name.lower()
+    for path in ("c/src/server.c", "tests/sim/engine.c"):
+        assert f"dialects[LM_DIALECT_{name}] = &lm_{word};" in text(path), path
+    assert f'.name = "{word}"' in text(f"c/src/dialects/{word}.c")
+    assert re.search(rf"X\({word}_requests, COUNTER\)", text("c/src/parts/stats.h"))
+    assert f"void {word}_draw(" in text(f"tests/sim/client_{word}.c")

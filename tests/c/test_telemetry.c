@@ -112,11 +112,13 @@ static void every_thread_has_its_line(void) {
         .bytes = 8,
         .status = 1,
         .code = 400,
+        .dialect = "http",
         .is_http = true,
         .http_id = "a\\\"b",
         .why = "say \"x\" \n",
         .client = {.family = AF_INET, .port = 77, .address = {10, 1, 2, 3}, .key = "ada"}};
-    struct lm_trace_record of_io = {.what = "ping",
+    struct lm_trace_record of_io = {.dialect = "native",
+                                    .what = "ping",
                                     .id = 7,
                                     .total_ns = 1000,
                                     .model = LM_TRACE_NO_MODEL,
@@ -148,7 +150,8 @@ static void every_thread_has_its_line(void) {
 
 /* Lines that the files do not take are counted, for both together. */
 static void lines_that_are_lost(void) {
-    struct lm_trace_record of_worker = {.id = 0}, of_io = {.what = "ping"};
+    struct lm_trace_record of_worker = {.dialect = "native"},
+                           of_io = {.dialect = "native", .what = "ping"};
     struct lm_telemetry telemetry;
     char csv[128], news[256];
     snprintf(csv, sizeof csv, "%s/kept.csv", check_directory);

@@ -65,7 +65,7 @@ static void draw_infer(struct client *client) {
     expect->pixels = expect->model == 2 && sim_below(2);
     expect->statuses = STATUS_REFUSALS | STATUS(LM_STATUS_OK);
     struct header header = {.kind = LM_KIND_INFER,
-                            .encoding = expect->pixels,
+                            .encoding = expect->pixels ? LM_ENCODING_RGB8 : LM_ENCODING_TENSORS,
                             .model = (uint16_t)expect->model,
                             .id = expect->id,
                             .payload = input_bytes(expect),

@@ -49,4 +49,4 @@ static uint32_t key(const struct lm_io *io, const struct lm_connection *connecti
 }
 
 const struct lm_dialect lm_greeting = {
-    .take = take, .forget = forget, .give_up = give_up, .key = key};
+    .name = "none", .take = take, .forget = forget, .give_up = give_up, .key = key};

@@ -80,6 +80,7 @@ static void complete_row(const struct lm_request *request, struct lm_trace_recor
 }
 
 const struct lm_dialect lm_http = {
+    .name = "http",
     .one_at_a_time = true,
     .take = lm_http_take,
     .prologue_deadline_ns = lm_http_prologue_deadline_ns,

@@ -397,6 +397,7 @@ static void complete_row(const struct lm_request *request, struct lm_trace_recor
 }
 
 const struct lm_dialect lm_native = {
+    .name = "native",
     .take = take,
     .body_received = body_received,
     .forget = forget,

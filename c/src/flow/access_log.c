@@ -49,6 +49,7 @@ void lm_access_log_push(struct lm_io *io, const struct lm_connection *connection
             entry->model < io->models->count ? (uint16_t)entry->model : (uint16_t)LM_TRACE_NO_MODEL,
         .code = (uint16_t)entry->code,
         .what = entry->what,
+        .dialect = lm_io_dialect(io, connection)->name,
         .is_http = lm_io_dialect(io, connection)->is_http,
     };
     if (entry->request) {
@@ -75,5 +76,6 @@ void lm_access_log_complete(const struct lm_request *request, struct lm_trace_re
     row->client = request->client;
     memcpy(row->why, request->why, sizeof row->why);
     row->code = row->status;
+    row->dialect = lm_request_dialect(request)->name;
     lm_request_dialect(request)->complete_row(request, row);
 }

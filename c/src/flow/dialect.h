@@ -24,6 +24,7 @@ struct lm_request;
 enum lm_dialect_index { LM_DIALECT_OPEN, LM_DIALECT_NATIVE, LM_DIALECT_HTTP, LM_DIALECT_COUNT };
 
 struct lm_dialect {
+    const char *name; /* in the access log */
     /* Replies have no id, so one request of a connection is with the workers at a time. Bytes are
      * received meanwhile all the same, so that the end of the client is seen. */
     bool one_at_a_time;
@@ -60,7 +61,7 @@ struct lm_dialect {
     void (*answer)(struct lm_io *io, struct lm_connection *connection, struct lm_request *request,
                    enum lm_status status, const char *why);
 
-    /* ---- replies: the thread that ran the request ---- */
+    /* ---- replies: the thread that ran the request; both set its status ---- */
     /* `shape_block_bytes` 0: every output has its declared shape. */
     void (*compose_outputs)(struct lm_request *request, const void *const *data,
                             const size_t *bytes, size_t shape_block_bytes);

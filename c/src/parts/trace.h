@@ -32,7 +32,8 @@ struct lm_trace_record {
     uint16_t status;
     uint32_t batch_rows; /* of the Run it was part of */
     /* For the access log alone. */
-    const char *what; /* what an I/O thread answered; lives for ever. NULL: a worker's row */
+    const char *dialect; /* its name; lives for ever */
+    const char *what;    /* what an I/O thread answered; lives for ever. NULL: a worker's row */
     struct lm_trace_client client;
     char http_id[LM_TRACE_ID_BYTES]; /* the request's id as JSON says it; "": `id` */
     char why[LM_TRACE_WHY_BYTES];    /* "" where nothing went wrong */

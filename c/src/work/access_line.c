@@ -66,8 +66,7 @@ static void put_fields(struct line *line, const struct lm_trace_record *row,
                        const struct lm_model *models, bool as_json) {
     const char *pair = as_json ? ",\"%s\":" : " %s=";
     const char *what = row->what ? row->what : "infer";
-    put(line, as_json ? ",\"dialect\":\"%s\",\"request\":\"%s\"" : " %s %s",
-        row->is_http ? "http" : "native", what);
+    put(line, as_json ? ",\"dialect\":\"%s\",\"request\":\"%s\"" : " %s %s", row->dialect, what);
     if (row->model != LM_TRACE_NO_MODEL) {
         put(line, pair, "model");
         put_text(line, models[row->model].name);
