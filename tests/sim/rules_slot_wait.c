@@ -1,5 +1,5 @@
 /* rules_slot_wait.c: requests that wait while few slots and places are free: for what, for how
- * long, and which connection makes room.
+ * long, which connection makes room; and what a turn does first.
  */
 #include <string.h>
 
@@ -271,6 +271,25 @@ static void too_few_buffers(void) {
               (unsigned long long)starved);
 }
 
+static void short_heads(struct sim_plan *plan) {
+    plan->header_ms = 100;
+}
+
+/* The end of a head wakes the thread when it is time to look at deadlines: what has come is
+ * advanced first, and has no deadline any more. */
+static void before_deadlines(void) {
+    const struct lm_io *io = &sim_shared.node.ios[0];
+    talk_open(&one);
+    talk_open(&two);
+    talk_pings(&one, 1); /* with the first one it looks at deadlines */
+    talk_text(&two, "GET /v2/health/live HTTP/1.1\r\nHost: localhost\r\n");
+    pass(io->next_sweep_ns - sim_now_ns - 10 * SIM_MS);
+    talk_pings(&one, 2); /* then it sleeps beyond its next look */
+    pass(100 * SIM_MS);
+    talk_text(&two, "\r\n");
+    talk_answered(&two, 200, "live");
+}
+
 /* What the runtime keeps of a worker's arena is told after each Run, until the arena is empty. */
 static void what_runs_keep(void) {
     static const uint64_t told[] = {1024, 2048, 0, 0};
@@ -348,6 +367,7 @@ const struct rule rules_of_slot_wait[] = {
     {"one after another", one_place, one_after_another},
     {"nobody overtakes", one_of_each, nobody_overtakes},
     {"too few buffers", two_buffers, too_few_buffers},
+    {"before deadlines", short_heads, before_deadlines},
     {"who does not move", four_places, who_does_not_move},
     {"bytes that are enough", brief, bytes_that_are_enough},
     {"refused again and again", four_or_refused, refused_again_and_again},
