@@ -229,10 +229,8 @@ def slow(path: Path) -> Path:
 
 
 def slow_pairs(path: Path) -> Path:
-    """x INT64 [n], a FP32 [m,3] -> d = 2 a FP32 [m,3], y = 2 x INT64 [n], as slow as the largest x.
-
-    The rows have two names, so that each output follows another input than the first.
-    """
+    """x INT64 [n], a FP32 [n,3] -> d = 2 a FP32 [n,3], y = 2 x INT64 [n]; as slow as the largest x
+    makes it."""
     return save(
         path,
         [
@@ -241,8 +239,8 @@ def slow_pairs(path: Path) -> Path:
             helper.make_node("Add", ["a", "a"], ["d"]),
             helper.make_node("Mul", ["x", "two"], ["y"]),
         ],
-        [tensor("x", INT64, ["n"]), tensor("a", FLOAT, ["m", 3])],
-        [tensor("d", FLOAT, ["m", 3]), tensor("y", INT64, ["n"])],
+        [tensor("x", INT64, ["n"]), tensor("a", FLOAT, ["n", 3])],
+        [tensor("d", FLOAT, ["n", 3]), tensor("y", INT64, ["n"])],
         _PRODUCTS,
     )
 

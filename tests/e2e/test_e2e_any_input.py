@@ -231,7 +231,7 @@ def test_a_name_of_255_bytes(serve: Serve, cache: Path, tmp_path: Path) -> None:
             assert http.query(web.get(f"/v2/models/{name}")).code == 404
         wrong = http.query(web.raw(LONGEST, b"1234567"))
         assert wrong.code == 400
-        assert f"model '{LONGEST}' takes 64 bytes of FP32, found 7" in wrong.error
+        assert f"model '{LONGEST[:64]}' takes 64 bytes of FP32, found 7" in wrong.error
     assert next(iter(read(server.stats_path).models)) == LONGEST
     server.stop()
     assert log.read_text().count(f' model="{LONGEST}" ') >= 3
