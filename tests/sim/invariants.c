@@ -208,7 +208,8 @@ static void check_order(const struct lm_io *io) {
         if (connection->dialect != LM_DIALECT_NATIVE) continue;
         lm_native_parse(connection->in.header, &request, unused, sizeof unused);
         list[kept++] = (struct waiter){.connection = i,
-                                       .kind = (uint32_t)request.model << 16 | request.rows,
+                                       .kind = connection->in.native.free[0] << 24 |
+                                               (uint32_t)request.model << 16 | request.rows,
                                        .started_ns = connection->in.started_ns};
     }
     waited_count[io->index] = kept;
