@@ -197,8 +197,8 @@ static void check_order(const struct lm_io *io) {
             connection->list == LM_LIST_WAITING && connection->in.started_ns == list[a].started_ns;
         for (uint32_t b = a + 1; still && b < count; b++)
             SIM_CHECK(list[a].kind != list[b].kind || !has_begun(io, &list[b]),
-                      "connection %u has a slot before connection %u, which waits longer",
-                      list[b].connection, list[a].connection);
+                      "connection %u has a slot before connection %u, which waits longer, kind %x",
+                      list[b].connection, list[a].connection, list[a].kind);
     }
     for (uint32_t i = io->lists[LM_LIST_WAITING].head; i != LM_NO_CONNECTION;
          i = io->connections[i].next) {
