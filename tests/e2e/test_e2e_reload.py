@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pytest
 import wire
 from conftest import Serve
 from harness import Server, eventually
@@ -172,3 +173,28 @@ def test_reloads_under_load(serve: Serve, tmp_path: Path) -> None:
         thread.join(30)
     assert not failures, failures
     assert min(counts) > 0
+
+
+ADA, BOB = key("ada"), key("bob")
+
+
+@pytest.mark.parametrize(
+    ("before", "token", "after"),
+    [([ADA], b"ada", [BOB, ADA]), ([ADA, BOB], b"bob", []), ([], b"", [ADA])],
+)
+def test_keys_that_change_within_a_header(
+    serve: Serve, tmp_path: Path, before: list[object], token: bytes, after: list[object]
+) -> None:
+    """A shape block may come later than the credential, whose key only the old table has."""
+    one = Reloaded(serve, tmp_path, settings(tmp_path, keys=before))
+    payload = token.ljust(32, b"\0") + wire.shape_block([(1, 16)]) + bytes(64)
+    frame, cut = wire.frame(payload, id=5, flags=3), 32 + 32 + 6
+    with one.server.connect() as connection:
+        connection.send(frame[:cut])
+        eventually(lambda: one.server.figures().io["bytes_in"] >= cut, "the first bytes")
+        one.reload(settings(tmp_path, keys=after))
+        connection.send(frame[cut:])
+        reply = connection.reply()
+        assert (reply.id, reply.status) == (5, wire.OVERLOADED)
+        assert b"keys have changed" in reply.payload
+        assert connection.ask(wire.ping(6)).id == 6

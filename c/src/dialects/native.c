@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "dialects/native_shapes.h"
+#include "dialects/native_header.h"
 #include "flow/access_log.h"
 #include "flow/admit.h"
 #include "flow/gate.h"
@@ -63,6 +63,7 @@ static void read_credential(const struct lm_io *io, struct lm_connection *connec
         call.key = lm_keys_find(&io->access->keys, token.at, token.bytes);
     }
     connection->in.native = call;
+    connection->in.keys_since_ns = io->access->since_ns;
 }
 
 static bool is_authorised(const struct lm_io *io, const struct lm_connection *connection) {
@@ -257,34 +258,37 @@ static void admit(struct lm_io *io, struct lm_connection *connection) {
 
 /* ---- what flow/ asks ---- */
 
-/* A credential comes right behind the header, and is read with it: who asks is known before a slot
- * is taken. */
-static uint32_t fixed_bytes(const struct lm_native_request *request, bool is_whole) {
-    bool follows = is_whole && (request->flags & LM_FLAG_CREDENTIAL) &&
-                   request->payload_bytes >= LM_NATIVE_CREDENTIAL_BYTES;
-    return LM_NATIVE_REQUEST_BYTES + (follows ? (uint32_t)LM_NATIVE_CREDENTIAL_BYTES : 0);
-}
-
 /* A shape block is read with the header too: it decides which slot is taken. 0: none is read, as
- * where the request is refused anyway. */
-static uint32_t shapes_to_read(const struct lm_io *io, const struct lm_connection *connection,
-                               const struct lm_native_request *request) {
+ * where the request is refused anyway. The same in every call for one request. */
+static uint32_t shapes_to_read(const struct lm_io *io, const struct lm_native_request *request) {
     if (request->kind != LM_KIND_INFER || request->model >= io->models->count ||
-        request->payload_bytes > io->shared->config.max_request_bytes ||
-        !is_authorised(io, connection))
+        request->payload_bytes > io->shared->config.max_request_bytes)
         return 0;
     uint32_t shapes = shape_bytes(&io->models->models[request->model], request->flags);
     return shapes + credential_bytes(request->flags) <= request->payload_bytes ? shapes : 0;
 }
 
-/* Takes a shape block's bytes, which begins after `fixed` bytes, and admits the request at its end.
- * Returns how many bytes were taken: not all where a word of them is refused. */
+/* The shape block is whole. A key that an older table found means nothing in this one. */
+static void end_shapes(struct lm_io *io, struct lm_connection *connection,
+                       const struct lm_native_request *request) {
+    if (connection->in.keys_since_ns == io->access->since_ns) {
+        admit(io, connection);
+        return;
+    }
+    connection->in.native.key = LM_NO_KEY;
+    count_request(io);
+    refuse_header(io, connection, request, LM_STATUS_OVERLOADED,
+                  "the server's keys have changed since the request began: send it again");
+}
+
+/* Takes bytes of the shape block, which begins after `fixed` bytes, and admits the request at its
+ * end. Returns the number of bytes taken: fewer than `count` where a word is refused. */
 static size_t take_shapes(struct lm_io *io, struct lm_connection *connection,
                           const struct lm_native_request *request, uint32_t fixed,
                           const uint8_t *bytes, size_t count) {
     const struct lm_model *model = &io->models->models[request->model];
     struct lm_native_call *call = &connection->in.native;
-    uint32_t end = fixed + shapes_to_read(io, connection, request);
+    uint32_t end = fixed + shapes_to_read(io, request);
     size_t taken = 0;
     while (taken < count && connection->in.header_used < end) {
         uint32_t at = connection->in.header_used++ - fixed;
@@ -296,49 +300,26 @@ static size_t take_shapes(struct lm_io *io, struct lm_connection *connection,
         refuse_header(io, connection, request, LM_STATUS_BAD_REQUEST, why);
         return taken;
     }
-    if (connection->in.header_used == end) admit(io, connection);
+    if (connection->in.header_used == end) end_shapes(io, connection, request);
     return taken;
-}
-
-/* Takes bytes of the header and of the credential behind it. Returns how many. */
-static size_t take_fixed(struct lm_stream *in, uint32_t fixed, const uint8_t *bytes, size_t count) {
-    size_t missing = fixed - in->header_used, taken = count < missing ? count : missing;
-    uint8_t *to = in->header_used < LM_NATIVE_REQUEST_BYTES
-                      ? in->header + in->header_used
-                      : in->credential + (in->header_used - LM_NATIVE_REQUEST_BYTES);
-    memcpy(to, bytes, taken);
-    in->header_used = (uint16_t)(in->header_used + taken);
-    if (!lm_native_may_be_header(in->header, in->header_used)) {
-        /* Another protocol's greeting may be shorter than a header: answer what is there. */
-        memset(in->header + in->header_used, 0, LM_NATIVE_REQUEST_BYTES - in->header_used);
-        in->header_used = LM_NATIVE_REQUEST_BYTES;
-    }
-    return taken;
-}
-
-/* Whether the first 32 bytes are there and a header; then `request_out` is what it says. */
-static bool is_header(const struct lm_stream *in, struct lm_native_request *request_out) {
-    char unused[LM_TEXT_BYTES_MAX];
-    *request_out = (struct lm_native_request){0};
-    return in->header_used >= LM_NATIVE_REQUEST_BYTES &&
-           lm_native_parse(in->header, request_out, unused, sizeof unused) == LM_NATIVE_OK;
 }
 
 static size_t take(struct lm_io *io, struct lm_connection *connection, const uint8_t *bytes,
                    size_t count) {
     struct lm_stream *in = &connection->in;
     struct lm_native_request request;
-    bool is_whole = is_header(in, &request);
-    uint32_t fixed = fixed_bytes(&request, is_whole);
+    bool is_whole = lm_native_is_header(in, &request);
+    uint32_t fixed = lm_native_fixed_bytes(&request, is_whole);
     if (in->header_used == 0) in->started_ns = io->now_ns;
     if (in->header_used >= fixed) return take_shapes(io, connection, &request, fixed, bytes, count);
-    size_t taken = take_fixed(in, fixed, bytes, count);
-    is_whole = is_header(in, &request);
+    size_t taken = lm_native_take_fixed(in, fixed, bytes, count);
+    is_whole = lm_native_is_header(in, &request);
     if (in->header_used < LM_NATIVE_REQUEST_BYTES ||
-        in->header_used < fixed_bytes(&request, is_whole))
+        in->header_used < lm_native_fixed_bytes(&request, is_whole))
         return taken;
     read_credential(io, connection);
-    if (!is_whole || shapes_to_read(io, connection, &request) == 0) admit(io, connection);
+    if (!is_whole || !is_authorised(io, connection) || shapes_to_read(io, &request) == 0)
+        admit(io, connection);
     return taken;
 }
 

@@ -47,10 +47,10 @@ struct lm_http_call {
     struct lm_http_chunks chunks; /* of a body that is dropped */
 };
 
-/* What a native request asked for, in the place of its credential once that was looked up. */
+/* A native request's key and sizes. They take the credential's place once it was looked up. */
 struct lm_native_call {
     uint32_t key;                    /* index in the table of keys, or LM_NO_KEY */
-    uint32_t word;                   /* of the shape block: what has come of it */
+    uint32_t word;                   /* of the shape block: its bytes so far */
     uint32_t free[LM_FREE_DIMS_MAX]; /* sizes in the shape block; 0: not there yet */
 };
 
@@ -60,13 +60,16 @@ enum { LM_NO_BLOCK = UINT16_MAX, LM_NO_MODEL = UINT16_MAX };
 /* A request on its way in: what is known of it until a slot holds it, and where its bytes go. A
  * connection has one; a protocol of several requests at a time would have as many. */
 struct lm_stream {
-    uint8_t read_state;     /* enum lm_read_state */
-    uint8_t cut_short;      /* enum lm_status: why a half-read request ends; OK: its client left */
-    uint16_t header_used;   /* bytes of a header that is not whole yet, shape block and all */
-    uint16_t block;         /* HTTP: where what came in pieces is put together, or LM_NO_BLOCK */
-    uint32_t receiving;     /* slot of the request whose body is read, or LM_NO_SLOT */
-    uint64_t discard_bytes; /* HTTP: of the body, not yet taken */
-    uint64_t started_ns;    /* when the header's first byte was seen */
+    uint8_t read_state;   /* enum lm_read_state */
+    uint8_t cut_short;    /* enum lm_status: why a half-read request ends; OK: its client left */
+    uint16_t header_used; /* bytes of a header that is not whole yet, shape block and all */
+    uint16_t block;       /* HTTP: where what came in pieces is put together, or LM_NO_BLOCK */
+    uint32_t receiving;   /* slot of the request whose body is read, or LM_NO_SLOT */
+    uint64_t started_ns;  /* when the header's first byte was seen */
+    union {
+        uint64_t discard_bytes; /* HTTP: of the body, not yet taken */
+        uint64_t keys_since_ns; /* native, in a shape block: which table of keys found its key */
+    };
     union {
         struct {
             uint8_t header[LM_NATIVE_REQUEST_BYTES];

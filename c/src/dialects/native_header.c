@@ -1,8 +1,10 @@
-/* native_shapes.c: see native_shapes.h. */
-#include "dialects/native_shapes.h"
+/* native_header.c: see native_header.h. */
+#include "dialects/native_header.h"
 
 #include <stdio.h>
 #include <string.h>
+
+#include "base/limits.h"
 
 /* The size of a free dimension: within its maximum, and the same wherever it stands. */
 static bool take_size(struct lm_native_call *call, const struct lm_model *model, uint32_t i,
@@ -58,4 +60,33 @@ struct lm_sizes lm_native_sizes(const struct lm_connection *connection,
     struct lm_sizes sizes = {.rows = request->rows};
     memcpy(sizes.free, connection->in.native.free, sizeof sizes.free);
     return sizes;
+}
+
+uint32_t lm_native_fixed_bytes(const struct lm_native_request *request, bool is_whole) {
+    bool follows = is_whole && (request->flags & LM_FLAG_CREDENTIAL) &&
+                   request->payload_bytes >= LM_NATIVE_CREDENTIAL_BYTES;
+    return LM_NATIVE_REQUEST_BYTES + (follows ? (uint32_t)LM_NATIVE_CREDENTIAL_BYTES : 0);
+}
+
+size_t lm_native_take_fixed(struct lm_stream *in, uint32_t fixed, const uint8_t *bytes,
+                            size_t count) {
+    size_t missing = fixed - in->header_used, taken = count < missing ? count : missing;
+    uint8_t *to = in->header_used < LM_NATIVE_REQUEST_BYTES
+                      ? in->header + in->header_used
+                      : in->credential + (in->header_used - LM_NATIVE_REQUEST_BYTES);
+    memcpy(to, bytes, taken);
+    in->header_used = (uint16_t)(in->header_used + taken);
+    if (!lm_native_may_be_header(in->header, in->header_used)) {
+        /* Another protocol's greeting may be shorter than a header: answer what is there. */
+        memset(in->header + in->header_used, 0, LM_NATIVE_REQUEST_BYTES - in->header_used);
+        in->header_used = LM_NATIVE_REQUEST_BYTES;
+    }
+    return taken;
+}
+
+bool lm_native_is_header(const struct lm_stream *in, struct lm_native_request *request_out) {
+    char unused[LM_TEXT_BYTES_MAX];
+    *request_out = (struct lm_native_request){0};
+    return in->header_used >= LM_NATIVE_REQUEST_BYTES &&
+           lm_native_parse(in->header, request_out, unused, sizeof unused) == LM_NATIVE_OK;
 }
