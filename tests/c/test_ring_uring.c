@@ -50,7 +50,7 @@ enum { INDICES = 3 * LM_SQ_ENTRIES, PLENTY = 1000000000 };
 
 static struct lm_completion found[64];
 
-/* What is there is reaped in the same wait, and nothing is lost for the next one. */
+/* The same wait reaps the completions that are there, and loses none for the next one. */
 static void waits_that_fail(struct lm_ring *ring) {
     static const int passing[] = {EBUSY, EAGAIN, EINTR, ETIME};
     for (size_t p = 0; p < sizeof passing / sizeof passing[0]; p++) {

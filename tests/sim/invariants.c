@@ -267,7 +267,7 @@ static void check_connection(const struct lm_io *io, const struct lm_connection 
     check_socket(io, connection);
 }
 
-/* Who is ended looks at the first of the list alone. */
+/* The timer looks at the first lingering connection alone, so they must be in order. */
 static void check_lingering(const struct lm_io *io) {
     uint64_t before_ns = 0;
     for (uint32_t i = io->lists[LM_LIST_LINGERING].head; i != LM_NO_CONNECTION;

@@ -290,7 +290,7 @@ static void before_deadlines(void) {
     talk_answered(&two, 200, "live");
 }
 
-/* What the runtime keeps of a worker's arena is told after each Run, until the arena is empty. */
+/* After each Run a figure tells the bytes that the runtime keeps of a worker's arena. */
 static void what_runs_keep(void) {
     static const uint64_t told[] = {1024, 2048, 0, 0};
     SIM_CHECK(lm_run_arenas_open(&sim_shared.node.run_arenas, &sim_shared.ort, 1) == 0, "no arena");

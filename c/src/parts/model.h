@@ -98,7 +98,7 @@ uint32_t lm_model_shape_block_bytes(const struct lm_model *model);
 
 /* model_text.c: HTTP. The head and JSON of a reply whose outputs are binary: part of every slot. */
 size_t lm_model_reply_text_bytes(const struct lm_model *model);
-/* What the outputs take as JSON numbers, beyond that, in any of so many requests. */
+/* Bytes of the outputs as JSON numbers, beyond that, in any of so many requests. */
 size_t lm_model_reply_values_bytes(const struct lm_model *model, const struct lm_sizes *sizes,
                                    uint32_t count);
 /* What one class of a classification takes, in JSON and as bytes. */
