@@ -12,7 +12,7 @@ PARALLEL = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(JOBS))
 
 .PHONY: help build dev run wheel wheel-test image clean test test-c test-sim test-python test-models e2e epoll asan tsan fuzz \
         lint fmt check fresh sim proof mutants soak bench backends overload http-overhead compare http-live perf-analyzer \
-        c10k c100k c1m slow overhead gil memory perfstat microbench json-bench
+        c10k c100k c1m slow experts ladder overhead floor pictures gil memory perfstat microbench json-bench engine dashboard
 .DEFAULT_GOAL := help
 
 ## Use
@@ -27,6 +27,10 @@ run: build ## serve config.yaml in the foreground
 
 build: $(VENV)/.run ## the set-up of `run` alone: system packages, .venv, the C library
 	@$(MAKE) -s --no-print-directory -C c lib
+
+# PATHS="runs/a runs/b": files, and folders of `lumen bench --out`.
+dashboard: $(VENV)/.dashboard ## recorded runs and a running server as charts, on port 8501 (brings 350 MB)
+	@exec $(BIN)/lumen dashboard $(or $(PATHS),docs/benchmarks)
 
 WHEEL = dist/lumen_uring-$(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)-py3-none-manylinux_2_28_$(shell uname -m).whl
 
@@ -62,13 +66,17 @@ $(VENV)/.dev: $(VENV)/.system pyproject.toml setup.py
 	@$(PIP_INSTALL) '.[dev]'
 	@touch $(VENV)/.run $@
 
+$(VENV)/.dashboard: $(VENV)/.run
+	@$(PIP_INSTALL) '.[dashboard]'
+	@touch $@
+
 ## Test
 
 # What computes first, as many side by side as there are cores; then what waits a third of its time, all at once. No
 # test judges a time.
 test: dev ## all tests: C on three builds, fuzz corpora, simulation, models, Python
 	@$(MAKE) -s --no-print-directory -j$(JOBS) --output-sync=target lint test-models c-then-sim
-	@$(MAKE) -s --no-print-directory -j4 --output-sync=target test-python e2e-a-h e2e-i-z e2e-epoll
+	@$(MAKE) -s --no-print-directory -j5 --output-sync=target test-python e2e-a-h e2e-i-o e2e-p-z e2e-epoll
 
 dev: $(VENV)/.dev ## set-up for changing Lumen: `build`, and what tests and benchmarks need
 	@$(MAKE) -s --no-print-directory $(PARALLEL) -C c lib bench
@@ -108,13 +116,15 @@ test-python: dev
 
 # Side by side: each waits much of its time, and none judges a time. Tests marked `once` are left out on epoll.
 e2e: dev ## end-to-end tests on io_uring (where it is to be had), and what is about I/O on epoll
-	@$(MAKE) -s --no-print-directory -j3 --output-sync=target e2e-a-h e2e-i-z e2e-epoll
+	@$(MAKE) -s --no-print-directory -j4 --output-sync=target e2e-a-h e2e-i-o e2e-p-z e2e-epoll
 
-.PHONY: e2e-a-h e2e-i-z e2e-epoll
+.PHONY: e2e-a-h e2e-i-o e2e-p-z e2e-epoll
 e2e-a-h: dev
 	@$(PYTEST) -p no:cacheprovider tests/e2e/test_e2e_[a-h]*.py
-e2e-i-z: dev
-	@$(PYTEST) -p no:cacheprovider tests/e2e/test_e2e_[i-z]*.py
+e2e-i-o: dev
+	@$(PYTEST) -p no:cacheprovider tests/e2e/test_e2e_[i-o]*.py
+e2e-p-z: dev
+	@$(PYTEST) -p no:cacheprovider tests/e2e/test_e2e_[p-z]*.py
 e2e-epoll: dev
 	@LUMEN_E2E_BACKEND=epoll $(PYTEST) -p no:cacheprovider -m "not once" tests/e2e
 
@@ -194,11 +204,23 @@ c100k: dev ## the same with 100,000
 c1m: dev ## the same with 1,000,000: 10 GB of memory, a few minutes (docs/DEPLOY.md)
 	@$(BENCH).crowd.c10k --connections 1000000
 
+experts: dev ## a light and a dense model behind one name: answers, CPU saved, the rule's cost
+	@$(BENCH).load.experts
+
 slow: dev ## what 1,000 slow clients of each kind cost a decent one (slowhttptest where it is)
 	@$(BENCH).crowd.slow
 
+ladder: dev ## from plain Python to Lumen, one technique at a time: docs/LATENCY.md
+	@$(BENCH).perf.ladder --page
+
 overhead: dev ## what the server adds to a bare ONNX Runtime loop, in one run
 	@$(BENCH).perf.overhead
+
+floor: dev ## the least an epoll server in C can do for a small model, and Lumen beside it
+	@$(BENCH).perf.floor
+
+pictures: dev ## JPEGs to tensors and as requests, beside Pillow and OpenCV (needs ../shared, wrk)
+	@$(BENCH).peers.pictures
 
 gil: dev ## what a busy Python thread in the server's process costs
 	@$(BENCH).perf.gil
@@ -206,11 +228,14 @@ gil: dev ## what a busy Python thread in the server's process costs
 memory: dev ## resident memory with 1, 2 and 8 workers; time from start to ready
 	@$(BENCH).perf.memory
 
-perfstat: dev ## perf counters of I/O threads and workers under two loads
+perfstat: dev ## perf counters by group of threads, 4 clients beside 16
 	@$(BIN)/python tools/perfstat.py
 
 microbench: dev ## queues, arenas, histograms, wake-ups by themselves
 	@$(BENCH).micro.microbench
+
+engine: dev ## the native engine beside ONNX Runtime, numpy, XGBoost, LightGBM and the memory's speed
+	@$(BENCH).micro.engine
 
 json-bench: dev ## a picture as JSON, read by Lumen and by orjson with numpy
 	@$(BENCH).micro.json_bench

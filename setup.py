@@ -49,6 +49,9 @@ def check_tools() -> None:
     for header, compiler, package in (
         ("liburing.h", "gcc", "liburing-dev"),
         ("sodium.h", "gcc", "libsodium-dev"),
+        ("jpeglib.h", "gcc", "libjpeg-dev"),
+        ("spng.h", "gcc", "libspng-dev"),
+        ("zlib.h", "gcc", "zlib1g-dev"),
         ("simdjson.h", "g++", "libsimdjson-dev"),
     ):
         require(

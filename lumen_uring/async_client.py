@@ -140,6 +140,25 @@ class AsyncClient(ClientBase):
 
         return await self._call(work)
 
+    async def infer_images(
+        self, model: str, images: Picture | Sequence[Picture], *, timeout_us: int = 0
+    ) -> InferResult:
+        """Runs a model on files of pictures; arguments, result and errors as Client.infer_images.
+
+        Paths are read in a thread.
+        """
+        if isinstance(images, bytes):
+            files = [images]
+        else:
+            files = await asyncio.to_thread(pictures.files, images)
+
+        async def work(link: Link) -> InferResult:
+            entry = find_model((await link.describe()).models, model)
+            buffers, used = payloads.pack_images(entry, files)
+            return await link.infer(entry, native.ENCODING_IMAGE, buffers, used, timeout_us)
+
+        return await self._call(work)
+
     async def _call(self, work: Callable[[Link], Awaitable[_T]]) -> _T:
         """Runs one call on a live connection within the timeout."""
         self._check_open()

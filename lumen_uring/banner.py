@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from lumen_uring import __version__
+from lumen_uring.image_input import described
 from lumen_uring.ring.engine import EngineInfo
 from lumen_uring.settings import Config
 from lumen_uring.sizes import format_size
@@ -21,6 +22,11 @@ from lumen_uring.sizes import format_size
 _LABELS: Final = {"builtin:squeezenet": "untrained weights, for speed only"}
 # Addresses that stand for all of this machine's, and one of them.
 _REACHED: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+_RUNS: Final = {
+    "auto": "on the I/O thread, or on a worker where a Run takes more than 50 µs",
+    "inline": "on the I/O thread",
+    "worker": "on a worker",
+}
 _TYPED_MAX: Final = 64  # values of a tensor that a person would paste
 
 
@@ -50,13 +56,25 @@ def banner(
     if config.server.unix_socket is not None:
         mode = f"{config.server.unix_socket_mode:04o}"
         lines.append(f"  socket   unix:{config.server.unix_socket} (mode {mode})")
-    for model, entry in zip(config.models, description["models"], strict=True):
-        label = _LABELS.get(model.path)
+    for model, entry in zip(config.served(), description["models"], strict=True):
+        label = None if "experts" in entry else _LABELS.get(model.path)
         lines.append(
             f"  model    {model.name}{f' ({label})' if label else ''}: {_signature(entry)}"
         )
         if entry.get("free_dims"):
             lines.append(f"  sizes    {model.name}: {free_dims_text(entry)}")
+        if "max_string_bytes" in entry:
+            lines.append(f"  strings  {model.name}: {strings_text(entry)}")
+        if entry.get("image"):
+            lines.append(f"  pictures {model.name}: JPEG or PNG, {image_text(entry)}")
+        if entry.get("width", 1) > 1:
+            lines.append(f"  width    {model.name}: {width_text(entry)}")
+        if "experts" in entry:
+            lines.append(f"  experts  {model.name}: {experts_text(entry)}")
+        if entry.get("engine") == "native":
+            lines.append(f"  engine   {model.name}: {engine_text(entry)}")
+        if "run" in entry:
+            lines.append(f"  runs     {model.name}: {run_text(entry)}")
     cpus = ", ".join("unpinned" if cpu < 0 else f"core {cpu}" for cpu in info.worker_cpus)
     sizes = [entry.slot_bytes for entry in info.slot_classes]
     span = f", of {format_size(min(sizes))} to {format_size(max(sizes))} each" if sizes else ""
@@ -68,6 +86,7 @@ def banner(
         f"  figures  {info.stats_path}",
         f"  metrics  {metrics}",
     ]
+    lines += [f"  node     {node}" for node in info.nodes]
     lines += [f"  note     {note}" for note in (*notes, *info.notes)]
     lines.append(f"  ready    in {ready_s:.2f} s; Ctrl-C drains and ends")
     lines.append(f"Try: {_next_step(config, description['models'][0], info.port)}")
@@ -86,6 +105,8 @@ def tensor_text(tensor: dict[str, Any]) -> str:
     Args:
         tensor: an input or output of the describe document.
     """
+    if "max_rank" in tensor:
+        return f"{tensor['name']} {tensor['datatype']}[...]"
     # n: the rows of the request; ?: known only after the model has run.
     free = "n" if tensor.get("shape_known", True) else "?"
     dims = ",".join(
@@ -103,8 +124,14 @@ def free_dims_text(entry: dict[str, Any]) -> str:
     Args:
         entry: of the describe document, with `free_dims`.
     """
+    any_rank = {
+        tensor["dims"][0]: f" elements in at most {tensor['max_rank']} dimensions"
+        for tensor in entry["inputs"]
+        if "max_rank" in tensor
+    }
     parts = [
-        f"{dim['name']} 1..{dim['max']}{' (default)' if dim.get('default') else ''}"
+        f"{dim['name']} 1..{dim['max']}{any_rank.get(dim['name'], '')}"
+        f"{' (default)' if dim.get('default') else ''}"
         for dim in entry["free_dims"]
     ]
     cost = ""
@@ -114,6 +141,75 @@ def free_dims_text(entry: dict[str, Any]) -> str:
     if any(dim.get("default") for dim in entry["free_dims"]):
         hint = "; max_dims sets others"
     return f"{', '.join(parts)}{cost}{hint}"
+
+
+def experts_text(entry: dict[str, Any]) -> str:
+    """The rule of a virtual model: `light where variance of data is below 120, else dense`.
+
+    Args:
+        entry: of the describe document, with `experts`.
+    """
+    *others, last = entry["experts"]
+    what = entry["feature"] + (f" of {entry['of']}" if entry["of"] else "")
+    parts = [
+        f"{one['model']} below {one['below']:g}"
+        if "below" in one
+        else f"{one['model']} from {one['at_least']:g} on"
+        for one in others
+    ]
+    return f"by {what}: {', '.join(parts)}, else {last['model']}"
+
+
+def width_text(entry: dict[str, Any]) -> str:
+    """How many cores a request may have, and why.
+
+    Args:
+        entry: of the describe document.
+    """
+    cores = entry["width"]
+    what = "1 core" if cores == 1 else f"{cores} cores while other workers are idle"
+    return f"{what}: {entry['width_why']}"
+
+
+def run_text(entry: dict[str, Any]) -> str:
+    """Which thread runs a model, and why.
+
+    Args:
+        entry: of the describe document, with `run`.
+    """
+    where = _RUNS[entry["run"]]
+    if "run_us" not in entry:
+        return f"{where}: {entry['run_why']}"
+    return f"{where}: {entry['run_why']} ({entry['run_us']:g} µs for the smallest request)"
+
+
+def engine_text(entry: dict[str, Any]) -> str:
+    """What computes a model's answers, and why.
+
+    Args:
+        entry: of the describe document, with `engine`.
+    """
+    names = {"native": "native", "onnxruntime": "ONNX Runtime"}
+    return f"{names[entry['engine']]}: {entry['engine_why']}"
+
+
+def strings_text(entry: dict[str, Any]) -> str:
+    """How long the strings of a request may be.
+
+    Args:
+        entry: of the describe document, with `max_string_bytes`.
+    """
+    most = format_size(entry["max_string_bytes"])
+    return f"of at most {most} each, and server.max_request_bytes in all"
+
+
+def image_text(entry: dict[str, Any]) -> str:
+    """What becomes of a file of a picture.
+
+    Args:
+        entry: of the describe document, with `image`.
+    """
+    return described(entry["inputs"][0]["datatype"], entry["image"]).sentence()
 
 
 def rounded_size(size_bytes: int) -> str:
@@ -130,11 +226,16 @@ def rounded_size(size_bytes: int) -> str:
 
 
 def _next_step(config: Config, entry: dict[str, Any], port: int) -> str:
-    """A command that works as it stands, from any directory."""
+    """A command that works as it stands, from any directory, beside a picture of the user's."""
     host = _REACHED.get(config.server.host, config.server.host)
     name = entry["name"]
     url = f"http://{f'[{host}]' if ':' in host else host}:{port}/v2/models/{name}"
     header = " -H 'Authorization: Bearer TOKEN'" if config.server.keys else ""
+    if entry.get("image"):
+        # Without labels the answer would hold the output's values.
+        classes = [size for size in entry["outputs"][0]["shape"][1:] if size != 1]
+        top = "?top=5" if not entry.get("labels") and len(classes) == 1 else ""
+        return f"curl{header} -T PICTURE.jpg '{url}/infer{top}'"
     tensors = [_zeros(tensor) for tensor in entry["inputs"]]
     if all(tensors):
         body = json.dumps({"inputs": tensors}, separators=(",", ":"))
@@ -160,7 +261,7 @@ def _zeros(tensor: dict[str, Any]) -> dict[str, Any] | None:
     typed = all(size > 0 for size in shape) and count <= _TYPED_MAX
     if quoted or not typed or tensor["datatype"] in ("FP16", "BF16"):
         return None
-    zero = False if tensor["datatype"] == "BOOL" else 0
+    zero = {"BOOL": False, "BYTES": "text"}.get(tensor["datatype"], 0)
     return {
         "name": tensor["name"],
         "datatype": tensor["datatype"],

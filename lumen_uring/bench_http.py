@@ -132,7 +132,7 @@ def fetch_model(server: Target, name: str | None) -> Model:
             f"The server's metadata of model {name!r} is not the document expected: {error!r}."
         ) from None
     for entry in inputs:
-        if entry.datatype not in DTYPES:
+        if entry.datatype not in DTYPES and entry.datatype != "BYTES":
             raise ConfigError(
                 f"Input {entry.name!r} of model {name!r} holds {entry.datatype}: there are no "
                 "random values of it."
@@ -306,7 +306,7 @@ def binary_requests(
             "datatype": tensor.datatype,
             "parameters": {"binary_data_size": size},
         }
-        for tensor, shape, size in _layout(model, rows)
+        for tensor, shape, size in _layout(model, rows, bodies[0])
     ]
     parameters: dict[str, Any] = {"binary_data_output": True}
     if timeout_us:
@@ -335,7 +335,7 @@ def json_requests(
     for body in bodies:
         inputs = []
         offset = 0
-        for tensor, shape, size in _layout(model, rows):
+        for tensor, shape, size in _layout(model, rows, body):
             inputs.append(
                 {
                     "name": tensor.name,
@@ -354,24 +354,39 @@ def json_requests(
     return [_post(server, model, document.ljust(longest), None) for document in documents]
 
 
-def _layout(model: Model, rows: int) -> list[tuple[TensorInfo, list[int], int]]:
-    """Each input with its shape for this number of rows, and its size in bytes."""
+def _layout(model: Model, rows: int, body: bytes) -> list[tuple[TensorInfo, list[int], int]]:
+    """Each input with its shape for this number of rows, and its size in this body."""
     import math
 
+    from lumen_uring import strings
     from lumen_uring.describe import DTYPES
 
     found = []
+    at = 0
     for tensor in model.inputs:
         shape = [rows if size < 0 else size for size in tensor.shape]
-        found.append((tensor, shape, math.prod(shape) * DTYPES[tensor.datatype].itemsize))
+        if tensor.datatype == strings.DATATYPE:
+            _, size = strings.unpack(memoryview(body)[at:], math.prod(shape))
+        else:
+            size = math.prod(shape) * DTYPES[tensor.datatype].itemsize
+        found.append((tensor, shape, size))
+        at += size
     return found
 
 
 def _values(tensor: TensorInfo, data: bytes) -> Any:
     import numpy as np
 
+    from lumen_uring import strings
     from lumen_uring.describe import DTYPES
 
+    if tensor.datatype == strings.DATATYPE:
+        count = 0
+        at = 0
+        while at < len(data):
+            at += 4 + int.from_bytes(data[at : at + 4], "little")
+            count += 1
+        return strings.unpack(data, count)[0].tolist()
     return np.frombuffer(data, DTYPES[tensor.datatype])
 
 

@@ -234,12 +234,7 @@ def check_numa(machine: Machine) -> Finding:
     found = f"{max(1, len(nodes))} node(s)"
     if len(nodes) <= 1:
         return Finding(OK, "NUMA", found)
-    return Finding(
-        NOTE,
-        "NUMA",
-        found,
-        "Run one server per node, each under `numactl --cpunodebind=N --membind=N`.",
-    )
+    return Finding(OK, "NUMA", f"{found}; `lumen doctor --plan` shows what a server makes of them")
 
 
 def check_cgroup(machine: Machine) -> Finding:

@@ -1,4 +1,4 @@
-"""The command line: `lumen [serve|inspect|predict|stats|bench|key|health|doctor] ...`.
+"""The command line: `lumen [serve|inspect|predict|stats|top|bench|quantize|...] ...`.
 
 Called by the installed command and by `python -m lumen_uring`, on the main thread. Each
 failure ends as one clear sentence on stderr and an exit status; a traceback is a bug.
@@ -12,7 +12,20 @@ import sys
 from collections.abc import Callable, Sequence
 
 from lumen_uring import __version__
-from lumen_uring.commands import bench, doctor, health, inspect, key, predict, serve, stats
+from lumen_uring.commands import (
+    bench,
+    dashboard,
+    doctor,
+    fit_router,
+    health,
+    inspect,
+    key,
+    predict,
+    quantize,
+    serve,
+    stats,
+    top,
+)
 from lumen_uring.errors import ConfigError, LumenError, Unauthorised
 from lumen_uring.options import MODEL_ENDINGS, TOKEN_VARIABLE
 
@@ -83,6 +96,19 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"lumen {__version__}")
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
-    for command in (serve, inspect, predict, stats, bench, key, health, doctor):
+    for command in (
+        serve,
+        inspect,
+        predict,
+        stats,
+        top,
+        dashboard,
+        bench,
+        quantize,
+        fit_router,
+        key,
+        health,
+        doctor,
+    ):
         command.add(subparsers)
     return parser

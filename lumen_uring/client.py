@@ -16,18 +16,20 @@ from typing import Any, Final, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from lumen_uring import native, payloads, pictures
+from lumen_uring import native, payloads, pictures, region
 from lumen_uring.client_base import CLOSED, ClientBase, check_size, refusal, refuses_header
-from lumen_uring.connection import Connection
+from lumen_uring.connection import Connection, unix_path
 from lumen_uring.convert import Array
 from lumen_uring.describe import Description, Model, find_model, parse_description
 from lumen_uring.errors import (
     ClientError,
     ConnectionFailed,
+    DeadlinePassed,
     ProtocolError,
 )
 from lumen_uring.native import Buffer, InferResult, ReplyHeader
 from lumen_uring.pictures import Picture
+from lumen_uring.region import Region
 
 # One recv takes a small reply whole; a larger one goes to its own memory after the first bytes.
 _SCRATCH_BYTES: Final = 4096
@@ -41,13 +43,33 @@ class Client(ClientBase):
     It works after os.fork, as multiprocessing and pre-fork web servers use it: the child's copy
     leaves the parent's connection alone and opens its own at its first call.
 
-    Its arguments are those of ClientBase.
+    Its arguments are those of ClientBase, and
+        shared_memory: tensors of numbers go through memory that client and server share, and
+            not through the socket: over unix:PATH, where the server has server.shared_memory.
 
     >>> client = Client("127.0.0.1", 8000)  # connects with the first call, not before
     >>> client.close()
     """
 
+    def __init__(
+        self,
+        host: str = "127.0.0.1",
+        port: int = 8000,
+        *,
+        timeout_s: float = 10.0,
+        max_reply_bytes: int = 1 << 30,
+        token: str | None = None,
+        shared_memory: bool = False,
+    ) -> None:
+        if shared_memory and unix_path(host) is None:
+            raise ValueError(f"shared_memory: expected a host unix:PATH, found {host!r}")
+        self._shares = shared_memory
+        super().__init__(
+            host, port, timeout_s=timeout_s, max_reply_bytes=max_reply_bytes, token=token
+        )
+
     def _set_up(self) -> None:
+        self._region: Region | None = None
         self._connection: Connection | None = None
         # Dropped with the connection: after a reconnect the server may be another one.
         self._description: Description | None = None
@@ -184,6 +206,33 @@ class Client(ClientBase):
             buffers, used = payloads.pack_rgb8(entry, pictures.pixels(entry, image), rows)
             return self._infer(entry, native.ENCODING_RGB8, buffers, used, timeout_us, deadline)
 
+    def infer_images(
+        self, model: str, images: Picture | Sequence[Picture], *, timeout_us: int = 0
+    ) -> InferResult:
+        """Runs a model on files of pictures; the server decodes and resizes them.
+
+        Args:
+            model: its name; it has the setting `image`.
+            images: a picture or a list of them: a file's path, its bytes, or a Pillow image, which
+                is sent as PNG.
+            timeout_us: the server drops the request when it has waited longer; µs, 0: its default.
+
+        Returns:
+            Outputs by name, each [rows, ...] with a row for each picture; the server's timings.
+
+        Raises:
+            BadRequest: the model takes no files, or there is none; or the server's sentence on a
+                file it cannot read.
+            PictureError: a path cannot be read.
+            ClientError: what else the server answered, or how the connection failed.
+        """
+        files = pictures.files(images)
+        with self._lock:
+            deadline = self._begin()
+            entry = find_model(self._describe(deadline).models, model)
+            buffers, used = payloads.pack_images(entry, files)
+            return self._infer(entry, native.ENCODING_IMAGE, buffers, used, timeout_us, deadline)
+
     def _infer(
         self,
         model: Model,
@@ -193,21 +242,58 @@ class Client(ClientBase):
         timeout_us: int,
         deadline: float,
     ) -> InferResult:
-        header, payload = self._exchange(
-            native.KIND_INFER,
-            deadline,
-            encoding,
-            model.index,
-            buffers,
-            timeout_us,
-            rows,
-            payloads.request_flags(model),
-        )
+        plan = region.plan(model, buffers, rows) if self._shares else None
+        flags = payloads.request_flags(model)
+        if plan is not None:
+            memory = self._region_of(plan.bytes, deadline)
+            shapes, tensors = buffers[: -plan.input_count], buffers[-plan.input_count :]
+            for (offset, _size), buffer in zip(plan.spans, tensors, strict=False):
+                memory.write(offset, buffer)
+            buffers, flags = [*shapes, plan.body()], flags | native.FLAG_REGION
+        try:
+            header, payload = self._exchange(
+                native.KIND_INFER, deadline, encoding, model.index, buffers, timeout_us, rows, flags
+            )
+        except DeadlinePassed:
+            # The model may be writing to the region still.
+            self._drop_region()
+            raise
+        if plan is not None:
+            payload = plan.payload(memory, payload)
         try:
             return payloads.unpack_outputs(model, header, payload)
         except ProtocolError:
             self._drop()
             raise
+
+    def _region_of(self, size: int, deadline: float) -> Region:
+        """The region, handed over; a larger one where it is too small."""
+        if self._region is not None and self._region.size >= size:
+            return self._region
+        self._drop_region()
+        self._exchange(native.KIND_REGION, deadline)
+        connection = self._connection
+        assert connection is not None
+        made = Region(size)
+        complete = False
+        try:
+            connection.send_descriptor(made.fd, deadline)
+            header, payload = self._receive(connection, self._next_id - 1, deadline)
+            complete = True
+        finally:
+            if not complete:
+                made.close()
+                self._drop()
+        if header.status != 0:
+            made.close()
+            raise refusal(header, payload)
+        self._region = made
+        return made
+
+    def _drop_region(self) -> None:
+        dropped, self._region = self._region, None
+        if dropped is not None:
+            dropped.close()
 
     def _describe(self, deadline: float) -> Description:
         if self._description is None:
@@ -306,6 +392,7 @@ class Client(ClientBase):
     def _drop(self) -> None:
         connection, self._connection = self._connection, None
         self._description = None
+        self._drop_region()
         if connection is not None:
             connection.close()
 

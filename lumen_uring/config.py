@@ -17,11 +17,13 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from lumen_uring import contradictions, key_checks
+from lumen_uring import contradictions, expert_checks, key_checks
 from lumen_uring.errors import ConfigError
 from lumen_uring.settings import (
     Config,
     EngineConfig,
+    ExpertConfig,
+    ExpertsConfig,
     KeyConfig,
     LogConfig,
     ModelConfig,
@@ -38,6 +40,7 @@ _SECTIONS: Final[dict[str, type[BaseModel]]] = {
     "log": LogConfig,
     "models": ModelConfig,
     "keys": KeyConfig,
+    "experts": ExpertsConfig,
 }
 _PREFIX: Final = "LUMEN_"
 _MERGE: Final = "tag:yaml.org,2002:merge"
@@ -52,6 +55,7 @@ _MAPPINGS: Final = ("max_dims", "fix_dims")  # of names that the model's graph g
 _ENTRIES: Final = {
     "models": "a mapping with a name and a path",
     "keys": "a mapping with a name and a sha256",
+    "experts": "a mapping with a name, a feature and experts",
 }
 
 
@@ -123,6 +127,7 @@ def load(
     key_checks.check(draft.data, draft.report)
     if config is not None:
         contradictions.check_together(config, draft.report)
+        expert_checks.check(config, draft.report)
     if draft.problems or config is None:
         raise ConfigError("\n".join(draft.problems))
     return config
@@ -316,15 +321,22 @@ def _validate(draft: _Draft) -> Config | None:
         return Config.model_validate(data)
     except ValidationError as error:
         details = error.errors(include_url=False, include_context=True)
-        for path, detail in {_field_path(detail["loc"]): detail for detail in details}.items():
-            if detail["type"] != "too_short" or not detail["input"]:
+        found = {_field_path(detail["loc"]): detail for detail in details}
+        for path, detail in found.items():
+            # A list with an entry that is wrong is said to be too short as well.
+            inner = any(len(other) > len(path) and other[: len(path)] == path for other in found)
+            if detail["type"] != "too_short" or not inner:
                 draft.report(path, _expected(path, detail), _problem(data, path, detail))
         return None
 
 
 def _field_path(loc: _Path) -> _Path:
     """Cuts the steps that pydantic adds below a field (the arm of a union, an item of a triple)."""
-    depth = 3 if loc[:1] == ("models",) else 4 if loc[:2] == ("server", "keys") else 2
+    in_experts = loc[:1] == ("experts",)
+    if in_experts and loc[2:3] == ("experts",):
+        depth = 5
+    else:
+        depth = 3 if in_experts or loc[:1] == ("models",) else 4 if loc[1:2] == ("keys",) else 2
     return loc[: depth + 1 if _is_mapping(loc[:depth]) else depth]
 
 
@@ -338,14 +350,15 @@ def _expected(path: _Path, detail: ErrorDetails) -> str:
     for depth, step in enumerate(path):
         if isinstance(step, int):
             if depth == len(path) - 1:
-                return _ENTRIES[str(path[depth - 1])]
+                inner = model is ExpertConfig
+                return "a mapping with a model" if inner else _ENTRIES[str(path[depth - 1])]
             continue
         field = model.model_fields.get(str(step))
         if field is None:
             return "one of " + ", ".join(model.model_fields)
         if depth == len(path) - 1:
             return field.description or "a value"
-        model = _SECTIONS[str(step)]
+        model = ExpertConfig if model is ExpertsConfig else _SECTIONS[str(step)]
     return "a mapping"
 
 

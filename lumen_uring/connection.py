@@ -11,6 +11,7 @@ import errno
 import math
 import select
 import socket
+import struct
 import time
 from collections.abc import Sequence
 from typing import Any, Final
@@ -123,6 +124,24 @@ class Connection:
             del waiting[:done]
             if sent:
                 waiting[0] = waiting[0][sent:]
+
+    def send_descriptor(self, fd: int, deadline: float) -> None:
+        """Sends one byte with a descriptor, over a unix socket.
+
+        Args:
+            fd: stays the caller's.
+            deadline: monotonic seconds.
+
+        Raises:
+            ConnectionFailed: the peer is gone.
+            RequestTimeout: the deadline passed.
+        """
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("i", fd))]
+        self._wait(self._writable, deadline)
+        try:
+            self._socket.sendmsg([b"\0"], rights)
+        except OSError as error:
+            raise self._broken(error) from None
 
     def receive_into(self, target: memoryview, deadline: float) -> int:
         """Receives the bytes that have arrived; waits for the first.

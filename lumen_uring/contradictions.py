@@ -13,25 +13,24 @@ from lumen_uring.settings import Config
 
 
 def check_names(data: dict[str, Any], report: Report) -> None:
-    """Reports two models of one name, in the raw values, so that other problems do not hide it.
+    """Reports two models of one name, also virtual ones, in the raw values, so that other problems
+    do not hide it.
 
     Args:
         data: the settings as read.
         report: takes one problem.
     """
-    models = data.get("models")
-    first: dict[str, int] = {}
-    for index, model in enumerate(models if isinstance(models, (list, tuple)) else ()):
-        name = model.get("name") if isinstance(model, dict) else None
-        if not isinstance(name, str):
-            continue
-        if name in first:
-            report(
-                ("models", index, "name"),
-                "a name of its own",
-                f"{name!r}, the name of model {first[name]} too",
-            )
-        first.setdefault(name, index)
+    first: dict[str, str] = {}
+    for section, what in (("models", "model"), ("experts", "experts")):
+        models = data.get(section)
+        for index, model in enumerate(models if isinstance(models, (list, tuple)) else ()):
+            name = model.get("name") if isinstance(model, dict) else None
+            if not isinstance(name, str):
+                continue
+            if name in first:
+                found = f"{name!r}, the name of {first[name]} too"
+                report((section, index, "name"), "a name of its own", found)
+            first.setdefault(name, f"{what} {index}")
 
 
 def check_together(config: Config, report: Report) -> None:
@@ -51,6 +50,9 @@ def check_together(config: Config, report: Report) -> None:
         report(
             ("server", "metrics_port"), "another port than server.port", f"{server.metrics_port}"
         )
+    if engine.real_time and engine.idle in ("spin", "yield"):
+        found = f"{engine.real_time}: threads that never sleep would keep every other from running"
+        report(("engine", "real_time"), f"0 with idle {engine.idle}", found)
     if kind == "spsc" and engine.thread_count not in ("auto", 1):
         found = f"{engine.thread_count}: spsc has a single consumer"
         report(("engine", "thread_count"), "1 with queue_type spsc", found)
@@ -74,6 +76,15 @@ def check_together(config: Config, report: Report) -> None:
         found = f"{engine.batch_delay_us}, but no model has a batch_size above 1"
         report(("engine", "batch_delay_us"), "0 without batches", found)
     for index, model in enumerate(config.models):
+        if kind == "inline" and model.run == "worker":
+            found = "worker: there is none with engine.queue_type inline"
+            report(("models", index, "run"), "auto or inline", found)
+        delay_us = (
+            model.batch_delay_us if model.batch_delay_us is not None else engine.batch_delay_us
+        )
+        if model.run == "inline" and kind != "inline" and delay_us > 0:
+            found = f"{delay_us}: an I/O thread that waits for a batch serves no other request"
+            report(("models", index, "batch_delay_us"), "0 with run: inline", found)
         for name in model.fix_dims.keys() & model.max_dims.keys():
             found = f"{model.fix_dims[name]} beside {model.max_dims[name]} in max_dims"
             place = ("models", index, "fix_dims", name)

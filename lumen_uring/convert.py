@@ -31,6 +31,8 @@ def name_of(datatype: str) -> str:
     >>> name_of("FP32"), name_of("BF16")
     ('float32', 'bfloat16')
     """
+    if datatype == "BYTES":
+        return "strings"
     return "bfloat16" if datatype == _BF16 else DTYPES[datatype].name
 
 

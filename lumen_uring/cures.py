@@ -32,7 +32,7 @@ _CURES: Final[tuple[tuple[str, str], ...]] = (
         r"give one a size with fix_dims",
         "lumen inspect {path} --set 'models.0.fix_dims={{NAME: SIZE}}'",
     ),
-    (r"input '(?P<input>[^']+)': expected a shape in the graph", _SET_SHAPE),
+    (r"input '(?P<input>[^']+)' has no shape in the graph", _SET_SHAPE),
     (r"expected batch_size 1", "lumen {path} --set models.0.batch_size=1"),
 )
 

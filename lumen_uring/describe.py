@@ -16,7 +16,7 @@ import orjson
 from lumen_uring.errors import ProtocolError, UnknownModel
 
 # Triton's names for element types, and how numpy holds them on the wire's little-endian side.
-# numpy has no bfloat16: its bits travel as uint16.
+# numpy has no bfloat16: its bits travel as uint16. Strings, BYTES, are in strings.py.
 DTYPES: Final[dict[str, np.dtype[Any]]] = {
     "BOOL": np.dtype("?"),
     "UINT8": np.dtype("u1"),
@@ -39,7 +39,8 @@ class TensorInfo:
     """One input or output: -1 is a free dimension, or an output's unknown one.
 
     Where more than the rows are free, `dims` has the shape with a name for each free dimension;
-    None where only the rows are.
+    None where only the rows are. An input with `max_rank` takes any shape of at most so many
+    dimensions; `shape` then shows it as a list, and the name in `dims` bounds its elements.
     """
 
     name: str
@@ -47,11 +48,12 @@ class TensorInfo:
     shape: tuple[int, ...]
     shape_known: bool
     dims: tuple[int | str, ...] | None = None
+    max_rank: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class FreeDim:
-    """A free dimension beside the rows: one size in a request, 1 to `max`."""
+    """A free dimension beside the rows, or the elements of an input of any rank: 1 to `max`."""
 
     name: str
     max: int
@@ -74,8 +76,32 @@ class Rgb8Info:
 
 
 @dataclass(frozen=True, slots=True)
+class ImageInfo:
+    """What the server does with a picture's file; image_input.described makes a plan of it.
+
+    The tensor has height x width pixels and holds (value - mean) * scale, in the order of colours
+    channel_order. `resize` is the size before a crop, or 0; `pad_value` surrounds a letterbox.
+    """
+
+    height: int
+    width: int
+    layout: str
+    channel_order: str
+    mean: tuple[float, ...]
+    scale: tuple[float, ...]
+    fit: str
+    filter: str
+    resize: int
+    pad_value: int
+    max_pixels: int
+
+
+@dataclass(frozen=True, slots=True)
 class Model:
-    """One model of a server; requests carry its `index`, `labels` are the names of its classes."""
+    """One model of a server; requests carry its `index`, `labels` are the names of its classes.
+
+    A virtual model runs one of `experts`, of each of which this has index and name.
+    """
 
     index: int
     name: str
@@ -85,6 +111,8 @@ class Model:
     rgb8: Rgb8Info | None
     labels: tuple[str, ...] = ()
     free_dims: tuple[FreeDim, ...] = ()
+    image: ImageInfo | None = None
+    experts: tuple[tuple[int, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +143,8 @@ def parse_description(payload: bytes | bytearray | memoryview) -> Description:
         protocol = document["server"]["protocol"]
         if protocol != 1:
             raise ProtocolError(f"This client speaks protocol 1, the server {protocol!r}.")
-        parsed = [_model(entry) for entry in document["models"]]
+        places = {_text(entry["name"]): place for place, entry in enumerate(document["models"])}
+        parsed = [_model(entry, places) for entry in document["models"]]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ProtocolError(
             f"The server's describe reply is not the document expected: {error!r}."
@@ -139,8 +168,9 @@ def find_model(models: Mapping[str, Model], name: str) -> Model:
     return model
 
 
-def _model(entry: dict[str, Any]) -> Model:
+def _model(entry: dict[str, Any], places: Mapping[str, int]) -> Model:
     rgb8 = entry["rgb8"]
+    image = entry.get("image")
     free_dims = tuple(_free_dim(dim) for dim in entry.get("free_dims") or ())
     names = {dim.name for dim in free_dims}
     if len(names) != len(free_dims):
@@ -154,6 +184,10 @@ def _model(entry: dict[str, Any]) -> Model:
         rgb8=None if rgb8 is None else _rgb8(rgb8),
         labels=tuple(_text(label) for label in entry.get("labels") or ()),
         free_dims=free_dims,
+        image=None if image is None else _image(image),
+        experts=tuple(
+            (places[one["model"]], _text(one["model"])) for one in entry.get("experts") or ()
+        ),
     )
 
 
@@ -174,6 +208,22 @@ def _rgb8(entry: dict[str, Any]) -> Rgb8Info:
     )
 
 
+def _image(entry: dict[str, Any]) -> ImageInfo:
+    return ImageInfo(
+        height=_integer(entry["height"], 1, 2**31),
+        width=_integer(entry["width"], 1, 2**31),
+        layout=_text(entry["layout"]),
+        channel_order=_text(entry["channel_order"]),
+        mean=_three(entry["mean"]) or (),
+        scale=_three(entry["scale"]) or (),
+        fit=_text(entry["fit"]),
+        filter=_text(entry["filter"]),
+        resize=_integer(entry["resize"], 0, 2**31),
+        pad_value=_integer(entry["pad_value"], 0, 255),
+        max_pixels=_integer(entry["max_pixels"], 1, 2**32),
+    )
+
+
 def _three(value: Any) -> tuple[float, ...] | None:
     if value is None:
         return None
@@ -186,6 +236,9 @@ def _three(value: Any) -> tuple[float, ...] | None:
 def _input(entry: dict[str, Any], free: set[str]) -> TensorInfo:
     """An input of a model with free dimensions of these names, or of one with none."""
     tensor = _tensor(entry)
+    dims = tensor.dims or tensor.shape
+    if tensor.max_rank is not None and not (len(tensor.shape) == 1 and free.issuperset(dims)):
+        raise ValueError(f"max_rank of input {tensor.name!r}, whose dims are {tensor.dims}")
     if not free:
         return replace(tensor, dims=None)
     if tensor.dims is None:
@@ -198,12 +251,20 @@ def _input(entry: dict[str, Any], free: set[str]) -> TensorInfo:
 
 def _tensor(entry: dict[str, Any]) -> TensorInfo:
     datatype = _text(entry["datatype"])
-    if datatype not in DTYPES:
+    if datatype not in DTYPES and datatype != "BYTES":
         raise ValueError(f"datatype {datatype!r}")
     shape = tuple(_integer(dim, -1, 2**40) for dim in entry["shape"])
     known = bool(entry.get("shape_known", True))
     dims = _dims(entry["dims"], shape) if entry.get("dims") is not None else None
-    return TensorInfo(_text(entry["name"]), datatype, shape, known, dims)
+    rank = entry.get("max_rank")
+    return TensorInfo(
+        _text(entry["name"]),
+        datatype,
+        shape,
+        known,
+        dims,
+        None if rank is None else _integer(rank, 1, 255),
+    )
 
 
 def _dims(entry: Any, shape: tuple[int, ...]) -> tuple[int | str, ...]:

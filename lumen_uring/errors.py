@@ -11,6 +11,7 @@ what to do. Never raise a bare Exception or let one of another library's reach a
 # ├── StatsError             a statistics file that is missing, malformed or of another server
 # ├── MetricsError           the metrics page: its port is taken, a profile cannot be made
 # ├── PictureError           lumen predict: no readable picture, no readable labels
+# ├── QuantizeError          lumen quantize: a model or data that INT8 cannot be made of
 # └── ClientError
 #     ├── ConnectionFailed   no server there, or the connection broke
 #     ├── RequestTimeout     no reply within timeout_s
@@ -61,6 +62,10 @@ class MetricsError(LumenError):
 
 class PictureError(LumenError):
     """A file that is no readable picture, or a list of labels that is no text."""
+
+
+class QuantizeError(LumenError):
+    """A model that cannot become INT8, or data that does not fit it."""
 
 
 class ClientError(LumenError):

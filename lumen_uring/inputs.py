@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from lumen_uring.describe import Model, TensorInfo
 
 _FORMS: Final = "FILE.npy, FILE.json, or numbers such as '5.1 3.5' or '[[5.1, 3.5]]'"
+_TEXTS: Final = '; for strings a text, or \'["one", "two"]\''
 _WORDS: Final = {"true": True, "false": False}
 
 
@@ -35,7 +36,7 @@ def add_input_option(parser: argparse.ArgumentParser, what: str) -> None:
         action="append",
         default=[],
         dest="inputs",
-        help=f"{what}: {_FORMS}; NAME may be left out where the model has one input; "
+        help=f"{what}: {_FORMS}{_TEXTS}; NAME may be left out where the model has one input; "
         "may be repeated",
     )
 
@@ -82,7 +83,7 @@ def sizes_of(model: Model, inputs: Mapping[str, Any]) -> dict[str, int]:
         dim: size
         for tensor in model.inputs
         for dim, size in zip(tensor.dims or (), np.shape(inputs[tensor.name]), strict=False)
-        if isinstance(dim, str) and dim in names
+        if isinstance(dim, str) and dim in names and tensor.max_rank is None
     }
 
 
@@ -91,12 +92,13 @@ def _split(model: Model, option: str) -> dict[str, Any]:
     # Longest first: a name may hold "=", and may begin with another one.
     for tensor in sorted(model.inputs, key=lambda entry: -len(entry.name)):
         if option.startswith(f"{tensor.name}="):
-            return {tensor.name: _value(option[len(tensor.name) + 1 :])}
+            return {tensor.name: _value(option[len(tensor.name) + 1 :], tensor.datatype)}
     names = [tensor.name for tensor in model.inputs]
     name, equals, _rest = option.partition("=")
-    if equals and not Path(option).is_file():
+    kind = model.inputs[0].datatype if len(names) == 1 else ""
+    if equals and kind != "BYTES" and not Path(option).is_file():
         raise BadRequest(f"--input: model {model.name!r} has the inputs {names}, found {name!r}.")
-    value = _value(option)
+    value = _value(option, kind)
     if isinstance(value, dict):
         return value
     if len(names) != 1:
@@ -107,7 +109,7 @@ def _split(model: Model, option: str) -> dict[str, Any]:
     return {names[0]: value}
 
 
-def _value(text: str) -> Any:
+def _value(text: str, datatype: str) -> Any:
     ending = Path(text).suffix.lower()
     if ending == ".npy":
         return _array(text)
@@ -119,6 +121,8 @@ def _value(text: str) -> Any:
         value = orjson.loads(text)
     except orjson.JSONDecodeError:
         value = None
+    if datatype == "BYTES":
+        return value if isinstance(value, (str, list)) else text
     if isinstance(value, (int, float, list, dict)):
         return value
     try:
@@ -170,16 +174,21 @@ def _shaped(tensor: TensorInfo, value: Any) -> Any:
     """Adds the dimension of the rows to one row, and shapes a flat list of numbers."""
     import numpy as np
 
-    from lumen_uring.convert import to_array
+    from lumen_uring import convert, strings
 
+    is_text = tensor.datatype == strings.DATATYPE
     try:
-        array = to_array(value)
+        array = strings.to_array(value) if is_text else convert.to_array(value)
     except ValueError:
         return value  # Client.infer says what is wrong
     if len(tensor.shape) == 0 and array.shape == (1,):
         return array.reshape(())
+    if tensor.max_rank is not None:
+        return array
     if tensor.shape[:1] not in ((-1,), (1,)) or array.ndim == len(tensor.shape):
         return array
+    if is_text and array.ndim == 0:
+        array = array.reshape(1)
     row = tensor.shape[1:]
     if array.ndim == len(row) and all(
         size in (-1, found) for size, found in zip(row, array.shape, strict=True)

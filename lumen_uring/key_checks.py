@@ -38,8 +38,9 @@ def _sections(data: dict[str, Any]) -> Iterator[tuple[Path, dict[str, Any]]]:
         yield ("server",), server
     for index, key in _mappings(server.get("keys") if isinstance(server, dict) else None):
         yield ("server", "keys", index), key
-    for index, model in _mappings(data.get("models")):
-        yield ("models", index), model
+    for section in ("models", "experts"):
+        for index, model in _mappings(data.get(section)):
+            yield (section, index), model
 
 
 def _mappings(entries: object) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -52,7 +53,11 @@ def _check_keys(data: dict[str, Any], report: Report) -> None:
     server = data.get("server")
     if not isinstance(server, dict):
         return
-    known = [model.get("name") for _index, model in _mappings(data.get("models"))]
+    known = [
+        model.get("name")
+        for section in ("models", "experts")
+        for _index, model in _mappings(data.get(section))
+    ]
     names: dict[str, int] = {}
     tokens: dict[str, int] = {}
     for index, key in _mappings(server.get("keys")):

@@ -9,12 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lumen_uring import zipmap
+from lumen_uring.engine_cache import engine_place
 from lumen_uring.errors import ConfigError, EngineError
 from lumen_uring.model_cache import cache_place
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from lumen_uring.ring.engine import Engine
-    from lumen_uring.settings import ModelConfig
+    from lumen_uring.settings import Config, ExpertsConfig, ModelConfig
 
 
 def add_model(
@@ -39,11 +42,37 @@ def add_model(
     with zipmap.cut(path) as (file, classes, note):
         try:
             place = cache_place(file, ort_version, model.fix_dims)
-            engine.add_model(model, file, place.path, classes if names is None else names)
+            labels = classes if names is None else names
+            native = None
+            if model.engine != "onnxruntime":
+                native = engine_place(file, path.name, place.path)
+            engine.add_model(model, file, place.path, labels, native)
         except (ConfigError, EngineError) as error:
             if file == path:
                 raise
             # The file without its ZipMap has no name of its own.
             text = str(error).replace(str(file), str(path))
             raise type(error)(text) from None
-    return [text for text in (note, place.note) if text is not None]
+    made_anew = None if native is None else native.note
+    return [text for text in (note, place.note, made_anew) if text is not None]
+
+
+def add_experts(
+    engine: Engine, config: Config, entry: ExpertsConfig, loaded: Mapping[str, bytes | None]
+) -> None:
+    """Adds a virtual model; without one of its experts, which has been reported, nothing happens.
+
+    Args:
+        engine: not started yet.
+        config: of the server.
+        entry: the virtual model.
+        loaded: the models that the engine has, in its order, and their labels.
+
+    Raises:
+        EngineError: the experts differ, or the rule does not fit them.
+    """
+    if not loaded.keys() >= {expert.model for expert in entry.experts}:
+        return
+    indexes = {name: index for index, name in enumerate(loaded)}
+    labels = loaded[entry.experts[-1].model]
+    engine.add_experts(entry, config.virtual(entry), indexes, labels)

@@ -28,7 +28,7 @@ from prometheus_client.registry import Collector
 from lumen_uring import metrics_words as words
 from lumen_uring.facts import Facts
 from lumen_uring.ring.histogram import Histogram, bucket_of, bucket_range
-from lumen_uring.ring.snapshot import Snapshot
+from lumen_uring.ring.snapshot import EXPERT, Snapshot
 
 TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
@@ -62,6 +62,7 @@ class ServerCollector(Collector):
         yield from self._machine()
         yield from _account(snapshot)
         yield from _counters(snapshot)
+        yield _experts(snapshot)
         yield _durations(snapshot)
         yield _model_durations(snapshot)
         yield from self._server(snapshot)
@@ -214,6 +215,19 @@ def _counters(snapshot: Snapshot) -> Iterator[Metric]:
     for model, values_of in snapshot.models.items():
         last.add_metric((model,), values_of.get("last_ms", 0) / 1000)
     yield last
+
+
+def _experts(snapshot: Snapshot) -> Metric:
+    family = CounterMetricFamily(
+        "lumen_expert_requests",
+        "Answered requests of a virtual model, by the model that ran in its place",
+        labels=("model", "expert"),
+    )
+    for model, values in snapshot.models.items():
+        for name, value in values.items():
+            if name.startswith(EXPERT):
+                family.add_metric((model, name.removeprefix(EXPERT)), value)
+    return family
 
 
 def _durations(snapshot: Snapshot) -> Metric:

@@ -1,7 +1,8 @@
 """The names, help texts and labels on /metrics of each figure of the statistics file.
 
-Read by metrics.py alone. tests/e2e/test_e2e_metrics.py fails when a figure of the file is missing
-here and in its list of exceptions. The nv_ names and help texts are Triton's.
+Read by metrics.py, and by top_screen.py for stages, outcomes and reasons.
+tests/e2e/test_e2e_metrics.py fails when a figure of the file is missing here and in its list of
+exceptions. The nv_ names and help texts are Triton's.
 """
 
 from __future__ import annotations
@@ -118,9 +119,14 @@ COUNTERS: Final[tuple[tuple[str, str, str, tuple[tuple[str, Words], ...]], ...]]
     ),
     (
         "lumen_runs",
-        "Calls of ONNX Runtime's Run. all: every call. batch: calls that ran several requests",
+        "Calls of ONNX Runtime's Run. all: every call. batch: calls that ran several requests. "
+        "wide: calls that used the cores of idle workers too",
         "kind",
-        (("all", (("worker", "runs"),)), ("batch", (("worker", "batches"),))),
+        (
+            ("all", (("worker", "runs"),)),
+            ("batch", (("worker", "batches"),)),
+            ("wide", (("worker", "runs_wide"),)),
+        ),
     ),
     (
         "lumen_events",
@@ -128,12 +134,14 @@ COUNTERS: Final[tuple[tuple[str, str, str, tuple[tuple[str, Words], ...]], ...]]
         "event",
         (
             ("connection_unparked", (("io", "connections_unparked"),)),
+            ("request_stolen", (("worker", "requests_stolen"),)),
             ("slot_wait", (("io", "slot_waits"),)),
             ("body_wait", (("io", "body_waits"),)),
             ("header_buffer_starved", (("io", "header_buffers_starved"),)),
             ("reply_queued", (("io", "replies_queued"),)),
             ("ring_overflow", (("io", "ring_overflows"),)),
             ("worker_sleep", (("worker", "sleeps"),)),
+            ("string_allocation", (("worker", "string_allocations"),)),
             ("batch_failed", (("worker", "batches_failed"),)),
             ("trace_dropped", (("io", "traces_dropped"), ("worker", "traces_dropped"))),
             ("log_line_lost", (("io", "log_lines_lost"),)),
@@ -155,6 +163,8 @@ GAUGES: Final = (
         "io",
         "slots_in_use",
     ),
+    ("lumen_regions", "Regions of memory that clients share with the server now", "io", "regions"),
+    ("lumen_region_bytes", "Bytes of these regions", "io", "region_bytes"),
     ("lumen_requests_admitted", "Requests that hold a slot now", "io", "in_flight"),
     (
         "lumen_run_arena_kept_bytes",

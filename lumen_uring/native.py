@@ -22,15 +22,18 @@ REPLY_MAGIC: Final = b"LMR1"
 KIND_INFER: Final = 1
 KIND_PING: Final = 2
 KIND_DESCRIBE: Final = 3
+KIND_REGION: Final = 4
 ENCODING_TENSORS: Final = 0
 ENCODING_RGB8: Final = 1
+ENCODING_IMAGE: Final = 2
 FLAG_CREDENTIAL: Final = 1
 FLAG_SHAPES: Final = 2
+FLAG_REGION: Final = 4
 CREDENTIAL_BYTES: Final = 32
 U32_MAX: Final = 2**32 - 1
 
 _REQUEST: Final = struct.Struct("<4sBBHQIIIHH")
-_REPLY: Final = struct.Struct("<4sHHQIIIIIIQ")
+_REPLY: Final = struct.Struct("<4sHHQIIIIIIHHI")
 REQUEST_BYTES: Final = _REQUEST.size
 REPLY_BYTES: Final = _REPLY.size
 
@@ -62,6 +65,8 @@ class ReplyHeader:
     queue_us: int
     preprocess_us: int
     infer_us: int
+    width: int = 1
+    expert: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +85,15 @@ class InferResult:
 
     `outputs` has one array per output, by name, with the rows as first dimension where the model
     has a free one (bfloat16 as float32); `rows` is what the server ran, `timings` where the time
-    went.
+    went, `width` the number of cores that the model had, `expert` the model that ran in the place
+    of a virtual one.
     """
 
     outputs: dict[str, Array]
     rows: int
     timings: Timings
+    width: int = 1
+    expert: str | None = None
 
 
 def pack_request(header: RequestHeader) -> bytes:
@@ -156,6 +164,8 @@ def pack_reply(header: ReplyHeader) -> bytes:
         header.queue_us,
         header.preprocess_us,
         header.infer_us,
+        header.width,
+        header.expert,
         0,
     )
 
@@ -171,15 +181,13 @@ def unpack_reply(buffer: bytes | bytearray | memoryview) -> ReplyHeader:
     """
     if len(buffer) < REPLY_BYTES:
         raise ProtocolError(f"A reply's header has {REPLY_BYTES} bytes, found {len(buffer)}.")
-    magic, status, flags, number, payload, rows, receive, queue, preprocess, infer, _reserved = (
-        _REPLY.unpack_from(buffer)
-    )
+    magic, *fields, _reserved = _REPLY.unpack_from(buffer)
     if magic != REPLY_MAGIC:
         raise ProtocolError(
             f"Expected a reply starting {REPLY_MAGIC!r}, found {magic!r}: "
             "is this the port of a Lumen server?"
         )
-    return ReplyHeader(status, flags, number, payload, rows, receive, queue, preprocess, infer)
+    return ReplyHeader(*fields)
 
 
 def pack_credential(token: str | None) -> bytes:

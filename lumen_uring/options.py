@@ -6,6 +6,7 @@ Used by the command modules, on the main thread, before anything runs.
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import re
 from pathlib import Path
@@ -56,6 +57,27 @@ def count(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and 0 < int(text) < 2**31):
         raise argparse.ArgumentTypeError(f"expected a whole number above 0, found {text!r}")
     return int(text)
+
+
+def seconds(text: str) -> float:
+    """Reads a time for argparse.
+
+    Args:
+        text: a number, above 0, at most 3600.
+
+    Returns:
+        The seconds.
+
+    Raises:
+        argparse.ArgumentTypeError: it is none.
+    """
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 < number <= 3600:
+        raise argparse.ArgumentTypeError(f"expected seconds above 0, at most 3600, found {text!r}")
+    return number
 
 
 def add_server_options(parser: argparse.ArgumentParser) -> None:

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from lumen_uring import convert, native
+from lumen_uring import convert, native, strings
 from lumen_uring.convert import Array
 from lumen_uring.describe import DTYPES, Model, TensorInfo
 from lumen_uring.errors import BadRequest, ProtocolError
@@ -28,8 +28,8 @@ def pack_inputs(
 
     Args:
         model: as describe gave it.
-        inputs: for each input of the model, by name: numbers of the model's shape, as an array or
-            as lists. Other types than the model's are converted as convert.py says.
+        inputs: for each input of the model, by name: numbers or strings of the model's shape, as
+            an array or as lists. Other types than the model's are converted as convert.py says.
         rows: how many rows the arrays must have; None takes what they have.
 
     Returns:
@@ -126,6 +126,31 @@ def pack_rgb8(model: Model, image: Array, rows: int | None) -> tuple[list[native
     return [_bytes_of(image)], found_rows
 
 
+def pack_images(model: Model, files: Sequence[bytes]) -> tuple[list[native.Buffer], int]:
+    """Lines files of pictures up for sending as encoding image.
+
+    Args:
+        model: one whose describe entry has `image`.
+        files: JPEG or PNG, a row each.
+
+    Returns:
+        Buffers, and the rows to put into the header.
+
+    Raises:
+        BadRequest: the model takes no files, or there are none or too many.
+    """
+    if model.image is None:
+        raise BadRequest(
+            f"Model {model.name!r} takes no files of pictures: give it the setting image, such as "
+            "image: {preset: imagenet}, or send pixels with infer_rgb8."
+        )
+    _check_rows(model, len(files))
+    buffers: list[native.Buffer] = []
+    for file in files:
+        buffers += [memoryview(len(file).to_bytes(4, "little")), memoryview(file)]
+    return buffers, len(files)
+
+
 def unpack_outputs(model: Model, header: native.ReplyHeader, payload: Array) -> native.InferResult:
     """Cuts a reply's payload into arrays.
 
@@ -147,6 +172,10 @@ def unpack_outputs(model: Model, header: native.ReplyHeader, payload: Array) -> 
         shapes = [_output_shape(model, tensor, header.rows) for tensor in model.outputs]
     outputs: dict[str, Array] = {}
     for tensor, shape in zip(model.outputs, shapes, strict=True):
+        if tensor.datatype == strings.DATATYPE:
+            outputs[tensor.name], size = _unpack_strings(model, tensor, shape, payload[at:])
+            at += size
+            continue
         dtype = DTYPES[tensor.datatype]
         size = math.prod(shape) * dtype.itemsize
         if size > len(payload) - at:
@@ -164,7 +193,8 @@ def unpack_outputs(model: Model, header: native.ReplyHeader, payload: Array) -> 
     timings = native.Timings(
         header.receive_us, header.queue_us, header.preprocess_us, header.infer_us
     )
-    return native.InferResult(outputs, header.rows, timings)
+    expert = dict(model.experts).get(header.expert - 1)
+    return native.InferResult(outputs, header.rows, timings, header.width, expert)
 
 
 def unpack_shapes(payload: Array, count: int) -> tuple[list[tuple[int, ...]], int]:
@@ -195,19 +225,41 @@ def unpack_shapes(payload: Array, count: int) -> tuple[list[tuple[int, ...]], in
     return shapes, at * 4
 
 
+def _unpack_strings(
+    model: Model, tensor: TensorInfo, shape: tuple[int, ...], payload: Array
+) -> tuple[Array, int]:
+    try:
+        array, size = strings.unpack(payload.data, math.prod(shape))
+    except ValueError as error:
+        raise ProtocolError(
+            f"Output {tensor.name!r} of model {model.name!r}: expected strings of shape "
+            f"{list(shape)}, found {error}."
+        ) from None
+    return array.reshape(shape), size
+
+
 def _converted(model: Model, tensor: TensorInfo, value: npt.ArrayLike) -> Array:
     """Converts one input for the wire; a value of the model's own type and shape is not copied."""
     try:
-        array = convert.to_array(value)
-        if _shape_fits(tensor.shape, array.shape):
-            return convert.to_datatype(array, tensor.datatype)
-        found = f"found {array.dtype} {list(array.shape)}{_shape_hint(tensor.shape, array.shape)}"
+        is_text = tensor.datatype == strings.DATATYPE
+        array = strings.to_array(value) if is_text else convert.to_array(value)
+        if tensor.max_rank is not None:
+            fits = array.ndim <= tensor.max_rank
+        else:
+            fits = _shape_fits(tensor.shape, array.shape)
+        if fits:
+            return array if is_text else convert.to_datatype(array, tensor.datatype)
+        kind = "strings" if is_text else array.dtype
+        found = f"found {kind} {list(array.shape)}{_shape_hint(tensor.shape, array.shape)}"
     except ValueError as error:
         found = str(error)
     sizes = ["rows" if dim == -1 else str(dim) for dim in tensor.dims or tensor.shape]
+    shape = f"[{', '.join(sizes)}]"
+    if tensor.max_rank is not None:
+        shape = f"of at most {tensor.max_rank} dimensions"
     raise BadRequest(
         f"Input {tensor.name!r} of model {model.name!r}: expected "
-        f"{convert.name_of(tensor.datatype)} [{', '.join(sizes)}], {found}."
+        f"{convert.name_of(tensor.datatype)} {shape}, {found}."
     )
 
 
@@ -237,7 +289,9 @@ def _check_free(model: Model, arrays: Sequence[Array]) -> None:
     most = {dim.name: dim.max for dim in model.free_dims}
     found: dict[str, tuple[int, str]] = {}
     for tensor, array in zip(model.inputs, arrays, strict=True):
-        for dim, size in zip(tensor.dims or (), array.shape, strict=True):
+        # Of any rank: one bound for all its elements.
+        shape = array.shape if tensor.max_rank is None else (array.size,)
+        for dim, size in zip(tensor.dims or (), shape, strict=True):
             if not isinstance(dim, str) or dim not in most:
                 continue
             expected, where = found.setdefault(dim, (size, tensor.name))
@@ -254,6 +308,8 @@ def _check_free(model: Model, arrays: Sequence[Array]) -> None:
 
 
 def _bytes_of(array: Array) -> native.Buffer:
+    if array.dtype == object:
+        return memoryview(strings.pack(array))
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 

@@ -42,10 +42,7 @@ def run(client: Client, model: Model, arguments: argparse.Namespace, labels: Seq
     if arguments.json:
         document: dict[str, Any] = {
             "model": model.name,
-            "outputs": {
-                name: array if array.ndim else array.tolist()
-                for name, array in result.outputs.items()
-            },
+            "outputs": {name: _for_json(array) for name, array in result.outputs.items()},
             "round_trip_us": round_trip_us,
             "infer_us": infer_us,
         }
@@ -56,16 +53,29 @@ def run(client: Client, model: Model, arguments: argparse.Namespace, labels: Seq
         f"of which the model took {infer_us / 1000:.2f} ms"
     )
     for name, array in result.outputs.items():
-        print(f"{name} {array.dtype} {list(array.shape)}")
+        kind = "strings" if array.dtype == object else array.dtype
+        print(f"{name} {kind} {list(array.shape)}")
         for line in _lines(array, labels, arguments.top):
             print(f"  {line}")
+
+
+def _for_json(array: Array) -> Any:
+    import numpy as np
+
+    if array.dtype != object:
+        return array if array.ndim else array.tolist()
+    # Bytes that are no text have no place in JSON.
+    texts = [
+        text.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for text in array.flat
+    ]
+    return np.array(texts, object).reshape(array.shape).tolist()
 
 
 def _lines(array: Array, labels: Sequence[str], top: int) -> list[str]:
     """The best classes of each row where the labels are of this output, else the values."""
     import numpy as np
 
-    if labels and array.ndim >= 1 and array.shape[-1] == len(labels):
+    if labels and array.dtype != object and array.ndim >= 1 and array.shape[-1] == len(labels):
         lines = []
         for row, scores in enumerate(array.reshape(-1, len(labels))):
             best = scores.argsort()[::-1][:top]

@@ -5,15 +5,16 @@ Called by server.py on the main thread, at SIGHUP. Pure: it compares and changes
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from pydantic import BaseModel
 
-from lumen_uring.settings import Config
+from lumen_uring.settings import Config, ExpertsConfig, ModelConfig
 
 _SERVER: Final = ("keys", "hosts", "rate", "burst", "unready_seconds", "drain_seconds")
 _LOG: Final = ("level", "format", "path")
 _MODEL: Final = ("rate", "burst")
+_Entry = TypeVar("_Entry", ModelConfig, ExpertsConfig)
 
 
 class Plan(NamedTuple):
@@ -54,21 +55,26 @@ def plan(current: Config, wanted: Config) -> Plan:
     server = section("server", current.server, wanted.server, _SERVER)
     section("engine", current.engine, wanted.engine, ())
     log = section("log", current.log, wanted.log, _LOG)
-    models = list(current.models)
-    names = [model.name for model in models]
-    if [model.name for model in wanted.models] != names:
-        refused.append(_refusal("models", ", ".join(names)))
-    by_name = {model.name: model for model in wanted.models}
-    for index, model in enumerate(models):
-        new = by_name.get(model.name)
-        if new is not None:
-            update = section(f"models.{index}", model, new, _MODEL)
-            models[index] = model.model_copy(update=update)
+
+    def entries(name: str, old: tuple[_Entry, ...], new: tuple[_Entry, ...]) -> tuple[_Entry, ...]:
+        """The entries of a list, with the values to apply."""
+        names = [entry.name for entry in old]
+        if [entry.name for entry in new] != names:
+            refused.append(_refusal(name, ", ".join(names) or "none"))
+        by_name = {entry.name: entry for entry in new}
+        kept = list(old)
+        for index, entry in enumerate(old):
+            if entry.name in by_name:
+                update = section(f"{name}.{index}", entry, by_name[entry.name], _MODEL)
+                kept[index] = entry.model_copy(update=update)
+        return tuple(kept)
+
     config = current.model_copy(
         update={
             "server": current.server.model_copy(update=server),
             "log": current.log.model_copy(update=log),
-            "models": tuple(models),
+            "models": entries("models", current.models, wanted.models),
+            "experts": entries("experts", current.experts, wanted.experts),
         }
     )
     return Plan(config, tuple(changed), tuple(refused))

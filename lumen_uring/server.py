@@ -62,11 +62,12 @@ def check(config: Config) -> list[str]:
     files, problems = _find_files(config)
     notes: list[str] = []
     with Engine(config, onnxruntime_path.find()) as engine:
-        for _model in _load_models(engine, files, notes, problems):
+        for _model in _load_models(engine, config, files, notes, problems):
             continue
     Journal(config.log)
     return [
         *(f"model {model.name}: {path}" for model, path, _names in files),
+        *(f"experts {entry.name}" for entry in config.experts),
         *(f"note: {note}" for note in notes),
     ]
 
@@ -110,7 +111,7 @@ def _serve(config: Config, reread: Callable[[], Config], journal: Journal) -> in
         Engine(config, runtime) as engine,
         _metrics(config, notes) as metrics,
     ):
-        for name in _load_models(engine, files, notes, problems):
+        for name in _load_models(engine, config, files, notes, problems):
             notifier.status(f"Loading model {name}.")
             if signals.take(_ENDING) is not None:
                 return 0
@@ -160,16 +161,25 @@ def _report(problems: list[LumenError]) -> None:
 
 
 def _load_models(
-    engine: Engine, files: _Files, notes: list[str], problems: list[LumenError]
+    engine: Engine, config: Config, files: _Files, notes: list[str], problems: list[LumenError]
 ) -> Iterator[str]:
     """Yields the name of each model, then adds it; reports these and other problems together."""
     # Asked of the engine, since the file's name need not hold a version.
     ort_version = engine.info().ort_version
+    loaded: dict[str, bytes | None] = {}
     for model, path, names in files:
         yield model.name
         try:
             notes += loading.add_model(engine, ort_version, model, path, names)
         except (ConfigError, EngineError) as error:
+            problems.append(error)
+            continue
+        loaded[model.name] = names
+    for entry in config.experts:
+        yield entry.name
+        try:
+            loading.add_experts(engine, config, entry, loaded)
+        except EngineError as error:
             problems.append(error)
     _report(problems)
 

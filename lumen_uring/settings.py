@@ -12,15 +12,18 @@ import ipaddress
 import math
 import os
 import re
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
+from lumen_uring.image_input import ImageConfig
 from lumen_uring.sizes import parse_size
 
 WORKERS_MAX: Final = 64  # LUMEN_WORKERS_MAX in lumen.h; tests/test_library.py compares
 IO_THREADS_MAX: Final = 16  # LUMEN_IO_THREADS_MAX
+NODES_MAX: Final = 8  # LUMEN_NODES_MAX
 MODELS_MAX: Final = 64  # LUMEN_MODELS_MAX
+EXPERTS_MAX: Final = 8  # LUMEN_EXPERTS_MAX
 KEYS_MAX: Final = 256  # LUMEN_KEYS_MAX
 HOSTS_MAX: Final = 32  # LUMEN_HOSTS_MAX
 BATCH_MAX: Final = 256  # LM_BATCH_MAX in limits.h
@@ -46,6 +49,7 @@ NAME_PATTERN: Final = rf"[A-Za-z0-9_.-]{{1,{NAME_BYTES_MAX}}}"
 KEY_NAME_PATTERN: Final = r"[A-Za-z0-9_.-]{1,63}"  # LM_KEY_NAME_BYTES_MAX
 
 _HOST_PATTERN: Final = r"^(\*|[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?)$"
+_CORES_PATTERN: Final = r"^(auto|isolated|[0-9]{1,4}(-[0-9]{1,4})?(,[0-9]{1,4}(-[0-9]{1,4})?)*)$"
 _RATE_MAX: Final = 1e9
 _EXPONENT: Final = re.compile(r"[-+]?[0-9]{1,20}(\.[0-9]{0,20})?[eE][-+]?[0-9]{1,3}")
 _FLOAT32_MAX: Final = 3.4028234663852886e38
@@ -104,6 +108,11 @@ def _dim_name(value: str) -> str:
     return value
 
 
+def _cores(value: object) -> object:
+    """YAML reads a single core as a number."""
+    return str(value) if type(value) is int and value >= 0 else value
+
+
 def _mode(value: object) -> object:
     """YAML reads 0660 as an octal number by itself, "0660" and 0o660 as texts."""
     if isinstance(value, str) and re.fullmatch(r"(0o?)?[0-7]{3}", value):
@@ -117,6 +126,21 @@ _Float = Annotated[
     BeforeValidator(_number),
     Field(ge=-_FLOAT32_MAX, le=_FLOAT32_MAX, allow_inf_nan=False),
 ]
+_Bound = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
+# In the order of enum lumen_feature.
+Feature = Literal[
+    "variance",
+    "mean",
+    "norm",
+    "edges",
+    "pixels",
+    "length",
+    "size",
+    "probability",
+    "softmax",
+    "margin",
+]
+CASCADES: Final = ("probability", "softmax", "margin")  # features of the lighter expert's answer
 _Rate = Annotated[float, BeforeValidator(_number), Field(ge=0, le=_RATE_MAX, allow_inf_nan=False)]
 _RATE: Final = "requests a second, 0 (no limit) to 1e9"
 _BURST: Final = "null (the rate, rounded up) or a whole number, 1..4294967295"
@@ -253,6 +277,13 @@ class ServerConfig(_Section):
         le=1 << 40,
         description="a size such as 256MiB, 64KiB to 1024GiB",
     )
+    shared_memory: bool = Field(default=False, description="true | false")
+    shared_memory_bytes: _Size = Field(
+        default=256 << 20,
+        ge=0,
+        le=1 << 40,
+        description="a size such as 256MiB, 0 to 1024GiB",
+    )
     unready_seconds: float = Field(default=0.0, ge=0, le=3600, description="0 to 3600 seconds")
     drain_seconds: float = Field(
         default=5.0, ge=0, le=3600, allow_inf_nan=False, description="seconds, 0..3600"
@@ -307,8 +338,8 @@ class ServerConfig(_Section):
 class EngineConfig(_Section):
     """Workers, their queue and their memory."""
 
-    queue_type: Literal["mpmc", "scq", "spsc", "naive", "batched", "inline"] = Field(
-        default="mpmc", description="mpmc | scq | spsc | naive | batched | inline"
+    queue_type: Literal["mpmc", "scq", "spsc", "naive", "batched", "inline", "auto"] = Field(
+        default="auto", description="auto | mpmc | scq | spsc | naive | batched | inline"
     )
     allocator_type: Literal["lumen_arena", "standard"] = Field(
         default="lumen_arena", description="lumen_arena | standard"
@@ -326,6 +357,21 @@ class EngineConfig(_Section):
     idle: Literal["adaptive", "spin", "yield", "park"] = Field(
         default="adaptive", description="adaptive | spin | yield | park"
     )
+    busy_poll_us: Literal["auto"] | Annotated[int, Field(ge=1, le=10**6)] = Field(
+        default="auto", description="auto or microseconds, 1..1000000"
+    )
+    cores: Annotated[str, BeforeValidator(_cores), Field(pattern=_CORES_PATTERN)] = Field(
+        default="auto", max_length=255, description="auto | isolated | a list such as 0-3,8"
+    )
+    nodes: Literal["auto"] | Annotated[int, Field(ge=1, le=NODES_MAX)] = Field(
+        default="auto", description=f"auto or a whole number, 1..{NODES_MAX}"
+    )
+    real_time: int = Field(default=0, ge=0, le=99, description="a priority, 1..99, or 0 (none)")
+    lock_memory: bool = Field(default=False, description="true | false")
+    huge_pages: Literal["transparent", "explicit", "none"] = Field(
+        default="transparent", description="transparent | explicit | none"
+    )
+    flush_denormals: bool = Field(default=False, description="true | false")
     telemetry_csv_path: Annotated[str, AfterValidator(_no_nul)] | None = Field(
         default=None, description="null, or the path of a file to write"
     )
@@ -358,6 +404,15 @@ class ModelConfig(_Section):
     path: Annotated[str, AfterValidator(_no_nul)] = Field(
         min_length=1, description="a file's path, or builtin:NAME"
     )
+    width: Literal["auto"] | Annotated[int, Field(ge=1, le=WORKERS_MAX)] = Field(
+        default="auto", description=f"auto or a whole number, 1..{WORKERS_MAX}"
+    )
+    run: Literal["auto", "inline", "worker"] = Field(
+        default="auto", description="auto | inline | worker"
+    )
+    engine: Literal["auto", "native", "onnxruntime"] = Field(
+        default="auto", description="auto | native | onnxruntime"
+    )
     intra_op_threads: int = Field(default=1, ge=1, le=256, description="a whole number, 1..256")
     channel_order: Literal["rgb", "bgr"] = Field(default="rgb", description="rgb | bgr")
     mean: _Three = Field(default=(0.0, 0.0, 0.0), description="a number or a list of three")
@@ -368,7 +423,11 @@ class ModelConfig(_Section):
     max_dims: _Dims = Field(default={}, description=_DIMS)
     fix_dims: _Dims = Field(default={}, description=_DIMS)
     max_output_bytes: _Size = Field(
-        default=1 << 20, ge=1, le=U32_MAX, description="a size such as 1MiB, to under 4GiB"
+        default=0,
+        ge=0,
+        le=U32_MAX,
+        description="0 (1MiB for shapes that are not known, 64 bytes for each other string) or a "
+        "size such as 1MiB, to under 4GiB",
     )
     batch_size: int | None = Field(
         default=None,
@@ -384,11 +443,75 @@ class ModelConfig(_Section):
     )
     rate: _Rate = Field(default=0.0, description=_RATE)
     burst: int | None = Field(default=None, ge=1, le=U32_MAX, description=_BURST)
+    image: ImageConfig | None = Field(
+        default=None,
+        description="null (no files of pictures), or a mapping of settings such as {preset: "
+        "imagenet}",
+    )
     labels: Annotated[str, AfterValidator(_no_nul)] | None = Field(
         default=None,
         min_length=1,
         description="null, or the path of a text file with one class per line",
     )
+
+
+class ExpertConfig(_Section):
+    """One model of a rule, and where the rule takes it."""
+
+    model: str = Field(pattern=rf"^{NAME_PATTERN}$", description="the name of an entry of `models`")
+    below: _Bound | None = Field(
+        default=None, description="null (the last expert takes the rest) or a number"
+    )
+    at_least: _Bound | None = Field(
+        default=None, description="null (where the expert before ends) or a number"
+    )
+
+
+class ExpertsConfig(_Section):
+    """A virtual model: it runs one of several models of the same inputs and outputs, by a rule."""
+
+    name: str = Field(
+        pattern=rf"^{NAME_PATTERN}$",
+        description=f"1 to {NAME_BYTES_MAX} letters, digits, '_', '.' or '-'",
+    )
+    feature: Feature = Field(description=" | ".join(get_args(Feature)))
+    of: Annotated[str, AfterValidator(_no_nul), AfterValidator(_dim_name)] | None = Field(
+        default=None,
+        description="null (the only one), or the name of an input, of an output (probability, "
+        "softmax, margin) or of a free dimension (size)",
+    )
+    experts: Annotated[tuple[ExpertConfig, ...], BeforeValidator(_tuple)] = Field(
+        min_length=2,
+        max_length=EXPERTS_MAX,
+        description=f"a list of 2..{EXPERTS_MAX} experts, each with a model",
+    )
+    run: Literal["auto", "inline", "worker"] = Field(
+        default="auto", description="auto | inline | worker"
+    )
+    batch_size: int | None = Field(
+        default=None,
+        ge=1,
+        le=BATCH_MAX,
+        description=f"null (as engine.batch_size) or a whole number, 1..{BATCH_MAX}",
+    )
+    batch_delay_us: int | None = Field(
+        default=None,
+        ge=0,
+        le=10**6,
+        description="null (as engine.batch_delay_us) or microseconds, 0..1000000",
+    )
+    rate: _Rate = Field(default=0.0, description=_RATE)
+    burst: int | None = Field(default=None, ge=1, le=U32_MAX, description=_BURST)
+
+    @property
+    def is_cascade(self) -> bool:
+        """The lightest expert runs first, and its answer decides."""
+        return self.feature in CASCADES
+
+    def bounds(self) -> tuple[float, ...]:
+        """The bound of each expert as lumen_expert has it; expert_checks.py has checked them."""
+        found = [one.at_least if self.is_cascade else one.below for one in self.experts]
+        return tuple(math.nan if bound is None else bound for bound in found)
 
 
 class Config(_Section):
@@ -402,3 +525,25 @@ class Config(_Section):
         max_length=MODELS_MAX,
         description=f"a list of 1..{MODELS_MAX} models, each with a name and a path",
     )
+    experts: Annotated[tuple[ExpertsConfig, ...], BeforeValidator(_tuple)] = Field(
+        default=(),
+        max_length=MODELS_MAX,
+        description="a list of virtual models, each with a name, a feature and experts",
+    )
+
+    def served(self) -> tuple[ModelConfig, ...]:
+        """The settings of all that clients may ask for, in the order of the wire's indexes."""
+        return (*self.models, *(self.virtual(entry) for entry in self.experts))
+
+    def virtual(self, entry: ExpertsConfig) -> ModelConfig:
+        """The settings of a virtual model: its own, and the last expert's for tensors and labels.
+
+        Args:
+            entry: of `experts`.
+        """
+        last = next(model for model in self.models if model.name == entry.experts[-1].model)
+        own = ("name", "run", "batch_size", "batch_delay_us", "rate", "burst")
+        return last.model_copy(
+            update={name: getattr(entry, name) for name in own}
+            | {"width": 1, "intra_op_threads": 1, "max_dims": {}, "fix_dims": {}}
+        )

@@ -59,6 +59,8 @@ FIGURES: Final[dict[tuple[str, str], str]] = {
     ("io", "connections_parked"): "of these, idle and without a file descriptor",
     ("io", "in_flight"): "requests that hold a slot now",
     ("io", "slots_in_use"): "slots in use now (a slot is the memory of one request)",
+    ("io", "regions"): "regions of memory that clients share with the server now",
+    ("io", "region_bytes"): "bytes of these regions",
     (
         "io",
         "worker_hangs",
@@ -72,6 +74,8 @@ FIGURES: Final[dict[tuple[str, str], str]] = {
     ("worker", "rows"): "rows computed (a request may have several)",
     ("worker", "runs"): "calls of ONNX Runtime",
     ("worker", "batches"): "of these, for several requests at once",
+    ("worker", "runs_wide"): "of these, on the cores of idle workers too",
+    ("worker", "requests_stolen"): "requests taken from another NUMA node, which had enough to do",
     ("worker", "batches_failed"): "batches that failed and ran again one by one",
     ("io", "traces_dropped"): "lines dropped because log.access_path is written too slowly",
     ("io", "log_lines_lost"): "lines of log files that could not be written",
@@ -81,5 +85,6 @@ FIGURES: Final[dict[tuple[str, str], str]] = {
     ): "lines dropped because a log or telemetry file is written too slowly",
     ("worker", "bytes_out"): "bytes sent by workers",
     ("worker", "sleeps"): "times a worker found no work and slept",
+    ("worker", "string_allocations"): "allocations for tensors of strings before a Run",
     ("worker", "arena_kept_bytes"): "of the run arena, in blocks not freed after the last Run",
 }

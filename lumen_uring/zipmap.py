@@ -77,7 +77,9 @@ def _edited(path: Path) -> tuple[onnx.ModelProto, list[str]] | None:
     zipmaps = [
         node
         for node in graph.node
-        if node.op_type == "ZipMap" and node.output[0] in outputs - used and OUTPUT not in outputs
+        if node.op_type == "ZipMap"
+        and node.output[0] in outputs - used
+        and OUTPUT not in outputs - {node.output[0]}
     ]
     if len(zipmaps) != 1:
         return None

@@ -20,6 +20,7 @@ import pytest
 NEEDS: Final = {
     "another_address": "an address of this machine beside the loopback",
     "chromium": "the program chromium (apt-get install chromium)",
+    "cores": "two cores",
     "curl": "the program curl (apt-get install curl)",
     "io_uring": "a kernel and a sandbox that allow io_uring",
     "kserve": "the package kserve (pip install kserve), which brings some 400 MB along",
@@ -32,6 +33,7 @@ NEEDS: Final = {
     "perf_analyzer": "NVIDIA's perf_analyzer, which `make perf-analyzer` fetches",
     "promtool": "the program promtool (apt-get install prometheus)",
     "shared": "other people's models and pictures, in ../shared beside the repository",
+    "streamlit": "the package streamlit (pip install '.[dashboard]'), which brings 350 MB along",
     "systemd_analyze": "the program systemd-analyze (apt-get install systemd)",
     "unix_urgent": "urgent bytes on unix sockets (Linux 5.15)",
     "unsanitized": "the library without a sanitizer, which has to be loaded before all others",

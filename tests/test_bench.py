@@ -7,6 +7,7 @@ measured arrives on the page.
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import onnxruntime as ort
 import pytest
 
 from bench.common import mlp
+from bench.common.measure import frequency
 from bench.load import backends, bench
 from bench.micro import microbench
 from bench.peers import compare, servers
@@ -365,3 +367,19 @@ def test_peers_get_the_same_model(tmp_path: Path) -> None:
     assert 'input [{ name: "x" data_type: TYPE_FP32 dims: [-1, 64] }]' in text
     assert "count: 2" in text
     assert (tmp_path / "model" / "1" / "model.py").is_file()
+
+
+def test_what_is_noted_of_the_frequency(tmp_path: Path) -> None:
+    assert frequency(tmp_path) == {"governor": "unknown: the host decides", "turbo": "unknown"}
+    for core in os.sched_getaffinity(0):
+        (tmp_path / f"cpu{core}" / "cpufreq").mkdir(parents=True)
+        (tmp_path / f"cpu{core}" / "cpufreq" / "scaling_governor").write_text("powersave\n")
+    (tmp_path / "intel_pstate").mkdir()
+    (tmp_path / "intel_pstate" / "no_turbo").write_text("1\n")
+    assert frequency(tmp_path) == {"governor": "powersave", "turbo": "off"}
+    (tmp_path / "cpufreq").mkdir()
+    (tmp_path / "cpufreq" / "boost").write_text("1\n")
+    assert frequency(tmp_path) == {"governor": "powersave", "turbo": "on"}
+    found = results()
+    found["machine"] = {**found["machine"], **frequency(tmp_path)}
+    assert "Frequency governor: powersave; turbo: on." in bench_page.page(found, [], "")

@@ -278,7 +278,7 @@ MODELS: dict[str, Any] = {
     },
     "words": {
         "name": "words",
-        "inputs": [{"name": "text", "datatype": "BYTES", "shape": [1]}],
+        "inputs": [{"name": "text", "datatype": "COMPLEX64", "shape": [1]}],
         "outputs": [],
     },
 }
@@ -440,7 +440,7 @@ def test_the_only_model_needs_no_name(peer: Peer, server: Server) -> None:
 def test_models_that_cannot_be_loaded(peer: Peer) -> None:
     with pytest.raises(UnknownModel, match="unknown model: 'none' is not found"):
         bench.make_plan(arguments(peer, "--model", "none"))
-    with pytest.raises(ConfigError, match="holds BYTES"):
+    with pytest.raises(ConfigError, match="holds COMPLEX64"):
         bench.make_plan(arguments(peer, "--model", "words"))
     with pytest.raises(ConfigError, match="bytes only"):
         bench.make_plan(arguments(peer, "--model", "half", "--http-json"))

@@ -14,7 +14,11 @@ from lumen_uring import native
 from lumen_uring.settings import EngineConfig
 
 ROOT = Path(__file__).resolve().parent.parent
-QUEUES = get_args(EngineConfig.model_fields["queue_type"].annotation)
+QUEUES = tuple(
+    word
+    for word in get_args(EngineConfig.model_fields["queue_type"].annotation)
+    if word != "auto"  # mpmc, or none
+)
 WITHOUT_HISTORIES = {"batched", "inline"}  # naive with batches; no queue
 
 

@@ -28,11 +28,12 @@ from test_stats import HEADER, build
 from lumen_uring import checks, stats_words
 from lumen_uring.cli import main, make_parser
 from lumen_uring.commands import stats as stats_command
-from lumen_uring.commands.predict import Prediction, preprocessing
 from lumen_uring.commands.predict import _show as show
-from lumen_uring.describe import Model, Rgb8Info, TensorInfo
+from lumen_uring.commands.predict import preprocessing
+from lumen_uring.describe import ImageInfo, Model, Rgb8Info, TensorInfo
 from lumen_uring.errors import ConfigError, Unauthorised, UnknownModel
 from lumen_uring.options import credential_of, token_of
+from lumen_uring.predict_pictures import Prediction
 from lumen_uring.ring import stats
 from lumen_uring.ring.snapshot import Snapshot, ThreadStats
 
@@ -118,6 +119,7 @@ def test_help_needs_no_library(capsys: pytest.CaptureFixture[str]) -> None:
         ["serve", "--help"],
         ["predict", "--help"],
         ["stats", "--help"],
+        ["top", "--help"],
         ["key", "--help"],
         ["health", "--help"],
         ["doctor", "--help"],
@@ -173,6 +175,14 @@ def test_serve_unix_socket_is_a_setting() -> None:
     assert 'found "/itit' in done.stderr  # quoted so for the ' in it
 
 
+def test_serve_image_wants_a_model(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--image", "imagenet"]) == 2
+    assert capsys.readouterr().err == (
+        "lumen: --image imagenet: expected a model on the command line, such as `lumen MODEL.onnx "
+        "--image imagenet`, found none; in a file write image: {preset: imagenet}.\n"
+    )
+
+
 def test_serve_without_model_file_or_library() -> None:
     done = run("--model", "a=/no/such.onnx")
     assert done.returncode == 2
@@ -210,14 +220,14 @@ def test_predict_a_folder_in_colour(
     argv = ["predict", str(tmp_path), "--port", port, "--model", "colour", "--top", "1"]
     assert main(argv) == 0
     lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 5
+    assert "a.JPG" in lines[1]
+    assert lines[2].split()[:-1] == [str(tmp_path / "b.png"), "class", "1", "200.00000"]
+    assert lines[3].startswith("2 pictures in ")
     assert lines[4] == (
         "colour: pictures are scaled as a whole to 6 x 4, not cropped; the server computes "
         "(value - mean) * scale in the order BGR, mean [1, 2, 3], scale 0.5"
     )
-    assert len(lines) == 5
-    assert "a.JPG" in lines[0]
-    assert "b.png" in lines[2]
-    assert lines[3].split() == ["1", "200.00000"]
 
 
 def test_predict_shows_the_servers_labels(
@@ -263,6 +273,22 @@ def test_what_predict_says_of_a_picture() -> None:
     assert preprocessing(model("UINT8", plain)).endswith("the model gets RGB values of 0..255")
     assert preprocessing(model("FP32", None)).startswith("m: pictures become grey")
     assert preprocessing(model("FP32", Rgb8Info(4, 6))).endswith("to 6 x 4, not cropped")
+
+
+def test_what_predict_says_of_a_file() -> None:
+    """Also of a model that takes no pixels, such as one of FP16."""
+    ones = (1.0, 1.0, 1.0)
+
+    def said(datatype: str, mean: tuple[float, ...]) -> str:
+        image = ImageInfo(4, 6, "NCHW", "RGB", mean, ones, "stretch", "box", 0, 114, 99)
+        inputs = (TensorInfo("x", datatype, (1, 3, 4, 6), True),)
+        return preprocessing(Model(0, "m", 1, inputs, (), None, image=image))
+
+    begin = "m: the server decodes the file: stretched to 6 x 4 (box), rgb, "
+    assert said("FP16", ones) == f"{begin}(value - 1) * 1"
+    assert said("INT8", (0.0, 0.0, 0.0)) == f"{begin}-128..127"
+    plain = said("FP32", (0.0, 0.0, 0.0))
+    assert plain.startswith(f"{begin}0..255\n  these are the defaults: ")
 
 
 def test_predict_goes_on_after_a_bad_picture(
@@ -551,9 +577,12 @@ def test_each_figure_is_explained_as_itself() -> None:
         "ring_overflows": "ring",
         "connections_open": "open now", "connections_parked": "without a file descriptor",
         "in_flight": "hold a slot now", "slots_in_use": "slots", "worker_hangs": "hang_seconds",
-        "rows": "rows", "runs": "calls", "batches": "several requests", "batches_failed": "failed",
+        "rows": "rows", "runs": "calls", "batches": "several requests",
+            "runs_wide": "idle workers", "requests_stolen": "another NUMA node",
+            "batches_failed": "failed",
         "log_lines_lost": "could not be written", "sleeps": "slept",
-        "arena_kept_bytes": "of the run arena",
+        "regions": "regions of memory", "region_bytes": "bytes of these",
+        "arena_kept_bytes": "of the run arena", "string_allocations": "tensors of strings",
         "traces_dropped": "too slowly", "requests": "complete header was read",
     }  # fmt: skip
     ends = {
@@ -812,6 +841,18 @@ def test_without_a_command_lumen_serves(monkeypatch: pytest.MonkeyPatch) -> None
         (["--config", "c.yaml"], ("c.yaml", [], [])),
         (["serve", "--model", "a=b", "--set", "x=1"], (None, ["x=1"], ["a=b"])),
         (
+            ["a.onnx", "--image", "yolo", "--set", "models.1.image.fit=stretch", "--model", "b=c"],
+            (
+                None,
+                [
+                    "models.0.image.preset=yolo",
+                    "models.1.image.preset=yolo",
+                    "models.1.image.fit=stretch",
+                ],
+                ["b=c", "a=a.onnx"],
+            ),
+        ),
+        (
             ["--set", "x=1", "--host", "::1", "--port", "9", "--unix-socket", "/it's"],
             (
                 None,
@@ -910,4 +951,4 @@ def test_health_without_a_server(capsys: pytest.CaptureFixture[str], tmp_path: P
 
 
 def test_the_header_of_the_statistics_test_is_the_real_one() -> None:
-    assert struct.calcsize(HEADER) == 112
+    assert struct.calcsize(HEADER) == 128

@@ -97,7 +97,8 @@ extra: 1
         f"{file}:4 server.io_backend: expected auto | io_uring | epoll, found 'select'",
         f"{file}:5 server.max_request_bytes: expected a size such as 8MiB, 64 bytes to "
         "2GiB, found '8XB'",
-        f"{file}:7 engine.queue_type: expected mpmc | scq | spsc | naive | batched | inline, "
+        f"{file}:7 engine.queue_type: "
+        "expected auto | mpmc | scq | spsc | naive | batched | inline, "
         "found 'ring'",
         f"{file}:8 engine.batch_size: expected a whole number, 1..256, found 400",
         f"{file}:9 engine.telemetry_csv_path: expected null, or the path of a file to write, "
@@ -110,7 +111,7 @@ extra: 1
         f"{file}:18 models.2.name: expected a name of its own, found 'twin', "
         "the name of model 1 too",
         f"{file}:19 models.3: expected a mapping with a name and a path, found 3",
-        f"{file}:20 extra: expected one of server, engine, log, models, "
+        f"{file}:20 extra: expected one of server, engine, log, models, experts, "
         "found the unknown key 'extra'",
     ]:
         assert line in found
@@ -199,7 +200,7 @@ def test_overrides_and_their_places() -> None:
         "found no 'port' that could hold one",
         "--set engine.idle: expected a YAML value, found '{'",
         "--set server.port: expected a port number, 0..65535, found 'x'",
-        "--set a: expected one of server, engine, log, models, found the unknown key 'a'",
+        "--set a: expected one of server, engine, log, models, experts, found the unknown key 'a'",
     ]
 
 
@@ -533,7 +534,7 @@ def test_problems_in_the_environment_name_the_variable(tmp_path: Path) -> None:
         "found no '7' that could hold one",
         "LUMEN_SERVER__: expected a name such as LUMEN_SERVER__PORT",
         "LUMEN_SERVER__PORT server.port: expected a port number, 0..65535, found 'x'",
-        "LUMEN_SEVER__PORT sever: expected one of server, engine, log, models, "
+        "LUMEN_SEVER__PORT sever: expected one of server, engine, log, models, experts, "
         "found the unknown key 'sever'",
     ]
 
@@ -612,11 +613,12 @@ LIMITS: dict[str, tuple[float, float]] = {
     "server.drain_seconds": (0, 3600),
     "server.rate": (0, 1e9),
     "server.metrics_port": (0, 65535),
+    "models.0.width": (1, 64),
     "models.0.intra_op_threads": (1, 256),
     "models.0.mean": (-3.4028234663852886e38, 3.4028234663852886e38),
     "models.0.scale": (-3.4028234663852886e38, 3.4028234663852886e38),
     "models.0.max_rows": (0, 4294967295),
-    "models.0.max_output_bytes": (1, 4294967295),
+    "models.0.max_output_bytes": (0, 4294967295),
     "models.0.batch_size": (1, 256),
     "models.0.batch_delay_us": (0, 1000000),
     "models.0.rate": (0, 1e9),
@@ -624,7 +626,8 @@ LIMITS: dict[str, tuple[float, float]] = {
 }
 for _section, _name, _field in crossing():
     _limits = whole_range(_field)
-    if _limits is not None and get_origin(_field.annotation) is not Literal:
+    _is_word = get_origin(_field.annotation) is Literal or _field.annotation is bool
+    if _limits is not None and not _is_word:
         # Where C's 0 is a word or null, a person's least number is 1.
         _least = _limits[0] if _field.annotation is int else 1
         LIMITS[f"{_section}.{_name}"] = (_least, _limits[1])

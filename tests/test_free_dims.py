@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from peer import Connection, Peer, reply
 from PIL import Image
 
-from lumen_uring import AsyncClient, Client, bench_http, payloads, pictures
+from lumen_uring import AsyncClient, Client, banner, bench_http, inputs, payloads, pictures
 from lumen_uring.bench_sizes import dims, with_names, with_sizes
 from lumen_uring.cli import make_parser
 from lumen_uring.commands import bench
@@ -136,6 +136,18 @@ WRONG: list[dict[str, object]] = [
             {"dims": "four"},
         )
     ),
+    *(
+        {"inputs": [{"name": "x", "datatype": "FP32", "shape": [-1], "max_rank": 8, **changed}]}
+        for changed in (
+            {},
+            {"dims": ["rows"]},
+            {"dims": [-1]},
+            {"dims": ["sequence_length"], "max_rank": 0},
+            {"dims": ["sequence_length"], "max_rank": "8"},
+            {"dims": ["sequence_length", 1], "shape": [-1, 1]},
+            {"dims": [], "shape": []},
+        )
+    ),
 ]
 
 
@@ -222,6 +234,48 @@ def test_what_does_not_fit_is_refused_before_it_is_sent(mask: Any, ids: Any, say
     with pytest.raises(BadRequest) as caught:
         packed(described(), attention_mask=mask, input_ids=ids)
     assert says in str(caught.value)
+
+
+# An input without a shape in the graph, as a server describes it.
+ANY: dict[str, Any] = {
+    **BERT,
+    "max_rows": 1,
+    "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1], "dims": ["x[...]"], "max_rank": 3}],
+    "free_dims": [{"name": "x[...]", "max": 12, "default": True}],
+}
+
+
+@pytest.mark.parametrize("shape", [(), (12,), (1, 5), (2, 3, 2)])
+def test_an_input_of_any_rank(shape: tuple[int, ...]) -> None:
+    buffers, rows = payloads.pack_inputs(described(**ANY), {"x": np.ones(shape, np.float32)}, None)
+    data = np.ones(shape, np.float32).tobytes()
+    assert (b"".join(buffers), rows) == (payloads.pack_shapes([shape]) + data, 1)
+
+
+@pytest.mark.parametrize(
+    ("shape", "says"),
+    [
+        ((1, 1, 1, 1), "expected float32 of at most 3 dimensions, found float32 [1, 1, 1, 1]."),
+        ((13,), "dimension 'x[...]': expected 1 to 12 (the model's max_dims decide that), found 1"),
+        ((5, 3), "expected 1 to 12 (the model's max_dims decide that), found 15."),
+        ((2, 0), "expected 1 to 12 (the model's max_dims decide that), found 0."),
+    ],
+)
+def test_shapes_beyond_what_such_an_input_takes(shape: tuple[int, ...], says: str) -> None:
+    with pytest.raises(BadRequest) as caught:
+        payloads.pack_inputs(described(**ANY), {"x": np.ones(shape, np.float32)}, None)
+    assert says in str(caught.value)
+
+
+def test_a_person_gives_such_an_input_its_shape() -> None:
+    model = described(**ANY)
+    for text, shape in (("5", ()), ("1 2 3", (3,)), ("[[1, 2], [3, 4]]", (2, 2))):
+        values = inputs.read(model, [text])
+        assert np.shape(values["x"]) == shape
+        assert inputs.sizes_of(model, values) == {}
+    assert banner.tensor_text(ANY["inputs"][0]) == "x FP32[...]"
+    sizes = banner.free_dims_text(ANY)
+    assert sizes.startswith("x[...] 1..12 elements in at most 3 dimensions (default)")
 
 
 def test_sizes_that_the_model_fixes() -> None:

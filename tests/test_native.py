@@ -45,10 +45,11 @@ def test_the_reply_header_is_the_page_to_the_byte() -> None:
             "0b000000"
             "0c000000"
             "0d000000"
-            "0000000000000000"
+            "0400"
+            "000000000000"
         )
     )
-    assert header == native.ReplyHeader(5, 2, 1, 16, 3, 10, 11, 12, 13)
+    assert header == native.ReplyHeader(5, 2, 1, 16, 3, 10, 11, 12, 13, 4)
 
 
 @given(

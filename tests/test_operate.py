@@ -22,6 +22,7 @@ from lumen_uring.errors import ConfigError, EngineError, LumenError, MetricsErro
 from lumen_uring.model_cache import CachePlace
 from lumen_uring.notify import Notifier
 from lumen_uring.reload import plan
+from lumen_uring.ring.config_struct import EnginePlace
 from lumen_uring.settings import Config
 
 Calls = list[tuple[object, ...]]
@@ -426,29 +427,33 @@ def test_models_are_added_each_with_its_own_files(monkeypatch: pytest.MonkeyPatc
         return places[str(path)]
 
     monkeypatch.setattr(loading, "cache_place", place)
-    one, two = load(None, (), ["a=x", "b=y"]).models
+    config = load(None, ["models.1.engine=onnxruntime"], ["a=x", "b=y"])
+    one, two = config.models
     files = [(one, Path("x"), b"labels"), (two, Path("y"), None)]
     calls: Calls = []
     notes: list[str] = []
     engine: Any = Told("engine", calls, info=in_turn(Info()))
-    names = server._load_models(engine, files, notes, [])
+    native = EnginePlace(None, "no file", "y is made anew")
+    monkeypatch.setattr(loading, "engine_place", lambda *_: native)
+    names = server._load_models(engine, config, files, notes, [])
     assert next(names) == "a"
     assert len(calls) == 1  # the name is told before the model is loaded
     assert list(names) == ["b"]
     assert calls[1:] == [
-        ("engine.add_model", one, Path("x"), Path("/c/x"), b"labels"),
-        ("engine.add_model", two, Path("y"), None, None),
+        ("engine.add_model", one, Path("x"), Path("/c/x"), b"labels", native),
+        ("engine.add_model", two, Path("y"), None, None, None),
     ]
-    assert (notes, asked) == (["y is not kept"], [("x", "1.2.3"), ("y", "1.2.3")])
+    assert notes == ["y is made anew", "y is not kept"]
+    assert asked == [("x", "1.2.3"), ("y", "1.2.3")]
     first, second = EngineError("first", -6), EngineError("second", -5)
     engine = Told("engine", calls, info=in_turn(Info()), add_model=in_turn(first, second))
     with pytest.raises(EngineError) as caught:
-        list(server._load_models(engine, files, notes, []))
+        list(server._load_models(engine, config, files, notes, []))
     assert str(caught.value) == "first\nsecond"
     # With a file that is not there, the whole is a wrong configuration.
     engine = Told("engine", calls, info=in_turn(Info()), add_model=in_turn(None, second))
     with pytest.raises(ConfigError) as wrong:
-        list(server._load_models(engine, files, notes, [ConfigError("no file")]))
+        list(server._load_models(engine, config, files, notes, [ConfigError("no file")]))
     assert str(wrong.value) == "no file\nsecond"
 
 
@@ -532,7 +537,7 @@ class Info:
     """An engine's state after its start."""
 
     port, io_threads, workers, slots, arena_bytes = 8123, 1, 2, 64, 256 << 20
-    slot_classes, worker_cpus = (), (0, 1)
+    slot_classes, worker_cpus, nodes = (), (0, 1), ()
     io_backend, io_detail, ort_version = "epoll", "", "1.2.3"
     stats_path = "/figures"
     notes = ("of the engine",)

@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import csv
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +19,7 @@ import pytest
 from bench.perf import perf_parse, perf_run
 
 DATA = Path(__file__).resolve().parent / "data" / "perf"
-GROUPS = {2001: "io", 2002: "worker", 2003: "worker"}
+GROUPS = {2000: "other", 2001: "io", 2002: "worker", 2003: "worker"}
 SAME = [
     ("counters.csv", ","),
     ("counters_decimal_comma.csv", ","),
@@ -127,15 +133,35 @@ def test_rows_show_both_states_and_the_change() -> None:
     assert perfstat.change([None, 150]) == perfstat.change([0, 1]) == perfstat.change([1]) == ""
 
 
-def test_table_names_every_missing_event(capsys: pytest.CaptureFixture[str]) -> None:
+def test_both_states_of_counters() -> None:
+    """Twice the requests, more LLC misses and switches: what the two columns and the change say."""
+    before, after = state("counters.csv", 100), state("overloaded.csv", 150)
+    table = {
+        (section, name): (values, perfstat.change(values, unit), note)
+        for section, name, unit, values, note in perfstat.rows([before, after])
+    }
+    assert table["workers", "IPC"] == ([1.25, 1.0], "-20.0 %", "")
+    assert table["workers", "LLC loads missed"] == ([60, 75], "+15.0 points", "")
+    assert table["workers", "context-switches"] == ([8100, 8910], "+10.0 %", "")
+    assert table["I/O threads", "context-switches"] == ([562, 1124], "+100.0 %", "")
+    assert table["other threads", "context-switches"] == ([None, 60], "", "")
+    # A thread that never ran with the counter has no figure, and so has what is derived from it.
+    assert table["I/O threads", "LLC-loads"] == ([None, 900000], "", "not counted")
+    assert table["I/O threads", "LLC loads missed"][:2] == ([None, 50], "")
+
+
+def test_table_says_once_what_cannot_be_counted(capsys: pytest.CaptureFixture[str]) -> None:
     lines = perfstat.rows([state("no_counters.csv", 100), state("no_counters.csv", 150)])
+    assert perfstat.uncounted(lines) == list(perfstat.HARDWARE)
     perfstat.show(["standard", "overloaded"], lines)
-    shown = capsys.readouterr().out.splitlines()
-    for event in perfstat.HARDWARE:
-        rows = [line for line in shown if line.strip().startswith(f"{event} ")]
-        assert len(rows) == 2, event
-        assert all("not supported" in row for row in rows), event
-    assert any("context-switches" in line and "not" not in line for line in shown)
+    *shown, _, said = capsys.readouterr().out.splitlines()
+    assert said.startswith(f"This machine counts no {', '.join(perfstat.HARDWARE)}: perf says 'not")
+    assert not [line for line in shown if line.split()[:1] in ([e] for e in perfstat.HARDWARE)]
+    for event in perfstat.SOFTWARE:
+        assert len([line for line in shown if line.split()[:1] == [event]]) >= 2, event
+    # What one of the states has is shown.
+    mixed = perfstat.rows([state("no_counters.csv", 100), state("counters.csv", 150)])
+    assert perfstat.uncounted(mixed) == []
 
 
 def test_csv(tmp_path: Path) -> None:
@@ -162,6 +188,65 @@ def test_setting_is_put_back(tmp_path: Path, before: str) -> None:
     with pytest.raises(KeyboardInterrupt):
         interrupted()
     assert path.read_text().strip() == before
+
+
+@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGHUP, signal.SIGTERM])
+def test_setting_is_put_back_whatever_ends_the_process(tmp_path: Path, ending: int) -> None:
+    path = tmp_path / "perf_event_paranoid"
+    path.write_text("2\n")
+    code = (
+        "import pathlib, signal, sys\n"
+        "from bench.perf.perf_run import relaxed_paranoid\n"
+        "with relaxed_paranoid(True, pathlib.Path(sys.argv[1])):\n"
+        "    print(flush=True)\n"
+        "    signal.pause()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE, cwd=DATA.parents[2]
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert path.read_text() == "-1"
+        process.send_signal(ending)
+    until = time.monotonic() + 60
+    while path.read_text() != "2" and time.monotonic() < until:
+        time.sleep(0.01)
+    assert path.read_text() == "2"
+
+
+@pytest.fixture
+def with_sudo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
+    """A setting that only a program named sudo may write; gives the setting."""
+
+    def make(script: str) -> Path:
+        path, sudo = tmp_path / "perf_event_paranoid", tmp_path / "sudo"
+        path.write_text("3\n")
+        sudo.write_text(f'#!/bin/sh\n[ "$1" = -n ] && shift\n{script}\n')
+        sudo.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+        monkeypatch.setattr(perf_run, "_is_ours", lambda _path: False)
+        return path
+
+    return make
+
+
+def test_setting_is_changed_with_sudo(with_sudo: Callable[[str], Path]) -> None:
+    path = with_sudo('touch "$0.asked"; exec "$@"')
+    with perf_run.relaxed_paranoid(True, path):
+        assert path.read_text() == "-1"
+    assert path.read_text() == "3"
+    assert path.with_name("sudo.asked").exists()
+
+
+def test_setting_that_stays_as_it_is(with_sudo: Callable[[str], Path]) -> None:
+    path = with_sudo("exit 1")
+    with pytest.raises(perf_run.PerfError, match="cannot be set to -1: run this as root"):
+        with perf_run.relaxed_paranoid(True, path):
+            raise AssertionError("nothing runs in there")
+    path = with_sudo(f"printf %s -1 > {path}; echo changed; cat > /dev/null")
+    with pytest.raises(perf_run.PerfError, match=r"expected 3, found -1.* type: sysctl"):
+        with perf_run.relaxed_paranoid(True, path):
+            pass
 
 
 def test_setting_is_left_alone_unless_asked(tmp_path: Path) -> None:

@@ -145,6 +145,26 @@ def test_the_banner_of_free_dimensions() -> None:
     assert lines[-1] == "Try: curl 'http://127.0.0.1:8000/v2/models/digits'"
 
 
+def test_the_banner_of_a_model_that_takes_pictures() -> None:
+    pixels = {"height": 224, "width": 224, "layout": "NCHW", "channel_order": "BGR"}
+    values = {"mean": [1, 2, 3], "scale": [0.5, 0.5, 0.5], "pad_value": 114}
+    photo = {
+        **DIGITS,
+        "inputs": [{"name": "x", "datatype": "FP16", "shape": [-1, 3, 224, 224]}],
+        "image": {**pixels, **values, "fit": "letterbox", "resize": 0, "filter": "box"},
+    }
+    text = "\n".join(banner(load(), INFO, {"models": [photo]}, [], 0.5))
+    assert (
+        "  pictures digits: JPEG or PNG, fitted into 224 x 224 with a margin of 114 (box), bgr, "
+        "(value - [1, 2, 3]) * 0.5\n"
+    ) in text
+    url = "http://127.0.0.1:8000/v2/models/digits/infer"
+    assert next_step(photo) == f"Try: curl -T PICTURE.jpg '{url}?top=5'"
+    assert next_step({**photo, "labels": ["a"]}) == f"Try: curl -T PICTURE.jpg '{url}'"
+    boxes = {"name": "boxes", "datatype": "FP32", "shape": [-1, 84, 8400]}
+    assert next_step({**photo, "outputs": [boxes]}) == f"Try: curl -T PICTURE.jpg '{url}'"
+
+
 def test_the_banner_of_a_unix_socket() -> None:
     config = load(None, ["server.unix_socket=/run/s", "server.unix_socket_mode=0600"])
     text = "\n".join(banner(config, INFO, {"models": [DIGITS]}, [], 0.5))

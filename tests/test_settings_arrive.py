@@ -42,10 +42,18 @@ SETTINGS: dict[tuple[type[BaseModel], str], tuple[str, Fields]] = {
     (ServerConfig, "unix_socket"): ("/run/x.sock", {"unix_socket": b"/run/x.sock"}),
     (ServerConfig, "unix_socket_mode"): ("'0604'", {"unix_socket_mode": 0o604}),
     (ServerConfig, "arena_bytes"): ("6GiB", {"arena_bytes": 6 << 30}),
+    (ServerConfig, "shared_memory"): ("true", {"shared_memory": 1}),
+    (ServerConfig, "shared_memory_bytes"): ("6MiB", {"shared_memory_bytes": 6 << 20}),
     (ServerConfig, "rate"): ("2.5", {"rate": 2.5, "burst": 3}),
     (ServerConfig, "hosts"): ("[b.example, a]", {"host_count": 2, "hosts": [b"b.example", b"a"]}),
     (EngineConfig, "telemetry_csv_path"): ("/tmp/t.csv", {"telemetry_csv_path": b"/tmp/t.csv"}),
+    (EngineConfig, "cores"): ("0-1,3", {"cores": b"0-1,3"}),
+    (EngineConfig, "lock_memory"): ("true", {"lock_memory": 1}),
+    (EngineConfig, "flush_denormals"): ("true", {"flush_denormals": 1}),
     (ModelConfig, "name"): ("another", {"model.name": b"another"}),
+    (ModelConfig, "width"): ("5", {"model.width": 5}),
+    (ModelConfig, "run"): ("worker", {"model.run": 2}),
+    (ModelConfig, "engine"): ("native", {"model.engine": 1}),
     (ModelConfig, "intra_op_threads"): ("6", {"model.intra_op_threads": 6}),
     (ModelConfig, "channel_order"): ("bgr", {"model.channel_order": 1}),
     (ModelConfig, "mean"): (str(list(MEAN)), {"model.mean": MEAN}),
@@ -62,6 +70,11 @@ SETTINGS: dict[tuple[type[BaseModel], str], tuple[str, Fields]] = {
     (ModelConfig, "max_output_bytes"): ("2KiB", {"model.max_output_bytes": 2048}),
     (ModelConfig, "batch_size"): ("8", {"model.batch_size": 8}),
     (ModelConfig, "batch_delay_us"): ("0", {"model.batch_delay_us": 0}),
+    (ModelConfig, "image"): (
+        "{fit: letterbox, filter: box, pad_value: 9, upright: false, decode: fast, lenient: true, "
+        "max_pixels: 11, max_whole_pixels: 12}",
+        {"model.image": (2, 2, 0, 9, 0, 1, 1, 1.0, 11, 12)},
+    ),
     (ModelConfig, "rate"): ("0.25", {"model.rate": 0.25, "model.burst": 1}),
 }
 
@@ -73,8 +86,10 @@ def _add_ordinary_settings() -> None:
         limits = whole_range(field)
         if limits is None or key == "burst" or (owner, key) in SETTINGS:
             continue
-        number = limits[0] if limits[0] not in (0, field.default) else limits[1]
         words = get_args(field.annotation) if get_origin(field.annotation) is Literal else ()
+        default = words.index(field.default) if words else field.default
+        number = limits[0] if limits[0] not in (0, default) else limits[1]
+        number -= number == default
         SETTINGS[owner, key] = (words[number] if words else str(number), {key: number})
 
 
@@ -126,6 +141,14 @@ class _Library:
             f"model.{name}": _plain(getattr(native, name)) for name, *_ in native._fields_
         }
         dims = [native.dims[d] for d in range(native.dim_count)]
+        image = native.image.contents if native.image else None
+        self.fields["model.image"] = image and tuple(getattr(image, f) for f, _ in image._fields_)
+        rule = native.experts.contents if native.experts else None
+        self.fields["model.experts"] = rule and (
+            rule.feature,
+            rule.tensor,
+            [(rule.experts[e].model, rule.experts[e].bound) for e in range(rule.count)],
+        )
         self.fields["model.dims"] = [(dim.name, dim.size, dim.fixed) for dim in dims]
         return 0
 
@@ -188,6 +211,29 @@ def test_a_burst_beside_its_rate(given: _Library, section: type[BaseModel]) -> N
     before = crossed(given, load(None, [rate]))
     after = crossed(given, load(None, [rate, f"{place(section, 'burst')}=9"]))
     assert changes(before, after) == {BURSTS[section]: 9}
+
+
+def test_a_virtual_model_and_its_rule(given: _Library, tmp_path: Path) -> None:
+    path = tmp_path / "lumen.yaml"
+    path.write_text(
+        "models:\n"
+        "- {name: a, path: a.onnx, run: inline}\n"
+        "- {name: b, path: b.onnx, mean: 2, width: 4, fix_dims: {n: 3}, rate: 9, max_rows: 6}\n"
+        "experts:\n"
+        "- {name: e, feature: margin, of: y, run: worker, batch_size: 8, rate: 2,\n"
+        "   batch_delay_us: 4, burst: 5,\n"
+        "   experts: [{model: b, at_least: 0.5}, {model: a, at_least: 2}, {model: b}]}\n"
+    )
+    config = load(path)
+    (entry,) = config.experts
+    with Engine(config, Path("/ort.so")) as engine:
+        engine.add_experts(entry, config.virtual(entry), {"a": 0, "b": 1}, b"one\ntwo\n")
+    wanted = {"name": b"e", "run": 2, "batch_size": 8, "batch_delay_us": 4, "rate": 2, "burst": 5}
+    # The last expert's, but for what its own Runs have.
+    wanted |= {"mean": (2, 2, 2), "max_rows": 6, "labels": b"one\ntwo\n", "width": 1, "dims": []}
+    assert {name: given.fields[f"model.{name}"] for name in wanted} == wanted
+    feature, tensor, [*bounds, (last, _)] = given.fields["model.experts"]  # type: ignore[misc]
+    assert (feature, tensor, bounds, last) == (9, b"y", [(1, 0.5), (0, 2.0)], 1)
 
 
 def test_what_a_setting_is_without_being_set(given: _Library) -> None:
@@ -512,7 +558,7 @@ def test_a_refusal_without_a_sentence_has_its_name(monkeypatch: pytest.MonkeyPat
 def test_the_words_of_settings_are_the_numbers_of_the_header(given: _Library) -> None:
     """As lumen.h has them, in the order in which a person finds them in config.yaml."""
     for key, field, words in (
-        ("engine.queue_type", "queue_type", "mpmc scq spsc naive batched inline"),
+        ("engine.queue_type", "queue_type", "mpmc scq spsc naive batched inline auto"),
         ("engine.idle", "idle", "adaptive spin yield park"),
         ("engine.allocator_type", "allocator_type", "lumen_arena standard"),
         ("server.io_backend", "io_backend", "auto io_uring epoll"),

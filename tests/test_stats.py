@@ -44,7 +44,7 @@ TIMES_OF_MODELS = OF_MODELS + 72
 BLOCK_BYTES = TIMES_OF_MODELS + 2 * MODEL_STRIDE
 MODELS = ["digits", "b"]
 NAME_BYTES = 16
-HEADER = "<8sIIQQQIIIIIIQIIQIIIIII"
+HEADER = "<8sIIQQQIIIIIIQIIQIIIIIIQII"
 MODELS_OFFSET = 128 + 48 * len(FIELDS)
 BLOCKS_OFFSET = 1024
 assert MODELS_OFFSET + len(MODELS) * NAME_BYTES <= BLOCKS_OFFSET
@@ -75,7 +75,7 @@ BLOCKS = [
 def build(blocks: list[bytes] = BLOCKS, **changed: object) -> bytes:
     values = {
         "magic": b"LMNSTAT1",
-        "version": 3,
+        "version": 4,
         "field_count": len(FIELDS),
         "fields_offset": 128,
         "blocks_offset": BLOCKS_OFFSET,
@@ -96,6 +96,9 @@ def build(blocks: list[bytes] = BLOCKS, **changed: object) -> bytes:
         "model_sub_bits": MODEL_SUB_BITS,
         "model_unit_bits": MODEL_UNIT_BITS,
         "model_stride": MODEL_STRIDE,
+        "experts_offset": 0,
+        "experts_max": 0,
+        "reserved": 0,
         **changed,
     }
     header = struct.pack(HEADER, *values.values())
@@ -284,7 +287,9 @@ def test_files_of_several_servers_merge(tmp_path: Path) -> None:
     [
         {"magic": b"LMNSTAT2"},
         {"version": 2},
-        {"version": 4},
+        {"version": 5},
+        {"experts_offset": 2**63, "experts_max": 8},
+        {"experts_offset": 128, "experts_max": 8},  # no indexes of models
         {"model_buckets": 9},
         {"model_sub_bits": 60},
         {"model_unit_bits": 60},
@@ -339,6 +344,20 @@ def test_any_damage_is_refused_or_read(
     path = write(tmp_path_factory.getbasetemp(), bytes(data), "damaged")
     with contextlib.suppress(StatsError):
         read(path)
+
+
+def test_counters_of_experts_have_their_names(tmp_path: Path) -> None:
+    """A model may be an expert twice; what has no expert is no figure."""
+    fields = [(f"model_expert_{place}", 0, 16, 2, 1) for place in range(3)]
+    whole = build([block(1, 0, {16: 5, 24: 7}, {})])
+    data = bytearray(whole[: BLOCKS_OFFSET - 24] + struct.pack("<6I", 2, 2, 0, 0, 0, 1))
+    data += whole[BLOCKS_OFFSET:]
+    struct.pack_into("<I", data, 12, len(fields))
+    for place, (name, *rest) in enumerate(fields):
+        struct.pack_into("<32sIIII", data, 128 + 48 * place, name.encode(), *rest)
+    struct.pack_into("<QI", data, 112, BLOCKS_OFFSET - 24, 3)
+    models = read(write(tmp_path, bytes(data))).models
+    assert models == {"digits": {"expert:b": 10}, "b": {"expert:digits": 7}}
 
 
 def test_a_missing_file_says_that_no_server_runs(tmp_path: Path) -> None:

@@ -33,13 +33,15 @@ SRC = ROOT / "c" / "src"
 # dialects through it and name none of them.
 TIERS = {
     "base": 0,
-    "parts": 1,
-    "ring": 2,
-    "flow": 3,
-    "load": 3,
-    "work": 4,
-    "dialects": 5,
-    "": 6,
+    "engine": 1,
+    "parts": 2,
+    "image": 3,
+    "ring": 4,
+    "flow": 5,
+    "load": 5,
+    "work": 6,
+    "dialects": 7,
+    "": 8,
 }
 LOAD_USES = {"base", "parts", "ring", "load"}
 
@@ -51,28 +53,42 @@ HEADER_LINES_MAX = 250
 HEADER_OF = {
     "base/abi.c": "lumen.h",
     "dialects/native_reply.c": "dialects/native.h",
+    "engine/dense_avx2.c": "engine/dense_x86.h",
+    "engine/dense_avx512.c": "engine/dense_x86.h",
+    "engine/trees_head.c": "engine/trees.h",
+    "image/resample_avx2.c": "image/resample_x86.h",
+    "image/resample_avx512.c": "image/resample_x86.h",
     "load/loadgen_http.c": "load/loadgen.h",
     "load/loadgen_native.c": "load/loadgen.h",
     "load/loadgen_setup.c": "load/loadgen.h",
     "parts/model_load.c": "parts/model.h",
+    "parts/model_pictures.c": "parts/model.h",
+    "parts/model_signature.c": "parts/model.h",
     "parts/model_sizes.c": "parts/model.h",
-    "parts/model_text.c": "parts/oip_reply.h",
+    "parts/model_text.c": "parts/rows_reply.h",
     "parts/model_trial.c": "parts/model.h",
+    "parts/ort_strings.c": "parts/ort.h",
     "parts/oip_parser.cc": "parts/oip_json.h",
     "parts/oip_values.cc": "parts/oip_json.h",
+    "parts/rows_values.cc": "parts/rows_walk.h",
+    "parts/placement_text.c": "parts/placement.h",
     "ring/ring_base.c": "ring/ring_backend.h",
     "ring/ring_check.c": "ring/ring_backend.h",
     "ring/ring_epoll_try.c": "ring/ring_epoll.h",
     "ring/ring_open.c": "ring/ring_backend.h",
     "ring/ring_uring.c": "ring/ring_backend.h",
+    "server_memory.c": "server.h",
     "server_node.c": "server.h",
     "server_reload.c": "server.h",
     "server_threads.c": "server.h",
+    "server_width.c": "server.h",
+    "work/worker_open.c": "work/worker.h",
 }
 
 # Functions that no file of c/src calls.
 FOR_TESTS = {
     "lm_rgb8_kernel_name",  # says in a failed test which kernel it was
+    "lm_team_open",  # starts the benchmark's threads: no Run of a server is shared by a team yet
     "lm_histogram_floor",  # says to a benchmark where a bucket begins
 }
 

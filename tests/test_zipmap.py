@@ -55,6 +55,20 @@ def test_the_zipmap_gives_way_to_its_input(tmp_path: Path) -> None:
     assert [node.op_type for node in model.graph.node] == ["Identity"]
 
 
+def test_a_zipmap_whose_output_has_the_name_already(tmp_path: Path) -> None:
+    """As onnxmltools exports LightGBM's classifiers."""
+    node = helper.make_node(
+        "ZipMap", ["s"], ["probabilities"], domain="ai.onnx.ml", classlabels_strings=[b"a", b"b"]
+    )
+    graph = helper.make_graph([node], "g", [SCORES], [maps("probabilities")])
+    onnx.save(helper.make_model(graph), str(tmp_path / "m.onnx"))
+    with zipmap.cut(tmp_path / "m.onnx") as (file, labels, _note):
+        model = onnx.load(str(file))
+    assert labels == b"a\nb\n"
+    assert [node.output[0] for node in model.graph.node] == ["probabilities"]
+    assert model.graph.output[0].type.WhichOneof("value") == "tensor_type"
+
+
 @pytest.mark.parametrize("names", [[b"a\nb", b"c"], [b"", b"c"]])
 def test_names_that_are_no_lines(tmp_path: Path, names: list[bytes]) -> None:
     with zipmap.cut(save(tmp_path / "m.onnx", names)) as (_, labels, note):

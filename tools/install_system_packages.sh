@@ -1,6 +1,6 @@
 #!/bin/sh
 # Makes sure of what pip cannot install: C and C++ compilers, make, the headers of liburing,
-# libsodium and simdjson, and Python with venv.
+# libsodium, simdjson, libjpeg-turbo, libspng and zlib, and Python with venv.
 # Uses apt where it may; otherwise prints the one line to type and stops.
 set -eu
 python=${PYTHON:-python3}
@@ -12,6 +12,9 @@ command -v "${CXX:-c++}" >/dev/null 2>&1 || missing="$missing g++"
 command -v make >/dev/null 2>&1 || missing="$missing make"
 has_header liburing.h || missing="$missing liburing-dev"
 has_header sodium.h || missing="$missing libsodium-dev"
+has_header jpeglib.h || missing="$missing libjpeg-dev"
+has_header spng.h || missing="$missing libspng-dev"
+has_header zlib.h || missing="$missing zlib1g-dev"
 echo '#include <simdjson.h>' | ${CXX:-c++} -x c++ -E - >/dev/null 2>&1 || missing="$missing libsimdjson-dev"
 if command -v "$python" >/dev/null 2>&1; then
     "$python" -c 'import ensurepip, venv' 2>/dev/null || missing="$missing python3-venv"

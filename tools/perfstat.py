@@ -4,7 +4,7 @@ A developer's tool. It starts a server of its own in a session of its own, loads
 connections (standard) and over 16 (overloaded), counts with `perf stat` per thread, joins that with
 the server's own statistics of the same seconds and shows both states side by side. What this
 machine cannot count is said event by event; nothing is estimated in its place. It never changes a
-kernel setting without --relax-paranoid, and then puts it back.
+kernel setting without --paranoid, and then puts it back, whatever ends it.
 """
 
 from __future__ import annotations
@@ -37,27 +37,33 @@ HARDWARE: Final = (
 )
 SOFTWARE: Final = ("task-clock", "context-switches", "cpu-migrations", "page-faults")
 EVENTS: Final = HARDWARE + SOFTWARE
-GROUPS: Final = {"io": "I/O threads", "worker": "workers"}
+FORMAT: Final = "lumen perfstat 1"  # read by lumen_uring/dashboard/runs.py
+GROUPS: Final = {"io": "I/O threads", "worker": "workers", "other": "other threads"}
 _NO_PERF: Final = (
     "perf is not installed, so that only the server's own figures follow "
     "(Debian: apt-get install linux-perf; Ubuntu: apt-get install linux-tools-$(uname -r))."
 )
 _USER_MODE: Final = (
     "perf counted user mode alone, so that context switches and what the kernel did for the "
-    "server are missing: --relax-paranoid or root counts everything."
+    "server are missing: --paranoid or root counts everything."
+)
+_NO_COUNTERS: Final = (
+    "This machine counts no {}: perf says 'not supported', as in most virtual machines. No figure "
+    "stands in for them; the software events above are counted."
 )
 _HELP: Final = """\
 standard is 4 connections, overloaded 16; --connections names others. Events:
   hardware  cycles, instructions (and from both: IPC), branch-misses, L1-dcache-load-misses,
             LLC-loads, LLC-load-misses (and from both: the share of loads that missed)
   software  task-clock, context-switches, cpu-migrations, page-faults
-Virtual machines often have no hardware counters: the table then says "not supported" for each of
-them, and the software events are there all the same. Where a counter was shared with others for
+Virtual machines often have no hardware counters: a sentence below the table then names what is
+missing, and the software events are there all the same. Where a counter was shared with others for
 want of registers, the table says for how much of the time it counted; perf has scaled it up.
+Other threads are Python's, the telemetry thread and the helpers of wide Runs.
 
 Counting needs kernel.perf_event_paranoid of 2 or less, or root, or CAP_PERFMON; at 2 what the
-kernel does for a thread is left out. --relax-paranoid sets it to -1 for the run (directly or with
-sudo -n) and puts it back, also after a failure or Ctrl-C.
+kernel does for a thread is left out. --paranoid sets it to -1 for the run (directly or with
+sudo -n); a process of its own puts it back, also after a failure, Ctrl-C or kill -9.
 """
 
 
@@ -72,7 +78,7 @@ def count_state(server: LocalServer, shape: Shape, with_perf: bool) -> dict[str,
     Returns:
         The state's figures, as --json writes them.
     """
-    roles = {thread.tid: thread.role for thread in read(stats_path(server.port)).threads}
+    roles = thread_groups(server)
     perf = Perf(list(roles), EVENTS) if with_perf else None
     text = ""
     try:
@@ -100,6 +106,18 @@ def count_state(server: LocalServer, shape: Shape, with_perf: bool) -> dict[str,
     state["user_mode_only"] = ":u," in text
     state["groups"] = {role: group_figures(found, served) for role, found in totals.items()}
     return state
+
+
+def thread_groups(server: LocalServer) -> dict[int, str]:
+    """The group of each thread of a server, by its id: io, worker or other.
+
+    Args:
+        server: a running one.
+    """
+    roles = {int(path.name): "other" for path in Path(f"/proc/{server.pid}/task").iterdir()}
+    known = {thread.tid: thread.role for thread in read(stats_path(server.port)).threads}
+    # A worker without a thread of its own, which is an I/O thread's, has the id 0.
+    return roles | {tid: role for tid, role in known.items() if tid}
 
 
 def group_figures(totals: Mapping[str, perf_parse.Total], served: int) -> dict[str, Any]:
@@ -177,12 +195,24 @@ def _at(state: Mapping[str, Any], path: Sequence[str]) -> Any:
     return value
 
 
-def change(values: Sequence[float | None]) -> str:
-    """From the first state to the last, in per cent; empty where there is no such figure."""
+def change(values: Sequence[float | None], unit: str = "") -> str:
+    """From the first state to the last: in per cent, a share in points; empty without figures."""
     first, last = values[0], values[-1]
-    if len(values) < 2 or first is None or last is None or not first:
+    if len(values) < 2 or first is None or last is None:
         return ""
-    return f"{(last / first - 1) * 100:+.1f} %"
+    if unit == "%":
+        return f"{last - first:+.1f} points"
+    return f"{(last / first - 1) * 100:+.1f} %" if first else ""
+
+
+def uncounted(lines: Sequence[Row]) -> list[str]:
+    """The events that this machine cannot count for any thread in any state."""
+    found: dict[str, bool] = {}
+    for _, name, _, values, note in lines:
+        if name in EVENTS:
+            missing = note == perf_parse.NOT_SUPPORTED and all(value is None for value in values)
+            found[name] = missing and found.get(name, True)
+    return [name for name, missing in found.items() if missing]
 
 
 def number(value: float | None) -> str:
@@ -210,27 +240,31 @@ def show(titles: Sequence[str], lines: Sequence[Row]) -> None:
     table.add_column("unit")
     table.add_column("note")
     section = ""
+    missing = uncounted(lines)
     for group, name, unit, values, note in lines:
         # That an event was not counted is said once, not again of what is derived from it.
-        if all(value is None for value in values) and name not in EVENTS:
+        if name in missing or (all(value is None for value in values) and name not in EVENTS):
             continue
         if group != section:
             section = group
             table.add_section()
             table.add_row(f"[bold]{group}[/bold]")
         cells = [number(value) for value in values]
-        table.add_row(f"  {name}", *cells, change(values), unit, note)
+        table.add_row(f"  {name}", *cells, change(values, unit), unit, note)
     console.print(table)
+    if missing:
+        console.print(_NO_COUNTERS.format(", ".join(missing)), soft_wrap=True)
 
 
 def write_csv(path: Path, names: Sequence[str], lines: Sequence[Row]) -> None:
-    """Writes the rows: section, figure, unit, a column per state, change in per cent, note."""
+    """Writes the rows: section, figure, unit, a column per state, the change, note."""
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["section", "figure", "unit", *names, "change", "note"])
         for section, name, unit, values, note in lines:
             cells = ["" if value is None else repr(value) for value in values]
-            writer.writerow([section, name, unit, *cells, change(values).removesuffix(" %"), note])
+            moved = change(values, unit).partition(" ")[0]
+            writer.writerow([section, name, unit, *cells, moved, note])
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
@@ -248,7 +282,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     overrides = [f"--set={override}" for override in options.set]
     states: dict[str, Any] = {}
     with (
-        relaxed_paranoid(options.relax_paranoid and with_perf),
+        relaxed_paranoid(options.paranoid and with_perf),
         local_server(f"--model=model={model}", *overrides) as server,
     ):
         for name, connections in options.connections.items():
@@ -261,7 +295,19 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
                 states[name] = count_state(server, shape, with_perf)
     if any(state["user_mode_only"] for state in states.values()):
         remarks.append(_USER_MODE)
-    return {"machine": machine(), "model": model, "remarks": remarks, "states": states}
+    return document(machine(), model, remarks, states)
+
+
+def document(
+    where: Mapping[str, Any], model: str, remarks: Sequence[str], states: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The whole result, as --json writes it and `lumen dashboard` reads it."""
+    table = [
+        {"section": section, "figure": figure, "unit": unit, "values": values, "note": note}
+        for section, figure, unit, values, note in rows(list(states.values()))
+    ]
+    head = {"format": FORMAT, "machine": where, "model": model, "remarks": remarks}
+    return {**head, "states": states, "table": table}
 
 
 def _states(text: str) -> dict[str, int]:
@@ -286,15 +332,16 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--warmup", type=float, default=1.0, help="before each (%(default)s)")
     found.add_argument("--json", type=Path, metavar="FILE", help="write everything there")
     found.add_argument("--csv", type=Path, metavar="FILE", help="write the table there")
-    found.add_argument("--relax-paranoid", action="store_true", help="see below")
+    found.add_argument("--paranoid", action="store_true", help="see below")
     return found
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Measures, shows and writes."""
     options = parser().parse_args(arguments)
-    # Ends as Ctrl-C does, so that everything is put back.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    # They end it as Ctrl-C does, so that the server ends too.
+    for ending in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ending, lambda received, _frame: sys.exit(128 + received))
     try:
         result = run(options)
     except (PerfError, RuntimeError) as error:

@@ -17,6 +17,7 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from lumen_uring import settings
+from lumen_uring.image_input import ImageConfig
 from lumen_uring.sizes import format_size
 
 ROOT: Final = Path(__file__).resolve().parent.parent
@@ -29,6 +30,17 @@ _SECTIONS: Final[dict[str, tuple[type[BaseModel], str]]] = {
     "engine": (settings.EngineConfig, "Workers, their queue and their memory."),
     "log": (settings.LogConfig, "What the server writes about itself."),
     "models": (settings.ModelConfig, "Entries of `models`: what is served."),
+    "experts": (
+        settings.ExpertsConfig,
+        "Entries of `experts`. [GUIDE.md](GUIDE.md#light-and-dense-models) has examples.",
+    ),
+    "expert": (settings.ExpertConfig, "Entries of a virtual model's `experts`."),
+    "image": (ImageConfig, "A model's `image`: what becomes of files of pictures."),
+}
+_NESTED: Final = {
+    "server": ("keys",),
+    "models": ("image",),
+    "experts": ("expert", "experts"),  # the inner keys first
 }
 _HEAD: Final = """\
 # Settings
@@ -47,7 +59,7 @@ def meanings(text: str) -> dict[tuple[str, str], str]:
         text: of the file.
 
     Returns:
-        (section, key) to sentence; the commented example of a key counts as the section `keys`.
+        (section, key) to sentence; commented keys count as the section that they are an example of.
     """
     found: dict[tuple[str, str], str] = {}
     section = ""
@@ -58,8 +70,13 @@ def meanings(text: str) -> dict[tuple[str, str], str]:
         if re.match(r"\w", line):
             section = match[1]
         elif match[3] is not None:
-            is_key = line.lstrip().startswith("#")
-            found["keys" if is_key else section, match[1]] = match[3]
+            is_nested = line.lstrip().startswith("#")
+            named = [
+                name
+                for name in _NESTED.get(section, ())
+                if match[1] in _SECTIONS[name][0].model_fields
+            ]
+            found[named[0] if is_nested else section, match[1]] = match[3]
     return found
 
 

@@ -14,6 +14,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import quote
 
 ZIG_VERSION: Final = "0.17.1"
 # Debian's and zig's names of each processor, with the baseline that numpy's wheels ask for.
@@ -83,7 +84,49 @@ PARTS: Final = (
             ),
         },
     ),
-    # Debian has simdjson as a shared library only: its one source file is compiled.
+    Part(
+        "libjpeg-turbo",
+        "2.1.5",
+        "libjpeg62-turbo-dev",
+        "1:2.1.5-2",
+        "IJG AND BSD-3-Clause AND Zlib",
+        {
+            "libjpeg62-turbo-dev_1%3a2.1.5-2_amd64.deb": (
+                "10485411f751c24472c43b28fe24ab6389fedb027d496bbc2c831496f750ab01"
+            ),
+            "libjpeg62-turbo-dev_1%3a2.1.5-2_arm64.deb": (
+                "d2ab47457f162d08ee9bfdd1a383013c25fe67b7e9a2210e7468333c5d18f6b7"
+            ),
+        },
+    ),
+    Part(
+        "zlib",
+        "1.2.13",
+        "zlib1g-dev",
+        "1:1.2.13.dfsg-1",
+        "Zlib",
+        {
+            "zlib1g-dev_1%3a1.2.13.dfsg-1_amd64.deb": (
+                "f9ce531f60cbd5df37996af9370e0171be96902a17ec2bdbd8d62038c354094f"
+            ),
+            "zlib1g-dev_1%3a1.2.13.dfsg-1_arm64.deb": (
+                "afb60f0bae432f2f0edfe2d674e99c1a13a147c9aa2b52f2f23e3df19ece76f5"
+            ),
+        },
+    ),
+    # Debian has these as shared libraries only: the one source file of each is compiled.
+    Part(
+        "libspng",
+        "0.7.3",
+        "libspng",
+        "0.7.3-3",
+        "BSD-2-Clause AND libpng-2.0",
+        {
+            "libspng_0.7.3.orig.tar.gz": (
+                "a50cadbe808ffda1a7fab17d145f52a23b163f34b3eb3696c7ecb5a52340fc1d"
+            )
+        },
+    ),
     Part(
         "simdjson",
         "3.0.1",
@@ -97,6 +140,11 @@ PARTS: Final = (
         },
     ),
 )
+# What is compiled of a source package.
+SOURCE_FILES: Final = {
+    "libspng": ("spng/spng.h", "spng/spng.c"),
+    "simdjson": ("singleheader/simdjson.h", "singleheader/simdjson.cpp"),
+}
 
 
 def fetch(machine: str, folder: Path) -> Path:
@@ -134,7 +182,7 @@ def _download(architecture: str, folder: Path, files: Path) -> None:
         named = f"{part.package}{foreign}={part.package_version}"
         _run("apt-get", "-qq", *what, named, env=apt, cwd=files)
         if not (files / part.file_name(architecture)).is_file():
-            # Debian's own names hold the version with %3a and the like: not with today's pins.
+            # Debian's names hold the version with its colon as %3a.
             raise SystemExit(f"apt fetched no {part.file_name(architecture)} for {named}.")
 
 
@@ -171,19 +219,21 @@ def _unpack(architecture: str, files: Path, target: Path) -> Path:
     shutil.rmtree(target, ignore_errors=True)
     for name in ("include", "lib", "licenses", "unpacked"):
         (target / name).mkdir(parents=True)
+    includes = target / "include"
     for part in PARTS:
         archive = files / part.file_name(architecture)
         inside = target / "unpacked" / part.name
         inside.mkdir()
         if part.is_source:
             _run("tar", "-xzf", str(archive), "--strip-components=1", "-C", str(inside))
-            single = inside / "singleheader"
-            for name in ("simdjson.h", "simdjson.cpp"):
-                shutil.copy(single / name, target / "include")
+            for name in SOURCE_FILES[part.name]:
+                shutil.copy(inside / name, includes)
             licence = inside / "LICENSE"
         else:
             _run("dpkg-deb", "-x", str(archive), str(inside))
-            shutil.copytree(inside / "usr/include", target / "include", dirs_exist_ok=True)
+            shutil.copytree(inside / "usr/include", includes, dirs_exist_ok=True)
+            for of_machine in includes.glob("*-linux-gnu*"):
+                shutil.copytree(of_machine, includes, dirs_exist_ok=True)
             for static in (inside / "usr/lib").glob("*/*.a"):
                 shutil.copy(static, target / "lib")
             licence = inside / "usr/share/doc" / part.package / "copyright"
@@ -217,7 +267,7 @@ def bill_of_materials(version: str, machine: str, time: str) -> dict[str, Any]:
             "name": part.name,
             "version": part.version,
             "licenses": [{"expression": part.licence}],
-            "purl": f"pkg:deb/debian/{part.package}@{part.package_version.replace('+', '%2B')}"
+            "purl": f"pkg:deb/debian/{part.package}@{quote(part.package_version)}"
             f"?arch={'source' if part.is_source else architecture}&distro=bookworm",
             "hashes": [{"alg": "SHA-256", "content": part.digests[part.file_name(architecture)]}],
         }

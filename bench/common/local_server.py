@@ -23,16 +23,21 @@ from bench.common.places import pinned
 ROOT: Final = Path(__file__).resolve().parents[2]
 SHARED: Final = ROOT.parent / "shared"
 TRAINED_SQUEEZENET: Final = SHARED / "models" / "squeezenet" / "model.onnx"
+_NOTE: Final = re.compile(r" +note ")
 _ADDRESS: Final = re.compile(r"serves on \S+:(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
 class LocalServer:
-    """A running server: its process id, its port, and seconds from its start to its banner."""
+    """A running server: its process id, its port, and seconds from its start to its banner.
+
+    `notes` are the banner's: what it could not honour, among others.
+    """
 
     pid: int
     port: int
     ready_s: float
+    notes: tuple[str, ...] = ()
 
 
 def squeezenet() -> str:
@@ -81,7 +86,8 @@ def local_server(
                 break
         if port is None:
             raise RuntimeError("the server did not start:\n" + "".join(said))
-        yield LocalServer(process.pid, port, time.monotonic() - began_s)
+        notes = tuple(line.split(maxsplit=1)[1].strip() for line in said if _NOTE.match(line))
+        yield LocalServer(process.pid, port, time.monotonic() - began_s, notes)
     finally:
         process.send_signal(signal.SIGTERM)
         try:

@@ -91,6 +91,17 @@ def process_cpu_s(pid: int) -> float:
     return time.clock_gettime((~pid << 3) | _CPUCLOCK_SCHED)
 
 
+def machine_cpu_s() -> float:
+    """CPU time of all cores so far, whoever used it; seconds, in steps of 10 ms.
+
+    Source:
+        proc_stat(5): all columns of `cpu` but idle and iowait, the fourth and the fifth
+    """
+    with open("/proc/stat") as stat:
+        ticks = [int(field) for field in stat.readline().split()[1:9]]
+    return (sum(ticks) - sum(ticks[3:5])) / os.sysconf("SC_CLK_TCK")
+
+
 def plan_of(server: LocalServer, shape: Shape) -> LoadPlan:
     """Makes the plan of a load.
 
@@ -179,11 +190,37 @@ def machine() -> dict[str, Any]:
         "cpu": model,
         "cores": len(os.sched_getaffinity(0)),
         "virtual": virtual,
+        **frequency(),
         "kernel": platform.release(),
         "python": platform.python_version(),
         "onnxruntime": onnxruntime.__version__,
         "date": datetime.date.today().isoformat(),
     }
+
+
+def frequency(root: Path = Path("/sys/devices/system/cpu")) -> dict[str, str]:
+    """What decides the frequency of the cores: the governors of those used, and turbo.
+
+    Args:
+        root: the folder of cores in sysfs.
+    """
+    governors = {
+        _first_line(root / f"cpu{core}/cpufreq/scaling_governor")
+        for core in os.sched_getaffinity(0)
+    } - {""}
+    boost = {"1": "on", "0": "off"}.get(_first_line(root / "cpufreq/boost"))
+    no_turbo = {"0": "on", "1": "off"}.get(_first_line(root / "intel_pstate/no_turbo"))
+    return {
+        "governor": ", ".join(sorted(governors)) or "unknown: the host decides",
+        "turbo": boost or no_turbo or "unknown",
+    }
+
+
+def _first_line(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
 
 
 def _flags() -> str:

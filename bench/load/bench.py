@@ -32,7 +32,11 @@ from lumen_uring.errors import LumenError
 from lumen_uring.ring.histogram import Histogram
 from lumen_uring.settings import EngineConfig
 
-QUEUES: Final[tuple[str, ...]] = get_args(EngineConfig.model_fields["queue_type"].annotation)
+QUEUES: Final[tuple[str, ...]] = tuple(
+    word
+    for word in get_args(EngineConfig.model_fields["queue_type"].annotation)
+    if word != "auto"  # one of the others, by the model
+)
 ALLOCATORS: Final = ("lumen_arena", "standard")
 WORKLOADS: Final = ("squeezenet", "mlp")
 # A batch of 4 that waits at most 500 µs: the smallest that can be told from none.

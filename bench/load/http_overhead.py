@@ -30,6 +30,7 @@ from bench.common.local_server import LocalServer, local_server, squeezenet
 from bench.common.measure import Measured, Shape, machine, measure_plan, plan_of
 from bench.common.options import add_rounds, some_of
 from bench.common.places import PLACES, Place, find
+from bench.load import transports
 from bench.report.rules import amount, plural, table
 from lumen_uring import Client
 from lumen_uring.describe import DTYPES
@@ -302,6 +303,11 @@ def parser() -> argparse.ArgumentParser:
     )
     found.add_argument("--place", choices=PLACES, default="one-core", help="(%(default)s)")
     found.add_argument("--set", action="append", default=[], help="passed on to the server")
+    found.add_argument(
+        "--transports",
+        action="store_true",
+        help="instead: the server's CPU time over TCP, the unix socket and shared memory",
+    )
     found.add_argument("--json", action="store_true", help="as one JSON object")
     return found
 
@@ -310,11 +316,15 @@ def main(arguments: list[str] | None = None) -> int:
     """Measures and prints."""
     options = parser().parse_args(arguments)
     try:
-        results = measure(options)
+        if options.transports:
+            results = transports.measure(options.rounds, options.set)
+        else:
+            results = measure(options)
     except (LumenError, RuntimeError, OSError) as error:
         print(f"http_overhead: {error}", file=sys.stderr)
         return 1
-    print(json.dumps(results, indent=1) if options.json else report(results))
+    as_text = transports.report if options.transports else report
+    print(json.dumps(results, indent=1) if options.json else as_text(results))
     return 0
 
 

@@ -27,6 +27,7 @@ static _Noreturn void fail(const char *what) {
 
 static void make_model(void) {
     snprintf(model.name, sizeof model.name, "picture");
+    if (lm_model_hold_tensors(&model, 1, 1)) fail(lm_error_last());
     model.input_count = model.output_count = model.max_rows = 1;
     model.inputs[0] = (struct lm_tensor){.name = "image",
                                          .dtype = ORT_FLOAT,
@@ -58,8 +59,10 @@ static int by_value(const void *a, const void *b) {
 
 static void read_one(struct lm_oip_parser *parser, uint32_t index, void *tensor) {
     struct lm_oip_request request;
+    struct lm_oip_lists lists;
     void *const inputs[LM_TENSORS_MAX] = {tensor};
     char why[LM_TEXT_BYTES_MAX];
+    lm_oip_request_hold(&request, &lists);
     if (lm_oip_read(parser, texts[index], text_bytes[index], &model, &request, why, sizeof why) ||
         lm_oip_values(parser, &request, &model, inputs, why, sizeof why))
         fail(why);

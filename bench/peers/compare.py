@@ -1,11 +1,12 @@
 """`make compare`: Lumen beside other servers, in one run, with one model, on the same cores.
 
 A developer's tool. Peers: FastAPI with uvicorn and ONNX Runtime, and Triton's Python backend with
-ONNX Runtime (peers/servers.py). All get the same model file, the same version of ONNX Runtime, one
-thread per session, a session per core and the same float32 input. Lumen over HTTP and the peers are
-loaded with wrk, Lumen over its native protocol with its own generator: both closed loops in C, a
-request at a time per connection. Everybody's answer is checked against ONNX Runtime before anything
-is timed. It must never quote a figure that was not measured in the same run as the one beside it.
+ONNX Runtime (peers/servers.py), each tuned for throughput and as its users write it. All get the
+same model file, the same version of ONNX Runtime and the same float32 input. Lumen over HTTP and
+the peers are loaded with wrk, Lumen over its native protocol with its own generator: both closed
+loops in C, a request at a time per connection. Everybody's answer is checked against ONNX Runtime
+before anything is timed. It must never quote a figure that was not measured in the same run as the
+one beside it.
 """
 
 from __future__ import annotations
@@ -53,7 +54,12 @@ _NATIVE: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "lumen rgb8": ("rgb8", ()),
 }
 _HTTP: Final[Mapping[str, tuple[str, ...]]] = {"lumen http": (), "lumen http inline": (_INLINE,)}
-_PEERS: Final = {"fastapi": servers.FASTAPI, "triton python": servers.TRITON}
+_PEERS: Final = {
+    "fastapi": servers.FASTAPI,
+    "fastapi defaults": servers.FASTAPI_DEFAULTS,
+    "triton python": servers.TRITON,
+    "triton python defaults": servers.TRITON_DEFAULTS,
+}
 
 
 @dataclass(frozen=True, slots=True)

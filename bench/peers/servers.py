@@ -1,9 +1,10 @@
 """Starts and stops the peers that Lumen is compared with.
 
-Called by compare.py; nginx.py and http_live.py use its means. Every peer gets the same model file,
-the same ONNX Runtime, one ONNX Runtime thread per session and a session per core; it runs in a
-session of its own and is stopped with all it started. It never leaves a process behind and never
-touches one it did not start.
+Called by compare.py; nginx.py and http_live.py use its means. Every peer gets the same model file
+and the same ONNX Runtime, in one of two ways: tuned for throughput, with one ONNX Runtime thread
+per session and a session per core; or as its users write it, one session with all defaults. It runs
+in a session of its own and is stopped with all it started. It never leaves a process behind and
+never touches one it did not start.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import IO, Final
 
@@ -97,44 +99,71 @@ class Kind:
 
 
 @contextmanager
-def fastapi(model: Model, body: bytes, cores: frozenset[int]) -> Iterator[Peer]:
-    """FastAPI under uvicorn, a process per core.
+def fastapi(
+    model: Model,
+    body: bytes,
+    cores: frozenset[int],
+    *,
+    tuned: bool = True,
+    processes: int = 0,
+    access_log: bool = False,
+    bound: bool = False,
+    picture: str | None = None,
+) -> Iterator[Peer]:
+    """FastAPI under uvicorn.
 
     Args:
         model: what to serve.
         body: the input tensor of each request.
-        cores: a process for each.
+        cores: those it may use.
+        tuned: a process for each, and one thread per session; else one process, all defaults.
+        processes: instead of these.
+        access_log: a line for each request, which is uvicorn's default.
+        bound: tensors are bound to memory of one row that is allocated once.
+        picture: the body is a picture's file, prepared in this way of picture_steps.py.
 
     Raises:
         PeerMissingError: it cannot be installed or started here.
     """
-    python = FASTAPI.install()
+    python = (FASTAPI_PICTURES if picture else FASTAPI).install()
     port = free_port()
     command = [str(python), "-m", "uvicorn", "fastapi_app:app", "--app-dir", str(_HERE)]
-    command += ["--host", "127.0.0.1", "--port", str(port), "--workers", str(len(cores))]
-    command += ["--no-access-log", "--log-level", "warning"]
-    with started("fastapi", command, {"LUMEN_PEER_MODEL": model.path}, cores) as process:
+    count = processes or (len(cores) if tuned else 1)
+    command += ["--host", "127.0.0.1", "--port", str(port), "--workers", str(count)]
+    command += [] if access_log else ["--no-access-log", "--log-level", "warning"]
+    settings = {**_settings(model, tuned), "LUMEN_PEER_PICTURE": picture or ""}
+    settings |= {"LUMEN_PEER_BOUND": "1"} if bound else {}
+    with started("fastapi", command, settings, cores) as process:
         # Each process answers with its id: all of them must be there.
         seen: set[bytes] = set()
 
         def ready() -> bool:
             status, _, pid = oip.ask(port, "GET", "/health")
             seen.update({pid} if status == 200 else ())
-            return len(seen) >= len(cores)
+            return len(seen) >= count
 
         process.wait_until(ready)
         headers = {"Content-Type": "application/octet-stream"}
-        yield Peer(process.pid, port, "/infer", body, headers)
+        path = "/picture" if picture else "/bound" if bound else "/infer"
+        yield Peer(process.pid, port, path, body, headers)
+
+
+def _settings(model: Model, tuned: bool) -> dict[str, str]:
+    tuning = {"LUMEN_PEER_TUNED": "1", "OMP_NUM_THREADS": "1"} if tuned else {}
+    return {"LUMEN_PEER_MODEL": model.path, **tuning}
 
 
 @contextmanager
-def triton(model: Model, body: bytes, cores: frozenset[int]) -> Iterator[Peer]:
-    """Triton's Python backend out of the nvidia-pytriton wheel, an instance per core.
+def triton(
+    model: Model, body: bytes, cores: frozenset[int], *, tuned: bool = True
+) -> Iterator[Peer]:
+    """Triton's Python backend out of the nvidia-pytriton wheel.
 
     Args:
         model: what to serve.
         body: the input tensor of each request.
-        cores: an instance for each.
+        cores: those it may use.
+        tuned: an instance for each, and one thread per session; else one instance, all defaults.
 
     Raises:
         PeerMissingError: it cannot be installed or started here.
@@ -151,13 +180,13 @@ def triton(model: Model, body: bytes, cores: frozenset[int]) -> Iterator[Peer]:
         root = Path(folder)
         shutil.copytree(home / "backends" / "python", root / "backends" / "python")
         shutil.copy2(stub, root / "backends" / "python")
-        write_repository(root / "models" / "model", model, len(cores))
+        write_repository(root / "models" / "model", model, len(cores) if tuned else 1)
         command = [str(home / "bin" / "tritonserver"), f"--model-repository={root / 'models'}"]
         command += [f"--backend-directory={root / 'backends'}", f"--http-port={port}"]
         command += ["--http-address=127.0.0.1", "--allow-grpc=false", "--allow-metrics=false"]
         libraries = [site / "nvidia_pytriton.libs", sysconfig.get_config_var("LIBDIR")]
         settings = {
-            "LUMEN_PEER_MODEL": model.path,
+            **_settings(model, tuned),
             "LD_LIBRARY_PATH": os.pathsep.join(map(str, libraries)),
             "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}",
             "PYTHONPATH": str(site),
@@ -202,7 +231,12 @@ def write_repository(folder: Path, model: Model, cores: int) -> None:
 
 
 FASTAPI: Final = Kind("fastapi", ("fastapi", "uvicorn[standard]"), fastapi)
+FASTAPI_PICTURES: Final = Kind(
+    "fastapi-pictures", (*FASTAPI.packages, "pillow", "opencv-python-headless"), fastapi
+)
 TRITON: Final = Kind("triton", (_PYTRITON,), triton)
+FASTAPI_DEFAULTS: Final = Kind("fastapi", FASTAPI.packages, partial(fastapi, tuned=False))
+TRITON_DEFAULTS: Final = Kind("triton", TRITON.packages, partial(triton, tuned=False))
 
 
 # ---- processes ----
@@ -268,7 +302,7 @@ def started(
     """
     kept = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH",)}
     # ONNX Runtime's telemetry is off for Lumen, and so for its peers.
-    fixed = {"ORT_DISABLE_TELEMETRY": "1", "OMP_NUM_THREADS": "1"}
+    fixed = {"ORT_DISABLE_TELEMETRY": "1"}
     with tempfile.TemporaryFile() as log:
         try:
             with pinned(cores):

@@ -1,8 +1,9 @@
 """A peer: the model behind Triton's Python backend, running ONNX Runtime.
 
 Copied into Triton's model repository as model.py by peers/servers.py and run by Triton, an instance
-per core. Triton's own ONNX backend, written in C++, is not in the wheel: figures of this one are of
-the Python backend and never to be quoted as Triton's best.
+per core with one thread per session, or one instance with ONNX Runtime's defaults. Triton's own
+ONNX backend, written in C++, is not in the wheel: figures of this one are of the Python backend and
+never to be quoted as Triton's best.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ class TritonPythonModel:
     def initialize(self, _arguments: dict[str, str]) -> None:
         """Called once per instance."""
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = 1
-        options.inter_op_num_threads = 1
+        if "LUMEN_PEER_TUNED" in os.environ:
+            options.intra_op_num_threads = 1
+            options.inter_op_num_threads = 1
         self._session = onnxruntime.InferenceSession(
             os.environ["LUMEN_PEER_MODEL"], options, providers=["CPUExecutionProvider"]
         )

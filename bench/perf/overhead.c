@@ -98,7 +98,8 @@ struct runner {
 };
 
 static void runner_open(struct runner *runner, const struct bench *bench, uint32_t index) {
-    struct lm_layout layout;
+    struct lm_layout_lists lists;
+    struct lm_layout layout = lm_layout_of(&lists);
     *runner = (struct runner){.bench = bench, .index = index};
     if (!lm_model_slot_bytes(&bench->model, &one_row, &runner->slot.bytes)) fail("model too large");
     runner->slot.base = aligned_alloc(LM_SLOT_ALIGN, runner->slot.bytes);

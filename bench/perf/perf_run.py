@@ -26,37 +26,59 @@ class PerfError(Exception):
     """perf would not count; the message is for the reader."""
 
 
+# Puts the setting back when its input ends, which it also does where this process is killed.
+_GUARD: Final = """
+trap '' HUP INT QUIT TERM
+printf %s -1 > "$1" && echo changed || exit 1
+cat > /dev/null
+printf %s "$2" > "$1"
+"""
+
+
 @contextmanager
 def relaxed_paranoid(wanted: bool, path: Path = PARANOID) -> Iterator[None]:
     """Lets everybody count everything, for as long as the block lasts.
+
+    A process of its own puts the setting back, whatever ends this one.
 
     Args:
         wanted: False: does nothing.
         path: the kernel's setting.
 
     Raises:
-        PerfError: it could not be changed.
+        PerfError: it could not be changed, or not be put back.
     """
     before = path.read_text().strip() if wanted else "-1"
     if int(before) <= -1:
         yield
         return
-    try:
-        _set_paranoid(path, "-1")
-        yield
-    finally:
-        _set_paranoid(path, before)
+    prefix = ["sudo", "-n"] if shutil.which("sudo") and not _is_ours(path) else []
+    with subprocess.Popen(
+        [*prefix, "sh", "-c", _GUARD, "sh", str(path), before],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,  # Ctrl-C is for us alone
+    ) as guard:
+        assert guard.stdin is not None
+        assert guard.stdout is not None
+        if guard.stdout.readline() != b"changed\n":
+            raise PerfError(f"{path} cannot be set to -1: run this as root.")
+        try:
+            yield
+        finally:
+            guard.stdin.close()
+            guard.wait()
+            found = path.read_text().strip()
+            if found != before:
+                raise PerfError(
+                    f"{path} could not be put back: expected {before}, found {found}. As root, "
+                    f"type: sysctl kernel.perf_event_paranoid={before}"
+                )
 
 
-def _set_paranoid(path: Path, value: str) -> None:
-    try:
-        path.write_text(value)
-        return
-    except PermissionError:
-        pass
-    command = ["sudo", "-n", "sysctl", "-q", f"kernel.perf_event_paranoid={value}"]
-    if shutil.which("sudo") is None or subprocess.run(command, check=False).returncode != 0:
-        raise PerfError(f"{path} cannot be set to {value}: run this as root.")
+def _is_ours(path: Path) -> bool:
+    return os.access(path, os.W_OK)
 
 
 class Perf:
@@ -134,5 +156,5 @@ class Perf:
         said = " ".join([line for line in lines if line][:4]) or "nothing"
         hint = ""
         if PARANOID.exists() and int(PARANOID.read_text()) > 2 and os.geteuid() != 0:
-            hint = f" {PARANOID} is above 2: try --relax-paranoid, or root."
+            hint = f" {PARANOID} is above 2: try --paranoid, or root."
         return f"perf did not count; it said: {said}{hint}"

@@ -228,10 +228,13 @@ def _intro(results: Results) -> str:
 def _machine(results: Results) -> str:
     machine = results["machine"]
     kind = "virtual machine" if machine["virtual"] else "machine"
+    clock = ""  # unknown of older results
+    if "governor" in machine:
+        clock = f"Frequency governor: {machine['governor']}; turbo: {machine['turbo']}. "
     return (
         f"{kind.capitalize()}: {machine['cpu']}, {machine['cores']} cores, Linux "
         f"{machine['kernel']}, ONNX Runtime {machine['onnxruntime']}, Python {machine['python']}. "
-        "The load generator runs on the same cores as the server."
+        f"{clock}The load generator runs on the same cores as the server."
     )
 
 

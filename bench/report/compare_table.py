@@ -16,7 +16,10 @@ from bench.report.rules import amount, middle, paired, plural, table
 
 WORKLOADS: Final = ("mlp", "squeezenet")
 NATIVE: Final = ("lumen", "lumen inline", "lumen rgb8")
-BY_WRK: Final = ("lumen http", "lumen http inline", "fastapi", "triton python")
+BY_WRK: Final = (
+    *("lumen http", "lumen http inline", "fastapi", "triton python"),
+    *("fastapi defaults", "triton python defaults"),
+)
 TARGETS: Final = (*NATIVE, *BY_WRK)
 FIGURES: Final = ("throughput_rps", "errors", "cpu_us_per_request", "client_share")
 PERCENTILES: Final = ("p50", "p99", "p999")
@@ -28,7 +31,9 @@ lumen http, lumen http inline: as above, but the Open Inference Protocol's binar
 fastapi: uvicorn with uvloop and httptools, a process per core, raw bytes in and out, wrk.
 triton python: the server in the nvidia-pytriton wheel with its PYTHON backend, an instance per
 core, no batching, byte for byte the requests of lumen http but for its port, wrk. Triton's own
-ONNX backend is not in that wheel.
+ONNX backend is not in that wheel. Both have one thread of ONNX Runtime per session.
+fastapi defaults, triton python defaults: as their users write them, one process or instance whose
+session has ONNX Runtime's defaults: one request at a time on all cores.
 Ratios: what wrk measured is set beside lumen http, what Lumen's generator measured beside lumen.
 client: who sent, and how much of its core it used; near 100 % it may be the client that shows."""
 _HEADS: Final = (

@@ -23,7 +23,7 @@ extern "C" {
 
 /* Raised with every change to a struct or a function below; Python refuses a library of another
  * number. */
-#define LUMEN_ABI_VERSION 10u
+#define LUMEN_ABI_VERSION 11u
 
 enum {
     LUMEN_OK = 0,
@@ -46,6 +46,20 @@ enum lumen_queue_type {
     LUMEN_QUEUE_BATCHED = 4, /* the same, handing over whole batches */
     LUMEN_QUEUE_INLINE = 5   /* no queue: each I/O thread runs the models itself */
 };
+enum { LUMEN_QUEUE_AUTO = 6 }; /* MPMC, but for short Runs: see LUMEN_RUN_AUTO */
+/* The thread that runs a model. */
+enum lumen_run {
+    LUMEN_RUN_AUTO = 0,   /* with LUMEN_QUEUE_AUTO the I/O thread, as long as a Run is short; else
+                           * a worker */
+    LUMEN_RUN_INLINE = 1, /* the I/O thread that received the request */
+    LUMEN_RUN_WORKER = 2
+};
+/* What computes a model's answers. */
+enum lumen_engine {
+    LUMEN_ENGINE_AUTO = 0,   /* the native engine, where it was faster and equal at start */
+    LUMEN_ENGINE_NATIVE = 1, /* refused where it cannot be */
+    LUMEN_ENGINE_ORT = 2
+};
 enum { LUMEN_ALLOCATOR_ARENA = 0, LUMEN_ALLOCATOR_STANDARD = 1 };
 enum lumen_idle {
     LUMEN_IDLE_ADAPTIVE = 0,
@@ -53,6 +67,9 @@ enum lumen_idle {
     LUMEN_IDLE_YIELD = 2,
     LUMEN_IDLE_PARK = 3
 };
+/* The pages of the arenas: those that the kernel joins by itself, those of the pool that an
+ * administrator reserved (vm.nr_hugepages), or small ones. */
+enum { LUMEN_HUGE_TRANSPARENT = 0, LUMEN_HUGE_EXPLICIT = 1, LUMEN_HUGE_NONE = 2 };
 enum { LUMEN_CHANNELS_RGB = 0, LUMEN_CHANNELS_BGR = 1 };
 /* What becomes of a request beyond max_in_flight: status 4 / HTTP 503 at once, or it is not read
  * until there is room. */
@@ -62,10 +79,12 @@ enum { LUMEN_KEY_ADMIN = 1 }; /* flag: may use the control endpoints from anywhe
 enum {
     LUMEN_WORKERS_MAX = 64,
     LUMEN_IO_THREADS_MAX = 16,
+    LUMEN_NODES_MAX = 8,
     LUMEN_CONNECTIONS_MAX = 1048576,
     LUMEN_QUEUE_CAPACITY_MAX = 32768,
     LUMEN_BATCH_MAX = 256,
     LUMEN_MODELS_MAX = 64,
+    LUMEN_EXPERTS_MAX = 8, /* of a virtual model */
     LUMEN_SLOT_CLASSES_MAX = 16,
     LUMEN_KEYS_MAX = 256,
     LUMEN_HOSTS_MAX = 32
@@ -94,11 +113,13 @@ typedef struct lumen_key_config {
     FIELD(const char *, unix_socket)          /* a path of at most 107 bytes; NULL: none */        \
     SETTING(server, uint32_t, unix_socket_mode, 0, 0777) /* of its file */                         \
     SETTING(server, uint32_t, io_backend, LUMEN_IO_AUTO, LUMEN_IO_EPOLL)                           \
-    SETTING(server, uint32_t, io_threads, 0, LUMEN_IO_THREADS_MAX) /* 0: auto (one) */             \
+    SETTING(server, uint32_t, io_threads, 0, LUMEN_IO_THREADS_MAX) /* 0: auto */                   \
     SETTING(server, uint32_t, max_connections, 1, LUMEN_CONNECTIONS_MAX)                           \
     SETTING(server, uint32_t, max_request_bytes, 64, 2u << 30)   /* of one payload */              \
     SETTING(server, uint64_t, arena_bytes, 64 << 10, 1ull << 40) /* of all slots together */       \
-    SETTING(server, uint32_t, default_timeout_ms, 0, 4294967)    /* 0: no deadline */              \
+    SETTING(server, uint32_t, shared_memory, 0, 1) /* clients may share memory with the server */  \
+    SETTING(server, uint64_t, shared_memory_bytes, 0, 1ull << 40) /* of all of them together */    \
+    SETTING(server, uint32_t, default_timeout_ms, 0, 4294967)     /* 0: no deadline */             \
     SETTING(server, uint32_t, max_in_flight, 0, UINT32_MAX) /* unanswered requests; 0: auto */     \
     SETTING(server, uint32_t, overload, LUMEN_OVERLOAD_REFUSE, LUMEN_OVERLOAD_WAIT)                \
     FIELD(double, rate) /* requests a second, 0.001 to 1e9, of all clients; 0: no limit */         \
@@ -113,15 +134,22 @@ typedef struct lumen_key_config {
     FIELD(uint32_t, host_count)       /* at most LUMEN_HOSTS_MAX */                                \
     FIELD(const lumen_key_config *, keys) /* copied */                                             \
     FIELD(uint32_t, key_count)            /* at most LUMEN_KEYS_MAX */                             \
-    SETTING(engine, uint32_t, queue_type, LUMEN_QUEUE_MPMC, LUMEN_QUEUE_INLINE)                    \
+    SETTING(engine, uint32_t, queue_type, LUMEN_QUEUE_MPMC, LUMEN_QUEUE_AUTO)                      \
     SETTING(engine, uint32_t, allocator_type, LUMEN_ALLOCATOR_ARENA, LUMEN_ALLOCATOR_STANDARD)     \
     SETTING(engine, uint32_t, thread_count, 0, LUMEN_WORKERS_MAX) /* 0: auto, the usable cores */  \
     SETTING(engine, uint32_t, queue_capacity, 2, LUMEN_QUEUE_CAPACITY_MAX) /* a power of two */    \
     SETTING(engine, uint32_t, batch_size, 1, LUMEN_BATCH_MAX) /* rows of one Run; 1: no batches */ \
     SETTING(engine, uint32_t, batch_delay_us, 0, 1000000)     /* a worker's wait for more rows */  \
     SETTING(engine, uint32_t, idle, LUMEN_IDLE_ADAPTIVE, LUMEN_IDLE_PARK) /* without work */       \
-    FIELD(const char *, telemetry_csv_path) /* a row per request; NULL: none */                    \
-    FIELD(const char *, access_path)        /* a line per request; "-": stdout; NULL: none */
+    SETTING(engine, uint32_t, busy_poll_us, 0, 1000000) /* 0: auto, by idle and the cores */       \
+    FIELD(const char *, cores) /* "auto" or NULL, "isolated", or a list such as "0-3,8" */         \
+    SETTING(engine, uint32_t, nodes, 0, LUMEN_NODES_MAX) /* 0: auto, the machine's */              \
+    SETTING(engine, uint32_t, real_time, 0, 99)          /* SCHED_FIFO's priority; 0: none */      \
+    SETTING(engine, uint32_t, lock_memory, 0, 1)         /* no page leaves memory */               \
+    SETTING(engine, uint32_t, huge_pages, LUMEN_HUGE_TRANSPARENT, LUMEN_HUGE_NONE)                 \
+    SETTING(engine, uint32_t, flush_denormals, 0, 1) /* the smallest numbers are zeros */          \
+    FIELD(const char *, telemetry_csv_path)          /* a row per request; NULL: none */           \
+    FIELD(const char *, access_path) /* a line per request; "-": stdout; NULL: none */
 
 #define LUMEN_SETTING_MEMBER(section, type, name, least, most) type name;
 #define LUMEN_FIELD_MEMBER(type, name) type name;
@@ -137,6 +165,61 @@ typedef struct lumen_dim {
     uint32_t size;  /* at least 1 */
     uint32_t fixed; /* 1: every request has this size; 0: it is the largest one */
 } lumen_dim;
+
+enum {
+    LUMEN_FILTER_BILINEAR = 0,
+    LUMEN_FILTER_BICUBIC = 1,
+    LUMEN_FILTER_BOX = 2,
+    LUMEN_FILTER_NEAREST = 3
+};
+enum { LUMEN_FIT_STRETCH = 0, LUMEN_FIT_CROP = 1, LUMEN_FIT_LETTERBOX = 2 };
+
+/* How the server prepares a picture's file for the model: it resizes the picture to the tensor's
+ * sides as Pillow does, then computes numbers from its values as for rgb8 requests. */
+typedef struct lumen_image_config {
+    uint32_t filter;    /* LUMEN_FILTER_* */
+    uint32_t fit;       /* LUMEN_FIT_* */
+    uint32_t resize;    /* crop: the shorter side becomes so long first; 0: resize_ratio says it */
+    uint32_t pad_value; /* letterbox: of the border's pixels, 0..255 */
+    uint32_t upright;   /* 1: turned as EXIF says */
+    uint32_t fast;      /* 1: large JPEGs are decoded at a lower resolution */
+    uint32_t lenient;   /* 1: what a decoder warns of, such as a cut file, is no error */
+    float resize_ratio; /* crop: times the tensor's shorter side; at least 1 */
+    uint64_t max_pixels;
+    uint64_t max_whole_pixels; /* of progressive and interlaced pictures */
+} lumen_image_config;
+
+/* What a rule looks at: of the row of an input, of a request, or of the row of an output, once the
+ * lighter expert has run. */
+enum lumen_feature {
+    LUMEN_FEATURE_VARIANCE = 0,
+    LUMEN_FEATURE_MEAN = 1,
+    LUMEN_FEATURE_NORM = 2,   /* Euclid's */
+    LUMEN_FEATURE_EDGES = 3,  /* mean square of what neighbours in lines and columns differ by */
+    LUMEN_FEATURE_PIXELS = 4, /* of the picture as it was sent; of other requests, of the tensor */
+    LUMEN_FEATURE_LENGTH = 5, /* bytes of strings */
+    LUMEN_FEATURE_SIZE = 6,   /* of a free dimension */
+    LUMEN_FEATURE_PROBABILITY = 7, /* the largest value */
+    LUMEN_FEATURE_SOFTMAX = 8,     /* the largest value after a softmax */
+    LUMEN_FEATURE_MARGIN = 9       /* between the two largest values */
+};
+
+/* One of the models that a virtual model may run. */
+typedef struct lumen_expert {
+    uint32_t model; /* its index, as lumen_add_model gave it */
+    uint32_t reserved;
+    double bound; /* of an input's feature: it takes what is below; of an output's: its answer
+                   * stands from there on. The last one takes the rest, whatever its bound. */
+} lumen_expert;
+
+/* The rule of a virtual model. Of several rows the one that asks for the latest expert decides. */
+typedef struct lumen_experts_config {
+    uint32_t feature;   /* enum lumen_feature */
+    uint32_t count;     /* 2..LUMEN_EXPERTS_MAX */
+    const char *tensor; /* the input, the output or the free dimension; NULL: the only one, and of
+                         * PIXELS */
+    const lumen_expert *experts; /* from the lightest to the best; bounds below 7 ascend */
+} lumen_experts_config;
 
 /* 0 means "the default" only where the comment says so. */
 typedef struct lumen_model_config {
@@ -158,7 +241,15 @@ typedef struct lumen_model_config {
     const char *labels;    /* one line per class, for the classification extension; NULL: none */
     const lumen_dim *dims; /* sizes of free dimensions; NULL: none is set */
     uint32_t dim_count;
-    uint32_t reserved; /* 0 */
+    uint32_t width;                  /* cores of a Run that finds other workers idle; 0: auto */
+    uint32_t run;                    /* LUMEN_RUN_* */
+    const lumen_image_config *image; /* NULL: no files of pictures are taken */
+    /* NULL: a model of its own. Else the model runs these, of which the last one says its tensors,
+     * their sizes and what becomes of pictures: `path` and such settings are not looked at. */
+    const lumen_experts_config *experts;
+    const char *engine_path; /* of the native engine's file; NULL: there is none */
+    const char *engine_why;  /* why there is none; NULL: it is not said */
+    uint32_t engine;         /* LUMEN_ENGINE_* */
 } lumen_model_config;
 
 typedef struct lumen_slot_class {
@@ -183,6 +274,7 @@ typedef struct lumen_info {
     char io_detail[128];                                   /* its features in force */
     char ort_version[32];
     char stats_path[64];
+    char nodes[1024]; /* lines: each node's threads, and where its pages lie; one node has none */
     char notes[1024]; /* lines: what was asked for and could not be had */
 } lumen_info;
 
@@ -206,7 +298,7 @@ enum {
 };
 enum { LUMEN_ROLE_IO = 0, LUMEN_ROLE_WORKER = 1, LUMEN_ROLE_BOTH = 255 };
 #define LUMEN_STATS_MAGIC "LMNSTAT1"
-#define LUMEN_STATS_VERSION 3u /* of the format described here, not of the fields in it */
+#define LUMEN_STATS_VERSION 4u /* of the format described here, not of the fields in it */
 
 typedef struct lumen_stats_header {
     char magic[8];
@@ -231,6 +323,10 @@ typedef struct lumen_stats_header {
     uint32_t model_histogram_sub_bits;
     uint32_t model_histogram_unit_bits;
     uint32_t model_histogram_stride; /* bytes from one model's to the next one's */
+    uint64_t experts_offset; /* of each model experts_max words: 1 + the index of the model that
+                              * the counter model_expert_N is of; 0: there is none */
+    uint32_t experts_max;
+    uint32_t reserved;
 } lumen_stats_header;
 
 enum {
@@ -278,6 +374,9 @@ LUMEN_API int lumen_open(const lumen_config *config, lumen_server **server_out);
 /* Loads a model and one session per worker. Before lumen_start only. */
 LUMEN_API int lumen_add_model(lumen_server *server, const lumen_model_config *model,
                               uint32_t *index_out);
+/* Checks a native engine's file, as loading a model with it does; with `whole` all of its weights.
+ */
+LUMEN_API int lumen_check_engine(const char *path, uint32_t whole);
 /* Maps the arenas, starts the threads, listens. Returns when requests are served. */
 LUMEN_API int lumen_start(lumen_server *server);
 /* Before lumen_start: where this program has its metrics page, for the page at / to say; 0: none.
@@ -290,6 +389,11 @@ LUMEN_API int lumen_get_info(const lumen_server *server, lumen_info *info_out);
  * at most `capacity` bytes are written. Before lumen_start it decides what the models serve, as
  * lumen_start does; afterwards no model can be added. */
 LUMEN_API int64_t lumen_describe(lumen_server *server, char *buffer, size_t capacity);
+/* Which core each thread gets in which node, and why, as lines (UTF-8, not terminated), for the
+ * settings and the models that were added. `root` is where /proc and /sys are found: NULL or "" for
+ * this machine's, else those of a captured tree. Before lumen_start only. Returns as lumen_describe
+ * does. */
+LUMEN_API int64_t lumen_plan(lumen_server *server, const char *root, char *buffer, size_t capacity);
 /* Takes over the keys, hosts and rate of `config`, and the rates of the models, which are those
  * that were added, in their order; nothing else there is looked at. Requests that are admitted keep
  * what they had. Refused as a whole, with the sentence, where one of these is wrong. On return new
@@ -320,6 +424,11 @@ LUMEN_API void lumen_close(lumen_server *server);
 /* The cores this process may use: affinity mask, cgroup cpuset and cpu.max. Returns their number,
  * writes at most `capacity` of them. */
 LUMEN_API int lumen_usable_cpus(int32_t *cpus_out, uint32_t capacity);
+
+/* A feature of each row of an array as a rule has it, VARIANCE to EDGES or of an output; any
+ * thread. `dtype` is ONNX's number, dims[0] the rows. Returns 0 or LUMEN_E_INVALID. */
+LUMEN_API int lumen_feature(uint32_t feature, uint32_t dtype, const int64_t *dims, uint32_t rank,
+                            const void *rows, double *values_out);
 
 /* ---- load generator: one thread on a ring of its own, against any Lumen server -----------------
  */

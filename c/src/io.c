@@ -19,8 +19,10 @@
 #include "flow/eviction.h"
 #include "flow/parking.h"
 #include "flow/receive.h"
+#include "flow/region.h"
 #include "flow/reload.h"
 #include "flow/reply.h"
+#include "flow/rest.h"
 #include "flow/slot_wait.h"
 #include "flow/submit.h"
 #include "flow/threads.h"
@@ -39,9 +41,9 @@ static int bind_slots(struct lm_io *io) {
             const struct lm_sizes sizes = lm_model_largest(model, 1);
             size_t bytes = 0;
             if (!lm_model_slot_bytes(model, &sizes, &bytes) || bytes != slot->bytes) continue;
-            struct lm_layout layout;
-            lm_model_layout(model, slot, LM_ENCODING_TENSORS, &sizes, &layout);
-            int code = lm_model_bind(model, &shared->ort, &layout, &sizes,
+            struct lm_layout *layout = &io->requests[s].layout;
+            lm_model_layout(model, slot, LM_ENCODING_TENSORS, &sizes, layout);
+            int code = lm_model_bind(model, &shared->ort, layout, &sizes,
                                      lm_io_binding(io, io->models, s, m),
                                      lm_io_values(io, io->models, s, m));
             lm_slot_reset(slot);
@@ -51,22 +53,40 @@ static int bind_slots(struct lm_io *io) {
     return 0;
 }
 
-int lm_io_open(struct lm_io *io, struct lm_shared *shared, uint32_t index, uint32_t connections,
-               const lumen_slot_class *classes, uint32_t class_count) {
+/* The lists of every request, as long as any model needs them. */
+static int open_lists(struct lm_io *io) {
+    uint32_t inputs = 0, outputs = 0, slots = io->arena.slot_count;
+    for (uint32_t m = 0; m < io->models->count; m++) {
+        const struct lm_model *model = &io->models->models[m];
+        if (model->input_count > inputs) inputs = model->input_count;
+        if (model->output_count > outputs) outputs = model->output_count;
+    }
+    const size_t bytes = lm_request_lists_bytes(inputs, outputs);
+    io->request_lists = aligned_alloc(LM_CACHE_LINE, slots * bytes);
+    if (!io->request_lists) return LUMEN_E_NOMEM;
+    for (uint32_t s = 0; s < slots; s++)
+        lm_request_hold_lists(&io->requests[s], io->request_lists + s * bytes, inputs, outputs);
+    return 0;
+}
+
+int lm_io_open(struct lm_io *io, struct lm_shared *shared, struct lm_node *node, uint32_t index,
+               uint32_t connections, const lumen_slot_class *classes, uint32_t class_count) {
     io->shared = shared;
-    io->node = &shared->node;
+    io->node = node;
     io->models = lm_models_in_force(shared);
     io->index = index;
-    int code = lm_arena_open(&io->arena, classes, class_count, shared->config.allocator_type);
+    int code = lm_arena_open(&io->arena, classes, class_count, shared->config.allocator_type,
+                             shared->config.huge_pages);
     if (code) return code;
     uint32_t slots = io->arena.slot_count;
     uint32_t capacity = 2;
     while (capacity < slots) capacity *= 2;
     code = lm_mpmc_open(&io->returns, capacity);
     if (!code) code = lm_spsc_open(&io->ready, capacity);
+    if (!code) code = lm_spsc_open(&io->own, capacity);
     if (!code) code = lm_spsc_open(&io->assigned, LM_ASSIGNED_MAX);
-    if (shared->config.queue_type == LUMEN_QUEUE_INLINE)
-        io->inline_worker = &io->node->workers[index];
+    if (shared->worker_count > shared->thread_count)
+        io->inline_worker = &shared->workers[shared->thread_count + index];
     if (!code) code = lm_connections_open(io, connections);
     if (!code) code = lm_held_open(&io->held, connections);
     if (code) return code;
@@ -74,7 +94,7 @@ int lm_io_open(struct lm_io *io, struct lm_shared *shared, uint32_t index, uint3
     io->bindings = calloc((size_t)slots * io->models->count, sizeof *io->bindings);
     io->values = calloc((size_t)slots * io->models->values_per_slot, sizeof *io->values);
     io->scrap = malloc(LM_SCRAP_BYTES);
-    if (!io->requests || !io->bindings || !io->values || !io->scrap) {
+    if (!io->requests || !io->bindings || !io->values || !io->scrap || open_lists(io)) {
         return lm_error(LUMEN_E_NOMEM, "no memory for the tables of %u slots", slots);
     }
     code = shared->access_logged ? lm_trace_open(&io->trace) : 0;
@@ -100,6 +120,7 @@ void lm_io_close(struct lm_io *io) {
         }
     }
     lm_connections_close(io);
+    lm_region_close_all(io);
     lm_held_close(&io->held);
     lm_fd_store_close(io->fd_store);
     io->fd_store = NULL;
@@ -107,15 +128,18 @@ void lm_io_close(struct lm_io *io) {
     lm_accept_refuse_assigned(io);
     lm_mpmc_close(&io->returns);
     lm_spsc_close(&io->ready);
+    lm_spsc_close(&io->own);
     lm_spsc_close(&io->assigned);
     lm_arena_close(&io->arena);
     lm_trace_close(&io->trace);
     free(io->requests);
+    free(io->request_lists);
     free(io->bindings);
     free(io->values);
     free(io->scrap);
     lm_http_close(io);
     io->requests = NULL;
+    io->request_lists = NULL;
     io->bindings = NULL;
     io->values = NULL;
     io->scrap = NULL;
@@ -127,17 +151,25 @@ static void take_returns(struct lm_io *io) {
     io->returns_stuck = lm_mpmc_depth(&io->returns) > 0;
 }
 
-/* Inline: runs what is ready, a batch at a time where the model allows it. */
-static void run_ready(struct lm_io *io) {
+/* The next request that this thread runs, and what may share a batch with it. */
+static uint32_t take_own(struct lm_io *io, uint32_t *jobs) {
+    uint32_t count = 0;
+    if (!lm_spsc_pop(&io->own, &jobs[count])) return 0;
+    uint32_t most = io->requests[lm_job_slot(jobs[count++])].model->batch_size;
+    while (count < most && lm_spsc_pop(&io->own, &jobs[count])) count++;
+    return count;
+}
+
+/* Runs requests for a turn's share of time. The others wait for the next turn: bodies and replies
+ * come first. */
+static void run_own(struct lm_io *io) {
     uint32_t jobs[LM_BATCH_MAX], count;
-    if (lm_spsc_depth(&io->ready) == 0) return;
-    do {
-        count = 0;
-        while (count < LM_BATCH_MAX && lm_spsc_pop(&io->ready, &jobs[count])) count++;
+    uint64_t until_ns = io->now_ns + LM_OWN_RUNS_NS;
+    while (io->now_ns < until_ns && (count = take_own(io, jobs)) > 0) {
         lm_worker_serve(io->inline_worker, jobs, count);
         for (uint32_t j = 0; j < count; j++) lm_reply_returned(io, lm_job_slot(jobs[j]));
-    } while (count > 0);
-    io->now_ns = lm_now_ns(); /* the models have taken their time */
+        io->now_ns = lm_now_ns(); /* the models have taken their time */
+    }
 }
 
 /* The end has begun: no new connections, and those between two requests are closed. */
@@ -180,12 +212,21 @@ static bool is_drained(const struct lm_io *io) {
            !io->accepts_armed;
 }
 
+/* A descriptor is asked for, or a request waits for its bytes. */
+static void readable(struct lm_io *io, const struct lm_completion *completion) {
+    if (lm_io_connection(io, completion->index)->in.read_state == LM_READ_DESCRIPTOR) {
+        lm_receive_readable(io, completion);
+    } else {
+        lm_slot_wait_readable(io, completion);
+    }
+}
+
 static void complete(struct lm_io *io, const struct lm_completion *completion) {
     switch (completion->op) {
     case LM_OP_ACCEPT: lm_accept_completed(io, completion); break;
     case LM_OP_RECV_HEADER:
     case LM_OP_RECV: lm_receive_completed(io, completion); break;
-    case LM_OP_READABLE: lm_slot_wait_readable(io, completion); break;
+    case LM_OP_READABLE: readable(io, completion); break;
     case LM_OP_SEND: lm_reply_completed(io, completion); break;
     case LM_OP_WAKE:
     case LM_OP_CANCEL: break; /* the loop looks at everything anyway */
@@ -214,32 +255,20 @@ static int wait_for_work(struct lm_io *io, struct lm_completion *completions) {
     }
     /* Something came since the last look, or a worker stands between claim and publication, which a
      * busy thread of better priority would only delay. Refused pushes are tried again as soon. */
-    bool refused = !io->inline_worker && lm_spsc_depth(&io->ready) > 0;
+    bool refused = lm_spsc_depth(&io->ready) > 0;
     if (lm_mpmc_depth(&io->returns) > 0) limit = io->returns_stuck ? LM_STUCK_TICK_NS : 0;
-    /* Inline: a request that got its slot in this turn is run in the next. */
-    if (io->inline_worker && lm_spsc_depth(&io->ready) > 0) limit = 0;
+    /* Requests of this thread's own wait for the next turn. */
+    if (lm_spsc_depth(&io->own) > 0) limit = 0;
     if (io->lists[LM_LIST_RESUMING].count) limit = 0;
+    if (io->regions_unused) limit = 0;
     if (io->sweep_at || (io->waiters.released && io->lists[LM_LIST_WAITING].count)) limit = 0;
     if ((refused || lm_parking_is_due(io)) && limit > LM_STUCK_TICK_NS) limit = LM_STUCK_TICK_NS;
-    uint64_t poll_ns = limit > 0 && io->connections_open ? io->shared->io_poll_ns : 0;
+    bool may_poll = !io->shared->io_shares_cores || io->in_flight == 0;
+    uint64_t poll_ns = limit > 0 && io->connections_open && may_poll ? io->shared->io_poll_ns : 0;
     int count = lm_ring_wait(io->ring, poll_ns, limit, completions, LM_COMPLETIONS_PER_TURN);
     /* acq_rel: keeps every write to this word a read-modify-write, as I1 and W2 need */
     if (wants) (void)lm_exchange_acq_rel_u32(&io->wants_returns, 0);
     return count;
-}
-
-/* An I/O thread that shares its core wins it from a worker whenever bytes arrive. When more arrives
- * than can be served, turning the rest away would leave the workers nothing to run on: after a turn
- * in which it did so it rests as long as it has worked. */
-static void leave_room(struct lm_io *io, uint64_t woke_ns) {
-    io->unseen_ns = 0;
-    if (!io->turned_away) return;
-    io->turned_away = false;
-    if (!io->shared->io_shares_cores) return;
-    uint64_t worked_ns = lm_now_ns() - woke_ns;
-    if (worked_ns > LM_REST_NS_MAX) worked_ns = LM_REST_NS_MAX;
-    io->unseen_ns = 2 * worked_ns;
-    clock_nanosleep(CLOCK_MONOTONIC, 0, &(struct timespec){.tv_nsec = (long)worked_ns}, NULL);
 }
 
 /* Work that is due without a completion. */
@@ -253,6 +282,7 @@ static void do_what_is_due(struct lm_io *io) {
     if (io->lists[LM_LIST_RESUMING].count) lm_receive_resume(io);
     if (io->lists[LM_LIST_STARVED].count) lm_receive_retry_starved(io);
     if (io->lists[LM_LIST_UNPARKING].count) lm_receive_retry_unparking(io);
+    if (io->regions_unused) lm_region_unmap(io);
     drain(io);
 }
 
@@ -273,27 +303,27 @@ static int run(struct lm_io *io) {
     int count = 0;
     io->now_ns = io->seen_ns = lm_now_ns();
     lm_io_look(io);
-    lm_estimate_begin(io, io->inline_worker ? io->inline_worker->warm_ns
-                                            : io->node->workers[0].warm_ns);
+    lm_estimate_begin(io, io->shared->workers[0].warm_ns);
     for (;;) {
         uint64_t woke_ns = io->now_ns;
         io->parses_left = LM_PARSES_PER_TURN;
         take_returns(io); /* before what their clients sent next */
         for (int c = 0; c < count; c++) complete(io, &completions[c]);
         lm_advance_all(io); /* first: what came in time has no deadline any more */
-        if (io->inline_worker) run_ready(io);
+        if (io->inline_worker) run_own(io);
         do_what_is_due(io);
         lm_advance_all(io);
-        if (!io->inline_worker) lm_submit_hand_over(io);
+        lm_submit_hand_over(io);
         if (is_drained(io)) return 0;
         lm_accept_arm(io);
         publish_gauges(io);
-        leave_room(io, woke_ns);
+        lm_rest(io, woke_ns);
         count = wait_for_work(io, completions);
         if (count < 0)
             return lm_error_errno(LUMEN_E_IO, count, "I/O thread %u: %s", io->index,
                                   lm_ring_backend(io->ring));
         io->now_ns = io->seen_ns = lm_now_ns();
+        lm_real_time_check(&io->real_time, io->now_ns);
         lm_io_look(io);
         if (io->fd_store) lm_parking_park(io);
     }
@@ -335,13 +365,16 @@ static void give_up(struct lm_io *io) {
     lm_store_relaxed_u64(&shared->drain_until_ns, lm_now_ns() + LM_FAILURE_DRAIN_MS * 1000000ull);
     /* D2: release: shows drain_until_ns; pairs with D3 */
     lm_store_release_u32(&shared->phase, LM_PHASE_DRAINING);
-    for (uint32_t i = 0; i < shared->node.io_count; i++) lm_ring_wake(shared->node.ios[i].ring);
+    for (uint32_t i = 0; i < shared->io_count; i++) lm_ring_wake(shared->ios[i].ring);
 }
 
 void *lm_io_main(void *argument) {
     struct lm_io *io = argument;
     struct lm_shared *shared = io->shared;
     name_thread(io);
+    lm_real_time_begin(&io->real_time, shared->real_time);
+    if (io->node->cpus) (void)lm_thread_keep_to(io->node->cpus);
+    if (io->node->memory >= 0) lm_memory_prefer(io->node->memory);
     if (io->inline_worker) io->start_code = lm_worker_open(io->inline_worker);
     if (!io->start_code)
         io->start_code =

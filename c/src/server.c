@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/descriptors.h"
 #include "base/error.h"
+#include "base/processor.h"
 #include "base/topology.h"
 #include "dialects/greeting.h"
 #include "dialects/http.h"
@@ -17,6 +18,7 @@
 #include "dialects/native.h"
 #include "flow/listen.h"
 #include "flow/shared.h"
+#include "flow/steer.h"
 #include "parts/describe.h"
 #include "parts/settings.h"
 #include "server.h"
@@ -31,6 +33,13 @@ const char *lumen_version(void) {
 
 const char *lumen_last_error(void) {
     return lm_error_last();
+}
+
+int lumen_check_engine(const char *path, uint32_t whole) {
+    struct lm_engine engine;
+    int code = lm_engine_open(&engine, path, whole != 0);
+    if (!code) lm_engine_close(&engine);
+    return code;
 }
 
 int lumen_usable_cpus(int32_t *cpus_out, uint32_t capacity) {
@@ -48,7 +57,16 @@ static void allow_connections(lumen_server *server) {
     if (allowed >= wanted) return;
     server->descriptors = allowed;
     uint64_t free = allowed > 2 * LM_DESCRIPTORS_BESIDE ? allowed - LM_DESCRIPTORS_BESIDE : allowed;
-    shared->unparked_max = (uint32_t)(free / 2 / shared->node.io_count) + 1;
+    shared->unparked_max = (uint32_t)(free / 2 / shared->io_count) + 1;
+}
+
+/* For the sessions that will be opened; whether it can be is tried here. */
+static void flush_denormals(lumen_server *server) {
+    uint64_t fractions = lm_processor_fractions();
+    server->shared.ort.flush_denormals = lm_processor_flush_denormals();
+    lm_processor_set_fractions(fractions);
+    if (!server->shared.ort.flush_denormals)
+        lm_server_note(server, "engine.flush_denormals: this processor cannot");
 }
 
 int lumen_open(const lumen_config *config, lumen_server **server_out) {
@@ -60,6 +78,7 @@ int lumen_open(const lumen_config *config, lumen_server **server_out) {
     memset(server, 0, sizeof *server);
     server->opened_ns = lm_now_ns();
     memcpy(server->host, config->host, strlen(config->host) + 1);
+    if (config->cores) memcpy(server->cores, config->cores, strlen(config->cores) + 1);
     if (config->unix_socket)
         memcpy(server->unix_file.path, config->unix_socket, strlen(config->unix_socket) + 1);
     if ((config->telemetry_csv_path &&
@@ -85,9 +104,13 @@ int lumen_open(const lumen_config *config, lumen_server **server_out) {
         free(server);
         return code;
     }
-    lm_server_place_node(server);
-    allow_connections(server);
     snprintf(server->info.ort_version, sizeof server->info.ort_version, "%s", shared->ort.version);
+    if (config->flush_denormals) flush_denormals(server);
+    code = lm_server_place_workers(server);
+    if (code) {
+        lumen_close(server);
+        return code;
+    }
     *server_out = server;
     return 0;
 }
@@ -133,10 +156,12 @@ int lumen_add_model(lumen_server *server, const lumen_model_config *config, uint
         }
     }
     struct lm_model *model = &server->set.models[server->set.count];
-    int code =
-        lm_model_open(model, &shared->ort, config, server->set.count, shared->node.worker_count);
+    uint32_t session_count = shared->thread_count ? shared->thread_count : 1;
+    int code = config->experts
+                   ? lm_model_open_experts(model, config, server->set.count, server->set.models)
+                   : lm_model_open(model, &shared->ort, config, server->set.count, session_count);
     if (code) return code;
-    if (!model->source.optimised.bytes) {
+    if (!model->source.optimised.bytes && !config->experts) {
         char line[192];
         snprintf(line, sizeof line,
                  "model '%s' cannot be kept in ONNX Runtime's own format: each worker holds its "
@@ -144,7 +169,8 @@ int lumen_add_model(lumen_server *server, const lumen_model_config *config, uint
                  model->name);
         lm_server_note(server, line);
     }
-    code = set_batch(server, model, config);
+    code = lm_server_copy_weights(server, model);
+    if (!code) code = set_batch(server, model, config);
     if (!code) code = lm_shared_add_model(shared, model->index, config);
     if (code) {
         lm_model_close(model, &shared->ort);
@@ -158,9 +184,22 @@ int lumen_add_model(lumen_server *server, const lumen_model_config *config, uint
 
 /* ---- starting ---- */
 
+/* Where connections go to the node whose core received them. */
+static void steer(lumen_server *server) {
+    char line[192];
+    int refused = lm_steer_listeners(&server->shared, server->placement.nodes);
+    if (!refused) return;
+    snprintf(line, sizeof line,
+             "connections go to any node: the kernel refused to choose by the core that received "
+             "them (%s)",
+             strerror(refused));
+    lm_server_note(server, line);
+}
+
 static int open_listeners(lumen_server *server) {
     struct lm_shared *shared = &server->shared;
     int code = lm_listen_tcp(shared, server->host, shared->config.port, &server->info.port);
+    if (!code && shared->node_count > 1) steer(server);
     if (code || !server->unix_file.path[0]) return code;
     return lm_listen_unix(shared, &server->unix_file, shared->config.unix_socket_mode);
 }
@@ -169,12 +208,17 @@ static int open_stats(lumen_server *server) {
     struct lm_shared *shared = &server->shared;
     const char *names[LUMEN_MODELS_MAX];
     for (uint32_t m = 0; m < server->set.count; m++) names[m] = server->set.models[m].name;
-    int code = lm_stats_open(&shared->stats, server->info.port, shared->node.io_count,
-                             shared->node.worker_count, names, server->set.count);
+    int code = lm_stats_open(&shared->stats, server->info.port, shared->io_count,
+                             shared->worker_count, names, server->set.count);
     if (code) return code;
-    for (uint32_t i = 0; i < shared->node.io_count; i++)
+    for (uint32_t m = 0; m < server->set.count; m++) {
+        const struct lm_experts *experts = &server->set.models[m].experts;
+        for (uint32_t e = 0; e < experts->count; e++)
+            lm_stats_name_expert(&shared->stats, m, e, experts->models[e]->index);
+    }
+    for (uint32_t i = 0; i < shared->io_count; i++)
         server->ios[i].stats = lm_stats_io_block(&shared->stats, i);
-    for (uint32_t w = 0; w < shared->node.worker_count; w++)
+    for (uint32_t w = 0; w < shared->worker_count; w++)
         server->workers[w].stats = lm_stats_worker_block(&shared->stats, w);
     memcpy(server->info.stats_path, shared->stats.path, sizeof server->info.stats_path);
     if (shared->stats.note[0]) lm_server_note(server, shared->stats.note);
@@ -197,6 +241,13 @@ static int describe(lumen_server *server) {
                        &set->description_bytes);
 }
 
+static void lock_memory(lumen_server *server) {
+    char why[256];
+    if (!server->shared.config.lock_memory) return;
+    server->memory_locked = lm_memory_lock(why, sizeof why) == 0;
+    if (!server->memory_locked) lm_server_note(server, why);
+}
+
 int lumen_start(lumen_server *server) {
     struct lm_shared *shared = &server->shared;
     if (server->state != SERVER_OPEN) return lm_error(LUMEN_E_STATE, "lumen_start is called once");
@@ -204,12 +255,15 @@ int lumen_start(lumen_server *server) {
         return lm_error(LUMEN_E_STATE, "no models: lumen_add_model comes before lumen_start");
     server->state = SERVER_ENDED; /* until it runs: a failed start can only be closed */
     lm_shared_use_models(shared, &server->set);
-    int code = open_listeners(server);
+    int code = lm_server_plan_slots(server);
+    if (!code) allow_connections(server);
+    if (!code) code = open_listeners(server);
     struct lm_http_server http = {.version = LUMEN_VERSION,
                                   .port = server->info.port,
                                   .metrics_port = server->metrics_port,
-                                  .worker_count = shared->node.worker_count};
-    if (!code) code = lm_server_open_node(server);
+                                  .worker_count = lm_shared_parallel(shared),
+                                  .shares_memory = shared->config.shared_memory};
+    if (!code) code = lm_server_open_nodes(server);
     if (!code) code = describe(server);
     if (!code) code = lm_http_documents_open(&server->set, &http);
     if (!code) code = open_stats(server);
@@ -224,8 +278,9 @@ int lumen_start(lumen_server *server) {
     server->state = SERVER_RUNNING; /* from here on lumen_close stops what runs */
     if (shared->traced) code = lm_telemetry_start(&server->telemetry);
     if (code) return code;
-    server->info.io_threads = shared->node.io_count;
-    server->info.workers = shared->node.worker_count;
+    lock_memory(server); /* last: all memory is there */
+    server->info.io_threads = shared->io_count;
+    server->info.workers = lm_shared_parallel(shared);
     server->info.models = server->set.count;
     server->info.ready_us = (lm_now_ns() - server->opened_ns) / 1000;
     lm_stats_set_state(&shared->stats, LUMEN_STATE_READY);
@@ -269,7 +324,7 @@ int lumen_stop(lumen_server *server, uint32_t drain_ms) {
     lm_store_relaxed_u64(&shared->drain_until_ns, lm_now_ns() + drain_ms * 1000000ull);
     /* D1: release: shows drain_until_ns; pairs with D3 in io.c */
     lm_store_release_u32(&shared->phase, LM_PHASE_DRAINING);
-    for (uint32_t i = 0; i < shared->node.io_count; i++) lm_ring_wake(server->ios[i].ring);
+    for (uint32_t i = 0; i < shared->io_count; i++) lm_ring_wake(server->ios[i].ring);
     return 0;
 }
 
@@ -299,17 +354,18 @@ void lumen_close(lumen_server *server) {
     }
     lm_server_join_threads(server);
     lm_unlink_unix(&server->unix_file);
+    if (server->memory_locked) lm_memory_unlock();
     lm_telemetry_close(&server->telemetry);
     free(server->telemetry_path);
     free(server->access_path);
-    lm_server_close_node(server);
+    lm_server_close_nodes(server);
     for (uint32_t m = 0; m < server->set.count; m++)
         lm_model_close(&server->set.models[m], &shared->ort);
     lm_stats_close(&shared->stats);
     free(server->set.description);
     lm_http_documents_close(&server->set);
     lm_shared_close(shared);
-    lm_run_arenas_close(&shared->node.run_arenas, &shared->ort);
+    lm_run_arenas_close(&shared->run_arenas, &shared->ort);
     lm_ort_close(&shared->ort);
     free(server);
 }

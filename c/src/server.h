@@ -4,6 +4,7 @@
 
 #include "flow/listen_unix.h"
 #include "io.h"
+#include "parts/placement.h"
 #include "work/telemetry.h"
 #include "work/worker.h"
 
@@ -13,16 +14,21 @@ struct lumen_server {
     struct lm_shared shared;
     enum server_state state;
     bool threads_joined;
+    bool memory_locked;
     char host[LM_HOST_BYTES_MAX];
     struct lm_unix_file unix_file;
     uint64_t opened_ns;
     uint64_t beat;        /* the turn that lumen_heartbeat asked for */
+    bool by_time;         /* engine.queue_type is auto: I/O threads run what is short */
     uint64_t descriptors; /* that may be open, where those are too few */
     lumen_info info;
+    char cores[LM_CORES_BYTES_MAX]; /* engine.cores */
+    struct lm_machine machine;
+    struct lm_placement placement;
     struct lm_model_set set;
     uint32_t metrics_port; /* of another program part, 0: none; the page names it */
     struct lm_io ios[LUMEN_IO_THREADS_MAX];
-    struct lm_worker workers[LUMEN_WORKERS_MAX];
+    struct lm_worker workers[LM_RUNNERS_MAX];
     struct lm_telemetry telemetry;
     char *telemetry_path; /* NULL: none */
     char *access_path;    /* NULL: none */
@@ -32,16 +38,32 @@ struct lumen_server {
 void lm_server_note(lumen_server *server, const char *line);
 
 /* server_node.c */
-/* Decides how many threads there are and on which cores; opens the memory of Runs. */
-void lm_server_place_node(lumen_server *server);
-/* Decides the slots, once the models are known, and with them the largest sizes that the models
- * serve; a second call changes nothing. Returns 0 or LUMEN_E_INVALID. */
-int lm_server_plan_slots(lumen_server *server);
-/* Opens the I/O threads' state and the queue, once the models are known; workers open their own.
+/* Reads the machine and decides how many workers' threads there are; opens the memory of Runs.
  * Returns 0 or LUMEN_E_*. */
-int lm_server_open_node(lumen_server *server);
+int lm_server_place_workers(lumen_server *server);
+/* Once the models are known, decides who runs them, how many I/O threads there are and on which
+ * cores, and the slots, and with them the largest sizes that the models serve; a second call
+ * changes nothing. Returns 0 or LUMEN_E_*. */
+int lm_server_plan_slots(lumen_server *server);
+/* Opens the I/O threads' state and the queues, once the models are known; workers open their own.
+ * Returns 0 or LUMEN_E_*. */
+int lm_server_open_nodes(lumen_server *server);
 /* No thread runs; the models and the memory of Runs are still there. */
-void lm_server_close_node(lumen_server *server);
+void lm_server_close_nodes(lumen_server *server);
+
+/* server_memory.c */
+/* Gives each node a copy of a model's weights, and its workers' threads sessions on it. Returns 0
+ * or LUMEN_E_*. */
+int lm_server_copy_weights(lumen_server *server, struct lm_model *model);
+/* The sessions of the I/O threads' workers. Returns 0 or LUMEN_E_*. */
+int lm_server_open_sessions(lumen_server *server);
+/* A line for each node, with where its pages lie. */
+void lm_server_describe_nodes(lumen_server *server);
+
+/* server_width.c */
+/* Decides for each model how many cores a Run may use, once its largest sizes are known, and opens
+ * what that needs. Runs models that take long enough to be worth it. */
+void lm_server_widen(lumen_server *server);
 
 /* server_threads.c */
 /* Starts all threads, waits until each is set up, and lets them go; or home, where one could not

@@ -1,99 +1,299 @@
-/* server_node.c: the node: how many threads it has and on which cores, their slots, connections and
- * queue. Control thread only, while no other thread runs.
+/* server_node.c: the nodes: how many threads each has and on which cores, their slots, connections
+ * and queue. Control thread only, while no other thread runs.
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
-#include "base/topology.h"
+#include "parts/model_engine.h"
+#include "parts/model_file.h"
 #include "parts/slot_plan.h"
 #include "server.h"
 
-static uint32_t count_io_threads(const lumen_config *config) {
-    if (config->io_threads) return config->io_threads;
-    if (config->queue_type != LUMEN_QUEUE_INLINE) return 1;
-    /* Inline: they are the workers too. */
-    int usable = lm_topology_usable_cpus("", NULL, 0);
-    uint32_t count = config->thread_count ? config->thread_count
-                     : usable < 1         ? 1
-                                          : (uint32_t)usable;
-    return count < LUMEN_IO_THREADS_MAX ? count : LUMEN_IO_THREADS_MAX;
+enum { LARGEST_REQUESTS = 8 }; /* that an I/O thread has room for, where nobody set its number */
+
+/* How many nodes the settings leave room for: each has an I/O thread, and the queues that block, or
+ * have one consumer, are for one. */
+static uint32_t most_nodes(const lumen_config *config) {
+    uint32_t type = config->queue_type;
+    if (type == LUMEN_QUEUE_SPSC || type == LUMEN_QUEUE_NAIVE || type == LUMEN_QUEUE_BATCHED)
+        return 1;
+    bool few = config->io_threads > 0 && config->io_threads < LM_NODES_MAX;
+    return few ? config->io_threads : LM_NODES_MAX;
 }
 
-/* Chooses the workers' cores: those this process may use; more workers than cores are not pinned.
- */
-static void place_workers(lumen_server *server) {
+/* What the settings ask of a machine, before it is known who runs the models. */
+static struct lm_placement_wish wish_of(const lumen_server *server) {
+    const lumen_config *config = &server->shared.config;
+    uint32_t type = config->queue_type;
+    return (struct lm_placement_wish){.cores = server->cores[0] ? server->cores : NULL,
+                                      .nodes = config->nodes,
+                                      .nodes_most = most_nodes(config),
+                                      .workers =
+                                          type == LUMEN_QUEUE_SPSC ? 1 : config->thread_count,
+                                      .no_workers = type == LUMEN_QUEUE_INLINE};
+}
+
+/* The nodes of the plan, with their workers' threads. */
+static void place_nodes(lumen_server *server) {
     struct lm_shared *shared = &server->shared;
-    struct lm_node *node = &shared->node;
-    int32_t cpus[LUMEN_WORKERS_MAX];
-    int usable = lm_topology_usable_cpus("", cpus, LUMEN_WORKERS_MAX);
-    uint32_t found = usable < 1 ? 1 : (uint32_t)usable;
-    if (found > LUMEN_WORKERS_MAX) found = LUMEN_WORKERS_MAX;
-    uint32_t wanted = shared->config.thread_count ? shared->config.thread_count : found;
-    if (shared->config.queue_type == LUMEN_QUEUE_SPSC) wanted = 1;
-    /* Inline: a worker is what an I/O thread runs models with. */
-    node->worker_count = shared->config.queue_type == LUMEN_QUEUE_INLINE ? node->io_count : wanted;
-    node->workers = server->workers;
-    /* An I/O thread that looks for work must not take a core on which a worker computes. */
-    bool own_core = shared->config.queue_type == LUMEN_QUEUE_INLINE
-                        ? node->io_count <= found
-                        : node->io_count + node->worker_count <= found;
-    bool polls =
-        shared->config.idle == LUMEN_IDLE_ADAPTIVE || shared->config.idle == LUMEN_IDLE_SPIN;
-    shared->io_shares_cores = !own_core && shared->config.queue_type != LUMEN_QUEUE_INLINE;
-    if (own_core && polls) shared->io_poll_ns = LM_IO_POLL_NS;
-    bool pin = usable > 0 && node->worker_count <= found;
-    if (!pin && usable > 0) lm_server_note(server, "more workers than cores: they are not pinned");
-    for (uint32_t w = 0; w < node->worker_count; w++) {
-        server->workers[w] = (struct lm_worker){
-            .shared = shared, .node = node, .index = w, .cpu = pin ? cpus[w] : -1};
+    const struct lm_placement *placement = &server->placement;
+    shared->node_count = placement->node_count;
+    for (uint32_t n = 0; n < placement->node_count; n++) {
+        const struct lm_placement_node *plan = &placement->nodes[n];
+        struct lm_node *node = &shared->nodes[n];
+        node->index = n;
+        node->memory = plan->memory;
+        node->thread_count = plan->worker_count;
+        node->cpus = placement->confined ? &plan->cpus : NULL;
+        node->other_count = placement->node_count - 1;
+        for (uint32_t o = 0; o < node->other_count; o++)
+            node->others[o] = &shared->nodes[plan->nearest[o]];
     }
 }
 
-void lm_server_place_node(lumen_server *server) {
+int lm_server_place_workers(lumen_server *server) {
     struct lm_shared *shared = &server->shared;
-    struct lm_node *node = &shared->node;
-    node->ios = server->ios;
-    node->io_count = count_io_threads(&shared->config);
-    for (uint32_t i = 0; i < node->io_count; i++)
-        memset(server->ios[i].listen_fds, -1, sizeof server->ios[i].listen_fds);
-    place_workers(server);
-    if (shared->config.allocator_type == LUMEN_ALLOCATOR_ARENA &&
-        lm_run_arenas_open(&node->run_arenas, &shared->ort, node->worker_count)) {
+    const lumen_config *config = &shared->config;
+    server->by_time = config->queue_type == LUMEN_QUEUE_AUTO;
+    if (server->by_time) shared->config.queue_type = LUMEN_QUEUE_MPMC;
+    lm_machine_read(&server->machine, "");
+    const struct lm_placement_wish wish = wish_of(server);
+    int code = lm_placement_plan(&server->machine, &wish, &server->placement);
+    if (code) return code;
+    if (server->placement.note[0]) lm_server_note(server, server->placement.note);
+    shared->ios = server->ios;
+    shared->workers = server->workers;
+    shared->thread_count = server->placement.worker_count;
+    place_nodes(server);
+    if (config->allocator_type == LUMEN_ALLOCATOR_ARENA &&
+        lm_run_arenas_open(&shared->run_arenas, &shared->ort, LM_RUNNERS_MAX)) {
         lm_server_note(server, lm_error_last());
     }
+    return 0;
+}
+
+static bool may_loop(const struct lm_model *model) {
+    const struct lm_mapping *optimised = &model->source.optimised;
+    struct lm_mapping file;
+    if (optimised->bytes) return lm_model_file_loops(optimised->base, optimised->bytes);
+    if (lm_file_map(&file, model->source.path)) return true;
+    bool loops = lm_model_file_loops(file.base, file.bytes);
+    lm_mapping_close(&file);
+    return loops;
+}
+
+/* A virtual model goes where its experts may go, which have been decided on before. */
+static void choose_run_of_experts(struct lm_model *model) {
+    bool inline_all = true;
+    for (uint32_t e = 0; e < model->experts.count; e++) {
+        const struct lm_model *expert = model->experts.models[e];
+        if (expert->run == LUMEN_RUN_WORKER) model->run = LUMEN_RUN_WORKER;
+        if (expert->run_ns > model->run_ns) model->run_ns = expert->run_ns;
+        inline_all = inline_all && expert->run == LUMEN_RUN_INLINE;
+    }
+    if (model->run == LUMEN_RUN_AUTO && inline_all) model->run = LUMEN_RUN_INLINE;
+    model->run_why =
+        model->run == LUMEN_RUN_WORKER ? "workers run one of its experts" : "so do its experts";
+}
+
+/* Decides who runs the model: the I/O threads by the time it takes, where nothing else is set. */
+static void choose_run(const lumen_server *server, struct lm_model *model) {
+    if (model->run_why) return; /* it is decided */
+    if (server->shared.config.queue_type == LUMEN_QUEUE_INLINE) {
+        model->run = LUMEN_RUN_INLINE;
+        model->run_why = "engine.queue_type is inline";
+    } else if (model->run != LUMEN_RUN_AUTO) {
+        model->run_why = "it is set";
+    } else if (!server->by_time) {
+        model->run_why = "engine.queue_type is set";
+    } else if (model->batch_size > 1) {
+        model->run_why = "workers gather batches";
+    } else if (model->threads > 1) {
+        model->run_why = "intra_op_threads is set";
+    } else if (model->experts.count > 0) {
+        choose_run_of_experts(model);
+        return;
+    } else {
+        if (!model->native) model->run_ns = lm_model_time_run(model, &server->shared.ort);
+        bool is_short = model->run_ns > 0 && model->run_ns <= LM_SHORT_RUN_NS;
+        if (is_short && !may_loop(model)) {
+            model->run_why = "its Runs are short";
+            return;
+        }
+        model->run_why = is_short        ? "it has loops, which may take any time"
+                         : model->run_ns ? "its Runs take longer than a hand-over"
+                                         : "it fails on an input of zeros";
+    }
+    if (model->run == LUMEN_RUN_AUTO) model->run = LUMEN_RUN_WORKER;
+}
+
+/* Which models have a native engine that is worth it. */
+static int choose_engines(lumen_server *server) {
+    int code = 0;
+    for (uint32_t m = 0; !code && m < server->set.count; m++)
+        code = lm_model_choose_engine(&server->set.models[m], &server->shared.ort);
+    return code;
+}
+
+/* The same of all. Returns whether I/O threads run any, and in `all_out` whether they run every
+ * request of one row. */
+static bool choose_runs(lumen_server *server, bool *all_out) {
+    bool any = false;
+    *all_out = true;
+    for (uint32_t m = 0; m < server->set.count; m++) {
+        struct lm_model *model = &server->set.models[m];
+        choose_run(server, model);
+        any = any || model->run != LUMEN_RUN_WORKER;
+        /* Of other sizes a Run may take any time, and may need any memory. */
+        bool always = model->run != LUMEN_RUN_WORKER &&
+                      (model->run == LUMEN_RUN_INLINE || model->free_count == 0);
+        *all_out = *all_out && always;
+    }
+    return any;
+}
+
+/* The plan of all threads, once it is known whether I/O threads run every request. */
+static int plan_threads(const lumen_server *server, const struct lm_machine *machine,
+                        bool all_inline, struct lm_placement_wish *wish,
+                        struct lm_placement *placement) {
+    const lumen_config *config = &server->shared.config;
+    *wish = wish_of(server);
+    int code = lm_placement_plan(machine, wish, placement);
+    uint32_t wanted = 1;
+    if (all_inline) wanted = config->thread_count ? config->thread_count : placement->core_count;
+    if (wanted > LUMEN_IO_THREADS_MAX) wanted = LUMEN_IO_THREADS_MAX;
+    /* Each has a part of the arena. */
+    uint64_t enough =
+        config->arena_bytes / (LARGEST_REQUESTS * (uint64_t)config->max_request_bytes);
+    if (server->by_time && wanted > enough) wanted = enough ? (uint32_t)enough : 1;
+    if (wanted < placement->node_count) wanted = placement->node_count;
+    wish->io_count = config->io_threads ? config->io_threads : wanted;
+    wish->io_runs_models = all_inline;
+    return code ? code : lm_placement_plan(machine, wish, placement);
+}
+
+/* Places the workers: threads on the cores of the plan, and one for each I/O thread that runs
+ * models. */
+static void place_workers(lumen_server *server) {
+    struct lm_shared *shared = &server->shared;
+    const struct lm_placement *placement = &server->placement;
+    for (uint32_t w = 0; w < shared->worker_count; w++) {
+        bool is_thread = w < shared->thread_count;
+        const struct lm_place *place =
+            is_thread ? &placement->workers[w] : &placement->ios[w - shared->thread_count];
+        struct lm_node *node = &shared->nodes[place->node];
+        server->workers[w] =
+            (struct lm_worker){.shared = shared, .node = node, .index = w, .cpu = place->cpu};
+        if (node->memory >= 0) lm_run_arenas_bind(&shared->run_arenas, w, node->memory);
+    }
+}
+
+static int place_threads(lumen_server *server, bool any_inline, bool all_inline) {
+    struct lm_shared *shared = &server->shared;
+    const lumen_config *config = &shared->config;
+    const struct lm_placement *placement = &server->placement;
+    struct lm_placement_wish wish;
+    int code = plan_threads(server, &server->machine, all_inline, &wish, &server->placement);
+    if (code) return code;
+    shared->io_count = placement->io_count;
+    shared->worker_count = shared->thread_count + (any_inline ? shared->io_count : 0);
+    for (uint32_t n = 0; n < shared->node_count; n++) {
+        struct lm_node *node = &shared->nodes[n];
+        node->io_count = placement->nodes[n].io_count;
+        node->worker_count = node->thread_count + (any_inline ? node->io_count : 0);
+    }
+    uint32_t found = placement->core_count;
+    if (shared->thread_count > found)
+        lm_server_note(server, "more workers than cores: they are not pinned");
+    place_workers(server);
+    for (uint32_t i = 0; i < shared->io_count; i++)
+        memset(server->ios[i].listen_fds, -1, sizeof server->ios[i].listen_fds);
+    /* An I/O thread that looks for work must not take a core on which a worker computes: where it
+     * shares one, it looks only while nothing is in flight. */
+    uint32_t busy = all_inline ? shared->io_count : shared->io_count + shared->thread_count;
+    bool polls = config->idle == LUMEN_IDLE_ADAPTIVE || config->idle == LUMEN_IDLE_SPIN;
+    shared->io_shares_cores = busy > found && !all_inline;
+    bool may_poll = busy <= found || (any_inline && shared->io_count == 1);
+    if (may_poll && polls) shared->io_poll_ns = LM_IO_POLL_NS;
+    if (config->busy_poll_us) shared->io_poll_ns = config->busy_poll_us * 1000ull;
+    return 0;
+}
+
+/* Once the models are known. */
+static int place(lumen_server *server) {
+    bool all;
+    if (server->shared.io_count > 0) return 0;
+    int code = choose_engines(server);
+    if (code) return code;
+    bool any = choose_runs(server, &all);
+    code = place_threads(server, any, all);
+    return code ? code : lm_server_open_sessions(server);
+}
+
+int64_t lumen_plan(lumen_server *server, const char *root, char *buffer, size_t capacity) {
+    struct lm_placement_wish wish;
+    bool all = server->shared.config.queue_type == LUMEN_QUEUE_INLINE;
+    if (server->state != SERVER_OPEN)
+        return lm_error(LUMEN_E_STATE, "lumen_plan comes before lumen_start");
+    if (server->set.count > 0) choose_runs(server, &all);
+    struct lm_machine *machine = malloc(sizeof *machine);
+    struct lm_placement *placement = malloc(sizeof *placement);
+    int code = machine && placement ? 0 : lm_error(LUMEN_E_NOMEM, "no memory for a plan of cores");
+    if (!code) {
+        lm_machine_read(machine, root ? root : "");
+        code = plan_threads(server, machine, all, &wish, placement);
+    }
+    size_t bytes = code ? 0 : lm_placement_text(machine, &wish, placement, buffer, capacity);
+    free(machine);
+    free(placement);
+    return code ? code : (int64_t)bytes;
 }
 
 int lm_server_plan_slots(lumen_server *server) {
-    const lumen_config *config = &server->shared.config;
-    const struct lm_node *node = &server->shared.node;
+    const struct lm_shared *shared = &server->shared;
+    const lumen_config *config = &shared->config;
     lumen_info *info = &server->info;
     if (info->slot_class_count > 0) return 0;
-    struct lm_slot_plan_limits limits = {.arena_bytes = config->arena_bytes / node->io_count,
+    int code = place(server);
+    if (code) return code;
+    struct lm_slot_plan_limits limits = {.arena_bytes = config->arena_bytes / shared->io_count,
                                          .max_request_bytes = config->max_request_bytes,
-                                         .slot_count_max = config->queue_capacity / node->io_count,
-                                         .worker_count = node->worker_count};
-    return lm_slot_plan(server->set.models, server->set.count, &limits, info->slot_classes,
+                                         .slot_count_max =
+                                             config->queue_capacity / shared->io_count,
+                                         .worker_count = lm_shared_parallel(shared)};
+    code = lm_slot_plan(server->set.models, server->set.count, &limits, info->slot_classes,
                         &info->slot_class_count);
+    if (!code) lm_server_widen(server);
+    return code;
 }
 
-int lm_server_open_node(lumen_server *server) {
-    const lumen_config *config = &server->shared.config;
-    struct lm_node *node = &server->shared.node;
+int lm_server_open_nodes(lumen_server *server) {
+    struct lm_shared *shared = &server->shared;
+    const lumen_config *config = &shared->config;
     lumen_info *info = &server->info;
+    uint32_t slots[LM_NODES_MAX] = {0};
     int code = lm_server_plan_slots(server);
     /* The kernel spreads connections as it likes: each thread has room for all of them. */
-    for (uint32_t i = 0; !code && i < node->io_count; i++) {
-        code = lm_io_open(&server->ios[i], &server->shared, i, config->max_connections,
+    for (uint32_t i = 0; !code && i < shared->io_count; i++) {
+        struct lm_node *node = &shared->nodes[server->placement.ios[i].node];
+        if (node->memory >= 0) lm_memory_prefer(node->memory);
+        code = lm_io_open(&server->ios[i], shared, node, i, config->max_connections,
                           info->slot_classes, info->slot_class_count);
+        if (node->memory >= 0) lm_memory_prefer(-1);
+        slots[node->index] += server->ios[i].arena.slot_count;
         info->slots += server->ios[i].arena.slot_count;
         info->arena_bytes += server->ios[i].arena.memory.bytes;
     }
-    return code ? code : lm_node_open(node, config, info->slots);
+    for (uint32_t n = 0; !code && n < shared->node_count; n++)
+        code = lm_node_open(&shared->nodes[n], config, slots[n]);
+    return code;
 }
 
-void lm_server_close_node(lumen_server *server) {
-    struct lm_node *node = &server->shared.node;
-    for (uint32_t i = 0; i < node->io_count; i++) lm_io_close(&server->ios[i]);
-    for (uint32_t w = 0; w < node->worker_count; w++) lm_worker_close(&server->workers[w]);
-    lm_node_close(node, &server->shared.config);
+void lm_server_close_nodes(lumen_server *server) {
+    struct lm_shared *shared = &server->shared;
+    for (uint32_t i = 0; i < shared->io_count; i++) lm_io_close(&server->ios[i]);
+    for (uint32_t w = 0; w < shared->worker_count; w++) lm_worker_close(&server->workers[w]);
+    for (uint32_t n = 0; n < shared->node_count; n++)
+        lm_node_close(&shared->nodes[n], &shared->config);
 }

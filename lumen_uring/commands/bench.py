@@ -9,6 +9,7 @@ random moments at a mean rate, and late ones count from when they were due.
 from __future__ import annotations
 
 import argparse
+import math
 import socket
 import struct
 import sys
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 _PROGRESS_S: Final = 0.5
 _PAYLOADS: Final = 16
+_WORD_BYTES: Final = 8  # of a random string: all requests have one length
 _UCRED: Final = struct.Struct("iII")  # struct ucred of unix(7): pid, uid, gid
 
 
@@ -115,6 +117,12 @@ def add(subparsers: Subparsers) -> None:
     )
     parser.add_argument("--cpu", type=int, default=-1, help="core to pin the generator to")
     parser.add_argument("--histogram", metavar="FILE", help="write every bucket, as CSV")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="FOLDER",
+        help="write figures, histogram and course of the load there, for `lumen dashboard`",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(run=run)
 
@@ -133,17 +141,21 @@ def run(arguments: argparse.Namespace) -> int:
     """
     import orjson
 
-    from lumen_uring import bench_figures
+    from lumen_uring import bench_figures, bench_folder
     from lumen_uring.ring.load import Load
 
+    if arguments.out:
+        bench_folder.prepare(arguments.out)
     plan = make_plan(arguments)
     server = _server_cpu_seconds(plan)
     load = Load(plan)
+    progress = []
     try:
         result = load.wait(_PROGRESS_S)
         while result is None:
+            progress.append(load.progress())
             if sys.stderr.isatty() and not arguments.json:
-                bench_figures.show_progress(load.progress())
+                bench_figures.show_progress(progress[-1])
             result = load.wait(_PROGRESS_S)
     except KeyboardInterrupt:
         load.stop()
@@ -152,6 +164,8 @@ def run(arguments: argparse.Namespace) -> int:
     figures = bench_figures.as_json(result, _cpu_since(server, plan))
     if arguments.histogram:
         bench_figures.write_histogram(Path(arguments.histogram), result)
+    if arguments.out:
+        bench_folder.write(arguments.out, arguments, result, figures, progress)
     if arguments.json:
         print(orjson.dumps(figures, option=orjson.OPT_INDENT_2).decode())
     else:
@@ -281,12 +295,23 @@ def _sized(model: Model, encoding: str, arguments: argparse.Namespace) -> tuple[
     if not arguments.inputs:
         model = with_sizes(model, arguments.dims)
         return model, _payloads(model, encoding, arguments)
+    from dataclasses import replace
+
+    import numpy as np
+
     from lumen_uring import inputs, payloads
 
     values = inputs.read(model, arguments.inputs)
     buffers, arguments.rows = payloads.pack_inputs(model, values, None)
     tensors = buffers[len(buffers) - len(model.inputs) :]  # behind a shape block, if there is one
-    return with_sizes(model, inputs.sizes_of(model, values)), [b"".join(tensors)]
+    model = with_sizes(model, inputs.sizes_of(model, values))
+    sent = tuple(
+        tensor
+        if tensor.max_rank is None
+        else replace(tensor, shape=np.shape(values[tensor.name]), dims=None, max_rank=None)
+        for tensor in model.inputs
+    )
+    return replace(model, inputs=sent), [b"".join(tensors)]
 
 
 def _payloads(model: Model, encoding: str, arguments: argparse.Namespace) -> list[bytes]:
@@ -314,11 +339,16 @@ def _random_tensors(model: Model, rows: int, random: Any) -> bytes:
     """Values of 0..1: they fit every input, whether pixels, indexes or flags."""
     import numpy as np
 
+    from lumen_uring import strings
     from lumen_uring.describe import DTYPES
 
     parts = []
     for tensor in model.inputs:
         shape = _shape(tensor, rows)
+        if tensor.datatype == strings.DATATYPE:
+            words = [random.bytes(_WORD_BYTES // 2).hex() for _ in range(math.prod(shape))]
+            parts.append(strings.pack(strings.to_array(words)))
+            continue
         dtype = DTYPES[tensor.datatype]
         values = random.random(shape) if np.issubdtype(dtype, np.floating) else 1
         parts.append(np.broadcast_to(values, shape).astype(dtype).tobytes())

@@ -1,14 +1,23 @@
 """`lumen doctor`: prints what this machine allows Lumen, and how to allow the rest.
 
-Called by cli.py, on the main thread. checks.py reads the machine; this file prints. It changes
-nothing. A check that cannot read what it needs says so and does not fail.
+Called by cli.py, on the main thread. checks.py reads the machine, inspection.py opens the models
+that are named; this file prints. It changes nothing. A check that cannot read what it needs says so
+and does not fail.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+from typing import TYPE_CHECKING, Any, Final
 
-from lumen_uring.options import Subparsers
+from lumen_uring.errors import EngineError
+from lumen_uring.options import Subparsers, model_option
+
+if TYPE_CHECKING:
+    from lumen_uring.inspection import Found
+
+_COLUMNS: Final = 80
 
 
 def add(subparsers: Subparsers) -> None:
@@ -20,7 +29,18 @@ def add(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "doctor",
         help="check what this machine allows, and name the cures",
-        description="Checks kernel, io_uring, limits, memory and cores. Exits 1 on a problem.",
+        description="Checks kernel, io_uring, limits, memory and cores, and the models that are "
+        "named: who runs them, on how many cores, and why. Exits 1 on a problem.",
+    )
+    parser.add_argument(
+        "models", metavar="MODEL.onnx", nargs="*", help="a model's file, or builtin:digits"
+    )
+    parser.add_argument("--config", metavar="FILE", help="a server's settings, with its models")
+    parser.add_argument(
+        "--plan", action="store_true", help="print which core each thread of a server gets, and why"
+    )
+    parser.add_argument(
+        "--root", metavar="DIR", default="", help="with --plan: a captured /proc and /sys"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(run=run)
@@ -35,6 +55,8 @@ def run(arguments: argparse.Namespace) -> int:
     Returns:
         0, or 1 when something keeps Lumen from serving.
     """
+    if arguments.plan:
+        return _plan(arguments)
     from dataclasses import asdict
 
     import orjson
@@ -42,8 +64,12 @@ def run(arguments: argparse.Namespace) -> int:
     from lumen_uring.checks import NOTE, PROBLEM, Machine, check_all
 
     findings = check_all(Machine())
+    models = _look(arguments)
+    refused = [name for name, found in models.items() if isinstance(found, EngineError)]
     if arguments.json:
         document = {"findings": [asdict(finding) for finding in findings]}
+        if models:
+            document["models"] = [_document(name, found) for name, found in models.items()]
         print(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode())
     else:
         width = max(len(finding.name) for finding in findings)
@@ -51,9 +77,56 @@ def run(arguments: argparse.Namespace) -> int:
             print(f"{finding.level:<8} {finding.name:<{width}}  {finding.found}")
             if finding.cure:
                 print(f"{'':<8} {'':<{width}}  -> {finding.cure}")
+        _show(models)
         levels = [finding.level for finding in findings]
-        print(_summary(levels.count(PROBLEM), levels.count(NOTE)))
-    return 1 if any(finding.level == PROBLEM for finding in findings) else 0
+        print(_summary(levels.count(PROBLEM) + len(refused), levels.count(NOTE)))
+    return 1 if refused or any(finding.level == PROBLEM for finding in findings) else 0
+
+
+def _plan(arguments: argparse.Namespace) -> int:
+    """Prints the plan of a server with these settings and models, which are loaded for it."""
+    import textwrap
+
+    import orjson
+
+    from lumen_uring.config import load
+    from lumen_uring.inspection import plan_of
+
+    named = [model_option(path) for path in arguments.models]
+    lines = plan_of(load(arguments.config, [], named, os.environ), arguments.root)
+    if arguments.json:
+        print(orjson.dumps({"plan": lines}, option=orjson.OPT_INDENT_2).decode())
+        return 0
+    for line in lines:
+        indent = " " * (len(line) - len(line.lstrip()) + 4)
+        print("\n".join(textwrap.wrap(line, _COLUMNS, subsequent_indent=indent)))
+    return 0
+
+
+def _look(arguments: argparse.Namespace) -> dict[str, Found | EngineError]:
+    """The models that are named, as `lumen inspect` sees them."""
+    from lumen_uring.config import load
+    from lumen_uring.inspection import look_at
+
+    if not arguments.models and arguments.config is None:
+        return {}
+    named = [model_option(path) for path in arguments.models]
+    return look_at(load(arguments.config, [], named, os.environ))
+
+
+def _document(name: str, found: Found | EngineError) -> dict[str, Any]:
+    from lumen_uring.inspection import document
+
+    if isinstance(found, EngineError):
+        return {"name": name, "served": False, "reason": str(found)}
+    return {"name": name, "served": True, **document(found)}
+
+
+def _show(models: dict[str, Found | EngineError]) -> None:
+    from lumen_uring.inspection import lines
+
+    for found in models.values():
+        print(f"problem  {found}" if isinstance(found, EngineError) else "\n".join(lines(found)))
 
 
 def _summary(problems: int, notes: int) -> str:

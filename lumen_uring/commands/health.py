@@ -8,28 +8,17 @@ is needed for the question.
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import socket
 import sys
 from typing import Final
 
 from lumen_uring.connection import unix_path, where
-from lumen_uring.options import Subparsers, port_number
+from lumen_uring.options import Subparsers, port_number, seconds
 
 # In a container, one variable sets the port of the server and of its health check.
 _PORT_VARIABLE: Final = "LUMEN_SERVER__PORT"
 _TIMEOUT_S: Final = 2.0
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = math.nan
-    if not 0 < seconds <= 3600:
-        raise argparse.ArgumentTypeError(f"expected seconds above 0, at most 3600, found {text!r}")
-    return seconds
 
 
 def add(subparsers: Subparsers) -> None:
@@ -57,7 +46,7 @@ def add(subparsers: Subparsers) -> None:
     )
     parser.add_argument(
         "--timeout",
-        type=_seconds,
+        type=seconds,
         default=_TIMEOUT_S,
         metavar="S",
         help="seconds to wait for each step (%(default)g)",

@@ -1,22 +1,24 @@
 """`lumen predict`: sends pictures, or any inputs, to a running server and shows the answers.
 
-Called by cli.py, on the main thread. The model's description decides how a picture is prepared. A
-picture that cannot be read is reported and the next one tried. With --input the answer is shown by
-predict_tensors.py.
+Called by cli.py, on the main thread. The model's description decides how a picture is prepared.
+predict_pictures.py asks; this file has the options and prints. With --input predict_tensors.py does
+both.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import aclosing
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Final
 
 from lumen_uring import pictures, predict_tensors
-from lumen_uring.errors import BadRequest, ConfigError, PictureError
+from lumen_uring.errors import ConfigError, PictureError
 from lumen_uring.inputs import add_input_option
 from lumen_uring.options import (
     Subparsers,
@@ -26,35 +28,17 @@ from lumen_uring.options import (
     credential_of,
     token_of,
 )
+from lumen_uring.predict_pictures import IN_FLIGHT, Failure, Prediction, classify, rows_of
 
 if TYPE_CHECKING:
-    from lumen_uring.client import Client
-    from lumen_uring.convert import Array
+    from rich.progress import Progress
+
     from lumen_uring.describe import Model
-    from lumen_uring.native import InferResult
 
+_TIMEOUT_S: Final = 10.0
 
-@dataclass(frozen=True, slots=True)
-class Prediction:
-    """One picture's best classes: `classes` holds (index, score, label or None), best first."""
-
-    path: str
-    classes: tuple[tuple[int, float, str | None], ...]
-    class_count: int
-    round_trip_us: int
-    infer_us: int
-
-    def as_json(self) -> dict[str, Any]:
-        """The figures under stable names."""
-        return {
-            "path": self.path,
-            "classes": [
-                {"class": index, "score": score, "label": label}
-                for index, score, label in self.classes
-            ],
-            "round_trip_us": self.round_trip_us,
-            "infer_us": self.infer_us,
-        }
+_SEVERAL_TIMEOUT_S: Final = 60.0  # of a request that waits behind IN_FLIGHT others
+_NAMES_MAX: Final = 10  # of failed pictures, named in one line
 
 
 def add(subparsers: Subparsers) -> None:
@@ -66,10 +50,11 @@ def add(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "predict",
         help="ask a running server: classify pictures, or send any inputs",
-        description="Sends pictures (files, or folders of them) to a running server. Each is "
-        "scaled as a whole to the model's size, without cropping; the server then normalises it "
-        "by the model's settings channel_order, mean and scale. With --input it sends numbers "
-        "instead, to any model, and prints the outputs.",
+        description="Sends pictures (files, or folders of them) to a running server. A model with "
+        "the setting `image` gets the file as it is. For another one each is scaled as a whole to "
+        "the model's size, without cropping; the server then normalises it by the model's settings "
+        "channel_order, mean and scale. Several pictures are sent many at a time and shown in a "
+        "table. With --input it sends numbers instead, to any model, and prints the outputs.",
     )
     parser.add_argument("paths", nargs="*", metavar="PATH", help="a picture or a folder")
     add_input_option(parser, "send these values, not a picture")
@@ -86,6 +71,12 @@ def add(subparsers: Subparsers) -> None:
         help="names of the classes, one per line; default: the server's labels",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object per picture")
+    parser.add_argument(
+        "--csv",
+        metavar="FILE",
+        help="write a row for each picture and class: path, rank, index, label, score, "
+        "round_trip_us, infer_us, error",
+    )
     parser.set_defaults(run=run)
 
 
@@ -101,46 +92,141 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         LumenError: there is no server, no such model, no such file.
     """
-    import orjson
-
     from lumen_uring.client import Client
 
     if bool(arguments.paths) == bool(arguments.inputs):
         found = "both" if arguments.paths else "neither"
         raise ConfigError(f"predict: expected pictures or --input VALUE, found {found}.")
+    if arguments.inputs and arguments.csv:
+        raise ConfigError("--csv: expected it with pictures, found --input.")
     labels: Sequence[str] = _read_labels(arguments.labels)
-    failed = 0
-    seen = 0
     token = token_of(arguments)
     credential_of(arguments)
-    with Client(arguments.host, arguments.port, token=token) as client:
-        model = choose_model(client.models(), arguments.model)
-        labels = labels or model.labels
-        if arguments.inputs:
-            predict_tensors.run(client, model, arguments, labels)
-            return 0
-        for path in pictures.find(arguments.paths):
-            seen += 1
-            try:
-                prediction = _predict(client, model, path, arguments.top, labels)
-            except (PictureError, BadRequest) as error:
-                failed += 1
-                print(f"lumen: {error}", file=sys.stderr)
-                continue
-            if seen == 1 and labels and len(labels) != prediction.class_count:
-                print(
-                    f"lumen: note: {len(labels)} labels for {prediction.class_count} classes",
-                    file=sys.stderr,
-                )
-            if arguments.json:
-                print(orjson.dumps(prediction.as_json()).decode())
-            else:
-                _show(prediction)
-        if not arguments.json and failed < seen:
-            print(preprocessing(model))
-    if seen == 0:
+    if arguments.inputs:
+        with Client(arguments.host, arguments.port, token=token) as client:
+            model = choose_model(client.models(), arguments.model)
+            predict_tensors.run(client, model, arguments, labels or model.labels)
+        return 0
+    paths = list(pictures.find(arguments.paths))
+    if not paths:
         raise PictureError(f"No picture (.png .jpg .jpeg .bmp .gif .webp) in {arguments.paths}.")
-    return 1 if failed else 0
+    return asyncio.run(_classify(arguments, paths, labels, token))
+
+
+async def _classify(
+    arguments: argparse.Namespace, paths: Sequence[Path], labels: Sequence[str], token: str | None
+) -> int:
+    """Returns the exit status."""
+    from lumen_uring.async_client import AsyncClient
+
+    several = len(paths) > 1
+    outcomes: list[Prediction | Failure] = []
+    timeout_s = _SEVERAL_TIMEOUT_S if several else _TIMEOUT_S
+    start_s = time.monotonic()
+    async with AsyncClient(
+        arguments.host, arguments.port, token=token, timeout_s=timeout_s
+    ) as client:
+        model = choose_model(await client.models(), arguments.model)
+        answers = classify(client, model, paths, arguments.top, labels or model.labels)
+        try:
+            with rows_of(arguments.csv) as write, _progress(several, arguments.json) as progress:
+                task = progress.add_task("classify", total=len(paths))
+                async with aclosing(answers):
+                    async for outcome in answers:
+                        outcomes.append(outcome)
+                        write(outcome)
+                        _tell(outcome, arguments.json, several)
+                        progress.advance(task)
+        finally:  # an interrupted run shows what it has
+            if several and not arguments.json and outcomes:
+                print("\n".join(table(outcomes, time.monotonic() - start_s)))
+    predictions = [outcome for outcome in outcomes if isinstance(outcome, Prediction)]
+    if predictions:
+        _note_labels(labels or model.labels, predictions[0].class_count)
+        if not arguments.json:
+            print(preprocessing(model))
+    return 0 if len(predictions) == len(paths) else 1
+
+
+def _tell(outcome: Prediction | Failure, as_json: bool, several: bool) -> None:
+    """Prints what came of a picture, as far as the table at the end does not."""
+    import orjson
+
+    if isinstance(outcome, Failure):
+        print(f"lumen: {outcome.error}", file=sys.stderr)
+    elif as_json:
+        print(orjson.dumps(outcome.as_json()).decode())
+    elif not several:
+        _show(outcome)
+
+
+def _note_labels(labels: Sequence[str], class_count: int) -> None:
+    if labels and len(labels) != class_count:
+        print(f"lumen: note: {len(labels)} labels for {class_count} classes", file=sys.stderr)
+
+
+def _progress(several: bool, as_json: bool) -> Progress:
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+        disable=not several or as_json or not sys.stderr.isatty(),
+    )
+
+
+def table(outcomes: Sequence[Prediction | Failure], seconds: float) -> list[str]:
+    """Shows several pictures, a line each, and their sum.
+
+    Args:
+        outcomes: one at least.
+        seconds: that they took together.
+
+    >>> found = Prediction("a.png", ((7, 0.5, None),), 10, 1500, 900)
+    >>> print("\\n".join(table([found, Failure("b.png", "b.png is no picture.")], 0.5)))
+    picture  class        score        ms
+    a.png    class 7    0.50000      1.50
+    b.png    failed
+    2 pictures in 0.50 s, at most 16 at a time: 4 a second; 1 failed: b.png
+    """
+    cells = [("picture", "class", "    score", "      ms")]
+    for outcome in outcomes:
+        if isinstance(outcome, Failure):
+            cells.append((outcome.path, "failed", "", ""))
+            continue
+        took = f"{outcome.round_trip_us / 1000:8.2f}"
+        if not outcome.classes:  # an output without elements
+            cells.append((outcome.path, "none", " " * 9, took))
+            continue
+        index, best, label = outcome.classes[0]
+        cells.append((outcome.path, label or f"class {index}", f"{best:9.5f}", took))
+    widths = [max(len(row[column]) for row in cells) for column in (0, 1)]
+    lines = [
+        f"{path:<{widths[0]}}  {name:<{widths[1]}}  {score}  {took}".rstrip()
+        for path, name, score, took in cells
+    ]
+    failed = [outcome.path for outcome in outcomes if isinstance(outcome, Failure)]
+    noun = "picture" if len(outcomes) == 1 else "pictures"
+    text = (
+        f"{len(outcomes)} {noun} in {seconds:.2f} s, at most {IN_FLIGHT} at a time: "
+        f"{len(outcomes) / max(seconds, 1e-6):.0f} a second"
+    )
+    if failed:
+        more = len(failed) - _NAMES_MAX
+        text += f"; {len(failed)} failed: {', '.join(failed[:_NAMES_MAX])}"
+        text += f" and {more} more" if more > 0 else ""
+    return [*lines, text]
 
 
 def preprocessing(model: Model) -> str:
@@ -150,60 +236,43 @@ def preprocessing(model: Model) -> str:
         model: as the server describes it.
     """
     info = model.rgb8
+    if model.image is not None:
+        from lumen_uring.image_input import described
+
+        plan = described(model.inputs[0].datatype, asdict(model.image))
+        sentence = f"{model.name}: the server decodes the file: {plan.sentence()}"
+        if plan.dtype.startswith("float"):
+            sentence += _doubt(plan.channel_order, plan.mean, plan.scale)
+        return sentence
     if info is None:
         size = "their own size where it is free" if model.free_dims else "the model's size"
         return f"{model.name}: pictures become grey, scaled as a whole to {size}, 0..255"
-    size = f"{info.width} x {info.height}"
-    sentence = f"{model.name}: pictures are scaled as a whole to {size}, not cropped"
+    sentence = (
+        f"{model.name}: pictures are scaled as a whole to {info.width} x {info.height}, not cropped"
+    )
     if info.mean is None or info.scale is None or info.channel_order is None:
         return sentence
     if model.inputs[0].datatype == "UINT8":
         return f"{sentence}; the model gets {info.channel_order} values of 0..255"
-    sentence += (
-        f"; the server computes (value - mean) * scale in the order {info.channel_order}, "
-        f"mean {_short(info.mean)}, scale {_short(info.scale)}"
+    return (
+        f"{sentence}; the server computes (value - mean) * scale in the order "
+        f"{info.channel_order}, mean {_short(info.mean)}, scale {_short(info.scale)}"
+        f"{_doubt(info.channel_order, info.mean, info.scale)}"
     )
-    if (info.channel_order, set(info.mean), set(info.scale)) == ("RGB", {0.0}, {1.0}):
-        sentence += (
-            "\n  these are the defaults: set the model's channel_order, mean and scale in the "
-            "server's config.yaml as it was trained, or its answers are wrong"
-        )
-    return sentence
+
+
+def _doubt(channel_order: str, mean: tuple[float, ...], scale: tuple[float, ...]) -> str:
+    if (channel_order.upper(), set(mean), set(scale)) != ("RGB", {0.0}, {1.0}):
+        return ""
+    return (
+        "\n  these are the defaults: set the model's channel_order, mean and scale in the "
+        "server's config.yaml as it was trained, or its answers are wrong"
+    )
 
 
 def _short(values: tuple[float, ...]) -> str:
     texts = [f"{value:g}" for value in values]
     return texts[0] if len(set(texts)) == 1 else f"[{', '.join(texts)}]"
-
-
-def _predict(
-    client: Client, model: Model, path: Path, top: int, labels: Sequence[str]
-) -> Prediction:
-    prepared = pictures.prepare(model, path)
-    start_ns = time.perf_counter_ns()
-    result = _infer(client, model, prepared)
-    round_trip_us = (time.perf_counter_ns() - start_ns) // 1000
-    scores = result.outputs[model.outputs[0].name].reshape(-1)
-    best = scores.argsort()[::-1][:top]
-    return Prediction(
-        path=str(path),
-        classes=tuple(
-            (int(index), float(scores[index]), _label(labels, int(index))) for index in best
-        ),
-        class_count=len(scores),
-        round_trip_us=round_trip_us,
-        infer_us=result.timings.infer_us,
-    )
-
-
-def _label(labels: Sequence[str], index: int) -> str | None:
-    return labels[index] or None if index < len(labels) else None
-
-
-def _infer(client: Client, model: Model, prepared: Array) -> InferResult:
-    if model.rgb8 is not None:
-        return client.infer_rgb8(model.name, prepared)
-    return client.infer(model.name, {model.inputs[0].name: prepared})
 
 
 def _read_labels(path: str | None) -> list[str]:

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from lumen_uring.errors import ConfigError
 from lumen_uring.options import model_option
 
 if TYPE_CHECKING:
@@ -70,6 +71,12 @@ def add(subparsers: Subparsers) -> None:
         dest="models",
         help="serve this model instead of the file's; PATH may be builtin:digits; may be repeated",
     )
+    parser.add_argument(
+        "--image",
+        choices=("imagenet", "squeezenet", "yolo"),
+        help="take JPEG and PNG files, prepared as these models were trained: the same as --set "
+        "models.N.image.preset=PRESET for each model of the command line",
+    )
     parser.add_argument("--host", metavar="ADDRESS", help="the same as --set server.host=ADDRESS")
     parser.add_argument("--port", metavar="PORT", help="the same as --set server.port=PORT")
     parser.add_argument(
@@ -100,7 +107,8 @@ def run(arguments: argparse.Namespace) -> int:
     from lumen_uring.config import load
     from lumen_uring.server import run as serve
 
-    overrides = list(arguments.overrides)
+    models = [*arguments.models, *map(model_option, arguments.files)]
+    overrides = _of_image(arguments.image, len(models)) + arguments.overrides
     if arguments.host is not None:
         # In quotes: YAML would read some addresses as something else than a text.
         overrides.append(f"server.host='{arguments.host}'")
@@ -110,14 +118,24 @@ def run(arguments: argparse.Namespace) -> int:
         path = arguments.unix_socket.replace("'", "''")
         overrides.append(f"server.unix_socket='{path}'")
 
-    models = [*arguments.models, *map(model_option, arguments.files)]
-
     def read() -> Config:
         return load(arguments.config, overrides, models, os.environ)
 
     if arguments.check:
         return _check(read)
     return serve(read(), read)
+
+
+def _of_image(preset: str | None, model_count: int) -> list[str]:
+    """--image as settings; those of --set come later and win."""
+    if preset is None:
+        return []
+    if model_count == 0:
+        raise ConfigError(
+            f"--image {preset}: expected a model on the command line, such as `lumen MODEL.onnx "
+            f"--image {preset}`, found none; in a file write image: {{preset: {preset}}}."
+        )
+    return [f"models.{index}.image.preset={preset}" for index in range(model_count)]
 
 
 def _check(read: Callable[[], Config]) -> int:

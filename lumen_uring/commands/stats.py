@@ -204,6 +204,8 @@ def _stages_table(snapshot: Snapshot) -> Table:
 
 
 def _models_table(snapshot: Snapshot) -> Table:
+    from lumen_uring.ring.snapshot import EXPERT
+
     columns = ("model", "requests", "rows", "errors", "mean µs: queue", "infer")
     table = _table(*columns, numbers=range(1, 6))
     for name, of_model in snapshot.models.items():
@@ -214,6 +216,9 @@ def _models_table(snapshot: Snapshot) -> Table:
             *(f"{model.get(key, 0):,}" for key in ("requests", "rows", "errors")),
             *("-" if mean is None else f"{mean:,.1f}" for mean in means),
         )
+        for word, count in of_model.items():
+            if word.startswith(EXPERT):
+                table.add_row(f"  by {word.removeprefix(EXPERT)}", f"{count:,}")
     return table
 
 

@@ -9,19 +9,23 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from ctypes import c_char_p, c_double, c_uint32, c_uint64
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
 from lumen_uring.errors import EngineError
+from lumen_uring.image_input import Filter, Fit, ImageConfig, Preset
 from lumen_uring.ring import structs
 from lumen_uring.settings import (
     PYTHON_SIDE,
     Config,
     EngineConfig,
+    ExpertsConfig,
+    Feature,
     KeyConfig,
     LogConfig,
     ModelConfig,
@@ -31,6 +35,15 @@ from lumen_uring.settings import (
 
 _U32_MAX: Final = 2**32 - 1
 _LISTS: Final = {"hosts": ctypes.POINTER(c_char_p), "keys": ctypes.POINTER(structs.LumenKeyConfig)}
+
+
+@dataclass(frozen=True, slots=True)
+class EnginePlace:
+    """The engine's file, or None and why there is none; and a sentence about a damaged one."""
+
+    path: Path | None
+    why: str | None
+    note: str | None = None
 
 
 def crossing() -> Iterator[tuple[str, str, FieldInfo]]:
@@ -52,6 +65,8 @@ def whole_range(field: FieldInfo) -> tuple[int, int] | None:
     """
     if get_origin(field.annotation) is Literal:
         return 0, len(get_args(field.annotation)) - 1
+    if field.annotation is bool:
+        return 0, 1
     arms = get_args(field.annotation) or (field.annotation,)
     whole = [arm for arm in arms if int in (arm, *get_args(arm))]
     if not whole:
@@ -96,7 +111,7 @@ def native_config(config: Config, runtime: Path) -> structs.LumenConfig:
     Raises:
         EngineError: a number does not fit its field.
     """
-    names = [model.name for model in config.models]
+    names = [model.name for model in config.served()]
     native = structs.LumenConfig(
         abi_version=structs.ABI_VERSION,
         access_as_json=int(config.log.format == "json"),
@@ -128,7 +143,12 @@ def _put(native: structs.LumenConfig, name: str, value: Any) -> None:
 
 
 def native_model(
-    model: ModelConfig, path: Path, cache_path: Path | None, labels: bytes | None
+    model: ModelConfig,
+    path: Path,
+    cache_path: Path | None,
+    labels: bytes | None,
+    engine: EnginePlace | None = None,
+    experts: structs.LumenExpertsConfig | None = None,
 ) -> structs.LumenModelConfig:
     """lumen_model_config for one model; the arguments are those of Engine.add_model."""
     dims = [
@@ -136,15 +156,20 @@ def native_model(
         for fixed, sizes in ((0, model.max_dims), (1, model.fix_dims))
         for name, size in sizes.items()
     ]
+    preset = Preset() if model.image is None else model.image.of_preset()
+    chosen = {
+        name: getattr(model if name in model.model_fields_set else preset, name)
+        for name in ("channel_order", "mean", "scale")
+    }
     return structs.LumenModelConfig(
         name=model.name.encode(),
         path=os.fsencode(path),
         cache_path=None if cache_path is None else os.fsencode(cache_path),
         intra_op_threads=u32("intra_op_threads", model.intra_op_threads),
-        channel_order=_number(ModelConfig.model_fields["channel_order"], model.channel_order),
+        channel_order=_number(ModelConfig.model_fields["channel_order"], chosen["channel_order"]),
         max_rows=u32("max_rows", model.max_rows),
-        mean=model.mean,
-        scale=model.scale,
+        mean=chosen["mean"],
+        scale=chosen["scale"],
         max_output_bytes=u64("max_output_bytes", model.max_output_bytes),
         batch_size=0 if model.batch_size is None else u32("batch_size", model.batch_size),
         batch_delay_us=(
@@ -158,6 +183,44 @@ def native_model(
         labels=labels,
         dims=(structs.LumenDim * len(dims))(*dims) if dims else None,
         dim_count=len(dims),
+        width=0 if model.width == "auto" else u32("width", model.width),
+        run=_number(ModelConfig.model_fields["run"], model.run),
+        engine_path=None if engine is None or engine.path is None else os.fsencode(engine.path),
+        engine_why=None if engine is None or engine.why is None else engine.why.encode(),
+        engine=_number(ModelConfig.model_fields["engine"], model.engine),
+        image=None if model.image is None else ctypes.pointer(native_image(model.image)),
+        experts=None if experts is None else ctypes.pointer(experts),
+    )
+
+
+def native_experts(entry: ExpertsConfig, indexes: Mapping[str, int]) -> structs.LumenExpertsConfig:
+    """lumen_experts_config for a virtual model, where `indexes` has those of the models."""
+    experts = [
+        structs.LumenExpert(model=u32("model", indexes[one.model]), bound=bound)
+        for one, bound in zip(entry.experts, entry.bounds(), strict=True)
+    ]
+    return structs.LumenExpertsConfig(
+        feature=get_args(Feature).index(entry.feature),
+        count=len(experts),
+        tensor=None if entry.of is None else entry.of.encode(),
+        experts=(structs.LumenExpert * len(experts))(*experts),
+    )
+
+
+def native_image(image: ImageConfig) -> structs.LumenImageConfig:
+    """lumen_image_config for a model's section `image`."""
+    preset = image.of_preset()
+    return structs.LumenImageConfig(
+        filter=get_args(Filter).index(image.filter or preset.filter),
+        fit=get_args(Fit).index(image.fit or preset.fit),
+        resize=image.resize or 0,
+        resize_ratio=preset.resize_ratio,
+        pad_value=image.pad_value,
+        upright=image.upright,
+        fast=image.decode == "fast",
+        lenient=image.lenient,
+        max_pixels=image.max_pixels,
+        max_whole_pixels=image.max_whole_pixels,
     )
 
 

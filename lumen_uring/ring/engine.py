@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -18,8 +19,14 @@ import orjson
 
 from lumen_uring.errors import EngineError
 from lumen_uring.ring import library, onnxruntime_path, structs
-from lumen_uring.ring.config_struct import native_config, native_model, u32
-from lumen_uring.settings import Config, ModelConfig
+from lumen_uring.ring.config_struct import (
+    EnginePlace,
+    native_config,
+    native_experts,
+    native_model,
+    u32,
+)
+from lumen_uring.settings import Config, ExpertsConfig, ModelConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +55,7 @@ class EngineInfo:
     ort_version: str
     stats_path: str
     notes: tuple[str, ...]
+    nodes: tuple[str, ...] = ()
 
 
 class Engine:
@@ -92,6 +100,7 @@ class Engine:
         path: Path,
         cache_path: Path | None = None,
         labels: bytes | None = None,
+        engine: EnginePlace | None = None,
     ) -> int:
         """Loads a model and one session per worker; before start only.
 
@@ -100,6 +109,7 @@ class Engine:
             path: the ONNX or .ort file.
             cache_path: where the optimised graph is kept; None makes it anew at each start.
             labels: UTF-8, one class per line; None where there are none.
+            engine: the native engine's file, or why there is none.
 
         Returns:
             The model's index on the wire.
@@ -110,7 +120,9 @@ class Engine:
         Source:
             lumen_add_model
         """
-        native = native_model(model, path, cache_path, labels)
+        return self._add(native_model(model, path, cache_path, labels, engine))
+
+    def _add(self, native: structs.LumenModelConfig) -> int:
         index = ctypes.c_uint32()
         self._check(
             self._library.lumen_add_model(
@@ -118,6 +130,34 @@ class Engine:
             )
         )
         return index.value
+
+    def add_experts(
+        self,
+        entry: ExpertsConfig,
+        model: ModelConfig,
+        indexes: Mapping[str, int],
+        labels: bytes | None = None,
+    ) -> int:
+        """Adds a virtual model, which runs one of models that were added; before start only.
+
+        Args:
+            entry: its rule.
+            model: its settings, as Config.virtual gives them.
+            indexes: of the models that were added, by name.
+            labels: UTF-8, one class per line; None where there are none.
+
+        Returns:
+            The virtual model's index on the wire.
+
+        Raises:
+            EngineError: the models' tensors differ, or the rule does not fit them.
+
+        Source:
+            lumen_add_model
+        """
+        rule = native_experts(entry, indexes)
+        native = native_model(model, Path("unused"), None, labels, experts=rule)
+        return self._add(native)
 
     def start(self) -> None:
         """Maps the arenas, starts the threads, listens; returns when requests are served.
@@ -155,6 +195,7 @@ class Engine:
             io_detail=native.io_detail.decode("utf-8", "replace"),
             ort_version=native.ort_version.decode("utf-8", "replace"),
             stats_path=native.stats_path.decode("utf-8", "replace"),
+            nodes=tuple(native.nodes.decode("utf-8", "replace").splitlines()),
             notes=tuple(native.notes.decode("utf-8", "replace").splitlines()),
         )
 
@@ -167,14 +208,35 @@ class Engine:
         Source:
             lumen_describe
         """
+        document: dict[str, Any] = orjson.loads(self._text(self._library.lumen_describe))
+        return document
+
+    def plan(self, root: str = "") -> list[str]:
+        """Says which core each thread gets in which node, and why; before start only.
+
+        Args:
+            root: where /proc and /sys are found; empty for this machine's.
+
+        Returns:
+            Lines; those of a node's threads begin with two spaces.
+
+        Raises:
+            EngineError: engine.cores names cores that this process may not use there.
+
+        Source:
+            lumen_plan
+        """
+        return self._text(self._library.lumen_plan, os.fsencode(root)).decode().splitlines()
+
+    def _text(self, function: Any, *arguments: Any) -> bytes:
+        """What a function of the library writes, whatever its length."""
         handle = self._open_handle()
         capacity = 64 << 10
         while True:
             buffer = ctypes.create_string_buffer(capacity)
-            length = self._check(self._library.lumen_describe(handle, buffer, capacity))
+            length = self._check(function(handle, *arguments, buffer, capacity))
             if length <= capacity:
-                document: dict[str, Any] = orjson.loads(buffer.raw[:length])
-                return document
+                return buffer.raw[:length]
             capacity = length
 
     def reload(self, config: Config) -> None:
@@ -190,8 +252,9 @@ class Engine:
             lumen_reload
         """
         native = native_config(config, Path("unused"))
-        models = (structs.LumenModelConfig * len(config.models))(
-            *(native_model(model, Path("unused"), None, None) for model in config.models)
+        served = config.served()
+        models = (structs.LumenModelConfig * len(served))(
+            *(native_model(model, Path("unused"), None, None) for model in served)
         )
         self._check(
             self._library.lumen_reload(

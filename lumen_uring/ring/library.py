@@ -13,7 +13,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from lumen_uring.errors import LibraryError
+from lumen_uring.errors import EngineError, LibraryError
 from lumen_uring.ring import config_struct as _config_struct  # noqa: F401  LumenConfig's fields
 from lumen_uring.ring import structs
 
@@ -35,6 +35,26 @@ def load() -> ctypes.CDLL:
         LibraryError: not found, not loadable, or of another version.
     """
     return load_from(find())
+
+
+def check_engine(path: Path, whole: bool = False) -> None:
+    """Checks the file of a native engine.
+
+    Args:
+        path: of the file.
+        whole: compares all of its weights with their digests, not some.
+
+    Raises:
+        EngineError: it cannot be used; the message says what was expected and found.
+        LibraryError: the C library is missing or of another version.
+
+    Source:
+        lumen_check_engine
+    """
+    loaded = load()
+    code = loaded.lumen_check_engine(os.fsencode(path), int(whole))
+    if code < 0:
+        raise EngineError((loaded.lumen_last_error() or b"").decode("utf-8", "replace"), code)
 
 
 def find() -> Path:

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from lumen_uring.errors import StatsError
 from lumen_uring.ring.histogram import Histogram
 
+# Before an expert's name, among a virtual model's counters: the requests that the expert answered.
+EXPERT: Final = "expert:"
 Values = dict[str, dict[str, int]]
 Histograms = dict[str, dict[str, Histogram]]
 

@@ -1,8 +1,8 @@
 """Reads a server's statistics from its shared-memory file, without disturbing it.
 
-Called by `lumen stats`, tools and tests, from any process and thread. The file describes itself:
-names, offsets and layout come from its own header and field table, checked against its size before
-anything is read. It only ever maps the file for reading.
+Called by `lumen stats`, `lumen top`, tools and tests, from any process and thread. The file
+describes itself: names, offsets and layout come from its own header and field table, checked
+against its size before anything is read. It only ever maps the file for reading.
 """
 
 from __future__ import annotations
@@ -22,7 +22,14 @@ import numpy.typing as npt
 from lumen_uring.errors import StatsError
 from lumen_uring.ring import structs
 from lumen_uring.ring.histogram import SUB_BITS_MAX, Histogram
-from lumen_uring.ring.snapshot import Histograms, Snapshot, ThreadStats, Values, snapshot_of
+from lumen_uring.ring.snapshot import (
+    EXPERT,
+    Histograms,
+    Snapshot,
+    ThreadStats,
+    Values,
+    snapshot_of,
+)
 
 _FILE_BYTES_MAX: Final = 1 << 30
 _FIELDS_MAX: Final = 4096
@@ -30,6 +37,7 @@ _BLOCKS_MAX: Final = 4096
 _MODELS_MAX: Final = 4096
 _NAME_BYTES_MAX: Final = 4096
 _OF_MODEL: Final = "model_"
+_OF_EXPERT: Final = "model_expert_"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +82,16 @@ def read(path: Path, descriptor: int | None = None) -> Snapshot:
     _check_header(path, header, len(data))
     fields = _read_fields(path, header, data)
     names = _read_names(header, data)
+    experts = _read_experts(path, header, names, data)
     threads = tuple(
         _read_block(
-            path, header, fields, names, data, header.blocks_offset + index * header.block_bytes
+            path,
+            header,
+            fields,
+            names,
+            experts,
+            data,
+            header.blocks_offset + index * header.block_bytes,
         )
         for index in range(header.block_count)
     )
@@ -144,6 +159,8 @@ def _check_header(path: Path, header: structs.LumenStatsHeader, size: int) -> No
         and blocks_end <= size
         and models_end <= size
         and header.model_count <= _MODELS_MAX
+        and header.experts_max <= _MODELS_MAX
+        and header.experts_offset + header.model_count * header.experts_max * 4 <= size
         and header.model_name_bytes <= _NAME_BYTES_MAX
         and header.field_count <= _FIELDS_MAX
         and header.block_count <= _BLOCKS_MAX
@@ -193,11 +210,26 @@ def _read_names(header: structs.LumenStatsHeader, data: npt.NDArray[np.uint8]) -
     return names
 
 
+def _read_experts(
+    path: Path, header: structs.LumenStatsHeader, names: list[str], data: npt.NDArray[np.uint8]
+) -> list[dict[str, str]]:
+    """For each model: which expert each of its counters model_expert_N is of, by N."""
+    found: list[dict[str, str]] = []
+    for model in range(header.model_count):
+        at = header.experts_offset + model * header.experts_max * 4
+        words = data[at : at + header.experts_max * 4].view("<u4").tolist()
+        if any(word > header.model_count for word in words):
+            raise StatsError(f"{path} is damaged: an expert of {names[model]!r} is no model.")
+        found.append({str(place): names[word - 1] for place, word in enumerate(words) if word})
+    return found
+
+
 def _read_block(
     path: Path,
     header: structs.LumenStatsHeader,
     fields: list[_Field],
     names: list[str],
+    experts: list[dict[str, str]],
     data: npt.NDArray[np.uint8],
     at: int,
 ) -> ThreadStats:
@@ -234,6 +266,13 @@ def _read_block(
                 (gauges if is_gauge else counters)[entry.name] = int(words[0])
                 continue
             of_models = model_gauges if is_gauge else model_counters
+            if entry.name.startswith(_OF_EXPERT):
+                place = entry.name.removeprefix(_OF_EXPERT)
+                for name, of_place, word in zip(names, experts, words, strict=False):
+                    if place in of_place:
+                        key = EXPERT + of_place[place]
+                        of_models[name][key] = of_models[name].get(key, 0) + int(word)
+                continue
             for name, word in zip(names, words, strict=False):
                 of_models[name][entry.name.removeprefix(_OF_MODEL)] = int(word)
     return ThreadStats(

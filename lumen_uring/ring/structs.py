@@ -20,8 +20,8 @@ from ctypes import (
 )
 from typing import Final
 
-ABI_VERSION: Final = 10
-STATS_VERSION: Final = 3
+ABI_VERSION: Final = 11
+STATS_VERSION: Final = 4
 
 E_INVALID: Final = -1
 E_AGAIN: Final = -8
@@ -79,6 +79,44 @@ class LumenDim(ctypes.Structure):
     ]
 
 
+class LumenImageConfig(ctypes.Structure):
+    """lumen_image_config: what becomes of a picture's file before a model sees it."""
+
+    _fields_ = [
+        ("filter", c_uint32),
+        ("fit", c_uint32),
+        ("resize", c_uint32),
+        ("pad_value", c_uint32),
+        ("upright", c_uint32),
+        ("fast", c_uint32),
+        ("lenient", c_uint32),
+        ("resize_ratio", c_float),
+        ("max_pixels", c_uint64),
+        ("max_whole_pixels", c_uint64),
+    ]
+
+
+class LumenExpert(ctypes.Structure):
+    """lumen_expert: one of the models that a virtual model may run."""
+
+    _fields_ = [
+        ("model", c_uint32),
+        ("reserved", c_uint32),
+        ("bound", c_double),
+    ]
+
+
+class LumenExpertsConfig(ctypes.Structure):
+    """lumen_experts_config: the rule of a virtual model."""
+
+    _fields_ = [
+        ("feature", c_uint32),
+        ("count", c_uint32),
+        ("tensor", c_char_p),
+        ("experts", ctypes.POINTER(LumenExpert)),
+    ]
+
+
 class LumenModelConfig(ctypes.Structure):
     """lumen_model_config: what lumen_add_model takes."""
 
@@ -100,7 +138,13 @@ class LumenModelConfig(ctypes.Structure):
         ("labels", c_char_p),
         ("dims", ctypes.POINTER(LumenDim)),
         ("dim_count", c_uint32),
-        ("reserved", c_uint32),
+        ("width", c_uint32),
+        ("run", c_uint32),
+        ("image", ctypes.POINTER(LumenImageConfig)),
+        ("experts", ctypes.POINTER(LumenExpertsConfig)),
+        ("engine_path", c_char_p),
+        ("engine_why", c_char_p),
+        ("engine", c_uint32),
     ]
 
 
@@ -132,6 +176,7 @@ class LumenInfo(ctypes.Structure):
         ("io_detail", c_char * 128),
         ("ort_version", c_char * 32),
         ("stats_path", c_char * 64),
+        ("nodes", c_char * 1024),
         ("notes", c_char * 1024),
     ]
 
@@ -162,6 +207,9 @@ class LumenStatsHeader(ctypes.Structure):
         ("model_histogram_sub_bits", c_uint32),
         ("model_histogram_unit_bits", c_uint32),
         ("model_histogram_stride", c_uint32),
+        ("experts_offset", c_uint64),
+        ("experts_max", c_uint32),
+        ("reserved", c_uint32),
     ]
 
 
@@ -255,6 +303,9 @@ MIRRORS: Final[dict[str, type[ctypes.Structure]]] = {
     "lumen_config": LumenConfig,
     "lumen_model_config": LumenModelConfig,
     "lumen_dim": LumenDim,
+    "lumen_image_config": LumenImageConfig,
+    "lumen_expert": LumenExpert,
+    "lumen_experts_config": LumenExpertsConfig,
     "lumen_slot_class": LumenSlotClass,
     "lumen_info": LumenInfo,
     "lumen_stats_header": LumenStatsHeader,
@@ -283,10 +334,12 @@ FUNCTIONS: Final[tuple[tuple[str, object, tuple[object, ...]], ...]] = (
     ("lumen_last_error", c_char_p, ()),
     ("lumen_open", ctypes.c_int, (_Config, ctypes.POINTER(_Server))),
     ("lumen_add_model", ctypes.c_int, (_Server, _ModelConfig, ctypes.POINTER(c_uint32))),
+    ("lumen_check_engine", ctypes.c_int, (c_char_p, c_uint32)),
     ("lumen_start", ctypes.c_int, (_Server,)),
     ("lumen_set_metrics_port", ctypes.c_int, (_Server, c_uint32)),
     ("lumen_get_info", ctypes.c_int, (_Server, _Info)),
     ("lumen_describe", ctypes.c_int64, (_Server, ctypes.POINTER(c_char), c_size_t)),
+    ("lumen_plan", ctypes.c_int64, (_Server, c_char_p, ctypes.POINTER(c_char), c_size_t)),
     (
         "lumen_reload",
         ctypes.c_int,
@@ -300,6 +353,18 @@ FUNCTIONS: Final[tuple[tuple[str, object, tuple[object, ...]], ...]] = (
     ("lumen_wait", ctypes.c_int, (_Server, c_uint32)),
     ("lumen_close", None, (_Server,)),
     ("lumen_usable_cpus", ctypes.c_int, (ctypes.POINTER(c_int32), c_uint32)),
+    (
+        "lumen_feature",
+        ctypes.c_int,
+        (
+            c_uint32,
+            c_uint32,
+            ctypes.POINTER(ctypes.c_int64),
+            c_uint32,
+            ctypes.c_void_p,
+            ctypes.POINTER(c_double),
+        ),
+    ),
     (
         "lumen_load",
         ctypes.c_int,

@@ -24,8 +24,13 @@ static inline struct lm_tensor oip_tensor(const char *name, int dtype, uint32_t 
     oip_tensor(name, dtype, sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t), \
                (int64_t[]){__VA_ARGS__})
 
+/* A model that was made before keeps its memory. */
 static inline void oip_model(struct lm_model *model, const char *name, uint32_t max_rows) {
+    struct lm_model old = *model;
     memset(model, 0, sizeof *model);
+    if (!old.inputs) CHECK(lm_model_hold_tensors(&old, LM_TENSORS_MAX, LM_TENSORS_MAX) == 0);
+    model->inputs = old.inputs;
+    model->outputs = old.outputs;
     snprintf(model->name, sizeof model->name, "%s", name);
     model->max_rows = max_rows;
     model->rows_free = max_rows > 1;

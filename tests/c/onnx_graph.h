@@ -12,7 +12,7 @@
 
 #include "check.h"
 
-enum { GRAPH_BYTES_MAX = 1 << 15, GRAPH_NAME_BYTES_MAX = 512 };
+enum { GRAPH_BYTES_MAX = 1 << 16, GRAPH_NAME_BYTES_MAX = 512 };
 
 /* A message of Protocol Buffers that grows. */
 struct graph_message {

@@ -47,7 +47,10 @@ static void table_covers_all(void) {
                    {"lumen_load_config", sizeof(lumen_load_config)},
                    {"lumen_load_result", sizeof(lumen_load_result)},
                    {"lumen_abi_field", sizeof(lumen_abi_field)},
-                   {"lumen_dim", sizeof(lumen_dim)}};
+                   {"lumen_dim", sizeof(lumen_dim)},
+                   {"lumen_image_config", sizeof(lumen_image_config)},
+                   {"lumen_expert", sizeof(lumen_expert)},
+                   {"lumen_experts_config", sizeof(lumen_experts_config)}};
     uint32_t version = 0, count = 0, row = 0, found = 0;
     const lumen_abi_field *table = lumen_abi(&version, &count);
     CHECK(version == LUMEN_ABI_VERSION && count > 0);

@@ -20,7 +20,7 @@ static void types(void) {
     } known[] = {{1, 4, "FP32"},  {2, 1, "UINT8"}, {3, 1, "INT8"},    {4, 2, "UINT16"},
                  {5, 2, "INT16"}, {6, 4, "INT32"}, {7, 8, "INT64"},   {9, 1, "BOOL"},
                  {10, 2, "FP16"}, {11, 8, "FP64"}, {12, 4, "UINT32"}, {13, 8, "UINT64"},
-                 {16, 2, "BF16"}};
+                 {16, 2, "BF16"}, {8, 4, "BYTES"}};
     uint32_t count = 0;
     for (int dtype = -1; dtype < 30; dtype++) {
         bool found = false;
@@ -34,7 +34,7 @@ static void types(void) {
         if (!found) CHECK(lm_dtype_name(dtype) == NULL && lm_dtype_bytes(dtype) == 0);
         count += found;
     }
-    CHECK(count == 13);
+    CHECK(count == 14);
 }
 
 /* ---- describe ---- */
@@ -63,6 +63,8 @@ static void descriptions(void) {
        "{\"server\":{\"name\":\"lumen\",\"version\":\"1.2\",\"protocol\":1},\"models\":[]}");
     oip_model(&models[0], "net\n", 8);
     models[0].index = 3;
+    models[0].wide.width = 2;
+    snprintf(models[0].wide.why, sizeof models[0].wide.why, "2 are \"faster\"");
     oip_input(&models[0], OIP_TENSOR("x\"", ORT_UINT8, -1, 3, 5, 7));
     oip_input(&models[0], OIP_TENSOR("k", ORT_INT64, 2));
     oip_output(&models[0], OIP_TENSOR("y", ORT_FLOAT, -1, 4));
@@ -73,6 +75,13 @@ static void descriptions(void) {
     models[0].rgb8 = (struct lm_rgb8_plan){
         .height = 5, .width = 7, .layout = LM_LAYOUT_NCHW, .dtype = ORT_UINT8};
     lm_rgb8_plan_init(&models[0].rgb8, LUMEN_CHANNELS_BGR, mean, scale);
+    models[0].takes_images = true;
+    models[0].image = (struct lm_image_plan){.fit = LM_FIT_CROP,
+                                             .filter = LM_FILTER_BOX,
+                                             .resize = 9,
+                                             .pad_value = 114,
+                                             .max_pixels = 77,
+                                             .pixels = {.height = 6, .width = 8}};
     CHECK(lm_labels_open(&models[0].labels, labels, sizeof labels - 1) == 0);
     oip_model(&models[1], "second", 1);
     models[1].index = 4;
@@ -89,15 +98,21 @@ static void descriptions(void) {
        "{\"name\":\"z\",\"datatype\":\"BOOL\",\"shape\":[],\"shape_known\":false},{\"name\":\"w\","
        "\"datatype\":\"FP64\",\"shape\":[6],\"shape_known\":true}],\"rgb8\":{\"height\":5,"
        "\"width\":7,\"layout\":\"NCHW\",\"channel_order\":\"BGR\",\"mean\":[1,2.5,0.100000001],"
-       "\"scale\":[4,0.5,0.333333343]},\"labels\":[\"cat\",\"\\\"dog\\\"\",\"\",\"owl\"]}]}");
+       "\"scale\":[4,0.5,0.333333343]},\"image\":{\"height\":6,\"width\":8,\"layout\":\"NCHW\","
+       "\"channel_order\":\"BGR\",\"mean\":[0,0,0],\"scale\":[0,0,0],\"fit\":\"shorter_side_and_"
+       "crop\",\"resize\":9,\"filter\":\"box\",\"pad_value\":114,\"max_pixels\":77},\"labels\":["
+       "\"cat\",\"\\\"dog\\\"\",\"\",\"owl\"],"
+       "\"width\":2,\"width_why\":\"2 are \\\"faster\\\"\"}]}");
     lm_labels_close(&models[0].labels);
-    models[0].has_rgb8 = false;
-    CHECK(strstr(described(2), "\"rgb8\":null,\"labels\":null},{\"index\":4,"));
+    models[0].has_rgb8 = models[0].takes_images = false;
+    CHECK(strstr(described(2), "\"rgb8\":null,\"image\":null,\"labels\":null,\"width\":2,"));
     is(strstr(text, "{\"index\":4,"),
        "{\"index\":4,\"name\":\"second\",\"max_rows\":1,\"inputs\":[{\"name\":\"a\",\"datatype\":"
        "\"FP32\",\"shape\":[1,9,11,3]}],\"outputs\":[{\"name\":\"b\",\"datatype\":\"BF16\","
        "\"shape\":[-1,2],\"shape_known\":false}],\"rgb8\":{\"height\":9,\"width\":11,\"layout\":"
-       "\"NHWC\",\"channel_order\":\"RGB\",\"mean\":[0,0,0],\"scale\":[0,0,0]},\"labels\":null}]}");
+       "\"NHWC\",\"channel_order\":\"RGB\",\"mean\":[0,0,0],\"scale\":[0,0,0]},\"image\":null,"
+       "\"labels\":null,"
+       "\"width\":1,\"width_why\":\"\"}]}");
 }
 
 /* Labels of 64 KiB together are told, and of one byte more are not. */
@@ -113,7 +128,7 @@ static void many_labels(void) {
         CHECK_AT("labels of 64 KiB and %zu bytes", more);
         CHECK(models[1].labels.starts[LABELS + 1] == LM_DESCRIBE_LABELS_BYTES_MAX + more);
         CHECK((strstr(described(2), "\"labels\":[\"xxx") != NULL) == (more == 0));
-        CHECK((strstr(text, "\"labels\":null}]}") != NULL) == (more == 1));
+        CHECK((strstr(text, "\"labels\":null,\"width\":1") != NULL) == (more == 1));
         lm_labels_close(&models[1].labels);
     }
 }
@@ -220,6 +235,16 @@ static void commands(void) {
                                                            "$H/v2/models/a-Z_0.9%20%25%7E/infer"));
 }
 
+static void pictures(void) {
+    CHECK_AT("the page's command for pictures");
+    models[6].takes_images = true;
+    page(7, 0);
+    has("<summary>a-Z_0.9 %~: a picture</summary><pre class=try>curl -T PICTURE.jpg "
+        "$H/v2/models/a-Z_0.9%20%25%7E/infer</pre></details>\n");
+    has(COMMAND("half", BY_BYTES("10") "half/infer"));
+    models[6].takes_images = false;
+}
+
 static void links(void) {
     CHECK_AT("the page's links");
     page(1, 0);
@@ -249,6 +274,7 @@ int main(void) {
     add(6, "a-Z_0.9 %~", OIP_TENSOR("x", ORT_UINT64, 2), OIP_TENSOR("y", ORT_FLOAT, 1));
     rows_of_models();
     commands();
+    pictures();
     links();
     free(text);
     return check_finish("test_describe");

@@ -15,6 +15,7 @@ static int find(const char *method, const char *target, size_t target_bytes) {
     if (strcmp(method, "GET") == 0) head.method = LM_HTTP_GET;
     if (strcmp(method, "HEAD") == 0) head.method = LM_HTTP_HEAD;
     if (strcmp(method, "POST") == 0) head.method = LM_HTTP_POST;
+    if (strcmp(method, "PUT") == 0) head.method = LM_HTTP_PUT;
     head.method_name = (struct lm_slice){method, strlen(method)};
     head.target = (struct lm_slice){bytes, target_bytes};
     memset(&match, 0xff, sizeof match);
@@ -62,6 +63,23 @@ static const struct found {
     {"GET", "/v2/models/m/versions/007/stats", LM_ROUTE_MODEL_STATS, "m", 7},
     {"POST", "/v2/models/m/infer", LM_ROUTE_INFER, "m", ANY},
     {"POST", "/v2/models/m/infer?", LM_ROUTE_INFER, "m", ANY},
+    {"PUT", "/v2/models/m/infer", LM_ROUTE_INFER, "m", ANY},
+    {"PUT", "/v2/models/m/versions/1/infer?a&&top=255&stop=0", LM_ROUTE_INFER, "m", 1},
+    {"POST", "/v1/models/m:predict", LM_ROUTE_PREDICT, "m", ANY},
+    {"POST", "/v1/models/m%3Apredict:predict?x", LM_ROUTE_PREDICT, "m:predict", ANY},
+    {"POST", "/v1/models/m:predict:predict", LM_ROUTE_PREDICT, "m:predict", ANY},
+    {"POST", "/v1/models/m/versions/1:predict", LM_ROUTE_PREDICT, "m", 1},
+    {"GET", "/v1/models", LM_ROUTE_V1_MODELS, "", ANY},
+    {"GET", "/v1/models/m", LM_ROUTE_V1_MODEL, "m", ANY},
+    {"GET", "/v1/models/m:predicts", LM_ROUTE_V1_MODEL, "m:predicts", ANY},
+    {"GET", "/v1/models/m/versions/2", LM_ROUTE_V1_MODEL, "m", 2},
+    {"POST", "/invocations", LM_ROUTE_INVOCATIONS, "", ANY},
+    {"POST", "/invocations?", LM_ROUTE_INVOCATIONS, "", ANY},
+    {"POST", "/invocations?model=m", LM_ROUTE_INVOCATIONS, "m", ANY},
+    {"POST", "/invocations?a=b&model=m%2e&&c", LM_ROUTE_INVOCATIONS, "m.", ANY},
+    {"POST", "/invocations?models=m&amodel=n", LM_ROUTE_INVOCATIONS, "", ANY},
+    {"GET", "/ping", LM_ROUTE_READY, "", ANY},
+    {"GET", "/health", LM_ROUTE_READY, "", ANY},
     {"POST", "/v2/models/m/versions/4294967294/infer", LM_ROUTE_INFER, "m", 4294967294},
     {"POST", "/v2/models/ResNet-50_v1.2/infer", LM_ROUTE_INFER, "ResNet-50_v1.2", ANY},
     {"POST", "/v2/models/a%20b%2Bc%7e/infer", LM_ROUTE_INFER, "a b+c~", ANY},
@@ -121,8 +139,25 @@ static const struct refused {
 } refused[] = {
     {"POST", "/", 405, "GET, HEAD"},
     {"POST", "/v2/health/live", 405, "GET, HEAD"},
-    {"GET", "/v2/models/m/infer", 405, "POST"},
-    {"HEAD", "/v2/models/m/infer", 405, "POST"},
+    {"GET", "/v2/models/m/infer", 405, "POST, PUT"},
+    {"HEAD", "/v2/models/m/infer", 405, "POST, PUT"},
+    {"PUT", "/v1/models/m:predict", 405, "POST"},
+    {"PUT", "/v2/models/m", 405, "GET, HEAD"},
+    {"PUT", "/v2/models/m/infer?top=0", 400, NULL},
+    {"POST", "/v2/models/m/infer?top=", 400, NULL},
+    {"POST", "/v2/models/m/infer?top=256", 400, NULL},
+    {"POST", "/v2/models/m/infer?top=1&top=1", 400, NULL},
+    {"POST", "/v2/models/m/infer?x&top=1a", 400, NULL},
+    {"GET", "/v1/models/m:predict", 405, "POST"},
+    {"GET", "/invocations?model=m", 405, "POST"},
+    {"POST", "/v1/models/m", 405, "GET, HEAD"},
+    {"POST", "/v1/models/:predict", 405, "GET, HEAD"},
+    {"POST", "/v1/models/m/versions/:predict", 404, NULL},
+    {"POST", "/v1/models/m/versions/1a:predict", 404, NULL},
+    {"POST", "/v1/models/m/versions/1:explain", 404, NULL},
+    {"POST", "/invocations?model=m&model=n", 400, NULL},
+    {"POST", "/invocations?model=a%2", 400, NULL},
+    {"POST", "/invocations?model=a/b", 400, NULL},
     {"GET", "/v2/repository/index", 405, "POST"},
     {"PUT", "/v2/logging", 405, "GET, HEAD, POST"},
     {"DELETE", "/v2", 405, "GET, HEAD"},
@@ -229,6 +264,22 @@ static void refusals(void) {
     CHECK(find("GET", "", 0) == 400);
 }
 
+static void classes_asked_for(void) {
+    static const struct {
+        const char *target;
+        uint8_t top;
+    } cases[] = {{"/v2/models/m/infer", 0},
+                 {"/v2/models/m/infer?stop=3", 0},
+                 {"/v2/models/m/infer?top=1", 1},
+                 {"/v2/models/m/infer?a=b&top=255&c", 255},
+                 {"/v2/models/m/infer?top=010", 10}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        CHECK_AT("%s", cases[i].target);
+        CHECK(find("PUT", cases[i].target, strlen(cases[i].target)) == 200);
+        CHECK(match.top == cases[i].top);
+    }
+}
+
 static bool host_is(const char *text) {
     return match.host.bytes == strlen(text) && memcmp(match.host.at, text, match.host.bytes) == 0;
 }
@@ -261,12 +312,32 @@ static void long_names(void) {
 
 /* The words for routes in the access log: one each, but for shared memory. */
 static void names_of_routes(void) {
-    static const char *const names[] = {
-        "page",          "figures",          "live",          "ready",         "server_metadata",
-        "model_ready",   "model_metadata",   "model_config",  "model_stats",   "stats",
-        "infer",         "repository_index", "load",          "unload",        "shared_memory",
-        "shared_memory", "shared_memory",    "shared_memory", "shared_memory", "shared_memory",
-        "trace_setting", "logging"};
+    static const char *const names[] = {"page",
+                                        "figures",
+                                        "live",
+                                        "ready",
+                                        "server_metadata",
+                                        "model_ready",
+                                        "model_metadata",
+                                        "model_config",
+                                        "model_stats",
+                                        "stats",
+                                        "infer",
+                                        "predict",
+                                        "invocations",
+                                        "v1_models",
+                                        "v1_model",
+                                        "repository_index",
+                                        "load",
+                                        "unload",
+                                        "shared_memory",
+                                        "shared_memory",
+                                        "shared_memory",
+                                        "shared_memory",
+                                        "shared_memory",
+                                        "shared_memory",
+                                        "trace_setting",
+                                        "logging"};
     enum { NAMES = sizeof names / sizeof names[0] };
     CHECK(NAMES == LM_ROUTE_LOGGING + 1);
     for (uint8_t r = 0; r < NAMES; r++) {
@@ -310,6 +381,7 @@ int main(void) {
     check_guard_open(&guard, ROOM);
     routes();
     refusals();
+    classes_asked_for();
     hosts();
     long_names();
     names_of_routes();

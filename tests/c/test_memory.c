@@ -115,6 +115,49 @@ static int lowest_free_descriptor(void) {
     return fd;
 }
 
+/* Where pages lie, on any machine: what was touched is somewhere, what was not is nowhere. */
+static void pages_of_nodes(void) {
+    struct lm_mapping mapping;
+    struct lm_pages pages = {0};
+    CHECK(lm_mapping_reserve_on(&mapping, 3000 * 4096, LUMEN_HUGE_NONE) == 0);
+    lm_memory_bind(mapping.base, mapping.bytes, 0);
+    lm_memory_bind(mapping.base, mapping.bytes, 5000); /* no node, and no harm */
+    lm_mapping_touch(&mapping, 1000 * 4096);
+    if (lm_memory_where(mapping.base, mapping.bytes, 0, &pages)) {
+        CHECK(pages.here + pages.elsewhere == 1000);
+        CHECK(pages.here + pages.elsewhere + pages.absent == mapping.bytes / 4096);
+        struct lm_pages others = {0};
+        CHECK(lm_memory_where(mapping.base, mapping.bytes, 700, &others));
+        CHECK(others.here == 0 && others.elsewhere == 1000);
+    }
+    lm_mapping_close(&mapping);
+    lm_memory_prefer(0);
+    CHECK(lm_mapping_open(&mapping, 1 << 20) == 0);
+    pages = (struct lm_pages){0};
+    if (lm_memory_where(mapping.base, mapping.bytes, 0, &pages))
+        CHECK(pages.here == mapping.bytes / 4096 && pages.elsewhere == 0);
+    lm_memory_prefer(-1);
+    lm_mapping_close(&mapping);
+}
+
+/* A model's file is in memory, and in the page table, before anybody needs it. */
+static void pages_of_files(void) {
+    enum { PAGES = 64 };
+    static uint8_t content[PAGES * 4096];
+    uint64_t entries[PAGES];
+    char path[128];
+    struct lm_mapping mapping;
+    snprintf(path, sizeof path, "%s/weights", check_temporary_directory());
+    check_write_file(path, content, sizeof content);
+    CHECK(lm_file_map(&mapping, path) == 0);
+    int fd = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+    CHECK(fd >= 0);
+    off_t at = (off_t)((uintptr_t)mapping.base / 4096 * sizeof entries[0]);
+    CHECK(pread(fd, entries, sizeof entries, at) == (ssize_t)sizeof entries && close(fd) == 0);
+    for (int p = 0; p < PAGES; p++) CHECK(entries[p] >> 63); /* present */
+    lm_mapping_close(&mapping);
+}
+
 static void files(void) {
     const char *directory = check_temporary_directory();
     int free_descriptor = lowest_free_descriptor();
@@ -153,5 +196,7 @@ int main(void) {
     impossible_mappings();
     sizes();
     files();
+    pages_of_files();
+    pages_of_nodes();
     return check_finish("test_memory");
 }

@@ -30,6 +30,7 @@ static lumen_model_config config_of(const char *path, const char *cache_path) {
 
 struct trial {
     struct lm_slot slot;
+    struct lm_layout_lists lists;
     struct lm_layout layout;
     struct lm_binding binding;
     OrtValue *values[2];
@@ -40,6 +41,7 @@ static void trial_open(struct trial *trial, const struct check_guard *guard, uin
     memset(trial, 0, sizeof *trial);
     CHECK(lm_model_slot_bytes(&model, ROWS(rows), &trial->slot.bytes));
     trial->slot.base = check_guard_tail(guard, trial->slot.bytes);
+    trial->layout = lm_layout_of(&trial->lists);
     lm_model_layout(&model, &trial->slot, LM_ENCODING_TENSORS, ROWS(rows), &trial->layout);
 }
 
@@ -91,7 +93,7 @@ static void signature(void) {
     CHECK(lm_model_slot_bytes(&model, ROWS(3), &bytes) && bytes == 3 * 256 + 128 + text);
     CHECK(lm_model_slot_bytes(&model, ROWS(1), &bytes) && bytes == 256 + 64 + text);
     CHECK(bytes >= LM_MODEL_SLOT_BYTES_MIN);
-    CHECK(lm_model_shape_block_bytes(&model) == 4 * (1 + 1 + 4));
+    CHECK(lm_model_shape_block_bytes(&model, ROWS(1)->free) == 4 * (1 + 1 + 4));
 }
 
 static void layout(const struct check_guard *guard) {

@@ -75,11 +75,12 @@ static const struct {
     {"an HTTP method", 0, 4, 0x54534f50, 0, 1, LM_NATIVE_NO_FRAME, "byte 0"},
     {"last byte of the magic", 3, 1, '2', 0, 1, LM_NATIVE_NO_FRAME, "byte 0"},
     {"kind 0", 4, 1, 0, 0, 1, LM_NATIVE_BAD, "byte 4"},
-    {"kind 4", 4, 1, 4, 0, 1, LM_NATIVE_BAD, "byte 4"},
+    {"kind 5", 4, 1, 5, 0, 1, LM_NATIVE_BAD, "byte 4"},
     {"kind 255", 4, 1, 255, 0, 1, LM_NATIVE_BAD, "byte 4"},
-    {"image file", 5, 1, 2, 0, 1, LM_NATIVE_BAD, "byte 5"},
+    {"image file", 5, 1, 2, 0, 1, LM_NATIVE_OK, ""},
+    {"JSON", 5, 1, LM_ENCODING_JSON, 0, 1, LM_NATIVE_BAD, "byte 5"},
     {"encoding 255", 5, 1, 255, 0, 1, LM_NATIVE_BAD, "byte 5"},
-    {"flags bit 2", 28, 2, 4, 0, 1, LM_NATIVE_BAD, "byte 28"},
+    {"flags bit 3", 28, 2, 8, 0, 1, LM_NATIVE_BAD, "byte 28"},
     {"flags bit 15", 28, 2, 0x8000, 0, 1, LM_NATIVE_BAD, "byte 28"},
     {"all flags", 28, 2, 0xffff, 0, 1, LM_NATIVE_BAD, "byte 28"},
     {"reserved 1", 30, 2, 1, 0, 1, LM_NATIVE_BAD, "byte 30"},
@@ -96,6 +97,11 @@ static const struct {
     {"ping with a shape block", 28, 2, LM_FLAG_SHAPES, 0, 2, LM_NATIVE_BAD, "byte 28"},
     {"describe with a shape block", 28, 2, LM_FLAG_SHAPES, 8, 3, LM_NATIVE_BAD, "byte 28"},
     {"infer with a shape block", 28, 2, LM_FLAG_SHAPES, 8, 1, LM_NATIVE_OK, ""},
+    {"region", 28, 2, 0, 0, 4, LM_NATIVE_OK, ""},
+    {"region with a payload", 28, 2, 0, 8, 4, LM_NATIVE_BAD, "byte 16"},
+    {"region in a region", 28, 2, LM_FLAG_REGION, 0, 4, LM_NATIVE_BAD, "byte 28"},
+    {"ping in a region", 28, 2, LM_FLAG_REGION, 0, 2, LM_NATIVE_BAD, "byte 28"},
+    {"infer in a region", 28, 2, LM_FLAG_REGION, 32, 1, LM_NATIVE_OK, ""},
     {"infer with a credential", 28, 2, LM_FLAG_CREDENTIAL, 32, 1, LM_NATIVE_OK, ""},
 };
 
@@ -170,8 +176,8 @@ static void reply(void) {
 static enum lm_native_verdict expected(const uint8_t *bytes) {
     uint64_t flags = get(bytes + 28, 2), payload = get(bytes + 16, 4);
     if (memcmp(bytes, "LMN1", 4) != 0) return LM_NATIVE_NO_FRAME;
-    if (bytes[4] < 1 || bytes[4] > 3 || flags > 3 || get(bytes + 30, 2) != 0) return LM_NATIVE_BAD;
-    if (bytes[4] == 1) return bytes[5] <= 1 ? LM_NATIVE_OK : LM_NATIVE_BAD;
+    if (bytes[4] < 1 || bytes[4] > 4 || flags > 7 || get(bytes + 30, 2) != 0) return LM_NATIVE_BAD;
+    if (bytes[4] == 1) return bytes[5] < LM_ENCODING_JSON ? LM_NATIVE_OK : LM_NATIVE_BAD;
     return payload == 32 * (flags & 1) && flags < 2 ? LM_NATIVE_OK : LM_NATIVE_BAD;
 }
 
@@ -184,7 +190,7 @@ static void fuzz(uint64_t *random) {
         for (uint32_t b = 0; b < sizeof bytes; b++) bytes[b] = (uint8_t)check_below(random, 256);
         if (check_below(random, 16)) memcpy(bytes, "LMN1", 4);
         if (check_below(random, 16)) bytes[4] = (uint8_t)check_below(random, 5);
-        if (check_below(random, 4)) bytes[5] = (uint8_t)check_below(random, 3);
+        if (check_below(random, 4)) bytes[5] = (uint8_t)check_below(random, 4);
         if (check_below(random, 8)) put(bytes + 28, check_below(random, 5), 4);
         if (check_below(random, 2)) put(bytes + 16, 32 * check_below(random, 2), 4);
         enum lm_native_verdict verdict = parse(bytes, &request);

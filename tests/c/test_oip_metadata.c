@@ -16,6 +16,14 @@ static void is(int code, struct lm_oip_document *document, const char *expected)
     lm_oip_document_close(document);
 }
 
+static void config_has(const struct lm_model *model, const char *expected) {
+    struct lm_oip_document document;
+    CHECK(lm_oip_model_config(model, 2, &document) == 0);
+    CHECK_AT("%.*s", (int)document.bytes, document.text);
+    CHECK(memmem(document.text, document.bytes, expected, strlen(expected)));
+    lm_oip_document_close(&document);
+}
+
 static void documents(void) {
     static struct lm_model models[3];
     struct lm_oip_document document;
@@ -34,7 +42,7 @@ static void documents(void) {
     oip_input(&models[2], OIP_TENSOR("k", ORT_INT32, 1));
     oip_output(&models[2], OIP_TENSOR("y", ORT_DOUBLE, -1));
 
-    is(lm_oip_server_metadata("1.2", &document), &document,
+    is(lm_oip_server_metadata("1.2", false, &document), &document,
        "{\"name\":\"lumen\",\"version\":\"1.2\",\"extensions\":[\"classification\","
        "\"model_repository\",\"model_configuration\",\"parameters\",\"statistics\","
        "\"binary_tensor_data\"]}");
@@ -62,6 +70,14 @@ static void documents(void) {
     CHECK(!memmem(document.text, document.bytes, "dynamic_batching", 16));
     CHECK(memmem(document.text, document.bytes, "\"max_batch_size\":8", 18));
     lm_oip_document_close(&document);
+    models[0].run_why = "it says so";
+    config_has(&models[0], ",\"parameters\":{\"run\":{\"string_value\":\"auto: it says so\"}}}");
+    models[0].takes_images = true;
+    config_has(&models[0], "auto: it says so\"},\"image\":{\"string_value\":\"JPEG or PNG: ");
+    models[0].run_why = NULL;
+    config_has(&models[0],
+               ",\"parameters\":{\"image\":{\"string_value\":\"JPEG or PNG: one file as "
+               "the body, or files as BYTES [rows] of the input\"}}}");
     is(lm_oip_model_config(&models[2], 1, &document), &document,
        "{\"name\":\"mixed\",\"platform\":\"onnxruntime_onnx\",\"backend\":\"onnxruntime\","
        "\"version_policy\":{\"latest\":{\"num_versions\":1}},\"max_batch_size\":0,\"input\":[{"

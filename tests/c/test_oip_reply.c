@@ -11,6 +11,7 @@ enum { ROOM = 1 << 20, ELEMENTS_MAX = 4096 };
 
 static struct lm_model model;
 static struct lm_oip_request request;
+static struct lm_oip_lists lists;
 static struct lm_oip_output outputs[LM_TENSORS_MAX];
 static struct lm_oip_reply reply;
 static struct check_guard json_guard, scratch_guard;
@@ -20,7 +21,8 @@ static char *json;
 
 static void reset(void) {
     oip_model(&model, "net", 8);
-    memset(&request, 0, sizeof request);
+    lm_oip_request_hold(&request, &lists);
+    lm_oip_request_reset(&request);
     memset(outputs, 0, sizeof outputs);
     request.sizes.rows = 1;
 }
@@ -37,7 +39,7 @@ static void want(struct lm_tensor tensor, uint32_t rows, const void *data, bool 
     lm_tensor_shape(&tensor, ROWS(rows), output->dims);
     CHECK(lm_tensor_bytes(&tensor, ROWS(rows), &output->bytes));
     request.requested[request.requested_count++] =
-        (struct lm_oip_requested_output){(uint8_t)at, binary, classes};
+        (struct lm_oip_requested_output){(uint8_t)at, binary, classes, false};
 }
 
 static enum lm_status compose(size_t json_bytes, size_t scratch_bytes) {

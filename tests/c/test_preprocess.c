@@ -1,5 +1,7 @@
 /* test_preprocess.c: every kernel this processor has gives the same bits as a plain loop, touches
  * no byte beyond the image or the planes, and takes images that start anywhere. */
+#include <math.h>
+
 #include "check.h"
 #include "lumen.h"
 #include "parts/ort_api.h"
@@ -42,7 +44,7 @@ static void one_image(uint32_t kernel, size_t count, size_t slack, uint32_t chan
             expected[c * count + i] = reference(pixels, i, c, channel_order, scaling);
     }
     memset(planes, 0xee, 3 * count * sizeof(float));
-    lm_rgb8_planes_with(kernel, &plan, pixels, planes, count);
+    lm_rgb8_run_with(kernel, &plan, pixels, planes, 0, count);
     CHECK(memcmp(planes, expected, 3 * count * sizeof(float)) == 0);
 }
 
@@ -74,46 +76,79 @@ static void every_byte(void) {
     }
 }
 
-static void convert(enum lm_pixel_order layout, int dtype, uint32_t order, uint32_t height,
-                    uint32_t width, uint32_t rows) {
-    struct lm_rgb8_plan plan = {.height = height, .width = width, .layout = layout, .dtype = dtype};
-    size_t count = (size_t)height * width, element = dtype == ORT_FLOAT ? sizeof(float) : 1,
-           bytes = 3 * count * rows * element;
-    const uint8_t *pixels = check_guard_tail(&source_guard, 3 * count * rows);
-    CHECK_AT("%s of dtype %d, order %u, %u rows of %ux%u",
-             layout == LM_LAYOUT_NCHW ? "NCHW" : "NHWC", dtype, order, rows, height, width);
-    lm_rgb8_plan_init(&plan, order, means[1], scales[1]);
-    uint8_t *tensor = aligned_alloc(64, (bytes + 64 + 63) / 64 * 64);
-    CHECK(tensor != NULL);
-    memset(tensor, 0xee, bytes + 64);
-    lm_rgb8_convert(&plan, pixels, tensor, rows);
-    for (size_t at = 0; at < 3 * count * rows; at++) {
+/* numpy's float16 of a float, worked out in double: rounded to nearest even. */
+static uint16_t half_reference(float value) {
+    double magnitude = fabs((double)value);
+    int exponent = magnitude > 0 ? ilogb(magnitude) : -14;
+    double step = ldexp(1, (exponent < -14 ? -14 : exponent) - 10);
+    double rounded = rint(magnitude / step) * step;
+    uint16_t sign = signbit(value) ? 0x8000 : 0;
+    if (rounded >= 65536) return sign | 0x7c00;
+    if (rounded < ldexp(1, -14)) return (uint16_t)(sign | (int)ldexp(rounded, 24));
+    exponent = ilogb(rounded);
+    int fraction = (int)ldexp(rounded, 10 - exponent) - 1024;
+    return (uint16_t)(sign | (exponent + 15) << 10 | fraction);
+}
+
+static void is_value(const struct lm_rgb8_plan *plan, const uint8_t *tensor, size_t at,
+                     uint8_t byte, float value) {
+    uint16_t half = half_reference(value);
+    if (plan->dtype == ORT_FLOAT) {
+        CHECK(memcmp(tensor + 4 * at, &value, 4) == 0);
+    } else if (plan->dtype == ORT_FLOAT16) {
+        CHECK(memcmp(tensor + 2 * at, &half, 2) == 0);
+    } else {
+        CHECK(tensor[at] == (plan->dtype == ORT_INT8 ? (uint8_t)(byte - 128) : byte));
+    }
+}
+
+/* The kernel's run over all but the first `skip` pixels of an image, or whole images. */
+static void convert(uint32_t kernel, enum lm_pixel_order layout, int dtype, uint32_t scaling,
+                    const uint32_t sides[2], size_t skip, uint32_t rows) {
+    struct lm_rgb8_plan plan = {
+        .height = sides[0], .width = sides[1], .layout = layout, .dtype = dtype};
+    uint32_t order = scaling % 2 ? LUMEN_CHANNELS_BGR : LUMEN_CHANNELS_RGB;
+    size_t count = (size_t)sides[0] * sides[1], room = 3 * count * rows;
+    const uint8_t *pixels = check_guard_tail(&source_guard, room);
+    lm_rgb8_plan_init(&plan, order, means[scaling], scales[scaling]);
+    size_t bytes = room * lm_rgb8_value_bytes(&plan);
+    uint8_t *tensor = check_guard_tail(&planes_guard, bytes);
+    CHECK_AT("%s, %s of dtype %d, scaling %u, %u images of %ux%u from %zu on",
+             lm_rgb8_kernel_name(kernel), layout == LM_LAYOUT_NCHW ? "NCHW" : "NHWC", dtype,
+             scaling, rows, sides[0], sides[1], skip);
+    memset(tensor, 0xee, bytes);
+    if (rows == 1)
+        lm_rgb8_run_with(kernel, &plan, pixels + 3 * skip, tensor, skip, count - skip);
+    else
+        lm_rgb8_convert(&plan, pixels, tensor, rows);
+    for (size_t at = 0; at < room; at++) {
         size_t row = at / (3 * count), inside = at % (3 * count);
         size_t i = layout == LM_LAYOUT_NCHW ? inside % count : inside / 3;
         uint32_t c = (uint32_t)(layout == LM_LAYOUT_NCHW ? inside / count : inside % 3);
         const uint8_t *image = pixels + row * 3 * count;
-        if (dtype == ORT_FLOAT) {
-            float value = reference(image, i, c, order, 1);
-            CHECK(memcmp(tensor + at * sizeof value, &value, sizeof value) == 0);
+        if (rows == 1 && i < skip) {
+            CHECK(tensor[at * lm_rgb8_value_bytes(&plan)] == 0xee);
         } else {
-            CHECK(tensor[at] == image[3 * i + (order == LUMEN_CHANNELS_BGR ? 2 - c : c)]);
+            is_value(&plan, tensor, at, image[3 * i + plan.source[c]],
+                     reference(image, i, c, order, scaling));
         }
     }
-    for (size_t i = 0; i < 64; i++) CHECK(tensor[bytes + i] == 0xee);
-    free(tensor);
 }
 
 static void conversions(uint64_t *random) {
-    static const uint32_t sizes[][2] = {{1, 1}, {3, 5}, {8, 8}, {7, 19}};
+    static const uint32_t sizes[][2] = {{1, 1}, {3, 5}, {8, 8}, {7, 19}, {2, 16}};
+    static const int dtypes[] = {ORT_FLOAT, ORT_FLOAT16, ORT_UINT8, ORT_INT8};
     fill(check_guard_tail(&source_guard, 3 * PIXELS_MAX), 3 * PIXELS_MAX, random);
-    for (int planar = 0; planar < 2; planar++) {
-        for (uint32_t order = LUMEN_CHANNELS_RGB; order <= LUMEN_CHANNELS_BGR; order++) {
-            for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
-                for (uint32_t rows = 0; rows <= 3; rows++) {
-                    enum lm_pixel_order layout = planar ? LM_LAYOUT_NCHW : LM_LAYOUT_NHWC;
-                    convert(layout, ORT_FLOAT, order, sizes[s][0], sizes[s][1], rows);
-                    convert(layout, ORT_UINT8, order, sizes[s][0], sizes[s][1], rows);
-                }
+    for (uint32_t kernel = 0; lm_rgb8_kernel_name(kernel); kernel++) {
+        for (uint32_t scaling = 0; scaling < SCALING_COUNT; scaling++) {
+            for (size_t s = 0; s < 5 * 4 * 2; s++) {
+                enum lm_pixel_order layout = s % 2 ? LM_LAYOUT_NCHW : LM_LAYOUT_NHWC;
+                int dtype = dtypes[s / 2 % 4];
+                const uint32_t *sides = sizes[s / 8];
+                for (uint32_t rows = 0; rows <= 3; rows++)
+                    convert(kernel, layout, dtype, scaling, sides, 0, rows);
+                for (size_t skip = 1; skip <= (size_t)sides[0] * sides[1]; skip += 7)
+                    convert(kernel, layout, dtype, scaling, sides, skip, 1);
             }
         }
     }

@@ -1,6 +1,8 @@
 /* test_queue_others.c: every type of queue through the one interface of queue.h, with the same
  * stress; and what single ones promise: exact "empty", batches, an end to waiting.
  */
+#include <sys/syscall.h>
+
 #include "base/clock.h"
 #include "base/error.h"
 #include "check.h"
@@ -149,7 +151,7 @@ struct waiter {
 static void *wait_for_batch(void *argument) {
     struct waiter *self = argument;
     uint32_t values[4];
-    lm_store_release_u64(&self->tid, (uint64_t)gettid());
+    lm_store_release_u64(&self->tid, (uint64_t)syscall(SYS_gettid));
     self->taken = lm_queue_pop_wait(self->queue, values, 4);
     return NULL;
 }

@@ -48,8 +48,8 @@ static uint32_t tables(void) {
 
 static void replaced_while_they_are_read(void) {
     pthread_t threads[READERS];
-    shared.node.ios = ios;
-    shared.node.io_count = READERS;
+    shared.ios = ios;
+    shared.io_count = READERS;
     lm_store_relaxed_u64(&shared.access, (uintptr_t)table(1, NULL));
     for (uint32_t i = 0; i < READERS; i++) {
         ios[i].shared = &shared;

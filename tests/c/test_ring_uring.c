@@ -32,6 +32,10 @@ static int wait_until(struct io_uring *ring, struct io_uring_cqe **cqe, unsigned
     return fail_once(io_uring_submit_and_wait_timeout(ring, cqe, count, timeout, signals));
 }
 
+static int look(struct io_uring *ring) {
+    return fail_once(io_uring_submit_and_get_events(ring));
+}
+
 static unsigned most_entries; /* that the kernel has memory for; 0: enough */
 
 static int init(unsigned entries, struct io_uring *ring, struct io_uring_params *params) {
@@ -44,6 +48,7 @@ static int init(unsigned entries, struct io_uring *ring, struct io_uring_params 
 #define io_uring_submit submit
 #define io_uring_submit_and_wait wait_forever
 #define io_uring_submit_and_wait_timeout wait_until
+#define io_uring_submit_and_get_events look
 #include "ring/ring_uring.c"
 
 enum { INDICES = 3 * LM_SQ_ENTRIES, PLENTY = 1000000000 };

@@ -213,14 +213,13 @@ static void settings_of_the_server(void) {
     struct lm_shared *shared = &server->shared;
     CHECK(strcmp(server->host, "127.0.0.3") == 0 && shared->config.io_backend == LUMEN_IO_EPOLL);
     CHECK(shared->config.queue_type == LUMEN_QUEUE_SCQ && shared->config.idle == LUMEN_IDLE_PARK);
-    CHECK(shared->config.allocator_type == LUMEN_ALLOCATOR_STANDARD &&
-          !shared->node.run_arenas.count);
+    CHECK(shared->config.allocator_type == LUMEN_ALLOCATOR_STANDARD && !shared->run_arenas.count);
     CHECK(shared->config.overload == LUMEN_OVERLOAD_WAIT);
     CHECK(shared->header_timeout_ns == 11000000 && shared->reply_timeout_ns == 12000000);
     CHECK(shared->idle_timeout_ns == 13000000000 && shared->hang_ns == 14000000000);
     CHECK(shared->default_timeout_ns == 15000000 && shared->config.body_bytes_per_second == 16);
     CHECK(shared->addresses.bound == 17 && shared->config.max_request_bytes == 18000);
-    CHECK(shared->node.worker_count == 3 && shared->node.io_count == 1 && !shared->traced);
+    CHECK(shared->thread_count == 3 && !shared->traced);
     struct lm_access *access = lm_reload_in_force(shared);
     CHECK(access->host_count == 2 && strcmp(access->hosts[0], "lumen.example") == 0);
     CHECK(strcmp(access->hosts[1], "second") == 0);
@@ -342,7 +341,7 @@ static void models_that_are_refused(lumen_server *server) {
 
 /* Options that accepted connections inherit, and SO_REUSEADDR for the next server. */
 static void options_of_listeners(const lumen_server *server) {
-    for (uint32_t i = 0; i < server->shared.node.io_count; i++) {
+    for (uint32_t i = 0; i < server->shared.io_count; i++) {
         int fd = server->ios[i].listen_fds[LM_LISTENER_TCP], value = 0;
         socklen_t bytes = sizeof value;
         CHECK_AT("the listener of I/O thread %u", i);
@@ -376,7 +375,7 @@ static void slots_of(const lumen_server *server, struct lm_model *model, const l
     }
     CHECK(info->arena_bytes >= 2 * bytes && info->arena_bytes < 2 * (bytes + (2 << 20)));
     uint64_t queue =
-        server->shared.node.queue.mpmc.mask + 1; /* a power of two that holds every slot */
+        server->shared.nodes[0].queue.mpmc.mask + 1; /* a power of two that holds every slot */
     CHECK(queue >= 64 && queue >= info->slots && queue < 2ull * info->slots);
 }
 
@@ -483,14 +482,18 @@ static void a_long_description(void) {
 static void few_descriptors(void) {
     const struct rlimit limit = {1000, 1000};
     lumen_config config = valid();
+    lumen_model_config model = model_of("digits");
     lumen_server *server;
+    uint32_t index;
     config.io_threads = 2;
     CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
     config.max_connections = 1000 - 256;
-    CHECK(lumen_open(&config, &server) == 0 && server->shared.unparked_max == 0);
+    CHECK(lumen_open(&config, &server) == 0 && lumen_add_model(server, &model, &index) == 0);
+    CHECK(lumen_start(server) == 0 && server->shared.unparked_max == 0);
     lumen_close(server);
     config.max_connections = 1000 - 255;
-    CHECK(lumen_open(&config, &server) == 0);
+    CHECK(lumen_open(&config, &server) == 0 && lumen_add_model(server, &model, &index) == 0);
+    CHECK(lumen_start(server) == 0);
     CHECK(server->descriptors == 1000 && server->shared.unparked_max == (1000 - 256) / 2 / 2 + 1);
     lumen_close(server);
 }
@@ -503,16 +506,71 @@ static void cores_of_io_threads(void) {
     for (int workers = usable > 1 ? usable - 1 : 1; workers <= usable; workers++) {
         for (uint32_t idle = LUMEN_IDLE_ADAPTIVE; idle <= LUMEN_IDLE_PARK; idle++) {
             lumen_config config = valid();
+            lumen_model_config model = model_of("digits");
             lumen_server *server;
+            uint32_t index;
+            char first;
             CHECK_AT("%d workers on %d cores, idle %u", workers, usable, idle);
             config.thread_count = (uint32_t)workers;
             config.idle = idle;
             CHECK(lumen_open(&config, &server) == 0);
+            CHECK(lumen_add_model(server, &model, &index) == 0);
+            CHECK(lumen_describe(server, &first, 1) > 0); /* decides where threads run */
             bool polls = idle == LUMEN_IDLE_ADAPTIVE || idle == LUMEN_IDLE_SPIN;
             CHECK(server->shared.io_shares_cores == (workers == usable));
             CHECK((server->shared.io_poll_ns > 0) == (workers < usable && polls));
             lumen_close(server);
+            config.busy_poll_us = 700; /* set: wherever the thread runs */
+            CHECK(lumen_open(&config, &server) == 0);
+            CHECK(lumen_add_model(server, &model, &index) == 0);
+            CHECK(lumen_describe(server, &first, 1) > 0);
+            CHECK(server->shared.io_poll_ns == 700000);
+            lumen_close(server);
         }
+    }
+}
+
+/* Who runs a model, and how many threads there are. Digits take some microseconds. */
+static void who_runs_a_model(void) {
+    static const struct {
+        uint32_t queue_type, run, batch_size, intra_op_threads;
+        uint32_t expected, threads, all; /* of the model; workers that are threads, and all */
+        const char *why;
+    } cases[] = {
+        {LUMEN_QUEUE_AUTO, LUMEN_RUN_AUTO, 1, 1, LUMEN_RUN_AUTO, 3, 5, "short"},
+        {LUMEN_QUEUE_AUTO, LUMEN_RUN_WORKER, 1, 1, LUMEN_RUN_WORKER, 3, 3, "is set"},
+        {LUMEN_QUEUE_AUTO, LUMEN_RUN_INLINE, 4, 1, LUMEN_RUN_INLINE, 3, 5, "is set"},
+        {LUMEN_QUEUE_AUTO, LUMEN_RUN_AUTO, 4, 1, LUMEN_RUN_WORKER, 3, 3, "batches"},
+        {LUMEN_QUEUE_AUTO, LUMEN_RUN_AUTO, 1, 2, LUMEN_RUN_WORKER, 3, 3, "intra_op_threads"},
+        {LUMEN_QUEUE_SCQ, LUMEN_RUN_AUTO, 1, 1, LUMEN_RUN_WORKER, 3, 3, "queue_type"},
+        {LUMEN_QUEUE_SCQ, LUMEN_RUN_INLINE, 1, 1, LUMEN_RUN_INLINE, 3, 5, "is set"},
+        {LUMEN_QUEUE_INLINE, LUMEN_RUN_AUTO, 1, 1, LUMEN_RUN_INLINE, 0, 2, "queue_type"},
+        /* As many threads as there may be leave room for those of the I/O threads. */
+        {LUMEN_QUEUE_AUTO, LUMEN_RUN_AUTO, 1, 1, LUMEN_RUN_AUTO, 64, 66, "short"},
+    };
+    for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
+        lumen_config config = valid();
+        lumen_model_config model = model_of("digits");
+        lumen_server *server;
+        uint32_t index;
+        CHECK_AT("case %zu", c);
+        config.queue_type = cases[c].queue_type;
+        config.io_threads = 2;
+        config.thread_count = cases[c].threads;
+        model.run = cases[c].run;
+        model.batch_size = cases[c].batch_size;
+        model.intra_op_threads = cases[c].intra_op_threads;
+        CHECK(lumen_open(&config, &server) == 0 && lumen_add_model(server, &model, &index) == 0);
+        CHECK(lumen_start(server) == 0);
+        const struct lm_model *found = &server->set.models[0];
+        const struct lm_node *node = &server->shared.nodes[0];
+        CHECK(found->run == cases[c].expected && strstr(found->run_why, cases[c].why));
+        CHECK((found->run_ns > 0) == (cases[c].expected == LUMEN_RUN_AUTO));
+        CHECK(node->thread_count == cases[c].threads && node->worker_count == cases[c].all);
+        for (uint32_t w = 0; w < node->worker_count; w++) CHECK(found->sessions[w] != NULL);
+        CHECK(node->worker_count <= LM_RUNNERS_MAX && !found->sessions[node->worker_count]);
+        CHECK((server->ios[1].inline_worker != NULL) == (node->worker_count > node->thread_count));
+        lumen_close(server);
     }
 }
 
@@ -687,6 +745,7 @@ int main(void) {
     from_open_to_close();
     a_long_description();
     cores_of_io_threads();
+    who_runs_a_model();
     pinned_or_not();
     few_descriptors(); /* last: the limit stays */
     return check_finish("test_server");

@@ -12,8 +12,11 @@ static uint32_t class_count;
 
 /* One input, one output of float-like tensors; max_rows 1 makes a model of fixed shape. */
 static void make_model(uint32_t index, size_t input_bytes, size_t output_bytes, uint32_t max_rows) {
+    static struct lm_tensor tensors[LUMEN_MODELS_MAX][2];
     struct lm_model *model = &models[index];
     memset(model, 0, sizeof *model);
+    model->inputs = &tensors[index][0];
+    model->outputs = &tensors[index][1];
     snprintf(model->name, sizeof model->name, "model-%u", index);
     model->index = index;
     model->input_count = model->output_count = 1;

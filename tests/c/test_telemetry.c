@@ -16,10 +16,11 @@ static struct lm_model_set set = {.count = 2};
 static struct lm_worker workers[WORKERS];
 static struct lm_stats_block io_block;
 static struct lm_io io = {.stats = &io_block};
-static struct lm_shared shared = {.node.workers = workers,
-                                  .node.worker_count = WORKERS,
-                                  .node.ios = &io,
-                                  .node.io_count = 1,
+static struct lm_shared shared = {.workers = workers,
+                                  .worker_count = WORKERS,
+                                  .thread_count = 1,
+                                  .ios = &io,
+                                  .io_count = 1,
                                   .config.queue_type = LUMEN_QUEUE_SCQ,
                                   .config.allocator_type = LUMEN_ALLOCATOR_STANDARD};
 
@@ -37,23 +38,26 @@ static struct lm_trace_record row_of(uint64_t id) {
                                     .rows = (uint32_t)id + 9,
                                     .batch_rows = (uint32_t)id + 10,
                                     .model = id % 2,
-                                    .status = 3};
+                                    .status = 3,
+                                    .width = (uint32_t)id + 11,
+                                    .expert = id % 2 ? 0 : 2};
 }
 
 static void expected_line(char *line, size_t room, uint64_t id) {
     unsigned long long n = id;
-    int used = snprintf(line, room, "%llu,%s,%llu,scq,standard,%llu,%llu,%llu,%llu", n,
-                        id % 2 ? "second" : "first", n % WORKERS, n + 1, n + 8, n + 9, n + 10);
+    int used = snprintf(line, room, "%llu,%s,%llu,%s,standard,%llu,%llu,%llu,%llu", n,
+                        id % 2 ? "second" : "first", n % WORKERS, n % WORKERS ? "inline" : "scq",
+                        n + 1, n + 8, n + 9, n + 10);
     for (unsigned long long stage = 2; stage <= 7; stage++)
         used += snprintf(line + used, room - (size_t)used, ",%llu", n + stage);
-    snprintf(line + used, room - (size_t)used, ",3\n");
+    snprintf(line + used, room - (size_t)used, ",3,%llu,%s\n", n + 11, id % 2 ? "" : "second");
 }
 
 /* Rows of one worker are in their order; which worker comes first nobody says. */
 static void check_file(const char *path, uint64_t first, uint64_t count) {
     static const char header[] =
         "id,model,worker,queue_type,allocator,started_ns,bytes,rows,batch_rows,receive_ns,queue_ns,"
-        "preprocess_ns,infer_ns,send_ns,total_ns,status\n";
+        "preprocess_ns,infer_ns,send_ns,total_ns,status,width,expert\n";
     char line[512], expected[512];
     uint64_t next[WORKERS], seen = 0;
     FILE *file = fopen(path, "re");

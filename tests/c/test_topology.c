@@ -1,33 +1,12 @@
 /* test_topology.c: the cores that pay for workers, read from captured /proc and /sys trees, and the
  * scheduling calls on this process's own threads. */
 #include <sched.h>
-#include <sys/stat.h>
 
 #include "base/topology.h"
 #include "check.h"
+#include "tree.h"
 
 enum { CPUS_MAX = 1024 };
-
-static const char *top;
-static char root[96];
-
-/* A fresh tree; write_line fills it. */
-static void new_tree(const char *name) {
-    snprintf(root, sizeof root, "%s/%s", top, name);
-    CHECK_AT("tree %s", name);
-    CHECK(mkdir(root, 0700) == 0);
-}
-
-static void write_line(const char *path, const char *line) {
-    char full[512];
-    snprintf(full, sizeof full, "%s%s", root, path);
-    for (char *at = strchr(full + strlen(root) + 1, '/'); at; at = strchr(at + 1, '/')) {
-        *at = '\0';
-        CHECK(mkdir(full, 0700) == 0 || errno == EEXIST);
-        *at = '/';
-    }
-    check_write_file(full, line, strlen(line));
-}
 
 static void version_2(void) {
     static const struct {
@@ -164,13 +143,18 @@ static void thread_calls(void) {
     own_mask(pinned, &pinned_count);
     CHECK(pinned_count == 1 && pinned[0] == mask[count - 1]);
     CHECK(sched_setaffinity(0, sizeof before, &before) == 0);
+    struct lm_cpu_set all = {0}, none = {0};
+    for (int c = 0; c < count; c++) lm_cpu_set_add(&all, (uint32_t)mask[c]);
+    CHECK(lm_thread_keep_to(&none) == -EINVAL && lm_thread_keep_to(&all) == 0);
+    own_mask(pinned, &pinned_count);
+    CHECK(pinned_count == count && memcmp(pinned, mask, (size_t)count * sizeof mask[0]) == 0);
     CHECK(lm_thread_pin(8191) == -EINVAL && lm_thread_pin(-1) == -EINVAL);
     own_mask(pinned, &pinned_count);
     CHECK(pinned_count == count); /* a refusal changes nothing */
 }
 
 int main(void) {
-    top = check_temporary_directory();
+    tree_top = check_temporary_directory();
     version_2();
     ancestors();
     version_1();

@@ -321,7 +321,7 @@ def expectations() -> Iterator[Case]:
     for target, lines in (
         ("/v2/models/nobody/infer", []),
         ("/v2/nothing", []),
-        (INFER, ["Content-Encoding: gzip"]),
+        (INFER, ["Content-Encoding: br"]),
         (INFER, [f"{JSON_LENGTH}: 9999"]),
     ):
         # The body comes although nobody said Continue: it must not become a request.
@@ -332,24 +332,35 @@ def expectations() -> Iterator[Case]:
 
 
 def coded() -> Iterator[Case]:
-    """Row 39: bodies are taken as they are."""
+    """Row 39: bodies that are compressed wrongly, too well, or in a way that is not taken."""
     import gzip
     import zlib
 
     bomb = gzip.compress(bytes(1 << 22))
-    for name, body, coding in (
-        ("gzip", gzip.compress(GOOD), "gzip"),
-        ("a bomb", bomb, "gzip"),
-        ("nested", gzip.compress(bomb), "gzip, gzip"),
-        ("truncated", gzip.compress(GOOD)[:-5], "GZIP"),
-        ("decoys", DECOY * 10, "gzip"),
-        ("deflate", zlib.compress(GOOD), "deflate"),
-        ("br", DECOY, "br"),
-        ("zstd", DECOY, "zstd"),
-        ("unknown", DECOY, "x-nothing"),
-        ("identity and more", DECOY, "identity, gzip"),
+    for name, body, coding, codes in (
+        ("a bomb", bomb, "gzip", (413,)),
+        ("truncated", gzip.compress(GOOD)[:-5], "GZIP", (400,)),
+        ("bytes behind its end", gzip.compress(GOOD) + DECOY, "gzip", (400,)),
+        ("none", DECOY * 10, "gzip", (400,)),
+        ("empty", b"", "deflate", (400,)),
+        ("gzip under another name", gzip.compress(GOOD), "deflate", (400,)),
+        ("without zlib's frame", zlib.compress(GOOD)[2:-4], "deflate", (400,)),
+        ("nested", gzip.compress(bomb), "gzip, gzip", (415,)),
+        ("br", DECOY, "br", (415,)),
+        ("zstd", DECOY, "zstd", (415,)),
+        ("unknown", DECOY, "x-nothing", (415,)),
+        ("identity and more", DECOY, "identity, gzip", (415,)),
     ):
-        yield Case(39, name, post(INFER, body, f"Content-Encoding: {coding}"), (415,), False)
+        yield Case(39, name, post(INFER, body, f"Content-Encoding: {coding}"), codes, False)
+    for name, lines, codes in (
+        ("raw", [f"{JSON_LENGTH}: 0"], (400,)),
+        ("more JSON than bytes", [f"{JSON_LENGTH}: 99999"], (400,)),
+    ):
+        data = post(INFER, gzip.compress(GOOD), "Content-Encoding: gzip", *lines)
+        yield Case(39, name, data, codes, False)
+    data = post("/v2/systemsharedmemory/region/x/register", gzip.compress(b"{}"),
+                "Content-Encoding: gzip")  # fmt: skip
+    yield Case(39, "to a route of small bodies", data, (415,), None)
 
 
 PROTOCOL = [

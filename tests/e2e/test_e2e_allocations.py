@@ -7,9 +7,11 @@ standard` must be seen to allocate, or the counting itself would be broken.
 
 from __future__ import annotations
 
+import io
 import mmap
 import struct
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,9 +21,13 @@ import harness
 import needs
 import numpy as np
 import pytest
+import regions
 import wire
 from conftest import Serve
 from harness import Server
+from PIL import Image
+from regions import Region
+from wire import Wire
 
 pytestmark = pytest.mark.once  # the backends differ in calls of the kernel alone
 
@@ -30,6 +36,25 @@ KINDS = ("malloc", "calloc", "realloc", "free", "aligned_alloc", "posix_memalign
 LAYOUT = struct.Struct("<II8Q8Q16I")
 X = np.arange(16, dtype="<f4")
 PIXELS = np.arange(105, dtype=np.uint8)
+
+
+def _picture(kind: str, mode: str, **how: object) -> bytes:
+    file = io.BytesIO()
+    image = Image.fromarray(
+        np.arange(90 * 120 * 3, dtype=np.uint32).astype("u1").reshape(90, 120, 3)
+    )
+    image.convert(mode).save(file, kind, **how)
+    return file.getvalue()
+
+
+_WHOLE = [
+    _picture("JPEG", "RGB"),
+    _picture("JPEG", "CMYK", progressive=True),
+    _picture("PNG", "RGB"),
+    _picture("PNG", "P"),
+    _picture("PNG", "RGBA"),
+]
+FILES = [*_WHOLE, *(file[: len(file) // 2] for file in _WHOLE), b"\xff\xd8\xff"]
 
 
 @pytest.fixture(scope="module")
@@ -75,10 +100,12 @@ class Counts:
         return bool(LAYOUT.unpack_from(self._memory)[1])
 
 
-def settings(folder: Path, allocator: str, queue: str = "mpmc") -> dict[str, object]:
+def settings(
+    folder: Path, allocator: str, queue: str = "mpmc", **server: object
+) -> dict[str, object]:
     threads = "auto" if queue == "inline" else 2
     return {
-        "server": {"arena_bytes": "32MiB", "max_request_bytes": "256KiB"},
+        "server": {"arena_bytes": "32MiB", "max_request_bytes": "256KiB", **server},
         "engine": {"allocator_type": allocator, "queue_type": queue, "thread_count": threads},
         "models": [
             {"name": "double", "path": str(graphs.double(folder / "double.onnx")), "max_rows": 64},
@@ -86,6 +113,7 @@ def settings(folder: Path, allocator: str, queue: str = "mpmc") -> dict[str, obj
                 "name": "nhwc",
                 "path": str(graphs.image(folder / "nhwc.onnx", graphs.FLOAT, ["n", 5, 7, 3])),
                 "max_rows": 4,
+                "image": {},
             },
             {"name": "gather", "path": str(graphs.gather(folder / "gather.onnx"))},
             {"name": "nonzero", "path": str(graphs.nonzero(folder / "nonzero.onnx", 6))},
@@ -104,6 +132,13 @@ def tensors(server: Server, number: int) -> bytes:
 
 def rgb8(server: Server, number: int) -> bytes:
     return wire.frame(PIXELS.tobytes(), id=number, encoding=wire.RGB8, model=server.models["nhwc"])
+
+
+def image_files(server: Server, number: int) -> bytes:
+    files = [FILES[(number + n) % len(FILES)] for n in range(1 + number % 2)]
+    payload = b"".join(struct.pack("<I", len(file)) + file for file in files)
+    model = server.models["nhwc"]
+    return wire.frame(payload, id=number, encoding=2, model=model, rows=len(files))
 
 
 def pings(server: Server, number: int) -> bytes:
@@ -141,18 +176,23 @@ def large_replies(server: Server, number: int) -> bytes:
 
 
 MAKERS = (
-    tensors, rgb8, pings, describes, bad_requests, wrong_shapes, failing_runs, unknown_shapes,
-    expired, large_replies,
+    tensors, rgb8, image_files, pings, describes, bad_requests, wrong_shapes, failing_runs,
+    unknown_shapes, expired, large_replies,
 )  # fmt: skip
 
 
 @contextmanager
 def counted(
-    serve: Serve, tmp_path: Path, shim: Path, allocator: str, queue: str = "mpmc"
+    serve: Serve,
+    tmp_path: Path,
+    shim: Path,
+    allocator: str,
+    queue: str = "mpmc",
+    **server_too: object,
 ) -> Iterator[tuple[Server, Counts]]:
     counts = Counts(tmp_path / "counts")
     server = serve(
-        settings(tmp_path, allocator, queue),
+        settings(tmp_path, allocator, queue, **server_too),
         extra_environment={"LD_PRELOAD": str(shim), "LUMEN_COUNTS": str(tmp_path / "counts")},
     )
     counts.arm(server)
@@ -190,6 +230,31 @@ def test_no_request_allocates(serve: Serve, tmp_path: Path, shim: Path) -> None:
             assert difference(after[0], before[0]) == {}, f"{make.__name__}: from the library"
             assert difference(after[1], before[1]) == {}, f"{make.__name__}: on the I/O thread"
         assert counts.found, "the counting never saw the library"
+
+
+def test_no_request_in_shared_memory_allocates(serve: Serve, tmp_path: Path, shim: Path) -> None:
+    """Of ours: ONNX Runtime makes its values for a region's tensors anew for each Run."""
+    region = Region()
+    with (
+        tempfile.TemporaryDirectory(prefix="lumen-") as folder,
+        counted(
+            serve, tmp_path, shim, "lumen_arena",
+            unix_socket=f"{folder}/s", shared_memory=True,
+        ) as (server, counts),
+        Wire(Path(folder) / "s") as connection,
+    ):  # fmt: skip
+        region.hand_over(connection)
+        spans = [region.put(0, X), (4096, X.nbytes)]
+        frames = [regions.frame(spans), regions.frame(spans[:1])]  # the second is refused
+        for count in (40, 200):
+            before = counts.read()
+            for frame in frames * (count // 2):
+                connection.ask(frame)
+            after = counts.read()
+        assert difference(after[0], before[0]) == {}, "from the library"
+        assert difference(after[1], before[1]) == {}, "on the I/O thread"
+        connection.close()
+        server.wait_until_idle()
 
 
 def test_the_standard_allocator_is_seen_to_allocate(

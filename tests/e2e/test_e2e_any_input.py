@@ -15,6 +15,7 @@ from pathlib import Path
 
 import graphs
 import harness
+import needs
 import numpy as np
 import pytest
 import web
@@ -22,6 +23,7 @@ from conftest import Serve, zoo_settings
 from graphs import FLOAT, INT64, tensor
 from harness import Server
 from onnx import TensorProto, helper
+from PIL import Image
 from web import Http
 
 from lumen_uring import Client
@@ -44,6 +46,32 @@ def tokens(path: Path) -> Path:
         ],
         [tensor("ids", INT64, shape), tensor("mask", TensorProto.BOOL, shape)],
         [tensor("kept", FLOAT, shape)],
+    )
+
+
+def classifier(path: Path) -> Path:
+    """x FP32 [n,3,96,96] -> scores FP32 [n,1000]: the means of the channels, then zeros."""
+    return graphs.save(
+        path,
+        [
+            helper.make_node("GlobalAveragePool", ["x"], ["means"]),
+            helper.make_node("Flatten", ["means"], ["flat"]),
+            helper.make_node("MatMul", ["flat", "weights"], ["scores"]),
+        ],
+        [tensor("x", FLOAT, ["n", 3, 96, 96])],
+        [tensor("scores", FLOAT, ["n", 1000])],
+        {"weights": np.eye(3, 1000, dtype=np.float32)},
+    )
+
+
+def detector(path: Path) -> Path:
+    """images FP32 [1,3,height,width] -> its halves, as a detector of any size."""
+    shape = [1, 3, "image height", "width"]
+    return graphs.save(
+        path,
+        [helper.make_node("Identity", ["images"], ["boxes"])],
+        [tensor("images", FLOAT, shape)],
+        [tensor("boxes", FLOAT, shape)],
     )
 
 
@@ -147,8 +175,38 @@ def test_inspect_says_what_a_server_says(serve: Serve, cache: Path, tmp_path: Pa
         alone = json.loads(done.stdout)
         assert alone["served"]
         assert max(slot["slot_bytes"] for slot in alone["slots"]) > 0
+        for model in (alone["model"], entry):
+            assert model.pop("run_us") > 0  # measurements
+            assert model.pop("width_why").startswith("a Run takes ")
         assert {**alone["model"], "index": entry["index"]} == entry
         assert harness.run(["inspect", path], cache).stdout.endswith(f"Serve it: lumen {path}\n")
+
+
+def test_the_doctor_says_of_models_what_inspect_says(cache: Path, tmp_path: Path) -> None:
+    good, bad = graphs.double(tmp_path / "good.onnx"), tmp_path / "bad.onnx"
+    bad.write_bytes(b"no model")
+    said = harness.run(["inspect", str(good)], cache).stdout.splitlines()
+    done = harness.run(["doctor", str(good)], cache)
+    assert done.returncode == 0, done.stderr
+    told = done.stdout.splitlines()
+    at = told.index("model good: can be served")
+    for word in ("input", "rows", "memory", "pictures"):
+        lines = [line for line in said if line.startswith(f"  {word}")]
+        assert lines == [line for line in told[at:] if line.startswith(f"  {word}")], word
+    for word in ("runs", "width"):  # with times that differ
+        assert any(line.startswith(f"  {word}") for line in told[at:])
+    file = tmp_path / "config.yaml"
+    models = [{"name": "one", "path": str(good)}, {"name": "two", "path": str(bad)}]
+    file.write_text(json.dumps({"models": models}))
+    done = harness.run(["doctor", "--json", "--config", str(file)], cache)
+    assert done.returncode == 1
+    one, two = json.loads(done.stdout)["models"]
+    assert one["served"]
+    assert one["model"]["name"] == "one"
+    assert (two["name"], two["served"]) == ("two", False)
+    assert str(bad) in two["reason"]
+    done = harness.run(["doctor", "--config", str(file)], cache)
+    assert "1 problem(s) keep Lumen from serving here" in done.stdout
 
 
 def test_inspect_of_free_dimensions(cache: Path, tmp_path: Path) -> None:
@@ -160,6 +218,64 @@ def test_inspect_of_free_dimensions(cache: Path, tmp_path: Path) -> None:
     shown = harness.run(["inspect", path, "--set", change], cache).stdout
     assert "sizes    length 1..64; the largest request takes" in shown
     assert shown.endswith(f"Serve it: lumen {path} --set '{change}'\n")
+
+
+def test_inspect_guesses_a_preset_and_its_command_works(cache: Path, tmp_path: Path) -> None:
+    fit = "fitted into 640 x 640 with a margin of 114 (bilinear), rgb, value * 0.0039216"
+    for path, preset, becomes in (
+        (classifier(tmp_path / "a classifier.onnx"), "imagenet", "shorter side to 110, middle 96"),
+        (detector(tmp_path / "detector.onnx"), "yolo", fit),
+    ):
+        done = harness.run(["inspect", str(path)], cache)
+        assert f"\n  preset   {preset}, most likely: it" in done.stdout
+        line = done.stdout.splitlines()[-1]
+        program, *arguments = shlex.split(line.removeprefix("With pictures: "))
+        assert program == "lumen"
+        assert arguments[-2:] == ["--image", preset]
+        told = json.loads(harness.run(["inspect", str(path), "--json"], cache).stdout)
+        assert told["guessed_preset"]["preset"] == preset
+        done = harness.run(["--check", "--set", "server.port=0", *arguments], cache)
+        assert done.returncode == 0, done.stderr
+        settings = [text for text in arguments if text.startswith("models.")]
+        options = [
+            f"--set={text}" for text in (*settings, f"models.0.image.preset={arguments[-1]}")
+        ]
+        done = harness.run(["inspect", str(path), *options], cache)
+        assert f"\n  pictures files (JPEG, PNG) and rgb8: {becomes}" in done.stdout
+        assert "most likely" not in done.stdout
+        assert done.stdout.splitlines()[-1].startswith("Serve it: ")
+    told = json.loads(harness.run(["inspect", "builtin:digits", "--json"], cache).stdout)
+    assert told["guessed_preset"] is None
+
+
+def test_pictures_are_served_at_once(cache: Path, tmp_path: Path) -> None:
+    """`lumen MODEL.onnx --image PRESET`, and what the banner says to try."""
+    needs.program("curl")
+    path = classifier(tmp_path / "net.onnx")
+    Image.new("RGB", (100, 120), (200, 10, 30)).save(tmp_path / "PICTURE.jpg")
+    settings: dict[str, object] = {"models": [{"name": "net", "path": "unused"}]}
+    for more, best in ([], 0), (["--set", "models.0.channel_order=bgr"], 2):
+        options = ["--port", "0", str(path), "--image", "imagenet", *more]
+        with Server(settings, cache, options=options) as server:
+            command = server.output.split("\nTry: ")[1].splitlines()[0]
+            assert command == (
+                f"curl -T PICTURE.jpg 'http://127.0.0.1:{server.port}/v2/models/net/infer?top=5'"
+            )
+            done = subprocess.run(
+                ["bash", "-c", command], cwd=tmp_path, capture_output=True, check=True
+            )
+            classes = json.loads(done.stdout)
+            assert (len(classes), classes[0]["index"]) == (5, best)
+            assert (
+                "  pictures net: JPEG or PNG, shorter side to 110, middle 96 x 96" in server.output
+            )
+            done = harness.run(
+                ["predict", "--port", str(server.port), str(tmp_path / "PICTURE.jpg")], cache
+            )
+            assert done.stdout.splitlines()[1].split()[0] == str(best)
+            with Http(server.port) as http:
+                config = http.query(web.get("/v2/models/net/config")).json()
+                assert config["parameters"]["image"]["string_value"].startswith("JPEG or PNG: ")
 
 
 def test_inspect_names_reason_and_cure(cache: Path, tmp_path: Path) -> None:
@@ -196,9 +312,9 @@ def test_a_cure_works(cache: Path, tmp_path: Path) -> None:
     assert (program, path) == ("lumen", str(large))
     assert harness.run(["inspect", path, *options], cache).returncode == 0
     shapeless = tmp_path / "shape less.onnx"
-    value = tensor("x y", FLOAT, None)
+    values = [tensor(name, FLOAT, None) for name in ("x y", *"abcdefgh")]  # one too many
     node = helper.make_node("Neg", ["x y"], ["z"])
-    graphs.save(shapeless, [node], [value], [tensor("z", FLOAT, None)])
+    graphs.save(shapeless, [node], values, [tensor("z", FLOAT, None)])
     done = harness.run(["inspect", str(shapeless)], cache)
     cure = done.stdout.splitlines()[-1].removeprefix("Cure: ").replace("SIZE", "3")
     program, *options = shlex.split(cure)

@@ -101,7 +101,7 @@ class Place:
         ports = {"8000": str(self.server.port), "8002": str(self.metrics_port)}
         text = re.sub(r"\b(8000|8002)\b", lambda match: ports[match[1]], block.text)
         # The commands whose default is port 8000.
-        command = r"\blumen (stats|predict|bench|health)\b"
+        command = r"\blumen (stats|top|predict|bench|health)\b"
         where = {"bench": f"--url lumen://127.0.0.1:{self.server.port} --seconds 0.2"}
         return re.sub(
             command,
@@ -127,6 +127,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Iterator[Pla
             {"name": "digits", "path": "builtin:digits"},
             {"name": "iris", "path": str(folder / "iris.onnx")},
             {"name": "sentiment", "path": str(sentiment(folder / "sentiment.onnx"))},
+            {"name": "squeezenet", "path": "builtin:squeezenet", "image": {"preset": "imagenet"}},
         ],
     }
     with Server(settings, cache) as server:

@@ -382,6 +382,7 @@ def test_a_row_per_request(serve: Serve, tmp_path: Path) -> None:
     engine = chosen["engine"]
     assert isinstance(engine, dict)
     engine["telemetry_csv_path"] = str(file)
+    engine["queue_type"] = "mpmc"
     server = serve(chosen)
     ask_everybody(server, 7)
     server.stop()

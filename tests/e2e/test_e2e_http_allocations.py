@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 import web
 from conftest import Serve
 from harness import Server
-from test_e2e_allocations import counted, difference
+from test_e2e_allocations import FILES, counted, difference
 from test_e2e_allocations import shim as shim_fixture
 from web import Http, get, post
 
@@ -25,6 +26,10 @@ def rows(number: int) -> np.ndarray:
     return np.repeat(X, 1 + number % 3, 0)
 
 
+def rows_post(target: str, document: dict[str, object]) -> bytes:
+    return post(target, json.dumps(document).encode())
+
+
 MAKERS: dict[str, Callable[[int], bytes]] = {
     "binary": lambda n: web.infer("double", {"x": rows(n)}, id=f"n{n}"),
     "binary, JSON out": lambda n: web.infer("double", {"x": rows(n)}, binary_outputs=False),
@@ -33,6 +38,8 @@ MAKERS: dict[str, Callable[[int], bytes]] = {
     "raw": lambda n: web.raw("double", X.tobytes()),
     "rgb8": lambda n: web.raw("nhwc", bytes(range(105))),
     "long JSON before the blob": lambda n: web.infer("double", {"x": X}, pad_bytes=9000 + n),
+    "pictures": lambda n: web.request("PUT", web.path("nhwc"), FILES[n % len(FILES)]),
+    "classes of pictures": lambda n: post(web.path("nhwc") + "?top=3", FILES[n % len(FILES)]),
     "unknown shapes": lambda n: web.infer(
         "nonzero", {"x": np.array([[n % 2, 1, 0, 1, 1, 1]], "<f4")}, binary=n % 2 == 0
     ),
@@ -40,6 +47,16 @@ MAKERS: dict[str, Callable[[int], bytes]] = {
         "double", {"x": rows(n)},
         outputs=[{"name": "y", "parameters": {"classification": 1 + n % 16}}],
     ),
+    "instances": lambda n: rows_post("/v1/models/double:predict", {"instances": rows(n).tolist()}),
+    "columns": lambda n: rows_post(
+        "/v1/models/double:predict", {"inputs": {"x": rows(n).tolist()}}
+    ),
+    "a data frame": lambda n: rows_post("/invocations?model=double", {
+        "dataframe_split": {"columns": [f"c{i}" for i in range(16)], "data": rows(n).tolist()}}),
+    "records": lambda n: rows_post("/invocations?model=double", {
+        "dataframe_records": [{f"\u00e9{i}": v for i, v in enumerate(range(16))}] * (1 + n % 3)}),
+    "bad rows": lambda n: rows_post("/v1/models/double:predict", {"instances": [[1] * (n % 16)]}),
+    "models of v1": lambda n: get(["/v1/models", "/v1/models/double", "/ping"][n % 3]),
     "failing runs": lambda n: web.infer("gather", {"x": np.array([99], "<i8")}),
     "large replies": lambda n: web.infer("large", {"x": np.array([n], "<f4")}, binary=n % 2 == 0),
     "expired": lambda n: web.infer("double", {"x": X}, parameters={"timeout": 1}),
@@ -55,7 +72,9 @@ MAKERS: dict[str, Callable[[int], bytes]] = {
     "no JSON": lambda n: post(web.path("double"), GOOD_JSON[:n]),
     "bad values": lambda n: post(web.path("double"), GOOD_JSON.replace(b"15.0", b'"%d"' % n)),
     "bad blobs": lambda n: web.infer("double", {"x": X[:, : n % 16].copy()}),
-    "compressed": lambda n: post(web.path("double"), bytes(n), "Content-Encoding: gzip"),
+    "compressed": lambda n: web.compressed(web.infer("double", {"x": X}, binary=n % 2 == 0),
+                                           ["gzip", "deflate"][n % 3 == 0]),
+    "not compressed": lambda n: post(web.path("double"), bytes(n), "Content-Encoding: gzip"),
     "a foreign page": lambda n: get("/v2", "Origin: http://evil.example"),
 }  # fmt: skip
 CLOSING: list[bytes] = [

@@ -163,7 +163,7 @@ def test_http_1_0_knows_no_continue(zoo: Server) -> None:
         ("/v2/models/nobody/infer", [], 404),
         ("/v2/models/double/nothing", [], 404),
         ("/v2/models/double", [], 405),
-        ("/v2/models/double/infer", ["Content-Encoding: gzip"], 415),
+        ("/v2/models/double/infer", ["Content-Encoding: br"], 415),
         ("/v2/models/double/infer", [f"{web.JSON_LENGTH}: 65"], 400),
         ("/v2/models/double/infer", [f"{web.JSON_LENGTH}: -1"], 400),
         ("/v2/models/tag/infer", [f"{web.JSON_LENGTH}: 0"], 400),

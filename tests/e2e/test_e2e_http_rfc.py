@@ -117,7 +117,7 @@ def test_any_token_is_a_method(town: Town, method: str, pieces: int) -> None:
         send_in_pieces(http, web.request(method, METADATA), pieces)
         answer = http.answer()
         assert answer.code == 501
-        assert "GET, HEAD or POST" in answer.error
+        assert "GET, HEAD, POST or PUT" in answer.error
         usable(http)
     town.settle(before, 2)
 

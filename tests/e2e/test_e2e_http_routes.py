@@ -253,7 +253,8 @@ def test_a_version_that_is_not_there(zoo: Server, version: str, tail: str) -> No
 
 
 NOT_FOUND = [
-    "/v3", "/v2/", "/v1/models/double", "/v2/health", "/v2/health/live/", "/v2/models",
+    "/v3", "/v2/", "/v1/models/", "/v1", "/v1/models/double/", "/v2/health", "/v2/health/live/",
+    "/v2/models",
     "/v2/models/", "/v2/models/double/", "/v2/models/double/infer/", "/v2/models/double/x",
     "/v2/models/double/versions/x/ready", "/v2/models/double/versions/1.0/infer",
     "/v2/models/double/versions/-1/ready", "/v2/models/double/versions//ready",
@@ -272,7 +273,7 @@ WRONG_VERBS = [
     ("POST", "/v2/health/live"), ("POST", "/v2"), ("POST", "/v2/models/double"),
     ("POST", "/v2/models/double/config"), ("POST", "/v2/models/double/stats"),
     ("GET", "/v2/models/double/infer"), ("GET", "/v2/repository/index"),
-    ("GET", "/v2/repository/models/double/load"), ("PUT", "/v2/models/double/infer"),
+    ("GET", "/v2/repository/models/double/load"), ("PUT", "/v2/models/double"),
     ("DELETE", "/v2/models/double"), ("PATCH", "/v2/logging"), ("OPTIONS", "/v2"),
     ("POST", "/v2/systemsharedmemory/status"), ("GET", "/v2/systemsharedmemory/unregister"),
 ]  # fmt: skip

@@ -24,7 +24,7 @@ def tight(folder: Path, **server: object) -> dict[str, object]:
     """Settings under which the model "wide" has few slots."""
     return {
         "server": {"max_request_bytes": "96KiB", "arena_bytes": "2MiB", **server},
-        "engine": {"thread_count": 2, "queue_capacity": 4},
+        "engine": {"queue_type": "mpmc", "thread_count": 2, "queue_capacity": 4},
         "models": [
             {"name": "wide", "path": str(graphs.double(folder / "wide.onnx", COLUMNS, rows=1))},
         ],
@@ -160,7 +160,7 @@ def test_a_worker_that_does_not_come_back_in_time(serve: Serve, tmp_path: Path) 
         }
     )
     t = np.ones(4, "<i8")
-    trips = np.array([100_000], "<i8")  # a second or more: some four looks for who is overdue
+    trips = np.array([40_000], "<i8")  # 0.4 s or more: some looks of the watchdog
     late = {"parameters": {"timeout": 50_000}}
     with Http(server.port) as first, Http(server.port) as other:
         # Half of the requests have nothing in them before their worker has read their JSON.

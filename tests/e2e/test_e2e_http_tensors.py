@@ -55,7 +55,7 @@ def extremes(datatype: str, rows: int, seed: int) -> Tensor:
 
 
 @pytest.mark.parametrize("rows", [1, 5, 64])
-@pytest.mark.parametrize("how", ["binary", "json", "nested", "chunked"])
+@pytest.mark.parametrize("how", ["binary", "json", "nested", "chunked", "gzip", "deflate"])
 def test_every_type_there_and_back(zoo: Server, how: str, rows: int) -> None:
     """As blobs all of them; as JSON all that have a form there, the others beside as blobs."""
     inputs = {f"in_{name}": extremes(name, rows, seed) for seed, name in enumerate(web.NUMPY)}
@@ -66,13 +66,13 @@ def test_every_type_there_and_back(zoo: Server, how: str, rows: int) -> None:
         for one in requested:
             if one["name"][4:] in NO_JSON:
                 one["parameters"] = {"binary_data": True}
-    answer = query(
-        zoo,
-        web.infer(
-            "dtypes", inputs, binary=blobs, binary_outputs=blobs is True, nested=how == "nested",
-            chunk_bytes=100 if how == "chunked" else 0, outputs=requested,
-        ),
+    request = web.infer(
+        "dtypes", inputs, binary=blobs, binary_outputs=blobs is True, nested=how == "nested",
+        chunk_bytes=100 if how == "chunked" else 0, outputs=requested,
     )  # fmt: skip
+    if how in ("gzip", "deflate"):
+        request = web.compressed(request, how)
+    answer = query(zoo, request)
     outputs = answer.outputs
     assert list(outputs) == [one["name"] for one in requested]
     for name in web.NUMPY:
@@ -80,6 +80,19 @@ def test_every_type_there_and_back(zoo: Server, how: str, rows: int) -> None:
         assert (found.datatype, found.shape) == (name, (rows, 3))
         assert found.binary == (blobs is True or name in NO_JSON)
         assert found.data.tobytes() == given.data.tobytes(), name
+
+
+def test_compressed_zeros_have_room(zoo: Server) -> None:
+    """Row 39: a few rows of zeros, a hundredth of their bytes when compressed."""
+    zeros = np.zeros((4, 16), "<f4")
+    for binary in (True, False):
+        for coding in ("gzip", "deflate"):
+            data = web.compressed(web.infer("double", {"x": zeros}, binary=binary), coding)
+            assert query(zoo, data).array("y").tolist() == zeros.tolist()
+    data = web.compressed(web.infer("double", {"x": zeros}, pad_bytes=1 << 17), "gzip")
+    answer = query(zoo, data)
+    assert answer.code == 413
+    assert "hold more than" in answer.error
 
 
 @pytest.mark.parametrize("name", ["FP16", "FP32", "FP64", "BF16"])

@@ -105,7 +105,8 @@ def test_the_banner_and_the_figures_file(serve: Serve) -> None:
     server = serve(DIGITS)
     assert f"127.0.0.1:{server.port}" in server.output
     backends = ("io_uring", "epoll") if harness.backend() == "auto" else (harness.backend(),)
-    assert any(f"I/O      {name}, 1 thread(s)" in server.output for name in backends)
+    assert any(f"I/O      {name}, " in server.output for name in backends)
+    assert "runs     digits: on the I/O thread" in server.output
     assert str(server.stats_path) in server.output
     assert stat.S_IMODE(server.stats_path.stat().st_mode) == 0o600
 
@@ -338,6 +339,38 @@ def test_lumen_stats(serve: Serve, cache: Path, tmp_path: Path) -> None:
     server.stop()
     done = harness.run(["stats", "--port", str(server.port)], cache)
     assert str(server.port) in sentence(done)
+
+
+def test_lumen_top(serve: Serve, cache: Path, tmp_path: Path) -> None:
+    """Requests arrive from before its first reading until after its last."""
+    server = serve(settings(tmp_path))
+    top = ["top", "--port", str(server.port), "--once"]
+    running = subprocess.Popen(
+        harness.command(*top), cwd=ROOT, env=harness.environment(cache),
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    number = 0
+    with server.connect() as connection:
+        while running.poll() is None:
+            number += 1
+            assert connection.ask(wire.frame(bytes(64), id=number)).status == wire.OK
+    out, err = running.communicate(timeout=30)
+    assert (running.returncode, err) == (0, "")
+    assert f"pid {server.pid}, ready" in out
+    rows = {cells[0]: cells for cells in map(str.split, out.splitlines()) if cells}
+    assert rows["requests/s"][3:5] == ["0", "error"]
+    for name in ("total", "infer", "double"):
+        assert rows[name][1] not in ("0", "-"), out
+    # Where an I/O thread runs the model, its worker has no thread.
+    server.check_idle()
+    threads = read(server.stats_path).threads
+    inline = sum(
+        t.model_counters["double"]["runs"] for t in threads if (t.role, t.tid) == ("worker", 0)
+    )
+    assert (rows["double"][-1] == "0%") == (inline == 0)
+    assert rows["double"][-1] == "100%" or inline < number
+    server.stop()
+    assert str(server.port) in sentence(harness.run(top, cache))
 
 
 def test_lumen_doctor(cache: Path) -> None:

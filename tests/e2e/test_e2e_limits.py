@@ -181,7 +181,7 @@ def test_more_than_max_in_flight_is_refused_at_once(serve: Serve, tmp_path: Path
 
 def test_more_than_max_in_flight_can_wait(serve: Serve, tmp_path: Path) -> None:
     server = serve(settings(tmp_path, max_in_flight=2, overload="wait"))
-    clients = busy(server, 2, 6000)
+    clients = busy(server, 2, 60_000)  # a second or two
     with (
         Http(server.port) as http, server.connect() as native, Http(server.port) as late,
         Http(server.port) as soon,
@@ -190,7 +190,7 @@ def test_more_than_max_in_flight_can_wait(serve: Serve, tmp_path: Path) -> None:
         http.send(INFER)
         native.send(frame(9))
         late.send(web.infer("double", {"x": X}, binary=False, parameters={"timeout": 1000}))
-        soon.send(web.infer("double", {"x": X}, parameters={"timeout": 1000}))
+        soon.send(web.infer("double", {"x": X}, parameters={"timeout": 200_000}))
         eventually(lambda: server.figures().io["slot_waits"] >= waits + 2, "requests that wait")
         http.send(DECOY)  # behind what waits: answered in turn
         np.testing.assert_array_equal(http.answer().array("y"), X + X)
@@ -201,7 +201,7 @@ def test_more_than_max_in_flight_can_wait(serve: Serve, tmp_path: Path) -> None:
         assert "deadline" in answer.error
         assert "slot" in soon.answer().error  # told at once, not when it would have its turn
         for client in clients:
-            assert client.answer().array("y").tolist() == [12_000]
+            assert client.answer().array("y").tolist() == [120_000]
             client.close()
 
 

@@ -7,9 +7,11 @@ fails here, whatever the test was about. Every wait is bounded by the socket's t
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 import struct
+import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -319,8 +321,23 @@ def tensor(array: np.ndarray, datatype: str | None = None) -> Tensor:
 def _input(name: str, given: Tensor, binary: bool, nested: bool) -> dict[str, Any]:
     head = {"name": name, "shape": list(given.shape), "datatype": given.datatype}
     if binary:
-        return {**head, "parameters": {"binary_data_size": given.data.nbytes}}
+        return {**head, "parameters": {"binary_data_size": len(_blob(given))}}
+    if given.datatype == "BYTES":
+        texts = np.array([item.decode() for item in given.data], object)
+        return {**head, "data": (texts.reshape(given.shape) if nested else texts).tolist()}
     return {**head, "data": (given.array if nested else given.data).tolist()}
+
+
+def _blob(given: Tensor) -> bytes:
+    if given.datatype == "BYTES":
+        return b"".join(struct.pack("<I", len(item)) + item for item in given.data)
+    return bytes(given.data.tobytes())
+
+
+def strings(items: Sequence[str | bytes], shape: Sequence[int] | None = None) -> Tensor:
+    """A BYTES tensor; of one dimension where no shape is given."""
+    data = [item.encode() if isinstance(item, str) else item for item in items]
+    return Tensor("BYTES", (len(data),) if shape is None else tuple(shape), data)
 
 
 def infer(
@@ -363,7 +380,7 @@ def infer(
         document["parameters"] = {**document.get("parameters", {}), "binary_data_output": True}
     text = json.dumps(document).encode() + b" " * pad_bytes
     lines = [*headers, *([f"{JSON_LENGTH}: {len(text)}"] if blobs else [])]
-    body = text + b"".join(tensors[name].data.tobytes() for name in blobs)
+    body = text + b"".join(_blob(tensors[name]) for name in blobs)
     if chunk_bytes:
         lines.append("Transfer-Encoding: chunked")
         return post(path(model), chunked(body, chunk_bytes), *lines, length=None, version=version)
@@ -377,6 +394,16 @@ def chunked(body: bytes, chunk_bytes: int, extension: str = "", trailers: str = 
         part = body[at : at + chunk_bytes]
         parts.append(f"{len(part):x}{extension}\r\n".encode() + part + b"\r\n")
     return b"".join(parts) + f"0\r\n{trailers}\r\n".encode()
+
+
+def compressed(data: bytes, coding: str) -> bytes:
+    """A request whose body is compressed: "gzip" or "deflate"."""
+    head, body = cut(data)
+    body = gzip.compress(body) if coding == "gzip" else zlib.compress(body)
+    length = f"Content-Length: {len(body)}\r\nContent-Encoding: {coding}\r\n".encode()
+    head, count = re.subn(rb"(?<=\r\n)Content-Length: [0-9]+\r\n", length, head)
+    assert count == 1
+    return head + body
 
 
 def cut(data: bytes) -> tuple[bytes, bytes]:

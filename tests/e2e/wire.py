@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 REQUEST = struct.Struct("<4sBBHQIIIHH")
-REPLY = struct.Struct("<4sHHQIIIIIIQ")
+REPLY = struct.Struct("<4sHHQIIIIIIHHI")
 
 INFER, PING, DESCRIBE = 1, 2, 3
 TENSORS, RGB8 = 0, 1
@@ -105,6 +105,7 @@ class Reply:
     rows: int
     times_us: tuple[int, int, int, int]
     payload: bytes
+    expert: int = 0
 
     @property
     def text(self) -> str:
@@ -209,9 +210,10 @@ class Wire:
     def reply(self) -> Reply:
         """The next reply; raises Closed where the stream ends before its first byte."""
         head = self._exactly(REPLY.size, may_end=True)
-        magic, status, flags, number, size, rows, *times, zero = REPLY.unpack(head)
+        magic, status, flags, number, size, rows, *times, width, expert, zeros = REPLY.unpack(head)
         assert magic == b"LMR1", f"expected a reply, found {bytes(head[:16])!r}"
-        assert zero == 0
+        assert zeros == 0
+        assert width + expert == 0 or status == OK
         assert flags in (0, SHAPES)
         payload = self._exactly(size)
         if status != OK:
@@ -221,7 +223,8 @@ class Wire:
             payload.decode("utf-8")
         with self.tally.lock:
             self.tally.native[status] += 1
-        return Reply(status, flags, number, rows, (times[0], times[1], times[2], times[3]), payload)
+        stages = (times[0], times[1], times[2], times[3])
+        return Reply(status, flags, number, rows, stages, payload, expert)
 
     def replies(self, count: int) -> dict[int, Reply]:
         """`count` replies by their ids, in whatever order; an id that comes twice fails."""

@@ -24,7 +24,7 @@ extern "C"
 
 /* A copy of exactly this size, so that AddressSanitizer sees a read past the end. */
 static inline void *fuzz_copy(const void *bytes, size_t count) {
-    void *copy = malloc(count ? count : 1);
+    void *copy = calloc(1, count ? count : 1);
     HOLDS(copy);
     if (count) memcpy(copy, bytes, count);
     return copy;

@@ -17,8 +17,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t count) {
         HOLDS(strlen(why) < sizeof why - 1);
         HOLDS(request.rows != 0);
         if (verdict == LM_NATIVE_OK) {
-            HOLDS(request.kind >= LM_KIND_INFER && request.kind <= LM_KIND_DESCRIBE);
-            HOLDS(request.flags <= (LM_FLAG_CREDENTIAL | LM_FLAG_SHAPES));
+            HOLDS(request.kind >= LM_KIND_INFER && request.kind <= LM_KIND_REGION);
+            HOLDS(request.flags <= (LM_FLAG_CREDENTIAL | LM_FLAG_SHAPES | LM_FLAG_REGION));
             HOLDS(request.kind == LM_KIND_INFER || request.payload_bytes <= 32);
             HOLDS(memcmp(bytes + 8, &request.id, 8) == 0);
         }

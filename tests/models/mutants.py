@@ -44,7 +44,7 @@ class Mutant:
 MPMC, SPSC, SCQ = "parts/queue_mpmc.c", "parts/queue_spsc.c", "parts/queue_scq.c"
 NAIVE, WAITSET = "parts/queue_naive.c", "parts/waitset.c"
 WORKER, IO, REPLY, THREADS = "work/worker.c", "io.c", "flow/reply.c", "flow/threads.c"
-ADVANCE, SUBMIT = "flow/advance.c", "flow/submit.c"
+ADVANCE, SUBMIT, REST = "flow/advance.c", "flow/submit.c", "flow/rest.c"
 ATOMICS = "base/atomics.h"
 SLEEP = "sleep stop"
 TAIL_CAS = "if (lm_cas_weak_relaxed_u64(&queue->tail, &tail, tail + 1)) {"
@@ -317,7 +317,7 @@ MUTANTS = (
     Mutant(
         "waitset wake_all dropped",
         THREADS,
-        "    lm_waitset_wake_all(&node->waitset);\n",
+        "        lm_waitset_wake_all(&shared->nodes[n].waitset);\n",
         "",
         "stop",
     ),
@@ -331,7 +331,7 @@ MUTANTS = (
     Mutant(
         "worker: look after prepare dropped",
         WORKER,
-        "bool found = lm_queue_pop(&node->queue, job_out);",
+        "bool found = lm_queue_pop(&node->queue, job_out) || steal(worker, job_out);",
         "bool found = false;",
         SLEEP,
     ),
@@ -350,6 +350,55 @@ MUTANTS = (
         SLEEP,
     ),
     Mutant(
+        "steal: no look after the announcement",
+        WORKER,
+        "lm_queue_pop(&node->queue, job_out) || steal(worker, job_out);",
+        "lm_queue_pop(&node->queue, job_out);",
+        "steal",
+    ),
+    Mutant(
+        "steal: nobody of another node is woken",
+        SUBMIT,
+        "if (lm_waitset_wake_one(&node->waitset)) return;",
+        "if (lm_waitset_wake_one(&node->waitset) || node->workers_sleep) return;",
+        "steal",
+    ),
+    Mutant(
+        "rest: no second look",
+        REST,
+        "    if (is_enough(node, 0)) {\n",
+        "    if (node->workers_sleep) {\n",
+        "rest",
+    ),
+    Mutant(
+        "rest: nobody is woken",
+        REST,
+        "lm_waitset_wake_all(&node->resting);",
+        "return;",
+        "rest",
+    ),
+    Mutant(
+        "rest: woken at one depth alone",
+        REST,
+        "node->workers_sleep && !is_enough(node, 0)",
+        "lm_queue_depth(&node->queue) == node->worker_count",
+        "rest",
+    ),
+    Mutant(
+        "waitset W1 relaxed, as rests see it",
+        WAITSET,
+        OR_W1,
+        f"(void){relaxed('fetch_or', 'set->sleepers', '1ull << index')};",
+        "rest",
+    ),
+    Mutant(
+        "waitset: wake all relaxed, as rests see it",
+        WAITSET,
+        "    uint64_t sleepers = lm_and_acq_rel_u64(&set->sleepers, 0);\n    for",
+        f"    uint64_t sleepers = {relaxed('fetch_and', 'set->sleepers', '0')};\n    for",
+        "rest",
+    ),
+    Mutant(
         "worker: chain wake with one producer not",
         WORKER,
         "if (node->workers_sleep && lm_queue",
@@ -359,8 +408,8 @@ MUTANTS = (
     Mutant(
         "hand-over: wake dropped",
         SUBMIT,
-        "        if (io->node->workers_sleep) lm_waitset_wake_one(&io->node->waitset);\n",
-        "",
+        "    if (lm_waitset_wake_one(&node->waitset)) return;\n",
+        "    return;\n",
         "hand-over",
     ),
     Mutant(
@@ -373,8 +422,9 @@ MUTANTS = (
     Mutant(
         "stop: set after the wake",
         THREADS,
-        "    lm_store_release_u32(&shared->workers_stop, 1);\n    lm_waitset_wake_all(&node->waitset);\n",
-        "    lm_waitset_wake_all(&node->waitset);\n    lm_store_release_u32(&shared->workers_stop, 1);\n",
+        "    lm_store_release_u32(&shared->workers_stop, 1);\n    for (uint32_t n",
+        "    lm_waitset_wake_all(&shared->nodes[0].waitset);\n"
+        "    lm_store_release_u32(&shared->workers_stop, 1);\n    for (uint32_t n",
         "stop",
     ),
     # the way back

@@ -129,6 +129,21 @@ int lm_thread_pin(int32_t cpu) {
     return 0;
 }
 
+int lm_thread_keep_to(const struct lm_cpu_set *cpus) {
+    (void)cpus;
+    return 0;
+}
+
+int32_t sim_helper_cpus[SIM_HELPERS];
+
+int lm_thread_pin_other(int32_t tid, int32_t cpu) {
+    if (fiber_self()) fiber_yield();
+    SIM_CHECK(tid >= 0 && tid < SIM_HELPERS && cpu >= 0, "no helper has the number %d", tid);
+    sim_helper_cpus[tid] = cpu;
+    if (fiber_self()) fiber_yield();
+    return 0;
+}
+
 /* ---- sockets ---- */
 
 static struct peer *open_peer(int fd, const char *call) {

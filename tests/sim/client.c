@@ -65,6 +65,17 @@ float client_value(const struct expect *expect, uint32_t input, uint32_t at) {
     return (float)((mixed >> 20) % 2000);
 }
 
+/* The length of a file, and what a PNG has before its pixels: its sides above all. */
+static void put_file_head(struct client *client, const struct expect *expect, uint32_t at) {
+    uint32_t bytes = SIM_FILE_BYTES, drawn = (expect->salt + at) * 2654435761u;
+    uint8_t head[SIM_FILE_HEAD] = "\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR";
+    head[19] = (uint8_t)(1 + (drawn >> 24) % 127);
+    head[23] = (uint8_t)(1 + (drawn >> 16) % 127);
+    head[24] = 8;
+    client_put(client, &bytes, sizeof bytes);
+    client_put(client, head, sizeof head);
+}
+
 void client_put_input(struct client *client, const struct expect *expect, uint32_t input) {
     uint32_t count = client_floats(expect, input);
     for (uint32_t at = 0; at < count; at++) {
@@ -74,9 +85,14 @@ void client_put_input(struct client *client, const struct expect *expect, uint32
             continue;
         }
         float value = client_value(expect, input, at);
+        if (expect->files && at % SIM_FILE_FLOATS == 0) put_file_head(client, expect, at);
         if (at == 0 && input == 0 && (expect->statuses & STATUS(LM_STATUS_INFERENCE_FAILED)))
             value = SIM_POISON;
         client_put(client, &value, sizeof value);
+        if (expect->files && at % SIM_FILE_FLOATS == SIM_FILE_FLOATS - 1) {
+            uint8_t end = expect->broken && at + 1 == count ? SIM_BROKEN : 0;
+            client_put(client, &end, 1);
+        }
     }
 }
 
@@ -282,7 +298,7 @@ static void check_owed(struct client *client) {
     bool known = owed && client->owed == first && client->owed_ns;
     if (!known) client->owed_ns = owed ? sim_now_ns : 0;
     client->owed = first;
-    if (!known || sim_shared.config.queue_type == LUMEN_QUEUE_INLINE) return;
+    if (!known || sim_shared.worker_count > sim_shared.thread_count) return;
     if (sim_now_ns - client->owed_ns > OWED_S * SIM_S)
         client_fail(client, "what needs no worker is not answered, request", first, expect->kind);
 }

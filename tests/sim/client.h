@@ -15,6 +15,14 @@ enum { CLIENTS_MAX = 16, REQUESTS_MAX = 12, NOWHERE = UINT32_MAX };
 
 enum request_kind { ASK_INFER, ASK_PING, ASK_DESCRIBE, ASK_BAD, ASK_DOCUMENT, ASK_STATS };
 
+/* A file of a picture: a PNG's head, a row of the model that takes them, and a byte. */
+enum {
+    SIM_FILE_HEAD = 33,
+    SIM_FILE_FLOATS = 48,
+    SIM_FILE_BYTES = SIM_FILE_HEAD + SIM_FILE_FLOATS * 4 + 1,
+    SIM_BROKEN = 1
+};
+
 struct expect {
     uint64_t id;
     enum request_kind kind;
@@ -24,7 +32,10 @@ struct expect {
     uint32_t code;     /* HTTP: what is right but for these */
     const struct lm_oip_document *document;
     bool pixels;
+    bool files;     /* native: of pictures, instead; see pictures.c */
+    bool broken;    /* the last one of them cannot be decoded */
     bool binary;    /* HTTP: the outputs are asked for as binary */
+    bool named;     /* HTTP: rows with names, of whole inputs */
     bool no_body;   /* HTTP: HEAD */
     bool ends;      /* the connection goes on no more after it */
     bool may_end;   /* or may not */

@@ -16,16 +16,44 @@ static const char *const names[SIM_MODELS] = {"tiny", "wide", "picture", "pair",
 
 /* ---- bodies ---- */
 
+static void add_value(const struct expect *expect, uint32_t input, uint32_t at) {
+    bool poison = at == 0 && input == 0 && (expect->statuses & STATUS(LM_STATUS_INFERENCE_FAILED));
+    ADD("%g", poison ? (double)SIM_POISON : (double)client_value(expect, input, at));
+}
+
 static void add_values(const struct expect *expect, uint32_t input) {
     uint32_t count = client_floats(expect, input);
     ADD(",\"data\":[");
     for (uint32_t at = 0; at < count; at++) {
-        bool poison =
-            at == 0 && input == 0 && (expect->statuses & STATUS(LM_STATUS_INFERENCE_FAILED));
-        ADD("%s%g", at ? "," : "",
-            poison ? (double)SIM_POISON : (double)client_value(expect, input, at));
+        if (at) ADD(",");
+        add_value(expect, input, at);
     }
     ADD("]");
+}
+
+static const char *input_name(const struct expect *expect, uint32_t input) {
+    return expect->model != 3 ? "x" : input == 0 ? "a" : "b";
+}
+
+/* Whole inputs with names: an array of rows each, of which the second input has no more than one
+ * value each. */
+static void write_rows(const struct expect *expect, uint64_t timeout_us) {
+    text_bytes = 0;
+    ADD("{\"inputs\":{");
+    for (uint32_t i = 0; i < client_inputs(expect); i++) {
+        uint32_t count = client_floats(expect, i), rows = i == 1 ? count : expect->rows;
+        ADD("%s\"%s\":[", i ? "," : "", input_name(expect, i));
+        for (uint32_t at = 0, each = count / rows; at < count; at++) {
+            if (at) ADD(",");
+            if (i != 1 && at % each == 0) ADD("[");
+            add_value(expect, i, at);
+            if (i != 1 && at % each == each - 1) ADD("]");
+        }
+        ADD("]");
+    }
+    ADD("}");
+    if (timeout_us) ADD(",\"parameters\":{\"timeout\":%llu}", (unsigned long long)timeout_us);
+    ADD("}");
 }
 
 /* The JSON of a request; inputs of which a bit is set in `blobs` come after it. */
@@ -34,10 +62,7 @@ static void write_json(const struct expect *expect, uint32_t blobs, uint64_t tim
     text_bytes = 0;
     ADD("{\"id\":\"%llu\",\"inputs\":[", (unsigned long long)expect->id);
     for (uint32_t i = 0; i < client_inputs(expect); i++) {
-        ADD("%s{\"name\":\"%s\",\"datatype\":\"FP32\",", i ? "," : "",
-            expect->model != 3 ? "x"
-            : i == 0           ? "a"
-                               : "b");
+        ADD("%s{\"name\":\"%s\",\"datatype\":\"FP32\",", i ? "," : "", input_name(expect, i));
         if (i == 1) {
             ADD("\"shape\":[3]");
         } else if (expect->model == SIM_FREE_MODEL) {
@@ -84,13 +109,14 @@ static void make_chunks(struct client *client, uint32_t from) {
 
 /* ---- inference ---- */
 
-enum form { FORM_VALUES, FORM_BLOBS, FORM_MIXED, FORM_RAW };
+enum form { FORM_VALUES, FORM_BLOBS, FORM_MIXED, FORM_RAW, FORM_ROWS };
 
 static enum form draw_form(const struct expect *expect) {
-    enum form form = (enum form)sim_below(4);
+    enum form form = (enum form)sim_below(5);
     if (form == FORM_MIXED && expect->model != 3) form = FORM_BLOBS;
     if (form == FORM_RAW && expect->model == 3) form = FORM_BLOBS;
-    if (form == FORM_VALUES && expect->model == 1 && expect->rows > 2) form = FORM_BLOBS;
+    if ((form == FORM_VALUES || form == FORM_ROWS) && expect->model == 1 && expect->rows > 2)
+        form = FORM_BLOBS;
     return form;
 }
 
@@ -103,14 +129,19 @@ static void put_body(struct client *client, const struct expect *expect, uint32_
 
 static void put_infer(struct client *client, struct expect *expect, enum form form, bool chunked,
                       const char *headers) {
-    uint32_t blobs = form == FORM_VALUES ? 0 : form == FORM_MIXED ? 1u + sim_below(2) : 3;
+    const bool no_blobs = form == FORM_VALUES || form == FORM_ROWS;
+    uint32_t blobs = no_blobs ? 0 : form == FORM_MIXED ? 1u + sim_below(2) : 3;
     uint64_t timeout_us = sim_one_in(10) ? 1 + sim_below(sim_below(2) ? 300 : 200000) : 0;
     char head[512];
     bool pixels = expect->pixels;
     expect->pixels = pixels && form == FORM_RAW;
     if (timeout_us && form != FORM_RAW) expect->statuses |= STATUS(LM_STATUS_DEADLINE);
     text_bytes = 0;
-    if (form != FORM_RAW) write_json(expect, blobs, timeout_us);
+    if (form == FORM_ROWS) {
+        write_rows(expect, timeout_us);
+    } else if (form != FORM_RAW) {
+        write_json(expect, blobs, timeout_us);
+    }
     uint32_t json = text_bytes, begin = client->out_bytes;
     put_body(client, expect, blobs);
     if (chunked) make_chunks(client, begin);
@@ -119,8 +150,10 @@ static void put_infer(struct client *client, struct expect *expect, enum form fo
     memcpy(body, client->out + begin, bytes);
     client->out_bytes = begin;
 
-    snprintf(head, sizeof head, "POST /v2/models/%s/%sinfer HTTP/1.1\r\nHost: localhost\r\n%s",
-             names[expect->model], sim_below(2) ? "versions/1/" : "", headers);
+    const char *version = sim_below(2) ? "/versions/1" : "";
+    snprintf(head, sizeof head, "POST /%s/models/%s%s%s HTTP/1.1\r\nHost: localhost\r\n%s",
+             form == FORM_ROWS ? "v1" : "v2", names[expect->model], version,
+             form == FORM_ROWS ? ":predict" : "/infer", headers);
     put_text(client, head);
     if (chunked) {
         put_text(client, "Transfer-Encoding: chunked\r\n");
@@ -128,7 +161,7 @@ static void put_infer(struct client *client, struct expect *expect, enum form fo
         snprintf(head, sizeof head, "Content-Length: %u\r\n", bytes);
         put_text(client, head);
     }
-    if (blobs || sim_below(2)) {
+    if (blobs || (form != FORM_ROWS && sim_below(2))) {
         snprintf(head, sizeof head, "Inference-Header-Content-Length: %u\r\n", json);
         put_text(client, head);
     }
@@ -150,6 +183,8 @@ static void draw_infer(struct client *client, bool is_last) {
     if (sim_plan.default_timeout_ns) expect->statuses |= STATUS(LM_STATUS_DEADLINE);
     if (sim_plan.rate > 0) expect->statuses |= STATUS(LM_STATUS_RATE_LIMITED);
     enum form form = draw_form(expect);
+    expect->named = form == FORM_ROWS;
+    if (form == FORM_ROWS) expect->binary = false;
     if (form == FORM_RAW) {
         expect->rows = 1;
         expect->binary = true;
@@ -225,7 +260,7 @@ static const struct bad bads[] = {
      3000},
     {404, GOES_ON, "GET /v2/models/tiny/versions/7 HTTP/1.1\r\nHost: localhost\r\n\r\n", 0},
     {415, GOES_ON,
-     "POST /v2/models/tiny/infer HTTP/1.1\r\nHost: localhost\r\nContent-Encoding: gzip\r\n"
+     "POST /v2/models/tiny/infer HTTP/1.1\r\nHost: localhost\r\nContent-Encoding: br\r\n"
      "Content-Length: 700\r\n\r\n",
      700},
     {501, GOES_ON, "POST /v2/repository/models/tiny/load HTTP/1.1\r\nHost: localhost\r\n\r\n", 0},

@@ -72,6 +72,24 @@ static const char *check_values(const struct client *client, const struct expect
     return at;
 }
 
+/* All numbers of the reply, whatever is around them. */
+static void check_rows(const struct client *client, const struct expect *expect, const char *at) {
+    static const char begin[] = "{\"outputs\":";
+    if (strncmp(at, begin, sizeof begin - 1) != 0)
+        client_fail(client, "rows are answered otherwise, id", expect->id, 0);
+    for (uint32_t o = 0; o < client_inputs(expect); o++) {
+        for (uint32_t f = 0; f < client_floats(expect, o); f++) {
+            char *end;
+            at += strcspn(at, "-0123456789");
+            float value = strtof(at, &end);
+            if (end == at || value != 2 * client_value(expect, o, f))
+                client_fail(client, "a wrong value of a row, at and id", f, expect->id);
+            at = end;
+        }
+    }
+    if (strpbrk(at, "-0123456789")) client_fail(client, "too many values, id", expect->id, 0);
+}
+
 static void check_infer(const struct client *client, const struct expect *expect,
                         const struct answer *answer, const uint8_t *body) {
     static char json[65536];
@@ -81,6 +99,10 @@ static void check_infer(const struct client *client, const struct expect *expect
     if (json_bytes > answer->body_bytes) client_fail(client, "JSON beyond the body", 0, 0);
     memcpy(json, body, json_bytes);
     json[json_bytes] = '\0';
+    if (expect->named) {
+        check_rows(client, expect, json);
+        return;
+    }
     snprintf(id, sizeof id, "\"id\":\"%llu\"", (unsigned long long)expect->id);
     bool is_raw = !strstr(json, "\"id\"");
     if (!is_raw && !strstr(json, id)) client_fail(client, "another's id, expected", expect->id, 0);

@@ -35,6 +35,7 @@ static void put_junk(struct client *client, uint32_t count) {
 
 static uint32_t input_bytes(const struct expect *expect) {
     if (expect->pixels) return expect->rows * 48;
+    if (expect->files) return expect->rows * (4 + SIM_FILE_BYTES);
     uint32_t floats = 0;
     for (uint32_t i = 0; i < client_inputs(expect); i++) floats += client_floats(expect, i);
     return floats * (uint32_t)sizeof(float);
@@ -54,7 +55,7 @@ static void put_shapes(struct client *client, const struct expect *expect, bool 
 }
 
 static uint32_t shape_bytes(const struct expect *expect) {
-    return lm_model_shape_block_bytes(&sim_models.models[expect->model]);
+    return lm_model_shape_block_bytes(&sim_models.models[expect->model], (struct lm_sizes){0}.free);
 }
 
 static void draw_infer(struct client *client) {
@@ -63,9 +64,12 @@ static void draw_infer(struct client *client) {
     uint32_t most = sim_models.models[expect->model].max_rows;
     expect->rows = 1 + sim_below(sim_below(2) ? 1 : most);
     expect->pixels = expect->model == 2 && sim_below(2);
+    expect->files = expect->model == 2 && !expect->pixels && sim_below(2);
     expect->statuses = STATUS_REFUSALS | STATUS(LM_STATUS_OK);
     struct header header = {.kind = LM_KIND_INFER,
-                            .encoding = expect->pixels ? LM_ENCODING_RGB8 : LM_ENCODING_TENSORS,
+                            .encoding = expect->pixels  ? LM_ENCODING_RGB8
+                                        : expect->files ? LM_ENCODING_IMAGE
+                                                        : LM_ENCODING_TENSORS,
                             .model = (uint16_t)expect->model,
                             .id = expect->id,
                             .payload = input_bytes(expect),
@@ -76,8 +80,12 @@ static void draw_infer(struct client *client) {
     if (header.timeout_us || sim_plan.default_timeout_ns)
         expect->statuses |= STATUS(LM_STATUS_DEADLINE);
     if (sim_plan.rate > 0) expect->statuses |= STATUS(LM_STATUS_RATE_LIMITED);
-    if (!expect->pixels && sim_one_in(12))
+    expect->broken = expect->files && sim_one_in(6);
+    if (expect->broken) {
+        expect->statuses ^= STATUS(LM_STATUS_OK) | STATUS(LM_STATUS_BAD_REQUEST);
+    } else if (!expect->pixels && sim_one_in(12)) {
         expect->statuses ^= STATUS(LM_STATUS_OK) | STATUS(LM_STATUS_INFERENCE_FAILED);
+    }
     if (shapes) {
         header.flags |= LM_FLAG_SHAPES;
         header.payload += shape_bytes(expect);
@@ -108,7 +116,7 @@ static void draw_bad(struct client *client) {
         expect->statuses = STATUS(LM_STATUS_UNKNOWN_MODEL);
         break;
     case 1: header.payload = sim_below(2) ? sim_below(16) : 17 + sim_below(5000); break;
-    case 2: header.kind = (uint8_t)(4 + sim_below(250)); break;
+    case 2: header.kind = (uint8_t)(4 + sim_below(250)); break; /* 4 is off here */
     case 3: header.flags = (uint16_t)(4u << sim_below(13)); break;
     case 4: header.rows = 9 + (uint32_t)(sim_random() >> 33); break;
     case 5: header.reserved = 1; break;

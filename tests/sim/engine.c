@@ -22,9 +22,10 @@ struct lm_model_set sim_models;
 bool sim_draining;
 
 static struct lm_io ios[2];
-static struct lm_worker workers[4];
-static struct lm_stats_block blocks[6];
-static char optional[64];   /* what sessions point to */
+static struct lm_worker workers[5];
+static struct lm_stats_block blocks[7];
+static struct lm_tensor tensors[SIM_MODELS][2][SIM_TENSORS]; /* of each: inputs, outputs */
+static char optional[64];                                    /* what sessions point to */
 static uint64_t endings[2]; /* counted when the I/O thread's turn began */
 
 /* ---- models ---- */
@@ -48,13 +49,21 @@ static struct lm_model *begin_model(uint32_t index, const char *name, uint32_t m
     memset(model, 0, sizeof *model);
     snprintf(model->name, sizeof model->name, "%s", name);
     model->index = index;
+    model->inputs = tensors[index][0];
+    model->outputs = tensors[index][1];
     model->rows_free = true;
     model->outputs_known = true;
     model->max_rows = max_rows;
     model->batch_size = 1;
-    model->session_count = 4;
+    model->run = sim_plan.runs[index];
+    model->session_count = 5;
     model->value_base = sim_models.values_per_slot;
-    for (uint32_t s = 0; s < 4; s++) model->sessions[s] = (OrtSession *)(void *)optional;
+    model->wide.width = sim_plan.width > 1 ? sim_plan.width : 1;
+    model->wide.gain = model->wide.width << LM_GAIN_SHIFT;
+    model->wide.session = model->wide.width > 1 ? SIM_WIDE_SESSION : NULL;
+    for (uint32_t h = 0; h + 1 < model->wide.width; h++)
+        model->wide.helpers[h].tid = (int32_t)(2 * index + h);
+    for (uint32_t s = 0; s < 5; s++) model->sessions[s] = (OrtSession *)(void *)optional;
     return model;
 }
 
@@ -123,6 +132,8 @@ void engine_models(void) {
     model->rgb8 = (struct lm_rgb8_plan){
         .height = 4, .width = 4, .layout = LM_LAYOUT_NCHW, .dtype = ORT_FLOAT};
     lm_rgb8_plan_init(&model->rgb8, LUMEN_CHANNELS_RGB, (float[3]){0, 0, 0}, (float[3]){1, 1, 1});
+    model->takes_images = true;
+    model->image = (struct lm_image_plan){.max_pixels = 1 << 14, .pixels = model->rgb8};
     end_model(model);
     model = begin_model(3, "pair", 6);
     add(model, TENSOR("a", -1, 2), "c");
@@ -142,23 +153,51 @@ void engine_models(void) {
 
 /* ---- opening ---- */
 
+/* The node of an I/O thread or a worker: the first half is of the first node. */
+static struct lm_node *node_of(uint32_t index, uint32_t count) {
+    return &sim_shared.nodes[index * sim_shared.node_count / count];
+}
+
+/* The node of a worker, or of the I/O thread whose own worker it is. */
+static struct lm_node *node_of_worker(uint32_t w) {
+    uint32_t threads = sim_shared.thread_count;
+    return w < threads ? node_of(w, threads) : node_of(w - threads, sim_shared.io_count);
+}
+
+static void open_nodes(struct lm_shared *shared) {
+    bool two = sim_plan.two_nodes && shared->thread_count != 1 && shared->io_count > 1;
+    shared->node_count = two ? 2 : 1;
+    for (uint32_t n = 0; n < shared->node_count; n++) {
+        struct lm_node *node = &shared->nodes[n];
+        *node = (struct lm_node){.index = n, .memory = -1, .other_count = shared->node_count - 1};
+        node->others[0] = &shared->nodes[1 - n];
+    }
+    for (uint32_t i = 0; i < shared->io_count; i++) node_of(i, shared->io_count)->io_count++;
+    for (uint32_t w = 0; w < shared->worker_count; w++) {
+        node_of_worker(w)->worker_count++;
+        node_of_worker(w)->thread_count += w < shared->thread_count;
+    }
+}
+
 static void open_shared(struct lm_shared *shared) {
-    struct lm_node *node = &shared->node;
     runtime_open(&shared->ort);
     shared->default_timeout_ns = sim_plan.default_timeout_ns;
-    node->ios = ios;
-    node->io_count = sim_plan.io_count;
+    shared->ios = ios;
+    shared->io_count = sim_plan.io_count;
     shared->io_shares_cores = sim_plan.io_shares_cores;
     shared->unparked_max = sim_plan.unparked_max;
-    node->workers = workers;
-    node->worker_count = sim_plan.worker_count;
+    shared->workers = workers;
+    bool is_inline = shared->config.queue_type == LUMEN_QUEUE_INLINE;
+    shared->thread_count = is_inline ? 0 : sim_plan.worker_count;
+    shared->worker_count =
+        shared->thread_count + (is_inline || sim_plan.own ? shared->io_count : 0);
+    open_nodes(shared);
     shared->traced = sim_plan.plain || sim_one_in(8);
     shared->access_logged = shared->traced && (sim_plan.plain || sim_one_in(2));
-    bool is_inline = shared->config.queue_type == LUMEN_QUEUE_INLINE;
-    lm_store_relaxed_u64(&shared->ios_running, node->io_count);
-    lm_store_relaxed_u64(&shared->workers_running, is_inline ? 0 : node->worker_count);
+    lm_store_relaxed_u64(&shared->ios_running, shared->io_count);
+    lm_store_relaxed_u64(&shared->workers_running, shared->thread_count);
     struct lm_http_server http = {
-        .version = "sim", .port = 8000, .worker_count = node->worker_count};
+        .version = "sim", .port = 8000, .worker_count = lm_shared_parallel(shared)};
     SIM_CHECK(lm_describe(sim_models.models, SIM_MODELS, "sim", &sim_models.description,
                           &sim_models.description_bytes) == 0 &&
                   lm_http_documents_open(&sim_models, &http) == 0,
@@ -170,7 +209,8 @@ static void open_io(uint32_t i, const lumen_slot_class *classes, uint32_t class_
     io->listen_fds[LM_LISTENER_TCP] = listener_open(i);
     io->listen_fds[LM_LISTENER_UNIX] = -1;
     io->stats = &blocks[i];
-    SIM_CHECK(lm_io_open(io, &sim_shared, i, sim_plan.connections, classes, class_count) == 0,
+    SIM_CHECK(lm_io_open(io, &sim_shared, node_of(i, sim_shared.io_count), i, sim_plan.connections,
+                         classes, class_count) == 0,
               "I/O thread: %s", lm_error_last());
 }
 
@@ -179,14 +219,16 @@ void engine_open(void) {
     lumen_slot_class classes[LUMEN_SLOT_CLASSES_MAX];
     uint32_t class_count = 0, slots = 0;
     open_shared(shared);
-    struct lm_node *node = &shared->node;
-    for (uint32_t w = 0; w < node->worker_count; w++)
-        workers[w] = (struct lm_worker){
-            .shared = shared, .node = node, .stats = &blocks[2 + w], .index = w, .cpu = -1};
+    for (uint32_t w = 0; w < shared->worker_count; w++)
+        workers[w] = (struct lm_worker){.shared = shared,
+                                        .node = node_of_worker(w),
+                                        .stats = &blocks[2 + w],
+                                        .index = w,
+                                        .cpu = (int32_t)w};
     struct lm_slot_plan_limits limits = {.arena_bytes = 64 << 20,
                                          .max_request_bytes = SIM_MAX_REQUEST_BYTES,
                                          .slot_count_max = 256,
-                                         .worker_count = node->worker_count};
+                                         .worker_count = lm_shared_parallel(shared)};
     SIM_CHECK(lm_slot_plan(sim_models.models, SIM_MODELS, &limits, classes, &class_count) == 0,
               "slots");
     for (uint32_t c = 0; c < class_count; c++) {
@@ -194,18 +236,18 @@ void engine_open(void) {
         classes[c].slot_count = sim_plan.slots && c > 0 ? sim_plan.slots : drawn;
         slots += classes[c].slot_count * sim_plan.io_count;
     }
-    for (uint32_t i = 0; i < node->io_count; i++) open_io(i, classes, class_count);
-    SIM_CHECK(lm_node_open(node, &shared->config, slots) == 0, "queue");
+    for (uint32_t i = 0; i < shared->io_count; i++) open_io(i, classes, class_count);
+    for (uint32_t n = 0; n < shared->node_count; n++)
+        SIM_CHECK(lm_node_open(&shared->nodes[n], &shared->config, slots) == 0, "queue");
 }
 
 void engine_start(void) {
     static const char *const io_names[] = {"io/0", "io/1"};
     static const char *const worker_names[] = {"worker/0", "worker/1", "worker/2", "worker/3"};
     sim_draining = false;
-    for (uint32_t i = 0; i < sim_shared.node.io_count; i++)
+    for (uint32_t i = 0; i < sim_shared.io_count; i++)
         fiber_start(io_names[i], lm_io_main, &ios[i]);
-    if (sim_shared.config.queue_type == LUMEN_QUEUE_INLINE) return;
-    for (uint32_t w = 0; w < sim_shared.node.worker_count; w++)
+    for (uint32_t w = 0; w < sim_shared.thread_count; w++)
         fiber_start(worker_names[w], lm_worker_main, &workers[w]);
 }
 
@@ -216,7 +258,7 @@ void engine_drain(uint64_t limit_ns) {
     sim_draining = true;
     lm_store_relaxed_u64(&sim_shared.drain_until_ns, sim_now_ns + limit_ns);
     lm_store_release_u32(&sim_shared.phase, LM_PHASE_DRAINING);
-    for (uint32_t i = 0; i < sim_shared.node.io_count; i++) {
+    for (uint32_t i = 0; i < sim_shared.io_count; i++) {
         if (ios[i].ring) lm_ring_wake(ios[i].ring);
     }
 }
@@ -237,22 +279,27 @@ void engine_turn(uint32_t io) {
 }
 
 static bool workers_asleep(void) {
-    for (uint32_t f = sim_shared.node.io_count; f < fiber_count; f++) {
+    for (uint32_t f = sim_shared.io_count; f < fiber_count; f++) {
         if (!fibers[f].blocked_on || fibers[f].wake_at_ns != UINT64_MAX) return false;
     }
     return true;
 }
 
 bool engine_quiet(void) {
-    for (uint32_t i = 0; i < sim_shared.node.io_count; i++) {
-        if (lm_mpmc_depth(&ios[i].returns) || lm_spsc_depth(&ios[i].ready)) return false;
+    for (uint32_t i = 0; i < sim_shared.io_count; i++) {
+        if (lm_mpmc_depth(&ios[i].returns) || lm_spsc_depth(&ios[i].ready) ||
+            lm_spsc_depth(&ios[i].own))
+            return false;
     }
     bool is_inline = sim_shared.config.queue_type == LUMEN_QUEUE_INLINE;
-    return workers_asleep() && (is_inline || lm_queue_depth(&sim_shared.node.queue) == 0);
+    for (uint32_t n = 0; !is_inline && n < sim_shared.node_count; n++) {
+        if (lm_queue_depth(&sim_shared.nodes[n].queue) > 0) return false;
+    }
+    return workers_asleep();
 }
 
 bool engine_idle(void) {
-    for (uint32_t i = 0; i < sim_shared.node.io_count; i++) {
+    for (uint32_t i = 0; i < sim_shared.io_count; i++) {
         /* Not in the middle of a turn either. */
         if (ios[i].connections_open || ios[i].arena.acquired_count || listener_next(i) ||
             !ios[i].ring || fibers[i].blocked_on != ios[i].ring)
@@ -269,9 +316,13 @@ bool engine_ended(void) {
 }
 
 void engine_close(void) {
-    for (uint32_t i = 0; i < sim_shared.node.io_count; i++) lm_io_close(&ios[i]);
-    for (uint32_t w = 0; w < sim_shared.node.worker_count; w++) lm_worker_close(&workers[w]);
-    lm_node_close(&sim_shared.node, &sim_shared.config);
+    const struct lm_width *width = &sim_shared.nodes[0].width; /* the others have no helpers */
+    SIM_CHECK(!lm_load_relaxed_u32(&width->taken) && !lm_load_relaxed_u32(&width->owner),
+              "a Run has not given the cores of other workers back");
+    for (uint32_t i = 0; i < sim_shared.io_count; i++) lm_io_close(&ios[i]);
+    for (uint32_t w = 0; w < sim_shared.worker_count; w++) lm_worker_close(&workers[w]);
+    for (uint32_t n = 0; n < sim_shared.node_count; n++)
+        lm_node_close(&sim_shared.nodes[n], &sim_shared.config);
     free(sim_models.description);
     lm_http_documents_close(&sim_models);
     lm_shared_close(&sim_shared);

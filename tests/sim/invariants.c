@@ -22,7 +22,7 @@ static struct owner {
 /* The requests that waited for a slot when the thread was last about to wait, in their order. */
 static struct waiter {
     uint32_t connection, kind; /* same kind: the same model and rows, so the same slots */
-    uint64_t started_ns;
+    uint64_t id, started_ns;   /* which of the connection's requests: two may begin at one time */
 } waited[2][CONNECTIONS_MAX];
 static uint32_t waited_count[2];
 
@@ -61,16 +61,16 @@ static bool sends_from(const struct msghdr *message, const void *memory, size_t 
 }
 
 void check_sent(const struct msghdr *message) {
-    for (uint32_t i = 0; i < sim_shared.node.io_count; i++)
-        SIM_CHECK(!sends_from(message, sim_shared.node.ios[i].scrap, LM_SCRAP_BYTES),
+    for (uint32_t i = 0; i < sim_shared.io_count; i++)
+        SIM_CHECK(!sends_from(message, sim_shared.ios[i].scrap, LM_SCRAP_BYTES),
                   "what is sent lies where the kernel may write refused bytes at any time");
 }
 
 /* A worker gathers the next batch where the last one's outputs were. */
 static void hold_reply(const struct lm_io *io, uint32_t slot) {
     hold(io, slot);
-    for (uint32_t w = 0; w < sim_shared.node.worker_count; w++) {
-        const struct lm_batch *batches = sim_shared.node.workers[w].batches;
+    for (uint32_t w = 0; w < sim_shared.worker_count; w++) {
+        const struct lm_batch *batches = sim_shared.workers[w].batches;
         for (uint32_t m = 0; batches && m < sim_models.count; m++)
             SIM_CHECK(!sends_from(&io->requests[slot].message, batches[m].memory.base,
                                   batches[m].memory.bytes),
@@ -88,7 +88,7 @@ static void hold_slots(const struct lm_io *io, const struct lm_connection *conne
 /* A part of a body goes to a slot already. */
 static bool is_chunked(const struct lm_connection *connection) {
     return connection->in.read_state == LM_READ_PROLOGUE && connection->in.call.chunked &&
-           connection->in.call.route == LM_ROUTE_INFER;
+           lm_http_is_inference(connection->in.call.route);
 }
 
 static void check_read_state(const struct lm_connection *connection) {
@@ -181,7 +181,8 @@ static bool has_begun(const struct lm_io *io, const struct waiter *waiter) {
     for (uint32_t s = 0; s < io->arena.slot_count; s++) {
         const struct lm_request *request = &io->requests[s];
         if (io->arena.slots[s].acquired && request->model &&
-            request->connection == waiter->connection && request->started_ns == waiter->started_ns)
+            request->connection == waiter->connection && request->id == waiter->id &&
+            request->started_ns == waiter->started_ns)
             return true;
     }
     return false;
@@ -210,6 +211,7 @@ static void check_order(const struct lm_io *io) {
         list[kept++] = (struct waiter){.connection = i,
                                        .kind = connection->in.native.free[0] << 24 |
                                                (uint32_t)request.model << 16 | request.rows,
+                                       .id = request.id,
                                        .started_ns = connection->in.started_ns};
     }
     waited_count[io->index] = kept;
@@ -317,7 +319,7 @@ static void check_slots(const struct lm_io *io) {
     SIM_CHECK(suspended == io->suspended, "suspended is %u, there are %u", io->suspended,
               suspended);
     uint32_t bound = sim_shared.places.max, places = lm_places_taken(&sim_shared.places);
-    SIM_CHECK(places <= bound && (sim_shared.node.io_count > 1 || places == placed),
+    SIM_CHECK(places <= bound && (sim_shared.io_count > 1 || places == placed),
               "%u of %u places are taken by %u requests", places, bound, placed);
     SIM_CHECK(lm_load_relaxed_u64(&sim_models.used_by[io->index].requests) == requests,
               "a set of models has not as many users as there are requests");
@@ -345,13 +347,13 @@ static void check_blocks(const struct lm_io *io, const struct sums *sums) {
 
 static uint64_t sum_answers(void) {
     uint64_t sum = 0;
-    for (uint32_t i = 0; i < sim_shared.node.io_count; i++) {
-        const struct lm_io_counters *io = &sim_shared.node.ios[i].stats->io;
+    for (uint32_t i = 0; i < sim_shared.io_count; i++) {
+        const struct lm_io_counters *io = &sim_shared.ios[i].stats->io;
         sum += lm_load_relaxed_u64(&io->requests_ok) + lm_load_relaxed_u64(&io->requests_error) +
                lm_load_relaxed_u64(&io->requests_refused) + lm_load_relaxed_u64(&io->requests_gone);
     }
-    for (uint32_t w = 0; w < sim_shared.node.worker_count; w++) {
-        const struct lm_worker_counters *worker = &sim_shared.node.workers[w].stats->worker;
+    for (uint32_t w = 0; w < sim_shared.worker_count; w++) {
+        const struct lm_worker_counters *worker = &sim_shared.workers[w].stats->worker;
         sum += lm_load_relaxed_u64(&worker->requests_ok) +
                lm_load_relaxed_u64(&worker->requests_error) +
                lm_load_relaxed_u64(&worker->requests_expired) +
@@ -362,8 +364,8 @@ static uint64_t sum_answers(void) {
 
 static void check_counters(uint32_t unwhole) {
     uint64_t requests = 0, answers = sum_answers();
-    for (uint32_t i = 0; i < sim_shared.node.io_count; i++)
-        requests += lm_load_relaxed_u64(&sim_shared.node.ios[i].stats->io.requests);
+    for (uint32_t i = 0; i < sim_shared.io_count; i++)
+        requests += lm_load_relaxed_u64(&sim_shared.ios[i].stats->io.requests);
     SIM_CHECK(requests == answers + unwhole,
               "%llu requests, but %llu answers and %u that are not whole",
               (unsigned long long)requests, (unsigned long long)answers, unwhole);
@@ -409,10 +411,10 @@ void check_io(struct lm_io *io, uint64_t timeout_ns) {
     check_order(io);
     check_lingering(io);
     check_blocks(io, &sums);
-    SIM_CHECK(!io->inline_worker || lm_spsc_depth(&io->ready) == 0 || timeout_ns == 0,
+    SIM_CHECK(lm_spsc_depth(&io->own) == 0 || timeout_ns == 0,
               "requests are ready, and the thread that runs them sleeps for up to %llu us",
               (unsigned long long)timeout_ns / 1000);
-    if (sim_shared.node.io_count == 1 && engine_quiet()) check_counters(sums.unwhole);
+    if (sim_shared.io_count == 1 && engine_quiet()) check_counters(sums.unwhole);
 }
 
 void check_turn(struct lm_io *io, uint64_t waited_ns, uint32_t completions) {
@@ -422,8 +424,8 @@ void check_turn(struct lm_io *io, uint64_t waited_ns, uint32_t completions) {
 }
 
 void check_baseline(void) {
-    for (uint32_t i = 0; i < sim_shared.node.io_count; i++) {
-        struct lm_io *io = &sim_shared.node.ios[i];
+    for (uint32_t i = 0; i < sim_shared.io_count; i++) {
+        struct lm_io *io = &sim_shared.ios[i];
         check_io(io, 0);
         SIM_CHECK(io->arena.acquired_count == 0 && io->in_flight == 0 && io->work_ns == 0 &&
                       io->connections_wanting == 0 && io->held.taken == 0 &&

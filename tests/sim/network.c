@@ -100,12 +100,11 @@ static bool lingered_enough(const struct lm_io *io, int fd) {
 void peer_server_closes(struct peer *peer) {
     SIM_CHECK(peer->operations == 0, "close of fd %d with %u operations in the ring", peer->fd,
               peer->operations);
-    const struct lm_io *io = &sim_shared.node.ios[peer->io];
+    const struct lm_io *io = &sim_shared.ios[peer->io];
     uint32_t open = 0;
-    for (uint32_t i = 0; i < sim_shared.node.io_count; i++)
-        open += sim_shared.node.ios[i].connections_open;
+    for (uint32_t i = 0; i < sim_shared.io_count; i++) open += sim_shared.ios[i].connections_open;
     /* Another thread's may have gone since. */
-    bool full = open == sim_shared.config.max_connections || sim_shared.node.io_count > 1;
+    bool full = open == sim_shared.config.max_connections || sim_shared.io_count > 1;
     SIM_CHECK(open <= sim_shared.config.max_connections, "%u connections of at most %u", open,
               sim_shared.config.max_connections);
     SIM_CHECK(peer->served || full || sim_draining || peer->excused,
@@ -132,7 +131,7 @@ int sim_close(int fd) {
         if (listeners[i].fd != fd) continue;
         listeners[i].open = false;
         /* An accept in the ring keeps it alive. */
-        if (!ring_accepts(sim_shared.node.ios[i].ring)) listener_abandon(i);
+        if (!ring_accepts(sim_shared.ios[i].ring)) listener_abandon(i);
     }
     if (peer && peer->kept) {
         SIM_CHECK(ring_has_all(peer), "descriptor %d is closed before its receive is submitted",
@@ -174,7 +173,7 @@ static void open_stream(struct stream *stream) {
 
 struct peer *peer_connect(struct client *client) {
     uint32_t io = sim_below(sim_plan.io_count);
-    bool alive = listeners[io].open || ring_accepts(sim_shared.node.ios[io].ring);
+    bool alive = listeners[io].open || ring_accepts(sim_shared.ios[io].ring);
     if (!alive || peer_count == PEERS_MAX) return NULL;
     struct peer *peer = &peers[peer_count];
     *peer =

@@ -25,6 +25,13 @@ static void draw_threads(struct sim_plan *plan) {
     plan->run_ns_max = sim_one_in(8) ? 300 * SIM_MS : PICK(2000, 60000, 3000000);
     plan->batch_size = PICK(1, 1, 2, 4);
     plan->batch_delay_ns = PICK(0, 0, 100000);
+    plan->width = PICK(1, 2, 3);
+    if (plan->width > plan->worker_count) plan->width = plan->worker_count;
+    plan->own = plan->queue_type != LUMEN_QUEUE_INLINE && sim_one_in(3);
+    for (uint32_t m = 0; m < SIM_MODELS; m++)
+        plan->runs[m] =
+            plan->own ? PICK(LUMEN_RUN_AUTO, LUMEN_RUN_AUTO, LUMEN_RUN_INLINE, LUMEN_RUN_WORKER)
+                      : LUMEN_RUN_WORKER;
 }
 
 static void draw_sizes(struct sim_plan *plan) {
@@ -73,12 +80,16 @@ void sim_plan_draw(void) {
     draw_threads(&sim_plan);
     draw_sizes(&sim_plan);
     draw_faults(&sim_plan);
+    bool one = sim_plan.queue_type == LUMEN_QUEUE_SPSC ||
+               sim_plan.queue_type == LUMEN_QUEUE_NAIVE ||
+               sim_plan.queue_type == LUMEN_QUEUE_BATCHED;
+    sim_plan.two_nodes = !one && sim_one_in(2);
 }
 
 void sim_plan_print(FILE *file) {
     const struct sim_plan *plan = &sim_plan;
     fprintf(file,
-            "plan: queue %s, %u I/O threads, %u workers, idle %u, allocator %u, overload %u\n"
+            "plan: queue %s, %u I/O threads%s, %u workers%s, idle %u, allocator %u, overload %u\n"
             "      %u clients, %u connections, %u buffers, %u descriptors, %u completions, sockets "
             "of %u\n"
             "      blocks %u, pipeline %u, waiters %u, linger %u, in flight %u, rate %.0f, timeout "
@@ -87,7 +98,8 @@ void sim_plan_print(FILE *file) {
             "unparked %u, shares %u\n"
             "      fatal 1/%u, blips 1/%u, late 1/%u, switches 1/%u, runs up to %llu us, batch %u "
             "in %llu us, drain at %lld us for %llu us\n",
-            lm_queue_name(plan->queue_type), plan->io_count, plan->worker_count, plan->idle,
+            lm_queue_name(plan->queue_type), plan->io_count, plan->own ? " that run models" : "",
+            plan->worker_count, plan->two_nodes ? " of two nodes" : "", plan->idle,
             plan->allocator_type, plan->overload, plan->clients, plan->connections,
             plan->header_buffers, plan->descriptors, plan->completions, plan->socket_bytes,
             sim_limits.http_blocks, sim_limits.pipeline_max, sim_limits.slot_waiters_max,

@@ -106,7 +106,7 @@ int lm_ring_open(struct lm_ring **ring_out, uint32_t backend, uint32_t max_conne
         ASAN_UNPOISON_MEMORY_REGION(lm_ring_buffer(ring, (int32_t)b), LM_HEADER_BUFFER_BYTES);
         lm_ring_buffer_return(ring, (int32_t)b);
     }
-    ring->io = &sim_shared.node.ios[index];
+    ring->io = &sim_shared.ios[index];
     *ring_out = ring;
     return 0;
 }

@@ -263,8 +263,8 @@ static void say_worker(const struct lm_worker_counters *worker) {
 
 void counts(const char *expected) {
     said[0] = '\0';
-    say_io(&sim_shared.node.ios[0].stats->io);
-    say_worker(&sim_shared.node.workers[0].stats->worker);
+    say_io(&sim_shared.ios[0].stats->io);
+    say_worker(&sim_shared.workers[0].stats->worker);
     SIM_CHECK(strcmp(said, expected) == 0, "expected: %s\n     found:    %s", expected, said);
 }
 

@@ -73,7 +73,7 @@ void counts(const char *expected);
 uint64_t number_after(const char *text, const char *before);
 void near_ns(const char *what, uint64_t found_ns, uint64_t expected_ns, uint64_t within_ns);
 
-#define IO_WORD(name) lm_load_relaxed_u64(&sim_shared.node.ios[0].stats->io.name)
-#define WORKER_WORD(name) lm_load_relaxed_u64(&sim_shared.node.workers[0].stats->worker.name)
+#define IO_WORD(name) lm_load_relaxed_u64(&sim_shared.ios[0].stats->io.name)
+#define WORKER_WORD(name) lm_load_relaxed_u64(&sim_shared.workers[0].stats->worker.name)
 
 #endif

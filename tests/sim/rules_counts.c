@@ -64,7 +64,7 @@ static void every_end(void) {
     counts("io.connections_accepted=4 io.connections_closed=4 io.requests=12 "
            "io.native_requests=11 io.http_requests=1 io.requests_error=5 "
            "io.requests_bad=3 io.requests_unknown_model=1 io.requests_too_large=1 "
-           "io.requests_gone=1 io.bytes_in=2912 io.bytes_out=593 tiny.model_queued=1 "
+           "io.requests_gone=1 io.bytes_in=2912 io.bytes_out=603 tiny.model_queued=1 "
            "tiny.model_bad=1 wide.model_queued=1 wide.model_bad=1 "
            "picture.model_queued=1 picture.model_bad=1 pair.model_queued=3 "
            "worker.requests_ok=2 worker.requests_error=2 worker.requests_bad=1 "
@@ -184,13 +184,13 @@ static void authorised_over_http(struct lm_trace *trace) {
     row = row_of(trace);
     is_row(&row, "infer", 429, "bob", 0, 16, true);
     no_row(trace);
-    row = row_of(&sim_shared.node.workers[0].trace);
+    row = row_of(&sim_shared.workers[0].trace);
     is_row(&row, "a worker's", 200, "bob", 0, 16, true);
 }
 
 static void authorised(void) {
-    authorised_natively(&sim_shared.node.ios[0].trace);
-    authorised_over_http(&sim_shared.node.ios[0].trace);
+    authorised_natively(&sim_shared.ios[0].trace);
+    authorised_over_http(&sim_shared.ios[0].trace);
     char expected[1024];
     /* Of the bytes that go out, the models' description is a part. */
     snprintf(expected, sizeof expected,
@@ -220,7 +220,7 @@ static void is_time(const char *what, uint64_t found_ns, uint64_t expected_ns) {
  * for more rows, and shares a Run of 800 ms. */
 static void a_row_of_the_trace(void) {
     uint8_t rest[16 * 2] = {0};
-    struct lm_trace *trace = &sim_shared.node.workers[0].trace;
+    struct lm_trace *trace = &sim_shared.workers[0].trace;
     talk_open(&one);
     talk_open(&two);
     talk_open(&three);
@@ -294,7 +294,7 @@ static void a_batch_that_fails(void) {
     talk_asks(&two, &(struct ask){.id = 2, .poison = true});
     (void)talk_gets(&two, 2, LM_STATUS_INFERENCE_FAILED);
     (void)talk_gets(&one, 1, LM_STATUS_OK);
-    struct lm_trace_record row = row_of(&sim_shared.node.workers[0].trace);
+    struct lm_trace_record row = row_of(&sim_shared.workers[0].trace);
     SIM_CHECK(row.id == 1 && row.rows == 2 && row.batch_rows == 2, "%u of %u rows", row.rows,
               row.batch_rows);
     talk_close(&one);
@@ -368,7 +368,7 @@ static void words_of_threads(void) {
         talk_close(&one);
     }
     for (uint32_t i = 0; i < 2; i++) {
-        const struct lm_io_counters *io = &sim_shared.node.ios[i].stats->io;
+        const struct lm_io_counters *io = &sim_shared.ios[i].stats->io;
         SIM_CHECK(lm_load_relaxed_u64(&io->requests) == asked[i] &&
                       lm_load_relaxed_u64(&io->connections_closed) == asked[i] &&
                       lm_load_relaxed_u64(&io->model_bad[3]) == asked[i] && asked[i] > 0,
@@ -379,6 +379,58 @@ static void words_of_threads(void) {
     SIM_CHECK(number_after(text, "\"refused\":") == 12, "the figures: %s", text);
 }
 
+static void own_runs(struct sim_plan *plan) {
+    plan->own = true;
+    plan->runs[1] = LUMEN_RUN_WORKER;
+    plan->runs[2] = LUMEN_RUN_INLINE;
+}
+
+static uint64_t runs_of(uint32_t worker) {
+    return lm_load_relaxed_u64(&sim_shared.workers[worker].stats->worker.runs);
+}
+
+/* So many requests of a model, one after the other. Returns how many of them worker 0 ran, which is
+ * a thread; the others ran on the I/O thread. */
+static uint64_t ask_many(uint16_t model, uint32_t count) {
+    uint64_t before[2] = {runs_of(0), runs_of(1)};
+    for (uint64_t n = 0; n < count; n++) {
+        talk_asks(&one, &(struct ask){.id = n, .model = model});
+        (void)talk_gets(&one, n, LM_STATUS_OK);
+    }
+    SIM_CHECK(runs_of(0) + runs_of(1) - before[0] - before[1] == count, "other Runs");
+    return runs_of(0) - before[0];
+}
+
+/* The I/O thread runs a model while that takes no longer than a hand-over, and notices when that
+ * changes; what is set for a model holds. */
+static void short_runs(void) {
+    talk_open(&one);
+    SIM_CHECK(ask_many(0, 10) == 0 && ask_many(2, 10) == 0, "a worker ran what is short");
+    SIM_CHECK(ask_many(1, 10) == 10, "the I/O thread ran what is the workers'");
+    runtime_takes_ns = 4 * LM_SHORT_RUN_NS;
+    (void)ask_many(0, 40);
+    SIM_CHECK(ask_many(0, 10) == 10, "the I/O thread ran what takes long");
+    SIM_CHECK(ask_many(2, 10) == 0, "a worker ran what is the I/O thread's");
+    runtime_takes_ns = SIM_US;
+    (void)ask_many(0, 60);
+    SIM_CHECK(ask_many(0, 10) == 0, "a worker ran what is short again");
+}
+
+/* Others are served between the Runs of a turn and those of the next. */
+static void a_turn_of_runs(void) {
+    enum { BURST = 40 };
+    talk_open(&one);
+    talk_open(&two);
+    runtime_takes_ns = 100 * SIM_US;
+    for (uint64_t n = 0; n < BURST; n++) talk_asks(&one, &(struct ask){.id = n, .model = 2});
+    pass(20 * SIM_US);
+    uint64_t asked_ns = sim_now_ns;
+    talk_pings(&two, 1);
+    near_ns("an answer beside Runs", sim_now_ns - asked_ns, 0, 2 * (LM_OWN_RUNS_NS + 100 * SIM_US));
+    for (uint64_t n = 0; n < BURST; n++) (void)talk_gets(&one, n, LM_STATUS_OK);
+    near_ns("all of them", sim_now_ns - asked_ns, BURST * 100 * SIM_US, SIM_MS);
+}
+
 const struct rule rules_of_counts[] = {
     {"words of threads", two_threads, words_of_threads},
     {"every end", deadlines, every_end},
@@ -386,5 +438,7 @@ const struct rule rules_of_counts[] = {
     {"a row of the trace", two_in_a_batch, a_row_of_the_trace},
     {"a batch that fails", two_in_a_batch, a_batch_that_fails},
     {"statistics", two_workers, statistics},
+    {"short runs are the I/O thread's", own_runs, short_runs},
+    {"so much of them in a turn", own_runs, a_turn_of_runs},
 };
 const size_t rules_of_counts_count = sizeof rules_of_counts / sizeof rules_of_counts[0];

@@ -50,7 +50,7 @@ static void bodies_at_the_limit(void) {
     send_chunks(post, rows_json, SIM_MAX_REQUEST_BYTES);
     talk_answered(&one, 200, "\"data\":[2,4,6,");
     struct lm_trace_record row;
-    SIM_CHECK(lm_trace_pop(&sim_shared.node.workers[0].trace, &row, 1) == 1 &&
+    SIM_CHECK(lm_trace_pop(&sim_shared.workers[0].trace, &row, 1) == 1 &&
                   row.bytes == SIM_MAX_REQUEST_BYTES && row.rows == 2 && row.batch_rows == 2 &&
                   row.code == 200 && row.is_http && strcmp(row.http_id, "two") == 0,
               "the row of the chunks: %u bytes, %u rows, id '%s'", row.bytes, row.rows,
@@ -111,7 +111,7 @@ static void json_and_blobs(void) {
     snprintf(body, sizeof body, "%s%s", json, "01234567890123456789");
     talk_requests(&one, "POST /v2/models/pair/infer", headers, body);
     talk_answered(&one, 200, "\"outputs\"");
-    SIM_CHECK(lm_trace_pop(&sim_shared.node.workers[0].trace, &row, 1) == 1 &&
+    SIM_CHECK(lm_trace_pop(&sim_shared.workers[0].trace, &row, 1) == 1 &&
                   row.bytes == strlen(body) && row.model == 3,
               "the row of a body with blobs: %u bytes", row.bytes);
 }
@@ -318,7 +318,7 @@ static void figures(void) {
     pass(SIM_MS);
     SIM_CHECK(WORKER_WORD(bytes_out) == 165 && IO_WORD(bytes_out) == 11, "%llu and %llu bytes out",
               (unsigned long long)WORKER_WORD(bytes_out), (unsigned long long)IO_WORD(bytes_out));
-    const struct lm_histogram *sends = &sim_shared.node.ios[0].stats->stages[LM_STAGE_SEND];
+    const struct lm_histogram *sends = &sim_shared.ios[0].stats->stages[LM_STAGE_SEND];
     uint32_t since = lm_histogram_bucket(10 * SIM_MS), sent = 0;
     for (uint32_t b = since - 2; b <= since + 2; b++)
         sent += (uint32_t)lm_load_relaxed_u64(&sends->buckets[b]);

@@ -278,7 +278,7 @@ static void short_heads(struct sim_plan *plan) {
 /* The end of a head wakes the thread when it is time to look at deadlines: what has come is
  * advanced first, and has no deadline any more. */
 static void before_deadlines(void) {
-    const struct lm_io *io = &sim_shared.node.ios[0];
+    const struct lm_io *io = &sim_shared.ios[0];
     talk_open(&one);
     talk_open(&two);
     talk_pings(&one, 1); /* with the first one it looks at deadlines */
@@ -293,7 +293,7 @@ static void before_deadlines(void) {
 /* After each Run a figure tells the bytes that the runtime keeps of a worker's arena. */
 static void what_runs_keep(void) {
     static const uint64_t told[] = {1024, 2048, 0, 0};
-    SIM_CHECK(lm_run_arenas_open(&sim_shared.node.run_arenas, &sim_shared.ort, 1) == 0, "no arena");
+    SIM_CHECK(lm_run_arenas_open(&sim_shared.run_arenas, &sim_shared.ort, 1) == 0, "no arena");
     talk_open(&one);
     for (uint64_t n = 0; n < 4; n++) {
         runtime_keeps_bytes = n < 2 ? 1000 : 0; /* a multiple of a cache line is taken */
@@ -304,7 +304,7 @@ static void what_runs_keep(void) {
         SIM_CHECK(WORKER_WORD(arena_kept_bytes) == told[n], "%llu bytes are kept after Run %llu",
                   (unsigned long long)WORKER_WORD(arena_kept_bytes), (unsigned long long)n);
     }
-    lm_run_arenas_close(&sim_shared.node.run_arenas, &sim_shared.ort);
+    lm_run_arenas_close(&sim_shared.run_arenas, &sim_shared.ort);
 }
 
 static void shared_core(struct sim_plan *plan) {
@@ -315,7 +315,7 @@ static void shared_core(struct sim_plan *plan) {
 /* After a turn that refused a request the thread rests: what it sees next may have waited, and what
  * comes later has not. */
 static void after_an_overload(void) {
-    const struct lm_io *io = &sim_shared.node.ios[0];
+    const struct lm_io *io = &sim_shared.ios[0];
     runtime_takes_ns = SIM_S;
     talk_open(&one);
     talk_open(&two);

@@ -46,6 +46,40 @@ OrtValue *lm_ort_wrap(const struct lm_ort *ort, void *data, size_t bytes, const 
     return new_value(data, bytes, shape, rank);
 }
 
+/* No model of the simulation has strings. */
+OrtValue *lm_ort_strings_open(const struct lm_ort *ort, const int64_t *shape, size_t rank) {
+    (void)ort;
+    (void)shape;
+    (void)rank;
+    SIM_CHECK(false, "a tensor of strings");
+    return NULL;
+}
+
+int lm_ort_strings_fill(const struct lm_ort *ort, OrtValue *value, size_t first, size_t count,
+                        const uint8_t *wire, struct lm_ort_growth *growth) {
+    (void)ort;
+    (void)value;
+    (void)first;
+    (void)count;
+    (void)wire;
+    (void)growth;
+    SIM_CHECK(false, "a tensor of strings");
+    return 0;
+}
+
+int lm_ort_strings_take(const struct lm_ort *ort, const OrtValue *value, size_t first, size_t count,
+                        uint8_t *wire, size_t room, size_t *bytes_out) {
+    (void)ort;
+    (void)value;
+    (void)first;
+    (void)count;
+    (void)wire;
+    (void)room;
+    (void)bytes_out;
+    SIM_CHECK(false, "a tensor of strings");
+    return 0;
+}
+
 void lm_ort_value_close(const struct lm_ort *ort, OrtValue *value) {
     (void)ort;
     if (!value) return;
@@ -54,18 +88,64 @@ void lm_ort_value_close(const struct lm_ort *ort, OrtValue *value) {
     runtime_values--;
 }
 
+/* ---- Runs on the cores of sleeping workers ---- */
+
+static struct lm_worker *wide_worker; /* whose Run it is */
+
+static struct lm_worker *self_worker(void) {
+    return &sim_shared.workers[(uint32_t)(fiber_self() - fibers) - sim_shared.io_count];
+}
+
+/* Nobody waits for a worker, and the helpers have cores of workers that sleep. */
+static void check_wide_begins(void) {
+    struct lm_node *node = &sim_shared.nodes[0];
+    SIM_CHECK(!wide_worker, "two Runs are wide at once");
+    wide_worker = self_worker();
+    SIM_CHECK(lm_queue_depth(&node->queue) == 0, "a Run is wide while a request waits");
+    uint32_t owner = lm_load_relaxed_u32(&node->width.owner);
+    SIM_CHECK(owner == wide_worker->index + 1, "a wide Run of worker %u is not known", owner);
+    SIM_CHECK(lm_load_relaxed_u32(&node->width.helper_count) + 1 == sim_plan.width, "its width");
+    for (uint32_t h = 0; h + 1 < sim_plan.width; h++) {
+        uint32_t seat = lm_load_relaxed_u32(&node->width.seats[h]);
+        uint32_t tid = lm_load_relaxed_u32(&node->width.tids[h]);
+        SIM_CHECK(lm_load_relaxed_u64(&node->waitset.sleepers) & 1ull << seat &&
+                      sim_helper_cpus[tid] == sim_shared.workers[seat].cpu && seat + 1 != owner,
+                  "helper %u has the core of worker %u, which does not sleep", tid, seat);
+    }
+}
+
+static void check_wide_ends(void) {
+    const struct lm_node *node = &sim_shared.nodes[0];
+    for (uint32_t h = 0; h + 1 < sim_plan.width; h++) {
+        int32_t cpu = sim_helper_cpus[lm_load_relaxed_u32(&node->width.tids[h])];
+        bool theirs = cpu != wide_worker->cpu;
+        SIM_CHECK(!theirs || !lm_load_relaxed_u64(&sim_shared.workers[cpu].busy_since_ns),
+                  "a helper has kept the core of worker %d, which has requests", cpu);
+    }
+    wide_worker = NULL;
+}
+
+/* No model of the simulation has one. */
+void lm_engine_run(const struct lm_engine *engine, uint32_t runner, const float *input,
+                   void *const *outputs, uint32_t rows, struct lm_team *team) {
+    (void)engine, (void)runner, (void)input, (void)outputs, (void)rows, (void)team;
+    abort();
+}
+
 int lm_ort_run(const struct lm_ort *ort, OrtSession *session, const char *const *input_names,
                const OrtValue *const *inputs, size_t input_count, const char *const *output_names,
                OrtValue **outputs, size_t output_count) {
     (void)ort;
-    (void)session;
     (void)input_names;
     (void)output_names;
+    bool is_wide = session == SIM_WIDE_SESSION;
+    if (is_wide) check_wide_begins();
     runtime_runs++;
     uint64_t drawn = 1000 + sim_random() % sim_plan.run_ns_max;
     uint64_t took = runtime_takes_ns ? runtime_takes_ns : drawn;
     if (fiber_self()) fiber_block(&runtime_runs, sim_now_ns + took);
     runtime_runs--;
+    if (is_wide) check_wide_ends();
     if (runtime_keeps_bytes) kept[kept_count++] = allocator->alloc(allocator, runtime_keeps_bytes);
     for (size_t i = 0; i < input_count; i++) {
         size_t count = inputs[i]->bytes / sizeof(float);
@@ -155,4 +235,5 @@ void runtime_open(struct lm_ort *ort) {
     };
     ort->api = &api;
     runtime_runs = 0;
+    wide_worker = NULL;
 }

@@ -46,10 +46,24 @@ _Noreturn void sim_fail(const char *format, ...) __attribute__((format(printf, 1
 
 /* ---- plan.c: what the seed decides beforehand ---- */
 
-enum { SIM_MODELS = 5, SIM_FREE_MODEL = 4, SIM_LENGTH_MAX = 9, SIM_MAX_REQUEST_BYTES = 12 << 10 };
+enum {
+    SIM_MODELS = 5,
+    SIM_TENSORS = 4,
+    SIM_FREE_MODEL = 4,
+    SIM_LENGTH_MAX = 9,
+    SIM_MAX_REQUEST_BYTES = 12 << 10
+};
+
+/* Of wide sessions: SIM_MODELS times as many as there are workers beside one, at most. */
+enum { SIM_HELPERS = SIM_MODELS * 2 };
+extern int32_t sim_helper_cpus[SIM_HELPERS];
+#define SIM_WIDE_SESSION ((OrtSession *)(void *)sim_helper_cpus)
 
 struct sim_plan {
     uint32_t io_count, worker_count;
+    uint32_t runs[SIM_MODELS]; /* LUMEN_RUN_*, of each model */
+    bool two_nodes;            /* where there are threads for them */
+    bool own;                  /* I/O threads run models beside the workers */
     uint32_t queue_type, idle, allocator_type, overload;
     uint32_t connections;    /* entries in each table */
     uint32_t header_buffers; /* of each ring */
@@ -70,6 +84,7 @@ struct sim_plan {
     uint32_t unparked_max; /* 0: connections are not parked */
     bool io_shares_cores;
     uint32_t batch_size;
+    uint32_t width; /* cores of a Run that finds other workers idle; 1: always one */
     uint32_t slots; /* of each class; 0: drawn */
     bool plain;     /* headers come whole, sockets hold socket_bytes, both logs are kept: rules.c */
     const lumen_key_config *keys;

@@ -48,7 +48,7 @@ HTTP_ADMIT, HTTP_BLOCK, HTTP_ROUTES = (
     "dialects/http_block.c",
     "dialects/http_routes.c",
 )
-WORKER, BATCH = "work/worker.c", "work/batch.c"
+WORKER, BATCH, WIDTH = "work/worker.c", "work/batch.c", "work/width.c"
 
 MUTANTS = (
     # What the simulation found, as it was.
@@ -56,7 +56,7 @@ MUTANTS = (
     Mutant(
         "inline sleeps over work",
         IO,
-        "if (io->inline_worker && lm_spsc_depth(&io->ready) > 0) limit = 0;",
+        "if (lm_spsc_depth(&io->own) > 0) limit = 0;",
         "",
     ),
     Mutant(
@@ -465,7 +465,7 @@ MUTANTS = (
     Mutant(
         "batch rows are mixed up",
         BATCH,
-        "data[o] = batch->outputs[o] + row * each;",
+        "data[o] = (const uint8_t *)batch->outputs[o] + row * each;",
         "data[o] = batch->outputs[o];",
     ),
     # Idle connections without a descriptor.
@@ -510,13 +510,13 @@ MUTANTS = (
     Mutant(
         "the last I/O thread leaves the workers asleep",
         THREADS,
-        "    lm_waitset_wake_all(&node->waitset);\n",
+        "        lm_waitset_wake_all(&shared->nodes[n].waitset);\n",
         "",
     ),
     Mutant(
         "the last I/O thread leaves a blocking queue open",
         THREADS,
-        "    if (shared->config.queue_type != LUMEN_QUEUE_INLINE) lm_queue_stop(&node->queue);\n",
+        "        if (shared->config.queue_type != LUMEN_QUEUE_INLINE) lm_queue_stop(&shared->nodes[n].queue);\n",
         "",
     ),
     Mutant(
@@ -524,6 +524,70 @@ MUTANTS = (
         THREADS,
         "if (lm_sub_acq_rel_u64(running, 1) != 1 || role != LUMEN_ROLE_IO) return;",
         "(void)lm_sub_acq_rel_u64(running, 1);\n    if (role != LUMEN_ROLE_IO) return;",
+    ),
+    # What I/O threads run themselves.
+    Mutant(
+        "own: what takes long too",
+        "flow/estimate.c",
+        "return run_ns > 0 && run_ns <= LM_SHORT_RUN_NS;",
+        "return run_ns > 0;",
+    ),
+    Mutant(
+        "own: what is the workers' too",
+        "flow/submit.c",
+        "    case LUMEN_RUN_WORKER: return false;\n",
+        "    case LUMEN_RUN_WORKER: return true;\n",
+    ),
+    Mutant(
+        "own: all of it in one turn",
+        IO,
+        "while (io->now_ns < until_ns && (count = take_own(io, jobs)) > 0) {",
+        "while ((void)until_ns, (count = take_own(io, jobs)) > 0) {",
+    ),
+    # Between two slices of a picture.
+    Mutant(
+        "between: the slot is not given back",
+        WORKER,
+        "        give_back(request->io, lm_job_slot(job));\n        now_ns = lm_now_ns();\n",
+        "        now_ns = lm_now_ns();\n",
+    ),
+    Mutant(
+        "between: what is put back is lost",
+        WORKER,
+        "request->pixels > pixels_max && lm_queue_push(&node->queue, job)",
+        "request->pixels > pixels_max",
+    ),
+    # The cores of sleeping workers.
+    Mutant(
+        "width no second look at the sleepers",
+        WIDTH,
+        "if (chosen && (asleep & chosen) == chosen && lm_queue_depth(&node->queue) == 0) return true;",
+        "(void)asleep;\n    if (chosen && lm_queue_depth(&node->queue) == 0) return true;",
+    ),
+    Mutant(
+        "width no second look at the queue",
+        WIDTH,
+        "if (chosen && (asleep & chosen) == chosen && lm_queue_depth(&node->queue) == 0) return true;",
+        "if (chosen && (asleep & chosen) == chosen) return true;",
+    ),
+    Mutant(
+        "width not exclusive",
+        WIDTH,
+        "if (lm_exchange_acq_rel_u32(&width->taken, 1) != 0) return false;",
+        "",
+    ),
+    Mutant(
+        "width not given back",
+        WIDTH,
+        "lm_store_relaxed_u32(&width->owner, 0);\n    lm_store_release_u32(&width->taken, 0); /* as X2 */",
+        "",
+    ),
+    Mutant("width helpers are not sent away", WORKER, "    lm_width_reclaim(worker);\n", ""),
+    Mutant(
+        "width helpers are not placed",
+        WIDTH,
+        "(void)lm_thread_pin_other(tid, shared->workers[seats[h]].cpu);",
+        "",
     ),
 )
 

@@ -126,13 +126,16 @@ static int add_model(lumen_server *server, bool cached) {
     return lumen_add_model(server, &config, &index);
 }
 
-/* false: the connection ended instead. */
+/* false: the connection ended instead, or nothing came: a connection that the kernel accepted for a
+ * thread that has given up since stays open until its ring is closed. */
 static bool ask(const void *address, socklen_t bytes) {
     uint8_t request[LM_NATIVE_REQUEST_BYTES + PIXELS * 4] = "LMN1\1";
     uint8_t answer[LM_NATIVE_REPLY_BYTES + CLASSES * 4];
     const uint32_t payload = PIXELS * 4;
     memcpy(request + 16, &payload, 4);
+    const struct timeval patience = {.tv_sec = 5};
     int fd = socket(((const struct sockaddr *)address)->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    CHECK(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience) == 0);
     bool answered = connect(fd, address, bytes) == 0 &&
                     send(fd, request, sizeof request, MSG_NOSIGNAL) == (ssize_t)sizeof request &&
                     recv(fd, answer, sizeof answer, MSG_WAITALL) == (ssize_t)sizeof answer;

@@ -194,6 +194,7 @@ URING(ENOMEM, io_uring_register_files_update,
       (struct io_uring * ring, unsigned first, const int *fds, unsigned count),
       (ring, first, fds, count))
 URING(EPERM, io_uring_submit_and_wait, (struct io_uring * ring, unsigned count), (ring, count))
+URING(EPERM, io_uring_submit_and_get_events, (struct io_uring * ring), (ring))
 URING(EPERM, io_uring_submit_and_wait_timeout,
       (struct io_uring * ring, struct io_uring_cqe **cqe, unsigned count,
        struct __kernel_timespec *timeout, sigset_t *signals),

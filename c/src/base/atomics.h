@@ -58,6 +58,9 @@ static inline void lm_store_release_u64(lm_atomic_u64 *a, uint64_t v) {
 static inline uint64_t lm_count_relaxed_u64(lm_atomic_u64 *a, uint64_t n) {
     return atomic_fetch_add_explicit(&a->value, n, memory_order_relaxed);
 }
+static inline uint64_t lm_add_acq_rel_u64(lm_atomic_u64 *a, uint64_t n) {
+    return atomic_fetch_add_explicit(&a->value, n, memory_order_acq_rel);
+}
 static inline uint64_t lm_or_acq_rel_u64(lm_atomic_u64 *a, uint64_t bits) {
     return atomic_fetch_or_explicit(&a->value, bits, memory_order_acq_rel);
 }

@@ -10,23 +10,41 @@
 enum {
     /* Models. */
     LM_NAME_BYTES_MAX = 256, /* a model's name with its terminator */
-    LM_TENSORS_MAX = 16,     /* inputs, and outputs, of one model */
+    LM_TENSORS_MAX = 256,    /* inputs, and outputs, of one model */
     LM_RANK_MAX = 8,         /* dimensions of one tensor */
     LM_TENSOR_NAME_BYTES_MAX = 256,
     LM_ROWS_MAX = 65536,
     /* Free dimensions of a model beside the rows: their number, their sizes where the configuration
      * sets none (of token ids, and of other tensors as many as fit these bytes), the rows then. */
-    LM_FREE_DIMS_MAX = 6,
+    LM_FREE_DIMS_MAX = 8,
     LM_FREE_TOKENS = 512,
     LM_FREE_ROW_BYTES = 4 << 20,
     LM_FREE_SIZE_MAX = 1 << 20,
     LM_FREE_ROWS = 32,
     LM_LABEL_BYTES_MAX = 1024, /* a class's name */
+    /* Strings: the longest one; what memory is planned for each, its length included; what the
+     * string tensors of a slot may keep between requests; outputs that have no known size. */
+    LM_STRING_BYTES_MAX = 1 << 20,
+    LM_STRING_PLANNED_BYTES = 64,
+    LM_STRINGS_KEPT_BYTES = 16 << 10,
+    LM_OUTPUT_BYTES = 1 << 20,
     LM_LABELS_BYTES_MAX = 64 << 20,
     LM_DESCRIBE_LABELS_BYTES_MAX = 64 << 10, /* of a model whose labels describe tells */
 
+    /* Pictures. */
+    LM_JPEG_BYTE_PIXELS = 4, /* of one byte of a photograph's file, before its header is read */
+    /* Of a picture, before a worker looks after other requests: the first slice, which small ones
+     * never exceed, also where their worker does not get its core all the time; and the next. */
+    LM_DECODE_FIRST_NS = 10000000,
+    LM_DECODE_SLICE_NS = 2000000,
+    LM_BATCH_PIXELS = 1 << 20, /* of a request that may be part of a batch */
+
     /* JSON. */
     LM_JSON_DEPTH_MAX = 100, /* arrays and objects within each other */
+    LM_COLUMNS_MAX = 1024,   /* with names, of the one input of a model */
+
+    /* Pictures. */
+    LM_IMAGE_SCANS_MAX = 64, /* of a progressive JPEG; encoders write about ten */
 
     /* Connections. */
     LM_HOST_BYTES_MAX = 64, /* an address as text, with its terminator */
@@ -44,6 +62,8 @@ enum {
     LM_HELD_LOOKS = 64,        /* connections with such bytes that are looked at in one sweep */
     LM_LISTEN_BACKLOG = 4096,
     LM_KEY_NAME_BYTES_MAX = 64,   /* a client's key, with its terminator */
+    LM_REGIONS_MAX = 256,         /* of memory shared with clients, per I/O thread */
+    LM_UNMAP_BYTES = 8 << 20,     /* of such memory in a turn of an I/O thread */
     LM_UNIX_PATH_BYTES_MAX = 108, /* sun_path, with its terminator */
     LM_ASSIGNED_MAX = 1024,       /* connections that wait for another I/O thread; a power of two */
     LM_LINGER_BYTES_MAX = 64 << 10, /* read and dropped before a refused connection is closed */
@@ -62,9 +82,14 @@ enum {
     LM_HTTP_CHUNK_DIGITS_MAX = 16,
     LM_HTTP_EXTENSION_BYTES_MAX = 4096, /* of all chunks of one body together */
     LM_HTTP_TRAILER_BYTES_MAX = 4096,
+    LM_HTTP_FORM_HEAD_BYTES_MAX = 4096, /* of a form before its first part's content */
 
     /* HTTP. LM_HTTP_HEAD_BYTES_MAX and its kin: http_parser.h's limits. */
     LM_HTTP_JSON_BYTES_MAX = 8192, /* before blobs; more is parsed by the worker */
+    /* A compressed body may hold so many times its own bytes, so many rows as tensors, and JSON. */
+    LM_INFLATE_TIMES_MAX = 32,
+    LM_INFLATE_ROWS = 4,
+    LM_INFLATE_JSON_BYTES = 4096,
     LM_HTTP_BLOCKS = 1024, /* heads that arrive in pieces, and requests that wait for a slot, per
                               I/O thread */
     LM_HOST_NAME_BYTES_MAX = 256,
@@ -83,7 +108,15 @@ enum {
     LM_RUN_ARENA_BYTES = 256
         << 20, /* reserved per worker for ONNX Runtime; used pages alone count */
     LM_BATCH_MAX = LUMEN_BATCH_MAX, /* requests served together */
-    LM_TEXT_BYTES_MAX = 512,        /* an error sentence on the wire */
+    LM_RUNNERS_MAX = LUMEN_WORKERS_MAX +
+        LUMEN_IO_THREADS_MAX, /* workers, and those of I/O threads */
+    LM_NODES_MAX = LUMEN_NODES_MAX,
+    LM_CORES_BYTES_MAX = 256,         /* engine.cores, with its terminator */
+    LM_WIDTH_MAX = LUMEN_WORKERS_MAX, /* cores of one Run */
+    LM_WIDE_RUN_NS = 1000000,         /* with `width: auto` a shorter Run has one core */
+    LM_REAL_TIME_NS = 50000000, /* a real-time thread that has not slept for so long steps down */
+    LM_GAIN_SHIFT = 8,          /* bits behind the point of a ratio of times */
+    LM_TEXT_BYTES_MAX = 512,    /* an error sentence on the wire */
     LM_SLOT_WAITERS_MAX = LM_HEADER_BUFFERS /
         2, /* requests that may wait for a slot, per I/O thread */
 
@@ -100,6 +133,8 @@ enum {
     LM_COMPLETIONS_PER_TURN = 256,
     LM_FAILURE_DRAIN_MS = 1000, /* an I/O thread has failed: what the others are given to finish */
     LM_TICK_MS = 5,             /* while something has a deadline */
+    LM_SHORT_RUN_NS = 50000,    /* an I/O thread runs it itself: two wake-ups take as long */
+    LM_OWN_RUNS_NS = 200000,    /* and so much of them a turn */
     LM_STUCK_TICK_NS = 100000,  /* while another thread stands in the middle of an operation */
     LM_IDLE_TICK_MS = 100, /* while slots are out: a returned one is noticed at the latest then */
     /* Reserve (flow/slot_wait.h): one in so many slots of each class, and of max_in_flight, is for
@@ -128,7 +163,10 @@ enum {
 
     /* Idle workers: spin this long before the futex, in PAUSE instructions of about 26 ns. */
     LM_SPIN_PAUSES = 1000,
-    LM_REST_NS_MAX = 1000000, /* of an I/O thread that shares its core, while it turns work away */
+    /* Rests of an I/O thread (flow/rest.h): while the workers have enough to do, and at most, while
+     * it shares its core and turns requests away. */
+    LM_REST_NS = 200000,
+    LM_MAKE_ROOM_NS_MAX = 1000000,
     LM_IO_POLL_NS = 50000, /* idle I/O threads with a core of their own: the cost of two wake-ups */
 };
 
@@ -145,6 +183,7 @@ _Static_assert(LM_CONNECTIONS_MAX <= 1 << 24, "a connection index has 32 bits, w
 _Static_assert(LM_HTTP_TARGET_BYTES_MAX < LM_HTTP_HEAD_BYTES_MAX &&
                    LM_HTTP_LINE_BYTES_MAX < LM_HTTP_HEAD_BYTES_MAX,
                "a long target is 414 and a long header is named before the whole head is too long");
+_Static_assert(LM_TENSORS_MAX <= 256 && LM_TENSORS_MAX % 64 == 0, "an index has 8 bits");
 _Static_assert(LUMEN_WORKERS_MAX <= 64, "sleeping workers are one 64-bit word");
 
 #endif

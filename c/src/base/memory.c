@@ -3,30 +3,100 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/mempolicy.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/error.h"
+#include "lumen.h"
 
 static const size_t huge_page_bytes = 2u << 20;
+enum { HUGE_PAGES_OF_2_MIB = 21 << 26 /* MAP_HUGE_SHIFT */ };
 
-int lm_mapping_reserve(struct lm_mapping *mapping, size_t bytes) {
+/* ---- nodes ---- */
+
+/* Of this thread's mappings; -1: any. */
+static _Thread_local int32_t preferred_node = -1;
+
+enum { NODES_MAX = 1024, NODE_WORDS = NODES_MAX / 64, PAGES_AT_ONCE = 512 };
+
+/* A node that has no memory left must not end the process: others are the second choice. */
+void lm_memory_bind(void *base, size_t bytes, int32_t node) {
+    unsigned long mask[NODE_WORDS] = {0};
+    if (node < 0 || node >= NODES_MAX) return;
+    mask[node / 64] = 1ul << (node % 64);
+    (void)syscall(SYS_mbind, base, bytes, MPOL_PREFERRED, mask, NODES_MAX + 1, 0);
+}
+
+void lm_memory_prefer(int32_t node) {
+    unsigned long mask[NODE_WORDS] = {0};
+    preferred_node = node < NODES_MAX ? node : -1;
+    if (preferred_node < 0) {
+        (void)syscall(SYS_set_mempolicy, MPOL_DEFAULT, NULL, 0);
+        return;
+    }
+    mask[node / 64] = 1ul << (node % 64);
+    (void)syscall(SYS_set_mempolicy, MPOL_PREFERRED, mask, NODES_MAX + 1);
+}
+
+bool lm_memory_where(const void *base, size_t bytes, int32_t node, struct lm_pages *pages) {
+    const char *at = base, *end = at + bytes;
+    while (at < end) {
+        const void *asked[PAGES_AT_ONCE];
+        int found[PAGES_AT_ONCE];
+        unsigned long count = 0;
+        for (; at < end && count < PAGES_AT_ONCE; at += 4096) asked[count++] = at;
+        if (syscall(SYS_move_pages, 0, count, asked, NULL, found, 0) != 0) return false;
+        for (unsigned long p = 0; p < count; p++) {
+            pages->here += found[p] == node;
+            pages->elsewhere += found[p] >= 0 && found[p] != node;
+            pages->absent += found[p] < 0;
+        }
+    }
+    return true;
+}
+
+/* ---- mappings ---- */
+
+/* From the pool of huge pages. Without MAP_NORESERVE the kernel says now what it does not have. */
+static void *map_reserved(size_t bytes) {
+    return mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB | HUGE_PAGES_OF_2_MIB, -1, 0);
+}
+
+int lm_mapping_reserve_on(struct lm_mapping *mapping, size_t bytes, uint32_t huge_pages) {
     *mapping = (struct lm_mapping){0};
-    size_t page = bytes >= huge_page_bytes ? huge_page_bytes : (size_t)sysconf(_SC_PAGESIZE);
+    bool large = bytes >= huge_page_bytes;
+    size_t page = large ? huge_page_bytes : (size_t)sysconf(_SC_PAGESIZE);
     size_t rounded = lm_align_up(bytes ? bytes : 1, page);
-    void *base = mmap(NULL, rounded, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *base = large && huge_pages == LUMEN_HUGE_EXPLICIT ? map_reserved(rounded) : MAP_FAILED;
+    mapping->reserved = base != MAP_FAILED;
+    if (!mapping->reserved) {
+        base = mmap(NULL, rounded, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    }
     if (base == MAP_FAILED) {
         return lm_error_errno(LUMEN_E_NOMEM, errno,
                               "cannot map %zu bytes (lower server.arena_bytes?)", rounded);
     }
     mapping->base = base;
     mapping->bytes = rounded;
-    if (page == huge_page_bytes) mapping->huge_pages = madvise(base, rounded, MADV_HUGEPAGE) == 0;
+    if (huge_pages == LUMEN_HUGE_NONE) {
+        madvise(base, rounded, MADV_NOHUGEPAGE);
+    } else {
+        mapping->huge_pages =
+            mapping->reserved || (large && madvise(base, rounded, MADV_HUGEPAGE) == 0);
+    }
+    if (preferred_node >= 0) lm_memory_bind(base, rounded, preferred_node);
     /* After fork a child must not share these pages: the kernel may still write to them. */
     madvise(base, rounded, MADV_DONTFORK);
     return 0;
+}
+
+int lm_mapping_reserve(struct lm_mapping *mapping, size_t bytes) {
+    return lm_mapping_reserve_on(mapping, bytes, LUMEN_HUGE_TRANSPARENT);
 }
 
 void lm_mapping_touch(struct lm_mapping *mapping, size_t bytes) {

@@ -1,4 +1,4 @@
-/* topology.c: see topology.h. Called at start, never on a request's path. */
+/* topology.c: see topology.h. Called at start, but for lm_thread_pin_other, which workers call. */
 #include "base/topology.h"
 
 #include <errno.h>
@@ -6,8 +6,8 @@
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
-
-enum { CGROUP_BYTES = 2048 }; /* of a control group's path */
+#include <sys/syscall.h>
+#include <unistd.h>
 
 /* A quota of `quota` µs in each `period` µs, as whole cores. */
 static int cores_of_quota(long long quota, long long period) {
@@ -25,18 +25,18 @@ static int read_first_line(const char *root, const char *path, char *line, size_
     return got ? 0 : -1;
 }
 
-/* The path of this process's cgroup: "0::/path" in /proc/self/cgroup (v2). */
-static void own_cgroup(const char *root, char path[CGROUP_BYTES]) {
-    char full[PATH_MAX], line[CGROUP_BYTES + 8];
-    snprintf(path, CGROUP_BYTES, "/");
+/* "0::/path" in /proc/self/cgroup. */
+void lm_topology_cgroup(const char *root, char path[LM_CGROUP_BYTES]) {
+    char full[PATH_MAX], line[LM_CGROUP_BYTES + 8];
+    snprintf(path, LM_CGROUP_BYTES, "/");
     snprintf(full, sizeof full, "%s/proc/self/cgroup", root);
     FILE *file = fopen(full, "re");
     if (!file) return;
     while (fgets(line, sizeof line, file)) {
         if (strncmp(line, "0::", 3) != 0) continue;
         line[strcspn(line, "\n")] = '\0';
-        memmove(path, line + 3, strnlen(line + 3, CGROUP_BYTES - 1) + 1);
-        path[CGROUP_BYTES - 1] = '\0';
+        memmove(path, line + 3, strnlen(line + 3, LM_CGROUP_BYTES - 1) + 1);
+        path[LM_CGROUP_BYTES - 1] = '\0';
     }
     fclose(file);
 }
@@ -47,11 +47,11 @@ static int smaller_quota(int a, int b) {
 }
 
 int lm_topology_cpu_quota(const char *root) {
-    char group[CGROUP_BYTES], path[CGROUP_BYTES + 64], line[128];
+    char group[LM_CGROUP_BYTES], path[LM_CGROUP_BYTES + 64], line[128];
     long long quota, period;
     int cores = 0;
     /* Every ancestor may carry a quota; the smallest one rules. */
-    own_cgroup(root, group);
+    lm_topology_cgroup(root, group);
     for (;;) {
         snprintf(path, sizeof path, "/sys/fs/cgroup%s/cpu.max",
                  strcmp(group, "/") == 0 ? "" : group);
@@ -74,19 +74,15 @@ int lm_topology_cpu_quota(const char *root) {
     return cores;
 }
 
-int lm_topology_usable_cpus(const char *root, int32_t *cpus_out, uint32_t capacity) {
-    /* The cgroup's cpuset is already in the mask that the kernel returns. 8192 cores is its own
-     * limit. */
-    cpu_set_t *mask = CPU_ALLOC(8192);
+int lm_topology_mask(int32_t *cpus_out, uint32_t capacity) {
+    cpu_set_t *mask = CPU_ALLOC(8192); /* the kernel's own limit */
     if (!mask) return 0;
     size_t bytes = CPU_ALLOC_SIZE(8192);
     CPU_ZERO_S(bytes, mask);
-    int quota = lm_topology_cpu_quota(root);
     int found = 0;
     if (sched_getaffinity(0, bytes, mask) == 0) {
         for (int cpu = 0; cpu < 8192; cpu++) {
             if (!CPU_ISSET_S((size_t)cpu, bytes, mask)) continue;
-            if (quota > 0 && found == quota) break;
             if ((uint32_t)found < capacity) cpus_out[found] = cpu;
             found++;
         }
@@ -95,13 +91,46 @@ int lm_topology_usable_cpus(const char *root, int32_t *cpus_out, uint32_t capaci
     return found;
 }
 
+int lm_topology_usable_cpus(const char *root, int32_t *cpus_out, uint32_t capacity) {
+    int found = lm_topology_mask(cpus_out, capacity), quota = lm_topology_cpu_quota(root);
+    return quota > 0 && found > quota ? quota : found;
+}
+
+int lm_thread_pin_other(int32_t tid, int32_t cpu) {
+    cpu_set_t mask[8192 / CPU_SETSIZE]; /* no malloc: on a worker */
+    if (cpu < 0 || cpu >= 8192) return -EINVAL;
+    CPU_ZERO_S(sizeof mask, mask);
+    CPU_SET_S((size_t)cpu, sizeof mask, mask);
+    return sched_setaffinity(tid, sizeof mask, mask) == 0 ? 0 : -errno;
+}
+
 int lm_thread_pin(int32_t cpu) {
-    cpu_set_t *mask = CPU_ALLOC(8192);
-    if (!mask) return -ENOMEM;
-    size_t bytes = CPU_ALLOC_SIZE(8192);
-    CPU_ZERO_S(bytes, mask);
-    CPU_SET_S((size_t)cpu, bytes, mask);
-    int code = sched_setaffinity(0, bytes, mask) == 0 ? 0 : -errno;
-    CPU_FREE(mask);
-    return code;
+    return lm_thread_pin_other(0, cpu);
+}
+
+int lm_thread_keep_to(const struct lm_cpu_set *cpus) {
+    cpu_set_t mask[LM_CPUS_MAX / CPU_SETSIZE];
+    _Static_assert(sizeof mask == sizeof *cpus, "a bit for each core, in the same order");
+    memcpy(mask, cpus, sizeof mask);
+    return sched_setaffinity(0, sizeof mask, mask) == 0 ? 0 : -errno;
+}
+
+int32_t lm_thread_id(void) {
+    return (int32_t)syscall(SYS_gettid);
+}
+
+/* As the kernel lays it out in its first version. */
+struct sched_attributes {
+    uint32_t size, policy;
+    uint64_t flags;
+    int32_t nice;
+    uint32_t priority;
+    uint64_t runtime_ns, deadline_ns, period_ns;
+};
+
+int lm_thread_set_slice(uint64_t slice_ns) {
+    struct sched_attributes attributes = {.size = sizeof attributes};
+    if (syscall(SYS_sched_getattr, 0, &attributes, sizeof attributes, 0) != 0) return -errno;
+    attributes.runtime_ns = slice_ns;
+    return syscall(SYS_sched_setattr, 0, &attributes, 0) == 0 ? 0 : -errno;
 }

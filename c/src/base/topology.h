@@ -4,6 +4,17 @@
 
 #include <stdint.h>
 
+#include "base/cpu_set.h"
+
+enum { LM_CGROUP_BYTES = 2048 }; /* of a control group's path */
+
+/* The cores of the calling thread's affinity mask, which has the cgroup's cpuset in it. Returns
+ * their number, 0 where it cannot be read; writes at most `capacity`. */
+int lm_topology_mask(int32_t *cpus_out, uint32_t capacity);
+
+/* The path of this process's control group (version 2), "/" where it has none. */
+void lm_topology_cgroup(const char *root, char path[LM_CGROUP_BYTES]);
+
 /* The cores in the affinity mask, at most as many as the cgroup's cpu.max pays for (rounded up).
  * `root` is where /proc and /sys are found ("" for the real ones; tests pass captured trees).
  * Returns their number; writes at most `capacity`. */
@@ -14,5 +25,14 @@ int lm_topology_cpu_quota(const char *root);
 
 /* Pins the calling thread. Returns 0 or a negative errno. */
 int lm_thread_pin(int32_t cpu);
+/* Pins another thread of this process, by its number; 0: the calling one. Allocates nothing. */
+int lm_thread_pin_other(int32_t tid, int32_t cpu);
+/* Lets the calling thread run on these cores alone. Returns 0 or a negative errno. */
+int lm_thread_keep_to(const struct lm_cpu_set *cpus);
+/* The calling thread's number. */
+int32_t lm_thread_id(void);
+/* How long the calling thread computes before it is another one's turn: a wish of Linux 6.12 and
+ * later, which needs no privilege. Returns 0 or a negative errno. */
+int lm_thread_set_slice(uint64_t slice_ns);
 
 #endif

@@ -10,9 +10,11 @@
 #include "dialects/http_block.h"
 #include "dialects/http_code.h"
 #include "dialects/http_figures.h"
+#include "dialects/http_picture.h"
 #include "dialects/http_receive.h"
 #include "dialects/http_refuse.h"
 #include "dialects/http_reply.h"
+#include "dialects/http_shm.h"
 #include "flow/submit.h"
 #include "parts/oip_metadata.h"
 
@@ -31,11 +33,15 @@ int lm_http_open(struct lm_io *io) {
     http->draft_bytes = stats_bytes_max(io->models);
     size_t figures_bytes = lm_http_figures_bytes_max(io->models->count);
     if (figures_bytes > http->draft_bytes) http->draft_bytes = figures_bytes;
+    if (io->shared->shm && http->draft_bytes < LM_HTTP_SHM_BYTES_MAX)
+        http->draft_bytes = LM_HTTP_SHM_BYTES_MAX;
     http->draft = malloc(http->draft_bytes);
     if (!http->blocks || !http->draft)
         return lm_error(LUMEN_E_NOMEM, "no memory for the heads of HTTP requests");
     http->free_block = LM_NO_BLOCK;
-    return lm_oip_parser_open(&http->parser, LM_HTTP_JSON_BYTES_MAX);
+    int code = lm_oip_parser_open(&http->parser, LM_HTTP_JSON_BYTES_MAX);
+    if (!code) lm_oip_parser_share(http->parser, io->shared->shm);
+    return code;
 }
 
 void lm_http_close(struct lm_io *io) {
@@ -50,6 +56,7 @@ void lm_http_close(struct lm_io *io) {
 /* ---- what flow/ asks ---- */
 
 static void body_received(struct lm_io *io, struct lm_connection *connection) {
+    lm_http_find_picture(&io->requests[connection->in.receiving]);
     lm_submit(io, connection, &io->requests[connection->in.receiving]);
 }
 

@@ -2,8 +2,10 @@
 #include "dialects/http_access.h"
 
 #include <arpa/inet.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include "dialects/http_refuse.h"
 
@@ -20,7 +22,8 @@ static bool is_address(const char *name, size_t bytes) {
     return inet_pton(AF_INET, text, unused) == 1 || inet_pton(AF_INET6, text, unused) == 1;
 }
 
-bool lm_http_equals(const char *at, size_t bytes, const char *word) {
+/* Whether a name is this one, in whatever case. */
+static bool equals(const char *at, size_t bytes, const char *word) {
     return strlen(word) == bytes && strncasecmp(at, word, bytes) == 0;
 }
 
@@ -32,9 +35,9 @@ static bool host_is_allowed(const struct lm_access *access, struct lm_slice host
     const char *bracket = memrchr(host.at, ']', bytes);
     if (colon && (!bracket || colon > bracket)) bytes = (size_t)(colon - host.at);
     if (bytes > 1 && host.at[bytes - 1] == '.') bytes--; /* of a name that is whole */
-    if (lm_http_equals(host.at, bytes, "localhost") || is_address(host.at, bytes)) return true;
+    if (equals(host.at, bytes, "localhost") || is_address(host.at, bytes)) return true;
     for (uint32_t h = 0; h < access->host_count; h++) {
-        if (strcmp(access->hosts[h], "*") == 0 || lm_http_equals(host.at, bytes, access->hosts[h]))
+        if (strcmp(access->hosts[h], "*") == 0 || equals(host.at, bytes, access->hosts[h]))
             return true;
     }
     return false;
@@ -86,4 +89,20 @@ bool lm_http_authorise(struct lm_io *io, struct lm_connection *connection,
         "expected a key of this server (Authorization: Bearer ..., or X-API-Key), found "
         "none or an unknown one");
     return false;
+}
+
+bool lm_http_is_local(const struct lm_connection *connection) {
+    struct sockaddr_storage peer;
+    socklen_t bytes = sizeof peer;
+    if (getpeername(connection->fd, (struct sockaddr *)&peer, &bytes) != 0) return false;
+    if (peer.ss_family == AF_INET)
+        return ntohl(((struct sockaddr_in *)&peer)->sin_addr.s_addr) >> 24 == 127;
+    if (peer.ss_family == AF_INET6)
+        return IN6_IS_ADDR_LOOPBACK(&((struct sockaddr_in6 *)&peer)->sin6_addr);
+    return peer.ss_family == AF_UNIX;
+}
+
+bool lm_http_may_control(const struct lm_connection *connection) {
+    bool has_key = connection->in.call.key != LM_NO_KEY;
+    return has_key ? connection->in.call.admin : lm_http_is_local(connection);
 }

@@ -7,11 +7,15 @@
 #include "flow/state.h"
 #include "parts/http_parser.h"
 
-/* Whether a name or a word of a header is this one, in whatever case. */
-bool lm_http_equals(const char *at, size_t bytes, const char *word);
 /* Whether the client may ask this host for this route; its key, if any, is in the call. false:
  * answered. */
 bool lm_http_authorise(struct lm_io *io, struct lm_connection *connection,
                        const struct lm_http_head *head, struct lm_slice host);
+
+/* Whether the client is on this machine. One system call. */
+bool lm_http_is_local(const struct lm_connection *connection);
+/* Whether it may change the server: with an admin's key, or from this machine where there are no
+ * keys. */
+bool lm_http_may_control(const struct lm_connection *connection);
 
 #endif

@@ -6,14 +6,16 @@
 
 #include "dialects/http_access.h"
 #include "dialects/http_block.h"
-#include "dialects/http_code.h"
+#include "dialects/http_picture.h"
+#include "dialects/http_raw.h"
 #include "dialects/http_refuse.h"
-#include "dialects/http_routes.h"
+#include "dialects/http_reply.h"
 #include "flow/admit.h"
 #include "flow/gate.h"
 #include "flow/reply.h"
 #include "flow/slots.h"
 #include "flow/submit.h"
+#include "parts/inflate.h"
 #include "work/encoding.h"
 #include "work/json_body.h"
 
@@ -24,17 +26,19 @@ struct body {
     uint8_t encoding;
 };
 
-/* Behind JSON: blobs alone are received as tensors, values are text. */
-static struct body body_of(const struct lm_oip_request *asked, const char *text) {
+/* Behind JSON: blobs alone are received as tensors or files of pictures, values are text. */
+static struct body body_of(const struct lm_model *model, const struct lm_oip_request *asked,
+                           const char *text) {
+    uint8_t blobs =
+        asked->pictures ? (uint8_t)LM_ENCODING_IMAGE : lm_encoding_for(model, LM_ENCODING_TENSORS);
     return (struct body){.asked = asked,
                          .text = text,
-                         .encoding =
-                             asked->value_count > 0 ? LM_ENCODING_JSON : LM_ENCODING_TENSORS};
+                         .encoding = asked->value_count > 0 ? (uint8_t)LM_ENCODING_JSON : blobs};
 }
 
 /* ---- setting a body up ---- */
 
-static void ask_for_more(struct lm_io *io, struct lm_connection *connection) {
+void lm_http_ask_for_more(struct lm_io *io, struct lm_connection *connection) {
     static const char line[] = "HTTP/1.1 100 Continue\r\n\r\n";
     if (!connection->in.call.expects_continue) return;
     connection->in.call.expects_continue = false;
@@ -43,11 +47,25 @@ static void ask_for_more(struct lm_io *io, struct lm_connection *connection) {
 
 /* One part per blob, in the order of the blobs. */
 static void plan_blobs(struct lm_request *request, const struct lm_oip_request *asked) {
+    if (asked->pictures) { /* the one input */
+        lm_encodings[request->encoding].receive(request, asked->blob_bytes[0]);
+        return;
+    }
     for (uint32_t b = 0; b < asked->blob_count; b++) {
+        uint32_t input = asked->blob_inputs[b];
+        if (lm_is_string(&request->model->inputs[input])) {
+            request->layout.inputs[input] = lm_slot_alloc(request->slot, asked->blob_bytes[b]);
+            request->layout.string_bytes[input] = asked->blob_bytes[b];
+        }
         request->parts[b] =
             (struct iovec){request->layout.inputs[asked->blob_inputs[b]], asked->blob_bytes[b]};
     }
     request->part_count = asked->blob_count;
+}
+
+/* The encoding of a body of which nothing is known but its route. */
+static uint8_t unread_encoding(const struct lm_http_call *call) {
+    return lm_http_is_rows(call->route) ? LM_ENCODING_ROWS : LM_ENCODING_JSON;
 }
 
 static size_t text_room(const struct lm_io *io, const struct lm_connection *connection) {
@@ -56,14 +74,34 @@ static size_t text_room(const struct lm_io *io, const struct lm_connection *conn
                          : (size_t)call->content_bytes;
 }
 
+/* Bytes of the slot for what a compressed body holds: no more than the largest slot has room for,
+ * nor than may come uncompressed. */
+static size_t inflated_room(const struct lm_io *io, const struct lm_connection *connection,
+                            const struct lm_model *model) {
+    const struct lm_sizes row = lm_model_largest(model, 1);
+    size_t room = (size_t)io->shared->config.max_request_bytes, bytes = 0, needed = 0;
+    if (lm_model_payload_bytes(model, LM_ENCODING_TENSORS, &row, &bytes)) {
+        bytes = bytes * LM_INFLATE_ROWS + LM_INFLATE_JSON_BYTES +
+                text_room(io, connection) * LM_INFLATE_TIMES_MAX;
+        if (bytes < room) room = bytes;
+    }
+    while (room > LM_INFLATE_JSON_BYTES &&
+           (!lm_model_text_slot_bytes(model, room, &needed) ||
+            !lm_arena_fits(&io->arena, needed + 2 * text_room(io, connection))))
+        room /= 2;
+    return room;
+}
+
 static struct lm_demand demand_of(const struct lm_io *io, const struct lm_connection *connection,
                                   const struct body *body) {
     const struct lm_oip_request *asked = body->asked;
+    uint64_t bytes = asked && asked->pictures ? asked->blob_bytes[0] : 0;
     return (struct lm_demand){.model = &io->models->models[connection->in.call.model],
                               .sizes = asked ? asked->sizes : (struct lm_sizes){.rows = 1},
+                              .pixels = bytes * LM_JPEG_BYTE_PIXELS,
                               .timeout_us = asked ? asked->timeout_us : 0,
                               .encoding = body->encoding,
-                              .is_unread = lm_encodings[body->encoding].read != NULL};
+                              .is_unread = lm_encoding_is_text(body->encoding)};
 }
 
 /* Bytes of the slot that the reply needs beyond its tensors. */
@@ -75,6 +113,8 @@ static size_t reply_bytes(const struct lm_model *model, const struct lm_oip_requ
         bytes += asked->requested[w].classes * (size_t)asked->sizes.rows *
                  lm_model_class_text_bytes(model);
     }
+    for (uint32_t b = 0; lm_model_echoes(model) && b < asked->blob_count; b++)
+        bytes += asked->blob_bytes[b];
     return values ? bytes + lm_model_reply_values_bytes(model, &asked->sizes, 1) : bytes;
 }
 
@@ -82,10 +122,19 @@ static size_t reply_bytes(const struct lm_model *model, const struct lm_oip_requ
 static bool slot_bytes(const struct lm_io *io, const struct lm_connection *connection,
                        const struct body *body, size_t *bytes_out) {
     struct lm_demand demand = demand_of(io, connection, body);
-    if (!lm_encodings[demand.encoding].slot_bytes(demand.model, &demand.sizes,
-                                                  text_room(io, connection), bytes_out))
+    const bool is_coded = connection->in.call.coding != LM_CODING_NONE;
+    size_t body_bytes = is_coded ? inflated_room(io, connection, demand.model) + LM_OIP_PADDING
+                                 : text_room(io, connection);
+    if (!lm_encodings[demand.encoding].slot_bytes(demand.model, &demand.sizes, body_bytes,
+                                                  bytes_out))
         return false;
-    if (!demand.is_unread) *bytes_out += reply_bytes(demand.model, body->asked);
+    if (is_coded) *bytes_out += 2 * LM_SLOT_ALIGN + text_room(io, connection) + LM_OIP_PADDING;
+    if (!demand.is_unread) {
+        *bytes_out += reply_bytes(demand.model, body->asked);
+    } else if (demand.model->takes_images) { /* it may be a picture, answered with classes */
+        *bytes_out +=
+            lm_http_top(connection->in.call.top) * lm_model_class_text_bytes(demand.model);
+    }
     return lm_arena_fits(&io->arena, *bytes_out);
 }
 
@@ -95,6 +144,9 @@ static void receive_body(const struct lm_io *io, const struct lm_connection *con
     const struct lm_http_call *call = &connection->in.call;
     if (request->is_unread) {
         struct lm_http_exchange *http = &request->http;
+        http->coding = call->coding;
+        if (call->coding != LM_CODING_NONE)
+            http->inflated_room = inflated_room(io, connection, request->model);
         size_t known = body->text ? (size_t)call->json_bytes : 0;
         lm_json_body_receive(request, text_room(io, connection), body->text, known);
         http->json_bytes = call->json_bytes;
@@ -106,7 +158,9 @@ static void receive_body(const struct lm_io *io, const struct lm_connection *con
     lm_model_layout(request->model, request->slot, request->encoding, &request->sizes,
                     &request->layout);
     if (call->json_bytes == 0) {
-        lm_encodings[request->encoding].receive(request); /* the body is the one input */
+        /* The body is the one input. */
+        lm_encodings[request->encoding].receive(request, (size_t)call->content_bytes);
+        if (request->model->string_inputs > 0) lm_encoding_receive_one(request);
     } else {
         plan_blobs(request, body->asked);
     }
@@ -122,7 +176,7 @@ static bool begin(struct lm_io *io, struct lm_connection *connection, const stru
         /* There is room: it may send now, and gets the slot when it has. */
         lm_slots_put_back(io, slot);
         lm_connection_move(io, connection, LM_LIST_EXPECTING);
-        ask_for_more(io, connection);
+        lm_http_ask_for_more(io, connection);
         return false;
     }
     struct lm_demand demand = demand_of(io, connection, body);
@@ -131,7 +185,10 @@ static bool begin(struct lm_io *io, struct lm_connection *connection, const stru
     request->payload_bytes = (uint32_t)call->content_bytes;
     request->http.keep_alive = call->keep_alive;
     request->http.names_keep_alive = call->names_keep_alive;
-    if (body->asked) request->http.asked = *body->asked;
+    request->http.top = call->top;
+    request->http.is_invocation = call->route == LM_ROUTE_INVOCATIONS;
+    if (body->asked) lm_oip_request_copy(&request->http.asked, body->asked);
+    request->in_shm = body->asked && body->asked->place_count > 0;
     receive_body(io, connection, body, request);
     connection->in.discard_bytes = 0;
     lm_http_block_give(io, connection);
@@ -139,7 +196,7 @@ static bool begin(struct lm_io *io, struct lm_connection *connection, const stru
         request->http.chunks = (struct lm_http_chunks){0};
         connection->in.read_state = LM_READ_PROLOGUE;
     }
-    ask_for_more(io, connection);
+    lm_http_ask_for_more(io, connection);
     return true;
 }
 
@@ -158,7 +215,9 @@ static void wait_for_slot(struct lm_io *io, struct lm_connection *connection,
         return;
     }
     lm_admit_wait(io, connection, body->asked ? body->asked->timeout_us : 0);
-    if (keeps) block->asked = *body->asked;
+    if (!keeps) return;
+    lm_oip_request_hold(&block->asked, &block->lists);
+    lm_oip_request_copy(&block->asked, body->asked);
 }
 
 static void start(struct lm_io *io, struct lm_connection *connection, const struct body *body) {
@@ -183,52 +242,36 @@ static void start(struct lm_io *io, struct lm_connection *connection, const stru
 
 /* ---- inference ---- */
 
-/* A raw binary request: the whole body is the one input, one row of it. */
 static bool ask_raw(const struct lm_model *model, uint64_t bytes, struct body *body,
                     struct lm_oip_request *asked, char *why, size_t why_bytes) {
-    *asked = (struct lm_oip_request){.sizes = {.rows = 1}};
-    if (model->free_count > 0 && !lm_model_row_of_bytes(model, bytes, &asked->sizes)) {
-        snprintf(why, why_bytes,
-                 "raw binary request: %llu bytes are no row of model '%s': its sizes must follow "
-                 "from them ('%.64s' is free, of 1 to %u): send JSON before the bytes",
-                 (unsigned long long)bytes, model->name, model->free_dims[0].name,
-                 model->free_dims[0].max);
-        return false;
-    }
-    if (model->input_count != 1) {
-        snprintf(why, why_bytes, "a raw binary request is for models of one input, '%s' has %u",
-                 model->name, model->input_count);
-        return false;
-    }
-    body->encoding = lm_encoding_of_row(model, &asked->sizes, bytes);
-    if (body->encoding == LM_ENCODING_COUNT) {
-        char rows[LM_TEXT_BYTES_MAX / 4];
-        lm_encoding_list_rows(model, &asked->sizes, rows, sizeof rows);
-        snprintf(why, why_bytes,
-                 "raw binary request: the body is input '%.64s': model '%.64s' takes %.100s, found "
-                 "%llu: "
-                 "send them with curl --data-binary @FILE",
-                 model->inputs[0].name, model->name, rows, (unsigned long long)bytes);
-        return false;
-    }
-    asked->blob_count = 1;
-    asked->blob_bytes[0] = bytes;
-    asked->requested_count = model->output_count;
-    for (uint32_t o = 0; o < model->output_count; o++)
-        asked->requested[o] =
-            (struct lm_oip_requested_output){.output = (uint8_t)o, .binary = true};
     body->asked = asked;
-    return true;
+    return lm_http_ask_raw(model, bytes, asked, &body->encoding, why, why_bytes);
 }
 
-static void admit_infer(struct lm_io *io, struct lm_connection *connection) {
+void lm_http_admit_infer(struct lm_io *io, struct lm_connection *connection) {
     struct lm_http_call *call = &connection->in.call;
     const struct lm_model *model = &io->models->models[call->model];
     struct lm_oip_request asked;
+    struct lm_oip_lists lists;
     struct lm_refusal refusal;
-    struct body body = {.encoding = LM_ENCODING_JSON};
+    struct body body = {.encoding = unread_encoding(call)};
+    lm_oip_request_hold(&asked, &lists);
+    if (body.encoding == LM_ENCODING_ROWS && call->json_bytes != LM_HTTP_JSON_ABSENT) {
+        lm_http_refuse_status(io, connection, LM_STATUS_BAD_REQUEST,
+                              "Inference-Header-Content-Length: rows come as JSON alone: binary "
+                              "tensors are for /v2/models/NAME/infer");
+        return;
+    }
+    const bool is_coded = call->coding != LM_CODING_NONE;
+    if (is_coded && (call->chunked || call->json_bytes == 0)) {
+        lm_http_refuse_status(io, connection, LM_STATUS_BAD_REQUEST,
+                              call->chunked
+                                  ? "Content-Encoding: a compressed body needs a Content-Length"
+                                  : "Content-Encoding: a raw binary request is taken as it is");
+        return;
+    }
     if (call->json_bytes == LM_HTTP_JSON_BAD ||
-        (!call->chunked && call->json_bytes > 0 &&
+        (!call->chunked && !is_coded && call->json_bytes > 0 &&
          (uint64_t)call->json_bytes > call->content_bytes)) {
         lm_http_refuse_status(io, connection, LM_STATUS_BAD_REQUEST,
                               "Inference-Header-Content-Length: expected one number of at most "
@@ -239,6 +282,15 @@ static void admit_infer(struct lm_io *io, struct lm_connection *connection) {
         lm_http_refuse_request(io, connection, &refusal);
         return;
     }
+    if (is_coded) { /* its worker sees what it asks */
+        start(io, connection, &body);
+        return;
+    }
+    /* Which slot a request needs whose tensors are in shared memory, its JSON alone says. */
+    bool may_share = io->shared->shm && call->route == LM_ROUTE_INFER && !call->chunked &&
+                     call->content_bytes > 0 && call->content_bytes <= LM_HTTP_JSON_BYTES_MAX;
+    if (may_share && call->json_bytes < 0) call->json_bytes = (int64_t)call->content_bytes;
+    bool is_whole = may_share && (uint64_t)call->json_bytes == call->content_bytes;
     bool has_blobs = call->json_bytes >= 0 && (uint64_t)call->json_bytes < call->content_bytes;
     if (!call->chunked && call->json_bytes == 0) {
         char why[LM_TEXT_BYTES_MAX];
@@ -246,9 +298,9 @@ static void admit_infer(struct lm_io *io, struct lm_connection *connection) {
             lm_http_refuse_status(io, connection, LM_STATUS_BAD_REQUEST, why);
             return;
         }
-    } else if (has_blobs && call->json_bytes <= LM_HTTP_JSON_BYTES_MAX) {
+    } else if (is_whole || (has_blobs && call->json_bytes <= LM_HTTP_JSON_BYTES_MAX)) {
         connection->in.read_state = LM_READ_PROLOGUE;
-        ask_for_more(io, connection);
+        lm_http_ask_for_more(io, connection);
         return;
     }
     start(io, connection, &body);
@@ -258,7 +310,9 @@ void lm_http_admit_json(struct lm_io *io, struct lm_connection *connection, cons
     const struct lm_http_call *call = &connection->in.call;
     const struct lm_model *model = &io->models->models[call->model];
     struct lm_oip_request asked;
+    struct lm_oip_lists lists;
     char why[LM_TEXT_BYTES_MAX];
+    lm_oip_request_hold(&asked, &lists);
     enum lm_status status = lm_oip_read(io->http->parser, text, (size_t)call->json_bytes, model,
                                         &asked, why, sizeof why);
     uint64_t blobs = 0;
@@ -272,11 +326,21 @@ void lm_http_admit_json(struct lm_io *io, struct lm_connection *connection, cons
                                                       : "missing input data",
                  (unsigned long long)blobs, (unsigned long long)connection->in.discard_bytes);
     }
+    if (status == LM_STATUS_OK && asked.place_count > 0 && asked.value_count > 0) {
+        status = LM_STATUS_BAD_REQUEST;
+        snprintf(why, sizeof why,
+                 "inputs: data beside shared memory: expected binary data, or shared memory alone");
+    }
     if (status != LM_STATUS_OK) {
         lm_http_refuse_status(io, connection, status, why);
         return;
     }
-    struct body body = body_of(&asked, text);
+    if (asked.place_count > 0 && !lm_http_is_local(connection)) {
+        lm_refusal_count(io, LM_STATUS_UNAUTHORISED, call->model);
+        lm_http_refuse_code(io, connection, 403, NULL, "shared memory is for this machine alone");
+        return;
+    }
+    struct body body = body_of(model, &asked, text);
     start(io, connection, &body);
 }
 
@@ -295,118 +359,24 @@ void lm_http_admit_chunked(struct lm_io *io, struct lm_connection *connection,
             "bytes; a raw binary request needs a Content-Length");
         return;
     }
+    lm_http_find_picture(request);
     lm_submit(io, connection, request);
 }
 
 void lm_http_retry(struct lm_io *io, struct lm_connection *connection) {
     struct lm_http_call *call = &connection->in.call;
     struct lm_http_block *block = lm_http_block(io, connection);
+    const struct lm_model *model = &io->models->models[call->model];
     struct lm_oip_request asked;
-    struct body body = {.encoding = LM_ENCODING_JSON};
+    struct lm_oip_lists lists;
+    struct body body = {.encoding = unread_encoding(call)};
     char unused[LM_TEXT_BYTES_MAX];
     size_t bytes = 0;
+    lm_oip_request_hold(&asked, &lists);
     if (block) {
-        body = body_of(&block->asked, block->bytes);
+        body = body_of(model, &block->asked, block->bytes);
     } else if (!call->chunked && call->json_bytes == 0) {
-        ask_raw(&io->models->models[call->model], call->content_bytes, &body, &asked, unused,
-                sizeof unused);
+        ask_raw(model, call->content_bytes, &body, &asked, unused, sizeof unused);
     }
     if (slot_bytes(io, connection, &body, &bytes)) begin(io, connection, &body, bytes);
-}
-
-/* ---- heads ---- */
-
-/* What the head says of the body, before anything is done with it. false: answered. */
-static bool check_body(struct lm_io *io, struct lm_connection *connection,
-                       const struct lm_http_head *head) {
-    char why[LM_TEXT_BYTES_MAX];
-    if (head->content_length > io->shared->config.max_request_bytes) {
-        snprintf(why, sizeof why,
-                 "body: expected at most %llu bytes (server.max_request_bytes), found %llu",
-                 (unsigned long long)io->shared->config.max_request_bytes,
-                 (unsigned long long)head->content_length);
-        lm_http_refuse_close(io, connection, 413, why);
-        return false;
-    }
-    struct lm_slice coding = head->content_encoding;
-    if (coding.at && !lm_http_equals(coding.at, coding.bytes, "identity")) {
-        lm_refusal_count(io, LM_STATUS_BAD_REQUEST, UINT32_MAX);
-        lm_http_refuse_code(io, connection, 415, "Accept-Encoding: identity\r\n",
-                            "Content-Encoding: bodies are taken uncompressed only");
-        return false;
-    }
-    return true;
-}
-
-static bool find_model(struct lm_io *io, struct lm_connection *connection,
-                       const struct lm_http_match *match) {
-    char why[LM_TEXT_BYTES_MAX];
-    for (uint32_t m = 0; m < io->models->count; m++) {
-        if (strcmp(io->models->models[m].name, match->name) != 0) continue;
-        connection->in.call.model = (uint16_t)m;
-        if (match->version == LM_HTTP_VERSION_ANY || match->version == 1) return true;
-        snprintf(why, sizeof why, "Request for unknown model: '%s' version %u is not found",
-                 match->name, match->version);
-        lm_http_refuse_status(io, connection, LM_STATUS_UNKNOWN_MODEL, why);
-        return false;
-    }
-    snprintf(why, sizeof why, "Request for unknown model: '%s' is not found", match->name);
-    lm_http_refuse_status(io, connection, LM_STATUS_UNKNOWN_MODEL, why);
-    return false;
-}
-
-/* Whether the route is about a model of this server, not about a region. */
-static bool names_model(const struct lm_http_match *match) {
-    bool is_region =
-        match->route >= LM_ROUTE_SYSTEM_SHM_STATUS && match->route <= LM_ROUTE_CUDA_SHM_UNREGISTER;
-    return match->name_bytes > 0 && !is_region;
-}
-
-static void refuse_route(struct lm_io *io, struct lm_connection *connection, uint32_t code,
-                         const struct lm_http_match *match) {
-    char headers[64] = "";
-    if (code == 405) snprintf(headers, sizeof headers, "Allow: %s\r\n", match->allow);
-    lm_refusal_count(io, LM_STATUS_BAD_REQUEST, UINT32_MAX);
-    lm_http_refuse_code(io, connection, code, headers,
-                        code == 404 || code == 405 ? lm_http_reason(code) : match->why);
-}
-
-void lm_http_admit(struct lm_io *io, struct lm_connection *connection,
-                   const struct lm_http_head *head) {
-    struct lm_http_match match = {0};
-    uint32_t found = (uint32_t)lm_http_find_route(head, &match);
-    lm_add_single_writer_u64(&io->stats->io.requests, 1);
-    lm_add_single_writer_u64(&io->stats->io.http_requests, 1);
-    connection->in.call = (struct lm_http_call){
-        .content_bytes = head->content_length,
-        .json_bytes = head->json_bytes,
-        .key = LM_NO_KEY,
-        .model = LM_NO_MODEL,
-        .route = (uint8_t)(found == 200 ? match.route : LM_ROUTE_NONE),
-        .head_only = head->method == LM_HTTP_HEAD,
-        .keep_alive = head->keep_alive,
-        .names_keep_alive = head->keep_alive && head->minor == 0,
-        .expects_continue = head->expect_continue,
-        .chunked = head->chunked,
-        .names_region = match.name_bytes > 0,
-    };
-    connection->in.discard_bytes = head->content_length;
-    if (!check_body(io, connection, head)) return;
-    if (found != 200) {
-        refuse_route(io, connection, found, &match);
-        return;
-    }
-    if (!lm_http_authorise(io, connection, head, match.host)) return;
-    if (names_model(&match) && !find_model(io, connection, &match)) return;
-    if (match.route == LM_ROUTE_INFER) {
-        admit_infer(io, connection);
-        return;
-    }
-    if (head->chunked) {
-        connection->in.read_state = LM_READ_PROLOGUE;
-        ask_for_more(io, connection);
-        return;
-    }
-    lm_http_skip_body(io, connection);
-    lm_http_answer_route(io, connection);
 }

@@ -1,5 +1,5 @@
-/* http_admit.h: decides over an HTTP request before a byte of its body is read, and says where the
- * body goes. I/O thread only.
+/* http_admit.h: decides over an inference by HTTP before a byte of its body is read, and says where
+ * the body goes. I/O thread only.
  *
  * Binary tensors are received straight into the tensors, as with the native protocol: of such a
  * request only the JSON before the blobs is parsed here, at most LM_HTTP_JSON_BYTES_MAX of it. A
@@ -10,10 +10,9 @@
 #define LM_DIALECTS_HTTP_ADMIT_H
 
 #include "flow/state.h"
-#include "parts/http_parser.h"
 
-void lm_http_admit(struct lm_io *io, struct lm_connection *connection,
-                   const struct lm_http_head *head);
+/* The head is whole and its request may ask the model. */
+void lm_http_admit_infer(struct lm_io *io, struct lm_connection *connection);
 /* The JSON before the blobs is whole. */
 void lm_http_admit_json(struct lm_io *io, struct lm_connection *connection, const char *text);
 /* The chunked body of a request is whole. */
@@ -21,5 +20,7 @@ void lm_http_admit_chunked(struct lm_io *io, struct lm_connection *connection,
                            struct lm_request *request);
 /* Tries again to find a slot for a request that waits for one. */
 void lm_http_retry(struct lm_io *io, struct lm_connection *connection);
+/* The body is wanted: a client that waits to be asked for it is. */
+void lm_http_ask_for_more(struct lm_io *io, struct lm_connection *connection);
 
 #endif

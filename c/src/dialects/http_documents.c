@@ -10,14 +10,16 @@ int lm_http_documents_open(struct lm_model_set *set, const struct lm_http_server
     struct lm_http_documents *documents = calloc(1, sizeof *documents);
     set->documents = documents;
     if (!documents) return lm_error(LUMEN_E_NOMEM, "no memory for what HTTP answers");
-    int code = lm_oip_server_metadata(server->version, &documents->server);
+    int code = lm_oip_server_metadata(server->version, server->shares_memory, &documents->server);
     if (!code) code = lm_oip_repository_index(set->models, set->count, &documents->index);
+    if (!code) code = lm_rows_model_names(set->models, set->count, &documents->names);
     if (!code)
         code = lm_http_page(set->models, set->count, server->version, server->port,
                             server->metrics_port, &documents->page);
     for (uint32_t m = 0; !code && m < set->count; m++) {
         code = lm_oip_model_metadata(&set->models[m], &documents->models[m]);
         if (!code) code = lm_oip_model_ready(&set->models[m], &documents->ready[m]);
+        if (!code) code = lm_rows_model_state(&set->models[m], &documents->states[m]);
         if (code) break;
         code = lm_oip_model_config(&set->models[m], server->worker_count, &documents->configs[m]);
     }
@@ -30,10 +32,12 @@ void lm_http_documents_close(struct lm_model_set *set) {
     lm_oip_document_close(&documents->page);
     lm_oip_document_close(&documents->server);
     lm_oip_document_close(&documents->index);
+    lm_oip_document_close(&documents->names);
     for (uint32_t m = 0; m < set->count; m++) {
         lm_oip_document_close(&documents->models[m]);
         lm_oip_document_close(&documents->configs[m]);
         lm_oip_document_close(&documents->ready[m]);
+        lm_oip_document_close(&documents->states[m]);
     }
     free(documents);
     set->documents = NULL;

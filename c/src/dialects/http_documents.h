@@ -11,9 +11,11 @@ struct lm_http_documents {
     struct lm_oip_document page; /* HTML */
     struct lm_oip_document server;
     struct lm_oip_document index;
+    struct lm_oip_document names;
     struct lm_oip_document models[LUMEN_MODELS_MAX];
     struct lm_oip_document configs[LUMEN_MODELS_MAX];
     struct lm_oip_document ready[LUMEN_MODELS_MAX];
+    struct lm_oip_document states[LUMEN_MODELS_MAX];
 };
 
 /* The server, as the documents describe it. */
@@ -22,6 +24,7 @@ struct lm_http_server {
     uint32_t port;
     uint32_t metrics_port; /* 0: none */
     uint32_t worker_count;
+    bool shares_memory;
 };
 
 /* Once the set's models are known. */

@@ -39,14 +39,14 @@ static void add_total(struct figures *figures, const struct lm_stats_block *stat
 static void sum(const struct lm_shared *shared, uint32_t model, struct figures *figures) {
     *figures = (struct figures){0};
     /* relaxed: counters of other threads, each read whole */
-    for (uint32_t i = 0; i < shared->node.io_count; i++) {
-        const struct lm_stats_block *stats = shared->node.ios[i].stats;
+    for (uint32_t i = 0; i < shared->io_count; i++) {
+        const struct lm_stats_block *stats = shared->ios[i].stats;
         figures->refused += lm_load_relaxed_u64(&stats->io.model_refused[model]) +
                             lm_load_relaxed_u64(&stats->io.model_bad[model]);
         add_total(figures, stats, model);
     }
-    for (uint32_t w = 0; w < shared->node.worker_count; w++) {
-        const struct lm_stats_block *stats = shared->node.workers[w].stats;
+    for (uint32_t w = 0; w < shared->worker_count; w++) {
+        const struct lm_stats_block *stats = shared->workers[w].stats;
         figures->answered += lm_load_relaxed_u64(&stats->worker.model_ok[model]);
         figures->failed += lm_load_relaxed_u64(&stats->worker.model_failed[model]);
         figures->refused += lm_load_relaxed_u64(&stats->worker.model_expired[model]) +

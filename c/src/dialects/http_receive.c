@@ -6,8 +6,10 @@
 
 #include "dialects/http_admit.h"
 #include "dialects/http_block.h"
+#include "dialects/http_head.h"
 #include "dialects/http_refuse.h"
 #include "dialects/http_routes.h"
+#include "dialects/http_shm.h"
 #include "flow/timers.h"
 #include "parts/http_parser.h"
 
@@ -52,9 +54,10 @@ static size_t take_head(struct lm_io *io, struct lm_connection *connection, cons
         return taken < 0 ? 0 : (size_t)taken;
     }
     connection->in.header_used = 0;
-    lm_http_admit(io, connection, &head);
+    lm_http_take_head(io, connection, &head);
     /* The parsed head points into its block, and is used. A block taken since then stays. */
-    if (block && connection->in.block == (uint16_t)(block - io->http->blocks)) {
+    bool keeps = lm_http_shm_collects(connection);
+    if (block && connection->in.block == (uint16_t)(block - io->http->blocks) && !keeps) {
         lm_http_block_give(io, connection);
     }
     return (size_t)used - before;
@@ -75,7 +78,11 @@ static size_t take_json(struct lm_io *io, struct lm_connection *connection, cons
     connection->in.discard_bytes -= taken;
     if (block && block->used < whole) return taken;
     connection->in.header_used = 0;
-    lm_http_admit_json(io, connection, text);
+    if (lm_http_shm_collects(connection)) {
+        lm_http_shm_register(io, connection, text);
+    } else {
+        lm_http_admit_json(io, connection, text);
+    }
     return taken;
 }
 

@@ -6,24 +6,32 @@
 
 #include "base/error.h"
 #include "dialects/http_code.h"
+#include "parts/class_list.h"
 #include "parts/http_date.h"
 #include "parts/json_text.h"
-#include "parts/oip_reply.h"
+#include "parts/rows_reply.h"
+#include "work/shm_tensors.h"
 
-enum { HEAD_ROOM = 256 };
+/* As lm_model_reply_text_bytes has them. */
+enum { HEAD_ROOM = 256, EXPERT_ROOM = 320 };
+
+/* Of the reply to a request: more, where the head names an expert. */
+static size_t head_room(const struct lm_request *request) {
+    return HEAD_ROOM + (request->expert ? EXPERT_ROOM : 0);
+}
 
 /* Writes the head so that it ends where the text begins, and makes both the reply's first part. */
 static void put_head(struct lm_request *request, char *text, size_t text_bytes, uint32_t code,
                      const char *headers, size_t content_bytes) {
     const struct lm_http_exchange *http = &request->http;
-    char head[HEAD_ROOM];
+    char head[HEAD_ROOM + EXPERT_ROOM];
     int bytes = snprintf(head, sizeof head, "HTTP/1.1 %u %s\r\n%s%s%sContent-Length: %zu\r\n\r\n",
                          code, lm_http_reason(code), lm_http_date_line(), headers,
                          !http->keep_alive        ? "Connection: close\r\n"
                          : http->names_keep_alive ? "Connection: keep-alive\r\n"
                                                   : "",
                          content_bytes);
-    LM_ASSERT(bytes > 0 && bytes < HEAD_ROOM);
+    LM_ASSERT(bytes > 0 && (size_t)bytes < sizeof head);
     memcpy(text - bytes, head, (size_t)bytes);
     request->reply[0] = (struct iovec){text - bytes, (size_t)bytes + text_bytes};
 }
@@ -60,30 +68,108 @@ static void describe_outputs(const struct lm_request *request, const void *const
     }
 }
 
-/* Where the JSON and what classification writes go, behind room for the head. false: too little. */
-static bool find_room(struct lm_request *request, const struct lm_oip_output *outputs,
-                      struct lm_oip_room *room) {
-    const struct lm_model *model = request->model;
-    size_t json = 0, scratch = 0, left;
+/* So much JSON and scratch memory, behind room for the head. false: too little is left. */
+static bool split_room(const struct lm_request *request, size_t json, size_t scratch,
+                       struct lm_oip_room *room) {
+    size_t left, texts = lm_align_up(json, LM_SLOT_ALIGN), head = head_room(request);
     char *rest = rest_of(request->slot, &left);
-    if (!lm_oip_reply_bytes_max(model, &request->http.asked, outputs, &model->labels, &json,
-                                &scratch))
+    if (texts < json || left < head || texts > left - head || scratch > left - head - texts)
         return false;
-    size_t texts = lm_align_up(json, LM_SLOT_ALIGN);
-    if (texts < json || left < HEAD_ROOM || texts > left - HEAD_ROOM ||
-        scratch > left - HEAD_ROOM - texts)
-        return false;
-    *room = (struct lm_oip_room){.json = rest + HEAD_ROOM,
+    *room = (struct lm_oip_room){.json = rest + head,
                                  .json_bytes = texts,
-                                 .scratch = rest + HEAD_ROOM + texts,
+                                 .scratch = rest + head + texts,
                                  .scratch_bytes = scratch};
     return true;
 }
+
+/* Where the JSON and what classification writes go. false: too little is left. */
+static bool find_room(struct lm_request *request, const struct lm_oip_output *outputs,
+                      struct lm_oip_room *room) {
+    const struct lm_model *model = request->model;
+    size_t json = 0, scratch = 0;
+    return lm_oip_reply_bytes_max(model, &request->http.asked, outputs, &model->labels, &json,
+                                  &scratch) &&
+           split_room(request, json, scratch, room);
+}
+
+static const char no_room[] = "the reply's JSON does not fit its slot";
 
 /* The reply cannot be what was asked for. */
 static void fail(struct lm_request *request, enum lm_status status, const char *why) {
     lm_request_set_why(request, why);
     lm_http_compose_error(request, status, why);
+}
+
+enum { RUN_BYTES = 64 + LM_NAME_BYTES_MAX };
+
+/* Headers: on how many cores the request ran, where on more than one; of a virtual model, which
+ * expert answered it. */
+static void write_run(const struct lm_request *request, char text[RUN_BYTES]) {
+    int used = 0;
+    text[0] = '\0';
+    if (request->width > 1) used = snprintf(text, RUN_BYTES, "Lumen-Width: %u\r\n", request->width);
+    if (request->expert)
+        snprintf(text + used, RUN_BYTES - (size_t)used, "Lumen-Expert: %s\r\n",
+                 request->expert->name);
+}
+
+/* A reply of JSON alone, which lies behind room for the head. */
+static void compose_json(struct lm_request *request, char *json, size_t bytes) {
+    char headers[64 + RUN_BYTES], run[RUN_BYTES];
+    write_run(request, run);
+    snprintf(headers, sizeof headers, "Content-Type: application/json\r\n%s", run);
+    put_head(request, json, bytes, 200, headers, bytes);
+    request->status = LM_STATUS_OK;
+    lm_request_set_message(request, 1);
+}
+
+/* The reply to rows with names. */
+static void compose_rows(struct lm_request *request, const struct lm_oip_output *outputs) {
+    const struct lm_http_exchange *http = &request->http;
+    const bool rows = http->asked.row_count > 0 || http->is_invocation;
+    char why[LM_TEXT_BYTES_MAX];
+    size_t left, bytes = 0, head = head_room(request);
+    char *rest = rest_of(request->slot, &left);
+    if (left <= head) {
+        fail(request, LM_STATUS_TOO_LARGE, no_room);
+        return;
+    }
+    enum lm_status status = lm_rows_write(request->model, outputs, http->asked.row_count,
+                                          rows ? "predictions" : "outputs", rest + head,
+                                          left - head, &bytes, why, sizeof why);
+    if (status == LM_STATUS_OK) {
+        compose_json(request, rest + head, bytes);
+    } else {
+        fail(request, status, why);
+    }
+}
+
+/* The reply to a picture where its classes have names, or a number of them was asked for. */
+static void compose_classes(struct lm_request *request, const struct lm_oip_output *output) {
+    const struct lm_labels *labels = &request->model->labels;
+    const uint32_t top = lm_http_top(request->http.top);
+    char why[LM_TEXT_BYTES_MAX];
+    struct lm_oip_room room;
+    size_t json = 0, scratch = 0, bytes = 0;
+    if (!lm_class_list_bytes_max(output, labels, top, &json, &scratch) ||
+        !split_room(request, json, scratch, &room)) {
+        fail(request, LM_STATUS_TOO_LARGE, no_room);
+        return;
+    }
+    enum lm_status status =
+        lm_class_list_write(output, labels, top, &room, &bytes, why, sizeof why);
+    if (status == LM_STATUS_OK) {
+        compose_json(request, room.json, bytes);
+    } else {
+        fail(request, status, why);
+    }
+}
+
+/* Which output that is; output_count: the reply has the outputs. */
+static uint32_t classes_output(const struct lm_request *request) {
+    const struct lm_model *model = request->model;
+    bool asked = request->http.is_picture && (model->labels.count > 0 || request->http.top > 0);
+    return asked ? lm_class_list_output(model) : model->output_count;
 }
 
 void lm_http_compose_outputs(struct lm_request *request, const void *const *data,
@@ -92,11 +178,24 @@ void lm_http_compose_outputs(struct lm_request *request, const void *const *data
     struct lm_oip_output outputs[LM_TENSORS_MAX];
     struct lm_oip_room room;
     struct lm_oip_reply reply;
-    char headers[128], why[LM_TEXT_BYTES_MAX];
+    char headers[128 + RUN_BYTES], run[RUN_BYTES], why[LM_TEXT_BYTES_MAX];
     describe_outputs(request, data, bytes, shape_block_bytes > 0, outputs);
+    if (request->encoding == LM_ENCODING_ROWS) {
+        compose_rows(request, outputs);
+        return;
+    }
+    uint32_t classes = classes_output(request);
+    if (classes < model->output_count) {
+        compose_classes(request, &outputs[classes]);
+        return;
+    }
     if (!find_room(request, outputs, &room)) {
         fail(request, LM_STATUS_TOO_LARGE,
              "the reply's JSON does not fit its slot: ask for binary_data");
+        return;
+    }
+    if (request->in_shm && !lm_shm_tensors_write(request, data, bytes, why, sizeof why)) {
+        fail(request, LM_STATUS_BAD_REQUEST, why);
         return;
     }
     enum lm_status status = lm_oip_write(model, &request->http.asked, outputs, &model->labels,
@@ -111,13 +210,14 @@ void lm_http_compose_outputs(struct lm_request *request, const void *const *data
         request->reply[parts++] =
             (struct iovec){(void *)(uintptr_t)reply.blobs[b].data, reply.blobs[b].bytes};
     }
+    write_run(request, run);
     if (reply.blob_count) {
         snprintf(headers, sizeof headers,
                  "Content-Type: application/octet-stream\r\n"
-                 "Inference-Header-Content-Length: %zu\r\n",
-                 reply.json_bytes);
+                 "Inference-Header-Content-Length: %zu\r\n%s",
+                 reply.json_bytes, run);
     } else {
-        snprintf(headers, sizeof headers, "Content-Type: application/json\r\n");
+        snprintf(headers, sizeof headers, "Content-Type: application/json\r\n%s", run);
     }
     put_head(request, room.json, reply.json_bytes, 200, headers,
              reply.json_bytes + reply.blobs_bytes);

@@ -1,12 +1,11 @@
 /* http_routes.c: see http_routes.h. */
 #include "dialects/http_routes.h"
 
-#include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
 
 #include "base/error.h"
+#include "dialects/http_access.h"
 #include "dialects/http_answer.h"
 #include "dialects/http_block.h"
 #include "dialects/http_documents.h"
@@ -47,8 +46,8 @@ static void answer_empty(struct lm_io *io, struct lm_connection *connection) {
 static void sum_model(const struct lm_io *io, uint32_t model, struct lm_oip_model_stats *stats) {
     const struct lm_shared *shared = io->shared;
     *stats = (struct lm_oip_model_stats){.name = io->models->models[model].name};
-    for (uint32_t w = 0; w < shared->node.worker_count; w++) {
-        const struct lm_worker_counters *from = &shared->node.workers[w].stats->worker;
+    for (uint32_t w = 0; w < shared->worker_count; w++) {
+        const struct lm_worker_counters *from = &shared->workers[w].stats->worker;
         /* relaxed: counters of another thread */
         uint64_t last = lm_load_relaxed_u64(&from->model_last_ms[model]);
         if (last > stats->last_inference_ms) stats->last_inference_ms = last;
@@ -93,22 +92,10 @@ static void answer_unready(struct lm_io *io, struct lm_connection *connection, c
     lm_http_answer_error(io, connection, 503, "Retry-After: 1\r\n", why);
 }
 
-static bool is_loopback(int fd) {
-    struct sockaddr_storage peer;
-    socklen_t bytes = sizeof peer;
-    if (getpeername(fd, (struct sockaddr *)&peer, &bytes) != 0) return false;
-    if (peer.ss_family == AF_INET)
-        return ntohl(((struct sockaddr_in *)&peer)->sin_addr.s_addr) >> 24 == 127;
-    if (peer.ss_family == AF_INET6)
-        return IN6_IS_ADDR_LOOPBACK(&((struct sockaddr_in6 *)&peer)->sin6_addr);
-    return peer.ss_family == AF_UNIX;
-}
-
 /* Endpoints that change the server: for an admin key, or from this machine where there are no keys.
  * What they would change is not there yet. */
 static void answer_control(struct lm_io *io, struct lm_connection *connection, const char *what) {
-    uint32_t key = connection->in.call.key;
-    bool allowed = key != LM_NO_KEY ? connection->in.call.admin : is_loopback(connection->fd);
+    bool allowed = lm_http_may_control(connection);
     char why[LM_TEXT_BYTES_MAX];
     lm_refusal_count(io, allowed ? LM_STATUS_BAD_REQUEST : LM_STATUS_UNAUTHORISED, LM_NO_MODEL);
     if (!allowed) {
@@ -121,8 +108,25 @@ static void answer_control(struct lm_io *io, struct lm_connection *connection, c
     lm_http_answer_error(io, connection, 501, NULL, why);
 }
 
+/* Whether the server, or its model, takes requests now. */
+static void answer_ready(struct lm_io *io, struct lm_connection *connection) {
+    const struct lm_http_call *call = &connection->in.call;
+    const struct lm_http_documents *documents = io->models->documents;
+    /* relaxed: nothing else is read because of it */
+    if (lm_load_relaxed_u32(&io->shared->phase) != LM_PHASE_RUNNING) {
+        answer_unready(io, connection, "the server is shutting down");
+    } else if (io->worker_hangs) {
+        answer_unready(io, connection, "a model does not return");
+    } else if (call->route == LM_ROUTE_READY) {
+        answer_yes(io, connection, "{\"ready\":true}");
+    } else {
+        answer_text(io, connection, NULL,
+                    call->route == LM_ROUTE_V1_MODEL ? &documents->states[call->model]
+                                                     : &documents->ready[call->model]);
+    }
+}
+
 void lm_http_answer_route(struct lm_io *io, struct lm_connection *connection) {
-    const struct lm_shared *shared = io->shared;
     const struct lm_http_call *call = &connection->in.call;
     const struct lm_http_documents *documents = io->models->documents;
     switch ((enum lm_http_route)call->route) {
@@ -130,17 +134,8 @@ void lm_http_answer_route(struct lm_io *io, struct lm_connection *connection) {
     case LM_ROUTE_LIVE: answer_yes(io, connection, "{\"live\":true}"); break;
     case LM_ROUTE_READY:
     case LM_ROUTE_MODEL_READY:
-        /* relaxed: nothing else is read because of it */
-        if (lm_load_relaxed_u32(&shared->phase) != LM_PHASE_RUNNING) {
-            answer_unready(io, connection, "the server is shutting down");
-        } else if (io->worker_hangs) {
-            answer_unready(io, connection, "a model does not return");
-        } else if (call->route == LM_ROUTE_READY) {
-            answer_yes(io, connection, "{\"ready\":true}");
-        } else {
-            answer_text(io, connection, NULL, &documents->ready[call->model]);
-        }
-        break;
+    case LM_ROUTE_V1_MODEL: answer_ready(io, connection); break;
+    case LM_ROUTE_V1_MODELS: answer_text(io, connection, NULL, &documents->names); break;
     case LM_ROUTE_PAGE:
         answer_text(io, connection, "text/html; charset=utf-8", &documents->page);
         break;
@@ -173,6 +168,8 @@ void lm_http_answer_route(struct lm_io *io, struct lm_connection *connection) {
     case LM_ROUTE_SYSTEM_SHM_REGISTER:
     case LM_ROUTE_CUDA_SHM_STATUS:
     case LM_ROUTE_CUDA_SHM_REGISTER: answer_control(io, connection, "shared memory regions"); break;
-    case LM_ROUTE_INFER: break; /* http_admit.c has taken it */
+    case LM_ROUTE_INFER: /* http_head.c has taken these */
+    case LM_ROUTE_PREDICT:
+    case LM_ROUTE_INVOCATIONS: break;
     }
 }

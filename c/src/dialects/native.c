@@ -5,16 +5,29 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "dialects/native_check.h"
 #include "dialects/native_header.h"
+#include "dialects/native_region.h"
 #include "flow/access_log.h"
 #include "flow/admit.h"
 #include "flow/gate.h"
+#include "flow/region.h"
 #include "flow/slots.h"
 #include "flow/submit.h"
-#include "work/encoding.h"
+#include "work/region_tensors.h"
 
 static const char unknown_key[] =
     "expected the token of a key of this server, found none or an unknown one";
+
+static void count_request(struct lm_io *io) {
+    lm_add_single_writer_u64(&io->stats->io.requests, 1);
+    lm_add_single_writer_u64(&io->stats->io.native_requests, 1);
+}
+
+static void parse_again(const struct lm_connection *connection, struct lm_native_request *request) {
+    char unused[LM_TEXT_BYTES_MAX];
+    (void)lm_native_parse(connection->in.header, request, unused, sizeof unused);
+}
 
 /* The rest of the payload is dropped first; credential and shape block are read already. */
 static void skip_payload(struct lm_connection *connection,
@@ -30,9 +43,11 @@ static void skip_payload(struct lm_connection *connection,
 static void log_answer(struct lm_io *io, const struct lm_connection *connection,
                        const struct lm_native_request *request, enum lm_status status,
                        const char *why) {
-    static const char *const words[] = {
-        [LM_KIND_INFER] = "infer", [LM_KIND_PING] = "ping", [LM_KIND_DESCRIBE] = "describe"};
-    bool is_known = request->kind >= LM_KIND_INFER && request->kind <= LM_KIND_DESCRIBE;
+    static const char *const words[] = {[LM_KIND_INFER] = "infer",
+                                        [LM_KIND_PING] = "ping",
+                                        [LM_KIND_DESCRIBE] = "describe",
+                                        [LM_KIND_REGION] = "region"};
+    bool is_known = request->kind >= LM_KIND_INFER && request->kind <= LM_KIND_REGION;
     struct lm_access_entry entry = {.what = is_known ? words[request->kind] : "unknown",
                                     .why = why,
                                     .id = request->id,
@@ -77,11 +92,17 @@ static void answer_describe(struct lm_io *io, struct lm_connection *connection,
     lm_native_answer(io, connection, &reply, io->models->description);
 }
 
-/* ping and describe: answered here, whatever the workers do. */
+/* All but inferences: answered here, whatever the workers do. */
 static void answer(struct lm_io *io, struct lm_connection *connection,
                    const struct lm_native_request *request) {
-    if (request->kind == LM_KIND_DESCRIBE && !is_authorised(io, connection)) {
+    if (request->kind != LM_KIND_PING && !is_authorised(io, connection)) {
         refuse_header(io, connection, request, LM_STATUS_UNAUTHORISED, unknown_key);
+        return;
+    }
+    const char *why =
+        request->kind == LM_KIND_REGION ? lm_native_region_refusal(io, connection) : NULL;
+    if (why) {
+        refuse_header(io, connection, request, LM_STATUS_BAD_REQUEST, why);
         return;
     }
     log_answer(io, connection, request, LM_STATUS_OK, NULL);
@@ -93,95 +114,41 @@ static void answer(struct lm_io *io, struct lm_connection *connection,
         struct lm_native_reply reply = {.id = request->id};
         lm_native_answer(io, connection, &reply, NULL);
     }
+    if (request->kind == LM_KIND_REGION) connection->in.read_state = LM_READ_DESCRIPTOR;
 }
 
-static uint32_t credential_bytes(uint16_t flags) {
-    return flags & LM_FLAG_CREDENTIAL ? (uint32_t)LM_NATIVE_CREDENTIAL_BYTES : 0;
+/* The byte that a descriptor came with, or should have. */
+static void end_region(struct lm_io *io, struct lm_connection *connection, enum lm_status status,
+                       const char *why) {
+    struct lm_native_request request;
+    parse_again(connection, &request);
+    struct lm_native_reply reply = {.id = request.id, .status = (uint16_t)status};
+    connection->in.read_state = LM_READ_HEADER;
+    count_request(io);
+    if (status == LM_STATUS_OK) {
+        lm_add_single_writer_u64(&io->stats->io.requests_ok, 1);
+    } else {
+        lm_refusal_count(io, status, UINT32_MAX);
+    }
+    log_answer(io, connection, &request, status, why);
+    lm_native_answer(io, connection, &reply, why);
 }
 
-static uint32_t shape_bytes(const struct lm_model *model, uint16_t flags) {
-    return flags & LM_FLAG_SHAPES ? lm_model_shape_block_bytes(model) : 0;
-}
-
-/* Whether a request has the bytes that its sizes need, and a slot has room for them. */
-static enum lm_status check_sizes(const struct lm_io *io, const struct lm_connection *connection,
-                                  const struct lm_native_request *request, char *why,
-                                  size_t why_bytes) {
-    const struct lm_model *model = &io->models->models[request->model];
-    const struct lm_encoding *encoding = &lm_encodings[request->encoding];
-    const struct lm_sizes sizes = lm_native_sizes(connection, request);
-    size_t expected = 0,
-           before = credential_bytes(request->flags) + shape_bytes(model, request->flags);
-    if (model->free_count > 0 && !(request->flags & LM_FLAG_SHAPES)) {
-        snprintf(why, why_bytes,
-                 "flags (byte 28): model '%s' has free dimensions ('%.64s' is one): expected a "
-                 "shape block (bit 1), found 0x%04x",
-                 model->name, model->free_dims[0].name, request->flags);
-        return LM_STATUS_BAD_REQUEST;
-    }
-    if (request->payload_bytes < before) {
-        snprintf(why, why_bytes,
-                 "payload: expected at least %zu bytes for credential and shape block, found %u",
-                 before, request->payload_bytes);
-        return LM_STATUS_BAD_REQUEST;
-    }
-    if (!encoding->body_bytes(model, &sizes, &expected) ||
-        expected + before != request->payload_bytes) {
-        snprintf(why, why_bytes,
-                 "payload: model '%s' takes %zu bytes for %u row(s) as %s, found %u", model->name,
-                 expected + before, request->rows, encoding->name, request->payload_bytes);
-        return LM_STATUS_BAD_REQUEST;
-    }
-    if (!encoding->slot_bytes(model, &sizes, request->payload_bytes, &expected) ||
-        !lm_arena_fits(&io->arena, expected)) {
-        snprintf(why, why_bytes,
-                 "the request needs %zu bytes, more than any slot has: send fewer or shorter rows, "
-                 "or raise server.arena_bytes",
-                 expected);
-        return LM_STATUS_TOO_LARGE;
-    }
-    return LM_STATUS_OK;
-}
-
-/* Whether the model can take the request; on refusal the status and the sentence. */
-static enum lm_status check(const struct lm_io *io, const struct lm_connection *connection,
-                            const struct lm_native_request *request, char *why, size_t why_bytes) {
-    const struct lm_shared *shared = io->shared;
-    if (request->payload_bytes > shared->config.max_request_bytes) {
-        snprintf(why, why_bytes,
-                 "payload: expected at most %llu bytes (server.max_request_bytes), found %u",
-                 (unsigned long long)shared->config.max_request_bytes, request->payload_bytes);
-        return LM_STATUS_TOO_LARGE;
-    }
-    if (request->model >= io->models->count) {
-        snprintf(why, why_bytes, "model index: expected 0 to %u (see describe), found %u",
-                 io->models->count - 1, request->model);
-        return LM_STATUS_UNKNOWN_MODEL;
-    }
-    const struct lm_model *model = &io->models->models[request->model];
-    const struct lm_encoding *encoding = &lm_encodings[request->encoding];
-    const char *missing = encoding->missing ? encoding->missing(model) : NULL;
-    if (missing) {
-        snprintf(why, why_bytes, "encoding: model '%s' has no %s; send tensors (0), found %s (%u)",
-                 model->name, missing, encoding->name, request->encoding);
-        return LM_STATUS_BAD_REQUEST;
-    }
-    if (request->rows > model->max_rows) {
-        snprintf(why, why_bytes,
-                 "rows: model '%s' takes at most %u, found %u; server.max_request_bytes and the "
-                 "model's max_rows decide that",
-                 model->name, model->max_rows, request->rows);
-        return LM_STATUS_BAD_REQUEST;
-    }
-    return check_sizes(io, connection, request, why, why_bytes);
+static void take_descriptor(struct lm_io *io, struct lm_connection *connection) {
+    char why[LM_TEXT_BYTES_MAX];
+    enum lm_status status;
+    if (!lm_native_region_receive(io, connection, &status, why, sizeof why)) return;
+    end_region(io, connection, status, status == LM_STATUS_OK ? NULL : why);
 }
 
 static struct lm_demand demand_of(const struct lm_io *io, const struct lm_connection *connection,
                                   const struct lm_native_request *header) {
-    return (struct lm_demand){.model = &io->models->models[header->model],
+    const struct lm_model *model = &io->models->models[header->model];
+    return (struct lm_demand){.model = model,
                               .sizes = lm_native_sizes(connection, header),
                               .timeout_us = header->timeout_us,
-                              .encoding = header->encoding};
+                              .pixels = (uint64_t)header->payload_bytes * LM_JPEG_BYTE_PIXELS,
+                              .encoding = lm_encoding_for(model, header->encoding)};
 }
 
 static void start_body(struct lm_io *io, struct lm_connection *connection,
@@ -191,8 +158,15 @@ static void start_body(struct lm_io *io, struct lm_connection *connection,
     request->id = header->id;
     request->payload_bytes = header->payload_bytes;
     request->flags = header->flags;
+    if (header->flags & LM_FLAG_REGION) {
+        lm_region_hold(io, connection, request);
+        lm_region_receive(request);
+        return;
+    }
     lm_model_layout(demand.model, slot, demand.encoding, &demand.sizes, &request->layout);
-    lm_encodings[demand.encoding].receive(request);
+    uint32_t before = lm_native_credential_bytes(header->flags) +
+                      lm_native_shape_bytes(connection, demand.model, header->flags);
+    lm_encodings[demand.encoding].receive(request, header->payload_bytes - before);
 }
 
 /* Everything that can be said against an inference before its body is read. */
@@ -203,17 +177,12 @@ static bool may_enter(struct lm_io *io, const struct lm_connection *connection,
         snprintf(refusal->why, sizeof refusal->why, "%s", unknown_key);
         return false;
     }
-    refusal->status = check(io, connection, request, refusal->why, sizeof refusal->why);
+    refusal->status = lm_native_check(io, connection, request, refusal->why, sizeof refusal->why);
     if (refusal->status != LM_STATUS_OK) return false;
     struct lm_demand demand = demand_of(io, connection, request);
     uint64_t deadline_ns = lm_admit_deadline_ns(io, connection, demand.timeout_us);
     return lm_gate_enter(io, demand.model, connection->in.native.key, refusal) &&
            lm_gate_in_time(io, &demand, deadline_ns, refusal);
-}
-
-static void count_request(struct lm_io *io) {
-    lm_add_single_writer_u64(&io->stats->io.requests, 1);
-    lm_add_single_writer_u64(&io->stats->io.native_requests, 1);
 }
 
 static void admit(struct lm_io *io, struct lm_connection *connection) {
@@ -244,10 +213,8 @@ static void admit(struct lm_io *io, struct lm_connection *connection) {
         refuse_header(io, connection, &request, refusal.status, refusal.why);
         return;
     }
-    const struct lm_sizes sizes = lm_native_sizes(connection, &request);
     size_t bytes = 0;
-    lm_encodings[request.encoding].slot_bytes(&io->models->models[request.model], &sizes,
-                                              request.payload_bytes, &bytes);
+    lm_native_slot_bytes(io, connection, &request, &bytes);
     struct lm_slot *slot = lm_slots_take(io, connection, bytes);
     if (slot) {
         start_body(io, connection, &request, slot);
@@ -259,13 +226,16 @@ static void admit(struct lm_io *io, struct lm_connection *connection) {
 /* ---- what flow/ asks ---- */
 
 /* A shape block is read with the header too: it decides which slot is taken. 0: none is read, as
- * where the request is refused anyway. The same in every call for one request. */
-static uint32_t shapes_to_read(const struct lm_io *io, const struct lm_native_request *request) {
+ * where the request is refused anyway. It grows while the block is read, by the ranks in it. */
+static uint32_t shapes_to_read(const struct lm_io *io, const struct lm_connection *connection,
+                               const struct lm_native_request *request) {
     if (request->kind != LM_KIND_INFER || request->model >= io->models->count ||
         request->payload_bytes > io->shared->config.max_request_bytes)
         return 0;
-    uint32_t shapes = shape_bytes(&io->models->models[request->model], request->flags);
-    return shapes + credential_bytes(request->flags) <= request->payload_bytes ? shapes : 0;
+    uint32_t shapes =
+        lm_native_shape_bytes(connection, &io->models->models[request->model], request->flags);
+    return shapes + lm_native_credential_bytes(request->flags) <= request->payload_bytes ? shapes
+                                                                                         : 0;
 }
 
 /* The shape block is whole. A key that an older table found means nothing in this one. */
@@ -288,19 +258,22 @@ static size_t take_shapes(struct lm_io *io, struct lm_connection *connection,
                           const uint8_t *bytes, size_t count) {
     const struct lm_model *model = &io->models->models[request->model];
     struct lm_native_call *call = &connection->in.native;
-    uint32_t end = fixed + shapes_to_read(io, request);
+    uint32_t end = fixed + shapes_to_read(io, connection, request);
     size_t taken = 0;
     while (taken < count && connection->in.header_used < end) {
         uint32_t at = connection->in.header_used++ - fixed;
         char why[LM_TEXT_BYTES_MAX];
         call->word = call->word >> 8 | (uint32_t)bytes[taken++] << 24; /* little-endian */
-        if (at % 4 != 3 || lm_native_take_word(call, model, request->rows, at / 4, why, sizeof why))
-            continue;
-        count_request(io);
-        refuse_header(io, connection, request, LM_STATUS_BAD_REQUEST, why);
-        return taken;
+        if (at % 4 != 3) continue;
+        if (!lm_native_take_word(call, model, request->rows, at / 4, why, sizeof why)) {
+            count_request(io);
+            refuse_header(io, connection, request, LM_STATUS_BAD_REQUEST, why);
+            return taken;
+        }
+        end = fixed + shapes_to_read(io, connection, request);
     }
-    if (connection->in.header_used == end) end_shapes(io, connection, request);
+    /* Beyond the end: a rank is more than the payload holds, which admission says. */
+    if (connection->in.header_used >= end) end_shapes(io, connection, request);
     return taken;
 }
 
@@ -308,6 +281,10 @@ static size_t take(struct lm_io *io, struct lm_connection *connection, const uin
                    size_t count) {
     struct lm_stream *in = &connection->in;
     struct lm_native_request request;
+    if (in->read_state == LM_READ_DESCRIPTOR) {
+        end_region(io, connection, LM_STATUS_BAD_REQUEST, lm_native_region_early);
+        return 1;
+    }
     bool is_whole = lm_native_is_header(in, &request);
     uint32_t fixed = lm_native_fixed_bytes(&request, is_whole);
     if (in->header_used == 0) in->started_ns = io->now_ns;
@@ -318,14 +295,10 @@ static size_t take(struct lm_io *io, struct lm_connection *connection, const uin
         in->header_used < lm_native_fixed_bytes(&request, is_whole))
         return taken;
     read_credential(io, connection);
-    if (!is_whole || !is_authorised(io, connection) || shapes_to_read(io, &request) == 0)
+    if (!is_whole || !is_authorised(io, connection) ||
+        shapes_to_read(io, connection, &request) == 0)
         admit(io, connection);
     return taken;
-}
-
-static void parse_again(const struct lm_connection *connection, struct lm_native_request *request) {
-    char unused[LM_TEXT_BYTES_MAX];
-    (void)lm_native_parse(connection->in.header, request, unused, sizeof unused);
 }
 
 static void body_received(struct lm_io *io, struct lm_connection *connection) {
@@ -381,6 +354,7 @@ const struct lm_dialect lm_native = {
     .name = "native",
     .take = take,
     .body_received = body_received,
+    .descriptor = take_descriptor,
     .forget = forget,
     .bytes_expected = bytes_expected,
     .retry = admit,

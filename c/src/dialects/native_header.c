@@ -28,6 +28,40 @@ static bool take_size(struct lm_native_call *call, const struct lm_model *model,
     return true;
 }
 
+/* A size of an input of any rank: all of them together have a maximum. */
+static bool take_elements(struct lm_native_call *call, const struct lm_model *model, uint32_t i,
+                          uint32_t d, char *why, size_t why_bytes) {
+    const struct lm_tensor *input = &model->inputs[i];
+    const struct lm_free_dim *dim = &model->free_dims[input->any_rank - 1];
+    uint64_t elements = call->word; /* those before are at least 1, and together at most max */
+    for (uint32_t before = 0; before < d; before++)
+        elements *= call->free[input->free[before] - 1u];
+    if (elements < 1 || elements > dim->max) {
+        snprintf(why, why_bytes,
+                 "shape block: input %u ('%.64s') dimension %u: expected 1 or more, and in all "
+                 "dimensions 1 to %u elements (max_dims: '%.64s'), found %u",
+                 i, input->name, d, dim->max, dim->name, call->word);
+        return false;
+    }
+    call->free[input->free[d] - 1] = call->word;
+    return true;
+}
+
+/* The dimensions of an input of any rank wait for their sizes from here on. */
+static bool take_rank(struct lm_native_call *call, const struct lm_model *model, uint32_t i,
+                      char *why, size_t why_bytes) {
+    const struct lm_tensor *input = &model->inputs[i];
+    uint32_t found = call->word;
+    if (input->any_rank ? found > input->rank : found != input->rank) {
+        snprintf(why, why_bytes, "shape block: input %u: expected rank %s%u, found %u", i,
+                 input->any_rank ? "0 to " : "", input->rank, found);
+        return false;
+    }
+    for (uint32_t d = 0; input->any_rank && d < found; d++)
+        call->free[input->free[d] - 1] = UINT32_MAX;
+    return true;
+}
+
 bool lm_native_take_word(struct lm_native_call *call, const struct lm_model *model, uint32_t rows,
                          uint32_t at, char *why, size_t why_bytes) {
     uint32_t found = call->word;
@@ -37,16 +71,16 @@ bool lm_native_take_word(struct lm_native_call *call, const struct lm_model *mod
                  found);
         return false;
     }
-    uint32_t i = 0;
-    for (at--; at > model->inputs[i].rank; i++) at -= 1 + model->inputs[i].rank;
-    const struct lm_tensor *input = &model->inputs[i];
-    if (at == 0) {
-        if (found == input->rank) return true;
-        snprintf(why, why_bytes, "shape block: input %u: expected rank %u, found %u", i,
-                 input->rank, found);
-        return false;
+    if (at == 1) call->input_at = 1;
+    if (at - call->input_at > lm_tensor_rank(&model->inputs[call->input], call->free)) {
+        call->input++;
+        call->input_at = (uint16_t)at;
     }
-    uint32_t d = at - 1;
+    const uint32_t i = call->input;
+    const struct lm_tensor *input = &model->inputs[i];
+    if (at == call->input_at) return take_rank(call, model, i, why, why_bytes);
+    uint32_t d = at - call->input_at - 1;
+    if (input->any_rank) return take_elements(call, model, i, d, why, why_bytes);
     if (input->free[d]) return take_size(call, model, i, d, why, why_bytes);
     int64_t expected = d == 0 && input->rows_free ? (int64_t)rows : input->dims[d];
     if ((int64_t)found == expected) return true;

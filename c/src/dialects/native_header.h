@@ -18,8 +18,9 @@ size_t lm_native_take_fixed(struct lm_stream *in, uint32_t fixed, const uint8_t 
 bool lm_native_is_header(const struct lm_stream *in, struct lm_native_request *request_out);
 
 /* call->word is word `at` of the block: the number of inputs, then of each its rank and its
- * dimensions. Takes the size of a free dimension over. false: it does not fit the model or the
- * words before; then `why` is the sentence. */
+ * dimensions; words come one after another. Takes the size of a free dimension over, and the rank
+ * of an input of any. false: it does not fit the model or the words before; then `why` is the
+ * sentence. */
 bool lm_native_take_word(struct lm_native_call *call, const struct lm_model *model, uint32_t rows,
                          uint32_t at, char *why, size_t why_bytes);
 

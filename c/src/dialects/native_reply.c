@@ -24,7 +24,10 @@ static void write_head(struct lm_request *request, enum lm_status status, uint16
         .preprocess_us = whole_us(request->popped_ns, request->preprocessed_ns),
         .infer_us = whole_us(request->preprocessed_ns, request->inferred_ns),
         .status = (uint16_t)status,
-        .flags = flags};
+        .flags = flags,
+        .width = status == LM_STATUS_OK ? request->width : 0,
+        .expert =
+            (uint16_t)(status == LM_STATUS_OK && request->expert ? request->expert->index + 1 : 0)};
     request->status = (uint16_t)status;
     lm_native_write_reply(request->head, &reply);
     request->reply[0] = (struct iovec){request->head, sizeof request->head};

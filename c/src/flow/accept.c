@@ -49,8 +49,7 @@ static void start_connection(struct lm_io *io, int fd) {
  * and assigns connections in turn: one wake-up for each connection, none for a request. */
 static void assign(struct lm_io *io, int fd) {
     struct lm_shared *shared = io->shared;
-    const struct lm_node *node = &shared->node;
-    struct lm_io *to = &node->ios[io->assigned_count++ % node->io_count];
+    struct lm_io *to = &shared->ios[io->assigned_count++ % shared->io_count];
     /* A thread that drains may have ended, and would not take the connection. relaxed: nothing else
      * is read because of it; what is pushed too late, lm_accept_refuse_assigned closes. */
     bool draining = lm_load_relaxed_u32(&shared->phase) == LM_PHASE_DRAINING;

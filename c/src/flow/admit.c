@@ -3,6 +3,7 @@
 
 #include "flow/access_log.h"
 #include "flow/slots.h"
+#include "parts/inflate.h"
 
 uint64_t lm_admit_deadline_ns(const struct lm_io *io, const struct lm_connection *connection,
                               uint64_t timeout_us) {
@@ -28,9 +29,14 @@ struct lm_request *lm_admit_begin(struct lm_io *io, struct lm_connection *connec
     request->started_ns = connection->in.started_ns;
     request->deadline_ns = lm_admit_deadline_ns(io, connection, demand->timeout_us);
     request->sizes = demand->sizes;
+    request->pixels = demand->pixels;
     request->batch_rows = 0;
     request->flags = 0;
+    request->http.is_picture = false;
+    request->http.coding = LM_CODING_NONE;
     request->part_at = request->part_count = 0;
+    request->region = NULL;
+    request->in_shm = false;
     request->dialect = connection->dialect;
     request->with_worker = request->last = false;
     lm_store_relaxed_u32(&request->claim, 0); /* relaxed: published with the slot, as is this: */

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "flow/refusal.h"
+#include "flow/region.h"
 #include "flow/slots.h"
 
 static void list_append(struct lm_io *io, struct lm_connection *connection,
@@ -112,6 +113,7 @@ struct lm_connection *lm_connection_open(struct lm_io *io, int fd) {
                                   .reply_head = LM_NO_SLOT,
                                   .reply_tail = LM_NO_SLOT,
                                   .address = LM_NO_ADDRESS,
+                                  .region = LM_NO_REGION,
                                   .prev = LM_NO_CONNECTION,
                                   .next = LM_NO_CONNECTION};
     /* relaxed: a worker that holds an overdue request of the entry's last owner may look at `gone`
@@ -232,6 +234,7 @@ void lm_connection_close(struct lm_io *io, struct lm_connection *connection) {
         io->descriptor_freed = true;
     }
     connection->fd = LM_FD_FREE;
+    lm_region_drop(io, connection);
     lm_address_table_remove(&io->shared->addresses, connection->address);
     (void)lm_sub_relaxed_u64(&io->shared->connections_open, 1); /* relaxed: a count alone */
     connection->generation = (connection->generation + 1) & 0xffffff;

@@ -17,15 +17,16 @@
 #include "parts/keys.h"
 #include "parts/native_codec.h"
 
-enum { LM_NO_CONNECTION = UINT32_MAX };
+enum { LM_NO_CONNECTION = UINT32_MAX, LM_NO_REGION = UINT16_MAX };
 
 enum { LM_FD_FREE = -1, LM_FD_PARKED = INT32_MAX };
 
 enum lm_read_state {
     LM_READ_HEADER,
-    LM_READ_PROLOGUE, /* what the dialect takes in pieces behind a header; see its `take` */
-    LM_READ_BODY,     /* into the parts of `receiving` */
-    LM_READ_DISCARD,  /* the payload of a refused request: `discard_bytes` more */
+    LM_READ_PROLOGUE,   /* what the dialect takes in pieces behind a header; see its `take` */
+    LM_READ_BODY,       /* into the parts of `receiving` */
+    LM_READ_DISCARD,    /* the payload of a refused request: `discard_bytes` more */
+    LM_READ_DESCRIPTOR, /* one byte, with which a descriptor comes; see dialect.h */
     LM_READ_WAIT,  /* a header is read, no slot is free, or its bytes are not here: slot_wait.c */
     LM_READ_LINGER /* refused for good: read and drop for a moment, so that the reply is not lost */
 };
@@ -44,6 +45,8 @@ struct lm_http_call {
     bool chunked;
     bool names_region;            /* the path names a shared memory region */
     bool admin;                   /* the key was one when the head came */
+    uint8_t coding;               /* of the body: enum lm_coding */
+    uint8_t top;                  /* classes that a picture is answered with; 0: not said */
     struct lm_http_chunks chunks; /* of a body that is dropped */
 };
 
@@ -51,6 +54,8 @@ struct lm_http_call {
 struct lm_native_call {
     uint32_t key;                    /* index in the table of keys, or LM_NO_KEY */
     uint32_t word;                   /* of the shape block: its bytes so far */
+    uint16_t input;                  /* that the word is of */
+    uint16_t input_at;               /* which word was its first */
     uint32_t free[LM_FREE_DIMS_MAX]; /* sizes in the shape block; 0: not there yet */
 };
 
@@ -106,6 +111,7 @@ struct lm_connection {
     uint32_t prev, next;
     uint32_t next_marked;
     uint32_t address;  /* its entry in the table of addresses */
+    uint16_t region;   /* memory that it shares with its client (region.h), or LM_NO_REGION */
     uint64_t timer_ns; /* on a list with deadlines: when */
     struct lm_stream in;
 };

@@ -39,6 +39,9 @@ struct lm_dialect {
                                      const struct lm_connection *connection);
     /* The last byte of a body is in its slot: checks what can be checked now, and submits. */
     void (*body_received)(struct lm_io *io, struct lm_connection *connection);
+    /* LM_READ_DESCRIPTOR: the socket has a byte, or its end. NULL: never in that state. What `take`
+     * sees in that state came with other bytes: the kernel has closed its descriptor. */
+    void (*descriptor)(struct lm_io *io, struct lm_connection *connection);
     /* Gives back what the dialect holds for a request that is not read whole. */
     void (*forget)(struct lm_io *io, struct lm_connection *connection);
 

@@ -9,55 +9,64 @@ enum {
     COST_STEP = 1000, /* and this many ns */
     PROBE_PAUSE = 4,  /* estimates between two probes */
     WEIGHT_SHIFT = 8,
+    JPEG_PIXEL_NS = 5,
+    PNG_PIXEL_NS = 30,
     PACE_SHIFT = 3,
     PACE_REQUESTS = 16, /* a pace is measured over so many, */
     PACE_NS = 10000000  /* or over so long */
 };
 
+/* Before the first picture: the Run, and what its pixels take at about a gigahertz. */
+static void begin_pictures(struct lm_cost *costs, const struct lm_model *model, uint8_t encoding,
+                           uint64_t warm_ns) {
+    uint64_t pixel_ns = encoding == LM_ENCODING_PNG ? PNG_PIXEL_NS : JPEG_PIXEL_NS;
+    for (uint32_t c = 0; model->takes_images && c < LM_COST_CLASSES; c++)
+        costs[c].row_ns = warm_ns + (model->image.max_pixels >> c) * pixel_ns;
+}
+
 void lm_estimate_begin(struct lm_io *io, const uint64_t *warm_ns) {
     for (uint32_t m = 0; m < io->models->count; m++) {
-        bool varies = io->models->models[m].free_count > 0;
-        for (uint32_t e = 0; e < LM_ENCODING_COUNT; e++) {
+        const struct lm_model *model = &io->models->models[m];
+        bool varies = model->free_count > 0;
+        for (uint8_t e = 0; e < LM_ENCODING_COUNT; e++) {
+            struct lm_cost *costs = io->costs[m][e];
+            if (lm_encoding_is_image(e)) {
+                begin_pictures(costs, model, e, warm_ns[m]);
+                continue;
+            }
             /* Of JSON nobody knows the sizes beforehand. */
-            if (varies && e == LM_ENCODING_JSON) continue;
+            if (varies && lm_encoding_is_text(e)) continue;
             for (uint32_t c = 0; c < (varies ? LM_COST_CLASSES : 1); c++)
-                io->costs[m][e][c].row_ns = warm_ns[m] >> c;
+                costs[c].row_ns = warm_ns[m] >> c;
         }
     }
 }
 
 /* Enough is in flight for the workers to be busy all the time. */
 static bool is_backlogged(const struct lm_io *io) {
-    return (io->in_flight - io->suspended) * io->node->io_count >= 2 * io->node->worker_count;
+    return (io->in_flight - io->suspended) * io->node->io_count >= 2 * lm_node_parallel(io->node);
 }
 
 uint64_t lm_estimate_wait_ns(const struct lm_io *io) {
     const struct lm_node *node = io->node;
     /* Where there are more workers than requests, one of them is free. */
-    if ((io->in_flight - io->suspended) * node->io_count < node->worker_count) return 0;
-    uint64_t wait_ns = io->work_ns * node->io_count / node->worker_count;
+    if ((io->in_flight - io->suspended) * node->io_count < lm_node_parallel(node)) return 0;
+    uint64_t wait_ns = io->work_ns * node->io_count / lm_node_parallel(node);
     uint64_t paced_ns =
         is_backlogged(io) ? (io->in_flight - io->suspended) * io->pace.interval_ns : 0;
     return paced_ns > wait_ns ? paced_ns : wait_ns;
 }
 
-/* The estimate for requests of about a size, and how many of its rows a request is, with
+/* The estimate for requests of about a size, and how many times its cost a request is charged, with
  * WEIGHT_SHIFT bits behind the point. */
 struct share {
     struct lm_cost *cost;
     uint64_t weight;
 };
 
-/* Requests whose rows are of about the same size share an estimate: a class for each power of two,
- * of which a request is charged its part. Models without free dimensions have one size. */
-static struct share share_of(const struct lm_io *io, const struct lm_model *model, uint8_t encoding,
-                             const struct lm_sizes *sizes) {
-    struct lm_cost *costs = (struct lm_cost *)io->costs[model->index][encoding];
-    struct share share = {costs, (uint64_t)sizes->rows << WEIGHT_SHIFT};
-    if (model->free_count == 0 || encoding == LM_ENCODING_JSON) return share;
-    struct lm_sizes largest = lm_model_largest(model, 1);
-    uint64_t most = lm_model_row_elements(model, &largest);
-    uint64_t elements = lm_model_row_elements(model, sizes);
+/* Requests of about the same size share an estimate: a class for each power of two, of which a
+ * request is charged its part. */
+static struct share share_of_size(struct share share, uint64_t elements, uint64_t most) {
     for (uint32_t class = 0; class + 1 < LM_COST_CLASSES && elements * 2 <= most; class++) {
         most = (most + 1) / 2;
         share.cost++;
@@ -66,25 +75,58 @@ static struct share share_of(const struct lm_io *io, const struct lm_model *mode
     return share;
 }
 
+/* Models without free dimensions have one size; a row of pictures has the size of its file's. */
+static struct share share_of(const struct lm_io *io, const struct lm_model *model, uint8_t encoding,
+                             const struct lm_sizes *sizes, uint64_t pixels) {
+    struct lm_cost *costs = (struct lm_cost *)io->costs[model->index][encoding];
+    struct share share = {costs, (uint64_t)sizes->rows << WEIGHT_SHIFT};
+    if (lm_encoding_is_image(encoding)) {
+        uint64_t row = pixels / sizes->rows + 1, most = model->image.max_pixels;
+        /* The Run costs the same for the smallest, which all share a class. */
+        uint64_t least = (most >> (LM_COST_CLASSES - 1)) + 1;
+        if (row < least) row = least;
+        return share_of_size(share, row < most ? row : most, most);
+    }
+    if (model->free_count == 0 || lm_encoding_is_text(encoding)) return share;
+    /* All rows together: what a Run costs besides its elements is there once. */
+    struct lm_sizes largest = lm_model_largest(model, 1);
+    share.weight = 1 << WEIGHT_SHIFT;
+    return share_of_size(share, lm_model_row_elements(model, sizes) * sizes->rows,
+                         lm_model_row_elements(model, &largest));
+}
+
 static uint64_t times(uint64_t row_ns, uint64_t weight) {
     return (row_ns * weight) >> WEIGHT_SHIFT;
 }
 
 static struct share share_of_request(const struct lm_io *io, const struct lm_request *request) {
-    return share_of(io, request->model, request->encoding, &request->sizes);
+    return share_of(io, request->model, request->encoding, &request->sizes, request->pixels);
 }
 
 static struct share share_of_demand(const struct lm_io *io, const struct lm_demand *demand) {
-    return share_of(io, demand->model, demand->encoding, &demand->sizes);
+    return share_of(io, demand->model, demand->encoding, &demand->sizes, demand->pixels);
 }
 
 static bool is_due(const struct lm_io *io, const struct lm_cost *cost) {
     return !cost->probing && io->now_ns >= cost->next_probe_ns;
 }
 
+/* With nothing else in flight, the Run may have the cores of other workers too. */
+static uint64_t alone_ns(const struct lm_io *io, const struct lm_model *model, uint64_t cost_ns,
+                         uint32_t others) {
+    bool alone = io->in_flight - io->suspended <= others;
+    return alone && cost_ns >= LM_WIDE_RUN_NS ? lm_model_wide_ns(model, cost_ns) : cost_ns;
+}
+
 uint64_t lm_estimate_run_ns(const struct lm_io *io, const struct lm_demand *demand) {
     struct share share = share_of_demand(io, demand);
-    return times(share.cost->row_ns, share.weight);
+    return alone_ns(io, demand->model, times(share.cost->row_ns, share.weight), 0);
+}
+
+bool lm_estimate_is_short(const struct lm_io *io, const struct lm_request *request) {
+    struct share share = share_of_request(io, request);
+    uint64_t run_ns = times(share.cost->row_ns, share.weight);
+    return run_ns > 0 && run_ns <= LM_SHORT_RUN_NS;
 }
 
 bool lm_estimate_wants_probe(const struct lm_io *io, const struct lm_demand *demand) {
@@ -116,8 +158,9 @@ void lm_estimate_resume(struct lm_io *io, struct lm_request *request) {
         request->cost_ns = times(cost->row_ns, share.weight);
         io->work_ns += request->cost_ns;
     }
-    bool may_be_late = request->is_unread ||
-                       request->deadline_ns < io->now_ns + request->cost_ns + request->cost_ns / 4;
+    uint64_t run_ns = alone_ns(io, request->model, request->cost_ns, 1);
+    bool may_be_late =
+        request->is_unread || request->deadline_ns < io->now_ns + run_ns + run_ns / 4;
     if (!may_be_late || !is_due(io, cost)) return;
     request->probe = cost->probing = true;
     io->work_ns -= request->cost_ns;
@@ -151,7 +194,13 @@ static void learn_cost(struct lm_io *io, const struct lm_request *request) {
     struct lm_cost *cost = share.cost;
     if (request->probe) cost->probing = false;
     if (request->batch_rows == 0) return; /* no Run */
-    uint64_t took_ns = (request->worked_ns << WEIGHT_SHIFT) / share.weight;
+    if (request->disturbed) return;       /* neither on one core nor on several */
+    uint64_t worked_ns = request->worked_ns;
+    if (request->width > 1) { /* the Run alone was: nothing that its body took before */
+        uint64_t run_ns = request->wide_ns;
+        worked_ns += lm_model_narrow_ns(lm_request_runs(request), run_ns) - run_ns;
+    }
+    uint64_t took_ns = (worked_ns << WEIGHT_SHIFT) / share.weight;
     uint64_t most_ns = COST_JUMP * cost->row_ns + COST_STEP;
     uint32_t shift = cost->measured < COST_YOUNG ? COST_SHIFT_YOUNG : COST_SHIFT;
     if (request->probe) {

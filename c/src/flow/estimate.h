@@ -4,9 +4,11 @@
  *
  * The wait is estimated from the requests in flight: each is charged with the time that requests
  * of its model, encoding and size took of a worker lately, and the sum is shared out over the
- * workers. Where more is in flight than the workers can run at once, the pace at which requests
- * leave is measured too, and the longer of the two estimates counts: a worker that does not get its
- * core is slower than its Runs.
+ * workers. The estimate is of a Run on one core; one on several (work/width.h) is taken to be as
+ * many times faster as at start, in what it teaches and in what is expected of it where nothing
+ * else is in flight. Where more is in flight than the workers can run at once, the pace at which
+ * requests leave is measured too, and the longer of the two estimates counts: a worker that does
+ * not get its core is slower than its Runs.
  *
  * An estimate that refuses requests also prevents the Runs that would correct it. So it begins with
  * the time of the worker's warm-up, one Run raises it by less than a half, however long it took,
@@ -28,6 +30,8 @@ void lm_estimate_begin(struct lm_io *io, const uint64_t *warm_ns);
 uint64_t lm_estimate_wait_ns(const struct lm_io *io);
 /* The time of a worker for it. */
 uint64_t lm_estimate_run_ns(const struct lm_io *io, const struct lm_demand *demand);
+/* A Run that takes no longer than handing the request over to a worker would. */
+bool lm_estimate_is_short(const struct lm_io *io, const struct lm_request *request);
 /* A request may be run to test the estimate. */
 bool lm_estimate_wants_probe(const struct lm_io *io, const struct lm_demand *demand);
 

@@ -123,11 +123,11 @@ static int open_listener(const struct lm_shared *shared, const char *host, uint3
 }
 
 int lm_listen_tcp(struct lm_shared *shared, const char *host, uint32_t port, uint32_t *port_out) {
-    for (uint32_t i = 0; i < shared->node.io_count; i++) {
-        enum port_sharing sharing = shared->node.io_count == 1 ? PORT_ALONE
-                                    : i == 0                   ? PORT_FIRST
-                                                               : PORT_NEXT;
-        int *fd = &shared->node.ios[i].listen_fds[LM_LISTENER_TCP];
+    for (uint32_t i = 0; i < shared->io_count; i++) {
+        enum port_sharing sharing = shared->io_count == 1 ? PORT_ALONE
+                                    : i == 0              ? PORT_FIRST
+                                                          : PORT_NEXT;
+        int *fd = &shared->ios[i].listen_fds[LM_LISTENER_TCP];
         int code = open_listener(shared, host, port, sharing, fd, &port);
         if (code) return code;
     }

@@ -141,7 +141,7 @@ int lm_listen_unix(struct lm_shared *shared, struct lm_unix_file *file, uint32_t
     int lock = -1;
     int code = lock_folder(file->path, &lock);
     if (!code) code = clear_path(file->path);
-    if (!code) code = open_listener(file, mode, &shared->node.ios[0].listen_fds[LM_LISTENER_UNIX]);
+    if (!code) code = open_listener(file, mode, &shared->ios[0].listen_fds[LM_LISTENER_UNIX]);
     if (lock >= 0) close(lock);
     return code;
 }

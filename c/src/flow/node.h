@@ -1,6 +1,7 @@
-/* node.h: what belongs to one NUMA node of the machine: the threads on its cores, the queue between
- * them, the seats where idle workers sleep, and the memory that Runs allocate from. What the whole
- * server shares is in struct lm_shared (state.h). A server has one node, whatever the machine is.
+/* node.h: what belongs to one NUMA node of the machine: the queue between the threads on its cores,
+ * and the seats where its idle workers sleep. What the whole server shares, threads too, is in
+ * struct lm_shared (state.h). A server has one node, or as many as the plan says
+ * (parts/placement.h).
  */
 #ifndef LM_FLOW_NODE_H
 #define LM_FLOW_NODE_H
@@ -8,29 +9,64 @@
 #include "base/limits.h"
 #include "lumen.h"
 #include "parts/queue.h"
-#include "parts/run_arena.h"
 #include "parts/waitset.h"
 
-struct lm_io;
-struct lm_worker;
+struct lm_cpu_set;
 
-/* Read-only after start, but for the queue, the waitset and the arenas. */
-struct lm_node {
-    struct lm_io *ios;
-    uint32_t io_count;
-    uint32_t worker_count;
-    struct lm_worker *workers;
-    bool workers_sleep;    /* in the waitset: they must be woken */
-    struct lm_queue queue; /* of lm_job_pack(io, slot); unused when queue_type is inline */
-    struct lm_waitset waitset;
-    struct lm_run_arenas run_arenas;
+/* The Run that uses the cores of sleeping workers, if there is one: work/width.h. The worker that
+ * runs it writes this; one that wakes reads it, and may set `disturbed`. */
+struct lm_width {
+    LM_CACHE_ALIGNED lm_atomic_u32 taken; /* 1: a worker has the rest of this */
+    lm_atomic_u32 owner;                  /* the worker whose Run is wide, plus 1; 0: none */
+    lm_atomic_u32 disturbed;              /* 1: a helper has lost its core since */
+    lm_atomic_u32 helper_count;
+    lm_atomic_u32 tids[LM_WIDTH_MAX - 1];  /* of the helper threads */
+    lm_atomic_u32 seats[LM_WIDTH_MAX - 1]; /* the sleeping workers whose cores they have */
 };
+
+/* Read-only after start, but for the queue, the waitsets and the width. */
+struct lm_node {
+    uint32_t index;
+    uint32_t io_count;     /* its I/O threads */
+    uint32_t worker_count; /* its workers that run models: */
+    uint32_t thread_count; /* threads, and those of its I/O threads */
+    int32_t memory;        /* the kernel's number of the node that its memory is on; -1: of any */
+    const struct lm_cpu_set *cpus; /* where its threads stay that have no core; NULL: anywhere */
+    uint32_t other_count;
+    struct lm_node *others[LM_NODES_MAX - 1]; /* whose jobs it may take; the nearest first */
+    bool workers_sleep;                       /* in the waitset: they must be woken */
+    struct lm_queue queue;     /* of lm_job_pack(io, slot); unused when queue_type is inline */
+    struct lm_waitset waitset; /* by the workers' numbers in the server */
+    struct lm_width width;
+    struct lm_waitset resting; /* the seats of I/O threads; see rest.h */
+};
+/* What threads of one node write is on no line with what those of another do. */
+_Static_assert(sizeof(struct lm_node) % LM_CACHE_LINE == 0, "nodes share no line");
 
 /* Control thread, before the node's threads start: opens the queue, with a place for each of
  * `slots` slots, and the waitset. Returns 0 or LUMEN_E_*. */
 int lm_node_open(struct lm_node *node, const lumen_config *config, uint32_t slots);
 /* No thread of the node runs. */
 void lm_node_close(struct lm_node *node, const lumen_config *config);
+
+/* How many Runs may go on at once. */
+static inline uint32_t lm_node_parallel(const struct lm_node *node) {
+    return node->thread_count ? node->thread_count : node->worker_count;
+}
+
+/* Its workers have more to do than one job each after this one: another node may help. */
+static inline bool lm_node_is_deep(struct lm_node *node) {
+    return lm_queue_depth(&node->queue) >= lm_node_parallel(node);
+}
+
+/* A worker of the node that has nothing to do: a job of another, which is deep. false: none. */
+static inline bool lm_node_steal(struct lm_node *node, uint32_t *job_out) {
+    for (uint32_t o = 0; o < node->other_count; o++) {
+        struct lm_node *other = node->others[o];
+        if (lm_node_is_deep(other) && lm_queue_pop(&other->queue, job_out)) return true;
+    }
+    return false;
+}
 
 static inline uint32_t lm_job_pack(uint32_t io, uint32_t slot) {
     return io << 16 | slot;

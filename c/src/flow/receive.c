@@ -64,6 +64,7 @@ static void consume_buffer(struct lm_io *io, struct lm_connection *connection) {
             taken = lm_io_dialect(io, connection)->take(io, connection, at, count);
             break;
         case LM_READ_PROLOGUE:
+        case LM_READ_DESCRIPTOR:
             taken = lm_io_dialect(io, connection)->take(io, connection, at, count);
             break;
         case LM_READ_BODY: taken = take_body(io, connection, at, count); break;
@@ -87,6 +88,7 @@ static void arm(struct lm_io *io, struct lm_connection *connection) {
         lm_ring_recv_header(io->ring, connection->fd, index, generation);
         break;
     case LM_READ_PROLOGUE: lm_ring_recv_header(io->ring, connection->fd, index, generation); break;
+    case LM_READ_DESCRIPTOR: lm_ring_poll(io->ring, connection->fd, index, generation); break;
     case LM_READ_BODY: {
         struct lm_request *request = &io->requests[connection->in.receiving];
         if (parts_complete(request)) { /* nothing to receive: every part is empty */
@@ -205,6 +207,19 @@ void lm_receive_completed(struct lm_io *io, const struct lm_completion *completi
     } else if (completion->result != -EINTR && completion->result != -EAGAIN &&
                completion->result != -ENOBUFS) {
         lm_connection_abort(io, connection);
+    }
+}
+
+void lm_receive_readable(struct lm_io *io, const struct lm_completion *completion) {
+    struct lm_connection *connection = lm_io_connection(io, completion->index);
+    LM_ASSERT(connection->generation == completion->generation && connection->recv_armed);
+    connection->recv_armed = false;
+    lm_connection_mark(io, connection); /* which asks again, where nothing came of this */
+    if (connection->ended || completion->result == -EINTR || completion->result == -EAGAIN) return;
+    if (completion->result < 0) {
+        lm_connection_abort(io, connection);
+    } else {
+        lm_io_dialect(io, connection)->descriptor(io, connection);
     }
 }
 

@@ -13,6 +13,8 @@
 /* Goes on with what can be read: bytes already here, then the next receive. For lm_advance_all. */
 void lm_receive_continue(struct lm_io *io, struct lm_connection *connection);
 void lm_receive_completed(struct lm_io *io, const struct lm_completion *completion);
+/* A connection in LM_READ_DESCRIPTOR may have its byte. */
+void lm_receive_readable(struct lm_io *io, const struct lm_completion *completion);
 /* Goes on with connections that had their share of an earlier turn, in order. */
 void lm_receive_resume(struct lm_io *io);
 /* Retries the header reads that found no buffer, if one has come back since. */

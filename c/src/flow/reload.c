@@ -5,16 +5,16 @@ uint64_t lm_reload_ask(struct lm_shared *shared) {
     uint64_t asked = lm_load_relaxed_u64(&shared->turns_asked) + 1; /* relaxed: own word */
     /* R3: release, after the table was published; pairs with R1 */
     lm_store_release_u64(&shared->turns_asked, asked);
-    for (uint32_t i = 0; i < shared->node.io_count; i++) {
-        if (shared->node.ios[i].ring) lm_ring_wake(shared->node.ios[i].ring);
+    for (uint32_t i = 0; i < shared->io_count; i++) {
+        if (shared->ios[i].ring) lm_ring_wake(shared->ios[i].ring);
     }
     return asked;
 }
 
 bool lm_reload_all_turned(const struct lm_shared *shared, uint64_t asked) {
-    for (uint32_t i = 0; i < shared->node.io_count; i++) {
+    for (uint32_t i = 0; i < shared->io_count; i++) {
         /* R6: acquire: its uses of an older table are over; pairs with R5 */
-        if (lm_load_acquire_u64(&shared->node.ios[i].turns_seen) < asked) return false;
+        if (lm_load_acquire_u64(&shared->ios[i].turns_seen) < asked) return false;
     }
     return true;
 }

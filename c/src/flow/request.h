@@ -16,7 +16,8 @@
 #include "parts/oip_request.h"
 #include "parts/trace.h"
 
-enum { LM_SHAPE_BLOCK_BYTES_MAX = 4 * (1 + LM_TENSORS_MAX * (1 + LM_RANK_MAX)) };
+/* Of so many tensors. */
+#define LM_SHAPE_BLOCK_BYTES(tensors) (4 * (1 + (size_t)(tensors) * (1 + LM_RANK_MAX)))
 
 /* How a request left its worker. */
 enum lm_outcome {
@@ -28,13 +29,22 @@ enum lm_outcome {
     LM_OUTCOME_OVERDUE  /* the I/O thread has answered in its worker's place */
 };
 
+#define LM_PIXELS_UNKNOWN UINT64_MAX
+
 struct lm_io;
 struct lm_model_set;
+struct lm_region;
+
+/* A place in a region, as a request names it. */
+struct lm_span {
+    uint64_t offset, bytes;
+};
 
 /* A request for a model, as far as its header describes it. */
 struct lm_demand {
     const struct lm_model *model;
     struct lm_sizes sizes;
+    uint64_t pixels;     /* of its pictures, guessed by the bytes */
     uint64_t timeout_us; /* 0: the server's default */
     uint8_t encoding;    /* LM_ENCODING_* */
     bool is_unread;      /* its worker reads in the body what else it asks, such as a deadline */
@@ -44,11 +54,17 @@ struct lm_demand {
 struct lm_http_exchange {
     bool keep_alive;
     bool names_keep_alive;
-    bool retry_later;  /* the refusal is of the moment: the reply says Retry-After */
-    char *text;        /* the body as it came, where its JSON holds values; NULL: blobs alone */
-    size_t text_bytes; /* received so far, or whole */
+    bool is_invocation; /* MLflow's: the reply to "inputs" says "predictions" too */
+    bool is_picture;    /* the body is a picture's file: the reply may be its classes alone */
+    uint8_t coding;     /* of the text, while it is compressed: enum lm_coding */
+    uint8_t top;        /* how many of them; 0: not said */
+    bool is_form;       /* the body is a form, which holds the file */
+    bool retry_later;   /* the refusal is of the moment: the reply says Retry-After */
+    char *text;         /* the body as it came, where its JSON holds values; NULL: blobs alone */
+    size_t text_bytes;  /* received so far, or whole */
     size_t text_room;
-    int64_t json_bytes; /* of the text; -1: all of it */
+    size_t inflated_room; /* what a compressed text may hold */
+    int64_t json_bytes;   /* of the text; -1: all of it */
     struct lm_http_chunks chunks;
     struct lm_oip_request asked;
 };
@@ -56,8 +72,9 @@ struct lm_http_exchange {
 struct lm_request {
     struct lm_io *io; /* whose slot it is */
     struct lm_slot *slot;
-    const struct lm_model *model; /* NULL: a reply of the I/O thread itself */
-    struct lm_model_set *models;  /* that the model is of */
+    const struct lm_model *model;  /* NULL: a reply of the I/O thread itself */
+    const struct lm_model *expert; /* that runs in the model's place; NULL: it runs itself */
+    struct lm_model_set *models;   /* that the model is of */
     uint32_t connection;
     uint32_t next_reply; /* of the same connection, in order of being sent */
     uint64_t id;
@@ -73,7 +90,14 @@ struct lm_request {
     uint64_t seen_ns;     /* eviction.c: when it was last seen to move, 0: not looked at yet */
     uint64_t seen_bytes;  /* and how far it was then */
     struct lm_sizes sizes;
+    uint64_t pixels;     /* of its pictures: guessed, until their files are here */
     uint32_t batch_rows; /* of the Run it was part of; 0: none */
+    uint8_t width;       /* cores of that Run */
+    bool disturbed;      /* it lost some of them meanwhile */
+    uint64_t wide_ns;    /* what that Run took, where it had several */
+    uint8_t expert_at;   /* which of the model's experts `expert` is */
+    bool goes_on;        /* the lighter expert was not sure: the next one runs */
+    bool converted;      /* the pixels are in the tensor already */
     uint32_t payload_bytes;
     uint16_t status; /* enum lm_status, of the reply */
     uint16_t flags;
@@ -89,21 +113,32 @@ struct lm_request {
     lm_atomic_u64
         overdue_ns;      /* the deadline, for the I/O thread to look at while a worker has it */
     lm_atomic_u32 claim; /* taken by whoever answers: 0 nobody yet */
+    bool in_shm;         /* HTTP: tensors are in regions that clients have registered */
     bool in_batch;       /* the reply points into its worker's batch */
     uint32_t part_count;
     uint32_t part_at;
-    struct iovec
-        parts[1 + LM_TENSORS_MAX]; /* what is still to be received, the front one shrinking */
+    /* The lists, here and in `layout` and `http.asked`, are in the slot's part of
+     * lm_io.request_lists: they have room for every model. */
+    struct iovec *parts; /* what is still to be received, the front one shrinking */
     struct lm_layout layout;
-    struct msghdr message; /* the reply, as sendmsg wants it */
-    struct iovec reply[2 + LM_TENSORS_MAX];
+    struct lm_region *region;    /* in which its tensors are; NULL: in its slot */
+    const struct lm_span *spans; /* of its inputs, then of its outputs; in the slot */
+    struct msghdr message;       /* the reply, as sendmsg wants it */
+    struct iovec *reply;
     uint8_t head[LM_NATIVE_REPLY_BYTES];
-    uint8_t prefix[LM_SHAPE_BLOCK_BYTES_MAX]; /* of the reply: shapes */
+    uint8_t *prefix; /* of the reply: shapes */
     struct lm_http_exchange http;
     /* For the access log. */
     struct lm_trace_client client;
     char why[LM_TRACE_WHY_BYTES]; /* "" where nothing went wrong */
 };
+
+/* Bytes of a request's lists, where no model has more inputs and outputs. */
+size_t lm_request_lists_bytes(uint32_t inputs, uint32_t outputs);
+/* Lays them out; once, before the first request. */
+void lm_request_hold_lists(struct lm_request *request, uint8_t *memory, uint32_t inputs,
+                           uint32_t outputs);
+
 /* true: the caller answers this request, and nobody else does. A worker asks when it knows the
  * answer, the I/O thread when the deadline has long passed. */
 static inline bool lm_request_claim(struct lm_request *request) {
@@ -116,6 +151,16 @@ static inline void lm_request_set_why(struct lm_request *request, const char *wh
     size_t bytes = strnlen(why, sizeof request->why - 1);
     memcpy(request->why, why, bytes);
     request->why[bytes] = '\0';
+}
+
+/* The model that runs: its session, its width. */
+static inline const struct lm_model *lm_request_runs(const struct lm_request *request) {
+    return request->expert ? request->expert : request->model;
+}
+
+/* Whether a native engine computes its answers: their places are known before. */
+static inline bool lm_request_is_native(const struct lm_request *request) {
+    return lm_request_runs(request)->native && request->model->outputs_known;
 }
 
 /* The reply is in the first `parts` entries of `reply`. */

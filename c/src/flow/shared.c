@@ -19,6 +19,7 @@ int lm_shared_open(struct lm_shared *shared, const lumen_config *config) {
     struct lm_access *access;
     int code = lm_address_table_open(&shared->addresses, config->connections_per_address,
                                      config->max_connections);
+    if (!code && config->shared_memory) code = lm_shm_open(&shared->shm);
     if (code) return code;
     code = lm_access_open(&access, config, NULL, lm_now_ns());
     lm_store_relaxed_u64(&shared->access, (uintptr_t)access); /* relaxed: no thread runs yet */
@@ -28,6 +29,8 @@ int lm_shared_open(struct lm_shared *shared, const lumen_config *config) {
 void lm_shared_close(struct lm_shared *shared) {
     lm_reload_close(shared);
     lm_address_table_close(&shared->addresses);
+    lm_shm_close(shared->shm);
+    shared->shm = NULL;
 }
 
 int lm_shared_add_model(struct lm_shared *shared, uint32_t model,

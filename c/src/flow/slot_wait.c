@@ -188,7 +188,7 @@ void lm_slot_wait_retry(struct lm_io *io) {
     struct lm_waiters *waiters = &io->waiters;
     bool due = io->now_ns >= waiters->due_ns;
     /* Another thread may have given a place back. */
-    bool places = io->shared->node.io_count > 1 && io->shared->places.max;
+    bool places = io->shared->io_count > 1 && io->shared->places.max;
     if (!due && !waiters->released && !places) return;
     waiters->released = waiters->no_place = false;
     waiters->refused_bytes = SIZE_MAX;

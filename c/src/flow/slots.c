@@ -2,6 +2,7 @@
 #include "flow/slots.h"
 
 #include "flow/estimate.h"
+#include "flow/region.h"
 
 /* Slots are given in the order in which requests came to wait for them: what was released since
  * the last round, or is not to be had, is not for a request that comes now. */
@@ -29,13 +30,13 @@ static bool take_place(struct lm_io *io, bool waits) {
 
 /* Any thread. */
 static void give_place(struct lm_io *io) {
-    const struct lm_node *node = &io->shared->node;
+    const struct lm_shared *shared = io->shared;
     uint32_t waiting = lm_places_give(&io->shared->places) & ~(1u << io->index);
     /* A hint: they look again every LM_TICK_MS. The next one in turn, so that none is forgotten. */
-    for (uint32_t n = 1; waiting && n < node->io_count; n++) {
-        uint32_t next = (io->index + n) % node->io_count;
+    for (uint32_t n = 1; waiting && n < shared->io_count; n++) {
+        uint32_t next = (io->index + n) % shared->io_count;
         if (!(waiting & 1u << next)) continue;
-        lm_ring_wake(node->ios[next].ring);
+        lm_ring_wake(shared->ios[next].ring);
         return;
     }
 }
@@ -81,6 +82,7 @@ void lm_slots_release(struct lm_io *io, struct lm_request *request) {
         lm_add_single_writer_u64(&request->models->used_by[io->index].requests, (uint64_t)-1);
         lm_slots_answered(request);
         lm_estimate_discharge(io, request);
+        if (request->region) lm_region_release(io, request);
     }
     lm_arena_release(&io->arena, request->slot);
     io->waiters.released = true;

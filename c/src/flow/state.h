@@ -6,6 +6,7 @@
 
 #include <pthread.h>
 
+#include "base/isolation.h"
 #include "base/memory.h"
 #include "flow/connection.h"
 #include "flow/dialect.h"
@@ -16,20 +17,33 @@
 #include "flow/request.h"
 #include "parts/access.h"
 #include "parts/address_table.h"
+#include "parts/run_arena.h"
+#include "parts/shm_regions.h"
 #include "parts/stats.h"
 #include "parts/trace.h"
 #include "ring/fd_store.h"
 #include "ring/ring.h"
 
+struct lm_io;
+struct lm_worker;
+
 /* Unready: serves as before, but says that it will not for long. */
 enum { LM_PHASE_RUNNING = 0, LM_PHASE_UNREADY = 1, LM_PHASE_DRAINING = 2 };
 
-/* Read-only after start, but for the node, the table of addresses and the atomics. */
+/* Read-only after start, but for the nodes, the run arenas, the table of addresses and the atomics.
+ * Threads have one number in the whole server; those of a node follow each other. */
 struct lm_shared {
     lumen_config config; /* the settings; its pointers are NULL */
     const struct lm_dialect *dialects[LM_DIALECT_COUNT];
     struct lm_ort ort;
-    struct lm_node node;
+    struct lm_node nodes[LM_NODES_MAX];
+    uint32_t node_count;
+    uint32_t io_count;
+    struct lm_io *ios;
+    struct lm_worker *workers;
+    uint32_t worker_count; /* all that run models */
+    uint32_t thread_count; /* of them, the first: threads; the others are each an I/O thread's */
+    struct lm_run_arenas run_arenas;
     lm_atomic_u64 models;      /* struct lm_model_set *: in force; model_set.h */
     lm_atomic_u64 access;      /* struct lm_access *: the table in force; reload.h */
     lm_atomic_u64 turns_asked; /* of the I/O threads, by the control thread */
@@ -41,7 +55,10 @@ struct lm_shared {
     lm_atomic_u64 connections_open;    /* of all I/O threads */
     struct lm_address_table addresses; /* that have a bound of connections, if any */
     struct lm_places places;           /* max_in_flight */
+    struct lm_shm_regions *shm;        /* NULL: none may be registered */
+    lm_atomic_u64 region_bytes;        /* shared with clients, of all I/O threads */
     uint64_t default_timeout_ns;       /* 0: none */
+    uint32_t real_time;                /* priority of the threads; 0: they are ordinary */
     bool io_shares_cores;              /* with workers, over which it has priority */
     bool traced;                       /* workers record a row per request */
     bool access_logged;    /* so do I/O threads, with who asked and why not; access_log.h */
@@ -57,6 +74,11 @@ struct lm_shared {
     pthread_barrier_t started; /* every thread is set up */
     pthread_barrier_t go;      /* the control thread has looked at how that went */
 };
+
+/* How many Runs may go on at once. */
+static inline uint32_t lm_shared_parallel(const struct lm_shared *shared) {
+    return shared->thread_count ? shared->thread_count : shared->worker_count;
+}
 
 struct lm_list {
     uint32_t head, tail, count;
@@ -82,13 +104,21 @@ struct lm_waiters {
 
 /* The estimated worker time of one model, encoding and class of sizes; see estimate.h. */
 struct lm_cost {
-    uint64_t row_ns;        /* for one row of the class's largest size, lately; 0: not known */
+    uint64_t row_ns;        /* of one row, or of the class's largest size; lately; 0: not known */
     uint64_t next_probe_ns; /* from then on a request may test the estimate */
     uint32_t measured;      /* the first few Runs */
     bool probing;           /* one that does so is with the workers */
 };
 
 enum { LM_COST_CLASSES = 16 }; /* each of half the size of the one before */
+
+/* Memory shared with a client; see region.h. */
+struct lm_region {
+    uint8_t *base; /* NULL: the entry is free */
+    size_t bytes;
+    uint64_t counted; /* in the limit of all regions */
+    uint32_t uses;    /* requests in flight, and its connection; 0: to be unmapped */
+};
 
 struct lm_http_side; /* dialects/http_block.h */
 
@@ -101,6 +131,7 @@ struct lm_io {
     struct lm_ring *ring;
     struct lm_arena arena;
     struct lm_request *requests; /* one per slot */
+    uint8_t *request_lists;      /* what they point to */
     struct lm_binding *bindings; /* slot × model */
     OrtValue **values;           /* slot × values_per_slot */
     struct lm_mapping connection_memory;
@@ -118,8 +149,11 @@ struct lm_io {
     uint32_t connections_wanting; /* a returning request may let them go on */
     struct lm_held held;          /* bytes that may not be parsed yet */
     struct lm_http_side *http;
-    uint32_t in_flight; /* requests that hold a slot */
-    uint32_t suspended; /* of them, those whose bodies take their time; see estimate.h */
+    struct lm_region regions[LM_REGIONS_MAX];
+    uint32_t regions_mapped, regions_unused;
+    uint64_t region_bytes; /* of them */
+    uint32_t in_flight;    /* requests that hold a slot */
+    uint32_t suspended;    /* of them, those whose bodies take their time; see estimate.h */
     struct lm_waiters waiters;
     uint64_t work_ns; /* what the workers are expected to take for them; see estimate.h */
     struct lm_cost costs[LUMEN_MODELS_MAX][LM_ENCODING_COUNT][LM_COST_CLASSES];
@@ -148,16 +182,18 @@ struct lm_io {
     uint64_t now_ns;  /* taken once per turn of the loop */
     uint64_t seen_ns; /* what came before then is known */
     uint8_t *scrap;   /* where refused bytes go: the kernel may write there at any time */
+    struct lm_real_time real_time;
     pthread_t thread;
     bool thread_started;
     int start_code; /* 0 or LUMEN_E_*, with start_error; read after the start barrier */
     char start_error[512];
     char park_error[256];   /* why connections cannot be parked that should be */
     struct lm_mpmc returns; /* slots coming back from workers */
-    /* Runs models on this thread; NULL unless queue_type is inline. */
+    /* Runs models on this thread; NULL: workers' threads run all of them. */
     struct lm_worker *inline_worker;
     /* Requests whose body is whole, before a worker has them. Both ends are this thread. */
     struct lm_spsc ready;
+    struct lm_spsc own;       /* the same, for this thread's inline_worker */
     struct lm_trace trace;    /* used when there is an access log */
     struct lm_spsc assigned;  /* connections that the first I/O thread accepted for this one */
     lm_atomic_u64 turns_seen; /* of shared->turns_asked */

@@ -4,6 +4,17 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "flow/estimate.h"
+#include "flow/pictures.h"
+#include "parts/inflate.h"
+
+/* Where all workers of the node are awake and have enough to do, one of another node helps: it
+ * announces its sleep before it looks at this queue's depth, as for its own (waitset.h). */
+static void wake_worker(struct lm_node *node) {
+    if (lm_waitset_wake_one(&node->waitset)) return;
+    for (uint32_t o = 0; o < node->other_count; o++) {
+        if (!lm_node_is_deep(node) || lm_waitset_wake_one(&node->others[o]->waitset)) return;
+    }
+}
 
 /* Pushes what is ready, in order. The queue has a place for every slot, and can refuse a push all
  * the same while a worker is stopped in the middle of a pop (docs/CONCURRENCY.md): what is refused
@@ -12,8 +23,22 @@ void lm_submit_hand_over(struct lm_io *io) {
     uint32_t job;
     while (lm_spsc_peek(&io->ready, &job) && lm_queue_push(&io->node->queue, job)) {
         (void)lm_spsc_pop(&io->ready, &job);
-        if (io->node->workers_sleep) lm_waitset_wake_one(&io->node->waitset);
+        if (io->node->workers_sleep) wake_worker(io->node);
     }
+}
+
+/* Whether this thread runs the request itself. */
+static bool is_own(const struct lm_io *io, const struct lm_request *request) {
+    if (!io->inline_worker) return false;
+    if (io->node->thread_count == 0) return true;
+    switch ((enum lumen_run)request->model->run) {
+    case LUMEN_RUN_INLINE: return true;
+    case LUMEN_RUN_WORKER: return false;
+    case LUMEN_RUN_AUTO: break;
+    }
+    if (request->pixels == LM_PIXELS_UNKNOWN) return false;
+    if (request->http.coding != LM_CODING_NONE) return false; /* it may hold much */
+    return lm_estimate_is_short(io, request);
 }
 
 void lm_submit(struct lm_io *io, struct lm_connection *connection, struct lm_request *request) {
@@ -21,12 +46,21 @@ void lm_submit(struct lm_io *io, struct lm_connection *connection, struct lm_req
     connection->in.read_state = LM_READ_HEADER;
     connection->close_after_reply = request->last;
     connection->in_flight++;
+    if (lm_encoding_is_image(request->encoding)) {
+        lm_estimate_suspend(io, request); /* it was charged by its bytes */
+        lm_pictures_measure(request);
+    } else if (request->encoding == LM_ENCODING_JSON && request->model->takes_images &&
+               request->http.json_bytes >= 0) {
+        request->pixels = LM_PIXELS_UNKNOWN; /* its worker reads whether the blobs are pictures */
+    }
     lm_estimate_resume(io, request);
     request->with_worker = true;
     lm_add_single_writer_u64(&io->stats->io.model_queued[request->model->index], 1);
     request->received_ns = lm_now_ns();
     /* Never full: there is a place for every slot. */
-    bool kept = lm_spsc_push(&io->ready, lm_job_pack(io->index, request->slot->index));
+    bool own = is_own(io, request);
+    bool kept =
+        lm_spsc_push(own ? &io->own : &io->ready, lm_job_pack(io->index, request->slot->index));
     LM_ASSERT(kept);
-    if (!io->inline_worker) lm_submit_hand_over(io);
+    if (!own) lm_submit_hand_over(io);
 }

@@ -15,15 +15,16 @@ void lm_thread_meet(struct lm_shared *shared) {
 }
 
 void lm_thread_ended(struct lm_shared *shared, uint32_t role) {
-    struct lm_node *node = &shared->node;
     lm_atomic_u64 *running =
         role == LUMEN_ROLE_IO ? &shared->ios_running : &shared->workers_running;
     /* F1: acq_rel: the last one sees what the others did, and shows it to lumen_wait; pairs with F2
      * in server.c and F1 */
     if (lm_sub_acq_rel_u64(running, 1) != 1 || role != LUMEN_ROLE_IO) return;
-    for (uint32_t i = 0; i < node->io_count; i++) lm_accept_refuse_assigned(&node->ios[i]);
+    for (uint32_t i = 0; i < shared->io_count; i++) lm_accept_refuse_assigned(&shared->ios[i]);
     /* E1: release: a worker that ends sees every push; pairs with E3 in work/worker.c */
     lm_store_release_u32(&shared->workers_stop, 1);
-    lm_waitset_wake_all(&node->waitset);
-    if (shared->config.queue_type != LUMEN_QUEUE_INLINE) lm_queue_stop(&node->queue);
+    for (uint32_t n = 0; n < shared->node_count; n++) {
+        lm_waitset_wake_all(&shared->nodes[n].waitset);
+        if (shared->config.queue_type != LUMEN_QUEUE_INLINE) lm_queue_stop(&shared->nodes[n].queue);
+    }
 }

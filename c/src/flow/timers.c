@@ -50,6 +50,8 @@ static uint64_t deadline_ns(const struct lm_io *io, const struct lm_connection *
         if (connection->in.header_used)
             return lm_timer_after(connection->in.started_ns, shared->header_timeout_ns);
         return connection->in_flight ? 0 : lm_timer_after(io->now_ns, shared->idle_timeout_ns);
+    case LM_READ_DESCRIPTOR:
+        return lm_timer_after(connection->in.started_ns, shared->header_timeout_ns);
     case LM_READ_WAIT:
     case LM_READ_LINGER: break;
     }

@@ -34,7 +34,7 @@ static size_t hot_bytes(const lumen_slot_class *classes, uint32_t class_count) {
 }
 
 int lm_arena_open(struct lm_arena *arena, const lumen_slot_class *classes, uint32_t class_count,
-                  uint32_t allocator_type) {
+                  uint32_t allocator_type, uint32_t huge_pages) {
     memset(arena, 0, sizeof *arena);
     LM_ASSERT(class_count >= 1 && class_count <= LUMEN_SLOT_CLASSES_MAX);
     arena->allocator_type = allocator_type;
@@ -42,7 +42,7 @@ int lm_arena_open(struct lm_arena *arena, const lumen_slot_class *classes, uint3
     int code = count_slots(classes, class_count, &arena->slot_count, &bytes);
     if (code) return code;
     if (allocator_type == LUMEN_ALLOCATOR_ARENA) {
-        code = lm_mapping_reserve(&arena->memory, bytes);
+        code = lm_mapping_reserve_on(&arena->memory, bytes, huge_pages);
         if (code) return code;
         lm_mapping_touch(&arena->memory, hot_bytes(classes, class_count));
     }

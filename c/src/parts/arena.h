@@ -44,9 +44,10 @@ struct lm_arena {
     struct lm_arena_class classes[LUMEN_SLOT_CLASSES_MAX]; /* by growing slot_bytes */
 };
 
-/* `classes` by growing slot_bytes, multiples of LM_SLOT_ALIGN. Returns 0 or LUMEN_E_*. */
+/* `classes` by growing slot_bytes, multiples of LM_SLOT_ALIGN; `huge_pages`: LUMEN_HUGE_*. Returns
+ * 0 or LUMEN_E_*. */
 int lm_arena_open(struct lm_arena *arena, const lumen_slot_class *classes, uint32_t class_count,
-                  uint32_t allocator_type);
+                  uint32_t allocator_type, uint32_t huge_pages);
 void lm_arena_close(struct lm_arena *arena);
 
 /* The smallest free slot of at least `bytes`; NULL when there is none. */
@@ -63,6 +64,11 @@ void *lm_slot_alloc(struct lm_slot *slot, size_t bytes);
 static inline size_t lm_slot_left(const struct lm_slot *slot) {
     size_t used = lm_align_up(slot->used, LM_SLOT_ALIGN);
     return used < slot->bytes ? slot->bytes - used : 0;
+}
+/* Adds such an allocation to what a slot has to hold; false when it overflows. */
+static inline bool lm_slot_add(size_t *total, size_t bytes) {
+    size_t rounded = lm_align_up(bytes, LM_SLOT_ALIGN);
+    return rounded >= bytes && !__builtin_add_overflow(*total, rounded, total);
 }
 /* Forgets everything allocated in the slot. */
 void lm_slot_reset(struct lm_slot *slot);

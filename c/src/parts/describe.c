@@ -6,11 +6,13 @@
 
 #include "base/error.h"
 #include "parts/json_text.h"
+#include "parts/model_engine.h"
 
 /* The names and sizes of a shape in which more than the rows may be free. */
 static void write_dims(FILE *out, const struct lm_model *model, const struct lm_tensor *tensor) {
     fputs(",\"dims\":[", out);
-    for (uint32_t d = 0; d < tensor->rank; d++) {
+    if (tensor->any_rank) lm_json_write(out, model->free_dims[tensor->any_rank - 1].name);
+    for (uint32_t d = 0; !tensor->any_rank && d < tensor->rank; d++) {
         if (d) fputc(',', out);
         if (tensor->free[d]) {
             lm_json_write(out, model->free_dims[tensor->free[d] - 1].name);
@@ -28,12 +30,25 @@ static void write_tensor(FILE *out, const struct lm_model *model, const struct l
     fputs("{\"name\":", out);
     lm_json_write(out, tensor->name);
     fprintf(out, ",\"datatype\":\"%s\",\"shape\":[", lm_dtype_name(tensor->dtype));
-    for (uint32_t d = 0; d < tensor->rank; d++)
+    uint32_t shown = tensor->any_rank ? 1 : tensor->rank; /* as a list */
+    for (uint32_t d = 0; d < shown; d++)
         fprintf(out, "%s%lld", d ? "," : "", (long long)tensor->dims[d]);
     fputc(']', out);
     if (model->free_count > 0) write_dims(out, model, tensor);
+    if (tensor->any_rank) fprintf(out, ",\"max_rank\":%u", tensor->rank);
     if (is_output) fprintf(out, ",\"shape_known\":%s", tensor->shape_known ? "true" : "false");
     fputc('}', out);
+}
+
+/* The tensor that pixels become, and its values. */
+static void write_pixels(FILE *out, const struct lm_model *model, const struct lm_rgb8_plan *plan) {
+    fprintf(out, "{\"height\":%u,\"width\":%u,\"layout\":\"%s\",\"channel_order\":\"%s\"",
+            plan->height, plan->width, plan->layout == LM_LAYOUT_NCHW ? "NCHW" : "NHWC",
+            model->channel_order == LUMEN_CHANNELS_BGR ? "BGR" : "RGB");
+    fprintf(out, ",\"mean\":[%.9g,%.9g,%.9g]", (double)plan->mean[0], (double)plan->mean[1],
+            (double)plan->mean[2]);
+    fprintf(out, ",\"scale\":[%.9g,%.9g,%.9g]", (double)plan->scale[0], (double)plan->scale[1],
+            (double)plan->scale[2]);
 }
 
 static void write_rgb8(FILE *out, const struct lm_model *model) {
@@ -41,14 +56,29 @@ static void write_rgb8(FILE *out, const struct lm_model *model) {
         fputs("null", out);
         return;
     }
-    const struct lm_rgb8_plan *plan = &model->rgb8;
-    fprintf(out, "{\"height\":%u,\"width\":%u,\"layout\":\"%s\",\"channel_order\":\"%s\"",
-            plan->height, plan->width, plan->layout == LM_LAYOUT_NCHW ? "NCHW" : "NHWC",
-            model->channel_order == LUMEN_CHANNELS_BGR ? "BGR" : "RGB");
-    fprintf(out, ",\"mean\":[%.9g,%.9g,%.9g]", (double)plan->mean[0], (double)plan->mean[1],
-            (double)plan->mean[2]);
-    fprintf(out, ",\"scale\":[%.9g,%.9g,%.9g]}", (double)plan->scale[0], (double)plan->scale[1],
-            (double)plan->scale[2]);
+    write_pixels(out, model, &model->rgb8);
+    fputc('}', out);
+}
+
+/* Tells how the server prepares files of pictures. */
+static void write_image(FILE *out, const struct lm_model *model) {
+    static const char *const filters[] = {[LM_FILTER_BILINEAR] = "bilinear",
+                                          [LM_FILTER_BICUBIC] = "bicubic",
+                                          [LM_FILTER_BOX] = "box",
+                                          [LM_FILTER_NEAREST] = "nearest"};
+    static const char *const fits[] = {[LM_FIT_STRETCH] = "stretch",
+                                       [LM_FIT_CROP] = "shorter_side_and_crop",
+                                       [LM_FIT_LETTERBOX] = "letterbox"};
+    const struct lm_image_plan *plan = &model->image;
+    if (!model->takes_images) {
+        fputs("null", out);
+        return;
+    }
+    write_pixels(out, model, &plan->pixels);
+    fprintf(out,
+            ",\"fit\":\"%s\",\"resize\":%u,\"filter\":\"%s\",\"pad_value\":%u,\"max_pixels\":%llu}",
+            fits[plan->fit], plan->resize, filters[plan->filter], plan->pad_value,
+            (unsigned long long)plan->max_pixels);
 }
 
 /* Each client reads this document once a connection: a long list of labels is left out. */
@@ -81,6 +111,41 @@ static void write_free_dims(FILE *out, const struct lm_model *model) {
         fprintf(out, ",\"slot_bytes\":%zu", slot_bytes);
 }
 
+/* Tells which thread runs the model, why, and the time of the smallest request if it was measured.
+ */
+static void write_run(FILE *out, const struct lm_model *model) {
+    if (!model->run_why) return;
+    fprintf(out, ",\"run\":\"%s\",\"run_why\":\"%s\"", lm_model_run_name(model), model->run_why);
+    if (model->run_ns) fprintf(out, ",\"run_us\":%.1f", (double)model->run_ns / 1000);
+}
+
+/* The rule of a virtual model. JSON's numbers keep every bit of a bound. */
+static void write_experts(FILE *out, const struct lm_model *model) {
+    const struct lm_experts *experts = &model->experts;
+    const char *word = lm_experts_cascade(experts) ? "at_least" : "below";
+    fprintf(out, ",\"feature\":\"%s\",\"of\":", lm_feature_name(experts->feature));
+    if (lm_experts_tensor(model)) {
+        lm_json_write(out, lm_experts_tensor(model));
+    } else {
+        fputs("null", out);
+    }
+    fputs(",\"experts\":[", out);
+    for (uint32_t e = 0; e < experts->count; e++) {
+        fputs(e ? ",{\"model\":" : "{\"model\":", out);
+        lm_json_write(out, experts->models[e]->name);
+        if (e + 1 < experts->count) fprintf(out, ",\"%s\":%.17g", word, experts->bounds[e]);
+        fputc('}', out);
+    }
+    fputc(']', out);
+}
+
+/* Tells what computes the answers, and why, once that is decided. */
+static void write_engine(FILE *out, const struct lm_model *model) {
+    if (!model->run_why) return;
+    fprintf(out, ",\"engine\":\"%s\",\"engine_why\":", lm_model_engine_name(model));
+    lm_json_write(out, model->engine_why);
+}
+
 static void write_model(FILE *out, const struct lm_model *model) {
     fprintf(out, "{\"index\":%u,\"name\":", model->index);
     lm_json_write(out, model->name);
@@ -96,10 +161,18 @@ static void write_model(FILE *out, const struct lm_model *model) {
     }
     fputc(']', out);
     if (model->free_count > 0) write_free_dims(out, model);
+    if (model->string_inputs > 0) fprintf(out, ",\"max_string_bytes\":%d", LM_STRING_BYTES_MAX);
     fputs(",\"rgb8\":", out);
     write_rgb8(out, model);
+    fputs(",\"image\":", out);
+    write_image(out, model);
     fputs(",\"labels\":", out);
     write_labels(out, &model->labels);
+    fprintf(out, ",\"width\":%u,\"width_why\":", model->wide.width ? model->wide.width : 1);
+    lm_json_write(out, model->wide.why);
+    write_run(out, model);
+    if (model->experts.count > 0) write_experts(out, model);
+    write_engine(out, model);
     fputc('}', out);
 }
 

@@ -24,7 +24,8 @@ static void write_tensors(FILE *out, const struct lm_tensor *tensors, uint32_t c
         if (t) fputs(", ", out);
         write_text(out, tensors[t].name);
         fprintf(out, " %s[", lm_dtype_name(tensors[t].dtype));
-        for (uint32_t d = 0; d < tensors[t].rank; d++) {
+        if (tensors[t].any_rank) fputs("...", out);
+        for (uint32_t d = 0; !tensors[t].any_rank && d < tensors[t].rank; d++) {
             if (tensors[t].dims[d] < 0) {
                 fprintf(out, "%sn", d ? "," : "");
             } else {
@@ -75,8 +76,8 @@ enum { LITERAL_MAX = 64 }; /* elements that are written out */
 /* The sizes of the request to try: a short one where sizes are free. */
 static struct lm_sizes example_sizes(const struct lm_model *model) {
     struct lm_sizes sizes = lm_model_largest(model, 1);
-    for (uint32_t f = 0; f < model->free_count; f++)
-        if (sizes.free[f] > EXAMPLE_SIZE) sizes.free[f] = EXAMPLE_SIZE;
+    for (uint32_t place = 0; place < LM_FREE_DIMS_MAX; place++)
+        if (sizes.free[place] > EXAMPLE_SIZE) sizes.free[place] = EXAMPLE_SIZE;
     return sizes;
 }
 
@@ -84,8 +85,8 @@ static uint64_t element_count(const struct lm_model *model, const struct lm_tens
     const struct lm_sizes sizes = example_sizes(model);
     int64_t dims[LM_RANK_MAX];
     uint64_t count = 1;
-    lm_tensor_shape(tensor, &sizes, dims);
-    for (uint32_t d = 0; d < tensor->rank; d++) count *= (uint64_t)dims[d];
+    uint32_t rank = lm_tensor_shape(tensor, &sizes, dims);
+    for (uint32_t d = 0; d < rank; d++) count *= (uint64_t)dims[d];
     return count;
 }
 
@@ -115,16 +116,17 @@ static void write_body(FILE *out, const struct lm_model *model) {
         uint64_t count = element_count(model, tensor);
         int64_t dims[LM_RANK_MAX];
         const char *type = lm_dtype_name(tensor->dtype);
-        const char *zero = strcmp(type, "BOOL") == 0 ? "false" : "0";
+        const char *zero = strcmp(type, "BOOL") == 0 ? "false" : "0", *quote = "\"";
+        if (lm_is_string(tensor)) zero = "\"text\"", quote = "'";
         fputs(t ? ",{\"name\":" : "{\"name\":", out);
         lm_json_write(out, tensor->name);
         fprintf(out, ",\"datatype\":\"%s\",\"shape\":[", type);
-        lm_tensor_shape(tensor, &sizes, dims);
-        for (uint32_t d = 0; d < tensor->rank; d++)
+        uint32_t rank = lm_tensor_shape(tensor, &sizes, dims);
+        for (uint32_t d = 0; d < rank; d++)
             fprintf(out, "%s%lld", d ? "," : "", (long long)dims[d]);
         fputs("],\"data\":[", out);
         if (count > LITERAL_MAX) {
-            fprintf(out, "\"\"\" + \",\".join([\"%s\"] * %llu) + r\"\"\"", zero,
+            fprintf(out, "\"\"\" + \",\".join([%s%s%s] * %llu) + r\"\"\"", quote, zero, quote,
                     (unsigned long long)count);
         } else {
             for (uint64_t i = 0; i < count; i++) fprintf(out, i ? ",%s" : "%s", zero);
@@ -200,8 +202,14 @@ static int write_commands(FILE *out, const struct lm_model *models, uint32_t mod
     for (uint32_t m = 0; !code && m < model_count; m++) {
         fprintf(out, "<details%s><summary>", m ? "" : " open");
         write_text(out, models[m].name);
-        fputs(": one row of zeros</summary><pre class=try>", out);
-        code = write_model_command(out, &models[m]);
+        if (models[m].takes_images) {
+            fputs(": a picture</summary><pre class=try>curl -T PICTURE.jpg $H/v2/models/", out);
+            write_path(out, models[m].name);
+            fputs("/infer", out);
+        } else {
+            fputs(": one row of zeros</summary><pre class=try>", out);
+            code = write_model_command(out, &models[m]);
+        }
         fputs("</pre></details>\n", out);
     }
     fputs("<p><small>A load for five seconds:</small></p>\n<pre>lumen bench --url $H --model ",
@@ -224,9 +232,11 @@ static void write_links(FILE *out, uint32_t metrics_port) {
     } else {
         fputs("none (server.metrics_port)", out);
     }
-    fputs(". How to ask from Python, curl and Triton's clients: README.md and docs/PROTOCOL.md of "
-          "the project.</small></p>\n",
-          out);
+    fputs(
+        ". How to ask from Python, curl and Triton's clients, and by rows with names (KServe v1, "
+        "TensorFlow Serving, MLflow: /v1/models/NAME:predict, /invocations?model=NAME): README.md "
+        "and docs/PROTOCOL.md of the project.</small></p>\n",
+        out);
 }
 
 int lm_http_page(const struct lm_model *models, uint32_t model_count, const char *version,

@@ -111,6 +111,7 @@ static int version(const struct parse *p, const char *at) {
 static enum lm_http_method method_of(struct lm_slice name) {
     if (name.bytes == 3 && memcmp(name.at, "GET", 3) == 0) return LM_HTTP_GET;
     if (name.bytes == 4 && memcmp(name.at, "POST", 4) == 0) return LM_HTTP_POST;
+    if (name.bytes == 3 && memcmp(name.at, "PUT", 3) == 0) return LM_HTTP_PUT;
     if (name.bytes == 4 && memcmp(name.at, "HEAD", 4) == 0) return LM_HTTP_HEAD;
     return LM_HTTP_OTHER;
 }

@@ -17,7 +17,7 @@ struct lm_slice {
 };
 
 /* OTHER is well-formed and not served: 405 or 501, http_route.h says which. */
-enum lm_http_method { LM_HTTP_GET, LM_HTTP_HEAD, LM_HTTP_POST, LM_HTTP_OTHER };
+enum lm_http_method { LM_HTTP_GET, LM_HTTP_HEAD, LM_HTTP_POST, LM_HTTP_PUT, LM_HTTP_OTHER };
 
 enum { LM_HTTP_JSON_ABSENT = -1, LM_HTTP_JSON_BAD = -2 };
 

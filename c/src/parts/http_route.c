@@ -5,20 +5,26 @@
 
 #include "parts/http_scan.h"
 
-enum { READ = 1, WRITE = 2 };
+enum { READ = 1, WRITE = 2, UPLOAD = 4 }; /* UPLOAD: PUT is taken as POST, for curl -T */
 
-static const char *const allow[] = {
-    [READ] = "GET, HEAD", [WRITE] = "POST", [READ | WRITE] = "GET, HEAD, POST"};
+static const char *const allow[] = {[READ] = "GET, HEAD",
+                                    [WRITE] = "POST",
+                                    [READ | WRITE] = "GET, HEAD, POST",
+                                    [WRITE | UPLOAD] = "POST, PUT"};
 
-/* `*` stands for a name, `#` for a version. The first that matches counts: inference comes first
+/* `*` stands for a name, `#` for a version, up to the next slash or (where the pattern has one) to
+ * the last colon before it. The first that matches counts: inference comes first
  * because it is in a hurry, and the model of that name loses against `/v2/models/stats`. */
 static const struct {
     const char *pattern;
     enum lm_http_route route;
     uint8_t methods;
 } routes[] = {
-    {"/v2/models/*/infer", LM_ROUTE_INFER, WRITE},
-    {"/v2/models/*/versions/#/infer", LM_ROUTE_INFER, WRITE},
+    {"/v2/models/*/infer", LM_ROUTE_INFER, WRITE | UPLOAD},
+    {"/v2/models/*/versions/#/infer", LM_ROUTE_INFER, WRITE | UPLOAD},
+    {"/v1/models/*:predict", LM_ROUTE_PREDICT, WRITE},
+    {"/v1/models/*/versions/#:predict", LM_ROUTE_PREDICT, WRITE},
+    {"/invocations", LM_ROUTE_INVOCATIONS, WRITE},
     {"/v2/health/live", LM_ROUTE_LIVE, READ},
     {"/v2/health/ready", LM_ROUTE_READY, READ},
     {"/v2/models/stats", LM_ROUTE_ALL_STATS, READ},
@@ -36,6 +42,11 @@ static const struct {
     {"/v2", LM_ROUTE_SERVER_METADATA, READ},
     {"/", LM_ROUTE_PAGE, READ},
     {"/figures", LM_ROUTE_FIGURES, READ},
+    {"/v1/models", LM_ROUTE_V1_MODELS, READ},
+    {"/v1/models/*", LM_ROUTE_V1_MODEL, READ},
+    {"/v1/models/*/versions/#", LM_ROUTE_V1_MODEL, READ},
+    {"/ping", LM_ROUTE_READY, READ},
+    {"/health", LM_ROUTE_READY, READ},
     {"/v2/repository/index", LM_ROUTE_REPOSITORY_INDEX, WRITE},
     {"/v2/repository/models/*/load", LM_ROUTE_REPOSITORY_LOAD, WRITE},
     {"/v2/repository/models/*/unload", LM_ROUTE_REPOSITORY_UNLOAD, WRITE},
@@ -60,8 +71,11 @@ static bool matches(const char *pattern, struct lm_slice path, struct lm_slice *
             if (at == end || *at++ != *pattern) return false;
             continue;
         }
-        const char *slash = memchr(at, '/', (size_t)(end - at));
-        struct lm_slice segment = lm_slice_between(at, slash ? slash : end);
+        const char *stop = memchr(at, '/', (size_t)(end - at));
+        if (!stop) stop = end;
+        if (pattern[1] == ':') stop = memrchr(at, ':', (size_t)(stop - at));
+        if (!stop) return false;
+        struct lm_slice segment = lm_slice_between(at, stop);
         if (segment.bytes == 0) return false;
         *(*pattern == '*' ? name_out : version_out) = segment;
         at += segment.bytes;
@@ -103,11 +117,61 @@ static int decode_version(struct lm_slice raw, struct lm_http_match *match) {
 
 /* Known, and served nowhere; CONNECT is for proxies and unknown here (RFC 9110 15.6.2). */
 static bool is_heard_of(struct lm_slice method) {
-    static const char *const names[] = {"PUT", "DELETE", "OPTIONS", "PATCH", "TRACE"};
+    static const char *const names[] = {"DELETE", "OPTIONS", "PATCH", "TRACE"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (strlen(names[i]) == method.bytes && memcmp(names[i], method.at, method.bytes) == 0)
             return true;
     return false;
+}
+
+/* Takes the first `key=value` off the query. false: there is none. */
+static bool next_pair(struct lm_slice *query, struct lm_slice *pair) {
+    if (query->bytes == 0) return false;
+    const char *end = query->at + query->bytes, *stop = memchr(query->at, '&', query->bytes);
+    *pair = lm_slice_between(query->at, stop ? stop : end);
+    *query = lm_slice_between(stop ? stop + 1 : end, end);
+    return true;
+}
+
+/* The value of a pair of this key, which ends with its "="; at NULL: it is another's. */
+static struct lm_slice value_of(struct lm_slice pair, const char *key) {
+    size_t bytes = strlen(key);
+    if (pair.bytes < bytes || memcmp(pair.at, key, bytes) != 0) return (struct lm_slice){0};
+    return lm_slice_between(pair.at + bytes, pair.at + pair.bytes);
+}
+
+/* The value of `model` in a query goes to the name. 200, 400 or 404. */
+static int read_query(struct lm_slice query, struct lm_http_match *match) {
+    struct lm_slice pair;
+    while (next_pair(&query, &pair)) {
+        struct lm_slice name = value_of(pair, "model=");
+        if (!name.at) continue;
+        match->why = "query: expected one name of a model, found model= twice";
+        if (match->name_bytes > 0) return 400;
+        match->why = "query: model=: expected a name with whole percent escapes";
+        int status = decode_name(name, match);
+        if (status != 200) return status;
+    }
+    return 200;
+}
+
+/* The value of `top` in a query: how many classes of a picture to answer. 200 or 400. */
+static int read_top(struct lm_slice query, struct lm_http_match *match) {
+    struct lm_slice pair;
+    while (next_pair(&query, &pair)) {
+        struct lm_slice digits = value_of(pair, "top=");
+        uint32_t top = 0;
+        if (!digits.at) continue;
+        match->why = "query: top=: expected one number from 1 to 255";
+        if (match->top > 0 || digits.bytes < 1 || digits.bytes > 3) return 400;
+        for (size_t i = 0; i < digits.bytes; i++) {
+            if (!lm_http_byte_is(digits.at[i], LM_BYTE_DIGIT)) return 400;
+            top = top * 10 + (uint32_t)(digits.at[i] - '0');
+        }
+        if (top < 1 || top > UINT8_MAX) return 400;
+        match->top = (uint8_t)top;
+    }
+    return 200;
 }
 
 static int find(struct lm_slice path, uint8_t method, struct lm_http_match *match) {
@@ -159,7 +223,7 @@ int lm_http_find_route(const struct lm_http_head *head, struct lm_http_match *ma
     *match_out = (struct lm_http_match){.version = LM_HTTP_VERSION_ANY,
                                         .no_body = head->method == LM_HTTP_HEAD,
                                         .host = head->host,
-                                        .why = "method: expected GET, HEAD or POST"};
+                                        .why = "method: expected GET, HEAD, POST or PUT"};
     if (head->method == LM_HTTP_OTHER && !is_heard_of(head->method_name)) return 501;
     match_out->why = "path: expected an absolute path with whole percent escapes";
     bool is_uri = path.bytes > 0 && path.at[0] != '/' && path.at[0] != '*';
@@ -171,14 +235,21 @@ int lm_http_find_route(const struct lm_http_head *head, struct lm_http_match *ma
         match_out->allow = allow[READ | WRITE];
         return 405;
     }
-    const char *query = path.bytes ? memchr(path.at, '?', path.bytes) : NULL;
-    if (query) path.bytes = (size_t)(query - path.at);
+    const char *mark = path.bytes ? memchr(path.at, '?', path.bytes) : NULL;
+    struct lm_slice query = {0};
+    if (mark) query = lm_slice_between(mark + 1, path.at + path.bytes);
+    if (mark) path.bytes = (size_t)(mark - path.at);
     if (is_uri && path.bytes == 0) path = (struct lm_slice){"/", 1};
     if (path.bytes == 0 || path.at[0] != '/') return 400;
-    uint8_t method = head->method == LM_HTTP_OTHER  ? 0
-                     : head->method == LM_HTTP_POST ? WRITE
-                                                    : READ;
-    return find(path, method, match_out);
+    static const uint8_t methods[] = {[LM_HTTP_GET] = READ,
+                                      [LM_HTTP_HEAD] = READ,
+                                      [LM_HTTP_POST] = WRITE,
+                                      [LM_HTTP_PUT] = UPLOAD,
+                                      [LM_HTTP_OTHER] = 0};
+    status = find(path, methods[head->method], match_out);
+    if (status != 200) return status;
+    if (match_out->route == LM_ROUTE_INFER) return read_top(query, match_out);
+    return match_out->route == LM_ROUTE_INVOCATIONS ? read_query(query, match_out) : 200;
 }
 
 const char *lm_http_route_name(uint8_t route) {
@@ -195,6 +266,10 @@ const char *lm_http_route_name(uint8_t route) {
         [LM_ROUTE_MODEL_STATS] = "model_stats",
         [LM_ROUTE_ALL_STATS] = "stats",
         [LM_ROUTE_INFER] = "infer",
+        [LM_ROUTE_PREDICT] = "predict",
+        [LM_ROUTE_INVOCATIONS] = "invocations",
+        [LM_ROUTE_V1_MODELS] = "v1_models",
+        [LM_ROUTE_V1_MODEL] = "v1_model",
         [LM_ROUTE_REPOSITORY_INDEX] = "repository_index",
         [LM_ROUTE_REPOSITORY_LOAD] = "load",
         [LM_ROUTE_REPOSITORY_UNLOAD] = "unload",

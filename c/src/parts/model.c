@@ -2,6 +2,7 @@
  */
 #include "parts/model.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -40,10 +41,9 @@ bool lm_model_payload_bytes(const struct lm_model *model, uint8_t encoding,
     return true;
 }
 
-/* Adds one aligned allocation of `bytes` to a slot's size. */
-static bool add_aligned(size_t *total, size_t bytes) {
-    size_t rounded = lm_align_up(bytes, LM_SLOT_ALIGN);
-    return rounded >= bytes && !__builtin_add_overflow(*total, rounded, total);
+/* Whether an output lies in the slot before its Run. */
+static bool has_place(const struct lm_tensor *output) {
+    return output->shape_known && !lm_is_string(output);
 }
 
 /* Adds the tensor's largest size in any of the requests. */
@@ -54,40 +54,78 @@ static bool add_tensor(size_t *total, const struct lm_tensor *tensor, const stru
         if (!lm_tensor_bytes(tensor, &sizes[s], &bytes)) return false;
         if (bytes > most) most = bytes;
     }
-    return add_aligned(total, most);
+    return lm_slot_add(total, most);
 }
 
-/* The slot that holds any of these requests. */
+/* The least that the strings of a request have. */
+static bool least_string_bytes(const struct lm_model *model, const struct lm_sizes *sizes,
+                               size_t *bytes_out) {
+    size_t total = 0, bytes;
+    for (uint32_t i = 0; model->string_inputs > 0 && i < model->input_count; i++) {
+        if (!lm_is_string(&model->inputs[i])) continue;
+        if (!lm_tensor_bytes(&model->inputs[i], sizes, &bytes) ||
+            __builtin_add_overflow(total, bytes, &total))
+            return false;
+    }
+    *bytes_out = total;
+    return true;
+}
+
+/* The slot that holds any of these requests, but for their strings. */
 static bool slot_bytes(const struct lm_model *model, const struct lm_sizes *sizes, uint32_t count,
                        size_t *bytes_out) {
     size_t total = 0, bytes;
     for (uint32_t i = 0; i < model->input_count; i++) {
+        if (lm_is_string(&model->inputs[i])) continue;
         if (!add_tensor(&total, &model->inputs[i], sizes, count)) return false;
     }
     for (uint32_t i = 0; i < model->output_count; i++) {
-        if (!model->outputs[i].shape_known) continue;
+        if (!has_place(&model->outputs[i])) continue;
         if (!add_tensor(&total, &model->outputs[i], sizes, count)) return false;
     }
     size_t raw = most_raw_row_bytes(model);
     for (uint32_t s = 0, rows = 0; raw > 0 && s < count; s++) {
         if (sizes[s].rows <= rows) continue;
-        if (!lm_mul_size(raw, sizes[s].rows - rows, &bytes) || !add_aligned(&total, bytes))
+        if (!lm_mul_size(raw, sizes[s].rows - rows, &bytes) || !lm_slot_add(&total, bytes))
             return false;
         rows = sizes[s].rows;
     }
-    if (!model->outputs_known && !add_aligned(&total, model->max_output_bytes)) return false;
+    size_t loose = 0;
+    for (uint32_t s = 0; s < count; s++) {
+        if (!lm_model_loose_bytes(model, &sizes[s], 0, &bytes)) return false;
+        if (bytes > loose) loose = bytes;
+    }
+    if (!lm_slot_add(&total, loose)) return false;
     /* The texts alone are LM_MODEL_SLOT_BYTES_MIN: whatever the model, an error sentence fits. */
-    if (!add_aligned(&total, lm_model_reply_text_bytes(model))) return false;
+    if (!lm_slot_add(&total, lm_model_reply_text_bytes(model))) return false;
     *bytes_out = total;
     return true;
 }
 
 bool lm_model_slot_bytes(const struct lm_model *model, const struct lm_sizes *sizes,
                          size_t *bytes_out) {
-    return slot_bytes(model, sizes, 1, bytes_out);
+    size_t strings = 0;
+    return least_string_bytes(model, sizes, &strings) &&
+           lm_mul_size(strings / sizeof(uint32_t), LM_STRING_PLANNED_BYTES, &strings) &&
+           lm_model_slot_bytes_with(model, sizes, strings, bytes_out);
 }
 
-/* Bytes of the densest text of one row; a blob behind it may have one byte an element. */
+bool lm_model_slot_bytes_with(const struct lm_model *model, const struct lm_sizes *sizes,
+                              size_t string_bytes, size_t *bytes_out) {
+    /* Each input's strings may be an allocation of their own. */
+    size_t apart = model->string_inputs * (size_t)LM_SLOT_ALIGN;
+    return slot_bytes(model, sizes, 1, bytes_out) && lm_slot_add(bytes_out, string_bytes) &&
+           (!lm_model_echoes(model) || lm_slot_add(bytes_out, string_bytes)) &&
+           lm_slot_add(bytes_out, apart);
+}
+
+/* An element in the densest text; a blob behind it may have one byte an element. */
+static size_t least_text_bytes(const struct lm_tensor *input) {
+    return input->element_bytes < TEXT_BYTES_PER_ELEMENT ? input->element_bytes
+                                                         : TEXT_BYTES_PER_ELEMENT;
+}
+
+/* Bytes of the densest text of one row. */
 static size_t row_text_bytes(const struct lm_model *model, const struct lm_sizes *sizes) {
     struct lm_sizes row = *sizes;
     size_t bytes = 0;
@@ -96,9 +134,7 @@ static size_t row_text_bytes(const struct lm_model *model, const struct lm_sizes
         const struct lm_tensor *input = &model->inputs[i];
         size_t tensor = 0;
         lm_tensor_bytes(input, &row, &tensor);
-        bytes += tensor / input->element_bytes *
-                 (input->element_bytes < TEXT_BYTES_PER_ELEMENT ? input->element_bytes
-                                                                : TEXT_BYTES_PER_ELEMENT);
+        bytes += tensor / input->element_bytes * least_text_bytes(input);
     }
     return bytes;
 }
@@ -126,6 +162,17 @@ static uint32_t length_of_text(const struct lm_model *model, size_t text_bytes) 
     return low;
 }
 
+/* Inputs of any rank have at most as many elements as so much JSON can hold. */
+static void bound_by_text(const struct lm_model *model, size_t text_bytes, struct lm_sizes *sizes) {
+    for (uint32_t i = 0; i < model->input_count; i++) {
+        const struct lm_tensor *input = &model->inputs[i];
+        if (!input->any_rank) continue;
+        uint32_t *size = &sizes->free[model->free_dims[input->any_rank - 1].place];
+        size_t most = text_bytes / least_text_bytes(input);
+        if (*size > most) *size = most ? (uint32_t)most : 1;
+    }
+}
+
 enum { TEXT_SIZES = 3 };
 
 /* Nobody knows yet what sizes the JSON has. Whatever they are, no tensor is larger than in one of
@@ -133,12 +180,15 @@ enum { TEXT_SIZES = 3 };
  * as long as the text allows. With several free dimensions one row has the largest shape. */
 static void sizes_of_text(const struct lm_model *model, size_t text_bytes,
                           struct lm_sizes sizes[TEXT_SIZES]) {
-    sizes[0] = sizes[1] = sizes[2] = lm_model_largest(model, 1);
-    for (uint32_t f = 0; f < model->free_count; f++) sizes[0].free[f] = 1;
-    if (model->free_count == 1) sizes[2].free[0] = length_of_text(model, text_bytes);
+    const bool has_length = model->free_count == 1 && !model->any_rank;
+    sizes[1] = lm_model_largest(model, 1);
+    bound_by_text(model, text_bytes, &sizes[1]);
+    sizes[2] = sizes[1];
+    sizes[0] = lm_model_smallest(model, 1);
+    if (has_length) sizes[2].free[0] = length_of_text(model, text_bytes);
     sizes[0].rows = rows_of_text(model, &sizes[0], text_bytes);
     /* Too little text for one row of the largest shape. */
-    if (model->free_count == 1 && sizes[2].free[0] < model->free_dims[0].max) sizes[1] = sizes[2];
+    if (has_length && sizes[2].free[0] < model->free_dims[0].max) sizes[1] = sizes[2];
     sizes[1].rows = rows_of_text(model, &sizes[1], text_bytes);
     /* Shorter rows may hold as much as a part of a further row of this shape. */
     if (model->free_count > 0 && sizes[1].rows < model->max_rows) sizes[1].rows++;
@@ -150,54 +200,94 @@ bool lm_model_text_slot_bytes(const struct lm_model *model, size_t text_bytes, s
     size_t text = lm_align_up(text_bytes + LM_SLOT_ALIGN, LM_SLOT_ALIGN);
     sizes_of_text(model, text_bytes, sizes);
     if (!slot_bytes(model, sizes, TEXT_SIZES, &tensors)) return false;
+    /* The densest text of a string, two quotes and a comma, becomes its length. Strings that go out
+     * again have their bytes there, and their JSON. */
+    size_t strings = text / 3 * 4 + LM_SLOT_ALIGN;
+    for (uint32_t copy = 0; model->string_inputs > 0 && copy <= 2 * lm_model_echoes(model);
+         copy++) {
+        if (strings < text || !lm_slot_add(&tensors, strings)) return false;
+    }
+    if (!lm_slot_add(&tensors, model->string_inputs * (size_t)LM_SLOT_ALIGN)) return false;
     return text > text_bytes && !__builtin_add_overflow(tensors, text, bytes_out) &&
            !__builtin_add_overflow(
                *bytes_out, lm_model_reply_values_bytes(model, sizes, TEXT_SIZES), bytes_out);
 }
 
-uint32_t lm_model_shape_block_bytes(const struct lm_model *model) {
+int lm_model_hold_tensors(struct lm_model *model, uint32_t inputs, uint32_t outputs) {
+    const size_t count = inputs + outputs;
+    model->inputs = calloc(count, sizeof *model->inputs + sizeof *model->input_names);
+    if (!model->inputs) return lm_error(LUMEN_E_NOMEM, "no memory for %zu tensors", count);
+    model->outputs = model->inputs + inputs;
+    model->input_names = (const char **)(model->inputs + count);
+    model->output_names = model->input_names + inputs;
+    return 0;
+}
+
+void lm_model_drop_tensors(struct lm_model *model) {
+    free(model->inputs);
+    model->inputs = model->outputs = NULL;
+    model->input_names = model->output_names = NULL;
+    model->input_count = model->output_count = 0;
+}
+
+uint32_t lm_model_shape_block_bytes(const struct lm_model *model,
+                                    const uint32_t free[LM_FREE_DIMS_MAX]) {
     uint32_t words = 1;
-    for (uint32_t i = 0; i < model->input_count; i++) words += 1 + model->inputs[i].rank;
+    for (uint32_t i = 0; i < model->input_count; i++)
+        words += 1 + lm_tensor_rank(&model->inputs[i], free);
     return words * 4;
 }
 
 void lm_model_layout(const struct lm_model *model, struct lm_slot *slot, uint8_t encoding,
                      const struct lm_sizes *sizes, struct lm_layout *layout_out) {
     size_t bytes = 0;
+    lm_layout_clear(layout_out, model);
     for (uint32_t i = 0; i < model->input_count; i++) {
+        if (lm_is_string(&model->inputs[i])) continue; /* where its bytes arrive */
         lm_tensor_bytes(&model->inputs[i], sizes, &bytes);
         layout_out->inputs[i] = lm_slot_alloc(slot, bytes);
         LM_DEBUG_ASSERT(layout_out->inputs[i]);
     }
     for (uint32_t i = 0; i < model->output_count; i++) {
-        layout_out->outputs[i] = NULL;
-        if (!model->outputs[i].shape_known) continue;
+        if (!has_place(&model->outputs[i])) continue;
         lm_tensor_bytes(&model->outputs[i], sizes, &bytes);
         layout_out->outputs[i] = lm_slot_alloc(slot, bytes);
         LM_DEBUG_ASSERT(layout_out->outputs[i]);
     }
     /* Last, so that tensors lie at the same offsets whatever the encoding and stay wrapped. */
     size_t raw = raw_row_bytes(model, encoding);
-    layout_out->raw = raw > 0 ? lm_slot_alloc(slot, raw * sizes->rows) : NULL;
+    if (raw > 0) layout_out->raw = lm_slot_alloc(slot, raw * sizes->rows);
 }
 
 bool lm_output_is_wrapped(const struct lm_tensor *output, uint32_t rows) {
-    return output->shape_known && (output->wrapped_rows == 0 || output->wrapped_rows == rows);
+    return has_place(output) && (output->wrapped_rows == 0 || output->wrapped_rows == rows);
 }
 
 static OrtValue *wrap(const struct lm_ort *ort, const struct lm_tensor *tensor, void *data,
                       const struct lm_sizes *sizes) {
     int64_t dims[LM_RANK_MAX];
     size_t bytes = 0;
-    lm_tensor_shape(tensor, sizes, dims);
+    uint32_t rank = lm_tensor_shape(tensor, sizes, dims);
+    if (lm_is_string(tensor)) return lm_ort_strings_open(ort, dims, rank);
     lm_tensor_bytes(tensor, sizes, &bytes);
-    return lm_ort_wrap(ort, data, bytes, dims, tensor->rank, tensor->dtype);
+    return lm_ort_wrap(ort, data, bytes, dims, rank, tensor->dtype);
+}
+
+/* Tensors lie in one order, so that one address says where all are; NULL: none lies anywhere. */
+static void *first_place(const struct lm_model *model, const struct lm_layout *layout) {
+    for (uint32_t i = 0; i < model->input_count; i++) {
+        if (!lm_is_string(&model->inputs[i])) return layout->inputs[i];
+    }
+    for (uint32_t o = 0; o < model->output_count; o++) {
+        if (layout->outputs[o]) return layout->outputs[o];
+    }
+    return NULL;
 }
 
 int lm_model_bind(const struct lm_model *model, const struct lm_ort *ort,
                   const struct lm_layout *layout, const struct lm_sizes *sizes,
                   struct lm_binding *binding, OrtValue **values) {
-    void *base = layout->inputs[0];
+    void *base = first_place(model, layout);
     if (binding->base == base && memcmp(&binding->sizes, sizes, sizeof *sizes) == 0) return 0;
     lm_model_unbind(model, ort, binding, values);
     for (uint32_t i = 0; i < model->input_count; i++) {
@@ -209,8 +299,31 @@ int lm_model_bind(const struct lm_model *model, const struct lm_ort *ort,
         values[model->input_count + i] = wrap(ort, &model->outputs[i], layout->outputs[i], sizes);
         if (!values[model->input_count + i]) return LUMEN_E_ORT;
     }
-    *binding = (struct lm_binding){.base = base, .sizes = *sizes};
+    *binding =
+        (struct lm_binding){.base = base, .sizes = *sizes, .string_allocs = model->string_inputs};
+    if (model->string_inputs == 0) return 0;
+    least_string_bytes(model, sizes, &binding->string_bytes);
+    binding->string_bytes *= LM_ORT_STRING_BYTES / sizeof(uint32_t);
     return 0;
+}
+
+int lm_model_fill_strings(const struct lm_model *model, const struct lm_ort *ort,
+                          const struct lm_layout *layout, const struct lm_sizes *sizes,
+                          uint32_t row, struct lm_binding *binding, OrtValue **values) {
+    int code = 0;
+    for (uint32_t i = 0; !code && i < model->input_count; i++) {
+        const struct lm_tensor *input = &model->inputs[i];
+        size_t least = 0;
+        if (!lm_is_string(input)) continue;
+        lm_tensor_bytes(input, sizes, &least);
+        size_t count = least / input->element_bytes;
+        struct lm_ort_growth growth = {0};
+        code = lm_ort_strings_fill(ort, values[i], row * (count / sizes->rows), count,
+                                   layout->inputs[i], &growth);
+        binding->string_bytes += growth.bytes;
+        binding->string_allocs += growth.count;
+    }
+    return code;
 }
 
 void lm_model_unbind(const struct lm_model *model, const struct lm_ort *ort,
@@ -224,21 +337,42 @@ void lm_model_unbind(const struct lm_model *model, const struct lm_ort *ort,
 
 int lm_model_run(const struct lm_model *model, const struct lm_ort *ort, uint32_t worker,
                  OrtValue **values) {
-    return lm_ort_run(ort, model->sessions[worker], model->input_names,
-                      (const OrtValue *const *)values, model->input_count, model->output_names,
-                      values + model->input_count, model->output_count);
+    return lm_model_run_on(model, ort, model->sessions[worker], values);
+}
+
+int lm_model_run_on(const struct lm_model *model, const struct lm_ort *ort, OrtSession *session,
+                    OrtValue **values) {
+    return lm_ort_run(ort, session, model->input_names, (const OrtValue *const *)values,
+                      model->input_count, model->output_names, values + model->input_count,
+                      model->output_count);
+}
+
+static int count_elements(const struct lm_ort *ort, const OrtValue *value, size_t *count_out) {
+    OrtTensorTypeAndShapeInfo *info = NULL;
+    OrtStatus *status = ort->api->GetTensorTypeAndShape(value, &info);
+    if (!status) status = ort->api->GetTensorShapeElementCount(info, count_out);
+    if (info) ort->api->ReleaseTensorTypeAndShapeInfo(info);
+    return lm_ort_check(ort, status, "reading an output");
+}
+
+int lm_model_check_strings(const struct lm_ort *ort, const struct lm_tensor *output,
+                           const OrtValue *value, const struct lm_sizes *sizes) {
+    size_t count = 0, least = 0;
+    int code = count_elements(ort, value, &count);
+    lm_tensor_bytes(output, sizes, &least);
+    if (code || count == least / output->element_bytes) return code;
+    return lm_error(LUMEN_E_ORT, "output '%s': expected %zu strings, the model made %zu",
+                    output->name, least / output->element_bytes, count);
 }
 
 int lm_model_take_output(const struct lm_ort *ort, const struct lm_tensor *output, OrtValue **value,
                          void *place, size_t bytes) {
     void *data = NULL;
     size_t count = 0;
-    OrtTensorTypeAndShapeInfo *info = NULL;
-    OrtStatus *status = ort->api->GetTensorTypeAndShape(*value, &info);
-    if (!status) status = ort->api->GetTensorShapeElementCount(info, &count);
-    if (!status) status = ort->api->GetTensorMutableData(*value, &data);
-    if (info) ort->api->ReleaseTensorTypeAndShapeInfo(info);
-    int code = lm_ort_check(ort, status, "reading an output");
+    int code = count_elements(ort, *value, &count);
+    if (!code)
+        code =
+            lm_ort_check(ort, ort->api->GetTensorMutableData(*value, &data), "reading an output");
     if (!code && count * output->element_bytes != bytes) {
         code = lm_error(LUMEN_E_ORT, "output '%s': expected %zu bytes, the model made %zu",
                         output->name, bytes, count * output->element_bytes);

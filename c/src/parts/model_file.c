@@ -160,3 +160,14 @@ const char *lm_model_file_problem(const uint8_t *bytes, size_t count) {
     if (is_text(bytes, count)) return "it is a text, not an ONNX model";
     return NULL;
 }
+
+bool lm_model_file_loops(const uint8_t *bytes, size_t count) {
+    /* The type of a node, in protobuf's form and in that of flatbuffers. */
+    static const char *const marks[] = {"\"\004Loop", "\"\004Scan", "\004\0\0\0Loop",
+                                        "\004\0\0\0Scan"};
+    static const size_t mark_bytes[] = {6, 6, 8, 8};
+    for (size_t m = 0; m < sizeof marks / sizeof marks[0]; m++) {
+        if (memmem(bytes, count, marks[m], mark_bytes[m])) return true;
+    }
+    return false;
+}

@@ -71,6 +71,8 @@ static const struct {
      "a custom operator; Lumen loads no libraries of operators, so express it in ONNX's own"},
     {"No Op registered",
      "this ONNX Runtime does not know the operator: update it, or export with another opset"},
+    {"construct locale", "the text is lowered by that locale: apt-get install locales, then "
+                         "localedef -i en_US -f UTF-8 en_US.UTF-8"},
     {"not find an implementation", "its CPU part lacks this operator for this type"},
     {"not currently registered or supported", "it has no such numbers: export with float32"},
     {"External data path does not exist",

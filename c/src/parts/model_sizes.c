@@ -9,7 +9,14 @@
 
 struct lm_sizes lm_model_largest(const struct lm_model *model, uint32_t rows) {
     struct lm_sizes sizes = {.rows = rows};
-    for (uint32_t f = 0; f < model->free_count; f++) sizes.free[f] = model->free_dims[f].max;
+    for (uint32_t f = 0; f < model->free_count; f++)
+        sizes.free[model->free_dims[f].place] = model->free_dims[f].max;
+    return sizes;
+}
+
+struct lm_sizes lm_model_smallest(const struct lm_model *model, uint32_t rows) {
+    struct lm_sizes sizes = {.rows = rows};
+    for (uint32_t f = 0; f < model->free_count; f++) sizes.free[model->free_dims[f].place] = 1;
     return sizes;
 }
 
@@ -23,6 +30,56 @@ uint64_t lm_model_row_elements(const struct lm_model *model, const struct lm_siz
             elements += bytes / model->inputs[i].element_bytes;
     }
     return elements ? elements : 1;
+}
+
+size_t lm_model_unknown_bytes(const struct lm_model *model, const struct lm_tensor *output,
+                              const struct lm_sizes *sizes) {
+    size_t each = lm_is_string(output) ? LM_STRING_PLANNED_BYTES : output->element_bytes;
+    if (!model->any_rank || !model->output_bytes_are_default) return model->max_output_bytes;
+    size_t bytes = lm_model_row_elements(model, sizes) * sizes->rows * each;
+    return bytes > model->max_output_bytes ? bytes : model->max_output_bytes;
+}
+
+bool lm_model_string_output_bytes(const struct lm_model *model, const struct lm_tensor *output,
+                                  const struct lm_sizes *sizes, size_t *bytes_out) {
+    size_t each = output->element_bytes + model->labels.bytes_max, least = 0;
+    if (each < LM_STRING_PLANNED_BYTES) each = LM_STRING_PLANNED_BYTES;
+    return lm_tensor_bytes(output, sizes, &least) &&
+           lm_mul_size(least / output->element_bytes, each, bytes_out);
+}
+
+/* Of the outputs of unknown shape: they share the most that a setting allows, or the default. */
+static bool unknown_bytes(const struct lm_model *model, const struct lm_sizes *sizes,
+                          size_t *total) {
+    *total = model->max_output_bytes;
+    if (!model->any_rank || !model->output_bytes_are_default) return true;
+    *total = 0;
+    for (uint32_t o = 0; o < model->output_count; o++) {
+        if (model->outputs[o].shape_known) continue;
+        if (!lm_slot_add(total, lm_model_unknown_bytes(model, &model->outputs[o], sizes)))
+            return false;
+    }
+    return true;
+}
+
+bool lm_model_loose_bytes(const struct lm_model *model, const struct lm_sizes *sizes,
+                          size_t string_bytes, size_t *bytes_out) {
+    bool has_loose = !model->outputs_known || model->string_outputs > 0;
+    size_t total = 0, bytes;
+    *bytes_out = 0;
+    if (!has_loose) return true;
+    if ((!model->outputs_known || !model->output_bytes_are_default) &&
+        !unknown_bytes(model, sizes, &total))
+        return false;
+    for (uint32_t o = 0; model->output_bytes_are_default && o < model->output_count; o++) {
+        const struct lm_tensor *output = &model->outputs[o];
+        if (!lm_is_string(output) || !output->shape_known) continue;
+        if (!lm_model_string_output_bytes(model, output, sizes, &bytes) ||
+            !lm_slot_add(&total, bytes))
+            return false;
+    }
+    *bytes_out = total;
+    return !lm_model_echoes(model) || lm_slot_add(bytes_out, string_bytes);
 }
 
 bool lm_model_row_of_bytes(const struct lm_model *model, uint64_t bytes,
@@ -50,25 +107,26 @@ static bool has_free(const struct lm_tensor *tensor, uint32_t f) {
     return has;
 }
 
-/* Token ids are rows of integers: their length is a sentence's. */
+/* Token ids are rows of integers, and words may be strings: their length is a sentence's. */
 static bool is_of_tokens(const struct lm_model *model, uint32_t f) {
     bool tokens = false;
     for (uint32_t i = 0; i < model->input_count; i++) {
         const struct lm_tensor *input = &model->inputs[i];
-        bool integers = input->dtype == ORT_INT64 || input->dtype == ORT_INT32;
-        tokens = tokens || (integers && input->rank <= 2 && has_free(input, f));
+        bool ids = input->dtype == ORT_INT64 || input->dtype == ORT_INT32 || lm_is_string(input);
+        tokens = tokens || (ids && input->rank <= 2 && has_free(input, f));
     }
     return tokens;
 }
 
 /* The largest size at which no input exceeds LM_FREE_ROW_BYTES, all free dimensions being so
- * large; a power of two. */
+ * large; a power of two. Inputs of any rank have bounds of their own. */
 static uint32_t size_by_bytes(const struct lm_model *model) {
     uint32_t size = LM_FREE_SIZE_MAX;
     for (;; size /= 2) {
         struct lm_sizes sizes = {.rows = 1};
         bool fits = true;
-        for (uint32_t f = 0; f < model->free_count; f++) sizes.free[f] = size;
+        for (uint32_t f = 0; f < model->free_count; f++)
+            sizes.free[f] = model->free_dims[f].is_any_rank ? 0 : size;
         for (uint32_t i = 0; i < model->input_count; i++) {
             size_t bytes = SIZE_MAX;
             fits = fits && lm_tensor_bytes(&model->inputs[i], &sizes, &bytes) &&
@@ -76,6 +134,17 @@ static uint32_t size_by_bytes(const struct lm_model *model) {
         }
         if (fits || size == 1) return size;
     }
+}
+
+/* The most elements of the input of any rank that this bounds. */
+static uint32_t elements_by_bytes(const struct lm_model *model, uint32_t f) {
+    size_t each = LM_FREE_ROW_BYTES;
+    for (uint32_t i = 0; i < model->input_count; i++) {
+        const struct lm_tensor *input = &model->inputs[i];
+        if (input->any_rank == f + 1)
+            each = lm_is_string(input) ? LM_STRING_PLANNED_BYTES : input->element_bytes;
+    }
+    return (uint32_t)(LM_FREE_ROW_BYTES / each);
 }
 
 static int refuse_dimension(const struct lm_model *model, const char *setting, const char *name) {
@@ -123,7 +192,9 @@ int lm_model_limit_sizes(struct lm_model *model, const lumen_model_config *confi
     for (uint32_t f = 0; f < model->free_count; f++) {
         struct lm_free_dim *dim = &model->free_dims[f];
         dim->by_default = true;
-        dim->max = is_of_tokens(model, f) ? LM_FREE_TOKENS : size;
+        dim->max = dim->is_any_rank         ? elements_by_bytes(model, f)
+                   : is_of_tokens(model, f) ? LM_FREE_TOKENS
+                                            : size;
     }
     for (uint32_t c = 0; c < config->dim_count; c++) {
         const lumen_dim *set = &config->dims[c];

@@ -34,24 +34,26 @@ bool lm_native_may_be_header(const uint8_t *bytes, size_t count) {
 static enum lm_native_verdict check(const struct lm_native_request *request, uint16_t reserved,
                                     char *why, size_t why_bytes) {
     uint32_t credential = request->flags & LM_FLAG_CREDENTIAL ? LM_NATIVE_CREDENTIAL_BYTES : 0;
-    if (request->kind < LM_KIND_INFER || request->kind > LM_KIND_DESCRIBE) {
-        snprintf(why, why_bytes, "kind (byte 4): expected 1 infer, 2 ping or 3 describe, found %u",
+    if (request->kind < LM_KIND_INFER || request->kind > LM_KIND_REGION) {
+        snprintf(why, why_bytes,
+                 "kind (byte 4): expected 1 infer, 2 ping, 3 describe or 4 region, found %u",
                  request->kind);
-    } else if (request->flags & ~(LM_FLAG_CREDENTIAL | LM_FLAG_SHAPES)) {
-        snprintf(why, why_bytes, "flags (byte 28): expected bits 0 and 1 only, found 0x%04x",
+    } else if (request->flags & ~(LM_FLAG_CREDENTIAL | LM_FLAG_SHAPES | LM_FLAG_REGION)) {
+        snprintf(why, why_bytes, "flags (byte 28): expected bits 0 to 2 only, found 0x%04x",
                  request->flags);
     } else if (reserved != 0) {
         snprintf(why, why_bytes, "reserved (byte 30): expected 0, found 0x%04x", reserved);
-    } else if (request->kind != LM_KIND_INFER && (request->flags & LM_FLAG_SHAPES)) {
+    } else if (request->kind != LM_KIND_INFER && (request->flags & ~LM_FLAG_CREDENTIAL)) {
         snprintf(why, why_bytes,
-                 "flags (byte 28): a ping or a describe has no shape block, found 0x%04x",
+                 "flags (byte 28): expected bit 0 only in what is no inference, found 0x%04x",
                  request->flags);
     } else if (request->kind != LM_KIND_INFER && request->payload_bytes != credential) {
         snprintf(why, why_bytes,
-                 "payload bytes (byte 16): expected %u for this ping or describe, found %u",
+                 "payload bytes (byte 16): expected %u in what is no inference, found %u",
                  credential, request->payload_bytes);
     } else if (request->kind == LM_KIND_INFER && request->encoding >= LM_ENCODING_JSON) {
-        snprintf(why, why_bytes, "encoding (byte 5): expected 0 tensors or 1 rgb8, found %u",
+        snprintf(why, why_bytes,
+                 "encoding (byte 5): expected 0 tensors, 1 rgb8 or 2 image, found %u",
                  request->encoding);
     } else {
         return LM_NATIVE_OK;
@@ -94,5 +96,7 @@ void lm_native_write_reply(uint8_t bytes[LM_NATIVE_REPLY_BYTES],
     memcpy(bytes + 28, &reply->queue_us, 4);
     memcpy(bytes + 32, &reply->preprocess_us, 4);
     memcpy(bytes + 36, &reply->infer_us, 4);
-    memset(bytes + 40, 0, 8);
+    memcpy(bytes + 40, &reply->width, 2);
+    memcpy(bytes + 42, &reply->expert, 2);
+    memset(bytes + 44, 0, 4);
 }

@@ -15,8 +15,8 @@ enum { LM_NATIVE_REQUEST_BYTES = 32, LM_NATIVE_REPLY_BYTES = 48, LM_NATIVE_CREDE
 #define LM_NATIVE_MAGIC "LMN1"
 enum { LM_NATIVE_MAGIC_BYTES = 4 };
 
-enum { LM_KIND_INFER = 1, LM_KIND_PING = 2, LM_KIND_DESCRIBE = 3 };
-enum { LM_FLAG_CREDENTIAL = 1, LM_FLAG_SHAPES = 2 };
+enum { LM_KIND_INFER = 1, LM_KIND_PING = 2, LM_KIND_DESCRIBE = 3, LM_KIND_REGION = 4 };
+enum { LM_FLAG_CREDENTIAL = 1, LM_FLAG_SHAPES = 2, LM_FLAG_REGION = 4 };
 
 struct lm_native_request {
     uint64_t id;
@@ -53,6 +53,8 @@ struct lm_native_reply {
     uint32_t infer_us;
     uint16_t status; /* enum lm_status */
     uint16_t flags;
+    uint16_t width;  /* cores of its Run; 0: there was none, or it failed */
+    uint16_t expert; /* 1 + the index of the model that ran in its place; 0: none did */
 };
 
 void lm_native_write_reply(uint8_t bytes[LM_NATIVE_REPLY_BYTES],

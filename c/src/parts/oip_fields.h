@@ -1,5 +1,5 @@
-/* oip_fields.h: the fields of a JSON object, by name and type. C++, for oip_request.cc alone; a
- * parser's objects belong to one thread.
+/* oip_fields.h: the fields of a JSON object, by name and type. C++, for oip_request.cc and
+ * rows_request.cc alone; a parser's objects belong to one thread.
  *
  * The client chooses the order of the fields, so an object is read in one pass over all of them. A
  * field that is read must not come twice; an unknown one is passed over.

@@ -13,7 +13,7 @@
 struct lm_oip_data {
     const char *text;
     size_t bytes;
-    uint32_t input;
+    uint32_t input; /* rows_find.h: the field */
 };
 
 /* Finds up to LM_TENSORS_MAX of them, in the text's order. Of a text that is no JSON anything may

@@ -1,9 +1,10 @@
-/* oip_json.h: for oip_parser.cc, oip_request.cc and oip_values.cc alone: the parser that they
- * share, and how they say what is wrong. C++; nobody else knows simdjson.
+/* oip_json.h: for oip_parser.cc and those that read requests (oip_request.cc, oip_values.cc,
+ * rows_request.cc, rows_walk.h) alone: the parser that they share, and how they say what is
+ * wrong. C++; nobody else knows simdjson.
  *
  * simdjson's DOM checks the whole text before anything of it is believed: UTF-8, nesting, every
- * number, also in fields that nobody asked for. Only the data arrays that oip_find.c took out are
- * checked later, while their numbers are read. A parser belongs to one thread.
+ * number, also in fields that nobody asked for. Only the arrays that oip_find.c or rows_find.c took
+ * out are checked later, while their numbers are read. A parser belongs to one thread.
  */
 #ifndef LM_PARTS_OIP_JSON_H
 #define LM_PARTS_OIP_JSON_H
@@ -22,6 +23,7 @@ extern "C" {
 #include "parts/oip_find.h"
 #include "parts/oip_request.h"
 }
+#include "parts/rows_text.h"
 
 using simdjson::dom::array;
 using simdjson::dom::element;
@@ -40,10 +42,15 @@ struct lm_oip_parser {
     }
 
     simdjson::dom::parser json;
-    char *rest; /* what is left of a text without its data arrays */
+    struct lm_shm_regions *regions; /* NULL: tensors are in none */
+    char *rest;                     /* what is left of a text without its data arrays */
     uint32_t found_count;
     struct lm_oip_data found[LM_TENSORS_MAX];
     struct lm_oip_value values[LM_TENSORS_MAX];
+    /* Of rows with names: what is known of them, and their columns, where the client says these. */
+    struct lm_oip::rows_body rows;
+    array columns;
+    bool has_columns;
 };
 
 static_assert(LM_OIP_PADDING >= simdjson::SIMDJSON_PADDING, "simdjson reads so far past the end");
@@ -108,14 +115,33 @@ inline const char *kind(const element &value) {
     return "something else";
 }
 
+/* Some of a model's inputs, or outputs. */
+struct tensor_set {
+    uint64_t words[LM_TENSORS_MAX / 64] = {};
+    uint32_t count = 0;
+
+    bool has(uint32_t tensor) const {
+        return words[tensor / 64] >> tensor % 64 & 1;
+    }
+    /* One that it does not have. */
+    void add(uint32_t tensor) {
+        words[tensor / 64] |= 1ull << tensor % 64;
+        count++;
+    }
+};
+
 /* Types whose elements JSON's numbers cannot stand for. */
 inline bool has_no_json(int dtype) {
     return dtype == ORT_FLOAT16 || dtype == ORT_BFLOAT16;
 }
 
-/* In oip_parser.cc: checks the text and gives its object. */
-enum lm_status parse(struct lm_oip_parser *parser, const char *text, size_t bytes, object *root,
-                     const complaint &say);
+/* Finds what is read from the text itself. */
+using finder = uint32_t (*)(const char *text, size_t bytes,
+                            struct lm_oip_data found[LM_TENSORS_MAX]);
+
+/* In oip_parser.cc: checks the text, but for what `find` finds, and gives its object. */
+enum lm_status parse(struct lm_oip_parser *parser, finder find, const char *text, size_t bytes,
+                     object *root, const complaint &say);
 
 } // namespace lm_oip
 

@@ -33,14 +33,15 @@ void lm_oip_document_close(struct lm_oip_document *document) {
     *document = (struct lm_oip_document){0};
 }
 
-int lm_oip_server_metadata(const char *version, struct lm_oip_document *out) {
+int lm_oip_server_metadata(const char *version, bool shares_memory, struct lm_oip_document *out) {
     FILE *file = open_document(out);
     if (!file) return no_document();
     fputs("{\"name\":\"lumen\",\"version\":", file);
     lm_json_write(file, version);
     fputs(",\"extensions\":[\"classification\",\"model_repository\",\"model_configuration\","
-          "\"parameters\",\"statistics\",\"binary_tensor_data\"]}",
+          "\"parameters\",\"statistics\",\"binary_tensor_data\"",
           file);
+    fputs(shares_memory ? ",\"system_shared_memory\"]}" : "]}", file);
     return close_document(file, out);
 }
 
@@ -70,10 +71,11 @@ static bool has_batch(const struct lm_model *model) {
 }
 
 static void write_dims(FILE *out, const struct lm_tensor *tensor, uint32_t from) {
+    bool any = tensor->any_rank || (tensor->rank == 0 && !tensor->shape_known);
     fputc('[', out);
-    for (uint32_t d = from; d < tensor->rank; d++)
+    for (uint32_t d = from; !any && d < tensor->rank; d++)
         fprintf(out, "%s%" PRId64, d > from ? "," : "", tensor->dims[d]);
-    if (tensor->rank == 0 && !tensor->shape_known) fputs("-1", out); /* any number of dimensions */
+    if (any) fputs("-1", out); /* any number of dimensions */
     fputc(']', out);
 }
 
@@ -109,6 +111,30 @@ int lm_oip_model_ready(const struct lm_model *model, struct lm_oip_document *out
     return close_document(file, out);
 }
 
+int lm_rows_model_names(const struct lm_model *models, uint32_t model_count,
+                        struct lm_oip_document *out) {
+    FILE *file = open_document(out);
+    if (!file) return no_document();
+    fputs("{\"models\":[", file);
+    for (uint32_t m = 0; m < model_count; m++) {
+        if (m) fputc(',', file);
+        lm_json_write(file, models[m].name);
+    }
+    fputs("]}", file);
+    return close_document(file, out);
+}
+
+int lm_rows_model_state(const struct lm_model *model, struct lm_oip_document *out) {
+    FILE *file = open_document(out);
+    if (!file) return no_document();
+    fputs("{\"name\":", file);
+    lm_json_write(file, model->name);
+    fputs(",\"ready\":true,\"model_version_status\":[{\"version\":\"1\",\"state\":\"AVAILABLE\","
+          "\"status\":{\"error_code\":\"OK\",\"error_message\":\"\"}}]}",
+          file);
+    return close_document(file, out);
+}
+
 /* As in Triton's model configuration: without the batch's dimension, and with types of its own. */
 static void write_config_tensors(FILE *out, const struct lm_tensor *tensors, uint32_t count,
                                  bool batch) {
@@ -117,10 +143,28 @@ static void write_config_tensors(FILE *out, const struct lm_tensor *tensors, uin
         bool first_is_batch = batch && tensor->rank > 0 && tensor->dims[0] < 0;
         fputs(i ? ",{\"name\":" : "{\"name\":", out);
         lm_json_write(out, tensor->name);
-        fprintf(out, ",\"data_type\":\"TYPE_%s\",\"dims\":", lm_dtype_name(tensor->dtype));
+        fprintf(out, ",\"data_type\":\"TYPE_%s\",\"dims\":",
+                lm_is_string(tensor) ? "STRING" : lm_dtype_name(tensor->dtype));
         write_dims(out, tensor, first_is_batch ? 1 : 0);
         fputc('}', out);
     }
+}
+
+/* Parameters, which clients show: which thread runs the model, and why; that its input may be files
+ * of pictures too. */
+static void write_parameters(FILE *out, const struct lm_model *model) {
+    const char *before = ",\"parameters\":{";
+    if (model->run_why) {
+        fprintf(out, "%s\"run\":{\"string_value\":\"%s: %s\"}", before, lm_model_run_name(model),
+                model->run_why);
+        before = ",";
+    }
+    if (model->takes_images)
+        fprintf(out,
+                "%s\"image\":{\"string_value\":\"JPEG or PNG: one file as the body, or files as "
+                "BYTES [rows] of the input\"}",
+                before);
+    if (model->run_why || model->takes_images) fputc('}', out);
 }
 
 int lm_oip_model_config(const struct lm_model *model, uint32_t workers,
@@ -147,7 +191,9 @@ int lm_oip_model_config(const struct lm_model *model, uint32_t workers,
                 "\"max_queue_delay_microseconds\":%" PRIu64 "}",
                 model->batch_size, model->batch_delay_ns / 1000);
     }
-    fputs(",\"model_transaction_policy\":{\"decoupled\":false}}", file);
+    fputs(",\"model_transaction_policy\":{\"decoupled\":false}", file);
+    write_parameters(file, model);
+    fputc('}', file);
     return close_document(file, out);
 }
 

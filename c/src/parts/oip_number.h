@@ -1,6 +1,6 @@
 /* oip_number.h: one JSON number, or true or false, from text to an element of a tensor. C++, for
- * oip_values.cc alone. Every number is read to the nearest double (and from there to the nearest
- * float), as any JSON reader would; what JSON does not allow is refused.
+ * oip_values.cc and rows_values.cc alone. Every number is read to the nearest double (and from
+ * there to the nearest float), as any JSON reader would; what JSON does not allow is refused.
  *
  * The fast way reads digits eight at a time, without a branch on how many there are, since their
  * number differs from element to element and branches on it are guessed wrong. It ends in one

@@ -13,7 +13,10 @@ int lm_oip_parser_open(struct lm_oip_parser **out, size_t text_bytes_max) {
     /* Below a minimum of its own simdjson would allocate with the first text. */
     size_t capacity = text_bytes_max < LM_OIP_PADDING ? (size_t)LM_OIP_PADDING : text_bytes_max;
     lm_oip_parser *parser = new (std::nothrow) lm_oip_parser(capacity);
-    if (parser) parser->rest = (char *)malloc(capacity + LM_OIP_PADDING);
+    if (parser) {
+        parser->regions = nullptr;
+        parser->rest = (char *)malloc(capacity + LM_OIP_PADDING);
+    }
     if (!parser || !parser->rest || parser->json.allocate(capacity, LM_JSON_DEPTH_MAX) ||
         parser->json.doc.allocate(capacity)) {
         lm_oip_parser_close(parser);
@@ -28,12 +31,15 @@ void lm_oip_parser_close(struct lm_oip_parser *parser) {
     delete parser;
 }
 
+void lm_oip_parser_share(struct lm_oip_parser *parser, struct lm_shm_regions *regions) {
+    parser->regions = regions;
+}
+
 namespace {
 
 const char *parse_error(simdjson::error_code code) {
     switch (code) {
     case simdjson::DEPTH_ERROR: return "it is nested too deep";
-    case simdjson::UTF8_ERROR: return "it is not valid UTF-8";
     case simdjson::NUMBER_ERROR: return "a number is malformed or too large for 64 bits";
     case simdjson::STRING_ERROR: return "a string has a malformed escape";
     case simdjson::UNESCAPED_CHARS: return "a string holds a control character";
@@ -47,6 +53,15 @@ const char *parse_error(simdjson::error_code code) {
 
 bool is_space(char byte) {
     return byte == ' ' || byte == '\t' || byte == '\n' || byte == '\r';
+}
+
+/* simdjson does not say where the text is no UTF-8. */
+bool wrong_utf8(const char *text, size_t bytes, const lm_oip::complaint &say) {
+    size_t at = 0;
+    for (size_t taken; at < bytes && (taken = lm_utf8_bytes(text + at, bytes - at)) > 0;)
+        at += taken;
+    return say.wrong("the body is not JSON: byte %zu: expected UTF-8, found 0x%02x", at,
+                     at < bytes ? (uint8_t)text[at] : 0);
 }
 
 /* Anything but an object is refused before simdjson sees it, which would allocate for a number. */
@@ -78,21 +93,27 @@ size_t take_out(struct lm_oip_parser *parser, const char *text, size_t bytes) {
 
 } // namespace
 
-enum lm_status lm_oip::parse(struct lm_oip_parser *parser, const char *text, size_t bytes,
-                             object *root, const complaint &say) {
+enum lm_status lm_oip::parse(struct lm_oip_parser *parser, finder find, const char *text,
+                             size_t bytes, object *root, const complaint &say) {
     if (bytes > parser->json.capacity()) {
         say.wrong("the JSON is too large: expected at most %zu bytes, found %zu",
                   parser->json.capacity(), bytes);
         return LM_STATUS_TOO_LARGE;
     }
     if (!begins_object(text, bytes, say)) return LM_STATUS_BAD_REQUEST;
-    parser->found_count = lm_oip_find_data(text, bytes, parser->found);
+    const char *whole = text;
+    const size_t whole_bytes = bytes;
+    parser->found_count = find(text, bytes, parser->found);
     if (parser->found_count) {
         bytes = take_out(parser, text, bytes);
         text = parser->rest;
     }
     simdjson::error_code code = parser->json.parse(text, bytes, false).get(*root);
     if (code == simdjson::SUCCESS) return LM_STATUS_OK;
-    say.wrong("the body is not JSON: %s", parse_error(code));
+    if (code == simdjson::UTF8_ERROR) {
+        wrong_utf8(whole, whole_bytes, say);
+    } else {
+        say.wrong("the body is not JSON: %s", parse_error(code));
+    }
     return LM_STATUS_BAD_REQUEST;
 }

@@ -1,57 +1,22 @@
-/* oip_reply.cc: see oip_reply.h. C++ for std::to_chars, the shortest text that reads back as the
- * same number; it knows no locale and allocates nothing. */
-#include <algorithm>
-#include <charconv>
-#include <cmath>
+/* oip_reply.cc: see oip_reply.h. */
 #include <cstdio>
-#include <cstring>
-#include <string_view>
-#include <type_traits>
 
-#include "base/cxx.h"
+#include "parts/classes.h"
+#include "parts/json_writer.h"
 extern "C" {
 #include "base/error.h"
-#include "parts/json_text.h"
 #include "parts/oip_reply.h"
 }
+
+using namespace lm_classes;
+using namespace lm_json;
 
 namespace {
 
 enum {
-    NUMBER_BYTES_MAX = 24, /* of a number in `data`: -2.2250738585072014e-308, 64 bits have 20 */
-    FIXED_BYTES_MAX = 320, /* of the largest double with six decimals */
-    INDEX_BYTES_MAX = 10,
+    FIXED_BYTES_MAX = 320,                     /* of the largest double with six decimals */
     OUTPUT_BYTES_MAX = 160 + LM_RANK_MAX * 21, /* an output's own text but for its name and data */
     REPLY_BYTES_MAX = 128, /* the reply's, but for the model's name and the outputs */
-};
-
-/* Appends to memory of fixed size; what does not fit is not written, and makes `full` true. */
-struct writer {
-    char *at;
-    char *end;
-    bool full;
-
-    size_t room() const {
-        return (size_t)(end - at);
-    }
-    void put(std::string_view text) {
-        full = full || text.size() > room();
-        if (full) return;
-        memcpy(at, text.data(), text.size());
-        at += text.size();
-    }
-    void string(std::string_view text) {
-        size_t written = 0;
-        put("\"");
-        full = full || !lm_json_escape(text.data(), text.size(), at, room(), &written);
-        if (!full) at += written;
-        put("\"");
-    }
-    template <typename... arguments> void number(arguments... value) {
-        std::to_chars_result result = std::to_chars(at, end, value...);
-        full = full || result.ec != std::errc();
-        if (!full) at = result.ptr;
-    }
 };
 
 struct writing {
@@ -69,33 +34,6 @@ struct writing {
     }
 };
 
-/* ---- numbers ---- */
-
-bool is_sayable(float value) {
-    return std::isfinite(value);
-}
-bool is_sayable(double value) {
-    return std::isfinite(value);
-}
-template <typename number> bool is_sayable(number) {
-    return true;
-}
-
-/* A text that any JSON reader takes for the same number: -0 and whole numbers beyond 2^53 would
- * lose their sign or be refused where whole numbers are read as integers. */
-template <typename number> void put_number(writer &w, number value) {
-    if constexpr (std::is_floating_point_v<number>) {
-        if (value == 0 && std::signbit(value)) return w.put("-0.0");
-        if (std::fabs(value) >= (number)0x1p53)
-            return w.number(value, std::chars_format::scientific);
-    }
-    w.number(value);
-}
-
-template <> void put_number<bool>(writer &w, bool value) {
-    w.put(value ? "true" : "false");
-}
-
 template <typename number> enum lm_status put_data(writing &w) {
     const number *values = (const number *)w.output->data;
     size_t count = w.output->bytes / sizeof(number);
@@ -112,35 +50,25 @@ template <typename number> enum lm_status put_data(writing &w) {
     return LM_STATUS_OK;
 }
 
-/* ---- classification ---- */
+/* ---- strings ---- */
 
-/* What an output is to classification: rows of so many classes. */
-struct classes {
-    size_t rows;
-    size_t count; /* of one row */
-    size_t kept;  /* of one row, at most as many as requested */
-};
-
-classes classes_of(const struct lm_oip_output &output, uint32_t requested) {
-    size_t elements = output.bytes / output.tensor->element_bytes;
-    bool has_rows = output.tensor->rows_free && output.rank > 0;
-    size_t rows = has_rows ? (size_t)output.dims[0] : 1;
-    size_t count = rows ? elements / rows : 0;
-    return {rows, count, std::min<size_t>(requested, count)};
+enum lm_status put_strings(writing &w) {
+    const char *at = (const char *)w.output->data, *start = at;
+    w.json.put(",\"data\":[");
+    while (at < start + w.output->bytes && !w.json.full) {
+        if (at > start) w.json.put(",");
+        std::string_view text = next_string(at);
+        if (!is_utf8(text)) {
+            return w.wrong(LM_STATUS_INFERENCE_FAILED, "holds bytes that are no UTF-8",
+                           "ask for it as binary_data");
+        }
+        w.json.string(text);
+    }
+    w.json.put("]");
+    return LM_STATUS_OK;
 }
 
-/* Larger values first, of equal ones the first; NaN last. */
-template <typename number> struct ranks_before {
-    const number *values;
-    bool operator()(uint32_t a, uint32_t b) const {
-        number x = values[a], y = values[b];
-        if constexpr (std::is_floating_point_v<number>) {
-            if (std::isnan(x) || std::isnan(y))
-                return std::isnan(x) == std::isnan(y) ? a < b : std::isnan(y);
-        }
-        return x != y ? x > y : a < b;
-    }
-};
+/* ---- classification ---- */
 
 template <typename number> void put_value(writer &w, number value) {
     if constexpr (std::is_floating_point_v<number>) {
@@ -187,9 +115,7 @@ template <typename number>
 void put_classes(writing &w, const classes &is, bool binary, uint32_t *ranking) {
     const number *values = (const number *)w.output->data;
     for (size_t row = 0; row < is.rows; row++, values += is.count) {
-        for (size_t i = 0; i < is.count; i++) ranking[i] = (uint32_t)i;
-        std::partial_sort(ranking, ranking + is.kept, ranking + is.count,
-                          ranks_before<number>{values});
+        rank(values, is, ranking);
         for (size_t i = 0; i < is.kept && !w.json.full && !w.blobs.full; i++) {
             if (binary) {
                 put_class_blob(w, values[ranking[i]], ranking[i]);
@@ -241,10 +167,12 @@ void put_blob(writing &w, const void *data, size_t bytes, struct lm_oip_reply *r
     reply->blobs_bytes += bytes;
 }
 
-enum lm_status put_tensor(writing &w, bool binary, struct lm_oip_reply *reply) {
+enum lm_status put_tensor(writing &w, const struct lm_oip_requested_output &requested,
+                          struct lm_oip_reply *reply) {
     const struct lm_oip_output *output = w.output;
     put_head(w, lm_dtype_name(output->tensor->dtype), output->dims, output->rank);
-    if (binary) {
+    if (requested.in_region) return LM_STATUS_OK;
+    if (requested.binary) {
         put_blob(w, output->data, output->bytes, reply);
         return LM_STATUS_OK;
     }
@@ -260,6 +188,7 @@ enum lm_status put_tensor(writing &w, bool binary, struct lm_oip_reply *reply) {
     case ORT_INT64: return put_data<int64_t>(w);
     case ORT_UINT64: return put_data<uint64_t>(w);
     case ORT_BOOL: return put_data<bool>(w);
+    case ORT_STRING: return put_strings(w);
     default:
         return w.wrong(LM_STATUS_BAD_REQUEST, lm_dtype_name(output->tensor->dtype),
                        "ask for it as binary_data");
@@ -305,17 +234,6 @@ void put_start(writer &json, const struct lm_model *model, const struct lm_oip_r
 
 /* ---- bounds ---- */
 
-struct bound {
-    size_t bytes;
-    bool overflows;
-
-    void add(size_t count, size_t each) {
-        size_t product = 0;
-        overflows = overflows || __builtin_mul_overflow(count, each, &product) ||
-                    __builtin_add_overflow(bytes, product, &bytes);
-    }
-};
-
 void bound_classes(const struct lm_oip_output &output,
                    const struct lm_oip_requested_output &requested, const struct lm_labels *labels,
                    bound *json, bound *scratch) {
@@ -337,21 +255,6 @@ void bound_classes(const struct lm_oip_output &output,
 
 } // namespace
 
-/* The longest number of a type as JSON. */
-static size_t number_bytes_max(int dtype) {
-    switch (dtype) {
-    case ORT_UINT8: return 3;
-    case ORT_INT8: return 4;
-    case ORT_BOOL: return 5;
-    case ORT_UINT16: return 5;
-    case ORT_INT16: return 6;
-    case ORT_UINT32: return 10;
-    case ORT_INT32: return 11;
-    case ORT_FLOAT: return 15; /* -1.1754944e-38 */
-    default: return NUMBER_BYTES_MAX;
-    }
-}
-
 bool lm_oip_reply_bytes_max(const struct lm_model *model, const struct lm_oip_request *request,
                             const struct lm_oip_output *outputs, const struct lm_labels *labels,
                             size_t *json_bytes_out, size_t *scratch_bytes_out) {
@@ -365,6 +268,8 @@ bool lm_oip_reply_bytes_max(const struct lm_model *model, const struct lm_oip_re
         json.add(strlen(output.tensor->name), LM_JSON_ESCAPE_MAX);
         if (requested.classes) {
             bound_classes(output, requested, labels, &json, &scratch);
+        } else if (!requested.binary && lm_is_string(output.tensor)) {
+            json.add(1, output.data ? strings_json_bytes(output.data, output.bytes) : output.bytes);
         } else if (!requested.binary) {
             json.add(output.bytes / output.tensor->element_bytes,
                      number_bytes_max(output.tensor->dtype) + 1);
@@ -387,7 +292,8 @@ enum lm_status lm_oip_write(const struct lm_model *model, const struct lm_oip_re
                  why,
                  why_bytes};
     enum lm_status status = LM_STATUS_OK;
-    *reply_out = {};
+    reply_out->json_bytes = reply_out->blobs_bytes = 0;
+    reply_out->blob_count = 0;
     put_start(w.json, model, request);
     for (uint32_t i = 0; i < request->requested_count && status == LM_STATUS_OK; i++) {
         const struct lm_oip_requested_output &requested = request->requested[i];
@@ -395,7 +301,7 @@ enum lm_status lm_oip_write(const struct lm_model *model, const struct lm_oip_re
         if (i) w.json.put(",");
         status = requested.classes
                      ? put_classification(w, requested.classes, requested.binary, reply_out)
-                     : put_tensor(w, requested.binary, reply_out);
+                     : put_tensor(w, requested, reply_out);
         w.json.put("}");
     }
     w.json.put("]}");

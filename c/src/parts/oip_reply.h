@@ -37,7 +37,8 @@ struct lm_oip_reply {
 };
 
 /* Upper bounds of what lm_oip_write needs for this request. `outputs` has one entry for each of the
- * model's outputs, in its order; `data` is not looked at. False when a bound overflows. */
+ * model's outputs, in its order; only strings' `data` is looked at, where it is not NULL. False
+ * when a bound overflows. */
 bool lm_oip_reply_bytes_max(const struct lm_model *model, const struct lm_oip_request *request,
                             const struct lm_oip_output *outputs, const struct lm_labels *labels,
                             size_t *json_bytes_out, size_t *scratch_bytes_out);

@@ -3,6 +3,7 @@
  */
 #include "parts/oip_fields.h"
 #include "parts/oip_json.h"
+#include "parts/oip_places.h"
 #include "parts/oip_shapes.h"
 
 using namespace lm_oip;
@@ -73,24 +74,30 @@ bool read_parameters(reading &r, const element &from) {
 
 /* ---- inputs ---- */
 
-/* The index of the tensor of that name; `count` when there is none. */
-uint32_t find_tensor(const struct lm_tensor *tensors, uint32_t count, std::string_view name) {
-    uint32_t i = 0;
-    while (i < count && name != tensors[i].name) i++;
-    return i;
+/* The image input as a tensor of files, one for each row. */
+struct lm_tensor files_of(const struct lm_model *model) {
+    struct lm_tensor tensor = model->inputs[0];
+    tensor.dtype = ORT_STRING;
+    tensor.element_bytes = tensor.row_bytes = sizeof(uint32_t);
+    tensor.rank = 1;
+    return tensor;
 }
 
 bool take_blob(reading &r, uint32_t input, const element &said) {
-    const struct lm_tensor *tensor = &r.model->inputs[input];
+    const struct lm_tensor files = files_of(r.model);
+    const struct lm_tensor *tensor = r.request->pictures ? &files : &r.model->inputs[input];
     uint64_t bytes = 0;
     size_t expected = 0;
     if (said.get(bytes)) {
         return r.wrong("input '%s': binary_data_size: expected an integer of at least 0, found %s",
                        shown(tensor->name).text, kind(said));
     }
-    if (!lm_tensor_bytes(tensor, &r.request->sizes, &expected) || bytes != expected) {
-        return r.wrong("input '%s': binary_data_size: expected %zu for its shape, found %llu",
-                       shown(tensor->name).text, expected, (unsigned long long)bytes);
+    const bool varies = lm_is_string(tensor); /* then it is the least */
+    if (!lm_tensor_bytes(tensor, &r.request->sizes, &expected) || bytes < expected ||
+        (bytes > expected && !varies)) {
+        return r.wrong("input '%s': binary_data_size: expected %s%zu for its shape, found %llu",
+                       shown(tensor->name).text, varies ? "at least " : "", expected,
+                       (unsigned long long)bytes);
     }
     r.request->blob_inputs[r.request->blob_count] = (uint8_t)input;
     r.request->blob_bytes[r.request->blob_count++] = bytes;
@@ -100,6 +107,11 @@ bool take_blob(reading &r, uint32_t input, const element &said) {
 bool take_values(reading &r, uint32_t input, const element &data) {
     const struct lm_tensor *tensor = &r.model->inputs[input];
     uint32_t at = r.request->value_count;
+    if (r.request->pictures) {
+        return r.wrong("input '%s': files of pictures have no form in JSON: send them as binary "
+                       "data, or one as the whole body",
+                       shown(tensor->name).text);
+    }
     if (has_no_json(tensor->dtype)) {
         return r.wrong("input '%s': %s has no form in JSON: send it as binary data",
                        shown(tensor->name).text, lm_dtype_name(tensor->dtype));
@@ -110,7 +122,8 @@ bool take_values(reading &r, uint32_t input, const element &data) {
         return r.wrong("input '%s': data: expected an array, found %s", shown(tensor->name).text,
                        kind(data));
     }
-    for (uint32_t i = 0; i < r.parser->found_count && !value.text; i++) {
+    /* They are in the order of the inputs. */
+    for (uint32_t i = r.text_count; i < r.parser->found_count && !value.text; i++) {
         if (r.parser->found[i].input == r.index) value.text = &r.parser->found[i];
     }
     r.text_count += value.text != nullptr;
@@ -118,10 +131,30 @@ bool take_values(reading &r, uint32_t input, const element &data) {
     return true;
 }
 
-/* Exactly one of data and binary data. */
+bool take_place(reading &r, uint32_t input, const element *values, const bool *there) {
+    const struct lm_tensor *tensor = &r.model->inputs[input];
+    struct lm_oip_place place = {{}, 0, 0, (uint8_t)input, false};
+    size_t expected = 0;
+    if (r.request->pictures) {
+        return r.wrong("input '%s': files of pictures are not taken from shared memory: send them "
+                       "as binary data",
+                       shown(tensor->name).text);
+    }
+    if (!read_place(r, r.parser->regions, tensor, values, there, &place)) return false;
+    if (!lm_tensor_bytes(tensor, &r.request->sizes, &expected) || place.bytes != expected) {
+        return r.wrong(
+            "input '%s': shared_memory_byte_size: expected %zu for its shape, found %llu",
+            shown(tensor->name).text, expected, (unsigned long long)place.bytes);
+    }
+    return add_place(r, r.request, place);
+}
+
+/* Exactly one of data, binary data and shared memory. */
 bool read_source(reading &r, uint32_t input, const element *data, const element *parameters) {
-    enum { BINARY_SIZE, SHARED_MEMORY, COUNT };
-    static constexpr std::string_view names[COUNT] = {"binary_data_size", "shared_memory_region"};
+    enum { BINARY_SIZE = REGION_FIELDS, COUNT };
+    static constexpr std::string_view names[COUNT] = {
+        "shared_memory_region", "shared_memory_offset", "shared_memory_byte_size",
+        "binary_data_size"};
     const shown name(r.model->inputs[input].name);
     const place where("input '%s': parameters", name.text);
     fields<COUNT> found;
@@ -129,8 +162,11 @@ bool read_source(reading &r, uint32_t input, const element *data, const element 
     if (parameters &&
         (!read_object(r, *parameters, where, &all) || !read_fields(r, all, where, names, &found)))
         return false;
-    if (found.there[SHARED_MEMORY])
-        return r.wrong("input '%s': shared memory is not available", name.text);
+    if (found.there[REGION]) {
+        if (!data && !found.there[BINARY_SIZE])
+            return take_place(r, input, found.values, found.there);
+        return r.wrong("input '%s': expected either data or shared memory, found both", name.text);
+    }
     if (data && found.there[BINARY_SIZE]) {
         return r.wrong("input '%s': expected either data or parameters.binary_data_size, found "
                        "both",
@@ -143,23 +179,25 @@ bool read_source(reading &r, uint32_t input, const element *data, const element 
 }
 
 /* Name and datatype: which of the model's inputs it is. */
-bool identify(const reading &r, const place &where, const element *name_value,
-              const element *datatype_value, uint32_t seen, uint32_t *input) {
+bool identify(reading &r, const place &where, const element *name_value,
+              const element *datatype_value, const tensor_set &seen, uint32_t *input) {
     std::string_view name, datatype;
     if (!name_value) return r.wrong("%s: field \"name\" is missing", where.text);
     if (!read_string(r, *name_value, where, "name", &name)) return false;
-    *input = find_tensor(r.model->inputs, r.model->input_count, name);
+    *input = find_input(r.model, name, r.index);
     if (*input == r.model->input_count) {
         return r.wrong("%s: model '%s' has no input '%s'", where.text, r.model->name,
                        shown(name).text);
     }
-    if (seen & 1u << *input) return r.wrong("input '%s' comes twice", shown(name).text);
+    if (seen.has(*input)) return r.wrong("input '%s' comes twice", shown(name).text);
     const char *expected = lm_dtype_name(r.model->inputs[*input].dtype);
     if (!datatype_value)
         return r.wrong("input '%s': field \"datatype\" is missing", shown(name).text);
     if (!read_string(r, *datatype_value, where, "datatype", &datatype)) return false;
-    if (datatype != expected) {
-        return r.wrong("input '%s': datatype: expected %s, found '%s'", shown(name).text, expected,
+    r.request->pictures = r.model->takes_images && datatype == "BYTES";
+    if (datatype != expected && !r.request->pictures) {
+        return r.wrong("input '%s': datatype: expected %s%s, found '%s'", shown(name).text,
+                       expected, r.model->takes_images ? " or BYTES (files of pictures)" : "",
                        shown(datatype).text);
     }
     return true;
@@ -171,14 +209,13 @@ bool wrong_form(const reading &r, const char *where, const char *found) {
     int64_t dims[LM_RANK_MAX];
     char shape[LM_OIP_SHAPE_BYTES];
     const struct lm_sizes one = lm_model_largest(r.model, 1);
-    lm_tensor_shape(tensor, &one, dims);
-    lm_oip::show_shape(dims, tensor->rank, false, shape);
+    lm_oip::show_shape(dims, lm_tensor_shape(tensor, &one, dims), false, shape);
     return r.wrong("%s: expected {\"inputs\":[{\"name\":\"%s\",\"datatype\":\"%s\",\"shape\":%s,"
                    "\"data\":[...]}]}, found %s",
                    where, shown(tensor->name).text, lm_dtype_name(tensor->dtype), shape, found);
 }
 
-bool read_input(reading &r, const element &from, uint32_t *seen) {
+bool read_input(reading &r, const element &from, tensor_set &seen) {
     enum { NAME, DATATYPE, SHAPE, PARAMETERS, DATA, COUNT };
     static constexpr std::string_view names[COUNT] = {"name", "datatype", "shape", "parameters",
                                                       "data"};
@@ -189,26 +226,28 @@ bool read_input(reading &r, const element &from, uint32_t *seen) {
     if (from.get(all)) return wrong_form(r, where.text, kind(from));
     if (!read_fields(r, all, where, names, &found)) return false;
     auto field = [&found](size_t at) { return found.there[at] ? &found.values[at] : nullptr; };
-    if (!identify(r, where, field(NAME), field(DATATYPE), *seen, &input)) return false;
-    *seen |= 1u << input;
+    if (!identify(r, where, field(NAME), field(DATATYPE), seen, &input)) return false;
+    seen.add(input);
     const struct lm_tensor *tensor = &r.model->inputs[input];
     if (!field(SHAPE))
         return r.wrong("input '%s': field \"shape\" is missing", shown(tensor->name).text);
-    return read_shape(r, r.model, tensor, found.values[SHAPE], &r.request->sizes) &&
+    const struct lm_tensor files = files_of(r.model);
+    return read_shape(r, r.model, r.request->pictures ? &files : tensor, found.values[SHAPE],
+                      &r.request->sizes) &&
            read_source(r, input, field(DATA), field(PARAMETERS));
 }
 
 bool read_inputs(reading &r, const element &from) {
     array list;
-    uint32_t seen = 0;
+    tensor_set seen;
     if (from.get(list)) return wrong_form(r, "inputs", kind(from));
     for (element one : list) {
-        if (!read_input(r, one, &seen)) return false;
+        if (!read_input(r, one, seen)) return false;
         r.index++;
     }
     if (r.text_count != r.parser->found_count) return r.wrong("inputs: data where no input has it");
     for (uint32_t i = 0; i < r.model->input_count; i++) {
-        if (!(seen & 1u << i))
+        if (!seen.has(i))
             return r.wrong("inputs: input '%s' is missing", shown(r.model->inputs[i].name).text);
     }
     if (r.request->sizes.rows == 0) r.request->sizes.rows = 1; /* no input of the model has rows */
@@ -231,7 +270,7 @@ bool read_classes(const reading &r, const struct lm_tensor *output, const elemen
     const shown name(output->name);
     uint64_t classes = 0, most = classes_max(r.model, output);
     if (most > UINT32_MAX) most = UINT32_MAX;
-    if (has_no_json(output->dtype) || output->dtype == ORT_BOOL) {
+    if (has_no_json(output->dtype) || output->dtype == ORT_BOOL || lm_is_string(output)) {
         return r.wrong("output '%s': classification: not available for %s", name.text,
                        lm_dtype_name(output->dtype));
     }
@@ -247,23 +286,40 @@ bool read_classes(const reading &r, const struct lm_tensor *output, const elemen
     return true;
 }
 
-bool read_output_parameters(const reading &r, const struct lm_tensor *output, const element &from,
+/* Its bytes go to shared memory, and to nowhere else. */
+bool read_output_place(reading &r, const struct lm_tensor *output, const element *values,
+                       const bool *there, struct lm_oip_requested_output *requested,
+                       bool said_binary) {
+    if (requested->classes || (said_binary && requested->binary)) {
+        return r.wrong("output '%s': expected shared memory alone, found binary_data or "
+                       "classification beside it",
+                       shown(output->name).text);
+    }
+    requested->in_region = requested->binary = true;
+    struct lm_oip_place place = {{}, 0, 0, requested->output, true};
+    return read_place(r, r.parser->regions, output, values, there, &place) &&
+           add_place(r, r.request, place);
+}
+
+bool read_output_parameters(reading &r, const struct lm_tensor *output, const element &from,
                             struct lm_oip_requested_output *requested) {
-    enum { BINARY, CLASSES, REGION, COUNT };
-    static constexpr std::string_view names[COUNT] = {"binary_data", "classification",
-                                                      "shared_memory_region"};
+    enum { BINARY = REGION_FIELDS, CLASSES, COUNT };
+    static constexpr std::string_view names[COUNT] = {
+        "shared_memory_region", "shared_memory_offset", "shared_memory_byte_size", "binary_data",
+        "classification"};
     const place where("output '%s': parameters", shown(output->name).text);
     fields<COUNT> found;
     object all;
     if (!read_object(r, from, where, &all) || !read_fields(r, all, where, names, &found))
         return false;
-    if (found.there[REGION])
-        return r.wrong("output '%s': shared memory is not available", shown(output->name).text);
     if (found.there[BINARY] &&
         !read_bool(r, found.values[BINARY], where, "binary_data", &requested->binary))
         return false;
-    return !found.there[CLASSES] ||
-           read_classes(r, output, found.values[CLASSES], &requested->classes);
+    if (found.there[CLASSES] &&
+        !read_classes(r, output, found.values[CLASSES], &requested->classes))
+        return false;
+    return !found.there[REGION] ||
+           read_output_place(r, output, found.values, found.there, requested, found.there[BINARY]);
 }
 
 bool add_requested_output(const reading &r, const struct lm_oip_requested_output &requested) {
@@ -276,7 +332,14 @@ bool add_requested_output(const reading &r, const struct lm_oip_requested_output
     return true;
 }
 
-bool read_output(const reading &r, const element &from, uint32_t index, uint32_t *seen) {
+/* The output of that name; the model's output_count: there is none. */
+uint32_t find_output(const struct lm_model *model, std::string_view name) {
+    uint32_t o = 0;
+    while (o < model->output_count && name != model->outputs[o].name) o++;
+    return o;
+}
+
+bool read_output(reading &r, const element &from, uint32_t index, tensor_set &seen) {
     enum { NAME, PARAMETERS, COUNT };
     static constexpr std::string_view names[COUNT] = {"name", "parameters"};
     const place where("outputs[%u]", index);
@@ -287,31 +350,32 @@ bool read_output(const reading &r, const element &from, uint32_t index, uint32_t
         return false;
     if (!found.there[NAME]) return r.wrong("%s: field \"name\" is missing", where.text);
     if (!read_string(r, found.values[NAME], where, "name", &name)) return false;
-    uint32_t output = find_tensor(r.model->outputs, r.model->output_count, name);
+    const uint32_t output = find_output(r.model, name);
     if (output == r.model->output_count) {
         return r.wrong("%s: model '%s' has no output '%s'", where.text, r.model->name,
                        shown(name).text);
     }
-    if (*seen & 1u << output) return r.wrong("output '%s' comes twice", shown(name).text);
-    *seen |= 1u << output;
-    struct lm_oip_requested_output requested = {(uint8_t)output, r.binary_outputs, 0};
+    if (seen.has(output)) return r.wrong("output '%s' comes twice", shown(name).text);
+    seen.add(output);
+    struct lm_oip_requested_output requested = {(uint8_t)output, r.binary_outputs, 0, false};
     if (found.there[PARAMETERS] &&
         !read_output_parameters(r, &r.model->outputs[output], found.values[PARAMETERS], &requested))
         return false;
     return add_requested_output(r, requested);
 }
 
-bool read_outputs(const reading &r, const element *from) {
+bool read_outputs(reading &r, const element *from) {
     array list;
-    uint32_t index = 0, seen = 0;
+    tensor_set seen;
+    uint32_t index = 0;
     if (from) {
         if (from->get(list)) return r.wrong("outputs: expected an array, found %s", kind(*from));
         for (element one : list) {
-            if (!read_output(r, one, index++, &seen)) return false;
+            if (!read_output(r, one, index++, seen)) return false;
         }
     }
     for (uint32_t i = 0; index == 0 && i < r.model->output_count; i++) {
-        if (!add_requested_output(r, {(uint8_t)i, r.binary_outputs, 0})) return false;
+        if (!add_requested_output(r, {(uint8_t)i, r.binary_outputs, 0, false})) return false;
     }
     return true;
 }
@@ -336,9 +400,9 @@ enum lm_status lm_oip_read(struct lm_oip_parser *parser, const char *text, size_
                            const struct lm_model *model, struct lm_oip_request *out, char *why,
                            size_t why_bytes) {
     object root;
-    *out = {};
+    lm_oip_request_reset(out);
     reading r = {{why, why_bytes}, parser, model, out, 0, 0, false};
-    enum lm_status status = parse(parser, text, bytes, &root, r);
+    enum lm_status status = parse(parser, lm_oip_find_data, text, bytes, &root, r);
     if (status != LM_STATUS_OK) return status;
     return read_request(r, root) ? LM_STATUS_OK : LM_STATUS_BAD_REQUEST;
 }

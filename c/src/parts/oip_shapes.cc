@@ -17,14 +17,20 @@ void lm_oip::show_shape(const int64_t *dims, uint32_t rank, bool more,
 
 namespace {
 
-bool wrong_shape(const complaint &c, const struct lm_tensor *tensor, const int64_t *dims,
-                 uint32_t rank, bool more) {
+bool wrong_shape(const complaint &c, const struct lm_model *model, const struct lm_tensor *tensor,
+                 const int64_t *dims, uint32_t rank, bool more) {
     char expected[LM_OIP_SHAPE_BYTES], found[LM_OIP_SHAPE_BYTES];
     show_shape(tensor->dims, tensor->rank, false, expected);
     show_shape(dims, rank, more, found);
+    if (tensor->any_rank) {
+        const struct lm_free_dim &dim = model->free_dims[tensor->any_rank - 1];
+        return c.wrong("input '%s': shape: expected at most %u dimensions of at least 1, with at "
+                       "most %u elements in all (max_dims '%s' of model '%s'), found %s",
+                       shown(tensor->name).text, tensor->rank, dim.max, shown(dim.name).text,
+                       model->name, found);
+    }
     return c.wrong("input '%s': shape: expected %s%s, found %s", shown(tensor->name).text, expected,
-                   tensor->rank ? "" : " (one number: the model's file tells no other shape)",
-                   found);
+                   tensor->rank ? "" : " (one number)", found);
 }
 
 /* The size of a free dimension: within its maximum, and what the other inputs say. */
@@ -44,6 +50,21 @@ bool take_size(const complaint &c, const struct lm_model *model, const struct lm
     }
     size = (uint32_t)found;
     return true;
+}
+
+/* The shape of an input of any rank: the number of dimensions and of elements have a maximum. */
+bool take_any_rank(const complaint &c, const struct lm_model *model, const struct lm_tensor *tensor,
+                   const int64_t *dims, uint32_t rank, struct lm_sizes *sizes) {
+    const uint64_t most = model->free_dims[tensor->any_rank - 1].max;
+    uint64_t elements = 1;
+    bool good = rank <= tensor->rank;
+    for (uint32_t d = 0; good && d < rank; d++) {
+        good = dims[d] >= 1 && (uint64_t)dims[d] <= most / elements;
+        if (!good) break;
+        elements *= (uint64_t)dims[d];
+        sizes->free[tensor->free[d] - 1] = (uint32_t)dims[d];
+    }
+    return good || wrong_shape(c, model, tensor, dims, rank, false);
 }
 
 bool take_rows(const complaint &c, const struct lm_model *model, const struct lm_tensor *tensor,
@@ -80,13 +101,20 @@ bool lm_oip::read_shape(const complaint &c, const struct lm_model *model,
             return c.wrong("input '%s': shape: expected integers of at least 0, found %s",
                            name.text, kind(value));
         }
-        if (rank == LM_RANK_MAX) return wrong_shape(c, tensor, dims, rank, true);
+        if (rank == LM_RANK_MAX) return wrong_shape(c, model, tensor, dims, rank, true);
         dims[rank++] = (int64_t)dim;
     }
-    if (rank != tensor->rank) return wrong_shape(c, tensor, dims, rank, false);
+    return take_shape(c, model, tensor, dims, rank, sizes);
+}
+
+bool lm_oip::take_shape(const complaint &c, const struct lm_model *model,
+                        const struct lm_tensor *tensor, const int64_t *dims, uint32_t rank,
+                        struct lm_sizes *sizes) {
+    if (tensor->any_rank) return take_any_rank(c, model, tensor, dims, rank, sizes);
+    if (rank != tensor->rank) return wrong_shape(c, model, tensor, dims, rank, false);
     for (uint32_t d = tensor->rows_free ? 1 : 0; d < rank; d++) {
         if (!tensor->free[d] && dims[d] != tensor->dims[d])
-            return wrong_shape(c, tensor, dims, rank, false);
+            return wrong_shape(c, model, tensor, dims, rank, false);
     }
     for (uint32_t d = 0; d < rank; d++) {
         if (tensor->free[d] && !take_size(c, model, tensor, tensor->free[d] - 1u, dims[d], sizes))

@@ -1,5 +1,5 @@
 /* oip_shapes.h: the shape of an input as JSON has it: compared with the model's, and the source of
- * a request's sizes. C++, for oip_request.cc alone. No state: any thread.
+ * a request's sizes. C++, for oip_request.cc and rows_request.cc alone. No state: any thread.
  */
 #ifndef LM_PARTS_OIP_SHAPES_H
 #define LM_PARTS_OIP_SHAPES_H
@@ -17,6 +17,9 @@ void show_shape(const int64_t *dims, uint32_t rank, bool more, char text[LM_OIP_
  * input before has said them (0: none has). false: refused, with the sentence. */
 bool read_shape(const complaint &c, const struct lm_model *model, const struct lm_tensor *tensor,
                 const element &from, struct lm_sizes *sizes);
+/* The same of a shape that is known. */
+bool take_shape(const complaint &c, const struct lm_model *model, const struct lm_tensor *tensor,
+                const int64_t *dims, uint32_t rank, struct lm_sizes *sizes);
 
 } // namespace lm_oip
 

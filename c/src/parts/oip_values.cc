@@ -22,15 +22,16 @@ bool wrong_count(const walk &w, uint32_t depth, bool more) {
 }
 
 bool is_whole(int dtype) {
-    return dtype != ORT_FLOAT && dtype != ORT_DOUBLE && dtype != ORT_BOOL;
+    return dtype != ORT_FLOAT && dtype != ORT_DOUBLE && dtype != ORT_BOOL && dtype != ORT_STRING;
 }
 
 bool wrong_value(const walk &w, size_t at, const char *found) {
     return w.wrong("input '%s': data, element %zu: expected %s%s, found %s",
                    shown(w.tensor->name).text, at,
-                   w.tensor->dtype == ORT_BOOL ? "true or false for "
-                   : is_whole(w.tensor->dtype) ? "a whole number that fits "
-                                               : "a number that fits ",
+                   w.tensor->dtype == ORT_BOOL     ? "true or false for "
+                   : w.tensor->dtype == ORT_STRING ? "a string for "
+                   : is_whole(w.tensor->dtype)     ? "a whole number that fits "
+                                                   : "a number that fits ",
                    lm_dtype_name(w.tensor->dtype), found);
 }
 
@@ -169,6 +170,55 @@ bool read_array(const walk &w, const array &from, uint32_t depth, number *tensor
     return count == expected || wrong_count(w, depth, false);
 }
 
+/* ---- strings, which are in the tree alone ---- */
+
+/* The wire form of an array of strings, or of arrays; `at` counts the elements. */
+bool read_strings(const walk &w, const array &from, uint32_t depth, uint8_t *&out, size_t *at) {
+    const size_t expected = (size_t)w.dims[depth];
+    size_t count = 0;
+    for (element value : from) {
+        array next;
+        std::string_view text;
+        if (count++ == expected) return wrong_count(w, depth, true);
+        if (depth + 1 < w.rank) {
+            if (value.get(next)) return wrong_depth(w, kind(value));
+            if (!read_strings(w, next, depth + 1, out, at)) return false;
+            continue;
+        }
+        if (value.get(text)) return wrong_element(w, *at, value);
+        const uint32_t bytes = (uint32_t)text.size();
+        memcpy(out, &bytes, sizeof bytes);
+        memcpy(out + sizeof bytes, text.data(), text.size());
+        out += sizeof bytes + text.size();
+        (*at)++;
+    }
+    return count == expected || wrong_count(w, depth, false);
+}
+
+size_t strings_bytes(const array &from) {
+    size_t bytes = 0;
+    for (element value : from) {
+        array next;
+        std::string_view text;
+        if (!value.get(next)) {
+            bytes += strings_bytes(next);
+        } else if (!value.get(text)) {
+            bytes += sizeof(uint32_t) + text.size();
+        }
+    }
+    return bytes;
+}
+
+/* An array without a string is not in the tree: it says what else was found. */
+bool read_string_tensor(const walk &w, const struct lm_oip_value &from, void *tensor) {
+    uint8_t *out = (uint8_t *)tensor;
+    size_t at = 0;
+    if (!from.text) return read_strings(w, from.tree, 0, out, &at);
+    const char *text = from.text->text;
+    while (*text == '[' || (*text && strchr(" \n\r\t", *text))) text++;
+    return *text == ']' ? wrong_count(w, 0, false) : wrong_text(w, 0, text);
+}
+
 /* ---- either ---- */
 
 template <typename number>
@@ -193,6 +243,7 @@ bool read_by_type(const walk &w, const struct lm_oip_value &from, void *tensor) 
     case ORT_INT64: return read_tensor<int64_t>(w, from, tensor);
     case ORT_UINT64: return read_tensor<uint64_t>(w, from, tensor);
     case ORT_BOOL: return read_tensor<bool>(w, from, tensor);
+    case ORT_STRING: return read_string_tensor(w, from, tensor);
     default: return w.wrong("input '%s': no form in JSON", shown(w.tensor->name).text);
     }
 }
@@ -209,8 +260,7 @@ bool read_values(walk &w, const struct lm_sizes *sizes, const struct lm_oip_valu
         auto first = from.tree.begin();
         nested = first != from.tree.end() && (*first).is_array();
     }
-    w.rank = w.tensor->rank;
-    lm_tensor_shape(w.tensor, sizes, w.dims);
+    w.rank = lm_tensor_shape(w.tensor, sizes, w.dims);
     if (!nested || w.rank == 0) {
         size_t bytes = 0;
         lm_tensor_bytes(w.tensor, sizes, &bytes);
@@ -221,6 +271,19 @@ bool read_values(walk &w, const struct lm_sizes *sizes, const struct lm_oip_valu
 }
 
 } // namespace
+
+size_t lm_oip_strings_bytes(const struct lm_oip_parser *parser,
+                            const struct lm_oip_request *request, const struct lm_model *model,
+                            size_t bytes_out[]) {
+    size_t sum = 0;
+    for (uint32_t i = 0; i < model->input_count; i++) bytes_out[i] = 0;
+    for (uint32_t v = 0; v < request->value_count; v++) {
+        const struct lm_oip_value &value = parser->values[v];
+        if (!lm_is_string(&model->inputs[value.input]) || value.text) continue;
+        sum += bytes_out[value.input] = strings_bytes(value.tree);
+    }
+    return sum;
+}
 
 enum lm_status lm_oip_values(struct lm_oip_parser *parser, const struct lm_oip_request *request,
                              const struct lm_model *model, void *const inputs[], char *why,

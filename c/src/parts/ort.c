@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/processor.h"
 
 int lm_ort_check(const struct lm_ort *ort, OrtStatus *status, const char *tried) {
     if (!status) return 0;
@@ -92,6 +93,9 @@ static int make_options(const struct lm_ort *ort, int intra_op_threads, int opti
     if (!status && intra_op_threads > 1) {
         status = api->AddSessionConfigEntry(options, "session.intra_op.allow_spinning", "0");
     }
+    if (!status && intra_op_threads > 1 && ort->flush_denormals) {
+        status = api->AddSessionConfigEntry(options, "session.set_denormal_as_zero", "1");
+    }
     if (!status && ort->uses_registered_allocator) {
         status = api->AddSessionConfigEntry(options, "session.use_env_allocators", "1");
     }
@@ -102,10 +106,10 @@ static int make_options(const struct lm_ort *ort, int intra_op_threads, int opti
 
 /* Gives free dimensions the sizes that the configuration fixes. */
 static OrtStatus *fix_dims(const struct lm_ort *ort, OrtSessionOptions *options,
-                           const lumen_model_config *config) {
+                           const lumen_dim *dims, uint32_t count) {
     OrtStatus *status = NULL;
-    for (uint32_t d = 0; !status && d < config->dim_count; d++) {
-        const lumen_dim *dim = &config->dims[d];
+    for (uint32_t d = 0; !status && d < count; d++) {
+        const lumen_dim *dim = &dims[d];
         if (dim->fixed)
             status = ort->api->AddFreeDimensionOverrideByName(options, dim->name, dim->size);
     }
@@ -118,7 +122,7 @@ static int optimise_to(const struct lm_ort *ort, const lumen_model_config *confi
     OrtSessionOptions *options = NULL;
     int code = make_options(ort, (int)config->intra_op_threads, ORT_OPTIMISE_ALL, &options);
     if (code) return code;
-    OrtStatus *status = fix_dims(ort, options, config);
+    OrtStatus *status = fix_dims(ort, options, config->dims, config->dim_count);
     if (!status)
         status = ort->api->AddSessionConfigEntry(options, "session.save_model_format", "ORT");
     if (!status) status = ort->api->SetOptimizedModelFilePath(options, output);
@@ -183,17 +187,27 @@ static bool map_cached(struct lm_ort_source *source, const struct lm_ort *ort,
     return false;
 }
 
-int lm_ort_source_open(struct lm_ort_source *source, const struct lm_ort *ort,
-                       const lumen_model_config *config) {
-    const char *path = config->path, *cache_path = config->cache_path;
-    memset(source, 0, sizeof *source);
-    source->config = config;
-    if (strlen(path) >= sizeof source->path)
-        return lm_error(LUMEN_E_MODEL, "model path too long: %s", path);
-    memcpy(source->path, path, strlen(path) + 1);
+/* Sessions are opened after the call that brought the configuration, too. */
+static int copy_dims(struct lm_ort_source *source, const lumen_model_config *config) {
+    source->intra_op_threads = config->intra_op_threads;
+    source->dims = calloc(config->dim_count + 1, sizeof *source->dims);
+    for (uint32_t d = 0; source->dims && d < config->dim_count; d++) {
+        source->dims[d] = config->dims[d];
+        source->dims[d].name = strdup(config->dims[d].name);
+        if (!source->dims[d].name) break;
+        source->dim_count++;
+    }
+    bool copied = source->dims && source->dim_count == config->dim_count;
+    return copied ? 0 : lm_error(LUMEN_E_NOMEM, "no memory for the sizes of dimensions");
+}
 
+/* After a failure lm_ort_source_close closes the source. */
+static int open_source(struct lm_ort_source *source, const struct lm_ort *ort,
+                       const lumen_model_config *config) {
+    const char *path = source->path, *cache_path = config->cache_path;
     struct lm_mapping file;
-    int code = lm_file_map(&file, path);
+    int code = copy_dims(source, config);
+    if (!code) code = lm_file_map(&file, path);
     if (code) return code;
     if (is_ort_format(&file)) {
         source->optimised = file;
@@ -216,19 +230,60 @@ int lm_ort_source_open(struct lm_ort_source *source, const struct lm_ort *ort,
     return code;
 }
 
+int lm_ort_source_open(struct lm_ort_source *source, const struct lm_ort *ort,
+                       const lumen_model_config *config) {
+    memset(source, 0, sizeof *source);
+    if (strlen(config->path) >= sizeof source->path)
+        return lm_error(LUMEN_E_MODEL, "model path too long: %s", config->path);
+    memcpy(source->path, config->path, strlen(config->path) + 1);
+    int code = open_source(source, ort, config);
+    if (code) lm_ort_source_close(source);
+    return code;
+}
+
 void lm_ort_source_close(struct lm_ort_source *source) {
     lm_mapping_close(&source->optimised);
+    for (uint32_t d = 0; d < source->dim_count; d++) free((char *)source->dims[d].name);
+    free(source->dims);
+    source->dims = NULL;
+    source->dim_count = 0;
+}
+
+/* Its threads stop looking for work when the Run returns. Runtimes before 1.26 have no shorter time
+ * than that: a helper whose core is taken away then costs its Run more (docs/adr/0010). */
+static OrtStatus *use_threads(const struct lm_ort_api *api, OrtSessionOptions *options,
+                              const struct lm_ort_threads *threads) {
+    static const char *const entries[][2] = {{"session.intra_op.allow_spinning", "1"},
+                                             {"session.force_spinning_stop", "1"},
+                                             {"session.intra_op.spin_duration_us", "50"}};
+    OrtStatus *status = api->SetIntraOpNumThreads(options, (int)threads->count);
+    for (size_t e = 0; !status && e < sizeof entries / sizeof entries[0]; e++)
+        status = api->AddSessionConfigEntry(options, entries[e][0], entries[e][1]);
+    if (!status)
+        status = api->SessionOptionsSetCustomThreadCreationOptions(options, threads->options);
+    if (!status) status = api->SessionOptionsSetCustomCreateThreadFn(options, threads->start);
+    if (!status) status = api->SessionOptionsSetCustomJoinThreadFn(options, threads->join);
+    return status;
 }
 
 int lm_ort_session_open(const struct lm_ort *ort, const struct lm_ort_source *source,
                         OrtSession **session_out) {
+    return lm_ort_session_open_on(ort, source, &source->optimised, NULL, session_out);
+}
+
+int lm_ort_session_open_on(const struct lm_ort *ort, const struct lm_ort_source *source,
+                           const struct lm_mapping *copy, const struct lm_ort_threads *threads,
+                           OrtSession **session_out) {
     const struct lm_ort_api *api = ort->api;
+    const void *graph = copy->bytes ? copy->base : source->optimised.base;
     bool in_place = source->optimised.bytes > 0;
     OrtSessionOptions *options = NULL;
-    int code = make_options(ort, (int)source->config->intra_op_threads,
+    uint64_t fractions = lm_processor_fractions(); /* the first session may change the caller's */
+    int code = make_options(ort, threads ? 1 : (int)source->intra_op_threads,
                             in_place ? ORT_OPTIMISE_NONE : ORT_OPTIMISE_ALL, &options);
     if (code) return code;
     OrtStatus *status = source->shapes_vary ? api->DisableMemPattern(options) : NULL;
+    if (!status && threads) status = use_threads(api, options, threads);
     if (in_place) {
         if (!status)
             status = api->AddSessionConfigEntry(options, "session.load_model_format", "ORT");
@@ -239,15 +294,16 @@ int lm_ort_session_open(const struct lm_ort *ort, const struct lm_ort_source *so
             status = api->AddSessionConfigEntry(
                 options, "session.use_ort_model_bytes_for_initializers", "1");
         if (!status) {
-            status = api->CreateSessionFromArray(ort->env, source->optimised.base,
-                                                 source->optimised.bytes, options, session_out);
+            status = api->CreateSessionFromArray(ort->env, graph, source->optimised.bytes, options,
+                                                 session_out);
         }
     } else {
-        if (!status) status = fix_dims(ort, options, source->config);
+        if (!status) status = fix_dims(ort, options, source->dims, source->dim_count);
         if (!status) status = api->CreateSession(ort->env, source->path, options, session_out);
     }
     code = lm_ort_check(ort, status, "loading") ? LUMEN_E_MODEL : 0;
     api->ReleaseSessionOptions(options);
+    lm_processor_set_fractions(fractions);
     return code;
 }
 

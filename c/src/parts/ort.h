@@ -23,6 +23,7 @@ struct lm_ort {
     OrtEnv *env;
     OrtMemoryInfo *cpu_memory;
     bool uses_registered_allocator; /* sessions allocate from run_arena.c's */
+    bool flush_denormals;           /* so do the threads that its sessions start */
     OrtAllocator *allocator;        /* ONNX Runtime's default one; not ours to release */
 };
 
@@ -36,7 +37,9 @@ void lm_ort_close(struct lm_ort *ort);
 struct lm_ort_source {
     struct lm_mapping optimised; /* bytes 0: sessions load `path` each with its own weights */
     char path[4096];
-    const lumen_model_config *config; /* while sessions are opened */
+    uint32_t intra_op_threads;
+    uint32_t dim_count;
+    lumen_dim *dims; /* copies, with their names */
     bool from_cache;
     bool shapes_vary; /* from one Run to another: sessions keep no plan of memory */
 };
@@ -47,9 +50,24 @@ int lm_ort_source_open(struct lm_ort_source *source, const struct lm_ort *ort,
                        const lumen_model_config *config);
 void lm_ort_source_close(struct lm_ort_source *source);
 
+/* The threads of a session's Runs: the caller's and count - 1 of its own. They look for work for a
+ * moment before they sleep, and not at all between Runs. */
+struct lm_ort_threads {
+    uint32_t count;
+    OrtCreateThread start;
+    OrtJoinThread join;
+    void *options; /* handed to `start` */
+};
+
 /* A further session on the source; for the calling thread's use or another's, one at a time. */
 int lm_ort_session_open(const struct lm_ort *ort, const struct lm_ort_source *source,
                         OrtSession **session_out);
+/* The same on several threads (NULL: one), and on a copy of what the source maps (bytes 0: on
+ * that).
+ */
+int lm_ort_session_open_on(const struct lm_ort *ort, const struct lm_ort_source *source,
+                           const struct lm_mapping *copy, const struct lm_ort_threads *threads,
+                           OrtSession **session_out);
 void lm_ort_session_close(const struct lm_ort *ort, OrtSession *session);
 
 /* Wraps memory as a tensor; the memory must outlive it. Returns NULL with the error sentence set.
@@ -57,6 +75,29 @@ void lm_ort_session_close(const struct lm_ort *ort, OrtSession *session);
 OrtValue *lm_ort_wrap(const struct lm_ort *ort, void *data, size_t bytes, const int64_t *shape,
                       size_t rank, int dtype);
 void lm_ort_value_close(const struct lm_ort *ort, OrtValue *value);
+
+/* ---- strings, in ort_strings.c; on the wire: a length (u32, little-endian), then so many bytes
+ * ---- */
+
+enum { LM_ORT_STRING_BYTES = 32 /* of an empty one in a tensor: a std::string */ };
+
+/* Counts what string tensors allocate. A string allocates nothing where one as long was before. */
+struct lm_ort_growth {
+    uint64_t count;
+    size_t bytes;
+};
+
+/* A tensor of empty strings. Returns NULL with the error sentence set. */
+OrtValue *lm_ort_strings_open(const struct lm_ort *ort, const int64_t *shape, size_t rank);
+/* Copies `count` strings from the wire to the elements from `first` on; adds to `growth`. */
+int lm_ort_strings_fill(const struct lm_ort *ort, OrtValue *value, size_t first, size_t count,
+                        const uint8_t *wire, struct lm_ort_growth *growth);
+enum { LM_ORT_NO_ROOM = 1 };
+/* Writes `count` elements from `first` on as on the wire. Returns 0, LUMEN_E_ORT, or
+ * LM_ORT_NO_ROOM.
+ */
+int lm_ort_strings_take(const struct lm_ort *ort, const OrtValue *value, size_t first, size_t count,
+                        uint8_t *wire, size_t room, size_t *bytes_out);
 
 /* Returns 0 or LUMEN_E_ORT. An output that is NULL on entry is allocated by ONNX Runtime. */
 int lm_ort_run(const struct lm_ort *ort, OrtSession *session, const char *const *input_names,

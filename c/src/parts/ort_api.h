@@ -24,6 +24,10 @@ typedef struct OrtTensorTypeAndShapeInfo OrtTensorTypeAndShapeInfo;
 typedef struct OrtMemoryInfo OrtMemoryInfo;
 typedef struct OrtAllocator OrtAllocator;
 
+/* Start a thread that calls main(argument), and wait for its end; the handle is the program's. */
+typedef void *(*OrtCreateThread)(void *creation_options, void (*main)(void *), void *argument);
+typedef void (*OrtJoinThread)(void *handle);
+
 /* Values of its enums. */
 enum { ORT_INVALID_ARGUMENT = 2 };
 enum { ORT_LOG_FATAL = 4 };
@@ -95,7 +99,9 @@ struct lm_ort_api {
                                        OrtAllocator *allocator, char **out);
     void *unused_38[1];
     OrtStatus *(*CreateRunOptions)(OrtRunOptions **out);
-    void *unused_40[9];
+    void *unused_40[8];
+    OrtStatus *(*CreateTensorAsOrtValue)(OrtAllocator *allocator, const int64_t *shape, size_t rank,
+                                         int type, OrtValue **out);
     OrtStatus *(*CreateTensorWithDataAsOrtValue)(const OrtMemoryInfo *info, void *data,
                                                  size_t bytes, const int64_t *shape, size_t rank,
                                                  int type, OrtValue **out);
@@ -132,12 +138,26 @@ struct lm_ort_api {
     void *unused_101[23];
     OrtStatus *(*AddFreeDimensionOverrideByName)(OrtSessionOptions *options, const char *name,
                                                  int64_t size);
-    void *unused_125[5];
+    void *unused_125[2];
+    OrtStatus *(*GetStringTensorElementLength)(const OrtValue *value, size_t index, size_t *out);
+    OrtStatus *(*GetStringTensorElement)(const OrtValue *value, size_t bytes, size_t index,
+                                         void *out);
+    void *unused_129[1];
     OrtStatus *(*AddSessionConfigEntry)(OrtSessionOptions *options, const char *key,
                                         const char *value);
     void *unused_131[45];
     OrtStatus *(*RegisterAllocator)(OrtEnv *env, OrtAllocator *allocator);
     OrtStatus *(*UnregisterAllocator)(OrtEnv *env, const OrtMemoryInfo *info);
+    void *unused_178[18];
+    OrtStatus *(*SessionOptionsSetCustomCreateThreadFn)(OrtSessionOptions *options,
+                                                        OrtCreateThread create);
+    OrtStatus *(*SessionOptionsSetCustomThreadCreationOptions)(OrtSessionOptions *options,
+                                                               void *creation_options);
+    OrtStatus *(*SessionOptionsSetCustomJoinThreadFn)(OrtSessionOptions *options,
+                                                      OrtJoinThread join);
+    void *unused_199[53];
+    OrtStatus *(*GetResizedStringTensorElementBuffer)(OrtValue *value, size_t index, size_t bytes,
+                                                      char **buffer);
 };
 
 #define LM_ORT_SLOT(member, slot)                                                  \
@@ -165,6 +185,7 @@ LM_ORT_SLOT(SessionGetOutputTypeInfo, 34);
 LM_ORT_SLOT(SessionGetInputName, 36);
 LM_ORT_SLOT(SessionGetOutputName, 37);
 LM_ORT_SLOT(CreateRunOptions, 39);
+LM_ORT_SLOT(CreateTensorAsOrtValue, 48);
 LM_ORT_SLOT(CreateTensorWithDataAsOrtValue, 49);
 LM_ORT_SLOT(GetTensorMutableData, 51);
 LM_ORT_SLOT(CastTypeInfoToTensorInfo, 55);
@@ -188,9 +209,15 @@ LM_ORT_SLOT(ReleaseTypeInfo, 98);
 LM_ORT_SLOT(ReleaseTensorTypeAndShapeInfo, 99);
 LM_ORT_SLOT(ReleaseSessionOptions, 100);
 LM_ORT_SLOT(AddFreeDimensionOverrideByName, 124);
+LM_ORT_SLOT(GetStringTensorElementLength, 127);
+LM_ORT_SLOT(GetStringTensorElement, 128);
 LM_ORT_SLOT(AddSessionConfigEntry, 130);
 LM_ORT_SLOT(RegisterAllocator, 176);
 LM_ORT_SLOT(UnregisterAllocator, 177);
+LM_ORT_SLOT(SessionOptionsSetCustomCreateThreadFn, 196);
+LM_ORT_SLOT(SessionOptionsSetCustomThreadCreationOptions, 197);
+LM_ORT_SLOT(SessionOptionsSetCustomJoinThreadFn, 198);
+LM_ORT_SLOT(GetResizedStringTensorElementBuffer, 252);
 #undef LM_ORT_SLOT
 
 #endif

@@ -83,6 +83,11 @@ int lm_run_arenas_open(struct lm_run_arenas *arenas, struct lm_ort *ort, uint32_
     return code;
 }
 
+void lm_run_arenas_bind(struct lm_run_arenas *arenas, uint32_t index, int32_t node) {
+    if (index < arenas->count)
+        lm_memory_bind(arenas->arenas[index].base, arenas->arenas[index].bytes, node);
+}
+
 void lm_run_arenas_close(struct lm_run_arenas *arenas, struct lm_ort *ort) {
     if (ort->uses_registered_allocator) {
         (void)lm_ort_check(ort, ort->api->UnregisterAllocator(ort->env, ort->cpu_memory),

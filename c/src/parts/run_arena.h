@@ -23,13 +23,15 @@ struct lm_run_arena {
 /* All workers' arenas, in one mapping; the allocator is registered with the runtime until close. */
 struct lm_run_arenas {
     struct lm_mapping memory;
-    struct lm_run_arena arenas[LUMEN_WORKERS_MAX];
+    struct lm_run_arena arenas[LM_RUNNERS_MAX];
     uint32_t count;
     bool registered;
 };
 
 /* Returns 0 or LUMEN_E_*; LUMEN_E_STATE when another server of this process has one. */
 int lm_run_arenas_open(struct lm_run_arenas *arenas, struct lm_ort *ort, uint32_t count);
+/* The memory of arena `index` lies on this node of the machine, where that has any left. */
+void lm_run_arenas_bind(struct lm_run_arenas *arenas, uint32_t index, int32_t node);
 /* After the last session is closed. */
 void lm_run_arenas_close(struct lm_run_arenas *arenas, struct lm_ort *ort);
 

@@ -84,6 +84,9 @@ int lm_settings_check(const lumen_config *config) {
                         "server.unix_socket: expected a path of at most %d bytes, found %zu",
                         LM_UNIX_PATH_BYTES_MAX - 1, strlen(config->unix_socket));
     }
+    if (config->cores && strlen(config->cores) >= LM_CORES_BYTES_MAX)
+        return lm_error(LUMEN_E_INVALID, "engine.cores: expected at most %d bytes, found %zu",
+                        LM_CORES_BYTES_MAX - 1, strlen(config->cores));
     int code = check_numbers(config);
     if (!code) code = check_queue(config);
     if (!code) code = check_access(config);

@@ -4,7 +4,8 @@
  * of it, a sixteenth, ...; a model with free rows also has classes for 4, 16, 64, ... rows up to
  * max_request_bytes. Bodies of JSON have a class for one row written out, and for four times as
  * much, ... up to max_request_bytes. One-row classes are filled first, since most requests have one
- * row.
+ * row. A model of strings has classes for one row of short strings, and of four times as much, ...
+ * up to LM_SMALL_SLOT_BYTES.
  */
 #include "parts/slot_plan.h"
 
@@ -21,7 +22,7 @@ struct wanted {
 
 enum {
     /* 1, 4, 16, ... 2^32 rows or bytes of JSON, and the most there may be. */
-    WANTED_MAX = LUMEN_MODELS_MAX * 3 * 18,
+    WANTED_MAX = LUMEN_MODELS_MAX * 4 * 18,
     CHARACTERS_PER_ELEMENT = 22, /* as clients print an FP32, with its comma */
     JSON_BYTES = 1024            /* around the values */
 };
@@ -44,23 +45,27 @@ static uint32_t rows_bound(const struct lm_model *model, uint64_t max_request_by
     return low;
 }
 
-/* The largest sizes bound the rows of a model whose other dimensions are fixed. Of others a request
- * may have more rows, if they are short: each request is measured by itself. */
-static struct lm_sizes least_sizes(const struct lm_model *model, uint32_t rows) {
-    struct lm_sizes sizes = {.rows = rows};
-    for (uint32_t f = 0; f < model->free_count; f++) sizes.free[f] = 1;
-    return sizes;
-}
-
 /* One row of each quarter of the largest shape, down to the smallest. */
 static uint32_t add_shapes(const struct lm_model *model, struct wanted *wanted, uint32_t count) {
     struct lm_sizes sizes = lm_model_largest(model, 1);
     size_t bytes = 0, least = 0;
     if (!lm_model_slot_bytes(model, &sizes, &bytes)) return count;
-    sizes = least_sizes(model, 1);
+    sizes = lm_model_smallest(model, 1);
     if (!lm_model_slot_bytes(model, &sizes, &least)) return count;
     while (bytes / 4 > least && count < WANTED_MAX) {
         bytes = lm_align_up(bytes / 4, LM_SLOT_ALIGN);
+        wanted[count++] = (struct wanted){.slot_bytes = bytes, .one_row = true};
+    }
+    return count;
+}
+
+/* Strings may be of any length, and most are short. */
+static uint32_t add_strings(const struct lm_model *model, struct wanted *wanted, uint32_t count) {
+    const struct lm_sizes sizes = lm_model_largest(model, 1);
+    size_t bytes = 0, strings = 4 * LM_STRING_PLANNED_BYTES;
+    for (; model->string_inputs > 0 && count < WANTED_MAX; strings *= 4) {
+        if (!lm_model_slot_bytes_with(model, &sizes, strings, &bytes)) break;
+        if (bytes > LM_SMALL_SLOT_BYTES) break;
         wanted[count++] = (struct wanted){.slot_bytes = bytes, .one_row = true};
     }
     return count;
@@ -71,6 +76,7 @@ static uint32_t add_model(const struct lm_model *model, uint64_t max_request_byt
     uint32_t most = rows_bound(model, max_request_bytes);
     size_t bytes = 0;
     if (model->free_count > 0) count = add_shapes(model, wanted, count);
+    count = add_strings(model, wanted, count);
     for (uint64_t rows = 1; count < WANTED_MAX; rows *= 4) {
         uint32_t now = rows < most ? (uint32_t)rows : most;
         const struct lm_sizes sizes = lm_model_largest(model, now);
@@ -200,12 +206,14 @@ static void shrink_defaults(struct lm_model *model, const struct lm_slot_plan_li
     }
 }
 
+/* The largest sizes bound the rows of a model whose other dimensions are fixed. Of others a request
+ * may have more rows, if they are short: each request is measured by itself. */
 static void bound_rows(struct lm_model *model, size_t largest, uint64_t max_request_bytes) {
     uint32_t low = 1, high = rows_bound(model, max_request_bytes);
     if (model->free_count > 0) high = model->max_rows;
     while (low < high) {
         uint32_t middle = low + (high - low + 1) / 2;
-        const struct lm_sizes sizes = least_sizes(model, middle);
+        const struct lm_sizes sizes = lm_model_smallest(model, middle);
         size_t bytes;
         if (lm_model_slot_bytes(model, &sizes, &bytes) && bytes <= largest) {
             low = middle;

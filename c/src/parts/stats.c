@@ -23,9 +23,10 @@
 #define IO_MODEL_FIELD(field, field_kind)                                                   \
     {#field, LUMEN_FIELD_##field_kind, (uint32_t)offsetof(struct lm_stats_block, io.field), \
      LUMEN_MODELS_MAX, LUMEN_ROLE_IO},
-#define MODEL_FIELD(field, field_kind)                                                          \
-    {#field, LUMEN_FIELD_##field_kind, (uint32_t)offsetof(struct lm_stats_block, worker.field), \
+#define MODEL_FIELD_AT(name, member, field_kind)                                        \
+    {name, LUMEN_FIELD_##field_kind, (uint32_t)offsetof(struct lm_stats_block, member), \
      LUMEN_MODELS_MAX, LUMEN_ROLE_WORKER},
+#define MODEL_FIELD(field, field_kind) MODEL_FIELD_AT(#field, worker.field, field_kind)
 #define STAGE_FIELD(name, stage)                                                            \
     {name, LUMEN_FIELD_HISTOGRAM, (uint32_t)offsetof(struct lm_stats_block, stages[stage]), \
      LM_HISTOGRAM_BUCKETS, LUMEN_ROLE_BOTH},
@@ -34,19 +35,25 @@
      (uint32_t)offsetof(struct lm_stats_block, models[0][stage]), 1 + LM_MODEL_HISTOGRAM_BUCKETS, \
      LUMEN_ROLE_BOTH},
 
+#define EXPERT_FIELD(place) \
+    MODEL_FIELD_AT("model_expert_" #place, worker.model_experts[place], COUNTER)
+
 static const lumen_stats_field fields[] = {
     LM_IO_FIELDS(IO_FIELD) LM_WORKER_FIELDS(WORKER_FIELD) LM_IO_MODEL_FIELDS(IO_MODEL_FIELD)
-        LM_MODEL_FIELDS(MODEL_FIELD) STAGE_FIELD("receive", LM_STAGE_RECEIVE)
-            STAGE_FIELD("queue", LM_STAGE_QUEUE) STAGE_FIELD("preprocess", LM_STAGE_PREPROCESS)
-                STAGE_FIELD("infer", LM_STAGE_INFER) STAGE_FIELD("send", LM_STAGE_SEND)
-                    STAGE_FIELD("total", LM_STAGE_TOTAL)
-                        MODEL_STAGE_FIELD("model_queue", LM_MODEL_STAGE_QUEUE)
-                            MODEL_STAGE_FIELD("model_infer", LM_MODEL_STAGE_INFER)
-                                MODEL_STAGE_FIELD("model_total", LM_MODEL_STAGE_TOTAL)};
+        LM_MODEL_FIELDS(MODEL_FIELD) EXPERT_FIELD(0) EXPERT_FIELD(1) EXPERT_FIELD(2) EXPERT_FIELD(3)
+            EXPERT_FIELD(4) EXPERT_FIELD(5) EXPERT_FIELD(6) EXPERT_FIELD(7)
+                STAGE_FIELD("receive", LM_STAGE_RECEIVE) STAGE_FIELD("queue", LM_STAGE_QUEUE)
+                    STAGE_FIELD("preprocess", LM_STAGE_PREPROCESS)
+                        STAGE_FIELD("infer", LM_STAGE_INFER) STAGE_FIELD("send", LM_STAGE_SEND)
+                            STAGE_FIELD("total", LM_STAGE_TOTAL)
+                                MODEL_STAGE_FIELD("model_queue", LM_MODEL_STAGE_QUEUE)
+                                    MODEL_STAGE_FIELD("model_infer", LM_MODEL_STAGE_INFER)
+                                        MODEL_STAGE_FIELD("model_total", LM_MODEL_STAGE_TOTAL)};
 enum { FIELD_COUNT = sizeof fields / sizeof fields[0] };
 
 _Static_assert(sizeof(struct lm_stats_block) % LM_CACHE_LINE == 0,
                "blocks never share a cache line");
+_Static_assert(LUMEN_EXPERTS_MAX == 8, "a field for each place");
 _Static_assert(offsetof(struct lm_stats_block, io) % 8 == 0, "counters are aligned words");
 
 /* ---- the file ----
@@ -201,8 +208,9 @@ int lm_stats_open(struct lm_stats *stats, uint32_t port, uint32_t io_count, uint
     *stats = (struct lm_stats){.fd = -1};
     uint64_t fields_offset = lm_align_up(sizeof(lumen_stats_header), LM_CACHE_LINE);
     uint64_t models_offset = lm_align_up(fields_offset + sizeof fields, LM_CACHE_LINE);
+    uint64_t experts_offset = models_offset + (uint64_t)model_count * LM_NAME_BYTES_MAX;
     uint64_t blocks_offset =
-        lm_align_up(models_offset + (uint64_t)model_count * LM_NAME_BYTES_MAX, 4096);
+        lm_align_up(experts_offset + model_count * sizeof(uint32_t[LUMEN_EXPERTS_MAX]), 4096);
     uint32_t block_count = io_count + worker_count;
     uint64_t block_bytes =
         lm_align_up(offsetof(struct lm_stats_block, models[model_count]), LM_CACHE_LINE);
@@ -221,8 +229,16 @@ int lm_stats_open(struct lm_stats *stats, uint32_t port, uint32_t io_count, uint
                                               .block_count = block_count,
                                               .port = port,
                                               .models_offset = models_offset,
+                                              .experts_offset = experts_offset,
+                                              .experts_max = LUMEN_EXPERTS_MAX,
                                               .model_count = model_count});
     return 0;
+}
+
+void lm_stats_name_expert(struct lm_stats *stats, uint32_t model, uint32_t place, uint32_t expert) {
+    uint8_t *table = (uint8_t *)stats->memory.base + stats->header->experts_offset;
+    uint32_t word = expert + 1;
+    memcpy(table + (model * LUMEN_EXPERTS_MAX + place) * sizeof word, &word, sizeof word);
 }
 
 void lm_stats_close(struct lm_stats *stats) {

@@ -59,6 +59,8 @@ enum lm_model_stage {
     X(in_flight, GAUGE)                /* requests that hold a slot */                      \
     X(bytes_in, COUNTER)                                                                    \
     X(bytes_out, COUNTER)                                                                   \
+    X(regions, GAUGE)      /* of memory, shared with clients */                             \
+    X(region_bytes, GAUGE) /* of them */                                                    \
     X(worker_hangs, GAUGE) /* 1: a model has not returned for longer than hang_seconds */   \
     X(slots_in_use, GAUGE)                                                                  \
     X(slot_waits, COUNTER)             /* requests that found no free slot and waited */    \
@@ -79,12 +81,15 @@ enum lm_model_stage {
     X(requests_gone, COUNTER)      /* the client left before Run, or before its reply */ \
     X(rows, COUNTER)                                                                     \
     X(runs, COUNTER)                                                                     \
-    X(batches, COUNTER)        /* Runs of several requests */                            \
-    X(traces_dropped, COUNTER) /* rows of the telemetry file */                          \
-    X(batches_failed, COUNTER) /* run again one by one */                                \
+    X(batches, COUNTER)         /* Runs of several requests */                           \
+    X(runs_wide, COUNTER)       /* Runs on several cores */                              \
+    X(requests_stolen, COUNTER) /* of another node, which had enough to do */            \
+    X(traces_dropped, COUNTER)  /* rows of the telemetry file */                         \
+    X(batches_failed, COUNTER)  /* run again one by one */                               \
     X(bytes_out, COUNTER)                                                                \
     X(sleeps, COUNTER)                                                                   \
-    X(arena_kept_bytes, GAUGE) /* of its run arena, by blocks that outlive their Run */
+    X(string_allocations, COUNTER) /* of tensors of strings, and of strings in them */   \
+    X(arena_kept_bytes, GAUGE)     /* of its run arena, by blocks that outlive their Run */
 
 /* X(name, kind): a word per model, written by the worker that owns the block. Times are sums over
  * the requests of model_ok, one word for all stages: no reader sees them disagree about their
@@ -121,6 +126,8 @@ struct lm_io_counters {
 struct lm_worker_counters {
     LM_WORKER_FIELDS(LM_STATS_MEMBER)
     LM_MODEL_FIELDS(LM_STATS_MODEL_MEMBER)
+    /* model_ok of a virtual model, by the expert that answered. */
+    lm_atomic_u64 model_experts[LUMEN_EXPERTS_MAX][LUMEN_MODELS_MAX];
 };
 
 struct lm_stats_block {
@@ -150,6 +157,8 @@ struct lm_stats {
  * `note` says so. Returns 0 or LUMEN_E_NOMEM. */
 int lm_stats_open(struct lm_stats *stats, uint32_t port, uint32_t io_count, uint32_t worker_count,
                   const char *const *model_names, uint32_t model_count);
+/* Says which model the expert at a place of a virtual model is; before the threads start. */
+void lm_stats_name_expert(struct lm_stats *stats, uint32_t model, uint32_t place, uint32_t expert);
 void lm_stats_close(struct lm_stats *stats);
 struct lm_stats_block *lm_stats_io_block(struct lm_stats *stats, uint32_t index);
 struct lm_stats_block *lm_stats_worker_block(struct lm_stats *stats, uint32_t index);

@@ -3,6 +3,9 @@
 #ifndef LM_PARTS_STATUS_H
 #define LM_PARTS_STATUS_H
 
+#include <stdbool.h>
+#include <stdint.h>
+
 /* A reply's status; docs/PROTOCOL.md says when. */
 enum lm_status {
     LM_STATUS_OK = 0,
@@ -21,8 +24,22 @@ enum lm_status {
 enum {
     LM_ENCODING_TENSORS = 0,
     LM_ENCODING_RGB8 = 1,
-    LM_ENCODING_JSON = 2, /* a request of the Open Inference Protocol that holds values */
+    LM_ENCODING_IMAGE = 2,   /* files of pictures: JPEG, as far as is known */
+    LM_ENCODING_JSON = 3,    /* a request of the Open Inference Protocol that holds values */
+    LM_ENCODING_ROWS = 4,    /* JSON too, in the form of KServe v1, TensorFlow Serving or MLflow */
+    LM_ENCODING_STRINGS = 5, /* tensors of which some hold strings: each has its own length */
+    LM_ENCODING_PNG = 6,     /* IMAGE, whose pixels cost more */
     LM_ENCODING_COUNT
 };
+
+/* Whether a body is JSON, of which only its worker knows the sizes. */
+static inline bool lm_encoding_is_text(uint8_t encoding) {
+    return encoding == LM_ENCODING_JSON || encoding == LM_ENCODING_ROWS;
+}
+
+/* Whether a body is files of pictures, whose cost follows from their pixels. */
+static inline bool lm_encoding_is_image(uint8_t encoding) {
+    return encoding == LM_ENCODING_IMAGE || encoding == LM_ENCODING_PNG;
+}
 
 #endif

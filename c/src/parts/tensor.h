@@ -8,9 +8,11 @@
 #include <stdint.h>
 
 #include "base/limits.h"
+#include "parts/ort_api.h"
 
 /* Sizes of a model's free dimensions in one request: the rows, which are the first dimension of its
- * inputs, and others by their index in the model. */
+ * inputs, and others by their place in the model. An input of any rank has several places, and 0
+ * where its shape has ended. */
 struct lm_sizes {
     uint32_t rows;
     uint32_t free[LM_FREE_DIMS_MAX];
@@ -18,25 +20,41 @@ struct lm_sizes {
 
 struct lm_tensor {
     char name[LM_TENSOR_NAME_BYTES_MAX];
-    int dtype; /* enum lm_ort_dtype */
-    uint32_t rank;
+    int dtype;                 /* enum lm_ort_dtype */
+    uint32_t rank;             /* of an input of any rank: the most it may have */
     int64_t dims[LM_RANK_MAX]; /* -1: free */
     bool rows_free;            /* the first dimension is the request's rows */
     bool varies;               /* some other dimension is free: */
-    uint8_t free[LM_RANK_MAX]; /* 1 + its index in the model; 0: fixed, or the rows */
+    uint8_t free[LM_RANK_MAX]; /* 1 + its place in the sizes; 0: fixed, or the rows */
+    uint8_t any_rank;          /* an input without a shape in the graph: 1 + the index in the model
+                                * of what bounds its elements; 0: its rank is known */
     bool shape_known;          /* follows from the sizes of a request; always true of inputs */
     uint32_t wrapped_rows;     /* the graph wrongly declares so many rows: only then can memory be
                                 * wrapped beforehand; 0: always */
-    size_t element_bytes;
+    size_t element_bytes;      /* of a string: its length's, which is the least it has */
     size_t row_bytes; /* of one row, or of the whole tensor when rows_free is false; with every
                        * other free dimension being 1 */
 };
 
-/* Bytes of a tensor in a request of these sizes; false when they do not fit a size_t. */
+static inline bool lm_is_string(const struct lm_tensor *tensor) {
+    return tensor->dtype == ORT_STRING;
+}
+
+/* Bytes of a tensor in a request of these sizes, of strings the least; false when they do not fit a
+ * size_t. */
 bool lm_tensor_bytes(const struct lm_tensor *tensor, const struct lm_sizes *sizes,
                      size_t *bytes_out);
-void lm_tensor_shape(const struct lm_tensor *tensor, const struct lm_sizes *sizes,
-                     int64_t dims_out[LM_RANK_MAX]);
+/* Writes the shape and returns its rank. */
+uint32_t lm_tensor_shape(const struct lm_tensor *tensor, const struct lm_sizes *sizes,
+                         int64_t dims_out[LM_RANK_MAX]);
+/* The number of dimensions in a request whose free ones have these sizes. */
+static inline uint32_t lm_tensor_rank(const struct lm_tensor *tensor,
+                                      const uint32_t free[LM_FREE_DIMS_MAX]) {
+    uint32_t rank = 0;
+    if (!tensor->any_rank) return tensor->rank;
+    while (rank < tensor->rank && free[tensor->free[rank] - 1] != 0) rank++;
+    return rank;
+}
 
 /* The Triton name of a dtype ("FP32"), and back its size; NULL and 0 for one that is not served. */
 const char *lm_dtype_name(int dtype);

@@ -23,7 +23,7 @@ void lm_waitset_prepare(struct lm_waitset *set, uint32_t index, uint64_t now_ns)
     /* relaxed, both: W1 releases them to the producer that sees the bit */
     lm_store_relaxed_u32(&seat->woken, 0);
     lm_store_relaxed_u64(&seat->parked_at, now_ns);
-    /* W1: acquire sees a push whose P1 came first, release shows the seat; pairs with P1 */
+    /* W1: acquire sees a push whose P1 came first, release shows the seat; pairs with P1 and S1 */
     (void)lm_or_acq_rel_u64(&set->sleepers, 1ull << index);
 }
 
@@ -68,8 +68,9 @@ static uint32_t warmest(const struct lm_waitset *set, uint64_t sleepers) {
 }
 
 bool lm_waitset_wake_one(struct lm_waitset *set) {
-    /* P1: release shows the push to the worker whose W1 comes later; acquire pairs with W1. It must
-     * write even when no bit is set: a plain load could pass the push and miss a worker at W1. */
+    /* P1: release shows the push to the worker whose W1 comes later; acquire pairs with W1 and S1.
+     * It must write even when no bit is set: a plain load could pass the push and miss a worker at
+     * W1. */
     uint64_t sleepers = lm_or_acq_rel_u64(&set->sleepers, 0);
     while (sleepers) {
         uint32_t index = warmest(set, sleepers);
@@ -82,6 +83,12 @@ bool lm_waitset_wake_one(struct lm_waitset *set) {
         }
     }
     return false;
+}
+
+uint64_t lm_waitset_sleepers(struct lm_waitset *set) {
+    /* S1: acq_rel: comes before the W1 or the P1 of whoever clears a bit that is set here, and
+     * shows them what was written before; pairs with W1 and P1 */
+    return lm_and_acq_rel_u64(&set->sleepers, UINT64_MAX);
 }
 
 void lm_waitset_wake_all(struct lm_waitset *set) {

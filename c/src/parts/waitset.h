@@ -39,6 +39,9 @@ void lm_waitset_sleep(struct lm_waitset *set, uint32_t index, uint64_t until_ns)
 /* After a push: wakes the worker that went idle last, its caches being warmest. false: none sleeps.
  */
 bool lm_waitset_wake_one(struct lm_waitset *set);
+/* A bit per worker that sleeps. What the caller wrote before, each of them sees once it is woken.
+ */
+uint64_t lm_waitset_sleepers(struct lm_waitset *set);
 void lm_waitset_wake_all(struct lm_waitset *set);
 
 #endif

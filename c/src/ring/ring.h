@@ -79,8 +79,8 @@ uint8_t *lm_ring_buffer(struct lm_ring *ring, int32_t buffer);
 void lm_ring_buffer_return(struct lm_ring *ring, int32_t buffer);
 
 /* Submits what was started and waits for a completion, at most timeout_ns (UINT64_MAX: for ever);
- * looks for one for poll_ns before it sleeps. Returns how many were written to `completions`, or a
- * negative errno that ends the thread. */
+ * looks for one for poll_ns of that before it sleeps. Returns how many were written to
+ * `completions`, or a negative errno that ends the thread. */
 int lm_ring_wait(struct lm_ring *ring, uint64_t poll_ns, uint64_t timeout_ns,
                  struct lm_completion *completions, uint32_t capacity);
 

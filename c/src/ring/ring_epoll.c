@@ -218,12 +218,14 @@ static int sleep_for(struct lm_epoll *ring, uint64_t timeout_ns) {
  * negative errno. */
 static int look(struct lm_epoll *ring, uint64_t poll_ns, uint64_t timeout_ns) {
     int count = 0;
-    if (poll_ns > 0 && timeout_ns > 0) {
+    if (poll_ns > timeout_ns) poll_ns = timeout_ns;
+    if (poll_ns > 0) {
         uint64_t until = lm_now_ns() + poll_ns;
         do {
             count = sleep_for(ring, 0);
             for (int i = 0; count == 0 && i < POLL_PAUSES; i++) lm_cpu_relax();
         } while (count == 0 && lm_now_ns() < until);
+        if (timeout_ns != UINT64_MAX) timeout_ns -= poll_ns;
     }
     if (count == 0) count = sleep_for(ring, timeout_ns);
     if (count < 0) return errno == EINTR ? 0 : -errno;

@@ -379,12 +379,16 @@ int lm_uring_wait(struct lm_ring *base, uint64_t poll_ns, uint64_t timeout_ns,
     struct lm_uring *ring = own(base);
     struct io_uring_cqe *first = NULL;
     if (ring->failure) return ring->failure;
-    if (poll_ns && ring->tells_news)
+    if (poll_ns && ring->tells_news) {
+        if (poll_ns > timeout_ns) poll_ns = timeout_ns;
         (void)poll_news(ring, poll_ns); /* an error comes again below */
+        if (timeout_ns != UINT64_MAX) timeout_ns -= poll_ns;
+    }
     struct __kernel_timespec timeout = {.tv_sec = (int64_t)(timeout_ns / 1000000000u),
                                         .tv_nsec = (int64_t)(timeout_ns % 1000000000u)};
-    int code = timeout_ns == UINT64_MAX
-                   ? io_uring_submit_and_wait(&ring->uring, 1)
+    int code = timeout_ns == UINT64_MAX ? io_uring_submit_and_wait(&ring->uring, 1)
+               : timeout_ns == 0
+                   ? io_uring_submit_and_get_events(&ring->uring)
                    : io_uring_submit_and_wait_timeout(&ring->uring, &first, 1, &timeout, NULL);
     /* EBUSY: completions have to be reaped first, which comes next. */
     if (code < 0 && code != -ETIME && code != -EINTR && code != -EAGAIN && code != -EBUSY)

@@ -9,15 +9,17 @@
 #include "work/encoding.h"
 #include "work/infer.h"
 #include "work/record.h"
+#include "work/region_tensors.h"
+#include "work/route.h"
 
 static uint32_t tensor_count(const struct lm_model *model) {
     return model->input_count + model->output_count;
 }
 
 /* How many sets of wrapped tensors there are: one for each number of rows, or one that is wrapped
- * anew for each other shape. */
+ * anew for each other shape, as where tensors of strings would hold memory in each of many. */
 static uint32_t set_count(const struct lm_model *model) {
-    return model->free_count > 0 ? 1 : model->batch_size;
+    return model->free_count > 0 || model->string_inputs > 0 ? 1 : model->batch_size;
 }
 
 static OrtValue **values_for(const struct lm_batch *batch, const struct lm_model *model,
@@ -29,9 +31,7 @@ static OrtValue **values_for(const struct lm_batch *batch, const struct lm_model
 /* Wraps the batch's memory as tensors of these sizes, unless that is what they are. */
 static int wrap(struct lm_batch *batch, const struct lm_ort *ort, const struct lm_model *model,
                 const struct lm_sizes *sizes, struct lm_binding *binding) {
-    struct lm_layout layout = {0};
-    for (uint32_t i = 0; i < model->input_count; i++) layout.inputs[i] = batch->inputs[i];
-    for (uint32_t o = 0; o < model->output_count; o++) layout.outputs[o] = batch->outputs[o];
+    const struct lm_layout layout = {.inputs = batch->inputs, .outputs = batch->outputs};
     return lm_model_bind(model, ort, &layout, sizes, binding,
                          values_for(batch, model, sizes->rows));
 }
@@ -48,6 +48,9 @@ static size_t row_bytes(const struct lm_tensor *tensor, const struct lm_sizes *s
 static int place_tensors(struct lm_batch *batch, const struct lm_model *model) {
     const struct lm_sizes largest = lm_model_largest(model, model->batch_size);
     size_t total = 0, bytes = 0, at[2 * LM_TENSORS_MAX];
+    batch->inputs = calloc(tensor_count(model), sizeof *batch->inputs);
+    if (!batch->inputs) return lm_error(LUMEN_E_NOMEM, "no memory for batches");
+    batch->outputs = batch->inputs + model->input_count;
     for (uint32_t t = 0; t < tensor_count(model); t++) {
         const struct lm_tensor *tensor =
             t < model->input_count ? &model->inputs[t] : &model->outputs[t - model->input_count];
@@ -60,9 +63,7 @@ static int place_tensors(struct lm_batch *batch, const struct lm_model *model) {
     int code = lm_mapping_open(&batch->memory, total);
     if (code) return code;
     uint8_t *base = batch->memory.base;
-    for (uint32_t i = 0; i < model->input_count; i++) batch->inputs[i] = base + at[i];
-    for (uint32_t o = 0; o < model->output_count; o++)
-        batch->outputs[o] = base + at[model->input_count + o];
+    for (uint32_t t = 0; t < tensor_count(model); t++) batch->inputs[t] = base + at[t];
     return 0;
 }
 
@@ -92,7 +93,9 @@ void lm_batch_close(struct lm_batch *batch, const struct lm_ort *ort,
         lm_model_unbind(model, ort, &binding, values_for(batch, model, set + 1));
     }
     free(batch->values);
+    free(batch->inputs);
     batch->values = NULL;
+    batch->inputs = batch->outputs = NULL;
     lm_mapping_close(&batch->memory);
 }
 
@@ -100,37 +103,59 @@ int lm_batch_warm(struct lm_worker *worker, const struct lm_model *model) {
     const struct lm_batch *batch = &worker->batches[model->index];
     if (!batch->values) return 0;
     OrtValue **values = values_for(batch, model, model->batch_size);
-    int code = lm_model_run(model, &worker->shared->ort, worker->index, values);
-    lm_infer_drop_outputs(worker->shared, model, model->batch_size, values + model->input_count);
+    int code = 0;
+    for (uint32_t e = 0; !code && e < (model->experts.count ? model->experts.count : 1); e++) {
+        const struct lm_model *runs = model->experts.count ? model->experts.models[e] : model;
+        code = lm_model_run(runs, &worker->shared->ort, worker->index, values);
+        lm_infer_drop_outputs(worker->shared, model, model->batch_size,
+                              values + model->input_count);
+    }
     return code;
 }
 
 /* Puts a request's rows at `row` of the batch. */
-static void gather(const struct lm_batch *batch, const struct lm_request *request, uint32_t row) {
+static int gather(struct lm_batch *batch, const struct lm_ort *ort,
+                  const struct lm_request *request, uint32_t row, OrtValue **values) {
     const struct lm_model *model = request->model;
     const struct lm_encoding *encoding = &lm_encodings[request->encoding];
+    const bool converts = encoding->convert && !request->converted;
     void *inputs[LM_TENSORS_MAX];
     for (uint32_t i = 0; i < model->input_count; i++) {
         size_t bytes = row_bytes(&model->inputs[i], &request->sizes);
-        inputs[i] = batch->inputs[i] + row * bytes;
-        if (encoding->convert) continue;
+        inputs[i] = (uint8_t *)batch->inputs[i] + row * bytes;
+        if (converts || lm_is_string(&model->inputs[i])) continue;
         memcpy(inputs[i], request->layout.inputs[i], request->sizes.rows * bytes);
     }
-    if (encoding->convert) encoding->convert(request, inputs);
+    if (converts) encoding->convert(request, inputs);
+    if (model->string_inputs == 0) return 0;
+    return lm_model_fill_strings(model, ort, &request->layout, &request->sizes, row,
+                                 &batch->binding, values);
 }
 
-static void compose(const struct lm_batch *batch, struct lm_request *request, uint32_t row) {
+static int compose(const struct lm_batch *batch, struct lm_shared *shared,
+                   struct lm_request *request, uint32_t row, OrtValue **outputs) {
     const struct lm_model *model = request->model;
     const void *data[LM_TENSORS_MAX];
     size_t bytes[LM_TENSORS_MAX];
+    size_t room = lm_infer_loose_room(request);
     for (uint32_t o = 0; o < model->output_count; o++) {
         size_t each = row_bytes(&model->outputs[o], &request->sizes);
-        data[o] = batch->outputs[o] + row * each;
+        if (lm_is_string(&model->outputs[o])) {
+            each /= model->outputs[o].element_bytes;
+            int code =
+                lm_infer_take_strings(shared, request, o, outputs[o], row * each,
+                                      request->sizes.rows * each, &data[o], &bytes[o], &room);
+            if (code) return code;
+            continue;
+        }
+        data[o] = (const uint8_t *)batch->outputs[o] + row * each;
         bytes[o] = request->sizes.rows * each;
     }
+    if (request->region) lm_region_put(request, data, bytes);
     request->in_batch = true;
     size_t block_bytes = model->free_count > 0 ? lm_infer_write_shapes(request) : 0;
     lm_request_dialect(request)->compose_outputs(request, data, bytes, block_bytes);
+    return 0;
 }
 
 /* Outputs that could not be wrapped for so many rows are copied to their place. */
@@ -141,31 +166,59 @@ static int take_outputs(struct lm_worker *worker, struct lm_batch *batch,
     for (uint32_t o = 0; !code && o < model->output_count; o++) {
         const struct lm_tensor *output = &model->outputs[o];
         if (lm_output_is_wrapped(output, sizes->rows)) continue;
+        if (lm_is_string(output)) { /* each request takes its own */
+            code = lm_model_check_strings(&worker->shared->ort, output, outputs[o], sizes);
+            continue;
+        }
         code = lm_model_take_output(&worker->shared->ort, output, &outputs[o], batch->outputs[o],
                                     sizes->rows * row_bytes(output, sizes));
     }
     return code;
 }
 
+/* Whether a further expert is to run the request, whose rows begin at `row`. */
+static bool goes_on(const struct lm_batch *batch, struct lm_request *request, uint32_t row) {
+    const struct lm_experts *experts = &request->model->experts;
+    if (!lm_experts_cascade(experts)) return false;
+    const uint8_t *output = batch->outputs[experts->at];
+    output += row * row_bytes(&request->model->outputs[experts->at], &request->sizes);
+    return lm_route_goes_on(request, output);
+}
+
+static void answer(struct lm_worker *worker, const struct lm_batch *batch,
+                   struct lm_request *request, uint32_t row, OrtValue **outputs) {
+    if (!lm_worker_may_answer(request)) return;
+    if (compose(batch, worker->shared, request, row, outputs))
+        lm_worker_compose_error(request, LM_STATUS_INFERENCE_FAILED, lm_error_last());
+    lm_record_status(worker, request);
+}
+
 bool lm_batch_run(struct lm_worker *worker, struct lm_request **requests, uint32_t count) {
     const struct lm_model *model = requests[0]->model;
     struct lm_batch *batch = &worker->batches[model->index];
-    uint32_t rows = 0;
-    for (uint32_t r = 0; r < count; r++) {
-        gather(batch, requests[r], rows);
-        rows += requests[r]->sizes.rows;
-    }
+    uint32_t rows = 0, row = 0;
+    for (uint32_t r = 0; r < count; r++) rows += requests[r]->sizes.rows;
     LM_DEBUG_ASSERT(rows <= model->batch_size);
     struct lm_sizes sizes = requests[0]->sizes; /* all are of its shape */
     sizes.rows = rows;
     OrtValue **values = values_for(batch, model, rows);
     uint64_t before = lm_now_ns();
-    int code = model->free_count > 0
+    int code = set_count(model) == 1
                    ? wrap(batch, &worker->shared->ort, model, &sizes, &batch->binding)
                    : 0;
-    if (!code) code = lm_model_run(model, &worker->shared->ort, worker->index, values);
-    if (!code) code = take_outputs(worker, batch, model, &sizes, values + model->input_count);
+    for (uint32_t r = 0; !code && r < count; r++) {
+        code = gather(batch, &worker->shared->ort, requests[r], row, values);
+        row += requests[r]->sizes.rows;
+    }
+    const struct lm_model *runs = lm_request_runs(requests[0]);
+    if (!code && lm_request_is_native(requests[0])) {
+        lm_engine_run(&runs->engine, worker->index, batch->inputs[0], batch->outputs, rows, NULL);
+    } else if (!code) {
+        code = lm_model_run(runs, &worker->shared->ort, worker->index, values);
+        if (!code) code = take_outputs(worker, batch, model, &sizes, values + model->input_count);
+    }
     if (code) lm_infer_drop_outputs(worker->shared, model, rows, values + model->input_count);
+    if (model->string_inputs > 0) lm_infer_end_strings(worker, model, &batch->binding, values);
     uint64_t after = lm_now_ns();
     lm_record_run(worker, model);
     if (code) {
@@ -173,17 +226,19 @@ bool lm_batch_run(struct lm_worker *worker, struct lm_request **requests, uint32
         return false;
     }
     lm_add_single_writer_u64(&worker->stats->worker.batches, 1);
-    uint32_t row = 0;
+    row = 0;
     for (uint32_t r = 0; r < count; r++) {
-        requests[r]->preprocessed_ns = before;
+        if (!requests[r]->goes_on) requests[r]->preprocessed_ns = before;
         requests[r]->inferred_ns = after;
         requests[r]->batch_rows = rows;
-        if (lm_worker_may_answer(requests[r])) {
-            compose(batch, requests[r], row);
-            lm_record_status(worker, requests[r]);
-        }
+        requests[r]->width = 1;
+        requests[r]->goes_on = goes_on(batch, requests[r], row);
+        if (!requests[r]->goes_on)
+            answer(worker, batch, requests[r], row, values + model->input_count);
         row += requests[r]->sizes.rows;
     }
+    if (model->string_outputs > 0)
+        lm_infer_drop_outputs(worker->shared, model, rows, values + model->input_count);
     return true;
 }
 
@@ -191,11 +246,12 @@ bool lm_batch_run(struct lm_worker *worker, struct lm_request **requests, uint32
 static bool output_at(const struct lm_batch *batch, const struct lm_model *model, const uint8_t *at,
                       uint32_t *output_out) {
     for (uint32_t o = 0; o < model->output_count; o++) {
+        const uint8_t *first = batch->outputs[o];
         const uint8_t *end = o + 1 < model->output_count
-                                 ? batch->outputs[o + 1]
+                                 ? (const uint8_t *)batch->outputs[o + 1]
                                  : (const uint8_t *)batch->memory.base + batch->memory.bytes;
         *output_out = o;
-        if (at >= batch->outputs[o] && at < end) return true;
+        if (at >= first && at < end) return true;
     }
     return false;
 }

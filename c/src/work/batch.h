@@ -15,8 +15,9 @@ int lm_batch_open(struct lm_batch *batch, const struct lm_ort *ort, const struct
 void lm_batch_close(struct lm_batch *batch, const struct lm_ort *ort, const struct lm_model *model);
 /* Runs the largest batch on zeros. Returns 0 or LUMEN_E_*; 0 where the model has no batches. */
 int lm_batch_warm(struct lm_worker *worker, const struct lm_model *model);
-/* Runs requests of one model and shape as one batch and composes their replies over the batch's
- * memory. false: the Run failed; nothing is composed, and each request can still be run by itself.
+/* Runs requests of one model, expert and shape as one batch and composes their replies over the
+ * batch's memory, but for those that a further expert is to run: they are marked goes_on. false:
+ * the Run failed; nothing is composed, and each request can still be run by itself.
  */
 bool lm_batch_run(struct lm_worker *worker, struct lm_request **requests, uint32_t count);
 /* Moves what is left of a reply from the batch's memory, which is used again, to the request's

@@ -2,7 +2,10 @@
 #include "work/encoding.h"
 
 #include <stdio.h>
+#include <string.h>
 
+#include "parts/strings.h"
+#include "work/image_body.h"
 #include "work/json_body.h"
 #include "work/worker.h"
 
@@ -23,7 +26,8 @@ static bool tensors_slot_bytes(const struct lm_model *model, const struct lm_siz
     return lm_model_slot_bytes(model, sizes, bytes_out);
 }
 
-static void tensors_receive(struct lm_request *request) {
+static void tensors_receive(struct lm_request *request, size_t body_bytes) {
+    (void)body_bytes; /* the sizes say it */
     const struct lm_model *model = request->model;
     for (uint32_t i = 0; i < model->input_count; i++) {
         size_t bytes = 0;
@@ -33,7 +37,8 @@ static void tensors_receive(struct lm_request *request) {
 }
 
 /* For all encodings whose bytes lie beside the tensors they become. */
-static void raw_receive(struct lm_request *request) {
+static void raw_receive(struct lm_request *request, size_t body_bytes) {
+    (void)body_bytes;
     size_t bytes = 0;
     lm_model_payload_bytes(request->model, request->encoding, &request->sizes, &bytes);
     add_part(request, request->layout.raw, bytes);
@@ -54,6 +59,56 @@ static void rgb8_convert(const struct lm_request *request, void *const *inputs) 
     lm_rgb8_convert(&request->model->rgb8, request->layout.raw, inputs[0], request->sizes.rows);
 }
 
+/* ---- tensors of which some hold strings: received in one piece, cut and checked by the worker
+ * ---- */
+
+static bool strings_slot_bytes(const struct lm_model *model, const struct lm_sizes *sizes,
+                               size_t body_bytes, size_t *bytes_out) {
+    /* Whatever its numbers have: the body lies beside them. A raw string is without its length. */
+    return lm_model_slot_bytes_with(model, sizes, body_bytes + sizeof(uint32_t), bytes_out);
+}
+
+static void strings_receive(struct lm_request *request, size_t body_bytes) {
+    request->layout.raw = lm_slot_alloc(request->slot, body_bytes);
+    request->layout.raw_bytes = body_bytes;
+    add_part(request, request->layout.raw, body_bytes);
+}
+
+void lm_encoding_receive_one(struct lm_request *request) {
+    struct lm_layout *layout = &request->layout;
+    uint32_t bytes = (uint32_t)layout->raw_bytes;
+    lm_slot_alloc(request->slot, sizeof bytes); /* behind the body, so that both have room */
+    memcpy(layout->raw, &bytes, sizeof bytes);
+    request->parts[0] = (struct iovec){layout->raw + sizeof bytes, bytes};
+    layout->raw_bytes += sizeof bytes;
+}
+
+static enum lm_status strings_read(struct lm_worker *worker, struct lm_request *request, char *why,
+                                   size_t why_bytes) {
+    (void)worker;
+    bool fit = lm_strings_check(request->model, &request->sizes, &request->layout, why, why_bytes);
+    return fit ? LM_STATUS_OK : LM_STATUS_BAD_REQUEST;
+}
+
+/* ---- pictures: files, each with its length, or one that is all of HTTP's body ---- */
+
+static const char *image_missing(const struct lm_model *model) {
+    return model->takes_images ? NULL : "setting `image`";
+}
+
+/* A length for each; no file is empty, which its decoder says. */
+static bool image_body_bytes(const struct lm_model *model, const struct lm_sizes *sizes,
+                             size_t *bytes_out) {
+    return model->takes_images && lm_mul_size(sizeof(uint32_t), sizes->rows, bytes_out);
+}
+
+static bool image_slot_bytes(const struct lm_model *model, const struct lm_sizes *sizes,
+                             size_t body_bytes, size_t *bytes_out) {
+    size_t body = lm_align_up(body_bytes, LM_SLOT_ALIGN);
+    return body >= body_bytes && lm_model_slot_bytes(model, sizes, bytes_out) &&
+           !__builtin_add_overflow(*bytes_out, body, bytes_out);
+}
+
 /* ---- JSON: text, parsed into the tensors behind it ---- */
 
 static bool json_slot_bytes(const struct lm_model *model, const struct lm_sizes *sizes,
@@ -64,21 +119,53 @@ static bool json_slot_bytes(const struct lm_model *model, const struct lm_sizes 
 
 static enum lm_status json_read(struct lm_worker *worker, struct lm_request *request, char *why,
                                 size_t why_bytes) {
-    return lm_json_body_read(worker->parser, request, why, why_bytes);
+    /* Of a model that takes none: it says so. */
+    if (request->http.is_picture) return lm_image_body_read(worker, request, why, why_bytes);
+    enum lm_status status = lm_json_body_inflate(worker->inflater, request, why, why_bytes);
+    if (status == LM_STATUS_OK) status = lm_json_body_read(worker->parser, request, why, why_bytes);
+    if (status != LM_STATUS_OK || !request->http.asked.pictures) return status;
+    return lm_image_body_read(worker, request, why, why_bytes);
 }
+
+static enum lm_status rows_read(struct lm_worker *worker, struct lm_request *request, char *why,
+                                size_t why_bytes) {
+    enum lm_status status = lm_json_body_inflate(worker->inflater, request, why, why_bytes);
+    if (status != LM_STATUS_OK) return status;
+    return lm_rows_body_read(worker->parser, request, why, why_bytes);
+}
+
+#define IMAGE                        \
+    {.name = "image",                \
+     .missing = image_missing,       \
+     .body_bytes = image_body_bytes, \
+     .body_varies = true,            \
+     .slot_bytes = image_slot_bytes, \
+     .receive = strings_receive,     \
+     .read = lm_image_body_read}
 
 const struct lm_encoding lm_encodings[LM_ENCODING_COUNT] = {
     [LM_ENCODING_TENSORS] = {.name = "tensors",
                              .body_bytes = tensors_body_bytes,
                              .slot_bytes = tensors_slot_bytes,
-                             .receive = tensors_receive},
+                             .receive = tensors_receive,
+                             .in_region = LM_REGION_TENSORS},
     [LM_ENCODING_RGB8] = {.name = "rgb8",
                           .missing = rgb8_missing,
                           .body_bytes = rgb8_body_bytes,
                           .slot_bytes = tensors_slot_bytes,
                           .receive = raw_receive,
-                          .convert = rgb8_convert},
+                          .convert = rgb8_convert,
+                          .in_region = LM_REGION_BODY},
+    [LM_ENCODING_IMAGE] = IMAGE,
+    [LM_ENCODING_PNG] = IMAGE,
     [LM_ENCODING_JSON] = {.name = "json", .slot_bytes = json_slot_bytes, .read = json_read},
+    [LM_ENCODING_ROWS] = {.name = "rows", .slot_bytes = json_slot_bytes, .read = rows_read},
+    [LM_ENCODING_STRINGS] = {.name = "tensors",
+                             .body_bytes = tensors_body_bytes,
+                             .body_varies = true,
+                             .slot_bytes = strings_slot_bytes,
+                             .receive = strings_receive,
+                             .read = strings_read},
 };
 
 uint8_t lm_encoding_of_row(const struct lm_model *model, const struct lm_sizes *row,
@@ -86,8 +173,8 @@ uint8_t lm_encoding_of_row(const struct lm_model *model, const struct lm_sizes *
     uint8_t e = 0;
     for (; e < LM_ENCODING_COUNT; e++) {
         size_t row_bytes;
-        if (lm_encodings[e].body_bytes && lm_encodings[e].body_bytes(model, row, &row_bytes) &&
-            row_bytes == bytes)
+        if (lm_encodings[e].body_bytes && !lm_encodings[e].body_varies &&
+            lm_encodings[e].body_bytes(model, row, &row_bytes) && row_bytes == bytes)
             break;
     }
     return e;
@@ -99,7 +186,8 @@ void lm_encoding_list_rows(const struct lm_model *model, const struct lm_sizes *
     text[0] = '\0';
     for (uint8_t e = 0; e < LM_ENCODING_COUNT && used < text_bytes; e++) {
         size_t bytes;
-        if (!lm_encodings[e].body_bytes || !lm_encodings[e].body_bytes(model, row, &bytes))
+        if (!lm_encodings[e].body_bytes || lm_encodings[e].body_varies ||
+            !lm_encodings[e].body_bytes(model, row, &bytes))
             continue;
         const char *what =
             e == LM_ENCODING_TENSORS ? lm_dtype_name(model->inputs[0].dtype) : lm_encodings[e].name;

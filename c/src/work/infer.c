@@ -7,49 +7,106 @@
 #include "base/error.h"
 #include "work/encoding.h"
 #include "work/record.h"
+#include "work/region_tensors.h"
+#include "work/route.h"
+#include "work/width.h"
+
+size_t lm_infer_loose_room(const struct lm_request *request) {
+    size_t bytes = 0, strings = 0, left = lm_slot_left(request->slot);
+    for (uint32_t i = 0; i < request->model->input_count; i++)
+        strings += request->layout.string_bytes[i];
+    lm_model_loose_bytes(request->model, &request->sizes, strings, &bytes);
+    bytes = lm_align_up(bytes, LM_SLOT_ALIGN);
+    return bytes < left ? bytes : left;
+}
+
+/* A place in the slot: of the room kept for such outputs, whatever else is free. NULL with a
+ * sentence. */
+static void *take_room(struct lm_request *request, const struct lm_tensor *tensor, size_t bytes,
+                       size_t *room) {
+    size_t used = lm_align_up(bytes, LM_SLOT_ALIGN);
+    void *place = used <= *room ? lm_slot_alloc(request->slot, bytes) : NULL;
+    if (place) {
+        *room -= used;
+    } else {
+        lm_error(LUMEN_E_ORT,
+                 "output '%s' has %zu bytes, which do not fit; raise max_output_bytes of model "
+                 "'%s'",
+                 tensor->name, bytes, request->model->name);
+    }
+    return place;
+}
+
+int lm_infer_take_strings(struct lm_shared *shared, struct lm_request *request, uint32_t output,
+                          const OrtValue *value, size_t first, size_t count, const void **data_out,
+                          size_t *bytes_out, size_t *room) {
+    const struct lm_tensor *tensor = &request->model->outputs[output];
+    struct lm_slot *slot = request->slot;
+    uint8_t *at = slot->base + lm_align_up(slot->used, LM_SLOT_ALIGN);
+    int code = lm_ort_strings_take(&shared->ort, value, first, count, at, *room, bytes_out);
+    if (code == LM_ORT_NO_ROOM) {
+        return lm_error(LUMEN_E_ORT,
+                        "output '%s': its %zu strings have more than %zu bytes, which do not fit; "
+                        "raise max_output_bytes of model '%s'",
+                        tensor->name, count, *room, request->model->name);
+    }
+    if (code) return code;
+    *data_out = take_room(request, tensor, *bytes_out, room); /* where they are already */
+    return 0;
+}
+
+static int read_shape(struct lm_shared *shared, const struct lm_tensor *tensor,
+                      const OrtValue *value, int64_t dims[LM_RANK_MAX], size_t *rank_out) {
+    const struct lm_ort_api *api = shared->ort.api;
+    OrtTensorTypeAndShapeInfo *info = NULL;
+    int code = lm_ort_check(&shared->ort, api->GetTensorTypeAndShape(value, &info), tensor->name);
+    if (code) return code;
+    OrtStatus *status = api->GetDimensionsCount(info, rank_out);
+    if (!status && *rank_out <= LM_RANK_MAX) status = api->GetDimensions(info, dims, *rank_out);
+    api->ReleaseTensorTypeAndShapeInfo(info);
+    code = lm_ort_check(&shared->ort, status, tensor->name);
+    if (!code && *rank_out > LM_RANK_MAX)
+        code = lm_error(LUMEN_E_ORT, "output '%s' has %zu dimensions, at most %d are served",
+                        tensor->name, *rank_out, LM_RANK_MAX);
+    return code;
+}
 
 /* Copies an output that ONNX Runtime allocated into the slot, and writes its shape to `block`. */
 static int take_output(struct lm_shared *shared, struct lm_request *request, uint32_t output,
                        OrtValue **value, const void **data_out, size_t *bytes_out, uint32_t **block,
-                       size_t *room_used) {
-    const struct lm_ort_api *api = shared->ort.api;
+                       size_t *room) {
     const struct lm_tensor *tensor = &request->model->outputs[output];
-    OrtTensorTypeAndShapeInfo *info = NULL;
     void *data = NULL;
-    size_t rank = 0;
+    size_t rank = 0, count = 1;
     int64_t dims[LM_RANK_MAX];
-    int code = lm_ort_check(&shared->ort, api->GetTensorTypeAndShape(*value, &info), tensor->name);
+    int code = read_shape(shared, tensor, *value, dims, &rank);
     if (code) return code;
-    OrtStatus *status = api->GetDimensionsCount(info, &rank);
-    if (!status && rank <= LM_RANK_MAX) status = api->GetDimensions(info, dims, rank);
-    if (!status) status = api->GetTensorMutableData(*value, &data);
-    api->ReleaseTensorTypeAndShapeInfo(info);
-    code = lm_ort_check(&shared->ort, status, tensor->name);
-    if (code) return code;
-    if (rank > LM_RANK_MAX)
-        return lm_error(LUMEN_E_ORT, "output '%s' has %zu dimensions, at most %d are served",
-                        tensor->name, rank, LM_RANK_MAX);
-    size_t bytes = tensor->element_bytes;
     *(*block)++ = (uint32_t)rank;
     for (size_t d = 0; d < rank; d++) {
         *(*block)++ = (uint32_t)dims[d];
-        bytes *= (size_t)dims[d];
+        count *= (size_t)dims[d];
     }
-    /* The room kept for them, whatever else is free in the slot. */
-    *room_used += lm_align_up(bytes, LM_SLOT_ALIGN);
-    bool fits = *room_used <= lm_align_up(request->model->max_output_bytes, LM_SLOT_ALIGN);
-    void *copy = fits ? lm_slot_alloc(request->slot, bytes) : NULL;
-    if (!copy) {
-        return lm_error(
-            LUMEN_E_ORT,
-            "output '%s' has %zu bytes, which do not fit; raise max_output_bytes of model '%s'",
-            tensor->name, bytes, request->model->name);
+    if (lm_is_string(tensor)) {
+        if (tensor->shape_known)
+            code = lm_model_check_strings(&shared->ort, tensor, *value, &request->sizes);
+        if (!code)
+            code = lm_infer_take_strings(shared, request, output, *value, 0, count, data_out,
+                                         bytes_out, room);
+    } else {
+        *bytes_out = count * tensor->element_bytes;
+        code = lm_ort_check(&shared->ort, shared->ort.api->GetTensorMutableData(*value, &data),
+                            tensor->name);
+        void *copy = NULL;
+        if (!code)
+            copy = request->region ? lm_region_room(request, output, *bytes_out)
+                                   : take_room(request, tensor, *bytes_out, room);
+        if (!code && !copy) code = LUMEN_E_ORT;
+        if (!code && *bytes_out) memcpy(copy, data, *bytes_out); /* none: maybe no memory at all */
+        *data_out = copy;
     }
-    if (bytes) memcpy(copy, data, bytes); /* an empty output may have no memory at all */
+    if (code) return code;
     lm_ort_value_close(&shared->ort, *value);
     *value = NULL;
-    *data_out = copy;
-    *bytes_out = bytes;
     return 0;
 }
 
@@ -63,7 +120,7 @@ static void block_of_known(const struct lm_tensor *tensor, const struct lm_sizes
 
 size_t lm_infer_write_shapes(struct lm_request *request) {
     const struct lm_model *model = request->model;
-    uint32_t words[LM_SHAPE_BLOCK_BYTES_MAX / 4];
+    uint32_t words[LM_SHAPE_BLOCK_BYTES(LM_TENSORS_MAX) / 4];
     uint32_t *block = words;
     *block++ = model->output_count;
     for (uint32_t o = 0; o < model->output_count; o++)
@@ -79,31 +136,33 @@ static int compose_outputs(struct lm_shared *shared, struct lm_request *request,
     const struct lm_model *model = request->model;
     const void *data[LM_TENSORS_MAX];
     size_t bytes[LM_TENSORS_MAX];
-    uint32_t words[LM_SHAPE_BLOCK_BYTES_MAX / 4];
+    uint32_t words[LM_SHAPE_BLOCK_BYTES(LM_TENSORS_MAX) / 4];
     uint32_t *block = words;
-    size_t room_used = 0;
+    size_t room = lm_infer_loose_room(request);
     bool tells_shapes = lm_model_tells_shapes(model);
     *block++ = model->output_count;
     for (uint32_t i = 0; i < model->output_count; i++) {
         const struct lm_tensor *output = &model->outputs[i];
-        if (output->shape_known) {
+        if (output->shape_known && !lm_is_string(output)) {
             data[i] = request->layout.outputs[i];
             lm_tensor_bytes(output, &request->sizes, &bytes[i]);
             if (tells_shapes) block_of_known(output, &request->sizes, &block);
             int code = 0;
-            if (!lm_output_is_wrapped(output, request->sizes.rows)) {
+            if (!lm_request_is_native(request) &&
+                !lm_output_is_wrapped(output, request->sizes.rows)) {
                 code = lm_model_take_output(&shared->ort, output, &outputs[i],
                                             request->layout.outputs[i], bytes[i]);
             }
             if (code) return code;
         } else {
-            int code = take_output(shared, request, i, &outputs[i], &data[i], &bytes[i], &block,
-                                   &room_used);
+            int code =
+                take_output(shared, request, i, &outputs[i], &data[i], &bytes[i], &block, &room);
             if (code) return code;
         }
     }
     size_t block_bytes = tells_shapes ? (size_t)(block - words) * sizeof *block : 0;
     if (block_bytes) memcpy(request->prefix, words, block_bytes);
+    if (request->region) lm_region_put(request, data, bytes);
     lm_request_dialect(request)->compose_outputs(request, data, bytes, block_bytes);
     return 0;
 }
@@ -117,24 +176,53 @@ void lm_infer_drop_outputs(struct lm_shared *shared, const struct lm_model *mode
     }
 }
 
-void lm_infer(struct lm_worker *worker, struct lm_request *request) {
-    struct lm_shared *shared = worker->shared;
-    struct lm_io *io = request->io;
+void lm_infer_end_strings(struct lm_worker *worker, const struct lm_model *model,
+                          struct lm_binding *binding, OrtValue **values) {
+    lm_add_single_writer_u64(&worker->stats->worker.string_allocations, binding->string_allocs);
+    binding->string_allocs = 0;
+    if (binding->string_bytes <= LM_STRINGS_KEPT_BYTES) return;
+    /* Its inputs alone: the outputs are still to be read. */
+    for (uint32_t i = 0; i < model->input_count; i++) {
+        lm_ort_value_close(&worker->shared->ort, values[i]);
+        values[i] = NULL;
+    }
+    binding->sizes = (struct lm_sizes){0};
+}
+
+/* One Run, and those of further experts while none is sure. */
+static int run(struct lm_worker *worker, struct lm_request *request, OrtValue **values) {
     const struct lm_model *model = request->model;
-    uint32_t slot = request->slot->index;
-    OrtValue **values = lm_io_values(io, request->models, slot, model->index);
-    const struct lm_encoding *encoding = &lm_encodings[request->encoding];
-    if (encoding->convert) encoding->convert(request, request->layout.inputs);
-    int code = lm_model_bind(model, &shared->ort, &request->layout, &request->sizes,
-                             lm_io_binding(io, request->models, slot, model->index), values);
-    request->preprocessed_ns = lm_now_ns();
-    request->inferred_ns = request->preprocessed_ns;
-    if (!code) {
-        code = lm_model_run(model, &shared->ort, worker->index, values);
-        request->inferred_ns = lm_now_ns();
+    OrtValue **outputs = values + model->input_count;
+    for (;;) {
+        int code = lm_width_run(worker, request, values);
         lm_record_run(worker, model);
+        if (code || !lm_route_goes_on_after(request, &worker->shared->ort, outputs)) return code;
+        lm_infer_drop_outputs(worker->shared, model, request->sizes.rows, outputs);
+    }
+}
+
+static void infer_on(struct lm_worker *worker, struct lm_request *request,
+                     struct lm_binding *binding, OrtValue **values) {
+    struct lm_shared *shared = worker->shared;
+    const struct lm_model *model = request->model;
+    const struct lm_encoding *encoding = &lm_encodings[request->encoding];
+    if (encoding->convert && !request->converted)
+        encoding->convert(request, request->layout.inputs);
+    int code = lm_request_is_native(request) ? 0
+                                             : lm_model_bind(model, &shared->ort, &request->layout,
+                                                             &request->sizes, binding, values);
+    if (!code && model->string_inputs > 0)
+        code = lm_model_fill_strings(model, &shared->ort, &request->layout, &request->sizes, 0,
+                                     binding, values);
+    request->inferred_ns = lm_now_ns();
+    /* After a batch that was not sure it is in its Runs already. */
+    if (!request->goes_on) request->preprocessed_ns = request->inferred_ns;
+    if (!code) {
+        code = run(worker, request, values);
+        request->inferred_ns = lm_now_ns();
         request->batch_rows = request->sizes.rows;
     }
+    if (model->string_inputs > 0) lm_infer_end_strings(worker, model, binding, values);
     if (!lm_worker_may_answer(request)) {
         lm_infer_drop_outputs(shared, model, request->sizes.rows, values + model->input_count);
         return;
@@ -148,4 +236,20 @@ void lm_infer(struct lm_worker *worker, struct lm_request *request) {
                                 lm_error_last());
     }
     lm_record_status(worker, request);
+}
+
+void lm_infer(struct lm_worker *worker, struct lm_request *request) {
+    uint32_t slot = request->slot->index, model = request->model->index;
+    if (!request->region) {
+        infer_on(worker, request, lm_io_binding(request->io, request->models, slot, model),
+                 lm_io_values(request->io, request->models, slot, model));
+        return;
+    }
+    /* For this Run alone: its tensors may be anywhere, and the memory is not ours to keep. */
+    OrtValue *values[2 * LM_TENSORS_MAX];
+    struct lm_binding binding = {0};
+    for (uint32_t v = 0; v < request->model->input_count + request->model->output_count; v++)
+        values[v] = NULL;
+    infer_on(worker, request, &binding, values);
+    lm_model_unbind(request->model, &worker->shared->ort, &binding, values);
 }

@@ -10,6 +10,16 @@
 void lm_infer(struct lm_worker *worker, struct lm_request *request);
 /* Writes the shapes of the outputs, all known, to the reply's prefix. Returns the bytes. */
 size_t lm_infer_write_shapes(struct lm_request *request);
+/* Bytes of the slot that are left for outputs without a place. */
+size_t lm_infer_loose_room(const struct lm_request *request);
+/* Writes `count` strings of an output, from `first` on, to the slot, and takes them off the room.
+ * Returns 0 or LUMEN_E_ORT. */
+int lm_infer_take_strings(struct lm_shared *shared, struct lm_request *request, uint32_t output,
+                          const OrtValue *value, size_t first, size_t count, const void **data_out,
+                          size_t *bytes_out, size_t *room);
+/* After a Run with strings: counts what they took, and gives back what is much. */
+void lm_infer_end_strings(struct lm_worker *worker, const struct lm_model *model,
+                          struct lm_binding *binding, OrtValue **values);
 /* Releases outputs that ONNX Runtime allocated and nobody took. */
 void lm_infer_drop_outputs(struct lm_shared *shared, const struct lm_model *model, uint32_t rows,
                            OrtValue **outputs);

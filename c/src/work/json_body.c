@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "base/atomics.h"
+#include "parts/rows_request.h"
+#include "parts/strings.h"
 
 void lm_json_body_receive(struct lm_request *request, size_t room, const char *text,
                           size_t text_bytes) {
@@ -13,6 +15,57 @@ void lm_json_body_receive(struct lm_request *request, size_t room, const char *t
     http->text_room = room;
     http->text_bytes = text_bytes;
     if (text_bytes) memcpy(http->text, text, text_bytes);
+}
+
+enum lm_status lm_json_body_inflate(struct lm_inflater *inflater, struct lm_request *request,
+                                    char *why, size_t why_bytes) {
+    struct lm_http_exchange *http = &request->http;
+    if (http->coding == LM_CODING_NONE) return LM_STATUS_OK;
+    char *text = lm_slot_alloc(request->slot, http->inflated_room + LM_OIP_PADDING);
+    enum lm_status status = lm_inflate(inflater, http->coding, http->text, http->text_bytes, text,
+                                       http->inflated_room, &http->text_bytes, why, why_bytes);
+    if (status != LM_STATUS_OK) return status;
+    http->text = text;
+    http->coding = LM_CODING_NONE;
+    if (http->json_bytes <= (int64_t)http->text_bytes) return LM_STATUS_OK;
+    snprintf(why, why_bytes,
+             "Inference-Header-Content-Length: expected at most the %zu bytes of the body, found "
+             "%lld",
+             http->text_bytes, (long long)http->json_bytes);
+    return LM_STATUS_BAD_REQUEST;
+}
+
+/* Lays the tensors out behind the text, once their sizes are known; of inputs of strings, so many
+ * bytes of each. */
+static enum lm_status place_tensors(struct lm_request *request, const size_t *strings, char *why,
+                                    size_t why_bytes) {
+    const struct lm_oip_request *asked = &request->http.asked;
+    const struct lm_model *model = request->model;
+    struct lm_layout *layout = &request->layout;
+    size_t needed = 0, sum = 0, room = lm_slot_left(request->slot);
+    for (uint32_t i = 0; i < model->input_count; i++) sum += strings[i];
+    if (!lm_model_slot_bytes_with(model, &asked->sizes, sum, &needed) || needed > room) {
+        snprintf(why, why_bytes,
+                 "%u rows of this shape do not fit the slot beside their JSON: send binary tensors",
+                 asked->sizes.rows);
+        return LM_STATUS_TOO_LARGE;
+    }
+    request->sizes = asked->sizes;
+    lm_model_layout(model, request->slot, LM_ENCODING_TENSORS, &asked->sizes, layout);
+    for (uint32_t i = 0; i < model->input_count; i++) {
+        if (strings[i] == 0) continue;
+        layout->inputs[i] = lm_slot_alloc(request->slot, strings[i]);
+        layout->string_bytes[i] = strings[i];
+    }
+    return LM_STATUS_OK;
+}
+
+static void take_timeout(struct lm_request *request) {
+    const uint64_t timeout_us = request->http.asked.timeout_us;
+    if (timeout_us == 0) return;
+    request->deadline_ns = lm_deadline_after(request->started_ns, timeout_us);
+    /* relaxed: seen a sweep later at worst */
+    lm_store_relaxed_u64(&request->overdue_ns, request->deadline_ns);
 }
 
 enum lm_status lm_json_body_read(struct lm_oip_parser *parser, struct lm_request *request,
@@ -31,26 +84,66 @@ enum lm_status lm_json_body_read(struct lm_oip_parser *parser, struct lm_request
                  blobs, http->text_bytes - json);
         return LM_STATUS_BAD_REQUEST;
     }
-    size_t needed = 0, room = lm_slot_left(request->slot);
-    if (!lm_model_slot_bytes(model, &asked->sizes, &needed) || needed > room) {
-        snprintf(why, why_bytes,
-                 "%u rows of this shape do not fit the slot beside their JSON: send binary tensors",
-                 asked->sizes.rows);
-        return LM_STATUS_TOO_LARGE;
-    }
-    request->sizes = asked->sizes;
-    lm_model_layout(model, request->slot, LM_ENCODING_TENSORS, &asked->sizes, &request->layout);
+    size_t strings[LM_TENSORS_MAX];
+    lm_oip_strings_bytes(parser, asked, model, strings);
+    status = place_tensors(request, strings, why, why_bytes);
+    if (status != LM_STATUS_OK) return status;
     status = lm_oip_values(parser, asked, model, request->layout.inputs, why, why_bytes);
     if (status != LM_STATUS_OK) return status;
     const char *blob = http->text + json;
     for (uint32_t b = 0; b < asked->blob_count; b++) {
-        memcpy(request->layout.inputs[asked->blob_inputs[b]], blob, (size_t)asked->blob_bytes[b]);
+        uint32_t input = asked->blob_inputs[b];
+        if (asked->pictures) { /* whoever decodes them reads them where they are */
+            request->layout.raw = (uint8_t *)(uintptr_t)blob;
+            request->layout.raw_bytes = (size_t)asked->blob_bytes[b];
+        } else if (lm_is_string(&model->inputs[input])) { /* they may stay where they are */
+            request->layout.inputs[input] = (void *)(uintptr_t)blob;
+            request->layout.string_bytes[input] = (size_t)asked->blob_bytes[b];
+        } else {
+            memcpy(request->layout.inputs[input], blob, (size_t)asked->blob_bytes[b]);
+        }
         blob += asked->blob_bytes[b];
     }
-    if (asked->timeout_us) {
-        request->deadline_ns = lm_deadline_after(request->started_ns, asked->timeout_us);
-        /* relaxed: seen a sweep later at worst */
-        lm_store_relaxed_u64(&request->overdue_ns, request->deadline_ns);
-    }
+    if (model->string_inputs > 0 &&
+        !lm_strings_check(model, &asked->sizes, &request->layout, why, why_bytes))
+        return LM_STATUS_BAD_REQUEST;
+    take_timeout(request);
     return LM_STATUS_OK;
+}
+
+enum lm_status lm_rows_body_read(struct lm_oip_parser *parser, struct lm_request *request,
+                                 char *why, size_t why_bytes) {
+    struct lm_http_exchange *http = &request->http;
+    enum lm_status status = lm_rows_read(parser, http->text, http->text_bytes, request->model,
+                                         &http->asked, why, why_bytes);
+    size_t strings[LM_TENSORS_MAX];
+    if (status == LM_STATUS_OK)
+        status =
+            lm_rows_strings_bytes(parser, &http->asked, request->model, strings, why, why_bytes);
+    if (status == LM_STATUS_OK) status = place_tensors(request, strings, why, why_bytes);
+    if (status == LM_STATUS_OK)
+        status = lm_rows_values(parser, &http->asked, request->model, request->layout.inputs, why,
+                                why_bytes);
+    if (status == LM_STATUS_OK) take_timeout(request);
+    return status;
+}
+
+enum lm_status lm_picture_body_place(struct lm_request *request, char *why, size_t why_bytes) {
+    struct lm_oip_request *asked = &request->http.asked;
+    const size_t strings[1] = {0}; /* pictures are the one input */
+    struct lm_layout file = request->layout;
+    lm_oip_request_reset(asked);
+    asked->sizes.rows = 1;
+    asked->pictures = true;
+    asked->requested_count = request->model->output_count;
+    for (uint32_t o = 0; o < asked->requested_count; o++) {
+        int dtype = request->model->outputs[o].dtype;
+        bool binary = dtype == ORT_FLOAT16 || dtype == ORT_BFLOAT16; /* JSON cannot say them */
+        asked->requested[o] =
+            (struct lm_oip_requested_output){.output = (uint8_t)o, .binary = binary};
+    }
+    enum lm_status status = place_tensors(request, strings, why, why_bytes);
+    request->layout.raw = file.raw;
+    request->layout.raw_bytes = file.raw_bytes;
+    return status;
 }

@@ -23,6 +23,8 @@ void lm_record_status(struct lm_worker *worker, const struct lm_request *request
     lm_add_single_writer_u64(&counters->model_ok[model], 1);
     lm_add_single_writer_u64(&counters->rows, request->sizes.rows);
     lm_add_single_writer_u64(&counters->model_rows[model], request->sizes.rows);
+    if (request->expert)
+        lm_add_single_writer_u64(&counters->model_experts[request->expert_at][model], 1);
 }
 
 void lm_record_run(struct lm_worker *worker, const struct lm_model *model) {
@@ -43,6 +45,8 @@ static void trace(struct lm_worker *worker, const struct lm_request *request, ui
         .bytes = request->payload_bytes,
         .rows = request->sizes.rows,
         .batch_rows = request->batch_rows,
+        .width = request->width,
+        .expert = request->expert ? (uint16_t)(request->expert->index + 1) : 0,
         .model = (uint16_t)request->model->index,
         .status = request->status,
     };

@@ -16,7 +16,7 @@ enum { RECORDS_AT_ONCE = 64, NAP_NS = 20 * 1000 * 1000 };
 
 static const char header[] =
     "id,model,worker,queue_type,allocator,started_ns,bytes,rows,batch_rows,receive_ns,queue_ns,"
-    "preprocess_ns,infer_ns,send_ns,total_ns,status\n";
+    "preprocess_ns,infer_ns,send_ns,total_ns,status,width,expert\n";
 
 /* ---- what people are told ---- */
 
@@ -43,16 +43,20 @@ bool lm_telemetry_news(struct lm_telemetry *telemetry, char *text, size_t room) 
 static void write_row(struct lm_telemetry *telemetry, uint32_t worker,
                       const struct lm_trace_record *row) {
     const struct lm_shared *shared = telemetry->shared;
+    const struct lm_model *models = lm_models_in_force(shared)->models;
     char line[LM_LINE_BYTES_MAX];
     int bytes = snprintf(
-        line, sizeof line, "%llu,%s,%u,%s,%s,%llu,%u,%u,%u,%llu,%llu,%llu,%llu,%llu,%llu,%u\n",
-        (unsigned long long)row->id, lm_models_in_force(shared)->models[row->model].name, worker,
-        lm_queue_name(shared->config.queue_type),
+        line, sizeof line,
+        "%llu,%s,%u,%s,%s,%llu,%u,%u,%u,%llu,%llu,%llu,%llu,%llu,%llu,%u,%u,%s\n",
+        (unsigned long long)row->id, models[row->model].name, worker,
+        lm_queue_name(worker < shared->thread_count ? shared->config.queue_type
+                                                    : LUMEN_QUEUE_INLINE),
         shared->config.allocator_type == LUMEN_ALLOCATOR_ARENA ? "lumen_arena" : "standard",
         (unsigned long long)row->started_ns, row->bytes, row->rows, row->batch_rows,
         (unsigned long long)row->receive_ns, (unsigned long long)row->queue_ns,
         (unsigned long long)row->preprocess_ns, (unsigned long long)row->infer_ns,
-        (unsigned long long)row->send_ns, (unsigned long long)row->total_ns, row->status);
+        (unsigned long long)row->send_ns, (unsigned long long)row->total_ns, row->status,
+        row->width, row->expert ? models[row->expert - 1].name : "");
     LM_ASSERT(bytes > 0 && (size_t)bytes < sizeof line);
     if (lm_line_file_add(&telemetry->csv, line, (size_t)bytes, &telemetry->stop)) tell(telemetry);
 }
@@ -85,10 +89,10 @@ static uint32_t drain(struct lm_telemetry *telemetry) {
     clock_gettime(CLOCK_REALTIME, &now);
     uint64_t offset_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec - lm_now_ns();
     uint32_t written = 0;
-    for (uint32_t w = 0; w < shared->node.worker_count; w++)
-        written += drain_one(telemetry, &shared->node.workers[w].trace, w, offset_ns);
-    for (uint32_t i = 0; telemetry->access.setting && i < shared->node.io_count; i++)
-        written += drain_one(telemetry, &shared->node.ios[i].trace, 0, offset_ns);
+    for (uint32_t w = 0; w < shared->worker_count; w++)
+        written += drain_one(telemetry, &shared->workers[w].trace, w, offset_ns);
+    for (uint32_t i = 0; telemetry->access.setting && i < shared->io_count; i++)
+        written += drain_one(telemetry, &shared->ios[i].trace, 0, offset_ns);
     return written;
 }
 
@@ -121,7 +125,7 @@ static void *telemetry_main(void *argument) {
         flush(telemetry, &telemetry->csv);
         flush(telemetry, &telemetry->access);
         /* relaxed: a counter that this thread alone writes */
-        lm_store_relaxed_u64(&telemetry->shared->node.ios[0].stats->io.log_lines_lost,
+        lm_store_relaxed_u64(&telemetry->shared->ios[0].stats->io.log_lines_lost,
                              telemetry->csv.lost + telemetry->access.lost);
         if (last) return NULL;
         nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);

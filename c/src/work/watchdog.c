@@ -34,9 +34,9 @@ static void answer_all_overdue(struct lm_io *io) {
 static bool some_worker_hangs(const struct lm_io *io) {
     const struct lm_shared *shared = io->shared;
     if (!shared->hang_ns) return false;
-    for (uint32_t w = 0; w < io->node->worker_count; w++) {
+    for (uint32_t w = 0; w < io->shared->worker_count; w++) {
         /* relaxed: a hint */
-        uint64_t since_ns = lm_load_relaxed_u64(&io->node->workers[w].busy_since_ns);
+        uint64_t since_ns = lm_load_relaxed_u64(&io->shared->workers[w].busy_since_ns);
         if (since_ns && io->now_ns > since_ns + shared->hang_ns) return true;
     }
     return false;

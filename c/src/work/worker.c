@@ -10,14 +10,18 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/topology.h"
 #include "flow/reply.h"
+#include "flow/rest.h"
 #include "flow/slots.h"
 #include "flow/threads.h"
 #include "work/batch.h"
 #include "work/encoding.h"
 #include "work/infer.h"
 #include "work/record.h"
+#include "work/region_tensors.h"
+#include "work/route.h"
+#include "work/shm_tensors.h"
+#include "work/width.h"
 
 /* ---- waiting for work ---- */
 
@@ -29,11 +33,18 @@ static bool pop_spinning(struct lm_node *node, uint32_t *job_out, uint32_t pause
     return lm_queue_pop(&node->queue, job_out);
 }
 
+/* A job of another node that has enough of them. */
+static bool steal(struct lm_worker *worker, uint32_t *job_out) {
+    if (!lm_node_steal(worker->node, job_out)) return false;
+    lm_add_single_writer_u64(&worker->stats->worker.requests_stolen, 1);
+    return true;
+}
+
 /* Sleeps until there may be work, or until a time; see waitset.h for why no work is missed. */
 static bool pop_or_sleep(struct lm_worker *worker, uint32_t *job_out, uint64_t until_ns) {
     struct lm_node *node = worker->node;
     lm_waitset_prepare(&node->waitset, worker->index, lm_now_ns());
-    bool found = lm_queue_pop(&node->queue, job_out);
+    bool found = lm_queue_pop(&node->queue, job_out) || steal(worker, job_out);
     /* E3: acquire: every push; pairs with E1 in flow/threads.c and E2 in server_threads.c */
     if (found || lm_load_acquire_u32(&worker->shared->workers_stop)) {
         lm_waitset_cancel(&node->waitset, worker->index);
@@ -48,7 +59,7 @@ static bool pop_or_sleep(struct lm_worker *worker, uint32_t *job_out, uint64_t u
 static bool next_job(struct lm_worker *worker, uint32_t *job_out) {
     struct lm_shared *shared = worker->shared;
     for (;;) {
-        if (lm_queue_pop(&worker->node->queue, job_out)) return true;
+        if (lm_queue_pop(&worker->node->queue, job_out) || steal(worker, job_out)) return true;
         if (lm_load_acquire_u32(&shared->workers_stop)) return false; /* as E3 */
         switch ((enum lumen_idle)shared->config.idle) {
         case LUMEN_IDLE_SPIN: lm_cpu_relax(); break;
@@ -62,10 +73,6 @@ static bool next_job(struct lm_worker *worker, uint32_t *job_out) {
             break;
         }
     }
-}
-
-static struct lm_request *request_of(const struct lm_node *node, uint32_t job) {
-    return &node->ios[lm_job_io(job)].requests[lm_job_slot(job)];
 }
 
 /* Waits for one more job until a time; false: none came. */
@@ -83,23 +90,35 @@ static bool wait_for_more(struct lm_worker *worker, uint32_t *job_out, uint64_t 
     return false;
 }
 
+/* Others would wait for its picture. */
+static bool is_alone(const struct lm_request *request) {
+    return request->pixels > LM_BATCH_PIXELS;
+}
+
 /* Adds to the first job what is in the queue, at most a batch of jobs, and waits for more as long
  * as the model's entry says. Jobs of other models are taken along, but nobody waits beside them. */
 static uint32_t gather_jobs(struct lm_worker *worker, uint32_t *jobs) {
-    struct lm_node *node = worker->node;
-    struct lm_request *first = request_of(node, jobs[0]);
+    struct lm_node *node = lm_worker_node_of(worker, jobs[0]);
+    struct lm_request *first = lm_worker_request(worker, jobs[0]);
     const struct lm_model *model = first->model;
     uint32_t count = 1, rows = first->sizes.rows;
     bool others = false;
-    uint64_t until = model->batch_delay_ns ? lm_now_ns() + model->batch_delay_ns : 0;
+    bool waits = model->batch_delay_ns && node == worker->node;
+    uint64_t until = waits ? lm_now_ns() + model->batch_delay_ns : 0;
+    if (is_alone(first)) return 1;
     while (rows < model->batch_size && count < model->batch_size) {
         uint32_t job;
         bool found = lm_queue_pop(&node->queue, &job);
         if (!found && !others && until) found = wait_for_more(worker, &job, until);
         if (!found) break;
+        if (is_alone(lm_worker_request(worker, job))) {
+            worker->aside = job;
+            worker->has_aside = true;
+            break;
+        }
         jobs[count++] = job;
-        if (request_of(node, job)->model == model) {
-            rows += request_of(node, job)->sizes.rows;
+        if (lm_worker_request(worker, job)->model == model) {
+            rows += lm_worker_request(worker, job)->sizes.rows;
         } else {
             others = true;
         }
@@ -119,6 +138,11 @@ static void chain_wake(struct lm_node *node) {
 /* The next requests to serve together; 0 when the server ends. */
 static uint32_t next_jobs(struct lm_worker *worker, uint32_t *jobs) {
     struct lm_node *node = worker->node;
+    if (worker->has_aside) {
+        worker->has_aside = false;
+        jobs[0] = worker->aside;
+        return 1;
+    }
     if (lm_queue_blocks(&node->queue)) {
         uint32_t count = lm_queue_pop_wait(&node->queue, jobs, LM_BATCH_MAX);
         return count == 1 && worker->shared->config.queue_type == LUMEN_QUEUE_NAIVE
@@ -126,6 +150,7 @@ static uint32_t next_jobs(struct lm_worker *worker, uint32_t *jobs) {
                    : count;
     }
     if (!next_job(worker, jobs)) return 0;
+    node = lm_worker_node_of(worker, jobs[0]);
     chain_wake(node);
     uint32_t count = gather_jobs(worker, jobs);
     if (count > 1) chain_wake(node); /* a wake-up may have come while it waited for more */
@@ -164,11 +189,20 @@ static void reply(struct lm_worker *worker, struct lm_request *request) {
     lm_record_reply(worker, request, lm_now_ns());
 }
 
-/* Reads the body of a request, before requests are grouped by their rows. */
+/* Reads the body of a request, or where it is, before requests are grouped by their rows. */
 static bool read_body(struct lm_worker *worker, struct lm_request *request) {
     char why[LM_TEXT_BYTES_MAX];
-    enum lm_status status = lm_encodings[request->encoding].read(worker, request, why, sizeof why);
-    if (status == LM_STATUS_OK) return true;
+    enum lm_status status = LM_STATUS_OK;
+    if (request->region) {
+        status = lm_region_place(request, why, sizeof why);
+    } else if (request->in_shm) {
+        status = lm_shm_tensors_read(request, why, sizeof why);
+    } else {
+        status = lm_encodings[request->encoding].read(worker, request, why, sizeof why);
+    }
+    const struct lm_connection *connection = lm_io_connection(request->io, request->connection);
+    /* relaxed: as in is_wanted, which drops what nobody waits for */
+    if (status == LM_STATUS_OK || lm_load_relaxed_u32(&connection->gone)) return true;
     if (!lm_worker_may_answer(request)) return false;
     lm_worker_compose_error(request, status, why);
     request->preprocessed_ns = request->inferred_ns = lm_now_ns();
@@ -177,9 +211,10 @@ static bool read_body(struct lm_worker *worker, struct lm_request *request) {
     return false;
 }
 
-static bool is_late(const struct lm_request *request) {
+static bool is_late(struct lm_worker *worker, const struct lm_request *request) {
     return request->deadline_ns != UINT64_MAX &&
-           request->popped_ns + request->cost_ns >= request->deadline_ns;
+           request->popped_ns + request->cost_ns >= request->deadline_ns &&
+           request->popped_ns + lm_width_cost_ns(worker, request) >= request->deadline_ns;
 }
 
 /* true: the request is still worth a Run; otherwise it is answered or dropped here. */
@@ -193,7 +228,7 @@ static bool is_wanted(struct lm_worker *worker, struct lm_request *request) {
         request->outcome = LM_OUTCOME_DROPPED;
         return false;
     }
-    if (!is_late(request)) return true;
+    if (!is_late(worker, request)) return true;
     expire(worker, request);
     reply(worker, request);
     return false;
@@ -203,10 +238,14 @@ static bool is_wanted(struct lm_worker *worker, struct lm_request *request) {
  */
 static bool is_ready(struct lm_worker *worker, struct lm_request *request) {
     if (!is_wanted(worker, request)) return false;
-    if (!lm_encodings[request->encoding].read) return true;
-    if (!read_body(worker, request)) return false;
-    request->worked_ns = lm_now_ns() - request->popped_ns;
-    return is_wanted(worker, request);
+    bool is_read = lm_encodings[request->encoding].read || request->region || request->in_shm;
+    bool is_routed = request->model->experts.count > 0;
+    if (!is_read && !is_routed) return true;
+    worker->between_ns = 0;
+    bool is_here = !is_read || (read_body(worker, request) && is_wanted(worker, request));
+    if (is_here && is_routed) lm_route(request);
+    request->worked_ns = lm_now_ns() - request->popped_ns - worker->between_ns;
+    return is_here;
 }
 
 /* Requests of the same model that differ in their rows alone. */
@@ -222,8 +261,8 @@ static uint32_t take_group(struct lm_request **waiting, uint32_t *count,
     uint32_t taken = 0, kept = 0, rows = 0;
     for (uint32_t w = 0; w < *count; w++) {
         struct lm_request *request = waiting[w];
-        bool fits = request->model == model && rows + request->sizes.rows <= model->batch_size &&
-                    has_shape_of(request, first);
+        bool fits = request->model == model && request->expert == first->expert &&
+                    rows + request->sizes.rows <= model->batch_size && has_shape_of(request, first);
         if (taken == 0 || fits) {
             group[taken++] = request;
             rows += request->sizes.rows;
@@ -235,10 +274,12 @@ static uint32_t take_group(struct lm_request **waiting, uint32_t *count,
     return taken;
 }
 
-/* Runs a group that was begun at a time: as one batch, or one by one. */
-static void run_group(struct lm_worker *worker, struct lm_request **group, uint32_t count,
-                      uint64_t began_ns) {
-    lm_run_arena_enter(&worker->node->run_arenas, worker->index);
+/* Runs a group that was begun at a time: as one batch, or one by one. Returns how many of it a
+ * further expert is to run; the group is these. */
+static uint32_t run_group(struct lm_worker *worker, struct lm_request **group, uint32_t count,
+                          uint64_t began_ns) {
+    uint32_t kept = 0;
+    lm_run_arena_enter(&worker->shared->run_arenas, worker->index);
     bool done = count > 1 && lm_batch_run(worker, group, count);
     for (uint32_t g = 0; g < count; g++) {
         struct lm_request *request = group[g];
@@ -249,22 +290,32 @@ static void run_group(struct lm_worker *worker, struct lm_request **group, uint3
         }
         uint64_t took_ns = request->inferred_ns - began_ns;
         request->worked_ns += done ? took_ns * request->sizes.rows / request->batch_rows : took_ns;
-        reply(worker, request);
+        if (done && request->goes_on) {
+            group[kept++] = request;
+        } else {
+            reply(worker, request);
+        }
     }
     /* relaxed: a gauge */
     lm_store_relaxed_u64(&worker->stats->worker.arena_kept_bytes, lm_run_arena_leave());
+    return kept;
 }
 
 void lm_worker_serve(struct lm_worker *worker, const uint32_t *jobs, uint32_t count) {
     struct lm_request *waiting[LM_BATCH_MAX], *group[LM_BATCH_MAX];
     uint32_t left = 0;
+    lm_width_reclaim(worker);
     uint64_t now = lm_now_ns();
     lm_store_relaxed_u64(&worker->busy_since_ns, now); /* relaxed: a hint for the I/O threads */
     for (uint32_t j = 0; j < count; j++) {
-        struct lm_request *request = request_of(worker->node, jobs[j]);
+        struct lm_request *request = lm_worker_request(worker, jobs[j]);
         request->popped_ns = now;
         request->in_batch = false;
         request->batch_rows = 0;
+        request->width = 0;
+        request->disturbed = false;
+        request->expert = NULL;
+        request->goes_on = request->converted = false;
         request->outcome = LM_OUTCOME_SENT;
         if (is_ready(worker, request)) waiting[left++] = request;
         if (request->worked_ns) now = lm_now_ns();
@@ -277,7 +328,10 @@ void lm_worker_serve(struct lm_worker *worker, const uint32_t *jobs, uint32_t co
             group[g]->popped_ns = now - group[g]->worked_ns;
             if (first || is_wanted(worker, group[g])) group[kept++] = group[g];
         }
-        if (kept) run_group(worker, group, kept, now);
+        while (kept) {
+            kept = run_group(worker, group, kept, now);
+            if (kept) now = lm_now_ns();
+        }
     }
     lm_store_relaxed_u64(&worker->busy_since_ns, 0); /* relaxed: as above */
 }
@@ -295,75 +349,33 @@ static void give_back(struct lm_io *io, uint32_t slot) {
     }
 }
 
-/* ---- set-up ---- */
-
-/* Runs a model twice on zeros of the largest shape, so that ONNX Runtime's own memory is there
- * before the first request.
- */
-static int warm_model(struct lm_worker *worker, const struct lm_model *model) {
-    struct lm_ort *ort = &worker->shared->ort;
-    struct lm_slot slot = {0};
-    struct lm_layout layout;
-    struct lm_binding binding = {0};
-    OrtValue *values[2 * LM_TENSORS_MAX] = {0};
-    const struct lm_sizes sizes = lm_model_largest(model, 1);
-    if (!lm_model_slot_bytes(model, &sizes, &slot.bytes)) return 0;
-    slot.base = aligned_alloc(LM_SLOT_ALIGN, slot.bytes);
-    if (!slot.base) return lm_error(LUMEN_E_NOMEM, "no memory to warm model '%s' up", model->name);
-    memset(slot.base, 0, slot.bytes);
-    lm_model_layout(model, &slot, LM_ENCODING_TENSORS, &sizes, &layout);
-    int code = lm_model_bind(model, ort, &layout, &sizes, &binding, values);
-    for (int run = 0; !code && run < 2; run++) {
-        uint64_t began_ns = lm_now_ns();
-        code = lm_model_run(model, ort, worker->index, values);
-        worker->warm_ns[model->index] = code ? 0 : lm_now_ns() - began_ns;
-        lm_infer_drop_outputs(worker->shared, model, 1, values + model->input_count);
-    }
-    lm_model_unbind(model, ort, &binding, values);
-    free(slot.base);
-    return code ? code : lm_batch_warm(worker, model);
+/* Workers may put back what they pop: others than the I/O thread may push. */
+static bool takes_jobs_back(const struct lm_queue *queue) {
+    return queue->type == LUMEN_QUEUE_MPMC || queue->type == LUMEN_QUEUE_SCQ;
 }
 
-int lm_worker_open(struct lm_worker *worker) {
-    struct lm_shared *shared = worker->shared;
-    if (worker->cpu >= 0) worker->pinned = lm_thread_pin(worker->cpu) == 0;
-    worker->stats->head.cpu = worker->pinned ? worker->cpu : -1;
-    int code = shared->traced ? lm_trace_open(&worker->trace) : 0;
-    if (code) return code;
-    code = lm_oip_parser_open(&worker->parser, shared->config.max_request_bytes);
-    if (code) return code;
-    const struct lm_model_set *set = lm_models_in_force(shared);
-    worker->batches = calloc(set->count, sizeof *worker->batches);
-    if (!worker->batches) return lm_error(LUMEN_E_NOMEM, "no memory for a worker");
-    for (uint32_t m = 0; m < set->count; m++) {
-        const struct lm_model *model = &set->models[m];
-        code = lm_batch_open(&worker->batches[m], &shared->ort, model);
-        if (code) return code;
-        /* Zeros may be no sensible input for it: worth a note, not a refusal. */
-        lm_run_arena_enter(&worker->node->run_arenas, worker->index);
-        int failed = warm_model(worker, model);
-        /* relaxed: a gauge */
-        lm_store_relaxed_u64(&worker->stats->worker.arena_kept_bytes, lm_run_arena_leave());
-        if (failed) {
-            snprintf(worker->note, sizeof worker->note, "model '%s' fails on an input of zeros: %s",
-                     model->name, lm_error_last());
+/* As long as a slice of the picture, which gets half of the time so. */
+static void serve_between(struct lm_worker *worker, uint64_t pixels_max) {
+    struct lm_node *node = worker->node;
+    uint64_t began_ns = lm_now_ns(), now_ns = began_ns, before_ns = worker->between_ns;
+    uint32_t job, put_back = 0;
+    while (now_ns < began_ns + LM_DECODE_SLICE_NS && put_back <= lm_queue_depth(&node->queue) &&
+           lm_queue_pop(&node->queue, &job)) {
+        const struct lm_request *request = lm_worker_request(worker, job);
+        if (request->pixels > pixels_max && lm_queue_push(&node->queue, job)) {
+            put_back++;
+            chain_wake(node);
+            continue;
         }
+        lm_rest_end(node);
+        lm_worker_serve(worker, &job, 1);
+        give_back(request->io, lm_job_slot(job));
+        now_ns = lm_now_ns();
     }
-    return 0;
+    worker->between_ns = before_ns + now_ns - began_ns;
 }
 
-void lm_worker_close(struct lm_worker *worker) {
-    struct lm_shared *shared = worker->shared;
-    const struct lm_model_set *set = lm_models_in_force(shared);
-    for (uint32_t m = 0; worker->batches && m < set->count; m++) {
-        lm_batch_close(&worker->batches[m], &shared->ort, &set->models[m]);
-    }
-    free(worker->batches);
-    lm_oip_parser_close(worker->parser);
-    worker->parser = NULL;
-    worker->batches = NULL;
-    lm_trace_close(&worker->trace);
-}
+/* ---- the thread ---- */
 
 void *lm_worker_main(void *argument) {
     struct lm_worker *worker = argument;
@@ -373,14 +385,18 @@ void *lm_worker_main(void *argument) {
     snprintf(name, sizeof name, "lumen-w/%u", worker->index);
     pthread_setname_np(pthread_self(), name);
     worker->stats->head.tid = (int32_t)syscall(SYS_gettid);
+    lm_real_time_begin(&worker->real_time, shared->real_time);
     worker->start_code = lm_worker_open(worker);
     if (worker->start_code) snprintf(worker->note, sizeof worker->note, "%s", lm_error_last());
+    if (takes_jobs_back(&worker->node->queue)) worker->between = serve_between;
     lm_thread_meet(shared);
     while ((count = next_jobs(worker, jobs)) > 0) {
+        lm_rest_end(lm_worker_node_of(worker, jobs[0]));
         lm_worker_serve(worker, jobs, count);
         for (uint32_t j = 0; j < count; j++) {
-            give_back(&worker->node->ios[lm_job_io(jobs[j])], lm_job_slot(jobs[j]));
+            give_back(&worker->shared->ios[lm_job_io(jobs[j])], lm_job_slot(jobs[j]));
         }
+        if (worker->real_time.priority) lm_real_time_check(&worker->real_time, lm_now_ns());
     }
     lm_thread_ended(shared, LUMEN_ROLE_WORKER);
     return NULL;

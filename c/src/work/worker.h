@@ -1,5 +1,5 @@
-/* worker.h: a pinned thread that pops requests, runs their models and sends the replies. With
- * `queue_type: inline` it is no thread but what an I/O thread runs models with.
+/* worker.h: a pinned thread that pops requests, runs their models and sends the replies; or no
+ * thread, but what an I/O thread runs models with.
  */
 #ifndef LM_WORK_WORKER_H
 #define LM_WORK_WORKER_H
@@ -11,8 +11,8 @@
 /* Room for the rows of several requests side by side, for one model of one worker. */
 struct lm_batch {
     struct lm_mapping memory; /* bytes 0: the model is not batched */
-    uint8_t *inputs[LM_TENSORS_MAX];
-    uint8_t *outputs[LM_TENSORS_MAX];
+    void **inputs;            /* and the outputs behind them */
+    void **outputs;
     OrtValue **values; /* wrapped tensors for 1, 2, ... batch_size rows; with free dimensions for
                         * one shape at a time: */
     struct lm_binding binding;
@@ -25,9 +25,18 @@ struct lm_worker {
     struct lm_batch *batches;     /* one per model */
     struct lm_trace trace;        /* used when a trace is asked for */
     struct lm_oip_parser *parser; /* of HTTP's bodies of JSON */
-    uint32_t index;               /* its session in every model */
-    int32_t cpu;                  /* to pin to; -1: none */
+    struct lm_inflater *inflater; /* of those that are compressed */
+    struct lm_image_desk *desk;   /* image_body.h; NULL: no model takes pictures */
+    /* While it reads a body: serves others that wait, for a slice of time, unless they have
+     * pictures of more pixels. NULL: it is not to. */
+    void (*between)(struct lm_worker *worker, uint64_t pixels_max);
+    uint64_t between_ns; /* that this took while it read one body */
+    uint32_t aside;      /* a job that it popped and serves next, */
+    bool has_aside;      /* if so */
+    uint32_t index;      /* its session in every model */
+    int32_t cpu;         /* to pin to; -1: none */
     bool pinned;
+    struct lm_real_time real_time; /* of its thread */
     pthread_t thread;
     bool thread_started;
     int start_code;                     /* 0 or LUMEN_E_*; read between the start barriers */
@@ -35,6 +44,14 @@ struct lm_worker {
     uint64_t warm_ns[LUMEN_MODELS_MAX]; /* what one row took at start; 0: it failed */
     LM_CACHE_ALIGNED lm_atomic_u64 busy_since_ns; /* 0: between two requests */
 };
+
+static inline struct lm_request *lm_worker_request(const struct lm_worker *worker, uint32_t job) {
+    return &worker->shared->ios[lm_job_io(job)].requests[lm_job_slot(job)];
+}
+/* Whose queue the job was in: its own, or one that it helps. */
+static inline struct lm_node *lm_worker_node_of(const struct lm_worker *worker, uint32_t job) {
+    return worker->shared->ios[lm_job_io(job)].node;
+}
 
 /* The answer is known: false when the I/O thread has given up waiting and answered itself. */
 static inline bool lm_worker_may_answer(struct lm_request *request) {

@@ -114,7 +114,11 @@ static const struct scenario *nth(uint32_t n) {
     n -= scenarios_queue_count;
     if (n < scenarios_sleep_count) return &scenarios_sleep[n];
     n -= scenarios_sleep_count;
-    return n < scenarios_flow_count ? &scenarios_flow[n] : NULL;
+    if (n < scenarios_flow_count) return &scenarios_flow[n];
+    n -= scenarios_flow_count;
+    if (n < scenarios_rest_count) return &scenarios_rest[n];
+    n -= scenarios_rest_count;
+    return n < scenarios_steal_count ? &scenarios_steal[n] : NULL;
 }
 
 static int replay(const char *name, bool weak, const char *text) {

@@ -19,7 +19,9 @@ struct scenario {
     uint32_t full_preemptions, full_weak_preemptions;
 };
 
-extern const struct scenario scenarios_queue[], scenarios_sleep[], scenarios_flow[];
-extern const uint32_t scenarios_queue_count, scenarios_sleep_count, scenarios_flow_count;
+extern const struct scenario scenarios_queue[], scenarios_sleep[], scenarios_flow[],
+    scenarios_rest[], scenarios_steal[];
+extern const uint32_t scenarios_queue_count, scenarios_sleep_count, scenarios_flow_count,
+    scenarios_rest_count, scenarios_steal_count;
 
 #endif

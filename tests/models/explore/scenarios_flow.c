@@ -42,6 +42,7 @@ static struct lm_connection connection;
 static struct lm_request requests[REPLIES_MAX];
 static struct lm_slot slots[REPLIES_MAX];
 static uint8_t bytes[REPLIES_MAX][REPLY_BYTES]; /* each the number of its reply */
+static struct iovec parts[REPLIES_MAX];
 static uint8_t wire[REPLIES_MAX * REPLY_BYTES];
 static uint32_t wire_used;
 static const struct msghdr *ring_sends; /* started, not completed */
@@ -154,7 +155,8 @@ static void set_up_requests(void) {
         request->model = NULL;
         request->connection = 0;
         request->outcome = LM_OUTCOME_SENT;
-        request->reply[0] = (struct iovec){bytes[r], REPLY_BYTES};
+        request->reply = &parts[r];
+        parts[r] = (struct iovec){bytes[r], REPLY_BYTES};
         request->message = (struct msghdr){.msg_iov = request->reply, .msg_iovlen = 1};
     }
 }
@@ -164,7 +166,7 @@ static void set_up(uint32_t variant, bool weak) {
     plan = &plans[variant];
     world_ticks = plan->ticks;
     io = (struct lm_io){.shared = &shared,
-                        .node = &shared.node,
+                        .node = &shared.nodes[0],
                         .stats = &block,
                         .requests = requests,
                         .connections = &connection,

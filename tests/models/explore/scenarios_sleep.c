@@ -88,11 +88,11 @@ static void produce(uint32_t producer) {
             pushed++;
             continue;
         }
-        if (!lm_queue_push(&shared.node.queue, producer * plan->jobs_each + j)) {
+        if (!lm_queue_push(&shared.nodes[0].queue, producer * plan->jobs_each + j)) {
             machine_fail("full with room for every job");
         }
         pushed++;
-        if (shared.node.workers_sleep) lm_waitset_wake_one(&shared.node.waitset);
+        if (shared.nodes[0].workers_sleep) lm_waitset_wake_one(&shared.nodes[0].waitset);
     }
     /* io.c:drained: the end comes when no request is out any more. */
     while (plan->stops && taken_count < plan->producers * plan->jobs_each) {
@@ -104,8 +104,8 @@ static void produce(uint32_t producer) {
 static void consume(uint32_t index) {
     uint32_t jobs[LM_BATCH_MAX], count;
     do {
-        count = lm_queue_blocks(&shared.node.queue)
-                    ? lm_queue_pop_wait(&shared.node.queue, jobs, plan->most)
+        count = lm_queue_blocks(&shared.nodes[0].queue)
+                    ? lm_queue_pop_wait(&shared.nodes[0].queue, jobs, plan->most)
                     : real_next_jobs(&workers[index], jobs);
         for (uint32_t j = 0; j < count; j++) taken[jobs[j]]++;
         taken_count += count;
@@ -116,19 +116,20 @@ static void consume(uint32_t index) {
 static void set_up(uint32_t variant, bool weak) {
     (void)weak;
     plan = &plans[variant];
-    lm_waitset_init(&shared.node.waitset);
+    lm_waitset_init(&shared.nodes[0].waitset);
     shared.config.idle = LUMEN_IDLE_PARK;
     shared.config.queue_type = plan->queue;
-    shared.node.io_count = plan->producers;
-    shared.node.workers_sleep =
+    shared.node_count = 1;
+    shared.io_count = plan->producers;
+    shared.nodes[0].workers_sleep =
         plan->queue != LUMEN_QUEUE_NAIVE && plan->queue != LUMEN_QUEUE_BATCHED;
     memset(&shared.workers_stop, 0, sizeof shared.workers_stop);
     lm_store_relaxed_u64(&shared.ios_running, plan->producers);
     memset(taken, 0, sizeof taken);
     pushed = taken_count = 0;
-    shared.node.ios = &io;
+    shared.ios = &io;
     io.shared = &shared;
-    io.node = &shared.node;
+    io.node = &shared.nodes[0];
     io.requests = requests;
     model.batch_size = plan->gather ? plan->gather : 1;
     model.batch_delay_ns = plan->gather ? 1000 : 0;
@@ -136,12 +137,12 @@ static void set_up(uint32_t variant, bool weak) {
         requests[r] = (struct lm_request){.model = &model, .sizes.rows = 1};
     if (plan->hands_over && lm_spsc_open(&io.ready, 2)) machine_fail("no queue");
     uint32_t capacity = plan->producers * plan->jobs_each > 2 && !plan->hands_over ? 4 : 2;
-    if (lm_queue_open(&shared.node.queue, plan->queue, capacity, plan->batch ? plan->batch : 1,
+    if (lm_queue_open(&shared.nodes[0].queue, plan->queue, capacity, plan->batch ? plan->batch : 1,
                       1000))
         machine_fail("no queue");
     for (uint32_t w = 0; w < plan->workers; w++) {
         workers[w] = (struct lm_worker){
-            .shared = &shared, .node = &shared.node, .stats = &blocks[w], .index = w};
+            .shared = &shared, .node = &shared.nodes[0], .stats = &blocks[w], .index = w};
         machine_add_thread(consume, w);
     }
     for (uint32_t p = 0; p < plan->producers; p++) machine_add_thread(produce, p);
@@ -157,12 +158,13 @@ static void check(void) {
     }
     uint32_t idle = 0;
     for (uint32_t w = 0; w < plan->workers; w++) idle += !machine_finished(w);
-    if (!machine_failure() && lm_queue_depth(&shared.node.queue) > 0 && (idle > 0 || plan->stops)) {
+    if (!machine_failure() && lm_queue_depth(&shared.nodes[0].queue) > 0 &&
+        (idle > 0 || plan->stops)) {
         machine_fail("lost wake-up: %u jobs wait, %u workers sleep",
-                     lm_queue_depth(&shared.node.queue), idle);
+                     lm_queue_depth(&shared.nodes[0].queue), idle);
     }
-    while (!machine_failure() && !lm_queue_blocks(&shared.node.queue) &&
-           lm_queue_pop(&shared.node.queue, &value)) {
+    while (!machine_failure() && !lm_queue_blocks(&shared.nodes[0].queue) &&
+           lm_queue_pop(&shared.nodes[0].queue, &value)) {
         taken[value]++;
     }
     for (uint32_t j = 0; j < pushed && plan->jobs_each * plan->producers == pushed; j++) {
@@ -170,7 +172,7 @@ static void check(void) {
             machine_fail("job %u was taken %u times", j, taken[j]);
         }
     }
-    lm_queue_close(&shared.node.queue);
+    lm_queue_close(&shared.nodes[0].queue);
     if (plan->hands_over) lm_spsc_close(&io.ready);
 }
 

@@ -1,0 +1,130 @@
+/* http_head.c: see http_head.h. */
+#include "dialects/http_head.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "dialects/http_access.h"
+#include "dialects/http_admit.h"
+#include "dialects/http_code.h"
+#include "dialects/http_refuse.h"
+#include "dialects/http_routes.h"
+#include "dialects/http_shm.h"
+#include "parts/inflate.h"
+
+/* Checks the body's length and coding, as the head gives them. false: the request is answered. */
+static bool check_body(struct lm_io *io, struct lm_connection *connection,
+                       const struct lm_http_head *head) {
+    char why[LM_TEXT_BYTES_MAX];
+    if (head->content_length > io->shared->config.max_request_bytes) {
+        snprintf(why, sizeof why,
+                 "body: expected at most %llu bytes (server.max_request_bytes), found %llu",
+                 (unsigned long long)io->shared->config.max_request_bytes,
+                 (unsigned long long)head->content_length);
+        lm_http_refuse_close(io, connection, 413, why);
+        return false;
+    }
+    const struct lm_slice coding = head->content_encoding;
+    const struct lm_http_call *call = &connection->in.call;
+    bool is_inference = lm_http_is_inference(call->route);
+    if (call->coding == LM_CODING_UNKNOWN || (call->coding != LM_CODING_NONE && !is_inference)) {
+        snprintf(why, sizeof why, "Content-Encoding: expected %s, found '%.*s'",
+                 is_inference ? "gzip, deflate or identity" : "identity on this path",
+                 (int)(coding.bytes < 64 ? coding.bytes : 64), coding.at);
+        lm_refusal_count(io, LM_STATUS_BAD_REQUEST, UINT32_MAX);
+        lm_http_refuse_code(io, connection, 415,
+                            is_inference ? "Accept-Encoding: gzip, deflate, identity\r\n"
+                                         : "Accept-Encoding: identity\r\n",
+                            why);
+        return false;
+    }
+    return true;
+}
+
+static bool find_model(struct lm_io *io, struct lm_connection *connection,
+                       const struct lm_http_match *match) {
+    char why[LM_TEXT_BYTES_MAX];
+    for (uint32_t m = 0; m < io->models->count; m++) {
+        if (strcmp(io->models->models[m].name, match->name) != 0) continue;
+        connection->in.call.model = (uint16_t)m;
+        if (match->version == LM_HTTP_VERSION_ANY || match->version == 1) return true;
+        snprintf(why, sizeof why, "Request for unknown model: '%s' version %u is not found",
+                 match->name, match->version);
+        lm_http_refuse_status(io, connection, LM_STATUS_UNKNOWN_MODEL, why);
+        return false;
+    }
+    snprintf(why, sizeof why, "Request for unknown model: '%s' is not found", match->name);
+    lm_http_refuse_status(io, connection, LM_STATUS_UNKNOWN_MODEL, why);
+    return false;
+}
+
+/* A request that names no model is for the only one. */
+static bool choose_only_model(struct lm_io *io, struct lm_connection *connection) {
+    connection->in.call.model = 0;
+    if (io->models->count == 1) return true;
+    lm_http_refuse_status(io, connection, LM_STATUS_BAD_REQUEST,
+                          "the server has several models: expected /invocations?model=NAME");
+    return false;
+}
+
+/* Whether the route is about a model of this server, not about a region. */
+static bool names_model(const struct lm_http_match *match) {
+    bool is_region =
+        match->route >= LM_ROUTE_SYSTEM_SHM_STATUS && match->route <= LM_ROUTE_CUDA_SHM_UNREGISTER;
+    return match->name_bytes > 0 && !is_region;
+}
+
+static void refuse_route(struct lm_io *io, struct lm_connection *connection, uint32_t code,
+                         const struct lm_http_match *match) {
+    char headers[64] = "";
+    if (code == 405) snprintf(headers, sizeof headers, "Allow: %s\r\n", match->allow);
+    lm_refusal_count(io, LM_STATUS_BAD_REQUEST, UINT32_MAX);
+    lm_http_refuse_code(io, connection, code, headers,
+                        code == 404 || code == 405 ? lm_http_reason(code) : match->why);
+}
+
+void lm_http_take_head(struct lm_io *io, struct lm_connection *connection,
+                       const struct lm_http_head *head) {
+    struct lm_http_match match = {0};
+    uint32_t found = (uint32_t)lm_http_find_route(head, &match);
+    lm_add_single_writer_u64(&io->stats->io.requests, 1);
+    lm_add_single_writer_u64(&io->stats->io.http_requests, 1);
+    connection->in.call = (struct lm_http_call){
+        .content_bytes = head->content_length,
+        .json_bytes = head->json_bytes,
+        .key = LM_NO_KEY,
+        .model = LM_NO_MODEL,
+        .route = (uint8_t)(found == 200 ? match.route : LM_ROUTE_NONE),
+        .head_only = head->method == LM_HTTP_HEAD,
+        .keep_alive = head->keep_alive,
+        .names_keep_alive = head->keep_alive && head->minor == 0,
+        .expects_continue = head->expect_continue,
+        .chunked = head->chunked,
+        .coding = (uint8_t)lm_coding_find(head->content_encoding.at, head->content_encoding.bytes),
+        .top = match.top,
+        .names_region = match.name_bytes > 0,
+    };
+    connection->in.discard_bytes = head->content_length;
+    if (!check_body(io, connection, head)) return;
+    if (found != 200) {
+        refuse_route(io, connection, found, &match);
+        return;
+    }
+    if (!lm_http_authorise(io, connection, head, match.host)) return;
+    if (names_model(&match) && !find_model(io, connection, &match)) return;
+    if (match.route == LM_ROUTE_INVOCATIONS && !match.name_bytes &&
+        !choose_only_model(io, connection))
+        return;
+    if (lm_http_is_inference(match.route)) {
+        lm_http_admit_infer(io, connection);
+        return;
+    }
+    if (lm_http_shm_take(io, connection, &match)) return;
+    if (head->chunked) {
+        connection->in.read_state = LM_READ_PROLOGUE;
+        lm_http_ask_for_more(io, connection);
+        return;
+    }
+    lm_http_skip_body(io, connection);
+    lm_http_answer_route(io, connection);
+}

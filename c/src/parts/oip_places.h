@@ -1,0 +1,56 @@
+/* oip_places.h: where a tensor of a request is in shared memory, as its parameters say. C++, for
+ * oip_request.cc alone; the thread of the parser. */
+#ifndef LM_PARTS_OIP_PLACES_H
+#define LM_PARTS_OIP_PLACES_H
+
+#include "parts/oip_fields.h"
+
+namespace lm_oip {
+
+/* As the first fields of a tensor's parameters. */
+enum { REGION, REGION_OFFSET, REGION_BYTES, REGION_FIELDS };
+
+/* `values` are those of these fields; `out` says which tensor it is. */
+inline bool read_place(const complaint &r, struct lm_shm_regions *regions,
+                       const struct lm_tensor *tensor, const element *values, const bool *there,
+                       struct lm_oip_place *out) {
+    const char *what = out->is_output ? "output" : "input";
+    const place where("%s '%s': parameters", what, shown(tensor->name).text);
+    std::string_view name;
+    uint64_t most = 0;
+    if (!regions)
+        return r.wrong("%s '%s': shared memory is not available to this request", what,
+                       shown(tensor->name).text);
+    if (lm_is_string(tensor))
+        return r.wrong("%s '%s': BYTES are not taken from shared memory: send them as binary data",
+                       what, shown(tensor->name).text);
+    if (!read_string(r, values[REGION], where, "shared_memory_region", &name)) return false;
+    if (there[REGION_OFFSET] &&
+        !read_natural(r, values[REGION_OFFSET], where, "shared_memory_offset", &out->offset))
+        return false;
+    if (!there[REGION_BYTES])
+        return r.wrong("%s: field \"shared_memory_byte_size\" is missing", where.text);
+    if (!read_natural(r, values[REGION_BYTES], where, "shared_memory_byte_size", &out->bytes))
+        return false;
+    if (!lm_shm_find(regions, name.data(), name.size(), &out->region, &most))
+        return r.wrong("Unable to find shared memory region: '%s'", shown(name).text);
+    if (out->offset > most || out->bytes > most - out->offset) {
+        return r.wrong("%s: expected a place within the region's %llu bytes, found %llu bytes at "
+                       "%llu",
+                       where.text, (unsigned long long)most, (unsigned long long)out->bytes,
+                       (unsigned long long)out->offset);
+    }
+    return true;
+}
+
+inline bool add_place(const complaint &r, struct lm_oip_request *request,
+                      const struct lm_oip_place &place) {
+    if (request->place_count == LM_OIP_PLACES_MAX)
+        return r.wrong("expected at most %d tensors in shared memory", LM_OIP_PLACES_MAX);
+    request->places[request->place_count++] = place;
+    return true;
+}
+
+} // namespace lm_oip
+
+#endif

@@ -1,0 +1,38 @@
+/* shm_tensors.c: see shm_tensors.h. */
+#include "work/shm_tensors.h"
+
+#include <stdio.h>
+
+#include "flow/state.h"
+
+enum lm_status lm_shm_tensors_read(struct lm_request *request, char *why, size_t why_bytes) {
+    const struct lm_oip_request *asked = &request->http.asked;
+    for (uint32_t p = 0; p < asked->place_count; p++) {
+        const struct lm_oip_place *place = &asked->places[p];
+        if (!place->is_output &&
+            !lm_shm_read(request->io->shared->shm, place->region, place->offset,
+                         request->layout.inputs[place->tensor], place->bytes, why, why_bytes))
+            return LM_STATUS_BAD_REQUEST;
+    }
+    return LM_STATUS_OK;
+}
+
+bool lm_shm_tensors_write(const struct lm_request *request, const void *const *data,
+                          const size_t *bytes, char *why, size_t why_bytes) {
+    const struct lm_oip_request *asked = &request->http.asked;
+    for (uint32_t p = 0; p < asked->place_count; p++) {
+        const struct lm_oip_place *place = &asked->places[p];
+        uint32_t o = place->tensor;
+        if (!place->is_output) continue;
+        if (bytes[o] > place->bytes) {
+            snprintf(why, why_bytes,
+                     "output '%.64s': shared_memory_byte_size: expected at least %zu, found %llu",
+                     request->model->outputs[o].name, bytes[o], (unsigned long long)place->bytes);
+            return false;
+        }
+        if (!lm_shm_write(request->io->shared->shm, place->region, place->offset, data[o], bytes[o],
+                          why, why_bytes))
+            return false;
+    }
+    return true;
+}

@@ -1,0 +1,104 @@
+/* worker_open.c: what a worker needs besides its thread: batches, parser, decoders, and models that
+ * have run once. See worker.h. On the thread that will use it, before the server is ready. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/processor.h"
+#include "base/topology.h"
+#include "parts/inflate.h"
+#include "work/batch.h"
+#include "work/image_body.h"
+#include "work/infer.h"
+#include "work/worker.h"
+
+/* Runs a model twice on zeros of the largest shape, so that ONNX Runtime's own memory is there
+ * before the first request.
+ */
+static int warm_model(struct lm_worker *worker, const struct lm_model *model) {
+    if (model->experts.count > 0) { /* they have been */
+        for (uint32_t e = 0; e < model->experts.count; e++) {
+            uint64_t warm_ns = worker->warm_ns[model->experts.models[e]->index];
+            if (warm_ns > worker->warm_ns[model->index]) worker->warm_ns[model->index] = warm_ns;
+        }
+        return lm_batch_warm(worker, model);
+    }
+    struct lm_ort *ort = &worker->shared->ort;
+    struct lm_slot slot = {0};
+    struct lm_layout_lists lists;
+    struct lm_layout layout = lm_layout_of(&lists);
+    struct lm_binding binding = {0};
+    OrtValue *values[2 * LM_TENSORS_MAX] = {0};
+    const struct lm_sizes sizes = lm_model_largest(model, 1);
+    if (!lm_model_slot_bytes(model, &sizes, &slot.bytes)) return 0;
+    slot.base = aligned_alloc(LM_SLOT_ALIGN, slot.bytes);
+    if (!slot.base) return lm_error(LUMEN_E_NOMEM, "no memory to warm model '%s' up", model->name);
+    memset(slot.base, 0, slot.bytes);
+    lm_model_layout(model, &slot, LM_ENCODING_TENSORS, &sizes, &layout);
+    int code = lm_model_bind(model, ort, &layout, &sizes, &binding, values);
+    for (int run = 0; !code && run < 2; run++) {
+        uint64_t began_ns = lm_now_ns();
+        code = lm_model_run(model, ort, worker->index, values);
+        worker->warm_ns[model->index] = code ? 0 : lm_now_ns() - began_ns;
+        lm_infer_drop_outputs(worker->shared, model, 1, values + model->input_count);
+    }
+    lm_model_unbind(model, ort, &binding, values);
+    free(slot.base);
+    return code ? code : lm_batch_warm(worker, model);
+}
+
+int lm_worker_open(struct lm_worker *worker) {
+    struct lm_shared *shared = worker->shared;
+    if (worker->cpu >= 0) {
+        worker->pinned = lm_thread_pin(worker->cpu) == 0;
+    } else if (worker->node->cpus) {
+        (void)lm_thread_keep_to(worker->node->cpus);
+    }
+    if (worker->node->memory >= 0) lm_memory_prefer(worker->node->memory);
+    if (shared->config.flush_denormals) (void)lm_processor_flush_denormals();
+    worker->stats->head.cpu = worker->pinned ? worker->cpu : -1;
+    int code = shared->traced ? lm_trace_open(&worker->trace) : 0;
+    if (code) return code;
+    code = lm_oip_parser_open(&worker->parser, shared->config.max_request_bytes);
+    if (!code) code = lm_inflater_open(&worker->inflater);
+    if (!code) code = lm_image_desk_open(worker);
+    if (code) return code;
+    const struct lm_model_set *set = lm_models_in_force(shared);
+    worker->batches = calloc(set->count, sizeof *worker->batches);
+    if (!worker->batches) return lm_error(LUMEN_E_NOMEM, "no memory for a worker");
+    for (uint32_t m = 0; m < set->count; m++) {
+        const struct lm_model *model = &set->models[m];
+        if (!lm_experts_have_session(model, worker->index))
+            continue; /* an I/O thread's: only threads run it */
+        code = lm_batch_open(&worker->batches[m], &shared->ort, model);
+        if (code) return code;
+        /* Zeros may be no sensible input for it: worth a note, not a refusal. */
+        lm_run_arena_enter(&worker->shared->run_arenas, worker->index);
+        int failed = warm_model(worker, model);
+        /* relaxed: a gauge */
+        lm_store_relaxed_u64(&worker->stats->worker.arena_kept_bytes, lm_run_arena_leave());
+        if (failed) {
+            snprintf(worker->note, sizeof worker->note, "model '%s' fails on an input of zeros: %s",
+                     model->name, lm_error_last());
+        }
+    }
+    return 0;
+}
+
+void lm_worker_close(struct lm_worker *worker) {
+    struct lm_shared *shared = worker->shared;
+    const struct lm_model_set *set = lm_models_in_force(shared);
+    for (uint32_t m = 0; worker->batches && m < set->count; m++) {
+        lm_batch_close(&worker->batches[m], &shared->ort, &set->models[m]);
+    }
+    free(worker->batches);
+    lm_image_desk_close(worker);
+    lm_inflater_close(worker->inflater);
+    worker->inflater = NULL;
+    lm_oip_parser_close(worker->parser);
+    worker->parser = NULL;
+    worker->batches = NULL;
+    lm_trace_close(&worker->trace);
+}

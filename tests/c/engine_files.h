@@ -1,0 +1,101 @@
+/* engine_files.h: files of native engines, made in memory: a dense network and a few trees. */
+#ifndef TESTS_C_ENGINE_FILES_H
+#define TESTS_C_ENGINE_FILES_H
+
+#include <sodium.h>
+#include <stddef.h>
+
+#include "check.h"
+#include "engine/engine.h"
+
+/* Room for what the tests make. */
+enum { ENGINE_FILE_BYTES = 8 << 20 };
+
+struct engine_file {
+    uint8_t *bytes; /* at a multiple of LM_ENGINE_ALIGN */
+    size_t count;
+};
+
+static inline struct lm_engine_header *engine_header(struct engine_file *file) {
+    return (void *)file->bytes;
+}
+
+static inline void engine_file_open(struct engine_file *file, uint32_t kind, uint32_t inputs) {
+    file->bytes = aligned_alloc(LM_ENGINE_PAGE, ENGINE_FILE_BYTES);
+    CHECK(file->bytes != NULL);
+    memset(file->bytes, 0, ENGINE_FILE_BYTES);
+    file->count = sizeof(struct lm_engine_header);
+    *engine_header(file) = (struct lm_engine_header){.magic = LM_ENGINE_MAGIC,
+                                                     .byte_order = LM_ENGINE_BYTE_ORDER,
+                                                     .version = LM_ENGINE_VERSION,
+                                                     .kind = kind,
+                                                     .inputs = inputs,
+                                                     .label_output = LM_ENGINE_NONE};
+}
+
+/* A place of so many bytes for a section, behind what there is. */
+static inline void *engine_section(struct engine_file *file, enum lm_engine_section section,
+                                   size_t bytes) {
+    file->count = lm_align_up(file->count, LM_ENGINE_ALIGN);
+    engine_header(file)->sections[section] = (struct lm_engine_place){file->count, bytes};
+    file->count += bytes;
+    CHECK(file->count <= ENGINE_FILE_BYTES);
+    return file->bytes + file->count - bytes;
+}
+
+/* Between the tables and the weights. */
+static inline void engine_weights_begin(struct engine_file *file, size_t weight_bytes) {
+    size_t blocks = (weight_bytes + LM_ENGINE_BLOCK_BYTES - 1) / LM_ENGINE_BLOCK_BYTES;
+    engine_section(file, LM_SECTION_BLOCKS, blocks * LM_ENGINE_BLOCK_DIGEST_BYTES);
+    engine_header(file)->tables_bytes = file->count;
+    file->count = lm_align_up(file->count, LM_ENGINE_ALIGN);
+    engine_header(file)->weights_offset = file->count;
+}
+
+/* Writes the digests, as they are due for what the file holds now. */
+static inline void engine_seal(struct engine_file *file) {
+    struct lm_engine_header *header = engine_header(file);
+    const size_t before = offsetof(struct lm_engine_header, file_bytes);
+    uint64_t weights = file->count - header->weights_offset;
+    uint8_t *digests = file->bytes + header->sections[LM_SECTION_BLOCKS].offset;
+    for (uint64_t at = 0; at < weights; at += LM_ENGINE_BLOCK_BYTES) {
+        uint64_t left = weights - at;
+        crypto_generichash(digests, LM_ENGINE_BLOCK_DIGEST_BYTES,
+                           file->bytes + header->weights_offset + at,
+                           left < LM_ENGINE_BLOCK_BYTES ? left : LM_ENGINE_BLOCK_BYTES, NULL, 0);
+        digests += LM_ENGINE_BLOCK_DIGEST_BYTES;
+    }
+    header->file_bytes = file->count;
+    crypto_generichash(header->digest, sizeof header->digest, file->bytes + before,
+                       header->tables_bytes - before, NULL, 0);
+}
+
+/* Random weights and activations, `count` layers as wide as `widths` says. */
+static inline void engine_make_dense(struct engine_file *file, const uint32_t *widths,
+                                     const uint32_t *activations, uint32_t count,
+                                     uint64_t *random) {
+    engine_file_open(file, LM_ENGINE_DENSE, widths[0]);
+    struct lm_engine_layer *layers =
+        engine_section(file, LM_SECTION_LAYERS, count * sizeof *layers);
+    size_t floats = 0;
+    for (uint32_t l = 0; l < count; l++) {
+        uint64_t padded = lm_padded_outputs(widths[l + 1]);
+        layers[l] = (struct lm_engine_layer){.activation = activations[l],
+                                             .inputs = widths[l],
+                                             .outputs = widths[l + 1],
+                                             .weights = floats,
+                                             .bias = floats + padded * widths[l]};
+        floats += padded * (widths[l] + 1);
+    }
+    engine_header(file)->scores = widths[count];
+    engine_weights_begin(file, floats * sizeof(float));
+    float *at = engine_section(file, LM_SECTION_FLOATS, floats * sizeof(float));
+    for (size_t f = 0; f < floats; f++) at[f] = (float)check_below(random, 2001) / 1000 - 1;
+    engine_seal(file);
+}
+
+static inline void engine_file_close(struct engine_file *file) {
+    free(file->bytes);
+}
+
+#endif
