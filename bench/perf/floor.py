@@ -2,9 +2,9 @@
 
 A developer's tool. The floor is floor.c: an epoll loop per core that receives the same bytes, calls
 the same Run and sends the same answer, without admission, deadlines, statistics or other dialects.
-Lumen serves the same model inline, with the queue, and with its defaults. All servers are there at
-once and take turns under one load generator; ratios are made inside a round. Every answer under
-load is compared with Lumen's. It must never run beside other work.
+Lumen serves the same model inline, with the queue, and with its defaults, with ONNX Runtime too.
+All servers are there at once and take turns under one load generator; ratios are made inside a
+round. Every answer under load is compared with Lumen's. It must never run beside other work.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ MODES: Final[Mapping[str, tuple[str, ...]]] = {
     "queue": ("--set=engine.queue_type=mpmc",),
     "defaults": (),
 }
+# As the floor has them: no port for metrics, and ONNX Runtime's answers to the bit.
+_SAME_WORK: Final = ("--set=server.metrics_port=0", "--set=models.0.engine=onnxruntime")
 _PROGRAM: Final = ROOT / "c/build/release/bench/perf/floor"
 _HEADS: Final = (
     *("connections", "server", "requests/s", "p50 µs", "p99 µs", "CPU µs/request"),
@@ -155,7 +157,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         pid, port = stack.enter_context(floor_server(path, place.server))
         servers = {FLOOR: (pid, port)}
         for mode, settings in MODES.items():
-            chosen = ["--set=server.metrics_port=0", *settings, *options.set]
+            chosen = [*_SAME_WORK, *settings, *options.set]
             server = stack.enter_context(
                 local_server(f"--model=mlp={path}", *chosen, cores=place.server)
             )
