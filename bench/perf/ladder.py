@@ -142,7 +142,11 @@ class Ladder:
             running = self._running[rung.name]
             os.killpg(running.pid, signal.SIGCONT)
             for load in self.loads:
-                self.cells[load.name, rung.name].samples.append(self._sample(running, load))
+                try:
+                    sample = self._sample(running, load)
+                except RuntimeError as error:
+                    raise RuntimeError(f"{rung.name}, {load.name}: {error}") from error
+                self.cells[load.name, rung.name].samples.append(sample)
             os.killpg(running.pid, signal.SIGSTOP)
 
     def _sample(self, running: Running, load: LoadShape) -> Sample:
