@@ -19,7 +19,7 @@ import pytest
 
 from bench.common import mlp
 from bench.common.measure import frequency
-from bench.load import backends, bench
+from bench.load import bench, variants
 from bench.micro import microbench
 from bench.peers import compare, servers
 from bench.report import bench_page, bench_plots, compare_table, rules
@@ -239,34 +239,44 @@ def test_matrix_in_short(tmp_path: Path) -> None:
     assert (out / "BENCHMARKS.md").read_text() == page
 
 
-# ---- backends ----
+# ---- variants ----
 
 
 def test_a_slice_answers_with_its_first_bytes() -> None:
-    session = ort.InferenceSession(backends.slice_bytes(100), providers=["CPUExecutionProvider"])
+    session = ort.InferenceSession(variants.slice_bytes(100), providers=["CPUExecutionProvider"])
     x = np.arange(100, dtype=np.uint8).reshape(1, 100)
     (y,) = session.run(None, {"x": x})
     assert y.tolist() == [list(range(8))]
 
 
-def test_backends_are_compared_inside_a_round() -> None:
-    row = backends.Row("4 KB", 2000)
-    row.rps = {"io_uring": [100.0, 200.0, None], "epoll": [110.0, 180.0, 170.0]}
-    row.cpu_us = {"io_uring": [None, None, None], "epoll": [5.0, 5.5, 6.0]}
-    assert backends.table([row]).splitlines()[2] == (
-        "| 4 KB | 2,000 | 150 | 170 | 1.00 (0.90-1.10) | failed | 5.5 | - |"
+def test_variants_are_compared_inside_a_round() -> None:
+    row = variants.Row("4 KB", 2000)
+    rates = {"io_uring": [100.0, 200.0, None], "epoll": [110.0, 180.0, 170.0]}
+    for name, times in {"io_uring": [None] * 3, "epoll": [5.0, 5.5, 6.0]}.items():
+        for rps, cpu_us in zip(rates[name], times, strict=True):
+            row.add(name, throughput_rps=rps, p50_us=2 * 1e6, cpu_us_per_request=cpu_us)
+    assert variants.table([row]).splitlines()[2] == (
+        "| 4 KB | 2,000 | 150 | 170 | 1.00 (0.90-1.10) "
+        "| 2,000,000 | 2,000,000 | 1.00 (1.00-1.00) | failed | 5.5 | - |"
     )
-    assert row.as_json()["throughput_ratio"] == pytest.approx(1.0)
-    assert row.as_json()["cpu_ratio"] is None
+    assert row.as_json()["throughput_rps_ratio"] == {"epoll": pytest.approx(1.0)}
+    assert row.as_json()["cpu_us_per_request_ratio"] == {"epoll": None}
+
+
+def test_a_variant_is_a_name_and_settings() -> None:
+    assert variants.Variant.read("a b: x=1 y=2") == variants.Variant("a b", ("x=1", "y=2"))
+    assert variants.Variant.read("defaults:") == variants.Variant("defaults", ())
+    with pytest.raises(SystemExit):
+        variants.main(["--variant", "x=1"])
 
 
 @pytest.mark.usefixtures("c_library")
-def test_backends_in_short(capsys: pytest.CaptureFixture[str]) -> None:
+def test_variants_in_short(capsys: pytest.CaptureFixture[str]) -> None:
     needs.io_uring()
-    assert backends.main(["--short", "--json", "--connections", "2,8", "--payloads", "4 KB"]) == 0
+    assert variants.main(["--short", "--json", "--connections", "2,8", "--payloads", "4 KB"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [row["connections"] for row in found["rows"]] == [2, 8]
-    assert all(row["throughput_ratio"] > 0 for row in found["rows"])
+    assert all(row["throughput_rps_ratio"]["epoll"] > 0 for row in found["rows"])
 
 
 # ---- microbenchmarks and peers ----
