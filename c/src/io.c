@@ -17,6 +17,7 @@
 #include "flow/advance.h"
 #include "flow/estimate.h"
 #include "flow/eviction.h"
+#include "flow/io_model.h"
 #include "flow/parking.h"
 #include "flow/receive.h"
 #include "flow/region.h"
@@ -30,34 +31,11 @@
 #include "work/watchdog.h"
 #include "work/worker.h"
 
-/* Wraps each slot for the model it was sized for, so that the first requests find it done. */
-static int bind_slots(struct lm_io *io) {
-    struct lm_shared *shared = io->shared;
-    if (shared->config.allocator_type != LUMEN_ALLOCATOR_ARENA) return 0;
-    for (uint32_t s = 0; s < io->arena.slot_count; s++) {
-        struct lm_slot *slot = &io->arena.slots[s];
-        for (uint32_t m = 0; m < io->models->count; m++) {
-            const struct lm_model *model = &io->models->models[m];
-            const struct lm_sizes sizes = lm_model_largest(model, 1);
-            size_t bytes = 0;
-            if (!lm_model_slot_bytes(model, &sizes, &bytes) || bytes != slot->bytes) continue;
-            struct lm_layout *layout = &io->requests[s].layout;
-            lm_model_layout(model, slot, LM_ENCODING_TENSORS, &sizes, layout);
-            int code = lm_model_bind(model, &shared->ort, layout, &sizes,
-                                     lm_io_binding(io, io->models, s, m),
-                                     lm_io_values(io, io->models, s, m));
-            lm_slot_reset(slot);
-            if (code) return code;
-        }
-    }
-    return 0;
-}
-
 /* The lists of every request, as long as any model needs them. */
 static int open_lists(struct lm_io *io) {
     uint32_t inputs = 0, outputs = 0, slots = io->arena.slot_count;
     for (uint32_t m = 0; m < io->models->count; m++) {
-        const struct lm_model *model = &io->models->models[m];
+        const struct lm_model *model = io->models->models[m];
         if (model->input_count > inputs) inputs = model->input_count;
         if (model->output_count > outputs) outputs = model->output_count;
     }
@@ -91,15 +69,15 @@ int lm_io_open(struct lm_io *io, struct lm_shared *shared, struct lm_node *node,
     if (!code) code = lm_held_open(&io->held, connections);
     if (code) return code;
     io->requests = calloc(slots, sizeof *io->requests);
-    io->bindings = calloc((size_t)slots * io->models->count, sizeof *io->bindings);
-    io->values = calloc((size_t)slots * io->models->values_per_slot, sizeof *io->values);
     io->scrap = malloc(LM_SCRAP_BYTES);
-    if (!io->requests || !io->bindings || !io->values || !io->scrap || open_lists(io)) {
+    if (!io->requests || !io->scrap || open_lists(io)) {
         return lm_error(LUMEN_E_NOMEM, "no memory for the tables of %u slots", slots);
     }
     code = shared->access_logged ? lm_trace_open(&io->trace) : 0;
     if (!code) code = lm_http_open(io);
-    return code ? code : bind_slots(io);
+    for (uint32_t m = 0; !code && m < io->models->count; m++)
+        code = lm_io_model_open(io, io->models->models[m]);
+    return code;
 }
 
 static void close_listeners(struct lm_io *io) {
@@ -112,13 +90,6 @@ static void close_listeners(struct lm_io *io) {
 void lm_io_close(struct lm_io *io) {
     lm_ring_close(io->ring); /* first: until then the kernel may write to slots */
     io->ring = NULL;
-    for (uint32_t s = 0; io->values && io->bindings && s < io->arena.slot_count; s++) {
-        for (uint32_t m = 0; m < io->models->count; m++) {
-            lm_model_unbind(&io->models->models[m], &io->shared->ort,
-                            lm_io_binding(io, io->models, s, m),
-                            lm_io_values(io, io->models, s, m));
-        }
-    }
     lm_connections_close(io);
     lm_region_close_all(io);
     lm_held_close(&io->held);
@@ -134,14 +105,10 @@ void lm_io_close(struct lm_io *io) {
     lm_trace_close(&io->trace);
     free(io->requests);
     free(io->request_lists);
-    free(io->bindings);
-    free(io->values);
     free(io->scrap);
     lm_http_close(io);
     io->requests = NULL;
     io->request_lists = NULL;
-    io->bindings = NULL;
-    io->values = NULL;
     io->scrap = NULL;
 }
 
@@ -303,7 +270,7 @@ static int run(struct lm_io *io) {
     int count = 0;
     io->now_ns = io->seen_ns = lm_now_ns();
     lm_io_look(io);
-    lm_estimate_begin(io, io->shared->workers[0].warm_ns);
+    for (uint32_t m = 0; m < io->models->count; m++) lm_estimate_begin(io, io->models->models[m]);
     for (;;) {
         uint64_t woke_ns = io->now_ns;
         io->parses_left = LM_PARSES_PER_TURN;

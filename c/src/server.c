@@ -81,10 +81,13 @@ int lumen_open(const lumen_config *config, lumen_server **server_out) {
     if (config->cores) memcpy(server->cores, config->cores, strlen(config->cores) + 1);
     if (config->unix_socket)
         memcpy(server->unix_file.path, config->unix_socket, strlen(config->unix_socket) + 1);
-    if ((config->telemetry_csv_path &&
+    server->set = lm_server_new_set();
+    if (!server->set ||
+        (config->telemetry_csv_path &&
          !(server->telemetry_path = strdup(config->telemetry_csv_path))) ||
         (config->access_path && !(server->access_path = strdup(config->access_path)))) {
         free(server->telemetry_path);
+        free(server->set);
         free(server);
         return lm_error(LUMEN_E_NOMEM, "no memory for a server");
     }
@@ -101,6 +104,7 @@ int lumen_open(const lumen_config *config, lumen_server **server_out) {
         lm_shared_close(shared);
         free(server->telemetry_path);
         free(server->access_path);
+        free(server->set);
         free(server);
         return code;
     }
@@ -112,73 +116,6 @@ int lumen_open(const lumen_config *config, lumen_server **server_out) {
         return code;
     }
     *server_out = server;
-    return 0;
-}
-
-/* Rows of different requests can share a Run when every tensor is so many rows of the same size. */
-static bool can_batch(const struct lm_model *model) {
-    bool free = true;
-    for (uint32_t i = 0; i < model->input_count; i++) free = free && model->inputs[i].rows_free;
-    for (uint32_t o = 0; o < model->output_count; o++) free = free && model->outputs[o].rows_free;
-    return free;
-}
-
-static int set_batch(lumen_server *server, struct lm_model *model,
-                     const lumen_model_config *config) {
-    const lumen_config *defaults = &server->shared.config;
-    uint32_t size = config->batch_size ? config->batch_size : defaults->batch_size;
-    uint32_t delay_us =
-        config->batch_delay_us != UINT32_MAX ? config->batch_delay_us : defaults->batch_delay_us;
-    if (size > LM_BATCH_MAX) return lm_setting_in_range("batch_size", size, 1, LM_BATCH_MAX);
-    if (size > 1 && !can_batch(model)) {
-        return lm_error(LUMEN_E_MODEL,
-                        "model '%s': expected batch_size 1, found %u: its first "
-                        "dimension is not free in every input and output (set batch_size: 1 in its "
-                        "entry)",
-                        model->name, size);
-    }
-    model->batch_size = size;
-    model->batch_delay_ns = delay_us * 1000ull;
-    return 0;
-}
-
-int lumen_add_model(lumen_server *server, const lumen_model_config *config, uint32_t *index_out) {
-    struct lm_shared *shared = &server->shared;
-    if (server->state != SERVER_OPEN)
-        return lm_error(LUMEN_E_STATE, "models are added before lumen_start");
-    if (server->set.description)
-        return lm_error(LUMEN_E_STATE, "models are added before lumen_describe");
-    if (server->set.count == LUMEN_MODELS_MAX)
-        return lm_error(LUMEN_E_INVALID, "models: expected at most %d", LUMEN_MODELS_MAX);
-    for (uint32_t m = 0; m < server->set.count; m++) {
-        if (strcmp(server->set.models[m].name, config->name) == 0) {
-            return lm_error(LUMEN_E_INVALID, "models: the name '%s' is given twice", config->name);
-        }
-    }
-    struct lm_model *model = &server->set.models[server->set.count];
-    uint32_t session_count = shared->thread_count ? shared->thread_count : 1;
-    int code = config->experts
-                   ? lm_model_open_experts(model, config, server->set.count, server->set.models)
-                   : lm_model_open(model, &shared->ort, config, server->set.count, session_count);
-    if (code) return code;
-    if (!model->source.optimised.bytes && !config->experts) {
-        char line[192];
-        snprintf(line, sizeof line,
-                 "model '%s' cannot be kept in ONNX Runtime's own format: each worker holds its "
-                 "own weights",
-                 model->name);
-        lm_server_note(server, line);
-    }
-    code = lm_server_copy_weights(server, model);
-    if (!code) code = set_batch(server, model, config);
-    if (!code) code = lm_shared_add_model(shared, model->index, config);
-    if (code) {
-        lm_model_close(model, &shared->ort);
-        return code;
-    }
-    model->value_base = server->set.values_per_slot;
-    server->set.values_per_slot += model->input_count + model->output_count;
-    *index_out = server->set.count++;
     return 0;
 }
 
@@ -207,12 +144,12 @@ static int open_listeners(lumen_server *server) {
 static int open_stats(lumen_server *server) {
     struct lm_shared *shared = &server->shared;
     const char *names[LUMEN_MODELS_MAX];
-    for (uint32_t m = 0; m < server->set.count; m++) names[m] = server->set.models[m].name;
+    for (uint32_t m = 0; m < server->set->count; m++) names[m] = server->set->models[m]->name;
     int code = lm_stats_open(&shared->stats, server->info.port, shared->io_count,
-                             shared->worker_count, names, server->set.count);
+                             shared->worker_count, names, server->set->count);
     if (code) return code;
-    for (uint32_t m = 0; m < server->set.count; m++) {
-        const struct lm_experts *experts = &server->set.models[m].experts;
+    for (uint32_t m = 0; m < server->set->count; m++) {
+        const struct lm_experts *experts = &server->set->models[m]->experts;
         for (uint32_t e = 0; e < experts->count; e++)
             lm_stats_name_expert(&shared->stats, m, e, experts->models[e]->index);
     }
@@ -235,7 +172,7 @@ int lumen_set_metrics_port(lumen_server *server, uint32_t port) {
 }
 
 static int describe(lumen_server *server) {
-    struct lm_model_set *set = &server->set;
+    struct lm_model_set *set = server->set;
     if (set->description) return 0;
     return lm_describe(set->models, set->count, LUMEN_VERSION, &set->description,
                        &set->description_bytes);
@@ -251,10 +188,10 @@ static void lock_memory(lumen_server *server) {
 int lumen_start(lumen_server *server) {
     struct lm_shared *shared = &server->shared;
     if (server->state != SERVER_OPEN) return lm_error(LUMEN_E_STATE, "lumen_start is called once");
-    if (server->set.count == 0)
+    if (server->set->count == 0)
         return lm_error(LUMEN_E_STATE, "no models: lumen_add_model comes before lumen_start");
     server->state = SERVER_ENDED; /* until it runs: a failed start can only be closed */
-    lm_shared_use_models(shared, &server->set);
+    lm_shared_use_models(shared, server->set);
     int code = lm_server_plan_slots(server);
     if (!code) allow_connections(server);
     if (!code) code = open_listeners(server);
@@ -265,7 +202,7 @@ int lumen_start(lumen_server *server) {
                                   .shares_memory = shared->config.shared_memory};
     if (!code) code = lm_server_open_nodes(server);
     if (!code) code = describe(server);
-    if (!code) code = lm_http_documents_open(&server->set, &http);
+    if (!code) code = lm_http_documents_open(server->set, &http);
     if (!code) code = open_stats(server);
     if (!code && shared->traced) {
         code = lm_telemetry_open(&server->telemetry, shared, server->telemetry_path,
@@ -281,7 +218,7 @@ int lumen_start(lumen_server *server) {
     lock_memory(server); /* last: all memory is there */
     server->info.io_threads = shared->io_count;
     server->info.workers = lm_shared_parallel(shared);
-    server->info.models = server->set.count;
+    server->info.models = server->set->count;
     server->info.ready_us = (lm_now_ns() - server->opened_ns) / 1000;
     lm_stats_set_state(&shared->stats, LUMEN_STATE_READY);
     return 0;
@@ -294,14 +231,14 @@ int lumen_get_info(const lumen_server *server, lumen_info *info_out) {
 
 int64_t lumen_describe(lumen_server *server, char *buffer, size_t capacity) {
     int code = 0;
-    if (server->set.count == 0)
+    if (server->set->count == 0)
         return lm_error(LUMEN_E_STATE, "no models: lumen_add_model comes before lumen_describe");
     /* The plan gives the models the largest sizes they are described with. */
-    if (!server->set.description) code = lm_server_plan_slots(server);
+    if (!server->set->description) code = lm_server_plan_slots(server);
     if (!code) code = describe(server);
     if (code) return code;
-    size_t bytes = server->set.description_bytes;
-    memcpy(buffer, server->set.description, bytes < capacity ? bytes : capacity);
+    size_t bytes = server->set->description_bytes;
+    memcpy(buffer, server->set->description, bytes < capacity ? bytes : capacity);
     return (int64_t)bytes;
 }
 
@@ -359,11 +296,8 @@ void lumen_close(lumen_server *server) {
     free(server->telemetry_path);
     free(server->access_path);
     lm_server_close_nodes(server);
-    for (uint32_t m = 0; m < server->set.count; m++)
-        lm_model_close(&server->set.models[m], &shared->ort);
+    lm_server_close_models(server);
     lm_stats_close(&shared->stats);
-    free(server->set.description);
-    lm_http_documents_close(&server->set);
     lm_shared_close(shared);
     lm_run_arenas_close(&shared->run_arenas, &shared->ort);
     lm_ort_close(&shared->ort);

@@ -25,8 +25,8 @@ struct lumen_server {
     char cores[LM_CORES_BYTES_MAX]; /* engine.cores */
     struct lm_machine machine;
     struct lm_placement placement;
-    struct lm_model_set set;
-    uint32_t metrics_port; /* of another program part, 0: none; the page names it */
+    struct lm_model_set *set; /* as it will be in force, or is */
+    uint32_t metrics_port;    /* of another program part, 0: none; the page names it */
     struct lm_io ios[LUMEN_IO_THREADS_MAX];
     struct lm_worker workers[LM_RUNNERS_MAX];
     struct lm_telemetry telemetry;
@@ -50,6 +50,12 @@ int lm_server_plan_slots(lumen_server *server);
 int lm_server_open_nodes(lumen_server *server);
 /* No thread runs; the models and the memory of Runs are still there. */
 void lm_server_close_nodes(lumen_server *server);
+
+/* server_models.c */
+/* A set without models, or NULL. */
+struct lm_model_set *lm_server_new_set(void);
+/* No thread runs: closes all models. */
+void lm_server_close_models(lumen_server *server);
 
 /* server_memory.c */
 /* Gives each node a copy of a model's weights, and its workers' threads sessions on it. Returns 0

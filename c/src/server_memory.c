@@ -83,8 +83,8 @@ int lm_server_copy_weights(lumen_server *server, struct lm_model *model) {
 /* I/O threads run it, or a virtual model that it is an expert of. */
 static bool is_for_io(const lumen_server *server, const struct lm_model *model) {
     bool is = server->shared.thread_count == 0 || model->run != LUMEN_RUN_WORKER;
-    for (uint32_t m = 0; m < server->set.count; m++) {
-        const struct lm_model *other = &server->set.models[m];
+    for (uint32_t m = 0; m < server->set->count; m++) {
+        const struct lm_model *other = server->set->models[m];
         for (uint32_t e = 0; e < other->experts.count; e++)
             is = is || (other->experts.models[e] == model && other->run != LUMEN_RUN_WORKER);
     }
@@ -94,8 +94,8 @@ static bool is_for_io(const lumen_server *server, const struct lm_model *model) 
 int lm_server_open_sessions(lumen_server *server) {
     const struct lm_shared *shared = &server->shared;
     int code = 0;
-    for (uint32_t m = 0; !code && m < server->set.count; m++) {
-        struct lm_model *model = &server->set.models[m];
+    for (uint32_t m = 0; !code && m < server->set->count; m++) {
+        struct lm_model *model = server->set->models[m];
         if (model->native) code = lm_engine_hold_runners(&model->engine, shared->worker_count);
         if (code || model->experts.count > 0 || !is_for_io(server, model)) continue;
         if (has_copies(shared)) {
@@ -119,8 +119,8 @@ static bool count_pages(const lumen_server *server, const struct lm_node *node,
         if (shared->ios[i].node == node && memory->bytes > 0)
             known = lm_memory_where(memory->base, memory->bytes, node->memory, pages) && known;
     }
-    for (uint32_t m = 0; m < server->set.count; m++) {
-        const struct lm_mapping *weights = &server->set.models[m].weights[node->index];
+    for (uint32_t m = 0; m < server->set->count; m++) {
+        const struct lm_mapping *weights = &server->set->models[m]->weights[node->index];
         if (weights->bytes > 0)
             known = lm_memory_where(weights->base, weights->bytes, node->memory, pages) && known;
     }

@@ -131,8 +131,8 @@ static void choose_run(const lumen_server *server, struct lm_model *model) {
 /* Which models have a native engine that is worth it. */
 static int choose_engines(lumen_server *server) {
     int code = 0;
-    for (uint32_t m = 0; !code && m < server->set.count; m++)
-        code = lm_model_choose_engine(&server->set.models[m], &server->shared.ort);
+    for (uint32_t m = 0; !code && m < server->set->count; m++)
+        code = lm_model_choose_engine(server->set->models[m], &server->shared.ort);
     return code;
 }
 
@@ -141,8 +141,8 @@ static int choose_engines(lumen_server *server) {
 static bool choose_runs(lumen_server *server, bool *all_out) {
     bool any = false;
     *all_out = true;
-    for (uint32_t m = 0; m < server->set.count; m++) {
-        struct lm_model *model = &server->set.models[m];
+    for (uint32_t m = 0; m < server->set->count; m++) {
+        struct lm_model *model = server->set->models[m];
         choose_run(server, model);
         any = any || model->run != LUMEN_RUN_WORKER;
         /* Of other sizes a Run may take any time, and may need any memory. */
@@ -236,7 +236,7 @@ int64_t lumen_plan(lumen_server *server, const char *root, char *buffer, size_t 
     bool all = server->shared.config.queue_type == LUMEN_QUEUE_INLINE;
     if (server->state != SERVER_OPEN)
         return lm_error(LUMEN_E_STATE, "lumen_plan comes before lumen_start");
-    if (server->set.count > 0) choose_runs(server, &all);
+    if (server->set->count > 0) choose_runs(server, &all);
     struct lm_machine *machine = malloc(sizeof *machine);
     struct lm_placement *placement = malloc(sizeof *placement);
     int code = machine && placement ? 0 : lm_error(LUMEN_E_NOMEM, "no memory for a plan of cores");
@@ -262,7 +262,7 @@ int lm_server_plan_slots(lumen_server *server) {
                                          .slot_count_max =
                                              config->queue_capacity / shared->io_count,
                                          .worker_count = lm_shared_parallel(shared)};
-    code = lm_slot_plan(server->set.models, server->set.count, &limits, info->slot_classes,
+    code = lm_slot_plan(server->set->models, server->set->count, &limits, info->slot_classes,
                         &info->slot_class_count);
     if (!code) lm_server_widen(server);
     return code;

@@ -12,16 +12,16 @@ enum { TURN_MS = 1000 }; /* for an I/O thread to look; with `inline` it may be i
 
 static int check_models(const lumen_server *server, const lumen_model_config *models,
                         uint32_t count) {
-    if (count != server->set.count) {
+    if (count != server->set->count) {
         return lm_error(LUMEN_E_INVALID,
                         "lumen_reload: expected the %u models that are served, "
                         "found %u",
-                        server->set.count, count);
+                        server->set->count, count);
     }
     for (uint32_t m = 0; m < count; m++) {
-        if (strcmp(models[m].name, server->set.models[m].name) == 0) continue;
+        if (strcmp(models[m].name, server->set->models[m]->name) == 0) continue;
         return lm_error(LUMEN_E_INVALID, "lumen_reload: expected model %u to be '%s', found '%s'",
-                        m, server->set.models[m].name, models[m].name);
+                        m, server->set->models[m]->name, models[m].name);
     }
     return 0;
 }

@@ -137,8 +137,8 @@ static void *widen_all(void *argument) {
     lumen_server *server = argument;
     (void)lm_thread_pin(server->workers[0].cpu);
     if (server->shared.config.flush_denormals) (void)lm_processor_flush_denormals();
-    for (uint32_t m = 0; m < server->set.count; m++) {
-        struct lm_model *model = &server->set.models[m];
+    for (uint32_t m = 0; m < server->set->count; m++) {
+        struct lm_model *model = server->set->models[m];
         if (model->experts.count > 0) {
             narrow(model, "as its experts have it");
         } else if (model->run == LUMEN_RUN_INLINE) {
@@ -155,8 +155,8 @@ static void *widen_all(void *argument) {
 void lm_server_widen(lumen_server *server) {
     const char *none = why_none(&server->shared);
     bool any = false;
-    for (uint32_t m = 0; m < server->set.count; m++) {
-        struct lm_model *model = &server->set.models[m];
+    for (uint32_t m = 0; m < server->set->count; m++) {
+        struct lm_model *model = server->set->models[m];
         narrow(model, model->width == 1 ? "as set" : none ? none : "no thread to try it on");
         any = any || model->width != 1;
     }

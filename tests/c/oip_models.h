@@ -39,6 +39,13 @@ static inline void oip_model(struct lm_model *model, const char *name, uint32_t 
     model->max_output_bytes = 4096;
 }
 
+/* Each of them, as those who have several take them. */
+static inline struct lm_model *const *oip_pointers(struct lm_model *models, uint32_t count) {
+    static struct lm_model *pointers[LUMEN_MODELS_MAX];
+    for (uint32_t m = 0; m < count; m++) pointers[m] = &models[m];
+    return pointers;
+}
+
 static inline void oip_input(struct lm_model *model, struct lm_tensor tensor) {
     model->inputs[model->input_count++] = tensor;
 }

@@ -43,7 +43,8 @@ static const char *described(uint32_t model_count) {
     char *found = NULL;
     size_t bytes = 0;
     free(text);
-    CHECK(lm_describe(models, model_count, "1.2", &found, &bytes) == 0 && found);
+    CHECK(lm_describe(oip_pointers(models, model_count), model_count, "1.2", &found, &bytes) == 0 &&
+          found);
     text = strndup(found, bytes);
     CHECK(text && strlen(text) == bytes);
     free(found);
@@ -152,7 +153,8 @@ static void has(const char *expected) {
 static const char *page(uint32_t model_count, uint32_t metrics_port) {
     struct lm_oip_document document;
     free(text);
-    CHECK(lm_http_page(models, model_count, "1.2", 4321, metrics_port, &document) == 0);
+    CHECK(lm_http_page(oip_pointers(models, model_count), model_count, "1.2", 4321, metrics_port,
+                       &document) == 0);
     CHECK(memcmp(document.text, page_head, sizeof page_head - 1) == 0);
     CHECK(document.bytes > sizeof page_head + sizeof page_script);
     CHECK(memcmp(document.text + document.bytes - (sizeof page_script - 1), page_script,

@@ -86,11 +86,11 @@ static void documents(void) {
        "\"dims\":[-1]}],\"instance_group\":[{\"name\":\"mixed\",\"kind\":\"KIND_CPU\",\"count\":1}]"
        ","
        "\"model_transaction_policy\":{\"decoupled\":false}}");
-    is(lm_oip_repository_index(models, 2, &document), &document,
+    is(lm_oip_repository_index(oip_pointers(models, 2), 2, &document), &document,
        "[{\"name\":\"net\",\"version\":\"1\",\"state\":\"READY\",\"reason\":\"\"},{\"name\":"
        "\"fixed "
        "\\\"\\\\\\u000a\xef\xbf\xbd\",\"version\":\"1\",\"state\":\"READY\",\"reason\":\"\"}]");
-    is(lm_oip_repository_index(models, 0, &document), &document, "[]");
+    is(lm_oip_repository_index(oip_pointers(models, 0), 0, &document), &document, "[]");
 }
 
 static const char stats_text[] =

@@ -270,18 +270,16 @@ static void settings_of_models(void) {
     lumen_model_config third = model_of("third");
     third.batch_delay_us = 22;
     CHECK(lumen_add_model(server, &third, &index) == 0 && index == 2);
-    const struct lm_model *models = server->set.models;
-    CHECK(models[2].batch_size == 3 && models[2].batch_delay_ns == 22000);
-    CHECK(models[0].batch_size == 3 && models[0].batch_delay_ns == 21000);
-    CHECK(models[1].batch_size == 4 && models[1].batch_delay_ns == 0);
-    CHECK(models[0].max_rows == LM_ROWS_MAX && models[1].max_rows == 5);
-    CHECK(models[0].max_output_bytes == 4096 && models[1].max_output_bytes == 6000);
-    CHECK(models[0].channel_order == LUMEN_CHANNELS_RGB);
-    CHECK(models[1].channel_order == LUMEN_CHANNELS_BGR);
-    CHECK(models[0].labels.count == 0 && models[1].labels.count == 10);
-    CHECK(models[0].index == 0 && models[1].index == 1 && models[1].session_count == 2);
-    CHECK(models[0].value_base == 0 && models[1].value_base == 2);
-    CHECK(server->set.values_per_slot == 6);
+    struct lm_model *const *models = server->set->models;
+    CHECK(models[2]->batch_size == 3 && models[2]->batch_delay_ns == 22000);
+    CHECK(models[0]->batch_size == 3 && models[0]->batch_delay_ns == 21000);
+    CHECK(models[1]->batch_size == 4 && models[1]->batch_delay_ns == 0);
+    CHECK(models[0]->max_rows == LM_ROWS_MAX && models[1]->max_rows == 5);
+    CHECK(models[0]->max_output_bytes == 4096 && models[1]->max_output_bytes == 6000);
+    CHECK(models[0]->channel_order == LUMEN_CHANNELS_RGB);
+    CHECK(models[1]->channel_order == LUMEN_CHANNELS_BGR);
+    CHECK(models[0]->labels.count == 0 && models[1]->labels.count == 10);
+    CHECK(models[0]->index == 0 && models[1]->index == 1 && models[1]->session_count == 2);
     struct lm_access *access = lm_reload_in_force(&server->shared);
     CHECK(lm_token_bucket_acquire(&access->model_buckets[0], 1000, 0));
     is_bucket(&access->model_buckets[1], 7, 8);
@@ -336,7 +334,7 @@ static void models_that_are_refused(lumen_server *server) {
     model = model_of("other");
     model.batch_size = LM_BATCH_MAX + 1;
     says(lumen_add_model(server, &model, &index), LUMEN_E_INVALID, "found 257");
-    CHECK(server->set.count == 1 && server->set.values_per_slot == 2);
+    CHECK(server->set->count == 1);
 }
 
 /* Options that accepted connections inherit, and SO_REUSEADDR for the next server. */
@@ -365,8 +363,8 @@ static void slots_of(const lumen_server *server, struct lm_model *model, const l
                                              .worker_count = 3};
     uint32_t count = 0;
     uint64_t bytes = 0;
-    CHECK(lm_slot_plan(model, 1, &half, classes, &count) == 0);
-    CHECK(info->slot_class_count == count && server->set.models[0].max_rows == model->max_rows);
+    CHECK(lm_slot_plan(&model, 1, &half, classes, &count) == 0);
+    CHECK(info->slot_class_count == count && server->set->models[0]->max_rows == model->max_rows);
     for (uint32_t c = 0; c < count; c++) {
         CHECK_AT("slots of class %u", c);
         CHECK(info->slot_classes[c].slot_bytes == classes[c].slot_bytes);
@@ -562,7 +560,7 @@ static void who_runs_a_model(void) {
         model.intra_op_threads = cases[c].intra_op_threads;
         CHECK(lumen_open(&config, &server) == 0 && lumen_add_model(server, &model, &index) == 0);
         CHECK(lumen_start(server) == 0);
-        const struct lm_model *found = &server->set.models[0];
+        const struct lm_model *found = server->set->models[0];
         const struct lm_node *node = &server->shared.nodes[0];
         CHECK(found->run == cases[c].expected && strstr(found->run_why, cases[c].why));
         CHECK((found->run_ns > 0) == (cases[c].expected == LUMEN_RUN_AUTO));
@@ -684,7 +682,7 @@ static void from_open_to_close(void) {
     before_a_model(server, config, model);
     CHECK(lumen_add_model(server, &model, &index) == 0);
     models_that_are_refused(server);
-    struct lm_model as_read = server->set.models[0]; /* before its rows are bounded */
+    struct lm_model as_read = *server->set->models[0]; /* before its rows are bounded */
     CHECK_AT("a start: %s", lm_error_last());
     uint64_t start_ns = lm_now_ns();
     CHECK(lumen_start(server) == 0);

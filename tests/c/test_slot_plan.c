@@ -101,7 +101,9 @@ static void check_plan(const uint32_t *rows_before, uint32_t count,
 static int plan(uint32_t count, const struct lm_slot_plan_limits *limits) {
     uint32_t rows_before[LUMEN_MODELS_MAX];
     for (uint32_t m = 0; m < count; m++) rows_before[m] = models[m].max_rows;
-    int code = lm_slot_plan(models, count, limits, classes, &class_count);
+    struct lm_model *pointers[LUMEN_MODELS_MAX];
+    for (uint32_t m = 0; m < count; m++) pointers[m] = &models[m];
+    int code = lm_slot_plan(pointers, count, limits, classes, &class_count);
     if (code == 0) check_plan(rows_before, count, limits);
     return code;
 }

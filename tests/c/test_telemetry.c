@@ -5,14 +5,12 @@
 #include "base/error.h"
 #include "check.h"
 #include "flow/access_log.h"
-#include "flow/shared.h"
 #include "work/access_line.h"
 #include "work/telemetry.h"
 #include "work/worker.h"
 
 enum { WORKERS = 2, ROWS = 1000 };
 
-static struct lm_model_set set = {.count = 2};
 static struct lm_worker workers[WORKERS];
 static struct lm_stats_block io_block;
 static struct lm_io io = {.stats = &io_block};
@@ -191,9 +189,9 @@ static void times_and_peers(void) {
             .total_ns = 402345678,
             .client = {.family = cases[c].family, .port = 5, .address = {9, 8, 7, 6}}};
         CHECK_AT("family %u: %.99s", cases[c].family, text);
-        size_t bytes = lm_access_log_line(text, &row, set.models, 1000000000000000000u, false);
+        size_t bytes = lm_access_log_line(text, &row, "first", 1000000000000000000u, false);
         CHECK(text[bytes - 1] == '\n' && strncmp(text, cases[c].line, strlen(cases[c].line)) == 0);
-        bytes = lm_access_log_line(text, &row, set.models, 1000000000000000000u, true);
+        bytes = lm_access_log_line(text, &row, "first", 1000000000000000000u, true);
         CHECK(bytes > 3 && memcmp(text + bytes - 2, "}\n", 2) == 0);
         text[bytes] = '\0';
         CHECK(strstr(text, cases[c].json));
@@ -202,12 +200,11 @@ static void times_and_peers(void) {
 }
 
 int main(void) {
-    lm_shared_use_models(&shared, &set);
     struct lm_telemetry telemetry;
     char path[128];
     snprintf(path, sizeof path, "%s/trace.csv", check_temporary_directory());
-    snprintf(set.models[0].name, sizeof set.models[0].name, "first");
-    snprintf(set.models[1].name, sizeof set.models[1].name, "second");
+    const char *const names[] = {"first", "second"};
+    CHECK(lm_stats_open(&shared.stats, 0, 0, 0, names, 2) == 0);
     for (uint32_t w = 0; w < WORKERS; w++) CHECK(lm_trace_open(&workers[w].trace) == 0);
     CHECK(lm_telemetry_open(&telemetry, &shared, "/nowhere/trace.csv", NULL) == LUMEN_E_IO);
     CHECK(strstr(lm_error_last(), "/nowhere/trace.csv"));
@@ -232,5 +229,6 @@ int main(void) {
     times_and_peers();
     lines_that_are_lost();
     for (uint32_t w = 0; w < WORKERS; w++) lm_trace_close(&workers[w].trace);
+    lm_stats_close(&shared.stats);
     return check_finish("test_telemetry");
 }

@@ -174,7 +174,7 @@ static void put_infer(struct client *client, struct expect *expect, enum form fo
 static void draw_infer(struct client *client, bool is_last) {
     struct expect *expect = client_expect(client, ASK_INFER);
     expect->model = sim_below(SIM_MODELS);
-    uint32_t most = sim_models.models[expect->model].max_rows;
+    uint32_t most = sim_models.models[expect->model]->max_rows;
     expect->rows = 1 + sim_below(sim_below(2) ? 1 : most);
     expect->code = 200;
     expect->binary = sim_below(2);

@@ -55,13 +55,13 @@ static void put_shapes(struct client *client, const struct expect *expect, bool 
 }
 
 static uint32_t shape_bytes(const struct expect *expect) {
-    return lm_model_shape_block_bytes(&sim_models.models[expect->model], (struct lm_sizes){0}.free);
+    return lm_model_shape_block_bytes(sim_models.models[expect->model], (struct lm_sizes){0}.free);
 }
 
 static void draw_infer(struct client *client) {
     struct expect *expect = client_expect(client, ASK_INFER);
     expect->model = sim_below(SIM_MODELS);
-    uint32_t most = sim_models.models[expect->model].max_rows;
+    uint32_t most = sim_models.models[expect->model]->max_rows;
     expect->rows = 1 + sim_below(sim_below(2) ? 1 : most);
     expect->pixels = expect->model == 2 && sim_below(2);
     expect->files = expect->model == 2 && !expect->pixels && sim_below(2);

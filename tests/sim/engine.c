@@ -19,6 +19,7 @@
 
 struct lm_shared sim_shared;
 struct lm_model_set sim_models;
+static struct lm_model models[SIM_MODELS];
 bool sim_draining;
 
 static struct lm_io ios[2];
@@ -45,7 +46,7 @@ static struct lm_tensor tensor(const char *name, uint32_t rank, const int64_t *d
     tensor(name, sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t), (int64_t[]){__VA_ARGS__})
 
 static struct lm_model *begin_model(uint32_t index, const char *name, uint32_t max_rows) {
-    struct lm_model *model = &sim_models.models[index];
+    struct lm_model *model = &models[index];
     memset(model, 0, sizeof *model);
     snprintf(model->name, sizeof model->name, "%s", name);
     model->index = index;
@@ -57,7 +58,6 @@ static struct lm_model *begin_model(uint32_t index, const char *name, uint32_t m
     model->batch_size = 1;
     model->run = sim_plan.runs[index];
     model->session_count = 5;
-    model->value_base = sim_models.values_per_slot;
     model->wide.width = sim_plan.width > 1 ? sim_plan.width : 1;
     model->wide.gain = model->wide.width << LM_GAIN_SHIFT;
     model->wide.session = model->wide.width > 1 ? SIM_WIDE_SESSION : NULL;
@@ -68,7 +68,7 @@ static struct lm_model *begin_model(uint32_t index, const char *name, uint32_t m
 }
 
 static void end_model(struct lm_model *model) {
-    sim_models.values_per_slot += model->input_count + model->output_count;
+    lm_model_set_add(&sim_models, model);
     lumen_model_config config = {.name = model->name};
     SIM_CHECK(lm_shared_add_model(&sim_shared, model->index, &config) == 0, "gate");
 }
@@ -111,7 +111,6 @@ void engine_models(void) {
     sim_shared.dialects[LM_DIALECT_OPEN] = &lm_greeting;
     sim_shared.dialects[LM_DIALECT_NATIVE] = &lm_native;
     sim_shared.dialects[LM_DIALECT_HTTP] = &lm_http;
-    sim_models.count = SIM_MODELS;
     lm_shared_use_models(&sim_shared, &sim_models);
 
     struct lm_model *model = begin_model(0, "tiny", 8);
@@ -323,6 +322,7 @@ void engine_close(void) {
     for (uint32_t w = 0; w < sim_shared.worker_count; w++) lm_worker_close(&workers[w]);
     for (uint32_t n = 0; n < sim_shared.node_count; n++)
         lm_node_close(&sim_shared.nodes[n], &sim_shared.config);
+    for (uint32_t m = 0; m < SIM_MODELS; m++) lm_shared_leave_model(&sim_shared, &models[m]);
     free(sim_models.description);
     lm_http_documents_close(&sim_models);
     lm_shared_close(&sim_shared);

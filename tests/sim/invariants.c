@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "dialects/http_block.h"
+#include "flow/io_model.h"
 #include "flow/parking.h"
 #include "sim.h"
 #include "work/worker.h"
@@ -70,11 +71,12 @@ void check_sent(const struct msghdr *message) {
 static void hold_reply(const struct lm_io *io, uint32_t slot) {
     hold(io, slot);
     for (uint32_t w = 0; w < sim_shared.worker_count; w++) {
-        const struct lm_batch *batches = sim_shared.workers[w].batches;
-        for (uint32_t m = 0; batches && m < sim_models.count; m++)
-            SIM_CHECK(!sends_from(&io->requests[slot].message, batches[m].memory.base,
-                                  batches[m].memory.bytes),
+        for (uint32_t m = 0; m < sim_models.count; m++) {
+            const struct lm_batch *batch = sim_models.models[m]->batches[w];
+            SIM_CHECK(!batch || !sends_from(&io->requests[slot].message, batch->memory.base,
+                                            batch->memory.bytes),
                       "the reply in slot %u is sent from a batch's memory", slot);
+        }
     }
 }
 
@@ -283,7 +285,8 @@ static void check_lingering(const struct lm_io *io) {
 /* Requests that may test the estimate of a model and encoding: one of each class of sizes. */
 static uint32_t probing_at(const struct lm_io *io, uint32_t model, uint32_t encoding) {
     uint32_t count = 0;
-    for (uint32_t c = 0; c < LM_COST_CLASSES; c++) count += io->costs[model][encoding][c].probing;
+    for (uint32_t c = 0; c < LM_COST_CLASSES; c++)
+        count += sim_models.models[model]->sides[io->index]->costs[encoding][c].probing;
     return count;
 }
 
@@ -321,8 +324,8 @@ static void check_slots(const struct lm_io *io) {
     uint32_t bound = sim_shared.places.max, places = lm_places_taken(&sim_shared.places);
     SIM_CHECK(places <= bound && (sim_shared.io_count > 1 || places == placed),
               "%u of %u places are taken by %u requests", places, bound, placed);
-    SIM_CHECK(lm_load_relaxed_u64(&sim_models.used_by[io->index].requests) == requests,
-              "a set of models has not as many users as there are requests");
+    SIM_CHECK(lm_load_relaxed_u64(&sim_models.used_by[io->index].slots) == acquired,
+              "a set of models has not as many users as slots are taken");
     SIM_CHECK(requests == io->in_flight, "in_flight is %u, there are %u", io->in_flight, requests);
     SIM_CHECK(work_ns == io->work_ns, "work_ns is %llu, the requests' sum %llu",
               (unsigned long long)io->work_ns, (unsigned long long)work_ns);

@@ -243,7 +243,7 @@ static void say_io(const struct lm_io_counters *io) {
     LM_IO_FIELDS(SAY)
 #undef SAY
     for (uint32_t m = 0; m < SIM_MODELS; m++) {
-#define SAY(word, kind) say(sim_models.models[m].name, #word, lm_load_relaxed_u64(&io->word[m]));
+#define SAY(word, kind) say(sim_models.models[m]->name, #word, lm_load_relaxed_u64(&io->word[m]));
         LM_IO_MODEL_FIELDS(SAY)
 #undef SAY
     }
@@ -255,7 +255,7 @@ static void say_worker(const struct lm_worker_counters *worker) {
 #undef SAY
     for (uint32_t m = 0; m < SIM_MODELS; m++) {
 #define SAY(word, kind) \
-    say(sim_models.models[m].name, #word, lm_load_relaxed_u64(&worker->word[m]));
+    say(sim_models.models[m]->name, #word, lm_load_relaxed_u64(&worker->word[m]));
         LM_MODEL_FIELDS(SAY)
 #undef SAY
     }

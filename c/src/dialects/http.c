@@ -21,7 +21,7 @@
 /* The longest statistics there can be of these models. */
 static size_t stats_bytes_max(const struct lm_model_set *set) {
     struct lm_oip_model_stats stats[LUMEN_MODELS_MAX];
-    for (uint32_t m = 0; m < set->count; m++) stats[m].name = set->models[m].name;
+    for (uint32_t m = 0; m < set->count; m++) stats[m].name = set->models[m]->name;
     return lm_oip_stats_bytes_max(stats, set->count);
 }
 

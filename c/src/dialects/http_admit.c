@@ -96,7 +96,7 @@ static struct lm_demand demand_of(const struct lm_io *io, const struct lm_connec
                                   const struct body *body) {
     const struct lm_oip_request *asked = body->asked;
     uint64_t bytes = asked && asked->pictures ? asked->blob_bytes[0] : 0;
-    return (struct lm_demand){.model = &io->models->models[connection->in.call.model],
+    return (struct lm_demand){.model = lm_model_set_find(io->models, connection->in.call.model),
                               .sizes = asked ? asked->sizes : (struct lm_sizes){.rows = 1},
                               .pixels = bytes * LM_JPEG_BYTE_PIXELS,
                               .timeout_us = asked ? asked->timeout_us : 0,
@@ -250,7 +250,7 @@ static bool ask_raw(const struct lm_model *model, uint64_t bytes, struct body *b
 
 void lm_http_admit_infer(struct lm_io *io, struct lm_connection *connection) {
     struct lm_http_call *call = &connection->in.call;
-    const struct lm_model *model = &io->models->models[call->model];
+    const struct lm_model *model = lm_model_set_find(io->models, call->model);
     struct lm_oip_request asked;
     struct lm_oip_lists lists;
     struct lm_refusal refusal;
@@ -308,7 +308,7 @@ void lm_http_admit_infer(struct lm_io *io, struct lm_connection *connection) {
 
 void lm_http_admit_json(struct lm_io *io, struct lm_connection *connection, const char *text) {
     const struct lm_http_call *call = &connection->in.call;
-    const struct lm_model *model = &io->models->models[call->model];
+    const struct lm_model *model = lm_model_set_find(io->models, call->model);
     struct lm_oip_request asked;
     struct lm_oip_lists lists;
     char why[LM_TEXT_BYTES_MAX];
@@ -366,7 +366,7 @@ void lm_http_admit_chunked(struct lm_io *io, struct lm_connection *connection,
 void lm_http_retry(struct lm_io *io, struct lm_connection *connection) {
     struct lm_http_call *call = &connection->in.call;
     struct lm_http_block *block = lm_http_block(io, connection);
-    const struct lm_model *model = &io->models->models[call->model];
+    const struct lm_model *model = lm_model_set_find(io->models, call->model);
     struct lm_oip_request asked;
     struct lm_oip_lists lists;
     struct body body = {.encoding = unread_encoding(call)};

@@ -17,11 +17,12 @@ int lm_http_documents_open(struct lm_model_set *set, const struct lm_http_server
         code = lm_http_page(set->models, set->count, server->version, server->port,
                             server->metrics_port, &documents->page);
     for (uint32_t m = 0; !code && m < set->count; m++) {
-        code = lm_oip_model_metadata(&set->models[m], &documents->models[m]);
-        if (!code) code = lm_oip_model_ready(&set->models[m], &documents->ready[m]);
-        if (!code) code = lm_rows_model_state(&set->models[m], &documents->states[m]);
-        if (code) break;
-        code = lm_oip_model_config(&set->models[m], server->worker_count, &documents->configs[m]);
+        const struct lm_model *model = set->models[m];
+        const uint32_t at = model->index;
+        code = lm_oip_model_metadata(model, &documents->models[at]);
+        if (!code) code = lm_oip_model_ready(model, &documents->ready[at]);
+        if (!code) code = lm_rows_model_state(model, &documents->states[at]);
+        if (!code) code = lm_oip_model_config(model, server->worker_count, &documents->configs[at]);
     }
     return code;
 }
@@ -33,7 +34,7 @@ void lm_http_documents_close(struct lm_model_set *set) {
     lm_oip_document_close(&documents->server);
     lm_oip_document_close(&documents->index);
     lm_oip_document_close(&documents->names);
-    for (uint32_t m = 0; m < set->count; m++) {
+    for (uint32_t m = 0; m < LUMEN_MODELS_MAX; m++) {
         lm_oip_document_close(&documents->models[m]);
         lm_oip_document_close(&documents->configs[m]);
         lm_oip_document_close(&documents->ready[m]);

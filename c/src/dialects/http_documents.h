@@ -12,6 +12,7 @@ struct lm_http_documents {
     struct lm_oip_document server;
     struct lm_oip_document index;
     struct lm_oip_document names;
+    /* Each model's, at its index. */
     struct lm_oip_document models[LUMEN_MODELS_MAX];
     struct lm_oip_document configs[LUMEN_MODELS_MAX];
     struct lm_oip_document ready[LUMEN_MODELS_MAX];

@@ -83,9 +83,9 @@ size_t lm_http_figures_write(const struct lm_io *io, char *text, size_t room) {
                                    LM_MODEL_HISTOGRAM_SUB_BITS, LM_MODEL_HISTOGRAM_UNIT_BITS);
     for (uint32_t m = 0; m < set->count; m++) {
         struct figures figures;
-        sum(shared, m, &figures);
+        sum(shared, set->models[m]->index, &figures);
         if (m) text[used++] = ',';
-        used += write_model(set->models[m].name, &figures, text + used, room - used);
+        used += write_model(set->models[m]->name, &figures, text + used, room - used);
     }
     used += (size_t)snprintf(text + used, room - used, "]}");
     LM_ASSERT(used < room); /* lm_http_open has made room for the largest */

@@ -45,8 +45,9 @@ static bool find_model(struct lm_io *io, struct lm_connection *connection,
                        const struct lm_http_match *match) {
     char why[LM_TEXT_BYTES_MAX];
     for (uint32_t m = 0; m < io->models->count; m++) {
-        if (strcmp(io->models->models[m].name, match->name) != 0) continue;
-        connection->in.call.model = (uint16_t)m;
+        const struct lm_model *model = io->models->models[m];
+        if (strcmp(model->name, match->name) != 0) continue;
+        connection->in.call.model = (uint16_t)model->index;
         if (match->version == LM_HTTP_VERSION_ANY || match->version == 1) return true;
         snprintf(why, sizeof why, "Request for unknown model: '%s' version %u is not found",
                  match->name, match->version);
@@ -60,8 +61,10 @@ static bool find_model(struct lm_io *io, struct lm_connection *connection,
 
 /* A request that names no model is for the only one. */
 static bool choose_only_model(struct lm_io *io, struct lm_connection *connection) {
-    connection->in.call.model = 0;
-    if (io->models->count == 1) return true;
+    if (io->models->count == 1) {
+        connection->in.call.model = (uint16_t)io->models->models[0]->index;
+        return true;
+    }
     lm_http_refuse_status(io, connection, LM_STATUS_BAD_REQUEST,
                           "the server has several models: expected /invocations?model=NAME");
     return false;

@@ -43,9 +43,11 @@ static void answer_empty(struct lm_io *io, struct lm_connection *connection) {
 }
 
 /* Sums a model's counters over the workers: each word is read whole, the sum is of the moment. */
-static void sum_model(const struct lm_io *io, uint32_t model, struct lm_oip_model_stats *stats) {
+static void sum_model(const struct lm_io *io, const struct lm_model *served,
+                      struct lm_oip_model_stats *stats) {
     const struct lm_shared *shared = io->shared;
-    *stats = (struct lm_oip_model_stats){.name = io->models->models[model].name};
+    const uint32_t model = served->index;
+    *stats = (struct lm_oip_model_stats){.name = served->name};
     for (uint32_t w = 0; w < shared->worker_count; w++) {
         const struct lm_worker_counters *from = &shared->workers[w].stats->worker;
         /* relaxed: counters of another thread */
@@ -65,12 +67,13 @@ static void sum_model(const struct lm_io *io, uint32_t model, struct lm_oip_mode
 }
 
 static void answer_stats(struct lm_io *io, struct lm_connection *connection) {
-    uint32_t model = connection->in.call.model;
+    const struct lm_model_set *set = io->models;
+    struct lm_model *const only[] = {lm_model_set_find(set, connection->in.call.model)};
     struct lm_oip_model_stats stats[LUMEN_MODELS_MAX];
-    uint32_t first = model == LM_NO_MODEL ? 0 : model;
-    uint32_t count = model == LM_NO_MODEL ? io->models->count : 1;
+    struct lm_model *const *models = only[0] ? only : set->models;
+    uint32_t count = only[0] ? 1 : set->count;
     count_ok(io);
-    for (uint32_t m = 0; m < count; m++) sum_model(io, first + m, &stats[m]);
+    for (uint32_t m = 0; m < count; m++) sum_model(io, models[m], &stats[m]);
     size_t bytes = lm_oip_stats_write(stats, count, io->http->draft, io->http->draft_bytes);
     LM_ASSERT(bytes > 0); /* lm_http_open has made room for the largest */
     lm_http_answer(

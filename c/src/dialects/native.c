@@ -143,7 +143,7 @@ static void take_descriptor(struct lm_io *io, struct lm_connection *connection) 
 
 static struct lm_demand demand_of(const struct lm_io *io, const struct lm_connection *connection,
                                   const struct lm_native_request *header) {
-    const struct lm_model *model = &io->models->models[header->model];
+    const struct lm_model *model = lm_model_set_find(io->models, header->model);
     return (struct lm_demand){.model = model,
                               .sizes = lm_native_sizes(connection, header),
                               .timeout_us = header->timeout_us,
@@ -229,11 +229,11 @@ static void admit(struct lm_io *io, struct lm_connection *connection) {
  * where the request is refused anyway. It grows while the block is read, by the ranks in it. */
 static uint32_t shapes_to_read(const struct lm_io *io, const struct lm_connection *connection,
                                const struct lm_native_request *request) {
-    if (request->kind != LM_KIND_INFER || request->model >= io->models->count ||
+    if (request->kind != LM_KIND_INFER || !lm_model_set_find(io->models, request->model) ||
         request->payload_bytes > io->shared->config.max_request_bytes)
         return 0;
-    uint32_t shapes =
-        lm_native_shape_bytes(connection, &io->models->models[request->model], request->flags);
+    uint32_t shapes = lm_native_shape_bytes(
+        connection, lm_model_set_find(io->models, request->model), request->flags);
     return shapes + lm_native_credential_bytes(request->flags) <= request->payload_bytes ? shapes
                                                                                          : 0;
 }
@@ -256,7 +256,7 @@ static void end_shapes(struct lm_io *io, struct lm_connection *connection,
 static size_t take_shapes(struct lm_io *io, struct lm_connection *connection,
                           const struct lm_native_request *request, uint32_t fixed,
                           const uint8_t *bytes, size_t count) {
-    const struct lm_model *model = &io->models->models[request->model];
+    const struct lm_model *model = lm_model_set_find(io->models, request->model);
     struct lm_native_call *call = &connection->in.native;
     uint32_t end = fixed + shapes_to_read(io, connection, request);
     size_t taken = 0;

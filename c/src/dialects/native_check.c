@@ -7,12 +7,12 @@
 #include "work/region_tensors.h"
 
 static uint8_t encoding_of(const struct lm_io *io, const struct lm_native_request *request) {
-    return lm_encoding_for(&io->models->models[request->model], request->encoding);
+    return lm_encoding_for(lm_model_set_find(io->models, request->model), request->encoding);
 }
 
 bool lm_native_slot_bytes(const struct lm_io *io, const struct lm_connection *connection,
                           const struct lm_native_request *request, size_t *bytes_out) {
-    const struct lm_model *model = &io->models->models[request->model];
+    const struct lm_model *model = lm_model_set_find(io->models, request->model);
     const struct lm_sizes sizes = lm_native_sizes(connection, request);
     uint8_t encoding = encoding_of(io, request);
     if (request->flags & LM_FLAG_REGION)
@@ -24,7 +24,7 @@ bool lm_native_slot_bytes(const struct lm_io *io, const struct lm_connection *co
 static enum lm_status check_spans(const struct lm_io *io, const struct lm_connection *connection,
                                   const struct lm_native_request *request, size_t before, char *why,
                                   size_t why_bytes) {
-    const struct lm_model *model = &io->models->models[request->model];
+    const struct lm_model *model = lm_model_set_find(io->models, request->model);
     uint8_t encoding = encoding_of(io, request);
     uint32_t count = lm_region_span_count(model, encoding);
     size_t expected = before + count * sizeof(struct lm_span);
@@ -52,7 +52,7 @@ static enum lm_status check_spans(const struct lm_io *io, const struct lm_connec
 static enum lm_status check_body(const struct lm_io *io, const struct lm_connection *connection,
                                  const struct lm_native_request *request, size_t before, char *why,
                                  size_t why_bytes) {
-    const struct lm_model *model = &io->models->models[request->model];
+    const struct lm_model *model = lm_model_set_find(io->models, request->model);
     const struct lm_encoding *encoding = &lm_encodings[encoding_of(io, request)];
     const struct lm_sizes sizes = lm_native_sizes(connection, request);
     size_t expected = 0;
@@ -72,7 +72,7 @@ static enum lm_status check_body(const struct lm_io *io, const struct lm_connect
 static enum lm_status check_sizes(const struct lm_io *io, const struct lm_connection *connection,
                                   const struct lm_native_request *request, char *why,
                                   size_t why_bytes) {
-    const struct lm_model *model = &io->models->models[request->model];
+    const struct lm_model *model = lm_model_set_find(io->models, request->model);
     size_t needed = 0, before = lm_native_credential_bytes(request->flags) +
                                 lm_native_shape_bytes(connection, model, request->flags);
     if (model->free_count > 0 && !(request->flags & LM_FLAG_SHAPES)) {
@@ -111,12 +111,12 @@ enum lm_status lm_native_check(const struct lm_io *io, const struct lm_connectio
                  (unsigned long long)shared->config.max_request_bytes, request->payload_bytes);
         return LM_STATUS_TOO_LARGE;
     }
-    if (request->model >= io->models->count) {
+    if (!lm_model_set_find(io->models, request->model)) {
         snprintf(why, why_bytes, "model index: expected 0 to %u (see describe), found %u",
                  io->models->count - 1, request->model);
         return LM_STATUS_UNKNOWN_MODEL;
     }
-    const struct lm_model *model = &io->models->models[request->model];
+    const struct lm_model *model = lm_model_set_find(io->models, request->model);
     const struct lm_encoding *encoding = &lm_encodings[request->encoding];
     const char *missing = encoding->missing ? encoding->missing(model) : NULL;
     if (missing) {

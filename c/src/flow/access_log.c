@@ -45,8 +45,8 @@ void lm_access_log_push(struct lm_io *io, const struct lm_connection *connection
         .started_ns = connection->in.started_ns,
         .total_ns = now_ns - connection->in.started_ns,
         .bytes = entry->bytes < UINT32_MAX ? (uint32_t)entry->bytes : UINT32_MAX,
-        .model =
-            entry->model < io->models->count ? (uint16_t)entry->model : (uint16_t)LM_TRACE_NO_MODEL,
+        .model = lm_model_set_find(io->models, entry->model) ? (uint16_t)entry->model
+                                                             : (uint16_t)LM_TRACE_NO_MODEL,
         .code = (uint16_t)entry->code,
         .what = entry->what,
         .dialect = lm_io_dialect(io, connection)->name,

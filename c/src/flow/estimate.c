@@ -1,6 +1,8 @@
 /* estimate.c: see estimate.h. */
 #include "flow/estimate.h"
 
+#include "flow/io_model.h"
+
 enum {
     COST_SHIFT = 4,       /* a new measurement counts a sixteenth, */
     COST_SHIFT_YOUNG = 1, /* one of the first a half, */
@@ -24,21 +26,18 @@ static void begin_pictures(struct lm_cost *costs, const struct lm_model *model, 
         costs[c].row_ns = warm_ns + (model->image.max_pixels >> c) * pixel_ns;
 }
 
-void lm_estimate_begin(struct lm_io *io, const uint64_t *warm_ns) {
-    for (uint32_t m = 0; m < io->models->count; m++) {
-        const struct lm_model *model = &io->models->models[m];
-        bool varies = model->free_count > 0;
-        for (uint8_t e = 0; e < LM_ENCODING_COUNT; e++) {
-            struct lm_cost *costs = io->costs[m][e];
-            if (lm_encoding_is_image(e)) {
-                begin_pictures(costs, model, e, warm_ns[m]);
-                continue;
-            }
-            /* Of JSON nobody knows the sizes beforehand. */
-            if (varies && lm_encoding_is_text(e)) continue;
-            for (uint32_t c = 0; c < (varies ? LM_COST_CLASSES : 1); c++)
-                costs[c].row_ns = warm_ns[m] >> c;
+void lm_estimate_begin(struct lm_io *io, const struct lm_model *model) {
+    bool varies = model->free_count > 0;
+    for (uint8_t e = 0; e < LM_ENCODING_COUNT; e++) {
+        struct lm_cost *costs = model->sides[io->index]->costs[e];
+        if (lm_encoding_is_image(e)) {
+            begin_pictures(costs, model, e, model->warm_ns);
+            continue;
         }
+        /* Of JSON nobody knows the sizes beforehand. */
+        if (varies && lm_encoding_is_text(e)) continue;
+        for (uint32_t c = 0; c < (varies ? LM_COST_CLASSES : 1); c++)
+            costs[c].row_ns = model->warm_ns >> c;
     }
 }
 
@@ -78,7 +77,7 @@ static struct share share_of_size(struct share share, uint64_t elements, uint64_
 /* Models without free dimensions have one size; a row of pictures has the size of its file's. */
 static struct share share_of(const struct lm_io *io, const struct lm_model *model, uint8_t encoding,
                              const struct lm_sizes *sizes, uint64_t pixels) {
-    struct lm_cost *costs = (struct lm_cost *)io->costs[model->index][encoding];
+    struct lm_cost *costs = model->sides[io->index]->costs[encoding];
     struct share share = {costs, (uint64_t)sizes->rows << WEIGHT_SHIFT};
     if (lm_encoding_is_image(encoding)) {
         uint64_t row = pixels / sizes->rows + 1, most = model->image.max_pixels;
@@ -115,7 +114,7 @@ static bool is_due(const struct lm_io *io, const struct lm_cost *cost) {
 static uint64_t alone_ns(const struct lm_io *io, const struct lm_model *model, uint64_t cost_ns,
                          uint32_t others) {
     bool alone = io->in_flight - io->suspended <= others;
-    return alone && cost_ns >= LM_WIDE_RUN_NS ? lm_model_wide_ns(model, cost_ns) : cost_ns;
+    return alone && cost_ns >= LM_WIDE_RUN_NS ? lm_wide_ns(&model->wide, cost_ns) : cost_ns;
 }
 
 uint64_t lm_estimate_run_ns(const struct lm_io *io, const struct lm_demand *demand) {
@@ -198,7 +197,7 @@ static void learn_cost(struct lm_io *io, const struct lm_request *request) {
     uint64_t worked_ns = request->worked_ns;
     if (request->width > 1) { /* the Run alone was: nothing that its body took before */
         uint64_t run_ns = request->wide_ns;
-        worked_ns += lm_model_narrow_ns(lm_request_runs(request), run_ns) - run_ns;
+        worked_ns += lm_wide_narrow_ns(&lm_request_runs(request)->wide, run_ns) - run_ns;
     }
     uint64_t took_ns = (worked_ns << WEIGHT_SHIFT) / share.weight;
     uint64_t most_ns = COST_JUMP * cost->row_ns + COST_STEP;

@@ -24,8 +24,8 @@
 
 #include "flow/state.h"
 
-/* Before the first request. `warm_ns`: of each model, one row at start; 0: not known. */
-void lm_estimate_begin(struct lm_io *io, const uint64_t *warm_ns);
+/* Before the model's first request, by what one row took when it was warm. */
+void lm_estimate_begin(struct lm_io *io, const struct lm_model *model);
 /* The wait of a request that enters now. */
 uint64_t lm_estimate_wait_ns(const struct lm_io *io);
 /* The time of a worker for it. */

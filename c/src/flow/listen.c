@@ -75,8 +75,8 @@ static int first_request_bytes(const struct lm_shared *shared) {
     size_t most = 0, bytes;
     const struct lm_model_set *set = lm_models_in_force(shared);
     for (uint32_t m = 0; m < set->count; m++) {
-        const struct lm_sizes sizes = lm_model_largest(&set->models[m], 1);
-        if (!lm_model_payload_bytes(&set->models[m], LM_ENCODING_TENSORS, &sizes, &bytes)) continue;
+        const struct lm_sizes sizes = lm_model_largest(set->models[m], 1);
+        if (!lm_model_payload_bytes(set->models[m], LM_ENCODING_TENSORS, &sizes, &bytes)) continue;
         if (bytes > most) most = bytes;
     }
     most += LM_HEADER_BUFFER_BYTES;

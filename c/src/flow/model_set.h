@@ -1,7 +1,8 @@
 /* model_set.h: the models that are served, and what is known of all of them together. A set is made
  * by the control thread and never changes once it is in force; threads reach it through one atomic
- * pointer (lm_shared.models). Each I/O thread counts the requests that use a set, so that a set
- * which another one has replaced can be closed when its last request has left.
+ * pointer (lm_shared.models). A change makes another set, of which most models are the same ones.
+ * Each I/O thread counts the slots that use a set, so that a set which another one has replaced
+ * can be closed when the last of them is back.
  */
 #ifndef LM_FLOW_MODEL_SET_H
 #define LM_FLOW_MODEL_SET_H
@@ -13,17 +14,25 @@ struct lm_http_documents; /* dialects/http_documents.h */
 
 /* Of one I/O thread, which alone writes it. */
 struct lm_model_set_use {
-    LM_CACHE_ALIGNED lm_atomic_u64 requests;
+    LM_CACHE_ALIGNED lm_atomic_u64 slots;
 };
 
 struct lm_model_set {
-    struct lm_model models[LUMEN_MODELS_MAX];
+    struct lm_model *models[LUMEN_MODELS_MAX]; /* in the order of their indexes */
     uint32_t count;
-    uint32_t values_per_slot; /* tensors of all: the width of a slot's table of wrapped values */
-    char *description;        /* JSON, as the native protocol's describe says it */
+    struct lm_model *at[LUMEN_MODELS_MAX]; /* each at its index; NULL: none */
+    char *description;                     /* JSON, as the native protocol's describe says it */
     size_t description_bytes;
     struct lm_http_documents *documents; /* what HTTP answers of the server and its models */
     struct lm_model_set_use used_by[LUMEN_IO_THREADS_MAX];
 };
+
+/* The model of that index; NULL: none has it. */
+static inline struct lm_model *lm_model_set_find(const struct lm_model_set *set, uint32_t index) {
+    return index < LUMEN_MODELS_MAX ? set->at[index] : NULL;
+}
+
+/* Adds a model that has its index; before the set is in force. */
+void lm_model_set_add(struct lm_model_set *set, struct lm_model *model);
 
 #endif

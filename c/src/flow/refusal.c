@@ -41,7 +41,7 @@ void lm_refusal_count(struct lm_io *io, enum lm_status status, uint32_t model) {
                     status == LM_STATUS_TOO_LARGE || status == LM_STATUS_UNAUTHORISED;
     lm_add_single_writer_u64(is_error ? &counters->requests_error : &counters->requests_refused, 1);
     lm_add_single_writer_u64(reason_of(counters, status), 1);
-    if (model >= io->models->count || status == LM_STATUS_UNAUTHORISED) return;
+    if (!lm_model_set_find(io->models, model) || status == LM_STATUS_UNAUTHORISED) return;
     lm_add_single_writer_u64(
         is_error ? &counters->model_bad[model] : &counters->model_refused[model], 1);
 }

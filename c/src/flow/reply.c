@@ -107,6 +107,7 @@ static struct lm_request *keep_own(struct lm_io *io, struct lm_connection *conne
     request->io = io;
     request->slot = slot;
     request->model = NULL;
+    lm_slots_use_models(io, request); /* the body may be a document of theirs */
     request->connection = connection->index;
     request->started_ns = io->now_ns;
     for (int p = 0; p < 2; p++) {

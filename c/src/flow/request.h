@@ -74,7 +74,7 @@ struct lm_request {
     struct lm_slot *slot;
     const struct lm_model *model;  /* NULL: a reply of the I/O thread itself */
     const struct lm_model *expert; /* that runs in the model's place; NULL: it runs itself */
-    struct lm_model_set *models;   /* that the model is of */
+    struct lm_model_set *models;   /* that the model is of, or what the reply points to */
     uint32_t connection;
     uint32_t next_reply; /* of the same connection, in order of being sent */
     uint64_t id;

@@ -61,11 +61,15 @@ void lm_slots_put_back(struct lm_io *io, struct lm_slot *slot) {
     give_place(io);
 }
 
+void lm_slots_use_models(struct lm_io *io, struct lm_request *request) {
+    request->models = io->models;
+    lm_add_single_writer_u64(&io->models->used_by[io->index].slots, 1);
+}
+
 void lm_slots_charge(struct lm_io *io, struct lm_request *request) {
     io->in_flight++;
     request->placed = io->shared->places.max > 0;
-    request->models = io->models;
-    lm_add_single_writer_u64(&io->models->used_by[io->index].requests, 1);
+    lm_slots_use_models(io, request);
     lm_estimate_charge(io, request);
 }
 
@@ -79,11 +83,11 @@ void lm_slots_release(struct lm_io *io, struct lm_request *request) {
     if (request->model) { /* otherwise a reply of the I/O thread itself */
         lm_estimate_pace(io);
         io->in_flight--;
-        lm_add_single_writer_u64(&request->models->used_by[io->index].requests, (uint64_t)-1);
         lm_slots_answered(request);
         lm_estimate_discharge(io, request);
         if (request->region) lm_region_release(io, request);
     }
+    lm_add_single_writer_u64(&request->models->used_by[io->index].slots, (uint64_t)-1);
     lm_arena_release(&io->arena, request->slot);
     io->waiters.released = true;
 }

@@ -13,6 +13,8 @@ struct lm_slot *lm_slots_take(struct lm_io *io, const struct lm_connection *conn
                               size_t bytes);
 /* Gives it back unused. */
 void lm_slots_put_back(struct lm_io *io, struct lm_slot *slot);
+/* A slot that is in use holds the models in force: nobody frees what it points to. */
+void lm_slots_use_models(struct lm_io *io, struct lm_request *request);
 /* The request counts as in flight from here to lm_slots_release. */
 void lm_slots_charge(struct lm_io *io, struct lm_request *request);
 /* Any thread that holds the request: it is answered, and another one may take its place. */

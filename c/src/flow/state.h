@@ -102,16 +102,6 @@ struct lm_waiters {
     bool released;        /* a slot, since the last round: it is for those who wait */
 };
 
-/* The estimated worker time of one model, encoding and class of sizes; see estimate.h. */
-struct lm_cost {
-    uint64_t row_ns;        /* of one row, or of the class's largest size; lately; 0: not known */
-    uint64_t next_probe_ns; /* from then on a request may test the estimate */
-    uint32_t measured;      /* the first few Runs */
-    bool probing;           /* one that does so is with the workers */
-};
-
-enum { LM_COST_CLASSES = 16 }; /* each of half the size of the one before */
-
 /* Memory shared with a client; see region.h. */
 struct lm_region {
     uint8_t *base; /* NULL: the entry is free */
@@ -132,8 +122,6 @@ struct lm_io {
     struct lm_arena arena;
     struct lm_request *requests; /* one per slot */
     uint8_t *request_lists;      /* what they point to */
-    struct lm_binding *bindings; /* slot × model */
-    OrtValue **values;           /* slot × values_per_slot */
     struct lm_mapping connection_memory;
     struct lm_connection *connections;
     uint32_t connection_capacity;
@@ -156,7 +144,6 @@ struct lm_io {
     uint32_t suspended;    /* of them, those whose bodies take their time; see estimate.h */
     struct lm_waiters waiters;
     uint64_t work_ns; /* what the workers are expected to take for them; see estimate.h */
-    struct lm_cost costs[LUMEN_MODELS_MAX][LM_ENCODING_COUNT][LM_COST_CLASSES];
     struct lm_pace pace;
     bool turned_away;  /* a request in this turn: full, or too late */
     bool refused_full; /* a request since eviction.c last looked who might make room */
@@ -206,14 +193,6 @@ enum { LM_SCRAP_BYTES = 64 << 10 };
 static inline struct lm_model_set *lm_models_in_force(const struct lm_shared *shared) {
     /* G1: acquire: what the set holds; pairs with G2 in flow/shared.c */
     return (struct lm_model_set *)(uintptr_t)lm_load_acquire_u64(&shared->models);
-}
-static inline struct lm_binding *lm_io_binding(struct lm_io *io, const struct lm_model_set *set,
-                                               uint32_t slot, uint32_t model) {
-    return &io->bindings[(size_t)slot * set->count + model];
-}
-static inline OrtValue **lm_io_values(struct lm_io *io, const struct lm_model_set *set,
-                                      uint32_t slot, uint32_t model) {
-    return &io->values[(size_t)slot * set->values_per_slot + set->models[model].value_base];
 }
 static inline const struct lm_dialect *lm_io_dialect(const struct lm_io *io,
                                                      const struct lm_connection *connection) {

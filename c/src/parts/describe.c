@@ -176,7 +176,7 @@ static void write_model(FILE *out, const struct lm_model *model) {
     fputc('}', out);
 }
 
-int lm_describe(const struct lm_model *models, uint32_t model_count, const char *version,
+int lm_describe(struct lm_model *const *models, uint32_t model_count, const char *version,
                 char **text_out, size_t *bytes_out) {
     FILE *out = open_memstream(text_out, bytes_out);
     if (!out) return lm_error(LUMEN_E_NOMEM, "no memory for the description of the models");
@@ -184,7 +184,7 @@ int lm_describe(const struct lm_model *models, uint32_t model_count, const char 
             version);
     for (uint32_t m = 0; m < model_count; m++) {
         if (m) fputc(',', out);
-        write_model(out, &models[m]);
+        write_model(out, models[m]);
     }
     fputs("]}", out);
     if (fclose(out) != 0)

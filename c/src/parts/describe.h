@@ -8,7 +8,7 @@
 #include "parts/model.h"
 
 /* Returns 0 or LUMEN_E_NOMEM; the text, not terminated, is the caller's to free. */
-int lm_describe(const struct lm_model *models, uint32_t model_count, const char *version,
+int lm_describe(struct lm_model *const *models, uint32_t model_count, const char *version,
                 char **text_out, size_t *bytes_out);
 
 #endif

@@ -266,7 +266,7 @@ static int copy_signature(struct lm_model *model, const struct lm_model *last) {
     return 0;
 }
 
-int lm_experts_open(struct lm_model *model, const struct lm_model *models, uint32_t count,
+int lm_experts_open(struct lm_model *model, struct lm_model *const *models, uint32_t count,
                     const lumen_experts_config *config) {
     struct lm_experts *experts = &model->experts;
     if (config->feature > LUMEN_FEATURE_MARGIN)
@@ -279,15 +279,15 @@ int lm_experts_open(struct lm_model *model, const struct lm_model *models, uint3
     experts->count = config->count;
     for (uint32_t e = 0; e < config->count; e++) {
         uint32_t index = config->experts[e].model;
-        if (index >= count)
+        if (index >= count || !models[index])
             return lm_error(LUMEN_E_INVALID, "expert %u: expected a model below %u, found %u", e,
                             count, index);
-        if (models[index].experts.count > 0)
+        if (models[index]->experts.count > 0)
             return lm_error(LUMEN_E_INVALID,
                             "expert %u: expected a model of its own, found '%.64s', which has "
                             "experts itself",
-                            e, models[index].name);
-        experts->models[e] = &models[index];
+                            e, models[index]->name);
+        experts->models[e] = models[index];
         experts->bounds[e] = config->experts[e].bound;
     }
     const struct lm_model *last = experts->models[config->count - 1];

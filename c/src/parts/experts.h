@@ -32,7 +32,7 @@ uint32_t lm_experts_choose(const struct lm_experts *experts, double value);
 
 /* Makes `model` a virtual one of `models`, of which there are `count`: with the tensors, sizes and
  * pictures of the last expert. Returns 0, or LUMEN_E_* where an expert or the rule does not fit. */
-int lm_experts_open(struct lm_model *model, const struct lm_model *models, uint32_t count,
+int lm_experts_open(struct lm_model *model, struct lm_model *const *models, uint32_t count,
                     const lumen_experts_config *config);
 
 /* Whether worker `index` may run the model, or each of its experts. */

@@ -36,7 +36,7 @@ static void write_tensors(FILE *out, const struct lm_tensor *tensors, uint32_t c
     }
 }
 
-static void write_models(FILE *out, const struct lm_model *models, uint32_t model_count) {
+static void write_models(FILE *out, struct lm_model *const *models, uint32_t model_count) {
     /* In this order; a narrow screen shows the name beside each figure. */
     static const struct {
         const char *name;
@@ -52,13 +52,13 @@ static void write_models(FILE *out, const struct lm_model *models, uint32_t mode
     fputs("<tbody>\n", out);
     for (uint32_t m = 0; m < model_count; m++) {
         fputs("<tr data-model=\"", out);
-        write_text(out, models[m].name);
+        write_text(out, models[m]->name);
         fputs("\"><td data-l=model><b>", out);
-        write_text(out, models[m].name);
+        write_text(out, models[m]->name);
         fputs("</b><td data-l=takes><span>", out);
-        write_tensors(out, models[m].inputs, models[m].input_count);
+        write_tensors(out, models[m]->inputs, models[m]->input_count);
         fputs(" → ", out);
-        write_tensors(out, models[m].outputs, models[m].output_count);
+        write_tensors(out, models[m]->outputs, models[m]->output_count);
         fputs("</span>", out);
         for (size_t c = 0; c < CELLS; c++)
             fprintf(out, "<td class=n data-l=\"%s\"><span class=%s>–</span>", cells[c].label,
@@ -192,7 +192,7 @@ static int write_model_command(FILE *out, const struct lm_model *model) {
     return code;
 }
 
-static int write_commands(FILE *out, const struct lm_model *models, uint32_t model_count,
+static int write_commands(FILE *out, struct lm_model *const *models, uint32_t model_count,
                           uint32_t port) {
     int code = 0;
     fprintf(out,
@@ -201,20 +201,20 @@ static int write_commands(FILE *out, const struct lm_model *models, uint32_t mod
             port);
     for (uint32_t m = 0; !code && m < model_count; m++) {
         fprintf(out, "<details%s><summary>", m ? "" : " open");
-        write_text(out, models[m].name);
-        if (models[m].takes_images) {
+        write_text(out, models[m]->name);
+        if (models[m]->takes_images) {
             fputs(": a picture</summary><pre class=try>curl -T PICTURE.jpg $H/v2/models/", out);
-            write_path(out, models[m].name);
+            write_path(out, models[m]->name);
             fputs("/infer", out);
         } else {
             fputs(": one row of zeros</summary><pre class=try>", out);
-            code = write_model_command(out, &models[m]);
+            code = write_model_command(out, models[m]);
         }
         fputs("</pre></details>\n", out);
     }
     fputs("<p><small>A load for five seconds:</small></p>\n<pre>lumen bench --url $H --model ",
           out);
-    write_text(out, models[0].name);
+    write_text(out, models[0]->name);
     fputs(" --seconds 5</pre>\n", out);
     return code;
 }
@@ -239,7 +239,7 @@ static void write_links(FILE *out, uint32_t metrics_port) {
         out);
 }
 
-int lm_http_page(const struct lm_model *models, uint32_t model_count, const char *version,
+int lm_http_page(struct lm_model *const *models, uint32_t model_count, const char *version,
                  uint32_t port, uint32_t metrics_port, struct lm_oip_document *out_document) {
     FILE *out = open_memstream(&out_document->text, &out_document->bytes);
     if (!out) return lm_error(LUMEN_E_NOMEM, "no memory for the page");

@@ -7,7 +7,7 @@
 #include "parts/oip_metadata.h"
 
 /* `metrics_port` 0: there is no metrics page. Returns 0 or LUMEN_E_NOMEM. */
-int lm_http_page(const struct lm_model *models, uint32_t model_count, const char *version,
+int lm_http_page(struct lm_model *const *models, uint32_t model_count, const char *version,
                  uint32_t port, uint32_t metrics_port, struct lm_oip_document *out);
 
 #endif

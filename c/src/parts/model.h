@@ -66,7 +66,6 @@ struct lm_model {
     struct lm_labels labels;       /* of its classes; may be empty */
     size_t max_output_bytes;       /* of a request's outputs that have no place before a Run */
     bool output_bytes_are_default; /* nobody set them: strings of a known shape add to them */
-    uint32_t value_base;           /* where this model's values start in a slot's table of values */
     struct lm_ort_source source;
     OrtSession *sessions[LM_RUNNERS_MAX];
     uint32_t session_count; /* of the workers' threads, the first ones */
@@ -79,6 +78,10 @@ struct lm_model {
     struct lm_engine engine;                 /* not open where it does not fit the model */
     bool native;                             /* it computes the answers, in place of the sessions */
     char engine_why[192];
+    /* What the threads of its server have of it: each I/O thread, each that runs models. */
+    struct lm_io_model *sides[LUMEN_IO_THREADS_MAX]; /* flow/io_model.h */
+    struct lm_batch *batches[LM_RUNNERS_MAX];        /* work/batch.h; NULL: not batched */
+    uint64_t warm_ns; /* what one row took once it was warm; 0: it failed, or was not tried */
 };
 
 /* Where one request's tensors lie in its slot. The lists have an entry for each tensor. */
@@ -130,9 +133,10 @@ struct lm_binding {
 int lm_model_open(struct lm_model *model, const struct lm_ort *ort,
                   const lumen_model_config *config, uint32_t index, uint32_t session_count);
 void lm_model_close(struct lm_model *model, const struct lm_ort *ort);
-/* The same of a virtual model (experts.h) of some that are open, which stay where they are. */
+/* The same of a virtual model (experts.h) of some of `models`, by their indexes; NULL: none is
+ * there. They stay where they are. */
 int lm_model_open_experts(struct lm_model *model, const lumen_model_config *config, uint32_t index,
-                          const struct lm_model *models);
+                          struct lm_model *const *models, uint32_t count);
 /* Memory for so many tensors and their names. Returns 0 or LUMEN_E_NOMEM. */
 int lm_model_hold_tensors(struct lm_model *model, uint32_t inputs, uint32_t outputs);
 void lm_model_drop_tensors(struct lm_model *model);
@@ -240,11 +244,5 @@ int lm_model_run(const struct lm_model *model, const struct lm_ort *ort, uint32_
                  OrtValue **values);
 int lm_model_run_on(const struct lm_model *model, const struct lm_ort *ort, OrtSession *session,
                     OrtValue **values);
-static inline uint64_t lm_model_wide_ns(const struct lm_model *model, uint64_t narrow_ns) {
-    return (narrow_ns << LM_GAIN_SHIFT) / model->wide.gain;
-}
-static inline uint64_t lm_model_narrow_ns(const struct lm_model *model, uint64_t wide_ns) {
-    return (wide_ns * model->wide.gain) >> LM_GAIN_SHIFT;
-}
 
 #endif

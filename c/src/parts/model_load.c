@@ -109,10 +109,10 @@ static int begin(struct lm_model *model, const lumen_model_config *config, uint3
 }
 
 int lm_model_open_experts(struct lm_model *model, const lumen_model_config *config, uint32_t index,
-                          const struct lm_model *models) {
+                          struct lm_model *const *models, uint32_t count) {
     int code = begin(model, config, index);
     if (code) return code;
-    code = lm_experts_open(model, models, index, config->experts);
+    code = lm_experts_open(model, models, count, config->experts);
     if (!code) code = check_labels(model);
     if (!code) return 0;
     char reason[768];

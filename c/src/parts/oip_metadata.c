@@ -45,14 +45,14 @@ int lm_oip_server_metadata(const char *version, bool shares_memory, struct lm_oi
     return close_document(file, out);
 }
 
-int lm_oip_repository_index(const struct lm_model *models, uint32_t model_count,
+int lm_oip_repository_index(struct lm_model *const *models, uint32_t model_count,
                             struct lm_oip_document *out) {
     FILE *file = open_document(out);
     if (!file) return no_document();
     fputc('[', file);
     for (uint32_t m = 0; m < model_count; m++) {
         fputs(m ? ",{\"name\":" : "{\"name\":", file);
-        lm_json_write(file, models[m].name);
+        lm_json_write(file, models[m]->name);
         fputs(",\"version\":\"1\",\"state\":\"READY\",\"reason\":\"\"}", file);
     }
     fputc(']', file);
@@ -111,14 +111,14 @@ int lm_oip_model_ready(const struct lm_model *model, struct lm_oip_document *out
     return close_document(file, out);
 }
 
-int lm_rows_model_names(const struct lm_model *models, uint32_t model_count,
+int lm_rows_model_names(struct lm_model *const *models, uint32_t model_count,
                         struct lm_oip_document *out) {
     FILE *file = open_document(out);
     if (!file) return no_document();
     fputs("{\"models\":[", file);
     for (uint32_t m = 0; m < model_count; m++) {
         if (m) fputc(',', file);
-        lm_json_write(file, models[m].name);
+        lm_json_write(file, models[m]->name);
     }
     fputs("]}", file);
     return close_document(file, out);

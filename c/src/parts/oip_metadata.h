@@ -26,9 +26,9 @@ int lm_oip_model_config(const struct lm_model *model, uint32_t workers,
 int lm_oip_model_ready(const struct lm_model *model, struct lm_oip_document *out);
 /* GET /v1/models/M: KServe's clients look at `ready`, TensorFlow Serving's at the first state. */
 int lm_rows_model_state(const struct lm_model *model, struct lm_oip_document *out);
-int lm_rows_model_names(const struct lm_model *models, uint32_t model_count,
+int lm_rows_model_names(struct lm_model *const *models, uint32_t model_count,
                         struct lm_oip_document *out);
-int lm_oip_repository_index(const struct lm_model *models, uint32_t model_count,
+int lm_oip_repository_index(struct lm_model *const *models, uint32_t model_count,
                             struct lm_oip_document *out);
 void lm_oip_document_close(struct lm_oip_document *document);
 

@@ -224,30 +224,31 @@ static void bound_rows(struct lm_model *model, size_t largest, uint64_t max_requ
     model->max_rows = low;
 }
 
-int lm_slot_plan(struct lm_model *models, uint32_t model_count,
+int lm_slot_plan(struct lm_model *const *models, uint32_t model_count,
                  const struct lm_slot_plan_limits *limits,
                  lumen_slot_class classes[LUMEN_SLOT_CLASSES_MAX], uint32_t *class_count_out) {
     struct wanted wanted[WANTED_MAX];
     uint32_t count = 0;
     for (uint32_t m = 0; m < model_count; m++) {
         size_t payload = SIZE_MAX, slot;
-        shrink_defaults(&models[m], limits);
-        const struct lm_sizes sizes = lm_model_largest(&models[m], 1);
-        bool fits = lm_model_payload_bytes(&models[m], LM_ENCODING_TENSORS, &sizes, &payload);
-        if (fits && !lm_model_slot_bytes(&models[m], &sizes, &slot)) {
+        shrink_defaults(models[m], limits);
+        const struct lm_sizes sizes = lm_model_largest(models[m], 1);
+        bool fits = lm_model_payload_bytes(models[m], LM_ENCODING_TENSORS, &sizes, &payload);
+        if (fits && !lm_model_slot_bytes(models[m], &sizes, &slot)) {
             return lm_error(LUMEN_E_INVALID,
                             "model '%s': the tensors of one row overflow a size (is its "
                             "max_output_bytes right?)",
-                            models[m].name);
+                            models[m]->name);
         }
         if (!fits || payload > limits->max_request_bytes) {
             return lm_error(LUMEN_E_INVALID,
                             "server.max_request_bytes: expected at least %zu for one row of model "
                             "'%s', found %llu",
-                            payload, models[m].name, (unsigned long long)limits->max_request_bytes);
+                            payload, models[m]->name,
+                            (unsigned long long)limits->max_request_bytes);
         }
-        count = add_model(&models[m], limits->max_request_bytes, wanted, count);
-        count = add_text(&models[m], limits->max_request_bytes, wanted, count);
+        count = add_model(models[m], limits->max_request_bytes, wanted, count);
+        count = add_text(models[m], limits->max_request_bytes, wanted, count);
     }
     count = merge(wanted, count, LUMEN_SLOT_CLASSES_MAX - 1);
     /* Too little memory: the largest batches go first. */
@@ -267,7 +268,7 @@ int lm_slot_plan(struct lm_model *models, uint32_t model_count,
         (lumen_slot_class){.slot_bytes = LM_REPLY_SLOT_BYTES, .slot_count = LM_REPLY_SLOTS};
     fill(wanted, count, limits, classes + 1);
     for (uint32_t m = 0; m < model_count; m++)
-        bound_rows(&models[m], wanted[count - 1].slot_bytes, limits->max_request_bytes);
+        bound_rows(models[m], wanted[count - 1].slot_bytes, limits->max_request_bytes);
     *class_count_out = count + 1;
     return 0;
 }

@@ -15,7 +15,7 @@ struct lm_slot_plan_limits {
 /* Fills `classes` by growing size, the first being the I/O thread's own replies. Lowers each
  * model's max_rows to what its largest slot takes. Returns 0 or LUMEN_E_INVALID with what would be
  * needed. */
-int lm_slot_plan(struct lm_model *models, uint32_t model_count,
+int lm_slot_plan(struct lm_model *const *models, uint32_t model_count,
                  const struct lm_slot_plan_limits *limits,
                  lumen_slot_class classes[LUMEN_SLOT_CLASSES_MAX], uint32_t *class_count_out);
 

@@ -241,6 +241,11 @@ void lm_stats_name_expert(struct lm_stats *stats, uint32_t model, uint32_t place
     memcpy(table + (model * LUMEN_EXPERTS_MAX + place) * sizeof word, &word, sizeof word);
 }
 
+const char *lm_stats_model_name(const struct lm_stats *stats, uint32_t model) {
+    const uint8_t *names = (const uint8_t *)stats->memory.base + stats->header->models_offset;
+    return (const char *)(names + (size_t)model * LM_NAME_BYTES_MAX);
+}
+
 void lm_stats_close(struct lm_stats *stats) {
     if (!stats->header) return; /* never opened, or closed already */
     if (is_ours(stats)) unlink(stats->path);

@@ -159,6 +159,8 @@ int lm_stats_open(struct lm_stats *stats, uint32_t port, uint32_t io_count, uint
                   const char *const *model_names, uint32_t model_count);
 /* Says which model the expert at a place of a virtual model is; before the threads start. */
 void lm_stats_name_expert(struct lm_stats *stats, uint32_t model, uint32_t place, uint32_t expert);
+/* Any thread: the name of a model that was given. */
+const char *lm_stats_model_name(const struct lm_stats *stats, uint32_t model);
 void lm_stats_close(struct lm_stats *stats);
 struct lm_stats_block *lm_stats_io_block(struct lm_stats *stats, uint32_t index);
 struct lm_stats_block *lm_stats_worker_block(struct lm_stats *stats, uint32_t index);

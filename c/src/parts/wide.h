@@ -44,4 +44,12 @@ int lm_wide_open(struct lm_wide *wide, const struct lm_ort *ort, const struct lm
                  const struct lm_mapping *copy, uint32_t width);
 void lm_wide_close(struct lm_wide *wide, const struct lm_ort *ort);
 
+/* What a Run on one core takes on several, and the other way round. */
+static inline uint64_t lm_wide_ns(const struct lm_wide *wide, uint64_t narrow_ns) {
+    return (narrow_ns << LM_GAIN_SHIFT) / wide->gain;
+}
+static inline uint64_t lm_wide_narrow_ns(const struct lm_wide *wide, uint64_t wide_ns) {
+    return (wide_ns * wide->gain) >> LM_GAIN_SHIFT;
+}
+
 #endif

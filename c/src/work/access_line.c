@@ -62,14 +62,14 @@ static void put_peer(struct line *line, const struct lm_trace_client *client) {
 }
 
 /* The words of a line in their order; the two forms differ in what is around them. */
-static void put_fields(struct line *line, const struct lm_trace_record *row,
-                       const struct lm_model *models, bool as_json) {
+static void put_fields(struct line *line, const struct lm_trace_record *row, const char *model,
+                       bool as_json) {
     const char *pair = as_json ? ",\"%s\":" : " %s=";
     const char *what = row->what ? row->what : "infer";
     put(line, as_json ? ",\"dialect\":\"%s\",\"request\":\"%s\"" : " %s %s", row->dialect, what);
-    if (row->model != LM_TRACE_NO_MODEL) {
+    if (model) {
         put(line, pair, "model");
-        put_text(line, models[row->model].name);
+        put_text(line, model);
     }
     if (row->client.key[0]) {
         put(line, pair, "key");
@@ -101,8 +101,8 @@ static void put_fields(struct line *line, const struct lm_trace_record *row,
     put_text(line, row->why);
 }
 
-size_t lm_access_log_line(char *text, const struct lm_trace_record *row,
-                          const struct lm_model *models, uint64_t offset_ns, bool as_json) {
+size_t lm_access_log_line(char *text, const struct lm_trace_record *row, const char *model,
+                          uint64_t offset_ns, bool as_json) {
     struct line line = {.at = text};
     if (as_json) put(&line, "{\"time\":\"");
     /* When its answer was ready: lines are about in the order of their times. */
@@ -110,7 +110,7 @@ size_t lm_access_log_line(char *text, const struct lm_trace_record *row,
     put(&line, as_json ? "\",\"peer\":\"" : " ");
     put_peer(&line, &row->client);
     if (as_json) put(&line, "\"");
-    put_fields(&line, row, models, as_json);
+    put_fields(&line, row, model, as_json);
     put(&line, as_json ? "}\n" : "\n");
     return line.used;
 }

@@ -67,8 +67,11 @@ static int place_tensors(struct lm_batch *batch, const struct lm_model *model) {
     return 0;
 }
 
-int lm_batch_open(struct lm_batch *batch, const struct lm_ort *ort, const struct lm_model *model) {
+int lm_batch_open(struct lm_model *model, const struct lm_ort *ort, uint32_t worker) {
     if (model->batch_size < 2) return 0;
+    struct lm_batch *batch = calloc(1, sizeof *batch);
+    model->batches[worker] = batch;
+    if (!batch) return lm_error(LUMEN_E_NOMEM, "no memory for batches");
     int code = place_tensors(batch, model);
     if (code) return code;
     uint32_t sets = set_count(model);
@@ -86,22 +89,23 @@ int lm_batch_open(struct lm_batch *batch, const struct lm_ort *ort, const struct
     return code;
 }
 
-void lm_batch_close(struct lm_batch *batch, const struct lm_ort *ort,
-                    const struct lm_model *model) {
+void lm_batch_close(struct lm_model *model, const struct lm_ort *ort, uint32_t worker) {
+    struct lm_batch *batch = model->batches[worker];
+    if (!batch) return;
     for (uint32_t set = 0; batch->values && set < set_count(model); set++) {
         struct lm_binding binding = {0};
         lm_model_unbind(model, ort, &binding, values_for(batch, model, set + 1));
     }
     free(batch->values);
     free(batch->inputs);
-    batch->values = NULL;
-    batch->inputs = batch->outputs = NULL;
     lm_mapping_close(&batch->memory);
+    free(batch);
+    model->batches[worker] = NULL;
 }
 
 int lm_batch_warm(struct lm_worker *worker, const struct lm_model *model) {
-    const struct lm_batch *batch = &worker->batches[model->index];
-    if (!batch->values) return 0;
+    const struct lm_batch *batch = model->batches[worker->index];
+    if (!batch) return 0;
     OrtValue **values = values_for(batch, model, model->batch_size);
     int code = 0;
     for (uint32_t e = 0; !code && e < (model->experts.count ? model->experts.count : 1); e++) {
@@ -195,7 +199,7 @@ static void answer(struct lm_worker *worker, const struct lm_batch *batch,
 
 bool lm_batch_run(struct lm_worker *worker, struct lm_request **requests, uint32_t count) {
     const struct lm_model *model = requests[0]->model;
-    struct lm_batch *batch = &worker->batches[model->index];
+    struct lm_batch *batch = model->batches[worker->index];
     uint32_t rows = 0, row = 0;
     for (uint32_t r = 0; r < count; r++) rows += requests[r]->sizes.rows;
     LM_DEBUG_ASSERT(rows <= model->batch_size);
@@ -257,7 +261,7 @@ static bool output_at(const struct lm_batch *batch, const struct lm_model *model
 }
 
 void lm_batch_keep_reply(struct lm_worker *worker, struct lm_request *request) {
-    const struct lm_batch *batch = &worker->batches[request->model->index];
+    const struct lm_batch *batch = request->model->batches[worker->index];
     struct iovec *end = request->message.msg_iov + request->message.msg_iovlen;
     if (!request->in_batch) return;
     request->in_batch = false;

@@ -11,8 +11,10 @@
 
 #include "work/worker.h"
 
-int lm_batch_open(struct lm_batch *batch, const struct lm_ort *ort, const struct lm_model *model);
-void lm_batch_close(struct lm_batch *batch, const struct lm_ort *ort, const struct lm_model *model);
+/* The worker's room for batches of the model; none where it is not batched. Returns 0 or LUMEN_E_*.
+ */
+int lm_batch_open(struct lm_model *model, const struct lm_ort *ort, uint32_t worker);
+void lm_batch_close(struct lm_model *model, const struct lm_ort *ort, uint32_t worker);
 /* Runs the largest batch on zeros. Returns 0 or LUMEN_E_*; 0 where the model has no batches. */
 int lm_batch_warm(struct lm_worker *worker, const struct lm_model *model);
 /* Runs requests of one model, expert and shape as one batch and composes their replies over the

@@ -42,8 +42,8 @@ int lm_image_desk_open(struct lm_worker *worker) {
     uint64_t whole_pixels = 0;
     size_t scratch = 0;
     for (uint32_t m = 0; m < set->count; m++) {
-        const struct lm_image_plan *plan = &set->models[m].image;
-        if (!set->models[m].takes_images) continue;
+        const struct lm_image_plan *plan = &set->models[m]->image;
+        if (!set->models[m]->takes_images) continue;
         size_t bytes = lm_image_rows_bytes_max(plan);
         if (bytes > scratch) scratch = bytes;
         if (plan->max_whole_pixels > whole_pixels) whole_pixels = plan->max_whole_pixels;

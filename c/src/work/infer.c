@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "flow/io_model.h"
 #include "work/encoding.h"
 #include "work/record.h"
 #include "work/region_tensors.h"
@@ -239,10 +240,8 @@ static void infer_on(struct lm_worker *worker, struct lm_request *request,
 }
 
 void lm_infer(struct lm_worker *worker, struct lm_request *request) {
-    uint32_t slot = request->slot->index, model = request->model->index;
     if (!request->region) {
-        infer_on(worker, request, lm_io_binding(request->io, request->models, slot, model),
-                 lm_io_values(request->io, request->models, slot, model));
+        infer_on(worker, request, lm_io_model_binding(request), lm_io_model_values(request));
         return;
     }
     /* For this Run alone: its tensors may be anywhere, and the memory is not ours to keep. */

@@ -43,12 +43,11 @@ bool lm_telemetry_news(struct lm_telemetry *telemetry, char *text, size_t room) 
 static void write_row(struct lm_telemetry *telemetry, uint32_t worker,
                       const struct lm_trace_record *row) {
     const struct lm_shared *shared = telemetry->shared;
-    const struct lm_model *models = lm_models_in_force(shared)->models;
     char line[LM_LINE_BYTES_MAX];
     int bytes = snprintf(
         line, sizeof line,
         "%llu,%s,%u,%s,%s,%llu,%u,%u,%u,%llu,%llu,%llu,%llu,%llu,%llu,%u,%u,%s\n",
-        (unsigned long long)row->id, models[row->model].name, worker,
+        (unsigned long long)row->id, lm_stats_model_name(&shared->stats, row->model), worker,
         lm_queue_name(worker < shared->thread_count ? shared->config.queue_type
                                                     : LUMEN_QUEUE_INLINE),
         shared->config.allocator_type == LUMEN_ALLOCATOR_ARENA ? "lumen_arena" : "standard",
@@ -56,7 +55,7 @@ static void write_row(struct lm_telemetry *telemetry, uint32_t worker,
         (unsigned long long)row->receive_ns, (unsigned long long)row->queue_ns,
         (unsigned long long)row->preprocess_ns, (unsigned long long)row->infer_ns,
         (unsigned long long)row->send_ns, (unsigned long long)row->total_ns, row->status,
-        row->width, row->expert ? models[row->expert - 1].name : "");
+        row->width, row->expert ? lm_stats_model_name(&shared->stats, row->expert - 1u) : "");
     LM_ASSERT(bytes > 0 && (size_t)bytes < sizeof line);
     if (lm_line_file_add(&telemetry->csv, line, (size_t)bytes, &telemetry->stop)) tell(telemetry);
 }
@@ -66,8 +65,10 @@ static void write_access(struct lm_telemetry *telemetry, const struct lm_trace_r
     char line[LM_LINE_BYTES_MAX];
     /* relaxed: which form the next line has */
     bool as_json = lm_load_relaxed_u32(&telemetry->access_as_json);
-    size_t bytes = lm_access_log_line(line, row, lm_models_in_force(telemetry->shared)->models,
-                                      offset_ns, as_json);
+    const struct lm_stats *stats = &telemetry->shared->stats;
+    const char *model =
+        row->model == LM_TRACE_NO_MODEL ? NULL : lm_stats_model_name(stats, row->model);
+    size_t bytes = lm_access_log_line(line, row, model, offset_ns, as_json);
     if (lm_line_file_add(&telemetry->access, line, bytes, &telemetry->stop)) tell(telemetry);
 }
 

@@ -114,6 +114,6 @@ uint64_t lm_width_cost_ns(struct lm_worker *worker, const struct lm_request *req
     const struct lm_model *model = request->model;
     uint32_t helpers = helpers_of(model, worker->node);
     return helpers && request->cost_ns >= LM_WIDE_RUN_NS && is_idle(worker->node, helpers)
-               ? lm_model_wide_ns(model, request->cost_ns)
+               ? lm_wide_ns(&model->wide, request->cost_ns)
                : request->cost_ns;
 }

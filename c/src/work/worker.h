@@ -10,8 +10,8 @@
 
 /* Room for the rows of several requests side by side, for one model of one worker. */
 struct lm_batch {
-    struct lm_mapping memory; /* bytes 0: the model is not batched */
-    void **inputs;            /* and the outputs behind them */
+    struct lm_mapping memory;
+    void **inputs; /* and the outputs behind them */
     void **outputs;
     OrtValue **values; /* wrapped tensors for 1, 2, ... batch_size rows; with free dimensions for
                         * one shape at a time: */
@@ -22,7 +22,6 @@ struct lm_worker {
     struct lm_shared *shared;
     struct lm_node *node;
     struct lm_stats_block *stats;
-    struct lm_batch *batches;     /* one per model */
     struct lm_trace trace;        /* used when a trace is asked for */
     struct lm_oip_parser *parser; /* of HTTP's bodies of JSON */
     struct lm_inflater *inflater; /* of those that are compressed */
@@ -39,9 +38,8 @@ struct lm_worker {
     struct lm_real_time real_time; /* of its thread */
     pthread_t thread;
     bool thread_started;
-    int start_code;                     /* 0 or LUMEN_E_*; read between the start barriers */
-    char note[512];                     /* what went wrong at start, or empty */
-    uint64_t warm_ns[LUMEN_MODELS_MAX]; /* what one row took at start; 0: it failed */
+    int start_code; /* 0 or LUMEN_E_*; read between the start barriers */
+    char note[512]; /* what went wrong at start, or empty */
     LM_CACHE_ALIGNED lm_atomic_u64 busy_since_ns; /* 0: between two requests */
 };
 
@@ -71,6 +69,8 @@ void *lm_worker_main(void *worker);
 /* Opens what a worker needs besides its thread; the calling thread is the one that will use it. */
 int lm_worker_open(struct lm_worker *worker);
 void lm_worker_close(struct lm_worker *worker);
+/* No request of the model is left: frees what the threads have of it. Control thread. */
+void lm_shared_leave_model(struct lm_shared *shared, struct lm_model *model);
 /* Answers `count` requests, those of one model together where that model is batched. Afterwards
  * each has its outcome and is the caller's to give back. */
 void lm_worker_serve(struct lm_worker *worker, const uint32_t *jobs, uint32_t count);

@@ -1,5 +1,5 @@
-/* worker_open.c: what a worker needs besides its thread: batches, parser, decoders, and models that
- * have run once. See worker.h. On the thread that will use it, before the server is ready. */
+/* worker_open.c: what a worker needs besides its thread: parser, decoders, batches, and models that
+ * have run once. See worker.h. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/processor.h"
 #include "base/topology.h"
+#include "flow/io_model.h"
 #include "parts/inflate.h"
 #include "work/batch.h"
 #include "work/image_body.h"
@@ -17,11 +18,12 @@
 /* Runs a model twice on zeros of the largest shape, so that ONNX Runtime's own memory is there
  * before the first request.
  */
-static int warm_model(struct lm_worker *worker, const struct lm_model *model) {
+static int warm_model(struct lm_worker *worker, const struct lm_model *model, uint64_t *warm_ns) {
+    *warm_ns = 0;
     if (model->experts.count > 0) { /* they have been */
-        for (uint32_t e = 0; e < model->experts.count; e++) {
-            uint64_t warm_ns = worker->warm_ns[model->experts.models[e]->index];
-            if (warm_ns > worker->warm_ns[model->index]) worker->warm_ns[model->index] = warm_ns;
+        for (uint32_t e = 0; worker->index == 0 && e < model->experts.count; e++) {
+            uint64_t expert_ns = model->experts.models[e]->warm_ns;
+            if (expert_ns > *warm_ns) *warm_ns = expert_ns;
         }
         return lm_batch_warm(worker, model);
     }
@@ -41,12 +43,27 @@ static int warm_model(struct lm_worker *worker, const struct lm_model *model) {
     for (int run = 0; !code && run < 2; run++) {
         uint64_t began_ns = lm_now_ns();
         code = lm_model_run(model, ort, worker->index, values);
-        worker->warm_ns[model->index] = code ? 0 : lm_now_ns() - began_ns;
+        *warm_ns = code ? 0 : lm_now_ns() - began_ns;
         lm_infer_drop_outputs(worker->shared, model, 1, values + model->input_count);
     }
     lm_model_unbind(model, ort, &binding, values);
     free(slot.base);
     return code ? code : lm_batch_warm(worker, model);
+}
+
+static int take_model(struct lm_worker *worker, struct lm_model *model, char *note,
+                      size_t note_bytes) {
+    uint64_t warm_ns;
+    if (!lm_experts_have_session(model, worker->index))
+        return 0; /* an I/O thread's: only threads run it */
+    int code = lm_batch_open(model, &worker->shared->ort, worker->index);
+    if (code) return code;
+    /* Zeros may be no sensible input for it: worth a note, not a refusal. */
+    if (warm_model(worker, model, &warm_ns))
+        snprintf(note, note_bytes, "model '%s' fails on an input of zeros: %s", model->name,
+                 lm_error_last());
+    if (worker->index == 0) model->warm_ns = warm_ns;
+    return 0;
 }
 
 int lm_worker_open(struct lm_worker *worker) {
@@ -66,39 +83,25 @@ int lm_worker_open(struct lm_worker *worker) {
     if (!code) code = lm_image_desk_open(worker);
     if (code) return code;
     const struct lm_model_set *set = lm_models_in_force(shared);
-    worker->batches = calloc(set->count, sizeof *worker->batches);
-    if (!worker->batches) return lm_error(LUMEN_E_NOMEM, "no memory for a worker");
-    for (uint32_t m = 0; m < set->count; m++) {
-        const struct lm_model *model = &set->models[m];
-        if (!lm_experts_have_session(model, worker->index))
-            continue; /* an I/O thread's: only threads run it */
-        code = lm_batch_open(&worker->batches[m], &shared->ort, model);
-        if (code) return code;
-        /* Zeros may be no sensible input for it: worth a note, not a refusal. */
-        lm_run_arena_enter(&worker->shared->run_arenas, worker->index);
-        int failed = warm_model(worker, model);
+    for (uint32_t m = 0; !code && m < set->count; m++) {
+        lm_run_arena_enter(&shared->run_arenas, worker->index);
+        code = take_model(worker, set->models[m], worker->note, sizeof worker->note);
         /* relaxed: a gauge */
         lm_store_relaxed_u64(&worker->stats->worker.arena_kept_bytes, lm_run_arena_leave());
-        if (failed) {
-            snprintf(worker->note, sizeof worker->note, "model '%s' fails on an input of zeros: %s",
-                     model->name, lm_error_last());
-        }
     }
-    return 0;
+    return code;
 }
 
 void lm_worker_close(struct lm_worker *worker) {
-    struct lm_shared *shared = worker->shared;
-    const struct lm_model_set *set = lm_models_in_force(shared);
-    for (uint32_t m = 0; worker->batches && m < set->count; m++) {
-        lm_batch_close(&worker->batches[m], &shared->ort, &set->models[m]);
-    }
-    free(worker->batches);
     lm_image_desk_close(worker);
     lm_inflater_close(worker->inflater);
     worker->inflater = NULL;
     lm_oip_parser_close(worker->parser);
     worker->parser = NULL;
-    worker->batches = NULL;
     lm_trace_close(&worker->trace);
+}
+
+void lm_shared_leave_model(struct lm_shared *shared, struct lm_model *model) {
+    for (uint32_t w = 0; w < LM_RUNNERS_MAX; w++) lm_batch_close(model, &shared->ort, w);
+    for (uint32_t i = 0; i < shared->io_count; i++) lm_io_model_close(&shared->ios[i], model);
 }

@@ -1,0 +1,126 @@
+/* server_models.c: the models of a server, opened one by one. Control thread only. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "dialects/http_documents.h"
+#include "flow/shared.h"
+#include "parts/settings.h"
+#include "server.h"
+
+/* ---- one model ---- */
+
+/* Rows of different requests can share a Run when every tensor is so many rows of the same size. */
+static bool can_batch(const struct lm_model *model) {
+    bool free = true;
+    for (uint32_t i = 0; i < model->input_count; i++) free = free && model->inputs[i].rows_free;
+    for (uint32_t o = 0; o < model->output_count; o++) free = free && model->outputs[o].rows_free;
+    return free;
+}
+
+static int set_batch(lumen_server *server, struct lm_model *model,
+                     const lumen_model_config *config) {
+    const lumen_config *defaults = &server->shared.config;
+    uint32_t size = config->batch_size ? config->batch_size : defaults->batch_size;
+    uint32_t delay_us =
+        config->batch_delay_us != UINT32_MAX ? config->batch_delay_us : defaults->batch_delay_us;
+    if (size > LM_BATCH_MAX) return lm_setting_in_range("batch_size", size, 1, LM_BATCH_MAX);
+    if (size > 1 && !can_batch(model)) {
+        return lm_error(LUMEN_E_MODEL,
+                        "model '%s': expected batch_size 1, found %u: its first "
+                        "dimension is not free in every input and output (set batch_size: 1 in its "
+                        "entry)",
+                        model->name, size);
+    }
+    model->batch_size = size;
+    model->batch_delay_ns = delay_us * 1000ull;
+    return 0;
+}
+
+static void *zeroed(size_t bytes) {
+    void *memory = aligned_alloc(LM_CACHE_LINE, lm_align_up(bytes, LM_CACHE_LINE));
+    if (memory) memset(memory, 0, bytes);
+    return memory;
+}
+
+static void close_model(lumen_server *server, struct lm_model *model) {
+    lm_shared_leave_model(&server->shared, model);
+    lm_model_close(model, &server->shared.ort);
+    free(model);
+}
+
+/* With the sessions of the workers' threads. */
+static int open_model(lumen_server *server, const lumen_model_config *config, uint32_t index,
+                      struct lm_model **model_out) {
+    struct lm_shared *shared = &server->shared;
+    struct lm_model *model = zeroed(sizeof *model);
+    const struct lm_model_set *set = server->set;
+    uint32_t sessions = shared->thread_count ? shared->thread_count : 1;
+    uint32_t known = set->count ? set->models[set->count - 1]->index + 1 : 0;
+    *model_out = NULL;
+    if (!model) return lm_error(LUMEN_E_NOMEM, "no memory for model '%s'", config->name);
+    int code = config->experts ? lm_model_open_experts(model, config, index, set->at, known)
+                               : lm_model_open(model, &shared->ort, config, index, sessions);
+    if (code) {
+        free(model);
+        return code;
+    }
+    code = lm_server_copy_weights(server, model);
+    if (!code) code = set_batch(server, model, config);
+    if (code) {
+        close_model(server, model);
+        return code;
+    }
+    *model_out = model;
+    return 0;
+}
+
+int lumen_add_model(lumen_server *server, const lumen_model_config *config, uint32_t *index_out) {
+    struct lm_model_set *set = server->set;
+    struct lm_model *model;
+    if (server->state != SERVER_OPEN)
+        return lm_error(LUMEN_E_STATE, "models are added before lumen_start");
+    if (set->description) return lm_error(LUMEN_E_STATE, "models are added before lumen_describe");
+    if (set->count == LUMEN_MODELS_MAX)
+        return lm_error(LUMEN_E_INVALID, "models: expected at most %d", LUMEN_MODELS_MAX);
+    for (uint32_t m = 0; m < set->count; m++) {
+        if (strcmp(set->models[m]->name, config->name) == 0)
+            return lm_error(LUMEN_E_INVALID, "models: the name '%s' is given twice", config->name);
+    }
+    int code = open_model(server, config, set->count, &model);
+    if (code) return code;
+    code = lm_shared_add_model(&server->shared, model->index, config);
+    if (code) {
+        close_model(server, model);
+        return code;
+    }
+    if (!model->source.optimised.bytes && !config->experts) {
+        char line[LM_NAME_BYTES_MAX + 128];
+        snprintf(line, sizeof line,
+                 "model '%s' cannot be kept in ONNX Runtime's own format: each worker holds its "
+                 "own weights",
+                 model->name);
+        lm_server_note(server, line);
+    }
+    *index_out = model->index;
+    lm_model_set_add(set, model);
+    return 0;
+}
+
+/* ---- sets ---- */
+
+struct lm_model_set *lm_server_new_set(void) {
+    return zeroed(sizeof(struct lm_model_set));
+}
+
+static void close_set(struct lm_model_set *set) {
+    free(set->description);
+    lm_http_documents_close(set);
+    free(set);
+}
+
+void lm_server_close_models(lumen_server *server) {
+    for (uint32_t m = 0; m < server->set->count; m++) close_model(server, server->set->models[m]);
+    close_set(server->set);
+}
