@@ -29,6 +29,21 @@ from lumen_uring.commands import (
 from lumen_uring.errors import ConfigError, LumenError, Unauthorised
 from lumen_uring.options import MODEL_ENDINGS, TOKEN_VARIABLE
 
+_MODULES = (
+    serve,
+    inspect,
+    predict,
+    stats,
+    top,
+    dashboard,
+    bench,
+    quantize,
+    fit_router,
+    key,
+    health,
+    doctor,
+)
+COMMANDS = tuple(module.__name__.rpartition(".")[2].replace("_", "-") for module in _MODULES)
 EXIT_FAILURE = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
@@ -46,12 +61,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if argv is None else argv)
     parser = make_parser()
     # `lumen --config x` serves: a first option that is not the main parser's belongs to serve, as
-    # does a model.
+    # do a model and a folder of models, unless it is named as a command is.
     if (
         not given
         or (given[0].startswith("-") and given[0] not in ("-h", "--help", "--version"))
         or given[0].lower().endswith(MODEL_ENDINGS)
         or given[0].startswith("builtin:")
+        or (given[0] not in COMMANDS and os.path.isdir(given[0]))
     ):
         given.insert(0, "serve")
     arguments = parser.parse_args(given)
@@ -96,19 +112,6 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"lumen {__version__}")
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
-    for command in (
-        serve,
-        inspect,
-        predict,
-        stats,
-        top,
-        dashboard,
-        bench,
-        quantize,
-        fit_router,
-        key,
-        health,
-        doctor,
-    ):
+    for command in _MODULES:
         command.add(subparsers)
     return parser

@@ -19,6 +19,7 @@ from pydantic_core import ErrorDetails
 
 from lumen_uring import contradictions, expert_checks, key_checks
 from lumen_uring.errors import ConfigError
+from lumen_uring.repository.entries import expand
 from lumen_uring.settings import (
     Config,
     EngineConfig,
@@ -27,6 +28,7 @@ from lumen_uring.settings import (
     KeyConfig,
     LogConfig,
     ModelConfig,
+    RepositoryConfig,
     ServerConfig,
 )
 
@@ -38,10 +40,12 @@ _SECTIONS: Final[dict[str, type[BaseModel]]] = {
     "server": ServerConfig,
     "engine": EngineConfig,
     "log": LogConfig,
+    "repository": RepositoryConfig,
     "models": ModelConfig,
     "keys": KeyConfig,
     "experts": ExpertsConfig,
 }
+_MAY_BE_EMPTY: Final = ("server", "engine", "log", "repository")
 _PREFIX: Final = "LUMEN_"
 _MERGE: Final = "tag:yaml.org,2002:merge"
 _NO_PATHS: Final = ("builtin:", "~")  # "~" is expanded where the file is opened
@@ -91,16 +95,19 @@ def load(
     overrides: Sequence[str] = (),
     models: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
+    repositories: Sequence[str] = (),
 ) -> Config:
     """Reads the settings and checks all of them.
 
-    The environment overrides the file, `models` the environment, and `overrides` all of them.
+    The environment overrides the file, `models` and `repositories` the environment, and `overrides`
+    all of them. Models of repositories become entries like others.
 
     Args:
         path: a YAML file; None takes the defaults that come with the package.
         overrides: "KEY=VALUE" with a dotted key and a YAML value, as given to --set.
         models: "NAME=PATH" as given to --model; the first one replaces the file's list of models.
         environment: variables such as LUMEN_SERVER__PORT, with a YAML value; None looks at none.
+        repositories: folders as given to --model-repository; the first one replaces the file's.
 
     Returns:
         The checked settings.
@@ -118,13 +125,20 @@ def load(
     _apply_environment(draft, environment or {})
     for model in models:
         _apply_model(draft, model)
+    for repository in repositories:
+        _apply_repository(draft, repository)
     for override in overrides:
         _apply_override(draft, override)
     if path is not None:
         _place_paths(draft, os.path.dirname(path))
+    else:
+        _drop_defaults(draft)
     config = _validate(draft)
     contradictions.check_names(draft.data, draft.report)
-    key_checks.check(draft.data, draft.report)
+    if config is not None and not draft.problems:
+        config, problems = expand(config)
+        draft.problems += problems
+    key_checks.check(draft.data, draft.report, [] if config is None else config.models)
     if config is not None:
         contradictions.check_together(config, draft.report)
         expert_checks.check(config, draft.report)
@@ -217,6 +231,23 @@ def _apply_model(draft: _Draft, option: str) -> None:
     draft.data["models"].append({"name": name, "path": path})
 
 
+def _apply_repository(draft: _Draft, folder: str) -> None:
+    place = ("repository", "paths")
+    section = draft.data.get("repository")
+    if not isinstance(section, dict):
+        section = draft.data["repository"] = {}
+    if draft.flags.get(place) != "--model-repository":
+        draft.flags[place] = "--model-repository"
+        section["paths"] = []
+    section["paths"].append(folder)
+
+
+def _drop_defaults(draft: _Draft) -> None:
+    """The model of the defaults is there to be tried; who has a repository has not asked for it."""
+    if _repositories(draft.data) and not any(place[0] == "models" for place in draft.flags):
+        draft.data["models"] = []
+
+
 def _apply_environment(draft: _Draft, environment: Mapping[str, str]) -> None:
     """LUMEN_SERVER__PORT is server.port, LUMEN_MODELS__0__PATH models.0.path.
 
@@ -279,7 +310,8 @@ def _place_paths(draft: _Draft, folder: str) -> None:
         holder: Any = draft.data
         for step in place[:-1]:
             holder = holder[step]
-        value = holder.get(place[-1]) if isinstance(holder, dict) else None
+        is_list = isinstance(holder, list)
+        value = holder[place[-1]] if is_list or place[-1] in holder else None
         if isinstance(value, str) and value not in ("", "-") and not value.startswith(_NO_PATHS):
             holder[place[-1]] = os.path.join(folder, value)
 
@@ -289,6 +321,10 @@ def _paths(data: dict[str, Any]) -> Iterator[_Path]:
     for section, name in _PATHS:
         if isinstance(data.get(section), dict):
             yield (section, name)
+    repository = data.get("repository")
+    folders = repository.get("paths") if isinstance(repository, dict) else None
+    for index in range(len(folders) if isinstance(folders, list) else 0):
+        yield ("repository", "paths", index)
     models = data.get("models")
     for index, model in enumerate(models if isinstance(models, list) else ()):
         if isinstance(model, dict):
@@ -311,12 +347,21 @@ def _descend(draft: _Draft, at: Any, step: str, path: list[str | int], flag: str
     return inner if isinstance(inner, (dict, list)) else None
 
 
+def _repositories(data: dict[str, Any]) -> Any:
+    section = data.get("repository")
+    return section.get("paths") if isinstance(section, dict) else None
+
+
 def _validate(draft: _Draft) -> Config | None:
     # `server:` with nothing under it is YAML's null and means "all defaults".
     data = {
-        key: {} if value is None and key in ("server", "engine", "log") else value
+        key: {} if value is None and key in _MAY_BE_EMPTY else value
         for key, value in draft.data.items()
     }
+    models = data.get("models", ())
+    if not models and isinstance(models, (list, tuple)) and not _repositories(data):
+        none = "an empty list" if "models" in data else "nothing"
+        draft.report(("models",), Config.model_fields["models"].description or "", none)
     try:
         return Config.model_validate(data)
     except ValidationError as error:

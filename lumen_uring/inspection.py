@@ -53,15 +53,30 @@ def look(path: str, overrides: Sequence[str]) -> Found:
         ConfigError: a setting is wrong, or the file is not there.
         EngineError: the model cannot be served.
     """
-    from lumen_uring.config import load
-
-    config = load(None, overrides, [model_option(path)], os.environ)
+    config = settings_of(path, overrides)
     if len(config.models) != 1:
         raise ConfigError("inspect: expected settings of one model.")
     (found,) = look_at(config).values()
     if isinstance(found, EngineError):
         raise found
     return found
+
+
+def settings_of(path: str, overrides: Sequence[str]) -> Config:
+    """The settings of a server with what a path names.
+
+    Args:
+        path: of a model's file, builtin:NAME, or a folder of models.
+        overrides: settings, as for --set.
+
+    Raises:
+        ConfigError: a setting is wrong, or the file is not there.
+    """
+    from lumen_uring.config import load
+
+    if os.path.isdir(path):
+        return load(None, overrides, (), os.environ, [path])
+    return load(None, overrides, [model_option(path)], os.environ)
 
 
 def look_at(config: Config) -> dict[str, Found | EngineError]:
@@ -86,6 +101,8 @@ def look_at(config: Config) -> dict[str, Found | EngineError]:
         _add_experts(engine, config, said)
         served = any(isinstance(told, list) for told in said.values())
         entries = engine.describe()["models"] if served else []
+        if served:
+            _compare(engine, config, said)
         info = engine.info()
     # Notes on the machine are for `lumen doctor`.
     notes = [note for note in info.notes if note.startswith("model ")]
@@ -132,6 +149,18 @@ def _add(engine: Engine, model: ModelConfig, file: Path) -> list[str] | EngineEr
         return add_model(engine, engine.info().ort_version, model, file, labels(model))
     except EngineError as error:
         return error
+
+
+def _compare(engine: Engine, config: Config, said: dict[str, list[str] | EngineError]) -> None:
+    from lumen_uring.loading import check_declared
+
+    loaded = [model for model in config.models if isinstance(said[model.name], list)]
+    for name, (wrong, notes) in check_declared(engine, loaded).items():
+        told = said[name]
+        if wrong:
+            said[name] = EngineError("\n".join(wrong))
+        elif isinstance(told, list):
+            told += notes
 
 
 def _add_experts(engine: Engine, config: Config, said: dict[str, list[str] | EngineError]) -> None:

@@ -7,28 +7,29 @@ It reports each problem with its place and never raises.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from lumen_uring.settings import token_problem
+from lumen_uring.settings import ModelConfig, token_problem
 
 Path = tuple["str | int", ...]
 # (place, what was expected, what was found)
 Report = Callable[[Path, str, str], None]
 
 
-def check(data: dict[str, Any], report: Report) -> None:
+def check(data: dict[str, Any], report: Report, models: Sequence[ModelConfig] = ()) -> None:
     """Reports contradictions in server.keys, and every burst without a rate.
 
     Args:
         data: the settings as read.
         report: takes one problem.
+        models: with those of the repositories.
     """
     for path, section in _sections(data):
         burst, rate = section.get("burst"), section.get("rate")
         if burst is not None and not rate:
             report((*path, "burst"), "none without a rate", f"{burst!r} beside no rate")
-    _check_keys(data, report)
+    _check_keys(data, report, models)
 
 
 def _sections(data: dict[str, Any]) -> Iterator[tuple[Path, dict[str, Any]]]:
@@ -49,7 +50,7 @@ def _mappings(entries: object) -> Iterator[tuple[int, dict[str, Any]]]:
             yield index, entry
 
 
-def _check_keys(data: dict[str, Any], report: Report) -> None:
+def _check_keys(data: dict[str, Any], report: Report, all_models: Sequence[ModelConfig]) -> None:
     server = data.get("server")
     if not isinstance(server, dict):
         return
@@ -58,6 +59,7 @@ def _check_keys(data: dict[str, Any], report: Report) -> None:
         for section in ("models", "experts")
         for _index, model in _mappings(data.get(section))
     ]
+    known += [model.name for model in all_models if model.name not in known]
     names: dict[str, int] = {}
     tokens: dict[str, int] = {}
     for index, key in _mappings(server.get("keys")):

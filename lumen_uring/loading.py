@@ -12,9 +12,10 @@ from lumen_uring import zipmap
 from lumen_uring.engine_cache import engine_place
 from lumen_uring.errors import ConfigError, EngineError
 from lumen_uring.model_cache import cache_place
+from lumen_uring.repository.agreement import disagreements
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from lumen_uring.ring.engine import Engine
     from lumen_uring.settings import Config, ExpertsConfig, ModelConfig
@@ -54,7 +55,30 @@ def add_model(
             text = str(error).replace(str(file), str(path))
             raise type(error)(text) from None
     made_anew = None if native is None else native.note
-    return [text for text in (note, place.note, made_anew) if text is not None]
+    said = [text for text in (note, place.note, made_anew) if text is not None]
+    return said if model.origin is None else [*said, *model.origin.notes]
+
+
+def check_declared(
+    engine: Engine, models: Iterable[ModelConfig]
+) -> dict[str, tuple[list[str], list[str]]]:
+    """Compares models of repositories with the tensors that their files declare.
+
+    Args:
+        engine: with all models; none can be added afterwards.
+        models: entries that it has.
+
+    Returns:
+        By name of a model: what contradicts its graph, and notes.
+    """
+    declared = {model.name: model.origin for model in models if model.origin is not None}
+    if not any(origin.declared for origin in declared.values()):
+        return {}
+    return {
+        entry["name"]: disagreements(declared[entry["name"]], entry)
+        for entry in engine.describe()["models"]
+        if entry["name"] in declared
+    }
 
 
 def add_experts(

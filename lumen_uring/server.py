@@ -60,7 +60,7 @@ def check(config: Config) -> list[str]:
         LumenError: a start would fail; the message lists all problems.
     """
     files, problems = _find_files(config)
-    notes: list[str] = []
+    notes = [*config.notes]
     with Engine(config, onnxruntime_path.find()) as engine:
         for _model in _load_models(engine, config, files, notes, problems):
             continue
@@ -103,7 +103,7 @@ def _serve(config: Config, reread: Callable[[], Config], journal: Journal) -> in
     began_s = time.monotonic()
     files, problems = _find_files(config)
     runtime = onnxruntime_path.find()
-    notes: list[str] = []
+    notes = [*config.notes]
     notifier = Notifier()
     # The page closes before the engine, which removes the statistics file.
     with (
@@ -181,6 +181,10 @@ def _load_models(
             loading.add_experts(engine, config, entry, loaded)
         except EngineError as error:
             problems.append(error)
+    kept = [model for model in config.models if model.name in loaded]
+    for wrong, said in loading.check_declared(engine, kept).values():
+        problems += [EngineError(line) for line in wrong]
+        notes += said
     _report(problems)
 
 

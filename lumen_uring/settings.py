@@ -14,9 +14,10 @@ import os
 import re
 from typing import Annotated, Final, Literal, get_args
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr
 
 from lumen_uring.image_input import ImageConfig
+from lumen_uring.repository.origin import Origin
 from lumen_uring.sizes import parse_size
 
 WORKERS_MAX: Final = 64  # LUMEN_WORKERS_MAX in lumen.h; tests/test_library.py compares
@@ -26,6 +27,7 @@ MODELS_MAX: Final = 64  # LUMEN_MODELS_MAX
 EXPERTS_MAX: Final = 8  # LUMEN_EXPERTS_MAX
 KEYS_MAX: Final = 256  # LUMEN_KEYS_MAX
 HOSTS_MAX: Final = 32  # LUMEN_HOSTS_MAX
+REPOSITORIES_MAX: Final = 16
 BATCH_MAX: Final = 256  # LM_BATCH_MAX in limits.h
 UNIX_PATH_BYTES_MAX: Final = 107  # LM_UNIX_PATH_BYTES_MAX, without its terminator
 U32_MAX: Final = 2**32 - 1
@@ -394,8 +396,23 @@ class LogConfig(_Section):
     )
 
 
+class RepositoryConfig(_Section):
+    """Folders of models, which become entries of `models`."""
+
+    paths: Annotated[
+        tuple[Annotated[str, AfterValidator(_no_nul), Field(min_length=1)], ...],
+        BeforeValidator(_tuple),
+    ] = Field(
+        default=(),
+        max_length=REPOSITORIES_MAX,
+        description=f"a list of at most {REPOSITORIES_MAX} paths of folders or files",
+    )
+
+
 class ModelConfig(_Section):
     """One model to serve."""
+
+    _origin: Origin | None = PrivateAttr(default=None)
 
     name: str = Field(
         pattern=rf"^{NAME_PATTERN}$",
@@ -453,6 +470,17 @@ class ModelConfig(_Section):
         min_length=1,
         description="null, or the path of a text file with one class per line",
     )
+
+    @property
+    def origin(self) -> Origin | None:
+        """The folder of a repository that the entry was made of; None: it was written."""
+        return self._origin
+
+    def with_origin(self, origin: Origin) -> ModelConfig:
+        """The same entry, made of a folder."""
+        copy = self.model_copy()
+        copy._origin = origin
+        return copy
 
 
 class ExpertConfig(_Section):
@@ -520,8 +548,11 @@ class Config(_Section):
     server: ServerConfig = Field(default_factory=ServerConfig, description="a mapping of settings")
     engine: EngineConfig = Field(default_factory=EngineConfig, description="a mapping of settings")
     log: LogConfig = Field(default_factory=LogConfig, description="a mapping of settings")
+    repository: RepositoryConfig = Field(
+        default_factory=RepositoryConfig, description="a mapping of settings"
+    )
     models: Annotated[tuple[ModelConfig, ...], BeforeValidator(_tuple)] = Field(
-        min_length=1,
+        default=(),
         max_length=MODELS_MAX,
         description=f"a list of 1..{MODELS_MAX} models, each with a name and a path",
     )
@@ -530,6 +561,23 @@ class Config(_Section):
         max_length=MODELS_MAX,
         description="a list of virtual models, each with a name, a feature and experts",
     )
+    _notes: tuple[str, ...] = PrivateAttr(default=())
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences on the repositories, for the person who starts the server."""
+        return self._notes
+
+    def with_models(self, models: tuple[ModelConfig, ...], notes: tuple[str, ...]) -> Config:
+        """The same settings with other models.
+
+        Args:
+            models: entries.
+            notes: sentences on where they come from.
+        """
+        copy = self.model_copy(update={"models": models})
+        copy._notes = notes
+        return copy
 
     def served(self) -> tuple[ModelConfig, ...]:
         """The settings of all that clients may ask for, in the order of the wire's indexes."""

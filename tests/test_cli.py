@@ -822,12 +822,15 @@ def test_each_end_has_its_status_and_its_sentence(
     assert capsys.readouterr() == ("", said)
 
 
-def test_without_a_command_lumen_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_command_lumen_serves(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """An option in front belongs to serve; --host, --port and the socket are settings."""
     given: list[tuple[object, ...]] = []
+    folder = str(tmp_path)
 
-    def load(path: object, overrides: object, models: object, _environment: object) -> object:
-        given.append((path, overrides, models))
+    def load(
+        path: object, overrides: object, models: object, _environment: object, folders: object
+    ) -> object:
+        given.append((path, overrides, models, folders) if folders else (path, overrides, models))
         return "a config"
 
     def serve(config: object, reread: Callable[[], object]) -> int:
@@ -859,6 +862,10 @@ def test_without_a_command_lumen_serves(monkeypatch: pytest.MonkeyPatch) -> None
                 ["x=1", "server.host='::1'", "server.port=9", "server.unix_socket='/it''s'"],
                 [],
             ),
+        ),
+        (
+            [folder, "a.onnx", "--model-repository", "more"],
+            (None, [], ["a=a.onnx"], ["more", folder]),
         ),
     ):
         given.clear()

@@ -111,7 +111,7 @@ extra: 1
         f"{file}:18 models.2.name: expected a name of its own, found 'twin', "
         "the name of model 1 too",
         f"{file}:19 models.3: expected a mapping with a name and a path, found 3",
-        f"{file}:20 extra: expected one of server, engine, log, models, experts, "
+        f"{file}:20 extra: expected one of server, engine, log, repository, models, experts, "
         "found the unknown key 'extra'",
     ]:
         assert line in found
@@ -200,7 +200,8 @@ def test_overrides_and_their_places() -> None:
         "found no 'port' that could hold one",
         "--set engine.idle: expected a YAML value, found '{'",
         "--set server.port: expected a port number, 0..65535, found 'x'",
-        "--set a: expected one of server, engine, log, models, experts, found the unknown key 'a'",
+        "--set a: expected one of server, engine, log, repository, models, experts, "
+        "found the unknown key 'a'",
     ]
 
 
@@ -534,8 +535,8 @@ def test_problems_in_the_environment_name_the_variable(tmp_path: Path) -> None:
         "found no '7' that could hold one",
         "LUMEN_SERVER__: expected a name such as LUMEN_SERVER__PORT",
         "LUMEN_SERVER__PORT server.port: expected a port number, 0..65535, found 'x'",
-        "LUMEN_SEVER__PORT sever: expected one of server, engine, log, models, experts, "
-        "found the unknown key 'sever'",
+        "LUMEN_SEVER__PORT sever: expected one of server, engine, log, repository, models, "
+        "experts, found the unknown key 'sever'",
     ]
 
 

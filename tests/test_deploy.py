@@ -226,7 +226,7 @@ def test_the_pod_is_served_on_its_ports(
     arguments = [word.replace("{{.Name}}", "mine") for word in kserve["args"]]
     environment = {entry["name"]: entry["value"] for entry in kserve["env"]}
     served = serve_settings(arguments, {**image.ENVIRONMENT, **environment})
-    assert (served.models[0].name, served.models[0].path) == ("mine", "/mnt/models/model.onnx")
+    assert (served.models[0].name, served.models[0].path) == ("mine", "/mnt/models")
     assert (served.server.host, served.server.hosts) == ("0.0.0.0", ("*",))
     assert served.server.port == kserve["ports"][0]["containerPort"]
     for one in (container, kserve):

@@ -29,6 +29,10 @@ _SECTIONS: Final[dict[str, tuple[type[BaseModel], str]]] = {
     "keys": (settings.KeyConfig, "Entries of `server.keys`. `lumen key NAME` prints one."),
     "engine": (settings.EngineConfig, "Workers, their queue and their memory."),
     "log": (settings.LogConfig, "What the server writes about itself."),
+    "repository": (
+        settings.RepositoryConfig,
+        "Folders of models. [REPOSITORIES.md](REPOSITORIES.md) says what is read there.",
+    ),
     "models": (settings.ModelConfig, "Entries of `models`: what is served."),
     "experts": (
         settings.ExpertsConfig,

@@ -16,6 +16,7 @@ from lumen_uring.options import Subparsers, model_option
 
 if TYPE_CHECKING:
     from lumen_uring.inspection import Found
+    from lumen_uring.settings import Config
 
 _COLUMNS: Final = 80
 
@@ -33,7 +34,10 @@ def add(subparsers: Subparsers) -> None:
         "named: who runs them, on how many cores, and why. Exits 1 on a problem.",
     )
     parser.add_argument(
-        "models", metavar="MODEL.onnx", nargs="*", help="a model's file, or builtin:digits"
+        "models",
+        metavar="MODEL.onnx",
+        nargs="*",
+        help="a model's file, builtin:digits, or a folder of models",
     )
     parser.add_argument("--config", metavar="FILE", help="a server's settings, with its models")
     parser.add_argument(
@@ -89,11 +93,9 @@ def _plan(arguments: argparse.Namespace) -> int:
 
     import orjson
 
-    from lumen_uring.config import load
     from lumen_uring.inspection import plan_of
 
-    named = [model_option(path) for path in arguments.models]
-    lines = plan_of(load(arguments.config, [], named, os.environ), arguments.root)
+    lines = plan_of(_settings(arguments), arguments.root)
     if arguments.json:
         print(orjson.dumps({"plan": lines}, option=orjson.OPT_INDENT_2).decode())
         return 0
@@ -105,13 +107,20 @@ def _plan(arguments: argparse.Namespace) -> int:
 
 def _look(arguments: argparse.Namespace) -> dict[str, Found | EngineError]:
     """The models that are named, as `lumen inspect` sees them."""
-    from lumen_uring.config import load
     from lumen_uring.inspection import look_at
 
     if not arguments.models and arguments.config is None:
         return {}
-    named = [model_option(path) for path in arguments.models]
-    return look_at(load(arguments.config, [], named, os.environ))
+    return look_at(_settings(arguments))
+
+
+def _settings(arguments: argparse.Namespace) -> Config:
+    """Those of a server with the models that are named."""
+    from lumen_uring.config import load
+
+    folders = [path for path in arguments.models if os.path.isdir(path)]
+    named = [model_option(path) for path in arguments.models if path not in folders]
+    return load(arguments.config, [], named, os.environ, folders)
 
 
 def _document(name: str, found: Found | EngineError) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shlex
 from typing import TYPE_CHECKING, Final
 
@@ -36,7 +37,9 @@ def add(subparsers: Subparsers) -> None:
         description="Opens a model as a server does and shows its inputs, outputs, largest sizes "
         "and memory; or why it is refused, and a command that helps. Starts no server.",
     )
-    parser.add_argument("path", metavar="MODEL.onnx", help="the model's file, or builtin:digits")
+    parser.add_argument(
+        "path", metavar="MODEL.onnx", help="the model's file, builtin:digits, or a folder of models"
+    )
     parser.add_argument(
         "--set",
         metavar="KEY=VALUE",
@@ -67,6 +70,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     from lumen_uring.inspection import document, lines, look
 
+    if os.path.isdir(arguments.path):
+        return _folder(arguments)
     try:
         found = look(arguments.path, arguments.overrides)
     except EngineError as error:
@@ -86,6 +91,38 @@ def run(arguments: argparse.Namespace) -> int:
         if found.guess:
             print(f"With pictures: {_with_pictures(arguments.path, arguments.overrides, found)}")
     return 0
+
+
+def _folder(arguments: argparse.Namespace) -> int:
+    """Shows all models of a folder, and those that are refused."""
+    import orjson
+
+    from lumen_uring.inspection import document, lines, look_at, settings_of
+
+    config = settings_of(arguments.path, arguments.overrides)
+    found = look_at(config)
+    refused = {name: str(one) for name, one in found.items() if isinstance(one, EngineError)}
+    if arguments.json:
+        told = [
+            {"name": name, "served": False, "reason": str(one)}
+            if isinstance(one, EngineError)
+            else {"name": name, "served": True, **document(one)}
+            for name, one in found.items()
+        ]
+        told_of_all = {"models": told, "notes": config.notes}
+        print(orjson.dumps(told_of_all, option=orjson.OPT_INDENT_2).decode())
+        return 1 if refused else 0
+    for name, one in found.items():
+        refusal = f"model {name}: refused\n  {refused.get(name)}"
+        print(refusal if isinstance(one, EngineError) else "\n".join(lines(one)))
+    for note in config.notes:
+        print(f"note: {note}")
+    if not refused:
+        print(
+            f"Serve {'it' if len(found) == 1 else 'them'}: "
+            f"{_command(arguments.path, arguments.overrides)}"
+        )
+    return 1 if refused else 0
 
 
 def _command(path: str, overrides: Sequence[str]) -> str:

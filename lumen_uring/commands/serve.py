@@ -50,7 +50,8 @@ def add(subparsers: Subparsers) -> None:
         "files",
         nargs="*",
         metavar="MODEL.onnx",
-        help="serve this file under its own name: the same as --model MODEL=MODEL.onnx",
+        help="serve this file under its own name: the same as --model MODEL=MODEL.onnx; or a "
+        "folder of models: the same as --model-repository",
     )
     parser.add_argument(
         "--config", metavar="FILE", help="file of settings; without it, the defaults apply"
@@ -69,7 +70,17 @@ def add(subparsers: Subparsers) -> None:
         action="append",
         default=[],
         dest="models",
-        help="serve this model instead of the file's; PATH may be builtin:digits; may be repeated",
+        help="serve this model instead of the file's; PATH may be builtin:digits, or a folder of "
+        "one model or its versions; may be repeated",
+    )
+    parser.add_argument(
+        "--model-repository",
+        metavar="DIR",
+        action="append",
+        default=[],
+        dest="repositories",
+        help="serve the models of this folder, as Triton, MLServer or OpenVINO Model Server lay "
+        "them out; may be repeated",
     )
     parser.add_argument(
         "--image",
@@ -107,7 +118,10 @@ def run(arguments: argparse.Namespace) -> int:
     from lumen_uring.config import load
     from lumen_uring.server import run as serve
 
-    models = [*arguments.models, *map(model_option, arguments.files)]
+    folders = [path for path in arguments.files if os.path.isdir(path)]
+    files = [path for path in arguments.files if path not in folders]
+    models = [*arguments.models, *map(model_option, files)]
+    repositories = [*arguments.repositories, *folders]
     overrides = _of_image(arguments.image, len(models)) + arguments.overrides
     if arguments.host is not None:
         # In quotes: YAML would read some addresses as something else than a text.
@@ -119,7 +133,7 @@ def run(arguments: argparse.Namespace) -> int:
         overrides.append(f"server.unix_socket='{path}'")
 
     def read() -> Config:
-        return load(arguments.config, overrides, models, os.environ)
+        return load(arguments.config, overrides, models, os.environ, repositories)
 
     if arguments.check:
         return _check(read)

@@ -163,7 +163,8 @@ class Server:
         extra_environment: dict[str, str] | None = None,
         options: Sequence[str] = ("--port", "0"),
     ) -> None:
-        self._names = [str(entry["name"]) for entry in settings["models"]]  # type: ignore[attr-defined]
+        models = settings.get("models", ())
+        self._names = [str(entry["name"]) for entry in models]  # type: ignore[attr-defined]
         # ruff: noqa: SIM115 -- these files live as long as the server
         self._config = tempfile.NamedTemporaryFile("w", suffix=".yaml")
         yaml.safe_dump(with_backend(settings), self._config)

@@ -1,0 +1,95 @@
+"""Makes ordinary entries of the settings of what a server's repositories hold.
+
+Called by config.py once the settings are checked. An entry of `models` whose path is a folder is
+filled in from it; what such an entry sets itself counts more than the folder's files.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from lumen_uring.repository.files import FoundModel
+from lumen_uring.repository.folders import find
+from lumen_uring.repository.origin import Origin
+from lumen_uring.repository.tree import Problems
+from lumen_uring.settings import MODELS_MAX, NAME_BYTES_MAX, Config, ModelConfig
+
+_BUILTIN = "builtin:"
+
+
+def expand(config: Config) -> tuple[Config, list[str]]:
+    """Adds the models of the repositories to those of `models`.
+
+    Args:
+        config: checked settings.
+
+    Returns:
+        The settings with all models, and a line for each problem.
+    """
+    problems = Problems()
+    notes: list[str] = []
+    entries = [_filled_in(model, problems, notes) for model in config.models]
+    first = {model.name: "an entry of `models`" for model in entries}
+    for text in config.repository.paths:
+        found, said = find(Path(text).expanduser(), problems)
+        notes += said
+        for model in found:
+            if model.name in first:
+                expected = f"another name than {model.name!r}"
+                problems.add(model.where, expected, f"it: {first[model.name]} has it too")
+                continue
+            first[model.name] = model.where
+            entry = _entry(model, problems)
+            entries += [] if entry is None else [entry]
+    if len(entries) > MODELS_MAX:
+        problems.add("repository.paths", f"at most {MODELS_MAX} models in all", f"{len(entries)}")
+    if not entries and not problems.lines:
+        problems.add("repository.paths", "at least one model", "none")
+    return config.with_models(tuple(entries), tuple(notes)), problems.lines
+
+
+def _filled_in(model: ModelConfig, problems: Problems, notes: list[str]) -> ModelConfig:
+    path = Path(model.path).expanduser()
+    if model.path.startswith(_BUILTIN) or not path.is_dir():
+        return model
+    found, said = find(path, problems)
+    notes += said
+    if len(found) != 1:
+        if found:
+            names = ", ".join(one.name for one in found)
+            expected = "one model; use repository.paths or --model-repository for several"
+            problems.add(f"model {model.name}: {path}", expected, names)
+        return model
+    (one,) = found
+    one.name = model.name
+    entry = _entry(one, problems)
+    if entry is None:
+        return model
+    own = {name: getattr(model, name) for name in model.model_fields_set - {"path"}}
+    return entry.model_copy(update=own)
+
+
+def _entry(found: FoundModel, problems: Problems) -> ModelConfig | None:
+    """The entry of the highest version: the engine serves one version of a name as yet."""
+    version, file = list(found.files.items())[-1]
+    values = {"name": found.name, "path": str(file.absolute()), **found.asked.settings}
+    if found.labels is not None:
+        values["labels"] = str(found.labels.absolute())
+    try:
+        entry = ModelConfig.model_validate(values)
+    except ValidationError:
+        # All values but the name are of a checked kind.
+        expected = f"a name of 1 to {NAME_BYTES_MAX} letters, digits, '_', '.' or '-'"
+        problems.add(found.where, expected, repr(found.name))
+        return None
+    origin = Origin(found.where, version, found.versions, tuple(found.asked.declared))
+    notes = list(found.asked.notes)
+    if len(found.files) > 1:
+        others = ", ".join(str(one) for one in list(found.files)[:-1])
+        notes.append(
+            f"model {found.name}: version {version} alone is served, not {others}: one version of "
+            "a name at a time as yet"
+        )
+    return entry.with_origin(origin.noted(*notes))

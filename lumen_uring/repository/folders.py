@@ -1,0 +1,173 @@
+"""Finds the models of a place: a repository, a folder of versions, a single file.
+
+Called by entries.py. The layout is told from what is there, in this order: a file by its name;
+OpenVINO Model Server's config.json; MLServer's model-settings.json; a model's folder (config.pbtxt
+or folders of versions); folders of these, which is Triton's repository; one model's file.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from lumen_uring.repository import mlserver, ovms
+from lumen_uring.repository.files import FoundModel, Place, is_model, is_version, names_of
+from lumen_uring.repository.model_config import Asked, read
+from lumen_uring.repository.text_format import TextFormatError, parse
+from lumen_uring.repository.tree import Problems
+
+CONFIG: Final = "config.pbtxt"
+_LAYOUTS: Final = (
+    "NAME/1/model.onnx (Triton), 1/model.onnx, one .onnx file, model-settings.json (MLServer) or "
+    "config.json (OpenVINO Model Server)"
+)
+
+
+def find(path: Path, problems: Problems) -> tuple[list[FoundModel], list[str]]:
+    """Finds the models of a place.
+
+    Args:
+        path: of a folder or a file.
+        problems: takes what is wrong.
+
+    Returns:
+        The models, by name, and sentences for the person who starts the server.
+    """
+    if path.is_file():
+        place = Place(path.parent, problems)
+        return _of_file(place, path), place.notes
+    if not path.is_dir():
+        kind = "something else" if path.exists() else "nothing"
+        problems.add(str(path), "a folder of models, or a model's file", kind)
+        return [], []
+    place = Place(path, problems)
+    models = _of_folder(place, path)
+    if models is None:
+        models = []
+        for folder in place.folders(path):
+            inner = _of_folder(place, folder)
+            models += inner or []
+            if inner is None:
+                place.notes.append(f"{folder} holds no model: no version, no {CONFIG}")
+        if not models and not problems.lines:
+            models = _of_single_file(place, path)
+    return models, place.notes
+
+
+def _of_folder(place: Place, folder: Path) -> list[FoundModel] | None:
+    """The models that a folder's own files name; None where they name none."""
+    if ovms.is_list(folder / ovms.CONFIG):
+        return ovms.find(place, folder / ovms.CONFIG, of_versions)
+    if (folder / mlserver.CONFIG).is_file():
+        return mlserver.find(place, folder / mlserver.CONFIG, of_versions)
+    has_versions = any(is_version(path.name) and path.is_dir() for path in _entries(folder))
+    if not has_versions and not (folder / CONFIG).is_file():
+        return None
+    name = folder.resolve().name if folder == place.root else folder.name
+    model = of_versions(place, folder, name, None)
+    return [] if model is None else [model]
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return list(folder.iterdir())
+    except OSError:
+        return []  # Place.folders says so
+
+
+def of_versions(place: Place, folder: Path, name: str, asked: Asked | None) -> FoundModel | None:
+    """A folder of versions as one model.
+
+    Args:
+        place: that it lies in.
+        folder: of the model.
+        name: that it has where its files say none.
+        asked: what a file outside of the folder asks for; None: its config.pbtxt says that.
+
+    Returns:
+        The model; None after a problem.
+    """
+    problems = place.problems
+    before = len(problems.lines)
+    if asked is None:
+        asked = _config(place, folder / CONFIG) or Asked()
+        if asked.name not in ("", name) and folder != place.root:
+            problems.add(asked.name_where, f"{name!r}, as its folder", repr(asked.name))
+    if len(problems.lines) > before:
+        return None
+    there = place.versions(folder)
+    if not there:
+        expected = "a folder for each version, such as 1/model.onnx"
+        problems.add(str(folder), expected, names_of(folder))
+        return None
+    files: dict[int, Path] = {}
+    for version in asked.policy.of(tuple(there), problems):
+        file = place.model_file(there[version], asked.file_name)
+        if file is not None:
+            files[version] = file
+        if (there[version] / ovms.MAPPING).exists():
+            problems.add(str(there[version] / ovms.MAPPING), "none", "it: Lumen renames no tensors")
+    labels = _labels(place, folder, asked)
+    for where, warmup in asked.warmup_files:
+        _is_there(place, where, folder / "warmup" / warmup)
+    if len(problems.lines) > before:
+        return None
+    return FoundModel(asked.name or name, str(folder), files, asked, labels, tuple(there))
+
+
+def _config(place: Place, path: Path) -> Asked | None:
+    if not path.is_file():
+        return None
+    text = place.text(path)
+    if text is None:
+        return None
+    try:
+        return read(parse(text, str(path)), place.problems)
+    except TextFormatError as error:
+        place.problems.lines.append(str(error))
+        return None
+
+
+def _labels(place: Place, folder: Path, asked: Asked) -> Path | None:
+    files = {name for _where, name in asked.labels}
+    found: Path | None = None
+    for where, name in asked.labels:
+        if ".." in Path(name).parts or Path(name).is_absolute():
+            place.problems.add(where, "a file in the model's folder", repr(name))
+        elif _is_there(place, where, folder / name):
+            found = folder / name
+    if len(files) > 1:
+        expected = "one file of labels for a model"
+        place.problems.add(asked.labels[1][0], expected, ", ".join(sorted(files)))
+    return found
+
+
+def _is_there(place: Place, where: str, path: Path) -> bool:
+    if not path.is_file():
+        place.problems.add(where, f"the file {path}", "no such file")
+        return False
+    return place.holds(path)
+
+
+def _of_file(place: Place, path: Path) -> list[FoundModel]:
+    if path.name == mlserver.CONFIG:
+        return mlserver.find(place, path, of_versions)
+    if path.suffix == ".json":
+        return ovms.find(place, path, of_versions)
+    if not is_model(path):
+        place.problems.add(str(path), "a model's file, .onnx or .ort", repr(path.name))
+        return []
+    return [FoundModel(path.stem, str(path), {1: path}, versions=(1,))]
+
+
+def _of_single_file(place: Place, folder: Path) -> list[FoundModel]:
+    files = place.models(folder)
+    if len(files) != 1:
+        found = ", ".join(file.name for file in files) or names_of(folder)
+        place.problems.add(str(folder), _LAYOUTS, found)
+        return []
+    if not place.holds(files[0]):
+        return []
+    # A name such as model.onnx says nothing: the folder's does.
+    name = folder.resolve().name if files[0].stem == "model" else files[0].stem
+    return [FoundModel(name, str(files[0]), {1: files[0]}, versions=(1,))]

@@ -1,0 +1,364 @@
+"""Reads a model configuration of Triton's: config.pbtxt, or the JSON of a call to load.
+
+Called by folders.py. Each field is honoured, or named as one that does not change anything here, or
+refused with its file, line and cure; an unknown one is refused too.
+
+Source: model_config.proto of triton-inference-server/common
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from lumen_uring.repository.origin import Declared
+from lumen_uring.repository.tree import Node, Problems, Value, Word, said
+from lumen_uring.settings import BATCH_MAX, U32_MAX
+
+VERSION_MAX: Final = U32_MAX
+VERSIONS_MAX: Final = 64  # of one model that a policy may keep
+_DELAY_US_MAX: Final = 10**6
+_TYPES: Final = (
+    *("BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64"),
+    *("FP16", "FP32", "FP64", "STRING", "BF16"),
+)
+# What models do in Triton and not here. The cure, where one is known.
+_REFUSED: Final = {
+    "ensemble_scheduling": "Lumen runs no ensembles; `experts` chooses between models",
+    "sequence_batching": "Lumen keeps no state between requests",
+    "model_operations": "Lumen loads no libraries of operators",
+    "model_repository_agents": "Lumen has no agents",
+    "cc_model_filenames": "Lumen runs on processors alone",
+    "batch_input": "Lumen makes no inputs of batches",
+    "batch_output": "Lumen makes no outputs of batches",
+}
+_SESSION_PARAMETERS: Final = (
+    "enable_mem_arena",
+    "enable_mem_pattern",
+    "memory.enable_memory_arena_shrinkage",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Which versions of a model are served: the latest `count`, or `chosen`, or all."""
+
+    count: int | None = 1  # None: all
+    chosen: tuple[int, ...] = ()
+    where: str = ""
+
+    def of(self, versions: tuple[int, ...], problems: Problems) -> tuple[int, ...]:
+        """The versions to serve, of those that are there.
+
+        Args:
+            versions: ascending, at least one.
+            problems: takes versions that are chosen and not there.
+        """
+        if self.chosen:
+            there = ", ".join(map(str, versions))
+            for version in self.chosen:
+                if version not in versions:
+                    problems.add(self.where, f"versions that are there ({there})", str(version))
+            return tuple(version for version in versions if version in self.chosen)
+        return versions if self.count is None else versions[-self.count :]
+
+
+@dataclass(slots=True)
+class Asked:
+    """What a model's configuration asks for."""
+
+    name: str = ""
+    name_where: str = ""
+    file_name: str = ""  # of the model in its version's folder; "": the usual one
+    policy: Policy = field(default_factory=Policy)
+    settings: dict[str, Any] = field(default_factory=dict)  # of ModelConfig
+    labels: list[tuple[str, str]] = field(default_factory=list)  # (where, file)
+    warmup_files: list[tuple[str, str]] = field(default_factory=list)  # (where, file)
+    declared: list[Declared] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def read(node: Node, problems: Problems) -> Asked:
+    """Reads a configuration.
+
+    Args:
+        node: of the file.
+        problems: takes what is wrong.
+
+    Returns:
+        What it asks for, as far as it is right.
+    """
+    asked = Asked(name=node.text("name", problems), name_where=node.where("name"))
+    _platform(node, problems)
+    asked.policy = policy_of(node.node("version_policy", problems), problems)
+    asked.file_name = node.text("default_model_filename", problems)
+    if asked.file_name:
+        plain_name(node.where("default_model_filename"), asked.file_name, problems)
+    rows = node.whole("max_batch_size", problems, 0, U32_MAX, 0)
+    if rows:
+        asked.settings["max_rows"] = rows
+    for key in ("input", "output"):
+        for tensor in node.nodes(key, problems):
+            _tensor(asked, tensor, rows > 0, key == "input", problems)
+    for group in node.nodes("instance_group", problems):
+        _instances(asked, group, problems)
+    _batching(asked, node, rows, problems)
+    for parameter in _parameters(node, problems):
+        _parameter(asked, *parameter, problems)
+    for warmup in node.nodes("model_warmup", problems):
+        _warmup(asked, warmup, problems)
+    _others(asked, node, problems)
+    node.rest(problems, "Triton's fields of a model")
+    return asked
+
+
+def plain_name(where: str, name: str, problems: Problems) -> bool:
+    """Reports a file's name that could lead out of its folder."""
+    if name in (".", "..") or "/" in name or "\\" in name or "\0" in name:
+        problems.add(where, "the name of a file in the model's folder", repr(name))
+        return False
+    return True
+
+
+def _word(node: Node, key: str, problems: Problems) -> str:
+    """An enum's value: a bare word, in JSON a text."""
+    found = ""
+    for _line, value in node.each(key):
+        if isinstance(value, Word):
+            found = value.text
+        elif isinstance(value, str):
+            found = value
+        else:
+            problems.add(node.where(key), "a word", said(value))
+    return found
+
+
+def _platform(node: Node, problems: Problems) -> None:
+    for key, known in (("platform", "onnxruntime_onnx"), ("backend", "onnxruntime")):
+        text = node.text(key, problems)
+        if text not in ("", known):
+            problems.add(node.where(key), f"{known!r}: Lumen serves ONNX alone", repr(text))
+
+
+def policy_of(node: Node | None, problems: Problems) -> Policy:
+    """Reads a version policy, which OpenVINO Model Server writes in the same way.
+
+    Args:
+        node: of version_policy; None: there is none.
+        problems: takes what is wrong.
+    """
+    if node is None:
+        return Policy()
+    given = [key for key in ("latest", "all", "specific") if node.has(key)]
+    latest, specific = node.node("latest", problems), node.node("specific", problems)
+    node.node("all", problems)
+    node.rest(problems)
+    if len(given) > 1:
+        problems.add(node.where(), "one of latest, all and specific", " and ".join(given))
+    if latest is not None:
+        count = latest.whole("num_versions", problems, 1, VERSIONS_MAX, 1)
+        latest.rest(problems)
+        return Policy(count)
+    if specific is not None:
+        what = f"whole numbers, 1..{VERSION_MAX}"
+        chosen = specific.values("versions", int, what, problems)
+        wrong = [version for version in chosen if not 1 <= version <= VERSION_MAX]
+        for version in wrong:
+            problems.add(specific.where("versions"), what, str(version))
+        if not chosen:
+            problems.add(specific.where(), what, "none")
+        specific.rest(problems)
+        return Policy(None, tuple(sorted(set(chosen) - set(wrong))), specific.where("versions"))
+    return Policy(None if "all" in given else 1)
+
+
+def _tensor(asked: Asked, node: Node, has_rows: bool, is_input: bool, problems: Problems) -> None:
+    name = node.text("name", problems)
+    if not name:
+        problems.add(node.where("name"), "the tensor's name", "none")
+    dims = node.values("dims", int, "whole numbers, or -1 for a free dimension", problems)
+    for dim in dims:
+        if dim != -1 and not 0 < dim < 2**31:
+            problems.add(node.where("dims"), "whole numbers above 0, or -1", str(dim))
+    reshape = node.node("reshape", problems)
+    if reshape is not None:
+        shape = reshape.values("shape", int, "whole numbers", problems)
+        reshape.rest(problems)
+        if shape != dims:
+            why = "Lumen takes each tensor in the shape that the graph gives it"
+            problems.add(node.where("reshape"), f"none: {why}", f"{shape} for {dims}")
+    datatype = datatype_of(_word(node, "data_type", problems), node, "data_type", problems)
+    if node.has("label_filename"):
+        asked.labels.append((node.where("label_filename"), node.text("label_filename", problems)))
+    layout = _word(node, "format", problems)
+    if layout not in ("", "FORMAT_NONE", "FORMAT_NHWC", "FORMAT_NCHW"):
+        problems.add(node.where("format"), "FORMAT_NONE, FORMAT_NHWC or FORMAT_NCHW", layout)
+    node.flag("optional", problems)  # the graph says whether an input may be left out
+    for key in ("is_shape_tensor", "allow_ragged_batch", "is_non_linear_format_io"):
+        node.refuse(key, "ONNX Runtime on a processor has no such tensors", problems)
+    node.rest(problems)
+    asked.declared.append(Declared(node.where(), name, datatype, tuple(dims), has_rows, is_input))
+
+
+def datatype_of(word: str, node: Node, key: str, problems: Problems) -> str:
+    """Triton's name of an element type on the wire: TYPE_STRING is BYTES."""
+    kind = word.removeprefix("TYPE_")
+    if kind not in _TYPES:
+        types = ", ".join(f"TYPE_{one}" for one in _TYPES)
+        problems.add(node.where(key), f"one of {types}", word or "none")
+        return ""
+    return "BYTES" if kind == "STRING" else kind
+
+
+def _instances(asked: Asked, node: Node, problems: Problems) -> None:
+    node.text("name", problems)
+    kind = _word(node, "kind", problems)
+    if kind not in ("", "KIND_AUTO", "KIND_CPU"):
+        expected = "KIND_CPU or KIND_AUTO: Lumen runs on processors alone"
+        problems.add(node.where("kind"), expected, kind)
+    count = node.whole("count", problems, 0, U32_MAX, 0)
+    if count > 1:
+        asked.notes.append(
+            f"{node.where('count')}: {count} is not looked at: each worker runs each model "
+            "(engine.thread_count)"
+        )
+    for key in ("gpus", "secondary_devices", "rate_limiter", "profile", "host_policy"):
+        node.refuse(key, "Lumen's workers share all models", problems)
+    if node.has("passive") and node.flag("passive", problems):
+        problems.add(node.where("passive"), "false", "true")
+    node.rest(problems)
+
+
+def _batching(asked: Asked, node: Node, rows: int, problems: Problems) -> None:
+    batching = node.node("dynamic_batching", problems)
+    if batching is None:
+        return
+    if rows == 0:
+        expected = "max_batch_size above 0 beside it"
+        problems.add(node.where("dynamic_batching"), expected, "0: requests have no rows to batch")
+    delay_us = batching.whole("max_queue_delay_microseconds", problems, 0, _DELAY_US_MAX, 0)
+    if rows > 1:
+        asked.settings |= {"batch_size": min(rows, BATCH_MAX), "batch_delay_us": delay_us}
+    if rows > BATCH_MAX:
+        asked.notes.append(f"{node.where('max_batch_size')}: a batch has at most {BATCH_MAX} rows")
+    if batching.values("preferred_batch_size", int, "whole numbers", problems):
+        where = batching.where("preferred_batch_size")
+        asked.notes.append(f"{where} is not looked at: a worker takes all that wait")
+    batching.refuse("preserve_ordering", "requests of one connection alone keep order", problems)
+    batching.refuse("priority_levels", "Lumen has no priorities", problems)
+    batching.refuse("default_priority_level", "Lumen has no priorities", problems)
+    batching.refuse("priority_queue_policy", "Lumen has no priorities", problems)
+    for policy in batching.nodes("default_queue_policy", problems):
+        if _word(policy, "timeout_action", problems) not in ("", "REJECT"):
+            problems.add(policy.where("timeout_action"), "REJECT", "DELAY")
+        policy.refuse("default_timeout_microseconds", "use server.default_timeout_ms", problems)
+        policy.refuse("max_queue_size", "use server.max_in_flight", problems)
+        policy.flag("allow_timeout_override", problems)  # a request's own deadline counts anyway
+        policy.rest(problems)
+    batching.rest(problems)
+
+
+def _parameters(node: Node, problems: Problems) -> list[tuple[str, str, str]]:
+    """(place, key, value) of the map `parameters`, as text format or JSON has it."""
+    found = []
+    for entry in node.nodes("parameters", problems):
+        if entry.has("key"):
+            pairs: list[tuple[str, Value]] = [(entry.text("key", problems), None)]
+            pairs = [(pairs[0][0], value) for _line, value in entry.each("value")]
+        else:
+            pairs = [(key, value) for key in entry.items for _line, value in entry.each(key)]
+        for key, value in pairs:
+            if isinstance(value, Node):
+                found.append((entry.where(), key, value.text("string_value", problems)))
+                value.rest(problems)
+            else:
+                problems.add(entry.where(), "a mapping with a string_value", said(value))
+        entry.rest(problems)
+    return found
+
+
+def _parameter(asked: Asked, where: str, key: str, text: str, problems: Problems) -> None:
+    if key == "intra_op_thread_count":
+        threads = int(text) if text.isdecimal() and len(text) < 5 else 257
+        if threads > 256:
+            problems.add(f"{where} {key}", "a whole number, 0..256", repr(text))
+        elif threads:
+            asked.settings["intra_op_threads"] = threads
+    elif key == "inter_op_thread_count":
+        if text not in ("0", "1"):
+            problems.add(f"{where} {key}", "0 or 1: a Run goes node by node", repr(text))
+    elif key == "execution_mode":
+        if text != "0":
+            problems.add(f"{where} {key}", "0: a Run goes node by node", repr(text))
+    elif key in _SESSION_PARAMETERS:
+        asked.notes.append(f"{where} {key} is not looked at: engine.allocator_type says that")
+    else:
+        asked.notes.append(f"{where} {key} is not known here and not looked at")
+
+
+def _warmup(asked: Asked, node: Node, problems: Problems) -> None:
+    node.text("name", problems)
+    node.whole("batch_size", problems, 0, U32_MAX, 0)
+    node.whole("count", problems, 0, U32_MAX, 0)
+    for entry in node.nodes("inputs", problems):
+        value = next((inner for _line, inner in entry.each("value")), None)
+        if entry.has("key"):
+            entry.text("key", problems)
+            values: list[Value] = [value]
+        else:
+            values = [inner for key in entry.items for _line, inner in entry.each(key)]
+        for inner in values:
+            if isinstance(inner, Node):
+                _warmup_input(asked, inner, problems)
+            else:
+                problems.add(entry.where(), "a mapping with data_type and dims", said(inner))
+        entry.rest(problems)
+    node.rest(problems)
+    note = "model_warmup's files are checked; its requests are not sent: each worker runs each"
+    if not any(one.startswith(note) for one in asked.notes):
+        asked.notes.append(f"{note} model once before ready")
+
+
+def _warmup_input(asked: Asked, node: Node, problems: Problems) -> None:
+    datatype_of(_word(node, "data_type", problems), node, "data_type", problems)
+    node.values("dims", int, "whole numbers", problems)
+    kinds = [key for key in ("zero_data", "random_data", "input_data_file") if node.has(key)]
+    if len(kinds) != 1:
+        expected = "one of zero_data, random_data and input_data_file"
+        problems.add(node.where(), expected, " and ".join(kinds) or "none")
+    node.flag("zero_data", problems)
+    node.flag("random_data", problems)
+    if node.has("input_data_file"):
+        where, name = node.where("input_data_file"), node.text("input_data_file", problems)
+        if plain_name(where, name, problems):
+            asked.warmup_files.append((where, name))
+    node.rest(problems)
+
+
+def _others(asked: Asked, node: Node, problems: Problems) -> None:
+    for key, why in _REFUSED.items():
+        node.refuse(key, why, problems)
+    for key in ("ensemble_scheduling", "sequence_batching"):
+        if node.has(key) and not any(node.where(key) in line for line in problems.lines):
+            problems.add(node.where(key), f"none: {_REFUSED[key]}", "it, although it is empty")
+    transactions = node.node("model_transaction_policy", problems)
+    if transactions is not None:
+        transactions.refuse("decoupled", "a request has one answer", problems)
+        transactions.rest(problems)
+    cache = node.node("response_cache", problems)
+    if cache is not None:
+        cache.refuse("enable", "Lumen keeps no answers", problems)
+        cache.rest(problems)
+    optimization = node.node("optimization", problems)
+    if optimization is not None:
+        accelerators = "execution_accelerators"
+        optimization.refuse(accelerators, "Lumen runs ONNX Runtime's own kernels", problems)
+        for key in optimization.items.keys() - {accelerators}:
+            list(optimization.each(key))
+            asked.notes.append(f"{optimization.where(key)} is not looked at: Lumen optimises fully")
+    for key in ("metric_tags", "model_metrics"):
+        if node.has(key):
+            list(node.each(key))
+            asked.notes.append(f"{node.where(key)} is not looked at")
+    if _word(node, "runtime", problems):
+        asked.notes.append(f"{node.where('runtime')} is not looked at")
