@@ -76,7 +76,7 @@ $(VENV)/.dashboard: $(VENV)/.run
 # test judges a time.
 test: dev ## all tests: C on three builds, fuzz corpora, simulation, models, Python
 	@$(MAKE) -s --no-print-directory -j$(JOBS) --output-sync=target lint test-models c-then-sim
-	@$(MAKE) -s --no-print-directory -j5 --output-sync=target test-python e2e-a-h e2e-i-o e2e-p-z e2e-epoll
+	@$(MAKE) -s --no-print-directory -j7 --output-sync=target test-python $(E2E)
 
 dev: $(VENV)/.dev ## set-up for changing Lumen: `build`, and what tests and benchmarks need
 	@$(MAKE) -s --no-print-directory $(PARALLEL) -C c lib bench
@@ -116,17 +116,23 @@ test-python: dev
 
 # Side by side: each waits much of its time, and none judges a time. Tests marked `once` are left out on epoll.
 e2e: dev ## end-to-end tests on io_uring (where it is to be had), and what is about I/O on epoll
-	@$(MAKE) -s --no-print-directory -j4 --output-sync=target e2e-a-h e2e-i-o e2e-p-z e2e-epoll
+	@$(MAKE) -s --no-print-directory -j6 --output-sync=target $(E2E)
 
-.PHONY: e2e-a-h e2e-i-o e2e-p-z e2e-epoll
-e2e-a-h: dev
-	@$(PYTEST) -p no:cacheprovider tests/e2e/test_e2e_[a-h]*.py
+E2E = e2e-h e2e-a-g e2e-i-o e2e-p-z epoll-a-l epoll-m-z
+EPOLL = LUMEN_E2E_BACKEND=epoll $(PYTEST) -p no:cacheprovider -m "not once"
+.PHONY: $(E2E)
+e2e-a-g: dev
+	@$(PYTEST) -p no:cacheprovider tests/e2e/test_e2e_[a-g]*.py
+e2e-h: dev
+	@$(PYTEST) -p no:cacheprovider tests/e2e/test_e2e_h*.py
 e2e-i-o: dev
 	@$(PYTEST) -p no:cacheprovider tests/e2e/test_e2e_[i-o]*.py
 e2e-p-z: dev
 	@$(PYTEST) -p no:cacheprovider tests/e2e/test_e2e_[p-z]*.py
-e2e-epoll: dev
-	@LUMEN_E2E_BACKEND=epoll $(PYTEST) -p no:cacheprovider -m "not once" tests/e2e
+epoll-a-l: dev
+	@$(EPOLL) tests/e2e/test_e2e_[a-l]*.py
+epoll-m-z: dev
+	@$(EPOLL) tests/e2e/test_e2e_[m-z]*.py
 
 # The long forms: longer at random, and all of it on the backend that is named.
 LONG := LUMEN_E2E_SECONDS=$${LUMEN_E2E_SECONDS:-15}
