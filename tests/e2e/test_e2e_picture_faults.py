@@ -282,4 +282,4 @@ def test_memory_for_pictures_is_taken_on_demand(serve: Serve, tmp_path: Path) ->
     for settings in ({}, {"image": CROP}):
         server = serve({"models": [{"name": "m", "path": path, **settings}]})
         used.append(server.rss_bytes)
-    assert used[1] - used[0] < 32 << 20, used
+    assert used[1] - used[0] < 8 << 20, used  # no huge pages, of which little is used

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "image/jpeg.h"
 #include "image/png.h"
+#include "lumen.h"
 
 enum {
     /* Rows of the widest picture, and what the libraries need besides. */
@@ -30,7 +31,8 @@ int lm_image_decoder_open(struct lm_image_decoder **decoder_out, uint64_t max_wh
     struct lm_mapping mapping;
     size_t own = lm_align_up(sizeof **decoder_out, LM_BUMP_ALIGN), whole;
     if (!lm_mul_size(max_whole_pixels, WHOLE_PIXEL_BYTES, &whole) || whole > SIZE_MAX / 2 ||
-        lm_mapping_reserve(&mapping, own + ROWS_BYTES + whole) != 0)
+        /* Small pages: of a huge one most would lie idle, in each decoder. */
+        lm_mapping_reserve_on(&mapping, own + ROWS_BYTES + whole, LUMEN_HUGE_NONE) != 0)
         return lm_error(LUMEN_E_NOMEM,
                         "cannot map memory for %llu pixels of a progressive picture (lower "
                         "max_whole_pixels?)",

@@ -10,6 +10,7 @@
 #include "base/memory.h"
 #include "image/decoder.h"
 #include "image/rows.h"
+#include "lumen.h"
 #include "parts/http_form.h"
 #include "work/json_body.h"
 
@@ -32,7 +33,8 @@ struct lm_image_desk {
 
 static int open_lane(struct lane *lane, uint64_t whole_pixels, size_t scratch) {
     int code = lm_image_decoder_open(&lane->decoder, whole_pixels);
-    if (!code) code = lm_mapping_reserve(&lane->scratch, LM_IMAGE_KEPT_BYTES + scratch);
+    size_t bytes = LM_IMAGE_KEPT_BYTES + scratch;
+    if (!code) code = lm_mapping_reserve_on(&lane->scratch, bytes, LUMEN_HUGE_NONE);
     if (!code) lm_image_rows_open(&lane->rows, lane->scratch.base, LM_IMAGE_KEPT_BYTES);
     return code;
 }
