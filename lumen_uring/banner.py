@@ -231,15 +231,15 @@ def _next_step(config: Config, entry: dict[str, Any], port: int) -> str:
     name = entry["name"]
     url = f"http://{f'[{host}]' if ':' in host else host}:{port}/v2/models/{name}"
     header = " -H 'Authorization: Bearer TOKEN'" if config.server.keys else ""
+    tensors = [_zeros(tensor) for tensor in entry["inputs"]]
+    if all(tensors):
+        body = json.dumps({"inputs": tensors}, separators=(",", ":"))
+        return f"curl{header} '{url}/infer' -d '{body}'"
     if entry.get("image"):
         # Without labels the answer would hold the output's values.
         classes = [size for size in entry["outputs"][0]["shape"][1:] if size != 1]
         top = "?top=5" if not entry.get("labels") and len(classes) == 1 else ""
         return f"curl{header} -T PICTURE.jpg '{url}/infer{top}'"
-    tensors = [_zeros(tensor) for tensor in entry["inputs"]]
-    if all(tensors):
-        body = json.dumps({"inputs": tensors}, separators=(",", ":"))
-        return f"curl{header} '{url}/infer' -d '{body}'"
     first = entry["inputs"][0]["shape"]
     grey = len(tensors) == 1 and len(first) == 4 and first[1] == 1
     if entry["rgb8"] is not None or grey:

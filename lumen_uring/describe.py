@@ -80,7 +80,8 @@ class ImageInfo:
     """What the server does with a picture's file; image_input.described makes a plan of it.
 
     The tensor has height x width pixels and holds (value - mean) * scale, in the order of colours
-    channel_order. `resize` is the size before a crop, or 0; `pad_value` surrounds a letterbox.
+    channel_order: RGB, BGR, or GREY for one channel. `resize` is the size before a crop, or 0;
+    `pad_value` surrounds a letterbox.
     """
 
     height: int

@@ -290,7 +290,8 @@ def described(datatype: str, image: Mapping[str, Any]) -> Preprocessing:
         width=image["width"],
         layout=image["layout"].lower(),
         dtype=_DTYPES[datatype],
-        channel_order=image["channel_order"].lower(),
+        grey=image["channel_order"] == "GREY",
+        channel_order="bgr" if image["channel_order"] == "BGR" else "rgb",
         mean=tuple(image["mean"]),
         scale=tuple(image["scale"]),
         filter=image["filter"],
@@ -316,13 +317,15 @@ def picture_of(
     """
     if datatype in _DTYPES and len(shape) == 4 and shape[0] in (-1, 1):
         _, first, second, last = shape
-        if first in (3, 1) and min(second, last) > 0:
-            return first, "nchw", second, last
-        if last in (3, 1) and min(first, second) > 0:
-            return last, "nhwc", first, second
+        for channels in (3, 1):
+            if first == channels and min(second, last) > 0:
+                return channels, "nchw", second, last
+            if last == channels and min(first, second) > 0:
+                return channels, "nhwc", first, second
     raise ConfigError(
         f"Input {name!r} takes no pictures: expected FP32, FP16, UINT8 or INT8 [rows, 3, height, "
-        f"width] or [rows, height, width, 3] with a fixed size, found {datatype} {list(shape)}."
+        "width] or [rows, height, width, 3], or with 1 channel in place of 3, of a fixed size, "
+        f"found {datatype} {list(shape)}."
     )
 
 

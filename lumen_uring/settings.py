@@ -482,6 +482,14 @@ class ModelConfig(_Section):
         copy._origin = origin
         return copy
 
+    def takes(self) -> ImageConfig | None:
+        """What becomes of files of pictures: `image`, or what a built-in model has of its own."""
+        if self.image is not None or not self.path.startswith("builtin:"):
+            return self.image
+        from lumen_uring.models import builtin_image
+
+        return builtin_image(self.path.removeprefix("builtin:"))
+
 
 class ExpertConfig(_Section):
     """One model of a rule, and where the rule takes it."""

@@ -67,12 +67,14 @@ class Tool:
             "tensor_height": plan.height,
             "nhwc": plan.layout == "nhwc",
             "bgr": plan.channel_order == "bgr",
+            "grey": plan.grey,
             "dtype": DTYPES[plan.dtype],
         }
         for name in ("mean", "scale"):
             settings |= {f"{name}{c}": value for c, value in enumerate(getattr(plan, name))}
         sides = (plan.height, plan.width)
-        shape = (1, 3, *sides) if plan.layout == "nchw" else (1, *sides, 3)
+        channels = 1 if plan.grey else 3
+        shape = (1, channels, *sides) if plan.layout == "nchw" else (1, *sides, channels)
         return np.frombuffer(self._ask(data, settings), plan.dtype).reshape(shape)
 
     def _ask(self, data: bytes, settings: dict[str, float]) -> bytes:

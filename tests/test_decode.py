@@ -52,17 +52,20 @@ def saved(image: Image.Image, kind: str, **options: Any) -> bytes:
     return into.getvalue()
 
 
-def pixels(tool: Tool, file: bytes, size: tuple[int, int], **settings: float) -> Array:
-    """A picture's own pixels, [H,W,3]: the tensor of its own size."""
-    plan = Preprocessing(size[1], size[0], layout="nhwc", dtype="uint8", upright=False)
+def pixels(
+    tool: Tool, file: bytes, size: tuple[int, int], grey: bool = False, **settings: float
+) -> Array:
+    """A picture's own pixels, [H,W,3], or [H,W,1] where grey: the tensor of its own size."""
+    plan = Preprocessing(size[1], size[0], layout="nhwc", dtype="uint8", grey=grey, upright=False)
     return tool.file(plan, file, **settings)[0]
 
 
 def check(tool: Tool, file: bytes, what: object, **settings: float) -> None:
     with Image.open(io.BytesIO(file)) as opened:
-        expected = np.asarray(opened.convert("RGB"))
-        found = pixels(tool, file, opened.size, **settings)
-    assert np.array_equal(found, expected), what
+        for grey, mode in ((False, "RGB"), (True, "L")):
+            expected = np.asarray(opened.convert(mode))
+            found = pixels(tool, file, opened.size, grey, **settings)
+            assert np.array_equal(found[..., 0] if grey else found, expected), (mode, what)
 
 
 # ---- JPEG ----

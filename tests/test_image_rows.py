@@ -78,6 +78,7 @@ def any_plan(chance: random.Random) -> Preprocessing:
         width=width,
         layout=choose(["nchw", "nhwc"]),
         dtype=choose(list(DTYPES)),
+        grey=chance.random() < 0.25,
         channel_order=choose(["rgb", "bgr"]),
         mean=mean,
         scale=scale,
@@ -139,7 +140,7 @@ def test_pillow_itself() -> None:
     recent = int(PIL.__version__.partition(".")[0]) >= 13
     for _ in range(200):
         plan = dataclasses.replace(any_plan(chance), fit="stretch", resize=0, dtype="uint8")
-        plan = dataclasses.replace(plan, layout="nhwc", channel_order="rgb")
+        plan = dataclasses.replace(plan, layout="nhwc", channel_order="rgb", grey=False)
         rgb = noise(chance, chance.randint(1, 99), chance.randint(1, 99))
         resample = Image.Resampling[plan.filter.upper()]
         pillows = np.asarray(Image.fromarray(rgb).resize((plan.width, plan.height), resample))

@@ -97,6 +97,7 @@ def test_settings_that_contradict_the_model_are_refused() -> None:
         ("FP32", [-1, 4, 8, 8]),
         ("INT64", SHAPE),
         ("FP32", [2, 3, 8, 8]),
+        ("FP32", [-1, 1, 8, -1]),
     ],
 )
 def test_an_input_that_is_no_picture_is_refused(datatype: str, shape: list[int]) -> None:
@@ -192,6 +193,14 @@ def test_a_margin_is_grey() -> None:
     plan = Preprocessing(8, 8, layout="nhwc", dtype="uint8", fit="letterbox")
     found = pictures.tensor(plan, Image.new("RGB", (8, 4), (1, 2, 3)))[0]
     assert found[:, 0].tolist() == [[114] * 3] * 2 + [[1, 2, 3]] * 4 + [[114] * 3] * 2
+
+
+def test_three_channels_are_looked_for_before_one() -> None:
+    """As the server does (c/src/parts/model_pictures.c)."""
+    assert picture_of("x", "FP32", [-1, 1, 28, 28]) == (1, "nchw", 28, 28)
+    assert picture_of("x", "FP32", [-1, 28, 28, 1]) == (1, "nhwc", 28, 28)
+    assert picture_of("x", "FP32", [-1, 1, 8, 3]) == (3, "nhwc", 1, 8)
+    assert picture_of("x", "FP32", [-1, 1, 8, 1]) == (1, "nchw", 8, 1)
 
 
 def test_a_grey_model_gets_one_channel() -> None:

@@ -161,6 +161,8 @@ def test_the_banner_of_a_model_that_takes_pictures() -> None:
     url = "http://127.0.0.1:8000/v2/models/digits/infer"
     assert next_step(photo) == f"Try: curl -T PICTURE.jpg '{url}?top=5'"
     assert next_step({**photo, "labels": ["a"]}) == f"Try: curl -T PICTURE.jpg '{url}'"
+    # One that is short enough to type needs no file.
+    assert ' -d \'{"inputs":[{' in next_step({**DIGITS, "image": photo["image"]})
     boxes = {"name": "boxes", "datatype": "FP32", "shape": [-1, 84, 8400]}
     assert next_step({**photo, "outputs": [boxes]}) == f"Try: curl -T PICTURE.jpg '{url}'"
 

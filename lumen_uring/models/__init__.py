@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["BUILTIN", "builtin_labels", "builtin_path"]
+    from lumen_uring.image_input import ImageConfig
+
+__all__ = ["BUILTIN", "builtin_image", "builtin_labels", "builtin_path"]
 
 BUILTIN: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -68,3 +70,18 @@ def builtin_labels(name: str) -> Path | None:
     """
     path = Path(__file__).resolve().with_name(f"{name}.txt")
     return path if name in BUILTIN and path.is_file() else None
+
+
+def builtin_image(name: str) -> ImageConfig | None:
+    """Tell what becomes of files of pictures for a built-in model whose entry has no `image`.
+
+    Args:
+        name: what follows `builtin:`.
+
+    Returns:
+        As the model was trained; None where it takes none.
+    """
+    from lumen_uring.image_input import ImageConfig
+
+    # Box averages whole areas: strokes survive a reduction to a few pixels.
+    return ImageConfig(filter="box") if name == "digits" else None

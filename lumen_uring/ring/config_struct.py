@@ -156,7 +156,8 @@ def native_model(
         for fixed, sizes in ((0, model.max_dims), (1, model.fix_dims))
         for name, size in sizes.items()
     ]
-    preset = Preset() if model.image is None else model.image.of_preset()
+    image = model.takes()
+    preset = Preset() if image is None else image.of_preset()
     chosen = {
         name: getattr(model if name in model.model_fields_set else preset, name)
         for name in ("channel_order", "mean", "scale")
@@ -188,7 +189,7 @@ def native_model(
         engine_path=None if engine is None or engine.path is None else os.fsencode(engine.path),
         engine_why=None if engine is None or engine.why is None else engine.why.encode(),
         engine=_number(ModelConfig.model_fields["engine"], model.engine),
-        image=None if model.image is None else ctypes.pointer(native_image(model.image)),
+        image=None if image is None else ctypes.pointer(native_image(image)),
         experts=None if experts is None else ctypes.pointer(experts),
     )
 

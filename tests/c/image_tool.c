@@ -9,7 +9,7 @@
  *   of the file     bytes, file=1, step_ns (0: all in one step; then also how long one is)
  *   of the plan     fit, filter (as plan.h counts them), resize, pad_value, upright, fast, lenient,
  *                   max_pixels, max_whole_pixels
- *   of the tensor   tensor_width, tensor_height, nhwc, bgr, dtype (ONNX's), mean0.., scale0..
+ *   of the tensor   tensor_width, tensor_height, nhwc, bgr, grey, dtype (ONNX's), mean0.., scale0..
  *   of the sink     kernel (0: the one that is used), kept (bytes), spare (scratch beyond its need)
  */
 #include <errno.h>
@@ -28,7 +28,7 @@ struct job {
     double bytes, width, height, orientation;
     double file, step_ns;
     double fit, filter, resize, pad_value, upright, fast, lenient, max_pixels, max_whole_pixels;
-    double tensor_width, tensor_height, nhwc, bgr, dtype, mean[3], scale[3];
+    double tensor_width, tensor_height, nhwc, bgr, grey, dtype, mean[3], scale[3];
     double kernel, kept, spare;
 };
 
@@ -67,6 +67,7 @@ static void set(struct job *job, const char *key, double value) {
         {"tensor_height", &job->tensor_height},
         {"nhwc", &job->nhwc},
         {"bgr", &job->bgr},
+        {"grey", &job->grey},
         {"dtype", &job->dtype},
         {"mean0", &job->mean[0]},
         {"mean1", &job->mean[1]},
@@ -122,7 +123,8 @@ static struct lm_image_plan plan_of(const struct job *job) {
     plan.pixels = (struct lm_rgb8_plan){.height = (uint32_t)job->tensor_height,
                                         .width = (uint32_t)job->tensor_width,
                                         .layout = job->nhwc != 0 ? LM_LAYOUT_NHWC : LM_LAYOUT_NCHW,
-                                        .dtype = (int)job->dtype};
+                                        .dtype = (int)job->dtype,
+                                        .is_grey = job->grey != 0};
     lm_rgb8_plan_init(&plan.pixels, job->bgr != 0 ? LUMEN_CHANNELS_BGR : LUMEN_CHANNELS_RGB, mean,
                       scale);
     return plan;
@@ -202,8 +204,9 @@ int main(void) {
         uint8_t *data = take((size_t)job.bytes);
         if (fread(data, 1, (size_t)job.bytes, stdin) != (size_t)job.bytes)
             stop("the input ended", "in a job");
-        size_t bytes =
-            3 * (size_t)plan.pixels.height * plan.pixels.width * lm_rgb8_value_bytes(&plan.pixels);
+        size_t channels = plan.pixels.is_grey ? 1 : 3, bytes = channels * plan.pixels.height *
+                                                               plan.pixels.width *
+                                                               lm_rgb8_value_bytes(&plan.pixels);
         void *tensor = take(bytes);
         char why[256] = "";
         const char *answer = run(&rows, &job, &plan, data, tensor, why, sizeof why);

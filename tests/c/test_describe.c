@@ -105,6 +105,9 @@ static void descriptions(void) {
        "\"cat\",\"\\\"dog\\\"\",\"\",\"owl\"],"
        "\"width\":2,\"width_why\":\"2 are \\\"faster\\\"\"}]}");
     lm_labels_close(&models[0].labels);
+    models[0].image.pixels.is_grey = true;
+    CHECK(strstr(described(1), "\"image\":{\"height\":6,\"width\":8,\"layout\":\"NCHW\","
+                               "\"channel_order\":\"GREY\",\"mean\":"));
     models[0].has_rgb8 = models[0].takes_images = false;
     CHECK(strstr(described(2), "\"rgb8\":null,\"image\":null,\"labels\":null,\"width\":2,"));
     is(strstr(text, "{\"index\":4,"),
@@ -239,12 +242,16 @@ static void commands(void) {
 
 static void pictures(void) {
     CHECK_AT("the page's command for pictures");
-    models[6].takes_images = true;
+    models[1].takes_images = models[6].takes_images = true;
     page(7, 0);
-    has("<summary>a-Z_0.9 %~: a picture</summary><pre class=try>curl -T PICTURE.jpg "
-        "$H/v2/models/a-Z_0.9%20%25%7E/infer</pre></details>\n");
-    has(COMMAND("half", BY_BYTES("10") "half/infer"));
-    models[6].takes_images = false;
+    has(": a picture</summary><pre class=try>curl -T PICTURE.jpg "
+        "$H/v2/models/%3C%22a%27%26%3E%0A%2Fb/infer</pre></details>\n");
+    /* A row that is short needs no file. */
+    has(COMMAND(
+        "a-Z_0.9 %~",
+        "curl -d '" BODY(INPUT("x", "UINT64", "2", "0,0")) "' "
+                                                           "$H/v2/models/a-Z_0.9%20%25%7E/infer"));
+    models[1].takes_images = models[6].takes_images = false;
 }
 
 static void links(void) {

@@ -45,7 +45,8 @@ static struct one any_one(uint64_t *random) {
         .pixels = {.height = any_side(random),
                    .width = any_side(random),
                    .layout = check_below(random, 2) ? LM_LAYOUT_NCHW : LM_LAYOUT_NHWC,
-                   .dtype = dtypes[check_below(random, 4)]}};
+                   .dtype = dtypes[check_below(random, 4)],
+                   .is_grey = check_below(random, 4) == 0}};
     lm_rgb8_plan_init(&one.plan.pixels,
                       check_below(random, 2) ? LUMEN_CHANNELS_RGB : LUMEN_CHANNELS_BGR, mean,
                       scale);
@@ -62,7 +63,8 @@ static void say_where(const struct one *one) {
 
 static size_t tensor_bytes(const struct one *one) {
     const struct lm_rgb8_plan *pixels = &one->plan.pixels;
-    return 3 * (size_t)pixels->height * pixels->width * lm_rgb8_value_bytes(pixels);
+    size_t channels = pixels->is_grey ? 1 : 3;
+    return channels * pixels->height * pixels->width * lm_rgb8_value_bytes(pixels);
 }
 
 /* Rows, tensor and scratch end at unreadable pages, but for the row's slack. */

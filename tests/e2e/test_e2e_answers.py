@@ -11,10 +11,12 @@ import needs
 import numpy as np
 import onnx
 import pytest
+import web
 import wire
 from harness import ROOT, Server
 from onnx import numpy_helper
 from PIL import Image
+from web import Http
 
 pytestmark = pytest.mark.once  # what runs models is the same on both backends
 
@@ -124,6 +126,16 @@ def test_digits_are_read(gallery: Server, digit: int) -> None:
     with gallery.connect() as connection:
         reply = connection.ask(wire.frame(x.tobytes(), model=gallery.models["digits"]))
     assert int(floats(reply).argmax()) == digit
+
+
+@pytest.mark.parametrize("digit", range(10))
+def test_the_file_of_a_digit_is_recognised(gallery: Server, digit: int) -> None:
+    """builtin:digits takes files without a setting, and answers with its classes."""
+    file = (DIGITS / f"digit_{digit}.png").read_bytes()
+    with Http(gallery.port) as http:
+        listed = http.query(web.request("PUT", web.path("digits"), file)).json()
+    assert [type(entry["score"]) for entry in listed] == [float] * 5
+    assert (listed[0]["label"], listed[0]["index"]) == (str(digit), digit)
 
 
 def test_lumen_predict_prints_the_right_digits(gallery: Server, cache: Path) -> None:

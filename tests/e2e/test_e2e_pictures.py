@@ -10,6 +10,7 @@ import json
 import struct
 import zlib
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -34,15 +35,21 @@ pytestmark = pytest.mark.once  # what runs models is the same on both backends
 SIDE = 32
 LABELS = ["", *(f"class {number} of it" for number in range(1, 3 * SIDE * SIDE))]
 CROP: dict[str, Any] = {"preset": "imagenet", "resize": 40}
+GREY, GREY_LAST = (1, SIDE, SIDE), (24, SIDE, 1)
 
 
-def same(path: Path, dtype: int = FLOAT, rows: str | int = "n") -> Path:
+def same(
+    path: Path,
+    dtype: int = FLOAT,
+    rows: str | int = "n",
+    shape: tuple[int, ...] = (3, SIDE, SIDE),
+) -> Path:
     """y = x, an image of SIDE x SIDE."""
     return graphs.save(
         path,
         [helper.make_node("Identity", ["x"], ["y"])],
-        [tensor("x", dtype, [rows, 3, SIDE, SIDE])],
-        [tensor("y", dtype, [rows, 3, SIDE, SIDE])],
+        [tensor("x", dtype, [rows, *shape])],
+        [tensor("y", dtype, [rows, *shape])],
     )
 
 
@@ -77,9 +84,14 @@ FILES = {
 }
 
 
-def plan(image: dict[str, Any], datatype: str = "FP32", **how: Any) -> image_input.Preprocessing:
+def plan(
+    image: dict[str, Any],
+    datatype: str = "FP32",
+    shape: tuple[int, ...] = (3, SIDE, SIDE),
+    **how: Any,
+) -> image_input.Preprocessing:
     settings = image_input.ImageConfig(**image)
-    return image_input.resolve(settings, "x", datatype, [-1, 3, SIDE, SIDE], **how)
+    return image_input.resolve(settings, "x", datatype, [-1, *shape], **how)
 
 
 @pytest.fixture(scope="module")
@@ -98,6 +110,18 @@ def gallery(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
             "path": str(same(folder / "bytes.onnx", UINT8, 1)),
             "image": {"filter": "box", "max_pixels": 40_000, "max_whole_pixels": 10_000},
         },
+        {
+            "name": "grey",
+            "path": str(same(folder / "grey.onnx", shape=GREY)),
+            "image": {"fit": "letterbox"},
+            "mean": 255,
+            "scale": -1,
+        },
+        {
+            "name": "grey_bytes",
+            "path": str(same(folder / "grey_bytes.onnx", UINT8, shape=GREY_LAST)),
+            "image": {"filter": "box", "fit": "shorter_side_and_crop"},
+        },
         {"name": "batched", "path": path, "image": CROP, "batch_size": 4, "batch_delay_us": 2000},
         {"name": "plain", "path": path},
         {"name": "double", "path": str(graphs.double(folder / "double.onnx"))},
@@ -112,6 +136,8 @@ PLANS = {
     "stretch": plan({}, mean=(3.0,) * 3, scale=(0.25,) * 3),
     "letterbox": plan({"fit": "letterbox", "filter": "bicubic"}),
     "bytes": plan({"filter": "box"}, "UINT8"),
+    "grey": plan({"fit": "letterbox"}, shape=GREY, mean=(255.0,) * 3, scale=(-1.0,) * 3),
+    "grey_bytes": plan({"filter": "box", "fit": "shorter_side_and_crop"}, "UINT8", shape=GREY_LAST),
 }
 
 
@@ -133,6 +159,20 @@ def test_tensors_are_pillows(gallery: Server, model: str) -> None:
             assert result.outputs["y"].tobytes() == right, kind
             answer = http.query(web.post(web.path(model), file))
             assert answer.array("y").tobytes() == right, kind
+
+
+def test_a_grey_model_says_so(gallery: Server) -> None:
+    with Client("127.0.0.1", gallery.port) as client:
+        for name in ("grey", "grey_bytes"):
+            model = client.models()[name]
+            assert model.image is not None
+            assert (
+                image_input.described(model.inputs[0].datatype, asdict(model.image))
+                == (PLANS[name])
+            )
+            assert model.rgb8 is None
+            with pytest.raises(BadRequest, match="takes no rgb8 images"):
+                client.infer_rgb8(name, FILES["jpeg"])
 
 
 def form(file: bytes, boundary: str = "----x", head: str = "") -> bytes:
@@ -321,7 +361,7 @@ def test_bodies_that_do_not_fit(gallery: Server) -> None:
 
 def test_a_model_that_cannot_take_pictures(serve: Serve, tmp_path: Path) -> None:
     path = str(graphs.double(tmp_path / "m.onnx"))
-    with pytest.raises(AssertionError, match="expected one input of 3 channels and fixed sides"):
+    with pytest.raises(AssertionError, match="expected one input of 3 channels, or of 1, and"):
         serve({"models": [{"name": "m", "path": path, "image": {"preset": "imagenet"}}]})
 
 

@@ -48,6 +48,8 @@ static size_t place(struct lm_image_rows *rows, uint8_t *scratch) {
     at += rows->ring_rows * rows->ring_stride;
     rows->line = scratch + at;
     at += rows->ring_stride;
+    rows->grey = scratch + at;
+    at += rows->plan->pixels.is_grey ? row_bytes(across->in) : 0;
     rows->block = scratch + at;
     at += (rows->geometry.turned ? BLOCK_LINES : 1) * rows->block_stride;
     rows->tap_rows = (void *)(scratch + at);
@@ -252,12 +254,25 @@ static void finish_line(struct lm_image_rows *rows) {
     }
 }
 
+/* Pillow's convert("L"): 16 bits of fraction, rounded. Each grey stands three times, so that the
+ * passes need no kernels of their own. */
+static void make_grey(const uint8_t *rgb, uint8_t *grey, size_t pixels) {
+    for (size_t i = 0; i < pixels; i++, rgb += 3, grey += 3) {
+        uint32_t sum = 19595u * rgb[0] + 38470u * rgb[1] + 7471u * rgb[2] + 0x8000;
+        grey[0] = grey[1] = grey[2] = (uint8_t)(sum >> 16);
+    }
+}
+
 void lm_image_rows_put(struct lm_image_rows *rows, const uint8_t *rgb) {
     if (lm_image_rows_done(rows)) return;
     uint32_t row = rows->next_row++ - rows->first_row;
     const uint8_t *pixels = rgb + 3 * (size_t)rows->across.first;
     const struct lm_taps *taps = rows->down.taps;
     if (taps[next_line(rows)].begin > row) return;
+    if (rows->plan->pixels.is_grey) {
+        make_grey(pixels, rows->grey, rows->across.end - rows->across.first);
+        pixels = rows->grey;
+    }
     if (rows->geometry.across_first) {
         go_across(rows, pixels, ring_row(rows, row));
     } else {

@@ -35,6 +35,7 @@ struct lm_image_rows {
     uint32_t ring_rows;
     size_t ring_stride, block_stride;
     uint8_t *ring;            /* the last source rows, resized along themselves or not yet */
+    uint8_t *grey;            /* a source row without its colours, where the tensor has none */
     uint8_t *line;            /* some of them combined */
     uint8_t *block;           /* finished lines that are not in the tensor yet */
     const uint8_t **tap_rows; /* what `down` takes */

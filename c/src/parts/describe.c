@@ -44,7 +44,9 @@ static void write_tensor(FILE *out, const struct lm_model *model, const struct l
 static void write_pixels(FILE *out, const struct lm_model *model, const struct lm_rgb8_plan *plan) {
     fprintf(out, "{\"height\":%u,\"width\":%u,\"layout\":\"%s\",\"channel_order\":\"%s\"",
             plan->height, plan->width, plan->layout == LM_LAYOUT_NCHW ? "NCHW" : "NHWC",
-            model->channel_order == LUMEN_CHANNELS_BGR ? "BGR" : "RGB");
+            plan->is_grey                                ? "GREY"
+            : model->channel_order == LUMEN_CHANNELS_BGR ? "BGR"
+                                                         : "RGB");
     fprintf(out, ",\"mean\":[%.9g,%.9g,%.9g]", (double)plan->mean[0], (double)plan->mean[1],
             (double)plan->mean[2]);
     fprintf(out, ",\"scale\":[%.9g,%.9g,%.9g]", (double)plan->scale[0], (double)plan->scale[1],

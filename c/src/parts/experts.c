@@ -104,7 +104,8 @@ static int compare_tensors(const struct lm_model *one, const struct lm_model *la
 }
 
 static bool same_pixels(const struct lm_rgb8_plan *one, const struct lm_rgb8_plan *other) {
-    return memcmp(one->source, other->source, sizeof one->source) == 0 &&
+    return one->is_grey == other->is_grey &&
+           memcmp(one->source, other->source, sizeof one->source) == 0 &&
            memcmp(one->mean, other->mean, sizeof one->mean) == 0 &&
            memcmp(one->scale, other->scale, sizeof one->scale) == 0;
 }

@@ -202,7 +202,7 @@ static int write_commands(FILE *out, struct lm_model *const *models, uint32_t mo
     for (uint32_t m = 0; !code && m < model_count; m++) {
         fprintf(out, "<details%s><summary>", m ? "" : " open");
         write_text(out, models[m]->name);
-        if (models[m]->takes_images) {
+        if (models[m]->takes_images && is_large(models[m])) {
             fputs(": a picture</summary><pre class=try>curl -T PICTURE.jpg $H/v2/models/", out);
             write_path(out, models[m]->name);
             fputs("/infer", out);

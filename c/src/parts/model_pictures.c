@@ -5,22 +5,26 @@
 #include "base/error.h"
 #include "parts/model.h"
 
-/* The model's one input, where it holds an image a row: [N,3,H,W] or [N,H,W,3]. */
+/* The model's one input, where it holds an image a row: [N,3,H,W] or [N,H,W,3], or with one channel
+ * in place of three. */
 static bool plan_pixels(const struct lm_model *model, const lumen_model_config *config,
                         struct lm_rgb8_plan *plan) {
     const struct lm_tensor *tensor = &model->inputs[0];
     bool one_image_a_row =
         tensor->rank == 4 && !tensor->varies && (tensor->rows_free || tensor->dims[0] == 1);
     if (model->input_count != 1 || !one_image_a_row) return false;
-    bool planar = tensor->dims[1] == 3;
-    if (!planar && tensor->dims[3] != 3) return false;
+    bool is_grey = tensor->dims[1] != 3 && tensor->dims[3] != 3;
+    int64_t channels = is_grey ? 1 : 3;
+    bool planar = tensor->dims[1] == channels;
+    if (!planar && tensor->dims[3] != channels) return false;
     int64_t height = planar ? tensor->dims[2] : tensor->dims[1];
     int64_t width = planar ? tensor->dims[3] : tensor->dims[2];
     if (height > 65535 || width > 65535) return false;
     *plan = (struct lm_rgb8_plan){.height = (uint32_t)height,
                                   .width = (uint32_t)width,
                                   .dtype = tensor->dtype,
-                                  .layout = planar ? LM_LAYOUT_NCHW : LM_LAYOUT_NHWC};
+                                  .layout = planar ? LM_LAYOUT_NCHW : LM_LAYOUT_NHWC,
+                                  .is_grey = is_grey};
     lm_rgb8_plan_init(plan, config->channel_order, config->mean, config->scale);
     return true;
 }
@@ -67,16 +71,18 @@ int lm_model_plan_pictures(struct lm_model *model, const lumen_model_config *con
     bool takes = plan_pixels(model, config, &pixels);
     bool has_files = takes && (pixels.dtype == ORT_FLOAT || pixels.dtype == ORT_FLOAT16 ||
                                pixels.dtype == ORT_UINT8 || pixels.dtype == ORT_INT8);
-    model->has_rgb8 = takes && (pixels.dtype == ORT_FLOAT || pixels.dtype == ORT_UINT8);
+    model->has_rgb8 =
+        takes && !pixels.is_grey && (pixels.dtype == ORT_FLOAT || pixels.dtype == ORT_UINT8);
     if (model->has_rgb8) model->rgb8 = pixels;
     if (!image) return 0;
     int code = check_image(image);
     if (code) return code;
     if (!has_files) {
-        return lm_error(LUMEN_E_MODEL,
-                        "image: expected one input of 3 channels and fixed sides, such as "
-                        "[N,3,224,224] (fix_dims gives free ones a size), of FP32, FP16, UINT8 or "
-                        "INT8");
+        return lm_error(
+            LUMEN_E_MODEL,
+            "image: expected one input of 3 channels, or of 1, and fixed sides, such as "
+            "[N,3,224,224] (fix_dims gives free ones a size), of FP32, FP16, UINT8 or "
+            "INT8");
     }
     uint32_t resize = image->fit == LUMEN_FIT_CROP ? resize_of(image, &pixels) : 0;
     if (image->fit == LUMEN_FIT_CROP && resize == 0) return LUMEN_E_MODEL;

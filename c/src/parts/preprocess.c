@@ -8,6 +8,7 @@
 
 #include <string.h>
 
+#include "base/error.h"
 #include "base/processor.h"
 #include "lumen.h"
 #include "parts/ort_api.h"
@@ -213,21 +214,28 @@ size_t lm_rgb8_value_bytes(const struct lm_rgb8_plan *plan) {
     return plan->dtype == ORT_FLOAT ? 4 : plan->dtype == ORT_FLOAT16 ? 2 : 1;
 }
 
+/* One channel is a plane, which is written three times. */
+static bool is_planar(const struct lm_rgb8_plan *plan) {
+    return plan->is_grey || plan->layout == LM_LAYOUT_NCHW;
+}
+
 void lm_rgb8_plan_init(struct lm_rgb8_plan *plan, uint32_t channel_order, const float mean[3],
                        const float scale[3]) {
     for (uint32_t c = 0; c < 3; c++) {
-        plan->source[c] = (uint8_t)(channel_order == LUMEN_CHANNELS_BGR ? 2 - c : c);
-        plan->mean[c] = mean[c];
-        plan->scale[c] = scale[c];
+        uint32_t channel = plan->is_grey ? 0 : c;
+        plan->source[c] = (uint8_t)(channel_order == LUMEN_CHANNELS_BGR ? 2 - channel : channel);
+        plan->mean[c] = mean[channel];
+        plan->scale[c] = scale[channel];
     }
+    bool planar = is_planar(plan);
     for (uint32_t v = 0; v < 3; v++) {
         for (uint32_t lane = 0; lane < 16; lane++) {
             uint32_t at = 16 * v + lane; /* in a run of NHWC */
-            uint32_t c = plan->layout == LM_LAYOUT_NCHW ? v : at % 3;
-            uint32_t pixel = plan->layout == LM_LAYOUT_NCHW ? lane : at / 3;
+            uint32_t c = planar ? v : at % 3;
+            uint32_t pixel = planar ? lane : at / 3;
             plan->lanes.pick[v][lane] = (uint8_t)(3 * pixel + plan->source[c]);
-            plan->lanes.mean[v][lane] = mean[c];
-            plan->lanes.scale[v][lane] = scale[c];
+            plan->lanes.mean[v][lane] = plan->mean[c];
+            plan->lanes.scale[v][lane] = plan->scale[c];
         }
     }
 }
@@ -235,8 +243,8 @@ void lm_rgb8_plan_init(struct lm_rgb8_plan *plan, uint32_t channel_order, const 
 void lm_rgb8_run_with(uint32_t kernel, const struct lm_rgb8_plan *plan, const uint8_t *pixels,
                       void *tensor, size_t first, size_t count) {
     size_t bytes = lm_rgb8_value_bytes(plan);
-    bool planar = plan->layout == LM_LAYOUT_NCHW;
-    size_t plane = (size_t)plan->height * plan->width;
+    bool planar = is_planar(plan);
+    size_t plane = plan->is_grey ? 0 : (size_t)plan->height * plan->width;
     size_t start = (planar ? first : 3 * first) * bytes;
     size_t between = (planar ? plane : 16) * bytes; /* vectors of a sixteen */
     uint8_t *at = (uint8_t *)tensor + start;
@@ -257,6 +265,7 @@ void lm_rgb8_run(const struct lm_rgb8_plan *plan, const uint8_t *pixels, void *t
 void lm_rgb8_convert(const struct lm_rgb8_plan *plan, const uint8_t *pixels, void *tensor,
                      uint32_t rows) {
     size_t pixel_count = (size_t)plan->height * plan->width;
+    LM_DEBUG_ASSERT(!plan->is_grey); /* the pixels would have to be made grey first */
     size_t tensor_bytes = 3 * pixel_count * lm_rgb8_value_bytes(plan);
     for (uint32_t row = 0; row < rows; row++) {
         lm_rgb8_run(plan, pixels + row * 3 * pixel_count, (uint8_t *)tensor + row * tensor_bytes, 0,

@@ -27,6 +27,8 @@ struct lm_rgb8_plan {
     /* ORT_FLOAT; ORT_FLOAT16: those, rounded to nearest even; ORT_UINT8: the bytes as they are;
      * ORT_INT8: the bytes minus 128. Mean and scale count for floats alone. */
     int dtype;
+    /* The tensor has one channel: of a pixel, whose three bytes are alike by then. */
+    bool is_grey;
     /* By plane of the model's tensor: which channel of the image, and (value - mean) * scale. */
     uint8_t source[3];
     float mean[3];
@@ -34,8 +36,8 @@ struct lm_rgb8_plan {
     struct lm_rgb8_lanes lanes;
 };
 
-/* Fills in the rest where height, width, layout and dtype are set; mean and scale are in the
- * model's channel order. */
+/* Fills in the rest where height, width, layout, dtype and is_grey are set; mean and scale are in
+ * the model's channel order, of which one channel takes the first. */
 void lm_rgb8_plan_init(struct lm_rgb8_plan *plan, uint32_t channel_order, const float mean[3],
                        const float scale[3]);
 
