@@ -73,6 +73,8 @@ def banner(
             lines.append(f"  experts  {model.name}: {experts_text(entry)}")
         if entry.get("engine") == "native":
             lines.append(f"  engine   {model.name}: {engine_text(entry)}")
+        if entry.get("providers", ["cpu"]) != ["cpu"]:
+            lines.append(f"  provider {model.name}: {providers_text(entry)}")
         if "run" in entry:
             lines.append(f"  runs     {model.name}: {run_text(entry)}")
     cpus = ", ".join("unpinned" if cpu < 0 else f"core {cpu}" for cpu in info.worker_cpus)
@@ -191,6 +193,19 @@ def engine_text(entry: dict[str, Any]) -> str:
     """
     names = {"native": "native", "onnxruntime": "ONNX Runtime"}
     return f"{names[entry['engine']]}: {entry['engine_why']}"
+
+
+def providers_text(entry: dict[str, Any]) -> str:
+    """What computes a model's graph: `openvino, then cpu; 2 of 66 nodes are the CPU's`.
+
+    Args:
+        entry: of the describe document, with `providers`.
+    """
+    names = ", then ".join(entry["providers"])
+    if "nodes" not in entry:
+        return names
+    left = entry["nodes_on_cpu"]
+    return f"{names}; {left or 'none'} of {entry['nodes']} nodes left to the CPU"
 
 
 def strings_text(entry: dict[str, Any]) -> str:

@@ -147,7 +147,8 @@ def check_runtime() -> Finding:
         path = onnxruntime_path.find()
     except LibraryError as error:
         return Finding(PROBLEM, "runtime", "ONNX Runtime cannot be used", str(error))
-    return Finding(OK, "runtime", f"ONNX Runtime {onnxruntime_path.version(path)}")
+    others = "".join(f", {name}" for name in onnxruntime_path.provider_libraries(path))
+    return Finding(OK, "runtime", f"ONNX Runtime {onnxruntime_path.version(path)} (cpu{others})")
 
 
 def check_seccomp(machine: Machine) -> Finding:

@@ -17,7 +17,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from lumen_uring import contradictions, expert_checks, key_checks
+from lumen_uring import contradictions, expert_checks, key_checks, providers
 from lumen_uring.errors import ConfigError
 from lumen_uring.repository.entries import expand
 from lumen_uring.settings import (
@@ -44,6 +44,7 @@ _SECTIONS: Final[dict[str, type[BaseModel]]] = {
     "models": ModelConfig,
     "keys": KeyConfig,
     "experts": ExpertsConfig,
+    "providers": providers.ProviderConfig,
 }
 _MAY_BE_EMPTY: Final = ("server", "engine", "log", "repository")
 _PREFIX: Final = "LUMEN_"
@@ -60,6 +61,7 @@ _ENTRIES: Final = {
     "models": "a mapping with a name and a path",
     "keys": "a mapping with a name and a sha256",
     "experts": "a mapping with a name, a feature and experts",
+    "providers": providers.EXPECTED_ENTRY,
 }
 
 
@@ -382,7 +384,8 @@ def _field_path(loc: _Path) -> _Path:
         depth = 5
     else:
         depth = 3 if in_experts or loc[:1] == ("models",) else 4 if loc[1:2] == ("keys",) else 2
-    return loc[: depth + 1 if _is_mapping(loc[:depth]) else depth]
+    inner = _is_mapping(loc[:depth]) or loc[0:1] + loc[2:3] == ("models", "providers")
+    return loc[: depth + 1 if inner else depth]
 
 
 def _is_mapping(path: _Path) -> bool:

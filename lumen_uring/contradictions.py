@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from lumen_uring import providers
 from lumen_uring.key_checks import Report
-from lumen_uring.settings import Config
+from lumen_uring.settings import Config, ModelConfig
 
 
 def check_names(data: dict[str, Any], report: Report) -> None:
@@ -89,3 +90,19 @@ def check_together(config: Config, report: Report) -> None:
             found = f"{model.fix_dims[name]} beside {model.max_dims[name]} in max_dims"
             place = ("models", index, "fix_dims", name)
             report(place, "a dimension that max_dims does not name", found)
+        _check_providers(model, index, report)
+
+
+def _check_providers(model: ModelConfig, index: int, report: Report) -> None:
+    """Reports what does not go together with other providers than the CPU."""
+    wrong = providers.problem(model.providers)
+    if wrong:
+        report(("models", index, "providers"), *wrong)
+    if not providers.others(model.providers):
+        return
+    if model.engine == "native":
+        found = "native: it runs on the CPU alone"
+        report(("models", index, "engine"), "auto or onnxruntime beside other providers", found)
+    if model.width not in ("auto", 1):
+        found = f"{model.width}: providers have threads of their own"
+        report(("models", index, "width"), "auto or 1 beside other providers than cpu", found)

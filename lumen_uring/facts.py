@@ -10,10 +10,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Versions of Lumen and ONNX Runtime, and the numbers of workers, I/O threads and slots."""
+    """Versions of Lumen and ONNX Runtime, the numbers of workers, I/O threads and slots, and for
+    each model its name and its execution providers."""
 
     version: str
     ort_version: str
     workers: int
     io_threads: int
     slots: int
+    providers: tuple[tuple[str, tuple[str, ...]], ...] = ()

@@ -206,6 +206,7 @@ def lines(found: Found) -> list[str]:
     from lumen_uring.banner import (
         engine_text,
         free_dims_text,
+        providers_text,
         run_text,
         strings_text,
         tensor_text,
@@ -222,6 +223,8 @@ def lines(found: Found) -> list[str]:
     if "max_string_bytes" in entry:
         text.append(f"  strings  {strings_text(entry)}")
     text.append(f"  engine   {engine_text(entry)}")
+    if "providers" in entry:
+        text.append(f"  provider {providers_text(entry)}")
     text.append(f"  runs     {run_text(entry)}")
     text.append(f"  memory   {_memory(found.slot_classes)}")
     text.append(f"  width    {width_text(entry)}")

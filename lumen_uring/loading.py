@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lumen_uring import zipmap
+from lumen_uring import providers, zipmap
 from lumen_uring.engine_cache import engine_place
 from lumen_uring.errors import ConfigError, EngineError
 from lumen_uring.model_cache import cache_place
@@ -45,7 +45,7 @@ def add_model(
             place = cache_place(file, ort_version, model.fix_dims)
             labels = classes if names is None else names
             native = None
-            if model.engine != "onnxruntime":
+            if model.engine != "onnxruntime" and not providers.others(model.providers):
                 native = engine_place(file, path.name, place.path)
             engine.add_model(model, file, place.path, labels, native)
         except (ConfigError, EngineError) as error:

@@ -99,6 +99,15 @@ class ServerCollector(Collector):
             ),
         ):
             yield GaugeMetricFamily(name, text, value)
+        family = GaugeMetricFamily(
+            "lumen_model_provider",
+            "1 for each execution provider that computes a model, cpu also where it only may",
+            labels=("model", "provider"),
+        )
+        for model, names in facts.providers:
+            for name in names:
+                family.add_metric((model, name), 1)
+        yield family
         build = {"version": facts.version, "onnxruntime": facts.ort_version}
         yield InfoMetricFamily("lumen_build", "Versions of Lumen and of ONNX Runtime", build)
 

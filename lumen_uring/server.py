@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 from lumen_uring import __version__, loading, reload
 from lumen_uring.banner import banner, warnings
@@ -119,11 +119,12 @@ def _serve(config: Config, reread: Callable[[], Config], journal: Journal) -> in
         engine.start()
         ready_s = time.monotonic() - began_s
         info = engine.info()
+        description = engine.describe()
         if metrics is not None:
-            metrics.start(Path(info.stats_path), _facts(info), os.getpid())
+            metrics.start(Path(info.stats_path), _facts(info, description), os.getpid())
         notes += warnings(config, info)
         address = "none" if metrics is None else metrics.address
-        lines = banner(config, info, engine.describe(), notes, ready_s, address)
+        lines = banner(config, info, description, notes, ready_s, address)
         for line in lines:
             journal.show(line)
         if not journal.is_stdout:
@@ -209,8 +210,13 @@ def _metrics(config: Config, notes: list[str]) -> Iterator[MetricsServer | None]
             page.close()
 
 
-def _facts(info: EngineInfo) -> Facts:
-    return Facts(__version__, info.ort_version, info.workers, info.io_threads, info.slots)
+def _facts(info: EngineInfo, description: dict[str, Any]) -> Facts:
+    providers = tuple(
+        (model["name"], tuple(model.get("providers", ()))) for model in description["models"]
+    )
+    return Facts(
+        __version__, info.ort_version, info.workers, info.io_threads, info.slots, providers
+    )
 
 
 class _Watch:

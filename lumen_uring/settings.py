@@ -17,6 +17,8 @@ from typing import Annotated, Final, Literal, get_args
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr
 
 from lumen_uring.image_input import ImageConfig
+from lumen_uring.providers import EXPECTED as PROVIDERS_EXPECTED
+from lumen_uring.providers import Providers
 from lumen_uring.repository.origin import Origin
 from lumen_uring.sizes import parse_size
 
@@ -430,6 +432,7 @@ class ModelConfig(_Section):
     engine: Literal["auto", "native", "onnxruntime"] = Field(
         default="auto", description="auto | native | onnxruntime"
     )
+    providers: Providers = Field(default=(), description=PROVIDERS_EXPECTED)
     intra_op_threads: int = Field(default=1, ge=1, le=256, description="a whole number, 1..256")
     channel_order: Literal["rgb", "bgr"] = Field(default="rgb", description="rgb | bgr")
     mean: _Three = Field(default=(0.0, 0.0, 0.0), description="a number or a list of three")
@@ -601,5 +604,5 @@ class Config(_Section):
         own = ("name", "run", "batch_size", "batch_delay_us", "rate", "burst")
         return last.model_copy(
             update={name: getattr(entry, name) for name in own}
-            | {"width": 1, "intra_op_threads": 1, "max_dims": {}, "fix_dims": {}}
+            | {"width": 1, "intra_op_threads": 1, "max_dims": {}, "fix_dims": {}, "providers": ()}
         )

@@ -28,6 +28,8 @@ NEEDS: Final = {
     "memory": "6 GiB of free memory",
     "mounts": "the right to mount, which root has",
     "nginx": "the program nginx (apt-get install nginx-light)",
+    "openvino": "the wheel onnxruntime-openvino in a folder that LUMEN_OPENVINO names (pip install "
+    "--no-deps --target FOLDER onnxruntime-openvino), which takes 250 MB",
     "parking": "a kernel that keeps connections without descriptors (Linux 6.8)",
     "perf": "the program perf (apt-get install linux-perf), and the right to sample",
     "perf_analyzer": "NVIDIA's perf_analyzer, which `make perf-analyzer` fetches",
@@ -70,6 +72,14 @@ def shared_file(name: str) -> Path:
     """A file of ../shared; skips where this machine has none."""
     path = SHARED / name
     return path if path.exists() else absent("shared", f"no {path}")
+
+
+def openvino() -> dict[str, str]:
+    """The variables of a process that has this ONNX Runtime in place of the installed one."""
+    folder = os.environ.get("LUMEN_OPENVINO", "")
+    if not folder or not (Path(folder) / "onnxruntime").is_dir():
+        absent("openvino")
+    return {"PYTHONPATH": folder}
 
 
 def io_uring() -> None:

@@ -326,7 +326,7 @@ def test_every_sample_is_the_sum_of_its_own_words() -> None:
         histograms={},
         model_histograms={},
     )
-    facts = Facts("1.2.3", "1.31.1", workers=3, io_threads=2, slots=64)
+    facts = Facts("1.2.3", "1.31.1", 3, 2, 64, (("m", ("openvino",)), ("virtual", ())))
     text = render(make_registry(lambda: reading, facts), "")[1].decode()
     found: dict[tuple[str, str], float] = {}
     for (name, labels), sample in samples(text).items():
@@ -346,6 +346,7 @@ def test_every_sample_is_the_sum_of_its_own_words() -> None:
     expected |= {
         ("lumen_requests_in_flight", ""): (1 << 51) - ends,
         ("nv_inference_pending_request_count", "m"): pending,
+        ("lumen_model_provider", "m"): 1,
         ("lumen_ready", ""): 1,
         ("lumen_worker_hangs", ""): 1,
         ("lumen_workers", ""): 3,

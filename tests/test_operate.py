@@ -528,7 +528,9 @@ def test_the_facts_of_the_page() -> None:
     class Info:
         ort_version, workers, io_threads, slots = "1.9", 3, 2, 64
 
-    facts = server._facts(Info())  # type: ignore[arg-type]
+    models = [{"name": "a", "providers": ["openvino", "cpu"]}, {"name": "virtual"}]
+    facts = server._facts(Info(), {"models": models})  # type: ignore[arg-type]
+    assert facts.providers == (("a", ("openvino", "cpu")), ("virtual", ()))
     assert (facts.ort_version, facts.workers, facts.io_threads, facts.slots) == ("1.9", 3, 2, 64)
     assert facts.version == server.__version__
 
@@ -602,7 +604,7 @@ def test_a_start_from_its_first_step_to_its_last(
     assert names == [
         "signals.enter", "engine.enter",
         "manager.status", "signals.take", "engine.add_model",
-        "engine.set_metrics_port", "engine.start", "page.start", "engine.describe",
+        "engine.set_metrics_port", "engine.start", "engine.describe", "page.start",
         *logged, "manager.ready",
         "signals.wait", "engine.wait", "log.log",
         "page.close", "engine.exit", "signals.exit",
@@ -613,7 +615,7 @@ def test_a_start_from_its_first_step_to_its_last(
     assert said["engine.set_metrics_port"] == ("engine.set_metrics_port", 8005)
     assert said["page.start"][1:] == (
         Path("/figures"),
-        server._facts(Info()),  # type: ignore[arg-type]
+        server._facts(Info(), {"models": [DIGITS]}),  # type: ignore[arg-type]
         os.getpid(),
     )
     shown = [str(call[1]) for call in calls if call[0] == "log.show"]

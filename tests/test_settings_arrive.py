@@ -54,6 +54,17 @@ SETTINGS: dict[tuple[type[BaseModel], str], tuple[str, Fields]] = {
     (ModelConfig, "width"): ("5", {"model.width": 5}),
     (ModelConfig, "run"): ("worker", {"model.run": 2}),
     (ModelConfig, "engine"): ("native", {"model.engine": 1}),
+    (ModelConfig, "providers"): (
+        "[{tensorrt: {trt_fp16_enable: true, device_id: 1}}, CUDAExecutionProvider, cpu]",
+        {
+            "model.provider_count": 3,
+            "model.providers": [
+                (b"tensorrt", [(b"trt_fp16_enable", b"true"), (b"device_id", b"1")]),
+                (b"CUDAExecutionProvider", []),
+                (b"cpu", []),
+            ],
+        },
+    ),
     (ModelConfig, "intra_op_threads"): ("6", {"model.intra_op_threads": 6}),
     (ModelConfig, "channel_order"): ("bgr", {"model.channel_order": 1}),
     (ModelConfig, "mean"): (str(list(MEAN)), {"model.mean": MEAN}),
@@ -141,6 +152,14 @@ class _Library:
             f"model.{name}": _plain(getattr(native, name)) for name, *_ in native._fields_
         }
         dims = [native.dims[d] for d in range(native.dim_count)]
+        listed = [native.providers[p] for p in range(native.provider_count)]
+        self.fields["model.providers"] = [
+            (
+                one.name,
+                [(one.options[o].name, one.options[o].value) for o in range(one.option_count)],
+            )
+            for one in listed
+        ]
         image = native.image.contents if native.image else None
         self.fields["model.image"] = image and tuple(getattr(image, f) for f, _ in image._fields_)
         rule = native.experts.contents if native.experts else None

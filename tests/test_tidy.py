@@ -67,6 +67,7 @@ HEADER_OF = {
     "parts/model_sizes.c": "parts/model.h",
     "parts/model_text.c": "parts/rows_reply.h",
     "parts/model_trial.c": "parts/model.h",
+    "parts/ort_session.c": "parts/ort.h",
     "parts/ort_strings.c": "parts/ort.h",
     "parts/oip_parser.cc": "parts/oip_json.h",
     "parts/oip_values.cc": "parts/oip_json.h",

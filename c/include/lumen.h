@@ -87,7 +87,9 @@ enum {
     LUMEN_EXPERTS_MAX = 8, /* of a virtual model */
     LUMEN_SLOT_CLASSES_MAX = 16,
     LUMEN_KEYS_MAX = 256,
-    LUMEN_HOSTS_MAX = 32
+    LUMEN_HOSTS_MAX = 32,
+    LUMEN_PROVIDERS_MAX = 8, /* of a model */
+    LUMEN_PROVIDER_OPTIONS_MAX = 64
 };
 
 /* A client's key. Without any key nobody is asked for one. */
@@ -165,6 +167,20 @@ typedef struct lumen_dim {
     uint32_t size;  /* at least 1 */
     uint32_t fixed; /* 1: every request has this size; 0: it is the largest one */
 } lumen_dim;
+
+/* A text under a name, for what passes them on. */
+typedef struct lumen_option {
+    const char *name;
+    const char *value;
+} lumen_option;
+
+/* An execution provider of ONNX Runtime: what may compute a part of a model's graph. */
+typedef struct lumen_provider {
+    const char *name; /* "openvino" or "OpenVINOExecutionProvider"; "cpu" is always the last */
+    const lumen_option *options;
+    uint32_t option_count; /* at most LUMEN_PROVIDER_OPTIONS_MAX */
+    uint32_t reserved;
+} lumen_provider;
 
 enum {
     LUMEN_FILTER_BILINEAR = 0,
@@ -247,9 +263,12 @@ typedef struct lumen_model_config {
     /* NULL: a model of its own. Else the model runs these, of which the last one says its tensors,
      * their sizes and what becomes of pictures: `path` and such settings are not looked at. */
     const lumen_experts_config *experts;
-    const char *engine_path; /* of the native engine's file; NULL: there is none */
-    const char *engine_why;  /* why there is none; NULL: it is not said */
-    uint32_t engine;         /* LUMEN_ENGINE_* */
+    const char *engine_path;         /* of the native engine's file; NULL: there is none */
+    const char *engine_why;          /* why there is none; NULL: it is not said */
+    uint32_t engine;                 /* LUMEN_ENGINE_* */
+    uint32_t provider_count;         /* at most LUMEN_PROVIDERS_MAX */
+    const lumen_provider *providers; /* each takes what it can of the graph, in this order; then the
+                                      * CPU */
 } lumen_model_config;
 
 typedef struct lumen_slot_class {

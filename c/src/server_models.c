@@ -95,7 +95,7 @@ int lumen_add_model(lumen_server *server, const lumen_model_config *config, uint
         close_model(server, model);
         return code;
     }
-    if (!model->source.optimised.bytes && !config->experts) {
+    if (!model->source.optimised.bytes && !config->experts && model->source.providers.count == 0) {
         char line[LM_NAME_BYTES_MAX + 128];
         snprintf(line, sizeof line,
                  "model '%s' cannot be kept in ONNX Runtime's own format: each worker holds its "

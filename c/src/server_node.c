@@ -111,6 +111,8 @@ static void choose_run(const lumen_server *server, struct lm_model *model) {
         model->run_why = "workers gather batches";
     } else if (model->threads > 1) {
         model->run_why = "intra_op_threads is set";
+    } else if (model->source.providers.count > 0) {
+        model->run_why = "it has other providers, whose Runs may wait";
     } else if (model->experts.count > 0) {
         choose_run_of_experts(model);
         return;

@@ -157,7 +157,10 @@ void lm_server_widen(lumen_server *server) {
     bool any = false;
     for (uint32_t m = 0; m < server->set->count; m++) {
         struct lm_model *model = server->set->models[m];
-        narrow(model, model->width == 1 ? "as set" : none ? none : "no thread to try it on");
+        const char *why = model->source.providers.count > 0 ? "it has other providers"
+                          : model->width == 1               ? "as set"
+                                                            : none;
+        narrow(model, why ? why : "no thread to try it on");
         any = any || model->width != 1;
     }
     if (none || !any) return;

@@ -19,6 +19,7 @@ from pydantic.fields import FieldInfo
 
 from lumen_uring.errors import EngineError
 from lumen_uring.image_input import Filter, Fit, ImageConfig, Preset
+from lumen_uring.providers import ProviderConfig, options_of
 from lumen_uring.ring import structs
 from lumen_uring.settings import (
     PYTHON_SIDE,
@@ -162,6 +163,7 @@ def native_model(
         name: getattr(model if name in model.model_fields_set else preset, name)
         for name in ("channel_order", "mean", "scale")
     }
+    listed = [native_provider(one, model.intra_op_threads) for one in model.providers]
     return structs.LumenModelConfig(
         name=model.name.encode(),
         path=os.fsencode(path),
@@ -191,6 +193,21 @@ def native_model(
         engine=_number(ModelConfig.model_fields["engine"], model.engine),
         image=None if image is None else ctypes.pointer(native_image(image)),
         experts=None if experts is None else ctypes.pointer(experts),
+        provider_count=len(listed),
+        providers=(structs.LumenProvider * len(listed))(*listed) if listed else None,
+    )
+
+
+def native_provider(provider: ProviderConfig, threads: int) -> structs.LumenProvider:
+    """lumen_provider for one entry of a model's `providers`, whose Runs have so many threads."""
+    options = [
+        structs.LumenOption(name=name.encode(), value=value.encode())
+        for name, value in options_of(provider, threads).items()
+    ]
+    return structs.LumenProvider(
+        name=provider.name.encode(),
+        options=(structs.LumenOption * len(options))(*options),
+        option_count=len(options),
     )
 
 

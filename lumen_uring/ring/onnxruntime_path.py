@@ -15,6 +15,7 @@ from lumen_uring.errors import LibraryError
 
 OLDEST: Final = (1, 17)
 _NAME: Final = re.compile(r"libonnxruntime\.so(?:\.(\d+)\.(\d+)(?:\.\d+)*)?")
+_PROVIDER: Final = re.compile(r"libonnxruntime_providers_(\w+)\.so")
 _CURE: Final = 'run `pip install "onnxruntime>=1.17"`'
 
 
@@ -61,3 +62,16 @@ def version(path: Path) -> str:
     """
     _, _, text = path.name.partition(".so.")
     return text or "unknown"
+
+
+def provider_libraries(path: Path) -> list[str]:
+    """The execution providers that come as libraries of their own beside the runtime's.
+
+    Args:
+        path: as find gave it.
+
+    Returns:
+        For example ["openvino"]; the wheel for the CPU has none.
+    """
+    found = (_PROVIDER.fullmatch(file.name) for file in path.parent.glob("*.so"))
+    return sorted(match[1] for match in found if match and match[1] != "shared")

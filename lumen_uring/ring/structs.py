@@ -96,6 +96,26 @@ class LumenImageConfig(ctypes.Structure):
     ]
 
 
+class LumenOption(ctypes.Structure):
+    """lumen_option: a text under a name."""
+
+    _fields_ = [
+        ("name", c_char_p),
+        ("value", c_char_p),
+    ]
+
+
+class LumenProvider(ctypes.Structure):
+    """lumen_provider: an execution provider and its options."""
+
+    _fields_ = [
+        ("name", c_char_p),
+        ("options", ctypes.POINTER(LumenOption)),
+        ("option_count", c_uint32),
+        ("reserved", c_uint32),
+    ]
+
+
 class LumenExpert(ctypes.Structure):
     """lumen_expert: one of the models that a virtual model may run."""
 
@@ -145,6 +165,8 @@ class LumenModelConfig(ctypes.Structure):
         ("engine_path", c_char_p),
         ("engine_why", c_char_p),
         ("engine", c_uint32),
+        ("provider_count", c_uint32),
+        ("providers", ctypes.POINTER(LumenProvider)),
     ]
 
 
@@ -304,6 +326,8 @@ MIRRORS: Final[dict[str, type[ctypes.Structure]]] = {
     "lumen_model_config": LumenModelConfig,
     "lumen_dim": LumenDim,
     "lumen_image_config": LumenImageConfig,
+    "lumen_option": LumenOption,
+    "lumen_provider": LumenProvider,
     "lumen_expert": LumenExpert,
     "lumen_experts_config": LumenExpertsConfig,
     "lumen_slot_class": LumenSlotClass,

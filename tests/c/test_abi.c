@@ -49,6 +49,8 @@ static void table_covers_all(void) {
                    {"lumen_abi_field", sizeof(lumen_abi_field)},
                    {"lumen_dim", sizeof(lumen_dim)},
                    {"lumen_image_config", sizeof(lumen_image_config)},
+                   {"lumen_option", sizeof(lumen_option)},
+                   {"lumen_provider", sizeof(lumen_provider)},
                    {"lumen_expert", sizeof(lumen_expert)},
                    {"lumen_experts_config", sizeof(lumen_experts_config)}};
     uint32_t version = 0, count = 0, row = 0, found = 0;

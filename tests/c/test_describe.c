@@ -103,7 +103,7 @@ static void descriptions(void) {
        "\"channel_order\":\"BGR\",\"mean\":[0,0,0],\"scale\":[0,0,0],\"fit\":\"shorter_side_and_"
        "crop\",\"resize\":9,\"filter\":\"box\",\"pad_value\":114,\"max_pixels\":77},\"labels\":["
        "\"cat\",\"\\\"dog\\\"\",\"\",\"owl\"],"
-       "\"width\":2,\"width_why\":\"2 are \\\"faster\\\"\"}]}");
+       "\"width\":2,\"width_why\":\"2 are \\\"faster\\\"\",\"providers\":[\"cpu\"]}]}");
     lm_labels_close(&models[0].labels);
     models[0].image.pixels.is_grey = true;
     CHECK(strstr(described(1), "\"image\":{\"height\":6,\"width\":8,\"layout\":\"NCHW\","
@@ -116,7 +116,12 @@ static void descriptions(void) {
        "\"shape\":[-1,2],\"shape_known\":false}],\"rgb8\":{\"height\":9,\"width\":11,\"layout\":"
        "\"NHWC\",\"channel_order\":\"RGB\",\"mean\":[0,0,0],\"scale\":[0,0,0]},\"image\":null,"
        "\"labels\":null,"
-       "\"width\":1,\"width_why\":\"\"}]}");
+       "\"width\":1,\"width_why\":\"\",\"providers\":[\"cpu\"]}]}");
+    lumen_provider listed[] = {{.name = "openvino"}, {.name = "xnnpack"}};
+    models[1].source.providers =
+        (struct lm_providers){.list = listed, .count = 2, .nodes = 9, .nodes_on_cpu = 4};
+    CHECK(strstr(described(2), "\"providers\":[\"openvino\",\"xnnpack\",\"cpu\"],\"nodes\":9,"
+                               "\"nodes_on_cpu\":4}]}"));
 }
 
 /* Labels of 64 KiB together are told, and of one byte more are not. */

@@ -264,7 +264,7 @@ def test_the_description_says_how_pictures_are_seen(zoo: Server) -> None:
     assert (several.pop("run"), several.pop("run_why")) == ("auto", "its Runs are short")
     assert several.pop("width_why").startswith("a Run takes ")  # type: ignore[attr-defined]
     assert (several.pop("engine"), several.pop("engine_why")) == ("onnxruntime", "it has 3 inputs")
-    assert several.pop("width") == 1
+    assert (several.pop("width"), several.pop("providers")) == (1, ["cpu"])
     assert several == {
         "index": zoo.models["several"],
         "name": "several",

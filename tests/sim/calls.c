@@ -129,6 +129,11 @@ int lm_thread_pin(int32_t cpu) {
     return 0;
 }
 
+int lm_thread_cpus(struct lm_cpu_set *cpus_out) {
+    (void)cpus_out;
+    return -1;
+}
+
 int lm_thread_keep_to(const struct lm_cpu_set *cpus) {
     (void)cpus;
     return 0;

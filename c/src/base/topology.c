@@ -108,6 +108,14 @@ int lm_thread_pin(int32_t cpu) {
     return lm_thread_pin_other(0, cpu);
 }
 
+int lm_thread_cpus(struct lm_cpu_set *cpus_out) {
+    cpu_set_t mask[LM_CPUS_MAX / CPU_SETSIZE];
+    CPU_ZERO_S(sizeof mask, mask);
+    if (sched_getaffinity(0, sizeof mask, mask) != 0) return -errno;
+    memcpy(cpus_out, mask, sizeof mask);
+    return 0;
+}
+
 int lm_thread_keep_to(const struct lm_cpu_set *cpus) {
     cpu_set_t mask[LM_CPUS_MAX / CPU_SETSIZE];
     _Static_assert(sizeof mask == sizeof *cpus, "a bit for each core, in the same order");

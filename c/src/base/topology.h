@@ -27,6 +27,8 @@ int lm_topology_cpu_quota(const char *root);
 int lm_thread_pin(int32_t cpu);
 /* Pins another thread of this process, by its number; 0: the calling one. Allocates nothing. */
 int lm_thread_pin_other(int32_t tid, int32_t cpu);
+/* The cores that the calling thread may run on. Returns 0 or a negative errno. */
+int lm_thread_cpus(struct lm_cpu_set *cpus_out);
 /* Lets the calling thread run on these cores alone. Returns 0 or a negative errno. */
 int lm_thread_keep_to(const struct lm_cpu_set *cpus);
 /* The calling thread's number. */

@@ -148,6 +148,21 @@ static void write_engine(FILE *out, const struct lm_model *model) {
     lm_json_write(out, model->engine_why);
 }
 
+/* What computes the parts of the graph, and how many of its nodes are left to the CPU, where ONNX
+ * Runtime tells. */
+static void write_providers(FILE *out, const struct lm_model *model) {
+    const struct lm_providers *providers = &model->source.providers;
+    fputs(",\"providers\":[", out);
+    for (uint32_t p = 0; p < providers->count; p++) {
+        lm_json_write(out, providers->list[p].name);
+        fputc(',', out);
+    }
+    fputs("\"cpu\"]", out);
+    if (providers->nodes > 0)
+        fprintf(out, ",\"nodes\":%u,\"nodes_on_cpu\":%u", providers->nodes,
+                providers->nodes_on_cpu);
+}
+
 static void write_model(FILE *out, const struct lm_model *model) {
     fprintf(out, "{\"index\":%u,\"name\":", model->index);
     lm_json_write(out, model->name);
@@ -175,6 +190,7 @@ static void write_model(FILE *out, const struct lm_model *model) {
     write_run(out, model);
     if (model->experts.count > 0) write_experts(out, model);
     write_engine(out, model);
+    if (model->experts.count == 0) write_providers(out, model);
     fputc('}', out);
 }
 

@@ -97,6 +97,7 @@ static int without(struct lm_model *model, const char *why) {
 int lm_model_open_engine(struct lm_model *model, const lumen_model_config *config) {
     model->engine_wish = config->engine;
     if (config->engine == LUMEN_ENGINE_ORT) return without(model, "as set");
+    if (model->source.providers.count > 0) return without(model, "it has other providers");
     if (!config->engine_path)
         return without(model, config->engine_why ? config->engine_why : "it has no native engine");
     if (lm_engine_open(&model->engine, config->engine_path, false))

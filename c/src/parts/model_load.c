@@ -50,6 +50,9 @@ static int open_sessions(struct lm_model *model, const struct lm_ort *ort, const
     int code = lm_ort_session_open(ort, &model->source, &model->sessions[0]);
     if (code) return code;
     model->session_count = 1;
+    lm_providers_count_nodes(&model->source.providers, ort, model->sessions[0]);
+    code = lm_providers_check_nodes(&model->source.providers);
+    if (code) return code;
     code = lm_model_read_signature(model, ort, path);
     if (!code && model->free_count > 0) {
         /* Plans of memory are kept for each shape that ever came. */
@@ -127,6 +130,7 @@ int lm_model_open(struct lm_model *model, const struct lm_ort *ort,
     int code = begin(model, config, index);
     if (code) return code;
     code = lm_ort_source_open(&model->source, ort, config);
+    if (model->source.providers.count > 0) model->width = 1; /* their threads are their own */
     if (!code) code = open_sessions(model, ort, config->path, session_count);
     if (!code) code = lm_model_limit_sizes(model, config);
     if (!code) lm_model_try_sizes(model, ort);

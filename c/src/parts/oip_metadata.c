@@ -150,8 +150,8 @@ static void write_config_tensors(FILE *out, const struct lm_tensor *tensors, uin
     }
 }
 
-/* Parameters, which clients show: which thread runs the model, and why; that its input may be files
- * of pictures too. */
+/* Parameters, which clients show: which thread runs the model, and why; its providers beside the
+ * CPU; that its input may be files of pictures too. */
 static void write_parameters(FILE *out, const struct lm_model *model) {
     const char *before = ",\"parameters\":{";
     if (model->run_why) {
@@ -159,12 +159,22 @@ static void write_parameters(FILE *out, const struct lm_model *model) {
                 model->run_why);
         before = ",";
     }
-    if (model->takes_images)
+    if (model->source.providers.count > 0) {
+        char names[256];
+        lm_providers_text(&model->source.providers, names, sizeof names);
+        fprintf(out, "%s\"providers\":{\"string_value\":", before);
+        lm_json_write(out, names);
+        fputc('}', out);
+        before = ",";
+    }
+    if (model->takes_images) {
         fprintf(out,
                 "%s\"image\":{\"string_value\":\"JPEG or PNG: one file as the body, or files as "
                 "BYTES [rows] of the input\"}",
                 before);
-    if (model->run_why || model->takes_images) fputc('}', out);
+        before = ",";
+    }
+    if (before[1] == '\0') fputc('}', out);
 }
 
 int lm_oip_model_config(const struct lm_model *model, uint32_t workers,

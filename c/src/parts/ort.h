@@ -15,6 +15,7 @@
 #include "base/memory.h"
 #include "lumen.h"
 #include "parts/ort_api.h"
+#include "parts/providers.h"
 
 struct lm_ort {
     void *library;
@@ -39,13 +40,14 @@ struct lm_ort_source {
     char path[4096];
     uint32_t intra_op_threads;
     uint32_t dim_count;
-    lumen_dim *dims; /* copies, with their names */
+    lumen_dim *dims;               /* copies, with their names */
+    struct lm_providers providers; /* where there are any, `optimised` has no bytes */
     bool from_cache;
     bool shapes_vary; /* from one Run to another: sessions keep no plan of memory */
 };
 
 /* Of the configuration: path, cache_path (NULL: the optimised graph is made in memory),
- * intra_op_threads, and the dimensions that are fixed. Returns 0, LUMEN_E_MODEL or LUMEN_E_IO. */
+ * intra_op_threads, the dimensions that are fixed, and the providers. Returns 0 or LUMEN_E_*. */
 int lm_ort_source_open(struct lm_ort_source *source, const struct lm_ort *ort,
                        const lumen_model_config *config);
 void lm_ort_source_close(struct lm_ort_source *source);
@@ -107,5 +109,8 @@ int lm_ort_run(const struct lm_ort *ort, OrtSession *session, const char *const 
 /* Converts and releases a status: 0 when it is NULL, else LUMEN_E_ORT with `tried` in the sentence.
  */
 int lm_ort_check(const struct lm_ort *ort, OrtStatus *status, const char *tried);
+
+/* Takes what ONNX Runtime last logged as an error on the calling thread; "": nothing. */
+void lm_ort_take_log(char *text, size_t bytes);
 
 #endif

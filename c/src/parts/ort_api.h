@@ -1,7 +1,8 @@
 /* ort_api.h: the part of ONNX Runtime's C API that Lumen uses, by slot number.
  *
  * The wheel ships the library without a header. Its API is a table of function pointers that only
- * ever grows, so a slot number is enough; the static asserts below hold each member to its slot.
+ * ever grows, so a slot number is enough; the static asserts below hold the first member of each
+ * run to its slot.
  * Every slot here exists in API version 17 (ONNX Runtime 1.17, January 2024) and in all later ones.
  * Constant once it is loaded: any thread.
  */
@@ -23,14 +24,19 @@ typedef struct OrtTypeInfo OrtTypeInfo;
 typedef struct OrtTensorTypeAndShapeInfo OrtTensorTypeAndShapeInfo;
 typedef struct OrtMemoryInfo OrtMemoryInfo;
 typedef struct OrtAllocator OrtAllocator;
+typedef struct OrtProviderOptions OrtProviderOptions; /* of CUDA, TensorRT and oneDNN alike */
 
 /* Start a thread that calls main(argument), and wait for its end; the handle is the program's. */
 typedef void *(*OrtCreateThread)(void *creation_options, void (*main)(void *), void *argument);
 typedef void (*OrtJoinThread)(void *handle);
 
+/* Takes a line of its log. */
+typedef void (*OrtLog)(void *parameter, int severity, const char *category, const char *log_id,
+                       const char *place, const char *message);
+
 /* Values of its enums. */
 enum { ORT_INVALID_ARGUMENT = 2 };
-enum { ORT_LOG_FATAL = 4 };
+enum { ORT_LOG_ERROR = 3, ORT_LOG_FATAL = 4 };
 enum { ORT_TYPE_TENSOR = 1, ORT_TYPE_SEQUENCE = 2, ORT_TYPE_MAP = 3 };
 enum { ORT_OPTIMISE_NONE = 0, ORT_OPTIMISE_ALL = 99 };
 enum { ORT_EXECUTE_SEQUENTIAL = 0 };
@@ -63,7 +69,9 @@ struct lm_ort_api {
     int (*GetErrorCode)(const OrtStatus *status);
     const char *(*GetErrorMessage)(const OrtStatus *status);
     OrtStatus *(*CreateEnv)(int severity, const char *log_id, OrtEnv **out);
-    void *unused_4[2];
+    OrtStatus *(*CreateEnvWithCustomLogger)(OrtLog log, void *parameter, int severity,
+                                            const char *log_id, OrtEnv **out);
+    void *unused_5[1];
     OrtStatus *(*DisableTelemetryEvents)(const OrtEnv *env);
     OrtStatus *(*CreateSession)(const OrtEnv *env, const char *path,
                                 const OrtSessionOptions *options, OrtSession **out);
@@ -138,14 +146,24 @@ struct lm_ort_api {
     void *unused_101[23];
     OrtStatus *(*AddFreeDimensionOverrideByName)(OrtSessionOptions *options, const char *name,
                                                  int64_t size);
-    void *unused_125[2];
+    OrtStatus *(*GetAvailableProviders)(char ***names_out, int *count_out);
+    OrtStatus *(*ReleaseAvailableProviders)(char **names, int count);
     OrtStatus *(*GetStringTensorElementLength)(const OrtValue *value, size_t index, size_t *out);
     OrtStatus *(*GetStringTensorElement)(const OrtValue *value, size_t bytes, size_t index,
                                          void *out);
     void *unused_129[1];
     OrtStatus *(*AddSessionConfigEntry)(OrtSessionOptions *options, const char *key,
                                         const char *value);
-    void *unused_131[45];
+    void *unused_131[39];
+    OrtStatus *(*SessionOptionsAppendExecutionProvider_TensorRT_V2)(
+        OrtSessionOptions *options, const OrtProviderOptions *provider);
+    OrtStatus *(*CreateTensorRTProviderOptions)(OrtProviderOptions **out);
+    OrtStatus *(*UpdateTensorRTProviderOptions)(OrtProviderOptions *provider,
+                                                const char *const *keys, const char *const *values,
+                                                size_t count);
+    void *unused_173[1];
+    void (*ReleaseTensorRTProviderOptions)(OrtProviderOptions *provider);
+    void *unused_175[1];
     OrtStatus *(*RegisterAllocator)(OrtEnv *env, OrtAllocator *allocator);
     OrtStatus *(*UnregisterAllocator)(OrtEnv *env, const OrtMemoryInfo *info);
     void *unused_178[18];
@@ -155,7 +173,27 @@ struct lm_ort_api {
                                                                void *creation_options);
     OrtStatus *(*SessionOptionsSetCustomJoinThreadFn)(OrtSessionOptions *options,
                                                       OrtJoinThread join);
-    void *unused_199[53];
+    void *unused_199[5];
+    OrtStatus *(*SessionOptionsAppendExecutionProvider_CUDA_V2)(OrtSessionOptions *options,
+                                                                const OrtProviderOptions *provider);
+    OrtStatus *(*CreateCUDAProviderOptions)(OrtProviderOptions **out);
+    OrtStatus *(*UpdateCUDAProviderOptions)(OrtProviderOptions *provider, const char *const *keys,
+                                            const char *const *values, size_t count);
+    void *unused_207[1];
+    void (*ReleaseCUDAProviderOptions)(OrtProviderOptions *provider);
+    void *unused_209[7];
+    OrtStatus *(*SessionOptionsAppendExecutionProvider)(OrtSessionOptions *options,
+                                                        const char *name, const char *const *keys,
+                                                        const char *const *values, size_t count);
+    void *unused_217[22];
+    OrtStatus *(*SessionOptionsAppendExecutionProvider_Dnnl)(OrtSessionOptions *options,
+                                                             const OrtProviderOptions *provider);
+    OrtStatus *(*CreateDnnlProviderOptions)(OrtProviderOptions **out);
+    OrtStatus *(*UpdateDnnlProviderOptions)(OrtProviderOptions *provider, const char *const *keys,
+                                            const char *const *values, size_t count);
+    void *unused_242[1];
+    void (*ReleaseDnnlProviderOptions)(OrtProviderOptions *provider);
+    void *unused_244[8];
     OrtStatus *(*GetResizedStringTensorElementBuffer)(OrtValue *value, size_t index, size_t bytes,
                                                       char **buffer);
 };
@@ -164,59 +202,33 @@ struct lm_ort_api {
     _Static_assert(offsetof(struct lm_ort_api, member) == (slot) * sizeof(void *), \
                    #member " is slot " #slot)
 LM_ORT_SLOT(GetErrorCode, 1);
-LM_ORT_SLOT(GetErrorMessage, 2);
-LM_ORT_SLOT(CreateEnv, 3);
 LM_ORT_SLOT(DisableTelemetryEvents, 6);
-LM_ORT_SLOT(CreateSession, 7);
-LM_ORT_SLOT(CreateSessionFromArray, 8);
-LM_ORT_SLOT(Run, 9);
-LM_ORT_SLOT(CreateSessionOptions, 10);
-LM_ORT_SLOT(SetOptimizedModelFilePath, 11);
 LM_ORT_SLOT(SetSessionExecutionMode, 13);
 LM_ORT_SLOT(DisableMemPattern, 17);
 LM_ORT_SLOT(SetSessionLogSeverityLevel, 22);
-LM_ORT_SLOT(SetSessionGraphOptimizationLevel, 23);
-LM_ORT_SLOT(SetIntraOpNumThreads, 24);
-LM_ORT_SLOT(SetInterOpNumThreads, 25);
 LM_ORT_SLOT(SessionGetInputCount, 30);
-LM_ORT_SLOT(SessionGetOutputCount, 31);
 LM_ORT_SLOT(SessionGetInputTypeInfo, 33);
-LM_ORT_SLOT(SessionGetOutputTypeInfo, 34);
 LM_ORT_SLOT(SessionGetInputName, 36);
-LM_ORT_SLOT(SessionGetOutputName, 37);
 LM_ORT_SLOT(CreateRunOptions, 39);
 LM_ORT_SLOT(CreateTensorAsOrtValue, 48);
-LM_ORT_SLOT(CreateTensorWithDataAsOrtValue, 49);
 LM_ORT_SLOT(GetTensorMutableData, 51);
 LM_ORT_SLOT(CastTypeInfoToTensorInfo, 55);
-LM_ORT_SLOT(GetOnnxTypeFromTypeInfo, 56);
 LM_ORT_SLOT(GetTensorElementType, 60);
-LM_ORT_SLOT(GetDimensionsCount, 61);
-LM_ORT_SLOT(GetDimensions, 62);
-LM_ORT_SLOT(GetSymbolicDimensions, 63);
-LM_ORT_SLOT(GetTensorShapeElementCount, 64);
-LM_ORT_SLOT(GetTensorTypeAndShape, 65);
 LM_ORT_SLOT(CreateCpuMemoryInfo, 69);
 LM_ORT_SLOT(AllocatorFree, 76);
 LM_ORT_SLOT(GetAllocatorWithDefaultOptions, 78);
 LM_ORT_SLOT(ReleaseEnv, 92);
-LM_ORT_SLOT(ReleaseStatus, 93);
-LM_ORT_SLOT(ReleaseMemoryInfo, 94);
-LM_ORT_SLOT(ReleaseSession, 95);
-LM_ORT_SLOT(ReleaseValue, 96);
-LM_ORT_SLOT(ReleaseRunOptions, 97);
-LM_ORT_SLOT(ReleaseTypeInfo, 98);
-LM_ORT_SLOT(ReleaseTensorTypeAndShapeInfo, 99);
-LM_ORT_SLOT(ReleaseSessionOptions, 100);
 LM_ORT_SLOT(AddFreeDimensionOverrideByName, 124);
-LM_ORT_SLOT(GetStringTensorElementLength, 127);
-LM_ORT_SLOT(GetStringTensorElement, 128);
 LM_ORT_SLOT(AddSessionConfigEntry, 130);
+LM_ORT_SLOT(SessionOptionsAppendExecutionProvider_TensorRT_V2, 170);
+LM_ORT_SLOT(ReleaseTensorRTProviderOptions, 174);
 LM_ORT_SLOT(RegisterAllocator, 176);
-LM_ORT_SLOT(UnregisterAllocator, 177);
 LM_ORT_SLOT(SessionOptionsSetCustomCreateThreadFn, 196);
-LM_ORT_SLOT(SessionOptionsSetCustomThreadCreationOptions, 197);
-LM_ORT_SLOT(SessionOptionsSetCustomJoinThreadFn, 198);
+LM_ORT_SLOT(SessionOptionsAppendExecutionProvider_CUDA_V2, 204);
+LM_ORT_SLOT(ReleaseCUDAProviderOptions, 208);
+LM_ORT_SLOT(SessionOptionsAppendExecutionProvider, 216);
+LM_ORT_SLOT(SessionOptionsAppendExecutionProvider_Dnnl, 239);
+LM_ORT_SLOT(ReleaseDnnlProviderOptions, 243);
 LM_ORT_SLOT(GetResizedStringTensorElementBuffer, 252);
 #undef LM_ORT_SLOT
 

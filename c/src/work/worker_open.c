@@ -51,6 +51,26 @@ static int warm_model(struct lm_worker *worker, const struct lm_model *model, ui
     return code ? code : lm_batch_warm(worker, model);
 }
 
+/* The same, with a look at what a provider does to the thread: it may move it to other cores, or
+ * let it run on all of them. */
+static int warm_on_its_cores(struct lm_worker *worker, const struct lm_model *model,
+                             uint64_t *warm_ns, char *note, size_t note_bytes) {
+    struct lm_cpu_set before, after;
+    char names[96];
+    if (model->source.providers.count == 0) return warm_model(worker, model, warm_ns);
+    bool known = lm_thread_cpus(&before) == 0;
+    int code = warm_model(worker, model, warm_ns);
+    if (!known || lm_thread_cpus(&after) != 0 || memcmp(&before, &after, sizeof before) == 0)
+        return code;
+    (void)lm_thread_keep_to(&before);
+    lm_providers_text(&model->source.providers, names, sizeof names);
+    snprintf(note, note_bytes,
+             "model '%s': a provider (%s) moves the thread that runs it to other cores, which may "
+             "be in others' way: switch its pinning off",
+             model->name, names);
+    return code;
+}
+
 static int take_model(struct lm_worker *worker, struct lm_model *model, char *note,
                       size_t note_bytes) {
     uint64_t warm_ns;
@@ -59,7 +79,7 @@ static int take_model(struct lm_worker *worker, struct lm_model *model, char *no
     int code = lm_batch_open(model, &worker->shared->ort, worker->index);
     if (code) return code;
     /* Zeros may be no sensible input for it: worth a note, not a refusal. */
-    if (warm_model(worker, model, &warm_ns))
+    if (warm_on_its_cores(worker, model, &warm_ns, note, note_bytes))
         snprintf(note, note_bytes, "model '%s' fails on an input of zeros: %s", model->name,
                  lm_error_last());
     if (worker->index == 0) model->warm_ns = warm_ns;
