@@ -12,6 +12,8 @@
 
 enum { SLICE_PIXELS = 512 };
 
+uint64_t pictures_slice_ns;
+
 struct lm_image_decoder {
     const uint8_t *file;
     uint64_t left; /* pixels */
@@ -45,7 +47,8 @@ enum lm_image_step lm_image_step(struct lm_image_decoder *decoder, struct lm_ima
                                  uint64_t until_ns, char *why, size_t why_bytes) {
     (void)until_ns;
     snprintf(why, why_bytes, "a picture that turns out broken");
-    if (fiber_self()) fiber_block(decoder, sim_now_ns + sim_between(1000, 200000));
+    uint64_t takes_ns = pictures_slice_ns ? pictures_slice_ns : sim_between(1000, 200000);
+    if (fiber_self()) fiber_block(decoder, sim_now_ns + takes_ns);
     if (decoder->file[SIM_FILE_BYTES - 1] == SIM_BROKEN) return LM_IMAGE_FAILED;
     if (decoder->left > SLICE_PIXELS) {
         decoder->left -= SLICE_PIXELS;

@@ -1,5 +1,5 @@
 /* rules.c: see rules.h: how a story is told, and what of it is looked at. The stories are in
- * rules_clocks.c and rules_counts.c.
+ * the files beside it.
  */
 #include "rules.h"
 
@@ -305,6 +305,7 @@ static void run(const struct rule *rule, uint64_t seed) {
                                      .here_bytes = 256 << 10};
     if (rule->plan) rule->plan(&sim_plan);
     runtime_takes_ns = SIM_US;
+    pictures_slice_ns = 0;
     fibers_reset();
     rings_reset();
     network_reset();
@@ -320,7 +321,7 @@ static void run(const struct rule *rule, uint64_t seed) {
               "a gauge still stands after the end");
     engine_close();
     network_free();
-    runtime_takes_ns = 0;
+    runtime_takes_ns = pictures_slice_ns = 0;
     sim_rule = NULL;
 }
 
@@ -334,6 +335,7 @@ void rules_run(void) {
                {rules_of_entry, rules_of_entry_count},
                {rules_of_counts, rules_of_counts_count},
                {rules_of_http, rules_of_http_count},
+               {rules_of_pictures, rules_of_pictures_count},
                {rules_of_slot_wait, rules_of_slot_wait_count}};
     size_t count = 0;
     for (size_t a = 0; a < sizeof all / sizeof all[0]; a++) {

@@ -233,6 +233,10 @@ void runtime_frees(void);          /* all that was kept */
 #define SIM_POISON 4095.0f         /* a first number that makes Run fail */
 void runtime_open(struct lm_ort *ort);
 
+/* ---- pictures.c ---- */
+
+extern uint64_t pictures_slice_ns; /* each slice of a picture; 0: as the seed says */
+
 /* ---- engine.c: the server's side of a run ---- */
 
 extern struct lm_shared sim_shared;
