@@ -32,7 +32,7 @@ struct expect {
     uint32_t code;     /* HTTP: what is right but for these */
     const struct lm_oip_document *document;
     bool pixels;
-    bool files;     /* native: of pictures, instead; see pictures.c */
+    bool files;     /* of pictures, instead; see pictures.c */
     bool broken;    /* the last one of them cannot be decoded */
     bool binary;    /* HTTP: the outputs are asked for as binary */
     bool named;     /* HTTP: rows with names, of whole inputs */

@@ -62,8 +62,11 @@ static void write_json(const struct expect *expect, uint32_t blobs, uint64_t tim
     text_bytes = 0;
     ADD("{\"id\":\"%llu\",\"inputs\":[", (unsigned long long)expect->id);
     for (uint32_t i = 0; i < client_inputs(expect); i++) {
-        ADD("%s{\"name\":\"%s\",\"datatype\":\"FP32\",", i ? "," : "", input_name(expect, i));
-        if (i == 1) {
+        ADD("%s{\"name\":\"%s\",\"datatype\":\"%s\",", i ? "," : "", input_name(expect, i),
+            expect->files ? "BYTES" : "FP32");
+        if (expect->files) {
+            ADD("\"shape\":[%u]", expect->rows);
+        } else if (i == 1) {
             ADD("\"shape\":[3]");
         } else if (expect->model == SIM_FREE_MODEL) {
             ADD("\"shape\":[%u,%u]", expect->rows, expect->length);
@@ -71,7 +74,9 @@ static void write_json(const struct expect *expect, uint32_t blobs, uint64_t tim
             ADD("\"shape\":[%u,%s]", expect->rows, shapes[expect->model]);
         }
         if (blobs & 1u << i) {
-            ADD(",\"parameters\":{\"binary_data_size\":%u}", client_floats(expect, i) * 4);
+            uint32_t bytes =
+                expect->files ? expect->rows * (4 + SIM_FILE_BYTES) : client_floats(expect, i) * 4;
+            ADD(",\"parameters\":{\"binary_data_size\":%u}", bytes);
         } else {
             add_values(expect, i);
         }
@@ -109,15 +114,28 @@ static void make_chunks(struct client *client, uint32_t from) {
 
 /* ---- inference ---- */
 
-enum form { FORM_VALUES, FORM_BLOBS, FORM_MIXED, FORM_RAW, FORM_ROWS };
+enum form { FORM_VALUES, FORM_BLOBS, FORM_MIXED, FORM_RAW, FORM_ROWS, FORM_FILE };
 
 static enum form draw_form(const struct expect *expect) {
     enum form form = (enum form)sim_below(5);
+    if (expect->files) form = sim_below(2) ? FORM_FILE : FORM_BLOBS;
     if (form == FORM_MIXED && expect->model != 3) form = FORM_BLOBS;
     if (form == FORM_RAW && expect->model == 3) form = FORM_BLOBS;
     if ((form == FORM_VALUES || form == FORM_ROWS) && expect->model == 1 && expect->rows > 2)
         form = FORM_BLOBS;
     return form;
+}
+
+/* One file is the body, or a part of a form. */
+static void put_file(struct client *client, const struct expect *expect) {
+    static const char head[] = "--x\r\nContent-Disposition: form-data; name=a; filename=b\r\n\r\n";
+    bool in_form = sim_one_in(3);
+    if (in_form) put_text(client, head);
+    uint32_t at = client->out_bytes, length = sizeof(uint32_t);
+    client_put_input(client, expect, 0);
+    client->out_bytes -= length; /* which the body says */
+    memmove(client->out + at, client->out + at + length, client->out_bytes - at);
+    if (in_form) put_text(client, "\r\n--x--\r\n");
 }
 
 static void put_body(struct client *client, const struct expect *expect, uint32_t blobs) {
@@ -129,20 +147,22 @@ static void put_body(struct client *client, const struct expect *expect, uint32_
 
 static void put_infer(struct client *client, struct expect *expect, enum form form, bool chunked,
                       const char *headers) {
-    const bool no_blobs = form == FORM_VALUES || form == FORM_ROWS;
+    const bool no_blobs = form == FORM_VALUES || form == FORM_ROWS || form == FORM_FILE;
     uint32_t blobs = no_blobs ? 0 : form == FORM_MIXED ? 1u + sim_below(2) : 3;
     uint64_t timeout_us = sim_one_in(10) ? 1 + sim_below(sim_below(2) ? 300 : 200000) : 0;
     char head[512];
     bool pixels = expect->pixels;
     expect->pixels = pixels && form == FORM_RAW;
-    if (timeout_us && form != FORM_RAW) expect->statuses |= STATUS(LM_STATUS_DEADLINE);
+    if (timeout_us && form != FORM_RAW && form != FORM_FILE)
+        expect->statuses |= STATUS(LM_STATUS_DEADLINE);
     text_bytes = 0;
     if (form == FORM_ROWS) {
         write_rows(expect, timeout_us);
-    } else if (form != FORM_RAW) {
+    } else if (form != FORM_RAW && form != FORM_FILE) {
         write_json(expect, blobs, timeout_us);
     }
     uint32_t json = text_bytes, begin = client->out_bytes;
+    if (form == FORM_FILE) put_file(client, expect);
     put_body(client, expect, blobs);
     if (chunked) make_chunks(client, begin);
     uint32_t bytes = client->out_bytes - begin;
@@ -151,9 +171,9 @@ static void put_infer(struct client *client, struct expect *expect, enum form fo
     client->out_bytes = begin;
 
     const char *version = sim_below(2) ? "/versions/1" : "";
-    snprintf(head, sizeof head, "POST /%s/models/%s%s%s HTTP/1.1\r\nHost: localhost\r\n%s",
-             form == FORM_ROWS ? "v1" : "v2", names[expect->model], version,
-             form == FORM_ROWS ? ":predict" : "/infer", headers);
+    snprintf(head, sizeof head, "%s /%s/models/%s%s%s HTTP/1.1\r\nHost: localhost\r\n%s",
+             form == FORM_FILE && sim_below(2) ? "PUT" : "POST", form == FORM_ROWS ? "v1" : "v2",
+             names[expect->model], version, form == FORM_ROWS ? ":predict" : "/infer", headers);
     put_text(client, head);
     if (chunked) {
         put_text(client, "Transfer-Encoding: chunked\r\n");
@@ -161,7 +181,7 @@ static void put_infer(struct client *client, struct expect *expect, enum form fo
         snprintf(head, sizeof head, "Content-Length: %u\r\n", bytes);
         put_text(client, head);
     }
-    if (blobs || (form != FORM_ROWS && sim_below(2))) {
+    if (blobs || (form != FORM_ROWS && form != FORM_FILE && sim_below(2))) {
         snprintf(head, sizeof head, "Inference-Header-Content-Length: %u\r\n", json);
         put_text(client, head);
     }
@@ -179,15 +199,21 @@ static void draw_infer(struct client *client, bool is_last) {
     expect->code = 200;
     expect->binary = sim_below(2);
     expect->pixels = expect->model == 2 && sim_below(2);
+    expect->files = expect->model == 2 && !expect->pixels && sim_below(2);
     expect->statuses = STATUS_REFUSALS;
     if (sim_plan.default_timeout_ns) expect->statuses |= STATUS(LM_STATUS_DEADLINE);
     if (sim_plan.rate > 0) expect->statuses |= STATUS(LM_STATUS_RATE_LIMITED);
     enum form form = draw_form(expect);
     expect->named = form == FORM_ROWS;
-    if (form == FORM_ROWS) expect->binary = false;
+    if (form == FORM_ROWS || form == FORM_FILE) expect->binary = false;
+    if (form == FORM_FILE) expect->rows = 1;
     if (form == FORM_RAW) {
         expect->rows = 1;
         expect->binary = true;
+    } else if (expect->files && sim_one_in(6)) {
+        expect->broken = true;
+        expect->code = 400;
+        expect->statuses |= STATUS(LM_STATUS_BAD_REQUEST);
     } else if (sim_one_in(12)) {
         expect->code = 500;
         expect->statuses |= STATUS(LM_STATUS_INFERENCE_FAILED);

@@ -557,6 +557,54 @@ MUTANTS = (
         "request->pixels > pixels_max && lm_queue_push(&node->queue, job)",
         "request->pixels > pixels_max",
     ),
+    Mutant(
+        "between: pictures within pictures",
+        "work/image_body.c",
+        "worker->between(worker, request->pixels / SMALLER);",
+        "worker->between(worker, UINT64_MAX);",
+    ),
+    Mutant(
+        "between: more pictures than lanes",
+        "work/image_body.c",
+        "if (worker->between && worker->desk->used < LANES)",
+        "if (worker->between)",
+    ),
+    Mutant(
+        "between: between_ns counts as the picture's",
+        WORKER,
+        "lm_now_ns() - request->popped_ns - worker->between_ns;",
+        "lm_now_ns() - request->popped_ns;",
+    ),
+    Mutant(
+        "between: one inside forgets what was before",
+        WORKER,
+        "worker->between_ns = before_ns + now_ns - began_ns;",
+        "worker->between_ns += now_ns - began_ns;",
+    ),
+    Mutant(
+        "pictures: charged by their bytes",
+        "flow/submit.c",
+        "        lm_estimate_suspend(io, request); /* it was charged by its bytes */\n",
+        "",
+    ),
+    Mutant(
+        "pictures: not measured",
+        "flow/submit.c",
+        "        lm_pictures_measure(request);\n",
+        "",
+    ),
+    Mutant(
+        "pictures: a form's end is the file's",
+        "work/image_body.c",
+        "if (request->http.is_form) {",
+        "if (false) {",
+    ),
+    Mutant(
+        "pictures: a file is read as JSON",
+        "dialects/http_picture.c",
+        "    if (takes) request->encoding = LM_ENCODING_IMAGE;\n",
+        "",
+    ),
     # The cores of sleeping workers.
     Mutant(
         "width no second look at the sleepers",
