@@ -15,23 +15,29 @@ from lumen_uring.model_cache import cache_place
 from lumen_uring.repository.agreement import disagreements
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from lumen_uring.ring.engine import Engine
     from lumen_uring.settings import Config, ExpertsConfig, ModelConfig
 
 
 def add_model(
-    engine: Engine, ort_version: str, model: ModelConfig, path: Path, names: bytes | None
+    engine: Engine,
+    ort_version: str,
+    model: ModelConfig,
+    path: Path,
+    names: bytes | None,
+    put: Callable[..., object] | None = None,
 ) -> list[str]:
     """Loads a model.
 
     Args:
-        engine: not started yet.
+        engine: that gets it.
         ort_version: of its ONNX Runtime.
         model: the entry of the configuration.
         path: its file.
         names: its classes, one a line; None takes those that the file itself names, if any.
+        put: Engine.load_model of an engine that runs; None: Engine.add_model.
 
     Returns:
         Sentences for the person who starts the server.
@@ -47,7 +53,7 @@ def add_model(
             native = None
             if model.engine != "onnxruntime" and not providers.others(model.providers):
                 native = engine_place(file, path.name, place.path)
-            engine.add_model(model, file, place.path, labels, native)
+            (put or engine.add_model)(model, file, place.path, labels, native)
         except (ConfigError, EngineError) as error:
             if file == path:
                 raise

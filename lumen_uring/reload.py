@@ -54,6 +54,7 @@ def plan(current: Config, wanted: Config) -> Plan:
 
     server = section("server", current.server, wanted.server, _SERVER)
     section("engine", current.engine, wanted.engine, ())
+    section("repository", current.repository, wanted.repository, ())
     log = section("log", current.log, wanted.log, _LOG)
 
     def entries(name: str, old: tuple[_Entry, ...], new: tuple[_Entry, ...]) -> tuple[_Entry, ...]:

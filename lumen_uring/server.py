@@ -24,6 +24,7 @@ from lumen_uring.logs import Journal
 from lumen_uring.metrics_server import MetricsServer
 from lumen_uring.model_cache import labels, resolve
 from lumen_uring.notify import Notifier
+from lumen_uring.repository.control import Control
 from lumen_uring.ring import onnxruntime_path
 from lumen_uring.ring.engine import Engine, EngineInfo
 from lumen_uring.ring.signals import SignalQueue
@@ -116,6 +117,9 @@ def _serve(config: Config, reread: Callable[[], Config], journal: Journal) -> in
             if signals.take(_ENDING) is not None:
                 return 0
         engine.set_metrics_port(0 if metrics is None else metrics.port)
+        controlled = config.repository.control != "none"
+        if controlled:
+            engine.open_errands()
         engine.start()
         ready_s = time.monotonic() - began_s
         info = engine.info()
@@ -132,8 +136,25 @@ def _serve(config: Config, reread: Callable[[], Config], journal: Journal) -> in
             for note in (*notes, *info.notes):
                 journal.log("warning", note)
         notifier.ready(lines[0])
-        watch = _Watch(config, reread, journal, notifier, signals, engine, metrics)
-        return watch.until_the_end()
+        control = _control(engine, config, journal, info.ort_version) if controlled else None
+        watch = _Watch(config, reread, journal, notifier, signals, engine, metrics, control)
+        try:
+            return watch.until_the_end()
+        finally:
+            if control is not None:
+                control.close()
+
+
+def _control(engine: Engine, config: Config, journal: Journal, ort_version: str) -> Control:
+    """Begins to answer calls that load and unload models."""
+
+    def load(model: ModelConfig) -> list[str]:
+        path, names = resolve(model.path), labels(model)
+        return loading.add_model(engine, ort_version, model, path, names, engine.load_model)
+
+    control = Control(engine, config, load, journal.log)
+    control.start()
+    return control
 
 
 _Files = list[tuple[ModelConfig, Path, bytes | None]]
@@ -231,6 +252,7 @@ class _Watch:
         signals: SignalQueue,
         engine: Engine,
         metrics: MetricsServer | None,
+        control: Control | None = None,
     ) -> None:
         self._config = config
         self._reread = reread
@@ -239,6 +261,7 @@ class _Watch:
         self._signals = signals
         self._engine = engine
         self._metrics = metrics
+        self._control = control
 
     def until_the_end(self) -> int:
         """Returns the exit status."""
@@ -310,6 +333,8 @@ class _Watch:
             self._wait_for_another(unready_s)
         # First the drain, then the line: its reader may be gone or slow.
         engine.stop(drain_s)
+        if self._control is not None:
+            self._control.close()
         self._journal.say(
             f"Draining for at most {drain_s:g} s; a second signal ends the server at once."
         )

@@ -409,6 +409,15 @@ class RepositoryConfig(_Section):
         max_length=REPOSITORIES_MAX,
         description=f"a list of at most {REPOSITORIES_MAX} paths of folders or files",
     )
+    control: Literal["none", "explicit"] = Field(default="none", description="none | explicit")
+    load: Annotated[tuple[str, ...], BeforeValidator(_tuple)] = Field(
+        default=(), max_length=MODELS_MAX, description="a list of models' names, or of '*' for all"
+    )
+    strict_readiness: bool = Field(default=True, description="true | false")
+    load_seconds: int = Field(default=600, ge=1, le=86_400, description="seconds, 1..86400")
+    load_bytes: _Size = Field(
+        default=8 << 30, ge=0, le=1 << 44, description="a size such as 8GiB, or 0 (no bound)"
+    )
 
 
 class ModelConfig(_Section):

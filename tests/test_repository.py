@@ -185,6 +185,7 @@ def test_names_that_collide(tmp_path: Path) -> None:
 
 
 def test_links_and_names_that_lead_out(tmp_path: Path) -> None:
+    """Row 45."""
     outside = place(tmp_path / "outside/model.onnx")
     inside = tmp_path / "models"
     place(inside / "data/1/model.onnx")

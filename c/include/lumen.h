@@ -23,7 +23,7 @@ extern "C" {
 
 /* Raised with every change to a struct or a function below; Python refuses a library of another
  * number. */
-#define LUMEN_ABI_VERSION 11u
+#define LUMEN_ABI_VERSION 12u
 
 enum {
     LUMEN_OK = 0,
@@ -372,6 +372,19 @@ typedef struct lumen_stats_block {
     int32_t tid;
 } lumen_stats_block;
 
+/* Requests over HTTP that this program answers: POST /v2/repository/index, .../models/M/load and
+ * .../models/M/unload. */
+enum lumen_errand_kind { LUMEN_ERRAND_INDEX = 0, LUMEN_ERRAND_LOAD = 1, LUMEN_ERRAND_UNLOAD = 2 };
+
+typedef struct lumen_errand {
+    uint32_t id;
+    uint32_t kind;    /* enum lumen_errand_kind */
+    const char *name; /* of the model; "" with LUMEN_ERRAND_INDEX */
+    const char *body; /* terminated behind body_bytes */
+    uint32_t body_bytes;
+    uint32_t reserved;
+} lumen_errand;
+
 /* ---- ABI table: every public struct's fields, for a mirror in another language to compare
  * -------- */
 typedef struct lumen_abi_field {
@@ -428,6 +441,18 @@ LUMEN_API int lumen_news(lumen_server *server, char *buffer, size_t capacity);
 /* 0 when every I/O thread has turned its loop since the last call that returned 0; LUMEN_E_AGAIN
  * when one has not yet. For a watchdog; also frees what lumen_reload replaced. */
 LUMEN_API int lumen_heartbeat(lumen_server *server);
+/* Before lumen_start: the requests of enum lumen_errand_kind are answered by this program, with the
+ * functions below. One thread may call lumen_next_errand, any thread the others. */
+LUMEN_API int lumen_open_errands(lumen_server *server);
+/* The oldest request that waits: 0, or LUMEN_E_AGAIN when there is none for timeout_ms. What
+ * errand_out points to is there until lumen_finish_errand. */
+LUMEN_API int lumen_next_errand(lumen_server *server, uint32_t timeout_ms,
+                                lumen_errand *errand_out);
+/* Answers it: HTTP's code, and a body of JSON, which is copied; 0 bytes: none. */
+LUMEN_API int lumen_finish_errand(lumen_server *server, uint32_t id, uint32_t code,
+                                  const char *body, uint32_t body_bytes);
+/* 1: the server says from here on that it is not ready, and goes on serving; 0: it is. */
+LUMEN_API int lumen_hold_ready(lumen_server *server, uint32_t hold);
 /* Readiness is off from here on; everything is served as before. For load balancers that still have
  * to notice. */
 LUMEN_API int lumen_unready(lumen_server *server);

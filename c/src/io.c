@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/topology.h"
 #include "dialects/http.h"
+#include "dialects/http_errands.h"
 #include "flow/accept.h"
 #include "flow/advance.h"
 #include "flow/estimate.h"
@@ -251,6 +252,7 @@ static void do_what_is_due(struct lm_io *io) {
     if (io->lists[LM_LIST_UNPARKING].count) lm_receive_retry_unparking(io);
     if (io->regions_unused) lm_region_unmap(io);
     drain(io);
+    if (io->errands_out) lm_http_errands_answer(io);
 }
 
 static void publish_gauges(struct lm_io *io) {

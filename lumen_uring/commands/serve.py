@@ -83,6 +83,16 @@ def add(subparsers: Subparsers) -> None:
         "them out; may be repeated",
     )
     parser.add_argument(
+        "--load-model",
+        metavar="NAME",
+        action="append",
+        default=[],
+        dest="load_models",
+        help="load this model of the repositories at start, and others when clients ask for them: "
+        "the same as --set repository.control=explicit with repository.load; '*' loads all; may be "
+        "repeated",
+    )
+    parser.add_argument(
         "--image",
         choices=("imagenet", "squeezenet", "yolo"),
         help="take JPEG and PNG files, prepared as these models were trained: the same as --set "
@@ -123,6 +133,10 @@ def run(arguments: argparse.Namespace) -> int:
     models = [*arguments.models, *map(model_option, files)]
     repositories = [*arguments.repositories, *folders]
     overrides = _of_image(arguments.image, len(models)) + arguments.overrides
+    if arguments.load_models:
+        # In quotes: YAML would read '*' and some names as something else than a text.
+        names = ", ".join("'" + name.replace("'", "''") + "'" for name in arguments.load_models)
+        overrides += ["repository.control=explicit", f"repository.load=[{names}]"]
     if arguments.host is not None:
         # In quotes: YAML would read some addresses as something else than a text.
         overrides.append(f"server.host='{arguments.host}'")

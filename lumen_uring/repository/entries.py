@@ -7,16 +7,19 @@ filled in from it; what such an entry sets itself counts more than the folder's 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, Final
 
 from pydantic import ValidationError
 
+from lumen_uring.errors import ConfigError
 from lumen_uring.repository.files import FoundModel
 from lumen_uring.repository.folders import find
+from lumen_uring.repository.model_config import read
 from lumen_uring.repository.origin import Origin
-from lumen_uring.repository.tree import Problems
+from lumen_uring.repository.tree import Problems, from_json
 from lumen_uring.settings import MODELS_MAX, NAME_BYTES_MAX, Config, ModelConfig
 
-_BUILTIN = "builtin:"
+_BUILTIN: Final = "builtin:"
 
 
 def expand(config: Config) -> tuple[Config, list[str]]:
@@ -32,6 +35,7 @@ def expand(config: Config) -> tuple[Config, list[str]]:
     notes: list[str] = []
     entries = [_filled_in(model, problems, notes) for model in config.models]
     first = {model.name: "an entry of `models`" for model in entries}
+    control, wanted = config.repository.control, set(config.repository.load)
     for text in config.repository.paths:
         found, said = find(Path(text).expanduser(), problems)
         notes += said
@@ -41,13 +45,64 @@ def expand(config: Config) -> tuple[Config, list[str]]:
                 problems.add(model.where, expected, f"it: {first[model.name]} has it too")
                 continue
             first[model.name] = model.where
+            if control == "explicit" and not wanted & {model.name, "*"}:
+                continue
             entry = _entry(model, problems)
             entries += [] if entry is None else [entry]
     if len(entries) > MODELS_MAX:
         problems.add("repository.paths", f"at most {MODELS_MAX} models in all", f"{len(entries)}")
-    if not entries and not problems.lines:
+    for name in sorted(wanted - first.keys() - {"*"}):
+        problems.add("repository.load", f"models that are there ({', '.join(first)})", repr(name))
+    if not entries and not problems.lines and control == "none":
         problems.add("repository.paths", "at least one model", "none")
     return config.with_models(tuple(entries), tuple(notes)), problems.lines
+
+
+def entry_of(config: Config, name: str, asked: dict[str, Any] | None = None) -> ModelConfig:
+    """Reads a model again: from its entry in the settings, or its folder in a repository.
+
+    Args:
+        config: of the server.
+        name: of the model; it is looked up and never made a path.
+        asked: a model configuration of Triton's that takes the place of its file; None: its file.
+
+    Raises:
+        ConfigError: there is no such model, or what there is cannot be served.
+    """
+    problems = Problems()
+    written = next((one for one in config.models if one.name == name and one.origin is None), None)
+    if written is not None and asked is None:
+        return written
+    found: list[FoundModel] = []
+    for text in config.repository.paths:
+        here = Problems()
+        found += [one for one in find(Path(text).expanduser(), here)[0] if one.name == name]
+        # Other models of the folder may be wrong: that is not what was asked.
+        problems.lines += [line for line in here.lines if f"/{name}" in line]
+    if len(found) > 1:
+        places = " and ".join(one.where for one in found)
+        raise ConfigError(f"expected one model of the name {name!r}, found {places}")
+    if not found:
+        raise ConfigError("\n".join(problems.lines) or f"no repository holds a model {name!r}")
+    (one,) = found
+    if asked is not None:
+        said = read(from_json(asked, "config"), problems)
+        if said.name not in ("", name):
+            problems.add("config name", repr(name), repr(said.name))
+        one.asked.settings, one.asked.declared = said.settings, said.declared
+        one.asked.notes = said.notes
+    entry = None if problems.lines else _entry(one, problems)
+    if entry is None:
+        raise ConfigError("\n".join(problems.lines))
+    return entry
+
+
+def names_in(config: Config) -> set[str]:
+    """The names of all models that the settings and the repositories hold now."""
+    names = {model.name for model in config.served()}
+    for text in config.repository.paths:
+        names |= {one.name for one in find(Path(text).expanduser(), Problems())[0]}
+    return names
 
 
 def _filled_in(model: ModelConfig, problems: Problems, notes: list[str]) -> ModelConfig:

@@ -58,6 +58,16 @@ class EngineInfo:
     nodes: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Errand:
+    """A request over HTTP that this program answers: kind is index, load or unload."""
+
+    id: int
+    kind: str
+    name: str
+    body: bytes
+
+
 class Engine:
     """A server of the C library: open, add models, start, stop, wait, close.
 
@@ -305,6 +315,87 @@ class Engine:
         """
         handle = self._open_handle()
         self._check(self._library.lumen_set_metrics_port(handle, port))
+
+    def load_model(
+        self,
+        model: ModelConfig,
+        path: Path,
+        cache_path: Path | None = None,
+        labels: bytes | None = None,
+        engine: EnginePlace | None = None,
+    ) -> None:
+        """Loads a model into a running engine, also in the place of the one of its name.
+
+        Raises:
+            EngineError: this version of the C library cannot.
+        """
+        raise EngineError("models cannot be loaded while the server runs yet")
+
+    def unload_model(self, name: str) -> None:
+        """Takes a model out of a running engine.
+
+        Raises:
+            EngineError: this version of the C library cannot.
+        """
+        raise EngineError("models cannot be unloaded while the server runs yet")
+
+    def open_errands(self) -> None:
+        """Has requests that load models answered by this program; before start only.
+
+        Source:
+            lumen_open_errands
+        """
+        self._check(self._library.lumen_open_errands(self._open_handle()))
+
+    def next_errand(self, timeout_s: float) -> Errand | None:
+        """The oldest request that waits; None when none came. One thread alone may ask.
+
+        Args:
+            timeout_s: the longest wait; seconds.
+
+        Source:
+            lumen_next_errand
+        """
+        native = structs.LumenErrand()
+        result = self._library.lumen_next_errand(
+            self._open_handle(), u32("timeout_s", int(timeout_s * 1000)), ctypes.byref(native)
+        )
+        if result == structs.E_AGAIN:
+            return None
+        self._check(result)
+        kind = structs.ERRANDS[native.kind]
+        body = native.body or b""
+        # ctypes reads up to a NUL, which no JSON holds.
+        whole = len(body) == native.body_bytes
+        return Errand(native.id, kind, native.name.decode(), body if whole else b"\0")
+
+    def finish_errand(self, errand: Errand, code: int, body: bytes = b"") -> None:
+        """Answers a request; any thread, once.
+
+        Args:
+            errand: of next_errand.
+            code: of HTTP.
+            body: JSON, or nothing.
+
+        Source:
+            lumen_finish_errand
+        """
+        self._check(
+            self._library.lumen_finish_errand(
+                self._open_handle(), errand.id, u32("code", code), body, u32("body", len(body))
+            )
+        )
+
+    def hold_ready(self, hold: bool) -> None:
+        """Says that the server is not ready, or is; it serves in either case.
+
+        Args:
+            hold: not ready.
+
+        Source:
+            lumen_hold_ready
+        """
+        self._check(self._library.lumen_hold_ready(self._open_handle(), int(hold)))
 
     def unready(self) -> None:
         """Turns readiness off; the server goes on serving.

@@ -20,7 +20,7 @@ from ctypes import (
 )
 from typing import Final
 
-ABI_VERSION: Final = 11
+ABI_VERSION: Final = 12
 STATS_VERSION: Final = 4
 
 E_INVALID: Final = -1
@@ -168,6 +168,19 @@ class LumenModelConfig(ctypes.Structure):
         ("provider_count", c_uint32),
         ("providers", ctypes.POINTER(LumenProvider)),
     ]
+
+
+class LumenErrand(ctypes.Structure):
+    """lumen_errand."""
+
+    _fields_ = (
+        ("id", c_uint32),
+        ("kind", c_uint32),
+        ("name", c_char_p),
+        ("body", c_char_p),
+        ("body_bytes", c_uint32),
+        ("reserved", c_uint32),
+    )
 
 
 class LumenSlotClass(ctypes.Structure):
@@ -320,6 +333,9 @@ class LumenAbiField(ctypes.Structure):
     ]
 
 
+# enum lumen_errand_kind
+ERRANDS: Final = ("index", "load", "unload")
+
 MIRRORS: Final[dict[str, type[ctypes.Structure]]] = {
     "lumen_key_config": LumenKeyConfig,
     "lumen_config": LumenConfig,
@@ -330,6 +346,7 @@ MIRRORS: Final[dict[str, type[ctypes.Structure]]] = {
     "lumen_provider": LumenProvider,
     "lumen_expert": LumenExpert,
     "lumen_experts_config": LumenExpertsConfig,
+    "lumen_errand": LumenErrand,
     "lumen_slot_class": LumenSlotClass,
     "lumen_info": LumenInfo,
     "lumen_stats_header": LumenStatsHeader,
@@ -372,6 +389,14 @@ FUNCTIONS: Final[tuple[tuple[str, object, tuple[object, ...]], ...]] = (
     ("lumen_reopen", ctypes.c_int, (_Server, c_uint32)),
     ("lumen_news", ctypes.c_int, (_Server, ctypes.POINTER(c_char), c_size_t)),
     ("lumen_heartbeat", ctypes.c_int, (_Server,)),
+    ("lumen_open_errands", ctypes.c_int, (_Server,)),
+    ("lumen_next_errand", ctypes.c_int, (_Server, c_uint32, ctypes.POINTER(LumenErrand))),
+    (
+        "lumen_finish_errand",
+        ctypes.c_int,
+        (_Server, c_uint32, c_uint32, c_char_p, c_uint32),
+    ),
+    ("lumen_hold_ready", ctypes.c_int, (_Server, c_uint32)),
     ("lumen_unready", ctypes.c_int, (_Server,)),
     ("lumen_stop", ctypes.c_int, (_Server, c_uint32)),
     ("lumen_wait", ctypes.c_int, (_Server, c_uint32)),

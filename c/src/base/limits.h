@@ -84,6 +84,10 @@ enum {
     LM_HTTP_TRAILER_BYTES_MAX = 4096,
     LM_HTTP_FORM_HEAD_BYTES_MAX = 4096, /* of a form before its first part's content */
 
+    /* Calls that load and unload models. */
+    LM_ERRANDS_PER_IO = 8, /* at a time, of one I/O thread's connections */
+    LM_ERRAND_TEXT_BYTES_MAX = 8192,
+
     /* HTTP. LM_HTTP_HEAD_BYTES_MAX and its kin: http_parser.h's limits. */
     LM_HTTP_JSON_BYTES_MAX = 8192, /* before blobs; more is parsed by the worker */
     /* A compressed body may hold so many times its own bytes, so many rows as tensors, and JSON. */

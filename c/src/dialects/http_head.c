@@ -7,6 +7,7 @@
 #include "dialects/http_access.h"
 #include "dialects/http_admit.h"
 #include "dialects/http_code.h"
+#include "dialects/http_errands.h"
 #include "dialects/http_refuse.h"
 #include "dialects/http_routes.h"
 #include "dialects/http_shm.h"
@@ -114,6 +115,7 @@ void lm_http_take_head(struct lm_io *io, struct lm_connection *connection,
         return;
     }
     if (!lm_http_authorise(io, connection, head, match.host)) return;
+    if (lm_http_errand_take(io, connection, &match)) return;
     if (names_model(&match) && !find_model(io, connection, &match)) return;
     if (match.route == LM_ROUTE_INVOCATIONS && !match.name_bytes &&
         !choose_only_model(io, connection))

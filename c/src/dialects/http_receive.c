@@ -6,6 +6,7 @@
 
 #include "dialects/http_admit.h"
 #include "dialects/http_block.h"
+#include "dialects/http_errands.h"
 #include "dialects/http_head.h"
 #include "dialects/http_refuse.h"
 #include "dialects/http_routes.h"
@@ -56,7 +57,7 @@ static size_t take_head(struct lm_io *io, struct lm_connection *connection, cons
     connection->in.header_used = 0;
     lm_http_take_head(io, connection, &head);
     /* The parsed head points into its block, and is used. A block taken since then stays. */
-    bool keeps = lm_http_shm_collects(connection);
+    bool keeps = lm_http_shm_collects(connection) || lm_http_errand_collects(connection);
     if (block && connection->in.block == (uint16_t)(block - io->http->blocks) && !keeps) {
         lm_http_block_give(io, connection);
     }
@@ -80,6 +81,8 @@ static size_t take_json(struct lm_io *io, struct lm_connection *connection, cons
     connection->in.header_used = 0;
     if (lm_http_shm_collects(connection)) {
         lm_http_shm_register(io, connection, text);
+    } else if (lm_http_errand_collects(connection)) {
+        lm_http_errand_received(io, connection, text);
     } else {
         lm_http_admit_json(io, connection, text);
     }

@@ -120,6 +120,9 @@ static void answer_ready(struct lm_io *io, struct lm_connection *connection) {
         answer_unready(io, connection, "the server is shutting down");
     } else if (io->worker_hangs) {
         answer_unready(io, connection, "a model does not return");
+    } else if (call->route == LM_ROUTE_READY &&
+               lm_load_relaxed_u32(&io->shared->is_held)) { /* relaxed: as the phase */
+        answer_unready(io, connection, "a model is being loaded, or could not be loaded");
     } else if (call->route == LM_ROUTE_READY) {
         answer_yes(io, connection, "{\"ready\":true}");
     } else {

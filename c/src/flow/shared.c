@@ -31,6 +31,8 @@ void lm_shared_close(struct lm_shared *shared) {
     lm_address_table_close(&shared->addresses);
     lm_shm_close(shared->shm);
     shared->shm = NULL;
+    lm_errands_close(shared->errands);
+    shared->errands = NULL;
 }
 
 int lm_shared_add_model(struct lm_shared *shared, uint32_t model,

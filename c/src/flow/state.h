@@ -17,6 +17,7 @@
 #include "flow/request.h"
 #include "parts/access.h"
 #include "parts/address_table.h"
+#include "parts/errands.h"
 #include "parts/run_arena.h"
 #include "parts/shm_regions.h"
 #include "parts/stats.h"
@@ -56,6 +57,8 @@ struct lm_shared {
     struct lm_address_table addresses; /* that have a bound of connections, if any */
     struct lm_places places;           /* max_in_flight */
     struct lm_shm_regions *shm;        /* NULL: none may be registered */
+    struct lm_errands *errands;        /* NULL: the control program answers no requests */
+    lm_atomic_u32 is_held;             /* 1: it says that the server is not ready */
     lm_atomic_u64 region_bytes;        /* shared with clients, of all I/O threads */
     uint64_t default_timeout_ns;       /* 0: none */
     uint32_t real_time;                /* priority of the threads; 0: they are ordinary */
@@ -137,6 +140,7 @@ struct lm_io {
     uint32_t connections_wanting; /* a returning request may let them go on */
     struct lm_held held;          /* bytes that may not be parsed yet */
     struct lm_http_side *http;
+    uint32_t errands_out; /* connections that wait for the control program's answer */
     struct lm_region regions[LM_REGIONS_MAX];
     uint32_t regions_mapped, regions_unused;
     uint64_t region_bytes; /* of them */
@@ -145,10 +149,9 @@ struct lm_io {
     struct lm_waiters waiters;
     uint64_t work_ns; /* what the workers are expected to take for them; see estimate.h */
     struct lm_pace pace;
-    bool turned_away;  /* a request in this turn: full, or too late */
-    bool refused_full; /* a request since eviction.c last looked who might make room */
-    uint64_t
-        unseen_ns; /* how long what is seen now may have waited in its socket; 0 when at ease */
+    bool turned_away;   /* a request in this turn: full, or too late */
+    bool refused_full;  /* a request since eviction.c last looked who might make room */
+    uint64_t unseen_ns; /* how long what is seen now may have waited unseen; 0 when at ease */
     uint32_t index;
     int listen_fds[LM_LISTENERS]; /* -1: none */
     uint32_t accepts_armed;       /* a bit per listener */

@@ -1,0 +1,127 @@
+/* http_errands.c: see http_errands.h. */
+#include "dialects/http_errands.h"
+
+#include <string.h>
+
+#include "dialects/http_access.h"
+#include "dialects/http_admit.h"
+#include "dialects/http_answer.h"
+#include "dialects/http_block.h"
+#include "dialects/http_refuse.h"
+#include "lumen.h"
+#include "parts/errands.h"
+
+_Static_assert((int)LM_ERRAND_TEXT_BYTES_MAX <= (int)LM_HTTP_JSON_BYTES_MAX, "a block holds it");
+_Static_assert((int)LM_SHM_NAME_BYTES_MAX >= (int)LM_NAME_BYTES_MAX, "a block holds the name");
+
+static bool is_errand(uint8_t route) {
+    return route == LM_ROUTE_REPOSITORY_INDEX || route == LM_ROUTE_REPOSITORY_LOAD ||
+           route == LM_ROUTE_REPOSITORY_UNLOAD;
+}
+
+static uint32_t kind_of(uint8_t route) {
+    if (route == LM_ROUTE_REPOSITORY_INDEX) return LUMEN_ERRAND_INDEX;
+    return route == LM_ROUTE_REPOSITORY_LOAD ? LUMEN_ERRAND_LOAD : LUMEN_ERRAND_UNLOAD;
+}
+
+static void submit(struct lm_io *io, struct lm_connection *connection, const char *name,
+                   const char *text, size_t bytes) {
+    struct lm_errands *errands = io->shared->errands;
+    struct lm_errand *errand = lm_errands_acquire(errands, io->index);
+    if (!errand) {
+        lm_http_refuse_status(io, connection, LM_STATUS_OVERLOADED,
+                              "too many calls to load models wait already");
+        return;
+    }
+    errand->kind = kind_of(connection->in.call.route);
+    errand->connection = connection->index;
+    errand->text_bytes = (uint32_t)bytes;
+    memcpy(errand->name, name, strlen(name) + 1);
+    memcpy(errand->text, text, bytes);
+    lm_http_skip_body(io, connection);
+    connection->in_flight++;
+    io->errands_out++;
+    lm_errands_submit(errands, errand);
+}
+
+bool lm_http_errand_take(struct lm_io *io, struct lm_connection *connection,
+                         const struct lm_http_match *match) {
+    struct lm_http_call *call = &connection->in.call;
+    if (!io->shared->errands || !is_errand(call->route)) return false;
+    if (!lm_http_may_control(connection)) {
+        if (call->route == LM_ROUTE_REPOSITORY_INDEX) return false; /* those that are served */
+        lm_refusal_count(io, LM_STATUS_UNAUTHORISED, LM_NO_MODEL);
+        lm_http_refuse_code(io, connection, 403, NULL,
+                            "control endpoints are for an admin key, or for this machine where "
+                            "the server has no keys");
+        return true;
+    }
+    if (call->chunked || call->content_bytes > LM_ERRAND_TEXT_BYTES_MAX) {
+        lm_http_refuse_status(io, connection, LM_STATUS_BAD_REQUEST,
+                              "expected JSON of at most 8192 bytes, with a Content-Length");
+        return true;
+    }
+    if (call->content_bytes == 0) {
+        submit(io, connection, match->name, "", 0);
+        return true;
+    }
+    struct lm_http_block *block = lm_http_block(io, connection);
+    if (!block) block = lm_http_refuse_for_block(io, connection);
+    if (!block) {
+        lm_http_refuse_status(io, connection, LM_STATUS_OVERLOADED,
+                              "too many requests arrive in pieces");
+        return true;
+    }
+    block->used = 0; /* of the head, which has been read */
+    memcpy(block->region, match->name, strlen(match->name) + 1);
+    call->json_bytes = (int64_t)call->content_bytes;
+    connection->in.read_state = LM_READ_PROLOGUE;
+    lm_http_ask_for_more(io, connection);
+    return true;
+}
+
+bool lm_http_errand_collects(const struct lm_connection *connection) {
+    return connection->in.read_state == LM_READ_PROLOGUE && is_errand(connection->in.call.route) &&
+           !connection->in.call.chunked;
+}
+
+void lm_http_errand_received(struct lm_io *io, struct lm_connection *connection, const char *text) {
+    const struct lm_http_block *block = lm_http_block(io, connection);
+    submit(io, connection, block->region, text, (size_t)connection->in.call.json_bytes);
+}
+
+static void answer(struct lm_io *io, struct lm_connection *connection,
+                   const struct lm_errand *errand) {
+    if (errand->code < 400) {
+        lm_add_single_writer_u64(&io->stats->io.requests_ok, 1);
+    } else {
+        lm_refusal_count(io, LM_STATUS_BAD_REQUEST, LM_NO_MODEL);
+    }
+    lm_http_answer(io, connection,
+                   &(struct lm_http_answer){
+                       .code = errand->code,
+                       .headers = errand->code == 503 ? "Retry-After: 1\r\n" : NULL,
+                       .body = errand->reply,
+                       .body_bytes = errand->reply_bytes,
+                   });
+}
+
+void lm_http_errands_answer(struct lm_io *io) {
+    for (uint32_t e = 0; io->errands_out && e < LM_ERRANDS_PER_IO; e++) {
+        struct lm_errand *errand = lm_errands_at(io->shared->errands, io->index, e);
+        if (!errand->is_asked) continue;
+        struct lm_connection *connection = lm_io_connection(io, errand->connection);
+        bool is_gone = lm_load_relaxed_u32(&connection->gone); /* relaxed: written by this thread */
+        if (!is_gone && !lm_errand_is_finished(errand)) continue;
+        connection->in_flight--;
+        io->errands_out--;
+        if (is_gone) {
+            lm_add_single_writer_u64(&io->stats->io.requests_gone, 1);
+            lm_errand_abandon(errand);
+        } else {
+            answer(io, connection, errand);
+            lm_errand_give(errand);
+        }
+        lm_connection_mark(io, connection);
+    }
+}

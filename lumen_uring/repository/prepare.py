@@ -1,0 +1,158 @@
+"""Tries a model in a process of its own: optimises its graph, checks it, and fills the cache.
+
+`Preparer` is used by control.py in the server; the rest runs in the process that it starts, at the
+lowest priority and with bounds on memory and time. A model that crashes, takes too long or needs
+too much ends that process alone. What it leaves in the cache the server maps.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+from dataclasses import asdict
+from typing import Any, Final
+
+from lumen_uring.errors import LumenError
+from lumen_uring.repository.origin import Declared, Origin
+from lumen_uring.settings import Config, ModelConfig
+
+_MODULE: Final = "lumen_uring.repository.prepare"
+_TOLD_MAX: Final = 2000
+
+
+class PrepareError(LumenError):
+    """The model cannot be loaded; the message says why."""
+
+
+class Preparer:
+    """Tries one model after another."""
+
+    def __init__(self, module: str = _MODULE) -> None:
+        self._module = module
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._stopped = False
+
+    def prepare(self, config: Config, model: ModelConfig) -> list[str]:
+        """Tries a model, and returns when it may be loaded.
+
+        Args:
+            config: of the server.
+            model: its entry.
+
+        Returns:
+            Notes on it.
+
+        Raises:
+            PrepareError: it cannot be served, crashed, took too long, or needed too much memory.
+        """
+        limit_s = config.repository.load_seconds
+        with self._lock:
+            if self._stopped:
+                raise PrepareError("the server is shutting down")
+            process = self._process = subprocess.Popen(
+                [sys.executable, "-m", self._module],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+            )
+        try:
+            said, trouble = process.communicate(_spec(config, model), limit_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+            raise PrepareError(
+                f"its check took longer than {limit_s} s (repository.load_seconds)"
+            ) from None
+        if self._stopped:
+            raise PrepareError("the server is shutting down")
+        try:
+            answer: dict[str, Any] = json.loads(said)
+        except ValueError:
+            raise PrepareError(_crash(process.returncode, trouble)) from None
+        if answer["reason"] is not None:
+            raise PrepareError(str(answer["reason"]))
+        return [str(note) for note in answer["notes"]]
+
+    def stop(self) -> None:
+        """Ends the check that is under way; no other one begins."""
+        with self._lock:
+            self._stopped = True
+            if self._process is not None:
+                self._process.kill()
+
+
+def _crash(status: int, trouble: bytes) -> str:
+    text = trouble.decode("utf-8", "replace").strip()[-_TOLD_MAX:]
+    if "MemoryError" in text or "bad_alloc" in text:
+        return (
+            "its check needed more memory than repository.load_bytes allows: raise that, or take "
+            "a smaller model"
+        )
+    if status < 0:
+        try:
+            how = f"signal {signal.Signals(-status).name}"
+        except ValueError:
+            how = f"signal {-status}"
+    else:
+        how = f"status {status}"
+    last = text.splitlines()[-1] if text else "it said nothing"
+    return f"the process that checked it ended with {how}: {last}"
+
+
+def _spec(config: Config, model: ModelConfig) -> bytes:
+    """What the process is told: a server with this model alone, which opens no port or file."""
+    server = {"max_request_bytes", "arena_bytes"}
+    engine = config.engine.model_dump(mode="json") | {
+        "thread_count": 1, "nodes": 1, "real_time": 0, "lock_memory": False,
+        "telemetry_csv_path": None,
+    }  # fmt: skip
+    origin = model.origin or Origin(model.path, 1)
+    told = {
+        "config": {
+            "server": config.server.model_dump(mode="json", include=server) | {"io_threads": 1},
+            "engine": engine,
+            "models": [model.model_dump(mode="json", exclude_unset=True)],
+        },
+        "declared": [asdict(one) for one in origin.declared],
+        "memory_bytes": config.repository.load_bytes,
+    }
+    return json.dumps(told).encode()
+
+
+def _read(told: dict[str, Any]) -> Config:
+    config = Config.model_validate(told["config"])
+    declared = tuple(
+        Declared(**{**one, "dims": None if one["dims"] is None else tuple(one["dims"])})
+        for one in told["declared"]
+    )
+    model = config.models[0].with_origin(Origin(config.models[0].path, 1, declared=declared))
+    return config.with_models((model,), ())
+
+
+def main() -> int:
+    """The process: reads what it is to try, and says how that went. Returns its exit status."""
+    from lumen_uring.inspection import look_at
+    from lumen_uring.ring.process import give_way
+
+    told = json.loads(sys.stdin.buffer.read())
+    give_way(told["memory_bytes"])
+    reason, notes = None, []
+    try:
+        (found,) = look_at(_read(told)).values()
+        if isinstance(found, LumenError):
+            reason = str(found)
+        else:
+            notes = list(found.notes)
+    except LumenError as error:
+        reason = str(error)
+    sys.stdout.write(json.dumps({"reason": reason, "notes": notes}))
+    sys.stdout.flush()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,142 @@
+/* test_errands.c: calls that the control program answers: each comes back once, the oldest first,
+ * whoever leaves meanwhile; so many and no more (row 45).
+ */
+#include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "check.h"
+#include "lumen.h"
+#include "parts/errands.h"
+
+enum { IOS = 3, CALLS = 3000 };
+
+static struct lm_errands *errands;
+
+static struct lm_errand *submit(uint32_t io, const char *name) {
+    struct lm_errand *errand = lm_errands_acquire(errands, io);
+    if (!errand) return NULL;
+    snprintf(errand->name, sizeof errand->name, "%s", name);
+    memcpy(errand->text, name, strlen(name));
+    errand->text_bytes = (uint32_t)strlen(name);
+    lm_errands_submit(errands, errand);
+    return errand;
+}
+
+static void one_after_another(void) {
+    CHECK(lm_errands_open(&errands, 2) == 0);
+    CHECK(lm_errands_next(errands, 0) == NULL);
+    struct lm_errand *first = submit(1, "a"), *second = submit(0, "b");
+    CHECK(!lm_errand_is_finished(first));
+    struct lm_errand *taken = lm_errands_next(errands, 0);
+    CHECK(taken == first && lm_errands_next(errands, 0) == second);
+    uint32_t id = lm_errands_id(errands, taken);
+    CHECK(lm_errands_taken(errands, id) == first);
+    CHECK(lm_errands_taken(errands, 99) == NULL);
+    CHECK(lm_errands_finish(taken, 200, "[1]", 3) == 0);
+    CHECK(lm_errand_is_finished(first) && !lm_errand_is_finished(second));
+    CHECK(first->code == 200 && first->reply_bytes == 3 && memcmp(first->reply, "[1]", 3) == 0);
+    lm_errand_give(first);
+    CHECK(lm_errands_next(errands, 0) == NULL); /* frees the answer */
+    CHECK(lm_errands_taken(errands, id) == NULL);
+    CHECK(lm_errands_finish(second, 200, NULL, 0) == 0 && second->reply_bytes == 0);
+    lm_errands_close(errands);
+}
+
+static void so_many(void) {
+    CHECK(lm_errands_open(&errands, 2) == 0);
+    for (uint32_t e = 0; e < LM_ERRANDS_PER_IO; e++) CHECK(submit(0, "m"));
+    CHECK(submit(0, "m") == NULL && submit(1, "m"));
+    struct lm_errand *taken[LM_ERRANDS_PER_IO + 1];
+    for (uint32_t e = 0; e <= LM_ERRANDS_PER_IO; e++)
+        CHECK((taken[e] = lm_errands_next(errands, 0)));
+    for (uint32_t e = 0; e <= LM_ERRANDS_PER_IO; e++) {
+        CHECK(lm_errands_finish(taken[e], 400, "no", 2) == 0);
+        lm_errand_give(taken[e]);
+    }
+    CHECK(submit(0, "m") == NULL); /* until the control program comes by */
+    CHECK(lm_errands_next(errands, 0) == NULL && submit(0, "m"));
+    lm_errands_close(errands);
+}
+
+/* The client leaves before its call is looked at, while it is carried out, and after that. */
+static void abandoned(void) {
+    CHECK(lm_errands_open(&errands, 1) == 0);
+    struct lm_errand *early = submit(0, "early");
+    lm_errand_abandon(early);
+    CHECK(lm_errands_next(errands, 0) == NULL);
+    struct lm_errand *late = submit(0, "late");
+    CHECK(late == early && lm_errands_next(errands, 0) == late);
+    lm_errand_abandon(late);
+    CHECK(submit(0, "other") != late);
+    CHECK(lm_errands_finish(late, 200, "x", 1) == 0);
+    CHECK(submit(0, "again") == late); /* it was freed at once */
+    struct lm_errand *other = lm_errands_next(errands, 0);
+    CHECK(other && lm_errands_finish(other, 200, "x", 1) == 0);
+    lm_errand_abandon(other);
+    CHECK(!lm_errand_is_finished(other));
+    CHECK(lm_errands_next(errands, 0) == late && lm_errands_next(errands, 0) == NULL);
+    lm_errands_close(errands);
+}
+
+/* ---- under load ---- */
+
+static uint32_t answered[IOS], left[IOS];
+
+static void *io_thread(void *argument) {
+    uint32_t io = (uint32_t)(uintptr_t)argument, seed = io + 1;
+    for (uint32_t begun = 0; answered[io] + left[io] < CALLS;) {
+        struct lm_errand *errand = begun < CALLS ? submit(io, "model") : NULL;
+        begun += errand != NULL;
+        for (uint32_t e = 0; e < LM_ERRANDS_PER_IO; e++) {
+            struct lm_errand *mine = lm_errands_at(errands, io, e);
+            if (!mine->is_asked) continue;
+            seed = seed * 1103515245u + 12345u;
+            if (seed >> 28 == 0) {
+                left[io]++;
+                lm_errand_abandon(mine);
+            } else if (lm_errand_is_finished(mine)) {
+                CHECK(mine->code == 200 && memcmp(mine->reply, "model", 5) == 0);
+                answered[io]++;
+                lm_errand_give(mine);
+            }
+        }
+        sched_yield();
+    }
+    return NULL;
+}
+
+static void *control_thread(void *argument) {
+    lm_atomic_u32 *stop = argument;
+    while (!lm_load_acquire_u32(stop)) {
+        struct lm_errand *errand = lm_errands_next(errands, 1);
+        if (!errand) continue;
+        CHECK(lm_errands_finish(errand, 200, errand->text, errand->text_bytes) == 0);
+    }
+    return NULL;
+}
+
+static void each_comes_back_once(void) {
+    pthread_t ios[IOS], control;
+    lm_atomic_u32 stop;
+    lm_store_relaxed_u32(&stop, 0);
+    CHECK(lm_errands_open(&errands, IOS) == 0);
+    CHECK(pthread_create(&control, NULL, control_thread, &stop) == 0);
+    for (uintptr_t i = 0; i < IOS; i++)
+        CHECK(pthread_create(&ios[i], NULL, io_thread, (void *)i) == 0);
+    for (uint32_t i = 0; i < IOS; i++) pthread_join(ios[i], NULL);
+    lm_store_release_u32(&stop, 1);
+    pthread_join(control, NULL);
+    for (uint32_t i = 0; i < IOS; i++) CHECK(answered[i] > 0 && answered[i] + left[i] == CALLS);
+    (void)lm_errands_next(errands, 0);
+    lm_errands_close(errands);
+}
+
+int main(void) {
+    one_after_another();
+    so_many();
+    abandoned();
+    each_comes_back_once();
+    return check_finish("test_errands");
+}

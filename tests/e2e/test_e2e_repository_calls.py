@@ -1,0 +1,162 @@
+"""Calls that the control program answers: who may make them, what they may look like, and that any
+number of them, and of clients that leave, disturbs nobody else."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections import Counter
+from pathlib import Path
+
+import graphs
+import numpy as np
+import pytest
+import tritonclient.http as http_client
+import web
+from conftest import Serve
+from harness import START_S, Server, eventually
+from web import Http, post
+
+INDEX, LOAD, UNLOAD = (
+    "/v2/repository/index",
+    "/v2/repository/models/%s/load",
+    "/v2/repository/models/%s/unload",
+)
+ROOT, ADA = b"root-token", b"ada-token"
+X = np.arange(16, dtype=np.float32)[None]
+
+
+def bearer(token: bytes) -> str:
+    return f"Authorization: Bearer {token.decode()}"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Models double, which is loaded at start, and bad, which is no model."""
+    for name in ("double", "bad"):
+        (tmp_path / f"models/{name}/1").mkdir(parents=True)
+    graphs.double(tmp_path / "models/double/1/model.onnx")
+    (tmp_path / "models/bad/1/model.onnx").write_bytes(b"no model at all")
+    return tmp_path / "models"
+
+
+def settings(folder: Path, **server: object) -> dict[str, object]:
+    repository = {"paths": [str(folder)], "control": "explicit", "load": ["double"]}
+    return {"server": server, "repository": repository}
+
+
+def ask(server: Server, target: str, body: bytes = b"", *headers: str) -> web.Answer:
+    with Http(server.port) as http:
+        return http.query(post(target, body, *headers))
+
+
+def test_the_index_says_what_was_tried(serve: Serve, folder: Path) -> None:
+    server = serve(settings(folder))
+    client = http_client.InferenceServerClient(f"127.0.0.1:{server.port}")
+    assert client.get_model_repository_index() == [
+        {"name": "double", "version": "1", "state": "READY", "reason": ""},
+        {"name": "bad"},
+    ]
+    assert ask(server, "/v2/repository/models/none/load").code == 400
+    assert client.is_server_ready()
+    answer = ask(server, LOAD % "bad")
+    assert (answer.code, "failed to load 'bad'" in answer.error) == (400, True)
+    index = {one["name"]: one for one in client.get_model_repository_index()}
+    assert index["bad"]["state"] == "UNAVAILABLE"
+    assert "model.onnx" in index["bad"]["reason"]
+    assert not client.is_server_ready()  # a model that was asked for is not there
+    assert client.is_model_ready("double")
+    assert ask(server, INDEX, b'{"ready": true}').json() == [index["double"]]
+    client.close()
+
+
+def test_who_may_call(serve: Serve, folder: Path) -> None:
+    """Row 45."""
+    keys = [
+        {"name": "root", "sha256": hashlib.sha256(ROOT).hexdigest(), "admin": True},
+        {"name": "ada", "sha256": hashlib.sha256(ADA).hexdigest()},
+    ]
+    server = serve(settings(folder, keys=keys))
+    for target in (LOAD % "none", UNLOAD % "none"):
+        assert ask(server, target).code == 401
+        assert ask(server, target, b"", bearer(ADA)).code == 403
+        assert ask(server, target, b"", bearer(ROOT)).code in (400, 404)
+    assert [one["name"] for one in ask(server, INDEX, b"", bearer(ADA)).json()] == ["double"]
+    assert len(ask(server, INDEX, b"", bearer(ROOT)).json()) == 2
+
+
+def test_what_a_call_may_look_like(serve: Serve, folder: Path) -> None:
+    """Row 45."""
+    server = serve(settings(folder))
+    upload = b'{"parameters":{"config":"{}","file:1/model.onnx":"AAAA"}}'
+    with Http(server.port) as http:
+        for target, body, says in (
+            (LOAD % "double", b" " * 8193, "at most 8192 bytes"),
+            (LOAD % "double", upload, "a call brings no files"),
+            (LOAD % "..%2Fdouble", b"", "path: expected an absolute path"),
+            (LOAD % "..", b"", "no repository holds a model '..'"),
+            (LOAD % "double", b"\0", "expected JSON"),
+            (UNLOAD % "none", b"{}", "it is not loaded"),
+            (INDEX, b'{"ready": "yes"}', "expected true or false"),
+        ):
+            answer = http.query(post(target, body))
+            assert answer.code in (400, 404), (target, answer)
+            assert says in answer.error
+        data = post(LOAD % "none", b"{}")
+        for at in range(1, len(data), 7):  # in pieces
+            http.send(data[:at])
+            http.send(data[at:])
+            assert http.answer("POST").code == 400
+        chunked = "Transfer-Encoding: chunked"
+        http.send(post(LOAD % "double", b"2\r\n{}\r\n0\r\n\r\n", chunked, length=None))
+        assert http.answer("POST").code == 400
+
+
+def test_hundreds_of_calls_at_once(serve: Serve, folder: Path) -> None:
+    """Row 45: each is answered; those beyond the table at once. Inference and the index go on."""
+    server = serve(settings(folder))
+    codes: Counter[int] = Counter()
+
+    def call() -> None:
+        with Http(server.port) as http:
+            http.socket.settimeout(START_S)
+            for _ in range(20):
+                code = http.query(post(LOAD % "bad")).code
+                codes[code] += 1
+                if code == 400:
+                    return
+
+    threads = [threading.Thread(target=call) for _ in range(50)]
+    for thread in threads:
+        thread.start()
+    with Http(server.port) as http:
+        for _ in range(200):
+            answer = http.query(web.infer("double", {"x": X}))
+            np.testing.assert_array_equal(answer.array("y"), X + X)
+    for thread in threads:
+        thread.join()
+    assert set(codes) == {400, 503}
+    assert codes[400] >= 8
+    server.check_idle()
+
+
+def test_clients_that_leave(serve: Serve, folder: Path) -> None:
+    """Row 45."""
+    server = serve(settings(folder))
+    for _ in range(30):
+        with Http(server.port) as http:
+            http.send(post(LOAD % "bad"))
+            http.reset()
+    eventually(lambda: ask(server, LOAD % "bad").code == 400, "a call is taken again", 120)
+    server.check_idle()
+
+
+def test_the_end_during_a_load(serve: Serve, folder: Path) -> None:
+    """Row 45."""
+    server = serve(settings(folder, drain_seconds=20))
+    with Http(server.port) as http:
+        http.send(post(LOAD % "bad"))
+        eventually(lambda: server.figures().io["http_requests"] == 1, "the call is there")
+        server.terminate()
+        assert http.answer("POST").code in (400, 503)
+    server.expect_clean_end()

@@ -1,0 +1,288 @@
+"""The control of loading: what calls are answered, what becomes of the states, and that a model
+that crashes, hangs or eats memory while it is checked harms nobody."""
+
+from __future__ import annotations
+
+import json
+import queue
+import textwrap
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lumen_uring.config import load
+from lumen_uring.errors import EngineError
+from lumen_uring.repository.control import Control
+from lumen_uring.repository.prepare import PrepareError, Preparer
+from lumen_uring.ring.engine import Errand
+from lumen_uring.settings import Config, ModelConfig
+
+
+class FakeEngine:
+    """Calls as the C library would give them, and the answers to them."""
+
+    def __init__(self) -> None:
+        self.calls: queue.Queue[Errand] = queue.Queue()
+        self.answers: dict[int, queue.Queue[tuple[int, Any]]] = {}
+        self.holds: list[bool] = []
+        self.unloaded: list[str] = []
+        self.refusal = ""
+
+    def ask(self, kind: str, name: str = "", body: bytes = b"") -> int:
+        number = len(self.answers)
+        self.answers[number] = queue.Queue()
+        self.calls.put(Errand(number, kind, name, body))
+        return number
+
+    def answer(self, number: int) -> tuple[int, Any]:
+        return self.answers[number].get(timeout=30)
+
+    def call(self, kind: str, name: str = "", body: Any = None) -> tuple[int, Any]:
+        raw = (
+            body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
+        )
+        return self.answer(self.ask(kind, name, raw))
+
+    def next_errand(self, timeout_s: float) -> Errand | None:
+        try:
+            return self.calls.get(timeout=timeout_s or 0.001)
+        except queue.Empty:
+            return None
+
+    def finish_errand(self, errand: Errand, code: int, body: bytes = b"") -> None:
+        self.answers[errand.id].put((code, json.loads(body) if body else None))
+
+    def hold_ready(self, hold: bool) -> None:
+        self.holds.append(hold)
+
+    def unload_model(self, name: str) -> None:
+        if self.refusal:
+            raise EngineError(self.refusal)
+        self.unloaded.append(name)
+
+
+class FakePreparer(Preparer):
+    """Lets every model through but those of `wrong`; waits for `gate` first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wrong: dict[str, str] = {}
+        self.gate = threading.Event()
+        self.gate.set()
+        self.stopped = threading.Event()
+
+    def prepare(self, config: Config, model: ModelConfig) -> list[str]:
+        while not (self.gate.wait(0.01) or self.stopped.is_set()):
+            pass
+        if self.stopped.is_set():
+            raise PrepareError("the server is shutting down")
+        if model.name in self.wrong:
+            raise PrepareError(self.wrong[model.name])
+        return ["checked"]
+
+    def stop(self) -> None:
+        self.stopped.set()
+
+
+class Room:
+    """A control over a folder with the models a and b, of which a is loaded at start."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        for name in ("a/1", "b/2"):
+            self.add(name)
+        settings = ["repository.control=explicit", "repository.load=[a]"]
+        self.config = load(None, settings, (), None, [str(folder)])
+        self.engine, self.preparer = FakeEngine(), FakePreparer()
+        self.loaded: list[tuple[str, str]] = []
+        self.said: list[str] = []
+        self.control = Control(
+            self.engine, self.config, self.put, lambda _level, text: self.said.append(text),
+            self.preparer,
+        )  # fmt: skip
+        self.control.start()
+
+    def add(self, place: str) -> None:
+        (self.folder / place).mkdir(parents=True)
+        (self.folder / place / "model.onnx").touch()
+
+    def put(self, model: ModelConfig) -> list[str]:
+        self.loaded.append((model.name, model.path.removeprefix(f"{self.folder}/")))
+        return []
+
+    def states(self, **asked: object) -> dict[str, tuple[str, ...]]:
+        code, index = self.engine.call("index", body=asked)
+        assert code == 200
+        return {
+            f"{one['name']}/{one.get('version', '')}": (one.get("state", ""), one.get("reason", ""))
+            for one in index
+        }
+
+
+@pytest.fixture
+def room(tmp_path: Path) -> Any:
+    made = Room(tmp_path)
+    yield made
+    made.control.close()
+
+
+def test_the_life_of_a_model(room: Room) -> None:
+    assert room.states() == {"a/1": ("READY", ""), "b/": ("", "")}
+    assert room.engine.call("load", "b") == (200, None)
+    assert room.loaded == [("b", "b/2/model.onnx")]
+    assert room.states() == {"a/1": ("READY", ""), "b/2": ("READY", "")}
+    room.add("b/3")
+    assert room.engine.call("load", "b", {"parameters": {}}) == (200, None)
+    assert room.states()["b/2"] == ("UNAVAILABLE", "unloaded")
+    assert room.states(ready=True) == {"a/1": ("READY", ""), "b/3": ("READY", "")}
+    unload = {"parameters": {"unload_dependents": False}}
+    assert room.engine.call("unload", "a", unload) == (200, None)
+    assert room.engine.unloaded == ["a"]
+    assert room.states()["a/1"] == ("UNAVAILABLE", "unloaded")
+    assert room.engine.call("unload", "a")[0] == 404
+    assert room.engine.holds == [False, False, False, False]
+    assert "model b: version 3 is loaded" in room.said
+
+
+def test_a_failed_load_leaves_what_was(room: Room) -> None:
+    """Row 45."""
+    room.preparer.wrong = {"a": "it is no model", "b": "it is none either"}
+    code, body = room.engine.call("load", "a")
+    assert (code, body) == (400, {"error": "failed to load 'a': it is no model"})
+    assert room.states()["a/1"] == ("READY", "")
+    assert room.engine.holds == [False]
+    room.add("a/2")
+    assert room.engine.call("load", "a")[0] == 400
+    assert room.states()["a/1"] == ("READY", "")
+    assert room.states()["a/2"] == ("UNAVAILABLE", "it is no model")
+    assert room.engine.call("load", "b")[0] == 400
+    assert room.engine.holds == [False, False, True]  # a model that was asked for is not there
+    assert room.loaded == []
+
+
+def test_a_configuration_in_the_call(room: Room) -> None:
+    said = {"name": "b", "max_batch_size": 4}
+    loaded: list[ModelConfig] = []
+    room.control._load = lambda model: loaded.append(model) or []  # type: ignore[func-returns-value]
+    assert room.engine.call("load", "b", {"parameters": {"config": json.dumps(said)}})[0] == 200
+    assert loaded[0].max_rows == 4
+    said = {"name": "c", "platform": "tensorrt_plan"}
+    code, body = room.engine.call("load", "b", {"parameters": {"config": json.dumps(said)}})
+    assert code == 400
+    assert body["error"].splitlines() == [
+        "config platform: expected 'onnxruntime_onnx': Lumen serves ONNX alone, found "
+        "'tensorrt_plan'",
+        "config name: expected 'b', found 'c'",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "body", "code", "says"),
+    [
+        ("load", "none", None, 400, "no repository holds a model 'none'"),
+        ("load", "../a", None, 400, "no repository holds a model '../a'"),
+        ("load", "b", b"{", 400, "body: expected JSON"),
+        ("load", "b", b"[]", 400, "expected an object"),
+        ("load", "b", {"parameters": {"file:1/model.onnx": "AA=="}}, 400, "brings no files"),
+        ("load", "b", {"parameters": {"speed": 1}}, 400, "parameters: expected config, found"),
+        ("load", "b", {"parameters": {"config": {}}}, 400, "parameters.config: expected a str"),
+        ("load", "b", {"parameters": {"config": "["}}, 400, "body: expected JSON"),
+        ("load", "b", {"x": 1}, 400, "'parameters' alone"),
+        ("unload", "none", None, 404, "it is not loaded"),
+        ("unload", "a", {"parameters": {"unload_dependents": 3}}, 400, "expected a bool"),
+        ("index", "", {"ready": 1}, 400, "ready: expected true or false, found 1"),
+    ],
+)
+def test_calls_that_are_refused(
+    room: Room, kind: str, name: str, body: Any, code: int, says: str
+) -> None:
+    """Row 45."""
+    answered, said = room.engine.call(kind, name, body)
+    assert (answered, says in said["error"]) == (code, True), said
+    assert room.loaded == []
+    assert room.states()["a/1"] == ("READY", "")
+
+
+def test_an_unload_that_the_engine_refuses(room: Room) -> None:
+    room.engine.refusal = "model 'a' is an expert of 'e'"
+    code, body = room.engine.call("unload", "a")
+    assert (code, body["error"]) == (400, "failed to unload 'a': model 'a' is an expert of 'e'")
+    assert room.states()["a/1"] == ("READY", "")
+
+
+def test_the_index_does_not_wait_for_a_load(room: Room) -> None:
+    room.preparer.gate.clear()
+    load_b = room.engine.ask("load", "b")
+    while room.states().get("b/2") != ("LOADING", ""):
+        pass
+    room.preparer.gate.set()
+    assert room.engine.answer(load_b) == (200, None)
+
+
+def test_the_end_answers_everybody(room: Room) -> None:
+    room.preparer.gate.clear()
+    calls = [room.engine.ask("load", "b") for _ in range(5)]
+    while room.states().get("b/2") != ("LOADING", ""):
+        pass
+    room.control.close()
+    codes = [room.engine.answer(call)[0] for call in calls]
+    assert sorted(codes) == [400, 503, 503, 503, 503]
+    assert room.loaded == []
+
+
+# ---- the check in a process of its own ----
+
+
+def preparer(folder: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> Preparer:
+    """One whose process does something else."""
+    (folder / "stand_in.py").write_text(textwrap.dedent(body))
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+    return Preparer("stand_in")
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ("import os; os.kill(os.getpid(), 11)", "ended with signal SIGSEGV: it said nothing"),
+        ("import sys; sys.exit('no model')", "ended with status 1: no model"),
+        ("raise MemoryError", "needed more memory than repository.load_bytes allows"),
+        ("import time; time.sleep(60)", "took longer than 1 s (repository.load_seconds)"),
+        ("print('{')", "ended with status 0"),
+        ("print('{\"reason\": \"it is none\", \"notes\": []}')", "it is none"),
+    ],
+)  # fmt: skip
+def test_a_check_that_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, says: str
+) -> None:
+    """Row 45."""
+    config = load(None, ["repository.load_seconds=1"])
+    with pytest.raises(PrepareError) as caught:
+        preparer(tmp_path, monkeypatch, body).prepare(config, config.models[0])
+    assert says in str(caught.value)
+
+
+def test_a_check_that_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = load()
+    slow = preparer(tmp_path, monkeypatch, "import time; time.sleep(60)")
+    timer = threading.Timer(0.2, slow.stop)
+    timer.start()
+    with pytest.raises(PrepareError, match="shutting down"):
+        slow.prepare(config, config.models[0])
+    timer.join()
+    with pytest.raises(PrepareError, match="shutting down"):
+        slow.prepare(config, config.models[0])
+
+
+def test_a_check_fills_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, c_library: None
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    config = load(None, ["models.0.scale=0.5", "server.keys=[]"])
+    Preparer().prepare(config, config.models[0])
+    assert list((tmp_path / "lumen").glob("*.ort"))
+    (tmp_path / "bad.onnx").write_bytes(b"no model")
+    bad = config.models[0].model_copy(update={"path": str(tmp_path / "bad.onnx")})
+    with pytest.raises(PrepareError, match=r"bad\.onnx"):
+        Preparer().prepare(config, bad)
