@@ -226,7 +226,7 @@ class AsyncClient(ClientBase):
 
         def link() -> Link:
             name = where(self._host, self._port)
-            return Link(name, self._max_reply_bytes, self._credential)
+            return Link(name, self._max_reply_bytes, self._credential, self._shares)
 
         try:
             if path is not None:

@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 
-from lumen_uring import native, payloads
+from lumen_uring import native, payloads, region
+from lumen_uring.async_region import Place, Sharing
 from lumen_uring.client_base import check_size, refusal, refuses_header
 from lumen_uring.convert import Array
 from lumen_uring.describe import Description, Model, parse_description
-from lumen_uring.errors import ClientError, ConnectionFailed, ProtocolError
+from lumen_uring.errors import ClientError, ConnectionFailed, DeadlinePassed, ProtocolError
 from lumen_uring.native import Buffer, InferResult, ReplyHeader
+from lumen_uring.region import Plan
 
 _Reply = tuple[ReplyHeader, Array]
 _SCRATCH_BYTES: Final = 64 << 10
@@ -34,9 +37,12 @@ class Link(asyncio.BufferedProtocol):
         where: "host:port", for messages.
         max_reply_bytes: a reply that claims more ends the connection; bytes.
         credential: sent with each request; of native.pack_credential.
+        shares: tensors of numbers go through a region (region.py).
     """
 
-    def __init__(self, where: str, max_reply_bytes: int, credential: bytes = b"") -> None:
+    def __init__(
+        self, where: str, max_reply_bytes: int, credential: bytes = b"", shares: bool = False
+    ) -> None:
         self._where = where
         self._max_reply_bytes = max_reply_bytes
         self._credential = credential
@@ -47,6 +53,12 @@ class Link(asyncio.BufferedProtocol):
         self._next_id = 1
         self._writable = asyncio.Event()
         self._writable.set()
+        # While a region is handed over no other request is sent.
+        self._unhindered = asyncio.Event()
+        self._unhindered.set()
+        self._sharing = Sharing(self._hand_over) if shares else None
+        # Of requests whose tensors are in a region.
+        self._places: dict[int, tuple[Plan, Place]] = {}
         self._scratch = memoryview(bytearray(_SCRATCH_BYTES))
         self._have = 0
         # The reply being received straight into its own memory, and its bytes so far.
@@ -66,16 +78,55 @@ class Link(asyncio.BufferedProtocol):
         timeout_us: int = 0,
         rows: int = 0,
         flags: int = 0,
+        place: tuple[Plan, Place] | None = None,
     ) -> _Reply:
         """Sends a request and waits for its reply; other requests run at the same time.
+
+        Args:
+            place: where its tensors are in a region, of `_place`; it is free after the reply.
 
         Raises:
             ClientError: the server's status, or how the connection ended.
         """
+        await self._may_send()
+        number = self._send(kind, encoding, model_index, buffers, timeout_us, rows, flags)
+        if place is not None:
+            self._places[number] = place
+        return await self._reply(number)
+
+    def _is_clear(self) -> bool:
+        return self._writable.is_set() and self._unhindered.is_set()
+
+    async def _may_send(self) -> None:
+        while not self._is_clear():
+            await self._writable.wait()
+            await self._unhindered.wait()
+
+    async def _place(self, sharing: Sharing, plan: Plan) -> Place:
+        """Takes a place for a request that is sent at once: before another region is handed over,
+        in which its places would be others."""
+        while True:
+            await self._may_send()
+            place = await sharing.take(plan.bytes)
+            if self._is_clear():
+                plan.move(place.offset)
+                return place
+            sharing.free(place)
+
+    def _send(
+        self,
+        kind: int,
+        encoding: int = 0,
+        model_index: int = 0,
+        buffers: Sequence[Buffer] = (),
+        timeout_us: int = 0,
+        rows: int = 0,
+        flags: int = 0,
+    ) -> int:
+        """Sends a request and returns its number."""
         buffers, credential = native.with_credential(kind, self._credential, buffers)
         flags |= credential
         size = native.total_bytes(buffers)
-        await self._writable.wait()
         if self.ended is not None or self._transport is None:
             raise self.ended or ConnectionFailed(f"No connection to {self._where}.")
         number = self._next_id
@@ -83,16 +134,18 @@ class Link(asyncio.BufferedProtocol):
             native.RequestHeader(kind, encoding, model_index, number, size, timeout_us, rows, flags)
         )
         self._next_id += 1
-        future: asyncio.Future[_Reply] = self._loop.create_future()
-        self._pending[number] = future
+        self._pending[number] = self._loop.create_future()
         if size <= _JOIN_BYTES_MAX:
             self._transport.write(b"".join((packed, *buffers)))
         else:
             self._transport.write(packed)
             for buffer in buffers:
                 self._transport.write(buffer)
+        return number
+
+    async def _reply(self, number: int) -> _Reply:
         try:
-            header, payload = await future
+            header, payload = await self._pending[number]
         except asyncio.CancelledError:
             if self._pending.pop(number, None) is not None:
                 self._forgotten.add(number)
@@ -125,14 +178,16 @@ class Link(asyncio.BufferedProtocol):
         Raises:
             ClientError: the server's status, or how the connection ended.
         """
+        flags = payloads.request_flags(model)
+        place = None
+        if self._sharing is not None:
+            plan = region.plan(model, encoding, buffers, rows)
+            if plan is not None:
+                place = plan, await self._place(self._sharing, plan)
+                buffers = plan.put(place[1].pool.region, buffers)
+                flags |= native.FLAG_REGION
         header, payload = await self.exchange(
-            native.KIND_INFER,
-            encoding,
-            model.index,
-            buffers,
-            timeout_us,
-            rows,
-            payloads.request_flags(model),
+            native.KIND_INFER, encoding, model.index, buffers, timeout_us, rows, flags, place
         )
         try:
             return payloads.unpack_outputs(model, header, payload)
@@ -140,10 +195,32 @@ class Link(asyncio.BufferedProtocol):
             self.end(error)
             raise
 
+    async def _hand_over(self, fd: int) -> None:
+        """Gives a region to the server: docs/PROTOCOL.md, "A region"."""
+        self._unhindered.clear()
+        try:
+            number = self._send(native.KIND_REGION)
+            await self._reply(number)
+            assert self._transport is not None
+            self._pending[number] = self._loop.create_future()
+            # All that was sent before has been read, so that there is room for a byte.
+            taken = self._transport.get_extra_info("socket")
+            try:
+                with socket.socket(fileno=os.dup(taken.fileno())) as own:
+                    socket.send_fds(own, [b"\0"], [fd])
+            except OSError as error:
+                self.end(ConnectionFailed(f"{self._where} took no descriptor ({error})."))
+            await self._reply(number)
+        finally:
+            self._unhindered.set()
+
     def end(self, error: ClientError) -> None:
         """Closes the connection; every request in flight gets the error. May be called twice."""
         if self.ended is None:
             self.ended = error
+        self._let_go()
+        if self._sharing is not None:
+            self._sharing.wake()
         self._writable.set()
         pending, self._pending = self._pending, {}
         for future in pending.values():
@@ -159,12 +236,21 @@ class Link(asyncio.BufferedProtocol):
         epoll set, which the parent still uses. Instead its descriptor becomes /dev/null.
         """
         self.ended = ConnectionFailed("The connection belongs to another event loop.")
+        self._let_go()
         taken = self._transport.get_extra_info("socket") if self._transport is not None else None
         if taken is None or taken.fileno() < 0:
             return
         nowhere = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         os.dup2(nowhere, taken.fileno(), inheritable=False)
         os.close(nowhere)
+
+    def _let_go(self) -> None:
+        """Of shared memory."""
+        places, self._places = self._places, {}
+        for _plan, place in places.values():
+            place.pool.free(place)
+        if self._sharing is not None:
+            self._sharing.close()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by the event loop."""
@@ -225,6 +311,9 @@ class Link(asyncio.BufferedProtocol):
         self._have = left
 
     def _deliver(self, header: ReplyHeader, payload: Array) -> None:
+        place = self._places.pop(header.id, None)
+        if place is not None:
+            payload = self._taken(header, payload, *place)
         future = self._pending.pop(header.id, None)
         if future is not None:
             if not future.done():
@@ -235,3 +324,14 @@ class Link(asyncio.BufferedProtocol):
             self.end(refusal(header, payload))
         else:
             self.end(ProtocolError(f"{self._where} answered request {header.id}, never sent."))
+
+    def _taken(self, header: ReplyHeader, payload: Array, plan: Plan, place: Place) -> Array:
+        """The payload with the outputs that are in the region, whose place is free then."""
+        assert self._sharing is not None
+        if header.status == 0:
+            payload = plan.payload(place.pool.region, payload)
+        if header.status == DeadlinePassed.status:
+            self._sharing.leave(place)
+        else:
+            self._sharing.free(place)
+        return payload

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from lumen_uring import native, payloads, pictures, region
 from lumen_uring.client_base import CLOSED, ClientBase, check_size, refusal, refuses_header
-from lumen_uring.connection import Connection, unix_path
+from lumen_uring.connection import Connection
 from lumen_uring.convert import Array
 from lumen_uring.describe import Description, Model, find_model, parse_description
 from lumen_uring.errors import (
@@ -43,30 +43,11 @@ class Client(ClientBase):
     It works after os.fork, as multiprocessing and pre-fork web servers use it: the child's copy
     leaves the parent's connection alone and opens its own at its first call.
 
-    Its arguments are those of ClientBase, and
-        shared_memory: tensors of numbers go through memory that client and server share, and
-            not through the socket: over unix:PATH, where the server has server.shared_memory.
+    Its arguments are those of ClientBase.
 
     >>> client = Client("127.0.0.1", 8000)  # connects with the first call, not before
     >>> client.close()
     """
-
-    def __init__(
-        self,
-        host: str = "127.0.0.1",
-        port: int = 8000,
-        *,
-        timeout_s: float = 10.0,
-        max_reply_bytes: int = 1 << 30,
-        token: str | None = None,
-        shared_memory: bool = False,
-    ) -> None:
-        if shared_memory and unix_path(host) is None:
-            raise ValueError(f"shared_memory: expected a host unix:PATH, found {host!r}")
-        self._shares = shared_memory
-        super().__init__(
-            host, port, timeout_s=timeout_s, max_reply_bytes=max_reply_bytes, token=token
-        )
 
     def _set_up(self) -> None:
         self._region: Region | None = None
@@ -242,14 +223,11 @@ class Client(ClientBase):
         timeout_us: int,
         deadline: float,
     ) -> InferResult:
-        plan = region.plan(model, buffers, rows) if self._shares else None
+        plan = region.plan(model, encoding, buffers, rows) if self._shares else None
         flags = payloads.request_flags(model)
         if plan is not None:
             memory = self._region_of(plan.bytes, deadline)
-            shapes, tensors = buffers[: -plan.input_count], buffers[-plan.input_count :]
-            for (offset, _size), buffer in zip(plan.spans, tensors, strict=False):
-                memory.write(offset, buffer)
-            buffers, flags = [*shapes, plan.body()], flags | native.FLAG_REGION
+            buffers, flags = plan.put(memory, buffers), flags | native.FLAG_REGION
         try:
             header, payload = self._exchange(
                 native.KIND_INFER, deadline, encoding, model.index, buffers, timeout_us, rows, flags

@@ -11,6 +11,7 @@ import weakref
 from typing import Final
 
 from lumen_uring import native
+from lumen_uring.connection import unix_path
 from lumen_uring.convert import Array
 from lumen_uring.errors import ProtocolError, ServerError, from_status
 from lumen_uring.native import ReplyHeader
@@ -29,6 +30,8 @@ class ClientBase:
         timeout_s: the longest that one call may take, with connecting; seconds, above 0.
         max_reply_bytes: the client refuses a reply that claims more; bytes.
         token: of this client's key, where the server has keys; at most 32 characters.
+        shared_memory: tensors of numbers go through memory that client and server share, and
+            not through the socket: over unix:PATH, where the server has server.shared_memory.
 
     Raises:
         ValueError: an option is out of range.
@@ -42,16 +45,20 @@ class ClientBase:
         timeout_s: float = 10.0,
         max_reply_bytes: int = 1 << 30,
         token: str | None = None,
+        shared_memory: bool = False,
     ) -> None:
         if not 0 < port <= 65535:
             raise ValueError(f"port: expected 1..65535, found {port}")
         if not timeout_s > 0:
             raise ValueError(f"timeout_s: expected seconds above 0, found {timeout_s}")
+        if shared_memory and unix_path(host) is None:
+            raise ValueError(f"shared_memory: expected a host unix:PATH, found {host!r}")
         self._host = host
         self._port = port
         self._timeout_s = timeout_s
         self._max_reply_bytes = max_reply_bytes
         self._credential = native.pack_credential(token)
+        self._shares = shared_memory
         self._closed = False
         self._set_up()
         _clients.add(self)

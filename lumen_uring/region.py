@@ -1,7 +1,8 @@
 """Memory that a client shares with a server over its unix socket (docs/PROTOCOL.md, "A region").
 
-Used by client.py, by one thread at a time. The region is a memfd that cannot shrink, so that the
-server may touch it without fear. Requests write their inputs to it and find their outputs there.
+Used by client.py, by one thread at a time, and by async_region.py. The region is a memfd that
+cannot shrink, so that the server may touch it without fear. Requests write their inputs to it and
+find their outputs there.
 """
 
 from __future__ import annotations
@@ -85,7 +86,26 @@ class Plan:
             self.bytes += -(-size // _ALIGN) * _ALIGN
         self.input_count = len(inputs)
 
-    def body(self) -> memoryview:
+    def move(self, offset: int) -> None:
+        """Lets the places begin there, which is a multiple of 64; by default at 0."""
+        self.spans = [(begin + offset, size) for begin, size in self.spans]
+
+    def put(self, region: Region, buffers: Sequence[native.Buffer]) -> list[native.Buffer]:
+        """Writes the inputs to a region.
+
+        Args:
+            region: in which they have their places.
+            buffers: as for `plan`.
+
+        Returns:
+            The buffers to send in their stead.
+        """
+        shapes, tensors = buffers[: -self.input_count], buffers[-self.input_count :]
+        for (offset, _size), buffer in zip(self.spans, tensors, strict=False):
+            region.write(offset, buffer)
+        return [*shapes, self._body()]
+
+    def _body(self) -> memoryview:
         """The body of the request: of each tensor its offset and bytes."""
         return memoryview(b"".join(_SPAN.pack(*span) for span in self.spans))
 
@@ -106,18 +126,22 @@ class Plan:
         return payload
 
 
-def plan(model: Model, buffers: Sequence[native.Buffer], rows: int) -> Plan | None:
+def plan(model: Model, encoding: int, buffers: Sequence[native.Buffer], rows: int) -> Plan | None:
     """Plans a request whose tensors are in a region.
 
     Args:
         model: as describe gave it.
+        encoding: of the inputs' bytes.
         buffers: the inputs' bytes, in the protocol's order; first a shape block, where the model
             has free dimensions beside the rows.
         rows: of the request.
 
     Returns:
-        None where a region cannot have it: strings, or outputs whose size only the Run tells.
+        None where a region cannot have it: files of pictures, strings, or outputs whose size only
+        the Run tells.
     """
+    if encoding == native.ENCODING_IMAGE:
+        return None
     if any(tensor.datatype not in DTYPES for tensor in (*model.inputs, *model.outputs)):
         return None
     free: dict[str, int] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import os
 import socket
@@ -17,11 +18,12 @@ import regions
 import wire
 from conftest import Serve
 from harness import Canary, Server, eventually
+from PIL import Image
 from regions import Region
 from wire import Wire
 
-from lumen_uring import Client
-from lumen_uring.errors import BadRequest, DeadlinePassed
+from lumen_uring import AsyncClient, Client
+from lumen_uring.errors import BadRequest, DeadlinePassed, TooLarge
 
 X = np.arange(16, dtype="<f4").reshape(1, 16)
 COLUMNS = 1 << 16
@@ -59,6 +61,7 @@ def settings(
             "name": "nhwc",
             "path": graphs.image(folder / "nhwc.onnx", graphs.FLOAT, ["n", 5, 7, 3]),
             "max_rows": 8,
+            "image": {},
         },
         {"name": "free", "path": graphs.double(folder / "free.onnx", "length")},  # type: ignore[arg-type]
         {"name": "strings", "path": words(folder / "strings.onnx")},
@@ -531,6 +534,9 @@ def test_a_client_that_shares_memory(server: Server, path: Path) -> None:
         assert shared.keys() == sent.keys()
         for name, output in shared.items():
             np.testing.assert_array_equal(output, sent[name])
+        picture = Image.new("RGB", (5, 5))  # files go over the socket
+        shared, sent = (c.infer_images("nhwc", picture).outputs for c in (client, plain))
+        np.testing.assert_array_equal(list(shared.values()), list(sent.values()))
         for shape in ((1, 3), (2, 500), (3, 1)):
             x = random.standard_normal(shape, np.float32)
             before = server.figures()
@@ -549,6 +555,79 @@ def test_a_client_that_shares_memory(server: Server, path: Path) -> None:
     eventually(lambda: gauges(server) == (0, 0), "no region", found=lambda: gauges(server))
 
 
+def test_many_requests_at_once_share_memory(server: Server, path: Path) -> None:
+    """An AsyncClient's requests in flight have a place each, in a region that grows."""
+    random = np.random.default_rng(5)
+    names = [("double", 16), ("large", COLUMNS), ("free", 0), ("strings", 0)]
+
+    async def one(client: AsyncClient) -> None:
+        name, columns = names[random.integers(4)]
+        rows = int(random.integers(1, 4)) if name != "large" else 1
+        columns = columns or int(random.integers(1, 5000))
+        x = random.integers(0, 1000, (rows, columns)).astype(np.float32)
+        if name == "strings":
+            text = x.reshape(-1).astype(str).tolist()
+            assert (await client.infer(name, {"x": text})).outputs["y"].tolist() == text
+        else:
+            result = await client.infer(name, {"x": x})
+            np.testing.assert_array_equal(result.outputs["y"], x + x)
+
+    async def main() -> None:
+        async with AsyncClient(f"unix:{path}", shared_memory=True) as client:
+            for count in (1, 40, 200):
+                await asyncio.gather(*(one(client) for _ in range(count)))
+            pixels = random.integers(0, 256, (2, 5, 7, 3), np.uint8)
+            shared = (await client.infer_rgb8("nhwc", pixels)).outputs
+            with Client(f"unix:{path}") as plain:
+                for name, output in plain.infer_rgb8("nhwc", pixels).outputs.items():
+                    np.testing.assert_array_equal(shared[name], output)
+            before = server.figures()
+            x = np.ones((1, COLUMNS), np.float32)
+            await asyncio.gather(*(client.infer("large", {"x": x}) for _ in range(10)))
+            assert server.figures().since(before)["io.bytes_in"] < 1000
+
+    asyncio.run(main())
+    eventually(lambda: gauges(server) == (0, 0), "no region", found=lambda: gauges(server))
+
+
+def test_requests_wait_for_room_in_shared_memory(serve: Serve, tmp_path: Path, path: Path) -> None:
+    """The server takes a region of 1 MiB; two of these requests fit, one of the last does not."""
+    server = serve(settings(tmp_path, path, {}, shared_memory_bytes="2MiB"))
+    x = np.ones((1, COLUMNS), np.float32)
+
+    async def main() -> None:
+        async with AsyncClient(f"unix:{path}", shared_memory=True) as client:
+            for _ in range(3):
+                calls = [
+                    asyncio.create_task(client.infer("large", {"x": x * n})) for n in range(50)
+                ]
+                await asyncio.sleep(0)
+                for call in calls[10:20]:
+                    call.cancel()  # some before they are sent
+                done = await asyncio.gather(*calls, return_exceptions=True)
+                for n, result in enumerate(done):
+                    if n in range(10, 20):
+                        assert isinstance(result, asyncio.CancelledError)
+                    else:
+                        assert not isinstance(result, BaseException), result
+                        assert (result.outputs["y"] == 2 * n).all()
+            # A model that may be writing still keeps its place.
+            first = await client.infer("double", {"x": X})
+            with pytest.raises(DeadlinePassed):
+                await client.infer("slow", {"x": [20000]}, timeout_us=20000)
+            again = await client.infer("double", {"x": X})
+            np.testing.assert_array_equal(again.outputs["y"], first.outputs["y"])
+            free = np.ones((4, COLUMNS), np.float32)
+            with pytest.raises(TooLarge, match=r"server\.shared_memory_bytes"):
+                await client.infer("free", {"x": free})
+            np.testing.assert_array_equal(
+                (await client.infer("double", {"x": X})).outputs["y"], X + X
+            )
+
+    asyncio.run(main())
+    eventually(lambda: gauges(server) == (0, 0), "no region", found=lambda: gauges(server))
+
+
 def test_a_client_where_memory_is_not_shared(serve: Serve, tmp_path: Path, path: Path) -> None:
     server = serve(settings(tmp_path, path, {}, shared_memory=False))
     with Client(f"unix:{path}", shared_memory=True) as client:
@@ -556,8 +635,19 @@ def test_a_client_where_memory_is_not_shared(serve: Serve, tmp_path: Path, path:
             with pytest.raises(BadRequest, match=r"server\.shared_memory"):
                 client.infer("double", {"x": X})
         assert client.ping() > 0
-    with pytest.raises(ValueError, match="unix:PATH"):
-        Client(port=server.port, shared_memory=True)
+
+    async def main() -> None:
+        async with AsyncClient(f"unix:{path}", shared_memory=True) as client:
+            calls = [client.infer("double", {"x": X}) for _ in range(3)]
+            for result in await asyncio.gather(*calls, return_exceptions=True):
+                assert isinstance(result, BadRequest)
+                assert "server.shared_memory" in str(result)
+            assert await client.ping() > 0
+
+    asyncio.run(main())
+    for kind in (Client, AsyncClient):
+        with pytest.raises(ValueError, match="unix:PATH"):
+            kind(port=server.port, shared_memory=True)
 
 
 def test_a_client_after_a_fork(server: Server, path: Path) -> None:
