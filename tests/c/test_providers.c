@@ -175,6 +175,14 @@ static void refused_by_the_runtime(void) {
     CHECK(append(wanted, 2) == LUMEN_E_UNSUPPORTED && strstr(lm_error_last(), "openvino cannot"));
     shut();
     refuser = NULL;
+    refuser = "append cuda";
+    message = "[ONNXRuntimeError] : 1 : FAIL : libcuda.so.1: cannot open shared object file";
+    CHECK(append(wanted, 1) == LUMEN_E_UNSUPPORTED);
+    CHECK(strcmp(lm_error_last(), "providers: cuda cannot be used here: libcuda.so.1: cannot open "
+                                  "shared object file (install what has that library, or name its "
+                                  "folder in LD_LIBRARY_PATH)") == 0);
+    shut();
+    refuser = NULL;
     /* A session that cannot be created. */
     CHECK(append(wanted, 2) == 0);
     message =
@@ -222,6 +230,30 @@ static void not_in_the_build(void) {
     }
 }
 
+/* A device has one session, by its provider or by the device that OpenVINO is told. */
+static void one_session(void) {
+    const lumen_option cpu[] = {{"num_streams", "1"}, {"device_type", "cpu"}};
+    const lumen_option gpu[] = {{"device_type", "GPU.0"}};
+    const struct {
+        lumen_provider provider;
+        bool shares;
+    } cases[] = {{{.name = "TensorrtExecutionProvider"}, true},
+                 {{.name = "cuda", .options = cpu, .option_count = 2}, true},
+                 {{.name = "qnn"}, true},
+                 {{.name = "openvino"}, false},
+                 {{.name = "openvino", .options = cpu, .option_count = 2}, false},
+                 {{.name = "openvino", .options = gpu, .option_count = 1}, true},
+                 {{.name = "dnnl", .options = gpu, .option_count = 1}, false},
+                 {{.name = "future"}, false},
+                 {{.name = "cpu"}, false}};
+    for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
+        CHECK_AT("%s %zu", cases[c].provider.name, c);
+        CHECK(lm_providers_open(&providers, &cases[c].provider, 1) == 0);
+        CHECK(lm_providers_share(&providers) == cases[c].shares);
+        shut();
+    }
+}
+
 static void too_many(void) {
     lumen_provider many[LUMEN_PROVIDERS_MAX + 1];
     lumen_option options[LUMEN_PROVIDER_OPTIONS_MAX + 1];
@@ -249,6 +281,7 @@ int main(void) {
     the_cpu_alone();
     refused_by_the_runtime();
     not_in_the_build();
+    one_session();
     too_many();
     return check_finish("test_providers");
 }

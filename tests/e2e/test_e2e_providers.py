@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -119,8 +120,26 @@ def test_openvino_leaves_the_threads_where_they_are(serve: Serve) -> None:
     server.stop()
     pinning = {"openvino": {"load_config": {"CPU": {"ENABLE_CPU_PINNING": True}}}}
     server = with_openvino(serve, [digits("ov", providers=[pinning])])
-    main = next(name for name in expected if not name.startswith("lumen-w/"))
-    assert cores_of(server)[main] == expected[main]
+    assert cores_of(server) == expected
+    assert "a provider (openvino, cpu) moves the thread that runs it" in server.output
+    for rows in (1, 3, 2, 5):
+        answers(server, "ov", a_batch(server, "ov", rows))
+    # The worker is pinned again after it has answered.
+    harness.eventually(lambda: cores_of(server) == expected, "workers on their cores")
+
+
+def test_one_session_for_all_workers(serve: Serve) -> None:
+    """As for a device: OpenVINO is told one that stands for the CPU."""
+    device = {"openvino": {"device_type": "HETERO:CPU"}}
+    server = with_openvino(serve, [digits("cpu"), digits("one", providers=[device])])
+    batches = [a_batch(server, "cpu", 1 + number % 5) for number in range(40)]
+    expected = [answers(server, "cpu", x) for x in batches]
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda x: answers(server, "one", x), batches))
+    for one, other in zip(found, expected, strict=True):
+        for output, array in other.items():
+            # This device computes in bf16 where the processor can.
+            np.testing.assert_allclose(one[output], array, rtol=0.1, atol=0.05)
 
 
 def test_openvino_with_free_dimensions(serve: Serve, tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 /* model.h: one served model: what its tensors are, how a request lies in a slot, its sessions.
  *
  * Opened and closed by the control thread. Afterwards everything is read-only, except that worker w
- * alone runs sessions[w], and that a slot's values belong to whoever holds the slot.
+ * alone runs sessions[w], unless a device computes the model: then all are the first one; and that
+ * a slot's values belong to whoever holds the slot.
  *
  * A model can be served if every input and output is a tensor of numbers, bools or strings, of at
  * most LM_RANK_MAX dimensions. A free first dimension of the inputs is the request's "rows"; up to

@@ -62,16 +62,26 @@ static int open_sessions(struct lm_model *model, const struct lm_ort *ort, const
         code = lm_ort_session_open(ort, &model->source, &model->sessions[0]);
     }
     for (uint32_t s = 1; !code && s < count; s++) {
-        code = lm_ort_session_open(ort, &model->source, &model->sessions[s]);
+        code = lm_model_open_session(model, ort, 0, s);
         if (!code) model->session_count++;
     }
     return code;
 }
 
+/* Closes session `index`, unless it is the first one's. */
+static void close_session(struct lm_model *model, const struct lm_ort *ort, uint32_t index) {
+    if (index == 0 || model->sessions[index] != model->sessions[0])
+        lm_ort_session_close(ort, model->sessions[index]);
+    model->sessions[index] = NULL;
+}
+
 int lm_model_open_session(struct lm_model *model, const struct lm_ort *ort, uint32_t node,
                           uint32_t index) {
-    lm_ort_session_close(ort, model->sessions[index]);
-    model->sessions[index] = NULL;
+    if (model->sessions[0] && lm_providers_share(&model->source.providers)) {
+        model->sessions[index] = model->sessions[0];
+        return 0;
+    }
+    close_session(model, ort, index);
     return lm_ort_session_open_on(ort, &model->source, &model->weights[node], NULL,
                                   &model->sessions[index]);
 }
@@ -148,10 +158,7 @@ int lm_model_open(struct lm_model *model, const struct lm_ort *ort,
 }
 
 void lm_model_close(struct lm_model *model, const struct lm_ort *ort) {
-    for (uint32_t s = 0; s < LM_RUNNERS_MAX; s++) {
-        lm_ort_session_close(ort, model->sessions[s]);
-        model->sessions[s] = NULL;
-    }
+    for (uint32_t s = LM_RUNNERS_MAX; s-- > 0;) close_session(model, ort, s);
     lm_wide_close(&model->wide, ort);
     lm_engine_close(&model->engine);
     for (uint32_t n = 0; n < LM_NODES_MAX - 1; n++) {

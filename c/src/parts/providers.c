@@ -18,18 +18,20 @@ static const struct {
     const char *name;
     const char *by_name; /* for ONNX Runtime; NULL: as in its list of providers */
     const char *cure;
+    bool on_device;
 } known[] = {
-    {"openvino", NULL, "the wheel onnxruntime-openvino has it"},
-    {"cuda", NULL, "the wheel onnxruntime-gpu has it"},
-    {"tensorrt", NULL, "the wheel onnxruntime-gpu has it"},
-    {"migraphx", NULL, "the wheel onnxruntime-migraphx has it"},
-    {"rocm", NULL, "the wheel onnxruntime-rocm has it"},
-    {"qnn", NULL, "the wheel onnxruntime-qnn has it"},
-    {"webgpu", NULL, "the wheel onnxruntime-webgpu has it"},
-    {"cann", NULL, "the wheel onnxruntime-cann has it"},
-    {"dnnl", NULL, "no wheel has it: build ONNX Runtime with --use_dnnl"},
-    {"xnnpack", "XNNPACK", "no wheel for Linux has it: build ONNX Runtime with --use_xnnpack"},
-    {"azure", "AZURE", "the wheel onnxruntime has it"},
+    {"openvino", NULL, "the wheel onnxruntime-openvino has it", false},
+    {"cuda", NULL, "the wheel onnxruntime-gpu has it", true},
+    {"tensorrt", NULL, "the wheel onnxruntime-gpu has it", true},
+    {"migraphx", NULL, "the wheel onnxruntime-migraphx has it", true},
+    {"rocm", NULL, "the wheel onnxruntime-rocm has it", true},
+    {"qnn", NULL, "the wheel onnxruntime-qnn has it", true},
+    {"webgpu", NULL, "the wheel onnxruntime-webgpu has it", true},
+    {"cann", NULL, "the wheel onnxruntime-cann has it", true},
+    {"dnnl", NULL, "no wheel has it: build ONNX Runtime with --use_dnnl", false},
+    {"xnnpack", "XNNPACK", "no wheel for Linux has it: build ONNX Runtime with --use_xnnpack",
+     false},
+    {"azure", "AZURE", "the wheel onnxruntime has it", false},
 };
 
 /* The bytes of a name before the suffix. */
@@ -140,6 +142,19 @@ int lm_providers_check(const struct lm_providers *providers, const struct lm_ort
     return code;
 }
 
+bool lm_providers_share(const struct lm_providers *providers) {
+    if (providers->count == 0) return false;
+    const lumen_provider *first = &providers->list[0];
+    for (uint32_t o = 0; o < first->option_count; o++) {
+        if (same(first->name, "openvino") && strcmp(first->options[o].name, "device_type") == 0)
+            return strncasecmp(first->options[o].value, "CPU", 3) != 0;
+    }
+    for (size_t k = 0; k < sizeof known / sizeof known[0]; k++) {
+        if (same(first->name, known[k].name)) return known[k].on_device;
+    }
+    return false;
+}
+
 /* ---- into a session ---- */
 
 /* The functions of a provider that has its own. */
@@ -222,17 +237,26 @@ static void shorten(char *message) {
     memmove(message, from, strlen(from) + 1);
     message[strcspn(message, "\r\n")] = '\0';
     lm_refusal_trim(message);
+    static const char lambda[] = "::<lambda()> "; /* that the trimmed function was in */
+    if (strncmp(message, lambda, sizeof lambda - 1) == 0)
+        memmove(message, message + sizeof lambda - 1, strlen(message) - sizeof lambda + 2);
 }
 
 static int refused(const struct lm_ort *ort, OrtStatus *status, const char *names) {
+    static const char code[] = " : FAIL : ";
     char said[4096], logged[512];
     snprintf(said, sizeof said, "%s", ort->api->GetErrorMessage(status));
-    shorten(said);
     lm_ort_take_log(logged, sizeof logged);
-    shorten(logged);
+    if (logged[0]) memcpy(said, logged, sizeof logged); /* which says more */
     (void)lm_ort_check(ort, status, "adding a provider");
-    return lm_error(LUMEN_E_UNSUPPORTED, "providers: %s cannot be used here: %.400s%s%.200s", names,
-                    said, logged[0] ? ": " : "", logged);
+    shorten(said);
+    const char *from = strstr(said, code);
+    from = from ? from + sizeof code - 1 : said;
+    bool lacks = strstr(from, "cannot open shared object file") != NULL;
+    return lm_error(LUMEN_E_UNSUPPORTED, "providers: %s cannot be used here: %.600s%s", names, from,
+                    lacks ? " (install what has that library, or name its folder in "
+                            "LD_LIBRARY_PATH)"
+                          : "");
 }
 
 int lm_providers_loaded(const struct lm_providers *providers, const struct lm_ort *ort,

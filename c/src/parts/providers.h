@@ -7,6 +7,7 @@
 #ifndef LM_PARTS_PROVIDERS_H
 #define LM_PARTS_PROVIDERS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -45,6 +46,9 @@ int lm_providers_check_nodes(const struct lm_providers *providers);
 /* Converts and releases what creating a session with them came to. Returns 0 or LUMEN_E_*. */
 int lm_providers_loaded(const struct lm_providers *providers, const struct lm_ort *ort,
                         OrtStatus *status);
+/* Whether a device computes most of it: one session is for all workers then, as many of which may
+ * have a request in flight there, and the device holds the weights once. */
+bool lm_providers_share(const struct lm_providers *providers);
 /* "openvino, cpu": the names as they were given. */
 static inline void lm_providers_text(const struct lm_providers *providers, char *text,
                                      size_t capacity) {

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/topology.h"
 #include "flow/reply.h"
 #include "flow/rest.h"
 #include "flow/slots.h"
@@ -333,6 +334,7 @@ void lm_worker_serve(struct lm_worker *worker, const uint32_t *jobs, uint32_t co
             if (kept) now = lm_now_ns();
         }
     }
+    if (worker->strays) (void)lm_thread_pin(worker->cpu);
     lm_store_relaxed_u64(&worker->busy_since_ns, 0); /* relaxed: as above */
 }
 

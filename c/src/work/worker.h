@@ -35,6 +35,7 @@ struct lm_worker {
     uint32_t index;      /* its session in every model */
     int32_t cpu;         /* to pin to; -1: none */
     bool pinned;
+    bool strays; /* a provider lets its thread run elsewhere: it is pinned after each Run */
     struct lm_real_time real_time; /* of its thread */
     pthread_t thread;
     bool thread_started;

@@ -63,10 +63,11 @@ static int warm_on_its_cores(struct lm_worker *worker, const struct lm_model *mo
     if (!known || lm_thread_cpus(&after) != 0 || memcmp(&before, &after, sizeof before) == 0)
         return code;
     (void)lm_thread_keep_to(&before);
+    worker->strays = worker->pinned;
     lm_providers_text(&model->source.providers, names, sizeof names);
     snprintf(note, note_bytes,
-             "model '%s': a provider (%s) moves the thread that runs it to other cores, which may "
-             "be in others' way: switch its pinning off",
+             "model '%s': a provider (%s) moves the thread that runs it to other cores, so that it "
+             "is pinned again after each Run: switch the provider's own pinning off",
              model->name, names);
     return code;
 }
