@@ -71,6 +71,8 @@ def banner(
             lines.append(f"  width    {model.name}: {width_text(entry)}")
         if "experts" in entry:
             lines.append(f"  experts  {model.name}: {experts_text(entry)}")
+        if "steps" in entry:
+            lines.append(f"  steps    {model.name}: {', then '.join(entry['steps'])}")
         if entry.get("engine") == "native":
             lines.append(f"  engine   {model.name}: {engine_text(entry)}")
         if entry.get("providers", ["cpu"]) != ["cpu"]:

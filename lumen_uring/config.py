@@ -17,12 +17,13 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from lumen_uring import contradictions, expert_checks, key_checks, providers
+from lumen_uring import contradictions, ensembles, expert_checks, key_checks, providers
 from lumen_uring.errors import ConfigError
 from lumen_uring.repository.entries import expand
 from lumen_uring.settings import (
     Config,
     EngineConfig,
+    EnsembleConfig,
     ExpertConfig,
     ExpertsConfig,
     KeyConfig,
@@ -30,6 +31,7 @@ from lumen_uring.settings import (
     ModelConfig,
     RepositoryConfig,
     ServerConfig,
+    StepConfig,
 )
 
 __all__ = ["Config", "EngineConfig", "KeyConfig", "ModelConfig", "ServerConfig", "load"]
@@ -45,6 +47,11 @@ _SECTIONS: Final[dict[str, type[BaseModel]]] = {
     "keys": KeyConfig,
     "experts": ExpertsConfig,
     "providers": providers.ProviderConfig,
+    "ensembles": EnsembleConfig,
+}
+_INNER: Final[dict[type[BaseModel], type[BaseModel]]] = {
+    ExpertsConfig: ExpertConfig,
+    EnsembleConfig: StepConfig,
 }
 _MAY_BE_EMPTY: Final = ("server", "engine", "log", "repository")
 _PREFIX: Final = "LUMEN_"
@@ -62,6 +69,7 @@ _ENTRIES: Final = {
     "keys": "a mapping with a name and a sha256",
     "experts": "a mapping with a name, a feature and experts",
     "providers": providers.EXPECTED_ENTRY,
+    "ensembles": "a mapping with a name and steps",
 }
 
 
@@ -144,6 +152,7 @@ def load(
     if config is not None:
         contradictions.check_together(config, draft.report)
         expert_checks.check(config, draft.report)
+        ensembles.check(config, draft.report)
     if draft.problems or config is None:
         raise ConfigError("\n".join(draft.problems))
     return config
@@ -379,26 +388,28 @@ def _validate(draft: _Draft) -> Config | None:
 
 def _field_path(loc: _Path) -> _Path:
     """Cuts the steps that pydantic adds below a field (the arm of a union, an item of a triple)."""
-    in_experts = loc[:1] == ("experts",)
-    if in_experts and loc[2:3] == ("experts",):
+    if loc[:1] + loc[2:3] in (("experts", "experts"), ("ensembles", "steps")):
         depth = 5
+    elif loc[:1] in (("models",), ("experts",), ("ensembles",)):
+        depth = 3
     else:
-        depth = 3 if in_experts or loc[:1] == ("models",) else 4 if loc[1:2] == ("keys",) else 2
+        depth = 4 if loc[1:2] == ("keys",) else 2
     inner = _is_mapping(loc[:depth]) or loc[0:1] + loc[2:3] == ("models", "providers")
     return loc[: depth + 1 if inner else depth]
 
 
 def _is_mapping(path: _Path) -> bool:
-    return len(path) == 3 and path[0] == "models" and path[2] in _MAPPINGS
+    of_model = len(path) == 3 and path[0] == "models" and path[2] in _MAPPINGS
+    return of_model or (len(path) == 5 and path[4] in ("inputs", "outputs"))
 
 
 def _expected(path: _Path, detail: ErrorDetails) -> str:
-    path = path[:3] if _is_mapping(path[:3]) else path
+    path = next((path[:depth] for depth in (3, 5) if _is_mapping(path[:depth])), path)
     model: type[BaseModel] = Config
     for depth, step in enumerate(path):
         if isinstance(step, int):
             if depth == len(path) - 1:
-                inner = model is ExpertConfig
+                inner = model in _INNER.values()
                 return "a mapping with a model" if inner else _ENTRIES[str(path[depth - 1])]
             continue
         field = model.model_fields.get(str(step))
@@ -406,7 +417,7 @@ def _expected(path: _Path, detail: ErrorDetails) -> str:
             return "one of " + ", ".join(model.model_fields)
         if depth == len(path) - 1:
             return field.description or "a value"
-        model = ExpertConfig if model is ExpertsConfig else _SECTIONS[str(step)]
+        model = _INNER[model] if model in _INNER else _SECTIONS[str(step)]
     return "a mapping"
 
 

@@ -22,7 +22,11 @@ def check_names(data: dict[str, Any], report: Report) -> None:
         report: takes one problem.
     """
     first: dict[str, str] = {}
-    for section, what in (("models", "model"), ("experts", "experts")):
+    for section, what in (
+        ("models", "model"),
+        ("experts", "experts"),
+        ("ensembles", "ensemble"),
+    ):
         models = data.get(section)
         for index, model in enumerate(models if isinstance(models, (list, tuple)) else ()):
             name = model.get("name") if isinstance(model, dict) else None

@@ -98,7 +98,7 @@ def look_at(config: Config) -> dict[str, Found | EngineError]:
     files = [(model, resolve(model.path)) for model in config.models]
     with Engine(config) as engine:
         said = {model.name: _add(engine, model, file) for model, file in files}
-        _add_experts(engine, config, said)
+        _add_virtual(engine, config, said)
         served = any(isinstance(told, list) for told in said.values())
         entries = engine.describe()["models"] if served else []
         if served:
@@ -163,8 +163,8 @@ def _compare(engine: Engine, config: Config, said: dict[str, list[str] | EngineE
             told += notes
 
 
-def _add_experts(engine: Engine, config: Config, said: dict[str, list[str] | EngineError]) -> None:
-    from lumen_uring.loading import add_experts
+def _add_virtual(engine: Engine, config: Config, said: dict[str, list[str] | EngineError]) -> None:
+    from lumen_uring.loading import add_ensemble, add_experts
     from lumen_uring.model_cache import labels
 
     loaded = {
@@ -178,6 +178,14 @@ def _add_experts(engine: Engine, config: Config, said: dict[str, list[str] | Eng
             continue
         if loaded.keys() >= {expert.model for expert in entry.experts}:
             said[entry.name] = []
+    for ensemble in config.ensembles:
+        try:
+            add_ensemble(engine, config, ensemble, loaded)
+        except EngineError as error:
+            said[ensemble.name] = error
+            continue
+        if loaded.keys() >= {step.model for step in ensemble.steps}:
+            said[ensemble.name] = []
 
 
 def document(found: Found) -> dict[str, Any]:

@@ -12,13 +12,14 @@ from lumen_uring import providers, zipmap
 from lumen_uring.engine_cache import engine_place
 from lumen_uring.errors import ConfigError, EngineError
 from lumen_uring.model_cache import cache_place
+from lumen_uring.model_cache import labels as labels_of
 from lumen_uring.repository.agreement import disagreements
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from lumen_uring.ring.engine import Engine
-    from lumen_uring.settings import Config, ExpertsConfig, ModelConfig
+    from lumen_uring.settings import Config, EnsembleConfig, ExpertsConfig, ModelConfig
 
 
 def add_model(
@@ -106,3 +107,25 @@ def add_experts(
     indexes = {name: index for index, name in enumerate(loaded)}
     labels = loaded[entry.experts[-1].model]
     engine.add_experts(entry, config.virtual(entry), indexes, labels)
+
+
+def add_ensemble(
+    engine: Engine, config: Config, entry: EnsembleConfig, loaded: Mapping[str, bytes | None]
+) -> None:
+    """Adds an ensemble; without the model of a step, which has been reported, nothing happens.
+
+    Args:
+        engine: not started yet.
+        config: of the server.
+        entry: the ensemble.
+        loaded: the models that the engine has, in its order, and their labels.
+
+    Raises:
+        ConfigError: its labels cannot be read.
+        EngineError: the tensors of the steps do not fit each other.
+    """
+    if not loaded.keys() >= {step.model for step in entry.steps}:
+        return
+    indexes = {name: index for index, name in enumerate(loaded)}
+    model = config.ensemble(entry)
+    engine.add_ensemble(entry, model, indexes, labels_of(model))

@@ -9,12 +9,12 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from pydantic import BaseModel
 
-from lumen_uring.settings import Config, ExpertsConfig, ModelConfig
+from lumen_uring.settings import Config, EnsembleConfig, ExpertsConfig, ModelConfig
 
 _SERVER: Final = ("keys", "hosts", "rate", "burst", "unready_seconds", "drain_seconds")
 _LOG: Final = ("level", "format", "path")
 _MODEL: Final = ("rate", "burst")
-_Entry = TypeVar("_Entry", ModelConfig, ExpertsConfig)
+_Entry = TypeVar("_Entry", ModelConfig, ExpertsConfig, EnsembleConfig)
 
 
 class Plan(NamedTuple):
@@ -76,6 +76,7 @@ def plan(current: Config, wanted: Config) -> Plan:
             "log": current.log.model_copy(update=log),
             "models": entries("models", current.models, wanted.models),
             "experts": entries("experts", current.experts, wanted.experts),
+            "ensembles": entries("ensembles", current.ensembles, wanted.ensembles),
         }
     )
     return Plan(config, tuple(changed), tuple(refused))

@@ -69,6 +69,7 @@ def check(config: Config) -> list[str]:
     return [
         *(f"model {model.name}: {path}" for model, path, _names in files),
         *(f"experts {entry.name}" for entry in config.experts),
+        *(f"ensemble {entry.name}" for entry in config.ensembles),
         *(f"note: {note}" for note in notes),
     ]
 
@@ -202,6 +203,12 @@ def _load_models(
         try:
             loading.add_experts(engine, config, entry, loaded)
         except EngineError as error:
+            problems.append(error)
+    for ensemble in config.ensembles:
+        yield ensemble.name
+        try:
+            loading.add_ensemble(engine, config, ensemble, loaded)
+        except (ConfigError, EngineError) as error:
             problems.append(error)
     kept = [model for model in config.models if model.name in loaded]
     for wrong, said in loading.check_declared(engine, kept).values():

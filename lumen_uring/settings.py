@@ -27,6 +27,8 @@ IO_THREADS_MAX: Final = 16  # LUMEN_IO_THREADS_MAX
 NODES_MAX: Final = 8  # LUMEN_NODES_MAX
 MODELS_MAX: Final = 64  # LUMEN_MODELS_MAX
 EXPERTS_MAX: Final = 8  # LUMEN_EXPERTS_MAX
+STEPS_MAX: Final = 16  # LUMEN_STEPS_MAX
+TENSORS_MAX: Final = 64  # LM_STEP_TENSORS_MAX
 KEYS_MAX: Final = 256  # LUMEN_KEYS_MAX
 HOSTS_MAX: Final = 32  # LUMEN_HOSTS_MAX
 REPOSITORIES_MAX: Final = 16
@@ -562,6 +564,65 @@ class ExpertsConfig(_Section):
         return tuple(math.nan if bound is None else bound for bound in found)
 
 
+_Names = Annotated[
+    dict[str, Annotated[str, AfterValidator(_no_nul)]], Field(max_length=TENSORS_MAX)
+]
+
+
+class StepConfig(_Section):
+    """One model of an ensemble, and the names of its tensors there."""
+
+    model: str = Field(pattern=rf"^{NAME_PATTERN}$", description="the name of an entry of `models`")
+    inputs: _Names = Field(default={}, description="a mapping from the model's inputs to names")
+    outputs: _Names = Field(default={}, description="a mapping from the model's outputs to names")
+
+
+class EnsembleConfig(_Section):
+    """A virtual model: models that run one after the other, on what those before them made."""
+
+    name: str = Field(
+        pattern=rf"^{NAME_PATTERN}$",
+        description=f"1 to {NAME_BYTES_MAX} letters, digits, '_', '.' or '-'",
+    )
+    steps: Annotated[tuple[StepConfig, ...], BeforeValidator(_tuple)] = Field(
+        min_length=1,
+        max_length=STEPS_MAX,
+        description=f"a list of 1..{STEPS_MAX} steps, each with a model",
+    )
+    outputs: Annotated[tuple[str, ...], BeforeValidator(_tuple)] = Field(
+        default=(), description="a list of names; empty: what no step takes"
+    )
+    labels: Annotated[str, AfterValidator(_no_nul)] | None = Field(
+        default=None,
+        min_length=1,
+        description="null, or the path of a text file with one class per line",
+    )
+    run: Literal["auto", "inline", "worker"] = Field(
+        default="auto", description="auto | inline | worker"
+    )
+    batch_size: int | None = Field(
+        default=None,
+        ge=1,
+        le=BATCH_MAX,
+        description=f"null (as engine.batch_size) or a whole number, 1..{BATCH_MAX}",
+    )
+    batch_delay_us: int | None = Field(
+        default=None,
+        ge=0,
+        le=10**6,
+        description="null (as engine.batch_delay_us) or microseconds, 0..1000000",
+    )
+    max_output_bytes: _Size = Field(
+        default=0,
+        ge=0,
+        le=U32_MAX,
+        description="0 (1MiB for shapes that are not known, 64 bytes for each other string) or a "
+        "size such as 1MiB, to under 4GiB",
+    )
+    rate: _Rate = Field(default=0.0, description=_RATE)
+    burst: int | None = Field(default=None, ge=1, le=U32_MAX, description=_BURST)
+
+
 class Config(_Section):
     """Everything a server is started with."""
 
@@ -580,6 +641,11 @@ class Config(_Section):
         default=(),
         max_length=MODELS_MAX,
         description="a list of virtual models, each with a name, a feature and experts",
+    )
+    ensembles: Annotated[tuple[EnsembleConfig, ...], BeforeValidator(_tuple)] = Field(
+        default=(),
+        max_length=MODELS_MAX,
+        description="a list of virtual models, each with a name and steps",
     )
     _notes: tuple[str, ...] = PrivateAttr(default=())
 
@@ -601,7 +667,24 @@ class Config(_Section):
 
     def served(self) -> tuple[ModelConfig, ...]:
         """The settings of all that clients may ask for, in the order of the wire's indexes."""
-        return (*self.models, *(self.virtual(entry) for entry in self.experts))
+        virtual = [self.virtual(entry) for entry in self.experts]
+        return (*self.models, *virtual, *(self.ensemble(entry) for entry in self.ensembles))
+
+    def ensemble(self, entry: EnsembleConfig) -> ModelConfig:
+        """The settings of an ensemble as those of a model.
+
+        Args:
+            entry: of `ensembles`.
+        """
+        own = (
+            *("name", "labels", "run", "batch_size", "batch_delay_us", "max_output_bytes"),
+            *("rate", "burst"),
+        )
+        return ModelConfig(
+            path="unused",
+            width=1,
+            **{name: getattr(entry, name) for name in own},
+        )
 
     def virtual(self, entry: ExpertsConfig) -> ModelConfig:
         """The settings of a virtual model: its own, and the last expert's for tensors and labels.

@@ -168,11 +168,26 @@ class _Library:
             rule.tensor,
             [(rule.experts[e].model, rule.experts[e].bound) for e in range(rule.count)],
         )
+        self.fields["model.steps"] = _steps(native.steps.contents) if native.steps else None
         self.fields["model.dims"] = [(dim.name, dim.size, dim.fixed) for dim in dims]
         return 0
 
     def lumen_close(self, _handle: object) -> None:
         pass
+
+
+def _steps(config: Any) -> object:
+    def pairs(names: Any, count: int) -> list[tuple[bytes, bytes]]:
+        return [(names[n].tensor, names[n].name) for n in range(count)]
+
+    listed = [config.steps[s] for s in range(config.count)]
+    return (
+        [
+            (one.model, pairs(one.inputs, one.input_count), pairs(one.outputs, one.output_count))
+            for one in listed
+        ],
+        [config.outputs[o] for o in range(config.output_count)],
+    )
 
 
 def _plain(value: Any) -> object:
@@ -230,6 +245,26 @@ def test_a_burst_beside_its_rate(given: _Library, section: type[BaseModel]) -> N
     before = crossed(given, load(None, [rate]))
     after = crossed(given, load(None, [rate, f"{place(section, 'burst')}=9"]))
     assert changes(before, after) == {BURSTS[section]: 9}
+
+
+def test_an_ensemble_and_its_steps(given: _Library, tmp_path: Path) -> None:
+    path = tmp_path / "lumen.yaml"
+    path.write_text(
+        "models: [{name: a, path: a.onnx}, {name: b, path: b.onnx}]\n"
+        "ensembles:\n"
+        "- {name: e, run: worker, batch_size: 8, rate: 2, batch_delay_us: 4, burst: 5,\n"
+        "   max_output_bytes: 1MiB, outputs: [z, y],\n"
+        "   steps: [{model: b, inputs: {x: in, w: w}, outputs: {y: mid}}, {model: a}]}\n"
+    )
+    config = load(path)
+    (entry,) = config.ensembles
+    with Engine(config, Path("/ort.so")) as engine:
+        engine.add_ensemble(entry, config.ensemble(entry), {"a": 0, "b": 1}, b"one\ntwo\n")
+    wanted = {"name": b"e", "run": 2, "batch_size": 8, "batch_delay_us": 4, "rate": 2, "burst": 5}
+    wanted |= {"max_output_bytes": 1 << 20, "labels": b"one\ntwo\n", "experts": None}
+    assert {name: given.fields[f"model.{name}"] for name in wanted} == wanted
+    first = (1, [(b"x", b"in"), (b"w", b"w")], [(b"y", b"mid")])
+    assert given.fields["model.steps"] == ([first, (0, [], [])], [b"z", b"y"])
 
 
 def test_a_virtual_model_and_its_rule(given: _Library, tmp_path: Path) -> None:

@@ -39,12 +39,18 @@ _SECTIONS: Final[dict[str, tuple[type[BaseModel], str]]] = {
         "Entries of `experts`. [GUIDE.md](GUIDE.md#light-and-dense-models) has examples.",
     ),
     "expert": (settings.ExpertConfig, "Entries of a virtual model's `experts`."),
+    "ensembles": (
+        settings.EnsembleConfig,
+        "Entries of `ensembles`. [GUIDE.md](GUIDE.md#models-one-after-the-other) has examples.",
+    ),
+    "step": (settings.StepConfig, "Entries of an ensemble's `steps`."),
     "image": (ImageConfig, "A model's `image`: what becomes of files of pictures."),
 }
 _NESTED: Final = {
     "server": ("keys",),
     "models": ("image",),
     "experts": ("expert", "experts"),  # the inner keys first
+    "ensembles": ("step", "ensembles"),
 }
 _HEAD: Final = """\
 # Settings
@@ -80,7 +86,9 @@ def meanings(text: str) -> dict[tuple[str, str], str]:
                 for name in _NESTED.get(section, ())
                 if match[1] in _SECTIONS[name][0].model_fields
             ]
-            found[named[0] if is_nested else section, match[1]] = match[3]
+            # Of a key that an entry and its inner ones have, the inner one comes first.
+            free = [name for name in named if (name, match[1]) not in found]
+            found[(free or named)[0] if is_nested else section, match[1]] = match[3]
     return found
 
 

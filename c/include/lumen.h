@@ -85,6 +85,7 @@ enum {
     LUMEN_BATCH_MAX = 256,
     LUMEN_MODELS_MAX = 64,
     LUMEN_EXPERTS_MAX = 8, /* of a virtual model */
+    LUMEN_STEPS_MAX = 16,  /* of an ensemble */
     LUMEN_SLOT_CLASSES_MAX = 16,
     LUMEN_KEYS_MAX = 256,
     LUMEN_HOSTS_MAX = 32,
@@ -237,6 +238,29 @@ typedef struct lumen_experts_config {
     const lumen_expert *experts; /* from the lightest to the best; bounds below 7 ascend */
 } lumen_experts_config;
 
+/* A tensor of a step's model has another name in the ensemble. */
+typedef struct lumen_step_tensor {
+    const char *tensor; /* of the model */
+    const char *name;   /* in the ensemble */
+} lumen_step_tensor;
+
+/* A model of an ensemble. It takes what the steps before it make, and what the request brings. */
+typedef struct lumen_step {
+    uint32_t model;       /* its index, as lumen_add_model gave it */
+    uint32_t input_count; /* of `inputs`; tensors that are not there keep their names */
+    const lumen_step_tensor *inputs;
+    uint32_t output_count;
+    uint32_t reserved;
+    const lumen_step_tensor *outputs;
+} lumen_step;
+
+typedef struct lumen_steps_config {
+    uint32_t count;             /* 1..LUMEN_STEPS_MAX */
+    uint32_t output_count;      /* 0: the ensemble answers with what no step takes */
+    const lumen_step *steps;    /* each behind those whose outputs it takes */
+    const char *const *outputs; /* names in the ensemble */
+} lumen_steps_config;
+
 /* 0 means "the default" only where the comment says so. */
 typedef struct lumen_model_config {
     const char *name;       /* unique, 1..255 bytes */
@@ -263,6 +287,9 @@ typedef struct lumen_model_config {
     /* NULL: a model of its own. Else the model runs these, of which the last one says its tensors,
      * their sizes and what becomes of pictures: `path` and such settings are not looked at. */
     const lumen_experts_config *experts;
+    /* NULL: no ensemble. Else the steps say its tensors, and the same settings are not looked at.
+     */
+    const lumen_steps_config *steps;
     const char *engine_path;         /* of the native engine's file; NULL: there is none */
     const char *engine_why;          /* why there is none; NULL: it is not said */
     uint32_t engine;                 /* LUMEN_ENGINE_* */

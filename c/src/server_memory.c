@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/topology.h"
+#include "parts/virtual.h"
 #include "server.h"
 
 static bool has_copies(const struct lm_shared *shared) {
@@ -76,17 +77,17 @@ static int open_on_nodes(lumen_server *server, struct lm_model *model, uint32_t 
 }
 
 int lm_server_copy_weights(lumen_server *server, struct lm_model *model) {
-    if (!has_copies(&server->shared) || model->experts.count > 0) return 0;
+    if (!has_copies(&server->shared) || lm_model_is_virtual(model)) return 0;
     return open_on_nodes(server, model, 0, model->session_count);
 }
 
-/* I/O threads run it, or a virtual model that it is an expert of. */
+/* I/O threads run it, or a virtual model that runs it. */
 static bool is_for_io(const lumen_server *server, const struct lm_model *model) {
     bool is = server->shared.thread_count == 0 || model->run != LUMEN_RUN_WORKER;
     for (uint32_t m = 0; m < server->set->count; m++) {
         const struct lm_model *other = server->set->models[m];
-        for (uint32_t e = 0; e < other->experts.count; e++)
-            is = is || (other->experts.models[e] == model && other->run != LUMEN_RUN_WORKER);
+        for (uint32_t p = 0; p < lm_model_part_count(other); p++)
+            is = is || (lm_model_part(other, p) == model && other->run != LUMEN_RUN_WORKER);
     }
     return is;
 }
@@ -97,7 +98,7 @@ int lm_server_open_sessions(lumen_server *server) {
     for (uint32_t m = 0; !code && m < server->set->count; m++) {
         struct lm_model *model = server->set->models[m];
         if (model->native) code = lm_engine_hold_runners(&model->engine, shared->worker_count);
-        if (code || model->experts.count > 0 || !is_for_io(server, model)) continue;
+        if (code || lm_model_is_virtual(model) || !is_for_io(server, model)) continue;
         if (has_copies(shared)) {
             code = open_on_nodes(server, model, model->session_count, shared->worker_count);
             continue;

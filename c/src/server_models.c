@@ -7,6 +7,7 @@
 #include "dialects/http_documents.h"
 #include "flow/shared.h"
 #include "parts/settings.h"
+#include "parts/virtual.h"
 #include "server.h"
 
 /* ---- one model ---- */
@@ -60,8 +61,9 @@ static int open_model(lumen_server *server, const lumen_model_config *config, ui
     uint32_t known = set->count ? set->models[set->count - 1]->index + 1 : 0;
     *model_out = NULL;
     if (!model) return lm_error(LUMEN_E_NOMEM, "no memory for model '%s'", config->name);
-    int code = config->experts ? lm_model_open_experts(model, config, index, set->at, known)
-                               : lm_model_open(model, &shared->ort, config, index, sessions);
+    int code = config->experts || config->steps
+                   ? lm_model_open_virtual(model, config, index, set->at, known)
+                   : lm_model_open(model, &shared->ort, config, index, sessions);
     if (code) {
         free(model);
         return code;
@@ -95,7 +97,8 @@ int lumen_add_model(lumen_server *server, const lumen_model_config *config, uint
         close_model(server, model);
         return code;
     }
-    if (!model->source.optimised.bytes && !config->experts && model->source.providers.count == 0) {
+    if (!model->source.optimised.bytes && !lm_model_is_virtual(model) &&
+        model->source.providers.count == 0) {
         char line[LM_NAME_BYTES_MAX + 128];
         snprintf(line, sizeof line,
                  "model '%s' cannot be kept in ONNX Runtime's own format: each worker holds its "

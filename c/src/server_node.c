@@ -8,6 +8,7 @@
 #include "parts/model_engine.h"
 #include "parts/model_file.h"
 #include "parts/slot_plan.h"
+#include "parts/virtual.h"
 #include "server.h"
 
 enum { LARGEST_REQUESTS = 8 }; /* that an I/O thread has room for, where nobody set its number */
@@ -83,18 +84,29 @@ static bool may_loop(const struct lm_model *model) {
     return loops;
 }
 
-/* A virtual model goes where its experts may go, which have been decided on before. */
-static void choose_run_of_experts(struct lm_model *model) {
+/* A virtual model goes where those that it runs may go, which have been decided on before: one of
+ * its experts, or all its steps. */
+static void choose_run_of_virtual(struct lm_model *model) {
     bool inline_all = true;
-    for (uint32_t e = 0; e < model->experts.count; e++) {
-        const struct lm_model *expert = model->experts.models[e];
-        if (expert->run == LUMEN_RUN_WORKER) model->run = LUMEN_RUN_WORKER;
-        if (expert->run_ns > model->run_ns) model->run_ns = expert->run_ns;
-        inline_all = inline_all && expert->run == LUMEN_RUN_INLINE;
+    uint64_t all_ns = 0;
+    for (uint32_t p = 0; p < lm_model_part_count(model); p++) {
+        const struct lm_model *part = lm_model_part(model, p);
+        if (part->run == LUMEN_RUN_WORKER) model->run = LUMEN_RUN_WORKER;
+        if (part->run_ns > model->run_ns) model->run_ns = part->run_ns;
+        all_ns += part->run_ns;
+        inline_all = inline_all && part->run == LUMEN_RUN_INLINE;
     }
     if (model->run == LUMEN_RUN_AUTO && inline_all) model->run = LUMEN_RUN_INLINE;
-    model->run_why =
-        model->run == LUMEN_RUN_WORKER ? "workers run one of its experts" : "so do its experts";
+    bool is_worker = model->run == LUMEN_RUN_WORKER;
+    if (!model->steps) {
+        model->run_why = is_worker ? "workers run one of its experts" : "so do its experts";
+        return;
+    }
+    model->run_why = is_worker ? "workers run one of its steps" : "so do its steps";
+    model->run_ns = all_ns;
+    if (model->run != LUMEN_RUN_AUTO || all_ns <= LM_SHORT_RUN_NS) return;
+    model->run = LUMEN_RUN_WORKER;
+    model->run_why = "its steps take longer than a hand-over";
 }
 
 /* Decides who runs the model: the I/O threads by the time it takes, where nothing else is set. */
@@ -113,8 +125,8 @@ static void choose_run(const lumen_server *server, struct lm_model *model) {
         model->run_why = "intra_op_threads is set";
     } else if (model->source.providers.count > 0) {
         model->run_why = "it has other providers, whose Runs may wait";
-    } else if (model->experts.count > 0) {
-        choose_run_of_experts(model);
+    } else if (lm_model_is_virtual(model)) {
+        choose_run_of_virtual(model);
         return;
     } else {
         if (!model->native) model->run_ns = lm_model_time_run(model, &server->shared.ort);

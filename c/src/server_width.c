@@ -8,6 +8,7 @@
 
 #include "base/processor.h"
 #include "base/topology.h"
+#include "parts/virtual.h"
 #include "parts/wide_trial.h"
 #include "server.h"
 
@@ -139,8 +140,8 @@ static void *widen_all(void *argument) {
     if (server->shared.config.flush_denormals) (void)lm_processor_flush_denormals();
     for (uint32_t m = 0; m < server->set->count; m++) {
         struct lm_model *model = server->set->models[m];
-        if (model->experts.count > 0) {
-            narrow(model, "as its experts have it");
+        if (lm_model_is_virtual(model)) {
+            narrow(model, model->steps ? "its steps run on one core" : "as its experts have it");
         } else if (model->run == LUMEN_RUN_INLINE) {
             narrow(model, "I/O threads run it");
         } else if (model->native) {

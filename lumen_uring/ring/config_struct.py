@@ -25,6 +25,7 @@ from lumen_uring.settings import (
     PYTHON_SIDE,
     Config,
     EngineConfig,
+    EnsembleConfig,
     ExpertsConfig,
     Feature,
     KeyConfig,
@@ -150,6 +151,7 @@ def native_model(
     labels: bytes | None,
     engine: EnginePlace | None = None,
     experts: structs.LumenExpertsConfig | None = None,
+    steps: structs.LumenStepsConfig | None = None,
 ) -> structs.LumenModelConfig:
     """lumen_model_config for one model; the arguments are those of Engine.add_model."""
     dims = [
@@ -193,6 +195,7 @@ def native_model(
         engine=_number(ModelConfig.model_fields["engine"], model.engine),
         image=None if image is None else ctypes.pointer(native_image(image)),
         experts=None if experts is None else ctypes.pointer(experts),
+        steps=None if steps is None else ctypes.pointer(steps),
         provider_count=len(listed),
         providers=(structs.LumenProvider * len(listed))(*listed) if listed else None,
     )
@@ -222,6 +225,32 @@ def native_experts(entry: ExpertsConfig, indexes: Mapping[str, int]) -> structs.
         count=len(experts),
         tensor=None if entry.of is None else entry.of.encode(),
         experts=(structs.LumenExpert * len(experts))(*experts),
+    )
+
+
+def native_steps(entry: EnsembleConfig, indexes: Mapping[str, int]) -> structs.LumenStepsConfig:
+    """lumen_steps_config for an ensemble, where `indexes` has those of the models."""
+
+    def renamed(names: Mapping[str, str]) -> Any:
+        pairs = [structs.LumenStepTensor(a.encode(), b.encode()) for a, b in names.items()]
+        return (structs.LumenStepTensor * len(pairs))(*pairs)
+
+    steps = [
+        structs.LumenStep(
+            model=u32("model", indexes[step.model]),
+            input_count=len(step.inputs),
+            inputs=renamed(step.inputs),
+            output_count=len(step.outputs),
+            outputs=renamed(step.outputs),
+        )
+        for step in entry.steps
+    ]
+    outputs = [name.encode() for name in entry.outputs]
+    return structs.LumenStepsConfig(
+        count=len(steps),
+        output_count=len(outputs),
+        steps=(structs.LumenStep * len(steps))(*steps),
+        outputs=(ctypes.c_char_p * len(outputs))(*outputs),
     )
 
 

@@ -24,9 +24,10 @@ from lumen_uring.ring.config_struct import (
     native_config,
     native_experts,
     native_model,
+    native_steps,
     u32,
 )
-from lumen_uring.settings import Config, ExpertsConfig, ModelConfig
+from lumen_uring.settings import Config, EnsembleConfig, ExpertsConfig, ModelConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +169,33 @@ class Engine:
         rule = native_experts(entry, indexes)
         native = native_model(model, Path("unused"), None, labels, experts=rule)
         return self._add(native)
+
+    def add_ensemble(
+        self,
+        entry: EnsembleConfig,
+        model: ModelConfig,
+        indexes: Mapping[str, int],
+        labels: bytes | None = None,
+    ) -> int:
+        """Adds an ensemble of models that were added; before start only.
+
+        Args:
+            entry: its steps.
+            model: its settings, as Config.ensemble gives them.
+            indexes: of the models that were added, by name.
+            labels: UTF-8, one class per line; None where there are none.
+
+        Returns:
+            The ensemble's index on the wire.
+
+        Raises:
+            EngineError: the models' tensors do not fit each other.
+
+        Source:
+            lumen_add_model
+        """
+        steps = native_steps(entry, indexes)
+        return self._add(native_model(model, Path("unused"), None, labels, steps=steps))
 
     def start(self) -> None:
         """Maps the arenas, starts the threads, listens; returns when requests are served.

@@ -137,6 +137,36 @@ class LumenExpertsConfig(ctypes.Structure):
     ]
 
 
+class LumenStepTensor(ctypes.Structure):
+    """lumen_step_tensor: another name for a tensor of a step's model."""
+
+    _fields_ = [("tensor", c_char_p), ("name", c_char_p)]
+
+
+class LumenStep(ctypes.Structure):
+    """lumen_step: one of the models that an ensemble runs."""
+
+    _fields_ = [
+        ("model", c_uint32),
+        ("input_count", c_uint32),
+        ("inputs", ctypes.POINTER(LumenStepTensor)),
+        ("output_count", c_uint32),
+        ("reserved", c_uint32),
+        ("outputs", ctypes.POINTER(LumenStepTensor)),
+    ]
+
+
+class LumenStepsConfig(ctypes.Structure):
+    """lumen_steps_config: the steps of an ensemble."""
+
+    _fields_ = [
+        ("count", c_uint32),
+        ("output_count", c_uint32),
+        ("steps", ctypes.POINTER(LumenStep)),
+        ("outputs", ctypes.POINTER(c_char_p)),
+    ]
+
+
 class LumenModelConfig(ctypes.Structure):
     """lumen_model_config: what lumen_add_model takes."""
 
@@ -162,6 +192,7 @@ class LumenModelConfig(ctypes.Structure):
         ("run", c_uint32),
         ("image", ctypes.POINTER(LumenImageConfig)),
         ("experts", ctypes.POINTER(LumenExpertsConfig)),
+        ("steps", ctypes.POINTER(LumenStepsConfig)),
         ("engine_path", c_char_p),
         ("engine_why", c_char_p),
         ("engine", c_uint32),
@@ -347,6 +378,9 @@ MIRRORS: Final[dict[str, type[ctypes.Structure]]] = {
     "lumen_expert": LumenExpert,
     "lumen_experts_config": LumenExpertsConfig,
     "lumen_errand": LumenErrand,
+    "lumen_step_tensor": LumenStepTensor,
+    "lumen_step": LumenStep,
+    "lumen_steps_config": LumenStepsConfig,
     "lumen_slot_class": LumenSlotClass,
     "lumen_info": LumenInfo,
     "lumen_stats_header": LumenStatsHeader,

@@ -53,7 +53,10 @@ static void table_covers_all(void) {
                    {"lumen_option", sizeof(lumen_option)},
                    {"lumen_provider", sizeof(lumen_provider)},
                    {"lumen_expert", sizeof(lumen_expert)},
-                   {"lumen_experts_config", sizeof(lumen_experts_config)}};
+                   {"lumen_experts_config", sizeof(lumen_experts_config)},
+                   {"lumen_step_tensor", sizeof(lumen_step_tensor)},
+                   {"lumen_step", sizeof(lumen_step)},
+                   {"lumen_steps_config", sizeof(lumen_steps_config)}};
     uint32_t version = 0, count = 0, row = 0, found = 0;
     const lumen_abi_field *table = lumen_abi(&version, &count);
     CHECK(version == LUMEN_ABI_VERSION && count > 0);

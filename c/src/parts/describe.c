@@ -141,6 +141,16 @@ static void write_experts(FILE *out, const struct lm_model *model) {
     fputc(']', out);
 }
 
+/* The models that an ensemble runs, in this order. */
+static void write_steps(FILE *out, const struct lm_model *model) {
+    fputs(",\"steps\":[", out);
+    for (uint32_t s = 0; s < model->steps->count; s++) {
+        if (s) fputc(',', out);
+        lm_json_write(out, model->steps->steps[s].model->name);
+    }
+    fputc(']', out);
+}
+
 /* Tells what computes the answers, and why, once that is decided. */
 static void write_engine(FILE *out, const struct lm_model *model) {
     if (!model->run_why) return;
@@ -189,6 +199,7 @@ static void write_model(FILE *out, const struct lm_model *model) {
     lm_json_write(out, model->wide.why);
     write_run(out, model);
     if (model->experts.count > 0) write_experts(out, model);
+    if (model->steps) write_steps(out, model);
     write_engine(out, model);
     if (model->experts.count == 0) write_providers(out, model);
     fputc('}', out);

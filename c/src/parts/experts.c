@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "parts/features.h"
-#include "parts/model.h"
+#include "parts/virtual.h"
 
 static const char *const feature_names[] = {
     [LUMEN_FEATURE_VARIANCE] = "variance", [LUMEN_FEATURE_MEAN] = "mean",
@@ -26,13 +26,6 @@ uint32_t lm_experts_choose(const struct lm_experts *experts, double value) {
     uint32_t at = 0;
     while (at + 1 < experts->count && !(value < experts->bounds[at])) at++;
     return at;
-}
-
-bool lm_experts_have_session(const struct lm_model *model, uint32_t index) {
-    bool has = model->experts.count > 0 || model->sessions[index];
-    for (uint32_t e = 0; e < model->experts.count; e++)
-        has = has && model->experts.models[e]->sessions[index];
-    return has;
 }
 
 const char *lm_experts_tensor(const struct lm_model *model) {
@@ -283,10 +276,10 @@ int lm_experts_open(struct lm_model *model, struct lm_model *const *models, uint
         if (index >= count || !models[index])
             return lm_error(LUMEN_E_INVALID, "expert %u: expected a model below %u, found %u", e,
                             count, index);
-        if (models[index]->experts.count > 0)
+        if (lm_model_is_virtual(models[index]))
             return lm_error(LUMEN_E_INVALID,
-                            "expert %u: expected a model of its own, found '%.64s', which has "
-                            "experts itself",
+                            "expert %u: expected a model of its own, found '%.64s', which runs "
+                            "others",
                             e, models[index]->name);
         experts->models[e] = models[index];
         experts->bounds[e] = config->experts[e].bound;

@@ -35,9 +35,6 @@ uint32_t lm_experts_choose(const struct lm_experts *experts, double value);
 int lm_experts_open(struct lm_model *model, struct lm_model *const *models, uint32_t count,
                     const lumen_experts_config *config);
 
-/* Whether worker `index` may run the model, or each of its experts. */
-bool lm_experts_have_session(const struct lm_model *model, uint32_t index);
-
 /* The setting's word for a feature. */
 const char *lm_feature_name(enum lumen_feature feature);
 /* The name of what the rule looks at; NULL: of nothing that has one. */

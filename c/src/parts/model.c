@@ -337,6 +337,7 @@ void lm_model_unbind(const struct lm_model *model, const struct lm_ort *ort,
 
 int lm_model_run(const struct lm_model *model, const struct lm_ort *ort, uint32_t worker,
                  OrtValue **values) {
+    if (model->steps) return lm_steps_run(model->steps, ort, worker, values);
     return lm_model_run_on(model, ort, model->sessions[worker], values);
 }
 

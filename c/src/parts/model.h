@@ -22,6 +22,7 @@
 #include "parts/labels.h"
 #include "parts/ort.h"
 #include "parts/preprocess.h"
+#include "parts/steps.h"
 #include "parts/tensor.h"
 #include "parts/wide.h"
 
@@ -75,6 +76,7 @@ struct lm_model {
     struct lm_wide *other_wides[LM_NODES_MAX - 1]; /* those of the others; NULL: none */
     struct lm_mapping weights[LM_NODES_MAX]; /* each node's copy of the graph; bytes 0: none */
     struct lm_experts experts;               /* that a virtual model runs: it has no session */
+    struct lm_steps *steps;                  /* the same of an ensemble; NULL: it is none */
     uint32_t engine_wish;                    /* LUMEN_ENGINE_* */
     struct lm_engine engine;                 /* not open where it does not fit the model */
     bool native;                             /* it computes the answers, in place of the sessions */
@@ -134,9 +136,9 @@ struct lm_binding {
 int lm_model_open(struct lm_model *model, const struct lm_ort *ort,
                   const lumen_model_config *config, uint32_t index, uint32_t session_count);
 void lm_model_close(struct lm_model *model, const struct lm_ort *ort);
-/* The same of a virtual model (experts.h) of some of `models`, by their indexes; NULL: none is
- * there. They stay where they are. */
-int lm_model_open_experts(struct lm_model *model, const lumen_model_config *config, uint32_t index,
+/* The same of a virtual model (experts.h, steps.h) of some of `models`, by their indexes; NULL:
+ * none is there. They stay where they are. */
+int lm_model_open_virtual(struct lm_model *model, const lumen_model_config *config, uint32_t index,
                           struct lm_model *const *models, uint32_t count);
 /* Memory for so many tensors and their names. Returns 0 or LUMEN_E_NOMEM. */
 int lm_model_hold_tensors(struct lm_model *model, uint32_t inputs, uint32_t outputs);

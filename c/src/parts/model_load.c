@@ -8,6 +8,7 @@
 #include "parts/model.h"
 #include "parts/model_engine.h"
 #include "parts/model_refusal.h"
+#include "parts/steps_plan.h"
 
 static int check_config(const lumen_model_config *config) {
     size_t name_bytes = strlen(config->name);
@@ -121,18 +122,21 @@ static int begin(struct lm_model *model, const lumen_model_config *config, uint3
     return 0;
 }
 
-int lm_model_open_experts(struct lm_model *model, const lumen_model_config *config, uint32_t index,
+int lm_model_open_virtual(struct lm_model *model, const lumen_model_config *config, uint32_t index,
                           struct lm_model *const *models, uint32_t count) {
     int code = begin(model, config, index);
     if (code) return code;
-    code = lm_experts_open(model, models, count, config->experts);
+    code = config->steps ? lm_steps_open(model, models, count, config->steps)
+                         : lm_experts_open(model, models, count, config->experts);
     if (!code) code = check_labels(model);
     if (!code) return 0;
     char reason[768];
     snprintf(reason, sizeof reason, "%s", lm_error_last());
     lm_labels_close(&model->labels);
+    lm_steps_close(model);
     lm_model_drop_tensors(model);
-    return lm_error(code, "experts of '%s': %s", config->name, reason);
+    return lm_error(code, "%s of '%s': %s", config->steps ? "steps" : "experts", config->name,
+                    reason);
 }
 
 int lm_model_open(struct lm_model *model, const struct lm_ort *ort,
@@ -169,6 +173,7 @@ void lm_model_close(struct lm_model *model, const struct lm_ort *ort) {
     for (uint32_t n = 0; n < LM_NODES_MAX; n++) lm_mapping_close(&model->weights[n]);
     lm_ort_source_close(&model->source);
     lm_labels_close(&model->labels);
+    lm_steps_close(model);
     lm_model_drop_tensors(model);
     model->session_count = 0;
 }

@@ -10,6 +10,7 @@
 #include "base/topology.h"
 #include "flow/io_model.h"
 #include "parts/inflate.h"
+#include "parts/virtual.h"
 #include "work/batch.h"
 #include "work/image_body.h"
 #include "work/infer.h"
@@ -75,7 +76,7 @@ static int warm_on_its_cores(struct lm_worker *worker, const struct lm_model *mo
 static int take_model(struct lm_worker *worker, struct lm_model *model, char *note,
                       size_t note_bytes) {
     uint64_t warm_ns;
-    if (!lm_experts_have_session(model, worker->index))
+    if (!lm_model_has_session(model, worker->index))
         return 0; /* an I/O thread's: only threads run it */
     int code = lm_batch_open(model, &worker->shared->ort, worker->index);
     if (code) return code;

@@ -1,0 +1,27 @@
+/* virtual.h: what experts and ensembles have in common: a model that has no session and runs
+ * others. Any thread.
+ */
+#ifndef LM_PARTS_VIRTUAL_H
+#define LM_PARTS_VIRTUAL_H
+
+#include "parts/model.h"
+
+static inline bool lm_model_is_virtual(const struct lm_model *model) {
+    return model->experts.count > 0 || model->steps;
+}
+/* How many models it runs, and the one at that place. */
+static inline uint32_t lm_model_part_count(const struct lm_model *model) {
+    return model->steps ? model->steps->count : model->experts.count;
+}
+static inline const struct lm_model *lm_model_part(const struct lm_model *model, uint32_t at) {
+    return model->steps ? model->steps->steps[at].model : model->experts.models[at];
+}
+/* Whether worker `index` may run the model, or each that it runs. */
+static inline bool lm_model_has_session(const struct lm_model *model, uint32_t index) {
+    bool has = lm_model_is_virtual(model) || model->sessions[index];
+    for (uint32_t p = 0; p < lm_model_part_count(model); p++)
+        has = has && lm_model_part(model, p)->sessions[index];
+    return has;
+}
+
+#endif
