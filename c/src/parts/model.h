@@ -136,10 +136,6 @@ struct lm_binding {
 int lm_model_open(struct lm_model *model, const struct lm_ort *ort,
                   const lumen_model_config *config, uint32_t index, uint32_t session_count);
 void lm_model_close(struct lm_model *model, const struct lm_ort *ort);
-/* The same of a virtual model (experts.h, steps.h) of some of `models`, by their indexes; NULL:
- * none is there. They stay where they are. */
-int lm_model_open_virtual(struct lm_model *model, const lumen_model_config *config, uint32_t index,
-                          struct lm_model *const *models, uint32_t count);
 /* Memory for so many tensors and their names. Returns 0 or LUMEN_E_NOMEM. */
 int lm_model_hold_tensors(struct lm_model *model, uint32_t inputs, uint32_t outputs);
 void lm_model_drop_tensors(struct lm_model *model);
