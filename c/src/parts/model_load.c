@@ -9,6 +9,7 @@
 #include "parts/model_engine.h"
 #include "parts/model_refusal.h"
 #include "parts/steps_plan.h"
+#include "parts/virtual.h"
 
 static int check_config(const lumen_model_config *config) {
     size_t name_bytes = strlen(config->name);

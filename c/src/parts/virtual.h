@@ -1,10 +1,15 @@
 /* virtual.h: what experts and ensembles have in common: a model that has no session and runs
- * others. Any thread.
+ * others (experts.h, steps.h). Any thread.
  */
 #ifndef LM_PARTS_VIRTUAL_H
 #define LM_PARTS_VIRTUAL_H
 
 #include "parts/model.h"
+
+/* Control thread. Of some of `models`, by their indexes; NULL: none is there. They stay where they
+ * are. Returns 0 or LUMEN_E_*; closed as other models are. */
+int lm_model_open_virtual(struct lm_model *model, const lumen_model_config *config, uint32_t index,
+                          struct lm_model *const *models, uint32_t count);
 
 static inline bool lm_model_is_virtual(const struct lm_model *model) {
     return model->experts.count > 0 || model->steps;
