@@ -654,14 +654,20 @@ class Config(_Section):
         """Sentences on the repositories, for the person who starts the server."""
         return self._notes
 
-    def with_models(self, models: tuple[ModelConfig, ...], notes: tuple[str, ...]) -> Config:
+    def with_models(
+        self,
+        models: tuple[ModelConfig, ...],
+        ensembles: tuple[EnsembleConfig, ...],
+        notes: tuple[str, ...],
+    ) -> Config:
         """The same settings with other models.
 
         Args:
             models: entries.
+            ensembles: the same of ensembles.
             notes: sentences on where they come from.
         """
-        copy = self.model_copy(update={"models": models})
+        copy = self.model_copy(update={"models": models, "ensembles": ensembles})
         copy._notes = notes
         return copy
 

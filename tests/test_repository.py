@@ -284,11 +284,53 @@ def test_what_a_configuration_asks_for(tmp_path: Path) -> None:
         assert part in said
 
 
+def test_an_ensemble_of_tritons(tmp_path: Path) -> None:
+    """Its steps stand in the order in which they can run."""
+    config = """
+        platform: "ensemble" max_batch_size: 8
+        input { name: "RAW" data_type: TYPE_UINT8 dims: [-1] }
+        output { name: "CLASS" data_type: TYPE_FP32 dims: [10] }
+        ensemble_scheduling { step [
+          { model_name: "net" model_version: -1 input_map { key: "x" value: "pixels" }
+            output_map { key: "y" value: "CLASS" } },
+          { model_name: "decode" model_version: -1 input_map { key: "file" value: "RAW" }
+            output_map { key: "image" value: "pixels" } }
+        ] }
+    """
+    place(tmp_path / "both/config.pbtxt", config)
+    (tmp_path / "both/1").mkdir()
+    for name in ("net", "decode"):
+        place(tmp_path / f"{name}/1/model.onnx")
+    found = loaded(tmp_path)
+    assert [model.name for model in found.models] == ["decode", "net"]
+    (entry,) = found.ensembles
+    assert (entry.name, entry.outputs) == ("both", ("CLASS",))
+    assert [(step.model, step.inputs, step.outputs) for step in entry.steps] == [
+        ("decode", {"file": "RAW"}, {"image": "pixels"}),
+        ("net", {"x": "pixels"}, {"y": "CLASS"}),
+    ]
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
         ('platform: "tensorrt_plan"', "1 platform: expected 'onnxruntime_onnx'"),
-        ("ensemble_scheduling { step [ ] }", "1 ensemble_scheduling: expected "),
+        ("ensemble_scheduling { step [ ] }", "scheduling: expected at least one step, found none"),
+        (
+            'ensemble_scheduling { step { model_name: "a" model_version: 3 } }',
+            "expected -1: a step takes the version that is served, found 3",
+        ),
+        (
+            'input { name: "q" dims: 1 }\nensemble_scheduling { step { model_name: "a" '
+            'input_map { key: "x" value: "raw" } } }',
+            "1 input: expected what a step takes (raw), found 'q'",
+        ),
+        (
+            'ensemble_scheduling { step [ { model_name: "a" input_map { key: "x" value: "s" } '
+            'output_map { key: "y" value: "t" } }, { model_name: "b" '
+            'input_map { key: "x" value: "t" } output_map { key: "y" value: "s" } } ] }',
+            "expected steps that do not wait for each other, found a circle of a, b",
+        ),
         ("sequence_batching { }", "1 sequence_batching: expected "),
         ("model_transaction_policy { decoupled: true }", "decoupled: expected nothing"),
         ("response_cache { enable: true }", "response_cache.enable: expected nothing"),

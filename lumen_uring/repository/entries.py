@@ -17,7 +17,7 @@ from lumen_uring.repository.folders import find
 from lumen_uring.repository.model_config import read
 from lumen_uring.repository.origin import Origin
 from lumen_uring.repository.tree import Problems, from_json
-from lumen_uring.settings import MODELS_MAX, NAME_BYTES_MAX, Config, ModelConfig
+from lumen_uring.settings import MODELS_MAX, NAME_BYTES_MAX, Config, EnsembleConfig, ModelConfig
 
 _BUILTIN: Final = "builtin:"
 
@@ -35,6 +35,8 @@ def expand(config: Config) -> tuple[Config, list[str]]:
     notes: list[str] = []
     entries = [_filled_in(model, problems, notes) for model in config.models]
     first = {model.name: "an entry of `models`" for model in entries}
+    ensembles = list(config.ensembles)
+    first |= {entry.name: "an entry of `ensembles`" for entry in ensembles}
     control, wanted = config.repository.control, set(config.repository.load)
     for text in config.repository.paths:
         found, said = find(Path(text).expanduser(), problems)
@@ -47,6 +49,9 @@ def expand(config: Config) -> tuple[Config, list[str]]:
             first[model.name] = model.where
             if control == "explicit" and not wanted & {model.name, "*"}:
                 continue
+            if model.asked.steps:
+                ensembles += _ensemble(model, problems)
+                continue
             entry = _entry(model, problems)
             entries += [] if entry is None else [entry]
     if len(entries) > MODELS_MAX:
@@ -55,7 +60,7 @@ def expand(config: Config) -> tuple[Config, list[str]]:
         problems.add("repository.load", f"models that are there ({', '.join(first)})", repr(name))
     if not entries and not problems.lines and control == "none":
         problems.add("repository.paths", "at least one model", "none")
-    return config.with_models(tuple(entries), tuple(notes)), problems.lines
+    return config.with_models(tuple(entries), tuple(ensembles), tuple(notes)), problems.lines
 
 
 def entry_of(config: Config, name: str, asked: dict[str, Any] | None = None) -> ModelConfig:
@@ -85,6 +90,8 @@ def entry_of(config: Config, name: str, asked: dict[str, Any] | None = None) -> 
     if not found:
         raise ConfigError("\n".join(problems.lines) or f"no repository holds a model {name!r}")
     (one,) = found
+    if one.asked.steps:
+        raise ConfigError(f"{name!r} is an ensemble: those are loaded when the server starts")
     if asked is not None:
         said = read(from_json(asked, "config"), problems)
         if said.name not in ("", name):
@@ -124,6 +131,24 @@ def _filled_in(model: ModelConfig, problems: Problems, notes: list[str]) -> Mode
         return model
     own = {name: getattr(model, name) for name in model.model_fields_set - {"path"}}
     return entry.model_copy(update=own)
+
+
+def _ensemble(found: FoundModel, problems: Problems) -> list[EnsembleConfig]:
+    """The entry of an ensemble, whose answer is what its file declares; none after a problem."""
+    asked = found.asked
+    outputs = [one.name for one in asked.declared if not one.is_input]
+    values = {"name": found.name, "steps": asked.steps, "outputs": outputs}
+    of_both = ("batch_size", "batch_delay_us", "max_output_bytes")
+    values |= {name: asked.settings[name] for name in of_both if name in asked.settings}
+    if found.labels is not None:
+        values["labels"] = str(found.labels.absolute())
+    try:
+        return [EnsembleConfig.model_validate(values)]
+    except ValidationError as error:
+        for one in error.errors(include_url=False):
+            place = ".".join(map(str, one["loc"]))
+            problems.add(f"{found.where} {place}", one["msg"], repr(one["input"])[:80])
+        return []
 
 
 def _entry(found: FoundModel, problems: Problems) -> ModelConfig | None:

@@ -102,7 +102,9 @@ def of_versions(place: Place, folder: Path, name: str, asked: Asked | None) -> F
         return None
     files: dict[int, Path] = {}
     for version in asked.policy.of(tuple(there), problems):
-        file = place.model_file(there[version], asked.file_name)
+        # An ensemble has an empty folder for its version.
+        folder_of = there[version]
+        file = folder_of if asked.steps else place.model_file(folder_of, asked.file_name)
         if file is not None:
             files[version] = file
         if (there[version] / ovms.MAPPING).exists():

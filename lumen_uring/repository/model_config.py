@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from lumen_uring.repository.origin import Declared
+from lumen_uring.repository.scheduling import inputs_of, steps_of
 from lumen_uring.repository.tree import Node, Problems, Value, Word, said
 from lumen_uring.settings import BATCH_MAX, U32_MAX
 
@@ -24,7 +25,6 @@ _TYPES: Final = (
 )
 # What models do in Triton and not here. The cure, where one is known.
 _REFUSED: Final = {
-    "ensemble_scheduling": "Lumen runs no ensembles; `experts` chooses between models",
     "sequence_batching": "Lumen keeps no state between requests",
     "model_operations": "Lumen loads no libraries of operators",
     "model_repository_agents": "Lumen has no agents",
@@ -76,6 +76,7 @@ class Asked:
     warmup_files: list[tuple[str, str]] = field(default_factory=list)  # (where, file)
     declared: list[Declared] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    steps: list[dict[str, Any]] = field(default_factory=list)  # of an ensemble
 
 
 def read(node: Node, problems: Problems) -> Asked:
@@ -107,6 +108,7 @@ def read(node: Node, problems: Problems) -> Asked:
         _parameter(asked, *parameter, problems)
     for warmup in node.nodes("model_warmup", problems):
         _warmup(asked, warmup, problems)
+    _ensemble(asked, node, problems)
     _others(asked, node, problems)
     node.rest(problems, "Triton's fields of a model")
     return asked
@@ -136,8 +138,24 @@ def _word(node: Node, key: str, problems: Problems) -> str:
 def _platform(node: Node, problems: Problems) -> None:
     for key, known in (("platform", "onnxruntime_onnx"), ("backend", "onnxruntime")):
         text = node.text(key, problems)
-        if text not in ("", known):
+        is_ensemble = text == "ensemble" and node.has("ensemble_scheduling")
+        if text not in ("", known) and not is_ensemble:
             problems.add(node.where(key), f"{known!r}: Lumen serves ONNX alone", repr(text))
+
+
+def _ensemble(asked: Asked, node: Node, problems: Problems) -> None:
+    """The steps, and that the tensors which the file declares are those of the steps."""
+    scheduling = node.node("ensemble_scheduling", problems)
+    if scheduling is None:
+        return
+    asked.steps = steps_of(scheduling, problems)
+    made = {name for step in asked.steps for name in step["outputs"].values()}
+    for one in asked.declared:
+        known = inputs_of(asked.steps) if one.is_input else made
+        if one.name not in known:
+            what = "takes" if one.is_input else "makes"
+            expected = f"what a step {what} ({', '.join(sorted(known)) or 'nothing'})"
+            problems.add(one.where, expected, repr(one.name))
 
 
 def policy_of(node: Node | None, problems: Problems) -> Policy:
@@ -338,9 +356,9 @@ def _warmup_input(asked: Asked, node: Node, problems: Problems) -> None:
 def _others(asked: Asked, node: Node, problems: Problems) -> None:
     for key, why in _REFUSED.items():
         node.refuse(key, why, problems)
-    for key in ("ensemble_scheduling", "sequence_batching"):
-        if node.has(key) and not any(node.where(key) in line for line in problems.lines):
-            problems.add(node.where(key), f"none: {_REFUSED[key]}", "it, although it is empty")
+    key = "sequence_batching"
+    if node.has(key) and not any(node.where(key) in line for line in problems.lines):
+        problems.add(node.where(key), f"none: {_REFUSED[key]}", "it, although it is empty")
     transactions = node.node("model_transaction_policy", problems)
     if transactions is not None:
         transactions.refuse("decoupled", "a request has one answer", problems)

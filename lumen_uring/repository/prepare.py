@@ -130,7 +130,7 @@ def _read(told: dict[str, Any]) -> Config:
         for one in told["declared"]
     )
     model = config.models[0].with_origin(Origin(config.models[0].path, 1, declared=declared))
-    return config.with_models((model,), ())
+    return config.with_models((model,), (), ())
 
 
 def main() -> int:
