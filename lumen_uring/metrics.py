@@ -151,8 +151,10 @@ def render(registry: CollectorRegistry, accept: str) -> tuple[str, bytes]:
 
 
 def _triton(snapshot: Snapshot) -> Iterator[Metric]:
-    for name, text, word, divisor in words.TRITON:
-        family = Metric(f"nv_inference_{name}", text, "unknown")
+    of_inference = [("nv_inference", *figure) for figure in words.TRITON]
+    of_cache = [("nv_cache", *figure) for figure in words.TRITON_CACHE]
+    for prefix, name, text, word, divisor in of_inference + of_cache:
+        family = Metric(f"{prefix}_{name}", text, "unknown")
         for model, values in snapshot.models.items():
             labels = {"model": model, "version": "1"}
             family.add_sample(family.name, labels, values.get(word, 0) // divisor)

@@ -15,7 +15,7 @@ MODEL_STAGES: Final = ("queue", "infer", "total")
 
 # prometheus_client ends the name of every counter in _total, and Triton's names have none. So their
 # type is "unknown", which OpenMetrics allows; the older text format then says counter.
-TRITON_TYPE: Final = re.compile(rb"^(# TYPE nv_inference_\w+) untyped$", re.MULTILINE)
+TRITON_TYPE: Final = re.compile(rb"^(# TYPE nv_(?:inference|cache)_\w+) untyped$", re.MULTILINE)
 
 # Triton's name, its help, and the model's counter behind it, divided by the last number.
 TRITON: Final = (
@@ -45,6 +45,23 @@ TRITON: Final = (
         "compute_output_duration_us",
         "Cumulative compute output duration in microseconds",
         "send_ns",
+        1000,
+    ),
+)
+# The same of the response cache, behind nv_cache_.
+TRITON_CACHE: Final = (
+    ("num_hits_per_model", "Number of cache hits per model", "cache_hits", 1),
+    ("num_misses_per_model", "Number of cache misses per model", "cache_misses", 1),
+    (
+        "hit_duration_per_model",
+        "Total cache hit duration per model, in microseconds",
+        "cache_hit_ns",
+        1000,
+    ),
+    (
+        "miss_duration_per_model",
+        "Total cache miss duration per model, in microseconds",
+        "cache_miss_ns",
         1000,
     ),
 )
@@ -129,6 +146,16 @@ COUNTERS: Final[tuple[tuple[str, str, str, tuple[tuple[str, Words], ...]], ...]]
         ),
     ),
     (
+        "lumen_response_cache",
+        "Requests that were looked up in the response cache (hit, miss), and cached answers that "
+        "made room for others (eviction)",
+        "event",
+        tuple(
+            (event, (("io", f"cache_{word}"),))
+            for event, word in (("hit", "hits"), ("miss", "misses"), ("eviction", "evictions"))
+        ),
+    ),
+    (
         "lumen_events",
         "Events that delay a request or lose a line of a log; `lumen stats` explains each",
         "event",
@@ -166,6 +193,8 @@ GAUGES: Final = (
     ("lumen_regions", "Regions of memory that clients share with the server now", "io", "regions"),
     ("lumen_region_bytes", "Bytes of these regions", "io", "region_bytes"),
     ("lumen_requests_admitted", "Requests that hold a slot now", "io", "in_flight"),
+    ("lumen_response_cache_entries", "Answers in the response cache now", "io", "cache_entries"),
+    ("lumen_response_cache_bytes", "Bytes that these take", "io", "cache_bytes"),
     (
         "lumen_run_arena_kept_bytes",
         "Bytes of the workers' run arenas that ONNX Runtime has not freed after its last Run; a "

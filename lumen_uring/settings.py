@@ -290,6 +290,12 @@ class ServerConfig(_Section):
         le=1 << 40,
         description="a size such as 256MiB, 0 to 1024GiB",
     )
+    response_cache_bytes: _Size = Field(
+        default=64 << 20,
+        ge=0,
+        le=1 << 40,
+        description="a size such as 64MiB, 0 (off) to 1024GiB",
+    )
     unready_seconds: float = Field(default=0.0, ge=0, le=3600, description="0 to 3600 seconds")
     drain_seconds: float = Field(
         default=5.0, ge=0, le=3600, allow_inf_nan=False, description="seconds, 0..3600"
@@ -472,6 +478,7 @@ class ModelConfig(_Section):
         le=10**6,
         description="null (as engine.batch_delay_us) or microseconds, 0..1000000",
     )
+    response_cache: bool = Field(default=False, description="true | false")
     rate: _Rate = Field(default=0.0, description=_RATE)
     burst: int | None = Field(default=None, ge=1, le=U32_MAX, description=_BURST)
     image: ImageConfig | None = Field(
@@ -550,6 +557,7 @@ class ExpertsConfig(_Section):
         le=10**6,
         description="null (as engine.batch_delay_us) or microseconds, 0..1000000",
     )
+    response_cache: bool = Field(default=False, description="true | false")
     rate: _Rate = Field(default=0.0, description=_RATE)
     burst: int | None = Field(default=None, ge=1, le=U32_MAX, description=_BURST)
 
@@ -619,6 +627,7 @@ class EnsembleConfig(_Section):
         description="0 (1MiB for shapes that are not known, 64 bytes for each other string) or a "
         "size such as 1MiB, to under 4GiB",
     )
+    response_cache: bool = Field(default=False, description="true | false")
     rate: _Rate = Field(default=0.0, description=_RATE)
     burst: int | None = Field(default=None, ge=1, le=U32_MAX, description=_BURST)
 
@@ -684,7 +693,7 @@ class Config(_Section):
         """
         own = (
             *("name", "labels", "run", "batch_size", "batch_delay_us", "max_output_bytes"),
-            *("rate", "burst"),
+            *("response_cache", "rate", "burst"),
         )
         return ModelConfig(
             path="unused",
@@ -699,7 +708,7 @@ class Config(_Section):
             entry: of `experts`.
         """
         last = next(model for model in self.models if model.name == entry.experts[-1].model)
-        own = ("name", "run", "batch_size", "batch_delay_us", "rate", "burst")
+        own = ("name", "run", "batch_size", "batch_delay_us", "response_cache", "rate", "burst")
         return last.model_copy(
             update={name: getattr(entry, name) for name in own}
             | {"width": 1, "intra_op_threads": 1, "max_dims": {}, "fix_dims": {}, "providers": ()}

@@ -181,6 +181,8 @@ def _models(interval: _Interval, width: int, rows: int) -> Table:
         ("p99 µs", 0, total(99)),
         ("inline", 60, lambda name: _share(inline[name], models[name].get("runs", 0))),
     )
+    if interval.sum((("io", "cache_hits"), ("io", "cache_misses"))):
+        columns += (("cached", 90, lambda name: _cached(models[name])),)
     names = list(models)
     if len(names) > rows:  # the busiest, and how many are left
         names = sorted(names, key=lambda name: -models[name].get("ok", 0))[: rows - 1]
@@ -188,6 +190,12 @@ def _models(interval: _Interval, width: int, rows: int) -> Table:
     if len(names) < len(models):
         table.add_row(_text(f"+ {len(models) - len(names)} more", "dim"))
     return table
+
+
+def _cached(values: dict[str, int]) -> str:
+    """The share of the requests looked up in the response cache that it answered."""
+    hits = values.get("cache_hits", 0)
+    return _share(hits, hits + values.get("cache_misses", 0))
 
 
 def _workers(interval: _Interval, width: int) -> list[Text]:

@@ -44,6 +44,7 @@ SETTINGS: dict[tuple[type[BaseModel], str], tuple[str, Fields]] = {
     (ServerConfig, "arena_bytes"): ("6GiB", {"arena_bytes": 6 << 30}),
     (ServerConfig, "shared_memory"): ("true", {"shared_memory": 1}),
     (ServerConfig, "shared_memory_bytes"): ("6MiB", {"shared_memory_bytes": 6 << 20}),
+    (ServerConfig, "response_cache_bytes"): ("6MiB", {"response_cache_bytes": 6 << 20}),
     (ServerConfig, "rate"): ("2.5", {"rate": 2.5, "burst": 3}),
     (ServerConfig, "hosts"): ("[b.example, a]", {"host_count": 2, "hosts": [b"b.example", b"a"]}),
     (EngineConfig, "telemetry_csv_path"): ("/tmp/t.csv", {"telemetry_csv_path": b"/tmp/t.csv"}),
@@ -86,6 +87,7 @@ SETTINGS: dict[tuple[type[BaseModel], str], tuple[str, Fields]] = {
         "max_pixels: 11, max_whole_pixels: 12}",
         {"model.image": (2, 2, 0, 9, 0, 1, 1, 1.0, 11, 12)},
     ),
+    (ModelConfig, "response_cache"): ("true", {"model.response_cache": 1}),
     (ModelConfig, "rate"): ("0.25", {"model.rate": 0.25, "model.burst": 1}),
 }
 

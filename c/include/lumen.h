@@ -121,8 +121,9 @@ typedef struct lumen_key_config {
     SETTING(server, uint32_t, max_request_bytes, 64, 2u << 30)   /* of one payload */              \
     SETTING(server, uint64_t, arena_bytes, 64 << 10, 1ull << 40) /* of all slots together */       \
     SETTING(server, uint32_t, shared_memory, 0, 1) /* clients may share memory with the server */  \
-    SETTING(server, uint64_t, shared_memory_bytes, 0, 1ull << 40) /* of all of them together */    \
-    SETTING(server, uint32_t, default_timeout_ms, 0, 4294967)     /* 0: no deadline */             \
+    SETTING(server, uint64_t, shared_memory_bytes, 0, 1ull << 40)  /* of all of them together */   \
+    SETTING(server, uint64_t, response_cache_bytes, 0, 1ull << 40) /* of all models; 0: off */     \
+    SETTING(server, uint32_t, default_timeout_ms, 0, 4294967)      /* 0: no deadline */            \
     SETTING(server, uint32_t, max_in_flight, 0, UINT32_MAX) /* unanswered requests; 0: auto */     \
     SETTING(server, uint32_t, overload, LUMEN_OVERLOAD_REFUSE, LUMEN_OVERLOAD_WAIT)                \
     FIELD(double, rate) /* requests a second, 0.001 to 1e9, of all clients; 0: no limit */         \
@@ -296,6 +297,7 @@ typedef struct lumen_model_config {
     uint32_t provider_count;         /* at most LUMEN_PROVIDERS_MAX */
     const lumen_provider *providers; /* each takes what it can of the graph, in this order; then the
                                       * CPU */
+    uint32_t response_cache; /* 1: the same request may be answered by the same outputs again */
 } lumen_model_config;
 
 typedef struct lumen_slot_class {

@@ -16,6 +16,8 @@
 #include "dialects/http_errands.h"
 #include "flow/accept.h"
 #include "flow/advance.h"
+#include "flow/answer_cache.h"
+#include "flow/answer_look.h"
 #include "flow/estimate.h"
 #include "flow/eviction.h"
 #include "flow/io_model.h"
@@ -74,7 +76,8 @@ int lm_io_open(struct lm_io *io, struct lm_shared *shared, struct lm_node *node,
     if (!io->requests || !io->scrap || open_lists(io)) {
         return lm_error(LUMEN_E_NOMEM, "no memory for the tables of %u slots", slots);
     }
-    code = shared->access_logged ? lm_trace_open(&io->trace) : 0;
+    code = shared->traced ? lm_trace_open(&io->trace) : 0;
+    if (!code) code = lm_answers_open(io, capacity);
     if (!code) code = lm_http_open(io);
     for (uint32_t m = 0; !code && m < io->models->count; m++)
         code = lm_io_model_open(io, io->models->models[m]);
@@ -102,6 +105,7 @@ void lm_io_close(struct lm_io *io) {
     lm_spsc_close(&io->ready);
     lm_spsc_close(&io->own);
     lm_spsc_close(&io->assigned);
+    lm_answers_close(io);
     lm_arena_close(&io->arena);
     lm_trace_close(&io->trace);
     free(io->requests);
@@ -226,7 +230,7 @@ static int wait_for_work(struct lm_io *io, struct lm_completion *completions) {
     bool refused = lm_spsc_depth(&io->ready) > 0;
     if (lm_mpmc_depth(&io->returns) > 0) limit = io->returns_stuck ? LM_STUCK_TICK_NS : 0;
     /* Requests of this thread's own wait for the next turn. */
-    if (lm_spsc_depth(&io->own) > 0) limit = 0;
+    if (lm_spsc_depth(&io->own) > 0 || lm_answers_wait(io)) limit = 0;
     if (io->lists[LM_LIST_RESUMING].count) limit = 0;
     if (io->regions_unused) limit = 0;
     if (io->sweep_at || (io->waiters.released && io->lists[LM_LIST_WAITING].count)) limit = 0;
@@ -279,6 +283,7 @@ static int run(struct lm_io *io) {
         take_returns(io); /* before what their clients sent next */
         for (int c = 0; c < count; c++) complete(io, &completions[c]);
         lm_advance_all(io); /* first: what came in time has no deadline any more */
+        if (lm_answers_wait(io)) lm_answers_run(io);
         if (io->inline_worker) run_own(io);
         do_what_is_due(io);
         lm_advance_all(io);

@@ -193,6 +193,7 @@ def native_model(
         engine_path=None if engine is None or engine.path is None else os.fsencode(engine.path),
         engine_why=None if engine is None or engine.why is None else engine.why.encode(),
         engine=_number(ModelConfig.model_fields["engine"], model.engine),
+        response_cache=int(model.response_cache),
         image=None if image is None else ctypes.pointer(native_image(image)),
         experts=None if experts is None else ctypes.pointer(experts),
         steps=None if steps is None else ctypes.pointer(steps),

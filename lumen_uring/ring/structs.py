@@ -198,6 +198,7 @@ class LumenModelConfig(ctypes.Structure):
         ("engine", c_uint32),
         ("provider_count", c_uint32),
         ("providers", ctypes.POINTER(LumenProvider)),
+        ("response_cache", c_uint32),
     ]
 
 

@@ -64,7 +64,8 @@ static void documents(void) {
        "\"probabilities\",\"data_type\":\"TYPE_FP32\",\"dims\":[1000]},{\"name\":\"unknown\","
        "\"data_type\":\"TYPE_INT64\",\"dims\":[4]}],\"instance_group\":[{\"name\":\"net\",\"kind\":"
        "\"KIND_CPU\",\"count\":2}],\"dynamic_batching\":{\"preferred_batch_size\":[4],"
-       "\"max_queue_delay_microseconds\":500},\"model_transaction_policy\":{\"decoupled\":false}}");
+       "\"max_queue_delay_microseconds\":500},\"model_transaction_policy\":{\"decoupled\":false},"
+       "\"response_cache\":{\"enable\":false}}");
     models[0].batch_size = 1; /* none are gathered, however long a worker would wait */
     CHECK(lm_oip_model_config(&models[0], 2, &document) == 0);
     CHECK(!memmem(document.text, document.bytes, "dynamic_batching", 16));
@@ -85,7 +86,7 @@ static void documents(void) {
        "\"TYPE_INT32\",\"dims\":[1]}],\"output\":[{\"name\":\"y\",\"data_type\":\"TYPE_FP64\","
        "\"dims\":[-1]}],\"instance_group\":[{\"name\":\"mixed\",\"kind\":\"KIND_CPU\",\"count\":1}]"
        ","
-       "\"model_transaction_policy\":{\"decoupled\":false}}");
+       "\"model_transaction_policy\":{\"decoupled\":false},\"response_cache\":{\"enable\":false}}");
     is(lm_oip_repository_index(oip_pointers(models, 2), 2, &document), &document,
        "[{\"name\":\"net\",\"version\":\"1\",\"state\":\"READY\",\"reason\":\"\"},{\"name\":"
        "\"fixed "
@@ -95,16 +96,18 @@ static void documents(void) {
 
 static const char stats_text[] =
     "{\"model_stats\":[{\"name\":\"net\",\"version\":\"1\",\"last_inference\":1700000000000,"
-    "\"inference_count\":90,\"execution_count\":30,\"inference_stats\":{\"success\":{\"count\":40,"
-    "\"ns\":5},\"fail\":{\"count\":2,\"ns\":6},\"queue\":{\"count\":40,\"ns\":7},\"compute_input\":"
+    "\"inference_count\":90,\"execution_count\":30,\"inference_stats\":{\"success\":{\"count\":51,"
+    "\"ns\":19},\"fail\":{\"count\":2,\"ns\":6},\"queue\":{\"count\":51,\"ns\":7},\"compute_"
+    "input\":"
     "{"
     "\"count\":40,\"ns\":8},\"compute_infer\":{\"count\":40,\"ns\":9},\"compute_output\":{"
     "\"count\":40"
-    ",\"ns\":10},\"cache_hit\":{\"count\":0,\"ns\":0},\"cache_miss\":{\"count\":0,\"ns\":0}},"
+    ",\"ns\":10},\"cache_hit\":{\"count\":11,\"ns\":15},\"cache_miss\":{\"count\":12,\"ns\":16}},"
     "\"batch_stats\":[],\"memory_usage\":[],\"response_stats\":{}}]}";
 
 static void statistics(void) {
-    struct lm_oip_model_stats stats = {"net", 1700000000000, 40, 2, 5, 6, 7, 8, 9, 10, 90, 30};
+    struct lm_oip_model_stats stats = {
+        "net", 1700000000000, 40, 2, 5, 6, 7, 8, 9, 10, 90, 30, 11, 12, 14, 15, 16};
     struct check_guard guard;
     size_t length = strlen(stats_text);
     CHECK_AT("statistics");

@@ -77,13 +77,16 @@ def _of_words(snapshot: Snapshot) -> Iterator[str]:
     shed = sum(io[f"requests_{name}"] for name in _SHED)
     yield from _equal("refused by reason", shed, io["requests_refused"])
     for of_models, of_thread in (
-        ("ok", "requests_ok"),
         ("expired", "requests_expired"),
         ("gone", "requests_gone"),
         ("rows", "rows"),
         ("runs", "runs"),
     ):
         yield from _equal(of_models, _models(snapshot, of_models), worker[of_thread])
+    answered = worker["requests_ok"] + io["cache_hits"]
+    yield from _equal("ok", _models(snapshot, "ok"), answered)
+    for word in ("hits", "misses"):
+        yield from _equal(f"cache {word}", _models(snapshot, f"cache_{word}"), io[f"cache_{word}"])
     unfit = worker["requests_bad"] + worker["requests_too_large"]
     yield from _equal("unfit bodies of JSON", _models(snapshot, "unfit"), unfit)
     yield from _equal("failed", _models(snapshot, "failed"), worker["requests_error"] - unfit)
@@ -104,27 +107,32 @@ def _sum_ns(histogram: Histogram) -> float:
 
 
 def _of_histograms(snapshot: Snapshot) -> Iterator[str]:
-    """Each request that a worker replied to is in them once, with the same times everywhere."""
+    """Each request that a worker replied to is in them once, with the same times everywhere. A
+    cached answer has no time in a queue or a model."""
     worker, stages = snapshot.counters["worker"], snapshot.histograms
+    hits = snapshot.counters["io"]["cache_hits"]
     replied = worker["requests_ok"] + worker["requests_error"] + worker["requests_expired"]
-    for stage in ("receive", "queue", "preprocess", "infer"):
+    yield from _equal("receive's histogram", stages["receive"].count, replied + hits)
+    for stage in ("queue", "preprocess", "infer"):
         yield from _equal(f"{stage}'s histogram", stages[stage].count, replied)
     yield from _equal("send's histogram", stages["send"].count, stages["total"].count)
-    if stages["total"].count > replied:
-        yield f"{stages['total'].count} requests were sent, {replied} had a reply"
+    if stages["total"].count > replied + hits:
+        yield f"{stages['total'].count} requests were sent, {replied + hits} had a reply"
     for model, values in snapshot.models.items():
         own = snapshot.model_histograms[model]
-        ends = sum(values[word] for word in ("ok", "failed", "unfit", "expired"))
+        of_model = values["cache_hits"]
+        ends = sum(values[word] for word in ("ok", "failed", "unfit", "expired")) - of_model
         yield from _equal(f"{model}: queue's histogram", own["queue"].count, ends)
         yield from _equal(f"{model}: infer's histogram", own["infer"].count, ends)
         lasted = values["ok"] + values["failed"]  # the words know the time of these
         whole = (
-            own["total"].count == ends == lasted and not snapshot.counters["io"]["replies_queued"]
+            own["total"].count == ends + of_model == lasted
+            and not snapshot.counters["io"]["replies_queued"]
         )
         if whole:
             expected = values["ok_ns"] + values["failed_ns"]
             yield from _equal(f"{model}: total, ns", own["total"].sum_ns or 0, expected)
-        if ends == values["ok"]:  # the words know only these
+        if ends == values["ok"] - of_model:  # the words know only these
             for stage in ("queue", "infer"):
                 yield from _equal(
                     f"{model}: {stage}", own[stage].sum_ns or 0, values[f"{stage}_ns"]
@@ -135,7 +143,7 @@ def _of_histograms(snapshot: Snapshot) -> Iterator[str]:
         yield from _equal(f"{stage} of all models", count, stages[stage].count)
         exact = sum(histogram.sum_ns or 0 for histogram in every)
         yield from _near(f"{stage} of all models, ns", _sum_ns(stages[stage]), exact, count)
-    if stages["total"].count == replied:  # none was lost between its Run and its end
+    if stages["total"].count == replied and not hits:  # none was lost between its Run and its end
         parts = sum(_sum_ns(stages[s]) for s in ("receive", "queue", "preprocess", "infer", "send"))
         yield from _near("the stages together, ns", parts, _sum_ns(stages["total"]), 5 * replied)
 

@@ -11,6 +11,7 @@
 #include "dialects/http_documents.h"
 #include "dialects/native.h"
 #include "flow/accept.h"
+#include "flow/answer_cache.h"
 #include "flow/shared.h"
 #include "io.h"
 #include "parts/describe.h"
@@ -50,6 +51,8 @@ static struct lm_model *begin_model(uint32_t index, const char *name, uint32_t m
     memset(model, 0, sizeof *model);
     snprintf(model->name, sizeof model->name, "%s", name);
     model->index = index;
+    model->generation = 1 + index;
+    model->caches = sim_plan.cache_bytes > 0;
     model->inputs = tensors[index][0];
     model->outputs = tensors[index][1];
     model->rows_free = true;
@@ -98,6 +101,7 @@ void engine_models(void) {
                            .max_connections = sim_plan.connections,
                            .keys = sim_plan.keys,
                            .key_count = sim_plan.key_count,
+                           .response_cache_bytes = sim_plan.cache_bytes,
                            .max_request_bytes = SIM_MAX_REQUEST_BYTES,
                            .idle = sim_plan.idle,
                            .allocator_type = sim_plan.allocator_type,
@@ -287,7 +291,7 @@ static bool workers_asleep(void) {
 bool engine_quiet(void) {
     for (uint32_t i = 0; i < sim_shared.io_count; i++) {
         if (lm_mpmc_depth(&ios[i].returns) || lm_spsc_depth(&ios[i].ready) ||
-            lm_spsc_depth(&ios[i].own))
+            lm_spsc_depth(&ios[i].own) || lm_answers_wait(&ios[i]))
             return false;
     }
     bool is_inline = sim_shared.config.queue_type == LUMEN_QUEUE_INLINE;

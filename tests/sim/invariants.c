@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "dialects/http_block.h"
+#include "flow/answer_cache.h"
 #include "flow/io_model.h"
 #include "flow/parking.h"
 #include "sim.h"
@@ -417,6 +418,9 @@ void check_io(struct lm_io *io, uint64_t timeout_ns) {
     SIM_CHECK(lm_spsc_depth(&io->own) == 0 || timeout_ns == 0,
               "requests are ready, and the thread that runs them sleeps for up to %llu us",
               (unsigned long long)timeout_ns / 1000);
+    SIM_CHECK(!lm_answers_wait(io) || timeout_ns == 0,
+              "requests are to be looked up, and the thread sleeps for up to %llu us",
+              (unsigned long long)timeout_ns / 1000);
     if (sim_shared.io_count == 1 && engine_quiet()) check_counters(sums.unwhole);
 }
 
@@ -434,6 +438,8 @@ void check_baseline(void) {
                       io->connections_wanting == 0 && io->held.taken == 0 &&
                       ring_buffers_out(io->ring) == 0,
                   "not everything has come back to I/O thread %u", i);
+        SIM_CHECK(!io->answers || lm_response_cache_is_valid(&io->answers->entries),
+                  "the response cache of I/O thread %u is not whole", i);
         SIM_CHECK(ring_accepts(io->ring) || io->accept_retry_ns || io->accepts_armed,
                   "I/O thread %u accepts no more", i);
     }

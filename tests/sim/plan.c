@@ -66,6 +66,11 @@ static void draw_sizes(struct sim_plan *plan) {
                                      .here_bytes = PICK(1, 100, 1000, 256 << 10)};
 }
 
+/* At least 64 KiB for each I/O thread; a bound that some answers exceed and that fills. */
+static void draw_cache(struct sim_plan *plan) {
+    plan->cache_bytes = sim_one_in(3) ? plan->io_count * 65536 : 0;
+}
+
 static void draw_faults(struct sim_plan *plan) {
     plan->fatal_one_in = PICK(0, 0, 0, 300, 60);
     plan->blip_one_in = PICK(0, 0, 60, 12);
@@ -80,6 +85,7 @@ void sim_plan_draw(void) {
     draw_threads(&sim_plan);
     draw_sizes(&sim_plan);
     draw_faults(&sim_plan);
+    draw_cache(&sim_plan);
     bool one = sim_plan.queue_type == LUMEN_QUEUE_SPSC ||
                sim_plan.queue_type == LUMEN_QUEUE_NAIVE ||
                sim_plan.queue_type == LUMEN_QUEUE_BATCHED;
@@ -97,7 +103,7 @@ void sim_plan_print(FILE *file) {
             "      header %u ms, reply %u, idle %u, hang %u, body %u bytes/s, per address %u, "
             "unparked %u, shares %u\n"
             "      fatal 1/%u, blips 1/%u, late 1/%u, switches 1/%u, runs up to %llu us, batch %u "
-            "in %llu us, drain at %lld us for %llu us\n",
+            "in %llu us, drain at %lld us for %llu us, cache of %u\n",
             lm_queue_name(plan->queue_type), plan->io_count, plan->own ? " that run models" : "",
             plan->worker_count, plan->two_nodes ? " of two nodes" : "", plan->idle,
             plan->allocator_type, plan->overload, plan->clients, plan->connections,
@@ -111,5 +117,5 @@ void sim_plan_print(FILE *file) {
             plan->batch_size, (unsigned long long)plan->batch_delay_ns / 1000,
             plan->drain_at_ns == UINT64_MAX ? -1
                                             : (long long)(plan->drain_at_ns - 1000 * SIM_S) / 1000,
-            (unsigned long long)plan->drain_ns / 1000);
+            (unsigned long long)plan->drain_ns / 1000, plan->cache_bytes);
 }

@@ -431,7 +431,35 @@ static void a_turn_of_runs(void) {
     near_ns("all of them", sim_now_ns - asked_ns, BURST * 100 * SIM_US, SIM_MS);
 }
 
+static void cached(struct sim_plan *plan) {
+    plan->cache_bytes = plan->io_count * 65536;
+}
+
+/* The same request again is answered from the cache: no Run, in words and rows of its own. */
+static void an_answer_twice(void) {
+    talk_open(&one);
+    talk_asks(&one, &(struct ask){.id = 1, .model = 3, .rows = 2});
+    (void)talk_gets(&one, 1, LM_STATUS_OK);
+    pass(SIM_S); /* the slot is back */
+    talk_asks(&one, &(struct ask){.id = 2, .model = 3, .rows = 2});
+    (void)talk_gets(&one, 2, LM_STATUS_OK);
+    struct lm_trace_record row = row_of(&sim_shared.ios[0].trace);
+    SIM_CHECK(row.id == 2 && row.rows == 2 && row.model == 3 && row.status == LM_STATUS_OK &&
+                  !row.what && row.width == 0 && row.infer_ns == 0 && row.total_ns > 0,
+              "another row: request %llu", (unsigned long long)row.id);
+    talk_asks(&one, &(struct ask){.id = 3, .model = 3, .rows = 1}); /* other sizes */
+    (void)talk_gets(&one, 3, LM_STATUS_OK);
+    SIM_CHECK(IO_WORD(cache_hits) == 1 && IO_WORD(model_ok[3]) == 1 &&
+                  IO_WORD(model_cache_hits[3]) == 1 && IO_WORD(model_cache_misses[3]) == 2 &&
+                  IO_WORD(requests_ok) == 1 && WORKER_WORD(runs) == 2 &&
+                  WORKER_WORD(model_ok[3]) == 2,
+              "other words");
+    SIM_CHECK(IO_WORD(model_cache_miss_ns[3]) > 0 && IO_WORD(model_ok_ns[3]) == row.total_ns,
+              "other times");
+}
+
 const struct rule rules_of_counts[] = {
+    {"an answer twice", cached, an_answer_twice},
     {"words of threads", two_threads, words_of_threads},
     {"every end", deadlines, every_end},
     {"authorised", two_keys, authorised},

@@ -93,6 +93,7 @@ struct sim_plan {
     double rate;
     uint64_t drain_at_ns; /* UINT64_MAX: when all clients have gone */
     uint64_t drain_ns;
+    uint32_t cache_bytes; /* the response cache of all models; 0: none */
 };
 extern struct sim_plan sim_plan;
 void sim_plan_draw(void);

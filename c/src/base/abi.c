@@ -46,6 +46,7 @@ static const lumen_abi_field table[] = {
     FIELD(lumen_model_config, engine),
     FIELD(lumen_model_config, provider_count),
     FIELD(lumen_model_config, providers),
+    FIELD(lumen_model_config, response_cache),
     WHOLE(lumen_option),
     FIELD(lumen_option, name),
     FIELD(lumen_option, value),

@@ -139,7 +139,9 @@ enum {
     LM_TICK_MS = 5,             /* while something has a deadline */
     LM_SHORT_RUN_NS = 50000,    /* an I/O thread runs it itself: two wake-ups take as long */
     LM_OWN_RUNS_NS = 200000,    /* and so much of them a turn */
-    LM_STUCK_TICK_NS = 100000,  /* while another thread stands in the middle of an operation */
+    LM_CACHED_BYTES_MAX = 1 << 20, /* of a request, and of its outputs, for the response cache */
+    LM_CACHE_LOOKS_NS = 200000,    /* an I/O thread looks requests up for so long a turn */
+    LM_STUCK_TICK_NS = 100000,     /* while another thread stands in the middle of an operation */
     LM_IDLE_TICK_MS = 100, /* while slots are out: a returned one is noticed at the latest then */
     /* Reserve (flow/slot_wait.h): one in so many slots of each class, and of max_in_flight, is for
      * requests whose bytes have arrived: the whole body, or so much of it. */

@@ -42,7 +42,9 @@ static void sum(const struct lm_shared *shared, uint32_t model, struct figures *
     for (uint32_t i = 0; i < shared->io_count; i++) {
         const struct lm_stats_block *stats = shared->ios[i].stats;
         figures->refused += lm_load_relaxed_u64(&stats->io.model_refused[model]) +
+                            lm_load_relaxed_u64(&stats->io.model_unfit[model]) +
                             lm_load_relaxed_u64(&stats->io.model_bad[model]);
+        figures->answered += lm_load_relaxed_u64(&stats->io.model_ok[model]);
         add_total(figures, stats, model);
     }
     for (uint32_t w = 0; w < shared->worker_count; w++) {

@@ -42,7 +42,7 @@ static void answer_empty(struct lm_io *io, struct lm_connection *connection) {
                    &(struct lm_http_answer){.code = 200, .body = "", .body_is_shared = true});
 }
 
-/* Sums a model's counters over the workers: each word is read whole, the sum is of the moment. */
+/* Sums a model's counters over the threads: each word is read whole, the sum is of the moment. */
 static void sum_model(const struct lm_io *io, const struct lm_model *served,
                       struct lm_oip_model_stats *stats) {
     const struct lm_shared *shared = io->shared;
@@ -63,6 +63,15 @@ static void sum_model(const struct lm_io *io, const struct lm_model *served,
         stats->output_ns += lm_load_relaxed_u64(&from->model_send_ns[model]);
         stats->rows += lm_load_relaxed_u64(&from->model_rows[model]);
         stats->runs += lm_load_relaxed_u64(&from->model_runs[model]);
+    }
+    for (uint32_t i = 0; i < shared->io_count; i++) {
+        const struct lm_io_counters *from = &shared->ios[i].stats->io;
+        /* relaxed: counters of another thread */
+        stats->hits += lm_load_relaxed_u64(&from->model_cache_hits[model]);
+        stats->misses += lm_load_relaxed_u64(&from->model_cache_misses[model]);
+        stats->hits_ns += lm_load_relaxed_u64(&from->model_ok_ns[model]);
+        stats->hit_ns += lm_load_relaxed_u64(&from->model_cache_hit_ns[model]);
+        stats->miss_ns += lm_load_relaxed_u64(&from->model_cache_miss_ns[model]);
     }
 }
 

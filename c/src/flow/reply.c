@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "flow/answer_cache.h"
 #include "flow/slots.h"
 
 /* Moves the message on by `sent` bytes. true: nothing is left. */
@@ -160,6 +161,7 @@ void lm_reply_bytes(struct lm_io *io, struct lm_connection *connection, const vo
 void lm_reply_returned(struct lm_io *io, uint32_t slot) {
     struct lm_request *request = &io->requests[slot];
     request->with_worker = false;
+    if (request->keeping.wanted) lm_answers_keep(io, request);
     if (request->outcome == LM_OUTCOME_OVERDUE) { /* its connection may be another one by now */
         lm_slots_release(io, request);
         return;

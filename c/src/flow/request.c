@@ -17,6 +17,7 @@ static size_t lay_out(struct lm_request *request, uint8_t *memory, uint32_t inpu
     layout->outputs = take(memory, &used, outputs, sizeof *layout->outputs);
     request->parts = take(memory, &used, 1 + (size_t)inputs, sizeof *request->parts);
     request->reply = take(memory, &used, 2 + (size_t)outputs, sizeof *request->reply);
+    request->keeping.outputs = take(memory, &used, outputs, sizeof *request->keeping.outputs);
     layout->string_bytes = take(memory, &used, inputs, sizeof *layout->string_bytes);
     asked->blob_bytes = take(memory, &used, inputs, sizeof *asked->blob_bytes);
     asked->blob_inputs = take(memory, &used, inputs, sizeof *asked->blob_inputs);

@@ -11,6 +11,7 @@
 
 #include "base/limits.h"
 #include "parts/http_chunks.h"
+#include "parts/keyed_hash.h"
 #include "parts/model.h"
 #include "parts/native_codec.h"
 #include "parts/oip_request.h"
@@ -67,6 +68,16 @@ struct lm_http_exchange {
     int64_t json_bytes;   /* of the text; -1: all of it */
     struct lm_http_chunks chunks;
     struct lm_oip_request asked;
+};
+
+/* An answer that the response cache may keep (flow/answer_cache.h). */
+struct lm_keeping {
+    bool wanted;           /* the cache has none to this request: its worker says where it lies */
+    bool whole;            /* which it has done */
+    bool is_hit;           /* the cache had one: no worker saw the request */
+    size_t block_bytes;    /* of shapes, in `prefix` */
+    struct iovec *outputs; /* in the slot, one for each output */
+    struct lm_digest digest;
 };
 
 struct lm_request {
@@ -127,6 +138,7 @@ struct lm_request {
     struct iovec *reply;
     uint8_t head[LM_NATIVE_REPLY_BYTES];
     uint8_t *prefix; /* of the reply: shapes */
+    struct lm_keeping keeping;
     struct lm_http_exchange http;
     /* For the access log. */
     struct lm_trace_client client;

@@ -81,7 +81,7 @@ void lm_slots_answered(struct lm_request *request) {
 
 void lm_slots_release(struct lm_io *io, struct lm_request *request) {
     if (request->model) { /* otherwise a reply of the I/O thread itself */
-        lm_estimate_pace(io);
+        if (!request->keeping.is_hit) lm_estimate_pace(io); /* of the workers */
         io->in_flight--;
         lm_slots_answered(request);
         lm_estimate_discharge(io, request);

@@ -113,7 +113,8 @@ struct lm_region {
     uint32_t uses;    /* requests in flight, and its connection; 0: to be unmapped */
 };
 
-struct lm_http_side; /* dialects/http_block.h */
+struct lm_http_side;    /* dialects/http_block.h */
+struct lm_answer_cache; /* answer_cache.h */
 
 struct lm_io {
     struct lm_shared *shared;
@@ -140,7 +141,8 @@ struct lm_io {
     uint32_t connections_wanting; /* a returning request may let them go on */
     struct lm_held held;          /* bytes that may not be parsed yet */
     struct lm_http_side *http;
-    uint32_t errands_out; /* connections that wait for the control program's answer */
+    uint32_t errands_out;            /* connections that wait for the control program's answer */
+    struct lm_answer_cache *answers; /* NULL: server.response_cache_bytes is 0 */
     struct lm_region regions[LM_REGIONS_MAX];
     uint32_t regions_mapped, regions_unused;
     uint64_t region_bytes; /* of them */

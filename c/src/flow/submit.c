@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "flow/answer_cache.h"
 #include "flow/estimate.h"
 #include "flow/pictures.h"
 #include "parts/inflate.h"
@@ -57,6 +58,10 @@ void lm_submit(struct lm_io *io, struct lm_connection *connection, struct lm_req
     request->with_worker = true;
     lm_add_single_writer_u64(&io->stats->io.model_queued[request->model->index], 1);
     request->received_ns = lm_now_ns();
+    if (!lm_answers_take(io, request)) lm_submit_run(io, request);
+}
+
+void lm_submit_run(struct lm_io *io, struct lm_request *request) {
     /* Never full: there is a place for every slot. */
     bool own = is_own(io, request);
     bool kept =

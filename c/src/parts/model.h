@@ -39,6 +39,8 @@ struct lm_free_dim {
 struct lm_model {
     char name[LM_NAME_BYTES_MAX];
     uint32_t index;
+    uint64_t generation;      /* no other model that this process opens has it; never 0 */
+    bool caches;              /* response_cache: answers may come from the response cache */
     struct lm_tensor *inputs; /* lm_model_hold_tensors */
     struct lm_tensor *outputs;
     const char **input_names;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/atomics.h"
 #include "base/error.h"
 #include "parts/model.h"
 #include "parts/model_engine.h"
@@ -106,12 +107,15 @@ static int check_labels(const struct lm_model *model) {
 
 /* What needs no session. */
 static int begin(struct lm_model *model, const lumen_model_config *config, uint32_t index) {
+    static lm_atomic_u64 generations;
     memset(model, 0, sizeof *model);
     int code = check_config(config);
     if (!code) code = lm_labels_open(&model->labels, config->labels, config->label_bytes);
     if (code) return code;
     memcpy(model->name, config->name, strlen(config->name) + 1);
     model->index = index;
+    model->generation = 1 + lm_count_relaxed_u64(&generations, 1); /* relaxed: just a number */
+    model->caches = config->response_cache != 0;
     model->channel_order = config->channel_order;
     model->output_bytes_are_default = config->max_output_bytes == 0;
     model->max_output_bytes =

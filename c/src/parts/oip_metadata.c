@@ -201,7 +201,10 @@ int lm_oip_model_config(const struct lm_model *model, uint32_t workers,
                 "\"max_queue_delay_microseconds\":%" PRIu64 "}",
                 model->batch_size, model->batch_delay_ns / 1000);
     }
-    fputs(",\"model_transaction_policy\":{\"decoupled\":false}", file);
+    fprintf(
+        file,
+        ",\"model_transaction_policy\":{\"decoupled\":false},\"response_cache\":{\"enable\":%s}",
+        model->caches ? "true" : "false");
     write_parameters(file, model);
     fputc('}', file);
     return close_document(file, out);
@@ -244,22 +247,22 @@ static void print_duration(struct page *page, const char *name, uint64_t count, 
     print(page, "\"%s\":{\"count\":%" PRIu64 ",\"ns\":%" PRIu64 "}", name, count, ns);
 }
 
-/* All stages have the count of the requests that went through all of them: perf_analyzer ends with
- * an error where they differ. */
+/* All stages of a worker have the count of the requests that went through all of them:
+ * perf_analyzer ends with an error where they differ. */
 static void print_model(struct page *page, const struct lm_oip_model_stats *stats) {
     const struct {
         const char *name;
         uint64_t count;
         uint64_t ns;
     } durations[] = {
-        {"success", stats->ok, stats->ok_ns},
+        {"success", stats->ok + stats->hits, stats->ok_ns + stats->hits_ns},
         {"fail", stats->failed, stats->failed_ns},
-        {"queue", stats->ok, stats->queue_ns},
+        {"queue", stats->ok + stats->hits, stats->queue_ns},
         {"compute_input", stats->ok, stats->input_ns},
         {"compute_infer", stats->ok, stats->infer_ns},
         {"compute_output", stats->ok, stats->output_ns},
-        {"cache_hit", 0, 0},
-        {"cache_miss", 0, 0},
+        {"cache_hit", stats->hits, stats->hit_ns},
+        {"cache_miss", stats->misses, stats->miss_ns},
     };
     print(page, "{\"name\":");
     print_string(page, stats->name);

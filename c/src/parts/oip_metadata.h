@@ -47,6 +47,11 @@ struct lm_oip_model_stats {
     uint64_t output_ns;
     uint64_t rows; /* inferences in Triton's words */
     uint64_t runs; /* executions */
+    uint64_t hits; /* requests answered from the response cache, beside those of `ok` */
+    uint64_t misses;
+    uint64_t hits_ns; /* like ok_ns, of the hits */
+    uint64_t hit_ns;  /* of them, for looking up */
+    uint64_t miss_ns; /* for looking up in vain, and keeping the answer */
 };
 
 /* Upper bound of what lm_oip_stats_write writes. */

@@ -43,7 +43,7 @@ enum lm_model_stage {
     X(requests, COUNTER)               /* headers read whole, of every kind */              \
     X(native_requests, COUNTER)        /* of them: native frames */                         \
     X(http_requests, COUNTER)          /* of them: HTTP */                                  \
-    X(requests_ok, COUNTER)            /* answered here: ping, describe */                  \
+    X(requests_ok, COUNTER)            /* answered here: ping, describe, cached answers */  \
     X(requests_error, COUNTER)         /* status 1, 2, 3, 6 */                              \
     X(requests_bad, COUNTER)           /* of them: status 1 */                              \
     X(requests_unknown_model, COUNTER) /* of them: status 2 */                              \
@@ -63,6 +63,11 @@ enum lm_model_stage {
     X(region_bytes, GAUGE) /* of them */                                                    \
     X(worker_hangs, GAUGE) /* 1: a model has not returned for longer than hang_seconds */   \
     X(slots_in_use, GAUGE)                                                                  \
+    X(cache_hits, COUNTER)             /* requests answered from the response cache */      \
+    X(cache_misses, COUNTER)           /* looked up there in vain */                        \
+    X(cache_evictions, COUNTER)        /* answers that made room for others */              \
+    X(cache_entries, GAUGE)            /* answers in it */                                  \
+    X(cache_bytes, GAUGE)              /* of the memory that they take */                   \
     X(slot_waits, COUNTER)             /* requests that found no free slot and waited */    \
     X(body_waits, COUNTER)             /* requests that waited for their bytes instead */   \
     X(header_buffers_starved, COUNTER) /* header reads that found no free buffer */         \
@@ -111,11 +116,18 @@ enum lm_model_stage {
     X(model_last_ms, GAUGE) /* unix time of the last answer */
 
 /* X(name, kind): a word per model, written by the I/O thread that owns the block. */
-#define LM_IO_MODEL_FIELDS(X)                                                    \
-    X(model_queued, COUNTER)  /* requests handed to the workers */               \
-    X(model_refused, COUNTER) /* status 4, 5, 7, 9 before a worker answered */   \
-    X(model_overdue, COUNTER) /* of them: a worker had it, and did not return */ \
-    X(model_bad, COUNTER)     /* status 1, 3: it names the model and does not fit it */
+#define LM_IO_MODEL_FIELDS(X)                                                                     \
+    X(model_queued, COUNTER)  /* whole requests: for the workers or the response cache */         \
+    X(model_refused, COUNTER) /* status 4, 5, 7, 9 before a worker answered */                    \
+    X(model_overdue, COUNTER) /* of them: a worker had it, and did not return */                  \
+    X(model_bad, COUNTER)     /* status 1, 3: it names the model and does not fit it */           \
+    X(model_ok, COUNTER)      /* answered from the response cache */                              \
+    X(model_ok_ns, COUNTER)   /* of them: first byte of the header to the reply's hand-over */    \
+    X(model_unfit, COUNTER)   /* status 1, 3: a cached answer that does not fit what was asked */ \
+    X(model_cache_hits, COUNTER)    /* the same as model_ok, under a name of its own */           \
+    X(model_cache_misses, COUNTER)  /* looked up there in vain */                                 \
+    X(model_cache_hit_ns, COUNTER)  /* looking up, and taking the outputs out */                  \
+    X(model_cache_miss_ns, COUNTER) /* looking up, and keeping the answer */
 
 #define LM_STATS_MEMBER(name, kind) lm_atomic_u64 name;
 #define LM_STATS_MODEL_MEMBER(name, kind) lm_atomic_u64 name[LUMEN_MODELS_MAX];

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "flow/answer_cache.h"
 #include "work/encoding.h"
 #include "work/infer.h"
 #include "work/record.h"
@@ -158,6 +159,7 @@ static int compose(const struct lm_batch *batch, struct lm_shared *shared,
     if (request->region) lm_region_put(request, data, bytes);
     request->in_batch = true;
     size_t block_bytes = model->free_count > 0 ? lm_infer_write_shapes(request) : 0;
+    lm_answers_say(request, data, bytes, block_bytes, true);
     lm_request_dialect(request)->compose_outputs(request, data, bytes, block_bytes);
     return 0;
 }

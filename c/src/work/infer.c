@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "flow/answer_cache.h"
 #include "flow/io_model.h"
 #include "work/encoding.h"
 #include "work/record.h"
@@ -164,6 +165,7 @@ static int compose_outputs(struct lm_shared *shared, struct lm_request *request,
     size_t block_bytes = tells_shapes ? (size_t)(block - words) * sizeof *block : 0;
     if (block_bytes) memcpy(request->prefix, words, block_bytes);
     if (request->region) lm_region_put(request, data, bytes);
+    lm_answers_say(request, data, bytes, block_bytes, false);
     lm_request_dialect(request)->compose_outputs(request, data, bytes, block_bytes);
     return 0;
 }
