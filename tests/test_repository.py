@@ -253,7 +253,7 @@ model_warmup { name: "w" batch_size: 1 inputs { key: "x"
   value: { data_type: TYPE_FP32 dims: [3, 4] input_data_file: "first" } } }
 default_model_filename: "net.onnx"
 model_transaction_policy { decoupled: false }
-response_cache { enable: false }
+response_cache { enable: true }
 """
 
 
@@ -269,7 +269,7 @@ def test_what_a_configuration_asks_for(tmp_path: Path) -> None:
     (model,) = loaded(tmp_path).models
     assert model.model_dump(exclude_defaults=True) == {
         "name": "m", "path": str(tmp_path / "m/1/net.onnx"), "labels": str(labels), "max_rows": 300,
-        "batch_size": 256, "batch_delay_us": 100, "intra_op_threads": 2,
+        "batch_size": 256, "batch_delay_us": 100, "intra_op_threads": 2, "response_cache": True,
     }  # fmt: skip
     assert model.origin is not None
     assert [
@@ -333,7 +333,7 @@ def test_an_ensemble_of_tritons(tmp_path: Path) -> None:
         ),
         ("sequence_batching { }", "1 sequence_batching: expected "),
         ("model_transaction_policy { decoupled: true }", "decoupled: expected nothing"),
-        ("response_cache { enable: true }", "response_cache.enable: expected nothing"),
+        ("response_cache { enable: 2 }", "response_cache.enable: expected "),
         ("instance_group [ { kind: KIND_GPU } ]", "instance_group.kind: expected KIND_CPU"),
         ("dynamic_batching { }", "expected max_batch_size above 0 beside it, found 0"),
         ("max_batch_size: 4\ndynamic_batching { priority_levels: 2 }", "2 dynamic_batching.pri"),

@@ -365,7 +365,8 @@ def _others(asked: Asked, node: Node, problems: Problems) -> None:
         transactions.rest(problems)
     cache = node.node("response_cache", problems)
     if cache is not None:
-        cache.refuse("enable", "Lumen keeps no answers", problems)
+        if cache.flag("enable", problems):
+            asked.settings["response_cache"] = True
         cache.rest(problems)
     optimization = node.node("optimization", problems)
     if optimization is not None:
