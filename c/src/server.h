@@ -2,6 +2,7 @@
 #ifndef LM_SERVER_H
 #define LM_SERVER_H
 
+#include "base/cuda_host.h"
 #include "flow/listen_unix.h"
 #include "io.h"
 #include "parts/placement.h"
@@ -32,6 +33,8 @@ struct lumen_server {
     struct lm_telemetry telemetry;
     char *telemetry_path; /* NULL: none */
     char *access_path;    /* NULL: none */
+    struct lm_cuda_host cuda;
+    uint32_t cuda_locked; /* arenas, the first ones */
 };
 
 /* One line more for people. */
@@ -65,6 +68,10 @@ int lm_server_copy_weights(lumen_server *server, struct lm_model *model);
 int lm_server_open_sessions(lumen_server *server);
 /* A line for each node, with where its pages lie. */
 void lm_server_describe_nodes(lumen_server *server);
+/* Locks the pages of the arenas for the GPU, where CUDA computes a model. Returns 0, or
+ * LUMEN_E_UNSUPPORTED with what comes of that: it may go on. */
+int lm_server_lock_for_gpu(lumen_server *server);
+void lm_server_unlock_for_gpu(lumen_server *server);
 
 /* server_width.c */
 /* Decides for each model how many cores a Run may use, once its largest sizes are known, and opens

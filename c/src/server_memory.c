@@ -152,3 +152,38 @@ void lm_server_describe_nodes(lumen_server *server) {
         used += bytes > 0 && used + (size_t)bytes < sizeof info->nodes ? (size_t)bytes : 0;
     }
 }
+
+/* ---- for a GPU ---- */
+
+static bool any_on_gpu(const lumen_server *server) {
+    for (uint32_t m = 0; m < server->set->count; m++) {
+        if (lm_providers_use_cuda(&server->set->models[m]->source.providers)) return true;
+    }
+    return false;
+}
+
+int lm_server_lock_for_gpu(lumen_server *server) {
+    const struct lm_shared *shared = &server->shared;
+    if (!any_on_gpu(server)) return 0;
+    if (!lm_cuda_host_find(&server->cuda)) {
+        return lm_error(LUMEN_E_UNSUPPORTED,
+                        "CUDA's runtime is not found: copies of requests to the GPU wait");
+    }
+    for (uint32_t i = 0; i < shared->io_count; i++) {
+        const struct lm_mapping *memory = &shared->ios[i].arena.memory;
+        if (memory->bytes == 0) continue; /* allocator_type: standard */
+        int code = lm_cuda_host_lock(&server->cuda, memory->base, memory->bytes);
+        if (code) return code;
+        server->cuda_locked++;
+    }
+    return 0;
+}
+
+void lm_server_unlock_for_gpu(lumen_server *server) {
+    for (uint32_t i = 0; i < server->shared.io_count && server->cuda_locked > 0; i++) {
+        const struct lm_mapping *memory = &server->shared.ios[i].arena.memory;
+        if (memory->bytes == 0) continue;
+        lm_cuda_host_unlock(&server->cuda, memory->base);
+        server->cuda_locked--;
+    }
+}

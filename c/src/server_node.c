@@ -301,11 +301,13 @@ int lm_server_open_nodes(lumen_server *server) {
     }
     for (uint32_t n = 0; !code && n < shared->node_count; n++)
         code = lm_node_open(&shared->nodes[n], config, slots[n]);
+    if (!code && lm_server_lock_for_gpu(server)) lm_server_note(server, lm_error_last());
     return code;
 }
 
 void lm_server_close_nodes(lumen_server *server) {
     struct lm_shared *shared = &server->shared;
+    lm_server_unlock_for_gpu(server);
     for (uint32_t i = 0; i < shared->io_count; i++) lm_io_close(&server->ios[i]);
     for (uint32_t w = 0; w < shared->worker_count; w++) lm_worker_close(&server->workers[w]);
     for (uint32_t n = 0; n < shared->node_count; n++)

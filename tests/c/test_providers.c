@@ -250,6 +250,7 @@ static void one_session(void) {
         CHECK_AT("%s %zu", cases[c].provider.name, c);
         CHECK(lm_providers_open(&providers, &cases[c].provider, 1) == 0);
         CHECK(lm_providers_share(&providers) == cases[c].shares);
+        CHECK(lm_providers_use_cuda(&providers) == (c < 2));
         shut();
     }
 }

@@ -201,7 +201,7 @@ static void write_model(FILE *out, const struct lm_model *model) {
     if (model->experts.count > 0) write_experts(out, model);
     if (model->steps) write_steps(out, model);
     write_engine(out, model);
-    if (model->experts.count == 0) write_providers(out, model);
+    if (model->experts.count == 0 && !model->steps) write_providers(out, model);
     fputc('}', out);
 }
 

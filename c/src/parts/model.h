@@ -1,8 +1,7 @@
 /* model.h: one served model: what its tensors are, how a request lies in a slot, its sessions.
  *
  * Opened and closed by the control thread. Afterwards everything is read-only, except that worker w
- * alone runs sessions[w], unless a device computes the model: then all are the first one; and that
- * a slot's values belong to whoever holds the slot.
+ * alone runs sessions[w] (all of a device's are one) and a slot's holder alone has its values.
  *
  * A model can be served if every input and output is a tensor of numbers, bools or strings, of at
  * most LM_RANK_MAX dimensions. A free first dimension of the inputs is the request's "rows"; up to

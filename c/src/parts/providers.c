@@ -155,6 +155,14 @@ bool lm_providers_share(const struct lm_providers *providers) {
     return false;
 }
 
+bool lm_providers_use_cuda(const struct lm_providers *providers) {
+    for (uint32_t p = 0; p < providers->count; p++) {
+        const char *name = providers->list[p].name;
+        if (same(name, "cuda") || same(name, "tensorrt")) return true;
+    }
+    return false;
+}
+
 /* ---- into a session ---- */
 
 /* The functions of a provider that has its own. */

@@ -49,6 +49,8 @@ int lm_providers_loaded(const struct lm_providers *providers, const struct lm_or
 /* Whether a device computes most of it: one session is for all workers then, as many of which may
  * have a request in flight there, and the device holds the weights once. */
 bool lm_providers_share(const struct lm_providers *providers);
+/* Whether CUDA or TensorRT is among them. */
+bool lm_providers_use_cuda(const struct lm_providers *providers);
 /* "openvino, cpu": the names as they were given. */
 static inline void lm_providers_text(const struct lm_providers *providers, char *text,
                                      size_t capacity) {
