@@ -497,7 +497,7 @@ def missing(path: Path) -> None:
         (no_onnx, "it is a text, not an ONNX model"),
         (cut_short, "is cut short or damaged"),
         (empty, "empty"),
-        (directory, "is a directory"),
+        (directory, "found an empty folder"),
         (missing, "does not exist"),
     ],
     ids=lambda value: value.__name__ if callable(value) else "",
