@@ -11,7 +11,7 @@ JOBS    := $(shell nproc)
 PARALLEL = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(JOBS))
 
 .PHONY: help build dev run wheel wheel-test image clean test test-c test-sim test-python test-models e2e epoll asan tsan fuzz \
-        lint fmt check fresh sim proof mutants soak bench variants overload http-overhead compare http-live perf-analyzer \
+        lint fmt check fresh sim proof mutants soak bench variants response-cache overload http-overhead compare http-live perf-analyzer \
         c10k c100k c1m slow experts ladder overhead floor pictures gil memory perfstat microbench json-bench engine dashboard
 .DEFAULT_GOAL := help
 
@@ -184,6 +184,9 @@ bench: dev ## every mode on SqueezeNet and an MLP: docs/BENCHMARKS.md
 
 variants: dev ## several settings on the same work, in one run; by default epoll beside io_uring
 	@$(BENCH).load.variants
+
+response-cache: dev ## what hits save and misses cost, in one run
+	@$(BENCH).load.response_cache
 
 http-overhead: dev ## what HTTP adds to the native protocol, in one run
 	@$(BENCH).load.http_overhead

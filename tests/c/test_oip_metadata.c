@@ -57,15 +57,27 @@ static void documents(void) {
        "]"
        ",\"outputs\":[{\"name\":\"b\",\"datatype\":\"FP16\",\"shape\":[-1]}]}");
     is(lm_oip_model_config(&models[0], 2, &document), &document,
-       "{\"name\":\"net\",\"platform\":\"onnxruntime_onnx\",\"backend\":\"onnxruntime\","
-       "\"version_policy\":{\"latest\":{\"num_versions\":1}},\"max_batch_size\":8,\"input\":[{"
-       "\"name\":\"image\",\"data_type\":\"TYPE_FP32\",\"dims\":[3,224,224]}],\"output\":[{"
-       "\"name\":"
-       "\"probabilities\",\"data_type\":\"TYPE_FP32\",\"dims\":[1000]},{\"name\":\"unknown\","
-       "\"data_type\":\"TYPE_INT64\",\"dims\":[4]}],\"instance_group\":[{\"name\":\"net\",\"kind\":"
-       "\"KIND_CPU\",\"count\":2}],\"dynamic_batching\":{\"preferred_batch_size\":[4],"
-       "\"max_queue_delay_microseconds\":500},\"model_transaction_policy\":{\"decoupled\":false},"
-       "\"response_cache\":{\"enable\":false}}");
+       "{\"name\":\"net\",\"platform\":\"onnxruntime_onnx\",\"backend\":\"onnxr"
+       "untime\",\"runtime\":\"\",\"version_policy\":{\"latest\":{\"num_versio"
+       "ns\":1}},\"max_batch_size\":8,\"input\":[{\"name\":\"image\",\"data_ty"
+       "pe\":\"TYPE_FP32\",\"dims\":[3,224,224],\"format\":\"FORMAT_NONE\",\"i"
+       "s_shape_tensor\":false,\"allow_ragged_batch\":false,\"optional\":"
+       "false}],\"output\":[{\"name\":\"probabilities\",\"data_type\":\"TYPE_"
+       "FP32\",\"dims\":[1000],\"label_filename\":\"\",\"is_shape_tensor\":fa"
+       "lse},{\"name\":\"unknown\",\"data_type\":\"TYPE_INT64\",\"dims\":[4],\""
+       "label_filename\":\"\",\"is_shape_tensor\":false}],\"batch_input\":["
+       "],\"batch_output\":[],\"optimization\":{\"priority\":\"PRIORITY_DEF"
+       "AULT\",\"input_pinned_memory\":{\"enable\":false},\"output_pinned_"
+       "memory\":{\"enable\":false},\"gather_kernel_buffer_threshold\":0,"
+       "\"eager_batching\":false},\"instance_group\":[{\"name\":\"net\",\"kin"
+       "d\":\"KIND_CPU\",\"count\":2,\"gpus\":[],\"secondary_devices\":[],\"pr"
+       "ofile\":[],\"passive\":false,\"host_policy\":\"\"}],\"dynamic_batchi"
+       "ng\":{\"preferred_batch_size\":[4],\"max_queue_delay_microsecond"
+       "s\":500,\"preserve_ordering\":false,\"priority_levels\":0,\"defaul"
+       "t_priority_level\":0,\"priority_queue_policy\":{}},\"default_mod"
+       "el_filename\":\"\",\"cc_model_filenames\":{},\"metric_tags\":{},\"mo"
+       "del_warmup\":[],\"model_transaction_policy\":{\"decoupled\":false"
+       "},\"response_cache\":{\"enable\":false},\"parameters\":{}}");
     models[0].batch_size = 1; /* none are gathered, however long a worker would wait */
     CHECK(lm_oip_model_config(&models[0], 2, &document) == 0);
     CHECK(!memmem(document.text, document.bytes, "dynamic_batching", 16));
@@ -80,13 +92,25 @@ static void documents(void) {
                ",\"parameters\":{\"image\":{\"string_value\":\"JPEG or PNG: one file as "
                "the body, or files as BYTES [rows] of the input\"}}}");
     is(lm_oip_model_config(&models[2], 1, &document), &document,
-       "{\"name\":\"mixed\",\"platform\":\"onnxruntime_onnx\",\"backend\":\"onnxruntime\","
-       "\"version_policy\":{\"latest\":{\"num_versions\":1}},\"max_batch_size\":0,\"input\":[{"
-       "\"name\":\"x\",\"data_type\":\"TYPE_UINT8\",\"dims\":[-1,2]},{\"name\":\"k\",\"data_type\":"
-       "\"TYPE_INT32\",\"dims\":[1]}],\"output\":[{\"name\":\"y\",\"data_type\":\"TYPE_FP64\","
-       "\"dims\":[-1]}],\"instance_group\":[{\"name\":\"mixed\",\"kind\":\"KIND_CPU\",\"count\":1}]"
-       ","
-       "\"model_transaction_policy\":{\"decoupled\":false},\"response_cache\":{\"enable\":false}}");
+       "{\"name\":\"mixed\",\"platform\":\"onnxruntime_onnx\",\"backend\":\"onn"
+       "xruntime\",\"runtime\":\"\",\"version_policy\":{\"latest\":{\"num_vers"
+       "ions\":1}},\"max_batch_size\":0,\"input\":[{\"name\":\"x\",\"data_type"
+       "\":\"TYPE_UINT8\",\"dims\":[-1,2],\"format\":\"FORMAT_NONE\",\"is_shap"
+       "e_tensor\":false,\"allow_ragged_batch\":false,\"optional\":false}"
+       ",{\"name\":\"k\",\"data_type\":\"TYPE_INT32\",\"dims\":[1],\"format\":\"F"
+       "ORMAT_NONE\",\"is_shape_tensor\":false,\"allow_ragged_batch\":fal"
+       "se,\"optional\":false}],\"output\":[{\"name\":\"y\",\"data_type\":\"TYP"
+       "E_FP64\",\"dims\":[-1],\"label_filename\":\"\",\"is_shape_tensor\":fa"
+       "lse}],\"batch_input\":[],\"batch_output\":[],\"optimization\":{\"pr"
+       "iority\":\"PRIORITY_DEFAULT\",\"input_pinned_memory\":{\"enable\":f"
+       "alse},\"output_pinned_memory\":{\"enable\":false},\"gather_kernel"
+       "_buffer_threshold\":0,\"eager_batching\":false},\"instance_group"
+       "\":[{\"name\":\"mixed\",\"kind\":\"KIND_CPU\",\"count\":1,\"gpus\":[],\"se"
+       "condary_devices\":[],\"profile\":[],\"passive\":false,\"host_polic"
+       "y\":\"\"}],\"default_model_filename\":\"\",\"cc_model_filenames\":{},"
+       "\"metric_tags\":{},\"model_warmup\":[],\"model_transaction_policy"
+       "\":{\"decoupled\":false},\"response_cache\":{\"enable\":false},\"par"
+       "ameters\":{}}");
     is(lm_oip_repository_index(oip_pointers(models, 2), 2, &document), &document,
        "[{\"name\":\"net\",\"version\":\"1\",\"state\":\"READY\",\"reason\":\"\"},{\"name\":"
        "\"fixed "

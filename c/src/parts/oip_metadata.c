@@ -137,7 +137,7 @@ int lm_rows_model_state(const struct lm_model *model, struct lm_oip_document *ou
 
 /* As in Triton's model configuration: without the batch's dimension, and with types of its own. */
 static void write_config_tensors(FILE *out, const struct lm_tensor *tensors, uint32_t count,
-                                 bool batch) {
+                                 bool batch, const char *more) {
     for (uint32_t i = 0; i < count; i++) {
         const struct lm_tensor *tensor = &tensors[i];
         bool first_is_batch = batch && tensor->rank > 0 && tensor->dims[0] < 0;
@@ -146,14 +146,15 @@ static void write_config_tensors(FILE *out, const struct lm_tensor *tensors, uin
         fprintf(out, ",\"data_type\":\"TYPE_%s\",\"dims\":",
                 lm_is_string(tensor) ? "STRING" : lm_dtype_name(tensor->dtype));
         write_dims(out, tensor, first_is_batch ? 1 : 0);
-        fputc('}', out);
+        fputs(more, out);
     }
 }
 
 /* Parameters, which clients show: which thread runs the model, and why; its providers beside the
  * CPU; that its input may be files of pictures too. */
 static void write_parameters(FILE *out, const struct lm_model *model) {
-    const char *before = ",\"parameters\":{";
+    const char *before = "";
+    fputs(",\"parameters\":{", out);
     if (model->run_why) {
         fprintf(out, "%s\"run\":{\"string_value\":\"%s: %s\"}", before, lm_model_run_name(model),
                 model->run_why);
@@ -167,14 +168,12 @@ static void write_parameters(FILE *out, const struct lm_model *model) {
         fputc('}', out);
         before = ",";
     }
-    if (model->takes_images) {
+    if (model->takes_images)
         fprintf(out,
                 "%s\"image\":{\"string_value\":\"JPEG or PNG: one file as the body, or files as "
                 "BYTES [rows] of the input\"}",
                 before);
-        before = ",";
-    }
-    if (before[1] == '\0') fputc('}', out);
+    fputc('}', out);
 }
 
 int lm_oip_model_config(const struct lm_model *model, uint32_t workers,
@@ -186,25 +185,38 @@ int lm_oip_model_config(const struct lm_model *model, uint32_t workers,
     lm_json_write(file, model->name);
     fprintf(file,
             ",\"platform\":\"onnxruntime_onnx\",\"backend\":\"onnxruntime\","
-            "\"version_policy\":{\"latest\":{\"num_versions\":1}},\"max_batch_size\":%u,"
+            "\"runtime\":\"\",\"version_policy\":{\"latest\":{\"num_versions\":1}},\"max_batch_"
+            "size\":%u,"
             "\"input\":[",
             batch ? model->max_rows : 0);
-    write_config_tensors(file, model->inputs, model->input_count, batch);
+    write_config_tensors(file, model->inputs, model->input_count, batch,
+                         ",\"format\":\"FORMAT_NONE\",\"is_shape_tensor\":false,"
+                         "\"allow_ragged_batch\":false,\"optional\":false}");
     fputs("],\"output\":[", file);
-    write_config_tensors(file, model->outputs, model->output_count, batch);
-    fputs("],\"instance_group\":[{\"name\":", file);
+    write_config_tensors(file, model->outputs, model->output_count, batch,
+                         ",\"label_filename\":\"\",\"is_shape_tensor\":false}");
+    fputs("],\"batch_input\":[],\"batch_output\":[],\"optimization\":{\"priority\":"
+          "\"PRIORITY_DEFAULT\",\"input_pinned_memory\":{\"enable\":false},"
+          "\"output_pinned_memory\":{\"enable\":false},\"gather_kernel_buffer_threshold\":0,"
+          "\"eager_batching\":false},\"instance_group\":[{\"name\":",
+          file);
     lm_json_write(file, model->name);
-    fprintf(file, ",\"kind\":\"KIND_CPU\",\"count\":%u}]", workers);
+    fprintf(file,
+            ",\"kind\":\"KIND_CPU\",\"count\":%u,\"gpus\":[],\"secondary_devices\":[],"
+            "\"profile\":[],\"passive\":false,\"host_policy\":\"\"}]",
+            workers);
     if (batch && model->batch_size > 1) {
         fprintf(file,
                 ",\"dynamic_batching\":{\"preferred_batch_size\":[%u],"
-                "\"max_queue_delay_microseconds\":%" PRIu64 "}",
+                "\"max_queue_delay_microseconds\":%" PRIu64 ",\"preserve_ordering\":false,"
+                "\"priority_levels\":0,\"default_priority_level\":0,\"priority_queue_policy\":{}}",
                 model->batch_size, model->batch_delay_ns / 1000);
     }
-    fprintf(
-        file,
-        ",\"model_transaction_policy\":{\"decoupled\":false},\"response_cache\":{\"enable\":%s}",
-        model->caches ? "true" : "false");
+    fprintf(file,
+            ",\"default_model_filename\":\"\",\"cc_model_filenames\":{},\"metric_tags\":{},"
+            "\"model_warmup\":[],\"model_transaction_policy\":{\"decoupled\":false},"
+            "\"response_cache\":{\"enable\":%s}",
+            model->caches ? "true" : "false");
     write_parameters(file, model);
     fputc('}', file);
     return close_document(file, out);
