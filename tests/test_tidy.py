@@ -79,6 +79,7 @@ HEADER_OF = {
     "ring/ring_open.c": "ring/ring_backend.h",
     "ring/ring_uring.c": "ring/ring_backend.h",
     "server_errands.c": "lumen.h",
+    "server_live.c": "server.h",
     "server_memory.c": "server.h",
     "server_models.c": "server.h",
     "server_node.c": "server.h",

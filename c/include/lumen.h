@@ -445,7 +445,7 @@ LUMEN_API int lumen_start(lumen_server *server);
 LUMEN_API int lumen_set_metrics_port(lumen_server *server, uint32_t port);
 /* Fills info. ort_version is there after lumen_open, slot_classes after lumen_describe, everything
  * else after lumen_start. */
-LUMEN_API int lumen_get_info(const lumen_server *server, lumen_info *info_out);
+LUMEN_API int lumen_get_info(lumen_server *server, lumen_info *info_out);
 /* The models as JSON (UTF-8, not terminated), as `describe` answers it. Returns the whole length;
  * at most `capacity` bytes are written. Before lumen_start it decides what the models serve, as
  * lumen_start does; afterwards no model can be added. */
@@ -455,12 +455,24 @@ LUMEN_API int64_t lumen_describe(lumen_server *server, char *buffer, size_t capa
  * this machine's, else those of a captured tree. Before lumen_start only. Returns as lumen_describe
  * does. */
 LUMEN_API int64_t lumen_plan(lumen_server *server, const char *root, char *buffer, size_t capacity);
-/* Takes over the keys, hosts and rate of `config`, and the rates of the models, which are those
- * that were added, in their order; nothing else there is looked at. Requests that are admitted keep
+/* Takes over the keys, hosts and rate of `config`, and the rates of the models that are
+ * named; nothing else there is looked at. Requests that are admitted keep
  * what they had. Refused as a whole, with the sentence, where one of these is wrong. On return new
  * requests are judged by the new table, unless an I/O thread was busy for a second. */
 LUMEN_API int lumen_reload(lumen_server *server, const lumen_config *config,
                            const lumen_model_config *models, uint32_t model_count);
+/* Loads a model into a running server: under a name of its own, or in the place of the model that
+ * has the name. Returns once new requests go to it; those in flight finish with the one before. On
+ * an error everything is as it was. Any thread; one change at a time, others wait. */
+enum { LUMEN_LOAD_GENTLY = 1 }; /* flag: takes only what time nobody else wants (SCHED_IDLE) */
+LUMEN_API int lumen_load_model(lumen_server *server, const lumen_model_config *config,
+                               uint32_t flags, uint32_t *index_out);
+/* Takes a model out of a running server: new requests for it are refused as of an unknown model,
+ * those in flight are answered. Returns at once. The model's index stays the name's. */
+LUMEN_API int lumen_unload_model(lumen_server *server, const char *name);
+/* Frees what was replaced or unloaded, as lumen_heartbeat does: 0 when nothing is left of it,
+ * LUMEN_E_AGAIN when requests in flight still use some after timeout_ms. */
+LUMEN_API int lumen_settle(lumen_server *server, uint32_t timeout_ms);
 /* Opens the telemetry file and the access log again, soon, and says which form the access log has
  * from now on. What goes wrong is news. */
 LUMEN_API int lumen_reopen(lumen_server *server, uint32_t access_as_json);

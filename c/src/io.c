@@ -26,6 +26,7 @@
 #include "flow/region.h"
 #include "flow/reload.h"
 #include "flow/reply.h"
+#include "flow/request_lists.h"
 #include "flow/rest.h"
 #include "flow/slot_wait.h"
 #include "flow/submit.h"
@@ -33,22 +34,6 @@
 #include "flow/timers.h"
 #include "work/watchdog.h"
 #include "work/worker.h"
-
-/* The lists of every request, as long as any model needs them. */
-static int open_lists(struct lm_io *io) {
-    uint32_t inputs = 0, outputs = 0, slots = io->arena.slot_count;
-    for (uint32_t m = 0; m < io->models->count; m++) {
-        const struct lm_model *model = io->models->models[m];
-        if (model->input_count > inputs) inputs = model->input_count;
-        if (model->output_count > outputs) outputs = model->output_count;
-    }
-    const size_t bytes = lm_request_lists_bytes(inputs, outputs);
-    io->request_lists = aligned_alloc(LM_CACHE_LINE, slots * bytes);
-    if (!io->request_lists) return LUMEN_E_NOMEM;
-    for (uint32_t s = 0; s < slots; s++)
-        lm_request_hold_lists(&io->requests[s], io->request_lists + s * bytes, inputs, outputs);
-    return 0;
-}
 
 int lm_io_open(struct lm_io *io, struct lm_shared *shared, struct lm_node *node, uint32_t index,
                uint32_t connections, const lumen_slot_class *classes, uint32_t class_count) {
@@ -73,11 +58,12 @@ int lm_io_open(struct lm_io *io, struct lm_shared *shared, struct lm_node *node,
     if (code) return code;
     io->requests = calloc(slots, sizeof *io->requests);
     io->scrap = malloc(LM_SCRAP_BYTES);
-    if (!io->requests || !io->scrap || open_lists(io)) {
+    if (!io->requests || !io->scrap) {
         return lm_error(LUMEN_E_NOMEM, "no memory for the tables of %u slots", slots);
     }
     code = shared->traced ? lm_trace_open(&io->trace) : 0;
     if (!code) code = lm_answers_open(io, capacity);
+    if (!code) code = lm_request_lists_hold(io->models->lists, io);
     if (!code) code = lm_http_open(io);
     for (uint32_t m = 0; !code && m < io->models->count; m++)
         code = lm_io_model_open(io, io->models->models[m]);
@@ -109,11 +95,9 @@ void lm_io_close(struct lm_io *io) {
     lm_arena_close(&io->arena);
     lm_trace_close(&io->trace);
     free(io->requests);
-    free(io->request_lists);
     free(io->scrap);
     lm_http_close(io);
     io->requests = NULL;
-    io->request_lists = NULL;
     io->scrap = NULL;
 }
 

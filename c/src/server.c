@@ -14,18 +14,13 @@
 #include "base/topology.h"
 #include "dialects/greeting.h"
 #include "dialects/http.h"
-#include "dialects/http_documents.h"
 #include "dialects/native.h"
 #include "flow/listen.h"
+#include "flow/request_lists.h"
 #include "flow/shared.h"
 #include "flow/steer.h"
-#include "parts/describe.h"
 #include "parts/settings.h"
 #include "server.h"
-
-#ifndef LUMEN_VERSION
-#define LUMEN_VERSION "0.0.0"
-#endif
 
 const char *lumen_version(void) {
     return LUMEN_VERSION;
@@ -77,6 +72,8 @@ int lumen_open(const lumen_config *config, lumen_server **server_out) {
     if (!server) return lm_error(LUMEN_E_NOMEM, "no memory for a server");
     memset(server, 0, sizeof *server);
     server->opened_ns = lm_now_ns();
+    pthread_mutex_init(&server->changing, NULL);
+    pthread_mutex_init(&server->control, NULL);
     memcpy(server->host, config->host, strlen(config->host) + 1);
     if (config->cores) memcpy(server->cores, config->cores, strlen(config->cores) + 1);
     if (config->unix_socket)
@@ -171,13 +168,6 @@ int lumen_set_metrics_port(lumen_server *server, uint32_t port) {
     return 0;
 }
 
-static int describe(lumen_server *server) {
-    struct lm_model_set *set = server->set;
-    if (set->description) return 0;
-    return lm_describe(set->models, set->count, LUMEN_VERSION, &set->description,
-                       &set->description_bytes);
-}
-
 static void lock_memory(lumen_server *server) {
     char why[256];
     if (!server->shared.config.lock_memory) return;
@@ -195,14 +185,10 @@ int lumen_start(lumen_server *server) {
     int code = lm_server_plan_slots(server);
     if (!code) allow_connections(server);
     if (!code) code = open_listeners(server);
-    struct lm_http_server http = {.version = LUMEN_VERSION,
-                                  .port = server->info.port,
-                                  .metrics_port = server->metrics_port,
-                                  .worker_count = lm_shared_parallel(shared),
-                                  .shares_memory = shared->config.shared_memory};
+    if (!code) code = lm_request_lists_open(server->set, NULL);
     if (!code) code = lm_server_open_nodes(server);
-    if (!code) code = describe(server);
-    if (!code) code = lm_http_documents_open(server->set, &http);
+    if (!code) code = lm_server_describe_set(server->set);
+    if (!code) code = lm_server_document_set(server, server->set);
     if (!code) code = open_stats(server);
     if (!code && shared->traced) {
         code = lm_telemetry_open(&server->telemetry, shared, server->telemetry_path,
@@ -224,21 +210,25 @@ int lumen_start(lumen_server *server) {
     return 0;
 }
 
-int lumen_get_info(const lumen_server *server, lumen_info *info_out) {
+int lumen_get_info(lumen_server *server, lumen_info *info_out) {
+    pthread_mutex_lock(&server->control);
     *info_out = server->info;
+    pthread_mutex_unlock(&server->control);
     return 0;
 }
 
 int64_t lumen_describe(lumen_server *server, char *buffer, size_t capacity) {
     int code = 0;
-    if (server->set->count == 0)
+    if (server->set->count == 0 && server->state == SERVER_OPEN)
         return lm_error(LUMEN_E_STATE, "no models: lumen_add_model comes before lumen_describe");
     /* The plan gives the models the largest sizes they are described with. */
-    if (!server->set->description) code = lm_server_plan_slots(server);
-    if (!code) code = describe(server);
+    if (server->state == SERVER_OPEN) code = lm_server_plan_slots(server);
+    if (!code && server->state == SERVER_OPEN) code = lm_server_describe_set(server->set);
     if (code) return code;
+    pthread_mutex_lock(&server->control); /* another set may come */
     size_t bytes = server->set->description_bytes;
     memcpy(buffer, server->set->description, bytes < capacity ? bytes : capacity);
+    pthread_mutex_unlock(&server->control);
     return (int64_t)bytes;
 }
 
@@ -277,7 +267,9 @@ int lumen_wait(lumen_server *server, uint32_t timeout_ms) {
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     }
     lm_server_join_threads(server);
+    pthread_mutex_lock(&server->control);
     server->state = SERVER_ENDED;
+    pthread_mutex_unlock(&server->control);
     lm_stats_set_state(&shared->stats, LUMEN_STATE_STOPPED);
     return 0;
 }
@@ -290,13 +282,21 @@ void lumen_close(lumen_server *server) {
         while (lumen_wait(server, 1000) == LUMEN_E_AGAIN) continue;
     }
     lm_server_join_threads(server);
+    pthread_mutex_lock(&server->changing); /* another thread may still load a model */
+    pthread_mutex_unlock(&server->changing);
+    pthread_mutex_destroy(&server->changing);
+    pthread_mutex_destroy(&server->control);
     lm_unlink_unix(&server->unix_file);
     if (server->memory_locked) lm_memory_unlock();
     lm_telemetry_close(&server->telemetry);
     free(server->telemetry_path);
     free(server->access_path);
     lm_server_close_nodes(server);
-    lm_server_close_models(server);
+    while (server->set) {
+        struct lm_model_set *before = server->set->retired;
+        lm_server_close_set(server, server->set);
+        server->set = before;
+    }
     lm_stats_close(&shared->stats);
     lm_shared_close(shared);
     lm_run_arenas_close(&shared->run_arenas, &shared->ort);

@@ -9,6 +9,10 @@
 #include "work/telemetry.h"
 #include "work/worker.h"
 
+#ifndef LUMEN_VERSION
+#define LUMEN_VERSION "0.0.0"
+#endif
+
 enum server_state { SERVER_OPEN, SERVER_RUNNING, SERVER_ENDED };
 
 struct lumen_server {
@@ -26,7 +30,10 @@ struct lumen_server {
     char cores[LM_CORES_BYTES_MAX]; /* engine.cores */
     struct lm_machine machine;
     struct lm_placement placement;
-    struct lm_model_set *set; /* as it will be in force, or is */
+    struct lm_model_set *set;              /* as it will be in force, or is */
+    uint32_t signatures[LUMEN_MODELS_MAX]; /* that models of each index have had */
+    pthread_mutex_t changing; /* held for a whole change of the models: one at a time */
+    pthread_mutex_t control;  /* what the short calls look at: the set, the state, the tables */
     uint32_t metrics_port;    /* of another program part, 0: none; the page names it */
     struct lm_io ios[LUMEN_IO_THREADS_MAX];
     struct lm_worker workers[LM_RUNNERS_MAX];
@@ -48,6 +55,9 @@ int lm_server_place_workers(lumen_server *server);
  * cores, and the slots, and with them the largest sizes that the models serve; a second call
  * changes nothing. Returns 0 or LUMEN_E_*. */
 int lm_server_plan_slots(lumen_server *server);
+/* Decides for one model what the plan decided for those before: the server runs, with the slots it
+ * has. Returns 0 or LUMEN_E_*. */
+int lm_server_settle_model(lumen_server *server, struct lm_model *model);
 /* Opens the I/O threads' state and the queues, once the models are known; workers open their own.
  * Returns 0 or LUMEN_E_*. */
 int lm_server_open_nodes(lumen_server *server);
@@ -57,8 +67,21 @@ void lm_server_close_nodes(lumen_server *server);
 /* server_models.c */
 /* A set without models, or NULL. */
 struct lm_model_set *lm_server_new_set(void);
-/* No thread runs: closes all models. */
-void lm_server_close_models(lumen_server *server);
+/* Nobody uses the set: closes it, and the models that no other set lists. */
+void lm_server_close_set(lumen_server *server, struct lm_model_set *set);
+/* Opens a model with the sessions of the workers' threads. Returns 0 or LUMEN_E_*. */
+int lm_server_open_model(lumen_server *server, const lumen_model_config *config, uint32_t index,
+                         struct lm_model **model_out);
+/* No set lists it. */
+void lm_server_close_model(lumen_server *server, struct lm_model *model);
+/* Writes what describe says of the set's models. Returns 0 or LUMEN_E_NOMEM. */
+int lm_server_describe_set(struct lm_model_set *set);
+/* Writes what HTTP says of them, once the ports are known. Returns 0 or LUMEN_E_NOMEM. */
+int lm_server_document_set(const lumen_server *server, struct lm_model_set *set);
+
+/* server_live.c */
+/* Closes the replaced sets that nobody uses any more. */
+void lm_server_reap(lumen_server *server);
 
 /* server_memory.c */
 /* Gives each node a copy of a model's weights, and its workers' threads sessions on it. Returns 0
@@ -66,6 +89,8 @@ void lm_server_close_models(lumen_server *server);
 int lm_server_copy_weights(lumen_server *server, struct lm_model *model);
 /* The sessions of the I/O threads' workers. Returns 0 or LUMEN_E_*. */
 int lm_server_open_sessions(lumen_server *server);
+/* The same of one model. */
+int lm_server_open_io_sessions(lumen_server *server, struct lm_model *model);
 /* A line for each node, with where its pages lie. */
 void lm_server_describe_nodes(lumen_server *server);
 /* Locks the pages of the arenas for the GPU, where CUDA computes a model. Returns 0, or

@@ -92,20 +92,21 @@ static bool is_for_io(const lumen_server *server, const struct lm_model *model) 
     return is;
 }
 
-int lm_server_open_sessions(lumen_server *server) {
+int lm_server_open_io_sessions(lumen_server *server, struct lm_model *model) {
     const struct lm_shared *shared = &server->shared;
+    int code = model->native ? lm_engine_hold_runners(&model->engine, shared->worker_count) : 0;
+    if (code || lm_model_is_virtual(model) || !is_for_io(server, model)) return code;
+    if (has_copies(shared))
+        return open_on_nodes(server, model, model->session_count, shared->worker_count);
+    for (uint32_t w = model->session_count; !code && w < shared->worker_count; w++)
+        code = lm_model_open_session(model, &shared->ort, 0, w);
+    return code;
+}
+
+int lm_server_open_sessions(lumen_server *server) {
     int code = 0;
-    for (uint32_t m = 0; !code && m < server->set->count; m++) {
-        struct lm_model *model = server->set->models[m];
-        if (model->native) code = lm_engine_hold_runners(&model->engine, shared->worker_count);
-        if (code || lm_model_is_virtual(model) || !is_for_io(server, model)) continue;
-        if (has_copies(shared)) {
-            code = open_on_nodes(server, model, model->session_count, shared->worker_count);
-            continue;
-        }
-        for (uint32_t w = model->session_count; !code && w < shared->worker_count; w++)
-            code = lm_model_open_session(model, &shared->ort, 0, w);
-    }
+    for (uint32_t m = 0; !code && m < server->set->count; m++)
+        code = lm_server_open_io_sessions(server, server->set->models[m]);
     return code;
 }
 

@@ -5,7 +5,9 @@
 
 #include "base/error.h"
 #include "dialects/http_documents.h"
+#include "flow/request_lists.h"
 #include "flow/shared.h"
+#include "parts/describe.h"
 #include "parts/settings.h"
 #include "parts/virtual.h"
 #include "server.h"
@@ -45,15 +47,14 @@ static void *zeroed(size_t bytes) {
     return memory;
 }
 
-static void close_model(lumen_server *server, struct lm_model *model) {
+void lm_server_close_model(lumen_server *server, struct lm_model *model) {
     lm_shared_leave_model(&server->shared, model);
     lm_model_close(model, &server->shared.ort);
     free(model);
 }
 
-/* With the sessions of the workers' threads. */
-static int open_model(lumen_server *server, const lumen_model_config *config, uint32_t index,
-                      struct lm_model **model_out) {
+int lm_server_open_model(lumen_server *server, const lumen_model_config *config, uint32_t index,
+                         struct lm_model **model_out) {
     struct lm_shared *shared = &server->shared;
     struct lm_model *model = zeroed(sizeof *model);
     const struct lm_model_set *set = server->set;
@@ -71,7 +72,7 @@ static int open_model(lumen_server *server, const lumen_model_config *config, ui
     code = lm_server_copy_weights(server, model);
     if (!code) code = set_batch(server, model, config);
     if (code) {
-        close_model(server, model);
+        lm_server_close_model(server, model);
         return code;
     }
     *model_out = model;
@@ -86,15 +87,13 @@ int lumen_add_model(lumen_server *server, const lumen_model_config *config, uint
     if (set->description) return lm_error(LUMEN_E_STATE, "models are added before lumen_describe");
     if (set->count == LUMEN_MODELS_MAX)
         return lm_error(LUMEN_E_INVALID, "models: expected at most %d", LUMEN_MODELS_MAX);
-    for (uint32_t m = 0; m < set->count; m++) {
-        if (strcmp(set->models[m]->name, config->name) == 0)
-            return lm_error(LUMEN_E_INVALID, "models: the name '%s' is given twice", config->name);
-    }
-    int code = open_model(server, config, set->count, &model);
+    if (lm_model_set_named(set, config->name))
+        return lm_error(LUMEN_E_INVALID, "models: the name '%s' is given twice", config->name);
+    int code = lm_server_open_model(server, config, set->count, &model);
     if (code) return code;
     code = lm_shared_add_model(&server->shared, model->index, config);
     if (code) {
-        close_model(server, model);
+        lm_server_close_model(server, model);
         return code;
     }
     if (!model->source.optimised.bytes && !lm_model_is_virtual(model) &&
@@ -107,6 +106,7 @@ int lumen_add_model(lumen_server *server, const lumen_model_config *config, uint
         lm_server_note(server, line);
     }
     *index_out = model->index;
+    model->signature = server->signatures[model->index] = 1;
     lm_model_set_add(set, model);
     return 0;
 }
@@ -117,13 +117,28 @@ struct lm_model_set *lm_server_new_set(void) {
     return zeroed(sizeof(struct lm_model_set));
 }
 
-static void close_set(struct lm_model_set *set) {
+void lm_server_close_set(lumen_server *server, struct lm_model_set *set) {
     free(set->description);
     lm_http_documents_close(set);
+    lm_request_lists_close(set->lists);
+    for (uint32_t m = 0; m < set->count; m++) {
+        if (--set->models[m]->sets == 0) lm_server_close_model(server, set->models[m]);
+    }
     free(set);
 }
 
-void lm_server_close_models(lumen_server *server) {
-    for (uint32_t m = 0; m < server->set->count; m++) close_model(server, server->set->models[m]);
-    close_set(server->set);
+int lm_server_describe_set(struct lm_model_set *set) {
+    if (set->description) return 0;
+    return lm_describe(set->models, set->count, LUMEN_VERSION, &set->description,
+                       &set->description_bytes);
+}
+
+int lm_server_document_set(const lumen_server *server, struct lm_model_set *set) {
+    const struct lm_shared *shared = &server->shared;
+    const struct lm_http_server http = {.version = LUMEN_VERSION,
+                                        .port = server->info.port,
+                                        .metrics_port = server->metrics_port,
+                                        .worker_count = lm_shared_parallel(shared),
+                                        .shares_memory = shared->config.shared_memory};
+    return lm_http_documents_open(set, &http);
 }

@@ -1,6 +1,7 @@
 /* server_node.c: the nodes: how many threads each has and on which cores, their slots, connections
  * and queue. Control thread only, while no other thread runs.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -68,7 +69,7 @@ int lm_server_place_workers(lumen_server *server) {
     shared->thread_count = server->placement.worker_count;
     place_nodes(server);
     if (config->allocator_type == LUMEN_ALLOCATOR_ARENA &&
-        lm_run_arenas_open(&shared->run_arenas, &shared->ort, LM_RUNNERS_MAX)) {
+        lm_run_arenas_open(&shared->run_arenas, &shared->ort, LM_RUNNERS_MAX + 1)) {
         lm_server_note(server, lm_error_last());
     }
     return 0;
@@ -264,22 +265,51 @@ int64_t lumen_plan(lumen_server *server, const char *root, char *buffer, size_t 
     return code ? code : (int64_t)bytes;
 }
 
-int lm_server_plan_slots(lumen_server *server) {
-    const struct lm_shared *shared = &server->shared;
+/* Of one I/O thread. */
+static struct lm_slot_plan_limits slot_limits(const struct lm_shared *shared) {
     const lumen_config *config = &shared->config;
+    return (struct lm_slot_plan_limits){.arena_bytes = config->arena_bytes / shared->io_count,
+                                        .max_request_bytes = config->max_request_bytes,
+                                        .slot_count_max = config->queue_capacity / shared->io_count,
+                                        .worker_count = lm_shared_parallel(shared)};
+}
+
+int lm_server_plan_slots(lumen_server *server) {
     lumen_info *info = &server->info;
     if (info->slot_class_count > 0) return 0;
     int code = place(server);
     if (code) return code;
-    struct lm_slot_plan_limits limits = {.arena_bytes = config->arena_bytes / shared->io_count,
-                                         .max_request_bytes = config->max_request_bytes,
-                                         .slot_count_max =
-                                             config->queue_capacity / shared->io_count,
-                                         .worker_count = lm_shared_parallel(shared)};
+    const struct lm_slot_plan_limits limits = slot_limits(&server->shared);
     code = lm_slot_plan(server->set->models, server->set->count, &limits, info->slot_classes,
                         &info->slot_class_count);
     if (!code) lm_server_widen(server);
     return code;
+}
+
+/* A model that is loaded later finds the threads as they are. */
+static void choose_late_run(const lumen_server *server, struct lm_model *model) {
+    const struct lm_shared *shared = &server->shared;
+    bool any_inline = shared->worker_count > shared->thread_count;
+    choose_run(server, model);
+    if (model->run == LUMEN_RUN_WORKER || shared->thread_count == 0) return;
+    bool has_sessions =
+        lm_model_is_virtual(model) ? lm_model_has_session(model, shared->thread_count) : true;
+    if (any_inline && has_sessions) return;
+    model->run = LUMEN_RUN_WORKER;
+    model->run_why =
+        any_inline ? "workers run its parts" : "I/O threads ran no model when the server started";
+}
+
+int lm_server_settle_model(lumen_server *server, struct lm_model *model) {
+    const struct lm_slot_plan_limits limits = slot_limits(&server->shared);
+    const lumen_info *info = &server->info;
+    int code = lm_model_choose_engine(model, &server->shared.ort);
+    if (code) return code;
+    choose_late_run(server, model);
+    snprintf(model->wide.why, sizeof model->wide.why, "it came while the server ran");
+    code =
+        lm_slot_plan_fit(model, &limits, info->slot_classes[info->slot_class_count - 1].slot_bytes);
+    return code ? code : lm_server_open_io_sessions(server, model);
 }
 
 int lm_server_open_nodes(lumen_server *server) {

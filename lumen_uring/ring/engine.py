@@ -27,6 +27,7 @@ from lumen_uring.ring.config_struct import (
     native_steps,
     u32,
 )
+from lumen_uring.ring.live_models import LiveModels
 from lumen_uring.settings import Config, EnsembleConfig, ExpertsConfig, ModelConfig
 
 
@@ -69,7 +70,7 @@ class Errand:
     body: bytes
 
 
-class Engine:
+class Engine(LiveModels):
     """A server of the C library: open, add models, start, stop, wait, close.
 
     Args:

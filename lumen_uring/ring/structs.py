@@ -37,6 +37,7 @@ ERROR_NAMES: Final[dict[int, str]] = {
 }
 
 KEY_ADMIN: Final = 1
+LOAD_GENTLY: Final = 1
 KEY_ALL_MODELS: Final = 2**64 - 1
 
 WORKERS_MAX: Final = 64
@@ -421,6 +422,13 @@ FUNCTIONS: Final[tuple[tuple[str, object, tuple[object, ...]], ...]] = (
         ctypes.c_int,
         (_Server, _Config, ctypes.POINTER(LumenModelConfig), c_uint32),
     ),
+    (
+        "lumen_load_model",
+        ctypes.c_int,
+        (_Server, _ModelConfig, c_uint32, ctypes.POINTER(c_uint32)),
+    ),
+    ("lumen_unload_model", ctypes.c_int, (_Server, c_char_p)),
+    ("lumen_settle", ctypes.c_int, (_Server, c_uint32)),
     ("lumen_reopen", ctypes.c_int, (_Server, c_uint32)),
     ("lumen_news", ctypes.c_int, (_Server, ctypes.POINTER(c_char), c_size_t)),
     ("lumen_heartbeat", ctypes.c_int, (_Server,)),

@@ -12,6 +12,7 @@
 #include "dialects/native.h"
 #include "flow/accept.h"
 #include "flow/answer_cache.h"
+#include "flow/request_lists.h"
 #include "flow/shared.h"
 #include "io.h"
 #include "parts/describe.h"
@@ -58,6 +59,7 @@ static struct lm_model *begin_model(uint32_t index, const char *name, uint32_t m
     model->rows_free = true;
     model->outputs_known = true;
     model->max_rows = max_rows;
+    model->signature = 1;
     model->batch_size = 1;
     model->run = sim_plan.runs[index];
     model->session_count = 5;
@@ -239,6 +241,7 @@ void engine_open(void) {
         classes[c].slot_count = sim_plan.slots && c > 0 ? sim_plan.slots : drawn;
         slots += classes[c].slot_count * sim_plan.io_count;
     }
+    SIM_CHECK(lm_request_lists_open(&sim_models, NULL) == 0, "lists");
     for (uint32_t i = 0; i < shared->io_count; i++) open_io(i, classes, class_count);
     for (uint32_t n = 0; n < shared->node_count; n++)
         SIM_CHECK(lm_node_open(&shared->nodes[n], &shared->config, slots) == 0, "queue");
@@ -327,6 +330,7 @@ void engine_close(void) {
     for (uint32_t n = 0; n < sim_shared.node_count; n++)
         lm_node_close(&sim_shared.nodes[n], &sim_shared.config);
     for (uint32_t m = 0; m < SIM_MODELS; m++) lm_shared_leave_model(&sim_shared, &models[m]);
+    lm_request_lists_close(sim_models.lists);
     free(sim_models.description);
     lm_http_documents_close(&sim_models);
     lm_shared_close(&sim_shared);

@@ -56,8 +56,8 @@ MUTANTS = (
     Mutant(
         "inline sleeps over work",
         IO,
-        "if (lm_spsc_depth(&io->own) > 0) limit = 0;",
-        "",
+        "if (lm_spsc_depth(&io->own) > 0 || lm_answers_wait(io)) limit = 0;",
+        "if (lm_answers_wait(io)) limit = 0;",
     ),
     Mutant(
         "starved while lingering",
@@ -433,8 +433,8 @@ MUTANTS = (
     Mutant(
         "waiters do not time out",
         SLOT_WAIT,
-        "        if (connection->timer_ns <= io->now_ns) {\n            turn_away",
-        "        if (false) {\n            turn_away",
+        "        if (connection->timer_ns <= io->now_ns) {\n            lm_slot_wait_turn_away",
+        "        if (false) {\n            lm_slot_wait_turn_away",
     ),
     Mutant(
         "waiters are not retried",
@@ -566,7 +566,7 @@ MUTANTS = (
     Mutant(
         "between: more pictures than lanes",
         "work/image_body.c",
-        "if (worker->between && worker->desk->used < LANES)",
+        "if (worker->between && desk_of(worker, request)->used < LANES)",
         "if (worker->between)",
     ),
     Mutant(

@@ -1,6 +1,6 @@
-/* startup.c: starts a real server again and again, with one allocation or one system call of ours
- * failing each time, the first, the second, ... until a start gets by without meeting its fault;
- * and once more with all of them failing from the Nth on.
+/* startup.c: starts a real server and changes its models, again and again, with one allocation or
+ * one system call of ours failing each time, the first, the second, ... until it all gets by
+ * without meeting its fault; and once more with all of them failing from the Nth on.
  *
  * The library's objects are linked here with --wrap, so that only its own calls are counted: what
  * ONNX Runtime and the C library do inside is as ever. A failed start must return a code and a
@@ -112,18 +112,35 @@ static int open_server(lumen_server **server) {
     return lumen_open(&config, server);
 }
 
+static lumen_model_config model_of(const char *name, bool cached) {
+    return (lumen_model_config){.name = name,
+                                .path = model_path,
+                                .cache_path = cached ? cache_path : NULL,
+                                .intra_op_threads = 1,
+                                .max_output_bytes = 4096,
+                                .batch_delay_us = UINT32_MAX,
+                                .labels = "0\n1\n2\n3\n4\n5\n6\n7\n8\n9\n",
+                                .label_bytes = 20,
+                                .scale = {1, 1, 1}};
+}
+
 static int add_model(lumen_server *server, bool cached) {
-    lumen_model_config config = {.name = "digits",
-                                 .path = model_path,
-                                 .cache_path = cached ? cache_path : NULL,
-                                 .intra_op_threads = 1,
-                                 .max_output_bytes = 4096,
-                                 .batch_delay_us = UINT32_MAX,
-                                 .labels = "0\n1\n2\n3\n4\n5\n6\n7\n8\n9\n",
-                                 .label_bytes = 20,
-                                 .scale = {1, 1, 1}};
+    lumen_model_config config = model_of("digits", cached);
     uint32_t index;
     return lumen_add_model(server, &config, &index);
+}
+
+/* Replaces the model, and has another one come and go. What fails leaves what was. */
+static void change_models(lumen_server *server, bool cached) {
+    lumen_model_config digits = model_of("digits", cached), second = model_of("second", cached);
+    uint32_t index;
+    for (int step = 0; step < 3; step++) {
+        int code = step == 0   ? lumen_load_model(server, &digits, 0, &index)
+                   : step == 1 ? lumen_load_model(server, &second, 0, &index)
+                               : lumen_unload_model(server, "second");
+        CHECK(code <= 0 && (code == 0 || lumen_last_error()[0] != '\0'));
+        CHECK(code || step == 2 || index == (uint32_t)step);
+    }
 }
 
 /* false: the connection ended instead, or nothing came: a connection that the kernel accepted for a
@@ -145,7 +162,7 @@ static bool ask(const void *address, socklen_t bytes) {
 }
 
 /* Asks once, and both I/O threads by the unix socket. */
-static bool is_answered(const lumen_server *server) {
+static bool is_answered(lumen_server *server) {
     lumen_info info;
     CHECK(lumen_get_info(server, &info) == 0);
     struct sockaddr_in address = {.sin_family = AF_INET,
@@ -167,6 +184,7 @@ static bool run(enum startup_kind kind, uint32_t n, bool all) {
     CHECK(code == 0 ? server != NULL : server == NULL);
     if (!code) code = add_model(server, cached);
     if (!code) code = lumen_start(server);
+    if (!code) change_models(server, cached);
     const char *failed = startup_disarm();
     CHECK(code <= 0 && (code == 0 || lumen_last_error()[0] != '\0'));
     CHECK(code == 0 || failed);

@@ -111,6 +111,9 @@ static inline uint32_t lm_plain_load_relaxed_u32(const uint32_t *word) {
 static inline void lm_plain_store_relaxed_u32(uint32_t *word, uint32_t v) {
     __atomic_store_n(word, v, __ATOMIC_RELAXED);
 }
+static inline void lm_plain_store_release_u32(uint32_t *word, uint32_t v) {
+    __atomic_store_n(word, v, __ATOMIC_RELEASE);
+}
 static inline void lm_plain_store_release_u64(uint64_t *word, uint64_t v) {
     __atomic_store_n(word, v, __ATOMIC_RELEASE);
 }

@@ -18,11 +18,14 @@
 #include "flow/submit.h"
 #include "parts/oip_metadata.h"
 
-/* The longest statistics there can be of these models. */
-static size_t stats_bytes_max(const struct lm_model_set *set) {
+/* The longest statistics there can be, whatever models come. */
+static size_t stats_bytes_max(void) {
     struct lm_oip_model_stats stats[LUMEN_MODELS_MAX];
-    for (uint32_t m = 0; m < set->count; m++) stats[m].name = set->models[m]->name;
-    return lm_oip_stats_bytes_max(stats, set->count);
+    char name[LM_NAME_BYTES_MAX];
+    memset(name, '\n', sizeof name - 1); /* escaped */
+    name[sizeof name - 1] = '\0';
+    for (uint32_t m = 0; m < LUMEN_MODELS_MAX; m++) stats[m].name = name;
+    return lm_oip_stats_bytes_max(stats, LUMEN_MODELS_MAX);
 }
 
 int lm_http_open(struct lm_io *io) {
@@ -30,8 +33,8 @@ int lm_http_open(struct lm_io *io) {
     io->http = http;
     if (!http) return lm_error(LUMEN_E_NOMEM, "no memory for HTTP");
     http->blocks = calloc(LM_HTTP_BLOCKS, sizeof *http->blocks);
-    http->draft_bytes = stats_bytes_max(io->models);
-    size_t figures_bytes = lm_http_figures_bytes_max(io->models->count);
+    http->draft_bytes = stats_bytes_max();
+    size_t figures_bytes = lm_http_figures_bytes_max(LUMEN_MODELS_MAX);
     if (figures_bytes > http->draft_bytes) http->draft_bytes = figures_bytes;
     if (io->shared->shm && http->draft_bytes < LM_HTTP_SHM_BYTES_MAX)
         http->draft_bytes = LM_HTTP_SHM_BYTES_MAX;

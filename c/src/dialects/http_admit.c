@@ -13,6 +13,7 @@
 #include "flow/admit.h"
 #include "flow/gate.h"
 #include "flow/reply.h"
+#include "flow/slot_wait.h"
 #include "flow/slots.h"
 #include "flow/submit.h"
 #include "parts/inflate.h"
@@ -306,7 +307,21 @@ void lm_http_admit_infer(struct lm_io *io, struct lm_connection *connection) {
     start(io, connection, &body);
 }
 
+/* false: the model is another one than when the head came, or none, and the request is refused. */
+static bool is_served(struct lm_io *io, struct lm_connection *connection) {
+    const struct lm_http_call *call = &connection->in.call;
+    const char *changed = lm_model_set_changed(io->models, call->model, call->signature);
+    if (!changed) return true;
+    if (connection->in.read_state == LM_READ_WAIT) {
+        lm_slot_wait_turn_away(io, connection, LM_STATUS_UNKNOWN_MODEL, changed);
+    } else {
+        lm_http_refuse_status(io, connection, LM_STATUS_UNKNOWN_MODEL, changed);
+    }
+    return false;
+}
+
 void lm_http_admit_json(struct lm_io *io, struct lm_connection *connection, const char *text) {
+    if (!is_served(io, connection)) return;
     const struct lm_http_call *call = &connection->in.call;
     const struct lm_model *model = lm_model_set_find(io->models, call->model);
     struct lm_oip_request asked;
@@ -364,6 +379,7 @@ void lm_http_admit_chunked(struct lm_io *io, struct lm_connection *connection,
 }
 
 void lm_http_retry(struct lm_io *io, struct lm_connection *connection) {
+    if (!is_served(io, connection)) return;
     struct lm_http_call *call = &connection->in.call;
     struct lm_http_block *block = lm_http_block(io, connection);
     const struct lm_model *model = lm_model_set_find(io->models, call->model);

@@ -2,7 +2,6 @@
 #include "dialects/http_head.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #include "dialects/http_access.h"
 #include "dialects/http_admit.h"
@@ -42,13 +41,17 @@ static bool check_body(struct lm_io *io, struct lm_connection *connection,
     return true;
 }
 
+static void take_model(struct lm_connection *connection, const struct lm_model *model) {
+    connection->in.call.model = (uint16_t)model->index;
+    connection->in.call.signature = model->signature;
+}
+
 static bool find_model(struct lm_io *io, struct lm_connection *connection,
                        const struct lm_http_match *match) {
     char why[LM_TEXT_BYTES_MAX];
-    for (uint32_t m = 0; m < io->models->count; m++) {
-        const struct lm_model *model = io->models->models[m];
-        if (strcmp(model->name, match->name) != 0) continue;
-        connection->in.call.model = (uint16_t)model->index;
+    const struct lm_model *model = lm_model_set_named(io->models, match->name);
+    if (model) {
+        take_model(connection, model);
         if (match->version == LM_HTTP_VERSION_ANY || match->version == 1) return true;
         snprintf(why, sizeof why, "Request for unknown model: '%s' version %u is not found",
                  match->name, match->version);
@@ -63,8 +66,12 @@ static bool find_model(struct lm_io *io, struct lm_connection *connection,
 /* A request that names no model is for the only one. */
 static bool choose_only_model(struct lm_io *io, struct lm_connection *connection) {
     if (io->models->count == 1) {
-        connection->in.call.model = (uint16_t)io->models->models[0]->index;
+        take_model(connection, io->models->models[0]);
         return true;
+    }
+    if (io->models->count == 0) {
+        lm_http_refuse_status(io, connection, LM_STATUS_UNKNOWN_MODEL, "the server has no models");
+        return false;
     }
     lm_http_refuse_status(io, connection, LM_STATUS_BAD_REQUEST,
                           "the server has several models: expected /invocations?model=NAME");

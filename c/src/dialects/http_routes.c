@@ -8,6 +8,7 @@
 #include "dialects/http_access.h"
 #include "dialects/http_answer.h"
 #include "dialects/http_block.h"
+#include "dialects/http_code.h"
 #include "dialects/http_documents.h"
 #include "dialects/http_figures.h"
 #include "dialects/http_refuse.h"
@@ -144,6 +145,12 @@ static void answer_ready(struct lm_io *io, struct lm_connection *connection) {
 void lm_http_answer_route(struct lm_io *io, struct lm_connection *connection) {
     const struct lm_http_call *call = &connection->in.call;
     const struct lm_http_documents *documents = io->models->documents;
+    if (call->model != LM_NO_MODEL && !lm_model_set_find(io->models, call->model)) {
+        lm_refusal_count(io, LM_STATUS_UNKNOWN_MODEL, LM_NO_MODEL); /* it was, when the head came */
+        lm_http_answer_error(io, connection, lm_http_code(LM_STATUS_UNKNOWN_MODEL), NULL,
+                             "the model was unloaded while the request came");
+        return;
+    }
     switch ((enum lm_http_route)call->route) {
     /* Triton's clients look at the code, KServe's at the body. */
     case LM_ROUTE_LIVE: answer_yes(io, connection, "{\"live\":true}"); break;

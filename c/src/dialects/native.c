@@ -12,6 +12,7 @@
 #include "flow/admit.h"
 #include "flow/gate.h"
 #include "flow/region.h"
+#include "flow/slot_wait.h"
 #include "flow/slots.h"
 #include "flow/submit.h"
 #include "work/region_tensors.h"
@@ -71,8 +72,10 @@ static void refuse_header(struct lm_io *io, struct lm_connection *connection,
 }
 
 /* Puts the key that the credential names in its place, and makes room for a shape block's sizes. */
-static void read_credential(const struct lm_io *io, struct lm_connection *connection) {
-    struct lm_native_call call = {.key = LM_NO_KEY};
+static void read_credential(const struct lm_io *io, struct lm_connection *connection,
+                            const struct lm_native_request *request) {
+    const struct lm_model *model = lm_model_set_find(io->models, request->model);
+    struct lm_native_call call = {.key = LM_NO_KEY, .signature = model ? model->signature : 0};
     if (io->access->keys.count > 0 && connection->in.header_used > LM_NATIVE_REQUEST_BYTES) {
         struct lm_token token = lm_keys_credential(connection->in.credential);
         call.key = lm_keys_find(&io->access->keys, token.at, token.bytes);
@@ -185,6 +188,13 @@ static bool may_enter(struct lm_io *io, const struct lm_connection *connection,
            lm_gate_in_time(io, &demand, deadline_ns, refusal);
 }
 
+/* The model may be another one than when the header came. */
+static const char *why_changed(const struct lm_io *io, const struct lm_connection *connection,
+                               const struct lm_native_request *request) {
+    uint32_t signature = connection->in.native.signature;
+    return signature ? lm_model_set_changed(io->models, request->model, signature) : NULL;
+}
+
 static void admit(struct lm_io *io, struct lm_connection *connection) {
     struct lm_native_request request;
     struct lm_refusal refusal;
@@ -207,6 +217,15 @@ static void admit(struct lm_io *io, struct lm_connection *connection) {
     }
     if (request.kind != LM_KIND_INFER) {
         answer(io, connection, &request);
+        return;
+    }
+    const char *changed = why_changed(io, connection, &request);
+    if (changed) {
+        if (retried) {
+            lm_slot_wait_turn_away(io, connection, LM_STATUS_UNKNOWN_MODEL, changed);
+        } else {
+            refuse_header(io, connection, &request, LM_STATUS_UNKNOWN_MODEL, changed);
+        }
         return;
     }
     if (!retried && !may_enter(io, connection, &request, &refusal)) {
@@ -260,6 +279,10 @@ static size_t take_shapes(struct lm_io *io, struct lm_connection *connection,
     struct lm_native_call *call = &connection->in.native;
     uint32_t end = fixed + shapes_to_read(io, connection, request);
     size_t taken = 0;
+    if (why_changed(io, connection, request)) {
+        admit(io, connection);
+        return 0;
+    }
     while (taken < count && connection->in.header_used < end) {
         uint32_t at = connection->in.header_used++ - fixed;
         char why[LM_TEXT_BYTES_MAX];
@@ -294,7 +317,7 @@ static size_t take(struct lm_io *io, struct lm_connection *connection, const uin
     if (in->header_used < LM_NATIVE_REQUEST_BYTES ||
         in->header_used < lm_native_fixed_bytes(&request, is_whole))
         return taken;
-    read_credential(io, connection);
+    read_credential(io, connection, &request);
     if (!is_whole || !is_authorised(io, connection) ||
         shapes_to_read(io, connection, &request) == 0)
         admit(io, connection);

@@ -112,8 +112,17 @@ enum lm_status lm_native_check(const struct lm_io *io, const struct lm_connectio
         return LM_STATUS_TOO_LARGE;
     }
     if (!lm_model_set_find(io->models, request->model)) {
-        snprintf(why, why_bytes, "model index: expected 0 to %u (see describe), found %u",
-                 io->models->count - 1, request->model);
+        const struct lm_model_set *set = io->models;
+        uint32_t last = set->count ? set->models[set->count - 1]->index : 0;
+        if (set->count == 0) {
+            snprintf(why, why_bytes, "model index %u: the server has no models", request->model);
+        } else if (request->model <= last) {
+            snprintf(why, why_bytes, "model index %u: the model was unloaded (see describe)",
+                     request->model);
+        } else {
+            snprintf(why, why_bytes, "model index: expected 0 to %u (see describe), found %u", last,
+                     request->model);
+        }
         return LM_STATUS_UNKNOWN_MODEL;
     }
     const struct lm_model *model = lm_model_set_find(io->models, request->model);

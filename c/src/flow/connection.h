@@ -36,7 +36,8 @@ struct lm_http_call {
     uint64_t content_bytes; /* while chunked: of the chunks that were dropped */
     int64_t json_bytes;     /* -1: the body is JSON and nothing else */
     uint32_t key;           /* index in the table of keys, or LM_NO_KEY */
-    uint16_t model;         /* or LM_NO_MODEL */
+    uint32_t signature;     /* of the model, when the head came */
+    uint16_t model;         /* its index, or LM_NO_MODEL */
     uint8_t route;          /* enum lm_http_route */
     bool head_only;
     bool keep_alive;
@@ -53,6 +54,7 @@ struct lm_http_call {
 /* A native request's key and sizes. They take the credential's place once it was looked up. */
 struct lm_native_call {
     uint32_t key;                    /* index in the table of keys, or LM_NO_KEY */
+    uint32_t signature;              /* of the model, when the header came; 0: none is there */
     uint32_t word;                   /* of the shape block: its bytes so far */
     uint16_t input;                  /* that the word is of */
     uint16_t input_at;               /* which word was its first */

@@ -11,6 +11,7 @@
 #include "parts/model.h"
 
 struct lm_http_documents; /* dialects/http_documents.h */
+struct lm_request_lists;  /* flow/request_lists.h */
 
 /* Of one I/O thread, which alone writes it. */
 struct lm_model_set_use {
@@ -24,6 +25,9 @@ struct lm_model_set {
     char *description;                     /* JSON, as the native protocol's describe says it */
     size_t description_bytes;
     struct lm_http_documents *documents; /* what HTTP answers of the server and its models */
+    struct lm_request_lists *lists;      /* as long as these models need them */
+    struct lm_model_set *retired;        /* the set that was replaced before it */
+    uint64_t retired_at; /* once it is replaced: the turn after which none begins with it */
     struct lm_model_set_use used_by[LUMEN_IO_THREADS_MAX];
 };
 
@@ -32,7 +36,14 @@ static inline struct lm_model *lm_model_set_find(const struct lm_model_set *set,
     return index < LUMEN_MODELS_MAX ? set->at[index] : NULL;
 }
 
-/* Adds a model that has its index; before the set is in force. */
+/* The model of that name, or NULL. */
+struct lm_model *lm_model_set_named(const struct lm_model_set *set, const char *name);
+/* Why a request that was read for a model of that index and signature cannot go on in this set, for
+ * its client; NULL: it can. */
+const char *lm_model_set_changed(const struct lm_model_set *set, uint32_t index,
+                                 uint32_t signature);
+
+/* Adds a model that has its index, and counts the set in model->sets; before it is in force. */
 void lm_model_set_add(struct lm_model_set *set, struct lm_model *model);
 
 #endif

@@ -27,6 +27,22 @@ void lm_reload_publish(struct lm_shared *shared, struct lm_access *take_access) 
     old->retired_at = lm_reload_ask(shared);
 }
 
+void lm_reload_publish_models(struct lm_shared *shared, struct lm_model_set *next) {
+    struct lm_model_set *before = lm_models_in_force(shared);
+    next->retired = before;
+    lm_store_release_u64(&shared->models, (uintptr_t)next); /* as G2 in flow/shared.c */
+    before->retired_at = lm_reload_ask(shared);
+}
+
+bool lm_reload_models_are_left(const struct lm_shared *shared, const struct lm_model_set *set) {
+    if (!lm_reload_all_turned(shared, set->retired_at)) return false;
+    for (uint32_t i = 0; i < shared->io_count; i++) {
+        /* L2: acquire: all uses of the set are over; pairs with L1 in flow/slots.c */
+        if (lm_load_acquire_u64(&set->used_by[i].slots) > 0) return false;
+    }
+    return true;
+}
+
 void lm_reload_reap(struct lm_shared *shared) {
     struct lm_access *newer = lm_reload_in_force(shared);
     while (newer->retired) {

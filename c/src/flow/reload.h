@@ -1,6 +1,6 @@
-/* reload.h: another table of keys, hosts and rates takes the place of the one in force, and an old
- * one is freed when no I/O thread can see it. The same words say whether the I/O threads still
- * turn.
+/* reload.h: another table of keys, hosts and rates, or another set of models, takes the place of
+ * the one in force, and an old one is freed when no I/O thread can see it. The same words say
+ * whether the I/O threads still turn.
  *
  * An I/O thread looks once a turn which table is in force (lm_io_look), so a request is judged by
  * one table from its head to its admission, without a lock or a write to memory that is shared. The
@@ -36,6 +36,12 @@ void lm_reload_reap(struct lm_shared *shared);
 uint64_t lm_reload_ask(struct lm_shared *shared);
 /* Control thread: whether every I/O thread has turned since it was asked. */
 bool lm_reload_all_turned(const struct lm_shared *shared, uint64_t asked);
+/* Control thread: puts a set of models in force in the place of the one there is, and wakes the I/O
+ * threads. */
+void lm_reload_publish_models(struct lm_shared *shared, struct lm_model_set *next);
+/* Control thread: whether nobody uses a set any more that was replaced: no I/O thread begins a turn
+ * with it, and every slot that was taken in one is back. */
+bool lm_reload_models_are_left(const struct lm_shared *shared, const struct lm_model_set *set);
 /* No thread runs: frees all tables. */
 void lm_reload_close(struct lm_shared *shared);
 

@@ -128,8 +128,9 @@ struct lm_request {
     bool in_batch;       /* the reply points into its worker's batch */
     uint32_t part_count;
     uint32_t part_at;
-    /* The lists, here and in `layout` and `http.asked`, are in the slot's part of
-     * lm_io.request_lists: they have room for every model. */
+    /* The lists, here and in `layout` and `http.asked`, are in the slot's part of those of the set:
+     * they have room for each of its models. */
+    uint32_t lists;      /* their number; 0: none yet */
     struct iovec *parts; /* what is still to be received, the front one shrinking */
     struct lm_layout layout;
     struct lm_region *region;    /* in which its tensors are; NULL: in its slot */
@@ -147,7 +148,7 @@ struct lm_request {
 
 /* Bytes of a request's lists, where no model has more inputs and outputs. */
 size_t lm_request_lists_bytes(uint32_t inputs, uint32_t outputs);
-/* Lays them out; once, before the first request. */
+/* Lays them out. */
 void lm_request_hold_lists(struct lm_request *request, uint8_t *memory, uint32_t inputs,
                            uint32_t outputs);
 

@@ -32,8 +32,8 @@ static void set_low_mark(const struct lm_connection *connection, int bytes) {
     (void)setsockopt(connection->fd, SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof bytes);
 }
 
-static void turn_away(struct lm_io *io, struct lm_connection *connection, enum lm_status status,
-                      const char *why) {
+void lm_slot_wait_turn_away(struct lm_io *io, struct lm_connection *connection,
+                            enum lm_status status, const char *why) {
     if (connection->recv_armed) set_low_mark(connection, 1); /* what is refused is read, too */
     struct lm_refusal refusal;
     (void)lm_refuse(&refusal, status, 0, "%s", why);
@@ -63,7 +63,7 @@ static void bound_waiting(struct lm_io *io) {
     if (!too_many_wait(io) || held->head == LM_NO_CONNECTION) return;
     struct lm_connection *oldest = lm_io_connection(io, held->head);
     if (!may_turn_away(io, oldest)) return;
-    turn_away(io, oldest, LM_STATUS_OVERLOADED, too_many);
+    lm_slot_wait_turn_away(io, oldest, LM_STATUS_OVERLOADED, too_many);
 }
 
 static void wait_for_bytes(struct lm_io *io, struct lm_connection *connection, int wanted) {
@@ -105,7 +105,7 @@ static void wait_for_slot(struct lm_io *io, struct lm_connection *connection,
     bound_waiting(io);
     bool still = lm_connection_waits(connection);
     if (still && too_many_wait(io) && io->shared->config.overload == LUMEN_OVERLOAD_REFUSE)
-        turn_away(io, connection, LM_STATUS_OVERLOADED, too_many);
+        lm_slot_wait_turn_away(io, connection, LM_STATUS_OVERLOADED, too_many);
 }
 
 void lm_slot_wait_begin(struct lm_io *io, struct lm_connection *connection) {
@@ -149,11 +149,12 @@ static void retry_parts(struct lm_io *io) {
 
 void lm_slot_wait_expire(struct lm_io *io, struct lm_connection *connection) {
     if (connection->timer_ns <= io->now_ns) {
-        turn_away(io, connection, LM_STATUS_DEADLINE,
-                  "the deadline passed before the request's bytes were here and a slot was free");
+        lm_slot_wait_turn_away(
+            io, connection, LM_STATUS_DEADLINE,
+            "the deadline passed before the request's bytes were here and a slot was free");
     } else {
-        turn_away(io, connection, LM_STATUS_OVERLOADED,
-                  "slots are few, and the rest of the request did not come in time");
+        lm_slot_wait_turn_away(io, connection, LM_STATUS_OVERLOADED,
+                               "slots are few, and the rest of the request did not come in time");
     }
 }
 
@@ -169,8 +170,8 @@ static void retry_waiting(struct lm_io *io, bool all) {
         if (nothing && !all) return;
         next = connection->next;
         if (connection->timer_ns <= io->now_ns) {
-            turn_away(io, connection, LM_STATUS_DEADLINE,
-                      "the deadline passed before a slot was free");
+            lm_slot_wait_turn_away(io, connection, LM_STATUS_DEADLINE,
+                                   "the deadline passed before a slot was free");
         } else if (!nothing) {
             lm_io_dialect(io, connection)->retry(io, connection);
         }

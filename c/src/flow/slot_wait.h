@@ -27,4 +27,8 @@ void lm_slot_wait_bound(struct lm_io *io);
 /* The request has waited for its bytes for too long. */
 void lm_slot_wait_expire(struct lm_io *io, struct lm_connection *connection);
 
+/* Refuses a request that waits. */
+void lm_slot_wait_turn_away(struct lm_io *io, struct lm_connection *connection,
+                            enum lm_status status, const char *why);
+
 #endif

@@ -3,6 +3,7 @@
 
 #include "flow/estimate.h"
 #include "flow/region.h"
+#include "flow/request_lists.h"
 
 /* Slots are given in the order in which requests came to wait for them: what was released since
  * the last round, or is not to be had, is not for a request that comes now. */
@@ -63,7 +64,16 @@ void lm_slots_put_back(struct lm_io *io, struct lm_slot *slot) {
 
 void lm_slots_use_models(struct lm_io *io, struct lm_request *request) {
     request->models = io->models;
+    if (request->lists != io->models->lists->number)
+        lm_request_lists_give(io->models->lists, io, request);
     lm_add_single_writer_u64(&io->models->used_by[io->index].slots, 1);
+}
+
+static void leave_models(struct lm_io *io, const struct lm_request *request) {
+    lm_atomic_u64 *slots = &request->models->used_by[io->index].slots;
+    uint64_t left = lm_load_relaxed_u64(slots) - 1; /* relaxed: own word */
+    /* L1: release, after the last use of the set and its models; pairs with L2 in flow/reload.c */
+    lm_store_release_u64(slots, left);
 }
 
 void lm_slots_charge(struct lm_io *io, struct lm_request *request) {
@@ -87,7 +97,7 @@ void lm_slots_release(struct lm_io *io, struct lm_request *request) {
         lm_estimate_discharge(io, request);
         if (request->region) lm_region_release(io, request);
     }
-    lm_add_single_writer_u64(&request->models->used_by[io->index].slots, (uint64_t)-1);
+    leave_models(io, request);
     lm_arena_release(&io->arena, request->slot);
     io->waiters.released = true;
 }

@@ -125,7 +125,6 @@ struct lm_io {
     struct lm_ring *ring;
     struct lm_arena arena;
     struct lm_request *requests; /* one per slot */
-    uint8_t *request_lists;      /* what they point to */
     struct lm_mapping connection_memory;
     struct lm_connection *connections;
     uint32_t connection_capacity;

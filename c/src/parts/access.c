@@ -20,6 +20,13 @@ static void carry(struct lm_token_bucket *to, const struct lm_token_bucket *from
     lm_store_relaxed_u64(&to->gone, lm_load_relaxed_u64(&from->gone));
 }
 
+static void copy_bucket(struct lm_token_bucket *to, const struct lm_token_bucket *from) {
+    to->units_per_ns = from->units_per_ns;
+    to->burst_units = from->burst_units;
+    to->shift = from->shift;
+    carry(to, from);
+}
+
 static void carry_keys(struct lm_keys *to, const struct lm_keys *from) {
     for (uint32_t t = 0; t < to->count; t++) {
         for (uint32_t f = 0; f < from->count; f++) {
@@ -49,8 +56,33 @@ int lm_access_open(struct lm_access **access_out, const lumen_config *config,
     if (before) {
         carry(&access->bucket, &before->bucket);
         carry_keys(&access->keys, &before->keys);
+        for (uint32_t m = 0; m < LUMEN_MODELS_MAX; m++)
+            copy_bucket(&access->model_buckets[m], &before->model_buckets[m]);
     }
     *access_out = access;
+    return 0;
+}
+
+int lm_access_copy(struct lm_access **access_out, const struct lm_access *before) {
+    struct lm_access *access =
+        aligned_alloc(LM_CACHE_LINE, lm_align_up(sizeof *access, LM_CACHE_LINE));
+    struct lm_keys keys = {0};
+    *access_out = access;
+    if (!access || lm_keys_copy(&keys, &before->keys)) {
+        free(access);
+        *access_out = NULL;
+        return lm_error(LUMEN_E_NOMEM, "no memory for keys and rates");
+    }
+    memset(access, 0, sizeof *access);
+    access->keys = keys;
+    memcpy(access->hosts, before->hosts, sizeof access->hosts);
+    access->host_count = before->host_count;
+    access->since_ns = before->since_ns; /* its keys have the same numbers */
+    copy_bucket(&access->bucket, &before->bucket);
+    for (uint32_t m = 0; m < LUMEN_MODELS_MAX; m++)
+        copy_bucket(&access->model_buckets[m], &before->model_buckets[m]);
+    for (uint32_t k = 0; k < keys.count; k++)
+        copy_bucket(&keys.entries[k].bucket, &before->keys.entries[k].bucket);
     return 0;
 }
 

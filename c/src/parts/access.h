@@ -20,13 +20,16 @@ struct lm_access {
 };
 
 /* From the keys, hosts and rate of `config`. A bucket whose rate and burst are those of `before`
- * (of the server, or of the key of that name) goes on as it is; `before` may be NULL. Returns 0 or
+ * (of the server, or of the key of that name) goes on as it is, and so do the models'; `before` may
+ * be NULL. Returns 0 or
  * LUMEN_E_*. */
 int lm_access_open(struct lm_access **access_out, const lumen_config *config,
                    const struct lm_access *before, uint64_t now_ns);
 /* The same for a model's rate, which is checked here. Before the table is in force. */
 int lm_access_set_model(struct lm_access *access, uint32_t model, const lumen_model_config *config,
                         const struct lm_access *before, uint64_t now_ns);
+/* The table `before` once more, for a change of one model's rate. Returns 0 or LUMEN_E_NOMEM. */
+int lm_access_copy(struct lm_access **access_out, const struct lm_access *before);
 /* NULL is allowed. */
 void lm_access_close(struct lm_access *access);
 

@@ -212,6 +212,7 @@ static int write_commands(FILE *out, struct lm_model *const *models, uint32_t mo
         }
         fputs("</pre></details>\n", out);
     }
+    if (model_count == 0) return 0;
     fputs("<p><small>A load for five seconds:</small></p>\n<pre>lumen bench --url $H --model ",
           out);
     write_text(out, models[0]->name);

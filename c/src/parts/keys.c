@@ -106,6 +106,25 @@ int lm_keys_open(struct lm_keys *keys, const lumen_key_config *config, uint32_t 
     return 0;
 }
 
+int lm_keys_copy(struct lm_keys *keys, const struct lm_keys *from) {
+    *keys = (struct lm_keys){0};
+    if (from->count == 0) return 0;
+    keys->entries = aligned_alloc(LM_CACHE_LINE, from->count * sizeof *keys->entries);
+    keys->hashes = calloc(from->count, sizeof *keys->hashes);
+    if (!keys->entries || !keys->hashes) {
+        lm_keys_close(keys);
+        return lm_error(LUMEN_E_NOMEM, "no memory for %u keys", from->count);
+    }
+    for (uint32_t i = 0; i < from->count; i++) {
+        const struct lm_key *key = &from->entries[i];
+        keys->entries[i] = (struct lm_key){.models = key->models, .flags = key->flags};
+        memcpy(keys->entries[i].name, key->name, sizeof key->name);
+        memcpy(keys->hashes[i], from->hashes[i], LM_KEY_HASH_BYTES);
+    }
+    keys->count = from->count;
+    return 0;
+}
+
 void lm_keys_close(struct lm_keys *keys) {
     free(keys->entries);
     free(keys->hashes);

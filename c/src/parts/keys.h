@@ -45,6 +45,8 @@ struct lm_token {
 int lm_keys_open(struct lm_keys *keys, const lumen_key_config *config, uint32_t count,
                  uint64_t now_ns);
 void lm_keys_close(struct lm_keys *keys);
+/* The same keys, whose buckets the caller fills. Returns 0 or LUMEN_E_NOMEM. */
+int lm_keys_copy(struct lm_keys *keys, const struct lm_keys *from);
 
 /* Any thread: whose token it is; LM_KEY_NONE: nobody's, or not 1..LM_TOKEN_BYTES_MAX bytes. */
 uint32_t lm_keys_find(const struct lm_keys *keys, const uint8_t *token, size_t bytes);

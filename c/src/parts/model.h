@@ -38,23 +38,18 @@ struct lm_free_dim {
 struct lm_model {
     char name[LM_NAME_BYTES_MAX];
     uint32_t index;
-    uint64_t generation;      /* no other model that this process opens has it; never 0 */
-    bool caches;              /* response_cache: answers may come from the response cache */
-    struct lm_tensor *inputs; /* lm_model_hold_tensors */
-    struct lm_tensor *outputs;
-    const char **input_names;
-    const char **output_names;
-    uint32_t input_count;
-    uint32_t output_count;
+    uint64_t generation; /* no other model that this process opens has it; never 0 */
+    bool caches;         /* response_cache: answers may come from the response cache */
+    struct lm_tensor *inputs, *outputs; /* lm_model_hold_tensors */
+    const char **input_names, **output_names;
+    uint32_t input_count, output_count;
     bool rows_free;                           /* some input has a free first dimension */
     char rows_name[LM_TENSOR_NAME_BYTES_MAX]; /* the graph's; may be empty */
     struct lm_free_dim free_dims[LM_FREE_DIMS_MAX];
     uint32_t free_count;
-    bool any_rank; /* some input has no shape in the graph */
-    bool has_rgb8;
-    bool outputs_known; /* every output's shape follows from the sizes of a request */
-    uint32_t string_inputs;
-    uint32_t string_outputs;
+    bool any_rank, has_rgb8; /* some input has no shape in the graph; rgb8 is taken */
+    bool outputs_known;      /* every output's shape follows from the sizes of a request */
+    uint32_t string_inputs, string_outputs;
     uint32_t max_rows;
     uint32_t batch_size;     /* rows of different requests in one Run; 1: none */
     uint64_t batch_delay_ns; /* how long a worker waits for more of them */
@@ -80,12 +75,16 @@ struct lm_model {
     struct lm_steps *steps;                  /* the same of an ensemble; NULL: it is none */
     uint32_t engine_wish;                    /* LUMEN_ENGINE_* */
     struct lm_engine engine;                 /* not open where it does not fit the model */
-    bool native;                             /* it computes the answers, in place of the sessions */
+    bool native;                             /* it computes the answers, not the sessions */
     char engine_why[192];
     /* What the threads of its server have of it: each I/O thread, each that runs models. */
     struct lm_io_model *sides[LUMEN_IO_THREADS_MAX]; /* flow/io_model.h */
     struct lm_batch *batches[LM_RUNNERS_MAX];        /* work/batch.h; NULL: not batched */
-    uint64_t warm_ns; /* what one row took once it was warm; 0: it failed, or was not tried */
+    struct lm_image_desk *desks[LM_RUNNERS_MAX];     /* work/image_body.h; NULL: its worker's */
+    uint64_t warm_ns;   /* what one row took once it was warm; 0: it failed, or was not tried */
+    bool strays;        /* a provider moves the thread that runs it: it is pinned after each Run */
+    uint32_t sets;      /* that list it (flow/model_set.h) */
+    uint32_t signature; /* models of one index and signature have the same tensors and sizes */
 };
 
 /* Where one request's tensors lie in its slot. The lists have an entry for each tensor. */
@@ -137,6 +136,8 @@ struct lm_binding {
 int lm_model_open(struct lm_model *model, const struct lm_ort *ort,
                   const lumen_model_config *config, uint32_t index, uint32_t session_count);
 void lm_model_close(struct lm_model *model, const struct lm_ort *ort);
+/* Whether a request that was read for one can be given to the other. */
+bool lm_model_is_like(const struct lm_model *model, const struct lm_model *other);
 /* Memory for so many tensors and their names. Returns 0 or LUMEN_E_NOMEM. */
 int lm_model_hold_tensors(struct lm_model *model, uint32_t inputs, uint32_t outputs);
 void lm_model_drop_tensors(struct lm_model *model);

@@ -211,3 +211,33 @@ int lm_model_limit_sizes(struct lm_model *model, const lumen_model_config *confi
     }
     return check_fixed(model, config);
 }
+
+static bool are_like(const struct lm_tensor *tensors, const struct lm_tensor *others,
+                     uint32_t count) {
+    for (uint32_t t = 0; t < count; t++) {
+        const struct lm_tensor *a = &tensors[t], *b = &others[t];
+        bool same = strcmp(a->name, b->name) == 0 && a->dtype == b->dtype && a->rank == b->rank &&
+                    memcmp(a->dims, b->dims, a->rank * sizeof *a->dims) == 0 &&
+                    memcmp(a->free, b->free, sizeof a->free) == 0 && a->rows_free == b->rows_free &&
+                    a->any_rank == b->any_rank && a->shape_known == b->shape_known;
+        if (!same) return false;
+    }
+    return true;
+}
+
+bool lm_model_is_like(const struct lm_model *model, const struct lm_model *other) {
+    bool same =
+        model->input_count == other->input_count && model->output_count == other->output_count &&
+        model->free_count == other->free_count && model->max_rows == other->max_rows &&
+        model->max_output_bytes == other->max_output_bytes &&
+        model->output_bytes_are_default == other->output_bytes_are_default &&
+        model->has_rgb8 == other->has_rgb8 && model->rgb8.height == other->rgb8.height &&
+        model->rgb8.width == other->rgb8.width && model->takes_images == other->takes_images &&
+        are_like(model->inputs, other->inputs, model->input_count) &&
+        are_like(model->outputs, other->outputs, model->output_count);
+    for (uint32_t f = 0; same && f < model->free_count; f++) {
+        const struct lm_free_dim *a = &model->free_dims[f], *b = &other->free_dims[f];
+        same = strcmp(a->name, b->name) == 0 && a->max == b->max && a->place == b->place;
+    }
+    return same;
+}

@@ -20,10 +20,13 @@ struct lm_run_arena {
     lm_atomic_u64 live; /* blocks not yet freed; the arena is emptied only at 0 */
 };
 
-/* All workers' arenas, in one mapping; the allocator is registered with the runtime until close. */
+enum { LM_RUN_ARENA_LOADER = LM_RUNNERS_MAX }; /* of the thread that loads a model */
+
+/* All workers' arenas and the loader's, in one mapping; the allocator is registered with the
+ * runtime until close. */
 struct lm_run_arenas {
     struct lm_mapping memory;
-    struct lm_run_arena arenas[LM_RUNNERS_MAX];
+    struct lm_run_arena arenas[LM_RUNNERS_MAX + 1];
     uint32_t count;
     bool registered;
 };

@@ -224,29 +224,51 @@ static void bound_rows(struct lm_model *model, size_t largest, uint64_t max_requ
     model->max_rows = low;
 }
 
+/* Whether one row of the largest shape can be served at all; lowers defaults until it can. */
+static int check_row(struct lm_model *model, const struct lm_slot_plan_limits *limits) {
+    size_t payload = SIZE_MAX, slot;
+    shrink_defaults(model, limits);
+    const struct lm_sizes sizes = lm_model_largest(model, 1);
+    bool fits = lm_model_payload_bytes(model, LM_ENCODING_TENSORS, &sizes, &payload);
+    if (fits && !lm_model_slot_bytes(model, &sizes, &slot)) {
+        return lm_error(LUMEN_E_INVALID,
+                        "model '%s': the tensors of one row overflow a size (is its "
+                        "max_output_bytes right?)",
+                        model->name);
+    }
+    if (fits && payload <= limits->max_request_bytes) return 0;
+    return lm_error(LUMEN_E_INVALID,
+                    "server.max_request_bytes: expected at least %zu for one row of model '%s', "
+                    "found %llu",
+                    payload, model->name, (unsigned long long)limits->max_request_bytes);
+}
+
+int lm_slot_plan_fit(struct lm_model *model, const struct lm_slot_plan_limits *limits,
+                     size_t largest) {
+    size_t bytes = 0;
+    int code = check_row(model, limits);
+    if (code) return code;
+    const struct lm_sizes sizes = lm_model_largest(model, 1);
+    lm_model_slot_bytes(model, &sizes, &bytes);
+    if (bytes > largest) {
+        return lm_error(LUMEN_E_INVALID,
+                        "model '%s': one row needs a slot of %zu bytes, and the largest slot of "
+                        "this server has %zu: start it with this model, or lower the model's "
+                        "max_dims or max_output_bytes",
+                        model->name, bytes, largest);
+    }
+    bound_rows(model, largest, limits->max_request_bytes);
+    return 0;
+}
+
 int lm_slot_plan(struct lm_model *const *models, uint32_t model_count,
                  const struct lm_slot_plan_limits *limits,
                  lumen_slot_class classes[LUMEN_SLOT_CLASSES_MAX], uint32_t *class_count_out) {
     struct wanted wanted[WANTED_MAX];
     uint32_t count = 0;
     for (uint32_t m = 0; m < model_count; m++) {
-        size_t payload = SIZE_MAX, slot;
-        shrink_defaults(models[m], limits);
-        const struct lm_sizes sizes = lm_model_largest(models[m], 1);
-        bool fits = lm_model_payload_bytes(models[m], LM_ENCODING_TENSORS, &sizes, &payload);
-        if (fits && !lm_model_slot_bytes(models[m], &sizes, &slot)) {
-            return lm_error(LUMEN_E_INVALID,
-                            "model '%s': the tensors of one row overflow a size (is its "
-                            "max_output_bytes right?)",
-                            models[m]->name);
-        }
-        if (!fits || payload > limits->max_request_bytes) {
-            return lm_error(LUMEN_E_INVALID,
-                            "server.max_request_bytes: expected at least %zu for one row of model "
-                            "'%s', found %llu",
-                            payload, models[m]->name,
-                            (unsigned long long)limits->max_request_bytes);
-        }
+        int code = check_row(models[m], limits);
+        if (code) return code;
         count = add_model(models[m], limits->max_request_bytes, wanted, count);
         count = add_text(models[m], limits->max_request_bytes, wanted, count);
     }

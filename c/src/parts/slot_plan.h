@@ -18,5 +18,9 @@ struct lm_slot_plan_limits {
 int lm_slot_plan(struct lm_model *const *models, uint32_t model_count,
                  const struct lm_slot_plan_limits *limits,
                  lumen_slot_class classes[LUMEN_SLOT_CLASSES_MAX], uint32_t *class_count_out);
+/* The same of one model that comes when the slots are there, of which the largest has so many
+ * bytes. */
+int lm_slot_plan_fit(struct lm_model *model, const struct lm_slot_plan_limits *limits,
+                     size_t largest);
 
 #endif

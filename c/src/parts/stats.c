@@ -78,14 +78,33 @@ static bool is_in_use(const char *path) {
     return in_use;
 }
 
+/* Bytes of a block in use, which has so many models. */
+static size_t used_bytes(uint32_t model_count) {
+    return offsetof(struct lm_stats_block, models[model_count]);
+}
+
+/* Takes the pages of the models from `first` on, of the first one also what comes before them:
+ * later there may be none left, and that would end the process. Returns 0 or an errno. */
+static int hold_pages(int fd, const lumen_stats_header *layout, uint32_t first, uint32_t count) {
+    int refused = first ? 0 : posix_fallocate(fd, 0, (off_t)layout->blocks_offset);
+    for (uint32_t b = 0; !refused && b < layout->block_count; b++) {
+        uint64_t block = layout->blocks_offset + (uint64_t)b * layout->block_bytes;
+        uint64_t at = block + (first ? used_bytes(first) : 0);
+        refused = posix_fallocate(fd, (off_t)at, (off_t)(block + used_bytes(count) - at));
+    }
+    return refused;
+}
+
 /* Maps `fd` as the statistics, and takes it. false: errno says why, and it is closed. */
-static bool take_file(struct lm_stats *stats, int fd, size_t bytes) {
+static bool take_file(struct lm_stats *stats, int fd, const lumen_stats_header *layout) {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    const size_t bytes = layout->file_bytes;
     void *base = MAP_FAILED;
-    int refused = posix_fallocate(fd, 0, (off_t)bytes); /* returns its errno */
+    int refused = ftruncate(fd, (off_t)bytes) == 0 ? 0 : errno;
+    if (!refused) refused = hold_pages(fd, layout, 0, layout->model_count);
     if (!refused && fcntl(fd, F_OFD_SETLK, &lock) != 0) refused = errno;
     if (!refused) {
-        base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
+        base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
         if (base == MAP_FAILED) refused = errno;
     }
     if (refused) {
@@ -99,9 +118,9 @@ static bool take_file(struct lm_stats *stats, int fd, size_t bytes) {
 }
 
 /* Under the name of the port, or a name of this process, where the first is somebody else's. */
-static bool make_file(struct lm_stats *stats, uint32_t port, size_t bytes) {
+static bool make_file(struct lm_stats *stats, const lumen_stats_header *layout) {
     char name[32];
-    snprintf(name, sizeof name, "/dev/shm/lumen-%u", port);
+    snprintf(name, sizeof name, "/dev/shm/lumen-%u", layout->port);
     snprintf(stats->path, sizeof stats->path, "%s", name);
     int fd = -1;
     /* The same port on another address may be another server's. */
@@ -122,7 +141,7 @@ static bool make_file(struct lm_stats *stats, uint32_t port, size_t bytes) {
         }
     }
     if (fd < 0) return false;
-    if (take_file(stats, fd, bytes)) return true;
+    if (take_file(stats, fd, layout)) return true;
     int refused = errno;
     unlink(stats->path);
     errno = refused;
@@ -131,19 +150,19 @@ static bool make_file(struct lm_stats *stats, uint32_t port, size_t bytes) {
 
 /* Without a file the server serves all the same, and its own metrics page still reads: from memory
  * that has no name but among this process's descriptors. */
-static int map_file(struct lm_stats *stats, uint32_t port, size_t bytes) {
-    if (make_file(stats, port, bytes)) return 0;
+static int map_file(struct lm_stats *stats, const lumen_stats_header *layout) {
+    if (make_file(stats, layout)) return 0;
     snprintf(stats->note, sizeof stats->note,
              "no statistics file for `lumen stats`: %s: %s; the metrics page has the figures",
              stats->path, strerror(errno));
     int fd = memfd_create("lumen-stats", MFD_CLOEXEC);
-    if (fd >= 0 && take_file(stats, fd, bytes)) {
+    if (fd >= 0 && take_file(stats, fd, layout)) {
         snprintf(stats->path, sizeof stats->path, "/proc/%d/fd/%d", (int)getpid(), fd);
         if (access(stats->path, R_OK) != 0) stats->path[0] = '\0';
         return 0;
     }
     stats->path[0] = '\0';
-    return lm_mapping_open(&stats->memory, bytes);
+    return lm_mapping_reserve(&stats->memory, layout->file_bytes);
 }
 
 /* Whether the path still leads to our file: another server may have taken the name since. */
@@ -157,14 +176,14 @@ static struct lm_stats_block *block_at(struct lm_stats *stats, uint32_t index) {
     return (struct lm_stats_block *)(void *)(stats->blocks + (size_t)index * stats->block_bytes);
 }
 
-static void write_names(struct lm_stats *stats, uint64_t fields_offset, uint64_t models_offset,
-                        const char *const *model_names, uint32_t model_count) {
-    uint8_t *base = stats->memory.base; /* zeroed memory */
-    memcpy(base + fields_offset, fields, sizeof fields);
-    for (uint32_t m = 0; m < model_count; m++) {
-        uint8_t *name = base + models_offset + (size_t)m * LM_NAME_BYTES_MAX;
-        memcpy(name, model_names[m], strnlen(model_names[m], LM_NAME_BYTES_MAX - 1));
-    }
+static char *name_at(const struct lm_stats *stats, uint64_t models_offset, uint32_t model) {
+    return (char *)stats->memory.base + models_offset + (size_t)model * LM_NAME_BYTES_MAX;
+}
+
+/* In zeroed memory. */
+static void write_name(struct lm_stats *stats, uint64_t models_offset, uint32_t model,
+                       const char *name) {
+    memcpy(name_at(stats, models_offset, model), name, strnlen(name, LM_NAME_BYTES_MAX - 1));
 }
 
 static void name_blocks(struct lm_stats *stats, uint32_t block_count) {
@@ -206,33 +225,52 @@ static void write_header(struct lm_stats *stats, const lumen_stats_header *layou
 int lm_stats_open(struct lm_stats *stats, uint32_t port, uint32_t io_count, uint32_t worker_count,
                   const char *const *model_names, uint32_t model_count) {
     *stats = (struct lm_stats){.fd = -1};
-    uint64_t fields_offset = lm_align_up(sizeof(lumen_stats_header), LM_CACHE_LINE);
-    uint64_t models_offset = lm_align_up(fields_offset + sizeof fields, LM_CACHE_LINE);
-    uint64_t experts_offset = models_offset + (uint64_t)model_count * LM_NAME_BYTES_MAX;
-    uint64_t blocks_offset =
-        lm_align_up(experts_offset + model_count * sizeof(uint32_t[LUMEN_EXPERTS_MAX]), 4096);
-    uint32_t block_count = io_count + worker_count;
-    uint64_t block_bytes =
-        lm_align_up(offsetof(struct lm_stats_block, models[model_count]), LM_CACHE_LINE);
-    size_t bytes = blocks_offset + (size_t)block_count * block_bytes;
-    int code = map_file(stats, port, bytes);
+    lumen_stats_header layout = {.port = port,
+                                 .block_count = io_count + worker_count,
+                                 .block_bytes = sizeof(struct lm_stats_block),
+                                 .experts_max = LUMEN_EXPERTS_MAX,
+                                 .model_count = model_count};
+    /* Room for the models that may come. */
+    layout.fields_offset = lm_align_up(sizeof layout, LM_CACHE_LINE);
+    layout.models_offset = lm_align_up(layout.fields_offset + sizeof fields, LM_CACHE_LINE);
+    layout.experts_offset = layout.models_offset + LUMEN_MODELS_MAX * LM_NAME_BYTES_MAX;
+    layout.blocks_offset = lm_align_up(
+        layout.experts_offset + sizeof(uint32_t[LUMEN_MODELS_MAX][LUMEN_EXPERTS_MAX]), 4096);
+    layout.file_bytes = layout.blocks_offset + (uint64_t)layout.block_count * layout.block_bytes;
+    int code = map_file(stats, &layout);
     if (code) return code;
     stats->io_count = io_count;
     stats->header = (lumen_stats_header *)stats->memory.base;
-    stats->block_bytes = (uint32_t)block_bytes;
-    stats->blocks = (uint8_t *)stats->memory.base + blocks_offset;
-    write_names(stats, fields_offset, models_offset, model_names, model_count);
-    name_blocks(stats, block_count);
-    write_header(stats, &(lumen_stats_header){.fields_offset = fields_offset,
-                                              .blocks_offset = blocks_offset,
-                                              .file_bytes = bytes,
-                                              .block_count = block_count,
-                                              .port = port,
-                                              .models_offset = models_offset,
-                                              .experts_offset = experts_offset,
-                                              .experts_max = LUMEN_EXPERTS_MAX,
-                                              .model_count = model_count});
+    stats->block_bytes = layout.block_bytes;
+    stats->blocks = (uint8_t *)stats->memory.base + layout.blocks_offset;
+    memcpy((uint8_t *)stats->memory.base + layout.fields_offset, fields, sizeof fields);
+    for (uint32_t m = 0; m < model_count; m++)
+        write_name(stats, layout.models_offset, m, model_names[m]);
+    name_blocks(stats, layout.block_count);
+    write_header(stats, &layout);
     return 0;
+}
+
+int lm_stats_add_model(struct lm_stats *stats, const char *name) {
+    lumen_stats_header *header = stats->header;
+    const uint32_t model = header->model_count;
+    LM_ASSERT(model < LUMEN_MODELS_MAX);
+    int refused = stats->fd < 0 ? 0 : hold_pages(stats->fd, header, model, model + 1);
+    if (refused)
+        return lm_error_errno(LUMEN_E_NOMEM, refused, "no room for the statistics of '%s' in %s",
+                              name, stats->path[0] ? stats->path : "memory");
+    write_name(stats, header->models_offset, model, name);
+    /* M3: release: a reader that counts the model finds its name; pairs with M2 in
+     * lumen_uring/ring/stats.py */
+    lm_plain_store_release_u32(&header->model_count, model + 1);
+    return 0;
+}
+
+uint32_t lm_stats_find_model(const struct lm_stats *stats, const char *name) {
+    for (uint32_t m = 0; m < stats->header->model_count; m++) {
+        if (strcmp(lm_stats_model_name(stats, m), name) == 0) return m;
+    }
+    return LUMEN_MODELS_MAX;
 }
 
 void lm_stats_name_expert(struct lm_stats *stats, uint32_t model, uint32_t place, uint32_t expert) {
@@ -242,8 +280,7 @@ void lm_stats_name_expert(struct lm_stats *stats, uint32_t model, uint32_t place
 }
 
 const char *lm_stats_model_name(const struct lm_stats *stats, uint32_t model) {
-    const uint8_t *names = (const uint8_t *)stats->memory.base + stats->header->models_offset;
-    return (const char *)(names + (size_t)model * LM_NAME_BYTES_MAX);
+    return name_at(stats, stats->header->models_offset, model);
 }
 
 void lm_stats_close(struct lm_stats *stats) {

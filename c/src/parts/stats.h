@@ -149,7 +149,7 @@ struct lm_stats_block {
         struct lm_worker_counters worker;
     };
     struct lm_histogram stages[LM_STAGE_COUNT];
-    /* The last member: the file has only as many as there are models. */
+    /* The last member: of models that there are not yet, the file has no pages. */
     struct lm_model_histogram models[LUMEN_MODELS_MAX][LM_MODEL_STAGE_COUNT];
 };
 
@@ -169,6 +169,11 @@ struct lm_stats {
  * `note` says so. Returns 0 or LUMEN_E_NOMEM. */
 int lm_stats_open(struct lm_stats *stats, uint32_t port, uint32_t io_count, uint32_t worker_count,
                   const char *const *model_names, uint32_t model_count);
+/* One model more, whose index is the next one: it keeps its place for good. Before requests name
+ * it. Returns 0, or LUMEN_E_NOMEM where /dev/shm has no room. */
+int lm_stats_add_model(struct lm_stats *stats, const char *name);
+/* The index of a model that was given; LUMEN_MODELS_MAX: none has the name. */
+uint32_t lm_stats_find_model(const struct lm_stats *stats, const char *name);
 /* Says which model the expert at a place of a virtual model is; before the threads start. */
 void lm_stats_name_expert(struct lm_stats *stats, uint32_t model, uint32_t place, uint32_t expert);
 /* Any thread: the name of a model that was given. */

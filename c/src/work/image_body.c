@@ -27,6 +27,8 @@ struct lane {
 struct lm_image_desk {
     struct lane lanes[LANES];
     uint32_t used; /* of the lanes */
+    uint64_t whole_pixels;
+    size_t scratch;
 };
 
 /* ---- memory ---- */
@@ -36,6 +38,19 @@ static int open_lane(struct lane *lane, uint64_t whole_pixels, size_t scratch) {
     size_t bytes = LM_IMAGE_KEPT_BYTES + scratch;
     if (!code) code = lm_mapping_reserve_on(&lane->scratch, bytes, LUMEN_HUGE_NONE);
     if (!code) lm_image_rows_open(&lane->rows, lane->scratch.base, LM_IMAGE_KEPT_BYTES);
+    return code;
+}
+
+/* The caller closes it after an error too. */
+static int open_desk(struct lm_image_desk **desk_out, uint64_t whole_pixels, size_t scratch) {
+    struct lm_image_desk *desk = calloc(1, sizeof *desk);
+    *desk_out = desk;
+    if (!desk) return lm_error(LUMEN_E_NOMEM, "no memory for decoding pictures");
+    desk->whole_pixels = whole_pixels;
+    desk->scratch = scratch;
+    int code = 0;
+    for (uint32_t l = 0; !code && l < LANES; l++)
+        code = open_lane(&desk->lanes[l], whole_pixels, scratch);
     return code;
 }
 
@@ -50,22 +65,33 @@ int lm_image_desk_open(struct lm_worker *worker) {
         if (bytes > scratch) scratch = bytes;
         if (plan->max_whole_pixels > whole_pixels) whole_pixels = plan->max_whole_pixels;
     }
-    if (scratch == 0) return 0;
-    worker->desk = calloc(1, sizeof *worker->desk);
-    if (!worker->desk) return lm_error(LUMEN_E_NOMEM, "no memory for decoding pictures");
-    int code = 0;
-    for (uint32_t l = 0; !code && l < LANES; l++)
-        code = open_lane(&worker->desk->lanes[l], whole_pixels, scratch);
-    return code;
+    return scratch ? open_desk(&worker->desk, whole_pixels, scratch) : 0;
 }
 
-void lm_image_desk_close(struct lm_worker *worker) {
-    for (uint32_t l = 0; worker->desk && l < LANES; l++) {
-        lm_image_decoder_close(worker->desk->lanes[l].decoder);
-        lm_mapping_close(&worker->desk->lanes[l].scratch);
+int lm_image_desk_extend(const struct lm_worker *worker, struct lm_model *model) {
+    const struct lm_image_desk *desk = worker->desk;
+    const struct lm_image_plan *plan = &model->image;
+    if (!model->takes_images) return 0;
+    size_t scratch = lm_image_rows_bytes_max(plan);
+    bool is_enough =
+        desk && desk->scratch >= scratch && desk->whole_pixels >= plan->max_whole_pixels;
+    if (is_enough) return 0;
+    return open_desk(&model->desks[worker->index], plan->max_whole_pixels, scratch);
+}
+
+void lm_image_desk_close(struct lm_image_desk **desk) {
+    for (uint32_t l = 0; *desk && l < LANES; l++) {
+        lm_image_decoder_close((*desk)->lanes[l].decoder);
+        lm_mapping_close(&(*desk)->lanes[l].scratch);
     }
-    free(worker->desk);
-    worker->desk = NULL;
+    free(*desk);
+    *desk = NULL;
+}
+
+static struct lm_image_desk *desk_of(const struct lm_worker *worker,
+                                     const struct lm_request *request) {
+    struct lm_image_desk *own = request->model->desks[worker->index];
+    return own ? own : worker->desk;
 }
 
 /* ---- one file ---- */
@@ -88,7 +114,7 @@ static enum lm_status decode_slices(struct lm_worker *worker, const struct lm_re
         if (lm_now_ns() >= lane->until_ns) {
             enum lm_status status = look_up(request, why, why_bytes);
             if (status != LM_STATUS_OK) return status;
-            if (worker->between && worker->desk->used < LANES)
+            if (worker->between && desk_of(worker, request)->used < LANES)
                 worker->between(worker, request->pixels / SMALLER);
             lane->until_ns = lm_now_ns() + LM_DECODE_SLICE_NS;
         }
@@ -105,7 +131,8 @@ static enum lm_status decode(struct lm_worker *worker, const struct lm_request *
                              const uint8_t *file, size_t bytes, void *tensor, char *why,
                              size_t why_bytes) {
     const struct lm_image_plan *plan = &request->model->image;
-    struct lane *lane = &worker->desk->lanes[worker->desk->used++];
+    struct lm_image_desk *desk = desk_of(worker, request);
+    struct lane *lane = &desk->lanes[desk->used++];
     struct lm_image_info info;
     enum lm_status status = LM_STATUS_BAD_REQUEST;
     if (lm_image_begin(lane->decoder, plan, file, bytes, &info, why, why_bytes)) {
@@ -119,7 +146,7 @@ static enum lm_status decode(struct lm_worker *worker, const struct lm_request *
         }
     }
     lm_image_end(lane->decoder);
-    worker->desk->used--;
+    desk->used--;
     return status;
 }
 
@@ -182,7 +209,8 @@ enum lm_status lm_image_body_read(struct lm_worker *worker, struct lm_request *r
                  model->name);
         return LM_STATUS_BAD_REQUEST;
     }
-    worker->desk->lanes[worker->desk->used].until_ns = lm_now_ns() + LM_DECODE_FIRST_NS;
+    struct lm_image_desk *desk = desk_of(worker, request);
+    desk->lanes[desk->used].until_ns = lm_now_ns() + LM_DECODE_FIRST_NS;
     if (!request->http.is_picture) return read_files(worker, request, why, why_bytes);
     struct lm_slice file = {(const char *)request->layout.raw, request->layout.raw_bytes};
     if (request->http.is_form) {

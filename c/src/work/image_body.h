@@ -13,7 +13,9 @@
  * largest picture; pages are taken when they are used. Returns 0 or LUMEN_E_*. The caller closes it
  * after an error too. */
 int lm_image_desk_open(struct lm_worker *worker);
-void lm_image_desk_close(struct lm_worker *worker);
+/* The same for a model that comes later, where its pictures are larger: decoders of its own. */
+int lm_image_desk_extend(const struct lm_worker *worker, struct lm_model *model);
+void lm_image_desk_close(struct lm_image_desk **desk);
 
 /* Decodes the files in a request's `raw`, a row each. Returns LM_STATUS_OK, or why the request is
  * refused, with a sentence. */

@@ -305,6 +305,7 @@ static uint32_t run_group(struct lm_worker *worker, struct lm_request **group, u
 void lm_worker_serve(struct lm_worker *worker, const uint32_t *jobs, uint32_t count) {
     struct lm_request *waiting[LM_BATCH_MAX], *group[LM_BATCH_MAX];
     uint32_t left = 0;
+    bool strays = false;
     lm_width_reclaim(worker);
     uint64_t now = lm_now_ns();
     lm_store_relaxed_u64(&worker->busy_since_ns, now); /* relaxed: a hint for the I/O threads */
@@ -324,6 +325,7 @@ void lm_worker_serve(struct lm_worker *worker, const uint32_t *jobs, uint32_t co
     for (bool first = true; left > 0; first = false) {
         uint32_t taken = take_group(waiting, &left, group), kept = 0;
         if (!first) now = lm_now_ns();
+        strays = strays || group[0]->model->strays;
         for (uint32_t g = 0; g < taken; g++) {
             /* Up to here it has waited, but for its own parsing. */
             group[g]->popped_ns = now - group[g]->worked_ns;
@@ -334,7 +336,7 @@ void lm_worker_serve(struct lm_worker *worker, const uint32_t *jobs, uint32_t co
             if (kept) now = lm_now_ns();
         }
     }
-    if (worker->strays) (void)lm_thread_pin(worker->cpu);
+    if (strays && worker->pinned) (void)lm_thread_pin(worker->cpu);
     lm_store_relaxed_u64(&worker->busy_since_ns, 0); /* relaxed: as above */
 }
 

@@ -35,7 +35,6 @@ struct lm_worker {
     uint32_t index;      /* its session in every model */
     int32_t cpu;         /* to pin to; -1: none */
     bool pinned;
-    bool strays; /* a provider lets its thread run elsewhere: it is pinned after each Run */
     struct lm_real_time real_time; /* of its thread */
     pthread_t thread;
     bool thread_started;
@@ -70,6 +69,10 @@ void *lm_worker_main(void *worker);
 /* Opens what a worker needs besides its thread; the calling thread is the one that will use it. */
 int lm_worker_open(struct lm_worker *worker);
 void lm_worker_close(struct lm_worker *worker);
+/* The worker's batches of a model, and its first Runs; on any thread, which is in an arena of Runs.
+ * A model that fails leaves a note. Returns 0 or LUMEN_E_*. */
+int lm_worker_take_model(struct lm_worker *worker, struct lm_model *model, char *note,
+                         size_t note_bytes);
 /* No request of the model is left: frees what the threads have of it. Control thread. */
 void lm_shared_leave_model(struct lm_shared *shared, struct lm_model *model);
 /* Answers `count` requests, those of one model together where that model is batched. Afterwards

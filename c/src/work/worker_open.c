@@ -19,12 +19,13 @@
 /* Runs a model twice on zeros of the largest shape, so that ONNX Runtime's own memory is there
  * before the first request.
  */
-static int warm_model(struct lm_worker *worker, const struct lm_model *model, uint64_t *warm_ns) {
+static int warm_model(struct lm_worker *worker, struct lm_model *model, uint64_t *warm_ns) {
     *warm_ns = 0;
     if (model->experts.count > 0) { /* they have been */
         for (uint32_t e = 0; worker->index == 0 && e < model->experts.count; e++) {
             uint64_t expert_ns = model->experts.models[e]->warm_ns;
             if (expert_ns > *warm_ns) *warm_ns = expert_ns;
+            model->strays = model->strays || model->experts.models[e]->strays;
         }
         return lm_batch_warm(worker, model);
     }
@@ -54,17 +55,17 @@ static int warm_model(struct lm_worker *worker, const struct lm_model *model, ui
 
 /* The same, with a look at what a provider does to the thread: it may move it to other cores, or
  * let it run on all of them. */
-static int warm_on_its_cores(struct lm_worker *worker, const struct lm_model *model,
-                             uint64_t *warm_ns, char *note, size_t note_bytes) {
+static int warm_on_its_cores(struct lm_worker *worker, struct lm_model *model, uint64_t *warm_ns,
+                             char *note, size_t note_bytes) {
     struct lm_cpu_set before, after;
     char names[96];
     if (model->source.providers.count == 0) return warm_model(worker, model, warm_ns);
-    bool known = lm_thread_cpus(&before) == 0;
+    bool known = lm_thread_cpus(&before) == 0; /* also of the thread that loads a model */
     int code = warm_model(worker, model, warm_ns);
     if (!known || lm_thread_cpus(&after) != 0 || memcmp(&before, &after, sizeof before) == 0)
         return code;
     (void)lm_thread_keep_to(&before);
-    worker->strays = worker->pinned;
+    if (worker->index == 0) model->strays = true;
     lm_providers_text(&model->source.providers, names, sizeof names);
     snprintf(note, note_bytes,
              "model '%s': a provider (%s) moves the thread that runs it to other cores, so that it "
@@ -73,12 +74,13 @@ static int warm_on_its_cores(struct lm_worker *worker, const struct lm_model *mo
     return code;
 }
 
-static int take_model(struct lm_worker *worker, struct lm_model *model, char *note,
-                      size_t note_bytes) {
+int lm_worker_take_model(struct lm_worker *worker, struct lm_model *model, char *note,
+                         size_t note_bytes) {
     uint64_t warm_ns;
     if (!lm_model_has_session(model, worker->index))
         return 0; /* an I/O thread's: only threads run it */
     int code = lm_batch_open(model, &worker->shared->ort, worker->index);
+    if (!code) code = lm_image_desk_extend(worker, model);
     if (code) return code;
     /* Zeros may be no sensible input for it: worth a note, not a refusal. */
     if (warm_on_its_cores(worker, model, &warm_ns, note, note_bytes))
@@ -107,7 +109,7 @@ int lm_worker_open(struct lm_worker *worker) {
     const struct lm_model_set *set = lm_models_in_force(shared);
     for (uint32_t m = 0; !code && m < set->count; m++) {
         lm_run_arena_enter(&shared->run_arenas, worker->index);
-        code = take_model(worker, set->models[m], worker->note, sizeof worker->note);
+        code = lm_worker_take_model(worker, set->models[m], worker->note, sizeof worker->note);
         /* relaxed: a gauge */
         lm_store_relaxed_u64(&worker->stats->worker.arena_kept_bytes, lm_run_arena_leave());
     }
@@ -115,7 +117,7 @@ int lm_worker_open(struct lm_worker *worker) {
 }
 
 void lm_worker_close(struct lm_worker *worker) {
-    lm_image_desk_close(worker);
+    lm_image_desk_close(&worker->desk);
     lm_inflater_close(worker->inflater);
     worker->inflater = NULL;
     lm_oip_parser_close(worker->parser);
@@ -124,6 +126,9 @@ void lm_worker_close(struct lm_worker *worker) {
 }
 
 void lm_shared_leave_model(struct lm_shared *shared, struct lm_model *model) {
-    for (uint32_t w = 0; w < LM_RUNNERS_MAX; w++) lm_batch_close(model, &shared->ort, w);
+    for (uint32_t w = 0; w < LM_RUNNERS_MAX; w++) {
+        lm_batch_close(model, &shared->ort, w);
+        lm_image_desk_close(&model->desks[w]);
+    }
     for (uint32_t i = 0; i < shared->io_count; i++) lm_io_model_close(&shared->ios[i], model);
 }

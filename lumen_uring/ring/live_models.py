@@ -1,0 +1,115 @@
+"""Models that come and go while the engine runs: a part of engine.py, which it is a base of.
+
+Called by what keeps the list of models, from any one thread at a time or several: the C library
+lets one change happen at a time. Nothing here is on a request's path.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from pathlib import Path
+
+from lumen_uring.ring import structs
+from lumen_uring.ring.config_struct import EnginePlace, native_experts, native_model, u32
+from lumen_uring.settings import ExpertsConfig, ModelConfig
+
+
+class LiveModels:
+    """What an engine that runs does with single models."""
+
+    _library: ctypes.CDLL
+
+    def _open_handle(self) -> ctypes.c_void_p:
+        raise NotImplementedError
+
+    def _check(self, result: int) -> int:
+        raise NotImplementedError
+
+    def load(
+        self,
+        model: ModelConfig,
+        path: Path,
+        cache_path: Path | None = None,
+        labels: bytes | None = None,
+        engine: EnginePlace | None = None,
+        gently: bool = True,
+    ) -> int:
+        """Loads a model while the server runs: a new one, or in the place of the one of its name.
+
+        Returns once new requests go to it. From any thread; other changes wait meanwhile.
+
+        Args:
+            model: its settings; `path` there is not used.
+            path: the ONNX or .ort file.
+            cache_path: where the optimised graph is kept; None makes it anew.
+            labels: UTF-8, one class per line; None where there are none.
+            engine: the native engine's file, or why there is none.
+            gently: take only what CPU time nobody else wants (SCHED_IDLE).
+
+        Returns:
+            The model's index on the wire: always the same for a name.
+
+        Raises:
+            EngineError: it cannot be served; everything is as it was.
+
+        Source:
+            lumen_load_model
+        """
+        return self._load(native_model(model, path, cache_path, labels, engine), gently)
+
+    def load_experts(
+        self,
+        entry: ExpertsConfig,
+        model: ModelConfig,
+        indexes: Mapping[str, int],
+        labels: bytes | None = None,
+    ) -> int:
+        """The same of a virtual model; see add_experts and load.
+
+        Source:
+            lumen_load_model
+        """
+        rule = native_experts(entry, indexes)
+        return self._load(native_model(model, Path("unused"), None, labels, experts=rule), False)
+
+    def _load(self, native: structs.LumenModelConfig, gently: bool) -> int:
+        index = ctypes.c_uint32()
+        flags = structs.LOAD_GENTLY if gently else 0
+        self._check(
+            self._library.lumen_load_model(
+                self._open_handle(), ctypes.byref(native), flags, ctypes.byref(index)
+            )
+        )
+        return index.value
+
+    def unload(self, name: str) -> None:
+        """Takes a model out of service: new requests for it are refused, others are answered.
+
+        Args:
+            name: of a model that is served and is no expert of another.
+
+        Raises:
+            EngineError: there is no such model, or another one runs it.
+
+        Source:
+            lumen_unload_model
+        """
+        self._check(self._library.lumen_unload_model(self._open_handle(), name.encode()))
+
+    def settle(self, timeout_s: float) -> bool:
+        """Frees models that were replaced or unloaded, once their last requests are answered.
+
+        Args:
+            timeout_s: the longest wait for these; seconds, 0 only looks.
+
+        Returns:
+            Whether nothing is left of such models.
+
+        Source:
+            lumen_settle
+        """
+        result = self._library.lumen_settle(
+            self._open_handle(), u32("timeout_s", int(timeout_s * 1000))
+        )
+        return bool(result != structs.E_AGAIN and self._check(result) == 0)

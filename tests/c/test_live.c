@@ -1,0 +1,303 @@
+/* test_live.c: models that are loaded, replaced and unloaded in a running server: what clients see,
+ * what is refused, and that nothing is left of a model that went; also while clients ask without a
+ * pause. LUMEN_ORT names libonnxruntime.so. */
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "check.h"
+#include "flow/reload.h"
+#include "onnx_graph.h"
+#include "parts/native_codec.h"
+#include "parts/ort.h"
+#include "server.h"
+
+enum { SIZE = 4, CLIENTS = 3, ROUNDS = 60, GONE = -1 };
+
+static const char *library;
+static char paths[4][300]; /* x, -x, 2x, and one of other tensors */
+
+static void make_graphs(void) {
+    static const char *const operations[] = {"Identity", "Neg", "Add", "Identity"};
+    static const char *const inputs[] = {"x", "x", "x,x", "x"};
+    for (int g = 0; g < 4; g++) {
+        const char *dims = g == 3 ? "n,20000" : "n,4";
+        snprintf(paths[g], sizeof paths[g], "%s/%d.onnx", check_temporary_directory(), g);
+        graph_begin();
+        graph_input("x", ORT_FLOAT, dims);
+        graph_node(operations[g], inputs[g], "y");
+        graph_output("y", ORT_FLOAT, dims);
+        graph_save(paths[g]);
+    }
+}
+
+static lumen_model_config model_of(const char *name, int graph) {
+    return (lumen_model_config){.name = name,
+                                .path = paths[graph],
+                                .intra_op_threads = 1,
+                                .scale = {1, 1, 1},
+                                .max_rows = 8,
+                                .max_output_bytes = 4096,
+                                .batch_delay_us = UINT32_MAX};
+}
+
+static lumen_server *start(uint32_t queue_type, uint32_t allocator_type, uint32_t batch_size) {
+    const lumen_config config = {.abi_version = LUMEN_ABI_VERSION,
+                                 .host = "127.0.0.1",
+                                 .ort_library_path = library,
+                                 .io_threads = 2,
+                                 .thread_count = 2,
+                                 .max_connections = 16,
+                                 .max_request_bytes = 65536,
+                                 .arena_bytes = 16 << 20,
+                                 .queue_type = queue_type,
+                                 .allocator_type = allocator_type,
+                                 .batch_size = batch_size,
+                                 .queue_capacity = 64};
+    lumen_model_config first = model_of("first", 0);
+    lumen_server *server = NULL;
+    uint32_t index;
+    CHECK_AT("queue %u, allocator %u: %s", queue_type, allocator_type, lm_error_last());
+    CHECK(lumen_open(&config, &server) == 0 && lumen_add_model(server, &first, &index) == 0);
+    CHECK(lumen_start(server) == 0);
+    return server;
+}
+
+/* ---- a client ---- */
+
+static int dial(lumen_server *server) {
+    lumen_info info;
+    CHECK(lumen_get_info(server, &info) == 0);
+    const struct sockaddr_in address = {.sin_family = AF_INET,
+                                        .sin_port = htons((uint16_t)info.port),
+                                        .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    const struct timeval patience = {.tv_sec = 20};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    CHECK(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience) == 0);
+    CHECK(connect(fd, (const struct sockaddr *)&address, sizeof address) == 0);
+    return fd;
+}
+
+/* What becomes of 3: its status is LM_STATUS_UNKNOWN_MODEL where it is GONE. */
+static int ask(int fd, uint16_t model) {
+    uint8_t request[LM_NATIVE_REQUEST_BYTES + SIZE * 4] = "LMN1\1", reply[LM_NATIVE_REPLY_BYTES];
+    const uint32_t payload = SIZE * 4;
+    float values[SIZE] = {3, 3, 3, 3};
+    char why[LM_TEXT_BYTES_MAX];
+    uint16_t status;
+    uint32_t bytes;
+    memcpy(request + 6, &model, 2);
+    memcpy(request + 16, &payload, 4);
+    memcpy(request + LM_NATIVE_REQUEST_BYTES, values, sizeof values);
+    CHECK(send(fd, request, sizeof request, MSG_NOSIGNAL) == (ssize_t)sizeof request);
+    CHECK(recv(fd, reply, sizeof reply, MSG_WAITALL) == (ssize_t)sizeof reply);
+    memcpy(&status, reply + 4, 2);
+    memcpy(&bytes, reply + 16, 4);
+    if (status == LM_STATUS_OK) {
+        CHECK(bytes == sizeof values);
+        CHECK(recv(fd, values, sizeof values, MSG_WAITALL) == (ssize_t)sizeof values);
+        for (int v = 1; v < SIZE; v++) CHECK(values[v] == values[0]);
+        return (int)values[0];
+    }
+    CHECK(bytes < sizeof why && recv(fd, why, bytes, MSG_WAITALL) == (ssize_t)bytes);
+    why[bytes] = '\0';
+    CHECK_AT("status %u: %.99s", status, why);
+    CHECK(status == LM_STATUS_UNKNOWN_MODEL);
+    return GONE;
+}
+
+static bool describes(lumen_server *server, const char *text) {
+    static char found[65536];
+    int64_t bytes = lumen_describe(server, found, sizeof found - 1);
+    CHECK(bytes > 0 && (size_t)bytes < sizeof found);
+    found[bytes] = '\0';
+    return strstr(found, text) != NULL;
+}
+
+static void says(int code, int expected, const char *why) {
+    CHECK_AT("expected '%s' in: %s", why, lm_error_last());
+    CHECK(code == expected && strstr(lm_error_last(), why));
+}
+
+/* ---- coming and going ---- */
+
+static void come_and_go(uint32_t queue_type, uint32_t allocator_type, uint32_t batch_size) {
+    lumen_server *server = start(queue_type, allocator_type, batch_size);
+    int fd = dial(server), other = dial(server);
+    lumen_model_config second = model_of("second", 1);
+    uint32_t index = 77;
+    lumen_info info;
+    CHECK(ask(fd, 0) == 3 && ask(other, 0) == 3 && ask(fd, 1) == GONE);
+    CHECK(lumen_load_model(server, &second, 0, &index) == 0 && index == 1);
+    CHECK(ask(fd, 1) == -3 && ask(other, 1) == -3 && ask(fd, 0) == 3);
+    CHECK(lumen_get_info(server, &info) == 0 && info.models == 2);
+    second = model_of("second", 2);
+    CHECK(lumen_load_model(server, &second, LUMEN_LOAD_GENTLY, &index) == 0 && index == 1);
+    CHECK(ask(fd, 1) == 6 && ask(other, 1) == 6);
+    CHECK(describes(server, "\"name\":\"second\"") && lumen_settle(server, 10000) == 0);
+    CHECK(lumen_unload_model(server, "second") == 0);
+    CHECK(ask(fd, 1) == GONE && ask(other, 0) == 3 && !describes(server, "\"name\":\"second\""));
+    /* The last one may go, and every name has its index back. */
+    CHECK(lumen_unload_model(server, "first") == 0 && ask(fd, 0) == GONE && ask(fd, 9) == GONE);
+    lumen_model_config third = model_of("third", 2), first = model_of("first", 1);
+    CHECK(lumen_load_model(server, &third, 0, &index) == 0 && index == 2);
+    CHECK(lumen_load_model(server, &first, 0, &index) == 0 && index == 0);
+    CHECK(lumen_load_model(server, &second, 0, &index) == 0 && index == 1);
+    CHECK(ask(fd, 0) == -3 && ask(fd, 1) == 6 && ask(fd, 2) == 6);
+    CHECK(lumen_settle(server, 10000) == 0 && server->set->retired == NULL);
+    for (uint32_t m = 0; m < 3; m++) CHECK(server->set->models[m]->sets == 1);
+    close(fd);
+    close(other);
+    lumen_close(server);
+}
+
+/* What cannot be loaded or unloaded, and that nothing has changed then. */
+static void refused(void) {
+    lumen_server *server = start(LUMEN_QUEUE_MPMC, LUMEN_ALLOCATOR_ARENA, 1);
+    const struct lm_model_set *before = server->set;
+    lumen_model_config model = model_of("second", 1), large = model_of("large", 3);
+    const lumen_expert experts[] = {{.model = 0, .bound = 1}, {.model = 1}};
+    const lumen_experts_config rule = {
+        .feature = LUMEN_FEATURE_MEAN, .count = 2, .experts = experts};
+    uint32_t index = 0;
+    int fd = dial(server);
+    says(lumen_unload_model(server, "second"), LUMEN_E_INVALID, "no model 'second' is served");
+    says(lumen_load_model(server, &model, 2, &index), LUMEN_E_INVALID, "unknown flags 0x2");
+    model.path = "/nowhere.onnx";
+    CHECK(lumen_load_model(server, &model, 0, &index) < 0);
+    model = model_of("second", 1);
+    model.rate = -1;
+    says(lumen_load_model(server, &model, 0, &index), LUMEN_E_INVALID, "model 'second': rate");
+    model.rate = 0;
+    model.batch_size = LM_BATCH_MAX + 1;
+    says(lumen_load_model(server, &model, 0, &index), LUMEN_E_INVALID, "found 257");
+    says(lumen_load_model(server, &large, 0, &index), LUMEN_E_INVALID,
+         "server.max_request_bytes: expected at least 80000");
+    CHECK(server->set == before && ask(fd, 0) == 3 && ask(fd, 1) == GONE);
+    CHECK(server->shared.stats.header->model_count == 1);
+    model.batch_size = 0;
+    CHECK(lumen_load_model(server, &model, 0, &index) == 0 && index == 1);
+    /* Experts of a virtual model stay. */
+    lumen_model_config virtual = {
+        .name = "either", .experts = &rule, .intra_op_threads = 1, .batch_delay_us = UINT32_MAX};
+    CHECK(lumen_load_model(server, &virtual, 0, &index) == 0 && index == 2);
+    CHECK(ask(fd, 2) == -3); /* a mean of 3 is not below 1 */
+    says(lumen_unload_model(server, "second"), LUMEN_E_INVALID,
+         "model 'second' is run by 'either', a virtual model: unload 'either' first");
+    says(lumen_load_model(server, &model, 0, &index), LUMEN_E_INVALID, "is run by 'either'");
+    CHECK(lumen_unload_model(server, "either") == 0 && lumen_unload_model(server, "second") == 0);
+    CHECK(ask(fd, 2) == GONE && ask(fd, 0) == 3 && lumen_settle(server, 10000) == 0);
+    close(fd);
+    lumen_close(server);
+}
+
+/* A model's rate comes and goes with it, and the others' go on. */
+static void rates(void) {
+    lumen_server *server = start(LUMEN_QUEUE_MPMC, LUMEN_ALLOCATOR_ARENA, 1);
+    lumen_model_config model = model_of("second", 1);
+    uint32_t index;
+    model.rate = 1e-3, model.burst = 5;
+    CHECK(lumen_load_model(server, &model, 0, &index) == 0);
+    struct lm_access *access = lm_reload_in_force(&server->shared);
+    CHECK(lm_token_bucket_acquire(&access->model_buckets[1], 4, lm_now_ns()));
+    CHECK(lumen_load_model(server, &model, 0, &index) == 0); /* the same rate: what is spent is */
+    access = lm_reload_in_force(&server->shared);
+    CHECK(!lm_token_bucket_acquire(&access->model_buckets[1], 2, lm_now_ns()));
+    model.burst = 6;
+    CHECK(lumen_load_model(server, &model, 0, &index) == 0);
+    access = lm_reload_in_force(&server->shared);
+    CHECK(lm_token_bucket_acquire(&access->model_buckets[1], 6, lm_now_ns()));
+    CHECK(lm_token_bucket_acquire(&access->model_buckets[0], 1000, lm_now_ns()));
+    lumen_close(server);
+}
+
+/* ---- under load ---- */
+
+static lm_atomic_u32 stop;
+
+struct client {
+    lumen_server *server;
+    pthread_t thread;
+    uint64_t answers, gone;
+};
+
+/* The first model never changes; the second is one of two, or gone. */
+static void *keep_asking(void *argument) {
+    struct client *client = argument;
+    int fd = dial(client->server);
+    bool right = true;
+    while (!lm_load_relaxed_u32(&stop)) { /* relaxed: a hint */
+        right = right && ask(fd, 0) == 3;
+        int found = ask(fd, 1);
+        right = right && (found == -3 || found == 6 || found == GONE);
+        client->gone += found == GONE;
+        client->answers++;
+    }
+    CHECK(right);
+    close(fd);
+    return NULL;
+}
+
+static uint32_t count_threads(void) {
+    uint32_t count = 0;
+    DIR *directory = opendir("/proc/self/task");
+    for (struct dirent *entry; (entry = readdir(directory));) count += entry->d_name[0] != '.';
+    closedir(directory);
+    return count;
+}
+
+static void under_load(uint32_t queue_type, uint32_t batch_size) {
+    struct client clients[CLIENTS] = {0};
+    uint32_t threads = count_threads(), index;
+    lumen_server *server = start(queue_type, LUMEN_ALLOCATOR_ARENA, batch_size);
+    uint64_t random = check_seed();
+    bool there = false;
+    lm_store_relaxed_u32(&stop, 0);
+    for (int c = 0; c < CLIENTS; c++) {
+        clients[c].server = server;
+        CHECK(pthread_create(&clients[c].thread, NULL, keep_asking, &clients[c]) == 0);
+    }
+    for (int round = 0; round < ROUNDS; round++) {
+        lumen_model_config model = model_of("second", 1 + (int)check_below(&random, 2));
+        CHECK_AT("round %d: %s", round, lm_error_last());
+        if (there && check_below(&random, 3) == 0) {
+            CHECK(lumen_unload_model(server, "second") == 0);
+            there = false;
+        } else {
+            CHECK(lumen_load_model(server, &model, LUMEN_LOAD_GENTLY, &index) == 0 && index == 1);
+            there = true;
+        }
+        if (check_below(&random, 4) == 0) CHECK(lumen_settle(server, 10000) == 0);
+    }
+    CHECK(lumen_settle(server, 10000) == 0 && server->set->retired == NULL);
+    lm_store_relaxed_u32(&stop, 1);
+    for (int c = 0; c < CLIENTS; c++) {
+        pthread_join(clients[c].thread, NULL);
+        CHECK(clients[c].answers > 0);
+    }
+    lumen_close(server);
+    CHECK(count_threads() == threads);
+}
+
+int main(void) {
+    library = getenv("LUMEN_ORT");
+    if (!library) check_skip("test_live", "LUMEN_ORT does not name libonnxruntime.so");
+    check_watchdog(300, "a model that goes");
+    make_graphs();
+    come_and_go(LUMEN_QUEUE_MPMC, LUMEN_ALLOCATOR_ARENA, 1);
+    come_and_go(LUMEN_QUEUE_AUTO, LUMEN_ALLOCATOR_STANDARD, 1);
+    come_and_go(LUMEN_QUEUE_INLINE, LUMEN_ALLOCATOR_ARENA, 1);
+    come_and_go(LUMEN_QUEUE_BATCHED, LUMEN_ALLOCATOR_ARENA, 4);
+    refused();
+    rates();
+    under_load(LUMEN_QUEUE_AUTO, 1);
+    under_load(LUMEN_QUEUE_MPMC, 4);
+    check_watchdog(0, "");
+    return check_finish("test_live");
+}
