@@ -22,6 +22,7 @@ from lumen_uring.commands import (
     key,
     predict,
     quantize,
+    reload,
     serve,
     stats,
     top,
@@ -41,6 +42,7 @@ _MODULES = (
     fit_router,
     key,
     health,
+    reload,
     doctor,
 )
 COMMANDS = tuple(module.__name__.rpartition(".")[2].replace("_", "-") for module in _MODULES)

@@ -148,7 +148,9 @@ def load(
     if config is not None and not draft.problems:
         config, problems = expand(config)
         draft.problems += problems
-    key_checks.check(draft.data, draft.report, [] if config is None else config.models)
+    comes_later = config is not None and config.repository.control != "none"
+    all_models = () if config is None else None if comes_later else config.models
+    key_checks.check(draft.data, draft.report, all_models)
     if config is not None:
         contradictions.check_together(config, draft.report)
         expert_checks.check(config, draft.report)

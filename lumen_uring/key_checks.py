@@ -17,13 +17,13 @@ Path = tuple["str | int", ...]
 Report = Callable[[Path, str, str], None]
 
 
-def check(data: dict[str, Any], report: Report, models: Sequence[ModelConfig] = ()) -> None:
+def check(data: dict[str, Any], report: Report, models: Sequence[ModelConfig] | None = ()) -> None:
     """Reports contradictions in server.keys, and every burst without a rate.
 
     Args:
         data: the settings as read.
         report: takes one problem.
-        models: with those of the repositories.
+        models: with those of the repositories; None: keys may name others, which come later.
     """
     for path, section in _sections(data):
         burst, rate = section.get("burst"), section.get("rate")
@@ -50,7 +50,9 @@ def _mappings(entries: object) -> Iterator[tuple[int, dict[str, Any]]]:
             yield index, entry
 
 
-def _check_keys(data: dict[str, Any], report: Report, all_models: Sequence[ModelConfig]) -> None:
+def _check_keys(
+    data: dict[str, Any], report: Report, all_models: Sequence[ModelConfig] | None
+) -> None:
     server = data.get("server")
     if not isinstance(server, dict):
         return
@@ -59,7 +61,7 @@ def _check_keys(data: dict[str, Any], report: Report, all_models: Sequence[Model
         for section in ("models", "experts")
         for _index, model in _mappings(data.get(section))
     ]
-    known += [model.name for model in all_models if model.name not in known]
+    known += [model.name for model in all_models or () if model.name not in known]
     names: dict[str, int] = {}
     tokens: dict[str, int] = {}
     for index, key in _mappings(server.get("keys")):
@@ -78,7 +80,7 @@ def _check_keys(data: dict[str, Any], report: Report, all_models: Sequence[Model
             tokens.setdefault(digest, index)
         models = key.get("models")
         for model in models if isinstance(models, list) else ():
-            if isinstance(model, str) and model not in known:
+            if all_models is not None and isinstance(model, str) and model not in known:
                 said = ", ".join(str(one) for one in known) or "none"
                 report((*place, "models"), f"names of models ({said})", f"{model!r}")
 

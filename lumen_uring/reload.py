@@ -13,16 +13,20 @@ from lumen_uring.settings import Config, EnsembleConfig, ExpertsConfig, ModelCon
 
 _SERVER: Final = ("keys", "hosts", "rate", "burst", "unready_seconds", "drain_seconds")
 _LOG: Final = ("level", "format", "path")
-_MODEL: Final = ("rate", "burst")
-_Entry = TypeVar("_Entry", ModelConfig, ExpertsConfig, EnsembleConfig)
+_RATES: Final = ("rate", "burst")
+_Entry = TypeVar("_Entry", ExpertsConfig, EnsembleConfig)
 
 
 class Plan(NamedTuple):
-    """The settings to apply, the names of those that change, a sentence for each that cannot."""
+    """The settings to apply, the names of those that change, a sentence for each that cannot.
+
+    The models of `config` are those in force, with their new rates; `models` are those wanted.
+    """
 
     config: Config
     changed: tuple[str, ...]
     refused: tuple[str, ...]
+    models: tuple[ModelConfig, ...]
 
 
 def plan(current: Config, wanted: Config) -> Plan:
@@ -57,8 +61,8 @@ def plan(current: Config, wanted: Config) -> Plan:
     section("repository", current.repository, wanted.repository, ())
     log = section("log", current.log, wanted.log, _LOG)
 
-    def entries(name: str, old: tuple[_Entry, ...], new: tuple[_Entry, ...]) -> tuple[_Entry, ...]:
-        """The entries of a list, with the values to apply."""
+    def virtual(name: str, old: tuple[_Entry, ...], new: tuple[_Entry, ...]) -> tuple[_Entry, ...]:
+        """The entries of a list of virtual models, with the values to apply."""
         names = [entry.name for entry in old]
         if [entry.name for entry in new] != names:
             refused.append(_refusal(name, ", ".join(names) or "none"))
@@ -66,20 +70,52 @@ def plan(current: Config, wanted: Config) -> Plan:
         kept = list(old)
         for index, entry in enumerate(old):
             if entry.name in by_name:
-                update = section(f"{name}.{index}", entry, by_name[entry.name], _MODEL)
+                update = section(f"{name}.{index}", entry, by_name[entry.name], _RATES)
                 kept[index] = entry.model_copy(update=update)
+        return tuple(kept)
+
+    def models() -> tuple[ModelConfig, ...]:
+        """The models in force with their new rates; others are loaded and unloaded afterwards."""
+        by_name = {entry.name: entry for entry in wanted.models}
+        kept = list(current.models)
+        for index, entry in enumerate(current.models):
+            new = by_name.pop(entry.name, None)
+            if new is None:
+                changed.append(f"model {entry.name} (to be unloaded)")
+                continue
+            rates = {name: getattr(new, name) for name in _RATES}
+            kept[index] = entry.model_copy(update=rates)
+            changed.extend(
+                f"models.{index}.{name}"
+                for name, rate in rates.items()
+                if getattr(entry, name) != rate
+            )
+            if needs_loading(kept[index], new):
+                changed.append(f"model {entry.name} (to be loaded again)")
+        changed.extend(f"model {name} (to be loaded)" for name in by_name)
         return tuple(kept)
 
     config = current.model_copy(
         update={
             "server": current.server.model_copy(update=server),
             "log": current.log.model_copy(update=log),
-            "models": entries("models", current.models, wanted.models),
-            "experts": entries("experts", current.experts, wanted.experts),
-            "ensembles": entries("ensembles", current.ensembles, wanted.ensembles),
+            "models": models(),
+            "experts": virtual("experts", current.experts, wanted.experts),
+            "ensembles": virtual("ensembles", current.ensembles, wanted.ensembles),
         }
     )
-    return Plan(config, tuple(changed), tuple(refused))
+    return Plan(config, tuple(changed), tuple(refused), wanted.models)
+
+
+def needs_loading(served: ModelConfig, wanted: ModelConfig) -> bool:
+    """Whether a model must be loaded again to be as its entry says: rates change without that.
+
+    Args:
+        served: the entry in force.
+        wanted: the entry of the same name.
+    """
+    before, after = served.model_dump(), wanted.model_dump()
+    return any(before[name] != after[name] for name in before.keys() - set(_RATES))
 
 
 def _refusal(name: str, value: object) -> str:

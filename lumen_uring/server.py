@@ -24,6 +24,7 @@ from lumen_uring.logs import Journal
 from lumen_uring.metrics_server import MetricsServer
 from lumen_uring.model_cache import labels, resolve
 from lumen_uring.notify import Notifier
+from lumen_uring.reload_report import Report, report_path
 from lumen_uring.repository.control import Control
 from lumen_uring.ring import onnxruntime_path
 from lumen_uring.ring.engine import Engine, EngineInfo
@@ -118,8 +119,7 @@ def _serve(config: Config, reread: Callable[[], Config], journal: Journal) -> in
             if signals.take(_ENDING) is not None:
                 return 0
         engine.set_metrics_port(0 if metrics is None else metrics.port)
-        controlled = config.repository.control != "none"
-        if controlled:
+        if config.repository.control == "explicit":
             engine.open_errands()
         engine.start()
         ready_s = time.monotonic() - began_s
@@ -137,13 +137,14 @@ def _serve(config: Config, reread: Callable[[], Config], journal: Journal) -> in
             for note in (*notes, *info.notes):
                 journal.log("warning", note)
         notifier.ready(lines[0])
-        control = _control(engine, config, journal, info.ort_version) if controlled else None
-        watch = _Watch(config, reread, journal, notifier, signals, engine, metrics, control)
+        control = _control(engine, config, journal, info.ort_version)
+        report = Report(report_path(Path(info.stats_path)) if info.stats_path else None)
+        watch = _Watch(config, reread, journal, notifier, signals, engine, metrics, control, report)
         try:
             return watch.until_the_end()
         finally:
-            if control is not None:
-                control.close()
+            control.close()
+            report.close()
 
 
 def _control(engine: Engine, config: Config, journal: Journal, ort_version: str) -> Control:
@@ -151,7 +152,7 @@ def _control(engine: Engine, config: Config, journal: Journal, ort_version: str)
 
     def load(model: ModelConfig) -> list[str]:
         path, names = resolve(model.path), labels(model)
-        return loading.add_model(engine, ort_version, model, path, names, engine.load_model)
+        return loading.add_model(engine, ort_version, model, path, names, engine.load)
 
     control = Control(engine, config, load, journal.log)
     control.start()
@@ -259,7 +260,8 @@ class _Watch:
         signals: SignalQueue,
         engine: Engine,
         metrics: MetricsServer | None,
-        control: Control | None = None,
+        control: Control,
+        report: Report,
     ) -> None:
         self._config = config
         self._reread = reread
@@ -269,6 +271,7 @@ class _Watch:
         self._engine = engine
         self._metrics = metrics
         self._control = control
+        self._report = report
 
     def until_the_end(self) -> int:
         """Returns the exit status."""
@@ -295,27 +298,36 @@ class _Watch:
 
     def _reload(self) -> None:
         """Applies the settings that a reload may change; a wrong file changes nothing."""
+        current = self._config.with_entries(self._control.models())
         try:
-            plan = reload.plan(self._config, self._reread())
+            plan = reload.plan(current, self._reread())
         except ConfigError as error:
-            self._journal.log(
-                "error", f"The reload failed, the old settings stay in force:\n{error}"
-            )
-            return
-        if not self._reopen(plan.config):
+            self._reload_failed(f"The reload failed, the old settings stay in force:\n{error}")
             return
         try:
-            self._engine.reload(plan.config)
+            self._journal.reopen(plan.config.log)
+        except ConfigError as error:
+            self._reload_failed(f"{error} The old settings stay in force.")
+            return
+        try:
+            self._control.reconfigure(plan.config)
         except LumenError as error:
-            self._journal.log("error", f"The reload failed, only the log was opened again: {error}")
+            self._reload_failed(f"The reload failed, only the log was opened again: {error}")
             return
         if self._metrics is not None:
             self._metrics.set_hosts(plan.config.server.hosts)
         self._config = plan.config
         self._engine.reopen_files(plan.config)
+        summary = f"Reloaded: {', '.join(plan.changed) or 'nothing has changed'}."
         for sentence in plan.refused:
             self._journal.log("warning", sentence)
-        self._journal.log("info", f"Reloaded: {', '.join(plan.changed) or 'nothing has changed'}.")
+        self._journal.log("info", summary)
+        number = self._report.begin([summary, *plan.refused], failed=False, goes_on=True)
+        self._control.list_models(plan.models, lambda lines: self._report.end(number, lines))
+
+    def _reload_failed(self, sentence: str) -> None:
+        self._journal.log("error", sentence)
+        self._report.begin([sentence], failed=True, goes_on=False)
 
     def _reopen(self, config: Config) -> bool:
         """Opens the log's file again; False when it cannot be opened."""
@@ -340,8 +352,7 @@ class _Watch:
             self._wait_for_another(unready_s)
         # First the drain, then the line: its reader may be gone or slow.
         engine.stop(drain_s)
-        if self._control is not None:
-            self._control.close()
+        self._control.close()
         self._journal.say(
             f"Draining for at most {drain_s:g} s; a second signal ends the server at once."
         )

@@ -417,7 +417,9 @@ class RepositoryConfig(_Section):
         max_length=REPOSITORIES_MAX,
         description=f"a list of at most {REPOSITORIES_MAX} paths of folders or files",
     )
-    control: Literal["none", "explicit"] = Field(default="none", description="none | explicit")
+    control: Literal["none", "explicit", "watch"] = Field(
+        default="none", description="none | explicit | watch"
+    )
     load: Annotated[tuple[str, ...], BeforeValidator(_tuple)] = Field(
         default=(), max_length=MODELS_MAX, description="a list of models' names, or of '*' for all"
     )
@@ -662,6 +664,10 @@ class Config(_Section):
     def notes(self) -> tuple[str, ...]:
         """Sentences on the repositories, for the person who starts the server."""
         return self._notes
+
+    def with_entries(self, models: tuple[ModelConfig, ...]) -> Config:
+        """The same settings with other entries of `models`."""
+        return self.model_copy(update={"models": models})
 
     def with_models(
         self,

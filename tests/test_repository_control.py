@@ -7,11 +7,14 @@ import json
 import queue
 import textwrap
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from lumen_uring import reload
 from lumen_uring.config import load
 from lumen_uring.errors import EngineError
 from lumen_uring.repository.control import Control
@@ -29,6 +32,7 @@ class FakeEngine:
         self.holds: list[bool] = []
         self.unloaded: list[str] = []
         self.refusal = ""
+        self.reloads: list[list[str]] = []
 
     def ask(self, kind: str, name: str = "", body: bytes = b"") -> int:
         number = len(self.answers)
@@ -57,7 +61,13 @@ class FakeEngine:
     def hold_ready(self, hold: bool) -> None:
         self.holds.append(hold)
 
-    def unload_model(self, name: str) -> None:
+    def reload(self, config: Config) -> None:
+        self.reloads.append([model.name for model in config.models])
+
+    def settle(self, _timeout_s: float) -> bool:
+        return True
+
+    def unload(self, name: str) -> None:
         if self.refusal:
             raise EngineError(self.refusal)
         self.unloaded.append(name)
@@ -87,26 +97,33 @@ class FakePreparer(Preparer):
 
 
 class Room:
-    """A control over a folder with the models a and b, of which a is loaded at start."""
+    """A control over a folder with the models a and b; with explicit only a is loaded at start."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, how: str = "explicit") -> None:
         self.folder = folder
         for name in ("a/1", "b/2"):
             self.add(name)
-        settings = ["repository.control=explicit", "repository.load=[a]"]
+        settings = [f"repository.control={how}", "repository.load=[a]"]
         self.config = load(None, settings, (), None, [str(folder)])
         self.engine, self.preparer = FakeEngine(), FakePreparer()
         self.loaded: list[tuple[str, str]] = []
         self.said: list[str] = []
         self.control = Control(
             self.engine, self.config, self.put, lambda _level, text: self.said.append(text),
-            self.preparer,
+            self.preparer, 0.05,
         )  # fmt: skip
         self.control.start()
 
     def add(self, place: str) -> None:
         (self.folder / place).mkdir(parents=True)
         (self.folder / place / "model.onnx").touch()
+
+    def until(self, condition: Callable[[], object]) -> None:
+        """Waits for what another thread does."""
+        end = time.monotonic() + 30
+        while not condition():
+            assert time.monotonic() < end, (self.loaded, self.engine.unloaded, self.said)
+            time.sleep(0.005)
 
     def put(self, model: ModelConfig) -> list[str]:
         self.loaded.append((model.name, model.path.removeprefix(f"{self.folder}/")))
@@ -212,6 +229,13 @@ def test_an_unload_that_the_engine_refuses(room: Room) -> None:
     assert room.states()["a/1"] == ("READY", "")
 
 
+def test_a_model_that_is_asked_for_twice(room: Room) -> None:
+    """The second call waits for its turn, and reads the folder again."""
+    calls = [room.engine.ask("load", "b") for _ in range(3)]
+    assert [room.engine.answer(call) for call in calls] == [(200, None)] * 3
+    assert room.states()["b/2"] == ("READY", "")
+
+
 def test_the_index_does_not_wait_for_a_load(room: Room) -> None:
     room.preparer.gate.clear()
     load_b = room.engine.ask("load", "b")
@@ -232,6 +256,82 @@ def test_the_end_answers_everybody(room: Room) -> None:
     assert room.loaded == []
 
 
+# ---- folders and settings that change ----
+
+
+def test_folders_that_change(tmp_path: Path) -> None:
+    room = Room(tmp_path, "watch")
+    loaded, unloaded = room.loaded, room.engine.unloaded
+    try:
+        room.add("c/1")
+        room.until(lambda: loaded == [("c", "c/1/model.onnx")])
+        room.add("tmp/.new/1")
+        (tmp_path / "tmp/.new/1").rename(tmp_path / "a/2")
+        room.until(lambda: ("a", "a/2/model.onnx") in loaded)
+        (tmp_path / "b/2/model.onnx").write_text("another one")
+        room.until(lambda: ("b", "b/2/model.onnx") in loaded)
+        (tmp_path / "b/config.pbtxt").write_text("max_batch_size: 4")
+        room.until(lambda: loaded.count(("b", "b/2/model.onnx")) == 2)
+        (tmp_path / "b/config.pbtxt").write_text("speed: 4")  # b stays as it is
+        (tmp_path / "c").rename(tmp_path.with_name("elsewhere"))
+        room.until(lambda: unloaded == ["c"])
+        assert any("unknown field 'speed'" in line for line in room.said)
+        (tmp_path / "b/3").mkdir()  # a version that is not whole yet
+        (tmp_path / "b/config.pbtxt").unlink()
+        (tmp_path / "a").rename(tmp_path.with_name("away"))
+        room.until(lambda: unloaded == ["c", "a"])
+        assert {model.name: model.path for model in room.control.models()} == {
+            "b": str(tmp_path / "b/2/model.onnx")
+        }
+    finally:
+        room.control.close()
+    assert len(loaded) == 4
+
+
+def test_settings_that_change(room: Room, tmp_path: Path) -> None:
+    """The list of the settings; a model that a client had loaded is no part of it."""
+    failed: list[list[str]] = []
+    assert room.engine.call("load", "b") == (200, None)
+    file = tmp_path / "x.onnx"
+    file.touch()
+    settings = ["repository.control=explicit", "models.0.max_rows=3"]
+    wanted = load(None, settings, [f"x={file}"], None, [str(tmp_path)]).models
+    room.control.list_models(wanted, failed.append)
+    room.until(lambda: room.engine.unloaded == ["a"] and len(room.loaded) == 2)
+    assert {model.name for model in room.control.models()} == {"b", "x"}
+    room.control.list_models(wanted, failed.append)  # as they are: nothing is loaded
+    rates = [model.model_copy(update={"rate": 2.0}) for model in wanted]
+    room.control.list_models(rates, failed.append)
+    room.until(lambda: room.control.models()[-1].rate == 2.0)
+    file.write_text("another one")
+    room.control.list_models(wanted, failed.append)
+    room.until(lambda: len(room.loaded) == 3)
+    room.control.list_models([], failed.append)
+    room.until(lambda: len(failed) == 5)
+    assert room.engine.unloaded == ["a", "x"]
+    assert len(room.loaded) == 3
+    assert failed == [[]] * 5
+    room.preparer.wrong = {"x": "it is none"}
+    room.control.list_models(wanted, failed.append)
+    room.until(lambda: len(failed) == 6)
+    assert failed[-1] == ["model x: not loaded: it is none"]
+
+
+def test_what_a_reload_says(tmp_path: Path) -> None:
+    old = load(None, ["models.0.rate=1"], ["a=a.onnx", "b=b.onnx", "c=c.onnx"])
+    new = load(None, ["models.0.rate=2", "models.1.max_rows=9"], ["a=a.onnx", "c=c.onnx", "d=d"])
+    plan = reload.plan(old, new)
+    assert plan.changed == (
+        "models.0.rate", "model b (to be unloaded)", "model c (to be loaded again)",
+        "model d (to be loaded)",
+    )  # fmt: skip
+    assert plan.refused == ()
+    assert plan.models == new.models
+    assert [(model.name, model.rate, model.max_rows) for model in plan.config.models] == [
+        ("a", 2.0, 0), ("b", 0.0, 0), ("c", 0.0, 0),
+    ]  # fmt: skip
+
+
 # ---- the check in a process of its own ----
 
 
@@ -247,7 +347,7 @@ def preparer(folder: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> Prepar
     [
         ("import os; os.kill(os.getpid(), 11)", "ended with signal SIGSEGV: it said nothing"),
         ("import sys; sys.exit('no model')", "ended with status 1: no model"),
-        ("raise MemoryError", "needed more memory than repository.load_bytes allows"),
+        ("raise MemoryError", "needs more memory than repository.load_bytes allows"),
         ("import time; time.sleep(60)", "took longer than 1 s (repository.load_seconds)"),
         ("print('{')", "ended with status 0"),
         ("print('{\"reason\": \"it is none\", \"notes\": []}')", "it is none"),
@@ -283,6 +383,9 @@ def test_a_check_fills_the_cache(
     Preparer().prepare(config, config.models[0])
     assert list((tmp_path / "lumen").glob("*.ort"))
     (tmp_path / "bad.onnx").write_bytes(b"no model")
+    small = load(None, ["repository.load_bytes=64MiB"])
+    with pytest.raises(PrepareError, match="more memory than repository"):
+        Preparer().prepare(small, config.models[0])
     bad = config.models[0].model_copy(update={"path": str(tmp_path / "bad.onnx")})
     with pytest.raises(PrepareError, match=r"bad\.onnx"):
         Preparer().prepare(config, bad)

@@ -23,7 +23,8 @@ signals:
   SIGTERM, SIGINT, SIGQUIT   finish requests in flight, for server.drain_seconds at most, and end;
                              a second one ends at once
   SIGHUP                     read the settings again: keys, hosts, rates, the log and drain_seconds
-                             change at once, others with a restart; open log files again
+                             change at once, models are loaded and unloaded, other settings need a
+                             restart; open log files again (`lumen reload` waits and says more)
   SIGUSR1                    open log, access log and telemetry files again
 
 exit status:

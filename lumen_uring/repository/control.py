@@ -1,22 +1,27 @@
-"""Loads and unloads models of a running server as its clients ask: index, load, unload.
+"""Loads and unloads models of a running server: as its clients ask, as its folders change, and as
+its settings say when they are read again.
 
-Started by server.py where repository.control is explicit. Two threads of its own: one takes calls
-and answers the index at once, the other loads one model after another. The queue between them is
-as long as the C library's table of calls, which refuses what is beyond it. What is served goes on
-being served until the new one is ready, and when it never is.
+Started by server.py. One thread loads one model after another, at most two more take calls and
+watch the folders. The queue between them is bounded by the C library's table of calls, which
+refuses what is beyond it; changes of folders that wait are one. What is served goes on being served
+until the new one is ready, and when it never is.
 """
 
 from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, Protocol
 
 import orjson
 
 from lumen_uring.errors import EngineError, LumenError
-from lumen_uring.repository.entries import entry_of, names_in
+from lumen_uring.reload import needs_loading
+from lumen_uring.repository.entries import entries_in, entry_of, names_in
 from lumen_uring.repository.prepare import Preparer
 from lumen_uring.repository.states import (
     LOADING,
@@ -26,11 +31,13 @@ from lumen_uring.repository.states import (
     UNLOADING,
     States,
 )
+from lumen_uring.repository.watch import SETTLE_S, Look, Watcher, look
 from lumen_uring.ring.engine import Errand
 from lumen_uring.settings import Config, ModelConfig
 
 _STEP_S: Final = 0.5
 _SHUTTING_DOWN: Final = "the server is shutting down"
+_BUILTIN: Final = "builtin:"
 
 
 class Loads(Protocol):
@@ -39,7 +46,22 @@ class Loads(Protocol):
     def next_errand(self, timeout_s: float) -> Errand | None: ...
     def finish_errand(self, errand: Errand, code: int, body: bytes = b"") -> None: ...
     def hold_ready(self, hold: bool) -> None: ...
-    def unload_model(self, name: str) -> None: ...
+    def reload(self, config: Config) -> None: ...
+    def unload(self, name: str) -> None: ...
+    def settle(self, timeout_s: float) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Rescan:
+    """The repositories have changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """The settings name other models than before."""
+
+    models: tuple[ModelConfig, ...]
+    done: Callable[[list[str]], None]  # with a line for each model that could not be
 
 
 class CallError(LumenError):
@@ -64,6 +86,7 @@ class Control:
         load: puts a model into the engine, or in the place of the one of its name.
         log: takes a level and a sentence.
         preparer: tries a model beforehand.
+        settle_s: how long folders must be quiet.
     """
 
     def __init__(
@@ -73,40 +96,89 @@ class Control:
         load: Callable[[ModelConfig], list[str]],
         log: Callable[[str, str], None],
         preparer: Preparer | None = None,
+        settle_s: float = SETTLE_S,
     ) -> None:
+        self._settle_s = settle_s
         self._engine = engine
         self._config = config
         self._load = load
         self._log = log
         self._preparer = preparer or Preparer()
         self._states = States()
-        self._calls: queue.SimpleQueue[Errand | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[Errand | Rescan | Listed | None] = queue.SimpleQueue()
+        self._rescan_waits = threading.Event()
         self._stopping = threading.Event()
-        for model in config.models:
+        self._lock = threading.Lock()
+        self._configuring = threading.Lock()
+        self._models = {model.name: model for model in config.models}  # in force
+        self._files = {model.name: _files_of(model) for model in config.models}
+        self._listed = set(self._models)
+        self._unsettled = False
+        for model in config.served():
             self._states.put(model.name, _version(model), READY)
-        for entry in config.experts:
-            self._states.put(entry.name, 1, READY)
-        self._threads = [
-            threading.Thread(target=self._take, name="lumen-calls"),
-            threading.Thread(target=self._carry_out, name="lumen-loader"),
-        ]
+        self._loader = threading.Thread(target=self._carry_out, name="lumen-loader")
+        self._taker = threading.Thread(target=self._take, name="lumen-calls")
+        self._watcher: Watcher | None = None
 
     def start(self) -> None:
-        """Begins to answer."""
-        for thread in self._threads:
-            thread.start()
+        """Begins to load, to answer calls (explicit) and to watch (watch)."""
+        self._loader.start()
+        if self._config.repository.control == "explicit":
+            self._taker.start()
+        if self._config.repository.control == "watch":
+            paths = [Path(text).expanduser() for text in self._config.repository.paths]
+            try:
+                self._watcher = Watcher(paths, self._changed, self._log, self._settle_s)
+            except EngineError as error:
+                self._log("error", f"The repositories are not watched: {error}")
 
     def close(self) -> None:
         """Ends; calls that wait are answered that the server shuts down."""
         if self._stopping.is_set():
             return
         self._stopping.set()
+        if self._watcher is not None:
+            self._watcher.close()
         self._preparer.stop()
-        takes, carries_out = self._threads
-        if takes.ident is not None:
-            takes.join()
-            self._calls.put(None)
-            carries_out.join()
+        if self._taker.ident is not None:
+            self._taker.join()
+        if self._loader.ident is not None:
+            self._jobs.put(None)
+            self._loader.join()
+
+    def models(self) -> tuple[ModelConfig, ...]:
+        """The entries of all models that are served now, but for virtual ones."""
+        with self._lock:
+            return tuple(self._models.values())
+
+    def reconfigure(self, config: Config) -> None:
+        """Puts keys, hosts and rates in force.
+
+        Args:
+            config: of the server; its models are those in force.
+
+        Raises:
+            EngineError: they cannot be applied; nothing has changed.
+        """
+        with self._configuring:
+            served = {model.name for model in self.models()}
+            kept = tuple(model for model in config.models if model.name in served)
+            self._engine.reload(config.with_entries(kept))
+            self._config = config
+
+    def list_models(self, models: Sequence[ModelConfig], done: Callable[[list[str]], None]) -> None:
+        """Has the models of the settings that were read again loaded, and others unloaded.
+
+        Args:
+            models: entries; one that is served as it stands there is left alone.
+            done: called on the loader's thread, with a line for each model that could not be.
+        """
+        self._jobs.put(Listed(tuple(models), done))
+
+    def _changed(self) -> None:
+        if not self._rescan_waits.is_set():
+            self._rescan_waits.set()
+            self._jobs.put(Rescan())
 
     # ---- the thread that takes calls ----
 
@@ -118,7 +190,7 @@ class Control:
             if errand.kind == "index":
                 self._answer(errand, self._index)
             else:
-                self._calls.put(errand)
+                self._jobs.put(errand)
         while (errand := self._engine.next_errand(0)) is not None:
             self._finish(errand, 503, _SHUTTING_DOWN)
 
@@ -130,49 +202,141 @@ class Control:
 
     # ---- the thread that loads ----
 
+    def _next_job(self) -> Errand | Rescan | Listed | None:
+        """Waits for a job, and meanwhile frees models whose last requests are answered."""
+        while True:
+            with suppress(queue.Empty):
+                return self._jobs.get(timeout=_STEP_S if self._unsettled else None)
+            try:
+                self._unsettled = not self._engine.settle(0)
+            except EngineError:  # it has ended, and frees everything
+                self._unsettled = False
+
     def _carry_out(self) -> None:
-        while (errand := self._calls.get()) is not None and not self._stopping.is_set():
-            self._answer(errand, self._load_model if errand.kind == "load" else self._unload_model)
+        while (job := self._next_job()) is not None and not self._stopping.is_set():
+            self._unsettled = True
+            if isinstance(job, Errand):
+                self._answer(job, self._load_asked if job.kind == "load" else self._unload_asked)
+            elif isinstance(job, Rescan):
+                self._rescan_waits.clear()  # first: what changes from here on is another one
+                self._rescan()
+            else:
+                job.done(self._apply(job.models))
             if self._config.repository.strict_readiness:
                 self._engine.hold_ready(not self._states.all_as_wanted())
-        while errand is not None:
-            self._finish(errand, 503, _SHUTTING_DOWN)
-            errand = self._calls.get()
+        while job is not None:
+            if isinstance(job, Errand):
+                self._finish(job, 503, _SHUTTING_DOWN)
+            job = self._jobs.get()
 
-    def _load_model(self, errand: Errand) -> bytes:
+    def _load_asked(self, errand: Errand) -> bytes:
         model = entry_of(self._config, errand.name, _config_of(errand.body))
-        version, served = _version(model), self._states.ready_version(errand.name)
+        try:
+            self._put(model)
+        except LumenError as error:
+            raise CallError(400, f"failed to load '{model.name}': {error}") from None
+        return b""
+
+    def _unload_asked(self, errand: Errand) -> bytes:
+        _parameters(errand.body, {"unload_dependents": bool})
+        if self._states.ready_version(errand.name) is None:
+            raise CallError(404, f"failed to unload '{errand.name}': it is not loaded")
+        try:
+            self._remove(errand.name)
+        except EngineError as error:
+            raise CallError(400, f"failed to unload '{errand.name}': {error}") from None
+        return b""
+
+    def _put(self, model: ModelConfig) -> None:
+        """Loads a model, or replaces it; on an error what was served is served."""
+        version, served = _version(model), self._states.ready_version(model.name)
         if served is None:
             self._states.put(model.name, version, LOADING)
+        files = _files_of(model)  # before: a change during the load is one
         try:
             notes = [*self._preparer.prepare(self._config, model), *self._load(model)]
         except LumenError as error:
-            if served != version:  # what is served goes on being served
+            if served != version:
                 self._states.put(model.name, version, UNAVAILABLE, str(error))
             self._log("error", f"model {model.name}: not loaded: {error}")
-            raise CallError(400, f"failed to load '{model.name}': {error}") from None
+            raise
         if served is not None and served != version:
             self._states.put(model.name, served, UNAVAILABLE, UNLOADED)
+        with self._lock:
+            self._models[model.name] = model
+        self._files[model.name] = files
+        self._name_in_keys(model.name)
         self._states.put(model.name, version, READY)
         self._log("info", f"model {model.name}: version {version} is loaded")
         for note in dict.fromkeys(notes):
             self._log("info", f"model {model.name}: {note}")
-        return b""
 
-    def _unload_model(self, errand: Errand) -> bytes:
-        _parameters(errand.body, {"unload_dependents": bool})
-        version = self._states.ready_version(errand.name)
-        if version is None:
-            raise CallError(404, f"failed to unload '{errand.name}': it is not loaded")
-        self._states.put(errand.name, version, UNLOADING)
+    def _name_in_keys(self, name: str) -> None:
+        """A key may name a model that was not there when the keys were read."""
+        with self._configuring:
+            if any(name in key.models for key in self._config.server.keys if key.models != "all"):
+                self._engine.reload(self._config.with_entries(self.models()))
+
+    def _remove(self, name: str) -> None:
+        """Unloads a model that is served."""
+        version = self._states.ready_version(name) or 1
+        self._states.put(name, version, UNLOADING)
+        with self._configuring:
+            try:
+                self._engine.unload(name)
+            except EngineError:
+                self._states.put(name, version, READY)
+                raise
+            with self._lock:
+                self._models.pop(name, None)
+        self._states.put(name, version, UNAVAILABLE, UNLOADED)
+        self._log("info", f"model {name}: unloaded")
+
+    def _apply(self, wanted: Sequence[ModelConfig]) -> list[str]:
+        """The list of the settings: loads what is new or has changed, unloads what is gone."""
+        names = {model.name for model in wanted}
+        failed: list[str] = []
+        for name in sorted(self._listed - names):
+            if self._states.ready_version(name) is not None:
+                failed += self._try(self._remove, name)
+        self._listed = names
+        for model in wanted:
+            failed += self._put_if_changed(model)
+        return failed
+
+    def _rescan(self) -> None:
+        """The repositories: the same, but a folder that cannot be read now changes nothing."""
+        found, problems = entries_in(self._config)
+        for line in problems:
+            self._log("error", f"The repositories: {line}")
+        names = {model.name for model in found}
+        for model in self.models():
+            is_gone = model.origin is not None and model.name not in names
+            if is_gone and not _holds_models(model):
+                self._try(self._remove, model.name)
+        for model in found:
+            self._put_if_changed(model)
+
+    def _put_if_changed(self, model: ModelConfig) -> list[str]:
+        served = self._models.get(model.name)
+        same_files = self._files.get(model.name) == _files_of(model)
+        if served is None or not same_files or needs_loading(served, model):
+            return self._try(self._put, model)
+        with self._lock:
+            self._models[model.name] = model  # its rates
+        return []
+
+    def _try(self, change: Callable[[Any], None], what: str | ModelConfig) -> list[str]:
+        """A change that no client waits for. Returns what went wrong; `_put` logs it itself."""
         try:
-            self._engine.unload_model(errand.name)
-        except EngineError as error:
-            self._states.put(errand.name, version, READY)
-            raise CallError(400, f"failed to unload '{errand.name}': {error}") from None
-        self._states.put(errand.name, version, UNAVAILABLE, UNLOADED)
-        self._log("info", f"model {errand.name}: unloaded")
-        return b""
+            change(what)
+        except LumenError as error:
+            if not isinstance(what, str):
+                return [f"model {what.name}: not loaded: {error}"]
+            said = f"model {what}: not unloaded: {error}"
+            self._log("error", said)
+            return [said]
+        return []
 
     # ---- answers ----
 
@@ -191,6 +355,28 @@ class Control:
 
     def _finish(self, errand: Errand, code: int, text: str) -> None:
         self._engine.finish_errand(errand, code, orjson.dumps({"error": text}))
+
+
+def _files_of(model: ModelConfig) -> Look:
+    """The files of a model as they are now: another file under the same name is a change."""
+    if model.path.startswith(_BUILTIN):
+        return frozenset()
+    path = Path(model.path).expanduser()
+    labels = [] if model.labels is None else [Path(model.labels).expanduser()]
+    # A model of a repository has its version's folder to itself.
+    own = path.parent if model.origin is not None and Path(model.origin.folder) != path else path
+    return look([own, *labels])
+
+
+def _holds_models(model: ModelConfig) -> bool:
+    """Whether a model's folder is still there with something in it: it may be half copied."""
+    assert model.origin is not None
+    folder = Path(model.origin.folder)
+    with suppress(OSError):
+        if not folder.is_dir():
+            return folder.exists()
+        return any(path.is_dir() and path.name.isdecimal() for path in folder.iterdir())
+    return False
 
 
 def _version(model: ModelConfig) -> int:

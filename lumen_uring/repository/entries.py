@@ -58,7 +58,7 @@ def expand(config: Config) -> tuple[Config, list[str]]:
         problems.add("repository.paths", f"at most {MODELS_MAX} models in all", f"{len(entries)}")
     for name in sorted(wanted - first.keys() - {"*"}):
         problems.add("repository.load", f"models that are there ({', '.join(first)})", repr(name))
-    if not entries and not problems.lines and control == "none":
+    if not entries and not problems.lines and control != "explicit":
         problems.add("repository.paths", "at least one model", "none")
     return config.with_models(tuple(entries), tuple(ensembles), tuple(notes)), problems.lines
 
@@ -102,6 +102,32 @@ def entry_of(config: Config, name: str, asked: dict[str, Any] | None = None) -> 
     if entry is None:
         raise ConfigError("\n".join(problems.lines))
     return entry
+
+
+def entries_in(config: Config) -> tuple[list[ModelConfig], list[str]]:
+    """The models that the repositories hold now, but for those that `models` names itself.
+
+    Args:
+        config: of the server.
+
+    Returns:
+        Entries, and a line for each problem; a model with one is left out.
+    """
+    problems = Problems()
+    taken = {model.name for model in config.models if model.origin is None}
+    entries: list[ModelConfig] = []
+    for text in config.repository.paths:
+        for model in find(Path(text).expanduser(), problems)[0]:
+            if model.name in taken:
+                expected = f"another name than {model.name!r}"
+                problems.add(model.where, expected, "it: another model has it too")
+                continue
+            taken.add(model.name)
+            if model.asked.steps:
+                continue  # an ensemble is opened at the start
+            entry = _entry(model, problems)
+            entries += [] if entry is None else [entry]
+    return entries, problems.lines
 
 
 def names_in(config: Config) -> set[str]:

@@ -8,6 +8,7 @@ too much ends that process alone. What it leaves in the cache the server maps.
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -21,6 +22,11 @@ from lumen_uring.settings import Config, ModelConfig
 
 _MODULE: Final = "lumen_uring.repository.prepare"
 _TOLD_MAX: Final = 2000
+# As Python, C++, ONNX Runtime, the loader and libc say it.
+_NO_MEMORY: Final = re.compile(
+    "MemoryError|bad_alloc|[Mm]emory allocation|[Ff]ailed to allocate|failed to map segment|"
+    "Cannot allocate memory|no memory"
+)
 
 
 class PrepareError(LumenError):
@@ -74,7 +80,7 @@ class Preparer:
         except ValueError:
             raise PrepareError(_crash(process.returncode, trouble)) from None
         if answer["reason"] is not None:
-            raise PrepareError(str(answer["reason"]))
+            raise PrepareError(_with_cure(str(answer["reason"])))
         return [str(note) for note in answer["notes"]]
 
     def stop(self) -> None:
@@ -87,11 +93,6 @@ class Preparer:
 
 def _crash(status: int, trouble: bytes) -> str:
     text = trouble.decode("utf-8", "replace").strip()[-_TOLD_MAX:]
-    if "MemoryError" in text or "bad_alloc" in text:
-        return (
-            "its check needed more memory than repository.load_bytes allows: raise that, or take "
-            "a smaller model"
-        )
     if status < 0:
         try:
             how = f"signal {signal.Signals(-status).name}"
@@ -100,7 +101,14 @@ def _crash(status: int, trouble: bytes) -> str:
     else:
         how = f"status {status}"
     last = text.splitlines()[-1] if text else "it said nothing"
-    return f"the process that checked it ended with {how}: {last}"
+    return _with_cure(f"the process that checked it ended with {how}: {last}")
+
+
+def _with_cure(sentence: str) -> str:
+    """Names the bound on memory where a sentence sounds as if that had been reached."""
+    if _NO_MEMORY.search(sentence) is None:
+        return sentence
+    return f"its check needs more memory than repository.load_bytes allows: {sentence}"
 
 
 def _spec(config: Config, model: ModelConfig) -> bytes:

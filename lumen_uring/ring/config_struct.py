@@ -103,17 +103,21 @@ _FIELDS: Final[dict[str, Any]] = dict(_fields())
 structs.LumenConfig._fields_ = list(_FIELDS.items())
 
 
-def native_config(config: Config, runtime: Path) -> structs.LumenConfig:
+def native_config(
+    config: Config, runtime: Path, names: list[str] | None = None
+) -> structs.LumenConfig:
     """lumen_config for these settings; it keeps alive what it points to.
 
     Args:
         config: checked settings.
         runtime: libonnxruntime.so.
+        names: of the models, each at its index; None: as the settings list them.
 
     Raises:
         EngineError: a number does not fit its field.
     """
-    names = [model.name for model in config.served()]
+    if names is None:
+        names = [model.name for model in config.served()]
     native = structs.LumenConfig(
         abi_version=structs.ABI_VERSION,
         access_as_json=int(config.log.format == "json"),

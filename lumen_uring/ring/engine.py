@@ -85,6 +85,7 @@ class Engine(LiveModels):
     def __init__(self, config: Config, ort_library: Path | None = None) -> None:
         self._handle: ctypes.c_void_p | None = None
         self._process = os.getpid()
+        self._indexes: dict[str, int] = {}
         self._library = library.load()
         runtime = ort_library or onnxruntime_path.find()
         native = native_config(config, runtime)
@@ -141,6 +142,7 @@ class Engine(LiveModels):
                 self._open_handle(), ctypes.byref(native), ctypes.byref(index)
             )
         )
+        self._indexes[native.name.decode()] = index.value
         return index.value
 
     def add_experts(
@@ -290,7 +292,8 @@ class Engine(LiveModels):
         Source:
             lumen_reload
         """
-        native = native_config(config, Path("unused"))
+        by_index = sorted(self._indexes, key=self._indexes.__getitem__)
+        native = native_config(config, Path("unused"), by_index)
         served = config.served()
         models = (structs.LumenModelConfig * len(served))(
             *(native_model(model, Path("unused"), None, None) for model in served)
@@ -344,29 +347,6 @@ class Engine(LiveModels):
         """
         handle = self._open_handle()
         self._check(self._library.lumen_set_metrics_port(handle, port))
-
-    def load_model(
-        self,
-        model: ModelConfig,
-        path: Path,
-        cache_path: Path | None = None,
-        labels: bytes | None = None,
-        engine: EnginePlace | None = None,
-    ) -> None:
-        """Loads a model into a running engine, also in the place of the one of its name.
-
-        Raises:
-            EngineError: this version of the C library cannot.
-        """
-        raise EngineError("models cannot be loaded while the server runs yet")
-
-    def unload_model(self, name: str) -> None:
-        """Takes a model out of a running engine.
-
-        Raises:
-            EngineError: this version of the C library cannot.
-        """
-        raise EngineError("models cannot be unloaded while the server runs yet")
 
     def open_errands(self) -> None:
         """Has requests that load models answered by this program; before start only.

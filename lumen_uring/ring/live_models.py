@@ -19,6 +19,7 @@ class LiveModels:
     """What an engine that runs does with single models."""
 
     _library: ctypes.CDLL
+    _indexes: dict[str, int]  # of each name that was ever served
 
     def _open_handle(self) -> ctypes.c_void_p:
         raise NotImplementedError
@@ -81,6 +82,7 @@ class LiveModels:
                 self._open_handle(), ctypes.byref(native), flags, ctypes.byref(index)
             )
         )
+        self._indexes[native.name.decode()] = index.value
         return index.value
 
     def unload(self, name: str) -> None:

@@ -90,12 +90,10 @@ def test_a_request_in_flight_keeps_what_it_had(serve: Serve, tmp_path: Path) -> 
 def test_what_needs_a_restart_stays(serve: Serve, tmp_path: Path) -> None:
     one = Reloaded(serve, tmp_path, settings(tmp_path))
     other = settings(tmp_path, port=1, arena_bytes="17MiB", drain_seconds=7, hosts=["a.example"])
-    other["models"] = [{"name": "digits", "path": "builtin:digits"}]
     other["engine"] = {"thread_count": 1}
     said = one.reload(other)
     assert "server.arena_bytes cannot change without a restart: 16777216 stays." in said
     assert "engine.thread_count cannot change without a restart: 2 stays." in said
-    assert "models cannot change without a restart: double, slow stays." in said
     assert "server.port" not in said  # --port says so, and still does
     assert "Reloaded: server.drain_seconds, server.hosts." in said
     assert asked(one.server, None, "a.example") == 200

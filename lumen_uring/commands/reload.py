@@ -1,0 +1,89 @@
+"""`lumen reload`: has a running server read its settings again, and shows what became of that.
+
+Called by cli.py, on the main thread. It sends SIGHUP to the server of a port on this machine and
+reads the report that the server writes beside its statistics.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import time
+from typing import Final
+
+from lumen_uring.errors import StatsError
+from lumen_uring.options import Subparsers, add_port_option, seconds
+
+_LOOK_S: Final = 0.05
+_WAIT_S: Final = 600.0
+
+
+def add(subparsers: Subparsers) -> None:
+    """Declares the command.
+
+    Args:
+        subparsers: of the main parser.
+    """
+    parser = subparsers.add_parser(
+        "reload",
+        help="have a running server read its settings and models again",
+        description="Sends SIGHUP to a server on this machine, waits until its models are loaded, "
+        "and shows what changed and what needs a restart. Exits 1 when something failed.",
+    )
+    add_port_option(parser)
+    parser.add_argument(
+        "--timeout",
+        type=seconds,
+        default=_WAIT_S,
+        metavar="S",
+        help="seconds to wait for the models (%(default)g)",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Reloads.
+
+    Args:
+        arguments: as `add` declared them.
+
+    Returns:
+        0, or 1 when the settings are wrong, a model could not be loaded, or the time ran out.
+
+    Raises:
+        StatsError: no server runs there, or it is another user's.
+    """
+    from lumen_uring.reload_report import read as read_report
+    from lumen_uring.reload_report import report_path
+    from lumen_uring.ring.stats import read, stats_path
+
+    place = stats_path(arguments.port)
+    snapshot = read(place)
+    if not snapshot.is_alive:
+        raise StatsError(f"{place}: its server has ended.")
+    before = read_report(report_path(place)).get("number", 0)
+    try:
+        os.kill(snapshot.pid, signal.SIGHUP)
+    except OSError as error:
+        raise StatsError(
+            f"The server of port {arguments.port} (process {snapshot.pid}) takes no signal from "
+            f"this user ({error.strerror}): run this as the server's user."
+        ) from None
+    until_s = time.monotonic() + arguments.timeout
+    while True:
+        report = read_report(report_path(place))
+        if report.get("number", 0) > before and report.get("done"):
+            break
+        if time.monotonic() > until_s:
+            print("\n".join(report.get("lines", [])))
+            print(
+                f"lumen: the server has not finished within {arguments.timeout:g} s: its log says "
+                "what becomes of it.",
+                file=sys.stderr,
+            )
+            return 1
+        time.sleep(_LOOK_S)
+    print("\n".join(report["lines"]))
+    return 1 if report["failed"] else 0

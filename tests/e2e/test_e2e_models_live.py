@@ -1,0 +1,208 @@
+"""Models that come and go under load: by calls, by their folders, and by the settings. Every answer
+is of a model that was in force, and nobody is refused one that is there all the time."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import graphs
+import numpy as np
+import tritonclient.http as http_client
+import web
+import yaml
+from conftest import Serve
+from harness import eventually, run
+from onnx import helper
+from operating import Reloaded
+from web import Http, get, post
+
+X = np.arange(16, dtype=np.float32)[None]
+
+
+def times(path: Path, factor: int) -> Path:
+    """y = x * factor, FP32 [n, 16]: an answer says which version gave it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return graphs.save(
+        path,
+        [helper.make_node("Mul", ["x", "factor"], ["y"])],
+        [graphs.tensor("x", graphs.FLOAT, ["n", 16])],
+        [graphs.tensor("y", graphs.FLOAT, ["n", 16])],
+        {"factor": np.array(factor, np.float32)},
+    )
+
+
+def ask(port: int, name: str) -> int:
+    """The factor of the version that answers."""
+    with Http(port) as http:
+        answer = http.query(web.infer(name, {"x": X}))
+        return int(answer.array("y")[0, 1]) if answer.code == 200 else -answer.code
+
+
+@contextmanager
+def asked_all_the_time(port: int, name: str, may_be: set[int]) -> Iterator[None]:
+    stop = threading.Event()
+    wrong: list[object] = []
+    seen: set[int] = set()
+
+    def client() -> None:
+        with Http(port) as http:
+            while not stop.is_set():
+                answer = http.query(web.infer(name, {"x": X}))
+                if answer.code != 200:
+                    wrong.append(answer)
+                    return
+                seen.add(int(answer.array("y")[0, 1]))
+
+    threads = [threading.Thread(target=client) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert wrong == []
+    assert seen <= may_be
+
+
+def repository(folder: Path, control: str, **more: object) -> dict[str, object]:
+    return {"paths": [str(folder)], "control": control, **more}
+
+
+def test_calls_under_load(serve: Serve, tmp_path: Path) -> None:
+    for name, version, factor in (("same", 1, 7), ("m", 1, 1)):
+        times(tmp_path / f"{name}/{version}/model.onnx", factor)
+    server = serve({"repository": repository(tmp_path, "explicit", load=["same"])})
+    client = http_client.InferenceServerClient(f"127.0.0.1:{server.port}")
+    with asked_all_the_time(server.port, "same", {7}):
+        assert ask(server.port, "m") == -404
+        client.load_model("m")
+        assert ask(server.port, "m") == 1
+        with asked_all_the_time(server.port, "m", {1, 2, 3}):
+            for factor in (2, 3):
+                times(tmp_path / f"m/{factor}/model.onnx", factor)
+                client.load_model("m")
+                assert ask(server.port, "m") == factor
+            (tmp_path / "m/4").mkdir()
+            (tmp_path / "m/4/model.onnx").write_bytes(b"no model")
+            with Http(server.port) as http:
+                assert http.query(post("/v2/repository/models/m/load")).code == 400
+            assert ask(server.port, "m") == 3
+        client.unload_model("m")
+        assert ask(server.port, "m") == -404
+        assert not client.is_model_ready("m")
+    client.close()
+    server.check_idle()
+
+
+def test_a_key_may_name_a_model_that_comes_later(serve: Serve, tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        times(tmp_path / f"{name}/1/model.onnx", ord(name))
+    keys = [
+        {"name": "root", "sha256": hashlib.sha256(b"root").hexdigest(), "admin": True},
+        {"name": "ada", "sha256": hashlib.sha256(b"ada").hexdigest(), "models": ["c"]},
+    ]
+    server = serve(
+        {"server": {"keys": keys}, "repository": repository(tmp_path, "explicit", load=["a"])}
+    )
+
+    def code(name: str) -> int:
+        with Http(server.port) as http:
+            return http.query(web.infer(name, {"x": X}, headers=["Authorization: Bearer ada"])).code
+
+    def call(target: str) -> None:
+        with Http(server.port) as http:
+            made = post(f"/v2/repository/models/{target}", b"", "Authorization: Bearer root")
+            assert http.query(made).code == 200
+
+    for target, codes in (
+        ("b/load", (403, 403, 404)),
+        ("c/load", (403, 403, 200)),
+        ("a/unload", (404, 403, 200)),
+        ("c/unload", (404, 403, 404)),
+        ("a/load", (403, 403, 404)),
+        ("c/load", (403, 403, 200)),
+    ):
+        call(target)
+        assert tuple(map(code, "abc")) == codes, target
+
+
+def test_a_model_that_another_one_needs(serve: Serve, tmp_path: Path) -> None:
+    for name, factor in (("light", 1), ("dense", 2)):
+        times(tmp_path / f"models/{name}/1/model.onnx", factor)
+    rule = [{"model": "light", "below": 1e9}, {"model": "dense"}]
+    server = serve(
+        {
+            "repository": repository(tmp_path / "models", "explicit", load=["*"]),
+            "experts": [{"name": "both", "feature": "mean", "experts": rule}],
+        }
+    )
+    with Http(server.port) as http:
+        for name in ("light", "dense"):
+            answer = http.query(post(f"/v2/repository/models/{name}/unload"))
+            assert (answer.code, "both" in answer.error) == (400, True)
+    assert [ask(server.port, name) for name in ("both", "light", "dense")] == [1, 1, 2]
+
+
+def test_folders_are_watched(serve: Serve, tmp_path: Path) -> None:
+    folder = tmp_path / "models"
+    times(folder / "m/1/model.onnx", 1)
+    server = serve({"repository": repository(folder, "watch")})
+
+    def becomes(name: str, factor: int) -> None:
+        eventually(lambda: ask(server.port, name) == factor, f"{name} x {factor}", 60)
+
+    with asked_all_the_time(server.port, "m", {1, 2}):
+        times(tmp_path / "2/model.onnx", 2)
+        (tmp_path / "2").rename(folder / "m/2")
+        becomes("m", 2)
+        times(folder / "n/1/model.onnx", 5)
+        becomes("n", 5)
+    (folder / "n").rename(tmp_path / "away")
+    becomes("n", -404)
+    with Http(server.port) as http:
+        answer = http.query(post("/v2/repository/models/m/load"))
+        assert answer.code == 501
+        assert http.query(get("/v2/health/ready")).code == 200
+
+
+def test_settings_are_read_again(serve: Serve, cache: Path, tmp_path: Path) -> None:
+    def document(**models: int) -> dict[str, object]:
+        return {
+            "server": {"arena_bytes": "64MiB"},
+            "models": [
+                {"name": name, "path": str(times(tmp_path / f"{name}{factor}.onnx", factor))}
+                for name, factor in models.items()
+            ],
+        }
+
+    one = Reloaded(serve, tmp_path, document(a=1, b=2))
+    port = one.server.port
+
+    def reload(wanted: dict[str, object]) -> tuple[int, str]:
+        one.path.write_text(yaml.safe_dump(wanted))
+        done = run(["reload", "--port", str(port)], cache)
+        return done.returncode, done.stdout
+
+    with asked_all_the_time(port, "a", {1, 5}):
+        code, said = reload(document(a=5, c=3))
+        assert code == 0, said
+        assert "model b (to be unloaded)" in said
+        assert [ask(port, name) for name in "abc"] == [5, -404, 3]
+    bad = document(a=5, c=3)
+    bad["models"][1]["max_output_bytes"] = 3  # type: ignore[index]
+    (tmp_path / "c3.onnx").write_bytes(b"no model")
+    bad["server"] = {"arena_bytes": "32MiB"}
+    code, said = reload(bad)
+    assert code == 1
+    assert "server.arena_bytes cannot change without a restart" in said
+    assert "model c: not loaded" in said
+    assert [ask(port, name) for name in "ac"] == [5, 3]
+    one.path.write_text("models: 3")
+    done = run(["reload", "--port", str(port)], cache)
+    assert (done.returncode, "The reload failed" in done.stdout) == (1, True)
