@@ -586,7 +586,7 @@ def test_each_figure_is_explained_as_itself() -> None:
         "traces_dropped": "too slowly", "requests": "complete header was read",
     }  # fmt: skip
     ends = {
-        ("io", "requests_ok"): "without a model", ("worker", "requests_ok"): "by a model",
+        ("io", "requests_ok"): "without a Run", ("worker", "requests_ok"): "by a model",
         ("io", "requests_error"): "not allowed", ("worker", "requests_error"): "with an error",
         ("io", "requests_refused"): "could not serve them",
     }  # fmt: skip
