@@ -584,6 +584,8 @@ def test_each_figure_is_explained_as_itself() -> None:
         "regions": "regions of memory", "region_bytes": "bytes of these",
         "arena_kept_bytes": "of the run arena", "string_allocations": "tensors of strings",
         "traces_dropped": "too slowly", "requests": "complete header was read",
+        "cache_hits": "answered from", "cache_misses": "no answer", "cache_evictions": "made room",
+        "cache_entries": "answers in", "cache_bytes": "bytes that",
     }  # fmt: skip
     ends = {
         ("io", "requests_ok"): "without a Run", ("worker", "requests_ok"): "by a model",
