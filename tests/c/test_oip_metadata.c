@@ -127,15 +127,23 @@ static const char stats_text[] =
     "\"count\":40,\"ns\":8},\"compute_infer\":{\"count\":40,\"ns\":9},\"compute_output\":{"
     "\"count\":40"
     ",\"ns\":10},\"cache_hit\":{\"count\":11,\"ns\":15},\"cache_miss\":{\"count\":12,\"ns\":16}},"
-    "\"batch_stats\":[],\"memory_usage\":[],\"response_stats\":{}}]}";
+    "\"batch_stats\":[{\"batch_size\":1,\"compute_input\":{\"count\":3,\"ns\":4},\"compute_infer\":"
+    "{\"count\":3,\"ns\":5},\"compute_output\":{\"count\":3,\"ns\":6}}"
+    ",{\"batch_size\":4,\"compute_input\":{\"count\":4,\"ns\":40},\"compute_infer\":{\"count\":4,"
+    "\"ns\":400},\"compute_output\":{\"count\":4,\"ns\":4000}}],\"memory_usage\":[],\"response_"
+    "stats\":{}}]}";
 
 static void statistics(void) {
     struct lm_oip_model_stats stats = {
-        "net", 1700000000000, 40, 2, 5, 6, 7, 8, 9, 10, 90, 30, 11, 12, 14, 15, 16};
+        "net", 1700000000000, 40, 2, 5, 6, 7, 8, 9, 10, 90, 30, 11, 12, 14, 15, 16, 0, {{0}}};
     struct check_guard guard;
     size_t length = strlen(stats_text);
+    /* Of several threads, in any order. */
+    lm_oip_stats_add_batch(&stats, &(struct lm_oip_batch){4, 1, 10, 100, 1000});
+    lm_oip_stats_add_batch(&stats, &(struct lm_oip_batch){1, 3, 4, 5, 6});
+    lm_oip_stats_add_batch(&stats, &(struct lm_oip_batch){4, 3, 30, 300, 3000});
     CHECK_AT("statistics");
-    check_guard_open(&guard, 1 << 18);
+    check_guard_open(&guard, 1 << 19);
     uint64_t before = oip_allocations;
     for (size_t room = 0; room < length + 3; room++) {
         char *text = (char *)check_guard_tail(&guard, room);
@@ -151,7 +159,12 @@ static void statistics(void) {
     memset(name, '\n', sizeof name - 1);
     name[sizeof name - 1] = '\0';
     memset(most, 0xff, sizeof most);
-    for (uint32_t m = 0; m < LUMEN_MODELS_MAX; m++) most[m].name = name;
+    for (uint32_t m = 0; m < LUMEN_MODELS_MAX; m++) {
+        most[m].name = name;
+        most[m].batch_count = LM_BATCH_SIZES;
+    }
+    lm_oip_stats_add_batch(&most[0], &(struct lm_oip_batch){.rows = 1}); /* one too many */
+    CHECK(most[0].batch_count == LM_BATCH_SIZES);
     size_t bound = lm_oip_stats_bytes_max(most, LUMEN_MODELS_MAX);
     size_t bytes =
         lm_oip_stats_write(most, LUMEN_MODELS_MAX, (char *)check_guard_tail(&guard, bound), bound);

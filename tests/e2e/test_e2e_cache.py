@@ -273,6 +273,9 @@ def test_figures_say_what_was_cached(server: Server) -> None:
     assert of["cache_hit"]["ns"] > 0
     assert of["cache_miss"]["ns"] > 0
     assert (of["success"]["count"], of["compute_infer"]["count"]) == (2, 1)
+    (batch,) = stats["batch_stats"]
+    assert (batch["batch_size"], batch["compute_infer"]["count"]) == (2, 1)
+    assert batch["compute_infer"]["ns"] == of["compute_infer"]["ns"]
     assert (stats["inference_count"], stats["execution_count"]) == (2, 1)  # what was computed
     assert config["response_cache"] == {"enable": True}
     assert plain["response_cache"] == {"enable": False}

@@ -112,6 +112,7 @@ enum {
     LM_RUN_ARENA_BYTES = 256
         << 20, /* reserved per worker for ONNX Runtime; used pages alone count */
     LM_BATCH_MAX = LUMEN_BATCH_MAX, /* requests served together */
+    LM_BATCH_SIZES = 16, /* of one model: Runs of more different sizes are in no batch_stats */
     LM_RUNNERS_MAX = LUMEN_WORKERS_MAX +
         LUMEN_IO_THREADS_MAX, /* workers, and those of I/O threads */
     LM_NODES_MAX = LUMEN_NODES_MAX,

@@ -64,6 +64,17 @@ static void sum_model(const struct lm_io *io, const struct lm_model *served,
         stats->output_ns += lm_load_relaxed_u64(&from->model_send_ns[model]);
         stats->rows += lm_load_relaxed_u64(&from->model_rows[model]);
         stats->runs += lm_load_relaxed_u64(&from->model_runs[model]);
+        for (uint32_t b = 0; shared->workers[w].batch_counts && b < LM_BATCH_SIZES; b++) {
+            const struct lm_batch_count *count = &shared->workers[w].batch_counts[model][b];
+            const struct lm_oip_batch batch = {
+                .rows = lm_load_relaxed_u64(&count->rows), /* relaxed: as above, all of them */
+                .runs = lm_load_relaxed_u64(&count->runs),
+                .input_ns = lm_load_relaxed_u64(&count->input_ns),
+                .infer_ns = lm_load_relaxed_u64(&count->infer_ns),
+                .output_ns = lm_load_relaxed_u64(&count->output_ns)};
+            if (batch.rows == 0) break;
+            lm_oip_stats_add_batch(stats, &batch);
+        }
     }
     for (uint32_t i = 0; i < shared->io_count; i++) {
         const struct lm_io_counters *from = &shared->ios[i].stats->io;

@@ -103,6 +103,7 @@ struct lm_request {
     struct lm_sizes sizes;
     uint64_t pixels;     /* of its pictures: guessed, until their files are here */
     uint32_t batch_rows; /* of the Run it was part of; 0: none */
+    bool leads;          /* it is that Run's first request */
     uint8_t width;       /* cores of that Run */
     bool disturbed;      /* it lost some of them meanwhile */
     uint64_t wide_ns;    /* what that Run took, where it had several */

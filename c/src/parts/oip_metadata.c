@@ -286,10 +286,40 @@ static void print_model(struct page *page, const struct lm_oip_model_stats *stat
         if (d) print(page, ",");
         print_duration(page, durations[d].name, durations[d].count, durations[d].ns);
     }
-    print(page, "},\"batch_stats\":[],\"memory_usage\":[],\"response_stats\":{}}");
+    print(page, "},\"batch_stats\":[");
+    for (uint32_t b = 0; b < stats->batch_count; b++) {
+        const struct lm_oip_batch *batch = &stats->batches[b];
+        print(page, "%s{\"batch_size\":%" PRIu64 ",", b ? "," : "", batch->rows);
+        print_duration(page, "compute_input", batch->runs, batch->input_ns);
+        print(page, ",");
+        print_duration(page, "compute_infer", batch->runs, batch->infer_ns);
+        print(page, ",");
+        print_duration(page, "compute_output", batch->runs, batch->output_ns);
+        print(page, "}");
+    }
+    print(page, "],\"memory_usage\":[],\"response_stats\":{}}");
 }
 
-enum { MODEL_STATS_BYTES_MAX = 1024 }; /* of one model, but for its name */
+void lm_oip_stats_add_batch(struct lm_oip_model_stats *stats, const struct lm_oip_batch *batch) {
+    uint32_t at = 0;
+    while (at < stats->batch_count && stats->batches[at].rows < batch->rows) at++;
+    struct lm_oip_batch *place = &stats->batches[at];
+    if (at == stats->batch_count || place->rows != batch->rows) {
+        if (stats->batch_count == LM_BATCH_SIZES) return;
+        memmove(place + 1, place, (stats->batch_count++ - at) * sizeof *place);
+        *place = (struct lm_oip_batch){.rows = batch->rows};
+    }
+    place->runs += batch->runs;
+    place->input_ns += batch->input_ns;
+    place->infer_ns += batch->infer_ns;
+    place->output_ns += batch->output_ns;
+}
+
+/* Of one model, but for its name. */
+enum {
+    BATCH_STATS_BYTES_MAX = 288,
+    MODEL_STATS_BYTES_MAX = 1024 + LM_BATCH_SIZES * BATCH_STATS_BYTES_MAX
+};
 
 size_t lm_oip_stats_bytes_max(const struct lm_oip_model_stats *stats, uint32_t count) {
     size_t bytes = 64;

@@ -32,6 +32,12 @@ int lm_oip_repository_index(struct lm_model *const *models, uint32_t model_count
                             struct lm_oip_document *out);
 void lm_oip_document_close(struct lm_oip_document *document);
 
+/* Executions with so many rows; times are sums over them. */
+struct lm_oip_batch {
+    uint64_t rows, runs;
+    uint64_t input_ns, infer_ns, output_ns;
+};
+
 /* One model's figures since the start. Whoever fills this in takes them in one go: clients compare
  * the counts with each other. */
 struct lm_oip_model_stats {
@@ -52,8 +58,12 @@ struct lm_oip_model_stats {
     uint64_t hits_ns; /* like ok_ns, of the hits */
     uint64_t hit_ns;  /* of them, for looking up */
     uint64_t miss_ns; /* for looking up in vain, and keeping the answer */
+    uint32_t batch_count;
+    struct lm_oip_batch batches[LM_BATCH_SIZES]; /* by growing rows */
 };
 
+/* Adds a thread's executions of a size to those of the others. One size too many is left out. */
+void lm_oip_stats_add_batch(struct lm_oip_model_stats *stats, const struct lm_oip_batch *batch);
 /* Upper bound of what lm_oip_stats_write writes. */
 size_t lm_oip_stats_bytes_max(const struct lm_oip_model_stats *stats, uint32_t count);
 /* {"model_stats":[...]}. Returns the bytes written, 0 when they do not fit. Allocates nothing. */

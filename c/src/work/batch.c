@@ -237,6 +237,7 @@ bool lm_batch_run(struct lm_worker *worker, struct lm_request **requests, uint32
         if (!requests[r]->goes_on) requests[r]->preprocessed_ns = before;
         requests[r]->inferred_ns = after;
         requests[r]->batch_rows = rows;
+        requests[r]->leads = r == 0;
         requests[r]->width = 1;
         requests[r]->goes_on = goes_on(batch, requests[r], row);
         if (!requests[r]->goes_on)

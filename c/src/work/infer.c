@@ -224,6 +224,7 @@ static void infer_on(struct lm_worker *worker, struct lm_request *request,
         code = run(worker, request, values);
         request->inferred_ns = lm_now_ns();
         request->batch_rows = request->sizes.rows;
+        request->leads = true;
     }
     if (model->string_inputs > 0) lm_infer_end_strings(worker, model, binding, values);
     if (!lm_worker_may_answer(request)) {

@@ -56,6 +56,31 @@ static void trace(struct lm_worker *worker, const struct lm_request *request, ui
                          lm_load_relaxed_u64(&worker->trace.dropped)); /* relaxed: own words */
 }
 
+/* The entry of Runs with so many rows; NULL: all are of other sizes. */
+static struct lm_batch_count *count_of(struct lm_worker *worker, uint32_t model, uint32_t rows) {
+    for (uint32_t b = 0; b < LM_BATCH_SIZES; b++) {
+        struct lm_batch_count *count = &worker->batch_counts[model][b];
+        uint64_t found = lm_load_relaxed_u64(&count->rows);       /* relaxed: own words */
+        if (found == 0) lm_store_relaxed_u64(&count->rows, rows); /* relaxed: a counter's name */
+        if (found == 0 || found == rows) return count;
+    }
+    return NULL;
+}
+
+/* Of a batch the first request counts its Run. */
+static void record_batch(struct lm_worker *worker, const struct lm_request *request,
+                         uint64_t sent_ns) {
+    if (request->batch_rows == 0) return;
+    struct lm_batch_count *count = count_of(worker, request->model->index, request->batch_rows);
+    if (!count) return;
+    if (request->leads) {
+        lm_add_single_writer_u64(&count->runs, 1);
+        lm_add_single_writer_u64(&count->input_ns, request->preprocessed_ns - request->popped_ns);
+        lm_add_single_writer_u64(&count->infer_ns, request->inferred_ns - request->preprocessed_ns);
+    }
+    lm_add_single_writer_u64(&count->output_ns, sent_ns - request->inferred_ns);
+}
+
 /* The model's share of the times; `sent_ns` also where the I/O thread sends what is left. */
 static void record_model(struct lm_worker *worker, const struct lm_request *request,
                          uint64_t sent_ns) {
@@ -101,5 +126,6 @@ static void record_stages(struct lm_worker *worker, const struct lm_request *req
 void lm_record_reply(struct lm_worker *worker, const struct lm_request *request, uint64_t sent_ns) {
     record_stages(worker, request, sent_ns);
     record_model(worker, request, sent_ns);
+    record_batch(worker, request, sent_ns);
     if (worker->shared->traced) trace(worker, request, sent_ns);
 }

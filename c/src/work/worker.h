@@ -18,14 +18,22 @@ struct lm_batch {
     struct lm_binding binding;
 };
 
+/* Runs of one model with so many rows; the worker writes, any thread reads. */
+struct lm_batch_count {
+    lm_atomic_u64 rows; /* 0: the entry is free */
+    lm_atomic_u64 runs;
+    lm_atomic_u64 input_ns, infer_ns, output_ns; /* sums over them */
+};
+
 struct lm_worker {
     struct lm_shared *shared;
     struct lm_node *node;
     struct lm_stats_block *stats;
-    struct lm_trace trace;        /* used when a trace is asked for */
-    struct lm_oip_parser *parser; /* of HTTP's bodies of JSON */
-    struct lm_inflater *inflater; /* of those that are compressed */
-    struct lm_image_desk *desk;   /* image_body.h; NULL: no model takes pictures */
+    struct lm_batch_count (*batch_counts)[LM_BATCH_SIZES]; /* by the model's index */
+    struct lm_trace trace;                                 /* used when a trace is asked for */
+    struct lm_oip_parser *parser;                          /* of HTTP's bodies of JSON */
+    struct lm_inflater *inflater;                          /* of those that are compressed */
+    struct lm_image_desk *desk; /* image_body.h; NULL: no model takes pictures */
     /* While it reads a body: serves others that wait, for a slice of time, unless they have
      * pictures of more pixels. NULL: it is not to. */
     void (*between)(struct lm_worker *worker, uint64_t pixels_max);

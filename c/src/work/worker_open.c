@@ -101,6 +101,8 @@ int lm_worker_open(struct lm_worker *worker) {
     if (shared->config.flush_denormals) (void)lm_processor_flush_denormals();
     worker->stats->head.cpu = worker->pinned ? worker->cpu : -1;
     int code = shared->traced ? lm_trace_open(&worker->trace) : 0;
+    worker->batch_counts = calloc(LUMEN_MODELS_MAX, sizeof *worker->batch_counts);
+    if (!code && !worker->batch_counts) code = lm_error(LUMEN_E_NOMEM, "no memory for a worker");
     if (code) return code;
     code = lm_oip_parser_open(&worker->parser, shared->config.max_request_bytes);
     if (!code) code = lm_inflater_open(&worker->inflater);
@@ -123,6 +125,8 @@ void lm_worker_close(struct lm_worker *worker) {
     lm_oip_parser_close(worker->parser);
     worker->parser = NULL;
     lm_trace_close(&worker->trace);
+    free(worker->batch_counts);
+    worker->batch_counts = NULL;
 }
 
 void lm_shared_leave_model(struct lm_shared *shared, struct lm_model *model) {
