@@ -331,6 +331,23 @@ def test_limits_hold_for_cached_answers(serve: Serve, tmp_path: Path) -> None:
     assert server.figures().io["cache_hits"] >= 1
 
 
+def test_a_model_that_replaced_another_answers_itself(serve: Serve, tmp_path: Path) -> None:
+    folder = tmp_path / "models" / "net"
+    (folder / "1").mkdir(parents=True)
+    (folder / "config.pbtxt").write_text("response_cache { enable: true }")
+    data = web.infer("net", {"x": (a := x(2))})
+    repository = {"paths": [str(folder.parent)], "control": "explicit", "load": ["net"]}
+    experts.scaled(folder / "1" / "model.onnx", 3, ["n", 16])
+    server = serve({"repository": repository})
+    for factor in (3, -5, 3):  # the last one is the first one's file again
+        experts.scaled(folder / "1" / "model.onnx", factor, ["n", 16])
+        with Http(server.port) as http:
+            assert http.query(web.post("/v2/repository/models/net/load")).code == 200
+            for _ in range(3):
+                assert np.array_equal(http.query(data).outputs["y"].array, np.float32(factor) * a)
+    assert counted(server)[0] > 0
+
+
 def test_without_memory_nothing_is_cached(serve: Serve, tmp_path: Path) -> None:
     entry = {"name": "double", "path": str(graphs.double(tmp_path / "d.onnx"))}
     server = serve(
