@@ -191,6 +191,9 @@ response-cache: dev ## what hits save and misses cost, in one run
 http-overhead: dev ## what HTTP adds to the native protocol, in one run
 	@$(BENCH).load.http_overhead
 
+loading: dev ## what small models notice while large ones are loaded and unloaded
+	@$(BENCH).load.loading
+
 overload: dev ## a minute of twice what the server can run, and how it recovers
 	@$(BENCH).load.overload
 

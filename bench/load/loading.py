@@ -1,0 +1,283 @@
+"""`make loading`: what clients of small models notice while large ones are loaded and unloaded.
+
+A developer's tool. One server has SqueezeNet at 70 % of what it can run beside an MLP at 500
+requests a second, both at random moments (open loop). In turns with the same without, a client
+loads and unloads a model of 87 MB and one of 500 MB over HTTP, again and again. Percentiles are of
+all quiet and all disturbed phases of one run; resident memory is read before, and when everything
+is unloaded. `--plot FILE` draws the percentiles. It must never run beside other work.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from bench.common import mlp
+from bench.common.local_server import LocalServer, local_server, squeezenet
+from bench.common.measure import Shape, machine, measure, plan_of
+from bench.report.rules import table
+from lumen_uring.ring.histogram import Histogram
+from lumen_uring.ring.load import Load, LoadPlan
+
+SHARE: Final = 0.7
+MLP_RATE: Final = 500.0
+LARGE: Final = {"large": 22, "huge": 125}  # layers of 4 MB
+PERCENTS: Final = (50.0, 99.0, 99.9)
+_WIDTH: Final = 1024
+_CALL_S: Final = 120.0
+
+
+def write_model(path: Path, layers: int) -> None:
+    """Writes layers x = x + relu(x W) of 1024 x 1024: no chain, so that ONNX Runtime runs it."""
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    random = np.random.default_rng(layers)
+    nodes, weights, last = [], [], "x"
+    for layer in range(layers):
+        matrix = random.standard_normal((_WIDTH, _WIDTH), np.float32) / _WIDTH
+        weights.append(numpy_helper.from_array(matrix, f"w{layer}"))
+        nodes += [
+            helper.make_node("MatMul", [last, f"w{layer}"], [f"m{layer}"]),
+            helper.make_node("Relu", [f"m{layer}"], [f"r{layer}"]),
+            helper.make_node("Add", [last, f"r{layer}"], [f"x{layer}"]),
+        ]
+        last = f"x{layer}"
+    shape = ["n", _WIDTH]
+    graph = helper.make_graph(
+        nodes,
+        path.parent.parent.name,
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info(last, TensorProto.FLOAT, shape)],
+        weights,
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    model.ir_version = 8
+    path.parent.mkdir(parents=True)
+    onnx.save(model, str(path))
+
+
+@dataclass(slots=True)
+class Loader:
+    """A client that loads and unloads until it is told to stop."""
+
+    port: int
+    stop: threading.Event = field(default_factory=threading.Event)
+    loads: int = 0
+    took_s: list[float] = field(default_factory=list)
+    refusals: list[str] = field(default_factory=list)
+
+    def run(self) -> None:
+        """Loads one model after the other; each is unloaded again."""
+        while not self.stop.is_set():
+            for name in LARGE:
+                began_s = time.monotonic()
+                self._call(name, "load")
+                self.took_s.append(time.monotonic() - began_s)
+                self._call(name, "unload")
+                self.loads += 1
+                if self.stop.is_set():
+                    return
+
+    def _call(self, name: str, action: str) -> None:
+        link = http.client.HTTPConnection("127.0.0.1", self.port, timeout=_CALL_S)
+        link.request("POST", f"/v2/repository/models/{name}/{action}", b"{}")
+        answer = link.getresponse()
+        said = answer.read().decode()
+        if answer.status != 200:
+            self.refusals.append(f"{action} {name}: {answer.status} {said}")
+        link.close()
+
+
+@contextmanager
+def loading(port: int, into: list[Loader]) -> Iterator[None]:
+    """Loads and unloads meanwhile; the loader is added to a list."""
+    loader = Loader(port)
+    thread = threading.Thread(target=loader.run)
+    thread.start()
+    try:
+        yield
+    finally:
+        loader.stop.set()
+        thread.join()
+        into.append(loader)
+
+
+def phase(plans: dict[str, LoadPlan]) -> dict[str, tuple[Histogram, int, int]]:
+    """Both loads at once: latency, requests and errors of each."""
+    loads = {name: Load(plan) for name, plan in plans.items()}
+    found = {}
+    for name, load in loads.items():
+        result = load.wait()
+        assert result is not None
+        found[name] = (result.histogram, result.requests, result.errors + result.mismatches)
+    return found
+
+
+def resident_bytes(pid: int) -> int:
+    """What the server holds of the machine's memory."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    line = next(line for line in status.splitlines() if line.startswith("VmRSS:"))
+    return int(line.split()[1]) * 1024
+
+
+def run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """Measures everything.
+
+    Raises:
+        LumenError, RuntimeError: a server or a load did not start.
+    """
+    for name, layers in LARGE.items():
+        write_model(folder / "models" / name / "1/model.onnx", layers)
+    words = [
+        f"--model=squeezenet={squeezenet()}",
+        f"--model=mlp={mlp.write(folder / 'mlp.onnx')}",
+        "--set=repository.control=explicit",
+        f"--set=repository.paths=[{folder / 'models'}]",
+        "--set=server.metrics_port=0",
+        *(f"--set={setting}" for setting in options.set),
+    ]
+    with local_server(*words) as server:
+        return _rounds(server, options)
+
+
+def _rounds(server: LocalServer, options: argparse.Namespace) -> dict[str, Any]:
+    rows: dict[tuple[str, bool], list[tuple[Histogram, int, int]]] = {}
+    loaders: list[Loader] = []
+    with loading(server.port, loaders):  # what is done once, such as the cache, is done before
+        time.sleep(1.0)
+    most = measure(server, Shape("squeezenet", 16, 3.0)).throughput_rps
+    seconds, pace = options.seconds, {"squeezenet": SHARE * most, "mlp": MLP_RATE}
+    plans = {
+        name: plan_of(server, Shape(name, 8, seconds, rate=rate)) for name, rate in pace.items()
+    }
+    before = resident_bytes(server.pid)
+    del loaders[:]
+    for number in range(options.rounds):
+        for disturbed in (False, True) if number % 2 == 0 else (True, False):
+            print(f"round {number + 1}/{options.rounds}: loading: {disturbed}", file=sys.stderr)
+            if disturbed:
+                with loading(server.port, loaders):
+                    found = phase(plans)
+            else:
+                found = phase(plans)
+            for name, measured in found.items():
+                rows.setdefault((name, disturbed), []).append(measured)
+    time.sleep(2.0)
+    took = [each for loader in loaders for each in loader.took_s]
+    return {
+        "machine": machine(),
+        "seconds": options.seconds * options.rounds,
+        "rates": pace,
+        "loads": sum(loader.loads for loader in loaders),
+        "load_seconds": sorted(took),
+        "refusals": [each for loader in loaders for each in loader.refusals],
+        "resident_bytes": [before, resident_bytes(server.pid)],
+        "rows": [
+            {
+                "model": name,
+                "loading": disturbed,
+                "requests": sum(requests for _, requests, _ in measured),
+                "errors": sum(errors for *_, errors in measured),
+                "us": [_sum(measured).percentile_ns(percent) / 1e3 for percent in PERCENTS],
+                "curve": [_sum(measured).percentile_ns(p) / 1e3 for p in _CURVE],
+            }
+            for (name, disturbed), measured in sorted(rows.items())
+        ],
+    }
+
+
+_CURVE: Final = (5, 25, 50, 75, 90, 95, 98, 99, 99.5, 99.9)
+
+
+def _sum(measured: list[tuple[Histogram, int, int]]) -> Histogram:
+    first, *others = [histogram for histogram, *_ in measured]
+    for other in others:
+        first = first.plus(other)
+    return first
+
+
+def report(results: dict[str, Any]) -> str:
+    """The table, and what else there is to say, as Markdown."""
+    lines = []
+    for quiet, disturbed in zip(results["rows"][::2], results["rows"][1::2], strict=True):
+        cells = [quiet["model"], f"{results['rates'][quiet['model']]:.0f}"]
+        for a, b in zip(quiet["us"], disturbed["us"], strict=True):
+            cells += [f"{a:,.0f}", f"{b:,.0f}", f"{b / a:.2f}"]
+        lines.append([*cells, str(quiet["errors"] + disturbed["errors"])])
+    heads = ["model", "requests/s"]
+    for percent in PERCENTS:
+        heads += [f"p{percent:g} µs", "while loading", "ratio"]
+    took, (before, after) = results["load_seconds"], results["resident_bytes"]
+    middle = took[len(took) // 2] if took else 0.0
+    return (
+        table([*heads, "errors"], lines) + f"\n\n{results['loads']} loads (median {middle:.2f} s), "
+        f"{len(results['refusals'])} refused; resident {before / 1e6:.0f} MB before, "
+        f"{after / 1e6:.0f} MB after."
+    )
+
+
+def draw(results: dict[str, Any], path: Path) -> None:
+    """Draws latency by percentile, quiet and while loading, one picture per model.
+
+    Raises:
+        ImportError: matplotlib is not installed.
+    """
+    import matplotlib  # type: ignore[import-not-found,unused-ignore]
+
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.fonttype"] = "none"
+    matplotlib.rcParams["svg.hashsalt"] = "lumen"
+    from matplotlib import pyplot  # type: ignore[import-not-found,unused-ignore]
+
+    figure, axes = pyplot.subplots(1, 2, figsize=(9, 4), layout="constrained")
+    for row in results["rows"]:
+        axis = axes[row["model"] == "squeezenet"]
+        label = "while large models are loaded" if row["loading"] else "without"
+        colour = "#d55e00" if row["loading"] else "#0072b2"
+        values = [us / 1e3 for us in row["curve"]]
+        axis.plot(range(len(_CURVE)), values, marker=".", color=colour, label=label)
+        axis.set_xticks(range(len(_CURVE)), [f"{p:g}" for p in _CURVE], fontsize=7)
+        axis.set_title(f"{row['model']}: ms by percentile", fontsize=10)
+        axis.set_ylim(bottom=0)
+        axis.legend(fontsize=8)
+    figure.savefig(path, metadata={"Date": None})
+    pyplot.close(figure)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measures and prints. Returns 1 where a request or a load failed."""
+    parser = argparse.ArgumentParser(
+        description=(__doc__ or "").partition("\n\n")[2],
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--rounds", type=int, default=6, help="(%(default)s)")
+    parser.add_argument("--seconds", type=float, default=10.0, help="of a phase (%(default)s)")
+    parser.add_argument("--set", action="append", default=[], metavar="SETTING=VALUE")
+    parser.add_argument("--json", action="store_true", help="all figures as JSON")
+    parser.add_argument("--plot", type=Path, metavar="FILE")
+    options = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory(prefix="lumen-") as folder:
+        results = run(options, Path(folder))
+    print(json.dumps(results, indent=1) if options.json else report(results))
+    for refusal in results["refusals"]:
+        print(f"refused: {refusal}", file=sys.stderr)
+    if options.plot:
+        draw(results, options.plot)
+    return 1 if results["refusals"] or any(row["errors"] for row in results["rows"]) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
