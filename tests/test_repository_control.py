@@ -159,7 +159,7 @@ def test_the_life_of_a_model(room: Room) -> None:
     assert room.engine.unloaded == ["a"]
     assert room.states()["a/1"] == ("UNAVAILABLE", "unloaded")
     assert room.engine.call("unload", "a")[0] == 404
-    assert room.engine.holds == [False, False, False, False]
+    assert room.engine.holds == [False, False, False]
     assert "model b: version 3 is loaded" in room.said
 
 

@@ -217,17 +217,31 @@ class Control:
             self._unsettled = True
             if isinstance(job, Errand):
                 self._answer(job, self._load_asked if job.kind == "load" else self._unload_asked)
-            elif isinstance(job, Rescan):
-                self._rescan_waits.clear()  # first: what changes from here on is another one
-                self._rescan()
-            else:
-                job.done(self._apply(job.models))
-            if self._config.repository.strict_readiness:
-                self._engine.hold_ready(not self._states.all_as_wanted())
+                continue
+            try:
+                self._follow(job)
+            except Exception as error:  # later jobs are carried out, whatever happened
+                self._log("error", f"The list of models: {type(error).__name__}: {error}")
         while job is not None:
             if isinstance(job, Errand):
                 self._finish(job, 503, _SHUTTING_DOWN)
             job = self._jobs.get()
+
+    def _follow(self, job: Rescan | Listed) -> None:
+        """What folders or settings say."""
+        if isinstance(job, Rescan):
+            self._rescan_waits.clear()  # first: what changes from here on is another one
+            self._rescan()
+            self._say_readiness()
+        else:
+            failed = self._apply(job.models)
+            self._say_readiness()
+            job.done(failed)
+
+    def _say_readiness(self) -> None:
+        """Before anybody is told of a change, readiness is as it is from then on."""
+        if self._config.repository.strict_readiness:
+            self._engine.hold_ready(not self._states.all_as_wanted())
 
     def _load_asked(self, errand: Errand) -> bytes:
         model = entry_of(self._config, errand.name, _config_of(errand.body))
@@ -235,6 +249,8 @@ class Control:
             self._put(model)
         except LumenError as error:
             raise CallError(400, f"failed to load '{model.name}': {error}") from None
+        finally:
+            self._say_readiness()
         return b""
 
     def _unload_asked(self, errand: Errand) -> bytes:
@@ -245,6 +261,8 @@ class Control:
             self._remove(errand.name)
         except EngineError as error:
             raise CallError(400, f"failed to unload '{errand.name}': {error}") from None
+        finally:
+            self._say_readiness()
         return b""
 
     def _put(self, model: ModelConfig) -> None:

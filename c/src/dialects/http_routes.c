@@ -143,7 +143,7 @@ static void answer_ready(struct lm_io *io, struct lm_connection *connection) {
         answer_unready(io, connection, "a model does not return");
     } else if (call->route == LM_ROUTE_READY &&
                lm_load_relaxed_u32(&io->shared->is_held)) { /* relaxed: as the phase */
-        answer_unready(io, connection, "a model is being loaded, or could not be loaded");
+        answer_unready(io, connection, "a model could not be loaded");
     } else if (call->route == LM_ROUTE_READY) {
         answer_yes(io, connection, "{\"ready\":true}");
     } else {
@@ -185,7 +185,8 @@ void lm_http_answer_route(struct lm_io *io, struct lm_connection *connection) {
     case LM_ROUTE_FIGURES: answer_figures(io, connection); break;
     case LM_ROUTE_REPOSITORY_LOAD:
     case LM_ROUTE_REPOSITORY_UNLOAD:
-        answer_control(io, connection, "loading and unloading models while the server runs");
+        answer_control(io, connection,
+                       "calls that load models (repository.control is not explicit)");
         break;
     case LM_ROUTE_TRACE_SETTING: answer_control(io, connection, "trace settings"); break;
     case LM_ROUTE_LOGGING: answer_control(io, connection, "logging settings"); break;

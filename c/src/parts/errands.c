@@ -146,7 +146,7 @@ int lm_errands_finish(struct lm_errand *errand, uint32_t code, const char *reply
     errand->reply_bytes = (uint32_t)bytes;
     errand->reply = malloc(bytes ? bytes : 1);
     if (errand->reply) {
-        memcpy(errand->reply, reply, bytes);
+        if (bytes) memcpy(errand->reply, reply, bytes);
     } else {
         failed = lm_error(LUMEN_E_NOMEM, "no memory for an answer of %zu bytes", bytes);
         errand->code = 500;
