@@ -63,7 +63,7 @@ enum {
     LM_LISTEN_BACKLOG = 4096,
     LM_KEY_NAME_BYTES_MAX = 64,   /* a client's key, with its terminator */
     LM_REGIONS_MAX = 256,         /* of memory shared with clients, per I/O thread */
-    LM_UNMAP_BYTES = 8 << 20,     /* of such memory in a turn of an I/O thread */
+    LM_UNMAP_BYTES = 8 << 20,     /* of memory at once, and of such in a turn of an I/O thread */
     LM_UNIX_PATH_BYTES_MAX = 108, /* sun_path, with its terminator */
     LM_ASSIGNED_MAX = 1024,       /* connections that wait for another I/O thread; a power of two */
     LM_LINGER_BYTES_MAX = 64 << 10, /* read and dropped before a refused connection is closed */

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "lumen.h"
+#include "base/limits.h"
 
 static const size_t huge_page_bytes = 2u << 20;
 enum { HUGE_PAGES_OF_2_MIB = 21 << 26 /* MAP_HUGE_SHIFT */ };
@@ -111,7 +111,13 @@ int lm_mapping_open(struct lm_mapping *mapping, size_t bytes) {
 }
 
 void lm_mapping_close(struct lm_mapping *mapping) {
-    if (mapping->base) munmap(mapping->base, mapping->bytes);
+    /* From its end, in parts: for as long as a call takes, other threads of the process wait with
+     * page faults of theirs. */
+    for (size_t left = mapping->base ? mapping->bytes : 0, part; left > 0;) {
+        part = left % LM_UNMAP_BYTES ? left % LM_UNMAP_BYTES : LM_UNMAP_BYTES;
+        left -= part;
+        munmap((char *)mapping->base + left, part);
+    }
     *mapping = (struct lm_mapping){0};
 }
 
