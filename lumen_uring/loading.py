@@ -1,12 +1,14 @@
 """Adds a model to an engine as a server does: without its ZipMap, with its place in the cache.
 
-Called by server.py and by `lumen inspect`, on the main thread, before the engine starts.
+Called by server.py and by `lumen inspect`, on the main thread before the engine starts, and on the
+loader's while it runs.
 """
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from lumen_uring import providers, zipmap
 from lumen_uring.engine_cache import engine_place
@@ -14,12 +16,15 @@ from lumen_uring.errors import ConfigError, EngineError
 from lumen_uring.model_cache import cache_place
 from lumen_uring.model_cache import labels as labels_of
 from lumen_uring.repository.agreement import disagreements
+from lumen_uring.ring.process import gently
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from lumen_uring.ring.engine import Engine
     from lumen_uring.settings import Config, EnsembleConfig, ExpertsConfig, ModelConfig
+
+_Result = TypeVar("_Result")
 
 
 def add_model(
@@ -47,13 +52,16 @@ def add_model(
         ConfigError: the file cannot be read.
         EngineError: the model cannot be served.
     """
-    with zipmap.cut(path) as (file, classes, note):
+    # What is read of a large file in a server that runs is no reason to keep its clients waiting.
+    call = _at_once if put is None else gently
+    with ExitStack() as stack:
+        file, classes, note = call(stack.enter_context, zipmap.cut(path))
         try:
-            place = cache_place(file, ort_version, model.fix_dims)
+            place = call(cache_place, file, ort_version, model.fix_dims)
             labels = classes if names is None else names
             native = None
             if model.engine != "onnxruntime" and not providers.others(model.providers):
-                native = engine_place(file, path.name, place.path)
+                native = call(engine_place, file, path.name, place.path)
             (put or engine.add_model)(model, file, place.path, labels, native)
         except (ConfigError, EngineError) as error:
             if file == path:
@@ -64,6 +72,10 @@ def add_model(
     made_anew = None if native is None else native.note
     said = [text for text in (note, place.note, made_anew) if text is not None]
     return said if model.origin is None else [*said, *model.origin.notes]
+
+
+def _at_once(call: Callable[..., _Result], *arguments: Any) -> _Result:
+    return call(*arguments)
 
 
 def check_declared(

@@ -1,6 +1,7 @@
-"""Makes this process give way to every other one, and end with the one that started it.
+"""Lets work on models give way to the server: a process as a whole, or a call on a thread.
 
-Called by repository/prepare.py, in a process of its own, before anything else.
+give_way is called by repository/prepare.py, in a process of its own, before anything else; gently
+by loading.py in a server that runs.
 """
 
 from __future__ import annotations
@@ -9,10 +10,42 @@ import ctypes
 import os
 import resource
 import signal
+import threading
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final, TypeVar
 
 _PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
+
+_Result = TypeVar("_Result")
+
+
+def gently(call: Callable[..., _Result], *arguments: Any) -> _Result:
+    """Calls a function on a thread that takes only the CPU time that nobody else wants, and waits.
+
+    A thread of its own, since one without privileges that has stepped down stays there, and so do
+    the threads that it starts.
+
+    Raises:
+        Exception: what the function raised.
+    """
+    results: list[_Result] = []
+    errors: list[Exception] = []
+
+    def run() -> None:
+        with suppress(OSError):
+            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+        try:
+            results.append(call(*arguments))
+        except Exception as error:  # the caller's
+            errors.append(error)
+
+    thread = threading.Thread(target=run, name="lumen-read")
+    thread.start()
+    thread.join()
+    if errors:
+        raise errors[0]
+    return results[0]
 
 
 def give_way(memory_bytes: int) -> None:
