@@ -90,6 +90,7 @@ def check_together(config: Config, report: Report) -> None:
         if model.run == "inline" and kind != "inline" and delay_us > 0:
             found = f"{delay_us}: an I/O thread that waits for a batch serves no other request"
             report(("models", index, "batch_delay_us"), "0 with run: inline", found)
+        _check_isolation(config, index, report)
         for name in model.fix_dims.keys() & model.max_dims.keys():
             found = f"{model.fix_dims[name]} beside {model.max_dims[name]} in max_dims"
             place = ("models", index, "fix_dims", name)
@@ -110,3 +111,35 @@ def _check_providers(model: ModelConfig, index: int, report: Report) -> None:
     if model.width not in ("auto", 1):
         found = f"{model.width}: providers have threads of their own"
         report(("models", index, "width"), "auto or 1 beside other providers than cpu", found)
+
+
+def _check_isolation(config: Config, index: int, report: Report) -> None:
+    """Reports what a model in a process of its own cannot have."""
+    model, engine = config.models[index], config.engine
+    place = ("models", index)
+    if model.isolation == "none":
+        if model.isolation_memory:
+            report(
+                (*place, "isolation_memory"),
+                "0 without isolation: process",
+                f"{model.isolation_memory}",
+            )
+        return
+    found = "process: its model is run by a process, which a worker waits for"
+    if engine.queue_type == "inline":
+        report((*place, "isolation"), "none with engine.queue_type inline", found)
+    if engine.allocator_type != "lumen_arena":
+        found = f"process beside engine.allocator_type {engine.allocator_type}"
+        report((*place, "isolation"), "none, or allocator_type lumen_arena", found)
+    for name, wrong, expected in (
+        ("run", model.run == "inline", "auto or worker"),
+        ("engine", model.engine == "native", "auto or onnxruntime"),
+        ("width", model.width not in ("auto", 1), "auto or 1"),
+    ):
+        if wrong:
+            value = f"{getattr(model, name)}"
+            report((*place, name), f"{expected} with isolation: process", value)
+    for virtual in config.experts:
+        if model.name in {expert.model for expert in virtual.experts}:
+            found = f"process, and the model is an expert of {virtual.name}"
+            report((*place, "isolation"), "none for an expert", found)

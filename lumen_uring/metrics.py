@@ -226,6 +226,14 @@ def _counters(snapshot: Snapshot) -> Iterator[Metric]:
     for model, values_of in snapshot.models.items():
         last.add_metric((model,), values_of.get("last_ms", 0) / 1000)
     yield last
+    restarts = CounterMetricFamily(
+        "lumen_model_process_restarts",
+        "How often the process of a model with isolation: process has ended",
+        labels=("model",),
+    )
+    for model, values_of in snapshot.models.items():
+        restarts.add_metric((model,), values_of.get("restarts", 0))
+    yield restarts
 
 
 def _experts(snapshot: Snapshot) -> Metric:

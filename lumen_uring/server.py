@@ -24,6 +24,7 @@ from lumen_uring.logs import Journal
 from lumen_uring.metrics_server import MetricsServer
 from lumen_uring.model_cache import labels, resolve
 from lumen_uring.notify import Notifier
+from lumen_uring.processes import Processes
 from lumen_uring.reload_report import Report, report_path
 from lumen_uring.repository.control import Control
 from lumen_uring.ring import onnxruntime_path
@@ -43,6 +44,7 @@ _TAKEN: Final = (
     signal.SIGPROF,
     signal.SIGIO,
     signal.SIGPWR,
+    signal.SIGCHLD,  # a model's process has ended
 )
 _STEP_S: Final = 0.1
 # The main thread checks this often that the engine runs, while no signal has asked it to stop.
@@ -111,6 +113,7 @@ def _serve(config: Config, reread: Callable[[], Config], journal: Journal) -> in
     # The page closes before the engine, which removes the statistics file.
     with (
         SignalQueue(_TAKEN) as signals,
+        Processes(journal) as processes,
         Engine(config, runtime) as engine,
         _metrics(config, notes) as metrics,
     ):
@@ -118,6 +121,8 @@ def _serve(config: Config, reread: Callable[[], Config], journal: Journal) -> in
             notifier.status(f"Loading model {name}.")
             if signals.take(_ENDING) is not None:
                 return 0
+        if not processes.start(engine, lambda: signals.take(_ENDING) is not None):
+            return 0
         engine.set_metrics_port(0 if metrics is None else metrics.port)
         if config.repository.control == "explicit":
             engine.open_errands()
@@ -139,7 +144,9 @@ def _serve(config: Config, reread: Callable[[], Config], journal: Journal) -> in
         notifier.ready(lines[0])
         control = _control(engine, config, journal, info.ort_version)
         report = Report(report_path(Path(info.stats_path)) if info.stats_path else None)
-        watch = _Watch(config, reread, journal, notifier, signals, engine, metrics, control, report)
+        watch = _Watch(
+            config, reread, journal, notifier, signals, engine, metrics, processes, control, report
+        )
         try:
             return watch.until_the_end()
         finally:
@@ -260,9 +267,11 @@ class _Watch:
         signals: SignalQueue,
         engine: Engine,
         metrics: MetricsServer | None,
+        processes: Processes,
         control: Control,
         report: Report,
     ) -> None:
+        self._processes = processes
         self._config = config
         self._reread = reread
         self._journal = journal
@@ -276,7 +285,7 @@ class _Watch:
     def until_the_end(self) -> int:
         """Returns the exit status."""
         while True:
-            number = self._signals.wait(_WATCH_S)
+            number = self._signals.wait(min(_WATCH_S, self._processes.look()))
             if self._engine.wait(0):
                 self._journal.log("error", "The engine ended by itself.")
                 return 1
@@ -289,7 +298,7 @@ class _Watch:
             elif number == signal.SIGUSR1:
                 self._reopen(self._config)
                 self._engine.reopen_files(self._config)
-            elif number is not None:
+            elif number is not None and number != signal.SIGCHLD:
                 self._journal.log("debug", f"{number.name} is ignored.")
             if news := self._engine.news():
                 self._journal.log("error", news)

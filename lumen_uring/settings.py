@@ -452,6 +452,13 @@ class ModelConfig(_Section):
         default="auto", description="auto | native | onnxruntime"
     )
     providers: Providers = Field(default=(), description=PROVIDERS_EXPECTED)
+    isolation: Literal["none", "process"] = Field(default="none", description="none | process")
+    isolation_memory: _Size = Field(
+        default=0,
+        ge=0,
+        le=1 << 40,
+        description="0 (no bound) or a size such as 1GiB, to 1024GiB",
+    )
     intra_op_threads: int = Field(default=1, ge=1, le=256, description="a whole number, 1..256")
     channel_order: Literal["rgb", "bgr"] = Field(default="rgb", description="rgb | bgr")
     mean: _Three = Field(default=(0.0, 0.0, 0.0), description="a number or a list of three")
@@ -717,5 +724,6 @@ class Config(_Section):
         own = ("name", "run", "batch_size", "batch_delay_us", "response_cache", "rate", "burst")
         return last.model_copy(
             update={name: getattr(entry, name) for name in own}
+            | {"isolation": "none", "isolation_memory": 0}
             | {"width": 1, "intra_op_threads": 1, "max_dims": {}, "fix_dims": {}, "providers": ()}
         )

@@ -615,6 +615,7 @@ LIMITS: dict[str, tuple[float, float]] = {
     "server.rate": (0, 1e9),
     "server.metrics_port": (0, 65535),
     "models.0.width": (1, 64),
+    "models.0.isolation_memory": (0, 1 << 40),
     "models.0.intra_op_threads": (1, 256),
     "models.0.mean": (-3.4028234663852886e38, 3.4028234663852886e38),
     "models.0.scale": (-3.4028234663852886e38, 3.4028234663852886e38),
@@ -634,6 +635,7 @@ for _section, _name, _field in crossing():
         LIMITS[f"{_section}.{_name}"] = (_least, _limits[1])
 # Other settings that a value needs beside it.
 BESIDE = {
+    "models.0.isolation_memory": ["models.0.isolation=process"],
     "server.burst": ["server.rate=1"],
     "models.0.burst": ["models.0.rate=1"],
     "server.max_request_bytes": ["server.arena_bytes=1024GiB"],

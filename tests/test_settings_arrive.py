@@ -54,6 +54,7 @@ SETTINGS: dict[tuple[type[BaseModel], str], tuple[str, Fields]] = {
     (ModelConfig, "name"): ("another", {"model.name": b"another"}),
     (ModelConfig, "width"): ("5", {"model.width": 5}),
     (ModelConfig, "run"): ("worker", {"model.run": 2}),
+    (ModelConfig, "isolation"): ("process", {"model.isolation": 1}),
     (ModelConfig, "engine"): ("native", {"model.engine": 1}),
     (ModelConfig, "providers"): (
         "[{tensorrt: {trt_fp16_enable: true, device_id: 1}}, CUDAExecutionProvider, cpu]",
@@ -124,8 +125,9 @@ ELSEWHERE: dict[type[BaseModel], set[str]] = {
         # Of Python's side: tests/test_server.py, tests/test_metrics.py, tests/e2e.
         "unready_seconds", "drain_seconds", "metrics_port", "metrics_host",
     },
-    # The caller resolves them: tests/test_model_cache.py, tests/e2e/test_e2e_http_modes.py.
-    ModelConfig: {"path", "labels"},
+    # The caller resolves them: tests/test_model_cache.py, tests/e2e/test_e2e_http_modes.py. The
+    # memory is bounded by the model's process: tests/e2e/test_e2e_isolation.py.
+    ModelConfig: {"path", "labels", "isolation_memory"},
     KeyConfig: {"token_env"},  # tests/e2e/test_e2e_limits.py
 }  # fmt: skip
 

@@ -83,6 +83,7 @@ HEADER_OF = {
     "server_memory.c": "server.h",
     "server_models.c": "server.h",
     "server_node.c": "server.h",
+    "server_process.c": "server.h",
     "server_reload.c": "server.h",
     "server_threads.c": "server.h",
     "server_width.c": "server.h",

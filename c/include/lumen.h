@@ -23,7 +23,7 @@ extern "C" {
 
 /* Raised with every change to a struct or a function below; Python refuses a library of another
  * number. */
-#define LUMEN_ABI_VERSION 12u
+#define LUMEN_ABI_VERSION 13u
 
 enum {
     LUMEN_OK = 0,
@@ -59,6 +59,11 @@ enum lumen_engine {
     LUMEN_ENGINE_AUTO = 0,   /* the native engine, where it was faster and equal at start */
     LUMEN_ENGINE_NATIVE = 1, /* refused where it cannot be */
     LUMEN_ENGINE_ORT = 2
+};
+/* Where a model runs. */
+enum lumen_isolation {
+    LUMEN_ISOLATION_NONE = 0,   /* in the server */
+    LUMEN_ISOLATION_PROCESS = 1 /* in a process of its own, which may crash alone */
 };
 enum { LUMEN_ALLOCATOR_ARENA = 0, LUMEN_ALLOCATOR_STANDARD = 1 };
 enum lumen_idle {
@@ -298,7 +303,19 @@ typedef struct lumen_model_config {
     const lumen_provider *providers; /* each takes what it can of the graph, in this order; then the
                                       * CPU */
     uint32_t response_cache; /* 1: the same request may be answered by the same outputs again */
+    uint32_t isolation;      /* LUMEN_ISOLATION_* */
 } lumen_model_config;
+
+/* What the process of a model needs to know. It inherits `fd` and hands all to lumen_serve_process.
+ */
+typedef struct lumen_process {
+    uint64_t bytes;  /* of the memory that it has in common with the server */
+    uint64_t at;     /* where in it the model's requests are */
+    int32_t fd;      /* of this memory: the server's, closed by exec */
+    uint32_t number; /* of the model's process: 1, and one more for each that ended */
+    uint32_t workers;
+    uint32_t flush_denormals;
+} lumen_process;
 
 typedef struct lumen_slot_class {
     uint64_t slot_bytes;
@@ -443,6 +460,19 @@ LUMEN_API int lumen_start(lumen_server *server);
 /* Before lumen_start: where this program has its metrics page, for the page at / to say; 0: none.
  */
 LUMEN_API int lumen_set_metrics_port(lumen_server *server, uint32_t port);
+/* For a model with LUMEN_ISOLATION_PROCESS, before lumen_start or later, what its next process
+ * needs: the caller starts that and reports it with lumen_process_started; lumen_process_is_up then
+ * says 1 once it takes requests, and 0 before. When it has ended, and before it is reaped, the
+ * caller reports that with lumen_process_ended: the signal, or 256 + its exit status.
+ * lumen_next_process returns LUMEN_E_AGAIN while a worker still looks at the last one. */
+LUMEN_API int lumen_next_process(lumen_server *server, uint32_t model, lumen_process *process_out);
+LUMEN_API int lumen_process_started(lumen_server *server, uint32_t model, int32_t pid);
+LUMEN_API int lumen_process_is_up(lumen_server *server, uint32_t model);
+LUMEN_API int lumen_process_ended(lumen_server *server, uint32_t model, uint32_t end);
+/* In the process of a model: opens it and runs it for the server, and returns only where it cannot
+ * begin, with the error. */
+LUMEN_API int lumen_serve_process(const lumen_process *process, const char *ort_library_path,
+                                  const lumen_model_config *model);
 /* Fills info. ort_version is there after lumen_open, slot_classes after lumen_describe, everything
  * else after lumen_start. */
 LUMEN_API int lumen_get_info(lumen_server *server, lumen_info *info_out);

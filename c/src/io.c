@@ -42,7 +42,7 @@ int lm_io_open(struct lm_io *io, struct lm_shared *shared, struct lm_node *node,
     io->models = lm_models_in_force(shared);
     io->index = index;
     int code = lm_arena_open(&io->arena, classes, class_count, shared->config.allocator_type,
-                             shared->config.huge_pages);
+                             shared->config.huge_pages, shared->common);
     if (code) return code;
     uint32_t slots = io->arena.slot_count;
     uint32_t capacity = 2;

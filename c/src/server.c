@@ -297,6 +297,7 @@ void lumen_close(lumen_server *server) {
         lm_server_close_set(server, server->set);
         server->set = before;
     }
+    if (shared->common) lm_common_memory_close(shared->common);
     lm_stats_close(&shared->stats);
     lm_shared_close(shared);
     lm_run_arenas_close(&shared->run_arenas, &shared->ort);

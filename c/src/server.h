@@ -2,6 +2,7 @@
 #ifndef LM_SERVER_H
 #define LM_SERVER_H
 
+#include "base/common_memory.h"
 #include "base/cuda_host.h"
 #include "flow/listen_unix.h"
 #include "io.h"
@@ -30,6 +31,7 @@ struct lumen_server {
     char cores[LM_CORES_BYTES_MAX]; /* engine.cores */
     struct lm_machine machine;
     struct lm_placement placement;
+    struct lm_common_memory common;        /* with processes of models; shared.common: it is open */
     struct lm_model_set *set;              /* as it will be in force, or is */
     uint32_t signatures[LUMEN_MODELS_MAX]; /* that models of each index have had */
     pthread_mutex_t changing; /* held for a whole change of the models: one at a time */
@@ -82,6 +84,10 @@ int lm_server_document_set(const lumen_server *server, struct lm_model_set *set)
 /* server_live.c */
 /* Closes the replaced sets that nobody uses any more. */
 void lm_server_reap(lumen_server *server);
+
+/* server_process.c */
+/* Lets a process of its own run the model. Returns 0 or LUMEN_E_*. */
+int lm_server_isolate(lumen_server *server, struct lm_model *model);
 
 /* server_memory.c */
 /* Gives each node a copy of a model's weights, and its workers' threads sessions on it. Returns 0

@@ -77,7 +77,7 @@ static int open_on_nodes(lumen_server *server, struct lm_model *model, uint32_t 
 }
 
 int lm_server_copy_weights(lumen_server *server, struct lm_model *model) {
-    if (!has_copies(&server->shared) || lm_model_is_virtual(model)) return 0;
+    if (!has_copies(&server->shared) || lm_model_is_virtual(model) || model->process) return 0;
     return open_on_nodes(server, model, 0, model->session_count);
 }
 

@@ -69,7 +69,9 @@ int lm_server_open_model(lumen_server *server, const lumen_model_config *config,
         free(model);
         return code;
     }
-    code = lm_server_copy_weights(server, model);
+    if (config->isolation == LUMEN_ISOLATION_PROCESS && !lm_model_is_virtual(model))
+        code = lm_server_isolate(server, model);
+    if (!code) code = lm_server_copy_weights(server, model);
     if (!code) code = set_batch(server, model, config);
     if (code) {
         lm_server_close_model(server, model);

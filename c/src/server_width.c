@@ -159,6 +159,7 @@ void lm_server_widen(lumen_server *server) {
     for (uint32_t m = 0; m < server->set->count; m++) {
         struct lm_model *model = server->set->models[m];
         const char *why = model->source.providers.count > 0 ? "it has other providers"
+                          : model->process                  ? "it runs in a process of its own"
                           : model->width == 1               ? "as set"
                                                             : none;
         narrow(model, why ? why : "no thread to try it on");

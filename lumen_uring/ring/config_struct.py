@@ -198,6 +198,7 @@ def native_model(
         engine_why=None if engine is None or engine.why is None else engine.why.encode(),
         engine=_number(ModelConfig.model_fields["engine"], model.engine),
         response_cache=int(model.response_cache),
+        isolation=_number(ModelConfig.model_fields["isolation"], model.isolation),
         image=None if image is None else ctypes.pointer(native_image(image)),
         experts=None if experts is None else ctypes.pointer(experts),
         steps=None if steps is None else ctypes.pointer(steps),

@@ -70,6 +70,28 @@ class Errand:
     body: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class Isolated:
+    """A model that a process of its own runs, and the files that it is opened from."""
+
+    index: int
+    settings: ModelConfig
+    path: Path
+    cache_path: Path | None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelProcess:
+    """What the process of a model needs to know; lumen_process in lumen.h explains each field."""
+
+    bytes: int
+    at: int
+    fd: int
+    number: int
+    workers: int
+    flush_denormals: int
+
+
 class Engine(LiveModels):
     """A server of the C library: open, add models, start, stop, wait, close.
 
@@ -87,8 +109,9 @@ class Engine(LiveModels):
         self._process = os.getpid()
         self._indexes: dict[str, int] = {}
         self._library = library.load()
-        runtime = ort_library or onnxruntime_path.find()
-        native = native_config(config, runtime)
+        self.runtime = ort_library or onnxruntime_path.find()
+        self.isolated: list[Isolated] = []
+        native = native_config(config, self.runtime)
         handle = ctypes.c_void_p()
         self._check(self._library.lumen_open(ctypes.byref(native), ctypes.byref(handle)))
         self._handle = handle
@@ -133,7 +156,12 @@ class Engine(LiveModels):
         Source:
             lumen_add_model
         """
-        return self._add(native_model(model, path, cache_path, labels, engine))
+        index = self._add(native_model(model, path, cache_path, labels, engine))
+        if model.isolation == "process":
+            # The file may have no name that lasts (zipmap.py), unlike its optimised graph.
+            lasts = cache_path if path.is_relative_to("/proc") and cache_path else path
+            self.isolated.append(Isolated(index, model, lasts, cache_path))
+        return index
 
     def _add(self, native: structs.LumenModelConfig) -> int:
         index = ctypes.c_uint32()
@@ -210,6 +238,52 @@ class Engine(LiveModels):
             lumen_start
         """
         self._check(self._library.lumen_start(self._open_handle()))
+
+    def next_process(self, index: int) -> ModelProcess | None:
+        """What the next process of an isolated model needs; None while the last one is in use.
+
+        Args:
+            index: of the model.
+
+        Source:
+            lumen_next_process
+        """
+        native = structs.LumenProcess()
+        result = self._library.lumen_next_process(
+            self._open_handle(), u32("model", index), ctypes.byref(native)
+        )
+        if result == structs.E_AGAIN:
+            return None
+        self._check(result)
+        return ModelProcess(**{name: getattr(native, name) for name in ModelProcess.__slots__})
+
+    def process_started(self, index: int, pid: int) -> None:
+        """Says which process runs an isolated model from now on.
+
+        Source:
+            lumen_process_started
+        """
+        self._check(self._library.lumen_process_started(self._open_handle(), index, pid))
+
+    def process_is_up(self, index: int) -> bool:
+        """Whether an isolated model takes requests.
+
+        Source:
+            lumen_process_is_up
+        """
+        return self._check(self._library.lumen_process_is_up(self._open_handle(), index)) == 1
+
+    def process_ended(self, index: int, end: int) -> None:
+        """Says how the process of an isolated model ended, before it is reaped.
+
+        Args:
+            index: of the model.
+            end: a signal, or 256 + the exit status.
+
+        Source:
+            lumen_process_ended
+        """
+        self._check(self._library.lumen_process_ended(self._open_handle(), index, u32("end", end)))
 
     def info(self) -> EngineInfo:
         """Reads the engine's facts; they are final after start.
@@ -475,3 +549,27 @@ class Engine(LiveModels):
             text = sentence.decode("utf-8", "replace") or f"The engine refused ({name})."
             raise EngineError(text, result)
         return result
+
+
+def serve_process(place: ModelProcess, runtime: Path, native: structs.LumenModelConfig) -> None:
+    """In the process of a model: runs it for the server, and does not return.
+
+    Args:
+        place: where its requests are.
+        runtime: libonnxruntime.so.
+        native: the model.
+
+    Raises:
+        EngineError: it cannot begin.
+        LibraryError: the C library is missing or of another version.
+
+    Source:
+        lumen_serve_process
+    """
+    loaded = library.load()
+    fields = {name: getattr(place, name) for name in ModelProcess.__slots__}
+    given = structs.LumenProcess(**fields)
+    code = loaded.lumen_serve_process(
+        ctypes.byref(given), os.fsencode(runtime), ctypes.byref(native)
+    )
+    raise EngineError((loaded.lumen_last_error() or b"").decode("utf-8", "replace"), code)

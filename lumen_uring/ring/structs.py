@@ -20,7 +20,7 @@ from ctypes import (
 )
 from typing import Final
 
-ABI_VERSION: Final = 12
+ABI_VERSION: Final = 13
 STATS_VERSION: Final = 4
 
 E_INVALID: Final = -1
@@ -200,6 +200,20 @@ class LumenModelConfig(ctypes.Structure):
         ("provider_count", c_uint32),
         ("providers", ctypes.POINTER(LumenProvider)),
         ("response_cache", c_uint32),
+        ("isolation", c_uint32),
+    ]
+
+
+class LumenProcess(ctypes.Structure):
+    """lumen_process: what the process of a model needs to know."""
+
+    _fields_ = [
+        ("bytes", c_uint64),
+        ("at", c_uint64),
+        ("fd", c_int32),
+        ("number", c_uint32),
+        ("workers", c_uint32),
+        ("flush_denormals", c_uint32),
     ]
 
 
@@ -383,6 +397,7 @@ MIRRORS: Final[dict[str, type[ctypes.Structure]]] = {
     "lumen_step_tensor": LumenStepTensor,
     "lumen_step": LumenStep,
     "lumen_steps_config": LumenStepsConfig,
+    "lumen_process": LumenProcess,
     "lumen_slot_class": LumenSlotClass,
     "lumen_info": LumenInfo,
     "lumen_stats_header": LumenStatsHeader,
@@ -414,6 +429,15 @@ FUNCTIONS: Final[tuple[tuple[str, object, tuple[object, ...]], ...]] = (
     ("lumen_check_engine", ctypes.c_int, (c_char_p, c_uint32)),
     ("lumen_start", ctypes.c_int, (_Server,)),
     ("lumen_set_metrics_port", ctypes.c_int, (_Server, c_uint32)),
+    ("lumen_next_process", ctypes.c_int, (_Server, c_uint32, ctypes.POINTER(LumenProcess))),
+    ("lumen_process_started", ctypes.c_int, (_Server, c_uint32, c_int32)),
+    ("lumen_process_is_up", ctypes.c_int, (_Server, c_uint32)),
+    ("lumen_process_ended", ctypes.c_int, (_Server, c_uint32, c_uint32)),
+    (
+        "lumen_serve_process",
+        ctypes.c_int,
+        (ctypes.POINTER(LumenProcess), c_char_p, _ModelConfig),
+    ),
     ("lumen_get_info", ctypes.c_int, (_Server, _Info)),
     ("lumen_describe", ctypes.c_int64, (_Server, ctypes.POINTER(c_char), c_size_t)),
     ("lumen_plan", ctypes.c_int64, (_Server, c_char_p, ctypes.POINTER(c_char), c_size_t)),

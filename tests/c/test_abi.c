@@ -40,6 +40,7 @@ static void table_covers_all(void) {
                    {"lumen_config", sizeof(lumen_config)},
                    {"lumen_model_config", sizeof(lumen_model_config)},
                    {"lumen_errand", sizeof(lumen_errand)},
+                   {"lumen_process", sizeof(lumen_process)},
                    {"lumen_slot_class", sizeof(lumen_slot_class)},
                    {"lumen_info", sizeof(lumen_info)},
                    {"lumen_stats_header", sizeof(lumen_stats_header)},

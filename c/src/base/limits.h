@@ -121,7 +121,9 @@ enum {
     LM_WIDE_RUN_NS = 1000000,         /* with `width: auto` a shorter Run has one core */
     LM_REAL_TIME_NS = 50000000, /* a real-time thread that has not slept for so long steps down */
     LM_GAIN_SHIFT = 8,          /* bits behind the point of a ratio of times */
-    LM_TEXT_BYTES_MAX = 512,    /* an error sentence on the wire */
+    /* Exit status of a model's process whose memory has leaked. */
+    LM_PROCESS_LEAKED = 3,
+    LM_TEXT_BYTES_MAX = 512, /* an error sentence on the wire */
     LM_SLOT_WAITERS_MAX = LM_HEADER_BUFFERS /
         2, /* requests that may wait for a slot, per I/O thread */
 

@@ -41,6 +41,10 @@ void lm_memory_prefer(int32_t node) {
     (void)syscall(SYS_set_mempolicy, MPOL_PREFERRED, mask, NODES_MAX + 1);
 }
 
+void lm_memory_bind_preferred(void *base, size_t bytes) {
+    if (preferred_node >= 0) lm_memory_bind(base, bytes, preferred_node);
+}
+
 bool lm_memory_where(const void *base, size_t bytes, int32_t node, struct lm_pages *pages) {
     const char *at = base, *end = at + bytes;
     while (at < end) {
@@ -89,7 +93,7 @@ int lm_mapping_reserve_on(struct lm_mapping *mapping, size_t bytes, uint32_t hug
         mapping->huge_pages =
             mapping->reserved || (large && madvise(base, rounded, MADV_HUGEPAGE) == 0);
     }
-    if (preferred_node >= 0) lm_memory_bind(base, rounded, preferred_node);
+    lm_memory_bind_preferred(base, rounded);
     /* After fork a child must not share these pages: the kernel may still write to them. */
     madvise(base, rounded, MADV_DONTFORK);
     return 0;

@@ -40,6 +40,8 @@ void lm_mapping_close(struct lm_mapping *mapping);
 void lm_memory_prefer(int32_t node);
 /* The same of a part of a mapping, whoever touches it. */
 void lm_memory_bind(void *base, size_t bytes, int32_t node);
+/* The same on the node that the calling thread prefers, if any. */
+void lm_memory_bind_preferred(void *base, size_t bytes);
 
 /* Where pages lie, as the kernel says of each. */
 struct lm_pages {

@@ -13,6 +13,7 @@
 #include "dialects/http_figures.h"
 #include "dialects/http_refuse.h"
 #include "parts/oip_metadata.h"
+#include "parts/process.h"
 #include "work/worker.h"
 
 static void count_ok(struct lm_io *io) {
@@ -132,6 +133,18 @@ static void answer_control(struct lm_io *io, struct lm_connection *connection, c
     lm_http_answer_error(io, connection, 501, NULL, why);
 }
 
+/* Whether the model's process is not there. */
+static bool is_down(const struct lm_io *io, uint32_t index) {
+    const struct lm_model *model = lm_model_set_find(io->models, index);
+    return model && model->process && !lm_process_is_up(model->process);
+}
+
+static void answer_down(struct lm_io *io, struct lm_connection *connection, uint32_t index) {
+    const struct lm_model *model = lm_model_set_find(io->models, index);
+    char why[LM_TEXT_BYTES_MAX];
+    answer_unready(io, connection, lm_process_why(model->process, model->name, why, sizeof why));
+}
+
 /* Whether the server, or its model, takes requests now. */
 static void answer_ready(struct lm_io *io, struct lm_connection *connection) {
     const struct lm_http_call *call = &connection->in.call;
@@ -146,6 +159,8 @@ static void answer_ready(struct lm_io *io, struct lm_connection *connection) {
         answer_unready(io, connection, "a model could not be loaded");
     } else if (call->route == LM_ROUTE_READY) {
         answer_yes(io, connection, "{\"ready\":true}");
+    } else if (is_down(io, call->model)) {
+        answer_down(io, connection, call->model);
     } else {
         answer_text(io, connection, NULL,
                     call->route == LM_ROUTE_V1_MODEL ? &documents->states[call->model]

@@ -33,10 +33,10 @@ static enum lm_status check_spans(const struct lm_io *io, const struct lm_connec
                  "flags (byte 28): bit 2 names a region, and this connection has handed none over "
                  "(kind 4)");
     } else if (count == 0) {
-        snprintf(why, why_bytes,
-                 "flags (byte 28): model '%s' has strings, which are not in a region: send it "
-                 "tensors without bit 2",
-                 model->name);
+        snprintf(why, why_bytes, "flags (byte 28): model '%s' %s: send it tensors without bit 2",
+                 model->name,
+                 model->process ? "runs in a process of its own, which has no region"
+                                : "has strings, which are not in a region");
     } else if (request->payload_bytes != expected) {
         snprintf(why, why_bytes,
                  "payload: model '%s' takes %zu bytes for the places of %u tensors in the region, "

@@ -2,6 +2,7 @@
 #include "flow/gate.h"
 
 #include "flow/estimate.h"
+#include "parts/process.h"
 
 /* One token from each bucket in turn; what an inner one refuses the outer ones have spent. */
 static bool within_rates(struct lm_io *io, const struct lm_model *model, uint32_t key,
@@ -34,6 +35,11 @@ bool lm_gate_enter(struct lm_io *io, const struct lm_model *model, uint32_t key,
     if (key != LM_NO_KEY && !lm_keys_allow_model(&io->access->keys, key, model->index)) {
         return lm_refuse(refusal, LM_STATUS_UNAUTHORISED, 0, "this key may not use model '%s'",
                          model->name);
+    }
+    if (model->process && !lm_process_is_up(model->process)) {
+        char why[LM_TEXT_BYTES_MAX];
+        return lm_refuse(refusal, LM_STATUS_OVERLOADED, 0, "%s",
+                         lm_process_why(model->process, model->name, why, sizeof why));
     }
     if (!within_rates(io, model, key, refusal)) return false;
     if (shared->config.overload == LUMEN_OVERLOAD_REFUSE && is_full(io)) {

@@ -177,6 +177,12 @@ static inline bool lm_request_is_native(const struct lm_request *request) {
     return lm_request_runs(request)->native && request->model->outputs_known;
 }
 
+/* Whether its tensors are used where they lie, by what is no session of this process: the places of
+ * all outputs are known, and hold them after the Run. */
+static inline bool lm_request_is_in_place(const struct lm_request *request) {
+    return lm_request_is_native(request) || request->model->process;
+}
+
 /* The reply is in the first `parts` entries of `reply`. */
 static inline void lm_request_set_message(struct lm_request *request, uint32_t parts) {
     request->message = (struct msghdr){.msg_iov = request->reply, .msg_iovlen = parts};

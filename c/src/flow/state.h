@@ -45,9 +45,10 @@ struct lm_shared {
     uint32_t worker_count; /* all that run models */
     uint32_t thread_count; /* of them, the first: threads; the others are each an I/O thread's */
     struct lm_run_arenas run_arenas;
-    lm_atomic_u64 models;      /* struct lm_model_set *: in force; model_set.h */
-    lm_atomic_u64 access;      /* struct lm_access *: the table in force; reload.h */
-    lm_atomic_u64 turns_asked; /* of the I/O threads, by the control thread */
+    struct lm_common_memory *common; /* with the processes of models; NULL: none has one */
+    lm_atomic_u64 models;            /* struct lm_model_set *: in force; model_set.h */
+    lm_atomic_u64 access;            /* struct lm_access *: the table in force; reload.h */
+    lm_atomic_u64 turns_asked;       /* of the I/O threads, by the control thread */
     /* 0: none. */
     uint64_t header_timeout_ns;
     uint64_t reply_timeout_ns;

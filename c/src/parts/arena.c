@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/common_memory.h"
 #include "base/error.h"
 
 static int count_slots(const lumen_slot_class *classes, uint32_t class_count, uint32_t *slots_out,
@@ -34,7 +35,7 @@ static size_t hot_bytes(const lumen_slot_class *classes, uint32_t class_count) {
 }
 
 int lm_arena_open(struct lm_arena *arena, const lumen_slot_class *classes, uint32_t class_count,
-                  uint32_t allocator_type, uint32_t huge_pages) {
+                  uint32_t allocator_type, uint32_t huge_pages, struct lm_common_memory *common) {
     memset(arena, 0, sizeof *arena);
     LM_ASSERT(class_count >= 1 && class_count <= LUMEN_SLOT_CLASSES_MAX);
     arena->allocator_type = allocator_type;
@@ -42,7 +43,9 @@ int lm_arena_open(struct lm_arena *arena, const lumen_slot_class *classes, uint3
     int code = count_slots(classes, class_count, &arena->slot_count, &bytes);
     if (code) return code;
     if (allocator_type == LUMEN_ALLOCATOR_ARENA) {
-        code = lm_mapping_reserve_on(&arena->memory, bytes, huge_pages);
+        arena->common = common;
+        code = common ? lm_common_memory_take(common, &arena->memory, bytes, huge_pages)
+                      : lm_mapping_reserve_on(&arena->memory, bytes, huge_pages);
         if (code) return code;
         lm_mapping_touch(&arena->memory, hot_bytes(classes, class_count));
     }
@@ -84,7 +87,11 @@ void lm_arena_close(struct lm_arena *arena) {
         for (uint32_t i = 0; i < arena->slot_count; i++) free(arena->slots[i].base);
     }
     free(arena->slots);
-    lm_mapping_close(&arena->memory);
+    if (arena->common) {
+        lm_common_memory_give_back(arena->common, &arena->memory);
+    } else {
+        lm_mapping_close(&arena->memory);
+    }
     memset(arena, 0, sizeof *arena);
 }
 

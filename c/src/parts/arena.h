@@ -16,6 +16,8 @@
 
 #define LM_NO_SLOT UINT32_MAX
 
+struct lm_common_memory; /* base/common_memory.h */
+
 struct lm_slot {
     uint8_t *base;
     size_t bytes;
@@ -36,6 +38,7 @@ struct lm_arena_class {
 
 struct lm_arena {
     struct lm_mapping memory;
+    struct lm_common_memory *common; /* that `memory` is a part of; NULL: no other process has it */
     struct lm_slot *slots;
     uint32_t slot_count;
     uint32_t class_count;
@@ -44,10 +47,10 @@ struct lm_arena {
     struct lm_arena_class classes[LUMEN_SLOT_CLASSES_MAX]; /* by growing slot_bytes */
 };
 
-/* `classes` by growing slot_bytes, multiples of LM_SLOT_ALIGN; `huge_pages`: LUMEN_HUGE_*. Returns
- * 0 or LUMEN_E_*. */
+/* `classes` by growing slot_bytes, multiples of LM_SLOT_ALIGN; `huge_pages`: LUMEN_HUGE_*. With
+ * LUMEN_ALLOCATOR_ARENA the slots are in `common`, unless that is NULL. Returns 0 or LUMEN_E_*. */
 int lm_arena_open(struct lm_arena *arena, const lumen_slot_class *classes, uint32_t class_count,
-                  uint32_t allocator_type, uint32_t huge_pages);
+                  uint32_t allocator_type, uint32_t huge_pages, struct lm_common_memory *common);
 void lm_arena_close(struct lm_arena *arena);
 
 /* The smallest free slot of at least `bytes`; NULL when there is none. */

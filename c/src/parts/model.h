@@ -73,6 +73,7 @@ struct lm_model {
     struct lm_mapping weights[LM_NODES_MAX]; /* each node's copy of the graph; bytes 0: none */
     struct lm_experts experts;               /* that a virtual model runs: it has no session */
     struct lm_steps *steps;                  /* the same of an ensemble; NULL: it is none */
+    struct lm_process *process;              /* that runs it in place of the sessions; NULL: none */
     uint32_t engine_wish;                    /* LUMEN_ENGINE_* */
     struct lm_engine engine;                 /* not open where it does not fit the model */
     bool native;                             /* it computes the answers, not the sessions */

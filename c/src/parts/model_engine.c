@@ -97,6 +97,8 @@ static int without(struct lm_model *model, const char *why) {
 int lm_model_open_engine(struct lm_model *model, const lumen_model_config *config) {
     model->engine_wish = config->engine;
     if (config->engine == LUMEN_ENGINE_ORT) return without(model, "as set");
+    if (config->isolation == LUMEN_ISOLATION_PROCESS)
+        return without(model, "it runs in a process of its own");
     if (model->source.providers.count > 0) return without(model, "it has other providers");
     if (!config->engine_path)
         return without(model, config->engine_why ? config->engine_why : "it has no native engine");

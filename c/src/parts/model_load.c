@@ -9,6 +9,7 @@
 #include "parts/model.h"
 #include "parts/model_engine.h"
 #include "parts/model_refusal.h"
+#include "parts/process.h"
 #include "parts/steps_plan.h"
 #include "parts/virtual.h"
 
@@ -38,6 +39,10 @@ static int check_config(const lumen_model_config *config) {
     if (config->engine > LUMEN_ENGINE_ORT) {
         return lm_error(LUMEN_E_INVALID, "model '%s': engine: expected 0 to 2, found %u",
                         config->name, config->engine);
+    }
+    if (config->isolation > LUMEN_ISOLATION_PROCESS) {
+        return lm_error(LUMEN_E_INVALID, "model '%s': isolation: expected 0 or 1, found %u",
+                        config->name, config->isolation);
     }
     for (uint32_t d = 0; d < config->dim_count; d++) {
         if (config->dims[d].size >= 1 && config->dims[d].size <= INT32_MAX) continue;
@@ -127,12 +132,25 @@ static int begin(struct lm_model *model, const lumen_model_config *config, uint3
     return 0;
 }
 
+/* A virtual model takes the sessions of the models that it runs. */
+static int check_parts(const struct lm_model *model) {
+    for (uint32_t p = 0; p < lm_model_part_count(model); p++) {
+        if (!lm_model_part(model, p)->process) continue;
+        return lm_error(LUMEN_E_MODEL,
+                        "'%.64s' runs in a process of its own, which no virtual model uses: set "
+                        "isolation: none",
+                        lm_model_part(model, p)->name);
+    }
+    return 0;
+}
+
 int lm_model_open_virtual(struct lm_model *model, const lumen_model_config *config, uint32_t index,
                           struct lm_model *const *models, uint32_t count) {
     int code = begin(model, config, index);
     if (code) return code;
     code = config->steps ? lm_steps_open(model, models, count, config->steps)
                          : lm_experts_open(model, models, count, config->experts);
+    if (!code) code = check_parts(model);
     if (!code) code = check_labels(model);
     if (!code) return 0;
     char reason[768];
@@ -144,18 +162,42 @@ int lm_model_open_virtual(struct lm_model *model, const lumen_model_config *conf
                     reason);
 }
 
+/* What a process of its own cannot run: its workers and it share the places of tensors, which must
+ * be known before a Run. The sessions are that process's from here on. */
+static int isolate(struct lm_model *model, const struct lm_ort *ort) {
+    if (model->string_inputs > 0 || model->string_outputs > 0) {
+        return lm_error(LUMEN_E_MODEL,
+                        "isolation: process: its strings cannot be shared with another process "
+                        "(set isolation: none)");
+    }
+    for (uint32_t o = 0; o < model->output_count; o++) {
+        if (model->outputs[o].shape_known) continue;
+        return lm_error(LUMEN_E_MODEL,
+                        "isolation: process: the shape of output '%.64s' is not known before a "
+                        "Run, which tells where it can be shared (set isolation: none)",
+                        model->outputs[o].name);
+    }
+    lm_ort_session_close(ort, model->sessions[0]);
+    model->sessions[0] = NULL;
+    model->session_count = 0;
+    model->width = 1;
+    return 0;
+}
+
 int lm_model_open(struct lm_model *model, const struct lm_ort *ort,
                   const lumen_model_config *config, uint32_t index, uint32_t session_count) {
     int code = begin(model, config, index);
     if (code) return code;
     code = lm_ort_source_open(&model->source, ort, config);
     if (model->source.providers.count > 0) model->width = 1; /* their threads are their own */
-    if (!code) code = open_sessions(model, ort, config->path, session_count);
+    bool isolated = config->isolation == LUMEN_ISOLATION_PROCESS;
+    if (!code) code = open_sessions(model, ort, config->path, isolated ? 1 : session_count);
     if (!code) code = lm_model_limit_sizes(model, config);
     if (!code) lm_model_try_sizes(model, ort);
     if (!code) code = check_labels(model);
     if (!code) code = lm_model_plan_pictures(model, config);
     if (!code) code = lm_model_open_engine(model, config);
+    if (!code && isolated) code = isolate(model, ort);
     if (code) {
         lm_model_close(model, ort);
         char reason[768];
@@ -168,6 +210,8 @@ int lm_model_open(struct lm_model *model, const struct lm_ort *ort,
 
 void lm_model_close(struct lm_model *model, const struct lm_ort *ort) {
     for (uint32_t s = LM_RUNNERS_MAX; s-- > 0;) close_session(model, ort, s);
+    lm_process_close(model->process);
+    model->process = NULL;
     lm_wide_close(&model->wide, ort);
     lm_engine_close(&model->engine);
     for (uint32_t n = 0; n < LM_NODES_MAX - 1; n++) {

@@ -24,6 +24,7 @@ struct lm_ort {
     OrtEnv *env;
     OrtMemoryInfo *cpu_memory;
     bool uses_registered_allocator; /* sessions allocate from run_arena.c's */
+    bool uses_malloc;               /* sessions allocate from malloc, and keep nothing */
     bool flush_denormals;           /* so do the threads that its sessions start */
     OrtAllocator *allocator;        /* ONNX Runtime's default one; not ours to release */
 };

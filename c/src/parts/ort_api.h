@@ -87,7 +87,9 @@ struct lm_ort_api {
     OrtStatus *(*SetSessionExecutionMode)(OrtSessionOptions *options, int mode);
     void *unused_14[3];
     OrtStatus *(*DisableMemPattern)(OrtSessionOptions *options);
-    void *unused_18[4];
+    void *unused_18[1];
+    OrtStatus *(*DisableCpuMemArena)(OrtSessionOptions *options);
+    void *unused_20[2];
     OrtStatus *(*SetSessionLogSeverityLevel)(OrtSessionOptions *options, int level);
     OrtStatus *(*SetSessionGraphOptimizationLevel)(OrtSessionOptions *options, int level);
     OrtStatus *(*SetIntraOpNumThreads)(OrtSessionOptions *options, int threads);
@@ -205,6 +207,7 @@ LM_ORT_SLOT(GetErrorCode, 1);
 LM_ORT_SLOT(DisableTelemetryEvents, 6);
 LM_ORT_SLOT(SetSessionExecutionMode, 13);
 LM_ORT_SLOT(DisableMemPattern, 17);
+LM_ORT_SLOT(DisableCpuMemArena, 19);
 LM_ORT_SLOT(SetSessionLogSeverityLevel, 22);
 LM_ORT_SLOT(SessionGetInputCount, 30);
 LM_ORT_SLOT(SessionGetInputTypeInfo, 33);

@@ -33,6 +33,7 @@ static int make_options(const struct lm_ort *ort, int intra_op_threads, int opti
     if (!status && intra_op_threads > 1 && ort->flush_denormals) {
         status = api->AddSessionConfigEntry(options, "session.set_denormal_as_zero", "1");
     }
+    if (!status && ort->uses_malloc) status = api->DisableCpuMemArena(options);
     if (!status && ort->uses_registered_allocator) {
         status = api->AddSessionConfigEntry(options, "session.use_env_allocators", "1");
     }

@@ -127,7 +127,8 @@ enum lm_model_stage {
     X(model_cache_hits, COUNTER)    /* the same as model_ok, under a name of its own */           \
     X(model_cache_misses, COUNTER)  /* looked up there in vain */                                 \
     X(model_cache_hit_ns, COUNTER)  /* looking up, and taking the outputs out */                  \
-    X(model_cache_miss_ns, COUNTER) /* looking up, and keeping the answer */
+    X(model_cache_miss_ns, COUNTER) /* looking up, and keeping the answer */                      \
+    X(model_restarts, COUNTER)      /* of its process, if it has one; the first I/O thread counts */
 
 #define LM_STATS_MEMBER(name, kind) lm_atomic_u64 name;
 #define LM_STATS_MODEL_MEMBER(name, kind) lm_atomic_u64 name[LUMEN_MODELS_MAX];

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "flow/answer_cache.h"
+#include "parts/process.h"
 #include "work/encoding.h"
 #include "work/infer.h"
 #include "work/record.h"
@@ -45,6 +46,13 @@ static size_t row_bytes(const struct lm_tensor *tensor, const struct lm_sizes *s
     return bytes;
 }
 
+static int open_memory(struct lm_mapping *memory, const struct lm_model *model, size_t bytes) {
+    if (!model->process) return lm_mapping_open(memory, bytes);
+    int code = lm_common_memory_take(model->process->common, memory, bytes, LUMEN_HUGE_TRANSPARENT);
+    if (!code) lm_mapping_touch(memory, memory->bytes);
+    return code;
+}
+
 /* Lays the tensors of batch_size rows of the largest shape out in one mapping. */
 static int place_tensors(struct lm_batch *batch, const struct lm_model *model) {
     const struct lm_sizes largest = lm_model_largest(model, model->batch_size);
@@ -61,7 +69,7 @@ static int place_tensors(struct lm_batch *batch, const struct lm_model *model) {
             return lm_error(LUMEN_E_INVALID, "model '%s': a batch of %u rows overflows a size",
                             model->name, model->batch_size);
     }
-    int code = lm_mapping_open(&batch->memory, total);
+    int code = open_memory(&batch->memory, model, total);
     if (code) return code;
     uint8_t *base = batch->memory.base;
     for (uint32_t t = 0; t < tensor_count(model); t++) batch->inputs[t] = base + at[t];
@@ -99,7 +107,11 @@ void lm_batch_close(struct lm_model *model, const struct lm_ort *ort, uint32_t w
     }
     free(batch->values);
     free(batch->inputs);
-    lm_mapping_close(&batch->memory);
+    if (model->process) {
+        lm_common_memory_give_back(model->process->common, &batch->memory);
+    } else {
+        lm_mapping_close(&batch->memory);
+    }
     free(batch);
     model->batches[worker] = NULL;
 }
@@ -219,6 +231,9 @@ bool lm_batch_run(struct lm_worker *worker, struct lm_request **requests, uint32
     const struct lm_model *runs = lm_request_runs(requests[0]);
     if (!code && lm_request_is_native(requests[0])) {
         lm_engine_run(&runs->engine, worker->index, batch->inputs[0], batch->outputs, rows, NULL);
+    } else if (!code && model->process) {
+        code = lm_process_run(model->process, worker->index, worker->pinned ? worker->cpu : -1,
+                              model, batch->inputs, batch->outputs, &sizes);
     } else if (!code) {
         code = lm_model_run(runs, &worker->shared->ort, worker->index, values);
         if (!code) code = take_outputs(worker, batch, model, &sizes, values + model->input_count);

@@ -150,7 +150,7 @@ static int compose_outputs(struct lm_shared *shared, struct lm_request *request,
             lm_tensor_bytes(output, &request->sizes, &bytes[i]);
             if (tells_shapes) block_of_known(output, &request->sizes, &block);
             int code = 0;
-            if (!lm_request_is_native(request) &&
+            if (!lm_request_is_in_place(request) &&
                 !lm_output_is_wrapped(output, request->sizes.rows)) {
                 code = lm_model_take_output(&shared->ort, output, &outputs[i],
                                             request->layout.outputs[i], bytes[i]);
@@ -211,9 +211,10 @@ static void infer_on(struct lm_worker *worker, struct lm_request *request,
     const struct lm_encoding *encoding = &lm_encodings[request->encoding];
     if (encoding->convert && !request->converted)
         encoding->convert(request, request->layout.inputs);
-    int code = lm_request_is_native(request) ? 0
-                                             : lm_model_bind(model, &shared->ort, &request->layout,
-                                                             &request->sizes, binding, values);
+    int code = lm_request_is_in_place(request)
+                   ? 0
+                   : lm_model_bind(model, &shared->ort, &request->layout, &request->sizes, binding,
+                                   values);
     if (!code && model->string_inputs > 0)
         code = lm_model_fill_strings(model, &shared->ort, &request->layout, &request->sizes, 0,
                                      binding, values);

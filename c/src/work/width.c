@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/topology.h"
+#include "parts/process.h"
 
 /* Each node has a session and helpers of its own; NULL: none. */
 static const struct lm_wide *wide_of(const struct lm_model *model, const struct lm_node *node) {
@@ -84,6 +85,11 @@ int lm_width_run(struct lm_worker *worker, struct lm_request *request, OrtValue 
         lm_engine_run(&model->engine, worker->index, request->layout.inputs[0],
                       request->layout.outputs, request->sizes.rows, NULL);
         return 0;
+    }
+    if (model->process) {
+        return lm_process_run(model->process, worker->index, worker->pinned ? worker->cpu : -1,
+                              model, request->layout.inputs, request->layout.outputs,
+                              &request->sizes);
     }
     uint64_t began_ns = 0;
     if (!pays || !take_cores(worker, model, &began_ns))

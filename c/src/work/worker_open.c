@@ -10,6 +10,7 @@
 #include "base/topology.h"
 #include "flow/io_model.h"
 #include "parts/inflate.h"
+#include "parts/process.h"
 #include "parts/virtual.h"
 #include "work/batch.h"
 #include "work/image_body.h"
@@ -28,6 +29,10 @@ static int warm_model(struct lm_worker *worker, struct lm_model *model, uint64_t
             model->strays = model->strays || model->experts.models[e]->strays;
         }
         return lm_batch_warm(worker, model);
+    }
+    if (model->process) { /* it is warm before it takes requests */
+        *warm_ns = model->process->boxes->warm_ns;
+        return 0;
     }
     struct lm_ort *ort = &worker->shared->ort;
     struct lm_slot slot = {0};
@@ -77,8 +82,9 @@ static int warm_on_its_cores(struct lm_worker *worker, struct lm_model *model, u
 int lm_worker_take_model(struct lm_worker *worker, struct lm_model *model, char *note,
                          size_t note_bytes) {
     uint64_t warm_ns;
-    if (!lm_model_has_session(model, worker->index))
-        return 0; /* an I/O thread's: only threads run it */
+    bool runs = model->process ? worker->index < model->process->box_count
+                               : lm_model_has_session(model, worker->index);
+    if (!runs) return 0; /* an I/O thread's: only threads run it */
     int code = lm_batch_open(model, &worker->shared->ort, worker->index);
     if (!code) code = lm_image_desk_extend(worker, model);
     if (code) return code;
