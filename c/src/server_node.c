@@ -115,7 +115,7 @@ static void choose_run(const lumen_server *server, struct lm_model *model) {
     if (model->run_why) return; /* it is decided */
     if (model->process) {
         model->run = LUMEN_RUN_WORKER;
-        model->run_why = "it has a process of its own, which costs some 5 µs a request";
+        model->run_why = "it has a process of its own, which costs some 12 µs a request";
     } else if (server->shared.config.queue_type == LUMEN_QUEUE_INLINE) {
         model->run = LUMEN_RUN_INLINE;
         model->run_why = "engine.queue_type is inline";
