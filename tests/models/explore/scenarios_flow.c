@@ -38,6 +38,7 @@ static const struct plan *plan;
 static struct lm_shared shared;
 static struct lm_io io;
 static struct lm_stats_block block;
+static struct lm_model_set set; /* that the requests came in */
 static struct lm_connection connection;
 static struct lm_request requests[REPLIES_MAX];
 static struct lm_slot slots[REPLIES_MAX];
@@ -146,6 +147,7 @@ static void run_io(uint32_t unused) {
 }
 
 static void set_up_requests(void) {
+    set.used_by[0] = (struct lm_model_set_use){.slots = {plan->workers}};
     for (uint32_t r = 0; r < plan->workers; r++) {
         memset(bytes[r], (int)r, REPLY_BYTES);
         slots[r] = (struct lm_slot){.index = r, .acquired = 1};
@@ -153,6 +155,7 @@ static void set_up_requests(void) {
         request->io = &io;
         request->slot = &slots[r];
         request->model = NULL;
+        request->models = &set;
         request->connection = 0;
         request->outcome = LM_OUTCOME_SENT;
         request->reply = &parts[r];
@@ -209,6 +212,8 @@ static void check(void) {
             if (wire[at] != wire[at + 1]) machine_fail("the bytes of two replies are mixed");
         }
         if (connection.reply_head != LM_NO_SLOT) machine_fail("a reply waits for ever");
+        if (plan->ticks && set.used_by[0].slots.value != 0)
+            machine_fail("a slot still counts for its set");
     }
     lm_mpmc_close(&io.returns);
 }
