@@ -58,7 +58,8 @@ static void real_time(void) {
     for (int look = 0; look < 1000 && !thread.lowered; look++, now_ns += LM_REAL_TIME_NS)
         lm_real_time_check(&thread, now_ns); /* it may have slept in a page fault before */
     CHECK(thread.lowered && policy() == SCHED_OTHER);
-    CHECK(nanosleep(&(struct timespec){.tv_nsec = 1000}, NULL) == 0);
+    /* Long enough that it is not over before the thread is off its core. */
+    CHECK(nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL) == 0);
     lm_real_time_check(&thread, now_ns);
     CHECK(!thread.lowered && policy() == SCHED_FIFO);
     struct sched_param parameters;
