@@ -117,7 +117,7 @@ static void descriptions(void) {
        "\"NHWC\",\"channel_order\":\"RGB\",\"mean\":[0,0,0],\"scale\":[0,0,0]},\"image\":null,"
        "\"labels\":null,"
        "\"width\":1,\"width_why\":\"\",\"providers\":[\"cpu\"]}]}");
-    lumen_provider listed[] = {{.name = "openvino"}, {.name = "xnnpack"}};
+    static lumen_provider listed[] = {{.name = "openvino"}, {.name = "xnnpack"}};
     models[1].source.providers =
         (struct lm_providers){.list = listed, .count = 2, .nodes = 9, .nodes_on_cpu = 4};
     CHECK(strstr(described(2), "\"providers\":[\"openvino\",\"xnnpack\",\"cpu\"],\"nodes\":9,"
