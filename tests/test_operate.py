@@ -38,8 +38,8 @@ class Told:
         self._answers = answers
 
     def __getattr__(self, method: str) -> Callable[..., object]:
-        def call(*arguments: object) -> object:
-            self._calls.append((f"{self._name}.{method}", *arguments))
+        def call(*arguments: object, **named: object) -> object:
+            self._calls.append((f"{self._name}.{method}", *arguments, *named.values()))
             answer = self._answers.get(method)
             return None if answer is None else answer(*arguments)
 
@@ -69,6 +69,8 @@ class Scene:
         engine: answers of the engine's methods.
         more: further signals, that a look during the drain finds.
         watchdog_s: of the service manager.
+        reopen: what opening the log again gives, or raises.
+        reload: the same of putting settings in force.
     """
 
     def __init__(
@@ -80,6 +82,7 @@ class Scene:
         more: tuple[signal.Signals | None, ...] = (None,),
         watchdog_s: float = 0.0,
         reopen: object = None,
+        reload: object = None,
     ) -> None:
         self.calls: Calls = []
         self.config = config or load()
@@ -95,6 +98,14 @@ class Scene:
             Told("signals", self.calls, wait=in_turn(*signals), take=in_turn(*more)),  # type: ignore[arg-type]
             Told("engine", self.calls, **{**quiet, **(engine or {})}),  # type: ignore[arg-type]
             self.metrics,  # type: ignore[arg-type]
+            Told("processes", self.calls, look=in_turn(60.0)),  # type: ignore[arg-type]
+            Told(
+                "control",
+                self.calls,
+                models=in_turn(self.config.models),
+                reconfigure=in_turn(reload),
+            ),  # type: ignore[arg-type]
+            Told("report", self.calls, begin=in_turn(1)),  # type: ignore[arg-type]
         )
 
     def run(self) -> int:
@@ -102,7 +113,11 @@ class Scene:
 
     def told(self, *without: str) -> Calls:
         """All calls but those that only look."""
-        looks = ("signals.wait", "signals.take", "engine.wait", "engine.news", *without)
+        looks = (
+            *("signals.wait", "signals.take", "engine.wait", "engine.news", *without),
+            *("processes.look", "control.models", "control.list_models", "control.close"),
+            *("report.begin", "report.end"),
+        )
         return [call for call in self.calls if call[0] not in looks]
 
 
@@ -265,7 +280,7 @@ def test_a_reload_puts_its_part_in_force_everywhere() -> None:
     assert scene.told() == [
         ("manager.reloading",),
         ("log.reopen", wanted.log),
-        ("engine.reload", config),
+        ("control.reconfigure", config),
         ("metrics.set_hosts", ("b.example",)),
         ("engine.reopen_files", config),
         ("log.log", "warning", "server.port cannot change without a restart: 8000 stays."),
@@ -275,6 +290,10 @@ def test_a_reload_puts_its_part_in_force_everywhere() -> None:
         NOT_BY_ITSELF,
     ]
     assert scene.watch._config == config
+    said = {call[0]: call[1:] for call in scene.calls}
+    summary, *refused = said["report.begin"][0]  # type: ignore[misc]
+    assert (summary, len(refused)) == ("Reloaded: server.rate, server.hosts, log.level.", 2)
+    assert said["control.list_models"][0] == wanted.models
 
 
 def test_a_reload_that_changes_nothing_says_so() -> None:
@@ -307,7 +326,7 @@ def test_a_reload_that_changes_nothing_says_so() -> None:
             {"reload": EngineError("no memory")},
             [
                 ("log.reopen", load().log),
-                ("engine.reload", load(None, ["server.rate=3"])),
+                ("control.reconfigure", load(None, ["server.rate=3"])),
                 ("log.log", "error", "The reload failed, only the log was opened again: no memory"),
             ],
         ),
@@ -315,8 +334,8 @@ def test_a_reload_that_changes_nothing_says_so() -> None:
 )
 def test_a_reload_that_is_refused_changes_nothing(answers: dict[str, Any], told: Calls) -> None:
     wanted = answers.get("wanted", load(None, ["server.rate=3"]))
-    engine = {**once(), "reload": in_turn(answers.get("reload"))}
-    scene = Scene([HUP], wanted=wanted, engine=engine, reopen=answers.get("reopen"))
+    again = {name: answers[name] for name in ("reopen", "reload") if name in answers}
+    scene = Scene([HUP], wanted=wanted, engine=once(), **again)
     assert scene.run() == 1
     assert scene.told() == [
         ("manager.reloading",), *told, ("manager.ready", "Reloaded."), NOT_BY_ITSELF,
@@ -356,9 +375,6 @@ RELOADED = [
     ("log.access_path", "x", False),
     ("models.0.rate", "3", True),
     ("models.0.burst", "5", True),
-    ("models.0.path", "other", False),
-    ("models.0.batch_size", "2", False),
-    ("models.0.labels", "x", False),
 ]
 
 
@@ -369,7 +385,7 @@ def test_which_settings_a_reload_changes(setting: str, value: str, at_once: bool
     wanted = load(None, [*rates, f"{setting}={value}"])
     made = plan(current, wanted)
     if at_once:
-        assert made == (wanted, (setting,), ())
+        assert made == (wanted, (setting,), (), wanted.models)
         return
     section: Any = current
     for step in setting.split("."):
@@ -377,15 +393,27 @@ def test_which_settings_a_reload_changes(setting: str, value: str, at_once: bool
     stays = "null" if section is None else section
     assert made == (
         current, (), (f"{setting} cannot change without a restart: {stays} stays.",),
+        wanted.models,
     )  # fmt: skip
 
 
-def test_the_list_of_models_cannot_change_but_their_rates_do() -> None:
+@pytest.mark.parametrize("setting", ["path=other", "batch_size=2", "labels=x"])
+def test_a_model_of_other_settings_is_loaded_again(setting: str) -> None:
+    current, wanted = load(), load(None, [f"models.0.{setting}"])
+    assert plan(current, wanted) == (
+        current, ("model digits (to be loaded again)",), (), wanted.models,
+    )  # fmt: skip
+
+
+def test_models_come_and_go_and_rates_change_at_once() -> None:
     current = load(None, ["models.0.rate=1", "models.1.rate=2"], ["a=x", "b=y"])
     wanted = load(None, ["models.0.rate=3", "models.1.rate=4"], ["b=y", "c=z"])
     made = plan(current, wanted)
-    assert made.refused == ("models cannot change without a restart: a, b stays.",)
-    assert made.changed == ("models.1.rate",)
+    assert made.refused == ()
+    assert made.changed == (
+        "model a (to be unloaded)", "models.1.rate", "model c (to be loaded)",
+    )  # fmt: skip
+    assert made.models == wanted.models
     assert [(model.name, model.path, model.rate) for model in made.config.models] == [
         ("a", "x", 1),
         ("b", "y", 3),
@@ -579,6 +607,10 @@ def start(
     monkeypatch.setattr(server, "SignalQueue", lambda taken: queue)
     monkeypatch.setattr(server, "Engine", lambda config, runtime: engine)
     monkeypatch.setattr(server, "Notifier", lambda: manager)
+    processes = Place("processes", calls, start=in_turn(True), look=in_turn(60.0))
+    monkeypatch.setattr(server, "Processes", lambda journal: processes)
+    monkeypatch.setattr(server, "_control", lambda *_given: Told("control", calls))
+    monkeypatch.setattr(server, "Report", lambda path: Told("report", calls))
     monkeypatch.setattr(server.onnxruntime_path, "find", lambda: Path("/ort.so"))
     monkeypatch.setattr(
         server.MetricsServer, "on_free_port", classmethod(lambda _class, *_given: page)
@@ -602,12 +634,13 @@ def test_a_start_from_its_first_step_to_its_last(
     names = [call[0] for call in calls if call[0] not in ("log.show", "engine.info")]
     logged = [] if one_place else ["log.log"] * 3
     assert names == [
-        "signals.enter", "engine.enter",
-        "manager.status", "signals.take", "engine.add_model",
+        "signals.enter", "processes.enter", "engine.enter",
+        "manager.status", "signals.take", "engine.add_model", "processes.start",
         "engine.set_metrics_port", "engine.start", "engine.describe", "page.start",
         *logged, "manager.ready",
-        "signals.wait", "engine.wait", "log.log",
-        "page.close", "engine.exit", "signals.exit",
+        "processes.look", "signals.wait", "engine.wait", "log.log",
+        "control.close", "report.close",
+        "page.close", "engine.exit", "processes.exit", "signals.exit",
     ]  # fmt: skip
     said = {call[0]: call for call in calls}
     assert said["manager.status"] == ("manager.status", "Loading model digits.")
@@ -636,7 +669,7 @@ def test_a_signal_while_models_are_loaded_ends_the_start(monkeypatch: pytest.Mon
     assert status == 0
     names = [call[0] for call in calls]
     assert "engine.start" not in names
-    assert names[-3:] == ["page.close", "engine.exit", "signals.exit"]
+    assert names[-4:] == ["page.close", "engine.exit", "processes.exit", "signals.exit"]
 
 
 def test_a_check_looks_at_models_and_at_the_log(
@@ -671,7 +704,7 @@ def test_which_signals_a_server_takes() -> None:
     assert server._ENDING == (INT, TERM, signal.SIGQUIT, signal.SIGXCPU)
     assert set(server._TAKEN) == {
         *server._ENDING, HUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, signal.SIGVTALRM,
-        signal.SIGPROF, signal.SIGIO, signal.SIGPWR,
+        signal.SIGPROF, signal.SIGIO, signal.SIGPWR, signal.SIGCHLD,
     }  # fmt: skip
 
 

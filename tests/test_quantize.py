@@ -231,7 +231,7 @@ def test_free_sizes_of_pictures_are_given(
     path = conv_net(tmp_path / "m.onnx", ("height", "width"))
     options = ("--images", folder, "--fit", "stretch", "--crops", 0)
     assert quantize(path, *options) == 2
-    assert "with a fixed size, found FP32 [-1, 3, -1, -1]" in said(capsys)
+    assert "of a fixed size, found FP32 [-1, 3, -1, -1]" in said(capsys)
     assert quantize(path, *options, "--dims", "height=16,depth=9") == 2
     assert "expected free dimensions of input 'x' (['height', 'width'])" in said(capsys)
     assert quantize(path, *options, "--dims", "height=16,width=24") == 0

@@ -134,8 +134,8 @@ def test_answers_are_the_same_to_the_bit(serve: Serve, tmp_path: Path, batch_siz
 
 
 def test_a_crash_is_the_models_own(serve: Serve, tmp_path: Path) -> None:
-    """Requests in flight are answered 500, later ones 503 with the cure; 16 clients of another
-    model get every answer, and the model is back by itself."""
+    """Row F22: requests in flight are answered 500, later ones 503 with the cure; 16 clients of
+    another model get every answer, and the model is back by itself."""
     double = graphs.double(tmp_path / "double.onnx")
     server = serve(
         document(
