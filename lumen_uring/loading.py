@@ -34,6 +34,7 @@ def add_model(
     path: Path,
     names: bytes | None,
     put: Callable[..., object] | None = None,
+    is_gentle: bool = False,
 ) -> list[str]:
     """Loads a model.
 
@@ -43,7 +44,8 @@ def add_model(
         model: the entry of the configuration.
         path: its file.
         names: its classes, one a line; None takes those that the file itself names, if any.
-        put: Engine.load_model of an engine that runs; None: Engine.add_model.
+        put: Engine.load of an engine that runs; None: Engine.add_model.
+        is_gentle: what is read takes only the CPU time that nobody else wants.
 
     Returns:
         Sentences for the person who starts the server.
@@ -53,7 +55,7 @@ def add_model(
         EngineError: the model cannot be served.
     """
     # What is read of a large file in a server that runs is no reason to keep its clients waiting.
-    call = _at_once if put is None else gently
+    call = gently if is_gentle else _at_once
     with ExitStack() as stack:
         file, classes, note = call(stack.enter_context, zipmap.cut(path))
         try:

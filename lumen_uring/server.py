@@ -13,6 +13,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -159,7 +160,9 @@ def _control(engine: Engine, config: Config, journal: Journal, ort_version: str)
 
     def load(model: ModelConfig) -> list[str]:
         path, names = resolve(model.path), labels(model)
-        return loading.add_model(engine, ort_version, model, path, names, engine.load)
+        is_gentle = config.repository.load_gently
+        put = partial(engine.load, gently=is_gentle)
+        return loading.add_model(engine, ort_version, model, path, names, put, is_gentle)
 
     control = Control(engine, config, load, journal.log)
     control.start()

@@ -428,6 +428,7 @@ class RepositoryConfig(_Section):
     load_bytes: _Size = Field(
         default=8 << 30, ge=0, le=1 << 44, description="a size such as 8GiB, or 0 (no bound)"
     )
+    load_gently: bool = Field(default=True, description="true | false")
 
 
 class ModelConfig(_Section):

@@ -1,8 +1,8 @@
 """Tries a model in a process of its own: optimises its graph, checks it, and fills the cache.
 
-`Preparer` is used by control.py in the server; the rest runs in the process that it starts, at the
-lowest priority and with bounds on memory and time. A model that crashes, takes too long or needs
-too much ends that process alone. What it leaves in the cache the server maps.
+`Preparer` is used by control.py in the server; the rest runs in the process that it starts, by
+default at the lowest priority, and with bounds on memory and time. A model that crashes, takes too
+long or needs too much ends that process alone. What it leaves in the cache the server maps.
 """
 
 from __future__ import annotations
@@ -127,6 +127,7 @@ def _spec(config: Config, model: ModelConfig) -> bytes:
         },
         "declared": [asdict(one) for one in origin.declared],
         "memory_bytes": config.repository.load_bytes,
+        "gently": config.repository.load_gently,
     }
     return json.dumps(told).encode()
 
@@ -147,7 +148,7 @@ def main() -> int:
     from lumen_uring.ring.process import give_way
 
     told = json.loads(sys.stdin.buffer.read())
-    give_way(told["memory_bytes"])
+    give_way(told["memory_bytes"], told["gently"])
     reason, notes = None, []
     try:
         (found,) = look_at(_read(told)).values()

@@ -48,17 +48,19 @@ def gently(call: Callable[..., _Result], *arguments: Any) -> _Result:
     return results[0]
 
 
-def give_way(memory_bytes: int) -> None:
+def give_way(memory_bytes: int, gently: bool) -> None:
     """Lowers the priority and sets the limits.
 
     Args:
         memory_bytes: of address space, at most; 0: no bound.
+        gently: the process takes only the CPU time that nobody else wants.
     """
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-    with suppress(OSError):
-        os.nice(19)
-    with suppress(OSError):
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    if gently:
+        with suppress(OSError):
+            os.nice(19)
+        with suppress(OSError):
+            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if memory_bytes:
         resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))

@@ -105,10 +105,16 @@ def run(
 
 
 def with_backend(settings: dict[str, object]) -> dict[str, object]:
-    """The settings with the tests' backend, where they name none."""
-    server = settings.get("server", {})
+    """The settings with the tests' backend, and models loaded at an ordinary priority, since tests
+    leave no processor idle; where they say nothing of that."""
+    server, repository = settings.get("server", {}), settings.get("repository", {})
     assert isinstance(server, dict)
-    return {**settings, "server": {"io_backend": backend(), **server}}
+    assert isinstance(repository, dict)
+    return {
+        **settings,
+        "server": {"io_backend": backend(), **server},
+        "repository": {"load_gently": False, **repository},
+    }
 
 
 @dataclass(frozen=True)
