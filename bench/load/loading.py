@@ -244,7 +244,7 @@ def draw(results: dict[str, Any], path: Path) -> None:
 
     figure, axes = pyplot.subplots(1, 2, figsize=(9, 4), layout="constrained")
     for row in results["rows"]:
-        axis = axes[row["model"] == "squeezenet"]
+        axis = axes[int(row["model"] == "squeezenet")]
         label = "while large models are loaded" if row["loading"] else "without"
         colour = "#d55e00" if row["loading"] else "#0072b2"
         values = [us / 1e3 for us in row["curve"]]
