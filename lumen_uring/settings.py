@@ -431,6 +431,25 @@ class RepositoryConfig(_Section):
     load_gently: bool = Field(default=True, description="true | false")
 
 
+# Types that served and virtual models have in common.
+_BatchSize = Annotated[
+    int | None,
+    Field(
+        ge=1,
+        le=BATCH_MAX,
+        description=f"null (as engine.batch_size) or a whole number, 1..{BATCH_MAX}",
+    ),
+]
+_BatchDelay = Annotated[
+    int | None,
+    Field(
+        ge=0,
+        le=10**6,
+        description="null (as engine.batch_delay_us) or microseconds, 0..1000000",
+    ),
+]
+
+
 class ModelConfig(_Section):
     """One model to serve."""
 
@@ -476,18 +495,8 @@ class ModelConfig(_Section):
         description="0 (1MiB for shapes that are not known, 64 bytes for each other string) or a "
         "size such as 1MiB, to under 4GiB",
     )
-    batch_size: int | None = Field(
-        default=None,
-        ge=1,
-        le=BATCH_MAX,
-        description=f"null (as engine.batch_size) or a whole number, 1..{BATCH_MAX}",
-    )
-    batch_delay_us: int | None = Field(
-        default=None,
-        ge=0,
-        le=10**6,
-        description="null (as engine.batch_delay_us) or microseconds, 0..1000000",
-    )
+    batch_size: _BatchSize = None
+    batch_delay_us: _BatchDelay = None
     response_cache: bool = Field(default=False, description="true | false")
     rate: _Rate = Field(default=0.0, description=_RATE)
     burst: int | None = Field(default=None, ge=1, le=U32_MAX, description=_BURST)
@@ -555,18 +564,8 @@ class ExpertsConfig(_Section):
     run: Literal["auto", "inline", "worker"] = Field(
         default="auto", description="auto | inline | worker"
     )
-    batch_size: int | None = Field(
-        default=None,
-        ge=1,
-        le=BATCH_MAX,
-        description=f"null (as engine.batch_size) or a whole number, 1..{BATCH_MAX}",
-    )
-    batch_delay_us: int | None = Field(
-        default=None,
-        ge=0,
-        le=10**6,
-        description="null (as engine.batch_delay_us) or microseconds, 0..1000000",
-    )
+    batch_size: _BatchSize = None
+    batch_delay_us: _BatchDelay = None
     response_cache: bool = Field(default=False, description="true | false")
     rate: _Rate = Field(default=0.0, description=_RATE)
     burst: int | None = Field(default=None, ge=1, le=U32_MAX, description=_BURST)
@@ -618,18 +617,8 @@ class EnsembleConfig(_Section):
     run: Literal["auto", "inline", "worker"] = Field(
         default="auto", description="auto | inline | worker"
     )
-    batch_size: int | None = Field(
-        default=None,
-        ge=1,
-        le=BATCH_MAX,
-        description=f"null (as engine.batch_size) or a whole number, 1..{BATCH_MAX}",
-    )
-    batch_delay_us: int | None = Field(
-        default=None,
-        ge=0,
-        le=10**6,
-        description="null (as engine.batch_delay_us) or microseconds, 0..1000000",
-    )
+    batch_size: _BatchSize = None
+    batch_delay_us: _BatchDelay = None
     max_output_bytes: _Size = Field(
         default=0,
         ge=0,

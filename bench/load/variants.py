@@ -39,7 +39,7 @@ _ANSWERS: Final = 8
 _NO_REFUSALS: Final = (
     *("engine.queue_type=mpmc", "engine.queue_capacity=4096", "server.overload=wait"),
 )
-# What is measured: its heading and form.
+# Each figure: its heading and its form.
 FIGURES: Final = {
     "throughput_rps": ("requests/s", ",.0f"),
     "p50_us": ("p50 µs", ",.0f"),

@@ -34,7 +34,7 @@ ACCESS_LOG: Final = "access log"
 TENSORS: Final = "tensors"
 ORT_THREADS: Final = "ONNX Runtime's threads"
 _OWN: Final = frozenset({SERVER, CORES, PROTOCOL, ACCESS_LOG, TENSORS, ORT_THREADS})
-# What all rungs of Lumen have: the threads that a latency needs, and room for small requests.
+# Settings of all rungs of Lumen: the threads that a latency needs, and room for small requests.
 _FIXED: Final = (
     *("server.metrics_port=0", "server.arena_bytes=32MiB", "server.max_request_bytes=64KiB"),
     *("server.io_threads=1", "engine.thread_count=1", "models.0.width=1"),
@@ -99,7 +99,7 @@ STEPS: Final = (
     Step("busy polling for 50 µs", {"engine.idle": "adaptive"}),
     Step("busy polling for 1 s", {"engine.busy_poll_us": "1000000"}),
     Step("native protocol", {PROTOCOL: "native"}),
-    # What a table must not call a difference.
+    # The noise: a table must not call it a difference.
     Step("the same once more", {}),
 )
 

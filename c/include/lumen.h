@@ -54,7 +54,7 @@ enum lumen_run {
     LUMEN_RUN_INLINE = 1, /* the I/O thread that received the request */
     LUMEN_RUN_WORKER = 2
 };
-/* What computes a model's answers. */
+/* The engine that computes a model's answers. */
 enum lumen_engine {
     LUMEN_ENGINE_AUTO = 0,   /* the native engine, where it was faster and equal at start */
     LUMEN_ENGINE_NATIVE = 1, /* refused where it cannot be */

@@ -22,7 +22,7 @@ static inline void lm_cpu_set_add(struct lm_cpu_set *set, uint32_t cpu) {
 uint32_t lm_cpu_set_count(const struct lm_cpu_set *set);
 /* The first core of the set from `cpu` on; LM_CPUS_MAX: there is none. */
 uint32_t lm_cpu_set_next(const struct lm_cpu_set *set, uint32_t cpu);
-/* What is in both; what is in `set` alone. */
+/* The cores in both sets; the cores in `set` alone. */
 void lm_cpu_set_keep(struct lm_cpu_set *set, const struct lm_cpu_set *other);
 void lm_cpu_set_drop(struct lm_cpu_set *set, const struct lm_cpu_set *other);
 /* Adds the cores of a list; a newline may end it. false: the list is no list. */

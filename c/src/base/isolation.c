@@ -26,7 +26,7 @@ bool lm_real_time_is_bounded(const char *root) {
 
 static int set_policy(int policy, uint32_t priority) {
     const struct sched_param parameters = {.sched_priority = (int)priority};
-    /* What this thread starts is ordinary. */
+    /* Threads that this one starts are ordinary. */
     if (policy == SCHED_FIFO) policy |= SCHED_RESET_ON_FORK;
     return sched_setscheduler(0, policy, &parameters) == 0 ? 0 : errno;
 }

@@ -23,7 +23,7 @@ static void size_dense(struct lm_engine *engine) {
     }
     size_t rows = BLOCK_BYTES / (engine->width * sizeof(float));
     engine->block_rows = rows < 1 ? 1 : rows > BLOCK_ROWS_MAX ? BLOCK_ROWS_MAX : (uint32_t)rows;
-    /* What a layer reads and what it writes. */
+    /* The input and the output of a layer. */
     engine->runner_bytes = 2 * engine->block_rows * engine->width * sizeof(float);
 }
 
