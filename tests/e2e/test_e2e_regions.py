@@ -550,7 +550,7 @@ def test_a_client_that_shares_memory(server: Server, path: Path) -> None:
         np.testing.assert_array_equal(where, [[0], [0]])
         # A model that may be writing still keeps its region.
         with pytest.raises(DeadlinePassed):
-            client.infer("slow", {"x": [20000]}, timeout_us=20000)
+            client.infer("slow", {"x": [100_000]}, timeout_us=20000)
         np.testing.assert_array_equal(client.infer("double", {"x": X}).outputs["y"], X + X)
     eventually(lambda: gauges(server) == (0, 0), "no region", found=lambda: gauges(server))
 
@@ -614,7 +614,7 @@ def test_requests_wait_for_room_in_shared_memory(serve: Serve, tmp_path: Path, p
             # A model that may be writing still keeps its place.
             first = await client.infer("double", {"x": X})
             with pytest.raises(DeadlinePassed):
-                await client.infer("slow", {"x": [20000]}, timeout_us=20000)
+                await client.infer("slow", {"x": [100_000]}, timeout_us=20000)
             again = await client.infer("double", {"x": X})
             np.testing.assert_array_equal(again.outputs["y"], first.outputs["y"])
             free = np.ones((4, COLUMNS), np.float32)

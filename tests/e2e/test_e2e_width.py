@@ -47,9 +47,12 @@ def layers(path: Path) -> Path:
 
 
 def document(path: Path, width: int | str = 2, **engine: object) -> dict[str, object]:
+    """Runs are the workers', however short: an I/O thread's own have one core."""
+    model = {"name": "m", "path": str(path), "width": width, "engine": "onnxruntime"}
+    run = "auto" if engine.get("queue_type") == "inline" else "worker"
     return {
         "engine": {"thread_count": 2, **engine},
-        "models": [{"name": "m", "path": str(path), "width": width, "engine": "onnxruntime"}],
+        "models": [model | {"run": run}],
     }
 
 
