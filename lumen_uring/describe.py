@@ -114,6 +114,7 @@ class Model:
     free_dims: tuple[FreeDim, ...] = ()
     image: ImageInfo | None = None
     experts: tuple[tuple[int, str], ...] = ()
+    version: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,12 +159,16 @@ def find_model(models: Mapping[str, Model], name: str) -> Model:
 
     Args:
         models: of a server, by name.
-        name: of the model.
+        name: of the model, with or without its version: NAME or NAME:VERSION.
 
     Raises:
         UnknownModel: no model has this name; the message lists the names of all.
     """
     model = models.get(name)
+    if model is None:
+        # Of several versions a name alone is the highest.
+        versions = [one for one in models.values() if one.name.partition(":")[0] == name]
+        model = max(versions, key=lambda one: one.version, default=None)
     if model is None:
         raise UnknownModel(f"The server has no model {name!r}; it has {list(models)}.")
     return model
@@ -189,6 +194,7 @@ def _model(entry: dict[str, Any], places: Mapping[str, int]) -> Model:
         experts=tuple(
             (places[one["model"]], _text(one["model"])) for one in entry.get("experts") or ()
         ),
+        version=_integer(entry.get("version", 1), 1, 2**32 - 1),
     )
 
 

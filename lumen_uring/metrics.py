@@ -150,13 +150,20 @@ def render(registry: CollectorRegistry, accept: str) -> tuple[str, bytes]:
     return TEXT, words.TRITON_TYPE.sub(rb"\1 counter", text)
 
 
+def _named(model: str) -> tuple[str, str]:
+    """Triton's two labels; a model that is served one version at a time keeps its series."""
+    base, _, version = model.partition(":")
+    return base, version or "1"
+
+
 def _triton(snapshot: Snapshot) -> Iterator[Metric]:
     of_inference = [("nv_inference", *figure) for figure in words.TRITON]
     of_cache = [("nv_cache", *figure) for figure in words.TRITON_CACHE]
     for prefix, name, text, word, divisor in of_inference + of_cache:
         family = Metric(f"{prefix}_{name}", text, "unknown")
         for model, values in snapshot.models.items():
-            labels = {"model": model, "version": "1"}
+            base, version = _named(model)
+            labels = {"model": base, "version": version}
             family.add_sample(family.name, labels, values.get(word, 0) // divisor)
         yield family
     failures = Metric(
@@ -168,15 +175,16 @@ def _triton(snapshot: Snapshot) -> Iterator[Metric]:
         labels=("model", "version"),
     )
     for model, values in snapshot.models.items():
+        base, version = _named(model)
         for reason, of_reason in words.TRITON_FAILURES:
             failures.add_sample(
                 failures.name,
-                {"model": model, "version": "1", "reason": reason},
+                {"model": base, "version": version, "reason": reason},
                 sum(values.get(word, 0) for word in of_reason),
             )
         left = sum(values.get(word, 0) for word in words.LEFT)
         # The counters are read one after another; a request may end between two reads.
-        pending.add_metric((model, "1"), max(0, values.get("queued", 0) - left))
+        pending.add_metric((base, version), max(0, values.get("queued", 0) - left))
     yield failures
     yield pending
 

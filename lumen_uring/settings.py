@@ -52,6 +52,12 @@ PYTHON_SIDE: Final = frozenset(
 )
 NAME_BYTES_MAX: Final = 255  # LM_NAME_BYTES_MAX, without its terminator
 NAME_PATTERN: Final = rf"[A-Za-z0-9_.-]{{1,{NAME_BYTES_MAX}}}"
+# Of a model beside other versions of it: NAME:VERSION.
+VERSIONED_PATTERN: Final = rf"(?=.{{1,{NAME_BYTES_MAX}}}$)[A-Za-z0-9_.-]+(:[1-9][0-9]{{0,8}})?"
+_VERSIONED: Final = (
+    f"1 to {NAME_BYTES_MAX} letters, digits, '_', '.' or '-'; and ':' with a version, 1 to "
+    "999999999, beside other versions of that name"
+)
 KEY_NAME_PATTERN: Final = r"[A-Za-z0-9_.-]{1,63}"  # LM_KEY_NAME_BYTES_MAX
 
 _HOST_PATTERN: Final = r"^(\*|[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?)$"
@@ -93,6 +99,21 @@ def _power_of_two(value: int) -> int:
     if value & (value - 1):
         raise ValueError("not a power of two")
     return value
+
+
+def _versioned(value: str) -> str:
+    if not re.fullmatch(VERSIONED_PATTERN, value):
+        raise ValueError(f"expected {_VERSIONED}")
+    return value
+
+
+def base_of(name: str) -> str:
+    """The name of a model without the version that it may have.
+
+    >>> base_of("resnet:2"), base_of("resnet")
+    ('resnet', 'resnet')
+    """
+    return name.partition(":")[0]
 
 
 def _no_nul(value: str) -> str:
@@ -455,10 +476,7 @@ class ModelConfig(_Section):
 
     _origin: Origin | None = PrivateAttr(default=None)
 
-    name: str = Field(
-        pattern=rf"^{NAME_PATTERN}$",
-        description=f"1 to {NAME_BYTES_MAX} letters, digits, '_', '.' or '-'",
-    )
+    name: Annotated[str, AfterValidator(_versioned)] = Field(description=_VERSIONED)
     path: Annotated[str, AfterValidator(_no_nul)] = Field(
         min_length=1, description="a file's path, or builtin:NAME"
     )
@@ -512,6 +530,19 @@ class ModelConfig(_Section):
     )
 
     @property
+    def base(self) -> str:
+        """The name without a version."""
+        return base_of(self.name)
+
+    @property
+    def version(self) -> int:
+        """That clients are told: the name's, or its folder's in a repository, or 1."""
+        _, colon, version = self.name.partition(":")
+        if colon:
+            return int(version)
+        return 1 if self._origin is None else self._origin.version
+
+    @property
     def origin(self) -> Origin | None:
         """The folder of a repository that the entry was made of; None: it was written."""
         return self._origin
@@ -534,7 +565,9 @@ class ModelConfig(_Section):
 class ExpertConfig(_Section):
     """One model of a rule, and where the rule takes it."""
 
-    model: str = Field(pattern=rf"^{NAME_PATTERN}$", description="the name of an entry of `models`")
+    model: Annotated[str, AfterValidator(_versioned)] = Field(
+        description="the name of an entry of `models`"
+    )
     below: _Bound | None = Field(
         default=None, description="null (the last expert takes the rest) or a number"
     )
@@ -589,7 +622,9 @@ _Names = Annotated[
 class StepConfig(_Section):
     """One model of an ensemble, and the names of its tensors there."""
 
-    model: str = Field(pattern=rf"^{NAME_PATTERN}$", description="the name of an entry of `models`")
+    model: Annotated[str, AfterValidator(_versioned)] = Field(
+        description="the name of an entry of `models`"
+    )
     inputs: _Names = Field(default={}, description="a mapping from the model's inputs to names")
     outputs: _Names = Field(default={}, description="a mapping from the model's outputs to names")
 
@@ -712,8 +747,10 @@ class Config(_Section):
         """
         last = next(model for model in self.models if model.name == entry.experts[-1].model)
         own = ("name", "run", "batch_size", "batch_delay_us", "response_cache", "rate", "burst")
-        return last.model_copy(
+        copy = last.model_copy(
             update={name: getattr(entry, name) for name in own}
             | {"isolation": "none", "isolation_memory": 0}
             | {"width": 1, "intra_op_threads": 1, "max_dims": {}, "fix_dims": {}, "providers": ()}
         )
+        copy._origin = None
+        return copy

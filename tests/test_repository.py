@@ -65,23 +65,30 @@ def test_a_repository_of_tritons(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("policy", "path", "others"),
+    ("policy", "names"),
     [
-        ("latest { num_versions: 2 }", "5", "not 3:"),
-        ("all {}", "5", "not 1, 3:"),
-        ("specific { versions: [3, 1] }", "3", "not 1:"),
-        ("latest { num_versions: 1 }", "5", None),
+        ("latest { num_versions: 2 }", {"m:3": 3, "m:5": 5}),
+        ("all {}", {"m:1": 1, "m:3": 3, "m:5": 5}),
+        ("specific { versions: [3, 1] }", {"m:1": 1, "m:3": 3}),
+        ("specific { versions: [3] }", {"m": 3}),
+        ("latest { num_versions: 1 }", {"m": 5}),
     ],
 )
-def test_version_policies(tmp_path: Path, policy: str, path: str, others: str | None) -> None:
+def test_version_policies(tmp_path: Path, policy: str, names: dict[str, int]) -> None:
+    """One at a time has the name alone; of several each has its version in its name."""
     for version in (1, 3, 5):
         place(tmp_path / f"m/{version}/model.onnx")
     place(tmp_path / "m/config.pbtxt", f"version_policy: {{ {policy} }}")
-    (model,) = loaded(tmp_path).models
-    assert model.path == str(tmp_path / f"m/{path}/model.onnx")
-    assert model.origin is not None
-    said = "\n".join(model.origin.notes)
-    assert (others or "one version") in said if others else not said
+    models = loaded(tmp_path).models
+    assert {model.name: model.version for model in models} == names
+    for model in models:
+        assert model.base == "m"
+        assert model.path == str(tmp_path / f"m/{model.version}/model.onnx")
+        assert model.origin is not None
+        assert not model.origin.notes
+    assert {model.name for model in load(None, [], [f"n={tmp_path}/m"]).models} == {
+        name.replace("m", "n") for name in names
+    }
 
 
 def test_a_folder_of_versions_a_file_and_mnt_models(tmp_path: Path) -> None:
@@ -317,8 +324,8 @@ def test_an_ensemble_of_tritons(tmp_path: Path) -> None:
         ('platform: "tensorrt_plan"', "1 platform: expected 'onnxruntime_onnx'"),
         ("ensemble_scheduling { step [ ] }", "scheduling: expected at least one step, found none"),
         (
-            'ensemble_scheduling { step { model_name: "a" model_version: 3 } }',
-            "expected -1: a step takes the version that is served, found 3",
+            'ensemble_scheduling { step { model_name: "a" model_version: 0 } }',
+            "expected a version, or -1: the highest, found 0",
         ),
         (
             'input { name: "q" dims: 1 }\nensemble_scheduling { step { model_name: "a" '

@@ -269,8 +269,8 @@ typedef struct lumen_steps_config {
 
 /* 0 means "the default" only where the comment says so. */
 typedef struct lumen_model_config {
-    const char *name;       /* unique, 1..255 bytes */
-    const char *path;       /* an ONNX (or .ort) file */
+    const char *name; /* unique, 1..255 bytes: NAME, or NAME:VERSION beside others of that NAME */
+    const char *path; /* an ONNX (or .ort) file */
     const char *cache_path; /* where the optimised graph is kept; NULL: in memory, made anew at each
                                start */
     uint32_t intra_op_threads; /* ONNX Runtime threads per session, 1..256 */
@@ -304,6 +304,9 @@ typedef struct lumen_model_config {
                                       * CPU */
     uint32_t response_cache; /* 1: the same request may be answered by the same outputs again */
     uint32_t isolation;      /* LUMEN_ISOLATION_* */
+    uint32_t version;        /* what clients are told; a request that names none goes to the highest
+                              * of the NAME; 0: 1 */
+    uint32_t reserved;
 } lumen_model_config;
 
 /* What the process of a model needs to know. It inherits `fd` and hands all to lumen_serve_process.

@@ -21,7 +21,7 @@ import orjson
 
 from lumen_uring.errors import EngineError, LumenError
 from lumen_uring.reload import needs_loading
-from lumen_uring.repository.entries import entries_in, entry_of, names_in
+from lumen_uring.repository.entries import entries_in, entries_of, names_in
 from lumen_uring.repository.prepare import Preparer
 from lumen_uring.repository.states import (
     LOADING,
@@ -33,7 +33,7 @@ from lumen_uring.repository.states import (
 )
 from lumen_uring.repository.watch import SETTLE_S, Look, Watcher, look
 from lumen_uring.ring.engine import Errand
-from lumen_uring.settings import Config, ModelConfig
+from lumen_uring.settings import Config, ModelConfig, base_of
 
 _STEP_S: Final = 0.5
 _SHUTTING_DOWN: Final = "the server is shutting down"
@@ -115,7 +115,7 @@ class Control:
         self._listed = set(self._models)
         self._unsettled = False
         for model in config.served():
-            self._states.put(model.name, _version(model), READY)
+            self._states.put(model.base, model.version, READY)
         self._loader = threading.Thread(target=self._carry_out, name="lumen-loader")
         self._taker = threading.Thread(target=self._take, name="lumen-calls")
         self._watcher: Watcher | None = None
@@ -244,21 +244,37 @@ class Control:
             self._engine.hold_ready(not self._states.all_as_wanted())
 
     def _load_asked(self, errand: Errand) -> bytes:
-        model = entry_of(self._config, errand.name, _config_of(errand.body))
+        """Of all versions that its policy names, as Triton: one that fails holds none of the others
+        up, and one that the policy no longer names goes."""
+        wanted = entries_of(self._config, errand.name, _config_of(errand.body))
+        failed = [line for model in wanted for line in self._try_put(model)]
+        if not failed:
+            names = {model.name for model in wanted}
+            for model in self.models():
+                if model.base == errand.name and model.name not in names:
+                    self._try(self._remove, model.name)
+        self._say_readiness()
+        if failed:
+            raise CallError(400, f"failed to load '{errand.name}': {'; '.join(failed)}")
+        return b""
+
+    def _try_put(self, model: ModelConfig) -> list[str]:
         try:
             self._put(model)
         except LumenError as error:
-            raise CallError(400, f"failed to load '{model.name}': {error}") from None
-        finally:
-            self._say_readiness()
-        return b""
+            return [f"version {model.version}: {error}" if ":" in model.name else str(error)]
+        return []
 
     def _unload_asked(self, errand: Errand) -> bytes:
         _parameters(errand.body, {"unload_dependents": bool})
-        if self._states.ready_version(errand.name) is None:
+        names = [model.name for model in self.models() if model.base == errand.name]
+        if not names and self._states.ready_version(errand.name) is not None:
+            names = [errand.name]  # a virtual model
+        if not names:
             raise CallError(404, f"failed to unload '{errand.name}': it is not loaded")
         try:
-            self._remove(errand.name)
+            for name in names:
+                self._remove(name)
         except EngineError as error:
             raise CallError(400, f"failed to unload '{errand.name}': {error}") from None
         finally:
@@ -267,47 +283,51 @@ class Control:
 
     def _put(self, model: ModelConfig) -> None:
         """Loads a model, or replaces it; on an error what was served is served."""
-        version, served = _version(model), self._states.ready_version(model.name)
+        base, version = model.base, model.version
+        before = self._models.get(model.name)
+        served = None if before is None else before.version
         if served is None:
-            self._states.put(model.name, version, LOADING)
+            self._states.put(base, version, LOADING)
         files = _files_of(model)  # before: a change during the load is one
         try:
             notes = [*self._preparer.prepare(self._config, model), *self._load(model)]
         except LumenError as error:
             if served != version:
-                self._states.put(model.name, version, UNAVAILABLE, str(error))
+                self._states.put(base, version, UNAVAILABLE, str(error))
             self._log("error", f"model {model.name}: not loaded: {error}")
             raise
         if served is not None and served != version:
-            self._states.put(model.name, served, UNAVAILABLE, UNLOADED)
+            self._states.put(base, served, UNAVAILABLE, UNLOADED)
         with self._lock:
             self._models[model.name] = model
         self._files[model.name] = files
         self._name_in_keys(model.name)
-        self._states.put(model.name, version, READY)
-        self._log("info", f"model {model.name}: version {version} is loaded")
+        self._states.put(base, version, READY)
+        self._log("info", f"model {base}: version {version} is loaded")
         for note in dict.fromkeys(notes):
             self._log("info", f"model {model.name}: {note}")
 
     def _name_in_keys(self, name: str) -> None:
         """A key may name a model that was not there when the keys were read."""
         with self._configuring:
-            if any(name in key.models for key in self._config.server.keys if key.models != "all"):
+            keys = [key for key in self._config.server.keys if key.models != "all"]
+            if any({name, base_of(name)} & set(key.models) for key in keys):
                 self._engine.reload(self._config.with_entries(self.models()))
 
     def _remove(self, name: str) -> None:
         """Unloads a model that is served."""
-        version = self._states.ready_version(name) or 1
-        self._states.put(name, version, UNLOADING)
+        model, base = self._models.get(name), base_of(name)
+        version = (self._states.ready_version(base) or 1) if model is None else model.version
+        self._states.put(base, version, UNLOADING)
         with self._configuring:
             try:
                 self._engine.unload(name)
             except EngineError:
-                self._states.put(name, version, READY)
+                self._states.put(base, version, READY)
                 raise
             with self._lock:
                 self._models.pop(name, None)
-        self._states.put(name, version, UNAVAILABLE, UNLOADED)
+        self._states.put(base, version, UNAVAILABLE, UNLOADED)
         self._log("info", f"model {name}: unloaded")
 
     def _apply(self, wanted: Sequence[ModelConfig]) -> list[str]:
@@ -315,7 +335,7 @@ class Control:
         names = {model.name for model in wanted}
         failed: list[str] = []
         for name in sorted(self._listed - names):
-            if self._states.ready_version(name) is not None:
+            if name in self._models:
                 failed += self._try(self._remove, name)
         self._listed = names
         for model in wanted:
@@ -327,13 +347,14 @@ class Control:
         found, problems = entries_in(self._config)
         for line in problems:
             self._log("error", f"The repositories: {line}")
-        names = {model.name for model in found}
-        for model in self.models():
-            is_gone = model.origin is not None and model.name not in names
-            if is_gone and not _holds_models(model):
-                self._try(self._remove, model.name)
         for model in found:
             self._put_if_changed(model)
+        # Afterwards: a version goes when the one that takes requests in its stead is there.
+        names, bases = {model.name for model in found}, {model.base for model in found}
+        for model in self.models():
+            is_gone = model.origin is not None and model.name not in names
+            if is_gone and (model.base in bases or not _holds_models(model)):
+                self._try(self._remove, model.name)
 
     def _put_if_changed(self, model: ModelConfig) -> list[str]:
         served = self._models.get(model.name)
@@ -395,10 +416,6 @@ def _holds_models(model: ModelConfig) -> bool:
             return folder.exists()
         return any(path.is_dir() and path.name.isdecimal() for path in folder.iterdir())
     return False
-
-
-def _version(model: ModelConfig) -> int:
-    return 1 if model.origin is None else model.origin.version
 
 
 def _object(body: bytes) -> dict[str, Any]:

@@ -33,8 +33,8 @@ def expand(config: Config) -> tuple[Config, list[str]]:
     """
     problems = Problems()
     notes: list[str] = []
-    entries = [_filled_in(model, problems, notes) for model in config.models]
-    first = {model.name: "an entry of `models`" for model in entries}
+    entries = [entry for model in config.models for entry in _filled_in(model, problems, notes)]
+    first = {model.base: "an entry of `models`" for model in entries}
     ensembles = list(config.ensembles)
     first |= {entry.name: "an entry of `ensembles`" for entry in ensembles}
     control, wanted = config.repository.control, set(config.repository.load)
@@ -52,8 +52,7 @@ def expand(config: Config) -> tuple[Config, list[str]]:
             if model.asked.steps:
                 ensembles += _ensemble(model, problems)
                 continue
-            entry = _entry(model, problems)
-            entries += [] if entry is None else [entry]
+            entries += _entries(model, problems)
     if len(entries) > MODELS_MAX:
         problems.add("repository.paths", f"at most {MODELS_MAX} models in all", f"{len(entries)}")
     for name in sorted(wanted - first.keys() - {"*"}):
@@ -63,20 +62,23 @@ def expand(config: Config) -> tuple[Config, list[str]]:
     return config.with_models(tuple(entries), tuple(ensembles), tuple(notes)), problems.lines
 
 
-def entry_of(config: Config, name: str, asked: dict[str, Any] | None = None) -> ModelConfig:
+def entries_of(config: Config, name: str, asked: dict[str, Any] | None = None) -> list[ModelConfig]:
     """Reads a model again: from its entry in the settings, or its folder in a repository.
 
     Args:
         config: of the server.
-        name: of the model; it is looked up and never made a path.
+        name: of the model, without a version; it is looked up and never made a path.
         asked: a model configuration of Triton's that takes the place of its file; None: its file.
+
+    Returns:
+        An entry for each version that is to be served.
 
     Raises:
         ConfigError: there is no such model, or what there is cannot be served.
     """
     problems = Problems()
-    written = next((one for one in config.models if one.name == name and one.origin is None), None)
-    if written is not None and asked is None:
+    written = [one for one in config.models if one.base == name and one.origin is None]
+    if written and asked is None:
         return written
     found: list[FoundModel] = []
     for text in config.repository.paths:
@@ -98,10 +100,10 @@ def entry_of(config: Config, name: str, asked: dict[str, Any] | None = None) -> 
             problems.add("config name", repr(name), repr(said.name))
         one.asked.settings, one.asked.declared = said.settings, said.declared
         one.asked.notes = said.notes
-    entry = None if problems.lines else _entry(one, problems)
-    if entry is None:
+    entries = [] if problems.lines else _entries(one, problems)
+    if not entries:
         raise ConfigError("\n".join(problems.lines))
-    return entry
+    return entries
 
 
 def entries_in(config: Config) -> tuple[list[ModelConfig], list[str]]:
@@ -114,7 +116,7 @@ def entries_in(config: Config) -> tuple[list[ModelConfig], list[str]]:
         Entries, and a line for each problem; a model with one is left out.
     """
     problems = Problems()
-    taken = {model.name for model in config.models if model.origin is None}
+    taken = {model.base for model in config.models if model.origin is None}
     entries: list[ModelConfig] = []
     for text in config.repository.paths:
         for model in find(Path(text).expanduser(), problems)[0]:
@@ -125,23 +127,22 @@ def entries_in(config: Config) -> tuple[list[ModelConfig], list[str]]:
             taken.add(model.name)
             if model.asked.steps:
                 continue  # an ensemble is opened at the start
-            entry = _entry(model, problems)
-            entries += [] if entry is None else [entry]
+            entries += _entries(model, problems)
     return entries, problems.lines
 
 
 def names_in(config: Config) -> set[str]:
-    """The names of all models that the settings and the repositories hold now."""
-    names = {model.name for model in config.served()}
+    """The names of all models that the settings and the repositories hold now, without versions."""
+    names = {model.base for model in config.served()}
     for text in config.repository.paths:
         names |= {one.name for one in find(Path(text).expanduser(), Problems())[0]}
     return names
 
 
-def _filled_in(model: ModelConfig, problems: Problems, notes: list[str]) -> ModelConfig:
+def _filled_in(model: ModelConfig, problems: Problems, notes: list[str]) -> list[ModelConfig]:
     path = Path(model.path).expanduser()
     if model.path.startswith(_BUILTIN) or not path.is_dir():
-        return model
+        return [model]
     found, said = find(path, problems)
     notes += said
     if len(found) != 1:
@@ -149,14 +150,15 @@ def _filled_in(model: ModelConfig, problems: Problems, notes: list[str]) -> Mode
             names = ", ".join(one.name for one in found)
             expected = "one model; use repository.paths or --model-repository for several"
             problems.add(f"model {model.name}: {path}", expected, names)
-        return model
+        return [model]
     (one,) = found
+    if ":" in model.name:
+        expected = f"the file of version {model.version}, or the name {model.base!r} alone"
+        problems.add(f"model {model.name}: {path}", expected, "a folder, whose files say versions")
+        return [model]
     one.name = model.name
-    entry = _entry(one, problems)
-    if entry is None:
-        return model
-    own = {name: getattr(model, name) for name in model.model_fields_set - {"path"}}
-    return entry.model_copy(update=own)
+    own = {name: getattr(model, name) for name in model.model_fields_set - {"path", "name"}}
+    return [entry.model_copy(update=own) for entry in _entries(one, problems)] or [model]
 
 
 def _ensemble(found: FoundModel, problems: Problems) -> list[EnsembleConfig]:
@@ -177,25 +179,23 @@ def _ensemble(found: FoundModel, problems: Problems) -> list[EnsembleConfig]:
         return []
 
 
-def _entry(found: FoundModel, problems: Problems) -> ModelConfig | None:
-    """The entry of the highest version: the engine serves one version of a name as yet."""
-    version, file = list(found.files.items())[-1]
-    values = {"name": found.name, "path": str(file.absolute()), **found.asked.settings}
-    if found.labels is not None:
-        values["labels"] = str(found.labels.absolute())
-    try:
-        entry = ModelConfig.model_validate(values)
-    except ValidationError:
-        # All values but the name are of a checked kind.
-        expected = f"a name of 1 to {NAME_BYTES_MAX} letters, digits, '_', '.' or '-'"
-        problems.add(found.where, expected, repr(found.name))
-        return None
-    origin = Origin(found.where, version, found.versions, tuple(found.asked.declared))
-    notes = list(found.asked.notes)
-    if len(found.files) > 1:
-        others = ", ".join(str(one) for one in list(found.files)[:-1])
-        notes.append(
-            f"model {found.name}: version {version} alone is served, not {others}: one version of "
-            "a name at a time as yet"
-        )
-    return entry.with_origin(origin.noted(*notes))
+def _entries(found: FoundModel, problems: Problems) -> list[ModelConfig]:
+    """An entry for each version: NAME alone where the policy serves one at a time, so that the next
+    takes its place; NAME:VERSION where it serves several. None after a problem."""
+    entries: list[ModelConfig] = []
+    for version, file in found.files.items():
+        name = found.name if found.asked.policy.is_single else f"{found.name}:{version}"
+        values = {"name": name, "path": str(file.absolute()), **found.asked.settings}
+        if found.labels is not None:
+            values["labels"] = str(found.labels.absolute())
+        try:
+            entry = ModelConfig.model_validate(values)
+        except ValidationError:
+            # All values but the name are of a checked kind.
+            expected = f"a name of 1 to {NAME_BYTES_MAX} letters, digits, '_', '.' or '-'"
+            problems.add(found.where, expected, repr(found.name))
+            return []
+        declared = tuple(found.asked.declared)
+        origin = Origin(found.where, version, found.versions, declared)
+        entries.append(entry.with_origin(origin.noted(*found.asked.notes)))
+    return entries

@@ -47,6 +47,11 @@ class Policy:
     chosen: tuple[int, ...] = ()
     where: str = ""
 
+    @property
+    def is_single(self) -> bool:
+        """Whether there is one version at a time, so that the name alone says which."""
+        return len(self.chosen) == 1 or (not self.chosen and self.count == 1)
+
     def of(self, versions: tuple[int, ...], problems: Problems) -> tuple[int, ...]:
         """The versions to serve, of those that are there.
 

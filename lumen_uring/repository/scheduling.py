@@ -53,12 +53,11 @@ def _step(node: Node, problems: Problems) -> dict[str, Any]:
     if not model:
         problems.add(node.where("model_name"), "the name of a model", "none")
     version = node.value("model_version", int, "a whole number", problems)
-    if version not in (None, -1):
-        expected = "-1: a step takes the version that is served"
-        problems.add(node.where("model_version"), expected, str(version))
+    if version is not None and version != -1 and version < 1:
+        problems.add(node.where("model_version"), "a version, or -1: the highest", str(version))
     node.text("model_namespace", problems)
     found = {
-        "model": model,
+        "model": f"{model}:{version}" if version is not None and version > 0 else model,
         "inputs": _names(node, "input_map", problems),
         "outputs": _names(node, "output_map", problems),
     }

@@ -32,6 +32,7 @@ from lumen_uring.settings import (
     LogConfig,
     ModelConfig,
     ServerConfig,
+    base_of,
     burst_of,
 )
 
@@ -199,6 +200,7 @@ def native_model(
         engine=_number(ModelConfig.model_fields["engine"], model.engine),
         response_cache=int(model.response_cache),
         isolation=_number(ModelConfig.model_fields["isolation"], model.isolation),
+        version=u32("version", model.version),
         image=None if image is None else ctypes.pointer(native_image(image)),
         experts=None if experts is None else ctypes.pointer(experts),
         steps=None if steps is None else ctypes.pointer(steps),
@@ -282,7 +284,8 @@ def native_key(key: KeyConfig, models: list[str]) -> structs.LumenKeyConfig:
     mask = structs.KEY_ALL_MODELS
     if key.models != "all":
         # A reload may name models that only a restart will serve.
-        mask = sum(1 << models.index(name) for name in set(key.models) & set(models))
+        named = set(key.models)
+        mask = sum(1 << at for at, name in enumerate(models) if named & {name, base_of(name)})
     return structs.LumenKeyConfig(
         name=key.name.encode(),
         sha256=(ctypes.c_uint8 * 32)(*key.digest()),

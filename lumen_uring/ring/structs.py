@@ -201,6 +201,8 @@ class LumenModelConfig(ctypes.Structure):
         ("providers", ctypes.POINTER(LumenProvider)),
         ("response_cache", c_uint32),
         ("isolation", c_uint32),
+        ("version", c_uint32),
+        ("reserved", c_uint32),
     ]
 
 

@@ -32,6 +32,8 @@ static inline void oip_model(struct lm_model *model, const char *name, uint32_t 
     model->inputs = old.inputs;
     model->outputs = old.outputs;
     snprintf(model->name, sizeof model->name, "%s", name);
+    snprintf(model->base, sizeof model->base, "%.*s", (int)strcspn(name, ":"), name);
+    model->version = 1;
     model->max_rows = max_rows;
     model->rows_free = max_rows > 1;
     model->outputs_known = true;

@@ -93,7 +93,8 @@ static void descriptions(void) {
     models[1].rgb8 = (struct lm_rgb8_plan){.height = 9, .width = 11, .layout = LM_LAYOUT_NHWC};
     is(described(1),
        "{\"server\":{\"name\":\"lumen\",\"version\":\"1.2\",\"protocol\":1},\"models\":[{\"index\":"
-       "3,\"name\":\"net\\u000a\",\"max_rows\":8,\"inputs\":[{\"name\":\"x\\\"\",\"datatype\":"
+       "3,\"name\":\"net\\u000a\",\"version\":1,\"max_rows\":8,\"inputs\":[{\"name\":\"x\\\"\","
+       "\"datatype\":"
        "\"UINT8\",\"shape\":[-1,3,5,7]},{\"name\":\"k\",\"datatype\":\"INT64\",\"shape\":[2]}],"
        "\"outputs\":[{\"name\":\"y\",\"datatype\":\"FP32\",\"shape\":[-1,4],\"shape_known\":true},"
        "{\"name\":\"z\",\"datatype\":\"BOOL\",\"shape\":[],\"shape_known\":false},{\"name\":\"w\","
@@ -111,7 +112,8 @@ static void descriptions(void) {
     models[0].has_rgb8 = models[0].takes_images = false;
     CHECK(strstr(described(2), "\"rgb8\":null,\"image\":null,\"labels\":null,\"width\":2,"));
     is(strstr(text, "{\"index\":4,"),
-       "{\"index\":4,\"name\":\"second\",\"max_rows\":1,\"inputs\":[{\"name\":\"a\",\"datatype\":"
+       "{\"index\":4,\"name\":\"second\",\"version\":1,\"max_rows\":1,\"inputs\":[{\"name\":\"a\","
+       "\"datatype\":"
        "\"FP32\",\"shape\":[1,9,11,3]}],\"outputs\":[{\"name\":\"b\",\"datatype\":\"BF16\","
        "\"shape\":[-1,2],\"shape_known\":false}],\"rgb8\":{\"height\":9,\"width\":11,\"layout\":"
        "\"NHWC\",\"channel_order\":\"RGB\",\"mean\":[0,0,0],\"scale\":[0,0,0]},\"image\":null,"

@@ -46,12 +46,12 @@ static void documents(void) {
        "{\"name\":\"lumen\",\"version\":\"1.2\",\"extensions\":[\"classification\","
        "\"model_repository\",\"model_configuration\",\"parameters\",\"statistics\","
        "\"binary_tensor_data\"]}");
-    is(lm_oip_model_metadata(&models[0], &document), &document,
+    is(lm_oip_model_metadata(&models[0], oip_pointers(models, 2), 2, &document), &document,
        "{\"name\":\"net\",\"versions\":[\"1\"],\"platform\":\"onnxruntime_onnx\",\"inputs\":[{"
        "\"name\":\"image\",\"datatype\":\"FP32\",\"shape\":[-1,3,224,224]}],\"outputs\":[{\"name\":"
        "\"probabilities\",\"datatype\":\"FP32\",\"shape\":[-1,1000]},{\"name\":\"unknown\","
        "\"datatype\":\"INT64\",\"shape\":[-1,4]}]}");
-    is(lm_oip_model_metadata(&models[1], &document), &document,
+    is(lm_oip_model_metadata(&models[1], oip_pointers(models, 2), 2, &document), &document,
        "{\"name\":\"fixed \\\"\\\\\\u000a\xef\xbf\xbd\",\"versions\":[\"1\"],\"platform\":"
        "\"onnxruntime_onnx\",\"inputs\":[{\"name\":\"a\\\"\",\"datatype\":\"BOOL\",\"shape\":[2,3]}"
        "]"
@@ -116,6 +116,16 @@ static void documents(void) {
        "\"fixed "
        "\\\"\\\\\\u000a\xef\xbf\xbd\",\"version\":\"1\",\"state\":\"READY\",\"reason\":\"\"}]");
     is(lm_oip_repository_index(oip_pointers(models, 0), 0, &document), &document, "[]");
+    /* Two versions of one name, whatever their order. */
+    oip_model(&models[2], "net:10", 1);
+    models[2].version = 10;
+    models[0].version = 2;
+    models[1].version = 3;
+    is(lm_oip_model_metadata(&models[2], oip_pointers(models, 3), 3, &document), &document,
+       "{\"name\":\"net\",\"versions\":[\"2\",\"10\"],\"platform\":\"onnxruntime_onnx\","
+       "\"inputs\":[],\"outputs\":[]}");
+    is(lm_rows_model_names(oip_pointers(models, 3), 3, &document), &document,
+       "{\"models\":[\"net\",\"fixed \\\"\\\\\\u000a\xef\xbf\xbd\"]}");
 }
 
 static const char stats_text[] =
@@ -135,7 +145,7 @@ static const char stats_text[] =
 
 static void statistics(void) {
     struct lm_oip_model_stats stats = {
-        "net", 1700000000000, 40, 2, 5, 6, 7, 8, 9, 10, 90, 30, 11, 12, 14, 15, 16, 0, {{0}}};
+        "net", 1, 1700000000000, 40, 2, 5, 6, 7, 8, 9, 10, 90, 30, 11, 12, 14, 15, 16, 0, {{0}}};
     struct check_guard guard;
     size_t length = strlen(stats_text);
     /* Of several threads, in any order. */

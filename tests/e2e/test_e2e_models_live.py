@@ -11,6 +11,7 @@ from pathlib import Path
 
 import graphs
 import numpy as np
+import pytest
 import tritonclient.http as http_client
 import web
 import yaml
@@ -18,7 +19,11 @@ from conftest import Serve
 from harness import eventually, run
 from onnx import helper
 from operating import Reloaded
+from tritonclient.utils import InferenceServerException
 from web import Http, get, post
+
+from lumen_uring import Client
+from lumen_uring.errors import UnknownModel
 
 X = np.arange(16, dtype=np.float32)[None]
 
@@ -96,6 +101,51 @@ def test_calls_under_load(serve: Serve, tmp_path: Path) -> None:
         client.unload_model("m")
         assert ask(server.port, "m") == -404
         assert not client.is_model_ready("m")
+    client.close()
+    server.check_idle()
+
+
+def test_versions_side_by_side(serve: Serve, tmp_path: Path) -> None:
+    """A request that names no version goes to the highest; the policy's latest two come and go."""
+    for version in (1, 2):
+        times(tmp_path / f"m/{version}/model.onnx", version)
+    (tmp_path / "m/config.pbtxt").write_text("version_policy: { latest { num_versions: 2 } }")
+    server = serve({"repository": repository(tmp_path, "explicit", load=["m"])})
+    client = http_client.InferenceServerClient(f"127.0.0.1:{server.port}")
+    tensor = http_client.InferInput("x", list(X.shape), "FP32")
+    tensor.set_data_from_numpy(X)
+
+    def answers(version: str) -> tuple[int, str]:
+        answer = client.infer("m", [tensor], model_version=version)
+        factor = answer.as_numpy("y")
+        assert factor is not None
+        return int(factor[0, 1]), answer.get_response()["model_version"]
+
+    def stats(version: str) -> list[tuple[str, int]]:
+        rows = client.get_inference_statistics("m", version)["model_stats"]
+        return [(row["version"], row["inference_count"]) for row in rows]
+
+    with asked_all_the_time(server.port, "m", {2, 3}):
+        assert (answers("1"), answers("2")) == ((1, "1"), (2, "2"))
+        assert client.get_model_metadata("m")["versions"] == ["1", "2"]
+        assert stats("1") == [("1", 1)]
+        assert [version for version, _ in stats("")] == ["1", "2"]
+        times(tmp_path / "m/3/model.onnx", 3)
+        client.load_model("m")
+        assert [answers(version) for version in ("", "2", "3")] == [(3, "3"), (2, "2"), (3, "3")]
+        with pytest.raises(InferenceServerException, match="version 1 is not found; the highest"):
+            answers("1")
+        assert client.get_model_metadata("m")["versions"] == ["2", "3"]
+    with Client("127.0.0.1", server.port) as native:
+        given = {"x": X}
+        assert native.infer("m", given).outputs["y"][0, 1] == 3
+        assert native.infer("m:2", given).outputs["y"][0, 1] == 2
+        with pytest.raises(UnknownModel, match="no model 'm:1'; it has"):
+            native.infer("m:1", given)
+    states = {(one["version"], one["state"]) for one in client.get_model_repository_index()}
+    assert states == {("1", "UNAVAILABLE"), ("2", "READY"), ("3", "READY")}
+    client.unload_model("m")
+    assert ask(server.port, "m") == -404
     client.close()
     server.check_idle()
 

@@ -113,7 +113,7 @@ class Answer:
         """An inference's outputs, in their order."""
         document = self.document
         assert set(document) <= {"id", "model_name", "model_version", "outputs"}, document
-        assert document["model_version"] == "1"
+        assert document["model_version"].isdecimal()
         assert isinstance(document["model_name"], str)
         at = int(self.headers.get(JSON_LENGTH.lower(), len(self.body)))
         found: dict[str, Tensor] = {}

@@ -51,6 +51,8 @@ static struct lm_model *begin_model(uint32_t index, const char *name, uint32_t m
     struct lm_model *model = &models[index];
     memset(model, 0, sizeof *model);
     snprintf(model->name, sizeof model->name, "%s", name);
+    snprintf(model->base, sizeof model->base, "%.*s", (int)strcspn(name, ":"), name);
+    model->version = 1;
     model->index = index;
     model->generation = 1 + index;
     model->caches = sim_plan.cache_bytes > 0;

@@ -48,6 +48,8 @@ static const lumen_abi_field table[] = {
     FIELD(lumen_model_config, providers),
     FIELD(lumen_model_config, response_cache),
     FIELD(lumen_model_config, isolation),
+    FIELD(lumen_model_config, version),
+    FIELD(lumen_model_config, reserved),
     WHOLE(lumen_process),
     FIELD(lumen_process, bytes),
     FIELD(lumen_process, at),

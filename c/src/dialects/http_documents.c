@@ -19,7 +19,7 @@ int lm_http_documents_open(struct lm_model_set *set, const struct lm_http_server
     for (uint32_t m = 0; !code && m < set->count; m++) {
         const struct lm_model *model = set->models[m];
         const uint32_t at = model->index;
-        code = lm_oip_model_metadata(model, &documents->models[at]);
+        code = lm_oip_model_metadata(model, set->models, set->count, &documents->models[at]);
         if (!code) code = lm_oip_model_ready(model, &documents->ready[at]);
         if (!code) code = lm_rows_model_state(model, &documents->states[at]);
         if (!code) code = lm_oip_model_config(model, server->worker_count, &documents->configs[at]);

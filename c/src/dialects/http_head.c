@@ -2,6 +2,7 @@
 #include "dialects/http_head.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "dialects/http_access.h"
 #include "dialects/http_admit.h"
@@ -49,27 +50,36 @@ static void take_model(struct lm_connection *connection, const struct lm_model *
 static bool find_model(struct lm_io *io, struct lm_connection *connection,
                        const struct lm_http_match *match) {
     char why[LM_TEXT_BYTES_MAX];
-    const struct lm_model *model = lm_model_set_named(io->models, match->name);
+    const bool any = match->version == LM_HTTP_VERSION_ANY;
+    const struct lm_model *highest = lm_model_set_version(io->models, match->name, 0), *model;
+    model = !any && highest ? lm_model_set_version(io->models, match->name, match->version)
+            : highest       ? highest
+                            : lm_model_set_named(io->models, match->name); /* NAME:VERSION */
     if (model) {
         take_model(connection, model);
-        if (match->version == LM_HTTP_VERSION_ANY || match->version == 1) return true;
-        snprintf(why, sizeof why, "Request for unknown model: '%s' version %u is not found",
-                 match->name, match->version);
-        lm_http_refuse_status(io, connection, LM_STATUS_UNKNOWN_MODEL, why);
-        return false;
+        return true;
     }
-    snprintf(why, sizeof why, "Request for unknown model: '%s' is not found", match->name);
+    if (highest)
+        snprintf(why, sizeof why,
+                 "Request for unknown model: '%s' version %u is not found; the highest is %u",
+                 match->name, match->version, highest->version);
+    else
+        snprintf(why, sizeof why, "Request for unknown model: '%s' is not found", match->name);
     lm_http_refuse_status(io, connection, LM_STATUS_UNKNOWN_MODEL, why);
     return false;
 }
 
-/* A request that names no model is for the only one. */
+/* A request that names no model is for the only one, of whose versions for the highest. */
 static bool choose_only_model(struct lm_io *io, struct lm_connection *connection) {
-    if (io->models->count == 1) {
-        take_model(connection, io->models->models[0]);
+    const struct lm_model_set *set = io->models;
+    const char *base = set->count ? set->models[0]->base : "";
+    uint32_t same = 0;
+    for (uint32_t m = 0; m < set->count; m++) same += strcmp(set->models[m]->base, base) == 0;
+    if (same > 0 && same == set->count) {
+        take_model(connection, lm_model_set_version(set, base, 0));
         return true;
     }
-    if (io->models->count == 0) {
+    if (set->count == 0) {
         lm_http_refuse_status(io, connection, LM_STATUS_UNKNOWN_MODEL, "the server has no models");
         return false;
     }
@@ -114,6 +124,7 @@ void lm_http_take_head(struct lm_io *io, struct lm_connection *connection,
         .coding = (uint8_t)lm_coding_find(head->content_encoding.at, head->content_encoding.bytes),
         .top = match.top,
         .names_region = match.name_bytes > 0,
+        .any_version = match.version == LM_HTTP_VERSION_ANY,
     };
     connection->in.discard_bytes = head->content_length;
     if (!check_body(io, connection, head)) return;

@@ -49,7 +49,7 @@ static void sum_model(const struct lm_io *io, const struct lm_model *served,
                       struct lm_oip_model_stats *stats) {
     const struct lm_shared *shared = io->shared;
     const uint32_t model = served->index;
-    *stats = (struct lm_oip_model_stats){.name = served->name};
+    *stats = (struct lm_oip_model_stats){.name = served->base, .version = served->version};
     for (uint32_t w = 0; w < shared->worker_count; w++) {
         const struct lm_worker_counters *from = &shared->workers[w].stats->worker;
         /* relaxed: counters of another thread */
@@ -90,12 +90,17 @@ static void sum_model(const struct lm_io *io, const struct lm_model *served,
 
 static void answer_stats(struct lm_io *io, struct lm_connection *connection) {
     const struct lm_model_set *set = io->models;
-    struct lm_model *const only[] = {lm_model_set_find(set, connection->in.call.model)};
+    const struct lm_model *asked = lm_model_set_find(set, connection->in.call.model);
+    const bool all_versions = connection->in.call.any_version;
     struct lm_oip_model_stats stats[LUMEN_MODELS_MAX];
-    struct lm_model *const *models = only[0] ? only : set->models;
-    uint32_t count = only[0] ? 1 : set->count;
+    uint32_t count = 0;
     count_ok(io);
-    for (uint32_t m = 0; m < count; m++) sum_model(io, models[m], &stats[m]);
+    for (uint32_t m = 0; m < set->count; m++) {
+        const struct lm_model *one = set->models[m];
+        if (asked && one != asked && !(all_versions && strcmp(one->base, asked->base) == 0))
+            continue;
+        sum_model(io, one, &stats[count++]);
+    }
     size_t bytes = lm_oip_stats_write(stats, count, io->http->draft, io->http->draft_bytes);
     LM_ASSERT(bytes > 0); /* lm_http_open has made room for the largest */
     lm_http_answer(

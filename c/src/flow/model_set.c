@@ -24,6 +24,17 @@ const char *lm_model_set_changed(const struct lm_model_set *set, uint32_t index,
            "tensors again";
 }
 
+struct lm_model *lm_model_set_version(const struct lm_model_set *set, const char *base,
+                                      uint32_t version) {
+    struct lm_model *found = NULL;
+    for (uint32_t m = 0; m < set->count; m++) {
+        struct lm_model *model = set->models[m];
+        if (strcmp(model->base, base) != 0 || (version && model->version != version)) continue;
+        if (!found || model->version > found->version) found = model;
+    }
+    return found;
+}
+
 struct lm_model *lm_model_set_named(const struct lm_model_set *set, const char *name) {
     for (uint32_t m = 0; m < set->count; m++) {
         if (strcmp(set->models[m]->name, name) == 0) return set->models[m];

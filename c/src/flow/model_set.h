@@ -38,6 +38,10 @@ static inline struct lm_model *lm_model_set_find(const struct lm_model_set *set,
 
 /* The model of that name, or NULL. */
 struct lm_model *lm_model_set_named(const struct lm_model_set *set, const char *name);
+/* The version of what clients call so, or its highest one where `version` is 0; NULL: there is
+ * none. */
+struct lm_model *lm_model_set_version(const struct lm_model_set *set, const char *base,
+                                      uint32_t version);
 /* Why a request that was read for a model of that index and signature cannot go on in this set, for
  * its client; NULL: it can. */
 const char *lm_model_set_changed(const struct lm_model_set *set, uint32_t index,

@@ -176,7 +176,7 @@ static void write_providers(FILE *out, const struct lm_model *model) {
 static void write_model(FILE *out, const struct lm_model *model) {
     fprintf(out, "{\"index\":%u,\"name\":", model->index);
     lm_json_write(out, model->name);
-    fprintf(out, ",\"max_rows\":%u,\"inputs\":[", model->max_rows);
+    fprintf(out, ",\"version\":%u,\"max_rows\":%u,\"inputs\":[", model->version, model->max_rows);
     for (uint32_t i = 0; i < model->input_count; i++) {
         if (i) fputc(',', out);
         write_tensor(out, model, &model->inputs[i], 0);

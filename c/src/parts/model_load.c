@@ -118,6 +118,8 @@ static int begin(struct lm_model *model, const lumen_model_config *config, uint3
     if (!code) code = lm_labels_open(&model->labels, config->labels, config->label_bytes);
     if (code) return code;
     memcpy(model->name, config->name, strlen(config->name) + 1);
+    memcpy(model->base, config->name, strcspn(config->name, ":"));
+    model->version = config->version ? config->version : 1;
     model->index = index;
     model->generation = 1 + lm_count_relaxed_u64(&generations, 1); /* relaxed: just a number */
     model->caches = config->response_cache != 0;

@@ -52,8 +52,9 @@ int lm_oip_repository_index(struct lm_model *const *models, uint32_t model_count
     fputc('[', file);
     for (uint32_t m = 0; m < model_count; m++) {
         fputs(m ? ",{\"name\":" : "{\"name\":", file);
-        lm_json_write(file, models[m]->name);
-        fputs(",\"version\":\"1\",\"state\":\"READY\",\"reason\":\"\"}", file);
+        lm_json_write(file, models[m]->base);
+        fprintf(file, ",\"version\":\"%u\",\"state\":\"READY\",\"reason\":\"\"}",
+                models[m]->version);
     }
     fputc(']', file);
     return close_document(file, out);
@@ -89,12 +90,36 @@ static void write_tensors(FILE *out, const struct lm_tensor *tensors, uint32_t c
     }
 }
 
-int lm_oip_model_metadata(const struct lm_model *model, struct lm_oip_document *out) {
+static bool is_version_of(const struct lm_model *one, const struct lm_model *model) {
+    return strcmp(one->base, model->base) == 0;
+}
+
+/* The next higher version of a model than `after`; NULL: there is none. */
+static const struct lm_model *next_version(struct lm_model *const *models, uint32_t model_count,
+                                           const struct lm_model *model, uint32_t after) {
+    const struct lm_model *next = NULL;
+    for (uint32_t m = 0; m < model_count; m++) {
+        const struct lm_model *one = models[m];
+        if (is_version_of(one, model) && one->version > after &&
+            (!next || one->version < next->version))
+            next = one;
+    }
+    return next;
+}
+
+int lm_oip_model_metadata(const struct lm_model *model, struct lm_model *const *models,
+                          uint32_t model_count, struct lm_oip_document *out) {
     FILE *file = open_document(out);
     if (!file) return no_document();
     fputs("{\"name\":", file);
-    lm_json_write(file, model->name);
-    fputs(",\"versions\":[\"1\"],\"platform\":\"onnxruntime_onnx\",\"inputs\":[", file);
+    lm_json_write(file, model->base);
+    const char *before = ",\"versions\":[";
+    for (const struct lm_model *one = next_version(models, model_count, model, 0); one;
+         one = next_version(models, model_count, model, one->version)) {
+        fprintf(file, "%s\"%u\"", before, one->version);
+        before = ",";
+    }
+    fputs("],\"platform\":\"onnxruntime_onnx\",\"inputs\":[", file);
     write_tensors(file, model->inputs, model->input_count);
     fputs("],\"outputs\":[", file);
     write_tensors(file, model->outputs, model->output_count);
@@ -106,7 +131,7 @@ int lm_oip_model_ready(const struct lm_model *model, struct lm_oip_document *out
     FILE *file = open_document(out);
     if (!file) return no_document();
     fputs("{\"name\":", file);
-    lm_json_write(file, model->name);
+    lm_json_write(file, model->base);
     fputs(",\"ready\":true}", file);
     return close_document(file, out);
 }
@@ -116,9 +141,13 @@ int lm_rows_model_names(struct lm_model *const *models, uint32_t model_count,
     FILE *file = open_document(out);
     if (!file) return no_document();
     fputs("{\"models\":[", file);
+    bool any = false;
     for (uint32_t m = 0; m < model_count; m++) {
-        if (m) fputc(',', file);
-        lm_json_write(file, models[m]->name);
+        /* Once for each name: with its lowest version. */
+        if (next_version(models, model_count, models[m], 0) != models[m]) continue;
+        if (any) fputc(',', file);
+        any = true;
+        lm_json_write(file, models[m]->base);
     }
     fputs("]}", file);
     return close_document(file, out);
@@ -128,10 +157,11 @@ int lm_rows_model_state(const struct lm_model *model, struct lm_oip_document *ou
     FILE *file = open_document(out);
     if (!file) return no_document();
     fputs("{\"name\":", file);
-    lm_json_write(file, model->name);
-    fputs(",\"ready\":true,\"model_version_status\":[{\"version\":\"1\",\"state\":\"AVAILABLE\","
-          "\"status\":{\"error_code\":\"OK\",\"error_message\":\"\"}}]}",
-          file);
+    lm_json_write(file, model->base);
+    fprintf(file,
+            ",\"ready\":true,\"model_version_status\":[{\"version\":\"%u\",\"state\":"
+            "\"AVAILABLE\",\"status\":{\"error_code\":\"OK\",\"error_message\":\"\"}}]}",
+            model->version);
     return close_document(file, out);
 }
 
@@ -182,7 +212,7 @@ int lm_oip_model_config(const struct lm_model *model, uint32_t workers,
     FILE *file = open_document(out);
     if (!file) return no_document();
     fputs("{\"name\":", file);
-    lm_json_write(file, model->name);
+    lm_json_write(file, model->base);
     fprintf(file,
             ",\"platform\":\"onnxruntime_onnx\",\"backend\":\"onnxruntime\","
             "\"runtime\":\"\",\"version_policy\":{\"latest\":{\"num_versions\":1}},\"max_batch_"
@@ -200,7 +230,7 @@ int lm_oip_model_config(const struct lm_model *model, uint32_t workers,
           "\"output_pinned_memory\":{\"enable\":false},\"gather_kernel_buffer_threshold\":0,"
           "\"eager_batching\":false},\"instance_group\":[{\"name\":",
           file);
-    lm_json_write(file, model->name);
+    lm_json_write(file, model->base);
     fprintf(file,
             ",\"kind\":\"KIND_CPU\",\"count\":%u,\"gpus\":[],\"secondary_devices\":[],"
             "\"profile\":[],\"passive\":false,\"host_policy\":\"\"}]",
@@ -279,9 +309,9 @@ static void print_model(struct page *page, const struct lm_oip_model_stats *stat
     print(page, "{\"name\":");
     print_string(page, stats->name);
     print(page,
-          ",\"version\":\"1\",\"last_inference\":%" PRIu64 ",\"inference_count\":%" PRIu64
+          ",\"version\":\"%u\",\"last_inference\":%" PRIu64 ",\"inference_count\":%" PRIu64
           ",\"execution_count\":%" PRIu64 ",\"inference_stats\":{",
-          stats->last_inference_ms, stats->rows, stats->runs);
+          stats->version, stats->last_inference_ms, stats->rows, stats->runs);
     for (size_t d = 0; d < sizeof durations / sizeof durations[0]; d++) {
         if (d) print(page, ",");
         print_duration(page, durations[d].name, durations[d].count, durations[d].ns);

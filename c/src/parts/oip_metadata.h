@@ -18,7 +18,8 @@ struct lm_oip_document {
 
 /* Each returns 0 or LUMEN_E_NOMEM. */
 int lm_oip_server_metadata(const char *version, bool shares_memory, struct lm_oip_document *out);
-int lm_oip_model_metadata(const struct lm_model *model, struct lm_oip_document *out);
+int lm_oip_model_metadata(const struct lm_model *model, struct lm_model *const *models,
+                          uint32_t model_count, struct lm_oip_document *out);
 /* What clients take the model's configuration from; `workers` have a session each. */
 int lm_oip_model_config(const struct lm_model *model, uint32_t workers,
                         struct lm_oip_document *out);
@@ -42,6 +43,7 @@ struct lm_oip_batch {
  * the counts with each other. */
 struct lm_oip_model_stats {
     const char *name;
+    uint32_t version;
     uint64_t last_inference_ms; /* since the epoch; 0: none yet */
     uint64_t ok;                /* requests answered */
     uint64_t failed;

@@ -228,8 +228,10 @@ void put_start(writer &json, const struct lm_model *model, const struct lm_oip_r
         json.put("\",");
     }
     json.put("\"model_name\":");
-    json.string(model->name);
-    json.put(",\"model_version\":\"1\",\"outputs\":[");
+    json.string(model->base);
+    json.put(",\"model_version\":\"");
+    json.number(model->version);
+    json.put("\",\"outputs\":[");
 }
 
 /* ---- bounds ---- */
