@@ -1,6 +1,6 @@
-"""Servers forked from a process that has imported their Python already.
+"""Servers and commands forked from a process that has imported their Python already.
 
-Importing takes most of a server's start, and the tests start nearly a thousand. What is forked runs
+Importing takes most of their start, and the tests start more than a thousand. What is forked runs
 the same command line: from its parsing to the process's end everything is its own. For servers that
 need nothing before Python is there: no other command in front, no variable the loader reads.
 """
@@ -12,7 +12,9 @@ import multiprocessing
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final, NoReturn
 
 _CONTEXT: Final = multiprocessing.get_context("forkserver")
@@ -54,6 +56,22 @@ class Forked:
 
     def kill(self) -> None:
         self._process.kill()
+
+
+def run_forked(
+    arguments: Sequence[str], environment: dict[str, str], timeout_s: float
+) -> subprocess.CompletedProcess[str]:
+    """Runs a command that ends by itself, as subprocess.run does with captured output."""
+    with tempfile.NamedTemporaryFile() as stdout, tempfile.NamedTemporaryFile() as stderr:
+        process = Forked(arguments, environment, stdout.name, stderr.name)
+        try:
+            code = process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise
+        said = [Path(file.name).read_text() for file in (stdout, stderr)]
+    return subprocess.CompletedProcess(list(arguments), code, *said)
 
 
 def _main(arguments: list[str], environment: dict[str, str], stdout: str, stderr: str) -> NoReturn:

@@ -25,7 +25,7 @@ import account
 import numpy as np
 import wire
 import yaml
-from forked import Forked
+from forked import Forked, run_forked
 
 ROOT = Path(__file__).resolve().parents[2]
 START_S = 60.0
@@ -93,10 +93,13 @@ def run(
     """Runs a command that ends by itself; one that would serve, on the tests' backend."""
     serves = bool(arguments) and arguments[0].startswith("--")
     chosen = ["--set", f"server.io_backend={backend()}"] if serves else []
+    variables = {**environment(cache), **(extra_environment or {})}
+    if not prefix and "LD_PRELOAD" not in variables:
+        return run_forked([*chosen, *arguments], variables, START_S)
     return subprocess.run(
         [*prefix, *command(*chosen, *arguments)],
         cwd=ROOT,
-        env={**environment(cache), **(extra_environment or {})},
+        env=variables,
         capture_output=True,
         text=True,
         timeout=START_S,

@@ -18,6 +18,8 @@ from web import Http
 
 from lumen_uring import Client
 
+pytestmark = pytest.mark.once  # what runs models: the same on both backends
+
 FEATURES, CLASSES = 4, 3
 Serve = Callable[..., Server]
 

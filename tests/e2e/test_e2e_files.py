@@ -9,11 +9,14 @@ import signal
 from pathlib import Path
 
 import harness
+import pytest
 import wire
 from conftest import Serve
 from harness import Server, eventually
 from operating import Reloaded, key, raw_server, records, wait_for_port
 from test_e2e_life import DIGITS, settings
+
+pytestmark = pytest.mark.once  # what writes files: the same on both backends
 
 
 def test_the_log_in_lines_of_json(cache: Path, tmp_path: Path) -> None:

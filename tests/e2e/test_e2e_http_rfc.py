@@ -23,6 +23,8 @@ from needs import absent, program
 from town import GOOD_REQUEST, Town, X, send_in_pieces, usable
 from web import Http, get, post
 
+pytestmark = pytest.mark.once  # what reads requests: the same on both backends
+
 LIVE = "/v2/health/live"
 METADATA = "/v2/models/double"
 

@@ -14,6 +14,8 @@ from web import Answer, Http, get, post
 
 from lumen_uring.ring.stats import read
 
+pytestmark = pytest.mark.once  # what answers them: the same on both backends
+
 X = np.arange(16, dtype="<f4").reshape(1, 16)
 DURATIONS = (
     "success", "fail", "queue", "compute_input", "compute_infer", "compute_output", "cache_hit",

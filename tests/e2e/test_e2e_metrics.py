@@ -33,6 +33,8 @@ from lumen_uring.metrics import make_registry, render
 from lumen_uring.ring import structs
 from lumen_uring.ring.stats import read
 
+pytestmark = pytest.mark.once  # figures and pages: the same on both backends
+
 Values = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 

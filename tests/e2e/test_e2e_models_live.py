@@ -25,6 +25,8 @@ from web import Http, get, post
 from lumen_uring import Client
 from lumen_uring.errors import UnknownModel
 
+pytestmark = pytest.mark.once  # what loads models: the same on both backends
+
 X = np.arange(16, dtype=np.float32)[None]
 
 

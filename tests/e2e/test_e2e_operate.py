@@ -25,6 +25,8 @@ from harness import Server, eventually
 from operating import Manager, raw_server, wait_for_port
 from test_e2e_life import DIGITS, settings
 
+pytestmark = pytest.mark.once  # what starts and ends servers: the same on both backends
+
 
 def slow(number: int, trips: int) -> bytes:
     """A request of the second model of `settings`."""

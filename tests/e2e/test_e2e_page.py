@@ -19,6 +19,8 @@ from conftest import Serve
 from harness import Server, eventually
 from web import Http
 
+pytestmark = pytest.mark.once  # the page: the same on both backends
+
 
 @pytest.fixture
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:

@@ -21,6 +21,8 @@ from bench.common.places import pinned
 from lumen_uring import Client
 from lumen_uring.ring.stats import read
 
+pytestmark = pytest.mark.once  # where threads run: the same on both backends
+
 
 def settings(folder: Path) -> dict[str, object]:
     return {

@@ -6,9 +6,12 @@ import json
 from pathlib import Path
 
 import graphs
+import pytest
 from conftest import Serve
 from harness import run
 from web import Http, get
+
+pytestmark = pytest.mark.once  # what reads folders: the same on both backends
 
 CONFIG = 'max_batch_size: 8 input { name: "x" data_type: %s dims: 16 }'
 
