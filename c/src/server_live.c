@@ -7,6 +7,7 @@
  * when they came. lm_server_reap closes a replaced set once no I/O thread can see it and its last
  * slot is back, and with it the models that no other set lists.
  */
+#include <malloc.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -135,6 +136,7 @@ static void publish(lumen_server *server, struct lm_model_set *next) {
 
 void lm_server_reap(lumen_server *server) {
     struct lm_model_set *newer = server->set;
+    bool any = false;
     while (newer->retired) {
         struct lm_model_set *old = newer->retired;
         if (!lm_reload_models_are_left(&server->shared, old)) {
@@ -143,7 +145,10 @@ void lm_server_reap(lumen_server *server) {
         }
         newer->retired = old->retired;
         lm_server_close_set(server, old);
+        any = true;
     }
+    /* The heap keeps what large models leave; the loader's part of it, which no worker waits for. */
+    if (any) (void)malloc_trim(0);
 }
 
 /* A virtual model that runs this one; NULL: there is none. */
