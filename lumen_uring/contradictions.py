@@ -91,6 +91,10 @@ def check_together(config: Config, report: Report) -> None:
             found = f"{delay_us}: an I/O thread that waits for a batch serves no other request"
             report(("models", index, "batch_delay_us"), "0 with run: inline", found)
         _check_isolation(config, index, report)
+        for twin in config.models[:index]:
+            if (twin.base, twin.version) == (model.base, model.version) and twin.name != model.name:
+                found = f"{model.name!r} beside {twin.name!r}: both are version {model.version}"
+                report(("models", index, "name"), f"another version of {model.base!r}", found)
         for name in model.fix_dims.keys() & model.max_dims.keys():
             found = f"{model.fix_dims[name]} beside {model.max_dims[name]} in max_dims"
             place = ("models", index, "fix_dims", name)

@@ -90,6 +90,15 @@ class Journal:
         except OSError:
             return False
 
+    @property
+    def level(self) -> str:
+        """What is below it is not logged. Any thread may set it."""
+        return self._settings.level
+
+    @level.setter
+    def level(self, level: str) -> None:
+        self._settings = self._settings.model_copy(update={"level": level})
+
     def reopen(self, settings: LogConfig) -> None:
         """Applies settings, and opens the log's file again: the old file may have been renamed.
 

@@ -32,6 +32,7 @@ from lumen_uring.ring import onnxruntime_path
 from lumen_uring.ring.engine import Engine, EngineInfo
 from lumen_uring.ring.signals import SignalQueue
 from lumen_uring.settings import Config, ModelConfig
+from lumen_uring.triton_settings import TritonSettings
 
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGXCPU)
 # By default these end the process, which then logs nothing and leaves its files behind.
@@ -164,7 +165,8 @@ def _control(engine: Engine, config: Config, journal: Journal, ort_version: str)
         put = partial(engine.load, gently=is_gentle)
         return loading.add_model(engine, ort_version, model, path, names, put, is_gentle)
 
-    control = Control(engine, config, load, journal.log)
+    asked = TritonSettings(config, journal).answer
+    control = Control(engine, config, load, journal.log, asked)
     control.start()
     return control
 

@@ -64,6 +64,20 @@ def test_the_page_of_settings_is_as_the_settings_are() -> None:
     assert (ROOT / "docs/SETTINGS.md").read_text() == done.stdout, cure
 
 
+def test_versions_of_one_name(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    text = "models:\n  - {{name: m, path: a.onnx}}\n  - {{name: 'm:{}', path: b.onnx}}\n"
+    file.write_text(text.format(2))
+    assert [(one.base, one.version) for one in load(file).models] == [("m", 1), ("m", 2)]
+    file.write_text(text.format(1))
+    with pytest.raises(ConfigError, match="another version of 'm', found 'm:1' beside 'm': both"):
+        load(file)
+    for wrong in ("m:0", "m:01", "m:x", "m:1:2", ":1", "m:"):
+        file.write_text(f"models: [{{name: '{wrong}', path: a.onnx}}]")
+        with pytest.raises(ConfigError, match="beside other versions of that name, found"):
+            load(file)
+
+
 def test_all_problems_at_once_each_with_its_line(tmp_path: Path) -> None:
     path = write(
         tmp_path,

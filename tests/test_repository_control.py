@@ -21,6 +21,7 @@ from lumen_uring.repository.control import Control
 from lumen_uring.repository.prepare import PrepareError, Preparer
 from lumen_uring.ring.engine import Errand
 from lumen_uring.settings import Config, ModelConfig
+from lumen_uring.triton_settings import TritonSettings
 
 
 class FakeEngine:
@@ -107,9 +108,11 @@ class Room:
         self.config = load(None, settings, (), None, [str(folder)])
         self.engine, self.preparer = FakeEngine(), FakePreparer()
         self.loaded: list[tuple[str, str]] = []
+        self.level = "info"
         self.said: list[str] = []
         self.control = Control(
             self.engine, self.config, self.put, lambda _level, text: self.said.append(text),
+            TritonSettings(self.config, self).answer,
             self.preparer, 0.05,
         )  # fmt: skip
         self.control.start()
@@ -161,6 +164,66 @@ def test_the_life_of_a_model(room: Room) -> None:
     assert room.engine.call("unload", "a")[0] == 404
     assert room.engine.holds == [False, False, False]
     assert "model b: version 3 is loaded" in room.said
+
+
+def test_versions_that_take_each_others_place(room: Room) -> None:
+    """Another policy, and a version that cannot be loaded while the last one is to go."""
+    room.add("a/2")
+    policy = room.folder / "a/config.pbtxt"
+    policy.write_text("version_policy: { latest { num_versions: 2 } }")
+    assert room.engine.call("load", "a") == (200, None)
+    assert room.loaded == [("a:1", "a/1/model.onnx"), ("a:2", "a/2/model.onnx")]
+    assert room.engine.unloaded == ["a"]
+    both = {"a/1": ("READY", ""), "a/2": ("READY", "")}
+    assert room.states(ready=True) == both
+    room.add("a/3")
+    room.preparer.wrong = {"a:3": "it is no model"}
+    code, body = room.engine.call("load", "a")
+    assert (code, body["error"]) == (400, "failed to load 'a': version 3: it is no model")
+    assert room.states(ready=True) == both
+    policy.write_text("version_policy: { specific { versions: [2] } }")
+    assert room.engine.call("load", "a") == (200, None)
+    assert room.engine.unloaded == ["a", "a:1", "a:2"]
+    assert room.states(ready=True) == {"a/2": ("READY", "")}
+
+
+def test_settings_as_triton_names_them(room: Room) -> None:
+    at_start = {
+        "log_file": "", "log_info": True, "log_warning": True, "log_error": True,
+        "log_verbose_level": 0, "log_format": "ISO8601",
+    }  # fmt: skip
+    assert room.engine.call("logging") == (200, at_start)
+    for asked, level in (
+        ({"log_verbose_level": 2}, "debug"),
+        ({"log_verbose_level": 0, "log_file": "", "log_format": None}, "info"),
+        ({"log_info": False}, "warning"),
+        ({"log_warning": False}, "error"),
+        ({"log_info": True, "log_warning": True}, "info"),
+    ):
+        code, found = room.engine.call("logging", body=asked)
+        assert (code, room.level) == (200, level)
+        assert found["log_warning"] is (level != "error")
+    for asked, why in (
+        (
+            {"log_info": False, "log_file": "/tmp/x"},
+            "log_file: expected '', found '/tmp/x'",
+        ),
+        ({"log_error": False}, "log_error: expected True, found False: errors are always"),
+        (
+            {"log_info": True, "log_warning": False},
+            "log_warning: expected True, found False",
+        ),
+        ({"log_verbose_level": True}, "log_verbose_level: expected a whole number, found True"),
+        ({"speed": 1}, "Expected one of log_file, "),
+    ):
+        code, found = room.engine.call("logging", body=asked)
+        assert (code, found["error"][: len(why)], room.level) == (400, why, "info")
+    code, trace = room.engine.call("trace", "a")
+    assert (code, trace["trace_level"], trace["trace_file"]) == (200, ["OFF"], "")
+    assert room.engine.call("trace", body={"trace_level": ["OFF"], "trace_rate": None})[0] == 200
+    code, found = room.engine.call("trace", body={"trace_level": ["TIMESTAMPS"]})
+    assert (code, "engine.telemetry_csv_path" in found["error"]) == (400, True)
+    assert room.engine.call("trace", "none")[0] == 400
 
 
 def test_a_failed_load_leaves_what_was(room: Room) -> None:

@@ -423,12 +423,18 @@ typedef struct lumen_stats_block {
 
 /* Requests over HTTP that this program answers: POST /v2/repository/index, .../models/M/load and
  * .../models/M/unload. */
-enum lumen_errand_kind { LUMEN_ERRAND_INDEX = 0, LUMEN_ERRAND_LOAD = 1, LUMEN_ERRAND_UNLOAD = 2 };
+enum lumen_errand_kind {
+    LUMEN_ERRAND_INDEX = 0,
+    LUMEN_ERRAND_LOAD = 1,
+    LUMEN_ERRAND_UNLOAD = 2,
+    LUMEN_ERRAND_TRACE = 3, /* Triton's settings of traces and of the log: asked for, or changed */
+    LUMEN_ERRAND_LOGGING = 4
+};
 
 typedef struct lumen_errand {
     uint32_t id;
     uint32_t kind;    /* enum lumen_errand_kind */
-    const char *name; /* of the model; "" with LUMEN_ERRAND_INDEX */
+    const char *name; /* of the model; "": the call names none */
     const char *body; /* terminated behind body_bytes */
     uint32_t body_bytes;
     uint32_t reserved;

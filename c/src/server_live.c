@@ -147,7 +147,8 @@ void lm_server_reap(lumen_server *server) {
         lm_server_close_set(server, old);
         any = true;
     }
-    /* The heap keeps what large models leave; the loader's part of it, which no worker waits for. */
+    /* The heap keeps what large models leave; the loader's part of it, which no worker waits for.
+     */
     if (any) (void)malloc_trim(0);
 }
 

@@ -85,6 +85,7 @@ class Control:
         config: of the server, with the models that it has loaded.
         load: puts a model into the engine, or in the place of the one of its name.
         log: takes a level and a sentence.
+        asked: answers a call about settings, by its kind and what it asks for.
         preparer: tries a model beforehand.
         settle_s: how long folders must be quiet.
     """
@@ -95,6 +96,7 @@ class Control:
         config: Config,
         load: Callable[[ModelConfig], list[str]],
         log: Callable[[str, str], None],
+        asked: Callable[[str, dict[str, Any]], dict[str, Any]],
         preparer: Preparer | None = None,
         settle_s: float = SETTLE_S,
     ) -> None:
@@ -103,6 +105,7 @@ class Control:
         self._config = config
         self._load = load
         self._log = log
+        self._asked = asked
         self._preparer = preparer or Preparer()
         self._states = States()
         self._jobs: queue.SimpleQueue[Errand | Rescan | Listed | None] = queue.SimpleQueue()
@@ -189,6 +192,8 @@ class Control:
                 continue
             if errand.kind == "index":
                 self._answer(errand, self._index)
+            elif errand.kind in ("trace", "logging"):
+                self._answer(errand, self._settings)
             else:
                 self._jobs.put(errand)
         while (errand := self._engine.next_errand(0)) is not None:
@@ -199,6 +204,11 @@ class Control:
         if not isinstance(ready_only, bool):
             raise CallError(400, f"ready: expected true or false, found {ready_only!r}")
         return orjson.dumps(self._states.index(names_in(self._config), ready_only))
+
+    def _settings(self, errand: Errand) -> bytes:
+        if errand.name and self._states.ready_version(errand.name) is None:
+            raise CallError(400, f"Request for unknown model: '{errand.name}' is not found")
+        return orjson.dumps(self._asked(errand.kind, _object(errand.body)))
 
     # ---- the thread that loads ----
 
@@ -327,33 +337,48 @@ class Control:
                 raise
             with self._lock:
                 self._models.pop(name, None)
-        self._states.put(base, version, UNAVAILABLE, UNLOADED)
+        # Under another name it may be served on.
+        stays = any((one.base, one.version) == (base, version) for one in self.models())
+        left = (READY, "") if stays else (UNAVAILABLE, UNLOADED)
+        self._states.put(base, version, *left)
         self._log("info", f"model {name}: unloaded")
 
     def _apply(self, wanted: Sequence[ModelConfig]) -> list[str]:
         """The list of the settings: loads what is new or has changed, unloads what is gone."""
-        names = {model.name for model in wanted}
+        names, bases = {model.name for model in wanted}, {model.base for model in wanted}
+        gone = [name for name in sorted(self._listed - names) if name in self._models]
         failed: list[str] = []
-        for name in sorted(self._listed - names):
-            if name in self._models:
+        for name in gone:
+            if base_of(name) not in bases:
                 failed += self._try(self._remove, name)
         self._listed = names
-        for model in wanted:
-            failed += self._put_if_changed(model)
+        kept = self._put_all(wanted, failed)
+        # A version goes when the one that takes requests in its stead is there.
+        for name in gone:
+            if base_of(name) in bases - kept:
+                failed += self._try(self._remove, name)
         return failed
+
+    def _put_all(self, models: Sequence[ModelConfig], failed: list[str]) -> set[str]:
+        """Loads what is new or has changed. Returns the names of which a version could not be."""
+        wrong = set()
+        for model in models:
+            if said := self._put_if_changed(model):
+                wrong.add(model.base)
+                failed += said
+        return wrong
 
     def _rescan(self) -> None:
         """The repositories: the same, but a folder that cannot be read now changes nothing."""
         found, problems = entries_in(self._config)
         for line in problems:
             self._log("error", f"The repositories: {line}")
-        for model in found:
-            self._put_if_changed(model)
+        kept = self._put_all(found, [])
         # Afterwards: a version goes when the one that takes requests in its stead is there.
         names, bases = {model.name for model in found}, {model.base for model in found}
         for model in self.models():
             is_gone = model.origin is not None and model.name not in names
-            if is_gone and (model.base in bases or not _holds_models(model)):
+            if is_gone and (model.base in bases - kept or not _holds_models(model)):
                 self._try(self._remove, model.name)
 
     def _put_if_changed(self, model: ModelConfig) -> list[str]:

@@ -62,7 +62,7 @@ class EngineInfo:
 
 @dataclass(frozen=True, slots=True)
 class Errand:
-    """A request over HTTP that this program answers: kind is index, load or unload."""
+    """A request over HTTP that this program answers: kind is one of structs.ERRANDS."""
 
     id: int
     kind: str

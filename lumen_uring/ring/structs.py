@@ -383,7 +383,7 @@ class LumenAbiField(ctypes.Structure):
 
 
 # enum lumen_errand_kind
-ERRANDS: Final = ("index", "load", "unload")
+ERRANDS: Final = ("index", "load", "unload", "trace", "logging")
 
 MIRRORS: Final[dict[str, type[ctypes.Structure]]] = {
     "lumen_key_config": LumenKeyConfig,

@@ -15,6 +15,7 @@ import tritonclient.http as http_client
 import web
 from conftest import Serve
 from harness import START_S, Server, eventually
+from tritonclient.utils import InferenceServerException
 from web import Http, post
 
 INDEX, LOAD, UNLOAD = (
@@ -50,6 +51,23 @@ def ask(server: Server, target: str, body: bytes = b"", *headers: str) -> web.An
         return http.query(post(target, body, *headers))
 
 
+def check_settings(client: http_client.InferenceServerClient, server: Server) -> None:
+    """Triton's calls about logging and tracing, as its client makes them."""
+    assert client.get_log_settings()["log_verbose_level"] == 0
+    quiet = {"log_info": False, "log_warning": False}
+    assert client.update_log_settings(quiet)["log_warning"] is False
+    client.load_model("double")
+    assert "version 1 is loaded" not in server.errors
+    assert client.update_log_settings({"log_verbose_level": 3})["log_info"] is True
+    client.load_model("double")
+    eventually(lambda: "model double: version 1 is loaded" in server.errors, "the line of the log")
+    assert client.get_trace_settings("double")["trace_level"] == ["OFF"]
+    with pytest.raises(InferenceServerException, match=r"engine\.telemetry_csv_path"):
+        client.update_trace_settings(None, {"trace_level": ["TIMESTAMPS"]})
+    with pytest.raises(InferenceServerException, match="'none' is not found"):
+        client.get_trace_settings("none")
+
+
 def test_the_index_says_what_was_tried(serve: Serve, folder: Path) -> None:
     server = serve(settings(folder))
     client = http_client.InferenceServerClient(f"127.0.0.1:{server.port}")
@@ -58,6 +76,7 @@ def test_the_index_says_what_was_tried(serve: Serve, folder: Path) -> None:
         {"name": "bad"},
     ]
     assert ask(server, "/v2/repository/models/none/load").code == 400
+    check_settings(client, server)
     assert client.is_server_ready()
     answer = ask(server, LOAD % "bad")
     assert (answer.code, "failed to load 'bad'" in answer.error) == (400, True)

@@ -14,14 +14,27 @@
 _Static_assert((int)LM_ERRAND_TEXT_BYTES_MAX <= (int)LM_HTTP_JSON_BYTES_MAX, "a block holds it");
 _Static_assert((int)LM_SHM_NAME_BYTES_MAX >= (int)LM_NAME_BYTES_MAX, "a block holds the name");
 
-static bool is_errand(uint8_t route) {
-    return route == LM_ROUTE_REPOSITORY_INDEX || route == LM_ROUTE_REPOSITORY_LOAD ||
-           route == LM_ROUTE_REPOSITORY_UNLOAD;
-}
+static const struct {
+    uint8_t route;
+    uint8_t kind;
+} errands_of[] = {
+    {LM_ROUTE_REPOSITORY_INDEX, LUMEN_ERRAND_INDEX},
+    {LM_ROUTE_REPOSITORY_LOAD, LUMEN_ERRAND_LOAD},
+    {LM_ROUTE_REPOSITORY_UNLOAD, LUMEN_ERRAND_UNLOAD},
+    {LM_ROUTE_TRACE_SETTING, LUMEN_ERRAND_TRACE},
+    {LM_ROUTE_LOGGING, LUMEN_ERRAND_LOGGING},
+};
+enum { NO_ERRAND = UINT32_MAX };
 
 static uint32_t kind_of(uint8_t route) {
-    if (route == LM_ROUTE_REPOSITORY_INDEX) return LUMEN_ERRAND_INDEX;
-    return route == LM_ROUTE_REPOSITORY_LOAD ? LUMEN_ERRAND_LOAD : LUMEN_ERRAND_UNLOAD;
+    for (size_t e = 0; e < sizeof errands_of / sizeof errands_of[0]; e++) {
+        if (errands_of[e].route == route) return errands_of[e].kind;
+    }
+    return NO_ERRAND;
+}
+
+static bool is_errand(uint8_t route) {
+    return kind_of(route) != NO_ERRAND;
 }
 
 static void submit(struct lm_io *io, struct lm_connection *connection, const char *name,
@@ -30,7 +43,7 @@ static void submit(struct lm_io *io, struct lm_connection *connection, const cha
     struct lm_errand *errand = lm_errands_acquire(errands, io->index);
     if (!errand) {
         lm_http_refuse_status(io, connection, LM_STATUS_OVERLOADED,
-                              "too many calls to load models wait already");
+                              "too many calls to the control program wait already");
         return;
     }
     errand->kind = kind_of(connection->in.call.route);

@@ -47,22 +47,35 @@ static void take_model(struct lm_connection *connection, const struct lm_model *
     connection->in.call.signature = model->signature;
 }
 
+/* The versions of a model, for a client that asked for another one. */
+static void list_versions(const struct lm_model_set *set, const char *base, char *out,
+                          size_t bytes) {
+    size_t used = 0;
+    out[0] = '\0';
+    for (uint32_t m = 0; m < set->count && used < bytes; m++) {
+        if (strcmp(set->models[m]->base, base) != 0) continue;
+        used += (size_t)snprintf(out + used, bytes - used, "%s%u", used ? ", " : "",
+                                 set->models[m]->version);
+    }
+}
+
 static bool find_model(struct lm_io *io, struct lm_connection *connection,
                        const struct lm_http_match *match) {
-    char why[LM_TEXT_BYTES_MAX];
+    const struct lm_model_set *set = io->models;
     const bool any = match->version == LM_HTTP_VERSION_ANY;
-    const struct lm_model *highest = lm_model_set_version(io->models, match->name, 0), *model;
-    model = !any && highest ? lm_model_set_version(io->models, match->name, match->version)
-            : highest       ? highest
-                            : lm_model_set_named(io->models, match->name); /* NAME:VERSION */
+    const struct lm_model *model = lm_model_set_version(set, match->name, any ? 0 : match->version);
+    char why[LM_TEXT_BYTES_MAX], versions[LM_TEXT_BYTES_MAX / 4];
+    if (match->version == 0) model = NULL;                           /* there is no such version */
+    if (!model && any) model = lm_model_set_named(set, match->name); /* NAME:VERSION */
     if (model) {
         take_model(connection, model);
         return true;
     }
-    if (highest)
+    list_versions(set, match->name, versions, sizeof versions);
+    if (versions[0])
         snprintf(why, sizeof why,
-                 "Request for unknown model: '%s' version %u is not found; the highest is %u",
-                 match->name, match->version, highest->version);
+                 "Request for unknown model: '%s' version %u is not found; it has %s", match->name,
+                 match->version, versions);
     else
         snprintf(why, sizeof why, "Request for unknown model: '%s' is not found", match->name);
     lm_http_refuse_status(io, connection, LM_STATUS_UNKNOWN_MODEL, why);

@@ -208,8 +208,12 @@ void lm_http_answer_route(struct lm_io *io, struct lm_connection *connection) {
         answer_control(io, connection,
                        "calls that load models (repository.control is not explicit)");
         break;
-    case LM_ROUTE_TRACE_SETTING: answer_control(io, connection, "trace settings"); break;
-    case LM_ROUTE_LOGGING: answer_control(io, connection, "logging settings"); break;
+    case LM_ROUTE_TRACE_SETTING:
+        answer_control(io, connection, "trace settings (repository.control is not explicit)");
+        break;
+    case LM_ROUTE_LOGGING:
+        answer_control(io, connection, "logging settings (repository.control is not explicit)");
+        break;
     case LM_ROUTE_SYSTEM_SHM_UNREGISTER:
     case LM_ROUTE_CUDA_SHM_UNREGISTER:
         if (!call->names_region) { /* all regions: there are none */
