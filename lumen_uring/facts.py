@@ -1,17 +1,20 @@
-"""The facts of a running server that its metrics page shows and that never change.
+"""The facts of a running server that its metrics page shows beside the statistics file.
 
 Made by server.py once the engine has started, read by the metrics page's thread.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+
+from lumen_uring.repository.states import Row
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Versions of Lumen and ONNX Runtime, the numbers of workers, I/O threads and slots, and for
-    each model its name and its execution providers."""
+    """Versions of Lumen and ONNX Runtime, the numbers of workers, I/O threads and slots, for each
+    model of the start its name and its execution providers, and what says the states of all."""
 
     version: str
     ort_version: str
@@ -19,3 +22,4 @@ class Facts:
     io_threads: int
     slots: int
     providers: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    states: Callable[[], Sequence[Row]] = tuple

@@ -27,6 +27,7 @@ from prometheus_client.registry import Collector
 
 from lumen_uring import metrics_words as words
 from lumen_uring.facts import Facts
+from lumen_uring.repository import states
 from lumen_uring.ring.histogram import Histogram, bucket_of, bucket_range
 from lumen_uring.ring.snapshot import EXPERT, Snapshot
 
@@ -108,6 +109,15 @@ class ServerCollector(Collector):
             for name in names:
                 family.add_metric((model, name), 1)
         yield family
+        states_of = GaugeMetricFamily(
+            "lumen_model_state",
+            "1 for the state that a version of a model is in, as the repository's index names it",
+            labels=("model", "version", "state"),
+        )
+        for model, version, state in facts.states():
+            for one in states.ALL:
+                states_of.add_metric((model, str(version), one), float(one == state))
+        yield states_of
         build = {"version": facts.version, "onnxruntime": facts.ort_version}
         yield InfoMetricFamily("lumen_build", "Versions of Lumen and of ONNX Runtime", build)
 

@@ -11,7 +11,7 @@ import math
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -28,6 +28,7 @@ from lumen_uring.notify import Notifier
 from lumen_uring.processes import Processes
 from lumen_uring.reload_report import Report, report_path
 from lumen_uring.repository.control import Control
+from lumen_uring.repository.states import Row
 from lumen_uring.ring import onnxruntime_path
 from lumen_uring.ring.engine import Engine, EngineInfo
 from lumen_uring.ring.signals import SignalQueue
@@ -132,8 +133,10 @@ def _serve(config: Config, reread: Callable[[], Config], journal: Journal) -> in
         ready_s = time.monotonic() - began_s
         info = engine.info()
         description = engine.describe()
+        control = _control(engine, config, journal, info.ort_version)
         if metrics is not None:
-            metrics.start(Path(info.stats_path), _facts(info, description), os.getpid())
+            facts = _facts(info, description, control.states)
+            metrics.start(Path(info.stats_path), facts, os.getpid())
         notes += warnings(config, info)
         address = "none" if metrics is None else metrics.address
         lines = banner(config, info, description, notes, ready_s, address)
@@ -144,7 +147,7 @@ def _serve(config: Config, reread: Callable[[], Config], journal: Journal) -> in
             for note in (*notes, *info.notes):
                 journal.log("warning", note)
         notifier.ready(lines[0])
-        control = _control(engine, config, journal, info.ort_version)
+        control.start()
         report = Report(report_path(Path(info.stats_path)) if info.stats_path else None)
         watch = _Watch(
             config, reread, journal, notifier, signals, engine, metrics, processes, control, report
@@ -157,7 +160,7 @@ def _serve(config: Config, reread: Callable[[], Config], journal: Journal) -> in
 
 
 def _control(engine: Engine, config: Config, journal: Journal, ort_version: str) -> Control:
-    """Begins to answer calls that load and unload models."""
+    """What will answer calls that load and unload models."""
 
     def load(model: ModelConfig) -> list[str]:
         path, names = resolve(model.path), labels(model)
@@ -166,9 +169,7 @@ def _control(engine: Engine, config: Config, journal: Journal, ort_version: str)
         return loading.add_model(engine, ort_version, model, path, names, put, is_gentle)
 
     asked = TritonSettings(config, journal).answer
-    control = Control(engine, config, load, journal.log, asked)
-    control.start()
-    return control
+    return Control(engine, config, load, journal.log, asked)
 
 
 _Files = list[tuple[ModelConfig, Path, bytes | None]]
@@ -251,12 +252,14 @@ def _metrics(config: Config, notes: list[str]) -> Iterator[MetricsServer | None]
             page.close()
 
 
-def _facts(info: EngineInfo, description: dict[str, Any]) -> Facts:
+def _facts(
+    info: EngineInfo, description: dict[str, Any], states: Callable[[], Sequence[Row]]
+) -> Facts:
     providers = tuple(
         (model["name"], tuple(model.get("providers", ()))) for model in description["models"]
     )
     return Facts(
-        __version__, info.ort_version, info.workers, info.io_threads, info.slots, providers
+        __version__, info.ort_version, info.workers, info.io_threads, info.slots, providers, states
     )
 
 

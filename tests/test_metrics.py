@@ -337,11 +337,19 @@ def test_every_sample_is_the_sum_of_its_own_words() -> None:
         histograms={},
         model_histograms={},
     )
-    facts = Facts("1.2.3", "1.31.1", 3, 2, 64, (("m", ("openvino",)), ("virtual", ())))
+    rows = (("m", 1, "UNAVAILABLE"), ("m", 2, "READY"))
+    providers = (("m", ("openvino",)), ("virtual", ()))
+    facts = Facts("1.2.3", "1.31.1", 3, 2, 64, providers, lambda: rows)
     text = render(make_registry(lambda: reading, facts), "")[1].decode()
     found: dict[tuple[str, str], float] = {}
     for (name, labels), sample in samples(text).items():
-        if not name.startswith(("process_", "nv_cpu_", "lumen_build")):
+        if name == "lumen_model_state":
+            is_so = (dict(labels)["version"], dict(labels)["state"]) in (
+                ("1", "UNAVAILABLE"),
+                ("2", "READY"),
+            )
+            assert sample == is_so, labels
+        elif not name.startswith(("process_", "nv_cpu_", "lumen_build")):
             found[name, dict(labels).get("reason") or (labels[0][1] if labels else "")] = sample
     expected: dict[tuple[str, str], float] = {
         key: sum(bits[owner][word] for owner, word in (one.split(".") for one in words.split()))
@@ -365,6 +373,7 @@ def test_every_sample_is_the_sum_of_its_own_words() -> None:
         ("lumen_slots", ""): 64,
     }
     assert found == expected
+    assert text.count("\nlumen_model_state{") == 8
     # A reading in the middle of things: more have left than were queued.
     bits["model"]["queued"] = 1
     text = render(make_registry(lambda: reading, facts), "")[1].decode()

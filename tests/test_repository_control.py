@@ -420,7 +420,8 @@ def test_a_check_that_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, says: str
 ) -> None:
     """Row 45."""
-    config = load(None, ["repository.load_seconds=1"])
+    seconds = 1 if "sleep" in body else 600
+    config = load(None, [f"repository.load_seconds={seconds}", "repository.load_gently=false"])
     with pytest.raises(PrepareError) as caught:
         preparer(tmp_path, monkeypatch, body).prepare(config, config.models[0])
     assert says in str(caught.value)
@@ -442,11 +443,12 @@ def test_a_check_fills_the_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, c_library: None
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    config = load(None, ["models.0.scale=0.5", "server.keys=[]"])
+    ordinary = "repository.load_gently=false"
+    config = load(None, ["models.0.scale=0.5", "server.keys=[]", ordinary])
     Preparer().prepare(config, config.models[0])
     assert list((tmp_path / "lumen").glob("*.ort"))
     (tmp_path / "bad.onnx").write_bytes(b"no model")
-    small = load(None, ["repository.load_bytes=64MiB"])
+    small = load(None, ["repository.load_bytes=64MiB", ordinary])
     with pytest.raises(PrepareError, match="more memory than repository"):
         Preparer().prepare(small, config.models[0])
     bad = config.models[0].model_copy(update={"path": str(tmp_path / "bad.onnx")})

@@ -29,6 +29,7 @@ from lumen_uring.repository.states import (
     UNAVAILABLE,
     UNLOADED,
     UNLOADING,
+    Row,
     States,
 )
 from lumen_uring.repository.watch import SETTLE_S, Look, Watcher, look
@@ -153,6 +154,10 @@ class Control:
         """The entries of all models that are served now, but for virtual ones."""
         with self._lock:
             return tuple(self._models.values())
+
+    def states(self) -> list[Row]:
+        """Of all versions; any thread."""
+        return self._states.rows()
 
     def reconfigure(self, config: Config) -> None:
         """Puts keys, hosts and rates in force.

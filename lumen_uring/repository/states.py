@@ -14,6 +14,8 @@ READY: Final = "READY"
 LOADING: Final = "LOADING"
 UNLOADING: Final = "UNLOADING"
 UNAVAILABLE: Final = "UNAVAILABLE"
+ALL: Final = (READY, LOADING, UNLOADING, UNAVAILABLE)
+Row = tuple[str, int, str]  # name, version, state
 UNLOADED: Final = "unloaded"  # Triton's reason of one that was asked to go
 
 
@@ -60,6 +62,15 @@ class States:
                 or all(state == State(UNAVAILABLE, UNLOADED) for state in versions.values())
                 for versions in self._states.values()
             )
+
+    def rows(self) -> list[Row]:
+        """Each version that was ever to be served, and its state."""
+        with self._lock:
+            return [
+                (name, version, one.state)
+                for name, versions in sorted(self._states.items())
+                for version, one in sorted(versions.items())
+            ]
 
     def index(self, known: Iterable[str], ready_only: bool) -> list[dict[str, str]]:
         """The document of the index.
