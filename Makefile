@@ -118,15 +118,15 @@ test-python: dev
 e2e: dev ## end-to-end tests on io_uring (where it is to be had), and what is about I/O on epoll
 	@$(MAKE) -s --no-print-directory -j6 --output-sync=target $(E2E)
 
-E2E = e2e-h e2e-a-g e2e-i-o e2e-p-z epoll-a-l epoll-m-z
+E2E = e2e-a-g e2e-h-l e2e-i-o e2e-p-z epoll-a-l epoll-m-z
 EPOLL = LUMEN_E2E_BACKEND=epoll $(PYTEST) -p no:cacheprovider -m "not once"
 .PHONY: $(E2E)
 e2e-a-g: dev
 	@$(PYTEST) -p no:cacheprovider tests/e2e/test_e2e_[a-g]*.py
-e2e-h: dev
-	@$(PYTEST) -p no:cacheprovider tests/e2e/test_e2e_h*.py
+e2e-h-l: dev
+	@$(PYTEST) -p no:cacheprovider tests/e2e/test_e2e_[hl]*.py
 e2e-i-o: dev
-	@$(PYTEST) -p no:cacheprovider tests/e2e/test_e2e_[i-o]*.py
+	@$(PYTEST) -p no:cacheprovider tests/e2e/test_e2e_[i-km-o]*.py
 e2e-p-z: dev
 	@$(PYTEST) -p no:cacheprovider tests/e2e/test_e2e_[p-z]*.py
 epoll-a-l: dev

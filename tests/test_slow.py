@@ -16,7 +16,7 @@ import pytest
 from bench.crowd import slow
 
 pytestmark = pytest.mark.usefixtures("c_library")
-SHORT = ["--workloads", "mlp", "--seconds", "0.8", "--rounds", "1", "--connections", "60"]
+SHORT = ["--workloads", "mlp", "--seconds", "0.3", "--rounds", "1", "--connections", "60"]
 
 
 @pytest.fixture(autouse=True)

@@ -268,6 +268,7 @@ def test_the_description_says_how_pictures_are_seen(zoo: Server) -> None:
     assert several == {
         "index": zoo.models["several"],
         "name": "several",
+        "version": 1,
         "max_rows": 64,
         "inputs": [
             {"name": "a", "datatype": "FP32", "shape": [-1, 4]},
