@@ -89,8 +89,11 @@ class Preparer:
         except subprocess.TimeoutExpired:
             process.kill()
             process.communicate()
+            gentle = config.repository.load_gently
+            cure = "; if others leave it no time, set repository.load_gently: false"
             raise PrepareError(
                 f"its check took longer than {limit_s} s (repository.load_seconds)"
+                f"{cure if gentle else ''}"
             ) from None
         return process.returncode, said, trouble
 
