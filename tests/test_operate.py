@@ -557,7 +557,9 @@ def test_the_facts_of_the_page() -> None:
         ort_version, workers, io_threads, slots = "1.9", 3, 2, 64
 
     models = [{"name": "a", "providers": ["openvino", "cpu"]}, {"name": "virtual"}]
-    facts = server._facts(Info(), {"models": models})  # type: ignore[arg-type]
+    rows = [("a", 1, "READY")]
+    facts = server._facts(Info(), {"models": models}, lambda: rows)  # type: ignore[arg-type]
+    assert facts.states() == rows
     assert facts.providers == (("a", ("openvino", "cpu")), ("virtual", ()))
     assert (facts.ort_version, facts.workers, facts.io_threads, facts.slots) == ("1.9", 3, 2, 64)
     assert facts.version == server.__version__
@@ -637,7 +639,7 @@ def test_a_start_from_its_first_step_to_its_last(
         "signals.enter", "processes.enter", "engine.enter",
         "manager.status", "signals.take", "engine.add_model", "processes.start",
         "engine.set_metrics_port", "engine.start", "engine.describe", "page.start",
-        *logged, "manager.ready",
+        *logged, "manager.ready", "control.start",
         "processes.look", "signals.wait", "engine.wait", "log.log",
         "control.close", "report.close",
         "page.close", "engine.exit", "processes.exit", "signals.exit",
@@ -646,11 +648,9 @@ def test_a_start_from_its_first_step_to_its_last(
     assert said["manager.status"] == ("manager.status", "Loading model digits.")
     assert said["signals.take"] == ("signals.take", server._ENDING)
     assert said["engine.set_metrics_port"] == ("engine.set_metrics_port", 8005)
-    assert said["page.start"][1:] == (
-        Path("/figures"),
-        server._facts(Info(), {"models": [DIGITS]}),  # type: ignore[arg-type]
-        os.getpid(),
-    )
+    path, facts, pid = said["page.start"][1:]
+    assert (path, pid) == (Path("/figures"), os.getpid())
+    assert facts == server._facts(Info(), {"models": [DIGITS]}, facts.states)  # type: ignore[arg-type]
     shown = [str(call[1]) for call in calls if call[0] == "log.show"]
     assert shown[0].endswith("serves on 127.0.0.1:8123 (ONNX Runtime 1.2.3)")
     assert "  metrics  http://page" in shown
