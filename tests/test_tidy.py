@@ -85,6 +85,7 @@ HEADER_OF = {
     "server_node.c": "server.h",
     "server_process.c": "server.h",
     "server_reload.c": "server.h",
+    "server_slots.c": "server.h",
     "server_threads.c": "server.h",
     "server_width.c": "server.h",
     "work/worker_open.c": "work/worker.h",

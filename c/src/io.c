@@ -32,6 +32,7 @@
 #include "flow/submit.h"
 #include "flow/threads.h"
 #include "flow/timers.h"
+#include "parts/slot_plan.h"
 #include "work/watchdog.h"
 #include "work/worker.h"
 
@@ -41,10 +42,12 @@ int lm_io_open(struct lm_io *io, struct lm_shared *shared, struct lm_node *node,
     io->node = node;
     io->models = lm_models_in_force(shared);
     io->index = index;
-    int code = lm_arena_open(&io->arena, classes, class_count, shared->config.allocator_type,
-                             shared->config.huge_pages, shared->common);
+    int code = lm_arena_open(
+        &io->arena, classes, class_count, lm_slot_plan_annex(lm_shared_parallel(shared)),
+        shared->config.allocator_type, shared->config.huge_pages, shared->common);
     if (code) return code;
-    uint32_t slots = io->arena.slot_count;
+    io->annexes.arena = &io->arena;
+    uint32_t slots = lm_arena_slots_max(&io->arena);
     uint32_t capacity = 2;
     while (capacity < slots) capacity *= 2;
     code = lm_mpmc_open(&io->returns, capacity);
@@ -92,6 +95,7 @@ void lm_io_close(struct lm_io *io) {
     lm_spsc_close(&io->own);
     lm_spsc_close(&io->assigned);
     lm_answers_close(io);
+    lm_annexes_close(&io->annexes);
     lm_arena_close(&io->arena);
     lm_trace_close(&io->trace);
     free(io->requests);

@@ -213,6 +213,11 @@ int lumen_start(lumen_server *server) {
 int lumen_get_info(lumen_server *server, lumen_info *info_out) {
     pthread_mutex_lock(&server->control);
     *info_out = server->info;
+    for (uint32_t i = 0; server->state == SERVER_RUNNING && i < server->shared.io_count; i++) {
+        const struct lm_io *io = &server->ios[i];
+        info_out->arena_bytes += io->arena.memory.bytes ? lm_annexes_bytes(&io->annexes) : 0;
+        info_out->slots += lm_annexes_slots(&io->annexes);
+    }
     pthread_mutex_unlock(&server->control);
     return 0;
 }

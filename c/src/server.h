@@ -7,6 +7,7 @@
 #include "flow/listen_unix.h"
 #include "io.h"
 #include "parts/placement.h"
+#include "parts/slot_plan.h"
 #include "work/telemetry.h"
 #include "work/worker.h"
 
@@ -36,6 +37,7 @@ struct lumen_server {
     uint32_t signatures[LUMEN_MODELS_MAX]; /* that models of each index have had */
     pthread_mutex_t changing; /* held for a whole change of the models: one at a time */
     pthread_mutex_t control;  /* what the short calls look at: the set, the state, the tables */
+    bool comes;               /* a model is being loaded, and may have slots already */
     uint32_t metrics_port;    /* of another program part, 0: none; the page names it */
     struct lm_io ios[LUMEN_IO_THREADS_MAX];
     struct lm_worker workers[LM_RUNNERS_MAX];
@@ -65,6 +67,15 @@ int lm_server_settle_model(lumen_server *server, struct lm_model *model);
 int lm_server_open_nodes(lumen_server *server);
 /* No thread runs; the models and the memory of Runs are still there. */
 void lm_server_close_nodes(lumen_server *server);
+
+/* server_slots.c */
+/* Of one I/O thread. */
+struct lm_slot_plan_limits lm_server_slot_limits(const lumen_server *server);
+/* Finds slots for a model that comes while the server runs. Returns 0 or LUMEN_E_*. */
+int lm_server_make_room(lumen_server *server, struct lm_model *model);
+/* Asks those back that no model needs any more, and frees what is back; the caller holds `control`.
+ * false: some are not back yet. */
+bool lm_server_leave_room(lumen_server *server);
 
 /* server_models.c */
 /* A set without models, or NULL. */

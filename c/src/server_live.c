@@ -26,6 +26,8 @@
 #include "parts/virtual.h"
 #include "server.h"
 
+enum { ROOM_WAIT_MS = 2000 };
+
 /* ---- a model that comes ---- */
 
 /* One that is opened; what went wrong is told on the thread that asked. */
@@ -56,12 +58,32 @@ static int hold_for_threads(lumen_server *server, struct lm_model *model) {
     return code;
 }
 
+static void set_comes(lumen_server *server, bool comes) {
+    pthread_mutex_lock(&server->control);
+    server->comes = comes;
+    pthread_mutex_unlock(&server->control);
+}
+
+/* Slots of models that went may not be back yet. */
+static int find_room(lumen_server *server, struct lm_model *model) {
+    for (bool again = false;; again = true) {
+        set_comes(server, true);
+        int code = lm_server_make_room(server, model);
+        if (code != LUMEN_E_INVALID || again) return code;
+        char reason[512];
+        snprintf(reason, sizeof reason, "%s", lm_error_last());
+        set_comes(server, false);
+        if (lumen_settle(server, ROOM_WAIT_MS)) return lm_error(code, "%s", reason);
+    }
+}
+
 static int prepare(struct loading *loading) {
     lumen_server *server = loading->server;
     int code = lm_server_open_model(server, loading->config, loading->index, &loading->model);
     if (code) return code;
     struct lm_model *model = loading->model;
-    code = lm_server_settle_model(server, model);
+    code = find_room(server, model);
+    if (!code) code = lm_server_settle_model(server, model);
     if (!code) code = hold_for_threads(server, model);
     if (!code) return 0;
     char reason[sizeof loading->error];
@@ -147,6 +169,7 @@ void lm_server_reap(lumen_server *server) {
         lm_server_close_set(server, old);
         any = true;
     }
+    (void)lm_server_leave_room(server);
     /* The heap keeps what large models leave; the loader's part of it, which no worker waits for.
      */
     if (any) (void)malloc_trim(0);
@@ -239,11 +262,11 @@ static int load(lumen_server *server, struct loading *loading) {
     int code = begin(server, loading);
     pthread_mutex_unlock(&server->control);
     if (!code) code = prepare_aside(loading);
-    if (code) return code;
     pthread_mutex_lock(&server->control);
-    code = put_in_force(server, loading);
+    if (!code) code = put_in_force(server, loading);
+    server->comes = false;
     pthread_mutex_unlock(&server->control);
-    if (!code) return 0;
+    if (!code || !loading->model) return code;
     snprintf(loading->error, sizeof loading->error, "%s", lm_error_last());
     lm_server_close_model(server, loading->model);
     return lm_error(code, "%s", loading->error);
@@ -293,7 +316,7 @@ int lumen_settle(lumen_server *server, uint32_t timeout_ms) {
             lm_reload_reap(&server->shared);
             lm_server_reap(server);
         }
-        bool settled = server->set->retired == NULL;
+        bool settled = server->set->retired == NULL && (!runs || lm_server_leave_room(server));
         pthread_mutex_unlock(&server->control);
         if (settled) return 0;
         if (!runs) return lm_error(LUMEN_E_STATE, "the server does not run");

@@ -268,21 +268,12 @@ int64_t lumen_plan(lumen_server *server, const char *root, char *buffer, size_t 
     return code ? code : (int64_t)bytes;
 }
 
-/* Of one I/O thread. */
-static struct lm_slot_plan_limits slot_limits(const struct lm_shared *shared) {
-    const lumen_config *config = &shared->config;
-    return (struct lm_slot_plan_limits){.arena_bytes = config->arena_bytes / shared->io_count,
-                                        .max_request_bytes = config->max_request_bytes,
-                                        .slot_count_max = config->queue_capacity / shared->io_count,
-                                        .worker_count = lm_shared_parallel(shared)};
-}
-
 int lm_server_plan_slots(lumen_server *server) {
     lumen_info *info = &server->info;
     if (info->slot_class_count > 0) return 0;
     int code = place(server);
     if (code) return code;
-    const struct lm_slot_plan_limits limits = slot_limits(&server->shared);
+    const struct lm_slot_plan_limits limits = lm_server_slot_limits(server);
     code = lm_slot_plan(server->set->models, server->set->count, &limits, info->slot_classes,
                         &info->slot_class_count);
     if (!code) lm_server_widen(server);
@@ -304,15 +295,11 @@ static void choose_late_run(const lumen_server *server, struct lm_model *model) 
 }
 
 int lm_server_settle_model(lumen_server *server, struct lm_model *model) {
-    const struct lm_slot_plan_limits limits = slot_limits(&server->shared);
-    const lumen_info *info = &server->info;
     int code = lm_model_choose_engine(model, &server->shared.ort);
     if (code) return code;
     choose_late_run(server, model);
     snprintf(model->wide.why, sizeof model->wide.why, "it came while the server ran");
-    code =
-        lm_slot_plan_fit(model, &limits, info->slot_classes[info->slot_class_count - 1].slot_bytes);
-    return code ? code : lm_server_open_io_sessions(server, model);
+    return lm_server_open_io_sessions(server, model);
 }
 
 int lm_server_open_nodes(lumen_server *server) {
@@ -328,7 +315,7 @@ int lm_server_open_nodes(lumen_server *server) {
         code = lm_io_open(&server->ios[i], shared, node, i, config->max_connections,
                           info->slot_classes, info->slot_class_count);
         if (node->memory >= 0) lm_memory_prefer(-1);
-        slots[node->index] += server->ios[i].arena.slot_count;
+        slots[node->index] += lm_arena_slots_max(&server->ios[i].arena);
         info->slots += server->ios[i].arena.slot_count;
         info->arena_bytes += server->ios[i].arena.memory.bytes;
     }

@@ -16,13 +16,13 @@ static void opening(uint32_t allocator) {
     static const lumen_slot_class none[] = {{.slot_bytes = 64, .slot_count = 0}};
     static const lumen_slot_class many[] = {{.slot_bytes = 64, .slot_count = LM_SLOTS_MAX},
                                             {.slot_bytes = 128, .slot_count = 1}};
-    CHECK(lm_arena_open(&arena, none, 1, allocator, LUMEN_HUGE_TRANSPARENT, NULL) ==
+    CHECK(lm_arena_open(&arena, none, 1, 2, allocator, LUMEN_HUGE_TRANSPARENT, NULL) ==
           LUMEN_E_INVALID);
     CHECK(strstr(lm_error_last(), "found 0"));
-    CHECK(lm_arena_open(&arena, many, 2, allocator, LUMEN_HUGE_TRANSPARENT, NULL) ==
+    CHECK(lm_arena_open(&arena, many, 2, 2, allocator, LUMEN_HUGE_TRANSPARENT, NULL) ==
           LUMEN_E_INVALID);
     CHECK(strstr(lm_error_last(), "65537"));
-    CHECK(lm_arena_open(&arena, classes, CLASS_COUNT, allocator, LUMEN_HUGE_TRANSPARENT, NULL) ==
+    CHECK(lm_arena_open(&arena, classes, CLASS_COUNT, 2, allocator, LUMEN_HUGE_TRANSPARENT, NULL) ==
           0);
     CHECK(arena.slot_count == SLOT_COUNT && arena.class_count == CLASS_COUNT &&
           arena.acquired_count == 0);
@@ -45,7 +45,7 @@ static void pages(void) {
     static unsigned char there[3 << 10];
     struct lm_arena arena;
     CHECK_AT("pages");
-    CHECK(lm_arena_open(&arena, sizes, 3, LUMEN_ALLOCATOR_ARENA, LUMEN_HUGE_TRANSPARENT, NULL) ==
+    CHECK(lm_arena_open(&arena, sizes, 3, 2, LUMEN_ALLOCATOR_ARENA, LUMEN_HUGE_TRANSPARENT, NULL) ==
           0);
     CHECK(mincore(arena.memory.base, arena.memory.bytes, there) == 0);
     size_t hot = (2 * 8192 + (4 << 20)) / 4096;
@@ -60,7 +60,7 @@ static void most_slots(uint32_t allocator) {
     static const lumen_slot_class most[] = {{.slot_bytes = 64, .slot_count = LM_SLOTS_MAX - 4},
                                             {.slot_bytes = 128, .slot_count = 4}};
     struct lm_arena arena;
-    CHECK(lm_arena_open(&arena, most, 2, allocator, LUMEN_HUGE_TRANSPARENT, NULL) == 0 &&
+    CHECK(lm_arena_open(&arena, most, 2, 2, allocator, LUMEN_HUGE_TRANSPARENT, NULL) == 0 &&
           arena.slot_count == LM_SLOTS_MAX);
     CHECK(arena.classes[0].reserve_count == LM_SLOTS_MAX / 4 - 1);
     CHECK(arena.classes[1].reserve_count == 1);
@@ -74,7 +74,7 @@ static void most_slots(uint32_t allocator) {
 static void spare(uint32_t allocator) {
     struct lm_arena arena;
     struct lm_slot *taken[3];
-    CHECK(lm_arena_open(&arena, classes, CLASS_COUNT, allocator, LUMEN_HUGE_TRANSPARENT, NULL) ==
+    CHECK(lm_arena_open(&arena, classes, CLASS_COUNT, 2, allocator, LUMEN_HUGE_TRANSPARENT, NULL) ==
           0);
     for (uint32_t i = 0; i < 3; i++) {
         taken[i] = lm_arena_acquire_spare(&arena, 64);
@@ -96,7 +96,7 @@ static void spare(uint32_t allocator) {
 static void choice(uint32_t allocator) {
     struct lm_arena arena;
     struct lm_slot *taken[SLOT_COUNT];
-    CHECK(lm_arena_open(&arena, classes, CLASS_COUNT, allocator, LUMEN_HUGE_TRANSPARENT, NULL) ==
+    CHECK(lm_arena_open(&arena, classes, CLASS_COUNT, 2, allocator, LUMEN_HUGE_TRANSPARENT, NULL) ==
           0);
     for (uint32_t i = 0; i < SLOT_COUNT; i++) {
         taken[i] = lm_arena_acquire(&arena, i == 0 ? 0 : 64);
@@ -123,7 +123,7 @@ static void choice(uint32_t allocator) {
 
 static void bump_pointer(uint32_t allocator) {
     struct lm_arena arena;
-    CHECK(lm_arena_open(&arena, classes, CLASS_COUNT, allocator, LUMEN_HUGE_TRANSPARENT, NULL) ==
+    CHECK(lm_arena_open(&arena, classes, CLASS_COUNT, 2, allocator, LUMEN_HUGE_TRANSPARENT, NULL) ==
           0);
     struct lm_slot *slot = lm_arena_acquire(&arena, 4096);
     uint8_t *first = lm_slot_alloc(slot, 1), *second = lm_slot_alloc(slot, 65),
@@ -181,7 +181,7 @@ static void random_walk(uint32_t allocator, uint64_t *random) {
     uint8_t patterns[SLOTS];
     uint32_t out_count = 0, free_count[COUNT];
     for (uint32_t c = 0; c < COUNT; c++) free_count[c] = sizes[c].slot_count;
-    CHECK(lm_arena_open(&arena, sizes, COUNT, allocator, LUMEN_HUGE_TRANSPARENT, NULL) == 0);
+    CHECK(lm_arena_open(&arena, sizes, COUNT, 2, allocator, LUMEN_HUGE_TRANSPARENT, NULL) == 0);
     for (uint32_t step = 0; step < STEPS; step++) {
         CHECK_AT("allocator %u, step %u, %u slots out", allocator, step, out_count);
         if (out_count == 0 || check_below(random, 100) < 55) {

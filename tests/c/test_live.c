@@ -18,16 +18,16 @@
 #include "parts/ort.h"
 #include "server.h"
 
-enum { SIZE = 4, CLIENTS = 3, ROUNDS = 60, GONE = -1 };
+enum { SIZE = 4, WIDE = 15000, CLIENTS = 3, ROUNDS = 60, GONE = -1 };
 
 static const char *library;
-static char paths[4][300]; /* x, -x, 2x, and one of other tensors */
+static char paths[5][300]; /* x, -x, 2x, and two of larger tensors */
 
 static void make_graphs(void) {
-    static const char *const operations[] = {"Identity", "Neg", "Add", "Identity"};
-    static const char *const inputs[] = {"x", "x", "x,x", "x"};
-    for (int g = 0; g < 4; g++) {
-        const char *dims = g == 3 ? "n,20000" : "n,4";
+    static const char *const operations[] = {"Identity", "Neg", "Add", "Identity", "Neg"};
+    static const char *const inputs[] = {"x", "x", "x,x", "x", "x"};
+    for (int g = 0; g < 5; g++) {
+        const char *dims = g == 4 ? "n,15000" : g == 3 ? "n,20000" : "n,4";
         snprintf(paths[g], sizeof paths[g], "%s/%d.onnx", check_temporary_directory(), g);
         graph_begin();
         graph_input("x", ORT_FLOAT, dims);
@@ -47,7 +47,8 @@ static lumen_model_config model_of(const char *name, int graph) {
                                 .batch_delay_us = UINT32_MAX};
 }
 
-static lumen_server *start(uint32_t queue_type, uint32_t allocator_type, uint32_t batch_size) {
+static lumen_server *start_in(uint64_t arena_bytes, uint32_t queue_type, uint32_t allocator_type,
+                              uint32_t batch_size) {
     const lumen_config config = {.abi_version = LUMEN_ABI_VERSION,
                                  .host = "127.0.0.1",
                                  .ort_library_path = library,
@@ -55,7 +56,7 @@ static lumen_server *start(uint32_t queue_type, uint32_t allocator_type, uint32_
                                  .thread_count = 2,
                                  .max_connections = 16,
                                  .max_request_bytes = 65536,
-                                 .arena_bytes = 16 << 20,
+                                 .arena_bytes = arena_bytes,
                                  .queue_type = queue_type,
                                  .allocator_type = allocator_type,
                                  .batch_size = batch_size,
@@ -67,6 +68,10 @@ static lumen_server *start(uint32_t queue_type, uint32_t allocator_type, uint32_
     CHECK(lumen_open(&config, &server) == 0 && lumen_add_model(server, &first, &index) == 0);
     CHECK(lumen_start(server) == 0);
     return server;
+}
+
+static lumen_server *start(uint32_t queue_type, uint32_t allocator_type, uint32_t batch_size) {
+    return start_in(16 << 20, queue_type, allocator_type, batch_size);
 }
 
 /* ---- a client ---- */
@@ -197,6 +202,69 @@ static void refused(void) {
     lumen_close(server);
 }
 
+/* ---- larger tensors ---- */
+
+/* Whether the model negates WIDE numbers. */
+static bool negates(int fd, uint16_t model) {
+    static float values[WIDE];
+    uint8_t request[LM_NATIVE_REQUEST_BYTES] = "LMN1\1", reply[LM_NATIVE_REPLY_BYTES];
+    const uint32_t payload = sizeof values;
+    uint16_t status;
+    for (int v = 0; v < WIDE; v++) values[v] = (float)(v % 100) + 1;
+    memcpy(request + 6, &model, 2);
+    memcpy(request + 16, &payload, 4);
+    CHECK(send(fd, request, sizeof request, MSG_NOSIGNAL) == (ssize_t)sizeof request);
+    CHECK(send(fd, values, sizeof values, MSG_NOSIGNAL) == (ssize_t)sizeof values);
+    CHECK(recv(fd, reply, sizeof reply, MSG_WAITALL) == (ssize_t)sizeof reply);
+    memcpy(&status, reply + 4, 2);
+    CHECK_AT("status %u", status);
+    if (status != LM_STATUS_OK) return false;
+    CHECK(recv(fd, values, sizeof values, MSG_WAITALL) == (ssize_t)sizeof values);
+    for (int v = 0; v < WIDE; v++) {
+        if (values[v] != -((float)(v % 100) + 1)) return false;
+    }
+    return true;
+}
+
+/* A model whose requests fit no slot brings some along, and they go with it. */
+static void larger(uint32_t allocator_type) {
+    lumen_server *server = start(LUMEN_QUEUE_MPMC, allocator_type, 1);
+    lumen_model_config wide = model_of("wide", 4), second = model_of("second", 1);
+    lumen_info before, with, after;
+    uint32_t index;
+    int fd = dial(server), other = dial(server);
+    CHECK(lumen_get_info(server, &before) == 0);
+    for (int round = 0; round < 3; round++) {
+        CHECK_AT("allocator %u, round %d: %s", allocator_type, round, lm_error_last());
+        CHECK(lumen_load_model(server, &wide, 0, &index) == 0 && index == 1);
+        for (int n = 0; n < 10; n++) CHECK(negates(fd, 1) && negates(other, 1) && ask(fd, 0) == 3);
+        CHECK(lumen_get_info(server, &with) == 0 && with.slots > before.slots);
+        if (allocator_type == LUMEN_ALLOCATOR_ARENA)
+            CHECK(with.arena_bytes >= before.arena_bytes + 2 * 2 * 8 * sizeof(float) * WIDE);
+        /* The next ones find them there. */
+        CHECK(lumen_load_model(server, &wide, 0, &index) == 0 && negates(fd, 1));
+        CHECK(lumen_load_model(server, &second, 0, &index) == 0 && index == 2);
+        CHECK(lumen_settle(server, 10000) == 0 && negates(other, 1) && ask(fd, 2) == -3);
+        CHECK(lumen_get_info(server, &after) == 0 && after.slots == with.slots);
+        CHECK(lumen_unload_model(server, "wide") == 0 && lumen_settle(server, 10000) == 0);
+        CHECK(lumen_get_info(server, &after) == 0 && after.slots == before.slots);
+        CHECK(after.arena_bytes == before.arena_bytes && ask(fd, 2) == -3 && ask(other, 0) == 3);
+    }
+    close(fd);
+    close(other);
+    lumen_close(server);
+    /* Where there is no room for them, nothing changes. */
+    server = start_in(640 << 10, LUMEN_QUEUE_MPMC, allocator_type, 1);
+    fd = dial(server);
+    CHECK(lumen_get_info(server, &before) == 0);
+    says(lumen_load_model(server, &wide, 0, &index), LUMEN_E_INVALID,
+         "model 'wide': a row needs a slot of 121088 bytes, of which each I/O thread has 2");
+    CHECK(lumen_settle(server, 10000) == 0 && ask(fd, 0) == 3 && ask(fd, 1) == GONE);
+    CHECK(lumen_get_info(server, &after) == 0 && after.slots == before.slots);
+    close(fd);
+    lumen_close(server);
+}
+
 /* A model's rate comes and goes with it, and the others' go on. */
 static void rates(void) {
     lumen_server *server = start(LUMEN_QUEUE_MPMC, LUMEN_ALLOCATOR_ARENA, 1);
@@ -297,6 +365,8 @@ int main(void) {
     come_and_go(LUMEN_QUEUE_INLINE, LUMEN_ALLOCATOR_ARENA, 1);
     come_and_go(LUMEN_QUEUE_BATCHED, LUMEN_ALLOCATOR_ARENA, 4);
     refused();
+    larger(LUMEN_ALLOCATOR_ARENA);
+    larger(LUMEN_ALLOCATOR_STANDARD);
     rates();
     under_load(LUMEN_QUEUE_AUTO, 1);
     under_load(LUMEN_QUEUE_MPMC, 4);

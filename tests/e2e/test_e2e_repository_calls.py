@@ -18,6 +18,8 @@ from harness import START_S, Server, eventually
 from tritonclient.utils import InferenceServerException
 from web import Http, post
 
+from lumen_uring import Client
+
 INDEX, LOAD, UNLOAD = (
     "/v2/repository/index",
     "/v2/repository/models/%s/load",
@@ -129,6 +131,33 @@ def test_what_a_call_may_look_like(serve: Serve, folder: Path) -> None:
         chunked = "Transfer-Encoding: chunked"
         http.send(post(LOAD % "double", b"2\r\n{}\r\n0\r\n\r\n", chunked, length=None))
         assert http.answer("POST").code == 400
+
+
+def test_a_model_of_larger_tensors(serve: Serve, folder: Path) -> None:
+    """It brings its slots along, for tensors and for JSON; where they do not fit, it says so."""
+    columns = 2_000_000
+    graphs.double(folder / "double/1/model.onnx", rows=1)
+    for name, wide in (("wide", columns), ("widest", 20 * columns)):
+        (folder / name / "1").mkdir(parents=True)
+        graphs.large(folder / name / "1/model.onnx", wide)
+    server = serve(settings(folder, arena_bytes=256 << 20, max_request_bytes=1 << 20))
+    body = b'{"inputs":[{"name":"x","shape":[1],"datatype":"FP32","data":[7]}],'
+    binary = b'"parameters":{"binary_data_output":true}}'
+    with Http(server.port) as http, Client(port=server.port) as client:
+        target = "/v2/models/wide/infer"
+        assert http.query(post(target)).code == 404
+        for _ in range(2):
+            assert http.query(post(LOAD % "wide")).code == 200
+            answer = http.query(post(target, body + binary))
+            assert answer.code == 200
+            assert len(answer.body) > 4 * columns
+            found = client.infer("wide", {"x": [3]}).outputs["y"]
+            np.testing.assert_array_equal(found, np.full((1, columns), 3, np.float32))
+            answer = http.query(post(LOAD % "widest"))
+            assert answer.code == 400
+            assert "server.arena_bytes" in answer.error
+            assert http.query(post(UNLOAD % "wide")).code == 200
+    server.check_idle()
 
 
 def test_hundreds_of_calls_at_once(serve: Serve, folder: Path) -> None:

@@ -109,6 +109,9 @@ enum {
     LM_HOT_SLOT_BYTES = 4 << 20,    /* larger slots get their pages when first used */
     LM_SLOTS_PER_WORKER = 32,       /* of the larger ones */
     LM_SLOTS_MIN = 64,
+    LM_ANNEXES_MAX = 6,        /* sizes of slots that come later, of each I/O thread */
+    LM_ANNEX_SLOTS = 8,        /* of one size, at least; with many workers: */
+    LM_ANNEX_PER_WORKER = 2,
     LM_RUN_ARENA_BYTES = 256
         << 20, /* reserved per worker for ONNX Runtime; used pages alone count */
     LM_BATCH_MAX = LUMEN_BATCH_MAX, /* requests served together */

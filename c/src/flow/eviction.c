@@ -41,7 +41,7 @@ static void cut_off(struct lm_io *io, struct lm_connection *connection) {
 
 /* How many slots each class lacks to its reserve, or all of them to that of max_in_flight; false:
  * nobody is hurt by it. */
-static bool find_short(const struct lm_io *io, uint32_t lacks[LUMEN_SLOT_CLASSES_MAX]) {
+static bool find_short(const struct lm_io *io, uint32_t lacks[LM_ARENA_CLASSES_MAX]) {
     const struct lm_list *lists = io->lists;
     bool starved = lists[LM_LIST_STARVED].count || lists[LM_LIST_UNPARKING].count;
     bool found = starved;
@@ -65,7 +65,7 @@ static bool find_short(const struct lm_io *io, uint32_t lacks[LUMEN_SLOT_CLASSES
 }
 
 void lm_eviction_run(struct lm_io *io) {
-    uint32_t lacks[LUMEN_SLOT_CLASSES_MAX];
+    uint32_t lacks[LM_ARENA_CLASSES_MAX];
     if (io->now_ns < io->next_eviction_ns) return;
     io->next_eviction_ns = io->now_ns + LM_EVICT_PERIOD_MS * 1000000ull;
     lm_slot_wait_bound(io);

@@ -27,7 +27,7 @@ static int bind_slot(const struct lm_io *io, const struct lm_model *model, uint3
 }
 
 int lm_io_model_open(struct lm_io *io, struct lm_model *model) {
-    const uint32_t slots = io->arena.slot_count;
+    const uint32_t slots = lm_arena_slots_max(&io->arena);
     struct lm_io_model *side = aligned_alloc(LM_CACHE_LINE, sizeof *side);
     model->sides[io->index] = side;
     if (side) {

@@ -11,14 +11,19 @@
 
 #include "flow/state.h"
 
-/* I/O thread: between two turns. */
+/* I/O thread: between two turns. What comes with a set of models was there before the set, so that
+ * it is found here too. */
 static inline void lm_io_look(struct lm_io *io) {
     struct lm_shared *shared = io->shared;
+    const struct lm_model_set *models = io->models;
     /* R1: acquire, before the table is read: pairs with R3 */
     uint64_t asked = lm_load_acquire_u64(&shared->turns_asked);
     /* R2: acquire: what the table holds; pairs with R4 */
     io->access = (struct lm_access *)(uintptr_t)lm_load_acquire_u64(&shared->access);
     io->models = lm_models_in_force(shared);
+    /* relaxed: own word */
+    if (io->models != models || asked != lm_load_relaxed_u64(&io->turns_seen))
+        lm_annexes_look(&io->annexes);
     /* R5: release, after the last use of what was in force before; pairs with R6 */
     lm_store_release_u64(&io->turns_seen, asked);
 }

@@ -27,7 +27,7 @@ int lm_request_lists_open(struct lm_model_set *set, const struct lm_model_set *b
 }
 
 int lm_request_lists_hold(struct lm_request_lists *lists, const struct lm_io *io) {
-    const uint32_t slots = io->arena.slot_count;
+    const uint32_t slots = lm_arena_slots_max(&io->arena);
     uint8_t **memory = &lists->memory[io->index];
     if (!*memory) *memory = aligned_alloc(LM_CACHE_LINE, slots * lists->bytes);
     return *memory ? 0 : lm_error(LUMEN_E_NOMEM, "no memory for the lists of %u slots", slots);

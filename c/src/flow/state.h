@@ -17,6 +17,7 @@
 #include "flow/request.h"
 #include "parts/access.h"
 #include "parts/address_table.h"
+#include "parts/annex.h"
 #include "parts/errands.h"
 #include "parts/run_arena.h"
 #include "parts/shm_regions.h"
@@ -125,6 +126,7 @@ struct lm_io {
     struct lm_stats_block *stats;
     struct lm_ring *ring;
     struct lm_arena arena;
+    struct lm_annexes annexes;   /* of models that came later */
     struct lm_request *requests; /* one per slot */
     struct lm_mapping connection_memory;
     struct lm_connection *connections;

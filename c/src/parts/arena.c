@@ -34,14 +34,51 @@ static size_t hot_bytes(const lumen_slot_class *classes, uint32_t class_count) {
     return bytes;
 }
 
+/* Linked backwards, so that the first slots are handed out first and stay the warm ones. */
+void lm_arena_fill_class(struct lm_arena *arena, uint32_t at, size_t slot_bytes, uint32_t first,
+                         uint32_t count) {
+    struct lm_arena_class *class = &arena->classes[at];
+    *class = (struct lm_arena_class){.slot_bytes = slot_bytes,
+                                     .slot_count = count,
+                                     .free_head = LM_NO_SLOT,
+                                     .free_count = count};
+    class->reserve_count = (count + LM_RESERVE_ONE_IN - 1) / LM_RESERVE_ONE_IN;
+    for (uint32_t s = first + count; s-- > first;) {
+        arena->slots[s].class_index = at;
+        arena->slots[s].next_free = class->free_head;
+        class->free_head = s;
+    }
+}
+
+static void make_slots(struct lm_arena *arena, const lumen_slot_class *classes,
+                       uint32_t class_count) {
+    uint8_t *at = arena->memory.base;
+    uint32_t index = 0;
+    for (uint32_t c = 0; c < class_count; c++) {
+        const lumen_slot_class *class = &classes[c];
+        for (uint32_t s = 0; s < class->slot_count; s++) {
+            arena->slots[index + s] =
+                (struct lm_slot){.base = at, .bytes = class->slot_bytes, .index = index + s};
+            if (at) at += class->slot_bytes;
+        }
+        lm_arena_fill_class(arena, c, class->slot_bytes, index, class->slot_count);
+        index += class->slot_count;
+    }
+    arena->class_count = class_count;
+}
+
 int lm_arena_open(struct lm_arena *arena, const lumen_slot_class *classes, uint32_t class_count,
-                  uint32_t allocator_type, uint32_t huge_pages, struct lm_common_memory *common) {
+                  uint32_t annex_slots, uint32_t allocator_type, uint32_t huge_pages,
+                  struct lm_common_memory *common) {
     memset(arena, 0, sizeof *arena);
     LM_ASSERT(class_count >= 1 && class_count <= LUMEN_SLOT_CLASSES_MAX);
     arena->allocator_type = allocator_type;
     size_t bytes = 0;
     int code = count_slots(classes, class_count, &arena->slot_count, &bytes);
     if (code) return code;
+    uint32_t left = (LM_SLOTS_MAX - arena->slot_count) / LM_ANNEXES_MAX;
+    arena->base_slots = arena->slot_count;
+    arena->annex_slots = annex_slots < left ? annex_slots : left;
     if (allocator_type == LUMEN_ALLOCATOR_ARENA) {
         arena->common = common;
         code = common ? lm_common_memory_take(common, &arena->memory, bytes, huge_pages)
@@ -49,36 +86,13 @@ int lm_arena_open(struct lm_arena *arena, const lumen_slot_class *classes, uint3
         if (code) return code;
         lm_mapping_touch(&arena->memory, hot_bytes(classes, class_count));
     }
-    arena->slots = calloc(arena->slot_count, sizeof *arena->slots);
+    arena->slots = calloc(lm_arena_slots_max(arena), sizeof *arena->slots);
     if (!arena->slots) {
         uint32_t wanted = arena->slot_count;
         lm_arena_close(arena);
         return lm_error(LUMEN_E_NOMEM, "no memory for a table of %u slots", wanted);
     }
-    arena->class_count = class_count;
-    uint8_t *at = arena->memory.base;
-    uint32_t index = 0;
-    for (uint32_t c = 0; c < class_count; c++) {
-        struct lm_arena_class *class = &arena->classes[c];
-        *class = (struct lm_arena_class){.slot_bytes = classes[c].slot_bytes,
-                                         .slot_count = classes[c].slot_count,
-                                         .free_head = LM_NO_SLOT,
-                                         .free_count = classes[c].slot_count};
-        class->reserve_count = (class->slot_count + LM_RESERVE_ONE_IN - 1) / LM_RESERVE_ONE_IN;
-        index += class->slot_count;
-        /* Linked backwards, so that the first slots are handed out first and stay the warm ones. */
-        for (uint32_t i = 1; i <= class->slot_count; i++) {
-            struct lm_slot *slot = &arena->slots[index - i];
-            uint8_t *base = at ? at + class->slot_bytes * (class->slot_count - i) : NULL;
-            *slot = (struct lm_slot){.base = base,
-                                     .bytes = class->slot_bytes,
-                                     .index = index - i,
-                                     .class_index = c,
-                                     .next_free = class->free_head};
-            class->free_head = slot->index;
-        }
-        if (at) at += class->slot_bytes * class->slot_count;
-    }
+    make_slots(arena, classes, class_count);
     return 0;
 }
 
@@ -96,7 +110,9 @@ void lm_arena_close(struct lm_arena *arena) {
 }
 
 int lm_arena_fits(const struct lm_arena *arena, size_t bytes) {
-    return bytes <= arena->classes[arena->class_count - 1].slot_bytes;
+    uint32_t last = arena->class_count - 1;
+    while (last > 0 && arena->classes[last].closed) last--;
+    return bytes <= arena->classes[last].slot_bytes;
 }
 
 /* `spare`: only of classes of which more than the reserve is free. */
@@ -105,7 +121,7 @@ static struct lm_slot *acquire(struct lm_arena *arena, size_t bytes, bool spare)
         struct lm_arena_class *class = &arena->classes[c];
         /* A class of one slot has none to spare, and none to keep back. */
         uint32_t kept = spare && class->slot_count > 1 ? class->reserve_count : 0;
-        if (class->slot_bytes < bytes || class->free_count <= kept) continue;
+        if (class->slot_bytes < bytes || class->free_count <= kept || class->closed) continue;
         struct lm_slot *slot = &arena->slots[class->free_head];
         LM_DEBUG_ASSERT(!slot->acquired && slot->used == 0);
         if (arena->allocator_type == LUMEN_ALLOCATOR_STANDARD) {

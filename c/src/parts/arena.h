@@ -34,23 +34,37 @@ struct lm_arena_class {
     uint32_t free_head;
     uint32_t free_count;
     uint32_t reserve_count; /* the last ones, which lm_arena_acquire_spare leaves alone */
+    int closed;             /* 1: it gives none any more; annex.h */
 };
+
+enum { LM_ARENA_CLASSES_MAX = LUMEN_SLOT_CLASSES_MAX + LM_ANNEXES_MAX };
 
 struct lm_arena {
     struct lm_mapping memory;
     struct lm_common_memory *common; /* that `memory` is a part of; NULL: no other process has it */
     struct lm_slot *slots;
-    uint32_t slot_count;
+    uint32_t slot_count;  /* entries that have been slots so far */
+    uint32_t base_slots;  /* those of the start; annexes' are behind them: */
+    uint32_t annex_slots; /* entries for each annex */
     uint32_t class_count;
     uint32_t acquired_count;
-    uint32_t allocator_type;                               /* LUMEN_ALLOCATOR_* */
-    struct lm_arena_class classes[LUMEN_SLOT_CLASSES_MAX]; /* by growing slot_bytes */
+    uint32_t allocator_type;                             /* LUMEN_ALLOCATOR_* */
+    struct lm_arena_class classes[LM_ARENA_CLASSES_MAX]; /* by growing slot_bytes */
 };
 
 /* `classes` by growing slot_bytes, multiples of LM_SLOT_ALIGN; `huge_pages`: LUMEN_HUGE_*. With
- * LUMEN_ALLOCATOR_ARENA the slots are in `common`, unless that is NULL. Returns 0 or LUMEN_E_*. */
+ * LUMEN_ALLOCATOR_ARENA the slots are in `common`, unless that is NULL. The table has room for
+ * annexes of so many slots each. Returns 0 or LUMEN_E_*. */
 int lm_arena_open(struct lm_arena *arena, const lumen_slot_class *classes, uint32_t class_count,
-                  uint32_t allocator_type, uint32_t huge_pages, struct lm_common_memory *common);
+                  uint32_t annex_slots, uint32_t allocator_type, uint32_t huge_pages,
+                  struct lm_common_memory *common);
+/* The entries of the table: no slot has an index so large. */
+static inline uint32_t lm_arena_slots_max(const struct lm_arena *arena) {
+    return arena->base_slots + LM_ANNEXES_MAX * arena->annex_slots;
+}
+/* Entries of the table that have memory become class `at`, all of them free. */
+void lm_arena_fill_class(struct lm_arena *arena, uint32_t at, size_t slot_bytes, uint32_t first,
+                         uint32_t count);
 void lm_arena_close(struct lm_arena *arena);
 
 /* The smallest free slot of at least `bytes`; NULL when there is none. */

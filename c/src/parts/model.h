@@ -82,9 +82,10 @@ struct lm_model {
     struct lm_io_model *sides[LUMEN_IO_THREADS_MAX]; /* flow/io_model.h */
     struct lm_batch *batches[LM_RUNNERS_MAX];        /* work/batch.h; NULL: not batched */
     struct lm_image_desk *desks[LM_RUNNERS_MAX];     /* work/image_body.h; NULL: its worker's */
-    uint64_t warm_ns;   /* what one row took once it was warm; 0: it failed, or was not tried */
-    bool strays;        /* a provider moves the thread that runs it: it is pinned after each Run */
-    uint32_t sets;      /* that list it (flow/model_set.h) */
+    uint64_t warm_ns; /* what one row took once it was warm; 0: it failed, or was not tried */
+    bool strays;      /* a provider moves the thread that runs it: it is pinned after each Run */
+    size_t late_row_bytes, late_text_bytes; /* the slots that one that came later needs; 0: none */
+    uint32_t sets;                          /* that list it (flow/model_set.h) */
     uint32_t signature; /* models of one index and signature have the same tensors and sizes */
 };
 
@@ -107,11 +108,7 @@ struct lm_layout_lists {
 };
 
 static inline struct lm_layout lm_layout_of(struct lm_layout_lists *lists) {
-    return (struct lm_layout){.inputs = lists->inputs,
-                              .outputs = lists->outputs,
-                              .raw = NULL,
-                              .raw_bytes = 0,
-                              .string_bytes = lists->string_bytes};
+    return (struct lm_layout){lists->inputs, lists->outputs, NULL, 0, lists->string_bytes};
 }
 
 /* No tensor has a place. */

@@ -1,4 +1,4 @@
-/* slot_plan.c: see slot_plan.h. Start-up only.
+/* slot_plan.c: see slot_plan.h. Not on a request's path.
  *
  * Every model has a class for one row of its largest shape, and with free dimensions for a quarter
  * of it, a sixteenth, ...; a model with free rows also has classes for 4, 16, 64, ... rows up to
@@ -243,22 +243,20 @@ static int check_row(struct lm_model *model, const struct lm_slot_plan_limits *l
                     payload, model->name, (unsigned long long)limits->max_request_bytes);
 }
 
-int lm_slot_plan_fit(struct lm_model *model, const struct lm_slot_plan_limits *limits,
-                     size_t largest) {
-    size_t bytes = 0;
+int lm_slot_plan_late(struct lm_model *model, const struct lm_slot_plan_limits *limits) {
     int code = check_row(model, limits);
     if (code) return code;
     const struct lm_sizes sizes = lm_model_largest(model, 1);
-    lm_model_slot_bytes(model, &sizes, &bytes);
-    if (bytes > largest) {
-        return lm_error(LUMEN_E_INVALID,
-                        "model '%s': one row needs a slot of %zu bytes, and the largest slot of "
-                        "this server has %zu: start it with this model, or lower the model's "
-                        "max_dims or max_output_bytes",
-                        model->name, bytes, largest);
-    }
-    bound_rows(model, largest, limits->max_request_bytes);
+    uint64_t text = lm_model_row_elements(model, &sizes) * CHARACTERS_PER_ELEMENT + JSON_BYTES;
+    if (text > limits->max_request_bytes) text = limits->max_request_bytes;
+    lm_model_slot_bytes(model, &sizes, &model->late_row_bytes);
+    if (!lm_model_text_slot_bytes(model, text, &model->late_text_bytes)) model->late_text_bytes = 0;
     return 0;
+}
+
+void lm_slot_plan_bound(struct lm_model *model, const struct lm_slot_plan_limits *limits,
+                        size_t largest) {
+    bound_rows(model, largest, limits->max_request_bytes);
 }
 
 int lm_slot_plan(struct lm_model *const *models, uint32_t model_count,

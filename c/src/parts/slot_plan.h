@@ -1,5 +1,5 @@
 /* slot_plan.h: which slots an arena gets, from the models it serves and the memory it may take.
- * Control thread, at start. */
+ * Control thread, at start, and for a model that is loaded later. */
 #ifndef LM_PARTS_SLOT_PLAN_H
 #define LM_PARTS_SLOT_PLAN_H
 
@@ -18,9 +18,18 @@ struct lm_slot_plan_limits {
 int lm_slot_plan(struct lm_model *const *models, uint32_t model_count,
                  const struct lm_slot_plan_limits *limits,
                  lumen_slot_class classes[LUMEN_SLOT_CLASSES_MAX], uint32_t *class_count_out);
-/* The same of one model that comes when the slots are there, of which the largest has so many
- * bytes. */
-int lm_slot_plan_fit(struct lm_model *model, const struct lm_slot_plan_limits *limits,
-                     size_t largest);
+
+/* A model that comes when the slots are there: finds in model->late_row_bytes and late_text_bytes
+ * the slots that it needs, and lowers its default sizes as lm_slot_plan does. Returns 0 or
+ * LUMEN_E_INVALID. */
+int lm_slot_plan_late(struct lm_model *model, const struct lm_slot_plan_limits *limits);
+/* Its rows, once the largest slot has so many bytes. */
+void lm_slot_plan_bound(struct lm_model *model, const struct lm_slot_plan_limits *limits,
+                        size_t largest);
+/* How many of an annex there are at most (annex.h). */
+static inline uint32_t lm_slot_plan_annex(uint32_t worker_count) {
+    uint32_t slots = LM_ANNEX_PER_WORKER * worker_count;
+    return slots > LM_ANNEX_SLOTS ? slots : LM_ANNEX_SLOTS;
+}
 
 #endif
