@@ -9,10 +9,17 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from pydantic import BaseModel
 
-from lumen_uring.settings import Config, EnsembleConfig, ExpertsConfig, ModelConfig
+from lumen_uring.settings import (
+    Config,
+    EngineConfig,
+    EnsembleConfig,
+    ExpertsConfig,
+    ModelConfig,
+)
 
 _SERVER: Final = ("keys", "hosts", "rate", "burst", "unready_seconds", "drain_seconds")
 _LOG: Final = ("level", "format", "path")
+_ENGINE: Final = ("thread_count", "queue_type", "allocator_type")  # as far as the engine can
 _RATES: Final = ("rate", "burst")
 _Entry = TypeVar("_Entry", ExpertsConfig, EnsembleConfig)
 
@@ -57,7 +64,7 @@ def plan(current: Config, wanted: Config) -> Plan:
         return update
 
     server = section("server", current.server, wanted.server, _SERVER)
-    section("engine", current.engine, wanted.engine, ())
+    engine = section("engine", current.engine, wanted.engine, _ENGINE)
     section("repository", current.repository, wanted.repository, ())
     log = section("log", current.log, wanted.log, _LOG)
 
@@ -98,6 +105,7 @@ def plan(current: Config, wanted: Config) -> Plan:
     config = current.model_copy(
         update={
             "server": current.server.model_copy(update=server),
+            "engine": current.engine.model_copy(update=engine),
             "log": current.log.model_copy(update=log),
             "models": models(),
             "experts": virtual("experts", current.experts, wanted.experts),
@@ -105,6 +113,22 @@ def plan(current: Config, wanted: Config) -> Plan:
         }
     )
     return Plan(config, tuple(changed), tuple(refused), wanted.models)
+
+
+def without_engine(plan: Plan, engine: EngineConfig, why: str) -> Plan:
+    """The same plan, with the engine's settings as they were.
+
+    Args:
+        plan: of a reload.
+        engine: in force.
+        why: the engine cannot change; a sentence's part.
+    """
+    return Plan(
+        plan.config.model_copy(update={"engine": engine}),
+        tuple(name for name in plan.changed if not name.startswith("engine.")),
+        (*plan.refused, f"{why}; the engine's settings stay."),
+        plan.models,
+    )
 
 
 def needs_loading(served: ModelConfig, wanted: ModelConfig) -> bool:

@@ -331,6 +331,7 @@ class _Watch:
         except LumenError as error:
             self._reload_failed(f"The reload failed, only the log was opened again: {error}")
             return
+        plan = self._change_workers(plan)
         if self._metrics is not None:
             self._metrics.set_hosts(plan.config.server.hosts)
         self._config = plan.config
@@ -341,6 +342,17 @@ class _Watch:
         self._journal.log("info", summary)
         number = self._report.begin([summary, *plan.refused], failed=False, goes_on=True)
         self._control.list_models(plan.models, lambda lines: self._report.end(number, lines))
+
+    def _change_workers(self, plan: reload.Plan) -> reload.Plan:
+        """Applies what has changed of the engine, or says why it cannot."""
+        if plan.config.engine == self._config.engine:
+            return plan
+        try:
+            if not self._engine.change_workers(plan.config):
+                self._journal.log("warning", "A Run of seconds holds up the change of the engine.")
+        except EngineError as error:
+            return reload.without_engine(plan, self._config.engine, str(error))
+        return plan
 
     def _reload_failed(self, sentence: str) -> None:
         self._journal.log("error", sentence)

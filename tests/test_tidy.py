@@ -88,6 +88,7 @@ HEADER_OF = {
     "server_slots.c": "server.h",
     "server_threads.c": "server.h",
     "server_width.c": "server.h",
+    "server_workers.c": "server.h",
     "work/worker_open.c": "work/worker.h",
 }
 

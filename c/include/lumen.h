@@ -509,6 +509,12 @@ LUMEN_API int lumen_load_model(lumen_server *server, const lumen_model_config *c
 /* Takes a model out of a running server: new requests for it are refused as of an unknown model,
  * those in flight are answered. Returns at once. The model's index stays the name's. */
 LUMEN_API int lumen_unload_model(lumen_server *server, const char *name);
+/* Puts queue_type, thread_count and allocator_type of the settings in force while the server
+ * serves: requests that come from here on find them, those in flight go on as they are. Others of
+ * the settings are not looked at. Threads that are not wanted sleep. On an error nothing has
+ * changed, but for LUMEN_E_AGAIN: a worker or an I/O thread is in a Run for so long that the change
+ * goes on after the return. Any thread. */
+LUMEN_API int lumen_change_workers(lumen_server *server, const lumen_config *config);
 /* Frees what was replaced or unloaded, as lumen_heartbeat does: 0 when nothing is left of it,
  * LUMEN_E_AGAIN when requests in flight still use some after timeout_ms. */
 LUMEN_API int lumen_settle(lumen_server *server, uint32_t timeout_ms);

@@ -41,6 +41,7 @@ int lm_io_open(struct lm_io *io, struct lm_shared *shared, struct lm_node *node,
     io->shared = shared;
     io->node = node;
     io->models = lm_models_in_force(shared);
+    io->by_time = true;
     io->index = index;
     int code = lm_arena_open(
         &io->arena, classes, class_count, lm_slot_plan_annex(lm_shared_parallel(shared)),

@@ -26,6 +26,7 @@ struct lumen_server {
     struct lm_unix_file unix_file;
     uint64_t opened_ns;
     uint64_t beat;        /* the turn that lumen_heartbeat asked for */
+    uint64_t sealing;     /* the turn after which the line before is sealed; 0: none is */
     bool by_time;         /* engine.queue_type is auto: I/O threads run what is short */
     uint64_t descriptors; /* that may be open, where those are too few */
     lumen_info info;
@@ -76,6 +77,11 @@ int lm_server_make_room(lumen_server *server, struct lm_model *model);
 /* Asks those back that no model needs any more, and frees what is back; the caller holds `control`.
  * false: some are not back yet. */
 bool lm_server_leave_room(lumen_server *server);
+
+/* server_workers.c */
+/* Seals the line that was replaced, once no I/O thread pushes to it; the caller holds `control`.
+ * false: one may still do so. */
+bool lm_server_seal(lumen_server *server);
 
 /* server_models.c */
 /* A set without models, or NULL. */

@@ -170,6 +170,7 @@ void lm_server_reap(lumen_server *server) {
         any = true;
     }
     (void)lm_server_leave_room(server);
+    (void)lm_server_seal(server);
     /* The heap keeps what large models leave; the loader's part of it, which no worker waits for.
      */
     if (any) (void)malloc_trim(0);

@@ -330,6 +330,5 @@ void lm_server_close_nodes(lumen_server *server) {
     lm_server_unlock_for_gpu(server);
     for (uint32_t i = 0; i < shared->io_count; i++) lm_io_close(&server->ios[i]);
     for (uint32_t w = 0; w < shared->worker_count; w++) lm_worker_close(&server->workers[w]);
-    for (uint32_t n = 0; n < shared->node_count; n++)
-        lm_node_close(&shared->nodes[n], &shared->config);
+    for (uint32_t n = 0; n < shared->node_count; n++) lm_node_close(&shared->nodes[n]);
 }

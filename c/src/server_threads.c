@@ -189,7 +189,7 @@ int lm_server_start_threads(lumen_server *server) {
     pthread_mutex_unlock(&shared->spawning);
     pthread_barrier_wait(&shared->started);
     if (!code) code = look_at_threads(server);
-    /* E2: release: how the start went; pairs with E3 in work/worker.c and E4 in io.c */
+    /* E2: release: how the start went; pairs with E3 in work/jobs.c and E4 in io.c */
     if (code) lm_store_release_u32(&shared->workers_stop, 1);
     pthread_barrier_wait(&shared->go);
     return code;

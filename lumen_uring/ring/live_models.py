@@ -1,4 +1,4 @@
-"""Models that come and go while the engine runs: a part of engine.py, which it is a base of.
+"""What changes while the engine runs, models and workers: a base of engine.py.
 
 Called by what keeps the list of models, from any one thread at a time or several: the C library
 lets one change happen at a time. Nothing here is on a request's path.
@@ -11,12 +11,18 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from lumen_uring.ring import structs
-from lumen_uring.ring.config_struct import EnginePlace, native_experts, native_model, u32
-from lumen_uring.settings import ExpertsConfig, ModelConfig
+from lumen_uring.ring.config_struct import (
+    EnginePlace,
+    native_config,
+    native_experts,
+    native_model,
+    u32,
+)
+from lumen_uring.settings import Config, ExpertsConfig, ModelConfig
 
 
 class LiveModels:
-    """What an engine that runs does with single models."""
+    """What an engine that runs does with single models, and with its workers."""
 
     _library: ctypes.CDLL
     _indexes: dict[str, int]  # of each name that was ever served
@@ -98,6 +104,25 @@ class LiveModels:
             lumen_unload_model
         """
         self._check(self._library.lumen_unload_model(self._open_handle(), name.encode()))
+
+    def change_workers(self, config: Config) -> bool:
+        """Puts thread_count, queue_type and allocator_type in force; other settings stay.
+
+        Args:
+            config: checked settings.
+
+        Returns:
+            Whether all threads have followed; False: one is in a Run of seconds, and will.
+
+        Raises:
+            EngineError: one of the three needs a restart; nothing has changed.
+
+        Source:
+            lumen_change_workers
+        """
+        native = native_config(config, Path("unused"))
+        result = self._library.lumen_change_workers(self._open_handle(), ctypes.byref(native))
+        return bool(result != structs.E_AGAIN and self._check(result) == 0)
 
     def settle(self, timeout_s: float) -> bool:
         """Frees models that were replaced or unloaded, once their last requests are answered.

@@ -454,6 +454,7 @@ FUNCTIONS: Final[tuple[tuple[str, object, tuple[object, ...]], ...]] = (
         (_Server, _ModelConfig, c_uint32, ctypes.POINTER(c_uint32)),
     ),
     ("lumen_unload_model", ctypes.c_int, (_Server, c_char_p)),
+    ("lumen_change_workers", ctypes.c_int, (_Server, _Config)),
     ("lumen_settle", ctypes.c_int, (_Server, c_uint32)),
     ("lumen_reopen", ctypes.c_int, (_Server, c_uint32)),
     ("lumen_news", ctypes.c_int, (_Server, ctypes.POINTER(c_char), c_size_t)),

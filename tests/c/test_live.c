@@ -1,120 +1,24 @@
 /* test_live.c: models that are loaded, replaced and unloaded in a running server: what clients see,
  * what is refused, and that nothing is left of a model that went; also while clients ask without a
  * pause. LUMEN_ORT names libonnxruntime.so. */
-#include <arpa/inet.h>
 #include <dirent.h>
-#include <netinet/in.h>
 #include <pthread.h>
-#include <sys/socket.h>
-#include <sys/time.h>
-#include <unistd.h>
 
 #include "base/clock.h"
-#include "base/error.h"
-#include "check.h"
 #include "flow/reload.h"
-#include "onnx_graph.h"
-#include "parts/native_codec.h"
-#include "parts/ort.h"
-#include "server.h"
+#include "live.h"
 
-enum { SIZE = 4, WIDE = 15000, CLIENTS = 3, ROUNDS = 60, GONE = -1 };
-
-static const char *library;
-static char paths[5][300]; /* x, -x, 2x, and two of larger tensors */
-
-static void make_graphs(void) {
-    static const char *const operations[] = {"Identity", "Neg", "Add", "Identity", "Neg"};
-    static const char *const inputs[] = {"x", "x", "x,x", "x", "x"};
-    for (int g = 0; g < 5; g++) {
-        const char *dims = g == 4 ? "n,15000" : g == 3 ? "n,20000" : "n,4";
-        snprintf(paths[g], sizeof paths[g], "%s/%d.onnx", check_temporary_directory(), g);
-        graph_begin();
-        graph_input("x", ORT_FLOAT, dims);
-        graph_node(operations[g], inputs[g], "y");
-        graph_output("y", ORT_FLOAT, dims);
-        graph_save(paths[g]);
-    }
-}
-
-static lumen_model_config model_of(const char *name, int graph) {
-    return (lumen_model_config){.name = name,
-                                .path = paths[graph],
-                                .intra_op_threads = 1,
-                                .scale = {1, 1, 1},
-                                .max_rows = 8,
-                                .max_output_bytes = 4096,
-                                .batch_delay_us = UINT32_MAX};
-}
+enum { CLIENTS = 3, ROUNDS = 60 };
 
 static lumen_server *start_in(uint64_t arena_bytes, uint32_t queue_type, uint32_t allocator_type,
                               uint32_t batch_size) {
-    const lumen_config config = {.abi_version = LUMEN_ABI_VERSION,
-                                 .host = "127.0.0.1",
-                                 .ort_library_path = library,
-                                 .io_threads = 2,
-                                 .thread_count = 2,
-                                 .max_connections = 16,
-                                 .max_request_bytes = 65536,
-                                 .arena_bytes = arena_bytes,
-                                 .queue_type = queue_type,
-                                 .allocator_type = allocator_type,
-                                 .batch_size = batch_size,
-                                 .queue_capacity = 64};
-    lumen_model_config first = model_of("first", 0);
-    lumen_server *server = NULL;
-    uint32_t index;
-    CHECK_AT("queue %u, allocator %u: %s", queue_type, allocator_type, lm_error_last());
-    CHECK(lumen_open(&config, &server) == 0 && lumen_add_model(server, &first, &index) == 0);
-    CHECK(lumen_start(server) == 0);
-    return server;
+    lumen_config config = config_of(queue_type, allocator_type, batch_size);
+    config.arena_bytes = arena_bytes;
+    return start_with(&config);
 }
 
 static lumen_server *start(uint32_t queue_type, uint32_t allocator_type, uint32_t batch_size) {
     return start_in(16 << 20, queue_type, allocator_type, batch_size);
-}
-
-/* ---- a client ---- */
-
-static int dial(lumen_server *server) {
-    lumen_info info;
-    CHECK(lumen_get_info(server, &info) == 0);
-    const struct sockaddr_in address = {.sin_family = AF_INET,
-                                        .sin_port = htons((uint16_t)info.port),
-                                        .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    const struct timeval patience = {.tv_sec = 20};
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    CHECK(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience) == 0);
-    CHECK(connect(fd, (const struct sockaddr *)&address, sizeof address) == 0);
-    return fd;
-}
-
-/* What becomes of 3: its status is LM_STATUS_UNKNOWN_MODEL where it is GONE. */
-static int ask(int fd, uint16_t model) {
-    uint8_t request[LM_NATIVE_REQUEST_BYTES + SIZE * 4] = "LMN1\1", reply[LM_NATIVE_REPLY_BYTES];
-    const uint32_t payload = SIZE * 4;
-    float values[SIZE] = {3, 3, 3, 3};
-    char why[LM_TEXT_BYTES_MAX];
-    uint16_t status;
-    uint32_t bytes;
-    memcpy(request + 6, &model, 2);
-    memcpy(request + 16, &payload, 4);
-    memcpy(request + LM_NATIVE_REQUEST_BYTES, values, sizeof values);
-    CHECK(send(fd, request, sizeof request, MSG_NOSIGNAL) == (ssize_t)sizeof request);
-    CHECK(recv(fd, reply, sizeof reply, MSG_WAITALL) == (ssize_t)sizeof reply);
-    memcpy(&status, reply + 4, 2);
-    memcpy(&bytes, reply + 16, 4);
-    if (status == LM_STATUS_OK) {
-        CHECK(bytes == sizeof values);
-        CHECK(recv(fd, values, sizeof values, MSG_WAITALL) == (ssize_t)sizeof values);
-        for (int v = 1; v < SIZE; v++) CHECK(values[v] == values[0]);
-        return (int)values[0];
-    }
-    CHECK(bytes < sizeof why && recv(fd, why, bytes, MSG_WAITALL) == (ssize_t)bytes);
-    why[bytes] = '\0';
-    CHECK_AT("status %u: %.99s", status, why);
-    CHECK(status == LM_STATUS_UNKNOWN_MODEL);
-    return GONE;
 }
 
 static bool describes(lumen_server *server, const char *text) {
@@ -123,11 +27,6 @@ static bool describes(lumen_server *server, const char *text) {
     CHECK(bytes > 0 && (size_t)bytes < sizeof found);
     found[bytes] = '\0';
     return strstr(found, text) != NULL;
-}
-
-static void says(int code, int expected, const char *why) {
-    CHECK_AT("expected '%s' in: %s", why, lm_error_last());
-    CHECK(code == expected && strstr(lm_error_last(), why));
 }
 
 /* ---- coming and going ---- */

@@ -53,6 +53,7 @@ static void replaced_while_they_are_read(void) {
     lm_store_relaxed_u64(&shared.access, (uintptr_t)table(1, NULL));
     for (uint32_t i = 0; i < READERS; i++) {
         ios[i].shared = &shared;
+        ios[i].node = &shared.nodes[0];
         CHECK(pthread_create(&threads[i], NULL, reader, &ios[i]) == 0);
     }
     for (uint32_t round = 2; round < ROUNDS; round++) {

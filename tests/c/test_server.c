@@ -373,7 +373,7 @@ static void slots_of(const lumen_server *server, struct lm_model *model, const l
     }
     CHECK(info->arena_bytes >= 2 * bytes && info->arena_bytes < 2 * (bytes + (2 << 20)));
     uint64_t queue =
-        server->shared.nodes[0].queue.mpmc.mask + 1; /* a power of two that holds every slot */
+        server->shared.nodes[0].lines[0].queue.mpmc.mask + 1; /* a power of two that holds every slot */
     CHECK(queue >= 64 && queue >= info->slots && queue < 2ull * info->slots);
 }
 

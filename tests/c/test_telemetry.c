@@ -14,13 +14,8 @@ enum { WORKERS = 2, ROWS = 1000 };
 static struct lm_worker workers[WORKERS];
 static struct lm_stats_block io_block;
 static struct lm_io io = {.stats = &io_block};
-static struct lm_shared shared = {.workers = workers,
-                                  .worker_count = WORKERS,
-                                  .thread_count = 1,
-                                  .ios = &io,
-                                  .io_count = 1,
-                                  .config.queue_type = LUMEN_QUEUE_SCQ,
-                                  .config.allocator_type = LUMEN_ALLOCATOR_STANDARD};
+static struct lm_shared shared = {
+    .workers = workers, .worker_count = WORKERS, .ios = &io, .io_count = 1};
 
 /* No two figures of a row are the same. */
 static struct lm_trace_record row_of(uint64_t id) {
@@ -38,7 +33,9 @@ static struct lm_trace_record row_of(uint64_t id) {
                                     .model = id % 2,
                                     .status = 3,
                                     .width = (uint32_t)id + 11,
-                                    .expert = id % 2 ? 0 : 2};
+                                    .expert = id % 2 ? 0 : 2,
+                                    .queue = id % WORKERS ? LUMEN_QUEUE_INLINE : LUMEN_QUEUE_SCQ,
+                                    .allocator = LUMEN_ALLOCATOR_STANDARD};
 }
 
 static void expected_line(char *line, size_t room, uint64_t id) {

@@ -90,10 +90,11 @@ def test_a_request_in_flight_keeps_what_it_had(serve: Serve, tmp_path: Path) -> 
 def test_what_needs_a_restart_stays(serve: Serve, tmp_path: Path) -> None:
     one = Reloaded(serve, tmp_path, settings(tmp_path))
     other = settings(tmp_path, port=1, arena_bytes="17MiB", drain_seconds=7, hosts=["a.example"])
-    other["engine"] = {"thread_count": 1}
+    other["engine"] = {"thread_count": 3, "idle": "park"}
     said = one.reload(other)
     assert "server.arena_bytes cannot change without a restart: 16777216 stays." in said
-    assert "engine.thread_count cannot change without a restart: 2 stays." in said
+    assert "engine.idle cannot change without a restart: adaptive stays." in said
+    assert "engine.thread_count cannot become 3 without a restart" in said
     assert "server.port" not in said  # --port says so, and still does
     assert "Reloaded: server.drain_seconds, server.hosts." in said
     assert asked(one.server, None, "a.example") == 200
@@ -102,6 +103,48 @@ def test_what_needs_a_restart_stays(serve: Serve, tmp_path: Path) -> None:
     one.server.terminate()
     one.server.expect_clean_end()
     assert "Draining for at most 7 s" in one.server.output
+
+
+def test_workers_queue_and_allocator_change(serve: Serve, tmp_path: Path) -> None:
+    """The seed's eight modes, one after the other, while clients ask; telemetry names each."""
+    trace = tmp_path / "telemetry.csv"
+    modes = [
+        (queue, allocator)
+        for allocator in ("lumen_arena", "standard")
+        for queue in ("mpmc", "spsc", "naive", "batched")
+    ]
+
+    def document(queue: str, allocator: str, threads: object) -> dict[str, object]:
+        found = settings(tmp_path, io_threads=1)
+        engine: dict[str, object] = {"queue_type": queue, "allocator_type": allocator}
+        engine.update(thread_count=threads, batch_size=2, telemetry_csv_path=str(trace))
+        return {**found, "engine": engine, "models": found["models"][:1]}  # type: ignore[index]
+
+    one = Reloaded(serve, tmp_path, document("scq", "lumen_arena", 2))
+    done = threading.Event()
+    wrong: list[int] = []
+
+    def keep_asking() -> None:
+        while not done.is_set():
+            wrong.extend(code for code in [asked(one.server, None)] if code != 200)
+
+    clients = [threading.Thread(target=keep_asking) for _ in range(3)]
+    for client in clients:
+        client.start()
+    for number, (queue, allocator) in enumerate(modes):
+        threads = 1 if queue == "spsc" else 2 - number // 4
+        said = one.reload(document(queue, allocator, threads))
+        assert "engine.queue_type" in said
+        assert asked(one.server, None) == 200
+    done.set()
+    for client in clients:
+        client.join()
+    assert not wrong
+    one.server.terminate()
+    one.server.expect_clean_end()
+    rows = [line.split(",")[3:5] for line in trace.read_text().splitlines()[1:]]
+    assert {("scq", "lumen_arena"), *modes} >= {(queue, allocator) for queue, allocator in rows}
+    assert {(queue, allocator) for queue, allocator in rows} >= set(modes)
 
 
 def test_a_bad_file_changes_nothing(serve: Serve, tmp_path: Path) -> None:

@@ -45,6 +45,7 @@ MPMC, SPSC, SCQ = "parts/queue_mpmc.c", "parts/queue_spsc.c", "parts/queue_scq.c
 NAIVE, WAITSET = "parts/queue_naive.c", "parts/waitset.c"
 WORKER, IO, REPLY, THREADS = "work/worker.c", "io.c", "flow/reply.c", "flow/threads.c"
 ADVANCE, SUBMIT, REST = "flow/advance.c", "flow/submit.c", "flow/rest.c"
+JOBS, NODE = "work/jobs.c", "flow/node.c"
 ATOMICS = "base/atomics.h"
 SLEEP = "sleep stop"
 TAIL_CAS = "if (lm_cas_weak_relaxed_u64(&queue->tail, &tail, tail + 1)) {"
@@ -317,7 +318,7 @@ MUTANTS = (
     Mutant(
         "waitset wake_all dropped",
         THREADS,
-        "        lm_waitset_wake_all(&shared->nodes[n].waitset);\n",
+        "        lm_waitset_wake_all(&node->waitset);\n",
         "",
         "stop",
     ),
@@ -330,30 +331,72 @@ MUTANTS = (
     ),
     Mutant(
         "worker: look after prepare dropped",
-        WORKER,
-        "bool found = lm_queue_pop(&node->queue, job_out) || steal(worker, job_out);",
+        JOBS,
+        "bool found = pop(worker, job_out) || steal(worker, job_out);",
         "bool found = false;",
         SLEEP,
     ),
     Mutant(
         "worker: stop after prepare dropped",
-        WORKER,
-        "if (found || lm_load_acquire_u32(&worker->shared->workers_stop)) {",
+        JOBS,
+        "if (found || must_leave(worker)) {",
         "if (found) {",
         "stop",
     ),
     Mutant(
         "worker: chain wake dropped",
-        WORKER,
+        JOBS,
         "        lm_waitset_wake_one(&node->waitset);\n",
         "",
         SLEEP,
     ),
     Mutant(
+        "line: left without a last look",
+        JOBS,
+        "if (must_leave(worker)) return pop(worker, job_out);",
+        "if (must_leave(worker)) return false;",
+        "line",
+    ),
+    Mutant(
+        "line: sealed and nobody woken",
+        NODE,
+        "    lm_waitset_wake_all(&node->waitset);\n",
+        "",
+        "line",
+    ),
+    Mutant(
+        "line: a queue that blocks is not stopped",
+        NODE,
+        "    lm_queue_stop(&line->queue);\n",
+        "",
+        "line",
+    ),
+    Mutant(
+        "line: sealed relaxed",
+        NODE,
+        "lm_store_release_u32(&line->sealed, 1);",
+        "lm_store_relaxed_u32(&line->sealed, 1);",
+        "line",
+    ),
+    Mutant(
+        "line: published relaxed",
+        NODE,
+        "lm_store_release_u64(&node->line, (uintptr_t)other_line(node));",
+        "lm_store_relaxed_u64(&node->line, (uintptr_t)other_line(node));",
+        "line",
+    ),
+    Mutant(
+        "line: more workers than it has a use for",
+        JOBS,
+        "worker->index >= line->workers",
+        "worker->index > line->workers",
+        "line",
+    ),
+    Mutant(
         "steal: no look after the announcement",
-        WORKER,
-        "lm_queue_pop(&node->queue, job_out) || steal(worker, job_out);",
-        "lm_queue_pop(&node->queue, job_out);",
+        JOBS,
+        "bool found = pop(worker, job_out) || steal(worker, job_out);",
+        "bool found = pop(worker, job_out);",
         "steal",
     ),
     Mutant(
@@ -366,7 +409,7 @@ MUTANTS = (
     Mutant(
         "rest: no second look",
         REST,
-        "    if (is_enough(node, 0)) {\n",
+        "    if (is_enough(line, 0)) {\n",
         "    if (node->workers_sleep) {\n",
         "rest",
     ),
@@ -380,8 +423,8 @@ MUTANTS = (
     Mutant(
         "rest: woken at one depth alone",
         REST,
-        "node->workers_sleep && !is_enough(node, 0)",
-        "lm_queue_depth(&node->queue) == node->worker_count",
+        "line->workers_sleep && !is_enough(line, 0)",
+        "lm_queue_depth(&line->queue) == line->workers",
         "rest",
     ),
     Mutant(
@@ -400,8 +443,8 @@ MUTANTS = (
     ),
     Mutant(
         "worker: chain wake with one producer not",
-        WORKER,
-        "if (node->workers_sleep && lm_queue",
+        JOBS,
+        "if (line->workers_sleep && lm_queue",
         "if (node->io_count > 1 && lm_queue",
         SLEEP,
     ),
@@ -415,8 +458,8 @@ MUTANTS = (
     Mutant(
         "hand-over: refused push forgotten",
         SUBMIT,
-        "while (lm_spsc_peek(&io->ready, &job) && lm_queue_push(&io->node->queue, job)) {\n        (void)lm_spsc_pop(&io->ready, &job);",
-        "while (lm_spsc_pop(&io->ready, &job) && lm_queue_push(&io->node->queue, job)) {",
+        "while (lm_spsc_peek(&io->ready, &job) && lm_queue_push(&io->line->queue, job)) {\n        (void)lm_spsc_pop(&io->ready, &job);",
+        "while (lm_spsc_pop(&io->ready, &job) && lm_queue_push(&io->line->queue, job)) {",
         "hand-over",
     ),
     Mutant(

@@ -301,7 +301,7 @@ bool engine_quiet(void) {
     }
     bool is_inline = sim_shared.config.queue_type == LUMEN_QUEUE_INLINE;
     for (uint32_t n = 0; !is_inline && n < sim_shared.node_count; n++) {
-        if (lm_queue_depth(&sim_shared.nodes[n].queue) > 0) return false;
+        if (lm_queue_depth(&lm_node_line(&sim_shared.nodes[n])->queue) > 0) return false;
     }
     return workers_asleep();
 }
@@ -330,7 +330,7 @@ void engine_close(void) {
     for (uint32_t i = 0; i < sim_shared.io_count; i++) lm_io_close(&ios[i]);
     for (uint32_t w = 0; w < sim_shared.worker_count; w++) lm_worker_close(&workers[w]);
     for (uint32_t n = 0; n < sim_shared.node_count; n++)
-        lm_node_close(&sim_shared.nodes[n], &sim_shared.config);
+        lm_node_close(&sim_shared.nodes[n]);
     for (uint32_t m = 0; m < SIM_MODELS; m++) lm_shared_leave_model(&sim_shared, &models[m]);
     lm_request_lists_close(sim_models.lists);
     free(sim_models.description);

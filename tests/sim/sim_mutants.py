@@ -510,13 +510,13 @@ MUTANTS = (
     Mutant(
         "the last I/O thread leaves the workers asleep",
         THREADS,
-        "        lm_waitset_wake_all(&shared->nodes[n].waitset);\n",
+        "        lm_waitset_wake_all(&node->waitset);\n",
         "",
     ),
     Mutant(
         "the last I/O thread leaves a blocking queue open",
         THREADS,
-        "        if (shared->config.queue_type != LUMEN_QUEUE_INLINE) lm_queue_stop(&shared->nodes[n].queue);\n",
+        "        lm_queue_stop(&lm_node_line(node)->queue);\n",
         "",
     ),
     Mutant(
@@ -554,7 +554,7 @@ MUTANTS = (
     Mutant(
         "between: what is put back is lost",
         WORKER,
-        "request->pixels > pixels_max && lm_queue_push(&node->queue, job)",
+        "request->pixels > pixels_max && lm_queue_push(queue, job)",
         "request->pixels > pixels_max",
     ),
     Mutant(
@@ -609,13 +609,13 @@ MUTANTS = (
     Mutant(
         "width no second look at the sleepers",
         WIDTH,
-        "if (chosen && (asleep & chosen) == chosen && lm_queue_depth(&node->queue) == 0) return true;",
-        "(void)asleep;\n    if (chosen && lm_queue_depth(&node->queue) == 0) return true;",
+        "if (chosen && (asleep & chosen) == chosen && lm_queue_depth(&worker->line->queue) == 0)\n        return true;",
+        "(void)asleep;\n    if (chosen && lm_queue_depth(&worker->line->queue) == 0) return true;",
     ),
     Mutant(
         "width no second look at the queue",
         WIDTH,
-        "if (chosen && (asleep & chosen) == chosen && lm_queue_depth(&node->queue) == 0) return true;",
+        "if (chosen && (asleep & chosen) == chosen && lm_queue_depth(&worker->line->queue) == 0)\n        return true;",
         "if (chosen && (asleep & chosen) == chosen) return true;",
     ),
     Mutant(

@@ -169,6 +169,7 @@ static void record(struct lm_io *io, const struct lm_request *request, uint64_t 
                                   .rows = request->sizes.rows,
                                   .expert = request->expert ? (uint16_t)(request->expert->index + 1)
                                                             : (uint16_t)0,
+                                  .allocator = lm_slot_allocator(request->slot),
                                   .model = (uint16_t)model,
                                   .status = request->status};
     if (io->shared->access_logged) lm_access_log_complete(request, &row);

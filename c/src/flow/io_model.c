@@ -18,7 +18,7 @@ static int bind_slot(const struct lm_io *io, const struct lm_model *model, uint3
     struct lm_layout layout = lm_layout_of(&lists);
     /* Another request may hold the slot now. */
     const struct lm_slot *slot = &io->arena.slots[index];
-    struct lm_slot empty = {.base = slot->base, .bytes = slot->bytes};
+    struct lm_slot empty = {.base = slot->home, .bytes = slot->bytes};
     size_t bytes = 0;
     if (!lm_model_slot_bytes(model, &sizes, &bytes) || bytes != slot->bytes) return 0;
     lm_model_layout(model, &empty, LM_ENCODING_TENSORS, &sizes, &layout);

@@ -21,9 +21,14 @@ static inline void lm_io_look(struct lm_io *io) {
     /* R2: acquire: what the table holds; pairs with R4 */
     io->access = (struct lm_access *)(uintptr_t)lm_load_acquire_u64(&shared->access);
     io->models = lm_models_in_force(shared);
+    io->line = lm_node_line(io->node);
     /* relaxed: own word */
-    if (io->models != models || asked != lm_load_relaxed_u64(&io->turns_seen))
+    if (io->models != models || asked != lm_load_relaxed_u64(&io->turns_seen)) {
         lm_annexes_look(&io->annexes);
+        /* relaxed, both: the turn was asked for after they were written */
+        lm_arena_use(&io->arena, lm_load_relaxed_u32(&shared->allocator_type));
+        io->by_time = lm_load_relaxed_u32(&shared->by_time) != 0;
+    }
     /* R5: release, after the last use of what was in force before; pairs with R6 */
     lm_store_release_u64(&io->turns_seen, asked);
 }

@@ -20,8 +20,8 @@ static void make_room(struct lm_io *io, uint64_t woke_ns) {
 }
 
 /* So many queued jobs last the workers until an I/O thread that is woken now has brought more. */
-static bool is_enough(struct lm_node *node, uint32_t more) {
-    return lm_queue_depth(&node->queue) >= lm_node_parallel(node) + more;
+static bool is_enough(struct lm_line *line, uint32_t more) {
+    return lm_queue_depth(&line->queue) >= line->workers + more;
 }
 
 static bool has_own_work(const struct lm_io *io) {
@@ -42,12 +42,13 @@ void lm_rest(struct lm_io *io, uint64_t woke_ns) {
         make_room(io, woke_ns);
         return;
     }
-    if (!node->workers_sleep || !is_enough(node, lm_node_parallel(node)) || !are_runs_short(io) ||
+    struct lm_line *line = io->line;
+    if (!line->workers_sleep || !is_enough(line, line->workers) || !are_runs_short(io) ||
         has_own_work(io))
         return;
     uint64_t began_ns = lm_now_ns();
     lm_waitset_prepare(&node->resting, io->index, began_ns);
-    if (is_enough(node, 0)) {
+    if (is_enough(line, 0)) {
         lm_waitset_sleep(&node->resting, io->index, began_ns + LM_REST_NS);
     } else {
         lm_waitset_cancel(&node->resting, io->index);
@@ -55,6 +56,6 @@ void lm_rest(struct lm_io *io, uint64_t woke_ns) {
     io->unseen_ns = lm_now_ns() - began_ns;
 }
 
-void lm_rest_end(struct lm_node *node) {
-    if (node->workers_sleep && !is_enough(node, 0)) lm_waitset_wake_all(&node->resting);
+void lm_rest_end(struct lm_node *node, struct lm_line *line) {
+    if (line->workers_sleep && !is_enough(line, 0)) lm_waitset_wake_all(&node->resting);
 }

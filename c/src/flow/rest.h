@@ -15,7 +15,8 @@
 /* I/O thread, at the end of a turn that began at `woke_ns`. */
 void lm_rest(struct lm_io *io, uint64_t woke_ns);
 
-/* Worker that has taken a job: wakes the I/O threads that rest, when few jobs are left. */
-void lm_rest_end(struct lm_node *node);
+/* Worker that has taken a job of the node's line: wakes the I/O threads that rest, when few jobs
+ * are left. */
+void lm_rest_end(struct lm_node *node, struct lm_line *line);
 
 #endif

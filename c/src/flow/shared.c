@@ -16,6 +16,9 @@ int lm_shared_open(struct lm_shared *shared, const lumen_config *config) {
     shared->idle_timeout_ns = config->idle_timeout_seconds * 1000000000ull;
     shared->hang_ns = config->hang_seconds * 1000000000ull;
     shared->places.max = config->max_in_flight;
+    /* relaxed, both: no thread runs yet */
+    lm_store_relaxed_u32(&shared->allocator_type, config->allocator_type);
+    lm_store_relaxed_u32(&shared->by_time, 1); /* where a model's own `run` leaves it to them */
     struct lm_access *access;
     int code = lm_address_table_open(&shared->addresses, config->connections_per_address,
                                      config->max_connections);

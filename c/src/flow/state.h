@@ -49,7 +49,9 @@ struct lm_shared {
     struct lm_common_memory *common; /* with the processes of models; NULL: none has one */
     lm_atomic_u64 models;            /* struct lm_model_set *: in force; model_set.h */
     lm_atomic_u64 access;            /* struct lm_access *: the table in force; reload.h */
-    lm_atomic_u64 turns_asked;       /* of the I/O threads, by the control thread */
+    lm_atomic_u32 allocator_type;    /* LUMEN_ALLOCATOR_*: of slots that are taken from now on */
+    lm_atomic_u32 by_time;     /* 1: I/O threads run what is short (engine.queue_type: auto) */
+    lm_atomic_u64 turns_asked; /* of the I/O threads, by the control thread */
     /* 0: none. */
     uint64_t header_timeout_ns;
     uint64_t reply_timeout_ns;
@@ -123,6 +125,8 @@ struct lm_io {
     struct lm_node *node;
     struct lm_access *access;    /* in force in this turn */
     struct lm_model_set *models; /* likewise */
+    struct lm_line *line;        /* likewise, of the node */
+    bool by_time;                /* likewise: it runs what is short */
     struct lm_stats_block *stats;
     struct lm_ring *ring;
     struct lm_arena arena;

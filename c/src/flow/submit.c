@@ -22,9 +22,9 @@ static void wake_worker(struct lm_node *node) {
  * waits here for the next turn of the loop. */
 void lm_submit_hand_over(struct lm_io *io) {
     uint32_t job;
-    while (lm_spsc_peek(&io->ready, &job) && lm_queue_push(&io->node->queue, job)) {
+    while (lm_spsc_peek(&io->ready, &job) && lm_queue_push(&io->line->queue, job)) {
         (void)lm_spsc_pop(&io->ready, &job);
-        if (io->node->workers_sleep) wake_worker(io->node);
+        if (io->line->workers_sleep) wake_worker(io->node);
     }
 }
 
@@ -37,6 +37,7 @@ static bool is_own(const struct lm_io *io, const struct lm_request *request) {
     case LUMEN_RUN_WORKER: return false;
     case LUMEN_RUN_AUTO: break;
     }
+    if (!io->by_time) return false;
     if (request->pixels == LM_PIXELS_UNKNOWN) return false;
     if (request->http.coding != LM_CODING_NONE) return false; /* it may hold much */
     return lm_estimate_is_short(io, request);

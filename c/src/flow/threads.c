@@ -21,10 +21,12 @@ void lm_thread_ended(struct lm_shared *shared, uint32_t role) {
      * in server.c and F1 */
     if (lm_sub_acq_rel_u64(running, 1) != 1 || role != LUMEN_ROLE_IO) return;
     for (uint32_t i = 0; i < shared->io_count; i++) lm_accept_refuse_assigned(&shared->ios[i]);
-    /* E1: release: a worker that ends sees every push; pairs with E3 in work/worker.c */
+    /* E1: release: a worker that ends sees every push; pairs with E3 in work/jobs.c */
     lm_store_release_u32(&shared->workers_stop, 1);
     for (uint32_t n = 0; n < shared->node_count; n++) {
-        lm_waitset_wake_all(&shared->nodes[n].waitset);
-        if (shared->config.queue_type != LUMEN_QUEUE_INLINE) lm_queue_stop(&shared->nodes[n].queue);
+        struct lm_node *node = &shared->nodes[n];
+        lm_waitset_wake_all(&node->waitset);
+        lm_waitset_wake_all(&node->spare);
+        lm_queue_stop(&lm_node_line(node)->queue);
     }
 }

@@ -28,7 +28,7 @@ static struct lm_annex *find_empty(struct lm_annexes *annexes, uint32_t *first_o
 
 static int take_memory(struct lm_arena *arena, struct lm_annex *annex, uint32_t huge_pages) {
     size_t bytes = annex->slot_bytes * annex->count;
-    if (arena->allocator_type != LUMEN_ALLOCATOR_ARENA) return 0;
+    if (arena->memory.bytes == 0) return 0; /* nor have the slots of the start any */
     int code = arena->common
                    ? lm_common_memory_take(arena->common, &annex->memory, bytes, huge_pages)
                    : lm_mapping_reserve_on(&annex->memory, bytes, huge_pages);
@@ -64,8 +64,8 @@ int lm_annex_open(struct lm_annexes *annexes, const lumen_slot_class *class, uin
     for (uint32_t s = 0; s < annex->count; s++) {
         uint8_t *base =
             annex->memory.base ? (uint8_t *)annex->memory.base + s * annex->slot_bytes : NULL;
-        arena->slots[first + s] =
-            (struct lm_slot){.base = base, .bytes = annex->slot_bytes, .index = first + s};
+        arena->slots[first + s] = (struct lm_slot){
+            .base = base, .home = base, .bytes = annex->slot_bytes, .index = first + s};
     }
     /* K1: release: memory and slots; pairs with K2 */
     lm_store_release_u32(&annex->state, COME);

@@ -7,31 +7,52 @@
 #include "base/common_memory.h"
 #include "base/error.h"
 
-static int count_slots(const lumen_slot_class *classes, uint32_t class_count, uint32_t *slots_out,
-                       size_t *bytes_out) {
-    uint64_t slots = 0, bytes = 0;
+static int count_slots(const lumen_slot_class *classes, uint32_t class_count, uint32_t *slots_out) {
+    uint64_t slots = 0;
     for (uint32_t c = 0; c < class_count; c++) {
         LM_ASSERT(classes[c].slot_bytes % LM_SLOT_ALIGN == 0);
         LM_ASSERT(c == 0 || classes[c].slot_bytes > classes[c - 1].slot_bytes);
         slots += classes[c].slot_count;
-        bytes += classes[c].slot_bytes * classes[c].slot_count;
     }
     if (slots == 0 || slots > LM_SLOTS_MAX) {
         return lm_error(LUMEN_E_INVALID, "slots: expected 1 to %d, found %llu", LM_SLOTS_MAX,
                         (unsigned long long)slots);
     }
     *slots_out = (uint32_t)slots;
-    *bytes_out = bytes;
     return 0;
 }
 
-/* What is faulted in at start: slots for bodies of JSON and large batches are large and rare, and
- * get their pages when first used. */
-static size_t hot_bytes(const lumen_slot_class *classes, uint32_t class_count) {
-    size_t bytes = 0;
-    for (uint32_t c = 0; c < class_count && classes[c].slot_bytes <= LM_HOT_SLOT_BYTES; c++)
-        bytes += classes[c].slot_bytes * classes[c].slot_count;
-    return bytes;
+int lm_arena_hold_memory(struct lm_arena *arena, uint32_t huge_pages) {
+    size_t bytes = 0, hot = 0;
+    if (arena->memory.bytes > 0) return 0;
+    for (uint32_t s = 0; s < arena->base_slots; s++) {
+        bytes += arena->slots[s].bytes;
+        if (arena->slots[s].bytes <= LM_HOT_SLOT_BYTES) hot = bytes;
+    }
+    int code = arena->common
+                   ? lm_common_memory_take(arena->common, &arena->memory, bytes, huge_pages)
+                   : lm_mapping_reserve_on(&arena->memory, bytes, huge_pages);
+    /* Slots for bodies of JSON and large batches are large and rare, and get their pages when first
+     * used. */
+    if (!code) lm_mapping_touch(&arena->memory, hot);
+    return code;
+}
+
+/* Gives each slot of the start its place. */
+static void settle(struct lm_arena *arena) {
+    uint8_t *at = arena->memory.base;
+    for (uint32_t s = 0; at && s < arena->base_slots; s++) {
+        struct lm_slot *slot = &arena->slots[s];
+        slot->home = at;
+        at += slot->bytes;
+        if (!slot->acquired) slot->base = slot->home;
+    }
+}
+
+void lm_arena_use(struct lm_arena *arena, uint32_t allocator_type) {
+    if (arena->allocator_type == allocator_type) return;
+    arena->allocator_type = allocator_type;
+    if (allocator_type == LUMEN_ALLOCATOR_ARENA && !arena->slots[0].home) settle(arena);
 }
 
 /* Linked backwards, so that the first slots are handed out first and stay the warm ones. */
@@ -52,14 +73,12 @@ void lm_arena_fill_class(struct lm_arena *arena, uint32_t at, size_t slot_bytes,
 
 static void make_slots(struct lm_arena *arena, const lumen_slot_class *classes,
                        uint32_t class_count) {
-    uint8_t *at = arena->memory.base;
     uint32_t index = 0;
     for (uint32_t c = 0; c < class_count; c++) {
         const lumen_slot_class *class = &classes[c];
         for (uint32_t s = 0; s < class->slot_count; s++) {
             arena->slots[index + s] =
-                (struct lm_slot){.base = at, .bytes = class->slot_bytes, .index = index + s};
-            if (at) at += class->slot_bytes;
+                (struct lm_slot){.bytes = class->slot_bytes, .index = index + s};
         }
         lm_arena_fill_class(arena, c, class->slot_bytes, index, class->slot_count);
         index += class->slot_count;
@@ -73,19 +92,12 @@ int lm_arena_open(struct lm_arena *arena, const lumen_slot_class *classes, uint3
     memset(arena, 0, sizeof *arena);
     LM_ASSERT(class_count >= 1 && class_count <= LUMEN_SLOT_CLASSES_MAX);
     arena->allocator_type = allocator_type;
-    size_t bytes = 0;
-    int code = count_slots(classes, class_count, &arena->slot_count, &bytes);
+    int code = count_slots(classes, class_count, &arena->slot_count);
     if (code) return code;
     uint32_t left = (LM_SLOTS_MAX - arena->slot_count) / LM_ANNEXES_MAX;
     arena->base_slots = arena->slot_count;
     arena->annex_slots = annex_slots < left ? annex_slots : left;
-    if (allocator_type == LUMEN_ALLOCATOR_ARENA) {
-        arena->common = common;
-        code = common ? lm_common_memory_take(common, &arena->memory, bytes, huge_pages)
-                      : lm_mapping_reserve_on(&arena->memory, bytes, huge_pages);
-        if (code) return code;
-        lm_mapping_touch(&arena->memory, hot_bytes(classes, class_count));
-    }
+    if (allocator_type == LUMEN_ALLOCATOR_ARENA) arena->common = common;
     arena->slots = calloc(lm_arena_slots_max(arena), sizeof *arena->slots);
     if (!arena->slots) {
         uint32_t wanted = arena->slot_count;
@@ -93,12 +105,15 @@ int lm_arena_open(struct lm_arena *arena, const lumen_slot_class *classes, uint3
         return lm_error(LUMEN_E_NOMEM, "no memory for a table of %u slots", wanted);
     }
     make_slots(arena, classes, class_count);
-    return 0;
+    if (allocator_type != LUMEN_ALLOCATOR_ARENA) return 0;
+    code = lm_arena_hold_memory(arena, huge_pages);
+    if (!code) settle(arena);
+    return code;
 }
 
 void lm_arena_close(struct lm_arena *arena) {
-    if (arena->slots && arena->allocator_type == LUMEN_ALLOCATOR_STANDARD) {
-        for (uint32_t i = 0; i < arena->slot_count; i++) free(arena->slots[i].base);
+    for (uint32_t s = 0; arena->slots && s < arena->slot_count; s++) {
+        if (arena->slots[s].base != arena->slots[s].home) free(arena->slots[s].base);
     }
     free(arena->slots);
     if (arena->common) {
@@ -124,9 +139,10 @@ static struct lm_slot *acquire(struct lm_arena *arena, size_t bytes, bool spare)
         if (class->slot_bytes < bytes || class->free_count <= kept || class->closed) continue;
         struct lm_slot *slot = &arena->slots[class->free_head];
         LM_DEBUG_ASSERT(!slot->acquired && slot->used == 0);
-        if (arena->allocator_type == LUMEN_ALLOCATOR_STANDARD) {
-            slot->base = aligned_alloc(LM_SLOT_ALIGN, slot->bytes);
-            if (!slot->base) return NULL;
+        if (arena->allocator_type == LUMEN_ALLOCATOR_STANDARD || !slot->home) {
+            uint8_t *base = aligned_alloc(LM_SLOT_ALIGN, slot->bytes);
+            if (!base) return NULL;
+            slot->base = base;
         }
         class->free_head = slot->next_free;
         class->free_count--;
@@ -149,9 +165,9 @@ void lm_arena_release(struct lm_arena *arena, struct lm_slot *slot) {
     LM_DEBUG_ASSERT(slot->acquired && lm_slot_is_valid(slot));
     struct lm_arena_class *class = &arena->classes[slot->class_index];
     lm_slot_reset(slot);
-    if (arena->allocator_type == LUMEN_ALLOCATOR_STANDARD) {
+    if (slot->base != slot->home) {
         free(slot->base);
-        slot->base = NULL;
+        slot->base = slot->home;
     }
     slot->acquired = 0;
     slot->next_free = class->free_head;

@@ -3,7 +3,8 @@
  *
  * One arena per I/O thread, which alone acquires and releases slots: the free lists need no
  * atomics. A worker only holds a slot's index, and allocates in it while it holds it. With
- * LUMEN_ALLOCATOR_STANDARD each acquire is a malloc and each release a free: the baseline.
+ * LUMEN_ALLOCATOR_STANDARD each acquire is a malloc and each release a free: the baseline. Which of
+ * the two may change between any two calls.
  */
 #ifndef LM_PARTS_ARENA_H
 #define LM_PARTS_ARENA_H
@@ -20,6 +21,8 @@ struct lm_common_memory; /* base/common_memory.h */
 
 struct lm_slot {
     uint8_t *base;
+    uint8_t *home; /* its place in the arena's memory, which `base` is unless it is a malloc; NULL:
+                    * it has none */
     size_t bytes;
     size_t used; /* bump pointer */
     uint32_t index;
@@ -77,6 +80,10 @@ void lm_arena_release(struct lm_arena *arena, struct lm_slot *slot);
 
 /* The next `bytes` of the slot, aligned to LM_SLOT_ALIGN; NULL when they do not fit. */
 void *lm_slot_alloc(struct lm_slot *slot, size_t bytes);
+/* LUMEN_ALLOCATOR_*: where it is from. */
+static inline uint8_t lm_slot_allocator(const struct lm_slot *slot) {
+    return slot->base == slot->home ? LUMEN_ALLOCATOR_ARENA : LUMEN_ALLOCATOR_STANDARD;
+}
 /* How many bytes of it are left. */
 static inline size_t lm_slot_left(const struct lm_slot *slot) {
     size_t used = lm_align_up(slot->used, LM_SLOT_ALIGN);
@@ -89,6 +96,12 @@ static inline bool lm_slot_add(size_t *total, size_t bytes) {
 }
 /* Forgets everything allocated in the slot. */
 void lm_slot_reset(struct lm_slot *slot);
+/* Owner: slots are of this type from here on; those that are out stay what they are. For
+ * LUMEN_ALLOCATOR_ARENA another thread has called lm_arena_hold_memory before. */
+void lm_arena_use(struct lm_arena *arena, uint32_t allocator_type);
+/* Any one thread: memory for the slots of the start, where there is none yet. Returns 0 or
+ * LUMEN_E_NOMEM. */
+int lm_arena_hold_memory(struct lm_arena *arena, uint32_t huge_pages);
 int lm_slot_is_valid(const struct lm_slot *slot);
 
 #endif

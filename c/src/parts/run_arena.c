@@ -100,7 +100,13 @@ void lm_run_arenas_close(struct lm_run_arenas *arenas, struct lm_ort *ort) {
 }
 
 void lm_run_arena_enter(struct lm_run_arenas *arenas, uint32_t index) {
-    current = index < arenas->count ? &arenas->arenas[index] : NULL;
+    /* relaxed: a block that an arena gave goes back to it, whatever this says */
+    bool used = index < arenas->count && lm_load_relaxed_u32(&arenas->unused) == 0;
+    current = used ? &arenas->arenas[index] : NULL;
+}
+
+void lm_run_arenas_use(struct lm_run_arenas *arenas, bool used) {
+    lm_store_relaxed_u32(&arenas->unused, !used); /* relaxed: as above */
 }
 
 size_t lm_run_arena_leave(void) {

@@ -28,7 +28,7 @@ struct lm_run_arenas {
     struct lm_mapping memory;
     struct lm_run_arena arenas[LM_RUNNERS_MAX + 1];
     uint32_t count;
-    bool registered;
+    lm_atomic_u32 unused; /* 1: Runs take their memory from malloc */
 };
 
 /* Returns 0 or LUMEN_E_*; LUMEN_E_STATE when another server of this process has one. */
@@ -40,6 +40,8 @@ void lm_run_arenas_close(struct lm_run_arenas *arenas, struct lm_ort *ort);
 
 /* Between these two the calling thread's allocations come from arena `index`; a no-op without one.
  * The second returns the bytes that the arena keeps, because blocks in it are not freed. */
+/* Any thread: whether Runs that begin from here on use them. */
+void lm_run_arenas_use(struct lm_run_arenas *arenas, bool used);
 void lm_run_arena_enter(struct lm_run_arenas *arenas, uint32_t index);
 size_t lm_run_arena_leave(void);
 

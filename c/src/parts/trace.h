@@ -33,6 +33,8 @@ struct lm_trace_record {
     uint32_t batch_rows; /* of the Run it was part of */
     uint32_t width;      /* cores of that Run; 0: there was none */
     uint16_t expert;     /* 1 + the model that ran in its place; 0: none did */
+    uint8_t queue;       /* LUMEN_QUEUE_* and LUMEN_ALLOCATOR_*, as they were then */
+    uint8_t allocator;
     /* For the access log alone. */
     const char *dialect; /* its name; lives for ever */
     const char *what;    /* what an I/O thread answered; lives for ever. NULL: a worker's row */

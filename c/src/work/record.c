@@ -47,6 +47,8 @@ static void trace(struct lm_worker *worker, const struct lm_request *request, ui
         .batch_rows = request->batch_rows,
         .width = request->width,
         .expert = request->expert ? (uint16_t)(request->expert->index + 1) : 0,
+        .queue = (uint8_t)(worker->line ? worker->line->queue.type : LUMEN_QUEUE_INLINE),
+        .allocator = lm_slot_allocator(request->slot),
         .model = (uint16_t)request->model->index,
         .status = request->status,
     };

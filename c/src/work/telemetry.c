@@ -44,15 +44,14 @@ static void write_row(struct lm_telemetry *telemetry, uint32_t worker,
                       const struct lm_trace_record *row) {
     const struct lm_shared *shared = telemetry->shared;
     const bool is_cached = worker >= shared->worker_count; /* an I/O thread's own */
-    const char *queue = lm_queue_name(worker < shared->thread_count ? shared->config.queue_type
-                                                                    : LUMEN_QUEUE_INLINE);
     char line[LM_LINE_BYTES_MAX];
     int bytes = snprintf(
         line, sizeof line,
         "%llu,%s,%u,%s,%s,%llu,%u,%u,%u,%llu,%llu,%llu,%llu,%llu,%llu,%u,%u,%s\n",
         (unsigned long long)row->id, lm_stats_model_name(&shared->stats, row->model),
-        is_cached ? worker - shared->worker_count : worker, is_cached ? "cache" : queue,
-        shared->config.allocator_type == LUMEN_ALLOCATOR_ARENA ? "lumen_arena" : "standard",
+        is_cached ? worker - shared->worker_count : worker,
+        is_cached ? "cache" : lm_queue_name(row->queue),
+        row->allocator == LUMEN_ALLOCATOR_ARENA ? "lumen_arena" : "standard",
         (unsigned long long)row->started_ns, row->bytes, row->rows, row->batch_rows,
         (unsigned long long)row->receive_ns, (unsigned long long)row->queue_ns,
         (unsigned long long)row->preprocess_ns, (unsigned long long)row->infer_ns,

@@ -29,7 +29,8 @@ static uint64_t choose_seats(const struct lm_shared *shared, uint64_t sleepers, 
 }
 
 static bool is_idle(struct lm_node *node, uint32_t helpers) {
-    return helpers > 0 && node->workers_sleep && lm_queue_depth(&node->queue) == 0 &&
+    struct lm_line *line = lm_node_line(node);
+    return helpers > 0 && line->workers_sleep && lm_queue_depth(&line->queue) == 0 &&
            (uint32_t)__builtin_popcountll(lm_waitset_sleepers(&node->waitset)) >= helpers;
 }
 
@@ -60,7 +61,8 @@ static bool take_cores(struct lm_worker *worker, const struct lm_model *model,
     lm_store_relaxed_u32(&width->owner, worker->index + 1);
     /* A worker that is no longer asleep here may have missed the stores above: then not. */
     uint64_t asleep = lm_waitset_sleepers(&node->waitset);
-    if (chosen && (asleep & chosen) == chosen && lm_queue_depth(&node->queue) == 0) return true;
+    if (chosen && (asleep & chosen) == chosen && lm_queue_depth(&worker->line->queue) == 0)
+        return true;
     lm_store_relaxed_u32(&width->owner, 0);
     /* X2: release: what this worker did to the seats; pairs with X1 */
     lm_store_release_u32(&width->taken, 0);

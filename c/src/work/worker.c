@@ -18,145 +18,12 @@
 #include "work/batch.h"
 #include "work/encoding.h"
 #include "work/infer.h"
+#include "work/jobs.h"
 #include "work/record.h"
 #include "work/region_tensors.h"
 #include "work/route.h"
 #include "work/shm_tensors.h"
 #include "work/width.h"
-
-/* ---- waiting for work ---- */
-
-static bool pop_spinning(struct lm_node *node, uint32_t *job_out, uint32_t pauses) {
-    for (uint32_t i = 0; i < pauses; i++) {
-        if (lm_queue_pop(&node->queue, job_out)) return true;
-        lm_cpu_relax();
-    }
-    return lm_queue_pop(&node->queue, job_out);
-}
-
-/* A job of another node that has enough of them. */
-static bool steal(struct lm_worker *worker, uint32_t *job_out) {
-    if (!lm_node_steal(worker->node, job_out)) return false;
-    lm_add_single_writer_u64(&worker->stats->worker.requests_stolen, 1);
-    return true;
-}
-
-/* Sleeps until there may be work, or until a time; see waitset.h for why no work is missed. */
-static bool pop_or_sleep(struct lm_worker *worker, uint32_t *job_out, uint64_t until_ns) {
-    struct lm_node *node = worker->node;
-    lm_waitset_prepare(&node->waitset, worker->index, lm_now_ns());
-    bool found = lm_queue_pop(&node->queue, job_out) || steal(worker, job_out);
-    /* E3: acquire: every push; pairs with E1 in flow/threads.c and E2 in server_threads.c */
-    if (found || lm_load_acquire_u32(&worker->shared->workers_stop)) {
-        lm_waitset_cancel(&node->waitset, worker->index);
-        return found;
-    }
-    lm_add_single_writer_u64(&worker->stats->worker.sleeps, 1);
-    lm_waitset_sleep(&node->waitset, worker->index, until_ns);
-    return false;
-}
-
-/* The next request, or false when the server ends. Non-blocking queues only. */
-static bool next_job(struct lm_worker *worker, uint32_t *job_out) {
-    struct lm_shared *shared = worker->shared;
-    for (;;) {
-        if (lm_queue_pop(&worker->node->queue, job_out) || steal(worker, job_out)) return true;
-        if (lm_load_acquire_u32(&shared->workers_stop)) return false; /* as E3 */
-        switch ((enum lumen_idle)shared->config.idle) {
-        case LUMEN_IDLE_SPIN: lm_cpu_relax(); break;
-        case LUMEN_IDLE_YIELD: sched_yield(); break;
-        case LUMEN_IDLE_ADAPTIVE:
-            if (pop_spinning(worker->node, job_out, LM_SPIN_PAUSES)) return true;
-            if (pop_or_sleep(worker, job_out, UINT64_MAX)) return true;
-            break;
-        case LUMEN_IDLE_PARK:
-            if (pop_or_sleep(worker, job_out, UINT64_MAX)) return true;
-            break;
-        }
-    }
-}
-
-/* Waits for one more job until a time; false: none came. */
-static bool wait_for_more(struct lm_worker *worker, uint32_t *job_out, uint64_t until_ns) {
-    const struct lm_shared *shared = worker->shared;
-    struct lm_node *node = worker->node;
-    while (lm_now_ns() < until_ns && !lm_load_acquire_u32(&shared->workers_stop)) { /* as E3 */
-        if (lm_queue_pop(&node->queue, job_out)) return true;
-        if (node->workers_sleep) {
-            if (pop_or_sleep(worker, job_out, until_ns)) return true;
-        } else {
-            sched_yield(); /* a blocking queue has no timed wait for single values */
-        }
-    }
-    return false;
-}
-
-/* Others would wait for its picture. */
-static bool is_alone(const struct lm_request *request) {
-    return request->pixels > LM_BATCH_PIXELS;
-}
-
-/* Adds to the first job what is in the queue, at most a batch of jobs, and waits for more as long
- * as the model's entry says. Jobs of other models are taken along, but nobody waits beside them. */
-static uint32_t gather_jobs(struct lm_worker *worker, uint32_t *jobs) {
-    struct lm_node *node = lm_worker_node_of(worker, jobs[0]);
-    struct lm_request *first = lm_worker_request(worker, jobs[0]);
-    const struct lm_model *model = first->model;
-    uint32_t count = 1, rows = first->sizes.rows;
-    bool others = false;
-    bool waits = model->batch_delay_ns && node == worker->node;
-    uint64_t until = waits ? lm_now_ns() + model->batch_delay_ns : 0;
-    if (is_alone(first)) return 1;
-    while (rows < model->batch_size && count < model->batch_size) {
-        uint32_t job;
-        bool found = lm_queue_pop(&node->queue, &job);
-        if (!found && !others && until) found = wait_for_more(worker, &job, until);
-        if (!found) break;
-        if (is_alone(lm_worker_request(worker, job))) {
-            worker->aside = job;
-            worker->has_aside = true;
-            break;
-        }
-        jobs[count++] = job;
-        if (lm_worker_request(worker, job)->model == model) {
-            rows += lm_worker_request(worker, job)->sizes.rows;
-        } else {
-            others = true;
-        }
-    }
-    return count;
-}
-
-/* One wake-up can stand for two jobs: its worker may have been about to find other work, or have
- * found the queue "empty" behind a stopped producer. Whoever found work and still sees some passes
- * the wake-up on, so that no job waits beside a sleeping worker. */
-static void chain_wake(struct lm_node *node) {
-    if (node->workers_sleep && lm_queue_depth(&node->queue) > 0) {
-        lm_waitset_wake_one(&node->waitset);
-    }
-}
-
-/* The next requests to serve together; 0 when the server ends. */
-static uint32_t next_jobs(struct lm_worker *worker, uint32_t *jobs) {
-    struct lm_node *node = worker->node;
-    if (worker->has_aside) {
-        worker->has_aside = false;
-        jobs[0] = worker->aside;
-        return 1;
-    }
-    if (lm_queue_blocks(&node->queue)) {
-        uint32_t count = lm_queue_pop_wait(&node->queue, jobs, LM_BATCH_MAX);
-        return count == 1 && worker->shared->config.queue_type == LUMEN_QUEUE_NAIVE
-                   ? gather_jobs(worker, jobs)
-                   : count;
-    }
-    if (!next_job(worker, jobs)) return 0;
-    node = lm_worker_node_of(worker, jobs[0]);
-    chain_wake(node);
-    uint32_t count = gather_jobs(worker, jobs);
-    if (count > 1) chain_wake(node); /* a wake-up may have come while it waited for more */
-    return count;
-}
 
 /* ---- answering ---- */
 
@@ -361,17 +228,19 @@ static bool takes_jobs_back(const struct lm_queue *queue) {
 /* As long as a slice of the picture, which gets half of the time so. */
 static void serve_between(struct lm_worker *worker, uint64_t pixels_max) {
     struct lm_node *node = worker->node;
+    struct lm_queue *queue = &worker->line->queue;
     uint64_t began_ns = lm_now_ns(), now_ns = began_ns, before_ns = worker->between_ns;
     uint32_t job, put_back = 0;
-    while (now_ns < began_ns + LM_DECODE_SLICE_NS && put_back <= lm_queue_depth(&node->queue) &&
-           lm_queue_pop(&node->queue, &job)) {
+    if (!takes_jobs_back(queue)) return;
+    while (now_ns < began_ns + LM_DECODE_SLICE_NS && put_back <= lm_queue_depth(queue) &&
+           lm_queue_pop(queue, &job)) {
         const struct lm_request *request = lm_worker_request(worker, job);
-        if (request->pixels > pixels_max && lm_queue_push(&node->queue, job)) {
+        if (request->pixels > pixels_max && lm_queue_push(queue, job)) {
             put_back++;
-            chain_wake(node);
+            lm_jobs_wake_another(node, worker->line);
             continue;
         }
-        lm_rest_end(node);
+        lm_rest_end(node, worker->line);
         lm_worker_serve(worker, &job, 1);
         give_back(request->io, lm_job_slot(job));
         now_ns = lm_now_ns();
@@ -392,10 +261,12 @@ void *lm_worker_main(void *argument) {
     lm_real_time_begin(&worker->real_time, shared->real_time);
     worker->start_code = lm_worker_open(worker);
     if (worker->start_code) snprintf(worker->note, sizeof worker->note, "%s", lm_error_last());
-    if (takes_jobs_back(&worker->node->queue)) worker->between = serve_between;
+    worker->line = lm_node_line(worker->node);
+    worker->between = serve_between;
     lm_thread_meet(shared);
-    while ((count = next_jobs(worker, jobs)) > 0) {
-        lm_rest_end(lm_worker_node_of(worker, jobs[0]));
+    while ((count = lm_jobs_next(worker, jobs)) > 0 || lm_jobs_change_line(worker)) {
+        if (count == 0) continue;
+        lm_rest_end(lm_worker_node_of(worker, jobs[0]), lm_worker_line_of(worker, jobs[0]));
         lm_worker_serve(worker, jobs, count);
         for (uint32_t j = 0; j < count; j++) {
             give_back(&worker->shared->ios[lm_job_io(jobs[j])], lm_job_slot(jobs[j]));

@@ -18,6 +18,8 @@ struct lm_batch {
     struct lm_binding binding;
 };
 
+#define LM_NO_LINE UINT32_MAX
+
 /* Runs of one model with so many rows; the worker writes, any thread reads. */
 struct lm_batch_count {
     lm_atomic_u64 rows; /* 0: the entry is free */
@@ -28,6 +30,9 @@ struct lm_batch_count {
 struct lm_worker {
     struct lm_shared *shared;
     struct lm_node *node;
+    struct lm_line *line;      /* of the node, that it works with; NULL: an I/O thread's */
+    lm_atomic_u32 line_number; /* of that; LM_NO_LINE: it is spare, until the control thread says
+                                * which one it is to work with */
     struct lm_stats_block *stats;
     struct lm_batch_count (*batch_counts)[LM_BATCH_SIZES]; /* by the model's index */
     struct lm_trace trace;                                 /* used when a trace is asked for */
@@ -54,9 +59,13 @@ struct lm_worker {
 static inline struct lm_request *lm_worker_request(const struct lm_worker *worker, uint32_t job) {
     return &worker->shared->ios[lm_job_io(job)].requests[lm_job_slot(job)];
 }
-/* Whose queue the job was in: its own, or one that it helps. */
+/* Whose line the job was in: its own, or one that it helps. */
 static inline struct lm_node *lm_worker_node_of(const struct lm_worker *worker, uint32_t job) {
     return worker->shared->ios[lm_job_io(job)].node;
+}
+static inline struct lm_line *lm_worker_line_of(const struct lm_worker *worker, uint32_t job) {
+    struct lm_node *node = lm_worker_node_of(worker, job);
+    return node == worker->node ? worker->line : lm_node_line(node);
 }
 
 /* The answer is known: false when the I/O thread has given up waiting and answered itself. */

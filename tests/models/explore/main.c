@@ -118,7 +118,9 @@ static const struct scenario *nth(uint32_t n) {
     n -= scenarios_flow_count;
     if (n < scenarios_rest_count) return &scenarios_rest[n];
     n -= scenarios_rest_count;
-    return n < scenarios_steal_count ? &scenarios_steal[n] : NULL;
+    if (n < scenarios_steal_count) return &scenarios_steal[n];
+    n -= scenarios_steal_count;
+    return n < scenarios_line_count ? &scenarios_line[n] : NULL;
 }
 
 static int replay(const char *name, bool weak, const char *text) {

@@ -6,8 +6,8 @@
 
 #include "work/worker.h"
 
-uint32_t real_next_jobs(struct lm_worker *worker, uint32_t *jobs);
 void real_give_back(struct lm_io *io, uint32_t slot);
+void real_look(struct lm_io *io);
 void real_take_returns(struct lm_io *io);
 int real_wait_for_work(struct lm_io *io, struct lm_completion *completions);
 

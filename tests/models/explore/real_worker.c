@@ -3,9 +3,6 @@
 #include "real.h"
 #include "work/worker.c"
 
-uint32_t real_next_jobs(struct lm_worker *worker, uint32_t *jobs) {
-    return next_jobs(worker, jobs);
-}
 void real_give_back(struct lm_io *io, uint32_t slot) {
     give_back(io, slot);
 }

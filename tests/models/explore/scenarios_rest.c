@@ -1,5 +1,5 @@
 /* scenarios_rest.c: an I/O thread that rests while the workers have enough to do, and the workers
- * that take what it waits for: rest.c and waitset.c as they are, worker.c's next_jobs.
+ * that take what it waits for: rest.c and waitset.c as they are, jobs.c.
  *
  * The workers leave fewer jobs than there are workers, so that the rest must end by a wake-up; its
  * time limit counts only when no thread can go on without it (world.c).
@@ -10,6 +10,7 @@
 #include "machine.h"
 #include "real.h"
 #include "scenario.h"
+#include "work/jobs.h"
 
 struct plan {
     uint32_t queue, workers;
@@ -38,8 +39,8 @@ static void rest(uint32_t unused) {
 static void work(uint32_t index) {
     uint32_t jobs[LM_BATCH_MAX], most = index == 0 ? plan->workers + 1 : 1;
     for (uint32_t j = 0; j < most; j++) {
-        if (real_next_jobs(&workers[index], jobs) != 1) machine_fail("not one job");
-        lm_rest_end(&shared.nodes[0]);
+        if (lm_jobs_next(&workers[index], jobs) != 1) machine_fail("not one job");
+        lm_rest_end(&shared.nodes[0], &shared.nodes[0].lines[0]);
     }
 }
 
@@ -55,7 +56,10 @@ static void set_up(uint32_t variant, bool weak) {
     shared.io_count = 1;
     shared.ios = &io;
     shared.nodes[0].worker_count = plan->workers;
-    shared.nodes[0].workers_sleep = true;
+    shared.nodes[0].lines[0].workers = plan->workers;
+    shared.nodes[0].lines[0].workers_sleep = true;
+    lm_store_relaxed_u64(&shared.nodes[0].line, (uintptr_t)&shared.nodes[0].lines[0]);
+    io.line = &shared.nodes[0].lines[0];
     io.shared = &shared;
     io.node = &shared.nodes[0];
     io.requests = requests;
@@ -64,14 +68,18 @@ static void set_up(uint32_t variant, bool weak) {
     for (uint32_t r = 0; r < 4; r++)
         requests[r] = (struct lm_request){.model = &model, .sizes.rows = 1};
     if (lm_spsc_open(&io.ready, 2) ||
-        lm_queue_open(&shared.nodes[0].queue, plan->queue, 2 * plan->workers, 1, 1000))
+        lm_queue_open(&shared.nodes[0].lines[0].queue, plan->queue, 2 * plan->workers, 1, 1000))
         machine_fail("no queue");
     for (uint32_t j = 0; j < 2 * plan->workers; j++) {
-        if (!lm_queue_push(&shared.nodes[0].queue, j)) machine_fail("full with room for every job");
+        if (!lm_queue_push(&shared.nodes[0].lines[0].queue, j))
+            machine_fail("full with room for every job");
     }
     for (uint32_t w = 0; w < plan->workers; w++) {
-        workers[w] = (struct lm_worker){
-            .shared = &shared, .node = &shared.nodes[0], .stats = &blocks[w], .index = w};
+        workers[w] = (struct lm_worker){.shared = &shared,
+                                        .node = &shared.nodes[0],
+                                        .line = &shared.nodes[0].lines[0],
+                                        .stats = &blocks[w],
+                                        .index = w};
         machine_add_thread(work, w);
     }
     machine_add_thread(rest, 0);
@@ -82,7 +90,7 @@ static void check(void) {
         if (!machine_finished(t)) machine_fail("thread %u hangs", t);
     }
     if (io.unseen_ns >= LM_REST_NS) machine_fail("the rest ended by its limit alone");
-    lm_queue_close(&shared.nodes[0].queue);
+    lm_queue_close(&shared.nodes[0].lines[0].queue);
     lm_spsc_close(&io.ready);
 }
 

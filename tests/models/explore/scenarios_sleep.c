@@ -1,4 +1,4 @@
-/* scenarios_sleep.c: workers that sleep and producers that wake them: worker.c's next_jobs
+/* scenarios_sleep.c: workers that sleep and producers that wake them: jobs.c
  * with chain_wake, waitset.c, threads.c's lm_thread_ended, and the waiting inside queue_naive.c.
  *
  * A worker that has taken its job is busy for good: it may not come back for what it left behind,
@@ -12,6 +12,7 @@
 #include "machine.h"
 #include "real.h"
 #include "scenario.h"
+#include "work/jobs.h"
 #include "world.h"
 
 struct plan {
@@ -88,11 +89,11 @@ static void produce(uint32_t producer) {
             pushed++;
             continue;
         }
-        if (!lm_queue_push(&shared.nodes[0].queue, producer * plan->jobs_each + j)) {
+        if (!lm_queue_push(&shared.nodes[0].lines[0].queue, producer * plan->jobs_each + j)) {
             machine_fail("full with room for every job");
         }
         pushed++;
-        if (shared.nodes[0].workers_sleep) lm_waitset_wake_one(&shared.nodes[0].waitset);
+        if (shared.nodes[0].lines[0].workers_sleep) lm_waitset_wake_one(&shared.nodes[0].waitset);
     }
     /* io.c:drained: the end comes when no request is out any more. */
     while (plan->stops && taken_count < plan->producers * plan->jobs_each) {
@@ -104,9 +105,9 @@ static void produce(uint32_t producer) {
 static void consume(uint32_t index) {
     uint32_t jobs[LM_BATCH_MAX], count;
     do {
-        count = lm_queue_blocks(&shared.nodes[0].queue)
-                    ? lm_queue_pop_wait(&shared.nodes[0].queue, jobs, plan->most)
-                    : real_next_jobs(&workers[index], jobs);
+        count = lm_queue_blocks(&shared.nodes[0].lines[0].queue)
+                    ? lm_queue_pop_wait(&shared.nodes[0].lines[0].queue, jobs, plan->most)
+                    : lm_jobs_next(&workers[index], jobs);
         for (uint32_t j = 0; j < count; j++) taken[jobs[j]]++;
         taken_count += count;
         machine_unblock(&taken_count, UINT32_MAX);
@@ -121,8 +122,11 @@ static void set_up(uint32_t variant, bool weak) {
     shared.config.queue_type = plan->queue;
     shared.node_count = 1;
     shared.io_count = plan->producers;
-    shared.nodes[0].workers_sleep =
+    shared.nodes[0].lines[0].workers_sleep =
         plan->queue != LUMEN_QUEUE_NAIVE && plan->queue != LUMEN_QUEUE_BATCHED;
+    shared.nodes[0].lines[0].workers = plan->workers;
+    lm_store_relaxed_u64(&shared.nodes[0].line, (uintptr_t)&shared.nodes[0].lines[0]);
+    io.line = &shared.nodes[0].lines[0];
     memset(&shared.workers_stop, 0, sizeof shared.workers_stop);
     lm_store_relaxed_u64(&shared.ios_running, plan->producers);
     memset(taken, 0, sizeof taken);
@@ -137,12 +141,15 @@ static void set_up(uint32_t variant, bool weak) {
         requests[r] = (struct lm_request){.model = &model, .sizes.rows = 1};
     if (plan->hands_over && lm_spsc_open(&io.ready, 2)) machine_fail("no queue");
     uint32_t capacity = plan->producers * plan->jobs_each > 2 && !plan->hands_over ? 4 : 2;
-    if (lm_queue_open(&shared.nodes[0].queue, plan->queue, capacity, plan->batch ? plan->batch : 1,
-                      1000))
+    if (lm_queue_open(&shared.nodes[0].lines[0].queue, plan->queue, capacity,
+                      plan->batch ? plan->batch : 1, 1000))
         machine_fail("no queue");
     for (uint32_t w = 0; w < plan->workers; w++) {
-        workers[w] = (struct lm_worker){
-            .shared = &shared, .node = &shared.nodes[0], .stats = &blocks[w], .index = w};
+        workers[w] = (struct lm_worker){.shared = &shared,
+                                        .node = &shared.nodes[0],
+                                        .line = &shared.nodes[0].lines[0],
+                                        .stats = &blocks[w],
+                                        .index = w};
         machine_add_thread(consume, w);
     }
     for (uint32_t p = 0; p < plan->producers; p++) machine_add_thread(produce, p);
@@ -158,13 +165,13 @@ static void check(void) {
     }
     uint32_t idle = 0;
     for (uint32_t w = 0; w < plan->workers; w++) idle += !machine_finished(w);
-    if (!machine_failure() && lm_queue_depth(&shared.nodes[0].queue) > 0 &&
+    if (!machine_failure() && lm_queue_depth(&shared.nodes[0].lines[0].queue) > 0 &&
         (idle > 0 || plan->stops)) {
         machine_fail("lost wake-up: %u jobs wait, %u workers sleep",
-                     lm_queue_depth(&shared.nodes[0].queue), idle);
+                     lm_queue_depth(&shared.nodes[0].lines[0].queue), idle);
     }
-    while (!machine_failure() && !lm_queue_blocks(&shared.nodes[0].queue) &&
-           lm_queue_pop(&shared.nodes[0].queue, &value)) {
+    while (!machine_failure() && !lm_queue_blocks(&shared.nodes[0].lines[0].queue) &&
+           lm_queue_pop(&shared.nodes[0].lines[0].queue, &value)) {
         taken[value]++;
     }
     for (uint32_t j = 0; j < pushed && plan->jobs_each * plan->producers == pushed; j++) {
@@ -172,7 +179,7 @@ static void check(void) {
             machine_fail("job %u was taken %u times", j, taken[j]);
         }
     }
-    lm_queue_close(&shared.nodes[0].queue);
+    lm_queue_close(&shared.nodes[0].lines[0].queue);
     if (plan->hands_over) lm_spsc_close(&io.ready);
 }
 

@@ -1,5 +1,5 @@
 /* scenarios_steal.c: workers of a node without work help another, whose one worker has enough: the
- * jobs are handed over by submit.c, taken by worker.c's next_jobs.
+ * jobs are handed over by submit.c, taken by jobs.c.
  *
  * The node's own worker takes one job, and is then in a Run that never ends. All others must be
  * found by the workers of the other node, whose sleep no time limit ends.
@@ -10,6 +10,7 @@
 #include "machine.h"
 #include "real.h"
 #include "scenario.h"
+#include "work/jobs.h"
 
 struct plan {
     uint32_t queue, thieves, jobs_each; /* of the thieves */
@@ -47,7 +48,7 @@ static void hand_over(uint32_t jobs) {
 static void work(uint32_t index) {
     uint32_t jobs[LM_BATCH_MAX], most = index == 0 ? 1 : plan->jobs_each;
     for (uint32_t j = 0; j < most; j++) {
-        if (real_next_jobs(&workers[index], jobs) != 1) machine_fail("not one job");
+        if (lm_jobs_next(&workers[index], jobs) != 1) machine_fail("not one job");
         taken[lm_job_slot(jobs[0])]++;
     }
 }
@@ -59,8 +60,10 @@ static void open_node(uint32_t n, uint32_t threads) {
                              .worker_count = threads,
                              .other_count = 1,
                              .others = {&shared.nodes[1 - n]},
-                             .workers_sleep = true};
-    if (lm_queue_open(&node->queue, plan->queue, JOBS_MAX, 1, 1000)) machine_fail("no queue");
+                             .lines[0] = {.workers = threads, .workers_sleep = true}};
+    lm_store_relaxed_u64(&node->line, (uintptr_t)&node->lines[0]);
+    if (lm_queue_open(&node->lines[0].queue, plan->queue, JOBS_MAX, 1, 1000))
+        machine_fail("no queue");
 }
 
 static void set_up(uint32_t variant, bool weak) {
@@ -78,14 +81,18 @@ static void set_up(uint32_t variant, bool weak) {
     open_node(1, plan->thieves);
     io.shared = &shared;
     io.node = &shared.nodes[0];
+    io.line = &shared.nodes[0].lines[0];
     io.requests = requests;
     model.batch_size = 1;
     for (uint32_t r = 0; r < JOBS_MAX; r++)
         requests[r] = (struct lm_request){.model = &model, .sizes.rows = 1};
     if (lm_spsc_open(&io.ready, JOBS_MAX)) machine_fail("no queue");
     for (uint32_t w = 0; w <= plan->thieves; w++) {
-        workers[w] = (struct lm_worker){
-            .shared = &shared, .node = &shared.nodes[w > 0], .stats = &blocks[w], .index = w};
+        workers[w] = (struct lm_worker){.shared = &shared,
+                                        .node = &shared.nodes[w > 0],
+                                        .line = &shared.nodes[w > 0].lines[0],
+                                        .stats = &blocks[w],
+                                        .index = w};
         machine_add_thread(work, w);
     }
     machine_add_thread(hand_over, 1 + plan->thieves * plan->jobs_each);
@@ -98,7 +105,7 @@ static void check(void) {
     for (uint32_t j = 0; j < 1 + plan->thieves * plan->jobs_each && !machine_failure(); j++) {
         if (taken[j] != 1) machine_fail("job %u was taken %u times", j, taken[j]);
     }
-    for (uint32_t n = 0; n < 2; n++) lm_queue_close(&shared.nodes[n].queue);
+    for (uint32_t n = 0; n < 2; n++) lm_queue_close(&shared.nodes[n].lines[0].queue);
     lm_spsc_close(&io.ready);
 }
 

@@ -1,0 +1,173 @@
+/* jobs.c: see jobs.h. */
+#include "work/jobs.h"
+
+#include <sched.h>
+
+#include "base/clock.h"
+
+/* The server ends, or another line is in force. Whoever has read it in a sealed line finds all that
+ * came to it. */
+static bool must_leave(const struct lm_worker *worker) {
+    /* E3: acquire: every push; pairs with E1 in flow/threads.c and E2 in server_threads.c */
+    return lm_load_acquire_u32(&worker->shared->workers_stop) ||
+           /* Q4: acquire: every push; pairs with Q3 in flow/node.c */
+           lm_load_acquire_u32(&worker->line->sealed);
+}
+
+static bool pop(struct lm_worker *worker, uint32_t *job_out) {
+    return lm_queue_pop(&worker->line->queue, job_out);
+}
+
+static bool pop_spinning(struct lm_worker *worker, uint32_t *job_out, uint32_t pauses) {
+    for (uint32_t i = 0; i < pauses; i++) {
+        if (pop(worker, job_out)) return true;
+        lm_cpu_relax();
+    }
+    return pop(worker, job_out);
+}
+
+/* A job of another node that has enough of them. */
+static bool steal(struct lm_worker *worker, uint32_t *job_out) {
+    if (!lm_node_steal(worker->node, job_out)) return false;
+    lm_add_single_writer_u64(&worker->stats->worker.requests_stolen, 1);
+    return true;
+}
+
+/* Sleeps until there may be work, or until a time; see waitset.h for why no work is missed. */
+static bool pop_or_sleep(struct lm_worker *worker, uint32_t *job_out, uint64_t until_ns) {
+    struct lm_node *node = worker->node;
+    lm_waitset_prepare(&node->waitset, worker->index, lm_now_ns());
+    bool found = pop(worker, job_out) || steal(worker, job_out);
+    if (found || must_leave(worker)) {
+        lm_waitset_cancel(&node->waitset, worker->index);
+        return found;
+    }
+    lm_add_single_writer_u64(&worker->stats->worker.sleeps, 1);
+    lm_waitset_sleep(&node->waitset, worker->index, until_ns);
+    return false;
+}
+
+/* The next request, or false when the worker must leave the line, which has none. Non-blocking
+ * queues only. */
+static bool next_job(struct lm_worker *worker, uint32_t *job_out) {
+    for (;;) {
+        if (pop(worker, job_out) || steal(worker, job_out)) return true;
+        if (must_leave(worker)) return pop(worker, job_out);
+        switch ((enum lumen_idle)worker->shared->config.idle) {
+        case LUMEN_IDLE_SPIN: lm_cpu_relax(); break;
+        case LUMEN_IDLE_YIELD: sched_yield(); break;
+        case LUMEN_IDLE_ADAPTIVE:
+            if (pop_spinning(worker, job_out, LM_SPIN_PAUSES)) return true;
+            if (pop_or_sleep(worker, job_out, UINT64_MAX)) return true;
+            break;
+        case LUMEN_IDLE_PARK:
+            if (pop_or_sleep(worker, job_out, UINT64_MAX)) return true;
+            break;
+        }
+    }
+}
+
+/* Waits for one more job until a time; false: none came. */
+static bool wait_for_more(struct lm_worker *worker, uint32_t *job_out, uint64_t until_ns) {
+    while (lm_now_ns() < until_ns && !must_leave(worker)) {
+        if (pop(worker, job_out)) return true;
+        if (worker->line->workers_sleep) {
+            if (pop_or_sleep(worker, job_out, until_ns)) return true;
+        } else {
+            sched_yield(); /* a blocking queue has no timed wait for single values */
+        }
+    }
+    return false;
+}
+
+/* Others would wait for its picture. */
+static bool is_alone(const struct lm_request *request) {
+    return request->pixels > LM_BATCH_PIXELS;
+}
+
+/* Adds to the first job what is in the queue, at most a batch of jobs, and waits for more as long
+ * as the model's entry says. Jobs of other models are taken along, but nobody waits beside them. */
+static uint32_t gather_jobs(struct lm_worker *worker, uint32_t *jobs) {
+    struct lm_line *line = lm_worker_line_of(worker, jobs[0]);
+    struct lm_request *first = lm_worker_request(worker, jobs[0]);
+    const struct lm_model *model = first->model;
+    uint32_t count = 1, rows = first->sizes.rows;
+    bool others = false;
+    bool waits = model->batch_delay_ns && line == worker->line;
+    uint64_t until = waits ? lm_now_ns() + model->batch_delay_ns : 0;
+    if (is_alone(first)) return 1;
+    while (rows < model->batch_size && count < model->batch_size) {
+        uint32_t job;
+        bool found = lm_queue_pop(&line->queue, &job);
+        if (!found && !others && until) found = wait_for_more(worker, &job, until);
+        if (!found) break;
+        if (is_alone(lm_worker_request(worker, job))) {
+            worker->aside = job;
+            worker->has_aside = true;
+            break;
+        }
+        jobs[count++] = job;
+        if (lm_worker_request(worker, job)->model == model) {
+            rows += lm_worker_request(worker, job)->sizes.rows;
+        } else {
+            others = true;
+        }
+    }
+    return count;
+}
+
+void lm_jobs_wake_another(struct lm_node *node, struct lm_line *line) {
+    if (line->workers_sleep && lm_queue_depth(&line->queue) > 0) {
+        lm_waitset_wake_one(&node->waitset);
+    }
+}
+
+uint32_t lm_jobs_next(struct lm_worker *worker, uint32_t *jobs) {
+    struct lm_queue *queue = &worker->line->queue;
+    if (worker->has_aside) {
+        worker->has_aside = false;
+        jobs[0] = worker->aside;
+        return 1;
+    }
+    if (lm_queue_blocks(queue)) {
+        uint32_t count = lm_queue_pop_wait(queue, jobs, LM_BATCH_MAX);
+        return count == 1 && queue->type == LUMEN_QUEUE_NAIVE ? gather_jobs(worker, jobs) : count;
+    }
+    if (!next_job(worker, jobs)) return 0;
+    struct lm_node *node = lm_worker_node_of(worker, jobs[0]);
+    struct lm_line *line = lm_worker_line_of(worker, jobs[0]);
+    lm_jobs_wake_another(node, line);
+    uint32_t count = gather_jobs(worker, jobs);
+    if (count > 1)
+        lm_jobs_wake_another(node, line); /* a wake-up may have come while it waited for more */
+    return count;
+}
+
+/* ---- another line ---- */
+
+/* Sleeps until the control thread has a line for the worker; NULL: the server ends. */
+static struct lm_line *wait_for_line(struct lm_worker *worker) {
+    struct lm_node *node = worker->node;
+    for (;;) {
+        lm_waitset_prepare(&node->spare, worker->index, lm_now_ns());
+        /* H4: acquire: the line that it names; pairs with H5 in server_workers.c */
+        bool is_due = lm_load_acquire_u32(&worker->line_number) != LM_NO_LINE;
+        bool is_over = lm_load_acquire_u32(&worker->shared->workers_stop); /* as E3 */
+        if (is_due || is_over) {
+            lm_waitset_cancel(&node->spare, worker->index);
+            return is_over ? NULL : lm_node_line(node);
+        }
+        lm_waitset_sleep(&node->spare, worker->index, UINT64_MAX);
+    }
+}
+
+bool lm_jobs_change_line(struct lm_worker *worker) {
+    struct lm_line *line = lm_node_line(worker->node);
+    if (lm_load_acquire_u32(&worker->shared->workers_stop)) return false; /* as E3 */
+    bool is_spare = worker->index >= line->workers;
+    /* H6: release: the last use of the line before; pairs with H7 in server_workers.c */
+    lm_store_release_u32(&worker->line_number, is_spare ? LM_NO_LINE : line->number);
+    if (is_spare) line = wait_for_line(worker);
+    if (line) worker->line = line;
+    return line != NULL;
+}
