@@ -220,7 +220,29 @@ def _workers(interval: _Interval, width: int) -> list[Text]:
         (_share(wide, runs), "wide"),
     )
     lines = (_text("  ".join(cells[at : at + per_line])) for at in range(0, len(cells), per_line))
-    return [_line("workers", title), *lines]
+    return [*_nodes(interval), _line("workers", title), *lines]
+
+
+def _nodes(interval: _Interval) -> list[Text]:
+    """A line for each node, where there are several."""
+    nodes = sorted({thread.node for thread in interval.change.threads})
+    return [_node(interval, node) for node in nodes if len(nodes) > 1]
+
+
+def _node(interval: _Interval, node: int) -> Text:
+    threads = [thread for thread in interval.change.threads if thread.node == node]
+    workers = [thread for thread in threads if thread.role == "worker"]
+    busy = sum(busy_share(thread, interval.seconds) for thread in workers)
+    answered = sum(thread.counters.get("requests_ok", 0) for thread in threads)
+    stolen = sum(thread.counters.get("requests_stolen", 0) for thread in workers)
+    in_flight = sum(thread.gauges.get("in_flight", 0) for thread in threads)
+    figures = (
+        (_share(busy, len(workers)), f"busy of {len(workers)}"),
+        (interval.rate(answered), "ok/s"),
+        (f"{in_flight:,}", "in flight"),
+        (interval.rate(stolen), "helped/s"),
+    )
+    return _line(f"node {node}", figures)
 
 
 def is_inline(thread: ThreadStats) -> bool:

@@ -75,7 +75,7 @@ BLOCKS = [
 def build(blocks: list[bytes] = BLOCKS, **changed: object) -> bytes:
     values = {
         "magic": b"LMNSTAT1",
-        "version": 4,
+        "version": 5,
         "field_count": len(FIELDS),
         "fields_offset": 128,
         "blocks_offset": BLOCKS_OFFSET,
@@ -287,7 +287,7 @@ def test_files_of_several_servers_merge(tmp_path: Path) -> None:
     [
         {"magic": b"LMNSTAT2"},
         {"version": 2},
-        {"version": 5},
+        {"version": 6},
         {"experts_offset": 2**63, "experts_max": 8},
         {"experts_offset": 128, "experts_max": 8},  # no indexes of models
         {"model_buckets": 9},

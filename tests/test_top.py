@@ -34,7 +34,7 @@ IO_WORDS = (
     "requests_gone", "connections_accepted", "bytes_in", "bytes_out",
 )  # fmt: skip
 IO_GAUGES = ("in_flight", "connections_open", "regions", "region_bytes", "worker_hangs")
-WORKER_WORDS = ("requests_ok", "runs", "batches", "runs_wide", "bytes_out")
+WORKER_WORDS = ("requests_stolen", "requests_ok", "runs", "batches", "runs_wide", "bytes_out")
 MODEL_WORDS = ("ok", "failed", "rows", "runs", "preprocess_ns", "send_ns", "expert_0")
 # The name of each word (of a model's: with "model_"), its kind, its role.
 FIELDS = [
@@ -49,8 +49,8 @@ FIELDS = [
 class Thread:
     """A block of the file: words by name, those of a model by (name, model)."""
 
-    def __init__(self, role: int, index: int, tid: int, /, **words: int) -> None:
-        self.head = role, index, -1, tid
+    def __init__(self, role: int, index: int, tid: int, /, node: int = 0, **words: int) -> None:
+        self.head = role, index, node, -1, tid
         self.words: dict[tuple[str, int], int] = {(name, 0): n for name, n in words.items()}
         self.times: list[tuple[str, int, int]] = []  # stage, model, ns
 
@@ -87,7 +87,7 @@ def build(
     names += experts  # of each model a word: 1 + the model that model_expert_0 is of
     blocks_at = (models_at + len(names) + 63) // 64 * 64
     head = struct.pack(
-        HEADER, b"LMNSTAT1", 4, len(FIELDS), 128, blocks_at,
+        HEADER, b"LMNSTAT1", 5, len(FIELDS), 128, blocks_at,
         blocks_at + len(threads) * block_bytes, len(threads), block_bytes, *BUCKETS, PID, start_ns,
         1, 8000, models_at, len(models), 16, *MODEL_BUCKETS, stride,
         experts_at, len(experts) // 4 // len(models), 0,
@@ -95,7 +95,7 @@ def build(
     data = (head.ljust(128, b"\0") + table + names).ljust(blocks_at, b"\0")
     for thread in threads:
         block = np.zeros(block_bytes // 8, "<u8")
-        block[:2] = np.frombuffer(struct.pack("<IIii", *thread.head), "<u8")
+        block[:2] = np.frombuffer(struct.pack("<IHHii", *thread.head), "<u8")
         for (name, model), value in thread.words.items():
             block[places[f"{thread.head[0]} {name}"] // 8 + model] += np.uint64(value)
         for stage, model, ns in thread.times:
@@ -233,6 +233,26 @@ def test_widths(two: tuple[Reading, Reading], width: int, stage: str, model: str
         assert not [line for line in tables if "…" in line]
     for name in ("preprocess", "large"):
         assert row(text, name)
+
+
+def test_several_nodes_have_a_line_each(tmp_path: Path) -> None:
+    def threads(by: int) -> list[Thread]:
+        helped = Thread(WORKER, 1, 201, 1, requests_ok=30 * by, requests_stolen=4 * by)
+        return [
+            Thread(IO, 0, 100, 0, in_flight=5),
+            Thread(IO, 1, 101, 1, in_flight=2),
+            Thread(WORKER, 0, 200, 0, requests_ok=20 * by),
+            helped.of_model(0, ok=30 * by).timed(0, "infer", *([500_000_000] * (by - 1))),
+        ]
+
+    earlier = reading(tmp_path / "stats", 1, build(["m"], threads(1)))
+    later = reading(tmp_path / "stats", 2, build(["m"], threads(2)))
+    lines = drawn(earlier, later).splitlines()
+    first, second = (next(line for line in lines if line.startswith(f"node {n}")) for n in (0, 1))
+    assert " ".join(first.split()[2:]) == "0% busy of 1 20 ok/s 5 in flight 0 helped/s"
+    assert " ".join(second.split()[2:]) == "50% busy of 1 30 ok/s 2 in flight 4.0 helped/s"
+    alone = reading(tmp_path / "stats", 3, build(["m"], threads(2)[::2]))
+    assert "node 0" not in drawn(alone, alone)
 
 
 def test_more_than_a_screen_holds(tmp_path: Path) -> None:

@@ -366,7 +366,7 @@ enum {
 };
 enum { LUMEN_ROLE_IO = 0, LUMEN_ROLE_WORKER = 1, LUMEN_ROLE_BOTH = 255 };
 #define LUMEN_STATS_MAGIC "LMNSTAT1"
-#define LUMEN_STATS_VERSION 4u /* of the format described here, not of the fields in it */
+#define LUMEN_STATS_VERSION 5u /* of the format described here, not of the fields in it */
 
 typedef struct lumen_stats_header {
     char magic[8];
@@ -416,7 +416,8 @@ typedef struct lumen_stats_field {
 /* Every block starts with this. */
 typedef struct lumen_stats_block {
     uint32_t role;  /* LUMEN_ROLE_* */
-    uint32_t index; /* of the thread within its role */
+    uint16_t index; /* of the thread within its role */
+    uint16_t node;  /* whose it is: engine.nodes */
     int32_t cpu;    /* pinned to, -1: none */
     int32_t tid;
 } lumen_stats_block;

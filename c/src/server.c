@@ -150,10 +150,14 @@ static int open_stats(lumen_server *server) {
         for (uint32_t e = 0; e < experts->count; e++)
             lm_stats_name_expert(&shared->stats, m, e, experts->models[e]->index);
     }
-    for (uint32_t i = 0; i < shared->io_count; i++)
+    for (uint32_t i = 0; i < shared->io_count; i++) {
         server->ios[i].stats = lm_stats_io_block(&shared->stats, i);
-    for (uint32_t w = 0; w < shared->worker_count; w++)
+        server->ios[i].stats->head.node = (uint16_t)server->ios[i].node->index;
+    }
+    for (uint32_t w = 0; w < shared->worker_count; w++) {
         server->workers[w].stats = lm_stats_worker_block(&shared->stats, w);
+        server->workers[w].stats->head.node = (uint16_t)server->workers[w].node->index;
+    }
     memcpy(server->info.stats_path, shared->stats.path, sizeof server->info.stats_path);
     if (shared->stats.note[0]) lm_server_note(server, shared->stats.note);
     return 0;

@@ -21,7 +21,7 @@ Histograms = dict[str, dict[str, Histogram]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ThreadStats:
-    """One thread's block; role is "io" or "worker", cpu -1 when not pinned.
+    """One thread's block; role is "io" or "worker", cpu -1 when not pinned, node as engine.nodes.
 
     Counters of a model are under the model's name, without "model_" in front.
     """
@@ -30,6 +30,7 @@ class ThreadStats:
     index: int
     cpu: int
     tid: int
+    node: int
     counters: dict[str, int]
     gauges: dict[str, int]
     histograms: dict[str, Histogram]
@@ -180,6 +181,7 @@ def _thread_delta(later: ThreadStats, earlier: ThreadStats) -> ThreadStats:
         later.index,
         later.cpu,
         later.tid,
+        later.node,
         _counters_delta(later.counters, earlier.counters),
         later.gauges,
         _subtract_histograms(later.histograms, earlier.histograms),

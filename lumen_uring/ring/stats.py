@@ -280,6 +280,7 @@ def _read_block(
         start.index,
         start.cpu,
         start.tid,
+        start.node,
         counters,
         gauges,
         histograms,

@@ -21,7 +21,7 @@ from ctypes import (
 from typing import Final
 
 ABI_VERSION: Final = 13
-STATS_VERSION: Final = 4
+STATS_VERSION: Final = 5
 
 E_INVALID: Final = -1
 E_AGAIN: Final = -8
@@ -314,7 +314,8 @@ class LumenStatsBlock(ctypes.Structure):
 
     _fields_ = [
         ("role", c_uint32),
-        ("index", c_uint32),
+        ("index", ctypes.c_uint16),
+        ("node", ctypes.c_uint16),
         ("cpu", c_int32),
         ("tid", c_int32),
     ]

@@ -162,6 +162,12 @@ def test_two_nodes_answer(serve: Serve, tmp_path: Path, engine: dict[str, object
     x = np.arange(16, dtype=np.float32).reshape(1, 16)
     for _ in range(8):
         assert (ask(server, x) == 2 * x).all()
+    threads = read(server.stats_path).threads
+    assert {(thread.role, thread.node) for thread in threads} == {
+        (role, node) for role in ("io", "worker") for node in (0, 1)
+    }
+    shown = harness.run(["top", "--once", "--interval=0.1", f"--port={server.port}"], tmp_path)
+    assert re.search(r"^node 1  .* busy of \d .* helped/s$", shown.stdout, re.M), shown
 
 
 def test_connections_go_to_the_node_of_their_core(serve: Serve, tmp_path: Path) -> None:

@@ -167,6 +167,7 @@ static const lumen_abi_field table[] = {
     WHOLE(lumen_stats_block),
     FIELD(lumen_stats_block, role),
     FIELD(lumen_stats_block, index),
+    FIELD(lumen_stats_block, node),
     FIELD(lumen_stats_block, cpu),
     FIELD(lumen_stats_block, tid),
     WHOLE(lumen_load_config),

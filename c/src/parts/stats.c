@@ -191,7 +191,7 @@ static void name_blocks(struct lm_stats *stats, uint32_t block_count) {
         int is_io = b < stats->io_count;
         block_at(stats, b)->head =
             (lumen_stats_block){.role = is_io ? LUMEN_ROLE_IO : LUMEN_ROLE_WORKER,
-                                .index = is_io ? b : b - stats->io_count,
+                                .index = (uint16_t)(is_io ? b : b - stats->io_count),
                                 .cpu = -1};
     }
 }
