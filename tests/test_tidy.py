@@ -95,7 +95,6 @@ HEADER_OF = {
 # Functions that no file of c/src calls.
 FOR_TESTS = {
     "lm_rgb8_kernel_name",  # says in a failed test which kernel it was
-    "lm_team_open",  # starts the benchmark's threads: no Run of a server is shared by a team yet
     "lm_response_cache_is_valid",  # says whether it is whole
     "lm_histogram_floor",  # says to a benchmark where a bucket begins
 }

@@ -184,7 +184,7 @@ static int run(char **arguments) {
     if (lm_ort_open(&ort, arguments[0]) || lm_model_open(&model, &ort, &config, 0, 1))
         fail("the model");
     if (lm_engine_open(&engine, arguments[2], true)) fail("the engine");
-    if (lm_team_open(&team, usable > 1 ? (uint32_t)usable - 1 : 0)) fail("the team");
+    if (lm_team_open(&team, usable > 1 ? (uint32_t)usable - 1 : 0, false)) fail("the team");
     for (uint32_t h = 0; h < team.helper_count; h++)
         (void)lm_thread_pin_other(team.helpers[h].tid, cpus[h + 1]);
     shared = &engine;

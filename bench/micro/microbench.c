@@ -261,7 +261,7 @@ static void measure_memory(void) {
             measure(group, "lm_slot_alloc", sizes[s], bump, &memory, operations);
             measure(group, "malloc + free", sizes[s], malloc_and_free, &memory, operations);
             for (uint32_t type = LUMEN_ALLOCATOR_ARENA; type <= LUMEN_ALLOCATOR_STANDARD; type++) {
-                if (lm_arena_open(&memory.arena, &class, 1, type, LUMEN_HUGE_TRANSPARENT, NULL))
+                if (lm_arena_open(&memory.arena, &class, 1, 0, type, LUMEN_HUGE_TRANSPARENT, NULL))
                     fail(lm_error_last());
                 measure(group,
                         type == LUMEN_ALLOCATOR_ARENA ? "acquire + release, lumen_arena"

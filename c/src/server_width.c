@@ -33,10 +33,17 @@ static void narrow(struct lm_model *model, const char *why) {
     snprintf(model->wide.why, sizeof model->wide.why, "%s", why);
 }
 
-/* Opens the wide session, its helpers on the cores of the workers after the first one. */
+/* What runs the model on several cores of a node. */
+static int open_on(const lumen_server *server, const struct lm_model *model, uint32_t node,
+                   struct lm_wide *wide, uint32_t width) {
+    const struct lm_ort *ort = &server->shared.ort;
+    if (model->native) return lm_wide_open_team(wide, ort, width);
+    return lm_wide_open(wide, ort, &model->source, &model->weights[node], width);
+}
+
+/* The same of the first node, its helpers on the cores of the workers after the first one. */
 static int open_wide(lumen_server *server, struct lm_model *model, uint32_t width) {
-    int code =
-        lm_wide_open(&model->wide, &server->shared.ort, &model->source, &model->weights[0], width);
+    int code = open_on(server, model, 0, &model->wide, width);
     for (uint32_t h = 0; !code && h < model->wide.helper_count; h++)
         (void)lm_thread_pin_other(model->wide.helpers[h].tid, server->workers[h + 1].cpu);
     return code;
@@ -49,7 +56,7 @@ static void take_width(lumen_server *server, struct lm_model *model, struct lm_w
     uint64_t wide_ns = 0;
     bool same;
     if (open_wide(server, model, width)) {
-        narrow(model, "ONNX Runtime cannot open it on several cores");
+        narrow(model, "it cannot be opened on several cores");
         return;
     }
     if (!lm_wide_trial_run(trial, model, ort, &model->wide, &wide_ns, &same) && wide_ns > 0)
@@ -84,7 +91,7 @@ static void find_width(lumen_server *server, struct lm_model *model, struct lm_w
         model->wide.only_long = true;
         model->wide.gain = (uint32_t)((trial->narrow_ns << LM_GAIN_SHIFT) / best_ns);
     } else if (best == 1 && same) {
-        snprintf(why, sizeof why, "ONNX Runtime cannot run it on several cores");
+        snprintf(why, sizeof why, "it cannot be run on several cores");
     }
     narrow(model, why);
 }
@@ -93,13 +100,12 @@ static void find_width(lumen_server *server, struct lm_model *model, struct lm_w
  * one core. */
 static void open_others(lumen_server *server, struct lm_model *model) {
     const struct lm_shared *shared = &server->shared;
-    for (uint32_t n = 1; model->wide.session && n < shared->node_count; n++) {
+    for (uint32_t n = 1; lm_wide_is_open(&model->wide) && n < shared->node_count; n++) {
         if (shared->nodes[n].thread_count < model->wide.width) continue;
         struct lm_wide *wide = calloc(1, sizeof *wide);
         if (!wide) return;
         if (shared->nodes[n].memory >= 0) lm_memory_prefer(shared->nodes[n].memory);
-        int code =
-            lm_wide_open(wide, &shared->ort, &model->source, &model->weights[n], model->wide.width);
+        int code = open_on(server, model, n, wide, model->wide.width);
         if (shared->nodes[n].memory >= 0) lm_memory_prefer(-1);
         if (code) {
             free(wide);
@@ -113,8 +119,12 @@ static void widen(lumen_server *server, struct lm_model *model) {
     const struct lm_ort *ort = &server->shared.ort;
     struct lm_wide_trial trial;
     uint32_t most = server->shared.nodes[0].thread_count;
-    if (!model->source.optimised.bytes) {
+    if (!model->native && !model->source.optimised.bytes) {
         narrow(model, "it cannot be kept in ONNX Runtime's own format");
+        return;
+    }
+    if (model->native && !model->engine.kernel) {
+        narrow(model, "the native engine runs trees on one core");
         return;
     }
     if (lm_wide_trial_open(&trial, model, ort)) {
@@ -144,8 +154,6 @@ static void *widen_all(void *argument) {
             narrow(model, model->steps ? "its steps run on one core" : "as its experts have it");
         } else if (model->run == LUMEN_RUN_INLINE) {
             narrow(model, "I/O threads run it");
-        } else if (model->native) {
-            narrow(model, "the native engine runs it");
         } else if (model->width != 1) {
             widen(server, model);
         }

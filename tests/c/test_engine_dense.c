@@ -103,7 +103,7 @@ static void test_same_bits(uint64_t *random) {
     CHECK(lm_engine_view_open(&view, file.bytes, file.count) == 0);
     CHECK(lm_engine_open_view(&engine, &view) == 0);
     CHECK(lm_engine_hold_runners(&engine, 3) == 0);
-    CHECK(lm_team_open(&team, 2) == 0);
+    CHECK(lm_team_open(&team, 2, true) == 0);
     for (uint32_t i = 0; i < ROWS_MAX * 400; i++)
         input[i] = (float)check_below(random, 101) / 50 - 1;
     for (uint32_t turn = 0; turn < 60; turn++) {
@@ -131,7 +131,7 @@ static void count_part(void *argument, uint32_t part) {
 static void test_team(uint64_t *random) {
     static struct lm_team team;
     static struct tally tally;
-    CHECK(lm_team_open(&team, 3) == 0);
+    CHECK(lm_team_open(&team, 3, false) == 0);
     for (uint32_t job = 0; job < 400; job++) {
         uint32_t parts = 1 + check_below(random, job % 10 ? 20 : 1000);
         memset(&tally, 0, sizeof tally);

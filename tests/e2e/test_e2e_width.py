@@ -108,6 +108,57 @@ def test_an_idle_server_uses_two_cores(serve: Serve, tmp_path: Path) -> None:
     assert sorted(written) == sorted(widths)
 
 
+def dense(path: Path) -> Path:
+    """x FP32 [n, 256] -> y of the same shape: layers that the native engine's threads share."""
+    random = np.random.default_rng(5)
+    nodes, weights = [], {}
+    for layer in range(4):
+        weights[f"w{layer}"] = random.standard_normal((256, 256)).astype(np.float32) / 16
+        nodes.append(
+            helper.make_node("MatMul", [f"x{layer}" if layer else "x", f"w{layer}"], [f"p{layer}"])
+        )
+        nodes.append(
+            helper.make_node("Relu", [f"p{layer}"], [f"x{layer + 1}" if layer < 3 else "y"])
+        )
+    shape = ["n", 256]
+    return graphs.save(
+        path, nodes, [tensor("x", FLOAT, shape)], [tensor("y", FLOAT, shape)], weights
+    )
+
+
+@pytest.mark.usefixtures("_cores")
+def test_the_native_engine_uses_two_cores(serve: Serve, tmp_path: Path) -> None:
+    """Its answers are the same to the bit, whichever cores they come from."""
+    settings = document(dense(tmp_path / "m.onnx"))
+    settings["models"][0]["engine"] = "native"  # type: ignore[index]
+    server = serve(settings)
+    width, why = described(server)
+    assert (width, why.startswith("as set: a Run takes ")) == (2, True), why
+    x = np.random.default_rng(6).standard_normal((7, 256)).astype(np.float32)
+    found: dict[int, set[bytes]] = {}
+    with Client("127.0.0.1", server.port) as client:
+        while wide_runs(server) < WIDE:
+            result = client.infer("m", {"x": x})
+            found.setdefault(result.width, set()).add(result.outputs["y"].tobytes())
+        # A second client keeps the other worker awake: Runs of one core.
+        with Client("127.0.0.1", server.port) as other:
+            done = threading.Event()
+
+            def keep_asking() -> None:
+                while not done.is_set():
+                    other.infer("m", {"x": x})
+
+            asking = threading.Thread(target=keep_asking)
+            asking.start()
+            while 1 not in found:
+                result = client.infer("m", {"x": x})
+                found.setdefault(result.width, set()).add(result.outputs["y"].tobytes())
+            done.set()
+            asking.join()
+    assert set(found) == {1, 2}
+    assert len(found[1] | found[2]) == 1
+
+
 @pytest.mark.usefixtures("_cores")
 def test_a_busy_server_does_not(serve: Serve, tmp_path: Path) -> None:
     path = layers(tmp_path / "m.onnx")

@@ -121,6 +121,9 @@ enum {
     LM_NODES_MAX = LUMEN_NODES_MAX,
     LM_CORES_BYTES_MAX = 256,         /* engine.cores, with its terminator */
     LM_WIDTH_MAX = LUMEN_WORKERS_MAX, /* cores of one Run */
+    /* So long may a helper run before the kernel gives another thread its turn, where both could;
+     * but a thread that wakes with a shorter slice, as all others have, preempts it at once. */
+    LM_HELPER_SLICE_NS = 100000000,
     LM_WIDE_RUN_NS = 1000000,         /* with `width: auto` a shorter Run has one core */
     LM_REAL_TIME_NS = 50000000, /* a real-time thread that has not slept for so long steps down */
     LM_GAIN_SHIFT = 8,          /* bits behind the point of a ratio of times */

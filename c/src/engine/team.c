@@ -10,11 +10,14 @@
 #include <linux/futex.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/limits.h"
+#include "base/processor.h"
 #include "base/topology.h"
 
 enum {
@@ -74,7 +77,12 @@ static void wake(struct lm_team *team) {
 static void *help(void *argument) {
     struct lm_team_helper *helper = argument;
     struct lm_team *team = helper->team;
+    char name[16];
+    snprintf(name, sizeof name, "lumen-x/%u", (unsigned)helper->index + 1);
+    pthread_setname_np(pthread_self(), name);
     helper->tid = lm_thread_id();
+    if (team->flush_denormals) (void)lm_processor_flush_denormals();
+    (void)lm_thread_set_slice(LM_HELPER_SLICE_NS); /* before Linux 6.12 there are none */
     /* E7: acq_rel: shows the tid; pairs with E8 */
     (void)lm_add_acq_rel_u64(&team->begun, 1);
     uint32_t looks = 0;
@@ -95,8 +103,9 @@ static void *help(void *argument) {
     return NULL;
 }
 
-int lm_team_open(struct lm_team *team, uint32_t helpers) {
+int lm_team_open(struct lm_team *team, uint32_t helpers, bool flush_denormals) {
     memset(team, 0, sizeof *team);
+    team->flush_denormals = flush_denormals;
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);

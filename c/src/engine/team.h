@@ -7,6 +7,7 @@
 #define LM_ENGINE_TEAM_H
 
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/atomics.h"
@@ -27,6 +28,7 @@ struct lm_team {
     void (*part)(void *argument, uint32_t part);
     void *argument;
     uint32_t turn; /* jobs so far */
+    bool flush_denormals;
     uint32_t helper_count;
     struct lm_team_helper helpers[LM_TEAM_MAX];
     /* The job's turn, its number of parts, and the first part that nobody has taken. */
@@ -40,9 +42,9 @@ struct lm_team {
 
 enum { LM_TEAM_PARTS_MAX = 1 << 19 };
 
-/* Starts so many helpers. Returns 0 or LUMEN_E_NOMEM; the team stays where it is while it is open.
- */
-int lm_team_open(struct lm_team *team, uint32_t helpers);
+/* Starts so many helpers, which flush denormals if they are to. Returns 0 or LUMEN_E_NOMEM; the
+ * team stays where it is while it is open. */
+int lm_team_open(struct lm_team *team, uint32_t helpers, bool flush_denormals);
 void lm_team_close(struct lm_team *team);
 /* Calls part(argument, p) for each p below `parts`, once each, here and on the helpers. Returns
  * when all have been called. The parts that no helper takes are this thread's. */

@@ -1,17 +1,15 @@
-/* wide.c: see wide.h. ONNX Runtime starts and joins its threads through the two functions here. */
+/* wide.c: see wide.h. ONNX Runtime starts and joins its threads through two functions here. */
 #include "parts/wide.h"
 
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "base/processor.h"
 #include "base/topology.h"
-
-/* So long may a helper run before the kernel gives another thread its turn, where both could; but a
- * thread that wakes with a shorter slice, as all others have, preempts it at once. */
-enum { HELPER_SLICE_NS = 100000000 };
+#include "engine/team.h"
 
 static void *helper_main(void *argument) {
     struct lm_helper *helper = argument;
@@ -20,7 +18,7 @@ static void *helper_main(void *argument) {
     pthread_setname_np(pthread_self(), name);
     helper->tid = lm_thread_id();
     if (helper->wide->flush_denormals) (void)lm_processor_flush_denormals();
-    (void)lm_thread_set_slice(HELPER_SLICE_NS); /* before Linux 6.12 there are none */
+    (void)lm_thread_set_slice(LM_HELPER_SLICE_NS); /* before Linux 6.12 there are none */
     sem_post(&helper->named);
     helper->main(helper->argument);
     return NULL;
@@ -70,7 +68,26 @@ int lm_wide_open(struct lm_wide *wide, const struct lm_ort *ort, const struct lm
     return code;
 }
 
+int lm_wide_open_team(struct lm_wide *wide, const struct lm_ort *ort, uint32_t width) {
+    lm_wide_init(wide);
+    wide->team = aligned_alloc(LM_CACHE_LINE, sizeof *wide->team);
+    if (!wide->team) return lm_error(LUMEN_E_NOMEM, "no memory for a team of threads");
+    int code = lm_team_open(wide->team, width - 1, ort->flush_denormals);
+    if (code) {
+        free(wide->team);
+        lm_wide_init(wide);
+        return code;
+    }
+    wide->width = width;
+    wide->helper_count = width - 1;
+    for (uint32_t h = 0; h < wide->helper_count; h++)
+        wide->helpers[h].tid = wide->team->helpers[h].tid;
+    return 0;
+}
+
 void lm_wide_close(struct lm_wide *wide, const struct lm_ort *ort) {
     lm_ort_session_close(ort, wide->session);
+    if (wide->team) lm_team_close(wide->team);
+    free(wide->team);
     lm_wide_init(wide);
 }

@@ -1,7 +1,8 @@
 /* wide.h: a further session of a model whose Runs use several cores: the calling thread's, and one
- * for each helper thread. The helpers sleep between Runs.
+ * for each helper thread; or, for the native engine, a team of threads. The helpers sleep between
+ * Runs.
  *
- * Opened and closed by the control thread. One thread at a time runs the session; which one, and
+ * Opened and closed by the control thread. One thread at a time has its Run on it; which one, and
  * which cores the helpers get, work/width.c decides for each Run.
  */
 #ifndef LM_PARTS_WIDE_H
@@ -13,6 +14,7 @@
 #include "base/limits.h"
 #include "parts/ort.h"
 
+struct lm_team; /* engine/team.h */
 struct lm_wide;
 
 struct lm_helper {
@@ -25,7 +27,8 @@ struct lm_helper {
 };
 
 struct lm_wide {
-    OrtSession *session;  /* NULL: Runs use one core */
+    OrtSession *session;  /* with neither of the two, Runs use one core */
+    struct lm_team *team; /* of a model that the native engine runs */
     uint32_t width;       /* cores of a Run */
     uint32_t gain;        /* time of a Run on one core ÷ time on `width`, LM_GAIN_SHIFT bits behind
                            * the point; 1 << LM_GAIN_SHIFT: not known */
@@ -42,6 +45,11 @@ void lm_wide_init(struct lm_wide *wide);
  * it is while it is open. */
 int lm_wide_open(struct lm_wide *wide, const struct lm_ort *ort, const struct lm_ort_source *source,
                  const struct lm_mapping *copy, uint32_t width);
+/* The same for the native engine. */
+int lm_wide_open_team(struct lm_wide *wide, const struct lm_ort *ort, uint32_t width);
+static inline bool lm_wide_is_open(const struct lm_wide *wide) {
+    return wide->session || wide->team;
+}
 void lm_wide_close(struct lm_wide *wide, const struct lm_ort *ort);
 
 /* What a Run on one core takes on several, and the other way round. */

@@ -58,13 +58,24 @@ static int read_output(const struct lm_ort *ort, const struct lm_tensor *tensor,
     return code;
 }
 
+/* `wide`: NULL for a Run on one core. */
 static int run(struct lm_wide_trial *trial, const struct lm_model *model, const struct lm_ort *ort,
-               OrtSession *session, uint64_t *took_ns, uint64_t *digest) {
+               const struct lm_wide *wide, uint64_t *took_ns, uint64_t *digest) {
     OrtValue **outputs = trial->values + model->input_count;
+    OrtSession *session = wide ? wide->session : model->sessions[0];
+    int code = 0;
     uint64_t began_ns = lm_now_ns();
-    int code = lm_model_run_on(model, ort, session, trial->values);
+    if (model->native) {
+        lm_engine_run(&model->engine, 0, trial->memory[0], trial->outputs, 1,
+                      wide ? wide->team : NULL);
+    } else {
+        code = lm_model_run_on(model, ort, session, trial->values);
+    }
     *took_ns = lm_now_ns() - began_ns;
     *digest = 0xcbf29ce484222325ull;
+    for (uint32_t o = 0; model->native && o < model->output_count; o++)
+        *digest = add_digest(*digest, trial->outputs[o], trial->output_bytes[o]);
+    if (model->native) return 0;
     for (uint32_t o = 0; o < model->output_count; o++) {
         if (!code) code = read_output(ort, &model->outputs[o], outputs[o], digest);
         lm_ort_value_close(ort, outputs[o]);
@@ -94,9 +105,14 @@ static int begin(struct lm_wide_trial *trial, const struct lm_model *model,
         trial->values[i] = lm_ort_wrap(ort, trial->memory[i], bytes, dims, rank, tensor->dtype);
         if (!trial->values[i]) return LUMEN_E_ORT;
     }
+    for (uint32_t o = 0; model->native && o < model->output_count; o++) {
+        size_t *bytes = &trial->output_bytes[o];
+        if (lm_tensor_bytes(&model->outputs[o], sizes, bytes)) trial->outputs[o] = malloc(*bytes);
+        if (!trial->outputs[o]) return lm_error(LUMEN_E_NOMEM, "no memory for a trial");
+    }
     /* The first Run takes memory. */
-    code = run(trial, model, ort, model->sessions[0], &took_ns, &trial->digest);
-    if (!code) code = run(trial, model, ort, model->sessions[0], &trial->narrow_ns, &trial->digest);
+    code = run(trial, model, ort, NULL, &took_ns, &trial->digest);
+    if (!code) code = run(trial, model, ort, NULL, &trial->narrow_ns, &trial->digest);
     return code;
 }
 
@@ -127,19 +143,20 @@ void lm_wide_trial_close(struct lm_wide_trial *trial, const struct lm_model *mod
         lm_ort_value_close(ort, trial->values[i]);
         free(trial->memory[i]);
     }
+    for (uint32_t o = 0; o < model->output_count; o++) free(trial->outputs[o]);
 }
 
 int lm_wide_trial_run(struct lm_wide_trial *trial, const struct lm_model *model,
                       const struct lm_ort *ort, const struct lm_wide *wide, uint64_t *wide_ns_out,
                       bool *same_out) {
     uint64_t took_ns, digest, best_ns = UINT64_MAX, until_ns = lm_now_ns() + RUNS_NS;
-    int code = run(trial, model, ort, wide->session, &took_ns, &digest);
+    int code = run(trial, model, ort, wide, &took_ns, &digest);
     *same_out = true;
     for (int r = 0; !code && r < RUNS && (r == 0 || lm_now_ns() < until_ns); r++) {
-        code = run(trial, model, ort, wide->session, &took_ns, &digest);
+        code = run(trial, model, ort, wide, &took_ns, &digest);
         *same_out = *same_out && digest == trial->digest;
         if (took_ns < best_ns) best_ns = took_ns;
-        if (!code) code = run(trial, model, ort, model->sessions[0], &took_ns, &digest);
+        if (!code) code = run(trial, model, ort, NULL, &took_ns, &digest);
         if (took_ns < trial->narrow_ns) trial->narrow_ns = took_ns;
     }
     *wide_ns_out = best_ns;

@@ -10,16 +10,19 @@
 struct lm_wide_trial {
     OrtValue *values[2 * LM_TENSORS_MAX];
     void *memory[LM_TENSORS_MAX];
+    void *outputs[LM_TENSORS_MAX]; /* of a model that the native engine runs */
+    size_t output_bytes[LM_TENSORS_MAX];
     uint64_t narrow_ns; /* the best of some Runs on one core */
     uint64_t digest;    /* of the outputs of such a Run */
 };
 
-/* Runs the model on its first session. Returns 0, or LUMEN_E_* where it fails. */
+/* Runs the model on its first session, or on the native engine. Returns 0, or LUMEN_E_* where it
+ * fails. */
 int lm_wide_trial_open(struct lm_wide_trial *trial, const struct lm_model *model,
                        const struct lm_ort *ort);
 void lm_wide_trial_close(struct lm_wide_trial *trial, const struct lm_model *model,
                          const struct lm_ort *ort);
-/* Runs it on `wide` and on its first session in turns. `same_out`: the outputs were equal to the
+/* Runs it on `wide` and as before in turns. `same_out`: the outputs were equal to the
  * bit. Returns 0 or LUMEN_E_*. */
 int lm_wide_trial_run(struct lm_wide_trial *trial, const struct lm_model *model,
                       const struct lm_ort *ort, const struct lm_wide *wide, uint64_t *wide_ns_out,

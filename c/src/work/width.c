@@ -12,7 +12,7 @@ static const struct lm_wide *wide_of(const struct lm_model *model, const struct 
 
 static uint32_t helpers_of(const struct lm_model *model, const struct lm_node *node) {
     const struct lm_wide *wide = wide_of(model, node);
-    return wide && wide->session ? wide->width - 1 : 0;
+    return wide && lm_wide_is_open(wide) ? wide->width - 1 : 0;
 }
 
 /* Chooses so many of the sleepers. Returns their bits; 0: there are too few. */
@@ -76,29 +76,41 @@ static void give_cores_back(struct lm_width *width, struct lm_request *request) 
     lm_store_release_u32(&width->taken, 0); /* as X2 */
 }
 
+static void run_native(struct lm_worker *worker, const struct lm_request *request,
+                       const struct lm_model *model, struct lm_team *team) {
+    lm_engine_run(&model->engine, worker->index, request->layout.inputs[0], request->layout.outputs,
+                  request->sizes.rows, team);
+}
+
 int lm_width_run(struct lm_worker *worker, struct lm_request *request, OrtValue **values) {
     const struct lm_model *model = lm_request_runs(request);
     const struct lm_ort *ort = &worker->shared->ort;
     /* The cost of a virtual model is no expert's own: what is long was found at start. */
     bool pays = !model->wide.only_long || request->expert || request->cost_ns >= LM_WIDE_RUN_NS;
+    bool is_native = lm_request_is_native(request);
     request->width = 1;
     request->disturbed = false;
-    if (lm_request_is_native(request)) {
-        lm_engine_run(&model->engine, worker->index, request->layout.inputs[0],
-                      request->layout.outputs, request->sizes.rows, NULL);
-        return 0;
-    }
     if (model->process) {
         return lm_process_run(model->process, worker->index, worker->pinned ? worker->cpu : -1,
                               model, request->layout.inputs, request->layout.outputs,
                               &request->sizes);
     }
+    const struct lm_wide *wide = wide_of(model, worker->node);
     uint64_t began_ns = 0;
-    if (!pays || !take_cores(worker, model, &began_ns))
-        return lm_model_run(model, ort, worker->index, values);
+    pays = pays && wide && (is_native ? wide->team != NULL : wide->session != NULL);
+    if (!pays || !take_cores(worker, model, &began_ns)) {
+        if (!is_native) return lm_model_run(model, ort, worker->index, values);
+        run_native(worker, request, model, NULL);
+        return 0;
+    }
     request->width = (uint8_t)model->wide.width;
     lm_add_single_writer_u64(&worker->stats->worker.runs_wide, 1);
-    int code = lm_model_run_on(model, ort, wide_of(model, worker->node)->session, values);
+    int code = 0;
+    if (is_native) {
+        run_native(worker, request, model, wide->team);
+    } else {
+        code = lm_model_run_on(model, ort, wide->session, values);
+    }
     request->wide_ns = lm_now_ns() - began_ns;
     give_cores_back(&worker->node->width, request);
     return code;
