@@ -372,8 +372,8 @@ static void slots_of(const lumen_server *server, struct lm_model *model, const l
         bytes += classes[c].slot_bytes * classes[c].slot_count;
     }
     CHECK(info->arena_bytes >= 2 * bytes && info->arena_bytes < 2 * (bytes + (2 << 20)));
-    uint64_t queue =
-        server->shared.nodes[0].lines[0].queue.mpmc.mask + 1; /* a power of two that holds every slot */
+    uint64_t queue = server->shared.nodes[0].lines[0].queue.mpmc.mask +
+                     1; /* a power of two that holds every slot */
     CHECK(queue >= 64 && queue >= info->slots && queue < 2ull * info->slots);
 }
 

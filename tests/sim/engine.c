@@ -329,8 +329,7 @@ void engine_close(void) {
               "a Run has not given the cores of other workers back");
     for (uint32_t i = 0; i < sim_shared.io_count; i++) lm_io_close(&ios[i]);
     for (uint32_t w = 0; w < sim_shared.worker_count; w++) lm_worker_close(&workers[w]);
-    for (uint32_t n = 0; n < sim_shared.node_count; n++)
-        lm_node_close(&sim_shared.nodes[n]);
+    for (uint32_t n = 0; n < sim_shared.node_count; n++) lm_node_close(&sim_shared.nodes[n]);
     for (uint32_t m = 0; m < SIM_MODELS; m++) lm_shared_leave_model(&sim_shared, &models[m]);
     lm_request_lists_close(sim_models.lists);
     free(sim_models.description);

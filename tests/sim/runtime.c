@@ -101,7 +101,8 @@ static void check_wide_begins(void) {
     struct lm_node *node = &sim_shared.nodes[0];
     SIM_CHECK(!wide_worker, "two Runs are wide at once");
     wide_worker = self_worker();
-    SIM_CHECK(lm_queue_depth(&lm_node_line(node)->queue) == 0, "a Run is wide while a request waits");
+    SIM_CHECK(lm_queue_depth(&lm_node_line(node)->queue) == 0,
+              "a Run is wide while a request waits");
     uint32_t owner = lm_load_relaxed_u32(&node->width.owner);
     SIM_CHECK(owner == wide_worker->index + 1, "a wide Run of worker %u is not known", owner);
     SIM_CHECK(lm_load_relaxed_u32(&node->width.helper_count) + 1 == sim_plan.width, "its width");

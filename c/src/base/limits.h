@@ -109,8 +109,8 @@ enum {
     LM_HOT_SLOT_BYTES = 4 << 20,    /* larger slots get their pages when first used */
     LM_SLOTS_PER_WORKER = 32,       /* of the larger ones */
     LM_SLOTS_MIN = 64,
-    LM_ANNEXES_MAX = 6,        /* sizes of slots that come later, of each I/O thread */
-    LM_ANNEX_SLOTS = 8,        /* of one size, at least; with many workers: */
+    LM_ANNEXES_MAX = 6, /* sizes of slots that come later, of each I/O thread */
+    LM_ANNEX_SLOTS = 8, /* of one size, at least; with many workers: */
     LM_ANNEX_PER_WORKER = 2,
     LM_RUN_ARENA_BYTES = 256
         << 20, /* reserved per worker for ONNX Runtime; used pages alone count */
@@ -124,7 +124,7 @@ enum {
     /* So long may a helper run before the kernel gives another thread its turn, where both could;
      * but a thread that wakes with a shorter slice, as all others have, preempts it at once. */
     LM_HELPER_SLICE_NS = 100000000,
-    LM_WIDE_RUN_NS = 1000000,         /* with `width: auto` a shorter Run has one core */
+    LM_WIDE_RUN_NS = 1000000,   /* with `width: auto` a shorter Run has one core */
     LM_REAL_TIME_NS = 50000000, /* a real-time thread that has not slept for so long steps down */
     LM_GAIN_SHIFT = 8,          /* bits behind the point of a ratio of times */
     /* Exit status of a model's process whose memory has leaked. */
