@@ -32,7 +32,7 @@ struct lm_line {
     struct lm_queue queue; /* of lm_job_pack(io, slot); unused when queue_type is inline */
     bool workers_sleep;    /* in the waitset: they must be woken */
     uint32_t workers;      /* that work with it, the first ones of the node */
-    uint32_t number;       /* of lines before it, from 0 on */
+    uint32_t number;       /* of lines before it, from 0 on: it is lines[number % 2] */
     lm_atomic_u32 sealed;  /* 1: nobody pushes to it any more */
 };
 

@@ -151,11 +151,12 @@ static struct lm_line *wait_for_line(struct lm_worker *worker) {
     for (;;) {
         lm_waitset_prepare(&node->spare, worker->index, lm_now_ns());
         /* H4: acquire: the line that it names; pairs with H5 in server_workers.c */
-        bool is_due = lm_load_acquire_u32(&worker->line_number) != LM_NO_LINE;
+        uint32_t number = lm_load_acquire_u32(&worker->line_number);
         bool is_over = lm_load_acquire_u32(&worker->shared->workers_stop); /* as E3 */
-        if (is_due || is_over) {
+        if (number != LM_NO_LINE || is_over) {
             lm_waitset_cancel(&node->spare, worker->index);
-            return is_over ? NULL : lm_node_line(node);
+            /* That one, even if another is in force since: the control thread counts on it. */
+            return is_over ? NULL : &node->lines[number % 2];
         }
         lm_waitset_sleep(&node->spare, worker->index, UINT64_MAX);
     }
