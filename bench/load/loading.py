@@ -4,7 +4,9 @@ A developer's tool. One server has SqueezeNet at 70 % of what it can run beside 
 requests a second, both at random moments (open loop). In turns with the same without, a client
 loads and unloads a model of 87 MB and one of 500 MB over HTTP, again and again. Percentiles are of
 all quiet and all disturbed phases of one run; resident memory is read before, and when everything
-is unloaded. `--plot FILE` draws the percentiles. It must never run beside other work.
+is unloaded. `--triton` does the same with Triton's Python backend, in turns with Lumen: SqueezeNet
+at 60 % and the MLP at 10 % of what that can run. `--plot FILE` draws Lumen's percentiles. It must
+never run beside other work.
 """
 
 from __future__ import annotations
@@ -12,27 +14,34 @@ from __future__ import annotations
 import argparse
 import http.client
 import json
+import os
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import onnxruntime  # type: ignore[import-untyped,unused-ignore]
 
 from bench.common import mlp
-from bench.common.local_server import LocalServer, local_server, squeezenet
-from bench.common.measure import Shape, machine, measure, plan_of
+from bench.common.local_server import local_server, squeezenet
+from bench.common.measure import machine
+from bench.peers.install import PeerMissingError
+from bench.peers.servers import Model, triton_of
 from bench.report.rules import table
+from lumen_uring.cli import make_parser
+from lumen_uring.commands.bench import make_plan
 from lumen_uring.ring.histogram import Histogram
 from lumen_uring.ring.load import Load, LoadPlan
 
 SHARE: Final = 0.7
 MLP_RATE: Final = 500.0
+MLP_SHARE: Final = 0.1  # of what Triton can run
 LARGE: Final = {"large": 22, "huge": 125}  # layers of 4 MB
 PERCENTS: Final = (50.0, 99.0, 99.9)
 _WIDTH: Final = 1024
@@ -127,10 +136,109 @@ def phase(plans: dict[str, LoadPlan]) -> dict[str, tuple[Histogram, int, int]]:
 
 
 def resident_bytes(pid: int) -> int:
-    """What the server holds of the machine's memory."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    line = next(line for line in status.splitlines() if line.startswith("VmRSS:"))
-    return int(line.split()[1]) * 1024
+    """What a server and the processes that it has started hold of the machine's memory."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    own = int(next(line for line in lines if line.startswith("VmRSS:")).split()[1]) * 1024
+    children = Path(f"/proc/{pid}/task").glob("*/children")
+    return own + sum(
+        resident_bytes(int(one)) for path in children for one in path.read_text().split()
+    )
+
+
+@dataclass(slots=True)
+class Target:
+    """A server that is measured, and what came of it."""
+
+    name: str
+    port: int
+    pid: int
+    scheme: str
+    rates: dict[str, float] = field(default_factory=dict)
+    before_bytes: int = 0
+    loaders: list[Loader] = field(default_factory=list)
+    rows: dict[tuple[str, bool], list[tuple[Histogram, int, int]]] = field(default_factory=dict)
+
+    def plan(self, model: str, connections: int, seconds: float, rate: float) -> LoadPlan:
+        """What the load generator sends; rate 0: as much as is answered."""
+        words = ["bench", f"--url={self.scheme}://127.0.0.1:{self.port}", f"--model={model}"]
+        words += [f"--connections={connections}", f"--seconds={seconds}", f"--rate={rate}"]
+        return make_plan(make_parser().parse_args([*words, "--warmup=0.5"]))
+
+    def most(self, model: str) -> float:
+        """Requests a second that it can answer."""
+        ((_, requests, _),) = phase({model: self.plan(model, 16, 3.0, 0)}).values()
+        return requests / 3.0
+
+    def begin(self) -> None:
+        """Does once what is done once, such as the cache; finds the rates."""
+        with loading(self.port, self.loaders):
+            time.sleep(1.0)
+        del self.loaders[:]
+        if self.name == "lumen":
+            self.rates = {"squeezenet": SHARE * self.most("squeezenet"), "mlp": MLP_RATE}
+        else:
+            shares = {"squeezenet": SHARE - MLP_SHARE, "mlp": MLP_SHARE}
+            self.rates = {name: share * self.most(name) for name, share in shares.items()}
+        self.before_bytes = resident_bytes(self.pid)
+
+    def measure(self, seconds: float, disturbed: bool) -> None:
+        """One phase."""
+        plans = {name: self.plan(name, 8, seconds, rate) for name, rate in self.rates.items()}
+        with loading(self.port, self.loaders) if disturbed else nullcontext():
+            found = phase(plans)
+        for name, measured in found.items():
+            self.rows.setdefault((name, disturbed), []).append(measured)
+
+    def results(self) -> dict[str, Any]:
+        """All figures; what is unloaded has had its time."""
+        took = [each for loader in self.loaders for each in loader.took_s]
+        return {
+            "server": self.name,
+            "rates": self.rates,
+            "loads": sum(loader.loads for loader in self.loaders),
+            "load_seconds": sorted(took),
+            "refusals": [each for loader in self.loaders for each in loader.refusals],
+            "resident_bytes": [self.before_bytes, resident_bytes(self.pid)],
+            "rows": [
+                {
+                    "model": name,
+                    "loading": disturbed,
+                    "requests": sum(requests for _, requests, _ in measured),
+                    "errors": sum(errors for *_, errors in measured),
+                    "us": [_sum(measured).percentile_ns(percent) / 1e3 for percent in PERCENTS],
+                    "curve": [_sum(measured).percentile_ns(p) / 1e3 for p in _CURVE],
+                }
+                for (name, disturbed), measured in sorted(self.rows.items())
+            ],
+        }
+
+
+@contextmanager
+def triton(folder: Path) -> Iterator[Target]:
+    """Triton's Python backend with the same models.
+
+    Raises:
+        PeerMissingError: it cannot be installed or started here.
+    """
+    paths = {"squeezenet": squeezenet(), "mlp": str(folder / "mlp.onnx")}
+    paths |= {name: str(folder / "models" / name / "1/model.onnx") for name in LARGE}
+    models = {name: peer_model(str(path)) for name, path in paths.items()}
+    cores = frozenset(os.sched_getaffinity(0))
+    with triton_of(models, cores, loaded=("squeezenet", "mlp")) as (pid, port):
+        yield Target("triton", port, pid, "http")
+
+
+def peer_model(path: str) -> Model:
+    """A model's one input and output, as Triton is told of them."""
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    (given,), (got, *_) = session.get_inputs(), session.get_outputs()
+    return Model(path, given.name, _shape(given.shape), got.name, _shape(got.shape))
+
+
+def _shape(dims: Sequence[object]) -> tuple[int, ...]:
+    return tuple(dim if isinstance(dim, int) else 1 for dim in dims)
 
 
 def run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
@@ -138,6 +246,7 @@ def run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
 
     Raises:
         LumenError, RuntimeError: a server or a load did not start.
+        PeerMissingError: Triton is wanted, and cannot be had here.
     """
     for name, layers in LARGE.items():
         write_model(folder / "models" / name / "1/model.onnx", layers)
@@ -149,54 +258,37 @@ def run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         "--set=server.metrics_port=0",
         *(f"--set={setting}" for setting in options.set),
     ]
-    with local_server(*words) as server:
-        return _rounds(server, options)
+    with ExitStack() as stack:
+        server = stack.enter_context(local_server(*words))
+        targets = [Target("lumen", server.port, server.pid, "lumen")]
+        if options.triton:
+            targets.append(stack.enter_context(triton(folder)))
+        rounds = _measure(targets, options)
+        return {
+            "machine": machine(),
+            "seconds": options.seconds * rounds,
+            "servers": [target.results() for target in targets],
+        }
 
 
-def _rounds(server: LocalServer, options: argparse.Namespace) -> dict[str, Any]:
-    rows: dict[tuple[str, bool], list[tuple[Histogram, int, int]]] = {}
-    loaders: list[Loader] = []
-    with loading(server.port, loaders):  # what is done once, such as the cache, is done before
-        time.sleep(1.0)
-    most = measure(server, Shape("squeezenet", 16, 3.0)).throughput_rps
-    seconds, pace = options.seconds, {"squeezenet": SHARE * most, "mlp": MLP_RATE}
-    plans = {
-        name: plan_of(server, Shape(name, 8, seconds, rate=rate)) for name, rate in pace.items()
-    }
-    before = resident_bytes(server.pid)
-    del loaders[:]
-    for number in range(options.rounds):
-        for disturbed in (False, True) if number % 2 == 0 else (True, False):
-            print(f"round {number + 1}/{options.rounds}: loading: {disturbed}", file=sys.stderr)
-            if disturbed:
-                with loading(server.port, loaders):
-                    found = phase(plans)
-            else:
-                found = phase(plans)
-            for name, measured in found.items():
-                rows.setdefault((name, disturbed), []).append(measured)
+def _measure(targets: list[Target], options: argparse.Namespace) -> int:
+    """Returns how many rounds it took."""
+    for target in targets:
+        target.begin()
+    done = 0
+    while done < options.rounds or _loads(targets) < options.loads:
+        for target in targets:
+            for disturbed in (False, True) if done % 2 == 0 else (True, False):
+                print(f"round {done + 1}, {target.name}: loading: {disturbed}", file=sys.stderr)
+                target.measure(options.seconds, disturbed)
+        done += 1
     time.sleep(2.0)
-    took = [each for loader in loaders for each in loader.took_s]
-    return {
-        "machine": machine(),
-        "seconds": options.seconds * options.rounds,
-        "rates": pace,
-        "loads": sum(loader.loads for loader in loaders),
-        "load_seconds": sorted(took),
-        "refusals": [each for loader in loaders for each in loader.refusals],
-        "resident_bytes": [before, resident_bytes(server.pid)],
-        "rows": [
-            {
-                "model": name,
-                "loading": disturbed,
-                "requests": sum(requests for _, requests, _ in measured),
-                "errors": sum(errors for *_, errors in measured),
-                "us": [_sum(measured).percentile_ns(percent) / 1e3 for percent in PERCENTS],
-                "curve": [_sum(measured).percentile_ns(p) / 1e3 for p in _CURVE],
-            }
-            for (name, disturbed), measured in sorted(rows.items())
-        ],
-    }
+    return done
+
+
+def _loads(targets: list[Target]) -> int:
+    """The fewest of any."""
+    return min(sum(loader.loads for loader in target.loaders) for target in targets)
 
 
 _CURVE: Final = (5, 25, 50, 75, 90, 95, 98, 99, 99.5, 99.9)
@@ -211,22 +303,24 @@ def _sum(measured: list[tuple[Histogram, int, int]]) -> Histogram:
 
 def report(results: dict[str, Any]) -> str:
     """The table, and what else there is to say, as Markdown."""
-    lines = []
-    for quiet, disturbed in zip(results["rows"][::2], results["rows"][1::2], strict=True):
-        cells = [quiet["model"], f"{results['rates'][quiet['model']]:.0f}"]
-        for a, b in zip(quiet["us"], disturbed["us"], strict=True):
-            cells += [f"{a:,.0f}", f"{b:,.0f}", f"{b / a:.2f}"]
-        lines.append([*cells, str(quiet["errors"] + disturbed["errors"])])
-    heads = ["model", "requests/s"]
+    lines, said = [], []
+    for server in results["servers"]:
+        for quiet, disturbed in zip(server["rows"][::2], server["rows"][1::2], strict=True):
+            cells = [server["server"], quiet["model"], f"{server['rates'][quiet['model']]:.0f}"]
+            for a, b in zip(quiet["us"], disturbed["us"], strict=True):
+                cells += [f"{a:,.0f}", f"{b:,.0f}", f"{b / a:.2f}"]
+            lines.append([*cells, str(quiet["errors"] + disturbed["errors"])])
+        took, (before, after) = server["load_seconds"], server["resident_bytes"]
+        middle = took[len(took) // 2] if took else 0.0
+        said.append(
+            f"{server['server']}: {server['loads']} loads (median {middle:.2f} s), "
+            f"{len(server['refusals'])} refused; resident {before / 1e6:.0f} MB before, "
+            f"{after / 1e6:.0f} MB after."
+        )
+    heads = ["server", "model", "requests/s"]
     for percent in PERCENTS:
         heads += [f"p{percent:g} µs", "while loading", "ratio"]
-    took, (before, after) = results["load_seconds"], results["resident_bytes"]
-    middle = took[len(took) // 2] if took else 0.0
-    return (
-        table([*heads, "errors"], lines) + f"\n\n{results['loads']} loads (median {middle:.2f} s), "
-        f"{len(results['refusals'])} refused; resident {before / 1e6:.0f} MB before, "
-        f"{after / 1e6:.0f} MB after."
-    )
+    return "\n\n".join([table([*heads, "errors"], lines), *said])
 
 
 def draw(results: dict[str, Any], path: Path) -> None:
@@ -243,7 +337,7 @@ def draw(results: dict[str, Any], path: Path) -> None:
     from matplotlib import pyplot  # type: ignore[import-not-found,unused-ignore]
 
     figure, axes = pyplot.subplots(1, 2, figsize=(9, 4), layout="constrained")
-    for row in results["rows"]:
+    for row in results["servers"][0]["rows"]:
         axis = axes[int(row["model"] == "squeezenet")]
         label = "while large models are loaded" if row["loading"] else "without"
         colour = "#d55e00" if row["loading"] else "#0072b2"
@@ -263,20 +357,26 @@ def main(arguments: list[str] | None = None) -> int:
         description=(__doc__ or "").partition("\n\n")[2],
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--rounds", type=int, default=6, help="(%(default)s)")
+    parser.add_argument("--rounds", type=int, default=6, help="at least (%(default)s)")
+    parser.add_argument("--loads", type=int, default=0, help="go on until there were so many")
+    parser.add_argument("--triton", action="store_true", help="measure it too; 55 MB to install")
     parser.add_argument("--seconds", type=float, default=10.0, help="of a phase (%(default)s)")
     parser.add_argument("--set", action="append", default=[], metavar="SETTING=VALUE")
     parser.add_argument("--json", action="store_true", help="all figures as JSON")
     parser.add_argument("--plot", type=Path, metavar="FILE")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="lumen-") as folder:
-        results = run(options, Path(folder))
+        try:
+            results = run(options, Path(folder))
+        except PeerMissingError as error:
+            parser.error(str(error))
     print(json.dumps(results, indent=1) if options.json else report(results))
-    for refusal in results["refusals"]:
+    for refusal in (each for server in results["servers"] for each in server["refusals"]):
         print(f"refused: {refusal}", file=sys.stderr)
     if options.plot:
         draw(results, options.plot)
-    return 1 if results["refusals"] or any(row["errors"] for row in results["rows"]) else 0
+    (own, *_) = results["servers"]
+    return 1 if own["refusals"] or any(row["errors"] for row in own["rows"]) else 0
 
 
 if __name__ == "__main__":

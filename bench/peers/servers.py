@@ -131,7 +131,8 @@ def fastapi(
     count = processes or (len(cores) if tuned else 1)
     command += ["--host", "127.0.0.1", "--port", str(port), "--workers", str(count)]
     command += [] if access_log else ["--no-access-log", "--log-level", "warning"]
-    settings = {**_settings(model, tuned), "LUMEN_PEER_PICTURE": picture or ""}
+    settings = {"LUMEN_PEER_MODEL": model.path, "LUMEN_PEER_PICTURE": picture or ""}
+    settings |= _tuning(tuned)
     settings |= {"LUMEN_PEER_BOUND": "1"} if bound else {}
     with started("fastapi", command, settings, cores) as process:
         # Each process answers with its id: all of them must be there.
@@ -148,9 +149,8 @@ def fastapi(
         yield Peer(process.pid, port, path, body, headers)
 
 
-def _settings(model: Model, tuned: bool) -> dict[str, str]:
-    tuning = {"LUMEN_PEER_TUNED": "1", "OMP_NUM_THREADS": "1"} if tuned else {}
-    return {"LUMEN_PEER_MODEL": model.path, **tuning}
+def _tuning(tuned: bool) -> dict[str, str]:
+    return {"LUMEN_PEER_TUNED": "1", "OMP_NUM_THREADS": "1"} if tuned else {}
 
 
 @contextmanager
@@ -168,6 +168,29 @@ def triton(
     Raises:
         PeerMissingError: it cannot be installed or started here.
     """
+    with triton_of({"model": model}, cores, tuned=tuned) as (pid, port):
+        yield oip_peer(pid, port, model, body)
+
+
+@contextmanager
+def triton_of(
+    models: Mapping[str, Model],
+    cores: frozenset[int],
+    *,
+    tuned: bool = True,
+    loaded: Sequence[str] | None = None,
+) -> Iterator[tuple[int, int]]:
+    """The same with several models: the leader of its session and its port for HTTP.
+
+    Args:
+        models: in its repository, by name.
+        cores: those it may use.
+        tuned: an instance of each model for each, and one thread per session.
+        loaded: those of the start; others are loaded by calls. None: all, and no calls.
+
+    Raises:
+        PeerMissingError: it cannot be installed or started here.
+    """
     python = TRITON.install()
     (site,) = python.parent.parent.glob("lib/python*/site-packages")
     home = site / "pytriton" / "tritonserver"
@@ -180,20 +203,24 @@ def triton(
         root = Path(folder)
         shutil.copytree(home / "backends" / "python", root / "backends" / "python")
         shutil.copy2(stub, root / "backends" / "python")
-        write_repository(root / "models" / "model", model, len(cores) if tuned else 1)
+        for name, model in models.items():
+            write_repository(root / "models" / name, model, len(cores) if tuned else 1)
         command = [str(home / "bin" / "tritonserver"), f"--model-repository={root / 'models'}"]
         command += [f"--backend-directory={root / 'backends'}", f"--http-port={port}"]
         command += ["--http-address=127.0.0.1", "--allow-grpc=false", "--allow-metrics=false"]
+        if loaded is not None:
+            command += ["--model-control-mode=explicit"]
+            command += [f"--load-model={name}" for name in loaded]
         libraries = [site / "nvidia_pytriton.libs", sysconfig.get_config_var("LIBDIR")]
         settings = {
-            **_settings(model, tuned),
+            **_tuning(tuned),
             "LD_LIBRARY_PATH": os.pathsep.join(map(str, libraries)),
             "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}",
             "PYTHONPATH": str(site),
         }
         with started("triton", command, settings, cores) as process:
             process.wait_until(lambda: oip.ask(port, "GET", "/v2/health/ready")[0] == 200)
-            yield oip_peer(process.pid, port, model, body)
+            yield process.pid, port
 
 
 def oip_peer(pid: int, port: int, model: Model, body: bytes) -> Peer:
@@ -219,7 +246,7 @@ def write_repository(folder: Path, model: Model, cores: int) -> None:
     """
     (folder / "1").mkdir(parents=True)
     shutil.copy2(_HERE / "triton_model.py", folder / "1" / "model.py")
-    lines = ['name: "model"', 'backend: "python"', "max_batch_size: 0"]
+    lines = [f'name: "{folder.name}"', 'backend: "python"', "max_batch_size: 0"]
     for kind, name, shape in (
         ("input", model.input_name, model.input_shape),
         ("output", model.output_name, model.output_shape),
@@ -227,6 +254,7 @@ def write_repository(folder: Path, model: Model, cores: int) -> None:
         sizes = ", ".join(map(str, (-1, *shape[1:])))
         lines.append(f'{kind} [{{ name: "{name}" data_type: TYPE_FP32 dims: [{sizes}] }}]')
     lines.append(f"instance_group [{{ kind: KIND_CPU count: {cores} }}]")
+    lines.append(f'parameters {{ key: "path" value: {{ string_value: "{model.path}" }} }}')
     (folder / "config.pbtxt").write_text("\n".join(lines) + "\n")
 
 

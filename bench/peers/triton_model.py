@@ -8,6 +8,7 @@ never to be quoted as Triton's best.
 
 from __future__ import annotations
 
+import json
 import os
 
 import onnxruntime
@@ -17,14 +18,15 @@ import triton_python_backend_utils as backend
 class TritonPythonModel:
     """The class that Triton looks for."""
 
-    def initialize(self, _arguments: dict[str, str]) -> None:
+    def initialize(self, arguments: dict[str, str]) -> None:
         """Called once per instance."""
+        parameters = json.loads(arguments["model_config"])["parameters"]
         options = onnxruntime.SessionOptions()
         if "LUMEN_PEER_TUNED" in os.environ:
             options.intra_op_num_threads = 1
             options.inter_op_num_threads = 1
         self._session = onnxruntime.InferenceSession(
-            os.environ["LUMEN_PEER_MODEL"], options, providers=["CPUExecutionProvider"]
+            parameters["path"]["string_value"], options, providers=["CPUExecutionProvider"]
         )
         self._input = self._session.get_inputs()[0].name
         self._output = self._session.get_outputs()[0].name
