@@ -252,8 +252,8 @@ def test_a_configuration_in_the_call(room: Room) -> None:
     code, body = room.engine.call("load", "b", {"parameters": {"config": json.dumps(said)}})
     assert code == 400
     assert body["error"].splitlines() == [
-        "config platform: expected 'onnxruntime_onnx': Lumen serves ONNX alone, found "
-        "'tensorrt_plan'",
+        "failed to load 'b': config platform: expected 'onnxruntime_onnx': Lumen serves ONNX alone, "
+        "found 'tensorrt_plan'",
         "config name: expected 'b', found 'c'",
     ]
 

@@ -261,7 +261,11 @@ class Control:
     def _load_asked(self, errand: Errand) -> bytes:
         """Of all versions that its policy names, as Triton: one that fails holds none of the others
         up, and one that the policy no longer names goes."""
-        wanted = entries_of(self._config, errand.name, _config_of(errand.body))
+        try:
+            wanted = entries_of(self._config, errand.name, _config_of(errand.body))
+        except LumenError as error:  # clients look for these words of Triton's
+            code = error.code if isinstance(error, CallError) else 400
+            raise CallError(code, f"failed to load '{errand.name}': {error}") from None
         failed = [line for model in wanted for line in self._try_put(model)]
         if not failed:
             names = {model.name for model in wanted}
