@@ -162,9 +162,8 @@ def _serve(config: Config, reread: Callable[[], Config], journal: Journal) -> in
 def _control(engine: Engine, config: Config, journal: Journal, ort_version: str) -> Control:
     """What will answer calls that load and unload models."""
 
-    def load(model: ModelConfig) -> list[str]:
+    def load(model: ModelConfig, is_gentle: bool) -> list[str]:
         path, names = resolve(model.path), labels(model)
-        is_gentle = config.repository.load_gently
         put = partial(engine.load, gently=is_gentle)
         return loading.add_model(engine, ort_version, model, path, names, put, is_gentle)
 

@@ -18,7 +18,7 @@ from lumen_uring import reload
 from lumen_uring.config import load
 from lumen_uring.errors import EngineError
 from lumen_uring.repository.control import Control
-from lumen_uring.repository.prepare import PrepareError, Preparer
+from lumen_uring.repository.prepare import Prepared, PrepareError, Preparer
 from lumen_uring.ring.engine import Errand
 from lumen_uring.settings import Config, ModelConfig
 from lumen_uring.triton_settings import TritonSettings
@@ -84,14 +84,14 @@ class FakePreparer(Preparer):
         self.gate.set()
         self.stopped = threading.Event()
 
-    def prepare(self, config: Config, model: ModelConfig) -> list[str]:
+    def prepare(self, config: Config, model: ModelConfig) -> Prepared:
         while not (self.gate.wait(0.01) or self.stopped.is_set()):
             pass
         if self.stopped.is_set():
             raise PrepareError("the server is shutting down")
         if model.name in self.wrong:
             raise PrepareError(self.wrong[model.name])
-        return ["checked"]
+        return Prepared(["checked"], is_gentle=True)
 
     def stop(self) -> None:
         self.stopped.set()
@@ -128,7 +128,7 @@ class Room:
             assert time.monotonic() < end, (self.loaded, self.engine.unloaded, self.said)
             time.sleep(0.005)
 
-    def put(self, model: ModelConfig) -> list[str]:
+    def put(self, model: ModelConfig, _is_gentle: bool) -> list[str]:
         self.loaded.append((model.name, model.path.removeprefix(f"{self.folder}/")))
         return []
 
@@ -245,15 +245,15 @@ def test_a_failed_load_leaves_what_was(room: Room) -> None:
 def test_a_configuration_in_the_call(room: Room) -> None:
     said = {"name": "b", "max_batch_size": 4}
     loaded: list[ModelConfig] = []
-    room.control._load = lambda model: loaded.append(model) or []  # type: ignore[func-returns-value]
+    room.control._load = lambda model, _gentle: loaded.append(model) or []  # type: ignore[func-returns-value]
     assert room.engine.call("load", "b", {"parameters": {"config": json.dumps(said)}})[0] == 200
     assert loaded[0].max_rows == 4
     said = {"name": "c", "platform": "tensorrt_plan"}
     code, body = room.engine.call("load", "b", {"parameters": {"config": json.dumps(said)}})
     assert code == 400
     assert body["error"].splitlines() == [
-        "failed to load 'b': config platform: expected 'onnxruntime_onnx': Lumen serves ONNX alone, "
-        "found 'tensorrt_plan'",
+        "failed to load 'b': config platform: expected 'onnxruntime_onnx': Lumen serves ONNX "
+        "alone, found 'tensorrt_plan'",
         "config name: expected 'b', found 'c'",
     ]
 
@@ -398,11 +398,13 @@ def test_what_a_reload_says(tmp_path: Path) -> None:
 # ---- the check in a process of its own ----
 
 
-def preparer(folder: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> Preparer:
+def preparer(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, body: str, starved_s: float = 600
+) -> Preparer:
     """One whose process does something else."""
     (folder / "stand_in.py").write_text(textwrap.dedent(body))
     monkeypatch.setenv("PYTHONPATH", str(folder))
-    return Preparer("stand_in")
+    return Preparer("stand_in", starved_s)
 
 
 @pytest.mark.parametrize(
@@ -425,6 +427,20 @@ def test_a_check_that_fails(
     with pytest.raises(PrepareError) as caught:
         preparer(tmp_path, monkeypatch, body).prepare(config, config.models[0])
     assert says in str(caught.value)
+
+
+def test_a_check_that_others_leave_no_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It begins again with ordinary priority, and so does the load behind it."""
+    body = """
+        import json, os, sys, time
+        told = json.load(sys.stdin)
+        assert (os.sched_getscheduler(0) == os.SCHED_IDLE) == told["gently"]
+        time.sleep(60 if told["gently"] else 0)
+        print(json.dumps({"reason": None, "notes": ["at last"]}))
+    """
+    config = load()
+    starved = preparer(tmp_path, monkeypatch, body, 0.5)
+    assert starved.prepare(config, config.models[0]) == (["at last"], False)
 
 
 def test_a_check_that_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

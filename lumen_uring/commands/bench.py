@@ -361,17 +361,15 @@ def _shape(tensor: TensorInfo, rows: int) -> list[int]:
 
 def _server_cpu_seconds(plan: LoadPlan) -> float | None:
     """CPU time of the server so far; None when it does not run on this machine."""
-    import os
-
+    from lumen_uring.ring.process import cpu_s
     from lumen_uring.ring.stats import read, stats_path
 
     path = unix_path(plan.host)
     try:
         pid = read(stats_path(plan.port)).pid if path is None else _listener_pid(path)
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return cpu_s(pid)
     except (StatsError, OSError):
         return None
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _listener_pid(path: str) -> int:

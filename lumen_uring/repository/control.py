@@ -84,7 +84,7 @@ class Control:
     Args:
         engine: that runs.
         config: of the server, with the models that it has loaded.
-        load: puts a model into the engine, or in the place of the one of its name.
+        load: puts a model into the engine, or in the place of the one of its name; gently or not.
         log: takes a level and a sentence.
         asked: answers a call about settings, by its kind and what it asks for.
         preparer: tries a model beforehand.
@@ -95,7 +95,7 @@ class Control:
         self,
         engine: Loads,
         config: Config,
-        load: Callable[[ModelConfig], list[str]],
+        load: Callable[[ModelConfig, bool], list[str]],
         log: Callable[[str, str], None],
         asked: Callable[[str, dict[str, Any]], dict[str, Any]],
         preparer: Preparer | None = None,
@@ -309,7 +309,8 @@ class Control:
             self._states.put(base, version, LOADING)
         files = _files_of(model)  # before: a change during the load is one
         try:
-            notes = [*self._preparer.prepare(self._config, model), *self._load(model)]
+            prepared = self._preparer.prepare(self._config, model)
+            notes = [*prepared.notes, *self._load(model, prepared.is_gentle)]
         except LumenError as error:
             if served != version:
                 self._states.put(base, version, UNAVAILABLE, str(error))

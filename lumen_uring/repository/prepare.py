@@ -13,12 +13,13 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from dataclasses import asdict
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from lumen_uring.errors import LumenError
 from lumen_uring.repository.origin import Declared, Origin
-from lumen_uring.ring.process import gently
+from lumen_uring.ring.process import cpu_s, gently
 from lumen_uring.settings import Config, ModelConfig
 
 _MODULE: Final = "lumen_uring.repository.prepare"
@@ -30,20 +31,38 @@ _NO_MEMORY: Final = re.compile(
 )
 
 
+_LOOK_S: Final = 1.0
+# A gentle check that has had less than this share of a core for so long gives way to nobody.
+_STARVED_S: Final = 20.0
+_STARVED_SHARE: Final = 0.1
+
+
 class PrepareError(LumenError):
     """The model cannot be loaded; the message says why."""
+
+
+class Prepared(NamedTuple):
+    """A model that may be loaded: notes on it, and whether others leave time to load it gently."""
+
+    notes: list[str]
+    is_gentle: bool
+
+
+class _StarvedError(Exception):
+    """Others leave the check no time."""
 
 
 class Preparer:
     """Tries one model after another."""
 
-    def __init__(self, module: str = _MODULE) -> None:
+    def __init__(self, module: str = _MODULE, starved_s: float = _STARVED_S) -> None:
         self._module = module
+        self._starved_s = starved_s
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._stopped = False
 
-    def prepare(self, config: Config, model: ModelConfig) -> list[str]:
+    def prepare(self, config: Config, model: ModelConfig) -> Prepared:
         """Tries a model, and returns when it may be loaded.
 
         Args:
@@ -51,16 +70,22 @@ class Preparer:
             model: its entry.
 
         Returns:
-            Notes on it.
+            What is known of it. A check that others leave no time begins again, not gently.
 
         Raises:
             PrepareError: it cannot be served, crashed, took too long, or needed too much memory.
         """
         gentle = config.repository.load_gently
         # From its first instruction on: half a second of imports is noticed too.
-        status, said, trouble = (
-            gently(self._run, config, model) if gentle else self._run(config, model)
-        )
+        try:
+            status, said, trouble = (
+                gently(self._run, config, model, True)
+                if gentle
+                else self._run(config, model, False)
+            )
+        except _StarvedError:
+            gentle = False
+            status, said, trouble = self._run(config, model, False)
         if self._stopped:
             raise PrepareError("the server is shutting down")
         try:
@@ -69,9 +94,9 @@ class Preparer:
             raise PrepareError(_crash(status, trouble)) from None
         if answer["reason"] is not None:
             raise PrepareError(_with_cure(str(answer["reason"])))
-        return [str(note) for note in answer["notes"]]
+        return Prepared([str(note) for note in answer["notes"]], gentle)
 
-    def _run(self, config: Config, model: ModelConfig) -> tuple[int, bytes, bytes]:
+    def _run(self, config: Config, model: ModelConfig, gentle: bool) -> tuple[int, bytes, bytes]:
         """Runs the process, which has the priority of this thread and ends with it. Returns its
         status and what it wrote."""
         limit_s = config.repository.load_seconds
@@ -84,18 +109,35 @@ class Preparer:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
             )
-        try:
-            said, trouble = process.communicate(_spec(config, model), limit_s)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.communicate()
-            gentle = config.repository.load_gently
-            cure = "; if others leave it no time, set repository.load_gently: false"
-            raise PrepareError(
-                f"its check took longer than {limit_s} s (repository.load_seconds)"
-                f"{cure if gentle else ''}"
-            ) from None
-        return process.returncode, said, trouble
+        told: bytes | None = _spec(config, model, gentle)
+        began_s = time.monotonic()
+        while True:
+            try:
+                said, trouble = process.communicate(told, min(_LOOK_S, limit_s))
+            except subprocess.TimeoutExpired:  # noqa: PERF203 -- once a second
+                told = None
+                self._judge(process, time.monotonic() - began_s, limit_s, gentle)
+            else:
+                return process.returncode, said, trouble
+
+    def _judge(
+        self, process: subprocess.Popen[bytes], took_s: float, limit_s: float, gentle: bool
+    ) -> None:
+        """Ends a check that takes too long.
+
+        Raises:
+            PrepareError: it took longer than it may.
+            _StarvedError: others leave it no time.
+        """
+        starves = gentle and took_s > self._starved_s
+        starves = starves and cpu_s(process.pid) < _STARVED_SHARE * took_s
+        if took_s < limit_s and not starves:
+            return
+        process.kill()
+        process.communicate()
+        if starves:
+            raise _StarvedError
+        raise PrepareError(f"its check took longer than {limit_s} s (repository.load_seconds)")
 
     def stop(self) -> None:
         """Ends the check that is under way; no other one begins."""
@@ -125,7 +167,7 @@ def _with_cure(sentence: str) -> str:
     return f"its check needs more memory than repository.load_bytes allows: {sentence}"
 
 
-def _spec(config: Config, model: ModelConfig) -> bytes:
+def _spec(config: Config, model: ModelConfig, gentle: bool) -> bytes:
     """What the process is told: a server with this model alone, which opens no port or file."""
     server = {"max_request_bytes", "arena_bytes"}
     engine = config.engine.model_dump(mode="json") | {
@@ -141,7 +183,7 @@ def _spec(config: Config, model: ModelConfig) -> bytes:
         },
         "declared": [asdict(one) for one in origin.declared],
         "memory_bytes": config.repository.load_bytes,
-        "gently": config.repository.load_gently,
+        "gently": gentle,
     }
     return json.dumps(told).encode()
 

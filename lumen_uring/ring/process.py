@@ -13,6 +13,7 @@ import signal
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 _PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
@@ -46,6 +47,19 @@ def gently(call: Callable[..., _Result], *arguments: Any) -> _Result:
     if errors:
         raise errors[0]
     return results[0]
+
+
+def cpu_s(pid: int) -> float:
+    """CPU time of a process that has not been waited for; seconds.
+
+    Raises:
+        OSError: there is none.
+
+    Source:
+        proc_pid_stat(5): utime and stime
+    """
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def give_way(memory_bytes: int, gently: bool) -> None:
