@@ -17,12 +17,13 @@ from lumen_uring.model_cache import cache_place
 from lumen_uring.model_cache import labels as labels_of
 from lumen_uring.repository.agreement import disagreements
 from lumen_uring.ring.process import gently
+from lumen_uring.settings import ExpertsConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from lumen_uring.ring.engine import Engine
-    from lumen_uring.settings import Config, EnsembleConfig, ExpertsConfig, ModelConfig
+    from lumen_uring.settings import Config, EnsembleConfig, ModelConfig
 
 _Result = TypeVar("_Result")
 
@@ -121,6 +122,31 @@ def add_experts(
     indexes = {name: index for index, name in enumerate(loaded)}
     labels = loaded[entry.experts[-1].model]
     engine.add_experts(entry, config.virtual(entry), indexes, labels)
+
+
+def load_virtual(engine: Engine, config: Config, entry: ExpertsConfig | EnsembleConfig) -> None:
+    """Loads a virtual model into a server that runs, or in the place of the one of its name.
+
+    Args:
+        engine: that runs.
+        config: of the server; its models are those in force.
+        entry: the virtual model.
+
+    Raises:
+        ConfigError: its labels cannot be read.
+        EngineError: a model that it runs is not served, or they do not fit each other.
+    """
+    parts = entry.experts if isinstance(entry, ExpertsConfig) else entry.steps
+    by_name = {model.name: model for model in config.models}
+    missing = [part.model for part in parts if part.model not in by_name]
+    if missing:
+        raise EngineError(f"it runs '{missing[0]}', which is not served")
+    if isinstance(entry, ExpertsConfig):
+        names = labels_of(by_name[entry.experts[-1].model])
+        engine.load_experts(entry, config.virtual(entry), engine.indexes(), names)
+    else:
+        model = config.ensemble(entry)
+        engine.load_ensemble(entry, model, engine.indexes(), labels_of(model))
 
 
 def add_ensemble(

@@ -21,19 +21,21 @@ _SERVER: Final = ("keys", "hosts", "rate", "burst", "unready_seconds", "drain_se
 _LOG: Final = ("level", "format", "path")
 _ENGINE: Final = ("thread_count", "queue_type", "allocator_type")  # as far as the engine can
 _RATES: Final = ("rate", "burst")
-_Entry = TypeVar("_Entry", ExpertsConfig, EnsembleConfig)
+_Entry = TypeVar("_Entry", ModelConfig, ExpertsConfig, EnsembleConfig)
 
 
 class Plan(NamedTuple):
     """The settings to apply, the names of those that change, a sentence for each that cannot.
 
-    The models of `config` are those in force, with their new rates; `models` are those wanted.
+    The models of `config` are those in force, with their new rates; `models` and `virtual` are
+    those wanted.
     """
 
     config: Config
     changed: tuple[str, ...]
     refused: tuple[str, ...]
     models: tuple[ModelConfig, ...]
+    virtual: tuple[ExpertsConfig | EnsembleConfig, ...]
 
 
 def plan(current: Config, wanted: Config) -> Plan:
@@ -68,38 +70,25 @@ def plan(current: Config, wanted: Config) -> Plan:
     section("repository", current.repository, wanted.repository, ())
     log = section("log", current.log, wanted.log, _LOG)
 
-    def virtual(name: str, old: tuple[_Entry, ...], new: tuple[_Entry, ...]) -> tuple[_Entry, ...]:
-        """The entries of a list of virtual models, with the values to apply."""
-        names = [entry.name for entry in old]
-        if [entry.name for entry in new] != names:
-            refused.append(_refusal(name, ", ".join(names) or "none"))
+    def entries(name: str, old: tuple[_Entry, ...], new: tuple[_Entry, ...]) -> tuple[_Entry, ...]:
+        """Those in force with their new rates; others are loaded and unloaded afterwards."""
         by_name = {entry.name: entry for entry in new}
         kept = list(old)
         for index, entry in enumerate(old):
-            if entry.name in by_name:
-                update = section(f"{name}.{index}", entry, by_name[entry.name], _RATES)
-                kept[index] = entry.model_copy(update=update)
-        return tuple(kept)
-
-    def models() -> tuple[ModelConfig, ...]:
-        """The models in force with their new rates; others are loaded and unloaded afterwards."""
-        by_name = {entry.name: entry for entry in wanted.models}
-        kept = list(current.models)
-        for index, entry in enumerate(current.models):
-            new = by_name.pop(entry.name, None)
-            if new is None:
+            found = by_name.pop(entry.name, None)
+            if found is None:
                 changed.append(f"model {entry.name} (to be unloaded)")
                 continue
-            rates = {name: getattr(new, name) for name in _RATES}
+            rates = {rate: getattr(found, rate) for rate in _RATES}
             kept[index] = entry.model_copy(update=rates)
             changed.extend(
-                f"models.{index}.{name}"
-                for name, rate in rates.items()
-                if getattr(entry, name) != rate
+                f"{name}.{index}.{rate}"
+                for rate, value in rates.items()
+                if getattr(entry, rate) != value
             )
-            if needs_loading(kept[index], new):
+            if needs_loading(kept[index], found):
                 changed.append(f"model {entry.name} (to be loaded again)")
-        changed.extend(f"model {name} (to be loaded)" for name in by_name)
+        changed.extend(f"model {entry} (to be loaded)" for entry in by_name)
         return tuple(kept)
 
     config = current.model_copy(
@@ -107,12 +96,13 @@ def plan(current: Config, wanted: Config) -> Plan:
             "server": current.server.model_copy(update=server),
             "engine": current.engine.model_copy(update=engine),
             "log": current.log.model_copy(update=log),
-            "models": models(),
-            "experts": virtual("experts", current.experts, wanted.experts),
-            "ensembles": virtual("ensembles", current.ensembles, wanted.ensembles),
+            "models": entries("models", current.models, wanted.models),
+            "experts": entries("experts", current.experts, wanted.experts),
+            "ensembles": entries("ensembles", current.ensembles, wanted.ensembles),
         }
     )
-    return Plan(config, tuple(changed), tuple(refused), wanted.models)
+    virtual = wanted.virtual_entries()
+    return Plan(config, tuple(changed), tuple(refused), wanted.models, virtual)
 
 
 def without_engine(plan: Plan, engine: EngineConfig, why: str) -> Plan:
@@ -128,10 +118,11 @@ def without_engine(plan: Plan, engine: EngineConfig, why: str) -> Plan:
         tuple(name for name in plan.changed if not name.startswith("engine.")),
         (*plan.refused, f"{why}; the engine's settings stay."),
         plan.models,
+        plan.virtual,
     )
 
 
-def needs_loading(served: ModelConfig, wanted: ModelConfig) -> bool:
+def needs_loading(served: BaseModel, wanted: BaseModel) -> bool:
     """Whether a model must be loaded again to be as its entry says: rates change without that.
 
     Args:

@@ -168,7 +168,7 @@ def _control(engine: Engine, config: Config, journal: Journal, ort_version: str)
         return loading.add_model(engine, ort_version, model, path, names, put, is_gentle)
 
     asked = TritonSettings(config, journal).answer
-    return Control(engine, config, load, journal.log, asked)
+    return Control(engine, config, load, partial(loading.load_virtual, engine), journal.log, asked)
 
 
 _Files = list[tuple[ModelConfig, Path, bytes | None]]
@@ -314,7 +314,9 @@ class _Watch:
 
     def _reload(self) -> None:
         """Applies the settings that a reload may change; a wrong file changes nothing."""
-        current = self._config.with_entries(self._control.models())
+        current = self._config.with_entries(self._control.models()).with_virtual(
+            self._control.virtual()
+        )
         try:
             plan = reload.plan(current, self._reread())
         except ConfigError as error:
@@ -340,7 +342,9 @@ class _Watch:
             self._journal.log("warning", sentence)
         self._journal.log("info", summary)
         number = self._report.begin([summary, *plan.refused], failed=False, goes_on=True)
-        self._control.list_models(plan.models, lambda lines: self._report.end(number, lines))
+        self._control.list_models(
+            plan.models, plan.virtual, lambda lines: self._report.end(number, lines)
+        )
 
     def _change_workers(self, plan: reload.Plan) -> reload.Plan:
         """Applies what has changed of the engine, or says why it cannot."""

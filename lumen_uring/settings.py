@@ -701,6 +701,20 @@ class Config(_Section):
         """The same settings with other entries of `models`."""
         return self.model_copy(update={"models": models})
 
+    def virtual_entries(self) -> tuple[ExpertsConfig | EnsembleConfig, ...]:
+        """Those of `experts` and of `ensembles`."""
+        return (*self.experts, *self.ensembles)
+
+    def with_virtual(self, entries: tuple[ExpertsConfig | EnsembleConfig, ...]) -> Config:
+        """The same settings with other virtual models.
+
+        Args:
+            entries: of `experts` and of `ensembles`.
+        """
+        experts = tuple(entry for entry in entries if isinstance(entry, ExpertsConfig))
+        ensembles = tuple(entry for entry in entries if isinstance(entry, EnsembleConfig))
+        return self.model_copy(update={"experts": experts, "ensembles": ensembles})
+
     def with_models(
         self,
         models: tuple[ModelConfig, ...],

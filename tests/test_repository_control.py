@@ -17,7 +17,7 @@ import pytest
 from lumen_uring import reload
 from lumen_uring.config import load
 from lumen_uring.errors import EngineError
-from lumen_uring.repository.control import Control
+from lumen_uring.repository.control import Control, Virtual
 from lumen_uring.repository.prepare import Prepared, PrepareError, Preparer
 from lumen_uring.ring.engine import Errand
 from lumen_uring.settings import Config, ModelConfig
@@ -111,7 +111,8 @@ class Room:
         self.level = "info"
         self.said: list[str] = []
         self.control = Control(
-            self.engine, self.config, self.put, lambda _level, text: self.said.append(text),
+            self.engine, self.config, self.put, self.put_virtual,
+            lambda _level, text: self.said.append(text),
             TritonSettings(self.config, self).answer,
             self.preparer, 0.05,
         )  # fmt: skip
@@ -131,6 +132,10 @@ class Room:
     def put(self, model: ModelConfig, _is_gentle: bool) -> list[str]:
         self.loaded.append((model.name, model.path.removeprefix(f"{self.folder}/")))
         return []
+
+    def put_virtual(self, config: Config, entry: Virtual) -> None:
+        assert {model.name for model in config.models} >= {"a"}
+        self.loaded.append((entry.name, "virtual"))
 
     def states(self, **asked: object) -> dict[str, tuple[str, ...]]:
         code, index = self.engine.call("index", body=asked)
@@ -359,15 +364,15 @@ def test_settings_that_change(room: Room, tmp_path: Path) -> None:
     file.touch()
     settings = ["repository.control=explicit", "models.0.max_rows=3"]
     wanted = load(None, settings, [f"x={file}"], None, [str(tmp_path)]).models
-    room.control.list_models(wanted, failed.append)
+    room.control.list_models(wanted, (), failed.append)
     room.until(lambda: room.engine.unloaded == ["a"] and len(room.loaded) == 2)
     assert {model.name for model in room.control.models()} == {"b", "x"}
-    room.control.list_models(wanted, failed.append)  # as they are: nothing is loaded
+    room.control.list_models(wanted, (), failed.append)  # as they are: nothing is loaded
     rates = [model.model_copy(update={"rate": 2.0}) for model in wanted]
-    room.control.list_models(rates, failed.append)
+    room.control.list_models(rates, (), failed.append)
     room.until(lambda: room.control.models()[-1].rate == 2.0)
     file.write_text("another one")
-    room.control.list_models(wanted, failed.append)
+    room.control.list_models(wanted, (), failed.append)
     room.until(lambda: len(room.loaded) == 3)
     room.control.list_models([], failed.append)
     room.until(lambda: len(failed) == 5)
@@ -375,7 +380,7 @@ def test_settings_that_change(room: Room, tmp_path: Path) -> None:
     assert len(room.loaded) == 3
     assert failed == [[]] * 5
     room.preparer.wrong = {"x": "it is none"}
-    room.control.list_models(wanted, failed.append)
+    room.control.list_models(wanted, (), failed.append)
     room.until(lambda: len(failed) == 6)
     assert failed[-1] == ["model x: not loaded: it is none"]
 

@@ -34,11 +34,12 @@ from lumen_uring.repository.states import (
 )
 from lumen_uring.repository.watch import SETTLE_S, Look, Watcher, look
 from lumen_uring.ring.engine import Errand
-from lumen_uring.settings import Config, ModelConfig, base_of
+from lumen_uring.settings import Config, EnsembleConfig, ExpertsConfig, ModelConfig, base_of
 
 _STEP_S: Final = 0.5
 _SHUTTING_DOWN: Final = "the server is shutting down"
 _BUILTIN: Final = "builtin:"
+Virtual = ExpertsConfig | EnsembleConfig
 
 
 class Loads(Protocol):
@@ -62,6 +63,7 @@ class Listed:
     """The settings name other models than before."""
 
     models: tuple[ModelConfig, ...]
+    virtual: tuple[Virtual, ...]
     done: Callable[[list[str]], None]  # with a line for each model that could not be
 
 
@@ -84,6 +86,7 @@ class Control:
     Args:
         engine: that runs.
         config: of the server, with the models that it has loaded.
+        load_virtual: the same of a virtual model, with the settings in force.
         load: puts a model into the engine, or in the place of the one of its name; gently or not.
         log: takes a level and a sentence.
         asked: answers a call about settings, by its kind and what it asks for.
@@ -96,6 +99,7 @@ class Control:
         engine: Loads,
         config: Config,
         load: Callable[[ModelConfig, bool], list[str]],
+        load_virtual: Callable[[Config, Virtual], None],
         log: Callable[[str, str], None],
         asked: Callable[[str, dict[str, Any]], dict[str, Any]],
         preparer: Preparer | None = None,
@@ -105,6 +109,7 @@ class Control:
         self._engine = engine
         self._config = config
         self._load = load
+        self._load_virtual = load_virtual
         self._log = log
         self._asked = asked
         self._preparer = preparer or Preparer()
@@ -115,6 +120,7 @@ class Control:
         self._lock = threading.Lock()
         self._configuring = threading.Lock()
         self._models = {model.name: model for model in config.models}  # in force
+        self._virtual = {entry.name: entry for entry in config.virtual_entries()}
         self._files = {model.name: _files_of(model) for model in config.models}
         self._listed = set(self._models)
         self._unsettled = False
@@ -155,6 +161,11 @@ class Control:
         with self._lock:
             return tuple(self._models.values())
 
+    def virtual(self) -> tuple[Virtual, ...]:
+        """The entries of all virtual models that are served now."""
+        with self._lock:
+            return tuple(self._virtual.values())
+
     def states(self) -> list[Row]:
         """Of all versions; any thread."""
         return self._states.rows()
@@ -169,19 +180,27 @@ class Control:
             EngineError: they cannot be applied; nothing has changed.
         """
         with self._configuring:
-            served = {model.name for model in self.models()}
+            served = {model.name for model in (*self.models(), *self.virtual())}
             kept = tuple(model for model in config.models if model.name in served)
-            self._engine.reload(config.with_entries(kept))
+            virtual = tuple(one for one in config.virtual_entries() if one.name in served)
+            config = config.with_entries(kept).with_virtual(virtual)
+            self._engine.reload(config)
             self._config = config
 
-    def list_models(self, models: Sequence[ModelConfig], done: Callable[[list[str]], None]) -> None:
+    def list_models(
+        self,
+        models: Sequence[ModelConfig],
+        virtual: Sequence[Virtual],
+        done: Callable[[list[str]], None],
+    ) -> None:
         """Has the models of the settings that were read again loaded, and others unloaded.
 
         Args:
             models: entries; one that is served as it stands there is left alone.
+            virtual: the same of virtual models.
             done: called on the loader's thread, with a line for each model that could not be.
         """
-        self._jobs.put(Listed(tuple(models), done))
+        self._jobs.put(Listed(tuple(models), tuple(virtual), done))
 
     def _changed(self) -> None:
         if not self._rescan_waits.is_set():
@@ -236,7 +255,10 @@ class Control:
             try:
                 self._follow(job)
             except Exception as error:  # later jobs are carried out, whatever happened
-                self._log("error", f"The list of models: {type(error).__name__}: {error}")
+                said = f"The list of models: {type(error).__name__}: {error}"
+                self._log("error", said)
+                if isinstance(job, Listed):
+                    job.done([said])
         while job is not None:
             if isinstance(job, Errand):
                 self._finish(job, 503, _SHUTTING_DOWN)
@@ -249,7 +271,7 @@ class Control:
             self._rescan()
             self._say_readiness()
         else:
-            failed = self._apply(job.models)
+            failed = self._apply_all(job.models, job.virtual)
             self._say_readiness()
             job.done(failed)
 
@@ -332,7 +354,10 @@ class Control:
         with self._configuring:
             keys = [key for key in self._config.server.keys if key.models != "all"]
             if any({name, base_of(name)} & set(key.models) for key in keys):
-                self._engine.reload(self._config.with_entries(self.models()))
+                self._engine.reload(self._in_force())
+
+    def _in_force(self) -> Config:
+        return self._config.with_entries(self.models()).with_virtual(self.virtual())
 
     def _remove(self, name: str) -> None:
         """Unloads a model that is served."""
@@ -347,11 +372,41 @@ class Control:
                 raise
             with self._lock:
                 self._models.pop(name, None)
+                self._virtual.pop(name, None)
         # Under another name it may be served on.
         stays = any((one.base, one.version) == (base, version) for one in self.models())
         left = (READY, "") if stays else (UNAVAILABLE, UNLOADED)
         self._states.put(base, version, *left)
         self._log("info", f"model {name}: unloaded")
+
+    def _apply_all(self, wanted: Sequence[ModelConfig], virtual: Sequence[Virtual]) -> list[str]:
+        """Virtual models go before those that they run, and come after them."""
+        failed: list[str] = []
+        names = {entry.name for entry in virtual}
+        for entry in self.virtual():
+            if entry.name not in names:
+                failed += self._try(self._remove, entry.name)
+        failed += self._apply(wanted)
+        for entry in virtual:
+            served = self._virtual.get(entry.name)
+            if served is None or needs_loading(served, entry):
+                failed += self._try(self._put_virtual, entry)
+            else:
+                with self._lock:
+                    self._virtual[entry.name] = entry  # its rates
+        return failed
+
+    def _put_virtual(self, entry: Virtual) -> None:
+        try:
+            self._load_virtual(self._in_force(), entry)
+        except LumenError as error:
+            self._log("error", f"model {entry.name}: not loaded: {error}")
+            raise
+        with self._lock:
+            self._virtual[entry.name] = entry
+        self._name_in_keys(entry.name)
+        self._states.put(entry.name, 1, READY)
+        self._log("info", f"model {entry.name}: loaded")
 
     def _apply(self, wanted: Sequence[ModelConfig]) -> list[str]:
         """The list of the settings: loads what is new or has changed, unloads what is gone."""
@@ -400,7 +455,7 @@ class Control:
             self._models[model.name] = model  # its rates
         return []
 
-    def _try(self, change: Callable[[Any], None], what: str | ModelConfig) -> list[str]:
+    def _try(self, change: Callable[[Any], None], what: str | ModelConfig | Virtual) -> list[str]:
         """A change that no client waits for. Returns what went wrong; `_put` logs it itself."""
         try:
             change(what)

@@ -16,9 +16,10 @@ from lumen_uring.ring.config_struct import (
     native_config,
     native_experts,
     native_model,
+    native_steps,
     u32,
 )
-from lumen_uring.settings import Config, ExpertsConfig, ModelConfig
+from lumen_uring.settings import Config, EnsembleConfig, ExpertsConfig, ModelConfig
 
 
 class LiveModels:
@@ -79,6 +80,25 @@ class LiveModels:
         """
         rule = native_experts(entry, indexes)
         return self._load(native_model(model, Path("unused"), None, labels, experts=rule), False)
+
+    def load_ensemble(
+        self,
+        entry: EnsembleConfig,
+        model: ModelConfig,
+        indexes: Mapping[str, int],
+        labels: bytes | None = None,
+    ) -> int:
+        """The same of an ensemble; see add_ensemble and load.
+
+        Source:
+            lumen_load_model
+        """
+        steps = native_steps(entry, indexes)
+        return self._load(native_model(model, Path("unused"), None, labels, steps=steps), False)
+
+    def indexes(self) -> dict[str, int]:
+        """Of each name that was ever served."""
+        return dict(self._indexes)
 
     def _load(self, native: structs.LumenModelConfig, gently: bool) -> int:
         index = ctypes.c_uint32()

@@ -258,3 +258,62 @@ def test_settings_are_read_again(serve: Serve, cache: Path, tmp_path: Path) -> N
     one.path.write_text("models: 3")
     done = run(["reload", "--port", str(port)], cache)
     assert (done.returncode, "The reload failed" in done.stdout) == (1, True)
+
+
+def test_virtual_models_are_read_again(serve: Serve, cache: Path, tmp_path: Path) -> None:
+    """Experts and ensembles come, change and go; nobody misses one that stays."""
+    models = [
+        {"name": name, "path": str(times(tmp_path / f"{name}.onnx", factor))}
+        for name, factor in (("light", 2), ("dense", 3))
+    ]
+
+    def document(below: float | None, steps: int) -> dict[str, object]:
+        rule = [{"model": "light", "below": below}, {"model": "dense"}]
+        chain = [
+            {
+                "model": "light",
+                "inputs": {"x": f"t{step}" if step else "x"},
+                "outputs": {"y": f"t{step + 1}"},
+            }
+            for step in range(steps)
+        ]
+        return {
+            "models": models,
+            "experts": []
+            if below is None
+            else [{"name": "both", "feature": "mean", "experts": rule}],
+            "ensembles": [{"name": "chain", "steps": chain}] if steps else [],
+        }
+
+    one = Reloaded(serve, tmp_path, document(1e9, 0))
+    port = one.server.port
+
+    def reload(wanted: dict[str, object]) -> str:
+        one.path.write_text(yaml.safe_dump(wanted))
+        done = run(["reload", "--port", str(port)], cache)
+        assert done.returncode == 0, done.stdout
+        return done.stdout
+
+    assert (ask(port, "both"), ask(port, "chain")) == (2, -404)
+    with asked_all_the_time(port, "both", {2, 3}):
+        said = reload(document(-1e9, 2))
+        assert "model both (to be loaded again), model chain (to be loaded)" in said
+        assert ask(port, "both") == 3
+        with Http(port) as http:
+            answer = http.query(web.infer("chain", {"x": X}))
+            assert (answer.code, answer.array("t2")[0, 1]) == (200, 4)
+        assert "nothing has changed" in reload(document(-1e9, 2))
+    said = reload(document(None, 3))
+    assert "model both (to be unloaded), model chain (to be loaded again)" in said
+    assert ask(port, "both") == -404
+    with Http(port) as http:
+        assert http.query(web.infer("chain", {"x": X})).array("t3")[0, 1] == 8
+    # A model that a virtual one runs stays as it is.
+    changed = document(None, 3)
+    changed["models"] = [{**models[0], "max_rows": 3}, models[1]]
+    one.path.write_text(yaml.safe_dump(changed))
+    done = run(["reload", "--port", str(port)], cache)
+    assert (done.returncode, "is run by 'chain'" in done.stdout) == (1, True), done.stdout
+    with Http(port) as http:
+        assert http.query(web.infer("chain", {"x": X})).array("t3")[0, 1] == 8
+    one.server.check_idle()
