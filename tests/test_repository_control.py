@@ -374,7 +374,7 @@ def test_settings_that_change(room: Room, tmp_path: Path) -> None:
     file.write_text("another one")
     room.control.list_models(wanted, (), failed.append)
     room.until(lambda: len(room.loaded) == 3)
-    room.control.list_models([], failed.append)
+    room.control.list_models([], (), failed.append)
     room.until(lambda: len(failed) == 5)
     assert room.engine.unloaded == ["a", "x"]
     assert len(room.loaded) == 3

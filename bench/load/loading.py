@@ -30,7 +30,7 @@ import onnxruntime  # type: ignore[import-untyped,unused-ignore]
 
 from bench.common import mlp
 from bench.common.local_server import local_server, squeezenet
-from bench.common.measure import machine
+from bench.common.measure import machine, machine_cpu_s
 from bench.peers.install import PeerMissingError
 from bench.peers.servers import Model, triton_of
 from bench.report.rules import table
@@ -46,6 +46,7 @@ LARGE: Final = {"large": 22, "huge": 125}  # layers of 4 MB
 PERCENTS: Final = (50.0, 99.0, 99.9)
 _WIDTH: Final = 1024
 _CALL_S: Final = 120.0
+_IDLE_LOOKS, _IDLE_LOOK_S, _IDLE_SHARE = 60, 0.5, 0.1  # of one core
 
 
 def write_model(path: Path, layers: int) -> None:
@@ -188,6 +189,7 @@ class Target:
             found = phase(plans)
         for name, measured in found.items():
             self.rows.setdefault((name, disturbed), []).append(measured)
+        wait_until_idle()
 
     def results(self) -> dict[str, Any]:
         """All figures; what is unloaded has had its time."""
@@ -211,6 +213,15 @@ class Target:
                 for (name, disturbed), measured in sorted(self.rows.items())
             ],
         }
+
+
+def wait_until_idle() -> None:
+    """Triton goes on unloading after it has said that it had: the next phase is not to notice."""
+    for _ in range(_IDLE_LOOKS):
+        before_s = machine_cpu_s()
+        time.sleep(_IDLE_LOOK_S)
+        if machine_cpu_s() - before_s < _IDLE_LOOK_S * _IDLE_SHARE:
+            return
 
 
 @contextmanager
