@@ -103,6 +103,7 @@ class Scene:
                 "control",
                 self.calls,
                 models=in_turn(self.config.models),
+                virtual=in_turn(self.config.virtual_entries()),
                 reconfigure=in_turn(reload),
             ),  # type: ignore[arg-type]
             Told("report", self.calls, begin=in_turn(1)),  # type: ignore[arg-type]
@@ -115,7 +116,13 @@ class Scene:
         """All calls but those that only look."""
         looks = (
             *("signals.wait", "signals.take", "engine.wait", "engine.news", *without),
-            *("processes.look", "control.models", "control.list_models", "control.close"),
+            *(
+                "processes.look",
+                "control.models",
+                "control.virtual",
+                "control.list_models",
+                "control.close",
+            ),
             *("report.begin", "report.end"),
         )
         return [call for call in self.calls if call[0] not in looks]
@@ -367,7 +374,10 @@ RELOADED = [
     ("server.max_in_flight", "8", False),
     ("server.metrics_port", "9", False),
     ("server.default_timeout_ms", "10", False),
-    ("engine.thread_count", "2", False),
+    ("engine.thread_count", "2", True),
+    ("engine.queue_type", "scq", True),
+    ("engine.allocator_type", "standard", True),
+    ("engine.idle", "park", False),
     ("engine.telemetry_csv_path", "x", False),
     ("log.level", "error", True),
     ("log.format", "json", True),
@@ -385,7 +395,7 @@ def test_which_settings_a_reload_changes(setting: str, value: str, at_once: bool
     wanted = load(None, [*rates, f"{setting}={value}"])
     made = plan(current, wanted)
     if at_once:
-        assert made == (wanted, (setting,), (), wanted.models)
+        assert made == (wanted, (setting,), (), wanted.models, ())
         return
     section: Any = current
     for step in setting.split("."):
@@ -393,7 +403,7 @@ def test_which_settings_a_reload_changes(setting: str, value: str, at_once: bool
     stays = "null" if section is None else section
     assert made == (
         current, (), (f"{setting} cannot change without a restart: {stays} stays.",),
-        wanted.models,
+        wanted.models, (),
     )  # fmt: skip
 
 
@@ -401,7 +411,7 @@ def test_which_settings_a_reload_changes(setting: str, value: str, at_once: bool
 def test_a_model_of_other_settings_is_loaded_again(setting: str) -> None:
     current, wanted = load(), load(None, [f"models.0.{setting}"])
     assert plan(current, wanted) == (
-        current, ("model digits (to be loaded again)",), (), wanted.models,
+        current, ("model digits (to be loaded again)",), (), wanted.models, (),
     )  # fmt: skip
 
 

@@ -155,6 +155,13 @@ def test_bench_takes_any_input(server: Server, cache: Path) -> None:
     assert "--rows: expected it without --input" in done.stderr
 
 
+# Which of them the time of a Run decides, on the machine as it is.
+BY_TIME = (
+    ("auto", "its Runs are short"),
+    ("worker", "its Runs take longer than a hand-over"),
+)
+
+
 def test_inspect_says_what_a_server_says(serve: Serve, cache: Path, tmp_path: Path) -> None:
     settings = zoo_settings(tmp_path)
     models = settings["models"]
@@ -178,6 +185,7 @@ def test_inspect_says_what_a_server_says(serve: Serve, cache: Path, tmp_path: Pa
         for model in (alone["model"], entry):
             assert model.pop("run_us") > 0  # measurements
             assert model.pop("width_why").startswith("a Run takes ")
+            assert (model.pop("run"), model.pop("run_why")) in BY_TIME
         assert {**alone["model"], "index": entry["index"]} == entry
         assert harness.run(["inspect", path], cache).stdout.endswith(f"Serve it: lumen {path}\n")
 
