@@ -64,7 +64,7 @@ def asked_all_the_time(port: int, name: str, may_be: set[int]) -> Iterator[None]
                     return
                 seen.add(int(answer.array("y")[0, 1]))
 
-    threads = [threading.Thread(target=client) for _ in range(3)]
+    threads = [threading.Thread(target=client) for _ in range(2)]
     for thread in threads:
         thread.start()
     try:

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.once  # what loads models: the same on both backends
 
 SEQUENCES = int(os.environ.get("LUMEN_E2E_SEQUENCES", "1"))
 STEPS = 5
-CLIENTS = 3
+CLIENTS = 2
 NAMES = ("a", "b", "c")
 CAGED, CAGED_FACTOR = "caged", 11
 GONE = 404
