@@ -57,7 +57,7 @@ def test_crowd_in_several_processes(
     # So much churn that some are on their way back whenever one looks; beside it, and beside other
     # tests, the active ones may wait long for their first answer.
     churn = ["--connections", "202", "--active", "2", "--churn", "5000"]
-    found = measured(capsys, *churn, "--seconds", "2")
+    found = measured(capsys, *churn, "--seconds", "0.6")
     assert (found["crowd_processes"], found["connected"], found["failed"]) == (2, 202, 0)
 
 
