@@ -253,7 +253,8 @@ def test_memory_is_bounded(serve: Serve, tmp_path: Path, leaks: bool) -> None:
             return
         assert ask(1 << 8).code == 200
         eventually(lambda: ask(1 << 8).code == 500, "a Run without memory")
-        eventually(lambda: is_gone(child), "the end of a process that leaks")
+        # The server may hear of the end a moment after /proc shows it: another child is the proof.
+        eventually(lambda: children(server.pid) not in ([child], []), "a process in its place", 60)
         eventually(lambda: is_ready(server, "m"), "the model's return", 60)
         assert ask(1 << 8).code == 200
     assert "ended with status 3 (a Run failed while more than half" in server.errors
