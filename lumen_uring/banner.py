@@ -73,6 +73,8 @@ def banner(
             lines.append(f"  experts  {model.name}: {experts_text(entry)}")
         if "steps" in entry:
             lines.append(f"  steps    {model.name}: {', then '.join(entry['steps'])}")
+        if "sequences" in entry:
+            lines.append(f"  sequence {model.name}: {sequences_text(entry)}")
         if entry.get("engine") == "native":
             lines.append(f"  engine   {model.name}: {engine_text(entry)}")
         if entry.get("providers", ["cpu"]) != ["cpu"]:
@@ -145,6 +147,18 @@ def free_dims_text(entry: dict[str, Any]) -> str:
     if any(dim.get("default") for dim in entry["free_dims"]):
         hint = "; max_dims sets others"
     return f"{', '.join(parts)}{cost}{hint}"
+
+
+def sequences_text(entry: dict[str, Any]) -> str:
+    """How many sequences may be open, and which inputs are theirs.
+
+    Args:
+        entry: of the describe document, with `sequences`.
+    """
+    told = entry["sequences"]
+    inputs = ", ".join(f"{tensor_text(tensor)} ({tensor['is']})" for tensor in told["inputs"])
+    idle = f"{told['idle_ms'] / 1000:g} s"
+    return f"{inputs}; at most {told['max_open']} open, each for {idle} without a request"
 
 
 def experts_text(entry: dict[str, Any]) -> str:
@@ -250,7 +264,10 @@ def _next_step(config: Config, entry: dict[str, Any], port: int) -> str:
     header = " -H 'Authorization: Bearer TOKEN'" if config.server.keys else ""
     tensors = [_zeros(tensor) for tensor in entry["inputs"]]
     if all(tensors):
-        body = json.dumps({"inputs": tensors}, separators=(",", ":"))
+        whole: dict[str, Any] = {"inputs": tensors}
+        if "sequences" in entry:
+            whole["parameters"] = {"sequence_id": 1, "sequence_start": True}
+        body = json.dumps(whole, separators=(",", ":"))
         return f"curl{header} '{url}/infer' -d '{body}'"
     if entry.get("image"):
         # Without labels the answer would hold the output's values.

@@ -20,6 +20,7 @@ from pydantic_core import ErrorDetails
 from lumen_uring import contradictions, ensembles, expert_checks, key_checks, providers
 from lumen_uring.errors import ConfigError
 from lumen_uring.repository.entries import expand
+from lumen_uring.sequences import SequencesConfig
 from lumen_uring.settings import (
     Config,
     EngineConfig,
@@ -48,6 +49,7 @@ _SECTIONS: Final[dict[str, type[BaseModel]]] = {
     "experts": ExpertsConfig,
     "providers": providers.ProviderConfig,
     "ensembles": EnsembleConfig,
+    "sequences": SequencesConfig,
 }
 _INNER: Final[dict[type[BaseModel], type[BaseModel]]] = {
     ExpertsConfig: ExpertConfig,
@@ -342,6 +344,10 @@ def _paths(data: dict[str, Any]) -> Iterator[_Path]:
     for index, model in enumerate(models if isinstance(models, list) else ()):
         if isinstance(model, dict):
             yield from (("models", index, "path"), ("models", index, "labels"))
+            sequences = model.get("sequences")
+            files = sequences.get("initial_state") if isinstance(sequences, dict) else None
+            for name in files if isinstance(files, dict) else ():
+                yield ("models", index, "sequences", "initial_state", name)
 
 
 def _descend(draft: _Draft, at: Any, step: str, path: list[str | int], flag: str) -> Any:
@@ -392,6 +398,8 @@ def _field_path(loc: _Path) -> _Path:
     """Cuts the steps that pydantic adds below a field (the arm of a union, an item of a triple)."""
     if loc[:1] + loc[2:3] in (("experts", "experts"), ("ensembles", "steps")):
         depth = 5
+    elif loc[:1] + loc[2:3] == ("models", "sequences"):
+        depth = 4
     elif loc[:1] in (("models",), ("experts",), ("ensembles",)):
         depth = 3
     else:

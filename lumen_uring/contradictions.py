@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lumen_uring import providers
+from lumen_uring import providers, sequences
 from lumen_uring.key_checks import Report
 from lumen_uring.settings import Config, ModelConfig
 
@@ -91,6 +91,7 @@ def check_together(config: Config, report: Report) -> None:
             found = f"{delay_us}: an I/O thread that waits for a batch serves no other request"
             report(("models", index, "batch_delay_us"), "0 with run: inline", found)
         _check_isolation(config, index, report)
+        _check_sequences(config, index, report)
         for twin in config.models[:index]:
             if (twin.base, twin.version) == (model.base, model.version) and twin.name != model.name:
                 found = f"{model.name!r} beside {twin.name!r}: both are version {model.version}"
@@ -115,6 +116,33 @@ def _check_providers(model: ModelConfig, index: int, report: Report) -> None:
     if model.width not in ("auto", 1):
         found = f"{model.width}: providers have threads of their own"
         report(("models", index, "width"), "auto or 1 beside other providers than cpu", found)
+
+
+def _check_sequences(config: Config, index: int, report: Report) -> None:
+    """Reports what a model with sequences cannot have."""
+    model = config.models[index]
+    if model.sequences is None:
+        return
+    place = ("models", index)
+    wrong = sequences.problem(model.sequences)
+    if wrong:
+        report((*place, "sequences"), *wrong)
+    for name, fits, expected in (
+        ("isolation", model.isolation == "none", "none"),
+        ("response_cache", not model.response_cache, "false"),
+        ("engine", model.engine != "native", "auto or onnxruntime"),
+        ("width", model.width in ("auto", 1), "auto or 1"),
+        ("batch_size", model.batch_size in (None, 1), "null or 1"),
+        ("max_rows", model.max_rows in (0, 1), "0 or 1"),
+    ):
+        if not fits:
+            found = f"{getattr(model, name)}: its requests depend on those before"
+            report((*place, name), f"{expected} beside sequences", found)
+    parts = {expert.model for entry in config.experts for expert in entry.experts}
+    parts |= {step.model for entry in config.ensembles for step in entry.steps}
+    if model.name in parts:
+        found = "sequences of a model that a virtual model runs"
+        report((*place, "sequences"), "null for an expert or a step", found)
 
 
 def _check_isolation(config: Config, index: int, report: Report) -> None:

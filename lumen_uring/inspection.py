@@ -216,6 +216,7 @@ def lines(found: Found) -> list[str]:
         free_dims_text,
         providers_text,
         run_text,
+        sequences_text,
         strings_text,
         tensor_text,
         width_text,
@@ -230,6 +231,8 @@ def lines(found: Found) -> list[str]:
         text.append(f"  sizes    {free_dims_text(entry)}")
     if "max_string_bytes" in entry:
         text.append(f"  strings  {strings_text(entry)}")
+    if "sequences" in entry:
+        text.append(f"  sequence {sequences_text(entry)}")
     text.append(f"  engine   {engine_text(entry)}")
     if "providers" in entry:
         text.append(f"  provider {providers_text(entry)}")
@@ -251,6 +254,8 @@ def _rows(entry: dict[str, Any]) -> str:
         and tensor.get("dims", [None])[0] not in [dim["name"] for dim in entry.get("free_dims", [])]
         for tensor in entry["inputs"]
     )
+    if "sequences" in entry:
+        return "1: a request is a step of one sequence"
     if not rows_free:
         return "1: no input has a free first dimension"
     why = "max_rows and server.max_request_bytes decide that"

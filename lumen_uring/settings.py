@@ -20,6 +20,7 @@ from lumen_uring.image_input import ImageConfig
 from lumen_uring.providers import EXPECTED as PROVIDERS_EXPECTED
 from lumen_uring.providers import Providers
 from lumen_uring.repository.origin import Origin
+from lumen_uring.sequences import SequencesConfig
 from lumen_uring.sizes import parse_size
 
 WORKERS_MAX: Final = 64  # LUMEN_WORKERS_MAX in lumen.h; tests/test_library.py compares
@@ -523,6 +524,9 @@ class ModelConfig(_Section):
         description="null (no files of pictures), or a mapping of settings such as {preset: "
         "imagenet}",
     )
+    sequences: SequencesConfig | None = Field(
+        default=None, description="null (each request stands alone), or a mapping of settings"
+    )
     labels: Annotated[str, AfterValidator(_no_nul)] | None = Field(
         default=None,
         min_length=1,
@@ -764,6 +768,7 @@ class Config(_Section):
         copy = last.model_copy(
             update={name: getattr(entry, name) for name in own}
             | {"isolation": "none", "isolation_memory": 0}
+            | {"sequences": None}
             | {"width": 1, "intra_op_threads": 1, "max_dims": {}, "fix_dims": {}, "providers": ()}
         )
         copy._origin = None

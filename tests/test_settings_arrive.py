@@ -88,6 +88,15 @@ SETTINGS: dict[tuple[type[BaseModel], str], tuple[str, Fields]] = {
         "max_pixels: 11, max_whole_pixels: 12}",
         {"model.image": (2, 2, 0, 9, 0, 1, 1, 1.0, 11, 12)},
     ),
+    (ModelConfig, "sequences"): (
+        "{start: s, id: i, max_open: 3, idle_ms: 4, state: {h: hn, c: cn}}",
+        {
+            "model.sequences": (
+                (b"s", None, None, b"i", 3, 4),
+                [(b"h", b"hn", None), (b"c", b"cn", None)],
+            )
+        },
+    ),
     (ModelConfig, "response_cache"): ("true", {"model.response_cache": 1}),
     (ModelConfig, "rate"): ("0.25", {"model.rate": 0.25, "model.burst": 1}),
 }
@@ -173,6 +182,14 @@ class _Library:
             [(rule.experts[e].model, rule.experts[e].bound) for e in range(rule.count)],
         )
         self.fields["model.steps"] = _steps(native.steps.contents) if native.steps else None
+        told = native.sequences.contents if native.sequences else None
+        self.fields["model.sequences"] = told and (
+            (told.start, told.end, told.ready, told.id, told.max_open, told.idle_ms),
+            [
+                (told.states[s].input, told.states[s].output, told.states[s].initial)
+                for s in range(told.state_count)
+            ],
+        )
         self.fields["model.dims"] = [(dim.name, dim.size, dim.fixed) for dim in dims]
         return 0
 

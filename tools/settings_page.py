@@ -18,6 +18,7 @@ from pydantic_core import PydanticUndefined
 
 from lumen_uring import settings
 from lumen_uring.image_input import ImageConfig
+from lumen_uring.sequences import SequencesConfig
 from lumen_uring.sizes import format_size
 
 ROOT: Final = Path(__file__).resolve().parent.parent
@@ -45,10 +46,14 @@ _SECTIONS: Final[dict[str, tuple[type[BaseModel], str]]] = {
     ),
     "step": (settings.StepConfig, "Entries of an ensemble's `steps`."),
     "image": (ImageConfig, "A model's `image`: what becomes of files of pictures."),
+    "sequences": (
+        SequencesConfig,
+        "A model's `sequences`. [GUIDE.md](GUIDE.md#sequences) has an example.",
+    ),
 }
 _NESTED: Final = {
     "server": ("keys",),
-    "models": ("image",),
+    "models": ("image", "sequences"),
     "experts": ("expert", "experts"),  # the inner keys first
     "ensembles": ("step", "ensembles"),
 }

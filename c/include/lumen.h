@@ -89,8 +89,10 @@ enum {
     LUMEN_QUEUE_CAPACITY_MAX = 32768,
     LUMEN_BATCH_MAX = 256,
     LUMEN_MODELS_MAX = 64,
-    LUMEN_EXPERTS_MAX = 8, /* of a virtual model */
-    LUMEN_STEPS_MAX = 16,  /* of an ensemble */
+    LUMEN_EXPERTS_MAX = 8,       /* of a virtual model */
+    LUMEN_STEPS_MAX = 16,        /* of an ensemble */
+    LUMEN_STATES_MAX = 120,      /* of a sequence */
+    LUMEN_SEQUENCES_MAX = 65536, /* open at a time, of a model */
     LUMEN_SLOT_CLASSES_MAX = 16,
     LUMEN_KEYS_MAX = 256,
     LUMEN_HOSTS_MAX = 32,
@@ -267,6 +269,30 @@ typedef struct lumen_steps_config {
     const char *const *outputs; /* names in the ensemble */
 } lumen_steps_config;
 
+/* A state of a sequence: what the output is after one Run, the input is in the next one. Both have
+ * one type and shape; their free sizes count as 1. */
+typedef struct lumen_state {
+    const char *input;
+    const char *output;
+    const char *initial; /* that a sequence begins with, as the tensor's bytes; NULL: zeros */
+    uint64_t initial_bytes;
+} lumen_state;
+
+/* A model whose answers depend on the requests before: each request names its sequence. These
+ * tensors are none of the model's. */
+typedef struct lumen_sequences_config {
+    const char
+        *start;      /* inputs of one element, which are 1 in a sequence's first request, in its */
+    const char *end; /* last one, */
+    const char *ready; /* and always; */
+    const char *id;    /* and its number. NULL: there is none */
+    const lumen_state *states;
+    uint32_t state_count; /* at most LUMEN_STATES_MAX */
+    uint32_t max_open;    /* sequences at a time, 1..LUMEN_SEQUENCES_MAX */
+    uint32_t idle_ms;     /* after which one that nobody asked for may end; at least 1 */
+    uint32_t reserved;
+} lumen_sequences_config;
+
 /* 0 means "the default" only where the comment says so. */
 typedef struct lumen_model_config {
     const char *name; /* unique, 1..255 bytes: NAME, or NAME:VERSION beside others of that NAME */
@@ -307,6 +333,7 @@ typedef struct lumen_model_config {
     uint32_t version;        /* what clients are told; a request that names none goes to the highest
                               * of the NAME; 0: 1 */
     uint32_t reserved;
+    const lumen_sequences_config *sequences; /* NULL: each request stands alone */
 } lumen_model_config;
 
 /* What the process of a model needs to know. It inherits `fd` and hands all to lumen_serve_process.

@@ -24,16 +24,19 @@ def disagreements(origin: Origin, entry: dict[str, Any]) -> tuple[list[str], lis
     notes: list[str] = []
     for is_input, key in ((True, "inputs"), (False, "outputs")):
         graph = {tensor["name"]: tensor for tensor in entry[key]}
+        hidden = entry.get("sequences", {}).get(key, ())
+        of_sequences = {tensor["name"]: tensor for tensor in hidden}
         declared = [one for one in origin.declared if one.is_input == is_input]
         for one in declared:
-            tensor = graph.get(one.name)
+            tensor = graph.get(one.name) or of_sequences.get(one.name)
             if tensor is None:
                 known = f"an {key[:-1]} of the graph ({', '.join(graph)})"
                 problems.append(f"{one.where}: expected {known}, found {one.name!r}")
             else:
                 _compare(one, tensor, problems, notes)
         missing = graph.keys() - {one.name for one in declared}
-        if is_input and declared and missing:
+        is_whole = any(one.name in graph for one in declared)
+        if is_input and is_whole and missing:
             problems.append(
                 f"{declared[0].where}: expected all inputs of the graph, found none for "
                 f"{', '.join(sorted(missing))}"

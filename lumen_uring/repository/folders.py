@@ -112,6 +112,11 @@ def of_versions(place: Place, folder: Path, name: str, asked: Asked | None) -> F
     labels = _labels(place, folder, asked)
     for where, warmup in asked.warmup_files:
         _is_there(place, where, folder / "warmup" / warmup)
+    for state, (where, held) in asked.state_files.items():
+        first = folder / "initial_state" / held
+        if _is_there(place, where, first):
+            initial = asked.settings["sequences"].setdefault("initial_state", {})
+            initial[state] = str(first.absolute())
     if len(problems.lines) > before:
         return None
     return FoundModel(asked.name or name, str(folder), files, asked, labels, tuple(there))

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from lumen_uring.repository.origin import Declared
 from lumen_uring.repository.scheduling import inputs_of, steps_of
+from lumen_uring.repository.sequence_batching import read_sequences
 from lumen_uring.repository.tree import Node, Problems, Value, Word, said
 from lumen_uring.settings import BATCH_MAX, U32_MAX
 
@@ -25,7 +26,6 @@ _TYPES: Final = (
 )
 # What models do in Triton and not here. The cure, where one is known.
 _REFUSED: Final = {
-    "sequence_batching": "Lumen keeps no state between requests",
     "model_operations": "Lumen loads no libraries of operators",
     "model_repository_agents": "Lumen has no agents",
     "cc_model_filenames": "Lumen runs on processors alone",
@@ -82,6 +82,7 @@ class Asked:
     declared: list[Declared] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     steps: list[dict[str, Any]] = field(default_factory=list)  # of an ensemble
+    state_files: dict[str, tuple[str, str]] = field(default_factory=dict)  # by input: (where, file)
 
 
 def read(node: Node, problems: Problems) -> Asked:
@@ -114,6 +115,7 @@ def read(node: Node, problems: Problems) -> Asked:
     for warmup in node.nodes("model_warmup", problems):
         _warmup(asked, warmup, problems)
     _ensemble(asked, node, problems)
+    _sequences(asked, node, rows, problems)
     _others(asked, node, problems)
     node.rest(problems, "Triton's fields of a model")
     return asked
@@ -161,6 +163,23 @@ def _ensemble(asked: Asked, node: Node, problems: Problems) -> None:
             what = "takes" if one.is_input else "makes"
             expected = f"what a step {what} ({', '.join(sorted(known)) or 'nothing'})"
             problems.add(one.where, expected, repr(one.name))
+
+
+def _sequences(asked: Asked, node: Node, rows: int, problems: Problems) -> None:
+    """Requests of a model with sequences have one row, and share no batch."""
+    section = node.node("sequence_batching", problems)
+    if section is None:
+        return
+    found = read_sequences(section, rows, _word, datatype_of, problems)
+    if "batch_size" in asked.settings:
+        problems.add(node.where("dynamic_batching"), "none beside sequence_batching", "it")
+    asked.settings.pop("max_rows", None)
+    asked.settings["sequences"] = found.settings
+    for name, (where, file) in found.files.items():
+        if plain_name(where, file, problems):
+            asked.state_files[name] = (where, file)
+    asked.declared += found.declared
+    asked.notes += found.notes
 
 
 def policy_of(node: Node | None, problems: Problems) -> Policy:
@@ -361,9 +380,6 @@ def _warmup_input(asked: Asked, node: Node, problems: Problems) -> None:
 def _others(asked: Asked, node: Node, problems: Problems) -> None:
     for key, why in _REFUSED.items():
         node.refuse(key, why, problems)
-    key = "sequence_batching"
-    if node.has(key) and not any(node.where(key) in line for line in problems.lines):
-        problems.add(node.where(key), f"none: {_REFUSED[key]}", "it, although it is empty")
     transactions = node.node("model_transaction_policy", problems)
     if transactions is not None:
         transactions.refuse("decoupled", "a request has one answer", problems)

@@ -21,6 +21,7 @@ from lumen_uring.errors import EngineError
 from lumen_uring.image_input import Filter, Fit, ImageConfig, Preset
 from lumen_uring.providers import ProviderConfig, options_of
 from lumen_uring.ring import structs
+from lumen_uring.sequences import SequencesConfig
 from lumen_uring.settings import (
     PYTHON_SIDE,
     Config,
@@ -204,6 +205,9 @@ def native_model(
         image=None if image is None else ctypes.pointer(native_image(image)),
         experts=None if experts is None else ctypes.pointer(experts),
         steps=None if steps is None else ctypes.pointer(steps),
+        sequences=(
+            None if model.sequences is None else ctypes.pointer(native_sequences(model.sequences))
+        ),
         provider_count=len(listed),
         providers=(structs.LumenProvider * len(listed))(*listed) if listed else None,
     )
@@ -259,6 +263,27 @@ def native_steps(entry: EnsembleConfig, indexes: Mapping[str, int]) -> structs.L
         output_count=len(outputs),
         steps=(structs.LumenStep * len(steps))(*steps),
         outputs=(ctypes.c_char_p * len(outputs))(*outputs),
+    )
+
+
+def native_sequences(sequences: SequencesConfig) -> structs.LumenSequencesConfig:
+    """lumen_sequences_config for a model's section `sequences`."""
+    states = []
+    for name, output in sequences.state.items():
+        initial = sequences.initial(name)
+        size = 0 if initial is None else len(initial)
+        states.append(structs.LumenState(name.encode(), output.encode(), initial, size))
+    controls = {
+        name: None if control is None else control.encode()
+        for name in ("start", "end", "ready", "id")
+        for control in (getattr(sequences, name),)
+    }
+    return structs.LumenSequencesConfig(
+        **controls,
+        states=(structs.LumenState * len(states))(*states),
+        state_count=len(states),
+        max_open=u32("max_open", sequences.max_open),
+        idle_ms=u32("idle_ms", sequences.idle_ms),
     )
 
 

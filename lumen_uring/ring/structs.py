@@ -168,6 +168,33 @@ class LumenStepsConfig(ctypes.Structure):
     ]
 
 
+class LumenState(ctypes.Structure):
+    """lumen_state: a state of a sequence."""
+
+    _fields_ = [
+        ("input", c_char_p),
+        ("output", c_char_p),
+        ("initial", c_char_p),
+        ("initial_bytes", c_uint64),
+    ]
+
+
+class LumenSequencesConfig(ctypes.Structure):
+    """lumen_sequences_config: what a model's sequences are."""
+
+    _fields_ = [
+        ("start", c_char_p),
+        ("end", c_char_p),
+        ("ready", c_char_p),
+        ("id", c_char_p),
+        ("states", ctypes.POINTER(LumenState)),
+        ("state_count", c_uint32),
+        ("max_open", c_uint32),
+        ("idle_ms", c_uint32),
+        ("reserved", c_uint32),
+    ]
+
+
 class LumenModelConfig(ctypes.Structure):
     """lumen_model_config: what lumen_add_model takes."""
 
@@ -203,6 +230,7 @@ class LumenModelConfig(ctypes.Structure):
         ("isolation", c_uint32),
         ("version", c_uint32),
         ("reserved", c_uint32),
+        ("sequences", ctypes.POINTER(LumenSequencesConfig)),
     ]
 
 
@@ -400,6 +428,8 @@ MIRRORS: Final[dict[str, type[ctypes.Structure]]] = {
     "lumen_step_tensor": LumenStepTensor,
     "lumen_step": LumenStep,
     "lumen_steps_config": LumenStepsConfig,
+    "lumen_state": LumenState,
+    "lumen_sequences_config": LumenSequencesConfig,
     "lumen_process": LumenProcess,
     "lumen_slot_class": LumenSlotClass,
     "lumen_info": LumenInfo,

@@ -46,6 +46,7 @@ NAIVE, WAITSET = "parts/queue_naive.c", "parts/waitset.c"
 WORKER, IO, REPLY, THREADS = "work/worker.c", "io.c", "flow/reply.c", "flow/threads.c"
 ADVANCE, SUBMIT, REST = "flow/advance.c", "flow/submit.c", "flow/rest.c"
 JOBS, NODE = "work/jobs.c", "flow/node.c"
+SEQUENCES = "parts/sequences.c"
 ATOMICS = "base/atomics.h"
 SLEEP = "sleep stop"
 TAIL_CAS = "if (lm_cas_weak_relaxed_u64(&queue->tail, &tail, tail + 1)) {"
@@ -405,6 +406,48 @@ MUTANTS = (
         "if (lm_waitset_wake_one(&node->waitset)) return;",
         "if (lm_waitset_wake_one(&node->waitset) || node->workers_sleep) return;",
         "steal",
+    ),
+    Mutant(
+        "sequences: nobody looks for a twin",
+        SEQUENCES,
+        "at != own && lm_load_seq_cst_u64(&sequences->keys[at]) == key",
+        "at == own && lm_load_seq_cst_u64(&sequences->keys[at]) != key",
+        "sequence",
+    ),
+    Mutant(
+        "sequences: the key is shown late",
+        SEQUENCES,
+        "lm_store_seq_cst_u64(&sequences->keys[own], key);",
+        "lm_store_release_u64(&sequences->keys[own], key);",
+        "sequence",
+    ),
+    Mutant(
+        "sequences: claimed without another look",
+        SEQUENCES,
+        "bool is_it = lm_load_relaxed_u64(&sequences->keys[at]) == key;",
+        "bool is_it = true;",
+        "sequence",
+    ),
+    Mutant(
+        "sequences: left relaxed",
+        SEQUENCES,
+        "lm_store_release_u64(&one->state, state);",
+        "lm_store_relaxed_u64(&one->state, state);",
+        "sequence",
+    ),
+    Mutant(
+        "sequences: ended relaxed",
+        SEQUENCES,
+        "lm_store_release_u64(&sequences->keys[at], 0);",
+        "lm_store_relaxed_u64(&sequences->keys[at], 0);",
+        "sequence",
+    ),
+    Mutant(
+        "sequences: an idle one that is no longer",
+        SEQUENCES,
+        "        if (is_idle(sequences, one, now_ns)) return true;\n",
+        "        return true;\n",
+        "sequence",
     ),
     Mutant(
         "rest: no second look",

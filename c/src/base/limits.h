@@ -5,6 +5,7 @@
 
 #include "lumen.h"
 
+#define LM_SEQUENCES_BYTES_MAX (1ull << 40) /* of the states of all sequences of a model */
 #define LM_KERNEL(major, minor, patch) (((major) << 16) + ((minor) << 8) + (patch))
 
 enum {
@@ -14,6 +15,7 @@ enum {
     LM_RANK_MAX = 8,         /* dimensions of one tensor */
     LM_TENSOR_NAME_BYTES_MAX = 256,
     LM_ROWS_MAX = 65536,
+    LM_SEQUENCE_TEXT_BYTES_MAX = 128, /* a sequence's number, where it is a text */
     /* Free dimensions of a model beside the rows: their number, their sizes where the configuration
      * sets none (of token ids, and of other tensors as many as fit these bytes), the rows then. */
     LM_FREE_DIMS_MAX = 8,

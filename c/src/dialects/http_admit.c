@@ -167,6 +167,13 @@ static void receive_body(const struct lm_io *io, const struct lm_connection *con
     }
 }
 
+/* Clients of one key share sequences. */
+static uint64_t owner_of(const struct lm_io *io, uint32_t key) {
+    if (key == LM_NO_KEY) return 0;
+    const char *name = io->access->keys.entries[key].name;
+    return lm_sequence_hash(name, strlen(name));
+}
+
 /* Takes a slot and says where the body goes; false: none is free. */
 static bool begin(struct lm_io *io, struct lm_connection *connection, const struct body *body,
                   size_t bytes) {
@@ -188,6 +195,7 @@ static bool begin(struct lm_io *io, struct lm_connection *connection, const stru
     request->http.names_keep_alive = call->names_keep_alive;
     request->http.top = call->top;
     request->http.is_invocation = call->route == LM_ROUTE_INVOCATIONS;
+    if (demand.model->sequences) request->http.owner = owner_of(io, call->key);
     if (body->asked) lm_oip_request_copy(&request->http.asked, body->asked);
     request->in_shm = body->asked && body->asked->place_count > 0;
     receive_body(io, connection, body, request);

@@ -67,6 +67,7 @@ struct lm_http_exchange {
     size_t inflated_room; /* what a compressed text may hold */
     int64_t json_bytes;   /* of the text; -1: all of it */
     struct lm_http_chunks chunks;
+    uint64_t owner; /* of its sequence; 0: anybody */
     struct lm_oip_request asked;
 };
 
@@ -134,9 +135,10 @@ struct lm_request {
     uint32_t lists;      /* their number; 0: none yet */
     struct iovec *parts; /* what is still to be received, the front one shrinking */
     struct lm_layout layout;
-    struct lm_region *region;    /* in which its tensors are; NULL: in its slot */
-    const struct lm_span *spans; /* of its inputs, then of its outputs; in the slot */
-    struct msghdr message;       /* the reply, as sendmsg wants it */
+    struct lm_sequence_turn turn; /* of its sequence, while its model runs */
+    struct lm_region *region;     /* in which its tensors are; NULL: in its slot */
+    const struct lm_span *spans;  /* of its inputs, then of its outputs; in the slot */
+    struct msghdr message;        /* the reply, as sendmsg wants it */
     struct iovec *reply;
     uint8_t head[LM_NATIVE_REPLY_BYTES];
     uint8_t *prefix; /* of the reply: shapes */

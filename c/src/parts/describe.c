@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "parts/json_text.h"
 #include "parts/model_engine.h"
+#include "parts/sequences_text.h"
 
 /* The names and sizes of a shape in which more than the rows may be free. */
 static void write_dims(FILE *out, const struct lm_model *model, const struct lm_tensor *tensor) {
@@ -200,6 +201,10 @@ static void write_model(FILE *out, const struct lm_model *model) {
     write_run(out, model);
     if (model->experts.count > 0) write_experts(out, model);
     if (model->steps) write_steps(out, model);
+    if (model->sequences) {
+        fputs(",\"sequences\":", out);
+        lm_sequences_describe(out, model->sequences);
+    }
     write_engine(out, model);
     if (model->experts.count == 0 && !model->steps) write_providers(out, model);
     fputc('}', out);

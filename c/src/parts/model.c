@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "parts/native_codec.h"
+#include "parts/sequences.h"
 
 enum { TEXT_BYTES_PER_ELEMENT = 2 /* the densest JSON: a digit and a comma */ };
 
@@ -343,6 +344,10 @@ int lm_model_run(const struct lm_model *model, const struct lm_ort *ort, uint32_
 
 int lm_model_run_on(const struct lm_model *model, const struct lm_ort *ort, OrtSession *session,
                     OrtValue **values) {
+    static const struct lm_sequence_turn beside = {LM_SEQUENCE_NONE, true, true};
+    if (model->sequences)
+        return lm_sequences_run(model->sequences, ort, session, &beside, values, model->input_count,
+                                model->output_count);
     return lm_ort_run(ort, session, model->input_names, (const OrtValue *const *)values,
                       model->input_count, model->output_names, values + model->input_count,
                       model->output_count);

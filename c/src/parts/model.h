@@ -25,6 +25,8 @@
 #include "parts/tensor.h"
 #include "parts/wide.h"
 
+struct lm_sequences;
+
 /* A free dimension beside the rows, or all dimensions of an input of any rank; these come last. */
 struct lm_free_dim {
     char name[LM_TENSOR_NAME_BYTES_MAX]; /* the graph's, or INPUT[INDEX] where it has none; of any
@@ -73,6 +75,7 @@ struct lm_model {
     struct lm_mapping weights[LM_NODES_MAX]; /* each node's copy of the graph; bytes 0: none */
     struct lm_experts experts;               /* that a virtual model runs: it has no session */
     struct lm_steps *steps;                  /* the same of an ensemble; NULL: it is none */
+    struct lm_sequences *sequences;          /* its requests are parts of; NULL: they stand alone */
     struct lm_process *process;              /* that runs it in place of the sessions; NULL: none */
     uint32_t engine_wish;                    /* LUMEN_ENGINE_* */
     struct lm_engine engine;                 /* not open where it does not fit the model */

@@ -100,6 +100,7 @@ int lm_model_open_engine(struct lm_model *model, const lumen_model_config *confi
     if (config->isolation == LUMEN_ISOLATION_PROCESS)
         return without(model, "it runs in a process of its own");
     if (model->source.providers.count > 0) return without(model, "it has other providers");
+    if (model->sequences) return without(model, "it has sequences");
     if (!config->engine_path)
         return without(model, config->engine_why ? config->engine_why : "it has no native engine");
     if (lm_engine_open(&model->engine, config->engine_path, false))

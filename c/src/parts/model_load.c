@@ -10,6 +10,7 @@
 #include "parts/model_engine.h"
 #include "parts/model_refusal.h"
 #include "parts/process.h"
+#include "parts/sequences_open.h"
 #include "parts/steps_plan.h"
 #include "parts/virtual.h"
 
@@ -137,6 +138,10 @@ static int begin(struct lm_model *model, const lumen_model_config *config, uint3
 /* A virtual model takes the sessions of the models that it runs. */
 static int check_parts(const struct lm_model *model) {
     for (uint32_t p = 0; p < lm_model_part_count(model); p++) {
+        if (lm_model_part(model, p)->sequences)
+            return lm_error(LUMEN_E_MODEL,
+                            "'%.64s' has sequences, whose state no virtual model keeps",
+                            lm_model_part(model, p)->name);
         if (!lm_model_part(model, p)->process) continue;
         return lm_error(LUMEN_E_MODEL,
                         "'%.64s' runs in a process of its own, which no virtual model uses: set "
@@ -186,16 +191,29 @@ static int isolate(struct lm_model *model, const struct lm_ort *ort) {
     return 0;
 }
 
+/* A Run of such a model is one session's, and no cache, batch or other process knows its state. */
+static int begin_sequences(struct lm_model *model, const lumen_model_config *config) {
+    const char *beside = config->isolation != LUMEN_ISOLATION_NONE ? "isolation: process"
+                         : config->response_cache                  ? "response_cache"
+                         : config->batch_size > 1                  ? "a batch_size above 1"
+                                                                   : NULL;
+    if (beside) return lm_error(LUMEN_E_INVALID, "sequences: expected no %s beside them", beside);
+    model->width = 1;
+    return lm_sequences_open(&model->sequences, config->sequences);
+}
+
 int lm_model_open(struct lm_model *model, const struct lm_ort *ort,
                   const lumen_model_config *config, uint32_t index, uint32_t session_count) {
     int code = begin(model, config, index);
     if (code) return code;
     code = lm_ort_source_open(&model->source, ort, config);
     if (model->source.providers.count > 0) model->width = 1; /* their threads are their own */
+    if (!code && config->sequences) code = begin_sequences(model, config);
     bool isolated = config->isolation == LUMEN_ISOLATION_PROCESS;
     if (!code) code = open_sessions(model, ort, config->path, isolated ? 1 : session_count);
     if (!code) code = lm_model_limit_sizes(model, config);
-    if (!code) lm_model_try_sizes(model, ort);
+    if (!code && model->sequences) model->max_rows = 1; /* a state has no more */
+    if (!code && !model->sequences) lm_model_try_sizes(model, ort);
     if (!code) code = check_labels(model);
     if (!code) code = lm_model_plan_pictures(model, config);
     if (!code) code = lm_model_open_engine(model, config);
@@ -212,6 +230,8 @@ int lm_model_open(struct lm_model *model, const struct lm_ort *ort,
 
 void lm_model_close(struct lm_model *model, const struct lm_ort *ort) {
     for (uint32_t s = LM_RUNNERS_MAX; s-- > 0;) close_session(model, ort, s);
+    lm_sequences_close(model->sequences, ort);
+    model->sequences = NULL;
     lm_process_close(model->process);
     model->process = NULL;
     lm_wide_close(&model->wide, ort);

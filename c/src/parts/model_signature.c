@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "parts/model.h"
 #include "parts/model_file.h"
+#include "parts/sequences_open.h"
 
 /* Names of a tensor's free dimensions in the graph; "" where it has none. Dimensions of the same
  * name have the same size in every Run. */
@@ -261,14 +262,20 @@ static int take_any_ranks(struct lm_model *model, const struct symbols *names, u
     return 0;
 }
 
+/* Of the graph's tensors some may be a sequence's: the model has the others. */
 static int read_inputs(struct lm_model *model, const struct lm_ort *ort, const char *path,
                        struct symbols *names) {
     int code = 0;
+    uint32_t kept = 0;
     for (uint32_t i = 0; !code && i < model->input_count; i++) {
-        code = read_tensor(ort, model->sessions[0], true, i, &model->inputs[i], &names[i]);
-        model->input_names[i] = model->inputs[i].name;
+        struct lm_tensor *tensor = &model->inputs[kept];
+        code = read_tensor(ort, model->sessions[0], true, i, tensor, &names[kept]);
+        if (code) return code;
+        if (model->sequences && lm_sequences_take_input(model->sequences, tensor, &code)) continue;
+        model->input_names[kept++] = tensor->name;
     }
     if (code) return code;
+    model->input_count = kept;
     uint32_t hidden = find_hidden(model, path, names);
     find_rows(model, names);
     for (uint32_t i = 0; !code && i < model->input_count; i++) {
@@ -282,15 +289,18 @@ static int read_inputs(struct lm_model *model, const struct lm_ort *ort, const c
 /* `names` has room for those of one. */
 static int read_outputs(struct lm_model *model, const struct lm_ort *ort, struct symbols *names) {
     int code = 0;
+    uint32_t kept = 0;
     for (uint32_t i = 0; !code && i < model->output_count; i++) {
-        struct lm_tensor *tensor = &model->outputs[i];
+        struct lm_tensor *tensor = &model->outputs[kept];
         code = read_tensor(ort, model->sessions[0], false, i, tensor, names);
         if (code) return code;
+        if (model->sequences && lm_sequences_take_output(model->sequences, tensor, &code)) continue;
         take_output_shape(model, tensor, names);
-        model->output_names[i] = tensor->name;
+        model->output_names[kept++] = tensor->name;
         model->outputs_known = model->outputs_known && tensor->shape_known;
         model->string_outputs += lm_is_string(tensor);
     }
+    model->output_count = kept;
     return code;
 }
 
@@ -316,6 +326,7 @@ int lm_model_read_signature(struct lm_model *model, const struct lm_ort *ort, co
     if (!names) return lm_error(LUMEN_E_NOMEM, "no memory for the names of dimensions");
     code = read_inputs(model, ort, path, names);
     if (!code) code = read_outputs(model, ort, names);
+    if (!code && model->sequences) code = lm_sequences_settle(model->sequences, model, ort);
     free(names);
     return code;
 }

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "parts/json_text.h"
+#include "parts/sequences_text.h"
 
 /* ---- documents ---- */
 
@@ -241,6 +242,10 @@ int lm_oip_model_config(const struct lm_model *model, uint32_t workers,
                 "\"max_queue_delay_microseconds\":%" PRIu64 ",\"preserve_ordering\":false,"
                 "\"priority_levels\":0,\"default_priority_level\":0,\"priority_queue_policy\":{}}",
                 model->batch_size, model->batch_delay_ns / 1000);
+    }
+    if (model->sequences) {
+        fputs(",\"sequence_batching\":", file);
+        lm_sequences_write_config(file, model->sequences);
     }
     fprintf(file,
             ",\"default_model_filename\":\"\",\"cc_model_filenames\":{},\"metric_tags\":{},"

@@ -4,6 +4,7 @@
 #include "parts/oip_fields.h"
 #include "parts/oip_json.h"
 #include "parts/oip_places.h"
+#include "parts/oip_sequence.h"
 #include "parts/oip_shapes.h"
 
 using namespace lm_oip;
@@ -34,13 +35,6 @@ bool read_id(reading &r, const element &from) {
     return true;
 }
 
-/* Sequences are for stateful models, which are not served: 0 and false say "none". */
-bool says_none(const element &value) {
-    uint64_t number = 1;
-    bool flag = true;
-    return (!value.get(number) && number == 0) || (!value.get(flag) && !flag);
-}
-
 bool read_parameters(reading &r, const element &from) {
     enum { ID, START, END, PRIORITY, TIMEOUT, BINARY, COUNT };
     static constexpr std::string_view names[COUNT] = {"sequence_id",  "sequence_start",
@@ -58,10 +52,8 @@ bool read_parameters(reading &r, const element &from) {
                            shown(field.key).text);
         }
     }
-    for (size_t i = ID; i <= END; i++) {
-        if (found.there[i] && !says_none(found.values[i]))
-            return r.wrong("parameters: %s: sequences are not supported", names[i].data());
-    }
+    if (!read_sequence(r, r.model, &found.values[ID], &found.there[ID], &r.request->sequence))
+        return false;
     if (found.there[PRIORITY] && /* a hint, and not taken */
         !read_natural(r, found.values[PRIORITY], where, "priority", &priority))
         return false;

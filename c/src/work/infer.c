@@ -11,6 +11,7 @@
 #include "work/record.h"
 #include "work/region_tensors.h"
 #include "work/route.h"
+#include "work/sequence.h"
 #include "work/width.h"
 
 size_t lm_infer_loose_room(const struct lm_request *request) {
@@ -204,13 +205,11 @@ static int run(struct lm_worker *worker, struct lm_request *request, OrtValue **
     }
 }
 
-static void infer_on(struct lm_worker *worker, struct lm_request *request,
-                     struct lm_binding *binding, OrtValue **values) {
+/* Its tensors, wrapped and filled, and its Run. Returns 0 or LUMEN_E_*. */
+static int bind_and_run(struct lm_worker *worker, struct lm_request *request,
+                        struct lm_binding *binding, OrtValue **values) {
     struct lm_shared *shared = worker->shared;
     const struct lm_model *model = request->model;
-    const struct lm_encoding *encoding = &lm_encodings[request->encoding];
-    if (encoding->convert && !request->converted)
-        encoding->convert(request, request->layout.inputs);
     int code = lm_request_is_in_place(request)
                    ? 0
                    : lm_model_bind(model, &shared->ort, &request->layout, &request->sizes, binding,
@@ -228,11 +227,36 @@ static void infer_on(struct lm_worker *worker, struct lm_request *request,
         request->leads = true;
     }
     if (model->string_inputs > 0) lm_infer_end_strings(worker, model, binding, values);
+    return code;
+}
+
+static void refuse(struct lm_worker *worker, struct lm_request *request, enum lm_status status) {
+    request->preprocessed_ns = request->inferred_ns = lm_now_ns();
+    if (!lm_worker_may_answer(request)) return;
+    lm_worker_compose_error(request, status, lm_error_last());
+    lm_record_status(worker, request);
+}
+
+static void infer_on(struct lm_worker *worker, struct lm_request *request,
+                     struct lm_binding *binding, OrtValue **values) {
+    struct lm_shared *shared = worker->shared;
+    const struct lm_model *model = request->model;
+    const struct lm_encoding *encoding = &lm_encodings[request->encoding];
+    if (encoding->convert && !request->converted)
+        encoding->convert(request, request->layout.inputs);
+    enum lm_status turn = lm_sequence_begin(request, request->popped_ns);
+    if (turn != LM_STATUS_OK) {
+        refuse(worker, request, turn);
+        return;
+    }
+    int code = bind_and_run(worker, request, binding, values);
     if (!lm_worker_may_answer(request)) {
+        lm_sequence_end(request, false, request->inferred_ns);
         lm_infer_drop_outputs(shared, model, request->sizes.rows, values + model->input_count);
         return;
     }
     if (!code) code = compose_outputs(shared, request, values + model->input_count);
+    lm_sequence_end(request, !code, request->inferred_ns);
     if (code) {
         lm_infer_drop_outputs(shared, model, request->sizes.rows, values + model->input_count);
         /* The inputs' values, such as an index beyond a table, are the client's. */

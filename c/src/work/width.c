@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/topology.h"
 #include "parts/process.h"
+#include "parts/sequences.h"
 
 /* Each node has a session and helpers of its own; NULL: none. */
 static const struct lm_wide *wide_of(const struct lm_model *model, const struct lm_node *node) {
@@ -90,6 +91,9 @@ int lm_width_run(struct lm_worker *worker, struct lm_request *request, OrtValue 
     bool is_native = lm_request_is_native(request);
     request->width = 1;
     request->disturbed = false;
+    if (model->sequences)
+        return lm_sequences_run(model->sequences, ort, model->sessions[worker->index],
+                                &request->turn, values, model->input_count, model->output_count);
     if (model->process) {
         return lm_process_run(model->process, worker->index, worker->pinned ? worker->cpu : -1,
                               model, request->layout.inputs, request->layout.outputs,

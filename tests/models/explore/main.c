@@ -120,7 +120,9 @@ static const struct scenario *nth(uint32_t n) {
     n -= scenarios_rest_count;
     if (n < scenarios_steal_count) return &scenarios_steal[n];
     n -= scenarios_steal_count;
-    return n < scenarios_line_count ? &scenarios_line[n] : NULL;
+    if (n < scenarios_line_count) return &scenarios_line[n];
+    n -= scenarios_line_count;
+    return n < scenarios_sequences_count ? &scenarios_sequences[n] : NULL;
 }
 
 static int replay(const char *name, bool weak, const char *text) {

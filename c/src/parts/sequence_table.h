@@ -1,0 +1,33 @@
+/* sequence_table.h: an entry of the table of open sequences, for sequences.c and sequences_open.c
+ * alone. The thread that made `state` BUSY owns all of it but the words that are atomic. */
+#ifndef LM_PARTS_SEQUENCE_TABLE_H
+#define LM_PARTS_SEQUENCE_TABLE_H
+
+#include "parts/sequences.h"
+
+enum { LM_SEQUENCE_IS_FREE, LM_SEQUENCE_IS_OPEN, LM_SEQUENCE_IS_BUSY };
+
+struct lm_sequence {
+    LM_CACHE_ALIGNED lm_atomic_u64 state; /* LM_SEQUENCE_IS_* */
+    lm_atomic_u64 used_ns;                /* when it was last left */
+    uint32_t half;                        /* that has its state; a Run makes the other one */
+    bool has_values;                      /* ONNX Runtime's values are there, whose it ever is */
+};
+
+/* Its number, then the states of either half. */
+static inline OrtValue **lm_sequence_values(const struct lm_sequences *sequences, uint32_t at) {
+    return sequences->values + (size_t)at * (1 + 2 * sequences->state_count);
+}
+static inline uint8_t *lm_sequence_memory(const struct lm_sequences *sequences, uint32_t at) {
+    return (uint8_t *)sequences->memory.base + at * (LM_CACHE_LINE + 2 * sequences->half_bytes);
+}
+/* The number that the graph is told. */
+static inline void lm_sequence_set_number(const struct lm_sequences *sequences, uint32_t at,
+                                          uint64_t id) {
+    *(uint64_t *)(void *)lm_sequence_memory(sequences, at) = id; /* the low bytes of a smaller type
+                                                                  * come first: little-endian */
+}
+/* Wraps its memory once, when it is first used. Its owner. Returns 0 or LUMEN_E_ORT. */
+int lm_sequence_hold(struct lm_sequences *sequences, const struct lm_ort *ort, uint32_t at);
+
+#endif

@@ -1,0 +1,178 @@
+/* sequences.c: see sequences.h. The table of open sequences, and a Run of one.
+ *
+ * seq_cst: two requests that begin one sequence at once have entries of their own, until each has
+ * shown its key and looked for the other's; at least one must see the other then. */
+#include "parts/sequences.h"
+
+#include <string.h>
+
+#include "base/error.h"
+#include "parts/sequence_table.h"
+
+uint64_t lm_sequence_hash(const char *text, size_t bytes) {
+    uint64_t hash = 0xcbf29ce484222325; /* FNV-1a: clients that share a server can ask for each
+                                         * other's numbers anyway */
+    for (size_t b = 0; b < bytes; b++) hash = (hash ^ (uint8_t)text[b]) * 0x100000001b3;
+    return hash ? hash : 1;
+}
+
+/* A text, a number, and those of other owners are other sequences, but for one pair in 2^64. */
+static uint64_t key_of(const struct lm_sequence_ask *ask) {
+    uint64_t key = (ask->is_text ? ask->id ^ 0x9e3779b97f4a7c15 : ask->id) ^ ask->owner;
+    return key ? key : 1;
+}
+
+static bool claim(struct lm_sequence *one, uint64_t state) {
+    /* Z1: seq_cst: the owner sees what the one before it left; pairs with Z2, Z3 */
+    return lm_cas_seq_cst_u64(&one->state, &state, LM_SEQUENCE_IS_BUSY);
+}
+
+static void let_go(struct lm_sequence *one, uint64_t state) {
+    /* Z2: release: what this owner did; pairs with Z1 */
+    lm_store_release_u64(&one->state, state);
+}
+
+/* The owner ends the sequence. */
+static void drop(struct lm_sequences *sequences, uint32_t at) {
+    /* Z4: release: all of the sequence, before it may begin anew elsewhere; pairs with Z5 */
+    lm_store_release_u64(&sequences->keys[at], 0);
+    let_go(&sequences->table[at], LM_SEQUENCE_IS_FREE);
+}
+
+static bool is_idle(const struct lm_sequences *sequences, const struct lm_sequence *one,
+                    uint64_t now_ns) {
+    /* relaxed: a hint for all but the owner */
+    return now_ns > lm_load_relaxed_u64(&one->used_ns) + sequences->idle_ns;
+}
+
+/* Takes the open sequence of that key. */
+static enum lm_sequence_found find(struct lm_sequences *sequences, uint64_t key, uint64_t now_ns,
+                                   uint32_t *at_out) {
+    for (uint32_t at = 0; at < sequences->max_open; at++) {
+        struct lm_sequence *one = &sequences->table[at];
+        /* Z5: acquire: what the last owner of the key did; pairs with Z4 */
+        if (lm_load_acquire_u64(&sequences->keys[at]) != key) continue;
+        if (!claim(one, LM_SEQUENCE_IS_OPEN)) {
+            /* relaxed: it has just been seen; the client sends again in either case */
+            if (lm_load_relaxed_u64(&one->state) == LM_SEQUENCE_IS_BUSY) return LM_SEQUENCE_BUSY;
+            continue;
+        }
+        bool is_it = lm_load_relaxed_u64(&sequences->keys[at]) == key; /* relaxed: it is ours now */
+        if (is_it && !is_idle(sequences, one, now_ns)) {
+            *at_out = at;
+            return LM_SEQUENCE_TAKEN;
+        }
+        if (is_it) {
+            drop(sequences, at);
+        } else {
+            let_go(one, LM_SEQUENCE_IS_OPEN);
+        }
+    }
+    return LM_SEQUENCE_UNKNOWN;
+}
+
+/* Takes an entry that nobody needs: a free one, else one that was idle for too long. */
+static bool take_any(struct lm_sequences *sequences, uint64_t now_ns, uint32_t *at_out) {
+    for (uint32_t at = 0; at < sequences->max_open; at++) {
+        *at_out = at;
+        if (claim(&sequences->table[at], LM_SEQUENCE_IS_FREE)) return true;
+    }
+    for (uint32_t at = 0; at < sequences->max_open; at++) {
+        struct lm_sequence *one = &sequences->table[at];
+        *at_out = at;
+        if (!is_idle(sequences, one, now_ns) || !claim(one, LM_SEQUENCE_IS_OPEN)) continue;
+        if (is_idle(sequences, one, now_ns)) return true;
+        let_go(one, LM_SEQUENCE_IS_OPEN);
+    }
+    return false;
+}
+
+/* The entry has this key from now on; false: another entry has it too, since two requests began the
+ * same sequence at once. Each shows its key before it looks, so that at least one sees the other.
+ */
+static bool is_only(struct lm_sequences *sequences, uint32_t own, uint64_t key) {
+    /* Z3: seq_cst: a key is shown before others are looked at; pairs with Z3, Z1 */
+    lm_store_seq_cst_u64(&sequences->keys[own], key);
+    for (uint32_t at = 0; at < sequences->max_open; at++) {
+        if (at != own && lm_load_seq_cst_u64(&sequences->keys[at]) == key) return false;
+    }
+    return true;
+}
+
+enum lm_sequence_found lm_sequences_take(struct lm_sequences *sequences,
+                                         const struct lm_sequence_ask *ask, uint64_t now_ns,
+                                         struct lm_sequence_turn *turn_out) {
+    uint64_t key = key_of(ask);
+    uint32_t at = 0;
+    enum lm_sequence_found found = find(sequences, key, now_ns, &at);
+    if (found == LM_SEQUENCE_BUSY) return found;
+    if (found == LM_SEQUENCE_UNKNOWN) {
+        if (!ask->starts) return found;
+        if (!take_any(sequences, now_ns, &at)) return LM_SEQUENCE_FULL;
+        if (!is_only(sequences, at, key)) {
+            drop(sequences, at);
+            return LM_SEQUENCE_BUSY;
+        }
+    }
+    *turn_out = (struct lm_sequence_turn){.at = at, .starts = ask->starts, .ends = ask->ends};
+    lm_sequence_set_number(sequences, at, ask->id);
+    return LM_SEQUENCE_TAKEN;
+}
+
+void lm_sequences_leave(struct lm_sequences *sequences, const struct lm_sequence_turn *turn,
+                        bool answered, uint64_t now_ns) {
+    struct lm_sequence *one = &sequences->table[turn->at];
+    /* A beginning that failed leaves nothing to go on with. */
+    if (answered ? turn->ends : turn->starts) {
+        drop(sequences, turn->at);
+        return;
+    }
+    if (answered) one->half ^= 1;
+    lm_store_relaxed_u64(&one->used_ns, now_ns); /* relaxed: as in is_idle */
+    let_go(one, LM_SEQUENCE_IS_OPEN);
+}
+
+/* ---- a Run ---- */
+
+static uint32_t put_controls(const struct lm_sequences *sequences,
+                             const struct lm_sequence_turn *turn, const OrtValue **inputs) {
+    const bool said[] = {[LM_CONTROL_START] = turn->starts,
+                         [LM_CONTROL_END] = turn->ends,
+                         [LM_CONTROL_READY] = true,
+                         [LM_CONTROL_ID] = false};
+    uint32_t count = 0;
+    for (uint32_t c = 0; c < LM_CONTROL_COUNT; c++) {
+        const struct lm_sequence_control *control = &sequences->controls[c];
+        if (!control->tensor.name[0]) continue;
+        inputs[count] = control->values[said[c]];
+        if (c == LM_CONTROL_ID && turn->at != LM_SEQUENCE_NONE)
+            inputs[count] = *lm_sequence_values(sequences, turn->at);
+        count++;
+    }
+    return count;
+}
+
+int lm_sequences_run(struct lm_sequences *sequences, const struct lm_ort *ort, OrtSession *session,
+                     const struct lm_sequence_turn *turn, OrtValue **values, uint32_t inputs,
+                     uint32_t outputs) {
+    const OrtValue *taken[LM_TENSORS_MAX];
+    OrtValue *made[LM_TENSORS_MAX];
+    const uint32_t states = sequences->state_count;
+    const bool is_none = turn->at == LM_SEQUENCE_NONE;
+    int code = is_none ? 0 : lm_sequence_hold(sequences, ort, turn->at);
+    if (code) return code;
+    OrtValue **own = is_none ? NULL : lm_sequence_values(sequences, turn->at) + 1;
+    const uint32_t half = is_none ? 0 : sequences->table[turn->at].half;
+    memcpy(taken, values, inputs * sizeof *taken);
+    memcpy(made, values + inputs, outputs * sizeof *made);
+    uint32_t at = inputs + put_controls(sequences, turn, &taken[inputs]);
+    for (uint32_t s = 0; s < states; s++) {
+        taken[at + s] = turn->starts ? sequences->states[s].initial_value : own[half * states + s];
+        made[outputs + s] = is_none ? NULL : own[(half ^ 1) * states + s];
+    }
+    code = lm_ort_run(ort, session, sequences->input_names, taken, at + states,
+                      sequences->output_names, made, outputs + states);
+    memcpy(values + inputs, made, outputs * sizeof *made);
+    for (uint32_t s = 0; is_none && s < states; s++) lm_ort_value_close(ort, made[outputs + s]);
+    return code;
+}

@@ -1,0 +1,72 @@
+/* sequence.c: see sequence.h. */
+#include "work/sequence.h"
+
+#include <inttypes.h>
+
+#include "base/error.h"
+#include "flow/dialect.h"
+#include "parts/sequences.h"
+
+/* Requests of the native protocol have no place to name a sequence. */
+static struct lm_sequence_ask asked(const struct lm_request *request) {
+    struct lm_sequence_ask ask = {0};
+    if (request->dialect == LM_DIALECT_HTTP) ask = request->http.asked.sequence;
+    ask.owner = request->http.owner;
+    return ask;
+}
+
+/* Whether the graph's input for the number can hold this one. */
+static bool check_number(const struct lm_request *request, const struct lm_sequence_ask *ask) {
+    const struct lm_tensor *tensor = &request->model->sequences->controls[LM_CONTROL_ID].tensor;
+    uint64_t most = tensor->dtype == ORT_INT32    ? INT32_MAX
+                    : tensor->dtype == ORT_UINT32 ? UINT32_MAX
+                    : tensor->dtype == ORT_INT64  ? INT64_MAX
+                                                  : UINT64_MAX;
+    if (!tensor->name[0] || (!ask->is_text && ask->id <= most)) return true;
+    lm_error(LUMEN_E_INVALID,
+             "parameters: sequence_id: expected an integer of 1 to %" PRIu64
+             ", for input '%.64s' of model '%s'",
+             most, tensor->name, request->model->name);
+    return false;
+}
+
+enum lm_status lm_sequence_begin(struct lm_request *request, uint64_t now_ns) {
+    struct lm_sequences *sequences = request->model->sequences;
+    const char *name = request->model->name;
+    if (!sequences) return LM_STATUS_OK;
+    const struct lm_sequence_ask ask = asked(request);
+    if (ask.id == 0) {
+        lm_error(LUMEN_E_INVALID,
+                 "parameters: sequence_id: expected an integer above 0 or a string: requests of "
+                 "model '%s' are parts of sequences",
+                 name);
+        return LM_STATUS_BAD_REQUEST;
+    }
+    if (!check_number(request, &ask)) return LM_STATUS_BAD_REQUEST;
+    switch (lm_sequences_take(sequences, &ask, now_ns, &request->turn)) {
+    case LM_SEQUENCE_TAKEN: return LM_STATUS_OK;
+    case LM_SEQUENCE_BUSY:
+        lm_error(LUMEN_E_INVALID,
+                 "parameters: sequence_id: expected the next request of a sequence after the "
+                 "answer to the last: model '%s' runs one of this sequence",
+                 name);
+        return LM_STATUS_BAD_REQUEST;
+    case LM_SEQUENCE_UNKNOWN:
+        lm_error(LUMEN_E_INVALID,
+                 "parameters: sequence_start: expected true: this sequence of model '%s' did not "
+                 "begin, has ended, or had no request for %" PRIu64 " ms",
+                 name, sequences->idle_ns / 1000000);
+        return LM_STATUS_BAD_REQUEST;
+    case LM_SEQUENCE_FULL: break;
+    }
+    lm_error(LUMEN_E_INVALID,
+             "parameters: sequence_start: expected fewer than %u sequences that are open: model "
+             "'%s' takes no more (sequences.max_open)",
+             sequences->max_open, name);
+    return LM_STATUS_BAD_REQUEST;
+}
+
+void lm_sequence_end(struct lm_request *request, bool answered, uint64_t now_ns) {
+    if (!request->model->sequences) return;
+    lm_sequences_leave(request->model->sequences, &request->turn, answered, now_ns);
+}
