@@ -17,7 +17,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from lumen_uring import contradictions, ensembles, expert_checks, key_checks, providers
+from lumen_uring import contradictions, ensembles, expert_checks, key_checks, providers, warmup
 from lumen_uring.errors import ConfigError
 from lumen_uring.repository.entries import expand
 from lumen_uring.sequences import SequencesConfig
@@ -348,6 +348,16 @@ def _paths(data: dict[str, Any]) -> Iterator[_Path]:
             files = sequences.get("initial_state") if isinstance(sequences, dict) else None
             for name in files if isinstance(files, dict) else ():
                 yield ("models", index, "sequences", "initial_state", name)
+            yield from (("models", index, *place) for place in _warmup_paths(model))
+
+
+def _warmup_paths(model: dict[str, Any]) -> Iterator[_Path]:
+    requests = model.get("warmup")
+    for index, request in enumerate(requests if isinstance(requests, list) else ()):
+        inputs = request.get("inputs") if isinstance(request, dict) else None
+        for name, tensor in inputs.items() if isinstance(inputs, dict) else ():
+            if isinstance(tensor, dict) and tensor.get("data") not in warmup.FILLS:
+                yield ("warmup", index, "inputs", name, "data")
 
 
 def _descend(draft: _Draft, at: Any, step: str, path: list[str | int], flag: str) -> Any:

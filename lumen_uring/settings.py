@@ -22,6 +22,8 @@ from lumen_uring.providers import Providers
 from lumen_uring.repository.origin import Origin
 from lumen_uring.sequences import SequencesConfig
 from lumen_uring.sizes import parse_size
+from lumen_uring.warmup import EXPECTED as WARMUP_EXPECTED
+from lumen_uring.warmup import Warmups
 
 WORKERS_MAX: Final = 64  # LUMEN_WORKERS_MAX in lumen.h; tests/test_library.py compares
 IO_THREADS_MAX: Final = 16  # LUMEN_IO_THREADS_MAX
@@ -527,6 +529,7 @@ class ModelConfig(_Section):
     sequences: SequencesConfig | None = Field(
         default=None, description="null (each request stands alone), or a mapping of settings"
     )
+    warmup: Warmups = Field(default=(), description=WARMUP_EXPECTED)
     labels: Annotated[str, AfterValidator(_no_nul)] | None = Field(
         default=None,
         min_length=1,
@@ -768,7 +771,7 @@ class Config(_Section):
         copy = last.model_copy(
             update={name: getattr(entry, name) for name in own}
             | {"isolation": "none", "isolation_memory": 0}
-            | {"sequences": None}
+            | {"sequences": None, "warmup": ()}
             | {"width": 1, "intra_op_threads": 1, "max_dims": {}, "fix_dims": {}, "providers": ()}
         )
         copy._origin = None

@@ -277,6 +277,12 @@ def test_what_a_configuration_asks_for(tmp_path: Path) -> None:
     assert model.model_dump(exclude_defaults=True) == {
         "name": "m", "path": str(tmp_path / "m/1/net.onnx"), "labels": str(labels), "max_rows": 300,
         "batch_size": 256, "batch_delay_us": 100, "intra_op_threads": 2, "response_cache": True,
+        "warmup": (
+            {
+                "name": "w",
+                "inputs": {"x": {"shape": (1, 3, 4), "data": str(tmp_path / "m/warmup/first")}},
+            },
+        ),
     }  # fmt: skip
     assert model.origin is not None
     assert [
@@ -285,6 +291,7 @@ def test_what_a_configuration_asks_for(tmp_path: Path) -> None:
         ("x", "FP32", [-1, 3, -1], True),
         ("t", "BYTES", [-1, 1], True),
         ("y", "FP32", [-1, 10], False),
+        ("x", "FP32", None, True),  # the warm-up's
     ]
     said = "\n".join(model.origin.notes)
     for part in (":7 instance_group.count: 2", "a batch has at most 256", "author is not known"):
@@ -355,6 +362,7 @@ def test_an_ensemble_of_tritons(tmp_path: Path) -> None:
         ("version_policy { latest {} all {} }", "one of latest, all and specific"),
         ('parameters { key: "execution_mode" value { string_value: "1" } }', "expected 0"),
         ("optimization { execution_accelerators { } }\nspeed: 3", "2 speed: expected one of Trit"),
+        ("model_warmup { name: 'w' }", "expected inputs of the model, found none"),
         ("model_warmup { inputs { key: \"x\" value { dims: 1 } } }", "expected one of zero_data"),
         ("a: [1, 2", "1: expected ',' or ']', found the end of the file"),
         ("a {", "1: expected a field's name or '}', found the end of the file"),

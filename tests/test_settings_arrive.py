@@ -88,6 +88,13 @@ SETTINGS: dict[tuple[type[BaseModel], str], tuple[str, Fields]] = {
         "max_pixels: 11, max_whole_pixels: 12}",
         {"model.image": (2, 2, 0, 9, 0, 1, 1, 1.0, 11, 12)},
     ),
+    (ModelConfig, "warmup"): (
+        "[{name: w, count: 2, inputs: {x: {shape: [1, 3], data: random}, t: {shape: [2]}}}]",
+        {
+            "model.warmup_count": 1,
+            "model.warmups": [(b"w", 2, [(b"x", [1, 3], 1, None, 0), (b"t", [2], 0, None, 0)])],
+        },
+    ),
     (ModelConfig, "sequences"): (
         "{start: s, id: i, max_open: 3, idle_ms: 4, state: {h: hn, c: cn}}",
         {
@@ -182,6 +189,17 @@ class _Library:
             [(rule.experts[e].model, rule.experts[e].bound) for e in range(rule.count)],
         )
         self.fields["model.steps"] = _steps(native.steps.contents) if native.steps else None
+        self.fields["model.warmups"] = [
+            (
+                one.name,
+                one.count,
+                [
+                    (t.name, t.shape[: t.rank], t.fill, t.data, t.bytes)
+                    for t in one.inputs[: one.input_count]
+                ],
+            )
+            for one in native.warmups[: native.warmup_count]
+        ]
         told = native.sequences.contents if native.sequences else None
         self.fields["model.sequences"] = told and (
             (told.start, told.end, told.ready, told.id, told.max_open, told.idle_ms),

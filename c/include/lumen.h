@@ -91,6 +91,7 @@ enum {
     LUMEN_MODELS_MAX = 64,
     LUMEN_EXPERTS_MAX = 8,       /* of a virtual model */
     LUMEN_STEPS_MAX = 16,        /* of an ensemble */
+    LUMEN_WARMUPS_MAX = 64,      /* requests of a model */
     LUMEN_STATES_MAX = 120,      /* of a sequence */
     LUMEN_SEQUENCES_MAX = 65536, /* open at a time, of a model */
     LUMEN_SLOT_CLASSES_MAX = 16,
@@ -279,19 +280,39 @@ typedef struct lumen_state {
 } lumen_state;
 
 /* A model whose answers depend on the requests before: each request names its sequence. These
- * tensors are none of the model's. */
+ * tensors are none of the model's: inputs of one element that say where the sequence is (NULL: the
+ * graph has none), and states. */
 typedef struct lumen_sequences_config {
-    const char
-        *start;      /* inputs of one element, which are 1 in a sequence's first request, in its */
-    const char *end; /* last one, */
-    const char *ready; /* and always; */
-    const char *id;    /* and its number. NULL: there is none */
+    const char *start; /* 1 in the first request */
+    const char *end;   /* 1 in the last one */
+    const char *ready; /* always 1 */
+    const char *id;    /* the sequence's number */
     const lumen_state *states;
     uint32_t state_count; /* at most LUMEN_STATES_MAX */
     uint32_t max_open;    /* sequences at a time, 1..LUMEN_SEQUENCES_MAX */
     uint32_t idle_ms;     /* after which one that nobody asked for may end; at least 1 */
     uint32_t reserved;
 } lumen_sequences_config;
+
+enum { LUMEN_FILL_ZEROS = 0, LUMEN_FILL_RANDOM = 1, LUMEN_FILL_BYTES = 2 };
+
+/* An input of a warm-up request. */
+typedef struct lumen_warmup_tensor {
+    const char *name;
+    const uint32_t *shape;
+    uint32_t rank;
+    uint32_t fill;    /* LUMEN_FILL_* */
+    const char *data; /* of BYTES: as on the wire */
+    uint64_t bytes;
+} lumen_warmup_tensor;
+
+/* A request that each worker runs before the model is ready; one that fails refuses the model. */
+typedef struct lumen_warmup {
+    const char *name; /* for messages */
+    const lumen_warmup_tensor *inputs;
+    uint32_t input_count;
+    uint32_t count; /* how often; at least 1 */
+} lumen_warmup;
 
 /* 0 means "the default" only where the comment says so. */
 typedef struct lumen_model_config {
@@ -332,7 +353,8 @@ typedef struct lumen_model_config {
     uint32_t isolation;      /* LUMEN_ISOLATION_* */
     uint32_t version;        /* what clients are told; a request that names none goes to the highest
                               * of the NAME; 0: 1 */
-    uint32_t reserved;
+    uint32_t warmup_count;   /* at most LUMEN_WARMUPS_MAX */
+    const lumen_warmup *warmups;
     const lumen_sequences_config *sequences; /* NULL: each request stands alone */
 } lumen_model_config;
 

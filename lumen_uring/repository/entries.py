@@ -100,8 +100,9 @@ def entries_of(config: Config, name: str, asked: dict[str, Any] | None = None) -
             problems.add("config name", repr(name), repr(said.name))
         one.asked.settings, one.asked.declared = said.settings, said.declared
         one.asked.notes = said.notes
-        for where, file in said.state_files.values():
-            problems.add(where, "no file: a call's configuration has zeros at first", repr(file))
+        files = [*said.state_files.values(), *(one[:2] for one in said.warmup_files)]
+        for where, file in files:
+            problems.add(where, "zeros: a call's configuration names no files", repr(file))
     entries = [] if problems.lines else _entries(one, problems)
     if not entries:
         raise ConfigError("\n".join(problems.lines))

@@ -110,8 +110,10 @@ def of_versions(place: Place, folder: Path, name: str, asked: Asked | None) -> F
         if (there[version] / ovms.MAPPING).exists():
             problems.add(str(there[version] / ovms.MAPPING), "none", "it: Lumen renames no tensors")
     labels = _labels(place, folder, asked)
-    for where, warmup in asked.warmup_files:
-        _is_there(place, where, folder / "warmup" / warmup)
+    for where, warmup, request, tensor in asked.warmup_files:
+        content = folder / "warmup" / warmup
+        if _is_there(place, where, content):
+            asked.settings["warmup"][request]["inputs"][tensor]["data"] = str(content.absolute())
     for state, (where, held) in asked.state_files.items():
         first = folder / "initial_state" / held
         if _is_there(place, where, first):

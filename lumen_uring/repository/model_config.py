@@ -20,6 +20,7 @@ from lumen_uring.settings import BATCH_MAX, U32_MAX
 VERSION_MAX: Final = U32_MAX
 VERSIONS_MAX: Final = 64  # of one model that a policy may keep
 _DELAY_US_MAX: Final = 10**6
+_WARMUP_RUNS_MAX: Final = 10_000
 _TYPES: Final = (
     *("BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64"),
     *("FP16", "FP32", "FP64", "STRING", "BF16"),
@@ -78,7 +79,8 @@ class Asked:
     policy: Policy = field(default_factory=Policy)
     settings: dict[str, Any] = field(default_factory=dict)  # of ModelConfig
     labels: list[tuple[str, str]] = field(default_factory=list)  # (where, file)
-    warmup_files: list[tuple[str, str]] = field(default_factory=list)  # (where, file)
+    # (where, file, index of the request, input)
+    warmup_files: list[tuple[str, str, int, str]] = field(default_factory=list)
     declared: list[Declared] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     steps: list[dict[str, Any]] = field(default_factory=list)  # of an ensemble
@@ -113,7 +115,7 @@ def read(node: Node, problems: Problems) -> Asked:
     for parameter in _parameters(node, problems):
         _parameter(asked, *parameter, problems)
     for warmup in node.nodes("model_warmup", problems):
-        _warmup(asked, warmup, problems)
+        _warmup(asked, warmup, rows, problems)
     _ensemble(asked, node, problems)
     _sequences(asked, node, rows, problems)
     _others(asked, node, problems)
@@ -338,43 +340,57 @@ def _parameter(asked: Asked, where: str, key: str, text: str, problems: Problems
         asked.notes.append(f"{where} {key} is not known here and not looked at")
 
 
-def _warmup(asked: Asked, node: Node, problems: Problems) -> None:
-    node.text("name", problems)
-    node.whole("batch_size", problems, 0, U32_MAX, 0)
-    node.whole("count", problems, 0, U32_MAX, 0)
+def _warmup(asked: Asked, node: Node, rows: int, problems: Problems) -> None:
+    name = node.text("name", problems)
+    batch = node.whole("batch_size", problems, 0, U32_MAX, 0)
+    count = node.whole("count", problems, 0, _WARMUP_RUNS_MAX, 1)
+    inputs: dict[str, dict[str, Any]] = {}
+    files: dict[str, tuple[str, str]] = {}
     for entry in node.nodes("inputs", problems):
-        value = next((inner for _line, inner in entry.each("value")), None)
         if entry.has("key"):
-            entry.text("key", problems)
-            values: list[Value] = [value]
+            pairs = [(entry.text("key", problems), value) for _line, value in entry.each("value")]
         else:
-            values = [inner for key in entry.items for _line, inner in entry.each(key)]
-        for inner in values:
+            pairs = [(key, inner) for key in entry.items for _line, inner in entry.each(key)]
+        for tensor, inner in pairs:
             if isinstance(inner, Node):
-                _warmup_input(asked, inner, problems)
+                inputs[tensor] = _warmup_input(asked, tensor, inner, rows > 0, problems)
+                if rows > 0:
+                    inputs[tensor]["shape"].insert(0, max(batch, 1))
+                if inner.has("input_data_file"):
+                    where = inner.where("input_data_file")
+                    files[tensor] = where, inner.text("input_data_file", problems)
             else:
                 problems.add(entry.where(), "a mapping with data_type and dims", said(inner))
         entry.rest(problems)
     node.rest(problems)
-    note = "model_warmup's files are checked; its requests are not sent: each worker runs each"
-    if not any(one.startswith(note) for one in asked.notes):
-        asked.notes.append(f"{note} model once before ready")
+    if not inputs:
+        problems.add(node.where(), "inputs of the model", "none")
+    requests = asked.settings.setdefault("warmup", [])
+    for tensor, (where, file) in files.items():
+        if plain_name(where, file, problems):
+            asked.warmup_files.append((where, file, len(requests), tensor))
+    requests.append({"name": name, "count": max(count, 1), "inputs": inputs})
 
 
-def _warmup_input(asked: Asked, node: Node, problems: Problems) -> None:
-    datatype_of(_word(node, "data_type", problems), node, "data_type", problems)
-    node.values("dims", int, "whole numbers", problems)
+def _warmup_input(
+    asked: Asked, name: str, node: Node, has_rows: bool, problems: Problems
+) -> dict[str, Any]:
+    datatype = datatype_of(_word(node, "data_type", problems), node, "data_type", problems)
+    what = "whole numbers above 0"
+    dims = node.values("dims", int, what, problems)
+    for dim in dims:
+        if not 0 < dim < 2**31:
+            problems.add(node.where("dims"), what, str(dim))
     kinds = [key for key in ("zero_data", "random_data", "input_data_file") if node.has(key)]
     if len(kinds) != 1:
         expected = "one of zero_data, random_data and input_data_file"
         problems.add(node.where(), expected, " and ".join(kinds) or "none")
     node.flag("zero_data", problems)
     node.flag("random_data", problems)
-    if node.has("input_data_file"):
-        where, name = node.where("input_data_file"), node.text("input_data_file", problems)
-        if plain_name(where, name, problems):
-            asked.warmup_files.append((where, name))
+    list(node.each("input_data_file"))
     node.rest(problems)
+    asked.declared.append(Declared(node.where(), name, datatype, None, has_rows, True))
+    return {"shape": dims, "data": "random" if kinds == ["random_data"] else "zeros"}
 
 
 def _others(asked: Asked, node: Node, problems: Problems) -> None:

@@ -36,6 +36,7 @@ from lumen_uring.settings import (
     base_of,
     burst_of,
 )
+from lumen_uring.warmup import FILLS, WarmupConfig
 
 _U32_MAX: Final = 2**32 - 1
 _LISTS: Final = {"hosts": ctypes.POINTER(c_char_p), "keys": ctypes.POINTER(structs.LumenKeyConfig)}
@@ -205,6 +206,10 @@ def native_model(
         image=None if image is None else ctypes.pointer(native_image(image)),
         experts=None if experts is None else ctypes.pointer(experts),
         steps=None if steps is None else ctypes.pointer(steps),
+        warmup_count=len(model.warmup),
+        warmups=(structs.LumenWarmup * len(model.warmup))(
+            *(native_warmup(at, one) for at, one in enumerate(model.warmup))
+        ),
         sequences=(
             None if model.sequences is None else ctypes.pointer(native_sequences(model.sequences))
         ),
@@ -263,6 +268,29 @@ def native_steps(entry: EnsembleConfig, indexes: Mapping[str, int]) -> structs.L
         output_count=len(outputs),
         steps=(structs.LumenStep * len(steps))(*steps),
         outputs=(ctypes.c_char_p * len(outputs))(*outputs),
+    )
+
+
+def native_warmup(index: int, warmup: WarmupConfig) -> structs.LumenWarmup:
+    """lumen_warmup for an entry of a model's `warmup`."""
+    tensors = []
+    for name, one in warmup.inputs.items():
+        content = one.content(f"warmup.{index}.inputs.{name}")
+        tensors.append(
+            structs.LumenWarmupTensor(
+                name=name.encode(),
+                shape=(ctypes.c_uint32 * len(one.shape))(*one.shape),
+                rank=len(one.shape),
+                fill=len(FILLS) if content is not None else FILLS.index(one.data),
+                data=content,
+                bytes=0 if content is None else len(content),
+            )
+        )
+    return structs.LumenWarmup(
+        name=(warmup.name or str(index)).encode(),
+        inputs=(structs.LumenWarmupTensor * len(tensors))(*tensors),
+        input_count=len(tensors),
+        count=u32("count", warmup.count),
     )
 
 

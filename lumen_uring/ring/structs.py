@@ -195,6 +195,30 @@ class LumenSequencesConfig(ctypes.Structure):
     ]
 
 
+class LumenWarmupTensor(ctypes.Structure):
+    """lumen_warmup_tensor: an input of a warm-up request."""
+
+    _fields_ = [
+        ("name", c_char_p),
+        ("shape", ctypes.POINTER(c_uint32)),
+        ("rank", c_uint32),
+        ("fill", c_uint32),
+        ("data", c_char_p),
+        ("bytes", c_uint64),
+    ]
+
+
+class LumenWarmup(ctypes.Structure):
+    """lumen_warmup: a request that each worker runs first."""
+
+    _fields_ = [
+        ("name", c_char_p),
+        ("inputs", ctypes.POINTER(LumenWarmupTensor)),
+        ("input_count", c_uint32),
+        ("count", c_uint32),
+    ]
+
+
 class LumenModelConfig(ctypes.Structure):
     """lumen_model_config: what lumen_add_model takes."""
 
@@ -229,7 +253,8 @@ class LumenModelConfig(ctypes.Structure):
         ("response_cache", c_uint32),
         ("isolation", c_uint32),
         ("version", c_uint32),
-        ("reserved", c_uint32),
+        ("warmup_count", c_uint32),
+        ("warmups", ctypes.POINTER(LumenWarmup)),
         ("sequences", ctypes.POINTER(LumenSequencesConfig)),
     ]
 
@@ -428,6 +453,8 @@ MIRRORS: Final[dict[str, type[ctypes.Structure]]] = {
     "lumen_step_tensor": LumenStepTensor,
     "lumen_step": LumenStep,
     "lumen_steps_config": LumenStepsConfig,
+    "lumen_warmup_tensor": LumenWarmupTensor,
+    "lumen_warmup": LumenWarmup,
     "lumen_state": LumenState,
     "lumen_sequences_config": LumenSequencesConfig,
     "lumen_process": LumenProcess,

@@ -57,7 +57,11 @@ static void table_covers_all(void) {
                    {"lumen_experts_config", sizeof(lumen_experts_config)},
                    {"lumen_step_tensor", sizeof(lumen_step_tensor)},
                    {"lumen_step", sizeof(lumen_step)},
-                   {"lumen_steps_config", sizeof(lumen_steps_config)}};
+                   {"lumen_steps_config", sizeof(lumen_steps_config)},
+                   {"lumen_warmup_tensor", sizeof(lumen_warmup_tensor)},
+                   {"lumen_warmup", sizeof(lumen_warmup)},
+                   {"lumen_state", sizeof(lumen_state)},
+                   {"lumen_sequences_config", sizeof(lumen_sequences_config)}};
     uint32_t version = 0, count = 0, row = 0, found = 0;
     const lumen_abi_field *table = lumen_abi(&version, &count);
     CHECK(version == LUMEN_ABI_VERSION && count > 0);

@@ -6,10 +6,13 @@ import json
 from pathlib import Path
 
 import graphs
+import numpy as np
 import pytest
 from conftest import Serve
+from graphs import tensor
 from harness import run
-from web import Http, get
+from onnx import TensorProto, helper
+from web import Http, get, infer
 
 pytestmark = pytest.mark.once  # what reads folders: the same on both backends
 
@@ -55,3 +58,101 @@ def test_a_configuration_that_contradicts_its_graph(cache: Path, tmp_path: Path)
     assert reasons == {"double": says, "echo": None}
     refused = run([str(folder), "--port", "0"], cache)
     assert (refused.returncode, refused.stderr.strip()) == (1, f"lumen: {says}")
+
+
+# ---- warm-up requests ----
+
+LOOKED_UP = """
+input [{{ name: "at" data_type: TYPE_INT64 dims: [2] }}]
+model_warmup [
+  {{ name: "good" count: 3 inputs {{
+    key: "at" value: {{ data_type: TYPE_INT64 dims: [2] zero_data: true }}
+  }} }},
+  {{ name: "other" inputs {{ key: "at" value: {{ data_type: {type} dims: [{dim}] {data} }} }} }}
+]
+"""
+
+
+def looking_up(folder: Path, kind: str, dim: int, data: str, at: int) -> Path:
+    """found = table[at], FP32 [2], of a table of four; its second warm-up request is the test's."""
+    model = folder / "table"
+    (model / "1").mkdir(parents=True)
+    (model / "warmup").mkdir()
+    graphs.save(
+        model / "1" / "model.onnx",
+        [helper.make_node("Gather", ["table", "at"], ["found"])],
+        [graphs.tensor("at", graphs.INT64, [2])],
+        [graphs.tensor("found", graphs.FLOAT, [2])],
+        {"table": np.arange(4, dtype=np.float32)},
+    )
+    (model / "warmup" / "second").write_bytes(np.array([0, at], "<i8").tobytes())
+    text = LOOKED_UP.format(type=kind, dim=dim, data=data)
+    (model / "config.pbtxt").write_text(text)
+    return folder
+
+
+FILE = 'input_data_file: "second"'
+
+
+@pytest.mark.parametrize("isolation", ["none", "process"])
+@pytest.mark.parametrize("data", [FILE, "random_data: true"])
+def test_warm_up_requests_are_run(serve: Serve, tmp_path: Path, data: str, isolation: str) -> None:
+    folder = looking_up(tmp_path / "models", "TYPE_INT64", 2, data, 3)
+    path = str(folder / "table")
+    server = serve({"models": [{"name": "table", "path": path, "isolation": isolation}]})
+    with Http(server.port) as http:
+        asked = http.query(infer("table", {"at": np.array([1, 3], "<i8")}))
+        assert asked.outputs["found"].data.tolist() == [1, 3]
+
+
+@pytest.mark.parametrize(
+    ("kind", "dim", "data", "at", "said"),
+    [
+        ("TYPE_INT64", 2, FILE, 9, "warm-up request 'other': "),  # no such row: each worker says so
+        ("TYPE_INT64", 3, FILE, 0, "warm-up request 'other': input 'at': expected a shape"),
+        ("TYPE_INT32", 2, FILE, 0, "expected INT64 as in the graph, found INT32"),
+    ],
+)
+def test_a_warm_up_request_that_fails_refuses_its_model(
+    cache: Path, tmp_path: Path, kind: str, dim: int, data: str, at: int, said: str
+) -> None:
+    folder = looking_up(tmp_path / "models", kind, dim, data, at)
+    refused = run([str(folder), "--port", "0"], cache)
+    assert refused.returncode == 1
+    assert said in refused.stderr, refused.stderr
+
+
+def test_a_warm_up_request_of_strings(cache: Path, tmp_path: Path) -> None:
+    """Written in a model's entry, with a file that is beside the settings."""
+    words = tensor("x", TensorProto.STRING, ["n"]), tensor("y", TensorProto.STRING, ["n"])
+    nodes = [helper.make_node("Identity", ["x"], ["y"])]
+    path = graphs.save(tmp_path / "words.onnx", nodes, [words[0]], [words[1]])
+    file = tmp_path / "words.bin"
+    for content, good in ((b"\2\0\0\0ab\0\0\0\0", True), (b"\2\0\0\0ab", False)):
+        file.write_bytes(content)
+        inputs = {"x": {"shape": [2], "data": "words.bin"}}
+        entry = {"name": "words", "path": str(path), "warmup": [{"inputs": inputs}]}
+        config = tmp_path / "config.yaml"
+        config.write_text(json.dumps({"models": [entry]}))
+        checked = run(["--config", str(config), "--check"], cache)
+        assert (checked.returncode == 0) == good, checked.stderr
+        if not good:
+            assert "expected a file of at least 8 bytes (each string behind" in checked.stderr
+
+
+@pytest.mark.parametrize("data", ["random", "zeros"])
+def test_a_warm_up_request_of_every_type(cache: Path, tmp_path: Path, data: str) -> None:
+    path = graphs.dtypes(tmp_path / "dtypes.onnx")
+    inputs = {f"in_{name}": {"shape": [2, 3], "data": data} for name, *_ in graphs.DTYPES}
+    for given, said in (
+        (inputs, ""),
+        ({**inputs, "in_BOOL": {"shape": [2, 4]}}, "expected a shape of sizes above 0 that is"),
+        ({name: inputs[name] for name in list(inputs)[1:]}, "expected all inputs, found none for"),
+        ({**inputs, "gone": inputs["in_BOOL"]}, "expected an input of the model, once, found"),
+    ):
+        config = tmp_path / "config.yaml"
+        entry = {"name": "m", "path": str(path), "warmup": [{"name": "all", "inputs": given}]}
+        config.write_text(json.dumps({"models": [entry]}))
+        checked = run(["--config", str(config), "--check"], cache)
+        assert checked.returncode == bool(said), checked.stderr
+        assert said in checked.stderr

@@ -26,6 +26,7 @@
 #include "parts/wide.h"
 
 struct lm_sequences;
+struct lm_warmups;
 
 /* A free dimension beside the rows, or all dimensions of an input of any rank; these come last. */
 struct lm_free_dim {
@@ -76,6 +77,7 @@ struct lm_model {
     struct lm_experts experts;               /* that a virtual model runs: it has no session */
     struct lm_steps *steps;                  /* the same of an ensemble; NULL: it is none */
     struct lm_sequences *sequences;          /* its requests are parts of; NULL: they stand alone */
+    struct lm_warmups *warmups;              /* warmup.h; NULL: none */
     struct lm_process *process;              /* that runs it in place of the sessions; NULL: none */
     uint32_t engine_wish;                    /* LUMEN_ENGINE_* */
     struct lm_engine engine;                 /* not open where it does not fit the model */
@@ -156,8 +158,7 @@ static inline const char *lm_model_run_name(const struct lm_model *model) {
         [LUMEN_RUN_AUTO] = "auto", [LUMEN_RUN_INLINE] = "inline", [LUMEN_RUN_WORKER] = "worker"};
     return names[model->run];
 }
-/* How long a Run of one row of the smallest sizes takes, in ns, on zeros: the best of a few; 0: it
- * fails. */
+/* The ns of a Run of one row of the smallest sizes, on zeros: the best of a few; 0: it fails. */
 uint64_t lm_model_time_run(const struct lm_model *model, const struct lm_ort *ort);
 
 /* model_pictures.c. Returns 0, or LUMEN_E_* where a setting for files of pictures does not fit. */
@@ -190,8 +191,7 @@ bool lm_model_slot_bytes_with(const struct lm_model *model, const struct lm_size
  * default strings may be as long as those that came. */
 bool lm_model_loose_bytes(const struct lm_model *model, const struct lm_sizes *sizes,
                           size_t string_bytes, size_t *bytes_out);
-/* Of those, of an output whose shape only the Run tells. By default that of a model of any rank may
- * have as many elements as all inputs. */
+/* Of those, of an output whose shape only the Run tells; of any rank, as many as all inputs. */
 size_t lm_model_unknown_bytes(const struct lm_model *model, const struct lm_tensor *output,
                               const struct lm_sizes *sizes);
 /* How many times the strings of a request take their bytes in a reply that may repeat them. */

@@ -13,6 +13,7 @@
 #include "parts/sequences_open.h"
 #include "parts/steps_plan.h"
 #include "parts/virtual.h"
+#include "parts/warmup.h"
 
 static int check_config(const lumen_model_config *config) {
     size_t name_bytes = strlen(config->name);
@@ -215,6 +216,7 @@ int lm_model_open(struct lm_model *model, const struct lm_ort *ort,
     if (!code && model->sequences) model->max_rows = 1; /* a state has no more */
     if (!code && !model->sequences) lm_model_try_sizes(model, ort);
     if (!code) code = check_labels(model);
+    if (!code) code = lm_warmups_open(model, config);
     if (!code) code = lm_model_plan_pictures(model, config);
     if (!code) code = lm_model_open_engine(model, config);
     if (!code && isolated) code = isolate(model, ort);
@@ -230,6 +232,7 @@ int lm_model_open(struct lm_model *model, const struct lm_ort *ort,
 
 void lm_model_close(struct lm_model *model, const struct lm_ort *ort) {
     for (uint32_t s = LM_RUNNERS_MAX; s-- > 0;) close_session(model, ort, s);
+    lm_warmups_close(model);
     lm_sequences_close(model->sequences, ort);
     model->sequences = NULL;
     lm_process_close(model->process);

@@ -18,6 +18,7 @@
 #include "parts/model.h"
 #include "parts/process.h"
 #include "parts/status.h"
+#include "parts/warmup.h"
 
 struct serving {
     struct lm_common_memory common;
@@ -154,6 +155,10 @@ static void warm(struct runner *runner) {
         lm_model_unbind(model, &serving->ort, &binding, runner->values);
     }
     free(slot.base);
+    if (lm_warmups_run(model, &serving->ort, runner->index) != 0) {
+        fprintf(stderr, "The process of model %s cannot serve: %s\n", model->name, lm_error_last());
+        _exit(1);
+    }
 }
 
 static void *serve(void *argument) {

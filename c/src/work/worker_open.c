@@ -12,6 +12,7 @@
 #include "parts/inflate.h"
 #include "parts/process.h"
 #include "parts/virtual.h"
+#include "parts/warmup.h"
 #include "work/batch.h"
 #include "work/image_body.h"
 #include "work/infer.h"
@@ -93,7 +94,7 @@ int lm_worker_take_model(struct lm_worker *worker, struct lm_model *model, char 
         snprintf(note, note_bytes, "model '%s' fails on an input of zeros: %s", model->name,
                  lm_error_last());
     if (worker->index == 0) model->warm_ns = warm_ns;
-    return 0;
+    return model->process ? 0 : lm_warmups_run(model, &worker->shared->ort, worker->index);
 }
 
 int lm_worker_open(struct lm_worker *worker) {
