@@ -22,9 +22,9 @@ def check(config: Config, report: Report) -> None:
         report: takes one problem.
     """
     names = [model.name for model in config.models]
-    virtual = {entry.name for entry in config.experts}
-    virtual |= {entry.name for entry in config.ensembles}
-    total = len(names) + len(virtual)
+    names += [entry.name for entry in config.experts]
+    ensembles = {entry.name for entry in config.ensembles}
+    total = len(names) + len(ensembles)
     if config.ensembles and total > MODELS_MAX:
         expected = f"at most {MODELS_MAX} models with those of `models` and `experts`"
         report(("ensembles",), expected, f"{total}")
@@ -37,9 +37,9 @@ def check(config: Config, report: Report) -> None:
             place: Path = ("ensembles", index, "steps", at)
             if step.model not in names:
                 found = f"{step.model!r}"
-                if step.model in virtual:
-                    found += ", which runs others itself"
-                known = f"the name of a model ({', '.join(names)})"
+                if step.model in ensembles:
+                    found += ", an ensemble"
+                known = f"the name of a model or of experts ({', '.join(names)})"
                 report((*place, "model"), known, found)
             for tensor, name in step.inputs.items():
                 if made.get(name, -1) >= at:

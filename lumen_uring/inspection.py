@@ -178,6 +178,7 @@ def _add_virtual(engine: Engine, config: Config, said: dict[str, list[str] | Eng
             continue
         if loaded.keys() >= {expert.model for expert in entry.experts}:
             said[entry.name] = []
+            loaded[entry.name] = None  # it may be a step
     for ensemble in config.ensembles:
         try:
             add_ensemble(engine, config, ensemble, loaded)

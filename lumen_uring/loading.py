@@ -138,7 +138,8 @@ def load_virtual(engine: Engine, config: Config, entry: ExpertsConfig | Ensemble
     """
     parts = entry.experts if isinstance(entry, ExpertsConfig) else entry.steps
     by_name = {model.name: model for model in config.models}
-    missing = [part.model for part in parts if part.model not in by_name]
+    served = by_name.keys() | {one.name for one in config.experts}
+    missing = [part.model for part in parts if part.model not in served]
     if missing:
         raise EngineError(f"it runs '{missing[0]}', which is not served")
     if isinstance(entry, ExpertsConfig):

@@ -217,6 +217,9 @@ def _load_models(
             loading.add_experts(engine, config, entry, loaded)
         except EngineError as error:
             problems.append(error)
+            continue
+        if loaded.keys() >= {expert.model for expert in entry.experts}:
+            loaded[entry.name] = None  # it may be a step
     for ensemble in config.ensembles:
         yield ensemble.name
         try:

@@ -630,7 +630,7 @@ class StepConfig(_Section):
     """One model of an ensemble, and the names of its tensors there."""
 
     model: Annotated[str, AfterValidator(_versioned)] = Field(
-        description="the name of an entry of `models`"
+        description="the name of an entry of `models` or of `experts`"
     )
     inputs: _Names = Field(default={}, description="a mapping from the model's inputs to names")
     outputs: _Names = Field(default={}, description="a mapping from the model's outputs to names")

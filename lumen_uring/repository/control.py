@@ -383,7 +383,7 @@ class Control:
         """Virtual models go before those that they run, and come after them."""
         failed: list[str] = []
         names = {entry.name for entry in virtual}
-        for entry in self.virtual():
+        for entry in reversed(self.virtual()):  # ensembles, and then experts that are their steps
             if entry.name not in names:
                 failed += self._try(self._remove, entry.name)
         failed += self._apply(wanted)

@@ -174,7 +174,7 @@ def test_a_step_that_fails_is_named(serve: Serve, tmp_path: Path) -> None:
     ("steps", "words"),
     [
         ([{"model": "first"}, {"model": "none"}], ["steps.1.model", "'none'"]),
-        ([{"model": "first"}, {"model": "chain"}], ["steps.1.model", "runs others itself"]),
+        ([{"model": "first"}, {"model": "chain"}], ["steps.1.model", "an ensemble"]),
         ([{"model": "first", "inputs": {"z": "x"}}], ["step 0", "'x'", "'z'"]),
         ([{"model": "first"}, {"model": "second"}], ["step 1", "'x'", "[-1, 40]", "[-1, 6]"]),
         (
@@ -201,3 +201,141 @@ def test_what_does_not_fit_is_refused(
     assert said.returncode != 0
     for word in words:
         assert word in said.stderr
+
+
+# ---- experts as a step ----
+
+
+def scaled(path: Path, factor: float, dims: graphs.Dims, bias: float = 0) -> str:
+    """y = x * factor + bias."""
+    nodes = [
+        helper.make_node("Mul", ["x", "f"], ["scaled"]),
+        helper.make_node("Add", ["scaled", "b"], ["y"]),
+    ]
+    constants = {"f": np.array(factor, np.float32), "b": np.array(bias, np.float32)}
+    shape = [tensor(name, FLOAT, dims) for name in ("x", "y")]
+    return str(graphs.save(path, nodes, shape[:1], shape[1:], constants))
+
+
+def with_experts(folder: Path, rule: dict[str, Any], dims: graphs.Dims) -> dict[str, Any]:
+    """y = the expert's answer to 10 x + 1, plus 1000; `light` is x, `dense` is -x."""
+    word = "at_least" if rule["feature"] in ("probability", "softmax", "margin") else "below"
+    bound = rule.pop("bound")
+    experts = [{"model": "light", word: bound}, {"model": "dense"}]
+    steps = [
+        {"model": "before", "outputs": {"y": "middle"}},
+        {"model": "either", "inputs": {"x": "middle"}, "outputs": {"y": "chosen"}},
+        {"model": "after", "inputs": {"x": "chosen"}},
+    ]
+    return {
+        "models": [
+            {"name": "before", "path": scaled(folder / "before.onnx", 10, dims, 1)},
+            {"name": "light", "path": scaled(folder / "light.onnx", 1, dims)},
+            {"name": "dense", "path": scaled(folder / "dense.onnx", -1, dims)},
+            {"name": "after", "path": scaled(folder / "after.onnx", 1, dims, 1000)},
+        ],
+        "experts": [{"name": "either", "experts": experts, **rule}],
+        "ensembles": [{"name": "whole", "steps": steps}],
+    }
+
+
+@pytest.mark.parametrize("queue", ["mpmc", "inline"])
+@pytest.mark.parametrize(
+    ("rule", "light", "dense"),
+    [
+        # Of what the step before made: 10 x + 1.
+        ({"feature": "mean", "bound": 50}, [1, 2, 3], [9, 9, 9]),
+        ({"feature": "variance", "bound": 500}, [7, 7, 7], [-9, 0, 9]),
+        # Of what the lighter one made of that, which is looked at once it has run.
+        ({"feature": "probability", "bound": 100}, [1, 2, 10], [1, 2, 3]),
+        ({"feature": "margin", "bound": 20}, [1, 2, 10], [1, 2, 3]),
+        ({"feature": "size", "of": "k", "bound": 4}, [1, 2, 3], [1, 2, 3, 4, 5]),
+        ({"feature": "size", "of": "n", "bound": 2}, [1, 2, 3], [[1, 2, 3], [4, 5, 6]]),
+    ],
+)
+def test_experts_are_a_step(
+    serve: Serve,
+    tmp_path: Path,
+    rule: dict[str, Any],
+    light: list[Any],
+    dense: list[Any],
+    queue: str,
+) -> None:
+    is_free = rule["feature"] == "size"
+    settings = with_experts(tmp_path, dict(rule), ["n", "k"] if is_free else ["n", 3])
+    threads = 1 if queue == "inline" else 2
+    server = serve({**settings, "engine": {"queue_type": queue, "thread_count": threads}})
+    with Client("127.0.0.1", server.port) as client:
+        for values, sign in ((light, 1), (dense, -1), (light, 1)):
+            x = np.atleast_2d(np.array(values, np.float32))
+            answer = client.infer("whole", {"x": x}).outputs
+            assert list(answer) == ["y"]
+            np.testing.assert_allclose(answer["y"], sign * (10 * x + 1) + 1000)
+            # The experts have a name of their own too.
+            np.testing.assert_allclose(client.infer("either", {"x": x}).outputs["y"].shape, x.shape)
+
+
+def test_a_row_that_asks_for_the_better_expert_decides(serve: Serve, tmp_path: Path) -> None:
+    settings = with_experts(tmp_path, {"feature": "mean", "bound": 50}, ["n", 3])
+    server = serve(settings)
+    with Client("127.0.0.1", server.port) as client:
+        x = np.array([[1, 2, 3], [9, 9, 9], [0, 0, 0]], np.float32)
+        answer = client.infer("whole", {"x": x}).outputs["y"]
+        np.testing.assert_allclose(answer, -(10 * x + 1) + 1000)
+
+
+def test_the_length_of_strings_that_a_step_made(serve: Serve, tmp_path: Path) -> None:
+    def named(name: str, by: str) -> str:
+        """tag = what `by` says, once for each word."""
+        nodes = [
+            helper.make_node("Shape", ["echoed"], ["count"]),
+            helper.make_node("Expand", [by, "count"], ["tag"]),
+        ]
+        inputs = [tensor("echoed", TensorProto.STRING, ["m"])]
+        outputs = [tensor("tag", INT64, ["m"])]
+        value = {by: np.array([len(by)], np.int64)}
+        return str(graphs.save(tmp_path / f"{name}.onnx", nodes, inputs, outputs, value))
+
+    experts = [{"model": "short", "below": 8}, {"model": "long"}]
+    server = serve(
+        {
+            "models": [
+                {"name": "twice", "path": twice(tmp_path / "twice.onnx")},
+                {"name": "short", "path": named("short", "a")},
+                {"name": "long", "path": named("long", "bcd")},
+            ],
+            "experts": [{"name": "either", "feature": "length", "experts": experts}],
+            "ensembles": [{"name": "whole", "steps": [{"model": "twice"}, {"model": "either"}]}],
+        }
+    )
+    with Http(server.port) as http:
+        for words, tag in ((["a", "bcd"], 1), (["a", "bcdefghijk"], 3)):
+            given = {"words": web.Tensor("BYTES", (2,), [word.encode() for word in words])}
+            answer = http.query(web.infer("whole", given))
+            assert answer.outputs["tag"].data.tolist() == [tag] * 4
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"feature": "pixels", "bound": 5}, "feature pixels: expected models that take pictures"),
+        ({"feature": "mean", "bound": 5}, ""),
+    ],
+)
+def test_experts_that_cannot_be_a_step(
+    cache: Path, tmp_path: Path, change: dict[str, Any], said: str
+) -> None:
+    settings = with_experts(tmp_path, change, ["n", 3])
+    settings["ensembles"].append({"name": "outer", "steps": [{"model": "whole"}]})
+    config = tmp_path / "config.yaml"
+    config.write_text(json.dumps(settings))
+    done = run(["--config", str(config), "--check"], cache)
+    assert done.returncode == 1
+    names = "before, light, dense, after, either"
+    expected = f"the name of a model or of experts ({names}), found 'whole', an ensemble"
+    assert expected in done.stderr
+    settings["ensembles"].pop()
+    config.write_text(json.dumps(settings))
+    done = run(["--config", str(config), "--check"], cache)
+    assert (done.returncode == 1) == bool(said), done.stderr
+    assert said in done.stderr

@@ -133,7 +133,15 @@ static int add_model(lumen_server *server, bool cached) {
 /* Replaces the model, and has another one come and go. What fails leaves what was. */
 static void change_models(lumen_server *server, bool cached) {
     lumen_model_config digits = model_of("digits", cached), second = model_of("second", cached);
+    static const uint32_t shape[] = {1, 1, 8, 8};
+    const lumen_warmup_tensor image = {
+        .name = "image", .shape = shape, .rank = 4, .fill = LUMEN_FILL_RANDOM};
+    const lumen_warmup warmup = {.name = "w", .inputs = &image, .input_count = 1, .count = 1};
+    const lumen_sequences_config sequences = {.max_open = 2, .idle_ms = 1};
     uint32_t index;
+    digits.warmups = &warmup;
+    digits.warmup_count = 1;
+    second.sequences = &sequences;
     for (int step = 0; step < 3; step++) {
         int code = step == 0   ? lumen_load_model(server, &digits, 0, &index)
                    : step == 1 ? lumen_load_model(server, &second, 0, &index)

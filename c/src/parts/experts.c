@@ -22,12 +22,6 @@ const char *lm_feature_name(enum lumen_feature feature) {
     return feature_names[feature];
 }
 
-uint32_t lm_experts_choose(const struct lm_experts *experts, double value) {
-    uint32_t at = 0;
-    while (at + 1 < experts->count && !(value < experts->bounds[at])) at++;
-    return at;
-}
-
 const char *lm_experts_tensor(const struct lm_model *model) {
     const struct lm_experts *experts = &model->experts;
     if (experts->feature == LUMEN_FEATURE_PIXELS) return NULL;

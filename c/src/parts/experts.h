@@ -26,10 +26,6 @@ static inline bool lm_experts_cascade(const struct lm_experts *experts) {
     return experts->count > 0 && experts->feature >= LUMEN_FEATURE_PROBABILITY;
 }
 
-/* The expert for a feature of the request; what no comparison holds for, such as a NaN, is the
- * last one's. */
-uint32_t lm_experts_choose(const struct lm_experts *experts, double value);
-
 /* Makes `model` a virtual one of `models`, of which there are `count`: with the tensors, sizes and
  * pictures of the last expert. Returns 0, or LUMEN_E_* where an expert or the rule does not fit. */
 int lm_experts_open(struct lm_model *model, struct lm_model *const *models, uint32_t count,

@@ -4,6 +4,30 @@
 #include <stdio.h>
 
 #include "base/error.h"
+#include "parts/model.h"
+#include "parts/step_experts.h"
+
+/* Runs the step's experts until one is sure. Outputs that are NULL are made. */
+static int run_experts(const struct lm_step *step, const struct lm_ort *ort, uint32_t worker,
+                       const OrtValue *const *inputs, OrtValue **outputs) {
+    const struct lm_experts *experts = &step->model->experts;
+    OrtValue *made[LM_STEP_TENSORS_MAX];
+    uint32_t expert = 0;
+    bool is_sure = false;
+    int code = lm_step_choose(step, ort, inputs, &expert);
+    for (; !code && !is_sure; expert++) {
+        for (uint32_t o = 0; o < step->output_count; o++) made[o] = outputs[o];
+        code = lm_ort_run(ort, experts->models[expert]->sessions[worker], step->input_names, inputs,
+                          step->input_count, step->output_names, made, step->output_count);
+        if (!code) code = lm_step_judge(step, ort, expert, made, &is_sure);
+        /* What the next one makes anew. */
+        for (uint32_t o = 0; o < step->output_count && (code || !is_sure); o++) {
+            if (!outputs[o]) lm_ort_value_close(ort, made[o]);
+        }
+    }
+    for (uint32_t o = 0; !code && o < step->output_count; o++) outputs[o] = made[o];
+    return code;
+}
 
 static int run_step(const struct lm_step *step, const struct lm_ort *ort, uint32_t worker,
                     OrtValue **all) {
@@ -11,8 +35,10 @@ static int run_step(const struct lm_step *step, const struct lm_ort *ort, uint32
     OrtValue *outputs[LM_STEP_TENSORS_MAX];
     for (uint32_t i = 0; i < step->input_count; i++) inputs[i] = all[step->sources[i]];
     for (uint32_t o = 0; o < step->output_count; o++) outputs[o] = all[step->targets[o]];
-    int code = lm_ort_run(ort, step->sessions[worker], step->input_names, inputs, step->input_count,
-                          step->output_names, outputs, step->output_count);
+    int code = step->sessions
+                   ? lm_ort_run(ort, step->sessions[worker], step->input_names, inputs,
+                                step->input_count, step->output_names, outputs, step->output_count)
+                   : run_experts(step, ort, worker, inputs, outputs);
     for (uint32_t o = 0; !code && o < step->output_count; o++) all[step->targets[o]] = outputs[o];
     return code;
 }

@@ -17,8 +17,8 @@ enum { LM_STEP_TENSORS_MAX = 64 /* in, or out of a step */, LM_STEP_VALUES_MAX =
 
 struct lm_step {
     const struct lm_model *model;
-    const char *name; /* of it, and what else a Run needs: */
-    OrtSession *const *sessions;
+    const char *name;            /* of it, and what else a Run needs: */
+    OrtSession *const *sessions; /* NULL: experts that `model` runs */
     const char *const *input_names;
     uint32_t input_count;
     uint32_t output_count;
@@ -27,6 +27,7 @@ struct lm_step {
     uint16_t sources[LM_STEP_TENSORS_MAX];
     uint16_t targets[LM_STEP_TENSORS_MAX]; /* the same of the outputs that somebody takes */
     const char *output_names[LM_STEP_TENSORS_MAX];
+    uint32_t judged; /* of a cascade: which of the outputs says whether it is sure */
 };
 
 struct lm_steps {

@@ -15,6 +15,7 @@ struct named {
     const struct lm_model *model;   /* whose it is */
     bool is_made;                   /* by a step; else the request brings it */
     bool is_taken;                  /* by a later step */
+    bool is_judged;                 /* a cascade looks at it */
     bool has_rows;                  /* its first dimension is the request's rows */
     bool is_output;
     uint16_t value;
@@ -135,6 +136,7 @@ static int make_outputs(struct plan *plan, const struct lm_model *model, const l
             return lm_error(LUMEN_E_INVALID, "expected fewer than %d tensors in all",
                             LM_STEP_VALUES_MAX);
         named->is_made = true;
+        named->is_judged = lm_experts_cascade(&model->experts) && model->experts.at == o;
         named->has_rows = output->rows_free && has_rows;
         step->targets[o] = (uint16_t)(named - plan->named);
     }
@@ -149,12 +151,16 @@ static int plan_step(struct plan *plan, struct lm_model *const *models, uint32_t
                         config->model);
     const struct lm_model *model = step->model = models[config->model];
     step->name = model->name;
-    step->sessions = model->sessions;
+    step->sessions = lm_model_is_virtual(model) ? NULL : model->sessions;
     step->input_names = model->input_names;
     step->input_count = model->input_count;
-    if (lm_model_is_virtual(model))
+    if (model->steps)
+        return lm_error(LUMEN_E_INVALID, "expected a model or experts, found '%.64s', an ensemble",
+                        model->name);
+    if (model->experts.count > 0 && model->experts.feature == LUMEN_FEATURE_PIXELS)
         return lm_error(LUMEN_E_INVALID,
-                        "expected a model of its own, found '%.64s', which runs others",
+                        "expected experts by another feature than pixels, found '%.64s': a step "
+                        "has no pictures",
                         model->name);
     if (model->input_count > LM_STEP_TENSORS_MAX || model->output_count > LM_STEP_TENSORS_MAX)
         return lm_error(LUMEN_E_INVALID, "'%.64s': expected at most %d inputs and outputs each",
@@ -193,7 +199,7 @@ static uint32_t number(struct plan *plan, uint32_t *inputs_out, uint32_t *output
     *outputs_out = value - *inputs_out;
     for (uint32_t n = 0; n < plan->count; n++) {
         struct named *named = &plan->named[n];
-        if (named->is_made && !named->is_output && named->is_taken)
+        if (named->is_made && !named->is_output && (named->is_taken || named->is_judged))
             named->value = (uint16_t)value++;
     }
     return value;
@@ -205,7 +211,8 @@ static void settle(const struct plan *plan, struct lm_step *step) {
         step->sources[i] = plan->named[step->sources[i]].value;
     for (uint32_t o = 0; o < step->model->output_count; o++) {
         const struct named *named = &plan->named[step->targets[o]];
-        if (!named->is_output && !named->is_taken) continue;
+        if (!named->is_output && !named->is_taken && !named->is_judged) continue;
+        if (named->is_judged) step->judged = step->output_count;
         step->targets[step->output_count] = named->value;
         step->output_names[step->output_count++] = step->model->output_names[o];
     }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "image/probe.h"
+#include "parts/experts_rule.h"
 #include "parts/features.h"
 #include "work/encoding.h"
 
@@ -13,22 +14,7 @@ static void take(struct lm_request *request, uint32_t at) {
     request->expert = request->model->experts.models[at];
 }
 
-/* The expert for the row of the tensor that asks for the latest. */
-static uint32_t by_values(const struct lm_request *request) {
-    const struct lm_experts *experts = &request->model->experts;
-    const struct lm_tensor *input = &request->model->inputs[experts->at];
-    const uint8_t *at = request->layout.inputs[experts->at];
-    struct lm_values row = lm_values_of(input, &request->sizes, at);
-    uint32_t latest = 0, rows = input->rows_free ? request->sizes.rows : 1;
-    for (uint32_t r = 0; r < rows && latest + 1 < experts->count; r++) {
-        row.at = at + r * row.count * input->element_bytes;
-        uint32_t wanted = lm_experts_choose(experts, lm_feature_of(experts->feature, &row));
-        if (wanted > latest) latest = wanted;
-    }
-    return latest;
-}
-
-/* The same of the bytes of a row's strings, which have been checked. */
+/* The expert for the bytes of the row's strings that ask for the latest; they have been checked. */
 static uint32_t by_length(const struct lm_request *request) {
     const struct lm_experts *experts = &request->model->experts;
     const struct lm_tensor *input = &request->model->inputs[experts->at];
@@ -104,22 +90,16 @@ void lm_route(struct lm_request *request) {
             encoding->convert(request, request->layout.inputs);
             request->converted = true;
         }
-        take(request, by_values(request));
+        const void *at = request->layout.inputs[experts->at];
+        take(request, lm_experts_by_values(request->model, &request->sizes, at));
     }
 }
 
 bool lm_route_goes_on(struct lm_request *request, const void *output) {
     const struct lm_experts *experts = &request->model->experts;
     if (!lm_experts_cascade(experts) || request->expert_at + 1u >= experts->count) return false;
-    const struct lm_tensor *tensor = &request->model->outputs[experts->at];
-    struct lm_values row = lm_values_of(tensor, &request->sizes, output);
-    uint32_t rows = tensor->rows_free ? request->sizes.rows : 1;
-    bool sure = true;
-    for (uint32_t r = 0; r < rows && sure; r++) {
-        row.at = (const uint8_t *)output + r * row.count * tensor->element_bytes;
-        sure = lm_feature_of(experts->feature, &row) >= experts->bounds[request->expert_at];
-    }
-    if (sure) return false;
+    if (lm_experts_is_sure(request->model, request->expert_at, &request->sizes, output))
+        return false;
     take(request, request->expert_at + 1u);
     return true;
 }

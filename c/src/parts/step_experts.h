@@ -1,0 +1,18 @@
+/* step_experts.h: which expert runs a step of an ensemble that is a virtual model itself
+ * (experts.h): its tensors are ONNX Runtime's values, of the request or of the steps before. Any
+ * thread that runs the ensemble.
+ */
+#ifndef LM_PARTS_STEP_EXPERTS_H
+#define LM_PARTS_STEP_EXPERTS_H
+
+#include "parts/steps.h"
+
+/* The expert that runs first. `inputs` are the step's. Returns 0 or LUMEN_E_ORT. */
+int lm_step_choose(const struct lm_step *step, const struct lm_ort *ort,
+                   const OrtValue *const *inputs, uint32_t *expert_out);
+/* Whether the answer of that expert stands; of a rule that is no cascade it does. `outputs` are the
+ * step's. Returns 0 or LUMEN_E_ORT. */
+int lm_step_judge(const struct lm_step *step, const struct lm_ort *ort, uint32_t expert,
+                  OrtValue *const *outputs, bool *is_sure_out);
+
+#endif
