@@ -128,7 +128,7 @@ def _serve(config: Config, reread: Callable[[], Config], journal: Journal) -> in
             return 0
         engine.set_metrics_port(0 if metrics is None else metrics.port)
         if config.repository.control == "explicit":
-            engine.open_errands()
+            engine.open_errands(config.repository.upload_bytes)
         engine.start()
         ready_s = time.monotonic() - began_s
         info = engine.info()

@@ -452,6 +452,9 @@ class RepositoryConfig(_Section):
     load_bytes: _Size = Field(
         default=8 << 30, ge=0, le=1 << 44, description="a size such as 8GiB, or 0 (no bound)"
     )
+    upload_bytes: _Size = Field(
+        default=0, ge=0, le=U32_MAX, description="0 (no files) or a size such as 1GiB, under 4GiB"
+    )
     load_gently: bool = Field(default=True, description="true | false")
 
 

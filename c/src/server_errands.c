@@ -5,11 +5,14 @@
 #include "parts/errands.h"
 #include "server.h"
 
-int lumen_open_errands(lumen_server *server) {
+int lumen_open_errands(lumen_server *server, uint64_t upload_bytes) {
     struct lm_shared *shared = &server->shared;
     if (server->state != SERVER_OPEN || shared->errands)
         return lm_error(LUMEN_E_STATE, "lumen_open_errands comes once, before lumen_start");
-    return lm_errands_open(&shared->errands, LUMEN_IO_THREADS_MAX);
+    if (upload_bytes > UINT32_MAX)
+        return lm_error(LUMEN_E_INVALID, "upload_bytes: expected at most %u, found %llu",
+                        UINT32_MAX, (unsigned long long)upload_bytes);
+    return lm_errands_open(&shared->errands, LUMEN_IO_THREADS_MAX, upload_bytes);
 }
 
 static int check(const lumen_server *server) {
@@ -25,8 +28,8 @@ int lumen_next_errand(lumen_server *server, uint32_t timeout_ms, lumen_errand *e
     *errand_out = (lumen_errand){.id = lm_errands_id(server->shared.errands, errand),
                                  .kind = errand->kind,
                                  .name = errand->name,
-                                 .body = errand->text,
-                                 .body_bytes = errand->text_bytes};
+                                 .body = errand->upload.bytes ? errand->upload.base : errand->text,
+                                 .body_bytes = (uint32_t)errand->text_bytes};
     return 0;
 }
 

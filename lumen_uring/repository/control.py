@@ -21,7 +21,7 @@ import orjson
 
 from lumen_uring.errors import EngineError, LumenError
 from lumen_uring.reload import needs_loading
-from lumen_uring.repository.entries import entries_in, entries_of, names_in
+from lumen_uring.repository.entries import entries_in, entries_of, names_in, uploaded_entries
 from lumen_uring.repository.prepare import Preparer
 from lumen_uring.repository.states import (
     LOADING,
@@ -32,6 +32,7 @@ from lumen_uring.repository.states import (
     Row,
     States,
 )
+from lumen_uring.repository.uploads import PREFIX, Uploads
 from lumen_uring.repository.watch import SETTLE_S, Look, Watcher, look
 from lumen_uring.ring.engine import Errand
 from lumen_uring.settings import Config, EnsembleConfig, ExpertsConfig, ModelConfig, base_of
@@ -39,6 +40,10 @@ from lumen_uring.settings import Config, EnsembleConfig, ExpertsConfig, ModelCon
 _STEP_S: Final = 0.5
 _SHUTTING_DOWN: Final = "the server is shutting down"
 _BUILTIN: Final = "builtin:"
+_NO_FILES: Final = (
+    "parameters: a call brings no files to this server (repository.upload_bytes is 0): put the "
+    "model into a folder of repository.paths"
+)
 Virtual = ExpertsConfig | EnsembleConfig
 
 
@@ -114,6 +119,7 @@ class Control:
         self._asked = asked
         self._preparer = preparer or Preparer()
         self._states = States()
+        self._uploads = Uploads()
         self._jobs: queue.SimpleQueue[Errand | Rescan | Listed | None] = queue.SimpleQueue()
         self._rescan_waits = threading.Event()
         self._stopping = threading.Event()
@@ -155,6 +161,7 @@ class Control:
         if self._loader.ident is not None:
             self._jobs.put(None)
             self._loader.join()
+        self._uploads.close()
 
     def models(self) -> tuple[ModelConfig, ...]:
         """The entries of all models that are served now, but for virtual ones."""
@@ -283,12 +290,28 @@ class Control:
     def _load_asked(self, errand: Errand) -> bytes:
         """Of all versions that its policy names, as Triton: one that fails holds none of the others
         up, and one that the policy no longer names goes."""
+        folder: Path | None = None
         try:
-            wanted = entries_of(self._config, errand.name, _config_of(errand.body))
+            asked, files = _asked_of(errand.body)
+            if files and not self._config.repository.upload_bytes:
+                raise CallError(400, _NO_FILES)
+            if files and asked is None:
+                raise CallError(400, "parameters: expected config beside files")
+            if files:
+                folder = self._uploads.put(errand.name, files)
+                wanted = uploaded_entries(folder, errand.name, asked or {})
+            else:
+                wanted = entries_of(self._config, errand.name, asked)
         except LumenError as error:  # clients look for these words of Triton's
+            if folder is not None:
+                self._uploads.drop(folder)
             code = error.code if isinstance(error, CallError) else 400
             raise CallError(code, f"failed to load '{errand.name}': {error}") from None
         failed = [line for model in wanted for line in self._try_put(model)]
+        if not failed:
+            self._uploads.keep(errand.name, folder)
+        elif folder is not None and len(failed) == len(wanted):
+            self._uploads.drop(folder)
         if not failed:
             names = {model.name for model in wanted}
             for model in self.models():
@@ -296,7 +319,10 @@ class Control:
                     self._try(self._remove, model.name)
         self._say_readiness()
         if failed:
-            raise CallError(400, f"failed to load '{errand.name}': {'; '.join(failed)}")
+            said = f"failed to load '{errand.name}': {'; '.join(failed)}"
+            if folder is not None:  # where they lie is nothing that their sender knows
+                said = said.replace(str(folder), "the call's files")
+            raise CallError(400, said)
         return b""
 
     def _try_put(self, model: ModelConfig) -> list[str]:
@@ -316,6 +342,7 @@ class Control:
         try:
             for name in names:
                 self._remove(name)
+            self._uploads.keep(errand.name, None)
         except EngineError as error:
             raise CallError(400, f"failed to unload '{errand.name}': {error}") from None
         finally:
@@ -508,9 +535,9 @@ def _holds_models(model: ModelConfig) -> bool:
     return False
 
 
-def _object(body: bytes) -> dict[str, Any]:
+def _object(body: bytes | memoryview) -> dict[str, Any]:
     """A body's object; of an empty body an empty one."""
-    if not body.strip():
+    if not len(body) or (isinstance(body, bytes) and not body.strip()):
         return {}
     try:
         data = orjson.loads(body)
@@ -521,28 +548,24 @@ def _object(body: bytes) -> dict[str, Any]:
     return data
 
 
-def _parameters(body: bytes, known: dict[str, type]) -> dict[str, Any]:
-    """The parameters of a call."""
+def _parameters(body: bytes | memoryview, known: dict[str, type]) -> dict[str, Any]:
+    """The parameters of a call, and under the names that begin with `file:` its files."""
     data = _object(body)
     parameters = data.pop("parameters", {}) or {}
     if data or not isinstance(parameters, dict):
         raise CallError(400, f"body: expected an object 'parameters' alone, found {list(data)}")
     for name, value in parameters.items():
-        if name.startswith("file:"):
-            raise CallError(
-                400, "parameters: a call brings no files to this server: put the model into a "
-                "folder of repository.paths",
-            )  # fmt: skip
-        if name not in known:
+        kind = str if name.startswith(PREFIX) and "config" in known else known.get(name)
+        if kind is None:
             raise CallError(400, f"parameters: expected {' or '.join(known)}, found '{name:.80}'")
-        if not isinstance(value, known[name]):
-            raise CallError(400, f"parameters.{name}: expected a {known[name].__name__}")
+        if not isinstance(value, kind):
+            raise CallError(400, f"parameters.{name:.80}: expected a {kind.__name__}")
     return parameters
 
 
-def _config_of(body: bytes) -> dict[str, Any] | None:
-    """The model configuration that a call brings; None: its folder says it."""
-    text = _parameters(body, {"config": str}).get("config")
-    if text is None:
-        return None
-    return _object(text.encode("utf-8", "surrogatepass"))
+def _asked_of(body: bytes | memoryview) -> tuple[dict[str, Any] | None, dict[str, str]]:
+    """The model configuration that a call to load brings (None: its folder says it), and files."""
+    parameters = _parameters(body, {"config": str})
+    text = parameters.pop("config", None)
+    asked = None if text is None else _object(text.encode("utf-8", "surrogatepass"))
+    return asked, parameters

@@ -12,8 +12,8 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from lumen_uring.errors import ConfigError
-from lumen_uring.repository.files import FoundModel
-from lumen_uring.repository.folders import find
+from lumen_uring.repository.files import FoundModel, Place
+from lumen_uring.repository.folders import find, of_versions
 from lumen_uring.repository.model_config import read
 from lumen_uring.repository.origin import Origin
 from lumen_uring.repository.tree import Problems, from_json
@@ -106,6 +106,34 @@ def entries_of(config: Config, name: str, asked: dict[str, Any] | None = None) -
     entries = [] if problems.lines else _entries(one, problems)
     if not entries:
         raise ConfigError("\n".join(problems.lines))
+    return entries
+
+
+def uploaded_entries(folder: Path, name: str, asked: dict[str, Any]) -> list[ModelConfig]:
+    """Reads a model whose files a call has brought.
+
+    Args:
+        folder: of the files.
+        name: of the model.
+        asked: its model configuration.
+
+    Returns:
+        An entry for each version that is to be served.
+
+    Raises:
+        ConfigError: it cannot be served.
+    """
+    problems = Problems()
+    said = read(from_json(asked, "config"), problems)
+    if said.name not in ("", name):
+        problems.add("config name", repr(name), repr(said.name))
+    if said.steps:
+        problems.add("config ensemble_scheduling", "a model's own files", "an ensemble")
+    found = None if problems.lines else of_versions(Place(folder, problems), folder, name, said)
+    entries = [] if found is None or problems.lines else _entries(found, problems)
+    if not entries:
+        # Where the files lie is nothing that their sender knows.
+        raise ConfigError("\n".join(problems.lines).replace(f"{folder}", "the call's files"))
     return entries
 
 

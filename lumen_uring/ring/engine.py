@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
@@ -26,9 +26,12 @@ from lumen_uring.ring.config_struct import (
     native_model,
     native_steps,
     u32,
+    u64,
 )
 from lumen_uring.ring.live_models import LiveModels
 from lumen_uring.settings import Config, EnsembleConfig, ExpertsConfig, ModelConfig
+
+_COPIED_BYTES_MAX: Final = 8192  # of the body of a call
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +70,7 @@ class Errand:
     id: int
     kind: str
     name: str
-    body: bytes
+    body: bytes | memoryview  # of files: the C library's memory, until the answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -422,13 +425,15 @@ class Engine(LiveModels):
         handle = self._open_handle()
         self._check(self._library.lumen_set_metrics_port(handle, port))
 
-    def open_errands(self) -> None:
+    def open_errands(self, upload_bytes: int = 0) -> None:
         """Has requests that load models answered by this program; before start only.
 
         Source:
             lumen_open_errands
         """
-        self._check(self._library.lumen_open_errands(self._open_handle()))
+        self._check(
+            self._library.lumen_open_errands(self._open_handle(), u64("upload_bytes", upload_bytes))
+        )
 
     def next_errand(self, timeout_s: float) -> Errand | None:
         """The oldest request that waits; None when none came. One thread alone may ask.
@@ -447,6 +452,10 @@ class Engine(LiveModels):
             return None
         self._check(result)
         kind = structs.ERRANDS[native.kind]
+        if native.body_bytes > _COPIED_BYTES_MAX:
+            place = ctypes.c_void_p.from_buffer(native, structs.LumenErrand.body.offset).value
+            held = (ctypes.c_char * native.body_bytes).from_address(place or 0)
+            return Errand(native.id, kind, native.name.decode(), memoryview(held).cast("B"))
         body = native.body or b""
         # ctypes reads up to a NUL, which no JSON holds.
         whole = len(body) == native.body_bytes

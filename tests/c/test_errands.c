@@ -25,7 +25,7 @@ static struct lm_errand *submit(uint32_t io, const char *name) {
 }
 
 static void one_after_another(void) {
-    CHECK(lm_errands_open(&errands, 2) == 0);
+    CHECK(lm_errands_open(&errands, 2, 0) == 0);
     CHECK(lm_errands_next(errands, 0) == NULL);
     struct lm_errand *first = submit(1, "a"), *second = submit(0, "b");
     CHECK(!lm_errand_is_finished(first));
@@ -45,7 +45,7 @@ static void one_after_another(void) {
 }
 
 static void so_many(void) {
-    CHECK(lm_errands_open(&errands, 2) == 0);
+    CHECK(lm_errands_open(&errands, 2, 0) == 0);
     for (uint32_t e = 0; e < LM_ERRANDS_PER_IO; e++) CHECK(submit(0, "m"));
     CHECK(submit(0, "m") == NULL && submit(1, "m"));
     struct lm_errand *taken[LM_ERRANDS_PER_IO + 1];
@@ -62,7 +62,7 @@ static void so_many(void) {
 
 /* The client leaves before its call is looked at, while it is carried out, and after that. */
 static void abandoned(void) {
-    CHECK(lm_errands_open(&errands, 1) == 0);
+    CHECK(lm_errands_open(&errands, 1, 0) == 0);
     struct lm_errand *early = submit(0, "early");
     lm_errand_abandon(early);
     CHECK(lm_errands_next(errands, 0) == NULL);
@@ -80,6 +80,42 @@ static void abandoned(void) {
     lm_errands_close(errands);
 }
 
+/* ---- bodies that are larger than an entry ---- */
+
+enum { LARGE = 40000 };
+
+static void fill(struct lm_errand *errand, size_t bytes) {
+    memset(errand->upload.base, 'a', bytes);
+    errand->text_bytes = bytes;
+}
+
+static void uploads(void) {
+    CHECK(lm_errands_open(&errands, 2, LARGE) == 0);
+    CHECK(lm_errands_upload_bytes(errands) == LARGE);
+    struct lm_errand *first = lm_errands_begin_upload(errands, 0, LARGE);
+    CHECK(first && first->upload.bytes >= LARGE);
+    CHECK(!lm_errands_begin_upload(errands, 0, LARGE)); /* one at a time */
+    CHECK(lm_errands_begin_upload(errands, 1, 20000));  /* of an I/O thread */
+    struct lm_errand *small = submit(0, "small");       /* other calls go on */
+    CHECK(small && small != first && lm_errands_next(errands, 0) == small);
+    fill(first, LARGE);
+    lm_errands_submit(errands, first);
+    CHECK(lm_errands_next(errands, 0) == first && !lm_errands_begin_upload(errands, 0, 9000));
+    CHECK(((char *)first->upload.base)[LARGE - 1] == 'a' &&
+          ((char *)first->upload.base)[LARGE] == '\0');
+    CHECK(lm_errands_finish(first, 200, "x", 1) == 0 && lm_errand_is_finished(first));
+    lm_errand_give(first);
+    CHECK(lm_errands_next(errands, 0) == NULL && first->upload.bytes == 0);
+    /* Its client leaves before it is whole: nobody is asked, and the memory goes. */
+    struct lm_errand *second = lm_errands_begin_upload(errands, 0, LARGE);
+    CHECK(second);
+    fill(second, 100);
+    lm_errands_drop(errands, second);
+    CHECK(lm_errands_next(errands, 0) == NULL && second->upload.bytes == 0);
+    CHECK(lm_errands_begin_upload(errands, 0, LARGE));
+    lm_errands_close(errands);
+}
+
 /* ---- under load ---- */
 
 static uint32_t answered[IOS], left[IOS];
@@ -87,6 +123,19 @@ static uint32_t answered[IOS], left[IOS];
 static void *io_thread(void *argument) {
     uint32_t io = (uint32_t)(uintptr_t)argument, seed = io + 1;
     for (uint32_t begun = 0; answered[io] + left[io] < CALLS;) {
+        if (begun % 5 == 4) { /* one that is large, of which every other one is not to be whole */
+            struct lm_errand *large = lm_errands_begin_upload(errands, io, LARGE);
+            if (large) {
+                fill(large, LARGE);
+                memcpy(large->upload.base, "model", 5);
+                if (begun % 2) {
+                    lm_errands_drop(errands, large);
+                } else {
+                    lm_errands_submit(errands, large);
+                    begun++;
+                }
+            }
+        }
         struct lm_errand *errand = begun < CALLS ? submit(io, "model") : NULL;
         begun += errand != NULL;
         for (uint32_t e = 0; e < LM_ERRANDS_PER_IO; e++) {
@@ -112,7 +161,8 @@ static void *control_thread(void *argument) {
     while (!lm_load_acquire_u32(stop)) {
         struct lm_errand *errand = lm_errands_next(errands, 1);
         if (!errand) continue;
-        CHECK(lm_errands_finish(errand, 200, errand->text, errand->text_bytes) == 0);
+        const char *text = errand->upload.bytes ? errand->upload.base : errand->text;
+        CHECK(lm_errands_finish(errand, 200, text, errand->text_bytes) == 0);
     }
     return NULL;
 }
@@ -121,7 +171,7 @@ static void each_comes_back_once(void) {
     pthread_t ios[IOS], control;
     lm_atomic_u32 stop;
     lm_store_relaxed_u32(&stop, 0);
-    CHECK(lm_errands_open(&errands, IOS) == 0);
+    CHECK(lm_errands_open(&errands, IOS, LARGE) == 0);
     CHECK(pthread_create(&control, NULL, control_thread, &stop) == 0);
     for (uintptr_t i = 0; i < IOS; i++)
         CHECK(pthread_create(&ios[i], NULL, io_thread, (void *)i) == 0);
@@ -137,6 +187,7 @@ int main(void) {
     one_after_another();
     so_many();
     abandoned();
+    uploads();
     each_comes_back_once();
     return check_finish("test_errands");
 }

@@ -3,7 +3,9 @@ number of them, and of clients that leave, disturbs nobody else."""
 
 from __future__ import annotations
 
+import base64
 import hashlib
+import json
 import threading
 from collections import Counter
 from pathlib import Path
@@ -15,8 +17,9 @@ import tritonclient.http as http_client
 import web
 from conftest import Serve
 from harness import START_S, Server, eventually
+from onnx import helper
 from tritonclient.utils import InferenceServerException
-from web import Http, post
+from web import Http, infer, post
 
 from lumen_uring import Client
 
@@ -104,6 +107,113 @@ def test_who_may_call(serve: Serve, folder: Path) -> None:
         assert ask(server, target, b"", bearer(ROOT)).code in (400, 404)
     assert [one["name"] for one in ask(server, INDEX, b"", bearer(ADA)).json()] == ["double"]
     assert len(ask(server, INDEX, b"", bearer(ROOT)).json()) == 2
+
+
+# ---- files that a call brings ----
+
+
+def uploading(folder: Path, **rest: object) -> dict[str, object]:
+    document = settings(folder)
+    document["repository"]["upload_bytes"] = "4MiB"  # type: ignore[index]
+    document["server"]["max_request_bytes"] = "64KiB"  # type: ignore[index]
+    return {**document, **rest}
+
+
+def bringing(files: dict[str, bytes], config: dict[str, object] | None = None) -> bytes:
+    parameters = {
+        f"file:{name}": base64.b64encode(content).decode() for name, content in files.items()
+    }
+    if config is not None:
+        parameters["config"] = json.dumps(config)
+    return json.dumps({"parameters": parameters}).encode()
+
+
+def scaling(path: Path, factor: int, ballast: int = 0) -> bytes:
+    """y = factor x + what a table of so many numbers has first, which is 0."""
+    nodes = [
+        helper.make_node("Mul", ["x", "f"], ["scaled"]),
+        helper.make_node("Gather", ["table", "first"], ["zero"]),
+        helper.make_node("Add", ["scaled", "zero"], ["y"]),
+    ]
+    table = np.random.default_rng(1).normal(size=1 + ballast).astype(np.float32)
+    table[0] = 0
+    constants = {"f": np.array(factor, "<f4"), "table": table, "first": np.array(0)}
+    inputs, outputs = ([graphs.tensor(name, graphs.FLOAT, ["n", 2])] for name in "xy")
+    graphs.save(path, nodes, inputs, outputs, constants)
+    return path.read_bytes()
+
+
+def scaled_by(http: Http, name: str) -> float:
+    answer = http.query(infer(name, {"x": np.array([[1, 1]], "<f4")}))
+    return float(answer.outputs["y"].data[0])
+
+
+@pytest.mark.parametrize("ballast", [0, 200_000])
+def test_a_call_brings_its_model(serve: Serve, folder: Path, tmp_path: Path, ballast: int) -> None:
+    """tritonclient's load_model with files: in memory of its own where it is long."""
+    place = tmp_path / "temporary"
+    place.mkdir()
+    server = serve(uploading(folder), extra_environment={"TMPDIR": str(place)})
+    with (
+        Http(server.port) as http,
+        http_client.InferenceServerClient(f"127.0.0.1:{server.port}") as client,
+    ):
+        for factor in (2, 3):
+            content = scaling(tmp_path / "m.onnx", factor, ballast)
+            client.load_model("sent", config="{}", files={"file:1/model.onnx": content})
+            assert client.is_model_ready("sent")
+            assert scaled_by(http, "sent") == factor
+            assert len(list(place.glob("lumen-models-*/*"))) == 1  # the one before has gone
+        versions = {"1/model.onnx": content, "7/model.onnx": scaling(tmp_path / "m.onnx", 5)}
+        config = {"version_policy": {"all": {}}}
+        assert http.query(post(LOAD % "sent", bringing(versions, config))).code == 200
+        assert scaled_by(http, "sent") == 5  # the highest
+        client.unload_model("sent")
+        assert list(place.glob("lumen-models-*/*")) == []
+        assert http.query(post(LOAD % "sent")).code == 400  # no folder holds it
+        assert client.is_model_ready("double")  # the others are as before
+    server.stop()
+    assert list(place.iterdir()) == []
+
+
+def test_what_a_call_may_bring(serve: Serve, folder: Path, tmp_path: Path) -> None:
+    place = tmp_path / "temporary"
+    place.mkdir()
+    server = serve(uploading(folder), extra_environment={"TMPDIR": str(place)})
+    good = scaling(tmp_path / "m.onnx", 2)
+    with Http(server.port) as http:
+        for files, config, says in (
+            ({"1/model.onnx": good}, None, "expected config beside files"),
+            ({"../model.onnx": good}, {}, "expected file:VERSION/NAME"),
+            ({"1/../../x": good}, {}, "expected file:VERSION/NAME"),
+            ({"/etc/passwd": good}, {}, "expected file:VERSION/NAME"),
+            ({"1/.hidden": good}, {}, "expected file:VERSION/NAME"),
+            ({"01/model.onnx": good}, {}, "expected file:VERSION/NAME"),
+            ({"1/model.onnx": b"no model"}, {}, "failed to load 'sent'"),
+            ({"1/other.onnx": good, "1/second.onnx": good}, {}, "the call's files/1"),
+            ({"1/model.onnx": good}, {"name": "else"}, "config name: expected 'sent'"),
+            ({"1/model.onnx": good}, {"backend": "python"}, "Lumen serves ONNX alone"),
+            ({"1/model.onnx": good}, {"input": [{"name": "z", "dims": [1]}]}, "failed to load"),
+        ):
+            answer = http.query(post(LOAD % "sent", bringing(files, config)))
+            assert answer.code == 400, (files, answer)
+            assert says in answer.error
+            assert str(place) not in answer.error
+        broken = b'{"parameters":{"config":"{}","file:1/model.onnx":"no base64!"}}'
+        assert "expected base64" in http.query(post(LOAD % "sent", broken)).error
+        assert list(place.glob("lumen-models-*/*")) == []
+        assert http.query(post(UNLOAD % "sent", b" " * 9000)).code == 400
+        with Http(server.port) as longer:
+            longer.send(post(LOAD % "sent", b"", length=(4 << 20) + 1))
+            assert longer.answer("POST").code == 413
+        # One that leaves in the middle of it, and another one afterwards.
+        body = bringing({"1/model.onnx": scaling(tmp_path / "m.onnx", 4, 200_000)}, {})
+        with Http(server.port) as leaving:
+            leaving.send(post(LOAD % "sent", body)[: len(body) // 2])
+        eventually(
+            lambda: http.query(post(LOAD % "sent", body)).code == 200, "memory for another one"
+        )
+        assert scaled_by(http, "sent") == 4
 
 
 def test_what_a_call_may_look_like(serve: Serve, folder: Path) -> None:

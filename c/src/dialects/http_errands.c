@@ -1,6 +1,7 @@
 /* http_errands.c: see http_errands.h. */
 #include "dialects/http_errands.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "dialects/http_access.h"
@@ -37,24 +38,47 @@ static bool is_errand(uint8_t route) {
     return kind_of(route) != NO_ERRAND;
 }
 
+static void hand_over(struct lm_io *io, struct lm_connection *connection, struct lm_errand *errand,
+                      const char *name, size_t bytes) {
+    errand->kind = kind_of(connection->in.call.route);
+    errand->connection = connection->index;
+    errand->text_bytes = bytes;
+    memcpy(errand->name, name, strlen(name) + 1);
+    lm_http_skip_body(io, connection);
+    connection->in_flight++;
+    io->errands_out++;
+    lm_errands_submit(io->shared->errands, errand);
+}
+
 static void submit(struct lm_io *io, struct lm_connection *connection, const char *name,
                    const char *text, size_t bytes) {
-    struct lm_errands *errands = io->shared->errands;
-    struct lm_errand *errand = lm_errands_acquire(errands, io->index);
+    struct lm_errand *errand = lm_errands_acquire(io->shared->errands, io->index);
     if (!errand) {
         lm_http_refuse_status(io, connection, LM_STATUS_OVERLOADED,
                               "too many calls to the control program wait already");
         return;
     }
-    errand->kind = kind_of(connection->in.call.route);
-    errand->connection = connection->index;
-    errand->text_bytes = (uint32_t)bytes;
-    memcpy(errand->name, name, strlen(name) + 1);
     memcpy(errand->text, text, bytes);
-    lm_http_skip_body(io, connection);
-    connection->in_flight++;
-    io->errands_out++;
-    lm_errands_submit(errands, errand);
+    hand_over(io, connection, errand, name, bytes);
+}
+
+uint64_t lm_http_errand_bytes_max(const struct lm_io *io, uint8_t route) {
+    const struct lm_errands *errands = io->shared->errands;
+    if (!errands || !is_errand(route)) return 0;
+    uint64_t upload = route == LM_ROUTE_REPOSITORY_LOAD ? lm_errands_upload_bytes(errands) : 0;
+    return upload > LM_ERRAND_TEXT_BYTES_MAX ? upload : LM_ERRAND_TEXT_BYTES_MAX;
+}
+
+static void refuse_length(struct lm_io *io, struct lm_connection *connection) {
+    struct lm_http_call *call = &connection->in.call;
+    const uint64_t most = lm_http_errand_bytes_max(io, call->route);
+    const bool is_load = call->route == LM_ROUTE_REPOSITORY_LOAD;
+    char why[LM_TEXT_BYTES_MAX];
+    snprintf(why, sizeof why,
+             "expected JSON of at most %llu bytes%s, with a Content-Length, found %s",
+             (unsigned long long)most, is_load ? " (repository.upload_bytes)" : "",
+             call->chunked ? "chunks" : "more");
+    lm_http_refuse_status(io, connection, LM_STATUS_BAD_REQUEST, why);
 }
 
 bool lm_http_errand_take(struct lm_io *io, struct lm_connection *connection,
@@ -69,9 +93,8 @@ bool lm_http_errand_take(struct lm_io *io, struct lm_connection *connection,
                             "the server has no keys");
         return true;
     }
-    if (call->chunked || call->content_bytes > LM_ERRAND_TEXT_BYTES_MAX) {
-        lm_http_refuse_status(io, connection, LM_STATUS_BAD_REQUEST,
-                              "expected JSON of at most 8192 bytes, with a Content-Length");
+    if (call->chunked || call->content_bytes > lm_http_errand_bytes_max(io, call->route)) {
+        refuse_length(io, connection);
         return true;
     }
     if (call->content_bytes == 0) {
@@ -84,6 +107,15 @@ bool lm_http_errand_take(struct lm_io *io, struct lm_connection *connection,
         lm_http_refuse_status(io, connection, LM_STATUS_OVERLOADED,
                               "too many requests arrive in pieces");
         return true;
+    }
+    if (call->content_bytes > LM_ERRAND_TEXT_BYTES_MAX) {
+        block->upload =
+            lm_errands_begin_upload(io->shared->errands, io->index, (size_t)call->content_bytes);
+        if (!block->upload) {
+            lm_http_refuse_status(io, connection, LM_STATUS_OVERLOADED,
+                                  "another call brings files, or there is no memory for them");
+            return true;
+        }
     }
     block->used = 0; /* of the head, which has been read */
     memcpy(block->region, match->name, strlen(match->name) + 1);
@@ -101,6 +133,20 @@ bool lm_http_errand_collects(const struct lm_connection *connection) {
 void lm_http_errand_received(struct lm_io *io, struct lm_connection *connection, const char *text) {
     const struct lm_http_block *block = lm_http_block(io, connection);
     submit(io, connection, block->region, text, (size_t)connection->in.call.json_bytes);
+}
+
+size_t lm_http_upload_take(struct lm_io *io, struct lm_connection *connection,
+                           struct lm_http_block *block, const uint8_t *bytes, size_t count) {
+    struct lm_errand *errand = block->upload;
+    const size_t whole = (size_t)connection->in.call.json_bytes, left = whole - errand->text_bytes;
+    const size_t taken = left < count ? left : count;
+    memcpy((uint8_t *)errand->upload.base + errand->text_bytes, bytes, taken);
+    errand->text_bytes += taken;
+    connection->in.discard_bytes -= taken;
+    if (taken < left) return taken;
+    block->upload = NULL;
+    hand_over(io, connection, errand, block->region, whole);
+    return taken;
 }
 
 static void answer(struct lm_io *io, struct lm_connection *connection,

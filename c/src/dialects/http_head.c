@@ -17,7 +17,8 @@
 static bool check_body(struct lm_io *io, struct lm_connection *connection,
                        const struct lm_http_head *head) {
     char why[LM_TEXT_BYTES_MAX];
-    if (head->content_length > io->shared->config.max_request_bytes) {
+    if (head->content_length > io->shared->config.max_request_bytes &&
+        head->content_length > lm_http_errand_bytes_max(io, connection->in.call.route)) {
         snprintf(why, sizeof why,
                  "body: expected at most %llu bytes (server.max_request_bytes), found %llu",
                  (unsigned long long)io->shared->config.max_request_bytes,

@@ -69,6 +69,7 @@ static size_t take_json(struct lm_io *io, struct lm_connection *connection, cons
     size_t whole = (size_t)connection->in.call.json_bytes, taken = whole;
     struct lm_http_block *block = lm_http_block(io, connection);
     const char *text = (const char *)bytes;
+    if (block && block->upload) return lm_http_upload_take(io, connection, block, bytes, count);
     if (block || count < whole) {
         int64_t collected = collect(io, connection, bytes, count, whole);
         if (collected < 0) return 0;
@@ -142,6 +143,10 @@ size_t lm_http_take(struct lm_io *io, struct lm_connection *connection, const ui
 uint64_t lm_http_prologue_deadline_ns(const struct lm_io *io,
                                       const struct lm_connection *connection) {
     const struct lm_http_call *call = &connection->in.call;
+    const struct lm_http_block *block =
+        connection->in.block == LM_NO_BLOCK ? NULL : &io->http->blocks[connection->in.block];
+    if (block && block->upload)
+        return lm_timer_body_ns(io, connection->in.started_ns, block->upload->text_bytes);
     if (!call->chunked)
         return lm_timer_after(connection->in.started_ns, io->shared->header_timeout_ns);
     if (connection->in.receiving == LM_NO_SLOT)

@@ -13,14 +13,16 @@
 struct lm_errands {
     int wake; /* an eventfd: something was submitted */
     uint32_t io_count;
+    uint64_t upload_bytes;
     lm_atomic_u64 tickets;
     struct lm_errand table[][LM_ERRANDS_PER_IO];
 };
 
-int lm_errands_open(struct lm_errands **errands_out, uint32_t io_count) {
+int lm_errands_open(struct lm_errands **errands_out, uint32_t io_count, uint64_t upload_bytes) {
     struct lm_errands *errands = calloc(1, sizeof *errands + io_count * sizeof errands->table[0]);
     if (!errands) return lm_error(LUMEN_E_NOMEM, "no memory for calls that load models");
     errands->io_count = io_count;
+    errands->upload_bytes = upload_bytes;
     errands->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (errands->wake < 0) {
         free(errands);
@@ -33,10 +35,17 @@ int lm_errands_open(struct lm_errands **errands_out, uint32_t io_count) {
 void lm_errands_close(struct lm_errands *errands) {
     if (!errands) return;
     for (uint32_t i = 0; i < errands->io_count; i++) {
-        for (uint32_t e = 0; e < LM_ERRANDS_PER_IO; e++) free(errands->table[i][e].reply);
+        for (uint32_t e = 0; e < LM_ERRANDS_PER_IO; e++) {
+            free(errands->table[i][e].reply);
+            lm_mapping_close(&errands->table[i][e].upload);
+        }
     }
     close(errands->wake);
     free(errands);
+}
+
+uint64_t lm_errands_upload_bytes(const struct lm_errands *errands) {
+    return errands->upload_bytes;
 }
 
 /* ---- the I/O thread ---- */
@@ -49,18 +58,47 @@ struct lm_errand *lm_errands_acquire(struct lm_errands *errands, uint32_t io) {
     for (uint32_t e = 0; e < LM_ERRANDS_PER_IO; e++) {
         struct lm_errand *errand = &errands->table[io][e];
         /* F1: acquire: the control program has done with it; pairs with F2 */
-        if (lm_load_acquire_u32(&errand->state) != LM_ERRAND_FREE) continue;
+        if (lm_load_acquire_u32(&errand->state) != LM_ERRAND_FREE || errand->is_filling) continue;
         errand->io = io;
         errand->text_bytes = 0;
+        errand->is_upload = false;
         return errand;
     }
     return NULL;
 }
 
+struct lm_errand *lm_errands_begin_upload(struct lm_errands *errands, uint32_t io, size_t bytes) {
+    for (uint32_t e = 0; e < LM_ERRANDS_PER_IO; e++) {
+        const struct lm_errand *other = &errands->table[io][e];
+        /* relaxed: a hint; what the control program has yet to free is no reason to refuse */
+        uint32_t state = lm_load_relaxed_u32(&other->state);
+        bool waits = state == LM_ERRAND_WAITS || state == LM_ERRAND_TAKEN;
+        if (other->is_upload && (other->is_filling || waits)) return NULL;
+    }
+    struct lm_errand *errand = lm_errands_acquire(errands, io);
+    /* A page is touched when bytes arrive for it. */
+    if (!errand || lm_mapping_reserve(&errand->upload, bytes + 1) != 0) return NULL;
+    errand->is_filling = errand->is_upload = true;
+    return errand;
+}
+
+void lm_errands_drop(struct lm_errands *errands, struct lm_errand *errand) {
+    const uint64_t one = 1;
+    errand->is_filling = false;
+    errand->is_asked = 0;
+    /* relaxed: published by the store below. Nobody waits: the control program frees the memory. */
+    lm_store_relaxed_u32(&errand->end, 1);
+    lm_store_release_u32(&errand->state, LM_ERRAND_WAITS); /* as H1 */
+    ssize_t written = write(errands->wake, &one, sizeof one);
+    (void)written; /* full: the control program is awake */
+}
+
 void lm_errands_submit(struct lm_errands *errands, struct lm_errand *errand) {
     const uint64_t one = 1;
     errand->is_asked = 1;
-    errand->text[errand->text_bytes] = '\0';
+    errand->is_filling = false;
+    /* Memory that was mapped ends with zeros. */
+    if (!errand->upload.bytes) errand->text[errand->text_bytes] = '\0';
     /* relaxed: published by H1 */
     lm_store_relaxed_u32(&errand->end, 0);
     errand->ticket = lm_count_relaxed_u64(&errands->tickets, 1);
@@ -92,6 +130,7 @@ void lm_errand_abandon(struct lm_errand *errand) {
 static void reclaim(struct lm_errand *errand) {
     free(errand->reply);
     errand->reply = NULL;
+    lm_mapping_close(&errand->upload);
     /* F2: release: nothing of it is looked at any more; pairs with F1 */
     lm_store_release_u32(&errand->state, LM_ERRAND_FREE);
 }

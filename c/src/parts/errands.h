@@ -15,6 +15,7 @@
 
 #include "base/atomics.h"
 #include "base/limits.h"
+#include "base/memory.h"
 
 enum lm_errand_state {
     LM_ERRAND_FREE,
@@ -32,8 +33,11 @@ struct lm_errand {
     uint32_t connection;
     uint32_t kind;     /* enum lumen_errand_kind */
     uint32_t is_asked; /* by a connection that waits for the answer */
-    uint32_t text_bytes;
-    char name[LM_NAME_BYTES_MAX];            /* of the model; or empty */
+    bool is_filling;   /* its body arrives, in `upload` */
+    bool is_upload;
+    size_t text_bytes;
+    struct lm_mapping upload;     /* a body that is longer than `text`; bytes 0: there is none */
+    char name[LM_NAME_BYTES_MAX]; /* of the model; or empty */
     char text[LM_ERRAND_TEXT_BYTES_MAX + 1]; /* of the body; terminated once it is submitted */
     /* Of the control program. */
     uint32_t code; /* of HTTP */
@@ -43,14 +47,22 @@ struct lm_errand {
 
 struct lm_errands;
 
+/* Bodies longer than `text` may have so many bytes; 0: there are none. */
+uint64_t lm_errands_upload_bytes(const struct lm_errands *errands);
+
 /* Control thread: before the I/O threads start, and after they have ended. */
-int lm_errands_open(struct lm_errands **errands_out, uint32_t io_count);
+int lm_errands_open(struct lm_errands **errands_out, uint32_t io_count, uint64_t upload_bytes);
 void lm_errands_close(struct lm_errands *errands);
 
 /* I/O thread: an entry to fill in; NULL: all of its entries are in use. */
 struct lm_errand *lm_errands_acquire(struct lm_errands *errands, uint32_t io);
 /* I/O thread: hands it to the control program. */
 void lm_errands_submit(struct lm_errands *errands, struct lm_errand *errand);
+/* I/O thread: an entry with memory for a body of so many bytes, which is filled in turn by turn,
+ * and then submitted or dropped. NULL: there is no entry or no memory, or another body is under
+ * way. */
+struct lm_errand *lm_errands_begin_upload(struct lm_errands *errands, uint32_t io, size_t bytes);
+void lm_errands_drop(struct lm_errands *errands, struct lm_errand *errand);
 /* I/O thread: entry e of its own, e < LM_ERRANDS_PER_IO. */
 struct lm_errand *lm_errands_at(struct lm_errands *errands, uint32_t io, uint32_t e);
 /* I/O thread: whether the answer is there. */
