@@ -359,8 +359,47 @@ def test_places_that_are_none(server: Server, case: str) -> None:
         expect_empty(http.query(post(f"{BASE}/unregister")))
 
 
+def wire_strings(*words: bytes) -> bytes:
+    return b"".join(len(word).to_bytes(4, "little") + word for word in words)
+
+
+def test_strings_from_and_to_shared_memory(server: Server) -> None:
+    """Both ways, beside a blob, and with lengths that lie."""
+    file = File()
+    content = wire_strings(b"", "\u00e9".encode(), b"x" * 300)
+    to = [{"name": "y", "parameters": place("r", 1024, 1024)}]
+
+    def given(size: int, count: int = 3) -> Json:
+        return {"name": "x", "datatype": "BYTES", "shape": [count], "parameters": place("r", size)}
+
+    with Canary(server), Http(server.port) as http:
+        expect_empty(http.query(register("r", file.key, 4096)))
+        file.put(0, np.frombuffer(content, "u1"))
+        told = {"name": "y", "datatype": "BYTES", "shape": [3]}
+        for _ in range(3):
+            expect_outputs(http.query(ask("strings", [given(len(content))], to)), told)
+            assert file.get(1024, np.frombuffer(content, "u1")).tobytes() == content
+        # The answer in the body, and the question in the body.
+        answer = http.query(ask("strings", [given(len(content))], []))
+        assert answer.outputs["y"].data == [b"", "\u00e9".encode(), b"x" * 300]
+        blob = {**given(0), "parameters": {"binary_data_size": len(content)}}
+        expect_outputs(http.query(ask("strings", [blob], to, content)), told)
+        for size, count, says in (
+            (8, 3, "expected at least 12 for its shape, found 8"),
+            (len(content), 2, "bytes behind them"),
+            (len(content) - 1, 3, "expected the 300 bytes of its length, found 299"),
+            (len(content), 4, "x"),
+        ):
+            wrong = http.query(ask("strings", [given(size, count)], to))
+            assert (wrong.code, says in wrong.error) == (400, True), wrong
+        short = [{"name": "y", "parameters": place("r", 100, 1024)}]
+        wrong = http.query(ask("strings", [given(len(content))], short))
+        assert (wrong.code, "expected at least 314, found 100" in wrong.error) == (400, True)
+        expect_empty(http.query(post(f"{BASE}/unregister")))
+
+
 def test_what_goes_another_way(server: Server) -> None:
-    """Row 20: data in JSON beside it, long JSON, chunks, strings."""
+    """Row 20: data in JSON beside it, long JSON, chunks, pictures."""
     file = File()
     x = {"name": "x", "datatype": "FP32", "shape": [1, 16]}
     to = {"name": "y", "parameters": place("r", 64)}
@@ -372,8 +411,6 @@ def test_what_goes_another_way(server: Server) -> None:
         long = http.query(ask("double", [shared], [to], b"", more="x" * 9000))
         assert (long.code, "not available to this request" in long.error) == (400, True)
         text = {"name": "x", "datatype": "BYTES", "shape": [1], "parameters": place("r", 64)}
-        strings = http.query(ask("strings", [text], []))
-        assert (strings.code, "BYTES" in strings.error) == (400, True)
         file_of_picture = {**text, "name": "x"}
         pictures = http.query(ask("picture", [file_of_picture], []))
         assert (pictures.code, "files of pictures are not taken" in pictures.error) == (400, True)

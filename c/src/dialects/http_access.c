@@ -106,3 +106,9 @@ bool lm_http_may_control(const struct lm_connection *connection) {
     bool has_key = connection->in.call.key != LM_NO_KEY;
     return has_key ? connection->in.call.admin : lm_http_is_local(connection);
 }
+
+uint64_t lm_http_owner(const struct lm_io *io, uint32_t key) {
+    if (key == LM_NO_KEY) return 0;
+    const char *name = io->access->keys.entries[key].name;
+    return lm_sequence_hash(name, strlen(name));
+}

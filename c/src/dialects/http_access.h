@@ -18,4 +18,7 @@ bool lm_http_is_local(const struct lm_connection *connection);
  * keys. */
 bool lm_http_may_control(const struct lm_connection *connection);
 
+/* Whose sequences a request may continue: those of clients with its key. */
+uint64_t lm_http_owner(const struct lm_io *io, uint32_t key);
+
 #endif

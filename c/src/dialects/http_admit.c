@@ -19,6 +19,7 @@
 #include "parts/inflate.h"
 #include "work/encoding.h"
 #include "work/json_body.h"
+#include "work/shm_tensors.h"
 
 /* What is known of a body when a slot is looked for. */
 struct body {
@@ -132,6 +133,7 @@ static bool slot_bytes(const struct lm_io *io, const struct lm_connection *conne
     if (is_coded) *bytes_out += 2 * LM_SLOT_ALIGN + text_room(io, connection) + LM_OIP_PADDING;
     if (!demand.is_unread) {
         *bytes_out += reply_bytes(demand.model, body->asked);
+        *bytes_out += lm_shm_tensors_room(demand.model, body->asked);
     } else if (demand.model->takes_images) { /* it may be a picture, answered with classes */
         *bytes_out +=
             lm_http_top(connection->in.call.top) * lm_model_class_text_bytes(demand.model);
@@ -164,14 +166,8 @@ static void receive_body(const struct lm_io *io, const struct lm_connection *con
         if (request->model->string_inputs > 0) lm_encoding_receive_one(request);
     } else {
         plan_blobs(request, body->asked);
+        lm_shm_tensors_place(request, body->asked);
     }
-}
-
-/* Clients of one key share sequences. */
-static uint64_t owner_of(const struct lm_io *io, uint32_t key) {
-    if (key == LM_NO_KEY) return 0;
-    const char *name = io->access->keys.entries[key].name;
-    return lm_sequence_hash(name, strlen(name));
 }
 
 /* Takes a slot and says where the body goes; false: none is free. */
@@ -195,7 +191,7 @@ static bool begin(struct lm_io *io, struct lm_connection *connection, const stru
     request->http.names_keep_alive = call->names_keep_alive;
     request->http.top = call->top;
     request->http.is_invocation = call->route == LM_ROUTE_INVOCATIONS;
-    if (demand.model->sequences) request->http.owner = owner_of(io, call->key);
+    if (demand.model->sequences) request->http.owner = lm_http_owner(io, call->key);
     if (body->asked) lm_oip_request_copy(&request->http.asked, body->asked);
     request->in_shm = body->asked && body->asked->place_count > 0;
     receive_body(io, connection, body, request);

@@ -21,9 +21,6 @@ inline bool read_place(const complaint &r, struct lm_shm_regions *regions,
     if (!regions)
         return r.wrong("%s '%s': shared memory is not available to this request", what,
                        shown(tensor->name).text);
-    if (lm_is_string(tensor))
-        return r.wrong("%s '%s': BYTES are not taken from shared memory: send them as binary data",
-                       what, shown(tensor->name).text);
     if (!read_string(r, values[REGION], where, "shared_memory_region", &name)) return false;
     if (there[REGION_OFFSET] &&
         !read_natural(r, values[REGION_OFFSET], where, "shared_memory_offset", &out->offset))

@@ -4,6 +4,27 @@
 #include <stdio.h>
 
 #include "flow/state.h"
+#include "parts/strings.h"
+
+size_t lm_shm_tensors_room(const struct lm_model *model, const struct lm_oip_request *asked) {
+    size_t bytes = 0;
+    for (uint32_t p = 0; p < asked->place_count; p++) {
+        const struct lm_oip_place *place = &asked->places[p];
+        if (!place->is_output && lm_is_string(&model->inputs[place->tensor]))
+            bytes += (1 + lm_model_echoes(model)) * (place->bytes + LM_SLOT_ALIGN);
+    }
+    return bytes;
+}
+
+void lm_shm_tensors_place(struct lm_request *request, const struct lm_oip_request *asked) {
+    for (uint32_t p = 0; p < asked->place_count; p++) {
+        const struct lm_oip_place *place = &asked->places[p];
+        const uint32_t input = place->tensor;
+        if (place->is_output || !lm_is_string(&request->model->inputs[input])) continue;
+        request->layout.inputs[input] = lm_slot_alloc(request->slot, place->bytes);
+        request->layout.string_bytes[input] = place->bytes;
+    }
+}
 
 enum lm_status lm_shm_tensors_read(struct lm_request *request, char *why, size_t why_bytes) {
     const struct lm_oip_request *asked = &request->http.asked;
@@ -14,7 +35,10 @@ enum lm_status lm_shm_tensors_read(struct lm_request *request, char *why, size_t
                          request->layout.inputs[place->tensor], place->bytes, why, why_bytes))
             return LM_STATUS_BAD_REQUEST;
     }
-    return LM_STATUS_OK;
+    /* Of the copy: the client may write there again. */
+    bool fit = request->model->string_inputs == 0 ||
+               lm_strings_check(request->model, &request->sizes, &request->layout, why, why_bytes);
+    return fit ? LM_STATUS_OK : LM_STATUS_BAD_REQUEST;
 }
 
 bool lm_shm_tensors_write(const struct lm_request *request, const void *const *data,
