@@ -224,6 +224,11 @@ def test_what_fails_leaves_the_state_as_it_was(server: Server) -> None:
         assert ask(http, [50, 50], at=9, sequence_id=4).code == 400
         assert total(ask(http, [1, 1], sequence_id=4)) == [2, 2]
         assert ask(http, [50, 50], at=9, sequence_id=4, sequence_end=True).code == 400
+        # An answer that JSON cannot say.
+        inputs = {"x": np.array([[np.nan, 1]], "<f4"), "at": np.array([0], "<i8")}
+        parameters = {"sequence_id": 4}
+        asked = web.infer("sums", inputs, binary_outputs=False, parameters=parameters)
+        assert http.query(asked).code == 500
         assert total(ask(http, [1, 1], sequence_id=4, sequence_end=True)) == [3, 3]
 
 

@@ -256,7 +256,8 @@ static void infer_on(struct lm_worker *worker, struct lm_request *request,
         return;
     }
     if (!code) code = compose_outputs(shared, request, values + model->input_count);
-    lm_sequence_end(request, !code, request->inferred_ns);
+    /* The answer may be one that cannot be said, as NaN in JSON. */
+    lm_sequence_end(request, !code && request->status == LM_STATUS_OK, request->inferred_ns);
     if (code) {
         lm_infer_drop_outputs(shared, model, request->sizes.rows, values + model->input_count);
         /* The inputs' values, such as an index beyond a table, are the client's. */
