@@ -27,8 +27,9 @@ from lumen_uring.model_cache import labels, resolve
 from lumen_uring.notify import Notifier
 from lumen_uring.processes import Processes
 from lumen_uring.reload_report import Report, report_path
-from lumen_uring.repository.control import Control
+from lumen_uring.repository.control import Control, files_of
 from lumen_uring.repository.states import Row
+from lumen_uring.repository.watch import Look
 from lumen_uring.ring import onnxruntime_path
 from lumen_uring.ring.engine import Engine, EngineInfo
 from lumen_uring.ring.signals import SignalQueue
@@ -120,6 +121,8 @@ def _serve(config: Config, reread: Callable[[], Config], journal: Journal) -> in
         Engine(config, runtime) as engine,
         _metrics(config, notes) as metrics,
     ):
+        # Before they are read: a change from here on is one.
+        looks = {model.name: files_of(model) for model in config.models}
         for name in _load_models(engine, config, files, notes, problems):
             notifier.status(f"Loading model {name}.")
             if signals.take(_ENDING) is not None:
@@ -133,7 +136,7 @@ def _serve(config: Config, reread: Callable[[], Config], journal: Journal) -> in
         ready_s = time.monotonic() - began_s
         info = engine.info()
         description = engine.describe()
-        control = _control(engine, config, journal, info.ort_version)
+        control = _control(engine, config, journal, info.ort_version, looks)
         if metrics is not None:
             facts = _facts(info, description, control.states)
             metrics.start(Path(info.stats_path), facts, os.getpid())
@@ -159,7 +162,9 @@ def _serve(config: Config, reread: Callable[[], Config], journal: Journal) -> in
             report.close()
 
 
-def _control(engine: Engine, config: Config, journal: Journal, ort_version: str) -> Control:
+def _control(
+    engine: Engine, config: Config, journal: Journal, ort_version: str, looks: dict[str, Look]
+) -> Control:
     """What will answer calls that load and unload models."""
 
     def load(model: ModelConfig, is_gentle: bool) -> list[str]:
@@ -168,7 +173,8 @@ def _control(engine: Engine, config: Config, journal: Journal, ort_version: str)
         return loading.add_model(engine, ort_version, model, path, names, put, is_gentle)
 
     asked = TritonSettings(config, journal).answer
-    return Control(engine, config, load, partial(loading.load_virtual, engine), journal.log, asked)
+    load_virtual = partial(loading.load_virtual, engine)
+    return Control(engine, config, load, load_virtual, journal.log, asked, files=looks)
 
 
 _Files = list[tuple[ModelConfig, Path, bytes | None]]

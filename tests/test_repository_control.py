@@ -17,7 +17,7 @@ import pytest
 from lumen_uring import reload
 from lumen_uring.config import load
 from lumen_uring.errors import EngineError
-from lumen_uring.repository.control import Control, Virtual
+from lumen_uring.repository.control import Control, Virtual, files_of
 from lumen_uring.repository.prepare import Prepared, PrepareError, Preparer
 from lumen_uring.ring.engine import Errand
 from lumen_uring.settings import Config, ModelConfig
@@ -100,12 +100,18 @@ class FakePreparer(Preparer):
 class Room:
     """A control over a folder with the models a and b; with explicit only a is loaded at start."""
 
-    def __init__(self, folder: Path, how: str = "explicit") -> None:
+    def __init__(
+        self, folder: Path, how: str = "explicit", meanwhile: Callable[[Room], None] | None = None
+    ) -> None:
+        """`meanwhile` happens while the server starts: what it read of the folder is old then."""
         self.folder = folder
         for name in ("a/1", "b/2"):
             self.add(name)
         settings = [f"repository.control={how}", "repository.load=[a]"]
         self.config = load(None, settings, (), None, [str(folder)])
+        files = {model.name: files_of(model) for model in self.config.models}
+        if meanwhile is not None:
+            meanwhile(self)
         self.engine, self.preparer = FakeEngine(), FakePreparer()
         self.loaded: list[tuple[str, str]] = []
         self.level = "info"
@@ -114,7 +120,7 @@ class Room:
             self.engine, self.config, self.put, self.put_virtual,
             lambda _level, text: self.said.append(text),
             TritonSettings(self.config, self).answer,
-            self.preparer, 0.05,
+            self.preparer, 0.05, files,
         )  # fmt: skip
         self.control.start()
 
@@ -354,6 +360,21 @@ def test_folders_that_change(tmp_path: Path) -> None:
     finally:
         room.control.close()
     assert len(loaded) == 4
+
+
+def test_folders_that_change_while_the_server_starts(tmp_path: Path) -> None:
+    def meanwhile(room: Room) -> None:
+        (room.folder / "a/1/model.onnx").write_text("another one")
+        room.add("c/1")
+        (room.folder / "b").rename(tmp_path.with_name("moved"))
+
+    room = Room(tmp_path, "watch", meanwhile)
+    try:
+        room.until(lambda: len(room.loaded) == 2 and room.engine.unloaded)
+    finally:
+        room.control.close()
+    assert room.loaded == [("a", "a/1/model.onnx"), ("c", "c/1/model.onnx")]
+    assert room.engine.unloaded == ["b"]
 
 
 def test_settings_that_change(room: Room, tmp_path: Path) -> None:

@@ -97,6 +97,7 @@ class Control:
         asked: answers a call about settings, by its kind and what it asks for.
         preparer: tries a model beforehand.
         settle_s: how long folders must be quiet.
+        files: the look of each model's files before it was loaded; None: as they are now.
     """
 
     def __init__(
@@ -109,6 +110,7 @@ class Control:
         asked: Callable[[str, dict[str, Any]], dict[str, Any]],
         preparer: Preparer | None = None,
         settle_s: float = SETTLE_S,
+        files: dict[str, Look] | None = None,
     ) -> None:
         self._settle_s = settle_s
         self._engine = engine
@@ -127,7 +129,7 @@ class Control:
         self._configuring = threading.Lock()
         self._models = {model.name: model for model in config.models}  # in force
         self._virtual = {entry.name: entry for entry in config.virtual_entries()}
-        self._files = {model.name: _files_of(model) for model in config.models}
+        self._files = files or {model.name: files_of(model) for model in config.models}
         self._listed = set(self._models)
         self._unsettled = False
         for model in config.served():
@@ -147,6 +149,7 @@ class Control:
                 self._watcher = Watcher(paths, self._changed, self._log, self._settle_s)
             except EngineError as error:
                 self._log("error", f"The repositories are not watched: {error}")
+            self._changed()  # the folders may have changed while the server started
 
     def close(self) -> None:
         """Ends; calls that wait are answered that the server shuts down."""
@@ -356,7 +359,7 @@ class Control:
         served = None if before is None else before.version
         if served is None:
             self._states.put(base, version, LOADING)
-        files = _files_of(model)  # before: a change during the load is one
+        files = files_of(model)  # before: a change during the load is one
         try:
             prepared = self._preparer.prepare(self._config, model)
             notes = [*prepared.notes, *self._load(model, prepared.is_gentle)]
@@ -475,7 +478,7 @@ class Control:
 
     def _put_if_changed(self, model: ModelConfig) -> list[str]:
         served = self._models.get(model.name)
-        same_files = self._files.get(model.name) == _files_of(model)
+        same_files = self._files.get(model.name) == files_of(model)
         if served is None or not same_files or needs_loading(served, model):
             return self._try(self._put, model)
         with self._lock:
@@ -513,7 +516,7 @@ class Control:
         self._engine.finish_errand(errand, code, orjson.dumps({"error": text}))
 
 
-def _files_of(model: ModelConfig) -> Look:
+def files_of(model: ModelConfig) -> Look:
     """The files of a model as they are now: another file under the same name is a change."""
     if model.path.startswith(_BUILTIN):
         return frozenset()
