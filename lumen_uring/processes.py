@@ -1,4 +1,4 @@
-"""The processes of models with `isolation: process`: started, watched, started again.
+"""The processes of models with `isolation: process`: tried, started, watched, started again.
 
 Called by server.py on the main thread, which is told by SIGCHLD that one has ended. Requests never
 pass here: workers hand them over in memory, and notice by themselves that a process is gone.
@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -20,7 +21,9 @@ from typing import Any, Final
 
 from lumen_uring.errors import EngineError
 from lumen_uring.logs import Journal
+from lumen_uring.repository.prepare import PrepareError, Preparer
 from lumen_uring.ring.engine import Engine, Isolated, ModelProcess
+from lumen_uring.settings import Config, ModelConfig
 
 _BACKOFF_S: Final = 0.1
 _BACKOFF_MOST_S: Final = 10.0
@@ -172,6 +175,38 @@ class Processes:
         except BrokenPipeError:
             pass  # it has ended: its status will be seen
         engine.process_started(model.index, child.pid)
+
+
+def try_apart(config: Config, model: ModelConfig, is_over: Callable[[], bool]) -> bool:
+    """Opens and runs an isolated model in a process that it may crash, before the server opens it
+    to read its tensors.
+
+    Args:
+        config: of the server.
+        model: its entry.
+        is_over: asked now and then whether to stop waiting.
+
+    Returns:
+        False when it was over before.
+
+    Raises:
+        EngineError: it crashed, takes too long, needs too much memory, or cannot be served.
+    """
+    at_once = config.repository.model_copy(update={"load_gently": False})
+    preparer = Preparer()
+    with ThreadPoolExecutor(1) as pool:
+        trial = pool.submit(
+            preparer.prepare, config.model_copy(update={"repository": at_once}), model
+        )
+        while not wait([trial], _LOOK_S).done:
+            if is_over():
+                preparer.stop()
+                return False
+    try:
+        trial.result()
+    except PrepareError as error:
+        raise EngineError(f"model {model.name}: {error}") from None
+    return True
 
 
 def _kill(process: _Process) -> None:

@@ -25,7 +25,7 @@ from lumen_uring.logs import Journal
 from lumen_uring.metrics_server import MetricsServer
 from lumen_uring.model_cache import labels, resolve
 from lumen_uring.notify import Notifier
-from lumen_uring.processes import Processes
+from lumen_uring.processes import Processes, try_apart
 from lumen_uring.reload_report import Report, report_path
 from lumen_uring.repository.control import Control, files_of
 from lumen_uring.repository.states import Row
@@ -69,6 +69,7 @@ def check(config: Config) -> list[str]:
     """
     files, problems = _find_files(config)
     notes = [*config.notes]
+    _try_isolated(config, files, problems, lambda: False)
     with Engine(config, onnxruntime_path.find()) as engine:
         for _model in _load_models(engine, config, files, notes, problems):
             continue
@@ -121,6 +122,8 @@ def _serve(config: Config, reread: Callable[[], Config], journal: Journal) -> in
         Engine(config, runtime) as engine,
         _metrics(config, notes) as metrics,
     ):
+        if not _try_isolated(config, files, problems, lambda: signals.take(_ENDING) is not None):
+            return 0
         # Before they are read: a change from here on is one.
         looks = {model.name: files_of(model) for model in config.models}
         for name in _load_models(engine, config, files, notes, problems):
@@ -192,6 +195,24 @@ def _find_files(config: Config) -> tuple[_Files, list[LumenError]]:
     if not files:
         _report(problems)
     return files, problems
+
+
+def _try_isolated(
+    config: Config, files: _Files, problems: list[LumenError], is_over: Callable[[], bool]
+) -> bool:
+    """Takes isolated models off the list that crash when they are opened, and other bad ones.
+
+    Returns:
+        False when it was over before.
+    """
+    for file in [one for one in files if one[0].isolation == "process"]:
+        try:
+            if not try_apart(config, file[0], is_over):
+                return False
+        except EngineError as error:  # noqa: PERF203 -- all problems are reported
+            problems.append(error)
+            files.remove(file)
+    return True
 
 
 def _report(problems: list[LumenError]) -> None:

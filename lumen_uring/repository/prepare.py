@@ -175,11 +175,14 @@ def _spec(config: Config, model: ModelConfig, gentle: bool) -> bytes:
         "telemetry_csv_path": None,
     }  # fmt: skip
     origin = model.origin or Origin(model.path, 1)
+    entry = model.model_dump(mode="json", exclude_unset=True)
+    # This is a process of its own already; memory in common with another one has no place in it.
+    entry |= {"isolation": "none", "isolation_memory": 0}
     told = {
         "config": {
             "server": config.server.model_dump(mode="json", include=server) | {"io_threads": 1},
             "engine": engine,
-            "models": [model.model_dump(mode="json", exclude_unset=True)],
+            "models": [entry],
         },
         "declared": [asdict(one) for one in origin.declared],
         "memory_bytes": config.repository.load_bytes,

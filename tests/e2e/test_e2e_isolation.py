@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -279,3 +280,45 @@ def test_what_cannot_be_shared_is_refused_at_start(
     assert done.returncode == 1
     assert said in done.stderr
     assert "set isolation: none" in done.stderr
+
+
+CRASH = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <string.h>
+static int pass_on(const char *name, const char *path, int flags, int mode) {
+    if (strstr(path, "crashing.onnx")) raise(SIGSEGV);
+    return ((int (*)(const char *, int, ...))dlsym(RTLD_NEXT, name))(path, flags, mode);
+}
+static int mode_of(int flags, va_list *rest) { return flags & 0100 ? va_arg(*rest, int) : 0; }
+#define STAND_IN(name) \
+    int name(const char *path, int flags, ...) { \
+        va_list rest; \
+        va_start(rest, flags); \
+        int mode = mode_of(flags, &rest); \
+        va_end(rest); \
+        return pass_on(#name, path, flags, mode); \
+    }
+STAND_IN(open)
+STAND_IN(open64)
+"""
+
+
+def test_a_model_that_crashes_whoever_opens_it(cache: Path, tmp_path: Path) -> None:
+    """The server says so with its other problems, instead of crashing itself."""
+    if harness.sanitized():
+        needs.absent("unsanitized")
+    source, library = tmp_path / "crash.c", tmp_path / "crash.so"
+    source.write_text(CRASH)
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, source], check=True, timeout=60)
+    models = [isolated("bad", graphs.double(tmp_path / "crashing.onnx"))]
+    models.append(isolated("strings", graphs.nonzero(tmp_path / "nonzero.onnx", 6)))
+    config = tmp_path / "config.yaml"
+    config.write_text(json.dumps(document(models)))
+    preload = {"LD_PRELOAD": str(library)}
+    done = harness.run(["--config", str(config)], cache, extra_environment=preload)
+    assert done.returncode == 1, done
+    assert "model bad: the process that checked it ended with signal SIGSEGV" in done.stderr
+    assert "the shape of output 'where' is not known" in done.stderr
