@@ -54,19 +54,21 @@ static int check_config(const lumen_model_config *config) {
     return 0;
 }
 
-/* The sessions of all workers, and what the first one says of the graph. */
+/* The sessions of all workers. What the first one must know of the graph is read from one that is
+ * opened for that alone: where the graph is optimised already, this costs next to nothing. */
 static int open_sessions(struct lm_model *model, const struct lm_ort *ort, const char *path,
                          uint32_t count) {
-    int code = lm_ort_session_open(ort, &model->source, &model->sessions[0]);
+    bool is_optimised = model->source.optimised.bytes > 0;
+    int code = is_optimised ? lm_ort_session_look(ort, &model->source, &model->sessions[0])
+                            : lm_ort_session_open(ort, &model->source, &model->sessions[0]);
     if (code) return code;
     model->session_count = 1;
     lm_providers_count_nodes(&model->source.providers, ort, model->sessions[0]);
     code = lm_providers_check_nodes(&model->source.providers);
-    if (code) return code;
-    code = lm_model_read_signature(model, ort, path);
-    if (!code && model->free_count > 0) {
-        /* Plans of memory are kept for each shape that ever came. */
-        model->source.shapes_vary = true;
+    if (!code) code = lm_model_read_signature(model, ort, path);
+    /* Plans of memory are kept for each shape that ever came. */
+    model->source.shapes_vary = model->free_count > 0;
+    if (!code && (is_optimised || model->source.shapes_vary)) {
         lm_ort_session_close(ort, model->sessions[0]);
         model->sessions[0] = NULL;
         code = lm_ort_session_open(ort, &model->source, &model->sessions[0]);

@@ -65,7 +65,10 @@ struct lm_ort_threads {
 /* A further session on the source; for the calling thread's use or another's, one at a time. */
 int lm_ort_session_open(const struct lm_ort *ort, const struct lm_ort_source *source,
                         OrtSession **session_out);
-/* The same on several threads (NULL: one), and on a copy of what the source maps (bytes 0: on
+/* One to read the graph's tensors from: opened sooner, since its weights are not packed. */
+int lm_ort_session_look(const struct lm_ort *ort, const struct lm_ort_source *source,
+                        OrtSession **session_out);
+/* A session on several threads (NULL: one), and on a copy of what the source maps (bytes 0: on
  * that).
  */
 int lm_ort_session_open_on(const struct lm_ort *ort, const struct lm_ort_source *source,

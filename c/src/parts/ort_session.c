@@ -54,6 +54,12 @@ static OrtStatus *fix_dims(const struct lm_ort *ort, OrtSessionOptions *options,
     return status;
 }
 
+/* A session's own copies of weights, in its kernels' order: most of the time that opening one takes
+ * where matrices are large, and only Runs need them. */
+static OrtStatus *pack_no_weights(const struct lm_ort_api *api, OrtSessionOptions *options) {
+    return api->AddSessionConfigEntry(options, "session.disable_prepacking", "1");
+}
+
 /* Optimises the model and writes the result to `output`, in ONNX Runtime's own format. */
 static int optimise_to(const struct lm_ort *ort, const lumen_model_config *config,
                        const char *output) {
@@ -64,6 +70,7 @@ static int optimise_to(const struct lm_ort *ort, const lumen_model_config *confi
     if (!status)
         status = ort->api->AddSessionConfigEntry(options, "session.save_model_format", "ORT");
     if (!status) status = ort->api->SetOptimizedModelFilePath(options, output);
+    if (!status) status = pack_no_weights(ort->api, options);
     OrtSession *session = NULL;
     if (!status) status = ort->api->CreateSession(ort->env, config->path, options, &session);
     code = lm_ort_check(ort, status, "optimising") ? LUMEN_E_MODEL : 0;
@@ -116,7 +123,7 @@ static bool map_cached(struct lm_ort_source *source, const struct lm_ort *ort,
                        const char *cache_path) {
     if (lm_file_map(&source->optimised, cache_path) != 0) return false;
     OrtSession *session = NULL;
-    if (is_ort_format(&source->optimised) && lm_ort_session_open(ort, source, &session) == 0) {
+    if (is_ort_format(&source->optimised) && lm_ort_session_look(ort, source, &session) == 0) {
         lm_ort_session_close(ort, session);
         return true;
     }
@@ -214,11 +221,6 @@ static OrtStatus *use_threads(const struct lm_ort_api *api, OrtSessionOptions *o
     return status;
 }
 
-int lm_ort_session_open(const struct lm_ort *ort, const struct lm_ort_source *source,
-                        OrtSession **session_out) {
-    return lm_ort_session_open_on(ort, source, &source->optimised, NULL, session_out);
-}
-
 /* The options of a session on the optimised graph, whose bytes it uses in place. */
 static OrtStatus *use_in_place(const struct lm_ort_api *api, OrtSessionOptions *options) {
     static const char *const entries[][2] = {{"session.load_model_format", "ORT"},
@@ -246,9 +248,9 @@ static int create(const struct lm_ort *ort, const struct lm_ort_source *source, 
     return lm_providers_loaded(&source->providers, ort, status);
 }
 
-int lm_ort_session_open_on(const struct lm_ort *ort, const struct lm_ort_source *source,
-                           const struct lm_mapping *copy, const struct lm_ort_threads *threads,
-                           OrtSession **session_out) {
+static int open_session(const struct lm_ort *ort, const struct lm_ort_source *source,
+                        const struct lm_mapping *copy, const struct lm_ort_threads *threads,
+                        bool packs_weights, OrtSession **session_out) {
     const struct lm_ort_api *api = ort->api;
     const void *graph = copy->bytes ? copy->base : source->optimised.base;
     bool in_place = source->optimised.bytes > 0;
@@ -262,6 +264,7 @@ int lm_ort_session_open_on(const struct lm_ort *ort, const struct lm_ort_source 
     if (code) return code;
     OrtStatus *status = source->shapes_vary ? api->DisableMemPattern(options) : NULL;
     if (!status && threads) status = use_threads(api, options, threads);
+    if (!status && !packs_weights) status = pack_no_weights(api, options);
     code = lm_ort_check(ort, status, "setting session options") ? LUMEN_E_MODEL : 0;
     if (!code) code = lm_providers_append(&source->providers, ort, options);
     if (!code) code = create(ort, source, graph, options, session_out);
@@ -269,6 +272,22 @@ int lm_ort_session_open_on(const struct lm_ort *ort, const struct lm_ort_source 
     lm_processor_set_fractions(fractions);
     if (restores) (void)lm_thread_keep_to(&cores);
     return code;
+}
+
+int lm_ort_session_open_on(const struct lm_ort *ort, const struct lm_ort_source *source,
+                           const struct lm_mapping *copy, const struct lm_ort_threads *threads,
+                           OrtSession **session_out) {
+    return open_session(ort, source, copy, threads, true, session_out);
+}
+
+int lm_ort_session_open(const struct lm_ort *ort, const struct lm_ort_source *source,
+                        OrtSession **session_out) {
+    return open_session(ort, source, &source->optimised, NULL, true, session_out);
+}
+
+int lm_ort_session_look(const struct lm_ort *ort, const struct lm_ort_source *source,
+                        OrtSession **session_out) {
+    return open_session(ort, source, &source->optimised, NULL, false, session_out);
 }
 
 void lm_ort_session_close(const struct lm_ort *ort, OrtSession *session) {
