@@ -15,17 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from lumen_uring import model_file
 from lumen_uring.errors import ConfigError
 
 if TYPE_CHECKING:
     from lumen_uring.settings import ModelConfig
 
 _BUILTIN: Final = "builtin:"
-_CHUNK_BYTES: Final = 1 << 20
 _LABEL_BYTES_MAX: Final = 4 << 20
-# How protobuf writes the key of an initializer that lies in another file (onnx.proto,
-# TensorProto.external_data): field 1, 8 bytes, "location", field 2.
-_EXTERNAL: Final = b"\n\x08location\x12"
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,13 +135,14 @@ def cache_place(
     Raises:
         ConfigError: the model's file cannot be read.
     """
-    digest, is_whole = _read_model(model)
-    if not is_whole:
+    reading = model_file.read(model)
+    if not reading.is_whole:
         return CachePlace(
             None,
             f"the optimised graph of {model.name} is not kept, each start makes it anew: "
             "its weights lie in another file, whose changes the cache would not see",
         )
+    digest = reading.digest
     if fix_dims:
         sizes = json.dumps(sorted(fix_dims.items()))
         digest = hashlib.sha256(f"{digest} {sizes}".encode()).hexdigest()
@@ -195,19 +193,3 @@ def cpu_flags_hash(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
     except OSError:
         pass
     return hashlib.sha256(" ".join(flags).encode()).hexdigest()
-
-
-def _read_model(path: Path) -> tuple[str, bool]:
-    """Hashes a model's file and says whether it holds all of its weights itself."""
-    digest = hashlib.sha256()
-    is_whole = True
-    tail = b""
-    try:
-        with path.open("rb") as file:
-            while chunk := file.read(_CHUNK_BYTES):
-                digest.update(chunk)
-                is_whole = is_whole and _EXTERNAL not in tail + chunk
-                tail = chunk[-len(_EXTERNAL) :]
-    except OSError as error:
-        raise ConfigError(f"The model file {path} cannot be read: {error.strerror}.") from None
-    return digest.hexdigest(), is_whole

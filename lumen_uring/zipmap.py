@@ -7,12 +7,14 @@ class, and its attributes name the classes. Called by loading.py, on the main th
 
 from __future__ import annotations
 
-import mmap
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from lumen_uring import model_file
+from lumen_uring.errors import ConfigError
 
 if TYPE_CHECKING:
     import onnx
@@ -53,9 +55,8 @@ def cut(path: Path) -> Iterator[tuple[Path, bytes | None, str | None]]:
 def _mentions_zipmap(path: Path) -> bool:
     """Whether the operator's name is in the file: most models are not parsed."""
     try:
-        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as text:
-            return text.find(b"ZipMap") >= 0
-    except (OSError, ValueError):  # unreadable, empty or no file: loading it says so
+        return model_file.read(path).mentions_zipmap
+    except ConfigError:  # loading it says so
         return False
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from lumen_uring import reload
+from lumen_uring import model_file, reload
 from lumen_uring.config import load
 from lumen_uring.errors import EngineError
 from lumen_uring.repository.control import Control, Virtual, files_of
@@ -487,8 +487,11 @@ def test_a_check_fills_the_cache(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     ordinary = "repository.load_gently=false"
     config = load(None, ["models.0.scale=0.5", "server.keys=[]", ordinary])
+    monkeypatch.setattr(model_file, "_readings", {})
     Preparer().prepare(config, config.models[0])
-    assert list((tmp_path / "lumen").glob("*.ort"))
+    [cached] = (tmp_path / "lumen").glob("*.ort")
+    [(_, digest, *_)] = model_file.known()  # the process has told
+    assert cached.name.startswith(digest[:32])
     (tmp_path / "bad.onnx").write_bytes(b"no model")
     small = load(None, ["repository.load_bytes=64MiB", ordinary])
     with pytest.raises(PrepareError, match="more memory than repository"):

@@ -17,6 +17,7 @@ import time
 from dataclasses import asdict
 from typing import Any, Final, NamedTuple
 
+from lumen_uring import model_file
 from lumen_uring.errors import LumenError
 from lumen_uring.repository.origin import Declared, Origin
 from lumen_uring.ring.process import cpu_s, gently
@@ -94,6 +95,7 @@ class Preparer:
             raise PrepareError(_crash(status, trouble)) from None
         if answer["reason"] is not None:
             raise PrepareError(_with_cure(str(answer["reason"])))
+        model_file.learn(answer.get("read", ()))  # the server need not read the file again
         return Prepared([str(note) for note in answer["notes"]], gentle)
 
     def _run(self, config: Config, model: ModelConfig, gentle: bool) -> tuple[int, bytes, bytes]:
@@ -217,7 +219,8 @@ def main() -> int:
             notes = list(found.notes)
     except LumenError as error:
         reason = str(error)
-    sys.stdout.write(json.dumps({"reason": reason, "notes": notes}))
+    said = {"reason": reason, "notes": notes, "read": model_file.known()}
+    sys.stdout.write(json.dumps(said))
     sys.stdout.flush()
     return 0
 
