@@ -27,7 +27,8 @@ from lumen_uring.model_cache import labels, resolve
 from lumen_uring.notify import Notifier
 from lumen_uring.processes import Processes, try_apart
 from lumen_uring.reload_report import Report, report_path
-from lumen_uring.repository.control import Control, files_of
+from lumen_uring.repository.control import Control
+from lumen_uring.repository.live_models import LiveModels, files_of
 from lumen_uring.repository.states import Row
 from lumen_uring.repository.watch import Look
 from lumen_uring.ring import onnxruntime_path
@@ -139,9 +140,10 @@ def _serve(config: Config, reread: Callable[[], Config], journal: Journal) -> in
         ready_s = time.monotonic() - began_s
         info = engine.info()
         description = engine.describe()
-        control = _control(engine, config, journal, info.ort_version, looks)
+        live = _live_models(engine, config, journal, info.ort_version, looks)
+        control = Control(engine, live, journal.log, TritonSettings(config, journal).answer)
         if metrics is not None:
-            facts = _facts(info, description, control.states)
+            facts = _facts(info, description, live.states.rows)
             metrics.start(Path(info.stats_path), facts, os.getpid())
         notes += warnings(config, info)
         address = "none" if metrics is None else metrics.address
@@ -156,8 +158,9 @@ def _serve(config: Config, reread: Callable[[], Config], journal: Journal) -> in
         control.start()
         report = Report(report_path(Path(info.stats_path)) if info.stats_path else None)
         watch = _Watch(
-            config, reread, journal, notifier, signals, engine, metrics, processes, control, report
-        )
+            config, reread, journal, notifier, signals, engine, metrics, processes, live, control,
+            report,
+        )  # fmt: skip
         try:
             return watch.until_the_end()
         finally:
@@ -165,19 +168,18 @@ def _serve(config: Config, reread: Callable[[], Config], journal: Journal) -> in
             report.close()
 
 
-def _control(
+def _live_models(
     engine: Engine, config: Config, journal: Journal, ort_version: str, looks: dict[str, Look]
-) -> Control:
-    """What will answer calls that load and unload models."""
+) -> LiveModels:
+    """The models from the start on."""
 
     def load(model: ModelConfig, is_gentle: bool) -> list[str]:
         path, names = resolve(model.path), labels(model)
         put = partial(engine.load, gently=is_gentle)
         return loading.add_model(engine, ort_version, model, path, names, put, is_gentle)
 
-    asked = TritonSettings(config, journal).answer
     load_virtual = partial(loading.load_virtual, engine)
-    return Control(engine, config, load, load_virtual, journal.log, asked, files=looks)
+    return LiveModels(engine, config, load, load_virtual, journal.log, files=looks)
 
 
 _Files = list[tuple[ModelConfig, Path, bytes | None]]
@@ -305,6 +307,7 @@ class _Watch:
         engine: Engine,
         metrics: MetricsServer | None,
         processes: Processes,
+        live: LiveModels,
         control: Control,
         report: Report,
     ) -> None:
@@ -316,6 +319,7 @@ class _Watch:
         self._signals = signals
         self._engine = engine
         self._metrics = metrics
+        self._live = live
         self._control = control
         self._report = report
 
@@ -344,9 +348,7 @@ class _Watch:
 
     def _reload(self) -> None:
         """Applies the settings that a reload may change; a wrong file changes nothing."""
-        current = self._config.with_entries(self._control.models()).with_virtual(
-            self._control.virtual()
-        )
+        current = self._config.with_entries(self._live.models()).with_virtual(self._live.virtual())
         try:
             plan = reload.plan(current, self._reread())
         except ConfigError as error:
@@ -358,7 +360,7 @@ class _Watch:
             self._reload_failed(f"{error} The old settings stay in force.")
             return
         try:
-            self._control.reconfigure(plan.config)
+            self._live.reconfigure(plan.config)
         except LumenError as error:
             self._reload_failed(f"The reload failed, only the log was opened again: {error}")
             return

@@ -12,6 +12,7 @@ import socket
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -100,12 +101,13 @@ class Scene:
             self.metrics,  # type: ignore[arg-type]
             Told("processes", self.calls, look=in_turn(60.0)),  # type: ignore[arg-type]
             Told(
-                "control",
+                "live",
                 self.calls,
                 models=in_turn(self.config.models),
                 virtual=in_turn(self.config.virtual_entries()),
                 reconfigure=in_turn(reload),
             ),  # type: ignore[arg-type]
+            Told("control", self.calls),  # type: ignore[arg-type]
             Told("report", self.calls, begin=in_turn(1)),  # type: ignore[arg-type]
         )
 
@@ -118,8 +120,8 @@ class Scene:
             *("signals.wait", "signals.take", "engine.wait", "engine.news", *without),
             *(
                 "processes.look",
-                "control.models",
-                "control.virtual",
+                "live.models",
+                "live.virtual",
                 "control.list_models",
                 "control.close",
             ),
@@ -287,7 +289,7 @@ def test_a_reload_puts_its_part_in_force_everywhere() -> None:
     assert scene.told() == [
         ("manager.reloading",),
         ("log.reopen", wanted.log),
-        ("control.reconfigure", config),
+        ("live.reconfigure", config),
         ("metrics.set_hosts", ("b.example",)),
         ("engine.reopen_files", config),
         ("log.log", "warning", "server.port cannot change without a restart: 8000 stays."),
@@ -333,7 +335,7 @@ def test_a_reload_that_changes_nothing_says_so() -> None:
             {"reload": EngineError("no memory")},
             [
                 ("log.reopen", load().log),
-                ("control.reconfigure", load(None, ["server.rate=3"])),
+                ("live.reconfigure", load(None, ["server.rate=3"])),
                 ("log.log", "error", "The reload failed, only the log was opened again: no memory"),
             ],
         ),
@@ -621,7 +623,9 @@ def start(
     monkeypatch.setattr(server, "Notifier", lambda: manager)
     processes = Place("processes", calls, start=in_turn(True), look=in_turn(60.0))
     monkeypatch.setattr(server, "Processes", lambda journal: processes)
-    monkeypatch.setattr(server, "_control", lambda *_given: Told("control", calls))
+    live = SimpleNamespace(states=Told("states", calls))
+    monkeypatch.setattr(server, "LiveModels", lambda *_given, **_files: live)
+    monkeypatch.setattr(server, "Control", lambda *_given: Told("control", calls))
     monkeypatch.setattr(server, "Report", lambda path: Told("report", calls))
     monkeypatch.setattr(server.onnxruntime_path, "find", lambda: Path("/ort.so"))
     monkeypatch.setattr(

@@ -17,7 +17,8 @@ import pytest
 from lumen_uring import model_file, reload
 from lumen_uring.config import load
 from lumen_uring.errors import EngineError
-from lumen_uring.repository.control import Control, Virtual, files_of
+from lumen_uring.repository.control import Control
+from lumen_uring.repository.live_models import LiveModels, Virtual, files_of
 from lumen_uring.repository.prepare import Prepared, PrepareError, Preparer
 from lumen_uring.ring.engine import Errand
 from lumen_uring.settings import Config, ModelConfig
@@ -116,12 +117,11 @@ class Room:
         self.loaded: list[tuple[str, str]] = []
         self.level = "info"
         self.said: list[str] = []
-        self.control = Control(
-            self.engine, self.config, self.put, self.put_virtual,
-            lambda _level, text: self.said.append(text),
-            TritonSettings(self.config, self).answer,
-            self.preparer, 0.05, files,
-        )  # fmt: skip
+        self.live = LiveModels(
+            self.engine, self.config, self.put, self.put_virtual, self.log, self.preparer, files
+        )
+        asked = TritonSettings(self.config, self).answer
+        self.control = Control(self.engine, self.live, self.log, asked, 0.05)
         self.control.start()
 
     def add(self, place: str) -> None:
@@ -134,6 +134,9 @@ class Room:
         while not condition():
             assert time.monotonic() < end, (self.loaded, self.engine.unloaded, self.said)
             time.sleep(0.005)
+
+    def log(self, _level: str, text: str) -> None:
+        self.said.append(text)
 
     def put(self, model: ModelConfig, _is_gentle: bool) -> list[str]:
         self.loaded.append((model.name, model.path.removeprefix(f"{self.folder}/")))
@@ -256,7 +259,7 @@ def test_a_failed_load_leaves_what_was(room: Room) -> None:
 def test_a_configuration_in_the_call(room: Room) -> None:
     said = {"name": "b", "max_batch_size": 4}
     loaded: list[ModelConfig] = []
-    room.control._load = lambda model, _gentle: loaded.append(model) or []  # type: ignore[func-returns-value]
+    room.live._load = lambda model, _gentle: loaded.append(model) or []  # type: ignore[func-returns-value]
     assert room.engine.call("load", "b", {"parameters": {"config": json.dumps(said)}})[0] == 200
     assert loaded[0].max_rows == 4
     said = {"name": "c", "platform": "tensorrt_plan"}
@@ -354,7 +357,7 @@ def test_folders_that_change(tmp_path: Path) -> None:
         (tmp_path / "b/config.pbtxt").unlink()
         (tmp_path / "a").rename(tmp_path.with_name("away"))
         room.until(lambda: unloaded == ["c", "a"])
-        assert {model.name: model.path for model in room.control.models()} == {
+        assert {model.name: model.path for model in room.live.models()} == {
             "b": str(tmp_path / "b/2/model.onnx")
         }
     finally:
@@ -387,11 +390,11 @@ def test_settings_that_change(room: Room, tmp_path: Path) -> None:
     wanted = load(None, settings, [f"x={file}"], None, [str(tmp_path)]).models
     room.control.list_models(wanted, (), failed.append)
     room.until(lambda: room.engine.unloaded == ["a"] and len(room.loaded) == 2)
-    assert {model.name for model in room.control.models()} == {"b", "x"}
+    assert {model.name for model in room.live.models()} == {"b", "x"}
     room.control.list_models(wanted, (), failed.append)  # as they are: nothing is loaded
     rates = [model.model_copy(update={"rate": 2.0}) for model in wanted]
     room.control.list_models(rates, (), failed.append)
-    room.until(lambda: room.control.models()[-1].rate == 2.0)
+    room.until(lambda: room.live.models()[-1].rate == 2.0)
     file.write_text("another one")
     room.control.list_models(wanted, (), failed.append)
     room.until(lambda: len(room.loaded) == 3)

@@ -132,8 +132,7 @@ def uploaded_entries(folder: Path, name: str, asked: dict[str, Any]) -> list[Mod
     found = None if problems.lines else of_versions(Place(folder, problems), folder, name, said)
     entries = [] if found is None or problems.lines else _entries(found, problems)
     if not entries:
-        # Where the files lie is nothing that their sender knows.
-        raise ConfigError("\n".join(problems.lines).replace(f"{folder}", "the call's files"))
+        raise ConfigError("\n".join(problems.lines))
     return entries
 
 

@@ -1,8 +1,8 @@
 """Files that a call to load brings along: read from its body, and laid out as a model's folder.
 
 Called by control.py on the loader's thread. They lie in a folder of this process's own, in the
-system's folder for temporary files (TMPDIR), until another load takes their place, the model is
-unloaded, or the server ends. A file's name is checked, and never leads out of that folder.
+system's folder for temporary files (TMPDIR), until no model is served from them, or the server
+ends. No file's name, and no name of a file in a model, leads out of its folder.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import binascii
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -25,6 +25,14 @@ FILES_MAX: Final = 64
 _NAME: Final = re.compile(
     r"(?:(?:[1-9][0-9]{0,8}|warmup|initial_state)/)?[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}"
 )
+# What says that weights lie in another file (onnx.proto, TensorProto.external_data, an entry whose
+# key is "location"), in any form that a reader of protobuf takes; and in the one that writers give
+# it: the entry's length, its key, its value, and no room for a second one.
+_LOCATION: Final = re.compile(rb"(?:\n|\x8a\x80*\0)(?:\x08|\x88\x80*\0)location")
+_PLAIN_LOCATION: Final = re.compile(
+    rb"\x6a([\0-\x7f])\n\x08location\x12([\0-\x7f])([A-Za-z0-9_][A-Za-z0-9_.-]*)"
+)
+_PLAIN_BYTES: Final = 12  # of such an entry, but for its value
 
 
 class Uploads:
@@ -33,7 +41,6 @@ class Uploads:
     def __init__(self) -> None:
         self._root: Path | None = None
         self._count = 0
-        self._folders: dict[str, Path] = {}  # by name of a model, in force
 
     def put(self, name: str, files: Mapping[str, str]) -> Path:
         """Writes files to a new folder.
@@ -43,7 +50,7 @@ class Uploads:
             files: by parameter, such as file:1/model.onnx, base64.
 
         Returns:
-            The folder, which is the caller's to keep or to drop.
+            The folder, which `keep_used` drops unless a model is served from it.
 
         Raises:
             ConfigError: a name or a content is wrong, or there is no room; nothing is left.
@@ -54,31 +61,35 @@ class Uploads:
             if _NAME.fullmatch(parameter.removeprefix(PREFIX)) is None:
                 expected = "file:VERSION/NAME, such as file:1/model.onnx"
                 raise ConfigError(f"parameters: expected {expected}, found '{parameter:.80}'")
-        if self._root is None:
-            self._root = Path(tempfile.mkdtemp(prefix="lumen-models-"))
         self._count += 1
-        folder = self._root / str(self._count) / "model"
         try:
+            if self._root is None:
+                self._root = Path(tempfile.mkdtemp(prefix="lumen-models-")).resolve()
+            folder = self._root / str(self._count) / "model"
             gently(_write, folder, files)
         except OSError as error:
-            self.drop(folder)
-            raise ConfigError(f"the files of {name!r} in {folder}: {error.strerror}") from None
-        except ConfigError:
-            self.drop(folder)
-            raise
+            self.keep_used(())
+            raise ConfigError(f"the files of {name!r} cannot be kept: {error.strerror}") from None
         return folder
 
-    def keep(self, name: str, folder: Path | None) -> None:
-        """The model is served from that folder, or (None) from none of these: another one goes."""
-        before = self._folders.pop(name, None)
-        if folder is not None:
-            self._folders[name] = folder
-        if before is not None and before != folder:
-            self.drop(before)
+    def keep_used(self, paths: Iterable[str]) -> None:
+        """Removes the folders that none of these files lies in.
 
-    def drop(self, folder: Path) -> None:
-        """Removes a folder."""
-        shutil.rmtree(folder.parent, ignore_errors=True)
+        Args:
+            paths: of the models that are served.
+        """
+        if self._root is None:
+            return
+        used = {path.removeprefix(f"{self._root}/").partition("/")[0] for path in paths}
+        for folder in self._root.iterdir():
+            if folder.name not in used:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def hide(self, text: str) -> str:
+        """A sentence without the places of the files, which are nothing that their sender knows."""
+        if self._root is None:
+            return text
+        return re.sub(re.escape(f"{self._root}/") + "[0-9]+/model", "the call's files", text)
 
     def close(self) -> None:
         """Removes all."""
@@ -90,9 +101,29 @@ class Uploads:
 def _write(folder: Path, files: Mapping[str, str]) -> None:
     for parameter, text in files.items():
         path = folder / parameter.removeprefix(PREFIX)
-        path.parent.mkdir(parents=True, exist_ok=True)
         try:
             content = base64.b64decode(text, validate=True)
         except (binascii.Error, ValueError) as error:
             raise ConfigError(f"parameters.{parameter}: expected base64: {error}") from None
-        path.write_bytes(content)
+        _check_locations(parameter, content)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        except (FileExistsError, IsADirectoryError, NotADirectoryError):
+            wrong = "found a file and a folder of one name"
+            raise ConfigError(f"parameters.{parameter}: {wrong}") from None
+
+
+def _check_locations(parameter: str, content: bytes) -> None:
+    """Not every version of ONNX Runtime refuses a model that names a file outside of its folder."""
+    plain = set()
+    for found in _PLAIN_LOCATION.finditer(content):
+        entry_bytes, value_bytes, name = found[1][0], found[2][0], found[3]
+        if value_bytes <= len(name) and entry_bytes == _PLAIN_BYTES + value_bytes:
+            plain.add(found.start() + 2)
+    for found in _LOCATION.finditer(content):
+        if found.start() not in plain:
+            raise ConfigError(
+                f"parameters.{parameter}: expected weights in the model's file, or in one beside "
+                "it, named by letters, digits, '_', '.' and '-', found another place"
+            )

@@ -6,8 +6,10 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import socket
 import threading
 from collections import Counter
+from contextlib import ExitStack
 from pathlib import Path
 
 import graphs
@@ -168,6 +170,14 @@ def test_a_call_brings_its_model(serve: Serve, folder: Path, tmp_path: Path, bal
         config = {"version_policy": {"all": {}}}
         assert http.query(post(LOAD % "sent", bringing(versions, config))).code == 200
         assert scaled_by(http, "sent") == 5  # the highest
+        config = {"version_policy": {"all": {}}}
+        for _ in range(2):  # one of two: it is served, and what it takes the place of goes
+            half = {"1/model.onnx": content, "2/model.onnx": b"no model"}
+            assert http.query(post(LOAD % "sent", bringing(half, config))).code == 400
+            assert len(list(place.glob("lumen-models-*/*"))) == 2
+        reasons = [one.get("reason", "") for one in client.get_model_repository_index()]
+        assert any("the call's files/2" in reason for reason in reasons)
+        assert not any(str(place) in reason for reason in reasons)
         client.unload_model("sent")
         assert list(place.glob("lumen-models-*/*")) == []
         assert http.query(post(LOAD % "sent")).code == 400  # no folder holds it
@@ -190,6 +200,8 @@ def test_what_a_call_may_bring(serve: Serve, folder: Path, tmp_path: Path) -> No
             ({"1/.hidden": good}, {}, "expected file:VERSION/NAME"),
             ({"01/model.onnx": good}, {}, "expected file:VERSION/NAME"),
             ({"1/model.onnx": b"no model"}, {}, "failed to load 'sent'"),
+            ({"1": b"", "1/model.onnx": good}, {}, "a file and a folder of one name"),
+            ({"1/model.onnx": b"j\x0e\n\x08location\x12\x02/x"}, {}, "found another place"),
             ({"1/other.onnx": good, "1/second.onnx": good}, {}, "the call's files/1"),
             ({"1/model.onnx": good}, {"name": "else"}, "config name: expected 'sent'"),
             ({"1/model.onnx": good}, {"backend": "python"}, "Lumen serves ONNX alone"),
@@ -199,6 +211,8 @@ def test_what_a_call_may_bring(serve: Serve, folder: Path, tmp_path: Path) -> No
             assert answer.code == 400, (files, answer)
             assert says in answer.error
             assert str(place) not in answer.error
+        answer = http.query(post(LOAD % "sent:3", bringing({"3/model.onnx": good}, {})))
+        assert "expected none with ':'" in answer.error
         broken = b'{"parameters":{"config":"{}","file:1/model.onnx":"no base64!"}}'
         assert "expected base64" in http.query(post(LOAD % "sent", broken)).error
         assert list(place.glob("lumen-models-*/*")) == []
@@ -213,6 +227,25 @@ def test_what_a_call_may_bring(serve: Serve, folder: Path, tmp_path: Path) -> No
         eventually(
             lambda: http.query(post(LOAD % "sent", body)).code == 200, "memory for another one"
         )
+        assert scaled_by(http, "sent") == 4
+
+
+def test_heads_in_pieces_do_not_end_a_call_with_files(
+    serve: Serve, folder: Path, tmp_path: Path
+) -> None:
+    """They have 1024 places for each I/O thread, and the oldest one gives way."""
+    server = serve(uploading(folder, engine={"queue_type": "mpmc"}))
+    body = bringing({"1/model.onnx": scaling(tmp_path / "m.onnx", 4, 200_000)}, {})
+    call = post(LOAD % "sent", body)
+    with ExitStack() as stack:
+        http = stack.enter_context(Http(server.port))
+        http.send(call[:-1])
+        for _ in range(1100):
+            other = stack.enter_context(socket.create_connection(("127.0.0.1", server.port)))
+            other.sendall(b"GET / HTTP/1.1\r\nX: ")
+        eventually(lambda: server.figures().io["connections_evicted"] > 0, "one to give way")
+        http.send(call[-1:])
+        assert http.answer("POST").code == 200
         assert scaled_by(http, "sent") == 4
 
 

@@ -113,7 +113,8 @@ bool lm_http_errand_take(struct lm_io *io, struct lm_connection *connection,
             lm_errands_begin_upload(io->shared->errands, io->index, (size_t)call->content_bytes);
         if (!block->upload) {
             lm_http_refuse_status(io, connection, LM_STATUS_OVERLOADED,
-                                  "another call brings files, or there is no memory for them");
+                                  "another call with files is not answered yet, or there is no "
+                                  "memory for this one");
             return true;
         }
     }

@@ -69,16 +69,18 @@ void lm_http_refuse_unread(struct lm_io *io, struct lm_connection *connection, u
     lm_http_refuse_close(io, connection, code, why);
 }
 
-/* Ends the connection that has collected a head in a block for the longest time. */
+/* Ends the connection that has collected a head in a block for the longest time. The one whose call
+ * brings files, an admin's, has its own time. */
 static void evict_slowest(struct lm_io *io) {
     struct lm_connection *slowest = NULL;
     uint64_t since_ns = UINT64_MAX;
     for (uint32_t b = 0; b < LM_HTTP_BLOCKS; b++) {
-        struct lm_connection *holder = lm_io_connection(io, io->http->blocks[b].connection);
-        if (holder->in.read_state == LM_READ_WAIT || io->http->blocks[b].taken_ns >= since_ns)
+        const struct lm_http_block *block = &io->http->blocks[b];
+        struct lm_connection *holder = lm_io_connection(io, block->connection);
+        if (holder->in.read_state == LM_READ_WAIT || block->upload || block->taken_ns >= since_ns)
             continue;
         slowest = holder;
-        since_ns = io->http->blocks[b].taken_ns;
+        since_ns = block->taken_ns;
     }
     if (!slowest) return;
     if (slowest->ended) { /* it is not advanced yet */

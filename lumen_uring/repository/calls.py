@@ -1,0 +1,62 @@
+"""What calls that load and unload models ask for: their bodies, read and checked.
+
+Called by control.py, on the threads that take calls and that load.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from lumen_uring.errors import LumenError
+from lumen_uring.repository.uploads import PREFIX
+
+
+class CallError(LumenError):
+    """A call that is refused.
+
+    Args:
+        code: of HTTP.
+        message: the sentence.
+    """
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def object_of(body: bytes | memoryview) -> dict[str, Any]:
+    """A body's object; of an empty body an empty one."""
+    if not len(body) or (isinstance(body, bytes) and not body.strip()):
+        return {}
+    try:
+        data = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise CallError(400, f"body: expected JSON, found: {error}") from None
+    if not isinstance(data, dict):
+        raise CallError(400, "body: expected an object of JSON")
+    return data
+
+
+def parameters_of(body: bytes | memoryview, known: dict[str, type]) -> dict[str, Any]:
+    """The parameters of a call, and under the names that begin with `file:` its files."""
+    data = object_of(body)
+    parameters = data.pop("parameters", {}) or {}
+    if data or not isinstance(parameters, dict):
+        raise CallError(400, f"body: expected an object 'parameters' alone, found {list(data)}")
+    for name, value in parameters.items():
+        kind = str if name.startswith(PREFIX) and "config" in known else known.get(name)
+        if kind is None:
+            raise CallError(400, f"parameters: expected {' or '.join(known)}, found '{name:.80}'")
+        if not isinstance(value, kind):
+            raise CallError(400, f"parameters.{name:.80}: expected a {kind.__name__}")
+    return parameters
+
+
+def asked_of(body: bytes | memoryview) -> tuple[dict[str, Any] | None, dict[str, str]]:
+    """The model configuration that a call to load brings (None: its folder says it), and files."""
+    parameters = parameters_of(body, {"config": str})
+    text = parameters.pop("config", None)
+    asked = None if text is None else object_of(text.encode("utf-8", "surrogatepass"))
+    return asked, parameters
