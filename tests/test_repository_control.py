@@ -155,6 +155,12 @@ class Room:
         }
 
 
+@pytest.fixture(autouse=True)
+def short_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A control ends when its threads have looked."""
+    monkeypatch.setattr("lumen_uring.repository.control._STEP_S", 0.01)
+
+
 @pytest.fixture
 def room(tmp_path: Path) -> Any:
     made = Room(tmp_path)
