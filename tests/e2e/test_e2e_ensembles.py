@@ -284,35 +284,54 @@ def test_a_row_that_asks_for_the_better_expert_decides(serve: Serve, tmp_path: P
         np.testing.assert_allclose(answer, -(10 * x + 1) + 1000)
 
 
-def test_the_length_of_strings_that_a_step_made(serve: Serve, tmp_path: Path) -> None:
-    def named(name: str, by: str) -> str:
-        """tag = what `by` says, once for each word."""
-        nodes = [
-            helper.make_node("Shape", ["echoed"], ["count"]),
-            helper.make_node("Expand", [by, "count"], ["tag"]),
-        ]
-        inputs = [tensor("echoed", TensorProto.STRING, ["m"])]
-        outputs = [tensor("tag", INT64, ["m"])]
-        value = {by: np.array([len(by)], np.int64)}
-        return str(graphs.save(tmp_path / f"{name}.onnx", nodes, inputs, outputs, value))
+def tagged(path: Path, tag: int) -> str:
+    """words STRING [m] -> `tag` once for each, INT64 [m]."""
+    nodes = [
+        helper.make_node("Shape", ["echoed"], ["count"]),
+        helper.make_node("Expand", ["value", "count"], ["tag"]),
+    ]
+    inputs = [tensor("echoed", TensorProto.STRING, ["m"])]
+    value = {"value": np.array([tag], np.int64)}
+    return str(graphs.save(path, nodes, inputs, [tensor("tag", INT64, ["m"])], value))
 
+
+def by_length(folder: Path, first: str) -> dict[str, Any]:
+    """What `first` makes of its words goes to `short`, whose tag is 1, or to `long`, whose is 3."""
     experts = [{"model": "short", "below": 8}, {"model": "long"}]
-    server = serve(
-        {
-            "models": [
-                {"name": "twice", "path": twice(tmp_path / "twice.onnx")},
-                {"name": "short", "path": named("short", "a")},
-                {"name": "long", "path": named("long", "bcd")},
-            ],
-            "experts": [{"name": "either", "feature": "length", "experts": experts}],
-            "ensembles": [{"name": "whole", "steps": [{"model": "twice"}, {"model": "either"}]}],
-        }
-    )
+    return {
+        "models": [
+            {"name": "first", "path": first},
+            {"name": "short", "path": tagged(folder / "short.onnx", 1)},
+            {"name": "long", "path": tagged(folder / "long.onnx", 3)},
+        ],
+        "experts": [{"name": "either", "feature": "length", "experts": experts}],
+        "ensembles": [{"name": "whole", "steps": [{"model": "first"}, {"model": "either"}]}],
+    }
+
+
+def test_the_length_of_strings_that_a_step_made(serve: Serve, tmp_path: Path) -> None:
+    server = serve(by_length(tmp_path, twice(tmp_path / "twice.onnx")))
     with Http(server.port) as http:
         for words, tag in ((["a", "bcd"], 1), (["a", "bcdefghijk"], 3)):
             given = {"words": web.Tensor("BYTES", (2,), [word.encode() for word in words])}
             answer = http.query(web.infer("whole", given))
             assert answer.outputs["tag"].data.tolist() == [tag] * 4
+
+
+def test_a_step_that_makes_no_strings(serve: Serve, tmp_path: Path) -> None:
+    """No rows at all, also in the Run on zeros at the start."""
+    first = graphs.save(
+        tmp_path / "first.onnx",
+        [helper.make_node("Compress", ["words", "keep"], ["echoed"], axis=0)],
+        [tensor("words", TensorProto.STRING, ["n"]), tensor("keep", TensorProto.BOOL, ["n"])],
+        [tensor("echoed", TensorProto.STRING, ["m"])],
+    )
+    server = serve(by_length(tmp_path, str(first)))
+    words = np.array(["a", "bcdefghijk"], object)
+    with Client("127.0.0.1", server.port) as client:
+        for keep, tags in (([1, 1], [3, 3]), ([0, 0], []), ([1, 0], [1])):
+            asked = {"words": words, "keep": np.array(keep, bool)}
+            assert client.infer("whole", asked).outputs["tag"].tolist() == tags
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,7 @@ int lm_step_choose(const struct lm_step *step, const struct lm_ort *ort,
             experts, is_rows ? sizes.rows : sizes.free[model->free_dims[experts->at].place]);
         return 0;
     }
+    if (sizes.rows == 0) return 0; /* a step may make no rows: nothing asks for a better expert */
     if (experts->feature == LUMEN_FEATURE_LENGTH) {
         code = read_length(ort, &model->inputs[at], inputs[at], &sizes, &length);
         *expert_out = lm_experts_choose(experts, (double)length);

@@ -7,7 +7,8 @@
 
 #include "parts/steps.h"
 
-/* The expert that runs first. `inputs` are the step's. Returns 0 or LUMEN_E_ORT. */
+/* The expert that runs first; of no rows it is the lightest. `inputs` are the step's. Returns 0 or
+ * LUMEN_E_ORT. */
 int lm_step_choose(const struct lm_step *step, const struct lm_ort *ort,
                    const OrtValue *const *inputs, uint32_t *expert_out);
 /* Whether the answer of that expert stands; of a rule that is no cascade it does. `outputs` are the
