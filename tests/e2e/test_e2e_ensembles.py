@@ -334,6 +334,91 @@ def test_a_step_that_makes_no_strings(serve: Serve, tmp_path: Path) -> None:
             assert client.infer("whole", asked).outputs["tag"].tolist() == tags
 
 
+def shaped(path: Path) -> str:
+    """x FLOAT [64], shape INT64 [r] -> as many of x as that shape has, in that shape."""
+    nodes = [
+        helper.make_node("ReduceProd", ["shape"], ["count"]),
+        helper.make_node("Slice", ["x", "zero", "count"], ["some"]),
+        helper.make_node("Reshape", ["some", "shape"], ["y"], allowzero=1),
+    ]
+    inputs = [tensor("x", FLOAT, [64]), tensor("shape", INT64, ["r"])]
+    constants = {"zero": np.array([0], np.int64)}
+    return str(graphs.save(path, nodes, inputs, [tensor("y", FLOAT, None)], constants))
+
+
+SIXTY_FOUR = np.arange(64, dtype=np.float32)
+
+
+@pytest.mark.parametrize(
+    ("feature", "dims", "shape", "said"),
+    [
+        ("mean", ["n", 3], [2, 3], ""),
+        ("mean", ["n", 3], [3, 2], "expected [3, 3], found [3, 2]"),
+        ("edges", ["n", 3], [0, 3], ""),
+        ("variance", ["n", 3], [2, 0], "expected [2, 3], found [2, 0]"),
+        ("mean", ["n", 3], [6], "expected 2 dimensions, found 1"),
+        ("mean", ["k", "k"], [2, 2], ""),
+        ("mean", ["k", "k"], [2, 3], "expected [3, 3], found [2, 3]"),
+        ("norm", ["n", "k"], [2, 0], ""),
+        ("margin", ["n", "k"], [0, 2], ""),
+    ],
+)
+def test_what_a_step_made_has_any_shape(
+    serve: Serve, tmp_path: Path, feature: str, dims: graphs.Dims, shape: list[int], said: str
+) -> None:
+    settings = with_experts(tmp_path, {"feature": feature, "bound": 1e6}, dims)
+    shaped(tmp_path / "before.onnx")
+    server = serve(settings)
+    asked = {"x": SIXTY_FOUR, "shape": np.array(shape, np.int64)}
+    with Http(server.port) as http:
+        answer = http.query(web.infer("whole", asked))
+        if said:
+            assert (answer.code, answer.error) == (400, f"step 1 ('either'): 'x': {said}")
+        else:
+            values = SIXTY_FOUR[: np.prod(shape)].reshape(shape)
+            np.testing.assert_allclose(answer.array("y"), values + 1000)
+
+
+def test_a_request_that_one_step_takes_and_the_experts_do_not(serve: Serve, tmp_path: Path) -> None:
+    """The first step's x has any number of columns, theirs has three."""
+    settings = with_experts(tmp_path, {"feature": "mean", "bound": 50}, ["n", 3])
+    scaled(tmp_path / "before.onnx", 10, ["n", "k"], 1)
+    settings["ensembles"][0]["steps"][1]["inputs"] = {"x": "x"}
+    server = serve(settings)
+    with Http(server.port) as http:
+        for columns in (3, 2, 4):
+            x = np.ones((2, columns), np.float32)
+            answer = http.query(web.infer("whole", {"x": x}))
+            if columns == 3:
+                np.testing.assert_allclose(answer.array("y"), x + 1000)
+            else:
+                said = f"expected [2, 3], found [2, {columns}]"
+                assert (answer.code, answer.error) == (400, f"step 1 ('either'): 'x': {said}")
+
+
+def test_an_answer_that_is_judged_has_another_shape(serve: Serve, tmp_path: Path) -> None:
+    """The lighter expert's graph declares three columns, and makes those that are not negative."""
+    settings = with_experts(tmp_path, {"feature": "margin", "bound": 20}, ["n", 3])
+    nodes = [
+        helper.make_node("ReduceMin", ["x"], ["least"], axes=[0], keepdims=0),
+        helper.make_node("GreaterOrEqual", ["least", "zero"], ["keep"]),
+        helper.make_node("Compress", ["x", "keep"], ["y"], axis=1),
+    ]
+    shape = [tensor(name, FLOAT, ["n", 3]) for name in ("x", "y")]
+    zero = {"zero": np.array(0, np.float32)}
+    graphs.save(tmp_path / "light.onnx", nodes, shape[:1], shape[1:], zero)
+    server = serve(settings)
+    with Http(server.port) as http:
+        x = np.array([[1, 2, 10]], np.float32)
+        for sign in (1, -1):
+            answer = http.query(web.infer("whole", {"x": sign * x}))
+            if sign > 0:
+                np.testing.assert_allclose(answer.array("y"), 10 * x + 1 + 1000)
+            else:
+                said = "expected [1, 3], found [1, 0]"
+                assert (answer.code, answer.error) == (500, f"step 1 ('either'): 'y': {said}")
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
