@@ -398,6 +398,20 @@ def test_strings_from_and_to_shared_memory(server: Server) -> None:
         expect_empty(http.query(post(f"{BASE}/unregister")))
 
 
+def test_strings_of_more_bytes_than_a_size_can_count(server: Server) -> None:
+    """A file may be as large without having any page."""
+    file = File()
+    most = 2**63 - 1
+    os.truncate(file.path, most)
+    with Canary(server), Http(server.port) as http:
+        expect_empty(http.query(register("r", file.key, most)))
+        for size in (most, most - 63, most - 127, most // 2 - 63, 1 << 40):
+            given = {"name": "x", "datatype": "BYTES", "shape": [3], "parameters": place("r", size)}
+            answer = http.query(ask("strings", [given], []))
+            assert (answer.code, "more than any slot has" in answer.error) == (413, True), answer
+        expect_empty(http.query(post(f"{BASE}/unregister")))
+
+
 def test_what_goes_another_way(server: Server) -> None:
     """Row 20: data in JSON beside it, long JSON, chunks, pictures."""
     file = File()

@@ -133,7 +133,10 @@ static bool slot_bytes(const struct lm_io *io, const struct lm_connection *conne
     if (is_coded) *bytes_out += 2 * LM_SLOT_ALIGN + text_room(io, connection) + LM_OIP_PADDING;
     if (!demand.is_unread) {
         *bytes_out += reply_bytes(demand.model, body->asked);
-        *bytes_out += lm_shm_tensors_room(demand.model, body->asked);
+        if (!lm_shm_tensors_add_room(demand.model, body->asked, bytes_out)) {
+            *bytes_out = SIZE_MAX; /* for the sentence */
+            return false;
+        }
     } else if (demand.model->takes_images) { /* it may be a picture, answered with classes */
         *bytes_out +=
             lm_http_top(connection->in.call.top) * lm_model_class_text_bytes(demand.model);

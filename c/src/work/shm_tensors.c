@@ -6,14 +6,15 @@
 #include "flow/state.h"
 #include "parts/strings.h"
 
-size_t lm_shm_tensors_room(const struct lm_model *model, const struct lm_oip_request *asked) {
-    size_t bytes = 0;
+bool lm_shm_tensors_add_room(const struct lm_model *model, const struct lm_oip_request *asked,
+                             size_t *total) {
     for (uint32_t p = 0; p < asked->place_count; p++) {
         const struct lm_oip_place *place = &asked->places[p];
-        if (!place->is_output && lm_is_string(&model->inputs[place->tensor]))
-            bytes += (1 + lm_model_echoes(model)) * (place->bytes + LM_SLOT_ALIGN);
+        if (place->is_output || !lm_is_string(&model->inputs[place->tensor])) continue;
+        for (uint32_t copy = 0; copy <= lm_model_echoes(model); copy++)
+            if (!lm_slot_add(total, place->bytes)) return false;
     }
-    return bytes;
+    return true;
 }
 
 void lm_shm_tensors_place(struct lm_request *request, const struct lm_oip_request *asked) {
@@ -30,9 +31,15 @@ enum lm_status lm_shm_tensors_read(struct lm_request *request, char *why, size_t
     const struct lm_oip_request *asked = &request->http.asked;
     for (uint32_t p = 0; p < asked->place_count; p++) {
         const struct lm_oip_place *place = &asked->places[p];
-        if (!place->is_output &&
-            !lm_shm_read(request->io->shared->shm, place->region, place->offset,
-                         request->layout.inputs[place->tensor], place->bytes, why, why_bytes))
+        if (place->is_output) continue;
+        void *to = request->layout.inputs[place->tensor];
+        if (!to) {
+            snprintf(why, why_bytes, "input '%.64s': its %llu bytes do not fit its slot",
+                     request->model->inputs[place->tensor].name, (unsigned long long)place->bytes);
+            return LM_STATUS_TOO_LARGE;
+        }
+        if (!lm_shm_read(request->io->shared->shm, place->region, place->offset, to, place->bytes,
+                         why, why_bytes))
             return LM_STATUS_BAD_REQUEST;
     }
     /* Of the copy: the client may write there again. */

@@ -11,8 +11,10 @@ enum lm_status lm_shm_tensors_read(struct lm_request *request, char *why, size_t
 bool lm_shm_tensors_write(const struct lm_request *request, const void *const *data,
                           const size_t *bytes, char *why, size_t why_bytes);
 
-/* I/O thread: bytes of the slot for strings that the worker copies from there, and their places. */
-size_t lm_shm_tensors_room(const struct lm_model *model, const struct lm_oip_request *asked);
+/* I/O thread: adds the bytes of the slot for strings that the worker copies from there; false when
+ * they overflow. And their places. */
+bool lm_shm_tensors_add_room(const struct lm_model *model, const struct lm_oip_request *asked,
+                             size_t *total);
 void lm_shm_tensors_place(struct lm_request *request, const struct lm_oip_request *asked);
 
 #endif
