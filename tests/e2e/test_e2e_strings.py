@@ -295,6 +295,28 @@ def test_lengths_that_do_not_fit(server: Server, payload: bytes, rows: int, says
         assert "input 't'" in answer.error
 
 
+@pytest.mark.parametrize("padding", [0, 9000])  # of a JSON that the worker reads
+@pytest.mark.parametrize("large", [2**64 - 64, 2**64 - 1, 2**63, 2**32])
+def test_sizes_whose_sum_wraps(server: Server, large: int, padding: int) -> None:
+    """All binary data is there, if its sizes are added up in 64 bits."""
+    blobs = bytes(4) + lengths(b"a" * 60)
+    other = (len(blobs) - 4 - large) % 2**64
+    given = [("age", "FP32", 4), ("city", "BYTES", large), ("job", "BYTES", other)]
+    for order in (given, given[::-1]):
+        inputs = [
+            {"name": name, "datatype": kind, "shape": [1, 1], "parameters": {"binary_data_size": n}}
+            for name, kind, n in order
+        ]
+        document = json.dumps({"inputs": inputs}).encode() + b" " * padding
+        length = f"{web.JSON_LENGTH}: {len(document)}"
+        with Http(server.port) as http:
+            answer = http.query(web.post(web.path("table"), document + blobs, length))
+            assert (answer.code, "binary_data_size: expected at most" in answer.error) == (
+                400,
+                True,
+            )
+
+
 @pytest.mark.parametrize(
     ("data", "says"),
     [

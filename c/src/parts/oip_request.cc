@@ -91,6 +91,10 @@ bool take_blob(reading &r, uint32_t input, const element &said) {
                        shown(tensor->name).text, varies ? "at least " : "", expected,
                        (unsigned long long)bytes);
     }
+    if (bytes > UINT32_MAX) { /* so that the sum of all does not overflow */
+        return r.wrong("input '%s': binary_data_size: expected at most %u, found %llu",
+                       shown(tensor->name).text, UINT32_MAX, (unsigned long long)bytes);
+    }
     r.request->blob_inputs[r.request->blob_count] = (uint8_t)input;
     r.request->blob_bytes[r.request->blob_count++] = bytes;
     return true;
