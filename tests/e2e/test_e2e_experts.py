@@ -130,6 +130,29 @@ def test_a_cascade_goes_on_where_the_light_one_is_not_sure(
     assert read(server.stats_path).models["both"]["runs"] == 1 + 2 + 2
 
 
+def test_a_light_answer_of_fewer_rows_than_the_request(serve: Serve, tmp_path: Path) -> None:
+    """Its graph declares one row, makes as many as x has, and none where a value is negative."""
+    models = pair(tmp_path, ["n", 3])
+    nodes = [
+        helper.make_node("ReduceMin", ["x"], ["least"], keepdims=0),
+        helper.make_node("Less", ["least", "zero"], ["is_low"]),
+        helper.make_node("Where", ["is_low", "start", "all"], ["end"]),
+        helper.make_node("Slice", ["x", "start", "end"], ["y"]),
+    ]
+    ends = {"start": np.array([0], np.int64), "all": np.array([1 << 40], np.int64)}
+    constants = {"zero": np.array(0, np.float32), **ends}
+    x, y = tensor("x", FLOAT, ["n", 3]), tensor("y", FLOAT, [1, 3])
+    graphs.save(tmp_path / "light.onnx", nodes, [x], [y], constants)
+    server = serve({"models": models, "experts": rule("margin", 5)})
+    sure = np.array([[1, 2, 10]] * 4, np.float32)
+    with Http(server.port) as http:
+        answer = http.query(web.infer("both", {"x": sure}))
+        np.testing.assert_array_equal(answer.array("y"), sure)
+        answer = http.query(web.infer("both", {"x": -sure}))
+        said = "output 'y': expected 48 bytes, the model made 0"
+        assert (answer.code, answer.error) == (500, said)
+
+
 @pytest.mark.parametrize("feature", ["variance", "probability"])
 def test_a_batch_has_one_expert(serve: Serve, tmp_path: Path, feature: str) -> None:
     """Requests that come together are batched by expert; of a cascade those that are not sure are

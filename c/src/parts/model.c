@@ -361,13 +361,13 @@ static int count_elements(const struct lm_ort *ort, const OrtValue *value, size_
     return lm_ort_check(ort, status, "reading an output");
 }
 
-int lm_model_check_strings(const struct lm_ort *ort, const struct lm_tensor *output,
-                           const OrtValue *value, const struct lm_sizes *sizes) {
+int lm_model_check_count(const struct lm_ort *ort, const struct lm_tensor *output,
+                         const OrtValue *value, const struct lm_sizes *sizes) {
     size_t count = 0, least = 0;
     int code = count_elements(ort, value, &count);
     lm_tensor_bytes(output, sizes, &least);
     if (code || count == least / output->element_bytes) return code;
-    return lm_error(LUMEN_E_ORT, "output '%s': expected %zu strings, the model made %zu",
+    return lm_error(LUMEN_E_ORT, "output '%s': expected %zu elements, the model made %zu",
                     output->name, least / output->element_bytes, count);
 }
 

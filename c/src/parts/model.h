@@ -232,9 +232,9 @@ void lm_model_unbind(const struct lm_model *model, const struct lm_ort *ort,
                      struct lm_binding *binding, OrtValue **values);
 /* Whether ONNX Runtime writes this output to memory of ours, or allocates it. */
 bool lm_output_is_wrapped(const struct lm_tensor *output, uint32_t rows);
-/* Whether an output of strings has the shape that is known beforehand. Returns 0 or LUMEN_E_ORT. */
-int lm_model_check_strings(const struct lm_ort *ort, const struct lm_tensor *output,
-                           const OrtValue *value, const struct lm_sizes *sizes);
+/* Whether an output has as many elements as are known beforehand. Returns 0 or LUMEN_E_ORT. */
+int lm_model_check_count(const struct lm_ort *ort, const struct lm_tensor *output,
+                         const OrtValue *value, const struct lm_sizes *sizes);
 int lm_model_take_output(const struct lm_ort *ort, const struct lm_tensor *output, OrtValue **value,
                          void *place, size_t bytes);
 /* Whether replies say the shapes of the outputs: a client cannot know them from the rows alone. */

@@ -185,7 +185,7 @@ static int take_outputs(struct lm_worker *worker, struct lm_batch *batch,
         const struct lm_tensor *output = &model->outputs[o];
         if (lm_output_is_wrapped(output, sizes->rows)) continue;
         if (lm_is_string(output)) { /* each request takes its own */
-            code = lm_model_check_strings(&worker->shared->ort, output, outputs[o], sizes);
+            code = lm_model_check_count(&worker->shared->ort, output, outputs[o], sizes);
             continue;
         }
         code = lm_model_take_output(&worker->shared->ort, output, &outputs[o], batch->outputs[o],

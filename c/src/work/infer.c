@@ -91,7 +91,7 @@ static int take_output(struct lm_shared *shared, struct lm_request *request, uin
     }
     if (lm_is_string(tensor)) {
         if (tensor->shape_known)
-            code = lm_model_check_strings(&shared->ort, tensor, *value, &request->sizes);
+            code = lm_model_check_count(&shared->ort, tensor, *value, &request->sizes);
         if (!code)
             code = lm_infer_take_strings(shared, request, output, *value, 0, count, data_out,
                                          bytes_out, room);

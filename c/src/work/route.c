@@ -108,10 +108,13 @@ bool lm_route_goes_on_after(struct lm_request *request, const struct lm_ort *ort
                             OrtValue *const *outputs) {
     const struct lm_experts *experts = &request->model->experts;
     if (!lm_experts_cascade(experts)) return false;
+    const struct lm_tensor *output = &request->model->outputs[experts->at];
     void *data = request->layout.outputs[experts->at];
-    if (!lm_output_is_wrapped(&request->model->outputs[experts->at], request->sizes.rows) &&
-        lm_ort_check(ort, ort->api->GetTensorMutableData(outputs[experts->at], &data),
-                     "reading an output"))
+    /* What has not the declared size is refused when it is taken. */
+    if (!lm_output_is_wrapped(output, request->sizes.rows) &&
+        (lm_model_check_count(ort, output, outputs[experts->at], &request->sizes) ||
+         lm_ort_check(ort, ort->api->GetTensorMutableData(outputs[experts->at], &data),
+                      output->name)))
         return false;
     return lm_route_goes_on(request, data);
 }
