@@ -293,6 +293,9 @@ def test_what_a_configuration_asks_for(tmp_path: Path) -> None:
         ("y", "FP32", [-1, 10], False),
         ("x", "FP32", None, True),  # the warm-up's
     ]
+    assert [one.format for one in model.origin.declared[:2]] == ["FORMAT_NCHW", "FORMAT_NONE"]
+    assert model.origin.declared[2].label_file == "names.txt"
+    assert model.origin.file_name == "net.onnx"
     said = "\n".join(model.origin.notes)
     for part in (":7 instance_group.count: 2", "a batch has at most 256", "author is not known"):
         assert part in said

@@ -209,6 +209,10 @@ class _Library:
             ],
         )
         self.fields["model.dims"] = [(dim.name, dim.size, dim.fixed) for dim in dims]
+        self.fields["model.declared"] = [
+            (one.name, one.label_file, one.format, one.is_output)
+            for one in native.declared[: native.declared_count]
+        ]
         return 0
 
     def lumen_close(self, _handle: object) -> None:

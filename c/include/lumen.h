@@ -314,6 +314,18 @@ typedef struct lumen_warmup {
     uint32_t count; /* how often; at least 1 */
 } lumen_warmup;
 
+/* The order of a picture's dimensions in a tensor, as a configuration file says it. */
+enum { LUMEN_FORMAT_NONE = 0, LUMEN_FORMAT_NHWC = 1, LUMEN_FORMAT_NCHW = 2 };
+
+/* What a model's configuration file says of a tensor; clients that ask for the configuration are
+ * told. A name that the model does not have is not looked at. */
+typedef struct lumen_declared {
+    const char *name;
+    const char *label_file; /* NULL: none */
+    uint32_t format;        /* LUMEN_FORMAT_*, of an input */
+    uint32_t is_output;
+} lumen_declared;
+
 /* 0 means "the default" only where the comment says so. */
 typedef struct lumen_model_config {
     const char *name; /* unique, 1..255 bytes: NAME, or NAME:VERSION beside others of that NAME */
@@ -356,6 +368,10 @@ typedef struct lumen_model_config {
     uint32_t warmup_count;   /* at most LUMEN_WARMUPS_MAX */
     const lumen_warmup *warmups;
     const lumen_sequences_config *sequences; /* NULL: each request stands alone */
+    const char *file_name; /* that the configuration file gives the model; NULL: it gives none */
+    const lumen_declared *declared;
+    uint32_t declared_count;
+    uint32_t reserved;
 } lumen_model_config;
 
 /* What the process of a model needs to know. It inherits `fd` and hands all to lumen_serve_process.

@@ -226,6 +226,8 @@ def _entries(found: FoundModel, problems: Problems) -> list[ModelConfig]:
             problems.add(found.where, expected, repr(found.name))
             return []
         declared = tuple(found.asked.declared)
-        origin = Origin(found.where, version, found.versions, declared)
+        origin = Origin(
+            found.where, version, found.versions, declared, file_name=found.asked.file_name
+        )
         entries.append(entry.with_origin(origin.noted(*found.asked.notes)))
     return entries

@@ -8,10 +8,10 @@ Source: model_config.proto of triton-inference-server/common
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from lumen_uring.repository.origin import Declared
+from lumen_uring.repository.origin import FORMATS, Declared
 from lumen_uring.repository.scheduling import inputs_of, steps_of
 from lumen_uring.repository.sequence_batching import read_sequences
 from lumen_uring.repository.tree import Node, Problems, Value, Word, said
@@ -232,16 +232,18 @@ def _tensor(asked: Asked, node: Node, has_rows: bool, is_input: bool, problems: 
             why = "Lumen takes each tensor in the shape that the graph gives it"
             problems.add(node.where("reshape"), f"none: {why}", f"{shape} for {dims}")
     datatype = datatype_of(_word(node, "data_type", problems), node, "data_type", problems)
-    if node.has("label_filename"):
-        asked.labels.append((node.where("label_filename"), node.text("label_filename", problems)))
-    layout = _word(node, "format", problems)
-    if layout not in ("", "FORMAT_NONE", "FORMAT_NHWC", "FORMAT_NCHW"):
-        problems.add(node.where("format"), "FORMAT_NONE, FORMAT_NHWC or FORMAT_NCHW", layout)
+    label_file = node.text("label_filename", problems)
+    if label_file:
+        asked.labels.append((node.where("label_filename"), label_file))
+    layout = _word(node, "format", problems) or FORMATS[0]
+    if layout not in FORMATS:
+        problems.add(node.where("format"), " or ".join(FORMATS), layout)
     node.flag("optional", problems)  # the graph says whether an input may be left out
     for key in ("is_shape_tensor", "allow_ragged_batch", "is_non_linear_format_io"):
         node.refuse(key, "ONNX Runtime on a processor has no such tensors", problems)
     node.rest(problems)
-    asked.declared.append(Declared(node.where(), name, datatype, tuple(dims), has_rows, is_input))
+    about = Declared(node.where(), name, datatype, tuple(dims), has_rows, is_input)
+    asked.declared.append(replace(about, format=layout, label_file=label_file))
 
 
 def datatype_of(word: str, node: Node, key: str, problems: Problems) -> str:

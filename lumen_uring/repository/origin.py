@@ -7,6 +7,9 @@ file declares with those of the graph, and by the commands that show models.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Final
+
+FORMATS: Final = ("FORMAT_NONE", "FORMAT_NHWC", "FORMAT_NCHW")  # by their numbers in Triton
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +23,8 @@ class Declared:
         dims: without the rows where `has_rows`; None where the file says none.
         has_rows: the rows come before `dims`.
         is_input: or else an output.
+        format: the order of a picture's dimensions, one of FORMATS.
+        label_file: as the file names it; "" where it names none.
     """
 
     where: str
@@ -28,6 +33,8 @@ class Declared:
     dims: tuple[int, ...] | None
     has_rows: bool
     is_input: bool
+    format: str = "FORMAT_NONE"
+    label_file: str = ""
 
     def shape(self) -> list[int] | None:
         """With the rows, as the graph has it."""
@@ -46,6 +53,7 @@ class Origin:
         versions: all that the folder holds, ascending.
         declared: tensors.
         notes: sentences for the person who starts the server.
+        file_name: that the configuration gives the model; "" where it gives none.
     """
 
     folder: str
@@ -53,6 +61,7 @@ class Origin:
     versions: tuple[int, ...] = ()
     declared: tuple[Declared, ...] = ()
     notes: tuple[str, ...] = ()
+    file_name: str = ""
 
     def noted(self, *sentences: str) -> Origin:
         """The same with further sentences."""

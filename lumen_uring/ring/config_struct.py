@@ -20,6 +20,7 @@ from pydantic.fields import FieldInfo
 from lumen_uring.errors import EngineError
 from lumen_uring.image_input import Filter, Fit, ImageConfig, Preset
 from lumen_uring.providers import ProviderConfig, options_of
+from lumen_uring.repository.origin import FORMATS
 from lumen_uring.ring import structs
 from lumen_uring.sequences import SequencesConfig
 from lumen_uring.settings import (
@@ -172,6 +173,7 @@ def native_model(
         name: getattr(model if name in model.model_fields_set else preset, name)
         for name in ("channel_order", "mean", "scale")
     }
+    declared = _declared(model)
     listed = [native_provider(one, model.intra_op_threads) for one in model.providers]
     return structs.LumenModelConfig(
         name=model.name.encode(),
@@ -215,7 +217,24 @@ def native_model(
         ),
         provider_count=len(listed),
         providers=(structs.LumenProvider * len(listed))(*listed) if listed else None,
+        file_name=model.origin.file_name.encode() or None if model.origin else None,
+        declared_count=len(declared),
+        declared=(structs.LumenDeclared * len(declared))(*declared),
     )
+
+
+def _declared(model: ModelConfig) -> list[structs.LumenDeclared]:
+    """lumen_declared for each tensor that the model's configuration file declares."""
+    return [
+        structs.LumenDeclared(
+            name=one.name.encode(),
+            label_file=one.label_file.encode() or None,
+            format=FORMATS.index(one.format),
+            is_output=not one.is_input,
+        )
+        for one in (model.origin.declared if model.origin else ())
+        if one.dims is not None  # or else a warm-up's, which says no more
+    ]
 
 
 def native_provider(provider: ProviderConfig, threads: int) -> structs.LumenProvider:

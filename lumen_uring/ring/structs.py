@@ -219,6 +219,17 @@ class LumenWarmup(ctypes.Structure):
     ]
 
 
+class LumenDeclared(ctypes.Structure):
+    """lumen_declared: what a model's configuration file says of a tensor."""
+
+    _fields_ = [
+        ("name", c_char_p),
+        ("label_file", c_char_p),
+        ("format", c_uint32),
+        ("is_output", c_uint32),
+    ]
+
+
 class LumenModelConfig(ctypes.Structure):
     """lumen_model_config: what lumen_add_model takes."""
 
@@ -256,6 +267,10 @@ class LumenModelConfig(ctypes.Structure):
         ("warmup_count", c_uint32),
         ("warmups", ctypes.POINTER(LumenWarmup)),
         ("sequences", ctypes.POINTER(LumenSequencesConfig)),
+        ("file_name", c_char_p),
+        ("declared", ctypes.POINTER(LumenDeclared)),
+        ("declared_count", c_uint32),
+        ("reserved", c_uint32),
     ]
 
 
@@ -457,6 +472,7 @@ MIRRORS: Final[dict[str, type[ctypes.Structure]]] = {
     "lumen_warmup": LumenWarmup,
     "lumen_state": LumenState,
     "lumen_sequences_config": LumenSequencesConfig,
+    "lumen_declared": LumenDeclared,
     "lumen_process": LumenProcess,
     "lumen_slot_class": LumenSlotClass,
     "lumen_info": LumenInfo,

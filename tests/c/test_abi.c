@@ -61,6 +61,7 @@ static void table_covers_all(void) {
                    {"lumen_warmup_tensor", sizeof(lumen_warmup_tensor)},
                    {"lumen_warmup", sizeof(lumen_warmup)},
                    {"lumen_state", sizeof(lumen_state)},
+                   {"lumen_declared", sizeof(lumen_declared)},
                    {"lumen_sequences_config", sizeof(lumen_sequences_config)}};
     uint32_t version = 0, count = 0, row = 0, found = 0;
     const lumen_abi_field *table = lumen_abi(&version, &count);

@@ -128,6 +128,33 @@ static void documents(void) {
        "{\"models\":[\"net\",\"fixed \\\"\\\\\\u000a\xef\xbf\xbd\"]}");
 }
 
+/* Of what a configuration file says, the same comes back; a picture model has an order anyway. */
+static void declared(void) {
+    static struct lm_model model;
+    lumen_declared says[] = {{"y", "names.txt", LUMEN_FORMAT_NONE, 1},
+                             {"x", NULL, LUMEN_FORMAT_NHWC, 0},
+                             {"x", "of another.txt", LUMEN_FORMAT_NONE, 1}};
+    const lumen_model_config config = {
+        .file_name = "net.onnx", .declared = says, .declared_count = 3};
+    oip_model(&model, "net", 8);
+    oip_input(&model, OIP_TENSOR("x", ORT_FLOAT, -1, 224, 224, 3));
+    oip_output(&model, OIP_TENSOR("y", ORT_FLOAT, -1, 10));
+    CHECK(lm_declared_open(&model.declared, &config) == 0);
+    config_has(&model, "\"dims\":[224,224,3],\"format\":\"FORMAT_NHWC\",");
+    config_has(&model, "\"dims\":[10],\"label_filename\":\"names.txt\",");
+    config_has(&model, ",\"default_model_filename\":\"net.onnx\",");
+    lm_declared_close(&model.declared);
+    config_has(&model, "\"format\":\"FORMAT_NONE\",");
+    model.takes_images = true;
+    model.image.pixels.layout = LM_LAYOUT_NCHW;
+    config_has(&model, "\"format\":\"FORMAT_NCHW\",");
+    model.image.pixels.layout = LM_LAYOUT_NHWC;
+    config_has(&model, "\"format\":\"FORMAT_NHWC\",");
+    says[1].format = 3;
+    CHECK(lm_declared_open(&model.declared, &config) == LUMEN_E_INVALID);
+    CHECK(strstr(lm_error_last(), "format of 'x': expected 0 to 2, found 3"));
+}
+
 static const char stats_text[] =
     "{\"model_stats\":[{\"name\":\"net\",\"version\":\"1\",\"last_inference\":1700000000000,"
     "\"inference_count\":90,\"execution_count\":30,\"inference_stats\":{\"success\":{\"count\":51,"
@@ -185,6 +212,7 @@ static void statistics(void) {
 
 int main(void) {
     documents();
+    declared();
     statistics();
     return check_finish("test_oip_metadata");
 }

@@ -39,6 +39,23 @@ def test_a_repository_is_served(serve: Serve, tmp_path: Path) -> None:
         assert http.query(get("/v2/models/echo")).code == 200
 
 
+def test_clients_are_told_what_the_file_says(serve: Serve, tmp_path: Path) -> None:
+    (tmp_path / "net/1").mkdir(parents=True)
+    graphs.double(tmp_path / "net/1/net.onnx")
+    (tmp_path / "net/names.txt").write_text("\n".join(map(str, range(16))))
+    (tmp_path / "net/config.pbtxt").write_text(
+        'max_batch_size: 8 default_model_filename: "net.onnx" '
+        'input { name: "x" data_type: TYPE_FP32 dims: 16 format: FORMAT_NHWC } '
+        'output { name: "y" data_type: TYPE_FP32 dims: 16 label_filename: "names.txt" }'
+    )
+    server = serve({"repository": {"paths": [str(tmp_path)]}})
+    with Http(server.port) as http:
+        config = http.query(get("/v2/models/net/config")).json()
+    assert config["input"][0]["format"] == "FORMAT_NHWC"
+    assert config["output"][0]["label_filename"] == "names.txt"
+    assert config["default_model_filename"] == "net.onnx"
+
+
 def test_a_repository_is_inspected(cache: Path, tmp_path: Path) -> None:
     folder = repository(tmp_path, "TYPE_FP32")
     shown = run(["inspect", str(folder)], cache)

@@ -16,11 +16,11 @@
 #include "base/limits.h"
 #include "engine/engine.h"
 #include "parts/arena.h"
+#include "parts/declared.h"
 #include "parts/experts.h"
 #include "parts/image_plan.h"
 #include "parts/labels.h"
 #include "parts/ort.h"
-#include "parts/preprocess.h"
 #include "parts/steps.h"
 #include "parts/tensor.h"
 #include "parts/wide.h"
@@ -65,6 +65,7 @@ struct lm_model {
     bool takes_images;             /* files of pictures */
     struct lm_image_plan image;    /* what becomes of them */
     struct lm_labels labels;       /* of its classes; may be empty */
+    struct lm_declared declared;   /* by its configuration file; may be empty */
     size_t max_output_bytes;       /* of a request's outputs that have no place before a Run */
     bool output_bytes_are_default; /* nobody set them: strings of a known shape add to them */
     struct lm_ort_source source;
@@ -206,7 +207,6 @@ bool lm_model_text_slot_bytes(const struct lm_model *model, size_t text_bytes, s
 /* Of the shapes of the inputs in the native protocol; rank is what they have of `free`. */
 uint32_t lm_model_shape_block_bytes(const struct lm_model *model,
                                     const uint32_t free[LM_FREE_DIMS_MAX]);
-
 /* model_text.c: HTTP. The head and JSON of a reply whose outputs are binary: part of every slot. */
 size_t lm_model_reply_text_bytes(const struct lm_model *model);
 /* Bytes of the outputs as JSON numbers, beyond that, in any of so many requests. */

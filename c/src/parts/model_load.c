@@ -119,8 +119,12 @@ static int begin(struct lm_model *model, const lumen_model_config *config, uint3
     static lm_atomic_u64 generations;
     memset(model, 0, sizeof *model);
     int code = check_config(config);
+    if (!code) code = lm_declared_open(&model->declared, config);
     if (!code) code = lm_labels_open(&model->labels, config->labels, config->label_bytes);
-    if (code) return code;
+    if (code) {
+        lm_declared_close(&model->declared);
+        return code;
+    }
     memcpy(model->name, config->name, strlen(config->name) + 1);
     memcpy(model->base, config->name, strcspn(config->name, ":"));
     model->version = config->version ? config->version : 1;
@@ -166,6 +170,7 @@ int lm_model_open_virtual(struct lm_model *model, const lumen_model_config *conf
     char reason[768];
     snprintf(reason, sizeof reason, "%s", lm_error_last());
     lm_labels_close(&model->labels);
+    lm_declared_close(&model->declared);
     lm_steps_close(model);
     lm_model_drop_tensors(model);
     return lm_error(code, "%s of '%s': %s", config->steps ? "steps" : "experts", config->name,
@@ -249,6 +254,7 @@ void lm_model_close(struct lm_model *model, const struct lm_ort *ort) {
     for (uint32_t n = 0; n < LM_NODES_MAX; n++) lm_mapping_close(&model->weights[n]);
     lm_ort_source_close(&model->source);
     lm_labels_close(&model->labels);
+    lm_declared_close(&model->declared);
     lm_steps_close(model);
     lm_model_drop_tensors(model);
     model->session_count = 0;

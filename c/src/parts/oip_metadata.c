@@ -167,18 +167,54 @@ int lm_rows_model_state(const struct lm_model *model, struct lm_oip_document *ou
 }
 
 /* As in Triton's model configuration: without the batch's dimension, and with types of its own. */
-static void write_config_tensors(FILE *out, const struct lm_tensor *tensors, uint32_t count,
-                                 bool batch, const char *more) {
-    for (uint32_t i = 0; i < count; i++) {
-        const struct lm_tensor *tensor = &tensors[i];
-        bool first_is_batch = batch && tensor->rank > 0 && tensor->dims[0] < 0;
-        fputs(i ? ",{\"name\":" : "{\"name\":", out);
-        lm_json_write(out, tensor->name);
-        fprintf(out, ",\"data_type\":\"TYPE_%s\",\"dims\":",
-                lm_is_string(tensor) ? "STRING" : lm_dtype_name(tensor->dtype));
-        write_dims(out, tensor, first_is_batch ? 1 : 0);
-        fputs(more, out);
+static void write_config_tensor(FILE *out, const struct lm_tensor *tensor, bool batch) {
+    bool first_is_batch = batch && tensor->rank > 0 && tensor->dims[0] < 0;
+    fputs("{\"name\":", out);
+    lm_json_write(out, tensor->name);
+    fprintf(out, ",\"data_type\":\"TYPE_%s\",\"dims\":",
+            lm_is_string(tensor) ? "STRING" : lm_dtype_name(tensor->dtype));
+    write_dims(out, tensor, first_is_batch ? 1 : 0);
+}
+
+/* The order of a picture's dimensions: as the configuration file says, or as Lumen found it for a
+ * model that takes files of pictures. */
+static const char *format_of(const struct lm_model *model, const struct lm_tensor *input) {
+    static const char *const names[] = {[LUMEN_FORMAT_NONE] = "FORMAT_NONE",
+                                        [LUMEN_FORMAT_NHWC] = "FORMAT_NHWC",
+                                        [LUMEN_FORMAT_NCHW] = "FORMAT_NCHW"};
+    const struct lm_declared_tensor *said = lm_declared_find(&model->declared, input->name, false);
+    if (said && said->format != LUMEN_FORMAT_NONE) return names[said->format];
+    if (!model->takes_images) return names[LUMEN_FORMAT_NONE];
+    return names[model->image.pixels.layout == LM_LAYOUT_NHWC ? LUMEN_FORMAT_NHWC
+                                                              : LUMEN_FORMAT_NCHW];
+}
+
+static void write_config_inputs(FILE *out, const struct lm_model *model, bool batch) {
+    fputs(",\"input\":[", out);
+    for (uint32_t i = 0; i < model->input_count; i++) {
+        if (i) fputc(',', out);
+        write_config_tensor(out, &model->inputs[i], batch);
+        fprintf(out,
+                ",\"format\":\"%s\",\"is_shape_tensor\":false,\"allow_ragged_batch\":false,"
+                "\"optional\":false}",
+                format_of(model, &model->inputs[i]));
     }
+    fputc(']', out);
+}
+
+static void write_config_outputs(FILE *out, const struct lm_model *model, bool batch) {
+    fputs(",\"output\":[", out);
+    for (uint32_t o = 0; o < model->output_count; o++) {
+        const struct lm_tensor *output = &model->outputs[o];
+        const struct lm_declared_tensor *said =
+            lm_declared_find(&model->declared, output->name, true);
+        if (o) fputc(',', out);
+        write_config_tensor(out, output, batch);
+        fputs(",\"label_filename\":", out);
+        lm_json_write(out, said && said->label_file ? said->label_file : "");
+        fputs(",\"is_shape_tensor\":false}", out);
+    }
+    fputc(']', out);
 }
 
 /* Parameters, which clients show: which thread runs the model, and why; its providers beside the
@@ -217,16 +253,11 @@ int lm_oip_model_config(const struct lm_model *model, uint32_t workers,
     fprintf(file,
             ",\"platform\":\"onnxruntime_onnx\",\"backend\":\"onnxruntime\","
             "\"runtime\":\"\",\"version_policy\":{\"latest\":{\"num_versions\":1}},\"max_batch_"
-            "size\":%u,"
-            "\"input\":[",
+            "size\":%u",
             batch ? model->max_rows : 0);
-    write_config_tensors(file, model->inputs, model->input_count, batch,
-                         ",\"format\":\"FORMAT_NONE\",\"is_shape_tensor\":false,"
-                         "\"allow_ragged_batch\":false,\"optional\":false}");
-    fputs("],\"output\":[", file);
-    write_config_tensors(file, model->outputs, model->output_count, batch,
-                         ",\"label_filename\":\"\",\"is_shape_tensor\":false}");
-    fputs("],\"batch_input\":[],\"batch_output\":[],\"optimization\":{\"priority\":"
+    write_config_inputs(file, model, batch);
+    write_config_outputs(file, model, batch);
+    fputs(",\"batch_input\":[],\"batch_output\":[],\"optimization\":{\"priority\":"
           "\"PRIORITY_DEFAULT\",\"input_pinned_memory\":{\"enable\":false},"
           "\"output_pinned_memory\":{\"enable\":false},\"gather_kernel_buffer_threshold\":0,"
           "\"eager_batching\":false},\"instance_group\":[{\"name\":",
@@ -247,8 +278,10 @@ int lm_oip_model_config(const struct lm_model *model, uint32_t workers,
         fputs(",\"sequence_batching\":", file);
         lm_sequences_write_config(file, model->sequences);
     }
+    fputs(",\"default_model_filename\":", file);
+    lm_json_write(file, model->declared.file_name ? model->declared.file_name : "");
     fprintf(file,
-            ",\"default_model_filename\":\"\",\"cc_model_filenames\":{},\"metric_tags\":{},"
+            ",\"cc_model_filenames\":{},\"metric_tags\":{},"
             "\"model_warmup\":[],\"model_transaction_policy\":{\"decoupled\":false},"
             "\"response_cache\":{\"enable\":%s}",
             model->caches ? "true" : "false");
