@@ -268,6 +268,27 @@ static void blobs(void) {
     CHECK(request.blob_bytes[0] == 2 && request.blob_bytes[1] == 24);
 }
 
+/* A file for each row, which may be in a dimension of its own as tensors of Triton's ensembles. */
+static void files(void) {
+#define FILES(shape)                                                      \
+    INPUTS("{\"name\":\"image\",\"datatype\":\"BYTES\",\"shape\":[" shape \
+           "],\"parameters\":{\"binary_data_size\":100}}")
+    static const char *const taken[] = {FILES("2"), FILES("2,1")};
+    picture.takes_images = true;
+    for (size_t i = 0; i < sizeof taken / sizeof taken[0]; i++) {
+        CHECK_AT("%s", taken[i]);
+        const size_t bytes = strlen(taken[i]);
+        CHECK(lm_oip_read(parser, place(taken[i], bytes), bytes, &picture, &request, why,
+                          sizeof why) == LM_STATUS_OK);
+        CHECK(request.pictures && request.sizes.rows == 2 && request.blob_bytes[0] == 100);
+    }
+    bad(&picture, FILES("2,2"), "expected [-1,1], found [2,2]");
+    bad(&picture, FILES("2,1,1"), "expected [-1], found [2,1,1]");
+    bad(&picture, FILES(""), "expected [-1], found []");
+    bad(&picture, FILES("0,1"), "takes 1 to 8 rows, found 0");
+    picture.takes_images = false;
+}
+
 static void check_id(const char *said, const char *expected) {
     char text[2048];
     snprintf(text, sizeof text, WITH(",\"id\":\"%s\""), said);
@@ -1068,6 +1089,7 @@ int main(void) {
     whole_request();
     parameters();
     blobs();
+    files();
     ids();
     refusals();
     rows_and_classes();

@@ -226,13 +226,14 @@ def test_several_files_are_rows(gallery: Server, model: str) -> None:
 
     asyncio.run(both())
     with Http(gallery.port) as http:
-        for pad in (0, 9000):  # the JSON is read by the I/O thread, or by the worker
+        # The JSON is read by the I/O thread, or by the worker.
+        for pad, shape in ((0, [3]), (9000, [3]), (0, [3, 1]), (9000, [3, 1])):
             document = {
                 "inputs": [
                     {
                         "name": "x",
                         "datatype": "BYTES",
-                        "shape": [3],
+                        "shape": shape,
                         "parameters": {"binary_data_size": len(packed(files))},
                     }
                 ],

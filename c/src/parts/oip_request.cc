@@ -66,17 +66,25 @@ bool read_parameters(reading &r, const element &from) {
 
 /* ---- inputs ---- */
 
-/* The image input as a tensor of files, one for each row. */
-struct lm_tensor files_of(const struct lm_model *model) {
+/* The image input as a tensor of files, one for each row: [N] or [N,1], which has one file in a
+ * dimension of its own. */
+struct lm_tensor files_of(const struct lm_model *model, uint32_t rank) {
     struct lm_tensor tensor = model->inputs[0];
     tensor.dtype = ORT_STRING;
     tensor.element_bytes = tensor.row_bytes = sizeof(uint32_t);
-    tensor.rank = 1;
+    tensor.rank = rank;
+    tensor.dims[1] = 1;
+    tensor.free[1] = 0;
     return tensor;
 }
 
+uint32_t rank_of_files(const element &shape) {
+    array list;
+    return !shape.get(list) && list.size() == 2 ? 2 : 1;
+}
+
 bool take_blob(reading &r, uint32_t input, const element &said) {
-    const struct lm_tensor files = files_of(r.model);
+    const struct lm_tensor files = files_of(r.model, 1);
     const struct lm_tensor *tensor = r.request->pictures ? &files : &r.model->inputs[input];
     uint64_t bytes = 0;
     size_t expected = 0;
@@ -230,7 +238,7 @@ bool read_input(reading &r, const element &from, tensor_set &seen) {
     const struct lm_tensor *tensor = &r.model->inputs[input];
     if (!field(SHAPE))
         return r.wrong("input '%s': field \"shape\" is missing", shown(tensor->name).text);
-    const struct lm_tensor files = files_of(r.model);
+    const struct lm_tensor files = files_of(r.model, rank_of_files(found.values[SHAPE]));
     return read_shape(r, r.model, r.request->pictures ? &files : tensor, found.values[SHAPE],
                       &r.request->sizes) &&
            read_source(r, input, field(DATA), field(PARAMETERS));
