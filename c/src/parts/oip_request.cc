@@ -7,6 +7,8 @@
 #include "parts/oip_sequence.h"
 #include "parts/oip_shapes.h"
 
+#include <algorithm>
+
 using namespace lm_oip;
 
 namespace {
@@ -275,8 +277,8 @@ uint64_t classes_max(const struct lm_model *model, const struct lm_tensor *outpu
 bool read_classes(const reading &r, const struct lm_tensor *output, const element &from,
                   uint32_t *out) {
     const shown name(output->name);
-    uint64_t classes = 0, most = classes_max(r.model, output);
-    if (most > UINT32_MAX) most = UINT32_MAX;
+    uint64_t classes = 0;
+    const uint64_t most = std::clamp<uint64_t>(classes_max(r.model, output), 1, UINT32_MAX);
     if (has_no_json(output->dtype) || output->dtype == ORT_BOOL || lm_is_string(output)) {
         return r.wrong("output '%s': classification: not available for %s", name.text,
                        lm_dtype_name(output->dtype));
@@ -285,11 +287,9 @@ bool read_classes(const reading &r, const struct lm_tensor *output, const elemen
         return r.wrong("output '%s': classification: expected an integer of at least 1, found %s",
                        name.text, kind(from));
     }
-    if (classes < 1 || classes > most) {
-        return r.wrong("output '%s': classification: expected 1 to %llu, found %llu", name.text,
-                       (unsigned long long)most, (unsigned long long)classes);
-    }
-    *out = (uint32_t)classes;
+    if (classes < 1)
+        return r.wrong("output '%s': classification: expected at least 1, found 0", name.text);
+    *out = (uint32_t)std::min(classes, most); /* Triton cuts it too */
     return true;
 }
 
