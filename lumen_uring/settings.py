@@ -63,6 +63,7 @@ _VERSIONED: Final = (
 )
 KEY_NAME_PATTERN: Final = r"[A-Za-z0-9_.-]{1,63}"  # LM_KEY_NAME_BYTES_MAX
 
+_SERVER_NAME_PATTERN: Final = r"^[ !#-&(-\[\]-~]{1,64}$"  # LM_SERVER_NAME_BYTES_MAX
 _HOST_PATTERN: Final = r"^(\*|[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?)$"
 _CORES_PATTERN: Final = r"^(auto|isolated|[0-9]{1,4}(-[0-9]{1,4})?(,[0-9]{1,4}(-[0-9]{1,4})?)*)$"
 _RATE_MAX: Final = 1e9
@@ -266,6 +267,11 @@ def burst_of(rate: float, burst: int | None) -> int:
 class ServerConfig(_Section):
     """Sockets, I/O threads, memory for requests, and clients' rights."""
 
+    name: str = Field(
+        default="lumen",
+        pattern=_SERVER_NAME_PATTERN,
+        description="1 to 64 printable ASCII characters, without quotes and backslashes",
+    )
     host: Annotated[str, AfterValidator(_address)] = Field(
         default="127.0.0.1", description="an IPv4 or IPv6 address such as 127.0.0.1"
     )

@@ -131,7 +131,7 @@ extra: 1
     ]:
         assert line in found
     assert any(
-        line.startswith(f"{file}:3 server.prot: expected one of host, port") for line in found
+        line.startswith(f"{file}:3 server.prot: expected one of name, host, port") for line in found
     )
     assert len(found) == 15
 
@@ -240,6 +240,12 @@ def test_model_options_replace_the_list_and_then_append() -> None:
         "server.port=80.0",
         "server.port=-1",
         "server.host=localhost",
+        "server.name=''",
+        "server.name='a\"b'",
+        'server.name="a\\\\b"',
+        "server.name=it''s",
+        "server.name=é",
+        f"server.name={'x' * 65}",
         "server.unix_socket=''",
         "server.unix_socket=3",
         'server.unix_socket="a\\0b"',

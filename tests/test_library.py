@@ -87,6 +87,8 @@ def test_constants_are_those_of_the_header() -> None:
     assert f'LUMEN_STATS_MAGIC "{structs.STATS_MAGIC.decode()}"' in text
     limits = (HEADER.parents[1] / "src" / "base" / "limits.h").read_text()
     assert f"LM_TENSOR_NAME_BYTES_MAX = {settings.DIM_NAME_BYTES_MAX + 1}," in limits
+    assert "LM_SERVER_NAME_BYTES_MAX = 65," in limits
+    assert "{1,64}" in settings._SERVER_NAME_PATTERN
     assert f" LM_NAME_BYTES_MAX = {settings.NAME_BYTES_MAX + 1}," in limits
     assert " LM_KEY_NAME_BYTES_MAX = 64," in limits
     assert settings.KEY_NAME_PATTERN.endswith("{1,63}")

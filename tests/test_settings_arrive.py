@@ -38,6 +38,7 @@ MEAN, SCALE = (1.5, -2.0, 3.0), (0.5, 0.25, 2.0)
 # Section, key: as a person writes it, and what has another value in the C structure than without.
 # Whole numbers and choices that are not here are added below.
 SETTINGS: dict[tuple[type[BaseModel], str], tuple[str, Fields]] = {
+    (ServerConfig, "name"): ("my triton", {"name": b"my triton"}),
     (ServerConfig, "host"): ("'::1'", {"host": b"::1"}),
     (ServerConfig, "unix_socket"): ("/run/x.sock", {"unix_socket": b"/run/x.sock"}),
     (ServerConfig, "unix_socket_mode"): ("'0604'", {"unix_socket_mode": 0o604}),

@@ -116,10 +116,11 @@ typedef struct lumen_key_config {
  * config.yaml has under the same name, in the same unit; it is refused outside of least..most.
  * FIELD(type, name) is any other field. Strings are borrowed for the call. */
 #define LUMEN_CONFIG_FIELDS(SETTING, FIELD)                                                        \
-    FIELD(uint32_t, abi_version)              /* LUMEN_ABI_VERSION */                              \
-    FIELD(uint32_t, access_as_json)           /* the form of the access log: 0 text, 1 JSON */     \
-    FIELD(const char *, ort_library_path)     /* libonnxruntime.so of the installed wheel */       \
-    FIELD(const char *, host)                 /* an IPv4 or IPv6 address */                        \
+    FIELD(uint32_t, abi_version)          /* LUMEN_ABI_VERSION */                                  \
+    FIELD(uint32_t, access_as_json)       /* the form of the access log: 0 text, 1 JSON */         \
+    FIELD(const char *, ort_library_path) /* libonnxruntime.so of the installed wheel */           \
+    FIELD(const char *, name) /* of the server, for clients: 1 to 64 bytes; NULL: lumen */         \
+    FIELD(const char *, host) /* an IPv4 or IPv6 address */                                        \
     SETTING(server, uint32_t, port, 0, 65535) /* 0: any, see lumen_info.port */                    \
     FIELD(const char *, unix_socket)          /* a path of at most 107 bytes; NULL: none */        \
     SETTING(server, uint32_t, unix_socket_mode, 0, 0777) /* of its file */                         \

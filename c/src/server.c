@@ -74,6 +74,8 @@ int lumen_open(const lumen_config *config, lumen_server **server_out) {
     server->opened_ns = lm_now_ns();
     pthread_mutex_init(&server->changing, NULL);
     pthread_mutex_init(&server->control, NULL);
+    const char *name = config->name ? config->name : "lumen";
+    memcpy(server->name, name, strlen(name) + 1);
     memcpy(server->host, config->host, strlen(config->host) + 1);
     if (config->cores) memcpy(server->cores, config->cores, strlen(config->cores) + 1);
     if (config->unix_socket)

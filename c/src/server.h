@@ -30,7 +30,8 @@ struct lumen_server {
     bool by_time;         /* engine.queue_type is auto: I/O threads run what is short */
     uint64_t descriptors; /* that may be open, where those are too few */
     lumen_info info;
-    char cores[LM_CORES_BYTES_MAX]; /* engine.cores */
+    char name[LM_SERVER_NAME_BYTES_MAX]; /* for clients */
+    char cores[LM_CORES_BYTES_MAX];      /* engine.cores */
     struct lm_machine machine;
     struct lm_placement placement;
     struct lm_common_memory common;        /* with processes of models; shared.common: it is open */

@@ -139,7 +139,8 @@ int lm_server_describe_set(struct lm_model_set *set) {
 
 int lm_server_document_set(const lumen_server *server, struct lm_model_set *set) {
     const struct lm_shared *shared = &server->shared;
-    const struct lm_http_server http = {.version = LUMEN_VERSION,
+    const struct lm_http_server http = {.name = server->name,
+                                        .version = LUMEN_VERSION,
                                         .port = server->info.port,
                                         .metrics_port = server->metrics_port,
                                         .worker_count = lm_shared_parallel(shared),

@@ -42,8 +42,8 @@ static void documents(void) {
     oip_input(&models[2], OIP_TENSOR("k", ORT_INT32, 1));
     oip_output(&models[2], OIP_TENSOR("y", ORT_DOUBLE, -1));
 
-    is(lm_oip_server_metadata("1.2", false, &document), &document,
-       "{\"name\":\"lumen\",\"version\":\"1.2\",\"extensions\":[\"classification\","
+    is(lm_oip_server_metadata("my server", "1.2", false, &document), &document,
+       "{\"name\":\"my server\",\"version\":\"1.2\",\"extensions\":[\"classification\","
        "\"model_repository\",\"model_configuration\",\"parameters\",\"statistics\","
        "\"binary_tensor_data\"]}");
     is(lm_oip_model_metadata(&models[0], oip_pointers(models, 2), 2, &document), &document,

@@ -113,6 +113,14 @@ static void texts_and_pairs(void) {
     path[LM_HOST_BYTES_MAX - 1] = '\0';
     CHECK(lm_settings_check(&config) == 0); /* whether it is an address is asked at start */
     config = valid();
+    config.name = "";
+    refused(&config, "server.name: expected 1 to 64 bytes, found 0");
+    config.name = memset(path, 'n', LM_SERVER_NAME_BYTES_MAX);
+    path[LM_SERVER_NAME_BYTES_MAX] = '\0';
+    refused(&config, "server.name: expected 1 to 64 bytes, found 65");
+    path[LM_SERVER_NAME_BYTES_MAX - 1] = '\0';
+    CHECK(lm_settings_check(&config) == 0);
+    config = valid();
     config.unix_socket = "";
     refused(&config, "found none");
     config.unix_socket = memset(path, 'p', LM_UNIX_PATH_BYTES_MAX);

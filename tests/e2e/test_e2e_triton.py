@@ -82,7 +82,7 @@ def server(files: dict[str, Path], cache: Path, tmp_path_factory: pytest.TempPat
     models = [{"name": name, "path": str(path)} for name, path in files.items()]
     models[0] |= {"labels": str(labels), "max_rows": 64}  # type: ignore[dict-item]
     settings: dict[str, object] = {
-        "server": {"arena_bytes": "128MiB", "max_request_bytes": "4MiB"},
+        "server": {"name": "triton", "arena_bytes": "128MiB", "max_request_bytes": "4MiB"},
         "engine": {"thread_count": 2},
         "models": models,
     }
@@ -143,7 +143,7 @@ def test_health(client: Any) -> None:
 
 def test_metadata(client: Any, server: Server) -> None:
     found = client.get_server_metadata()
-    assert found["name"] == "lumen"
+    assert found["name"] == "triton"
     assert "statistics" in found["extensions"]
     found = client.get_model_metadata("several", "1")
     assert [one["name"] for one in found["inputs"]] == ["a", "k", "b"]

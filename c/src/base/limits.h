@@ -122,6 +122,7 @@ enum {
     LM_RUNNERS_MAX = LUMEN_WORKERS_MAX +
         LUMEN_IO_THREADS_MAX, /* workers, and those of I/O threads */
     LM_NODES_MAX = LUMEN_NODES_MAX,
+    LM_SERVER_NAME_BYTES_MAX = 65,    /* server.name, with its terminator */
     LM_CORES_BYTES_MAX = 256,         /* engine.cores, with its terminator */
     LM_WIDTH_MAX = LUMEN_WORKERS_MAX, /* cores of one Run */
     /* So long may a helper run before the kernel gives another thread its turn, where both could;

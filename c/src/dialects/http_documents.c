@@ -10,7 +10,8 @@ int lm_http_documents_open(struct lm_model_set *set, const struct lm_http_server
     struct lm_http_documents *documents = calloc(1, sizeof *documents);
     set->documents = documents;
     if (!documents) return lm_error(LUMEN_E_NOMEM, "no memory for what HTTP answers");
-    int code = lm_oip_server_metadata(server->version, server->shares_memory, &documents->server);
+    int code = lm_oip_server_metadata(server->name, server->version, server->shares_memory,
+                                      &documents->server);
     if (!code) code = lm_oip_repository_index(set->models, set->count, &documents->index);
     if (!code) code = lm_rows_model_names(set->models, set->count, &documents->names);
     if (!code)

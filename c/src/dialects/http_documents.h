@@ -21,6 +21,7 @@ struct lm_http_documents {
 
 /* The server, as the documents describe it. */
 struct lm_http_server {
+    const char *name;
     const char *version;
     uint32_t port;
     uint32_t metrics_port; /* 0: none */

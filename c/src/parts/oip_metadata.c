@@ -34,10 +34,13 @@ void lm_oip_document_close(struct lm_oip_document *document) {
     *document = (struct lm_oip_document){0};
 }
 
-int lm_oip_server_metadata(const char *version, bool shares_memory, struct lm_oip_document *out) {
+int lm_oip_server_metadata(const char *name, const char *version, bool shares_memory,
+                           struct lm_oip_document *out) {
     FILE *file = open_document(out);
     if (!file) return no_document();
-    fputs("{\"name\":\"lumen\",\"version\":", file);
+    fputs("{\"name\":", file);
+    lm_json_write(file, name);
+    fputs(",\"version\":", file);
     lm_json_write(file, version);
     fputs(",\"extensions\":[\"classification\",\"model_repository\",\"model_configuration\","
           "\"parameters\",\"statistics\",\"binary_tensor_data\"",

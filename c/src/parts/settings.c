@@ -77,6 +77,9 @@ int lm_settings_check(const lumen_config *config) {
                         "server.host: expected an IPv4 or IPv6 address, found '%.80s'",
                         config->host);
     }
+    if (config->name && (!*config->name || strlen(config->name) >= LM_SERVER_NAME_BYTES_MAX))
+        return lm_error(LUMEN_E_INVALID, "server.name: expected 1 to %d bytes, found %zu",
+                        LM_SERVER_NAME_BYTES_MAX - 1, strlen(config->name));
     if (config->unix_socket && !*config->unix_socket)
         return lm_error(LUMEN_E_INVALID, "server.unix_socket: expected a path, found none");
     if (config->unix_socket && strlen(config->unix_socket) >= LM_UNIX_PATH_BYTES_MAX) {
