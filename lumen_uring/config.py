@@ -19,20 +19,22 @@ from pydantic_core import ErrorDetails
 
 from lumen_uring import contradictions, ensembles, expert_checks, key_checks, providers, warmup
 from lumen_uring.errors import ConfigError
+from lumen_uring.model_settings import (
+    EnsembleConfig,
+    ExpertConfig,
+    ExpertsConfig,
+    ModelConfig,
+    StepConfig,
+)
 from lumen_uring.repository.entries import expand
 from lumen_uring.sequences import SequencesConfig
 from lumen_uring.settings import (
     Config,
     EngineConfig,
-    EnsembleConfig,
-    ExpertConfig,
-    ExpertsConfig,
     KeyConfig,
     LogConfig,
-    ModelConfig,
     RepositoryConfig,
     ServerConfig,
-    StepConfig,
 )
 
 __all__ = ["Config", "EngineConfig", "KeyConfig", "ModelConfig", "ServerConfig", "load"]

@@ -10,7 +10,8 @@ from typing import Any
 
 from lumen_uring import providers, sequences
 from lumen_uring.key_checks import Report
-from lumen_uring.settings import Config, ModelConfig
+from lumen_uring.model_settings import ModelConfig
+from lumen_uring.settings import Config
 
 
 def check_names(data: dict[str, Any], report: Report) -> None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lumen_uring.settings import MODELS_MAX, Config
+from lumen_uring.setting_types import MODELS_MAX
+from lumen_uring.settings import Config
 
 if TYPE_CHECKING:
     from lumen_uring.key_checks import Path, Report

@@ -9,7 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from lumen_uring.key_checks import Path, Report
-from lumen_uring.settings import MODELS_MAX, Config, ExpertConfig, ExpertsConfig
+from lumen_uring.model_settings import ExpertConfig, ExpertsConfig
+from lumen_uring.setting_types import MODELS_MAX
+from lumen_uring.settings import Config
 
 
 def check(config: Config, report: Report) -> None:

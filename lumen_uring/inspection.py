@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lumen_uring.image_input import Guess
+    from lumen_uring.model_settings import ModelConfig
     from lumen_uring.ring.engine import Engine, SlotClass
-    from lumen_uring.settings import Config, ModelConfig
+    from lumen_uring.settings import Config
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from lumen_uring.errors import LumenError
+from lumen_uring.model_settings import ModelConfig
 from lumen_uring.ring.config_struct import native_model
 from lumen_uring.ring.engine import ModelProcess, serve_process
-from lumen_uring.settings import ModelConfig
 
 _PR_SET_PDEATHSIG: Final = 1  # prctl(2)
 _OOM_SCORE: Final = 500  # where memory is short, the kernel ends this process before the server

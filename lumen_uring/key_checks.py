@@ -10,7 +10,8 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from lumen_uring.settings import ModelConfig, token_problem
+from lumen_uring.model_settings import ModelConfig
+from lumen_uring.settings import token_problem
 
 Path = tuple["str | int", ...]
 # (place, what was expected, what was found)

@@ -15,15 +15,16 @@ from lumen_uring.engine_cache import engine_place
 from lumen_uring.errors import ConfigError, EngineError
 from lumen_uring.model_cache import cache_place
 from lumen_uring.model_cache import labels as labels_of
+from lumen_uring.model_settings import ExpertsConfig
 from lumen_uring.repository.agreement import disagreements
 from lumen_uring.ring.process import gently
-from lumen_uring.settings import ExpertsConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from lumen_uring.model_settings import EnsembleConfig, ModelConfig
     from lumen_uring.ring.engine import Engine
-    from lumen_uring.settings import Config, EnsembleConfig, ModelConfig
+    from lumen_uring.settings import Config
 
 _Result = TypeVar("_Result")
 

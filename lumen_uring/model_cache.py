@@ -19,7 +19,7 @@ from lumen_uring import model_file
 from lumen_uring.errors import ConfigError
 
 if TYPE_CHECKING:
-    from lumen_uring.settings import ModelConfig
+    from lumen_uring.model_settings import ModelConfig
 
 _BUILTIN: Final = "builtin:"
 _LABEL_BYTES_MAX: Final = 4 << 20

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 TOKEN_VARIABLE: Final = "LUMEN_TOKEN"
 MODEL_ENDINGS: Final = (".onnx", ".ort")
-_NAME_BYTES_MAX: Final = 255  # settings.NAME_BYTES_MAX, which takes pydantic to import
+_NAME_BYTES_MAX: Final = 255  # setting_types.NAME_BYTES_MAX, which takes pydantic to import
 
 
 def port_number(text: str) -> int:

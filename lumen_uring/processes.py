@@ -21,9 +21,10 @@ from typing import Any, Final
 
 from lumen_uring.errors import EngineError
 from lumen_uring.logs import Journal
+from lumen_uring.model_settings import ModelConfig
 from lumen_uring.repository.prepare import PrepareError, Preparer
 from lumen_uring.ring.engine import Engine, Isolated, ModelProcess
-from lumen_uring.settings import Config, ModelConfig
+from lumen_uring.settings import Config
 
 _BACKOFF_S: Final = 0.1
 _BACKOFF_MOST_S: Final = 10.0

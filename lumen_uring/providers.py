@@ -1,7 +1,7 @@
 """Execution providers: what computes a model's graph beside the CPU code of ONNX Runtime.
 
-Used by settings.py for the setting `providers`, and by ring/config_struct.py for the options that
-each provider gets, on the main thread. Which providers the installed ONNX Runtime has, the C
+Used by model_settings.py for the setting `providers`, and by ring/config_struct.py for the options
+that each provider gets, on the main thread. Which providers the installed ONNX Runtime has, the C
 library finds out.
 """
 

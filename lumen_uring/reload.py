@@ -9,13 +9,8 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from pydantic import BaseModel
 
-from lumen_uring.settings import (
-    Config,
-    EngineConfig,
-    EnsembleConfig,
-    ExpertsConfig,
-    ModelConfig,
-)
+from lumen_uring.model_settings import EnsembleConfig, ExpertsConfig, ModelConfig
+from lumen_uring.settings import Config, EngineConfig
 
 _SERVER: Final = ("keys", "hosts", "rate", "burst", "unready_seconds", "drain_seconds")
 _LOG: Final = ("level", "format", "path")

@@ -24,6 +24,7 @@ from lumen_uring.facts import Facts
 from lumen_uring.logs import Journal
 from lumen_uring.metrics_server import MetricsServer
 from lumen_uring.model_cache import labels, resolve
+from lumen_uring.model_settings import ModelConfig
 from lumen_uring.notify import Notifier
 from lumen_uring.processes import Processes, try_apart
 from lumen_uring.reload_report import Report, report_path
@@ -34,7 +35,7 @@ from lumen_uring.repository.watch import Look
 from lumen_uring.ring import onnxruntime_path
 from lumen_uring.ring.engine import Engine, EngineInfo
 from lumen_uring.ring.signals import SignalQueue
-from lumen_uring.settings import Config, ModelConfig
+from lumen_uring.settings import Config
 from lumen_uring.triton_settings import TritonSettings
 
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGXCPU)

@@ -1,8 +1,8 @@
 """The settings of one server: what may be written, what it means, what is refused.
 
 Read by the commands and by ring/engine.py, on the main thread, before anything starts. This file
-holds the models and their limits; config.py finds and reads the YAML. A setting that this
-version cannot honour is refused here, never ignored.
+holds the sections, and model_settings.py the models; config.py finds and reads the YAML. A setting
+that this version cannot honour is refused here, never ignored.
 """
 
 from __future__ import annotations
@@ -12,34 +12,31 @@ import ipaddress
 import math
 import os
 import re
-from typing import Annotated, Final, Literal, get_args
+from typing import Annotated, Final, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr
+from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr
 
-from lumen_uring.image_input import ImageConfig
-from lumen_uring.providers import EXPECTED as PROVIDERS_EXPECTED
-from lumen_uring.providers import Providers
-from lumen_uring.repository.origin import Origin
-from lumen_uring.sequences import SequencesConfig
-from lumen_uring.sizes import parse_size
-from lumen_uring.warmup import EXPECTED as WARMUP_EXPECTED
-from lumen_uring.warmup import Warmups
+from lumen_uring.model_settings import EnsembleConfig, ExpertsConfig, ModelConfig
+from lumen_uring.setting_types import (
+    BATCH_MAX,
+    BURST_EXPECTED,
+    MODELS_MAX,
+    RATE_EXPECTED,
+    U32_MAX,
+    WORKERS_MAX,
+    Rate,
+    Section,
+    Size,
+    as_tuple,
+    no_nul,
+)
 
-WORKERS_MAX: Final = 64  # LUMEN_WORKERS_MAX in lumen.h; tests/test_library.py compares
 IO_THREADS_MAX: Final = 16  # LUMEN_IO_THREADS_MAX
 NODES_MAX: Final = 8  # LUMEN_NODES_MAX
-MODELS_MAX: Final = 64  # LUMEN_MODELS_MAX
-EXPERTS_MAX: Final = 8  # LUMEN_EXPERTS_MAX
-STEPS_MAX: Final = 16  # LUMEN_STEPS_MAX
-TENSORS_MAX: Final = 64  # LM_STEP_TENSORS_MAX
 KEYS_MAX: Final = 256  # LUMEN_KEYS_MAX
 HOSTS_MAX: Final = 32  # LUMEN_HOSTS_MAX
 REPOSITORIES_MAX: Final = 16
-BATCH_MAX: Final = 256  # LM_BATCH_MAX in limits.h
 UNIX_PATH_BYTES_MAX: Final = 107  # LM_UNIX_PATH_BYTES_MAX, without its terminator
-U32_MAX: Final = 2**32 - 1
-DIM_MAX: Final = 2**31 - 1
-DIM_NAME_BYTES_MAX: Final = 255  # LM_TENSOR_NAME_BYTES_MAX, without its terminator
 # Settings that only Python uses. Every other setting of the sections server, engine and log is a
 # field of lumen_config in lumen.h, of the same name and range, in the order of this file.
 PYTHON_SIDE: Final = frozenset(
@@ -53,45 +50,11 @@ PYTHON_SIDE: Final = frozenset(
         "log.path",
     }
 )
-NAME_BYTES_MAX: Final = 255  # LM_NAME_BYTES_MAX, without its terminator
-NAME_PATTERN: Final = rf"[A-Za-z0-9_.-]{{1,{NAME_BYTES_MAX}}}"
-# Of a model beside other versions of it: NAME:VERSION.
-VERSIONED_PATTERN: Final = rf"(?=.{{1,{NAME_BYTES_MAX}}}$)[A-Za-z0-9_.-]+(:[1-9][0-9]{{0,8}})?"
-_VERSIONED: Final = (
-    f"1 to {NAME_BYTES_MAX} letters, digits, '_', '.' or '-'; and ':' with a version, 1 to "
-    "999999999, beside other versions of that name"
-)
 KEY_NAME_PATTERN: Final = r"[A-Za-z0-9_.-]{1,63}"  # LM_KEY_NAME_BYTES_MAX
 
 _SERVER_NAME_PATTERN: Final = r"^[ !#-&(-\[\]-~]{1,64}$"  # LM_SERVER_NAME_BYTES_MAX
 _HOST_PATTERN: Final = r"^(\*|[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?)$"
 _CORES_PATTERN: Final = r"^(auto|isolated|[0-9]{1,4}(-[0-9]{1,4})?(,[0-9]{1,4}(-[0-9]{1,4})?)*)$"
-_RATE_MAX: Final = 1e9
-_EXPONENT: Final = re.compile(r"[-+]?[0-9]{1,20}(\.[0-9]{0,20})?[eE][-+]?[0-9]{1,3}")
-_FLOAT32_MAX: Final = 3.4028234663852886e38
-
-
-def _size(value: object) -> object:
-    return parse_size(value) if isinstance(value, str) else value
-
-
-def _number(value: object) -> object:
-    """YAML 1.1 reads 1e9 as a text: it wants 1.0e+9."""
-    if isinstance(value, str) and _EXPONENT.fullmatch(value):
-        return float(value)
-    return value
-
-
-def _three(value: object) -> object:
-    """One number stands for all three channels."""
-    value = _number(value)
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return (value, value, value)
-    return tuple(value) if isinstance(value, list) else value
-
-
-def _tuple(value: object) -> object:
-    return tuple(value) if isinstance(value, list) else value
 
 
 def _address(value: str) -> str:
@@ -105,37 +68,9 @@ def _power_of_two(value: int) -> int:
     return value
 
 
-def _versioned(value: str) -> str:
-    if not re.fullmatch(VERSIONED_PATTERN, value):
-        raise ValueError(f"expected {_VERSIONED}")
-    return value
-
-
-def base_of(name: str) -> str:
-    """The name of a model without the version that it may have.
-
-    >>> base_of("resnet:2"), base_of("resnet")
-    ('resnet', 'resnet')
-    """
-    return name.partition(":")[0]
-
-
-def _no_nul(value: str) -> str:
-    # The path crosses into C as a terminated string: a NUL would silently cut it short.
-    if "\0" in value:
-        raise ValueError("holds a NUL byte")
-    return value
-
-
 def _short_path(value: str) -> str:
     if len(os.fsencode(value)) > UNIX_PATH_BYTES_MAX:
         raise ValueError("too long")
-    return value
-
-
-def _dim_name(value: str) -> str:
-    if not 1 <= len(value.encode()) <= DIM_NAME_BYTES_MAX:
-        raise ValueError("too short or too long")
     return value
 
 
@@ -151,47 +86,7 @@ def _mode(value: object) -> object:
     return value
 
 
-_Size = Annotated[int, BeforeValidator(_size)]
-_Float = Annotated[
-    float,
-    BeforeValidator(_number),
-    Field(ge=-_FLOAT32_MAX, le=_FLOAT32_MAX, allow_inf_nan=False),
-]
-_Bound = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
-# In the order of enum lumen_feature.
-Feature = Literal[
-    "variance",
-    "mean",
-    "norm",
-    "edges",
-    "pixels",
-    "length",
-    "size",
-    "probability",
-    "softmax",
-    "margin",
-]
-CASCADES: Final = ("probability", "softmax", "margin")  # features of the lighter expert's answer
-_Rate = Annotated[float, BeforeValidator(_number), Field(ge=0, le=_RATE_MAX, allow_inf_nan=False)]
-_RATE: Final = "requests a second, 0 (no limit) to 1e9"
-_BURST: Final = "null (the rate, rounded up) or a whole number, 1..4294967295"
-_Dims = dict[
-    Annotated[str, AfterValidator(_no_nul), AfterValidator(_dim_name)],
-    Annotated[int, Field(ge=1, le=DIM_MAX)],
-]
-_DIMS: Final = (
-    f"a mapping of dimensions' names (1 to {DIM_NAME_BYTES_MAX} bytes) to whole numbers, "
-    f"1..{DIM_MAX}"
-)
-_Three = Annotated[tuple[_Float, _Float, _Float], BeforeValidator(_three)]
-
-
-class _Section(BaseModel):
-    # Each field's description says what is expected: error messages are made of it.
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-
-class KeyConfig(_Section):
+class KeyConfig(Section):
     """A client's key: the models it may use, and how often. The token itself is in no setting."""
 
     name: str = Field(
@@ -207,10 +102,10 @@ class KeyConfig(_Section):
         pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$",
         description="the name of an environment variable",
     )
-    rate: _Rate = Field(default=0.0, description=_RATE)
-    burst: int | None = Field(default=None, ge=1, le=U32_MAX, description=_BURST)
+    rate: Rate = Field(default=0.0, description=RATE_EXPECTED)
+    burst: int | None = Field(default=None, ge=1, le=U32_MAX, description=BURST_EXPECTED)
     models: (
-        Literal["all"] | Annotated[tuple[str, ...], Field(min_length=1), BeforeValidator(_tuple)]
+        Literal["all"] | Annotated[tuple[str, ...], Field(min_length=1), BeforeValidator(as_tuple)]
     ) = Field(default="all", description="all, or a list of models' names")
     admin: bool = Field(default=False, description="true | false")
 
@@ -264,7 +159,7 @@ def burst_of(rate: float, burst: int | None) -> int:
     return max(1, math.ceil(rate)) if burst is None else burst
 
 
-class ServerConfig(_Section):
+class ServerConfig(Section):
     """Sockets, I/O threads, memory for requests, and clients' rights."""
 
     name: str = Field(
@@ -276,13 +171,11 @@ class ServerConfig(_Section):
         default="127.0.0.1", description="an IPv4 or IPv6 address such as 127.0.0.1"
     )
     port: int = Field(default=8000, ge=0, le=65535, description="a port number, 0..65535")
-    unix_socket: Annotated[str, AfterValidator(_no_nul), AfterValidator(_short_path)] | None = (
-        Field(
-            default=None,
-            min_length=1,
-            description=f"null, or a path of 1 to {UNIX_PATH_BYTES_MAX} bytes such as "
-            "/run/lumen/lumen.sock",
-        )
+    unix_socket: Annotated[str, AfterValidator(no_nul), AfterValidator(_short_path)] | None = Field(
+        default=None,
+        min_length=1,
+        description=f"null, or a path of 1 to {UNIX_PATH_BYTES_MAX} bytes such as "
+        "/run/lumen/lumen.sock",
     )
     # For its user and group: a client's user joins the group. Other users are shut out, since a
     # server without keys serves every client that can connect.
@@ -301,26 +194,26 @@ class ServerConfig(_Section):
     max_connections: int = Field(
         default=16384, ge=1, le=1 << 20, description="a whole number, 1..1048576"
     )
-    max_request_bytes: _Size = Field(
+    max_request_bytes: Size = Field(
         default=8 << 20,
         ge=64,
         le=2 << 30,  # more is more memory than the parser of JSON can be given
         description="a size such as 8MiB, 64 bytes to 2GiB",
     )
-    arena_bytes: _Size = Field(
+    arena_bytes: Size = Field(
         default=256 << 20,
         ge=64 << 10,
         le=1 << 40,
         description="a size such as 256MiB, 64KiB to 1024GiB",
     )
     shared_memory: bool = Field(default=False, description="true | false")
-    shared_memory_bytes: _Size = Field(
+    shared_memory_bytes: Size = Field(
         default=256 << 20,
         ge=0,
         le=1 << 40,
         description="a size such as 256MiB, 0 to 1024GiB",
     )
-    response_cache_bytes: _Size = Field(
+    response_cache_bytes: Size = Field(
         default=64 << 20,
         ge=0,
         le=1 << 40,
@@ -337,12 +230,12 @@ class ServerConfig(_Section):
         default="auto", description="auto or a whole number, 1..4294967295"
     )
     overload: Literal["refuse", "wait"] = Field(default="refuse", description="refuse | wait")
-    rate: _Rate = Field(default=0.0, description=_RATE)
-    burst: int | None = Field(default=None, ge=1, le=U32_MAX, description=_BURST)
+    rate: Rate = Field(default=0.0, description=RATE_EXPECTED)
+    burst: int | None = Field(default=None, ge=1, le=U32_MAX, description=BURST_EXPECTED)
     header_timeout_ms: int = Field(
         default=10_000, ge=0, le=3_600_000, description="0 (none) to 3600000 milliseconds"
     )
-    body_bytes_per_second: _Size = Field(
+    body_bytes_per_second: Size = Field(
         default=16 << 10, ge=0, le=U32_MAX, description="0 (no bound) to 4294967295 bytes a second"
     )
     reply_timeout_ms: int = Field(
@@ -356,13 +249,13 @@ class ServerConfig(_Section):
         default=0, ge=0, le=U32_MAX, description="0 (no bound) to 4294967295"
     )
     hosts: Annotated[
-        tuple[Annotated[str, Field(pattern=_HOST_PATTERN)], ...], BeforeValidator(_tuple)
+        tuple[Annotated[str, Field(pattern=_HOST_PATTERN)], ...], BeforeValidator(as_tuple)
     ] = Field(
         default=(),
         max_length=HOSTS_MAX,
         description=f"a list of at most {HOSTS_MAX} host names such as lumen.example.org, or '*'",
     )
-    keys: Annotated[tuple[KeyConfig, ...], BeforeValidator(_tuple)] = Field(
+    keys: Annotated[tuple[KeyConfig, ...], BeforeValidator(as_tuple)] = Field(
         default=(),
         max_length=KEYS_MAX,
         description=f"a list of at most {KEYS_MAX} keys, each with a name and a sha256",
@@ -377,7 +270,7 @@ class ServerConfig(_Section):
     )
 
 
-class EngineConfig(_Section):
+class EngineConfig(Section):
     """Workers, their queue and their memory."""
 
     queue_type: Literal["mpmc", "scq", "spsc", "naive", "batched", "inline", "auto"] = Field(
@@ -414,34 +307,34 @@ class EngineConfig(_Section):
         default="transparent", description="transparent | explicit | none"
     )
     flush_denormals: bool = Field(default=False, description="true | false")
-    telemetry_csv_path: Annotated[str, AfterValidator(_no_nul)] | None = Field(
+    telemetry_csv_path: Annotated[str, AfterValidator(no_nul)] | None = Field(
         default=None, description="null, or the path of a file to write"
     )
 
 
-class LogConfig(_Section):
+class LogConfig(Section):
     """The log and the access log: level, form and place."""
 
     level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="debug | info | warning | error"
     )
     format: Literal["text", "json"] = Field(default="text", description="text | json")
-    path: Annotated[str, AfterValidator(_no_nul)] | None = Field(
+    path: Annotated[str, AfterValidator(no_nul)] | None = Field(
         default=None, min_length=1, description="null (stderr), or the path of a file to append to"
     )
-    access_path: Annotated[str, AfterValidator(_no_nul)] | None = Field(
+    access_path: Annotated[str, AfterValidator(no_nul)] | None = Field(
         default=None,
         min_length=1,
         description="null, the path of a file to append to, or '-' for stdout",
     )
 
 
-class RepositoryConfig(_Section):
+class RepositoryConfig(Section):
     """Folders of models, which become entries of `models`."""
 
     paths: Annotated[
-        tuple[Annotated[str, AfterValidator(_no_nul), Field(min_length=1)], ...],
-        BeforeValidator(_tuple),
+        tuple[Annotated[str, AfterValidator(no_nul), Field(min_length=1)], ...],
+        BeforeValidator(as_tuple),
     ] = Field(
         default=(),
         max_length=REPOSITORIES_MAX,
@@ -450,239 +343,21 @@ class RepositoryConfig(_Section):
     control: Literal["none", "explicit", "watch"] = Field(
         default="none", description="none | explicit | watch"
     )
-    load: Annotated[tuple[str, ...], BeforeValidator(_tuple)] = Field(
+    load: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = Field(
         default=(), max_length=MODELS_MAX, description="a list of models' names, or of '*' for all"
     )
     strict_readiness: bool = Field(default=True, description="true | false")
     load_seconds: int = Field(default=600, ge=1, le=86_400, description="seconds, 1..86400")
-    load_bytes: _Size = Field(
+    load_bytes: Size = Field(
         default=8 << 30, ge=0, le=1 << 44, description="a size such as 8GiB, or 0 (no bound)"
     )
-    upload_bytes: _Size = Field(
+    upload_bytes: Size = Field(
         default=0, ge=0, le=U32_MAX, description="0 (no files) or a size such as 1GiB, under 4GiB"
     )
     load_gently: bool = Field(default=True, description="true | false")
 
 
-# Types that served and virtual models have in common.
-_BatchSize = Annotated[
-    int | None,
-    Field(
-        ge=1,
-        le=BATCH_MAX,
-        description=f"null (as engine.batch_size) or a whole number, 1..{BATCH_MAX}",
-    ),
-]
-_BatchDelay = Annotated[
-    int | None,
-    Field(
-        ge=0,
-        le=10**6,
-        description="null (as engine.batch_delay_us) or microseconds, 0..1000000",
-    ),
-]
-
-
-class ModelConfig(_Section):
-    """One model to serve."""
-
-    _origin: Origin | None = PrivateAttr(default=None)
-
-    name: Annotated[str, AfterValidator(_versioned)] = Field(description=_VERSIONED)
-    path: Annotated[str, AfterValidator(_no_nul)] = Field(
-        min_length=1, description="a file's path, or builtin:NAME"
-    )
-    width: Literal["auto"] | Annotated[int, Field(ge=1, le=WORKERS_MAX)] = Field(
-        default="auto", description=f"auto or a whole number, 1..{WORKERS_MAX}"
-    )
-    run: Literal["auto", "inline", "worker"] = Field(
-        default="auto", description="auto | inline | worker"
-    )
-    engine: Literal["auto", "native", "onnxruntime"] = Field(
-        default="auto", description="auto | native | onnxruntime"
-    )
-    providers: Providers = Field(default=(), description=PROVIDERS_EXPECTED)
-    isolation: Literal["none", "process"] = Field(default="none", description="none | process")
-    isolation_memory: _Size = Field(
-        default=0,
-        ge=0,
-        le=1 << 40,
-        description="0 (no bound) or a size such as 1GiB, to 1024GiB",
-    )
-    intra_op_threads: int = Field(default=1, ge=1, le=256, description="a whole number, 1..256")
-    channel_order: Literal["rgb", "bgr"] = Field(default="rgb", description="rgb | bgr")
-    mean: _Three = Field(default=(0.0, 0.0, 0.0), description="a number or a list of three")
-    scale: _Three = Field(default=(1.0, 1.0, 1.0), description="a number or a list of three")
-    max_rows: int = Field(
-        default=0, ge=0, le=U32_MAX, description="a whole number, 0 (what fits) to 4294967295"
-    )
-    max_dims: _Dims = Field(default={}, description=_DIMS)
-    fix_dims: _Dims = Field(default={}, description=_DIMS)
-    max_output_bytes: _Size = Field(
-        default=0,
-        ge=0,
-        le=U32_MAX,
-        description="0 (1MiB for shapes that are not known, 64 bytes for each other string) or a "
-        "size such as 1MiB, to under 4GiB",
-    )
-    batch_size: _BatchSize = None
-    batch_delay_us: _BatchDelay = None
-    response_cache: bool = Field(default=False, description="true | false")
-    rate: _Rate = Field(default=0.0, description=_RATE)
-    burst: int | None = Field(default=None, ge=1, le=U32_MAX, description=_BURST)
-    image: ImageConfig | None = Field(
-        default=None,
-        description="null (no files of pictures), or a mapping of settings such as {preset: "
-        "imagenet}",
-    )
-    sequences: SequencesConfig | None = Field(
-        default=None, description="null (each request stands alone), or a mapping of settings"
-    )
-    warmup: Warmups = Field(default=(), description=WARMUP_EXPECTED)
-    labels: Annotated[str, AfterValidator(_no_nul)] | None = Field(
-        default=None,
-        min_length=1,
-        description="null, or the path of a text file with one class per line",
-    )
-
-    @property
-    def base(self) -> str:
-        """The name without a version."""
-        return base_of(self.name)
-
-    @property
-    def version(self) -> int:
-        """That clients are told: the name's, or its folder's in a repository, or 1."""
-        _, colon, version = self.name.partition(":")
-        if colon:
-            return int(version)
-        return 1 if self._origin is None else self._origin.version
-
-    @property
-    def origin(self) -> Origin | None:
-        """The folder of a repository that the entry was made of; None: it was written."""
-        return self._origin
-
-    def with_origin(self, origin: Origin) -> ModelConfig:
-        """The same entry, made of a folder."""
-        copy = self.model_copy()
-        copy._origin = origin
-        return copy
-
-    def takes(self) -> ImageConfig | None:
-        """What becomes of files of pictures: `image`, or what a built-in model has of its own."""
-        if self.image is not None or not self.path.startswith("builtin:"):
-            return self.image
-        from lumen_uring.models import builtin_image
-
-        return builtin_image(self.path.removeprefix("builtin:"))
-
-
-class ExpertConfig(_Section):
-    """One model of a rule, and where the rule takes it."""
-
-    model: Annotated[str, AfterValidator(_versioned)] = Field(
-        description="the name of an entry of `models`"
-    )
-    below: _Bound | None = Field(
-        default=None, description="null (the last expert takes the rest) or a number"
-    )
-    at_least: _Bound | None = Field(
-        default=None, description="null (where the expert before ends) or a number"
-    )
-
-
-class ExpertsConfig(_Section):
-    """A virtual model: it runs one of several models of the same inputs and outputs, by a rule."""
-
-    name: str = Field(
-        pattern=rf"^{NAME_PATTERN}$",
-        description=f"1 to {NAME_BYTES_MAX} letters, digits, '_', '.' or '-'",
-    )
-    feature: Feature = Field(description=" | ".join(get_args(Feature)))
-    of: Annotated[str, AfterValidator(_no_nul), AfterValidator(_dim_name)] | None = Field(
-        default=None,
-        description="null (the only one), or the name of an input, of an output (probability, "
-        "softmax, margin) or of a free dimension (size)",
-    )
-    experts: Annotated[tuple[ExpertConfig, ...], BeforeValidator(_tuple)] = Field(
-        min_length=2,
-        max_length=EXPERTS_MAX,
-        description=f"a list of 2..{EXPERTS_MAX} experts, each with a model",
-    )
-    run: Literal["auto", "inline", "worker"] = Field(
-        default="auto", description="auto | inline | worker"
-    )
-    batch_size: _BatchSize = None
-    batch_delay_us: _BatchDelay = None
-    response_cache: bool = Field(default=False, description="true | false")
-    rate: _Rate = Field(default=0.0, description=_RATE)
-    burst: int | None = Field(default=None, ge=1, le=U32_MAX, description=_BURST)
-
-    @property
-    def is_cascade(self) -> bool:
-        """The lightest expert runs first, and its answer decides."""
-        return self.feature in CASCADES
-
-    def bounds(self) -> tuple[float, ...]:
-        """The bound of each expert as lumen_expert has it; expert_checks.py has checked them."""
-        found = [one.at_least if self.is_cascade else one.below for one in self.experts]
-        return tuple(math.nan if bound is None else bound for bound in found)
-
-
-_Names = Annotated[
-    dict[str, Annotated[str, AfterValidator(_no_nul)]], Field(max_length=TENSORS_MAX)
-]
-
-
-class StepConfig(_Section):
-    """One model of an ensemble, and the names of its tensors there."""
-
-    model: Annotated[str, AfterValidator(_versioned)] = Field(
-        description="the name of an entry of `models` or of `experts`"
-    )
-    inputs: _Names = Field(default={}, description="a mapping from the model's inputs to names")
-    outputs: _Names = Field(default={}, description="a mapping from the model's outputs to names")
-
-
-class EnsembleConfig(_Section):
-    """A virtual model: models that run one after the other, on what those before them made."""
-
-    name: str = Field(
-        pattern=rf"^{NAME_PATTERN}$",
-        description=f"1 to {NAME_BYTES_MAX} letters, digits, '_', '.' or '-'",
-    )
-    steps: Annotated[tuple[StepConfig, ...], BeforeValidator(_tuple)] = Field(
-        min_length=1,
-        max_length=STEPS_MAX,
-        description=f"a list of 1..{STEPS_MAX} steps, each with a model",
-    )
-    outputs: Annotated[tuple[str, ...], BeforeValidator(_tuple)] = Field(
-        default=(), description="a list of names; empty: what no step takes"
-    )
-    labels: Annotated[str, AfterValidator(_no_nul)] | None = Field(
-        default=None,
-        min_length=1,
-        description="null, or the path of a text file with one class per line",
-    )
-    run: Literal["auto", "inline", "worker"] = Field(
-        default="auto", description="auto | inline | worker"
-    )
-    batch_size: _BatchSize = None
-    batch_delay_us: _BatchDelay = None
-    max_output_bytes: _Size = Field(
-        default=0,
-        ge=0,
-        le=U32_MAX,
-        description="0 (1MiB for shapes that are not known, 64 bytes for each other string) or a "
-        "size such as 1MiB, to under 4GiB",
-    )
-    response_cache: bool = Field(default=False, description="true | false")
-    rate: _Rate = Field(default=0.0, description=_RATE)
-    burst: int | None = Field(default=None, ge=1, le=U32_MAX, description=_BURST)
-
-
-class Config(_Section):
+class Config(Section):
     """Everything a server is started with."""
 
     server: ServerConfig = Field(default_factory=ServerConfig, description="a mapping of settings")
@@ -691,17 +366,17 @@ class Config(_Section):
     repository: RepositoryConfig = Field(
         default_factory=RepositoryConfig, description="a mapping of settings"
     )
-    models: Annotated[tuple[ModelConfig, ...], BeforeValidator(_tuple)] = Field(
+    models: Annotated[tuple[ModelConfig, ...], BeforeValidator(as_tuple)] = Field(
         default=(),
         max_length=MODELS_MAX,
         description=f"a list of 1..{MODELS_MAX} models, each with a name and a path",
     )
-    experts: Annotated[tuple[ExpertsConfig, ...], BeforeValidator(_tuple)] = Field(
+    experts: Annotated[tuple[ExpertsConfig, ...], BeforeValidator(as_tuple)] = Field(
         default=(),
         max_length=MODELS_MAX,
         description="a list of virtual models, each with a name, a feature and experts",
     )
-    ensembles: Annotated[tuple[EnsembleConfig, ...], BeforeValidator(_tuple)] = Field(
+    ensembles: Annotated[tuple[EnsembleConfig, ...], BeforeValidator(as_tuple)] = Field(
         default=(),
         max_length=MODELS_MAX,
         description="a list of virtual models, each with a name and steps",

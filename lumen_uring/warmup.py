@@ -1,6 +1,6 @@
 """Warm-up requests: what each worker runs before a model is ready.
 
-Used by settings.py for the setting `warmup` of a model, and by ring/config_struct.py, on the main
+Used by model_settings.py for a model's setting `warmup`, and by ring/config_struct.py, on the main
 thread and the loader's.
 """
 

@@ -15,7 +15,8 @@ from onnx import TensorProto, helper, numpy_helper
 from lumen_uring import engine_cache, inspection
 from lumen_uring.engine_cache import engine_place
 from lumen_uring.errors import EngineError
-from lumen_uring.settings import Config, ModelConfig
+from lumen_uring.model_settings import ModelConfig
+from lumen_uring.settings import Config
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
 MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lumen_uring import inputs, options, predict_tensors, settings
+from lumen_uring import inputs, options, predict_tensors, setting_types
 from lumen_uring.cli import main
 from lumen_uring.cures import cure_of
 from lumen_uring.describe import FreeDim, Model, TensorInfo
@@ -111,7 +111,7 @@ def test_outputs_as_a_person_reads_them() -> None:
 
 
 def test_names_made_of_files() -> None:
-    assert options._NAME_BYTES_MAX == settings.NAME_BYTES_MAX
+    assert options._NAME_BYTES_MAX == setting_types.NAME_BYTES_MAX
     for path, name in (
         ("m.onnx", "m"),
         ("/a.b/resnet50-v1.5.ONNX", "resnet50-v1.5"),
@@ -125,7 +125,7 @@ def test_names_made_of_files() -> None:
         ("folder/", "model"),
     ):
         assert options.model_option(path) == f"{name}={path}"
-        assert re.fullmatch(settings.NAME_PATTERN, name)
+        assert re.fullmatch(setting_types.NAME_PATTERN, name)
 
 
 @pytest.mark.parametrize(

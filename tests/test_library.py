@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args, get_origin
 
 import pytest
 
-from lumen_uring import settings
+from lumen_uring import setting_types, settings
 from lumen_uring.errors import EngineError, LibraryError
 from lumen_uring.ring import config_struct, library, onnxruntime_path, structs
 
@@ -72,7 +72,7 @@ def test_constants_are_those_of_the_header() -> None:
         assert values[f"LUMEN_ROLE_{role.upper()}"] == code
     assert structs.WORKERS_MAX == values["LUMEN_WORKERS_MAX"]
     assert structs.SLOT_CLASSES_MAX == values["LUMEN_SLOT_CLASSES_MAX"]
-    assert settings.MODELS_MAX == values["LUMEN_MODELS_MAX"]
+    assert setting_types.MODELS_MAX == values["LUMEN_MODELS_MAX"]
     assert settings.KEYS_MAX == values["LUMEN_KEYS_MAX"]
     assert settings.HOSTS_MAX == values["LUMEN_HOSTS_MAX"]
     assert structs.KEY_ADMIN == values["LUMEN_KEY_ADMIN"]
@@ -86,10 +86,10 @@ def test_constants_are_those_of_the_header() -> None:
         assert getattr(structs, f"FIELD_{kind}") == values[f"LUMEN_FIELD_{kind}"]
     assert f'LUMEN_STATS_MAGIC "{structs.STATS_MAGIC.decode()}"' in text
     limits = (HEADER.parents[1] / "src" / "base" / "limits.h").read_text()
-    assert f"LM_TENSOR_NAME_BYTES_MAX = {settings.DIM_NAME_BYTES_MAX + 1}," in limits
+    assert f"LM_TENSOR_NAME_BYTES_MAX = {setting_types.DIM_NAME_BYTES_MAX + 1}," in limits
     assert "LM_SERVER_NAME_BYTES_MAX = 65," in limits
     assert "{1,64}" in settings._SERVER_NAME_PATTERN
-    assert f" LM_NAME_BYTES_MAX = {settings.NAME_BYTES_MAX + 1}," in limits
+    assert f" LM_NAME_BYTES_MAX = {setting_types.NAME_BYTES_MAX + 1}," in limits
     assert " LM_KEY_NAME_BYTES_MAX = 64," in limits
     assert settings.KEY_NAME_PATTERN.endswith("{1,63}")
 

@@ -12,7 +12,7 @@ import pytest
 from lumen_uring import model_cache
 from lumen_uring.errors import ConfigError
 from lumen_uring.model_cache import cache_place, cpu_flags_hash, labels, resolve
-from lumen_uring.settings import ModelConfig
+from lumen_uring.model_settings import ModelConfig
 
 
 def test_files_are_found_from_the_working_directory(

@@ -17,11 +17,12 @@ import pytest
 from lumen_uring import model_file, reload
 from lumen_uring.config import load
 from lumen_uring.errors import EngineError
+from lumen_uring.model_settings import ModelConfig
 from lumen_uring.repository.control import Control
 from lumen_uring.repository.live_models import LiveModels, Virtual, files_of
 from lumen_uring.repository.prepare import Prepared, PrepareError, Preparer
 from lumen_uring.ring.engine import Errand
-from lumen_uring.settings import Config, ModelConfig
+from lumen_uring.settings import Config
 from lumen_uring.triton_settings import TritonSettings
 
 

@@ -21,11 +21,12 @@ from pydantic import BaseModel
 from lumen_uring.commands import bench
 from lumen_uring.config import load
 from lumen_uring.errors import EngineError
+from lumen_uring.model_settings import ModelConfig
 from lumen_uring.ring import library
 from lumen_uring.ring.config_struct import crossing, native_key, u32, u64, whole_range
 from lumen_uring.ring.engine import Engine, EngineInfo, SlotClass
 from lumen_uring.ring.load import Load, LoadPlan
-from lumen_uring.settings import Config, EngineConfig, KeyConfig, ModelConfig, ServerConfig
+from lumen_uring.settings import Config, EngineConfig, KeyConfig, ServerConfig
 
 Fields = dict[str, object]
 ALL = 2**64 - 1

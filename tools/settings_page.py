@@ -1,4 +1,4 @@
-"""Writes docs/SETTINGS.md: what each setting accepts (settings.py) and means (config.yaml).
+"""Writes docs/SETTINGS.md: what each setting accepts (lumen_uring) and means (config.yaml).
 
     .venv/bin/python tools/settings_page.py > docs/SETTINGS.md
 
@@ -16,7 +16,7 @@ from typing import Any, Final
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from lumen_uring import settings
+from lumen_uring import model_settings, settings
 from lumen_uring.image_input import ImageConfig
 from lumen_uring.sequences import SequencesConfig
 from lumen_uring.sizes import format_size
@@ -34,17 +34,17 @@ _SECTIONS: Final[dict[str, tuple[type[BaseModel], str]]] = {
         settings.RepositoryConfig,
         "Folders of models. [REPOSITORIES.md](REPOSITORIES.md) says what is read there.",
     ),
-    "models": (settings.ModelConfig, "Entries of `models`: what is served."),
+    "models": (model_settings.ModelConfig, "Entries of `models`: what is served."),
     "experts": (
-        settings.ExpertsConfig,
+        model_settings.ExpertsConfig,
         "Entries of `experts`. [GUIDE.md](GUIDE.md#light-and-dense-models) has examples.",
     ),
-    "expert": (settings.ExpertConfig, "Entries of a virtual model's `experts`."),
+    "expert": (model_settings.ExpertConfig, "Entries of a virtual model's `experts`."),
     "ensembles": (
-        settings.EnsembleConfig,
+        model_settings.EnsembleConfig,
         "Entries of `ensembles`. [GUIDE.md](GUIDE.md#models-one-after-the-other) has examples.",
     ),
-    "step": (settings.StepConfig, "Entries of an ensemble's `steps`."),
+    "step": (model_settings.StepConfig, "Entries of an ensemble's `steps`."),
     "image": (ImageConfig, "A model's `image`: what becomes of files of pictures."),
     "sequences": (
         SequencesConfig,

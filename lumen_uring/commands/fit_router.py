@@ -18,10 +18,10 @@ from lumen_uring.errors import ConfigError, QuantizeError
 from lumen_uring.options import Subparsers, count
 
 if TYPE_CHECKING:
+    from lumen_uring.model_settings import Feature
     from lumen_uring.quantize_samples import Input
     from lumen_uring.quantize_samples import Samples as Source
     from lumen_uring.router_fit import Samples
-    from lumen_uring.settings import Feature
 
 _FEATURES: Final = ("variance", "mean", "norm", "edges", "probability", "softmax", "margin")
 _CASCADES: Final = ("probability", "softmax", "margin")

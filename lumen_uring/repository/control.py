@@ -19,13 +19,14 @@ from typing import Any, Final, Protocol
 import orjson
 
 from lumen_uring.errors import EngineError, LumenError
+from lumen_uring.model_settings import ModelConfig
 from lumen_uring.repository.calls import CallError, asked_of, object_of, parameters_of
 from lumen_uring.repository.entries import entries_in, entries_of, names_in, uploaded_entries
 from lumen_uring.repository.live_models import LiveModels, Virtual
 from lumen_uring.repository.uploads import Uploads
 from lumen_uring.repository.watch import SETTLE_S, Watcher
 from lumen_uring.ring.engine import Errand
-from lumen_uring.settings import ModelConfig, base_of
+from lumen_uring.setting_types import base_of
 
 _STEP_S: Final = 0.5
 _SHUTTING_DOWN: Final = "the server is shutting down"

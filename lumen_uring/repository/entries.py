@@ -12,12 +12,14 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from lumen_uring.errors import ConfigError
+from lumen_uring.model_settings import EnsembleConfig, ModelConfig
 from lumen_uring.repository.files import FoundModel, Place
 from lumen_uring.repository.folders import find, of_versions
 from lumen_uring.repository.model_config import read
 from lumen_uring.repository.origin import Origin
 from lumen_uring.repository.tree import Problems, from_json
-from lumen_uring.settings import MODELS_MAX, NAME_BYTES_MAX, Config, EnsembleConfig, ModelConfig
+from lumen_uring.setting_types import MODELS_MAX, NAME_BYTES_MAX
+from lumen_uring.settings import Config
 
 _BUILTIN: Final = "builtin:"
 

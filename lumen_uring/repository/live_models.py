@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
 from lumen_uring.errors import EngineError, LumenError
+from lumen_uring.model_settings import EnsembleConfig, ExpertsConfig, ModelConfig
 from lumen_uring.reload import needs_loading
 from lumen_uring.repository.prepare import Preparer
 from lumen_uring.repository.states import (
@@ -23,7 +24,8 @@ from lumen_uring.repository.states import (
     States,
 )
 from lumen_uring.repository.watch import Look, look
-from lumen_uring.settings import Config, EnsembleConfig, ExpertsConfig, ModelConfig, base_of
+from lumen_uring.setting_types import base_of
+from lumen_uring.settings import Config
 
 _BUILTIN: Final = "builtin:"
 Virtual = ExpertsConfig | EnsembleConfig

@@ -19,9 +19,10 @@ from typing import Any, Final, NamedTuple
 
 from lumen_uring import model_file
 from lumen_uring.errors import LumenError
+from lumen_uring.model_settings import ModelConfig
 from lumen_uring.repository.origin import Declared, Origin
 from lumen_uring.ring.process import cpu_s, gently
-from lumen_uring.settings import Config, ModelConfig
+from lumen_uring.settings import Config
 
 _MODULE: Final = "lumen_uring.repository.prepare"
 _TOLD_MAX: Final = 2000

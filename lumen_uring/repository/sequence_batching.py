@@ -13,7 +13,7 @@ from typing import Any, Final
 from lumen_uring.repository.origin import Declared
 from lumen_uring.repository.tree import Node, Problems
 from lumen_uring.sequences import OPEN_MAX
-from lumen_uring.settings import U32_MAX
+from lumen_uring.setting_types import U32_MAX
 
 _KINDS: Final = {
     "CONTROL_SEQUENCE_START": "start",

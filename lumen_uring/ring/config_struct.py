@@ -19,22 +19,19 @@ from pydantic.fields import FieldInfo
 
 from lumen_uring.errors import EngineError
 from lumen_uring.image_input import Filter, Fit, ImageConfig, Preset
+from lumen_uring.model_settings import EnsembleConfig, ExpertsConfig, Feature, ModelConfig
 from lumen_uring.providers import ProviderConfig, options_of
 from lumen_uring.repository.origin import FORMATS
 from lumen_uring.ring import structs
 from lumen_uring.sequences import SequencesConfig
+from lumen_uring.setting_types import base_of
 from lumen_uring.settings import (
     PYTHON_SIDE,
     Config,
     EngineConfig,
-    EnsembleConfig,
-    ExpertsConfig,
-    Feature,
     KeyConfig,
     LogConfig,
-    ModelConfig,
     ServerConfig,
-    base_of,
     burst_of,
 )
 from lumen_uring.warmup import FILLS, WarmupConfig

@@ -18,6 +18,7 @@ from typing import Any, Final
 import orjson
 
 from lumen_uring.errors import EngineError
+from lumen_uring.model_settings import EnsembleConfig, ExpertsConfig, ModelConfig
 from lumen_uring.ring import library, onnxruntime_path, structs
 from lumen_uring.ring.config_struct import (
     EnginePlace,
@@ -29,7 +30,7 @@ from lumen_uring.ring.config_struct import (
     u64,
 )
 from lumen_uring.ring.live_models import LiveModels
-from lumen_uring.settings import Config, EnsembleConfig, ExpertsConfig, ModelConfig
+from lumen_uring.settings import Config
 
 _COPIED_BYTES_MAX: Final = 8192  # of the body of a call
 

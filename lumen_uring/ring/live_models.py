@@ -10,6 +10,7 @@ import ctypes
 from collections.abc import Mapping
 from pathlib import Path
 
+from lumen_uring.model_settings import EnsembleConfig, ExpertsConfig, ModelConfig
 from lumen_uring.ring import structs
 from lumen_uring.ring.config_struct import (
     EnginePlace,
@@ -19,7 +20,7 @@ from lumen_uring.ring.config_struct import (
     native_steps,
     u32,
 )
-from lumen_uring.settings import Config, EnsembleConfig, ExpertsConfig, ModelConfig
+from lumen_uring.settings import Config
 
 
 class LiveModels:
