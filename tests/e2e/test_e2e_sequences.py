@@ -12,7 +12,6 @@ import graphs
 import harness
 import numpy as np
 import onnxruntime as ort
-import operating
 import pytest
 import web
 from conftest import Serve
@@ -289,24 +288,6 @@ def test_many_clients_of_a_few_sequences(serve: Serve, tmp_path: Path) -> None:
         thread.join()
     for values in seen.values():
         assert sorted(values) == list(range(2, len(values) + 2))
-
-
-def test_owners_have_sequences_of_their_own(serve: Serve, tmp_path: Path) -> None:
-    keys = [operating.key(name) for name in ("ann", "bob")]
-    models = [counts(counting(tmp_path / "counts.onnx"))]
-    server = serve({"server": {"keys": keys}, "models": models})
-    with Http(server.port) as http:
-        for name, start, expected in (
-            ("ann", True, 1),
-            ("ann", False, 2),
-            ("bob", True, 1),
-            ("ann", False, 3),
-        ):
-            parameters = {"sequence_id": 1, "sequence_start": start}
-            x = {"x": np.array([0], "<i8")}
-            bearer = f"Authorization: Bearer {name}"
-            answer = http.query(web.infer("counts", x, headers=[bearer], parameters=parameters))
-            assert answer.outputs["y"].data.tolist() == [expected]
 
 
 def test_what_clients_are_told(server: Server) -> None:

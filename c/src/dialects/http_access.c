@@ -82,8 +82,13 @@ bool lm_http_authorise(struct lm_io *io, struct lm_connection *connection,
                                 ? lm_keys_bearer(head->authorization.at, head->authorization.bytes)
                                 : lm_keys_api_key(head->api_key.at, head->api_key.bytes);
     call->key = lm_keys_find(&access->keys, token.at, token.bytes);
-    call->admin = call->key != LM_NO_KEY && lm_keys_is_admin(&access->keys, call->key);
-    if (call->key != LM_NO_KEY) return true;
+    if (call->key != LM_NO_KEY) {
+        /* Now: a reload may put another table in force before the body is here. */
+        const char *name = access->keys.entries[call->key].name;
+        call->owner = lm_sequence_hash(name, strlen(name));
+        call->admin = lm_keys_is_admin(&access->keys, call->key);
+        return true;
+    }
     lm_http_refuse_status(
         io, connection, LM_STATUS_UNAUTHORISED,
         "expected a key of this server (Authorization: Bearer ..., or X-API-Key), found "
@@ -105,10 +110,4 @@ bool lm_http_is_local(const struct lm_connection *connection) {
 bool lm_http_may_control(const struct lm_connection *connection) {
     bool has_key = connection->in.call.key != LM_NO_KEY;
     return has_key ? connection->in.call.admin : lm_http_is_local(connection);
-}
-
-uint64_t lm_http_owner(const struct lm_io *io, uint32_t key) {
-    if (key == LM_NO_KEY) return 0;
-    const char *name = io->access->keys.entries[key].name;
-    return lm_sequence_hash(name, strlen(name));
 }

@@ -7,8 +7,8 @@
 #include "flow/state.h"
 #include "parts/http_parser.h"
 
-/* Whether the client may ask this host for this route; its key, if any, is in the call. false:
- * answered. */
+/* Whether the client may ask this host for this route; its key, if any, and what follows from it
+ * are in the call. false: answered. */
 bool lm_http_authorise(struct lm_io *io, struct lm_connection *connection,
                        const struct lm_http_head *head, struct lm_slice host);
 
@@ -17,8 +17,5 @@ bool lm_http_is_local(const struct lm_connection *connection);
 /* Whether it may change the server: with an admin's key, or from this machine where there are no
  * keys. */
 bool lm_http_may_control(const struct lm_connection *connection);
-
-/* Whose sequences a request may continue: those of clients with its key. */
-uint64_t lm_http_owner(const struct lm_io *io, uint32_t key);
 
 #endif

@@ -194,7 +194,7 @@ static bool begin(struct lm_io *io, struct lm_connection *connection, const stru
     request->http.names_keep_alive = call->names_keep_alive;
     request->http.top = call->top;
     request->http.is_invocation = call->route == LM_ROUTE_INVOCATIONS;
-    if (demand.model->sequences) request->http.owner = lm_http_owner(io, call->key);
+    request->http.owner = call->owner;
     if (body->asked) lm_oip_request_copy(&request->http.asked, body->asked);
     request->in_shm = body->asked && body->asked->place_count > 0;
     receive_body(io, connection, body, request);

@@ -35,7 +35,8 @@ enum lm_read_state {
 struct lm_http_call {
     uint64_t content_bytes; /* while chunked: of the chunks that were dropped */
     int64_t json_bytes;     /* -1: the body is JSON and nothing else */
-    uint32_t key;           /* index in the table of keys, or LM_NO_KEY */
+    uint64_t owner;         /* stands for the key's name: sequences are its own; 0: no key */
+    uint32_t key;           /* index in the table of keys when the head came, or LM_NO_KEY */
     uint32_t signature;     /* of the model, when the head came */
     uint16_t model;         /* its index, or LM_NO_MODEL */
     uint8_t route;          /* enum lm_http_route */
