@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "check.h"
 #include "parts/model.h"
+#include "parts/sequence_table.h"
 #include "parts/sequences_open.h"
 
 enum { IDLE_NS = 1000000, IDS = 6, OPEN = 4, STEPS = 20000, THREADS = 3, ROUNDS = 20000 };
@@ -44,22 +45,49 @@ static void bounds(void) {
     CHECK(lm_sequences_open(&sequences, &states) == LUMEN_E_INVALID && !sequences);
 }
 
-/* Who asks, and how a number is written, are parts of the name. */
-static void owners(void) {
+static bool is_open(const struct lm_sequence_ask *ask) {
     struct lm_sequence_turn turn;
-    struct lm_sequence_ask ask = {.id = 7, .starts = true};
+    if (lm_sequences_take(sequences, ask, 1, &turn) != LM_SEQUENCE_TAKEN) return false;
+    lm_sequences_leave(sequences, &turn, true, 1);
+    return true;
+}
+
+static struct lm_sequence_ask named(const char *text, uint64_t owner) {
+    struct lm_sequence_ask ask = {.owner = owner, .text_bytes = (uint32_t)strlen(text)};
+    memcpy(ask.text, text, ask.text_bytes);
+    return ask;
+}
+
+/* Who asks, and how a number is written, are parts of the name; nobody can compute an id of theirs
+ * that is another owner's. */
+static void owners(void) {
+    const uint64_t ann = lm_sequence_owner("ann", 3), bob = lm_sequence_owner("bob", 3);
+    struct lm_sequence_ask ask = {.id = 7, .owner = ann, .starts = true};
     begin(8);
-    CHECK(lm_sequences_take(sequences, &ask, 1, &turn) == LM_SEQUENCE_TAKEN);
-    lm_sequences_leave(sequences, &turn, true, 1);
+    CHECK(is_open(&ask));
     ask.starts = false;
-    ask.owner = lm_sequence_hash("ann", 3);
-    CHECK(lm_sequences_take(sequences, &ask, 1, &turn) == LM_SEQUENCE_UNKNOWN);
-    ask.owner = 0;
-    ask.is_text = true;
-    CHECK(lm_sequences_take(sequences, &ask, 1, &turn) == LM_SEQUENCE_UNKNOWN);
-    ask.is_text = false;
-    CHECK(lm_sequences_take(sequences, &ask, 1, &turn) == LM_SEQUENCE_TAKEN);
-    lm_sequences_leave(sequences, &turn, true, 1);
+    CHECK(is_open(&ask));
+    const struct lm_sequence_ask others[] = {
+        {.id = 7},       {.id = 7, .owner = bob}, {.id = 7 ^ ann ^ bob, .owner = bob},
+        {.id = 7 ^ ann}, {.id = ann, .owner = 7}, named("7", ann),
+        named("\7", ann)};
+    for (size_t o = 0; o < sizeof others / sizeof others[0]; o++) CHECK(!is_open(&others[o]));
+    struct lm_sequence_ask text = named("7", ann);
+    text.starts = true;
+    CHECK(is_open(&text));
+    text = named("70", ann);
+    CHECK(!is_open(&text));
+    text = named("7", ann);
+    CHECK(is_open(&text));
+    end();
+    /* Another table finds the same ids by other keys. */
+    struct lm_sequences *before;
+    begin(8);
+    before = sequences;
+    begin(8);
+    CHECK(lm_sequence_key(before, &ask) != lm_sequence_key(sequences, &ask));
+    end();
+    sequences = before;
     end();
 }
 

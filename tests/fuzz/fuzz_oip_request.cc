@@ -36,7 +36,7 @@ void check_read(const struct lm_model *model, const struct lm_oip_request *reque
     HOLDS(request->requested_count >= 1 && request->requested_count <= model->output_count);
     HOLDS(request->id_bytes <= LM_OIP_ID_BYTES_MAX);
     const struct lm_sequence_ask &ask = request->sequence;
-    HOLDS(model->sequences || (!ask.id && !ask.is_text && !ask.starts && !ask.ends));
+    HOLDS(model->sequences || (!ask.id && !ask.text_bytes && !ask.starts && !ask.ends));
     for (uint32_t i = 0; i < request->id_bytes; i++) HOLDS((uint8_t)request->id[i] >= 0x20);
 }
 

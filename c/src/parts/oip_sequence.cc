@@ -1,6 +1,8 @@
 /* oip_sequence.cc: see oip_sequence.h. */
 #include "parts/oip_sequence.h"
 
+#include <cstring>
+
 #include "parts/oip_fields.h"
 
 namespace lm_oip {
@@ -24,9 +26,8 @@ bool read_id(const complaint &say, const element &from, struct lm_sequence_ask *
                          "most %d bytes, found %s",
                          LM_SEQUENCE_TEXT_BYTES_MAX, kind(from));
     }
-    if (text.empty()) return true;
-    out->is_text = true;
-    out->id = lm_sequence_hash(text.data(), text.size());
+    out->text_bytes = (uint32_t)text.size();
+    std::memcpy(out->text, text.data(), text.size());
     return true;
 }
 

@@ -7,11 +7,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/limits.h"
+
 struct lm_sequence_ask {
-    uint64_t id;    /* of a text: its hash; 0: none */
-    uint64_t owner; /* who asks: sequences of other owners are others; 0: anybody */
-    bool is_text;   /* the client gave a text */
+    uint64_t id;         /* 0: none, or a text */
+    uint64_t owner;      /* who asks: each owner has its own sequences; 0: a client without a key */
+    uint32_t text_bytes; /* 0: none */
     bool starts, ends;
+    char text[LM_SEQUENCE_TEXT_BYTES_MAX]; /* not terminated */
 };
 
 #define LM_SEQUENCE_NONE UINT32_MAX
@@ -22,7 +25,7 @@ struct lm_sequence_turn {
     bool starts, ends;
 };
 
-/* The number that stands for a text; never 0. */
-uint64_t lm_sequence_hash(const char *text, size_t bytes);
+/* The owner that stands for a key of that name; never 0. */
+uint64_t lm_sequence_owner(const char *name, size_t bytes);
 
 #endif

@@ -9,16 +9,24 @@
 #include "base/error.h"
 #include "parts/sequence_table.h"
 
-uint64_t lm_sequence_hash(const char *text, size_t bytes) {
-    uint64_t hash = 0xcbf29ce484222325; /* FNV-1a: clients that share a server can ask for each
-                                         * other's numbers anyway */
-    for (size_t b = 0; b < bytes; b++) hash = (hash ^ (uint8_t)text[b]) * 0x100000001b3;
+uint64_t lm_sequence_owner(const char *name, size_t bytes) {
+    uint64_t hash = 0xcbf29ce484222325; /* FNV-1a: no client chooses the names of keys */
+    for (size_t b = 0; b < bytes; b++) hash = (hash ^ (uint8_t)name[b]) * 0x100000001b3;
     return hash ? hash : 1;
 }
 
-/* A text, a number, and those of other owners are other sequences, but for one pair in 2^64. */
-static uint64_t key_of(const struct lm_sequence_ask *ask) {
-    uint64_t key = (ask->is_text ? ask->id ^ 0x9e3779b97f4a7c15 : ask->id) ^ ask->owner;
+/* SipHash under a secret key: a client chooses its id, and must not choose what it is found by.
+ * Two sequences have one key in the table for one pair in 2^64, which nobody can foresee. */
+uint64_t lm_sequence_key(const struct lm_sequences *sequences, const struct lm_sequence_ask *ask) {
+    uint8_t message[2 * sizeof(uint64_t) + LM_SEQUENCE_TEXT_BYTES_MAX];
+    uint64_t key;
+    _Static_assert(sizeof key == crypto_shorthash_BYTES, "a key is what SipHash gives");
+    LM_DEBUG_ASSERT(ask->text_bytes <= sizeof ask->text);
+    memcpy(message, &ask->owner, sizeof ask->owner);
+    memcpy(message + sizeof ask->owner, &ask->id, sizeof ask->id); /* 0: a text follows */
+    memcpy(message + 2 * sizeof(uint64_t), ask->text, ask->text_bytes);
+    crypto_shorthash((uint8_t *)&key, message, 2 * sizeof(uint64_t) + ask->text_bytes,
+                     sequences->secret);
     return key ? key : 1;
 }
 
@@ -102,7 +110,7 @@ static bool is_only(struct lm_sequences *sequences, uint32_t own, uint64_t key) 
 enum lm_sequence_found lm_sequences_take(struct lm_sequences *sequences,
                                          const struct lm_sequence_ask *ask, uint64_t now_ns,
                                          struct lm_sequence_turn *turn_out) {
-    uint64_t key = key_of(ask);
+    uint64_t key = lm_sequence_key(sequences, ask);
     uint32_t at = 0;
     enum lm_sequence_found found = find(sequences, key, now_ns, &at);
     if (found == LM_SEQUENCE_BUSY) return found;

@@ -15,6 +15,8 @@
 #ifndef LM_PARTS_SEQUENCES_H
 #define LM_PARTS_SEQUENCES_H
 
+#include <sodium.h>
+
 #include "base/atomics.h"
 #include "base/memory.h"
 #include "parts/ort.h"
@@ -55,6 +57,7 @@ struct lm_sequences {
     struct lm_sequence_control controls[LM_CONTROL_COUNT];
     struct lm_sequence_state *states;
     size_t half_bytes;
+    uint8_t secret[crypto_shorthash_KEYBYTES]; /* of the hash that makes keys of ids */
     /* Of each sequence its number and two halves: the state, and the one that a Run makes. */
     struct lm_mapping memory;
     lm_atomic_u64 *keys; /* of the table: what is looked for; 0: none */

@@ -49,6 +49,7 @@ int lm_sequences_open(struct lm_sequences **out, const lumen_sequences_config *c
         free(sequences);
         return lm_error(LUMEN_E_NOMEM, "no memory for sequences");
     }
+    crypto_shorthash_keygen(sequences->secret);
     sequences->max_open = config->max_open;
     sequences->idle_ns = config->idle_ms * 1000000ull;
     sequences->state_count = config->state_count;

@@ -22,7 +22,7 @@ static bool check_number(const struct lm_request *request, const struct lm_seque
                     : tensor->dtype == ORT_UINT32 ? UINT32_MAX
                     : tensor->dtype == ORT_INT64  ? INT64_MAX
                                                   : UINT64_MAX;
-    if (!tensor->name[0] || (!ask->is_text && ask->id <= most)) return true;
+    if (!tensor->name[0] || (ask->text_bytes == 0 && ask->id <= most)) return true;
     lm_error(LUMEN_E_INVALID,
              "parameters: sequence_id: expected an integer of 1 to %" PRIu64
              ", for input '%.64s' of model '%s'",
@@ -35,7 +35,7 @@ enum lm_status lm_sequence_begin(struct lm_request *request, uint64_t now_ns) {
     const char *name = request->model->name;
     if (!sequences) return LM_STATUS_OK;
     const struct lm_sequence_ask ask = asked(request);
-    if (ask.id == 0) {
+    if (ask.id == 0 && ask.text_bytes == 0) {
         lm_error(LUMEN_E_INVALID,
                  "parameters: sequence_id: expected an integer above 0 or a string: requests of "
                  "model '%s' are parts of sequences",

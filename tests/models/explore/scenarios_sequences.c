@@ -11,7 +11,7 @@
 enum { STEPS_MAX = 3, THREADS_MAX = 3, OPEN_MAX = 2, KEYS = 3, IDLE_NS = 10, LATE = 1000 };
 
 struct step {
-    uint8_t key; /* 0: there is none */
+    uint8_t id; /* 0: there is none */
     bool starts, ends;
     uint64_t now;
 };
@@ -40,27 +40,28 @@ static struct lm_sequences sequences;
 static struct lm_sequence table[OPEN_MAX];
 static lm_atomic_u64 keys[OPEN_MAX];
 static uint64_t memory[OPEN_MAX][LM_CACHE_LINE / sizeof(uint64_t)];
-static uint64_t words[KEYS]; /* of a sequence, by its key */
-static uint8_t key_at[OPEN_MAX];
+static uint64_t key_of[KEYS]; /* by a sequence's id */
+static uint64_t words[KEYS];  /* of a sequence, by its id */
+static uint8_t id_at[OPEN_MAX];
 static uint64_t left_at[OPEN_MAX]; /* when an open one was left */
 
 static void ask(uint32_t thread) {
-    for (uint32_t s = 0; s < STEPS_MAX && plan->threads[thread][s].key; s++) {
+    for (uint32_t s = 0; s < STEPS_MAX && plan->threads[thread][s].id; s++) {
         const struct step *step = &plan->threads[thread][s];
         const struct lm_sequence_ask said = {
-            .id = step->key, .starts = step->starts, .ends = step->ends};
+            .id = step->id, .starts = step->starts, .ends = step->ends};
         struct lm_sequence_turn turn;
         if (lm_sequences_take(&sequences, &said, step->now, &turn) != LM_SEQUENCE_TAKEN) continue;
-        machine_plain_write(&words[step->key], sizeof words[0]);
-        if (!step->starts && key_at[turn.at] != step->key)
-            machine_fail("thread %u: the state of %u for %u", thread, key_at[turn.at], step->key);
-        uint8_t before = key_at[turn.at];
-        if (before && before != step->key && left_at[turn.at] + IDLE_NS >= step->now)
-            machine_fail("thread %u: %u gives way too early", thread, key_at[turn.at]);
-        key_at[turn.at] = step->ends ? 0 : step->key;
+        machine_plain_write(&words[step->id], sizeof words[0]);
+        if (!step->starts && id_at[turn.at] != step->id)
+            machine_fail("thread %u: the state of %u for %u", thread, id_at[turn.at], step->id);
+        uint8_t before = id_at[turn.at];
+        if (before && before != step->id && left_at[turn.at] + IDLE_NS >= step->now)
+            machine_fail("thread %u: %u gives way too early", thread, id_at[turn.at]);
+        id_at[turn.at] = step->ends ? 0 : step->id;
         left_at[turn.at] = step->now;
         machine_point("a Run");
-        machine_plain_write(&words[step->key], sizeof words[0]);
+        machine_plain_write(&words[step->id], sizeof words[0]);
         lm_sequences_leave(&sequences, &turn, true, step->now);
     }
 }
@@ -70,22 +71,24 @@ static void set_up(uint32_t variant, bool weak) {
     plan = &plans[variant];
     memset(table, 0, sizeof table);
     memset(keys, 0, sizeof keys);
-    memset(key_at, 0, sizeof key_at);
+    memset(id_at, 0, sizeof id_at);
     memset(left_at, 0, sizeof left_at);
     sequences = (struct lm_sequences){.max_open = plan->max_open,
                                       .idle_ns = IDLE_NS,
                                       .memory.base = memory,
                                       .keys = keys,
                                       .table = table};
+    for (uint64_t id = 1; id < KEYS; id++)
+        key_of[id] = lm_sequence_key(&sequences, &(struct lm_sequence_ask){.id = id});
     if (plan->open) {
-        lm_store_relaxed_u64(&keys[0], plan->open);
+        lm_store_relaxed_u64(&keys[0], key_of[plan->open]);
         lm_store_relaxed_u64(&table[0].state, LM_SEQUENCE_IS_OPEN);
         lm_store_relaxed_u64(&table[0].used_ns, 1);
-        key_at[0] = plan->open;
+        id_at[0] = plan->open;
         left_at[0] = 1;
     }
     for (uint32_t t = 0; t < THREADS_MAX; t++) {
-        if (plan->threads[t][0].key) machine_add_thread(ask, t);
+        if (plan->threads[t][0].id) machine_add_thread(ask, t);
     }
 }
 
@@ -96,9 +99,11 @@ static void check(void) {
         uint64_t key = lm_load_relaxed_u64(&keys[at]);
         if (state == LM_SEQUENCE_IS_BUSY) machine_fail("entry %u is never left", at);
         if ((state == LM_SEQUENCE_IS_OPEN) != (key != 0))
-            machine_fail("entry %u has the state %u and key %u", at, (uint32_t)state,
-                         (uint32_t)key);
-        if (key < KEYS && key && ++open[key] > 1) machine_fail("key %u twice", (uint32_t)key);
+            machine_fail("entry %u has the state %u and key %llu", at, (uint32_t)state,
+                         (unsigned long long)key);
+        for (uint32_t id = 1; id < KEYS; id++) {
+            if (key == key_of[id] && ++open[id] > 1) machine_fail("sequence %u twice", id);
+        }
     }
 }
 
