@@ -79,7 +79,14 @@ Words = tuple[tuple[str, str], ...]
 OUTCOMES: Final[tuple[tuple[str, Words], ...]] = (
     ("ok", (("io", "requests_ok"), ("worker", "requests_ok"))),
     ("error", (("io", "requests_error"), ("worker", "requests_error"))),
-    ("shed", (("io", "requests_refused"), ("worker", "requests_expired"))),
+    (
+        "shed",
+        (
+            ("io", "requests_refused"),
+            ("worker", "requests_overloaded"),
+            ("worker", "requests_expired"),
+        ),
+    ),
     ("client_gone", (("io", "requests_gone"), ("worker", "requests_gone"))),
 )
 
@@ -97,7 +104,8 @@ COUNTERS: Final[tuple[tuple[str, str, str, tuple[tuple[str, Words], ...]], ...]]
     (
         "lumen_requests_rejected",
         "Refused requests by reason; each has exactly one. overloaded: server.max_in_flight was "
-        "reached, or no slot was free. deadline: the answer would have come after the deadline. "
+        "reached, or no slot or sequence was free. deadline: the answer would have come after the "
+        "deadline. "
         "draining: the server was shutting down. unready: a readiness probe while the server was "
         "not ready",
         "reason",
@@ -107,7 +115,7 @@ COUNTERS: Final[tuple[tuple[str, str, str, tuple[tuple[str, Words], ...]], ...]]
             ("too_large", (("io", "requests_too_large"), ("worker", "requests_too_large"))),
             ("unauthorised", (("io", "requests_unauthorised"),)),
             ("rate_limited", (("io", "requests_limited"),)),
-            ("overloaded", (("io", "requests_overloaded"),)),
+            ("overloaded", (("io", "requests_overloaded"), ("worker", "requests_overloaded"))),
             ("deadline", (("io", "requests_late"), ("worker", "requests_expired"))),
             ("draining", (("io", "requests_draining"),)),
             ("unready", (("io", "requests_unready"),)),

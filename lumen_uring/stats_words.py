@@ -74,6 +74,7 @@ FIGURES: Final[dict[tuple[str, str], str]] = {
     ("worker", "requests_error"): "ended with an error; of these:",
     ("worker", "requests_bad"): "  JSON that did not fit the model (status 1)",
     ("worker", "requests_too_large"): "  more rows or values than allowed (status 3)",
+    ("worker", "requests_overloaded"): "the sequence was busy, or too many were open (status 4)",
     ("worker", "requests_expired"): "the deadline passed before the model ran (status 5)",
     ("worker", "requests_gone"): "the client disconnected before its answer",
     ("worker", "rows"): "rows computed (a request may have several)",

@@ -240,7 +240,9 @@ SUMS: dict[tuple[str, str], str] = {
     ("lumen_requests_accepted_total", ""): "io.requests",
     ("lumen_requests_total", "ok"): "io.requests_ok worker.requests_ok",
     ("lumen_requests_total", "error"): "io.requests_error worker.requests_error",
-    ("lumen_requests_total", "shed"): "io.requests_refused worker.requests_expired",
+    ("lumen_requests_total", "shed"): (
+        "io.requests_refused worker.requests_overloaded worker.requests_expired"
+    ),
     ("lumen_requests_total", "client_gone"): "io.requests_gone worker.requests_gone",
     ("lumen_protocol_requests_total", "native"): "io.native_requests",
     ("lumen_protocol_requests_total", "http"): "io.http_requests",
@@ -251,7 +253,9 @@ SUMS: dict[tuple[str, str], str] = {
     ),
     ("lumen_requests_rejected_total", "unauthorised"): "io.requests_unauthorised",
     ("lumen_requests_rejected_total", "rate_limited"): "io.requests_limited",
-    ("lumen_requests_rejected_total", "overloaded"): "io.requests_overloaded",
+    ("lumen_requests_rejected_total", "overloaded"): (
+        "io.requests_overloaded worker.requests_overloaded"
+    ),
     ("lumen_requests_rejected_total", "deadline"): "io.requests_late worker.requests_expired",
     ("lumen_requests_rejected_total", "draining"): "io.requests_draining",
     ("lumen_requests_rejected_total", "unready"): "io.requests_unready",

@@ -91,6 +91,29 @@ static void owners(void) {
     end();
 }
 
+/* Where there are others, one owner has at most half, of which idle ones count no more. */
+static void shares(void) {
+    struct lm_sequence_turn turn;
+    struct lm_sequence_ask ann = {.owner = 1, .is_bounded = true, .starts = true};
+    struct lm_sequence_ask bob = {.owner = 2, .is_bounded = true, .starts = true};
+    begin(OPEN);
+    for (ann.id = 1; ann.id <= OPEN / 2; ann.id++) CHECK(is_open(&ann));
+    CHECK(lm_sequences_take(sequences, &ann, 1, &turn) == LM_SEQUENCE_SHARE);
+    for (bob.id = 1; bob.id <= OPEN / 2; bob.id++) CHECK(is_open(&bob));
+    CHECK(lm_sequences_take(sequences, &bob, 1, &turn) == LM_SEQUENCE_FULL);
+    for (ann.id = 1; ann.id <= OPEN / 2; ann.id++) CHECK(is_open(&ann)); /* they are hers */
+    CHECK(lm_sequences_take(sequences, &ann, IDLE_NS + 2, &turn) == LM_SEQUENCE_TAKEN);
+    end();
+    begin(OPEN);
+    ann.is_bounded = false;
+    for (ann.id = 1; ann.id <= OPEN; ann.id++) CHECK(is_open(&ann));
+    CHECK(lm_sequences_take(sequences, &ann, 1, &turn) == LM_SEQUENCE_FULL);
+    end();
+    begin(1);
+    CHECK(is_open(&bob));
+    end();
+}
+
 /* ---- one thread, against a model ---- */
 
 struct expected {
@@ -232,6 +255,7 @@ int main(void) {
     check_watchdog(100, "sequences that begin and end");
     bounds();
     owners();
+    shares();
     random_walk(&random);
     several_threads(&random);
     check_watchdog(0, "");

@@ -88,7 +88,8 @@ def _of_words(snapshot: Snapshot) -> Iterator[str]:
     for word in ("hits", "misses"):
         yield from _equal(f"cache {word}", _models(snapshot, f"cache_{word}"), io[f"cache_{word}"])
     unfit = worker["requests_bad"] + worker["requests_too_large"]
-    yield from _equal("unfit bodies of JSON", _models(snapshot, "unfit"), unfit)
+    refused = unfit + worker["requests_overloaded"]
+    yield from _equal("unfit bodies, busy sequences", _models(snapshot, "unfit"), refused)
     yield from _equal("failed", _models(snapshot, "failed"), worker["requests_error"] - unfit)
     for model, values in snapshot.models.items():
         left = sum(values[w] for w in ("ok", "failed", "unfit", "expired", "gone", "overdue"))
@@ -111,7 +112,8 @@ def _of_histograms(snapshot: Snapshot) -> Iterator[str]:
     cached answer has no time in a queue or a model."""
     worker, stages = snapshot.counters["worker"], snapshot.histograms
     hits = snapshot.counters["io"]["cache_hits"]
-    replied = worker["requests_ok"] + worker["requests_error"] + worker["requests_expired"]
+    words = ("ok", "error", "overloaded", "expired")
+    replied = sum(worker[f"requests_{word}"] for word in words)
     yield from _equal("receive's histogram", stages["receive"].count, replied + hits)
     for stage in ("queue", "preprocess", "infer"):
         yield from _equal(f"{stage}'s histogram", stages[stage].count, replied)
@@ -193,6 +195,7 @@ def _reason(snapshot: Snapshot, name: str) -> int:
     also: Counter[str] = Counter(
         late=worker["requests_expired"],
         bad=worker["requests_bad"],
+        overloaded=worker["requests_overloaded"],
         too_large=worker["requests_too_large"],
     )
     return io[f"requests_{name}"] + also[name]

@@ -146,6 +146,7 @@ class Figures:
             + io["requests_gone"]
             + worker["requests_ok"]
             + worker["requests_error"]
+            + worker["requests_overloaded"]
             + worker["requests_expired"]
             + worker["requests_gone"]
         )

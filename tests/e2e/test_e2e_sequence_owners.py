@@ -56,6 +56,32 @@ def test_owners_have_sequences_of_their_own(serve: Serve, path: Path) -> None:
         assert value(count(server, name, sequence_id=1, sequence_start=start)) == expected
 
 
+def test_no_key_has_more_than_half_of_the_sequences(serve: Serve, path: Path) -> None:
+    server = serve(document(path, ("ann", "bob"), max_open=4))
+    for number in (1, 2):
+        assert count(server, "ann", sequence_id=number, sequence_start=True).code == 200
+    refused = count(server, "ann", sequence_id=3, sequence_start=True)
+    assert (refused.code, refused.headers["retry-after"]) == (503, "1")
+    assert refused.error == (
+        "parameters: sequence_start: expected fewer than 2 open sequences of one key: the rest of "
+        "model 'counts' is for other keys (sequences.max_open); send it again later"
+    )
+    for number in (1, 2):
+        assert count(server, "bob", sequence_id=number, sequence_start=True).code == 200
+    assert count(server, "bob", sequence_id=3, sequence_start=True).code == 503
+    assert value(count(server, "ann", sequence_id=1, sequence_end=True)) == 2
+    assert count(server, "ann", sequence_id=3, sequence_start=True).code == 200
+    figures = server.figures()
+    assert figures.worker["requests_overloaded"] == 2
+    assert figures.worker["requests_error"] == 0
+
+
+def test_a_single_key_may_have_all_sequences(serve: Serve, path: Path) -> None:
+    server = serve(document(path, ("ann",), max_open=2))
+    for number in (1, 2):
+        assert count(server, "ann", sequence_id=number, sequence_start=True).code == 200
+
+
 @pytest.mark.parametrize("names", [(), ("eve",), ("eve", "ann", "bob")])
 def test_keys_that_change_before_the_body_is_here(
     serve: Serve, path: Path, tmp_path: Path, names: tuple[str, ...]

@@ -238,9 +238,10 @@ def test_the_table_is_bounded(serve: Serve, tmp_path: Path) -> None:
         for number in (1, 2):
             assert count(http, sequence_id=number, sequence_start=True).code == 200
         full = count(http, sequence_id=3, sequence_start=True)
+        assert (full.code, full.headers["retry-after"]) == (503, "1")
         assert full.error == (
-            "parameters: sequence_start: expected fewer than 2 sequences that are open: model "
-            "'counts' takes no more (sequences.max_open)"
+            "parameters: sequence_start: expected fewer than 2 open sequences: model 'counts' "
+            "takes no more now (sequences.max_open); send it again later"
         )
         assert count(http, sequence_id=1, sequence_end=True).outputs["y"].data.tolist() == [2]
         assert count(http, sequence_id=3, sequence_start=True).code == 200
@@ -276,7 +277,8 @@ def test_many_clients_of_a_few_sequences(serve: Serve, tmp_path: Path) -> None:
                 if answer.code == 200:
                     seen[number] += answer.outputs["y"].data.tolist()
                 else:
-                    assert "runs one of this sequence" in answer.error
+                    assert (answer.code, answer.headers["retry-after"]) == (503, "1")
+                    assert "runs one of this sequence; send it again later" in answer.error
 
     with Http(server.port) as http:
         for number in seen:

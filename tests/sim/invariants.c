@@ -360,6 +360,7 @@ static uint64_t sum_answers(void) {
         const struct lm_worker_counters *worker = &sim_shared.workers[w].stats->worker;
         sum += lm_load_relaxed_u64(&worker->requests_ok) +
                lm_load_relaxed_u64(&worker->requests_error) +
+               lm_load_relaxed_u64(&worker->requests_overloaded) +
                lm_load_relaxed_u64(&worker->requests_expired) +
                lm_load_relaxed_u64(&worker->requests_gone);
     }

@@ -195,6 +195,7 @@ static bool begin(struct lm_io *io, struct lm_connection *connection, const stru
     request->http.top = call->top;
     request->http.is_invocation = call->route == LM_ROUTE_INVOCATIONS;
     request->http.owner = call->owner;
+    request->http.owner_has_part = io->access->keys.count > 1;
     if (body->asked) lm_oip_request_copy(&request->http.asked, body->asked);
     request->in_shm = body->asked && body->asked->place_count > 0;
     receive_body(io, connection, body, request);

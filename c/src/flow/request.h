@@ -67,7 +67,8 @@ struct lm_http_exchange {
     size_t inflated_room; /* what a compressed text may hold */
     int64_t json_bytes;   /* of the text; -1: all of it */
     struct lm_http_chunks chunks;
-    uint64_t owner; /* of its sequence; 0: anybody */
+    uint64_t owner;      /* of its sequence; 0: a client without a key */
+    bool owner_has_part; /* there are several keys: its owner may have a part of the sequences */
     struct lm_oip_request asked;
 };
 

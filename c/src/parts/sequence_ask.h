@@ -13,6 +13,7 @@ struct lm_sequence_ask {
     uint64_t id;         /* 0: none, or a text */
     uint64_t owner;      /* who asks: each owner has its own sequences; 0: a client without a key */
     uint32_t text_bytes; /* 0: none */
+    bool is_bounded;     /* there are other owners: this one may have half of the sequences */
     bool starts, ends;
     char text[LM_SEQUENCE_TEXT_BYTES_MAX]; /* not terminated */
 };

@@ -10,6 +10,7 @@ enum { LM_SEQUENCE_IS_FREE, LM_SEQUENCE_IS_OPEN, LM_SEQUENCE_IS_BUSY };
 struct lm_sequence {
     LM_CACHE_ALIGNED lm_atomic_u64 state; /* LM_SEQUENCE_IS_* */
     lm_atomic_u64 used_ns;                /* when it was last left */
+    lm_atomic_u64 owner;                  /* whose it is, or was */
     uint32_t half;                        /* that has its state; a Run makes the other one */
     bool has_values;                      /* ONNX Runtime's values are there, whose it ever is */
 };

@@ -95,16 +95,27 @@ static bool take_any(struct lm_sequences *sequences, uint64_t now_ns, uint32_t *
     return false;
 }
 
-/* The entry has this key from now on; false: another entry has it too, since two requests began the
- * same sequence at once. Each shows its key before it looks, so that at least one sees the other.
- */
-static bool is_only(struct lm_sequences *sequences, uint32_t own, uint64_t key) {
+/* The entry is this sequence's from now on. BUSY: another entry is too, since two requests began
+ * the same sequence at once; SHARE: its owner has others enough. Each request shows its key before
+ * it looks, so that of two requests at once at least one sees the other. */
+static enum lm_sequence_found show(struct lm_sequences *sequences, uint32_t own, uint64_t key,
+                                   const struct lm_sequence_ask *ask, uint64_t now_ns) {
+    uint32_t others = 0;
+    /* relaxed: other threads see both with the key */
+    lm_store_relaxed_u64(&sequences->table[own].owner, ask->owner);
+    lm_store_relaxed_u64(&sequences->table[own].used_ns, now_ns);
     /* Z3: seq_cst: a key is shown before others are looked at; pairs with Z3, Z1 */
     lm_store_seq_cst_u64(&sequences->keys[own], key);
     for (uint32_t at = 0; at < sequences->max_open; at++) {
-        if (at != own && lm_load_seq_cst_u64(&sequences->keys[at]) == key) return false;
+        const struct lm_sequence *one = &sequences->table[at];
+        uint64_t found = at == own ? 0 : lm_load_seq_cst_u64(&sequences->keys[at]);
+        if (found == key) return LM_SEQUENCE_BUSY;
+        /* relaxed: as old as the key, or of a later sequence; an idle one gives way to anybody */
+        others += found && lm_load_relaxed_u64(&one->owner) == ask->owner &&
+                  !is_idle(sequences, one, now_ns);
     }
-    return true;
+    bool has_enough = ask->is_bounded && others >= lm_sequences_share(sequences->max_open);
+    return has_enough ? LM_SEQUENCE_SHARE : LM_SEQUENCE_TAKEN;
 }
 
 enum lm_sequence_found lm_sequences_take(struct lm_sequences *sequences,
@@ -117,9 +128,10 @@ enum lm_sequence_found lm_sequences_take(struct lm_sequences *sequences,
     if (found == LM_SEQUENCE_UNKNOWN) {
         if (!ask->starts) return found;
         if (!take_any(sequences, now_ns, &at)) return LM_SEQUENCE_FULL;
-        if (!is_only(sequences, at, key)) {
+        found = show(sequences, at, key, ask, now_ns);
+        if (found != LM_SEQUENCE_TAKEN) {
             drop(sequences, at);
-            return LM_SEQUENCE_BUSY;
+            return found;
         }
     }
     *turn_out = (struct lm_sequence_turn){.at = at, .starts = ask->starts, .ends = ask->ends};

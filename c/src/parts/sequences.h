@@ -27,7 +27,8 @@ enum lm_sequence_found {
     LM_SEQUENCE_TAKEN,
     LM_SEQUENCE_BUSY,    /* another request of it is being run */
     LM_SEQUENCE_UNKNOWN, /* it did not begin, has ended, or was idle for too long */
-    LM_SEQUENCE_FULL     /* as many as there may be are open */
+    LM_SEQUENCE_FULL,    /* as many as there may be are open */
+    LM_SEQUENCE_SHARE    /* as many of its owner as one owner may have are open */
 };
 
 enum { LM_CONTROL_START, LM_CONTROL_END, LM_CONTROL_READY, LM_CONTROL_ID, LM_CONTROL_COUNT };
@@ -66,6 +67,10 @@ struct lm_sequences {
     const char **input_names, **output_names; /* of the graph: the model's, then these */
 };
 
+/* Of the sequences that may be open, those that one owner may have where there are others. */
+static inline uint32_t lm_sequences_share(uint32_t max_open) {
+    return max_open < 2 ? 1 : max_open / 2;
+}
 /* Finds the sequence, or begins it. `turn_out` is the caller's to leave when it is TAKEN. */
 enum lm_sequence_found lm_sequences_take(struct lm_sequences *sequences,
                                          const struct lm_sequence_ask *ask, uint64_t now_ns,

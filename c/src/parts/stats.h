@@ -77,23 +77,24 @@ enum lm_model_stage {
     X(log_lines_lost, COUNTER) /* of access log and telemetry: could not be written */
 
 /* X(name, kind): written by the worker that owns the block. */
-#define LM_WORKER_FIELDS(X)                                                              \
-    X(requests_ok, COUNTER)                                                              \
-    X(requests_error, COUNTER)     /* status 1, 3, 8 */                                  \
-    X(requests_bad, COUNTER)       /* of them: status 1: its JSON or values */           \
-    X(requests_too_large, COUNTER) /* of them: status 3 */                               \
-    X(requests_expired, COUNTER)   /* status 5: the deadline passed in the queue */      \
-    X(requests_gone, COUNTER)      /* the client left before Run, or before its reply */ \
-    X(rows, COUNTER)                                                                     \
-    X(runs, COUNTER)                                                                     \
-    X(batches, COUNTER)         /* Runs of several requests */                           \
-    X(runs_wide, COUNTER)       /* Runs on several cores */                              \
-    X(requests_stolen, COUNTER) /* of another node, which had enough to do */            \
-    X(traces_dropped, COUNTER)  /* rows of the telemetry file */                         \
-    X(batches_failed, COUNTER)  /* run again one by one */                               \
-    X(bytes_out, COUNTER)                                                                \
-    X(sleeps, COUNTER)                                                                   \
-    X(string_allocations, COUNTER) /* of tensors of strings, and of strings in them */   \
+#define LM_WORKER_FIELDS(X)                                                               \
+    X(requests_ok, COUNTER)                                                               \
+    X(requests_error, COUNTER)      /* status 1, 3, 8 */                                  \
+    X(requests_bad, COUNTER)        /* of them: status 1: its JSON or values */           \
+    X(requests_too_large, COUNTER)  /* of them: status 3 */                               \
+    X(requests_overloaded, COUNTER) /* status 4: a sequence was busy, or all were */      \
+    X(requests_expired, COUNTER)    /* status 5: the deadline passed in the queue */      \
+    X(requests_gone, COUNTER)       /* the client left before Run, or before its reply */ \
+    X(rows, COUNTER)                                                                      \
+    X(runs, COUNTER)                                                                      \
+    X(batches, COUNTER)         /* Runs of several requests */                            \
+    X(runs_wide, COUNTER)       /* Runs on several cores */                               \
+    X(requests_stolen, COUNTER) /* of another node, which had enough to do */             \
+    X(traces_dropped, COUNTER)  /* rows of the telemetry file */                          \
+    X(batches_failed, COUNTER)  /* run again one by one */                                \
+    X(bytes_out, COUNTER)                                                                 \
+    X(sleeps, COUNTER)                                                                    \
+    X(string_allocations, COUNTER) /* of tensors of strings, and of strings in them */    \
     X(arena_kept_bytes, GAUGE)     /* of its run arena, by blocks that outlive their Run */
 
 /* X(name, kind): a word per model, written by the worker that owns the block. Times are sums over
@@ -102,7 +103,7 @@ enum lm_model_stage {
 #define LM_MODEL_FIELDS(X)                                                              \
     X(model_ok, COUNTER)                                                                \
     X(model_failed, COUNTER)  /* status 8 */                                            \
-    X(model_unfit, COUNTER)   /* status 1, 3: its JSON, or its values in Run */         \
+    X(model_unfit, COUNTER)   /* status 1, 3, 4: its JSON, its values, its sequence */  \
     X(model_expired, COUNTER) /* status 5: the deadline passed in the queue */          \
     X(model_gone, COUNTER)    /* the client left before Run */                          \
     X(model_rows, COUNTER)                                                              \

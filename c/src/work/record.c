@@ -8,6 +8,11 @@
 void lm_record_status(struct lm_worker *worker, const struct lm_request *request) {
     struct lm_worker_counters *counters = &worker->stats->worker;
     uint32_t model = request->model->index;
+    if (request->status == LM_STATUS_OVERLOADED) {
+        lm_add_single_writer_u64(&counters->requests_overloaded, 1);
+        lm_add_single_writer_u64(&counters->model_unfit[model], 1);
+        return;
+    }
     if (request->status != LM_STATUS_OK) {
         bool failed = request->status == LM_STATUS_INFERENCE_FAILED;
         lm_add_single_writer_u64(&counters->requests_error, 1);

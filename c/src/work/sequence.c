@@ -12,6 +12,7 @@ static struct lm_sequence_ask asked(const struct lm_request *request) {
     struct lm_sequence_ask ask = {0};
     if (request->dialect == LM_DIALECT_HTTP) ask = request->http.asked.sequence;
     ask.owner = request->http.owner;
+    ask.is_bounded = request->http.owner_has_part;
     return ask;
 }
 
@@ -30,40 +31,55 @@ static bool check_number(const struct lm_request *request, const struct lm_seque
     return false;
 }
 
-enum lm_status lm_sequence_begin(struct lm_request *request, uint64_t now_ns) {
-    struct lm_sequences *sequences = request->model->sequences;
+/* A request that would be right a moment later is told so, by a status with Retry-After. */
+static enum lm_status refuse(const struct lm_request *request, enum lm_sequence_found found) {
+    const struct lm_sequences *sequences = request->model->sequences;
     const char *name = request->model->name;
-    if (!sequences) return LM_STATUS_OK;
-    const struct lm_sequence_ask ask = asked(request);
-    if (ask.id == 0 && ask.text_bytes == 0) {
-        lm_error(LUMEN_E_INVALID,
-                 "parameters: sequence_id: expected an integer above 0 or a string: requests of "
-                 "model '%s' are parts of sequences",
-                 name);
-        return LM_STATUS_BAD_REQUEST;
-    }
-    if (!check_number(request, &ask)) return LM_STATUS_BAD_REQUEST;
-    switch (lm_sequences_take(sequences, &ask, now_ns, &request->turn)) {
-    case LM_SEQUENCE_TAKEN: return LM_STATUS_OK;
-    case LM_SEQUENCE_BUSY:
-        lm_error(LUMEN_E_INVALID,
-                 "parameters: sequence_id: expected the next request of a sequence after the "
-                 "answer to the last: model '%s' runs one of this sequence",
-                 name);
-        return LM_STATUS_BAD_REQUEST;
+    switch (found) {
     case LM_SEQUENCE_UNKNOWN:
         lm_error(LUMEN_E_INVALID,
                  "parameters: sequence_start: expected true: this sequence of model '%s' did not "
                  "begin, has ended, or had no request for %" PRIu64 " ms",
                  name, sequences->idle_ns / 1000000);
         return LM_STATUS_BAD_REQUEST;
-    case LM_SEQUENCE_FULL: break;
+    case LM_SEQUENCE_TAKEN: /* no refusal */
+    case LM_SEQUENCE_BUSY:
+        lm_error(LUMEN_E_INVALID,
+                 "parameters: sequence_id: expected the next request of a sequence after the "
+                 "answer to the last: model '%s' runs one of this sequence; send it again later",
+                 name);
+        break;
+    case LM_SEQUENCE_FULL:
+        lm_error(LUMEN_E_INVALID,
+                 "parameters: sequence_start: expected fewer than %u open sequences: model '%s' "
+                 "takes no more now (sequences.max_open); send it again later",
+                 sequences->max_open, name);
+        break;
+    case LM_SEQUENCE_SHARE:
+        lm_error(LUMEN_E_INVALID,
+                 "parameters: sequence_start: expected fewer than %u open sequences of one key: "
+                 "the rest of model '%s' is for other keys (sequences.max_open); send it again "
+                 "later",
+                 lm_sequences_share(sequences->max_open), name);
+        break;
     }
-    lm_error(LUMEN_E_INVALID,
-             "parameters: sequence_start: expected fewer than %u sequences that are open: model "
-             "'%s' takes no more (sequences.max_open)",
-             sequences->max_open, name);
-    return LM_STATUS_BAD_REQUEST;
+    return LM_STATUS_OVERLOADED;
+}
+
+enum lm_status lm_sequence_begin(struct lm_request *request, uint64_t now_ns) {
+    struct lm_sequences *sequences = request->model->sequences;
+    if (!sequences) return LM_STATUS_OK;
+    const struct lm_sequence_ask ask = asked(request);
+    if (ask.id == 0 && ask.text_bytes == 0) {
+        lm_error(LUMEN_E_INVALID,
+                 "parameters: sequence_id: expected an integer above 0 or a string: requests of "
+                 "model '%s' are parts of sequences",
+                 request->model->name);
+        return LM_STATUS_BAD_REQUEST;
+    }
+    if (!check_number(request, &ask)) return LM_STATUS_BAD_REQUEST;
+    enum lm_sequence_found found = lm_sequences_take(sequences, &ask, now_ns, &request->turn);
+    return found == LM_SEQUENCE_TAKEN ? LM_STATUS_OK : refuse(request, found);
 }
 
 void lm_sequence_end(struct lm_request *request, bool answered, uint64_t now_ns) {
