@@ -410,8 +410,8 @@ MUTANTS = (
     Mutant(
         "sequences: nobody looks for a twin",
         SEQUENCES,
-        "at != own && lm_load_seq_cst_u64(&sequences->keys[at]) == key",
-        "at == own && lm_load_seq_cst_u64(&sequences->keys[at]) != key",
+        "        if (found == key) return LM_SEQUENCE_BUSY;\n",
+        "",
         "sequence",
     ),
     Mutant(
@@ -447,6 +447,13 @@ MUTANTS = (
         SEQUENCES,
         "        if (is_idle(sequences, one, now_ns)) return true;\n",
         "        return true;\n",
+        "sequence",
+    ),
+    Mutant(
+        "sequences: one that was just left is unknown",
+        SEQUENCES,
+        "if (lm_load_relaxed_u64(&sequences->keys[at]) == key) return LM_SEQUENCE_BUSY;",
+        "if (lm_load_relaxed_u64(&one->state) == LM_SEQUENCE_IS_BUSY) return LM_SEQUENCE_BUSY;",
         "sequence",
     ),
     Mutant(

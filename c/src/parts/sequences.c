@@ -61,8 +61,9 @@ static enum lm_sequence_found find(struct lm_sequences *sequences, uint64_t key,
         /* Z5: acquire: what the last owner of the key did; pairs with Z4 */
         if (lm_load_acquire_u64(&sequences->keys[at]) != key) continue;
         if (!claim(one, LM_SEQUENCE_IS_OPEN)) {
-            /* relaxed: it has just been seen; the client sends again in either case */
-            if (lm_load_relaxed_u64(&one->state) == LM_SEQUENCE_IS_BUSY) return LM_SEQUENCE_BUSY;
+            /* relaxed: the claim has seen what came before. A thread that had the entry may have
+             * left it since, so the state does not tell. */
+            if (lm_load_relaxed_u64(&sequences->keys[at]) == key) return LM_SEQUENCE_BUSY;
             continue;
         }
         bool is_it = lm_load_relaxed_u64(&sequences->keys[at]) == key; /* relaxed: it is ours now */

@@ -33,6 +33,12 @@ static const struct plan plans[] = {
     {1, 1, {{{1, true, false, LATE}}, {{2, true, true, LATE}}, {{1, false, false, 1}}}},
     /* One has its next request just before another would take its place. */
     {1, 1, {{{1, false, false, IDLE_NS - 1}}, {{2, true, false, IDLE_NS + 2}}}},
+    /* Two continue one that stays open, beside one that begins and ends. */
+    {2,
+     1,
+     {{{1, false, false, 1}, {1, true, false, 1}},
+      {{1, false, false, 1}, {1, false, false, 1}},
+      {{2, true, true, 1}}}},
 };
 
 static const struct plan *plan;
@@ -44,6 +50,19 @@ static uint64_t key_of[KEYS]; /* by a sequence's id */
 static uint64_t words[KEYS];  /* of a sequence, by its id */
 static uint8_t id_at[OPEN_MAX];
 static uint64_t left_at[OPEN_MAX]; /* when an open one was left */
+static bool is_always_open;        /* the plan's: each request of it is TAKEN or BUSY */
+
+/* Nobody ends the plan's sequence, or comes so late that it gives way. */
+static bool stays_open(void) {
+    bool stays = plan->open != 0;
+    for (uint32_t t = 0; t < THREADS_MAX; t++) {
+        for (uint32_t s = 0; s < STEPS_MAX && plan->threads[t][s].id; s++) {
+            const struct step *step = &plan->threads[t][s];
+            stays = stays && step->now <= IDLE_NS && !(step->ends && step->id == plan->open);
+        }
+    }
+    return stays;
+}
 
 static void ask(uint32_t thread) {
     for (uint32_t s = 0; s < STEPS_MAX && plan->threads[thread][s].id; s++) {
@@ -51,7 +70,11 @@ static void ask(uint32_t thread) {
         const struct lm_sequence_ask said = {
             .id = step->id, .starts = step->starts, .ends = step->ends};
         struct lm_sequence_turn turn;
-        if (lm_sequences_take(&sequences, &said, step->now, &turn) != LM_SEQUENCE_TAKEN) continue;
+        enum lm_sequence_found found = lm_sequences_take(&sequences, &said, step->now, &turn);
+        if (is_always_open && step->id == plan->open && found != LM_SEQUENCE_BUSY &&
+            found != LM_SEQUENCE_TAKEN)
+            machine_fail("thread %u: an open sequence is not found", thread);
+        if (found != LM_SEQUENCE_TAKEN) continue;
         machine_plain_write(&words[step->id], sizeof words[0]);
         if (!step->starts && id_at[turn.at] != step->id)
             machine_fail("thread %u: the state of %u for %u", thread, id_at[turn.at], step->id);
@@ -69,6 +92,7 @@ static void ask(uint32_t thread) {
 static void set_up(uint32_t variant, bool weak) {
     (void)weak;
     plan = &plans[variant];
+    is_always_open = stays_open();
     memset(table, 0, sizeof table);
     memset(keys, 0, sizeof keys);
     memset(id_at, 0, sizeof id_at);
@@ -123,6 +147,7 @@ const struct scenario scenarios_sequences[] = {
     SEQUENCE("sequence-gives-way", 2, 3, 2, 5, 3),
     SEQUENCE("sequence-gives-way-to-two", 3, 2, 1, 4, 2),
     SEQUENCE("sequence-comes-back", 4, 3, 2, 5, 3),
+    SEQUENCE("sequence-stays-open", 5, 3, 1, 4, 2),
 };
 const uint32_t scenarios_sequences_count =
     sizeof scenarios_sequences / sizeof scenarios_sequences[0];
