@@ -114,6 +114,32 @@ static void shares(void) {
     end();
 }
 
+/* A long table is groups: each is full by itself, and all entries are some group's. */
+static void groups(void) {
+    enum { LONG = 2 * LM_SEQUENCE_GROUP_MAX + 1 };
+    struct lm_sequence_ask ask = {.starts = true};
+    static bool is_used[LONG];
+    uint32_t used = 0, before = 0;
+    begin(LONG);
+    for (ask.id = 1; used < LONG; ask.id++) {
+        struct lm_sequence_turn turn;
+        enum lm_sequence_found found = lm_sequences_take(sequences, &ask, 1, &turn);
+        CHECK(found == LM_SEQUENCE_TAKEN || (found == LM_SEQUENCE_FULL && used > 0));
+        before += found == LM_SEQUENCE_FULL && !before ? used : 0;
+        if (found == LM_SEQUENCE_FULL) continue;
+        CHECK(turn.at < LONG && !is_used[turn.at]);
+        is_used[turn.at] = true;
+        used++;
+        lm_sequences_leave(sequences, &turn, true, 1);
+    }
+    CHECK(before >= LM_SEQUENCE_GROUP_MAX / 2); /* the smallest group */
+    end();
+    /* Up to a group's size there is one. */
+    begin(LM_SEQUENCE_GROUP_MAX);
+    for (ask.id = 1; ask.id <= LM_SEQUENCE_GROUP_MAX; ask.id++) CHECK(is_open(&ask));
+    end();
+}
+
 /* ---- one thread, against a model ---- */
 
 struct expected {
@@ -256,6 +282,7 @@ int main(void) {
     bounds();
     owners();
     shares();
+    groups();
     random_walk(&random);
     several_threads(&random);
     check_watchdog(0, "");

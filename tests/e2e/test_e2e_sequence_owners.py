@@ -63,8 +63,8 @@ def test_no_key_has_more_than_half_of_the_sequences(serve: Serve, path: Path) ->
     refused = count(server, "ann", sequence_id=3, sequence_start=True)
     assert (refused.code, refused.headers["retry-after"]) == (503, "1")
     assert refused.error == (
-        "parameters: sequence_start: expected fewer than 2 open sequences of one key: the rest of "
-        "model 'counts' is for other keys (sequences.max_open); send it again later"
+        "parameters: sequence_start: expected fewer open sequences of one key: model 'counts' "
+        "keeps the rest of its 4 for other keys (sequences.max_open); send it again later"
     )
     for number in (1, 2):
         assert count(server, "bob", sequence_id=number, sequence_start=True).code == 200

@@ -240,8 +240,8 @@ def test_the_table_is_bounded(serve: Serve, tmp_path: Path) -> None:
         full = count(http, sequence_id=3, sequence_start=True)
         assert (full.code, full.headers["retry-after"]) == (503, "1")
         assert full.error == (
-            "parameters: sequence_start: expected fewer than 2 open sequences: model 'counts' "
-            "takes no more now (sequences.max_open); send it again later"
+            "parameters: sequence_start: expected fewer open sequences: model 'counts' takes no "
+            "more now, of at most 2 (sequences.max_open); send it again later"
         )
         assert count(http, sequence_id=1, sequence_end=True).outputs["y"].data.tolist() == [2]
         assert count(http, sequence_id=3, sequence_start=True).code == 200

@@ -16,6 +16,7 @@ enum {
     LM_TENSOR_NAME_BYTES_MAX = 256,
     LM_ROWS_MAX = 65536,
     LM_WARMUP_BYTES_MAX = 1 << 30,    /* of an input of a warm-up request */
+    LM_SEQUENCE_GROUP_MAX = 256,      /* entries that a request looks at for its sequence */
     LM_SEQUENCE_TEXT_BYTES_MAX = 128, /* a sequence's number, where it is a text */
     /* Free dimensions of a model beside the rows: their number, their sizes where the configuration
      * sets none (of token ids, and of other tensors as many as fit these bytes), the rows then. */

@@ -30,6 +30,20 @@ uint64_t lm_sequence_key(const struct lm_sequences *sequences, const struct lm_s
     return key ? key : 1;
 }
 
+/* The entries that a sequence may have: its group's. */
+struct group {
+    uint32_t first, end;
+};
+
+/* As many groups of nearly one size as keep a request's look at its own short. */
+static struct group group_of(const struct lm_sequences *sequences, uint64_t key) {
+    const uint64_t entries = sequences->max_open;
+    const uint64_t groups = (entries + LM_SEQUENCE_GROUP_MAX - 1) / LM_SEQUENCE_GROUP_MAX;
+    const uint64_t at = (key >> 32) * groups >> 32;
+    return (struct group){(uint32_t)(at * entries / groups),
+                          (uint32_t)((at + 1) * entries / groups)};
+}
+
 static bool claim(struct lm_sequence *one, uint64_t state) {
     /* Z1: seq_cst: the owner sees what the one before it left; pairs with Z2, Z3 */
     return lm_cas_seq_cst_u64(&one->state, &state, LM_SEQUENCE_IS_BUSY);
@@ -54,9 +68,9 @@ static bool is_idle(const struct lm_sequences *sequences, const struct lm_sequen
 }
 
 /* Takes the open sequence of that key. */
-static enum lm_sequence_found find(struct lm_sequences *sequences, uint64_t key, uint64_t now_ns,
-                                   uint32_t *at_out) {
-    for (uint32_t at = 0; at < sequences->max_open; at++) {
+static enum lm_sequence_found find(struct lm_sequences *sequences, struct group group, uint64_t key,
+                                   uint64_t now_ns, uint32_t *at_out) {
+    for (uint32_t at = group.first; at < group.end; at++) {
         struct lm_sequence *one = &sequences->table[at];
         /* Z5: acquire: what the last owner of the key did; pairs with Z4 */
         if (lm_load_acquire_u64(&sequences->keys[at]) != key) continue;
@@ -81,12 +95,17 @@ static enum lm_sequence_found find(struct lm_sequences *sequences, uint64_t key,
 }
 
 /* Takes an entry that nobody needs: a free one, else one that was idle for too long. */
-static bool take_any(struct lm_sequences *sequences, uint64_t now_ns, uint32_t *at_out) {
-    for (uint32_t at = 0; at < sequences->max_open; at++) {
+static bool take_any(struct lm_sequences *sequences, struct group group, uint64_t now_ns,
+                     uint32_t *at_out) {
+    for (uint32_t at = group.first; at < group.end; at++) {
+        struct lm_sequence *one = &sequences->table[at];
         *at_out = at;
-        if (claim(&sequences->table[at], LM_SEQUENCE_IS_FREE)) return true;
+        /* relaxed: the claim decides */
+        if (lm_load_relaxed_u64(&one->state) == LM_SEQUENCE_IS_FREE &&
+            claim(one, LM_SEQUENCE_IS_FREE))
+            return true;
     }
-    for (uint32_t at = 0; at < sequences->max_open; at++) {
+    for (uint32_t at = group.first; at < group.end; at++) {
         struct lm_sequence *one = &sequences->table[at];
         *at_out = at;
         if (!is_idle(sequences, one, now_ns) || !claim(one, LM_SEQUENCE_IS_OPEN)) continue;
@@ -99,15 +118,16 @@ static bool take_any(struct lm_sequences *sequences, uint64_t now_ns, uint32_t *
 /* The entry is this sequence's from now on. BUSY: another entry is too, since two requests began
  * the same sequence at once; SHARE: its owner has others enough. Each request shows its key before
  * it looks, so that of two requests at once at least one sees the other. */
-static enum lm_sequence_found show(struct lm_sequences *sequences, uint32_t own, uint64_t key,
-                                   const struct lm_sequence_ask *ask, uint64_t now_ns) {
-    uint32_t others = 0;
+static enum lm_sequence_found show(struct lm_sequences *sequences, struct group group, uint32_t own,
+                                   uint64_t key, const struct lm_sequence_ask *ask,
+                                   uint64_t now_ns) {
+    uint32_t others = 0, half = (group.end - group.first) / 2;
     /* relaxed: other threads see both with the key */
     lm_store_relaxed_u64(&sequences->table[own].owner, ask->owner);
     lm_store_relaxed_u64(&sequences->table[own].used_ns, now_ns);
     /* Z3: seq_cst: a key is shown before others are looked at; pairs with Z3, Z1 */
     lm_store_seq_cst_u64(&sequences->keys[own], key);
-    for (uint32_t at = 0; at < sequences->max_open; at++) {
+    for (uint32_t at = group.first; at < group.end; at++) {
         const struct lm_sequence *one = &sequences->table[at];
         uint64_t found = at == own ? 0 : lm_load_seq_cst_u64(&sequences->keys[at]);
         if (found == key) return LM_SEQUENCE_BUSY;
@@ -115,7 +135,7 @@ static enum lm_sequence_found show(struct lm_sequences *sequences, uint32_t own,
         others += found && lm_load_relaxed_u64(&one->owner) == ask->owner &&
                   !is_idle(sequences, one, now_ns);
     }
-    bool has_enough = ask->is_bounded && others >= lm_sequences_share(sequences->max_open);
+    bool has_enough = ask->is_bounded && others >= (half ? half : 1);
     return has_enough ? LM_SEQUENCE_SHARE : LM_SEQUENCE_TAKEN;
 }
 
@@ -123,13 +143,14 @@ enum lm_sequence_found lm_sequences_take(struct lm_sequences *sequences,
                                          const struct lm_sequence_ask *ask, uint64_t now_ns,
                                          struct lm_sequence_turn *turn_out) {
     uint64_t key = lm_sequence_key(sequences, ask);
+    struct group group = group_of(sequences, key);
     uint32_t at = 0;
-    enum lm_sequence_found found = find(sequences, key, now_ns, &at);
+    enum lm_sequence_found found = find(sequences, group, key, now_ns, &at);
     if (found == LM_SEQUENCE_BUSY) return found;
     if (found == LM_SEQUENCE_UNKNOWN) {
         if (!ask->starts) return found;
-        if (!take_any(sequences, now_ns, &at)) return LM_SEQUENCE_FULL;
-        found = show(sequences, at, key, ask, now_ns);
+        if (!take_any(sequences, group, now_ns, &at)) return LM_SEQUENCE_FULL;
+        found = show(sequences, group, at, key, ask, now_ns);
         if (found != LM_SEQUENCE_TAKEN) {
             drop(sequences, at);
             return found;

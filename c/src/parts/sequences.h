@@ -6,6 +6,8 @@
  * All other tensors are the model's, as if these were not there.
  *
  * A fixed number of sequences is open at a time, in a table that all threads share without a lock.
+ * A long table is groups of entries, and a sequence's key says in which one it is: a request looks
+ * at no more than that, and a group may be full while others are not.
  * Whoever takes a sequence owns it until it leaves it: a second request of the same sequence is
  * refused meanwhile. One that nobody asked for longer than the idle time gives way.
  *
@@ -27,8 +29,8 @@ enum lm_sequence_found {
     LM_SEQUENCE_TAKEN,
     LM_SEQUENCE_BUSY,    /* another request of it is being run */
     LM_SEQUENCE_UNKNOWN, /* it did not begin, has ended, or was idle for too long */
-    LM_SEQUENCE_FULL,    /* as many as there may be are open */
-    LM_SEQUENCE_SHARE    /* as many of its owner as one owner may have are open */
+    LM_SEQUENCE_FULL,    /* as many as there may be in its group are open */
+    LM_SEQUENCE_SHARE    /* half of these are its owner's, and there are other owners */
 };
 
 enum { LM_CONTROL_START, LM_CONTROL_END, LM_CONTROL_READY, LM_CONTROL_ID, LM_CONTROL_COUNT };
@@ -67,10 +69,6 @@ struct lm_sequences {
     const char **input_names, **output_names; /* of the graph: the model's, then these */
 };
 
-/* Of the sequences that may be open, those that one owner may have where there are others. */
-static inline uint32_t lm_sequences_share(uint32_t max_open) {
-    return max_open < 2 ? 1 : max_open / 2;
-}
 /* Finds the sequence, or begins it. `turn_out` is the caller's to leave when it is TAKEN. */
 enum lm_sequence_found lm_sequences_take(struct lm_sequences *sequences,
                                          const struct lm_sequence_ask *ask, uint64_t now_ns,

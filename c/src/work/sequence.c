@@ -51,16 +51,16 @@ static enum lm_status refuse(const struct lm_request *request, enum lm_sequence_
         break;
     case LM_SEQUENCE_FULL:
         lm_error(LUMEN_E_INVALID,
-                 "parameters: sequence_start: expected fewer than %u open sequences: model '%s' "
-                 "takes no more now (sequences.max_open); send it again later",
-                 sequences->max_open, name);
+                 "parameters: sequence_start: expected fewer open sequences: model '%s' takes no "
+                 "more now, of at most %u (sequences.max_open); send it again later",
+                 name, sequences->max_open);
         break;
     case LM_SEQUENCE_SHARE:
         lm_error(LUMEN_E_INVALID,
-                 "parameters: sequence_start: expected fewer than %u open sequences of one key: "
-                 "the rest of model '%s' is for other keys (sequences.max_open); send it again "
+                 "parameters: sequence_start: expected fewer open sequences of one key: model '%s' "
+                 "keeps the rest of its %u for other keys (sequences.max_open); send it again "
                  "later",
-                 lm_sequences_share(sequences->max_open), name);
+                 name, sequences->max_open);
         break;
     }
     return LM_STATUS_OVERLOADED;
