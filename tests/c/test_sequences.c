@@ -203,7 +203,7 @@ static void random_walk(uint64_t *random) {
             bool answered = chance >> 10 & 3;
             lm_sequences_leave(sequences, &one->turn, answered, now);
             one->is_taken = false;
-            one->is_open = answered ? !one->turn.ends : !one->turn.starts;
+            one->is_open = answered ? !one->turn.ends : one->is_open;
             one->used = now;
             continue;
         }

@@ -228,6 +228,22 @@ def slow(path: Path) -> Path:
     )
 
 
+def slow_sums(path: Path) -> Path:
+    """x INT64 [1], s INT64 [1] -> y = s + x, and the same as s_next; as slow as `slow`."""
+    return save(
+        path,
+        [
+            helper.make_node("Squeeze", ["x", "zero"], ["trips"]),
+            *_products(),
+            helper.make_node("Add", ["s", "x"], ["y"]),
+            helper.make_node("Identity", ["y"], ["s_next"]),
+        ],
+        [tensor("x", INT64, [1]), tensor("s", INT64, [1])],
+        [tensor("y", INT64, [1]), tensor("s_next", INT64, [1])],
+        _PRODUCTS,
+    )
+
+
 def slow_pairs(path: Path) -> Path:
     """x INT64 [n], a FP32 [n,3] -> d = 2 a FP32 [n,3], y = 2 x INT64 [n]; as slow as the largest x
     makes it."""

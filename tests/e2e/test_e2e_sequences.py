@@ -223,12 +223,32 @@ def test_what_fails_leaves_the_state_as_it_was(server: Server) -> None:
         assert ask(http, [50, 50], at=9, sequence_id=4).code == 400
         assert total(ask(http, [1, 1], sequence_id=4)) == [2, 2]
         assert ask(http, [50, 50], at=9, sequence_id=4, sequence_end=True).code == 400
+        # Nor does a start that fails end what is open.
+        assert ask(http, [50, 50], at=9, sequence_id=4, sequence_start=True).code == 400
         # An answer that JSON cannot say.
         inputs = {"x": np.array([[np.nan, 1]], "<f4"), "at": np.array([0], "<i8")}
         parameters = {"sequence_id": 4}
         asked = web.infer("sums", inputs, binary_outputs=False, parameters=parameters)
         assert http.query(asked).code == 500
         assert total(ask(http, [1, 1], sequence_id=4, sequence_end=True)) == [3, 3]
+
+
+def test_a_client_that_left_during_its_run(serve: Serve, tmp_path: Path) -> None:
+    path = graphs.slow_sums(tmp_path / "slow.onnx")
+    engine = {"thread_count": 2, "queue_type": "mpmc"}
+    server = serve({"engine": engine, "models": [counts(path)]})
+
+    def text(x: int, **parameters: object) -> bytes:
+        values = {"x": np.array([x], "<i8")}
+        return web.infer("counts", values, parameters={"sequence_id": 1, **parameters})
+
+    with Http(server.port) as http, Http(server.port) as leaver:
+        assert http.query(text(0, sequence_start=True)).code == 200
+        leaver.send(text(10_000))
+        harness.eventually(lambda: http.query(text(0)).code == 503, "its Run has begun")
+        leaver.reset()
+        harness.eventually(lambda: http.query(text(0)).code == 200, "its Run has ended")
+        assert http.query(text(1)).outputs["y"].data.tolist() == [1]
 
 
 def test_the_table_is_bounded(serve: Serve, tmp_path: Path) -> None:

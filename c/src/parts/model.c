@@ -344,7 +344,8 @@ int lm_model_run(const struct lm_model *model, const struct lm_ort *ort, uint32_
 
 int lm_model_run_on(const struct lm_model *model, const struct lm_ort *ort, OrtSession *session,
                     OrtValue **values) {
-    static const struct lm_sequence_turn beside = {LM_SEQUENCE_NONE, true, true};
+    static const struct lm_sequence_turn beside = {
+        .at = LM_SEQUENCE_NONE, .starts = true, .ends = true};
     if (model->sequences)
         return lm_sequences_run(model->sequences, ort, session, &beside, values, model->input_count,
                                 model->output_count);

@@ -23,6 +23,7 @@ struct lm_sequence_ask {
 /* A sequence, for the Run of one request. */
 struct lm_sequence_turn {
     uint32_t at; /* in the table; LM_SEQUENCE_NONE: a Run beside all sequences */
+    bool is_new; /* it was not open before */
     bool starts, ends;
 };
 

@@ -147,7 +147,8 @@ enum lm_sequence_found lm_sequences_take(struct lm_sequences *sequences,
     uint32_t at = 0;
     enum lm_sequence_found found = find(sequences, group, key, now_ns, &at);
     if (found == LM_SEQUENCE_BUSY) return found;
-    if (found == LM_SEQUENCE_UNKNOWN) {
+    bool is_new = found == LM_SEQUENCE_UNKNOWN;
+    if (is_new) {
         if (!ask->starts) return found;
         if (!take_any(sequences, group, now_ns, &at)) return LM_SEQUENCE_FULL;
         found = show(sequences, group, at, key, ask, now_ns);
@@ -156,7 +157,8 @@ enum lm_sequence_found lm_sequences_take(struct lm_sequences *sequences,
             return found;
         }
     }
-    *turn_out = (struct lm_sequence_turn){.at = at, .starts = ask->starts, .ends = ask->ends};
+    *turn_out = (struct lm_sequence_turn){
+        .at = at, .is_new = is_new, .starts = ask->starts, .ends = ask->ends};
     lm_sequence_set_number(sequences, at, ask->id);
     return LM_SEQUENCE_TAKEN;
 }
@@ -164,8 +166,7 @@ enum lm_sequence_found lm_sequences_take(struct lm_sequences *sequences,
 void lm_sequences_leave(struct lm_sequences *sequences, const struct lm_sequence_turn *turn,
                         bool answered, uint64_t now_ns) {
     struct lm_sequence *one = &sequences->table[turn->at];
-    /* A beginning that failed leaves nothing to go on with. */
-    if (answered ? turn->ends : turn->starts) {
+    if (answered ? turn->ends : turn->is_new) {
         drop(sequences, turn->at);
         return;
     }

@@ -73,7 +73,8 @@ struct lm_sequences {
 enum lm_sequence_found lm_sequences_take(struct lm_sequences *sequences,
                                          const struct lm_sequence_ask *ask, uint64_t now_ns,
                                          struct lm_sequence_turn *turn_out);
-/* `answered`: the state that the Run made is the sequence's; otherwise it is as it was before. */
+/* `answered`: the state that the Run made is the sequence's; otherwise all is as it was before: a
+ * sequence that was open goes on where it was, and one that is new did not begin. */
 void lm_sequences_leave(struct lm_sequences *sequences, const struct lm_sequence_turn *turn,
                         bool answered, uint64_t now_ns);
 /* Runs the session. `values` are the model's, its inputs and then its outputs; an output that is

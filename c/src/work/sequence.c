@@ -4,7 +4,7 @@
 #include <inttypes.h>
 
 #include "base/error.h"
-#include "flow/dialect.h"
+#include "flow/state.h"
 #include "parts/sequences.h"
 
 /* Requests of the native protocol have no place to name a sequence. */
@@ -84,5 +84,8 @@ enum lm_status lm_sequence_begin(struct lm_request *request, uint64_t now_ns) {
 
 void lm_sequence_end(struct lm_request *request, bool answered, uint64_t now_ns) {
     if (!request->model->sequences) return;
-    lm_sequences_leave(request->model->sequences, &request->turn, answered, now_ns);
+    const struct lm_connection *connection = lm_io_connection(request->io, request->connection);
+    /* relaxed: a client that leaves now may have its answer or not */
+    bool is_gone = lm_load_relaxed_u32(&connection->gone);
+    lm_sequences_leave(request->model->sequences, &request->turn, answered && !is_gone, now_ns);
 }
