@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "parts/model.h"
+#include "parts/sequences.h"
 
 enum { SHOWN_BYTES = 64 };
 
@@ -116,6 +117,17 @@ static int fill(const struct lm_tensor *input, const lumen_warmup_tensor *config
     return 0;
 }
 
+/* A model with sequences says these itself, as in a sequence's first and only request. */
+static bool is_sequences_own(const struct lm_sequences *sequences, const char *name) {
+    for (uint32_t c = 0; sequences && c < LM_CONTROL_COUNT; c++) {
+        if (strcmp(sequences->controls[c].tensor.name, name) == 0) return true;
+    }
+    for (uint32_t s = 0; sequences && s < sequences->state_count; s++) {
+        if (strcmp(sequences->states[s].input, name) == 0) return true;
+    }
+    return false;
+}
+
 static int take(const struct lm_model *model, const lumen_warmup *config, struct lm_warmup *out) {
     snprintf(out->name, sizeof out->name, "%s", config->name);
     out->count = config->count;
@@ -123,6 +135,7 @@ static int take(const struct lm_model *model, const lumen_warmup *config, struct
     if (!out->tensors) return lm_error(LUMEN_E_NOMEM, "no memory for a warm-up request");
     for (uint32_t c = 0; c < config->input_count; c++) {
         uint32_t i = 0;
+        if (is_sequences_own(model->sequences, config->inputs[c].name)) continue;
         while (i < model->input_count && strcmp(model->inputs[i].name, config->inputs[c].name) != 0)
             i++;
         if (i == model->input_count || out->tensors[i].data)

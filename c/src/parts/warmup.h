@@ -14,7 +14,8 @@ struct lm_model;
  * one does not fit them. */
 int lm_warmups_open(struct lm_model *model, const lumen_model_config *config);
 void lm_warmups_close(struct lm_model *model);
-/* Runs all on that session. Returns 0, or LUMEN_E_* with a sentence that names the request. */
+/* Runs all on that session. Returns 0, or LUMEN_E_* with a sentence that names model and request.
+ */
 int lm_warmups_run(const struct lm_model *model, const struct lm_ort *ort, uint32_t session);
 
 #endif

@@ -1,0 +1,98 @@
+"""Which tensors of a graph belong to its sequences, as settings and Triton's files say it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import harness
+import numpy as np
+import pytest
+import web
+from conftest import Serve
+from test_e2e_sequences import ask, summing, sums, total
+from web import Http
+
+pytestmark = pytest.mark.once  # what runs models is the same on both backends
+
+PBTXT = """
+max_batch_size: 4
+sequence_batching {
+  max_sequence_idle_microseconds: 5000000
+  oldest { max_candidate_sequences: 3 }
+  control_input [
+    { name: "START" control [{ kind: CONTROL_SEQUENCE_START int32_false_true: [0, 1] }] },
+    { name: "END" control [{ kind: CONTROL_SEQUENCE_END bool_false_true: [false, true] }] },
+    { name: "READY" control [{ kind: CONTROL_SEQUENCE_READY fp32_false_true: [0, 1] }] },
+    { name: "ID" control [{ kind: CONTROL_SEQUENCE_CORRID data_type: TYPE_UINT32 }] }
+  ]
+  state [{
+    input_name: "s" output_name: "s_next" data_type: TYPE_FP32 dims: [2]
+    initial_state: { name: "first" data_type: TYPE_FP32 dims: [2] data_file: "first" }
+  }]
+}
+"""
+
+
+def repository(folder: Path, text: str) -> Path:
+    model = folder / "sums"
+    (model / "1").mkdir(parents=True)
+    (model / "initial_state").mkdir()
+    summing(model / "1" / "model.onnx")
+    (model / "initial_state" / "first").write_bytes(np.array([100, 200], "<f4").tobytes())
+    (model / "config.pbtxt").write_text(text)
+    return folder
+
+
+def test_a_configuration_of_triton(serve: Serve, tmp_path: Path) -> None:
+    folder = repository(tmp_path / "models", PBTXT)
+    server = serve({"models": [], "repository": {"paths": [str(folder)]}})
+    with Http(server.port) as http:
+        assert total(ask(http, [1, 2], sequence_id=5, sequence_start=True)) == [101, 202]
+        assert total(ask(http, [1, 2], sequence_id=5)) == [102, 204]
+        section = http.query(web.get("/v2/models/sums/config")).json()["sequence_batching"]
+    assert section["oldest"]["max_candidate_sequences"] == 3
+    assert section["max_sequence_idle_microseconds"] == 5_000_000
+
+
+WARMUP = """
+model_warmup [{
+  name: "all"
+  inputs { key: "x" value: { data_type: TYPE_FP32 dims: [1, 2] random_data: true } }
+  inputs { key: "at" value: { data_type: TYPE_INT64 dims: [1] zero_data: true } }
+  inputs { key: "START" value: { data_type: TYPE_INT32 dims: [1, 1] zero_data: true } }
+  inputs { key: "ID" value: { data_type: TYPE_UINT32 dims: [1] zero_data: true } }
+  inputs { key: "s" value: { data_type: TYPE_FP32 dims: [1, 2] zero_data: true } }
+}]
+"""
+
+
+def test_a_warm_up_request_may_name_controls_and_states(serve: Serve, tmp_path: Path) -> None:
+    """Triton wants values of them too. Lumen knows better ones: those of a first request."""
+    text = PBTXT.replace("max_batch_size: 4", "").replace("dims: [2]", "dims: [1, 2]")
+    folder = repository(tmp_path / "models", text + WARMUP)
+    server = serve({"models": [], "repository": {"paths": [str(folder)]}})
+    with Http(server.port) as http:
+        assert total(ask(http, [1, 2], sequence_id=5, sequence_start=True)) == [101, 202]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"start": "BEGIN"}, "sequences: expected an input of the graph, found 'BEGIN'"),
+        ({"state": {"s": "gone"}}, "sequences: expected an output of the graph, found 'gone'"),
+        ({"start": "ID", "id": None}, "sequences: start: expected BOOL, INT32 or FP32, 'ID' has"),
+        ({"id": "END", "end": None}, "sequences: id: expected INT32, INT64, UINT32 or UINT64"),
+        ({"state": {"s": "told"}}, "expected an output of its type and shape"),
+        ({"start": "x"}, "sequences: start: expected one element, 'x' has 2"),
+    ],
+)
+def test_settings_that_do_not_fit_the_graph(
+    cache: Path, tmp_path: Path, change: dict[str, object], said: str
+) -> None:
+    config = tmp_path / "config.yaml"
+    models = [sums(summing(tmp_path / "sums.onnx"), **change)]
+    config.write_text(json.dumps({"models": models}))
+    done = harness.run(["--config", str(config)], cache)
+    assert done.returncode == 1
+    assert said in done.stderr, done.stderr
