@@ -50,10 +50,11 @@ class SequencesConfig(BaseModel):
         default=60_000, ge=1, le=_IDLE_MS_MAX, description=f"milliseconds, 1..{_IDLE_MS_MAX}"
     )
 
-    def initial(self, name: str) -> bytes | None:
+    def initial(self, model: str, name: str) -> bytes | None:
         """What the file of a state holds.
 
         Args:
+            model: its name, for messages.
             name: an input of `state`.
 
         Returns:
@@ -69,8 +70,8 @@ class SequencesConfig(BaseModel):
             return Path(path).expanduser().read_bytes()
         except OSError as error:
             raise ConfigError(
-                f"sequences.initial_state.{name}: expected a file of bytes, found {path!r}: "
-                f"{error.strerror or error}"
+                f"model '{model}': sequences.initial_state.{name}: expected a file of bytes, found "
+                f"{path!r}: {error.strerror or error}"
             ) from None
 
 

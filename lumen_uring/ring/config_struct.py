@@ -207,10 +207,12 @@ def native_model(
         steps=None if steps is None else ctypes.pointer(steps),
         warmup_count=len(model.warmup),
         warmups=(structs.LumenWarmup * len(model.warmup))(
-            *(native_warmup(at, one) for at, one in enumerate(model.warmup))
+            *(native_warmup(model.name, at, one) for at, one in enumerate(model.warmup))
         ),
         sequences=(
-            None if model.sequences is None else ctypes.pointer(native_sequences(model.sequences))
+            None
+            if model.sequences is None
+            else ctypes.pointer(native_sequences(model.name, model.sequences))
         ),
         provider_count=len(listed),
         providers=(structs.LumenProvider * len(listed))(*listed) if listed else None,
@@ -287,11 +289,11 @@ def native_steps(entry: EnsembleConfig, indexes: Mapping[str, int]) -> structs.L
     )
 
 
-def native_warmup(index: int, warmup: WarmupConfig) -> structs.LumenWarmup:
-    """lumen_warmup for an entry of a model's `warmup`."""
+def native_warmup(model: str, index: int, warmup: WarmupConfig) -> structs.LumenWarmup:
+    """lumen_warmup for an entry of a model's `warmup`; messages name the model."""
     tensors = []
     for name, one in warmup.inputs.items():
-        content = one.content(f"warmup.{index}.inputs.{name}")
+        content = one.content(f"model '{model}': warmup.{index}.inputs.{name}")
         tensors.append(
             structs.LumenWarmupTensor(
                 name=name.encode(),
@@ -310,11 +312,11 @@ def native_warmup(index: int, warmup: WarmupConfig) -> structs.LumenWarmup:
     )
 
 
-def native_sequences(sequences: SequencesConfig) -> structs.LumenSequencesConfig:
-    """lumen_sequences_config for a model's section `sequences`."""
+def native_sequences(model: str, sequences: SequencesConfig) -> structs.LumenSequencesConfig:
+    """lumen_sequences_config for a model's section `sequences`; messages name the model."""
     states = []
     for name, output in sequences.state.items():
-        initial = sequences.initial(name)
+        initial = sequences.initial(model, name)
         size = 0 if initial is None else len(initial)
         states.append(structs.LumenState(name.encode(), output.encode(), initial, size))
     controls = {

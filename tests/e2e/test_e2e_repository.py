@@ -109,6 +109,7 @@ def looking_up(folder: Path, kind: str, dim: int, data: str, at: int) -> Path:
 
 
 FILE = 'input_data_file: "second"'
+NAMED = "lumen: model 'table': warm-up request 'other': "
 
 
 @pytest.mark.parametrize("isolation", ["none", "process"])
@@ -125,7 +126,7 @@ def test_warm_up_requests_are_run(serve: Serve, tmp_path: Path, data: str, isola
 @pytest.mark.parametrize(
     ("kind", "dim", "data", "at", "said"),
     [
-        ("TYPE_INT64", 2, FILE, 9, "warm-up request 'other': "),  # no such row: each worker says so
+        ("TYPE_INT64", 2, FILE, 9, NAMED + "inference: "),  # no such row: each worker says so
         ("TYPE_INT64", 3, FILE, 0, "warm-up request 'other': input 'at': expected a shape"),
         ("TYPE_INT32", 2, FILE, 0, "expected INT64 as in the graph, found INT32"),
     ],
@@ -155,6 +156,10 @@ def test_a_warm_up_request_of_strings(cache: Path, tmp_path: Path) -> None:
         assert (checked.returncode == 0) == good, checked.stderr
         if not good:
             assert "expected a file of at least 8 bytes (each string behind" in checked.stderr
+    file.unlink()
+    checked = run(["--config", str(config)], cache)
+    place = "lumen: model 'words': warmup.0.inputs.x: expected zeros, random or a file, found "
+    assert checked.stderr.startswith(place), checked.stderr
 
 
 @pytest.mark.parametrize("data", ["random", "zeros"])

@@ -225,8 +225,12 @@ static int run_one(const struct lm_model *model, const struct lm_ort *ort, uint3
 
 int lm_warmups_run(const struct lm_model *model, const struct lm_ort *ort, uint32_t session) {
     for (uint32_t w = 0; model->warmups && w < model->warmups->count; w++) {
-        int code = run_one(model, ort, session, &model->warmups->all[w]);
-        if (code) return said_of(&model->warmups->all[w], LUMEN_E_MODEL);
+        const struct lm_warmup *one = &model->warmups->all[w];
+        if (run_one(model, ort, session, one) == 0) continue;
+        char reason[512];
+        snprintf(reason, sizeof reason, "%s", lm_error_last());
+        return lm_error(LUMEN_E_MODEL, "model '%s': warm-up request '%s': %s", model->name,
+                        one->name, reason);
     }
     return 0;
 }
