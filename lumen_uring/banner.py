@@ -95,7 +95,7 @@ def banner(
     lines += [f"  node     {node}" for node in info.nodes]
     lines += [f"  note     {note}" for note in (*notes, *info.notes)]
     lines.append(f"  ready    in {ready_s:.2f} s; Ctrl-C drains and ends")
-    lines.append(f"Try: {_next_step(config, description['models'][0], info.port)}")
+    lines.append(f"Try: {_next_step(config, description['models'], info.port)}")
     return lines
 
 
@@ -256,12 +256,16 @@ def rounded_size(size_bytes: int) -> str:
     return format_size(math.ceil(size_bytes / unit_bytes) * unit_bytes)
 
 
-def _next_step(config: Config, entry: dict[str, Any], port: int) -> str:
+def _next_step(config: Config, models: list[dict[str, Any]], port: int) -> str:
     """A command that works as it stands, from any directory, beside a picture of the user's."""
     host = _REACHED.get(config.server.host, config.server.host)
-    name = entry["name"]
-    url = f"http://{f'[{host}]' if ':' in host else host}:{port}/v2/models/{name}"
+    base = f"http://{f'[{host}]' if ':' in host else host}:{port}/v2"
     header = " -H 'Authorization: Bearer TOKEN'" if config.server.keys else ""
+    if not models:
+        return f"curl{header} -X POST '{base}/repository/index'"
+    entry = models[0]
+    name = entry["name"]
+    url = f"{base}/models/{name}"
     tensors = [_zeros(tensor) for tensor in entry["inputs"]]
     if all(tensors):
         whole: dict[str, Any] = {"inputs": tensors}

@@ -184,8 +184,6 @@ static void lock_memory(lumen_server *server) {
 int lumen_start(lumen_server *server) {
     struct lm_shared *shared = &server->shared;
     if (server->state != SERVER_OPEN) return lm_error(LUMEN_E_STATE, "lumen_start is called once");
-    if (server->set->count == 0)
-        return lm_error(LUMEN_E_STATE, "no models: lumen_add_model comes before lumen_start");
     server->state = SERVER_ENDED; /* until it runs: a failed start can only be closed */
     lm_shared_use_models(shared, server->set);
     int code = lm_server_plan_slots(server);

@@ -155,10 +155,11 @@ static int choose_engines(lumen_server *server) {
 }
 
 /* The same of all. Returns whether I/O threads run any, and in `all_out` whether they run every
- * request of one row. */
+ * request of one row. Without models both are prepared for what may come. */
 static bool choose_runs(lumen_server *server, bool *all_out) {
-    bool any = false;
-    *all_out = true;
+    const bool is_inline = server->shared.config.queue_type == LUMEN_QUEUE_INLINE;
+    bool any = server->set->count == 0 && (is_inline || server->by_time);
+    *all_out = server->set->count > 0 || is_inline;
     for (uint32_t m = 0; m < server->set->count; m++) {
         struct lm_model *model = server->set->models[m];
         choose_run(server, model);

@@ -612,7 +612,6 @@ static void pinned_or_not(void) {
 
 static void before_a_model(lumen_server *server, lumen_config config, lumen_model_config model) {
     char part[16];
-    says(lumen_start(server), LUMEN_E_STATE, "no models");
     says(lumen_stop(server, 0), LUMEN_E_STATE, "does not run");
     says(lumen_unready(server), LUMEN_E_STATE, "does not run");
     says(lumen_set_metrics_port(server, 65536), LUMEN_E_INVALID, "0 to 65535, found 65536");

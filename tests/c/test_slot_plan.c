@@ -10,6 +10,28 @@ static struct lm_model models[LUMEN_MODELS_MAX];
 static lumen_slot_class classes[LUMEN_SLOT_CLASSES_MAX];
 static uint32_t class_count;
 
+/* Half of the arena for models that come later, and the other half free for their annexes. */
+static void no_models(void) {
+    struct lm_slot_plan_limits limits = {.arena_bytes = 256 << 20,
+                                         .max_request_bytes = 8 << 20,
+                                         .slot_count_max = 1024,
+                                         .worker_count = 2};
+    CHECK(lm_slot_plan(NULL, 0, &limits, classes, &class_count) == 0 && class_count == 3);
+    CHECK(classes[1].slot_bytes == LM_SMALL_SLOT_BYTES && classes[1].slot_count > 256);
+    CHECK(classes[2].slot_bytes == LM_LATER_SLOT_BYTES && classes[2].slot_count >= 32);
+    uint64_t bytes = 0;
+    for (uint32_t c = 0; c < class_count; c++)
+        bytes += classes[c].slot_bytes * classes[c].slot_count;
+    CHECK(bytes <= limits.arena_bytes / 2);
+    limits.arena_bytes = 2 << 20; /* no room for the larger ones */
+    CHECK(lm_slot_plan(NULL, 0, &limits, classes, &class_count) == 0 && class_count == 2);
+    limits.arena_bytes = 1 << 19; /* nor for the others */
+    CHECK(lm_slot_plan(NULL, 0, &limits, classes, &class_count) == 0 && class_count == 1);
+    limits.arena_bytes = 64 << 10;
+    CHECK(lm_slot_plan(NULL, 0, &limits, classes, &class_count) == LUMEN_E_INVALID);
+    CHECK(strstr(lm_error_last(), "server.arena_bytes: expected at least"));
+}
+
 /* One input, one output of float-like tensors; max_rows 1 makes a model of fixed shape. */
 static void make_model(uint32_t index, size_t input_bytes, size_t output_bytes, uint32_t max_rows) {
     static struct lm_tensor tensors[LUMEN_MODELS_MAX][2];
@@ -446,6 +468,7 @@ static void overflowing_models(void) {
 }
 
 int main(void) {
+    no_models();
     uint64_t random = check_seed();
     one_fixed_model();
     free_rows();

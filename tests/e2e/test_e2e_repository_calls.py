@@ -21,7 +21,7 @@ from conftest import Serve
 from harness import START_S, Server, eventually
 from onnx import helper
 from tritonclient.utils import InferenceServerException
-from web import Http, infer, post
+from web import Http, get, infer, post
 
 from lumen_uring import Client
 
@@ -73,6 +73,41 @@ def check_settings(client: http_client.InferenceServerClient, server: Server) ->
         client.update_trace_settings(None, {"trace_level": ["TIMESTAMPS"]})
     with pytest.raises(InferenceServerException, match="'none' is not found"):
         client.get_trace_settings("none")
+
+
+@pytest.mark.parametrize("queue", ["auto", "mpmc", "inline"])
+def test_a_start_without_models(serve: Serve, folder: Path, queue: str) -> None:
+    """As Triton starts where no model to load is named."""
+    (folder / "large/1").mkdir(parents=True)
+    graphs.double(folder / "large/1/model.onnx", 200_000, rows=1)
+    repository = {"paths": [str(folder)], "control": "explicit"}
+    memory = {"arena_bytes": "256MiB", "max_request_bytes": "8MiB"}  # the defaults
+    server = serve({"server": memory, "repository": repository, "engine": {"queue_type": queue}})
+    client = http_client.InferenceServerClient(f"127.0.0.1:{server.port}")
+    assert client.is_server_ready()
+    assert {one.get("state") for one in client.get_model_repository_index()} == {None}
+    assert not client.is_model_ready("double")
+    with Http(server.port) as http:
+        assert http.query(infer("double", {"x": X})).code == 404
+        assert http.query(get("/v2/models/stats")).json() == {"model_stats": []}
+        assert http.query(get("/")).code == 200
+        for name, columns in (("double", 16), ("large", 200_000), ("double", 16)):
+            client.load_model(name)
+            x = np.arange(columns, dtype=np.float32)[None]
+            for binary in (True, False):
+                answer = http.query(infer(name, {"x": x}, binary=binary, binary_outputs=True))
+                np.testing.assert_array_equal(answer.array("y"), x + x)
+            client.unload_model(name)
+            assert http.query(infer(name, {"x": x})).code == 404
+        client.load_model("double")
+        both = np.concatenate([X, X])
+        np.testing.assert_array_equal(
+            http.query(infer("double", {"x": both})).array("y"), both + both
+        )
+    with Client("127.0.0.1", server.port) as native:
+        np.testing.assert_array_equal(native.infer("double", {"x": X}).outputs["y"], X + X)
+    client.close()
+    server.check_idle()
 
 
 def test_the_index_says_what_was_tried(serve: Serve, folder: Path) -> None:

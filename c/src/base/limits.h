@@ -111,6 +111,7 @@ enum {
     LM_MODEL_SLOT_BYTES_MIN = 1024, /* so that a request never takes a reply's slot */
     LM_SMALL_SLOT_BYTES = 64 << 10, /* slots up to this size may be as many as the queue holds */
     LM_HOT_SLOT_BYTES = 4 << 20,    /* larger slots get their pages when first used */
+    LM_LATER_SLOT_BYTES = 1 << 20,  /* of a server without models, for those that come later */
     LM_SLOTS_PER_WORKER = 32,       /* of the larger ones */
     LM_SLOTS_MIN = 64,
     LM_ANNEXES_MAX = 6, /* sizes of slots that come later, of each I/O thread */

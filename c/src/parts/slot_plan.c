@@ -6,6 +6,9 @@
  * much, ... up to max_request_bytes. One-row classes are filled first, since most requests have one
  * row. A model of strings has classes for one row of short strings, and of four times as much, ...
  * up to LM_SMALL_SLOT_BYTES.
+ *
+ * A server without models has two classes for models that come later, in half of its arena: the
+ * other half is left for annexes (annex.h).
  */
 #include "parts/slot_plan.h"
 
@@ -103,6 +106,12 @@ static uint32_t add_text(const struct lm_model *model, uint64_t max_request_byte
         if (now == max_request_bytes) break;
     }
     return count;
+}
+
+static uint32_t add_for_later(struct wanted *wanted) {
+    wanted[0] = (struct wanted){.slot_bytes = LM_SMALL_SLOT_BYTES, .one_row = true};
+    wanted[1] = (struct wanted){.slot_bytes = LM_LATER_SLOT_BYTES, .one_row = true};
+    return 2;
 }
 
 static int by_size(const void *a, const void *b) {
@@ -262,8 +271,10 @@ void lm_slot_plan_bound(struct lm_model *model, const struct lm_slot_plan_limits
 int lm_slot_plan(struct lm_model *const *models, uint32_t model_count,
                  const struct lm_slot_plan_limits *limits,
                  lumen_slot_class classes[LUMEN_SLOT_CLASSES_MAX], uint32_t *class_count_out) {
+    struct lm_slot_plan_limits within = *limits;
     struct wanted wanted[WANTED_MAX];
-    uint32_t count = 0;
+    uint32_t count = model_count ? 0 : add_for_later(wanted);
+    if (model_count == 0) within.arena_bytes /= 2;
     for (uint32_t m = 0; m < model_count; m++) {
         int code = check_row(models[m], limits);
         if (code) return code;
@@ -271,22 +282,22 @@ int lm_slot_plan(struct lm_model *const *models, uint32_t model_count,
         count = add_text(models[m], limits->max_request_bytes, wanted, count);
     }
     count = merge(wanted, count, LUMEN_SLOT_CLASSES_MAX - 1);
-    /* Too little memory: the largest batches go first. */
-    while (fewest_bytes(wanted, count, limits->worker_count) > limits->arena_bytes &&
-           !wanted[count - 1].one_row)
+    /* Too little memory: the largest batches go first, and what nobody needs yet. */
+    while (count > 0 && fewest_bytes(wanted, count, limits->worker_count) > within.arena_bytes &&
+           (!wanted[count - 1].one_row || model_count == 0))
         count--;
     uint64_t needed = fewest_bytes(wanted, count, limits->worker_count);
-    if (needed > limits->arena_bytes) {
+    if (needed > within.arena_bytes) {
         return lm_error(
             LUMEN_E_INVALID,
             "server.arena_bytes: expected at least %llu for each I/O thread to serve these models "
             "with %u workers, found %llu",
-            (unsigned long long)needed, limits->worker_count,
+            (unsigned long long)(model_count ? needed : 2 * needed), limits->worker_count,
             (unsigned long long)limits->arena_bytes);
     }
     classes[0] =
         (lumen_slot_class){.slot_bytes = LM_REPLY_SLOT_BYTES, .slot_count = LM_REPLY_SLOTS};
-    fill(wanted, count, limits, classes + 1);
+    fill(wanted, count, &within, classes + 1);
     for (uint32_t m = 0; m < model_count; m++)
         bound_rows(models[m], wanted[count - 1].slot_bytes, limits->max_request_bytes);
     *class_count_out = count + 1;
