@@ -203,6 +203,16 @@ def test_what_does_not_fit_is_refused(
         assert word in said.stderr
 
 
+def test_a_step_of_which_nothing_is_taken(tmp_path: Path, cache: Path) -> None:
+    """ONNX Runtime runs no model without an output: each request would fail."""
+    path = tmp_path / "lumen.yaml"
+    path.write_text(json.dumps(chain(tmp_path, outputs=["sums"])))
+    said = run(["--config", str(path), "--check"], cache)
+    assert said.returncode != 0
+    assert "step 1 ('second'): nothing takes an output of it" in said.stderr
+    assert "name one under outputs, or leave the step out" in said.stderr
+
+
 # ---- experts as a step ----
 
 

@@ -205,8 +205,9 @@ static uint32_t number(struct plan *plan, uint32_t *inputs_out, uint32_t *output
     return value;
 }
 
-/* From places among the names to values, without outputs that nobody takes. */
-static void settle(const struct plan *plan, struct lm_step *step) {
+/* From places among the names to values, without outputs that nobody takes. Of a step some output
+ * is taken: ONNX Runtime runs no model without. */
+static int settle(const struct plan *plan, struct lm_step *step, uint32_t index) {
     for (uint32_t i = 0; i < step->model->input_count; i++)
         step->sources[i] = plan->named[step->sources[i]].value;
     for (uint32_t o = 0; o < step->model->output_count; o++) {
@@ -216,6 +217,11 @@ static void settle(const struct plan *plan, struct lm_step *step) {
         step->targets[step->output_count] = named->value;
         step->output_names[step->output_count++] = step->model->output_names[o];
     }
+    if (step->output_count > 0) return 0;
+    return lm_error(LUMEN_E_INVALID,
+                    "step %u ('%.64s'): nothing takes an output of it: name one under outputs, or "
+                    "leave the step out",
+                    index, step->name);
 }
 
 /* ---- the ensemble's own tensors ---- */
@@ -330,8 +336,9 @@ int lm_steps_open(struct lm_model *model, struct lm_model *const *models, uint32
         steps->count = config->count;
         steps->value_count = number(plan, &inputs, &outputs);
         steps->own_count = inputs + outputs;
-        for (uint32_t s = 0; s < steps->count; s++) settle(plan, &steps->steps[s]);
-        code = take_signature(model, plan, inputs, outputs);
+        for (uint32_t s = 0; !code && s < steps->count; s++)
+            code = settle(plan, &steps->steps[s], s);
+        if (!code) code = take_signature(model, plan, inputs, outputs);
     }
     if (!code) take_pictures(model, plan);
     if (code) lm_steps_close(model);
