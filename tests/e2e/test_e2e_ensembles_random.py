@@ -7,6 +7,7 @@ LUMEN_E2E_ROUNDS says how many servers (1); LUMEN_E2E_SEED repeats one.
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections import Counter
@@ -50,6 +51,7 @@ class Whole:
         self.lies = not self.is_text and bool(random.random() < 0.3)
         self.feature = "length" if self.is_text else str(random.choice(self.features()))
         self.models: list[dict[str, Any]] = []
+        self.outputs: list[str] = []
 
     def features(self) -> list[str]:
         found = ["variance", "mean", "norm"]
@@ -137,12 +139,13 @@ class Whole:
                 "outputs": {"y": "chosen"},
             },
         ]
-        made = ["chosen", "middle"]
+        made = ["middle", "chosen"]
         if self.random.random() < 0.6:
             steps.append({"model": self.after(), "inputs": {"x": "chosen"}})
             made.append("y")
-        outputs = [name for name in made[:-1] if self.random.random() < 0.4]
-        return {"name": self.name, "steps": steps, "outputs": [*outputs, made[-1]]}
+        taken = made[:-1] if self.is_made else made[1:-1]  # else nobody takes the first
+        self.outputs = [name for name in made if name not in taken or self.random.random() < 0.4]
+        return {"name": self.name, "steps": steps, "outputs": self.outputs}
 
     def shape(self, least: int) -> list[int]:
         """Often one that the experts declare, else any."""
@@ -172,12 +175,29 @@ class Whole:
             asked["x"] = web.strings(["x" * int(length) for length in lengths])
         if self.is_made:
             asked["shape"] = np.array(shape, np.int64)
-        answer = http.query(web.infer(self.name, asked))
+        form = self.random.choice(["binary", "binary", "json", "classes", "predict"])
+        answer = http.query(self.request(str(form), asked))
         if answer.code != 200:
             assert answer.error
-        elif not self.lies:
+        elif not self.lies and form in ("binary", "json"):
             self.check(answer, shape, values)
         return answer
+
+    def request(self, form: str, asked: dict[str, Tensor | np.ndarray]) -> bytes:
+        if form == "predict":
+            inputs = {
+                name: np.nan_to_num(one).tolist()
+                if isinstance(one, np.ndarray)
+                else [text.decode() for text in one.data]
+                for name, one in asked.items()
+            }
+            body = json.dumps({"inputs": inputs}).encode()
+            return web.post(f"/v1/models/{self.name}:predict", body)
+        parameters: dict[str, Any] = {"binary_data": form == "binary"}
+        if form == "classes":
+            parameters["classification"] = int(self.random.integers(1, 5))
+        outputs = [{"name": name, "parameters": parameters} for name in self.outputs]
+        return web.infer(self.name, asked, outputs=outputs)
 
     def check(self, answer: Answer, shape: list[int], values: np.ndarray) -> None:
         for name, output in answer.outputs.items():
