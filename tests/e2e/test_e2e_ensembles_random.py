@@ -92,7 +92,10 @@ class Whole:
             ends = {"start": 0, "few": few, "many": 1 << 40, "axis": axis}
             constants |= {key: np.array([value], np.int64) for key, value in ends.items()}
             constants["zero"] = np.array(0, np.float32)
-        shapes = [tensor(one, FLOAT, self.dims) for one in ("x", "y")]
+        made = list(self.dims)
+        if self.lies and made[0] == "n" and self.random.random() < 0.5:
+            made[0] = 1  # whatever the rows are
+        shapes = [tensor("x", FLOAT, self.dims), tensor("y", FLOAT, made)]
         return self.model(role, nodes, shapes[:1], shapes[1:], constants)
 
     def before(self) -> str:
@@ -127,6 +130,8 @@ class Whole:
         if self.feature == "size":
             rule["of"] = str(self.random.choice([dim for dim in self.dims if isinstance(dim, str)]))
         experts = [{"model": light, word: bound}, {"model": dense}]
+        if self.dims[0] == "n" and "k" not in self.dims and not self.lies:
+            rule["batch_size"] = int(self.random.choice([1, 4]))
         return {"name": f"{self.name}-either", "experts": experts, **rule}
 
     def ensemble(self) -> dict[str, Any]:
@@ -150,7 +155,7 @@ class Whole:
     def shape(self, least: int) -> list[int]:
         """Often one that the experts declare, else any."""
         if self.random.random() < 0.15:
-            rank = int(self.random.integers(1, 7)) if self.is_made else len(self.dims)
+            rank = int(self.random.integers(1, 7)) if least == 0 else len(self.dims)
             any_size = [least, 1, 2, 3, 7] if least else [0, 1, 2, 3, -1, 1 << 33, 1 << 62]
             return [int(size) for size in self.random.choice(any_size, rank)]
         sizes = {name: int(self.random.integers(least, 4)) for name in "nkc"}
@@ -166,24 +171,32 @@ class Whole:
         return values
 
     def ask(self, http: Http) -> Answer:
-        shape = self.shape(0 if self.is_made else 1)
-        asked: dict[str, Tensor | np.ndarray] = {}
-        values = self.values(COUNT if self.is_made else int(np.prod(shape)))
-        asked["x"] = values if self.is_made else values.reshape(shape)
+        """The ensemble, or its experts alone."""
+        is_whole = bool(self.random.random() < 0.8)
+        is_made = self.is_made and is_whole
+        shape = self.shape(0 if is_made else 1)
+        count = COUNT if is_made else int(np.prod(shape))
+        values = self.values(count).reshape([count] if is_made else shape)
+        asked: dict[str, Tensor | np.ndarray] = {"x": values}
         if self.is_text:
-            lengths = self.random.integers(0, 12, COUNT)
-            asked["x"] = web.strings(["x" * int(length) for length in lengths])
-        if self.is_made:
+            lengths = self.random.integers(0, 12, count)
+            words = ["x" * int(length) for length in lengths]
+            asked["x"] = web.strings(words, values.shape)
+        if is_made:
             asked["shape"] = np.array(shape, np.int64)
+        name = self.name if is_whole else f"{self.name}-either"
+        outputs = self.outputs if is_whole else ["y"]
         form = self.random.choice(["binary", "binary", "json", "classes", "predict"])
-        answer = http.query(self.request(str(form), asked))
+        answer = http.query(self.request(name, outputs, str(form), asked))
         if answer.code != 200:
             assert answer.error
         elif not self.lies and form in ("binary", "json"):
-            self.check(answer, shape, values)
+            self.check(answer, shape, values.ravel())
         return answer
 
-    def request(self, form: str, asked: dict[str, Tensor | np.ndarray]) -> bytes:
+    def request(
+        self, model: str, outputs: list[str], form: str, asked: dict[str, Tensor | np.ndarray]
+    ) -> bytes:
         if form == "predict":
             inputs = {
                 name: np.nan_to_num(one).tolist()
@@ -192,12 +205,12 @@ class Whole:
                 for name, one in asked.items()
             }
             body = json.dumps({"inputs": inputs}).encode()
-            return web.post(f"/v1/models/{self.name}:predict", body)
+            return web.post(f"/v1/models/{model}:predict", body)
         parameters: dict[str, Any] = {"binary_data": form == "binary"}
         if form == "classes":
             parameters["classification"] = int(self.random.integers(1, 5))
-        outputs = [{"name": name, "parameters": parameters} for name in self.outputs]
-        return web.infer(self.name, asked, outputs=outputs)
+        wanted = [{"name": name, "parameters": parameters} for name in outputs]
+        return web.infer(model, asked, outputs=wanted)
 
     def check(self, answer: Answer, shape: list[int], values: np.ndarray) -> None:
         for name, output in answer.outputs.items():
