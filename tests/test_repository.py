@@ -301,6 +301,18 @@ def test_what_a_configuration_asks_for(tmp_path: Path) -> None:
         assert part in said
 
 
+def test_a_reshape_says_the_shape_for_clients(tmp_path: Path) -> None:
+    text = 'input { name: "x" data_type: TYPE_FP32 dims: [1] reshape { shape: [] } }'
+    outer: list[int]
+    for rows, inner, outer in ((0, [], [1]), (8, [-1], [-1, 1])):
+        place(tmp_path / "m/config.pbtxt", f"max_batch_size: {rows} {text}")
+        place(tmp_path / "m/1/model.onnx")
+        (model,) = loaded(tmp_path).models
+        assert model.origin is not None
+        (one,) = model.origin.declared
+        assert (one.shape(), one.reshaped()) == (inner, outer)
+
+
 def test_an_ensemble_of_tritons(tmp_path: Path) -> None:
     """Its steps stand in the order in which they can run."""
     config = """
@@ -355,7 +367,11 @@ def test_an_ensemble_of_tritons(tmp_path: Path) -> None:
         ("dynamic_batching { }", "expected max_batch_size above 0 beside it, found 0"),
         ("max_batch_size: 4\ndynamic_batching { priority_levels: 2 }", "2 dynamic_batching.pri"),
         ("dynamic_batching { default_queue_policy { max_queue_size: 9 } }", "server.max_in_flight"),
-        ('input { name: "x" dims: 1 reshape { shape: [] } }', "input.reshape: expected none"),
+        (
+            'input { name: "x" dims: [2, 3] reshape { shape: [5] } }',
+            "input.reshape: expected fixed dimensions, and as many elements in both, found [5] for",
+        ),
+        ('input { name: "x" dims: [2, -1] reshape { shape: [-1] } }', "expected fixed dimensions"),
         ('input { name: "x" data_type: FP33 }', "data_type: expected one of TYPE_BOOL"),
         ('input { name: "x" data_type: TYPE_FP32 dims: 0 }', "above 0, or -1, found 0"),
         ('name: "n"', "1 name: expected 'm', as its folder, found 'n'"),

@@ -325,6 +325,10 @@ typedef struct lumen_declared {
     const char *label_file; /* NULL: none */
     uint32_t format;        /* LUMEN_FORMAT_*, of an input */
     uint32_t is_output;
+    const int64_t *shape; /* that HTTP's clients say and see, -1 for the rows in front of it; NULL:
+                           * the graph's. It is of the same bytes. */
+    uint32_t rank;
+    uint32_t reserved;
 } lumen_declared;
 
 /* 0 means "the default" only where the comment says so. */

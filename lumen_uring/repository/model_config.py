@@ -8,6 +8,7 @@ Source: model_config.proto of triton-inference-server/common
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -224,13 +225,7 @@ def _tensor(asked: Asked, node: Node, has_rows: bool, is_input: bool, problems: 
     for dim in dims:
         if dim != -1 and not 0 < dim < 2**31:
             problems.add(node.where("dims"), "whole numbers above 0, or -1", str(dim))
-    reshape = node.node("reshape", problems)
-    if reshape is not None:
-        shape = reshape.values("shape", int, "whole numbers", problems)
-        reshape.rest(problems)
-        if shape != dims:
-            why = "Lumen takes each tensor in the shape that the graph gives it"
-            problems.add(node.where("reshape"), f"none: {why}", f"{shape} for {dims}")
+    reshape = _reshape(node, dims, problems)
     datatype = datatype_of(_word(node, "data_type", problems), node, "data_type", problems)
     label_file = node.text("label_filename", problems)
     if label_file:
@@ -243,7 +238,23 @@ def _tensor(asked: Asked, node: Node, has_rows: bool, is_input: bool, problems: 
         node.refuse(key, "ONNX Runtime on a processor has no such tensors", problems)
     node.rest(problems)
     about = Declared(node.where(), name, datatype, tuple(dims), has_rows, is_input)
-    asked.declared.append(replace(about, format=layout, label_file=label_file))
+    about = replace(about, format=layout, label_file=label_file, reshape=reshape)
+    asked.declared.append(about)
+
+
+def _reshape(node: Node, dims: list[int], problems: Problems) -> tuple[int, ...] | None:
+    """The shape in the graph where it is another one; a reshape never changes the bytes."""
+    reshape = node.node("reshape", problems)
+    if reshape is None:
+        return None
+    shape = reshape.values("shape", int, "whole numbers", problems)
+    reshape.rest(problems)
+    if shape == dims:
+        return None
+    if min(*shape, *dims, 1) < 1 or math.prod(shape) != math.prod(dims):
+        expected = "fixed dimensions, and as many elements in both"
+        problems.add(node.where("reshape"), expected, f"{shape} for {dims}")
+    return tuple(shape)
 
 
 def datatype_of(word: str, node: Node, key: str, problems: Problems) -> str:

@@ -25,6 +25,7 @@ class Declared:
         is_input: or else an output.
         format: the order of a picture's dimensions, one of FORMATS.
         label_file: as the file names it; "" where it names none.
+        reshape: what `dims` are in the graph; None: the same.
     """
 
     where: str
@@ -35,10 +36,18 @@ class Declared:
     is_input: bool
     format: str = "FORMAT_NONE"
     label_file: str = ""
+    reshape: tuple[int, ...] | None = None
 
     def shape(self) -> list[int] | None:
         """With the rows, as the graph has it."""
         if self.dims is None:
+            return None
+        dims = self.dims if self.reshape is None else self.reshape
+        return [-1, *dims] if self.has_rows else list(dims)
+
+    def reshaped(self) -> list[int] | None:
+        """With the rows, as clients say and see it; None: as the graph has it."""
+        if self.dims is None or self.reshape is None:
             return None
         return [-1, *self.dims] if self.has_rows else list(self.dims)
 

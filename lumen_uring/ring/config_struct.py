@@ -230,8 +230,11 @@ def _declared(model: ModelConfig) -> list[structs.LumenDeclared]:
             label_file=one.label_file.encode() or None,
             format=FORMATS.index(one.format),
             is_output=not one.is_input,
+            shape=None if shape is None else (ctypes.c_int64 * len(shape))(*shape),
+            rank=0 if shape is None else len(shape),
         )
         for one in (model.origin.declared if model.origin else ())
+        for shape in [one.reshaped()]
         if one.dims is not None  # or else a warm-up's, which says no more
     ]
 

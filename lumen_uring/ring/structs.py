@@ -227,6 +227,9 @@ class LumenDeclared(ctypes.Structure):
         ("label_file", c_char_p),
         ("format", c_uint32),
         ("is_output", c_uint32),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("rank", c_uint32),
+        ("reserved", c_uint32),
     ]
 
 

@@ -2,6 +2,7 @@
  * perf_analyzer ends with an abort for a missing or extra field. */
 #include "base/error.h"
 #include "oip_models.h"
+#include "parts/model_reshape.h"
 #include "parts/oip_metadata.h"
 
 static void is(int code, struct lm_oip_document *document, const char *expected) {
@@ -131,9 +132,9 @@ static void documents(void) {
 /* Of what a configuration file says, the same comes back; a picture model has an order anyway. */
 static void declared(void) {
     static struct lm_model model;
-    lumen_declared says[] = {{"y", "names.txt", LUMEN_FORMAT_NONE, 1},
-                             {"x", NULL, LUMEN_FORMAT_NHWC, 0},
-                             {"x", "of another.txt", LUMEN_FORMAT_NONE, 1}};
+    lumen_declared says[] = {{.name = "y", .label_file = "names.txt", .is_output = 1},
+                             {.name = "x", .format = LUMEN_FORMAT_NHWC},
+                             {.name = "x", .label_file = "of another.txt", .is_output = 1}};
     const lumen_model_config config = {
         .file_name = "net.onnx", .declared = says, .declared_count = 3};
     oip_model(&model, "net", 8);
@@ -153,6 +154,42 @@ static void declared(void) {
     says[1].format = 3;
     CHECK(lm_declared_open(&model.declared, &config) == LUMEN_E_INVALID);
     CHECK(strstr(lm_error_last(), "format of 'x': expected 0 to 2, found 3"));
+}
+
+/* Clients see a tensor in the shape that the file declares. */
+static void reshaped(void) {
+    static struct lm_model model;
+    struct lm_oip_document document;
+    const int64_t with_rows[] = {-1, 10}, without[] = {3, 2}, free_dims[] = {3, -1}, none[] = {7};
+    lumen_declared says[] = {{.name = "x", .shape = without, .rank = 2},
+                             {.name = "y", .is_output = 1, .shape = with_rows, .rank = 2}};
+    const lumen_model_config config = {.declared = says, .declared_count = 2};
+    oip_model(&model, "net", 8);
+    oip_input(&model, OIP_TENSOR("x", ORT_FLOAT, -1, 3, 2));
+    oip_output(&model, OIP_TENSOR("y", ORT_FLOAT, -1, 10, 1, 1));
+    CHECK(lm_declared_open(&model.declared, &config) == 0 && lm_model_reshape(&model) == 0);
+    CHECK(model.max_rows == 1); /* clients cannot say how many */
+    config_has(&model, "\"max_batch_size\":0,");
+    config_has(&model, "\"dims\":[3,2],");
+    is(lm_oip_model_metadata(&model, oip_pointers(&model, 1), 1, &document), &document,
+       "{\"name\":\"net\",\"versions\":[\"1\"],\"platform\":\"onnxruntime_onnx\",\"inputs\":[{"
+       "\"name\":\"x\",\"datatype\":\"FP32\",\"shape\":[3,2]}],\"outputs\":[{\"name\":\"y\","
+       "\"datatype\":\"FP32\",\"shape\":[-1,10]}]}");
+    lm_declared_close(&model.declared);
+    const struct {
+        const int64_t *shape;
+        uint32_t rank;
+    } wrong[] = {{free_dims, 2}, {none, 1}, {none, 0}, {with_rows, 2}};
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        says[0].shape = wrong[i].shape;
+        says[0].rank = wrong[i].rank;
+        CHECK(lm_declared_open(&model.declared, &config) == 0);
+        CHECK(lm_model_reshape(&model) == LUMEN_E_MODEL);
+        CHECK(strstr(lm_error_last(), "reshape of 'x': expected fixed dimensions"));
+        lm_declared_close(&model.declared);
+    }
+    says[0].rank = LM_RANK_MAX + 1;
+    CHECK(lm_declared_open(&model.declared, &config) == LUMEN_E_INVALID);
 }
 
 static const char stats_text[] =
@@ -213,6 +250,7 @@ static void statistics(void) {
 int main(void) {
     documents();
     declared();
+    reshaped();
     statistics();
     return check_finish("test_oip_metadata");
 }

@@ -294,6 +294,26 @@ static void files(void) {
     picture.takes_images = false;
 }
 
+/* The shape that clients say is another one than the graph's, of the same bytes. */
+static void reshaped(void) {
+    static struct lm_model model;
+    struct lm_tensor client = OIP_TENSOR("a", ORT_INT32, 2, 3);
+    oip_model(&model, "reshaped", 1);
+    oip_input(&model, OIP_TENSOR("a", ORT_INT32, -1, 3, 2, 1));
+    oip_output(&model, OIP_TENSOR("y", ORT_INT32, -1, 3));
+    model.inputs[0].client = &client;
+#define RESHAPED(shape, rest) \
+    "{\"inputs\":[{\"name\":\"a\",\"datatype\":\"INT32\",\"shape\":[" shape "]," rest "}]}"
+    good(&model, RESHAPED("2,3", "\"data\":[[1,2,3],[4,5,6]]"));
+    CHECK(request.sizes.rows == 1);
+    CHECK(memcmp(memory[0], (int32_t[]){1, 2, 3, 4, 5, 6}, 24) == 0);
+    good(&model, RESHAPED("2,3", "\"parameters\":{\"binary_data_size\":24}"));
+    bad(&model, RESHAPED("1,3,2,1", "\"data\":[1,2,3,4,5,6]"), "expected [2,3], found [1,3,2,1]");
+    bad(&model, RESHAPED("2,3", "\"parameters\":{\"binary_data_size\":28}"), "expected 24");
+    bad(&model, RESHAPED("2,3", "\"data\":[[1,2],[3,4],[5,6]]"), "expected 3");
+    bad(&model, "{\"inputs\":5}", "\"shape\":[2,3]");
+}
+
 static void check_id(const char *said, const char *expected) {
     char text[2048];
     snprintf(text, sizeof text, WITH(",\"id\":\"%s\""), said);
@@ -1093,6 +1113,7 @@ int main(void) {
     parameters();
     blobs();
     files();
+    reshaped();
     ids();
     refusals();
     rows_and_classes();

@@ -14,6 +14,8 @@ from harness import run
 from onnx import TensorProto, helper
 from web import Http, get, infer
 
+from lumen_uring import Client
+
 pytestmark = pytest.mark.once  # what reads folders: the same on both backends
 
 CONFIG = 'max_batch_size: 8 input { name: "x" data_type: %s dims: 16 }'
@@ -54,6 +56,59 @@ def test_clients_are_told_what_the_file_says(serve: Serve, tmp_path: Path) -> No
     assert config["input"][0]["format"] == "FORMAT_NHWC"
     assert config["output"][0]["label_filename"] == "names.txt"
     assert config["default_model_filename"] == "net.onnx"
+
+
+@pytest.mark.parametrize("rows", [0, 8])
+def test_a_reshape(serve: Serve, tmp_path: Path, rows: int) -> None:
+    """Clients say and see the declared shape, also where the graph has rows and the file none."""
+    (tmp_path / "net/1").mkdir(parents=True)
+    # As many exporters, it says that the output has one row, whatever the input has.
+    value, out = tensor("x", TensorProto.FLOAT, ["n", 16]), tensor("y", TensorProto.FLOAT, [1, 16])
+    add = helper.make_node("Add", ["x", "x"], ["y"])
+    graphs.save(tmp_path / "net/1/model.onnx", [add], [value], [out])
+    first = "" if rows else "1, "
+    (tmp_path / "net/config.pbtxt").write_text(
+        f"max_batch_size: {rows} "
+        f'input {{ name: "x" data_type: TYPE_FP32 dims: [4, 4] reshape {{ shape: [{first}16] }} }} '
+        f'output {{ name: "y" data_type: TYPE_FP32 dims: [2, 8] reshape {{ shape: [{first}16] }} }}'
+    )
+    server = serve({"repository": {"paths": [str(tmp_path)]}})
+    front = (2,) if rows else ()
+    x = np.arange(16 * (2 if rows else 1), dtype=np.float32).reshape(*front, 4, 4)
+    classes = {"name": "y", "parameters": {"classification": 2, "binary_data": True}}
+    with Http(server.port) as http:
+        found = http.query(get("/v2/models/net")).json()
+        shapes = [one["shape"] for one in (*found["inputs"], *found["outputs"])]
+        assert shapes == [[-1] * len(front) + dims for dims in ([4, 4], [2, 8])]
+        config = http.query(get("/v2/models/net/config")).json()
+        assert config["max_batch_size"] == rows
+        assert [config[key][0]["dims"] for key in ("input", "output")] == [[4, 4], [2, 8]]
+        for binary, nested in ((True, False), (False, False), (False, True)):
+            answer = http.query(infer("net", {"x": x}, binary=binary, nested=nested))
+            assert answer.outputs["y"].shape == (*front, 2, 8)
+            np.testing.assert_array_equal(answer.array("y").ravel(), (x + x).ravel())
+        found = http.query(infer("net", {"x": x}, outputs=[classes])).outputs["y"]
+        assert (found.shape, found.data[0]) == ((*front, 2), b"30.000000:15")
+        refused = http.query(infer("net", {"x": x.reshape(-1, 16)}))
+        assert refused.code == 400
+        assert f"expected {'[-1,4,4]' if rows else '[4,4]'}, found [" in refused.error
+    with Client(port=server.port) as native:  # the graph's
+        found = native.infer("net", {"x": x.reshape(-1, 16)}).outputs["y"]
+        np.testing.assert_array_equal(found, (x + x).reshape(-1, 16))
+
+
+@pytest.mark.parametrize("columns", ["n", 15])
+def test_a_reshape_that_does_not_fit(cache: Path, tmp_path: Path, columns: int | str) -> None:
+    (tmp_path / "net/1").mkdir(parents=True)
+    x, y = (tensor(name, TensorProto.FLOAT, [1, columns]) for name in "xy")
+    node = helper.make_node("Identity", ["x"], ["y"])
+    graphs.save(tmp_path / "net/1/model.onnx", [node], [x], [y])
+    (tmp_path / "net/config.pbtxt").write_text(
+        'input { name: "x" data_type: TYPE_FP32 dims: [16] reshape { shape: [1, 16] } }'
+    )
+    refused = run([str(tmp_path), "--port", "0"], cache)
+    assert refused.returncode == 1
+    assert "reshape of 'x': expected fixed dimensions" in refused.stderr
 
 
 def test_a_repository_is_inspected(cache: Path, tmp_path: Path) -> None:

@@ -42,6 +42,16 @@ static char *rest_of(struct lm_slot *slot, size_t *bytes_out) {
     return (char *)slot->base + lm_align_up(slot->used, LM_SLOT_ALIGN);
 }
 
+/* An output that clients see in another shape than the graph's. Rows with names have the graph's.
+ */
+static void reshape_output(const struct lm_request *request, struct lm_oip_output *output) {
+    const struct lm_tensor *client = output->tensor->client;
+    if (!client || request->encoding == LM_ENCODING_ROWS) return;
+    output->tensor = client;
+    output->rank = client->rank;
+    lm_tensor_shape(client, &request->sizes, output->dims);
+}
+
 /* The outputs with the shapes they came in: from the shape block where some were unknown. */
 static void describe_outputs(const struct lm_request *request, const void *const *data,
                              const size_t *bytes, bool has_block, struct lm_oip_output *outputs) {
@@ -66,6 +76,7 @@ static void describe_outputs(const struct lm_request *request, const void *const
             output->dims[d] = word;
         }
     }
+    for (uint32_t o = 0; o < model->output_count; o++) reshape_output(request, &outputs[o]);
 }
 
 /* So much JSON and scratch memory, behind room for the head. false: too little is left. */

@@ -18,9 +18,14 @@ static int check(const lumen_model_config *config) {
         return lm_error(LUMEN_E_INVALID, "declared tensors: expected at most %d, found %u",
                         2 * LM_TENSORS_MAX, config->declared_count);
     for (uint32_t t = 0; t < config->declared_count; t++) {
-        if (config->declared[t].format <= LUMEN_FORMAT_NCHW) continue;
-        return lm_error(LUMEN_E_INVALID, "format of '%.64s': expected 0 to 2, found %u",
-                        config->declared[t].name, config->declared[t].format);
+        const lumen_declared *one = &config->declared[t];
+        if (one->format > LUMEN_FORMAT_NCHW)
+            return lm_error(LUMEN_E_INVALID, "format of '%.64s': expected 0 to 2, found %u",
+                            one->name, one->format);
+        if (one->rank > LM_RANK_MAX)
+            return lm_error(LUMEN_E_INVALID,
+                            "reshape of '%.64s': expected at most %d dimensions, found %u",
+                            one->name, LM_RANK_MAX, one->rank);
     }
     return 0;
 }
@@ -37,6 +42,11 @@ int lm_declared_open(struct lm_declared *declared, const lumen_model_config *con
         struct lm_declared_tensor *to = &declared->tensors[declared->count++];
         *to = (struct lm_declared_tensor){.format = from->format, .is_output = from->is_output};
         copied = copy(from->name, &to->name) && copy(from->label_file, &to->label_file);
+        if (!from->shape) continue;
+        to->rank = from->rank;
+        memcpy(to->dims, from->shape, from->rank * sizeof *to->dims);
+        to->client = calloc(1, sizeof *to->client);
+        copied = copied && to->client;
     }
     if (copied) return 0;
     lm_declared_close(declared);
@@ -47,16 +57,17 @@ void lm_declared_close(struct lm_declared *declared) {
     for (uint32_t t = 0; t < declared->count; t++) {
         free(declared->tensors[t].name);
         free(declared->tensors[t].label_file);
+        free(declared->tensors[t].client);
     }
     free(declared->tensors);
     free(declared->file_name);
     *declared = (struct lm_declared){0};
 }
 
-const struct lm_declared_tensor *lm_declared_find(const struct lm_declared *declared,
-                                                  const char *name, bool is_output) {
+struct lm_declared_tensor *lm_declared_find(const struct lm_declared *declared, const char *name,
+                                            bool is_output) {
     for (uint32_t t = 0; t < declared->count; t++) {
-        const struct lm_declared_tensor *one = &declared->tensors[t];
+        struct lm_declared_tensor *one = &declared->tensors[t];
         if (one->is_output == is_output && strcmp(one->name, name) == 0) return one;
     }
     return NULL;

@@ -6,12 +6,16 @@
 #include <stdbool.h>
 
 #include "lumen.h"
+#include "parts/tensor.h"
 
 struct lm_declared_tensor {
     char *name;
     char *label_file; /* NULL: none */
     uint32_t format;  /* LUMEN_FORMAT_* */
     bool is_output;
+    uint32_t rank; /* of the shape for clients; -1: the rows */
+    int64_t dims[LM_RANK_MAX];
+    struct lm_tensor *client; /* room for the tensor in this shape; NULL: it has the graph's */
 };
 
 struct lm_declared {
@@ -24,7 +28,7 @@ struct lm_declared {
 int lm_declared_open(struct lm_declared *declared, const lumen_model_config *config);
 void lm_declared_close(struct lm_declared *declared);
 /* What is said of a tensor; NULL: nothing. */
-const struct lm_declared_tensor *lm_declared_find(const struct lm_declared *declared,
-                                                  const char *name, bool is_output);
+struct lm_declared_tensor *lm_declared_find(const struct lm_declared *declared, const char *name,
+                                            bool is_output);
 
 #endif

@@ -121,7 +121,7 @@ static void write_body(FILE *out, const struct lm_model *model) {
         fputs(t ? ",{\"name\":" : "{\"name\":", out);
         lm_json_write(out, tensor->name);
         fprintf(out, ",\"datatype\":\"%s\",\"shape\":[", type);
-        uint32_t rank = lm_tensor_shape(tensor, &sizes, dims);
+        uint32_t rank = lm_tensor_shape(lm_tensor_of_client(tensor), &sizes, dims);
         for (uint32_t d = 0; d < rank; d++)
             fprintf(out, "%s%lld", d ? "," : "", (long long)dims[d]);
         fputs("],\"data\":[", out);

@@ -9,6 +9,7 @@
 #include "parts/model.h"
 #include "parts/model_engine.h"
 #include "parts/model_refusal.h"
+#include "parts/model_reshape.h"
 #include "parts/process.h"
 #include "parts/sequences_open.h"
 #include "parts/steps_plan.h"
@@ -165,6 +166,7 @@ int lm_model_open_virtual(struct lm_model *model, const lumen_model_config *conf
     code = config->steps ? lm_steps_open(model, models, count, config->steps)
                          : lm_experts_open(model, models, count, config->experts);
     if (!code) code = check_parts(model);
+    if (!code) code = lm_model_reshape(model);
     if (!code) code = check_labels(model);
     if (!code) return 0;
     char reason[768];
@@ -222,6 +224,7 @@ int lm_model_open(struct lm_model *model, const struct lm_ort *ort,
     if (!code) code = lm_model_limit_sizes(model, config);
     if (!code && model->sequences) model->max_rows = 1; /* a state has no more */
     if (!code && !model->sequences) lm_model_try_sizes(model, ort);
+    if (!code) code = lm_model_reshape(model);
     if (!code) code = check_labels(model);
     if (!code) code = lm_warmups_open(model, config);
     if (!code) code = lm_model_plan_pictures(model, config);

@@ -70,12 +70,14 @@ int lm_oip_repository_index(struct lm_model *const *models, uint32_t model_count
  * inputs or none must have it. */
 static bool has_batch(const struct lm_model *model) {
     for (uint32_t i = 0; i < model->input_count; i++) {
-        if (!model->inputs[i].rows_free) return false;
+        if (!lm_tensor_of_client(&model->inputs[i])->rows_free) return false;
     }
     return model->input_count > 0;
 }
 
-static void write_dims(FILE *out, const struct lm_tensor *tensor, uint32_t from) {
+/* As clients see it. */
+static void write_dims(FILE *out, const struct lm_tensor *of_graph, uint32_t from) {
+    const struct lm_tensor *tensor = lm_tensor_of_client(of_graph);
     bool any = tensor->any_rank || (tensor->rank == 0 && !tensor->shape_known);
     fputc('[', out);
     for (uint32_t d = from; !any && d < tensor->rank; d++)
@@ -171,7 +173,8 @@ int lm_rows_model_state(const struct lm_model *model, struct lm_oip_document *ou
 
 /* As in Triton's model configuration: without the batch's dimension, and with types of its own. */
 static void write_config_tensor(FILE *out, const struct lm_tensor *tensor, bool batch) {
-    bool first_is_batch = batch && tensor->rank > 0 && tensor->dims[0] < 0;
+    const struct lm_tensor *client = lm_tensor_of_client(tensor);
+    bool first_is_batch = batch && client->rank > 0 && client->dims[0] < 0;
     fputs("{\"name\":", out);
     lm_json_write(out, tensor->name);
     fprintf(out, ",\"data_type\":\"TYPE_%s\",\"dims\":",

@@ -87,7 +87,7 @@ uint32_t rank_of_files(const element &shape) {
 
 bool take_blob(reading &r, uint32_t input, const element &said) {
     const struct lm_tensor files = files_of(r.model, 1);
-    const struct lm_tensor *tensor = r.request->pictures ? &files : &r.model->inputs[input];
+    const struct lm_tensor *tensor = r.request->pictures ? &files : input_of(r.model, input);
     uint64_t bytes = 0;
     size_t expected = 0;
     if (said.get(bytes)) {
@@ -138,7 +138,7 @@ bool take_values(reading &r, uint32_t input, const element &data) {
 }
 
 bool take_place(reading &r, uint32_t input, const element *values, const bool *there) {
-    const struct lm_tensor *tensor = &r.model->inputs[input];
+    const struct lm_tensor *tensor = input_of(r.model, input);
     struct lm_oip_place place = {{}, 0, 0, (uint8_t)input, false};
     size_t expected = 0;
     if (r.request->pictures) {
@@ -214,7 +214,7 @@ bool identify(reading &r, const place &where, const element *name_value,
 
 /* Refuses a body that has not the form of a request; the error shows that form for this model. */
 bool wrong_form(const reading &r, const char *where, const char *found) {
-    const struct lm_tensor *tensor = &r.model->inputs[0];
+    const struct lm_tensor *tensor = input_of(r.model, 0);
     int64_t dims[LM_RANK_MAX];
     char shape[LM_OIP_SHAPE_BYTES];
     const struct lm_sizes one = lm_model_largest(r.model, 1);
@@ -237,7 +237,7 @@ bool read_input(reading &r, const element &from, tensor_set &seen) {
     auto field = [&found](size_t at) { return found.there[at] ? &found.values[at] : nullptr; };
     if (!identify(r, where, field(NAME), field(DATATYPE), seen, &input)) return false;
     seen.add(input);
-    const struct lm_tensor *tensor = &r.model->inputs[input];
+    const struct lm_tensor *tensor = input_of(r.model, input);
     if (!field(SHAPE))
         return r.wrong("input '%s': field \"shape\" is missing", shown(tensor->name).text);
     const struct lm_tensor files = files_of(r.model, rank_of_files(found.values[SHAPE]));

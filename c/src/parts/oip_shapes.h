@@ -13,6 +13,11 @@ enum { LM_OIP_SHAPE_BYTES = 24 * (LM_RANK_MAX + 1) };
 /* "[1,2]", with "..." at its end where there is more. */
 void show_shape(const int64_t *dims, uint32_t rank, bool more, char text[LM_OIP_SHAPE_BYTES]);
 
+/* An input as clients see it. */
+inline const struct lm_tensor *input_of(const struct lm_model *model, uint32_t input) {
+    return lm_tensor_of_client(&model->inputs[input]);
+}
+
 /* Takes the rows and the sizes of free dimensions over, which must agree with `sizes` where an
  * input before has said them (0: none has). false: refused, with the sentence. */
 bool read_shape(const complaint &c, const struct lm_model *model, const struct lm_tensor *tensor,

@@ -260,7 +260,7 @@ bool read_values(walk &w, const struct lm_sizes *sizes, const struct lm_oip_valu
         auto first = from.tree.begin();
         nested = first != from.tree.end() && (*first).is_array();
     }
-    w.rank = lm_tensor_shape(w.tensor, sizes, w.dims);
+    w.rank = lm_tensor_shape(lm_tensor_of_client(w.tensor), sizes, w.dims);
     if (!nested || w.rank == 0) {
         size_t bytes = 0;
         lm_tensor_bytes(w.tensor, sizes, &bytes);

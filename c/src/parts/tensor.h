@@ -34,7 +34,13 @@ struct lm_tensor {
     size_t element_bytes;      /* of a string: its length's, which is the least it has */
     size_t row_bytes; /* of one row, or of the whole tensor when rows_free is false; with every
                        * other free dimension being 1 */
+    const struct lm_tensor *client; /* the same bytes in the shape that HTTP's clients say and see;
+                                     * NULL: in the graph's (model_reshape.h) */
 };
+
+static inline const struct lm_tensor *lm_tensor_of_client(const struct lm_tensor *tensor) {
+    return tensor->client ? tensor->client : tensor;
+}
 
 static inline bool lm_is_string(const struct lm_tensor *tensor) {
     return tensor->dtype == ORT_STRING;
