@@ -36,7 +36,7 @@ class SequencesConfig(BaseModel):
     )
     end: _Name | None = Field(default=None, description=_control("is 1 in its last request"))
     ready: _Name | None = Field(default=None, description=_control("is always 1"))
-    id: _Name | None = Field(default=None, description=_control("is the sequence's number"))
+    id: _Name | None = Field(default=None, description=_control("is the sequence's id"))
     state: _Names = Field(
         default={}, description="a mapping from inputs to the outputs that are the same state"
     )

@@ -287,7 +287,7 @@ typedef struct lumen_sequences_config {
     const char *start; /* 1 in the first request */
     const char *end;   /* 1 in the last one */
     const char *ready; /* always 1 */
-    const char *id;    /* the sequence's number */
+    const char *id;    /* the sequence's number; of strings: its id as text */
     const lumen_state *states;
     uint32_t state_count; /* at most LUMEN_STATES_MAX */
     uint32_t max_open;    /* sequences at a time, 1..LUMEN_SEQUENCES_MAX */

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import graphs
 import harness
 import numpy as np
 import pytest
 import web
 from conftest import Serve
+from graphs import INT64, tensor
+from onnx import TensorProto, helper
 from test_e2e_sequences import ask, summing, sums, total
 from web import Http
 
@@ -76,13 +79,57 @@ def test_a_warm_up_request_may_name_controls_and_states(serve: Serve, tmp_path: 
         assert total(ask(http, [1, 2], sequence_id=5, sequence_start=True)) == [101, 202]
 
 
+def telling(path: Path, shape: list[int | str]) -> Path:
+    """told = the id BYTES [1] or [1, 1]; y = s + x INT64 [1], which is the next s."""
+    nodes = [
+        helper.make_node("Add", ["s", "x"], ["y"]),
+        helper.make_node("Identity", ["y"], ["s_next"]),
+        helper.make_node("Identity", ["ID"], ["told"]),
+    ]
+    inputs = [tensor("x", INT64, [1]), tensor("s", INT64, [1])]
+    outputs = [tensor("y", INT64, [1]), tensor("s_next", INT64, [1])]
+    inputs.append(tensor("ID", TensorProto.STRING, shape))
+    outputs.append(tensor("told", TensorProto.STRING, shape))
+    return graphs.save(path, nodes, inputs, outputs)
+
+
+@pytest.mark.parametrize("shape", [[1], ["n", 1]])
+def test_a_graph_that_takes_the_id_as_a_text(
+    serve: Serve, tmp_path: Path, shape: list[int | str]
+) -> None:
+    path = telling(tmp_path / "tells.onnx", shape)
+    sequences = {"id": "ID", "state": {"s": "s_next"}, "max_open": 2}
+    room = {"max_output_bytes": 1024}
+    model = {"name": "tells", "path": str(path), "sequences": sequences, **room}
+    server = serve({"models": [model]})
+    ids = (7, "7", "é" * 64, 2**64 - 1, "a", "an ear that hears for longer than others")
+    with Http(server.port) as http:
+        for which in ids:  # one after the other has the same two places
+            for turn in range(3):
+                parameters = {
+                    "sequence_id": which,
+                    "sequence_start": turn == 0,
+                    "sequence_end": turn == 2,
+                }
+                x = {"x": np.array([5], "<i8")}
+                answer = http.query(web.infer("tells", x, parameters=parameters))
+                assert answer.outputs["y"].data.tolist() == [5 * (turn + 1)]
+                assert answer.outputs["told"].data == [str(which).encode()]
+        section = http.query(web.get("/v2/models/tells/config")).json()["sequence_batching"]
+        (control,) = section["control_input"]
+        assert control["control"][0]["data_type"] == "TYPE_STRING"
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
         ({"start": "BEGIN"}, "sequences: expected an input of the graph, found 'BEGIN'"),
         ({"state": {"s": "gone"}}, "sequences: expected an output of the graph, found 'gone'"),
         ({"start": "ID", "id": None}, "sequences: start: expected BOOL, INT32 or FP32, 'ID' has"),
-        ({"id": "END", "end": None}, "sequences: id: expected INT32, INT64, UINT32 or UINT64"),
+        (
+            {"id": "END", "end": None},
+            "sequences: id: expected INT32, INT64, UINT32, UINT64 or BYTES",
+        ),
         ({"state": {"s": "told"}}, "expected an output of its type and shape"),
         ({"start": "x"}, "sequences: start: expected one element, 'x' has 2"),
     ],

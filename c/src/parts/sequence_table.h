@@ -17,20 +17,17 @@ struct lm_sequence {
 
 /* What the sequence is found by in the table; never 0. */
 uint64_t lm_sequence_key(const struct lm_sequences *sequences, const struct lm_sequence_ask *ask);
-/* Its number, then the states of either half. */
+/* Its id, then the states of either half. */
 static inline OrtValue **lm_sequence_values(const struct lm_sequences *sequences, uint32_t at) {
     return sequences->values + (size_t)at * (1 + 2 * sequences->state_count);
 }
 static inline uint8_t *lm_sequence_memory(const struct lm_sequences *sequences, uint32_t at) {
-    return (uint8_t *)sequences->memory.base + at * (LM_CACHE_LINE + 2 * sequences->half_bytes);
+    return (uint8_t *)sequences->memory.base +
+           at * (sequences->id_bytes + 2 * sequences->half_bytes);
 }
-/* The number that the graph is told. */
-static inline void lm_sequence_set_number(const struct lm_sequences *sequences, uint32_t at,
-                                          uint64_t id) {
-    *(uint64_t *)(void *)lm_sequence_memory(sequences, at) = id; /* the low bytes of a smaller type
-                                                                  * come first: little-endian */
-}
-/* Wraps its memory once, when it is first used. Its owner. Returns 0 or LUMEN_E_ORT. */
-int lm_sequence_hold(struct lm_sequences *sequences, const struct lm_ort *ort, uint32_t at);
+/* Its owner: wraps its memory once, when it is first used, and for the first Run of a sequence
+ * copies the id to a tensor of strings. Returns 0 or LUMEN_E_ORT. */
+int lm_sequence_hold(struct lm_sequences *sequences, const struct lm_ort *ort, uint32_t at,
+                     bool is_new);
 
 #endif

@@ -4,6 +4,8 @@
  * shown its key and looked for the other's; at least one must see the other then. */
 #include "parts/sequences.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -139,6 +141,22 @@ static enum lm_sequence_found show(struct lm_sequences *sequences, struct group 
     return has_enough ? LM_SEQUENCE_SHARE : LM_SEQUENCE_TAKEN;
 }
 
+/* Keeps the id that the graph is told, as the control's tensor wants it. */
+static void set_id(const struct lm_sequences *sequences, uint32_t at,
+                   const struct lm_sequence_ask *ask) {
+    uint8_t *to = lm_sequence_memory(sequences, at);
+    if (!lm_is_string(&sequences->controls[LM_CONTROL_ID].tensor)) {
+        memcpy(to, &ask->id, sizeof ask->id); /* a smaller type is the low bytes: little-endian */
+        return;
+    }
+    char digits[24];
+    bool is_text = ask->text_bytes > 0;
+    int count = is_text ? 0 : snprintf(digits, sizeof digits, "%" PRIu64, ask->id);
+    uint32_t bytes = is_text ? ask->text_bytes : (uint32_t)count;
+    memcpy(to, &bytes, sizeof bytes); /* as on the wire */
+    memcpy(to + sizeof bytes, is_text ? ask->text : digits, bytes);
+}
+
 enum lm_sequence_found lm_sequences_take(struct lm_sequences *sequences,
                                          const struct lm_sequence_ask *ask, uint64_t now_ns,
                                          struct lm_sequence_turn *turn_out) {
@@ -159,7 +177,7 @@ enum lm_sequence_found lm_sequences_take(struct lm_sequences *sequences,
     }
     *turn_out = (struct lm_sequence_turn){
         .at = at, .is_new = is_new, .starts = ask->starts, .ends = ask->ends};
-    lm_sequence_set_number(sequences, at, ask->id);
+    if (is_new) set_id(sequences, at, ask);
     return LM_SEQUENCE_TAKEN;
 }
 
@@ -202,7 +220,7 @@ int lm_sequences_run(struct lm_sequences *sequences, const struct lm_ort *ort, O
     OrtValue *made[LM_TENSORS_MAX];
     const uint32_t states = sequences->state_count;
     const bool is_none = turn->at == LM_SEQUENCE_NONE;
-    int code = is_none ? 0 : lm_sequence_hold(sequences, ort, turn->at);
+    int code = is_none ? 0 : lm_sequence_hold(sequences, ort, turn->at, turn->is_new);
     if (code) return code;
     OrtValue **own = is_none ? NULL : lm_sequence_values(sequences, turn->at) + 1;
     const uint32_t half = is_none ? 0 : sequences->table[turn->at].half;

@@ -38,7 +38,7 @@ enum { LM_CONTROL_START, LM_CONTROL_END, LM_CONTROL_READY, LM_CONTROL_ID, LM_CON
 /* An input that says what Lumen knows. */
 struct lm_sequence_control {
     struct lm_tensor tensor; /* of one element; name "": the graph has none */
-    OrtValue *values[2];     /* false and true; of the number: 0 */
+    OrtValue *values[2];     /* false and true; of the id: 0 */
 };
 
 struct lm_sequence_state {
@@ -59,13 +59,13 @@ struct lm_sequences {
     uint32_t input_count, output_count; /* that the graph has beside the model's */
     struct lm_sequence_control controls[LM_CONTROL_COUNT];
     struct lm_sequence_state *states;
-    size_t half_bytes;
+    size_t id_bytes, half_bytes;
     uint8_t secret[crypto_shorthash_KEYBYTES]; /* of the hash that makes keys of ids */
-    /* Of each sequence its number and two halves: the state, and the one that a Run makes. */
+    /* Of each sequence its id and two halves: the state, and the one that a Run makes. */
     struct lm_mapping memory;
     lm_atomic_u64 *keys; /* of the table: what is looked for; 0: none */
     struct lm_sequence *table;
-    OrtValue **values; /* of each sequence: its number, the states of one half, of the other */
+    OrtValue **values; /* of each sequence: its id, the states of one half, of the other */
     const char **input_names, **output_names; /* of the graph: the model's, then these */
 };
 

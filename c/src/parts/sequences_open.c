@@ -103,17 +103,18 @@ static size_t settle_shape(struct lm_tensor *tensor) {
 }
 
 static int check_control(uint32_t control, const struct lm_tensor *tensor, size_t elements) {
-    bool is_number = tensor->dtype == ORT_INT32 || tensor->dtype == ORT_INT64 ||
-                     tensor->dtype == ORT_UINT32 || tensor->dtype == ORT_UINT64;
+    bool is_id = tensor->dtype == ORT_INT32 || tensor->dtype == ORT_INT64 ||
+                 tensor->dtype == ORT_UINT32 || tensor->dtype == ORT_UINT64 ||
+                 tensor->dtype == ORT_STRING;
     bool is_flag =
         tensor->dtype == ORT_BOOL || tensor->dtype == ORT_INT32 || tensor->dtype == ORT_FLOAT;
     if (elements != 1)
         return lm_error(LUMEN_E_MODEL, "sequences: %s: expected one element, '%.64s' has %zu",
                         control_names[control], tensor->name, elements);
-    if (control == LM_CONTROL_ID ? is_number : is_flag) return 0;
+    if (control == LM_CONTROL_ID ? is_id : is_flag) return 0;
     return lm_error(
         LUMEN_E_MODEL, "sequences: %s: expected %s, '%.64s' has %s", control_names[control],
-        control == LM_CONTROL_ID ? "INT32, INT64, UINT32 or UINT64" : "BOOL, INT32 or FP32",
+        control == LM_CONTROL_ID ? "INT32, INT64, UINT32, UINT64 or BYTES" : "BOOL, INT32 or FP32",
         tensor->name, lm_dtype_name(tensor->dtype));
 }
 
@@ -212,6 +213,18 @@ static OrtValue *wrap(const struct lm_ort *ort, const struct lm_tensor *tensor, 
     return lm_ort_wrap(ort, data, tensor->row_bytes, tensor->dims, tensor->rank, tensor->dtype);
 }
 
+/* A tensor of the one string that lies there as on the wire. */
+static OrtValue *text_value(const struct lm_ort *ort, const struct lm_tensor *tensor,
+                            const void *wire) {
+    struct lm_ort_growth growth = {0};
+    OrtValue *value = lm_ort_strings_open(ort, tensor->dims, tensor->rank);
+    if (value && lm_ort_strings_fill(ort, value, 0, 1, wire, &growth) != 0) {
+        lm_ort_value_close(ort, value);
+        return NULL;
+    }
+    return value;
+}
+
 /* False and true of that type; nobody writes to them. */
 static int open_controls(struct lm_sequences *sequences, const struct lm_ort *ort) {
     static const uint64_t no, yes = 1; /* of bools and of integers of any size: little-endian */
@@ -219,6 +232,13 @@ static int open_controls(struct lm_sequences *sequences, const struct lm_ort *or
     for (uint32_t c = 0; c < LM_CONTROL_COUNT; c++) {
         struct lm_sequence_control *control = &sequences->controls[c];
         if (!control->tensor.name[0]) continue;
+        if (lm_is_string(&control->tensor)) {
+            control->values[0] = text_value(ort, &control->tensor,
+                                            "\1\0\0\0"
+                                            "0");
+            if (!control->values[0]) return LUMEN_E_ORT;
+            continue;
+        }
         const void *on = control->tensor.dtype == ORT_FLOAT ? (const void *)&one : &yes;
         control->values[0] = wrap(ort, &control->tensor, (void *)(uintptr_t)&no);
         control->values[1] = wrap(ort, &control->tensor, (void *)(uintptr_t)on);
@@ -262,7 +282,12 @@ int lm_sequences_settle(struct lm_sequences *sequences, const struct lm_model *m
         state->offset = sequences->half_bytes;
         sequences->half_bytes += lm_align_up(state->tensor.row_bytes, LM_CACHE_LINE);
     }
-    if (!lm_mul_size(LM_CACHE_LINE + 2 * sequences->half_bytes, sequences->max_open, &bytes) ||
+    const bool is_text = lm_is_string(&sequences->controls[LM_CONTROL_ID].tensor);
+    sequences->id_bytes =
+        is_text ? lm_align_up(sizeof(uint32_t) + LM_SEQUENCE_TEXT_BYTES_MAX, LM_CACHE_LINE)
+                : LM_CACHE_LINE;
+    if (!lm_mul_size(sequences->id_bytes + 2 * sequences->half_bytes, sequences->max_open,
+                     &bytes) ||
         bytes > LM_SEQUENCES_BYTES_MAX)
         return lm_error(LUMEN_E_MODEL,
                         "sequences: %u states of %zu bytes are more than %llu in all: lower "
@@ -281,15 +306,28 @@ int lm_sequences_settle(struct lm_sequences *sequences, const struct lm_model *m
     return open_controls(sequences, ort);
 }
 
-int lm_sequence_hold(struct lm_sequences *sequences, const struct lm_ort *ort, uint32_t at) {
-    OrtValue **values = lm_sequence_values(sequences, at);
+/* The control's tensor of this sequence; its text is another one for each. */
+static int hold_id(struct lm_sequences *sequences, const struct lm_ort *ort, uint32_t at,
+                   bool is_new) {
+    OrtValue **value = lm_sequence_values(sequences, at);
     uint8_t *memory = lm_sequence_memory(sequences, at);
-    const struct lm_tensor *number = &sequences->controls[LM_CONTROL_ID].tensor;
-    if (sequences->table[at].has_values) return 0;
-    if (number->name[0] && !values[0] && !(values[0] = wrap(ort, number, memory)))
-        return LUMEN_E_ORT;
-    memory += LM_CACHE_LINE;
-    values++;
+    const struct lm_tensor *tensor = &sequences->controls[LM_CONTROL_ID].tensor;
+    if (!tensor->name[0]) return 0;
+    if (!*value) {
+        *value = lm_is_string(tensor) ? text_value(ort, tensor, memory) : wrap(ort, tensor, memory);
+        return *value ? 0 : LUMEN_E_ORT;
+    }
+    struct lm_ort_growth growth = {0};
+    if (!is_new || !lm_is_string(tensor)) return 0;
+    return lm_ort_strings_fill(ort, *value, 0, 1, memory, &growth);
+}
+
+int lm_sequence_hold(struct lm_sequences *sequences, const struct lm_ort *ort, uint32_t at,
+                     bool is_new) {
+    OrtValue **values = lm_sequence_values(sequences, at) + 1;
+    uint8_t *memory = lm_sequence_memory(sequences, at) + sequences->id_bytes;
+    int code = hold_id(sequences, ort, at, is_new);
+    if (code || sequences->table[at].has_values) return code;
     for (uint32_t v = 0; v < 2 * sequences->state_count; v++) {
         uint32_t half = v / sequences->state_count;
         const struct lm_sequence_state *state = &sequences->states[v % sequences->state_count];

@@ -52,7 +52,7 @@ void lm_sequences_describe(FILE *out, const struct lm_sequences *sequences) {
 }
 
 static const char *type_of(const struct lm_tensor *tensor) {
-    return lm_dtype_name(tensor->dtype);
+    return lm_is_string(tensor) ? "STRING" : lm_dtype_name(tensor->dtype);
 }
 
 static void write_values(FILE *out, const char *word, bool has, const char *values) {

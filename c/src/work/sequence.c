@@ -16,14 +16,15 @@ static struct lm_sequence_ask asked(const struct lm_request *request) {
     return ask;
 }
 
-/* Whether the graph's input for the number can hold this one. */
+/* Whether the graph's input for the id can hold this one. */
 static bool check_number(const struct lm_request *request, const struct lm_sequence_ask *ask) {
     const struct lm_tensor *tensor = &request->model->sequences->controls[LM_CONTROL_ID].tensor;
     uint64_t most = tensor->dtype == ORT_INT32    ? INT32_MAX
                     : tensor->dtype == ORT_UINT32 ? UINT32_MAX
                     : tensor->dtype == ORT_INT64  ? INT64_MAX
                                                   : UINT64_MAX;
-    if (!tensor->name[0] || (ask->text_bytes == 0 && ask->id <= most)) return true;
+    if (!tensor->name[0] || tensor->dtype == ORT_STRING) return true;
+    if (ask->text_bytes == 0 && ask->id <= most) return true;
     lm_error(LUMEN_E_INVALID,
              "parameters: sequence_id: expected an integer of 1 to %" PRIu64
              ", for input '%.64s' of model '%s'",

@@ -99,6 +99,7 @@ static void set_up(uint32_t variant, bool weak) {
     memset(left_at, 0, sizeof left_at);
     sequences = (struct lm_sequences){.max_open = plan->max_open,
                                       .idle_ns = IDLE_NS,
+                                      .id_bytes = sizeof memory[0],
                                       .memory.base = memory,
                                       .keys = keys,
                                       .table = table};
