@@ -162,6 +162,8 @@ static void *own(void *argument) {
     uint64_t *taken = argument;
     while (!lm_load_relaxed_u32(&is_over)) { /* relaxed: a hint */
         lm_annexes_look(&annexes);
+        for (uint32_t s = 0; s < arena.slot_count; s++) /* as flow/eviction.c does */
+            CHECK(!arena.slots[s].acquired);
         struct lm_slot *slot = lm_arena_acquire(&arena, 1000);
         if (!slot) continue;
         memset(slot->base, 7, slot->bytes);

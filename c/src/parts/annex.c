@@ -61,13 +61,7 @@ int lm_annex_open(struct lm_annexes *annexes, const lumen_slot_class *class, uin
     annex->count = class->slot_count;
     int code = take_memory(arena, annex, huge_pages);
     if (code) return code;
-    for (uint32_t s = 0; s < annex->count; s++) {
-        uint8_t *base =
-            annex->memory.base ? (uint8_t *)annex->memory.base + s * annex->slot_bytes : NULL;
-        arena->slots[first + s] = (struct lm_slot){
-            .base = base, .home = base, .bytes = annex->slot_bytes, .index = first + s};
-    }
-    /* K1: release: memory and slots; pairs with K2 */
+    /* K1: release: the memory; pairs with K2 */
     lm_store_release_u32(&annex->state, COME);
     return 0;
 }
@@ -138,10 +132,22 @@ static void renumber(struct lm_arena *arena, uint32_t from, int32_t by) {
     }
 }
 
+/* The slots are the owner's also while no annex has them: it looks at all there ever were. */
+static void make_slots(struct lm_arena *arena, const struct lm_annex *annex) {
+    for (uint32_t s = 0; s < annex->count; s++) {
+        uint8_t *base =
+            annex->memory.base ? (uint8_t *)annex->memory.base + s * annex->slot_bytes : NULL;
+        uint32_t index = annex->first + s;
+        arena->slots[index] = (struct lm_slot){
+            .base = base, .home = base, .bytes = annex->slot_bytes, .index = index};
+    }
+}
+
 static void take(struct lm_arena *arena, struct lm_annex *annex) {
     uint32_t at = arena->class_count;
     while (at > 0 && arena->classes[at - 1].slot_bytes > annex->slot_bytes) at--;
     LM_ASSERT(arena->class_count < LM_ARENA_CLASSES_MAX);
+    make_slots(arena, annex);
     renumber(arena, at, 1);
     memmove(&arena->classes[at + 1], &arena->classes[at],
             (arena->class_count++ - at) * sizeof *arena->classes);
@@ -173,7 +179,7 @@ void lm_annexes_look(struct lm_annexes *annexes) {
     struct lm_arena *arena = annexes->arena;
     for (uint32_t a = 0; a < LM_ANNEXES_MAX; a++) {
         struct lm_annex *annex = &annexes->all[a];
-        /* K2: acquire: memory and slots; pairs with K1 */
+        /* K2: acquire: the memory; pairs with K1 */
         uint32_t state = lm_load_acquire_u32(&annex->state);
         if (state == COME && !annex->is_taken) {
             take(arena, annex);
