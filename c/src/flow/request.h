@@ -60,7 +60,6 @@ struct lm_http_exchange {
     uint8_t coding;     /* of the text, while it is compressed: enum lm_coding */
     uint8_t top;        /* how many of them; 0: not said */
     bool is_form;       /* the body is a form, which holds the file */
-    bool retry_later;   /* the refusal is of the moment: the reply says Retry-After */
     char *text;         /* the body as it came, where its JSON holds values; NULL: blobs alone */
     size_t text_bytes;  /* received so far, or whole */
     size_t text_room;
