@@ -204,7 +204,7 @@ static void open_shared(struct lm_shared *shared) {
     lm_store_relaxed_u64(&shared->ios_running, shared->io_count);
     lm_store_relaxed_u64(&shared->workers_running, shared->thread_count);
     struct lm_http_server http = {
-        .version = "sim", .port = 8000, .worker_count = lm_shared_parallel(shared)};
+        .name = "sim", .version = "sim", .port = 8000, .worker_count = lm_shared_parallel(shared)};
     SIM_CHECK(lm_describe(sim_models.models, SIM_MODELS, "sim", &sim_models.description,
                           &sim_models.description_bytes) == 0 &&
                   lm_http_documents_open(&sim_models, &http) == 0,
