@@ -10,9 +10,12 @@ from bench.perf import floor
 
 
 def test_floor_in_short(capsys: pytest.CaptureFixture[str]) -> None:
-    options = ["--connections", "1,4", "--rounds", "1", "--seconds", "0.1", "--warmup", "0.02"]
-    assert floor.main([*options, "--json"]) == 0
-    results = json.loads(capsys.readouterr().out)
+    options = ["--connections", "1,4", "--rounds", "1", "--warmup", "0.02", "--json"]
+    for seconds in ("0.1", "3"):  # on a machine that others use a moment may see no answer
+        assert floor.main([*options, "--seconds", seconds]) == 0
+        results = json.loads(capsys.readouterr().out)
+        if all(row["throughput_rps"][0] for row in results["rows"]):
+            break
     names = [floor.FLOOR, *floor.MODES]
     assert [(row["connections"], row["server"]) for row in results["rows"]] == [
         (count, name) for count in (1, 4) for name in names

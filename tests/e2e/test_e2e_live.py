@@ -9,6 +9,9 @@ import sys
 from pathlib import Path
 
 import harness
+import pytest
+
+pytestmark = pytest.mark.once  # what loads models: the same on both backends
 
 CHANGES = 200
 BALLAST_BYTES = 4 << 22  # of the large model
