@@ -521,7 +521,7 @@ def test_more_clients_than_descriptors(serve: Serve, zoo: Server) -> None:
         prefix=[
             sys.executable,
             "-c",
-            "import os, resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64)); "
+            "import os, resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, (96, 96)); "
             "os.execv(sys.argv[1], sys.argv[1:])",
         ],
     )
