@@ -318,7 +318,7 @@ typedef struct lumen_warmup {
 /* The order of a picture's dimensions in a tensor, as a configuration file says it. */
 enum { LUMEN_FORMAT_NONE = 0, LUMEN_FORMAT_NHWC = 1, LUMEN_FORMAT_NCHW = 2 };
 
-/* What a model's configuration file says of a tensor; clients that ask for the configuration are
+/* A tensor as a model's configuration file declares it; clients that ask for the configuration are
  * told. A name that the model does not have is not looked at. */
 typedef struct lumen_declared {
     const char *name;

@@ -153,7 +153,7 @@ class LiveModels:
         """Loads a model that is new, or whose files or settings have changed.
 
         Returns:
-            What went wrong.
+            A line for what went wrong, if anything did.
         """
         served = self._models.get(model.name)
         same_files = self._files.get(model.name) == files_of(model)
@@ -222,7 +222,7 @@ class LiveModels:
         """Unloads a model that no client has asked to go.
 
         Returns:
-            What went wrong.
+            A line for what went wrong, if anything did.
         """
         try:
             self.remove(name)

@@ -25,7 +25,7 @@ FILES_MAX: Final = 64
 _NAME: Final = re.compile(
     r"(?:(?:[1-9][0-9]{0,8}|warmup|initial_state)/)?[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}"
 )
-# What says that weights lie in another file (onnx.proto, TensorProto.external_data, an entry whose
+# The mark that weights lie in another file (onnx.proto, TensorProto.external_data, an entry whose
 # key is "location"), in any form that a reader of protobuf takes; and in the one that writers give
 # it: the entry's length, its key, its value, and no room for a second one.
 _LOCATION: Final = re.compile(rb"(?:\n|\x8a\x80*\0)(?:\x08|\x88\x80*\0)location")

@@ -27,7 +27,7 @@ struct lm_declared {
 /* Copies what the configuration says. Returns 0, LUMEN_E_INVALID or LUMEN_E_NOMEM. */
 int lm_declared_open(struct lm_declared *declared, const lumen_model_config *config);
 void lm_declared_close(struct lm_declared *declared);
-/* What is said of a tensor; NULL: nothing. */
+/* The entry of a tensor; NULL: the file does not declare it. */
 struct lm_declared_tensor *lm_declared_find(const struct lm_declared *declared, const char *name,
                                             bool is_output);
 

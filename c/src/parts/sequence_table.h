@@ -15,7 +15,7 @@ struct lm_sequence {
     bool has_values;                      /* ONNX Runtime's values are there, whose it ever is */
 };
 
-/* What the sequence is found by in the table; never 0. */
+/* The key of the sequence in the table; never 0. */
 uint64_t lm_sequence_key(const struct lm_sequences *sequences, const struct lm_sequence_ask *ask);
 /* Its id, then the states of either half. */
 static inline OrtValue **lm_sequence_values(const struct lm_sequences *sequences, uint32_t at) {

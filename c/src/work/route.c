@@ -110,7 +110,7 @@ bool lm_route_goes_on_after(struct lm_request *request, const struct lm_ort *ort
     if (!lm_experts_cascade(experts)) return false;
     const struct lm_tensor *output = &request->model->outputs[experts->at];
     void *data = request->layout.outputs[experts->at];
-    /* What has not the declared size is refused when it is taken. */
+    /* An output of another size than declared is refused when it is taken. */
     if (!lm_output_is_wrapped(output, request->sizes.rows) &&
         (lm_model_check_count(ort, output, outputs[experts->at], &request->sizes) ||
          lm_ort_check(ort, ort->api->GetTensorMutableData(outputs[experts->at], &data),
