@@ -147,22 +147,22 @@ def _serve(config: Config, reread: Callable[[], Config], journal: Journal) -> in
             facts = _facts(info, description, live.states.rows)
             metrics.start(Path(info.stats_path), facts, os.getpid())
         notes += warnings(config, info)
-        address = "none" if metrics is None else metrics.address
-        lines = banner(config, info, description, notes, ready_s, address)
-        for line in lines:
-            journal.show(line)
-        if not journal.is_stdout:
-            journal.log("info", lines[0])
-            for note in (*notes, *info.notes):
-                journal.log("warning", note)
-        notifier.ready(lines[0])
-        control.start()
         report = Report(report_path(Path(info.stats_path)) if info.stats_path else None)
         watch = _Watch(
             config, reread, journal, notifier, signals, engine, metrics, processes, live, control,
             report,
         )  # fmt: skip
         try:
+            control.start()  # whoever reads that the server is ready finds folders watched
+            address = "none" if metrics is None else metrics.address
+            lines = banner(config, info, description, notes, ready_s, address)
+            for line in lines:
+                journal.show(line)
+            if not journal.is_stdout:
+                journal.log("info", lines[0])
+                for note in (*notes, *info.notes):
+                    journal.log("warning", note)
+            notifier.ready(lines[0])
             return watch.until_the_end()
         finally:
             control.close()
