@@ -7,6 +7,8 @@ BIN     := $(VENV)/bin
 PYTEST  := $(BIN)/python -m pytest -q
 BENCH   := $(BIN)/python -m bench
 JOBS    := $(shell nproc)
+# Containers set this often, and each of a thousand short processes would compile all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 # Below a make that shares its jobs, what is made shares them too.
 PARALLEL = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(JOBS))
 

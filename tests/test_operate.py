@@ -653,7 +653,7 @@ def test_a_start_from_its_first_step_to_its_last(
         "signals.enter", "processes.enter", "engine.enter",
         "manager.status", "signals.take", "engine.add_model", "processes.start",
         "engine.set_metrics_port", "engine.start", "engine.describe", "page.start",
-        *logged, "manager.ready", "control.start",
+        "control.start", *logged, "manager.ready",
         "processes.look", "signals.wait", "engine.wait", "log.log",
         "control.close", "report.close",
         "page.close", "engine.exit", "processes.exit", "signals.exit",
