@@ -103,7 +103,7 @@ test-c: dev
 
 test-sim: dev
 	@$(ORT_FOR_C) $(MAKE) -s --no-print-directory $(PARALLEL) -C tests/sim build
-	@$(ORT_FOR_C) $(MAKE) -s --no-print-directory -C tests/sim short
+	@$(ORT_FOR_C) $(MAKE) -s --no-print-directory $(PARALLEL) -C tests/sim short
 
 # One after the other: both build the library's sanitized variant.
 .PHONY: c-then-sim
