@@ -197,6 +197,7 @@ def test_setting_is_put_back_whatever_ends_the_process(tmp_path: Path, ending: i
     code = (
         "import pathlib, signal, sys\n"
         "from bench.perf.perf_run import relaxed_paranoid\n"
+        "signal.signal(signal.SIGHUP, signal.SIG_DFL)  # ignored below nohup\n"
         "with relaxed_paranoid(True, pathlib.Path(sys.argv[1])):\n"
         "    print(flush=True)\n"
         "    signal.pause()\n"

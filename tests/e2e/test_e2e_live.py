@@ -13,7 +13,7 @@ import pytest
 
 pytestmark = pytest.mark.once  # what loads models: the same on both backends
 
-CHANGES = 200
+CHANGES = 120
 BALLAST_BYTES = 4 << 22  # of the large model
 
 

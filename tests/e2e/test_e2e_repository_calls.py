@@ -75,6 +75,7 @@ def check_settings(client: http_client.InferenceServerClient, server: Server) ->
         client.get_trace_settings("none")
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("queue", ["auto", "mpmc", "inline"])
 def test_a_start_without_models(serve: Serve, folder: Path, queue: str) -> None:
     """As Triton starts where no model to load is named."""
@@ -110,6 +111,7 @@ def test_a_start_without_models(serve: Serve, folder: Path, queue: str) -> None:
     server.check_idle()
 
 
+@pytest.mark.once
 def test_the_index_says_what_was_tried(serve: Serve, folder: Path) -> None:
     server = serve(settings(folder))
     client = http_client.InferenceServerClient(f"127.0.0.1:{server.port}")
@@ -221,6 +223,7 @@ def test_a_call_brings_its_model(serve: Serve, folder: Path, tmp_path: Path, bal
     assert list(place.iterdir()) == []
 
 
+@pytest.mark.once
 def test_what_a_call_may_bring(serve: Serve, folder: Path, tmp_path: Path) -> None:
     place = tmp_path / "temporary"
     place.mkdir()
@@ -311,6 +314,7 @@ def test_what_a_call_may_look_like(serve: Serve, folder: Path) -> None:
         assert http.answer("POST").code == 400
 
 
+@pytest.mark.once
 def test_a_model_of_larger_tensors(serve: Serve, folder: Path) -> None:
     """It brings its slots along, for tensors and for JSON; where they do not fit, it says so."""
     columns = 2_000_000
