@@ -153,7 +153,7 @@ def _serve(config: Config, reread: Callable[[], Config], journal: Journal) -> in
             report,
         )  # fmt: skip
         try:
-            control.start()  # whoever reads that the server is ready finds folders watched
+            control.start()  # folders are watched before anybody reads that the server is ready
             address = "none" if metrics is None else metrics.address
             lines = banner(config, info, description, notes, ready_s, address)
             for line in lines:

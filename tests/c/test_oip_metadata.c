@@ -25,9 +25,9 @@ static void config_has(const struct lm_model *model, const char *expected) {
     lm_oip_document_close(&document);
 }
 
-static void documents(void) {
-    static struct lm_model models[3];
-    struct lm_oip_document document;
+static struct lm_model models[3];
+
+static void make_models(void) {
     oip_model(&models[0], "net", 8);
     models[0].batch_size = 4;
     models[0].batch_delay_ns = 500000;
@@ -42,7 +42,11 @@ static void documents(void) {
     oip_input(&models[2], OIP_TENSOR("x", ORT_UINT8, -1, 2));
     oip_input(&models[2], OIP_TENSOR("k", ORT_INT32, 1));
     oip_output(&models[2], OIP_TENSOR("y", ORT_DOUBLE, -1));
+}
 
+static void metadata(void) {
+    struct lm_oip_document document;
+    make_models();
     is(lm_oip_server_metadata("my server", "1.2", false, &document), &document,
        "{\"name\":\"my server\",\"version\":\"1.2\",\"extensions\":[\"classification\","
        "\"model_repository\",\"model_configuration\",\"parameters\",\"statistics\","
@@ -57,6 +61,11 @@ static void documents(void) {
        "\"onnxruntime_onnx\",\"inputs\":[{\"name\":\"a\\\"\",\"datatype\":\"BOOL\",\"shape\":[2,3]}"
        "]"
        ",\"outputs\":[{\"name\":\"b\",\"datatype\":\"FP16\",\"shape\":[-1]}]}");
+}
+
+static void configuration(void) {
+    struct lm_oip_document document;
+    make_models();
     is(lm_oip_model_config(&models[0], 2, &document), &document,
        "{\"name\":\"net\",\"platform\":\"onnxruntime_onnx\",\"backend\":\"onnxr"
        "untime\",\"runtime\":\"\",\"version_policy\":{\"latest\":{\"num_versio"
@@ -79,6 +88,11 @@ static void documents(void) {
        "el_filename\":\"\",\"cc_model_filenames\":{},\"metric_tags\":{},\"mo"
        "del_warmup\":[],\"model_transaction_policy\":{\"decoupled\":false"
        "},\"response_cache\":{\"enable\":false},\"parameters\":{}}");
+}
+
+static void configuration_says_how_it_runs(void) {
+    struct lm_oip_document document;
+    make_models();
     models[0].batch_size = 1; /* none are gathered, however long a worker would wait */
     CHECK(lm_oip_model_config(&models[0], 2, &document) == 0);
     CHECK(!memmem(document.text, document.bytes, "dynamic_batching", 16));
@@ -92,6 +106,11 @@ static void documents(void) {
     config_has(&models[0],
                ",\"parameters\":{\"image\":{\"string_value\":\"JPEG or PNG: one file as "
                "the body, or files as BYTES [rows] of the input\"}}}");
+}
+
+static void configuration_without_batches(void) {
+    struct lm_oip_document document;
+    make_models();
     is(lm_oip_model_config(&models[2], 1, &document), &document,
        "{\"name\":\"mixed\",\"platform\":\"onnxruntime_onnx\",\"backend\":\"onn"
        "xruntime\",\"runtime\":\"\",\"version_policy\":{\"latest\":{\"num_vers"
@@ -112,6 +131,11 @@ static void documents(void) {
        "\"metric_tags\":{},\"model_warmup\":[],\"model_transaction_policy"
        "\":{\"decoupled\":false},\"response_cache\":{\"enable\":false},\"par"
        "ameters\":{}}");
+}
+
+static void lists(void) {
+    struct lm_oip_document document;
+    make_models();
     is(lm_oip_repository_index(oip_pointers(models, 2), 2, &document), &document,
        "[{\"name\":\"net\",\"version\":\"1\",\"state\":\"READY\",\"reason\":\"\"},{\"name\":"
        "\"fixed "
@@ -248,7 +272,11 @@ static void statistics(void) {
 }
 
 int main(void) {
-    documents();
+    metadata();
+    configuration();
+    configuration_says_how_it_runs();
+    configuration_without_batches();
+    lists();
     declared();
     reshaped();
     statistics();

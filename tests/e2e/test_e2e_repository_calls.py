@@ -33,6 +33,8 @@ INDEX, LOAD, UNLOAD = (
 ROOT, ADA = b"root-token", b"ada-token"
 X = np.arange(16, dtype=np.float32)[None]
 
+# Tests marked `once` are of what a call does to models, which is the same on both backends.
+
 
 def bearer(token: bytes) -> str:
     return f"Authorization: Bearer {token.decode()}"
@@ -223,7 +225,6 @@ def test_a_call_brings_its_model(serve: Serve, folder: Path, tmp_path: Path, bal
     assert list(place.iterdir()) == []
 
 
-@pytest.mark.once
 def test_what_a_call_may_bring(serve: Serve, folder: Path, tmp_path: Path) -> None:
     place = tmp_path / "temporary"
     place.mkdir()

@@ -37,7 +37,8 @@ enum {
     WORKERS = 2,
     LEAK_CHECK_EVERY = 40,
     DESCRIPTORS = 256,
-    PATIENCE_LOOKS = 400
+    LOOK_US = 50000, /* between two looks whether the server has ended */
+    LOOKS_MAX = 400
 };
 
 #ifdef __SANITIZE_ADDRESS__
@@ -165,13 +166,13 @@ static bool ask(lumen_server *server, const void *address, socklen_t bytes) {
     uint8_t answer[LM_NATIVE_REPLY_BYTES + CLASSES * 4];
     const uint32_t payload = PIXELS * 4;
     memcpy(request + 16, &payload, 4);
-    const struct timeval look = {.tv_usec = 50000};
+    const struct timeval look = {.tv_usec = LOOK_US};
     size_t got = 0;
     int fd = socket(((const struct sockaddr *)address)->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     CHECK(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &look, sizeof look) == 0);
     if (connect(fd, address, bytes) == 0 &&
         send(fd, request, sizeof request, MSG_NOSIGNAL) == (ssize_t)sizeof request) {
-        for (int looks = 0; got < sizeof answer && looks < PATIENCE_LOOKS;) {
+        for (int looks = 0; got < sizeof answer && looks < LOOKS_MAX;) {
             ssize_t more = recv(fd, answer + got, sizeof answer - got, 0);
             if (more > 0)
                 got += (size_t)more;
@@ -251,6 +252,11 @@ int main(int argc, char **argv) {
     snprintf(csv_path, sizeof csv_path, "%s/trace.csv", directory);
     snprintf(unix_address.sun_path, sizeof unix_address.sun_path, "%.90s/lumen.sock", directory);
     startup_verbose = argc > 2;
+    if (argc > 1 && strcmp(argv[1], startup_kind_name(STARTUP_ALLOCATION)) != 0 &&
+        strcmp(argv[1], startup_kind_name(STARTUP_CALL)) != 0) {
+        fprintf(stderr, "startup: expected allocation or call, found %s\n", argv[1]);
+        return 2;
+    }
     /* Fewer descriptors than connections: there is more to set up. */
     const struct rlimit few = {DESCRIPTORS, DESCRIPTORS};
     CHECK(setrlimit(RLIMIT_NOFILE, &few) == 0);
