@@ -89,7 +89,16 @@ static void one_after_another(void) {
     CHECK(lm_shm_find(regions, "r", 1, &handle, &bytes) && handle.index == old.index);
     CHECK(!lm_shm_read(regions, old, 0, data, 1, why, sizeof why) && strstr(why, "unregistered"));
     CHECK(lm_shm_read(regions, handle, 0, data, 1, why, sizeof why) && data[0] == 'b');
-    CHECK(lm_shm_unregister(regions, "r"));
+    /* What is held stays, is found, and keeps its name until it is let go. */
+    CHECK(lm_shm_hold(regions, handle) && !lm_shm_hold(regions, old));
+    CHECK(lm_shm_unregister(regions, "r") && lm_shm_unregister(regions, "r"));
+    CHECK(lm_shm_list(regions, handle.index, &info));
+    CHECK(lm_shm_find(regions, "r", 1, &old, &bytes) && lm_shm_hold(regions, old));
+    CHECK(add("r", keys[0], 0, 64) == LM_STATUS_BAD_REQUEST);
+    lm_shm_let_go(regions, handle);
+    CHECK(lm_shm_write(regions, handle, 0, "b", 1, why, sizeof why));
+    lm_shm_let_go(regions, old);
+    CHECK(!lm_shm_list(regions, handle.index, &info) && !lm_shm_hold(regions, handle));
     CHECK(open_files() == before);
 }
 
@@ -108,6 +117,9 @@ static void *read_on(void *unused) {
             continue;
         }
         for (uint32_t b = 0; b < bytes; b++) CHECK(data[b] == (bytes == 64 ? 'a' : 'b'));
+        if (!lm_shm_hold(regions, handle)) continue;
+        CHECK(lm_shm_read(regions, handle, 0, data, bytes, why, sizeof why));
+        lm_shm_let_go(regions, handle);
         (void)lm_count_relaxed_u64(&reads, 1); /* relaxed: a count */
     }
     return NULL;

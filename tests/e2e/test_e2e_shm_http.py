@@ -297,10 +297,9 @@ def test_registrations_that_do_not_fit(server: Server) -> None:
         expect_empty(http.query(register("r", file.key, 8192)))
         again = http.query(register("r", file.key, 8192))
         assert (again.code, "already in manager" in again.error) == (400, True)
-        for target in ("status", "unregister"):
-            send = get if target == "status" else post
-            none = http.query(send(f"{BASE}/region/other/{target}"))
-            assert (none.code, "Unable to find" in none.error) == (400, True)
+        none = http.query(get(f"{BASE}/region/other/status"))
+        assert (none.code, "Unable to find" in none.error) == (400, True)
+        expect_empty(http.query(post(f"{BASE}/region/other/unregister")))  # as clients begin
         expect_empty(http.query(post(f"{BASE}/unregister")))
     with Http(server.port) as http:
         body = json.dumps({"key": file.key, "byte_size": 8}).encode()
@@ -477,24 +476,61 @@ def test_a_file_that_changes_its_size_all_the_time(server: Server) -> None:
         expect_empty(http.query(post(f"{BASE}/unregister")))
 
 
-def test_unregistered_in_flight(server: Server) -> None:
-    """Row F21: the request that still wants it is told, and the name may be used again."""
+def ask_slow(steps_at: int) -> bytes:
+    """A Run of some time, whose steps and answer are in the region r."""
+    x = {"name": "x", "datatype": "INT64", "shape": [1], "parameters": place("r", 8, steps_at)}
+    return ask("slow", [x], [{"name": "y", "parameters": place("r", 8, steps_at + 8)}])
+
+
+@pytest.mark.parametrize("which", ["/region/r", ""], ids=["by name", "all"])
+def test_unregistered_in_flight(server: Server, which: str) -> None:
+    """Row F21: a region that requests use goes with the last of them, as in Triton. Until then its
+    name is in use, so that no answer comes to memory of another registration."""
     first, second = File(1), File(2)
-    first.put(0, np.array([2000]))
-    x = {"name": "x", "datatype": "INT64", "shape": [1], "parameters": place("r", 8)}
-    to = {"name": "y", "parameters": place("r", 8, 8)}
-    with Canary(server), Http(server.port) as http, Http(server.port) as other:
+    first.put(0, np.array([2000, 0, 2000]))
+    with (
+        Canary(server),
+        Http(server.port) as http,
+        Http(server.port) as later,
+        Http(server.port) as other,
+    ):
         expect_empty(other.query(register("r", first.key, 64)))
-        http.send(ask("slow", [x], [to]))
+        http.send(ask_slow(0))
         eventually(lambda: server.figures().slots_in_use > 0, "at work")
-        expect_empty(other.query(post(f"{BASE}/region/r/unregister")))
+        expect_empty(other.query(post(f"{BASE}{which}/unregister")))
+        expect_empty(other.query(post(f"{BASE}{which}/unregister")))  # is no error
+        (listed,) = other.query(get(f"{BASE}/region/r/status")).json()
+        assert listed["key"] == first.key
+        again = other.query(register("r", second.key, 64))
+        assert (again.code, "already in manager" in again.error) == (400, True)
+        later.send(ask_slow(16))  # it finds the region, and keeps it too
+        assert http.answer("POST").code == 200
+        assert later.answer("POST").code == 200
+        # Both have their answers: the region is gone, without another call.
+        gone = other.query(get(f"{BASE}/region/r/status"))
+        assert (gone.code, "Unable to find" in gone.error) == (400, True)
+        assert first.get(8, np.zeros(1, "<i8"))[0] == first.get(24, np.zeros(1, "<i8"))[0] != 0
         expect_empty(other.query(register("r", second.key, 64)))
-        answer = http.answer("POST")
-        assert answer.code in (200, 400), answer
-        if answer.code == 400:
-            assert "unregistered during the request" in answer.error
         assert second.path.read_bytes() == bytes(1 << 16)
         expect_empty(other.query(post(f"{BASE}/unregister")))
+
+
+def test_a_run_that_nobody_waits_for_keeps_its_region(server: Server) -> None:
+    """Row F21: its client has gone, or has another answer; the Run may still be under way."""
+    file = File()
+    file.put(0, np.array([60_000]))
+    x = {"name": "x", "datatype": "INT64", "shape": [1], "parameters": place("r", 8)}
+    to = [{"name": "y", "parameters": place("r", 8, 8)}]
+    with Canary(server), Http(server.port) as http:
+        expect_empty(http.query(register("r", file.key, 64)))
+        with Http(server.port) as leaves:
+            leaves.send(ask("slow", [x], to))
+            eventually(lambda: server.figures().slots_in_use > 0, "at work")
+        expect_empty(http.query(post(f"{BASE}/region/r/unregister")))
+        assert http.query(register("r", file.key, 64)).code == 400
+        eventually(lambda: http.query(get(f"{BASE}/status")).json() == [], "the end of the Run")
+        expect_empty(http.query(register("r", file.key, 64)))
+        expect_empty(http.query(post(f"{BASE}/unregister")))
 
 
 def test_as_many_as_there_may_be(server: Server) -> None:

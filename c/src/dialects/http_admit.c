@@ -198,6 +198,8 @@ static bool begin(struct lm_io *io, struct lm_connection *connection, const stru
     request->http.owner_has_part = io->access->keys.count > 1;
     if (body->asked) lm_oip_request_copy(&request->http.asked, body->asked);
     request->in_shm = body->asked && body->asked->place_count > 0;
+    request->holds_shm =
+        request->in_shm && lm_oip_hold_regions(io->shared->shm, &request->http.asked);
     receive_body(io, connection, body, request);
     connection->in.discard_bytes = 0;
     lm_http_block_give(io, connection);
@@ -227,6 +229,7 @@ static void wait_for_slot(struct lm_io *io, struct lm_connection *connection,
     if (!keeps) return;
     lm_oip_request_hold(&block->asked, &block->lists);
     lm_oip_request_copy(&block->asked, body->asked);
+    block->holds_shm = lm_oip_hold_regions(io->shared->shm, &block->asked);
 }
 
 static void start(struct lm_io *io, struct lm_connection *connection, const struct body *body) {

@@ -16,6 +16,7 @@ struct lm_http_block *lm_http_block_take(struct lm_io *io, struct lm_connection 
     block->taken_ns = io->now_ns;
     block->used = 0;
     block->upload = NULL;
+    block->holds_shm = false;
     return block;
 }
 
@@ -23,6 +24,7 @@ void lm_http_block_give(struct lm_io *io, struct lm_connection *connection) {
     struct lm_http_block *block = lm_http_block(io, connection);
     if (!block) return;
     if (block->upload) lm_errands_drop(io->shared->errands, block->upload);
+    if (block->holds_shm) lm_oip_leave_regions(io->shared->shm, &block->asked);
     block->connection = LM_NO_CONNECTION;
     block->next_free = io->http->free_block;
     io->http->free_block = connection->in.block;

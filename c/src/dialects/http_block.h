@@ -14,6 +14,7 @@ struct lm_http_block {
     uint16_t next_free;
     char region[LM_SHM_NAME_BYTES_MAX]; /* that is being registered */
     struct lm_errand *upload;    /* where the body goes that brings a model; NULL: to `bytes` */
+    bool holds_shm;              /* the regions of `asked` */
     struct lm_oip_request asked; /* of a request that waits for a slot */
     struct lm_oip_lists lists;
     char bytes[LM_HTTP_HEAD_BYTES_MAX + LM_OIP_PADDING];

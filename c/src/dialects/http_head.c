@@ -137,7 +137,6 @@ void lm_http_take_head(struct lm_io *io, struct lm_connection *connection,
         .chunked = head->chunked,
         .coding = (uint8_t)lm_coding_find(head->content_encoding.at, head->content_encoding.bytes),
         .top = match.top,
-        .names_region = match.name_bytes > 0,
         .any_version = match.version == LM_HTTP_VERSION_ANY,
     };
     connection->in.discard_bytes = head->content_length;

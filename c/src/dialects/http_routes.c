@@ -216,11 +216,7 @@ void lm_http_answer_route(struct lm_io *io, struct lm_connection *connection) {
         break;
     case LM_ROUTE_SYSTEM_SHM_UNREGISTER:
     case LM_ROUTE_CUDA_SHM_UNREGISTER:
-        if (!call->names_region) { /* all regions: there are none */
-            answer_empty(io, connection);
-            break;
-        }
-        answer_control(io, connection, "shared memory regions");
+        answer_empty(io, connection); /* it is not there, as asked */
         break;
     case LM_ROUTE_SYSTEM_SHM_STATUS:
     case LM_ROUTE_SYSTEM_SHM_REGISTER:

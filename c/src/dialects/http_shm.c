@@ -54,10 +54,7 @@ static void answer_status(struct lm_io *io, struct lm_connection *connection, co
 
 static void unregister(struct lm_io *io, struct lm_connection *connection, const char *name) {
     struct lm_shm_info info;
-    if (*name && !lm_shm_unregister(io->shared->shm, name)) {
-        refuse_unknown(io, connection, name);
-        return;
-    }
+    if (*name) (void)lm_shm_unregister(io->shared->shm, name); /* none: it is not there, as asked */
     for (uint32_t r = 0; !*name && r < LM_SHM_REGIONS_MAX; r++) {
         if (lm_shm_list(io->shared->shm, r, &info))
             (void)lm_shm_unregister(io->shared->shm, info.name);

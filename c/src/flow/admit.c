@@ -37,7 +37,7 @@ struct lm_request *lm_admit_begin(struct lm_io *io, struct lm_connection *connec
     request->part_at = request->part_count = 0;
     request->region = NULL;
     request->keeping.wanted = request->keeping.whole = request->keeping.is_hit = false;
-    request->in_shm = false;
+    request->in_shm = request->holds_shm = false;
     request->dialect = connection->dialect;
     request->with_worker = request->last = false;
     lm_store_relaxed_u32(&request->claim, 0); /* relaxed: published with the slot, as is this: */

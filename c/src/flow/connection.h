@@ -45,7 +45,6 @@ struct lm_http_call {
     bool names_keep_alive; /* HTTP/1.0: the reply has to say so */
     bool expects_continue;
     bool chunked;
-    bool names_region;            /* the path names a shared memory region */
     bool any_version;             /* of the model: the path names none */
     bool admin;                   /* the key was one when the head came */
     uint8_t coding;               /* of the body: enum lm_coding */

@@ -127,6 +127,7 @@ struct lm_request {
         overdue_ns;      /* the deadline, for the I/O thread to look at while a worker has it */
     lm_atomic_u32 claim; /* taken by whoever answers: 0 nobody yet */
     bool in_shm;         /* HTTP: tensors are in regions that clients have registered */
+    bool holds_shm;      /* these stay until lm_slots_leave_shm */
     bool in_batch;       /* the reply points into its worker's batch */
     uint32_t part_count;
     uint32_t part_at;

@@ -89,6 +89,12 @@ void lm_slots_answered(struct lm_request *request) {
     give_place(request->io);
 }
 
+void lm_slots_leave_shm(struct lm_request *request) {
+    if (!request->holds_shm) return;
+    request->holds_shm = false;
+    lm_oip_leave_regions(request->io->shared->shm, &request->http.asked);
+}
+
 void lm_slots_release(struct lm_io *io, struct lm_request *request) {
     if (request->model) { /* otherwise a reply of the I/O thread itself */
         if (!request->keeping.is_hit) lm_estimate_pace(io); /* of the workers */
@@ -96,6 +102,7 @@ void lm_slots_release(struct lm_io *io, struct lm_request *request) {
         lm_slots_answered(request);
         lm_estimate_discharge(io, request);
         if (request->region) lm_region_release(io, request);
+        lm_slots_leave_shm(request);
     }
     leave_models(io, request);
     lm_arena_release(&io->arena, request->slot);

@@ -1,6 +1,7 @@
 /* slots.h: an admitted request holds a slot of the arena and, with max_in_flight, a place of the
  * whole server (places.h). Both are taken and given back here, in the order in which requests came
- * to wait for them. I/O thread only, but for lm_slots_answered.
+ * to wait for them. I/O thread only, but for lm_slots_answered and
+ * lm_slots_leave_shm.
  */
 #ifndef LM_FLOW_SLOTS_H
 #define LM_FLOW_SLOTS_H
@@ -21,5 +22,9 @@ void lm_slots_charge(struct lm_io *io, struct lm_request *request);
 void lm_slots_answered(struct lm_request *request);
 /* Gives a request's slot back to the arena. */
 void lm_slots_release(struct lm_io *io, struct lm_request *request);
+
+/* Whoever has the slot, when the request's outputs are written or never will be: its regions may
+ * go. Before its answer is sent, so that a client finds gone what it has unregistered. */
+void lm_slots_leave_shm(struct lm_request *request);
 
 #endif

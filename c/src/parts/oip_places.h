@@ -32,9 +32,11 @@ inline bool read_place(const complaint &r, struct lm_shm_regions *regions,
     if (!lm_shm_find(regions, name.data(), name.size(), &out->region, &most))
         return r.wrong("Unable to find shared memory region: '%s'", shown(name).text);
     if (out->offset > most || out->bytes > most - out->offset) {
-        return r.wrong("%s: expected a place within the region's %llu bytes, found %llu bytes at "
-                       "%llu",
-                       where.text, (unsigned long long)most, (unsigned long long)out->bytes,
+        /* Clients look for these words of Triton's. */
+        return r.wrong("Invalid offset%s for shared memory region: %s: expected a place within the "
+                       "region's %llu bytes, found %llu bytes at %llu",
+                       out->offset < most ? " + byte size" : "", where.text,
+                       (unsigned long long)most, (unsigned long long)out->bytes,
                        (unsigned long long)out->offset);
     }
     return true;

@@ -98,6 +98,22 @@ static inline void lm_oip_request_copy(struct lm_oip_request *to,
     memcpy(to->id, from->id, from->id_bytes);
 }
 
+/* Its regions stay while it holds them. false: one is gone, and none is held. */
+static inline bool lm_oip_hold_regions(struct lm_shm_regions *regions,
+                                       const struct lm_oip_request *request) {
+    uint32_t held = 0;
+    while (held < request->place_count && lm_shm_hold(regions, request->places[held].region))
+        held++;
+    if (held == request->place_count) return true;
+    while (held > 0) lm_shm_let_go(regions, request->places[--held].region);
+    return false;
+}
+static inline void lm_oip_leave_regions(struct lm_shm_regions *regions,
+                                        const struct lm_oip_request *request) {
+    for (uint32_t p = 0; p < request->place_count; p++)
+        lm_shm_let_go(regions, request->places[p].region);
+}
+
 /* Reads and checks everything but the values; `out` has its memory. Returns LM_STATUS_OK, or
  * LM_STATUS_BAD_REQUEST or LM_STATUS_TOO_LARGE with one sentence in `why` (names in it are the
  * client's, cut and without control characters). */

@@ -1,9 +1,10 @@
 /* shm_regions.c: see shm_regions.h.
  *
- * 1. An entry's word says whether it is registered (LIVE) and how many threads look at it. Whoever
- *    looks adds one while LIVE is there, and takes it off again.
- * 2. Unregistering takes LIVE off. The last one that leaves an entry without LIVE closes its file
- *    and makes it free.
+ * 1. An entry's word says whether it is registered (LIVE), whether it is to go (LEAVING), and how
+ *    many requests and threads use it. Each user adds one while LIVE is there, and takes it off
+ *    again.
+ * 2. Unregistering sets LEAVING. The last user that leaves such an entry takes LIVE off, closes its
+ *    file and makes it free. Until then its name is in use, and requests find it: as in Triton.
  * 3. Registering fills a free entry in and sets LIVE. The generation tells it from the one before.
  *
  * Adding oneself is seq_cst: acquire would do, and costs the same on such a word.
@@ -28,6 +29,7 @@
 #endif
 
 #define LIVE (1ull << 63)
+#define LEAVING (1ull << 62)
 
 struct region {
     lm_atomic_u64 uses;
@@ -73,7 +75,10 @@ static bool hold(struct region *region) {
 
 static void let_go(struct region *region) {
     /* R2: all that was done with the file comes before it is closed; pairs with R2 of others */
-    if (lm_sub_acq_rel_u64(&region->uses, 1) != 1) return;
+    uint64_t left = lm_sub_acq_rel_u64(&region->uses, 1) - 1;
+    if (left != (LIVE | LEAVING)) return;
+    /* Somebody who has found it meanwhile is the last one then. */
+    if (!lm_cas_seq_cst_u64(&region->uses, &left, 0)) return; /* R2 */
     close(region->fd);
     /* R3: release: nobody looks at the entry any more; pairs with R3 in find_free */
     lm_store_release_u32(&region->taken, 0);
@@ -154,11 +159,13 @@ static int open_file(const struct lm_shm_info *info, const char *key, char *why,
         snprintf(why, why_bytes, "key: expected memory of shm_open, found another kind of file");
     } else if (info->bytes == 0 || __builtin_add_overflow(info->offset, info->bytes, &end) ||
                end > (uint64_t)status.st_size) {
-        snprintf(why, why_bytes,
-                 "offset, byte_size: expected a part of the file's %llu bytes, found %llu bytes at "
-                 "%llu",
-                 (unsigned long long)status.st_size, (unsigned long long)info->bytes,
-                 (unsigned long long)info->offset);
+        /* Clients look for the first words, which are Triton's. */
+        snprintf(
+            why, why_bytes,
+            "failed to register shared memory region '%.64s': invalid args: offset, byte_size: "
+            "expected a part of the file's %llu bytes, found %llu bytes at %llu",
+            info->name, (unsigned long long)status.st_size, (unsigned long long)info->bytes,
+            (unsigned long long)info->offset);
     } else {
         return fd;
     }
@@ -215,8 +222,7 @@ enum lm_status lm_shm_register(struct lm_shm_regions *regions, const struct lm_s
 bool lm_shm_unregister(struct lm_shm_regions *regions, const char *name) {
     struct region *region = hold_named(regions, name, strlen(name));
     if (!region) return false;
-    /* as R2; somebody else may have unregistered it meanwhile: then it is done too */
-    (void)lm_and_acq_rel_u64(&region->uses, ~LIVE);
+    (void)lm_or_acq_rel_u64(&region->uses, LEAVING); /* as R2 */
     let_go(region);
     return true;
 }
@@ -230,6 +236,15 @@ bool lm_shm_list(struct lm_shm_regions *regions, uint32_t index, struct lm_shm_i
 }
 
 /* ---- requests ---- */
+
+bool lm_shm_hold(struct lm_shm_regions *regions, struct lm_shm_handle handle) {
+    char unused[LM_SHM_NAME_BYTES_MAX];
+    return hold_handle(regions, handle, unused, sizeof unused) != NULL;
+}
+
+void lm_shm_let_go(struct lm_shm_regions *regions, struct lm_shm_handle handle) {
+    let_go(&regions->entries[handle.index]);
+}
 
 bool lm_shm_find(struct lm_shm_regions *regions, const char *name, size_t name_bytes,
                  struct lm_shm_handle *out, uint64_t *bytes_out) {

@@ -3,8 +3,8 @@
  *
  * The owner of such a file may shrink it at any time, so it is never mapped: a request's tensors
  * are copied with pread and pwrite, which return fewer bytes where a mapping would end the process.
- * A request names a region by a handle. It is held for the length of a copy alone; what was
- * unregistered meanwhile is not found.
+ * A request names a region by a handle, and holds it from when it is read until it is answered:
+ * what is unregistered meanwhile goes with its last request, and its name is free then.
  */
 #ifndef LM_PARTS_SHM_REGIONS_H
 #define LM_PARTS_SHM_REGIONS_H
@@ -42,7 +42,7 @@ void lm_shm_close(struct lm_shm_regions *regions); /* NULL is allowed */
  * Returns LM_STATUS_OK, or why not, with a sentence. */
 enum lm_status lm_shm_register(struct lm_shm_regions *regions, const struct lm_shm_info *info,
                                char *why, size_t why_bytes);
-/* false: there is none of that name. */
+/* Now, or when the last request that holds it is answered. false: there is none of that name. */
 bool lm_shm_unregister(struct lm_shm_regions *regions, const char *name);
 /* The entry's registration; false: it has none. Entries are LM_SHM_REGIONS_MAX. */
 bool lm_shm_list(struct lm_shm_regions *regions, uint32_t index, struct lm_shm_info *out);
@@ -50,6 +50,9 @@ bool lm_shm_list(struct lm_shm_regions *regions, uint32_t index, struct lm_shm_i
 /* Requests. false: there is none of that name, which is not terminated. */
 bool lm_shm_find(struct lm_shm_regions *regions, const char *name, size_t name_bytes,
                  struct lm_shm_handle *out, uint64_t *bytes_out);
+/* For the time of a request. false: it is gone. */
+bool lm_shm_hold(struct lm_shm_regions *regions, struct lm_shm_handle handle);
+void lm_shm_let_go(struct lm_shm_regions *regions, struct lm_shm_handle handle);
 /* Copies bytes that are within the region. false with a sentence: it is gone, or shorter now. */
 bool lm_shm_read(struct lm_shm_regions *regions, struct lm_shm_handle handle, uint64_t offset,
                  void *to, size_t bytes, char *why, size_t why_bytes);

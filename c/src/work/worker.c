@@ -50,6 +50,7 @@ static void reply(struct lm_worker *worker, struct lm_request *request) {
     if (request->outcome == LM_OUTCOME_OVERDUE) return;
     size_t sent_bytes;
     lm_slots_answered(request); /* first: whoever reads the reply may ask again at once */
+    lm_slots_leave_shm(request);
     request->outcome =
         (uint8_t)lm_reply_try(lm_io_connection(io, request->connection), request, &sent_bytes);
     if (request->outcome != LM_OUTCOME_SENT) lm_batch_keep_reply(worker, request);
