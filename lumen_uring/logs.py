@@ -23,6 +23,15 @@ _STDERR: Final = 2
 _NONE: Final = -1
 
 
+def levels_from(level: str) -> frozenset[str]:
+    """A level and those above it.
+
+    Args:
+        level: one of LEVELS.
+    """
+    return frozenset(LEVELS[LEVELS.index(level) :])
+
+
 class _Lines:
     """Writes complete lines to a descriptor; _NONE: the process was started without it."""
 
@@ -72,6 +81,8 @@ class Journal:
         self._stderr = _Lines(_NONE if sys.stderr is None else _STDERR)
         self._file = _open(settings)
         self._file_fails = False
+        # Those that are logged. Any thread may set them, until the settings are read again.
+        self.levels = levels_from(settings.level)
 
     @property
     def is_for_people(self) -> bool:
@@ -90,15 +101,6 @@ class Journal:
         except OSError:
             return False
 
-    @property
-    def level(self) -> str:
-        """What is below it is not logged. Any thread may set it."""
-        return self._settings.level
-
-    @level.setter
-    def level(self, level: str) -> None:
-        self._settings = self._settings.model_copy(update={"level": level})
-
     def reopen(self, settings: LogConfig) -> None:
         """Applies settings, and opens the log's file again: the old file may have been renamed.
 
@@ -112,6 +114,7 @@ class Journal:
         if self._file is not None:
             self._file.close()
         self._settings, self._file, self._file_fails = settings, new, False
+        self.levels = levels_from(settings.level)
 
     def show(self, line: str) -> None:
         """Writes a line for people to stdout and not to the log, such as the banner's.
@@ -134,13 +137,13 @@ class Journal:
             self.log(level, line)
 
     def log(self, level: str, message: str) -> None:
-        """Writes to the log alone, if the level is not below log.level.
+        """Writes to the log alone, if the level is one of those that are logged.
 
         Args:
             level: one of LEVELS.
             message: a sentence, or several lines.
         """
-        if LEVELS.index(level) < LEVELS.index(self._settings.level):
+        if level not in self.levels:
             return
         for line in message.splitlines():
             record = self._record(level, line)

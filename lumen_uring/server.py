@@ -28,7 +28,7 @@ from lumen_uring.model_settings import ModelConfig
 from lumen_uring.notify import Notifier
 from lumen_uring.processes import Processes, try_apart
 from lumen_uring.reload_report import Report, report_path
-from lumen_uring.repository.control import Control
+from lumen_uring.repository.control import Control, kinds_of
 from lumen_uring.repository.live_models import LiveModels, files_of
 from lumen_uring.repository.states import Row
 from lumen_uring.repository.watch import Look
@@ -135,8 +135,7 @@ def _serve(config: Config, reread: Callable[[], Config], journal: Journal) -> in
         if not processes.start(engine, lambda: signals.take(_ENDING) is not None):
             return 0
         engine.set_metrics_port(0 if metrics is None else metrics.port)
-        if config.repository.control == "explicit":
-            engine.open_errands(config.repository.upload_bytes)
+        engine.open_errands(kinds_of(config), config.repository.upload_bytes)
         engine.start()
         ready_s = time.monotonic() - began_s
         info = engine.info()

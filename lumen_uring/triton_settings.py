@@ -2,7 +2,7 @@
 
 Used by repository/control.py, on the thread that takes calls. What is not there cannot be switched
 on: a call that asks for another value than the one in force is refused as a whole, by name, with
-the setting of Lumen's that has it. The level of the log is what can change.
+the setting of Lumen's that has it. Which levels the log has can change.
 """
 
 from __future__ import annotations
@@ -12,12 +12,11 @@ from typing import Any, Final, Protocol
 from lumen_uring.errors import BadRequest
 from lumen_uring.settings import Config
 
-# As Triton's switches have it, from the last that is on.
-_LEVELS: Final = (("log_info", "info"), ("log_warning", "warning"), ("log_error", "error"))
+_SWITCHES: Final = {"log_info": "info", "log_warning": "warning", "log_error": "error"}
+_FORMATS: Final = ("default", "ISO8601")  # both are Lumen's: its times are ISO 8601's
+_VERBOSE_MAX: Final = 2**32 - 1
 _SETTING_OF: Final = {
-    "log_file": "log.path",
-    "log_error": "errors are always logged",
-    "log_format": "the log's times are ISO8601's",
+    "log_file": "log file location can not be updated through network protocol; it is log.path",
     "trace_level": "engine.telemetry_csv_path has a row for each request",
     "trace_file": "engine.telemetry_csv_path",
     "trace_rate": "each request has its row",
@@ -27,10 +26,10 @@ _SETTING_OF: Final = {
 }
 
 
-class HasLevel(Protocol):
+class HasLevels(Protocol):
     """What is needed of the log."""
 
-    level: str
+    levels: frozenset[str]
 
 
 class TritonSettings:
@@ -38,18 +37,20 @@ class TritonSettings:
 
     Args:
         config: of the server, at its start.
-        log: whose level can change.
+        log: whose levels can change.
     """
 
-    def __init__(self, config: Config, log: HasLevel) -> None:
+    def __init__(self, config: Config, log: HasLevels) -> None:
         self._config, self._log = config, log
+        self._verbose = 1  # while there is a debug level
+        self._format = _FORMATS[0]
 
     def answer(self, kind: str, asked: dict[str, Any]) -> dict[str, Any]:
         """Changes what is asked for.
 
         Args:
             kind: of the call, logging or trace.
-            asked: values by name; nothing: none is to change. null is the value at start.
+            asked: values by name; nothing: none is to change. null is the value in force.
 
         Returns:
             All values that are in force.
@@ -60,10 +61,18 @@ class TritonSettings:
         if kind == "trace":
             _check(asked, self._trace())
             return self._trace()
-        level = self._level(asked)
-        _check(asked, self._logging(level))
-        self._log.level = level
-        return self._logging(level)
+        wanted = self._logging() | {name: one for name, one in asked.items() if one is not None}
+        verbose, form = _verbose_of(wanted), wanted["log_format"]
+        if form not in _FORMATS:
+            raise BadRequest(f"log_format: expected default or ISO8601, found {form!r:.80}.")
+        levels = {level for name, level in _SWITCHES.items() if _switch_of(name, wanted)}
+        _check(asked, {name: wanted[name] for name in self._logging()} | self._fixed())
+        self._log.levels = frozenset(levels | ({"debug"} if verbose else set()))
+        self._verbose, self._format = verbose or 1, form
+        return self._logging()
+
+    def _fixed(self) -> dict[str, Any]:
+        return {"log_file": self._config.log.path or ""}
 
     def _trace(self) -> dict[str, Any]:
         path = self._config.engine.telemetry_csv_path
@@ -76,27 +85,31 @@ class TritonSettings:
             "trace_mode": "triton",
         }
 
-    def _logging(self, level: str) -> dict[str, Any]:
+    def _logging(self) -> dict[str, Any]:
+        switches = {name: level in self._log.levels for name, level in _SWITCHES.items()}
+        verbose = self._verbose if "debug" in self._log.levels else 0
         return {
-            "log_file": self._config.log.path or "",
-            "log_info": level in ("debug", "info"),
-            "log_warning": level != "error",
-            "log_error": True,
-            "log_verbose_level": 1 if level == "debug" else 0,
-            "log_format": "ISO8601",
+            **self._fixed(),
+            **switches,
+            "log_verbose_level": verbose,
+            "log_format": self._format,
         }
 
-    def _level(self, asked: dict[str, Any]) -> str:
-        """The level that all switches together ask for."""
-        now = self._logging(self._log.level)
-        verbose = asked.get("log_verbose_level", now["log_verbose_level"])
-        if isinstance(verbose, bool) or not isinstance(verbose, int) or verbose < 0:
-            raise BadRequest(f"log_verbose_level: expected a whole number, found {verbose!r:.80}.")
-        if verbose:
-            asked["log_verbose_level"] = 1  # there is one step below info
-            return "debug"
-        wanted = {name: asked.get(name, now[name]) for name, _ in _LEVELS}
-        return next((level for name, level in _LEVELS if wanted[name]), "error")
+
+def _switch_of(name: str, wanted: dict[str, Any]) -> bool:
+    value = wanted[name]
+    if not isinstance(value, bool):
+        raise BadRequest(f"{name}: expected true or false, found {value!r:.80}.")
+    return value
+
+
+def _verbose_of(wanted: dict[str, Any]) -> int:
+    value = wanted["log_verbose_level"]
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _VERBOSE_MAX:
+        raise BadRequest(
+            f"log_verbose_level: expected a whole number, 0..{_VERBOSE_MAX}, found {value!r:.80}."
+        )
+    return value
 
 
 def _check(asked: dict[str, Any], possible: dict[str, Any]) -> None:
@@ -106,6 +119,5 @@ def _check(asked: dict[str, Any], possible: dict[str, Any]) -> None:
             raise BadRequest(f"Expected one of {', '.join(possible)}, found {name!r:.80}.")
         if value is not None and value != possible[name]:
             raise BadRequest(
-                f"{name}: expected {possible[name]!r}, found {value!r:.80}: "
-                f"{_SETTING_OF.get(name, 'a level has all switches above it on')}."
+                f"{name}: expected {possible[name]!r}, found {value!r:.80}: {_SETTING_OF[name]}."
             )

@@ -17,6 +17,7 @@ import pytest
 from lumen_uring import model_file, reload
 from lumen_uring.config import load
 from lumen_uring.errors import EngineError
+from lumen_uring.logs import levels_from
 from lumen_uring.model_settings import ModelConfig
 from lumen_uring.repository.control import Control
 from lumen_uring.repository.live_models import LiveModels, Virtual, files_of
@@ -116,7 +117,7 @@ class Room:
             meanwhile(self)
         self.engine, self.preparer = FakeEngine(), FakePreparer()
         self.loaded: list[tuple[str, str]] = []
-        self.level = "info"
+        self.levels = levels_from("info")
         self.said: list[str] = []
         self.live = LiveModels(
             self.engine, self.config, self.put, self.put_virtual, self.log, self.preparer, files
@@ -211,40 +212,49 @@ def test_versions_that_take_each_others_place(room: Room) -> None:
 def test_settings_as_triton_names_them(room: Room) -> None:
     at_start = {
         "log_file": "", "log_info": True, "log_warning": True, "log_error": True,
-        "log_verbose_level": 0, "log_format": "ISO8601",
+        "log_verbose_level": 0, "log_format": "default",
     }  # fmt: skip
     assert room.engine.call("logging") == (200, at_start)
-    for asked, level in (
-        ({"log_verbose_level": 2}, "debug"),
-        ({"log_verbose_level": 0, "log_file": "", "log_format": None}, "info"),
-        ({"log_info": False}, "warning"),
+    for asked, levels in (
+        ({"log_verbose_level": 2}, "debug info warning error"),
+        ({"log_verbose_level": 0, "log_file": "", "log_format": None}, "info warning error"),
+        ({"log_info": False, "log_format": "ISO8601"}, "warning error"),
         ({"log_warning": False}, "error"),
-        ({"log_info": True, "log_warning": True}, "info"),
+        ({"log_error": False}, ""),
+        ({"log_verbose_level": 1}, "debug"),
+        (
+            {"log_info": True, "log_warning": True, "log_error": True, "log_verbose_level": 0},
+            "info warning error",
+        ),
     ):
         code, found = room.engine.call("logging", body=asked)
-        assert (code, room.level) == (200, level)
-        assert found["log_warning"] is (level != "error")
+        assert (code, room.levels) == (200, set(levels.split()))
+        # All of them, and those that were asked for as they were.
+        assert found.keys() == at_start.keys()
+        assert found.items() >= {k: v for k, v in asked.items() if v is not None}.items()
+        assert room.engine.call("logging") == (200, found)
     for asked, why in (
         (
             {"log_info": False, "log_file": "/tmp/x"},
-            "log_file: expected '', found '/tmp/x'",
+            "log_file: expected '', found '/tmp/x': log file location can not be updated",
         ),
-        ({"log_error": False}, "log_error: expected True, found False: errors are always"),
-        (
-            {"log_info": True, "log_warning": False},
-            "log_warning: expected True, found False",
-        ),
-        ({"log_verbose_level": True}, "log_verbose_level: expected a whole number, found True"),
-        ({"speed": 1}, "Expected one of log_file, "),
+        ({"log_error": "no"}, "log_error: expected true or false, found 'no'"),
+        ({"log_info": 1}, "log_info: expected true or false, found 1"),
+        ({"log_format": "json"}, "log_format: expected default or ISO8601, found 'json'"),
+        ({"log_verbose_level": True}, "log_verbose_level: expected a whole number, 0.."),
+        ({"log_verbose_level": -1}, "log_verbose_level: expected a whole number, 0.."),
+        ({"log_info": False, "speed": 1}, "Expected one of log_file, "),
     ):
         code, found = room.engine.call("logging", body=asked)
-        assert (code, found["error"][: len(why)], room.level) == (400, why, "info")
+        assert (code, found["error"][: len(why)]) == (400, why)
+        assert room.levels == {"info", "warning", "error"}
     code, trace = room.engine.call("trace", "a")
     assert (code, trace["trace_level"], trace["trace_file"]) == (200, ["OFF"], "")
     assert room.engine.call("trace", body={"trace_level": ["OFF"], "trace_rate": None})[0] == 200
     code, found = room.engine.call("trace", body={"trace_level": ["TIMESTAMPS"]})
     assert (code, "engine.telemetry_csv_path" in found["error"]) == (400, True)
-    assert room.engine.call("trace", "none")[0] == 400
+    code, found = room.engine.call("trace", "none")
+    assert (code, found["error"]) == (400, "Request for unknown model : none is not found")
 
 
 def test_a_failed_load_leaves_what_was(room: Room) -> None:

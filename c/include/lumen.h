@@ -598,10 +598,11 @@ LUMEN_API int lumen_news(lumen_server *server, char *buffer, size_t capacity);
 /* 0 when every I/O thread has turned its loop since the last call that returned 0; LUMEN_E_AGAIN
  * when one has not yet. For a watchdog; also frees what lumen_reload replaced. */
 LUMEN_API int lumen_heartbeat(lumen_server *server);
-/* Before lumen_start: the requests of enum lumen_errand_kind are answered by this program, with the
- * functions below. One thread may call lumen_next_errand, any thread the others. A call that loads
- * a model may have a body of so many bytes, at most 4 GiB; 0: as others, at most 8 KiB. */
-LUMEN_API int lumen_open_errands(lumen_server *server, uint64_t upload_bytes);
+/* Before lumen_start: requests of some kinds (1 << enum lumen_errand_kind each) are answered by
+ * this program, with the functions below. One thread may call lumen_next_errand, any thread the
+ * others. A call that loads a model may have a body of so many bytes, at most 4 GiB; 0: as others,
+ * at most 8 KiB. */
+LUMEN_API int lumen_open_errands(lumen_server *server, uint32_t kinds, uint64_t upload_bytes);
 /* The oldest request that waits: 0, or LUMEN_E_AGAIN when there is none for timeout_ms. What
  * errand_out points to is there until lumen_finish_errand. */
 LUMEN_API int lumen_next_errand(lumen_server *server, uint32_t timeout_ms,

@@ -5,14 +5,14 @@
 #include "parts/errands.h"
 #include "server.h"
 
-int lumen_open_errands(lumen_server *server, uint64_t upload_bytes) {
+int lumen_open_errands(lumen_server *server, uint32_t kinds, uint64_t upload_bytes) {
     struct lm_shared *shared = &server->shared;
     if (server->state != SERVER_OPEN || shared->errands)
         return lm_error(LUMEN_E_STATE, "lumen_open_errands comes once, before lumen_start");
     if (upload_bytes > UINT32_MAX)
         return lm_error(LUMEN_E_INVALID, "upload_bytes: expected at most %u, found %llu",
                         UINT32_MAX, (unsigned long long)upload_bytes);
-    return lm_errands_open(&shared->errands, LUMEN_IO_THREADS_MAX, upload_bytes);
+    return lm_errands_open(&shared->errands, LUMEN_IO_THREADS_MAX, kinds, upload_bytes);
 }
 
 static int check(const lumen_server *server) {

@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol
 import orjson
 
 from lumen_uring.errors import EngineError, LumenError
-from lumen_uring.model_settings import ModelConfig
+from lumen_uring.model_settings import EnsembleConfig, ModelConfig
 from lumen_uring.repository.calls import CallError, asked_of, object_of, parameters_of
 from lumen_uring.repository.entries import entries_in, entries_of, names_in, uploaded_entries
 from lumen_uring.repository.live_models import LiveModels, Virtual
@@ -27,6 +27,7 @@ from lumen_uring.repository.uploads import Uploads
 from lumen_uring.repository.watch import SETTLE_S, Watcher
 from lumen_uring.ring.engine import Errand
 from lumen_uring.setting_types import base_of
+from lumen_uring.settings import Config
 
 _STEP_S: Final = 0.5
 _SHUTTING_DOWN: Final = "the server is shutting down"
@@ -57,6 +58,16 @@ class Listed:
     models: tuple[ModelConfig, ...]
     virtual: tuple[Virtual, ...]
     done: Callable[[list[str]], None]  # with a line for each model that could not be
+
+
+def kinds_of(config: Config) -> tuple[str, ...]:
+    """The kinds of calls that a server's control answers.
+
+    Args:
+        config: of the server.
+    """
+    changes = ("index", "load", "unload") if config.repository.control == "explicit" else ()
+    return ("trace", "logging", *changes)
 
 
 class Control:
@@ -94,10 +105,9 @@ class Control:
         self._watcher: Watcher | None = None
 
     def start(self) -> None:
-        """Begins to load, to answer calls (explicit) and to watch (watch)."""
+        """Begins to load, to answer calls and to watch (watch)."""
         self._loader.start()
-        if self._live.config.repository.control == "explicit":
-            self._taker.start()
+        self._taker.start()
         if self._live.config.repository.control == "watch":
             paths = [Path(text).expanduser() for text in self._live.config.repository.paths]
             try:
@@ -165,7 +175,7 @@ class Control:
 
     def _settings(self, errand: Errand) -> bytes:
         if errand.name and self._live.states.ready_version(errand.name) is None:
-            raise CallError(400, f"Request for unknown model: '{errand.name}' is not found")
+            raise CallError(400, f"Request for unknown model : {errand.name} is not found")
         return orjson.dumps(self._asked(errand.kind, object_of(errand.body)))
 
     # ---- the thread that loads ----
@@ -259,21 +269,32 @@ class Control:
         return []
 
     def _unload_asked(self, errand: Errand) -> bytes:
-        parameters_of(errand.body, {"unload_dependents": bool})
+        asked = parameters_of(errand.body, {"unload_dependents": bool})
         names = [model.name for model in self._live.models() if model.base == errand.name]
         if not names and self._live.states.ready_version(errand.name) is not None:
             names = [errand.name]  # a virtual model
         if not names:
             raise CallError(404, f"failed to unload '{errand.name}': it is not loaded")
         try:
+            steps = self._steps(errand.name) if asked.get("unload_dependents") else []
             for name in names:
                 self._live.remove(name)
+            for name in steps:
+                with suppress(EngineError):  # another model needs it
+                    self._live.remove(name)
         except EngineError as error:
             raise CallError(400, f"failed to unload '{errand.name}': {error}") from None
         finally:
             self._uploads.keep_used(model.path for model in self._live.models())
             self._say_readiness()
         return b""
+
+    def _steps(self, name: str) -> list[str]:
+        """The models that an ensemble runs, as far as they are served."""
+        served = {model.name for model in (*self._live.models(), *self._live.virtual())}
+        ensembles = (one for one in self._live.virtual() if isinstance(one, EnsembleConfig))
+        steps = (step.model for one in ensembles if one.name == name for step in one.steps)
+        return [step for step in dict.fromkeys(steps) if step in served]
 
     def _apply_all(self, wanted: Sequence[ModelConfig], virtual: Sequence[Virtual]) -> list[str]:
         """Virtual models go before those that they run, and come after them."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -426,14 +426,21 @@ class Engine(LiveModels):
         handle = self._open_handle()
         self._check(self._library.lumen_set_metrics_port(handle, port))
 
-    def open_errands(self, upload_bytes: int = 0) -> None:
-        """Has requests that load models answered by this program; before start only.
+    def open_errands(self, kinds: Iterable[str], upload_bytes: int = 0) -> None:
+        """Has requests of some kinds answered by this program; before start only.
+
+        Args:
+            kinds: of structs.ERRANDS.
+            upload_bytes: that a call which loads a model may have.
 
         Source:
             lumen_open_errands
         """
+        bits = sum(1 << structs.ERRANDS.index(kind) for kind in set(kinds))
         self._check(
-            self._library.lumen_open_errands(self._open_handle(), u64("upload_bytes", upload_bytes))
+            self._library.lumen_open_errands(
+                self._open_handle(), bits, u64("upload_bytes", upload_bytes)
+            )
         )
 
     def next_errand(self, timeout_s: float) -> Errand | None:

@@ -536,7 +536,7 @@ FUNCTIONS: Final[tuple[tuple[str, object, tuple[object, ...]], ...]] = (
     ("lumen_reopen", ctypes.c_int, (_Server, c_uint32)),
     ("lumen_news", ctypes.c_int, (_Server, ctypes.POINTER(c_char), c_size_t)),
     ("lumen_heartbeat", ctypes.c_int, (_Server,)),
-    ("lumen_open_errands", ctypes.c_int, (_Server, c_uint64)),
+    ("lumen_open_errands", ctypes.c_int, (_Server, c_uint32, c_uint64)),
     ("lumen_next_errand", ctypes.c_int, (_Server, c_uint32, ctypes.POINTER(LumenErrand))),
     (
         "lumen_finish_errand",

@@ -10,7 +10,7 @@
 #include "lumen.h"
 #include "parts/errands.h"
 
-enum { IOS = 3, CALLS = 3000 };
+enum { IOS = 3, CALLS = 3000, ALL_KINDS = 0x1f };
 
 static struct lm_errands *errands;
 
@@ -25,7 +25,7 @@ static struct lm_errand *submit(uint32_t io, const char *name) {
 }
 
 static void one_after_another(void) {
-    CHECK(lm_errands_open(&errands, 2, 0) == 0);
+    CHECK(lm_errands_open(&errands, 2, ALL_KINDS, 0) == 0);
     CHECK(lm_errands_next(errands, 0) == NULL);
     struct lm_errand *first = submit(1, "a"), *second = submit(0, "b");
     CHECK(!lm_errand_is_finished(first));
@@ -45,7 +45,7 @@ static void one_after_another(void) {
 }
 
 static void so_many(void) {
-    CHECK(lm_errands_open(&errands, 2, 0) == 0);
+    CHECK(lm_errands_open(&errands, 2, ALL_KINDS, 0) == 0);
     for (uint32_t e = 0; e < LM_ERRANDS_PER_IO; e++) CHECK(submit(0, "m"));
     CHECK(submit(0, "m") == NULL && submit(1, "m"));
     struct lm_errand *taken[LM_ERRANDS_PER_IO + 1];
@@ -62,7 +62,9 @@ static void so_many(void) {
 
 /* The client leaves before its call is looked at, while it is carried out, and after that. */
 static void abandoned(void) {
-    CHECK(lm_errands_open(&errands, 1, 0) == 0);
+    CHECK(lm_errands_open(&errands, 1, 1u << LUMEN_ERRAND_LOAD, 0) == 0);
+    CHECK(lm_errands_take(errands, LUMEN_ERRAND_LOAD));
+    CHECK(!lm_errands_take(errands, LUMEN_ERRAND_INDEX));
     struct lm_errand *early = submit(0, "early");
     lm_errand_abandon(early);
     CHECK(lm_errands_next(errands, 0) == NULL);
@@ -90,7 +92,7 @@ static void fill(struct lm_errand *errand, size_t bytes) {
 }
 
 static void uploads(void) {
-    CHECK(lm_errands_open(&errands, 2, LARGE) == 0);
+    CHECK(lm_errands_open(&errands, 2, ALL_KINDS, LARGE) == 0);
     CHECK(lm_errands_upload_bytes(errands) == LARGE);
     struct lm_errand *first = lm_errands_begin_upload(errands, 0, LARGE);
     CHECK(first && first->upload.bytes >= LARGE);
@@ -171,7 +173,7 @@ static void each_comes_back_once(void) {
     pthread_t ios[IOS], control;
     lm_atomic_u32 stop;
     lm_store_relaxed_u32(&stop, 0);
-    CHECK(lm_errands_open(&errands, IOS, LARGE) == 0);
+    CHECK(lm_errands_open(&errands, IOS, ALL_KINDS, LARGE) == 0);
     CHECK(pthread_create(&control, NULL, control_thread, &stop) == 0);
     for (uintptr_t i = 0; i < IOS; i++)
         CHECK(pthread_create(&ios[i], NULL, io_thread, (void *)i) == 0);

@@ -47,10 +47,10 @@ static void make_models(void) {
 static void metadata(void) {
     struct lm_oip_document document;
     make_models();
-    is(lm_oip_server_metadata("my server", "1.2", false, &document), &document,
+    const char *const extensions[] = {"classification", "statistics", NULL};
+    is(lm_oip_server_metadata("my server", "1.2", extensions, &document), &document,
        "{\"name\":\"my server\",\"version\":\"1.2\",\"extensions\":[\"classification\","
-       "\"model_repository\",\"model_configuration\",\"parameters\",\"statistics\","
-       "\"binary_tensor_data\"]}");
+       "\"statistics\"]}");
     is(lm_oip_model_metadata(&models[0], oip_pointers(models, 2), 2, &document), &document,
        "{\"name\":\"net\",\"versions\":[\"1\"],\"platform\":\"onnxruntime_onnx\",\"inputs\":[{"
        "\"name\":\"image\",\"datatype\":\"FP32\",\"shape\":[-1,3,224,224]}],\"outputs\":[{\"name\":"

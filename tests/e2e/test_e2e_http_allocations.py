@@ -67,7 +67,7 @@ MAKERS: dict[str, Callable[[int], bytes]] = {
     "the page": lambda n: get("/"),
     "its figures": lambda n: get("/figures"),
     "not found": lambda n: get(f"/v2/{n}"),
-    "not there": lambda n: get("/v2/logging"),
+    "not there": lambda n: get("/v2/cudasharedmemory/status"),
     "an unknown model": lambda n: post(web.path(f"m{n}"), bytes(n)),
     "no JSON": lambda n: post(web.path("double"), GOOD_JSON[:n]),
     "bad values": lambda n: post(web.path("double"), GOOD_JSON.replace(b"15.0", b'"%d"' % n)),

@@ -57,7 +57,10 @@ def test_the_servers_metadata(zoo: Server) -> None:
     found = one(zoo, get("/v2")).json()
     assert found["name"] == "lumen"
     assert found["version"] == zoo.description["server"]["version"]  # type: ignore[index]
-    assert {"statistics", "binary_tensor_data", "classification"} <= set(found["extensions"])
+    assert found["extensions"] == [
+        "classification", "sequence", "model_configuration", "binary_tensor_data", "parameters",
+        "statistics", "trace", "logging",
+    ]  # fmt: skip
 
 
 def test_every_models_metadata(zoo: Server) -> None:
@@ -196,17 +199,9 @@ CONTROL = [
     get("/v2/systemsharedmemory/status"),
     get("/v2/systemsharedmemory/region/r/status"),
     post("/v2/systemsharedmemory/region/r/register", b'{"key":"/k","offset":0,"byte_size":8}'),
-    post("/v2/systemsharedmemory/region/r/unregister"),
     get("/v2/cudasharedmemory/status"),
     get("/v2/cudasharedmemory/region/r/status"),
     post("/v2/cudasharedmemory/region/r/register", b'{"raw_handle":{"b64":"AA=="}}'),
-    post("/v2/cudasharedmemory/region/r/unregister"),
-    get("/v2/trace/setting"),
-    post("/v2/trace/setting", b'{"trace_level":["TIMESTAMPS"]}'),
-    get("/v2/models/double/trace/setting"),
-    post("/v2/models/double/trace/setting", b"{}"),
-    get("/v2/logging"),
-    post("/v2/logging", b'{"log_verbose_level":1}'),
 ]
 
 
@@ -220,11 +215,30 @@ def test_what_is_not_there_says_so(zoo: Server, request_bytes: bytes) -> None:
     assert "not" in answer.error
 
 
+@pytest.mark.parametrize("which", ["", "/region/r"])
 @pytest.mark.parametrize("kind", ["systemsharedmemory", "cudasharedmemory"])
-def test_unregistering_all_regions_is_fine_without_any(zoo: Server, kind: str) -> None:
-    """perf_analyzer does that first of all."""
-    answer = one(zoo, post(f"/v2/{kind}/unregister"))
+def test_unregistering_regions_is_fine_without_any(zoo: Server, kind: str, which: str) -> None:
+    """perf_analyzer does that first of all, and so do many clients."""
+    answer = one(zoo, post(f"/v2/{kind}{which}/unregister"))
     assert (answer.code, answer.body) == (200, b"")
+
+
+def test_settings_of_traces_and_of_the_log(zoo: Server) -> None:
+    """They are answered whatever `repository.control` is."""
+    at_start = one(zoo, get("/v2/logging")).json()
+    assert (at_start["log_info"], at_start["log_verbose_level"]) == (True, 0)
+    assert one(zoo, post("/v2/logging", b'{"log_verbose_level":1}')).json() == {
+        **at_start, "log_verbose_level": 1,
+    }  # fmt: skip
+    assert one(zoo, post("/v2/logging", json.dumps(at_start).encode())).json() == at_start
+    for target in ("/v2/trace/setting", "/v2/models/double/trace/setting"):
+        traces = one(zoo, get(target)).json()
+        assert (traces["trace_level"], traces["trace_rate"]) == (["OFF"], "1")
+        assert one(zoo, post(target, b"{}")).json() == traces
+        refused = one(zoo, post(target, b'{"trace_level":["TIMESTAMPS"]}'))
+        assert (refused.code, "engine.telemetry_csv_path" in refused.error) == (400, True)
+    unknown = one(zoo, get("/v2/models/nobody/trace/setting"))
+    assert (unknown.code, "nobody" in unknown.error) == (400, True)
 
 
 UNKNOWN = [

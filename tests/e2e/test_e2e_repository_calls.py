@@ -67,14 +67,44 @@ def check_settings(client: http_client.InferenceServerClient, server: Server) ->
     assert client.update_log_settings(quiet)["log_warning"] is False
     client.load_model("double")
     assert "version 1 is loaded" not in server.errors
-    assert client.update_log_settings({"log_verbose_level": 3})["log_info"] is True
+    loud = {"log_verbose_level": 3, "log_info": True, "log_warning": True}
+    assert client.update_log_settings(loud)["log_verbose_level"] == 3
     client.load_model("double")
     eventually(lambda: "model double: version 1 is loaded" in server.errors, "the line of the log")
     assert client.get_trace_settings("double")["trace_level"] == ["OFF"]
     with pytest.raises(InferenceServerException, match=r"engine\.telemetry_csv_path"):
         client.update_trace_settings(None, {"trace_level": ["TIMESTAMPS"]})
-    with pytest.raises(InferenceServerException, match="'none' is not found"):
+    with pytest.raises(InferenceServerException, match="none is not found"):
         client.get_trace_settings("none")
+
+
+@pytest.mark.once
+def test_an_ensemble_and_its_steps_are_unloaded(serve: Serve, folder: Path) -> None:
+    """unload_dependents: those of its steps that nobody else runs."""
+    asked = settings(folder)
+    path = str(folder / "double/1/model.onnx")
+    asked["models"] = [{"name": name, "path": path} for name in ("first", "second")]
+    wire = {"inputs": {"x": "x"}, "outputs": {"y": "between"}}
+    last = {"inputs": {"x": "between"}, "outputs": {"y": "y"}}
+    asked["ensembles"] = [
+        {"name": "whole", "steps": [{"model": "first", **wire}, {"model": "second", **last}]},
+        {"name": "other", "steps": [{"model": "second", **wire}, {"model": "double", **last}]},
+    ]
+    server = serve(asked)
+    client = http_client.InferenceServerClient(f"127.0.0.1:{server.port}")
+    extensions = client.get_server_metadata()["extensions"]
+    assert {"model_repository", "model_repository(unload_dependents)"} <= set(extensions)
+    client.unload_model("whole", unload_dependents=True)
+    ready = {
+        one["name"] for one in client.get_model_repository_index() if one.get("state") == "READY"
+    }
+    assert ready == {"second", "double", "other"}
+    client.unload_model("other")
+    ready = {
+        one["name"] for one in client.get_model_repository_index() if one.get("state") == "READY"
+    }
+    assert ready == {"second", "double"}
+    client.close()
 
 
 @pytest.mark.once

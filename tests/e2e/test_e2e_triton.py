@@ -199,12 +199,32 @@ def test_shared_memory_is_not_there(client: Any) -> None:
     assert "shared memory" in said
 
 
-def test_settings_that_are_not_there(client: Any) -> None:
-    assert refused(client, "get_trace_settings")
-    assert refused(client, "get_trace_settings", "double")
-    assert refused(client, "update_trace_settings", settings={"trace_level": ["TIMESTAMPS"]})
-    assert refused(client, "get_log_settings")
-    assert refused(client, "update_log_settings", {"log_verbose_level": 1})
+def test_settings_of_traces(client: Any) -> None:
+    at_start = client.get_trace_settings()
+    assert at_start["trace_level"] == ["OFF"]
+    assert client.get_trace_settings("double") == at_start
+    cleared = dict.fromkeys(("trace_file", "trace_level", "trace_rate", "trace_count"))
+    assert client.update_trace_settings("double", cleared) == at_start
+    assert "nobody" in refused(client, "get_trace_settings", "nobody")
+    said = refused(client, "update_trace_settings", settings={"trace_level": ["TIMESTAMPS"]})
+    assert "engine.telemetry_csv_path" in said
+
+
+def test_settings_of_the_log(client: Any) -> None:
+    at_start = client.get_log_settings()
+    assert at_start == {
+        "log_file": "", "log_info": True, "log_warning": True, "log_error": True,
+        "log_verbose_level": 0, "log_format": "default",
+    }  # fmt: skip
+    for changed in (
+        {"log_info": False}, {"log_warning": False}, {"log_error": False},
+        {"log_verbose_level": 1}, {"log_format": "ISO8601"},
+    ):  # fmt: skip
+        before = client.get_log_settings()
+        assert client.update_log_settings(changed) == {**before, **changed}
+    said = refused(client, "update_log_settings", {"log_file": "other.log", "log_info": True})
+    assert "log file location can not be updated through network protocol" in said
+    assert client.update_log_settings(at_start) == at_start
 
 
 # ---- inference ----

@@ -4,14 +4,45 @@
 #include <stdlib.h>
 
 #include "base/error.h"
+#include "lumen.h"
 #include "parts/http_page.h"
+
+/* Triton's names of what is served here, and of nothing else. Priorities (schedule_policy) and
+ * memory of CUDA are not. */
+static int open_metadata(struct lm_oip_document *document, const struct lm_http_server *server) {
+    enum { ALWAYS, BY_CALL, SHARED_MEMORY };
+    static const struct {
+        const char *name;
+        uint8_t when;
+        uint8_t errand; /* of BY_CALL */
+    } all[] = {{"classification", ALWAYS, 0},
+               {"sequence", ALWAYS, 0},
+               {"model_repository", BY_CALL, LUMEN_ERRAND_LOAD},
+               {"model_repository(unload_dependents)", BY_CALL, LUMEN_ERRAND_UNLOAD},
+               {"model_configuration", ALWAYS, 0},
+               {"system_shared_memory", SHARED_MEMORY, 0},
+               {"binary_tensor_data", ALWAYS, 0},
+               {"parameters", ALWAYS, 0},
+               {"statistics", ALWAYS, 0},
+               {"trace", BY_CALL, LUMEN_ERRAND_TRACE},
+               {"logging", BY_CALL, LUMEN_ERRAND_LOGGING}};
+    const char *there[sizeof all / sizeof all[0] + 1];
+    uint32_t count = 0;
+    for (size_t e = 0; e < sizeof all / sizeof all[0]; e++) {
+        const bool by_call = server->errands && lm_errands_take(server->errands, all[e].errand);
+        const bool is_there[] = {
+            [ALWAYS] = true, [BY_CALL] = by_call, [SHARED_MEMORY] = server->shares_memory};
+        if (is_there[all[e].when]) there[count++] = all[e].name;
+    }
+    there[count] = NULL;
+    return lm_oip_server_metadata(server->name, server->version, there, document);
+}
 
 int lm_http_documents_open(struct lm_model_set *set, const struct lm_http_server *server) {
     struct lm_http_documents *documents = calloc(1, sizeof *documents);
     set->documents = documents;
     if (!documents) return lm_error(LUMEN_E_NOMEM, "no memory for what HTTP answers");
-    int code = lm_oip_server_metadata(server->name, server->version, server->shares_memory,
-                                      &documents->server);
+    int code = open_metadata(&documents->server, server);
     if (!code) code = lm_oip_repository_index(set->models, set->count, &documents->index);
     if (!code) code = lm_rows_model_names(set->models, set->count, &documents->names);
     if (!code)

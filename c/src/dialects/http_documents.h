@@ -5,6 +5,7 @@
 #define LM_DIALECTS_HTTP_DOCUMENTS_H
 
 #include "flow/model_set.h"
+#include "parts/errands.h"
 #include "parts/oip_metadata.h"
 
 struct lm_http_documents {
@@ -27,6 +28,7 @@ struct lm_http_server {
     uint32_t metrics_port; /* 0: none */
     uint32_t worker_count;
     bool shares_memory;
+    const struct lm_errands *errands; /* NULL: no calls to the control program */
 };
 
 /* Once the set's models are known. */

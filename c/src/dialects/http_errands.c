@@ -62,9 +62,15 @@ static void submit(struct lm_io *io, struct lm_connection *connection, const cha
     hand_over(io, connection, errand, name, bytes);
 }
 
+/* Whether the control program answers it here. */
+static bool takes(const struct lm_io *io, uint8_t route) {
+    return io->shared->errands && is_errand(route) &&
+           lm_errands_take(io->shared->errands, kind_of(route));
+}
+
 uint64_t lm_http_errand_bytes_max(const struct lm_io *io, uint8_t route) {
     const struct lm_errands *errands = io->shared->errands;
-    if (!errands || !is_errand(route)) return 0;
+    if (!takes(io, route)) return 0;
     uint64_t upload = route == LM_ROUTE_REPOSITORY_LOAD ? lm_errands_upload_bytes(errands) : 0;
     return upload > LM_ERRAND_TEXT_BYTES_MAX ? upload : LM_ERRAND_TEXT_BYTES_MAX;
 }
@@ -84,7 +90,7 @@ static void refuse_length(struct lm_io *io, struct lm_connection *connection) {
 bool lm_http_errand_take(struct lm_io *io, struct lm_connection *connection,
                          const struct lm_http_match *match) {
     struct lm_http_call *call = &connection->in.call;
-    if (!io->shared->errands || !is_errand(call->route)) return false;
+    if (!takes(io, call->route)) return false;
     if (!lm_http_may_control(connection)) {
         if (call->route == LM_ROUTE_REPOSITORY_INDEX) return false; /* those that are served */
         lm_refusal_count(io, LM_STATUS_UNAUTHORISED, LM_NO_MODEL);

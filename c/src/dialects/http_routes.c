@@ -209,10 +209,8 @@ void lm_http_answer_route(struct lm_io *io, struct lm_connection *connection) {
                        "calls that load models (repository.control is not explicit)");
         break;
     case LM_ROUTE_TRACE_SETTING:
-        answer_control(io, connection, "trace settings (repository.control is not explicit)");
-        break;
-    case LM_ROUTE_LOGGING:
-        answer_control(io, connection, "logging settings (repository.control is not explicit)");
+    case LM_ROUTE_LOGGING: /* http_errands.c has them where a control program answers */
+        answer_control(io, connection, "settings of traces and of the log");
         break;
     case LM_ROUTE_SYSTEM_SHM_UNREGISTER:
     case LM_ROUTE_CUDA_SHM_UNREGISTER:

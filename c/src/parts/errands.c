@@ -13,20 +13,23 @@
 struct lm_errands {
     int wake; /* an eventfd: something was submitted */
     uint32_t io_count;
+    uint32_t kinds;
     uint64_t upload_bytes;
     lm_atomic_u64 tickets;
     struct lm_errand table[][LM_ERRANDS_PER_IO];
 };
 
-int lm_errands_open(struct lm_errands **errands_out, uint32_t io_count, uint64_t upload_bytes) {
+int lm_errands_open(struct lm_errands **errands_out, uint32_t io_count, uint32_t kinds,
+                    uint64_t upload_bytes) {
     struct lm_errands *errands = calloc(1, sizeof *errands + io_count * sizeof errands->table[0]);
-    if (!errands) return lm_error(LUMEN_E_NOMEM, "no memory for calls that load models");
+    if (!errands) return lm_error(LUMEN_E_NOMEM, "no memory for calls to the control program");
     errands->io_count = io_count;
+    errands->kinds = kinds;
     errands->upload_bytes = upload_bytes;
     errands->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (errands->wake < 0) {
         free(errands);
-        return lm_error(LUMEN_E_IO, "no descriptor for calls that load models");
+        return lm_error(LUMEN_E_IO, "no descriptor for calls to the control program");
     }
     *errands_out = errands;
     return 0;
@@ -42,6 +45,10 @@ void lm_errands_close(struct lm_errands *errands) {
     }
     close(errands->wake);
     free(errands);
+}
+
+bool lm_errands_take(const struct lm_errands *errands, uint32_t kind) {
+    return errands->kinds >> kind & 1;
 }
 
 uint64_t lm_errands_upload_bytes(const struct lm_errands *errands) {

@@ -47,11 +47,15 @@ struct lm_errand {
 
 struct lm_errands;
 
+/* Whether the control program answers calls of this kind. */
+bool lm_errands_take(const struct lm_errands *errands, uint32_t kind);
 /* Bodies longer than `text` may have so many bytes; 0: there are none. */
 uint64_t lm_errands_upload_bytes(const struct lm_errands *errands);
 
-/* Control thread: before the I/O threads start, and after they have ended. */
-int lm_errands_open(struct lm_errands **errands_out, uint32_t io_count, uint64_t upload_bytes);
+/* Control thread: before the I/O threads start, and after they have ended. `kinds` has a bit for
+ * each kind. */
+int lm_errands_open(struct lm_errands **errands_out, uint32_t io_count, uint32_t kinds,
+                    uint64_t upload_bytes);
 void lm_errands_close(struct lm_errands *errands);
 
 /* I/O thread: an entry to fill in; NULL: all of its entries are in use. */

@@ -34,7 +34,7 @@ void lm_oip_document_close(struct lm_oip_document *document) {
     *document = (struct lm_oip_document){0};
 }
 
-int lm_oip_server_metadata(const char *name, const char *version, bool shares_memory,
+int lm_oip_server_metadata(const char *name, const char *version, const char *const *extensions,
                            struct lm_oip_document *out) {
     FILE *file = open_document(out);
     if (!file) return no_document();
@@ -42,10 +42,10 @@ int lm_oip_server_metadata(const char *name, const char *version, bool shares_me
     lm_json_write(file, name);
     fputs(",\"version\":", file);
     lm_json_write(file, version);
-    fputs(",\"extensions\":[\"classification\",\"model_repository\",\"model_configuration\","
-          "\"parameters\",\"statistics\",\"binary_tensor_data\"",
-          file);
-    fputs(shares_memory ? ",\"system_shared_memory\"]}" : "]}", file);
+    fputs(",\"extensions\":", file);
+    for (const char *const *one = extensions; *one; one++)
+        fprintf(file, "%c\"%s\"", one == extensions ? '[' : ',', *one);
+    fputs("]}", file);
     return close_document(file, out);
 }
 

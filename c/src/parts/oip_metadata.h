@@ -17,7 +17,8 @@ struct lm_oip_document {
 };
 
 /* Each returns 0 or LUMEN_E_NOMEM. */
-int lm_oip_server_metadata(const char *name, const char *version, bool shares_memory,
+/* `extensions` has at least one, and ends with NULL. */
+int lm_oip_server_metadata(const char *name, const char *version, const char *const *extensions,
                            struct lm_oip_document *out);
 int lm_oip_model_metadata(const struct lm_model *model, struct lm_model *const *models,
                           uint32_t model_count, struct lm_oip_document *out);
