@@ -7,7 +7,6 @@
 
 #include "base/error.h"
 #include "parts/model_engine.h"
-#include "parts/model_file.h"
 #include "parts/slot_plan.h"
 #include "parts/virtual.h"
 #include "server.h"
@@ -75,16 +74,6 @@ int lm_server_place_workers(lumen_server *server) {
     return 0;
 }
 
-static bool may_loop(const struct lm_model *model) {
-    const struct lm_mapping *optimised = &model->source.optimised;
-    struct lm_mapping file;
-    if (optimised->bytes) return lm_model_file_loops(optimised->base, optimised->bytes);
-    if (lm_file_map(&file, model->source.path)) return true;
-    bool loops = lm_model_file_loops(file.base, file.bytes);
-    lm_mapping_close(&file);
-    return loops;
-}
-
 /* A virtual model goes where those that it runs may go, which have been decided on before: one of
  * its experts, or all its steps. */
 static void choose_run_of_virtual(struct lm_model *model) {
@@ -135,11 +124,12 @@ static void choose_run(const lumen_server *server, struct lm_model *model) {
     } else {
         if (!model->native) model->run_ns = lm_model_time_run(model, &server->shared.ort);
         bool is_short = model->run_ns > 0 && model->run_ns <= LM_SHORT_RUN_NS;
-        if (is_short && !may_loop(model)) {
+        bool is_bounded = model->native || !model->source.unbounded[0];
+        if (is_short && is_bounded) {
             model->run_why = "its Runs are short";
             return;
         }
-        model->run_why = is_short        ? "it has loops, which may take any time"
+        model->run_why = !is_bounded     ? model->source.unbounded
                          : model->run_ns ? "its Runs take longer than a hand-over"
                                          : "it fails on an input of zeros";
     }

@@ -251,30 +251,6 @@ static void reasons_by_form(void) {
     CHECK(strlen(small) < sizeof small - 1 && small[sizeof small - 1] == '#');
 }
 
-/* A node's type, in either form of a model; a longer word is none. */
-static void loops(void) {
-    static const struct {
-        const char *bytes;
-        size_t count;
-        bool found;
-    } cases[] = {
-        {"", 0, false},
-        {"..\"\004Loop..", 10, true},
-        {"..\"\004Scan", 8, true},
-        {"\004\0\0\0Loop\0", 9, true},
-        {".\004\0\0\0Scan\0.", 11, true},
-        {"\"\004Loo", 5, false},
-        {"\"\005Loops", 7, false},
-        {"\005\0\0\0Loops", 9, false},
-    };
-    for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
-        uint8_t *at = check_guard_tail(&guard, cases[c].count);
-        memcpy(at, cases[c].bytes, cases[c].count);
-        CHECK_AT("case %zu", c);
-        CHECK(lm_model_file_loops(at, cases[c].count) == cases[c].found);
-    }
-}
-
 int main(void) {
     uint64_t random = check_seed();
     check_watchdog(120, "a message that is trimmed");
@@ -286,7 +262,6 @@ int main(void) {
     trims();
     reasons();
     reasons_by_form();
-    loops();
     check_guard_close(&guard);
     return check_finish("test_model_file");
 }

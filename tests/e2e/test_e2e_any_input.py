@@ -159,6 +159,7 @@ def test_bench_takes_any_input(server: Server, cache: Path) -> None:
 BY_TIME = (
     ("auto", "its Runs are short"),
     ("worker", "its Runs take longer than a hand-over"),
+    ("worker", "it has NonZero, which may take any time"),
 )
 
 

@@ -1,80 +1,23 @@
-/* model_file.c: see model_file.h. An ONNX model is a message of Protocol Buffers: fields, each with
- * a number and a kind, whose values may be messages again (onnx.proto). */
+/* model_file.c: see model_file.h. */
 #include "parts/model_file.h"
 
 #include <string.h>
 
-struct bytes {
-    const uint8_t *at;
-    const uint8_t *end;
-};
-
-struct field {
-    uint64_t number;
-    struct bytes value; /* empty where the kind is a number */
-};
-
-enum { KIND_VARINT, KIND_64_BITS, KIND_BYTES, KIND_32_BITS = 5 };
-/* Numbers of fields in onnx.proto: of ModelProto, GraphProto, ValueInfoProto, TypeProto, Tensor. */
-enum { MODEL_GRAPH = 7, GRAPH_INPUT = 11, INFO_NAME = 1, INFO_TYPE = 2, TYPE_TENSOR = 1 };
-enum { TENSOR_SHAPE = 2 };
-
-static bool read_varint(struct bytes *from, uint64_t *value_out) {
-    uint64_t value = 0;
-    for (uint32_t shift = 0; shift < 64 && from->at < from->end; shift += 7) {
-        uint8_t byte = *from->at++;
-        value |= (uint64_t)(byte & 0x7f) << shift;
-        if (byte < 0x80) {
-            *value_out = value;
-            return true;
-        }
-    }
-    return false;
-}
-
-/* Takes the next field; false when what follows is none, or ends before the field does. */
-static bool read_field(struct bytes *from, struct field *field) {
-    uint64_t key, size = 0;
-    if (!read_varint(from, &key)) return false;
-    *field = (struct field){.number = key >> 3};
-    switch (key & 7) {
-    case KIND_VARINT: return read_varint(from, &size);
-    case KIND_64_BITS: size = 8; break;
-    case KIND_32_BITS: size = 4; break;
-    case KIND_BYTES:
-        if (!read_varint(from, &size)) return false;
-        break;
-    default: return false;
-    }
-    if (size > (uint64_t)(from->end - from->at)) return false;
-    field->value = (struct bytes){from->at, from->at + size};
-    from->at += size;
-    return true;
-}
-
-/* The next field of this number; false when there is none. */
-static bool find_field(struct bytes *from, uint64_t number, struct bytes *value_out) {
-    struct field field;
-    while (from->at < from->end && read_field(from, &field)) {
-        if (field.number != number) continue;
-        *value_out = field.value;
-        return true;
-    }
-    return false;
-}
+#include "parts/onnx_fields.h"
 
 bool lm_model_file_hides_shape(const uint8_t *bytes, size_t count, const char *input) {
-    struct bytes model = {bytes, bytes + count}, graph, info, name, type, tensor, shape;
-    if (!find_field(&model, MODEL_GRAPH, &graph)) return false;
-    while (find_field(&graph, GRAPH_INPUT, &info)) {
-        struct bytes fields = info;
+    struct lm_bytes model = {bytes, bytes + count}, graph, info, name, type, tensor, shape;
+    if (!lm_onnx_find_field(&model, LM_ONNX_MODEL_GRAPH, &graph)) return false;
+    while (lm_onnx_find_field(&graph, LM_ONNX_GRAPH_INPUT, &info)) {
+        struct lm_bytes fields = info;
         size_t name_bytes = strlen(input);
-        if (!find_field(&fields, INFO_NAME, &name)) continue;
+        if (!lm_onnx_find_field(&fields, LM_ONNX_INFO_NAME, &name)) continue;
         if ((size_t)(name.end - name.at) != name_bytes || memcmp(name.at, input, name_bytes) != 0)
             continue;
         fields = info;
-        return find_field(&fields, INFO_TYPE, &type) && find_field(&type, TYPE_TENSOR, &tensor) &&
-               !find_field(&tensor, TENSOR_SHAPE, &shape);
+        return lm_onnx_find_field(&fields, LM_ONNX_INFO_TYPE, &type) &&
+               lm_onnx_find_field(&type, LM_ONNX_TYPE_TENSOR, &tensor) &&
+               !lm_onnx_find_field(&tensor, LM_ONNX_TYPE_SHAPE, &shape);
     }
     return false;
 }
@@ -82,11 +25,11 @@ bool lm_model_file_hides_shape(const uint8_t *bytes, size_t count, const char *i
 /* True when the file begins as ONNX models do, with the version of their form, and its fields do
  * not end where it ends. */
 static bool is_cut_short(const uint8_t *bytes, size_t count) {
-    struct bytes rest = {bytes, bytes + count};
-    struct field field;
+    struct lm_bytes rest = {bytes, bytes + count};
+    struct lm_onnx_field field;
     if (bytes[0] != 0x08) return false;
     while (rest.at < rest.end) {
-        if (!read_field(&rest, &field)) return true;
+        if (!lm_onnx_read_field(&rest, &field)) return true;
     }
     return false;
 }
@@ -159,15 +102,4 @@ const char *lm_model_file_problem(const uint8_t *bytes, size_t count) {
         return "it begins as an ONNX model and is cut short or damaged: copy or download it again";
     if (is_text(bytes, count)) return "it is a text, not an ONNX model";
     return NULL;
-}
-
-bool lm_model_file_loops(const uint8_t *bytes, size_t count) {
-    /* The type of a node, in protobuf's form and in that of flatbuffers. */
-    static const char *const marks[] = {"\"\004Loop", "\"\004Scan", "\004\0\0\0Loop",
-                                        "\004\0\0\0Scan"};
-    static const size_t mark_bytes[] = {6, 6, 8, 8};
-    for (size_t m = 0; m < sizeof marks / sizeof marks[0]; m++) {
-        if (memmem(bytes, count, marks[m], mark_bytes[m])) return true;
-    }
-    return false;
 }

@@ -16,8 +16,4 @@ const char *lm_model_file_problem(const uint8_t *bytes, size_t count);
  * dimensions is free. ONNX Runtime reports such an input like one of no dimensions. */
 bool lm_model_file_hides_shape(const uint8_t *bytes, size_t count, const char *input);
 
-/* True when the model may run its nodes as often as the values of a request say: the time of one
- * Run says nothing of the next one's. Of ONNX and of ONNX Runtime's own format. */
-bool lm_model_file_loops(const uint8_t *bytes, size_t count);
-
 #endif

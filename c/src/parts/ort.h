@@ -14,6 +14,7 @@
 
 #include "base/memory.h"
 #include "lumen.h"
+#include "parts/onnx_bounds.h"
 #include "parts/ort_api.h"
 #include "parts/providers.h"
 
@@ -45,6 +46,7 @@ struct lm_ort_source {
     struct lm_providers providers; /* where there are any, `optimised` has no bytes */
     bool from_cache;
     bool shapes_vary; /* from one Run to another: sessions keep no plan of memory */
+    char unbounded[LM_ONNX_WHY_BYTES]; /* why a Run may take any time; "": its shapes bound it */
 };
 
 /* Of the configuration: path, cache_path (NULL: the optimised graph is made in memory),

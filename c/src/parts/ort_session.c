@@ -157,6 +157,8 @@ static int open_source(struct lm_ort_source *source, const struct lm_ort *ort,
     if (!code) code = lm_providers_check(&source->providers, ort);
     if (!code) code = lm_file_map(&file, path);
     if (code) return code;
+    /* Of the file that was given: the optimised graph, also of the cache, is of the same one. */
+    if (lm_onnx_is_bounded(file.base, file.bytes, source->unbounded)) source->unbounded[0] = '\0';
     if (source->providers.count > 0) {
         /* What a provider compiles cannot be saved, and a graph that is optimised for the CPU hides
          * nodes from it: each session loads the model's own file. */
