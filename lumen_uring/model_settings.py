@@ -17,6 +17,7 @@ from lumen_uring.providers import Providers
 from lumen_uring.repository.origin import Origin
 from lumen_uring.sequences import SequencesConfig
 from lumen_uring.setting_types import (
+    BATCH_DELAY_US_MAX,
     BATCH_MAX,
     BURST_EXPECTED,
     DIMS_EXPECTED,
@@ -25,6 +26,7 @@ from lumen_uring.setting_types import (
     NAME_PATTERN,
     RATE_EXPECTED,
     U32_MAX,
+    U64_MAX,
     WORKERS_MAX,
     Bound,
     Dims,
@@ -85,8 +87,8 @@ _BatchDelay = Annotated[
     int | None,
     Field(
         ge=0,
-        le=10**6,
-        description="null (as engine.batch_delay_us) or microseconds, 0..1000000",
+        le=BATCH_DELAY_US_MAX,
+        description=f"null (as engine.batch_delay_us) or microseconds, 0..{BATCH_DELAY_US_MAX}",
     ),
 ]
 
@@ -135,6 +137,12 @@ class ModelConfig(Section):
     )
     batch_size: _BatchSize = None
     batch_delay_us: _BatchDelay = None
+    max_queued: int = Field(
+        default=0, ge=0, le=U32_MAX, description="0 (no bound) or a number of requests"
+    )
+    queue_timeout_us: int = Field(
+        default=0, ge=0, le=U64_MAX, description="0 (no bound) or microseconds"
+    )
     response_cache: bool = Field(default=False, description="true | false")
     rate: Rate = Field(default=0.0, description=RATE_EXPECTED)
     burst: int | None = Field(default=None, ge=1, le=U32_MAX, description=BURST_EXPECTED)
@@ -276,6 +284,9 @@ class EnsembleConfig(Section):
     )
     batch_size: _BatchSize = None
     batch_delay_us: _BatchDelay = None
+    max_rows: int = Field(
+        default=0, ge=0, le=U32_MAX, description="a whole number, 0 (as its steps) to 4294967295"
+    )
     max_output_bytes: Size = Field(
         default=0,
         ge=0,

@@ -436,7 +436,7 @@ class Config(Section):
         """
         own = (
             *("name", "labels", "run", "batch_size", "batch_delay_us", "max_output_bytes"),
-            *("response_cache", "rate", "burst"),
+            *("max_rows", "response_cache", "rate", "burst"),
         )
         return ModelConfig(
             path="unused",
@@ -455,7 +455,7 @@ class Config(Section):
         copy = last.model_copy(
             update={name: getattr(entry, name) for name in own}
             | {"isolation": "none", "isolation_memory": 0}
-            | {"sequences": None, "warmup": ()}
+            | {"sequences": None, "warmup": (), "max_queued": 0, "queue_timeout_us": 0}
             | {"width": 1, "intra_op_threads": 1, "max_dims": {}, "fix_dims": {}, "providers": ()}
         )
         copy._origin = None

@@ -643,7 +643,9 @@ LIMITS: dict[str, tuple[float, float]] = {
     "models.0.max_rows": (0, 4294967295),
     "models.0.max_output_bytes": (0, 4294967295),
     "models.0.batch_size": (1, 256),
-    "models.0.batch_delay_us": (0, 1000000),
+    "models.0.batch_delay_us": (0, 4294967294),
+    "models.0.max_queued": (0, 4294967295),
+    "models.0.queue_timeout_us": (0, 2**64 - 1),
     "models.0.rate": (0, 1e9),
     "models.0.burst": (1, 4294967295),
 }

@@ -364,9 +364,10 @@ def test_an_ensemble_of_tritons(tmp_path: Path) -> None:
         ("model_transaction_policy { decoupled: true }", "decoupled: expected nothing"),
         ("response_cache { enable: 2 }", "response_cache.enable: expected "),
         ("instance_group [ { kind: KIND_GPU } ]", "instance_group.kind: expected KIND_CPU"),
-        ("dynamic_batching { }", "expected max_batch_size above 0 beside it, found 0"),
         ("max_batch_size: 4\ndynamic_batching { priority_levels: 2 }", "2 dynamic_batching.pri"),
-        ("dynamic_batching { default_queue_policy { max_queue_size: 9 } }", "server.max_in_flight"),
+        ("dynamic_batching { default_priority_level: 2 }", "expected at most 0, found 2"),
+        ("dynamic_batching { default_queue_policy { timeout_action: X } }", "REJECT or DELAY"),
+        ("dynamic_batching { default_queue_policy { max_queue_size: -1 } }", "0..4294967295"),
         (
             'input { name: "x" dims: [2, 3] reshape { shape: [5] } }',
             "input.reshape: expected fixed dimensions, and as many elements in both, found [5] for",
@@ -435,6 +436,11 @@ def compared(*declared: Declared) -> tuple[list[str], list[str]]:
 def test_a_configuration_that_agrees() -> None:
     good = Declared("c:1", "x", "FP32", (3, -1), True, True)
     assert compared(good, Declared("c:2", "y", "", None, True, False)) == ([], [])
+    wider = Declared("c:1", "x", "FP32", (-1, -1), True, True)
+    assert compared(wider) == (
+        [],
+        ["c:1 'x' is [-1, -1, -1] there and [-1, 3, -1] in the graph: the graph's counts"],
+    )
     narrower = Declared("c:1", "x", "FP32", (3, 8), True, True)
     assert compared(narrower) == (
         [],

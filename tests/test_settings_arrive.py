@@ -85,6 +85,8 @@ SETTINGS: dict[tuple[type[BaseModel], str], tuple[str, Fields]] = {
     (ModelConfig, "max_output_bytes"): ("2KiB", {"model.max_output_bytes": 2048}),
     (ModelConfig, "batch_size"): ("8", {"model.batch_size": 8}),
     (ModelConfig, "batch_delay_us"): ("0", {"model.batch_delay_us": 0}),
+    (ModelConfig, "max_queued"): ("5", {"model.max_queued": 5}),
+    (ModelConfig, "queue_timeout_us"): ("7000000000", {"model.queue_timeout_us": 7000000000}),
     (ModelConfig, "image"): (
         "{fit: letterbox, filter: box, pad_value: 9, upright: false, decode: fast, lenient: true, "
         "max_pixels: 11, max_whole_pixels: 12}",

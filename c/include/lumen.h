@@ -357,8 +357,8 @@ typedef struct lumen_model_config {
     /* NULL: a model of its own. Else the model runs these, of which the last one says its tensors,
      * their sizes and what becomes of pictures: `path` and such settings are not looked at. */
     const lumen_experts_config *experts;
-    /* NULL: no ensemble. Else the steps say its tensors, and the same settings are not looked at.
-     */
+    /* NULL: no ensemble. Else the steps say its tensors, and the same settings are not looked at,
+     * but for `max_rows`, which may be fewer than the steps take. */
     const lumen_steps_config *steps;
     const char *engine_path;         /* of the native engine's file; NULL: there is none */
     const char *engine_why;          /* why there is none; NULL: it is not said */
@@ -376,7 +376,8 @@ typedef struct lumen_model_config {
     const char *file_name; /* that the configuration file gives the model; NULL: it gives none */
     const lumen_declared *declared;
     uint32_t declared_count;
-    uint32_t reserved;
+    uint32_t max_queued;       /* requests that wait for a worker; beyond them 503; 0: no bound */
+    uint64_t queue_timeout_us; /* a request's longest wait for a worker; 0: no bound */
 } lumen_model_config;
 
 /* What the process of a model needs to know. It inherits `fd` and hands all to lumen_serve_process.

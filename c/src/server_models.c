@@ -40,6 +40,9 @@ static int set_batch(lumen_server *server, struct lm_model *model,
     }
     model->batch_size = size;
     model->batch_delay_ns = delay_us * 1000ull;
+    model->max_queued = config->max_queued;
+    if (__builtin_mul_overflow(config->queue_timeout_us, 1000, &model->queue_timeout_ns))
+        model->queue_timeout_ns = 0; /* centuries */
     return 0;
 }
 

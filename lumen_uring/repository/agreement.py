@@ -54,7 +54,9 @@ def _compare(one: Declared, tensor: dict[str, Any], problems: list[str], notes: 
     if shape is None or "max_rank" in tensor or not tensor.get("shape_known", True):
         return
     rows = " with the rows of max_batch_size in front" if one.has_rows else ""
-    differs = any(mine != its for mine, its in zip(shape, graph, strict=False) if its != -1)
+    # A free dimension there, which the graph knows, is what the graph says.
+    pairs = zip(shape, graph, strict=False)
+    differs = any(mine != its for mine, its in pairs if -1 not in (mine, its))
     if len(shape) != len(graph) or differs:
         problems.append(f"{where}: expected the graph's shape {graph}, found {shape}{rows}")
     elif shape != graph and one.reshape is None:

@@ -55,6 +55,7 @@ def expand(config: Config) -> tuple[Config, list[str]]:
                 ensembles += _ensemble(model, problems)
                 continue
             entries += _entries(model, problems)
+    ensembles = [_with_versions(entry, entries) for entry in ensembles]
     if len(entries) > MODELS_MAX:
         problems.add("repository.paths", f"at most {MODELS_MAX} models in all", f"{len(entries)}")
     for name in sorted(wanted - first.keys() - {"*"}):
@@ -198,7 +199,7 @@ def _ensemble(found: FoundModel, problems: Problems) -> list[EnsembleConfig]:
     asked = found.asked
     outputs = [one.name for one in asked.declared if not one.is_input]
     values = {"name": found.name, "steps": asked.steps, "outputs": outputs}
-    of_both = ("batch_size", "batch_delay_us", "max_output_bytes")
+    of_both = ("batch_size", "batch_delay_us", "max_output_bytes", "max_rows")
     values |= {name: asked.settings[name] for name in of_both if name in asked.settings}
     if found.labels is not None:
         values["labels"] = str(found.labels.absolute())
@@ -209,6 +210,21 @@ def _ensemble(found: FoundModel, problems: Problems) -> list[EnsembleConfig]:
             place = ".".join(map(str, one["loc"]))
             problems.add(f"{found.where} {place}", one["msg"], repr(one["input"])[:80])
         return []
+
+
+def _with_versions(ensemble: EnsembleConfig, models: list[ModelConfig]) -> EnsembleConfig:
+    """Steps by the names under which their models are served: NAME:VERSION is NAME where one
+    version is served at a time, and NAME the highest of several."""
+    names = {model.name for model in models}
+    steps = []
+    for step in ensemble.steps:
+        base, _, version = step.model.partition(":")
+        served = {str(one.version): one.name for one in models if one.base == base}
+        highest = max(served, key=int, default="")
+        known = step.model in names or not served
+        name = step.model if known else served.get(version or highest, step.model)
+        steps.append(step.model_copy(update={"model": name}))
+    return ensemble.model_copy(update={"steps": tuple(steps)})
 
 
 def _entries(found: FoundModel, problems: Problems) -> list[ModelConfig]:

@@ -12,15 +12,15 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from lumen_uring.repository.batching import read_batching
 from lumen_uring.repository.origin import FORMATS, Declared
 from lumen_uring.repository.scheduling import inputs_of, steps_of
 from lumen_uring.repository.sequence_batching import read_sequences
-from lumen_uring.repository.tree import Node, Problems, Value, Word, said
-from lumen_uring.setting_types import BATCH_MAX, U32_MAX
+from lumen_uring.repository.tree import Node, Problems, Value, said
+from lumen_uring.setting_types import U32_MAX
 
 VERSION_MAX: Final = U32_MAX
 VERSIONS_MAX: Final = 64  # of one model that a policy may keep
-_DELAY_US_MAX: Final = 10**6
 _WARMUP_RUNS_MAX: Final = 10_000
 _TYPES: Final = (
     *("BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64"),
@@ -112,7 +112,9 @@ def read(node: Node, problems: Problems) -> Asked:
             _tensor(asked, tensor, rows > 0, key == "input", problems)
     for group in node.nodes("instance_group", problems):
         _instances(asked, group, problems)
-    _batching(asked, node, rows, problems)
+    batching = read_batching(node, rows, problems)
+    asked.settings |= batching.settings
+    asked.notes += batching.notes
     for parameter in _parameters(node, problems):
         _parameter(asked, *parameter, problems)
     for warmup in node.nodes("model_warmup", problems):
@@ -130,19 +132,6 @@ def plain_name(where: str, name: str, problems: Problems) -> bool:
         problems.add(where, "the name of a file in the model's folder", repr(name))
         return False
     return True
-
-
-def _word(node: Node, key: str, problems: Problems) -> str:
-    """An enum's value: a bare word, in JSON a text."""
-    found = ""
-    for _line, value in node.each(key):
-        if isinstance(value, Word):
-            found = value.text
-        elif isinstance(value, str):
-            found = value
-        else:
-            problems.add(node.where(key), "a word", said(value))
-    return found
 
 
 def _platform(node: Node, problems: Problems) -> None:
@@ -173,7 +162,7 @@ def _sequences(asked: Asked, node: Node, rows: int, problems: Problems) -> None:
     section = node.node("sequence_batching", problems)
     if section is None:
         return
-    found = read_sequences(section, rows, _word, datatype_of, problems)
+    found = read_sequences(section, rows, Node.word, datatype_of, problems)
     if "batch_size" in asked.settings:
         problems.add(node.where("dynamic_batching"), "none beside sequence_batching", "it")
     asked.settings.pop("max_rows", None)
@@ -226,11 +215,11 @@ def _tensor(asked: Asked, node: Node, has_rows: bool, is_input: bool, problems: 
         if dim != -1 and not 0 < dim < 2**31:
             problems.add(node.where("dims"), "whole numbers above 0, or -1", str(dim))
     reshape = _reshape(node, dims, problems)
-    datatype = datatype_of(_word(node, "data_type", problems), node, "data_type", problems)
+    datatype = datatype_of(node.word("data_type", problems), node, "data_type", problems)
     label_file = node.text("label_filename", problems)
     if label_file:
         asked.labels.append((node.where("label_filename"), label_file))
-    layout = _word(node, "format", problems) or FORMATS[0]
+    layout = node.word("format", problems) or FORMATS[0]
     if layout not in FORMATS:
         problems.add(node.where("format"), " or ".join(FORMATS), layout)
     node.flag("optional", problems)  # the graph says whether an input may be left out
@@ -269,7 +258,7 @@ def datatype_of(word: str, node: Node, key: str, problems: Problems) -> str:
 
 def _instances(asked: Asked, node: Node, problems: Problems) -> None:
     node.text("name", problems)
-    kind = _word(node, "kind", problems)
+    kind = node.word("kind", problems)
     if kind not in ("", "KIND_AUTO", "KIND_CPU"):
         expected = "KIND_CPU or KIND_AUTO: Lumen runs on processors alone"
         problems.add(node.where("kind"), expected, kind)
@@ -284,35 +273,6 @@ def _instances(asked: Asked, node: Node, problems: Problems) -> None:
     if node.has("passive") and node.flag("passive", problems):
         problems.add(node.where("passive"), "false", "true")
     node.rest(problems)
-
-
-def _batching(asked: Asked, node: Node, rows: int, problems: Problems) -> None:
-    batching = node.node("dynamic_batching", problems)
-    if batching is None:
-        return
-    if rows == 0:
-        expected = "max_batch_size above 0 beside it"
-        problems.add(node.where("dynamic_batching"), expected, "0: requests have no rows to batch")
-    delay_us = batching.whole("max_queue_delay_microseconds", problems, 0, _DELAY_US_MAX, 0)
-    if rows > 1:
-        asked.settings |= {"batch_size": min(rows, BATCH_MAX), "batch_delay_us": delay_us}
-    if rows > BATCH_MAX:
-        asked.notes.append(f"{node.where('max_batch_size')}: a batch has at most {BATCH_MAX} rows")
-    if batching.values("preferred_batch_size", int, "whole numbers", problems):
-        where = batching.where("preferred_batch_size")
-        asked.notes.append(f"{where} is not looked at: a worker takes all that wait")
-    batching.refuse("preserve_ordering", "requests of one connection alone keep order", problems)
-    batching.refuse("priority_levels", "Lumen has no priorities", problems)
-    batching.refuse("default_priority_level", "Lumen has no priorities", problems)
-    batching.refuse("priority_queue_policy", "Lumen has no priorities", problems)
-    for policy in batching.nodes("default_queue_policy", problems):
-        if _word(policy, "timeout_action", problems) not in ("", "REJECT"):
-            problems.add(policy.where("timeout_action"), "REJECT", "DELAY")
-        policy.refuse("default_timeout_microseconds", "use server.default_timeout_ms", problems)
-        policy.refuse("max_queue_size", "use server.max_in_flight", problems)
-        policy.flag("allow_timeout_override", problems)  # a request's own deadline counts anyway
-        policy.rest(problems)
-    batching.rest(problems)
 
 
 def _parameters(node: Node, problems: Problems) -> list[tuple[str, str, str]]:
@@ -388,7 +348,7 @@ def _warmup(asked: Asked, node: Node, rows: int, problems: Problems) -> None:
 def _warmup_input(
     asked: Asked, name: str, node: Node, has_rows: bool, problems: Problems
 ) -> dict[str, Any]:
-    datatype = datatype_of(_word(node, "data_type", problems), node, "data_type", problems)
+    datatype = datatype_of(node.word("data_type", problems), node, "data_type", problems)
     what = "whole numbers above 0"
     dims = node.values("dims", int, what, problems)
     for dim in dims:
@@ -429,5 +389,5 @@ def _others(asked: Asked, node: Node, problems: Problems) -> None:
         if node.has(key):
             list(node.each(key))
             asked.notes.append(f"{node.where(key)} is not looked at")
-    if _word(node, "runtime", problems):
+    if node.word("runtime", problems):
         asked.notes.append(f"{node.where('runtime')} is not looked at")

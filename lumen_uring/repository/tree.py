@@ -115,6 +115,18 @@ class Node:
             problems.add(self.where(key), f"{what}, once", f"a list of {len(found)}")
         return found[0] if found else None
 
+    def word(self, key: str, problems: Problems) -> str:
+        """An enum's value: a bare word, in JSON a text; "" where it is not there."""
+        found = ""
+        for _line, value in self.each(key):
+            if isinstance(value, Word):
+                found = value.text
+            elif isinstance(value, str):
+                found = value
+            else:
+                problems.add(self.where(key), "a word", said(value))
+        return found
+
     def text(self, key: str, problems: Problems) -> str:
         """The text of a key; "" where it is not there."""
         return self.value(key, str, "a text", problems) or ""

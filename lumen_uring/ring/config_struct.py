@@ -219,6 +219,8 @@ def native_model(
         file_name=model.origin.file_name.encode() or None if model.origin else None,
         declared_count=len(declared),
         declared=(structs.LumenDeclared * len(declared))(*declared),
+        max_queued=u32("max_queued", model.max_queued),
+        queue_timeout_us=u64("queue_timeout_us", model.queue_timeout_us),
     )
 
 

@@ -273,7 +273,8 @@ class LumenModelConfig(ctypes.Structure):
         ("file_name", c_char_p),
         ("declared", ctypes.POINTER(LumenDeclared)),
         ("declared_count", c_uint32),
-        ("reserved", c_uint32),
+        ("max_queued", c_uint32),
+        ("queue_timeout_us", c_uint64),
     ]
 
 

@@ -27,6 +27,12 @@ static bool is_full(const struct lm_io *io) {
     return places->max && lm_places_left(places) <= io->lists[LM_LIST_WAITING].count;
 }
 
+static bool is_queue_full(const struct lm_io *io, const struct lm_model *model) {
+    /* relaxed: a count, guards nothing */
+    return model->max_queued &&
+           lm_load_relaxed_u64(&io->shared->queued[model->index]) >= model->max_queued;
+}
+
 bool lm_gate_enter(struct lm_io *io, const struct lm_model *model, uint32_t key,
                    struct lm_refusal *refusal) {
     const struct lm_shared *shared = io->shared;
@@ -42,6 +48,12 @@ bool lm_gate_enter(struct lm_io *io, const struct lm_model *model, uint32_t key,
                          lm_process_why(model->process, model->name, why, sizeof why));
     }
     if (!within_rates(io, model, key, refusal)) return false;
+    if (is_queue_full(io, model)) {
+        return lm_refuse(refusal, LM_STATUS_OVERLOADED, 0,
+                         "Exceeds maximum queue size: %u requests of model '%s' wait for a worker "
+                         "already (max_queued)",
+                         model->max_queued, model->name);
+    }
     if (shared->config.overload == LUMEN_OVERLOAD_REFUSE && is_full(io)) {
         io->turned_away = io->refused_full = true;
         return lm_refuse(refusal, LM_STATUS_OVERLOADED, 0,

@@ -7,7 +7,7 @@
 
 #include "flow/refusal.h"
 
-/* Before the body is known: the key's models, rates, how many are in flight. */
+/* Before the body is known: the key's models, rates, how many wait and are in flight. */
 bool lm_gate_enter(struct lm_io *io, const struct lm_model *model, uint32_t key,
                    struct lm_refusal *refusal);
 /* Whether the answer is expected before the deadline. */

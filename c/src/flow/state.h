@@ -65,9 +65,11 @@ struct lm_shared {
     lm_atomic_u32 is_held;             /* 1: it says that the server is not ready */
     lm_atomic_u64 region_bytes;        /* shared with clients, of all I/O threads */
     uint64_t default_timeout_ns;       /* 0: none */
-    uint32_t real_time;                /* priority of the threads; 0: they are ordinary */
-    bool io_shares_cores;              /* with workers, over which it has priority */
-    bool traced;                       /* workers record a row per request */
+    /* Requests that wait for a worker, of models with max_queued. */
+    lm_atomic_u64 queued[LUMEN_MODELS_MAX];
+    uint32_t real_time;    /* priority of the threads; 0: they are ordinary */
+    bool io_shares_cores;  /* with workers, over which it has priority */
+    bool traced;           /* workers record a row per request */
     bool access_logged;    /* so do I/O threads, with who asked and why not; access_log.h */
     uint64_t io_poll_ns;   /* how long an I/O thread looks for completions before it sleeps */
     uint32_t unparked_max; /* per I/O thread; 0: there are descriptors enough */

@@ -63,6 +63,9 @@ void lm_submit(struct lm_io *io, struct lm_connection *connection, struct lm_req
 }
 
 void lm_submit_run(struct lm_io *io, struct lm_request *request) {
+    /* relaxed: a count, guards nothing; gate.c looks at it, worker.c takes it off again */
+    if (request->model->max_queued)
+        (void)lm_count_relaxed_u64(&io->shared->queued[request->model->index], 1);
     /* Never full: there is a place for every slot. */
     bool own = is_own(io, request);
     bool kept =

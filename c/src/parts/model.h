@@ -52,14 +52,14 @@ struct lm_model {
     uint32_t free_count;
     bool any_rank, has_rgb8; /* some input has no shape in the graph; rgb8 is taken */
     bool outputs_known;      /* every output's shape follows from the sizes of a request */
-    uint32_t string_inputs, string_outputs;
-    uint32_t max_rows;
-    uint32_t batch_size;     /* rows of different requests in one Run; 1: none */
-    uint64_t batch_delay_ns; /* how long a worker waits for more of them */
-    uint32_t threads;        /* of ONNX Runtime, for one Run */
-    uint32_t run;            /* LUMEN_RUN_*; once chosen AUTO means: by the time a Run takes */
-    const char *run_why;     /* it was chosen; NULL: it was not */
-    uint64_t run_ns;         /* of the smallest request, at start; 0: not measured, or it failed */
+    uint32_t string_inputs, string_outputs, max_rows;
+    uint32_t batch_size;                       /* rows of different requests in one Run; 1: none */
+    uint32_t max_queued;                       /* requests that wait for a worker; 0: no bound */
+    uint64_t batch_delay_ns, queue_timeout_ns; /* a worker's wait for them, a request's for one */
+    uint32_t threads;                          /* of ONNX Runtime, for one Run */
+    uint32_t run;        /* LUMEN_RUN_*; once chosen AUTO means: by the time a Run takes */
+    const char *run_why; /* it was chosen; NULL: it was not */
+    uint64_t run_ns;     /* of the smallest request, at start; 0: not measured, or it failed */
     uint32_t channel_order;
     struct lm_rgb8_plan rgb8;
     bool takes_images;             /* files of pictures */

@@ -166,6 +166,8 @@ int lm_model_open_virtual(struct lm_model *model, const lumen_model_config *conf
     code = config->steps ? lm_steps_open(model, models, count, config->steps)
                          : lm_experts_open(model, models, count, config->experts);
     if (!code) code = check_parts(model);
+    if (config->steps && config->max_rows && config->max_rows < model->max_rows)
+        model->max_rows = config->max_rows; /* its steps may take more */
     if (!code) code = lm_model_reshape(model);
     if (!code) code = check_labels(model);
     if (!code) return 0;

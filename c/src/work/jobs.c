@@ -95,6 +95,9 @@ static uint32_t gather_jobs(struct lm_worker *worker, uint32_t *jobs) {
     bool others = false;
     bool waits = model->batch_delay_ns && line == worker->line;
     uint64_t until = waits ? lm_now_ns() + model->batch_delay_ns : 0;
+    /* The first one's answer is due then, whatever it is. */
+    const uint64_t stale_ns = first->received_ns + model->queue_timeout_ns;
+    if (model->queue_timeout_ns && until > stale_ns) until = stale_ns;
     if (is_alone(first)) return 1;
     while (rows < model->batch_size && count < model->batch_size) {
         uint32_t job;

@@ -27,11 +27,24 @@
 
 /* ---- answering ---- */
 
+/* It has waited for longer than its model lets it. */
+static bool is_stale(const struct lm_request *request) {
+    const uint64_t most_ns = request->model->queue_timeout_ns;
+    return most_ns && request->popped_ns - request->received_ns > most_ns;
+}
+
 static void expire(struct lm_worker *worker, struct lm_request *request) {
     if (!lm_worker_may_answer(request)) return;
     char text[LM_TEXT_BYTES_MAX];
     request->preprocessed_ns = request->inferred_ns = request->popped_ns;
-    if (request->popped_ns >= request->deadline_ns) {
+    if (is_stale(request)) {
+        snprintf(text, sizeof text,
+                 "Request timeout expired: it waited %llu us for a worker, of at most %llu "
+                 "(queue_timeout_us of model '%s')",
+                 (unsigned long long)((request->popped_ns - request->received_ns) / 1000),
+                 (unsigned long long)(request->model->queue_timeout_ns / 1000),
+                 request->model->name);
+    } else if (request->popped_ns >= request->deadline_ns) {
         snprintf(text, sizeof text, "the deadline passed %llu us ago, in the queue",
                  (unsigned long long)((request->popped_ns - request->deadline_ns) / 1000));
     } else {
@@ -97,7 +110,7 @@ static bool is_wanted(struct lm_worker *worker, struct lm_request *request) {
         request->outcome = LM_OUTCOME_DROPPED;
         return false;
     }
-    if (!is_late(worker, request)) return true;
+    if (!is_stale(request) && !is_late(worker, request)) return true;
     expire(worker, request);
     reply(worker, request);
     return false;
@@ -180,6 +193,8 @@ void lm_worker_serve(struct lm_worker *worker, const uint32_t *jobs, uint32_t co
     for (uint32_t j = 0; j < count; j++) {
         struct lm_request *request = lm_worker_request(worker, jobs[j]);
         request->popped_ns = now;
+        if (request->model->max_queued) /* relaxed: as in submit.c, which has counted it */
+            (void)lm_sub_relaxed_u64(&worker->shared->queued[request->model->index], 1);
         request->in_batch = false;
         request->batch_rows = 0;
         request->width = 0;
