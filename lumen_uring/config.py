@@ -26,7 +26,9 @@ from lumen_uring.model_settings import (
     ModelConfig,
     StepConfig,
 )
+from lumen_uring.repository.broken import Broken
 from lumen_uring.repository.entries import expand
+from lumen_uring.repository.without import starts_without, without
 from lumen_uring.sequences import SequencesConfig
 from lumen_uring.settings import (
     Config,
@@ -152,16 +154,43 @@ def load(
     if config is not None and not draft.problems:
         config, problems = expand(config)
         draft.problems += problems
-    comes_later = config is not None and config.repository.control != "none"
+    comes_later = config is not None and (config.repository.control != "none" or config.broken)
     all_models = () if config is None else None if comes_later else config.models
     key_checks.check(draft.data, draft.report, all_models)
     if config is not None:
-        contradictions.check_together(config, draft.report)
-        expert_checks.check(config, draft.report)
-        ensembles.check(config, draft.report)
+        config = _checked_together(draft, config)
     if draft.problems or config is None:
         raise ConfigError("\n".join(draft.problems))
     return config
+
+
+def _checked_together(draft: _Draft, config: Config) -> Config:
+    """Reports contradictions; those of a repository's model are its own where the server starts
+    without it."""
+    broken: dict[str, list[str]] = {}
+    own = {"ensembles": len(draft.data.get("ensembles") or ())}
+
+    def report(path: _Path, expected: str, found: str) -> None:
+        name = ""
+        if len(path) > 1 and isinstance(path[1], int) and starts_without(config):
+            if path[0] == "models" and config.models[path[1]].origin is not None:
+                name = config.models[path[1]].base
+            elif path[0] == "ensembles" and path[1] >= own["ensembles"]:
+                name = config.ensembles[path[1]].name
+        if name:
+            line = f"{_dotted(path[2:])}: expected {expected}, found {found}"
+            broken.setdefault(name, []).append(line)
+        else:
+            draft.report(path, expected, found)
+
+    contradictions.check_together(config, report)
+    expert_checks.check(config, report)
+    ensembles.check(config, report)
+    entries = {model.base: model for model in config.models}
+    return without(
+        config,
+        (Broken(name, "\n".join(said), entry=entries.get(name)) for name, said in broken.items()),
+    )
 
 
 def _read(path: Path) -> str:

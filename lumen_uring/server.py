@@ -28,10 +28,12 @@ from lumen_uring.model_settings import ModelConfig
 from lumen_uring.notify import Notifier
 from lumen_uring.processes import Processes, try_apart
 from lumen_uring.reload_report import Report, report_path
+from lumen_uring.repository.broken import Broken
 from lumen_uring.repository.control import Control, kinds_of
 from lumen_uring.repository.live_models import LiveModels, files_of
 from lumen_uring.repository.states import Row
 from lumen_uring.repository.watch import Look
+from lumen_uring.repository.without import CURE, starts_without, without
 from lumen_uring.ring import onnxruntime_path
 from lumen_uring.ring.engine import Engine, EngineInfo
 from lumen_uring.ring.signals import SignalQueue
@@ -69,17 +71,21 @@ def check(config: Config) -> list[str]:
     Raises:
         LumenError: a start would fail; the message lists all problems.
     """
-    files, problems = _find_files(config)
-    notes = [*config.notes]
-    _try_isolated(config, files, problems, lambda: False)
-    with Engine(config, onnxruntime_path.find()) as engine:
-        for _model in _load_models(engine, config, files, notes, problems):
-            continue
+    try:
+        files, problems = _find_files(config)
+        notes = [*config.notes]
+        _try_isolated(config, files, problems, lambda: False)
+        with Engine(config, onnxruntime_path.find()) as engine:
+            for _model in _load_models(engine, config, files, notes, problems):
+                continue
+    except _StartWithoutError as left:
+        return check(left.config)
     Journal(config.log)
     return [
         *(f"model {model.name}: {path}" for model, path, _names in files),
         *(f"experts {entry.name}" for entry in config.experts),
         *(f"ensemble {entry.name}" for entry in config.ensembles),
+        *(f"not served: {one.name}: {one.reason}" for one in config.broken),
         *(f"note: {note}" for note in notes),
     ]
 
@@ -101,18 +107,45 @@ def run(config: Config, reread: Callable[[], Config] | None = None) -> int:
         MetricsError: the metrics page cannot listen on the port that was set.
     """
     journal = Journal(config.log)
+    reread = reread or partial(_same, config)
+    looks: dict[str, Look] = {}
     try:
-        return _serve(config, reread or (lambda: config), journal)
+        while True:
+            try:
+                return _serve(config, reread, journal, looks)
+            except _StartWithoutError as left:  # noqa: PERF203 -- before anybody was served
+                config = left.config
     except LumenError as error:
         if not journal.is_for_people or config.log.path is not None:
             journal.log("error", str(error))
         raise
 
 
-def _serve(config: Config, reread: Callable[[], Config], journal: Journal) -> int:
+class _StartWithoutError(Exception):
+    """Models cannot be served, and the server is to start without them: from the beginning, since
+    the others' places, slots and rights follow from which there are."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config
+
+
+def _same(config: Config) -> Config:
+    return config
+
+
+def _serve(
+    config: Config,
+    reread: Callable[[], Config],
+    journal: Journal,
+    looks: dict[str, Look] | None = None,
+) -> int:
     # The metrics page's numpy would start a thread per core. Set before threads read it.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     began_s = time.monotonic()
+    looks = {} if looks is None else looks
+    # Before they are read: a change from here on is one.
+    looks |= {model.name: files_of(model) for model in config.models}
     files, problems = _find_files(config)
     runtime = onnxruntime_path.find()
     notes = [*config.notes]
@@ -126,8 +159,6 @@ def _serve(config: Config, reread: Callable[[], Config], journal: Journal) -> in
     ):
         if not _try_isolated(config, files, problems, lambda: signals.take(_ENDING) is not None):
             return 0
-        # Before they are read: a change from here on is one.
-        looks = {model.name: files_of(model) for model in config.models}
         for name in _load_models(engine, config, files, notes, problems):
             notifier.status(f"Loading model {name}.")
             if signals.take(_ENDING) is not None:
@@ -135,8 +166,14 @@ def _serve(config: Config, reread: Callable[[], Config], journal: Journal) -> in
         if not processes.start(engine, lambda: signals.take(_ENDING) is not None):
             return 0
         engine.set_metrics_port(0 if metrics is None else metrics.port)
+        if config.repository.strict_readiness and any(one.is_wanted for one in config.broken):
+            engine.hold_ready(True)
         engine.open_errands(kinds_of(config), config.repository.upload_bytes)
-        engine.start()
+        try:
+            engine.start()
+        except EngineError as error:
+            _blame(config, error)
+            raise
         ready_s = time.monotonic() - began_s
         info = engine.info()
         description = engine.describe()
@@ -161,6 +198,9 @@ def _serve(config: Config, reread: Callable[[], Config], journal: Journal) -> in
                 journal.log("info", lines[0])
                 for note in (*notes, *info.notes):
                     journal.log("warning", note)
+            for one in config.broken:
+                said = f"model {one.name}: not served: {one.reason}"
+                journal.log("warning", said)
             notifier.ready(lines[0])
             return watch.until_the_end()
         finally:
@@ -183,24 +223,25 @@ def _live_models(
 
 
 _Files = list[tuple[ModelConfig, Path, bytes | None]]
+_Problems = list[tuple[str, LumenError]]  # of the model of that name
 
 
-def _find_files(config: Config) -> tuple[_Files, list[LumenError]]:
+def _find_files(config: Config) -> tuple[_Files, _Problems]:
     """Finds all files, and the problems with those that are not there."""
     files: _Files = []
-    problems: list[LumenError] = []
+    problems: _Problems = []
     for model in config.models:
         try:
             files.append((model, resolve(model.path), labels(model)))
         except ConfigError as error:  # noqa: PERF203 -- all problems are reported
-            problems.append(error)
-    if not files:
-        _report(problems)
+            problems.append((model.name, error))
+    if not files or starts_without(config):
+        _report(config, problems)
     return files, problems
 
 
 def _try_isolated(
-    config: Config, files: _Files, problems: list[LumenError], is_over: Callable[[], bool]
+    config: Config, files: _Files, problems: _Problems, is_over: Callable[[], bool]
 ) -> bool:
     """Takes isolated models off the list that crash when they are opened, and other bad ones.
 
@@ -212,21 +253,39 @@ def _try_isolated(
             if not try_apart(config, file[0], is_over):
                 return False
         except EngineError as error:  # noqa: PERF203 -- all problems are reported
-            problems.append(error)
+            problems.append((file[0].name, error))
             files.remove(file)
     return True
 
 
-def _report(problems: list[LumenError]) -> None:
-    """Raises all problems as one error, if there are any."""
+def _report(config: Config, problems: _Problems) -> None:
+    """Raises all problems as one error, if there are any; or has the server start without these
+    models."""
     if not problems:
         return
-    kind = ConfigError if any(isinstance(error, ConfigError) for error in problems) else EngineError
-    raise kind("\n".join(str(error) for error in problems))
+    if starts_without(config):
+        wrong: dict[str, list[str]] = {}
+        for name, error in problems:
+            wrong.setdefault(name, []).append(str(error))
+        entries = {model.name: model for model in config.models}
+        broken = [
+            Broken(
+                name,
+                "\n".join(lines),
+                version=entries[name].version if name in entries else 1,
+                entry=entries.get(name),
+            )
+            for name, lines in wrong.items()
+        ]
+        raise _StartWithoutError(without(config, broken))
+    errors = [error for _name, error in problems]
+    kind = ConfigError if any(isinstance(error, ConfigError) for error in errors) else EngineError
+    cure = [CURE] if config.repository.paths else []
+    raise kind("\n".join([*map(str, errors), *cure]))
 
 
 def _load_models(
-    engine: Engine, config: Config, files: _Files, notes: list[str], problems: list[LumenError]
+    engine: Engine, config: Config, files: _Files, notes: list[str], problems: _Problems
 ) -> Iterator[str]:
     """Yields the name of each model, then adds it; reports these and other problems together."""
     # Asked of the engine, since the file's name need not hold a version.
@@ -237,7 +296,7 @@ def _load_models(
         try:
             notes += loading.add_model(engine, ort_version, model, path, names)
         except (ConfigError, EngineError) as error:
-            problems.append(error)
+            problems.append((model.name, error))
             continue
         loaded[model.name] = names
     for entry in config.experts:
@@ -245,7 +304,7 @@ def _load_models(
         try:
             loading.add_experts(engine, config, entry, loaded)
         except EngineError as error:
-            problems.append(error)
+            problems.append((entry.name, error))
             continue
         if loaded.keys() >= {expert.model for expert in entry.experts}:
             loaded[entry.name] = None  # it may be a step
@@ -254,12 +313,25 @@ def _load_models(
         try:
             loading.add_ensemble(engine, config, ensemble, loaded)
         except (ConfigError, EngineError) as error:
-            problems.append(error)
+            problems.append((ensemble.name, error))
     kept = [model for model in config.models if model.name in loaded]
-    for wrong, said in loading.check_declared(engine, kept).values():
-        problems += [EngineError(line) for line in wrong]
+    try:
+        compared = loading.check_declared(engine, kept)
+    except EngineError as error:
+        _blame(config, error)
+        raise
+    for name, (wrong, said) in compared.items():
+        problems += [(name, EngineError(line)) for line in wrong]
         notes += said
-    _report(problems)
+    _report(config, problems)
+
+
+def _blame(config: Config, error: EngineError) -> None:
+    """The models do not fit the server together: it may start without those that the engine
+    names."""
+    named = [(one.name, error) for one in config.models if f"'{one.name}'" in str(error)]
+    if starts_without(config):
+        _report(config, [*named])
 
 
 @contextmanager
@@ -350,7 +422,8 @@ class _Watch:
         """Applies the settings that a reload may change; a wrong file changes nothing."""
         current = self._config.with_entries(self._live.models()).with_virtual(self._live.virtual())
         try:
-            plan = reload.plan(current, self._reread())
+            wanted = self._reread()
+            plan = reload.plan(current, wanted)
         except ConfigError as error:
             self._reload_failed(f"The reload failed, the old settings stay in force:\n{error}")
             return
@@ -375,7 +448,10 @@ class _Watch:
         self._journal.log("info", summary)
         number = self._report.begin([summary, *plan.refused], failed=False, goes_on=True)
         self._control.list_models(
-            plan.models, plan.virtual, lambda lines: self._report.end(number, lines)
+            plan.models,
+            plan.virtual,
+            lambda lines: self._report.end(number, lines),
+            wanted.broken,
         )
 
     def _change_workers(self, plan: reload.Plan) -> reload.Plan:

@@ -17,6 +17,7 @@ from typing import Annotated, Final, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr
 
 from lumen_uring.model_settings import EnsembleConfig, ExpertsConfig, ModelConfig
+from lumen_uring.repository.broken import Broken
 from lumen_uring.setting_types import (
     BATCH_MAX,
     BURST_EXPECTED,
@@ -382,6 +383,18 @@ class Config(Section):
         description="a list of virtual models, each with a name and steps",
     )
     _notes: tuple[str, ...] = PrivateAttr(default=())
+    _broken: tuple[Broken, ...] = PrivateAttr(default=())
+
+    @property
+    def broken(self) -> tuple[Broken, ...]:
+        """The models that cannot be served, where the server starts without them."""
+        return self._broken
+
+    def with_broken(self, broken: tuple[Broken, ...]) -> Config:
+        """The same settings with other models that cannot be served."""
+        copy = self.model_copy()
+        copy._broken = broken
+        return copy
 
     @property
     def notes(self) -> tuple[str, ...]:

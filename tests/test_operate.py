@@ -440,9 +440,9 @@ def test_every_problem_of_files_is_told_at_once(tmp_path: Path) -> None:
     models = [f"a={tmp_path}/none", f"b={tmp_path}/m", f"c={tmp_path}/gone"]
     (kept,), problems = server._find_files(load(None, (), models))
     assert kept[0].name == "b"
-    assert [str(problem).split()[3] for problem in problems] == [
-        f"{tmp_path}/none",
-        f"{tmp_path}/gone",
+    assert [(name, str(problem).split()[3]) for name, problem in problems] == [
+        ("a", f"{tmp_path}/none"),
+        ("c", f"{tmp_path}/gone"),
     ]
     # Without any file there is nothing more to find out.
     with pytest.raises(ConfigError) as caught:
@@ -493,7 +493,7 @@ def test_models_are_added_each_with_its_own_files(monkeypatch: pytest.MonkeyPatc
     # With a file that is not there, the whole is a wrong configuration.
     engine = Told("engine", calls, info=in_turn(Info()), add_model=in_turn(None, second))
     with pytest.raises(ConfigError) as wrong:
-        list(server._load_models(engine, config, files, notes, [ConfigError("no file")]))
+        list(server._load_models(engine, config, files, notes, [("c", ConfigError("no file"))]))
     assert str(wrong.value) == "no file\nsecond"
 
 
@@ -652,8 +652,8 @@ def test_a_start_from_its_first_step_to_its_last(
     assert names == [
         "signals.enter", "processes.enter", "engine.enter",
         "manager.status", "signals.take", "engine.add_model", "processes.start",
-        "engine.set_metrics_port", "engine.start", "engine.describe", "page.start",
-        "control.start", *logged, "manager.ready",
+        "engine.set_metrics_port", "engine.open_errands", "engine.start", "engine.describe",
+        "page.start", "control.start", *logged, "manager.ready",
         "processes.look", "signals.wait", "engine.wait", "log.log",
         "control.close", "report.close",
         "page.close", "engine.exit", "processes.exit", "signals.exit",

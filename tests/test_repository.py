@@ -19,6 +19,7 @@ from lumen_uring.repository.model_config import read
 from lumen_uring.repository.origin import Declared, Origin
 from lumen_uring.repository.text_format import TextFormatError, parse
 from lumen_uring.repository.tree import Problems, from_json
+from lumen_uring.repository.without import CURE
 from lumen_uring.settings import Config
 
 
@@ -40,7 +41,9 @@ def loaded(*folders: Path) -> Config:
 def problems(*folders: Path) -> list[str]:
     with pytest.raises(ConfigError) as caught:
         loaded(*folders)
-    return str(caught.value).splitlines()
+    *lines, cure = str(caught.value).splitlines()
+    assert cure == CURE
+    return lines
 
 
 # ---- layouts ----

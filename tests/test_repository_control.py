@@ -3,6 +3,7 @@ that crashes, hangs or eats memory while it is checked harms nobody."""
 
 from __future__ import annotations
 
+import errno
 import json
 import queue
 import textwrap
@@ -20,8 +21,10 @@ from lumen_uring.errors import EngineError
 from lumen_uring.logs import levels_from
 from lumen_uring.model_settings import ModelConfig
 from lumen_uring.repository.control import Control
+from lumen_uring.repository.entries import entries_in
 from lumen_uring.repository.live_models import LiveModels, Virtual, files_of
 from lumen_uring.repository.prepare import Prepared, PrepareError, Preparer
+from lumen_uring.repository.states import UNAVAILABLE_MAX
 from lumen_uring.ring.engine import Errand
 from lumen_uring.settings import Config
 from lumen_uring.triton_settings import TritonSettings
@@ -86,12 +89,17 @@ class FakePreparer(Preparer):
         self.gate = threading.Event()
         self.gate.set()
         self.stopped = threading.Event()
+        self.raises: list[BaseException] = []
 
-    def prepare(self, config: Config, model: ModelConfig) -> Prepared:
-        while not (self.gate.wait(0.01) or self.stopped.is_set()):
+    def prepare(
+        self, config: Config, model: ModelConfig, is_over: Callable[[], bool] = lambda: False
+    ) -> Prepared:
+        while not (self.gate.wait(0.01) or self.stopped.is_set() or is_over()):
             pass
-        if self.stopped.is_set():
+        if self.stopped.is_set() or is_over():
             raise PrepareError("the server is shutting down")
+        if self.raises:
+            raise self.raises.pop(0)
         if model.name in self.wrong:
             raise PrepareError(self.wrong[model.name])
         return Prepared(["checked"], is_gentle=True)
@@ -184,7 +192,7 @@ def test_the_life_of_a_model(room: Room) -> None:
     assert room.engine.unloaded == ["a"]
     assert room.states()["a/1"] == ("UNAVAILABLE", "unloaded")
     assert room.engine.call("unload", "a")[0] == 404
-    assert room.engine.holds == [False, False, False]
+    assert not any(room.engine.holds)
     assert "model b: version 3 is loaded" in room.said
 
 
@@ -263,13 +271,16 @@ def test_a_failed_load_leaves_what_was(room: Room) -> None:
     code, body = room.engine.call("load", "a")
     assert (code, body) == (400, {"error": "failed to load 'a': it is no model"})
     assert room.states()["a/1"] == ("READY", "")
-    assert room.engine.holds == [False]
     room.add("a/2")
     assert room.engine.call("load", "a")[0] == 400
     assert room.states()["a/1"] == ("READY", "")
     assert room.states()["a/2"] == ("UNAVAILABLE", "it is no model")
     assert room.engine.call("load", "b")[0] == 400
-    assert room.engine.holds == [False, False, True]  # a model that was asked for is not there
+    assert not any(room.engine.holds)  # its caller has been told
+    assert room.states()["b/2"] == ("UNAVAILABLE", "it is none either")
+    assert room.engine.call("unload", "b") == (200, None)
+    assert room.states()["b/"] == ("", "")  # forgotten
+    assert room.engine.call("unload", "b")[0] == 404
     assert room.loaded == []
 
 
@@ -350,7 +361,195 @@ def test_the_end_answers_everybody(room: Room) -> None:
     assert room.loaded == []
 
 
+# ---- what goes wrong is its caller's ----
+
+
+def test_an_error_of_any_kind_is_its_callers(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lumen_uring.repository.live_models._PAUSES_S", (0.0, 0.0))
+    scarce = [OSError(errno.EMFILE, "Too many open files"), OSError(errno.EAGAIN, "none left")]
+    for raised, code, says in (
+        (scarce, 200, ""),  # the third try finds what it needs
+        ([*scarce, OSError(errno.ENOMEM, "no memory")], 503, "has no means for it now (no memory)"),
+        ([OSError(errno.EACCES, "not yours")], 500, "an error of the server's: PermissionError"),
+        ([ZeroDivisionError("of nobody's")], 500, "ZeroDivisionError: of nobody's"),
+        ([MemoryError()], 500, "MemoryError"),
+        ([], 200, ""),
+    ):
+        room.preparer.raises = list(raised)
+        answered, body = room.engine.call("load", "b")
+        assert (answered, room.preparer.raises) == (code, [])
+        state, reason = room.states()["b/2"]
+        assert state == ("READY" if code == 200 else "UNAVAILABLE")
+        if code != 200:
+            assert says in body["error"]
+            assert says in reason
+        room.engine.call("unload", "b")
+    assert not any(room.engine.holds)
+
+
+def test_an_unload_waits_for_no_load(room: Room) -> None:
+    """Also not one of the model that is being loaded, or that waits for its turn."""
+    room.preparer.gate.clear()
+    loads = [room.engine.ask("load", name) for name in ("b", "c", "b")]
+    room.until(lambda: room.states().get("b/2") == ("LOADING", ""))
+    assert room.engine.call("unload", "a") == (200, None)
+    assert room.engine.unloaded == ["a"]
+    assert room.engine.call("unload", "c") == (200, None)
+    answer = (400, {"error": "failed to load 'c': it was unloaded before its turn"})
+    assert room.engine.answer(loads[1]) == answer
+    room.engine.refusal = "no model 'b' is served"
+    assert room.engine.call("unload", "b") == (200, None)
+    for load_b in (loads[0], loads[2]):
+        code, body = room.engine.answer(load_b)
+        assert (code, "it was unloaded" in body["error"]) == (400, True)
+    assert room.states()["b/2"] == ("UNAVAILABLE", "unloaded")
+    room.engine.refusal = ""
+    room.preparer.gate.set()
+    assert room.engine.call("load", "b") == (200, None)
+    assert room.loaded == [("b", "b/2/model.onnx")]
+    assert not any(room.engine.holds)
+
+
+def test_a_model_that_comes_behind_its_unload_goes(room: Room) -> None:
+    """The engine had it already when the unload came, or takes it a moment later."""
+
+    def load(model: ModelConfig, _gently: bool) -> list[str]:
+        room.engine.refusal = "no model 'b' is served"  # not yet
+        assert room.engine.call("unload", "b") == (200, None)
+        room.engine.refusal = ""
+        return []
+
+    room.live._load = load
+    code, body = room.engine.call("load", "b")
+    assert (code, "it was unloaded" in body["error"]) == (400, True)
+    assert room.engine.unloaded == ["b"]
+    assert {model.name for model in room.live.models()} == {"a"}
+    assert room.states()["b/2"] == ("UNAVAILABLE", "unloaded")
+
+
+def test_a_policy_in_the_call_chooses_versions(room: Room) -> None:
+    """As the first load, to go back, and where the model's own file is wrong."""
+    for version in (3, 4):
+        room.add(f"b/{version}")
+
+    def call(policy: dict[str, Any]) -> set[str]:
+        config = json.dumps({"version_policy": policy})
+        assert room.engine.call("load", "b", {"parameters": {"config": config}}) == (200, None)
+        ready = room.states(ready=True)
+        return {name.removeprefix("b/") for name in ready if name.startswith("b/")}
+
+    assert call({"specific": {"versions": [3]}}) == {"3"}
+    assert call({"latest": {"num_versions": 2}}) == {"3", "4"}
+    assert call({"specific": {"versions": [2]}}) == {"2"}
+    (room.folder / "b/config.pbtxt").write_text("speed: 3")
+    assert call({"all": {}}) == {"2", "3", "4"}
+    config = json.dumps({"version_policy": {"specific": {"versions": [7]}}})
+    code, body = room.engine.call("load", "b", {"parameters": {"config": config}})
+    assert (code, "expected versions that are there (2, 3, 4), found 7" in body["error"]) == (
+        400, True,
+    )  # fmt: skip
+    assert set(room.states(ready=True)) == {"a/1", "b/2", "b/3", "b/4"}
+
+
+def test_what_is_wrong_with_others_is_not_said(room: Room) -> None:
+    """Problems belong to models, and not to what their text looks like."""
+    outside = room.folder.with_name("outside")
+    (outside / "b").mkdir(parents=True)
+    (outside / "b/model.onnx").touch()
+    (room.folder / "bad/1").mkdir(parents=True)
+    (room.folder / "bad/1/model.onnx").symlink_to(outside / "b/model.onnx")
+    assert room.engine.call("load", "b") == (200, None)
+    code, body = room.engine.call("load", "bad")
+    assert (code, "expected no link out of the repository" in body["error"]) == (400, True)
+    (room.folder / "linked").symlink_to(outside)
+    code, body = room.engine.call("load", "linked")
+    assert (code, "expected no link out of the repository" in body["error"]) == (400, True)
+    code, body = room.engine.call("load", "none")
+    assert body == {"error": "failed to load 'none': no repository holds a model 'none'"}
+
+
+def test_names_that_went_do_not_pile_up(room: Room) -> None:
+    for number in range(200):
+        room.add(f"m{number}/1")
+        assert room.engine.call("load", f"m{number}") == (200, None)
+        assert room.engine.call("unload", f"m{number}") == (200, None)
+    assert len(room.live.states.rows()) == UNAVAILABLE_MAX + 1
+    assert ("m199", 1, "UNAVAILABLE") in room.live.states.rows()
+
+
 # ---- folders and settings that change ----
+
+
+def test_what_the_machine_lacked_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lumen_uring.repository.live_models._PAUSES_S", ())
+    monkeypatch.setattr("lumen_uring.repository.control.RETRY_S", 0.05)
+    room = Room(tmp_path, "watch")
+    try:
+        room.preparer.raises = [OSError(errno.ENFILE, "too many") for _ in range(3)]
+        room.add("c/1")
+        room.until(lambda: room.loaded == [("c", "c/1/model.onnx")])
+        assert room.preparer.raises == []
+        # A look that fails changes nothing, and is repeated.
+        with monkeypatch.context() as patched:
+            failures = [OSError(errno.EMFILE, "too many")] * 3
+
+            def fail(config: Config) -> Any:
+                if failures:
+                    raise failures.pop()
+                return entries_in(config)
+
+            patched.setattr("lumen_uring.repository.following.entries_in", fail)
+            room.add("d/1")
+            room.until(lambda: ("d", "d/1/model.onnx") in room.loaded)
+        assert room.engine.unloaded == []
+    finally:
+        room.control.close()
+
+
+def test_folders_that_cannot_be_read_change_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "models"
+    room = Room(folder, "watch")
+    try:
+        folder.rename(tmp_path / "away")
+        folder.write_text("something else")
+        room.until(lambda: any("found nothing" in s or "model's file" in s for s in room.said))
+        folder.unlink()
+        (tmp_path / "away").rename(folder)
+        room.add("c/1")
+        room.control._changed()
+        room.until(lambda: ("c", "c/1/model.onnx") in room.loaded)
+        assert room.engine.unloaded == []
+        assert not any(room.engine.holds)
+    finally:
+        room.control.close()
+
+
+def test_a_check_that_hangs_holds_no_folder_up(tmp_path: Path) -> None:
+    """It ends when its model goes or changes; what has gone meanwhile is unloaded at once."""
+    folder = tmp_path / "models"
+    room = Room(folder, "watch")
+    try:
+        room.preparer.gate.clear()
+        room.add("c/1")
+        room.until(lambda: ("c", 1, "LOADING") in room.live.states.rows())
+        (folder / "b").rename(tmp_path / "elsewhere")
+        room.until(lambda: room.engine.unloaded == ["b"])
+        (folder / "c").rename(tmp_path / "also")
+        room.until(lambda: ("c", 1, "LOADING") not in room.live.states.rows())
+        room.preparer.gate.set()
+        room.add("d/1")
+        room.until(lambda: room.loaded == [("d", "d/1/model.onnx")])
+        room.preparer.gate.clear()
+        room.add("e/1")
+        room.until(lambda: ("e", 1, "LOADING") in room.live.states.rows())
+        done: list[list[str]] = []
+        room.control.list_models([], (), done.append)
+        room.until(lambda: done == [[]])
+        assert "a" in room.engine.unloaded
+    finally:
+        room.control.close()
 
 
 def test_folders_that_change(tmp_path: Path) -> None:
@@ -369,7 +568,7 @@ def test_folders_that_change(tmp_path: Path) -> None:
         (tmp_path / "b/config.pbtxt").write_text("speed: 4")  # b stays as it is
         (tmp_path / "c").rename(tmp_path.with_name("elsewhere"))
         room.until(lambda: unloaded == ["c"])
-        assert any("unknown field 'speed'" in line for line in room.said)
+        room.until(lambda: any("unknown field 'speed'" in line for line in room.said))
         (tmp_path / "b/3").mkdir()  # a version that is not whole yet
         (tmp_path / "b/config.pbtxt").unlink()
         (tmp_path / "a").rename(tmp_path.with_name("away"))

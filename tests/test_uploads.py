@@ -16,16 +16,28 @@ from lumen_uring.errors import ConfigError
 from lumen_uring.repository.uploads import Uploads
 
 
+class Served(Uploads):
+    """With the files of the models that are served."""
+
+    def __init__(self) -> None:
+        self.served: list[str] = []
+        super().__init__(lambda: self.served)
+
+    def keep_used(self, paths: list[str]) -> None:
+        self.served = paths
+        self.drop_unused()
+
+
 @pytest.fixture
-def uploads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Uploads]:
+def uploads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    made = Uploads()
+    made = Served()
     yield made
     made.close()
     assert list(tmp_path.iterdir()) == []
 
 
-def put(uploads: Uploads, content: bytes, name: str = "1/model.onnx") -> Path:
+def put(uploads: Served, content: bytes, name: str = "1/model.onnx") -> Path:
     return uploads.put("m", {f"file:{name}": base64.b64encode(content).decode()})
 
 
@@ -35,7 +47,7 @@ def entry(key: bytes, value: bytes, lengths: tuple[int, int, int] | None = None)
     return b"\x6a%c\n%c%b\x12%c%b" % (whole, first, key, second, value)
 
 
-def test_folders_stay_while_a_model_is_served_from_them(uploads: Uploads) -> None:
+def test_folders_stay_while_a_model_is_served_from_them(uploads: Served) -> None:
     first, second = put(uploads, b"1"), put(uploads, b"2")
     assert (first / "1/model.onnx").read_bytes() == b"1"
     uploads.keep_used([f"{second}/1/model.onnx", "/models/other/1/model.onnx"])
@@ -49,7 +61,20 @@ def test_folders_stay_while_a_model_is_served_from_them(uploads: Uploads) -> Non
     assert not second.exists()
 
 
-def test_a_disk_that_is_full(uploads: Uploads, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unload_during_a_load_leaves_its_files(uploads: Served) -> None:
+    first, second = put(uploads, b"1"), put(uploads, b"2")
+    uploads.drop_unused(is_loaded=False)  # the model of `second` is being loaded
+    assert not first.exists()
+    assert second.exists()
+    uploads.drop_unused()
+    assert not second.exists()
+
+
+def test_a_disk_that_is_full(
+    uploads: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files of other calls, which models are served from, stay."""
+
     def full(*_: object, **_named: object) -> None:
         raise OSError(28, "No space left on device")
 
@@ -57,12 +82,19 @@ def test_a_disk_that_is_full(uploads: Uploads, monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(ConfigError, match="the files of 'm' cannot be kept: No space left"):
         put(uploads, b"1")
     monkeypatch.undo()
-    monkeypatch.setattr(Path, "write_bytes", full)
-    with pytest.raises(ConfigError, match="cannot be kept: No space left"):
-        put(uploads, b"1")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    first = put(uploads, b"1")
+    uploads.served = [str(first / "1/model.onnx")]
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "write_bytes", full)
+        with pytest.raises(ConfigError, match="cannot be kept: No space left"):
+            put(uploads, b"1")
+    assert (first / "1/model.onnx").read_bytes() == b"1"
+    assert list(first.parent.parent.iterdir()) == [first.parent]
+    uploads.keep_used([])
 
 
-def test_weights_in_a_file_beside_the_model(uploads: Uploads, tmp_path: Path) -> None:
+def test_weights_in_a_file_beside_the_model(uploads: Served, tmp_path: Path) -> None:
     """As the package onnx writes it."""
     weights = numpy_helper.from_array(np.ones((64, 64), np.float32), "w")
     values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [64, 64]) for n in "xy"]
@@ -93,7 +125,7 @@ def test_weights_in_a_file_beside_the_model(uploads: Uploads, tmp_path: Path) ->
         b"\x6a\x12\n\x88\x80\x00location\x12\x05w.bin",
     ],
 )
-def test_places_that_no_model_may_name(uploads: Uploads, content: bytes) -> None:
+def test_places_that_no_model_may_name(uploads: Served, content: bytes) -> None:
     with pytest.raises(ConfigError, match="found another place"):
         put(uploads, b"ir " + entry(b"location", b"w.bin") + content)
     put(uploads, b"ir " + entry(b"location", b"w.bin") + b"location")

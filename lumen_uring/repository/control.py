@@ -3,16 +3,19 @@ its settings say when they are read again.
 
 Started by server.py. One thread loads one model after another, at most two more take calls and
 watch the folders. The queue between them is bounded by the C library's table of calls, which
-refuses what is beyond it; changes of folders that wait are one. live_models.py makes each change.
+refuses what is beyond it; changes of folders that wait are one. An unload waits for no load: the
+thread that takes calls carries it out, and what the folders and the settings no longer have goes on
+the thread that notices. live_models.py makes each change, following.py says which.
 """
 
 from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -20,9 +23,11 @@ import orjson
 
 from lumen_uring.errors import EngineError, LumenError
 from lumen_uring.model_settings import EnsembleConfig, ModelConfig
+from lumen_uring.repository.broken import Broken
 from lumen_uring.repository.calls import CallError, asked_of, object_of, parameters_of
-from lumen_uring.repository.entries import entries_in, entries_of, names_in, uploaded_entries
-from lumen_uring.repository.live_models import LiveModels, Virtual
+from lumen_uring.repository.entries import entries_of, names_in, uploaded_entries
+from lumen_uring.repository.following import Following
+from lumen_uring.repository.live_models import LiveModels, LoadError, Virtual
 from lumen_uring.repository.uploads import Uploads
 from lumen_uring.repository.watch import SETTLE_S, Watcher
 from lumen_uring.ring.engine import Errand
@@ -30,6 +35,7 @@ from lumen_uring.setting_types import base_of
 from lumen_uring.settings import Config
 
 _STEP_S: Final = 0.5
+RETRY_S: Final = 10.0  # until what the machine had no means for is tried again
 _SHUTTING_DOWN: Final = "the server is shutting down"
 _NO_FILES: Final = (
     "parameters: a call brings no files to this server (repository.upload_bytes is 0): put the "
@@ -57,7 +63,12 @@ class Listed:
 
     models: tuple[ModelConfig, ...]
     virtual: tuple[Virtual, ...]
+    later: list[str]  # go once those are there that take their place
+    failed: list[str]  # a line for each model that could not go
     done: Callable[[list[str]], None]  # with a line for each model that could not be
+
+
+Job = Errand | Rescan | Listed | None
 
 
 def kinds_of(config: Config) -> tuple[str, ...]:
@@ -66,8 +77,8 @@ def kinds_of(config: Config) -> tuple[str, ...]:
     Args:
         config: of the server.
     """
-    changes = ("index", "load", "unload") if config.repository.control == "explicit" else ()
-    return ("trace", "logging", *changes)
+    changes = ("load", "unload") if config.repository.control == "explicit" else ()
+    return ("trace", "logging", "index", *changes)
 
 
 class Control:
@@ -94,11 +105,15 @@ class Control:
         self._live = live
         self._log = log
         self._asked = asked
-        self._uploads = Uploads()
-        self._jobs: queue.SimpleQueue[Errand | Rescan | Listed | None] = queue.SimpleQueue()
+        self._uploads = Uploads(lambda: [model.path for model in live.models()])
+        self._following = Following(live, log)
+        self._jobs: queue.SimpleQueue[Job] = queue.SimpleQueue()
+        self._again: tuple[float, Rescan | Listed] | None = None  # when, and what
+        self._lock = threading.Lock()
+        self._waiting: dict[int, str] = {}  # calls to load that wait: id, name
+        self._loading = ("", threading.Event())  # the call that is carried out; set: it is off
         self._rescan_waits = threading.Event()
         self._stopping = threading.Event()
-        self._listed = {model.name for model in live.models()}
         self._unsettled = False
         self._loader = threading.Thread(target=self._carry_out, name="lumen-loader")
         self._taker = threading.Thread(target=self._take, name="lumen-calls")
@@ -106,6 +121,7 @@ class Control:
 
     def start(self) -> None:
         """Begins to load, to answer calls and to watch (watch)."""
+        self._say_readiness()
         self._loader.start()
         self._taker.start()
         if self._live.config.repository.control == "watch":
@@ -136,17 +152,28 @@ class Control:
         models: Sequence[ModelConfig],
         virtual: Sequence[Virtual],
         done: Callable[[list[str]], None],
+        broken: Sequence[Broken] = (),
     ) -> None:
-        """Has the models of the settings that were read again loaded, and others unloaded.
+        """Has the models of the settings that were read again loaded, and unloads others now.
 
         Args:
             models: entries; one that is served as it stands there is left alone.
             virtual: the same of virtual models.
             done: called on the loader's thread, with a line for each model that could not be.
+            broken: what the settings name and cannot be read; what was served is served.
         """
-        self._jobs.put(Listed(tuple(models), tuple(virtual), done))
+        for one in broken:
+            self._live.states.cannot_be_read(one.name, one.reason)
+        names = {one.name for one in broken}
+        later, failed = self._following.drop_unlisted(models, virtual, names)
+        failed += [f"model {one.name}: not loaded: {one.reason}" for one in broken]
+        self._jobs.put(Listed(tuple(models), tuple(virtual), later, failed, done))
 
     def _changed(self) -> None:
+        try:
+            self._following.drop_gone()
+        except Exception as error:  # what can be loaded is loaded
+            self._log("error", f"The repositories: {type(error).__name__}: {error}")
         if not self._rescan_waits.is_set():
             self._rescan_waits.set()
             self._jobs.put(Rescan())
@@ -162,7 +189,11 @@ class Control:
                 self._answer(errand, self._index)
             elif errand.kind in ("trace", "logging"):
                 self._answer(errand, self._settings)
+            elif errand.kind == "unload":
+                self._answer(errand, self._unload_asked)
             else:
+                with self._lock:
+                    self._waiting[errand.id] = errand.name
                 self._jobs.put(errand)
         while (errand := self._engine.next_errand(0)) is not None:
             self._finish(errand, 503, _SHUTTING_DOWN)
@@ -180,11 +211,16 @@ class Control:
 
     # ---- the thread that loads ----
 
-    def _next_job(self) -> Errand | Rescan | Listed | None:
+    def _next_job(self) -> Job:
         """Waits for a job, and meanwhile frees models whose last requests are answered."""
         while True:
+            waits_s = _STEP_S if self._unsettled or self._again is not None else None
             with suppress(queue.Empty):
-                return self._jobs.get(timeout=_STEP_S if self._unsettled else None)
+                return self._jobs.get(timeout=waits_s)
+            if self._again is not None and time.monotonic() >= self._again[0]:
+                job = self._again[1]
+                self._again = None
+                return job
             try:
                 self._unsettled = not self._engine.settle(0)
             except EngineError:  # it has ended, and frees everything
@@ -194,28 +230,41 @@ class Control:
         while (job := self._next_job()) is not None and not self._stopping.is_set():
             self._unsettled = True
             if isinstance(job, Errand):
-                self._answer(job, self._load_asked if job.kind == "load" else self._unload_asked)
+                if self._begins(job):
+                    self._answer(job, self._load_asked)
                 continue
+            self._live.lacked_means = False
             try:
                 self._follow(job)
             except Exception as error:  # later jobs are carried out, whatever happened
                 said = f"The list of models: {type(error).__name__}: {error}"
                 self._log("error", said)
+                self._live.lacked_means = True
                 if isinstance(job, Listed):
                     job.done([said])
+            if self._live.lacked_means:
+                again = replace(job, done=lambda _: None) if isinstance(job, Listed) else job
+                self._again = (time.monotonic() + RETRY_S, again)
         while job is not None:
-            if isinstance(job, Errand):
+            if isinstance(job, Errand) and self._begins(job):
                 self._finish(job, 503, _SHUTTING_DOWN)
             job = self._jobs.get()
+
+    def _begins(self, errand: Errand) -> bool:
+        """Whether it is this call's turn: an unload may have answered it."""
+        with self._lock:
+            self._loading = (errand.name, threading.Event())
+            return self._waiting.pop(errand.id, None) is not None
 
     def _follow(self, job: Rescan | Listed) -> None:
         """What folders or settings say."""
         if isinstance(job, Rescan):
             self._rescan_waits.clear()  # first: what changes from here on is another one
-            self._rescan()
+            self._following.rescan()
             self._say_readiness()
         else:
-            failed = self._apply_all(job.models, job.virtual)
+            self._again = None  # a newer list
+            failed = job.failed + self._following.load(job.models, job.virtual, job.later)
             self._say_readiness()
             job.done(failed)
 
@@ -227,9 +276,17 @@ class Control:
     def _load_asked(self, errand: Errand) -> bytes:
         """Of all versions that its policy names, as Triton: one that fails holds none of the others
         up, and one that the policy no longer names goes."""
+        off = self._loading[1]
         try:
             wanted = self._wanted(errand)
-            failed = [line for model in wanted for line in self._try_put(model)]
+            failed, code = [], 200
+            for model in wanted:
+                try:
+                    self._live.put(model, self._uploads.hide, off)
+                except LoadError as error:  # noqa: PERF203 -- one holds none of the others up
+                    is_one = ":" in model.name
+                    failed.append(f"version {model.version}: {error}" if is_one else str(error))
+                    code = max(code, error.code) if code != 400 else 400
             if not failed:
                 names = {model.name for model in wanted}
                 for model in self._live.models():
@@ -241,10 +298,12 @@ class Control:
             # Clients look for these words of Triton's.
             raise CallError(code, f"failed to load '{errand.name}': {said}") from None
         finally:
-            self._uploads.keep_used(model.path for model in self._live.models())
+            self._loading = ("", off)
+            self._uploads.drop_unused()
+        self._following.find_repositories()
         self._say_readiness()
         if failed:
-            raise CallError(400, f"failed to load '{errand.name}': {'; '.join(failed)}")
+            raise CallError(code, f"failed to load '{errand.name}': {'; '.join(failed)}")
         return b""
 
     def _wanted(self, errand: Errand) -> list[ModelConfig]:
@@ -261,32 +320,31 @@ class Control:
         folder = self._uploads.put(errand.name, files)
         return uploaded_entries(folder, errand.name, asked)
 
-    def _try_put(self, model: ModelConfig) -> list[str]:
-        try:
-            self._live.put(model, self._uploads.hide)
-        except LumenError as error:
-            return [f"version {model.version}: {error}" if ":" in model.name else str(error)]
-        return []
-
     def _unload_asked(self, errand: Errand) -> bytes:
+        """On the thread that takes calls: also of a model that is being loaded, or waits for it."""
         asked = parameters_of(errand.body, {"unload_dependents": bool})
-        names = [model.name for model in self._live.models() if model.base == errand.name]
-        if not names and self._live.states.ready_version(errand.name) is not None:
-            names = [errand.name]  # a virtual model
-        if not names:
-            raise CallError(404, f"failed to unload '{errand.name}': it is not loaded")
+        never_comes = self._call_off(errand.name)
+        live = self._live
+        names = [model.name for model in live.models() if model.base == errand.name]
+        names += [one.name for one in live.virtual() if one.name == errand.name]
+        coming = live.coming()
+        if coming is not None and base_of(coming) == errand.name and coming not in names:
+            names.append(coming)
+        steps = self._steps(errand.name) if asked.get("unload_dependents") else []
         try:
-            steps = self._steps(errand.name) if asked.get("unload_dependents") else []
             for name in names:
-                self._live.remove(name)
+                live.remove(name)
             for name in steps:
                 with suppress(EngineError):  # another model needs it
-                    self._live.remove(name)
+                    live.remove(name)
         except EngineError as error:
             raise CallError(400, f"failed to unload '{errand.name}': {error}") from None
         finally:
-            self._uploads.keep_used(model.path for model in self._live.models())
+            self._uploads.drop_unused(is_loaded=False)
+            forgotten = live.states.forget(errand.name)
             self._say_readiness()
+        if not names and not forgotten and not never_comes:
+            raise CallError(404, f"failed to unload '{errand.name}': it is not loaded")
         return b""
 
     def _steps(self, name: str) -> list[str]:
@@ -296,56 +354,19 @@ class Control:
         steps = (step.model for one in ensembles if one.name == name for step in one.steps)
         return [step for step in dict.fromkeys(steps) if step in served]
 
-    def _apply_all(self, wanted: Sequence[ModelConfig], virtual: Sequence[Virtual]) -> list[str]:
-        """Virtual models go before those that they run, and come after them."""
-        failed: list[str] = []
-        names = {entry.name for entry in virtual}
-        for entry in reversed(self._live.virtual()):  # ensembles before experts of their steps
-            if entry.name not in names:
-                failed += self._live.try_remove(entry.name)
-        failed += self._apply(wanted)
-        for entry in virtual:
-            failed += self._live.put_virtual_if_changed(entry)
-        return failed
-
-    def _apply(self, wanted: Sequence[ModelConfig]) -> list[str]:
-        """The list of the settings: loads what is new or has changed, unloads what is gone."""
-        names, bases = {model.name for model in wanted}, {model.base for model in wanted}
-        served = {model.name for model in self._live.models()}
-        gone = sorted((self._listed - names) & served)
-        failed: list[str] = []
-        for name in gone:
-            if base_of(name) not in bases:
-                failed += self._live.try_remove(name)
-        self._listed = names
-        kept = self._put_all(wanted, failed)
-        # A version goes when the one that takes requests in its stead is there.
-        for name in gone:
-            if base_of(name) in bases - kept:
-                failed += self._live.try_remove(name)
-        return failed
-
-    def _put_all(self, models: Sequence[ModelConfig], failed: list[str]) -> set[str]:
-        """Loads what is new or has changed. Returns the names of which a version could not be."""
-        wrong = set()
-        for model in models:
-            if said := self._live.put_if_changed(model):
-                wrong.add(model.base)
-                failed += said
-        return wrong
-
-    def _rescan(self) -> None:
-        """The repositories: the same, but a folder that cannot be read now changes nothing."""
-        found, problems = entries_in(self._live.config)
-        for line in problems:
-            self._log("error", f"The repositories: {line}")
-        kept = self._put_all(found, [])
-        # Afterwards: a version goes when the one that takes requests in its stead is there.
-        names, bases = {model.name for model in found}, {model.base for model in found}
-        for model in self._live.models():
-            is_gone = model.origin is not None and model.name not in names
-            if is_gone and (model.base in bases - kept or not _holds_models(model)):
-                self._live.try_remove(model.name)
+    def _call_off(self, name: str) -> bool:
+        """Ends the calls to load a model that is not served yet. Returns whether there were any."""
+        with self._lock:
+            is_under_way = self._loading[0] == name
+            if is_under_way:
+                self._loading[1].set()
+            ids = [number for number, one in self._waiting.items() if one == name]
+            for number in ids:
+                del self._waiting[number]
+        for number in ids:
+            said = f"failed to load '{name}': it was unloaded before its turn"
+            self._finish(Errand(number, "load", name, b""), 400, said)
+        return is_under_way or bool(ids)
 
     # ---- answers ----
 
@@ -364,14 +385,3 @@ class Control:
 
     def _finish(self, errand: Errand, code: int, text: str) -> None:
         self._engine.finish_errand(errand, code, orjson.dumps({"error": text}))
-
-
-def _holds_models(model: ModelConfig) -> bool:
-    """Whether a model's folder is still there with something in it: it may be half copied."""
-    assert model.origin is not None
-    folder = Path(model.origin.folder)
-    with suppress(OSError):
-        if not folder.is_dir():
-            return folder.exists()
-        return any(path.is_dir() and path.name.isdecimal() for path in folder.iterdir())
-    return False

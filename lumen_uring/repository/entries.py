@@ -6,18 +6,21 @@ filled in from it; what such an entry sets itself counts more than the folder's 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pydantic import ValidationError
 
 from lumen_uring.errors import ConfigError
 from lumen_uring.model_settings import EnsembleConfig, ModelConfig
+from lumen_uring.repository.broken import Broken
 from lumen_uring.repository.files import FoundModel, Place
 from lumen_uring.repository.folders import find, of_versions
-from lumen_uring.repository.model_config import read
+from lumen_uring.repository.model_config import Asked, read
 from lumen_uring.repository.origin import Origin
 from lumen_uring.repository.tree import Problems, from_json
+from lumen_uring.repository.without import CURE, starts_without, without
 from lumen_uring.setting_types import MODELS_MAX, NAME_BYTES_MAX
 from lumen_uring.settings import Config
 
@@ -31,11 +34,15 @@ def expand(config: Config) -> tuple[Config, list[str]]:
         config: checked settings.
 
     Returns:
-        The settings with all models, and a line for each problem.
+        The settings with all models, and a line for each problem. Where the server starts without
+        what cannot be served there are none of these: the settings name such models as broken.
     """
     problems = Problems()
     notes: list[str] = []
-    entries = [entry for model in config.models for entry in _filled_in(model, problems, notes)]
+    entries: list[ModelConfig] = []
+    for entry in config.models:
+        with problems.within(entry.base):
+            entries += _filled_in(entry, problems, notes)
     first = {model.base: "an entry of `models`" for model in entries}
     ensembles = list(config.ensembles)
     first |= {entry.name: "an entry of `ensembles`" for entry in ensembles}
@@ -51,18 +58,47 @@ def expand(config: Config) -> tuple[Config, list[str]]:
             first[model.name] = model.where
             if control == "explicit" and not wanted & {model.name, "*"}:
                 continue
-            if model.asked.steps:
-                ensembles += _ensemble(model, problems)
-                continue
-            entries += _entries(model, problems)
+            with problems.within(model.name):
+                if model.asked.steps:
+                    ensembles += _ensemble(model, problems)
+                else:
+                    entries += _entries(model, problems)
     ensembles = [_with_versions(entry, entries) for entry in ensembles]
+    for name in sorted(wanted - first.keys() - problems.of.keys() - {"*"}):
+        known = ", ".join(first) or "none"
+        with problems.within(name):
+            problems.add("repository.load", f"models that are there ({known})", repr(name))
     if len(entries) > MODELS_MAX:
-        problems.add("repository.paths", f"at most {MODELS_MAX} models in all", f"{len(entries)}")
-    for name in sorted(wanted - first.keys() - {"*"}):
-        problems.add("repository.load", f"models that are there ({', '.join(first)})", repr(name))
-    if not entries and not problems.lines and control != "explicit":
+        _leave_out(entries, problems)
+    if not entries and not problems.lines and control == "none":
         problems.add("repository.paths", "at least one model", "none")
-    return config.with_models(tuple(entries), tuple(ensembles), tuple(notes)), problems.lines
+    expanded = config.with_models(tuple(entries), tuple(ensembles), tuple(notes))
+    if not problems.lines:
+        return expanded, []
+    if not starts_without(config):
+        return expanded, [*problems.lines, CURE]
+    is_wanted = config.repository.control != "explicit" or "*" in wanted
+    own = {model.base for model in config.models}
+    broken = [
+        Broken(name, "\n".join(lines), is_wanted or name in wanted | own)
+        for name, lines in problems.of.items()
+    ]
+    broken += [
+        Broken(text, "no such folder", is_repository=True)
+        for text in config.repository.paths
+        if not Path(text).expanduser().exists()
+    ]
+    notes += problems.general()
+    expanded = config.with_models(tuple(entries), tuple(ensembles), tuple(notes))
+    return without(expanded, broken), []
+
+
+def _leave_out(entries: list[ModelConfig], problems: Problems) -> None:
+    """A server that starts without what it has no room for starts without the last ones."""
+    for base in dict.fromkeys(model.base for model in entries[MODELS_MAX:]):
+        with problems.within(base):
+            found = f"{len(entries)}, of which {base!r} is one too many"
+            problems.add("repository.paths", f"at most {MODELS_MAX} models in all", found)
 
 
 def entries_of(config: Config, name: str, asked: dict[str, Any] | None = None) -> list[ModelConfig]:
@@ -80,36 +116,60 @@ def entries_of(config: Config, name: str, asked: dict[str, Any] | None = None) -
         ConfigError: there is no such model, or what there is cannot be served.
     """
     problems = Problems()
-    written = [one for one in config.models if one.base == name and one.origin is None]
+    own = [one for one in config.models if one.base == name]
+    written = [one for one in own if one.origin is None]
     if written and asked is None:
         return written
+    said = None if asked is None else _read_asked(asked, name, problems)
     found: list[FoundModel] = []
-    for text in config.repository.paths:
+    wrong: list[str] = []
+    general: list[str] = []
+    for text in [] if problems.lines else config.repository.paths:
         here = Problems()
-        found += [one for one in find(Path(text).expanduser(), here)[0] if one.name == name]
+        models, _notes = find(Path(text).expanduser(), here, {} if said is None else {name: said})
+        found += [one for one in models if one.name == name]
         # Other models of the folder may be wrong: that is not what was asked.
-        problems.lines += [line for line in here.lines if f"/{name}" in line]
+        wrong += here.of.get(name, [])
+        general += here.general()
+    problems.lines += wrong
     if len(found) > 1:
         places = " and ".join(one.where for one in found)
         raise ConfigError(f"expected one model of the name {name!r}, found {places}")
     if not found:
-        raise ConfigError("\n".join(problems.lines) or f"no repository holds a model {name!r}")
+        if own and asked is None and not problems.lines and Path(own[0].path).expanduser().exists():
+            return own  # an entry of `models` whose path is a folder
+        none = "\n".join((f"no repository holds a model {name!r}", *general))
+        raise ConfigError("\n".join(problems.lines) or none)
     (one,) = found
     if one.asked.steps:
         raise ConfigError(f"{name!r} is an ensemble: those are loaded when the server starts")
-    if asked is not None:
-        said = read(from_json(asked, "config"), problems)
-        if said.name not in ("", name):
-            problems.add("config name", repr(name), repr(said.name))
-        one.asked.settings, one.asked.declared = said.settings, said.declared
-        one.asked.notes = said.notes
-        files = [*said.state_files.values(), *(one[:2] for one in said.warmup_files)]
-        for where, file in files:
-            problems.add(where, "zeros: a call's configuration names no files", repr(file))
-    entries = [] if problems.lines else _entries(one, problems)
+    chosen: FoundModel | None = one
+    if said is not None and one.asked is not said:
+        chosen = _with_asked(one, said, problems)
+    entries = [] if chosen is None or problems.lines else _entries(chosen, problems)
     if not entries:
         raise ConfigError("\n".join(problems.lines))
     return entries
+
+
+def _read_asked(asked: dict[str, Any], name: str, problems: Problems) -> Asked:
+    """The configuration of a call, which takes the place of the one in the model's folder."""
+    said = read(from_json(asked, "config"), problems)
+    if said.name not in ("", name):
+        problems.add("config name", repr(name), repr(said.name))
+    files = [*said.state_files.values(), *(one[:2] for one in said.warmup_files)]
+    for where, file in files:
+        problems.add(where, "zeros: a call's configuration names no files", repr(file))
+    return said
+
+
+def _with_asked(one: FoundModel, said: Asked, problems: Problems) -> FoundModel | None:
+    """A model of another layout than Triton's, with a call's configuration."""
+    folder = Path(one.where)
+    if folder.is_dir():
+        return of_versions(Place(folder, problems), folder, one.name, said)
+    said.policy.of(one.versions, problems)  # a file is version 1, or the one of its settings
+    return replace(one, asked=said)
 
 
 def uploaded_entries(folder: Path, name: str, asked: dict[str, Any]) -> list[ModelConfig]:
@@ -139,14 +199,20 @@ def uploaded_entries(folder: Path, name: str, asked: dict[str, Any]) -> list[Mod
     return entries
 
 
-def entries_in(config: Config) -> tuple[list[ModelConfig], list[str]]:
+class Held(NamedTuple):
+    """What the repositories hold: entries, all names, and problems. A model with one has no
+    entry."""
+
+    entries: list[ModelConfig]
+    names: set[str]
+    problems: Problems
+
+
+def entries_in(config: Config) -> Held:
     """The models that the repositories hold now, but for those that `models` names itself.
 
     Args:
         config: of the server.
-
-    Returns:
-        Entries, and a line for each problem; a model with one is left out.
     """
     problems = Problems()
     taken = {model.base for model in config.models if model.origin is None}
@@ -160,8 +226,9 @@ def entries_in(config: Config) -> tuple[list[ModelConfig], list[str]]:
             taken.add(model.name)
             if model.asked.steps:
                 continue  # an ensemble is opened at the start
-            entries += _entries(model, problems)
-    return entries, problems.lines
+            with problems.within(model.name):
+                entries += _entries(model, problems)
+    return Held(entries, taken | problems.of.keys(), problems)
 
 
 def names_in(config: Config) -> set[str]:

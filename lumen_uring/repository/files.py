@@ -60,6 +60,15 @@ class Place:
         """The folders in a folder that lead to no other place, by name, hidden ones left out."""
         return [path for path in self._listed(folder) if path.is_dir() and self.holds(path)]
 
+    def models_folders(self, folder: Path) -> list[Path]:
+        """The same of a folder whose folders are models: a wrong one is the problem of its own."""
+        found = []
+        for path in self._listed(folder):
+            with self.problems.within(path.name):
+                if path.is_dir() and self.holds(path):
+                    found.append(path)
+        return found
+
     def models(self, folder: Path) -> list[Path]:
         """The models' files in a folder, by name."""
         return [path for path in self._listed(folder) if is_model(path) and path.is_file()]

@@ -7,7 +7,9 @@ or folders of versions); folders of these, which is Triton's repository; one mod
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from lumen_uring.repository import mlserver, ovms
@@ -23,12 +25,15 @@ _LAYOUTS: Final = (
 )
 
 
-def find(path: Path, problems: Problems) -> tuple[list[FoundModel], list[str]]:
+def find(
+    path: Path, problems: Problems, instead: Mapping[str, Asked] = MappingProxyType({})
+) -> tuple[list[FoundModel], list[str]]:
     """Finds the models of a place.
 
     Args:
         path: of a folder or a file.
-        problems: takes what is wrong.
+        problems: takes what is wrong, by model.
+        instead: by name, what takes the place of a folder's own config.pbtxt.
 
     Returns:
         The models, by name, and sentences for the person who starts the server.
@@ -41,11 +46,12 @@ def find(path: Path, problems: Problems) -> tuple[list[FoundModel], list[str]]:
         problems.add(str(path), "a folder of models, or a model's file", kind)
         return [], []
     place = Place(path, problems)
-    models = _of_folder(place, path)
+    models = _of_folder(place, path, instead)
     if models is None:
         models = []
-        for folder in place.folders(path):
-            inner = _of_folder(place, folder)
+        for folder in place.models_folders(path):
+            with problems.within(folder.name):
+                inner = _of_folder(place, folder, instead)
             models += inner or []
             if inner is None:
                 place.notes.append(f"{folder} holds no model: no version, no {CONFIG}")
@@ -54,7 +60,7 @@ def find(path: Path, problems: Problems) -> tuple[list[FoundModel], list[str]]:
     return models, place.notes
 
 
-def _of_folder(place: Place, folder: Path) -> list[FoundModel] | None:
+def _of_folder(place: Place, folder: Path, instead: Mapping[str, Asked]) -> list[FoundModel] | None:
     """The models that a folder's own files name; None where they name none."""
     if ovms.is_list(folder / ovms.CONFIG):
         return ovms.find(place, folder / ovms.CONFIG, of_versions)
@@ -64,7 +70,8 @@ def _of_folder(place: Place, folder: Path) -> list[FoundModel] | None:
     if not has_versions and not (folder / CONFIG).is_file():
         return None
     name = folder.resolve().name if folder == place.root else folder.name
-    model = of_versions(place, folder, name, None)
+    with place.problems.within(name):
+        model = of_versions(place, folder, name, instead.get(name))
     return [] if model is None else [model]
 
 

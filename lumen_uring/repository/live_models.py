@@ -1,13 +1,17 @@
-"""The models that a running server serves: loaded, replaced and unloaded one at a time.
+"""The models that a running server serves: loaded and replaced one at a time, unloaded at any time.
 
-Changed by control.py on the loader's thread alone; the list and the states are read on any. What is
-served goes on being served until the new one is ready, and when it never is.
+One thread loads (control.py); any thread unloads, also while a load is under way, and the list and
+the states are read on any. What is served goes on being served until the new one is ready, and when
+it never is. Whatever goes wrong in a load is its caller's: it is told why, and so is the index.
 """
 
 from __future__ import annotations
 
+import errno
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Set
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
@@ -30,6 +34,34 @@ from lumen_uring.settings import Config
 _BUILTIN: Final = "builtin:"
 Virtual = ExpertsConfig | EnsembleConfig
 _Entry = TypeVar("_Entry", ModelConfig, Virtual)
+_Result = TypeVar("_Result")
+_SCARCE: Final = (errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR)
+_PAUSES_S: Final = (0.5, 1.0, 2.0)  # before a load is tried again that the machine had no means for
+_CALLED_OFF: Final = "it was unloaded, or has changed, before it was loaded"
+
+
+class LoadError(EngineError):
+    """A model was not loaded.
+
+    Args:
+        message: why, for the caller.
+        code: of HTTP: 400 where the model is wrong, 503 where the machine had no means for now.
+    """
+
+    def __init__(self, message: str, code: int = 400) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@dataclass(slots=True)
+class _Coming:
+    """The model that is being loaded."""
+
+    entry: ModelConfig | Virtual
+    is_listed: bool  # by the settings or their folders: it may be called off when these change
+    files: Look = frozenset()
+    called_off: threading.Event = field(default_factory=threading.Event)
+    is_unloaded: bool = False  # called off by an unload: the engine has not kept it either
 
 
 class Changes(Protocol):
@@ -68,14 +100,27 @@ class LiveModels:
         self._load_virtual = load_virtual
         self._log = log
         self._preparer = preparer or Preparer()
+        self._stopping = threading.Event()
         self._lock = threading.Lock()
+        # Held while what the engine serves and what is known of it change together.
         self._configuring = threading.Lock()
+        self._coming: _Coming | None = None
+        self._wrong: dict[str, tuple[ModelConfig, Look]] = {}  # as they were when that was seen
+        self.lacked_means = False  # a load failed that is worth another try
         self._models = {model.name: model for model in config.models}
         self._virtual = {entry.name: entry for entry in config.virtual_entries()}
         self._files = files or {model.name: files_of(model) for model in config.models}
         self.states = States()
         for model in config.served():
             self.states.put(model.base, model.version, READY)
+        for one in config.broken:
+            if not one.is_repository:
+                self.states.cannot_be_read(base_of(one.name), one.reason, one.version)
+            if one.is_wanted:
+                self.states.want(base_of(one.name))
+            if isinstance(one.entry, ModelConfig):
+                seen = self._files.get(one.entry.name) or files_of(one.entry)
+                self._wrong[one.entry.name] = (one.entry, seen)
 
     @property
     def config(self) -> Config:
@@ -111,54 +156,147 @@ class LiveModels:
 
     def stop(self) -> None:
         """Ends the load that is under way; no other one begins."""
+        self._stopping.set()
         self._preparer.stop()
 
-    def put(self, model: ModelConfig, told: Callable[[str], str] = str) -> None:
+    def put(
+        self,
+        model: ModelConfig,
+        told: Callable[[str], str] = str,
+        called_off: threading.Event | None = None,
+    ) -> None:
         """Loads a model, or replaces it.
 
         Args:
             model: its entry.
             told: makes of a reason what clients may read of it.
+            called_off: of a client's call, set by an unload; None: the settings or their folders
+                ask for it, and may think better of it.
 
         Raises:
-            EngineError: it cannot be served; what was served is served.
+            LoadError: it cannot be served; what was served is served.
         """
         base, version = model.base, model.version
         before = self._models.get(model.name)
         served = None if before is None else before.version
+        # Its files before the load: a change during it is one.
+        coming = self._coming = _Coming(
+            model, called_off is None, files_of(model), called_off or threading.Event()
+        )
         if served is None:
             self.states.put(base, version, LOADING)
-        files = files_of(model)  # before: a change during the load is one
         try:
-            prepared = self._preparer.prepare(self._config, model)
-            notes = [*prepared.notes, *self._load(model, prepared.is_gentle)]
-        except LumenError as error:
-            reason = told(str(error))
+            notes = self._until_there_are_means(coming, lambda: self._check_and_load(model, coming))
+            self._take_over(coming, lambda: self._models.__setitem__(model.name, model))
+        except Exception as error:  # whatever it is, nothing stays LOADING
+            failed = self._failed(model.name, error, coming, told)
+            if coming.is_listed and failed.code == 400 and not coming.called_off.is_set():
+                self._wrong[model.name] = (model, coming.files)
             if served != version:
+                reason = UNLOADED if coming.called_off.is_set() else str(failed)
                 self.states.put(base, version, UNAVAILABLE, reason)
-            self._log("error", f"model {model.name}: not loaded: {error}")
-            raise EngineError(reason) from None
+            raise failed from None
+        finally:
+            self._coming = None
+        self._files[model.name] = coming.files
+        self._wrong.pop(model.name, None)
+        self.states.put(base, version, READY)
         if served is not None and served != version:
             self.states.put(base, served, UNAVAILABLE, UNLOADED)
-        with self._lock:
-            self._models[model.name] = model
-        self._files[model.name] = files
         self._name_in_keys(model.name)
-        self.states.put(base, version, READY)
         self._log("info", f"model {base}: version {version} is loaded")
         for note in dict.fromkeys(notes):
             self._log("info", f"model {model.name}: {note}")
 
-    def put_if_changed(self, model: ModelConfig) -> list[str]:
+    def _check_and_load(self, model: ModelConfig, coming: _Coming) -> list[str]:
+        prepared = self._preparer.prepare(self._config, model, coming.called_off.is_set)
+        if coming.called_off.is_set():
+            raise LoadError(_CALLED_OFF)
+        return [*prepared.notes, *self._load(model, prepared.is_gentle)]
+
+    def _until_there_are_means(self, coming: _Coming, load: Callable[[], _Result]) -> _Result:
+        """Descriptors, processes and memory may be there again in a moment."""
+        for pause_s in _PAUSES_S:
+            try:
+                return load()
+            except OSError as error:
+                if error.errno not in _SCARCE or self._stopping.is_set():
+                    raise
+            coming.called_off.wait(pause_s)
+        return load()
+
+    def _take_over(self, coming: _Coming, record: Callable[[], object]) -> None:
+        """What the engine serves now is listed, unless somebody has unloaded it meanwhile."""
+        with self._configuring:
+            if coming.is_unloaded:
+                with suppress(EngineError):  # it may have come behind the unload
+                    self._engine.unload(coming.entry.name)
+                raise LoadError(_CALLED_OFF)
+            with self._lock:
+                record()
+
+    def _failed(
+        self, name: str, error: Exception, coming: _Coming, told: Callable[[str], str]
+    ) -> LoadError:
+        """What the caller of a load is told; the log has the rest."""
+        if coming.called_off.is_set():
+            self._log("info", f"model {name}: not loaded: {_CALLED_OFF}")
+            return LoadError(_CALLED_OFF)
+        if isinstance(error, LumenError):
+            self._log("error", f"model {name}: not loaded: {error}")
+            return LoadError(told(str(error)))
+        if isinstance(error, OSError) and error.errno in _SCARCE:
+            self.lacked_means = True
+            said = f"the machine has no means for it now ({error.strerror}): try again later"
+            self._log("error", f"model {name}: not loaded: {said}")
+            return LoadError(said, 503)
+        said = f"an error of the server's: {type(error).__name__}: {error}"
+        self._log("error", f"model {name}: not loaded: {said}")
+        return LoadError(told(said), 500)
+
+    def call_off(self, wanted: Callable[[ModelConfig | Virtual, Look], bool]) -> None:
+        """Ends the load that is under way if the settings or their folders asked for it and do so
+        no longer.
+
+        Args:
+            wanted: whether they ask for an entry whose files looked so.
+        """
+        coming = self._coming
+        if coming is None or not coming.is_listed or wanted(coming.entry, coming.files):
+            return
+        coming.called_off.set()
+        self._preparer.end_check()
+
+    def forget_wrong(self, names: Set[str]) -> None:
+        """Forgets what is wrong with models that no folder holds any more.
+
+        Args:
+            names: of those that are there.
+        """
+        self._wrong = {name: one for name, one in self._wrong.items() if name in names}
+
+    def coming(self) -> str | None:
+        """The name of the model that is being loaded."""
+        coming = self._coming
+        return None if coming is None else coming.entry.name
+
+    def put_if_changed(self, model: ModelConfig, again: bool = True) -> list[str]:
         """Loads a model that is new, or whose files or settings have changed.
+
+        Args:
+            model: its entry.
+            again: also one that could not be loaded, and has not changed since.
 
         Returns:
             A line for what went wrong, if anything did.
         """
         served = self._models.get(model.name)
-        same_files = self._files.get(model.name) == files_of(model)
+        files = files_of(model)
+        same_files = self._files.get(model.name) == files
+        if not again and self._wrong.get(model.name) == (model, files):
+            return [f"model {model.name}: not loaded: it is as it was"]
         if served is None or not same_files or needs_loading(served, model):
-            return _tried(self.put, model)
+            return _tried(lambda: self.put(model), model.name)
         with self._lock:
             self._models[model.name] = model  # its rates
         return []
@@ -167,19 +305,20 @@ class LiveModels:
         """The same of a virtual model, whose parts are served."""
         served = self._virtual.get(entry.name)
         if served is None or needs_loading(served, entry):
-            return _tried(self._put_virtual, entry)
+            return _tried(lambda: self._put_virtual(entry), entry.name)
         with self._lock:
             self._virtual[entry.name] = entry  # its rates
         return []
 
     def _put_virtual(self, entry: Virtual) -> None:
+        coming = self._coming = _Coming(entry, is_listed=True)
         try:
-            self._load_virtual(self._in_force(), entry)
-        except LumenError as error:
-            self._log("error", f"model {entry.name}: not loaded: {error}")
-            raise
-        with self._lock:
-            self._virtual[entry.name] = entry
+            self._until_there_are_means(coming, lambda: self._load_virtual(self._in_force(), entry))
+            self._take_over(coming, lambda: self._virtual.__setitem__(entry.name, entry))
+        except Exception as error:  # as of a model
+            raise self._failed(entry.name, error, coming, str) from None
+        finally:
+            self._coming = None
         self._name_in_keys(entry.name)
         self.states.put(entry.name, 1, READY)
         self._log("info", f"model {entry.name}: loaded")
@@ -195,23 +334,36 @@ class LiveModels:
         return self._config.with_entries(self.models()).with_virtual(self.virtual())
 
     def remove(self, name: str) -> None:
-        """Unloads a model that is served.
+        """Unloads a model that is served; one of this name that is being loaded does not come.
 
         Raises:
             EngineError: another model needs it; it is served on.
         """
-        model, base = self._models.get(name), base_of(name)
-        version = (self.states.ready_version(base) or 1) if model is None else model.version
-        self.states.put(base, version, UNLOADING)
         with self._configuring:
+            coming = self._coming
+            comes = coming is not None and coming.entry.name == name
+            model, base = self._models.get(name), base_of(name)
+            version = (self.states.ready_version(base) or 1) if model is None else model.version
+            serves = model is not None or name in self._virtual
+            if serves:
+                self.states.put(base, version, UNLOADING)
             try:
                 self._engine.unload(name)
             except EngineError:
-                self.states.put(base, version, READY)
-                raise
+                if serves:
+                    self.states.put(base, version, READY)
+                if serves or not comes:
+                    raise
+            if coming is not None and comes:  # the engine had it already, or will not take it
+                coming.is_unloaded = True
+                coming.called_off.set()
+                self._preparer.end_check()
             with self._lock:
                 self._models.pop(name, None)
                 self._virtual.pop(name, None)
+                self._files.pop(name, None)
+        if not serves:
+            return
         # Under another name it may be served on.
         stays = any((one.base, one.version) == (base, version) for one in self.models())
         left = (READY, "") if stays else (UNAVAILABLE, UNLOADED)
@@ -233,12 +385,12 @@ class LiveModels:
         return []
 
 
-def _tried(put: Callable[[_Entry], None], entry: _Entry) -> list[str]:
+def _tried(put: Callable[[], None], name: str) -> list[str]:
     """Loads what no client waits for. Returns what went wrong, which is in the log already."""
     try:
-        put(entry)
-    except LumenError as error:
-        return [f"model {entry.name}: not loaded: {error}"]
+        put()
+    except LoadError as error:
+        return [f"model {name}: not loaded: {error}"]
     return []
 
 

@@ -15,7 +15,7 @@ from typing import Final
 from lumen_uring.repository.files import FoundModel, Place, is_model
 from lumen_uring.repository.mlserver import OfVersions
 from lumen_uring.repository.model_config import Asked, policy_of
-from lumen_uring.repository.tree import Node
+from lumen_uring.repository.tree import Node, Problems
 
 CONFIG: Final = "config.json"
 MAPPING: Final = "mapping_config.json"
@@ -68,7 +68,10 @@ def find(place: Place, path: Path, of_versions: OfVersions) -> list[FoundModel]:
     for entry in node.nodes(_LIST, problems):
         config = entry.node("config", problems)
         entry.rest(problems)
-        model = None if config is None else _model(place, path.parent, config, of_versions)
+        model = None
+        if config is not None:
+            with problems.within(config.text("name", Problems())):
+                model = _model(place, path.parent, config, of_versions)
         found += [] if model is None else [model]
     node.rest(problems)
     return found

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any, Final, NamedTuple
 
@@ -26,6 +27,7 @@ from lumen_uring.settings import Config
 
 _MODULE: Final = "lumen_uring.repository.prepare"
 _TOLD_MAX: Final = 2000
+_CALLED_OFF: Final = "it is not wanted any more"
 # As Python, C++, ONNX Runtime, the loader and libc say it.
 _NO_MEMORY: Final = re.compile(
     "MemoryError|bad_alloc|[Mm]emory allocation|[Ff]ailed to allocate|failed to map segment|"
@@ -64,32 +66,38 @@ class Preparer:
         self._process: subprocess.Popen[bytes] | None = None
         self._stopped = False
 
-    def prepare(self, config: Config, model: ModelConfig) -> Prepared:
+    def prepare(
+        self, config: Config, model: ModelConfig, is_over: Callable[[], bool] = lambda: False
+    ) -> Prepared:
         """Tries a model, and returns when it may be loaded.
 
         Args:
             config: of the server.
             model: its entry.
+            is_over: says, once `end_check` is called, that the model is not wanted any more.
 
         Returns:
             What is known of it. A check that others leave no time begins again, not gently.
 
         Raises:
             PrepareError: it cannot be served, crashed, took too long, or needed too much memory.
+            OSError: the machine has no process, descriptor or memory for the check.
         """
         gentle = config.repository.load_gently
         # From its first instruction on: half a second of imports is noticed too.
         try:
             status, said, trouble = (
-                gently(self._run, config, model, True)
+                gently(self._run, config, model, True, is_over)
                 if gentle
-                else self._run(config, model, False)
+                else self._run(config, model, False, is_over)
             )
         except _StarvedError:
             gentle = False
-            status, said, trouble = self._run(config, model, False)
+            status, said, trouble = self._run(config, model, False, is_over)
         if self._stopped:
             raise PrepareError("the server is shutting down")
+        if is_over():
+            raise PrepareError(_CALLED_OFF)
         try:
             answer: dict[str, Any] = json.loads(said)
         except ValueError:
@@ -99,20 +107,34 @@ class Preparer:
         model_file.learn(answer.get("read", ()))  # the server need not read the file again
         return Prepared([str(note) for note in answer["notes"]], gentle)
 
-    def _run(self, config: Config, model: ModelConfig, gentle: bool) -> tuple[int, bytes, bytes]:
+    def _run(
+        self, config: Config, model: ModelConfig, gentle: bool, is_over: Callable[[], bool]
+    ) -> tuple[int, bytes, bytes]:
         """Runs the process, which has the priority of this thread and ends with it. Returns its
         status and what it wrote."""
         limit_s = config.repository.load_seconds
         with self._lock:
             if self._stopped:
                 raise PrepareError("the server is shutting down")
+            if is_over():
+                raise PrepareError(_CALLED_OFF)
             process = self._process = subprocess.Popen(
                 [sys.executable, "-m", self._module],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
             )
-        told: bytes | None = _spec(config, model, gentle)
+        try:
+            return self._until_it_ends(process, _spec(config, model, gentle), gentle, limit_s)
+        except OSError:  # no descriptor, no memory: nobody would wait for it
+            process.kill()
+            process.wait()
+            raise
+
+    def _until_it_ends(
+        self, process: subprocess.Popen[bytes], spec: bytes, gentle: bool, limit_s: float
+    ) -> tuple[int, bytes, bytes]:
+        told: bytes | None = spec
         began_s = time.monotonic()
         while True:
             try:
@@ -142,12 +164,16 @@ class Preparer:
             raise _StarvedError
         raise PrepareError(f"its check took longer than {limit_s} s (repository.load_seconds)")
 
-    def stop(self) -> None:
-        """Ends the check that is under way; no other one begins."""
+    def end_check(self) -> None:
+        """Ends the check that is under way, if there is one."""
         with self._lock:
-            self._stopped = True
             if self._process is not None:
                 self._process.kill()
+
+    def stop(self) -> None:
+        """Ends the check that is under way; no other one begins."""
+        self._stopped = True
+        self.end_check()
 
 
 def _crash(status: int, trouble: bytes) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -24,10 +25,39 @@ class Word:
 
 
 class Problems:
-    """The problems of one file, or of several: one line each."""
+    """The problems of one file, or of several: one line each.
+
+    Attributes:
+        lines: all of them.
+        of: those of single models, by the name of the model, or of its folder where that is all
+            that is known.
+    """
 
     def __init__(self) -> None:
         self.lines: list[str] = []
+        self.of: dict[str, list[str]] = {}
+
+    @contextmanager
+    def within(self, name: str) -> Iterator[None]:
+        """What is added meanwhile is a problem of one model alone.
+
+        Args:
+            name: of the model.
+        """
+        before = len(self.lines)
+        yield
+        owned = self._owned()
+        lines = [line for line in self.lines[before:] if line not in owned]
+        if lines and name:
+            self.of.setdefault(name, []).extend(lines)
+
+    def general(self) -> list[str]:
+        """Those of no single model."""
+        owned = self._owned()
+        return [line for line in self.lines if line not in owned]
+
+    def _owned(self) -> set[str]:
+        return {line for lines in self.of.values() for line in lines}
 
     def add(self, where: str, expected: str, found: str) -> None:
         """Adds one.

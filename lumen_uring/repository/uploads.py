@@ -1,8 +1,9 @@
 """Files that a call to load brings along: read from its body, and laid out as a model's folder.
 
-Called by control.py on the loader's thread. They lie in a folder of this process's own, in the
-system's folder for temporary files (TMPDIR), until no model is served from them, or the server
-ends. No file's name, and no name of a file in a model, leads out of its folder.
+Called by control.py: `put` on the loader's thread, the rest on any. The files lie in a folder of
+this process's own, in the system's folder for temporary files (TMPDIR), until no model is served
+from them, or the server ends. No file's name, and no name of a file in a model, leads out of its
+folder.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ import binascii
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Mapping
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -36,24 +39,32 @@ _PLAIN_BYTES: Final = 12  # of such an entry, but for its value
 
 
 class Uploads:
-    """The folders of the models that calls have brought."""
+    """The folders of the models that calls have brought.
 
-    def __init__(self) -> None:
+    Args:
+        paths: says where the files of the models lie that are served.
+    """
+
+    def __init__(self, paths: Callable[[], Iterable[str]]) -> None:
+        self._paths = paths
+        self._lock = threading.Lock()
         self._root: Path | None = None
         self._count = 0
+        self._coming = ""  # the folder of the model that is being loaded
 
     def put(self, name: str, files: Mapping[str, str]) -> Path:
-        """Writes files to a new folder.
+        """Writes files to a new folder, which stays until `drop_unused`.
 
         Args:
             name: of the model; it is no part of the path.
             files: by parameter, such as file:1/model.onnx, base64.
 
         Returns:
-            The folder, which `keep_used` drops unless a model is served from it.
+            The folder.
 
         Raises:
-            ConfigError: a name or a content is wrong, or there is no room; nothing is left.
+            ConfigError: a name or a content is wrong, or there is no room; nothing of this call is
+                left, and everything of others is.
         """
         if len(files) > FILES_MAX:
             raise ConfigError(f"parameters: expected at most {FILES_MAX} files, found {len(files)}")
@@ -61,29 +72,38 @@ class Uploads:
             if _NAME.fullmatch(parameter.removeprefix(PREFIX)) is None:
                 expected = "file:VERSION/NAME, such as file:1/model.onnx"
                 raise ConfigError(f"parameters: expected {expected}, found '{parameter:.80}'")
-        self._count += 1
         try:
-            if self._root is None:
-                self._root = Path(tempfile.mkdtemp(prefix="lumen-models-")).resolve()
-            folder = self._root / str(self._count) / "model"
-            gently(_write, folder, files)
+            with self._lock:
+                if self._root is None:
+                    self._root = Path(tempfile.mkdtemp(prefix="lumen-models-")).resolve()
+                self._count += 1
+                self._coming = str(self._count)
+                folder = self._root / self._coming
+            gently(_write, folder / "model", files)
         except OSError as error:
-            self.keep_used(())
+            self.drop_unused()
             raise ConfigError(f"the files of {name!r} cannot be kept: {error.strerror}") from None
-        return folder
+        except BaseException:
+            self.drop_unused()
+            raise
+        return folder / "model"
 
-    def keep_used(self, paths: Iterable[str]) -> None:
-        """Removes the folders that none of these files lies in.
+    def drop_unused(self, is_loaded: bool = True) -> None:
+        """Removes the folders that no model is served from.
 
         Args:
-            paths: of the models that are served.
+            is_loaded: the model that `put` was called for too is loaded, or has failed.
         """
-        if self._root is None:
-            return
-        used = {path.removeprefix(f"{self._root}/").partition("/")[0] for path in paths}
-        for folder in self._root.iterdir():
-            if folder.name not in used:
-                shutil.rmtree(folder, ignore_errors=True)
+        with self._lock:
+            if is_loaded:
+                self._coming = ""
+            if self._root is None:
+                return
+            used = {path.removeprefix(f"{self._root}/").partition("/")[0] for path in self._paths()}
+            with suppress(OSError):  # what stays now goes the next time
+                for folder in self._root.iterdir():
+                    if folder.name not in used | {self._coming}:
+                        shutil.rmtree(folder, ignore_errors=True)
 
     def hide(self, text: str) -> str:
         """A sentence without the places of the files, which are nothing that their sender knows."""

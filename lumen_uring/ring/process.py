@@ -7,6 +7,7 @@ by loading.py in a server that runs.
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import resource
 import signal
@@ -28,6 +29,7 @@ def gently(call: Callable[..., _Result], *arguments: Any) -> _Result:
     the threads that it starts.
 
     Raises:
+        OSError: there is no room for a thread.
         Exception: what the function raised.
     """
     results: list[_Result] = []
@@ -42,7 +44,10 @@ def gently(call: Callable[..., _Result], *arguments: Any) -> _Result:
             errors.append(error)
 
     thread = threading.Thread(target=run, name="lumen-read")
-    thread.start()
+    try:
+        thread.start()
+    except RuntimeError as error:  # Python's word for EAGAIN
+        raise OSError(errno.EAGAIN, str(error)) from None
     thread.join()
     if errors:
         raise errors[0]

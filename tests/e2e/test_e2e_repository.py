@@ -15,6 +15,7 @@ from onnx import TensorProto, helper
 from web import Http, get, infer
 
 from lumen_uring import Client
+from lumen_uring.repository.without import CURE
 
 pytestmark = pytest.mark.once  # what reads folders: the same on both backends
 
@@ -129,7 +130,7 @@ def test_a_configuration_that_contradicts_its_graph(cache: Path, tmp_path: Path)
     reasons = {model["name"]: model.get("reason") for model in json.loads(shown.stdout)["models"]}
     assert reasons == {"double": says, "echo": None}
     refused = run([str(folder), "--port", "0"], cache)
-    assert (refused.returncode, refused.stderr.strip()) == (1, f"lumen: {says}")
+    assert (refused.returncode, refused.stderr.strip()) == (1, f"lumen: {says}\n{CURE}")
 
 
 # ---- warm-up requests ----

@@ -159,9 +159,11 @@ def test_the_index_says_what_was_tried(serve: Serve, folder: Path) -> None:
     index = {one["name"]: one for one in client.get_model_repository_index()}
     assert index["bad"]["state"] == "UNAVAILABLE"
     assert "model.onnx" in index["bad"]["reason"]
-    assert not client.is_server_ready()  # a model that was asked for is not there
+    assert client.is_server_ready()  # its caller was told
     assert client.is_model_ready("double")
     assert ask(server, INDEX, b'{"ready": true}').json() == [index["double"]]
+    client.unload_model("bad")  # forgets it
+    assert client.get_model_repository_index()[-1] == {"name": "bad"}
     client.close()
 
 
@@ -404,11 +406,17 @@ def test_hundreds_of_calls_at_once(serve: Serve, folder: Path) -> None:
 def test_clients_that_leave(serve: Serve, folder: Path) -> None:
     """Row 45."""
     server = serve(settings(folder))
-    for _ in range(30):
+    for number in range(1, 12):
         with Http(server.port) as http:
             http.send(post(LOAD % "bad"))
+            # Not before: a call that was never read is nobody's.
+            eventually(
+                lambda n=number: server.figures().io["http_requests"] >= n, "the call to be there"
+            )
             http.reset()
+    assert ask(server, "/v2/repository/models/double/unload").code == 200  # waits for none of them
     eventually(lambda: ask(server, LOAD % "bad").code == 400, "a call is taken again", 120)
+    eventually(lambda: server.figures().io["requests_gone"] > 0, "a client that has left")
     server.check_idle()
 
 

@@ -263,6 +263,20 @@ int lm_slot_plan_late(struct lm_model *model, const struct lm_slot_plan_limits *
     return 0;
 }
 
+/* The model whose row needs the largest slot. */
+static const struct lm_model *largest(struct lm_model *const *models, uint32_t count) {
+    const struct lm_model *found = models[0];
+    size_t most = 0;
+    for (uint32_t m = 0; m < count; m++) {
+        const struct lm_sizes sizes = lm_model_largest(models[m], 1);
+        size_t slot;
+        if (!lm_model_slot_bytes(models[m], &sizes, &slot) || slot <= most) continue;
+        found = models[m];
+        most = slot;
+    }
+    return found;
+}
+
 void lm_slot_plan_bound(struct lm_model *model, const struct lm_slot_plan_limits *limits,
                         size_t largest) {
     bound_rows(model, largest, limits->max_request_bytes);
@@ -291,9 +305,11 @@ int lm_slot_plan(struct lm_model *const *models, uint32_t model_count,
         return lm_error(
             LUMEN_E_INVALID,
             "server.arena_bytes: expected at least %llu for each I/O thread to serve these models "
-            "with %u workers, found %llu",
+            "with %u workers, found %llu%s%s%s",
             (unsigned long long)(model_count ? needed : 2 * needed), limits->worker_count,
-            (unsigned long long)limits->arena_bytes);
+            (unsigned long long)limits->arena_bytes, model_count ? ": a row of model '" : "",
+            model_count ? largest(models, model_count)->name : "",
+            model_count ? "' needs most of it" : "");
     }
     classes[0] =
         (lumen_slot_class){.slot_bytes = LM_REPLY_SLOT_BYTES, .slot_count = LM_REPLY_SLOTS};
