@@ -262,6 +262,8 @@ class StepConfig(Section):
 class EnsembleConfig(Section):
     """A virtual model: models that run one after the other, on what those before them made."""
 
+    _is_tritons: bool = PrivateAttr(default=False)
+
     name: str = Field(
         pattern=rf"^{NAME_PATTERN}$",
         description=f"1 to {NAME_BYTES_MAX} letters, digits, '_', '.' or '-'",
@@ -297,3 +299,15 @@ class EnsembleConfig(Section):
     response_cache: bool = Field(default=False, description="true | false")
     rate: Rate = Field(default=0.0, description=RATE_EXPECTED)
     burst: int | None = Field(default=None, ge=1, le=U32_MAX, description=BURST_EXPECTED)
+
+    @property
+    def is_tritons(self) -> bool:
+        """Whether it was read from a model configuration of Triton's: an output of a step that is
+        not mapped is nobody's there, and keeps its name here."""
+        return self._is_tritons
+
+    def as_tritons(self) -> EnsembleConfig:
+        """The same entry, read from a model configuration of Triton's."""
+        copy = self.model_copy()
+        copy._is_tritons = True
+        return copy

@@ -260,7 +260,7 @@ typedef struct lumen_step {
     uint32_t input_count; /* of `inputs`; tensors that are not there keep their names */
     const lumen_step_tensor *inputs;
     uint32_t output_count;
-    uint32_t reserved;
+    uint32_t is_closed; /* 1: of the outputs those that are not listed are nobody's, as in Triton */
     const lumen_step_tensor *outputs;
 } lumen_step;
 
@@ -328,7 +328,7 @@ typedef struct lumen_declared {
     const int64_t *shape; /* that HTTP's clients say and see, -1 for the rows in front of it; NULL:
                            * the graph's. It is of the same bytes. */
     uint32_t rank;
-    uint32_t reserved;
+    uint32_t no_rows; /* 1: its first dimension is no batch's: the file's max_batch_size is 0 */
 } lumen_declared;
 
 /* 0 means "the default" only where the comment says so. */

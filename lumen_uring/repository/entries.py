@@ -271,7 +271,7 @@ def _ensemble(found: FoundModel, problems: Problems) -> list[EnsembleConfig]:
     if found.labels is not None:
         values["labels"] = str(found.labels.absolute())
     try:
-        return [EnsembleConfig.model_validate(values)]
+        return [EnsembleConfig.model_validate(values).as_tritons()]
     except ValidationError as error:
         for one in error.errors(include_url=False):
             place = ".".join(map(str, one["loc"]))

@@ -227,7 +227,9 @@ def _tensor(asked: Asked, node: Node, has_rows: bool, is_input: bool, problems: 
         node.refuse(key, "ONNX Runtime on a processor has no such tensors", problems)
     node.rest(problems)
     about = Declared(node.where(), name, datatype, tuple(dims), has_rows, is_input)
-    about = replace(about, format=layout, label_file=label_file, reshape=reshape)
+    about = replace(
+        about, format=layout, label_file=label_file, reshape=reshape, no_rows=not has_rows
+    )
     asked.declared.append(about)
 
 

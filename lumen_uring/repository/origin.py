@@ -26,6 +26,7 @@ class Declared:
         format: the order of a picture's dimensions, one of FORMATS.
         label_file: as the file names it; "" where it names none.
         reshape: what `dims` are in the graph; None: the same.
+        no_rows: the file says that there is no batch, whatever the graph has free.
     """
 
     where: str
@@ -37,6 +38,7 @@ class Declared:
     format: str = "FORMAT_NONE"
     label_file: str = ""
     reshape: tuple[int, ...] | None = None
+    no_rows: bool = False
 
     def shape(self) -> list[int] | None:
         """With the rows, as the graph has it."""

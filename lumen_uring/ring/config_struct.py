@@ -234,6 +234,7 @@ def _declared(model: ModelConfig) -> list[structs.LumenDeclared]:
             is_output=not one.is_input,
             shape=None if shape is None else (ctypes.c_int64 * len(shape))(*shape),
             rank=0 if shape is None else len(shape),
+            no_rows=int(one.no_rows),
         )
         for one in (model.origin.declared if model.origin else ())
         for shape in [one.reshaped()]
@@ -281,6 +282,7 @@ def native_steps(entry: EnsembleConfig, indexes: Mapping[str, int]) -> structs.L
             input_count=len(step.inputs),
             inputs=renamed(step.inputs),
             output_count=len(step.outputs),
+            is_closed=int(entry.is_tritons),
             outputs=renamed(step.outputs),
         )
         for step in entry.steps

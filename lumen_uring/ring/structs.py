@@ -152,7 +152,7 @@ class LumenStep(ctypes.Structure):
         ("input_count", c_uint32),
         ("inputs", ctypes.POINTER(LumenStepTensor)),
         ("output_count", c_uint32),
-        ("reserved", c_uint32),
+        ("is_closed", c_uint32),
         ("outputs", ctypes.POINTER(LumenStepTensor)),
     ]
 
@@ -229,7 +229,7 @@ class LumenDeclared(ctypes.Structure):
         ("is_output", c_uint32),
         ("shape", ctypes.POINTER(ctypes.c_int64)),
         ("rank", c_uint32),
-        ("reserved", c_uint32),
+        ("no_rows", c_uint32),
     ]
 
 

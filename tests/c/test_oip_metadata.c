@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "oip_models.h"
 #include "parts/model_reshape.h"
+#include "parts/oip_config.h"
 #include "parts/oip_metadata.h"
 
 static void is(int code, struct lm_oip_document *document, const char *expected) {

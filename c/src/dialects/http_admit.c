@@ -111,6 +111,11 @@ static size_t reply_bytes(const struct lm_model *model, const struct lm_oip_requ
     bool values = false;
     size_t bytes = 0;
     for (uint32_t w = 0; w < asked->requested_count; w++) {
+        const struct lm_tensor *output = &model->outputs[asked->requested[w].output];
+        size_t ranked = 0;
+        if (asked->requested[w].classes && output->is_whole &&
+            lm_tensor_bytes(output, &asked->sizes, &ranked))
+            bytes += ranked / output->element_bytes * sizeof(uint32_t);
         values = values || !asked->requested[w].binary;
         bytes += asked->requested[w].classes * (size_t)asked->sizes.rows *
                  lm_model_class_text_bytes(model);

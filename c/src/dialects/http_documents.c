@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "lumen.h"
 #include "parts/http_page.h"
+#include "parts/oip_config.h"
 
 /* Triton's names of what is served here, and of nothing else. Priorities (schedule_policy) and
  * memory of CUDA are not. */

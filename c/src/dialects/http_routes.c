@@ -14,6 +14,7 @@
 #include "dialects/http_refuse.h"
 #include "parts/oip_metadata.h"
 #include "parts/process.h"
+#include "parts/steps.h"
 #include "work/worker.h"
 
 static void count_ok(struct lm_io *io) {
@@ -88,6 +89,27 @@ static void sum_model(const struct lm_io *io, const struct lm_model *served,
     }
 }
 
+/* What ensembles have run of a model counts there too, as in Triton; its time is in theirs. */
+static void add_steps(const struct lm_io *io, const struct lm_model *served,
+                      struct lm_oip_model_stats *stats) {
+    const struct lm_shared *shared = io->shared;
+    for (uint32_t m = 0; m < io->models->count; m++) {
+        const struct lm_model *ensemble = io->models->models[m];
+        uint64_t times = 0;
+        for (uint32_t s = 0; ensemble->steps && s < ensemble->steps->count; s++)
+            times += ensemble->steps->steps[s].model->index == served->index;
+        for (uint32_t w = 0; times && w < shared->worker_count; w++) {
+            const struct lm_worker_counters *from = &shared->workers[w].stats->worker;
+            /* relaxed: counters of another thread, all of them */
+            uint64_t last = lm_load_relaxed_u64(&from->model_last_ms[ensemble->index]);
+            if (last > stats->last_inference_ms) stats->last_inference_ms = last;
+            stats->ok += times * lm_load_relaxed_u64(&from->model_ok[ensemble->index]);
+            stats->rows += times * lm_load_relaxed_u64(&from->model_rows[ensemble->index]);
+            stats->runs += times * lm_load_relaxed_u64(&from->model_runs[ensemble->index]);
+        }
+    }
+}
+
 static void answer_stats(struct lm_io *io, struct lm_connection *connection) {
     const struct lm_model_set *set = io->models;
     const struct lm_model *asked = lm_model_set_find(set, connection->in.call.model);
@@ -99,7 +121,8 @@ static void answer_stats(struct lm_io *io, struct lm_connection *connection) {
         const struct lm_model *one = set->models[m];
         if (asked && one != asked && !(all_versions && strcmp(one->base, asked->base) == 0))
             continue;
-        sum_model(io, one, &stats[count++]);
+        sum_model(io, one, &stats[count]);
+        add_steps(io, one, &stats[count++]);
     }
     size_t bytes = lm_oip_stats_write(stats, count, io->http->draft, io->http->draft_bytes);
     LM_ASSERT(bytes > 0); /* lm_http_open has made room for the largest */

@@ -24,9 +24,13 @@ struct classes {
     size_t kept;  /* of one row, at most as many as requested */
 };
 
+inline bool has_rows_of(const struct lm_oip_output &output) {
+    return output.tensor->rows_free && output.rank > 0 && !output.tensor->is_whole;
+}
+
 inline classes classes_of(const struct lm_oip_output &output, uint32_t requested) {
     size_t elements = output.bytes / output.tensor->element_bytes;
-    bool has_rows = output.tensor->rows_free && output.rank > 0;
+    bool has_rows = has_rows_of(output);
     size_t rows = has_rows ? (size_t)output.dims[0] : 1;
     size_t count = rows ? elements / rows : 0;
     return {rows, count, std::min<size_t>(requested, count)};

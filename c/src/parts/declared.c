@@ -41,6 +41,7 @@ int lm_declared_open(struct lm_declared *declared, const lumen_model_config *con
         const lumen_declared *from = &config->declared[t];
         struct lm_declared_tensor *to = &declared->tensors[declared->count++];
         *to = (struct lm_declared_tensor){.format = from->format, .is_output = from->is_output};
+        declared->no_rows = declared->no_rows || from->no_rows;
         copied = copy(from->name, &to->name) && copy(from->label_file, &to->label_file);
         if (!from->shape) continue;
         to->rank = from->rank;

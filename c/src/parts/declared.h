@@ -22,6 +22,7 @@ struct lm_declared {
     char *file_name; /* of the model; NULL: the usual one */
     struct lm_declared_tensor *tensors;
     uint32_t count;
+    bool no_rows; /* clients see no dimension for the batch */
 };
 
 /* Copies what the configuration says. Returns 0, LUMEN_E_INVALID or LUMEN_E_NOMEM. */

@@ -106,6 +106,7 @@ static int check_labels(const struct lm_model *model) {
     for (uint32_t o = 0; o < model->output_count; o++) {
         const struct lm_tensor *output = &model->outputs[o];
         if (!output->shape_known || output->varies) return 0;
+        if (output->is_whole && output->rows_free) return 0; /* of no known number of classes */
         uint64_t values = output->row_bytes / output->element_bytes;
         uint64_t last = output->rank ? (uint64_t)output->dims[output->rank - 1] : 1;
         if (model->labels.count == values || model->labels.count == last) return 0;

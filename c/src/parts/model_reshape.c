@@ -38,6 +38,7 @@ int lm_model_reshape(struct lm_model *model) {
         struct lm_declared_tensor *said =
             lm_declared_find(&model->declared, tensor->name, is_output);
         tensor->client = NULL; /* a virtual model's tensors are copies */
+        tensor->is_whole = is_output && model->declared.no_rows;
         if (said && said->client) code = reshape(model, tensor, said);
     }
     return code;

@@ -10,24 +10,9 @@
 
 #include "base/error.h"
 #include "parts/json_text.h"
-#include "parts/sequences_text.h"
+#include "parts/oip_document.h"
 
 /* ---- documents ---- */
-
-static FILE *open_document(struct lm_oip_document *document) {
-    *document = (struct lm_oip_document){0};
-    return open_memstream(&document->text, &document->bytes);
-}
-
-static int close_document(FILE *out, struct lm_oip_document *document) {
-    if (fclose(out) == 0) return 0;
-    lm_oip_document_close(document);
-    return lm_error(LUMEN_E_NOMEM, "no memory for a model's description");
-}
-
-static int no_document(void) {
-    return lm_error(LUMEN_E_NOMEM, "no memory for a model's description");
-}
 
 void lm_oip_document_close(struct lm_oip_document *document) {
     free(document->text);
@@ -36,8 +21,8 @@ void lm_oip_document_close(struct lm_oip_document *document) {
 
 int lm_oip_server_metadata(const char *name, const char *version, const char *const *extensions,
                            struct lm_oip_document *out) {
-    FILE *file = open_document(out);
-    if (!file) return no_document();
+    FILE *file = lm_oip_open_document(out);
+    if (!file) return lm_oip_no_document();
     fputs("{\"name\":", file);
     lm_json_write(file, name);
     fputs(",\"version\":", file);
@@ -46,13 +31,13 @@ int lm_oip_server_metadata(const char *name, const char *version, const char *co
     for (const char *const *one = extensions; *one; one++)
         fprintf(file, "%c\"%s\"", one == extensions ? '[' : ',', *one);
     fputs("]}", file);
-    return close_document(file, out);
+    return lm_oip_close_document(file, out);
 }
 
 int lm_oip_repository_index(struct lm_model *const *models, uint32_t model_count,
                             struct lm_oip_document *out) {
-    FILE *file = open_document(out);
-    if (!file) return no_document();
+    FILE *file = lm_oip_open_document(out);
+    if (!file) return lm_oip_no_document();
     fputc('[', file);
     for (uint32_t m = 0; m < model_count; m++) {
         fputs(m ? ",{\"name\":" : "{\"name\":", file);
@@ -61,37 +46,17 @@ int lm_oip_repository_index(struct lm_model *const *models, uint32_t model_count
                 models[m]->version);
     }
     fputc(']', file);
-    return close_document(file, out);
+    return lm_oip_close_document(file, out);
 }
 
 /* ---- a model's tensors ---- */
-
-/* Whether clients may think of a dimension for the batch before all others, as Triton's do: all
- * inputs or none must have it. */
-static bool has_batch(const struct lm_model *model) {
-    for (uint32_t i = 0; i < model->input_count; i++) {
-        if (!lm_tensor_of_client(&model->inputs[i])->rows_free) return false;
-    }
-    return model->input_count > 0;
-}
-
-/* As clients see it. */
-static void write_dims(FILE *out, const struct lm_tensor *of_graph, uint32_t from) {
-    const struct lm_tensor *tensor = lm_tensor_of_client(of_graph);
-    bool any = tensor->any_rank || (tensor->rank == 0 && !tensor->shape_known);
-    fputc('[', out);
-    for (uint32_t d = from; !any && d < tensor->rank; d++)
-        fprintf(out, "%s%" PRId64, d > from ? "," : "", tensor->dims[d]);
-    if (any) fputs("-1", out); /* any number of dimensions */
-    fputc(']', out);
-}
 
 static void write_tensors(FILE *out, const struct lm_tensor *tensors, uint32_t count) {
     for (uint32_t i = 0; i < count; i++) {
         fputs(i ? ",{\"name\":" : "{\"name\":", out);
         lm_json_write(out, tensors[i].name);
         fprintf(out, ",\"datatype\":\"%s\",\"shape\":", lm_dtype_name(tensors[i].dtype));
-        write_dims(out, &tensors[i], 0);
+        lm_oip_write_dims(out, &tensors[i], 0);
         fputc('}', out);
     }
 }
@@ -115,8 +80,8 @@ static const struct lm_model *next_version(struct lm_model *const *models, uint3
 
 int lm_oip_model_metadata(const struct lm_model *model, struct lm_model *const *models,
                           uint32_t model_count, struct lm_oip_document *out) {
-    FILE *file = open_document(out);
-    if (!file) return no_document();
+    FILE *file = lm_oip_open_document(out);
+    if (!file) return lm_oip_no_document();
     fputs("{\"name\":", file);
     lm_json_write(file, model->base);
     const char *before = ",\"versions\":[";
@@ -125,27 +90,28 @@ int lm_oip_model_metadata(const struct lm_model *model, struct lm_model *const *
         fprintf(file, "%s\"%u\"", before, one->version);
         before = ",";
     }
-    fputs("],\"platform\":\"onnxruntime_onnx\",\"inputs\":[", file);
+    fprintf(file, "],\"platform\":\"%s\",\"inputs\":[",
+            model->steps ? "ensemble" : "onnxruntime_onnx");
     write_tensors(file, model->inputs, model->input_count);
     fputs("],\"outputs\":[", file);
     write_tensors(file, model->outputs, model->output_count);
     fputs("]}", file);
-    return close_document(file, out);
+    return lm_oip_close_document(file, out);
 }
 
 int lm_oip_model_ready(const struct lm_model *model, struct lm_oip_document *out) {
-    FILE *file = open_document(out);
-    if (!file) return no_document();
+    FILE *file = lm_oip_open_document(out);
+    if (!file) return lm_oip_no_document();
     fputs("{\"name\":", file);
     lm_json_write(file, model->base);
     fputs(",\"ready\":true}", file);
-    return close_document(file, out);
+    return lm_oip_close_document(file, out);
 }
 
 int lm_rows_model_names(struct lm_model *const *models, uint32_t model_count,
                         struct lm_oip_document *out) {
-    FILE *file = open_document(out);
-    if (!file) return no_document();
+    FILE *file = lm_oip_open_document(out);
+    if (!file) return lm_oip_no_document();
     fputs("{\"models\":[", file);
     bool any = false;
     for (uint32_t m = 0; m < model_count; m++) {
@@ -156,144 +122,19 @@ int lm_rows_model_names(struct lm_model *const *models, uint32_t model_count,
         lm_json_write(file, models[m]->base);
     }
     fputs("]}", file);
-    return close_document(file, out);
+    return lm_oip_close_document(file, out);
 }
 
 int lm_rows_model_state(const struct lm_model *model, struct lm_oip_document *out) {
-    FILE *file = open_document(out);
-    if (!file) return no_document();
+    FILE *file = lm_oip_open_document(out);
+    if (!file) return lm_oip_no_document();
     fputs("{\"name\":", file);
     lm_json_write(file, model->base);
     fprintf(file,
             ",\"ready\":true,\"model_version_status\":[{\"version\":\"%u\",\"state\":"
             "\"AVAILABLE\",\"status\":{\"error_code\":\"OK\",\"error_message\":\"\"}}]}",
             model->version);
-    return close_document(file, out);
-}
-
-/* As in Triton's model configuration: without the batch's dimension, and with types of its own. */
-static void write_config_tensor(FILE *out, const struct lm_tensor *tensor, bool batch) {
-    const struct lm_tensor *client = lm_tensor_of_client(tensor);
-    bool first_is_batch = batch && client->rank > 0 && client->dims[0] < 0;
-    fputs("{\"name\":", out);
-    lm_json_write(out, tensor->name);
-    fprintf(out, ",\"data_type\":\"TYPE_%s\",\"dims\":",
-            lm_is_string(tensor) ? "STRING" : lm_dtype_name(tensor->dtype));
-    write_dims(out, tensor, first_is_batch ? 1 : 0);
-}
-
-/* The order of a picture's dimensions: as the configuration file says, or as Lumen found it for a
- * model that takes files of pictures. */
-static const char *format_of(const struct lm_model *model, const struct lm_tensor *input) {
-    static const char *const names[] = {[LUMEN_FORMAT_NONE] = "FORMAT_NONE",
-                                        [LUMEN_FORMAT_NHWC] = "FORMAT_NHWC",
-                                        [LUMEN_FORMAT_NCHW] = "FORMAT_NCHW"};
-    const struct lm_declared_tensor *said = lm_declared_find(&model->declared, input->name, false);
-    if (said && said->format != LUMEN_FORMAT_NONE) return names[said->format];
-    if (!model->takes_images) return names[LUMEN_FORMAT_NONE];
-    return names[model->image.pixels.layout == LM_LAYOUT_NHWC ? LUMEN_FORMAT_NHWC
-                                                              : LUMEN_FORMAT_NCHW];
-}
-
-static void write_config_inputs(FILE *out, const struct lm_model *model, bool batch) {
-    fputs(",\"input\":[", out);
-    for (uint32_t i = 0; i < model->input_count; i++) {
-        if (i) fputc(',', out);
-        write_config_tensor(out, &model->inputs[i], batch);
-        fprintf(out,
-                ",\"format\":\"%s\",\"is_shape_tensor\":false,\"allow_ragged_batch\":false,"
-                "\"optional\":false}",
-                format_of(model, &model->inputs[i]));
-    }
-    fputc(']', out);
-}
-
-static void write_config_outputs(FILE *out, const struct lm_model *model, bool batch) {
-    fputs(",\"output\":[", out);
-    for (uint32_t o = 0; o < model->output_count; o++) {
-        const struct lm_tensor *output = &model->outputs[o];
-        const struct lm_declared_tensor *said =
-            lm_declared_find(&model->declared, output->name, true);
-        if (o) fputc(',', out);
-        write_config_tensor(out, output, batch);
-        fputs(",\"label_filename\":", out);
-        lm_json_write(out, said && said->label_file ? said->label_file : "");
-        fputs(",\"is_shape_tensor\":false}", out);
-    }
-    fputc(']', out);
-}
-
-/* Parameters, which clients show: which thread runs the model, and why; its providers beside the
- * CPU; that its input may be files of pictures too. */
-static void write_parameters(FILE *out, const struct lm_model *model) {
-    const char *before = "";
-    fputs(",\"parameters\":{", out);
-    if (model->run_why) {
-        fprintf(out, "%s\"run\":{\"string_value\":\"%s: %s\"}", before, lm_model_run_name(model),
-                model->run_why);
-        before = ",";
-    }
-    if (model->source.providers.count > 0) {
-        char names[256];
-        lm_providers_text(&model->source.providers, names, sizeof names);
-        fprintf(out, "%s\"providers\":{\"string_value\":", before);
-        lm_json_write(out, names);
-        fputc('}', out);
-        before = ",";
-    }
-    if (model->takes_images)
-        fprintf(out,
-                "%s\"image\":{\"string_value\":\"JPEG or PNG: one file as the body, or files as "
-                "BYTES [rows] of the input\"}",
-                before);
-    fputc('}', out);
-}
-
-int lm_oip_model_config(const struct lm_model *model, uint32_t workers,
-                        struct lm_oip_document *out) {
-    bool batch = has_batch(model);
-    FILE *file = open_document(out);
-    if (!file) return no_document();
-    fputs("{\"name\":", file);
-    lm_json_write(file, model->base);
-    fprintf(file,
-            ",\"platform\":\"onnxruntime_onnx\",\"backend\":\"onnxruntime\","
-            "\"runtime\":\"\",\"version_policy\":{\"latest\":{\"num_versions\":1}},\"max_batch_"
-            "size\":%u",
-            batch ? model->max_rows : 0);
-    write_config_inputs(file, model, batch);
-    write_config_outputs(file, model, batch);
-    fputs(",\"batch_input\":[],\"batch_output\":[],\"optimization\":{\"priority\":"
-          "\"PRIORITY_DEFAULT\",\"input_pinned_memory\":{\"enable\":false},"
-          "\"output_pinned_memory\":{\"enable\":false},\"gather_kernel_buffer_threshold\":0,"
-          "\"eager_batching\":false},\"instance_group\":[{\"name\":",
-          file);
-    lm_json_write(file, model->base);
-    fprintf(file,
-            ",\"kind\":\"KIND_CPU\",\"count\":%u,\"gpus\":[],\"secondary_devices\":[],"
-            "\"profile\":[],\"passive\":false,\"host_policy\":\"\"}]",
-            workers);
-    if (batch && model->batch_size > 1) {
-        fprintf(file,
-                ",\"dynamic_batching\":{\"preferred_batch_size\":[%u],"
-                "\"max_queue_delay_microseconds\":%" PRIu64 ",\"preserve_ordering\":false,"
-                "\"priority_levels\":0,\"default_priority_level\":0,\"priority_queue_policy\":{}}",
-                model->batch_size, model->batch_delay_ns / 1000);
-    }
-    if (model->sequences) {
-        fputs(",\"sequence_batching\":", file);
-        lm_sequences_write_config(file, model->sequences);
-    }
-    fputs(",\"default_model_filename\":", file);
-    lm_json_write(file, model->declared.file_name ? model->declared.file_name : "");
-    fprintf(file,
-            ",\"cc_model_filenames\":{},\"metric_tags\":{},"
-            "\"model_warmup\":[],\"model_transaction_policy\":{\"decoupled\":false},"
-            "\"response_cache\":{\"enable\":%s}",
-            model->caches ? "true" : "false");
-    write_parameters(file, model);
-    fputc('}', file);
-    return close_document(file, out);
+    return lm_oip_close_document(file, out);
 }
 
 /* ---- statistics ---- */

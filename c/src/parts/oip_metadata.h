@@ -22,9 +22,6 @@ int lm_oip_server_metadata(const char *name, const char *version, const char *co
                            struct lm_oip_document *out);
 int lm_oip_model_metadata(const struct lm_model *model, struct lm_model *const *models,
                           uint32_t model_count, struct lm_oip_document *out);
-/* What clients take the model's configuration from; `workers` have a session each. */
-int lm_oip_model_config(const struct lm_model *model, uint32_t workers,
-                        struct lm_oip_document *out);
 /* The answer to a readiness request for a model that is ready. */
 int lm_oip_model_ready(const struct lm_model *model, struct lm_oip_document *out);
 /* GET /v1/models/M: KServe's clients look at `ready`, TensorFlow Serving's at the first state. */

@@ -201,7 +201,7 @@ enum lm_status put_classification(writing &w, uint32_t requested, bool binary,
                                   struct lm_oip_reply *reply) {
     const classes is = classes_of(*w.output, requested);
     const int64_t dims[2] = {(int64_t)is.rows, (int64_t)is.kept};
-    const bool has_rows = w.output->tensor->rows_free && w.output->rank > 0;
+    const bool has_rows = has_rows_of(*w.output);
     put_head(w, "BYTES", has_rows ? dims : dims + 1, has_rows ? 2 : 1);
     char *blob = w.blobs.at;
     uint32_t *ranking = (uint32_t *)((uintptr_t)(blob + 3) & ~(uintptr_t)3);

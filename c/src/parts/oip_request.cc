@@ -268,7 +268,7 @@ bool read_inputs(reading &r, const element &from) {
 /* Elements of one row: its classes. Where the shape is not known beforehand: what there is room
  * for. */
 uint64_t classes_max(const struct lm_model *model, const struct lm_tensor *output) {
-    const struct lm_sizes one = lm_model_largest(model, 1);
+    const struct lm_sizes one = lm_model_largest(model, output->is_whole ? model->max_rows : 1);
     size_t bytes = model->max_output_bytes;
     if (output->shape_known) lm_tensor_bytes(output, &one, &bytes);
     return bytes / output->element_bytes;

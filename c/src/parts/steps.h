@@ -34,6 +34,7 @@ struct lm_steps {
     uint32_t count;
     uint32_t own_count; /* of the values, those of the ensemble's own tensors */
     uint32_t value_count;
+    char *scheduling; /* JSON, as Triton's clients are told it */
     struct lm_step steps[LUMEN_STEPS_MAX];
 };
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "parts/json_text.h"
 #include "parts/virtual.h"
 
 /* A tensor that has a name in the ensemble. */
@@ -36,6 +37,14 @@ static struct named *find(struct plan *plan, const char *name) {
     for (uint32_t n = 0; n < plan->count; n++)
         if (strcmp(plan->named[n].name, name) == 0) return &plan->named[n];
     return NULL;
+}
+
+/* What the step's output is called in the ensemble; NO_NAME: nobody takes it. */
+static const char NO_NAME[] = "";
+static const char *name_of_output(const lumen_step *config, const char *tensor) {
+    for (uint32_t m = 0; config->is_closed && m < config->output_count; m++)
+        if (strcmp(config->outputs[m].tensor, tensor) == 0) return config->outputs[m].name;
+    return config->is_closed ? NO_NAME : name_of(config->outputs, config->output_count, tensor);
 }
 
 static struct named *add(struct plan *plan, const char *name, const struct lm_model *model,
@@ -122,8 +131,8 @@ static int make_outputs(struct plan *plan, const struct lm_model *model, const l
                         struct lm_step *step, bool has_rows) {
     for (uint32_t o = 0; o < model->output_count; o++) {
         const struct lm_tensor *output = &model->outputs[o];
-        const char *name = name_of(config->outputs, config->output_count, output->name);
-        const struct named *before = find(plan, name);
+        const char *name = name_of_output(config, output->name);
+        const struct named *before = *name ? find(plan, name) : NULL;
         if (before) {
             return lm_error(LUMEN_E_INVALID,
                             "output '%.48s': expected a name of its own, found '%.48s', which %s "
@@ -184,7 +193,8 @@ static int choose_outputs(struct plan *plan, const lumen_steps_config *config) {
         named->is_output = true;
     }
     for (uint32_t n = 0; config->output_count == 0 && n < plan->count; n++)
-        plan->named[n].is_output = plan->named[n].is_made && !plan->named[n].is_taken;
+        plan->named[n].is_output =
+            plan->named[n].is_made && !plan->named[n].is_taken && *plan->named[n].name;
     return 0;
 }
 
@@ -315,6 +325,44 @@ static void take_pictures(struct lm_model *model, const struct plan *plan) {
     model->image = of->image;
 }
 
+static void write_map(FILE *out, const char *key, const struct lm_tensor *tensors, uint32_t count,
+                      const lumen_step *config, bool is_output) {
+    const char *before = "";
+    fprintf(out, ",\"%s\":{", key);
+    for (uint32_t t = 0; t < count; t++) {
+        const char *name = is_output
+                               ? name_of_output(config, tensors[t].name)
+                               : name_of(config->inputs, config->input_count, tensors[t].name);
+        if (!*name) continue;
+        fputs(before, out);
+        lm_json_write(out, tensors[t].name);
+        fputc(':', out);
+        lm_json_write(out, name);
+        before = ",";
+    }
+    fputc('}', out);
+}
+
+/* As Triton's clients are told it. */
+static int write_scheduling(struct lm_steps *steps, const lumen_steps_config *config) {
+    size_t bytes = 0;
+    FILE *out = open_memstream(&steps->scheduling, &bytes);
+    if (!out) return lm_error(LUMEN_E_NOMEM, "no memory for its steps");
+    fputs("{\"step\":[", out);
+    for (uint32_t s = 0; s < steps->count; s++) {
+        const struct lm_model *model = steps->steps[s].model;
+        fputs(s ? ",{\"model_name\":" : "{\"model_name\":", out);
+        lm_json_write(out, model->base);
+        fprintf(out, ",\"model_version\":%lld",
+                strcmp(model->base, model->name) == 0 ? -1ll : (long long)model->version);
+        write_map(out, "input_map", model->inputs, model->input_count, &config->steps[s], false);
+        write_map(out, "output_map", model->outputs, model->output_count, &config->steps[s], true);
+        fputs(",\"model_namespace\":\"\"}", out);
+    }
+    fputs("]}", out);
+    return fclose(out) == 0 ? 0 : lm_error(LUMEN_E_NOMEM, "no memory for its steps");
+}
+
 int lm_steps_open(struct lm_model *model, struct lm_model *const *models, uint32_t count,
                   const lumen_steps_config *config) {
     uint32_t inputs = 0, outputs = 0;
@@ -340,6 +388,7 @@ int lm_steps_open(struct lm_model *model, struct lm_model *const *models, uint32
             code = settle(plan, &steps->steps[s], s);
         if (!code) code = take_signature(model, plan, inputs, outputs);
     }
+    if (!code) code = write_scheduling(steps, config);
     if (!code) take_pictures(model, plan);
     if (code) lm_steps_close(model);
     free(plan);
@@ -347,6 +396,7 @@ int lm_steps_open(struct lm_model *model, struct lm_model *const *models, uint32
 }
 
 void lm_steps_close(struct lm_model *model) {
+    if (model->steps) free(model->steps->scheduling);
     free(model->steps);
     model->steps = NULL;
 }

@@ -1,0 +1,12 @@
+/* oip_config.h: a model's configuration as Triton's clients read it. Control thread. */
+#ifndef LM_PARTS_OIP_CONFIG_H
+#define LM_PARTS_OIP_CONFIG_H
+
+#include "parts/oip_metadata.h"
+
+/* What clients take the model's configuration from; `workers` have a session each. Returns 0 or
+ * LUMEN_E_NOMEM. */
+int lm_oip_model_config(const struct lm_model *model, uint32_t workers,
+                        struct lm_oip_document *out);
+
+#endif
