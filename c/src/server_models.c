@@ -14,11 +14,13 @@
 
 /* ---- one model ---- */
 
-/* Rows of different requests can share a Run when every tensor is so many rows of the same size. */
+/* Rows of different requests can share a Run when every tensor is so many rows of the same size; of
+ * an output the Run may say the size. */
 static bool can_batch(const struct lm_model *model) {
     bool free = true;
     for (uint32_t i = 0; i < model->input_count; i++) free = free && model->inputs[i].rows_free;
-    for (uint32_t o = 0; o < model->output_count; o++) free = free && model->outputs[o].rows_free;
+    for (uint32_t o = 0; o < model->output_count; o++)
+        free = free && (model->outputs[o].rows_free || model->outputs[o].rows_first);
     return free;
 }
 

@@ -11,6 +11,7 @@ import graphs
 import numpy as np
 import pytest
 import tritonclient.http as http_client
+import web
 from conftest import Serve
 from harness import Server
 from onnx import TensorProto, helper
@@ -182,3 +183,85 @@ def test_an_ensemble_of_versions(client: Any) -> None:
         for version in ("1", "2")
     ]
     assert counts == [5, 8]
+
+
+# ---- a batch whose outputs have a length of their own ----
+
+
+def cut(path: Path, axis: int = 1, rows: str = "n") -> Path:
+    """x FP32 [n,16] -> y FP32 [n,k], the first columns (or rows), as many as the largest value of x
+    says, and s FP32 [n,1], the sums. Where `rows` is another name, nothing says that y has x's."""
+    return graphs.save(
+        path,
+        [
+            helper.make_node("ReduceMax", ["x"], ["most"], keepdims=0),
+            helper.make_node("Cast", ["most"], ["whole"], to=TensorProto.INT64),
+            helper.make_node("Unsqueeze", ["whole", "zero"], ["end"]),
+            helper.make_node("Slice", ["x", "zero", "end", "axis"], ["y"]),
+            helper.make_node("ReduceSum", ["x", "one"], ["s"]),
+        ],
+        [graphs.tensor("x", graphs.FLOAT, ["n", 16])],
+        [graphs.tensor("y", graphs.FLOAT, [rows, "k"]), graphs.tensor("s", graphs.FLOAT, ["n", 1])],
+        {
+            name: np.array([value], np.int64)
+            for name, value in (("zero", 0), ("one", 1), ("axis", axis))
+        },
+    )
+
+
+LONG_US = 3_600_000_000
+
+
+def in_one_batch(
+    server: Server, model: str, asked: list[np.ndarray], binary: bool
+) -> list[web.Answer]:
+    connections = [web.Http(server.port) for _ in asked]
+    for http, x in zip(connections, asked, strict=True):
+        http.send(web.infer(model, {"x": x}, binary=binary))
+    answers = [http.answer("POST") for http in connections]
+    for http in connections:
+        http.close()
+    return answers
+
+
+@pytest.mark.parametrize("binary", [True, False], ids=["binary", "json"])
+def test_a_batch_of_outputs_of_their_own_length(serve: Serve, tmp_path: Path, binary: bool) -> None:
+    """Each request has its rows of what the Run made; the Run is one."""
+    entry = {"batch_size": 6, "batch_delay_us": LONG_US}
+    path = cut(tmp_path / "m.onnx")
+    server = serve(
+        {"engine": {"thread_count": 1}, "models": [{"name": "m", "path": str(path), **entry}]}
+    )
+    for most in (3, 7):
+        random = np.random.default_rng(most)
+        # A worker knows the rows of JSON when it has read it, so that it waits for requests.
+        rows = (1, 3, 2) if binary else (1,) * 6
+        asked = [random.uniform(0, 1, (count, 16)).astype("<f4") for count in rows]
+        asked[1][-1, 5] = most
+        for x, answer in zip(asked, in_one_batch(server, "m", asked, binary), strict=True):
+            np.testing.assert_array_equal(answer.array("y"), x[:, :most])
+            np.testing.assert_allclose(answer.array("s"), x.sum(1, keepdims=True), rtol=1e-5)
+    with web.Http(server.port) as http:
+        (stats,) = http.query(web.get("/v2/models/m/stats")).json()["model_stats"]
+        (batch,) = stats["batch_stats"]
+        assert (batch["batch_size"], batch["compute_infer"]["count"]) == (6, 2)
+        assert (stats["execution_count"], stats["inference_count"]) == (2, 12)
+
+
+def test_a_batch_of_fewer_rows_than_were_promised(serve: Serve, tmp_path: Path) -> None:
+    """Nobody can tell whose the row is: each request has a Run of its own."""
+    entry = {"batch_size": 2, "batch_delay_us": LONG_US}
+    path = cut(tmp_path / "m.onnx", axis=0)
+    server = serve(
+        {"engine": {"thread_count": 1}, "models": [{"name": "m", "path": str(path), **entry}]}
+    )
+    asked = [np.array([[1, *[value] * 15]], "<f4") for value in (0.25, 0.5)]
+    for x, answer in zip(asked, in_one_batch(server, "m", asked, True), strict=True):
+        np.testing.assert_array_equal(answer.array("y"), x)
+
+
+def test_an_output_whose_rows_nobody_knows_shares_no_batch(cache: Path, tmp_path: Path) -> None:
+    path = cut(tmp_path / "m.onnx", rows="others")
+    settings: dict[str, object] = {"models": [{"name": "m", "path": str(path), "batch_size": 2}]}
+    with pytest.raises(AssertionError, match="its first dimension is not free in every input"):
+        Server(settings, cache)

@@ -215,7 +215,9 @@ static void take_output_shape(const struct lm_model *model, struct lm_tensor *te
             tensor->shape_known = false;
         }
     }
-    if (!tensor->shape_known) tensor->rows_free = tensor->varies = false;
+    if (tensor->shape_known) return;
+    tensor->rows_first = tensor->rows_free && tensor->dtype != ORT_STRING;
+    tensor->rows_free = tensor->varies = false;
 }
 
 /* ONNX Runtime shows an input of any rank like a scalar; only the file tells them apart. */

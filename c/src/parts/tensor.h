@@ -24,6 +24,7 @@ struct lm_tensor {
     uint32_t rank;             /* of an input of any rank: the most it may have */
     int64_t dims[LM_RANK_MAX]; /* -1: free */
     bool rows_free;            /* the first dimension is the request's rows */
+    bool rows_first;           /* an output of which only this is known: the rows come first */
     bool is_whole;             /* an output of which classification takes all values as one row */
     bool varies;               /* some other dimension is free: */
     uint8_t free[LM_RANK_MAX]; /* 1 + its place in the sizes; 0: fixed, or the rows */

@@ -154,8 +154,18 @@ static int compose(const struct lm_batch *batch, struct lm_shared *shared,
     const struct lm_model *model = request->model;
     const void *data[LM_TENSORS_MAX];
     size_t bytes[LM_TENSORS_MAX];
+    uint32_t words[LM_SHAPE_BLOCK_BYTES(LM_TENSORS_MAX) / 4];
+    uint32_t *block = words;
     size_t room = lm_infer_loose_room(request);
+    *block++ = model->output_count;
     for (uint32_t o = 0; o < model->output_count; o++) {
+        if (!model->outputs[o].shape_known) {
+            int code = lm_infer_take_rows(shared, request, o, outputs[o], row, &data[o], &bytes[o],
+                                          &block, &room);
+            if (code) return code;
+            continue;
+        }
+        lm_infer_put_shape(&model->outputs[o], &request->sizes, &block);
         size_t each = row_bytes(&model->outputs[o], &request->sizes);
         if (lm_is_string(&model->outputs[o])) {
             each /= model->outputs[o].element_bytes;
@@ -170,7 +180,8 @@ static int compose(const struct lm_batch *batch, struct lm_shared *shared,
     }
     if (request->region) lm_region_put(request, data, bytes);
     request->in_batch = true;
-    size_t block_bytes = model->free_count > 0 ? lm_infer_write_shapes(request) : 0;
+    size_t block_bytes = lm_model_tells_shapes(model) ? (size_t)(block - words) * sizeof *block : 0;
+    memcpy(request->prefix, words, block_bytes);
     lm_answers_say(request, data, bytes, block_bytes, true);
     lm_request_dialect(request)->compose_outputs(request, data, bytes, block_bytes);
     return 0;
@@ -184,7 +195,11 @@ static int take_outputs(struct lm_worker *worker, struct lm_batch *batch,
     for (uint32_t o = 0; !code && o < model->output_count; o++) {
         const struct lm_tensor *output = &model->outputs[o];
         if (lm_output_is_wrapped(output, sizes->rows)) continue;
-        if (lm_is_string(output)) { /* each request takes its own */
+        if (!output->shape_known) { /* each request takes its own, here and below */
+            code = lm_infer_check_rows(worker->shared, output, outputs[o], sizes->rows);
+            continue;
+        }
+        if (lm_is_string(output)) {
             code = lm_model_check_count(&worker->shared->ort, output, outputs[o], sizes);
             continue;
         }
@@ -259,7 +274,7 @@ bool lm_batch_run(struct lm_worker *worker, struct lm_request **requests, uint32
             answer(worker, batch, requests[r], row, values + model->input_count);
         row += requests[r]->sizes.rows;
     }
-    if (model->string_outputs > 0)
+    if (model->string_outputs > 0 || !model->outputs_known)
         lm_infer_drop_outputs(worker->shared, model, rows, values + model->input_count);
     return true;
 }

@@ -113,24 +113,49 @@ static int take_output(struct lm_shared *shared, struct lm_request *request, uin
     return 0;
 }
 
-static void block_of_known(const struct lm_tensor *tensor, const struct lm_sizes *sizes,
-                           uint32_t **block) {
+void lm_infer_put_shape(const struct lm_tensor *tensor, const struct lm_sizes *sizes,
+                        uint32_t **block) {
     int64_t dims[LM_RANK_MAX];
     lm_tensor_shape(tensor, sizes, dims);
     *(*block)++ = tensor->rank;
     for (uint32_t d = 0; d < tensor->rank; d++) *(*block)++ = (uint32_t)dims[d];
 }
 
-size_t lm_infer_write_shapes(struct lm_request *request) {
-    const struct lm_model *model = request->model;
-    uint32_t words[LM_SHAPE_BLOCK_BYTES(LM_TENSORS_MAX) / 4];
-    uint32_t *block = words;
-    *block++ = model->output_count;
-    for (uint32_t o = 0; o < model->output_count; o++)
-        block_of_known(&model->outputs[o], &request->sizes, &block);
-    size_t bytes = (size_t)(block - words) * sizeof *block;
-    memcpy(request->prefix, words, bytes);
-    return bytes;
+int lm_infer_check_rows(struct lm_shared *shared, const struct lm_tensor *tensor,
+                        const OrtValue *value, uint32_t rows) {
+    int64_t dims[LM_RANK_MAX];
+    size_t rank = 0;
+    int code = read_shape(shared, tensor, value, dims, &rank);
+    if (code || (rank > 0 && dims[0] == rows)) return code;
+    return lm_error(LUMEN_E_ORT, "output '%s': expected %u rows, found %lld", tensor->name, rows,
+                    rank ? (long long)dims[0] : 0ll);
+}
+
+int lm_infer_take_rows(struct lm_shared *shared, struct lm_request *request, uint32_t output,
+                       OrtValue *value, uint32_t first, const void **data_out, size_t *bytes_out,
+                       uint32_t **block, size_t *room) {
+    const struct lm_tensor *tensor = &request->model->outputs[output];
+    int64_t dims[LM_RANK_MAX];
+    size_t rank = 0, row_bytes = tensor->element_bytes;
+    void *data = NULL;
+    int code = read_shape(shared, tensor, value, dims, &rank);
+    if (!code)
+        code = lm_ort_check(&shared->ort, shared->ort.api->GetTensorMutableData(value, &data),
+                            tensor->name);
+    if (code) return code;
+    *(*block)++ = (uint32_t)rank;
+    *(*block)++ = request->sizes.rows;
+    for (size_t d = 1; d < rank; d++) {
+        *(*block)++ = (uint32_t)dims[d];
+        row_bytes *= (size_t)dims[d];
+    }
+    *bytes_out = request->sizes.rows * row_bytes;
+    void *copy = request->region ? lm_region_room(request, output, *bytes_out)
+                                 : take_room(request, tensor, *bytes_out, room);
+    if (!copy) return LUMEN_E_ORT;
+    if (*bytes_out) memcpy(copy, (const uint8_t *)data + first * row_bytes, *bytes_out);
+    *data_out = copy;
+    return 0;
 }
 
 /* Composes the reply over the outputs, with all their shapes where the rows do not tell them. */
@@ -149,7 +174,7 @@ static int compose_outputs(struct lm_shared *shared, struct lm_request *request,
         if (output->shape_known && !lm_is_string(output)) {
             data[i] = request->layout.outputs[i];
             lm_tensor_bytes(output, &request->sizes, &bytes[i]);
-            if (tells_shapes) block_of_known(output, &request->sizes, &block);
+            if (tells_shapes) lm_infer_put_shape(output, &request->sizes, &block);
             int code = 0;
             if (!lm_request_is_in_place(request) &&
                 !lm_output_is_wrapped(output, request->sizes.rows)) {

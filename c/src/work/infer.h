@@ -8,8 +8,17 @@
 
 /* Runs one request in its own slot and composes the reply, whatever comes of it. */
 void lm_infer(struct lm_worker *worker, struct lm_request *request);
-/* Writes the shapes of the outputs, all known, to the reply's prefix. Returns the bytes. */
-size_t lm_infer_write_shapes(struct lm_request *request);
+/* Appends an output's shape, which follows from the sizes, to a block of shapes. */
+void lm_infer_put_shape(const struct lm_tensor *tensor, const struct lm_sizes *sizes,
+                        uint32_t **block);
+/* Whether an output that only the Run knew has so many rows. Returns 0 or LUMEN_E_ORT. */
+int lm_infer_check_rows(struct lm_shared *shared, const struct lm_tensor *tensor,
+                        const OrtValue *value, uint32_t rows);
+/* Copies the request's rows of such an output, which begin at `first` of a batch, to its slot or
+ * region, and appends their shape to a block. Returns 0 or LUMEN_E_ORT. */
+int lm_infer_take_rows(struct lm_shared *shared, struct lm_request *request, uint32_t output,
+                       OrtValue *value, uint32_t first, const void **data_out, size_t *bytes_out,
+                       uint32_t **block, size_t *room);
 /* Bytes of the slot that are left for outputs without a place. */
 size_t lm_infer_loose_room(const struct lm_request *request);
 /* Writes `count` strings of an output, from `first` on, to the slot, and takes them off the room.
