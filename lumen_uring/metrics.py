@@ -236,22 +236,16 @@ def _counters(snapshot: Snapshot) -> Iterator[Metric]:
         yield family
     for name, text, role, word in words.GAUGES:
         yield GaugeMetricFamily(name, text, snapshot.gauges.get(role, {}).get(word, 0))
-    last = GaugeMetricFamily(
-        "lumen_model_last_answer_seconds",
-        "Time of the model's last answer, in seconds since 1970; 0 before its first answer",
-        labels=("model",),
-    )
-    for model, values_of in snapshot.models.items():
-        last.add_metric((model,), values_of.get("last_ms", 0) / 1000)
-    yield last
-    restarts = CounterMetricFamily(
-        "lumen_model_process_restarts",
-        "How often the process of a model with isolation: process has ended",
-        labels=("model",),
-    )
-    for model, values_of in snapshot.models.items():
-        restarts.add_metric((model,), values_of.get("restarts", 0))
-    yield restarts
+    for name, text, word, parts in words.MODEL_GAUGES:
+        gauge = GaugeMetricFamily(name, text, labels=("model",))
+        for model, values_of in snapshot.models.items():
+            gauge.add_metric((model,), values_of.get(word, 0) / parts)
+        yield gauge
+    for name, text, word in words.MODEL_COUNTERS:
+        counter = CounterMetricFamily(name, text, labels=("model",))
+        for model, values_of in snapshot.models.items():
+            counter.add_metric((model,), values_of.get(word, 0))
+        yield counter
 
 
 def _experts(snapshot: Snapshot) -> Metric:

@@ -211,3 +211,33 @@ GAUGES: Final = (
         "arena_kept_bytes",
     ),
 )
+
+# Of each model: name, help, its figure, and how many of that are one of the metric's unit.
+MODEL_GAUGES: Final = (
+    (
+        "lumen_model_last_answer_seconds",
+        "Time of the model's last answer, in seconds since 1970; 0 before its first answer",
+        "last_ms",
+        1000,
+    ),
+    (
+        "lumen_model_long_run_seconds",
+        "What a Run took an I/O thread, after which workers alone run the model; 0: none took more "
+        "than 1 ms",
+        "long_run_us",
+        1000000,
+    ),
+)
+MODEL_COUNTERS: Final = (
+    (
+        "lumen_model_process_restarts",
+        "How often the process of a model with isolation: process has ended",
+        "restarts",
+    ),
+    (
+        "lumen_model_own_requests",
+        "Requests that an I/O thread ran itself, since their Runs are shorter than a hand-over to "
+        "a worker",
+        "own",
+    ),
+)

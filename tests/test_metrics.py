@@ -297,6 +297,7 @@ SUMS: dict[tuple[str, str], str] = {
     ("nv_cache_num_misses_per_model", "m"): "model.cache_misses",
     ("lumen_run_arena_kept_bytes", ""): "worker_gauge.arena_kept_bytes",
     ("lumen_model_process_restarts_total", "m"): "model.restarts",
+    ("lumen_model_own_requests_total", "m"): "model.own",
     ("nv_inference_request_success", "m"): "model.ok",
     ("nv_inference_count", "m"): "model.rows",
     ("nv_inference_exec_count", "m"): "model.runs",
@@ -330,7 +331,7 @@ def test_every_sample_is_the_sum_of_its_own_words() -> None:
     assert max(bits["io"].values()) < 1 << 35
     # More requests have begun than ended, and more were queued than have left.
     bits["io"]["requests"] = 1 << 51
-    bits["model"] |= {"queued": 1 << 40, "last_ms": 1_700_000_000_123}
+    bits["model"] |= {"queued": 1 << 40, "last_ms": 1_700_000_000_123, "long_run_us": 2900}
     for name in times[:-1]:
         bits["model"][name] = bits["model"][name] * 1000 + 999  # parts of a microsecond are cut
     reading = dataclasses.replace(
@@ -361,6 +362,7 @@ def test_every_sample_is_the_sum_of_its_own_words() -> None:
     }
     expected |= {key: bits["model"][word] // unit for key, (word, unit) in SCALED.items()}
     expected["lumen_model_last_answer_seconds", "m"] = 1_700_000_000.123
+    expected["lumen_model_long_run_seconds", "m"] = 0.0029
     ends = sum(
         expected["lumen_requests_total", end] for end in ("ok", "error", "shed", "client_gone")
     )

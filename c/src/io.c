@@ -33,6 +33,7 @@
 #include "flow/threads.h"
 #include "flow/timers.h"
 #include "parts/slot_plan.h"
+#include "work/own.h"
 #include "work/watchdog.h"
 #include "work/worker.h"
 
@@ -110,27 +111,6 @@ static void take_returns(struct lm_io *io) {
     uint32_t slot;
     while (lm_mpmc_pop(&io->returns, &slot)) lm_reply_returned(io, slot);
     io->returns_stuck = lm_mpmc_depth(&io->returns) > 0;
-}
-
-/* The next request that this thread runs, and what may share a batch with it. */
-static uint32_t take_own(struct lm_io *io, uint32_t *jobs) {
-    uint32_t count = 0;
-    if (!lm_spsc_pop(&io->own, &jobs[count])) return 0;
-    uint32_t most = io->requests[lm_job_slot(jobs[count++])].model->batch_size;
-    while (count < most && lm_spsc_pop(&io->own, &jobs[count])) count++;
-    return count;
-}
-
-/* Runs requests for a turn's share of time. The others wait for the next turn: bodies and replies
- * come first. */
-static void run_own(struct lm_io *io) {
-    uint32_t jobs[LM_BATCH_MAX], count;
-    uint64_t until_ns = io->now_ns + LM_OWN_RUNS_NS;
-    while (io->now_ns < until_ns && (count = take_own(io, jobs)) > 0) {
-        lm_worker_serve(io->inline_worker, jobs, count);
-        for (uint32_t j = 0; j < count; j++) lm_reply_returned(io, lm_job_slot(jobs[j]));
-        io->now_ns = lm_now_ns(); /* the models have taken their time */
-    }
 }
 
 /* The end has begun: no new connections, and those between two requests are closed. */
@@ -273,7 +253,7 @@ static int run(struct lm_io *io) {
         for (int c = 0; c < count; c++) complete(io, &completions[c]);
         lm_advance_all(io); /* first: what came in time has no deadline any more */
         if (lm_answers_wait(io)) lm_answers_run(io);
-        if (io->inline_worker) run_own(io);
+        if (io->inline_worker) lm_own_run(io);
         do_what_is_due(io);
         lm_advance_all(io);
         lm_submit_hand_over(io);

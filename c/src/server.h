@@ -102,6 +102,9 @@ int lm_server_document_set(const lumen_server *server, struct lm_model_set *set)
 /* server_live.c */
 /* Closes the replaced sets that nobody uses any more. */
 void lm_server_reap(lumen_server *server);
+/* Says of models whose Runs were too long for I/O threads that the workers run them now, once, also
+ * where the set describes its models. false: there is nothing to say. */
+bool lm_server_tell_long_runs(lumen_server *server, char *text, size_t text_bytes);
 
 /* server_process.c */
 /* Lets a process of its own run the model. Returns 0 or LUMEN_E_*. */

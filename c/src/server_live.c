@@ -23,6 +23,7 @@
 #include "flow/reload.h"
 #include "flow/request_lists.h"
 #include "flow/shared.h"
+#include "parts/model_run.h"
 #include "parts/virtual.h"
 #include "server.h"
 
@@ -307,6 +308,38 @@ int lumen_unload_model(lumen_server *server, const char *name) {
     pthread_mutex_unlock(&server->changing);
     return code;
 }
+
+/* ---- models that I/O threads run no more ---- */
+
+static bool tell_long_runs(lumen_server *server, char *text, size_t text_bytes) {
+    struct lm_model_set *next = NULL;
+    size_t used = 0;
+    for (uint32_t m = 0; m < server->set->count; m++) {
+        struct lm_model *model = server->set->models[m];
+        uint32_t took_us = lm_model_long_run_us(model);
+        if (!took_us || model->long_run_told || used >= text_bytes) continue;
+        int bytes = snprintf(
+            text + used, text_bytes - used,
+            "%sModel %s: a Run took an I/O thread %.1f ms. The workers run it from now on.",
+            used ? "\n" : "", model->name, took_us / 1000.0);
+        used += bytes > 0 ? (size_t)bytes : 0;
+        model->long_run_told = true;
+    }
+    /* The same models, described anew. Without memory for that the old words stay. */
+    if (used && make_set(server, LUMEN_MODELS_MAX, NULL, &next) == 0) publish(server, next);
+    return used > 0;
+}
+
+bool lm_server_tell_long_runs(lumen_server *server, char *text, size_t text_bytes) {
+    if (pthread_mutex_trylock(&server->changing) != 0) return false; /* another time */
+    pthread_mutex_lock(&server->control);
+    bool told = server->state == SERVER_RUNNING && tell_long_runs(server, text, text_bytes);
+    pthread_mutex_unlock(&server->control);
+    pthread_mutex_unlock(&server->changing);
+    return told;
+}
+
+/* ---- waiting ---- */
 
 int lumen_settle(lumen_server *server, uint32_t timeout_ms) {
     const uint64_t until_ns = lm_now_ns() + timeout_ms * 1000000ull;

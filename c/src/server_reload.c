@@ -68,7 +68,8 @@ int lumen_reopen(lumen_server *server, uint32_t access_as_json) {
 }
 
 int lumen_news(lumen_server *server, char *buffer, size_t capacity) {
-    if (!lm_telemetry_news(&server->telemetry, buffer, capacity) && capacity > 0) buffer[0] = '\0';
+    if (capacity == 0 || lm_telemetry_news(&server->telemetry, buffer, capacity)) return 0;
+    if (!lm_server_tell_long_runs(server, buffer, capacity)) buffer[0] = '\0';
     return 0;
 }
 

@@ -18,6 +18,7 @@
 #include "check.h"
 #include "flow/accept.h"
 #include "flow/reload.h"
+#include "parts/model_run.h"
 #include "parts/settings.h"
 #include "parts/slot_plan.h"
 #include "server.h"
@@ -579,6 +580,32 @@ static void who_runs_a_model(void) {
     }
 }
 
+/* A Run that was too long is told once, and from then on describe says who runs the model. */
+static void a_long_run_is_told(void) {
+    lumen_config config = valid();
+    lumen_model_config model = model_of("digits");
+    lumen_server *server;
+    uint32_t index;
+    char text[512], document[1 << 14];
+    config.queue_type = LUMEN_QUEUE_AUTO;
+    CHECK(lumen_open(&config, &server) == 0 && lumen_add_model(server, &model, &index) == 0);
+    CHECK(lumen_start(server) == 0);
+    CHECK(lumen_news(server, text, sizeof text) == 0 && text[0] == '\0');
+    CHECK(lumen_describe(server, document, sizeof document) < (int64_t)sizeof document);
+    CHECK(strstr(document, "\"run\":\"auto\""));
+    lm_model_end_own_runs(server->set->models[0], 5200000);
+    CHECK(lumen_news(server, text, 40) == 0 && strlen(text) < 40); /* no more than fits */
+    server->set->models[0]->long_run_told = false;
+    CHECK(lumen_news(server, text, sizeof text) == 0);
+    CHECK(strcmp(text, "Model digits: a Run took an I/O thread 5.2 ms. The workers run it from now "
+                       "on.") == 0);
+    CHECK(lumen_news(server, text, sizeof text) == 0 && text[0] == '\0');
+    CHECK(lumen_describe(server, document, sizeof document) < (int64_t)sizeof document);
+    CHECK(strstr(document, "\"run\":\"worker\",\"run_why\":\"one of its Runs took an I/O "));
+    CHECK(lumen_settle(server, 10000) == 0);
+    lumen_close(server);
+}
+
 static bool pinning_is_refused;
 
 /* In place of the C library's, as a seccomp profile or a cpuset may answer it. */
@@ -750,6 +777,7 @@ int main(void) {
     a_long_description();
     cores_of_io_threads();
     who_runs_a_model();
+    a_long_run_is_told();
     pinned_or_not();
     few_descriptors(); /* last: the limit stays */
     return check_finish("test_server");

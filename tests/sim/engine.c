@@ -70,8 +70,12 @@ static struct lm_model *begin_model(uint32_t index, const char *name, uint32_t m
     model->wide.session = model->wide.width > 1 ? SIM_WIDE_SESSION : NULL;
     for (uint32_t h = 0; h + 1 < model->wide.width; h++)
         model->wide.helpers[h].tid = (int32_t)(2 * index + h);
-    for (uint32_t s = 0; s < 5; s++) model->sessions[s] = (OrtSession *)(void *)optional;
+    for (uint32_t s = 0; s < 5; s++) model->sessions[s] = (OrtSession *)(void *)(optional + index);
     return model;
+}
+
+uint32_t engine_model_of(const OrtSession *session) {
+    return (uint32_t)((const char *)(const void *)session - optional);
 }
 
 static void end_model(struct lm_model *model) {

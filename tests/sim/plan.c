@@ -28,6 +28,7 @@ static void draw_threads(struct sim_plan *plan) {
     plan->width = PICK(1, 2, 3);
     if (plan->width > plan->worker_count) plan->width = plan->worker_count;
     plan->own = plan->queue_type != LUMEN_QUEUE_INLINE && sim_one_in(3);
+    plan->lies_one_in = plan->own ? PICK(0, 5, 50) : 0;
     for (uint32_t m = 0; m < SIM_MODELS; m++)
         plan->runs[m] =
             plan->own ? PICK(LUMEN_RUN_AUTO, LUMEN_RUN_AUTO, LUMEN_RUN_INLINE, LUMEN_RUN_WORKER)

@@ -109,7 +109,8 @@ static uint32_t write_ask(const struct ask *ask, uint8_t bytes[ASK_BYTES_MAX]) {
     memcpy(bytes + 20, &ask->timeout_us, 4);
     memcpy(bytes + 24, &rows, 4);
     memcpy(bytes + 28, &flags, 2);
-    const float poison = SIM_POISON;
+    const float poison = SIM_POISON, lie = SIM_LIE;
+    if (ask->lies) memcpy(bytes + LM_NATIVE_REQUEST_BYTES + credential, &lie, sizeof lie);
     if (ask->poison) memcpy(bytes + LM_NATIVE_REQUEST_BYTES + credential, &poison, sizeof poison);
     return LM_NATIVE_REQUEST_BYTES + payload;
 }
@@ -305,6 +306,7 @@ static void run(const struct rule *rule, uint64_t seed) {
                                      .here_bytes = 256 << 10};
     if (rule->plan) rule->plan(&sim_plan);
     runtime_takes_ns = SIM_US;
+    runtime_lies_ns = runtime_loses_ns = 0;
     pictures_slice_ns = 0;
     fibers_reset();
     rings_reset();
@@ -321,7 +323,7 @@ static void run(const struct rule *rule, uint64_t seed) {
               "a gauge still stands after the end");
     engine_close();
     network_free();
-    runtime_takes_ns = pictures_slice_ns = 0;
+    runtime_takes_ns = runtime_loses_ns = pictures_slice_ns = 0;
     sim_rule = NULL;
 }
 
@@ -335,6 +337,7 @@ void rules_run(void) {
                {rules_of_entry, rules_of_entry_count},
                {rules_of_counts, rules_of_counts_count},
                {rules_of_http, rules_of_http_count},
+               {rules_of_own, rules_of_own_count},
                {rules_of_pictures, rules_of_pictures_count},
                {rules_of_slot_wait, rules_of_slot_wait_count}};
     size_t count = 0;

@@ -26,9 +26,9 @@ struct rule {
     void (*tell)(void);
 };
 extern const struct rule rules_of_clocks[], rules_of_entry[], rules_of_counts[], rules_of_http[],
-    rules_of_pictures[], rules_of_slot_wait[];
+    rules_of_own[], rules_of_pictures[], rules_of_slot_wait[];
 extern const size_t rules_of_clocks_count, rules_of_entry_count, rules_of_counts_count,
-    rules_of_http_count, rules_of_pictures_count, rules_of_slot_wait_count;
+    rules_of_http_count, rules_of_own_count, rules_of_pictures_count, rules_of_slot_wait_count;
 
 void rules_run(void);
 
@@ -50,7 +50,7 @@ struct ask {
     uint64_t id;
     uint32_t rows, timeout_us;
     uint16_t model, flags;
-    bool poison;
+    bool poison, lies;
     uint32_t most; /* bytes of it that are sent, 0: all */
 };
 void talk_asks(struct talk *talk, const struct ask *ask);

@@ -379,58 +379,6 @@ static void words_of_threads(void) {
     SIM_CHECK(number_after(text, "\"refused\":") == 12, "the figures: %s", text);
 }
 
-static void own_runs(struct sim_plan *plan) {
-    plan->own = true;
-    plan->runs[1] = LUMEN_RUN_WORKER;
-    plan->runs[2] = LUMEN_RUN_INLINE;
-}
-
-static uint64_t runs_of(uint32_t worker) {
-    return lm_load_relaxed_u64(&sim_shared.workers[worker].stats->worker.runs);
-}
-
-/* So many requests of a model, one after the other. Returns how many of them worker 0 ran, which is
- * a thread; the others ran on the I/O thread. */
-static uint64_t ask_many(uint16_t model, uint32_t count) {
-    uint64_t before[2] = {runs_of(0), runs_of(1)};
-    for (uint64_t n = 0; n < count; n++) {
-        talk_asks(&one, &(struct ask){.id = n, .model = model});
-        (void)talk_gets(&one, n, LM_STATUS_OK);
-    }
-    SIM_CHECK(runs_of(0) + runs_of(1) - before[0] - before[1] == count, "other Runs");
-    return runs_of(0) - before[0];
-}
-
-/* The I/O thread runs a model while that takes no longer than a hand-over, and notices when that
- * changes; what is set for a model holds. */
-static void short_runs(void) {
-    talk_open(&one);
-    SIM_CHECK(ask_many(0, 10) == 0 && ask_many(2, 10) == 0, "a worker ran what is short");
-    SIM_CHECK(ask_many(1, 10) == 10, "the I/O thread ran what is the workers'");
-    runtime_takes_ns = 4 * LM_SHORT_RUN_NS;
-    (void)ask_many(0, 40);
-    SIM_CHECK(ask_many(0, 10) == 10, "the I/O thread ran what takes long");
-    SIM_CHECK(ask_many(2, 10) == 0, "a worker ran what is the I/O thread's");
-    runtime_takes_ns = SIM_US;
-    (void)ask_many(0, 60);
-    SIM_CHECK(ask_many(0, 10) == 0, "a worker ran what is short again");
-}
-
-/* Others are served between the Runs of a turn and those of the next. */
-static void a_turn_of_runs(void) {
-    enum { BURST = 40 };
-    talk_open(&one);
-    talk_open(&two);
-    runtime_takes_ns = 100 * SIM_US;
-    for (uint64_t n = 0; n < BURST; n++) talk_asks(&one, &(struct ask){.id = n, .model = 2});
-    pass(20 * SIM_US);
-    uint64_t asked_ns = sim_now_ns;
-    talk_pings(&two, 1);
-    near_ns("an answer beside Runs", sim_now_ns - asked_ns, 0, 2 * (LM_OWN_RUNS_NS + 100 * SIM_US));
-    for (uint64_t n = 0; n < BURST; n++) (void)talk_gets(&one, n, LM_STATUS_OK);
-    near_ns("all of them", sim_now_ns - asked_ns, BURST * 100 * SIM_US, SIM_MS);
-}
-
 static void cached(struct sim_plan *plan) {
     plan->cache_bytes = plan->io_count * 65536;
 }
@@ -466,7 +414,5 @@ const struct rule rules_of_counts[] = {
     {"a row of the trace", two_in_a_batch, a_row_of_the_trace},
     {"a batch that fails", two_in_a_batch, a_batch_that_fails},
     {"statistics", two_workers, statistics},
-    {"short runs are the I/O thread's", own_runs, short_runs},
-    {"so much of them in a turn", own_runs, a_turn_of_runs},
 };
 const size_t rules_of_counts_count = sizeof rules_of_counts / sizeof rules_of_counts[0];

@@ -94,10 +94,14 @@ struct sim_plan {
     uint64_t drain_at_ns; /* UINT64_MAX: when all clients have gone */
     uint64_t drain_ns;
     uint32_t cache_bytes; /* the response cache of all models; 0: none */
+    uint32_t lies_one_in; /* Runs that take far longer than their model's others; 0: none */
 };
 extern struct sim_plan sim_plan;
 void sim_plan_draw(void);
 void sim_plan_print(FILE *file);
+
+/* What each fiber has lost of its own time, while it had no core. */
+extern uint64_t sim_lost_ns[];
 
 /* ---- fiber.c ---- */
 
@@ -229,9 +233,12 @@ bool ring_buffer_is_out(const struct lm_ring *ring, int32_t buffer);
 extern uint32_t runtime_values;    /* alive */
 extern uint32_t runtime_runs;      /* in progress */
 extern uint64_t runtime_takes_ns;  /* each Run; 0: as the seed says */
+extern uint64_t runtime_lies_ns;   /* the same of those whose first number is SIM_LIE */
+extern uint64_t runtime_loses_ns;  /* in which a Run's thread has no core, beside that */
 extern size_t runtime_keeps_bytes; /* of the registered allocator's memory, by each Run */
 void runtime_frees(void);          /* all that was kept */
 #define SIM_POISON 4095.0f         /* a first number that makes Run fail */
+#define SIM_LIE 4094.0f            /* and one that makes it long: runtime_lies_ns */
 void runtime_open(struct lm_ort *ort);
 
 /* ---- pictures.c ---- */
@@ -244,6 +251,8 @@ extern struct lm_shared sim_shared;
 extern struct lm_model_set sim_models;
 extern bool sim_draining;
 void engine_models(void); /* also resets */
+/* Whose session it is; not of a wide one. */
+uint32_t engine_model_of(const OrtSession *session);
 void engine_open(void);
 void engine_start(void);
 /* In this turn of an I/O thread it has ended a connection that was too slow, or one too many. */

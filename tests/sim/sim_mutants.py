@@ -48,7 +48,7 @@ HTTP_ADMIT, HTTP_BLOCK, HTTP_ROUTES = (
     "dialects/http_block.c",
     "dialects/http_routes.c",
 )
-WORKER, BATCH, WIDTH = "work/worker.c", "work/batch.c", "work/width.c"
+WORKER, BATCH, WIDTH, OWN = "work/worker.c", "work/batch.c", "work/width.c", "work/own.c"
 
 MUTANTS = (
     # What the simulation found, as it was.
@@ -540,9 +540,48 @@ MUTANTS = (
     ),
     Mutant(
         "own: all of it in one turn",
-        IO,
-        "while (io->now_ns < until_ns && (count = take_own(io, jobs)) > 0) {",
-        "while ((void)until_ns, (count = take_own(io, jobs)) > 0) {",
+        OWN,
+        "while (io->now_ns < until_ns && (count = take(io, jobs)) > 0) {",
+        "while ((void)until_ns, (count = take(io, jobs)) > 0) {",
+    ),
+    Mutant(
+        "own: a long Run ends nothing", OWN, "    lm_model_end_own_runs(model, computed_ns);\n", ""
+    ),
+    Mutant(
+        "own: a long Run is forgotten",
+        "flow/submit.c",
+        "!io->by_time || lm_model_long_run_us(request->model)",
+        "!io->by_time",
+    ),
+    Mutant(
+        "own: a core that is taken counts",
+        OWN,
+        "return computed_ns > before_ns ? computed_ns - before_ns : 0;",
+        "return io->now_ns - began_ns + 0 * (computed_ns + before_ns);",
+    ),
+    Mutant(
+        "own: what was computed before counts",
+        OWN,
+        "return computed_ns > before_ns ? computed_ns - before_ns : 0;",
+        "return computed_ns + 0 * before_ns;",
+    ),
+    Mutant(
+        "own: what is set counts",
+        OWN,
+        "return model->run == LUMEN_RUN_AUTO && io->node->thread_count > 0;",
+        "return model && io->node->thread_count > 0;",
+    ),
+    Mutant(
+        "own: what is here already stays",
+        OWN,
+        "    } while (!keeps(io, jobs[0]));",
+        "    } while (false && !keeps(io, jobs[0]));",
+    ),
+    Mutant(
+        "own: another model's Run is the first one's",
+        OWN,
+        " &&\n           model_of(io, next) == model)",
+        ")",
     ),
     # Between two slices of a picture.
     Mutant(

@@ -1,4 +1,5 @@
-/* clock.h: the one clock of the server, CLOCK_MONOTONIC in nanoseconds. Any thread. */
+/* clock.h: the one clock of the server, CLOCK_MONOTONIC in nanoseconds, and each thread's own. Any
+ * thread. */
 #ifndef LM_BASE_CLOCK_H
 #define LM_BASE_CLOCK_H
 
@@ -9,6 +10,13 @@ static inline uint64_t lm_now_ns(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* What the calling thread has computed; a system call. */
+static inline uint64_t lm_thread_cpu_ns(void) {
+    struct timespec used;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+    return (uint64_t)used.tv_sec * 1000000000u + (uint64_t)used.tv_nsec;
 }
 
 #endif

@@ -154,6 +154,14 @@ enum {
     LM_TICK_MS = 5,             /* while something has a deadline */
     LM_SHORT_RUN_NS = 50000,    /* an I/O thread runs it itself: two wake-ups take as long */
     LM_OWN_RUNS_NS = 200000,    /* and so much of them a turn */
+    /* A Run that computes for so long on an I/O thread ends that for its model: all later ones are
+     * the workers'. */
+    LM_LONG_RUN_NS = 1000000,
+    /* An I/O thread runs no request of more bytes, and of text or strings, which take longer. */
+    LM_OWN_BODY_BYTES = 64 << 10,
+    LM_OWN_TEXT_BYTES = 16 << 10,
+    LM_SIZED_BYTES = 1 << 20,    /* of text or strings: of a class of cost (flow/estimate.c) */
+    LM_PROBED_BYTES = 256 << 10, /* of a request's pictures, in which their sides are looked for */
     LM_CACHED_BYTES_MAX = 1 << 20, /* of a request, and of its outputs, for the response cache */
     LM_CACHE_LOOKS_NS = 200000,    /* an I/O thread looks requests up for so long a turn */
     LM_STUCK_TICK_NS = 100000,     /* while another thread stands in the middle of an operation */

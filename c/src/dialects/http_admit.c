@@ -101,6 +101,7 @@ static struct lm_demand demand_of(const struct lm_io *io, const struct lm_connec
     return (struct lm_demand){.model = lm_model_set_find(io->models, connection->in.call.model),
                               .sizes = asked ? asked->sizes : (struct lm_sizes){.rows = 1},
                               .pixels = bytes * LM_JPEG_BYTE_PIXELS,
+                              .bytes = connection->in.call.content_bytes,
                               .timeout_us = asked ? asked->timeout_us : 0,
                               .encoding = body->encoding,
                               .is_unread = lm_encoding_is_text(body->encoding)};

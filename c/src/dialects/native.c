@@ -150,6 +150,7 @@ static struct lm_demand demand_of(const struct lm_io *io, const struct lm_connec
     return (struct lm_demand){.model = model,
                               .sizes = lm_native_sizes(connection, header),
                               .timeout_us = header->timeout_us,
+                              .bytes = header->payload_bytes,
                               .pixels = (uint64_t)header->payload_bytes * LM_JPEG_BYTE_PIXELS,
                               .encoding = lm_encoding_for(model, header->encoding)};
 }

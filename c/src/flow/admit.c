@@ -30,6 +30,7 @@ struct lm_request *lm_admit_begin(struct lm_io *io, struct lm_connection *connec
     request->deadline_ns = lm_admit_deadline_ns(io, connection, demand->timeout_us);
     request->sizes = demand->sizes;
     request->pixels = demand->pixels;
+    request->payload_bytes = (uint32_t)demand->bytes;
     request->batch_rows = 0;
     request->flags = 0;
     request->http.is_picture = false;

@@ -26,6 +26,11 @@ static void begin_pictures(struct lm_cost *costs, const struct lm_model *model, 
         costs[c].row_ns = warm_ns + (model->image.max_pixels >> c) * pixel_ns;
 }
 
+/* What a body of text costs follows from its bytes, and so do strings. */
+static bool is_by_bytes(const struct lm_model *model, uint8_t encoding) {
+    return lm_encoding_is_text(encoding) || model->string_inputs > 0;
+}
+
 void lm_estimate_begin(struct lm_io *io, const struct lm_model *model) {
     bool varies = model->free_count > 0;
     for (uint8_t e = 0; e < LM_ENCODING_COUNT; e++) {
@@ -36,8 +41,9 @@ void lm_estimate_begin(struct lm_io *io, const struct lm_model *model) {
         }
         /* Of JSON nobody knows the sizes beforehand. */
         if (varies && lm_encoding_is_text(e)) continue;
-        for (uint32_t c = 0; c < (varies ? LM_COST_CLASSES : 1); c++)
-            costs[c].row_ns = model->warm_ns >> c;
+        bool by_bytes = is_by_bytes(model, e);
+        for (uint32_t c = 0; c < (varies || by_bytes ? LM_COST_CLASSES : 1); c++)
+            costs[c].row_ns = by_bytes ? model->warm_ns : model->warm_ns >> c;
     }
 }
 
@@ -76,7 +82,7 @@ static struct share share_of_size(struct share share, uint64_t elements, uint64_
 
 /* Models without free dimensions have one size; a row of pictures has the size of its file's. */
 static struct share share_of(const struct lm_io *io, const struct lm_model *model, uint8_t encoding,
-                             const struct lm_sizes *sizes, uint64_t pixels) {
+                             const struct lm_sizes *sizes, uint64_t pixels, uint64_t bytes) {
     struct lm_cost *costs = model->sides[io->index]->costs[encoding];
     struct share share = {costs, (uint64_t)sizes->rows << WEIGHT_SHIFT};
     if (lm_encoding_is_image(encoding)) {
@@ -86,7 +92,11 @@ static struct share share_of(const struct lm_io *io, const struct lm_model *mode
         if (row < least) row = least;
         return share_of_size(share, row < most ? row : most, most);
     }
-    if (model->free_count == 0 || lm_encoding_is_text(encoding)) return share;
+    if (is_by_bytes(model, encoding)) {
+        share.weight = 1 << WEIGHT_SHIFT;
+        return share_of_size(share, bytes ? bytes : 1, LM_SIZED_BYTES);
+    }
+    if (model->free_count == 0) return share;
     /* All rows together: what a Run costs besides its elements is there once. */
     struct lm_sizes largest = lm_model_largest(model, 1);
     share.weight = 1 << WEIGHT_SHIFT;
@@ -99,11 +109,13 @@ static uint64_t times(uint64_t row_ns, uint64_t weight) {
 }
 
 static struct share share_of_request(const struct lm_io *io, const struct lm_request *request) {
-    return share_of(io, request->model, request->encoding, &request->sizes, request->pixels);
+    return share_of(io, request->model, request->encoding, &request->sizes, request->pixels,
+                    request->payload_bytes);
 }
 
 static struct share share_of_demand(const struct lm_io *io, const struct lm_demand *demand) {
-    return share_of(io, demand->model, demand->encoding, &demand->sizes, demand->pixels);
+    return share_of(io, demand->model, demand->encoding, &demand->sizes, demand->pixels,
+                    demand->bytes);
 }
 
 static bool is_due(const struct lm_io *io, const struct lm_cost *cost) {

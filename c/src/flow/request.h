@@ -46,6 +46,7 @@ struct lm_demand {
     const struct lm_model *model;
     struct lm_sizes sizes;
     uint64_t pixels;     /* of its pictures, guessed by the bytes */
+    uint64_t bytes;      /* of its body; 0: not known */
     uint64_t timeout_us; /* 0: the server's default */
     uint8_t encoding;    /* LM_ENCODING_* */
     bool is_unread;      /* its worker reads in the body what else it asks, such as a deadline */

@@ -193,7 +193,9 @@ struct lm_io {
     struct lm_worker *inline_worker;
     /* Requests whose body is whole, before a worker has them. Both ends are this thread. */
     struct lm_spsc ready;
-    struct lm_spsc own;       /* the same, for this thread's inline_worker */
+    struct lm_spsc own;   /* the same, for this thread's inline_worker */
+    uint64_t computed_ns; /* of this thread, up to `computed_at_ns` */
+    uint64_t computed_at_ns;
     struct lm_trace trace;    /* used when there is an access log */
     struct lm_spsc assigned;  /* connections that the first I/O thread accepted for this one */
     lm_atomic_u64 turns_seen; /* of shared->turns_asked */

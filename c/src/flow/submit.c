@@ -7,6 +7,7 @@
 #include "flow/estimate.h"
 #include "flow/pictures.h"
 #include "parts/inflate.h"
+#include "parts/model_run.h"
 
 /* Where all workers of the node are awake and have enough to do, one of another node helps: it
  * announces its sleep before it looks at this queue's depth, as for its own (waitset.h). */
@@ -28,6 +29,16 @@ void lm_submit_hand_over(struct lm_io *io) {
     }
 }
 
+/* What bounds the time for which a request can hold this thread, whatever its estimate says. */
+static bool is_small(const struct lm_request *request) {
+    bool is_text = lm_encoding_is_text(request->encoding) || request->model->string_inputs > 0;
+    uint64_t most = is_text ? LM_OWN_TEXT_BYTES : LM_OWN_BODY_BYTES;
+    /* Memory of a client may be slow to reach: its owner can make it so. */
+    if (request->in_shm || request->region) return false;
+    if (request->http.coding != LM_CODING_NONE) return false; /* it may hold much */
+    return request->payload_bytes <= most && request->pixels != LM_PIXELS_UNKNOWN;
+}
+
 /* Whether this thread runs the request itself. */
 static bool is_own(const struct lm_io *io, const struct lm_request *request) {
     if (!io->inline_worker) return false;
@@ -37,10 +48,8 @@ static bool is_own(const struct lm_io *io, const struct lm_request *request) {
     case LUMEN_RUN_WORKER: return false;
     case LUMEN_RUN_AUTO: break;
     }
-    if (!io->by_time) return false;
-    if (request->pixels == LM_PIXELS_UNKNOWN) return false;
-    if (request->http.coding != LM_CODING_NONE) return false; /* it may hold much */
-    return lm_estimate_is_short(io, request);
+    if (!io->by_time || lm_model_long_run_us(request->model)) return false;
+    return is_small(request) && lm_estimate_is_short(io, request);
 }
 
 void lm_submit(struct lm_io *io, struct lm_connection *connection, struct lm_request *request) {

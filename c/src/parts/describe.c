@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "parts/json_text.h"
 #include "parts/model_engine.h"
+#include "parts/model_run.h"
 #include "parts/sequences_text.h"
 
 /* The names and sizes of a shape in which more than the rows may be free. */
@@ -118,7 +119,8 @@ static void write_free_dims(FILE *out, const struct lm_model *model) {
  */
 static void write_run(FILE *out, const struct lm_model *model) {
     if (!model->run_why) return;
-    fprintf(out, ",\"run\":\"%s\",\"run_why\":\"%s\"", lm_model_run_name(model), model->run_why);
+    fprintf(out, ",\"run\":\"%s\",\"run_why\":\"%s\"", lm_model_run_name(model),
+            lm_model_run_why(model));
     if (model->run_ns) fprintf(out, ",\"run_us\":%.1f", (double)model->run_ns / 1000);
 }
 

@@ -60,6 +60,10 @@ struct lm_model {
     uint32_t run;        /* LUMEN_RUN_*; once chosen AUTO means: by the time a Run takes */
     const char *run_why; /* it was chosen; NULL: it was not */
     uint64_t run_ns;     /* of the smallest request, at start; 0: not measured, or it failed */
+    /* What a Run computed on an I/O thread that took too long, so that I/O threads run it no more,
+     * whatever `run` says by time; 0: none did. Atomic: model_run.h. */
+    uint32_t long_run_us;
+    bool long_run_told; /* to people; control thread */
     uint32_t channel_order;
     struct lm_rgb8_plan rgb8;
     bool takes_images;             /* files of pictures */
@@ -153,12 +157,6 @@ int lm_model_open_session(struct lm_model *model, const struct lm_ort *ort, uint
 int lm_model_read_signature(struct lm_model *model, const struct lm_ort *ort, const char *path);
 /* Corrects what the graph says of its outputs by what they are in two requests of other sizes. */
 void lm_model_try_sizes(struct lm_model *model, const struct lm_ort *ort);
-/* The setting's word for who runs a model. */
-static inline const char *lm_model_run_name(const struct lm_model *model) {
-    static const char *const names[] = {
-        [LUMEN_RUN_AUTO] = "auto", [LUMEN_RUN_INLINE] = "inline", [LUMEN_RUN_WORKER] = "worker"};
-    return names[model->run];
-}
 /* The ns of a Run of one row of the smallest sizes, on zeros: the best of a few; 0: it fails. */
 uint64_t lm_model_time_run(const struct lm_model *model, const struct lm_ort *ort);
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "parts/json_text.h"
+#include "parts/model_run.h"
 #include "parts/oip_document.h"
 #include "parts/sequences_text.h"
 #include "parts/steps.h"
@@ -76,7 +77,7 @@ static void write_parameters(FILE *out, const struct lm_model *model) {
     fputs(",\"parameters\":{", out);
     if (model->run_why) {
         fprintf(out, "%s\"run\":{\"string_value\":\"%s: %s\"}", before, lm_model_run_name(model),
-                model->run_why);
+                lm_model_run_why(model));
         before = ",";
     }
     if (model->source.providers.count > 0) {

@@ -129,7 +129,9 @@ enum lm_model_stage {
     X(model_cache_misses, COUNTER)  /* looked up there in vain */                                 \
     X(model_cache_hit_ns, COUNTER)  /* looking up, and taking the outputs out */                  \
     X(model_cache_miss_ns, COUNTER) /* looking up, and keeping the answer */                      \
-    X(model_restarts, COUNTER)      /* of its process, if it has one; the first I/O thread counts */
+    X(model_restarts, COUNTER)  /* of its process, if it has one; the first I/O thread counts */  \
+    X(model_own, COUNTER)       /* requests that the I/O thread ran itself */                     \
+    X(model_long_run_us, GAUGE) /* of a Run after which none does; 0: none; the first one's */
 
 #define LM_STATS_MEMBER(name, kind) lm_atomic_u64 name;
 #define LM_STATS_MODEL_MEMBER(name, kind) lm_atomic_u64 name[LUMEN_MODELS_MAX];

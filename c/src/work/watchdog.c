@@ -3,6 +3,7 @@
 
 #include "flow/eviction.h"
 #include "flow/refusal.h"
+#include "parts/model_run.h"
 #include "parts/process.h"
 #include "work/worker.h"
 
@@ -44,10 +45,12 @@ static bool some_worker_hangs(const struct lm_io *io) {
 }
 
 /* One I/O thread counts for all. */
-static void count_restarts(struct lm_io *io) {
+static void count_for_all(struct lm_io *io) {
     for (uint32_t m = 0; io->index == 0 && m < io->models->count; m++) {
         const struct lm_model *model = io->models->models[m];
-        /* relaxed: a counter */
+        /* relaxed, all: a counter, a gauge */
+        lm_store_relaxed_u64(&io->stats->io.model_long_run_us[model->index],
+                             lm_model_long_run_us(model));
         if (model->process)
             lm_store_relaxed_u64(&io->stats->io.model_restarts[model->index],
                                  lm_process_number(model->process) - 1);
@@ -59,7 +62,7 @@ void lm_watchdog_run(struct lm_io *io) {
     io->next_watch_ns = io->now_ns + LM_SWEEP_PERIOD_MS * 1000000ull;
     io->worker_hangs = some_worker_hangs(io);
     lm_store_relaxed_u64(&io->stats->io.worker_hangs, io->worker_hangs); /* relaxed: a gauge */
-    count_restarts(io);
+    count_for_all(io);
     if (io->in_flight) answer_all_overdue(io);
     if (io->in_flight) lm_eviction_suspend(io);
 }
