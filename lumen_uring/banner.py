@@ -100,23 +100,25 @@ def banner(
 
 
 def _signature(entry: dict[str, Any]) -> str:
-    inputs = ", ".join(tensor_text(tensor) for tensor in entry["inputs"])
-    outputs = ", ".join(tensor_text(tensor) for tensor in entry["outputs"])
+    inputs = ", ".join(tensor_text(tensor, entry) for tensor in entry["inputs"])
+    outputs = ", ".join(tensor_text(tensor, entry) for tensor in entry["outputs"])
     return f"{inputs} -> {outputs}"
 
 
-def tensor_text(tensor: dict[str, Any]) -> str:
+def tensor_text(tensor: dict[str, Any], entry: dict[str, Any]) -> str:
     """Name, type and shape: `x FP32[n,3]`.
 
     Args:
         tensor: an input or output of the describe document.
+        entry: the model that it is of.
     """
     if "max_rank" in tensor:
         return f"{tensor['name']} {tensor['datatype']}[...]"
     # n: the rows of the request; ?: known only after the model has run.
-    free = "n" if tensor.get("shape_known", True) else "?"
+    rows = "n" if tensor.get("shape_known", True) else "?"
+    free = {dim["name"] for dim in entry.get("free_dims", [])}
     dims = ",".join(
-        free if dim == -1 or (index == 0 and size < 0) else str(dim)
+        rows if dim == -1 or (index == 0 and size < 0 and dim not in free) else str(dim)
         for index, (dim, size) in enumerate(
             zip(tensor.get("dims", tensor["shape"]), tensor["shape"], strict=True)
         )
@@ -156,7 +158,7 @@ def sequences_text(entry: dict[str, Any]) -> str:
         entry: of the describe document, with `sequences`.
     """
     told = entry["sequences"]
-    inputs = ", ".join(f"{tensor_text(tensor)} ({tensor['is']})" for tensor in told["inputs"])
+    inputs = ", ".join(f"{tensor_text(tensor, entry)} ({tensor['is']})" for tensor in told["inputs"])
     idle = f"{told['idle_ms'] / 1000:g} s"
     return f"{inputs}; at most {told['max_open']} open, each for {idle} without a request"
 

@@ -226,8 +226,8 @@ def lines(found: Found) -> list[str]:
 
     entry = found.entry
     text = [f"model {entry['name']}: can be served"]
-    text += [f"  input    {tensor_text(tensor)}" for tensor in entry["inputs"]]
-    text += [f"  output   {tensor_text(tensor)}" for tensor in entry["outputs"]]
+    text += [f"  input    {tensor_text(tensor, entry)}" for tensor in entry["inputs"]]
+    text += [f"  output   {tensor_text(tensor, entry)}" for tensor in entry["outputs"]]
     text.append(f"  rows     {_rows(entry)}")
     if entry.get("free_dims"):
         text.append(f"  sizes    {free_dims_text(entry)}")
@@ -251,15 +251,18 @@ def lines(found: Found) -> list[str]:
 
 
 def _rows(entry: dict[str, Any]) -> str:
-    rows_free = any(
-        tensor["shape"][:1] == [-1]
-        and tensor.get("dims", [None])[0] not in [dim["name"] for dim in entry.get("free_dims", [])]
+    free = {dim["name"] for dim in entry.get("free_dims", [])}
+    first = [
+        tensor.get("dims", [None])[0]
         for tensor in entry["inputs"]
-    )
+        if tensor["shape"][:1] == [-1] and not tensor.get("max_rank")
+    ]
     if "sequences" in entry:
         return "1: a request is a step of one sequence"
-    if not rows_free:
+    if not first:
         return "1: no input has a free first dimension"
+    if all(name in free for name in first):
+        return "1: the first dimension is not the same in all inputs"
     why = "max_rows and server.max_request_bytes decide that"
     return f"n is 1 to {entry['max_rows']} in a request ({why})"
 

@@ -132,8 +132,7 @@ class ModelConfig(Section):
         default=0,
         ge=0,
         le=U32_MAX,
-        description="0 (1MiB for shapes that are not known, 64 bytes for each other string) or a "
-        "size such as 1MiB, to under 4GiB",
+        description="0 (what server.spill_bytes allows) or a size such as 1MiB, to under 4GiB",
     )
     batch_size: _BatchSize = None
     batch_delay_us: _BatchDelay = None
@@ -293,8 +292,7 @@ class EnsembleConfig(Section):
         default=0,
         ge=0,
         le=U32_MAX,
-        description="0 (1MiB for shapes that are not known, 64 bytes for each other string) or a "
-        "size such as 1MiB, to under 4GiB",
+        description="0 (what server.spill_bytes allows) or a size such as 1MiB, to under 4GiB",
     )
     response_cache: bool = Field(default=False, description="true | false")
     rate: Rate = Field(default=0.0, description=RATE_EXPECTED)

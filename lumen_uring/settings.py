@@ -207,6 +207,12 @@ class ServerConfig(Section):
         le=1 << 40,
         description="a size such as 256MiB, 64KiB to 1024GiB",
     )
+    spill_bytes: Size = Field(
+        default=0,
+        ge=0,
+        le=1 << 40,
+        description="0 (a quarter of the memory) or a size such as 1GiB, up to 1024GiB",
+    )
     shared_memory: bool = Field(default=False, description="true | false")
     shared_memory_bytes: Size = Field(
         default=256 << 20,

@@ -87,6 +87,9 @@ void lm_io_close(struct lm_io *io) {
     io->ring = NULL;
     lm_connections_close(io);
     lm_region_close_all(io);
+    for (uint32_t s = 0; io->requests && s < lm_arena_slots_max(&io->arena); s++)
+        lm_spill_join(&io->spills, &io->requests[s].spills);
+    lm_spill_close(&io->shared->spills, &io->spills);
     lm_held_close(&io->held);
     lm_fd_store_close(io->fd_store);
     io->fd_store = NULL;
@@ -201,7 +204,7 @@ static int wait_for_work(struct lm_io *io, struct lm_completion *completions) {
     /* Requests of this thread's own wait for the next turn. */
     if (lm_spsc_depth(&io->own) > 0 || lm_answers_wait(io)) limit = 0;
     if (io->lists[LM_LIST_RESUMING].count) limit = 0;
-    if (io->regions_unused) limit = 0;
+    if (io->regions_unused || io->spills) limit = 0;
     if (io->sweep_at || (io->waiters.released && io->lists[LM_LIST_WAITING].count)) limit = 0;
     if ((refused || lm_parking_is_due(io)) && limit > LM_STUCK_TICK_NS) limit = LM_STUCK_TICK_NS;
     bool may_poll = !io->shared->io_shares_cores || io->in_flight == 0;
@@ -224,6 +227,7 @@ static void do_what_is_due(struct lm_io *io) {
     if (io->lists[LM_LIST_STARVED].count) lm_receive_retry_starved(io);
     if (io->lists[LM_LIST_UNPARKING].count) lm_receive_retry_unparking(io);
     if (io->regions_unused) lm_region_unmap(io);
+    if (io->spills) lm_spill_unmap(&io->shared->spills, &io->spills);
     drain(io);
     if (io->errands_out) lm_http_errands_answer(io);
 }

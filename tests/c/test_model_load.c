@@ -252,9 +252,11 @@ static void rows_by_name(void) {
         uint32_t free;
     } cases[] = {
         {"n,3", "n,3", true, true, 0},   {"?,3", "?,3", true, true, 0},
-        {"?,3", "n,3", true, true, 0},   {"n,3", "m,3", true, false, 1},
-        {"n,n", "m,3", false, true, 1},  {"n,3", "3,n", false, false, 1},
+        {"?,3", "n,3", true, true, 0},   {"n,3", "m,3", false, false, 2},
+        {"n,n", "m,3", false, false, 2}, {"n,3", "3,n", false, false, 1},
         {"2,n", "n,3", false, false, 1}, {"2,a", "2,b", false, false, 2},
+        {"n,3", "2,m", false, false, 2}, {"n,3", "1,m", true, false, 1},
+        {"n,3", "4,5", true, false, 0},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         graph_begin();

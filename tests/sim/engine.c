@@ -111,6 +111,7 @@ void engine_models(void) {
                            .key_count = sim_plan.key_count,
                            .response_cache_bytes = sim_plan.cache_bytes,
                            .max_request_bytes = SIM_MAX_REQUEST_BYTES,
+                           .spill_bytes = 1 << 20,
                            .idle = sim_plan.idle,
                            .allocator_type = sim_plan.allocator_type,
                            .queue_type = sim_plan.queue_type,

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/mempolicy.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -123,6 +124,23 @@ void lm_mapping_close(struct lm_mapping *mapping) {
         munmap((char *)mapping->base + left, part);
     }
     *mapping = (struct lm_mapping){0};
+}
+
+uint64_t lm_memory_usable(void) {
+    static const char *const limits[] = {"/sys/fs/cgroup/memory.max",
+                                         "/sys/fs/cgroup/memory/memory.limit_in_bytes"};
+    uint64_t bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++) {
+        char text[32] = "";
+        int fd = open(limits[i], O_RDONLY | O_CLOEXEC);
+        if (fd < 0) continue;
+        ssize_t count = read(fd, text, sizeof text - 1);
+        close(fd);
+        /* "max", or a number near 2^63, where there is no limit. */
+        uint64_t limit = count > 0 ? strtoull(text, NULL, 10) : 0;
+        if (limit > 0 && limit < bytes) bytes = limit;
+    }
+    return bytes;
 }
 
 int lm_file_map(struct lm_mapping *mapping, const char *path) {

@@ -52,6 +52,9 @@ struct lm_pages {
 /* Adds the pages of a mapping. false: the kernel does not say. */
 bool lm_memory_where(const void *base, size_t bytes, int32_t node, struct lm_pages *pages);
 
+/* The bytes of memory that this process may use: the machine's, or those of its control group. */
+uint64_t lm_memory_usable(void);
+
 /* Maps a whole file read-only. Returns 0 or LUMEN_E_IO with the reason. */
 int lm_file_map(struct lm_mapping *mapping, const char *path);
 

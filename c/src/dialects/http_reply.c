@@ -46,7 +46,9 @@ static char *rest_of(struct lm_slot *slot, size_t *bytes_out) {
  */
 static void reshape_output(const struct lm_request *request, struct lm_oip_output *output) {
     const struct lm_tensor *client = output->tensor->client;
+    size_t bytes = 0;
     if (!client || request->encoding == LM_ENCODING_ROWS) return;
+    if (!lm_tensor_bytes(client, &request->sizes, &bytes) || bytes != output->bytes) return;
     output->tensor = client;
     output->rank = client->rank;
     lm_tensor_shape(client, &request->sizes, output->dims);
@@ -79,36 +81,48 @@ static void describe_outputs(const struct lm_request *request, const void *const
     for (uint32_t o = 0; o < model->output_count; o++) reshape_output(request, &outputs[o]);
 }
 
-/* So much JSON and scratch memory, behind room for the head. false: too little is left. */
-static bool split_room(const struct lm_request *request, size_t json, size_t scratch,
-                       struct lm_oip_room *room) {
-    size_t left, texts = lm_align_up(json, LM_SLOT_ALIGN), head = head_room(request);
+/* So much JSON and scratch memory, behind room for the head: in the slot, or beside it. Returns 0
+ * or LUMEN_E_*. */
+static int split_room(struct lm_request *request, size_t json, size_t scratch,
+                      struct lm_oip_room *room) {
+    size_t left, texts = lm_align_up(json, LM_SLOT_ALIGN), head = head_room(request), all = head;
     char *rest = rest_of(request->slot, &left);
-    if (texts < json || left < head || texts > left - head || scratch > left - head - texts)
-        return false;
+    if (texts < json || !lm_slot_add(&all, texts) || !lm_slot_add(&all, scratch))
+        return lm_error(LUMEN_E_ORT, "the reply's JSON overflows a size: ask for binary_data");
+    if (all > left) {
+        void *beside = NULL;
+        int code = lm_spill_take(&request->io->shared->spills, &request->spills, all, &beside);
+        if (code) return code;
+        rest = beside;
+    }
     *room = (struct lm_oip_room){.json = rest + head,
                                  .json_bytes = texts,
                                  .scratch = rest + head + texts,
                                  .scratch_bytes = scratch};
-    return true;
+    return 0;
 }
 
-/* Where the JSON and what classification writes go. false: too little is left. */
-static bool find_room(struct lm_request *request, const struct lm_oip_output *outputs,
-                      struct lm_oip_room *room) {
+/* Where the JSON and what classification writes go. Returns 0 or LUMEN_E_*. */
+static int find_room(struct lm_request *request, const struct lm_oip_output *outputs,
+                     struct lm_oip_room *room) {
     const struct lm_model *model = request->model;
     size_t json = 0, scratch = 0;
-    return lm_oip_reply_bytes_max(model, &request->http.asked, outputs, &model->labels, &json,
-                                  &scratch) &&
-           split_room(request, json, scratch, room);
+    if (!lm_oip_reply_bytes_max(model, &request->http.asked, outputs, &model->labels, &json,
+                                &scratch))
+        return lm_error(LUMEN_E_ORT, "the reply's JSON overflows a size: ask for binary_data");
+    return split_room(request, json, scratch, room);
 }
-
-static const char no_room[] = "the reply's JSON does not fit its slot";
 
 /* The reply cannot be what was asked for. */
 static void fail(struct lm_request *request, enum lm_status status, const char *why) {
     lm_request_set_why(request, why);
     lm_http_compose_error(request, status, why);
+}
+
+/* There is no memory for its text. */
+static void fail_for_room(struct lm_request *request, int code) {
+    fail(request, code == LUMEN_E_NOMEM ? LM_STATUS_OVERLOADED : LM_STATUS_TOO_LARGE,
+         lm_error_last());
 }
 
 enum { RUN_BYTES = 64 + LM_NAME_BYTES_MAX };
@@ -139,17 +153,20 @@ static void compose_rows(struct lm_request *request, const struct lm_oip_output 
     const struct lm_http_exchange *http = &request->http;
     const bool rows = http->asked.row_count > 0 || http->is_invocation;
     char why[LM_TEXT_BYTES_MAX];
-    size_t left, bytes = 0, head = head_room(request);
-    char *rest = rest_of(request->slot, &left);
-    if (left <= head) {
-        fail(request, LM_STATUS_TOO_LARGE, no_room);
+    struct lm_oip_room room;
+    size_t bytes = 0, text = 0;
+    int code = lm_rows_reply_bytes_max(request->model, outputs, &text)
+                   ? split_room(request, text, 0, &room)
+                   : lm_error(LUMEN_E_ORT, "the reply's JSON overflows a size");
+    if (code) {
+        fail_for_room(request, code);
         return;
     }
     enum lm_status status = lm_rows_write(request->model, outputs, http->asked.row_count,
-                                          rows ? "predictions" : "outputs", rest + head,
-                                          left - head, &bytes, why, sizeof why);
+                                          rows ? "predictions" : "outputs", room.json,
+                                          room.json_bytes, &bytes, why, sizeof why);
     if (status == LM_STATUS_OK) {
-        compose_json(request, rest + head, bytes);
+        compose_json(request, room.json, bytes);
     } else {
         fail(request, status, why);
     }
@@ -162,9 +179,11 @@ static void compose_classes(struct lm_request *request, const struct lm_oip_outp
     char why[LM_TEXT_BYTES_MAX];
     struct lm_oip_room room;
     size_t json = 0, scratch = 0, bytes = 0;
-    if (!lm_class_list_bytes_max(output, labels, top, &json, &scratch) ||
-        !split_room(request, json, scratch, &room)) {
-        fail(request, LM_STATUS_TOO_LARGE, no_room);
+    int code = lm_class_list_bytes_max(output, labels, top, &json, &scratch)
+                   ? split_room(request, json, scratch, &room)
+                   : lm_error(LUMEN_E_ORT, "the reply's JSON overflows a size");
+    if (code) {
+        fail_for_room(request, code);
         return;
     }
     enum lm_status status =
@@ -200,9 +219,9 @@ void lm_http_compose_outputs(struct lm_request *request, const void *const *data
         compose_classes(request, &outputs[classes]);
         return;
     }
-    if (!find_room(request, outputs, &room)) {
-        fail(request, LM_STATUS_TOO_LARGE,
-             "the reply's JSON does not fit its slot: ask for binary_data");
+    int code = find_room(request, outputs, &room);
+    if (code) {
+        fail_for_room(request, code);
         return;
     }
     if (request->in_shm && !lm_shm_tensors_write(request, data, bytes, why, sizeof why)) {

@@ -44,6 +44,11 @@ void lm_native_compose_outputs(struct lm_request *request, const void *const *da
         if (bytes[i])
             request->reply[parts++] = (struct iovec){(void *)(uintptr_t)data[i], bytes[i]};
     }
+    if (payload > UINT32_MAX) {
+        lm_native_compose_error(request, LM_STATUS_TOO_LARGE,
+                                "the outputs have more bytes than a reply can say: at most 4 GiB");
+        return;
+    }
     write_head(request, LM_STATUS_OK, shape_block_bytes ? LM_FLAG_SHAPES : 0, payload);
     lm_request_set_message(request, parts);
 }

@@ -70,20 +70,22 @@ void lm_eviction_run(struct lm_io *io) {
     io->next_eviction_ns = io->now_ns + LM_EVICT_PERIOD_MS * 1000000ull;
     lm_slot_wait_bound(io);
     bool is_short = find_short(io, lacks);
+    const bool spills_short = lm_spill_is_short(&io->shared->spills);
     io->refused_full = false;
-    if (!is_short) return;
+    if (!is_short && !spills_short) return;
     lm_eviction_suspend(io);
     for (uint32_t s = 0; s < io->arena.slot_count; s++) {
         struct lm_request *request = &io->requests[s];
         uint32_t *lack = &lacks[io->arena.slots[s].class_index];
-        if (!io->arena.slots[s].acquired || *lack == 0) continue;
+        bool spills = io->arena.slots[s].acquired && spills_short && request->spills;
+        if (!io->arena.slots[s].acquired || (*lack == 0 && !spills)) continue;
         struct lm_connection *connection = lm_io_connection(io, request->connection);
         bool sending = connection->sending == s;
         /* relaxed: written by this thread */
         if (connection->fd < 0 || lm_load_relaxed_u32(&connection->gone)) continue;
         if (!sending && (connection->in.receiving != s || connection->ended)) continue;
         if (!is_slow(io, connection, request, sending)) continue;
-        (*lack)--;
+        if (*lack > 0) (*lack)--;
         cut_off(io, connection);
     }
 }

@@ -22,6 +22,9 @@ struct lm_io_model {
     struct lm_binding *bindings; /* one per slot */
     OrtValue **values;           /* slot × tensors of the model */
     uint32_t slot_count;
+    /* 1: its outputs have other shapes than the graph or the trial said: ONNX Runtime allocates
+     * them. Written by any thread that runs the model. */
+    lm_atomic_u32 outputs_lie;
 };
 
 /* Wraps each slot that was sized for the model, so that the first requests find it done. The I/O
@@ -38,6 +41,16 @@ static inline OrtValue **lm_io_model_values(const struct lm_request *request) {
     const struct lm_model *model = request->model;
     size_t tensors = (size_t)model->input_count + model->output_count;
     return model->sides[request->io->index]->values + request->slot->index * tensors;
+}
+
+/* What a Run has shown of the model's outputs. */
+static inline bool lm_io_model_outputs_lie(const struct lm_request *request) {
+    /* relaxed: a Run that misses it fails once and is repeated */
+    return lm_load_relaxed_u32(&request->model->sides[request->io->index]->outputs_lie) != 0;
+}
+static inline void lm_io_model_say_outputs_lie(const struct lm_model *model, uint32_t io) {
+    if (model->sides[io])
+        lm_store_relaxed_u32(&model->sides[io]->outputs_lie, 1); /* relaxed: as above */
 }
 
 #endif

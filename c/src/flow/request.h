@@ -15,6 +15,7 @@
 #include "parts/model.h"
 #include "parts/native_codec.h"
 #include "parts/oip_request.h"
+#include "parts/spill.h"
 #include "parts/trace.h"
 
 /* Of so many tensors. */
@@ -130,6 +131,7 @@ struct lm_request {
     bool in_shm;         /* HTTP: tensors are in regions that clients have registered */
     bool holds_shm;      /* these stay until lm_slots_leave_shm */
     bool in_batch;       /* the reply points into its worker's batch */
+    bool is_loose;       /* ONNX Runtime has allocated its outputs: their shapes were unfit */
     uint32_t part_count;
     uint32_t part_at;
     /* The lists, here and in `layout` and `http.asked`, are in the slot's part of those of the set:
@@ -143,7 +145,8 @@ struct lm_request {
     struct msghdr message;        /* the reply, as sendmsg wants it */
     struct iovec *reply;
     uint8_t head[LM_NATIVE_REPLY_BYTES];
-    uint8_t *prefix; /* of the reply: shapes */
+    uint8_t *prefix;         /* of the reply: shapes */
+    struct lm_spill *spills; /* parts of the reply that are beside the slot */
     struct lm_keeping keeping;
     struct lm_http_exchange http;
     /* For the access log. */

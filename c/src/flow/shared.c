@@ -15,6 +15,7 @@ int lm_shared_open(struct lm_shared *shared, const lumen_config *config) {
     shared->reply_timeout_ns = config->reply_timeout_ms * 1000000ull;
     shared->idle_timeout_ns = config->idle_timeout_seconds * 1000000000ull;
     shared->hang_ns = config->hang_seconds * 1000000000ull;
+    lm_spill_open(&shared->spills, config->spill_bytes);
     shared->places.max = config->max_in_flight;
     /* relaxed, both: no thread runs yet */
     lm_store_relaxed_u32(&shared->allocator_type, config->allocator_type);

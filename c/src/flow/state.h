@@ -21,6 +21,7 @@
 #include "parts/errands.h"
 #include "parts/run_arena.h"
 #include "parts/shm_regions.h"
+#include "parts/spill.h"
 #include "parts/stats.h"
 #include "parts/trace.h"
 #include "ring/fd_store.h"
@@ -63,6 +64,7 @@ struct lm_shared {
     struct lm_shm_regions *shm;        /* NULL: none may be registered */
     struct lm_errands *errands;        /* NULL: the control program answers no requests */
     lm_atomic_u32 is_held;             /* 1: it says that the server is not ready */
+    struct lm_spill_limit spills;      /* of answers that do not fit their slots */
     lm_atomic_u64 region_bytes;        /* shared with clients, of all I/O threads */
     uint64_t default_timeout_ns;       /* 0: none */
     /* Requests that wait for a worker, of models with max_queued. */
@@ -153,9 +155,10 @@ struct lm_io {
     struct lm_answer_cache *answers; /* NULL: server.response_cache_bytes is 0 */
     struct lm_region regions[LM_REGIONS_MAX];
     uint32_t regions_mapped, regions_unused;
-    uint64_t region_bytes; /* of them */
-    uint32_t in_flight;    /* requests that hold a slot */
-    uint32_t suspended;    /* of them, those whose bodies take their time; see estimate.h */
+    struct lm_spill *spills; /* of answers that are sent: to be unmapped */
+    uint64_t region_bytes;   /* of them */
+    uint32_t in_flight;      /* requests that hold a slot */
+    uint32_t suspended;      /* of them, those whose bodies take their time; see estimate.h */
     struct lm_waiters waiters;
     uint64_t work_ns; /* what the workers are expected to take for them; see estimate.h */
     struct lm_pace pace;

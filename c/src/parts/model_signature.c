@@ -73,6 +73,17 @@ static int copy_name(const struct lm_ort *ort, char *name, char *destination) {
     return code;
 }
 
+/* What exporters write where they have no name: such dimensions have nothing to do with each other.
+ * PaddlePaddle's call each of them "?". */
+static bool is_placeholder(const char *name) {
+    static const char *const known[] = {"?",    "*",   "_",       "-1",      "None",
+                                        "none", "unk", "unknown", "dynamic", "any"};
+    for (size_t k = 0; k < sizeof known / sizeof known[0]; k++) {
+        if (strcmp(name, known[k]) == 0) return true;
+    }
+    return false;
+}
+
 static int read_dimensions(const struct lm_ort *ort, const OrtTensorTypeAndShapeInfo *info,
                            struct lm_tensor *tensor, struct symbols *names) {
     size_t rank = 0;
@@ -89,7 +100,7 @@ static int read_dimensions(const struct lm_ort *ort, const OrtTensorTypeAndShape
     tensor->rank = (uint32_t)rank;
     memset(names, 0, sizeof *names);
     for (uint32_t d = 0; d < tensor->rank; d++) {
-        if (tensor->dims[d] < 0 && symbols[d])
+        if (tensor->dims[d] < 0 && symbols[d] && !is_placeholder(symbols[d]))
             snprintf(names->of[d], sizeof names->of[d], "%s", symbols[d]);
     }
     return 0;
@@ -151,24 +162,45 @@ static int take_free(struct lm_model *model, struct lm_tensor *tensor, uint32_t 
     return 0;
 }
 
-/* The rows are the first free first dimension among the inputs. A name that also stands at another
- * place means more than rows: that is a free dimension like any other. */
-static void find_rows(struct lm_model *model, const struct symbols *names) {
-    for (uint32_t i = 0; i < model->input_count && !model->rows_name[0]; i++) {
-        const struct lm_tensor *input = &model->inputs[i];
-        if (input->rank == 0 || input->dims[0] >= 0) continue;
-        bool repeated = false;
-        for (uint32_t o = 0; o < model->input_count; o++) {
-            for (uint32_t d = 1; d < model->inputs[o].rank; d++)
-                repeated = repeated || (names[i].of[0][0] && model->inputs[o].dims[d] < 0 &&
-                                        strcmp(names[i].of[0], names[o].of[d]) == 0);
+/* Whether a dimension of this name stands at another place than the first. */
+static bool stands_elsewhere(const struct lm_model *model, const struct symbols *names,
+                             const char *name) {
+    for (uint32_t i = 0; name[0] && i < model->input_count; i++) {
+        for (uint32_t d = 1; d < model->inputs[i].rank; d++) {
+            if (model->inputs[i].dims[d] < 0 && strcmp(name, names[i].of[d]) == 0) return true;
         }
-        if (!repeated) memcpy(model->rows_name, names[i].of[0], sizeof model->rows_name);
     }
+    return false;
+}
+
+/* Whether an input has a first dimension of its own beside free ones: it has no part of the rows,
+ * as the edges [2, edges] of a graph of atoms. A list of fixed size is a parameter. */
+static bool has_other_first(const struct lm_tensor *input) {
+    bool free = false;
+    for (uint32_t d = 1; d < input->rank; d++) free = free || input->dims[d] < 0;
+    return input->rank > 0 && input->dims[0] > 1 && free;
+}
+
+/* The rows are the free first dimension of all inputs that have one. There are none where two
+ * inputs give it different names, where its name also stands at another place, and where a further
+ * input is larger without it: then it is a free dimension like any other. */
+static void find_rows(struct lm_model *model, const struct symbols *names) {
+    const char *found = NULL;
+    bool agree = true;
+    for (uint32_t i = 0; i < model->input_count; i++) {
+        const struct lm_tensor *input = &model->inputs[i];
+        const char *name = names[i].of[0];
+        agree = agree && !has_other_first(input);
+        if (input->rank == 0 || input->dims[0] >= 0) continue;
+        agree = agree && (!found || !found[0] || !name[0] || strcmp(found, name) == 0);
+        if (!found || !found[0]) found = name;
+    }
+    model->rows_free = found && agree && !stands_elsewhere(model, names, found);
+    if (model->rows_free) memcpy(model->rows_name, found, sizeof model->rows_name);
 }
 
 static bool is_rows(const struct lm_model *model, const char *name) {
-    return !name[0] || strcmp(name, model->rows_name) == 0;
+    return model->rows_free && (!name[0] || strcmp(name, model->rows_name) == 0);
 }
 
 static int take_input(struct lm_model *model, struct lm_tensor *tensor,
@@ -282,7 +314,6 @@ static int read_inputs(struct lm_model *model, const struct lm_ort *ort, const c
     find_rows(model, names);
     for (uint32_t i = 0; !code && i < model->input_count; i++) {
         code = take_input(model, &model->inputs[i], &names[i]);
-        model->rows_free = model->rows_free || model->inputs[i].rows_free;
         model->string_inputs += lm_is_string(&model->inputs[i]);
     }
     return code ? code : take_any_ranks(model, names, hidden);

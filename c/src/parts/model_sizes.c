@@ -32,12 +32,18 @@ uint64_t lm_model_row_elements(const struct lm_model *model, const struct lm_siz
     return elements ? elements : 1;
 }
 
+/* Of a slot: outputs that are larger have memory of their own (spill.h), so that no setting for
+ * them changes the sizes that are served. */
+static size_t slot_part(const struct lm_model *model) {
+    return model->max_output_bytes < LM_OUTPUT_BYTES ? model->max_output_bytes : LM_OUTPUT_BYTES;
+}
+
 size_t lm_model_unknown_bytes(const struct lm_model *model, const struct lm_tensor *output,
                               const struct lm_sizes *sizes) {
     size_t each = lm_is_string(output) ? LM_STRING_PLANNED_BYTES : output->element_bytes;
-    if (!model->any_rank || !model->output_bytes_are_default) return model->max_output_bytes;
+    if (!model->any_rank || !model->output_bytes_are_default) return slot_part(model);
     size_t bytes = lm_model_row_elements(model, sizes) * sizes->rows * each;
-    return bytes > model->max_output_bytes ? bytes : model->max_output_bytes;
+    return bytes > slot_part(model) ? bytes : slot_part(model);
 }
 
 bool lm_model_string_output_bytes(const struct lm_model *model, const struct lm_tensor *output,
@@ -51,7 +57,7 @@ bool lm_model_string_output_bytes(const struct lm_model *model, const struct lm_
 /* Of the outputs of unknown shape: they share the most that a setting allows, or the default. */
 static bool unknown_bytes(const struct lm_model *model, const struct lm_sizes *sizes,
                           size_t *total) {
-    *total = model->max_output_bytes;
+    *total = slot_part(model);
     if (!model->any_rank || !model->output_bytes_are_default) return true;
     *total = 0;
     for (uint32_t o = 0; o < model->output_count; o++) {
@@ -107,13 +113,15 @@ static bool has_free(const struct lm_tensor *tensor, uint32_t f) {
     return has;
 }
 
-/* Token ids are rows of integers, and words may be strings: their length is a sentence's. */
+/* Token ids are rows of integers, and words may be strings: their length is a sentence's. Pairs of
+ * numbers beside other sizes are the edges of a graph. */
 static bool is_of_tokens(const struct lm_model *model, uint32_t f) {
     bool tokens = false;
     for (uint32_t i = 0; i < model->input_count; i++) {
         const struct lm_tensor *input = &model->inputs[i];
         bool ids = input->dtype == ORT_INT64 || input->dtype == ORT_INT32 || lm_is_string(input);
-        tokens = tokens || (ids && input->rank <= 2 && has_free(input, f));
+        bool are_edges = input->rank == 2 && input->dims[0] == 2 && model->free_count > 1;
+        tokens = tokens || (ids && input->rank <= 2 && !are_edges && has_free(input, f));
     }
     return tokens;
 }
@@ -175,8 +183,10 @@ static int check_fixed(const struct lm_model *model, const lumen_model_config *c
                        (model->rows_free && strcmp(dim->name, model->rows_name) == 0);
         if (is_free) {
             code = lm_error(LUMEN_E_INVALID,
-                            "fix_dims: '%.64s' can be fixed in an .onnx file alone, found an .ort",
-                            dim->name);
+                            "fix_dims: '%.64s' can be fixed by a name that an .onnx file gives it, "
+                            "found %s",
+                            dim->name,
+                            strchr(dim->name, '[') ? "none (max_dims bounds it)" : "an .ort");
         } else if (!memmem(file.base, file.bytes, dim->name, strlen(dim->name))) {
             code = refuse_dimension(model, "fix_dims", dim->name);
         }

@@ -265,11 +265,10 @@ bool read_inputs(reading &r, const element &from) {
 
 /* ---- outputs ---- */
 
-/* Elements of one row: its classes. Where the shape is not known beforehand: what there is room
- * for. */
+/* Elements of one row: its classes. Where the shape is not known beforehand: as many as may be. */
 uint64_t classes_max(const struct lm_model *model, const struct lm_tensor *output) {
     const struct lm_sizes one = lm_model_largest(model, output->is_whole ? model->max_rows : 1);
-    size_t bytes = model->max_output_bytes;
+    size_t bytes = model->output_bytes_are_default ? SIZE_MAX : model->max_output_bytes;
     if (output->shape_known) lm_tensor_bytes(output, &one, &bytes);
     return bytes / output->element_bytes;
 }

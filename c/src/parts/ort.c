@@ -99,12 +99,18 @@ void lm_ort_value_close(const struct lm_ort *ort, OrtValue *value) {
     if (value) ort->api->ReleaseValue(value);
 }
 
+/* ONNX Runtime has no code of its own for it. 1.17 and later say the first, some the second too. */
+static bool names_output_memory(const char *message) {
+    return strstr(message, "shape verification failed") || strstr(message, "pre-allocated output");
+}
+
 int lm_ort_run(const struct lm_ort *ort, OrtSession *session, const char *const *input_names,
                const OrtValue *const *inputs, size_t input_count, const char *const *output_names,
                OrtValue **outputs, size_t output_count) {
     OrtStatus *status = ort->api->Run(session, NULL, input_names, inputs, input_count, output_names,
                                       output_count, outputs);
     bool unfit = status && ort->api->GetErrorCode(status) == ORT_INVALID_ARGUMENT;
+    bool unfit_output = status && names_output_memory(ort->api->GetErrorMessage(status));
     int code = lm_ort_check(ort, status, "inference");
-    return unfit ? LUMEN_E_INVALID : code;
+    return unfit_output ? LM_ORT_UNFIT_OUTPUT : unfit ? LUMEN_E_INVALID : code;
 }

@@ -101,13 +101,19 @@ OrtValue *lm_ort_strings_open(const struct lm_ort *ort, const int64_t *shape, si
 int lm_ort_strings_fill(const struct lm_ort *ort, OrtValue *value, size_t first, size_t count,
                         const uint8_t *wire, struct lm_ort_growth *growth);
 enum { LM_ORT_NO_ROOM = 1 };
+/* Bytes of `count` elements from `first` on as on the wire. Returns 0 or LUMEN_E_ORT. */
+int lm_ort_strings_measure(const struct lm_ort *ort, const OrtValue *value, size_t first,
+                           size_t count, size_t *bytes_out);
 /* Writes `count` elements from `first` on as on the wire. Returns 0, LUMEN_E_ORT, or
  * LM_ORT_NO_ROOM.
  */
 int lm_ort_strings_take(const struct lm_ort *ort, const OrtValue *value, size_t first, size_t count,
                         uint8_t *wire, size_t room, size_t *bytes_out);
 
-/* Returns 0 or LUMEN_E_ORT. An output that is NULL on entry is allocated by ONNX Runtime. */
+/* An output has another shape than the memory that it was given before the Run. */
+enum { LM_ORT_UNFIT_OUTPUT = 2 };
+/* Returns 0, LUMEN_E_*, or LM_ORT_UNFIT_OUTPUT. An output that is NULL on entry is allocated by
+ * ONNX Runtime. */
 int lm_ort_run(const struct lm_ort *ort, OrtSession *session, const char *const *input_names,
                const OrtValue *const *inputs, size_t input_count, const char *const *output_names,
                OrtValue **outputs, size_t output_count);

@@ -44,6 +44,19 @@ int lm_ort_strings_fill(const struct lm_ort *ort, OrtValue *value, size_t first,
     return 0;
 }
 
+int lm_ort_strings_measure(const struct lm_ort *ort, const OrtValue *value, size_t first,
+                           size_t count, size_t *bytes_out) {
+    *bytes_out = 0;
+    for (size_t i = first; i < first + count; i++) {
+        size_t bytes = 0;
+        OrtStatus *status = ort->api->GetStringTensorElementLength(value, i, &bytes);
+        int code = lm_ort_check(ort, status, "reading a string");
+        if (code) return code;
+        *bytes_out += sizeof(uint32_t) + bytes;
+    }
+    return 0;
+}
+
 int lm_ort_strings_take(const struct lm_ort *ort, const OrtValue *value, size_t first, size_t count,
                         uint8_t *wire, size_t room, size_t *bytes_out) {
     const uint8_t *start = wire;

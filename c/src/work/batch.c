@@ -156,7 +156,7 @@ static int compose(const struct lm_batch *batch, struct lm_shared *shared,
     size_t bytes[LM_TENSORS_MAX];
     uint32_t words[LM_SHAPE_BLOCK_BYTES(LM_TENSORS_MAX) / 4];
     uint32_t *block = words;
-    size_t room = lm_infer_loose_room(request);
+    struct lm_infer_room room = lm_infer_loose_room(request);
     *block++ = model->output_count;
     for (uint32_t o = 0; o < model->output_count; o++) {
         if (!model->outputs[o].shape_known) {
@@ -221,8 +221,8 @@ static bool goes_on(const struct lm_batch *batch, struct lm_request *request, ui
 static void answer(struct lm_worker *worker, const struct lm_batch *batch,
                    struct lm_request *request, uint32_t row, OrtValue **outputs) {
     if (!lm_worker_may_answer(request)) return;
-    if (compose(batch, worker->shared, request, row, outputs))
-        lm_worker_compose_error(request, LM_STATUS_INFERENCE_FAILED, lm_error_last());
+    int code = compose(batch, worker->shared, request, row, outputs);
+    if (code) lm_worker_compose_error(request, lm_infer_status(code), lm_error_last());
     lm_record_status(worker, request);
 }
 

@@ -14,48 +14,59 @@
 #include "work/sequence.h"
 #include "work/width.h"
 
-size_t lm_infer_loose_room(const struct lm_request *request) {
+struct lm_infer_room lm_infer_loose_room(const struct lm_request *request) {
+    const struct lm_model *model = request->model;
     size_t bytes = 0, strings = 0, left = lm_slot_left(request->slot);
-    for (uint32_t i = 0; i < request->model->input_count; i++)
-        strings += request->layout.string_bytes[i];
-    lm_model_loose_bytes(request->model, &request->sizes, strings, &bytes);
+    for (uint32_t i = 0; i < model->input_count; i++) strings += request->layout.string_bytes[i];
+    lm_model_loose_bytes(model, &request->sizes, strings, &bytes);
     bytes = lm_align_up(bytes, LM_SLOT_ALIGN);
-    return bytes < left ? bytes : left;
+    return (struct lm_infer_room){
+        .slot = bytes < left ? bytes : left,
+        .allowed = model->output_bytes_are_default ? SIZE_MAX : model->max_output_bytes};
 }
 
-/* A place in the slot: of the room kept for such outputs, whatever else is free. NULL with a
- * sentence. */
-static void *take_room(struct lm_request *request, const struct lm_tensor *tensor, size_t bytes,
-                       size_t *room) {
-    size_t used = lm_align_up(bytes, LM_SLOT_ALIGN);
-    void *place = used <= *room ? lm_slot_alloc(request->slot, bytes) : NULL;
-    if (place) {
-        *room -= used;
-    } else {
-        lm_error(LUMEN_E_ORT,
-                 "output '%s' has %zu bytes, which do not fit; raise max_output_bytes of model "
-                 "'%s'",
-                 tensor->name, bytes, request->model->name);
+enum lm_status lm_infer_status(int code) {
+    /* The inputs' values, such as an index beyond a table, are the client's. */
+    if (code == LUMEN_E_INVALID) return LM_STATUS_BAD_REQUEST;
+    return code == LUMEN_E_NOMEM ? LM_STATUS_OVERLOADED : LM_STATUS_INFERENCE_FAILED;
+}
+
+/* Memory for an output: in the room of the slot that is kept for such, whatever else is free, or
+ * beside the slot. Returns 0 or LUMEN_E_*. */
+static int take_room(struct lm_shared *shared, struct lm_request *request, uint32_t output,
+                     size_t bytes, struct lm_infer_room *room, void **place_out) {
+    if (bytes > room->allowed) {
+        return lm_error(LUMEN_E_ORT,
+                        "output '%s' has %zu bytes, which do not fit; raise max_output_bytes of "
+                        "model '%s'",
+                        request->model->outputs[output].name, bytes, request->model->name);
     }
-    return place;
+    size_t used = lm_align_up(bytes, LM_SLOT_ALIGN);
+    room->allowed -= bytes;
+    *place_out = used <= room->slot ? lm_slot_alloc(request->slot, bytes) : NULL;
+    if (!*place_out) return lm_spill_take(&shared->spills, &request->spills, bytes, place_out);
+    room->slot -= used;
+    return 0;
+}
+
+/* The same, or where a client that shares its memory wants the output. */
+static int take_place(struct lm_shared *shared, struct lm_request *request, uint32_t output,
+                      size_t bytes, struct lm_infer_room *room, void **place_out) {
+    if (!request->region) return take_room(shared, request, output, bytes, room, place_out);
+    *place_out = lm_region_room(request, output, bytes);
+    return *place_out ? 0 : LUMEN_E_ORT;
 }
 
 int lm_infer_take_strings(struct lm_shared *shared, struct lm_request *request, uint32_t output,
                           const OrtValue *value, size_t first, size_t count, const void **data_out,
-                          size_t *bytes_out, size_t *room) {
-    const struct lm_tensor *tensor = &request->model->outputs[output];
-    struct lm_slot *slot = request->slot;
-    uint8_t *at = slot->base + lm_align_up(slot->used, LM_SLOT_ALIGN);
-    int code = lm_ort_strings_take(&shared->ort, value, first, count, at, *room, bytes_out);
-    if (code == LM_ORT_NO_ROOM) {
-        return lm_error(LUMEN_E_ORT,
-                        "output '%s': its %zu strings have more than %zu bytes, which do not fit; "
-                        "raise max_output_bytes of model '%s'",
-                        tensor->name, count, *room, request->model->name);
-    }
-    if (code) return code;
-    *data_out = take_room(request, tensor, *bytes_out, room); /* where they are already */
-    return 0;
+                          size_t *bytes_out, struct lm_infer_room *room) {
+    void *place = NULL;
+    int code = lm_ort_strings_measure(&shared->ort, value, first, count, bytes_out);
+    if (!code) code = take_room(shared, request, output, *bytes_out, room, &place);
+    if (!code)
+        code = lm_ort_strings_take(&shared->ort, value, first, count, place, *bytes_out, bytes_out);
+    *data_out = place;
+    return code;
 }
 
 static int read_shape(struct lm_shared *shared, const struct lm_tensor *tensor,
@@ -77,7 +88,7 @@ static int read_shape(struct lm_shared *shared, const struct lm_tensor *tensor,
 /* Copies an output that ONNX Runtime allocated into the slot, and writes its shape to `block`. */
 static int take_output(struct lm_shared *shared, struct lm_request *request, uint32_t output,
                        OrtValue **value, const void **data_out, size_t *bytes_out, uint32_t **block,
-                       size_t *room) {
+                       struct lm_infer_room *room) {
     const struct lm_tensor *tensor = &request->model->outputs[output];
     void *data = NULL;
     size_t rank = 0, count = 1;
@@ -90,7 +101,7 @@ static int take_output(struct lm_shared *shared, struct lm_request *request, uin
         count *= (size_t)dims[d];
     }
     if (lm_is_string(tensor)) {
-        if (tensor->shape_known)
+        if (tensor->shape_known && !request->is_loose)
             code = lm_model_check_count(&shared->ort, tensor, *value, &request->sizes);
         if (!code)
             code = lm_infer_take_strings(shared, request, output, *value, 0, count, data_out,
@@ -100,10 +111,7 @@ static int take_output(struct lm_shared *shared, struct lm_request *request, uin
         code = lm_ort_check(&shared->ort, shared->ort.api->GetTensorMutableData(*value, &data),
                             tensor->name);
         void *copy = NULL;
-        if (!code)
-            copy = request->region ? lm_region_room(request, output, *bytes_out)
-                                   : take_room(request, tensor, *bytes_out, room);
-        if (!code && !copy) code = LUMEN_E_ORT;
+        if (!code) code = take_place(shared, request, output, *bytes_out, room, &copy);
         if (!code && *bytes_out) memcpy(copy, data, *bytes_out); /* none: maybe no memory at all */
         *data_out = copy;
     }
@@ -133,7 +141,7 @@ int lm_infer_check_rows(struct lm_shared *shared, const struct lm_tensor *tensor
 
 int lm_infer_take_rows(struct lm_shared *shared, struct lm_request *request, uint32_t output,
                        OrtValue *value, uint32_t first, const void **data_out, size_t *bytes_out,
-                       uint32_t **block, size_t *room) {
+                       uint32_t **block, struct lm_infer_room *room) {
     const struct lm_tensor *tensor = &request->model->outputs[output];
     int64_t dims[LM_RANK_MAX];
     size_t rank = 0, row_bytes = tensor->element_bytes;
@@ -150,9 +158,9 @@ int lm_infer_take_rows(struct lm_shared *shared, struct lm_request *request, uin
         row_bytes *= (size_t)dims[d];
     }
     *bytes_out = request->sizes.rows * row_bytes;
-    void *copy = request->region ? lm_region_room(request, output, *bytes_out)
-                                 : take_room(request, tensor, *bytes_out, room);
-    if (!copy) return LUMEN_E_ORT;
+    void *copy = NULL;
+    code = take_place(shared, request, output, *bytes_out, room, &copy);
+    if (code) return code;
     if (*bytes_out) memcpy(copy, (const uint8_t *)data + first * row_bytes, *bytes_out);
     *data_out = copy;
     return 0;
@@ -166,12 +174,12 @@ static int compose_outputs(struct lm_shared *shared, struct lm_request *request,
     size_t bytes[LM_TENSORS_MAX];
     uint32_t words[LM_SHAPE_BLOCK_BYTES(LM_TENSORS_MAX) / 4];
     uint32_t *block = words;
-    size_t room = lm_infer_loose_room(request);
-    bool tells_shapes = lm_model_tells_shapes(model);
+    struct lm_infer_room room = lm_infer_loose_room(request);
+    bool tells_shapes = lm_model_tells_shapes(model) || request->is_loose;
     *block++ = model->output_count;
     for (uint32_t i = 0; i < model->output_count; i++) {
         const struct lm_tensor *output = &model->outputs[i];
-        if (output->shape_known && !lm_is_string(output)) {
+        if (output->shape_known && !lm_is_string(output) && !request->is_loose) {
             data[i] = request->layout.outputs[i];
             lm_tensor_bytes(output, &request->sizes, &bytes[i]);
             if (tells_shapes) lm_infer_put_shape(output, &request->sizes, &block);
@@ -230,6 +238,35 @@ static int run(struct lm_worker *worker, struct lm_request *request, OrtValue **
     }
 }
 
+/* Releases what is left of the request's outputs, all of them where they are of ONNX Runtime. */
+static void drop_outputs(struct lm_shared *shared, const struct lm_request *request,
+                         struct lm_binding *binding, OrtValue **outputs) {
+    lm_infer_drop_outputs(shared, request->model, request->sizes.rows, outputs);
+    if (!request->is_loose) return;
+    for (uint32_t o = 0; o < request->model->output_count; o++) {
+        lm_ort_value_close(&shared->ort, outputs[o]);
+        outputs[o] = NULL;
+    }
+    binding->sizes = (struct lm_sizes){0}; /* they are wrapped anew for the next request */
+}
+
+/* The Run. Where outputs turn out to have other shapes than was known of them, ONNX Runtime
+ * allocates them, for this request and those that follow. An expert's answer is looked at in its
+ * place: there the failure stays. */
+static int run_as_outputs_are(struct lm_worker *worker, struct lm_request *request,
+                              struct lm_binding *binding, OrtValue **values) {
+    OrtValue **outputs = values + request->model->input_count;
+    bool may_be_loose = !lm_request_is_in_place(request) && !request->expert;
+    request->is_loose = may_be_loose && lm_io_model_outputs_lie(request);
+    if (request->is_loose) drop_outputs(worker->shared, request, binding, outputs);
+    int code = run(worker, request, values);
+    if (code != LM_ORT_UNFIT_OUTPUT || !may_be_loose || request->is_loose) return code;
+    lm_io_model_say_outputs_lie(request->model, request->io->index);
+    request->is_loose = true;
+    drop_outputs(worker->shared, request, binding, outputs);
+    return run(worker, request, values);
+}
+
 /* Its tensors, wrapped and filled, and its Run. Returns 0 or LUMEN_E_*. */
 static int bind_and_run(struct lm_worker *worker, struct lm_request *request,
                         struct lm_binding *binding, OrtValue **values) {
@@ -246,7 +283,7 @@ static int bind_and_run(struct lm_worker *worker, struct lm_request *request,
     /* After a batch that was not sure it is in its Runs already. */
     if (!request->goes_on) request->preprocessed_ns = request->inferred_ns;
     if (!code) {
-        code = run(worker, request, values);
+        code = run_as_outputs_are(worker, request, binding, values);
         request->inferred_ns = lm_now_ns();
         request->batch_rows = request->sizes.rows;
         request->leads = true;
@@ -267,6 +304,7 @@ static void infer_on(struct lm_worker *worker, struct lm_request *request,
     struct lm_shared *shared = worker->shared;
     const struct lm_model *model = request->model;
     const struct lm_encoding *encoding = &lm_encodings[request->encoding];
+    request->is_loose = false;
     if (encoding->convert && !request->converted)
         encoding->convert(request, request->layout.inputs);
     enum lm_status turn = lm_sequence_begin(request, request->popped_ns);
@@ -277,18 +315,15 @@ static void infer_on(struct lm_worker *worker, struct lm_request *request,
     int code = bind_and_run(worker, request, binding, values);
     if (!lm_worker_may_answer(request)) {
         lm_sequence_end(request, false, request->inferred_ns);
-        lm_infer_drop_outputs(shared, model, request->sizes.rows, values + model->input_count);
+        drop_outputs(shared, request, binding, values + model->input_count);
         return;
     }
     if (!code) code = compose_outputs(shared, request, values + model->input_count);
     /* The answer may be one that cannot be said, as NaN in JSON. */
     lm_sequence_end(request, !code && request->status == LM_STATUS_OK, request->inferred_ns);
     if (code) {
-        lm_infer_drop_outputs(shared, model, request->sizes.rows, values + model->input_count);
-        /* The inputs' values, such as an index beyond a table, are the client's. */
-        bool unfit = code == LUMEN_E_INVALID;
-        lm_worker_compose_error(request, unfit ? LM_STATUS_BAD_REQUEST : LM_STATUS_INFERENCE_FAILED,
-                                lm_error_last());
+        drop_outputs(shared, request, binding, values + model->input_count);
+        lm_worker_compose_error(request, lm_infer_status(code), lm_error_last());
     }
     lm_record_status(worker, request);
 }

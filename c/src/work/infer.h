@@ -8,6 +8,11 @@
 
 /* Runs one request in its own slot and composes the reply, whatever comes of it. */
 void lm_infer(struct lm_worker *worker, struct lm_request *request);
+/* What outputs without a place may have. */
+struct lm_infer_room {
+    size_t slot;    /* of the request's slot; what is larger has memory of its own (spill.h) */
+    size_t allowed; /* by the model's setting, in all */
+};
 /* Appends an output's shape, which follows from the sizes, to a block of shapes. */
 void lm_infer_put_shape(const struct lm_tensor *tensor, const struct lm_sizes *sizes,
                         uint32_t **block);
@@ -18,14 +23,15 @@ int lm_infer_check_rows(struct lm_shared *shared, const struct lm_tensor *tensor
  * region, and appends their shape to a block. Returns 0 or LUMEN_E_ORT. */
 int lm_infer_take_rows(struct lm_shared *shared, struct lm_request *request, uint32_t output,
                        OrtValue *value, uint32_t first, const void **data_out, size_t *bytes_out,
-                       uint32_t **block, size_t *room);
-/* Bytes of the slot that are left for outputs without a place. */
-size_t lm_infer_loose_room(const struct lm_request *request);
-/* Writes `count` strings of an output, from `first` on, to the slot, and takes them off the room.
- * Returns 0 or LUMEN_E_ORT. */
+                       uint32_t **block, struct lm_infer_room *room);
+struct lm_infer_room lm_infer_loose_room(const struct lm_request *request);
+/* Copies `count` strings of an output, from `first` on, and takes them off the room. Returns 0 or
+ * LUMEN_E_*. */
 int lm_infer_take_strings(struct lm_shared *shared, struct lm_request *request, uint32_t output,
                           const OrtValue *value, size_t first, size_t count, const void **data_out,
-                          size_t *bytes_out, size_t *room);
+                          size_t *bytes_out, struct lm_infer_room *room);
+/* The status of a request that failed with this code. */
+enum lm_status lm_infer_status(int code);
 /* After a Run with strings: counts what they took, and gives back what is much. */
 void lm_infer_end_strings(struct lm_worker *worker, const struct lm_model *model,
                           struct lm_binding *binding, OrtValue **values);

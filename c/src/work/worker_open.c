@@ -18,6 +18,19 @@
 #include "work/infer.h"
 #include "work/worker.h"
 
+/* Its outputs have other shapes than was known of them: ONNX Runtime allocates them from here on.
+ */
+static int run_loose(struct lm_worker *worker, const struct lm_model *model, OrtValue **values) {
+    struct lm_shared *shared = worker->shared;
+    OrtValue **outputs = values + model->input_count;
+    for (uint32_t i = 0; i < shared->io_count; i++) lm_io_model_say_outputs_lie(model, i);
+    for (uint32_t o = 0; o < model->output_count; o++) {
+        lm_ort_value_close(&shared->ort, outputs[o]);
+        outputs[o] = NULL;
+    }
+    return lm_model_run(model, &shared->ort, worker->index, values);
+}
+
 /* Runs a model twice on zeros of the largest shape, so that ONNX Runtime's own memory is there
  * before the first request.
  */
@@ -51,6 +64,7 @@ static int warm_model(struct lm_worker *worker, struct lm_model *model, uint64_t
     for (int run = 0; !code && run < 2; run++) {
         uint64_t began_ns = lm_now_ns();
         code = lm_model_run(model, ort, worker->index, values);
+        if (code == LM_ORT_UNFIT_OUTPUT) code = run_loose(worker, model, values);
         *warm_ns = code ? 0 : lm_now_ns() - began_ns;
         lm_infer_drop_outputs(worker->shared, model, 1, values + model->input_count);
     }
