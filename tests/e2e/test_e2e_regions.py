@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fcntl
 import os
 import socket
@@ -552,6 +553,45 @@ def test_a_client_that_shares_memory(server: Server, path: Path) -> None:
         with pytest.raises(DeadlinePassed):
             client.infer("slow", {"x": [100_000]}, timeout_us=20000)
         np.testing.assert_array_equal(client.infer("double", {"x": X}).outputs["y"], X + X)
+    eventually(lambda: gauges(server) == (0, 0), "no region", found=lambda: gauges(server))
+
+
+def shared_files() -> set[int]:
+    """The clients' regions that this process has open, by inode."""
+    found = set()
+    for path in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):
+            if "memfd:lumen-client" in str(path.readlink()):
+                found.add(path.stat().st_ino)
+    return found
+
+
+def test_a_region_that_a_run_may_still_write_to_is_not_used_again(
+    server: Server, path: Path
+) -> None:
+    """After a deadline the next request has memory of its own, in both clients."""
+    with Client(f"unix:{path}", shared_memory=True) as client:
+        client.infer("double", {"x": X})
+        (before,) = shared_files()
+        with pytest.raises(DeadlinePassed):
+            client.infer("slow", {"x": [100_000]}, timeout_us=20000)
+        assert before not in shared_files()
+        np.testing.assert_array_equal(client.infer("double", {"x": X}).outputs["y"], X + X)
+        assert len(shared_files()) == 1
+
+    async def main() -> None:
+        async with AsyncClient(f"unix:{path}", shared_memory=True) as client:
+            await client.infer("double", {"x": X})
+            (before,) = shared_files()
+            with pytest.raises(DeadlinePassed):
+                await client.infer("slow", {"x": [100_000]}, timeout_us=20000)
+            assert before not in shared_files()
+            result = await client.infer("double", {"x": X})
+            np.testing.assert_array_equal(result.outputs["y"], X + X)
+            assert len(shared_files()) == 1
+
+    assert shared_files() == set()
+    asyncio.run(main())
     eventually(lambda: gauges(server) == (0, 0), "no region", found=lambda: gauges(server))
 
 
