@@ -91,6 +91,11 @@ _BatchDelay = Annotated[
         description=f"null (as engine.batch_delay_us) or microseconds, 0..{BATCH_DELAY_US_MAX}",
     ),
 ]
+_Preferred = Annotated[
+    tuple[Annotated[int, Field(ge=1, le=BATCH_MAX)], ...],
+    BeforeValidator(as_tuple),
+    Field(max_length=BATCH_MAX, description=f"a list of whole numbers, 1..{BATCH_MAX}"),
+]
 
 
 class ModelConfig(Section):
@@ -136,6 +141,7 @@ class ModelConfig(Section):
     )
     batch_size: _BatchSize = None
     batch_delay_us: _BatchDelay = None
+    batch_preferred: _Preferred = ()
     max_queued: int = Field(
         default=0, ge=0, le=U32_MAX, description="0 (no bound) or a number of requests"
     )

@@ -475,6 +475,7 @@ class Config(Section):
             update={name: getattr(entry, name) for name in own}
             | {"isolation": "none", "isolation_memory": 0}
             | {"sequences": None, "warmup": (), "max_queued": 0, "queue_timeout_us": 0}
+            | {"batch_preferred": ()}
             | {"width": 1, "intra_op_threads": 1, "max_dims": {}, "fix_dims": {}, "providers": ()}
         )
         copy._origin = None

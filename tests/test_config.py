@@ -678,6 +678,7 @@ def test_every_number_has_its_limits_in_the_table() -> None:
         for key, field in type(section).model_fields.items()
         if any(kind in str(field.annotation) for kind in ("int", "float"))
         and get_origin(field.annotation) is not dict
+        and not str(field.annotation).endswith("...]")
     }
     assert numbers == set(LIMITS)
 

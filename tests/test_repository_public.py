@@ -52,8 +52,8 @@ HONOURED: dict[str, tuple[str, dict[str, object], tuple[str, ...]]] = {
         instance_group [ {{ kind: KIND_CPU }} ]
         dynamic_batching {{ preferred_batch_size: [ 1, 2, 4, 8 ]
             max_queue_delay_microseconds: 1000 }}""",
-        {"max_rows": 8, "batch_size": 8, "batch_delay_us": 1000},
-        ("preferred_batch_size is not looked at",),
+        {"batch_size": 8, "batch_delay_us": 1000, "batch_preferred": (1, 2, 4, 8)},
+        (),
     ),
     "several instances": (
         f"backend: 'onnxruntime' max_batch_size: 64 {TEXT}"
@@ -236,6 +236,11 @@ REFUSED: dict[str, tuple[str, str]] = {
     "operators of a library": (
         'backend: "onnxruntime"\nmodel_operations: { op_library_filename: ["/opt/ops.so"] }',
         "2 model_operations: expected nothing: Lumen loads no libraries of operators",
+    ),
+    "a batch larger than the largest": (
+        "max_batch_size: 8\ndynamic_batching {\npreferred_batch_size: [ 4, 16 ] }",
+        "3 dynamic_batching.preferred_batch_size: expected whole numbers, 1..8 (max_batch_size), "
+        "found 16",
     ),
     "another backend": ('backend: "python"', "1 backend: expected 'onnxruntime': Lumen"),
     "another platform": ('platform: "tensorrt_plan"', "1 platform: expected 'onnxruntime_onnx'"),

@@ -85,6 +85,10 @@ SETTINGS: dict[tuple[type[BaseModel], str], tuple[str, Fields]] = {
     (ModelConfig, "max_output_bytes"): ("2KiB", {"model.max_output_bytes": 2048}),
     (ModelConfig, "batch_size"): ("8", {"model.batch_size": 8}),
     (ModelConfig, "batch_delay_us"): ("0", {"model.batch_delay_us": 0}),
+    (ModelConfig, "batch_preferred"): (
+        "[2, 8]",
+        {"model.preferred_count": 2, "model.preferred": [2, 8]},
+    ),
     (ModelConfig, "max_queued"): ("5", {"model.max_queued": 5}),
     (ModelConfig, "queue_timeout_us"): ("7000000000", {"model.queue_timeout_us": 7000000000}),
     (ModelConfig, "image"): (
@@ -213,6 +217,7 @@ class _Library:
             ],
         )
         self.fields["model.dims"] = [(dim.name, dim.size, dim.fixed) for dim in dims]
+        self.fields["model.preferred"] = native.preferred[: native.preferred_count]
         self.fields["model.declared"] = [
             (one.name, one.label_file, one.format, one.is_output)
             for one in native.declared[: native.declared_count]

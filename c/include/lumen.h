@@ -379,6 +379,9 @@ typedef struct lumen_model_config {
     uint32_t declared_count;
     uint32_t max_queued;       /* requests that wait for a worker; beyond them 503; 0: no bound */
     uint64_t queue_timeout_us; /* a request's longest wait for a worker; 0: no bound */
+    const uint32_t *preferred; /* a batch of so many rows waits for no more, 1..256 each */
+    uint32_t preferred_count;
+    uint32_t reserved;
 } lumen_model_config;
 
 /* What the process of a model needs to know. It inherits `fd` and hands all to lumen_serve_process.

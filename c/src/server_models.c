@@ -42,6 +42,12 @@ static int set_batch(lumen_server *server, struct lm_model *model,
     }
     model->batch_size = size;
     model->batch_delay_ns = delay_us * 1000ull;
+    for (uint32_t p = 0; p < config->preferred_count; p++) {
+        const uint32_t rows = config->preferred[p];
+        if (rows < 1 || rows > LM_BATCH_MAX)
+            return lm_setting_in_range("batch_preferred", rows, 1, LM_BATCH_MAX);
+        model->preferred[(rows - 1) / 64] |= 1ull << (rows - 1) % 64;
+    }
     model->max_queued = config->max_queued;
     if (__builtin_mul_overflow(config->queue_timeout_us, 1000, &model->queue_timeout_ns))
         model->queue_timeout_ns = 0; /* centuries */

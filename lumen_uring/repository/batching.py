@@ -47,9 +47,14 @@ def read_batching(node: Node, rows: int, problems: Problems) -> Batching:
         asked.settings |= {"batch_size": min(rows, BATCH_MAX), "batch_delay_us": delay_us}
     if rows > BATCH_MAX:
         asked.notes.append(f"{node.where('max_batch_size')}: a batch has at most {BATCH_MAX} rows")
-    if batching.values("preferred_batch_size", int, "whole numbers", problems):
+    preferred = batching.values("preferred_batch_size", int, "whole numbers", problems)
+    wrong = [size for size in preferred if not 1 <= size <= max(rows, 1)]
+    for size in wrong:
         where = batching.where("preferred_batch_size")
-        asked.notes.append(f"{where} is not looked at: a worker takes all that wait")
+        problems.add(where, f"whole numbers, 1..{max(rows, 1)} (max_batch_size)", str(size))
+    kept = sorted({size for size in preferred if size <= BATCH_MAX} - set(wrong))
+    if rows > 1 and kept:
+        asked.settings["batch_preferred"] = tuple(kept)
     if batching.flag("preserve_ordering", problems):
         where = batching.where("preserve_ordering")
         asked.notes.append(f"{where} is not looked at: each connection has its answers in order")

@@ -221,6 +221,8 @@ def native_model(
         declared=(structs.LumenDeclared * len(declared))(*declared),
         max_queued=u32("max_queued", model.max_queued),
         queue_timeout_us=u64("queue_timeout_us", model.queue_timeout_us),
+        preferred=(ctypes.c_uint32 * len(model.batch_preferred))(*model.batch_preferred),
+        preferred_count=len(model.batch_preferred),
     )
 
 

@@ -275,6 +275,9 @@ class LumenModelConfig(ctypes.Structure):
         ("declared_count", c_uint32),
         ("max_queued", c_uint32),
         ("queue_timeout_us", c_uint64),
+        ("preferred", ctypes.POINTER(c_uint32)),
+        ("preferred_count", c_uint32),
+        ("reserved", c_uint32),
     ]
 
 

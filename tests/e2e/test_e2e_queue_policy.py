@@ -120,3 +120,25 @@ def test_a_long_wait_for_a_batch(serve: Serve, tmp_path: Path) -> None:
         (stats,) = http.query(web.get("/v2/models/double/stats")).json()["model_stats"]
         (batch,) = stats["batch_stats"]
         assert (batch["batch_size"], batch["compute_infer"]["count"]) == (4, 1)
+
+
+def test_a_batch_of_a_preferred_size_begins_at_once(serve: Serve, tmp_path: Path) -> None:
+    """Others wait for more requests: here for an hour."""
+    path = str(graphs.double(tmp_path / "double.onnx"))
+    entry = {"name": "double", "path": path, "batch_size": 8, "batch_delay_us": LONG_US}
+    preferred = {**entry, "batch_preferred": [2, 5]}
+    server = serve({"engine": {"thread_count": 1}, "models": [preferred]})
+    for rows in ((1, 1), (5,), (3, 2), (1, 1)):
+        asked = [Http(server.port) for _ in rows]
+        arrays = [np.full((count, 16), count, "<f4") for count in rows]
+        for one, x in zip(asked, arrays, strict=True):
+            one.send(web.infer("double", {"x": x}))
+        for one, x in zip(asked, arrays, strict=True):
+            np.testing.assert_array_equal(one.answer().array("y"), x + x)
+            one.close()
+    with Http(server.port) as http:
+        (stats,) = http.query(web.get("/v2/models/double/stats")).json()["model_stats"]
+        found = {one["batch_size"]: one["compute_infer"]["count"] for one in stats["batch_stats"]}
+        assert found == {2: 2, 5: 2}
+        config = http.query(web.get("/v2/models/double/config")).json()
+        assert config["dynamic_batching"]["preferred_batch_size"] == [2, 5]

@@ -56,6 +56,7 @@ struct lm_model {
     uint32_t batch_size;                       /* rows of different requests in one Run; 1: none */
     uint32_t max_queued;                       /* requests that wait for a worker; 0: no bound */
     uint64_t batch_delay_ns, queue_timeout_ns; /* a worker's wait for them, a request's for one */
+    uint64_t preferred[4];                     /* bit n: a batch of n + 1 rows waits for no more */
     uint32_t threads;                          /* of ONNX Runtime, for one Run */
     uint32_t run;        /* LUMEN_RUN_*; once chosen AUTO means: by the time a Run takes */
     const char *run_why; /* it was chosen; NULL: it was not */

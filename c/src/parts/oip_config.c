@@ -118,7 +118,13 @@ static void write_batching(FILE *file, const struct lm_model *model, bool batch)
     const bool has_policy = model->max_queued || model->queue_timeout_ns;
     if (!(batch && model->batch_size > 1) && !has_policy) return;
     fputs(",\"dynamic_batching\":{\"preferred_batch_size\":[", file);
-    if (batch && model->batch_size > 1) fprintf(file, "%u", model->batch_size);
+    const char *before = "";
+    for (uint32_t rows = 1; batch && rows <= model->batch_size; rows++) {
+        if (!(model->preferred[(rows - 1) / 64] >> (rows - 1) % 64 & 1)) continue;
+        fprintf(file, "%s%u", before, rows);
+        before = ",";
+    }
+    if (batch && model->batch_size > 1 && !*before) fprintf(file, "%u", model->batch_size);
     fprintf(file,
             "],\"max_queue_delay_microseconds\":%" PRIu64 ",\"preserve_ordering\":false,"
             "\"priority_levels\":0,\"default_priority_level\":0,\"priority_queue_policy\":{}",

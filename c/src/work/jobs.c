@@ -85,8 +85,13 @@ static bool is_alone(const struct lm_request *request) {
     return request->pixels > LM_BATCH_PIXELS;
 }
 
+static bool is_preferred(const struct lm_model *model, uint32_t rows) {
+    return model->preferred[(rows - 1) / 64] >> (rows - 1) % 64 & 1;
+}
+
 /* Adds to the first job what is in the queue, at most a batch of jobs, and waits for more as long
- * as the model's entry says. Jobs of other models are taken along, but nobody waits beside them. */
+ * as the model's entry says, unless the rows are as many as it prefers. Jobs of other models are
+ * taken along, but nobody waits beside them. */
 static uint32_t gather_jobs(struct lm_worker *worker, uint32_t *jobs) {
     struct lm_line *line = lm_worker_line_of(worker, jobs[0]);
     struct lm_request *first = lm_worker_request(worker, jobs[0]);
@@ -102,7 +107,8 @@ static uint32_t gather_jobs(struct lm_worker *worker, uint32_t *jobs) {
     while (rows < model->batch_size && count < model->batch_size) {
         uint32_t job;
         bool found = lm_queue_pop(&line->queue, &job);
-        if (!found && !others && until) found = wait_for_more(worker, &job, until);
+        if (!found && !others && until && !is_preferred(model, rows))
+            found = wait_for_more(worker, &job, until);
         if (!found) break;
         if (is_alone(lm_worker_request(worker, job))) {
             worker->aside = job;
