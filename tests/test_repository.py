@@ -444,6 +444,11 @@ def test_a_configuration_that_agrees() -> None:
         [],
         ["c:1 'x' is [-1, -1, -1] there and [-1, 3, -1] in the graph: the graph's counts"],
     )
+    left_out = Declared("c:1", "x", "FP32", (3, -1), True, True, optional=True)
+    assert compared(left_out)[1] == [
+        "c:1 'x': optional is not looked at: the graph has no value for it, so that each request "
+        "brings it"
+    ]
     narrower = Declared("c:1", "x", "FP32", (3, 8), True, True)
     assert compared(narrower) == (
         [],

@@ -34,6 +34,11 @@ def disagreements(origin: Origin, entry: dict[str, Any]) -> tuple[list[str], lis
                 problems.append(f"{one.where}: expected {known}, found {one.name!r}")
             else:
                 _compare(one, tensor, problems, notes)
+                if one.optional and not tensor.get("optional", False):
+                    notes.append(
+                        f"{one.where} {one.name!r}: optional is not looked at: the graph has no "
+                        "value for it, so that each request brings it"
+                    )
         missing = graph.keys() - {one.name for one in declared}
         is_whole = any(one.name in graph for one in declared)
         if is_input and is_whole and missing:

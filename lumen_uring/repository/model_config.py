@@ -222,7 +222,7 @@ def _tensor(asked: Asked, node: Node, has_rows: bool, is_input: bool, problems: 
     layout = node.word("format", problems) or FORMATS[0]
     if layout not in FORMATS:
         problems.add(node.where("format"), " or ".join(FORMATS), layout)
-    node.flag("optional", problems)  # the graph says whether an input may be left out
+    optional = node.flag("optional", problems)
     for key in ("is_shape_tensor", "allow_ragged_batch", "is_non_linear_format_io"):
         node.refuse(key, "ONNX Runtime on a processor has no such tensors", problems)
     node.rest(problems)
@@ -230,6 +230,7 @@ def _tensor(asked: Asked, node: Node, has_rows: bool, is_input: bool, problems: 
     about = replace(
         about, format=layout, label_file=label_file, reshape=reshape, no_rows=not has_rows
     )
+    about = replace(about, optional=optional)
     asked.declared.append(about)
 
 

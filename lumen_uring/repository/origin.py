@@ -26,6 +26,7 @@ class Declared:
         format: the order of a picture's dimensions, one of FORMATS.
         label_file: as the file names it; "" where it names none.
         reshape: what `dims` are in the graph; None: the same.
+        optional: requests may leave the input out.
         no_rows: the file says that there is no batch, whatever the graph has free.
     """
 
@@ -39,6 +40,7 @@ class Declared:
     label_file: str = ""
     reshape: tuple[int, ...] | None = None
     no_rows: bool = False
+    optional: bool = False
 
     def shape(self) -> list[int] | None:
         """With the rows, as the graph has it."""

@@ -63,7 +63,6 @@ MAKERS: dict[str, Callable[[int], bytes]] = {
     "health": lambda n: get("/v2/health/ready"),
     "metadata": lambda n: get(["/v2", "/v2/models/double", "/v2/models/double/config"][n % 3]),
     "statistics": lambda n: get(["/v2/models/stats", "/v2/models/double/stats"][n % 2]),
-    "index": lambda n: post("/v2/repository/index"),
     "the page": lambda n: get("/"),
     "its figures": lambda n: get("/figures"),
     "not found": lambda n: get(f"/v2/{n}"),

@@ -135,7 +135,9 @@ def test_versions_side_by_side(serve: Serve, tmp_path: Path) -> None:
         times(tmp_path / "m/3/model.onnx", 3)
         client.load_model("m")
         assert [answers(version) for version in ("", "2", "3")] == [(3, "3"), (2, "2"), (3, "3")]
-        with pytest.raises(InferenceServerException, match="version 1 is not found; it has 2, 3"):
+        with pytest.raises(
+            InferenceServerException, match="version 1 is not at ready state; it has 2, 3"
+        ):
             answers("1")
         assert client.get_model_metadata("m")["versions"] == ["2", "3"]
     with Client("127.0.0.1", server.port) as native:

@@ -75,8 +75,8 @@ static bool find_model(struct lm_io *io, struct lm_connection *connection,
     list_versions(set, match->name, versions, sizeof versions);
     if (versions[0])
         snprintf(why, sizeof why,
-                 "Request for unknown model: '%s' version %u is not found; it has %s", match->name,
-                 match->version, versions);
+                 "Request for unknown model: '%s' version %u is not at ready state; it has %s",
+                 match->name, match->version, versions);
     else
         snprintf(why, sizeof why, "Request for unknown model: '%s' is not found", match->name);
     lm_http_refuse_status(io, connection, LM_STATUS_UNKNOWN_MODEL, why);
@@ -138,6 +138,7 @@ void lm_http_take_head(struct lm_io *io, struct lm_connection *connection,
         .coding = (uint8_t)lm_coding_find(head->content_encoding.at, head->content_encoding.bytes),
         .top = match.top,
         .any_version = match.version == LM_HTTP_VERSION_ANY,
+        .names_region = match.name_bytes > 0,
     };
     connection->in.discard_bytes = head->content_length;
     if (!check_body(io, connection, head)) return;

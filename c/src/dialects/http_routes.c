@@ -161,6 +161,15 @@ static void answer_control(struct lm_io *io, struct lm_connection *connection, c
     lm_http_answer_error(io, connection, 501, NULL, why);
 }
 
+/* The status of all regions, where there are none; of one it is not there. */
+static void answer_no_regions(struct lm_io *io, struct lm_connection *connection) {
+    if (!connection->in.call.names_region && lm_http_may_control(connection)) {
+        answer_yes(io, connection, "[]");
+    } else {
+        answer_control(io, connection, "shared memory regions");
+    }
+}
+
 /* Whether the model's process is not there. */
 static bool is_down(const struct lm_io *io, uint32_t index) {
     const struct lm_model *model = lm_model_set_find(io->models, index);
@@ -228,8 +237,11 @@ void lm_http_answer_route(struct lm_io *io, struct lm_connection *connection) {
     case LM_ROUTE_FIGURES: answer_figures(io, connection); break;
     case LM_ROUTE_REPOSITORY_LOAD:
     case LM_ROUTE_REPOSITORY_UNLOAD:
-        answer_control(io, connection,
-                       "calls that load models (repository.control is not explicit)");
+        /* Clients look for the first words, which are Triton's. */
+        answer_control(
+            io, connection,
+            "explicit model load / unload is not allowed if polling is enabled, or where "
+            "repository.control is not explicit");
         break;
     case LM_ROUTE_TRACE_SETTING:
     case LM_ROUTE_LOGGING: /* http_errands.c has them where a control program answers */
@@ -240,8 +252,8 @@ void lm_http_answer_route(struct lm_io *io, struct lm_connection *connection) {
         answer_empty(io, connection); /* it is not there, as asked */
         break;
     case LM_ROUTE_SYSTEM_SHM_STATUS:
+    case LM_ROUTE_CUDA_SHM_STATUS: answer_no_regions(io, connection); break;
     case LM_ROUTE_SYSTEM_SHM_REGISTER:
-    case LM_ROUTE_CUDA_SHM_STATUS:
     case LM_ROUTE_CUDA_SHM_REGISTER: answer_control(io, connection, "shared memory regions"); break;
     case LM_ROUTE_INFER: /* http_head.c has taken these */
     case LM_ROUTE_PREDICT:

@@ -46,6 +46,7 @@ struct lm_http_call {
     bool expects_continue;
     bool chunked;
     bool any_version;             /* of the model: the path names none */
+    bool names_region;            /* the path names a shared memory region */
     bool admin;                   /* the key was one when the head came */
     uint8_t coding;               /* of the body: enum lm_coding */
     uint8_t top;                  /* classes that a picture is answered with; 0: not said */
