@@ -49,6 +49,7 @@ class Report:
         self._lock = threading.Lock()
         self._number = 0
         self._said: list[str] = []
+        self._loads = 0
         self.close()  # one that a killed server has left
 
     def begin(self, lines: Sequence[str], failed: bool, goes_on: bool) -> int:
@@ -64,9 +65,22 @@ class Report:
         """
         with self._lock:
             self._number += 1
-            self._said = list(lines)
+            self._said, self._loads = list(lines), 0
             self._write(failed, not goes_on)
             return self._number
+
+    def add(self, number: int, line: str) -> None:
+        """A load begins, or a model is loaded.
+
+        Args:
+            number: of begin; an older one is not shown any more.
+            line: says so.
+        """
+        with self._lock:
+            if number == self._number:
+                self._said.append(line)
+                self._loads += 1
+                self._write(False, False)
 
     def end(self, number: int, lines: Sequence[str]) -> None:
         """The models are loaded.
@@ -78,6 +92,8 @@ class Report:
         with self._lock:
             if number == self._number:
                 self._said += lines
+                if not lines and not self._loads:
+                    self._said.append("All models are loaded as their files are now.")
                 self._write(bool(lines), True)
 
     def close(self) -> None:

@@ -442,7 +442,8 @@ class _Watch:
             self._metrics.set_hosts(plan.config.server.hosts)
         self._config = plan.config
         self._engine.reopen_files(plan.config)
-        summary = f"Reloaded: {', '.join(plan.changed) or 'nothing has changed'}."
+        # Of models whose files have changed the report tells as they are loaded.
+        summary = f"Reloaded: {', '.join(plan.changed) or 'no setting has changed'}."
         for sentence in plan.refused:
             self._journal.log("warning", sentence)
         self._journal.log("info", summary)
@@ -452,6 +453,7 @@ class _Watch:
             plan.virtual,
             lambda lines: self._report.end(number, lines),
             wanted.broken,
+            lambda line: self._report.add(number, line),
         )
 
     def _change_workers(self, plan: reload.Plan) -> reload.Plan:

@@ -308,7 +308,7 @@ def test_a_reload_puts_its_part_in_force_everywhere() -> None:
 def test_a_reload_that_changes_nothing_says_so() -> None:
     scene = Scene([HUP], engine=once())
     assert scene.run() == 1
-    assert ("log.log", "info", "Reloaded: nothing has changed.") in scene.calls
+    assert ("log.log", "info", "Reloaded: no setting has changed.") in scene.calls
 
 
 @pytest.mark.parametrize(

@@ -29,8 +29,9 @@ def add(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "reload",
         help="have a running server read its settings and models again",
-        description="Sends SIGHUP to a server on this machine, waits until its models are loaded, "
-        "and shows what changed and what needs a restart. Exits 1 when something failed.",
+        description="Sends SIGHUP to a server on this machine, says which settings changed, which "
+        "need a restart, and which models it loads, and waits for them. Exits 0 when all models "
+        "are loaded, 1 when something failed or the time ran out.",
     )
     add_port_option(parser)
     parser.add_argument(
@@ -72,12 +73,18 @@ def run(arguments: argparse.Namespace) -> int:
             f"this user ({error.strerror}): run this as the server's user."
         ) from None
     until_s = time.monotonic() + arguments.timeout
+    number, shown = before, 0
     while True:
         report = read_report(report_path(place))
-        if report.get("number", 0) > before and report.get("done"):
-            break
+        if report.get("number", 0) > number:  # ours, or a later one, which takes its place
+            number, shown = report["number"], 0
+        if number > before:
+            for line in report["lines"][shown:]:
+                print(line, flush=True)
+            shown = len(report["lines"])
+            if report["done"]:
+                return 1 if report["failed"] else 0
         if time.monotonic() > until_s:
-            print("\n".join(report.get("lines", [])))
             print(
                 f"lumen: the server has not finished within {arguments.timeout:g} s: its log says "
                 "what becomes of it.",
@@ -85,5 +92,3 @@ def run(arguments: argparse.Namespace) -> int:
             )
             return 1
         time.sleep(_LOOK_S)
-    print("\n".join(report["lines"]))
-    return 1 if report["failed"] else 0

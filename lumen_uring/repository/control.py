@@ -27,7 +27,7 @@ from lumen_uring.repository.broken import Broken
 from lumen_uring.repository.calls import CallError, asked_of, object_of, parameters_of
 from lumen_uring.repository.entries import entries_of, names_in, uploaded_entries
 from lumen_uring.repository.following import Following
-from lumen_uring.repository.live_models import LiveModels, LoadError, Virtual
+from lumen_uring.repository.live_models import LiveModels, LoadError, Tell, Virtual
 from lumen_uring.repository.uploads import Uploads
 from lumen_uring.repository.watch import SETTLE_S, Watcher
 from lumen_uring.ring.engine import Errand
@@ -65,6 +65,7 @@ class Listed:
     virtual: tuple[Virtual, ...]
     later: list[str]  # go once those are there that take their place
     failed: list[str]  # a line for each model that could not go
+    tell: Tell  # takes a line for each load that begins, and for each model that is loaded
     done: Callable[[list[str]], None]  # with a line for each model that could not be
 
 
@@ -153,6 +154,7 @@ class Control:
         virtual: Sequence[Virtual],
         done: Callable[[list[str]], None],
         broken: Sequence[Broken] = (),
+        tell: Tell = lambda _: None,
     ) -> None:
         """Has the models of the settings that were read again loaded, and unloads others now.
 
@@ -161,13 +163,14 @@ class Control:
             virtual: the same of virtual models.
             done: called on the loader's thread, with a line for each model that could not be.
             broken: what the settings name and cannot be read; what was served is served.
+            tell: takes a line for each load that begins, and for each model that is loaded.
         """
         for one in broken:
             self._live.states.cannot_be_read(one.name, one.reason)
         names = {one.name for one in broken}
         later, failed = self._following.drop_unlisted(models, virtual, names)
         failed += [f"model {one.name}: not loaded: {one.reason}" for one in broken]
-        self._jobs.put(Listed(tuple(models), tuple(virtual), later, failed, done))
+        self._jobs.put(Listed(tuple(models), tuple(virtual), later, failed, tell, done))
 
     def _changed(self) -> None:
         try:
@@ -243,7 +246,7 @@ class Control:
                 if isinstance(job, Listed):
                     job.done([said])
             if self._live.lacked_means:
-                again = replace(job, done=lambda _: None) if isinstance(job, Listed) else job
+                again = _untold(job) if isinstance(job, Listed) else job
                 self._again = (time.monotonic() + RETRY_S, again)
         while job is not None:
             if isinstance(job, Errand) and self._begins(job):
@@ -264,7 +267,7 @@ class Control:
             self._say_readiness()
         else:
             self._again = None  # a newer list
-            failed = job.failed + self._following.load(job.models, job.virtual, job.later)
+            failed = job.failed + self._following.load(job.models, job.virtual, job.later, job.tell)
             self._say_readiness()
             job.done(failed)
 
@@ -385,3 +388,8 @@ class Control:
 
     def _finish(self, errand: Errand, code: int, text: str) -> None:
         self._engine.finish_errand(errand, code, orjson.dumps({"error": text}))
+
+
+def _untold(job: Listed) -> Listed:
+    """The same list once more: its reload has been reported."""
+    return replace(job, tell=lambda _: None, done=lambda _: None)

@@ -14,7 +14,7 @@ from pathlib import Path
 from lumen_uring.model_settings import ModelConfig
 from lumen_uring.reload import needs_loading
 from lumen_uring.repository.entries import entries_in
-from lumen_uring.repository.live_models import LiveModels, Virtual, files_of
+from lumen_uring.repository.live_models import LiveModels, Tell, Virtual, files_of
 from lumen_uring.setting_types import base_of
 
 
@@ -77,7 +77,11 @@ class Following:
         return [name for name in gone if base_of(name) in bases], failed
 
     def load(
-        self, wanted: Sequence[ModelConfig], virtual: Sequence[Virtual], later: Sequence[str]
+        self,
+        wanted: Sequence[ModelConfig],
+        virtual: Sequence[Virtual],
+        later: Sequence[str],
+        tell: Tell,
     ) -> list[str]:
         """Loads what is new or has changed.
 
@@ -85,26 +89,31 @@ class Following:
             wanted: entries of models.
             virtual: entries of virtual models, which come after those that they run.
             later: versions that go then.
+            tell: takes a line when a load begins, and one when a model is loaded.
 
         Returns:
             A line for each model that could not be.
         """
         failed: list[str] = []
-        kept = self._put_all(wanted, failed)
+        kept = self._put_all(wanted, failed, tell=tell)
         for name in later:
             if base_of(name) not in kept:
                 failed += self._live.try_remove(name)
         for entry in virtual:
-            failed += self._live.put_virtual_if_changed(entry)
+            failed += self._live.put_virtual_if_changed(entry, tell)
         return failed
 
     def _put_all(
-        self, models: Sequence[ModelConfig], failed: list[str], again: bool = True
+        self,
+        models: Sequence[ModelConfig],
+        failed: list[str],
+        again: bool = True,
+        tell: Tell = lambda _: None,
     ) -> set[str]:
         """Loads what is new or has changed. Returns the names of which a version could not be."""
         wrong = set()
         for model in models:
-            if said := self._live.put_if_changed(model, again):
+            if said := self._live.put_if_changed(model, again, tell):
                 wrong.add(model.base)
                 failed += said
         return wrong

@@ -35,6 +35,7 @@ _BUILTIN: Final = "builtin:"
 Virtual = ExpertsConfig | EnsembleConfig
 _Entry = TypeVar("_Entry", ModelConfig, Virtual)
 _Result = TypeVar("_Result")
+Tell = Callable[[str], None]
 _SCARCE: Final = (errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR)
 _PAUSES_S: Final = (0.5, 1.0, 2.0)  # before a load is tried again that the machine had no means for
 _CALLED_OFF: Final = "it was unloaded, or has changed, before it was loaded"
@@ -280,12 +281,15 @@ class LiveModels:
         coming = self._coming
         return None if coming is None else coming.entry.name
 
-    def put_if_changed(self, model: ModelConfig, again: bool = True) -> list[str]:
+    def put_if_changed(
+        self, model: ModelConfig, again: bool = True, tell: Tell = lambda _: None
+    ) -> list[str]:
         """Loads a model that is new, or whose files or settings have changed.
 
         Args:
             model: its entry.
             again: also one that could not be loaded, and has not changed since.
+            tell: takes a line when a load begins, and one when the model is loaded.
 
         Returns:
             A line for what went wrong, if anything did.
@@ -296,16 +300,24 @@ class LiveModels:
         if not again and self._wrong.get(model.name) == (model, files):
             return [f"model {model.name}: not loaded: it is as it was"]
         if served is None or not same_files or needs_loading(served, model):
-            return _tried(lambda: self.put(model), model.name)
+            tell(f"model {model.base}: loading version {model.version} ...")
+            if failed := _tried(lambda: self.put(model), model.name):
+                return failed
+            tell(f"model {model.base}: version {model.version} is loaded")
+            return []
         with self._lock:
             self._models[model.name] = model  # its rates
         return []
 
-    def put_virtual_if_changed(self, entry: Virtual) -> list[str]:
+    def put_virtual_if_changed(self, entry: Virtual, tell: Tell = lambda _: None) -> list[str]:
         """The same of a virtual model, whose parts are served."""
         served = self._virtual.get(entry.name)
         if served is None or needs_loading(served, entry):
-            return _tried(lambda: self._put_virtual(entry), entry.name)
+            tell(f"model {entry.name}: loading ...")
+            if failed := _tried(lambda: self._put_virtual(entry), entry.name):
+                return failed
+            tell(f"model {entry.name}: loaded")
+            return []
         with self._lock:
             self._virtual[entry.name] = entry  # its rates
         return []

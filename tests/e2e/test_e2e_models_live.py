@@ -239,16 +239,36 @@ def test_settings_are_read_again(serve: Serve, cache: Path, tmp_path: Path) -> N
     port = one.server.port
 
     def reload(wanted: dict[str, object]) -> tuple[int, str]:
-        one.path.write_text(yaml.safe_dump(wanted))
+        one.write(wanted)
         done = run(["reload", "--port", str(port)], cache)
         return done.returncode, done.stdout
 
-    with asked_all_the_time(port, "a", {1, 5}):
+    with asked_all_the_time(port, "a", {1, 5, 6}):
         code, said = reload(document(a=5, c=3))
         assert code == 0, said
         assert "model b (to be unloaded)" in said
+        assert said.splitlines()[1:] == [
+            "model a: loading version 1 ...",
+            "model a: version 1 is loaded",
+            "model c: loading version 1 ...",
+            "model c: version 1 is loaded",
+        ]
         assert [ask(port, name) for name in "abc"] == [5, -404, 3]
-    bad = document(a=5, c=3)
+        # Another file under the same name: no setting has changed, and a model has.
+        wanted = document(a=5, c=3)
+        assert reload(wanted)[0] == 0
+        times(tmp_path / "a5.onnx", 6)
+        assert reload(wanted) == (
+            0,
+            "Reloaded: no setting has changed.\n"
+            "model a: loading version 1 ...\nmodel a: version 1 is loaded\n",
+        )
+        assert ask(port, "a") == 6
+        assert reload(wanted) == (
+            0,
+            "Reloaded: no setting has changed.\nAll models are loaded as their files are now.\n",
+        )
+    bad = document(a=6, c=3)
     bad["models"][1]["max_output_bytes"] = 3  # type: ignore[index]
     (tmp_path / "c3.onnx").write_bytes(b"no model")
     bad["server"] = {"arena_bytes": "32MiB"}
@@ -256,7 +276,7 @@ def test_settings_are_read_again(serve: Serve, cache: Path, tmp_path: Path) -> N
     assert code == 1
     assert "server.arena_bytes cannot change without a restart" in said
     assert "model c: not loaded" in said
-    assert [ask(port, name) for name in "ac"] == [5, 3]
+    assert [ask(port, name) for name in "ac"] == [6, 3]
     one.path.write_text("models: 3")
     done = run(["reload", "--port", str(port)], cache)
     assert (done.returncode, "The reload failed" in done.stdout) == (1, True)
@@ -291,7 +311,7 @@ def test_virtual_models_are_read_again(serve: Serve, cache: Path, tmp_path: Path
     port = one.server.port
 
     def reload(wanted: dict[str, object]) -> str:
-        one.path.write_text(yaml.safe_dump(wanted))
+        one.write(wanted)
         done = run(["reload", "--port", str(port)], cache)
         assert done.returncode == 0, done.stdout
         return done.stdout
@@ -304,7 +324,10 @@ def test_virtual_models_are_read_again(serve: Serve, cache: Path, tmp_path: Path
         with Http(port) as http:
             answer = http.query(web.infer("chain", {"x": X}))
             assert (answer.code, answer.array("t2")[0, 1]) == (200, 4)
-        assert "nothing has changed" in reload(document(-1e9, 2))
+        assert reload(document(-1e9, 2)).splitlines() == [
+            "Reloaded: no setting has changed.",
+            "All models are loaded as their files are now.",
+        ]
     said = reload(document(None, 3))
     assert "model both (to be unloaded), model chain (to be loaded again)" in said
     assert ask(port, "both") == -404
