@@ -60,7 +60,7 @@ $(VENV)/.system: tools/install_system_packages.sh
 
 $(VENV)/.run: $(VENV)/.system pyproject.toml setup.py
 	@$(MAKE) -s --no-print-directory $(PARALLEL) -C c lib
-	@$(PIP_INSTALL) '.[tools]'
+	@$(PIP_INSTALL) .
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.system pyproject.toml setup.py

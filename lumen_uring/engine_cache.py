@@ -2,7 +2,7 @@
 
 Called by loading.py at start, on the main thread. The file depends on the model and on the file's
 version alone. A model that a native engine does not run leaves the reason in the cache, so that the
-next start does not read it again. Where the package `onnx` is missing, no file is written.
+next start does not read it again. Where the package `onnx` was removed, no file is written.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def engine_place(model: Path, name: str, cached_graph: Path | None) -> EnginePla
             _put(why.encode(), reason)
         return EnginePlace(None, why, note)
     except ImportError:
-        return EnginePlace(None, "the package onnx is not installed", note)
+        return EnginePlace(None, "the package onnx is not installed: pip install onnx", note)
     except (OSError, EngineError) as error:
         return EnginePlace(None, f"its file was not written: {error}", note)
 

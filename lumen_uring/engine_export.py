@@ -1,9 +1,8 @@
 """Reads from an ONNX graph what a native engine can run: a chain of dense layers, or one ensemble
 of trees.
 
-Called by engine_cache.py at start, on the main thread, where the package `onnx` is installed. What
-a reshape does to the rows is not followed here: at start the engine's answers are compared with
-ONNX Runtime's.
+Called by engine_cache.py at start, on the main thread. What a reshape does to the rows is not
+followed here: at start the engine's answers are compared with ONNX Runtime's.
 """
 
 from __future__ import annotations

@@ -182,7 +182,7 @@ def opened(picture: Picture, upright: bool = True) -> Iterator[PillowImage]:
         from PIL import Image, ImageOps
     except ImportError as error:
         raise PictureError(
-            f"Pictures are read with Pillow: pip install 'lumen-uring[tools]' ({error})."
+            f"Pictures are read with Pillow: pip install pillow ({error})."
         ) from None
     try:
         with _open(picture) as image:

@@ -55,8 +55,7 @@ def tools() -> tuple[Any, Any]:
         importlib.import_module("onnxruntime.quantization")
     except ImportError as error:
         raise QuantizeError(
-            "Models are quantised with onnx and onnxruntime: pip install 'lumen-uring[tools]' "
-            f"({error})."
+            f"Models are quantised with onnx: pip install onnx onnxruntime ({error})."
         ) from None
     version = found[1].__version__
     if tuple(int(part) for part in version.split(".")[:2]) < _RUNTIME_MIN:

@@ -64,7 +64,7 @@ def _edited(path: Path) -> tuple[onnx.ModelProto, list[str]] | None:
     """The model without a ZipMap that makes one of its outputs; None where none does, or where it
     cannot be read: then ONNX Runtime says what is wrong."""
     try:
-        # Only for such models: onnx is in the extra `tools`, and serving needs it nowhere else.
+        # Late, for such models alone: a server whose models need no edit does without its memory.
         import onnx
     except ImportError:
         return None

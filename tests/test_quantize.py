@@ -527,7 +527,7 @@ def test_without_onnx_the_cure_is_named(
 ) -> None:
     path = conv_net(tmp_path / "m.onnx")
     monkeypatch.setitem(sys.modules, "onnx", None)
-    assert "pip install 'lumen-uring[tools]'" in refused(path, capsys, 1, "--images", folder)
+    assert "pip install onnx onnxruntime" in refused(path, capsys, 1, "--images", folder)
 
 
 def test_an_old_runtime_is_refused(

@@ -136,12 +136,11 @@ def test_pip_installs_what_serving_imports_and_no_more(metadata: email.message.M
                 imported.add(str(node.module).partition(".")[0])
     foreign = imported - set(sys.stdlib_module_names) - {"lumen_uring"}
     # pydantic_core is pydantic's own; ONNX Runtime's library is loaded from C.
-    said = needed[""] | needed["tools"] | needed["dashboard"] | needed["plot"]
+    said = needed[""] | needed["dashboard"] | needed["plot"]
     assert foreign - {"pydantic_core"} == said - {"onnxruntime"}
-    assert needed["tools"] == {"onnx", "PIL"}
 
 
-def test_without_the_extra_the_server_and_the_client_import() -> None:
+def test_the_server_and_the_client_start_without_onnx_and_pillow() -> None:
     code = (
         "import sys\n"
         "for name in ('onnx', 'PIL'): sys.modules[name] = None\n"
@@ -152,16 +151,18 @@ def test_without_the_extra_the_server_and_the_client_import() -> None:
     assert (made.returncode, made.stderr) == (0, "")
 
 
-def test_a_tool_without_the_extra_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tool_names_the_package_that_was_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from lumen_uring import pictures
     from lumen_uring.models import squeezenet
 
     monkeypatch.setitem(sys.modules, "PIL", None)
     monkeypatch.setitem(sys.modules, "onnx", None)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    with pytest.raises(LumenError, match=re.escape("pip install 'lumen-uring[tools]'")):
+    with pytest.raises(LumenError, match="pip install pillow"):
         pictures.prepare(None, tmp_path / "a.png")  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match=re.escape("pip install 'lumen-uring[tools]'")):
+    with pytest.raises(ConfigError, match="pip install onnx"):
         squeezenet.cached_path()
 
 

@@ -39,6 +39,7 @@ NOT_SERVED: Final = (
     "onnxruntime/quantization",
     "onnxruntime/tools",
     "onnxruntime/datasets",
+    "onnx/backend",
     "numpy/**/tests",
 )
 STARTER: Final = """#!/usr/bin/python3

@@ -269,5 +269,5 @@ def _model_bytes_or_refuse() -> bytes:
     except ImportError as error:
         raise ConfigError(
             "The built-in model squeezenet is written with the onnx package, which is missing: "
-            f"install it with `pip install 'lumen-uring[tools]'` ({error})."
+            f"install it with `pip install onnx` ({error})."
         ) from error
