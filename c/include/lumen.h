@@ -469,7 +469,7 @@ typedef struct lumen_stats_header {
     uint64_t experts_offset; /* of each model experts_max words: 1 + the index of the model that
                               * the counter model_expert_N is of; 0: there is none */
     uint32_t experts_max;
-    uint32_t reserved;
+    uint32_t naming; /* odd while a row gets another model's name, and another number each time */
 } lumen_stats_header;
 
 enum {
@@ -578,12 +578,15 @@ LUMEN_API int lumen_reload(lumen_server *server, const lumen_config *config,
                            const lumen_model_config *models, uint32_t model_count);
 /* Loads a model into a running server: under a name of its own, or in the place of the model that
  * has the name. Returns once new requests go to it; those in flight finish with the one before. On
- * an error everything is as it was. Any thread; one change at a time, others wait. */
+ * an error everything is as it was. Any thread; one load at a time, others wait. The index is where
+ * the server keeps what it knows of the name, as long as the name is served. */
 enum { LUMEN_LOAD_GENTLY = 1 }; /* flag: takes only what time nobody else wants (SCHED_IDLE) */
 LUMEN_API int lumen_load_model(lumen_server *server, const lumen_model_config *config,
                                uint32_t flags, uint32_t *index_out);
 /* Takes a model out of a running server: new requests for it are refused as of an unknown model,
- * those in flight are answered. Returns at once. The model's index stays the name's. */
+ * those in flight are answered. Returns at once, also while models are loaded; one of this name
+ * does not come then. Another name may have the index from then on, and another number on the wire.
+ */
 LUMEN_API int lumen_unload_model(lumen_server *server, const char *name);
 /* Puts queue_type, thread_count and allocator_type of the settings in force while the server
  * serves: requests that come from here on find them, those in flight go on as they are. Others of

@@ -293,6 +293,8 @@ void lumen_close(lumen_server *server) {
     lm_server_join_threads(server);
     pthread_mutex_lock(&server->changing); /* another thread may still load a model */
     pthread_mutex_unlock(&server->changing);
+    pthread_mutex_lock(&server->control); /* or unload one */
+    pthread_mutex_unlock(&server->control);
     pthread_mutex_destroy(&server->changing);
     pthread_mutex_destroy(&server->control);
     lm_unlink_unix(&server->unix_file);

@@ -37,7 +37,11 @@ struct lumen_server {
     struct lm_common_memory common;        /* with processes of models; shared.common: it is open */
     struct lm_model_set *set;              /* as it will be in force, or is */
     uint32_t signatures[LUMEN_MODELS_MAX]; /* that models of each index have had */
-    pthread_mutex_t changing; /* held for a whole change of the models: one at a time */
+    uint16_t numbers[LUMEN_MODELS_MAX];    /* of the name at each index; server_names.c */
+    uint16_t last_number;
+    uint64_t left[LUMEN_MODELS_MAX], leaving; /* the larger, the later its name went */
+    struct lm_loading *loading;               /* the model that is being loaded, or NULL */
+    pthread_mutex_t changing; /* held for a whole load: one at a time. An unload waits for none */
     pthread_mutex_t control;  /* what the short calls look at: the set, the state, the tables */
     bool comes;               /* a model is being loaded, and may have slots already */
     uint32_t metrics_port;    /* of another program part, 0: none; the page names it */
@@ -89,15 +93,43 @@ bool lm_server_seal(lumen_server *server);
 struct lm_model_set *lm_server_new_set(void);
 /* Nobody uses the set: closes it, and the models that no other set lists. */
 void lm_server_close_set(lumen_server *server, struct lm_model_set *set);
+/* The models that a virtual one may run. */
+struct lm_parts {
+    struct lm_model *at[LUMEN_MODELS_MAX]; /* each at its index */
+    uint32_t known;                        /* 1 + the last index */
+};
+/* The caller holds `control`, or no thread runs. */
+struct lm_parts lm_server_parts(const lumen_server *server);
 /* Opens a model with the sessions of the workers' threads. Returns 0 or LUMEN_E_*. */
 int lm_server_open_model(lumen_server *server, const lumen_model_config *config, uint32_t index,
-                         struct lm_model **model_out);
+                         struct lm_parts *parts, struct lm_model **model_out);
 /* No set lists it. */
 void lm_server_close_model(lumen_server *server, struct lm_model *model);
 /* Writes what describe says of the set's models. Returns 0 or LUMEN_E_NOMEM. */
 int lm_server_describe_set(struct lm_model_set *set);
 /* Writes what HTTP says of them, once the ports are known. Returns 0 or LUMEN_E_NOMEM. */
 int lm_server_document_set(const lumen_server *server, struct lm_model_set *set);
+
+/* server_names.c */
+/* Where a model's name is kept. */
+struct lm_name_place {
+    uint32_t index;
+    uint16_t number;  /* by which native clients call it */
+    bool is_anothers; /* of a name that went */
+    uint64_t rounds;  /* of the telemetry's thread, when that was seen */
+};
+/* Finds a name's place, or one for it; the caller holds `control`. Returns 0, LUMEN_E_INVALID where
+ * all are taken, or LUMEN_E_AGAIN where the last requests of one that went are not answered. */
+int lm_server_find_place(lumen_server *server, const char *name, struct lm_name_place *place_out);
+/* Waits until the lines of the name that went are written; nobody holds `control`. Returns 0 or
+ * LUMEN_E_AGAIN. */
+int lm_server_await_lines(lumen_server *server, const struct lm_name_place *place);
+/* Gives the place to the name, before its model and `access` are in force. Returns 0 or LUMEN_E_*.
+ */
+int lm_server_take_place(lumen_server *server, const struct lm_name_place *place, const char *name,
+                         struct lm_access *access);
+/* The name is unloaded. */
+void lm_server_leave_place(lumen_server *server, uint32_t index);
 
 /* server_live.c */
 /* Closes the replaced sets that nobody uses any more. */

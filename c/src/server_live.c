@@ -1,6 +1,8 @@
 /* server_live.c: models that come and go while a server serves: loaded under a new name, loaded in
- * the place of another, unloaded. Any thread of the process that holds the server; one change at a
- * time. Nothing here is on a request's path.
+ * the place of another, unloaded. Any thread of the process that holds the server; one load at a
+ * time (`changing`). What a change makes visible happens under `control`, which is held for
+ * moments: an unload waits for no load, and calls the load of its own model off. Nothing here is on
+ * a request's path.
  *
  * A model is opened and warmed beside the ones that serve; then another set of models takes the
  * place of the one in force, by one pointer. Requests in flight stay with the set that was in force
@@ -32,11 +34,13 @@ enum { ROOM_WAIT_MS = 2000 };
 /* ---- a model that comes ---- */
 
 /* One that is opened; what went wrong is told on the thread that asked. */
-struct loading {
+struct lm_loading {
     lumen_server *server;
     const lumen_model_config *config;
-    uint32_t index;
+    struct lm_name_place place;
+    struct lm_parts parts; /* as they were when it began; an unload leaves those it runs alone */
     bool gently;
+    bool is_called_off; /* under `control` */
     struct lm_model *model;
     int code;
     char error[768];
@@ -78,11 +82,13 @@ static int find_room(lumen_server *server, struct lm_model *model) {
     }
 }
 
-static int prepare(struct loading *loading) {
+static int prepare(struct lm_loading *loading) {
     lumen_server *server = loading->server;
-    int code = lm_server_open_model(server, loading->config, loading->index, &loading->model);
+    int code = lm_server_open_model(server, loading->config, loading->place.index, &loading->parts,
+                                    &loading->model);
     if (code) return code;
     struct lm_model *model = loading->model;
+    model->number = loading->place.number;
     code = find_room(server, model);
     if (!code) code = lm_server_settle_model(server, model);
     if (!code) code = hold_for_threads(server, model);
@@ -97,7 +103,7 @@ static int prepare(struct loading *loading) {
 /* A thread of its own: an ordinary user's thread that has stepped down to SCHED_IDLE stays there,
  * and so do the threads it starts. */
 static void *prepare_there(void *argument) {
-    struct loading *loading = argument;
+    struct lm_loading *loading = argument;
     const struct sched_param none = {0};
     pthread_setname_np(pthread_self(), "lumen-load");
     /* ONNX Runtime's own threads run with the model: they are no loader's. */
@@ -109,7 +115,7 @@ static void *prepare_there(void *argument) {
     return NULL;
 }
 
-static int prepare_aside(struct loading *loading) {
+static int prepare_aside(struct lm_loading *loading) {
     pthread_t thread;
     sigset_t all, before;
     sigfillset(&all);
@@ -188,29 +194,27 @@ static const struct lm_model *user_of(const struct lm_model_set *set,
     return NULL;
 }
 
+static bool runs(const lumen_model_config *config, uint32_t index) {
+    bool any = false;
+    for (uint32_t e = 0; config->experts && e < config->experts->count; e++)
+        any = any || config->experts->experts[e].model == index;
+    for (uint32_t s = 0; config->steps && s < config->steps->count; s++)
+        any = any || config->steps->steps[s].model == index;
+    return any;
+}
+
 static int check_unused(const lumen_server *server, const struct lm_model *model) {
     const struct lm_model *user = user_of(server->set, model);
-    if (!user) return 0;
+    const struct lm_loading *loading = server->loading;
+    const bool comes = loading && runs(loading->config, model->index);
+    if (!user && !comes) return 0;
+    const char *name = user ? user->name : loading->config->name;
     return lm_error(LUMEN_E_INVALID,
-                    "model '%s' is run by '%s', a virtual model: unload '%s' first", model->name,
-                    user->name, user->name);
+                    "model '%s' is run by '%s', a virtual model%s: unload '%s' first", model->name,
+                    name, user ? "" : " that is being loaded", name);
 }
 
 /* ---- loading ---- */
-
-/* The index of the name, which stays the same for as long as the server runs. */
-static int find_index(lumen_server *server, const char *name, uint32_t *index_out) {
-    const struct lm_stats *stats = &server->shared.stats;
-    const struct lm_model *served = lm_model_set_named(server->set, name);
-    uint32_t known = lm_stats_find_model(stats, name);
-    *index_out = known < LUMEN_MODELS_MAX ? known : stats->header->model_count;
-    if (served) return check_unused(server, served);
-    if (*index_out < LUMEN_MODELS_MAX) return 0;
-    return lm_error(LUMEN_E_INVALID,
-                    "models: expected at most %d names since the start, found '%s' as one more: "
-                    "use a name that was there, or start the server again",
-                    LUMEN_MODELS_MAX, name);
-}
 
 static void name_experts(lumen_server *server, const struct lm_model *model) {
     for (uint32_t e = 0; e < model->experts.count; e++)
@@ -218,16 +222,33 @@ static void name_experts(lumen_server *server, const struct lm_model *model) {
                              model->experts.models[e]->index);
 }
 
-static int begin(lumen_server *server, struct loading *loading) {
+static int begin(lumen_server *server, struct lm_loading *loading) {
     if (server->state != SERVER_RUNNING)
         return lm_error(LUMEN_E_STATE, "lumen_load_model comes after lumen_start");
     lm_reload_reap(&server->shared);
     lm_server_reap(server);
-    return find_index(server, loading->config->name, &loading->index);
+    const struct lm_model *served = lm_model_set_named(server->set, loading->config->name);
+    int code = served ? check_unused(server, served) : 0;
+    if (!code) code = lm_server_find_place(server, loading->config->name, &loading->place);
+    if (code) return code;
+    loading->parts = lm_server_parts(server);
+    server->loading = loading;
+    return 0;
+}
+
+/* The last requests of a model that went may not be answered yet. */
+static int begin_locked(lumen_server *server, struct lm_loading *loading) {
+    for (bool again = false;; again = true) {
+        pthread_mutex_lock(&server->control);
+        int code = begin(server, loading);
+        pthread_mutex_unlock(&server->control);
+        if (code != LUMEN_E_AGAIN || again) return code;
+        (void)lumen_settle(server, ROOM_WAIT_MS);
+    }
 }
 
 /* Everything that can fail, then what shows it. */
-static int put_in_force(lumen_server *server, struct loading *loading) {
+static int put_in_force(lumen_server *server, struct lm_loading *loading) {
     struct lm_shared *shared = &server->shared;
     struct lm_model *model = loading->model;
     const struct lm_model *before = lm_model_set_find(server->set, model->index);
@@ -236,14 +257,15 @@ static int put_in_force(lumen_server *server, struct loading *loading) {
     bool is_like = before && lm_model_is_like(model, before);
     uint32_t *signature = &server->signatures[model->index];
     if (server->state != SERVER_RUNNING) return lm_error(LUMEN_E_STATE, "the server has ended");
+    if (loading->is_called_off)
+        return lm_error(LUMEN_E_STATE, "model '%s' was unloaded while it was loaded", model->name);
     model->signature = is_like ? before->signature : *signature + 1;
     int code = lm_access_copy(&access, access_before);
     if (!code)
-        code =
-            lm_access_set_model(access, model->index, loading->config, access_before, lm_now_ns());
+        code = lm_access_set_model(access, model->index, loading->config,
+                                   loading->place.is_anothers ? NULL : access_before, lm_now_ns());
     if (!code) code = make_set(server, model->index, model, &next);
-    if (!code && model->index == shared->stats.header->model_count &&
-        (code = lm_stats_add_model(&shared->stats, model->name))) {
+    if (!code && (code = lm_server_take_place(server, &loading->place, model->name, access))) {
         model->sets++; /* the caller closes it */
         lm_server_close_set(server, next);
         model->sets--;
@@ -259,13 +281,13 @@ static int put_in_force(lumen_server *server, struct loading *loading) {
     return 0;
 }
 
-static int load(lumen_server *server, struct loading *loading) {
-    pthread_mutex_lock(&server->control);
-    int code = begin(server, loading);
-    pthread_mutex_unlock(&server->control);
+static int load(lumen_server *server, struct lm_loading *loading) {
+    int code = begin_locked(server, loading);
     if (!code) code = prepare_aside(loading);
+    if (!code) code = lm_server_await_lines(server, &loading->place);
     pthread_mutex_lock(&server->control);
     if (!code) code = put_in_force(server, loading);
+    server->loading = NULL;
     server->comes = false;
     pthread_mutex_unlock(&server->control);
     if (!code || !loading->model) return code;
@@ -276,36 +298,40 @@ static int load(lumen_server *server, struct loading *loading) {
 
 int lumen_load_model(lumen_server *server, const lumen_model_config *config, uint32_t flags,
                      uint32_t *index_out) {
-    struct loading loading = {
+    struct lm_loading loading = {
         .server = server, .config = config, .gently = flags & LUMEN_LOAD_GENTLY};
     if (flags & ~(uint32_t)LUMEN_LOAD_GENTLY)
         return lm_error(LUMEN_E_INVALID, "lumen_load_model: unknown flags 0x%x", flags);
     pthread_mutex_lock(&server->changing);
     int code = load(server, &loading);
     pthread_mutex_unlock(&server->changing);
-    *index_out = loading.index;
+    *index_out = loading.place.index;
     return code;
 }
 
 /* ---- unloading ---- */
 
 static int unload(lumen_server *server, const char *name) {
+    struct lm_loading *loading = server->loading;
     struct lm_model_set *next = NULL;
+    const bool comes = loading && strcmp(loading->config->name, name) == 0;
     if (server->state != SERVER_RUNNING) return lm_error(LUMEN_E_STATE, "the server does not run");
     const struct lm_model *model = lm_model_set_named(server->set, name);
-    if (!model) return lm_error(LUMEN_E_INVALID, "no model '%s' is served", name);
-    int code = check_unused(server, model);
-    if (!code) code = make_set(server, model->index, NULL, &next);
-    if (!code) publish(server, next);
-    return code;
+    if (!model && !comes) return lm_error(LUMEN_E_INVALID, "no model '%s' is served", name);
+    int code = model ? check_unused(server, model) : 0;
+    if (!code && model) code = make_set(server, model->index, NULL, &next);
+    if (code) return code;
+    if (comes) loading->is_called_off = true;
+    if (!model) return 0;
+    publish(server, next);
+    lm_server_leave_place(server, model->index);
+    return 0;
 }
 
 int lumen_unload_model(lumen_server *server, const char *name) {
-    pthread_mutex_lock(&server->changing);
     pthread_mutex_lock(&server->control);
     int code = unload(server, name);
     pthread_mutex_unlock(&server->control);
-    pthread_mutex_unlock(&server->changing);
     return code;
 }
 

@@ -84,7 +84,9 @@ int lm_server_copy_weights(lumen_server *server, struct lm_model *model) {
 /* I/O threads run it, or a virtual model that runs it. */
 static bool is_for_io(const lumen_server *server, const struct lm_model *model) {
     bool is = server->shared.thread_count == 0 || model->run != LUMEN_RUN_WORKER;
-    for (uint32_t m = 0; m < server->set->count; m++) {
+    /* Of a model that comes while the server runs, no other one is made yet. */
+    const uint32_t count = server->state == SERVER_RUNNING ? 0 : server->set->count;
+    for (uint32_t m = 0; m < count; m++) {
         const struct lm_model *other = server->set->models[m];
         for (uint32_t p = 0; p < lm_model_part_count(other); p++)
             is = is || (lm_model_part(other, p) == model && other->run != LUMEN_RUN_WORKER);

@@ -66,17 +66,22 @@ void lm_server_close_model(lumen_server *server, struct lm_model *model) {
     free(model);
 }
 
+struct lm_parts lm_server_parts(const lumen_server *server) {
+    const struct lm_model_set *set = server->set;
+    struct lm_parts parts = {.known = set->count ? set->models[set->count - 1]->index + 1 : 0};
+    memcpy(parts.at, set->at, sizeof parts.at);
+    return parts;
+}
+
 int lm_server_open_model(lumen_server *server, const lumen_model_config *config, uint32_t index,
-                         struct lm_model **model_out) {
+                         struct lm_parts *parts, struct lm_model **model_out) {
     struct lm_shared *shared = &server->shared;
     struct lm_model *model = zeroed(sizeof *model);
-    const struct lm_model_set *set = server->set;
     uint32_t sessions = shared->thread_count ? shared->thread_count : 1;
-    uint32_t known = set->count ? set->models[set->count - 1]->index + 1 : 0;
     *model_out = NULL;
     if (!model) return lm_error(LUMEN_E_NOMEM, "no memory for model '%s'", config->name);
     int code = config->experts || config->steps
-                   ? lm_model_open_virtual(model, config, index, set->at, known)
+                   ? lm_model_open_virtual(model, config, index, parts->at, parts->known)
                    : lm_model_open(model, &shared->ort, config, index, sessions);
     if (code) {
         free(model);
@@ -104,8 +109,10 @@ int lumen_add_model(lumen_server *server, const lumen_model_config *config, uint
         return lm_error(LUMEN_E_INVALID, "models: expected at most %d", LUMEN_MODELS_MAX);
     if (lm_model_set_named(set, config->name))
         return lm_error(LUMEN_E_INVALID, "models: the name '%s' is given twice", config->name);
-    int code = lm_server_open_model(server, config, set->count, &model);
+    struct lm_parts parts = lm_server_parts(server);
+    int code = lm_server_open_model(server, config, set->count, &parts, &model);
     if (code) return code;
+    model->number = server->numbers[model->index] = (uint16_t)model->index;
     code = lm_shared_add_model(&server->shared, model->index, config);
     if (code) {
         lm_server_close_model(server, model);

@@ -204,7 +204,7 @@ class LiveModels:
         self.states.put(base, version, READY)
         if served is not None and served != version:
             self.states.put(base, served, UNAVAILABLE, UNLOADED)
-        self._name_in_keys(model.name)
+        self._give_rights()
         self._log("info", f"model {base}: version {version} is loaded")
         for note in dict.fromkeys(notes):
             self._log("info", f"model {model.name}: {note}")
@@ -331,15 +331,15 @@ class LiveModels:
             raise self._failed(entry.name, error, coming, str) from None
         finally:
             self._coming = None
-        self._name_in_keys(entry.name)
+        self._give_rights()
         self.states.put(entry.name, 1, READY)
         self._log("info", f"model {entry.name}: loaded")
 
-    def _name_in_keys(self, name: str) -> None:
-        """A key may name a model that was not there when the keys were read."""
+    def _give_rights(self) -> None:
+        """A key may name a model that was not there when the keys were read, or one whose place in
+        the engine another one has now."""
         with self._configuring:
-            keys = [key for key in self._config.server.keys if key.models != "all"]
-            if any({name, base_of(name)} & set(key.models) for key in keys):
+            if any(key.models != "all" for key in self._config.server.keys):
                 self._engine.reload(self._in_force())
 
     def _in_force(self) -> Config:

@@ -112,7 +112,7 @@ def native_config(
     Args:
         config: checked settings.
         runtime: libonnxruntime.so.
-        names: of the models, each at its index; None: as the settings list them.
+        names: of the models, each at its index, "" where none is; None: as the settings list them.
 
     Raises:
         EngineError: a number does not fit its field.

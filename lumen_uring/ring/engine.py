@@ -370,8 +370,9 @@ class Engine(LiveModels):
         Source:
             lumen_reload
         """
-        by_index = sorted(self._indexes, key=self._indexes.__getitem__)
-        native = native_config(config, Path("unused"), by_index)
+        by_index = {index: name for name, index in self._indexes.items()}
+        names = [by_index.get(index, "") for index in range(max(by_index, default=-1) + 1)]
+        native = native_config(config, Path("unused"), names)
         served = config.served()
         models = (structs.LumenModelConfig * len(served))(
             *(native_model(model, Path("unused"), None, None) for model in served)

@@ -27,7 +27,7 @@ class LiveModels:
     """What an engine that runs does with single models, and with its workers."""
 
     _library: ctypes.CDLL
-    _indexes: dict[str, int]  # of each name that was ever served
+    _indexes: dict[str, int]  # of each name that has a place
 
     def _open_handle(self) -> ctypes.c_void_p:
         raise NotImplementedError
@@ -57,7 +57,7 @@ class LiveModels:
             gently: take only what CPU time nobody else wants (SCHED_IDLE).
 
         Returns:
-            The model's index on the wire: always the same for a name.
+            The model's place: that of its name as long as it is served, or nobody needs the place.
 
         Raises:
             EngineError: it cannot be served; everything is as it was.
@@ -98,7 +98,7 @@ class LiveModels:
         return self._load(native_model(model, Path("unused"), None, labels, steps=steps), False)
 
     def indexes(self) -> dict[str, int]:
-        """Of each name that was ever served."""
+        """The places of the names that are served, and of those that went whose place is free."""
         return dict(self._indexes)
 
     def _load(self, native: structs.LumenModelConfig, gently: bool) -> int:
@@ -109,7 +109,8 @@ class LiveModels:
                 self._open_handle(), ctypes.byref(native), flags, ctypes.byref(index)
             )
         )
-        self._indexes[native.name.decode()] = index.value
+        indexes = {name: one for name, one in self._indexes.items() if one != index.value}
+        self._indexes = {**indexes, native.name.decode(): index.value}
         return index.value
 
     def unload(self, name: str) -> None:

@@ -12,6 +12,7 @@ import fcntl
 import mmap
 import os
 import struct
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -38,6 +39,7 @@ _MODELS_MAX: Final = 4096
 _NAME_BYTES_MAX: Final = 4096
 _OF_MODEL: Final = "model_"
 _OF_EXPERT: Final = "model_expert_"
+_TRIES_MAX: Final = 100  # while rows get other models' names
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,23 @@ def read(path: Path, descriptor: int | None = None) -> Snapshot:
         finally:
             os.close(descriptor)
     data = _map(path, descriptor)
+    for _ in range(_TRIES_MAX):
+        before = _naming(data)
+        snapshot = _read_once(path, descriptor, data)
+        if before == _naming(data) and before % 2 == 0:
+            return snapshot
+        time.sleep(0.001)
+    raise StatsError(f"{path} is damaged: its names never stop changing.")
+
+
+def _naming(data: npt.NDArray[np.uint8]) -> int:
+    """Odd while a row gets another model's name, and another number each time."""
+    # M5: before and after everything else; pairs with M4 and M6 in c/src/parts/stats.c.
+    at = structs.LumenStatsHeader.naming.offset
+    return int(data[at : at + 4].view("<u4")[0])
+
+
+def _read_once(path: Path, descriptor: int, data: npt.NDArray[np.uint8]) -> Snapshot:
     header = structs.LumenStatsHeader.from_buffer_copy(data.data)
     _check_header(path, header, len(data))
     fields = _read_fields(path, header, data)

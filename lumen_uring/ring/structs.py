@@ -368,7 +368,7 @@ class LumenStatsHeader(ctypes.Structure):
         ("model_histogram_stride", c_uint32),
         ("experts_offset", c_uint64),
         ("experts_max", c_uint32),
-        ("reserved", c_uint32),
+        ("naming", c_uint32),
     ]
 
 

@@ -63,7 +63,7 @@ static void descriptions(void) {
     is(described(0),
        "{\"server\":{\"name\":\"lumen\",\"version\":\"1.2\",\"protocol\":1},\"models\":[]}");
     oip_model(&models[0], "net\n", 8);
-    models[0].index = 3;
+    models[0].number = 3;
     models[0].wide.width = 2;
     snprintf(models[0].wide.why, sizeof models[0].wide.why, "2 are \"faster\"");
     oip_input(&models[0], OIP_TENSOR("x\"", ORT_UINT8, -1, 3, 5, 7));
@@ -85,7 +85,7 @@ static void descriptions(void) {
                                              .pixels = {.height = 6, .width = 8}};
     CHECK(lm_labels_open(&models[0].labels, labels, sizeof labels - 1) == 0);
     oip_model(&models[1], "second", 1);
-    models[1].index = 4;
+    models[1].number = 4;
     oip_input(&models[1], OIP_TENSOR("a", ORT_FLOAT, 1, 9, 11, 3));
     oip_output(&models[1], OIP_TENSOR("b", ORT_BFLOAT16, -1, 2));
     models[1].outputs[0].shape_known = models[1].outputs[0].rows_free = false;

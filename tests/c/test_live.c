@@ -184,6 +184,154 @@ static void rates(void) {
     lumen_close(server);
 }
 
+/* ---- ever new names ---- */
+
+static uint32_t rounds_of_names(void) {
+    const char *text = getenv("LUMEN_LIVE_NAMES"); /* 10000 in the long form */
+    return text ? (uint32_t)strtoul(text, NULL, 10) : 300;
+}
+
+/* By which native clients call the model. */
+static uint16_t number_of(lumen_server *server, const char *name) {
+    const struct lm_model *model = lm_model_set_named(server->set, name);
+    CHECK_AT("%s", name);
+    CHECK(model);
+    return (uint16_t)model->number;
+}
+
+/* What the statistics say of a name, and that the figures are its own. */
+static uint64_t answered(lumen_server *server, const char *name) {
+    struct lm_shared *shared = &server->shared;
+    const uint32_t m = lm_stats_find_model(&shared->stats, name);
+    uint64_t sum = 0;
+    if (m == LUMEN_MODELS_MAX) return UINT64_MAX;
+    for (uint32_t w = 0; w < shared->worker_count; w++) {
+        struct lm_stats_block *block = lm_stats_worker_block(&shared->stats, w);
+        const struct lm_model_histogram *times = &block->models[m][LM_MODEL_STAGE_TOTAL];
+        uint64_t ok = lm_load_relaxed_u64(&block->worker.model_ok[m]), seen = 0;
+        for (uint32_t b = 0; b < LM_MODEL_HISTOGRAM_BUCKETS; b++)
+            seen += lm_load_relaxed_u64(&times->buckets[b]);
+        CHECK_AT("%s: %llu answers, %llu times", name, (unsigned long long)ok,
+                 (unsigned long long)seen);
+        CHECK(seen <= ok);
+        sum += ok;
+    }
+    return sum;
+}
+
+/* Loads and unloads names that were never there: each begins anew, and nobody who still calls an
+ * old one reaches another model. */
+static void new_names(uint32_t rounds) {
+    enum { KEPT = 70 };
+    lumen_server *server = start(LUMEN_QUEUE_MPMC, LUMEN_ALLOCATOR_ARENA, 1);
+    uint16_t old[KEPT] = {0};
+    char name[32], before[32] = "";
+    int fd = dial(server);
+    for (uint32_t n = 0; n < rounds; n++) {
+        uint32_t index;
+        snprintf(name, sizeof name, "m%u", n);
+        lumen_model_config model = model_of(name, 1 + (int)(n % 2));
+        model.rate = 1e-3, model.burst = 2; /* one that goes over would soon be empty */
+        CHECK_AT("%s: %s", name, lm_error_last());
+        CHECK(lumen_load_model(server, &model, 0, &index) == 0);
+        const uint16_t number = number_of(server, name);
+        CHECK(answered(server, name) == 0);
+        CHECK(ask(fd, number) == (n % 2 ? 6 : -3) && ask(fd, 0) == 3);
+        CHECK(lm_stats_find_model(&server->shared.stats, name) == index);
+        for (uint32_t k = 0; k < KEPT; k++) {
+            if (k < n && old[k]) CHECK(old[k] != number && ask(fd, old[k]) == GONE);
+        }
+        old[n % KEPT] = number;
+        CHECK(lumen_unload_model(server, name) == 0 && ask(fd, number) == GONE);
+        CHECK(lumen_settle(server, 10000) == 0);
+        CHECK(answered(server, name) == 1);
+        /* A name that comes back soon finds its figures. */
+        if (n % 10 == 0 && before[0]) {
+            model = model_of(before, 1);
+            CHECK(lumen_load_model(server, &model, 0, &index) == 0);
+            CHECK(answered(server, before) == 1 && lumen_unload_model(server, before) == 0);
+        }
+        memcpy(before, name, sizeof before);
+    }
+    CHECK(server->shared.stats.header->model_count <= LUMEN_MODELS_MAX);
+    if (rounds > LUMEN_MODELS_MAX) CHECK(answered(server, "m0") == UINT64_MAX);
+    close(fd);
+    lumen_close(server);
+}
+
+/* A name beyond those that there is room for is refused, until one has gone. */
+static void one_too_many(void) {
+    lumen_server *server = start(LUMEN_QUEUE_MPMC, LUMEN_ALLOCATOR_ARENA, 1);
+    lumen_model_config model = model_of("one", 1);
+    uint32_t index;
+    char name[32];
+    int fd = dial(server);
+    for (uint32_t n = 1; n < LUMEN_MODELS_MAX; n++) {
+        snprintf(name, sizeof name, "m%u", n);
+        model = model_of(name, 1);
+        CHECK_AT("%s: %s", name, lm_error_last());
+        CHECK(lumen_load_model(server, &model, 0, &index) == 0 && index == n);
+    }
+    model = model_of("one", 2);
+    says(lumen_load_model(server, &model, 0, &index), LUMEN_E_INVALID,
+         "expected at most 64 names at a time, found 'one' as one more: unload one first");
+    CHECK(ask(fd, 7) == -3);
+    CHECK(lumen_unload_model(server, "m7") == 0);
+    CHECK(lumen_load_model(server, &model, 0, &index) == 0 && index == 7);
+    CHECK(number_of(server, "one") == LUMEN_MODELS_MAX && ask(fd, LUMEN_MODELS_MAX) == 6);
+    CHECK(ask(fd, 7) == GONE && ask(fd, 6) == -3);
+    close(fd);
+    lumen_close(server);
+}
+
+/* An unload while a model is being loaded: of another model, and of itself. */
+struct loader {
+    lumen_server *server;
+    pthread_t thread;
+    int code;
+    char error[256];
+};
+
+static void *load_one(void *argument) {
+    struct loader *loader = argument;
+    lumen_model_config model = model_of("coming", 1);
+    uint32_t index;
+    loader->code = lumen_load_model(loader->server, &model, 0, &index);
+    snprintf(loader->error, sizeof loader->error, "%s", lm_error_last());
+    return NULL;
+}
+
+static bool is_coming(lumen_server *server) {
+    pthread_mutex_lock(&server->control);
+    bool is = server->loading != NULL;
+    pthread_mutex_unlock(&server->control);
+    return is;
+}
+
+static void unloads_during_a_load(void) {
+    lumen_server *server = start(LUMEN_QUEUE_MPMC, LUMEN_ALLOCATOR_ARENA, 1);
+    struct loader loader = {.server = server};
+    lumen_model_config second = model_of("second", 2);
+    bool called_off = false;
+    uint32_t index;
+    for (int round = 0; round < 200 && !called_off; round++) {
+        CHECK(lumen_load_model(server, &second, 0, &index) == 0);
+        CHECK(pthread_create(&loader.thread, NULL, load_one, &loader) == 0);
+        while (!is_coming(server) && !lm_model_set_named(server->set, "coming")) sched_yield();
+        CHECK_AT("round %d: %s", round, lm_error_last());
+        CHECK(lumen_unload_model(server, "second") == 0);
+        /* Before it comes, or behind it: it is not there afterwards. */
+        CHECK(lumen_unload_model(server, "coming") == 0);
+        pthread_join(loader.thread, NULL);
+        called_off = loader.code != 0;
+        if (called_off) CHECK(strstr(loader.error, "'coming' was unloaded while it was loaded"));
+        CHECK(!lm_model_set_named(server->set, "coming"));
+    }
+    CHECK(called_off);
+    CHECK(lumen_settle(server, 10000) == 0 && server->set->retired == NULL);
+    lumen_close(server);
+}
+
 /* ---- under load ---- */
 
 static lm_atomic_u32 stop;
@@ -257,7 +405,7 @@ static void under_load(uint32_t queue_type, uint32_t batch_size) {
 int main(void) {
     library = getenv("LUMEN_ORT");
     if (!library) check_skip("test_live", "LUMEN_ORT does not name libonnxruntime.so");
-    check_watchdog(300, "a model that goes");
+    check_watchdog(getenv("LUMEN_LIVE_NAMES") ? 3600 : 300, "a model that goes");
     make_graphs();
     come_and_go(LUMEN_QUEUE_MPMC, LUMEN_ALLOCATOR_ARENA, 1);
     come_and_go(LUMEN_QUEUE_AUTO, LUMEN_ALLOCATOR_STANDARD, 1);
@@ -267,6 +415,9 @@ int main(void) {
     larger(LUMEN_ALLOCATOR_ARENA);
     larger(LUMEN_ALLOCATOR_STANDARD);
     rates();
+    new_names(rounds_of_names());
+    one_too_many();
+    unloads_during_a_load();
     under_load(LUMEN_QUEUE_AUTO, 1);
     under_load(LUMEN_QUEUE_MPMC, 4);
     check_watchdog(0, "");

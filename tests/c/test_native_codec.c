@@ -46,7 +46,7 @@ static void offsets(void) {
     CHECK(parse(bytes, &request) == LM_NATIVE_OK);
     CHECK(why[0] == '\0');
     CHECK(request.kind == LM_KIND_INFER && request.encoding == LM_ENCODING_RGB8 &&
-          request.model == 0x0706);
+          request.number == 0x0706);
     CHECK(request.id == 0x0f0e0d0c0b0a0908 && request.payload_bytes == 0x13121110);
     CHECK(request.timeout_us == 0x17161514 && request.rows == 0x1b1a1918);
     CHECK(request.flags == (LM_FLAG_CREDENTIAL | LM_FLAG_SHAPES));
@@ -202,7 +202,7 @@ static void fuzz(uint64_t *random) {
         seen[verdict]++;
         if (verdict == LM_NATIVE_NO_FRAME) continue;
         CHECK(request.id == get(bytes + 8, 8) && request.payload_bytes == get(bytes + 16, 4));
-        CHECK(request.timeout_us == get(bytes + 20, 4) && request.model == get(bytes + 6, 2));
+        CHECK(request.timeout_us == get(bytes + 20, 4) && request.number == get(bytes + 6, 2));
         CHECK(request.kind == bytes[4] && request.encoding == bytes[5] &&
               request.flags == get(bytes + 28, 2));
     }

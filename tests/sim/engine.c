@@ -53,7 +53,7 @@ static struct lm_model *begin_model(uint32_t index, const char *name, uint32_t m
     snprintf(model->name, sizeof model->name, "%s", name);
     snprintf(model->base, sizeof model->base, "%.*s", (int)strcspn(name, ":"), name);
     model->version = 1;
-    model->index = index;
+    model->index = model->number = index;
     model->generation = 1 + index;
     model->caches = sim_plan.cache_bytes > 0;
     model->inputs = tensors[index][0];

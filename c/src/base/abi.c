@@ -202,7 +202,7 @@ static const lumen_abi_field table[] = {
     FIELD(lumen_stats_header, model_histogram_stride),
     FIELD(lumen_stats_header, experts_offset),
     FIELD(lumen_stats_header, experts_max),
-    FIELD(lumen_stats_header, reserved),
+    FIELD(lumen_stats_header, naming),
     WHOLE(lumen_stats_field),
     FIELD(lumen_stats_field, name),
     FIELD(lumen_stats_field, kind),

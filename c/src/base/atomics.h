@@ -114,6 +114,9 @@ static inline void lm_plain_store_relaxed_u32(uint32_t *word, uint32_t v) {
 static inline void lm_plain_store_release_u32(uint32_t *word, uint32_t v) {
     __atomic_store_n(word, v, __ATOMIC_RELEASE);
 }
+static inline uint32_t lm_plain_exchange_acq_rel_u32(uint32_t *word, uint32_t v) {
+    return __atomic_exchange_n(word, v, __ATOMIC_ACQ_REL);
+}
 static inline void lm_plain_store_release_u64(uint64_t *word, uint64_t v) {
     __atomic_store_n(word, v, __ATOMIC_RELEASE);
 }

@@ -25,9 +25,10 @@ static void count_request(struct lm_io *io) {
     lm_add_single_writer_u64(&io->stats->io.native_requests, 1);
 }
 
-static void parse_again(const struct lm_connection *connection, struct lm_native_request *request) {
+static void parse_again(const struct lm_io *io, const struct lm_connection *connection,
+                        struct lm_native_request *request) {
     char unused[LM_TEXT_BYTES_MAX];
-    (void)lm_native_parse(connection->in.header, request, unused, sizeof unused);
+    (void)lm_native_read(io->models, connection->in.header, request, unused, sizeof unused);
 }
 
 /* The rest of the payload is dropped first; credential and shape block are read already. */
@@ -124,7 +125,7 @@ static void answer(struct lm_io *io, struct lm_connection *connection,
 static void end_region(struct lm_io *io, struct lm_connection *connection, enum lm_status status,
                        const char *why) {
     struct lm_native_request request;
-    parse_again(connection, &request);
+    parse_again(io, connection, &request);
     struct lm_native_reply reply = {.id = request.id, .status = (uint16_t)status};
     connection->in.read_state = LM_READ_HEADER;
     count_request(io);
@@ -199,8 +200,8 @@ static const char *why_changed(const struct lm_io *io, const struct lm_connectio
 static void admit(struct lm_io *io, struct lm_connection *connection) {
     struct lm_native_request request;
     struct lm_refusal refusal;
-    enum lm_native_verdict verdict =
-        lm_native_parse(connection->in.header, &request, refusal.why, sizeof refusal.why);
+    enum lm_native_verdict verdict = lm_native_read(io->models, connection->in.header, &request,
+                                                    refusal.why, sizeof refusal.why);
     bool retried = connection->in.read_state == LM_READ_WAIT;
     if (!retried) count_request(io);
     if (verdict == LM_NATIVE_NO_FRAME) {
@@ -309,12 +310,12 @@ static size_t take(struct lm_io *io, struct lm_connection *connection, const uin
         end_region(io, connection, LM_STATUS_BAD_REQUEST, lm_native_region_early);
         return 1;
     }
-    bool is_whole = lm_native_is_header(in, &request);
+    bool is_whole = lm_native_is_header(io->models, in, &request);
     uint32_t fixed = lm_native_fixed_bytes(&request, is_whole);
     if (in->header_used == 0) in->started_ns = io->now_ns;
     if (in->header_used >= fixed) return take_shapes(io, connection, &request, fixed, bytes, count);
     size_t taken = lm_native_take_fixed(in, fixed, bytes, count);
-    is_whole = lm_native_is_header(in, &request);
+    is_whole = lm_native_is_header(io->models, in, &request);
     if (in->header_used < LM_NATIVE_REQUEST_BYTES ||
         in->header_used < lm_native_fixed_bytes(&request, is_whole))
         return taken;
@@ -336,14 +337,15 @@ static void forget(struct lm_io *io, struct lm_connection *connection) {
 
 static uint64_t bytes_expected(const struct lm_connection *connection) {
     struct lm_native_request request;
-    parse_again(connection, &request);
+    char unused[LM_TEXT_BYTES_MAX];
+    (void)lm_native_parse(connection->in.header, &request, unused, sizeof unused);
     return LM_NATIVE_REQUEST_BYTES + request.payload_bytes - connection->in.header_used;
 }
 
 static void refuse(struct lm_io *io, struct lm_connection *connection,
                    const struct lm_refusal *refusal) {
     struct lm_native_request request;
-    parse_again(connection, &request);
+    parse_again(io, connection, &request);
     refuse_header(io, connection, &request, refusal->status, refusal->why);
 }
 

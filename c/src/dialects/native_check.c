@@ -113,15 +113,17 @@ enum lm_status lm_native_check(const struct lm_io *io, const struct lm_connectio
     }
     if (!lm_model_set_find(io->models, request->model)) {
         const struct lm_model_set *set = io->models;
-        uint32_t last = set->count ? set->models[set->count - 1]->index : 0;
+        uint32_t last = 0;
+        for (uint32_t m = 0; m < set->count; m++)
+            if (set->numbers[m] > last) last = set->numbers[m];
         if (set->count == 0) {
-            snprintf(why, why_bytes, "model index %u: the server has no models", request->model);
-        } else if (request->model <= last) {
+            snprintf(why, why_bytes, "model index %u: the server has no models", request->number);
+        } else if (request->number <= last) {
             snprintf(why, why_bytes, "model index %u: the model was unloaded (see describe)",
-                     request->model);
+                     request->number);
         } else {
             snprintf(why, why_bytes, "model index: expected 0 to %u (see describe), found %u", last,
-                     request->model);
+                     request->number);
         }
         return LM_STATUS_UNKNOWN_MODEL;
     }

@@ -118,9 +118,18 @@ size_t lm_native_take_fixed(struct lm_stream *in, uint32_t fixed, const uint8_t 
     return taken;
 }
 
-bool lm_native_is_header(const struct lm_stream *in, struct lm_native_request *request_out) {
+enum lm_native_verdict lm_native_read(const struct lm_model_set *set, const uint8_t *header,
+                                      struct lm_native_request *request_out, char *why,
+                                      size_t why_bytes) {
+    enum lm_native_verdict verdict = lm_native_parse(header, request_out, why, why_bytes);
+    request_out->model = lm_model_set_numbered(set, request_out->number);
+    return verdict;
+}
+
+bool lm_native_is_header(const struct lm_model_set *set, const struct lm_stream *in,
+                         struct lm_native_request *request_out) {
     char unused[LM_TEXT_BYTES_MAX];
-    *request_out = (struct lm_native_request){0};
+    *request_out = (struct lm_native_request){.model = LM_NO_INDEX};
     return in->header_used >= LM_NATIVE_REQUEST_BYTES &&
-           lm_native_parse(in->header, request_out, unused, sizeof unused) == LM_NATIVE_OK;
+           lm_native_read(set, in->header, request_out, unused, sizeof unused) == LM_NATIVE_OK;
 }

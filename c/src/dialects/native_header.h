@@ -6,6 +6,7 @@
 #define LM_DIALECTS_NATIVE_HEADER_H
 
 #include "flow/connection.h"
+#include "flow/model_set.h"
 #include "parts/model.h"
 
 /* Bytes of the header and of the credential behind it, which is read with it: who asks is known
@@ -14,8 +15,14 @@ uint32_t lm_native_fixed_bytes(const struct lm_native_request *request, bool is_
 /* Takes bytes up to `fixed`. Returns how many. */
 size_t lm_native_take_fixed(struct lm_stream *in, uint32_t fixed, const uint8_t *bytes,
                             size_t count);
+/* lm_native_parse, and the index of the model that has the number in this set. In another set it
+ * may be another index, or none: the signature that was kept when the header came tells. */
+enum lm_native_verdict lm_native_read(const struct lm_model_set *set, const uint8_t *header,
+                                      struct lm_native_request *request_out, char *why,
+                                      size_t why_bytes);
 /* Whether the first 32 bytes are there and a header; then `request_out` is what it says. */
-bool lm_native_is_header(const struct lm_stream *in, struct lm_native_request *request_out);
+bool lm_native_is_header(const struct lm_model_set *set, const struct lm_stream *in,
+                         struct lm_native_request *request_out);
 
 /* call->word is word `at` of the block: the number of inputs, then of each its rank and its
  * dimensions; words come one after another. Takes the size of a free dimension over, and the rank

@@ -26,8 +26,8 @@ static void write_head(struct lm_request *request, enum lm_status status, uint16
         .status = (uint16_t)status,
         .flags = flags,
         .width = status == LM_STATUS_OK ? request->width : 0,
-        .expert =
-            (uint16_t)(status == LM_STATUS_OK && request->expert ? request->expert->index + 1 : 0)};
+        .expert = (uint16_t)(status == LM_STATUS_OK && request->expert ? request->expert->number + 1
+                                                                       : 0)};
     request->status = (uint16_t)status;
     lm_native_write_reply(request->head, &reply);
     request->reply[0] = (struct iovec){request->head, sizeof request->head};

@@ -11,7 +11,9 @@ void lm_model_set_add(struct lm_model_set *set, struct lm_model *model) {
     model->sets++;
     set->count = 0;
     for (uint32_t m = 0; m < LUMEN_MODELS_MAX; m++) {
-        if (set->at[m]) set->models[set->count++] = set->at[m];
+        if (!set->at[m]) continue;
+        set->numbers[set->count] = (uint16_t)set->at[m]->number;
+        set->models[set->count++] = set->at[m];
     }
 }
 

@@ -21,6 +21,7 @@ struct lm_model_set_use {
 struct lm_model_set {
     struct lm_model *models[LUMEN_MODELS_MAX]; /* in the order of their indexes */
     uint32_t count;
+    uint16_t numbers[LUMEN_MODELS_MAX];    /* of each, in the same order */
     struct lm_model *at[LUMEN_MODELS_MAX]; /* each at its index; NULL: none */
     char *description;                     /* JSON, as the native protocol's describe says it */
     size_t description_bytes;
@@ -36,6 +37,17 @@ static inline struct lm_model *lm_model_set_find(const struct lm_model_set *set,
     return index < LUMEN_MODELS_MAX ? set->at[index] : NULL;
 }
 
+/* The index of the model that native clients call so, or LM_NO_INDEX. */
+enum { LM_NO_INDEX = UINT16_MAX };
+static inline uint16_t lm_model_set_numbered(const struct lm_model_set *set, uint16_t number) {
+    const struct lm_model *likely =
+        lm_model_set_find(set, number); /* unless its place was anothers */
+    if (likely && likely->number == number) return number;
+    for (uint32_t m = 0; m < set->count; m++) {
+        if (set->numbers[m] == number) return (uint16_t)set->models[m]->index;
+    }
+    return LM_NO_INDEX;
+}
 /* The model of that name, or NULL. */
 struct lm_model *lm_model_set_named(const struct lm_model_set *set, const char *name);
 /* The version of what clients call so, or its highest one where `version` is 0; NULL: there is

@@ -177,7 +177,7 @@ static void write_providers(FILE *out, const struct lm_model *model) {
 }
 
 static void write_model(FILE *out, const struct lm_model *model) {
-    fprintf(out, "{\"index\":%u,\"name\":", model->index);
+    fprintf(out, "{\"index\":%u,\"name\":", model->number);
     lm_json_write(out, model->name);
     fprintf(out, ",\"version\":%u,\"max_rows\":%u,\"inputs\":[", model->version, model->max_rows);
     for (uint32_t i = 0; i < model->input_count; i++) {

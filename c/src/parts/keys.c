@@ -125,6 +125,13 @@ int lm_keys_copy(struct lm_keys *keys, const struct lm_keys *from) {
     return 0;
 }
 
+void lm_keys_forget_model(struct lm_keys *keys, uint32_t model) {
+    for (uint32_t k = 0; k < keys->count; k++) {
+        uint64_t *models = &keys->entries[k].models;
+        if (*models != UINT64_MAX) *models &= ~(1ull << model); /* or it names none, but all */
+    }
+}
+
 void lm_keys_close(struct lm_keys *keys) {
     free(keys->entries);
     free(keys->hashes);

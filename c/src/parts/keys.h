@@ -48,6 +48,9 @@ void lm_keys_close(struct lm_keys *keys);
 /* The same keys, whose buckets the caller fills. Returns 0 or LUMEN_E_NOMEM. */
 int lm_keys_copy(struct lm_keys *keys, const struct lm_keys *from);
 
+/* Before the keys are in force: no key that names its models may use this one any more. */
+void lm_keys_forget_model(struct lm_keys *keys, uint32_t model);
+
 /* Any thread: whose token it is; LM_KEY_NONE: nobody's, or not 1..LM_TOKEN_BYTES_MAX bytes. */
 uint32_t lm_keys_find(const struct lm_keys *keys, const uint8_t *token, size_t bytes);
 

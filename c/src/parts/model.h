@@ -40,9 +40,9 @@ struct lm_free_dim {
 
 struct lm_model {
     char name[LM_NAME_BYTES_MAX], base[LM_NAME_BYTES_MAX]; /* BASE, or BASE:VERSION beside others */
-    uint32_t version, index;
-    uint64_t generation; /* no other model that this process opens has it; never 0 */
-    bool caches;         /* response_cache: answers may come from the response cache */
+    uint32_t version, index, number; /* what the server keeps it by, and native clients call it */
+    uint64_t generation;             /* no other model that this process opens has it; never 0 */
+    bool caches;                     /* response_cache: answers may come from the response cache */
     struct lm_tensor *inputs, *outputs; /* lm_model_hold_tensors */
     const char **input_names, **output_names;
     uint32_t input_count, output_count;

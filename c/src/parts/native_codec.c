@@ -74,7 +74,7 @@ enum lm_native_verdict lm_native_parse(const uint8_t bytes[LM_NATIVE_REQUEST_BYT
     *request_out = (struct lm_native_request){
         .kind = bytes[4],
         .encoding = bytes[5],
-        .model = read_u16(bytes + 6),
+        .number = read_u16(bytes + 6),
         .id = read_u64(bytes + 8),
         .payload_bytes = read_u32(bytes + 16),
         .timeout_us = read_u32(bytes + 20),

@@ -23,7 +23,8 @@ struct lm_native_request {
     uint32_t payload_bytes;
     uint32_t timeout_us;
     uint32_t rows; /* never 0: 0 on the wire is 1 */
-    uint16_t model;
+    uint16_t number; /* of the model, as describe gives it */
+    uint16_t model;  /* its index, which the reader of the header finds */
     uint16_t flags;
     uint8_t kind;
     uint8_t encoding;
@@ -54,7 +55,7 @@ struct lm_native_reply {
     uint16_t status; /* enum lm_status */
     uint16_t flags;
     uint16_t width;  /* cores of its Run; 0: there was none, or it failed */
-    uint16_t expert; /* 1 + the index of the model that ran in its place; 0: none did */
+    uint16_t expert; /* 1 + the number of the model that ran in its place; 0: none did */
 };
 
 void lm_native_write_reply(uint8_t bytes[LM_NATIVE_REPLY_BYTES],

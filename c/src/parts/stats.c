@@ -266,6 +266,48 @@ int lm_stats_add_model(struct lm_stats *stats, const char *name) {
     return 0;
 }
 
+/* relaxed, all of them: whoever wrote the words has left the model (L2 in flow/reload.c), and
+ * readers look at `naming` */
+#define CLEAR_IO(field, kind) lm_store_relaxed_u64(&block->io.field[model], 0);
+#define CLEAR_WORKER(field, kind) lm_store_relaxed_u64(&block->worker.field[model], 0);
+
+static void clear_row(struct lm_stats_block *block, uint32_t model) {
+    if (block->head.role == LUMEN_ROLE_IO) {
+        LM_IO_MODEL_FIELDS(CLEAR_IO)
+    } else {
+        LM_MODEL_FIELDS(CLEAR_WORKER)
+        for (uint32_t e = 0; e < LUMEN_EXPERTS_MAX; e++)
+            lm_store_relaxed_u64(&block->worker.model_experts[e][model], 0); /* relaxed: as above */
+    }
+    for (uint32_t s = 0; s < LM_MODEL_STAGE_COUNT; s++) {
+        struct lm_model_histogram *times = &block->models[model][s];
+        lm_store_relaxed_u64(&times->sum_ns, 0); /* relaxed: as above */
+        for (uint32_t b = 0; b < LM_MODEL_HISTOGRAM_BUCKETS; b++)
+            lm_store_relaxed_u64(&times->buckets[b], 0); /* relaxed: as above */
+    }
+}
+
+void lm_stats_rename_model(struct lm_stats *stats, uint32_t model, const char *name) {
+    lumen_stats_header *header = stats->header;
+    uint32_t (*experts)[LUMEN_EXPERTS_MAX] =
+        (void *)((uint8_t *)stats->memory.base + header->experts_offset);
+    const uint32_t naming = header->naming;
+    LM_ASSERT(model < header->model_count && naming % 2 == 0);
+    /* M4: acq_rel: a reader that sees what follows sees the odd number too; pairs with M5 in
+     * lumen_uring/ring/stats.py */
+    (void)lm_plain_exchange_acq_rel_u32(&header->naming, naming + 1);
+    memset(name_at(stats, header->models_offset, model), 0, LM_NAME_BYTES_MAX);
+    write_name(stats, header->models_offset, model, name);
+    memset(experts[model], 0, sizeof experts[model]);
+    for (uint32_t m = 0; m < header->model_count; m++) {
+        for (uint32_t e = 0; e < LUMEN_EXPERTS_MAX; e++)
+            if (experts[m][e] == model + 1) experts[m][e] = 0; /* of one that went too */
+    }
+    for (uint32_t b = 0; b < header->block_count; b++) clear_row(block_at(stats, b), model);
+    /* M6: release: all of it is there; pairs with M5 in lumen_uring/ring/stats.py */
+    lm_plain_store_release_u32(&header->naming, naming + 2);
+}
+
 uint32_t lm_stats_find_model(const struct lm_stats *stats, const char *name) {
     for (uint32_t m = 0; m < stats->header->model_count; m++) {
         if (strcmp(lm_stats_model_name(stats, m), name) == 0) return m;

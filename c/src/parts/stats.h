@@ -173,9 +173,12 @@ struct lm_stats {
  * `note` says so. Returns 0 or LUMEN_E_NOMEM. */
 int lm_stats_open(struct lm_stats *stats, uint32_t port, uint32_t io_count, uint32_t worker_count,
                   const char *const *model_names, uint32_t model_count);
-/* One model more, whose index is the next one: it keeps its place for good. Before requests name
- * it. Returns 0, or LUMEN_E_NOMEM where /dev/shm has no room. */
+/* One model more, whose index is the next one. Before requests name it. Returns 0, or LUMEN_E_NOMEM
+ * where /dev/shm has no room. */
 int lm_stats_add_model(struct lm_stats *stats, const char *name);
+/* Gives the row of a model that nobody asks for any more to another one: its figures begin at 0,
+ * and readers see either model whole (lumen_stats_header.naming). */
+void lm_stats_rename_model(struct lm_stats *stats, uint32_t model, const char *name);
 /* The index of a model that was given; LUMEN_MODELS_MAX: none has the name. */
 uint32_t lm_stats_find_model(const struct lm_stats *stats, const char *name);
 /* Says which model the expert at a place of a virtual model is; before the threads start. */

@@ -73,8 +73,8 @@ static void write_access(struct lm_telemetry *telemetry, const struct lm_trace_r
     if (lm_line_file_add(&telemetry->access, line, bytes, &telemetry->stop)) tell(telemetry);
 }
 
-static uint32_t drain_one(struct lm_telemetry *telemetry, struct lm_trace *trace, uint32_t worker,
-                          uint64_t offset_ns) {
+static uint32_t drain_some(struct lm_telemetry *telemetry, struct lm_trace *trace, uint32_t worker,
+                           uint64_t offset_ns) {
     struct lm_trace_record records[RECORDS_AT_ONCE];
     uint32_t count = lm_trace_pop(trace, records, RECORDS_AT_ONCE);
     for (uint32_t r = 0; r < count; r++) {
@@ -82,6 +82,17 @@ static uint32_t drain_one(struct lm_telemetry *telemetry, struct lm_trace *trace
         if (telemetry->access.setting) write_access(telemetry, &records[r], offset_ns);
     }
     return count;
+}
+
+/* At least all rows that were there when it began. */
+static uint32_t drain_one(struct lm_telemetry *telemetry, struct lm_trace *trace, uint32_t worker,
+                          uint64_t offset_ns) {
+    uint32_t written = 0, count = RECORDS_AT_ONCE;
+    while (count == RECORDS_AT_ONCE && written < LM_TRACE_RECORDS + RECORDS_AT_ONCE) {
+        count = drain_some(telemetry, trace, worker, offset_ns);
+        written += count;
+    }
+    return written;
 }
 
 /* One round over all threads; returns how many rows there were. */
@@ -95,7 +106,14 @@ static uint32_t drain(struct lm_telemetry *telemetry) {
         written += drain_one(telemetry, &shared->workers[w].trace, w, offset_ns);
     for (uint32_t i = 0; i < shared->io_count; i++)
         written += drain_one(telemetry, &shared->ios[i].trace, shared->worker_count + i, offset_ns);
+    uint64_t rounds = lm_load_relaxed_u64(&telemetry->rounds); /* relaxed: own word */
+    /* T1: release: the names in the lines are read; pairs with T2 */
+    lm_store_release_u64(&telemetry->rounds, rounds + 1);
     return written;
+}
+
+uint64_t lm_telemetry_rounds(const struct lm_telemetry *telemetry) {
+    return lm_load_acquire_u64(&telemetry->rounds); /* T2: acquire; pairs with T1 */
 }
 
 /* ---- the thread ---- */

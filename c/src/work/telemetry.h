@@ -15,6 +15,7 @@ struct lm_telemetry {
     pthread_t thread;
     bool thread_started;
     lm_atomic_u32 stop;
+    lm_atomic_u64 rounds;      /* over all threads, each of all rows that were there */
     lm_atomic_u32 reopen;      /* 1: the thread opens its files again */
     pthread_mutex_t news_lock; /* held for a copy */
     char news[1024];           /* lines that nobody took yet */
@@ -26,6 +27,8 @@ int lm_telemetry_open(struct lm_telemetry *telemetry, struct lm_shared *shared,
                       const char *csv_path, const char *access_path);
 /* Starts the thread; the workers' and I/O threads' traces are there. */
 int lm_telemetry_start(struct lm_telemetry *telemetry);
+/* Control thread: a round that began after a row was pushed, and is over, has written it. */
+uint64_t lm_telemetry_rounds(const struct lm_telemetry *telemetry);
 /* Control thread: what the thread has to say to people. false: nothing. */
 bool lm_telemetry_news(struct lm_telemetry *telemetry, char *text, size_t room);
 /* Writes what is left, once no other thread runs any more, and ends the thread. */

@@ -90,6 +90,8 @@ void lm_worker_close(struct lm_worker *worker);
  * A model that fails leaves a note. Returns 0 or LUMEN_E_*. */
 int lm_worker_take_model(struct lm_worker *worker, struct lm_model *model, char *note,
                          size_t note_bytes);
+/* Another model gets the index of one that nobody asks for any more: no Run was counted. */
+void lm_worker_forget_model(struct lm_worker *worker, uint32_t model);
 /* No request of the model is left: frees what the threads have of it. Control thread. */
 void lm_shared_leave_model(struct lm_shared *shared, struct lm_model *model);
 /* Answers `count` requests, those of one model together where that model is batched. Afterwards

@@ -139,6 +139,18 @@ int lm_worker_open(struct lm_worker *worker) {
     return code;
 }
 
+void lm_worker_forget_model(struct lm_worker *worker, uint32_t model) {
+    for (uint32_t b = 0; worker->batch_counts && b < LM_BATCH_SIZES; b++) {
+        struct lm_batch_count *count = &worker->batch_counts[model][b];
+        /* relaxed, all of them: the worker has left the model (L2 in flow/reload.c) */
+        lm_store_relaxed_u64(&count->rows, 0);
+        lm_store_relaxed_u64(&count->runs, 0);
+        lm_store_relaxed_u64(&count->input_ns, 0);
+        lm_store_relaxed_u64(&count->infer_ns, 0);
+        lm_store_relaxed_u64(&count->output_ns, 0);
+    }
+}
+
 void lm_worker_close(struct lm_worker *worker) {
     lm_image_desk_close(&worker->desk);
     lm_inflater_close(worker->inflater);
