@@ -33,13 +33,25 @@ inline bool read_place(const complaint &r, struct lm_shm_regions *regions,
         return r.wrong("Unable to find shared memory region: '%s'", shown(name).text);
     if (out->offset > most || out->bytes > most - out->offset) {
         /* Clients look for these words of Triton's. */
-        return r.wrong("Invalid offset%s for shared memory region: %s: expected a place within the "
+        const char *words = out->offset > most ? "Invalid offset" : "Invalid offset + byte size";
+        if (out->offset <= most && out->bytes > UINT64_MAX - out->offset)
+            words = "Integer overflow detected: byte_size + offset";
+        return r.wrong("%s for shared memory region: %s: expected a place within the "
                        "region's %llu bytes, found %llu bytes at %llu",
-                       out->offset < most ? " + byte size" : "", where.text,
-                       (unsigned long long)most, (unsigned long long)out->bytes,
+                       words, where.text, (unsigned long long)most, (unsigned long long)out->bytes,
                        (unsigned long long)out->offset);
     }
     return true;
+}
+
+/* Clients look for the first words, which are Triton's. */
+inline bool wrong_bytes(const complaint &r, const struct lm_tensor *tensor, const char *field,
+                        size_t expected, uint64_t found) {
+    const char *least = lm_is_string(tensor) ? "at least " : "";
+    const auto bytes = (unsigned long long)found;
+    return r.wrong("unexpected total byte size %llu for input '%s', expecting %s%zu: %s: expected "
+                   "%s%zu for its shape, found %llu",
+                   bytes, shown(tensor->name).text, least, expected, field, least, expected, bytes);
 }
 
 inline bool add_place(const complaint &r, struct lm_oip_request *request,

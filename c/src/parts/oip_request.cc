@@ -96,11 +96,8 @@ bool take_blob(reading &r, uint32_t input, const element &said) {
     }
     const bool varies = lm_is_string(tensor); /* then it is the least */
     if (!lm_tensor_bytes(tensor, &r.request->sizes, &expected) || bytes < expected ||
-        (bytes > expected && !varies)) {
-        return r.wrong("input '%s': binary_data_size: expected %s%zu for its shape, found %llu",
-                       shown(tensor->name).text, varies ? "at least " : "", expected,
-                       (unsigned long long)bytes);
-    }
+        (bytes > expected && !varies))
+        return wrong_bytes(r, tensor, "binary_data_size", expected, bytes);
     if (bytes > UINT32_MAX) { /* so that the sum of all does not overflow */
         return r.wrong("input '%s': binary_data_size: expected at most %u, found %llu",
                        shown(tensor->name).text, UINT32_MAX, (unsigned long long)bytes);
@@ -149,12 +146,8 @@ bool take_place(reading &r, uint32_t input, const element *values, const bool *t
     if (!read_place(r, r.parser->regions, tensor, values, there, &place)) return false;
     const bool varies = lm_is_string(tensor); /* then it is the least */
     if (!lm_tensor_bytes(tensor, &r.request->sizes, &expected) || place.bytes < expected ||
-        (place.bytes > expected && !varies)) {
-        return r.wrong("input '%s': shared_memory_byte_size: expected %s%zu for its shape, found "
-                       "%llu",
-                       shown(tensor->name).text, varies ? "at least " : "", expected,
-                       (unsigned long long)place.bytes);
-    }
+        (place.bytes > expected && !varies))
+        return wrong_bytes(r, tensor, "shared_memory_byte_size", expected, place.bytes);
     return add_place(r, r.request, place);
 }
 
