@@ -16,11 +16,13 @@ static int bind_slot(const struct lm_io *io, const struct lm_model *model, uint3
     const struct lm_sizes sizes = lm_model_largest(model, 1);
     struct lm_layout_lists lists;
     struct lm_layout layout = lm_layout_of(&lists);
-    /* Another request may hold the slot now. */
+    /* Another request may hold the slot now; and the I/O thread may be taking an annex. */
     const struct lm_slot *slot = &io->arena.slots[index];
-    struct lm_slot empty = {.base = slot->home, .bytes = slot->bytes};
+    struct lm_slot empty = index < io->arena.base_slots
+                               ? (struct lm_slot){.base = slot->home, .bytes = slot->bytes}
+                               : lm_annexes_slot(&io->annexes, index);
     size_t bytes = 0;
-    if (!lm_model_slot_bytes(model, &sizes, &bytes) || bytes != slot->bytes) return 0;
+    if (!lm_model_slot_bytes(model, &sizes, &bytes) || bytes != empty.bytes) return 0;
     lm_model_layout(model, &empty, LM_ENCODING_TENSORS, &sizes, &layout);
     return lm_model_bind(model, &io->shared->ort, &layout, &sizes, &side->bindings[index],
                          side->values + index * tensor_count(model));

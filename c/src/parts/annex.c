@@ -74,6 +74,22 @@ bool lm_annex_is_open(const struct lm_annex *annex) {
     return state_of(annex) == COME;
 }
 
+/* Slot `s` of it, which nobody has taken. */
+static struct lm_slot slot_of(const struct lm_annex *annex, uint32_t s) {
+    uint8_t *memory = annex->memory.base, *base = memory ? memory + s * annex->slot_bytes : NULL;
+    return (struct lm_slot){
+        .base = base, .home = base, .bytes = annex->slot_bytes, .index = annex->first + s};
+}
+
+struct lm_slot lm_annexes_slot(const struct lm_annexes *annexes, uint32_t index) {
+    for (uint32_t a = 0; a < LM_ANNEXES_MAX; a++) {
+        const struct lm_annex *annex = &annexes->all[a];
+        if (!lm_annex_is_open(annex)) continue;
+        if (index - annex->first < annex->count) return slot_of(annex, index - annex->first);
+    }
+    return (struct lm_slot){.index = index};
+}
+
 uint64_t lm_annexes_bytes(const struct lm_annexes *annexes) {
     uint64_t bytes = 0;
     for (uint32_t a = 0; a < LM_ANNEXES_MAX; a++) {
@@ -134,13 +150,7 @@ static void renumber(struct lm_arena *arena, uint32_t from, int32_t by) {
 
 /* The slots are the owner's also while no annex has them: it looks at all there ever were. */
 static void make_slots(struct lm_arena *arena, const struct lm_annex *annex) {
-    for (uint32_t s = 0; s < annex->count; s++) {
-        uint8_t *base =
-            annex->memory.base ? (uint8_t *)annex->memory.base + s * annex->slot_bytes : NULL;
-        uint32_t index = annex->first + s;
-        arena->slots[index] = (struct lm_slot){
-            .base = base, .home = base, .bytes = annex->slot_bytes, .index = index};
-    }
+    for (uint32_t s = 0; s < annex->count; s++) arena->slots[annex->first + s] = slot_of(annex, s);
 }
 
 static void take(struct lm_arena *arena, struct lm_annex *annex) {

@@ -37,6 +37,9 @@ void lm_annex_leave(struct lm_annex *annex);
 bool lm_annexes_reap(struct lm_annexes *annexes);
 /* Maker: whether it is there, and was not asked for. */
 bool lm_annex_is_open(const struct lm_annex *annex);
+/* Maker: the memory of an entry of the table, as lm_slot's base and bytes, from what it knows of
+ * its annex itself: the owner may be writing the entry. No bytes: it is of none that is there. */
+struct lm_slot lm_annexes_slot(const struct lm_annexes *annexes, uint32_t index);
 /* Maker: the bytes, and the slots, of all that are there. */
 uint64_t lm_annexes_bytes(const struct lm_annexes *annexes);
 uint32_t lm_annexes_slots(const struct lm_annexes *annexes);
