@@ -151,12 +151,9 @@ def _check_isolation(config: Config, index: int, report: Report) -> None:
     model, engine = config.models[index], config.engine
     place = ("models", index)
     if model.isolation == "none":
-        if model.isolation_memory:
-            report(
-                (*place, "isolation_memory"),
-                "0 without isolation: process",
-                f"{model.isolation_memory}",
-            )
+        for name in ("isolation_memory", "isolation_hang_seconds"):
+            if value := getattr(model, name):
+                report((*place, name), "0 without isolation: process", f"{value}")
         return
     found = "process: its model is run by a process, which a worker waits for"
     if engine.queue_type == "inline":

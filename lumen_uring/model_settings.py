@@ -124,6 +124,9 @@ class ModelConfig(Section):
         le=1 << 40,
         description="0 (no bound) or a size such as 1GiB, to 1024GiB",
     )
+    isolation_hang_seconds: int = Field(
+        default=0, ge=0, le=86_400, description="0 (as server.hang_seconds) to 86400 seconds"
+    )
     intra_op_threads: int = Field(default=1, ge=1, le=256, description="a whole number, 1..256")
     channel_order: Literal["rgb", "bgr"] = Field(default="rgb", description="rgb | bgr")
     mean: _Three = Field(default=(0.0, 0.0, 0.0), description="a number or a list of three")

@@ -473,7 +473,7 @@ class Config(Section):
         own = ("name", "run", "batch_size", "batch_delay_us", "response_cache", "rate", "burst")
         copy = last.model_copy(
             update={name: getattr(entry, name) for name in own}
-            | {"isolation": "none", "isolation_memory": 0}
+            | {"isolation": "none", "isolation_memory": 0, "isolation_hang_seconds": 0}
             | {"sequences": None, "warmup": (), "max_queued": 0, "queue_timeout_us": 0}
             | {"batch_preferred": ()}
             | {"width": 1, "intra_op_threads": 1, "max_dims": {}, "fix_dims": {}, "providers": ()}

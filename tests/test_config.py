@@ -637,6 +637,7 @@ LIMITS: dict[str, tuple[float, float]] = {
     "server.metrics_port": (0, 65535),
     "models.0.width": (1, 64),
     "models.0.isolation_memory": (0, 1 << 40),
+    "models.0.isolation_hang_seconds": (0, 86400),
     "models.0.intra_op_threads": (1, 256),
     "models.0.mean": (-3.4028234663852886e38, 3.4028234663852886e38),
     "models.0.scale": (-3.4028234663852886e38, 3.4028234663852886e38),
@@ -659,6 +660,7 @@ for _section, _name, _field in crossing():
 # Other settings that a value needs beside it.
 BESIDE = {
     "models.0.isolation_memory": ["models.0.isolation=process"],
+    "models.0.isolation_hang_seconds": ["models.0.isolation=process"],
     "server.burst": ["server.rate=1"],
     "models.0.burst": ["models.0.rate=1"],
     "server.max_request_bytes": ["server.arena_bytes=1024GiB"],

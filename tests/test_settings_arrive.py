@@ -150,8 +150,8 @@ ELSEWHERE: dict[type[BaseModel], set[str]] = {
         "unready_seconds", "drain_seconds", "metrics_port", "metrics_host",
     },
     # The caller resolves them: tests/test_model_cache.py, tests/e2e/test_e2e_http_modes.py. The
-    # memory is bounded by the model's process: tests/e2e/test_e2e_isolation.py.
-    ModelConfig: {"path", "labels", "isolation_memory"},
+    # memory and time are bounded in the model's process: tests/e2e/test_e2e_isolation.py.
+    ModelConfig: {"path", "labels", "isolation_memory", "isolation_hang_seconds"},
     KeyConfig: {"token_env"},  # tests/e2e/test_e2e_limits.py
 }  # fmt: skip
 

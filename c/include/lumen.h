@@ -381,7 +381,7 @@ typedef struct lumen_model_config {
     uint64_t queue_timeout_us; /* a request's longest wait for a worker; 0: no bound */
     const uint32_t *preferred; /* a batch of so many rows waits for no more, 1..256 each */
     uint32_t preferred_count;
-    uint32_t reserved;
+    uint32_t isolation_hang_seconds; /* of a Run in its process, which is ended; 0: hang_seconds */
 } lumen_model_config;
 
 /* What the process of a model needs to know. It inherits `fd` and hands all to lumen_serve_process.

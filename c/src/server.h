@@ -140,7 +140,8 @@ bool lm_server_tell_long_runs(lumen_server *server, char *text, size_t text_byte
 
 /* server_process.c */
 /* Lets a process of its own run the model. Returns 0 or LUMEN_E_*. */
-int lm_server_isolate(lumen_server *server, struct lm_model *model);
+int lm_server_isolate(lumen_server *server, struct lm_model *model,
+                      const lumen_model_config *config);
 
 /* server_memory.c */
 /* Gives each node a copy of a model's weights, and its workers' threads sessions on it. Returns 0

@@ -88,7 +88,7 @@ int lm_server_open_model(lumen_server *server, const lumen_model_config *config,
         return code;
     }
     if (config->isolation == LUMEN_ISOLATION_PROCESS && !lm_model_is_virtual(model))
-        code = lm_server_isolate(server, model);
+        code = lm_server_isolate(server, model, config);
     if (!code) code = lm_server_copy_weights(server, model);
     if (!code) code = set_batch(server, model, config);
     if (code) {

@@ -16,7 +16,9 @@ static int open_common(lumen_server *server) {
     return code;
 }
 
-int lm_server_isolate(lumen_server *server, struct lm_model *model) {
+int lm_server_isolate(lumen_server *server, struct lm_model *model,
+                      const lumen_model_config *config) {
+    const uint64_t own_ns = config->isolation_hang_seconds * 1000000000ull;
     struct lm_shared *shared = &server->shared;
     int code = 0;
     if (shared->thread_count == 0) {
@@ -40,7 +42,7 @@ int lm_server_isolate(lumen_server *server, struct lm_model *model) {
     if (!shared->common) code = open_common(server);
     return code ? code
                 : lm_process_open(&model->process, shared->common, model, shared->thread_count,
-                                  shared->hang_ns);
+                                  own_ns ? own_ns : shared->hang_ns);
 }
 
 /* The one of that index that is in force, or still has requests; the caller holds `control`. */

@@ -206,7 +206,7 @@ def _spec(config: Config, model: ModelConfig, gentle: bool) -> bytes:
     origin = model.origin or Origin(model.path, 1)
     entry = model.model_dump(mode="json", exclude_unset=True)
     # This is a process of its own already; memory in common with another one has no place in it.
-    entry |= {"isolation": "none", "isolation_memory": 0}
+    entry |= {"isolation": "none", "isolation_memory": 0, "isolation_hang_seconds": 0}
     told = {
         "config": {
             "server": config.server.model_dump(mode="json", include=server) | {"io_threads": 1},

@@ -201,6 +201,7 @@ def native_model(
         engine=_number(ModelConfig.model_fields["engine"], model.engine),
         response_cache=int(model.response_cache),
         isolation=_number(ModelConfig.model_fields["isolation"], model.isolation),
+        isolation_hang_seconds=u32("isolation_hang_seconds", model.isolation_hang_seconds),
         version=u32("version", model.version),
         image=None if image is None else ctypes.pointer(native_image(image)),
         experts=None if experts is None else ctypes.pointer(experts),

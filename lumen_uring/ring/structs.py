@@ -277,7 +277,7 @@ class LumenModelConfig(ctypes.Structure):
         ("queue_timeout_us", c_uint64),
         ("preferred", ctypes.POINTER(c_uint32)),
         ("preferred_count", c_uint32),
-        ("reserved", c_uint32),
+        ("isolation_hang_seconds", c_uint32),
     ]
 
 

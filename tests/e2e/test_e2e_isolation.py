@@ -183,15 +183,63 @@ def test_a_crash_is_the_models_own(serve: Serve, tmp_path: Path) -> None:
     assert "ended by signal 11 (SIGSEGV); it is restarted in 0.2 s" in server.errors
 
 
-def test_a_run_that_hangs_is_ended(serve: Serve, tmp_path: Path) -> None:
-    model = isolated("slow", graphs.slow(tmp_path / "slow.onnx"))
-    server = serve({**document([model]), "server": {"hang_seconds": 1}})
+@pytest.mark.parametrize("own", [False, True])
+def test_a_run_that_hangs_is_ended(serve: Serve, tmp_path: Path, own: bool) -> None:
+    """By the server's bound, or by one of its own."""
+    path = graphs.slow(tmp_path / "slow.onnx")
+    model = isolated("slow", path, **({"isolation_hang_seconds": 1} if own else {}))
+    server = serve({**document([model]), "server": {"hang_seconds": 0 if own else 1}})
     with Http(server.port) as http:
         answer = http.query(slow(1 << 40))
         assert answer.code == 500
         assert "ended by signal 9" in answer.error
         eventually(lambda: is_ready(server, "slow"), "the model's return", 60)
         assert http.query(slow(3)).array("y").tolist() == [6]
+
+
+@pytest.mark.parametrize("queue_type", ["auto", "scq", "naive", "batched"])
+def test_a_process_that_hangs_holds_a_share_of_the_workers(
+    serve: Serve, tmp_path: Path, queue_type: str
+) -> None:
+    """Another model is answered meanwhile, as often as it is asked; nobody's request is lost."""
+    double = graphs.double(tmp_path / "double.onnx")
+    other = {"name": "other", "path": str(double), "run": "worker", "engine": "onnxruntime"}
+    batch_size = 4 if queue_type == "batched" else 1
+    settings = document(
+        [isolated("apart", double), other], queue_type=queue_type, batch_size=batch_size
+    )
+    server = serve({**settings, "server": {"hang_seconds": 600}})
+    [child] = children(server.pid)
+    row = np.arange(16, dtype=np.float32).reshape(1, 16)
+    answers: list[np.ndarray] = []
+
+    def ask() -> None:
+        with Client("127.0.0.1", server.port, timeout_s=120) as client:
+            answers.append(client.infer("apart", {"x": row}).outputs["y"])
+
+    threads = [threading.Thread(target=ask) for _ in range(6)]
+    with Client("127.0.0.1", server.port) as client, Http(server.port) as http:
+        os.kill(child, signal.SIGSTOP)
+        try:
+            for thread in threads:
+                thread.start()
+            eventually(
+                lambda: read(server.stats_path).models["apart"]["queued"] == len(threads),
+                "all requests with the workers",
+                found=lambda: read(server.stats_path).models["apart"],
+            )
+            for _ in range(50):
+                assert np.array_equal(client.infer("other", {"x": row}).outputs["y"], 2 * row)
+            late = http.query(web.infer("apart", {"x": row}, parameters={"timeout": 50_000}))
+            assert late.code == 503
+            assert "deadline" in late.error
+            assert not answers
+        finally:
+            os.kill(child, signal.SIGCONT)
+        for thread in threads:
+            thread.join(60)
+    assert len(answers) == len(threads)
+    assert all(np.array_equal(answer, 2 * row) for answer in answers)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])

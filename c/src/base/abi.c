@@ -59,7 +59,7 @@ static const lumen_abi_field table[] = {
     FIELD(lumen_model_config, queue_timeout_us),
     FIELD(lumen_model_config, preferred),
     FIELD(lumen_model_config, preferred_count),
-    FIELD(lumen_model_config, reserved),
+    FIELD(lumen_model_config, isolation_hang_seconds),
     WHOLE(lumen_warmup_tensor),
     FIELD(lumen_warmup_tensor, name),
     FIELD(lumen_warmup_tensor, shape),

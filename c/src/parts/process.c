@@ -64,8 +64,9 @@ uint64_t lm_process_signature(const struct lm_model *model) {
 int lm_process_open(struct lm_process **process_out, struct lm_common_memory *common,
                     const struct lm_model *model, uint32_t workers, uint64_t hang_ns) {
     *process_out = NULL;
-    struct lm_process *process = calloc(1, sizeof *process);
+    struct lm_process *process = aligned_alloc(LM_CACHE_LINE, sizeof *process);
     if (!process) return lm_error(LUMEN_E_NOMEM, "no memory for the process of a model");
+    memset(process, 0, sizeof *process);
     process->common = common;
     process->box_count = workers;
     process->hang_ns = hang_ns;
@@ -90,9 +91,17 @@ static void close_handle(struct lm_process *process) {
     lm_store_relaxed_u32(&process->handle, 0);
 }
 
+int lm_process_open_rooms(struct lm_process *process, uint32_t nodes, uint32_t slots) {
+    int code = 0;
+    for (uint32_t n = 0; !code && n < nodes; n++)
+        code = lm_process_room_open(&process->rooms[n], slots);
+    return code;
+}
+
 void lm_process_close(struct lm_process *process) {
     if (!process) return;
     close_handle(process);
+    for (uint32_t n = 0; n < LM_NODES_MAX; n++) lm_process_room_close(&process->rooms[n]);
     lm_common_memory_give_back(process->common, &process->memory);
     free(process);
 }

@@ -11,6 +11,7 @@
 #include "base/atomics.h"
 #include "base/common_memory.h"
 #include "base/limits.h"
+#include "parts/process_room.h"
 #include "parts/tensor.h"
 
 struct lm_model;
@@ -45,6 +46,7 @@ struct lm_process {
     lm_atomic_u32 handle;  /* 1 + its pidfd; 0: nobody has started it */
     lm_atomic_u32 started; /* the number that `handle` is of */
     lm_atomic_u32 end;     /* of the last process that ended: its signal, or 256 + its status */
+    struct lm_process_room rooms[LM_NODES_MAX]; /* of each node's workers */
 };
 
 /* A box for each worker. Returns 0 or LUMEN_E_*. */
@@ -52,6 +54,8 @@ int lm_process_open(struct lm_process **process_out, struct lm_common_memory *co
                     const struct lm_model *model, uint32_t workers, uint64_t hang_ns);
 /* No thread uses it any more; the process itself is its parent's to end. NULL is allowed. */
 void lm_process_close(struct lm_process *process);
+/* Once it is known how many nodes and slots there are. Returns 0 or LUMEN_E_NOMEM. */
+int lm_process_open_rooms(struct lm_process *process, uint32_t nodes, uint32_t slots);
 
 /* The number of the process that is to be started; 0: a worker still waits for the last one. */
 uint32_t lm_process_next(struct lm_process *process);

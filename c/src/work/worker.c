@@ -21,6 +21,7 @@
 #include "work/jobs.h"
 #include "work/record.h"
 #include "work/region_tensors.h"
+#include "work/rooms.h"
 #include "work/route.h"
 #include "work/shm_tensors.h"
 #include "work/width.h"
@@ -236,22 +237,19 @@ static void give_back(struct lm_io *io, uint32_t slot) {
     }
 }
 
-/* Workers may put back what they pop: others than the I/O thread may push. */
-static bool takes_jobs_back(const struct lm_queue *queue) {
-    return queue->type == LUMEN_QUEUE_MPMC || queue->type == LUMEN_QUEUE_SCQ;
-}
-
-/* As long as a slice of the picture, which gets half of the time so. */
+/* As long as a slice of the picture, which gets half of the time so. What runs in a process of its
+ * own may keep its worker for longer. */
 static void serve_between(struct lm_worker *worker, uint64_t pixels_max) {
     struct lm_node *node = worker->node;
     struct lm_queue *queue = &worker->line->queue;
     uint64_t began_ns = lm_now_ns(), now_ns = began_ns, before_ns = worker->between_ns;
     uint32_t job, put_back = 0;
-    if (!takes_jobs_back(queue)) return;
+    if (!lm_jobs_may_go_back(queue)) return;
     while (now_ns < began_ns + LM_DECODE_SLICE_NS && put_back <= lm_queue_depth(queue) &&
            lm_queue_pop(queue, &job)) {
         const struct lm_request *request = lm_worker_request(worker, job);
-        if (request->pixels > pixels_max && lm_queue_push(queue, job)) {
+        bool waits = request->pixels > pixels_max || request->model->process;
+        if (waits && lm_queue_push(queue, job)) {
             put_back++;
             lm_jobs_wake_another(node, worker->line);
             continue;
@@ -266,9 +264,18 @@ static void serve_between(struct lm_worker *worker, uint64_t pixels_max) {
 
 /* ---- the thread ---- */
 
+static void serve_and_give_back(struct lm_worker *worker, const uint32_t *jobs, uint32_t count) {
+    if (count == 0) return;
+    lm_rest_end(lm_worker_node_of(worker, jobs[0]), lm_worker_line_of(worker, jobs[0]));
+    lm_worker_serve(worker, jobs, count);
+    for (uint32_t j = 0; j < count; j++)
+        give_back(&worker->shared->ios[lm_job_io(jobs[j])], lm_job_slot(jobs[j]));
+}
+
 void *lm_worker_main(void *argument) {
     struct lm_worker *worker = argument;
     struct lm_shared *shared = worker->shared;
+    struct lm_rooms rooms;
     uint32_t jobs[LM_BATCH_MAX], count;
     char name[16];
     snprintf(name, sizeof name, "lumen-w/%u", worker->index);
@@ -281,11 +288,11 @@ void *lm_worker_main(void *argument) {
     worker->between = serve_between;
     lm_thread_meet(shared);
     while ((count = lm_jobs_next(worker, jobs)) > 0 || lm_jobs_change_line(worker)) {
-        if (count == 0) continue;
-        lm_rest_end(lm_worker_node_of(worker, jobs[0]), lm_worker_line_of(worker, jobs[0]));
-        lm_worker_serve(worker, jobs, count);
-        for (uint32_t j = 0; j < count; j++) {
-            give_back(&worker->shared->ios[lm_job_io(jobs[j])], lm_job_slot(jobs[j]));
+        while (count > 0) {
+            uint32_t placed = lm_rooms_enter(worker, &rooms, jobs, count);
+            serve_and_give_back(worker, jobs, rooms.first);
+            serve_and_give_back(worker, jobs + rooms.first, placed - rooms.first);
+            count = lm_rooms_leave(worker, &rooms, jobs);
         }
         if (worker->real_time.priority) lm_real_time_check(&worker->real_time, lm_now_ns());
     }
