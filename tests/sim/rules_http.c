@@ -149,7 +149,7 @@ static void nearly_wrong(void) {
     talk_requests(&one, "GET /v2/models/tiny/versions/1", "", "");
     talk_answered(&one, 200, "\"tiny\"");
     talk_requests(&one, "GET /v2/models/tiny/versions/2", "", "");
-    talk_answered(&one, 404, "version 2 is not found");
+    talk_answered(&one, 404, "version 2 is not at ready state");
     talk_text(&one, "POST /v2/models/tiny/infer" HOST "Inference-Header-Content-Length: 9\r\n"
                     "Transfer-Encoding: chunked\r\n\r\n8\r\n{1234567\r\n0\r\n\r\n");
     talk_answered(&one, 400, "at most the chunks'");
