@@ -6,15 +6,17 @@ Made by server.py once the engine has started, read by the metrics page's thread
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from lumen_uring.guard import Guard
 from lumen_uring.repository.states import Row
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
     """Versions of Lumen and ONNX Runtime, the numbers of workers, I/O threads and slots, for each
-    model of the start its name and its execution providers, and what says the states of all."""
+    model of the start its name and its execution providers, what says the states of all, and the
+    guard of the server's threads."""
 
     version: str
     ort_version: str
@@ -23,3 +25,4 @@ class Facts:
     slots: int
     providers: tuple[tuple[str, tuple[str, ...]], ...] = ()
     states: Callable[[], Sequence[Row]] = tuple
+    guard: Guard = field(default_factory=lambda: Guard(lambda _level, _text: None))

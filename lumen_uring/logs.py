@@ -1,8 +1,9 @@
 """The server's output: lines for people on stdout, and the log on stderr or in a file.
 
-Used by server.py, on the main thread alone. Writing never waits and never raises: when a reader is
-gone or slow, or the disk is full, lines are lost and the server goes on. The next line that can be
-written says how many.
+Used by server.py and by its threads: one lock makes each line whole, and the log's file is opened
+again onto the number that it has, so that no thread ever writes to another file. Writing waits for
+no reader and never raises: when a reader is gone or slow, or the disk is full, lines are lost and
+the server goes on. The next line that can be written says how many.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import json
 import os
 import select
 import sys
+import threading
 from datetime import datetime, timezone
 from typing import Final
 
@@ -38,9 +40,6 @@ class _Lines:
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
         self.dropped = 0
-        self._poll = select.poll()
-        if descriptor != _NONE:
-            self._poll.register(descriptor, select.POLLOUT)
 
     def write(self, text: str) -> bool:
         """Writes lines; False when the reader is too slow, or there is none."""
@@ -54,7 +53,17 @@ class _Lines:
 
     def _has_room(self) -> bool:
         # A full pipe or a stopped terminal would block the thread that handles signals.
-        return any(events & select.POLLOUT for _, events in self._poll.poll(0))
+        if self.descriptor == _NONE:
+            return False
+        poll = select.poll()
+        poll.register(self.descriptor, select.POLLOUT)
+        return any(events & select.POLLOUT for _, events in poll.poll(0))
+
+    def become(self, other: _Lines) -> None:
+        """Takes another's file, onto the number that is there; the other one has none then."""
+        os.dup2(other.descriptor, self.descriptor, inheritable=False)
+        other.close()
+        self.dropped = 0
 
     def close(self) -> None:
         if self.descriptor != _NONE:
@@ -76,6 +85,7 @@ class Journal:
     """
 
     def __init__(self, settings: LogConfig) -> None:
+        self._lock = threading.Lock()
         self._settings = settings
         self._stdout = _Lines(_NONE if sys.stdout is None else _STDOUT)
         self._stderr = _Lines(_NONE if sys.stderr is None else _STDERR)
@@ -111,9 +121,14 @@ class Journal:
             ConfigError: log.path cannot be written; nothing has changed.
         """
         new = _open(settings)
-        if self._file is not None:
-            self._file.close()
-        self._settings, self._file, self._file_fails = settings, new, False
+        with self._lock:
+            if self._file is None or new is None:
+                old, self._file = self._file, new
+                if old is not None:
+                    old.close()
+            else:
+                self._file.become(new)
+            self._settings, self._file_fails = settings, False
         self.levels = levels_from(settings.level)
 
     def show(self, line: str) -> None:
@@ -123,7 +138,8 @@ class Journal:
             line: without its end.
         """
         if self.is_for_people:
-            self._stdout.write(line)
+            with self._lock:
+                self._stdout.write(line)
 
     def say(self, line: str, level: str = "info") -> None:
         """Writes a line to stdout and to the log.
@@ -145,19 +161,22 @@ class Journal:
         """
         if level not in self.levels:
             return
-        for line in message.splitlines():
-            record = self._record(level, line)
-            if self._file is None:
-                self._write(self._stderr, record)
-            elif self._write(self._file, record):
-                self._file_fails = False
-            else:
-                # Mostly a full disk. Said once, so that stderr does not fill another disk.
-                if not self._file_fails:
-                    said = f"log.path: {self._settings.path} cannot be written; the log comes here"
-                    self._write(self._stderr, self._record("error", said))
-                self._file_fails = True
-                self._write(self._stderr, record)
+        with self._lock:
+            for line in message.splitlines():
+                self._put(self._record(level, line))
+
+    def _put(self, record: str) -> None:
+        if self._file is None:
+            self._write(self._stderr, record)
+        elif self._write(self._file, record):
+            self._file_fails = False
+        else:
+            # Mostly a full disk. Said once, so that stderr does not fill another disk.
+            if not self._file_fails:
+                said = f"log.path: {self._settings.path} cannot be written; the log comes here"
+                self._write(self._stderr, self._record("error", said))
+            self._file_fails = True
+            self._write(self._stderr, record)
 
     def _write(self, lines: _Lines, record: str) -> bool:
         text = record

@@ -118,6 +118,21 @@ class ServerCollector(Collector):
             for one in states.ALL:
                 states_of.add_metric((model, str(version), one), float(one == state))
         yield states_of
+        failures = CounterMetricFamily(
+            "lumen_part_failures",
+            "Exceptions in a part of the Python beside the engine, which goes on after each",
+            labels=("part",),
+        )
+        alive = GaugeMetricFamily(
+            "lumen_part_alive",
+            "0 for a part of the Python beside the engine whose thread has ended, else 1",
+            labels=("part",),
+        )
+        for part, count, is_alive in facts.guard.rows():
+            failures.add_metric((part,), count)
+            alive.add_metric((part,), float(is_alive))
+        yield failures
+        yield alive
         build = {"version": facts.version, "onnxruntime": facts.ort_version}
         yield InfoMetricFamily("lumen_build", "Versions of Lumen and of ONNX Runtime", build)
 

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import selectors
 import socket
-import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Final
 from urllib.parse import urlsplit
+
+from lumen_uring.guard import Guard
 
 CONNECTIONS_MAX: Final = 64
 PLAIN: Final = "text/plain; charset=utf-8"
@@ -99,9 +101,10 @@ class HttpLoop:
     Args:
         listener: bound and listening; it belongs to the loop from now on.
         handler: makes the answers.
+        guard: of the server's threads.
     """
 
-    def __init__(self, listener: socket.socket, handler: Handler) -> None:
+    def __init__(self, listener: socket.socket, handler: Handler, guard: Guard) -> None:
         self._listener = listener
         self._handler = handler
         self._clients: dict[_Client, None] = {}  # the oldest first
@@ -110,7 +113,8 @@ class HttpLoop:
         self._closing = False
         self._closed_by_s = 0.0
         self._accept_at_s: float | None = None  # while it cannot accept
-        self._thread = threading.Thread(target=self._run, name="lumen-metrics", daemon=True)
+        self._guard = guard
+        self._thread = guard.thread("lumen-metrics", self._run, daemon=True)
         for end in (listener, self._wake, self._woken):
             end.setblocking(False)
 
@@ -138,6 +142,9 @@ class HttpLoop:
         # poll, not epoll: it needs no descriptor.
         with selectors.PollSelector() as selector:
             self._selector = selector
+            self._accept_at_s = None
+            for client in list(self._clients):  # of a turn that failed
+                self._drop(client)
             selector.register(self._woken, selectors.EVENT_READ)
             selector.register(self._listener, selectors.EVENT_READ)
             while not self._closing or self._finishes():
@@ -251,9 +258,12 @@ class HttpLoop:
             return
         client.until_s = None
         self._selector.unregister(client.socket)
-        threading.Thread(
-            target=self._work, args=(client, answer), name="lumen-metrics-slow", daemon=True
-        ).start()
+        work = partial(self._work, client, answer)
+        try:
+            self._guard.thread("lumen-metrics-slow", work, daemon=True, again=False).start()
+        except RuntimeError as error:  # no room for a thread
+            self._done.put((client, Answer(503, f"{error}\n".encode())))
+            self._interrupt()
 
     def _work(self, client: _Client, make: Callable[[], Answer]) -> None:
         try:

@@ -107,7 +107,7 @@ class MetricsServer:
         if stats_path != Path():
             # Kept open: the figures can still be read when a clean-up removes the file.
             self._stats_fd = os.open(stats_path, os.O_RDONLY | os.O_CLOEXEC)
-        self._loop = HttpLoop(self._socket, self._answer)
+        self._loop = HttpLoop(self._socket, self._answer, facts.guard)
         self._loop.start()
 
     def set_hosts(self, hosts: Sequence[str]) -> None:

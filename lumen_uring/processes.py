@@ -14,12 +14,14 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
 from lumen_uring.errors import EngineError
+from lumen_uring.guard import Guard
 from lumen_uring.logs import Journal
 from lumen_uring.model_settings import ModelConfig
 from lumen_uring.repository.prepare import PrepareError, Preparer
@@ -48,10 +50,12 @@ class Processes:
 
     Args:
         journal: where it says that a process has ended.
+        guard: counts what fails.
     """
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: Journal, guard: Guard) -> None:
         self._journal = journal
+        self._guard = guard
         self._processes: list[_Process] = []
         self._engine: Engine | None = None
 
@@ -118,7 +122,10 @@ class Processes:
                 self._processes.remove(process)
                 _kill(process)
                 continue
-            self._look_at(engine, process)
+            try:
+                self._look_at(engine, process)
+            except Exception as error:  # mostly no descriptor, no memory, or no process is left
+                self._give_up(engine, process, error)
             if process.child is None:
                 wait_s = min(wait_s, max(0.0, process.restart_s - time.monotonic()))
             elif not process.is_up:
@@ -145,6 +152,18 @@ class Processes:
         elif not process.is_up and engine.process_is_up(process.model.index):
             process.is_up = True
             self._journal.log("info", f"The process of model {name} takes requests again.")
+
+    def _give_up(self, engine: Engine, process: _Process, error: Exception) -> None:
+        """Ends what was begun of a process, and plans to start it again; one that serves stays."""
+        self._guard.failed(f"process {process.model.settings.name}", error)
+        if process.is_up:
+            return
+        if process.child is not None:
+            _kill(process)
+            process.child = None
+            with suppress(EngineError):
+                engine.process_ended(process.model.index, signal.SIGKILL)
+        self._plan_restart(process)
 
     @staticmethod
     def _plan_restart(process: _Process) -> None:

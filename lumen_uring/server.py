@@ -21,6 +21,7 @@ from lumen_uring import __version__, loading, reload
 from lumen_uring.banner import banner, warnings
 from lumen_uring.errors import ConfigError, EngineError, LumenError, MetricsError
 from lumen_uring.facts import Facts
+from lumen_uring.guard import Guard
 from lumen_uring.logs import Journal
 from lumen_uring.metrics_server import MetricsServer
 from lumen_uring.model_cache import labels, resolve
@@ -150,10 +151,11 @@ def _serve(
     runtime = onnxruntime_path.find()
     notes = [*config.notes]
     notifier = Notifier()
+    guard = Guard(journal.log)
     # The page closes before the engine, which removes the statistics file.
     with (
         SignalQueue(_TAKEN) as signals,
-        Processes(journal) as processes,
+        Processes(journal, guard) as processes,
         Engine(config, runtime) as engine,
         _metrics(config, notes) as metrics,
     ):
@@ -178,15 +180,15 @@ def _serve(
         info = engine.info()
         description = engine.describe()
         live = _live_models(engine, config, journal, info.ort_version, looks)
-        control = Control(engine, live, journal.log, TritonSettings(config, journal).answer)
+        control = Control(engine, live, journal.log, TritonSettings(config, journal).answer, guard)
         if metrics is not None:
-            facts = _facts(info, description, live.states.rows)
+            facts = _facts(info, description, live.states.rows, guard)
             metrics.start(Path(info.stats_path), facts, os.getpid())
         notes += warnings(config, info)
         report = Report(report_path(Path(info.stats_path)) if info.stats_path else None)
         watch = _Watch(
             config, reread, journal, notifier, signals, engine, metrics, processes, live, control,
-            report,
+            report, guard,
         )  # fmt: skip
         try:
             control.start()  # folders are watched before anybody reads that the server is ready
@@ -356,13 +358,23 @@ def _metrics(config: Config, notes: list[str]) -> Iterator[MetricsServer | None]
 
 
 def _facts(
-    info: EngineInfo, description: dict[str, Any], states: Callable[[], Sequence[Row]]
+    info: EngineInfo,
+    description: dict[str, Any],
+    states: Callable[[], Sequence[Row]],
+    guard: Guard,
 ) -> Facts:
     providers = tuple(
         (model["name"], tuple(model.get("providers", ()))) for model in description["models"]
     )
     return Facts(
-        __version__, info.ort_version, info.workers, info.io_threads, info.slots, providers, states
+        __version__,
+        info.ort_version,
+        info.workers,
+        info.io_threads,
+        info.slots,
+        providers,
+        states,
+        guard,
     )
 
 
@@ -382,6 +394,7 @@ class _Watch:
         live: LiveModels,
         control: Control,
         report: Report,
+        guard: Guard,
     ) -> None:
         self._processes = processes
         self._config = config
@@ -394,29 +407,55 @@ class _Watch:
         self._live = live
         self._control = control
         self._report = report
+        self._guard = guard
 
     def until_the_end(self) -> int:
         """Returns the exit status."""
+        guard = self._guard
         while True:
-            number = self._signals.wait(min(_WATCH_S, self._processes.look()))
+            look_s = _WATCH_S
+            with guard.part("processes"):
+                look_s = min(look_s, self._processes.look())
+            number = self._next_signal(look_s)
             if self._engine.wait(0):
                 self._journal.log("error", "The engine ended by itself.")
                 return 1
             if number in _ENDING:
                 return self._end(number)
-            if number == signal.SIGHUP:
-                self._notifier.reloading()
+            with guard.part("signals"):
+                self._obey(number)
+            with guard.part("news"):
+                if news := self._engine.news():
+                    self._journal.log("error", news)
+            with guard.part("control"):
+                self._control.look()
+            with guard.part("notifier"):
+                if self._notifier.watchdog_s and self._engine.heartbeat():
+                    self._notifier.alive()
+
+    def _next_signal(self, seconds: float) -> signal.Signals | None:
+        try:
+            return self._signals.wait(seconds)
+        except Exception as error:
+            self._guard.failed("signals", error)
+            time.sleep(_STEP_S)  # it may fail again at once
+            return None
+
+    def _obey(self, number: signal.Signals | None) -> None:
+        """Does what a signal asks for that does not end the server."""
+        if number == signal.SIGHUP:
+            self._notifier.reloading()
+            try:
                 self._reload()
-                self._notifier.ready("Reloaded.")
-            elif number == signal.SIGUSR1:
-                self._reopen(self._config)
-                self._engine.reopen_files(self._config)
-            elif number is not None and number != signal.SIGCHLD:
-                self._journal.log("debug", f"{number.name} is ignored.")
-            if news := self._engine.news():
-                self._journal.log("error", news)
-            if self._notifier.watchdog_s and self._engine.heartbeat():
-                self._notifier.alive()
+            except Exception as error:
+                said = f"The reload failed: {type(error).__name__}: {error}"
+                self._reload_failed(said)
+            self._notifier.ready("Reloaded.")
+        elif number == signal.SIGUSR1:
+            self._reopen(self._config)
+            self._engine.reopen_files(self._config)
+        elif number is not None and number != signal.SIGCHLD:
+            self._journal.log("debug", f"{number.name} is ignored.")
 
     def _reload(self) -> None:
         """Applies the settings that a reload may change; a wrong file changes nothing."""

@@ -31,6 +31,7 @@ from test_stats import build
 from lumen_uring import metrics_http
 from lumen_uring.errors import MetricsError, StatsError
 from lumen_uring.facts import Facts
+from lumen_uring.guard import Guard
 from lumen_uring.metrics import (
     OPENMETRICS,
     TEXT,
@@ -384,6 +385,16 @@ def test_every_sample_is_the_sum_of_its_own_words() -> None:
     bits["model"]["queued"] = 1
     text = render(make_registry(lambda: reading, facts), "")[1].decode()
     assert value(samples(text), "nv_inference_pending_request_count", model="m", version="1") == 0
+
+
+def test_parts_of_python_that_fail_are_counted() -> None:
+    guard = Guard(lambda _level, _text: None)
+    with guard.part("look"):
+        raise OSError(24, "Too many open files")
+    facts = Facts("1.2", "1.9", 1, 1, 1, guard=guard)
+    text = render(make_registry(lambda: snapshot(), facts), "")[1].decode()
+    assert 'lumen_part_failures_total{part="look"} 1.0' in text
+    assert 'lumen_part_alive{part="look"} 1.0' in text
 
 
 def test_a_server_that_is_not_ready() -> None:

@@ -17,6 +17,7 @@ from test_stats import build
 from lumen_uring import metrics_http, metrics_server
 from lumen_uring.errors import MetricsError
 from lumen_uring.facts import Facts
+from lumen_uring.guard import Guard
 from lumen_uring.metrics_http import (
     CONNECTIONS_MAX,
     Answer,
@@ -54,7 +55,7 @@ class Site:
         self.address = listener.getsockname()
         self.go_on = threading.Event()
         self.begun = threading.Event()
-        self.loop = HttpLoop(listener, self.answer)
+        self.loop = HttpLoop(listener, self.answer, Guard(lambda _level, _text: None))
         self.loop.start()
         self._open = contextlib.ExitStack()
 

@@ -20,6 +20,7 @@ import pytest
 from lumen_uring import loading, server
 from lumen_uring.config import load
 from lumen_uring.errors import ConfigError, EngineError, LumenError, MetricsError
+from lumen_uring.guard import Guard
 from lumen_uring.model_cache import CachePlace
 from lumen_uring.notify import Notifier
 from lumen_uring.reload import plan
@@ -27,6 +28,7 @@ from lumen_uring.ring.config_struct import EnginePlace
 from lumen_uring.settings import Config
 
 Calls = list[tuple[object, ...]]
+GUARD = Guard(lambda _level, _text: None)
 HUP, INT, TERM = signal.SIGHUP, signal.SIGINT, signal.SIGTERM
 
 
@@ -86,6 +88,7 @@ class Scene:
         reload: object = None,
     ) -> None:
         self.calls: Calls = []
+        self.failures: list[str] = []
         self.config = config or load()
         quiet = {"wait": in_turn(False), "news": in_turn(""), "heartbeat": in_turn(False)}
         self.notifier: Any = Told("manager", self.calls)
@@ -109,6 +112,7 @@ class Scene:
             ),  # type: ignore[arg-type]
             Told("control", self.calls),  # type: ignore[arg-type]
             Told("report", self.calls, begin=in_turn(1)),  # type: ignore[arg-type]
+            Guard(lambda _level, text: self.failures.append(text)),
         )
 
     def run(self) -> int:
@@ -123,6 +127,7 @@ class Scene:
                 "live.models",
                 "live.virtual",
                 "control.list_models",
+                "control.look",
                 "control.close",
             ),
             *("report.begin", "report.end"),
@@ -131,6 +136,13 @@ class Scene:
 
 
 DRAIN = ("log.say", "Draining for at most 5 s; a second signal ends the server at once.")
+FAILS_AS = {
+    "processes.look": "processes",
+    "signals.wait": "signals",
+    "engine.news": "news",
+    "control.look": "control",
+    "manager.reloading": "signals",
+}
 STOPPING = ("manager.stopping", 8.0, "Draining for at most 5 s.")
 
 
@@ -143,6 +155,30 @@ def test_a_signal_drains_and_ends(number: signal.Signals) -> None:
     waits = [call for call in scene.calls if call[0] in ("signals.wait", "engine.wait")]
     assert waits[:4] == [("signals.wait", 1.0), ("engine.wait", 0)] * 2
     assert waits[4:] == [("engine.wait", 0.1)] * 2
+
+
+@pytest.mark.parametrize(
+    "part", ["processes.look", "signals.wait", "engine.news", "control.look", "manager.reloading"]
+)
+def test_a_part_that_fails_ends_nothing(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "sleep", lambda _seconds: None)
+    ends = {"wait": in_turn(*[False] * 12, True)}
+    scene = Scene([HUP, None, TERM], engine=ends, watchdog_s=1.0)
+    who, _, call = part.partition(".")
+    told = {"manager": scene.notifier, **vars(scene.watch)}.get(who) or getattr(
+        scene.watch, f"_{who}"
+    )
+    usual, failures = getattr(told, call), iter([OSError(24, "Too many open files"), MemoryError()])
+
+    def fails(*arguments: object) -> object:
+        if error := next(failures, None):
+            raise error
+        return usual(*arguments)
+
+    monkeypatch.setattr(told, call, fails, raising=False)
+    assert scene.run() == 0
+    assert scene.failures[0].startswith(f"{FAILS_AS[part]}: OSError: [Errno 24]")
+    assert DRAIN in scene.calls
 
 
 def test_sigterm_turns_readiness_off_first_and_ctrl_c_does_not() -> None:
@@ -570,7 +606,7 @@ def test_the_facts_of_the_page() -> None:
 
     models = [{"name": "a", "providers": ["openvino", "cpu"]}, {"name": "virtual"}]
     rows = [("a", 1, "READY")]
-    facts = server._facts(Info(), {"models": models}, lambda: rows)  # type: ignore[arg-type]
+    facts = server._facts(Info(), {"models": models}, lambda: rows, GUARD)  # type: ignore[arg-type]
     assert facts.states() == rows
     assert facts.providers == (("a", ("openvino", "cpu")), ("virtual", ()))
     assert (facts.ort_version, facts.workers, facts.io_threads, facts.slots) == ("1.9", 3, 2, 64)
@@ -622,7 +658,7 @@ def start(
     monkeypatch.setattr(server, "Engine", lambda config, runtime: engine)
     monkeypatch.setattr(server, "Notifier", lambda: manager)
     processes = Place("processes", calls, start=in_turn(True), look=in_turn(60.0))
-    monkeypatch.setattr(server, "Processes", lambda journal: processes)
+    monkeypatch.setattr(server, "Processes", lambda journal, guard: processes)
     live = SimpleNamespace(states=Told("states", calls))
     monkeypatch.setattr(server, "LiveModels", lambda *_given, **_files: live)
     monkeypatch.setattr(server, "Control", lambda *_given: Told("control", calls))
@@ -664,7 +700,7 @@ def test_a_start_from_its_first_step_to_its_last(
     assert said["engine.set_metrics_port"] == ("engine.set_metrics_port", 8005)
     path, facts, pid = said["page.start"][1:]
     assert (path, pid) == (Path("/figures"), os.getpid())
-    assert facts == server._facts(Info(), {"models": [DIGITS]}, facts.states)  # type: ignore[arg-type]
+    assert facts == server._facts(Info(), {"models": [DIGITS]}, facts.states, facts.guard)  # type: ignore[arg-type]
     shown = [str(call[1]) for call in calls if call[0] == "log.show"]
     assert shown[0].endswith("serves on 127.0.0.1:8123 (ONNX Runtime 1.2.3)")
     assert "  metrics  http://page" in shown

@@ -18,6 +18,7 @@ import pytest
 from lumen_uring import model_file, reload
 from lumen_uring.config import load
 from lumen_uring.errors import EngineError
+from lumen_uring.guard import Guard
 from lumen_uring.logs import levels_from
 from lumen_uring.model_settings import ModelConfig
 from lumen_uring.repository.control import Control
@@ -131,7 +132,7 @@ class Room:
             self.engine, self.config, self.put, self.put_virtual, self.log, self.preparer, files
         )
         asked = TritonSettings(self.config, self).answer
-        self.control = Control(self.engine, self.live, self.log, asked, 0.05)
+        self.control = Control(self.engine, self.live, self.log, asked, Guard(self.log), 0.05)
         self.control.start()
 
     def add(self, place: str) -> None:

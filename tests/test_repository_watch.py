@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from lumen_uring.guard import Guard
 from lumen_uring.repository.watch import Look, Watcher, look
 
 
@@ -19,7 +20,7 @@ class Seen:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.reports: queue.Queue[Look] = queue.Queue()
-        self.watcher = Watcher([folder], self.note, lambda _level, _text: None, 0.05)
+        self.watcher = Watcher([folder], self.note, Guard(lambda _level, _text: None), 0.05)
 
     def note(self) -> None:
         self.reports.put(look([self.folder]))

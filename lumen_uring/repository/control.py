@@ -22,6 +22,7 @@ from typing import Any, Final, Protocol
 import orjson
 
 from lumen_uring.errors import EngineError, LumenError
+from lumen_uring.guard import Guard
 from lumen_uring.model_settings import EnsembleConfig, ModelConfig
 from lumen_uring.repository.broken import Broken
 from lumen_uring.repository.calls import CallError, asked_of, object_of, parameters_of
@@ -90,6 +91,7 @@ class Control:
         live: its models.
         log: takes a level and a sentence.
         asked: answers a call about settings, by its kind and what it asks for.
+        guard: of the server's threads.
         settle_s: how long folders must be quiet.
     """
 
@@ -99,6 +101,7 @@ class Control:
         live: LiveModels,
         log: Callable[[str, str], None],
         asked: Callable[[str, dict[str, Any]], dict[str, Any]],
+        guard: Guard,
         settle_s: float = SETTLE_S,
     ) -> None:
         self._settle_s = settle_s
@@ -116,8 +119,10 @@ class Control:
         self._rescan_waits = threading.Event()
         self._stopping = threading.Event()
         self._unsettled = False
-        self._loader = threading.Thread(target=self._carry_out, name="lumen-loader")
-        self._taker = threading.Thread(target=self._take, name="lumen-calls")
+        self._threads_ended = False
+        self._guard = guard
+        self._loader = guard.thread("lumen-loader", self._carry_out)
+        self._taker = guard.thread("lumen-calls", self._take)
         self._watcher: Watcher | None = None
 
     def start(self) -> None:
@@ -128,7 +133,7 @@ class Control:
         if self._live.config.repository.control == "watch":
             paths = [Path(text).expanduser() for text in self._live.config.repository.paths]
             try:
-                self._watcher = Watcher(paths, self._changed, self._log, self._settle_s)
+                self._watcher = Watcher(paths, self._changed, self._guard, self._settle_s)
             except EngineError as error:
                 self._log("error", f"The repositories are not watched: {error}")
             self._changed()  # the folders may have changed while the server started
@@ -138,6 +143,7 @@ class Control:
         if self._stopping.is_set():
             return
         self._stopping.set()
+        self._guard.end()
         if self._watcher is not None:
             self._watcher.close()
         self._live.stop()
@@ -274,7 +280,15 @@ class Control:
     def _say_readiness(self) -> None:
         """Before anybody is told of a change, readiness is as it is from then on."""
         if self._live.config.repository.strict_readiness:
-            self._engine.hold_ready(not self._live.states.all_as_wanted())
+            with self._lock:  # the newer word is the last one
+                is_well = self._live.states.all_as_wanted() and self._guard.all_alive()
+                self._engine.hold_ready(not is_well)
+
+    def look(self) -> None:
+        """Says readiness anew when a thread has ended that should not. On the main thread."""
+        if self._guard.all_alive() == self._threads_ended:
+            self._threads_ended = not self._threads_ended
+            self._say_readiness()
 
     def _load_asked(self, errand: Errand) -> bytes:
         """Of all versions that its policy names, as Triton: one that fails holds none of the others

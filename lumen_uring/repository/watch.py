@@ -8,12 +8,11 @@ find the same sizes, times and inodes is a change reported.
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from lumen_uring.errors import EngineError
+from lumen_uring.guard import Guard
 from lumen_uring.ring.inotify import Inotify
 
 SETTLE_S: Final = 1.0
@@ -44,15 +43,16 @@ def look(paths: Sequence[Path]) -> Look:
 def folders(paths: Sequence[Path]) -> Iterator[Path]:
     """The folders in which a change may be one of a model."""
     for path in paths:
-        if not path.is_dir():
+        if not os.path.isdir(path):
             yield path.parent
             continue
         yield path
-        yield from (inner for inner in _walk(path, 0) if inner.is_dir())
+        yield from (inner for inner in _walk(path, 0) if os.path.isdir(inner))
 
 
 def _walk(path: Path, depth: int) -> Iterator[Path]:
-    if path.is_dir() and depth < _DEPTH_MAX:
+    # os.path: Path.is_dir raises where a folder may be listed and not entered.
+    if os.path.isdir(path) and depth < _DEPTH_MAX:
         try:
             entries = sorted(path.iterdir())
         except OSError:
@@ -71,7 +71,7 @@ class Watcher:
     Args:
         paths: of the repositories.
         changed: called on the watcher's thread, each time that they changed and are quiet again.
-        log: takes a level and a sentence.
+        guard: of the server's threads.
         settle_s: between two looks.
 
     Raises:
@@ -82,18 +82,18 @@ class Watcher:
         self,
         paths: Sequence[Path],
         changed: Callable[[], None],
-        log: Callable[[str, str], None],
+        guard: Guard,
         settle_s: float = SETTLE_S,
     ) -> None:
         self._paths = paths
         self._changed = changed
-        self._log = log
         self._settle_s = settle_s
         self._stopped = False
+        self._is_unseen = False
         self._inotify = Inotify()
         self._inotify.watch(folders(paths))  # before the look: no change falls between
         self._seen = look(paths)
-        self._thread = threading.Thread(target=self._run, name="lumen-watch")
+        self._thread = guard.thread("lumen-watch", self._run)
         self._thread.start()
 
     def close(self) -> None:
@@ -105,11 +105,11 @@ class Watcher:
 
     def _run(self) -> None:
         while not self._stopped:
-            self._inotify.wait()
-            try:
-                self._settle()
-            except EngineError as error:
-                self._log("error", f"The repositories are watched in part alone: {error}")
+            if not self._is_unseen:
+                self._inotify.wait()
+            self._is_unseen = True  # until the look below has ended: the guard calls this again
+            self._settle()
+            self._is_unseen = False
 
     def _settle(self) -> None:
         """Waits until nothing changes, and reports it."""

@@ -58,11 +58,11 @@ class Inotify:
 
     def wait(self) -> None:
         """Waits for a change, or for `wake`."""
-        select.select([self._fd, self._wake_out], [], [])
+        _poll((self._fd, self._wake_out), None)
 
     def pause(self, seconds: float) -> None:
         """Waits so long, or until `wake`, and forgets the changes up to then."""
-        select.select([self._wake_out], [], [], seconds)
+        _poll((self._wake_out,), seconds)
         with suppress(BlockingIOError):
             while os.read(self._fd, _READ_BYTES):
                 pass
@@ -76,3 +76,11 @@ class Inotify:
         """Ends; nobody may wait."""
         for descriptor in (self._fd, self._wake_out, self._wake_in):
             os.close(descriptor)
+
+
+def _poll(descriptors: Iterable[int], seconds: float | None) -> None:
+    """Waits until one can be read. select() knows no descriptor of 1024 or more."""
+    poll = select.poll()
+    for descriptor in descriptors:
+        poll.register(descriptor, select.POLLIN)
+    poll.poll(None if seconds is None else seconds * 1000)

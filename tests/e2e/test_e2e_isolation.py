@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import signal
 import subprocess
 import threading
@@ -181,6 +182,29 @@ def test_a_crash_is_the_models_own(serve: Serve, tmp_path: Path) -> None:
             )
     assert "ended by signal 11 (SIGSEGV); it is restarted in 0.1 s" in server.errors
     assert "ended by signal 11 (SIGSEGV); it is restarted in 0.2 s" in server.errors
+
+
+def test_a_restart_without_descriptors_is_tried_again(serve: Serve, tmp_path: Path) -> None:
+    """The model is away until there is one; the server, and its other models, serve on."""
+    double = graphs.double(tmp_path / "double.onnx")
+    slow_model = isolated("slow", graphs.slow(tmp_path / "slow.onnx"))
+    server = serve(document([slow_model, {"name": "double", "path": str(double)}]))
+    limits = resource.prlimit(server.pid, resource.RLIMIT_NOFILE)
+    with Http(server.port) as http, Http(server.port) as other:
+        assert http.query(slow(1)).code == 200
+        assert other.query(web.get("/v2/health/live")).code == 200
+        taken = {int(name) for name in os.listdir(f"/proc/{server.pid}/fd")}
+        free = min(set(range(len(taken) + 1)) - taken)
+        resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (free, limits[1]))
+        crash(server)
+        eventually(lambda: "Too many open files" in server.errors, "the failure in the log")
+        x = np.zeros((1, 16), np.float32)
+        assert other.query(web.infer("double", {"x": x})).code == 200
+        assert http.query(slow(1)).code == 503
+        resource.prlimit(server.pid, resource.RLIMIT_NOFILE, limits)
+        eventually(lambda: is_ready(server, "slow"), "the model's return", 60)
+        assert http.query(slow(1)).code == 200
+    assert server.errors.count("process slow: OSError: [Errno 24]") == 1
 
 
 @pytest.mark.parametrize("own", [False, True])
