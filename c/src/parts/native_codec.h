@@ -22,7 +22,7 @@ struct lm_native_request {
     uint64_t id;
     uint32_t payload_bytes;
     uint32_t timeout_us;
-    uint32_t rows; /* never 0: 0 on the wire is 1 */
+    uint32_t rows;   /* never 0: 0 on the wire is 1 */
     uint16_t number; /* of the model, as describe gives it */
     uint16_t model;  /* its index, which the reader of the header finds */
     uint16_t flags;
