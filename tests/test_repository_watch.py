@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from lumen_uring.guard import Guard
+from lumen_uring.repository import watch
 from lumen_uring.repository.watch import Look, Watcher, look
+from lumen_uring.ring.inotify import Inotify, _until_readable
 
 
 class Seen:
@@ -20,7 +25,11 @@ class Seen:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.reports: queue.Queue[Look] = queue.Queue()
-        self.watcher = Watcher([folder], self.note, Guard(lambda _level, _text: None), 0.05)
+        self.said: list[str] = []
+        self.watcher = Watcher([folder], self.note, self.log, Guard(self.log, 0.01), 0.05)
+
+    def log(self, _level: str, text: str) -> None:
+        self.said.append(text)
 
     def note(self) -> None:
         self.reports.put(look([self.folder]))
@@ -84,3 +93,132 @@ def test_hidden_files_are_no_change(seen: Seen) -> None:
     (seen.folder / "b").mkdir()
     assert seen.next() == {"a/1/model.onnx"}
     assert seen.reports.empty()
+
+
+def release(folder: Path, text: str) -> None:
+    (folder / "m/1").mkdir(parents=True)
+    (folder / "m/1/model.onnx").write_text(text)
+
+
+def swap(link: Path, target: str) -> None:
+    """As git-sync and the kubelet do: a new link is renamed onto the old one."""
+    (link.parent / "new").symlink_to(target)
+    os.replace(link.parent / "new", link)
+
+
+@pytest.mark.parametrize("repository", ["current", "current/models", "way/current"])
+def test_a_link_that_is_swapped(tmp_path: Path, repository: str) -> None:
+    """On the way to the repository: nothing changes in the folder that it led to."""
+    for number in (1, 2, 3):
+        inner = "models" if repository.endswith("models") else ""
+        release(tmp_path / f"release-{number}" / inner, f"of release {number}")
+    (tmp_path / "current").symlink_to("release-1")
+    (tmp_path / "elsewhere").symlink_to(tmp_path)
+    (tmp_path / "way").symlink_to("elsewhere")
+    seen = Seen(tmp_path / repository)
+    with closing(seen.watcher):
+        for number in (2, 3):
+            swap(tmp_path / "current", f"release-{number}")
+            assert seen.next() == {"m/1/model.onnx"}
+            file = seen.folder / "m/1/model.onnx"
+            assert file.read_text() == f"of release {number}"
+        (file.parent / "config.pbtxt").write_text("")  # the new folder is watched
+        assert seen.next() == {"m/1/model.onnx", "m/1/config.pbtxt"}
+    assert seen.said == []
+
+
+def test_a_link_within_the_repository_that_leads_out_of_it(tmp_path: Path) -> None:
+    for number in (1, 2):
+        (tmp_path / f"data-{number}").mkdir()
+        (tmp_path / f"data-{number}/model.onnx").write_text("x" * number)
+    (tmp_path / "..data").symlink_to("data-1")
+    (tmp_path / "models/m").mkdir(parents=True)
+    (tmp_path / "models/m/1").symlink_to("../../..data")
+    seen = Seen(tmp_path / "models")
+    with closing(seen.watcher):
+        swap(tmp_path / "..data", "data-2")
+        assert seen.next() == {"m/1/model.onnx"}
+
+
+def test_a_circle_of_links_and_a_repository_that_comes_later(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    with closing(Seen(tmp_path / "a").watcher):
+        pass
+    seen = Seen(tmp_path / "srv/models")
+    with closing(seen.watcher):
+        release(tmp_path / "srv/models", "it has come")
+        assert seen.next() == {"m/1/model.onnx"}
+
+
+def test_what_the_kernel_does_not_watch_is_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "_LOOK_S", 0.02)
+
+    def refused(_self: Inotify, folders: Iterable[Path]) -> list[str]:
+        return [f"{list(folders)[-1]} cannot be watched (Permission denied)"]
+
+    release(tmp_path, "one")
+    with monkeypatch.context() as denied:
+        denied.setattr(Inotify, "watch", refused)
+        seen = Seen(tmp_path)
+        with closing(seen.watcher):
+            (tmp_path / "m/1/model.onnx").write_text("another")
+            assert seen.next() == {"m/1/model.onnx"}
+    assert [line for line in seen.said if "Permission denied). They are looked at" in line]
+    assert len(seen.said) == len(set(seen.said))  # each once
+
+
+def test_a_kernel_without_inotify_for_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "_LOOK_S", 0.02)
+    left = [OSError(errno.EMFILE, "Too many open files")] * 3
+
+    def made() -> Inotify:
+        if left:
+            raise left.pop()
+        return Inotify()
+
+    monkeypatch.setattr(watch, "Inotify", made)
+    release(tmp_path, "one")
+    seen = Seen(tmp_path)
+    with closing(seen.watcher):
+        (tmp_path / "m/1/model.onnx").write_text("another")
+        assert seen.next() == {"m/1/model.onnx"}
+        while left:
+            assert seen.watcher._thread.is_alive()
+            seen.watcher._stopped.wait(0.01)
+    assert seen.said == [
+        "The repositories: Too many open files. They are looked at every 0.02 s instead."
+    ]
+
+
+def test_a_report_that_raises_is_made_again(tmp_path: Path) -> None:
+    release(tmp_path, "one")
+    seen = Seen(tmp_path)
+    raised = []
+
+    def note() -> None:
+        if not raised:
+            raised.append(1)
+            raise OSError(errno.EIO, "once")
+        Seen.note(seen)
+
+    seen.watcher._changed = note
+    with closing(seen.watcher):
+        (tmp_path / "m/1/model.onnx").write_text("another")
+        assert seen.next() == {"m/1/model.onnx"}
+    assert len(seen.said) == 1
+
+
+def test_descriptors_of_a_thousand_and_more() -> None:
+    reading, writing = os.pipe()
+    high = fcntl.fcntl(reading, fcntl.F_DUPFD_CLOEXEC, 1024)
+    try:
+        os.write(writing, b"x")
+        _until_readable([high], None)
+    finally:
+        for descriptor in (reading, writing, high):
+            os.close(descriptor)

@@ -132,10 +132,7 @@ class Control:
         self._taker.start()
         if self._live.config.repository.control == "watch":
             paths = [Path(text).expanduser() for text in self._live.config.repository.paths]
-            try:
-                self._watcher = Watcher(paths, self._changed, self._guard, self._settle_s)
-            except EngineError as error:
-                self._log("error", f"The repositories are not watched: {error}")
+            self._watcher = Watcher(paths, self._changed, self._log, self._guard, self._settle_s)
             self._changed()  # the folders may have changed while the server started
 
     def close(self) -> None:

@@ -8,6 +8,7 @@ find the same sizes, times and inodes is a change reported.
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -18,6 +19,8 @@ from lumen_uring.ring.inotify import Inotify
 SETTLE_S: Final = 1.0
 _DEPTH_MAX: Final = 4  # repository, model, version, a folder model.onnx
 _FILES_MAX: Final = 100_000
+_LINKS_MAX: Final = 40  # on one way, as the kernel has it
+_LOOK_S: Final = 10.0  # between looks at what the kernel does not watch
 Look = frozenset[tuple[str, int, int, int]]
 
 
@@ -41,18 +44,45 @@ def look(paths: Sequence[Path]) -> Look:
 
 
 def folders(paths: Sequence[Path]) -> Iterator[Path]:
-    """The folders in which a change may be one of a model."""
+    """The folders in which a change may be one of a model.
+
+    Also those that hold the links which lead there: where a link is swapped (git-sync's `current`,
+    a ConfigMap's `..data`), nothing changes in the folder that it led to.
+    """
     for path in paths:
-        if not os.path.isdir(path):
-            yield path.parent
-            continue
-        yield path
-        yield from (inner for inner in _walk(path, 0) if os.path.isdir(inner))
+        yield from _on_the_way(path)
+        for inner in _walk(path, 0):
+            if os.path.islink(inner):
+                yield from _on_the_way(inner)
+            if _is_dir(inner):
+                yield inner
+
+
+def _on_the_way(path: Path) -> Iterator[Path]:
+    """The folder, or the nearest one above it that is there, and those of the links before it."""
+    at = Path(os.path.abspath(path))
+    for _ in range(_LINKS_MAX):
+        link = next((one for one in (*reversed(at.parents), at) if os.path.islink(one)), None)
+        if link is None:
+            break
+        yield link.parent
+        try:
+            target = Path(os.readlink(link))
+        except OSError:  # swapped at this moment, which is a change of its folder
+            break
+        at = Path(os.path.normpath(link.parent / target / at.relative_to(link)))
+    while not _is_dir(at) and at != at.parent:
+        at = at.parent
+    yield at
+
+
+def _is_dir(path: Path) -> bool:
+    """False too for what may not be looked at, where Path.is_dir raises."""
+    return os.path.isdir(path)
 
 
 def _walk(path: Path, depth: int) -> Iterator[Path]:
-    # os.path: Path.is_dir raises where a folder may be listed and not entered.
-    if os.path.isdir(path) and depth < _DEPTH_MAX:
+    if _is_dir(path) and depth < _DEPTH_MAX:
         try:
             entries = sorted(path.iterdir())
         except OSError:
@@ -66,61 +96,91 @@ def _walk(path: Path, depth: int) -> Iterator[Path]:
 
 
 class Watcher:
-    """Watches until it is closed.
+    """Watches until it is closed. Where the kernel cannot, it looks now and then.
 
     Args:
         paths: of the repositories.
         changed: called on the watcher's thread, each time that they changed and are quiet again.
+        log: takes a level and a sentence.
         guard: of the server's threads.
         settle_s: between two looks.
-
-    Raises:
-        EngineError: the kernel cannot watch.
     """
 
     def __init__(
         self,
         paths: Sequence[Path],
         changed: Callable[[], None],
+        log: Callable[[str, str], None],
         guard: Guard,
         settle_s: float = SETTLE_S,
     ) -> None:
         self._paths = paths
         self._changed = changed
+        self._log = log
         self._settle_s = settle_s
-        self._stopped = False
+        self._stopped = threading.Event()
+        self._problems: set[str] = set()
+        self._inotify: Inotify | None = None
+        self._seen: Look | None = None  # None: no look has been possible
+        with guard.part("lumen-watch"):
+            self._watch()  # before the look: no change falls between
+            self._seen = look(paths)
         self._is_unseen = False
-        self._inotify = Inotify()
-        self._inotify.watch(folders(paths))  # before the look: no change falls between
-        self._seen = look(paths)
         self._thread = guard.thread("lumen-watch", self._run)
         self._thread.start()
 
     def close(self) -> None:
         """Ends the thread."""
-        self._stopped = True
-        self._inotify.wake()
+        self._stopped.set()
+        if self._inotify is not None:
+            self._inotify.wake()
         self._thread.join()
-        self._inotify.close()
+        if self._inotify is not None:
+            self._inotify.close()
 
     def _run(self) -> None:
-        while not self._stopped:
+        while not self._stopped.is_set():
             if not self._is_unseen:
-                self._inotify.wait()
+                self._wait()
             self._is_unseen = True  # until the look below has ended: the guard calls this again
             self._settle()
             self._is_unseen = False
 
+    def _wait(self) -> None:
+        """Waits for a change; where the kernel may not tell of one, for a while."""
+        if self._inotify is None:
+            self._stopped.wait(_LOOK_S)
+        else:
+            self._inotify.wait(_LOOK_S if self._problems or self._seen is None else None)
+
+    def _watch(self) -> None:
+        """Watches all folders, and says which cannot be; these are looked at now and then."""
+        problems: list[str] = []
+        try:
+            if self._inotify is None:
+                self._inotify = Inotify()
+            problems += self._inotify.watch(folders(self._paths))
+        except OSError as error:
+            problems.append(error.strerror or str(error))
+        for one in set(problems) - self._problems:
+            self._log(
+                "error", f"The repositories: {one}. They are looked at every {_LOOK_S:g} s instead."
+            )
+        self._problems = set(problems)
+
     def _settle(self) -> None:
         """Waits until nothing changes, and reports it."""
         found = look(self._paths)
-        while not self._stopped:
-            self._inotify.watch(folders(self._paths))
-            self._inotify.pause(self._settle_s)
+        while not self._stopped.is_set():
+            self._watch()
+            if self._inotify is None:
+                self._stopped.wait(self._settle_s)
+            else:
+                self._inotify.pause(self._settle_s)
             again = look(self._paths)
             if again == found:
                 break
             found = again
-        if not self._stopped and found != self._seen:
-            self._seen = found
+        if not self._stopped.is_set() and found != self._seen:
             self._changed()
+            self._seen = found

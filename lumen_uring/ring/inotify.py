@@ -15,54 +15,66 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from lumen_uring.errors import EngineError
-
 _IN_CHANGES: Final = (
     0x2 | 0x4 | 0x8 | 0x40 | 0x80 | 0x100 | 0x200 | 0x400 | 0x800
 )  # linux/inotify.h
 _IN_ONLYDIR: Final = 0x01000000
 _READ_BYTES: Final = 64 << 10
+_GONE: Final = (errno.ENOENT, errno.ENOTDIR)
+_CURES: Final = {
+    errno.ENOSPC: "raise fs.inotify.max_user_watches (sysctl)",
+    errno.EACCES: "let the server's user read and enter it (mode r-x)",
+}
 
 
 class Inotify:
-    """Folders that are watched. A context manager; `wake` may be called by any thread.
+    """Folders that are watched. `wake` may be called by any thread.
 
     Raises:
-        EngineError: the kernel has no inotify for this user.
+        OSError: the kernel has no inotify for this user, or no descriptor.
     """
 
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
+        self._wake_out, self._wake_in = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._fd = self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
         if self._fd < 0:
-            raise EngineError(f"inotify: {os.strerror(ctypes.get_errno())}")
-        self._wake_out, self._wake_in = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+            number = ctypes.get_errno()
+            for descriptor in (self._wake_out, self._wake_in):
+                os.close(descriptor)
+            raise OSError(number, f"inotify: {os.strerror(number)}")
 
-    def watch(self, folders: Iterable[Path]) -> None:
+    def watch(self, folders: Iterable[Path]) -> list[str]:
         """Watches folders, also those that are watched already; one that is gone is left out.
 
         Args:
             folders: to watch.
 
-        Raises:
-            EngineError: the kernel's limit of watches is reached.
+        Returns:
+            A sentence for each that cannot be watched.
         """
+        problems = []
         for folder in folders:
             added = self._libc.inotify_add_watch(
                 self._fd, os.fsencode(folder), ctypes.c_uint32(_IN_CHANGES | _IN_ONLYDIR)
             )
-            if added < 0 and ctypes.get_errno() == errno.ENOSPC:
-                raise EngineError(
-                    f"{folder} cannot be watched: raise fs.inotify.max_user_watches (sysctl)"
-                )
+            number = ctypes.get_errno()
+            if added < 0 and number not in _GONE:
+                cure = f": {_CURES[number]}" if number in _CURES else ""
+                problems.append(f"{folder} cannot be watched ({os.strerror(number)}){cure}")
+        return problems
 
-    def wait(self) -> None:
-        """Waits for a change, or for `wake`."""
-        _poll((self._fd, self._wake_out), None)
+    def wait(self, seconds: float | None = None) -> None:
+        """Waits for a change, or for `wake`.
+
+        Args:
+            seconds: at most; None: without a bound.
+        """
+        _until_readable([self._fd, self._wake_out], seconds)
 
     def pause(self, seconds: float) -> None:
         """Waits so long, or until `wake`, and forgets the changes up to then."""
-        _poll((self._wake_out,), seconds)
+        _until_readable([self._wake_out], seconds)
         with suppress(BlockingIOError):
             while os.read(self._fd, _READ_BYTES):
                 pass
@@ -78,8 +90,8 @@ class Inotify:
             os.close(descriptor)
 
 
-def _poll(descriptors: Iterable[int], seconds: float | None) -> None:
-    """Waits until one can be read. select() knows no descriptor of 1024 or more."""
+def _until_readable(descriptors: list[int], seconds: float | None) -> None:
+    # Not select: it takes no descriptor above 1023.
     poll = select.poll()
     for descriptor in descriptors:
         poll.register(descriptor, select.POLLIN)
