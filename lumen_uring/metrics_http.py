@@ -71,10 +71,16 @@ class BadRequest(Exception):
     """The bytes received are not a request that this page answers."""
 
 
-# All requests of one turn share these answers. A handler that returns a function needs time for the
-# answer: the function runs on a thread of its own.
-Shared = dict[str, Answer]
-Handler = Callable[[Request, Shared], Answer | Callable[[], Answer]]
+@dataclass(frozen=True, slots=True)
+class Slow:
+    """An answer that takes seconds: made on a thread of its own, unless its client leaves."""
+
+    make: Callable[[], Answer]
+    cancel: Callable[[], None]  # also where `make` was never called, or has ended
+
+
+Shared = dict[str, Answer]  # all requests of one turn share these answers
+Handler = Callable[[Request, Shared], Answer | Slow]
 
 
 @dataclass(slots=True, eq=False)
@@ -84,6 +90,7 @@ class _Client:
     socket: socket.socket
     peer: str
     until_s: float | None  # None: a slow answer is being made
+    cancel: Callable[[], None] = lambda: None  # of that answer
     head: bytearray = field(default_factory=bytearray)
     reply: memoryview | None = None
     sent: bool = False
@@ -179,6 +186,9 @@ class HttpLoop:
                     self._move(key.data, shared)
                 except OSError:
                     self._drop(key.data)
+                except Exception as error:  # of one client: the others are served
+                    self._guard.failed("lumen-metrics", error)
+                    self._drop(key.data)
         with suppress(Empty):
             while True:
                 client, answer = self._done.get_nowait()
@@ -188,8 +198,8 @@ class HttpLoop:
         for client in [c for c in self._clients if c.until_s is not None and c.until_s <= now_s]:
             self._drop(client)
         if self._accept_at_s is not None and self._accept_at_s <= now_s:
-            self._accept_at_s = None
             self._selector.register(self._listener, selectors.EVENT_READ)
+            self._accept_at_s = None
         if may_accept and not self._closing:
             self._accept(now_s)
 
@@ -221,6 +231,8 @@ class HttpLoop:
 
     def _drop(self, client: _Client) -> None:
         self._clients.pop(client, None)
+        if client.until_s is None:
+            client.cancel()
         with suppress(KeyError):
             self._selector.unregister(client.socket)
         client.socket.close()
@@ -228,7 +240,9 @@ class HttpLoop:
     # ---- one connection ----
 
     def _move(self, client: _Client, shared: Shared) -> None:
-        if client.sent:
+        if client.until_s is None:
+            self._wait_or_leave(client)
+        elif client.sent:
             self._linger(client)
         elif client.reply is not None:
             self._send(client)
@@ -241,7 +255,7 @@ class HttpLoop:
             self._drop(client)
             return
         client.head += piece
-        answer: Answer | Callable[[], Answer]
+        answer: Answer | Slow
         try:
             end = client.head.find(b"\r\n\r\n")
             if max(end, len(client.head) if end < 0 else 0) > _HEAD_BYTES_MAX:
@@ -256,14 +270,19 @@ class HttpLoop:
         if isinstance(answer, Answer):
             self._reply(client, answer)
             return
-        client.until_s = None
-        self._selector.unregister(client.socket)
-        work = partial(self._work, client, answer)
+        client.until_s, client.cancel = None, answer.cancel
+        work = partial(self._work, client, answer.make)
         try:
             self._guard.thread("lumen-metrics-slow", work, daemon=True, again=False).start()
         except RuntimeError as error:  # no room for a thread
+            answer.cancel()
             self._done.put((client, Answer(503, f"{error}\n".encode())))
             self._interrupt()
+
+    def _wait_or_leave(self, client: _Client) -> None:
+        """A slow answer is being made: none is made for a client that has left."""
+        if not client.socket.recv(_HEAD_BYTES_MAX):
+            self._drop(client)
 
     def _work(self, client: _Client, make: Callable[[], Answer]) -> None:
         try:

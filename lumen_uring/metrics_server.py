@@ -11,7 +11,6 @@ import errno
 import ipaddress
 import os
 import socket
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -20,12 +19,10 @@ from urllib.parse import parse_qs
 from lumen_uring import flamegraph
 from lumen_uring.errors import MetricsError, StatsError
 from lumen_uring.facts import Facts
-from lumen_uring.metrics_http import Answer, HttpLoop, Request, Shared
-from lumen_uring.profiling import SECONDS_MAX, Profiler
+from lumen_uring.metrics_http import Answer, HttpLoop, Request, Shared, Slow
+from lumen_uring.profiling import SECONDS_MAX, Profile, Profiler
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from prometheus_client import CollectorRegistry
 
     from lumen_uring.ring.snapshot import Snapshot
@@ -89,7 +86,7 @@ class MetricsServer:
         self.address = f"http://{shown}:{self.port}/metrics"
         self._loop: HttpLoop | None = None
         self._profiler: Profiler | None = None
-        self._profiling = threading.Lock()
+        self._running: Profile | None = None
         self._stats_fd = -1
 
     def start(self, stats_path: Path, facts: Facts, pid: int) -> None:
@@ -132,7 +129,7 @@ class MetricsServer:
 
     # ---- one request ----
 
-    def _answer(self, request: Request, shared: Shared) -> Answer | Callable[[], Answer]:
+    def _answer(self, request: Request, shared: Shared) -> Answer | Slow:
         pages = {
             "/metrics": self._metrics,
             "/healthz": self._healthz,
@@ -180,7 +177,7 @@ class MetricsServer:
         state = self._snapshot().state
         return Answer(200, b"ok") if state == "ready" else Answer(503, state.encode())
 
-    def _profile(self, request: Request, _shared: Shared) -> Answer | Callable[[], Answer]:
+    def _profile(self, request: Request, _shared: Shared) -> Answer | Slow:
         if not _is_loopback(request.peer):
             return Answer(403, b"Only a client on this machine may take a profile.\n")
         if _comes_from_a_page(request):
@@ -194,18 +191,19 @@ class MetricsServer:
         if form not in ("svg", "folded"):
             return Answer(400, b"format: expected svg | folded\n")
         # Checked here, on the page's only thread: many requests start one thread at most.
-        if not self._profiling.acquire(blocking=False):
+        running = self._running
+        if running is not None and not running.is_over:
             return Answer(409, b"A profile is already running: ask again when it has ended.\n")
-        return lambda: self._make_profile(int(seconds), form)
-
-    def _make_profile(self, seconds: int, form: str) -> Answer:
         assert self._profiler is not None
+        self._running = profile = self._profiler.begin(int(seconds))
+        return Slow(lambda: self._make_profile(profile, form), profile.cancel)
+
+    def _make_profile(self, profile: Profile, form: str) -> Answer:
+        seconds = profile.seconds
         try:
-            stacks = self._profiler.profile(seconds)
+            stacks = profile.take()
         except MetricsError as error:
             return Answer(501, f"{error}\n".encode())
-        finally:
-            self._profiling.release()
         if form == "folded":
             return Answer(200, flamegraph.folded(stacks).encode())
         title = f"Lumen {self._facts.version}, {seconds} s"

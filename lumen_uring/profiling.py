@@ -35,15 +35,61 @@ class Profiler:
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
-        self._mutex = threading.Lock()
-        self._child: subprocess.Popen[bytes] | None = None
+        self._profile: Profile | None = None
         self._closed = False
 
-    def profile(self, seconds: int) -> Counter[Stack]:
-        """Samples all threads.
+    def begin(self, seconds: int) -> Profile:
+        """A profile that `take` makes.
 
         Args:
             seconds: how long, 1..60.
+        """
+        profile = self._profile = Profile(self._pid, seconds)
+        if self._closed:
+            profile.cancel()
+        return profile
+
+    def profile(self, seconds: int) -> Counter[Stack]:
+        """Samples all threads, as `begin` and `Profile.take`."""
+        return self.begin(seconds).take()
+
+    def close(self) -> None:
+        """Ends the running profile; may be called twice."""
+        self._closed = True
+        if self._profile is not None:
+            self._profile.cancel()
+
+
+class Profile:
+    """One profile: taken on one thread, cancelled on any.
+
+    Args:
+        pid: of the process.
+        seconds: how long, 1..60.
+    """
+
+    def __init__(self, pid: int, seconds: int) -> None:
+        self.seconds = seconds
+        self._pid = pid
+        self._mutex = threading.Lock()
+        self._child: subprocess.Popen[bytes] | None = None
+        self._is_cancelled = False
+        self._is_taken = False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether another profile may begin."""
+        return self._is_cancelled or self._is_taken
+
+    def cancel(self) -> None:
+        """Nobody waits for it any more; also when it has ended, and before it begins."""
+        with self._mutex:
+            self._is_cancelled = True
+            if self._child is not None:
+                _kill(self._child)
+
+    def take(self) -> Counter[Stack]:
+        """Samples all threads.
 
         Returns:
             How often each stack was seen.
@@ -51,16 +97,14 @@ class Profiler:
         Raises:
             MetricsError: perf is missing or refused; the message names the cure.
         """
-        return self._profile(seconds)
+        try:
+            return self._take()
+        except OSError as error:
+            raise MetricsError(f"The profile could not be made: {error.strerror}.") from None
+        finally:
+            self._is_taken = True
 
-    def close(self) -> None:
-        """Ends the running profile; may be called twice."""
-        with self._mutex:
-            self._closed = True
-            if self._child is not None:
-                _kill(self._child)
-
-    def _profile(self, seconds: int) -> Counter[Stack]:
+    def _take(self) -> Counter[Stack]:
         perf = shutil.which("perf")
         if perf is None:
             raise MetricsError(
@@ -68,15 +112,16 @@ class Profiler:
             )
         with tempfile.TemporaryDirectory(prefix="lumen-profile-") as directory:
             data = os.path.join(directory, "perf.data")
-            record = [perf, "record", "-q", "-F", str(_RATE_HZ), "-g", "-p", str(self._pid)]
-            record += ["-o", data, "--", "sleep", str(seconds)]
-            self._run(record, seconds + _PATIENCE_S)
+            # -B -N: it reads and copies no library, which takes a minute on a busy machine.
+            record = [perf, "record", "-q", "-B", "-N", "-F", str(_RATE_HZ), "-g"]
+            record += ["-p", str(self._pid), "-o", data, "--", "sleep", str(self.seconds)]
+            self._run(record, self.seconds + _PATIENCE_S)
             script = [perf, "script", "-i", data, "--no-inline", "-F", "comm,ip,sym,dso"]
             return parse_perf_script(self._run(script, _PATIENCE_S).decode("utf-8", "replace"))
 
     def _run(self, command: list[str], patience_s: int) -> bytes:
         with self._mutex:
-            if self._closed:
+            if self._is_cancelled:
                 raise MetricsError("The server is ending.")
             try:
                 # A session of its own, so that perf and its sleep end together.
@@ -96,8 +141,14 @@ class Profiler:
             _kill(child)
             child.communicate()
             raise MetricsError(
-                f"perf was still busy after {patience_s} s: ask for fewer seconds."
+                f"perf {command[1]} did not end within {patience_s} s, for a profile of "
+                f"{self.seconds} s: the machine is too busy for it (load average "
+                f"{os.getloadavg()[0]:.1f}). Ask again when it has time."
             ) from None
+        except BaseException:
+            _kill(child)
+            child.wait()
+            raise
         finally:
             with self._mutex:
                 self._child = None

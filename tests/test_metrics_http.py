@@ -24,6 +24,7 @@ from lumen_uring.metrics_http import (
     HttpLoop,
     Request,
     Shared,
+    Slow,
     encode,
     parse_head,
 )
@@ -55,18 +56,21 @@ class Site:
         self.address = listener.getsockname()
         self.go_on = threading.Event()
         self.begun = threading.Event()
+        self.cancelled = threading.Event()
         self.loop = HttpLoop(listener, self.answer, Guard(lambda _level, _text: None))
         self.loop.start()
         self._open = contextlib.ExitStack()
 
-    def answer(self, request: Request, _shared: Shared) -> Answer | Callable[[], Answer]:
+    def answer(self, request: Request, _shared: Shared) -> Answer | Slow:
         if request.path == "/large":
             self.begun.set()
             return Answer(200, bytes(LARGE))
         if request.path == "/slow":
-            return self.slow
+            return Slow(self.slow, self.cancelled.set)
         if request.path == "/breaks":
-            return self.breaks
+            return Slow(self.breaks, self.cancelled.set)
+        if request.path == "/wrong":
+            return Answer(299, b"no such status")
         return Answer(200, b"fast")
 
     def slow(self) -> Answer:
@@ -223,6 +227,35 @@ def test_a_slow_answer_that_breaks_is_an_answer(site: Site) -> None:
     answer = site.ask(b"breaks")
     assert answer.startswith(b"HTTP/1.1 500 ")
     assert b"This page could not be made: RuntimeError('broken')" in answer
+
+
+def test_no_slow_answer_is_made_for_a_client_that_has_left(site: Site) -> None:
+    patient = site.connect(GET % b"fast")
+    leaves = site.connect(GET % b"slow" + b"more")
+    assert site.begun.wait(60)
+    assert body(everything(patient)) == b"fast"
+    assert not site.cancelled.is_set()
+    leaves.close()
+    assert site.cancelled.wait(60)
+    assert body(site.ask()) == b"fast"
+
+
+def test_no_room_for_a_thread(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_room(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", no_room)
+    assert site.ask(b"slow").startswith(b"HTTP/1.1 503 ")
+    assert site.cancelled.is_set()
+    assert body(site.ask()) == b"fast"
+
+
+def test_a_page_that_raises_costs_its_client_alone(site: Site) -> None:
+    slow = site.connect(GET % b"slow")
+    assert site.begun.wait(60)
+    assert site.ask(b"wrong") == b""
+    site.go_on.set()
+    assert body(everything(slow)) == b"slow"
 
 
 def test_an_end_waits_for_a_slow_answer_and_not_for_ever(

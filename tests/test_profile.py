@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import os
 import shutil
+import socket
 import stat
 import sys
 import threading
@@ -267,6 +268,22 @@ def test_one_profile_at_a_time_and_none_after_the_end(
         server._profiler.profile(1)
 
 
+def test_a_client_that_leaves_frees_the_profile(
+    server: MetricsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = tmp_path / "started"
+    fake_perf(tmp_path, monkeypatch, f"open({str(started)!r}, 'w').close(); time.sleep(500)")
+    with socket.create_connection(("127.0.0.1", server.port)) as leaves:
+        leaves.sendall(b"GET /debug/pprof/profile?seconds=60 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        while not started.exists():
+            threading.Event().wait(0.01)
+        assert ask(server, "?seconds=1")[0] == 409
+    fake_perf(tmp_path, monkeypatch, WORKS)
+    while (status := ask(server, "?seconds=1")[0]) == 409:  # until its leaving is noticed
+        threading.Event().wait(0.01)
+    assert status == 200
+
+
 def test_only_this_machine_may_ask(server: MetricsServer, monkeypatch: pytest.MonkeyPatch) -> None:
     from lumen_uring import metrics_server
 
@@ -316,7 +333,8 @@ def test_what_perf_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert Profiler(4321).profile(7) == {}
     record, script = asked.read_text().splitlines()
     place = record.split("'-o', '")[1].split("'")[0]
-    command = ["record", "-q", "-F", "99", "-g", "-p", "4321", "-o", place, "--", "sleep", "7"]
+    command = ["record", "-q", "-B", "-N", "-F", "99", "-g"]
+    command += ["-p", "4321", "-o", place, "--", "sleep", "7"]
     assert record == f"{command} True"
     assert script == f"['script', '-i', '{place}', '--no-inline', '-F', 'comm,ip,sym,dso'] True"
     assert not Path(place).parent.exists()  # nothing is left
@@ -333,7 +351,7 @@ def test_perf_that_does_not_end_is_ended(tmp_path: Path, monkeypatch: pytest.Mon
     )
     monkeypatch.setattr(profiling, "_PATIENCE_S", 0.5)
     with pytest.raises(
-        MetricsError, match=r"perf was still busy after 1\.5 s: ask for fewer seconds"
+        MetricsError, match=r"perf record did not end within 1\.5 s, for a profile of 1 s"
     ):
         Profiler(1).profile(1)
     if started.exists():  # a slow machine may not have come so far
