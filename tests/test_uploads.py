@@ -86,7 +86,7 @@ def test_a_disk_that_is_full(
     first = put(uploads, b"1")
     uploads.served = [str(first / "1/model.onnx")]
     with monkeypatch.context() as patched:
-        patched.setattr(Path, "write_bytes", full)
+        patched.setattr("lumen_uring.repository.uploads._keep", full)
         with pytest.raises(ConfigError, match="cannot be kept: No space left"):
             put(uploads, b"1")
     assert (first / "1/model.onnx").read_bytes() == b"1"

@@ -10,6 +10,8 @@ from typing import Any
 import orjson
 
 from lumen_uring.errors import LumenError
+from lumen_uring.repository import long_texts
+from lumen_uring.repository.long_texts import LongText
 from lumen_uring.repository.uploads import PREFIX
 
 
@@ -28,33 +30,55 @@ class CallError(LumenError):
 
 def object_of(body: bytes | memoryview) -> dict[str, Any]:
     """A body's object; of an empty body an empty one."""
+    return _object_of(body)[0]
+
+
+def _object_of(body: bytes | memoryview) -> tuple[dict[str, Any], dict[str, LongText]]:
+    """The same, and the long strings of a long body by the marks that stand in their places."""
+    texts: dict[str, LongText] = {}
     if not len(body) or (isinstance(body, bytes) and not body.strip()):
-        return {}
+        return {}, texts
     try:
-        data = orjson.loads(body)
+        if isinstance(body, bytes):
+            data = orjson.loads(body)
+        else:
+            data, texts = long_texts.loads(body)
     except orjson.JSONDecodeError as error:
         raise CallError(400, f"body: expected JSON, found: {error}") from None
     if not isinstance(data, dict):
         raise CallError(400, "body: expected an object of JSON")
-    return data
+    return data, texts
 
 
 def parameters_of(body: bytes | memoryview, known: dict[str, type]) -> dict[str, Any]:
-    """The parameters of a call, and under the names that begin with `file:` its files."""
-    data = object_of(body)
+    """The parameters of a call, and under the names that begin with `file:` its files: texts, or
+    long ones where they lie in the body."""
+    data, texts = _object_of(body)
     parameters = data.pop("parameters", {}) or {}
     if data or not isinstance(parameters, dict):
         raise CallError(400, f"body: expected an object 'parameters' alone, found {list(data)}")
     for name, value in parameters.items():
-        kind = str if name.startswith(PREFIX) and "config" in known else known.get(name)
+        is_file = name.startswith(PREFIX) and "config" in known
+        kind = str if is_file else known.get(name)
         if kind is None:
             raise CallError(400, f"parameters: expected {' or '.join(known)}, found '{name:.80}'")
         if not isinstance(value, kind):
             raise CallError(400, f"parameters.{name:.80}: expected a {kind.__name__}")
+        if isinstance(value, str) and value in texts:
+            parameters[name] = texts[value] if is_file else _text(name, texts[value])
     return parameters
 
 
-def asked_of(body: bytes | memoryview) -> tuple[dict[str, Any] | None, dict[str, str]]:
+def _text(name: str, text: LongText) -> str:
+    try:
+        return text.text()
+    except orjson.JSONDecodeError as error:
+        raise CallError(400, f"parameters.{name}: expected a string, found: {error}") from None
+
+
+def asked_of(
+    body: bytes | memoryview,
+) -> tuple[dict[str, Any] | None, dict[str, str | LongText]]:
     """The model configuration that a call to load brings (None: its folder says it), and files."""
     parameters = parameters_of(body, {"config": str})
     text = parameters.pop("config", None)

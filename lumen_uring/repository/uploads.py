@@ -8,19 +8,18 @@ folder.
 
 from __future__ import annotations
 
-import base64
 import binascii
 import re
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from lumen_uring.errors import ConfigError
-from lumen_uring.ring.process import gently
+from lumen_uring.repository.long_texts import LongText
 
 PREFIX: Final = "file:"
 FILES_MAX: Final = 64
@@ -36,6 +35,10 @@ _PLAIN_LOCATION: Final = re.compile(
     rb"\x6a([\0-\x7f])\n\x08location\x12([\0-\x7f])([A-Za-z0-9_][A-Za-z0-9_.-]*)"
 )
 _PLAIN_BYTES: Final = 12  # of such an entry, but for its value
+# A number of protobuf's has at most 10 bytes: of a key's tag and length, and behind it a value's.
+_BEFORE_BYTES: Final = 32
+_AFTER_BYTES: Final = 160
+_ALPHABET: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/="
 
 
 class Uploads:
@@ -52,7 +55,7 @@ class Uploads:
         self._count = 0
         self._coming = ""  # the folder of the model that is being loaded
 
-    def put(self, name: str, files: Mapping[str, str]) -> Path:
+    def put(self, name: str, files: Mapping[str, str | LongText]) -> Path:
         """Writes files to a new folder, which stays until `drop_unused`.
 
         Args:
@@ -79,7 +82,7 @@ class Uploads:
                 self._count += 1
                 self._coming = str(self._count)
                 folder = self._root / self._coming
-            gently(_write, folder / "model", files)
+            _write(folder / "model", files)
         except OSError as error:
             self.drop_unused()
             raise ConfigError(f"the files of {name!r} cannot be kept: {error.strerror}") from None
@@ -118,32 +121,81 @@ class Uploads:
             self._root = None
 
 
-def _write(folder: Path, files: Mapping[str, str]) -> None:
+def _write(folder: Path, files: Mapping[str, str | LongText]) -> None:
     for parameter, text in files.items():
         path = folder / parameter.removeprefix(PREFIX)
         try:
-            content = base64.b64decode(text, validate=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _keep(path, _checked(parameter, _decoded(text)))
         except (binascii.Error, ValueError) as error:
             raise ConfigError(f"parameters.{parameter}: expected base64: {error}") from None
-        _check_locations(parameter, content)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
         except (FileExistsError, IsADirectoryError, NotADirectoryError):
             wrong = "found a file and a folder of one name"
             raise ConfigError(f"parameters.{parameter}: {wrong}") from None
 
 
-def _check_locations(parameter: str, content: bytes) -> None:
-    """Not every version of ONNX Runtime refuses a model that names a file outside of its folder."""
-    plain = set()
-    for found in _PLAIN_LOCATION.finditer(content):
-        entry_bytes, value_bytes, name = found[1][0], found[2][0], found[3]
-        if value_bytes <= len(name) and entry_bytes == _PLAIN_BYTES + value_bytes:
-            plain.add(found.start() + 2)
-    for found in _LOCATION.finditer(content):
-        if found.start() not in plain:
-            raise ConfigError(
-                f"parameters.{parameter}: expected weights in the model's file, or in one beside "
-                "it, named by letters, digits, '_', '.' and '-', found another place"
-            )
+def _keep(path: Path, pieces: Iterator[bytes]) -> None:
+    with path.open("wb") as file:
+        for piece in pieces:
+            file.write(piece)
+
+
+def _decoded(text: str | LongText) -> Iterator[bytes]:
+    """The bytes of base64, piece by piece.
+
+    Raises:
+        ValueError: it is none.
+    """
+    pieces = [text.encode("utf-8", "surrogatepass")] if isinstance(text, str) else text.pieces()
+    rest = b""
+    for piece in pieces:
+        # Of the padding a part may have come with the piece before.
+        if piece.translate(None, _ALPHABET) or (b"=" in rest and piece.strip(b"=")):
+            raise ValueError("found another character, or one behind its end")
+        whole = rest + piece
+        padding = whole.find(b"=")
+        end = (padding if padding >= 0 else len(whole)) // 4 * 4
+        if end:
+            yield binascii.a2b_base64(whole[:end])
+        rest = whole[end:]
+    if rest and (len(rest) != 4 or rest.rstrip(b"=").find(b"=") >= 0 or rest.count(b"=") > 2):
+        raise ValueError("its end is missing")
+    if rest:
+        yield binascii.a2b_base64(rest)
+
+
+def _checked(parameter: str, pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """The same pieces, of which none names a file outside of the model's folder: not every version
+    of ONNX Runtime refuses a model that does.
+
+    Raises:
+        ConfigError: one does.
+    """
+    seen, looked = b"", 0
+    for piece in pieces:
+        seen += piece
+        # A mark may go on in the next piece, and what is before it tells whether it is one.
+        end = max(len(seen) - _AFTER_BYTES, looked)
+        _check_locations(parameter, seen, looked, end)
+        cut = max(end - _BEFORE_BYTES, 0)
+        seen, looked = seen[cut:], end - cut
+        yield piece
+    _check_locations(parameter, seen, looked, len(seen))
+
+
+def _check_locations(parameter: str, content: bytes, start: int, end: int) -> None:
+    """Looks at each key of that name that begins there."""
+    at = start - 1
+    while 0 <= (at := content.find(b"location", at + 1)) < end:
+        before = content[max(at - _BEFORE_BYTES, 0) : at + len(b"location")]
+        if not any(one.end() == len(before) for one in _LOCATION.finditer(before)):
+            continue
+        plain = _PLAIN_LOCATION.match(content, at - 4) if at >= 4 else None
+        if plain is not None:
+            entry_bytes, value_bytes, name = plain[1][0], plain[2][0], plain[3]
+            if value_bytes <= len(name) and entry_bytes == _PLAIN_BYTES + value_bytes:
+                continue
+        raise ConfigError(
+            f"parameters.{parameter}: expected weights in the model's file, or in one beside "
+            "it, named by letters, digits, '_', '.' and '-', found another place"
+        )
