@@ -236,7 +236,7 @@ def test_pictures_of_a_folder_come_in_the_order_of_their_names(tmp_path: Path) -
 def test_pictures_without_pillow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "PIL", None)
     with Peer() as peer, Client("127.0.0.1", peer.port) as client:
-        with pytest.raises(PictureError, match=r"pip install 'lumen-uring\[tools\]'"):
+        with pytest.raises(PictureError, match="pip install pillow"):
             client.infer_rgb8("photo", "a.png")
 
 
