@@ -280,4 +280,4 @@ def test_without_a_cache_or_onnx(
 
     monkeypatch.setattr(engine_cache, "_export", missing)
     place = engine_place(path, "m", cache / "0-1.ort")
-    assert (place.path, place.why) == (None, "the package onnx is not installed")
+    assert (place.path, place.why) == (None, "the package onnx is not installed: pip install onnx")

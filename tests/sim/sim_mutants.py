@@ -593,8 +593,8 @@ MUTANTS = (
     Mutant(
         "between: what is put back is lost",
         WORKER,
-        "request->pixels > pixels_max && lm_queue_push(queue, job)",
-        "request->pixels > pixels_max",
+        "waits && lm_queue_push(queue, job)",
+        "waits",
     ),
     Mutant(
         "between: pictures within pictures",
