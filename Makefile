@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PARALLEL = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(JOBS))
 
 .PHONY: help build dev run wheel wheel-test image clean test test-c test-sim test-python test-models models e2e epoll asan tsan fuzz \
-        lint fmt check fresh sim proof mutants soak bench variants response-cache overload http-overhead compare http-live perf-analyzer \
+        lint fmt check fresh sim proof mutants soak bench variants response-cache deaf overload http-overhead compare http-live perf-analyzer \
         c10k c100k c1m slow experts ladder overhead floor pictures gil memory perfstat microbench json-bench engine dashboard
 .DEFAULT_GOAL := help
 
@@ -192,6 +192,9 @@ response-cache: dev ## what hits save and misses cost, in one run
 
 http-overhead: dev ## what HTTP adds to the native protocol, in one run
 	@$(BENCH).load.http_overhead
+
+deaf: dev ## how late health is beside models whose time a request decides
+	@$(BENCH).load.deaf
 
 loading: dev ## what small models notice while large ones are loaded and unloaded
 	@$(BENCH).load.loading

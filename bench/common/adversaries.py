@@ -76,7 +76,7 @@ def _inner_names(node: NodeProto) -> list[str]:
     return [name for graph in graphs for inner in graph.node for name in inner.input]
 
 
-def _make(operator: str, inputs: Sequence[str], output: str, **attributes: object) -> NodeProto:
+def _make(operator: str, inputs: Sequence[str], output: str, **attributes: Any) -> NodeProto:
     return helper.make_node(operator, list(inputs), [output], **attributes)
 
 
@@ -223,7 +223,7 @@ ADVERSARIES: Final = (
         lambda size: {"n": np.ones(size, np.float32)},
         100_000,
     ),
-    Adversary("if", "If", _if, _N, lambda size: _count(1), 1),
+    Adversary("if", "If", _if, _N, lambda size: _count(int(size > 1)), 2),
     Adversary(
         "suppression",
         "NonMaxSuppression",

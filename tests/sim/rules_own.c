@@ -106,6 +106,24 @@ static void many_that_lie(void) {
     for (uint64_t n = 0; n < BURST; n++) (void)talk_gets(&one, n, LM_STATUS_OK);
 }
 
+static void own_batches(struct sim_plan *plan) {
+    own_runs(plan);
+    plan->batch_size = 4;
+}
+
+/* A model that is set to run here takes no other one along, whose Run nobody would judge then. */
+static void a_lie_beside_what_is_set(void) {
+    talk_open(&one);
+    talk_open(&two);
+    SIM_CHECK(ask_many(0, 40) == 0 && ask_many(2, 10) == 0, "a worker ran what is short");
+    runtime_lies_ns = 300 * SIM_MS;
+    talk_asks(&one, &(struct ask){.id = 1, .model = 2});
+    talk_asks(&one, &(struct ask){.id = 2, .model = 0, .lies = true});
+    (void)talk_gets(&one, 1, LM_STATUS_OK);
+    (void)talk_gets(&one, 2, LM_STATUS_OK);
+    near_ns("a later one", wait_beside_a_lie(0), 0, SIM_MS);
+}
+
 /* As long as may be, and a little longer. */
 static void at_the_limit(void) {
     talk_open(&one);
@@ -145,6 +163,7 @@ const struct rule rules_of_own[] = {
     {"so much of them in a turn", own_runs, a_turn_of_runs},
     {"a model that lies about its time", own_runs, a_model_that_lies},
     {"many that lie", own_runs, many_that_lie},
+    {"a lie beside what is set", own_batches, a_lie_beside_what_is_set},
     {"a Run as long as may be", own_runs, at_the_limit},
     {"a core that is taken", own_runs, a_core_that_is_taken},
 };

@@ -548,12 +548,6 @@ MUTANTS = (
         "own: a long Run ends nothing", OWN, "    lm_model_end_own_runs(model, computed_ns);\n", ""
     ),
     Mutant(
-        "own: a long Run is forgotten",
-        "flow/submit.c",
-        "!io->by_time || lm_model_long_run_us(request->model)",
-        "!io->by_time",
-    ),
-    Mutant(
         "own: a core that is taken counts",
         OWN,
         "return computed_ns > before_ns ? computed_ns - before_ns : 0;",
