@@ -89,7 +89,7 @@ void lm_io_close(struct lm_io *io) {
     lm_region_close_all(io);
     for (uint32_t s = 0; io->requests && s < lm_arena_slots_max(&io->arena); s++)
         lm_spill_join(&io->spills, &io->requests[s].spills);
-    lm_spill_close(&io->shared->spills, &io->spills);
+    if (io->shared) lm_spill_close(&io->shared->spills, &io->spills); /* else it was never opened */
     lm_held_close(&io->held);
     lm_fd_store_close(io->fd_store);
     io->fd_store = NULL;
