@@ -98,7 +98,8 @@ static const struct {
 /* As strcmp does; the bytes are no string. */
 static int compare(struct lm_bytes bytes, const char *name) {
     size_t count = lm_bytes_count(bytes), length = strlen(name);
-    int order = memcmp(bytes.at, name, count < length ? count : length);
+    size_t both = count < length ? count : length;
+    int order = both ? memcmp(bytes.at, name, both) : 0; /* none: `at` may be null */
     return order ? order : (count > length) - (count < length);
 }
 
