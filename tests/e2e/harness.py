@@ -56,6 +56,19 @@ def eventually(
         time.sleep(0.005)
 
 
+def stand_still(pid: int) -> None:
+    """Stops a process, and waits until all its threads stand: SIGSTOP only asks for that."""
+    os.kill(pid, signal.SIGSTOP)
+
+    def stands() -> bool:
+        tasks = Path(f"/proc/{pid}/task").iterdir()
+        return all(
+            (task / "stat").read_text().rpartition(")")[2].split()[0] == "T" for task in tasks
+        )
+
+    eventually(stands, f"process {pid} to stand still")
+
+
 def environment(cache: Path) -> dict[str, str]:
     """The tests' own environment, with a cache of optimised graphs of their own.
 

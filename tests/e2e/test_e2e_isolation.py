@@ -20,7 +20,7 @@ import pytest
 import web
 from conftest import Serve
 from graphs import FLOAT, tensor
-from harness import Canary, Server, eventually
+from harness import Canary, Server, eventually, stand_still
 from onnx import TensorProto, helper
 from web import Http
 
@@ -243,8 +243,8 @@ def test_a_process_that_hangs_holds_a_share_of_the_workers(
 
     threads = [threading.Thread(target=ask) for _ in range(6)]
     with Client("127.0.0.1", server.port) as client, Http(server.port) as http:
-        os.kill(child, signal.SIGSTOP)
         try:
+            stand_still(child)
             for thread in threads:
                 thread.start()
             eventually(

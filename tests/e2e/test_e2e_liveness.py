@@ -23,7 +23,7 @@ import pytest
 import web
 import wire
 from conftest import Serve
-from harness import Server, eventually
+from harness import Server, eventually, stand_still
 from web import Http
 
 LIGHT_TRIPS = 1
@@ -481,7 +481,7 @@ KINDS: dict[str, Callable[[Server, int], wire.Wire]] = {
 
 def pause(server: Server) -> None:
     """As a debugger, a container's freezer or Ctrl-Z does it."""
-    os.kill(server.pid, signal.SIGSTOP)
+    stand_still(server.pid)
     try:
         time.sleep(0.2)  # nothing can be waited for in a stopped process
     finally:

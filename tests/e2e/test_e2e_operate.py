@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 import wire
 from conftest import Serve
-from harness import Server, eventually
+from harness import Server, eventually, stand_still
 from operating import Manager, raw_server, wait_for_port
 from test_e2e_life import DIGITS, settings
 
@@ -39,8 +39,7 @@ def is_stopped(pid: int) -> bool:
 
 def pause(server: Server, seconds: float) -> None:
     """Stops and continues the server, as a debugger, Ctrl-Z or a container's pause does."""
-    server.process.send_signal(signal.SIGSTOP)
-    eventually(lambda: is_stopped(server.pid), "the stop")
+    stand_still(server.pid)
     time.sleep(seconds)  # what is tested is that time passes
     server.process.send_signal(signal.SIGCONT)
     eventually(lambda: not is_stopped(server.pid), "the continuation")
