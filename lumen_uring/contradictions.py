@@ -49,7 +49,8 @@ def check_together(config: Config, report: Report) -> None:
     server, engine = config.server, config.engine
     kind = engine.queue_type
     batches = engine.batch_size > 1 or any((entry.batch_size or 1) > 1 for entry in config.models)
-    if server.max_request_bytes > server.arena_bytes:
+    known = "auto" not in (server.max_request_bytes, server.arena_bytes)
+    if known and server.max_request_bytes > server.arena_bytes:  # type: ignore[operator]
         least = f"at least max_request_bytes ({server.max_request_bytes} bytes)"
         report(("server", "arena_bytes"), least, f"{server.arena_bytes}")
     if server.metrics_port == server.port != 0:

@@ -195,17 +195,15 @@ class ServerConfig(Section):
     max_connections: int = Field(
         default=16384, ge=1, le=1 << 20, description="a whole number, 1..1048576"
     )
-    max_request_bytes: Size = Field(
-        default=8 << 20,
-        ge=64,
-        le=2 << 30,  # more is more memory than the parser of JSON can be given
-        description="a size such as 8MiB, 64 bytes to 2GiB",
-    )
-    arena_bytes: Size = Field(
-        default=256 << 20,
-        ge=64 << 10,
-        le=1 << 40,
-        description="a size such as 256MiB, 64KiB to 1024GiB",
+    max_request_bytes: (
+        Literal["auto"]
+        | Annotated[
+            Size,
+            Field(ge=64, le=2 << 30),  # more is more memory than the parser of JSON can be given
+        ]
+    ) = Field(default="auto", description="auto or a size such as 8MiB, 64 bytes to 2GiB")
+    arena_bytes: Literal["auto"] | Annotated[Size, Field(ge=64 << 10, le=1 << 40)] = Field(
+        default="auto", description="auto or a size such as 256MiB, 64KiB to 1024GiB"
     )
     spill_bytes: Size = Field(
         default=0,

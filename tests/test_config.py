@@ -109,7 +109,7 @@ extra: 1
     for line in [
         f"{file}:2 server.port: expected a port number, 0..65535, found 70000",
         f"{file}:4 server.io_backend: expected auto | io_uring | epoll, found 'select'",
-        f"{file}:5 server.max_request_bytes: expected a size such as 8MiB, 64 bytes to "
+        f"{file}:5 server.max_request_bytes: expected auto or a size such as 8MiB, 64 bytes to "
         "2GiB, found '8XB'",
         f"{file}:7 engine.queue_type: "
         "expected auto | mpmc | scq | spsc | naive | batched | inline, "
@@ -308,7 +308,7 @@ def test_values_out_of_range_name_the_option(override: str) -> None:
 
 
 def test_a_request_must_fit_the_arena() -> None:
-    (line,) = problems(None, "server.arena_bytes=1MiB")
+    (line,) = problems(None, "server.arena_bytes=1MiB", "server.max_request_bytes=8MiB")
     assert line == (
         "--set server.arena_bytes: expected at least max_request_bytes (8388608 bytes), "
         "found 1048576"
@@ -369,7 +369,7 @@ def test_settings_that_contradict_each_other(settings: list[str], problem: str) 
 def test_contradictions_are_reported_together() -> None:
     overrides = ["engine.queue_type=spsc", "engine.thread_count=3", "server.io_threads=2"]
     with pytest.raises(ConfigError) as caught:
-        load(None, [*overrides, "server.arena_bytes=1MiB"])
+        load(None, [*overrides, "server.arena_bytes=1MiB", "server.max_request_bytes=8MiB"])
     assert len(str(caught.value).splitlines()) == 3
 
 
@@ -650,12 +650,14 @@ LIMITS: dict[str, tuple[float, float]] = {
     "models.0.rate": (0, 1e9),
     "models.0.burst": (1, 4294967295),
 }
+# The least of what may be `auto`, where it is no 1.
+WORDED = {"max_request_bytes": 64, "arena_bytes": 64 << 10}
 for _section, _name, _field in crossing():
     _limits = whole_range(_field)
     _is_word = get_origin(_field.annotation) is Literal or _field.annotation is bool
     if _limits is not None and not _is_word:
         # Where C's 0 is a word or null, a person's least number is 1.
-        _least = _limits[0] if _field.annotation is int else 1
+        _least = _limits[0] if _field.annotation is int else WORDED.get(_name, 1)
         LIMITS[f"{_section}.{_name}"] = (_least, _limits[1])
 # Other settings that a value needs beside it.
 BESIDE = {
@@ -821,8 +823,8 @@ def test_which_settings_go_together(
 
 
 def test_ports_that_may_be_equal_and_a_request_as_large_as_the_arena() -> None:
-    config = load(None, ["server.port=0", "server.metrics_port=0", "server.arena_bytes=8MiB"])
-    assert (config.server.port, config.server.arena_bytes) == (0, config.server.max_request_bytes)
+    config = load(None, ["server.port=0", "server.metrics_port=0", "server.arena_bytes=64KiB"])
+    assert (config.server.port, config.server.arena_bytes) == (0, 64 << 10)
 
 
 def test_a_burst_of_nothing_is_two_problems() -> None:

@@ -127,8 +127,8 @@ typedef struct lumen_key_config {
     SETTING(server, uint32_t, io_backend, LUMEN_IO_AUTO, LUMEN_IO_EPOLL)                           \
     SETTING(server, uint32_t, io_threads, 0, LUMEN_IO_THREADS_MAX) /* 0: auto */                   \
     SETTING(server, uint32_t, max_connections, 1, LUMEN_CONNECTIONS_MAX)                           \
-    SETTING(server, uint32_t, max_request_bytes, 64, 2u << 30)   /* of one payload */              \
-    SETTING(server, uint64_t, arena_bytes, 64 << 10, 1ull << 40) /* of all slots together */       \
+    SETTING(server, uint32_t, max_request_bytes, 0, 2u << 30) /* of one payload; 0: auto */        \
+    SETTING(server, uint64_t, arena_bytes, 0, 1ull << 40)     /* of all slots together; 0: auto */ \
     SETTING(server, uint64_t, spill_bytes, 0, 1ull << 40) /* of answers beside slots; 0: auto */   \
     SETTING(server, uint32_t, shared_memory, 0, 1) /* clients may share memory with the server */  \
     SETTING(server, uint64_t, shared_memory_bytes, 0, 1ull << 40)  /* of all of them together */   \

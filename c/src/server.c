@@ -98,6 +98,10 @@ int lumen_open(const lumen_config *config, lumen_server **server_out) {
     shared->access_logged = server->access_path != NULL;
     shared->traced = server->telemetry_path || shared->access_logged;
     code = lm_shared_open(shared, config);
+    server->auto_request = config->max_request_bytes == 0;
+    server->auto_arena = config->arena_bytes == 0;
+    if (server->auto_request) shared->config.max_request_bytes = LM_AUTO_REQUEST_BYTES;
+    if (server->auto_arena) shared->config.arena_bytes = LM_AUTO_ARENA_BYTES;
     if (!code) code = lm_ort_open(&shared->ort, config->ort_library_path);
     if (code) {
         lm_shared_close(shared);

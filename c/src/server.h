@@ -25,10 +25,11 @@ struct lumen_server {
     char host[LM_HOST_BYTES_MAX];
     struct lm_unix_file unix_file;
     uint64_t opened_ns;
-    uint64_t beat;        /* the turn that lumen_heartbeat asked for */
-    uint64_t sealing;     /* the turn after which the line before is sealed; 0: none is */
-    bool by_time;         /* engine.queue_type is auto: I/O threads run what is short */
-    uint64_t descriptors; /* that may be open, where those are too few */
+    uint64_t beat;                 /* the turn that lumen_heartbeat asked for */
+    uint64_t sealing;              /* the turn after which the line before is sealed; 0: none is */
+    bool auto_request, auto_arena; /* max_request_bytes and arena_bytes follow from the models */
+    bool by_time;                  /* engine.queue_type is auto: I/O threads run what is short */
+    uint64_t descriptors;          /* that may be open, where those are too few */
     lumen_info info;
     char name[LM_SERVER_NAME_BYTES_MAX]; /* for clients */
     char cores[LM_CORES_BYTES_MAX];      /* engine.cores */
@@ -75,6 +76,9 @@ int lm_server_open_nodes(lumen_server *server);
 void lm_server_close_nodes(lumen_server *server);
 
 /* server_slots.c */
+/* Once the models and workers are known: limits that nobody set are raised to what one row of each
+ * model needs, within a share of the memory. */
+void lm_server_fit_limits(lumen_server *server);
 /* Of one I/O thread. */
 struct lm_slot_plan_limits lm_server_slot_limits(const lumen_server *server);
 /* Finds slots for a model that comes while the server runs. Returns 0 or LUMEN_E_*. */

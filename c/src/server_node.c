@@ -265,6 +265,7 @@ int lm_server_plan_slots(lumen_server *server) {
     if (info->slot_class_count > 0) return 0;
     int code = place(server);
     if (code) return code;
+    lm_server_fit_limits(server);
     const struct lm_slot_plan_limits limits = lm_server_slot_limits(server);
     code = lm_slot_plan(server->set->models, server->set->count, &limits, info->slot_classes,
                         &info->slot_class_count);

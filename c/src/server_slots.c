@@ -2,6 +2,8 @@
  * the server runs: where its largest requests fit none that are there, each I/O thread gets an
  * annex (parts/annex.h), within arena_bytes.
  */
+#include <stdio.h>
+
 #include "base/error.h"
 #include "flow/reload.h"
 #include "server.h"
@@ -15,6 +17,44 @@ struct lm_slot_plan_limits lm_server_slot_limits(const lumen_server *server) {
                                         .worker_count = lm_shared_parallel(shared)};
 }
 
+/* The most memory for slots where nobody set a bound. */
+static uint64_t auto_arena_max(const lumen_server *server) {
+    uint64_t most = lm_memory_usable() / LM_AUTO_MEMORY_SHARE;
+    /* Memory in common with processes of models is reserved before the models are known. */
+    if (server->shared.common && most > 4ull * LM_AUTO_ARENA_BYTES)
+        most = 4ull * LM_AUTO_ARENA_BYTES;
+    return most > LM_AUTO_ARENA_BYTES ? most : LM_AUTO_ARENA_BYTES;
+}
+
+void lm_server_fit_limits(lumen_server *server) {
+    lumen_config *config = &server->shared.config;
+    struct lm_model *const *models = server->set->models;
+    const uint64_t most = auto_arena_max(server);
+    char line[192];
+    /* An arena that somebody has bounded holds no larger requests than before. */
+    bool raises = server->auto_request && server->auto_arena;
+    for (uint32_t m = 0; raises && m < server->set->count; m++) {
+        uint64_t bytes = lm_slot_plan_row_bytes(models[m]);
+        if (bytes <= config->max_request_bytes || bytes > most || bytes > 2u << 30) continue;
+        config->max_request_bytes = (uint32_t)bytes;
+    }
+    if (server->auto_arena) {
+        const struct lm_slot_plan_limits limits = lm_server_slot_limits(server);
+        uint64_t bytes = lm_slot_plan_arena_bytes(models, server->set->count, &limits);
+        if (bytes > most / server->shared.io_count) bytes = most / server->shared.io_count;
+        bytes *= server->shared.io_count;
+        if (bytes > config->arena_bytes) config->arena_bytes = bytes;
+    }
+    if (config->max_request_bytes == LM_AUTO_REQUEST_BYTES &&
+        config->arena_bytes == LM_AUTO_ARENA_BYTES)
+        return;
+    if (!server->auto_request && !server->auto_arena) return;
+    snprintf(line, sizeof line,
+             "the models' rows are large: server.max_request_bytes is %u, server.arena_bytes %llu",
+             config->max_request_bytes, (unsigned long long)config->arena_bytes);
+    lm_server_note(server, line);
+}
+
 /* Of one arena. */
 static uint64_t bytes_left(const lumen_server *server, const struct lm_annexes *annexes) {
     const lumen_info *info = &server->info;
@@ -22,6 +62,8 @@ static uint64_t bytes_left(const lumen_server *server, const struct lm_annexes *
     for (uint32_t c = 0; c < info->slot_class_count; c++)
         used += info->slot_classes[c].slot_bytes * info->slot_classes[c].slot_count;
     uint64_t all = lm_server_slot_limits(server).arena_bytes;
+    /* Of large slots the pages come when they are first used. */
+    if (server->auto_arena) all = auto_arena_max(server) / server->shared.io_count;
     return all > used ? all - used : 0;
 }
 

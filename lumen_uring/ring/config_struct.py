@@ -76,7 +76,7 @@ def whole_range(field: FieldInfo) -> tuple[int, int] | None:
         return None
     bounds = [*field.metadata]
     for inner in get_args(whole[0])[1:]:  # of `Literal["auto"] | Annotated[int, Field(ge=1)]`
-        bounds += inner.metadata
+        bounds += getattr(inner, "metadata", ())
     least = next(bound.ge for bound in bounds if hasattr(bound, "ge"))
     most = next(bound.le for bound in bounds if hasattr(bound, "le"))
     return (0 if len(arms) > 1 else least), most

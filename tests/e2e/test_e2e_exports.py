@@ -302,3 +302,44 @@ def test_atoms_are_no_rows(served: Server, paths: dict[str, Path], cache: Path) 
     said = harness.run(["inspect", str(paths["atoms"])], cache).stdout
     assert re.search(r"input +atoms FP32\[atoms,4\]", said), said
     assert re.search(r"rows +1: the first dimension is not the same in all inputs", said), said
+
+
+def test_a_row_larger_than_the_usual_limits(tmp_path: Path, cache: Path) -> None:
+    """Limits that nobody sets follow from the model: 12 MB a row, where 8 MiB is usual."""
+    path = graphs.double(tmp_path / "large.onnx", 3_000_000, rows=1)
+    x = np.random.default_rng(3).standard_normal((1, 3_000_000)).astype(np.float32)
+    with Server({"models": [{"name": "m", "path": str(path)}]}, cache) as server:
+        assert "server.max_request_bytes is 33554432" in server.output
+        with Client("127.0.0.1", server.port) as client:
+            assert np.array_equal(client.infer("m", {"x": x}).outputs["y"], x + x)
+        with Http(server.port) as http:
+            assert np.array_equal(http.query(web.infer("m", {"x": x})).array("y"), x + x)
+    limits: dict[str, object] = {"max_request_bytes": "8MiB", "arena_bytes": "256MiB"}
+    said = harness.run(
+        [str(path), *(f"--set=server.{key}={value}" for key, value in limits.items())], cache
+    )
+    assert "server.max_request_bytes: expected at least 12000000 for one row" in said.stderr
+
+
+def test_a_large_model_that_comes_later(tmp_path: Path, cache: Path) -> None:
+    """With the defaults there is room for 24 MB of outputs beside models of the start."""
+    constants = {"ones": np.ones((1, 6_000_000), np.float32)}
+    for name in ("small", "large"):
+        (tmp_path / name / "1").mkdir(parents=True)
+    graphs.double(tmp_path / "small/1/model.onnx")
+    graphs.save(
+        tmp_path / "large/1/model.onnx",
+        [helper.make_node("Mul", ["x", "ones"], ["y"])],
+        [tensor("x", FLOAT, [1, 1])],
+        [tensor("y", FLOAT, [1, 6_000_000])],
+        constants,
+    )
+    repository = {"paths": [str(tmp_path)], "control": "explicit", "load": ["small"]}
+    with Server({"repository": repository}, cache) as server:
+        with Http(server.port) as http:
+            answer = http.query(web.post("/v2/repository/models/large/load"))
+            assert answer.code == 200, answer.error
+        with Client("127.0.0.1", server.port) as client:
+            found = client.infer("large", {"x": np.array([[3]], np.float32)}).outputs["y"]
+        assert found.shape == (1, 6_000_000)
+        assert np.all(found == 3)

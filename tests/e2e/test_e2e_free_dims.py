@@ -615,7 +615,8 @@ def test_fix_dims_of_the_rows(serve: Serve, files: dict[str, Path], reference: R
 def test_sizes_that_nobody_set(serve: Serve, files: dict[str, Path], reference: Reference) -> None:
     """A row of 4 MiB at most, whose JSON takes a quarter of the arena at most; 32 rows."""
     for model, most, rows in (("nonzero", 1 << 17, 32), ("unnamed", 1 << 19, 32)):
-        server = start(serve, files[model])
+        limits = {"arena_bytes": "256MiB", "max_request_bytes": "8MiB"}
+        server = serve({"server": limits, "models": [{"name": "m", "path": str(files[model])}]})
         (entry,) = described(server)
         assert [dim["max"] for dim in entry["free_dims"]] == [most], model
         assert entry["max_rows"] == rows

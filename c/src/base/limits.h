@@ -104,6 +104,12 @@ enum {
 
     /* Slots and queues. */
     LM_SLOT_ALIGN = 64,
+    /* server.max_request_bytes and arena_bytes where nobody sets them, and no model needs more; a
+     * row as JSON is no reason for more than the third. */
+    LM_AUTO_REQUEST_BYTES = 8 << 20,
+    LM_AUTO_ARENA_BYTES = 256 << 20,
+    LM_AUTO_TEXT_BYTES = 32 << 20,
+    LM_AUTO_MEMORY_SHARE = 4, /* of the machine's memory, at most one in so many */
     LM_SLOTS_MAX = 2 * LUMEN_QUEUE_CAPACITY_MAX,
     LM_REPLY_SLOT_BYTES =
         960, /* class 0: what is left of a small reply that did not fit the socket */

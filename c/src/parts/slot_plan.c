@@ -188,18 +188,55 @@ static void fill(const struct wanted *wanted, uint32_t count,
     }
 }
 
+/* JSON of one row of the largest shape, as clients write it. */
+static uint64_t row_text_bytes(const struct lm_model *model) {
+    const struct lm_sizes sizes = lm_model_largest(model, 1);
+    return lm_model_row_elements(model, &sizes) * CHARACTERS_PER_ELEMENT + JSON_BYTES;
+}
+
+uint64_t lm_slot_plan_row_bytes(const struct lm_model *model) {
+    const struct lm_sizes sizes = lm_model_largest(model, 1);
+    uint64_t text = row_text_bytes(model);
+    size_t payload = 0;
+    if (!lm_model_payload_bytes(model, LM_ENCODING_TENSORS, &sizes, &payload)) return UINT64_MAX;
+    if (text > LM_AUTO_TEXT_BYTES) text = LM_AUTO_TEXT_BYTES;
+    return payload > text ? payload : text;
+}
+
+enum { SLOTS_OF_WORKER = 8, TEXT_SLOTS = 4 }; /* of a share of the arena: largest_fits */
+
+uint64_t lm_slot_plan_arena_bytes(struct lm_model *const *models, uint32_t model_count,
+                                  const struct lm_slot_plan_limits *limits) {
+    uint64_t bytes = 0;
+    for (uint32_t m = 0; m < model_count; m++) {
+        const struct lm_sizes sizes = lm_model_largest(models[m], 1);
+        uint64_t text = row_text_bytes(models[m]), slots, texts;
+        size_t slot = 0, text_slot = 0;
+        if (text > limits->max_request_bytes) text = limits->max_request_bytes;
+        if (!lm_model_slot_bytes(models[m], &sizes, &slot) ||
+            !lm_model_text_slot_bytes(models[m], text, &text_slot) ||
+            __builtin_mul_overflow(SLOTS_OF_WORKER * (uint64_t)limits->worker_count, slot,
+                                   &slots) ||
+            __builtin_mul_overflow((uint64_t)TEXT_SLOTS, text_slot, &texts))
+            return UINT64_MAX;
+        if (slots < texts) slots = texts;
+        if (slots > bytes) bytes = slots;
+    }
+    return bytes;
+}
+
 /* Whether a row of the largest shape fits: may be received, and takes, as JSON too, at most a share
  * of the arena. */
 static bool largest_fits(const struct lm_model *model, const struct lm_slot_plan_limits *limits) {
     const struct lm_sizes sizes = lm_model_largest(model, 1);
-    uint64_t text = lm_model_row_elements(model, &sizes) * CHARACTERS_PER_ELEMENT + JSON_BYTES;
+    uint64_t text = row_text_bytes(model);
     size_t payload = 0, slot = 0, text_slot = 0;
     if (text > limits->max_request_bytes) text = limits->max_request_bytes;
     return lm_model_payload_bytes(model, LM_ENCODING_TENSORS, &sizes, &payload) &&
            payload <= limits->max_request_bytes && lm_model_slot_bytes(model, &sizes, &slot) &&
-           slot <= limits->arena_bytes / (8 * (uint64_t)limits->worker_count) &&
+           slot <= limits->arena_bytes / (SLOTS_OF_WORKER * (uint64_t)limits->worker_count) &&
            lm_model_text_slot_bytes(model, text, &text_slot) &&
-           text_slot <= limits->arena_bytes / 4;
+           text_slot <= limits->arena_bytes / TEXT_SLOTS;
 }
 
 /* Halves the sizes that nobody set until a row of them fits. */
@@ -256,7 +293,7 @@ int lm_slot_plan_late(struct lm_model *model, const struct lm_slot_plan_limits *
     int code = check_row(model, limits);
     if (code) return code;
     const struct lm_sizes sizes = lm_model_largest(model, 1);
-    uint64_t text = lm_model_row_elements(model, &sizes) * CHARACTERS_PER_ELEMENT + JSON_BYTES;
+    uint64_t text = row_text_bytes(model);
     if (text > limits->max_request_bytes) text = limits->max_request_bytes;
     lm_model_slot_bytes(model, &sizes, &model->late_row_bytes);
     if (!lm_model_text_slot_bytes(model, text, &model->late_text_bytes)) model->late_text_bytes = 0;

@@ -19,6 +19,12 @@ int lm_slot_plan(struct lm_model *const *models, uint32_t model_count,
                  const struct lm_slot_plan_limits *limits,
                  lumen_slot_class classes[LUMEN_SLOT_CLASSES_MAX], uint32_t *class_count_out);
 
+/* The payload of one row of the largest shape, as tensors or as JSON. */
+uint64_t lm_slot_plan_row_bytes(const struct lm_model *model);
+/* The arena in which such rows of all models fit, with what lm_slot_plan leaves beside them. */
+uint64_t lm_slot_plan_arena_bytes(struct lm_model *const *models, uint32_t model_count,
+                                  const struct lm_slot_plan_limits *limits);
+
 /* A model that comes when the slots are there: finds in model->late_row_bytes and late_text_bytes
  * the slots that it needs, and lowers its default sizes as lm_slot_plan does. Returns 0 or
  * LUMEN_E_INVALID. */
