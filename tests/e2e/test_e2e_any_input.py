@@ -316,7 +316,8 @@ def test_inspect_names_reason_and_cure(cache: Path, tmp_path: Path) -> None:
 
 def test_a_cure_works(cache: Path, tmp_path: Path) -> None:
     large = graphs.double(tmp_path / "large.onnx", columns=10_000_000)
-    told = json.loads(harness.run(["inspect", str(large), "--json"], cache).stdout)
+    bounded = {"LUMEN_SERVER__MAX_REQUEST_BYTES": "8MiB"}  # unless set, it follows the model
+    told = json.loads(harness.run(["inspect", str(large), "--json"], cache, (), bounded).stdout)
     program, path, *options = shlex.split(told["cure"])
     assert (program, path) == ("lumen", str(large))
     assert harness.run(["inspect", path, *options], cache).returncode == 0

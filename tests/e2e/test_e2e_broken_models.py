@@ -30,6 +30,7 @@ BROKEN = {
     "needs": "it runs 'no_model', which cannot be served",
     "too_large": "server.arena_bytes",
 }
+BOUNDS = {"max_request_bytes": "1MiB", "arena_bytes": "64MiB"}  # unless set, they follow the models
 SEQUENCES = """
 response_cache { enable: true }
 sequence_batching {
@@ -105,7 +106,7 @@ def test_a_server_starts_without_them(
     repository = {"paths": [str(folder)], "control": control, "strict_readiness": strict}
     server = serve(
         {
-            "server": {"max_request_bytes": "1MiB", "arena_bytes": "64MiB"},
+            "server": BOUNDS,
             "repository": {**repository, "load": ["*"] if control == "explicit" else []},
         }
     )
@@ -144,7 +145,7 @@ def test_one_that_is_mended_and_one_that_is_given_up(serve: Serve, folder: Path)
 
 
 def test_folders_that_are_mended_are_loaded(serve: Serve, folder: Path) -> None:
-    server = serve({"repository": {"paths": [str(folder)], "control": "watch"}})
+    server = serve({"server": BOUNDS, "repository": {"paths": [str(folder)], "control": "watch"}})
     assert not is_ready(server)
     graphs.double(folder / "no_model/1/model.onnx")
     (folder / "unread/config.pbtxt").unlink()
