@@ -22,7 +22,7 @@ Row = tuple[str, int, bool]  # part, how often it failed, whether it is alive
 
 @dataclass(slots=True)
 class _Part:
-    """What is known of a part."""
+    """One part: its failures, the last message, and its thread."""
 
     failures: int = 0
     said: str = ""

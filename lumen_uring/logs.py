@@ -91,7 +91,7 @@ class Journal:
         self._stderr = _Lines(_NONE if sys.stderr is None else _STDERR)
         self._file = _open(settings)
         self._file_fails = False
-        # Those that are logged. Any thread may set them, until the settings are read again.
+        # The levels that are logged. Any thread may set them, until the settings are read again.
         self.levels = levels_from(settings.level)
 
     @property

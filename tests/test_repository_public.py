@@ -44,7 +44,7 @@ def served(folder: Path, text: str) -> tuple[list[ModelConfig], str]:
     return models, "\n".join(models[0].origin.notes)
 
 
-# What is asked for: the settings that come of it, and what a note names.
+# A file's lines: the settings that come of them, and the field that a note names.
 HONOURED: dict[str, tuple[str, dict[str, object], tuple[str, ...]]] = {
     "the least": ('name: "m"\nplatform: "onnxruntime_onnx"', {}, ()),
     "a classifier on processors": (
@@ -212,7 +212,7 @@ HONOURED: dict[str, tuple[str, dict[str, object], tuple[str, ...]]] = {
     ),
 }  # fmt: skip
 
-# What is refused: the line and the field, and the reason.
+# A refused file's lines: the line and the field, and the reason.
 REFUSED: dict[str, tuple[str, str]] = {
     "a GPU": (
         "max_batch_size: 32\ninstance_group [ { count: 1\nkind: KIND_GPU\ngpus: [ 0 ] } ]",

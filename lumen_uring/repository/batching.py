@@ -14,7 +14,7 @@ from lumen_uring.setting_types import BATCH_DELAY_US_MAX, BATCH_MAX, U32_MAX, U6
 
 @dataclass(slots=True)
 class Batching:
-    """What it asks for."""
+    """The settings that the file asks for, and notes about the rest."""
 
     settings: dict[str, Any] = field(default_factory=dict)  # of ModelConfig
     notes: list[str] = field(default_factory=list)

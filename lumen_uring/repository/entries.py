@@ -200,8 +200,7 @@ def uploaded_entries(folder: Path, name: str, asked: dict[str, Any]) -> list[Mod
 
 
 class Held(NamedTuple):
-    """What the repositories hold: entries, all names, and problems. A model with one has no
-    entry."""
+    """The repositories' entries, all names, and problems. A model with a problem has no entry."""
 
     entries: list[ModelConfig]
     names: set[str]

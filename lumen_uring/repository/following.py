@@ -1,8 +1,8 @@
-"""What a server's models become when its settings or the folders of its repositories change.
+"""Follows changes of the settings and of the repositories' folders: which models go, which come.
 
-Owned by control.py. What has gone is unloaded at once, on the thread that has noticed: an unload
-waits for no load. The rest is loaded on the loader's thread, one model after another; one that
-cannot be keeps none of the others.
+Owned by control.py. A model that has gone is unloaded at once, on the thread that has noticed: an
+unload waits for no load. The rest is loaded on the loader's thread, one model after another; a
+model that cannot be loaded keeps none of the others.
 """
 
 from __future__ import annotations

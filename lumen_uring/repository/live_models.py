@@ -227,7 +227,7 @@ class LiveModels:
         return load()
 
     def _take_over(self, coming: _Coming, record: Callable[[], object]) -> None:
-        """What the engine serves now is listed, unless somebody has unloaded it meanwhile."""
+        """Lists the model that the engine serves now, unless somebody has unloaded it meanwhile."""
         with self._configuring:
             if coming.is_unloaded:
                 with suppress(EngineError):  # it may have come behind the unload
@@ -239,7 +239,7 @@ class LiveModels:
     def _failed(
         self, name: str, error: Exception, coming: _Coming, told: Callable[[str], str]
     ) -> LoadError:
-        """What the caller of a load is told; the log has the rest."""
+        """Logs a failed load. Returns the error that its caller is told."""
         if coming.called_off.is_set():
             self._log("info", f"model {name}: not loaded: {_CALLED_OFF}")
             return LoadError(_CALLED_OFF)

@@ -39,7 +39,7 @@ class Problems:
 
     @contextmanager
     def within(self, name: str) -> Iterator[None]:
-        """What is added meanwhile is a problem of one model alone.
+        """A problem that is added in this block is one of a single model.
 
         Args:
             name: of the model.
@@ -52,7 +52,7 @@ class Problems:
             self.of.setdefault(name, []).extend(lines)
 
     def general(self) -> list[str]:
-        """Those of no single model."""
+        """The problems of no single model."""
         owned = self._owned()
         return [line for line in self.lines if line not in owned]
 

@@ -199,7 +199,7 @@ static uint16_t number_of(lumen_server *server, const char *name) {
     return (uint16_t)model->number;
 }
 
-/* What the statistics say of a name, and that the figures are its own. */
+/* Reads the statistics of a name, and checks that the figures are its own. */
 static uint64_t answered(lumen_server *server, const char *name) {
     struct lm_shared *shared = &server->shared;
     const uint32_t m = lm_stats_find_model(&shared->stats, name);

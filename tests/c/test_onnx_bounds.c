@@ -102,7 +102,7 @@ static const struct {
     struct graph graph;
     const char *why; /* NULL: it is bounded */
 } cases[] = {
-    /* What usual small models are made of. */
+    /* The operators of usual small models. */
     {{8, "x", "w,b", "Gemm x,w,b>h\nRelu h>r\nSoftmax r>y"}, NULL},
     {{8, "x", "w,r", "LSTM x,w,r>y,h"}, NULL},
     {{8, "x", "", "ai.onnx.ml:Scaler x>s\nai.onnx.ml:LinearClassifier s>l,p\nCast p>y"}, NULL},
@@ -198,7 +198,7 @@ static void many_names(void) {
     CHECK(!is_bounded(&model, why));
 }
 
-/* What a file may have besides one graph, or in its place. */
+/* Other contents of a file, besides one graph or in its place. */
 static void files(void) {
     static const struct graph good = {8, "x", "", "Relu x>y"}, bad = {8, "x", "", "Loop x>y"};
     char why[LM_ONNX_WHY_BYTES];

@@ -89,7 +89,7 @@ static void one_after_another(void) {
     CHECK(lm_shm_find(regions, "r", 1, &handle, &bytes) && handle.index == old.index);
     CHECK(!lm_shm_read(regions, old, 0, data, 1, why, sizeof why) && strstr(why, "unregistered"));
     CHECK(lm_shm_read(regions, handle, 0, data, 1, why, sizeof why) && data[0] == 'b');
-    /* What is held stays, is found, and keeps its name until it is let go. */
+    /* A region that is held stays, is found, and keeps its name until it is let go. */
     CHECK(lm_shm_hold(regions, handle) && !lm_shm_hold(regions, old));
     CHECK(lm_shm_unregister(regions, "r") && lm_shm_unregister(regions, "r"));
     CHECK(lm_shm_list(regions, handle.index, &info));

@@ -260,6 +260,6 @@ class Reader:
 
 
 def copy_checkout_files(folder: Path) -> None:
-    """What the pages name by its path in a checkout."""
+    """Copies the files that the pages name by their path in a checkout."""
     (folder / "tests" / "data").mkdir(parents=True)
     shutil.copytree(ROOT / "tests/data/digits", folder / "tests/data/digits")

@@ -1,4 +1,4 @@
-"""Who runs what: an I/O thread runs a model only where nothing in a request makes that long.
+"""An I/O thread runs a model only where nothing in a request can make the Run long.
 
 Looked at are describe and the statistics, never a time.
 """

@@ -197,7 +197,7 @@ def test_a_strict_server_refuses_and_names_the_cure(folder: Path, cache: Path) -
 
 
 def test_a_reload_beside_a_broken_folder(serve: Serve, folder: Path, cache: Path) -> None:
-    """What is served of a model stays while its folder cannot be read."""
+    """A served version stays while the folder of its model cannot be read."""
     for name in BROKEN:
         (folder / name).unlink() if (folder / name).is_symlink() else shutil.rmtree(folder / name)
     path = folder.with_name("config.yaml")

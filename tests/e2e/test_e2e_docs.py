@@ -34,7 +34,7 @@ from pages import Block, Home, Reader
 
 PAGES = ("README.md", "docs/GUIDE.md", "docs/API.md", "docs/REPOSITORIES.md")
 LARGE = ("onnxmltools", "torch", "xgboost")
-# What the pages tell their readers to install beside Lumen, or say that they have.
+# The packages that the pages tell their readers to install beside Lumen, or say that they have.
 OTHERS = ("skl2onnx", "scikit-learn", "tritonclient[http]")
 RELEASE = ROOT / "c" / "build" / "release" / wheel_tool.LIBRARY
 

@@ -120,7 +120,7 @@ def test_the_place_of_a_name_that_went(serve: Serve, tmp_path: Path) -> None:
     assert call(server, "one/unload").code == 200
     answer = call(server, "two/load")
     assert answer.code == 200, answer.error
-    # Whoever might use the name that went may not use this one.
+    # A key that might use the name that went may not use this one.
     assert factor(server, "two") == 8
     assert factor(server, "two", OLD) == -403
     assert "one" not in answered(server)

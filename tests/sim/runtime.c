@@ -146,7 +146,7 @@ void lm_engine_run(const struct lm_engine *engine, uint32_t runner, const float 
     abort();
 }
 
-/* What a Run takes, by what a request holds: its model may have been quick for ever. */
+/* The time of a Run, by the value of its request: the model may have been quick until then. */
 static uint64_t takes_ns(const OrtValue *const *inputs, size_t input_count) {
     bool lies = input_count > 0 && inputs[0]->bytes > 0 && inputs[0]->data[0] == SIM_LIE;
     uint64_t drawn = 1000 + sim_random() % sim_plan.run_ns_max;

@@ -100,7 +100,7 @@ extern struct sim_plan sim_plan;
 void sim_plan_draw(void);
 void sim_plan_print(FILE *file);
 
-/* What each fiber has lost of its own time, while it had no core. */
+/* The time that each fiber has lost while it had no core. */
 extern uint64_t sim_lost_ns[];
 
 /* ---- fiber.c ---- */

@@ -12,7 +12,7 @@ static inline uint64_t lm_now_ns(void) {
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* What the calling thread has computed; a system call. */
+/* The CPU time of the calling thread; a system call. */
 static inline uint64_t lm_thread_cpu_ns(void) {
     struct timespec used;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);

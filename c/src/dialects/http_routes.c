@@ -89,7 +89,8 @@ static void sum_model(const struct lm_io *io, const struct lm_model *served,
     }
 }
 
-/* What ensembles have run of a model counts there too, as in Triton; its time is in theirs. */
+/* Runs of a model as a step of ensembles count there too, as in Triton; their time is the
+ * ensembles'. */
 static void add_steps(const struct lm_io *io, const struct lm_model *served,
                       struct lm_oip_model_stats *stats) {
     const struct lm_shared *shared = io->shared;

@@ -26,7 +26,7 @@ static void begin_pictures(struct lm_cost *costs, const struct lm_model *model, 
         costs[c].row_ns = warm_ns + (model->image.max_pixels >> c) * pixel_ns;
 }
 
-/* What a body of text costs follows from its bytes, and so do strings. */
+/* The cost of a body of text, or of strings, follows from its bytes. */
 static bool is_by_bytes(const struct lm_model *model, uint8_t encoding) {
     return lm_encoding_is_text(encoding) || model->string_inputs > 0;
 }

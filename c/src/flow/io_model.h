@@ -43,7 +43,7 @@ static inline OrtValue **lm_io_model_values(const struct lm_request *request) {
     return model->sides[request->io->index]->values + request->slot->index * tensors;
 }
 
-/* What a Run has shown of the model's outputs. */
+/* Whether a Run has shown that the declared shapes of the model's outputs are wrong. */
 static inline bool lm_io_model_outputs_lie(const struct lm_request *request) {
     /* relaxed: a Run that misses it fails once and is repeated */
     return lm_load_relaxed_u32(&request->model->sides[request->io->index]->outputs_lie) != 0;

@@ -23,8 +23,9 @@ void lm_slots_answered(struct lm_request *request);
 /* Gives a request's slot back to the arena. */
 void lm_slots_release(struct lm_io *io, struct lm_request *request);
 
-/* Whoever has the slot, when the request's outputs are written or never will be: its regions may
- * go. Before its answer is sent, so that a client finds gone what it has unregistered. */
+/* Called by the thread that has the slot, once the request's outputs are written or never will be:
+ * its regions may go. It comes before the answer, so that a client finds gone what it has
+ * unregistered. */
 void lm_slots_leave_shm(struct lm_request *request);
 
 #endif

@@ -29,7 +29,7 @@ void lm_submit_hand_over(struct lm_io *io) {
     }
 }
 
-/* What bounds the time for which a request can hold this thread, whatever its estimate says. */
+/* Whether the request's bytes are few enough for this thread, whatever the estimate says. */
 static bool is_small(const struct lm_request *request) {
     bool is_text = lm_encoding_is_text(request->encoding) || request->model->string_inputs > 0;
     uint64_t most = is_text ? LM_OWN_TEXT_BYTES : LM_OWN_BODY_BYTES;

@@ -61,8 +61,8 @@ struct lm_model {
     uint32_t run;        /* LUMEN_RUN_*; once chosen AUTO means: by the time a Run takes */
     const char *run_why; /* it was chosen; NULL: it was not */
     uint64_t run_ns;     /* of the smallest request, at start; 0: not measured, or it failed */
-    /* What a Run computed on an I/O thread that took too long, so that I/O threads run it no more,
-     * whatever `run` says by time; 0: none did. Atomic: model_run.h. */
+    /* The CPU time of a Run that took too long on an I/O thread: from then on the workers run the
+     * model, whatever the estimate says. 0: no Run did. Atomic: model_run.h. */
     uint32_t long_run_us;
     bool long_run_told; /* to people; control thread */
     uint32_t channel_order;

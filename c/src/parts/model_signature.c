@@ -73,7 +73,7 @@ static int copy_name(const struct lm_ort *ort, char *name, char *destination) {
     return code;
 }
 
-/* What exporters write where they have no name: such dimensions have nothing to do with each other.
+/* Exporters write these where a dimension has no name: two such dimensions are independent.
  * PaddlePaddle's call each of them "?". */
 static bool is_placeholder(const char *name) {
     static const char *const known[] = {"?",    "*",   "_",       "-1",      "None",

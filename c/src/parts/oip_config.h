@@ -4,7 +4,7 @@
 
 #include "parts/oip_metadata.h"
 
-/* What clients take the model's configuration from; `workers` have a session each. Returns 0 or
+/* Writes the model's configuration for clients; `workers` have a session each. Returns 0 or
  * LUMEN_E_NOMEM. */
 int lm_oip_model_config(const struct lm_model *model, uint32_t workers,
                         struct lm_oip_document *out);

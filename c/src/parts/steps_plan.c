@@ -39,7 +39,7 @@ static struct named *find(struct plan *plan, const char *name) {
     return NULL;
 }
 
-/* What the step's output is called in the ensemble; NO_NAME: nobody takes it. */
+/* The name of the step's output in the ensemble; NO_NAME: nobody takes it. */
 static const char NO_NAME[] = "";
 static const char *name_of_output(const lumen_step *config, const char *tensor) {
     for (uint32_t m = 0; config->is_closed && m < config->output_count; m++)

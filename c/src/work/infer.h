@@ -8,7 +8,7 @@
 
 /* Runs one request in its own slot and composes the reply, whatever comes of it. */
 void lm_infer(struct lm_worker *worker, struct lm_request *request);
-/* What outputs without a place may have. */
+/* The memory that outputs without a place may take; bytes. */
 struct lm_infer_room {
     size_t slot;    /* of the request's slot; what is larger has memory of its own (spill.h) */
     size_t allowed; /* by the model's setting, in all */

@@ -47,7 +47,7 @@ static void note_time(struct lm_io *io) {
     io->computed_ns = lm_thread_cpu_ns();
 }
 
-/* What the thread has computed since then, at least: between the reading and then it computed no
+/* The CPU time of the thread since then, at least: between the reading and then it computed no
  * more than went by. */
 static uint64_t computed_since(const struct lm_io *io, uint64_t began_ns) {
     uint64_t computed_ns = lm_thread_cpu_ns() - io->computed_ns;
