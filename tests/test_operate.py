@@ -21,6 +21,7 @@ from lumen_uring import loading, server
 from lumen_uring.config import load
 from lumen_uring.errors import ConfigError, EngineError, LumenError, MetricsError
 from lumen_uring.guard import Guard
+from lumen_uring.main_loop import MainLoop
 from lumen_uring.model_cache import CachePlace
 from lumen_uring.notify import Notifier
 from lumen_uring.reload import plan
@@ -94,7 +95,7 @@ class Scene:
         self.notifier: Any = Told("manager", self.calls)
         self.notifier.watchdog_s = watchdog_s
         self.metrics = Told("metrics", self.calls)
-        self.watch = server._Watch(
+        self.watch = MainLoop(
             self.config,
             in_turn(wanted or self.config),  # type: ignore[arg-type]
             Told("log", self.calls, reopen=in_turn(reopen)),  # type: ignore[arg-type]
@@ -217,11 +218,11 @@ def test_a_second_signal_ends_at_once_and_a_third_the_process() -> None:
         ("engine.stop", 5.0),
         DRAIN,
         ("engine.stop", 0),
-        ("signals.give_back", server._ENDING),
+        ("signals.give_back", server.ENDING),
     ]
     assert scene.calls[-1][0] == "signals.give_back"
     looked = [call for call in scene.calls if call[0] == "signals.take"]
-    assert looked == [("signals.take", server._ENDING)] * 2
+    assert looked == [("signals.take", server.ENDING)] * 2
 
 
 def test_a_model_that_does_not_return_is_left_behind(
@@ -696,7 +697,7 @@ def test_a_start_from_its_first_step_to_its_last(
     ]  # fmt: skip
     said = {call[0]: call for call in calls}
     assert said["manager.status"] == ("manager.status", "Loading model digits.")
-    assert said["signals.take"] == ("signals.take", server._ENDING)
+    assert said["signals.take"] == ("signals.take", server.ENDING)
     assert said["engine.set_metrics_port"] == ("engine.set_metrics_port", 8005)
     path, facts, pid = said["page.start"][1:]
     assert (path, pid) == (Path("/figures"), os.getpid())
@@ -751,9 +752,9 @@ def test_a_check_looks_at_models_and_at_the_log(
 
 def test_which_signals_a_server_takes() -> None:
     """All that would end the process by default and leave its files behind, but for faults."""
-    assert server._ENDING == (INT, TERM, signal.SIGQUIT, signal.SIGXCPU)
+    assert server.ENDING == (INT, TERM, signal.SIGQUIT, signal.SIGXCPU)
     assert set(server._TAKEN) == {
-        *server._ENDING, HUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, signal.SIGVTALRM,
+        *server.ENDING, HUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, signal.SIGVTALRM,
         signal.SIGPROF, signal.SIGIO, signal.SIGPWR, signal.SIGCHLD,
     }  # fmt: skip
 
