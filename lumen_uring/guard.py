@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -78,10 +78,18 @@ class Guard:
             if is_news:
                 part.said, part.said_s = message, now_s
         if is_news:
-            try:
-                self._log("error", f"{name}: {message}; the server goes on, and tries again.")
-            except Exception:  # the count on the metrics page is all that is left
-                return
+            # Where it cannot be logged, the count on the metrics page is all that is left.
+            self.log("error", f"{name}: {message}; the server goes on, and tries again.")
+
+    def log(self, level: str, sentence: str) -> None:
+        """Logs a sentence; one that cannot be logged is lost.
+
+        Args:
+            level: as the server's log has them.
+            sentence: the whole line.
+        """
+        with suppress(Exception):
+            self._log(level, sentence)
 
     def thread(
         self, name: str, run: Callable[[], None], daemon: bool = False, again: bool = True

@@ -94,6 +94,7 @@ class _Client:
     head: bytearray = field(default_factory=bytearray)
     reply: memoryview | None = None
     sent: bool = False
+    head_only: bool = False
     linger_bytes: int = _LINGER_BYTES
 
     @property
@@ -262,7 +263,9 @@ class HttpLoop:
                 raise BadRequest(f"The head is longer than {_HEAD_BYTES_MAX} bytes.")
             if end < 0:
                 return
-            answer = self._handler(parse_head(bytes(client.head), client.peer), shared)
+            request = parse_head(bytes(client.head), client.peer)
+            client.head_only = request.method == "HEAD"
+            answer = self._handler(request, shared)
         except BadRequest as error:
             answer = Answer(400, f"{error}\n".encode())
         except Exception as error:  # one bad page must not end all of them
@@ -293,7 +296,8 @@ class HttpLoop:
         self._interrupt()
 
     def _reply(self, client: _Client, answer: Answer) -> None:
-        client.reply = memoryview(encode(answer))
+        reply = memoryview(encode(answer))
+        client.reply = reply[: len(reply) - len(answer.body)] if client.head_only else reply
         client.until_s = time.monotonic() + _SEND_S
         try:
             self._send(client)
@@ -369,5 +373,5 @@ def encode(answer: Answer) -> bytes:
         "Connection: close",
     ]
     if answer.status == 405:
-        lines.append("Allow: GET")
+        lines.append("Allow: GET, HEAD")
     return "\r\n".join([*lines, "", ""]).encode("latin-1") + answer.body

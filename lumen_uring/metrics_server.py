@@ -31,6 +31,9 @@ FIRST_PORT: Final = 8002
 LAST_PORT: Final = 8017
 _BACKLOG: Final = 128
 _PROFILE_S: Final = 5
+_REFUSED_HOSTS_MAX: Final = 16  # so many names are logged
+# Headers of a proxy, whose clients may be on any machine.
+FORWARDING: Final = frozenset({"forwarded", "via", "x-forwarded-for", "x-real-ip"})
 
 
 class MetricsServer:
@@ -88,6 +91,7 @@ class MetricsServer:
         self._profiler: Profiler | None = None
         self._running: Profile | None = None
         self._stats_fd = -1
+        self._refused_hosts: set[str] = set()
 
     def start(self, stats_path: Path, facts: Facts, pid: int) -> None:
         """Answers from now on.
@@ -136,18 +140,33 @@ class MetricsServer:
             "/debug/pprof/profile": self._profile,
         }
         if not host_allowed(request.headers.get("host"), self._hosts):
+            self._say_host(request.headers["host"])
             return Answer(421, b"The name in Host is not in server.hosts: add it there.\n")
-        if not origin_allowed(request.headers.get("origin"), self._hosts):
+        headers = request.headers
+        if not origin_allowed(headers.get("origin"), headers.get("host"), self._hosts):
             return Answer(403, b"A web page of another site may not read this.\n")
         page = pages.get(request.path)
         if page is None:
             return Answer(404, b"No such page: use /metrics, /healthz or /debug/pprof/profile.\n")
-        if request.method != "GET":
-            return Answer(405, b"Expected the method GET.\n")
+        if request.method not in ("GET", "HEAD"):
+            return Answer(405, b"Expected the method GET or HEAD.\n")
+        if request.method == "HEAD" and page == self._profile:
+            return Answer(405, b"Expected the method GET: a profile takes seconds to make.\n")
         try:
             return page(request, shared)
         except StatsError as error:
             return Answer(503, f"{error}\n".encode())
+
+    def _say_host(self, host: str) -> None:
+        """Logs a name that is refused, once each: a scraper shows no more than 421."""
+        if host in self._refused_hosts or len(self._refused_hosts) >= _REFUSED_HOSTS_MAX:
+            return
+        self._refused_hosts.add(host)
+        self._facts.guard.log(
+            "warning",
+            f"The metrics page was asked for as {host[:80]!r}, which is refused (421): add the "
+            "name to server.hosts.",
+        )
 
     def _snapshot(self) -> Snapshot:
         # Imported at the first request, on this thread: numpy starts threads, which must inherit
@@ -178,7 +197,7 @@ class MetricsServer:
         return Answer(200, b"ok") if state == "ready" else Answer(503, state.encode())
 
     def _profile(self, request: Request, _shared: Shared) -> Answer | Slow:
-        if not _is_loopback(request.peer):
+        if not _is_loopback(request.peer) or FORWARDING & request.headers.keys():
             return Answer(403, b"Only a client on this machine may take a profile.\n")
         if _comes_from_a_page(request):
             return Answer(403, b"A web page may not take a profile: type the address yourself.\n")
@@ -225,6 +244,16 @@ def _listen(host: str, port: int) -> socket.socket:
     return listener
 
 
+def _name_of(host: str) -> str:
+    """A host in lower case without its port, its brackets, and the dot of a whole name."""
+    name = host.strip().lower()
+    if name.startswith("["):
+        name = name[1:].partition("]")[0]
+    elif name.count(":") == 1:
+        name = name.partition(":")[0]
+    return name.removesuffix(".")
+
+
 def host_allowed(host: str | None, names: Sequence[str]) -> bool:
     """Whether a request's Host names this server; a name that DNS rebinding uses does not.
 
@@ -237,12 +266,7 @@ def host_allowed(host: str | None, names: Sequence[str]) -> bool:
     """
     if host is None or "*" in names:
         return True  # only HTTP/1.0, which parse_head lets pass without a Host
-    name = host.strip().lower()
-    if name.startswith("["):
-        name = name[1:].partition("]")[0]
-    elif name.count(":") == 1:
-        name = name.partition(":")[0]
-    name = name.removesuffix(".")
+    name = _name_of(host)
     if name == "localhost" or name in names:
         return True
     try:
@@ -252,22 +276,30 @@ def host_allowed(host: str | None, names: Sequence[str]) -> bool:
     return True
 
 
-def origin_allowed(origin: str | None, names: Sequence[str]) -> bool:
+def origin_allowed(origin: str | None, host: str | None, names: Sequence[str]) -> bool:
     """Whether a request comes from a page of this server or from no page: as on the main port.
 
     Args:
         origin: the header, None without one.
-        names: as of host_allowed.
+        host: the header Host, whose name and port a page of this server has.
+        names: as of host_allowed; a page at one of them may ask whatever its port is.
 
-    >>> [origin_allowed(one, ()) for one in (None, "http://localhost:1", "https://evil.example")]
-    [True, True, False]
-    >>> origin_allowed("null", ("*",))
-    False
+    >>> pages = (None, "http://localhost:1", "http://localhost:2", "http://192.0.2.1:1", "null")
+    >>> [origin_allowed(page, "localhost:1", ()) for page in pages]
+    [True, True, False, False, False]
+    >>> [origin_allowed("https://a.example", host, ("a.example",)) for host in ("x", "a.example")]
+    [True, True]
     """
     if origin is None:
         return True
-    _scheme, colon, host = origin.partition("://")
-    return bool(colon) and host_allowed(host, names)
+    scheme, colon, page = origin.lower().partition("://")
+    implied = ":443" if scheme == "https" else ":80"
+    page = page.removesuffix(implied)
+    if not colon or not page:
+        return False
+    if host is not None and page == host.strip().lower().removesuffix(implied):
+        return True
+    return "*" in names or _name_of(page) in names
 
 
 def _comes_from_a_page(request: Request) -> bool:

@@ -54,7 +54,7 @@ PYTHON_SIDE: Final = frozenset(
 KEY_NAME_PATTERN: Final = r"[A-Za-z0-9_.-]{1,63}"  # LM_KEY_NAME_BYTES_MAX
 
 _SERVER_NAME_PATTERN: Final = r"^[ !#-&(-\[\]-~]{1,64}$"  # LM_SERVER_NAME_BYTES_MAX
-_HOST_PATTERN: Final = r"^(\*|[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?)$"
+_HOST_PATTERN: Final = r"^(\*|[A-Za-z0-9_-]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9_-])?)$"
 _CORES_PATTERN: Final = r"^(auto|isolated|[0-9]{1,4}(-[0-9]{1,4})?(,[0-9]{1,4}(-[0-9]{1,4})?)*)$"
 
 

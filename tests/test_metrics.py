@@ -28,7 +28,7 @@ from prometheus_client.openmetrics.parser import (
 from prometheus_client.parser import text_string_to_metric_families
 from test_stats import build
 
-from lumen_uring import metrics_http
+from lumen_uring import metrics_http, metrics_server
 from lumen_uring.errors import MetricsError, StatsError
 from lumen_uring.facts import Facts
 from lumen_uring.guard import Guard
@@ -694,7 +694,7 @@ def test_other_paths(server: MetricsServer, path: str) -> None:
 def test_other_methods(server: MetricsServer, method: str) -> None:
     status, headers, _body = ask(server, "/metrics", method)
     assert status == 405
-    assert headers["allow"] == "GET"
+    assert headers["allow"] == "GET, HEAD"
     foreign, more, _body = ask(server, "/metrics", method, Origin="http://evil.example")
     assert foreign == 403
     assert not any(name.startswith("access-control") for name in (*headers, *more))
@@ -837,7 +837,9 @@ LINK = {"Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
     [
         ("/metrics", {"Origin": "http://evil.example"}, 403),
         ("/healthz", {"Origin": "null"}, 403),
-        ("/healthz", {"Origin": "http://localhost:3000"}, 200),
+        ("/healthz", {"Origin": "http://localhost:3000"}, 403),
+        ("/healthz", {"Origin": "http://203.0.113.9"}, 403),
+        ("/healthz", {"Origin": "http://localhost:1", "Host": "localhost:1"}, 200),
         ("/healthz", {"Origin": "https://lumen.example"}, 200),
         ("/metrics", PAGE, 200),  # nobody can read it, and it does nothing
         # The profile does something: 400 says that it would have been made for these seconds.
@@ -849,12 +851,39 @@ LINK = {"Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
         ("/debug/pprof/profile?seconds=0", {**PAGE, "Sec-Fetch-Site": "same-site"}, 403),
         ("/debug/pprof/profile?seconds=0", {"Origin": "http://localhost:3000"}, 403),
         ("/debug/pprof/profile?seconds=0", {"Origin": "http://evil.example"}, 403),
+        ("/debug/pprof/profile?seconds=0", {"X-Forwarded-For": "203.0.113.5"}, 403),
+        ("/debug/pprof/profile?seconds=0", {"Via": "1.1 nginx"}, 403),
     ],
 )
 def test_web_pages_start_nothing(
     server: MetricsServer, path: str, headers: dict[str, str], status: int
 ) -> None:
     assert ask(server, path, **headers)[0] == status
+
+
+def test_head_is_answered_as_get_without_a_body(server: MetricsServer) -> None:
+    for path in ("/metrics", "/healthz", "/nothing"):
+        status, headers, body = ask(server, path)
+        with socket.create_connection(("127.0.0.1", server.port)) as client:
+            client.sendall(f"HEAD {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+            head, _, rest = b"".join(iter(lambda: client.recv(65536), b"")).partition(b"\r\n\r\n")
+        assert head.startswith(f"HTTP/1.1 {status} ".encode()), (path, head)
+        assert b"Content-Length: " in head, (path, head)
+        assert (body != b"", rest) == (True, b""), path
+        assert headers["content-type"].encode() in head
+
+
+def test_a_name_that_is_refused_is_logged_once(server: MetricsServer) -> None:
+    said: list[tuple[str, str]] = []
+    guard = Guard(lambda level, text: said.append((level, text)))
+    server._facts = dataclasses.replace(FACTS, guard=guard)
+    for name in ("node7.example", "node7.example", "node8.example"):
+        assert ask(server, "/metrics", Host=f"{name}:8002")[0] == 421
+    assert [(level, "server.hosts" in text) for level, text in said] == [("warning", True)] * 2
+    assert ["node7.example" in text for _level, text in said] == [True, False]
+    for number in range(50):
+        assert ask(server, "/metrics", Host=f"a{number}.example")[0] == 421
+    assert len(said) == metrics_server._REFUSED_HOSTS_MAX
 
 
 def test_a_second_server_takes_the_next_port() -> None:

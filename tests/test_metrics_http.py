@@ -325,7 +325,7 @@ def test_what_an_answer_looks_like() -> None:
     for status, reason in reasons.items():
         answer = encode(Answer(status, b"", "image/svg+xml"))
         assert answer.startswith(f"HTTP/1.1 {status} {reason}\r\nContent-Type: image/svg".encode())
-        assert (b"\r\nAllow: GET\r\n" in answer) == (status == 405)
+        assert (b"\r\nAllow: GET, HEAD\r\n" in answer) == (status == 405)
 
 
 def test_what_a_head_says() -> None:

@@ -6,7 +6,7 @@
 #include "parts/http_parser.h"
 #include "parts/http_scan.h"
 
-enum { ROOM = 3 * LM_HTTP_HEAD_BYTES_MAX, SLICES = 8 };
+enum { ROOM = 3 * LM_HTTP_HEAD_BYTES_MAX, SLICES = 9 };
 
 static struct check_guard guard;
 
@@ -49,8 +49,9 @@ static struct answer ask(const char *text, size_t count, size_t seen) {
     answer.numbers[6] = last.content_length;
     answer.numbers[7] = (uint64_t)last.json_bytes;
     const struct lm_slice slices[SLICES] = {
-        last.method_name, last.target,           last.host,   last.authorization,
-        last.api_key,     last.content_encoding, last.origin, last.accept_encoding};
+        last.method_name,   last.target,          last.host,
+        last.authorization, last.api_key,         last.content_encoding,
+        last.origin,        last.accept_encoding, last.fetch_site};
     for (uint32_t i = 0; i < SLICES; i++) place(&answer, i, slices[i], bytes);
     return answer;
 }
@@ -130,6 +131,20 @@ static void values(void) {
     ask(TEXT(GET "\r\n"), 0);
     CHECK(!last.authorization.at && !last.api_key.at && !last.content_encoding.at);
     CHECK(!last.origin.at && !last.accept_encoding.at);
+    CHECK(!last.fetch_site.at && !last.is_forwarded);
+    ask(TEXT(GET "sec-Fetch-Site: cross-site \r\n\r\n"), 0);
+    CHECK(slice_is(last.fetch_site, "cross-site") && !last.is_forwarded);
+    static const char *const forwarding[] = {"Forwarded: for=_x", "via: 1.1 a",
+                                             "X-Forwarded-For:", "X-REAL-IP: 192.0.2.1"};
+    for (size_t f = 0; f < sizeof forwarding / sizeof forwarding[0]; f++) {
+        char head[128];
+        int bytes =
+            snprintf(head, sizeof head, GET "%s\r\n%s\r\n\r\n", forwarding[f], forwarding[f]);
+        ask(head, (size_t)bytes, 0);
+        CHECK(last.is_forwarded);
+    }
+    ask(TEXT(GET "Forwarded-For: x\r\nX-Forwarded: x\r\n\r\n"), 0);
+    CHECK(!last.is_forwarded);
     ask(TEXT(GET "Authorization:\r\n\r\n"), 0); /* empty is not absent */
     CHECK(last.authorization.at && last.authorization.bytes == 0);
 }

@@ -309,6 +309,13 @@ def guarded(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
         yield server
 
 
+@pytest.fixture(scope="module")
+def unguarded(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server without keys."""
+    with Server(settings(tmp_path_factory.mktemp("unguarded")), cache) as server:
+        yield server
+
+
 def bearer(token: bytes) -> str:
     return f"Authorization: Bearer {token.decode()}"
 
@@ -523,24 +530,86 @@ def test_any_host(serve: Serve, tmp_path: Path) -> None:
         assert answer.code in (200, 403)
 
 
+LISTED = "compose_lumen.1"  # as Compose and nginx's upstreams name their servers
+
+
 def test_origins(serve: Serve, tmp_path: Path) -> None:
-    """Row 44."""
-    server = serve(settings(tmp_path, hosts=["lumen.example.org"]))
+    """Row 44: the host and port that were asked, or a listed name; an address alone says nothing,
+    since anybody can serve a page at one."""
+    server = serve(settings(tmp_path, hosts=["lumen.example.org", LISTED]))
     with Http(server.port) as http:
-        for origin, code in {
-            "http://localhost": 200, "http://localhost:3000": 200, "https://127.0.0.1:8443": 200,
-            "http://[::1]:8000": 200, "https://lumen.example.org": 200,
-            "https://evil.example": 403, "null": 403, "http://localhost.evil": 403,
-            "https://evil.lumen.example.org": 403, "http://localhost@evil": 403,
-            "file://": 403, "localhost": 403, "": 403,
-        }.items():  # fmt: skip
+        for origin, host, code in [
+            ("http://localhost:8000", "localhost:8000", 200),
+            ("http://LOCALHOST:8000", "localhost:8000", 200),
+            ("http://[::1]:8000", "[::1]:8000", 200),
+            ("http://localhost", "localhost:80", 200),
+            ("https://localhost:443", "localhost", 200),
+            ("http://localhost", "localhost:8000", 403),
+            ("http://localhost:3000", "localhost:8000", 403),
+            ("https://localhost", "localhost:80", 403),
+            ("https://127.0.0.1:8443", "127.0.0.1:8000", 403),
+            ("http://203.0.113.9", "127.0.0.1:8000", 403),
+            ("http://203.0.113.9", "localhost", 403),
+            ("https://lumen.example.org", "127.0.0.1", 200),
+            ("https://lumen.example.org:8443", "lumen.example.org", 200),
+            (f"http://{LISTED}:3000", f"{LISTED}:8000", 200),
+            ("https://evil.example", "localhost", 403),
+            ("null", "localhost", 403),
+            ("http://localhost.evil", "localhost", 403),
+            ("https://evil.lumen.example.org", "localhost", 403),
+            ("http://localhost@evil", "localhost", 403),
+            ("file://", "localhost", 403),
+            ("localhost", "localhost", 403),
+            ("", "localhost", 403),
+        ]:
             for request in (
-                get("/v2", f"Origin: {origin}"),
-                web.infer("double", {"x": X}, headers=[f"Origin: {origin}"]),
-                post("/v2/repository/index", b"", f"Origin: {origin}"),
+                get("/v2", f"Origin: {origin}", host=host),
+                web.raw("double", X.tobytes(), f"Origin: {origin}", host=host),
+                post("/v2/repository/index", b"", f"Origin: {origin}", host=host),
             ):
                 answer = http.query(request)
-                assert answer.code == code, (origin, answer)
+                assert answer.code == code, (origin, host, answer)
+
+
+FROM_ELSEWHERE = [
+    (f"{header}: {value}", word)
+    for word, headers in {
+        "proxy": {
+            "X-Forwarded-For": "203.0.113.5", "x-real-ip": "203.0.113.5", "Via": "1.1 nginx",
+            "FORWARDED": "for=203.0.113.5",
+        },
+        "Sec-Fetch-Site": {"Sec-Fetch-Site": "cross-site", "sec-fetch-site": "same-site"},
+    }.items()
+    for header, value in headers.items()
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("header", "word"), FROM_ELSEWHERE)
+def test_control_is_not_for_proxies_and_pages(
+    unguarded: Server, guarded: Server, header: str, word: str
+) -> None:
+    """Row 44: who stands behind a proxy of this machine, its socket does not say; a page of another
+    site asks with the rights of its reader."""
+    with Http(unguarded.port) as http:
+        for target in CONTROL:
+            answer = http.query(post(target, b"{}", header))
+            assert (answer.code, word in answer.error) == (403, True), (target, answer)
+        answer = http.query(post("/v2/repository/models/double/unload", b"{}"))
+        assert answer.code == 501
+        for site in ("none", "same-origin"):
+            answer = http.query(
+                post("/v2/repository/models/double/unload", b"{}", f"Sec-Fetch-Site: {site}")
+            )
+            assert answer.code == 501
+        answer = http.query(web.infer("double", {"x": X}, headers=[header]))
+        np.testing.assert_array_equal(answer.array("y"), X + X)
+    # A key says whose request it is, wherever it comes from; but a browser keeps no keys.
+    expected = 403 if word == "Sec-Fetch-Site" else 501
+    with Http(guarded.port) as http:
+        answer = http.query(
+            post("/v2/repository/models/double/unload", b"{}", bearer(ROOT), header)
+        )
+        assert answer.code == expected, answer
 
 
 # ---- peers on other machines ----

@@ -20,6 +20,7 @@ import web
 import wire
 from conftest import Serve
 from harness import Canary, Server, eventually
+from operating import key
 from test_e2e_limits import own_address
 from test_e2e_regions import words
 from web import Answer, Http, get, post
@@ -559,6 +560,33 @@ def test_other_machines_and_keys(serve: Serve, tmp_path: Path) -> None:
         ):  # fmt: skip
             assert there.query(request).code == 403
         expect_empty(here.query(post(f"{BASE}/unregister")))
+
+
+def with_header(request: bytes, line: str) -> bytes:
+    return request.replace(b"\r\n", f"\r\n{line}\r\n".encode(), 1)
+
+
+def test_an_admins_key_is_not_a_machine(serve: Serve, tmp_path: Path) -> None:
+    """Row 44: an admin on another machine, or behind a proxy, has no regions here."""
+    token = "root-token"
+    admin = f"Authorization: Bearer {token}"
+    chosen = settings(tmp_path, keys=[key(token, admin=True)])
+    server = serve(chosen, options=["--port", "0", "--host", "0.0.0.0"])
+    file = File()
+    requests = {
+        "register": register("r", file.key, 4096),
+        "status": get(f"{BASE}/status"),
+        "unregister": post(f"{BASE}/unregister"),
+        "infer": double(place("r", 64), place("r", 64)),
+    }
+    requests = {name: with_header(request, admin) for name, request in requests.items()}
+    with Http(server.port) as here, Http(server.port, own_address()) as there:
+        expect_empty(here.query(requests["register"]))
+        for name, request in requests.items():
+            assert there.query(request).code == 403, name
+            assert here.query(with_header(request, "Via: 1.1 nginx")).code == 403, name
+        for name in ("infer", "unregister"):
+            assert here.query(requests[name]).code == 200, name
 
 
 def test_the_end_with_regions(serve: Serve, tmp_path: Path) -> None:

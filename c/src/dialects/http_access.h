@@ -12,10 +12,12 @@
 bool lm_http_authorise(struct lm_io *io, struct lm_connection *connection,
                        const struct lm_http_head *head, struct lm_slice host);
 
-/* Whether the client is on this machine. One system call. */
+/* Whether a browser says that a page of another site, or of another port, made it send this. */
+bool lm_http_is_from_page(const struct lm_http_head *head);
+/* Whether the client is on this machine, with no proxy between. One system call. */
 bool lm_http_is_local(const struct lm_connection *connection);
 /* Whether it may change the server: with an admin's key, or from this machine where there are no
- * keys. */
-bool lm_http_may_control(const struct lm_connection *connection);
+ * keys; never for a page of another site. NULL: it may; else why not. */
+const char *lm_http_control_refusal(const struct lm_connection *connection);
 
 #endif

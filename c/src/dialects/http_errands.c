@@ -91,12 +91,11 @@ bool lm_http_errand_take(struct lm_io *io, struct lm_connection *connection,
                          const struct lm_http_match *match) {
     struct lm_http_call *call = &connection->in.call;
     if (!takes(io, call->route)) return false;
-    if (!lm_http_may_control(connection)) {
+    const char *refusal = lm_http_control_refusal(connection);
+    if (refusal) {
         if (call->route == LM_ROUTE_REPOSITORY_INDEX) return false; /* those that are served */
         lm_refusal_count(io, LM_STATUS_UNAUTHORISED, LM_NO_MODEL);
-        lm_http_refuse_code(io, connection, 403, NULL,
-                            "control endpoints are for an admin key, or for this machine where "
-                            "the server has no keys");
+        lm_http_refuse_code(io, connection, 403, NULL, refusal);
         return true;
     }
     if (call->chunked || call->content_bytes > lm_http_errand_bytes_max(io, call->route)) {

@@ -139,6 +139,8 @@ void lm_http_take_head(struct lm_io *io, struct lm_connection *connection,
         .top = match.top,
         .any_version = match.version == LM_HTTP_VERSION_ANY,
         .names_region = match.name_bytes > 0,
+        .is_forwarded = head->is_forwarded,
+        .from_page = lm_http_is_from_page(head),
     };
     connection->in.discard_bytes = head->content_length;
     if (!check_body(io, connection, head)) return;

@@ -149,13 +149,11 @@ static void answer_unready(struct lm_io *io, struct lm_connection *connection, c
 /* Endpoints that change the server: for an admin key, or from this machine where there are no keys.
  * What they would change is not there yet. */
 static void answer_control(struct lm_io *io, struct lm_connection *connection, const char *what) {
-    bool allowed = lm_http_may_control(connection);
+    const char *refusal = lm_http_control_refusal(connection);
     char why[LM_TEXT_BYTES_MAX];
-    lm_refusal_count(io, allowed ? LM_STATUS_BAD_REQUEST : LM_STATUS_UNAUTHORISED, LM_NO_MODEL);
-    if (!allowed) {
-        lm_http_answer_error(io, connection, 403, NULL,
-                             "control endpoints are for an admin key, or for this machine where "
-                             "the server has no keys");
+    lm_refusal_count(io, refusal ? LM_STATUS_UNAUTHORISED : LM_STATUS_BAD_REQUEST, LM_NO_MODEL);
+    if (refusal) {
+        lm_http_answer_error(io, connection, 403, NULL, refusal);
         return;
     }
     snprintf(why, sizeof why, "%s: not supported by this server", what);
@@ -164,7 +162,7 @@ static void answer_control(struct lm_io *io, struct lm_connection *connection, c
 
 /* The status of all regions, where there are none; of one it is not there. */
 static void answer_no_regions(struct lm_io *io, struct lm_connection *connection) {
-    if (!connection->in.call.names_region && lm_http_may_control(connection)) {
+    if (!connection->in.call.names_region && !lm_http_control_refusal(connection)) {
         answer_yes(io, connection, "[]");
     } else {
         answer_control(io, connection, "shared memory regions");

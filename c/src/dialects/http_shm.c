@@ -92,7 +92,7 @@ bool lm_http_shm_take(struct lm_io *io, struct lm_connection *connection,
                    match->route == LM_ROUTE_SYSTEM_SHM_REGISTER ||
                    match->route == LM_ROUTE_SYSTEM_SHM_UNREGISTER;
     if (!io->shared->shm || !is_ours) return false;
-    if (!lm_http_is_local(connection) || !lm_http_may_control(connection)) {
+    if (!lm_http_is_local(connection) || lm_http_control_refusal(connection)) {
         lm_refusal_count(io, LM_STATUS_UNAUTHORISED, UINT32_MAX);
         lm_http_refuse_code(io, connection, 403, NULL,
                             "shared memory is for this machine alone, and for an admin key where "

@@ -23,6 +23,11 @@ enum field {
     FIELD_CONTENT_ENCODING,
     FIELD_ORIGIN,
     FIELD_ACCEPT_ENCODING,
+    FIELD_FETCH_SITE,
+    FIELD_FORWARDED,
+    FIELD_VIA,
+    FIELD_FORWARDED_FOR,
+    FIELD_REAL_IP,
     FIELDS
 };
 
@@ -43,6 +48,11 @@ static const struct {
     [FIELD_CONTENT_ENCODING] = {"content-encoding", 16, true},
     [FIELD_ORIGIN] = {"origin", 6, true},
     [FIELD_ACCEPT_ENCODING] = {"accept-encoding", 15, false},
+    [FIELD_FETCH_SITE] = {"sec-fetch-site", 14, true},
+    [FIELD_FORWARDED] = {"forwarded", 9, false},
+    [FIELD_VIA] = {"via", 3, false},
+    [FIELD_FORWARDED_FOR] = {"x-forwarded-for", 15, false},
+    [FIELD_REAL_IP] = {"x-real-ip", 9, false},
 };
 
 struct parse {
@@ -219,6 +229,11 @@ static int read_field(struct parse *p, enum field field, struct lm_slice value) 
     case FIELD_CONTENT_ENCODING: keep_first(&head->content_encoding, value); return 0;
     case FIELD_ORIGIN: keep_first(&head->origin, value); return 0;
     case FIELD_ACCEPT_ENCODING: keep_first(&head->accept_encoding, value); return 0;
+    case FIELD_FETCH_SITE: keep_first(&head->fetch_site, value); return 0;
+    case FIELD_FORWARDED:
+    case FIELD_VIA:
+    case FIELD_FORWARDED_FOR:
+    case FIELD_REAL_IP: head->is_forwarded = true; return 0;
     case FIELDS: break;
     }
     return 0;

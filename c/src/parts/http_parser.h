@@ -28,6 +28,7 @@ struct lm_http_head {
     bool chunked;
     bool has_length;
     bool expect_continue;
+    bool is_forwarded; /* a proxy stands between: Forwarded, Via, X-Forwarded-For, X-Real-IP */
     uint64_t content_length; /* 0 when absent; below 2^63 */
     /* Inference-Header-Content-Length, up to 2^62; ABSENT; or BAD (twice, negative, not a number,
      * larger): the caller answers 400 and keeps the connection. */
@@ -40,6 +41,7 @@ struct lm_http_head {
     struct lm_slice api_key; /* X-API-Key */
     struct lm_slice content_encoding;
     struct lm_slice origin;
+    struct lm_slice fetch_site;      /* Sec-Fetch-Site: where a browser says that a page stands */
     struct lm_slice accept_encoding; /* the first, when there are several */
 };
 
