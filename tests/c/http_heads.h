@@ -120,7 +120,7 @@ static const struct bad {
     const char *why; /* in the sentence */
 } bads[] = {
     /* 1: other protocols, told by their first impossible byte */
-    {TEXT("\x16\x03\x01"), 400, 1, "byte 0: expected a method, found '\\x16'"},
+    {TEXT("\x16\x03\x01"), 400, 2, "expected plain HTTP, found the hello of TLS"},
     {TEXT("\0\0\0\0"), 400, 1, "byte 0"},
     {TEXT("SSH-2.0-OpenSSH_9.2\r\n"), 400, 20, "byte 19"},
     {TEXT("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), 505, 14, "found 'HTTP/2.0'"},
@@ -213,6 +213,8 @@ static const struct bad {
     {TEXT("GET / HTTP/1.10\r\n"), 400, 15, "found '0'"},
     {TEXT("GET / HTTP/2.0\r\n"), 505, 14, "found 'HTTP/2.0'"},
     {TEXT("GET / HTTP/9.9\r\n"), 505, 14, "found 'HTTP/9.9'"},
+    {TEXT("PRI * HTTP/2.0\r\n"), 505, 14, "neither HTTP/2 nor gRPC"},
+    {TEXT("\x16\x04\x01"), 400, 2, "expected a method, found '\\x16'"},
     {TEXT("GET / HTTP/4294967297.1\r\n"), 400, 13, "found '2'"},
     {TEXT("GET / http/1.1\r\n"), 400, 7, "found 'h'"},
     {TEXT("GET / ICE/1.0\r\n"), 400, 7, "found 'I'"},

@@ -391,7 +391,7 @@ static void numbers(void) {
 static void short_reason(void) {
     char little[9] = "12345678";
     struct lm_http_head head;
-    CHECK(lm_http_parse_head("\x16", 1, 0, &head, little, sizeof little - 2) == -400);
+    CHECK(lm_http_parse_head("\x17", 1, 0, &head, little, sizeof little - 2) == -400);
     CHECK(memcmp(little,
                  "byte 0\0"
                  "8",

@@ -151,7 +151,10 @@ static void lists(void) {
        "{\"name\":\"net\",\"versions\":[\"2\",\"10\"],\"platform\":\"onnxruntime_onnx\","
        "\"inputs\":[],\"outputs\":[]}");
     is(lm_rows_model_names(oip_pointers(models, 3), 3, &document), &document,
-       "{\"models\":[\"net\",\"fixed \\\"\\\\\\u000a\xef\xbf\xbd\"]}");
+       "{\"models\":[\"net\",\"fixed \\\"\\\\\\u000a\xef\xbf\xbd\"],\"object\":\"list\",\"data\":["
+       "{\"id\":\"net\",\"object\":\"model\",\"created\":0,\"owned_by\":\"lumen\"},"
+       "{\"id\":\"fixed \\\"\\\\\\u000a\xef\xbf\xbd\",\"object\":\"model\",\"created\":0,"
+       "\"owned_by\":\"lumen\"}]}");
 }
 
 /* Of what a configuration file says, the same comes back; a picture model has an order anyway. */

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import ssl
 import time
 from typing import Any
 
@@ -353,3 +355,32 @@ def test_headers_that_change_nothing(zoo: Server, line: str) -> None:
     answer = one(zoo, post(web.path("double"), document.encode(), line))
     np.testing.assert_array_equal(answer.array("y"), X + X)
     assert "content-encoding" not in answer.headers
+
+
+# ---- clients of other protocols ----
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/embeddings", "/embed", "/rerank", "/info", "/v1/completions"]
+)
+def test_clients_that_bring_text_are_told_what_is_here(zoo: Server, path: str) -> None:
+    for request in (get(path), post(path, b"{}")):
+        answer = one(zoo, request)
+        assert answer.code == 404
+        assert answer.error.startswith("Not Found: this server takes tensors, no text")
+
+
+def test_clients_of_tls_and_http2_are_told_so(zoo: Server) -> None:
+    """A TLS client's own hello; the preface of HTTP/2, with which gRPC begins."""
+    out = ssl.MemoryBIO()
+    context = ssl.create_default_context()
+    with contextlib.suppress(ssl.SSLWantReadError):
+        context.wrap_bio(ssl.MemoryBIO(), out, server_hostname="localhost").do_handshake()
+    for hello, code, words in [
+        (out.read(), 400, "hello of TLS"),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505, "neither HTTP/2 nor gRPC"),
+    ]:
+        with Http(zoo.port) as http:
+            http.send(hello)
+            answer = http.answer()
+            assert (answer.code, words in answer.error, answer.closes) == (code, True, True), answer

@@ -129,7 +129,12 @@ def by_column(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
 
 
 def test_models_as_clients_look_for_them(http: Http, zoo: dict[str, Path]) -> None:
-    assert http.query(web.get("/v1/models")).json() == {"models": list(zoo)}
+    named = http.query(web.get("/v1/models")).json()
+    assert (named["models"], named["object"]) == (list(zoo), "list")
+    assert [one.pop("id") for one in named["data"]] == list(zoo)
+    assert all(
+        one == {"object": "model", "created": 0, "owned_by": "lumen"} for one in named["data"]
+    )
     for target in ("/v1/models/frame", "/v1/models/frame/versions/1"):
         said = http.query(web.get(target)).json()
         assert said["name"] == "frame"

@@ -115,7 +115,7 @@ static void refuse_route(struct lm_io *io, struct lm_connection *connection, uin
     if (code == 405) snprintf(headers, sizeof headers, "Allow: %s\r\n", match->allow);
     lm_refusal_count(io, LM_STATUS_BAD_REQUEST, UINT32_MAX);
     lm_http_refuse_code(io, connection, code, headers,
-                        code == 404 || code == 405 ? lm_http_reason(code) : match->why);
+                        code == 405 ? lm_http_reason(code) : match->why);
 }
 
 void lm_http_take_head(struct lm_io *io, struct lm_connection *connection,

@@ -111,8 +111,11 @@ static int version(const struct parse *p, const char *at) {
     }
     if (at[5] != '1' || at[7] > '1')
         return lm_http_refuse(505, p->why, p->why_bytes,
-                              "version: expected HTTP/1.0 or HTTP/1.1, found %s",
-                              lm_http_quote((struct lm_slice){at, sizeof shape - 1}).text);
+                              "version: expected HTTP/1.0 or HTTP/1.1, found %s%s",
+                              lm_http_quote((struct lm_slice){at, sizeof shape - 1}).text,
+                              at[5] == '2' ? ": this port speaks neither HTTP/2 nor gRPC, whose "
+                                             "clients have an HTTP/1.1 form (tritonclient.http)"
+                                           : "");
     p->head->minor = (uint8_t)(at[7] - '0');
     int end_bytes = line_end(p, at + 8, "CR LF after the version");
     return end_bytes > 0 ? 8 + end_bytes : end_bytes;
@@ -126,6 +129,11 @@ static enum lm_http_method method_of(struct lm_slice name) {
     return LM_HTTP_OTHER;
 }
 
+/* A handshake record of TLS 1.x: its type and its major version. */
+static bool is_tls_hello(const struct parse *p, const char *at) {
+    return p->end - at >= 2 && at[0] == 0x16 && at[1] == 3;
+}
+
 static int request_line(const struct parse *p, const char *line) {
     const char *at = line, *stop = clip(p, line, LM_HTTP_METHOD_BYTES_MAX + 1);
     while (at < stop && lm_http_byte_is(*at, LM_BYTE_TOKEN)) at++;
@@ -134,6 +142,11 @@ static int request_line(const struct parse *p, const char *line) {
             501, p->why, p->why_bytes, "method: expected at most %d bytes, found more: %s",
             LM_HTTP_METHOD_BYTES_MAX, lm_http_quote(lm_slice_between(line, at)).text);
     if (at == p->end) return 0;
+    if (at == line && *at == 0x16 && at + 1 == p->end) return 0;
+    if (at == line && is_tls_hello(p, at))
+        return lm_http_refuse(400, p->why, p->why_bytes,
+                              "expected plain HTTP, found the hello of TLS: ask for http://, not "
+                              "https://, or put a proxy that ends TLS before this port");
     if (at == line) return bad_byte(p, at, "a method");
     if (*at != ' ') return bad_byte(p, at, "a letter of the method or the space after it");
     p->head->method_name = lm_slice_between(line, at);

@@ -216,6 +216,32 @@ static int split_uri(struct lm_slice target, struct lm_http_match *match,
     return 200;
 }
 
+/* Routes of servers that take text, whose clients come here by mistake. */
+static const char *text_route(struct lm_slice path) {
+    static const char *const texts[] = {"/v1/embeddings",
+                                        "/v1/rerank",
+                                        "/v2/rerank",
+                                        "/v1/chat/completions",
+                                        "/v1/completions",
+                                        "/v1/responses",
+                                        "/v2/embed",
+                                        "/embed",
+                                        "/embed_all",
+                                        "/embed_sparse",
+                                        "/rerank",
+                                        "/similarity",
+                                        "/predict",
+                                        "/tokenize",
+                                        "/decode",
+                                        "/generate",
+                                        "/info"};
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
+        if (strlen(texts[i]) == path.bytes && memcmp(texts[i], path.at, path.bytes) == 0)
+            return "Not Found: this server takes tensors, no text: expected token ids in POST "
+                   "/v2/models/NAME/infer";
+    return "Not Found";
+}
+
 int lm_http_find_route(const struct lm_http_head *head, struct lm_http_match *match_out) {
     struct lm_slice path = head->target;
     bool options = head->method == LM_HTTP_OTHER && head->method_name.bytes == 7 &&
@@ -247,6 +273,7 @@ int lm_http_find_route(const struct lm_http_head *head, struct lm_http_match *ma
                                       [LM_HTTP_PUT] = UPLOAD,
                                       [LM_HTTP_OTHER] = 0};
     status = find(path, methods[head->method], match_out);
+    if (status == 404) match_out->why = text_route(path);
     if (status != 200) return status;
     if (match_out->route == LM_ROUTE_INFER) return read_top(query, match_out);
     return match_out->route == LM_ROUTE_INVOCATIONS ? read_query(query, match_out) : 200;

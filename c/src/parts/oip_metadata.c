@@ -108,19 +108,31 @@ int lm_oip_model_ready(const struct lm_model *model, struct lm_oip_document *out
     return lm_oip_close_document(file, out);
 }
 
+/* Each name once, between two texts. */
+static void write_names(FILE *file, struct lm_model *const *models, uint32_t model_count,
+                        const char *before, const char *behind) {
+    bool any = false;
+    for (uint32_t m = 0; m < model_count; m++) {
+        /* With its lowest version. */
+        if (next_version(models, model_count, models[m], 0) != models[m]) continue;
+        if (any) fputc(',', file);
+        any = true;
+        fputs(before, file);
+        lm_json_write(file, models[m]->base);
+        fputs(behind, file);
+    }
+}
+
 int lm_rows_model_names(struct lm_model *const *models, uint32_t model_count,
                         struct lm_oip_document *out) {
     FILE *file = lm_oip_open_document(out);
     if (!file) return lm_oip_no_document();
+    /* KServe's clients read `models`, OpenAI's `data`. */
     fputs("{\"models\":[", file);
-    bool any = false;
-    for (uint32_t m = 0; m < model_count; m++) {
-        /* Once for each name: with its lowest version. */
-        if (next_version(models, model_count, models[m], 0) != models[m]) continue;
-        if (any) fputc(',', file);
-        any = true;
-        lm_json_write(file, models[m]->base);
-    }
+    write_names(file, models, model_count, "", "");
+    fputs("],\"object\":\"list\",\"data\":[", file);
+    write_names(file, models, model_count,
+                "{\"id\":", ",\"object\":\"model\",\"created\":0,\"owned_by\":\"lumen\"}");
     fputs("]}", file);
     return lm_oip_close_document(file, out);
 }
