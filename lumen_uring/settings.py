@@ -224,7 +224,7 @@ class ServerConfig(Section):
         le=1 << 40,
         description="a size such as 64MiB, 0 (off) to 1024GiB",
     )
-    unready_seconds: float = Field(default=0.0, ge=0, le=3600, description="0 to 3600 seconds")
+    unready_seconds: float = Field(default=5.0, ge=0, le=3600, description="0 to 3600 seconds")
     drain_seconds: float = Field(
         default=5.0, ge=0, le=3600, allow_inf_nan=False, description="seconds, 0..3600"
     )
@@ -247,8 +247,9 @@ class ServerConfig(Section):
         default=30_000, ge=0, le=3_600_000, description="0 (none) to 3600000 milliseconds"
     )
     idle_timeout_seconds: int = Field(
-        default=600, ge=0, le=86_400, description="0 (none) to 86400 seconds"
+        default=650, ge=0, le=86_400, description="0 (none) to 86400 seconds"
     )
+    half_close: bool = Field(default=False, description="true | false")
     hang_seconds: int = Field(default=60, ge=0, le=86_400, description="0 (never) to 86400 seconds")
     connections_per_address: int = Field(
         default=0, ge=0, le=U32_MAX, description="0 (no bound) to 4294967295"

@@ -271,7 +271,7 @@ def test_model_options_replace_the_list_and_then_append() -> None:
         "server.rate=.inf",
         "server.rate=true",
         "server.hosts=example.org",
-        "server.hosts=[-a]",
+        "server.hosts=[.a]",
         "server.hosts=['a:80']",
         "server.keys=ada",
         "server.metrics_port=-1",

@@ -90,7 +90,7 @@ class Scene:
     ) -> None:
         self.calls: Calls = []
         self.failures: list[str] = []
-        self.config = config or load()
+        self.config = config or load(None, ["server.unready_seconds=0"])
         quiet = {"wait": in_turn(False), "news": in_turn(""), "heartbeat": in_turn(False)}
         self.notifier: Any = Told("manager", self.calls)
         self.notifier.watchdog_s = watchdog_s
@@ -312,6 +312,7 @@ def test_a_reload_puts_its_part_in_force_everywhere() -> None:
             "log.level=error",
             "server.port=1234",
             "engine.idle=spin",
+            "server.unready_seconds=0",
         ],
     )
     scene = Scene([HUP], wanted=wanted, engine=once())
@@ -407,7 +408,7 @@ RELOADED = [
     ("server.hosts", "[a.example]", True),
     ("server.rate", "3", True),
     ("server.burst", "4", True),
-    ("server.unready_seconds", "5", True),
+    ("server.unready_seconds", "4", True),
     ("server.drain_seconds", "6", True),
     ("server.port", "7", False),
     ("server.max_in_flight", "8", False),

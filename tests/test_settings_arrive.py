@@ -45,6 +45,7 @@ SETTINGS: dict[tuple[type[BaseModel], str], tuple[str, Fields]] = {
     (ServerConfig, "unix_socket_mode"): ("'0604'", {"unix_socket_mode": 0o604}),
     (ServerConfig, "arena_bytes"): ("6GiB", {"arena_bytes": 6 << 30}),
     (ServerConfig, "shared_memory"): ("true", {"shared_memory": 1}),
+    (ServerConfig, "half_close"): ("true", {"half_close": 1}),
     (ServerConfig, "shared_memory_bytes"): ("6MiB", {"shared_memory_bytes": 6 << 20}),
     (ServerConfig, "response_cache_bytes"): ("6MiB", {"response_cache_bytes": 6 << 20}),
     (ServerConfig, "rate"): ("2.5", {"rate": 2.5, "burst": 3}),

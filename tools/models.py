@@ -424,7 +424,7 @@ def try_file(path: Path, package: Package) -> Result:
         except ValueError as error:
             result.problems.append(str(error))
         finally:
-            server.send_signal(signal.SIGTERM)
+            server.send_signal(signal.SIGINT)
             try:
                 server.wait(60)
             except subprocess.TimeoutExpired:

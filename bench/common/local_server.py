@@ -89,7 +89,7 @@ def local_server(
         notes = tuple(line.split(maxsplit=1)[1].strip() for line in said if _NOTE.match(line))
         yield LocalServer(process.pid, port, time.monotonic() - began_s, notes)
     finally:
-        process.send_signal(signal.SIGTERM)
+        process.send_signal(signal.SIGINT)
         try:
             process.wait(15)
         except subprocess.TimeoutExpired:

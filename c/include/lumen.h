@@ -142,6 +142,7 @@ typedef struct lumen_key_config {
     SETTING(server, uint32_t, body_bytes_per_second, 0, UINT32_MAX) /* the least; 0: any speed */  \
     SETTING(server, uint32_t, reply_timeout_ms, 0, 3600000)   /* nothing of it is read; 0: none */ \
     SETTING(server, uint32_t, idle_timeout_seconds, 0, 86400) /* between requests; 0: none */      \
+    SETTING(server, uint32_t, half_close, 0, 1)       /* HTTP: who sends no more may still read */ \
     SETTING(server, uint32_t, hang_seconds, 0, 86400) /* of one Run, then unready; 0: never */     \
     SETTING(server, uint32_t, connections_per_address, 0, UINT32_MAX) /* open at a time; 0: any */ \
     FIELD(const char *const *, hosts) /* that HTTP's Host may name besides localhost; "*": all */  \

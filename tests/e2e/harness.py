@@ -121,16 +121,16 @@ def run(
 
 
 def with_backend(settings: dict[str, object]) -> dict[str, object]:
-    """The settings with the tests' backend, and models loaded at an ordinary priority, since tests
-    leave no processor idle; where they say nothing of that. A sanitizer's shadow takes all of the
-    address space, which cannot be bounded then."""
+    """The settings with the tests' backend, models loaded at an ordinary priority, since tests
+    leave no processor idle, and an end without a wait; where they say nothing of that. A
+    sanitizer's shadow takes all of the address space, which cannot be bounded then."""
     server, repository = settings.get("server", {}), settings.get("repository", {})
     assert isinstance(server, dict)
     assert isinstance(repository, dict)
     check = {"load_gently": False, **({"load_bytes": 0} if sanitized() else {})}
     return {
         **settings,
-        "server": {"io_backend": backend(), **server},
+        "server": {"io_backend": backend(), "unready_seconds": 0, **server},
         "repository": {**check, **repository},
     }
 

@@ -180,7 +180,8 @@ def test_a_worker_that_does_not_come_back_in_time(serve: Serve, tmp_path: Path) 
 def test_a_last_answer_is_sent_whole(serve: Serve, tmp_path: Path) -> None:
     """To clients that read nothing for longer than the server lingers behind its last word."""
     path = graphs.large(tmp_path / "large.onnx", 1 << 20)
-    server = serve({"models": [{"name": "large", "path": str(path)}]})
+    models = [{"name": "large", "path": str(path)}]
+    server = serve({"server": {"half_close": True}, "models": models})
     x = np.array([0.5], "<f4")
     clients = []
     close = ["Connection: close"]

@@ -201,7 +201,8 @@ static void go(struct client *client, bool reset) {
 /* The server has ended the connection. */
 static void ended(struct client *client, bool reset) {
     const struct peer *peer = client->peer;
-    bool excused = peer->excused || sim_draining || !client->strict;
+    bool left = client->http && client->finished && !sim_plan.half_close;
+    bool excused = peer->excused || sim_draining || !client->strict || left;
     if (!excused && !has_everything(client))
         client_fail(client, reset ? "reset by the server" : "ended by the server", 0, 0);
     bool expected = client->finished || client->last != NOWHERE;

@@ -102,6 +102,7 @@ void engine_models(void) {
                            .rate = sim_plan.rate,
                            .burst = 20,
                            .header_timeout_ms = sim_plan.header_ms,
+                           .half_close = sim_plan.half_close,
                            .reply_timeout_ms = sim_plan.reply_ms,
                            .body_bytes_per_second = sim_plan.body_bytes_per_s,
                            .connections_per_address = sim_plan.per_address,

@@ -54,6 +54,7 @@ static void draw_sizes(struct sim_plan *plan) {
     plan->per_address = sim_one_in(8) ? 1 + sim_below(4) : 0;
     plan->unparked_max = sim_one_in(2) ? 1 + sim_below(4) : 0;
     plan->io_shares_cores = sim_one_in(4);
+    plan->half_close = sim_below(2);
     plan->rate = sim_one_in(12) ? 2000 : 0;
     plan->default_timeout_ns = sim_one_in(6) ? sim_between(SIM_MS, 400 * SIM_MS) : 0;
     sim_limits = (struct sim_limits){.http_blocks = PICK(1, 2, 4, 16),

@@ -336,6 +336,7 @@ void rules_run(void) {
     } all[] = {{rules_of_clocks, rules_of_clocks_count},
                {rules_of_entry, rules_of_entry_count},
                {rules_of_counts, rules_of_counts_count},
+               {rules_of_ends, rules_of_ends_count},
                {rules_of_http, rules_of_http_count},
                {rules_of_own, rules_of_own_count},
                {rules_of_pictures, rules_of_pictures_count},

@@ -69,7 +69,7 @@ static void every_end(void) {
            "picture.model_queued=1 picture.model_bad=1 pair.model_queued=3 "
            "worker.requests_ok=2 worker.requests_error=2 worker.requests_bad=1 "
            "worker.requests_expired=1 worker.requests_gone=1 worker.rows=3 "
-           "worker.runs=3 worker.bytes_out=543 tiny.model_expired=1 "
+           "worker.runs=3 worker.bytes_out=567 tiny.model_expired=1 "
            "wide.model_failed=1 wide.model_runs=1 picture.model_gone=1 pair.model_ok=2 "
            "pair.model_unfit=1 pair.model_rows=3 pair.model_runs=2");
 }
@@ -199,9 +199,9 @@ static void authorised(void) {
              "io.requests_error=6 io.requests_unauthorised=6 io.requests_refused=1 "
              "io.requests_limited=1 io.bytes_in=1056 io.bytes_out=%zu "
              "tiny.model_queued=1 tiny.model_refused=1 worker.requests_ok=1 "
-             "worker.rows=1 worker.runs=1 worker.bytes_out=306 tiny.model_ok=1 "
+             "worker.rows=1 worker.runs=1 worker.bytes_out=330 tiny.model_ok=1 "
              "tiny.model_rows=1 tiny.model_runs=1",
-             1808 + sim_models.description_bytes);
+             1952 + sim_models.description_bytes);
     counts(expected);
 }
 

@@ -292,9 +292,9 @@ static void refusals(void) {
     counts("io.connections_accepted=3 io.connections_closed=3 io.requests=6 "
            "io.native_requests=1 io.http_requests=5 io.requests_ok=2 "
            "io.requests_error=1 io.requests_bad=1 io.requests_refused=1 "
-           "io.requests_overloaded=1 io.bytes_in=501 io.bytes_out=676 "
+           "io.requests_overloaded=1 io.bytes_in=501 io.bytes_out=772 "
            "tiny.model_queued=2 pair.model_refused=1 worker.requests_ok=1 "
-           "worker.requests_expired=1 worker.rows=1 worker.runs=1 worker.bytes_out=263 "
+           "worker.requests_expired=1 worker.rows=1 worker.runs=1 worker.bytes_out=287 "
            "tiny.model_ok=1 tiny.model_expired=1 tiny.model_rows=1 tiny.model_runs=1");
 }
 

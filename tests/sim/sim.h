@@ -83,6 +83,7 @@ struct sim_plan {
     uint32_t per_address;
     uint32_t unparked_max; /* 0: connections are not parked */
     bool io_shares_cores;
+    bool half_close; /* of HTTP clients that send no more, answers are still wanted */
     uint32_t batch_size;
     uint32_t width; /* cores of a Run that finds other workers idle; 1: always one */
     uint32_t slots; /* of each class; 0: drawn */

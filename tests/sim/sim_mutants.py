@@ -43,9 +43,11 @@ ESTIMATE, PARKING, RECEIVE, REPLY = (
     "flow/reply.c",
 )
 IO, THREADS, TIMERS = "io.c", "flow/threads.c", "flow/timers.c"
-HTTP_ADMIT, HTTP_BLOCK, HTTP_ROUTES = (
+HTTP_ADMIT, HTTP_BLOCK, HTTP_HEAD, HTTP_REPLY, HTTP_ROUTES = (
     "dialects/http_admit.c",
     "dialects/http_block.c",
+    "dialects/http_head.c",
+    "dialects/http_reply.c",
     "dialects/http_routes.c",
 )
 WORKER, BATCH, WIDTH, OWN = "work/worker.c", "work/batch.c", "work/width.c", "work/own.c"
@@ -232,6 +234,30 @@ MUTANTS = (
         "if (!drop_request(io, connection)) count",
     ),
     Mutant("waiting replies leak", ADVANCE, "        lm_reply_drop_waiting(io, connection);\n", ""),
+    Mutant(
+        "work for who has left",
+        RECEIVE,
+        "    if (connection->in_flight > 0 && !connection->read_shut &&",
+        "    if (false && !connection->read_shut &&",
+    ),
+    Mutant(
+        "an end that is kept quiet",
+        HTTP_HEAD,
+        "head->keep_alive && !lm_shared_is_leaving(io->shared)",
+        "head->keep_alive",
+    ),
+    Mutant(
+        "an end that a worker keeps quiet",
+        HTTP_REPLY,
+        "    if (lm_shared_is_leaving(shared)) request->last = true;\n",
+        "",
+    ),
+    Mutant(
+        "a request that is here is dropped",
+        CONNECTION,
+        "    if (!connection->recv_armed) {\n        lm_connection_end(io, connection);\n",
+        "    if (true) {\n        lm_connection_end(io, connection);\n",
+    ),
     Mutant("no half-close", ADVANCE, "shutdown(connection->fd, SHUT_WR);", ""),
     Mutant(
         "generation stays",

@@ -71,6 +71,10 @@ enum {
     LM_UNIX_PATH_BYTES_MAX = 108, /* sun_path, with its terminator */
     LM_ASSIGNED_MAX = 1024,       /* connections that wait for another I/O thread; a power of two */
     LM_LINGER_BYTES_MAX = 64 << 10, /* read and dropped before a refused connection is closed */
+    /* So much more of a refused body, as long as that many bytes come in each LM_LINGER_MS: some
+     * clients look for an answer only when they have sent all. */
+    LM_LINGER_BODY_BYTES_MAX = 32 << 20,
+    LM_LINGER_STEP_BYTES = 256 << 10,
     LM_LINGER_MS = 1000,
     LM_TOKEN_BYTES_MAX = 256, /* what a client presents for its key */
 
@@ -82,7 +86,8 @@ enum {
     LM_HTTP_METHOD_BYTES_MAX = 24,
     LM_HTTP_TARGET_BYTES_MAX = 8192,
     LM_HTTP_HOST_BYTES_MAX = 255,
-    LM_HTTP_CHUNKS_MAX = 65536, /* of one body, the last one of size 0 apart */
+    LM_HTTP_KEEP_ALIVE_BYTES = 64, /* Connection and Keep-Alive, with their terminator */
+    LM_HTTP_CHUNKS_MAX = 65536,    /* of one body, the last one of size 0 apart */
     LM_HTTP_CHUNK_DIGITS_MAX = 16,
     LM_HTTP_EXTENSION_BYTES_MAX = 4096, /* of all chunks of one body together */
     LM_HTTP_TRAILER_BYTES_MAX = 4096,

@@ -196,8 +196,6 @@ static bool begin(struct lm_io *io, struct lm_connection *connection, const stru
     struct lm_request *request = lm_admit_begin(io, connection, &demand, slot);
     request->last = !call->keep_alive;
     request->payload_bytes = (uint32_t)call->content_bytes;
-    request->http.keep_alive = call->keep_alive;
-    request->http.names_keep_alive = call->names_keep_alive;
     request->http.top = call->top;
     request->http.is_invocation = call->route == LM_ROUTE_INVOCATIONS;
     request->http.owner = call->owner;

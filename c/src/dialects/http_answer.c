@@ -25,9 +25,7 @@ void lm_http_answer(struct lm_io *io, struct lm_connection *connection,
                  : answer->type      ? answer->type
                                      : "application/json",
                  answer->body_bytes ? "\r\n" : "", answer->headers ? answer->headers : "",
-                 !call->keep_alive        ? "Connection: close\r\n"
-                 : call->names_keep_alive ? "Connection: keep-alive\r\n"
-                                          : "",
+                 call->keep_alive ? io->shared->keep_alive_lines : "Connection: close\r\n",
                  answer->body_bytes);
     LM_ASSERT(bytes > 0 && bytes < HEAD_BYTES_MAX);
     struct lm_access_entry entry = {.what = lm_http_route_name(call->route),

@@ -16,8 +16,10 @@ void lm_http_skip_body(struct lm_io *io, struct lm_connection *connection) {
     if (lm_connection_waits(connection)) lm_connection_move(io, connection, LM_LIST_NONE);
     /* A client that waits for "100 Continue" may send its body or not: nobody can tell. */
     if (!call->keep_alive || waits_for_continue || call->chunked) {
+        const uint64_t left =
+            call->chunked ? LM_LINGER_BODY_BYTES_MAX : connection->in.discard_bytes;
         call->keep_alive = false;
-        lm_connection_linger(io, connection);
+        lm_connection_linger(io, connection, left);
     }
 }
 
@@ -50,7 +52,8 @@ void lm_http_refuse_status(struct lm_io *io, struct lm_connection *connection,
 void lm_http_refuse_close(struct lm_io *io, struct lm_connection *connection, uint32_t code,
                           const char *why) {
     lm_http_block_give(io, connection);
-    lm_connection_linger(io, connection);
+    /* What cannot be framed has no body; what is too large may have a good deal of it. */
+    lm_connection_linger(io, connection, code == 413 ? LM_LINGER_BODY_BYTES_MAX : 0);
     connection->in.call = (struct lm_http_call){.key = LM_NO_KEY,
                                                 .model = LM_NO_MODEL,
                                                 .route = LM_ROUTE_NONE,

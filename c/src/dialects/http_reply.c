@@ -13,7 +13,7 @@
 #include "work/shm_tensors.h"
 
 /* As lm_model_reply_text_bytes has them. */
-enum { HEAD_ROOM = 256, EXPERT_ROOM = 320 };
+enum { HEAD_ROOM = 320, EXPERT_ROOM = 320 };
 
 /* Of the reply to a request: more, where the head names an expert. */
 static size_t head_room(const struct lm_request *request) {
@@ -23,14 +23,13 @@ static size_t head_room(const struct lm_request *request) {
 /* Writes the head so that it ends where the text begins, and makes both the reply's first part. */
 static void put_head(struct lm_request *request, char *text, size_t text_bytes, uint32_t code,
                      const char *headers, size_t content_bytes) {
-    const struct lm_http_exchange *http = &request->http;
+    const struct lm_shared *shared = request->io->shared;
     char head[HEAD_ROOM + EXPERT_ROOM];
-    int bytes = snprintf(head, sizeof head, "HTTP/1.1 %u %s\r\n%s%s%sContent-Length: %zu\r\n\r\n",
-                         code, lm_http_reason(code), lm_http_date_line(), headers,
-                         !http->keep_alive        ? "Connection: close\r\n"
-                         : http->names_keep_alive ? "Connection: keep-alive\r\n"
-                                                  : "",
-                         content_bytes);
+    if (lm_shared_is_leaving(shared)) request->last = true;
+    int bytes =
+        snprintf(head, sizeof head, "HTTP/1.1 %u %s\r\n%s%s%sContent-Length: %zu\r\n\r\n", code,
+                 lm_http_reason(code), lm_http_date_line(), headers,
+                 request->last ? "Connection: close\r\n" : shared->keep_alive_lines, content_bytes);
     LM_ASSERT(bytes > 0 && (size_t)bytes < sizeof head);
     memcpy(text - bytes, head, (size_t)bytes);
     request->reply[0] = (struct iovec){text - bytes, (size_t)bytes + text_bytes};

@@ -185,8 +185,7 @@ static void answer_down(struct lm_io *io, struct lm_connection *connection, uint
 static void answer_ready(struct lm_io *io, struct lm_connection *connection) {
     const struct lm_http_call *call = &connection->in.call;
     const struct lm_http_documents *documents = io->models->documents;
-    /* relaxed: nothing else is read because of it */
-    if (lm_load_relaxed_u32(&io->shared->phase) != LM_PHASE_RUNNING) {
+    if (lm_shared_is_leaving(io->shared)) {
         answer_unready(io, connection, "the server is shutting down");
     } else if (io->worker_hangs) {
         answer_unready(io, connection, "a model does not return");

@@ -66,7 +66,7 @@ static void refuse_header(struct lm_io *io, struct lm_connection *connection,
     struct lm_native_reply reply = {.id = request->id, .status = (uint16_t)status};
     skip_payload(connection, request);
     if (request->payload_bytes > io->shared->config.max_request_bytes)
-        lm_connection_linger(io, connection);
+        lm_connection_linger(io, connection, request->payload_bytes);
     lm_refusal_count(io, status, request->kind == LM_KIND_INFER ? request->model : UINT32_MAX);
     log_answer(io, connection, request, status, why);
     lm_native_answer(io, connection, &reply, why);
@@ -186,6 +186,9 @@ static bool may_enter(struct lm_io *io, const struct lm_connection *connection,
     if (refusal->status != LM_STATUS_OK) return false;
     struct lm_demand demand = demand_of(io, connection, request);
     uint64_t deadline_ns = lm_admit_deadline_ns(io, connection, demand.timeout_us);
+    /* Of a connection that asks without end; HTTP's ends behind its next answer. */
+    if (io->draining)
+        return lm_refuse(refusal, LM_STATUS_SHUTTING_DOWN, 0, "the server is shutting down");
     return lm_gate_enter(io, demand.model, connection->in.native.key, refusal) &&
            lm_gate_in_time(io, &demand, deadline_ns, refusal);
 }
@@ -205,7 +208,7 @@ static void admit(struct lm_io *io, struct lm_connection *connection) {
     bool retried = connection->in.read_state == LM_READ_WAIT;
     if (!retried) count_request(io);
     if (verdict == LM_NATIVE_NO_FRAME) {
-        lm_connection_linger(io, connection);
+        lm_connection_linger(io, connection, 0);
         lm_refusal_count(io, LM_STATUS_BAD_REQUEST, UINT32_MAX);
         struct lm_native_reply reply = {.id = request.id, .status = LM_STATUS_BAD_REQUEST};
         request.kind = 0; /* nobody knows what it was to be */

@@ -25,6 +25,11 @@ static bool wants_return(const struct lm_io *io, const struct lm_connection *con
             connection->in.read_state == LM_READ_LINGER || connection->close_after_reply);
 }
 
+static bool is_between_requests(const struct lm_connection *connection) {
+    return connection->in.read_state == LM_READ_HEADER && connection->in.header_used == 0 &&
+           connection->buffer == LM_NO_BUFFER;
+}
+
 static void send_and_receive(struct lm_io *io, struct lm_connection *connection) {
     if (lm_load_relaxed_u32(&connection->gone)) { /* relaxed: written by this thread */
         lm_reply_drop_waiting(io, connection);
@@ -35,7 +40,7 @@ static void send_and_receive(struct lm_io *io, struct lm_connection *connection)
     if (connection->close_after_reply && !is_busy(connection) && !connection->ended &&
         connection->in.read_state == LM_READ_HEADER) {
         connection->close_after_reply = false;
-        lm_connection_linger(io, connection);
+        lm_connection_linger(io, connection, 0);
     }
     if (!connection->ended) lm_receive_continue(io, connection);
 }
@@ -51,11 +56,8 @@ static void advance(struct lm_io *io, struct lm_connection *connection) {
         shutdown(connection->fd, SHUT_WR);
     }
     /* While the server drains, a connection between two requests has no future. */
-    if (io->draining && !connection->ended && !busy &&
-        connection->in.read_state == LM_READ_HEADER && connection->in.header_used == 0 &&
-        connection->buffer == LM_NO_BUFFER) {
-        lm_connection_end(io, connection);
-    }
+    if (io->draining && !connection->ended && !busy && is_between_requests(connection))
+        lm_connection_end_idle(io, connection);
     bool wants = wants_return(io, connection);
     if (wants != connection->counted) {
         connection->counted = wants;

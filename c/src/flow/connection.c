@@ -209,6 +209,19 @@ void lm_connection_end(struct lm_io *io, struct lm_connection *connection) {
     if (connection->recv_armed && !again) stop_receiving(io, connection);
 }
 
+void lm_connection_end_idle(struct lm_io *io, struct lm_connection *connection) {
+    if (!connection->recv_armed) {
+        lm_connection_end(io, connection);
+    } else if (!connection->read_shut) {
+        connection->read_shut = true;
+        stop_receiving(io, connection);
+    }
+}
+
+bool lm_connection_may_half_close(const struct lm_io *io, const struct lm_connection *connection) {
+    return !lm_io_dialect(io, connection)->is_http || io->shared->config.half_close;
+}
+
 void lm_connection_abort(struct lm_io *io, struct lm_connection *connection) {
     /* relaxed: a worker that misses it sends into a dead socket, which is harmless */
     lm_store_relaxed_u32(&connection->gone, 1);
@@ -216,10 +229,11 @@ void lm_connection_abort(struct lm_io *io, struct lm_connection *connection) {
     lm_connection_end(io, connection);
 }
 
-void lm_connection_linger(struct lm_io *io, struct lm_connection *connection) {
+void lm_connection_linger(struct lm_io *io, struct lm_connection *connection, uint64_t left) {
     (void)drop_request(io, connection); /* it is counted where it is refused */
     connection->in.read_state = LM_READ_LINGER;
-    connection->in.discard_bytes = LM_LINGER_BYTES_MAX;
+    if (left > LM_LINGER_BODY_BYTES_MAX) left = LM_LINGER_BODY_BYTES_MAX;
+    connection->in.discard_bytes = left + LM_LINGER_BYTES_MAX;
     lm_connection_move(io, connection, LM_LIST_NONE);
     lm_connection_mark(io, connection);
 }

@@ -42,7 +42,6 @@ struct lm_http_call {
     uint8_t route;          /* enum lm_http_route */
     bool head_only;
     bool keep_alive;
-    bool names_keep_alive; /* HTTP/1.0: the reply has to say so */
     bool expects_continue;
     bool chunked;
     bool any_version;             /* of the model: the path names none */
@@ -118,6 +117,7 @@ struct lm_connection {
     uint32_t next_marked;
     uint32_t address;  /* its entry in the table of addresses */
     uint16_t region;   /* memory that it shares with its client (region.h), or LM_NO_REGION */
+    bool read_shut;    /* by this side: the end of the stream says nothing of the client */
     uint64_t timer_ns; /* on a list with deadlines: when */
     struct lm_stream in;
 };
@@ -160,11 +160,18 @@ struct lm_connection *lm_connection_take_marked(struct lm_io *io);
 
 /* No more requests will be read; what is in flight is still answered. Marks. */
 void lm_connection_end(struct lm_io *io, struct lm_connection *connection);
+/* Between two requests: ends it when the socket has nothing more. A request that has come meanwhile
+ * is served. Marks where it has ended. */
+void lm_connection_end_idle(struct lm_io *io, struct lm_connection *connection);
+/* Whether who sends no more may still read. Over HTTP it has left, as Go, nginx and uvicorn have
+ * it, unless half-closers are served. */
+bool lm_connection_may_half_close(const struct lm_io *io, const struct lm_connection *connection);
 /* Nobody is there: replies that wait are dropped, and workers skip what they have not run. Marks.
  */
 void lm_connection_abort(struct lm_io *io, struct lm_connection *connection);
-/* A refused connection: after the reply, half-close, drop what comes for a moment, close. Marks. */
-void lm_connection_linger(struct lm_io *io, struct lm_connection *connection);
+/* A refused connection: after the reply, half-close, drop what comes for a moment, of which `left`
+ * bytes are known to be on their way, close. Marks. */
+void lm_connection_linger(struct lm_io *io, struct lm_connection *connection, uint64_t left);
 /* The connection has ended: gives back what was being read, but for a slot that the kernel may
  * still write to. May be called again. */
 void lm_connection_drop_reading(struct lm_io *io, struct lm_connection *connection);

@@ -75,7 +75,7 @@ struct lm_dialect {
     uint32_t (*key)(const struct lm_io *io, const struct lm_connection *connection);
     /* The thread that ran the request: what only the dialect knows of its row. */
     void (*complete_row)(const struct lm_request *request, struct lm_trace_record *row);
-    bool is_http; /* for the row's form */
+    bool is_http; /* for the row's form, and what the end of a client's stream means */
 };
 
 #endif

@@ -36,8 +36,6 @@ static bool is_queue_full(const struct lm_io *io, const struct lm_model *model) 
 bool lm_gate_enter(struct lm_io *io, const struct lm_model *model, uint32_t key,
                    struct lm_refusal *refusal) {
     const struct lm_shared *shared = io->shared;
-    if (io->draining)
-        return lm_refuse(refusal, LM_STATUS_SHUTTING_DOWN, 0, "the server is shutting down");
     if (key != LM_NO_KEY && !lm_keys_allow_model(&io->access->keys, key, model->index)) {
         return lm_refuse(refusal, LM_STATUS_UNAUTHORISED, 0, "this key may not use model '%s'",
                          model->name);

@@ -164,6 +164,19 @@ void lm_receive_continue(struct lm_io *io, struct lm_connection *connection) {
         lm_connection_move(io, connection, LM_LIST_RESUMING);
 }
 
+/* Behind the last answer. Whoever is still sending a refused body gets more time with each step. */
+static void take_lingering(struct lm_io *io, struct lm_connection *connection, uint32_t bytes) {
+    uint64_t before = connection->in.discard_bytes, after = before > bytes ? before - bytes : 0;
+    connection->in.discard_bytes = after;
+    if (after == 0) {
+        lm_connection_abort(io, connection);
+    } else if (before / LM_LINGER_STEP_BYTES != after / LM_LINGER_STEP_BYTES) {
+        connection->timer_ns = io->now_ns + LM_LINGER_MS * 1000000ull;
+        lm_connection_move(io, connection,
+                           LM_LIST_LINGERING); /* at its end: in the order of time */
+    }
+}
+
 static void received(struct lm_io *io, struct lm_connection *connection,
                      const struct lm_completion *completion) {
     uint32_t bytes = (uint32_t)completion->result;
@@ -179,9 +192,17 @@ static void received(struct lm_io *io, struct lm_connection *connection,
     } else if (connection->in.read_state == LM_READ_DISCARD) {
         (void)take_discarded(connection, bytes);
     } else if (connection->in.read_state == LM_READ_LINGER && connection->write_shut) {
-        connection->in.discard_bytes -=
-            bytes < connection->in.discard_bytes ? bytes : connection->in.discard_bytes;
-        if (connection->in.discard_bytes == 0) lm_connection_abort(io, connection);
+        take_lingering(io, connection, bytes);
+    }
+}
+
+/* The client sends no more: requests that wait are not run for one that has left. */
+static void end_of_stream(struct lm_io *io, struct lm_connection *connection) {
+    if (connection->in_flight > 0 && !connection->read_shut &&
+        !lm_connection_may_half_close(io, connection)) {
+        lm_connection_abort(io, connection);
+    } else {
+        lm_connection_end(io, connection);
     }
 }
 
@@ -203,7 +224,7 @@ void lm_receive_completed(struct lm_io *io, const struct lm_completion *completi
         lm_add_single_writer_u64(&io->stats->io.header_buffers_starved, 1);
         lm_connection_move(io, connection, LM_LIST_STARVED);
     } else if (completion->result == 0) {
-        lm_connection_end(io, connection); /* the client sends no more; it may still read */
+        end_of_stream(io, connection);
     } else if (completion->result != -EINTR && completion->result != -EAGAIN &&
                completion->result != -ENOBUFS) {
         lm_connection_abort(io, connection);

@@ -169,6 +169,8 @@ void lm_reply_returned(struct lm_io *io, uint32_t slot) {
     struct lm_connection *connection = lm_io_connection(io, request->connection);
     LM_DEBUG_ASSERT(connection->in_flight > 0);
     connection->in_flight--;
+    if (request->last)
+        connection->close_after_reply = true;           /* its head may say so since a moment */
     bool gone = lm_load_relaxed_u32(&connection->gone); /* relaxed: written by this thread */
     switch ((enum lm_outcome)request->outcome) {
     case LM_OUTCOME_PARTIAL:

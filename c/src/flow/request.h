@@ -55,8 +55,6 @@ struct lm_demand {
 
 /* What only requests over HTTP have. */
 struct lm_http_exchange {
-    bool keep_alive;
-    bool names_keep_alive;
     bool is_invocation; /* MLflow's: the reply to "inputs" says "predictions" too */
     bool is_picture;    /* the body is a picture's file: the reply may be its classes alone */
     uint8_t coding;     /* of the text, while it is compressed: enum lm_coding */

@@ -1,8 +1,18 @@
 /* shared.c: see shared.h. */
 #include "flow/shared.h"
 
+#include <stdio.h>
+
 #include "base/clock.h"
 #include "flow/reload.h"
+
+/* How long a connection may wait for its next request, for clients that look; 0: for ever. */
+static void write_keep_alive(char lines[LM_HTTP_KEEP_ALIVE_BYTES], uint32_t idle_s) {
+    int used = snprintf(lines, LM_HTTP_KEEP_ALIVE_BYTES, "Connection: keep-alive\r\n");
+    if (idle_s)
+        snprintf(lines + used, LM_HTTP_KEEP_ALIVE_BYTES - (size_t)used,
+                 "Keep-Alive: timeout=%u\r\n", idle_s);
+}
 
 int lm_shared_open(struct lm_shared *shared, const lumen_config *config) {
     shared->config = *config;
@@ -14,6 +24,7 @@ int lm_shared_open(struct lm_shared *shared, const lumen_config *config) {
     shared->header_timeout_ns = config->header_timeout_ms * 1000000ull;
     shared->reply_timeout_ns = config->reply_timeout_ms * 1000000ull;
     shared->idle_timeout_ns = config->idle_timeout_seconds * 1000000000ull;
+    write_keep_alive(shared->keep_alive_lines, config->idle_timeout_seconds);
     shared->hang_ns = config->hang_seconds * 1000000000ull;
     lm_spill_open(&shared->spills, config->spill_bytes);
     shared->places.max = config->max_in_flight;

@@ -57,16 +57,17 @@ struct lm_shared {
     uint64_t header_timeout_ns;
     uint64_t reply_timeout_ns;
     uint64_t idle_timeout_ns;
-    uint64_t hang_ns;                  /* a worker that is busy for so long hangs */
-    lm_atomic_u64 connections_open;    /* of all I/O threads */
-    struct lm_address_table addresses; /* that have a bound of connections, if any */
-    struct lm_places places;           /* max_in_flight */
-    struct lm_shm_regions *shm;        /* NULL: none may be registered */
-    struct lm_errands *errands;        /* NULL: the control program answers no requests */
-    lm_atomic_u32 is_held;             /* 1: it says that the server is not ready */
-    struct lm_spill_limit spills;      /* of answers that do not fit their slots */
-    lm_atomic_u64 region_bytes;        /* shared with clients, of all I/O threads */
-    uint64_t default_timeout_ns;       /* 0: none */
+    char keep_alive_lines[LM_HTTP_KEEP_ALIVE_BYTES]; /* of an answer, where it stays open */
+    uint64_t hang_ns;                                /* a worker that is busy for so long hangs */
+    lm_atomic_u64 connections_open;                  /* of all I/O threads */
+    struct lm_address_table addresses;               /* that have a bound of connections, if any */
+    struct lm_places places;                         /* max_in_flight */
+    struct lm_shm_regions *shm;                      /* NULL: none may be registered */
+    struct lm_errands *errands;   /* NULL: the control program answers no requests */
+    lm_atomic_u32 is_held;        /* 1: it says that the server is not ready */
+    struct lm_spill_limit spills; /* of answers that do not fit their slots */
+    lm_atomic_u64 region_bytes;   /* shared with clients, of all I/O threads */
+    uint64_t default_timeout_ns;  /* 0: none */
     /* Requests that wait for a worker, of models with max_queued. */
     lm_atomic_u64 queued[LUMEN_MODELS_MAX];
     uint32_t real_time;    /* priority of the threads; 0: they are ordinary */
@@ -85,6 +86,11 @@ struct lm_shared {
     pthread_barrier_t started; /* every thread is set up */
     pthread_barrier_t go;      /* the control thread has looked at how that went */
 };
+
+/* Whether the server is about to end: its clients are sent elsewhere with their next answers. */
+static inline bool lm_shared_is_leaving(const struct lm_shared *shared) {
+    return lm_load_relaxed_u32(&shared->phase) != LM_PHASE_RUNNING; /* relaxed: guards nothing */
+}
 
 /* How many Runs may go on at once. */
 static inline uint32_t lm_shared_parallel(const struct lm_shared *shared) {

@@ -6,7 +6,7 @@
 
 #include "flow/slot_wait.h"
 
-enum { TCP_STATE_CLOSED = 7 }; /* in the kernel's tcp_states.h: after a reset */
+enum { TCP_STATE_CLOSED = 7, TCP_STATE_CLOSE_WAIT = 8 }; /* the kernel's tcp_states.h */
 
 static const uint64_t tick_ns = LM_TIMER_TICK_MS * 1000000ull;
 
@@ -89,7 +89,7 @@ static void expire(struct lm_io *io, struct lm_connection *connection) {
 }
 
 /* A connection with bytes that it may not parse receives nothing, and so does not hear that its
- * client has gone: a reset is looked for. (A client that sends no more may still read.) */
+ * client has gone: a reset is looked for, and where it is one, the end of its stream. */
 static void reap_reset(struct lm_io *io) {
     lm_held_trim(&io->held);
     for (uint32_t n = 0; io->held.taken > 0 && n < LM_HELD_LOOKS; n++) {
@@ -101,8 +101,9 @@ static void reap_reset(struct lm_io *io) {
         struct tcp_info info = {0};
         socklen_t bytes = sizeof info;
         if (getsockopt(connection->fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0) continue;
-        if (info.tcpi_state != TCP_STATE_CLOSED) continue;
-        lm_connection_abort(io, connection);
+        bool has_ended = info.tcpi_state == TCP_STATE_CLOSE_WAIT && connection->in_flight > 0 &&
+                         !lm_connection_may_half_close(io, connection);
+        if (info.tcpi_state == TCP_STATE_CLOSED || has_ended) lm_connection_abort(io, connection);
     }
 }
 

@@ -4,7 +4,7 @@
 #include "parts/rows_reply.h"
 
 enum {
-    HEAD_BYTES = 256,   /* the reply's head */
+    HEAD_BYTES = 320,   /* the reply's head */
     EXPERT_BYTES = 320, /* of it, the name of the expert that answered */
     CLASS_BYTES = 128,  /* value and index of one class, as JSON and as bytes */
     LABEL_COPIES = 7    /* of a label: as bytes, and as JSON with every byte escaped */
