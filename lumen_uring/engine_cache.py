@@ -7,7 +7,6 @@ next start does not read it again. Where the package `onnx` was removed, no file
 
 from __future__ import annotations
 
-import mmap
 import os
 import tempfile
 from contextlib import suppress
@@ -24,6 +23,8 @@ _OTHERS: Final = tuple(
     b'"' + bytes([len(name)]) + name
     for name in (b"Conv", b"Gather", b"LSTM", b"GRU", b"LayerNormalization", b"BatchNormalization")
 )
+_CHUNK_BYTES: Final = 1 << 20
+_MARK_BYTES_MAX: Final = max(len(mark) for mark in _OTHERS)
 _VERSION: Final = 1  # of the files
 _REASON_BYTES_MAX: Final = 400
 
@@ -69,14 +70,22 @@ def engine_place(model: Path, name: str, cached_graph: Path | None) -> EnginePla
         return EnginePlace(None, f"its file was not written: {error}", note)
 
 
+def _other_operator(model: Path) -> bytes | None:
+    """The mark of an operator that the engine does not have, if the file has one. It is not mapped:
+    whoever cuts a mapped file ends the process."""
+    tail = b""
+    with model.open("rb") as file:
+        while chunk := file.read(_CHUNK_BYTES):
+            text = tail + chunk
+            if (mark := next((one for one in _OTHERS if one in text), None)) is not None:
+                return mark
+            tail = text[-_MARK_BYTES_MAX:]
+    return None
+
+
 def _export(model: Path, path: Path) -> str | None:
     """Writes the file. Returns why there is none."""
-    try:
-        with model.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as text:
-            other = next((mark for mark in _OTHERS if text.find(mark) >= 0), None)
-    except ValueError:
-        return "its file is empty"
-    if other is not None:
+    if (other := _other_operator(model)) is not None:
         return f"it has {other[2:].decode()}"
     # Imported late: making the file needs onnx and numpy, serving it needs neither.
     from lumen_uring import engine_export, engine_file

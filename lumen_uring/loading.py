@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from lumen_uring import providers, zipmap
 from lumen_uring.engine_cache import engine_place
 from lumen_uring.errors import ConfigError, EngineError
-from lumen_uring.model_cache import cache_place
+from lumen_uring.model_cache import cache_place, used
 from lumen_uring.model_cache import labels as labels_of
 from lumen_uring.model_settings import ExpertsConfig
 from lumen_uring.repository.agreement import disagreements
@@ -67,6 +67,7 @@ def add_model(
             if model.engine != "onnxruntime" and not providers.others(model.providers):
                 native = call(engine_place, file, path.name, place.path)
             (put or engine.add_model)(model, file, place.path, labels, native)
+            call(used, place)
         except (ConfigError, EngineError) as error:
             if file == path:
                 raise

@@ -10,7 +10,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import stat
+import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
 
 _BUILTIN: Final = "builtin:"
 _LABEL_BYTES_MAX: Final = 4 << 20
+_LEFT_OVER_S: Final = 86_400  # nothing is written for so long
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,12 +151,9 @@ def cache_place(
         sizes = json.dumps(sorted(fix_dims.items()))
         digest = hashlib.sha256(f"{digest} {sizes}".encode()).hexdigest()
     name = f"{digest[:32]}-{ort_version}-{cpu_flags_hash()[:8]}.ort"
-    base = os.environ.get("XDG_CACHE_HOME") or ""
     try:
-        # The XDG specification says to ignore a relative path.
-        root = Path(base) if os.path.isabs(base) else Path.home() / ".cache"
-        directory = root / "lumen"
-        root.mkdir(parents=True, exist_ok=True)
+        directory = _directory()
+        directory.parent.mkdir(parents=True, exist_ok=True)
         directory.mkdir(mode=0o700, exist_ok=True)
         if not os.access(directory, os.W_OK | os.X_OK):
             raise PermissionError(13, "Permission denied")
@@ -172,6 +173,55 @@ def cache_place(
             f"no cache directory ({reason}); set XDG_CACHE_HOME to a writable one",
         )
     return CachePlace(directory / name, None)
+
+
+def _directory() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or ""
+    # The XDG specification says to ignore a relative path.
+    root = Path(base) if os.path.isabs(base) else Path.home() / ".cache"
+    return root / "lumen"
+
+
+def used(place: CachePlace) -> None:
+    """Marks what the cache holds of a model as used now: what was not used for longest goes first.
+
+    Args:
+        place: of its optimised graph.
+    """
+    if place.path is None:
+        return
+    for entry in place.path.parent.glob(f"{place.path.name.partition('-')[0]}-*"):
+        with suppress(OSError):
+            os.utime(entry)
+
+
+def trim(most_bytes: int) -> list[str]:
+    """Removes what was not used for longest, until the cache has no more than so many bytes, and
+    what a process that was killed has left half written. A server that has mapped what goes keeps
+    it; the next start makes it anew.
+
+    Args:
+        most_bytes: of all files together; 0: no bound.
+
+    Returns:
+        The names of the files that are gone.
+    """
+    found: list[tuple[float, int, Path]] = []
+    with suppress(OSError, RuntimeError):  # no cache, or no home
+        for entry in _directory().iterdir():
+            status = entry.lstat()
+            if stat.S_ISREG(status.st_mode):
+                found.append((status.st_mtime, status.st_size, entry))
+    left, gone = sum(size for _time, size, _entry in found), []
+    for used_s, size, entry in sorted(found):
+        is_left_over = entry.suffix == ".tmp" and used_s < time.time() - _LEFT_OVER_S
+        if not is_left_over and (most_bytes == 0 or left <= most_bytes):
+            continue
+        with suppress(OSError):
+            entry.unlink()
+            gone.append(entry.name)
+            left -= size
+    return gone
 
 
 def cpu_flags_hash(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:

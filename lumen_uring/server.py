@@ -24,7 +24,7 @@ from lumen_uring.guard import Guard
 from lumen_uring.logs import Journal
 from lumen_uring.main_loop import ENDING, MainLoop
 from lumen_uring.metrics_server import MetricsServer
-from lumen_uring.model_cache import labels, resolve
+from lumen_uring.model_cache import labels, resolve, trim
 from lumen_uring.model_settings import ModelConfig
 from lumen_uring.notify import Notifier
 from lumen_uring.processes import Processes, try_apart
@@ -214,7 +214,9 @@ def _live_models(
     def load(model: ModelConfig, is_gentle: bool) -> list[str]:
         path, names = resolve(model.path), labels(model)
         put = partial(engine.load, gently=is_gentle)
-        return loading.add_model(engine, ort_version, model, path, names, put, is_gentle)
+        said = loading.add_model(engine, ort_version, model, path, names, put, is_gentle)
+        trim(config.repository.cache_bytes)
+        return said
 
     load_virtual = partial(loading.load_virtual, engine)
     return LiveModels(engine, config, load, load_virtual, journal.log, files=looks)
@@ -321,6 +323,7 @@ def _load_models(
     for name, (wrong, said) in compared.items():
         problems += [(name, EngineError(line)) for line in wrong]
         notes += said
+    trim(config.repository.cache_bytes)
     _report(config, problems)
 
 

@@ -361,6 +361,9 @@ class RepositoryConfig(Section):
         default=0, ge=0, le=U32_MAX, description="0 (no files) or a size such as 1GiB, under 4GiB"
     )
     load_gently: bool = Field(default=True, description="true | false")
+    cache_bytes: Size = Field(
+        default=16 << 30, ge=0, le=1 << 44, description="a size such as 16GiB, or 0 (no bound)"
+    )
 
 
 class Config(Section):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
+import time
 from pathlib import Path
 
 import pytest
@@ -246,3 +247,62 @@ def test_models_without_a_file_of_labels() -> None:
     assert labels(ModelConfig(name="a", path="builtin:squeezenet")) is None
     shipped = labels(ModelConfig(name="a", path="builtin:digits"))
     assert shipped == b"0\n1\n2\n3\n4\n5\n6\n7\n8\n9"
+
+
+# ---- how much of it there is ----
+
+
+def fill(directory: Path, **entries: tuple[int, float]) -> Path:
+    """Files of so many bytes, used so many seconds ago."""
+    folder = directory / "lumen"
+    folder.mkdir()
+    now = time.time()
+    for name, (size, age_s) in entries.items():
+        path = folder / name.replace("_", "-", 1).replace("_", ".")
+        path.write_bytes(bytes(size))
+        os.utime(path, (now - age_s, now - age_s))
+    return folder
+
+
+def left(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize(
+    ("most", "kept"),
+    [
+        (0, {"a-1.ort", "b-1.ort", "c-1.ort"}),
+        (600, {"a-1.ort", "b-1.ort", "c-1.ort"}),
+        (599, {"b-1.ort", "c-1.ort"}),
+        (300, {"c-1.ort"}),
+        (299, set()),
+    ],
+)
+def test_what_was_not_used_for_longest_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, kept: set[str]
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    entries = {"a_1_ort": (100, 30.0), "b_1_ort": (200, 20.0), "c_1_ort": (300, 10.0)}
+    folder = fill(tmp_path, **entries)
+    (folder / "no-file").mkdir()
+    gone = model_cache.trim(most)
+    assert left(folder) == kept | {"no-file"}
+    assert {*gone} == {"a-1.ort", "b-1.ort", "c-1.ort"} - kept
+
+
+def test_a_load_uses_all_of_its_entries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    folder = fill(tmp_path, a_1_ort=(100, 30.0), a_engine1_bin=(100, 40.0), b_1_ort=(100, 20.0))
+    model_cache.used(model_cache.CachePlace(folder / "a-1.ort", None))
+    model_cache.used(model_cache.CachePlace(None, "no cache"))
+    assert model_cache.trim(200) == ["b-1.ort"]
+
+
+def test_what_a_killed_process_left_goes_after_a_day(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert model_cache.trim(1) == []  # no cache yet
+    folder = fill(tmp_path, a_1_ort=(100, 90_000.0), x_1_tmp=(9, 90_000.0), y_1_tmp=(9, 10.0))
+    assert model_cache.trim(0) == ["x-1.tmp"]
+    assert left(folder) == {"a-1.ort", "y-1.tmp"}

@@ -107,6 +107,9 @@ static void refused(const char *path, const char *reason) {
     CHECK(lm_file_map(&mapping, path) == LUMEN_E_IO);
     CHECK(mapping.base == NULL && mapping.bytes == 0);
     CHECK(strstr(lm_error_last(), path) && strstr(lm_error_last(), reason));
+    CHECK(lm_file_read(&mapping, path) == LUMEN_E_IO);
+    CHECK(mapping.base == NULL && mapping.bytes == 0);
+    CHECK(strstr(lm_error_last(), path) && strstr(lm_error_last(), reason));
 }
 
 static int lowest_free_descriptor(void) {
@@ -181,7 +184,11 @@ static void files(void) {
     check_write_file(path, "seven!", 7);
     CHECK(lm_file_map(&mapping, path) == 0);
     CHECK(mapping.bytes == 7 && memcmp(mapping.base, "seven!", 7) == 0);
-    CHECK(unlink(path) == 0 && memcmp(mapping.base, "seven!", 7) == 0); /* holds its file */
+    lm_mapping_close(&mapping);
+    CHECK(lm_file_read(&mapping, path) == 0);
+    check_write_file(path, "other", 5); /* in place, and shorter */
+    CHECK(mapping.bytes == 7 && memcmp(mapping.base, "seven!", 7) == 0);
+    CHECK(unlink(path) == 0 && memcmp(mapping.base, "seven!", 7) == 0);
     lm_mapping_close(&mapping);
     CHECK(lowest_free_descriptor() == free_descriptor); /* none is left open by all these */
     if (geteuid() == 0) return;                         /* root may read everything */

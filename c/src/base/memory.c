@@ -143,26 +143,66 @@ uint64_t lm_memory_usable(void) {
     return bytes;
 }
 
-int lm_file_map(struct lm_mapping *mapping, const char *path) {
-    *mapping = (struct lm_mapping){0};
+/* Opens a file that is not empty. Returns its descriptor, or LUMEN_E_*, which is below 0. */
+static int open_regular(const char *path, size_t *bytes_out) {
+    struct stat status;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO must not hang us */
     if (fd < 0) return lm_error_errno(LUMEN_E_IO, errno, "cannot open %s", path);
-    struct stat status;
     int code = 0;
     if (fstat(fd, &status) != 0) {
         code = lm_error_errno(LUMEN_E_IO, errno, "cannot stat %s", path);
     } else if (!S_ISREG(status.st_mode) || status.st_size == 0) {
         code = lm_error(LUMEN_E_IO, "%s: expected a regular, non-empty file", path);
+    }
+    if (code) close(fd);
+    *bytes_out = code ? 0 : (size_t)status.st_size;
+    return code ? code : fd;
+}
+
+int lm_file_map(struct lm_mapping *mapping, const char *path) {
+    *mapping = (struct lm_mapping){0};
+    size_t bytes;
+    int fd = open_regular(path, &bytes), code = 0;
+    if (fd < 0) return fd;
+    void *base = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE | MAP_POPULATE, fd, 0);
+    if (base == MAP_FAILED) {
+        code = lm_error_errno(LUMEN_E_NOMEM, errno, "cannot map %s", path);
     } else {
-        void *base =
-            mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_PRIVATE | MAP_POPULATE, fd, 0);
-        if (base == MAP_FAILED) {
-            code = lm_error_errno(LUMEN_E_NOMEM, errno, "cannot map %s", path);
-        } else {
-            mapping->base = base;
-            mapping->bytes = (size_t)status.st_size;
-        }
+        *mapping = (struct lm_mapping){.base = base, .bytes = bytes};
     }
     close(fd);
+    return code;
+}
+
+static int read_all(int fd, uint8_t *to, size_t bytes, const char *path) {
+    size_t have = 0;
+    while (have < bytes) {
+        ssize_t count = read(fd, to + have, bytes - have);
+        if (count < 0 && errno == EINTR) continue;
+        if (count < 0) return lm_error_errno(LUMEN_E_IO, errno, "cannot read %s", path);
+        if (count == 0)
+            return lm_error(LUMEN_E_IO,
+                            "%s: expected %zu bytes, found %zu: it was cut while it was read", path,
+                            bytes, have);
+        have += (size_t)count;
+    }
+    return 0;
+}
+
+int lm_file_read(struct lm_mapping *mapping, const char *path) {
+    *mapping = (struct lm_mapping){0};
+    size_t bytes;
+    int fd = open_regular(path, &bytes), code = 0;
+    if (fd < 0) return fd;
+    void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (base == MAP_FAILED) {
+        code =
+            lm_error_errno(LUMEN_E_NOMEM, errno, "no memory for the %zu bytes of %s", bytes, path);
+    } else {
+        *mapping = (struct lm_mapping){.base = base, .bytes = bytes};
+        code = read_all(fd, base, bytes, path);
+    }
+    close(fd);
+    if (code) lm_mapping_close(mapping);
     return code;
 }

@@ -55,7 +55,11 @@ bool lm_memory_where(const void *base, size_t bytes, int32_t node, struct lm_pag
 /* The bytes of memory that this process may use: the machine's, or those of its control group. */
 uint64_t lm_memory_usable(void);
 
-/* Maps a whole file read-only. Returns 0 or LUMEN_E_IO with the reason. */
+/* Maps a whole file read-only: one of our own, which is only ever replaced by a rename. Whoever
+ * writes into a mapped file changes what is read, and whoever cuts it ends this process. Returns 0
+ * or LUMEN_E_IO with the reason. */
 int lm_file_map(struct lm_mapping *mapping, const char *path);
+/* Reads a whole file of somebody else's into memory. Returns 0 or LUMEN_E_* with the reason. */
+int lm_file_read(struct lm_mapping *mapping, const char *path);
 
 #endif

@@ -98,7 +98,7 @@ void lm_model_refusal(const char *path, char *reason, size_t bytes) {
     struct lm_mapping file;
     snprintf(reason, bytes, "%s", lm_error_last());
     bool by_runtime = strstr(reason, "ONNX Runtime says: ") != NULL;
-    if (by_runtime && lm_file_map(&file, path) == 0) {
+    if (by_runtime && lm_file_read(&file, path) == 0) {
         const char *problem = lm_model_file_problem(file.base, file.bytes);
         lm_mapping_close(&file);
         if (problem) {

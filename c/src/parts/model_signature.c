@@ -257,7 +257,7 @@ static uint32_t find_hidden(const struct lm_model *model, const char *path, stru
     struct lm_mapping file;
     uint32_t scalars = 0, found = 0;
     for (uint32_t i = 0; i < model->input_count; i++) scalars += model->inputs[i].rank == 0;
-    if (scalars == 0 || lm_file_map(&file, path) != 0) return 0;
+    if (scalars == 0 || lm_file_read(&file, path) != 0) return 0;
     for (uint32_t i = 0; i < model->input_count; i++) {
         names[i].hidden = model->inputs[i].rank == 0 &&
                           lm_model_file_hides_shape(file.base, file.bytes, model->inputs[i].name);

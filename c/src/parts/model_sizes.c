@@ -175,7 +175,7 @@ static int refuse_dimension(const struct lm_model *model, const char *setting, c
 static int check_fixed(const struct lm_model *model, const lumen_model_config *config) {
     struct lm_mapping file;
     if (config->dim_count == 0) return 0;
-    int code = lm_file_map(&file, config->path);
+    int code = lm_file_read(&file, config->path);
     for (uint32_t d = 0; !code && d < config->dim_count; d++) {
         const lumen_dim *dim = &config->dims[d];
         if (!dim->fixed) continue;

@@ -35,8 +35,9 @@ int lm_ort_open(struct lm_ort *ort, const char *library_path);
 void lm_ort_close(struct lm_ort *ort);
 
 /* Where the sessions of one model come from: the optimised graph in ONNX Runtime's own format,
- * mapped once and used in place by all of them, or (when that cannot be made) the model file
- * itself. */
+ * in memory once and used in place by all of them, or (when that cannot be made) the model file
+ * itself. No file of the user's stays mapped but the weights beside such a model file, which ONNX
+ * Runtime maps for each session. */
 struct lm_ort_source {
     struct lm_mapping optimised; /* bytes 0: sessions load `path` each with its own weights */
     char path[4096];

@@ -155,7 +155,7 @@ static int open_source(struct lm_ort_source *source, const struct lm_ort *ort,
     if (!code)
         code = lm_providers_open(&source->providers, config->providers, config->provider_count);
     if (!code) code = lm_providers_check(&source->providers, ort);
-    if (!code) code = lm_file_map(&file, path);
+    if (!code) code = lm_file_read(&file, path);
     if (code) return code;
     /* Of the file that was given: the optimised graph, also of the cache, is of the same one. */
     if (lm_onnx_is_bounded(file.base, file.bytes, source->unbounded)) source->unbounded[0] = '\0';
