@@ -40,6 +40,15 @@ class Notifier:
         """
         self._send(f"STATUS={status}")
 
+    def more_time(self, seconds: float, status: str) -> None:
+        """The start goes on, and takes longer than the manager may allow.
+
+        Args:
+            seconds: from now on, for the next sign.
+            status: one line for people.
+        """
+        self._send(f"EXTEND_TIMEOUT_USEC={int(seconds * 1e6)}", f"STATUS={status}")
+
     def reloading(self) -> None:
         """A reload has begun; `ready` ends it."""
         self._send("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")

@@ -39,6 +39,7 @@ from lumen_uring.ring import onnxruntime_path
 from lumen_uring.ring.engine import Engine, EngineInfo
 from lumen_uring.ring.signals import SignalQueue
 from lumen_uring.settings import Config
+from lumen_uring.starting import Starting
 from lumen_uring.triton_settings import TritonSettings
 
 # By default these end the process, which then logs nothing and leaves its files behind.
@@ -155,23 +156,20 @@ def _serve(
         Engine(config, runtime) as engine,
         _metrics(config, notes) as metrics,
     ):
-        if not _try_isolated(config, files, problems, lambda: signals.take(ENDING) is not None):
-            return 0
-        for name in _load_models(engine, config, files, notes, problems):
-            notifier.status(f"Loading model {name}.")
-            if signals.take(ENDING) is not None:
+        with Starting(journal, notifier, guard, ENDING) as starting:
+            if not _start(config, files, notes, problems, engine, processes, signals, starting):
                 return 0
-        if not processes.start(engine, lambda: signals.take(ENDING) is not None):
-            return 0
-        engine.set_metrics_port(0 if metrics is None else metrics.port)
-        if config.repository.strict_readiness and any(one.is_wanted for one in config.broken):
-            engine.hold_ready(True)
-        engine.open_errands(kinds_of(config), config.repository.upload_bytes)
-        try:
-            engine.start()
-        except EngineError as error:
-            _blame(config, error)
-            raise
+            engine.set_metrics_port(0 if metrics is None else metrics.port)
+            engine.open_errands(kinds_of(config), config.repository.upload_bytes)
+            starting.step("Warming up")
+            try:
+                engine.start()
+            except EngineError as error:
+                _blame(config, error)
+                raise
+            if signals.take(ENDING) is not None:
+                engine.stop(0)
+                return 0
         ready_s = time.monotonic() - began_s
         info = engine.info()
         description = engine.describe()
@@ -204,6 +202,40 @@ def _serve(
         finally:
             control.close()
             report.close()
+
+
+def _start(
+    config: Config,
+    files: _Files,
+    notes: list[str],
+    problems: _Problems,
+    engine: Engine,
+    processes: Processes,
+    signals: SignalQueue,
+    starting: Starting,
+) -> bool:
+    """Has the engine and the isolated models' processes hold all models.
+
+    Returns:
+        False when a signal ended it.
+    """
+
+    def is_over() -> bool:
+        return signals.take(ENDING) is not None
+
+    starting.step("Trying models with a process of their own")
+    if not _try_isolated(config, files, problems, is_over):
+        return False
+    for name in _load_models(engine, config, files, notes, problems):
+        starting.step(f"Loading model {name}")
+        if is_over():
+            return False
+    starting.step("Starting the models' processes")
+    if not processes.start(engine, is_over):
+        return False
+    if config.repository.strict_readiness and any(one.is_wanted for one in config.broken):
+        engine.hold_ready(True)
+    return True
 
 
 def _live_models(

@@ -343,3 +343,39 @@ def test_a_large_model_that_comes_later(tmp_path: Path, cache: Path) -> None:
             found = client.infer("large", {"x": np.array([[3]], np.float32)}).outputs["y"]
         assert found.shape == (1, 6_000_000)
         assert np.all(found == 3)
+
+
+def positions(path: Path, count: int) -> Path:
+    """x FP32 [1, columns] -> x and the first so many of a table of positions, as encoders have
+    them: longer inputs fail, and there are none."""
+    nodes = [
+        helper.make_node("Shape", ["x"], ["all"]),
+        helper.make_node("Slice", ["all", "one", "two"], ["columns"]),
+        helper.make_node("Slice", ["table", "zero", "columns"], ["first"]),
+        helper.make_node("Add", ["x", "first"], ["y"]),
+    ]
+    constants = {
+        "table": np.arange(count, dtype=np.float32),
+        **{name: np.array([n], np.int64) for n, name in enumerate(("zero", "one", "two"))},
+    }
+    columns = [1, "columns"]
+    return graphs.save(
+        path, nodes, [tensor("x", FLOAT, columns)], [tensor("y", FLOAT, [1, "out"])], constants
+    )
+
+
+def test_a_start_runs_modest_sizes(cache: Path, tmp_path: Path) -> None:
+    """A default limit is far longer than what the model takes: what is learnt at the start is
+    learnt of shorter inputs, and nobody is told that the model fails."""
+    path = positions(tmp_path / "model.onnx", 512)
+    with Server({"models": [{"name": "encoder", "path": str(path)}]}, cache) as server:
+        assert "fails on an input of zeros" not in server.output
+        [described] = server.description["models"]  # type: ignore[misc]
+        assert described["free_dims"][0]["max"] > 512
+        with Client("127.0.0.1", server.port) as client:
+            for columns in (1, 256, 300, 512):
+                x = np.ones((1, columns), np.float32)
+                found = client.infer("encoder", {"x": x}).outputs["y"]
+                np.testing.assert_array_equal(found, x + np.arange(columns, dtype=np.float32))
+            with pytest.raises((BadRequest, InferenceFailed)):
+                client.infer("encoder", {"x": np.ones((1, 513), np.float32)})

@@ -193,6 +193,9 @@ enum {
     LM_PARK_RETRY_MS = 50,
     LM_UNPARKING_MAX = LM_HEADER_BUFFERS / 4, /* that wait for descriptors, with bytes in buffers */
     LM_TIMER_TICK_MS = 64,                    /* what a connection's deadline is kept in */
+    LM_MODEST_DIM = 256, /* of what a start runs of free dimensions, unless the largest
+                            takes no more than LM_WARM_NS */
+    LM_WARM_NS = 100000000,
     LM_SWEEP_PERIOD_MS = 250,
     LM_EXPIRIES_PER_TURN = 16,  /* connections that are timed out before others get a turn */
     LM_PLACE_TURN_NS = 1000000, /* an I/O thread lets another one take a place first (places.h) */

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "parts/model.h"
+#include "parts/warmup.h"
 
 /* A Run is timed so often, unless that takes too long. */
 enum { TIMED_RUNS = 12, TIMED_NS = 5000000 };
@@ -180,24 +181,40 @@ static void forget_outputs(struct lm_model *model) {
     }
 }
 
-void lm_model_try_sizes(struct lm_model *model, const struct lm_ort *ort) {
-    struct shape one[LM_TENSORS_MAX], two[LM_TENSORS_MAX], three[LM_TENSORS_MAX];
-    struct lm_sizes sizes[TRIALS];
-    for (uint32_t t = 0; t < TRIALS; t++) sizes[t] = lm_model_largest(model, 1);
-    if (!model->rows_free && model->free_count == 0) return;
+/* One row of modest sizes, two rows of others, and the same once more for ones. Modest: whether an
+ * output follows its inputs is seen on a short text, too, and the longest may take minutes. */
+static void choose_sizes(const struct lm_model *model, bool modest, struct lm_sizes sizes[TRIALS]) {
+    sizes[0] = modest ? lm_warmup_sizes(model, 1) : lm_model_largest(model, 1);
+    sizes[1] = sizes[0];
     if (model->rows_free) sizes[1].rows = 2;
     /* Sizes that differ from each other, of which a network that halves its input can be made. */
     for (uint32_t f = 0; f < model->free_count; f++) {
-        uint32_t most = model->free_dims[f].max, quarter = (most + 3) / 4;
+        const uint32_t place = model->free_dims[f].place;
+        uint32_t most = sizes[0].free[place], quarter = (most + 3) / 4;
         uint32_t size = f % 2 ? 3 * quarter : 2 * quarter;
-        sizes[1].free[model->free_dims[f].place] = size < most ? size : most;
+        sizes[1].free[place] = size < most ? size : most;
     }
     sizes[2] = sizes[1];
-    /* A model that fails on zeros says nothing about its shapes: the graph's word is taken, unless
-     * it is silent on inputs, where lists are but a guess. */
+}
+
+/* false: the model fails on zeros. */
+static bool try_two(const struct lm_model *model, const struct lm_ort *ort, bool modest,
+                    struct lm_sizes sizes[TRIALS], struct shape *one, struct shape *two) {
     uint64_t took_ns;
-    if (try_sizes(model, ort, &sizes[0], false, one, &took_ns) ||
-        try_sizes(model, ort, &sizes[1], false, two, &took_ns)) {
+    choose_sizes(model, modest, sizes);
+    return try_sizes(model, ort, &sizes[0], false, one, &took_ns) == 0 &&
+           try_sizes(model, ort, &sizes[1], false, two, &took_ns) == 0;
+}
+
+void lm_model_try_sizes(struct lm_model *model, const struct lm_ort *ort) {
+    struct shape one[LM_TENSORS_MAX], two[LM_TENSORS_MAX], three[LM_TENSORS_MAX];
+    struct lm_sizes sizes[TRIALS];
+    uint64_t took_ns;
+    if (!model->rows_free && model->free_count == 0) return;
+    /* Some take no small pictures. A model that fails on zeros says nothing about its shapes: the
+     * graph's word is taken, unless it is silent on inputs, where lists are but a guess. */
+    if (!try_two(model, ort, true, sizes, one, two) &&
+        !try_two(model, ort, false, sizes, one, two)) {
         if (model->any_rank) forget_outputs(model);
         return;
     }

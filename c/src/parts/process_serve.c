@@ -132,29 +132,42 @@ static void answer(struct runner *runner, uint32_t request) {
     if (leaked) _exit(LM_PROCESS_LEAKED);
 }
 
-/* Two Runs of the largest row on zeros, so that ONNX Runtime's memory is there. A model may fail on
- * zeros: its requests will tell. */
-static void warm(struct runner *runner) {
+/* Two Runs on zeros, so that ONNX Runtime's memory is there. A model may fail on zeros: its
+ * requests will tell. Returns what the second one took; 0: it failed. */
+static uint64_t warm_sizes(struct runner *runner, const struct lm_sizes *sizes) {
     struct serving *serving = runner->serving;
     const struct lm_model *model = &serving->model;
     struct lm_slot slot = {0};
     struct lm_layout_lists lists;
     struct lm_layout layout = lm_layout_of(&lists);
     struct lm_binding binding = {0};
-    const struct lm_sizes sizes = lm_model_largest(model, 1);
-    if (!lm_model_slot_bytes(model, &sizes, &slot.bytes)) return;
+    uint64_t took_ns = 0;
+    if (!lm_model_slot_bytes(model, sizes, &slot.bytes)) return 0;
     slot.base = aligned_alloc(LM_SLOT_ALIGN, slot.bytes);
-    if (!slot.base) return;
+    if (!slot.base) return 0;
     memset(slot.base, 0, slot.bytes);
-    lm_model_layout(model, &slot, LM_ENCODING_TENSORS, &sizes, &layout);
-    for (int times = 0; times < 2; times++) {
-        int code = lm_model_bind(model, &serving->ort, &layout, &sizes, &binding, runner->values);
+    lm_model_layout(model, &slot, LM_ENCODING_TENSORS, sizes, &layout);
+    for (int times = 0; times < 2 && took_ns <= LM_WARM_NS; times++) {
+        int code = lm_model_bind(model, &serving->ort, &layout, sizes, &binding, runner->values);
         uint64_t began_ns = lm_now_ns();
         if (!code) code = lm_model_run(model, &serving->ort, runner->index, runner->values);
-        if (!code && runner->index == 0) serving->boxes->warm_ns = lm_now_ns() - began_ns;
+        took_ns = code ? 0 : lm_now_ns() - began_ns;
         lm_model_unbind(model, &serving->ort, &binding, runner->values);
     }
     free(slot.base);
+    return took_ns;
+}
+
+/* As a worker warms a model of its own process up. */
+static void warm(struct runner *runner) {
+    struct serving *serving = runner->serving;
+    const struct lm_model *model = &serving->model;
+    const struct lm_sizes modest = lm_warmup_sizes(model, 1), largest = lm_model_largest(model, 1);
+    uint64_t took_ns = warm_sizes(runner, &modest),
+             largest_ns = lm_warmup_largest_ns(model, took_ns);
+    if (memcmp(&modest, &largest, sizeof modest) != 0)
+        took_ns = largest_ns > LM_WARM_NS ? largest_ns : warm_sizes(runner, &largest);
+    if (runner->index == 0) serving->boxes->warm_ns = took_ns;
     if (lm_warmups_run(model, &serving->ort, runner->index) != 0) {
         fprintf(stderr, "The process of model %s cannot serve: %s\n", model->name, lm_error_last());
         _exit(1);

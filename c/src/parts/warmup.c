@@ -31,6 +31,21 @@ struct lm_warmups {
     struct lm_warmup all[];
 };
 
+struct lm_sizes lm_warmup_sizes(const struct lm_model *model, uint32_t rows) {
+    struct lm_sizes sizes = lm_model_largest(model, rows);
+    for (uint32_t place = 0; place < LM_FREE_DIMS_MAX; place++) {
+        if (sizes.free[place] > LM_MODEST_DIM) sizes.free[place] = LM_MODEST_DIM;
+    }
+    return sizes;
+}
+
+uint64_t lm_warmup_largest_ns(const struct lm_model *model, uint64_t modest_ns) {
+    const struct lm_sizes largest = lm_model_largest(model, 1), modest = lm_warmup_sizes(model, 1);
+    const double times = (double)lm_model_row_elements(model, &largest) /
+                         (double)lm_model_row_elements(model, &modest);
+    return (uint64_t)((double)modest_ns * times);
+}
+
 static int read_shape(const struct lm_tensor *input, const lumen_warmup_tensor *config,
                       struct tensor *out) {
     bool fits = config->rank <= LM_RANK_MAX && (input->any_rank || config->rank == input->rank);

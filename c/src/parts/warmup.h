@@ -18,4 +18,10 @@ void lm_warmups_close(struct lm_model *model);
  */
 int lm_warmups_run(const struct lm_model *model, const struct lm_ort *ort, uint32_t session);
 
+/* The model's largest sizes, but of no dimension more than LM_MODEST_DIM: what a start can afford
+ * to run, whatever the model's limits are. */
+struct lm_sizes lm_warmup_sizes(const struct lm_model *model, uint32_t rows);
+/* How long a row of the largest sizes takes where one of those took so long. */
+uint64_t lm_warmup_largest_ns(const struct lm_model *model, uint64_t modest_ns);
+
 #endif

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "parts/warmup.h"
 
 enum {
     RUNS = 7,
@@ -128,8 +129,13 @@ static bool halve(struct lm_sizes *sizes) {
 
 int lm_wide_trial_open(struct lm_wide_trial *trial, const struct lm_model *model,
                        const struct lm_ort *ort) {
-    struct lm_sizes sizes = lm_model_largest(model, 1);
+    struct lm_sizes sizes = lm_warmup_sizes(model, 1);
     int code = begin(trial, model, ort, &sizes);
+    if (!code && lm_warmup_largest_ns(model, trial->narrow_ns) <= LONG_NS) {
+        lm_wide_trial_close(trial, model, ort);
+        sizes = lm_model_largest(model, 1);
+        code = begin(trial, model, ort, &sizes);
+    }
     while (!code && trial->narrow_ns > LONG_NS && halve(&sizes)) {
         lm_wide_trial_close(trial, model, ort);
         code = begin(trial, model, ort, &sizes);

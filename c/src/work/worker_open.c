@@ -31,9 +31,36 @@ static int run_loose(struct lm_worker *worker, const struct lm_model *model, Ort
     return lm_model_run(model, &shared->ort, worker->index, values);
 }
 
-/* Runs a model twice on zeros of the largest shape, so that ONNX Runtime's own memory is there
- * before the first request.
+/* Runs a model twice on zeros, so that ONNX Runtime's own memory is there before the first request.
  */
+static int warm_sizes(struct lm_worker *worker, const struct lm_model *model,
+                      const struct lm_sizes *sizes, uint64_t *warm_ns) {
+    struct lm_ort *ort = &worker->shared->ort;
+    struct lm_slot slot = {0};
+    struct lm_layout_lists lists;
+    struct lm_layout layout = lm_layout_of(&lists);
+    struct lm_binding binding = {0};
+    OrtValue *values[2 * LM_TENSORS_MAX] = {0};
+    *warm_ns = 0;
+    if (!lm_model_slot_bytes(model, sizes, &slot.bytes)) return 0;
+    slot.base = aligned_alloc(LM_SLOT_ALIGN, slot.bytes);
+    if (!slot.base) return lm_error(LUMEN_E_NOMEM, "no memory to warm model '%s' up", model->name);
+    memset(slot.base, 0, slot.bytes);
+    lm_model_layout(model, &slot, LM_ENCODING_TENSORS, sizes, &layout);
+    int code = lm_model_bind(model, ort, &layout, sizes, &binding, values);
+    for (int run = 0; !code && run < 2 && *warm_ns <= LM_WARM_NS; run++) {
+        uint64_t began_ns = lm_now_ns();
+        code = lm_model_run(model, ort, worker->index, values);
+        if (code == LM_ORT_UNFIT_OUTPUT) code = run_loose(worker, model, values);
+        *warm_ns = code ? 0 : lm_now_ns() - began_ns;
+        lm_infer_drop_outputs(worker->shared, model, 1, values + model->input_count);
+    }
+    lm_model_unbind(model, ort, &binding, values);
+    free(slot.base);
+    return code;
+}
+
+/* The largest sizes, and a batch of them, where they take no longer than a start should wait. */
 static int warm_model(struct lm_worker *worker, struct lm_model *model, uint64_t *warm_ns) {
     *warm_ns = 0;
     if (model->experts.count > 0) { /* they have been */
@@ -48,29 +75,19 @@ static int warm_model(struct lm_worker *worker, struct lm_model *model, uint64_t
         *warm_ns = model->process->boxes->warm_ns;
         return 0;
     }
-    struct lm_ort *ort = &worker->shared->ort;
-    struct lm_slot slot = {0};
-    struct lm_layout_lists lists;
-    struct lm_layout layout = lm_layout_of(&lists);
-    struct lm_binding binding = {0};
-    OrtValue *values[2 * LM_TENSORS_MAX] = {0};
-    const struct lm_sizes sizes = lm_model_largest(model, 1);
-    if (!lm_model_slot_bytes(model, &sizes, &slot.bytes)) return 0;
-    slot.base = aligned_alloc(LM_SLOT_ALIGN, slot.bytes);
-    if (!slot.base) return lm_error(LUMEN_E_NOMEM, "no memory to warm model '%s' up", model->name);
-    memset(slot.base, 0, slot.bytes);
-    lm_model_layout(model, &slot, LM_ENCODING_TENSORS, &sizes, &layout);
-    int code = lm_model_bind(model, ort, &layout, &sizes, &binding, values);
-    for (int run = 0; !code && run < 2; run++) {
-        uint64_t began_ns = lm_now_ns();
-        code = lm_model_run(model, ort, worker->index, values);
-        if (code == LM_ORT_UNFIT_OUTPUT) code = run_loose(worker, model, values);
-        *warm_ns = code ? 0 : lm_now_ns() - began_ns;
-        lm_infer_drop_outputs(worker->shared, model, 1, values + model->input_count);
-    }
-    lm_model_unbind(model, ort, &binding, values);
-    free(slot.base);
-    return code ? code : lm_batch_warm(worker, model);
+    const struct lm_sizes modest = lm_warmup_sizes(model, 1), largest = lm_model_largest(model, 1);
+    int code = warm_sizes(worker, model, &modest, warm_ns);
+    if (memcmp(&modest, &largest, sizeof modest) == 0)
+        return code ? code : lm_batch_warm(worker, model);
+    uint64_t largest_ns = lm_warmup_largest_ns(model, *warm_ns);
+    const bool is_long = !code && largest_ns > LM_WARM_NS;
+    if (is_long) *warm_ns = largest_ns;
+    if (is_long) return 0;
+    /* One that takes no short input may take a long one, and the other way round. */
+    int largest_code = warm_sizes(worker, model, &largest, &largest_ns);
+    if (largest_code) return code;
+    *warm_ns = largest_ns;
+    return lm_batch_warm(worker, model);
 }
 
 /* The same, with a look at what a provider does to the thread: it may move it to other cores, or
