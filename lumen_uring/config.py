@@ -17,7 +17,15 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from lumen_uring import contradictions, ensembles, expert_checks, key_checks, providers, warmup
+from lumen_uring import (
+    contradictions,
+    ensembles,
+    expert_checks,
+    key_checks,
+    providers,
+    text_files,
+    warmup,
+)
 from lumen_uring.errors import ConfigError
 from lumen_uring.model_settings import (
     EnsembleConfig,
@@ -202,11 +210,9 @@ def _read(path: Path) -> str:
     if len(raw) > _FILE_BYTES_MAX:
         raise ConfigError(f"{path}: expected at most {_FILE_BYTES_MAX} bytes, found more.")
     try:
-        return raw.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise ConfigError(
-            f"{path}: expected UTF-8, found byte {raw[error.start]:#04x} at offset {error.start}."
-        ) from None
+        return text_files.decode(raw)
+    except text_files.NotUtf8Error as error:
+        raise ConfigError(f"{path}: expected UTF-8, found {error}.") from None
 
 
 def _parse(draft: _Draft, text: str) -> None:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from lumen_uring import model_file
+from lumen_uring import model_file, text_files
 from lumen_uring.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -101,15 +101,14 @@ def labels(model: ModelConfig) -> bytes | None:
     try:
         with path.open("rb") as file:
             raw = file.read(_LABEL_BYTES_MAX + 1)
-        text = raw.decode("utf-8")
+        text = text_files.decode(raw)
     except OSError as error:
         raise ConfigError(
             f"The labels of model {model.name} at {path}: {error.strerror}."
         ) from None
-    except UnicodeDecodeError as error:
+    except text_files.NotUtf8Error as error:
         raise ConfigError(
-            f"The labels of model {model.name} at {path}: expected UTF-8, found byte "
-            f"{raw[error.start]:#04x} at offset {error.start}."
+            f"The labels of model {model.name} at {path}: expected UTF-8, found {error}."
         ) from None
     # Not splitlines: a label may hold a line separator of Unicode, and must keep its number.
     lines = text.replace("\r\n", "\n").removesuffix("\n").split("\n")

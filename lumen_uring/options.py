@@ -12,6 +12,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from lumen_uring import text_files
 from lumen_uring.errors import ConfigError, UnknownModel
 
 if TYPE_CHECKING:
@@ -126,8 +127,8 @@ def token_of(arguments: argparse.Namespace) -> str | None:
     elif arguments.token_file is not None:
         place = f"--token-file {arguments.token_file}"
         try:
-            token = Path(arguments.token_file).read_text("utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
+            token = text_files.decode(Path(arguments.token_file).read_bytes()).strip()
+        except (OSError, text_files.NotUtf8Error) as error:
             reason = getattr(error, "strerror", None) or "it is no text"
             raise ConfigError(f"{place}: expected a readable file, found: {reason}.") from None
     else:

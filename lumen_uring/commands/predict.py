@@ -17,7 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from lumen_uring import pictures, predict_tensors
+from lumen_uring import pictures, predict_tensors, text_files
 from lumen_uring.errors import ConfigError, PictureError
 from lumen_uring.inputs import add_input_option
 from lumen_uring.options import (
@@ -279,8 +279,8 @@ def _read_labels(path: str | None) -> list[str]:
     if path is None:
         return []
     try:
-        text = Path(path).read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        text = text_files.decode(Path(path).read_bytes())
+    except (OSError, text_files.NotUtf8Error) as error:
         raise PictureError(f"The labels in {path} cannot be read: {error}.") from None
     # Not splitlines: a label may hold what Unicode calls a line's end, and must keep its number.
     return text.replace("\r\n", "\n").removesuffix("\n").split("\n")

@@ -5,6 +5,7 @@ Called by control.py, on the threads that take calls and that load.
 
 from __future__ import annotations
 
+import codecs
 from typing import Any
 
 import orjson
@@ -40,7 +41,7 @@ def _object_of(body: bytes | memoryview) -> tuple[dict[str, Any], dict[str, Long
         return {}, texts
     try:
         if isinstance(body, bytes):
-            data = orjson.loads(body)
+            data = orjson.loads(body.removeprefix(codecs.BOM_UTF8))
         else:
             data, texts = long_texts.loads(body)
     except orjson.JSONDecodeError as error:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from lumen_uring import text_files
 from lumen_uring.repository.model_config import VERSION_MAX, Asked
 from lumen_uring.repository.tree import Node, Problems, from_json
 
@@ -87,13 +88,12 @@ class Place:
         try:
             with path.open("rb") as file:
                 raw = file.read(_TEXT_BYTES_MAX + 1)
-            text = raw.decode("utf-8")
+            text = text_files.decode(raw)
         except OSError as error:
             self.problems.add(str(path), "a readable file", str(error.strerror))
             return None
-        except UnicodeDecodeError as error:
-            found = f"byte {raw[error.start]:#04x} at offset {error.start}"
-            self.problems.add(str(path), "UTF-8", found)
+        except text_files.NotUtf8Error as error:
+            self.problems.add(str(path), "UTF-8", str(error))
             return None
         if len(raw) > _TEXT_BYTES_MAX:
             self.problems.add(str(path), f"at most {_TEXT_BYTES_MAX} bytes", "more")

@@ -5,6 +5,7 @@ The shared server takes all of it; what only other settings show is in test_e2e_
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from harness import Canary, Server, eventually
 from web import Http, get, post
 
 LIVE = get("/v2/health/live")
+LENGTH = re.compile(rb"((?i:Inference-Header-Content-Length|Content-Length)): (\d+)")
 
 
 # ---- keep-alive ----
@@ -275,3 +277,23 @@ def test_a_connection_keeps_the_protocol_it_began_with(zoo: Server) -> None:
         native.send(LIVE + wire.ping(666))
         assert native.reply().status == wire.BAD_REQUEST
         native.expect_end()
+
+
+# ---- what an editor puts before JSON ----
+
+
+def test_json_behind_a_byte_order_mark(zoo: Server) -> None:
+    """RFC 8259 8.1: a reader may pass over it. As JSON values, and with blobs behind the JSON."""
+    mark = b"\xef\xbb\xbf"
+    for binary in (True, False):
+        request, y = double(5, binary=binary)
+        head, body = web.cut(request)
+        lengths = {name.lower(): int(value) for name, value in LENGTH.findall(head)}
+        for name, value in lengths.items():
+            head = re.sub(rb"(?i)(%s: )%d" % (name, value), rb"\g<1>%d" % (value + len(mark)), head)
+        with Http(zoo.port) as http:
+            expect(http.query(head + mark + body), 5, y)
+            answer = http.query(
+                post("/v1/models/double:predict", mark + b'{"instances": [[' + b"1," * 15 + b"1]]}")
+            )
+            assert answer.json() == {"predictions": [[2] * 16]}

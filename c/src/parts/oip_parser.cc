@@ -70,9 +70,10 @@ bool begins_object(const char *text, size_t bytes, const lm_oip::complaint &say)
     while (start < bytes && is_space(text[start])) start++;
     if (start == bytes) return say.wrong("the body is not JSON: it is empty");
     if (text[start] == '{') return true;
-    bool is_mark = bytes - start >= 3 && memcmp(text + start, "\xef\xbb\xbf", 3) == 0;
+    const bool is_utf16 = bytes - start >= 2 && (memcmp(text + start, "\xff\xfe", 2) == 0 ||
+                                                 memcmp(text + start, "\xfe\xff", 2) == 0);
     return say.wrong("the body is no JSON object: byte %zu: expected '{', found %s0x%02x", start,
-                     is_mark ? "a byte order mark, " : "", (uint8_t)text[start]);
+                     is_utf16 ? "UTF-16 where UTF-8 is due, " : "", (uint8_t)text[start]);
 }
 
 /* Copies the text with empty arrays for those that were found. Returns its length. */
@@ -99,6 +100,10 @@ enum lm_status lm_oip::parse(struct lm_oip_parser *parser, finder find, const ch
         say.wrong("the JSON is too large: expected at most %zu bytes, found %zu",
                   parser->json.capacity(), bytes);
         return LM_STATUS_TOO_LARGE;
+    }
+    if (bytes >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) { /* a byte order mark: RFC 8259 8.1 */
+        text += 3;
+        bytes -= 3;
     }
     if (!begins_object(text, bytes, say)) return LM_STATUS_BAD_REQUEST;
     const char *whole = text;

@@ -98,7 +98,8 @@ bool read_text(const walk &w, const char *&at, uint32_t depth, number *tensor, s
         const char *start = at;
         if (count == expected) return wrong_count(w, depth, true);
         if (is_last) {
-            if (!read_number(at, out + count)) return wrong_text(w, *element_at + count, start);
+            if (!read_number(at, out + count) && !read_missing(at = start, out + count))
+                return wrong_text(w, *element_at + count, start);
         } else {
             if (*at != '[') return wrong_depth(w, "something else");
             if (!read_text(w, at, depth + 1, tensor, element_at)) return false;
@@ -119,6 +120,11 @@ template <typename number> inline bool convert(const element &from, number *out)
         return !from.get(*out);
     } else if constexpr (std::is_floating_point_v<number>) {
         double wide = 0;
+        std::string_view text;
+        if (from.is_null() || (!from.get(text) && text == "NaN")) {
+            *out = std::numeric_limits<number>::quiet_NaN();
+            return true;
+        }
         if (from.get(wide)) return false;
         if constexpr (sizeof(number) == sizeof wide) {
             *out = wide;

@@ -84,7 +84,6 @@ bool find_body(reading &r, const fields<COUNT> &found) {
     }
     if (r.field == SPLIT && !read_split(r, found.values[SPLIT], &there)) return false;
     r.body->name = shown_names[r.field];
-    r.body->is_frame = r.field == SPLIT || r.field == RECORDS;
     for (uint32_t i = 0; i < r.parser->found_count; i++) {
         const struct lm_oip_data &data = r.parser->found[i];
         if (data.input != r.field) continue;

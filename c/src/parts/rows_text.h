@@ -32,7 +32,6 @@ enum class rows_form : uint8_t {
 
 struct rows_body {
     rows_form form;
-    bool is_frame;    /* of a data frame: null is NaN */
     const char *name; /* of the field, for sentences */
     const char *text;
     const char *end;

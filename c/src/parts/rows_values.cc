@@ -1,7 +1,5 @@
 /* rows_values.cc: the values of rows, from their text to the tensors; see rows_request.h. What was
  * passed over when the sizes were found is checked here: brackets, commas, names, every value. */
-#include <limits>
-
 #include "parts/oip_number.h"
 #include "parts/rows_walk.h"
 
@@ -60,13 +58,8 @@ template <typename number> bool read_one(walk &w, const target &t, number *row, 
     number *out = row + index;
     if (read_number(w.at, out) && ends_value(*w.at)) return true;
     w.at = start;
-    if constexpr (std::is_floating_point_v<number>) {
-        if (w.body->is_frame && memcmp(start, "null", 4) == 0 && ends_value(start[4])) {
-            *out = std::numeric_limits<number>::quiet_NaN();
-            w.at = start + 4;
-            return true;
-        }
-    }
+    if (read_missing(w.at, out) && ends_value(*w.at)) return true;
+    w.at = start;
     return wrong_value(w, t, start);
 }
 
