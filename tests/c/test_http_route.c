@@ -73,6 +73,8 @@ static const struct found {
     {"GET", "/v1/models/m", LM_ROUTE_V1_MODEL, "m", ANY},
     {"GET", "/v1/models/m:predicts", LM_ROUTE_V1_MODEL, "m:predicts", ANY},
     {"GET", "/v1/models/m/versions/2", LM_ROUTE_V1_MODEL, "m", 2},
+    {"GET", "/v1/models/m/metadata", LM_ROUTE_V1_METADATA, "m", ANY},
+    {"GET", "/v1/models/m/versions/2/metadata", LM_ROUTE_V1_METADATA, "m", 2},
     {"POST", "/invocations", LM_ROUTE_INVOCATIONS, "", ANY},
     {"POST", "/invocations?", LM_ROUTE_INVOCATIONS, "", ANY},
     {"POST", "/invocations?model=m", LM_ROUTE_INVOCATIONS, "m", ANY},
@@ -312,32 +314,13 @@ static void long_names(void) {
 
 /* The words for routes in the access log: one each, but for shared memory. */
 static void names_of_routes(void) {
-    static const char *const names[] = {"page",
-                                        "figures",
-                                        "live",
-                                        "ready",
-                                        "server_metadata",
-                                        "model_ready",
-                                        "model_metadata",
-                                        "model_config",
-                                        "model_stats",
-                                        "stats",
-                                        "infer",
-                                        "predict",
-                                        "invocations",
-                                        "v1_models",
-                                        "v1_model",
-                                        "repository_index",
-                                        "load",
-                                        "unload",
-                                        "shared_memory",
-                                        "shared_memory",
-                                        "shared_memory",
-                                        "shared_memory",
-                                        "shared_memory",
-                                        "shared_memory",
-                                        "trace_setting",
-                                        "logging"};
+    static const char *const names[] = {
+        "page",          "figures",          "live",          "ready",         "server_metadata",
+        "model_ready",   "model_metadata",   "model_config",  "model_stats",   "stats",
+        "infer",         "predict",          "invocations",   "v1_models",     "v1_model",
+        "v1_metadata",   "repository_index", "load",          "unload",        "shared_memory",
+        "shared_memory", "shared_memory",    "shared_memory", "shared_memory", "shared_memory",
+        "trace_setting", "logging"};
     enum { NAMES = sizeof names / sizeof names[0] };
     CHECK(NAMES == LM_ROUTE_LOGGING + 1);
     for (uint8_t r = 0; r < NAMES; r++) {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -504,7 +505,7 @@ BAD: list[tuple[str, object, str]] = [
     ("table", {"dataframe_split": {"columns": ["age", "job", "city"], "data": [[1, "a", True]]}},
      "dataframe_split.data[0], 'city': expected a string for BYTES, found true"),
     ("table", {"inputs": {"city": ["a"], "age": [1], "job": [{}]}},
-     "inputs, 'job', row 0: expected a string for BYTES, found an object"),
+     "inputs, 'job', row 0: expected a string or {\"b64\": \"...\"}, found an object"),
     ("table", {"instances": [{"city": "a", "age": 1}]}, "instances[0]: 'job' is missing"),
 ]  # fmt: skip
 
@@ -647,3 +648,69 @@ def test_a_missing_value_wherever_floats_are_due(serve: Serve, tmp_path: Path, g
             answer = http.query(web.post("/v1/models/gaps:predict", text.encode()))
             assert answer.code == 200, (text, answer)
             assert answer.json()[key] == [[0, 1, 0, 1]], text
+
+
+# ---- bytes that are no text ----
+
+
+def test_bytes_in_base64(serve: Serve, tmp_path: Path) -> None:
+    """TensorFlow Serving's {"b64": ...} wherever a string of rows is due; with the backslashes that
+    PHP writes, and without padding."""
+    paths = {"flat": text(tmp_path / "flat.onnx", ["n"]), "nested": text(tmp_path / "a", ["n", 1])}
+    server = serve({"models": [{"name": name, "path": str(at)} for name, at in paths.items()]})
+    given = ["", "a", "ab", "abc", "~~?\u00ff~>>", "\u65e5\u672c\u8a9e" * 99]
+    assert any("/" in coded(one)["b64"] for one in given)
+    with Http(server.port) as http:
+        for one in given:
+            b64 = coded(one)
+            for value in (b64, one):
+                for model, body, expected in [
+                    ("flat", {"instances": [value, b64]}, [one, one]),
+                    ("flat", {"instances": [b64, value]}, [one, one]),
+                    ("flat", {"instances": [{"t": value}]}, [one]),
+                    ("flat", {"inputs": {"t": [b64, value]}}, [one, one]),
+                    ("flat", {"inputs": [b64, value]}, [one, one]),
+                    ("nested", {"instances": [[value], b64]}, [[one], [one]]),
+                    ("nested", {"dataframe_records": [{"t": value}]}, [[one]]),
+                    ("nested", {"dataframe_split": {"columns": ["t"], "data": [[b64]]}}, [[one]]),
+                ]:
+                    document = json.dumps(body)
+                    for said in {document, document.replace("/", "\\/"), document.replace("=", "")}:
+                        answer = http.query(web.post(f"/v1/models/{model}:predict", said.encode()))
+                        key_of = "outputs" if "inputs" in body else "predictions"
+                        assert answer.json()[key_of] == expected, (said, answer)
+        for wrong in ({"b64": "a"}, {"b64": "a!bc"}, {"b64": 5}, {"b65": "YQ=="}, {}):
+            answer = ask(http, "/v1/models/flat:predict", {"instances": [{"t": wrong}]})
+            assert (answer.code, answer.error.startswith("instances[0]")) == (400, True), wrong
+            assert "b64" in answer.error
+            assert ask(http, "/v1/models/flat:predict", {"instances": [wrong]}).code == 400
+
+
+def coded(text: str) -> dict[str, str]:
+    return {"b64": base64.b64encode(text.encode()).decode()}
+
+
+def test_a_models_signature(http: Http) -> None:
+    """What TensorFlow Serving's clients ask before they predict."""
+    for path in ("/v1/models/table/metadata", "/v1/models/table/versions/1/metadata"):
+        found = http.query(web.get(path)).json()
+        assert found["model_spec"] == {"name": "table", "signature_name": "", "version": "1"}
+        signature = found["metadata"]["signature_def"]["signature_def"]["serving_default"]
+        assert signature["method_name"] == "tensorflow/serving/predict"
+        described = http.query(web.get("/v2/models/table")).json()
+        for side in ("inputs", "outputs"):
+            assert list(signature[side]) == [known["name"] for known in described[side]]
+            for known in described[side]:
+                one = signature[side][known["name"]]
+                assert one["name"] == known["name"]
+                assert one["dtype"] == TENSORFLOW[known["datatype"]]
+                sizes = [int(dim["size"]) for dim in one["tensor_shape"]["dim"]]
+                assert (sizes, one["tensor_shape"]["unknown_rank"]) == (known["shape"], False)
+    assert http.query(web.get("/v1/models/nobody/metadata")).code == 404
+    assert http.query(web.request("HEAD", "/v1/models/table/metadata", b"", []), "HEAD").code == 200
+
+
+TENSORFLOW = {
+    "FP32": "DT_FLOAT", "FP64": "DT_DOUBLE", "INT64": "DT_INT64", "BOOL": "DT_BOOL",
+    "BYTES": "DT_STRING",
+}  # fmt: skip

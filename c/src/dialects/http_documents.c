@@ -55,6 +55,7 @@ int lm_http_documents_open(struct lm_model_set *set, const struct lm_http_server
         code = lm_oip_model_metadata(model, set->models, set->count, &documents->models[at]);
         if (!code) code = lm_oip_model_ready(model, &documents->ready[at]);
         if (!code) code = lm_rows_model_state(model, &documents->states[at]);
+        if (!code) code = lm_rows_model_signature(model, &documents->signatures[at]);
         if (!code) code = lm_oip_model_config(model, server->worker_count, &documents->configs[at]);
     }
     return code;
@@ -72,6 +73,7 @@ void lm_http_documents_close(struct lm_model_set *set) {
         lm_oip_document_close(&documents->configs[m]);
         lm_oip_document_close(&documents->ready[m]);
         lm_oip_document_close(&documents->states[m]);
+        lm_oip_document_close(&documents->signatures[m]);
     }
     free(documents);
     set->documents = NULL;

@@ -18,6 +18,7 @@ struct lm_http_documents {
     struct lm_oip_document configs[LUMEN_MODELS_MAX];
     struct lm_oip_document ready[LUMEN_MODELS_MAX];
     struct lm_oip_document states[LUMEN_MODELS_MAX];
+    struct lm_oip_document signatures[LUMEN_MODELS_MAX];
 };
 
 /* The server, as the documents describe it. */

@@ -226,6 +226,9 @@ void lm_http_answer_route(struct lm_io *io, struct lm_connection *connection) {
     case LM_ROUTE_MODEL_METADATA:
         answer_text(io, connection, NULL, &documents->models[call->model]);
         break;
+    case LM_ROUTE_V1_METADATA:
+        answer_text(io, connection, NULL, &documents->signatures[call->model]);
+        break;
     case LM_ROUTE_MODEL_CONFIG:
         answer_text(io, connection, NULL, &documents->configs[call->model]);
         break;

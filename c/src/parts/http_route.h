@@ -28,6 +28,7 @@ enum lm_http_route {
     LM_ROUTE_INVOCATIONS,       /* POST /invocations[?model=M] */
     LM_ROUTE_V1_MODELS,         /* GET  /v1/models */
     LM_ROUTE_V1_MODEL,          /* GET  /v1/models/M[/versions/V] */
+    LM_ROUTE_V1_METADATA,       /* GET  /v1/models/M[/versions/V]/metadata */
     LM_ROUTE_REPOSITORY_INDEX,  /* POST /v2/repository/index */
     LM_ROUTE_REPOSITORY_LOAD,   /* POST /v2/repository/models/M/load */
     LM_ROUTE_REPOSITORY_UNLOAD, /* POST /v2/repository/models/M/unload */

@@ -149,6 +149,59 @@ int lm_rows_model_state(const struct lm_model *model, struct lm_oip_document *ou
     return lm_oip_close_document(file, out);
 }
 
+/* TensorFlow's names of types (types.proto). */
+static const char *tensorflow_type(int dtype) {
+    switch (dtype) {
+    case ORT_FLOAT: return "DT_FLOAT";
+    case ORT_DOUBLE: return "DT_DOUBLE";
+    case ORT_INT8: return "DT_INT8";
+    case ORT_UINT8: return "DT_UINT8";
+    case ORT_INT16: return "DT_INT16";
+    case ORT_UINT16: return "DT_UINT16";
+    case ORT_INT32: return "DT_INT32";
+    case ORT_UINT32: return "DT_UINT32";
+    case ORT_INT64: return "DT_INT64";
+    case ORT_UINT64: return "DT_UINT64";
+    case ORT_BOOL: return "DT_BOOL";
+    case ORT_STRING: return "DT_STRING";
+    case ORT_FLOAT16: return "DT_HALF";
+    case ORT_BFLOAT16: return "DT_BFLOAT16";
+    default: return "DT_INVALID";
+    }
+}
+
+static void write_signature(FILE *file, const struct lm_tensor *tensors, uint32_t count) {
+    for (uint32_t i = 0; i < count; i++) {
+        const struct lm_tensor *tensor = tensors[i].client ? tensors[i].client : &tensors[i];
+        if (i) fputc(',', file);
+        lm_json_write(file, tensors[i].name);
+        fprintf(file, ":{\"dtype\":\"%s\",\"tensor_shape\":{\"dim\":[",
+                tensorflow_type(tensors[i].dtype));
+        for (uint32_t d = 0; !tensor->any_rank && d < tensor->rank; d++)
+            fprintf(file, "%s{\"size\":\"%lld\",\"name\":\"\"}", d ? "," : "",
+                    (long long)(tensor->dims[d] < 0 ? -1 : tensor->dims[d]));
+        fprintf(file, "],\"unknown_rank\":%s},\"name\":", tensor->any_rank ? "true" : "false");
+        lm_json_write(file, tensors[i].name);
+        fputc('}', file);
+    }
+}
+
+int lm_rows_model_signature(const struct lm_model *model, struct lm_oip_document *out) {
+    FILE *file = lm_oip_open_document(out);
+    if (!file) return lm_oip_no_document();
+    fputs("{\"model_spec\":{\"name\":", file);
+    lm_json_write(file, model->base);
+    fprintf(file,
+            ",\"signature_name\":\"\",\"version\":\"%u\"},\"metadata\":{\"signature_def\":{"
+            "\"signature_def\":{\"serving_default\":{\"inputs\":{",
+            model->version);
+    write_signature(file, model->inputs, model->input_count);
+    fputs("},\"outputs\":{", file);
+    write_signature(file, model->outputs, model->output_count);
+    fputs("},\"method_name\":\"tensorflow/serving/predict\"}}}}}", file);
+    return lm_oip_close_document(file, out);
+}
+
 /* ---- statistics ---- */
 
 /* Text in memory of fixed size; `full` once something did not fit. */

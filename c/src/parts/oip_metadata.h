@@ -26,6 +26,8 @@ int lm_oip_model_metadata(const struct lm_model *model, struct lm_model *const *
 int lm_oip_model_ready(const struct lm_model *model, struct lm_oip_document *out);
 /* GET /v1/models/M: KServe's clients look at `ready`, TensorFlow Serving's at the first state. */
 int lm_rows_model_state(const struct lm_model *model, struct lm_oip_document *out);
+/* GET /v1/models/M/metadata: the signature that TensorFlow Serving's clients look for. */
+int lm_rows_model_signature(const struct lm_model *model, struct lm_oip_document *out);
 int lm_rows_model_names(struct lm_model *const *models, uint32_t model_count,
                         struct lm_oip_document *out);
 int lm_oip_repository_index(struct lm_model *const *models, uint32_t model_count,

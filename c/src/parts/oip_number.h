@@ -244,23 +244,6 @@ template <typename integer> inline bool read_number(const char *&at, integer *ou
 
 #undef LM_INLINE
 
-/* ---- a value that is missing ---- */
-
-/* Passes over one of the forms that clients have for it: pandas and R write null, Python's json
- * NaN, JavaScript's and others' "NaN". Among whole numbers nothing stands for it. */
-template <typename number> inline bool read_missing(const char *&at, number *out) {
-    if constexpr (std::is_floating_point_v<number>) {
-        for (const char *form : {"null", "NaN", "\"NaN\""}) {
-            const size_t bytes = strlen(form);
-            if (strncmp(at, form, bytes) != 0) continue;
-            *out = std::numeric_limits<number>::quiet_NaN();
-            at += bytes;
-            return true;
-        }
-    }
-    return false;
-}
-
 } // namespace lm_oip
 
 #endif

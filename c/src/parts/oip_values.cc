@@ -2,6 +2,7 @@
  * oip_request.h. Arrays that are only in simdjson's tree are read from there; the outcome is the
  * same. */
 #include "parts/oip_json.h"
+#include "parts/oip_missing.h"
 #include "parts/oip_number.h"
 
 using namespace lm_oip;

@@ -2,6 +2,7 @@
  * read in rows_values.cc. */
 #include "parts/oip_fields.h"
 #include "parts/oip_shapes.h"
+#include "parts/rows_base64.h"
 #include "parts/rows_columns.h"
 
 using namespace lm_oip;
@@ -169,8 +170,15 @@ bool choose_records(reading &r, const char *row) {
     return r.model->input_count > 1 || r.first[0] || name_columns(r, r.model, row, r.body);
 }
 
+/* The one input's value in TensorFlow Serving's form of bytes, and no row of named inputs. */
+bool is_base64(const reading &r, const char *row) {
+    const struct lm_tensor *input = &r.model->inputs[0];
+    return r.model->input_count == 1 && lm_is_string(input) && strcmp(input->name, "b64") != 0 &&
+           base64_text(row, r.body->end).at;
+}
+
 bool choose_instances(reading &r, const char *row) {
-    const bool objects = *row == '{';
+    const bool objects = *row == '{' && !is_base64(r, row);
     r.body->form = objects ? rows_form::OBJECTS : rows_form::TENSOR;
     if (objects) {
         note_fields(r, row);

@@ -1,6 +1,8 @@
 /* rows_values.cc: the values of rows, from their text to the tensors; see rows_request.h. What was
  * passed over when the sizes were found is checked here: brackets, commas, names, every value. */
+#include "parts/oip_missing.h"
 #include "parts/oip_number.h"
+#include "parts/rows_base64.h"
 #include "parts/rows_walk.h"
 
 using namespace lm_oip;
@@ -29,6 +31,7 @@ bool read_string(walk &w, const target &t) {
     const char *start = w.at;
     string_place &place = *t.strings;
     size_t unused = 0;
+    if (*start == '{') return read_base64(w, t);
     const char *behind = *start == '"' ? lm_rows_pass(start, w.body->end, &unused) : nullptr;
     if (!behind || !ends_value(*behind)) return wrong_value(w, t, start);
     const char *at = start + 1, *end = behind - 1;
