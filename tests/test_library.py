@@ -300,18 +300,24 @@ def wheel(directory: Path, *names: str) -> None:
 @pytest.mark.parametrize(
     ("names", "found"),
     [
-        (("libonnxruntime.so.1.9.0", "libonnxruntime.so.1.20.1"), "libonnxruntime.so.1.20.1"),
+        (("libonnxruntime.so.1.9.0", "libonnxruntime.so.1.30.1"), "libonnxruntime.so.1.30.1"),
         (("libonnxruntime.so",), "libonnxruntime.so"),
         (("libonnxruntime_providers_shared.so",), None),
-        (("libonnxruntime.so.1.16.3",), None),
-        (("libonnxruntime.so.1.17",), "libonnxruntime.so.1.17"),
-        (("libonnxruntime.so.1.17.0",), "libonnxruntime.so.1.17.0"),
-        (("libonnxruntime.so.1.16",), None),
+        (("libonnxruntime.so.1.26.3",), None),
+        (("libonnxruntime.so.1.27",), "libonnxruntime.so.1.27"),
+        (("libonnxruntime.so.1.27.0",), "libonnxruntime.so.1.27.0"),
+        (("libonnxruntime.so.1.26",), None),
+        (("libonnxruntime.so.1.24.1", "libonnxruntime_providers_shared.so"), None),
+        (
+            ("libonnxruntime.so.1.24.1", "libonnxruntime_providers_openvino.so"),
+            "libonnxruntime.so.1.24.1",
+        ),
+        (("libonnxruntime.so.1.16.1", "libonnxruntime_providers_openvino.so"), None),
         (("libonnxruntime.so.0.99.1",), None),
         (("libonnxruntime.so.2.0.0", "libonnxruntime.so.1.99.9"), "libonnxruntime.so.2.0.0"),
-        (("libonnxruntime.so.1.20.1.4",), "libonnxruntime.so.1.20.1.4"),
-        (("libonnxruntime.so.1.20.1", "libonnxruntime.so.1.20.1.bak"), "libonnxruntime.so.1.20.1"),
-        (("libonnxruntime.so", "libonnxruntime.so.1.18.0"), "libonnxruntime.so.1.18.0"),
+        (("libonnxruntime.so.1.30.1.4",), "libonnxruntime.so.1.30.1.4"),
+        (("libonnxruntime.so.1.30.1", "libonnxruntime.so.1.30.1.bak"), "libonnxruntime.so.1.30.1"),
+        (("libonnxruntime.so", "libonnxruntime.so.1.28.0"), "libonnxruntime.so.1.28.0"),
     ],
 )
 def test_picks_the_runtime_out_of_the_wheel(

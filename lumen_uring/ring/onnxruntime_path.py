@@ -13,10 +13,13 @@ from typing import Final
 
 from lumen_uring.errors import LibraryError
 
-OLDEST: Final = (1, 17)
+# A dozen reads out of bounds in its CPU kernels were mended there.
+OLDEST: Final = (1, 27)
+# Wheels with another provider's library lag behind; the C interface is the same.
+OLDEST_OF_PROVIDERS: Final = (1, 17)
 _NAME: Final = re.compile(r"libonnxruntime\.so(?:\.(\d+)\.(\d+)(?:\.\d+)*)?")
 _PROVIDER: Final = re.compile(r"libonnxruntime_providers_(\w+)\.so")
-_CURE: Final = 'run `pip install "onnxruntime>=1.17"`'
+_CURE: Final = 'run `pip install "onnxruntime>=1.27"`'
 
 
 def find(package: str = "onnxruntime") -> Path:
@@ -29,7 +32,8 @@ def find(package: str = "onnxruntime") -> Path:
         The file, the newest if there are several.
 
     Raises:
-        LibraryError: the wheel is not installed, holds no library, or is older than 1.17.
+        LibraryError: the wheel is not installed, holds no library, or is older than 1.27 (with another
+            provider's library beside it, 1.17).
     """
     try:
         spec = importlib.util.find_spec(package)
@@ -46,8 +50,12 @@ def find(package: str = "onnxruntime") -> Path:
     if not found:
         raise LibraryError(f"The installed {package} wheel holds no libonnxruntime.so: {_CURE}.")
     newest = max(found, key=lambda path: found[path])
-    if found[newest] and found[newest] < OLDEST:
-        raise LibraryError(f"{newest} is older than 1.17, the first Lumen works with: {_CURE}.")
+    oldest = OLDEST_OF_PROVIDERS if provider_libraries(newest) else OLDEST
+    if found[newest] and found[newest] < oldest:
+        raise LibraryError(
+            f"{newest} is older than {oldest[0]}.{oldest[1]}: requests could make the kernels of "
+            f"older ones read beyond their tensors: {_CURE}."
+        )
     return newest
 
 

@@ -551,7 +551,7 @@ def test_a_client_that_shares_memory(server: Server, path: Path) -> None:
         np.testing.assert_array_equal(where, [[0], [0]])
         # A model that may be writing still keeps its region.
         with pytest.raises(DeadlinePassed):
-            client.infer("slow", {"x": [100_000]}, timeout_us=20000)
+            client.infer("slow", {"x": [20_000]}, timeout_us=20000)
         np.testing.assert_array_equal(client.infer("double", {"x": X}).outputs["y"], X + X)
     eventually(lambda: gauges(server) == (0, 0), "no region", found=lambda: gauges(server))
 
@@ -574,7 +574,7 @@ def test_a_region_that_a_run_may_still_write_to_is_not_used_again(
         client.infer("double", {"x": X})
         (before,) = shared_files()
         with pytest.raises(DeadlinePassed):
-            client.infer("slow", {"x": [100_000]}, timeout_us=20000)
+            client.infer("slow", {"x": [20_000]}, timeout_us=20000)
         assert before not in shared_files()
         np.testing.assert_array_equal(client.infer("double", {"x": X}).outputs["y"], X + X)
         assert len(shared_files()) == 1
@@ -584,7 +584,7 @@ def test_a_region_that_a_run_may_still_write_to_is_not_used_again(
             await client.infer("double", {"x": X})
             (before,) = shared_files()
             with pytest.raises(DeadlinePassed):
-                await client.infer("slow", {"x": [100_000]}, timeout_us=20000)
+                await client.infer("slow", {"x": [20_000]}, timeout_us=20000)
             assert before not in shared_files()
             result = await client.infer("double", {"x": X})
             np.testing.assert_array_equal(result.outputs["y"], X + X)
@@ -654,7 +654,7 @@ def test_requests_wait_for_room_in_shared_memory(serve: Serve, tmp_path: Path, p
             # A model that may be writing still keeps its place.
             first = await client.infer("double", {"x": X})
             with pytest.raises(DeadlinePassed):
-                await client.infer("slow", {"x": [100_000]}, timeout_us=20000)
+                await client.infer("slow", {"x": [20_000]}, timeout_us=20000)
             again = await client.infer("double", {"x": X})
             np.testing.assert_array_equal(again.outputs["y"], first.outputs["y"])
             free = np.ones((4, COLUMNS), np.float32)
