@@ -10,10 +10,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from lumen_uring import providers, zipmap
+from lumen_uring import model_file, providers, zipmap
 from lumen_uring.engine_cache import engine_place
 from lumen_uring.errors import ConfigError, EngineError
-from lumen_uring.model_cache import cache_place, used
+from lumen_uring.model_cache import CachePlace, cache_place, used
 from lumen_uring.model_cache import labels as labels_of
 from lumen_uring.model_settings import ExpertsConfig
 from lumen_uring.repository.agreement import disagreements
@@ -61,12 +61,17 @@ def add_model(
     with ExitStack() as stack:
         file, classes, note = call(stack.enter_context, zipmap.cut(path))
         try:
+            before = model_file.stamp(file)
             place = call(cache_place, file, ort_version, model.fix_dims)
             labels = classes if names is None else names
             native = None
             if model.engine != "onnxruntime" and not providers.others(model.providers):
                 native = call(engine_place, file, path.name, place.path)
             (put or engine.add_model)(model, file, place.path, labels, native)
+            if place.path is not None and model_file.stamp(file) != before:
+                # Its name is of what was read first, and its content may be of what came then.
+                place.path.unlink(missing_ok=True)
+                place = CachePlace(None, f"{path} was written while it was loaded: load it again")
             call(used, place)
         except (ConfigError, EngineError) as error:
             if file == path:

@@ -71,6 +71,18 @@ def read(path: Path) -> Reading:
     return reading
 
 
+def stamp(path: Path) -> _File | None:
+    """What tells a file from itself before it was written to; None where there is none.
+
+    Args:
+        path: of a model.
+    """
+    try:
+        return _stamp_of(path.stat())
+    except OSError:
+        return None
+
+
 def known() -> list[tuple[list[int], str, bool, bool]]:
     """What this process has read, as another one may learn it."""
     return [
@@ -97,5 +109,8 @@ def _keep(file: _File, reading: Reading) -> None:
 
 
 def _file_of(descriptor: int) -> _File:
-    found = os.fstat(descriptor)
+    return _stamp_of(os.fstat(descriptor))
+
+
+def _stamp_of(found: os.stat_result) -> _File:
     return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lumen_uring import model_cache
+from lumen_uring import loading, model_cache
 from lumen_uring.errors import ConfigError
 from lumen_uring.model_cache import cache_place, cpu_flags_hash, labels, resolve
 from lumen_uring.model_settings import ModelConfig
@@ -306,3 +306,29 @@ def test_what_a_killed_process_left_goes_after_a_day(
     folder = fill(tmp_path, a_1_ort=(100, 90_000.0), x_1_tmp=(9, 90_000.0), y_1_tmp=(9, 10.0))
     assert model_cache.trim(0) == ["x-1.tmp"]
     assert left(folder) == {"a-1.ort", "y-1.tmp"}
+
+
+def test_what_came_during_a_load_is_not_kept_as_what_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cache's entry has the name of the file that was read first."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    path = tmp_path / "m.onnx"
+    path.write_bytes(b"first")
+    model = ModelConfig(name="m", path=str(path), engine="onnxruntime")
+    entries: list[Path] = []
+
+    def put(new: bytes | None) -> list[str]:
+        def load(_model: object, _file: Path, cached: Path, *_rest: object) -> None:
+            if new is not None:
+                path.write_bytes(new)
+            cached.write_bytes(b"a graph")
+            entries.append(cached)
+
+        return loading.add_model(None, "1", model, path, b"a\nb", load)  # type: ignore[arg-type]
+
+    assert put(None) == []
+    assert entries[-1].exists()
+    [said] = put(b"other")
+    assert "was written while it was loaded" in said
+    assert not entries[-1].exists()

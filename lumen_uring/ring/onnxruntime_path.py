@@ -32,8 +32,8 @@ def find(package: str = "onnxruntime") -> Path:
         The file, the newest if there are several.
 
     Raises:
-        LibraryError: the wheel is not installed, holds no library, or is older than 1.27 (with another
-            provider's library beside it, 1.17).
+        LibraryError: the wheel is not installed, holds no library, or is older than 1.27; one with
+            another provider's library, older than 1.17.
     """
     try:
         spec = importlib.util.find_spec(package)

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -186,13 +187,42 @@ static int open_source(struct lm_ort_source *source, const struct lm_ort *ort,
     return code;
 }
 
+/* What tells a file from another one, or from itself before it was written to. */
+struct stamp {
+    dev_t device;
+    ino_t inode;
+    off_t bytes;
+    struct timespec written, changed;
+};
+
+static struct stamp stamp_of(const char *path) {
+    struct stat status;
+    struct stamp stamp;
+    memset(&stamp, 0, sizeof stamp); /* with what lies between its fields */
+    if (stat(path, &status) != 0) return stamp;
+    stamp.device = status.st_dev;
+    stamp.inode = status.st_ino;
+    stamp.bytes = status.st_size;
+    stamp.written = status.st_mtim;
+    stamp.changed = status.st_ctim;
+    return stamp;
+}
+
 int lm_ort_source_open(struct lm_ort_source *source, const struct lm_ort *ort,
                        const lumen_model_config *config) {
     memset(source, 0, sizeof *source);
     if (strlen(config->path) >= sizeof source->path)
         return lm_error(LUMEN_E_MODEL, "model path too long: %s", config->path);
     memcpy(source->path, config->path, strlen(config->path) + 1);
+    /* Each step reads the file anew: all of them must have seen the same one. */
+    const struct stamp before = stamp_of(config->path);
     int code = open_source(source, ort, config);
+    const struct stamp after = stamp_of(config->path);
+    if (!code && memcmp(&before, &after, sizeof before) != 0) {
+        if (config->cache_path && !source->from_cache) unlink(config->cache_path);
+        code = lm_error(LUMEN_E_MODEL, "%s was written while it was loaded: load it again",
+                        config->path);
+    }
     if (code) lm_ort_source_close(source);
     return code;
 }

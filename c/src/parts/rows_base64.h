@@ -1,5 +1,5 @@
-/* rows_base64.h: TensorFlow Serving's form of bytes that are no text, {"b64": "..."}, in the place of
- * a string of rows. C++, for rows_values.cc and rows_request.cc alone. Any thread.
+/* rows_base64.h: TensorFlow Serving's form of bytes that are no text, {"b64": "..."}, in the place
+ * of a string of rows. C++, for rows_values.cc and rows_request.cc alone. Any thread.
  */
 #ifndef LM_PARTS_ROWS_BASE64_H
 #define LM_PARTS_ROWS_BASE64_H
@@ -38,7 +38,8 @@ struct base64_text {
 
     /* Some writers leave the padding out, and some put a backslash before each slash. */
     bool decode(char *to, size_t room) const {
-        for (int variant : {sodium_base64_VARIANT_ORIGINAL, sodium_base64_VARIANT_ORIGINAL_NO_PADDING}) {
+        for (int variant :
+             {sodium_base64_VARIANT_ORIGINAL, sodium_base64_VARIANT_ORIGINAL_NO_PADDING}) {
             size_t written = 0;
             const char *end = nullptr;
             if (sodium_base642bin((unsigned char *)to, room, at, bytes, "\\", &written, &end,
