@@ -25,7 +25,11 @@ _STATUSES: Final = {
     1: ("bad request", ""),
     2: ("unknown model", ""),
     3: ("too large", "server.max_request_bytes bounds a request."),
-    4: ("overloaded", "server.max_in_flight bounds the requests in flight; try fewer connections."),
+    4: (
+        "overloaded",
+        "the server was full (server.max_in_flight bounds the requests in flight; try fewer "
+        "connections), or over HTTP it may have been shutting down: its log says which.",
+    ),
     5: ("deadline passed", "--timeout-us, or else server.default_timeout_ms, is the deadline."),
     6: (
         "unauthorised",

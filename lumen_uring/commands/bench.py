@@ -27,6 +27,7 @@ from lumen_uring.options import (
     choose_model,
     count,
     credential_of,
+    port_number,
     token_of,
 )
 
@@ -56,6 +57,9 @@ def add(subparsers: Subparsers) -> None:
         default="lumen://127.0.0.1:8000",
         help="lumen://ADDRESS:PORT, http://HOST:PORT, unix:PATH, or http+unix:PATH for HTTP over a "
         "unix socket (%(default)s)",
+    )
+    parser.add_argument(
+        "--port", type=port_number, metavar="PORT", help="the same as --url lumen://127.0.0.1:PORT"
     )
     add_token_options(parser)
     parser.add_argument(
@@ -142,6 +146,9 @@ def run(arguments: argparse.Namespace) -> int:
     import orjson
 
     from lumen_uring import bench_figures, bench_folder
+
+    if arguments.port is not None:
+        arguments.url = f"lumen://127.0.0.1:{arguments.port}"
     from lumen_uring.ring.load import Load
 
     if arguments.out:
