@@ -78,7 +78,7 @@ $(VENV)/.dashboard: $(VENV)/.run
 # test judges a time.
 test: dev ## all tests: C on three builds, fuzz corpora, simulation, models, Python
 	@$(MAKE) -s --no-print-directory -j$(JOBS) --output-sync=target lint test-models c-then-sim
-	@$(MAKE) -s --no-print-directory -j7 --output-sync=target test-python $(E2E)
+	@$(MAKE) -s --no-print-directory -j9 --output-sync=target test-python $(E2E)
 
 dev: $(VENV)/.dev ## set-up for changing Lumen: `build`, and what tests and benchmarks need
 	@$(MAKE) -s --no-print-directory $(PARALLEL) -C c lib bench
@@ -118,19 +118,23 @@ test-python: dev
 
 # Side by side: each waits much of its time, and none judges a time. Tests marked `once` are left out on epoll.
 e2e: dev ## end-to-end tests on io_uring (where it is to be had), and what is about I/O on epoll
-	@$(MAKE) -s --no-print-directory -j6 --output-sync=target $(E2E)
+	@$(MAKE) -s --no-print-directory -j8 --output-sync=target $(E2E)
 
-E2E = e2e-a-g e2e-h-l e2e-i-o e2e-p-z epoll-a-l epoll-m-z
+E2E = e2e-docs e2e-a-g e2e-h-l e2e-i-o e2e-p-r e2e-s-z epoll-a-l epoll-m-z
 EPOLL = LUMEN_E2E_BACKEND=epoll $(PYTEST) -p no:cacheprovider -m "not once"
 .PHONY: $(E2E)
+e2e-docs: dev
+	@$(PYTEST) -p no:cacheprovider tests/e2e/test_e2e_docs.py
 e2e-a-g: dev
-	@$(PYTEST) -p no:cacheprovider tests/e2e/test_e2e_[a-g]*.py
+	@$(PYTEST) -p no:cacheprovider $(filter-out %_docs.py,$(wildcard tests/e2e/test_e2e_[a-g]*.py))
 e2e-h-l: dev
 	@$(PYTEST) -p no:cacheprovider tests/e2e/test_e2e_[hl]*.py
 e2e-i-o: dev
 	@$(PYTEST) -p no:cacheprovider tests/e2e/test_e2e_[i-km-o]*.py
-e2e-p-z: dev
-	@$(PYTEST) -p no:cacheprovider tests/e2e/test_e2e_[p-z]*.py
+e2e-p-r: dev
+	@$(PYTEST) -p no:cacheprovider tests/e2e/test_e2e_[p-r]*.py
+e2e-s-z: dev
+	@$(PYTEST) -p no:cacheprovider tests/e2e/test_e2e_[s-z]*.py
 epoll-a-l: dev
 	@$(EPOLL) tests/e2e/test_e2e_[a-l]*.py
 epoll-m-z: dev

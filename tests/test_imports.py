@@ -68,12 +68,13 @@ def test_a_circle_is_found(tmp_path: Path, back: str) -> None:
 
 
 def test_the_folder_of_commands_holds_commands() -> None:
+    graph = imports(PACKAGE)
     for path in (PACKAGE / "commands").glob("[!_]*.py"):
         body = ast.parse(path.read_text("utf-8")).body
         functions = {node.name for node in body if isinstance(node, ast.FunctionDef)}
         assert {"add", "run"} <= functions, path
         name = f"lumen_uring.commands.{path.stem}"
-        assert name in imports(PACKAGE)["lumen_uring.cli"], path
-    for name, wanted in imports(PACKAGE).items():
+        assert name in graph["lumen_uring.cli"], path
+    for name, wanted in graph.items():
         commands = {one for one in wanted if one.startswith("lumen_uring.commands.")}
         assert not commands or name == "lumen_uring.cli", f"{name} imports {commands}"

@@ -179,7 +179,7 @@ def test_a_repository_that_comes_later(serve: Serve, tmp_path: Path, kind: str) 
     else:
         (tmp_path / "new").rename(models)
     eventually(lambda: answers(server, "good"), "the model to be served", 60)
-    assert is_ready(server)
+    eventually(lambda: is_ready(server), "readiness", 60)  # said after the load
     server.check_idle()
 
 
