@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from lumen_uring import __version__
 from lumen_uring.commands import (
@@ -27,7 +29,7 @@ from lumen_uring.commands import (
     stats,
     top,
 )
-from lumen_uring.errors import ConfigError, LumenError, Unauthorised
+from lumen_uring.errors import ConfigError, LumenError, Unauthorised, meant
 from lumen_uring.options import MODEL_ENDINGS, TOKEN_VARIABLE
 
 _MODULES = (
@@ -51,6 +53,19 @@ EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says what was probably meant, and the usage of the command that it was said to."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Takes all arguments, or ends the process with status 2."""
+        found, rest = super().parse_known_args(args, namespace)
+        if rest:
+            options = re.findall(r"--[\w-]+", self.format_usage())
+            given = rest[0].partition("=")[0]
+            self.error("unrecognized arguments: " + " ".join(rest) + meant(given, options))
+        return found, rest
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command.
 
@@ -72,6 +87,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         or (given[0] not in COMMANDS and os.path.isdir(given[0]))
     ):
         given.insert(0, "serve")
+    elif not given[0].startswith("-") and given[0] not in COMMANDS:
+        parser.error(
+            f"expected a command ({', '.join(COMMANDS)}), or a model or a folder of models to "
+            f"serve, found {given[0]!r}{meant(given[0], COMMANDS)}"
+        )
     arguments = parser.parse_args(given)
     run: Callable[[argparse.Namespace], int] = arguments.run
     try:
@@ -107,7 +127,7 @@ def make_parser() -> argparse.ArgumentParser:
     Returns:
         The parser; the namespace it gives has `run`.
     """
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="lumen",
         description="Serves ONNX models with the lowest latency a machine can give.",
         epilog="Without a command, lumen serves: `lumen MODEL.onnx`, `lumen --config config.yaml`.",

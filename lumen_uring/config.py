@@ -26,7 +26,8 @@ from lumen_uring import (
     text_files,
     warmup,
 )
-from lumen_uring.errors import ConfigError
+from lumen_uring.errors import ConfigError, meant
+from lumen_uring.image_input import ImageConfig
 from lumen_uring.model_settings import (
     EnsembleConfig,
     ExpertConfig,
@@ -62,6 +63,7 @@ _SECTIONS: Final[dict[str, type[BaseModel]]] = {
     "providers": providers.ProviderConfig,
     "ensembles": EnsembleConfig,
     "sequences": SequencesConfig,
+    "image": ImageConfig,
 }
 _INNER: Final[dict[type[BaseModel], type[BaseModel]]] = {
     ExpertsConfig: ExpertConfig,
@@ -77,6 +79,7 @@ _PATHS: Final = (
     ("log", "path"),
     ("log", "access_path"),
 )
+_ONE_OF: Final = "one of "
 _MAPPINGS: Final = ("max_dims", "fix_dims")  # of names that the model's graph gives
 _ENTRIES: Final = {
     "models": "a mapping with a name and a path",
@@ -437,7 +440,8 @@ def _validate(draft: _Draft) -> Config | None:
             # A list with an entry that is wrong is said to be too short as well.
             inner = any(len(other) > len(path) and other[: len(path)] == path for other in found)
             if detail["type"] != "too_short" or not inner:
-                draft.report(path, _expected(path, detail), _problem(data, path, detail))
+                expected = _expected(path)
+                draft.report(path, expected, _problem(data, path, detail, expected))
         return None
 
 
@@ -445,7 +449,7 @@ def _field_path(loc: _Path) -> _Path:
     """Cuts the steps that pydantic adds below a field (the arm of a union, an item of a triple)."""
     if loc[:1] + loc[2:3] in (("experts", "experts"), ("ensembles", "steps")):
         depth = 5
-    elif loc[:1] + loc[2:3] == ("models", "sequences"):
+    elif loc[:1] == ("models",) and loc[2:3] in (("sequences",), ("image",)):
         depth = 4
     elif loc[:1] in (("models",), ("experts",), ("ensembles",)):
         depth = 3
@@ -460,7 +464,7 @@ def _is_mapping(path: _Path) -> bool:
     return of_model or (len(path) == 5 and path[4] in ("inputs", "outputs"))
 
 
-def _expected(path: _Path, detail: ErrorDetails) -> str:
+def _expected(path: _Path) -> str:
     path = next((path[:depth] for depth in (3, 5) if _is_mapping(path[:depth])), path)
     model: type[BaseModel] = Config
     for depth, step in enumerate(path):
@@ -471,16 +475,18 @@ def _expected(path: _Path, detail: ErrorDetails) -> str:
             continue
         field = model.model_fields.get(str(step))
         if field is None:
-            return "one of " + ", ".join(model.model_fields)
+            return _ONE_OF + ", ".join(model.model_fields)
         if depth == len(path) - 1:
             return field.description or "a value"
         model = _INNER[model] if model in _INNER else _SECTIONS[str(step)]
     return "a mapping"
 
 
-def _problem(data: Any, path: _Path, detail: ErrorDetails) -> str:
+def _problem(data: Any, path: _Path, detail: ErrorDetails, expected: str) -> str:
     if detail["type"] in ("extra_forbidden", "invalid_key"):
-        return f"the unknown key {detail['loc'][-1]!r}"
+        key = detail["loc"][-1]
+        names = expected.removeprefix(_ONE_OF).split(", ")
+        return f"the unknown key {key!r}" + meant(str(key), names)
     if detail["loc"][-1] == "[key]":
         return f"the name {_found(path[-1])}"
     for step in path:

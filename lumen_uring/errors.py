@@ -24,6 +24,9 @@ what to do. Never raise a bare Exception or let one of another library's reach a
 
 from __future__ import annotations
 
+import difflib
+import errno
+from collections.abc import Iterable
 from typing import Final
 
 
@@ -182,3 +185,34 @@ def from_status(status: int, message: str) -> ServerError:
     error = ServerError(message or f"The server answered with status {status}, unknown here.")
     error.status = status
     return error
+
+
+_SCARCE: Final = (errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR)
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+
+
+def is_scarce(error: BaseException) -> bool:
+    """Whether the machine lacked descriptors, processes or memory: in a moment it may not."""
+    return isinstance(error, OSError) and error.errno in _SCARCE
+
+
+def no_means(error: BaseException) -> str | None:
+    """What a caller is told where the machine lacked something, as 503 of HTTP: descriptors,
+    processes, memory, or room on a disk; None where it was something else."""
+    if isinstance(error, OSError) and error.errno in (*_SCARCE, *_FULL):
+        return f"the machine has no means for it now ({error.strerror}): try again later"
+    return None
+
+
+def meant(found: str, names: Iterable[str]) -> str:
+    """What a message adds to a name that is not known.
+
+    Args:
+        found: the name.
+        names: the known ones.
+
+    Returns:
+        " (did you mean 'port'?)", or nothing where none is like it.
+    """
+    near = difflib.get_close_matches(found, names, 1)
+    return f" (did you mean {near[0]!r}?)" if near else ""

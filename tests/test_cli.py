@@ -961,3 +961,21 @@ def test_health_without_a_server(capsys: pytest.CaptureFixture[str], tmp_path: P
 
 def test_the_header_of_the_statistics_test_is_the_real_one() -> None:
     assert struct.calcsize(HEADER) == 128
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (["benchh"], "found 'benchh' (did you mean 'bench'?)"),
+        (["nothing/"], "or a model or a folder of models to serve, found 'nothing/'"),
+        (["bench", "--prot", "1"], "unrecognized arguments: --prot 1 (did you mean '--port'?)"),
+        (["--prot=1"], "unrecognized arguments: --prot=1 (did you mean '--port'?)"),
+    ],
+)
+def test_what_was_probably_meant_is_said(
+    given: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(given)
+    assert ended.value.code == 2
+    assert says in capsys.readouterr().err

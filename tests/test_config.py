@@ -307,6 +307,14 @@ def test_values_out_of_range_name_the_option(override: str) -> None:
     assert line.startswith(f"--set {override.partition('=')[0]}: expected ")
 
 
+def test_what_is_wrong_within_image_is_named() -> None:
+    (line,) = problems(None, "models.0.image.preset=imagent")
+    assert line.endswith(".preset: expected null | imagenet | squeezenet | yolo, found 'imagent'")
+    (line,) = problems(None, "models.0.image.presett=yolo")
+    assert "image.presett: expected one of preset, fit, " in line
+    assert line.endswith("found the unknown key 'presett' (did you mean 'preset'?)")
+
+
 def test_a_request_must_fit_the_arena() -> None:
     (line,) = problems(None, "server.arena_bytes=1MiB", "server.max_request_bytes=8MiB")
     assert line == (
@@ -557,7 +565,7 @@ def test_problems_in_the_environment_name_the_variable(tmp_path: Path) -> None:
         "LUMEN_SERVER__: expected a name such as LUMEN_SERVER__PORT",
         "LUMEN_SERVER__PORT server.port: expected a port number, 0..65535, found 'x'",
         "LUMEN_SEVER__PORT sever: expected one of server, engine, log, repository, models, "
-        "experts, ensembles, found the unknown key 'sever'",
+        "experts, ensembles, found the unknown key 'sever' (did you mean 'server'?)",
     ]
 
 

@@ -231,6 +231,9 @@ def test_links_and_names_that_lead_out(tmp_path: Path) -> None:
         (["a.onnx", "b.onnx"], "found a.onnx, b.onnx"),
         (["notes/readme"], "expected NAME/1/model.onnx (Triton)"),
         ([], "found an empty folder"),
+        (["onnx/model.onnx", "onnx/model_int8.onnx", "config.txt"], "/onnx/model.onnx"),
+        (["onnx/model_int8.onnx"], "give lumen "),
+        (["model.safetensors", "vocab.txt"], "(optimum-cli export onnx --model "),
     ],
 )
 def test_folders_that_hold_no_model(tmp_path: Path, files: list[str], says: str) -> None:

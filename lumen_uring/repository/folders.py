@@ -23,6 +23,7 @@ _LAYOUTS: Final = (
     "NAME/1/model.onnx (Triton), 1/model.onnx, one .onnx file, model-settings.json (MLServer) or "
     "config.json (OpenVINO Model Server)"
 )
+_WEIGHTS: Final = (".safetensors", ".bin", ".pt", ".pth", ".h5")  # no graph beside them
 
 
 def find(
@@ -180,10 +181,21 @@ def _of_single_file(place: Place, folder: Path) -> list[FoundModel]:
     files = place.models(folder)
     if len(files) != 1:
         found = ", ".join(file.name for file in files) or names_of(folder)
-        place.problems.add(str(folder), _LAYOUTS, found)
+        place.problems.add(str(folder), _LAYOUTS, found + _advice(folder))
         return []
     if not place.holds(files[0]):
         return []
     # A name such as model.onnx says nothing: the folder's does.
     name = folder.resolve().name if files[0].stem == "model" else files[0].stem
     return [FoundModel(name, str(files[0]), {1: files[0]}, versions=(1,))]
+
+
+def _advice(folder: Path) -> str:
+    """What gives the folder that Hugging Face's tools leave a model; nothing for others."""
+    inner = sorted(path for path in _entries(folder / "onnx") if is_model(path))
+    if inner:
+        chosen = next((path for path in inner if path.stem == "model"), inner[0])
+        return f"; give lumen {chosen}"
+    if any(path.suffix in _WEIGHTS for path in _entries(folder)):
+        return f"; weights alone: export them (optimum-cli export onnx --model {folder} NEW_FOLDER)"
+    return ""
