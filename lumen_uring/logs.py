@@ -61,8 +61,10 @@ class _Lines:
 
     def become(self, other: _Lines) -> None:
         """Takes another's file, onto the number that is there; the other one has none then."""
-        os.dup2(other.descriptor, self.descriptor, inheritable=False)
-        other.close()
+        try:
+            os.dup2(other.descriptor, self.descriptor, inheritable=False)
+        finally:
+            other.close()
         self.dropped = 0
 
     def close(self) -> None:

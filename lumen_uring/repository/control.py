@@ -21,7 +21,7 @@ from typing import Any, Final, Protocol
 
 import orjson
 
-from lumen_uring.errors import EngineError, LumenError
+from lumen_uring.errors import EngineError, LumenError, no_means
 from lumen_uring.guard import Guard
 from lumen_uring.model_settings import EnsembleConfig, ModelConfig
 from lumen_uring.repository.broken import Broken
@@ -36,7 +36,9 @@ from lumen_uring.setting_types import base_of
 from lumen_uring.settings import Config
 
 _STEP_S: Final = 0.5
-RETRY_S: Final = 10.0  # until what the machine had no means for is tried again
+# Until what the machine had no means for is tried again: at first, and at most.
+_FIRST_RETRY_S: Final = 0.5
+RETRY_S: Final = 10.0
 _SHUTTING_DOWN: Final = "the server is shutting down"
 _NO_FILES: Final = (
     "parameters: a call brings no files to this server (repository.upload_bytes is 0): put the "
@@ -113,6 +115,7 @@ class Control:
         self._following = Following(live, log)
         self._jobs: queue.SimpleQueue[Job] = queue.SimpleQueue()
         self._again: tuple[float, Rescan | Listed] | None = None  # when, and what
+        self._retry_s = _FIRST_RETRY_S
         self._lock = threading.Lock()
         self._waiting: dict[int, str] = {}  # calls to load that wait: id, name
         self._loading = ("", threading.Event())  # the call that is carried out; set: it is off
@@ -176,13 +179,13 @@ class Control:
         self._jobs.put(Listed(tuple(models), tuple(virtual), later, failed, tell, done))
 
     def _changed(self) -> None:
+        """Where this raises, what can be loaded is loaded, and the watcher calls it again."""
         try:
             self._following.drop_gone()
-        except Exception as error:  # what can be loaded is loaded
-            self._log("error", f"The repositories: {type(error).__name__}: {error}")
-        if not self._rescan_waits.is_set():
-            self._rescan_waits.set()
-            self._jobs.put(Rescan())
+        finally:
+            if not self._rescan_waits.is_set():
+                self._rescan_waits.set()
+                self._jobs.put(Rescan())
 
     # ---- the thread that takes calls ----
 
@@ -250,7 +253,10 @@ class Control:
                     job.done([said])
             if self._live.lacked_means:
                 again = _untold(job) if isinstance(job, Listed) else job
-                self._again = (time.monotonic() + RETRY_S, again)
+                self._again = (time.monotonic() + min(self._retry_s, RETRY_S), again)
+                self._retry_s = min(2 * self._retry_s, RETRY_S)
+            else:
+                self._retry_s = _FIRST_RETRY_S
         while job is not None:
             if isinstance(job, Errand) and self._begins(job):
                 self._finish(job, 503, _SHUTTING_DOWN)
@@ -393,7 +399,10 @@ class Control:
             self._finish(errand, 400, str(error))
         except Exception as error:  # the caller gets an answer, whatever happened
             self._log("error", f"{errand.kind} {errand.name}: {type(error).__name__}: {error}")
-            self._finish(errand, 500, f"{errand.kind}: an error of the server's; see its log")
+            said = no_means(error)
+            code = 500 if said is None else 503
+            said = said or f"an error of the server's ({type(error).__name__}); see its log"
+            self._finish(errand, code, f"{errand.kind}: {said}")
         else:
             self._engine.finish_errand(errand, 200, body)
 

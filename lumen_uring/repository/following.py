@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Sequence, Set
 from pathlib import Path
 
+from lumen_uring.errors import is_scarce
 from lumen_uring.model_settings import ModelConfig
 from lumen_uring.reload import needs_loading
 from lumen_uring.repository.entries import entries_in
@@ -182,5 +183,7 @@ class Following:
             return not any(path.is_dir() and path.name.isdecimal() for path in folder.iterdir())
         except FileNotFoundError:
             return True
-        except OSError:
+        except OSError as error:
+            if is_scarce(error):
+                raise  # the caller looks again
             return False

@@ -7,7 +7,6 @@ it never is. Whatever goes wrong in a load is its caller's: it is told why, and 
 
 from __future__ import annotations
 
-import errno
 import threading
 from collections.abc import Callable, Set
 from contextlib import suppress
@@ -15,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
-from lumen_uring.errors import EngineError, LumenError
+from lumen_uring.errors import EngineError, LumenError, is_scarce, no_means
 from lumen_uring.model_settings import EnsembleConfig, ExpertsConfig, ModelConfig
 from lumen_uring.reload import needs_loading
 from lumen_uring.repository.prepare import Preparer
@@ -36,7 +35,6 @@ Virtual = ExpertsConfig | EnsembleConfig
 _Entry = TypeVar("_Entry", ModelConfig, Virtual)
 _Result = TypeVar("_Result")
 Tell = Callable[[str], None]
-_SCARCE: Final = (errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR)
 _PAUSES_S: Final = (0.5, 1.0, 2.0)  # before a load is tried again that the machine had no means for
 _CALLED_OFF: Final = "it was unloaded, or has changed, before it was loaded"
 
@@ -221,7 +219,7 @@ class LiveModels:
             try:
                 return load()
             except OSError as error:
-                if error.errno not in _SCARCE or self._stopping.is_set():
+                if not is_scarce(error) or self._stopping.is_set():
                     raise
             coming.called_off.wait(pause_s)
         return load()
@@ -246,9 +244,8 @@ class LiveModels:
         if isinstance(error, LumenError):
             self._log("error", f"model {name}: not loaded: {error}")
             return LoadError(told(str(error)))
-        if isinstance(error, OSError) and error.errno in _SCARCE:
+        if (said := no_means(error)) is not None:
             self.lacked_means = True
-            said = f"the machine has no means for it now ({error.strerror}): try again later"
             self._log("error", f"model {name}: not loaded: {said}")
             return LoadError(said, 503)
         said = f"an error of the server's: {type(error).__name__}: {error}"

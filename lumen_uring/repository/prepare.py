@@ -8,6 +8,7 @@ long or needs too much ends that process alone. What it leaves in the cache the 
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -15,7 +16,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict
+from errno import EAGAIN, EMFILE, ENFILE
 from typing import Any, Final, NamedTuple
 
 from lumen_uring import model_file
@@ -36,6 +39,8 @@ _NO_MEMORY: Final = re.compile(
 
 
 _LOOK_S: Final = 1.0
+# How Python ends that the machine refused something; memory is bounded by a setting.
+_LACKED: Final = re.compile(rb"Error: \[Errno (%d|%d|%d)\]" % (EAGAIN, EMFILE, ENFILE))
 # A gentle check that has had less than this share of a core for so long gives way to nobody.
 _STARVED_S: Final = 20.0
 _STARVED_SHARE: Final = 0.1
@@ -101,6 +106,10 @@ class Preparer:
         try:
             answer: dict[str, Any] = json.loads(said)
         except ValueError:
+            lacked = _LACKED.search(trouble)
+            if lacked is not None and status == 1:
+                number = int(lacked.group(1))
+                raise OSError(number, os.strerror(number)) from None
             raise PrepareError(_crash(status, trouble)) from None
         if answer["reason"] is not None:
             raise PrepareError(_with_cure(str(answer["reason"])))
@@ -129,6 +138,10 @@ class Preparer:
         except OSError:  # no descriptor, no memory: nobody would wait for it
             process.kill()
             process.wait()
+            for pipe in (process.stdin, process.stdout, process.stderr):
+                if pipe is not None:
+                    with suppress(OSError):  # of what was not written yet
+                        pipe.close()
             raise
 
     def _until_it_ends(

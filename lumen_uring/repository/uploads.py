@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from lumen_uring.errors import ConfigError
+from lumen_uring.errors import ConfigError, no_means
 from lumen_uring.repository.long_texts import LongText
 
 PREFIX: Final = "file:"
@@ -66,7 +66,8 @@ class Uploads:
             The folder.
 
         Raises:
-            ConfigError: a name or a content is wrong, or there is no room; nothing of this call is
+            ConfigError: a name or a content is wrong, or no file can be written here.
+            OSError: the machine has no room or descriptor now. In all cases nothing of this call is
                 left, and everything of others is.
         """
         if len(files) > FILES_MAX:
@@ -85,6 +86,8 @@ class Uploads:
             _write(folder / "model", files)
         except OSError as error:
             self.drop_unused()
+            if no_means(error) is not None:
+                raise
             raise ConfigError(f"the files of {name!r} cannot be kept: {error.strerror}") from None
         except BaseException:
             self.drop_unused()

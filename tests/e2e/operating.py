@@ -59,6 +59,14 @@ def wait_for_port(process: subprocess.Popen[bytes], port: int) -> None:
     eventually(answers, "an answer", harness.START_S)
 
 
+def free_port() -> int:
+    """A TCP port that nobody has at this moment."""
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        number: int = holder.getsockname()[1]
+        return number
+
+
 def records(path: Path) -> list[dict[str, str]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 

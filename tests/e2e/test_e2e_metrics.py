@@ -24,6 +24,7 @@ import web
 import wire
 from conftest import Serve
 from harness import Server, eventually, run
+from operating import free_port
 from prometheus_client.parser import text_string_to_metric_families
 from web import Http
 
@@ -36,13 +37,6 @@ from lumen_uring.ring.stats import read
 pytestmark = pytest.mark.once  # figures and pages: the same on both backends
 
 Values = dict[tuple[str, frozenset[tuple[str, str]]], float]
-
-
-def free_port() -> int:
-    with socket.socket() as holder:
-        holder.bind(("127.0.0.1", 0))
-        number: int = holder.getsockname()[1]
-        return number
 
 
 # The first scrape imports numpy and more: seconds of work, which a busy machine makes many.
