@@ -222,3 +222,24 @@ def test_descriptors_of_a_thousand_and_more() -> None:
     finally:
         for descriptor in (reading, writing, high):
             os.close(descriptor)
+
+
+@pytest.mark.parametrize("between", [frozenset({("x", 1, 1, 1)}), OSError(24, "Too many files")])
+def test_what_came_and_went_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, between: Look | OSError
+) -> None:
+    """A reload may have loaded it: also what went while the watcher could not look."""
+    empty = look([tmp_path])
+    looks: list[Look | OSError] = [empty, empty, between]
+
+    def found(_paths: object) -> Look:
+        one = looks.pop(0) if looks else empty
+        if isinstance(one, OSError):
+            raise one
+        return one
+
+    monkeypatch.setattr(watch, "look", found)
+    seen = Seen(tmp_path)
+    (tmp_path / "touched").touch()
+    assert seen.reports.get(timeout=30) is not None
+    seen.watcher.close()

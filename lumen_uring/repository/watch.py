@@ -139,6 +139,8 @@ class Watcher:
             self._inotify.close()
 
     def _run(self) -> None:
+        if self._is_unseen:  # the guard calls this again: what was missed meanwhile nobody knows
+            self._seen = None
         while not self._stopped.is_set():
             if not self._is_unseen:
                 self._wait()
@@ -169,8 +171,12 @@ class Watcher:
         self._problems = set(problems)
 
     def _settle(self) -> None:
-        """Waits until nothing changes, and reports it."""
+        """Waits until nothing changes, and reports it.
+
+        Also where all is as it was: a reload may have loaded what came and went meanwhile.
+        """
         found = look(self._paths)
+        is_news = found != self._seen
         while not self._stopped.is_set():
             self._watch()
             if self._inotify is None:
@@ -180,7 +186,7 @@ class Watcher:
             again = look(self._paths)
             if again == found:
                 break
-            found = again
-        if not self._stopped.is_set() and found != self._seen:
+            found, is_news = again, True
+        if not self._stopped.is_set() and is_news:
             self._changed()
             self._seen = found
