@@ -414,7 +414,9 @@ def test_clients_that_leave(serve: Serve, folder: Path) -> None:
                 lambda n=number: server.figures().io["http_requests"] >= n, "the call to be there"
             )
             http.reset()
-    assert ask(server, "/v2/repository/models/double/unload").code == 200  # waits for none of them
+    # It waits for none of them; where all places are taken, for the first of these to be free.
+    unload = "/v2/repository/models/double/unload"
+    eventually(lambda: ask(server, unload).code == 200, "an unload is taken", 120)
     eventually(lambda: ask(server, LOAD % "bad").code == 400, "a call is taken again", 120)
     eventually(lambda: server.figures().io["requests_gone"] > 0, "a client that has left")
     server.check_idle()

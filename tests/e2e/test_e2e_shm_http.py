@@ -527,7 +527,7 @@ def test_unregistered_in_flight(server: Server, which: str) -> None:
 def test_a_run_that_nobody_waits_for_keeps_its_region(server: Server) -> None:
     """Row F21: its client has gone, or has another answer; the Run may still be under way."""
     file = File()
-    file.put(0, np.array([200_000]))
+    file.put(0, np.array([60_000]))
     x = {"name": "x", "datatype": "INT64", "shape": [1], "parameters": place("r", 8)}
     to = [{"name": "y", "parameters": place("r", 8, 8)}]
     with Canary(server), Http(server.port) as http:
@@ -538,7 +538,7 @@ def test_a_run_that_nobody_waits_for_keeps_its_region(server: Server) -> None:
             eventually(lambda: queued(server) > before, "at work")
         expect_empty(http.query(post(f"{BASE}/region/r/unregister")))
         assert http.query(register("r", file.key, 64)).code == 400
-        eventually(lambda: http.query(get(f"{BASE}/status")).json() == [], "the end of the Run")
+        eventually(lambda: http.query(get(f"{BASE}/status")).json() == [], "the end of the Run", 60)
         expect_empty(http.query(register("r", file.key, 64)))
         expect_empty(http.query(post(f"{BASE}/unregister")))
 
