@@ -168,16 +168,24 @@ def model_option(path: str) -> str:
 
     Returns:
         NAME=PATH, where NAME is the file's name without its ending, with "_" for what no model's
-        name may hold.
+        name may hold. A file that is called model, as exporters call it, has its folder's name, or
+        that of the folder around a version's or around Hugging Face's onnx.
 
     >>> model_option("models/resnet 50.v1.onnx"), model_option("builtin:digits")
     ('resnet_50.v1=models/resnet 50.v1.onnx', 'digits=builtin:digits')
+    >>> model_option("/srv/minilm/onnx/model.onnx")
+    'minilm=/srv/minilm/onnx/model.onnx'
     """
     file = os.path.basename(path.removeprefix("builtin:"))
     for ending in MODEL_ENDINGS:
         if file.lower().endswith(ending) and len(file) > len(ending):
             file = file[: -len(ending)]
             break
+    if file == "model":
+        folders = os.path.abspath(path).split("/")[:-1]
+        if folders[-1].isdecimal() or folders[-1] == "onnx":
+            del folders[-1]
+        file = folders[-1]
     name = re.sub(r"[^A-Za-z0-9_.-]+", "_", file)[:_NAME_BYTES_MAX]
     return f"{name or 'model'}={path}"
 

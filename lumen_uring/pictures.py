@@ -31,12 +31,12 @@ Picture: TypeAlias = Union[str, "os.PathLike[str]", bytes, "PillowImage"]
 _SERVED: Final = (b"\xff\xd8\xff", b"\x89PNG")  # a JPEG, a PNG
 
 
-def find(paths: Sequence[str], deep: bool = False) -> Iterator[Path]:
+def find(paths: Sequence[str]) -> Iterator[Path]:
     """Lists pictures.
 
     Args:
-        paths: files, taken as they are, and folders, of which the pictures are taken.
-        deep: take those of folders within folders too.
+        paths: files, taken as they are, and folders, of which all pictures are taken, also those of
+            folders within.
 
     Yields:
         Each file, a folder's in the order of their names.
@@ -48,15 +48,18 @@ def find(paths: Sequence[str], deep: bool = False) -> Iterator[Path]:
     for name in paths:
         path = Path(name)
         if path.is_dir():
-            try:
-                entries = sorted(path.rglob("*") if deep else path.iterdir())
-            except OSError as error:
-                raise PictureError(f"{name} cannot be read: {error.strerror}.") from None
-            for entry in entries:
+            entries = (
+                Path(at, file) for at, _, files in os.walk(path, onerror=_no) for file in files
+            )
+            for entry in sorted(entries):
                 if entry.suffix.lower() in endings and entry.is_file():
                     yield entry
         else:
             yield path
+
+
+def _no(error: OSError) -> None:
+    raise PictureError(f"{error.filename} cannot be read: {error.strerror}.") from None
 
 
 def prepare(model: Model, picture: Picture) -> Array:

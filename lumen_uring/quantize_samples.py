@@ -174,7 +174,7 @@ class PictureSamples(Samples):
         if not folder.is_dir():
             found = "a file" if folder.exists() else "nothing"
             raise ConfigError(f"--images {folder}: expected a folder of pictures, found {found}.")
-        files = list(pictures.find([str(folder)], deep=True))
+        files = list(pictures.find([str(folder)]))
         if not files:
             raise ConfigError(
                 f"--images {folder}: expected pictures (.png .jpg .jpeg .bmp .gif .webp), found "

@@ -39,6 +39,7 @@ from lumen_uring.ring import onnxruntime_path
 from lumen_uring.ring.engine import Engine, EngineInfo
 from lumen_uring.ring.signals import SignalQueue
 from lumen_uring.settings import Config
+from lumen_uring.start_files import Files, Problems, check_written, find
 from lumen_uring.starting import Starting
 from lumen_uring.triton_settings import TritonSettings
 
@@ -70,6 +71,7 @@ def check(config: Config) -> list[str]:
         LumenError: a start would fail; the message lists all problems.
     """
     try:
+        check_written(config)
         files, problems = _find_files(config)
         notes = [*config.notes]
         _try_isolated(config, files, problems, lambda: False)
@@ -99,15 +101,20 @@ def run(config: Config, reread: Callable[[], Config] | None = None) -> int:
         The exit status: 0 after a signal, 1 when the engine ended by itself.
 
     Raises:
-        ConfigError: a model's file or its labels are not there, or the log cannot be written.
+        ConfigError: a file that is to be read or written cannot be.
         LibraryError: the C library or ONNX Runtime is missing.
         EngineError: the engine refused to start.
         MetricsError: the metrics page cannot listen on the port that was set.
     """
-    journal = Journal(config.log)
-    reread = reread or partial(_same, config)
+    try:
+        journal = Journal(config.log)
+    except ConfigError:
+        check_written(config)  # names what else is wrong
+        raise
+    reread = reread or (lambda: config)
     looks: dict[str, Look] = {}
     try:
+        check_written(config)
         while True:
             try:
                 return _serve(config, reread, journal, looks)
@@ -128,20 +135,12 @@ class _StartWithoutError(Exception):
         self.config = config
 
 
-def _same(config: Config) -> Config:
-    return config
-
-
 def _serve(
-    config: Config,
-    reread: Callable[[], Config],
-    journal: Journal,
-    looks: dict[str, Look] | None = None,
+    config: Config, reread: Callable[[], Config], journal: Journal, looks: dict[str, Look]
 ) -> int:
     # The metrics page's numpy would start a thread per core. Set before threads read it.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     began_s = time.monotonic()
-    looks = {} if looks is None else looks
     # Before they are read: a change from here on is one.
     looks |= {model.name: files_of(model) for model in config.models}
     files, problems = _find_files(config)
@@ -206,9 +205,9 @@ def _serve(
 
 def _start(
     config: Config,
-    files: _Files,
+    files: Files,
     notes: list[str],
-    problems: _Problems,
+    problems: Problems,
     engine: Engine,
     processes: Processes,
     signals: SignalQueue,
@@ -254,26 +253,16 @@ def _live_models(
     return LiveModels(engine, config, load, load_virtual, journal.log, files=looks)
 
 
-_Files = list[tuple[ModelConfig, Path, bytes | None]]
-_Problems = list[tuple[str, LumenError]]  # of the model of that name
-
-
-def _find_files(config: Config) -> tuple[_Files, _Problems]:
+def _find_files(config: Config) -> tuple[Files, Problems]:
     """Finds all files, and the problems with those that are not there."""
-    files: _Files = []
-    problems: _Problems = []
-    for model in config.models:
-        try:
-            files.append((model, resolve(model.path), labels(model)))
-        except ConfigError as error:  # noqa: PERF203 -- all problems are reported
-            problems.append((model.name, error))
+    files, problems = find(config)
     if not files or starts_without(config):
         _report(config, problems)
     return files, problems
 
 
 def _try_isolated(
-    config: Config, files: _Files, problems: _Problems, is_over: Callable[[], bool]
+    config: Config, files: Files, problems: Problems, is_over: Callable[[], bool]
 ) -> bool:
     """Takes isolated models off the list that crash when they are opened, and other bad ones.
 
@@ -290,7 +279,7 @@ def _try_isolated(
     return True
 
 
-def _report(config: Config, problems: _Problems) -> None:
+def _report(config: Config, problems: Problems) -> None:
     """Raises all problems as one error, if there are any; or has the server start without these
     models."""
     if not problems:
@@ -317,7 +306,7 @@ def _report(config: Config, problems: _Problems) -> None:
 
 
 def _load_models(
-    engine: Engine, config: Config, files: _Files, notes: list[str], problems: _Problems
+    engine: Engine, config: Config, files: Files, notes: list[str], problems: Problems
 ) -> Iterator[str]:
     """Yields the name of each model, then adds it; reports these and other problems together."""
     # Asked of the engine, since the file's name need not hold a version.

@@ -123,6 +123,13 @@ def test_names_made_of_files() -> None:
         ("n" * 300 + ".onnx", "n" * 255),
         ("weights", "weights"),
         ("folder/", "model"),
+        ("squeezenet/model.onnx", "squeezenet"),
+        ("squeezenet/3/model.onnx", "squeezenet"),
+        ("/srv/minilm/onnx/model.ONNX", "minilm"),
+        ("/srv/minilm/onnx/model_int8.onnx", "model_int8"),
+        ("My Models/model.ort", "My_Models"),
+        ("/model.onnx", "model"),
+        ("./model.onnx", Path.cwd().name),
     ):
         assert options.model_option(path) == f"{name}={path}"
         assert re.fullmatch(setting_types.NAME_PATTERN, name)

@@ -674,7 +674,7 @@ def start(
     monkeypatch.delenv("OPENBLAS_NUM_THREADS")
     journal: Any = Told("log", calls)
     journal.is_stdout = one_place
-    status = server._serve(load(), load, journal)
+    status = server._serve(load(), load, journal, {})
     assert os.environ["OPENBLAS_NUM_THREADS"] == "1"
     return status, calls
 

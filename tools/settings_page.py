@@ -61,7 +61,8 @@ _HEAD: Final = """\
 # Settings
 
 Every key of [`config.yaml`](../config.yaml); `tools/settings_page.py` makes this page. Sizes are
-bytes or "64KiB", "8MiB", "1GiB". `lumen serve --config FILE --check` names the mistakes of a file.
+bytes, or with a unit: "64KiB", "8MiB", "1GiB" (of 1,024), "8MB" (of 1,000).
+`lumen serve --config FILE --check` names the mistakes of a file.
 `--set server.port=9000` or the environment variable `LUMEN_SERVER__PORT=9000` overrides a key for
 one run. [GUIDE.md](GUIDE.md) says which key to use when."""
 _LINE: Final = re.compile(r"^ *(?:# )?[ -]*(\w+):(.*?)(?:\s#\s(.*))?$")

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 
 _RAISES_MAX: Final = 8
-_SIDE: Final = 640  # of pictures for a detector whose sides are free
+_SIDE: Final = 640  # of pictures for a detector whose sides are free, where its file says none
+_SIDES: Final = "imgsz"  # where Ultralytics' exports have them: "[height, width]"
 
 
 def add(subparsers: Subparsers) -> None:
@@ -135,9 +136,27 @@ def _with_pictures(path: str, overrides: Sequence[str], found: Found) -> str:
     assert found.guess is not None
     tensor = found.entry["inputs"][0]
     free = [dim for dim in tensor.get("dims", [])[1:] if isinstance(dim, str)]
-    sizes = ", ".join(f"{json.dumps(name)}: {_SIDE}" for name in free)
+    sides = _sides(path)
+    if len(sides) != len(free):
+        sides = [_SIDE] * len(free)
+    sizes = ", ".join(f"{json.dumps(name)}: {side}" for name, side in zip(free, sides, strict=True))
     fixed = [f"models.0.fix_dims={{{sizes}}}"] if free else []
     return f"{_command(path, [*overrides, *fixed])} --image {found.guess.preset}"
+
+
+def _sides(path: str) -> list[int]:
+    """The sides of its pictures that the model's file says it was made for; none where it does not,
+    as in ONNX Runtime's own format."""
+    import onnx
+
+    try:
+        model = onnx.load(path, load_external_data=False)
+        said = {entry.key: entry.value for entry in model.metadata_props}
+        sides = json.loads(said.get(_SIDES, "[]"))
+    except Exception:  # protobuf has errors of its own
+        return []
+    right = isinstance(sides, list) and all(type(side) is int and side > 0 for side in sides)
+    return sides if right else []
 
 
 def _cure(path: str, overrides: Sequence[str], refusal: str) -> str | None:

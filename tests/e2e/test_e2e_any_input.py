@@ -17,6 +17,7 @@ import graphs
 import harness
 import needs
 import numpy as np
+import onnx
 import pytest
 import web
 from conftest import Serve, zoo_settings
@@ -255,6 +256,16 @@ def test_inspect_guesses_a_preset_and_its_command_works(cache: Path, tmp_path: P
         assert done.stdout.splitlines()[-1].startswith("Serve it: ")
     told = json.loads(harness.run(["inspect", "builtin:digits", "--json"], cache).stdout)
     assert told["guessed_preset"] is None
+
+
+def test_inspect_reads_the_sides_that_a_file_names(cache: Path, tmp_path: Path) -> None:
+    path = detector(tmp_path / "detector.onnx")
+    for said, side in (("[320, 320]", 320), ("[320]", 640), ("0", 640), ("[-1, true]", 640)):
+        model = onnx.load(path)
+        helper.set_model_props(model, {"imgsz": said})
+        onnx.save(model, path)
+        line = harness.run(["inspect", str(path)], cache).stdout.splitlines()[-1]
+        assert f"""fix_dims={{"image height": {side}, "width": {side}}}""" in line, said
 
 
 def test_pictures_are_served_at_once(cache: Path, tmp_path: Path) -> None:

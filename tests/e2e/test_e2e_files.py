@@ -63,6 +63,33 @@ def test_a_log_that_cannot_be_written_refuses_the_start(cache: Path, tmp_path: P
     assert "log.path: expected a file that can be written" in done.stderr
 
 
+@pytest.mark.parametrize("options", [[], ["--check"]])
+def test_what_cannot_be_written_is_told_at_once(
+    cache: Path, tmp_path: Path, options: list[str]
+) -> None:
+    """With the model's file that is not there: nobody starts five times for five mistakes."""
+    none = tmp_path / "none"
+    settings = {
+        "log.path": f"{none}/log",
+        "log.access_path": tmp_path,
+        "engine.telemetry_csv_path": f"{none}/t.csv",
+        "server.unix_socket": f"{none}/lumen.sock",
+        "models": f"[{{name: m, path: {none}/m.onnx}}]",
+    }
+    sets = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+    done = harness.run([*options, *sets], cache)
+    assert done.returncode in (1, 2)
+    for said in (
+        f"log.path: expected a file that can be written, found {none}/log: there is no folder",
+        f"log.access_path: expected a file that can be written, found {tmp_path}: it is a folder",
+        f"engine.telemetry_csv_path: expected a file that can be written, found {none}/t.csv",
+        f"server.unix_socket: expected a folder for {none}/lumen.sock, found none",
+        f"{none}/m.onnx does not exist",
+    ):
+        assert said in done.stderr, said
+    assert not none.exists()
+
+
 def test_the_log_beside_the_banner(serve: Serve) -> None:
     """stdout and stderr are two files here: people read the one, the other is the log."""
     server = serve(DIGITS)

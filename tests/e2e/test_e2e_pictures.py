@@ -5,6 +5,8 @@ picture, or too much of one, is refused by a sentence; a large one keeps nobody 
 from __future__ import annotations
 
 import asyncio
+import base64
+import gzip
 import io
 import json
 import struct
@@ -205,6 +207,55 @@ def test_every_form_of_a_body(gallery: Server) -> None:
         assert http.answer().array("y").tobytes() == right
 
 
+def coded(file: bytes) -> dict[str, str]:
+    return {"b64": base64.b64encode(file).decode()}
+
+
+def in_rows(model: str, body: object) -> bytes:
+    return web.post(f"/v1/models/{model}:predict", json.dumps(body).encode())
+
+
+@pytest.mark.parametrize("model", ["crop", "batched"])
+def test_rows_of_files_in_base64(gallery: Server, model: str) -> None:
+    """As TensorFlow Serving's clients send pictures, one or several, with the input's name or
+    without it; compressed too."""
+    files = list(FILES.values())[:3]
+    right = [expected("crop", file) for file in files]
+    with Http(gallery.port) as http:
+        for body, rows in (
+            ({"instances": [coded(files[0])]}, 1),
+            ({"instances": [coded(file) for file in files]}, 3),
+            ({"instances": [{"x": coded(file)} for file in files]}, 3),
+            ({"inputs": [coded(file) for file in files]}, 3),
+            ({"inputs": {"x": [coded(file) for file in files]}}, 3),
+        ):
+            answer = json.loads(http.query(in_rows(model, body)).body)
+            (values,) = answer.values()
+            for row in range(rows):
+                assert np.array(values[row], "<f4").tobytes() == right[row].tobytes()
+        body = gzip.compress(json.dumps({"instances": [coded(files[0])]}).encode())
+        request = web.post(f"/v1/models/{model}:predict", body, "Content-Encoding: gzip")
+        (values,) = json.loads(http.query(request).body).values()
+        assert np.array(values[0], "<f4").tobytes() == right[0].tobytes()
+
+
+def test_rows_of_files_that_are_none(gallery: Server) -> None:
+    file = coded(FILES["jpeg"])
+    with Http(gallery.port) as http:
+        for rows, sentence in (
+            ([{"b64": "AAAA"}], "expected a JPEG or PNG file"),
+            ([{"b64": "!"}], "b64: expected base64, found something else"),
+            ([file, 3], "instances[1]: expected a string"),
+            ([file, {"b64": "AAAA"}], "picture 1: expected a JPEG or PNG file"),
+            ([file] * 1500, "rows"),
+        ):
+            answer = http.query(in_rows("crop", {"instances": rows}))
+            assert answer.code == 400
+            assert sentence in answer.error
+        answer = http.query(in_rows("plain", {"instances": [file]}))
+        assert answer.code == 400
+
+
 def packed(files: list[bytes]) -> bytes:
     return b"".join(struct.pack("<I", len(file)) + file for file in files)
 
@@ -345,6 +396,10 @@ def test_bodies_that_do_not_fit(gallery: Server) -> None:
     with Http(gallery.port) as http:
         for body, sentence in (
             (form(file)[: -len("\r\n------x--\r\n")], "expected its boundary behind the file"),
+            (
+                form(file)[: -len("--\r\n")] + b"\r\n" + form(file).partition(b"\r\n")[2],
+                "expected one picture, found another behind it",
+            ),
             (form(file, "b" * 90), "a boundary of 1 to 70 bytes"),
             (stored(photograph(9, 9), "BMP"), "expected a JPEG or PNG file, found a BMP"),
             (b"", "expected a JPEG or PNG file, found no bytes"),
@@ -357,7 +412,7 @@ def test_bodies_that_do_not_fit(gallery: Server) -> None:
         assert answer.code == 400
         assert "give it the setting `image`" in answer.error
         text = web.infer("crop", {"x": web.strings([b"abc"])}, binary=False)
-        assert "files of pictures have no form in JSON" in http.query(text).error
+        assert "files of pictures have no form in this JSON" in http.query(text).error
 
 
 def test_a_model_that_cannot_take_pictures(serve: Serve, tmp_path: Path) -> None:

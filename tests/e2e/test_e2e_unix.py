@@ -391,7 +391,6 @@ def test_what_is_no_socket_is_left_alone(cache: Path, path: Path, kind: str) -> 
 def test_no_folder(cache: Path, path: Path) -> None:
     said = start_fails(path / "below", cache)
     assert "expected a folder for" in said
-    assert "ENOENT" in said
 
 
 def test_a_path_that_is_too_long(cache: Path, tmp_path: Path) -> None:

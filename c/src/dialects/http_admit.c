@@ -88,7 +88,7 @@ static size_t inflated_room(const struct lm_io *io, const struct lm_connection *
         if (bytes < room) room = bytes;
     }
     while (room > LM_INFLATE_JSON_BYTES &&
-           (!lm_model_text_slot_bytes(model, room, &needed) ||
+           (!lm_model_rows_slot_bytes(model, room, &needed) ||
             !lm_arena_fits(&io->arena, needed + 2 * text_room(io, connection))))
         room /= 2;
     return room;

@@ -60,9 +60,10 @@ void lm_submit(struct lm_io *io, struct lm_connection *connection, struct lm_req
     if (lm_encoding_is_image(request->encoding)) {
         lm_estimate_suspend(io, request); /* it was charged by its bytes */
         lm_pictures_measure(request);
-    } else if (request->encoding == LM_ENCODING_JSON && request->model->takes_images &&
-               request->http.json_bytes >= 0) {
-        request->pixels = LM_PIXELS_UNKNOWN; /* its worker reads whether the blobs are pictures */
+    } else if (request->model->takes_images &&
+               (request->encoding == LM_ENCODING_ROWS ||
+                (request->encoding == LM_ENCODING_JSON && request->http.json_bytes >= 0))) {
+        request->pixels = LM_PIXELS_UNKNOWN; /* its worker reads whether they are pictures */
     }
     lm_estimate_resume(io, request);
     request->with_worker = true;

@@ -54,6 +54,17 @@ size_t lm_http_form_head(const char *text, size_t bytes) {
     return named;
 }
 
+/* Whether a part behind this boundary is a picture, too. */
+static bool has_another(const char *at, const char *stop, const struct delimiter *delimiter) {
+    while (at) {
+        const char *end = memmem(at, (size_t)(stop - at), "\r\n\r\n", 4);
+        if (!end) return false;
+        if (lm_http_file_is(end + 4, (size_t)(stop - end - 4))) return true;
+        at = memmem(end + 2, (size_t)(stop - end - 2), delimiter->text, delimiter->bytes);
+    }
+    return false;
+}
+
 struct lm_slice lm_http_form_content(const char *text, size_t bytes, size_t head_bytes, char *why,
                                      size_t why_bytes) {
     const struct delimiter delimiter = delimiter_of(text, bytes);
@@ -72,7 +83,13 @@ struct lm_slice lm_http_form_content(const char *text, size_t bytes, size_t head
     }
     const char *content = text + head_bytes;
     const char *stop = memmem(content, bytes - head_bytes, delimiter.text, delimiter.bytes);
-    if (stop) return lm_slice_between(content, stop);
-    snprintf(why, why_bytes, "form: expected its boundary behind the file, found none");
+    if (!stop) {
+        snprintf(why, why_bytes, "form: expected its boundary behind the file, found none");
+    } else if (has_another(stop, text + bytes, &delimiter)) {
+        snprintf(why, why_bytes,
+                 "form: expected one picture, found another behind it: send a request for each");
+    } else {
+        return lm_slice_between(content, stop);
+    }
     return (struct lm_slice){0};
 }

@@ -14,7 +14,7 @@ bool lm_http_form_is(const char *text, size_t bytes);
  * LM_HTTP_FORM_HEAD_BYTES_MAX. */
 size_t lm_http_form_head(const char *text, size_t bytes);
 /* That content, behind a head of so many bytes: up to the line that begins the form. at NULL: `why`
- * is a sentence. */
+ * is a sentence; so it is where another part is a picture, which nobody would look at. */
 struct lm_slice lm_http_form_content(const char *text, size_t bytes, size_t head_bytes, char *why,
                                      size_t why_bytes);
 

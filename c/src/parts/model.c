@@ -214,6 +214,24 @@ bool lm_model_text_slot_bytes(const struct lm_model *model, size_t text_bytes, s
                *bytes_out, lm_model_reply_values_bytes(model, sizes, TEXT_SIZES), bytes_out);
 }
 
+/* A photograph in base64, or less: smaller ones may need several requests. */
+enum { FILE_TEXT_BYTES = 64 << 10 };
+
+bool lm_model_rows_slot_bytes(const struct lm_model *model, size_t text_bytes, size_t *bytes_out) {
+    if (!lm_model_text_slot_bytes(model, text_bytes, bytes_out)) return false;
+    if (!model->takes_images) return true;
+    const size_t files = text_bytes / FILE_TEXT_BYTES + 1;
+    const uint32_t rows = files < model->max_rows ? (uint32_t)files : model->max_rows;
+    const struct lm_sizes sizes = lm_model_largest(model, rows);
+    size_t bytes = 0;
+    if (!lm_model_slot_bytes(model, &sizes, &bytes) ||
+        !lm_slot_add(&bytes, text_bytes + LM_SLOT_ALIGN) || !lm_slot_add(&bytes, text_bytes) ||
+        !lm_slot_add(&bytes, lm_model_reply_values_bytes(model, &sizes, 1)))
+        return false;
+    if (bytes > *bytes_out) *bytes_out = bytes;
+    return true;
+}
+
 int lm_model_hold_tensors(struct lm_model *model, uint32_t inputs, uint32_t outputs) {
     const size_t count = inputs + outputs;
     model->inputs = calloc(count, sizeof *model->inputs + sizeof *model->input_names);

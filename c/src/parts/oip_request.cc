@@ -68,18 +68,6 @@ bool read_parameters(reading &r, const element &from) {
 
 /* ---- inputs ---- */
 
-/* The image input as a tensor of files, one for each row: [N] or [N,1], which has one file in a
- * dimension of its own. */
-struct lm_tensor files_of(const struct lm_model *model, uint32_t rank) {
-    struct lm_tensor tensor = model->inputs[0];
-    tensor.dtype = ORT_STRING;
-    tensor.element_bytes = tensor.row_bytes = sizeof(uint32_t);
-    tensor.rank = rank;
-    tensor.dims[1] = 1;
-    tensor.free[1] = 0;
-    return tensor;
-}
-
 uint32_t rank_of_files(const element &shape) {
     array list;
     return !shape.get(list) && list.size() == 2 ? 2 : 1;
@@ -111,8 +99,8 @@ bool take_values(reading &r, uint32_t input, const element &data) {
     const struct lm_tensor *tensor = &r.model->inputs[input];
     uint32_t at = r.request->value_count;
     if (r.request->pictures) {
-        return r.wrong("input '%s': files of pictures have no form in JSON: send them as binary "
-                       "data, or one as the whole body",
+        return r.wrong("input '%s': files of pictures have no form in this JSON: send them as "
+                       "binary data, one as the whole body, or {\"instances\":[{\"b64\":...}]}",
                        shown(tensor->name).text);
     }
     if (has_no_json(tensor->dtype)) {

@@ -18,6 +18,18 @@ inline const struct lm_tensor *input_of(const struct lm_model *model, uint32_t i
     return lm_tensor_of_client(&model->inputs[input]);
 }
 
+/* The image input as a tensor of files, one for each row: [N] or [N,1], which has one file in a
+ * dimension of its own. */
+inline struct lm_tensor files_of(const struct lm_model *model, uint32_t rank) {
+    struct lm_tensor tensor = model->inputs[0];
+    tensor.dtype = ORT_STRING;
+    tensor.element_bytes = tensor.row_bytes = sizeof(uint32_t);
+    tensor.rank = rank;
+    tensor.dims[1] = 1;
+    tensor.free[1] = 0;
+    return tensor;
+}
+
 /* Takes the rows and the sizes of free dimensions over, which must agree with `sizes` where an
  * input before has said them (0: none has). false: refused, with the sentence. */
 bool read_shape(const complaint &c, const struct lm_model *model, const struct lm_tensor *tensor,

@@ -69,7 +69,8 @@ inline bool read_base64(walk &w, const target &t) {
                        spot(w, t).text);
     }
     const uint32_t bytes = (uint32_t)text.decoded_bytes();
-    if (text.decoded_bytes() > LM_STRING_BYTES_MAX) {
+    /* A picture's file has no other bound than the request's. */
+    if (text.decoded_bytes() > LM_STRING_BYTES_MAX && !w.model->takes_images) {
         return w.wrong("%s: expected a string of at most %d bytes, found %zu", spot(w, t).text,
                        LM_STRING_BYTES_MAX, text.decoded_bytes());
     }

@@ -13,7 +13,8 @@ namespace {
 struct reading : complaint {
     reading(const complaint &say, struct lm_oip_parser *with, const struct lm_model *served,
             struct lm_oip_request *out)
-        : complaint(say), parser(with), model(served), request(out), body(&with->rows) {
+        : complaint(say), parser(with), model(served), request(out), body(&with->rows),
+          files(files_of(served, 1)) {
         for (uint32_t i = 0; i < model->input_count; i++) first[i] = nullptr;
     }
 
@@ -21,6 +22,12 @@ struct reading : complaint {
     const struct lm_model *model;
     struct lm_oip_request *request;
     rows_body *body;
+    /* An input as rows have it: files, where the request is pictures. */
+    const struct lm_tensor *input(uint32_t index) const {
+        return request->pictures ? &files : &model->inputs[index];
+    }
+
+    struct lm_tensor files;
     uint32_t field = 0;                /* enum lm_rows_field */
     const char *first[LM_TENSORS_MAX]; /* an input's value in the first row, or all of it */
 };
@@ -173,8 +180,8 @@ bool choose_records(reading &r, const char *row) {
 /* The one input's value in TensorFlow Serving's form of bytes, and no row of named inputs. */
 bool is_base64(const reading &r, const char *row) {
     const struct lm_tensor *input = &r.model->inputs[0];
-    return r.model->input_count == 1 && lm_is_string(input) && strcmp(input->name, "b64") != 0 &&
-           base64_text(row, r.body->end).at;
+    return r.model->input_count == 1 && (lm_is_string(input) || r.model->takes_images) &&
+           strcmp(input->name, "b64") != 0 && base64_text(row, r.body->end).at;
 }
 
 bool choose_instances(reading &r, const char *row) {
@@ -202,6 +209,15 @@ bool choose_inputs(reading &r, const char *row) {
     return r.wrong("inputs: expected an object with %s, found an array", input_names(r.model).text);
 }
 
+/* Whether rows are files of pictures: the first one's value is bytes. */
+bool has_files(const reading &r) {
+    const char *at = r.first[0];
+    size_t count = 0;
+    if (!at || !r.model->takes_images) return false;
+    if (r.body->form == rows_form::NAMED && *at == '[') at = enter(r, at, &count);
+    return base64_text(at, r.body->end).at;
+}
+
 bool choose_form(reading &r) {
     const char *row = enter(r, r.body->text, &r.body->count);
     if (r.body->count == 0 && *r.body->text == '[')
@@ -219,7 +235,7 @@ bool choose_form(reading &r) {
 
 /* The free sizes of a row, by how its first one is nested. */
 bool measure(const reading &r, uint32_t input, const char *at, int64_t *dims) {
-    const struct lm_tensor *tensor = &r.model->inputs[input];
+    const struct lm_tensor *tensor = r.input(input);
     uint32_t last = tensor->rank;
     while (last > 1 && !tensor->free[last - 1]) last--;
     for (uint32_t d = 1; d < last; d++) {
@@ -247,7 +263,7 @@ bool has_columns(const reading &r) {
 
 /* An input of any rank: as deep as its first value is nested, in rows unless it is sent whole. */
 bool size_any_rank(const reading &r, uint32_t input) {
-    const struct lm_tensor *tensor = &r.model->inputs[input];
+    const struct lm_tensor *tensor = r.input(input);
     const char *at = r.first[input];
     int64_t dims[LM_RANK_MAX];
     uint32_t rank = 0;
@@ -270,7 +286,7 @@ bool size_any_rank(const reading &r, uint32_t input) {
 }
 
 bool size_input(const reading &r, uint32_t input) {
-    const struct lm_tensor *tensor = &r.model->inputs[input];
+    const struct lm_tensor *tensor = r.input(input);
     const bool named = r.body->form == rows_form::NAMED;
     const char *at = r.first[input];
     size_t count = r.body->count;
@@ -340,7 +356,9 @@ bool read_request(reading &r, const object &root) {
     if (!has_served(r, "input", r.model->inputs, r.model->input_count) ||
         !has_served(r, "output", r.model->outputs, r.model->output_count))
         return false;
-    if (!find_body(r, found) || !choose_form(r) || !read_sizes(r)) return false;
+    if (!find_body(r, found) || !choose_form(r)) return false;
+    r.request->pictures = has_files(r);
+    if (!read_sizes(r)) return false;
     request_outputs(r);
     return true;
 }

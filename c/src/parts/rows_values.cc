@@ -2,6 +2,7 @@
  * passed over when the sizes were found is checked here: brackets, commas, names, every value. */
 #include "parts/oip_missing.h"
 #include "parts/oip_number.h"
+#include "parts/oip_shapes.h"
 #include "parts/rows_base64.h"
 #include "parts/rows_walk.h"
 
@@ -356,10 +357,12 @@ bool read_values(walk &w, const struct lm_oip_parser *parser, const struct lm_oi
                  void *const *inputs) {
     const rows_body *body = w.body;
     w.is_count = !inputs;
+    const struct lm_tensor files = files_of(w.model, 1);
     if (parser->has_columns && body->form == rows_form::TENSOR) w.columns = &parser->columns;
     for (uint32_t i = 0; i < w.model->input_count; i++) {
-        w.targets[i] = target_of(&w.model->inputs[i], &request->sizes, inputs ? inputs[i] : nullptr,
-                                 &w.strings[i]);
+        const struct lm_tensor *tensor = request->pictures ? &files : &w.model->inputs[i];
+        w.targets[i] =
+            target_of(tensor, &request->sizes, inputs ? inputs[i] : nullptr, &w.strings[i]);
     }
     bool good = body->form == rows_form::NAMED    ? read_object(w)
                 : body->form == rows_form::TENSOR ? read_tensor(w, w.targets[0])
@@ -375,7 +378,7 @@ enum lm_status lm_rows_strings_bytes(struct lm_oip_parser *parser,
                                      size_t why_bytes) {
     walk w({why, why_bytes}, model, &parser->rows);
     for (uint32_t i = 0; i < model->input_count; i++) bytes_out[i] = 0;
-    if (model->string_inputs == 0) return LM_STATUS_OK;
+    if (model->string_inputs == 0 && !request->pictures) return LM_STATUS_OK;
     if (!read_values(w, parser, request, nullptr)) return LM_STATUS_BAD_REQUEST;
     for (uint32_t i = 0; i < model->input_count; i++) bytes_out[i] = w.strings[i].bytes;
     return LM_STATUS_OK;

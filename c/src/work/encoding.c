@@ -117,6 +117,12 @@ static bool json_slot_bytes(const struct lm_model *model, const struct lm_sizes 
     return lm_model_text_slot_bytes(model, body_bytes, bytes_out);
 }
 
+static bool rows_slot_bytes(const struct lm_model *model, const struct lm_sizes *sizes,
+                            size_t body_bytes, size_t *bytes_out) {
+    (void)sizes; /* as above */
+    return lm_model_rows_slot_bytes(model, body_bytes, bytes_out);
+}
+
 static enum lm_status json_read(struct lm_worker *worker, struct lm_request *request, char *why,
                                 size_t why_bytes) {
     /* Of a model that takes none: it says so. */
@@ -131,7 +137,9 @@ static enum lm_status rows_read(struct lm_worker *worker, struct lm_request *req
                                 size_t why_bytes) {
     enum lm_status status = lm_json_body_inflate(worker->inflater, request, why, why_bytes);
     if (status != LM_STATUS_OK) return status;
-    return lm_rows_body_read(worker->parser, request, why, why_bytes);
+    status = lm_rows_body_read(worker->parser, request, why, why_bytes);
+    if (status != LM_STATUS_OK || !request->http.asked.pictures) return status;
+    return lm_image_body_read(worker, request, why, why_bytes);
 }
 
 #define IMAGE                        \
@@ -159,7 +167,7 @@ const struct lm_encoding lm_encodings[LM_ENCODING_COUNT] = {
     [LM_ENCODING_IMAGE] = IMAGE,
     [LM_ENCODING_PNG] = IMAGE,
     [LM_ENCODING_JSON] = {.name = "json", .slot_bytes = json_slot_bytes, .read = json_read},
-    [LM_ENCODING_ROWS] = {.name = "rows", .slot_bytes = json_slot_bytes, .read = rows_read},
+    [LM_ENCODING_ROWS] = {.name = "rows", .slot_bytes = rows_slot_bytes, .read = rows_read},
     [LM_ENCODING_STRINGS] = {.name = "tensors",
                              .body_bytes = tensors_body_bytes,
                              .body_varies = true,

@@ -111,6 +111,25 @@ enum lm_status lm_json_body_read(struct lm_oip_parser *parser, struct lm_request
     return LM_STATUS_OK;
 }
 
+/* Files of pictures in base64 become those that come as they are: each behind its length. */
+static enum lm_status read_files(struct lm_oip_parser *parser, struct lm_request *request,
+                                 size_t bytes, char *why, size_t why_bytes) {
+    if (bytes > lm_slot_left(request->slot)) {
+        snprintf(why, why_bytes,
+                 "the %zu bytes of %u pictures do not fit the slot beside their JSON: send fewer "
+                 "in one request, or one as the whole body",
+                 bytes, request->sizes.rows);
+        return LM_STATUS_TOO_LARGE;
+    }
+    void *files = lm_slot_alloc(request->slot, bytes);
+    request->layout.raw = files;
+    request->layout.raw_bytes = bytes;
+    enum lm_status status =
+        lm_rows_values(parser, &request->http.asked, request->model, &files, why, why_bytes);
+    if (status == LM_STATUS_OK) take_timeout(request);
+    return status;
+}
+
 enum lm_status lm_rows_body_read(struct lm_oip_parser *parser, struct lm_request *request,
                                  char *why, size_t why_bytes) {
     struct lm_http_exchange *http = &request->http;
@@ -120,7 +139,10 @@ enum lm_status lm_rows_body_read(struct lm_oip_parser *parser, struct lm_request
     if (status == LM_STATUS_OK)
         status =
             lm_rows_strings_bytes(parser, &http->asked, request->model, strings, why, why_bytes);
+    size_t files = status == LM_STATUS_OK && http->asked.pictures ? strings[0] : 0;
+    if (files) strings[0] = 0; /* they are no tensor */
     if (status == LM_STATUS_OK) status = place_tensors(request, strings, why, why_bytes);
+    if (status == LM_STATUS_OK && files) return read_files(parser, request, files, why, why_bytes);
     if (status == LM_STATUS_OK)
         status = lm_rows_values(parser, &http->asked, request->model, request->layout.inputs, why,
                                 why_bytes);
