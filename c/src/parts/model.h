@@ -201,8 +201,7 @@ static inline uint32_t lm_model_echoes(const struct lm_model *model) {
 /* The bytes that are planned for an output of strings. */
 bool lm_model_string_output_bytes(const struct lm_model *model, const struct lm_tensor *output,
                                   const struct lm_sizes *sizes, size_t *bytes_out);
-/* The slot for a request whose body is `text_bytes` of JSON; false when it overflows. The second
- * one for JSON that may be rows: of a model that takes pictures also their files, in base64. */
+/* The slot for so much JSON, or rows (also of pictures in base64); false when it overflows. */
 bool lm_model_text_slot_bytes(const struct lm_model *model, size_t text_bytes, size_t *bytes_out);
 bool lm_model_rows_slot_bytes(const struct lm_model *model, size_t text_bytes, size_t *bytes_out);
 /* Of the shapes of the inputs in the native protocol; rank is what they have of `free`. */
