@@ -32,6 +32,7 @@ from lumen_uring.reload_report import Report, report_path
 from lumen_uring.repository.broken import Broken
 from lumen_uring.repository.control import Control, kinds_of
 from lumen_uring.repository.live_models import LiveModels, files_of
+from lumen_uring.repository.prepare import Preparer, nursery_for
 from lumen_uring.repository.states import Row
 from lumen_uring.repository.watch import Look
 from lumen_uring.repository.without import CURE, starts_without, without
@@ -250,7 +251,8 @@ def _live_models(
         return said
 
     load_virtual = partial(loading.load_virtual, engine)
-    return LiveModels(engine, config, load, load_virtual, journal.log, files=looks)
+    preparer = Preparer(nursery=nursery_for(config))
+    return LiveModels(engine, config, load, load_virtual, journal.log, preparer, looks)
 
 
 def _find_files(config: Config) -> tuple[Files, Problems]:

@@ -1,8 +1,9 @@
 """Tries a model in a process of its own: optimises its graph, checks it, and fills the cache.
 
-`Preparer` is used by control.py in the server; the rest runs in the process that it starts, by
-default at the lowest priority, and with bounds on memory and time. A model that crashes, takes too
-long or needs too much ends that process alone. What it leaves in the cache the server maps.
+`Preparer` is used by live_models.py in the server; the rest runs in the process that it starts, or
+that a nursery forks, by default at the lowest priority, and with bounds on memory and time. A model
+that crashes, takes too long or needs too much ends that process alone. What it leaves in the cache
+the server maps.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -24,6 +24,8 @@ from typing import Any, Final, NamedTuple
 from lumen_uring import model_file
 from lumen_uring.errors import LumenError
 from lumen_uring.model_settings import ModelConfig
+from lumen_uring.repository.check import Alone, Check, files
+from lumen_uring.repository.nursery import Nursery
 from lumen_uring.repository.origin import Declared, Origin
 from lumen_uring.ring.process import cpu_s, gently
 from lumen_uring.settings import Config
@@ -61,15 +63,44 @@ class _StarvedError(Exception):
     """Others leave the check no time."""
 
 
-class Preparer:
-    """Tries one model after another."""
+def nursery_for(config: Config) -> Nursery | None:
+    """The nursery of a server whose models come and go by themselves; it is not started yet.
 
-    def __init__(self, module: str = _MODULE, starved_s: float = _STARVED_S) -> None:
+    Args:
+        config: of the server.
+    """
+    if config.repository.control == "none":
+        return None
+    return Nursery(_MODULE, config.repository.load_gently)
+
+
+class Preparer:
+    """Tries one model after another.
+
+    Args:
+        module: what a check runs.
+        starved_s: for so long a gentle check may have next to no CPU time.
+        nursery: forks the checks that have its priority. None: each starts alone.
+    """
+
+    def __init__(
+        self,
+        module: str = _MODULE,
+        starved_s: float = _STARVED_S,
+        nursery: Nursery | None = None,
+    ) -> None:
         self._module = module
         self._starved_s = starved_s
+        self._nursery = nursery
         self._lock = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._check: Check | None = None
         self._stopped = False
+
+    def start(self) -> None:
+        """Starts the nursery, so that it is ready when the first check comes."""
+        if self._nursery is not None:
+            with suppress(OSError):  # then that one starts it
+                self._nursery.start()
 
     def prepare(
         self, config: Config, model: ModelConfig, is_over: Callable[[], bool] = lambda: False
@@ -119,48 +150,47 @@ class Preparer:
     def _run(
         self, config: Config, model: ModelConfig, gentle: bool, is_over: Callable[[], bool]
     ) -> tuple[int, bytes, bytes]:
-        """Runs the process, which has the priority of this thread and ends with it. Returns its
-        status and what it wrote."""
+        """Runs the process, which has the priority of this thread. Returns its status and what it
+        wrote."""
         limit_s = config.repository.load_seconds
+        spec = _spec(config, model, gentle)
+        nursery = self._nursery
+        if nursery is not None and nursery.is_gentle == gentle:
+            try:
+                with files(spec) as told:
+                    check = self._begin(lambda: nursery.begin(told), is_over)
+                    return self._until_it_ends(check, gentle, limit_s), *told.read()
+            except OSError:
+                nursery.close()  # it has ended, or cannot be spoken to: the check starts alone
+        with files(spec) as told:
+            check = self._begin(lambda: Alone(self._module, told), is_over)
+            return self._until_it_ends(check, gentle, limit_s), *told.read()
+
+    def _begin(self, begin: Callable[[], Check], is_over: Callable[[], bool]) -> Check:
         with self._lock:
             if self._stopped:
                 raise PrepareError("the server is shutting down")
             if is_over():
                 raise PrepareError(_CALLED_OFF)
-            process = self._process = subprocess.Popen(
-                [sys.executable, "-m", self._module],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-            )
-        try:
-            return self._until_it_ends(process, _spec(config, model, gentle), gentle, limit_s)
-        except OSError:  # no descriptor, no memory: nobody would wait for it
-            process.kill()
-            process.wait()
-            for pipe in (process.stdin, process.stdout, process.stderr):
-                if pipe is not None:
-                    with suppress(OSError):  # of what was not written yet
-                        pipe.close()
-            raise
+            self._check = begin()
+            return self._check
 
-    def _until_it_ends(
-        self, process: subprocess.Popen[bytes], spec: bytes, gentle: bool, limit_s: float
-    ) -> tuple[int, bytes, bytes]:
-        told: bytes | None = spec
+    def _until_it_ends(self, check: Check, gentle: bool, limit_s: float) -> int:
         began_s = time.monotonic()
-        while True:
-            try:
-                said, trouble = process.communicate(told, min(_LOOK_S, limit_s))
-            except subprocess.TimeoutExpired:  # noqa: PERF203 -- once a second
-                told = None
-                self._judge(process, time.monotonic() - began_s, limit_s, gentle)
-            else:
-                return process.returncode, said, trouble
+        try:
+            while (status := check.wait(min(_LOOK_S, limit_s))) is None:
+                self._judge(check, time.monotonic() - began_s, limit_s, gentle)
+        except OSError:  # nobody would wait for it
+            check.kill()
+            with suppress(OSError):
+                check.wait(_LOOK_S)
+            raise
+        finally:
+            with self._lock:
+                self._check = None
+        return status
 
-    def _judge(
-        self, process: subprocess.Popen[bytes], took_s: float, limit_s: float, gentle: bool
-    ) -> None:
+    def _judge(self, check: Check, took_s: float, limit_s: float, gentle: bool) -> None:
         """Ends a check that takes too long.
 
         Raises:
@@ -168,11 +198,12 @@ class Preparer:
             _StarvedError: others leave it no time.
         """
         starves = gentle and took_s > self._starved_s
-        starves = starves and cpu_s(process.pid) < _STARVED_SHARE * took_s
+        starves = starves and cpu_s(check.pid) < _STARVED_SHARE * took_s
         if took_s < limit_s and not starves:
             return
-        process.kill()
-        process.communicate()
+        check.kill()
+        while check.wait(_LOOK_S) is None:
+            pass
         if starves:
             raise _StarvedError
         raise PrepareError(f"its check took longer than {limit_s} s (repository.load_seconds)")
@@ -180,13 +211,15 @@ class Preparer:
     def end_check(self) -> None:
         """Ends the check that is under way, if there is one."""
         with self._lock:
-            if self._process is not None:
-                self._process.kill()
+            if self._check is not None:
+                self._check.kill()
 
     def stop(self) -> None:
-        """Ends the check that is under way; no other one begins."""
+        """Ends the check that is under way, and the nursery; no other one begins."""
         self._stopped = True
         self.end_check()
+        if self._nursery is not None:
+            self._nursery.close()
 
 
 def _crash(status: int, trouble: bytes) -> str:
@@ -241,6 +274,19 @@ def _read(told: dict[str, Any]) -> Config:
     )
     model = config.models[0].with_origin(Origin(config.models[0].path, 1, declared=declared))
     return config.with_models((model,), (), ())
+
+
+def warm_up() -> None:
+    """Reads what each check needs, in a nursery: modules, the C library, ONNX Runtime."""
+    from onnx import helper, numpy_helper  # noqa: F401
+
+    from lumen_uring import engine_export, inspection, loading  # noqa: F401
+    from lumen_uring.config import load
+    from lumen_uring.ring import onnxruntime_path
+    from lumen_uring.ring.engine import Engine
+
+    with Engine(load(environment={}), onnxruntime_path.find()) as engine:
+        engine.info()
 
 
 def main() -> int:
