@@ -6,11 +6,12 @@ loader's while it runs.
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from lumen_uring import model_file, providers, zipmap
+from lumen_uring import model_file, providers, weights, zipmap
 from lumen_uring.engine_cache import engine_place
 from lumen_uring.errors import ConfigError, EngineError
 from lumen_uring.model_cache import CachePlace, cache_place, used
@@ -59,29 +60,50 @@ def add_model(
     # What is read of a large file in a server that runs is no reason to keep its clients waiting.
     call = gently if is_gentle else _at_once
     with ExitStack() as stack:
-        file, classes, note = call(stack.enter_context, zipmap.cut(path))
+        cut, classes, note = call(stack.enter_context, zipmap.cut(path))
+        file = cut
         try:
-            before = model_file.stamp(file)
-            place = call(cache_place, file, ort_version, model.fix_dims)
+            before = model_file.stamp(cut)
+            place = call(cache_place, cut, ort_version, model.fix_dims, model.path)
             labels = classes if names is None else names
+            file, place = call(_with_weights, model, cut, place)
             native = None
             if model.engine != "onnxruntime" and not providers.others(model.providers):
                 native = call(engine_place, file, path.name, place.path)
-            (put or engine.add_model)(model, file, place.path, labels, native)
-            if place.path is not None and model_file.stamp(file) != before:
+            with weights.held(file) if place.copy else nullcontext():
+                (put or engine.add_model)(model, file, place.path, labels, native)
+            if place.path is not None and model_file.stamp(cut) != before:
                 # Its name is of what was read first, and its content may be of what came then.
                 place.path.unlink(missing_ok=True)
                 place = CachePlace(None, f"{path} was written while it was loaded: load it again")
+            if place.copy is not None and model.isolation == "none" and place.has_graph:
+                weights.forget(place.copy)
             call(used, place)
         except (ConfigError, EngineError) as error:
-            if file == path:
-                raise
-            # The file without its ZipMap has no name of its own.
-            text = str(error).replace(str(file), str(path))
+            # Neither the file without its ZipMap nor the copy is one that anybody knows.
+            text = str(error).replace(str(file), str(path)).replace(str(cut), str(path))
             raise type(error)(text) from None
     made_anew = None if native is None else native.note
     said = [text for text in (note, place.note, made_anew) if text is not None]
     return said if model.origin is None else [*said, *model.origin.notes]
+
+
+def _with_weights(model: ModelConfig, file: Path, place: CachePlace) -> tuple[Path, CachePlace]:
+    """The file to load: of a model with weights beside it one of a copy, until the optimised graph
+    holds them. Where there is no room for a copy, what cannot be is noted."""
+    if place.copy is None or place.weights is None:
+        return file, place
+    if place.has_graph and not providers.others(model.providers):
+        return file, place
+    try:
+        names = model_file.read(file).weights
+        return weights.copy(file, place.weights, names, place.copy), place
+    except weights.NoRoomError as error:
+        note = (
+            f"there is no room for a copy of the weights of {model.name} ({error}): whoever writes "
+            "into their files while it is served changes its answers, or ends the server"
+        )
+        return file, replace(place, note=note, copy=None)
 
 
 def _at_once(call: Callable[..., _Result], *arguments: Any) -> _Result:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import stat
 import time
 from collections.abc import Mapping
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from lumen_uring import model_file, text_files
+from lumen_uring import model_file, text_files, weights
 from lumen_uring.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -26,15 +27,25 @@ if TYPE_CHECKING:
 
 _BUILTIN: Final = "builtin:"
 _LABEL_BYTES_MAX: Final = 4 << 20
+_GRAPH_BYTES_MAX: Final = 1 << 31  # of a FlatBuffer, which ONNX Runtime's own format is
+_used: Final[set[str]] = set()  # of what this process has loaded: how its entries' names begin
 _LEFT_OVER_S: Final = 86_400  # nothing is written for so long
 
 
 @dataclass(frozen=True, slots=True)
 class CachePlace:
-    """The path of the optimised graph, or None and the sentence that says why there is none."""
+    """The path of the optimised graph, or None and the sentence that says why there is none. Of a
+    model whose weights lie beside it also the folder of them, and that of a copy."""
 
     path: Path | None
     note: str | None
+    weights: Path | None = None
+    copy: Path | None = None
+
+    @property
+    def has_graph(self) -> bool:
+        """Whether the optimised graph is there."""
+        return self.path is not None and self.path.is_file()
 
 
 def resolve(path: str) -> Path:
@@ -121,7 +132,10 @@ def labels(model: ModelConfig) -> bytes | None:
 
 
 def cache_place(
-    model: Path, ort_version: str, fix_dims: Mapping[str, int] | None = None
+    model: Path,
+    ort_version: str,
+    fix_dims: Mapping[str, int] | None = None,
+    given: str | None = None,
 ) -> CachePlace:
     """Names the file for a model's optimised graph, and makes its directory.
 
@@ -129,23 +143,23 @@ def cache_place(
         model: the model's file.
         ort_version: of the ONNX Runtime that will optimise it.
         fix_dims: sizes that the optimised graph has for good.
+        given: the model's path in the settings, before links were followed; None: the same.
 
     Returns:
         `$XDG_CACHE_HOME` or `~/.cache`, then lumen/<sha256 of the model, with fix_dims also of
-        these, 32 digits>-<ort version>-<processor flags, 8 digits>.ort; no path where that
-        directory cannot be written.
+        these, with weights beside it also of them, 32 digits>-<ort version>-<processor flags,
+        8 digits>.ort; no path where that directory cannot be written, or weights are not there.
 
     Raises:
         ConfigError: the model's file cannot be read.
     """
     reading = model_file.read(model)
-    if not reading.is_whole:
-        return CachePlace(
-            None,
-            f"the optimised graph of {model.name} is not kept, each start makes it anew: "
-            "its weights lie in another file, whose changes the cache would not see",
-        )
-    digest = reading.digest
+    digest, beside = reading.digest, None
+    if reading.weights:
+        beside = weights.folder_of(given or str(model), model, reading.weights)
+        if beside is None:
+            return CachePlace(None, None)  # ONNX Runtime says what is wrong
+        digest = weights.digest(digest, beside, reading.weights)
     if fix_dims:
         sizes = json.dumps(sorted(fix_dims.items()))
         digest = hashlib.sha256(f"{digest} {sizes}".encode()).hexdigest()
@@ -169,9 +183,15 @@ def cache_place(
         return CachePlace(
             None,
             f"the optimised graph of {model.name} is not kept, each start makes it anew: "
-            f"no cache directory ({reason}); set XDG_CACHE_HOME to a writable one",
+            f"no cache directory ({reason}); set XDG_CACHE_HOME to a writable one"
+            + ("; nobody may write into its weights meanwhile" if reading.weights else ""),
         )
-    return CachePlace(directory / name, None)
+    if beside is None:
+        return CachePlace(directory / name, None)
+    copy = directory / f"{digest[:32]}-weights"
+    # What would not fit is not tried twice: ONNX Runtime finds out at the end of all work.
+    fits = weights.bytes_of(beside, reading.weights) < _GRAPH_BYTES_MAX
+    return CachePlace(directory / name if fits else None, None, beside, copy)
 
 
 def _directory() -> Path:
@@ -187,9 +207,12 @@ def used(place: CachePlace) -> None:
     Args:
         place: of its optimised graph.
     """
-    if place.path is None:
+    one = place.path or place.copy
+    if one is None:
         return
-    for entry in place.path.parent.glob(f"{place.path.name.partition('-')[0]}-*"):
+    start = one.name.partition("-")[0]
+    _used.add(start)
+    for entry in one.parent.glob(f"{start}-*"):
         with suppress(OSError):
             os.utime(entry)
 
@@ -203,7 +226,7 @@ def trim(most_bytes: int) -> list[str]:
         most_bytes: of all files together; 0: no bound.
 
     Returns:
-        The names of the files that are gone.
+        A sentence where that is too little for what this process has loaded.
     """
     found: list[tuple[float, int, Path]] = []
     with suppress(OSError, RuntimeError):  # no cache, or no home
@@ -211,16 +234,28 @@ def trim(most_bytes: int) -> list[str]:
             status = entry.lstat()
             if stat.S_ISREG(status.st_mode):
                 found.append((status.st_mtime, status.st_size, entry))
+            elif stat.S_ISDIR(status.st_mode):
+                files = [path for path in entry.rglob("*") if path.is_file()]
+                found.append((status.st_mtime, sum(path.stat().st_size for path in files), entry))
     left, gone = sum(size for _time, size, _entry in found), []
     for used_s, size, entry in sorted(found):
         is_left_over = entry.suffix == ".tmp" and used_s < time.time() - _LEFT_OVER_S
         if not is_left_over and (most_bytes == 0 or left <= most_bytes):
             continue
         with suppress(OSError):
-            entry.unlink()
+            if entry.is_dir():
+                shutil.rmtree(entry)
+            else:
+                entry.unlink()
             gone.append(entry.name)
             left -= size
-    return gone
+    short = [name for name in gone if name.partition("-")[0] in _used]
+    if not short:
+        return []
+    return [
+        f"repository.cache_bytes, {most_bytes} bytes, has no room for all that was loaded: the "
+        f"next start optimises or copies it again ({len(short)} of the cache's files)"
+    ]
 
 
 def cpu_flags_hash(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -24,16 +25,19 @@ _SETTLED_NS: Final = 1_000_000_000
 # How protobuf writes the key of an initializer that lies in another file (onnx.proto,
 # TensorProto.external_data): field 1, 8 bytes, "location", field 2.
 _EXTERNAL: Final = b"\n\x08location\x12"
+# The value behind it: its length, of 1 or 2 bytes of 7 bits, then so many of text.
+_LENGTH: Final = re.compile(rb"([\x80-\xff]?)([\x00-\x7f])")
+_LOCATION_BYTES: Final = len(_EXTERNAL) + 2 + 4096  # PATH_MAX
 _ZIPMAP: Final = b"ZipMap"
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a file holds: the SHA-256 of its bytes in 64 hexadecimal digits, whether all weights are
-    in it, and whether it has the word ZipMap."""
+    """What a file holds: the SHA-256 of its bytes in 64 hexadecimal digits, the files that its
+    other weights lie in, in the order of their names, and whether it has the word ZipMap."""
 
     digest: str
-    is_whole: bool
+    weights: tuple[str, ...]
     mentions_zipmap: bool
 
 
@@ -54,21 +58,38 @@ def read(path: Path) -> Reading:
             if (kept := _readings.get(before)) is not None:
                 return kept
             digest = hashlib.sha256()
-            found: set[bytes] = set()
+            weights: set[str] = set()
+            mentions_zipmap = False
             tail = b""
             while chunk := file.read(_CHUNK_BYTES):
                 digest.update(chunk)
-                for word in {_EXTERNAL, _ZIPMAP} - found:
-                    if word in chunk or word in tail + chunk[: len(word)]:
-                        found.add(word)
-                tail = chunk[-len(_EXTERNAL) :]
+                text = tail + chunk
+                mentions_zipmap = mentions_zipmap or _ZIPMAP in text
+                weights |= _locations(text)
+                tail = text[-_LOCATION_BYTES:]
             is_same = _file_of(file.fileno()) == before
     except OSError as error:
         raise ConfigError(f"The model file {path} cannot be read: {error.strerror}.") from None
-    reading = Reading(digest.hexdigest(), _EXTERNAL not in found, _ZIPMAP in found)
+    reading = Reading(digest.hexdigest(), tuple(sorted(weights)), mentions_zipmap)
     if is_same and time.time_ns() - max(before[-2:]) > _SETTLED_NS:
         _keep(before, reading)
     return reading
+
+
+def _locations(text: bytes) -> set[str]:
+    """The names of files that initializers lie in, as far as they are whole."""
+    found = set()
+    at = text.find(_EXTERNAL)
+    while at >= 0:
+        at += len(_EXTERNAL)
+        if length := _LENGTH.match(text, at):
+            more, last = length.groups()
+            count = (more[0] & 0x7F) + (last[0] << 7) if more else last[0]
+            name = text[length.end() : length.end() + count]
+            if len(name) == count:
+                found.add(name.decode("utf-8", "surrogateescape"))
+        at = text.find(_EXTERNAL, at)
+    return found
 
 
 def stamp(path: Path) -> _File | None:
@@ -83,10 +104,10 @@ def stamp(path: Path) -> _File | None:
         return None
 
 
-def known() -> list[tuple[list[int], str, bool, bool]]:
+def known() -> list[tuple[list[int], str, list[str], bool]]:
     """What this process has read, as another one may learn it."""
     return [
-        ([*file], reading.digest, reading.is_whole, reading.mentions_zipmap)
+        ([*file], reading.digest, [*reading.weights], reading.mentions_zipmap)
         for file, reading in _readings.items()
     ]
 
@@ -97,9 +118,10 @@ def learn(readings: Iterable[Sequence[object]]) -> None:
     Args:
         readings: its `known`.
     """
-    for file, *rest in readings:
+    for file, digest, weights, mentions_zipmap in readings:
         assert isinstance(file, list)
-        _keep(tuple(file), Reading(*rest))  # type: ignore[arg-type]
+        assert isinstance(weights, list)
+        _keep(tuple(file), Reading(str(digest), tuple(weights), bool(mentions_zipmap)))
 
 
 def _keep(file: _File, reading: Reading) -> None:

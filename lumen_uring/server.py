@@ -247,8 +247,7 @@ def _live_models(
         path, names = resolve(model.path), labels(model)
         put = partial(engine.load, gently=is_gentle)
         said = loading.add_model(engine, ort_version, model, path, names, put, is_gentle)
-        trim(config.repository.cache_bytes)
-        return said
+        return [*said, *trim(config.repository.cache_bytes)]
 
     load_virtual = partial(loading.load_virtual, engine)
     preparer = Preparer(nursery=nursery_for(config))
@@ -346,7 +345,7 @@ def _load_models(
     for name, (wrong, said) in compared.items():
         problems += [(name, EngineError(line)) for line in wrong]
         notes += said
-    trim(config.repository.cache_bytes)
+    notes += trim(config.repository.cache_bytes)
     _report(config, problems)
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import stat
 import time
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
-from lumen_uring import loading, model_cache
+from lumen_uring import loading, model_cache, model_file, weights
 from lumen_uring.errors import ConfigError
 from lumen_uring.model_cache import cache_place, cpu_flags_hash, labels, resolve
 from lumen_uring.model_settings import ModelConfig
@@ -69,33 +71,105 @@ def test_the_place_depends_on_model_runtime_and_processor(
     assert other.path.name == f"{digest}-1.31.1-01234567.ort"
 
 
-def test_weights_in_another_file_are_not_cached(
+def test_weights_in_other_files_are_part_of_the_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import numpy as np
-    import onnx
-    from onnx import TensorProto, helper, numpy_helper
-
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    weights = numpy_helper.from_array(np.zeros((64, 64), np.float32), "w")
-    graph = helper.make_graph(
-        [helper.make_node("MatMul", ["x", "w"], ["y"])],
-        "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 64])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 64])],
-        [weights],
-    )
-    inside, outside = tmp_path / "inside.onnx", tmp_path / "outside.onnx"
-    onnx.save(helper.make_model(graph), inside)
-    onnx.save(helper.make_model(graph), outside, save_as_external_data=True, size_threshold=0)
-    assert cache_place(inside, "1").path is not None
-    place = cache_place(outside, "1")
-    assert place.path is None
-    assert place.note is not None
-    assert "another file" in place.note
+    model = outside(tmp_path / "m", "w.bin")
+    (tmp_path / "m" / "w.bin").write_bytes(b"weights")
+    place = cache_place(model, "1")
+    assert place.path is not None
+    assert (place.weights, place.note) == (tmp_path / "m", None)
+    assert place.copy == place.path.parent / f"{place.path.name[:32]}-weights"
+    (tmp_path / "m" / "w.bin").write_bytes(b"Weights")
+    assert cache_place(model, "1").path != place.path
+    (tmp_path / "m" / "w.bin").unlink()
+    assert cache_place(model, "1") == model_cache.CachePlace(None, None)
+
+
+def test_weights_are_looked_for_beside_a_link_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hugging Face's cache has files named by their digest, and a folder of links to them."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshot"
+    snapshot.mkdir()
+    outside(blobs, "model.onnx_data").rename(blobs / "1")
+    (blobs / "2").write_bytes(b"weights")
+    (snapshot / "model.onnx").symlink_to(blobs / "1")
+    (snapshot / "model.onnx_data").symlink_to(blobs / "2")
+    given = snapshot / "model.onnx"
+    assert cache_place(given.resolve(), "1").path is None
+    assert cache_place(given.resolve(), "1", None, str(given)).weights == snapshot
+
+
+@pytest.mark.parametrize("name", ["../w.bin", "a/../../w.bin", "/etc/hostname"])
+def test_weights_outside_the_folder_are_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    (tmp_path / "w.bin").write_bytes(b"weights")
+    assert cache_place(outside(tmp_path / "m", name), "1").path is None
+
+
+def test_a_copy_of_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is whole or not there, also where two processes make it at once."""
+    monkeypatch.setattr(model_file, "_readings", {})
+    model = outside(tmp_path / "m", "sub/w.bin")
+    (tmp_path / "m" / "sub").mkdir()
+    source = tmp_path / "m" / "sub" / "w.bin"
+    source.write_bytes(b"weights")
+    to, names = tmp_path / "copy", ["sub/w.bin"]
+    arguments = (model, tmp_path / "m", names)
+    assert weights.copy(*arguments, to) == to / "model.onnx"
+    assert (to / "sub" / "w.bin").read_bytes() == b"weights"
+    assert (to / "model.onnx").read_bytes() == model.read_bytes()
+    source.write_bytes(b"others")
+    weights.copy(*arguments, to)  # is there
+    assert (to / "sub" / "w.bin").read_bytes() == b"weights"
+    with weights.held(to / weights.GRAPH):
+        weights.forget(to)
+        assert to.is_dir()
+    weights.forget(to)
+    weights.forget(to)
+    assert not to.exists()
+    real = weights._copy_bytes
+
+    def written_meanwhile(reading: BinaryIO, writing: BinaryIO) -> str:
+        source.write_bytes(b"written while it was read")
+        return real(reading, writing)
+
+    monkeypatch.setattr(weights, "_copy_bytes", written_meanwhile)
+    with pytest.raises(ConfigError, match="was written while it was loaded: load it again"):
+        weights.copy(*arguments, to)
+
+    def made_by_another(reading: BinaryIO, writing: BinaryIO) -> str:
+        to.mkdir(exist_ok=True)
+        (to / "model.onnx").write_bytes(b"theirs")
+        return real(reading, writing)
+
+    monkeypatch.setattr(weights, "_copy_bytes", made_by_another)
+    assert weights.copy(*arguments, to).read_bytes() == b"theirs"
+    weights.forget(to)
+
+    def full(_reading: BinaryIO, _writing: BinaryIO) -> str:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(weights, "_copy_bytes", full)
+    with pytest.raises(weights.NoRoomError, match=r"25 bytes in .*: No space left"):
+        weights.copy(*arguments, to)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["m"]
 
 
 EXTERNAL = b"\n\x08location\x12"
+
+
+def outside(folder: Path, name: str) -> Path:
+    """A file that says of some initializer that it lies in the file of that name."""
+    folder.mkdir()
+    text = name.encode()
+    (folder / "model.onnx").write_bytes(b"graph" + EXTERNAL + bytes([len(text)]) + text)
+    return folder / "model.onnx"
 
 
 @pytest.mark.parametrize("size", [1 << 20, 2 << 20])
@@ -106,7 +180,7 @@ def test_a_mark_of_other_weights_wherever_it_lies(
     """The file is read a MiB at a time: the mark may begin in one piece and end in the next."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     model = tmp_path / "m.onnx"
-    model.write_bytes(bytes(size - before) + EXTERNAL + bytes(3))
+    model.write_bytes(bytes(size - before) + EXTERNAL + b"\1w")
     assert cache_place(model, "1").path is None
     model.write_bytes(bytes(size - before) + EXTERNAL[:-1] + b"!" + bytes(3))
     assert cache_place(model, "1").path is not None
@@ -118,13 +192,8 @@ def test_a_mark_is_not_forgotten_over_what_follows(
     """And the hash is of the whole file."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     model = tmp_path / "m.onnx"
-    model.write_bytes(EXTERNAL + bytes(3 << 20))
-    place = cache_place(model, "1")
-    assert (place.path, place.note) == (
-        None,
-        "the optimised graph of m.onnx is not kept, each start makes it anew: "
-        "its weights lie in another file, whose changes the cache would not see",
-    )
+    model.write_bytes(EXTERNAL + b"\1w" + bytes(3 << 20))
+    assert cache_place(model, "1") == model_cache.CachePlace(None, None)
     raw = bytes((2 << 20) + 1) + b"end"
     model.write_bytes(raw)
     place = cache_place(model, "1")
@@ -264,6 +333,11 @@ def fill(directory: Path, **entries: tuple[int, float]) -> Path:
     return folder
 
 
+@pytest.fixture(autouse=True)
+def _nothing_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model_cache, "_used", set())
+
+
 def left(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
@@ -284,18 +358,27 @@ def test_what_was_not_used_for_longest_goes(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     entries = {"a_1_ort": (100, 30.0), "b_1_ort": (200, 20.0), "c_1_ort": (300, 10.0)}
     folder = fill(tmp_path, **entries)
-    (folder / "no-file").mkdir()
-    gone = model_cache.trim(most)
+    (folder / "no-file").mkdir()  # of now
+    assert model_cache.trim(most) == []  # nobody here has loaded them
     assert left(folder) == kept | {"no-file"}
-    assert {*gone} == {"a-1.ort", "b-1.ort", "c-1.ort"} - kept
 
 
 def test_a_load_uses_all_of_its_entries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     folder = fill(tmp_path, a_1_ort=(100, 30.0), a_engine1_bin=(100, 40.0), b_1_ort=(100, 20.0))
     model_cache.used(model_cache.CachePlace(folder / "a-1.ort", None))
+    copy = folder / "c-weights"
+    copy.mkdir()
+    (copy / "w.bin").write_bytes(bytes(50))
+    os.utime(copy, (0, 0))
     model_cache.used(model_cache.CachePlace(None, "no cache"))
-    assert model_cache.trim(200) == ["b-1.ort"]
+    model_cache.used(model_cache.CachePlace(None, None, folder, copy))
+    assert model_cache.trim(250) == []
+    assert left(folder) == {"a-1.ort", "a-engine1.bin", "c-weights"}
+    [said] = model_cache.trim(1)
+    assert "repository.cache_bytes, 1 bytes, has no room for all that was loaded" in said
+    assert "(3 of the cache's files)" in said
+    assert left(folder) == set()
 
 
 def test_what_a_killed_process_left_goes_after_a_day(
@@ -304,8 +387,12 @@ def test_what_a_killed_process_left_goes_after_a_day(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert model_cache.trim(1) == []  # no cache yet
     folder = fill(tmp_path, a_1_ort=(100, 90_000.0), x_1_tmp=(9, 90_000.0), y_1_tmp=(9, 10.0))
-    assert model_cache.trim(0) == ["x-1.tmp"]
-    assert left(folder) == {"a-1.ort", "y-1.tmp"}
+    for folders in ("z.1.tmp", "u.1.tmp"):
+        (folder / folders).mkdir()
+        (folder / folders / "w.bin").write_bytes(b"half")
+    os.utime(folder / "z.1.tmp", (0, 0))
+    assert model_cache.trim(0) == []
+    assert left(folder) == {"a-1.ort", "y-1.tmp", "u.1.tmp"}
 
 
 def test_what_came_during_a_load_is_not_kept_as_what_was_there(

@@ -30,11 +30,17 @@ def aged(path: Path, monkeypatch: pytest.MonkeyPatch, seconds: int = 2) -> Path:
 
 @pytest.mark.parametrize("at", [0, 7, CHUNK - 8, CHUNK - 1, CHUNK, 2 * CHUNK - 3])
 def test_words_are_found_wherever_they_stand(tmp_path: Path, at: int) -> None:
-    for word, is_whole, zipmap in ((b"\n\x08location\x12", False, False), (b"ZipMap", True, True)):
+    long = "n" * 300
+    for word, weights, zipmap in (
+        (b"\n\x08location\x12\x05w.bin", ("w.bin",), False),
+        (b"\n\x08location\x12\xac\x02" + long.encode(), (long,), False),
+        (b"\n\x08location\x12\x7fw.bin", (), False),
+        (b"ZipMap", (), True),
+    ):
         content = b"x" * at + word + b"y" * 9
         (tmp_path / "m").write_bytes(content)
         digest = hashlib.sha256(content).hexdigest()
-        assert model_file.read(tmp_path / "m") == Reading(digest, is_whole, zipmap)
+        assert model_file.read(tmp_path / "m") == Reading(digest, weights, zipmap)
 
 
 def test_a_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -500,7 +500,7 @@ def test_models_are_added_each_with_its_own_files(monkeypatch: pytest.MonkeyPatc
     places = {"x": CachePlace(Path("/c/x"), None), "y": CachePlace(None, "y is not kept")}
     asked: list[tuple[str, str]] = []
 
-    def place(path: Path, version: str, _fixed: Mapping[str, int]) -> CachePlace:
+    def place(path: Path, version: str, _fixed: Mapping[str, int], _given: str) -> CachePlace:
         asked.append((str(path), version))
         return places[str(path)]
 

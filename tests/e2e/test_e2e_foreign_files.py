@@ -20,7 +20,7 @@ from test_e2e_isolation import children
 from web import Http
 
 COLUMNS = 1 << 18  # a MiB of weights, which no kernel packs into memory of its own
-KINDS = ("ort", "onnx", "external")
+KINDS = ("ort", "onnx", "external", "kept beside")
 X = np.ones((1, COLUMNS), "<f4")
 
 
@@ -37,8 +37,17 @@ def make(kind: str, folder: Path, factor: float) -> Path:
     """A model of that kind in a folder; its files are written in place where they are there."""
     folder.mkdir(exist_ok=True)
     path = times(folder / "made.onnx", factor)
-    if kind == "external":
+    if kind in ("external", "kept beside"):
         model = onnx.load(path)
+        if kind == "kept beside":  # ONNX Runtime's own format has no optional values
+            (node,) = model.graph.node
+            node.output[0] = "m"
+            model.graph.node.extend(
+                [
+                    helper.make_node("Optional", ["m"], ["o"]),
+                    helper.make_node("OptionalGetElement", ["o"], ["y"]),
+                ]
+            )
         onnx.save(model, folder / "model.onnx", save_as_external_data=True, location="weights.bin")
         path.unlink()
         return folder / "model.onnx"
@@ -138,6 +147,24 @@ def test_the_next_load_takes_the_new_file_or_nothing(
         os.truncate(version / f"model.{suffix}", 100)
         assert http.query(load).code == 400
         expect(server, 5, "m")
+
+
+@pytest.mark.parametrize("kind", ["external", "kept beside"])
+def test_the_copy_of_weights_stays_where_no_graph_holds_them(tmp_path: Path, kind: str) -> None:
+    """The next start takes it, and the optimised graph where there is one."""
+    path = make(kind, tmp_path / "m", 2.0)
+    cache = tmp_path / "cache"
+    settings = {"models": [{"name": "here", "path": str(path)}]}
+    inodes = []
+    for _ in range(2):
+        with Server(settings, cache) as server:
+            expect(server, 2, "here")
+            assert "not kept" not in server.output
+        kept = {entry.name.partition("-")[2]: entry for entry in (cache / "lumen").iterdir()}
+        assert ("weights" in kept) == (kind == "kept beside")
+        assert any(name.endswith(".ort") for name in kept) == (kind == "external")
+        inodes.append({entry.stat().st_ino for entry in kept.values()})
+    assert inodes[0] == inodes[1]
 
 
 def test_the_cache_keeps_its_bound_while_models_come(tmp_path: Path) -> None:

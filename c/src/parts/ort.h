@@ -36,8 +36,8 @@ void lm_ort_close(struct lm_ort *ort);
 
 /* Where the sessions of one model come from: the optimised graph in ONNX Runtime's own format,
  * in memory once and used in place by all of them, or (when that cannot be made) the model file
- * itself. No file of the user's stays mapped but the weights beside such a model file, which ONNX
- * Runtime maps for each session. */
+ * itself. No file of the user's stays mapped: where weights lie beside such a model file, which
+ * ONNX Runtime maps for each session, it is the copy that weights.py has made. */
 struct lm_ort_source {
     struct lm_mapping optimised; /* bytes 0: sessions load `path` each with its own weights */
     char path[4096];
