@@ -282,10 +282,10 @@ def test_a_name_that_is_no_text(tmp_path: Path, capsys: pytest.CaptureFixture[st
 def test_a_folder_that_cannot_be_read(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(_path: Path) -> None:
-        raise PermissionError(13, "Permission denied")
+    def refuse(path: str | Path) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(Path, "iterdir", refuse)
+    monkeypatch.setattr(os, "scandir", refuse)
     assert main(["predict", str(tmp_path), "--port", "1"]) == 1
     assert capsys.readouterr().err == f"lumen: {tmp_path} cannot be read: Permission denied.\n"
 

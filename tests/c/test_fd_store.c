@@ -127,10 +127,10 @@ int main(void) {
     CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
     int before = open_descriptors();
     setenv("LUMEN_URING_MASK", "fd_install", 1);
-    CHECK(lm_fd_store_open(&store, CAPACITY) == LUMEN_E_UNSUPPORTED && !store);
+    CHECK(lm_fd_store_open(&store, CAPACITY, 3) == LUMEN_E_UNSUPPORTED && !store);
     CHECK(strstr(lm_error_last(), "Linux 6.8"));
     unsetenv("LUMEN_URING_MASK");
-    int code = lm_fd_store_open(&store, CAPACITY);
+    int code = lm_fd_store_open(&store, CAPACITY, 3);
     if (code == LUMEN_E_UNSUPPORTED) check_skip("test_fd_store", lm_error_last());
     CHECK(code == 0 && open_descriptors() == before + 3);
     CHECK(lm_fd_store_get(store, 0) < 0); /* what it was tried with is gone */
@@ -143,7 +143,10 @@ int main(void) {
     check_late(store);
     lm_fd_store_close(store);
     CHECK(open_descriptors() == before);
-    CHECK(lm_fd_store_open(&store, 2 * LIMIT) == 0 && open_descriptors() == before + 2);
+    CHECK(lm_fd_store_open(&store, 6 * LIMIT, 5) == LUMEN_E_UNSUPPORTED && !store);
+    CHECK(strstr(lm_error_last(), "that takes 6 descriptors"));
+    CHECK(open_descriptors() == before);
+    CHECK(lm_fd_store_open(&store, 2 * LIMIT, 2) == 0 && open_descriptors() == before + 2);
     lm_fd_store_close(store);
     return check_finish("test_fd_store");
 }

@@ -458,6 +458,7 @@ def test_what_hangs_and_what_waits_is_shown(serve: Serve, tmp_path: Path) -> Non
         )
         assert http.query(web.get("/v2/health/ready")).code == 503
         connection.send(b"".join(slow(1, number) for number in range(2, 8)))
+        connection.socket.settimeout(600)  # the Run takes as long as the machine lets it
         connection.replies(7)
         eventually(lambda: of(scrape(port), "lumen_worker_hangs") == 0, "it has returned", 60)
     server.check_idle()

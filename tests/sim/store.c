@@ -12,7 +12,8 @@ struct lm_fd_store {
     struct peer *kept[];
 };
 
-int lm_fd_store_open(struct lm_fd_store **store_out, uint32_t capacity) {
+int lm_fd_store_open(struct lm_fd_store **store_out, uint32_t capacity, uint32_t most) {
+    (void)most;
     struct lm_fd_store *store = calloc(1, sizeof *store + capacity * sizeof store->kept[0]);
     store->capacity = capacity;
     *store_out = store;

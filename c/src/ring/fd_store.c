@@ -98,7 +98,7 @@ static int open_table(struct io_uring *table, uint32_t entries) {
     return code;
 }
 
-int lm_fd_store_open(struct lm_fd_store **store_out, uint32_t capacity) {
+int lm_fd_store_open(struct lm_fd_store **store_out, uint32_t capacity, uint32_t most) {
     struct lm_uring_features features;
     struct rlimit limit;
     *store_out = NULL;
@@ -109,6 +109,10 @@ int lm_fd_store_open(struct lm_fd_store **store_out, uint32_t capacity) {
     if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < entries)
         entries = (uint32_t)limit.rlim_cur;
     uint32_t count = (capacity + entries - 1) / entries;
+    if (count > most) {
+        return lm_error(LUMEN_E_UNSUPPORTED,
+                        "that takes %u descriptors, of which there are too few", count);
+    }
     struct lm_fd_store *store = calloc(1, sizeof *store + count * sizeof store->tables[0]);
     if (!store) return lm_error(LUMEN_E_NOMEM, "no memory for %u tables of sockets", count);
     store->table_entries = entries;

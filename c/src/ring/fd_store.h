@@ -11,8 +11,9 @@
 
 struct lm_fd_store; /* opaque */
 
-/* For indices below `capacity`. Returns 0, LUMEN_E_UNSUPPORTED with the cause, LUMEN_E_NOMEM. */
-int lm_fd_store_open(struct lm_fd_store **store_out, uint32_t capacity);
+/* For indices below `capacity`; takes at most so many descriptors itself. Returns 0,
+ * LUMEN_E_UNSUPPORTED with the cause, LUMEN_E_NOMEM. */
+int lm_fd_store_open(struct lm_fd_store **store_out, uint32_t capacity, uint32_t most);
 void lm_fd_store_close(struct lm_fd_store *store);
 
 /* Keeps what `fd` stands for, also when it is closed. 0 or a negative errno. */
