@@ -74,11 +74,12 @@ $(VENV)/.dashboard: $(VENV)/.run
 
 ## Test
 
-# What computes first, as many side by side as there are cores; then what waits a third of its time, all at once. No
+# The tests in Python wait for half of their time, in which the others compute: these take what nobody else wants. No
 # test judges a time.
 test: dev ## all tests: C on three builds, fuzz corpora, simulation, models, Python
-	@$(MAKE) -s --no-print-directory -j$(JOBS) --output-sync=target lint test-models c-then-sim
-	@$(MAKE) -s --no-print-directory -j9 --output-sync=target test-python $(E2E)
+	@nice -n 19 $(MAKE) -s --no-print-directory -j$(JOBS) --output-sync=target lint test-models c-then-sim & beside=$$!; \
+	$(MAKE) -s --no-print-directory -j9 --output-sync=target test-python $(E2E); code=$$?; \
+	wait $$beside && exit $$code
 
 dev: $(VENV)/.dev ## set-up for changing Lumen: `build`, and what tests and benchmarks need
 	@$(MAKE) -s --no-print-directory $(PARALLEL) -C c lib bench
