@@ -23,6 +23,7 @@ from lumen_uring import Client
 pytestmark = pytest.mark.once  # what reads requests is the same on both backends
 
 COLUMNS, MOST, ROUNDS = 100, 256, 20
+NAMED_MOST = 1024  # columns of a table
 Arrays = dict[str, np.ndarray]
 
 
@@ -139,3 +140,50 @@ def test_one_more_is_refused(cache: Path, tmp_path: Path) -> None:
     assert "expected 1 to 256 inputs and as many outputs, found 257 and 257" in (
         done.stdout + done.stderr
     )
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Iterator[Server]:
+    """Models whose one input's row is a table's: as many columns as may have a name, and one more;
+    the answer says where each value went."""
+    folder = tmp_path_factory.mktemp("table")
+    entries = []
+    for name, width in (("most", NAMED_MOST), ("more", NAMED_MOST + 1)):
+        path = graphs.save(
+            folder / f"{name}.onnx",
+            [helper.make_node("Identity", ["x"], ["y"])],
+            [tensor("x", FLOAT, ["n", width])],
+            [tensor("y", FLOAT, ["n", width])],
+        )
+        entries.append({"name": name, "path": str(path)})
+    with Server({"models": entries}, cache) as one:
+        yield one
+
+
+def frames(width: int) -> Iterator[dict[str, Any]]:
+    """Two rows of a table in each form that names columns."""
+    names = [f"column {i}" for i in range(width)]
+    rows = [[float(row * width + i) for i in range(width)] for row in range(2)]
+    yield {"dataframe_split": {"columns": names, "data": rows}}
+    yield {"dataframe_records": [dict(zip(names, row, strict=True)) for row in rows]}
+
+
+def test_a_table_has_as_many_named_columns_as_may_be(table: Server) -> None:
+    with Http(table.port) as http:
+        for body in frames(NAMED_MOST):
+            answer = http.query(web.post("/v1/models/most:predict", json.dumps(body).encode()))
+            assert answer.code == 200, answer.error
+            assert answer.json()["predictions"] == [
+                [float(row * NAMED_MOST + i) for i in range(NAMED_MOST)] for row in range(2)
+            ]
+        for body in frames(NAMED_MOST + 1):
+            answer = http.query(web.post("/v1/models/more:predict", json.dumps(body).encode()))
+            assert answer.code == 400
+            assert f"at most {NAMED_MOST}" in answer.error
+        # Rows of other widths than the first one's.
+        short, long = [dict.fromkeys(map(str, range(n)), 1.0) for n in (NAMED_MOST, NAMED_MOST + 1)]
+        body = {"dataframe_records": [short, long]}
+        answer = http.query(web.post("/v1/models/most:predict", json.dumps(body).encode()))
+        assert answer.code == 400
+        assert "no field beside those of row 0" in answer.error
+    table.check_idle()

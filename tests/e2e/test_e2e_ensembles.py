@@ -453,3 +453,50 @@ def test_experts_that_cannot_be_a_step(
     done = run(["--config", str(config), "--check"], cache)
     assert (done.returncode == 1) == bool(said), done.stderr
     assert said in done.stderr
+
+
+@pytest.mark.parametrize("narrow", ["first", "second"])
+def test_the_smallest_bound_of_the_steps_holds(serve: Serve, tmp_path: Path, narrow: str) -> None:
+    """Rows and a free size: whichever step has the bound, a request beyond it is refused before any
+    step runs, and one at the bound is answered."""
+    shape = ["n", "k"]
+
+    def negative(name: str) -> str:
+        return str(
+            graphs.save(
+                tmp_path / f"{name}.onnx",
+                [helper.make_node("Neg", ["x"], ["y"])],
+                [tensor("x", FLOAT, shape)],
+                [tensor("y", FLOAT, shape)],
+            )
+        )
+
+    models = [
+        {
+            "name": name,
+            "path": negative(name),
+            "max_rows": 4 if name == narrow else 16,
+            "max_dims": {"k": 6 if name == narrow else 20},
+        }
+        for name in ("first", "second")
+    ]
+    steps = [
+        {"model": "first", "inputs": {"x": "a"}, "outputs": {"y": "b"}},
+        {"model": "second", "inputs": {"x": "b"}, "outputs": {"y": "c"}},
+    ]
+    server = serve({"models": models, "ensembles": [{"name": "both", "steps": steps}]})
+    with Client("127.0.0.1", server.port) as client, Http(server.port) as http:
+        assert client.models()["both"].max_rows == 4
+        for rows, size, code in ((4, 6, 200), (5, 6, 400), (4, 7, 400), (1, 20, 400), (16, 1, 400)):
+            x = np.arange(rows * size, dtype=np.float32).reshape(rows, size)
+            for binary in (True, False):
+                answer = http.query(web.infer("both", {"a": x}, binary=binary))
+                assert answer.code == code, (rows, size)
+                if code == 200:
+                    assert answer.array("c").tobytes() == x.tobytes()
+            if code == 200:
+                assert client.infer("both", {"a": x}).outputs["c"].tobytes() == x.tobytes()
+            else:
+                with pytest.raises(BadRequest):
+                    client.infer("both", {"a": x})
+    server.check_idle()

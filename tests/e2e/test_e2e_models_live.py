@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,7 +16,7 @@ import tritonclient.http as http_client
 import web
 import yaml
 from conftest import Serve
-from harness import eventually, run
+from harness import Server, eventually, run
 from onnx import helper
 from operating import Reloaded
 from tritonclient.utils import InferenceServerException
@@ -342,3 +342,62 @@ def test_virtual_models_are_read_again(serve: Serve, cache: Path, tmp_path: Path
     with Http(port) as http:
         assert http.query(web.infer("chain", {"x": X})).array("t3")[0, 1] == 8
     one.server.check_idle()
+
+
+def halves(server: Server, first: bytes, rest: bytes, between: Callable[[], object]) -> web.Answer:
+    """A request of which one part is here before something happens, and the other comes after."""
+    with Http(server.port) as http:
+        before = server.figures().io["http_requests"]
+        http.send(first)
+        eventually(lambda: server.figures().io["http_requests"] > before, "the head is read")
+        between()
+        http.send(rest)
+        return http.answer()
+
+
+@pytest.mark.parametrize("what", ["same tensors", "other tensors", "unloaded"])
+@pytest.mark.parametrize("binary", [True, False])
+def test_a_model_changes_while_a_request_comes(
+    serve: Serve, tmp_path: Path, what: str, binary: bool
+) -> None:
+    """No model is given what was meant for another one's tensors: a request that has its memory is
+    run by the model that was there; one without is refused where the tensors are others."""
+    times(tmp_path / "m/1/model.onnx", 3)
+    server = serve({"repository": repository(tmp_path, "explicit", load=["m"])})
+    request = web.infer("m", {"x": X}, binary=binary)
+    head, _, body = request.partition(b"\r\n\r\n")
+    at = len(head) + 4 + 9  # within the JSON
+
+    def change() -> None:
+        action = "unload" if what == "unloaded" else "load"
+        if what == "same tensors":
+            times(tmp_path / "m/2/model.onnx", 5)
+        if what == "other tensors":
+            shape = ["n", 4]
+            graphs.save(
+                tmp_path / "m/2/model.onnx",
+                [helper.make_node("Identity", ["x"], ["y"])],
+                [graphs.tensor("x", graphs.FLOAT, shape)],
+                [graphs.tensor("y", graphs.FLOAT, shape)],
+            )
+        with Http(server.port) as other:
+            assert other.query(post(f"/v2/repository/models/m/{action}")).code == 200
+
+    (tmp_path / "m/2").mkdir()
+    assert len(body) > 20
+    answer = halves(server, request[:at], request[at:], change)
+    if answer.code == 200:
+        assert answer.array("y").tobytes() == (X * answer_factor(answer)).tobytes()
+        assert answer_factor(answer) in ((3, 5) if what == "same tensors" else (3,))
+    else:
+        assert what != "same tensors"
+        assert answer.code == 404
+        said = "by one with other tensors" if what == "other tensors" else "was unloaded while"
+        assert said in answer.error
+    if binary:  # its place depends on the JSON, which was not here
+        assert (answer.code == 200) == (what == "same tensors")
+    server.check_idle()
+
+
+def answer_factor(answer: web.Answer) -> int:
+    return int(answer.array("y")[0, 1])

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import http.client
 import re
 import signal
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +15,7 @@ import pytest
 import wire
 from conftest import Serve
 from harness import Server, eventually
-from operating import Manager, Reloaded, key, records
+from operating import Manager, Reloaded, free_port, key, records
 from test_e2e_life import DIGITS, settings
 
 
@@ -39,19 +41,30 @@ def asked_natively(server: Server, token: str) -> int:
         return connection.ask(wire.frame(padded + bytes(64), id=1, flags=1)).status
 
 
+def page_for(port: int, host: str) -> int:
+    """The status of the metrics page under a name."""
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as to:
+        to.request("GET", "/metrics", headers={"Host": host})
+        return to.getresponse().status
+
+
 def test_keys_hosts_and_rates_are_reloaded(serve: Serve, tmp_path: Path) -> None:
+    pages = free_port()
+
     def document(**server: object) -> dict[str, object]:
-        return settings(tmp_path, io_threads=2, **server)
+        return settings(tmp_path, io_threads=2, metrics_port=pages, **server)
 
     one = Reloaded(serve, tmp_path, document(keys=[key("ada")]))
     server = one.server
     assert [asked(server, token) for token in ("ada", "bob", None)] == [200, 401, 401]
     assert asked(server, "ada", "lumen.example") == 421
+    assert page_for(pages, "lumen.example") == 421
 
     said = one.reload(document(keys=[key("bob")], hosts=["lumen.example"]))
     assert "Reloaded: server.hosts, server.keys." in said
     assert [asked(server, token) for token in ("ada", "bob", None)] == [401, 200, 401]
     assert asked(server, "bob", "lumen.example") == 200
+    assert page_for(pages, "lumen.example") == 200
     assert asked_natively(server, "bob") == wire.OK
     assert asked_natively(server, "ada") == wire.UNAUTHORISED
 
@@ -65,6 +78,7 @@ def test_keys_hosts_and_rates_are_reloaded(serve: Serve, tmp_path: Path) -> None
     # The same rate again fills no bucket.
     one.reload(document(rate=0.001, burst=1, hosts=["other.example"]))
     assert asked(server, None) == 429
+    assert [page_for(pages, name) for name in ("lumen.example", "other.example")] == [421, 200]
     one.reload(document())
     assert [asked(server, None) for _ in range(3)] == [200, 200, 200]
 

@@ -20,11 +20,27 @@ struct named {
     bool has_rows;                  /* its first dimension is the request's rows */
     bool is_output;
     uint16_t value;
+    /* Of its dimensions that are free sizes of a request: which of another's they are, 1 + that
+     * one's place (0: of none, or of its own), and the most that a later step takes; 0: any. */
+    uint16_t whose[LM_RANK_MAX];
+    uint8_t which[LM_RANK_MAX];
+    uint32_t most[LM_RANK_MAX];
 };
 
 struct plan {
     struct named named[LM_STEP_VALUES_MAX];
     uint32_t count;
+    uint32_t max_rows; /* of the steps that take the request's rows */
+};
+
+/* Where a step's free sizes come from: a dimension of a named tensor; NULL: nobody knows. */
+struct origin {
+    struct named *named;
+    uint8_t d;
+};
+
+struct origins {
+    struct origin of[LM_FREE_DIMS_MAX];
 };
 
 static const char *name_of(const lumen_step_tensor *map, uint32_t count, const char *tensor) {
@@ -93,8 +109,36 @@ static void write_shape(const struct lm_tensor *tensor, char *text, size_t bytes
     if (used < bytes) snprintf(text + used, bytes - used, "]");
 }
 
+/* The ensemble's own tensor that a dimension's size is said by. */
+static struct origin origin_of(struct plan *plan, struct named *named, uint8_t d) {
+    if (!named->is_made) return (struct origin){named, d};
+    if (!named->whose[d]) return (struct origin){NULL, 0};
+    return (struct origin){&plan->named[named->whose[d] - 1], named->which[d]};
+}
+
+/* A step takes a tensor: its bounds are the ensemble's, also where an earlier step made it. What
+ * nobody has set bounds only what the step is sent by the request itself. */
+static void take_bounds(struct plan *plan, const struct lm_model *model,
+                        const struct lm_tensor *input, struct named *named,
+                        struct origins *origins) {
+    bool same_rank = named->tensor->rank == input->rank && named->tensor->shape_known;
+    if (input->rows_free && named->has_rows && model->max_rows < plan->max_rows)
+        plan->max_rows = model->max_rows;
+    for (uint8_t d = 0; same_rank && d < input->rank; d++) {
+        if (!input->free[d]) continue;
+        const struct lm_free_dim *dim = model->free_dims;
+        while (dim->place != input->free[d] - 1) dim++;
+        struct origin origin = origin_of(plan, named, d);
+        if (!origin.named) continue;
+        origins->of[dim->place] = origin;
+        uint32_t *most = &origin.named->most[origin.d];
+        if (named->is_made && !dim->by_default && (*most == 0 || dim->max < *most))
+            *most = dim->max;
+    }
+}
+
 static int take_inputs(struct plan *plan, const struct lm_model *model, const lumen_step *config,
-                       struct lm_step *step, bool *has_rows_out) {
+                       struct lm_step *step, struct origins *origins, bool *has_rows_out) {
     char one[128], other[128];
     bool has_rows = model->rows_free;
     for (uint32_t i = 0; i < model->input_count; i++) {
@@ -118,6 +162,7 @@ static int take_inputs(struct plan *plan, const struct lm_model *model, const lu
         }
         named->is_taken = true;
         if (input->rows_free && !named->has_rows) has_rows = false;
+        take_bounds(plan, model, input, named, origins);
         step->sources[i] = (uint16_t)(named - plan->named);
     }
     *has_rows_out = has_rows;
@@ -128,7 +173,7 @@ static int take_inputs(struct plan *plan, const struct lm_model *model, const lu
 }
 
 static int make_outputs(struct plan *plan, const struct lm_model *model, const lumen_step *config,
-                        struct lm_step *step, bool has_rows) {
+                        struct lm_step *step, const struct origins *origins, bool has_rows) {
     for (uint32_t o = 0; o < model->output_count; o++) {
         const struct lm_tensor *output = &model->outputs[o];
         const char *name = name_of_output(config, output->name);
@@ -147,6 +192,13 @@ static int make_outputs(struct plan *plan, const struct lm_model *model, const l
         named->is_made = true;
         named->is_judged = lm_experts_cascade(&model->experts) && model->experts.at == o;
         named->has_rows = output->rows_free && has_rows;
+        for (uint32_t d = 0; output->shape_known && d < output->rank; d++) {
+            const struct origin *origin =
+                output->free[d] ? &origins->of[output->free[d] - 1] : NULL;
+            if (!origin || !origin->named) continue;
+            named->whose[d] = (uint16_t)(origin->named - plan->named + 1);
+            named->which[d] = origin->d;
+        }
         step->targets[o] = (uint16_t)(named - plan->named);
     }
     return 0;
@@ -155,6 +207,7 @@ static int make_outputs(struct plan *plan, const struct lm_model *model, const l
 static int plan_step(struct plan *plan, struct lm_model *const *models, uint32_t count,
                      const lumen_step *config, struct lm_step *step) {
     bool has_rows = false;
+    struct origins origins = {0};
     if (config->model >= count || !models[config->model])
         return lm_error(LUMEN_E_INVALID, "expected a model below %u, found %u", count,
                         config->model);
@@ -179,8 +232,8 @@ static int plan_step(struct plan *plan, struct lm_model *const *models, uint32_t
     if (!code)
         code = check_map(config->outputs, config->output_count, model->outputs, model->output_count,
                          "an output");
-    if (!code) code = take_inputs(plan, model, config, step, &has_rows);
-    return code ? code : make_outputs(plan, model, config, step, has_rows);
+    if (!code) code = take_inputs(plan, model, config, step, &origins, &has_rows);
+    return code ? code : make_outputs(plan, model, config, step, &origins, has_rows);
 }
 
 /* Marks what the ensemble answers with: what is named, or what no step takes. */
@@ -239,7 +292,7 @@ static int settle(const struct plan *plan, struct lm_step *step, uint32_t index)
 /* The free dimension of the ensemble that is this one of a step's model: of one name there is one.
  */
 static int take_free_dim(struct lm_model *model, const struct lm_model *of, uint32_t f,
-                         uint8_t *place_out) {
+                         uint32_t most, uint8_t *place_out) {
     struct lm_free_dim *dim = &model->free_dims[0];
     const struct lm_free_dim *wanted = &of->free_dims[f];
     while (dim < &model->free_dims[model->free_count] && strcmp(dim->name, wanted->name) != 0)
@@ -252,6 +305,10 @@ static int take_free_dim(struct lm_model *model, const struct lm_model *of, uint
         dim->place = (uint8_t)model->free_count++;
     } else if (wanted->max < dim->max) {
         dim->max = wanted->max;
+    }
+    if (most && most < dim->max) {
+        dim->max = most;
+        dim->by_default = false;
     }
     *place_out = (uint8_t)(dim->place + 1);
     return 0;
@@ -267,7 +324,7 @@ static int take_input(struct lm_model *model, const struct named *named) {
         if (!input->free[d]) continue;
         uint32_t f = 0;
         while (named->model->free_dims[f].place != input->free[d] - 1) f++;
-        int code = take_free_dim(model, named->model, f, &input->free[d]);
+        int code = take_free_dim(model, named->model, f, named->most[d], &input->free[d]);
         if (code) return code;
     }
     return 0;
@@ -295,18 +352,16 @@ static int take_signature(struct lm_model *model, const struct plan *plan, uint3
     model->input_count = inputs;
     model->output_count = outputs;
     model->outputs_known = true;
-    model->max_rows = LM_ROWS_MAX;
+    model->max_rows = plan->max_rows;
     for (uint32_t n = 0; !code && n < plan->count; n++) {
         const struct named *named = &plan->named[n];
-        const struct lm_model *of = named->model;
         if (named->is_made) {
             if (named->is_output) take_output(model, named, inputs);
             continue;
         }
         code = take_input(model, named);
-        if (!named->has_rows) continue;
-        if (of->max_rows < model->max_rows) model->max_rows = of->max_rows;
-        memcpy(model->rows_name, of->rows_name, sizeof model->rows_name);
+        if (named->has_rows)
+            memcpy(model->rows_name, named->model->rows_name, sizeof model->rows_name);
     }
     if (!model->rows_free) model->max_rows = 1;
     for (uint32_t i = 0; i < inputs; i++) model->input_names[i] = model->inputs[i].name;
@@ -372,6 +427,7 @@ int lm_steps_open(struct lm_model *model, struct lm_model *const *models, uint32
     struct plan *plan = calloc(1, sizeof *plan);
     struct lm_steps *steps = model->steps = calloc(1, sizeof *steps);
     int code = plan && steps ? 0 : lm_error(LUMEN_E_NOMEM, "no memory for its steps");
+    if (plan) plan->max_rows = LM_ROWS_MAX;
     for (uint32_t s = 0; !code && s < config->count; s++) {
         char reason[768];
         code = plan_step(plan, models, count, &config->steps[s], &steps->steps[s]);
