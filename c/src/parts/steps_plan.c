@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "parts/json_text.h"
+#include "parts/steps_tell.h"
 #include "parts/virtual.h"
 
 /* A tensor that has a name in the ensemble. */
@@ -43,24 +43,10 @@ struct origins {
     struct origin of[LM_FREE_DIMS_MAX];
 };
 
-static const char *name_of(const lumen_step_tensor *map, uint32_t count, const char *tensor) {
-    for (uint32_t m = 0; m < count; m++)
-        if (strcmp(map[m].tensor, tensor) == 0) return map[m].name;
-    return tensor;
-}
-
 static struct named *find(struct plan *plan, const char *name) {
     for (uint32_t n = 0; n < plan->count; n++)
         if (strcmp(plan->named[n].name, name) == 0) return &plan->named[n];
     return NULL;
-}
-
-/* The name of the step's output in the ensemble; NO_NAME: nobody takes it. */
-static const char NO_NAME[] = "";
-static const char *name_of_output(const lumen_step *config, const char *tensor) {
-    for (uint32_t m = 0; config->is_closed && m < config->output_count; m++)
-        if (strcmp(config->outputs[m].tensor, tensor) == 0) return config->outputs[m].name;
-    return config->is_closed ? NO_NAME : name_of(config->outputs, config->output_count, tensor);
 }
 
 static struct named *add(struct plan *plan, const char *name, const struct lm_model *model,
@@ -143,7 +129,7 @@ static int take_inputs(struct plan *plan, const struct lm_model *model, const lu
     bool has_rows = model->rows_free;
     for (uint32_t i = 0; i < model->input_count; i++) {
         const struct lm_tensor *input = &model->inputs[i];
-        const char *name = name_of(config->inputs, config->input_count, input->name);
+        const char *name = lm_step_name(config->inputs, config->input_count, input->name);
         struct named *named = find(plan, name);
         if (input->any_rank)
             return lm_error(LUMEN_E_INVALID, "input '%.64s': expected a tensor of known rank",
@@ -176,7 +162,7 @@ static int make_outputs(struct plan *plan, const struct lm_model *model, const l
                         struct lm_step *step, const struct origins *origins, bool has_rows) {
     for (uint32_t o = 0; o < model->output_count; o++) {
         const struct lm_tensor *output = &model->outputs[o];
-        const char *name = name_of_output(config, output->name);
+        const char *name = lm_step_output_name(config, output->name);
         const struct named *before = *name ? find(plan, name) : NULL;
         if (before) {
             return lm_error(LUMEN_E_INVALID,
@@ -380,44 +366,6 @@ static void take_pictures(struct lm_model *model, const struct plan *plan) {
     model->image = of->image;
 }
 
-static void write_map(FILE *out, const char *key, const struct lm_tensor *tensors, uint32_t count,
-                      const lumen_step *config, bool is_output) {
-    const char *before = "";
-    fprintf(out, ",\"%s\":{", key);
-    for (uint32_t t = 0; t < count; t++) {
-        const char *name = is_output
-                               ? name_of_output(config, tensors[t].name)
-                               : name_of(config->inputs, config->input_count, tensors[t].name);
-        if (!*name) continue;
-        fputs(before, out);
-        lm_json_write(out, tensors[t].name);
-        fputc(':', out);
-        lm_json_write(out, name);
-        before = ",";
-    }
-    fputc('}', out);
-}
-
-/* As Triton's clients are told it. */
-static int write_scheduling(struct lm_steps *steps, const lumen_steps_config *config) {
-    size_t bytes = 0;
-    FILE *out = open_memstream(&steps->scheduling, &bytes);
-    if (!out) return lm_error(LUMEN_E_NOMEM, "no memory for its steps");
-    fputs("{\"step\":[", out);
-    for (uint32_t s = 0; s < steps->count; s++) {
-        const struct lm_model *model = steps->steps[s].model;
-        fputs(s ? ",{\"model_name\":" : "{\"model_name\":", out);
-        lm_json_write(out, model->base);
-        fprintf(out, ",\"model_version\":%lld",
-                strcmp(model->base, model->name) == 0 ? -1ll : (long long)model->version);
-        write_map(out, "input_map", model->inputs, model->input_count, &config->steps[s], false);
-        write_map(out, "output_map", model->outputs, model->output_count, &config->steps[s], true);
-        fputs(",\"model_namespace\":\"\"}", out);
-    }
-    fputs("]}", out);
-    return fclose(out) == 0 ? 0 : lm_error(LUMEN_E_NOMEM, "no memory for its steps");
-}
-
 int lm_steps_open(struct lm_model *model, struct lm_model *const *models, uint32_t count,
                   const lumen_steps_config *config) {
     uint32_t inputs = 0, outputs = 0;
@@ -444,7 +392,7 @@ int lm_steps_open(struct lm_model *model, struct lm_model *const *models, uint32
             code = settle(plan, &steps->steps[s], s);
         if (!code) code = take_signature(model, plan, inputs, outputs);
     }
-    if (!code) code = write_scheduling(steps, config);
+    if (!code) code = lm_steps_tell(steps, config);
     if (!code) take_pictures(model, plan);
     if (code) lm_steps_close(model);
     free(plan);
