@@ -290,7 +290,7 @@ def _check_free(model: Model, arrays: Sequence[Array]) -> None:
     found: dict[str, tuple[int, str]] = {}
     for tensor, array in zip(model.inputs, arrays, strict=True):
         # Of any rank: one bound for all its elements.
-        shape = array.shape if tensor.max_rank is None else (array.size,)
+        least, shape = (0, array.shape) if tensor.max_rank is None else (1, (array.size,))
         for dim, size in zip(tensor.dims or (), shape, strict=True):
             if not isinstance(dim, str) or dim not in most:
                 continue
@@ -298,8 +298,8 @@ def _check_free(model: Model, arrays: Sequence[Array]) -> None:
             problem = ""
             if size != expected:
                 problem = f"expected {expected} as in input {where!r}"
-            elif not 1 <= size <= most[dim]:
-                problem = f"expected 1 to {most[dim]} (the model's max_dims decide that)"
+            elif not least <= size <= most[dim]:
+                problem = f"expected {least} to {most[dim]} (the model's max_dims decide that)"
             if problem:
                 raise BadRequest(
                     f"Input {tensor.name!r} of model {model.name!r}: dimension {dim!r}: {problem}, "

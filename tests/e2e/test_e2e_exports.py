@@ -209,9 +209,9 @@ def test_keys_of_dimensions_without_a_name(paths: dict[str, Path], cache: Path) 
     model = {"name": "m", "path": str(paths["unnamed"]), "max_dims": {"x[2]": 4, "x[3]": 9}}
     with Server({"models": [model]}, cache) as server, Client("127.0.0.1", server.port) as client:
         client.infer("m", pictures(2, 3, 4, 9))
-        with pytest.raises(BadRequest, match=r"dimension 'x\[2\]': expected 1 to 4"):
+        with pytest.raises(BadRequest, match=r"dimension 'x\[2\]': expected 0 to 4"):
             client.infer("m", pictures(2, 3, 5, 9))
-        with pytest.raises(BadRequest, match=r"dimension 'x\[3\]': expected 1 to 9"):
+        with pytest.raises(BadRequest, match=r"dimension 'x\[3\]': expected 0 to 9"):
             client.infer("m", pictures(2, 3, 4, 10))
     said = harness.run([str(paths["unnamed"]), "--set", "models.0.fix_dims={'x[2]': 4}"], cache)
     assert "'x[2]' can be fixed by a name that an .onnx file gives it, found none" in said.stderr

@@ -529,7 +529,8 @@ def test_a_refusal_is_one_sentence_and_nothing_else(
     path = tmp_path / "bad.onnx"
     make(path)
     done = harness.run(["--port", "0", "--model", f"bad={path}"], cache)
-    assert len(done.stderr.strip().splitlines()) == 1, done.stderr
+    said = [line for line in done.stderr.strip().splitlines() if "so far" not in line]  # slow
+    assert len(said) == 1, done.stderr
 
 
 def test_every_bad_model_is_told_at_once(tmp_path: Path, cache: Path) -> None:
@@ -539,7 +540,7 @@ def test_every_bad_model_is_told_at_once(tmp_path: Path, cache: Path) -> None:
     options = [f"--model={name}={tmp_path}/{name}.onnx" for name in ("one", "good", "two")]
     done = harness.run(["--port", "0", *options], cache)
     assert done.returncode == 1
-    first, second = done.stderr.splitlines()
+    first, second = [line for line in done.stderr.splitlines() if "so far" not in line]
     assert first.startswith("lumen: model 'one'")
     assert second.startswith("model 'two'")
     done = harness.run(["--port", "0", "--model=a=/no/a", "--model=b=/no/b"], cache)

@@ -140,7 +140,7 @@ def test_holders_that_leave_make_room(serve: Serve, tmp_path: Path, how: str) ->
 
 def test_a_client_that_leaves_while_it_waits(serve: Serve, tmp_path: Path) -> None:
     """Row 18."""
-    server = serve(tight(tmp_path))
+    server = serve(tight(tmp_path, body_bytes_per_second=0))  # who holds a slot keeps it
     holders = hold_slots(server)
     for _ in range(5):
         waits = server.figures().io["body_waits"]

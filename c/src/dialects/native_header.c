@@ -11,14 +11,14 @@ static bool take_size(struct lm_native_call *call, const struct lm_model *model,
                       uint32_t d, char *why, size_t why_bytes) {
     uint32_t f = model->inputs[i].free[d] - 1u, found = call->word;
     const struct lm_free_dim *dim = &model->free_dims[f];
-    if (found < 1 || found > dim->max) {
+    if (found > dim->max) {
         snprintf(why, why_bytes,
-                 "shape block: input %u dimension %u ('%.64s'): expected 1 to %u (max_dims), found "
+                 "shape block: input %u dimension %u ('%.64s'): expected 0 to %u (max_dims), found "
                  "%u",
                  i, d, dim->name, dim->max, found);
         return false;
     }
-    if (call->free[f] != 0 && call->free[f] != found) {
+    if (call->free[f] != LM_SIZE_UNSAID && call->free[f] != found) {
         snprintf(why, why_bytes,
                  "shape block: input %u dimension %u ('%.64s'): expected %u as before, found %u", i,
                  d, dim->name, call->free[f], found);
@@ -66,6 +66,8 @@ bool lm_native_take_word(struct lm_native_call *call, const struct lm_model *mod
                          uint32_t at, char *why, size_t why_bytes) {
     uint32_t found = call->word;
     if (at == 0) {
+        for (uint32_t i = 0; i < model->input_count; i++)
+            lm_tensor_unsay(&model->inputs[i], call->free);
         if (found == model->input_count) return true;
         snprintf(why, why_bytes, "shape block: expected %u tensors, found %u", model->input_count,
                  found);

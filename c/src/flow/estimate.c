@@ -76,6 +76,8 @@ static struct share share_of_size(struct share share, uint64_t elements, uint64_
         most = (most + 1) / 2;
         share.cost++;
     }
+    if (elements == 0)
+        elements = 1; /* a free size of 0; a request without weight teaches nothing */
     share.weight = (share.weight * elements + most - 1) / most;
     return share;
 }

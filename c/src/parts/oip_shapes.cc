@@ -38,13 +38,13 @@ bool take_size(const complaint &c, const struct lm_model *model, const struct lm
                uint32_t f, int64_t found, struct lm_sizes *sizes) {
     const struct lm_free_dim &dim = model->free_dims[f];
     uint32_t &size = sizes->free[f];
-    if (found < 1 || found > (int64_t)dim.max) {
-        return c.wrong("input '%s': shape: dimension '%s': expected 1 to %u (max_dims of model "
+    if (found < 0 || found > (int64_t)dim.max) {
+        return c.wrong("input '%s': shape: dimension '%s': expected 0 to %u (max_dims of model "
                        "'%s'), found %lld",
                        shown(tensor->name).text, shown(dim.name).text, dim.max, model->name,
                        (long long)found);
     }
-    if (size != 0 && size != (uint32_t)found) {
+    if (size != LM_SIZE_UNSAID && size != (uint32_t)found) {
         return c.wrong("input '%s': shape: dimension '%s': expected %u as before, found %lld",
                        shown(tensor->name).text, shown(dim.name).text, size, (long long)found);
     }

@@ -216,16 +216,6 @@ size_t strings_bytes(const array &from) {
     return bytes;
 }
 
-/* An array without a string is not in the tree: it says what else was found. */
-bool read_string_tensor(const walk &w, const struct lm_oip_value &from, void *tensor) {
-    uint8_t *out = (uint8_t *)tensor;
-    size_t at = 0;
-    if (!from.text) return read_strings(w, from.tree, 0, out, &at);
-    const char *text = from.text->text;
-    while (*text == '[' || (*text && strchr(" \n\r\t", *text))) text++;
-    return *text == ']' ? wrong_count(w, 0, false) : wrong_text(w, 0, text);
-}
-
 /* ---- either ---- */
 
 template <typename number>
@@ -235,6 +225,19 @@ bool read_tensor(const walk &w, const struct lm_oip_value &from, void *tensor) {
     const char *text = from.text->text;
     if (!read_text(w, text, 0, (number *)tensor, &at)) return false;
     return text == from.text->text + from.text->bytes || wrong_depth(w, "brackets that differ");
+}
+
+/* An array without a string is not in the tree: it has no elements, or says what else was found. */
+bool read_string_tensor(const walk &w, const struct lm_oip_value &from, void *tensor) {
+    uint8_t *out = (uint8_t *)tensor;
+    size_t at = 0;
+    if (!from.text) return read_strings(w, from.tree, 0, out, &at);
+    for (uint32_t d = 0; d < w.rank; d++) {
+        if (w.dims[d] == 0) return read_tensor<uint8_t>(w, from, tensor); /* brackets alone */
+    }
+    const char *text = from.text->text;
+    while (*text == '[' || (*text && strchr(" \n\r\t", *text))) text++;
+    return *text == ']' ? wrong_count(w, 0, false) : wrong_text(w, 0, text);
 }
 
 bool read_by_type(const walk &w, const struct lm_oip_value &from, void *tensor) {

@@ -64,6 +64,14 @@ static inline uint32_t lm_tensor_rank(const struct lm_tensor *tensor,
     return rank;
 }
 
+/* A free size may be 0; what no shape has said yet is none. Of any rank 0 is a dimension less. */
+#define LM_SIZE_UNSAID UINT32_MAX
+static inline void lm_tensor_unsay(const struct lm_tensor *tensor,
+                                   uint32_t free[LM_FREE_DIMS_MAX]) {
+    for (uint32_t d = 0; !tensor->any_rank && d < tensor->rank; d++)
+        if (tensor->free[d]) free[tensor->free[d] - 1] = LM_SIZE_UNSAID;
+}
+
 /* The Triton name of a dtype ("FP32"), and back its size; NULL and 0 for one that is not served. */
 const char *lm_dtype_name(int dtype);
 size_t lm_dtype_bytes(int dtype);
