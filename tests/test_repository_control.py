@@ -580,7 +580,8 @@ def test_folders_that_change(tmp_path: Path) -> None:
         }
     finally:
         room.control.close()
-    assert len(loaded) == 4
+    # A folder that goes between two looks may be tried once more.
+    assert [name for name, _path in loaded if name != "c"] == ["a", "b", "b"]
 
 
 def test_folders_that_change_while_the_server_starts(tmp_path: Path) -> None:
