@@ -70,10 +70,15 @@ static uint8_t unread_encoding(const struct lm_http_call *call) {
     return lm_http_is_rows(call->route) ? LM_ENCODING_ROWS : LM_ENCODING_JSON;
 }
 
+enum { CODED_CHUNKS_SHARE = 8 };
+
+/* Bytes of a body, or the most that its chunks may hold. */
 static size_t text_room(const struct lm_io *io, const struct lm_connection *connection) {
     const struct lm_http_call *call = &connection->in.call;
-    return call->chunked ? (size_t)io->shared->config.max_request_bytes
-                         : (size_t)call->content_bytes;
+    if (!call->chunked) return (size_t)call->content_bytes;
+    /* Of a compressed one the slot has to hold what it becomes, too. */
+    size_t most = (size_t)io->shared->config.max_request_bytes;
+    return call->coding == LM_CODING_NONE ? most : most / CODED_CHUNKS_SHARE;
 }
 
 /* Bytes of the slot for what a compressed body holds: no more than the largest slot has room for,
@@ -279,11 +284,9 @@ void lm_http_admit_infer(struct lm_io *io, struct lm_connection *connection) {
         return;
     }
     const bool is_coded = call->coding != LM_CODING_NONE;
-    if (is_coded && (call->chunked || call->json_bytes == 0)) {
+    if (is_coded && call->json_bytes == 0) {
         lm_http_refuse_status(io, connection, LM_STATUS_BAD_REQUEST,
-                              call->chunked
-                                  ? "Content-Encoding: a compressed body needs a Content-Length"
-                                  : "Content-Encoding: a raw binary request is taken as it is");
+                              "Content-Encoding: a raw binary request is taken as it is");
         return;
     }
     if (call->json_bytes == LM_HTTP_JSON_BAD ||
@@ -378,7 +381,8 @@ void lm_http_admit_chunked(struct lm_io *io, struct lm_connection *connection,
                            struct lm_request *request) {
     struct lm_http_exchange *http = &request->http;
     request->payload_bytes = (uint32_t)http->text_bytes;
-    if (http->json_bytes > (int64_t)http->text_bytes || http->json_bytes == 0) {
+    const bool is_coded = http->coding != LM_CODING_NONE;
+    if ((!is_coded && http->json_bytes > (int64_t)http->text_bytes) || http->json_bytes == 0) {
         /* The body is whole, so the connection can go on. */
         connection->in.receiving = LM_NO_SLOT;
         connection->in.call.chunked = false;

@@ -62,7 +62,8 @@ void lm_submit(struct lm_io *io, struct lm_connection *connection, struct lm_req
         lm_pictures_measure(request);
     } else if (request->model->takes_images &&
                (request->encoding == LM_ENCODING_ROWS ||
-                (request->encoding == LM_ENCODING_JSON && request->http.json_bytes >= 0))) {
+                (request->encoding == LM_ENCODING_JSON &&
+                 (request->http.json_bytes >= 0 || request->http.coding != LM_CODING_NONE)))) {
         request->pixels = LM_PIXELS_UNKNOWN; /* its worker reads whether they are pictures */
     }
     lm_estimate_resume(io, request);

@@ -127,7 +127,10 @@ static enum lm_status json_read(struct lm_worker *worker, struct lm_request *req
                                 size_t why_bytes) {
     /* Of a model that takes none: it says so. */
     if (request->http.is_picture) return lm_image_body_read(worker, request, why, why_bytes);
+    const bool is_coded = request->http.coding != LM_CODING_NONE;
     enum lm_status status = lm_json_body_inflate(worker->inflater, request, why, why_bytes);
+    if (status == LM_STATUS_OK && is_coded && lm_picture_body_find(request))
+        return lm_image_body_read(worker, request, why, why_bytes);
     if (status == LM_STATUS_OK) status = lm_json_body_read(worker->parser, request, why, why_bytes);
     if (status != LM_STATUS_OK || !request->http.asked.pictures) return status;
     return lm_image_body_read(worker, request, why, why_bytes);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/atomics.h"
+#include "parts/http_form.h"
 #include "parts/rows_request.h"
 #include "parts/strings.h"
 
@@ -148,6 +149,25 @@ enum lm_status lm_rows_body_read(struct lm_oip_parser *parser, struct lm_request
                                 why_bytes);
     if (status == LM_STATUS_OK) take_timeout(request);
     return status;
+}
+
+static bool begins_json(const char *text, size_t bytes) {
+    for (; bytes > 0 && strchr(" \t\r\n", *text) && *text; bytes--) text++;
+    return bytes > 0 && (*text == '{' || *text == '[');
+}
+
+bool lm_picture_body_find(struct lm_request *request) {
+    struct lm_http_exchange *http = &request->http;
+    if (request->encoding != LM_ENCODING_JSON || http->json_bytes >= 0) return false;
+    http->is_form = lm_http_form_is(http->text, http->text_bytes);
+    http->is_picture =
+        http->is_form || lm_http_file_is(http->text, http->text_bytes) ||
+        (request->model->takes_images && !begins_json(http->text, http->text_bytes));
+    if (!http->is_picture) return false;
+    size_t head_bytes = http->is_form ? lm_http_form_head(http->text, http->text_bytes) : 0;
+    request->layout.raw = (uint8_t *)http->text + head_bytes;
+    request->layout.raw_bytes = http->text_bytes - head_bytes;
+    return true;
 }
 
 enum lm_status lm_picture_body_place(struct lm_request *request, char *why, size_t why_bytes) {

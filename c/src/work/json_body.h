@@ -22,8 +22,11 @@ enum lm_status lm_json_body_read(struct lm_oip_parser *parser, struct lm_request
 /* The same of rows with names. */
 enum lm_status lm_rows_body_read(struct lm_oip_parser *parser, struct lm_request *request,
                                  char *why, size_t why_bytes);
-/* The same of a picture's file that is the whole body: it stays where it is, to be decoded; the
- * reply is to have all outputs. */
+/* Whether a body without JSON before it, uncompressed, is a picture's file or a form; then it is
+ * noted where the file begins. I/O threads too. */
+bool lm_picture_body_find(struct lm_request *request);
+/* As the others, of a picture's file that is the whole body: it stays where it is, to be decoded;
+ * the reply is to have all outputs. */
 enum lm_status lm_picture_body_place(struct lm_request *request, char *why, size_t why_bytes);
 
 #endif
