@@ -6,7 +6,7 @@ loader's while it runs.
 
 from __future__ import annotations
 
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -74,11 +74,13 @@ def add_model(
                 (put or engine.add_model)(model, file, place.path, labels, native)
             if place.path is not None and model_file.stamp(cut) != before:
                 # Its name is of what was read first, and its content may be of what came then.
-                place.path.unlink(missing_ok=True)
+                with suppress(OSError):
+                    place.path.unlink(missing_ok=True)
                 place = CachePlace(None, f"{path} was written while it was loaded: load it again")
-            if place.copy is not None and model.isolation == "none" and place.has_graph:
-                weights.forget(place.copy)
-            call(used, place)
+            with suppress(OSError):  # the model is loaded, whatever becomes of the cache
+                if place.copy is not None and model.isolation == "none" and place.has_graph:
+                    weights.forget(place.copy)
+                call(used, place)
         except (ConfigError, EngineError) as error:
             # Neither the file without its ZipMap nor the copy is one that anybody knows.
             text = str(error).replace(str(file), str(path)).replace(str(cut), str(path))

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from lumen_uring import model_file, text_files, weights
-from lumen_uring.errors import ConfigError
+from lumen_uring.errors import ConfigError, is_scarce
 
 if TYPE_CHECKING:
     from lumen_uring.model_settings import ModelConfig
@@ -92,6 +92,7 @@ def labels(model: ModelConfig) -> bytes | None:
 
     Raises:
         ConfigError: the file cannot be read, or is no such list; the message says what to do.
+        OSError: the machine lacks what reading takes, for now.
     """
     if model.labels is not None:
         path = Path(model.labels).expanduser()
@@ -114,6 +115,8 @@ def labels(model: ModelConfig) -> bytes | None:
             raw = file.read(_LABEL_BYTES_MAX + 1)
         text = text_files.decode(raw)
     except OSError as error:
+        if is_scarce(error):
+            raise
         raise ConfigError(
             f"The labels of model {model.name} at {path}: {error.strerror}."
         ) from None

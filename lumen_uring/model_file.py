@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from lumen_uring.errors import ConfigError
+from lumen_uring.errors import ConfigError, is_scarce
 
 _CHUNK_BYTES: Final = 1 << 20
 _KEPT_MAX: Final = 256
@@ -51,6 +51,7 @@ def read(path: Path) -> Reading:
 
     Raises:
         ConfigError: the file cannot be read.
+        OSError: the machine lacks what that takes, for now.
     """
     try:
         with path.open("rb") as file:
@@ -69,6 +70,8 @@ def read(path: Path) -> Reading:
                 tail = text[-_LOCATION_BYTES:]
             is_same = _file_of(file.fileno()) == before
     except OSError as error:
+        if is_scarce(error):
+            raise
         raise ConfigError(f"The model file {path} cannot be read: {error.strerror}.") from None
     reading = Reading(digest.hexdigest(), tuple(sorted(weights)), mentions_zipmap)
     if is_same and time.time_ns() - max(before[-2:]) > _SETTLED_NS:

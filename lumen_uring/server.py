@@ -317,8 +317,9 @@ def _load_models(
         yield model.name
         try:
             notes += loading.add_model(engine, ort_version, model, path, names)
-        except (ConfigError, EngineError) as error:
-            problems.append((model.name, error))
+        except (ConfigError, EngineError, OSError) as error:
+            problem = EngineError(str(error)) if isinstance(error, OSError) else error
+            problems.append((model.name, problem))
             continue
         loaded[model.name] = names
     for entry in config.experts:

@@ -33,8 +33,8 @@ def find(config: Config) -> tuple[Files, Problems]:
     for model in config.models:
         try:
             files.append((model, resolve(model.path), labels(model)))
-        except ConfigError as error:  # noqa: PERF203 -- all problems are reported
-            problems.append((model.name, error))
+        except (ConfigError, OSError) as error:  # noqa: PERF203 -- all problems are reported
+            problems.append((model.name, ConfigError(str(error))))
     return files, problems
 
 

@@ -29,6 +29,7 @@ pytestmark = pytest.mark.once  # Python's calls are the same on both backends
 FAULTS = Path(__file__).parent / "faults"
 # Each in turn: what a machine lacks, forbids, or does not know.
 ERRORS = (errno.EMFILE, errno.ENOMEM, errno.EACCES, errno.ENOSPC, errno.EIO)
+SCARCE = (errno.EMFILE, errno.ENOMEM)
 QUIET = 2  # rounds without a failure
 ROUNDS_MOST = 200
 X = np.arange(16, dtype=np.float32)[None]
@@ -38,10 +39,12 @@ LOAD, UNLOAD = "/v2/repository/models/%s/load", "/v2/repository/models/%s/unload
 class Faulty:
     """A server of whose calls each can be made to fail once."""
 
-    def __init__(self, serve: Serve, folder: Path, settings: dict[str, object]) -> None:
+    def __init__(
+        self, serve: Serve, folder: Path, settings: dict[str, object], **variables: str
+    ) -> None:
         self.record = folder / "faults"
         self.record.write_bytes(b"\0")
-        variables = {"LUMEN_FAULTS": str(self.record), "PYTHONPATH": str(FAULTS)}
+        variables |= {"LUMEN_FAULTS": str(self.record), "PYTHONPATH": str(FAULTS)}
         # With a command in front it is no process that has imported Python's modules already.
         self.server: Server = serve(settings, prefix=["env"], extra_environment=variables)
         self.server.tally.cut = True  # calls that fail are answered, and no model's failures
@@ -142,3 +145,41 @@ def test_each_call_fails_once(serve: Serve, tmp_path: Path) -> None:
         found=lambda: [os.readlink(f"{open_now}/{name}") for name in os.listdir(open_now)],
     )
     server.check_idle()
+
+
+def test_each_call_fails_once_while_folders_change(serve: Serve, tmp_path: Path) -> None:
+    """A folder that comes is served, and one that goes is not, whatever the machine lacked in
+    between: nobody asks again."""
+    folder, made = tmp_path / "models", tmp_path / "made"
+    (folder / "good/1").mkdir(parents=True)
+    graphs.double(folder / "good/1/model.onnx")
+    settings = {
+        "server": {"max_request_bytes": "1MiB", "arena_bytes": "64MiB"},
+        "repository": {"paths": [str(folder)], "control": "watch"},
+        "log": {"path": str(tmp_path / "log")},
+    }
+    faulty = Faulty(serve, tmp_path, settings, LUMEN_FAULTS_SERVER="alone")
+    operator = Operator(faulty, folder, 0)
+    number, quiet = 0, 0
+    while quiet < QUIET:
+        known = len(faulty.failed())
+        (made / "1").mkdir(parents=True)
+        graphs.double(made / "1/model.onnx")
+        faulty.set(SCARCE[number % len(SCARCE)])
+        made.rename(folder / f"m{number + 1}")
+        if number:
+            (folder / f"m{number}").rename(tmp_path / f"gone{number}")
+        number += 1
+
+        def codes(now: int = number) -> list[int]:
+            return [operator.asked(f"m{one}") for one in range(1, now + 1)]
+
+        wanted = [*[404] * (number - 1), 200]
+        eventually(lambda w=wanted, c=codes: c() == w, f"{wanted}", 120, codes)  # type: ignore[misc]
+        faulty.set(0)
+        assert operator.asked("good") == 200
+        quiet = quiet + 1 if len(faulty.failed()) == known else 0
+        assert number < ROUNDS_MOST, faulty.failed()
+    assert len(faulty.failed()) > 20
+    eventually(operator.is_ready, "readiness", 60)
+    faulty.server.check_idle()

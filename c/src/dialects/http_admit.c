@@ -10,6 +10,7 @@
 #include "dialects/http_raw.h"
 #include "dialects/http_refuse.h"
 #include "dialects/http_reply.h"
+#include "dialects/http_room.h"
 #include "flow/admit.h"
 #include "flow/gate.h"
 #include "flow/reply.h"
@@ -70,35 +71,6 @@ static uint8_t unread_encoding(const struct lm_http_call *call) {
     return lm_http_is_rows(call->route) ? LM_ENCODING_ROWS : LM_ENCODING_JSON;
 }
 
-enum { CODED_CHUNKS_SHARE = 8 };
-
-/* Bytes of a body, or the most that its chunks may hold. */
-static size_t text_room(const struct lm_io *io, const struct lm_connection *connection) {
-    const struct lm_http_call *call = &connection->in.call;
-    if (!call->chunked) return (size_t)call->content_bytes;
-    /* Of a compressed one the slot has to hold what it becomes, too. */
-    size_t most = (size_t)io->shared->config.max_request_bytes;
-    return call->coding == LM_CODING_NONE ? most : most / CODED_CHUNKS_SHARE;
-}
-
-/* Bytes of the slot for what a compressed body holds: no more than the largest slot has room for,
- * nor than may come uncompressed. */
-static size_t inflated_room(const struct lm_io *io, const struct lm_connection *connection,
-                            const struct lm_model *model) {
-    const struct lm_sizes row = lm_model_largest(model, 1);
-    size_t room = (size_t)io->shared->config.max_request_bytes, bytes = 0, needed = 0;
-    if (lm_model_payload_bytes(model, LM_ENCODING_TENSORS, &row, &bytes)) {
-        bytes = bytes * LM_INFLATE_ROWS + LM_INFLATE_JSON_BYTES +
-                text_room(io, connection) * LM_INFLATE_TIMES_MAX;
-        if (bytes < room) room = bytes;
-    }
-    while (room > LM_INFLATE_JSON_BYTES &&
-           (!lm_model_rows_slot_bytes(model, room, &needed) ||
-            !lm_arena_fits(&io->arena, needed + 2 * text_room(io, connection))))
-        room /= 2;
-    return room;
-}
-
 static struct lm_demand demand_of(const struct lm_io *io, const struct lm_connection *connection,
                                   const struct body *body) {
     const struct lm_oip_request *asked = body->asked;
@@ -112,38 +84,21 @@ static struct lm_demand demand_of(const struct lm_io *io, const struct lm_connec
                               .is_unread = lm_encoding_is_text(body->encoding)};
 }
 
-/* Bytes of the slot that the reply needs beyond its tensors. */
-static size_t reply_bytes(const struct lm_model *model, const struct lm_oip_request *asked) {
-    bool values = false;
-    size_t bytes = 0;
-    for (uint32_t w = 0; w < asked->requested_count; w++) {
-        const struct lm_tensor *output = &model->outputs[asked->requested[w].output];
-        size_t ranked = 0;
-        if (asked->requested[w].classes && output->is_whole &&
-            lm_tensor_bytes(output, &asked->sizes, &ranked))
-            bytes += ranked / output->element_bytes * sizeof(uint32_t);
-        values = values || !asked->requested[w].binary;
-        bytes += asked->requested[w].classes * (size_t)asked->sizes.rows *
-                 lm_model_class_text_bytes(model);
-    }
-    for (uint32_t b = 0; lm_model_echoes(model) && b < asked->blob_count; b++)
-        bytes += asked->blob_bytes[b];
-    return values ? bytes + lm_model_reply_values_bytes(model, &asked->sizes, 1) : bytes;
-}
-
 /* The slot a request needs; false when there can be none so large. */
 static bool slot_bytes(const struct lm_io *io, const struct lm_connection *connection,
                        const struct body *body, size_t *bytes_out) {
     struct lm_demand demand = demand_of(io, connection, body);
     const bool is_coded = connection->in.call.coding != LM_CODING_NONE;
-    size_t body_bytes = is_coded ? inflated_room(io, connection, demand.model) + LM_OIP_PADDING
-                                 : text_room(io, connection);
+    size_t body_bytes = is_coded
+                            ? lm_http_inflated_room(io, connection, demand.model) + LM_OIP_PADDING
+                            : lm_http_text_room(io, connection);
     if (!lm_encodings[demand.encoding].slot_bytes(demand.model, &demand.sizes, body_bytes,
                                                   bytes_out))
         return false;
-    if (is_coded) *bytes_out += 2 * LM_SLOT_ALIGN + text_room(io, connection) + LM_OIP_PADDING;
+    if (is_coded)
+        *bytes_out += 2 * LM_SLOT_ALIGN + lm_http_text_room(io, connection) + LM_OIP_PADDING;
     if (!demand.is_unread) {
-        *bytes_out += reply_bytes(demand.model, body->asked);
+        *bytes_out += lm_http_reply_room(demand.model, body->asked);
         if (!lm_shm_tensors_add_room(demand.model, body->asked, bytes_out)) {
             *bytes_out = SIZE_MAX; /* for the sentence */
             return false;
@@ -163,9 +118,9 @@ static void receive_body(const struct lm_io *io, const struct lm_connection *con
         struct lm_http_exchange *http = &request->http;
         http->coding = call->coding;
         if (call->coding != LM_CODING_NONE)
-            http->inflated_room = inflated_room(io, connection, request->model);
+            http->inflated_room = lm_http_inflated_room(io, connection, request->model);
         size_t known = body->text ? (size_t)call->json_bytes : 0;
-        lm_json_body_receive(request, text_room(io, connection), body->text, known);
+        lm_json_body_receive(request, lm_http_text_room(io, connection), body->text, known);
         http->json_bytes = call->json_bytes;
         request->parts[0] = (struct iovec){http->text + known, connection->in.discard_bytes};
         request->part_count = 1;

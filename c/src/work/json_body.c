@@ -160,9 +160,8 @@ bool lm_picture_body_find(struct lm_request *request) {
     struct lm_http_exchange *http = &request->http;
     if (request->encoding != LM_ENCODING_JSON || http->json_bytes >= 0) return false;
     http->is_form = lm_http_form_is(http->text, http->text_bytes);
-    http->is_picture =
-        http->is_form || lm_http_file_is(http->text, http->text_bytes) ||
-        (request->model->takes_images && !begins_json(http->text, http->text_bytes));
+    http->is_picture = http->is_form || lm_http_file_is(http->text, http->text_bytes) ||
+                       (request->model->takes_images && !begins_json(http->text, http->text_bytes));
     if (!http->is_picture) return false;
     size_t head_bytes = http->is_form ? lm_http_form_head(http->text, http->text_bytes) : 0;
     request->layout.raw = (uint8_t *)http->text + head_bytes;
