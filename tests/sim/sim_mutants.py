@@ -661,8 +661,8 @@ MUTANTS = (
     Mutant(
         "pictures: a file is read as JSON",
         "dialects/http_picture.c",
-        "    if (takes) request->encoding = LM_ENCODING_IMAGE;\n",
-        "",
+        "        request->encoding = LM_ENCODING_IMAGE;\n",
+        "        return;\n",
     ),
     # The cores of sleeping workers.
     Mutant(

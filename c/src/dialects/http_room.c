@@ -15,7 +15,7 @@ size_t lm_http_text_room(const struct lm_io *io, const struct lm_connection *con
 }
 
 size_t lm_http_inflated_room(const struct lm_io *io, const struct lm_connection *connection,
-                            const struct lm_model *model) {
+                             const struct lm_model *model) {
     const struct lm_sizes row = lm_model_largest(model, 1);
     size_t room = (size_t)io->shared->config.max_request_bytes, bytes = 0, needed = 0;
     if (lm_model_payload_bytes(model, LM_ENCODING_TENSORS, &row, &bytes)) {
