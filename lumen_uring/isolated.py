@@ -6,11 +6,9 @@ the model for the server's workers. It ends with the server, however that ends.
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import resource
-import signal
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -20,16 +18,15 @@ from lumen_uring.errors import LumenError
 from lumen_uring.model_settings import ModelConfig
 from lumen_uring.ring.config_struct import native_model
 from lumen_uring.ring.engine import ModelProcess, serve_process
+from lumen_uring.ring.process import end_with_parent
 
-_PR_SET_PDEATHSIG: Final = 1  # prctl(2)
 _OOM_SCORE: Final = 500  # where memory is short, the kernel ends this process before the server
 
 
 def main() -> int:
     """Serves until the server ends; returns 1 where it cannot begin."""
     order: dict[str, Any] = json.load(sys.stdin.buffer)
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL))
+    end_with_parent()
     if os.getppid() != order["parent"]:
         return 0
     with suppress(OSError):

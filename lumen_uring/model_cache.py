@@ -192,7 +192,7 @@ def cache_place(
     if beside is None:
         return CachePlace(directory / name, None)
     copy = directory / f"{digest[:32]}-weights"
-    # What would not fit is not tried twice: ONNX Runtime finds out at the end of all work.
+    # A graph that does not fit is not tried twice: ONNX Runtime finds out at the end of all work.
     fits = weights.bytes_of(beside, reading.weights) < _GRAPH_BYTES_MAX
     return CachePlace(directory / name if fits else None, None, beside, copy)
 

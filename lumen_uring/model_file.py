@@ -33,7 +33,7 @@ _ZIPMAP: Final = b"ZipMap"
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a file holds: the SHA-256 of its bytes in 64 hexadecimal digits, the files that its
+    """The content of a file: the SHA-256 of its bytes in 64 hexadecimal digits, the files that its
     other weights lie in, in the order of their names, and whether it has the word ZipMap."""
 
     digest: str

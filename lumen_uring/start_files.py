@@ -26,7 +26,7 @@ def find(config: Config) -> tuple[Files, Problems]:
         config: checked settings.
 
     Returns:
-        What is there, and the problems with what is not.
+        The files that are there, and the problems with the others.
     """
     files: Files = []
     problems: Problems = []

@@ -23,7 +23,7 @@ class Files(NamedTuple):
     trouble: int
 
     def read(self) -> tuple[bytes, bytes]:
-        """What the check wrote: output, and error output."""
+        """The output that the check wrote, and its error output."""
         with open(self.said, "rb", closefd=False) as said:
             said.seek(0)
             with open(self.trouble, "rb", closefd=False) as trouble:
@@ -74,6 +74,9 @@ class Check(Protocol):
     def kill(self) -> None:
         """Ends it, if it has not ended yet. Its end must still be waited for."""
 
+    def end(self) -> None:
+        """Ends it, whatever hangs, and waits for that."""
+
 
 class Alone:
     """A check in a process that starts anew. It has the priority of the calling thread.
@@ -101,3 +104,8 @@ class Alone:
     def kill(self) -> None:
         """As Check has it."""
         self._process.kill()
+
+    def end(self) -> None:
+        """As Check has it."""
+        self._process.kill()
+        self._process.wait()

@@ -9,7 +9,6 @@ check starts alone.
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import importlib
 import os
@@ -26,13 +25,12 @@ from types import ModuleType
 from typing import Final, NoReturn
 
 from lumen_uring.repository.check import Files
-from lumen_uring.ring.process import gently
+from lumen_uring.ring.process import end_with_parent, gently
 
 _MODULE: Final = "lumen_uring.repository.nursery"
 _MESSAGE_BYTES: Final = 64
 _CHECK: Final = b"check"
 _KILL: Final = b"kill"
-_PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 
 
 # ---- in the server ----
@@ -94,7 +92,7 @@ class Nursery:
             if self._socket is None or self._process is None:
                 raise ConnectionResetError
             socket.send_fds(self._socket, [_CHECK], told)
-            return Forked(self._socket, self._process.pid)
+            return Forked(self._socket, self._process)
 
     def close(self) -> None:
         """Ends the process, and the check that it runs."""
@@ -111,11 +109,12 @@ class Nursery:
 class Forked:
     """A check that a nursery forks, as check.Check has it."""
 
-    def __init__(self, line: socket.socket, nursery_pid: int) -> None:
+    def __init__(self, line: socket.socket, nursery: subprocess.Popen[bytes]) -> None:
         self._line = line
+        self._nursery = nursery
         self._poll = select.poll()
         self._poll.register(line, select.POLLIN)
-        self.pid = nursery_pid  # until it is forked
+        self.pid = nursery.pid  # until it is forked
 
     def wait(self, timeout_s: float) -> int | None:
         """As Check has it."""
@@ -132,6 +131,11 @@ class Forked:
         """As Check has it."""
         with suppress(OSError):  # it has ended
             self._line.send(_KILL)
+
+    def end(self) -> None:
+        """As Check has it. It ends with the nursery, which may hang, or get no time, as it does."""
+        self._nursery.kill()
+        self._nursery.wait()
 
 
 # ---- the process ----
@@ -152,9 +156,10 @@ def main() -> int:
             return 0
         if message != _CHECK:  # to kill what has ended
             continue
+        nursery = os.getpid()
         pid = os.fork()
         if pid == 0:
-            _become(module, line, told)
+            _become(module, line, told, nursery)
         for descriptor in told:
             os.close(descriptor)
         line.send(b"pid %d" % pid)
@@ -164,11 +169,13 @@ def main() -> int:
         line.send(b"status %d" % status)
 
 
-def _become(module: ModuleType, line: socket.socket, told: list[int]) -> NoReturn:
-    """What was forked: a check on these files."""
+def _become(module: ModuleType, line: socket.socket, told: list[int], nursery: int) -> NoReturn:
+    """Makes of a process that was forked a check on these files."""
     status = 1
     try:
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+        end_with_parent()
+        if os.getppid() != nursery:
+            os._exit(1)
         line.close()
         for number, descriptor in enumerate(told):
             os.dup2(descriptor, number)

@@ -181,9 +181,7 @@ class Preparer:
             while (status := check.wait(min(_LOOK_S, limit_s))) is None:
                 self._judge(check, time.monotonic() - began_s, limit_s, gentle)
         except OSError:  # nobody would wait for it
-            check.kill()
-            with suppress(OSError):
-                check.wait(_LOOK_S)
+            check.end()
             raise
         finally:
             with self._lock:
@@ -201,9 +199,7 @@ class Preparer:
         starves = starves and cpu_s(check.pid) < _STARVED_SHARE * took_s
         if took_s < limit_s and not starves:
             return
-        check.kill()
-        while check.wait(_LOOK_S) is None:
-            pass
+        check.end()
         if starves:
             raise _StarvedError
         raise PrepareError(f"its check took longer than {limit_s} s (repository.load_seconds)")

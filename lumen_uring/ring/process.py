@@ -1,7 +1,7 @@
 """Lets work on models give way to the server: a process as a whole, or a call on a thread.
 
 give_way is called by repository/prepare.py, in a process of its own, before anything else; gently
-by loading.py in a server that runs.
+by loading.py in a server that runs; end_with_parent by the processes that a server starts.
 """
 
 from __future__ import annotations
@@ -67,6 +67,16 @@ def cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def end_with_parent() -> None:
+    """Has the kernel end this process when the thread that started it ends. One whose parent ended
+    before this call must see that itself.
+
+    Source:
+        prctl(2): PR_SET_PDEATHSIG
+    """
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL))
+
+
 def give_way(memory_bytes: int, gently: bool) -> None:
     """Lowers the priority and sets the limits.
 
@@ -74,7 +84,7 @@ def give_way(memory_bytes: int, gently: bool) -> None:
         memory_bytes: of address space, at most; 0: no bound.
         gently: the process takes only the CPU time that nobody else wants.
     """
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    end_with_parent()
     if gently:
         with suppress(OSError):
             os.nice(19)

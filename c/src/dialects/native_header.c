@@ -66,8 +66,7 @@ bool lm_native_take_word(struct lm_native_call *call, const struct lm_model *mod
                          uint32_t at, char *why, size_t why_bytes) {
     uint32_t found = call->word;
     if (at == 0) {
-        for (uint32_t i = 0; i < model->input_count; i++)
-            lm_tensor_unsay(&model->inputs[i], call->free);
+        lm_tensors_unsay(model->inputs, model->input_count, call->free);
         if (found == model->input_count) return true;
         snprintf(why, why_bytes, "shape block: expected %u tensors, found %u", model->input_count,
                  found);

@@ -388,8 +388,7 @@ enum lm_status lm_oip_read(struct lm_oip_parser *parser, const char *text, size_
                            size_t why_bytes) {
     object root;
     lm_oip_request_reset(out);
-    for (uint32_t i = 0; i < model->input_count; i++)
-        lm_tensor_unsay(&model->inputs[i], out->sizes.free);
+    lm_tensors_unsay(model->inputs, model->input_count, out->sizes.free);
     reading r = {{why, why_bytes}, parser, model, out, 0, 0, false};
     enum lm_status status = parse(parser, lm_oip_find_data, text, bytes, &root, r);
     if (status != LM_STATUS_OK) return status;

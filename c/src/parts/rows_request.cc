@@ -370,8 +370,7 @@ enum lm_status lm_rows_read(struct lm_oip_parser *parser, const char *text, size
                             size_t why_bytes) {
     object root;
     lm_oip_request_reset(out);
-    for (uint32_t i = 0; i < model->input_count; i++)
-        lm_tensor_unsay(&model->inputs[i], out->sizes.free);
+    lm_tensors_unsay(model->inputs, model->input_count, out->sizes.free);
     parser->rows = {};
     parser->has_columns = false;
     reading r({why, why_bytes}, parser, model, out);

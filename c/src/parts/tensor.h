@@ -66,10 +66,11 @@ static inline uint32_t lm_tensor_rank(const struct lm_tensor *tensor,
 
 /* A free size may be 0; what no shape has said yet is none. Of any rank 0 is a dimension less. */
 #define LM_SIZE_UNSAID UINT32_MAX
-static inline void lm_tensor_unsay(const struct lm_tensor *tensor,
-                                   uint32_t free[LM_FREE_DIMS_MAX]) {
-    for (uint32_t d = 0; !tensor->any_rank && d < tensor->rank; d++)
-        if (tensor->free[d]) free[tensor->free[d] - 1] = LM_SIZE_UNSAID;
+static inline void lm_tensors_unsay(const struct lm_tensor *inputs, uint32_t count,
+                                    uint32_t free[LM_FREE_DIMS_MAX]) {
+    for (uint32_t i = 0; i < count; i++)
+        for (uint32_t d = 0; !inputs[i].any_rank && d < inputs[i].rank; d++)
+            if (inputs[i].free[d]) free[inputs[i].free[d] - 1] = LM_SIZE_UNSAID;
 }
 
 /* The Triton name of a dtype ("FP32"), and back its size; NULL and 0 for one that is not served. */
