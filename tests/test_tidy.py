@@ -65,7 +65,6 @@ HEADER_OF = {
     "parts/model_pictures.c": "parts/model.h",
     "parts/model_signature.c": "parts/model.h",
     "parts/model_sizes.c": "parts/model.h",
-    "parts/model_text.c": "parts/rows_reply.h",
     "parts/model_trial.c": "parts/model.h",
     "parts/ort_session.c": "parts/ort.h",
     "parts/ort_strings.c": "parts/ort.h",

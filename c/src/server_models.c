@@ -9,6 +9,7 @@
 #include "flow/shared.h"
 #include "parts/describe.h"
 #include "parts/settings.h"
+#include "parts/text_slots.h"
 #include "parts/virtual.h"
 #include "server.h"
 
@@ -87,6 +88,7 @@ int lm_server_open_model(lumen_server *server, const lumen_model_config *config,
         free(model);
         return code;
     }
+    model->reply_text_bytes = lm_model_reply_text_bytes(model);
     if (config->isolation == LUMEN_ISOLATION_PROCESS && !lm_model_is_virtual(model))
         code = lm_server_isolate(server, model, config);
     if (!code) code = lm_server_copy_weights(server, model);

@@ -9,6 +9,7 @@
 #include "check.h"
 #include "parts/model.h"
 #include "parts/native_codec.h"
+#include "parts/text_slots.h"
 
 enum { PIXELS = 64, CLASSES = 10 };
 
@@ -89,7 +90,8 @@ static void signature(void) {
     CHECK(model.rows_free && model.outputs_known && !model.has_rgb8 &&
           model.max_rows == LM_ROWS_MAX);
     CHECK(lm_model_payload_bytes(&model, LM_ENCODING_TENSORS, ROWS(3), &bytes) && bytes == 3 * 256);
-    size_t text = lm_align_up(lm_model_reply_text_bytes(&model), LM_SLOT_ALIGN); /* HTTP's */
+    model.reply_text_bytes = lm_model_reply_text_bytes(&model);
+    size_t text = lm_align_up(model.reply_text_bytes, LM_SLOT_ALIGN);
     CHECK(lm_model_slot_bytes(&model, ROWS(3), &bytes) && bytes == 3 * 256 + 128 + text);
     CHECK(lm_model_slot_bytes(&model, ROWS(1), &bytes) && bytes == 256 + 64 + text);
     CHECK(bytes >= LM_MODEL_SLOT_BYTES_MIN);

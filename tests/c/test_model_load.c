@@ -5,6 +5,7 @@
 #include "onnx_graph.h"
 #include "parts/model.h"
 #include "parts/native_codec.h"
+#include "parts/text_slots.h"
 
 static struct lm_ort ort;
 static struct lm_model model;
@@ -21,7 +22,9 @@ static lumen_model_config usual(void) {
 /* Opens the graph that was begun last. */
 static int open_with(const lumen_model_config *config) {
     graph_save(path);
-    return lm_model_open(&model, &ort, config, 5, 1);
+    int code = lm_model_open(&model, &ort, config, 5, 1);
+    if (!code) model.reply_text_bytes = lm_model_reply_text_bytes(&model);
+    return code;
 }
 
 static void opens_with(const lumen_model_config *config) {

@@ -5,6 +5,7 @@
 #include "check.h"
 #include "parts/native_codec.h"
 #include "parts/slot_plan.h"
+#include "parts/text_slots.h"
 
 static struct lm_model models[LUMEN_MODELS_MAX];
 static lumen_slot_class classes[LUMEN_SLOT_CLASSES_MAX];
@@ -55,6 +56,7 @@ static void make_model(uint32_t index, size_t input_bytes, size_t output_bytes, 
     model->rows_free = max_rows > 1;
     model->outputs_known = true;
     model->max_rows = max_rows;
+    model->reply_text_bytes = lm_model_reply_text_bytes(model);
 }
 
 static size_t slot_of(uint32_t index, uint32_t rows) {

@@ -6,6 +6,7 @@
 #include "parts/model.h"
 #include "parts/native_codec.h"
 #include "parts/strings.h"
+#include "parts/text_slots.h"
 
 enum { WIRE_MAX = 1 << 15 };
 

@@ -18,6 +18,7 @@
 #include "flow/slots.h"
 #include "flow/submit.h"
 #include "parts/inflate.h"
+#include "parts/text_slots.h"
 #include "work/encoding.h"
 #include "work/json_body.h"
 #include "work/shm_tensors.h"

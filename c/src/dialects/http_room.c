@@ -3,6 +3,7 @@
 
 #include "parts/inflate.h"
 #include "parts/status.h"
+#include "parts/text_slots.h"
 
 enum { CODED_CHUNKS_SHARE = 8 };
 

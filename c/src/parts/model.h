@@ -95,6 +95,7 @@ struct lm_model {
     struct lm_image_desk *desks[LM_RUNNERS_MAX];     /* work/image_body.h; NULL: its worker's */
     uint64_t warm_ns; /* what one row took once it was warm; 0: it failed, or was not tried */
     bool strays;      /* a provider moves the thread that runs it: it is pinned after each Run */
+    size_t reply_text_bytes; /* HTTP's part of every slot (text_slots.h); 0: no server's model */
     size_t late_row_bytes, late_text_bytes; /* the slots that one that came later needs; 0: none */
     uint32_t sets;                          /* that list it (flow/model_set.h) */
     uint32_t signature; /* models of one index and signature have the same tensors and sizes */
@@ -184,6 +185,9 @@ bool lm_model_payload_bytes(const struct lm_model *model, uint8_t encoding,
 /* The slot a request of these sizes needs, whatever its encoding; false when it overflows. */
 bool lm_model_slot_bytes(const struct lm_model *model, const struct lm_sizes *sizes,
                          size_t *bytes_out);
+/* The same of a slot that any of so many requests fits into, but for their strings. */
+bool lm_model_slot_bytes_of(const struct lm_model *model, const struct lm_sizes *sizes,
+                            uint32_t count, size_t *bytes_out);
 /* The same where its strings have so many bytes in all, lengths included. */
 bool lm_model_slot_bytes_with(const struct lm_model *model, const struct lm_sizes *sizes,
                               size_t string_bytes, size_t *bytes_out);
@@ -201,20 +205,9 @@ static inline uint32_t lm_model_echoes(const struct lm_model *model) {
 /* The bytes that are planned for an output of strings. */
 bool lm_model_string_output_bytes(const struct lm_model *model, const struct lm_tensor *output,
                                   const struct lm_sizes *sizes, size_t *bytes_out);
-/* The slot for so much JSON, or rows (also of pictures in base64); false when it overflows. */
-bool lm_model_text_slot_bytes(const struct lm_model *model, size_t text_bytes, size_t *bytes_out);
-bool lm_model_rows_slot_bytes(const struct lm_model *model, size_t text_bytes, size_t *bytes_out);
 /* Of the shapes of the inputs in the native protocol; rank is what they have of `free`. */
 uint32_t lm_model_shape_block_bytes(const struct lm_model *model,
                                     const uint32_t free[LM_FREE_DIMS_MAX]);
-/* model_text.c: HTTP. The head and JSON of a reply whose outputs are binary: part of every slot. */
-size_t lm_model_reply_text_bytes(const struct lm_model *model);
-/* Bytes of the outputs as JSON numbers, beyond that, in any of so many requests. */
-size_t lm_model_reply_values_bytes(const struct lm_model *model, const struct lm_sizes *sizes,
-                                   uint32_t count);
-/* What one class of a classification takes, in JSON and as bytes. */
-size_t lm_model_class_text_bytes(const struct lm_model *model);
-
 /* Allocates a request's tensors in an empty slot that is large enough. */
 void lm_model_layout(const struct lm_model *model, struct lm_slot *slot, uint8_t encoding,
                      const struct lm_sizes *sizes, struct lm_layout *layout_out);

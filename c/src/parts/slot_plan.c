@@ -17,6 +17,7 @@
 
 #include "base/error.h"
 #include "parts/native_codec.h"
+#include "parts/text_slots.h"
 
 struct wanted {
     size_t slot_bytes;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "parts/strings.h"
+#include "parts/text_slots.h"
 #include "work/image_body.h"
 #include "work/json_body.h"
 #include "work/worker.h"
