@@ -2,7 +2,7 @@
 
 Used by model_settings.py for a model's setting `sequences`, and by ring/config_struct.py, on the
 main thread and the loader's. What becomes of them at run time is the C library's
-(c/src/parts/sequences.h).
+(c/src/models/sequences.h).
 """
 
 from __future__ import annotations

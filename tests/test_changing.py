@@ -51,14 +51,14 @@ def test_each_queue_type_has_a_colour() -> None:
     assert set(bench_plots._COLOURS) == set(QUEUES)
 
 
-STATUS = text("c/src/parts/status.h")
+STATUS = text("c/src/base/status.h")
 ON_THE_WIRE = re.findall(r"LM_ENCODING_(\w+) = (\d+)", STATUS.split("LM_ENCODING_JSON")[0])
 
 
 @pytest.mark.parametrize(("word", "number"), ON_THE_WIRE)
 def test_each_encoding_of_the_native_protocol_is_in(word: str, number: str) -> None:
     assert getattr(native, f"ENCODING_{word}") == int(number)
-    for path in ("docs/PROTOCOL.md", "c/src/parts/native_codec.c"):
+    for path in ("docs/PROTOCOL.md", "c/src/base/native_codec.c"):
         assert re.search(rf"\b{number} {word.lower()}\b", text(path)), path
     for path in ("c/src/work/encoding.c", "tests/sim/client_native.c"):
         assert re.search(rf"\bLM_ENCODING_{word}\b", text(path)), path
@@ -72,7 +72,7 @@ NAMES = re.findall(r"LM_DIALECT_(?!OPEN|COUNT)(\w+)", DIALECTS[1])
 @pytest.mark.parametrize("name", NAMES)
 def test_each_dialect_is_in(name: str) -> None:
     word = name.lower()
-    for path in ("c/src/server.c", "tests/sim/engine.c"):
+    for path in ("c/src/server/server.c", "tests/sim/engine.c"):
         assert f"dialects[LM_DIALECT_{name}] = &lm_{word};" in text(path), path
     assert f'.name = "{word}"' in text(f"c/src/dialects/{word}.c")
     assert re.search(rf"X\({word}_requests, COUNTER\)", text("c/src/parts/stats.h"))

@@ -196,7 +196,7 @@ def test_a_margin_is_grey() -> None:
 
 
 def test_three_channels_are_looked_for_before_one() -> None:
-    """As the server does (c/src/parts/model_pictures.c)."""
+    """As the server does (c/src/models/pictures.c)."""
     assert picture_of("x", "FP32", [-1, 1, 28, 28]) == (1, "nchw", 28, 28)
     assert picture_of("x", "FP32", [-1, 28, 28, 1]) == (1, "nhwc", 28, 28)
     assert picture_of("x", "FP32", [-1, 1, 8, 3]) == (3, "nhwc", 1, 8)

@@ -16,7 +16,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "parts/native_codec.h"
+#include "base/native_codec.h"
 
 enum { LANE_DEPTH_MAX = 64 /* of the server: more are not read */, LANE_SCRATCH_BYTES = 1 << 16 };
 

@@ -14,7 +14,7 @@
 #include "base/topology.h"
 #include "engine/engine.h"
 #include "engine/team.h"
-#include "parts/model.h"
+#include "models/model.h"
 
 enum { FAR_BYTES = 512 << 20, FAR_ROUNDS = 3 };
 

@@ -12,7 +12,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "parts/oip_request.h"
+#include "formats/oip_request.h"
 
 enum { ELEMENTS = 3 * 224 * 224, REQUESTS_MAX = 8, TIMES_MAX = 1000 };
 

@@ -11,7 +11,7 @@
 #include <time.h>
 
 #include "image/decoder.h"
-#include "parts/ort_api.h"
+#include "onnx/ort_api.h"
 
 enum { REPEATS_MAX = 10000 };
 

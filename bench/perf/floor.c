@@ -23,10 +23,10 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/native_codec.h"
 #include "base/topology.h"
-#include "parts/model.h"
-#include "parts/native_codec.h"
-#include "parts/run_arena.h"
+#include "models/model.h"
+#include "onnx/run_arena.h"
 
 enum { THREADS_MAX = 64, CONNECTIONS = 256 /* of one thread */, EVENTS = 64 };
 static const struct lm_sizes one_row = {.rows = 1, .free = {1, 1, 1, 1, 1, 1}};

@@ -24,9 +24,9 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/native_codec.h"
 #include "base/topology.h"
-#include "parts/model.h"
-#include "parts/native_codec.h"
+#include "models/model.h"
 
 enum { CONNECTIONS = 16, SAMPLES_MAX = 1 << 20, ONE_BURST = 40, RUNNERS_MAX = 64 };
 static const uint64_t second_ns = 1000000000u;

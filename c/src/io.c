@@ -28,11 +28,11 @@
 #include "flow/reply.h"
 #include "flow/request_lists.h"
 #include "flow/rest.h"
+#include "flow/slot_plan.h"
 #include "flow/slot_wait.h"
 #include "flow/submit.h"
 #include "flow/threads.h"
 #include "flow/timers.h"
-#include "parts/slot_plan.h"
 #include "work/own.h"
 #include "work/watchdog.h"
 #include "work/worker.h"
@@ -141,7 +141,7 @@ static void abort_all(struct lm_io *io) {
 /* Whether the end has begun, and how far it is. */
 static void drain(struct lm_io *io) {
     if (!io->draining) {
-        /* D3: acquire: sees drain_until_ns; pairs with D1 in server.c and D2 */
+        /* D3: acquire: sees drain_until_ns; pairs with D1 in server/server.c and D2 */
         if (lm_load_acquire_u32(&io->shared->phase) != LM_PHASE_DRAINING) return;
         start_draining(io);
     }
@@ -329,7 +329,7 @@ void *lm_io_main(void *argument) {
     if (!io->start_code) open_fd_store(io);
     if (io->start_code) snprintf(io->start_error, sizeof io->start_error, "%s", lm_error_last());
     lm_thread_meet(shared);
-    /* E4: acquire: how the start went; pairs with E2 in server_threads.c */
+    /* E4: acquire: how the start went; pairs with E2 in server/threads.c */
     if (lm_load_acquire_u32(&shared->workers_stop) == 0 && io->ring) {
         if (run(io)) give_up(io);
     }

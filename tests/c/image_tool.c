@@ -20,7 +20,7 @@
 #include "base/clock.h"
 #include "image/decoder.h"
 #include "lumen.h"
-#include "parts/ort_api.h"
+#include "onnx/ort_api.h"
 
 enum { PIXELS_MAX = 16 << 20 };
 

@@ -10,11 +10,11 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/native_codec.h"
 #include "check.h"
+#include "onnx/ort.h"
 #include "onnx_graph.h"
-#include "parts/native_codec.h"
-#include "parts/ort.h"
-#include "server.h"
+#include "server/server.h"
 
 enum { SIZE = 4, WIDE = 15000, GONE = -1 };
 

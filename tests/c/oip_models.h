@@ -3,7 +3,7 @@
 #define TESTS_C_OIP_MODELS_H
 
 #include "check.h"
-#include "parts/model.h"
+#include "models/model.h"
 
 /* dims[0] -1: rows. */
 static inline struct lm_tensor oip_tensor(const char *name, int dtype, uint32_t rank,

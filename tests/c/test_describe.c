@@ -1,10 +1,10 @@
 /* test_describe.c: the models as the native protocol describes them, and as the page at / shows
  * them: to the letter where it depends on the models. */
 #include "base/error.h"
+#include "formats/describe.h"
+#include "formats/http_page.h"
+#include "formats/http_page_text.h"
 #include "oip_models.h"
-#include "parts/describe.h"
-#include "parts/http_page.h"
-#include "parts/http_page_text.h"
 
 static struct lm_model models[8];
 static char *text; /* of the last description or page, terminated */

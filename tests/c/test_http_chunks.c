@@ -2,7 +2,7 @@
  * everywhere. Numbers like 25 are rows of the project's list of hostile inputs. */
 #include "base/limits.h"
 #include "check.h"
-#include "parts/http_chunks.h"
+#include "wire/http_chunks.h"
 
 enum { ROOM = 1 << 20, DATA_ROOM = 1 << 17 };
 

@@ -15,7 +15,7 @@ static int set_clock(clockid_t clock, struct timespec *now_out) {
 
 /* The file itself, which asks this clock. */
 #define clock_gettime set_clock
-#include "parts/http_date.c"
+#include "wire/http_date.c"
 
 static void check_second(uint64_t unix_s) {
     char expected[64], line[LM_HTTP_DATE_LINE_BYTES + 1];

@@ -3,8 +3,8 @@
 #include "base/limits.h"
 #include "check.h"
 #include "http_heads.h"
-#include "parts/http_parser.h"
-#include "parts/http_scan.h"
+#include "wire/http_parser.h"
+#include "wire/http_scan.h"
 
 enum { ROOM = 3 * LM_HTTP_HEAD_BYTES_MAX, SLICES = 9 };
 

@@ -1,7 +1,7 @@
 /* test_http_route.c: every route, its neighbours that are none, and hostile targets at the edge of
  * an unreadable page. Numbers like 32 are rows of the project's list of hostile inputs. */
 #include "check.h"
-#include "parts/http_route.h"
+#include "formats/http_route.h"
 
 enum { ROOM = 16384, ANY = -1 };
 

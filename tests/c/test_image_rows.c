@@ -4,7 +4,7 @@
 #include "check.h"
 #include "image/rows.h"
 #include "lumen.h"
-#include "parts/ort_api.h"
+#include "onnx/ort_api.h"
 
 enum {
     SIDE_MAX = 120,

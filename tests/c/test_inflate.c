@@ -5,7 +5,7 @@
 
 #include "base/limits.h"
 #include "check.h"
-#include "parts/inflate.h"
+#include "wire/inflate.h"
 
 enum { TEXT_BYTES = 4096, PACKED_MAX = 8192 };
 

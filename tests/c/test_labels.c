@@ -1,9 +1,9 @@
 /* test_labels.c: lines of text as the names of classes. */
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/limits.h"
 #include "check.h"
-#include "parts/json_text.h"
-#include "parts/labels.h"
+#include "models/labels.h"
 
 static struct check_guard guard;
 

@@ -6,10 +6,10 @@
 #include <sys/stat.h>
 
 #include "base/error.h"
+#include "base/native_codec.h"
 #include "check.h"
-#include "parts/model.h"
-#include "parts/native_codec.h"
-#include "parts/text_slots.h"
+#include "formats/text_slots.h"
+#include "models/model.h"
 
 enum { PIXELS = 64, CLASSES = 10 };
 

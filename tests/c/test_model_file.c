@@ -2,8 +2,8 @@
  * Runtime's messages are shortened. Every input ends at an unreadable page. */
 #include "base/error.h"
 #include "check.h"
-#include "parts/model_file.h"
-#include "parts/model_refusal.h"
+#include "onnx/model_file.h"
+#include "onnx/refusal.h"
 
 static struct check_guard guard;
 

@@ -2,10 +2,10 @@
  * are not what the graph says, pictures, labels, and the sentence of every refusal. LUMEN_ORT names
  * libonnxruntime.so. */
 #include "base/error.h"
+#include "base/native_codec.h"
+#include "formats/text_slots.h"
+#include "models/model.h"
 #include "onnx_graph.h"
-#include "parts/model.h"
-#include "parts/native_codec.h"
-#include "parts/text_slots.h"
 
 static struct lm_ort ort;
 static struct lm_model model;

@@ -1,7 +1,7 @@
 /* test_native_codec.c: the native protocol's headers, byte by byte. Requests are built from the
  * table in docs/PROTOCOL.md with shifts, and parsed at the edge of an unreadable page. */
+#include "base/native_codec.h"
 #include "check.h"
-#include "parts/native_codec.h"
 
 static struct check_guard guard;
 static char why[128];

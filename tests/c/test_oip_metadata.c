@@ -1,10 +1,10 @@
 /* test_oip_metadata.c: what the Open Inference Protocol says of server and models, to the letter:
  * perf_analyzer ends with an abort for a missing or extra field. */
 #include "base/error.h"
+#include "formats/oip_config.h"
+#include "formats/oip_metadata.h"
+#include "models/reshape.h"
 #include "oip_models.h"
-#include "parts/model_reshape.h"
-#include "parts/oip_config.h"
-#include "parts/oip_metadata.h"
 
 static void is(int code, struct lm_oip_document *document, const char *expected) {
     CHECK(code == 0 && document->text);

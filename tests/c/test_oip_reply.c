@@ -4,8 +4,8 @@
 #include <math.h>
 
 #include "base/error.h"
+#include "formats/oip_reply.h"
 #include "oip_models.h"
-#include "parts/oip_reply.h"
 
 enum { ROOM = 1 << 20, ELEMENTS_MAX = 4096 };
 

@@ -5,9 +5,9 @@
 #include <math.h>
 
 #include "base/error.h"
+#include "formats/oip_find.h"
+#include "formats/oip_request.h"
 #include "oip_models.h"
-#include "parts/oip_find.h"
-#include "parts/oip_request.h"
 
 enum { TEXT_MAX = 1 << 20, TENSOR_BYTES = 4096 };
 

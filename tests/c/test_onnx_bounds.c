@@ -1,13 +1,13 @@
-/* test_onnx_bounds.c: parts/onnx_bounds.c and onnx_operators.c, on graphs that are written here as
+/* test_onnx_bounds.c: onnx/bounds.c and onnx/operators.c, on graphs that are written here as
  * lines of text, and on bytes that are none. Inputs end at an unreadable page.
  */
-#include "parts/onnx_bounds.h"
+#include "onnx/bounds.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "check.h"
-#include "parts/onnx_operators.h"
+#include "onnx/operators.h"
 
 static struct check_guard guard;
 

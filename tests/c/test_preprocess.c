@@ -4,8 +4,8 @@
 
 #include "check.h"
 #include "lumen.h"
-#include "parts/ort_api.h"
-#include "parts/preprocess.h"
+#include "models/preprocess.h"
+#include "onnx/ort_api.h"
 
 enum { PIXELS_MAX = 224 * 224 };
 

@@ -1,7 +1,7 @@
-/* test_process_room.c: parts/process_room.c: at most so many inside, every job once, none left
+/* test_process_room.c: models/process_room.c: at most so many inside, every job once, none left
  * behind, in the order in which they came where one thread looks.
  */
-#include "parts/process_room.h"
+#include "models/process_room.h"
 
 #include <pthread.h>
 #include <sched.h>

@@ -3,7 +3,7 @@
  * CUDA, TensorRT or oneDNN need their hardware. */
 #include "base/error.h"
 #include "check.h"
-#include "parts/ort.h"
+#include "onnx/ort.h"
 
 static char log_text[1024]; /* the calls, in order */
 static const char *refuser; /* the call that fails; NULL: none does */

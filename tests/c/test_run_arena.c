@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "check.h"
-#include "parts/run_arena.h"
+#include "onnx/run_arena.h"
 
 enum { ARENAS = 3, BLOCKS = 200 };
 

@@ -5,9 +5,9 @@
 
 #include "base/error.h"
 #include "check.h"
-#include "parts/model.h"
-#include "parts/sequence_table.h"
-#include "parts/sequences_open.h"
+#include "models/model.h"
+#include "models/sequence_table.h"
+#include "models/sequences_open.h"
 
 enum { IDLE_NS = 1000000, IDS = 6, OPEN = 4, STEPS = 20000, THREADS = 3, ROUNDS = 20000 };
 

@@ -18,10 +18,10 @@
 #include "check.h"
 #include "flow/accept.h"
 #include "flow/reload.h"
-#include "parts/model_run.h"
+#include "flow/slot_plan.h"
+#include "models/run_place.h"
 #include "parts/settings.h"
-#include "parts/slot_plan.h"
-#include "server.h"
+#include "server/server.h"
 
 static const char *library, *directory;
 static char digits[1024];

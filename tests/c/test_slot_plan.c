@@ -2,10 +2,10 @@
  * model's requests have slots, memory stays within bounds) and what must be refused, with the need.
  */
 #include "base/error.h"
+#include "base/native_codec.h"
 #include "check.h"
-#include "parts/native_codec.h"
-#include "parts/slot_plan.h"
-#include "parts/text_slots.h"
+#include "flow/slot_plan.h"
+#include "formats/text_slots.h"
 
 static struct lm_model models[LUMEN_MODELS_MAX];
 static lumen_slot_class classes[LUMEN_SLOT_CLASSES_MAX];

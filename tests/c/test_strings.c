@@ -2,11 +2,11 @@
  * client chose, tensors that are used again, what they take of the allocator, slots. LUMEN_ORT
  * names libonnxruntime.so. */
 #include "base/error.h"
+#include "base/native_codec.h"
+#include "formats/text_slots.h"
+#include "models/model.h"
+#include "models/strings.h"
 #include "onnx_graph.h"
-#include "parts/model.h"
-#include "parts/native_codec.h"
-#include "parts/strings.h"
-#include "parts/text_slots.h"
 
 enum { WIRE_MAX = 1 << 15 };
 

@@ -1,7 +1,7 @@
 /* fuzz_http_form.c: any bytes as a form. Its content stands in one of its parts, as a search byte
  * by byte finds them, or there is a sentence. */
 #include "fuzz.h"
-#include "parts/http_form.h"
+#include "wire/http_form.h"
 
 /* Where one text next stands in another; `count` where it does not. */
 static size_t find(const char *text, size_t at, size_t count, const char *word, size_t bytes) {

@@ -1,10 +1,10 @@
 /* fuzz_http_parser.c: any bytes as an HTTP request: its head, then its chunks, then its route; and
  * the same bytes as chunks and as a target. What came in pieces must be read as what came whole. */
 #include "base/limits.h"
+#include "formats/http_route.h"
 #include "fuzz.h"
-#include "parts/http_chunks.h"
-#include "parts/http_parser.h"
-#include "parts/http_route.h"
+#include "wire/http_chunks.h"
+#include "wire/http_parser.h"
 
 enum { SLICES = 8, SPLITS = 6 };
 

@@ -1,6 +1,6 @@
 /* fuzz_native_codec.c: any bytes as the header of a native request (row 22 of docs/SECURITY.md). */
+#include "base/native_codec.h"
 #include "fuzz.h"
-#include "parts/native_codec.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *input, size_t count) {
     struct lm_native_request request;

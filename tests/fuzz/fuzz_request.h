@@ -8,8 +8,8 @@
 #include "base/cxx.h"
 #include "fuzz.h"
 extern "C" {
-#include "parts/oip_request.h"
-#include "parts/strings.h"
+#include "formats/oip_request.h"
+#include "models/strings.h"
 }
 
 constexpr size_t TEXT_MAX = 1 << 16;

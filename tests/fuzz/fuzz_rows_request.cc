@@ -3,8 +3,8 @@
  */
 #include "fuzz_request.h"
 extern "C" {
-#include "parts/rows_reply.h"
-#include "parts/rows_request.h"
+#include "formats/rows_reply.h"
+#include "formats/rows_request.h"
 }
 
 namespace {

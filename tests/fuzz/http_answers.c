@@ -6,8 +6,8 @@
  * hexadecimal; the reason of a refusal. Fields are separated by tabs; empty when they do not apply.
  */
 #include "base/limits.h"
-#include "parts/http_chunks.h"
-#include "parts/http_parser.h"
+#include "wire/http_chunks.h"
+#include "wire/http_parser.h"
 
 #include "fuzz.h"
 

@@ -1,7 +1,7 @@
 /* sleep.pml: producers, a bounded MPMC queue, sleeping workers, and the end; for SPIN, exhaustive.
  *
  * After queue_mpmc.c (claim and publish are two steps, so that a producer may stop between them),
- * waitset.c, worker.c (pop_or_sleep, next_job, chain_wake) and server.c (lm_thread_ended). One step
+ * waitset.c, worker.c (pop_or_sleep, next_job, chain_wake) and server/server.c (lm_thread_ended). One step
  * of the model is one atomic operation of the code; memory is sequentially consistent.
  *
  * Without STOP each worker takes one job and is then busy for good: a state in which nothing can

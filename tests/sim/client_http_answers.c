@@ -4,7 +4,7 @@
 
 #include "client.h"
 #include "dialects/http_code.h"
-#include "parts/oip_metadata.h"
+#include "formats/oip_metadata.h"
 
 struct answer {
     uint32_t code;

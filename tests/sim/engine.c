@@ -1,5 +1,5 @@
-/* engine.c: the server's side of a run: what server.c sets up and takes down, by hand and small:
- * four models, the slots the real plan gives them but few of each, threads as fibers.
+/* engine.c: the server's side of a run: what server/server.c sets up and takes down, by hand and
+ * small: four models, the slots the real plan gives them but few of each, threads as fibers.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -14,9 +14,9 @@
 #include "flow/answer_cache.h"
 #include "flow/request_lists.h"
 #include "flow/shared.h"
+#include "flow/slot_plan.h"
+#include "formats/describe.h"
 #include "io.h"
-#include "parts/describe.h"
-#include "parts/slot_plan.h"
 #include "sim.h"
 
 struct lm_shared sim_shared;

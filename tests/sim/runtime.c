@@ -1,4 +1,4 @@
-/* runtime.c: ONNX Runtime as far as flow/ and parts/model.c call it. A session doubles each number
+/* runtime.c: ONNX Runtime as far as flow/ and models/model.c call it. A session doubles each number
  * of each input into the output of the same place; a first number of SIM_POISON makes Run fail; a
  * Run takes the worker as long as the seed says. Memory is read and written at its end, so that
  * whatever else touches it meanwhile is seen by the client.

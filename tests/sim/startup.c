@@ -27,8 +27,8 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/native_codec.h"
 #include "check.h"
-#include "parts/native_codec.h"
 #include "startup.h"
 
 enum {

@@ -1,9 +1,9 @@
 /* atomics.h: atomic words that can only be touched by a function whose name says the memory order.
  *
  * A bare `x++` on these structs does not compile. Every use that is not relaxed carries a label in
- * a comment and names its partner, as in `D3: acquire: sees the limit; pairs with D1 in server.c
- * and D2`: a label of the same file stands last. Every relaxed use says why it may be
- * (tests/test_tidy.py). There is no stand-alone fence in this project: ThreadSanitizer does not
+ * a comment and names its partner, as in `D3: acquire: sees the limit; pairs with D1 in
+ * server/server.c and D2`: a label of the same file stands last. Every relaxed use says why it may
+ * be (tests/test_tidy.py). There is no stand-alone fence in this project: ThreadSanitizer does not
  * model them. Any thread.
  */
 #ifndef LM_BASE_ATOMICS_H

@@ -16,7 +16,7 @@
 #include "dialects/http_reply.h"
 #include "dialects/http_shm.h"
 #include "flow/submit.h"
-#include "parts/oip_metadata.h"
+#include "formats/oip_metadata.h"
 
 /* The longest statistics there can be, whatever models come. */
 static size_t stats_bytes_max(void) {

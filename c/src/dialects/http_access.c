@@ -8,7 +8,7 @@
 #include <sys/socket.h>
 
 #include "dialects/http_refuse.h"
-#include "parts/http_scan.h"
+#include "wire/http_scan.h"
 
 static bool is_address(const char *name, size_t bytes) {
     char text[INET6_ADDRSTRLEN];

@@ -5,7 +5,7 @@
 #define LM_DIALECTS_HTTP_ACCESS_H
 
 #include "flow/state.h"
-#include "parts/http_parser.h"
+#include "wire/http_parser.h"
 
 /* Whether the client may ask this host for this route; its key, if any, and what follows from it
  * are in the call. false: answered. */

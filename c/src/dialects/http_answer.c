@@ -4,12 +4,12 @@
 #include <stdio.h>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "dialects/http_code.h"
 #include "flow/access_log.h"
 #include "flow/reply.h"
-#include "parts/http_date.h"
-#include "parts/http_route.h"
-#include "parts/json_text.h"
+#include "formats/http_route.h"
+#include "wire/http_date.h"
 
 enum { HEAD_BYTES_MAX = 384 };
 

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#include "parts/status.h"
+#include "base/status.h"
 
 uint32_t lm_http_code(enum lm_status status);
 const char *lm_http_reason(uint32_t code);

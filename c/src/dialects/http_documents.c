@@ -4,9 +4,9 @@
 #include <stdlib.h>
 
 #include "base/error.h"
+#include "formats/http_page.h"
+#include "formats/oip_config.h"
 #include "lumen.h"
-#include "parts/http_page.h"
-#include "parts/oip_config.h"
 
 /* Triton's names of what is served here, and of nothing else. Priorities (schedule_policy) and
  * memory of CUDA are not. */

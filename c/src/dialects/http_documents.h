@@ -5,8 +5,8 @@
 #define LM_DIALECTS_HTTP_DOCUMENTS_H
 
 #include "flow/model_set.h"
+#include "formats/oip_metadata.h"
 #include "parts/errands.h"
-#include "parts/oip_metadata.h"
 
 struct lm_http_documents {
     struct lm_oip_document page; /* HTML */

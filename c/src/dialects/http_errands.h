@@ -8,7 +8,7 @@
 
 #include "dialects/http_block.h"
 #include "flow/state.h"
-#include "parts/http_route.h"
+#include "formats/http_route.h"
 
 /* Answers or refuses a request for the control program, or begins to read its body. false: it is
  * none, or the server has nobody who would answer it. */

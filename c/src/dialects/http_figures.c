@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "parts/json_text.h"
+#include "base/json_text.h"
 #include "work/worker.h"
 
 enum {

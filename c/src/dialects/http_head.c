@@ -11,7 +11,7 @@
 #include "dialects/http_refuse.h"
 #include "dialects/http_routes.h"
 #include "dialects/http_shm.h"
-#include "parts/inflate.h"
+#include "wire/inflate.h"
 
 /* Checks the body's length and coding, as the head gives them. false: the request is answered. */
 static bool check_body(struct lm_io *io, struct lm_connection *connection,

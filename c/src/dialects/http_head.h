@@ -4,7 +4,7 @@
 #define LM_DIALECTS_HTTP_HEAD_H
 
 #include "flow/state.h"
-#include "parts/http_parser.h"
+#include "wire/http_parser.h"
 
 /* Answers the request, or begins to read its body. The head is not looked at again. */
 void lm_http_take_head(struct lm_io *io, struct lm_connection *connection,

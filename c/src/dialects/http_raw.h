@@ -7,8 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "parts/model.h"
-#include "parts/oip_request.h"
+#include "formats/oip_request.h"
+#include "models/model.h"
 
 /* Makes a request of a raw body by its size in bytes. Returns false with a sentence. */
 bool lm_http_ask_raw(const struct lm_model *model, uint64_t bytes, struct lm_oip_request *asked,

@@ -12,7 +12,7 @@
 #include "dialects/http_routes.h"
 #include "dialects/http_shm.h"
 #include "flow/timers.h"
-#include "parts/http_parser.h"
+#include "wire/http_parser.h"
 
 /* Adds bytes to the connection's block, up to `most` in all. Returns how many fitted; -1: there is
  * no block to be had, and the connection is refused. */

@@ -5,11 +5,11 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "dialects/http_code.h"
-#include "parts/class_list.h"
-#include "parts/http_date.h"
-#include "parts/json_text.h"
-#include "parts/rows_reply.h"
+#include "formats/class_list.h"
+#include "formats/rows_reply.h"
+#include "wire/http_date.h"
 #include "work/shm_tensors.h"
 
 /* As lm_model_reply_text_bytes has them. */

@@ -1,9 +1,9 @@
 /* http_room.c: see http_room.h. */
 #include "dialects/http_room.h"
 
-#include "parts/inflate.h"
-#include "parts/status.h"
-#include "parts/text_slots.h"
+#include "base/status.h"
+#include "formats/text_slots.h"
+#include "wire/inflate.h"
 
 enum { CODED_CHUNKS_SHARE = 8 };
 

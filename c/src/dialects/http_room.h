@@ -5,7 +5,7 @@
 #define LM_DIALECTS_HTTP_ROOM_H
 
 #include "flow/state.h"
-#include "parts/oip_request.h"
+#include "formats/oip_request.h"
 
 /* Bytes of a body, or the most that its chunks may hold. */
 size_t lm_http_text_room(const struct lm_io *io, const struct lm_connection *connection);

@@ -12,9 +12,9 @@
 #include "dialects/http_documents.h"
 #include "dialects/http_figures.h"
 #include "dialects/http_refuse.h"
-#include "parts/oip_metadata.h"
-#include "parts/process.h"
-#include "parts/steps.h"
+#include "formats/oip_metadata.h"
+#include "models/process.h"
+#include "models/steps.h"
 #include "work/worker.h"
 
 static void count_ok(struct lm_io *io) {

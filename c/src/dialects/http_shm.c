@@ -10,7 +10,7 @@
 #include "dialects/http_answer.h"
 #include "dialects/http_block.h"
 #include "dialects/http_refuse.h"
-#include "parts/oip_region.h"
+#include "formats/oip_region.h"
 
 _Static_assert((int)LM_SHM_NAME_BYTES_MAX >= (int)LM_NAME_BYTES_MAX, "a path's name fits");
 

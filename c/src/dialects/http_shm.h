@@ -5,7 +5,7 @@
 #define LM_DIALECTS_HTTP_SHM_H
 
 #include "flow/state.h"
-#include "parts/http_route.h"
+#include "formats/http_route.h"
 
 /* The longest status there can be. */
 enum { LM_HTTP_SHM_BYTES_MAX = LM_SHM_REGIONS_MAX * (2 * LM_SHM_NAME_BYTES_MAX + 128) };

@@ -7,7 +7,7 @@
 
 #include "flow/connection.h"
 #include "flow/model_set.h"
-#include "parts/model.h"
+#include "models/model.h"
 
 /* Bytes of the header and of the credential behind it, which is read with it: who asks is known
  * before a slot is taken. `is_whole`: lm_native_is_header has read `request`. */

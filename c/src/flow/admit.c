@@ -3,7 +3,7 @@
 
 #include "flow/access_log.h"
 #include "flow/slots.h"
-#include "parts/inflate.h"
+#include "wire/inflate.h"
 
 uint64_t lm_admit_deadline_ns(const struct lm_io *io, const struct lm_connection *connection,
                               uint64_t timeout_us) {

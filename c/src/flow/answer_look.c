@@ -11,7 +11,7 @@
 #include "flow/reply.h"
 #include "flow/slots.h"
 #include "flow/submit.h"
-#include "parts/http_form.h"
+#include "wire/http_form.h"
 
 /* ---- what a request is ---- */
 

@@ -11,11 +11,11 @@
 
 #include "base/atomics.h"
 #include "base/limits.h"
+#include "base/native_codec.h"
+#include "formats/http_route.h"
 #include "parts/arena.h"
-#include "parts/http_chunks.h"
-#include "parts/http_route.h"
 #include "parts/keys.h"
-#include "parts/native_codec.h"
+#include "wire/http_chunks.h"
 
 enum { LM_NO_CONNECTION = UINT32_MAX, LM_NO_REGION = UINT16_MAX };
 

@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "parts/native_codec.h"
+#include "base/native_codec.h"
 #include "parts/trace.h"
 
 struct lm_connection;

@@ -2,7 +2,7 @@
 #include "flow/gate.h"
 
 #include "flow/estimate.h"
-#include "parts/process.h"
+#include "models/process.h"
 
 /* One token from each bucket in turn; what an inner one refuses the outer ones have spent. */
 static bool within_rates(struct lm_io *io, const struct lm_model *model, uint32_t key,

@@ -8,7 +8,7 @@
 #define LM_FLOW_MODEL_SET_H
 
 #include "base/atomics.h"
-#include "parts/model.h"
+#include "models/model.h"
 
 struct lm_http_documents; /* dialects/http_documents.h */
 struct lm_request_lists;  /* flow/request_lists.h */

@@ -25,7 +25,7 @@ struct lm_width {
 };
 
 /* A queue between the node's threads, and what goes with it. Another one takes its place when its
- * type or the number of workers changes (server_workers.c): I/O threads push to the one in force,
+ * type or the number of workers changes (server/workers.c): I/O threads push to the one in force,
  * which each looks up once a turn. When all have turned, the old one is sealed; a worker that finds
  * it empty then goes to the one in force. */
 struct lm_line {

@@ -10,13 +10,13 @@
 #include <sys/uio.h>
 
 #include "base/limits.h"
-#include "parts/http_chunks.h"
+#include "base/native_codec.h"
+#include "formats/oip_request.h"
+#include "models/model.h"
 #include "parts/keyed_hash.h"
-#include "parts/model.h"
-#include "parts/native_codec.h"
-#include "parts/oip_request.h"
 #include "parts/spill.h"
 #include "parts/trace.h"
+#include "wire/http_chunks.h"
 
 /* Of so many tensors. */
 #define LM_SHAPE_BLOCK_BYTES(tensors) (4 * (1 + (size_t)(tensors) * (1 + LM_RANK_MAX)))

@@ -6,8 +6,8 @@
 #include "flow/answer_cache.h"
 #include "flow/estimate.h"
 #include "flow/pictures.h"
-#include "parts/inflate.h"
-#include "parts/model_run.h"
+#include "models/run_place.h"
+#include "wire/inflate.h"
 
 /* Where all workers of the node are awake and have enough to do, one of another node helps: it
  * announces its sleep before it looks at this queue's depth, as for its own (waitset.h). */

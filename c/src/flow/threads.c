@@ -4,7 +4,7 @@
 #include <pthread.h>
 
 #include "flow/accept.h"
-#include "parts/http_date.h"
+#include "wire/http_date.h"
 
 void lm_thread_meet(struct lm_shared *shared) {
     (void)lm_http_date_line();             /* its memory of this thread is taken now */
@@ -18,7 +18,7 @@ void lm_thread_ended(struct lm_shared *shared, uint32_t role) {
     lm_atomic_u64 *running =
         role == LUMEN_ROLE_IO ? &shared->ios_running : &shared->workers_running;
     /* F1: acq_rel: the last one sees what the others did, and shows it to lumen_wait; pairs with F2
-     * in server.c and F1 */
+     * in server/server.c and F1 */
     if (lm_sub_acq_rel_u64(running, 1) != 1 || role != LUMEN_ROLE_IO) return;
     for (uint32_t i = 0; i < shared->io_count; i++) lm_accept_refuse_assigned(&shared->ios[i]);
     /* E1: release: a worker that ends sees every push; pairs with E3 in work/jobs.c */

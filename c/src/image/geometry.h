@@ -4,7 +4,7 @@
 #ifndef LM_IMAGE_GEOMETRY_H
 #define LM_IMAGE_GEOMETRY_H
 
-#include "parts/image_plan.h"
+#include "models/image_plan.h"
 
 /* One side of the upright picture: `in` pixels become `out`, of which `count` from `first` on go to
  * the tensor, from `at` on. */

@@ -9,8 +9,8 @@
 #include <sys/socket.h>
 #include <sys/types.h>
 
+#include "base/native_codec.h"
 #include "lumen.h"
-#include "parts/native_codec.h"
 
 enum { LM_LOAD_HTTP_HEAD_BYTES = 8192 /* a reply's head, at most */ };
 

@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 #include "base/limits.h"
-#include "parts/native_codec.h"
+#include "base/native_codec.h"
 #include "parts/token_bucket.h"
 
 enum { LM_KEY_HASH_BYTES = 32 };

@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "parts/status.h"
+#include "base/status.h"
 
 enum {
     LM_SHM_REGIONS_MAX = 128,

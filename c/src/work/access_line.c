@@ -8,7 +8,7 @@
 #include <time.h>
 
 #include "base/error.h"
-#include "parts/json_text.h"
+#include "base/json_text.h"
 #include "parts/line_file.h"
 
 _Static_assert((int)LM_NAME_BYTES_MAX >= (int)LM_TRACE_WHY_BYTES,

@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "flow/answer_cache.h"
-#include "parts/process.h"
+#include "models/process.h"
 #include "work/encoding.h"
 #include "work/infer.h"
 #include "work/record.h"

@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "parts/strings.h"
-#include "parts/text_slots.h"
+#include "formats/text_slots.h"
+#include "models/strings.h"
 #include "work/image_body.h"
 #include "work/json_body.h"
 #include "work/worker.h"

@@ -1,6 +1,6 @@
 /* encoding.h: what a request's body holds, and how it becomes tensors. One entry per encoding: a
  * new one is a line here, a line in encoding.c's table, and its functions. An index is an
- * LM_ENCODING_* of parts/status.h; estimates of cost are kept per model and encoding
+ * LM_ENCODING_* of base/status.h; estimates of cost are kept per model and encoding
  * (flow/estimate.h). Workers, and I/O threads that run models themselves.
  */
 #ifndef LM_WORK_ENCODING_H

@@ -11,7 +11,7 @@
 #include "image/decoder.h"
 #include "image/rows.h"
 #include "lumen.h"
-#include "parts/http_form.h"
+#include "wire/http_form.h"
 #include "work/json_body.h"
 
 /* A picture that is decoded in slices, and a smaller one between two of them. */

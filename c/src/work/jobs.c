@@ -8,7 +8,7 @@
 /* The server ends, or another line is in force. Whoever has read it in a sealed line finds all that
  * came to it. */
 static bool must_leave(const struct lm_worker *worker) {
-    /* E3: acquire: every push; pairs with E1 in flow/threads.c and E2 in server_threads.c */
+    /* E3: acquire: every push; pairs with E1 in flow/threads.c and E2 in server/threads.c */
     return lm_load_acquire_u32(&worker->shared->workers_stop) ||
            /* Q4: acquire: every push; pairs with Q3 in flow/node.c */
            lm_load_acquire_u32(&worker->line->sealed);
@@ -159,7 +159,7 @@ static struct lm_line *wait_for_line(struct lm_worker *worker) {
     struct lm_node *node = worker->node;
     for (;;) {
         lm_waitset_prepare(&node->spare, worker->index, lm_now_ns());
-        /* H4: acquire: the line that it names; pairs with H5 in server_workers.c */
+        /* H4: acquire: the line that it names; pairs with H5 in server/workers.c */
         uint32_t number = lm_load_acquire_u32(&worker->line_number);
         bool is_over = lm_load_acquire_u32(&worker->shared->workers_stop); /* as E3 */
         if (number != LM_NO_LINE || is_over) {
@@ -175,7 +175,7 @@ bool lm_jobs_change_line(struct lm_worker *worker) {
     struct lm_line *line = lm_node_line(worker->node);
     if (lm_load_acquire_u32(&worker->shared->workers_stop)) return false; /* as E3 */
     bool is_spare = worker->index >= line->workers;
-    /* H6: release: the last use of the line before; pairs with H7 in server_workers.c */
+    /* H6: release: the last use of the line before; pairs with H7 in server/workers.c */
     lm_store_release_u32(&worker->line_number, is_spare ? LM_NO_LINE : line->number);
     if (is_spare) line = wait_for_line(worker);
     if (line) worker->line = line;

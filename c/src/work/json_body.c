@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "base/atomics.h"
-#include "parts/http_form.h"
-#include "parts/rows_request.h"
-#include "parts/strings.h"
+#include "formats/rows_request.h"
+#include "models/strings.h"
+#include "wire/http_form.h"
 
 void lm_json_body_receive(struct lm_request *request, size_t room, const char *text,
                           size_t text_bytes) {

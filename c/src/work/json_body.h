@@ -5,7 +5,7 @@
 #define LM_WORK_JSON_BODY_H
 
 #include "flow/request.h"
-#include "parts/inflate.h"
+#include "wire/inflate.h"
 
 /* Where the text goes in the request's slot: room for so many bytes, of which the first are here.
  */

@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "flow/reply.h"
-#include "parts/model_run.h"
+#include "models/run_place.h"
 #include "work/worker.h"
 
 static const struct lm_model *model_of(const struct lm_io *io, uint32_t job) {

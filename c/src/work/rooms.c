@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "flow/model_set.h"
-#include "parts/process.h"
+#include "models/process.h"
 #include "work/jobs.h"
 
 /* How many workers may wait in one model's process: all but one, if there is another model to be

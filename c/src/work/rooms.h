@@ -1,5 +1,5 @@
 /* rooms.h: jobs of models that run in processes of their own, and the places that their workers
- * take there (parts/process_room.h). Worker only.
+ * take there (models/process_room.h). Worker only.
  */
 #ifndef LM_WORK_ROOMS_H
 #define LM_WORK_ROOMS_H

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "image/probe.h"
-#include "parts/experts_rule.h"
-#include "parts/features.h"
+#include "models/experts_rule.h"
+#include "models/features.h"
 #include "work/encoding.h"
 
 static void take(struct lm_request *request, uint32_t at) {

@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "flow/state.h"
-#include "parts/sequences.h"
+#include "models/sequences.h"
 
 /* Requests of the native protocol have no place to name a sequence. */
 static struct lm_sequence_ask asked(const struct lm_request *request) {

@@ -1,4 +1,4 @@
-/* sequence.h: the turn of a request in its sequence (parts/sequences.h). The thread that runs it.
+/* sequence.h: the turn of a request in its sequence (models/sequences.h). The thread that runs it.
  */
 #ifndef LM_WORK_SEQUENCE_H
 #define LM_WORK_SEQUENCE_H

@@ -136,7 +136,7 @@ static void *telemetry_main(void *argument) {
     for (;;) {
         /* S1: acquire: sees below every row pushed before the stop; pairs with S2 */
         bool last = lm_load_acquire_u32(&telemetry->stop);
-        /* O1: acq_rel: each request to open is taken once; pairs with O2 in server_reload.c */
+        /* O1: acq_rel: each request to open is taken once; pairs with O2 in server/reload.c */
         if (lm_exchange_acq_rel_u32(&telemetry->reopen, 0)) {
             reopen(telemetry, &telemetry->csv);
             reopen(telemetry, &telemetry->access);

@@ -3,8 +3,8 @@
 
 #include "flow/eviction.h"
 #include "flow/refusal.h"
-#include "parts/model_run.h"
-#include "parts/process.h"
+#include "models/process.h"
+#include "models/run_place.h"
 #include "work/worker.h"
 
 /* A request whose worker does not come back is answered here. Its slot stays with the worker. */

@@ -3,8 +3,8 @@
 
 #include "base/clock.h"
 #include "base/topology.h"
-#include "parts/process.h"
-#include "parts/sequences.h"
+#include "models/process.h"
+#include "models/sequences.h"
 
 /* Each node has a session and helpers of its own; NULL: none. */
 static const struct lm_wide *wide_of(const struct lm_model *model, const struct lm_node *node) {

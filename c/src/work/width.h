@@ -1,5 +1,5 @@
 /* width.h: how many cores a request's Run gets. A worker that finds nothing in the queue and enough
- * other workers asleep runs the model's wide session (parts/wide.h), its helpers on the cores of
+ * other workers asleep runs the model's wide session (models/wide.h), its helpers on the cores of
  * those that sleep; otherwise its own session, on its own core. One Run of a node is wide at a
  * time.
  *

@@ -64,7 +64,7 @@ static void tell(void) {
     machine_unblock(&news, UINT32_MAX);
 }
 
-/* server_workers.c's order; and the end. */
+/* server/workers.c's order; and the end. */
 static void change(uint32_t unused) {
     (void)unused;
     struct lm_node *node = &shared.nodes[0];

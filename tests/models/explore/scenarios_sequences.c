@@ -1,11 +1,11 @@
 /* scenarios_sequences.c: threads that begin, continue and end sequences in one table
- * (parts/sequences.c). Each writes a word that is its sequence's while it owns that: two owners at
+ * (models/sequences.c). Each writes a word that is its sequence's while it owns that: two owners at
  * once, or one that does not know what the last one did, are a race.
  */
 #include <string.h>
 
 #include "machine.h"
-#include "parts/sequence_table.h"
+#include "models/sequence_table.h"
 #include "scenario.h"
 
 enum { STEPS_MAX = 3, THREADS_MAX = 3, OPEN_MAX = 2, KEYS = 3, IDLE_NS = 10, LATE = 1000 };

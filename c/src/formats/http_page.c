@@ -1,0 +1,267 @@
+/* http_page.c: see http_page.h. Names come from configurations and model files: all are escaped. */
+#include "formats/http_page.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/json_text.h"
+#include "base/native_codec.h"
+#include "formats/http_page_text.h"
+
+static void write_text(FILE *out, const char *text) {
+    for (const unsigned char *at = (const unsigned char *)text; *at; at++) {
+        if (*at == '<' || *at == '>' || *at == '&' || *at == '"' || *at == '\'' || *at < 0x20) {
+            fprintf(out, "&#%u;", *at);
+        } else {
+            fputc(*at, out);
+        }
+    }
+}
+
+static void write_tensors(FILE *out, const struct lm_tensor *tensors, uint32_t count) {
+    for (uint32_t t = 0; t < count; t++) {
+        if (t) fputs(", ", out);
+        write_text(out, tensors[t].name);
+        fprintf(out, " %s[", lm_dtype_name(tensors[t].dtype));
+        if (tensors[t].any_rank) fputs("...", out);
+        for (uint32_t d = 0; !tensors[t].any_rank && d < tensors[t].rank; d++) {
+            if (tensors[t].dims[d] < 0) {
+                fprintf(out, "%sn", d ? "," : "");
+            } else {
+                fprintf(out, "%s%lld", d ? "," : "", (long long)tensors[t].dims[d]);
+            }
+        }
+        fputc(']', out);
+    }
+}
+
+static void write_models(FILE *out, struct lm_model *const *models, uint32_t model_count) {
+    /* In this order; a narrow screen shows the name beside each figure. */
+    static const struct {
+        const char *name;
+        const char *label;
+    } cells[] = {{"rate", "answers/s"}, {"p50", "p50"},        {"p99", "p99"},
+                 {"wait", "mean wait"}, {"run", "mean run"},   {"answered", "answered"},
+                 {"failed", "failed"},  {"refused", "refused"}};
+    enum { CELLS = sizeof cells / sizeof cells[0] };
+    fputs("<h2>Models <small>over the last minute; the last three since the start</small></h2>\n"
+          "<table><thead><tr><th>model<th>inputs → outputs",
+          out);
+    for (size_t c = 0; c < CELLS; c++) fprintf(out, "<th class=n>%s", cells[c].label);
+    fputs("<tbody>\n", out);
+    for (uint32_t m = 0; m < model_count; m++) {
+        fputs("<tr data-model=\"", out);
+        write_text(out, models[m]->name);
+        fputs("\"><td data-l=model><b>", out);
+        write_text(out, models[m]->name);
+        fputs("</b><td data-l=takes><span>", out);
+        write_tensors(out, models[m]->inputs, models[m]->input_count);
+        fputs(" → ", out);
+        write_tensors(out, models[m]->outputs, models[m]->output_count);
+        fputs("</span>", out);
+        for (size_t c = 0; c < CELLS; c++)
+            fprintf(out, "<td class=n data-l=\"%s\"><span class=%s>–</span>", cells[c].label,
+                    cells[c].name);
+        fputc('\n', out);
+    }
+    fputs("</table>\n", out);
+}
+
+/* ---- commands to try ---- */
+
+enum { EXAMPLE_SIZE = 32 };
+enum { LITERAL_MAX = 64 }; /* elements that are written out */
+
+/* The sizes of the request to try: a short one where sizes are free. */
+static struct lm_sizes example_sizes(const struct lm_model *model) {
+    struct lm_sizes sizes = lm_model_largest(model, 1);
+    for (uint32_t place = 0; place < LM_FREE_DIMS_MAX; place++)
+        if (sizes.free[place] > EXAMPLE_SIZE) sizes.free[place] = EXAMPLE_SIZE;
+    return sizes;
+}
+
+static uint64_t element_count(const struct lm_model *model, const struct lm_tensor *tensor) {
+    const struct lm_sizes sizes = example_sizes(model);
+    int64_t dims[LM_RANK_MAX];
+    uint64_t count = 1;
+    uint32_t rank = lm_tensor_shape(tensor, &sizes, dims);
+    for (uint32_t d = 0; d < rank; d++) count *= (uint64_t)dims[d];
+    return count;
+}
+
+static bool json_can_say(const struct lm_model *model) {
+    for (uint32_t t = 0; t < model->input_count + model->output_count; t++) {
+        const struct lm_tensor *tensor =
+            t < model->input_count ? &model->inputs[t] : &model->outputs[t - model->input_count];
+        const char *name = lm_dtype_name(tensor->dtype);
+        if (strcmp(name, "FP16") == 0 || strcmp(name, "BF16") == 0) return false;
+    }
+    return true;
+}
+
+static bool is_large(const struct lm_model *model) {
+    for (uint32_t t = 0; t < model->input_count; t++)
+        if (element_count(model, &model->inputs[t]) > LITERAL_MAX) return true;
+    return false;
+}
+
+/* One row of every input, as JSON inside Python's r"""...""": an input of many elements is Python
+ * that makes them. */
+static void write_body(FILE *out, const struct lm_model *model) {
+    fputs("{\"inputs\":[", out);
+    for (uint32_t t = 0; t < model->input_count; t++) {
+        const struct lm_tensor *tensor = &model->inputs[t];
+        const struct lm_sizes sizes = example_sizes(model);
+        uint64_t count = element_count(model, tensor);
+        int64_t dims[LM_RANK_MAX];
+        const char *type = lm_dtype_name(tensor->dtype);
+        const char *zero = strcmp(type, "BOOL") == 0 ? "false" : "0", *quote = "\"";
+        if (lm_is_string(tensor)) zero = "\"text\"", quote = "'";
+        fputs(t ? ",{\"name\":" : "{\"name\":", out);
+        lm_json_write(out, tensor->name);
+        fprintf(out, ",\"datatype\":\"%s\",\"shape\":[", type);
+        uint32_t rank = lm_tensor_shape(lm_tensor_of_client(tensor), &sizes, dims);
+        for (uint32_t d = 0; d < rank; d++)
+            fprintf(out, "%s%lld", d ? "," : "", (long long)dims[d]);
+        fputs("],\"data\":[", out);
+        if (count > LITERAL_MAX) {
+            fprintf(out, "\"\"\" + \",\".join([%s%s%s] * %llu) + r\"\"\"", quote, zero, quote,
+                    (unsigned long long)count);
+        } else {
+            for (uint64_t i = 0; i < count; i++) fprintf(out, i ? ",%s" : "%s", zero);
+        }
+        fputs("]}", out);
+    }
+    fputs("]}", out);
+}
+
+/* The body inside single quotes of a shell, inside HTML. */
+static int write_quoted(FILE *out, const struct lm_model *model) {
+    struct lm_oip_document text = {0};
+    FILE *body = open_memstream(&text.text, &text.bytes);
+    if (!body) return lm_error(LUMEN_E_NOMEM, "no memory for the page");
+    write_body(body, model);
+    if (fclose(body) != 0) return lm_error(LUMEN_E_NOMEM, "no memory for the page");
+    for (char *at = text.text, *quote; at; at = quote ? quote + 1 : NULL) {
+        quote = strchr(at, '\'');
+        if (quote) *quote = '\0';
+        write_text(out, at);
+        if (quote) write_text(out, "'\\''");
+    }
+    lm_oip_document_close(&text);
+    return 0;
+}
+
+/* In a path: what is neither letter nor digit is escaped. */
+static void write_path(FILE *out, const char *name) {
+    for (const unsigned char *at = (const unsigned char *)name; *at; at++) {
+        bool plain = (*at >= '0' && *at <= '9') || ((*at | 0x20) >= 'a' && (*at | 0x20) <= 'z') ||
+                     *at == '-' || *at == '_' || *at == '.';
+        fprintf(out, plain ? "%c" : "%%%02X", *at);
+    }
+}
+
+static int write_model_command(FILE *out, const struct lm_model *model) {
+    bool large = is_large(model);
+    size_t bytes = 0;
+    int code = 0;
+    if (!json_can_say(model)) { /* FP16 and BF16 travel as bytes */
+        if (model->input_count != 1) {
+            fputs("# FP16 and BF16 travel as bytes behind the JSON: docs/PROTOCOL.md", out);
+            return 0;
+        }
+        const struct lm_sizes sizes = example_sizes(model);
+        lm_model_payload_bytes(model, LM_ENCODING_TENSORS, &sizes, &bytes);
+        fprintf(out,
+                "head -c %zu /dev/zero |\n  curl --data-binary @- "
+                "-H 'Inference-Header-Content-Length: 0' --output answer.bin ",
+                bytes);
+    } else if (large) {
+        fputs("python3 -c 'print(r\"\"\"", out);
+        code = write_quoted(out, model);
+        fputs("\"\"\")' |\n  curl -d @- ", out);
+    } else {
+        fputs("curl -d '", out);
+        code = write_quoted(out, model);
+        fputs("' ", out);
+    }
+    fputs("$H/v2/models/", out);
+    write_path(out, model->name);
+    fputs("/infer", out);
+    return code;
+}
+
+static int write_commands(FILE *out, struct lm_model *const *models, uint32_t model_count,
+                          uint32_t port) {
+    int code = 0;
+    fprintf(out,
+            "<h2>Try</h2>\n<p><small>In a shell; first say which server:</small></p>\n"
+            "<pre>H=<span class=origin>http://127.0.0.1:%u</span></pre>\n",
+            port);
+    for (uint32_t m = 0; !code && m < model_count; m++) {
+        fprintf(out, "<details%s><summary>", m ? "" : " open");
+        write_text(out, models[m]->name);
+        if (models[m]->takes_images && is_large(models[m])) {
+            fputs(": a picture</summary><pre class=try>curl -T PICTURE.jpg $H/v2/models/", out);
+            write_path(out, models[m]->name);
+            fputs("/infer", out);
+        } else {
+            fputs(": one row of zeros</summary><pre class=try>", out);
+            code = write_model_command(out, models[m]);
+        }
+        fputs("</pre></details>\n", out);
+    }
+    if (model_count == 0) return 0;
+    fputs("<p><small>A load for five seconds:</small></p>\n<pre>lumen bench --url $H --model ",
+          out);
+    write_text(out, models[0]->name);
+    fputs(" --seconds 5</pre>\n", out);
+    return code;
+}
+
+static void write_links(FILE *out, uint32_t metrics_port) {
+    fputs("<p><small>Open Inference Protocol: <a href=\"/v2\">/v2</a>, "
+          "<a href=\"/v2/models/stats\">/v2/models/stats</a>. This page's figures: "
+          "<a href=\"/figures\">/figures</a>. Metrics for Prometheus: ",
+          out);
+    if (metrics_port) {
+        fprintf(out,
+                "port %u, <a href=\"http://127.0.0.1:%u/metrics\">/metrics</a> on the "
+                "server's machine",
+                metrics_port, metrics_port);
+    } else {
+        fputs("none (server.metrics_port)", out);
+    }
+    fputs(
+        ". How to ask from Python, curl and Triton's clients, and by rows with names (KServe v1, "
+        "TensorFlow Serving, MLflow: /v1/models/NAME:predict, /invocations?model=NAME): README.md "
+        "and docs/PROTOCOL.md of the project.</small></p>\n",
+        out);
+}
+
+int lm_http_page(struct lm_model *const *models, uint32_t model_count, const char *version,
+                 uint32_t port, uint32_t metrics_port, struct lm_oip_document *out_document) {
+    FILE *out = open_memstream(&out_document->text, &out_document->bytes);
+    if (!out) return lm_error(LUMEN_E_NOMEM, "no memory for the page");
+    fputs(page_head, out);
+    fprintf(out,
+            "<h1>Lumen %s <small id=state></small></h1>\n"
+            "<p>Serves on <b class=origin>http://127.0.0.1:%u</b></p>\n"
+            "<form id=key hidden>Key: <input id=token type=password autocomplete=off> "
+            "<button>show the figures</button></form>\n",
+            version, port);
+    fputs("<div class=charts><figure><figcaption>answers a second, last minute: "
+          "<span id=rate-now>nothing yet</span></figcaption><svg viewBox=\"0 0 600 100\" "
+          "preserveAspectRatio=none role=img aria-label=\"answers a second\"><path id=rate /></svg>"
+          "</figure><figure><figcaption>p99 of each second: <span id=p99-now>nothing yet</span>"
+          "</figcaption><svg viewBox=\"0 0 600 100\" preserveAspectRatio=none role=img "
+          "aria-label=\"99th percentile\"><path id=p99 /></svg></figure></div>\n",
+          out);
+    write_models(out, models, model_count);
+    int code = write_commands(out, models, model_count, port);
+    write_links(out, metrics_port);
+    fputs(page_script, out);
+    if (fclose(out) != 0) return lm_error(LUMEN_E_NOMEM, "no memory for the page");
+    return code;
+}

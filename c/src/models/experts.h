@@ -1,0 +1,39 @@
+/* experts.h: the rule of a virtual model, which runs one of several models of the same tensors:
+ * by a feature of the request, or one after the other until an answer is sure enough. Written by
+ * the control thread at load, then read by any thread.
+ */
+#ifndef LM_MODELS_EXPERTS_H
+#define LM_MODELS_EXPERTS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "lumen.h"
+
+struct lm_model;
+
+struct lm_experts {
+    uint32_t count; /* 0: the model runs its own sessions */
+    enum lumen_feature feature;
+    uint32_t at; /* the index of the input, of the output, or of the free dimension; free_count of
+                  * the model: of the rows */
+    const struct lm_model *models[LUMEN_EXPERTS_MAX]; /* from the lightest to the best */
+    double bounds[LUMEN_EXPERTS_MAX];
+};
+
+/* The lightest runs first, and what it says of itself decides. */
+static inline bool lm_experts_cascade(const struct lm_experts *experts) {
+    return experts->count > 0 && experts->feature >= LUMEN_FEATURE_PROBABILITY;
+}
+
+/* Makes `model` a virtual one of `models`, of which there are `count`: with the tensors, sizes and
+ * pictures of the last expert. Returns 0, or LUMEN_E_* where an expert or the rule does not fit. */
+int lm_experts_open(struct lm_model *model, struct lm_model *const *models, uint32_t count,
+                    const lumen_experts_config *config);
+
+/* The setting's word for a feature. */
+const char *lm_feature_name(enum lumen_feature feature);
+/* The name of what the rule looks at; NULL: of nothing that has one. */
+const char *lm_experts_tensor(const struct lm_model *model);
+
+#endif

@@ -1,0 +1,89 @@
+/* process.h: the process of a model with `isolation: process`, as the server sees it. Each worker
+ * has a box in memory that both map. A request's worker writes to its box where the tensors lie,
+ * wakes the thread of the process that belongs to the box, and sleeps until that has run the model.
+ *
+ * The control thread opens and closes it, says which process there is, and that it has ended;
+ * workers ask it; any thread asks whether it is there. The other side is process_serve.h.
+ */
+#ifndef LM_MODELS_PROCESS_H
+#define LM_MODELS_PROCESS_H
+
+#include "base/atomics.h"
+#include "base/common_memory.h"
+#include "base/limits.h"
+#include "models/process_room.h"
+#include "onnx/tensor.h"
+
+struct lm_model;
+
+/* What a worker asks, and is answered. A box has one request at a time. */
+struct lm_box {
+    LM_CACHE_ALIGNED lm_atomic_u32 asked;    /* counts requests; the process sleeps on it */
+    LM_CACHE_ALIGNED lm_atomic_u32 answered; /* the last one that was; the worker sleeps on it */
+    int32_t cpu;                             /* that the worker is pinned to; -1: none */
+    int32_t code;                            /* of the answer: 0 or LUMEN_E_* */
+    struct lm_sizes sizes;
+    uint64_t places[2 * LM_TENSORS_MAX]; /* of inputs, then outputs, in the common memory */
+    char error[LM_TEXT_BYTES_MAX];
+};
+
+struct lm_boxes {
+    lm_atomic_u32 ready;   /* the number of the process that takes requests */
+    uint64_t signature;    /* of the tensors, as the server read them */
+    uint64_t warm_ns;      /* of a Run of the largest row, once it was warm; before `ready` */
+    struct lm_box boxes[]; /* one per worker */
+};
+
+struct lm_process {
+    struct lm_common_memory *common;
+    struct lm_mapping memory;
+    struct lm_boxes *boxes;
+    uint32_t box_count;
+    uint64_t hang_ns; /* a Run that takes longer ends the process; 0: none does */
+    /* The number of the process, from 1 on, above 16 bits that count the workers that wait for it.
+     * The number grows when a process has ended. */
+    lm_atomic_u64 word;
+    lm_atomic_u32 handle;  /* 1 + its pidfd; 0: nobody has started it */
+    lm_atomic_u32 started; /* the number that `handle` is of */
+    lm_atomic_u32 end;     /* of the last process that ended: its signal, or 256 + its status */
+    struct lm_process_room rooms[LM_NODES_MAX]; /* of each node's workers */
+};
+
+/* A box for each worker. Returns 0 or LUMEN_E_*. */
+int lm_process_open(struct lm_process **process_out, struct lm_common_memory *common,
+                    const struct lm_model *model, uint32_t workers, uint64_t hang_ns);
+/* No thread uses it any more; the process itself is its parent's to end. NULL is allowed. */
+void lm_process_close(struct lm_process *process);
+/* Once it is known how many nodes and slots there are. Returns 0 or LUMEN_E_NOMEM. */
+int lm_process_open_rooms(struct lm_process *process, uint32_t nodes, uint32_t slots);
+
+/* The number of the process that is to be started; 0: a worker still waits for the last one. */
+uint32_t lm_process_next(struct lm_process *process);
+/* It was started. Returns 0 or LUMEN_E_UNSUPPORTED. */
+int lm_process_started(struct lm_process *process, pid_t pid);
+/* It has ended, by this signal, or with 256 + this status: whoever waits for it knows at once. */
+void lm_process_ended(struct lm_process *process, uint32_t end);
+
+/* Any thread: whether it takes requests. */
+bool lm_process_is_up(const struct lm_process *process);
+static inline uint32_t lm_process_number(const struct lm_process *process) {
+    /* relaxed: says nothing about other memory */
+    return (uint32_t)(lm_load_relaxed_u64(&process->word) >> 16);
+}
+/* What becomes of requests while it is not there. Returns `text`. */
+const char *lm_process_why(const struct lm_process *process, const char *model, char *text,
+                           size_t text_bytes);
+
+/* Worker `worker`, pinned to a core or not (-1): runs the model on tensors in the common memory.
+ * Returns 0, or LUMEN_E_* with the sentence. */
+int lm_process_run(struct lm_process *process, uint32_t worker, int32_t cpu,
+                   const struct lm_model *model, void *const *inputs, void *const *outputs,
+                   const struct lm_sizes *sizes);
+
+/* Tells the tensors of a model from those of others. */
+uint64_t lm_process_signature(const struct lm_model *model);
+/* Sleeps while the word has a value, at most so long (0: no bound). Both sides. */
+void lm_box_sleep(lm_atomic_u32 *word, uint32_t value, uint64_t most_ns);
+void lm_box_wake(lm_atomic_u32 *word);
+
+#endif

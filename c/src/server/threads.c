@@ -1,0 +1,196 @@
+/* threads.c: the server's threads: started, checked, joined. Control thread only; the
+ * threads' own part is flow/threads.c.
+ */
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "server/server.h"
+
+void lm_server_note(lumen_server *server, const char *line) {
+    size_t used = strlen(server->info.notes);
+    snprintf(server->info.notes + used, sizeof server->info.notes - used, "%s%s", used ? "\n" : "",
+             line);
+}
+
+static int spawn(pthread_t *thread, bool *started, void *(*main)(void *), void *argument) {
+    int code = pthread_create(thread, NULL, main, argument);
+    if (code) return lm_error_errno(LUMEN_E_NOMEM, code, "cannot start a thread");
+    *started = true;
+    return 0;
+}
+
+/* Starts every thread with all signals blocked, so that they reach Python's main thread. Counts
+ * those that run, also where one could not be started. */
+static int spawn_threads(lumen_server *server, uint32_t *ios_out, uint32_t *workers_out) {
+    struct lm_shared *shared = &server->shared;
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int code = 0;
+    *ios_out = *workers_out = 0;
+    for (uint32_t i = 0; !code && i < shared->io_count; i++) {
+        code = spawn(&server->ios[i].thread, &server->ios[i].thread_started, lm_io_main,
+                     &server->ios[i]);
+        *ios_out += !code;
+    }
+    for (uint32_t w = 0; !code && w < shared->thread_count; w++) {
+        code = spawn(&server->workers[w].thread, &server->workers[w].thread_started, lm_worker_main,
+                     &server->workers[w]);
+        *workers_out += !code;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return code;
+}
+
+/* Says what the I/O threads' rings turned out to be; as a rule they are all the same. */
+static void describe_rings(lumen_server *server) {
+    lumen_info *info = &server->info;
+    const struct lm_ring *first = server->ios[0].ring, *other = first;
+    for (uint32_t i = 1; i < server->shared.io_count; i++) {
+        const struct lm_ring *ring = server->ios[i].ring;
+        if (strcmp(lm_ring_backend(ring), lm_ring_backend(first)) != 0) other = ring;
+    }
+    bool mixed = other != first;
+    snprintf(info->io_backend, sizeof info->io_backend, "%s%s%s", lm_ring_backend(first),
+             mixed ? "+" : "", mixed ? lm_ring_backend(other) : "");
+    snprintf(info->io_detail, sizeof info->io_detail, "%s", lm_ring_detail(first));
+    if (lm_ring_note(first)[0]) {
+        lm_server_note(server, lm_ring_note(first));
+    } else if (mixed) {
+        lm_server_note(server, lm_ring_note(other));
+    }
+}
+
+/* Says what comes of too few descriptors. */
+static void describe_parking(lumen_server *server) {
+    unsigned long long allowed = server->descriptors;
+    uint32_t max_connections = server->shared.config.max_connections;
+    const char *why = server->ios[0].park_error;
+    char line[512];
+    if (!server->shared.unparked_max) return;
+    if (!why[0]) {
+        snprintf(line, sizeof line,
+                 "max_connections %u with %llu descriptors: connections that have been idle the "
+                 "longest are kept without one",
+                 max_connections, allowed);
+    } else {
+        snprintf(line, sizeof line,
+                 "max_connections %u needs %u descriptors, %llu are allowed, and idle connections "
+                 "cannot do without (%s): raise the hard limit (ulimit -Hn, LimitNOFILE= in the "
+                 "systemd unit, docker run --ulimit nofile=), or lower server.max_connections",
+                 max_connections, max_connections + LM_DESCRIPTORS_BESIDE, allowed, why);
+    }
+    lm_server_note(server, line);
+}
+
+/* Says which threads did not get the priority that was asked for. */
+static void describe_real_time(lumen_server *server) {
+    const struct lm_shared *shared = &server->shared;
+    int refused = 0;
+    char line[256];
+    for (uint32_t i = 0; i < shared->io_count; i++)
+        if (server->ios[i].real_time.refused) refused = server->ios[i].real_time.refused;
+    for (uint32_t w = 0; w < shared->thread_count; w++)
+        if (server->workers[w].real_time.refused) refused = server->workers[w].real_time.refused;
+    if (!refused) return;
+    snprintf(
+        line, sizeof line,
+        "engine.real_time %u: threads have ordinary priority (%s): ulimit -r %u, LimitRTPRIO=%u "
+        "in the systemd unit, or CAP_SYS_NICE",
+        shared->real_time, strerror(refused), shared->real_time, shared->real_time);
+    lm_server_note(server, line);
+}
+
+/* Says where the arena's pages are others than was asked for. */
+static void describe_pages(lumen_server *server) {
+    const lumen_config *config = &server->shared.config;
+    const struct lm_mapping *memory = &server->ios[0].arena.memory;
+    char line[256];
+    if (config->allocator_type != LUMEN_ALLOCATOR_ARENA) return;
+    if (config->huge_pages == LUMEN_HUGE_EXPLICIT && !memory->reserved) {
+        unsigned long long pages = memory->bytes >> 21;
+        snprintf(
+            line, sizeof line,
+            "engine.huge_pages explicit: each I/O thread's arena needs %llu reserved pages of 2 "
+            "MiB (sysctl vm.nr_hugepages=%llu as root): transparent ones are taken",
+            pages, pages * server->shared.io_count);
+        lm_server_note(server, line);
+    }
+    if (config->huge_pages != LUMEN_HUGE_NONE && !memory->huge_pages) {
+        lm_server_note(server,
+                       "no huge pages for the arena (small, or transparent huge pages are off)");
+    }
+}
+
+/* Between the barriers: what the threads arrived at. */
+static int look_at_threads(lumen_server *server) {
+    struct lm_shared *shared = &server->shared;
+    lumen_info *info = &server->info;
+    for (uint32_t i = 0; i < shared->io_count; i++) {
+        if (server->ios[i].start_code)
+            return lm_error(server->ios[i].start_code, "%s", server->ios[i].start_error);
+    }
+    describe_rings(server);
+    describe_parking(server);
+    for (uint32_t w = 0; w < shared->worker_count; w++) {
+        struct lm_worker *worker = &server->workers[w];
+        if (worker->start_code) return lm_error(worker->start_code, "%s", worker->note);
+        if (w < lm_shared_parallel(shared))
+            info->worker_cpus[w] = worker->pinned ? worker->cpu : -1;
+        if (worker->cpu >= 0 && !worker->pinned)
+            lm_server_note(server, "a worker could not be pinned to its core");
+    }
+    if (server->workers[0].note[0]) lm_server_note(server, server->workers[0].note);
+    describe_real_time(server);
+    describe_pages(server);
+    lm_server_describe_nodes(server);
+    return 0;
+}
+
+void lm_server_join_threads(lumen_server *server) {
+    if (server->threads_joined) return;
+    for (uint32_t i = 0; i < server->shared.io_count; i++) {
+        if (server->ios[i].thread_started) pthread_join(server->ios[i].thread, NULL);
+    }
+    for (uint32_t w = 0; w < server->shared.worker_count; w++) {
+        if (server->workers[w].thread_started) pthread_join(server->workers[w].thread, NULL);
+    }
+    server->threads_joined = true;
+}
+
+/* Without the kernel's bound a Run that never ends would stop the machine. */
+static void allow_real_time(lumen_server *server) {
+    struct lm_shared *shared = &server->shared;
+    if (!shared->config.real_time) return;
+    if (lm_real_time_is_bounded("")) {
+        shared->real_time = shared->config.real_time;
+    } else {
+        lm_server_note(server,
+                       "engine.real_time: threads have ordinary priority, since nothing bounds "
+                       "real-time threads here (sysctl kernel.sched_rt_runtime_us=950000 as root)");
+    }
+}
+
+int lm_server_start_threads(lumen_server *server) {
+    struct lm_shared *shared = &server->shared;
+    uint32_t ios, workers;
+    allow_real_time(server);
+    pthread_mutex_init(&shared->spawning, NULL);
+    pthread_mutex_lock(&shared->spawning);
+    int code = spawn_threads(server, &ios, &workers);
+    pthread_barrier_init(&shared->started, NULL, ios + workers + 1);
+    pthread_barrier_init(&shared->go, NULL, ios + workers + 1);
+    /* relaxed: published by the mutex */
+    lm_store_relaxed_u64(&shared->ios_running, ios);
+    lm_store_relaxed_u64(&shared->workers_running, workers);
+    pthread_mutex_unlock(&shared->spawning);
+    pthread_barrier_wait(&shared->started);
+    if (!code) code = look_at_threads(server);
+    /* E2: release: how the start went; pairs with E3 in work/jobs.c and E4 in io.c */
+    if (code) lm_store_release_u32(&shared->workers_stop, 1);
+    pthread_barrier_wait(&shared->go);
+    return code;
+}
