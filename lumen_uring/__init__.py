@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lumen_uring.async_client import AsyncClient
-    from lumen_uring.client import Client
+    from lumen_uring.client.async_client import AsyncClient
+    from lumen_uring.client.client import Client
 
 __version__ = "0.1.0"
 __all__ = ["AsyncClient", "Client", "__version__"]
@@ -20,11 +20,11 @@ __all__ = ["AsyncClient", "Client", "__version__"]
 def __getattr__(name: str) -> Any:
     """Imports a client the first time it is asked for (PEP 562)."""
     if name == "Client":
-        from lumen_uring.client import Client
+        from lumen_uring.client.client import Client
 
         return Client
     if name == "AsyncClient":
-        from lumen_uring.async_client import AsyncClient
+        from lumen_uring.client.async_client import AsyncClient
 
         return AsyncClient
     raise AttributeError(f"module 'lumen_uring' has no attribute {name!r}")

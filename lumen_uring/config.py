@@ -17,7 +17,10 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from lumen_uring import (
+from lumen_uring.errors import ConfigError, meant
+from lumen_uring.pictures.image_input import ImageConfig
+from lumen_uring.repository.entries import expand
+from lumen_uring.settings import (
     contradictions,
     ensembles,
     expert_checks,
@@ -26,20 +29,15 @@ from lumen_uring import (
     text_files,
     warmup,
 )
-from lumen_uring.errors import ConfigError, meant
-from lumen_uring.image_input import ImageConfig
-from lumen_uring.model_settings import (
+from lumen_uring.settings.broken import Broken
+from lumen_uring.settings.models import (
     EnsembleConfig,
     ExpertConfig,
     ExpertsConfig,
     ModelConfig,
     StepConfig,
 )
-from lumen_uring.repository.broken import Broken
-from lumen_uring.repository.entries import expand
-from lumen_uring.repository.without import starts_without, without
-from lumen_uring.sequences import SequencesConfig
-from lumen_uring.settings import (
+from lumen_uring.settings.schema import (
     Config,
     EngineConfig,
     KeyConfig,
@@ -47,6 +45,8 @@ from lumen_uring.settings import (
     RepositoryConfig,
     ServerConfig,
 )
+from lumen_uring.settings.sequences import SequencesConfig
+from lumen_uring.settings.without import starts_without, without
 
 __all__ = ["Config", "EngineConfig", "KeyConfig", "ModelConfig", "ServerConfig", "load"]
 

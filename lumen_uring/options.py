@@ -12,13 +12,13 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from lumen_uring import text_files
 from lumen_uring.errors import ConfigError, UnknownModel
+from lumen_uring.settings import text_files
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lumen_uring.describe import Model
+    from lumen_uring.protocol.describe import Model
 
 Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 TOKEN_VARIABLE: Final = "LUMEN_TOKEN"
@@ -152,7 +152,7 @@ def credential_of(arguments: argparse.Namespace) -> bytes:
     Raises:
         ConfigError: as for token_of, or the token is too long for the native protocol.
     """
-    from lumen_uring.native import pack_credential
+    from lumen_uring.protocol.native import pack_credential
 
     try:
         return pack_credential(token_of(arguments))
@@ -200,7 +200,7 @@ def choose_model(models: Mapping[str, Model], name: str | None) -> Model:
     Raises:
         UnknownModel: no model has this name, or there are several and none was named.
     """
-    from lumen_uring.describe import find_model
+    from lumen_uring.protocol.describe import find_model
 
     if name is not None:
         return find_model(models, name)

@@ -9,9 +9,9 @@ from typing import get_args
 
 import numpy as np
 
-from lumen_uring import image_input
-from lumen_uring.convert import Array
-from lumen_uring.image_input import Preprocessing
+from lumen_uring.pictures import image_input
+from lumen_uring.pictures.image_input import Preprocessing
+from lumen_uring.protocol.convert import Array
 
 TOOL = Path(__file__).resolve().parent.parent / "c" / "build" / "release" / "image_tool"
 FILTERS = get_args(image_input.Filter)  # as plan.h counts them

@@ -91,8 +91,8 @@ def io_uring() -> None:
 
 @functools.cache
 def _backend() -> str:
-    from lumen_uring.checks import check_backend
     from lumen_uring.ring.probe import probe_as_pretended
+    from lumen_uring.serving.doctor import check_backend
 
     return check_backend(probe_as_pretended()).found
 

@@ -1,8 +1,9 @@
 """A peer that speaks the native protocol from the server's side, well or badly.
 
 Used by test_client.py, in threads of its own. It is written from docs/PROTOCOL.md with its own
-struct formats, not with lumen_uring.native, so that a mistake there does not cancel itself out.
-The model "sum" adds its rows up; "raw" answers with a shape block; "photo" takes rgb8.
+struct formats, not with lumen_uring.protocol.native, so that a mistake there does not cancel
+itself out. The model "sum" adds its rows up; "raw" answers with a shape block; "photo" takes
+rgb8.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from test_client_failures import (
 )
 
 from lumen_uring import AsyncClient, Client
-from lumen_uring.async_link import Link
+from lumen_uring.client.async_link import Link
 from lumen_uring.errors import (
     BadRequest,
     ConnectionFailed,

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lumen_uring import bench_figures
 from lumen_uring.cli import main, make_parser
 from lumen_uring.commands import bench
-from lumen_uring.describe import Model, Rgb8Info, TensorInfo
 from lumen_uring.errors import ConfigError, LumenError, StatsError
+from lumen_uring.loadgen import figures as bench_figures
+from lumen_uring.protocol.describe import Model, Rgb8Info, TensorInfo
 from lumen_uring.ring import load as load_module
 from lumen_uring.ring import stats
 from lumen_uring.ring.histogram import Histogram, bucket_of
@@ -380,7 +380,7 @@ def test_what_a_native_load_is(
         clients.append((*given, token))
         return contextlib.nullcontext(stand_in_for(lambda: {"m": model}))
 
-    monkeypatch.setattr("lumen_uring.client.Client", client)
+    monkeypatch.setattr("lumen_uring.client.client.Client", client)
     plan = bench.make_plan(arguments("--url", url, "--encoding", encoding, "--token", "abc"))
     assert clients == [(host, asked, "abc")]
     assert (plan.host, plan.port, plan.model, plan.protocol) == (host, port, 7, 0)
@@ -396,7 +396,7 @@ def stand_in_for(models: Callable[[], dict[str, Model]]) -> Any:
 def test_rgb8_for_a_model_that_takes_none(monkeypatch: pytest.MonkeyPatch) -> None:
     model = model_of(("FP32", (-1, 4)))
     stand_in = contextlib.nullcontext(stand_in_for(lambda: {"m": model}))
-    monkeypatch.setattr("lumen_uring.client.Client", lambda *_given, **_token: stand_in)
+    monkeypatch.setattr("lumen_uring.client.client.Client", lambda *_given, **_token: stand_in)
     with pytest.raises(ConfigError, match="'m' takes no rgb8: use --encoding tensors"):
         bench.make_plan(arguments("--encoding", "rgb8"))
     for url in ("127.0.0.1:8000", "lumen://", "ftp://a"):

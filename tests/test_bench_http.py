@@ -18,11 +18,8 @@ import numpy as np
 import pytest
 from peer import Connection, Peer
 
-from lumen_uring import bench_http
-from lumen_uring.bench_http import Target
 from lumen_uring.cli import main, make_parser
 from lumen_uring.commands import bench
-from lumen_uring.describe import Model, Rgb8Info, TensorInfo
 from lumen_uring.errors import (
     ConfigError,
     ConnectionFailed,
@@ -31,6 +28,9 @@ from lumen_uring.errors import (
     Unauthorised,
     UnknownModel,
 )
+from lumen_uring.loadgen import http as bench_http
+from lumen_uring.loadgen.http import Target
+from lumen_uring.protocol.describe import Model, Rgb8Info, TensorInfo
 from lumen_uring.ring.load import Load, LoadPlan, LoadResult
 
 pytestmark = pytest.mark.usefixtures("c_library")

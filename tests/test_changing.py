@@ -10,8 +10,8 @@ import pytest
 
 from bench.load import bench
 from bench.report import bench_plots
-from lumen_uring import native
-from lumen_uring.settings import EngineConfig
+from lumen_uring.protocol import native
+from lumen_uring.settings.schema import EngineConfig
 
 ROOT = Path(__file__).resolve().parent.parent
 QUEUES = tuple(

@@ -8,9 +8,9 @@ from pathlib import Path
 import needs
 import pytest
 
-from lumen_uring import checks
-from lumen_uring.checks import Machine
 from lumen_uring.ring.probe import probe, probe_as_pretended
+from lumen_uring.serving import doctor as checks
+from lumen_uring.serving.doctor import Machine
 
 
 def machine(directory: Path, files: dict[str, str]) -> Machine:

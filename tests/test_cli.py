@@ -25,17 +25,18 @@ from PIL import Image
 from rich.console import Console
 from test_stats import HEADER, build
 
-from lumen_uring import checks, stats_words
 from lumen_uring.cli import main, make_parser
 from lumen_uring.commands import stats as stats_command
 from lumen_uring.commands.predict import _show as show
 from lumen_uring.commands.predict import preprocessing
-from lumen_uring.describe import ImageInfo, Model, Rgb8Info, TensorInfo
 from lumen_uring.errors import ConfigError, Unauthorised, UnknownModel
+from lumen_uring.metrics import stats_words
 from lumen_uring.options import credential_of, token_of
-from lumen_uring.predict_pictures import Prediction
+from lumen_uring.predict.pictures import Prediction
+from lumen_uring.protocol.describe import ImageInfo, Model, Rgb8Info, TensorInfo
 from lumen_uring.ring import stats
 from lumen_uring.ring.snapshot import Snapshot, ThreadStats
+from lumen_uring.serving import doctor as checks
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -840,7 +841,7 @@ def test_without_a_command_lumen_serves(monkeypatch: pytest.MonkeyPatch, tmp_pat
         return 7
 
     monkeypatch.setattr("lumen_uring.config.load", load)
-    monkeypatch.setattr("lumen_uring.server.run", serve)
+    monkeypatch.setattr("lumen_uring.serving.server.run", serve)
     for argv, expected in (
         ([], (None, [], [])),
         (["--config", "c.yaml"], ("c.yaml", [], [])),
@@ -884,8 +885,8 @@ def test_serve_check_serves_nothing(
             raise UnknownModel("a is no model")
         return ["model a: /a.onnx", "note: it is not kept"]
 
-    monkeypatch.setattr("lumen_uring.server.check", check)
-    monkeypatch.setattr("lumen_uring.server.run", None)
+    monkeypatch.setattr("lumen_uring.serving.server.check", check)
+    monkeypatch.setattr("lumen_uring.serving.server.run", None)
     assert main(["serve", "--check"]) == (1 if fails else 0)
     assert capsys.readouterr() == (
         ("", "a is no model\n")

@@ -12,8 +12,7 @@ import pytest
 from peer import DESCRIPTION, Connection, Peer, answer, behave, reply
 from PIL import Image
 
-from lumen_uring import Client, pictures
-from lumen_uring.describe import parse_description
+from lumen_uring import Client
 from lumen_uring.errors import (
     BadRequest,
     DeadlinePassed,
@@ -27,6 +26,8 @@ from lumen_uring.errors import (
     Unauthorised,
     UnknownModel,
 )
+from lumen_uring.pictures import files as pictures
+from lumen_uring.protocol.describe import parse_description
 
 X = np.arange(8, dtype=np.float32).reshape(2, 4)
 

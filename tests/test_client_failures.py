@@ -21,10 +21,10 @@ import pytest
 from peer import DESCRIPTION, Connection, Peer, answer, behave, reply
 
 from lumen_uring import AsyncClient, Client
-from lumen_uring import client as client_module
-from lumen_uring import connection as connection_module
-from lumen_uring.connection import Connection as Connection_
-from lumen_uring.connection import connect_sentence
+from lumen_uring.client import client as client_module
+from lumen_uring.client import connection as connection_module
+from lumen_uring.client.connection import Connection as Connection_
+from lumen_uring.client.connection import connect_sentence
 from lumen_uring.errors import (
     ConnectionFailed,
     ProtocolError,

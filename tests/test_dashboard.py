@@ -17,7 +17,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lumen_uring import bench_figures, bench_folder
 from lumen_uring.cli import main, make_parser
 from lumen_uring.dashboard import charts, compare, figures, runs
 from lumen_uring.dashboard import trace as traces
@@ -25,6 +24,8 @@ from lumen_uring.dashboard.distribution import Distribution
 from lumen_uring.dashboard.runs import Run
 from lumen_uring.dashboard.trace import Trace
 from lumen_uring.errors import LumenError
+from lumen_uring.loadgen import figures as bench_figures
+from lumen_uring.loadgen import folder as bench_folder
 from lumen_uring.ring.histogram import Histogram, bucket_of
 from lumen_uring.ring.load import LoadResult
 

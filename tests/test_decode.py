@@ -17,9 +17,9 @@ import pytest
 from image_tool import Refused, Tool
 from PIL import Image
 
-from lumen_uring import pictures
-from lumen_uring.convert import Array
-from lumen_uring.image_input import PRESETS, ImageConfig, Preprocessing, resolve
+from lumen_uring.pictures import files as pictures
+from lumen_uring.pictures.image_input import PRESETS, ImageConfig, Preprocessing, resolve
+from lumen_uring.protocol.convert import Array
 
 SIZES = [(1, 1), (2, 1), (1, 2), (9, 7), (8, 8), (17, 15), (31, 33), (100, 1), (1, 100), (65, 129)]
 ORIENTATION = 0x0112

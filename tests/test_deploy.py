@@ -27,7 +27,7 @@ import yaml
 
 from lumen_uring import cli
 from lumen_uring.config import load
-from lumen_uring.settings import Config
+from lumen_uring.settings.schema import Config
 
 ROOT = Path(__file__).resolve().parents[1]
 DEPLOY = ROOT / "deploy"

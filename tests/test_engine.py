@@ -12,11 +12,12 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from lumen_uring import engine_cache, inspection
-from lumen_uring.engine_cache import engine_place
+from lumen_uring.engine import cache as engine_cache
+from lumen_uring.engine.cache import engine_place
 from lumen_uring.errors import EngineError
-from lumen_uring.model_settings import ModelConfig
-from lumen_uring.settings import Config
+from lumen_uring.loading import inspection
+from lumen_uring.settings.models import ModelConfig
+from lumen_uring.settings.schema import Config
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
 MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ")

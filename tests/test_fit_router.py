@@ -15,10 +15,10 @@ import pytest
 import yaml
 from onnx import TensorProto, helper, numpy_helper
 
-from lumen_uring import router_fit
 from lumen_uring.cli import main
-from lumen_uring.router_fit import Samples, allowed_errors
-from lumen_uring.settings import Config
+from lumen_uring.offline import router_fit
+from lumen_uring.offline.router_fit import Samples, allowed_errors
+from lumen_uring.settings.schema import Config
 
 FLOAT = TensorProto.FLOAT
 

@@ -20,13 +20,18 @@ from hypothesis import strategies as st
 from peer import Connection, Peer, reply
 from PIL import Image
 
-from lumen_uring import AsyncClient, Client, banner, bench_http, inputs, payloads, pictures
-from lumen_uring.bench_sizes import dims, with_names, with_sizes
+from lumen_uring import AsyncClient, Client
 from lumen_uring.cli import make_parser
+from lumen_uring.client import payloads
 from lumen_uring.commands import bench
 from lumen_uring.commands.predict import preprocessing
-from lumen_uring.describe import FreeDim, Model, TensorInfo, parse_description
 from lumen_uring.errors import BadRequest, ConfigError, LumenError, ProtocolError
+from lumen_uring.loadgen import http as bench_http
+from lumen_uring.loadgen.sizes import dims, with_names, with_sizes
+from lumen_uring.pictures import files as pictures
+from lumen_uring.predict import inputs
+from lumen_uring.protocol.describe import FreeDim, Model, TensorInfo, parse_description
+from lumen_uring.serving import banner
 
 BERT: dict[str, Any] = {
     "index": 5,

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from lumen_uring.guard import Guard
-from lumen_uring.logs import Journal
-from lumen_uring.settings import LogConfig
+from lumen_uring.serving.logs import Journal
+from lumen_uring.settings.schema import LogConfig
 
 PACKAGE = Path(__file__).resolve().parents[1] / "lumen_uring"
 # Threads of no server, or of a call that waits for them and raises what they raise.

@@ -14,9 +14,10 @@ import pytest
 from image_tool import DTYPES, FILTERS, FITS, Refused, Tool
 from PIL import Image
 
-from lumen_uring import image_input, pictures
-from lumen_uring.convert import Array
-from lumen_uring.image_input import Preprocessing
+from lumen_uring.pictures import files as pictures
+from lumen_uring.pictures import image_input
+from lumen_uring.pictures.image_input import Preprocessing
+from lumen_uring.protocol.convert import Array
 
 ORIENTATION = 0x0112
 IMAGENET = image_input.PRESETS["imagenet"]

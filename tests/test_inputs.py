@@ -9,11 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lumen_uring import inputs, options, predict_tensors, setting_types
+from lumen_uring import options
 from lumen_uring.cli import main
-from lumen_uring.cures import cure_of
-from lumen_uring.describe import FreeDim, Model, TensorInfo
 from lumen_uring.errors import BadRequest
+from lumen_uring.loading.cures import cure_of
+from lumen_uring.predict import inputs
+from lumen_uring.predict import tensors as predict_tensors
+from lumen_uring.protocol.describe import FreeDim, Model, TensorInfo
+from lumen_uring.settings import types as setting_types
 
 
 def model(*tensors: TensorInfo, free: tuple[FreeDim, ...] = ()) -> Model:

@@ -12,9 +12,10 @@ from typing import Any, Literal, get_args, get_origin
 
 import pytest
 
-from lumen_uring import setting_types, settings
 from lumen_uring.errors import EngineError, LibraryError
 from lumen_uring.ring import config_struct, library, onnxruntime_path, structs
+from lumen_uring.settings import schema as settings
+from lumen_uring.settings import types as setting_types
 
 ROOT = Path(__file__).resolve().parents[1]
 HEADER = ROOT / "c" / "include" / "lumen.h"
@@ -95,7 +96,7 @@ def test_constants_are_those_of_the_header() -> None:
 
 
 def test_every_range_and_every_choice_is_that_of_the_header(tmp_path: Path) -> None:
-    """settings.py and lumen_open accept the same ranges, where "auto" and null are 0."""
+    """settings/schema.py and lumen_open accept the same ranges, where "auto" and null are 0."""
     program = compile_c(
         tmp_path,
         '#include <stdio.h>\n#include "lumen.h"\n#define FIELD(type, name)\n'

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from lumen_uring import logs
 from lumen_uring.errors import ConfigError
-from lumen_uring.logs import LEVELS, Journal, _Lines
-from lumen_uring.settings import LogConfig
+from lumen_uring.serving import logs
+from lumen_uring.serving.logs import LEVELS, Journal, _Lines
+from lumen_uring.settings.schema import LogConfig
 
 
 class Pipe:

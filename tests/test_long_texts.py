@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lumen_uring.control import long_texts, uploads
+from lumen_uring.control.calls import CallError, asked_of
+from lumen_uring.control.long_texts import LongText, loads
 from lumen_uring.errors import ConfigError
-from lumen_uring.repository import long_texts, uploads
-from lumen_uring.repository.calls import CallError, asked_of
-from lumen_uring.repository.long_texts import LongText, loads
 
 
 @pytest.fixture(autouse=True, scope="module")

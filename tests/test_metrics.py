@@ -28,11 +28,14 @@ from prometheus_client.openmetrics.parser import (
 from prometheus_client.parser import text_string_to_metric_families
 from test_stats import build
 
-from lumen_uring import metrics_http, metrics_server
 from lumen_uring.errors import MetricsError, StatsError
-from lumen_uring.facts import Facts
 from lumen_uring.guard import Guard
-from lumen_uring.metrics import (
+from lumen_uring.metrics import http as metrics_http
+from lumen_uring.metrics import server as metrics_server
+from lumen_uring.metrics.facts import Facts
+from lumen_uring.metrics.http import CONNECTIONS_MAX
+from lumen_uring.metrics.server import MetricsServer, host_allowed
+from lumen_uring.metrics.values import (
     OPENMETRICS,
     TEXT,
     _buckets,
@@ -44,8 +47,6 @@ from lumen_uring.metrics import (
     memory_bytes,
     render,
 )
-from lumen_uring.metrics_http import CONNECTIONS_MAX
-from lumen_uring.metrics_server import MetricsServer, host_allowed
 from lumen_uring.ring.histogram import Histogram, bucket_of, bucket_range
 from lumen_uring.ring.snapshot import Snapshot
 
@@ -934,7 +935,7 @@ def test_without_a_statistics_file() -> None:
 
 def test_a_server_starts_without_what_the_page_needs() -> None:
     code = (
-        "import sys, lumen_uring.server; "
+        "import sys, lumen_uring.serving.server; "
         "print([m for m in ('numpy', 'prometheus_client', 'http.server') if m in sys.modules])"
     )
     done = subprocess.run(

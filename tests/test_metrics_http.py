@@ -14,11 +14,12 @@ from pathlib import Path
 import pytest
 from test_stats import build
 
-from lumen_uring import metrics_http, metrics_server
 from lumen_uring.errors import MetricsError
-from lumen_uring.facts import Facts
 from lumen_uring.guard import Guard
-from lumen_uring.metrics_http import (
+from lumen_uring.metrics import http as metrics_http
+from lumen_uring.metrics import server as metrics_server
+from lumen_uring.metrics.facts import Facts
+from lumen_uring.metrics.http import (
     CONNECTIONS_MAX,
     Answer,
     HttpLoop,
@@ -28,7 +29,7 @@ from lumen_uring.metrics_http import (
     encode,
     parse_head,
 )
-from lumen_uring.metrics_server import MetricsServer, _comes_from_a_page, host_allowed
+from lumen_uring.metrics.server import MetricsServer, _comes_from_a_page, host_allowed
 
 GET = b"GET /%s HTTP/1.1\r\nHost: localhost\r\n\r\n"
 LARGE = 16 << 20

@@ -12,10 +12,11 @@ from typing import BinaryIO
 
 import pytest
 
-from lumen_uring import loading, model_cache, model_file, weights
 from lumen_uring.errors import ConfigError
-from lumen_uring.model_cache import cache_place, cpu_flags_hash, labels, resolve
-from lumen_uring.model_settings import ModelConfig
+from lumen_uring.loading import add as loading
+from lumen_uring.loading import model_cache, model_file, weights
+from lumen_uring.loading.model_cache import cache_place, cpu_flags_hash, labels, resolve
+from lumen_uring.settings.models import ModelConfig
 
 
 def test_files_are_found_from_the_working_directory(

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from lumen_uring import model_file
 from lumen_uring.errors import ConfigError
-from lumen_uring.model_file import Reading
+from lumen_uring.loading import model_file
+from lumen_uring.loading.model_file import Reading
 
 CHUNK = 1 << 20
 

@@ -14,9 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from lumen_uring import convert, native, payloads
-from lumen_uring.describe import DTYPES, Model, Rgb8Info, TensorInfo, parse_description
+from lumen_uring.client import payloads
 from lumen_uring.errors import BadRequest, LumenError, ProtocolError
+from lumen_uring.protocol import convert, native
+from lumen_uring.protocol.describe import DTYPES, Model, Rgb8Info, TensorInfo, parse_description
 
 U16 = st.integers(0, 2**16 - 1)
 U32 = st.integers(0, 2**32 - 1)

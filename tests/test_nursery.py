@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from lumen_uring.config import load
-from lumen_uring.repository.check import files
-from lumen_uring.repository.nursery import Forked, Nursery
-from lumen_uring.repository.prepare import PrepareError, Preparer, nursery_for
+from lumen_uring.loading.check import files
+from lumen_uring.loading.nursery import Forked, Nursery
+from lumen_uring.loading.prepare import PrepareError, Preparer, nursery_for
 
 MODULE = """
     import json, os, signal, sys, time

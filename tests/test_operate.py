@@ -17,16 +17,17 @@ from typing import Any
 
 import pytest
 
-from lumen_uring import loading, server
 from lumen_uring.config import load
 from lumen_uring.errors import ConfigError, EngineError, LumenError, MetricsError
 from lumen_uring.guard import Guard
-from lumen_uring.main_loop import MainLoop
-from lumen_uring.model_cache import CachePlace
-from lumen_uring.notify import Notifier
-from lumen_uring.reload import plan
+from lumen_uring.loading import add as loading
+from lumen_uring.loading.model_cache import CachePlace
 from lumen_uring.ring.config_struct import EnginePlace
-from lumen_uring.settings import Config
+from lumen_uring.serving import server
+from lumen_uring.serving.main_loop import MainLoop
+from lumen_uring.serving.notify import Notifier
+from lumen_uring.settings.reload import plan
+from lumen_uring.settings.schema import Config
 
 Calls = list[tuple[object, ...]]
 GUARD = Guard(lambda _level, _text: None)

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from PIL import Image
 from pydantic import ValidationError
 
-from lumen_uring import pictures
 from lumen_uring.errors import ConfigError, PictureError
-from lumen_uring.image_input import (
+from lumen_uring.pictures import files as pictures
+from lumen_uring.pictures.image_input import (
     PRESETS,
     ImageConfig,
     Preprocessing,

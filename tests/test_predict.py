@@ -21,7 +21,7 @@ from rich.progress import Progress
 
 from lumen_uring.cli import main
 from lumen_uring.commands import predict
-from lumen_uring.predict_pictures import IN_FLIGHT, Failure, Prediction
+from lumen_uring.predict.pictures import IN_FLIGHT, Failure, Prediction
 
 BAD_REQUEST, OVERLOADED, DEADLINE_PASSED, UNAUTHORISED, SHUTTING_DOWN = 1, 4, 5, 6, 9
 CLASSES = 200

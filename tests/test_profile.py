@@ -21,12 +21,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_stats import build
 
-from lumen_uring import profiling
 from lumen_uring.errors import MetricsError
-from lumen_uring.facts import Facts
-from lumen_uring.flamegraph import folded, parse_perf_script, svg
-from lumen_uring.metrics_server import MetricsServer
-from lumen_uring.profiling import Profiler, refusal
+from lumen_uring.metrics import profiling
+from lumen_uring.metrics.facts import Facts
+from lumen_uring.metrics.flamegraph import folded, parse_perf_script, svg
+from lumen_uring.metrics.profiling import Profiler, refusal
+from lumen_uring.metrics.server import MetricsServer
 
 SCRIPT = """\
 lumen-w/0
@@ -285,7 +285,7 @@ def test_a_client_that_leaves_frees_the_profile(
 
 
 def test_only_this_machine_may_ask(server: MetricsServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    from lumen_uring import metrics_server
+    from lumen_uring.metrics import server as metrics_server
 
     for peer, mine in (
         ("127.0.0.1", True),

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from lumen_uring import inspection
 from lumen_uring.config import load
 from lumen_uring.errors import ConfigError, EngineError
-from lumen_uring.providers import EXPECTED, EXPECTED_ENTRY, options_of
+from lumen_uring.loading import inspection
+from lumen_uring.settings.providers import EXPECTED, EXPECTED_ENTRY, options_of
 
 
 def problems(*overrides: str) -> list[str]:

@@ -16,11 +16,18 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 
-from lumen_uring import quantize_compare, quantize_int8
 from lumen_uring.cli import main
-from lumen_uring.image_input import Preprocessing
-from lumen_uring.quantize_compare import Agreement, Processor, Shape, Times, judge, processor
-from lumen_uring.quantize_samples import ArraySamples, Input, PictureSamples, crop_box
+from lumen_uring.offline import quantize_compare, quantize_int8
+from lumen_uring.offline.quantize_compare import (
+    Agreement,
+    Processor,
+    Shape,
+    Times,
+    judge,
+    processor,
+)
+from lumen_uring.offline.quantize_samples import ArraySamples, Input, PictureSamples, crop_box
+from lumen_uring.pictures.image_input import Preprocessing
 
 SIDE = 16
 VNNI = Processor("AVX-512 VNNI", True, False)

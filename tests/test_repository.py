@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from lumen_uring.cli import COMMANDS, make_parser
 from lumen_uring.config import load
 from lumen_uring.errors import ConfigError
-from lumen_uring.repository.agreement import disagreements
+from lumen_uring.loading.agreement import disagreements
 from lumen_uring.repository.model_config import read
-from lumen_uring.repository.origin import Declared, Origin
 from lumen_uring.repository.text_format import TextFormatError, parse
 from lumen_uring.repository.tree import Problems, from_json
-from lumen_uring.repository.without import CURE
-from lumen_uring.settings import Config
+from lumen_uring.settings.origin import Declared, Origin
+from lumen_uring.settings.schema import Config
+from lumen_uring.settings.without import CURE
 
 
 def place(path: Path, text: str = "") -> Path:

@@ -15,20 +15,21 @@ from typing import Any
 
 import pytest
 
-from lumen_uring import model_file, reload
 from lumen_uring.config import load
+from lumen_uring.control import states
+from lumen_uring.control.control import Control
+from lumen_uring.control.live_models import LiveModels, Virtual, files_of
 from lumen_uring.errors import EngineError
 from lumen_uring.guard import Guard
-from lumen_uring.logs import levels_from
-from lumen_uring.model_settings import ModelConfig
-from lumen_uring.repository import states
-from lumen_uring.repository.control import Control
+from lumen_uring.loading import model_file
+from lumen_uring.loading.prepare import Prepared, PrepareError, Preparer
 from lumen_uring.repository.entries import entries_in
-from lumen_uring.repository.live_models import LiveModels, Virtual, files_of
-from lumen_uring.repository.prepare import Prepared, PrepareError, Preparer
 from lumen_uring.ring.engine import Errand
-from lumen_uring.settings import Config
-from lumen_uring.triton_settings import TritonSettings
+from lumen_uring.serving.logs import levels_from
+from lumen_uring.serving.triton_settings import TritonSettings
+from lumen_uring.settings import reload
+from lumen_uring.settings.models import ModelConfig
+from lumen_uring.settings.schema import Config
 
 
 class FakeEngine:
@@ -169,7 +170,7 @@ class Room:
 @pytest.fixture(autouse=True)
 def short_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """A control ends when its threads have looked."""
-    monkeypatch.setattr("lumen_uring.repository.control._STEP_S", 0.01)
+    monkeypatch.setattr("lumen_uring.control.control._STEP_S", 0.01)
 
 
 @pytest.fixture
@@ -366,7 +367,7 @@ def test_the_end_answers_everybody(room: Room) -> None:
 
 
 def test_an_error_of_any_kind_is_its_callers(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lumen_uring.repository.live_models._PAUSES_S", (0.0, 0.0))
+    monkeypatch.setattr("lumen_uring.control.live_models._PAUSES_S", (0.0, 0.0))
     scarce = [OSError(errno.EMFILE, "Too many open files"), OSError(errno.EAGAIN, "none left")]
     for raised, code, says in (
         (scarce, 200, ""),  # the third try finds what it needs
@@ -485,8 +486,8 @@ def test_names_that_went_do_not_pile_up(room: Room, monkeypatch: pytest.MonkeyPa
 def test_what_the_machine_lacked_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lumen_uring.repository.live_models._PAUSES_S", ())
-    monkeypatch.setattr("lumen_uring.repository.control.RETRY_S", 0.05)
+    monkeypatch.setattr("lumen_uring.control.live_models._PAUSES_S", ())
+    monkeypatch.setattr("lumen_uring.control.control.RETRY_S", 0.05)
     room = Room(tmp_path, "watch")
     try:
         room.preparer.raises = [OSError(errno.ENFILE, "too many") for _ in range(3)]
@@ -502,7 +503,7 @@ def test_what_the_machine_lacked_is_tried_again(
                     raise failures.pop()
                 return entries_in(config)
 
-            patched.setattr("lumen_uring.repository.following.entries_in", fail)
+            patched.setattr("lumen_uring.control.following.entries_in", fail)
             room.add("d/1")
             room.until(lambda: ("d", "d/1/model.onnx") in room.loaded)
         assert room.engine.unloaded == []

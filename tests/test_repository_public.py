@@ -12,7 +12,7 @@ import pytest
 
 from lumen_uring.config import load
 from lumen_uring.errors import ConfigError
-from lumen_uring.model_settings import ModelConfig
+from lumen_uring.settings.models import ModelConfig
 
 IMAGE = """
     input [ { name: "images" data_type: TYPE_FP32 dims: [ 3, 224, 224 ] } ]

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from lumen_uring.control import watch
+from lumen_uring.control.watch import Look, Watcher, look
 from lumen_uring.guard import Guard
-from lumen_uring.repository import watch
-from lumen_uring.repository.watch import Look, Watcher, look
 from lumen_uring.ring.inotify import Inotify, _until_readable
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from lumen_uring import banner as banner_module
-from lumen_uring.banner import banner, memory_limit_bytes, warnings
 from lumen_uring.config import load
 from lumen_uring.ring.engine import EngineInfo, SlotClass
+from lumen_uring.serving import banner as banner_module
+from lumen_uring.serving.banner import banner, memory_limit_bytes, warnings
 
 INFO = EngineInfo(
     port=8000,

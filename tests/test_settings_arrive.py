@@ -1,4 +1,4 @@
-"""Every setting of settings.py reaches the field of lumen.h that is its own, and no other one.
+"""Every setting of settings/schema.py reaches the field of lumen.h that is its own, and no other.
 
 A library that only writes down what it is given stands in for the C one; tests/c/test_server.c has
 the way from there. A setting that is in no table here fails the first test. The way back is here
@@ -21,12 +21,12 @@ from pydantic import BaseModel
 from lumen_uring.commands import bench
 from lumen_uring.config import load
 from lumen_uring.errors import EngineError
-from lumen_uring.model_settings import ModelConfig
 from lumen_uring.ring import library
 from lumen_uring.ring.config_struct import crossing, native_key, u32, u64, whole_range
 from lumen_uring.ring.engine import Engine, EngineInfo, SlotClass
 from lumen_uring.ring.load import Load, LoadPlan
-from lumen_uring.settings import Config, EngineConfig, KeyConfig, ServerConfig
+from lumen_uring.settings.models import ModelConfig
+from lumen_uring.settings.schema import Config, EngineConfig, KeyConfig, ServerConfig
 
 Fields = dict[str, object]
 ALL = 2**64 - 1

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from lumen_uring import starting
 from lumen_uring.guard import Guard
-from lumen_uring.starting import Starting
+from lumen_uring.serving import starting
+from lumen_uring.serving.starting import Starting
 
 
 class Told:

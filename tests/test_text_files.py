@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from lumen_uring import text_files
 from lumen_uring.config import load
+from lumen_uring.control.calls import CallError, object_of
 from lumen_uring.errors import ConfigError
-from lumen_uring.model_cache import labels
-from lumen_uring.model_settings import ModelConfig
+from lumen_uring.loading.model_cache import labels
 from lumen_uring.options import token_of
-from lumen_uring.repository.calls import CallError, object_of
+from lumen_uring.settings import text_files
+from lumen_uring.settings.models import ModelConfig
 
 SETTINGS = """\
 # größer

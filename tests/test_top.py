@@ -17,14 +17,14 @@ from rich.console import Console
 from test_stats import HEADER
 from test_stats import build as build_other
 
-from lumen_uring import metrics_words
 from lumen_uring.cli import main
 from lumen_uring.commands import top
 from lumen_uring.dashboard import live
 from lumen_uring.errors import StatsError
+from lumen_uring.metrics import words as metrics_words
+from lumen_uring.metrics.top_screen import Reading, screen
 from lumen_uring.ring import stats
 from lumen_uring.ring.histogram import bucket_of
-from lumen_uring.top_screen import Reading, screen
 
 IO, WORKER = 0, 1
 BUCKETS, MODEL_BUCKETS = (1728, 6, 4), (128, 2, 4)

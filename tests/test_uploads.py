@@ -12,8 +12,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from lumen_uring.control.uploads import Uploads
 from lumen_uring.errors import ConfigError
-from lumen_uring.repository.uploads import Uploads
 
 
 class Served(Uploads):
@@ -86,7 +86,7 @@ def test_a_disk_that_is_full(
     first = put(uploads, b"1")
     uploads.served = [str(first / "1/model.onnx")]
     with monkeypatch.context() as patched:
-        patched.setattr("lumen_uring.repository.uploads._keep", full)
+        patched.setattr("lumen_uring.control.uploads._keep", full)
         with pytest.raises(OSError, match="No space left"):
             put(uploads, b"1")
     assert (first / "1/model.onnx").read_bytes() == b"1"

@@ -144,8 +144,9 @@ def test_the_server_and_the_client_start_without_onnx_and_pillow() -> None:
     code = (
         "import sys\n"
         "for name in ('onnx', 'PIL'): sys.modules[name] = None\n"
-        "import lumen_uring.server, lumen_uring.client, lumen_uring.async_client\n"
-        "import lumen_uring.metrics, lumen_uring.cli\n"
+        "import lumen_uring.serving.server, lumen_uring.client.client\n"
+        "import lumen_uring.client.async_client\n"
+        "import lumen_uring.metrics.values, lumen_uring.cli\n"
     )
     made = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (made.returncode, made.stderr) == (0, "")
@@ -154,8 +155,8 @@ def test_the_server_and_the_client_start_without_onnx_and_pillow() -> None:
 def test_a_tool_names_the_package_that_was_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from lumen_uring import pictures
     from lumen_uring.models import squeezenet
+    from lumen_uring.pictures import files as pictures
 
     monkeypatch.setitem(sys.modules, "PIL", None)
     monkeypatch.setitem(sys.modules, "onnx", None)

@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from lumen_uring import zipmap
+from lumen_uring.loading import zipmap
 
 SCORES = helper.make_tensor_value_info("s", TensorProto.FLOAT, [None, 2])
 

@@ -3,7 +3,7 @@
     .venv/bin/python tools/settings_page.py > docs/SETTINGS.md
 
 tests/test_config.py compares the page with what this would write. It must never know a setting by
-name: a new key of settings.py that config.yaml does not explain is an error.
+name: a new key of settings/schema.py that config.yaml does not explain is an error.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from typing import Any, Final
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from lumen_uring import model_settings, settings
-from lumen_uring.image_input import ImageConfig
-from lumen_uring.sequences import SequencesConfig
-from lumen_uring.sizes import format_size
+from lumen_uring.pictures.image_input import ImageConfig
+from lumen_uring.settings import models as model_settings
+from lumen_uring.settings import schema as settings
+from lumen_uring.settings.sequences import SequencesConfig
+from lumen_uring.settings.sizes import format_size
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 _SECTIONS: Final[dict[str, tuple[type[BaseModel], str]]] = {

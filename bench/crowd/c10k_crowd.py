@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 
 from bench.common.local_server import ROOT, LocalServer
 from lumen_uring import Client
-from lumen_uring.describe import DTYPES
+from lumen_uring.protocol.describe import DTYPES
 from lumen_uring.ring.stats import stats_path
 
 PROGRAM: Final = ROOT / "c/build/release/bench/crowd/c10k"

@@ -27,10 +27,10 @@ from bench.common.local_server import ROOT, LocalServer, local_server, squeezene
 from bench.common.measure import Measured, Shape, machine, measure, spread_us
 from bench.common.options import add_rounds, some_of
 from bench.report import bench_page, bench_plots
-from lumen_uring import native
 from lumen_uring.errors import LumenError
+from lumen_uring.protocol import native
 from lumen_uring.ring.histogram import Histogram
-from lumen_uring.settings import EngineConfig
+from lumen_uring.settings.schema import EngineConfig
 
 QUEUES: Final[tuple[str, ...]] = tuple(
     word

@@ -30,12 +30,13 @@ from PIL import Image
 from bench.common.local_server import SHARED, LocalServer, local_server, squeezenet
 from bench.common.measure import machine, process_cpu_s
 from bench.report.rules import table
-from lumen_uring import Client, router_fit
+from lumen_uring import Client
 from lumen_uring.cli import main as lumen
 from lumen_uring.errors import PictureError
-from lumen_uring.image_input import ImageConfig, resolve
-from lumen_uring.pictures import find, opened, tensor
-from lumen_uring.quantize_samples import crop_box
+from lumen_uring.offline import router_fit
+from lumen_uring.offline.quantize_samples import crop_box
+from lumen_uring.pictures.files import find, opened, tensor
+from lumen_uring.pictures.image_input import ImageConfig, resolve
 from lumen_uring.ring.features import feature
 
 FEATURES: Final = ("variance", "probability")

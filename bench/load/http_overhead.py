@@ -33,8 +33,8 @@ from bench.common.places import PLACES, Place, find
 from bench.load import transports
 from bench.report.rules import amount, plural, table
 from lumen_uring import Client
-from lumen_uring.describe import DTYPES
 from lumen_uring.errors import LumenError
+from lumen_uring.protocol.describe import DTYPES
 from lumen_uring.ring.histogram import Histogram
 from lumen_uring.ring.load import LoadPlan
 

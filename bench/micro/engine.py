@@ -22,7 +22,8 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.peers.install import PeerMissingError, environment
-from lumen_uring import engine_export, engine_file
+from lumen_uring.engine import export as engine_export
+from lumen_uring.engine import file as engine_file
 from lumen_uring.ring import onnxruntime_path
 
 ROOT: Final = Path(__file__).resolve().parents[2]

@@ -140,8 +140,9 @@ def _python_side() -> None:
 
 
 def _calls(data: Path) -> dict[str, Callable[[], object]]:
-    from lumen_uring import native, payloads
-    from lumen_uring.describe import parse_description
+    from lumen_uring.client import payloads
+    from lumen_uring.protocol import native
+    from lumen_uring.protocol.describe import parse_description
     from lumen_uring.ring.stats import read
 
     description = (data / "describe.json").read_bytes()

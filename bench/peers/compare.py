@@ -45,7 +45,7 @@ from bench.report.compare_table import (
 )
 from lumen_uring import Client
 from lumen_uring.errors import LumenError
-from lumen_uring.model_cache import resolve
+from lumen_uring.loading.model_cache import resolve
 
 _INLINE: Final = "--set=engine.queue_type=inline"
 _NATIVE: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {

@@ -29,8 +29,8 @@ from bench.common.options import add_rounds
 from bench.common.places import PLACES, find, pinned
 from bench.report.rules import Ratio, amount, middle, paired, plural, table
 from lumen_uring import Client
-from lumen_uring.describe import DTYPES
 from lumen_uring.errors import LumenError
+from lumen_uring.protocol.describe import DTYPES
 from lumen_uring.ring import onnxruntime_path
 from lumen_uring.ring.histogram import Histogram
 from lumen_uring.ring.load import LoadPlan

@@ -22,9 +22,9 @@ from bench.common.places import find
 from bench.peers.servers import Array, Model, fastapi
 from bench.report.rules import plural
 from lumen_uring import Client
-from lumen_uring.model_settings import ModelConfig
 from lumen_uring.ring.load import LoadPlan
-from lumen_uring.settings import EngineConfig, ServerConfig
+from lumen_uring.settings.models import ModelConfig
+from lumen_uring.settings.schema import EngineConfig, ServerConfig
 
 MODEL: Final = "trees"
 # Keys beside Lumen's settings.

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from bench.common.local_server import ROOT, LocalServer, local_server, squeezenet
-from lumen_uring.model_cache import cache_place, resolve
+from lumen_uring.loading.model_cache import cache_place, resolve
 from lumen_uring.ring import onnxruntime_path
 
 # Name in the C program's answer, what it is, what we hold ourselves to.

@@ -17,10 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from lumen_uring.bench_sizes import dims, with_sizes
-from lumen_uring.connection import unix_path
+from lumen_uring.client.connection import unix_path
 from lumen_uring.errors import ConfigError, StatsError
-from lumen_uring.inputs import add_input_option
+from lumen_uring.loadgen.sizes import dims, with_sizes
 from lumen_uring.options import (
     Subparsers,
     add_token_options,
@@ -30,9 +29,10 @@ from lumen_uring.options import (
     port_number,
     token_of,
 )
+from lumen_uring.predict.inputs import add_input_option
 
 if TYPE_CHECKING:
-    from lumen_uring.describe import Model, TensorInfo
+    from lumen_uring.protocol.describe import Model, TensorInfo
     from lumen_uring.ring.load import LoadPlan
 
 _PROGRESS_S: Final = 0.5
@@ -145,7 +145,8 @@ def run(arguments: argparse.Namespace) -> int:
     """
     import orjson
 
-    from lumen_uring import bench_figures, bench_folder
+    from lumen_uring.loadgen import figures as bench_figures
+    from lumen_uring.loadgen import folder as bench_folder
 
     if arguments.port is not None:
         arguments.url = f"lumen://127.0.0.1:{arguments.port}"
@@ -229,8 +230,8 @@ def _take_no_others(arguments: argparse.Namespace) -> None:
 
 
 def _native_side(arguments: argparse.Namespace) -> dict[str, Any]:
-    from lumen_uring import payloads
-    from lumen_uring.client import Client
+    from lumen_uring.client import payloads
+    from lumen_uring.client.client import Client
 
     for option, given in (("--http-json", arguments.http_json), ("--get", arguments.get)):
         if given:
@@ -263,7 +264,7 @@ def _native_side(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _http_side(arguments: argparse.Namespace) -> dict[str, Any]:
-    from lumen_uring import bench_http
+    from lumen_uring.loadgen import http as bench_http
 
     server = bench_http.target(arguments.url, token_of(arguments))
     found = {"host": server.address, "port": server.port, "model": 0, "encoding": 0, "protocol": 1}
@@ -306,7 +307,8 @@ def _sized(model: Model, encoding: str, arguments: argparse.Namespace) -> tuple[
 
     import numpy as np
 
-    from lumen_uring import inputs, payloads
+    from lumen_uring.client import payloads
+    from lumen_uring.predict import inputs
 
     values = inputs.read(model, arguments.inputs)
     buffers, arguments.rows = payloads.pack_inputs(model, values, None)
@@ -324,7 +326,7 @@ def _sized(model: Model, encoding: str, arguments: argparse.Namespace) -> tuple[
 def _payloads(model: Model, encoding: str, arguments: argparse.Namespace) -> list[bytes]:
     import numpy as np
 
-    from lumen_uring import pictures
+    from lumen_uring.pictures import files as pictures
 
     if arguments.images:
         found = [
@@ -346,8 +348,8 @@ def _random_tensors(model: Model, rows: int, random: Any) -> bytes:
     """Values of 0..1: they fit every input, whether pixels, indexes or flags."""
     import numpy as np
 
-    from lumen_uring import strings
-    from lumen_uring.describe import DTYPES
+    from lumen_uring.protocol import strings
+    from lumen_uring.protocol.describe import DTYPES
 
     parts = []
     for tensor in model.inputs:

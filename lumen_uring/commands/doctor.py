@@ -1,8 +1,8 @@
 """`lumen doctor`: prints what this machine allows Lumen, and how to allow the rest.
 
-Called by cli.py, on the main thread. checks.py reads the machine, inspection.py opens the models
-that are named; this file prints. It changes nothing. A check that cannot read what it needs says so
-and does not fail.
+Called by cli.py, on the main thread. serving/doctor.py reads the machine, inspection.py opens the
+models that are named; this file prints. It changes nothing. A check that cannot read what it
+needs says so and does not fail.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from lumen_uring.errors import EngineError
 from lumen_uring.options import Subparsers, model_option
 
 if TYPE_CHECKING:
-    from lumen_uring.inspection import Found
-    from lumen_uring.settings import Config
+    from lumen_uring.loading.inspection import Found
+    from lumen_uring.settings.schema import Config
 
 _COLUMNS: Final = 80
 
@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     import orjson
 
-    from lumen_uring.checks import NOTE, PROBLEM, Machine, check_all
+    from lumen_uring.serving.doctor import NOTE, PROBLEM, Machine, check_all
 
     findings = check_all(Machine())
     models = _look(arguments)
@@ -93,7 +93,7 @@ def _plan(arguments: argparse.Namespace) -> int:
 
     import orjson
 
-    from lumen_uring.inspection import plan_of
+    from lumen_uring.loading.inspection import plan_of
 
     lines = plan_of(_settings(arguments), arguments.root)
     if arguments.json:
@@ -107,7 +107,7 @@ def _plan(arguments: argparse.Namespace) -> int:
 
 def _look(arguments: argparse.Namespace) -> dict[str, Found | EngineError]:
     """The models that are named, as `lumen inspect` sees them."""
-    from lumen_uring.inspection import look_at
+    from lumen_uring.loading.inspection import look_at
 
     if not arguments.models and arguments.config is None:
         return {}
@@ -124,7 +124,7 @@ def _settings(arguments: argparse.Namespace) -> Config:
 
 
 def _document(name: str, found: Found | EngineError) -> dict[str, Any]:
-    from lumen_uring.inspection import document
+    from lumen_uring.loading.inspection import document
 
     if isinstance(found, EngineError):
         return {"name": name, "served": False, "reason": str(found)}
@@ -132,7 +132,7 @@ def _document(name: str, found: Found | EngineError) -> dict[str, Any]:
 
 
 def _show(models: dict[str, Found | EngineError]) -> None:
-    from lumen_uring.inspection import lines
+    from lumen_uring.loading.inspection import lines
 
     for found in models.values():
         print(f"problem  {found}" if isinstance(found, EngineError) else "\n".join(lines(found)))

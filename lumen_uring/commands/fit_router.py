@@ -13,15 +13,15 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
-from lumen_uring import sample_options
 from lumen_uring.errors import ConfigError, QuantizeError
+from lumen_uring.offline import sample_options
 from lumen_uring.options import Subparsers, count
 
 if TYPE_CHECKING:
-    from lumen_uring.model_settings import Feature
-    from lumen_uring.quantize_samples import Input
-    from lumen_uring.quantize_samples import Samples as Source
-    from lumen_uring.router_fit import Samples
+    from lumen_uring.offline.quantize_samples import Input
+    from lumen_uring.offline.quantize_samples import Samples as Source
+    from lumen_uring.offline.router_fit import Samples
+    from lumen_uring.settings.models import Feature
 
 _FEATURES: Final = ("variance", "mean", "norm", "edges", "probability", "softmax", "margin")
 _CASCADES: Final = ("probability", "softmax", "margin")
@@ -100,11 +100,11 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         LumenError: a model, the data or an option cannot be used.
     """
-    from lumen_uring import quantize_graph as graph
-    from lumen_uring import router_fit, router_report
-    from lumen_uring.model_cache import resolve
-    from lumen_uring.quantize_compare import processor, session
-    from lumen_uring.quantize_samples import inputs_of
+    from lumen_uring.loading.model_cache import resolve
+    from lumen_uring.offline import quantize_graph as graph
+    from lumen_uring.offline import router_fit, router_report
+    from lumen_uring.offline.quantize_compare import processor, session
+    from lumen_uring.offline.quantize_samples import inputs_of
 
     if arguments.plot:
         router_report.check_plot(Path(arguments.plot))
@@ -176,10 +176,10 @@ def _try(
     """Runs both models on every row, in turns, and computes the feature."""
     import numpy as np
 
-    from lumen_uring.quantize_compare import is_classes
-    from lumen_uring.quantize_samples import has_rows
+    from lumen_uring.offline.quantize_compare import is_classes
+    from lumen_uring.offline.quantize_samples import has_rows
+    from lumen_uring.offline.router_fit import Samples
     from lumen_uring.ring.features import feature
-    from lumen_uring.router_fit import Samples
 
     name: Feature = arguments.feature
     is_cascade = name in _CASCADES

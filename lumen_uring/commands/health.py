@@ -13,7 +13,7 @@ import socket
 import sys
 from typing import Final
 
-from lumen_uring.connection import unix_path, where
+from lumen_uring.client.connection import unix_path, where
 from lumen_uring.options import Subparsers, port_number, seconds
 
 # In a container, one variable sets the port of the server and of its health check.

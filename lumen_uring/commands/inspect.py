@@ -18,7 +18,7 @@ from lumen_uring.options import Subparsers
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lumen_uring.inspection import Found
+    from lumen_uring.loading.inspection import Found
 
 
 _RAISES_MAX: Final = 8
@@ -69,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
     """
     import orjson
 
-    from lumen_uring.inspection import document, lines, look
+    from lumen_uring.loading.inspection import document, lines, look
 
     if os.path.isdir(arguments.path):
         return _folder(arguments)
@@ -98,7 +98,7 @@ def _folder(arguments: argparse.Namespace) -> int:
     """Shows all models of a folder, and those that are refused."""
     import orjson
 
-    from lumen_uring.inspection import document, lines, look_at, settings_of
+    from lumen_uring.loading.inspection import document, lines, look_at, settings_of
 
     config = settings_of(arguments.path, arguments.overrides)
     found = look_at(config)
@@ -161,8 +161,8 @@ def _sides(path: str) -> list[int]:
 
 def _cure(path: str, overrides: Sequence[str], refusal: str) -> str | None:
     """A command that helps: limits of memory are raised until the model is served."""
-    from lumen_uring.cures import cure_of, limit_of
-    from lumen_uring.inspection import look
+    from lumen_uring.loading.cures import cure_of, limit_of
+    from lumen_uring.loading.inspection import look
 
     raised: dict[str, int] = {}
     for _ in range(_RAISES_MAX):

@@ -1,7 +1,7 @@
 """`lumen predict`: sends pictures, or any inputs, to a running server and shows the answers.
 
 Called by cli.py, on the main thread. The model's description decides how a picture is prepared.
-predict_pictures.py asks; this file has the options and prints. With --input predict_tensors.py does
+predict/pictures.py asks; this file has the options and prints. With --input predict/tensors.py does
 both.
 """
 
@@ -17,9 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from lumen_uring import pictures, predict_tensors, text_files
 from lumen_uring.errors import ConfigError, PictureError
-from lumen_uring.inputs import add_input_option
 from lumen_uring.options import (
     Subparsers,
     add_server_options,
@@ -28,12 +26,16 @@ from lumen_uring.options import (
     credential_of,
     token_of,
 )
-from lumen_uring.predict_pictures import IN_FLIGHT, Failure, Prediction, classify, rows_of
+from lumen_uring.pictures import files as pictures
+from lumen_uring.predict import tensors as predict_tensors
+from lumen_uring.predict.inputs import add_input_option
+from lumen_uring.predict.pictures import IN_FLIGHT, Failure, Prediction, classify, rows_of
+from lumen_uring.settings import text_files
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from lumen_uring.describe import Model
+    from lumen_uring.protocol.describe import Model
 
 _TIMEOUT_S: Final = 10.0
 
@@ -92,7 +94,7 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         LumenError: there is no server, no such model, no such file.
     """
-    from lumen_uring.client import Client
+    from lumen_uring.client.client import Client
 
     if bool(arguments.paths) == bool(arguments.inputs):
         found = "both" if arguments.paths else "neither"
@@ -117,7 +119,7 @@ async def _classify(
     arguments: argparse.Namespace, paths: Sequence[Path], labels: Sequence[str], token: str | None
 ) -> int:
     """Returns the exit status."""
-    from lumen_uring.async_client import AsyncClient
+    from lumen_uring.client.async_client import AsyncClient
 
     several = len(paths) > 1
     outcomes: list[Prediction | Failure] = []
@@ -237,7 +239,7 @@ def preprocessing(model: Model) -> str:
     """
     info = model.rgb8
     if model.image is not None:
-        from lumen_uring.image_input import described
+        from lumen_uring.pictures.image_input import described
 
         plan = described(model.inputs[0].datatype, asdict(model.image))
         sentence = f"{model.name}: the server decodes the file: {plan.sentence()}"

@@ -14,10 +14,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from lumen_uring import quantize_report, sample_options
 from lumen_uring.errors import ConfigError, QuantizeError
+from lumen_uring.offline import quantize_report, sample_options
+from lumen_uring.offline.sample_options import tracked
 from lumen_uring.options import Subparsers, count
-from lumen_uring.sample_options import tracked
 
 if TYPE_CHECKING:
     pass
@@ -95,7 +95,7 @@ def run(arguments: argparse.Namespace) -> int:
     """
     import orjson
 
-    from lumen_uring.model_cache import resolve
+    from lumen_uring.loading.model_cache import resolve
 
     path = resolve(arguments.path)
     out = Path(arguments.output) if arguments.output else _beside(arguments.path, path)
@@ -130,10 +130,10 @@ def _check_place(out: Path, path: Path) -> None:
 def _make(
     arguments: argparse.Namespace, path: Path, out: Path, folder: Path
 ) -> quantize_report.Report:
-    from lumen_uring import quantize_compare as compare
-    from lumen_uring import quantize_graph as graph
-    from lumen_uring import quantize_int8 as int8
-    from lumen_uring.quantize_samples import inputs_of
+    from lumen_uring.offline import quantize_compare as compare
+    from lumen_uring.offline import quantize_graph as graph
+    from lumen_uring.offline import quantize_int8 as int8
+    from lumen_uring.offline.quantize_samples import inputs_of
 
     model = graph.load(path)
     graph.check(model, path.name)

@@ -56,9 +56,9 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         StatsError: no server runs there, or it is another user's.
     """
-    from lumen_uring.reload_report import read as read_report
-    from lumen_uring.reload_report import report_path
     from lumen_uring.ring.stats import read, stats_path
+    from lumen_uring.serving.reload_report import read as read_report
+    from lumen_uring.serving.reload_report import report_path
 
     place = stats_path(arguments.port)
     snapshot = read(place)

@@ -127,7 +127,7 @@ def run(arguments: argparse.Namespace) -> int:
         LumenError: the settings or the machine do not allow it.
     """
     from lumen_uring.config import load
-    from lumen_uring.server import run as serve
+    from lumen_uring.serving.server import run as serve
 
     folders = [path for path in arguments.files if os.path.isdir(path)]
     files = [path for path in arguments.files if path not in folders]
@@ -169,7 +169,7 @@ def _of_image(preset: str | None, model_count: int) -> list[str]:
 
 def _check(read: Callable[[], Config]) -> int:
     from lumen_uring.errors import LumenError
-    from lumen_uring.server import check
+    from lumen_uring.serving.server import check
 
     try:
         lines = check(read())

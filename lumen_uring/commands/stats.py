@@ -15,8 +15,8 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from lumen_uring import stats_words
 from lumen_uring.errors import StatsError
+from lumen_uring.metrics import stats_words
 from lumen_uring.options import Subparsers, add_port_option
 
 if TYPE_CHECKING:

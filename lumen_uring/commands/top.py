@@ -23,7 +23,7 @@ from lumen_uring.options import Subparsers, add_port_option, seconds
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from lumen_uring.top_screen import Reading
+    from lumen_uring.metrics.top_screen import Reading
 
 _INTERVAL_S_MIN: Final = 0.1
 _WIDTH_OF_A_PIPE: Final = 120  # as `lumen stats`
@@ -82,8 +82,8 @@ def run(arguments: argparse.Namespace) -> int:
     """
     from rich.console import Console
 
+    from lumen_uring.metrics.top_screen import screen
     from lumen_uring.ring.stats import stats_path
-    from lumen_uring.top_screen import screen
 
     path = stats_path(arguments.port)
     is_terminal = sys.stdout.isatty()
@@ -98,8 +98,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _take(path: Path) -> Reading:
+    from lumen_uring.metrics.top_screen import Reading
     from lumen_uring.ring.stats import read
-    from lumen_uring.top_screen import Reading
 
     at_s = time.monotonic()
     snapshot = read(path)
@@ -128,7 +128,7 @@ def _next(
     path: Path, earlier: Reading | None, console: Console
 ) -> tuple[RenderableType, Reading | None]:
     """What is shown after an interval, and the reading from which the next interval counts."""
-    from lumen_uring.top_screen import screen
+    from lumen_uring.metrics.top_screen import screen
 
     later = None
     try:

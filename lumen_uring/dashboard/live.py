@@ -12,10 +12,10 @@ import time
 from dataclasses import dataclass
 from datetime import timedelta
 
-from lumen_uring import metrics_words as words
+from lumen_uring.metrics import words
+from lumen_uring.metrics.top_screen import ERRORS, Reading, busy_share, is_inline, sum_ns
 from lumen_uring.ring.histogram import Histogram
 from lumen_uring.ring.snapshot import Snapshot, delta
-from lumen_uring.top_screen import ERRORS, Reading, busy_share, is_inline, sum_ns
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,8 @@ from lumen_uring.dashboard.distribution import PERCENTS
 from lumen_uring.dashboard.runs import Library, Run
 from lumen_uring.dashboard.trace import Trace
 from lumen_uring.errors import StatsError
+from lumen_uring.metrics.top_screen import Reading
 from lumen_uring.ring.stats import read, stats_path
-from lumen_uring.top_screen import Reading
 
 _HISTORY_S: Final = 300
 _OF_LOAD: Final = ("model", "connections", "rate", "rows")  # shown of a load

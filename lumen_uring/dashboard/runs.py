@@ -17,11 +17,11 @@ import numpy.typing as npt
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from lumen_uring import bench_folder
 from lumen_uring.dashboard import trace as traces
 from lumen_uring.dashboard.distribution import Counts, Distribution, Floats
 from lumen_uring.dashboard.findings import Finding, lines, quoted
 from lumen_uring.dashboard.trace import Trace
+from lumen_uring.loadgen import folder as bench_folder
 
 _DEPTH: Final = 3
 _FILES_MAX: Final = 500

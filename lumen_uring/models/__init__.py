@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lumen_uring.image_input import ImageConfig
+    from lumen_uring.pictures.image_input import ImageConfig
 
 __all__ = ["BUILTIN", "builtin_image", "builtin_labels", "builtin_path"]
 
@@ -81,7 +81,7 @@ def builtin_image(name: str) -> ImageConfig | None:
     Returns:
         As the model was trained; None where it takes none.
     """
-    from lumen_uring.image_input import ImageConfig
+    from lumen_uring.pictures.image_input import ImageConfig
 
     # Box averages whole areas: strokes survive a reduction to a few pixels.
     return ImageConfig(filter="box") if name == "digits" else None

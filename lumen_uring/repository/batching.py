@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lumen_uring.repository.tree import Node, Problems
-from lumen_uring.setting_types import BATCH_DELAY_US_MAX, BATCH_MAX, U32_MAX, U64_MAX
+from lumen_uring.settings.types import BATCH_DELAY_US_MAX, BATCH_MAX, U32_MAX, U64_MAX
 
 
 @dataclass(slots=True)

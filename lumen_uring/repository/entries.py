@@ -13,16 +13,16 @@ from typing import Any, Final, NamedTuple
 from pydantic import ValidationError
 
 from lumen_uring.errors import ConfigError
-from lumen_uring.model_settings import EnsembleConfig, ModelConfig
-from lumen_uring.repository.broken import Broken
 from lumen_uring.repository.files import FoundModel, Place
 from lumen_uring.repository.folders import find, of_versions
 from lumen_uring.repository.model_config import Asked, read
-from lumen_uring.repository.origin import Origin
 from lumen_uring.repository.tree import Problems, from_json
-from lumen_uring.repository.without import CURE, starts_without, without
-from lumen_uring.setting_types import MODELS_MAX, NAME_BYTES_MAX
-from lumen_uring.settings import Config
+from lumen_uring.settings.broken import Broken
+from lumen_uring.settings.models import EnsembleConfig, ModelConfig
+from lumen_uring.settings.origin import Origin
+from lumen_uring.settings.schema import Config
+from lumen_uring.settings.types import MODELS_MAX, NAME_BYTES_MAX
+from lumen_uring.settings.without import CURE, starts_without, without
 
 _BUILTIN: Final = "builtin:"
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from lumen_uring import text_files
 from lumen_uring.repository.model_config import VERSION_MAX, Asked
 from lumen_uring.repository.tree import Node, Problems, from_json
+from lumen_uring.settings import text_files
 
 MODEL_FILE: Final = "model.onnx"
 _ENDINGS: Final = (".onnx", ".ort")

@@ -14,9 +14,9 @@ from typing import Final
 
 from lumen_uring.repository.files import FoundModel, Place, is_model, is_version, names_of
 from lumen_uring.repository.model_config import Asked, datatype_of
-from lumen_uring.repository.origin import Declared
 from lumen_uring.repository.tree import Node, Problems
-from lumen_uring.setting_types import BATCH_MAX
+from lumen_uring.settings.origin import Declared
+from lumen_uring.settings.types import BATCH_MAX
 
 CONFIG: Final = "model-settings.json"
 _SERVER: Final = "settings.json"

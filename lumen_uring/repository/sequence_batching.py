@@ -10,10 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from lumen_uring.repository.origin import Declared
 from lumen_uring.repository.tree import Node, Problems
-from lumen_uring.sequences import OPEN_MAX
-from lumen_uring.setting_types import U32_MAX
+from lumen_uring.settings.origin import Declared
+from lumen_uring.settings.sequences import OPEN_MAX
+from lumen_uring.settings.types import U32_MAX
 
 _KINDS: Final = {
     "CONTROL_SEQUENCE_START": "start",

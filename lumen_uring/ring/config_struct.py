@@ -1,8 +1,8 @@
 """From checked settings to the structs of lumen.h: every setting lands in the field of its name.
 
 Used by engine.py and, for the layout, by library.py. No setting is named here that is an ordinary
-number, choice or path: lumen_config's fields are those of settings.py, in their order. Every number
-is range-checked before it crosses, since ctypes truncates silently.
+number, choice or path: lumen_config's fields are those of settings/schema.py, in their order.
+Every number is range-checked before it crosses, since ctypes truncates silently.
 """
 
 from __future__ import annotations
@@ -18,14 +18,12 @@ from typing import Any, Final, Literal, get_args, get_origin
 from pydantic.fields import FieldInfo
 
 from lumen_uring.errors import EngineError
-from lumen_uring.image_input import Filter, Fit, ImageConfig, Preset
-from lumen_uring.model_settings import EnsembleConfig, ExpertsConfig, Feature, ModelConfig
-from lumen_uring.providers import ProviderConfig, options_of
-from lumen_uring.repository.origin import FORMATS
+from lumen_uring.pictures.image_input import Filter, Fit, ImageConfig, Preset
 from lumen_uring.ring import structs
-from lumen_uring.sequences import SequencesConfig
-from lumen_uring.setting_types import base_of
-from lumen_uring.settings import (
+from lumen_uring.settings.models import EnsembleConfig, ExpertsConfig, Feature, ModelConfig
+from lumen_uring.settings.origin import FORMATS
+from lumen_uring.settings.providers import ProviderConfig, options_of
+from lumen_uring.settings.schema import (
     PYTHON_SIDE,
     Config,
     EngineConfig,
@@ -34,7 +32,9 @@ from lumen_uring.settings import (
     ServerConfig,
     burst_of,
 )
-from lumen_uring.warmup import FILLS, WarmupConfig
+from lumen_uring.settings.sequences import SequencesConfig
+from lumen_uring.settings.types import base_of
+from lumen_uring.settings.warmup import FILLS, WarmupConfig
 
 _U32_MAX: Final = 2**32 - 1
 _LISTS: Final = {"hosts": ctypes.POINTER(c_char_p), "keys": ctypes.POINTER(structs.LumenKeyConfig)}

@@ -18,7 +18,6 @@ from typing import Any, Final
 import orjson
 
 from lumen_uring.errors import EngineError
-from lumen_uring.model_settings import EnsembleConfig, ExpertsConfig, ModelConfig
 from lumen_uring.ring import library, onnxruntime_path, structs
 from lumen_uring.ring.config_struct import (
     EnginePlace,
@@ -30,7 +29,8 @@ from lumen_uring.ring.config_struct import (
     u64,
 )
 from lumen_uring.ring.live_models import LiveModels
-from lumen_uring.settings import Config
+from lumen_uring.settings.models import EnsembleConfig, ExpertsConfig, ModelConfig
+from lumen_uring.settings.schema import Config
 
 _COPIED_BYTES_MAX: Final = 8192  # of the body of a call
 

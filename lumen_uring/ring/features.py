@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from lumen_uring.errors import EngineError
-from lumen_uring.model_settings import Feature
 from lumen_uring.ring import library, structs
+from lumen_uring.settings.models import Feature
 
 # ONNX's numbers of the types that numpy has too.
 _DTYPES: Final[dict[str, int]] = {

@@ -10,7 +10,6 @@ import ctypes
 from collections.abc import Mapping
 from pathlib import Path
 
-from lumen_uring.model_settings import EnsembleConfig, ExpertsConfig, ModelConfig
 from lumen_uring.ring import structs
 from lumen_uring.ring.config_struct import (
     EnginePlace,
@@ -20,7 +19,8 @@ from lumen_uring.ring.config_struct import (
     native_steps,
     u32,
 )
-from lumen_uring.settings import Config
+from lumen_uring.settings.models import EnsembleConfig, ExpertsConfig, ModelConfig
+from lumen_uring.settings.schema import Config
 
 
 class LiveModels:

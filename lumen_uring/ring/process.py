@@ -1,7 +1,7 @@
 """Lets work on models give way to the server: a process as a whole, or a call on a thread.
 
 give_way is called by repository/prepare.py, in a process of its own, before anything else; gently
-by loading.py in a server that runs; end_with_parent by the processes that a server starts.
+by loading/add.py in a server that runs; end_with_parent by the processes that a server starts.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ static lumen_model_config model_of(const char *name) {
 #define RANGE(section, type, field, least, most) \
     {#section "." #field, offsetof(lumen_config, field), sizeof(type), least, most},
 #define NO_RANGE(type, field)
-/* tests/test_library.py compares the numbers themselves with those of settings.py. */
+/* tests/test_library.py compares the numbers themselves with those of settings/schema.py. */
 static const struct range {
     const char *name;
     size_t at, bytes;

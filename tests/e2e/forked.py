@@ -19,7 +19,9 @@ from typing import Final, NoReturn
 
 _CONTEXT: Final = multiprocessing.get_context("forkserver")
 # No numpy and no ONNX Runtime: these have threads.
-_CONTEXT.set_forkserver_preload(["lumen_uring.cli", "lumen_uring.config", "lumen_uring.server"])
+_CONTEXT.set_forkserver_preload(
+    ["lumen_uring.cli", "lumen_uring.config", "lumen_uring.serving.server"]
+)
 
 
 class Forked:

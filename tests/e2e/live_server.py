@@ -20,9 +20,9 @@ import onnx
 from onnx import helper
 
 from lumen_uring.config import load
-from lumen_uring.model_settings import ModelConfig
 from lumen_uring.ring.engine import Engine
 from lumen_uring.ring.stats import read
+from lumen_uring.settings.models import ModelConfig
 
 CLIENTS = 3
 # Of each graph: what becomes of 3. The large one is what memory is measured with.

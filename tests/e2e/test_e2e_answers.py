@@ -176,7 +176,7 @@ def test_lumen_predict_says_the_label(gallery: Server, cache: Path, squeezenet: 
 
 
 def test_the_packages_own_client_agrees(gallery: Server, squeezenet: Path) -> None:
-    from lumen_uring.client import Client
+    from lumen_uring.client.client import Client
 
     x = np.load(squeezenet / "fish_input.npy")
     expected = np.load(squeezenet / "fish_output.npy")

@@ -9,8 +9,8 @@ import pytest
 
 import lumen_uring
 from lumen_uring import errors
-from lumen_uring.describe import Model
-from lumen_uring.native import InferResult, Timings
+from lumen_uring.protocol.describe import Model
+from lumen_uring.protocol.native import InferResult, Timings
 
 pytestmark = pytest.mark.once  # the clients are the same on both backends
 PAGE = harness.ROOT / "docs" / "API.md"

@@ -14,8 +14,8 @@ import wire
 from conftest import Serve
 from harness import Server
 
-from lumen_uring import bench_figures
 from lumen_uring.errors import EngineError
+from lumen_uring.loadgen import figures as bench_figures
 from lumen_uring.ring.load import Load, LoadPlan
 
 pytestmark = pytest.mark.once  # commands: the same on both backends

@@ -300,7 +300,7 @@ def whole_sessions(found: list[Block]) -> list[Block]:
 
 @pytest.mark.parametrize("page", ["README.md", "docs/GUIDE.md", "docs/PROVIDERS.md"])
 def test_settings_are_yaml_that_the_server_knows(page: str) -> None:
-    from lumen_uring.settings import Config
+    from lumen_uring.settings.schema import Config
 
     for block in pages.blocks(page):
         if block.language == "yaml":

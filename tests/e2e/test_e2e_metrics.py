@@ -28,9 +28,9 @@ from operating import free_port
 from prometheus_client.parser import text_string_to_metric_families
 from web import Http
 
-from lumen_uring import stats_words
-from lumen_uring.facts import Facts
-from lumen_uring.metrics import make_registry, render
+from lumen_uring.metrics import stats_words
+from lumen_uring.metrics.facts import Facts
+from lumen_uring.metrics.values import make_registry, render
 from lumen_uring.ring import structs
 from lumen_uring.ring.stats import read
 

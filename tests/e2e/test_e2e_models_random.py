@@ -35,7 +35,7 @@ GONE = 404
 DESCRIPTORS = 3  # of clients that were about to connect again
 # What a client may be told of a process that was killed: in its Run, and until it is there again.
 KILLED = (500, 503)
-CHECKS, CAGES = b"lumen_uring.repository.prepare", b"lumen_uring.isolated"
+CHECKS, CAGES = b"lumen_uring.loading.prepare", b"lumen_uring.serving.isolated"
 
 
 class Town:

@@ -263,7 +263,7 @@ import os, sys
 from pathlib import Path
 from lumen_uring.config import load
 from lumen_uring.errors import EngineError
-from lumen_uring.model_cache import resolve
+from lumen_uring.loading.model_cache import resolve
 from lumen_uring.ring.engine import Engine
 from lumen_uring.ring.stats import read
 config = load(None, ["server.port=0", "server.arena_bytes=16MiB", "server.unix_socket=s.sock"])

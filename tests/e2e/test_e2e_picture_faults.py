@@ -20,7 +20,7 @@ from onnx import TensorProto, helper
 from test_e2e_pictures import CROP, FILES, SIDE, packed, photograph, plan, same, stored
 from web import Http
 
-from lumen_uring import pictures
+from lumen_uring.pictures import files as pictures
 from lumen_uring.ring import stats
 
 pytestmark = pytest.mark.once  # what runs models is the same on both backends

@@ -29,8 +29,10 @@ from onnx import helper
 from PIL import Image
 from web import Http
 
-from lumen_uring import AsyncClient, Client, image_input, pictures
+from lumen_uring import AsyncClient, Client
 from lumen_uring.errors import BadRequest, DeadlinePassed
+from lumen_uring.pictures import files as pictures
+from lumen_uring.pictures import image_input
 
 pytestmark = pytest.mark.once  # what runs models is the same on both backends
 

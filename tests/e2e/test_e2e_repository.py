@@ -15,7 +15,7 @@ from onnx import TensorProto, helper
 from web import Http, get, infer
 
 from lumen_uring import Client
-from lumen_uring.repository.without import CURE
+from lumen_uring.settings.without import CURE
 
 pytestmark = pytest.mark.once  # what reads folders: the same on both backends
 

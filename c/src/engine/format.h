@@ -1,5 +1,5 @@
 /* format.h: the file of a native engine, as it lies on disk and in memory: lumen_uring writes it
- * (engine_file.py), engine/file.c maps and checks it, any thread reads it in place.
+ * (engine/file.py), engine/file.c maps and checks it, any thread reads it in place.
  *
  *   header | tables | weights, each part at a multiple of LM_ENGINE_ALIGN
  *

@@ -1,5 +1,5 @@
-/* geometry.h: where the pixels of a picture go. lumen_uring/image_input.py has the same geometry.
- * Used on workers, and on I/O threads that run models themselves.
+/* geometry.h: where the pixels of a picture go. lumen_uring/pictures/image_input.py has the same
+ * geometry. Used on workers, and on I/O threads that run models themselves.
  */
 #ifndef LM_IMAGE_GEOMETRY_H
 #define LM_IMAGE_GEOMETRY_H

@@ -1,6 +1,6 @@
 /* process.c: models that processes of their own run: the memory that these have in common
  * with the server, and what the control thread says of them. Control thread only; Python starts the
- * processes and reaps them (lumen_uring/processes.py).
+ * processes and reaps them (lumen_uring/serving/processes.py).
  */
 #include "models/process.h"
 #include "base/error.h"

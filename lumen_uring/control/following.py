@@ -1,0 +1,189 @@
+"""Follows changes of the settings and of the repositories' folders: which models go, which come.
+
+Owned by control.py. A model that has gone is unloaded at once, on the thread that has noticed: an
+unload waits for no load. The rest is loaded on the loader's thread, one model after another; a
+model that cannot be loaded keeps none of the others.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence, Set
+from pathlib import Path
+
+from lumen_uring.control.live_models import LiveModels, Tell, Virtual, files_of
+from lumen_uring.errors import is_scarce
+from lumen_uring.repository.entries import entries_in
+from lumen_uring.settings.models import ModelConfig
+from lumen_uring.settings.reload import needs_loading
+from lumen_uring.settings.types import base_of
+
+
+class Following:
+    """The list of the settings and the repositories, carried out.
+
+    Args:
+        live: the models of the server.
+        log: takes a level and a sentence.
+    """
+
+    def __init__(self, live: LiveModels, log: Callable[[str, str], None]) -> None:
+        self._live = live
+        self._log = log
+        self._lock = threading.Lock()
+        self._listed = {model.name for model in live.models()}
+
+    # ---- the settings ----
+
+    def drop_unlisted(
+        self, wanted: Sequence[ModelConfig], virtual: Sequence[Virtual], broken: Set[str]
+    ) -> tuple[list[str], list[str]]:
+        """Unloads what another list no longer has. Any thread.
+
+        Args:
+            wanted: entries of models.
+            virtual: entries of virtual models.
+            broken: names of models that are listed and cannot be read: they stay as they are.
+
+        Returns:
+            Versions that go once the one is there that takes requests in their stead, for `load`;
+            and a line for each model that could not go.
+        """
+        failed: list[str] = []
+        entries = {entry.name: entry for entry in (*wanted, *virtual)}
+        self._live.call_off(
+            lambda entry, files: (
+                entry.name in entries
+                and not needs_loading(entry, entries[entry.name])
+                and (not isinstance(entry, ModelConfig) or files == files_of(entry))
+            )
+        )
+        names = {entry.name for entry in virtual}
+        # Ensembles go before experts of their steps, and both before what they run.
+        for one in reversed(self._live.virtual()):
+            if one.name not in names | broken:
+                failed += self._live.try_remove(one.name)
+        bases = {model.base for model in wanted}
+        served = {model.name for model in self._live.models()}
+        with self._lock:
+            listed = {model.name for model in wanted}
+            kept = {name for name in self._listed if base_of(name) in broken}
+            gone = sorted((self._listed - listed - kept) & served)
+            self._listed = listed | kept
+        for name in gone:
+            if base_of(name) not in bases:
+                failed += self._live.try_remove(name)
+        for name in self._live.states.failed() - bases - names - broken:
+            self._live.states.forget(name)
+        return [name for name in gone if base_of(name) in bases], failed
+
+    def load(
+        self,
+        wanted: Sequence[ModelConfig],
+        virtual: Sequence[Virtual],
+        later: Sequence[str],
+        tell: Tell,
+    ) -> list[str]:
+        """Loads what is new or has changed.
+
+        Args:
+            wanted: entries of models.
+            virtual: entries of virtual models, which come after those that they run.
+            later: versions that go then.
+            tell: takes a line when a load begins, and one when a model is loaded.
+
+        Returns:
+            A line for each model that could not be.
+        """
+        failed: list[str] = []
+        kept = self._put_all(wanted, failed, tell=tell)
+        for name in later:
+            if base_of(name) not in kept:
+                failed += self._live.try_remove(name)
+        for entry in virtual:
+            failed += self._live.put_virtual_if_changed(entry, tell)
+        return failed
+
+    def _put_all(
+        self,
+        models: Sequence[ModelConfig],
+        failed: list[str],
+        again: bool = True,
+        tell: Tell = lambda _: None,
+    ) -> set[str]:
+        """Loads what is new or has changed. Returns the names of which a version could not be."""
+        wrong = set()
+        for model in models:
+            if said := self._live.put_if_changed(model, again, tell):
+                wrong.add(model.base)
+                failed += said
+        return wrong
+
+    # ---- the repositories ----
+
+    def drop_gone(self) -> None:
+        """Unloads the models whose folders have gone. Any thread.
+
+        A folder that cannot be read now changes nothing, nor does a repository that is away.
+        """
+        found, held, problems = entries_in(self._live.config)
+        names = {model.name: model for model in found}
+        self._live.call_off(
+            lambda entry, files: (
+                entry.name in names
+                and isinstance(entry, ModelConfig)
+                and files == files_of(names[entry.name])
+                and not needs_loading(entry, names[entry.name])
+            )
+        )
+        for model in self._live.models():
+            is_gone = model.origin is not None and model.name not in names
+            if is_gone and self._has_gone(model):
+                self._live.try_remove(model.name)
+        self.find_repositories()
+        if not problems.general():
+            held |= {entry.name for entry in self._live.config.virtual_entries()}
+            for name in self._live.states.unserved() - held:
+                self._live.states.forget(name)
+
+    def find_repositories(self) -> None:
+        """Readiness waits no more for those that were away when the server started and have come.
+        Any thread."""
+        for text in self._live.config.repository.paths:
+            if Path(text).expanduser().exists():
+                self._live.states.forget(text)
+
+    def rescan(self) -> None:
+        """Loads what is new in the repositories or has changed."""
+        found, _held, problems = entries_in(self._live.config)
+        for line in problems.lines:
+            self._log("error", f"The repositories: {line}")
+        for name, lines in problems.of.items():
+            self._live.states.cannot_be_read(name, "\n".join(lines))
+        kept = self._put_all(found, [], again=False)
+        self._live.forget_wrong({model.name for model in found})
+        names, bases = {model.name for model in found}, {model.base for model in found}
+        for model in self._live.models():
+            # A version goes when the one that takes requests in its stead is there.
+            is_gone = model.origin is not None and model.name not in names
+            if is_gone and model.base in bases - kept:
+                self._live.try_remove(model.name)
+
+    def _has_gone(self, model: ModelConfig) -> bool:
+        """Whether a model's folder holds none any more; it may be half copied."""
+        assert model.origin is not None
+        folder = Path(model.origin.folder)
+        roots = [Path(text).expanduser() for text in self._live.config.repository.paths]
+        around = [root for root in roots if root == folder or root in folder.parents]
+        if around and not any(root.is_dir() for root in around):
+            return False  # the repository is away, and may come back
+        try:
+            if not folder.is_dir():
+                return not folder.exists()
+            return not any(path.is_dir() and path.name.isdecimal() for path in folder.iterdir())
+        except FileNotFoundError:
+            return True
+        except OSError as error:
+            if is_scarce(error):
+                raise  # the caller looks again
+            return False

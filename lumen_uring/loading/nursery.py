@@ -1,0 +1,217 @@
+"""A process that has read all that a check needs, and forks one for each: starting Python and
+reading its modules takes 20 to 30 times the CPU time of checking a small model.
+
+`Nursery` is prepare.py's, in a server whose models come and go; `main` runs in the process, on the
+one thread that it has when it forks. They speak by datagrams on a socket: "check" with three
+descriptors, or "kill"; "pid N", then "status N". One check at a time. Where there is no nursery, a
+check starts alone.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import traceback
+from contextlib import suppress
+from functools import partial
+from types import ModuleType
+from typing import Final, NoReturn
+
+from lumen_uring.loading.check import Files
+from lumen_uring.ring.process import end_with_parent, gently
+
+_MODULE: Final = "lumen_uring.loading.nursery"
+_MESSAGE_BYTES: Final = 64
+_CHECK: Final = b"check"
+_KILL: Final = b"kill"
+
+
+# ---- in the server ----
+
+
+class Nursery:
+    """The process, which is started when it is first needed, and again after it has ended.
+
+    Args:
+        module: its `warm_up` is called once, its `main` in each check.
+        is_gentle: it and its checks take only the CPU time that nobody else wants.
+    """
+
+    def __init__(self, module: str, is_gentle: bool) -> None:
+        self.is_gentle = is_gentle
+        self._module = module
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._socket: socket.socket | None = None
+
+    def start(self) -> None:
+        """Starts the process, unless it runs, and does not wait for it.
+
+        Raises:
+            OSError: there is no process, or no descriptor.
+        """
+        with self._lock:
+            if self._socket is not None:
+                return
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            with theirs:
+                try:
+                    spawn = partial(self._spawn, theirs)
+                    self._process = gently(spawn) if self.is_gentle else spawn()
+                except OSError:
+                    ours.close()
+                    raise
+            self._socket = ours
+
+    def _spawn(self, theirs: socket.socket) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [sys.executable, "-m", _MODULE, self._module],
+            stdin=theirs.fileno(),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+
+    def begin(self, told: Files) -> Forked:
+        """Begins a check.
+
+        Args:
+            told: its files.
+
+        Raises:
+            OSError: there is no nursery.
+        """
+        self.start()
+        with self._lock:
+            if self._socket is None or self._process is None:
+                raise ConnectionResetError
+            socket.send_fds(self._socket, [_CHECK], told)
+            return Forked(self._socket, self._process)
+
+    def close(self) -> None:
+        """Ends the process, and the check that it runs."""
+        with self._lock:
+            if self._process is not None:
+                self._process.kill()  # whoever waits for a check sees that
+                self._process.wait()
+                self._process = None
+            if self._socket is not None:
+                self._socket.close()
+                self._socket = None
+
+
+class Forked:
+    """A check that a nursery forks, as check.Check has it."""
+
+    def __init__(self, line: socket.socket, nursery: subprocess.Popen[bytes]) -> None:
+        self._line = line
+        self._nursery = nursery
+        self._poll = select.poll()
+        self._poll.register(line, select.POLLIN)
+        self.pid = nursery.pid  # until it is forked
+
+    def wait(self, timeout_s: float) -> int | None:
+        """As Check has it."""
+        while self._poll.poll(timeout_s * 1000):
+            what, _, number = self._line.recv(_MESSAGE_BYTES).partition(b" ")
+            if what == b"status":
+                return int(number)
+            if what != b"pid":
+                raise ConnectionResetError("the nursery has ended")
+            self.pid = int(number)
+        return None
+
+    def kill(self) -> None:
+        """As Check has it."""
+        with suppress(OSError):  # it has ended
+            self._line.send(_KILL)
+
+    def end(self) -> None:
+        """As Check has it. It ends with the nursery, which may hang, or get no time, as it does."""
+        self._nursery.kill()
+        self._nursery.wait()
+
+
+# ---- the process ----
+
+
+def main() -> int:
+    """Forks checks until the server closes its end of the socket. Returns the exit status."""
+    # A thread that a library starts would not be there in what is forked.
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    module = importlib.import_module(sys.argv[1])
+    module.warm_up()
+    line = socket.socket(fileno=os.dup(0))
+    gc.collect()
+    gc.freeze()  # or each check would write to all of it
+    while True:
+        message, told, _flags, _address = socket.recv_fds(line, _MESSAGE_BYTES, len(Files._fields))
+        if not message:
+            return 0
+        if message != _CHECK:  # to kill what has ended
+            continue
+        nursery = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            _become(module, line, told, nursery)
+        for descriptor in told:
+            os.close(descriptor)
+        line.send(b"pid %d" % pid)
+        status = _wait(line, pid)
+        if status is None:
+            return 0
+        line.send(b"status %d" % status)
+
+
+def _become(module: ModuleType, line: socket.socket, told: list[int], nursery: int) -> NoReturn:
+    """Makes of a process that was forked a check on these files."""
+    status = 1
+    try:
+        end_with_parent()
+        if os.getppid() != nursery:
+            os._exit(1)
+        line.close()
+        for number, descriptor in enumerate(told):
+            os.dup2(descriptor, number)
+            os.close(descriptor)
+        status = module.main()
+        sys.stdout.flush()
+    except SystemExit as end:  # as Python itself has it
+        status = end.code if isinstance(end.code, int) else int(end.code is not None)
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        with suppress(OSError, ValueError):
+            sys.stderr.flush()
+        os._exit(status)
+
+
+def _wait(line: socket.socket, pid: int) -> int | None:
+    """Waits for a check's end, or kills it when the server says so, or has ended (None)."""
+    child = os.pidfd_open(pid)
+    try:
+        poll = select.poll()
+        poll.register(line, select.POLLIN)
+        poll.register(child, select.POLLIN)
+        while True:
+            ready = {descriptor for descriptor, _ in poll.poll()}
+            is_over = line.fileno() in ready and not line.recv(_MESSAGE_BYTES)
+            if line.fileno() in ready:  # nothing else is said meanwhile than to kill it
+                os.kill(pid, signal.SIGKILL)
+            if child in ready or is_over:
+                _, status = os.waitpid(pid, 0)
+                return None if is_over else os.waitstatus_to_exitcode(status)
+    finally:
+        os.close(child)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,404 @@
+"""The metrics of a server, for Prometheus: Triton's names, and Lumen's own with exact histograms.
+
+Called by metrics/server.py on its threads at each scrape. It reads the statistics file, counts
+nothing itself and disturbs no worker. Label sets are fixed: models come from the settings, all
+other labels from metrics/words.py. It imports prometheus_client, so the server imports it late.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
+from prometheus_client.openmetrics import exposition as openmetrics
+from prometheus_client.registry import Collector
+
+from lumen_uring.control import states
+from lumen_uring.metrics import words
+from lumen_uring.metrics.facts import Facts
+from lumen_uring.ring.histogram import Histogram, bucket_of, bucket_range
+from lumen_uring.ring.snapshot import EXPERT, Snapshot
+
+TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
+OPENMETRICS: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+
+_BOUNDS: Final = 35  # from 10 µs to 10 s, each 1.5 times the one before
+_FIRST_NS: Final = 10_000
+_LAST_NS: Final = 10_000_000_000
+# A page may hold the histograms of 64 models, so these have only two bounds per power of two.
+_MODEL_FIRST_NS: Final = 1 << 14  # 16 µs
+_MODEL_LAST_NS: Final = 1 << 33  # 8.6 s
+_MODEL_BOUNDS_PER_OCTAVE: Final = 2
+
+
+class ServerCollector(Collector):
+    """Makes the metrics of one reading.
+
+    Args:
+        source: takes a reading; may raise StatsError.
+        facts: of the server.
+    """
+
+    def __init__(self, source: Callable[[], Snapshot], facts: Facts) -> None:
+        self._source = source
+        self._facts = facts
+        self._cpu = _CpuMeter()
+
+    def collect(self) -> Iterator[Metric]:
+        """Called by prometheus_client for each page."""
+        snapshot = self._source()
+        yield from _triton(snapshot)
+        yield from self._machine()
+        yield from _account(snapshot)
+        yield from _counters(snapshot)
+        yield _experts(snapshot)
+        yield _durations(snapshot)
+        yield _model_durations(snapshot)
+        yield from self._server(snapshot)
+
+    def _machine(self) -> Iterator[Metric]:
+        total, used = memory_bytes()
+        for name, text, value in (
+            ("utilization", "CPU utilization rate [0.0 - 1.0]", self._cpu.utilization()),
+            ("memory_total_bytes", "CPU total memory (RAM), in bytes", total),
+            ("memory_used_bytes", "CPU used memory (RAM), in bytes", used),
+        ):
+            yield GaugeMetricFamily(f"nv_cpu_{name}", text, value)
+
+    def _server(self, snapshot: Snapshot) -> Iterator[Metric]:
+        facts = self._facts
+        for name, text, value in (
+            (
+                "lumen_ready",
+                "1 while the server serves requests, 0 while it starts or drains",
+                float(snapshot.state == "ready"),
+            ),
+            (
+                "lumen_worker_hangs",
+                "1 while a model has run for longer than server.hang_seconds, else 0",
+                # Every I/O thread watches all workers: their sum would count one several times.
+                float(snapshot.gauges.get("io", {}).get("worker_hangs", 0) > 0),
+            ),
+            ("lumen_workers", "Worker threads, which run the models", facts.workers),
+            ("lumen_io_threads", "I/O threads, which own the connections", facts.io_threads),
+            (
+                "lumen_slots",
+                "Number of slots; a slot is the memory of one request and its reply",
+                facts.slots,
+            ),
+        ):
+            yield GaugeMetricFamily(name, text, value)
+        family = GaugeMetricFamily(
+            "lumen_model_provider",
+            "1 for each execution provider that computes a model, cpu also where it only may",
+            labels=("model", "provider"),
+        )
+        for model, names in facts.providers:
+            for name in names:
+                family.add_metric((model, name), 1)
+        yield family
+        states_of = GaugeMetricFamily(
+            "lumen_model_state",
+            "1 for the state that a version of a model is in, as the repository's index names it",
+            labels=("model", "version", "state"),
+        )
+        for model, version, state in facts.states():
+            for one in states.ALL:
+                states_of.add_metric((model, str(version), one), float(one == state))
+        yield states_of
+        failures = CounterMetricFamily(
+            "lumen_part_failures",
+            "Exceptions in a part of the Python beside the engine, which goes on after each",
+            labels=("part",),
+        )
+        alive = GaugeMetricFamily(
+            "lumen_part_alive",
+            "0 for a part of the Python beside the engine whose thread has ended, else 1",
+            labels=("part",),
+        )
+        for part, count, is_alive in facts.guard.rows():
+            failures.add_metric((part,), count)
+            alive.add_metric((part,), float(is_alive))
+        yield failures
+        yield alive
+        build = {"version": facts.version, "onnxruntime": facts.ort_version}
+        yield InfoMetricFamily("lumen_build", "Versions of Lumen and of ONNX Runtime", build)
+
+
+def make_registry(source: Callable[[], Snapshot], facts: Facts) -> CollectorRegistry:
+    """Collects the metrics of a server in whose process this runs.
+
+    Args:
+        source: takes a reading of its statistics.
+        facts: of the server.
+    """
+    registry = CollectorRegistry()
+    registry.register(ServerCollector(source, facts))
+    ProcessCollector(registry=registry)
+    return registry
+
+
+def media_type(accept: str) -> str:
+    """The content type of the page for a request's Accept header, which may be empty."""
+    wanted = [part.split(";")[0].strip() for part in accept.lower().split(",")]
+    return OPENMETRICS if "application/openmetrics-text" in wanted else TEXT
+
+
+def render(registry: CollectorRegistry, accept: str) -> tuple[str, bytes]:
+    """Writes the page.
+
+    Args:
+        registry: as make_registry gives it.
+        accept: the request's Accept header, may be empty.
+
+    Returns:
+        The content type and the text.
+
+    Raises:
+        StatsError: the statistics cannot be read.
+    """
+    if media_type(accept) == OPENMETRICS:
+        return OPENMETRICS, openmetrics.generate_latest(registry)  # type: ignore[no-untyped-call]
+    text: bytes = generate_latest(registry)
+    return TEXT, words.TRITON_TYPE.sub(rb"\1 counter", text)
+
+
+def _named(model: str) -> tuple[str, str]:
+    """Triton's two labels; a model that is served one version at a time keeps its series."""
+    base, _, version = model.partition(":")
+    return base, version or "1"
+
+
+def _triton(snapshot: Snapshot) -> Iterator[Metric]:
+    of_inference = [("nv_inference", *figure) for figure in words.TRITON]
+    of_cache = [("nv_cache", *figure) for figure in words.TRITON_CACHE]
+    for prefix, name, text, word, divisor in of_inference + of_cache:
+        family = Metric(f"{prefix}_{name}", text, "unknown")
+        for model, values in snapshot.models.items():
+            base, version = _named(model)
+            labels = {"model": base, "version": version}
+            family.add_sample(family.name, labels, values.get(word, 0) // divisor)
+        yield family
+    failures = Metric(
+        "nv_inference_request_failure", "Number of failed inference requests", "unknown"
+    )
+    pending = GaugeMetricFamily(
+        "nv_inference_pending_request_count",
+        "Number of requests that wait for a worker or run in one, per model",
+        labels=("model", "version"),
+    )
+    for model, values in snapshot.models.items():
+        base, version = _named(model)
+        for reason, of_reason in words.TRITON_FAILURES:
+            failures.add_sample(
+                failures.name,
+                {"model": base, "version": version, "reason": reason},
+                sum(values.get(word, 0) for word in of_reason),
+            )
+        left = sum(values.get(word, 0) for word in words.LEFT)
+        # The counters are read one after another; a request may end between two reads.
+        pending.add_metric((base, version), max(0, values.get("queued", 0) - left))
+    yield failures
+    yield pending
+
+
+def _sum(snapshot: Snapshot, of: words.Words) -> int:
+    return sum(snapshot.counters.get(role, {}).get(word, 0) for role, word in of)
+
+
+def _account(snapshot: Snapshot) -> Iterator[Metric]:
+    """Each request's outcome: accepted = ok + error + shed + client_gone + in flight."""
+    ends = {outcome: _sum(snapshot, of) for outcome, of in words.OUTCOMES}
+    # A request that came and ended between the two reads is in the sum, and not yet in `requests`.
+    accepted = max(snapshot.counters.get("io", {}).get("requests", 0), sum(ends.values()))
+    yield CounterMetricFamily(
+        "lumen_requests_accepted", "Requests whose complete header was read", accepted
+    )
+    family = CounterMetricFamily(
+        "lumen_requests",
+        "Requests by outcome; each request has exactly one. shed: the server refused a valid "
+        "request (overloaded, deadline, rate_limited, draining). error: the server refused it for "
+        "another reason, or the model failed. client_gone: the client disconnected first",
+        labels=("outcome",),
+    )
+    for outcome, value in ends.items():
+        family.add_metric((outcome,), value)
+    yield family
+    yield GaugeMetricFamily(
+        "lumen_requests_in_flight",
+        "Accepted requests that have no outcome yet",
+        accepted - sum(ends.values()),
+    )
+
+
+def _counters(snapshot: Snapshot) -> Iterator[Metric]:
+    for name, text, label, values in words.COUNTERS:
+        family = CounterMetricFamily(name, text, labels=(label,))
+        for value, of in values:
+            family.add_metric((value,), _sum(snapshot, of))
+        yield family
+    for name, text, role, word in words.GAUGES:
+        yield GaugeMetricFamily(name, text, snapshot.gauges.get(role, {}).get(word, 0))
+    for name, text, word, parts in words.MODEL_GAUGES:
+        gauge = GaugeMetricFamily(name, text, labels=("model",))
+        for model, values_of in snapshot.models.items():
+            gauge.add_metric((model,), values_of.get(word, 0) / parts)
+        yield gauge
+    for name, text, word in words.MODEL_COUNTERS:
+        counter = CounterMetricFamily(name, text, labels=("model",))
+        for model, values_of in snapshot.models.items():
+            counter.add_metric((model,), values_of.get(word, 0))
+        yield counter
+
+
+def _experts(snapshot: Snapshot) -> Metric:
+    family = CounterMetricFamily(
+        "lumen_expert_requests",
+        "Answered requests of a virtual model, by the model that ran in its place",
+        labels=("model", "expert"),
+    )
+    for model, values in snapshot.models.items():
+        for name, value in values.items():
+            if name.startswith(EXPERT):
+                family.add_metric((model, name.removeprefix(EXPERT)), value)
+    return family
+
+
+def _durations(snapshot: Snapshot) -> Metric:
+    family = HistogramMetricFamily(
+        "lumen_request_duration_seconds",
+        "Seconds that an answered request spent in each stage, over all models. "
+        "total: from the first byte of the request to the last byte of the reply",
+        labels=("stage",),
+    )
+    for stage in words.STAGES:
+        histogram = snapshot.histograms.get(stage)
+        if histogram is not None:
+            ends, _middles = _layout(*_layout_of(histogram))
+            family.add_metric((stage,), *_buckets(histogram, ends))
+    return family
+
+
+def _model_durations(snapshot: Snapshot) -> Metric:
+    family = HistogramMetricFamily(
+        "lumen_model_duration_seconds",
+        "Seconds that an answered request waited for a worker (queue), ran in the model (infer) "
+        "and took from its first byte to the last byte of the reply (total), by model",
+        labels=("model", "stage"),
+    )
+    for model, of_stages in snapshot.model_histograms.items():
+        for stage in words.MODEL_STAGES:
+            histogram = of_stages.get(stage)
+            if histogram is not None:
+                ends = _model_bounds(*_layout_of(histogram))
+                family.add_metric((model, stage), *_buckets(histogram, ends))
+    return family
+
+
+def _layout_of(histogram: Histogram) -> tuple[int, int, int]:
+    return len(histogram.counts), histogram.sub_bits, histogram.unit_bits
+
+
+def _buckets(
+    histogram: Histogram, ends: Sequence[tuple[str, int]]
+) -> tuple[Sequence[tuple[str, float]], float]:
+    """Cumulative counts, and the sum in seconds; each bound is the edge of a bucket, so the counts
+    are exact."""
+    cumulative = np.cumsum(histogram.counts, dtype=np.uint64)
+    buckets = [(text, float(cumulative[bucket - 1])) for text, bucket in ends]
+    buckets.append(("+Inf", float(cumulative[-1])))
+    if histogram.sum_ns is not None:
+        return buckets, histogram.sum_ns / 1e9
+    _ends, middles_s = _layout(*_layout_of(histogram))
+    return buckets, float(np.dot(histogram.counts.astype(np.float64), middles_s))
+
+
+@functools.lru_cache(maxsize=8)
+def _layout(
+    count: int, sub_bits: int, unit_bits: int
+) -> tuple[tuple[tuple[str, int], ...], npt.NDArray[np.float64]]:
+    """For a layout: each bound with the number of buckets below it, and the buckets' middles."""
+    ends: list[tuple[str, int]] = []
+    ratio = (_LAST_NS / _FIRST_NS) ** (1 / (_BOUNDS - 1))
+    for index in range(_BOUNDS):
+        wanted_ns = _FIRST_NS * ratio**index
+        bucket = bucket_of(int(wanted_ns), sub_bits, unit_bits)
+        low, width = bucket_range(bucket, sub_bits, unit_bits)
+        below = bucket + (wanted_ns - low > width / 2)
+        # A coarse layout has fewer edges than there are bounds.
+        if 0 < below < count and (not ends or ends[-1][1] < below):
+            edge_ns = bucket_range(below, sub_bits, unit_bits)[0]
+            ends.append((repr(edge_ns / 1e9), below))
+    ranges = [bucket_range(bucket, sub_bits, unit_bits) for bucket in range(count)]
+    middles = np.array([(low + (width - 1) / 2) / 1e9 for low, width in ranges])
+    return tuple(ends), middles
+
+
+@functools.lru_cache(maxsize=8)
+def _model_bounds(count: int, sub_bits: int, unit_bits: int) -> tuple[tuple[str, int], ...]:
+    """Each bound of a model's histogram, with the number of buckets below it."""
+    step = max(1, (1 << sub_bits) // _MODEL_BOUNDS_PER_OCTAVE)
+    lows = [
+        (bucket, bucket_range(bucket, sub_bits, unit_bits)[0]) for bucket in range(0, count, step)
+    ]
+    return tuple(
+        (repr(low_ns / 1e9), bucket)
+        for bucket, low_ns in lows
+        if _MODEL_FIRST_NS <= low_ns <= _MODEL_LAST_NS
+    )
+
+
+class _CpuMeter:
+    """Measures how busy the machine's processors were since the last scrape."""
+
+    def __init__(self, stat: Path = Path("/proc/stat")) -> None:
+        self._stat = stat
+        self._last = self._read()
+        self._value = 0.0
+
+    def utilization(self) -> float:
+        """Returns 0..1; the last value again when no time has passed."""
+        total, idle = self._read()
+        span = total - self._last[0]
+        if span > 0:
+            self._value = max(0.0, min(1.0, 1 - (idle - self._last[1]) / span))
+            self._last = (total, idle)
+        return self._value
+
+    def _read(self) -> tuple[int, int]:
+        """All time and idle time, in ticks; proc(5), /proc/stat."""
+        try:
+            words = self._stat.read_text("ascii").split("\n", 1)[0].split()[1:9]
+            ticks = [int(word) for word in words]
+        except (OSError, ValueError):
+            return 0, 0
+        return sum(ticks), sum(ticks[3:5])
+
+
+def memory_bytes(meminfo: Path = Path("/proc/meminfo")) -> tuple[int, int]:
+    """Reads the machine's memory, and how much of it is not available.
+
+    Args:
+        meminfo: the kernel's list.
+
+    Returns:
+        Bytes in all, and bytes in use; 0 and 0 when the list cannot be read.
+    """
+    try:
+        lines = meminfo.read_text("ascii").splitlines()
+        values = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in lines if ":" in line}
+        return values["MemTotal"], values["MemTotal"] - values["MemAvailable"]
+    except (OSError, ValueError, KeyError, IndexError):
+        return 0, 0

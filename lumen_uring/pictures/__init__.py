@@ -1,0 +1,1 @@
+"""Pictures outside the server's C code: settings, presets and geometry, and Pillow."""

@@ -1,0 +1,1 @@
+"""The parts of `lumen predict`: inputs as people give them, and pictures in a folder."""

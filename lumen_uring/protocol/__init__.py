@@ -1,0 +1,1 @@
+"""The native protocol as pure functions, and the description of a server's models."""

@@ -1,0 +1,4 @@
+"""One server's process: start, main loop, log, banner, signals and service manager.
+
+Called by `lumen serve`, on the main thread.
+"""

@@ -1,0 +1,219 @@
+"""The main thread while the server runs: it waits for signals, obeys them, and watches the engine.
+
+Used by server.py. Each part of the loop runs under the guard (guard.py): an exception ends nothing.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, NoReturn
+
+from lumen_uring.control.control import Control
+from lumen_uring.control.live_models import LiveModels
+from lumen_uring.errors import ConfigError, EngineError, LumenError
+from lumen_uring.guard import Guard
+from lumen_uring.metrics.server import MetricsServer
+from lumen_uring.ring.engine import Engine
+from lumen_uring.ring.signals import SignalQueue
+from lumen_uring.serving.logs import Journal
+from lumen_uring.serving.notify import Notifier
+from lumen_uring.serving.processes import Processes
+from lumen_uring.serving.reload_report import Report
+from lumen_uring.settings import reload
+from lumen_uring.settings.schema import Config
+
+ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGXCPU)
+_STEP_S: Final = 0.1
+# The main thread checks this often that the engine runs, while no signal has asked it to stop.
+_WATCH_S: Final = 1.0
+
+
+class MainLoop:
+    """The main thread while the server runs: waits for signals and watches the engine."""
+
+    def __init__(
+        self,
+        config: Config,
+        reread: Callable[[], Config],
+        journal: Journal,
+        notifier: Notifier,
+        signals: SignalQueue,
+        engine: Engine,
+        metrics: MetricsServer | None,
+        processes: Processes,
+        live: LiveModels,
+        control: Control,
+        report: Report,
+        guard: Guard,
+    ) -> None:
+        self._processes = processes
+        self._config = config
+        self._reread = reread
+        self._journal = journal
+        self._notifier = notifier
+        self._signals = signals
+        self._engine = engine
+        self._metrics = metrics
+        self._live = live
+        self._control = control
+        self._report = report
+        self._guard = guard
+
+    def until_the_end(self) -> int:
+        """Returns the exit status."""
+        guard = self._guard
+        while True:
+            look_s = _WATCH_S
+            with guard.part("processes"):
+                look_s = min(look_s, self._processes.look())
+            number = self._next_signal(look_s)
+            if self._engine.wait(0):
+                self._journal.log("error", "The engine ended by itself.")
+                return 1
+            if number in ENDING:
+                return self._end(number)
+            with guard.part("signals"):
+                self._obey(number)
+            with guard.part("news"):
+                if news := self._engine.news():
+                    self._journal.log("error", news)
+            with guard.part("control"):
+                self._control.look()
+            with guard.part("notifier"):
+                if self._notifier.watchdog_s and self._engine.heartbeat():
+                    self._notifier.alive()
+
+    def _next_signal(self, seconds: float) -> signal.Signals | None:
+        try:
+            return self._signals.wait(seconds)
+        except Exception as error:
+            self._guard.failed("signals", error)
+            time.sleep(_STEP_S)  # it may fail again at once
+            return None
+
+    def _obey(self, number: signal.Signals | None) -> None:
+        """Does what a signal asks for that does not end the server."""
+        if number == signal.SIGHUP:
+            self._notifier.reloading()
+            try:
+                self._reload()
+            except Exception as error:
+                said = f"The reload failed: {type(error).__name__}: {error}"
+                self._reload_failed(said)
+            self._notifier.ready("Reloaded.")
+        elif number == signal.SIGUSR1:
+            self._reopen(self._config)
+            self._engine.reopen_files(self._config)
+        elif number is not None and number != signal.SIGCHLD:
+            self._journal.log("debug", f"{number.name} is ignored.")
+
+    def _reload(self) -> None:
+        """Applies the settings that a reload may change; a wrong file changes nothing."""
+        current = self._config.with_entries(self._live.models()).with_virtual(self._live.virtual())
+        try:
+            wanted = self._reread()
+            plan = reload.plan(current, wanted)
+        except ConfigError as error:
+            self._reload_failed(f"The reload failed, the old settings stay in force:\n{error}")
+            return
+        try:
+            self._journal.reopen(plan.config.log)
+        except ConfigError as error:
+            self._reload_failed(f"{error} The old settings stay in force.")
+            return
+        try:
+            self._live.reconfigure(plan.config)
+        except LumenError as error:
+            self._reload_failed(f"The reload failed, only the log was opened again: {error}")
+            return
+        plan = self._change_workers(plan)
+        if self._metrics is not None:
+            self._metrics.set_hosts(plan.config.server.hosts)
+        self._config = plan.config
+        self._engine.reopen_files(plan.config)
+        # Of models whose files have changed the report tells as they are loaded.
+        summary = f"Reloaded: {', '.join(plan.changed) or 'no setting has changed'}."
+        for sentence in plan.refused:
+            self._journal.log("warning", sentence)
+        self._journal.log("info", summary)
+        number = self._report.begin([summary, *plan.refused], failed=False, goes_on=True)
+        self._control.list_models(
+            plan.models,
+            plan.virtual,
+            lambda lines: self._report.end(number, lines),
+            wanted.broken,
+            lambda line: self._report.add(number, line),
+        )
+
+    def _change_workers(self, plan: reload.Plan) -> reload.Plan:
+        """Applies what has changed of the engine, or says why it cannot."""
+        if plan.config.engine == self._config.engine:
+            return plan
+        try:
+            if not self._engine.change_workers(plan.config):
+                self._journal.log("warning", "A Run of seconds holds up the change of the engine.")
+        except EngineError as error:
+            return reload.without_engine(plan, self._config.engine, str(error))
+        return plan
+
+    def _reload_failed(self, sentence: str) -> None:
+        self._journal.log("error", sentence)
+        self._report.begin([sentence], failed=True, goes_on=False)
+
+    def _reopen(self, config: Config) -> bool:
+        """Opens the log's file again; False when it cannot be opened."""
+        try:
+            self._journal.reopen(config.log)
+        except ConfigError as error:
+            self._journal.log("error", f"{error} The old settings stay in force.")
+            return False
+        return True
+
+    def _end(self, number: signal.Signals) -> int:
+        settings, engine = self._config.server, self._engine
+        unready_s = settings.unready_seconds if number == signal.SIGTERM else 0.0
+        drain_s = settings.drain_seconds
+        self._notifier.stopping(
+            unready_s + drain_s + 3 * _WATCH_S, f"Draining for at most {drain_s:g} s."
+        )
+        # SIGTERM may come from an orchestrator whose load balancers lag; at Ctrl-C a person waits.
+        if unready_s:
+            engine.unready()
+            self._journal.say(f"Readiness is off; the server still serves for {unready_s:g} s.")
+            self._wait_for_another(unready_s)
+        # First the drain, then the line: its reader may be gone or slow.
+        engine.stop(drain_s)
+        self._control.close()
+        self._journal.say(
+            f"Draining for at most {drain_s:g} s; a second signal ends the server at once."
+        )
+        # The engine ends after drain_s; the margin is for a Run that cannot be interrupted.
+        for _ in range(math.ceil((drain_s + 2 * _WATCH_S) / _STEP_S)):
+            if engine.wait(_STEP_S):
+                return 0
+            if self._signals.take(ENDING) is not None:
+                engine.stop(0)
+                # A third signal kills the process, even while the engine is busy.
+                self._signals.give_back(ENDING)
+                return 0
+        return self._leave_behind()
+
+    def _wait_for_another(self, seconds: float) -> None:
+        """Waits until the time is over, or until a second signal ends the server."""
+        until_s = time.monotonic() + seconds
+        while (left_s := until_s - time.monotonic()) > 0:
+            if self._signals.wait(min(left_s, _WATCH_S)) in ENDING or self._engine.wait(0):
+                return
+
+    def _leave_behind(self) -> NoReturn:
+        """Ends the process while a model still runs: its thread cannot be stopped."""
+        self._journal.say("A model has not returned: the server ends without it.", "warning")
+        with suppress(OSError):
+            Path(self._engine.info().stats_path).unlink()
+        os._exit(0)

@@ -1,0 +1,401 @@
+"""Runs one server: from checked settings to the last drained request.
+
+Called by `lumen serve`, on the main thread, which does nothing else. Signals are blocked and read
+from a queue, so that no Python handler interrupts a call and the engine's threads inherit the mask.
+Nothing here is on a request's path.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from lumen_uring import __version__
+from lumen_uring.control.control import Control, kinds_of
+from lumen_uring.control.live_models import LiveModels, files_of
+from lumen_uring.control.states import Row
+from lumen_uring.control.watch import Look
+from lumen_uring.errors import ConfigError, EngineError, LumenError, MetricsError
+from lumen_uring.guard import Guard
+from lumen_uring.loading import add as loading
+from lumen_uring.loading.model_cache import labels, resolve, trim
+from lumen_uring.loading.prepare import Preparer, nursery_for
+from lumen_uring.metrics.facts import Facts
+from lumen_uring.metrics.server import MetricsServer
+from lumen_uring.ring import onnxruntime_path
+from lumen_uring.ring.engine import Engine, EngineInfo
+from lumen_uring.ring.signals import SignalQueue
+from lumen_uring.serving.banner import banner, warnings
+from lumen_uring.serving.logs import Journal
+from lumen_uring.serving.main_loop import ENDING, MainLoop
+from lumen_uring.serving.notify import Notifier
+from lumen_uring.serving.processes import Processes, try_apart
+from lumen_uring.serving.reload_report import Report, report_path
+from lumen_uring.serving.start_files import Files, Problems, check_written, find
+from lumen_uring.serving.starting import Starting
+from lumen_uring.serving.triton_settings import TritonSettings
+from lumen_uring.settings.broken import Broken
+from lumen_uring.settings.models import ModelConfig
+from lumen_uring.settings.schema import Config
+from lumen_uring.settings.without import CURE, starts_without, without
+
+# By default these end the process, which then logs nothing and leaves its files behind.
+_TAKEN: Final = (
+    *ENDING,
+    signal.SIGHUP,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+    signal.SIGALRM,
+    signal.SIGVTALRM,
+    signal.SIGPROF,
+    signal.SIGIO,
+    signal.SIGPWR,
+    signal.SIGCHLD,  # a model's process has ended
+)
+
+
+def check(config: Config) -> list[str]:
+    """Loads everything that the settings name, as a start would, and serves nothing.
+
+    Args:
+        config: checked settings.
+
+    Returns:
+        A line for each model.
+
+    Raises:
+        LumenError: a start would fail; the message lists all problems.
+    """
+    try:
+        check_written(config)
+        files, problems = _find_files(config)
+        notes = [*config.notes]
+        _try_isolated(config, files, problems, lambda: False)
+        with Engine(config, onnxruntime_path.find()) as engine:
+            for _model in _load_models(engine, config, files, notes, problems):
+                continue
+    except _StartWithoutError as left:
+        return check(left.config)
+    Journal(config.log)
+    return [
+        *(f"model {model.name}: {path}" for model, path, _names in files),
+        *(f"experts {entry.name}" for entry in config.experts),
+        *(f"ensemble {entry.name}" for entry in config.ensembles),
+        *(f"not served: {one.name}: {one.reason}" for one in config.broken),
+        *(f"note: {note}" for note in notes),
+    ]
+
+
+def run(config: Config, reread: Callable[[], Config] | None = None) -> int:
+    """Serves until a signal ends it.
+
+    Args:
+        config: checked settings.
+        reread: reads them again, for SIGHUP; may raise ConfigError. None: they do not change.
+
+    Returns:
+        The exit status: 0 after a signal, 1 when the engine ended by itself.
+
+    Raises:
+        ConfigError: a file that is to be read or written cannot be.
+        LibraryError: the C library or ONNX Runtime is missing.
+        EngineError: the engine refused to start.
+        MetricsError: the metrics page cannot listen on the port that was set.
+    """
+    try:
+        journal = Journal(config.log)
+    except ConfigError:
+        check_written(config)  # names what else is wrong
+        raise
+    reread = reread or (lambda: config)
+    looks: dict[str, Look] = {}
+    try:
+        check_written(config)
+        while True:
+            try:
+                return _serve(config, reread, journal, looks)
+            except _StartWithoutError as left:  # noqa: PERF203 -- before anybody was served
+                config = left.config
+    except LumenError as error:
+        if not journal.is_for_people or config.log.path is not None:
+            journal.log("error", str(error))
+        raise
+
+
+class _StartWithoutError(Exception):
+    """Models cannot be served, and the server is to start without them: from the beginning, since
+    the others' places, slots and rights follow from which there are."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config
+
+
+def _serve(
+    config: Config, reread: Callable[[], Config], journal: Journal, looks: dict[str, Look]
+) -> int:
+    # The metrics page's numpy would start a thread per core. Set before threads read it.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    began_s = time.monotonic()
+    # Before they are read: a change from here on is one.
+    looks |= {model.name: files_of(model) for model in config.models}
+    files, problems = _find_files(config)
+    runtime = onnxruntime_path.find()
+    notes = [*config.notes]
+    notifier = Notifier()
+    guard = Guard(journal.log)
+    # The page closes before the engine, which removes the statistics file.
+    with (
+        SignalQueue(_TAKEN) as signals,
+        Processes(journal, guard) as processes,
+        Engine(config, runtime) as engine,
+        _metrics(config, notes) as metrics,
+    ):
+        with Starting(journal, notifier, guard, ENDING) as starting:
+            if not _start(config, files, notes, problems, engine, processes, signals, starting):
+                return 0
+            engine.set_metrics_port(0 if metrics is None else metrics.port)
+            engine.open_errands(kinds_of(config), config.repository.upload_bytes)
+            starting.step("Warming up")
+            try:
+                engine.start()
+            except EngineError as error:
+                _blame(config, error)
+                raise
+            if signals.take(ENDING) is not None:
+                engine.stop(0)
+                return 0
+        ready_s = time.monotonic() - began_s
+        info = engine.info()
+        description = engine.describe()
+        live = _live_models(engine, config, journal, info.ort_version, looks)
+        control = Control(engine, live, journal.log, TritonSettings(config, journal).answer, guard)
+        if metrics is not None:
+            facts = _facts(info, description, live.states.rows, guard)
+            metrics.start(Path(info.stats_path), facts, os.getpid())
+        notes += warnings(config, info)
+        report = Report(report_path(Path(info.stats_path)) if info.stats_path else None)
+        watch = MainLoop(
+            config, reread, journal, notifier, signals, engine, metrics, processes, live, control,
+            report, guard,
+        )  # fmt: skip
+        try:
+            control.start()  # folders are watched before anybody reads that the server is ready
+            address = "none" if metrics is None else metrics.address
+            lines = banner(config, info, description, notes, ready_s, address)
+            for line in lines:
+                journal.show(line)
+            if not journal.is_stdout:
+                journal.log("info", lines[0])
+                for note in (*notes, *info.notes):
+                    journal.log("warning", note)
+            for one in config.broken:
+                said = f"model {one.name}: not served: {one.reason}"
+                journal.log("warning", said)
+            notifier.ready(lines[0])
+            return watch.until_the_end()
+        finally:
+            control.close()
+            report.close()
+
+
+def _start(
+    config: Config,
+    files: Files,
+    notes: list[str],
+    problems: Problems,
+    engine: Engine,
+    processes: Processes,
+    signals: SignalQueue,
+    starting: Starting,
+) -> bool:
+    """Has the engine and the isolated models' processes hold all models.
+
+    Returns:
+        False when a signal ended it.
+    """
+
+    def is_over() -> bool:
+        return signals.take(ENDING) is not None
+
+    starting.step("Trying models with a process of their own")
+    if not _try_isolated(config, files, problems, is_over):
+        return False
+    for name in _load_models(engine, config, files, notes, problems):
+        starting.step(f"Loading model {name}")
+        if is_over():
+            return False
+    starting.step("Starting the models' processes")
+    if not processes.start(engine, is_over):
+        return False
+    if config.repository.strict_readiness and any(one.is_wanted for one in config.broken):
+        engine.hold_ready(True)
+    return True
+
+
+def _live_models(
+    engine: Engine, config: Config, journal: Journal, ort_version: str, looks: dict[str, Look]
+) -> LiveModels:
+    """The models from the start on."""
+
+    def load(model: ModelConfig, is_gentle: bool) -> list[str]:
+        path, names = resolve(model.path), labels(model)
+        put = partial(engine.load, gently=is_gentle)
+        said = loading.add_model(engine, ort_version, model, path, names, put, is_gentle)
+        return [*said, *trim(config.repository.cache_bytes)]
+
+    load_virtual = partial(loading.load_virtual, engine)
+    preparer = Preparer(nursery=nursery_for(config))
+    return LiveModels(engine, config, load, load_virtual, journal.log, preparer, looks)
+
+
+def _find_files(config: Config) -> tuple[Files, Problems]:
+    """Finds all files, and the problems with those that are not there."""
+    files, problems = find(config)
+    if not files or starts_without(config):
+        _report(config, problems)
+    return files, problems
+
+
+def _try_isolated(
+    config: Config, files: Files, problems: Problems, is_over: Callable[[], bool]
+) -> bool:
+    """Takes isolated models off the list that crash when they are opened, and other bad ones.
+
+    Returns:
+        False when it was over before.
+    """
+    for file in [one for one in files if one[0].isolation == "process"]:
+        try:
+            if not try_apart(config, file[0], is_over):
+                return False
+        except EngineError as error:  # noqa: PERF203 -- all problems are reported
+            problems.append((file[0].name, error))
+            files.remove(file)
+    return True
+
+
+def _report(config: Config, problems: Problems) -> None:
+    """Raises all problems as one error, if there are any; or has the server start without these
+    models."""
+    if not problems:
+        return
+    if starts_without(config):
+        wrong: dict[str, list[str]] = {}
+        for name, error in problems:
+            wrong.setdefault(name, []).append(str(error))
+        entries = {model.name: model for model in config.models}
+        broken = [
+            Broken(
+                name,
+                "\n".join(lines),
+                version=entries[name].version if name in entries else 1,
+                entry=entries.get(name),
+            )
+            for name, lines in wrong.items()
+        ]
+        raise _StartWithoutError(without(config, broken))
+    errors = [error for _name, error in problems]
+    kind = ConfigError if any(isinstance(error, ConfigError) for error in errors) else EngineError
+    cure = [CURE] if config.repository.paths else []
+    raise kind("\n".join([*map(str, errors), *cure]))
+
+
+def _load_models(
+    engine: Engine, config: Config, files: Files, notes: list[str], problems: Problems
+) -> Iterator[str]:
+    """Yields the name of each model, then adds it; reports these and other problems together."""
+    # Asked of the engine, since the file's name need not hold a version.
+    ort_version = engine.info().ort_version
+    loaded: dict[str, bytes | None] = {}
+    for model, path, names in files:
+        yield model.name
+        try:
+            notes += loading.add_model(engine, ort_version, model, path, names)
+        except (ConfigError, EngineError, OSError) as error:
+            problem = EngineError(str(error)) if isinstance(error, OSError) else error
+            problems.append((model.name, problem))
+            continue
+        loaded[model.name] = names
+    for entry in config.experts:
+        yield entry.name
+        try:
+            loading.add_experts(engine, config, entry, loaded)
+        except EngineError as error:
+            problems.append((entry.name, error))
+            continue
+        if loaded.keys() >= {expert.model for expert in entry.experts}:
+            loaded[entry.name] = None  # it may be a step
+    for ensemble in config.ensembles:
+        yield ensemble.name
+        try:
+            loading.add_ensemble(engine, config, ensemble, loaded)
+        except (ConfigError, EngineError) as error:
+            problems.append((ensemble.name, error))
+    kept = [model for model in config.models if model.name in loaded]
+    try:
+        compared = loading.check_declared(engine, kept)
+    except EngineError as error:
+        _blame(config, error)
+        raise
+    for name, (wrong, said) in compared.items():
+        problems += [(name, EngineError(line)) for line in wrong]
+        notes += said
+    notes += trim(config.repository.cache_bytes)
+    _report(config, problems)
+
+
+def _blame(config: Config, error: EngineError) -> None:
+    """The models do not fit the server together: it may start without those that the engine
+    names."""
+    named = [(one.name, error) for one in config.models if f"'{one.name}'" in str(error)]
+    if starts_without(config):
+        _report(config, [*named])
+
+
+@contextmanager
+def _metrics(config: Config, notes: list[str]) -> Iterator[MetricsServer | None]:
+    """Listens for the metrics page; a port that was set and cannot be used is an error."""
+    port, host = config.server.metrics_port, config.server.metrics_host
+    page: MetricsServer | None = None
+    try:
+        if port != "auto":
+            page = MetricsServer(host, port, config.server.hosts) if port else None
+        else:
+            page = MetricsServer.on_free_port(host, config.server.hosts, config.server.port)
+    except MetricsError as error:
+        if port != "auto":
+            raise
+        notes.append(str(error))
+    try:
+        yield page
+    finally:
+        if page is not None:
+            page.close()
+
+
+def _facts(
+    info: EngineInfo,
+    description: dict[str, Any],
+    states: Callable[[], Sequence[Row]],
+    guard: Guard,
+) -> Facts:
+    providers = tuple(
+        (model["name"], tuple(model.get("providers", ()))) for model in description["models"]
+    )
+    return Facts(
+        __version__,
+        info.ort_version,
+        info.workers,
+        info.io_threads,
+        info.slots,
+        providers,
+        states,
+        guard,
+    )

@@ -1,0 +1,176 @@
+"""Checks settings that contradict each other; called by config.py, on the main thread.
+
+key_checks.py does the same for keys and rates. It reports each problem with its place and never
+raises.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lumen_uring.settings import providers, sequences
+from lumen_uring.settings.key_checks import Report
+from lumen_uring.settings.models import ModelConfig
+from lumen_uring.settings.schema import Config
+
+
+def check_names(data: dict[str, Any], report: Report) -> None:
+    """Reports two models of one name, also virtual ones, in the raw values, so that other problems
+    do not hide it.
+
+    Args:
+        data: the settings as read.
+        report: takes one problem.
+    """
+    first: dict[str, str] = {}
+    for section, what in (
+        ("models", "model"),
+        ("experts", "experts"),
+        ("ensembles", "ensemble"),
+    ):
+        models = data.get(section)
+        for index, model in enumerate(models if isinstance(models, (list, tuple)) else ()):
+            name = model.get("name") if isinstance(model, dict) else None
+            if not isinstance(name, str):
+                continue
+            if name in first:
+                found = f"{name!r}, the name of {first[name]} too"
+                report((section, index, "name"), "a name of its own", found)
+            first.setdefault(name, f"{what} {index}")
+
+
+def check_together(config: Config, report: Report) -> None:
+    """Reports settings that contradict each other.
+
+    Args:
+        config: the checked settings.
+        report: takes one problem.
+    """
+    server, engine = config.server, config.engine
+    kind = engine.queue_type
+    batches = engine.batch_size > 1 or any((entry.batch_size or 1) > 1 for entry in config.models)
+    known = "auto" not in (server.max_request_bytes, server.arena_bytes)
+    if known and server.max_request_bytes > server.arena_bytes:  # type: ignore[operator]
+        least = f"at least max_request_bytes ({server.max_request_bytes} bytes)"
+        report(("server", "arena_bytes"), least, f"{server.arena_bytes}")
+    if server.metrics_port == server.port != 0:
+        report(
+            ("server", "metrics_port"), "another port than server.port", f"{server.metrics_port}"
+        )
+    if engine.real_time and engine.idle in ("spin", "yield"):
+        found = f"{engine.real_time}: threads that never sleep would keep every other from running"
+        report(("engine", "real_time"), f"0 with idle {engine.idle}", found)
+    if kind == "spsc" and engine.thread_count not in ("auto", 1):
+        found = f"{engine.thread_count}: spsc has a single consumer"
+        report(("engine", "thread_count"), "1 with queue_type spsc", found)
+    if kind == "spsc" and server.io_threads not in ("auto", 1):
+        found = f"{server.io_threads}: spsc has a single producer"
+        report(("server", "io_threads"), "1 with queue_type spsc", found)
+    if kind == "batched" and engine.batch_size == 1:
+        found = "1: without batches this is queue_type naive"
+        report(("engine", "batch_size"), "2 or more with queue_type batched", found)
+    if kind == "inline" and engine.batch_delay_us > 0:
+        found = (
+            f"{engine.batch_delay_us}: an I/O thread that waits for a batch serves no other request"
+        )
+        report(("engine", "batch_delay_us"), "0 with queue_type inline", found)
+    pinned_down = "auto" not in (engine.thread_count, server.io_threads)
+    if kind == "inline" and pinned_down and engine.thread_count != server.io_threads:
+        found = f"{engine.thread_count} beside server.io_threads {server.io_threads}"
+        expected = "auto with queue_type inline, whose I/O threads are its workers"
+        report(("engine", "thread_count"), expected, found)
+    if engine.batch_delay_us > 0 and not batches:
+        found = f"{engine.batch_delay_us}, but no model has a batch_size above 1"
+        report(("engine", "batch_delay_us"), "0 without batches", found)
+    for index, model in enumerate(config.models):
+        if kind == "inline" and model.run == "worker":
+            found = "worker: there is none with engine.queue_type inline"
+            report(("models", index, "run"), "auto or inline", found)
+        delay_us = (
+            model.batch_delay_us if model.batch_delay_us is not None else engine.batch_delay_us
+        )
+        if model.run == "inline" and kind != "inline" and delay_us > 0:
+            found = f"{delay_us}: an I/O thread that waits for a batch serves no other request"
+            report(("models", index, "batch_delay_us"), "0 with run: inline", found)
+        _check_isolation(config, index, report)
+        _check_sequences(config, index, report)
+        for twin in config.models[:index]:
+            if (twin.base, twin.version) == (model.base, model.version) and twin.name != model.name:
+                found = f"{model.name!r} beside {twin.name!r}: both are version {model.version}"
+                report(("models", index, "name"), f"another version of {model.base!r}", found)
+        for name in model.fix_dims.keys() & model.max_dims.keys():
+            found = f"{model.fix_dims[name]} beside {model.max_dims[name]} in max_dims"
+            place = ("models", index, "fix_dims", name)
+            report(place, "a dimension that max_dims does not name", found)
+        _check_providers(model, index, report)
+
+
+def _check_providers(model: ModelConfig, index: int, report: Report) -> None:
+    """Reports what does not go together with other providers than the CPU."""
+    wrong = providers.problem(model.providers)
+    if wrong:
+        report(("models", index, "providers"), *wrong)
+    if not providers.others(model.providers):
+        return
+    if model.engine == "native":
+        found = "native: it runs on the CPU alone"
+        report(("models", index, "engine"), "auto or onnxruntime beside other providers", found)
+    if model.width not in ("auto", 1):
+        found = f"{model.width}: providers have threads of their own"
+        report(("models", index, "width"), "auto or 1 beside other providers than cpu", found)
+
+
+def _check_sequences(config: Config, index: int, report: Report) -> None:
+    """Reports what a model with sequences cannot have."""
+    model = config.models[index]
+    if model.sequences is None:
+        return
+    place = ("models", index)
+    wrong = sequences.problem(model.sequences)
+    if wrong:
+        report((*place, "sequences"), *wrong)
+    for name, fits, expected in (
+        ("isolation", model.isolation == "none", "none"),
+        ("response_cache", not model.response_cache, "false"),
+        ("engine", model.engine != "native", "auto or onnxruntime"),
+        ("width", model.width in ("auto", 1), "auto or 1"),
+        ("batch_size", model.batch_size in (None, 1), "null or 1"),
+        ("max_rows", model.max_rows in (0, 1), "0 or 1"),
+    ):
+        if not fits:
+            found = f"{getattr(model, name)}: its requests depend on those before"
+            report((*place, name), f"{expected} beside sequences", found)
+    parts = {expert.model for entry in config.experts for expert in entry.experts}
+    parts |= {step.model for entry in config.ensembles for step in entry.steps}
+    if model.name in parts:
+        found = "sequences of a model that a virtual model runs"
+        report((*place, "sequences"), "null for an expert or a step", found)
+
+
+def _check_isolation(config: Config, index: int, report: Report) -> None:
+    """Reports what a model in a process of its own cannot have."""
+    model, engine = config.models[index], config.engine
+    place = ("models", index)
+    if model.isolation == "none":
+        for name in ("isolation_memory", "isolation_hang_seconds"):
+            if value := getattr(model, name):
+                report((*place, name), "0 without isolation: process", f"{value}")
+        return
+    found = "process: its model is run by a process, which a worker waits for"
+    if engine.queue_type == "inline":
+        report((*place, "isolation"), "none with engine.queue_type inline", found)
+    if engine.allocator_type != "lumen_arena":
+        found = f"process beside engine.allocator_type {engine.allocator_type}"
+        report((*place, "isolation"), "none, or allocator_type lumen_arena", found)
+    for name, wrong, expected in (
+        ("run", model.run == "inline", "auto or worker"),
+        ("engine", model.engine == "native", "auto or onnxruntime"),
+        ("width", model.width not in ("auto", 1), "auto or 1"),
+    ):
+        if wrong:
+            value = f"{getattr(model, name)}"
+            report((*place, name), f"{expected} with isolation: process", value)
+    for virtual in config.experts:
+        if model.name in {expert.model for expert in virtual.experts}:
+            found = f"process, and the model is an expert of {virtual.name}"
+            report((*place, "isolation"), "none for an expert", found)

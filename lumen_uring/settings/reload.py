@@ -1,0 +1,133 @@
+"""Compares the settings in force with those just read: a reload changes some and refuses others.
+
+Called by server.py on the main thread, at SIGHUP. Pure: it compares and changes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple, TypeVar
+
+from pydantic import BaseModel
+
+from lumen_uring.settings.models import EnsembleConfig, ExpertsConfig, ModelConfig
+from lumen_uring.settings.schema import Config, EngineConfig
+
+_SERVER: Final = ("keys", "hosts", "rate", "burst", "unready_seconds", "drain_seconds")
+_LOG: Final = ("level", "format", "path")
+_ENGINE: Final = ("thread_count", "queue_type", "allocator_type")  # as far as the engine can
+_RATES: Final = ("rate", "burst")
+_Entry = TypeVar("_Entry", ModelConfig, ExpertsConfig, EnsembleConfig)
+
+
+class Plan(NamedTuple):
+    """The settings to apply, the names of those that change, a sentence for each that cannot.
+
+    The models of `config` are those in force, with their new rates; `models` and `virtual` are
+    those wanted.
+    """
+
+    config: Config
+    changed: tuple[str, ...]
+    refused: tuple[str, ...]
+    models: tuple[ModelConfig, ...]
+    virtual: tuple[ExpertsConfig | EnsembleConfig, ...]
+
+
+def plan(current: Config, wanted: Config) -> Plan:
+    """Plans a reload.
+
+    Args:
+        current: the settings in force.
+        wanted: the settings just read, checked.
+
+    Returns:
+        The plan.
+    """
+    changed: list[str] = []
+    refused: list[str] = []
+
+    def section(name: str, old: BaseModel, new: BaseModel, may: tuple[str, ...]) -> dict[str, Any]:
+        """The values to apply."""
+        update: dict[str, Any] = {}
+        for field in type(old).model_fields:
+            before, after = getattr(old, field), getattr(new, field)
+            if before == after:
+                continue
+            if field in may:
+                update[field] = after
+                changed.append(f"{name}.{field}")
+            else:
+                refused.append(_refusal(f"{name}.{field}", before))
+        return update
+
+    server = section("server", current.server, wanted.server, _SERVER)
+    engine = section("engine", current.engine, wanted.engine, _ENGINE)
+    section("repository", current.repository, wanted.repository, ())
+    log = section("log", current.log, wanted.log, _LOG)
+
+    def entries(name: str, old: tuple[_Entry, ...], new: tuple[_Entry, ...]) -> tuple[_Entry, ...]:
+        """Those in force with their new rates; others are loaded and unloaded afterwards."""
+        by_name = {entry.name: entry for entry in new}
+        kept = list(old)
+        for index, entry in enumerate(old):
+            found = by_name.pop(entry.name, None)
+            if found is None:
+                changed.append(f"model {entry.name} (to be unloaded)")
+                continue
+            rates = {rate: getattr(found, rate) for rate in _RATES}
+            kept[index] = entry.model_copy(update=rates)
+            changed.extend(
+                f"{name}.{index}.{rate}"
+                for rate, value in rates.items()
+                if getattr(entry, rate) != value
+            )
+            if needs_loading(kept[index], found):
+                changed.append(f"model {entry.name} (to be loaded again)")
+        changed.extend(f"model {entry} (to be loaded)" for entry in by_name)
+        return tuple(kept)
+
+    config = current.model_copy(
+        update={
+            "server": current.server.model_copy(update=server),
+            "engine": current.engine.model_copy(update=engine),
+            "log": current.log.model_copy(update=log),
+            "models": entries("models", current.models, wanted.models),
+            "experts": entries("experts", current.experts, wanted.experts),
+            "ensembles": entries("ensembles", current.ensembles, wanted.ensembles),
+        }
+    )
+    virtual = wanted.virtual_entries()
+    return Plan(config, tuple(changed), tuple(refused), wanted.models, virtual)
+
+
+def without_engine(plan: Plan, engine: EngineConfig, why: str) -> Plan:
+    """The same plan, with the engine's settings as they were.
+
+    Args:
+        plan: of a reload.
+        engine: in force.
+        why: the engine cannot change; a sentence's part.
+    """
+    return Plan(
+        plan.config.model_copy(update={"engine": engine}),
+        tuple(name for name in plan.changed if not name.startswith("engine.")),
+        (*plan.refused, f"{why}; the engine's settings stay."),
+        plan.models,
+        plan.virtual,
+    )
+
+
+def needs_loading(served: BaseModel, wanted: BaseModel) -> bool:
+    """Whether a model must be loaded again to be as its entry says: rates change without that.
+
+    Args:
+        served: the entry in force.
+        wanted: the entry of the same name.
+    """
+    before, after = served.model_dump(), wanted.model_dump()
+    return any(before[name] != after[name] for name in before.keys() - set(_RATES))
+
+
+def _refusal(name: str, value: object) -> str:
+    stays = "null" if value is None else value
+    return f"{name} cannot change without a restart: {stays} stays."

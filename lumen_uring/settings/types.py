@@ -1,0 +1,107 @@
+"""Kinds of values that settings have in common: what may be written, and how YAML's forms are read.
+
+Used by settings/schema.py and settings/models.py. Checks raise ValueError; the message that a
+person sees is made of a field's description.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Final
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+
+from lumen_uring.settings.sizes import parse_size
+
+WORKERS_MAX: Final = 64  # LUMEN_WORKERS_MAX in lumen.h; tests/test_library.py compares
+MODELS_MAX: Final = 64  # LUMEN_MODELS_MAX
+BATCH_MAX: Final = 256  # LM_BATCH_MAX in limits.h
+U32_MAX: Final = 2**32 - 1
+U64_MAX: Final = 2**64 - 1
+BATCH_DELAY_US_MAX: Final = U32_MAX - 1  # of a model; U32_MAX is the engine's
+DIM_MAX: Final = 2**31 - 1
+DIM_NAME_BYTES_MAX: Final = 255  # LM_TENSOR_NAME_BYTES_MAX, without its terminator
+NAME_BYTES_MAX: Final = 255  # LM_NAME_BYTES_MAX, without its terminator
+NAME_PATTERN: Final = rf"[A-Za-z0-9_.-]{{1,{NAME_BYTES_MAX}}}"
+# Of a model beside other versions of it: NAME:VERSION.
+VERSIONED_PATTERN: Final = rf"(?=.{{1,{NAME_BYTES_MAX}}}$)[A-Za-z0-9_.-]+(:[1-9][0-9]{{0,8}})?"
+NAME_EXPECTED: Final = (
+    f"1 to {NAME_BYTES_MAX} letters, digits, '_', '.' or '-'; and ':' with a version, 1 to "
+    "999999999, beside other versions of that name"
+)
+_RATE_MAX: Final = 1e9
+_EXPONENT: Final = re.compile(r"[-+]?[0-9]{1,20}(\.[0-9]{0,20})?[eE][-+]?[0-9]{1,3}")
+_FLOAT32_MAX: Final = 3.4028234663852886e38
+
+
+def _size(value: object) -> object:
+    return parse_size(value) if isinstance(value, str) else value
+
+
+def as_number(value: object) -> object:
+    """YAML 1.1 reads 1e9 as a text: it wants 1.0e+9."""
+    if isinstance(value, str) and _EXPONENT.fullmatch(value):
+        return float(value)
+    return value
+
+
+def as_tuple(value: object) -> object:
+    """YAML has lists."""
+    return tuple(value) if isinstance(value, list) else value
+
+
+def versioned(value: str) -> str:
+    """The name of a model, which may have a version."""
+    if not re.fullmatch(VERSIONED_PATTERN, value):
+        raise ValueError(f"expected {NAME_EXPECTED}")
+    return value
+
+
+def base_of(name: str) -> str:
+    """The name of a model without the version that it may have.
+
+    >>> base_of("resnet:2"), base_of("resnet")
+    ('resnet', 'resnet')
+    """
+    return name.partition(":")[0]
+
+
+def no_nul(value: str) -> str:
+    """A text that crosses into C as a terminated string: a NUL would silently cut it short."""
+    if "\0" in value:
+        raise ValueError("holds a NUL byte")
+    return value
+
+
+def dim_name(value: str) -> str:
+    """The name of a dimension, as long as C takes it."""
+    if not 1 <= len(value.encode()) <= DIM_NAME_BYTES_MAX:
+        raise ValueError("too short or too long")
+    return value
+
+
+Size = Annotated[int, BeforeValidator(_size)]
+Float = Annotated[
+    float,
+    BeforeValidator(as_number),
+    Field(ge=-_FLOAT32_MAX, le=_FLOAT32_MAX, allow_inf_nan=False),
+]
+Bound = Annotated[float, BeforeValidator(as_number), Field(allow_inf_nan=False)]
+Rate = Annotated[float, BeforeValidator(as_number), Field(ge=0, le=_RATE_MAX, allow_inf_nan=False)]
+RATE_EXPECTED: Final = "requests a second, 0 (no limit) to 1e9"
+BURST_EXPECTED: Final = "null (the rate, rounded up) or a whole number, 1..4294967295"
+Dims = dict[
+    Annotated[str, AfterValidator(no_nul), AfterValidator(dim_name)],
+    Annotated[int, Field(ge=1, le=DIM_MAX)],
+]
+DIMS_EXPECTED: Final = (
+    f"a mapping of dimensions' names (1 to {DIM_NAME_BYTES_MAX} bytes) to whole numbers, "
+    f"1..{DIM_MAX}"
+)
+
+
+class Section(BaseModel):
+    """A part of the settings."""
+
+    # Each field's description says what is expected: error messages are made of it.
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
