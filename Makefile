@@ -51,7 +51,8 @@ clean: ## remove what was built; .venv stays
 
 # A stamp per set of Python dependencies; both install the checkout itself, editable. Python compiles what is
 # imported when it is, which is a small part of all there is.
-PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable
+# Compat: a path in a .pth file. The default is code that each start of Python runs.
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --config-settings editable_mode=compat --editable
 
 $(VENV)/.system: tools/install_system_packages.sh
 	@PYTHON="$(PYTHON)" sh tools/install_system_packages.sh

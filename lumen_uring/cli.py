@@ -11,43 +11,29 @@ import os
 import re
 import sys
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import Any
 
 from lumen_uring import __version__
-from lumen_uring.commands import (
-    bench,
-    dashboard,
-    doctor,
-    fit_router,
-    health,
-    inspect,
-    key,
-    predict,
-    quantize,
-    reload,
-    serve,
-    stats,
-    top,
-)
 from lumen_uring.errors import ConfigError, LumenError, Unauthorised, meant
 from lumen_uring.options import MODEL_ENDINGS, TOKEN_VARIABLE
 
-_MODULES = (
-    serve,
-    inspect,
-    predict,
-    stats,
-    top,
-    dashboard,
-    bench,
-    quantize,
-    fit_router,
-    key,
-    health,
-    reload,
-    doctor,
+# Each is a module of commands/, in the order of `lumen --help`.
+COMMANDS = (
+    "serve",
+    "inspect",
+    "predict",
+    "stats",
+    "top",
+    "dashboard",
+    "bench",
+    "quantize",
+    "fit-router",
+    "key",
+    "health",
+    "reload",
+    "doctor",
 )
-COMMANDS = tuple(module.__name__.rpartition(".")[2].replace("_", "-") for module in _MODULES)
 EXIT_FAILURE = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
@@ -76,7 +62,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit status: 0 done, 1 failed, 2 wrong use or configuration, 130 interrupted.
     """
     given = list(sys.argv[1:] if argv is None else argv)
-    parser = make_parser()
     # `lumen --config x` serves: a first option that is not the main parser's belongs to serve, as
     # do a model and a folder of models, unless it is named as a command is.
     if (
@@ -88,11 +73,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     ):
         given.insert(0, "serve")
     elif not given[0].startswith("-") and given[0] not in COMMANDS:
-        parser.error(
+        make_parser().error(
             f"expected a command ({', '.join(COMMANDS)}), or a model or a folder of models to "
             f"serve, found {given[0]!r}{meant(given[0], COMMANDS)}"
         )
-    arguments = parser.parse_args(given)
+    arguments = make_parser(given[:1]).parse_args(given)
     run: Callable[[argparse.Namespace], int] = arguments.run
     try:
         status = run(arguments)
@@ -121,8 +106,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_INTERRUPTED
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """Declares every command and option.
+def make_parser(wanted: Sequence[str] = ()) -> argparse.ArgumentParser:
+    """Declares the commands and their options.
+
+    Args:
+        wanted: what the line begins with: of a command, that one alone is imported and declared,
+            since a start pays for each.
 
     Returns:
         The parser; the namespace it gives has `run`.
@@ -134,6 +123,6 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"lumen {__version__}")
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
-    for command in _MODULES:
-        command.add(subparsers)
+    for name in [name for name in COMMANDS if name in wanted] or COMMANDS:
+        import_module(f"lumen_uring.commands.{name.replace('-', '_')}").add(subparsers)
     return parser
