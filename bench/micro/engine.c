@@ -15,6 +15,7 @@
 #include "engine/engine.h"
 #include "engine/team.h"
 #include "models/model.h"
+#include "models/runner.h"
 
 enum { FAR_BYTES = 512 << 20, FAR_ROUNDS = 3 };
 

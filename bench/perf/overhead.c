@@ -27,6 +27,7 @@
 #include "base/native_codec.h"
 #include "base/topology.h"
 #include "models/model.h"
+#include "models/runner.h"
 
 enum { CONNECTIONS = 16, SAMPLES_MAX = 1 << 20, ONE_BURST = 40, RUNNERS_MAX = 64 };
 static const uint64_t second_ns = 1000000000u;

@@ -10,6 +10,7 @@
 #include "check.h"
 #include "formats/text_slots.h"
 #include "models/model.h"
+#include "models/runner.h"
 
 enum { PIXELS = 64, CLASSES = 10 };
 

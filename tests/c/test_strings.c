@@ -5,6 +5,7 @@
 #include "base/native_codec.h"
 #include "formats/text_slots.h"
 #include "models/model.h"
+#include "models/runner.h"
 #include "models/strings.h"
 #include "onnx_graph.h"
 

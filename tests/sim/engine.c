@@ -16,6 +16,7 @@
 #include "flow/shared.h"
 #include "flow/slot_plan.h"
 #include "formats/describe.h"
+#include "formats/text_slots.h"
 #include "io.h"
 #include "sim.h"
 
@@ -79,6 +80,7 @@ uint32_t engine_model_of(const OrtSession *session) {
 }
 
 static void end_model(struct lm_model *model) {
+    model->reply_text_bytes = lm_model_reply_text_bytes(model);
     lm_model_set_add(&sim_models, model);
     lumen_model_config config = {.name = model->name};
     SIM_CHECK(lm_shared_add_model(&sim_shared, model->index, &config) == 0, "gate");

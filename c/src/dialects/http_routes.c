@@ -169,22 +169,18 @@ static void answer_no_regions(struct lm_io *io, struct lm_connection *connection
     }
 }
 
-/* Whether the model's process is not there. */
-static bool is_down(const struct lm_io *io, uint32_t index) {
+/* NULL: the model takes requests; or why not, in `text`. */
+static const char *why_down(const struct lm_io *io, uint32_t index, char text[LM_TEXT_BYTES_MAX]) {
     const struct lm_model *model = lm_model_set_find(io->models, index);
-    return model && model->process && !lm_process_is_up(model->process);
-}
-
-static void answer_down(struct lm_io *io, struct lm_connection *connection, uint32_t index) {
-    const struct lm_model *model = lm_model_set_find(io->models, index);
-    char why[LM_TEXT_BYTES_MAX];
-    answer_unready(io, connection, lm_process_why(model->process, model->name, why, sizeof why));
+    return model ? lm_model_why_down(model, text, LM_TEXT_BYTES_MAX) : NULL;
 }
 
 /* Whether the server, or its model, takes requests now. */
 static void answer_ready(struct lm_io *io, struct lm_connection *connection) {
     const struct lm_http_call *call = &connection->in.call;
     const struct lm_http_documents *documents = io->models->documents;
+    char text[LM_TEXT_BYTES_MAX];
+    const char *why;
     if (lm_shared_is_leaving(io->shared)) {
         answer_unready(io, connection, "the server is shutting down");
     } else if (io->worker_hangs) {
@@ -194,8 +190,8 @@ static void answer_ready(struct lm_io *io, struct lm_connection *connection) {
         answer_unready(io, connection, "a model could not be loaded");
     } else if (call->route == LM_ROUTE_READY) {
         answer_yes(io, connection, "{\"ready\":true}");
-    } else if (is_down(io, call->model)) {
-        answer_down(io, connection, call->model);
+    } else if ((why = why_down(io, call->model, text))) {
+        answer_unready(io, connection, why);
     } else {
         answer_text(io, connection, NULL,
                     call->route == LM_ROUTE_V1_MODEL ? &documents->states[call->model]

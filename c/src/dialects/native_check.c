@@ -27,6 +27,7 @@ static enum lm_status check_spans(const struct lm_io *io, const struct lm_connec
     const struct lm_model *model = lm_model_set_find(io->models, request->model);
     uint8_t encoding = encoding_of(io, request);
     uint32_t count = lm_region_span_count(model, encoding);
+    const char *not_regions = lm_runner_of(model)->not_regions;
     size_t expected = before + count * sizeof(struct lm_span);
     if (connection->region == LM_NO_REGION) {
         snprintf(why, why_bytes,
@@ -34,9 +35,7 @@ static enum lm_status check_spans(const struct lm_io *io, const struct lm_connec
                  "(kind 4)");
     } else if (count == 0) {
         snprintf(why, why_bytes, "flags (byte 28): model '%s' %s: send it tensors without bit 2",
-                 model->name,
-                 model->process ? "runs in a process of its own, which has no region"
-                                : "has strings, which are not in a region");
+                 model->name, not_regions ? not_regions : "has strings, which are not in a region");
     } else if (request->payload_bytes != expected) {
         snprintf(why, why_bytes,
                  "payload: model '%s' takes %zu bytes for the places of %u tensors in the region, "

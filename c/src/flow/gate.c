@@ -2,7 +2,7 @@
 #include "flow/gate.h"
 
 #include "flow/estimate.h"
-#include "models/process.h"
+#include "models/runner.h"
 
 /* One token from each bucket in turn; what an inner one refuses the outer ones have spent. */
 static bool within_rates(struct lm_io *io, const struct lm_model *model, uint32_t key,
@@ -40,11 +40,9 @@ bool lm_gate_enter(struct lm_io *io, const struct lm_model *model, uint32_t key,
         return lm_refuse(refusal, LM_STATUS_UNAUTHORISED, 0, "this key may not use model '%s'",
                          model->name);
     }
-    if (model->process && !lm_process_is_up(model->process)) {
-        char why[LM_TEXT_BYTES_MAX];
-        return lm_refuse(refusal, LM_STATUS_OVERLOADED, 0, "%s",
-                         lm_process_why(model->process, model->name, why, sizeof why));
-    }
+    char text[LM_TEXT_BYTES_MAX];
+    const char *why = lm_model_why_down(model, text, sizeof text);
+    if (why) return lm_refuse(refusal, LM_STATUS_OVERLOADED, 0, "%s", why);
     if (!within_rates(io, model, key, refusal)) return false;
     if (is_queue_full(io, model)) {
         return lm_refuse(refusal, LM_STATUS_OVERLOADED, 0,

@@ -12,7 +12,7 @@
 #include "base/limits.h"
 #include "base/native_codec.h"
 #include "formats/oip_request.h"
-#include "models/model.h"
+#include "models/runner.h"
 #include "parts/keyed_hash.h"
 #include "parts/spill.h"
 #include "parts/trace.h"
@@ -177,15 +177,10 @@ static inline const struct lm_model *lm_request_runs(const struct lm_request *re
     return request->expert ? request->expert : request->model;
 }
 
-/* Whether a native engine computes its answers: their places are known before. */
-static inline bool lm_request_is_native(const struct lm_request *request) {
-    return lm_request_runs(request)->native && request->model->outputs_known;
-}
-
 /* Whether its tensors are used where they lie, by what is no session of this process: the places of
  * all outputs are known, and hold them after the Run. */
 static inline bool lm_request_is_in_place(const struct lm_request *request) {
-    return lm_request_is_native(request) || request->model->process;
+    return lm_runner_of(lm_request_runs(request))->run_in_place && request->model->outputs_known;
 }
 
 /* The reply is in the first `parts` entries of `reply`. */

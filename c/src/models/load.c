@@ -147,15 +147,9 @@ static int begin(struct lm_model *model, const lumen_model_config *config, uint3
 /* A virtual model takes the sessions of the models that it runs. */
 static int check_parts(const struct lm_model *model) {
     for (uint32_t p = 0; p < lm_model_part_count(model); p++) {
-        if (lm_model_part(model, p)->sequences)
-            return lm_error(LUMEN_E_MODEL,
-                            "'%.64s' has sequences, whose state no virtual model keeps",
-                            lm_model_part(model, p)->name);
-        if (!lm_model_part(model, p)->process) continue;
-        return lm_error(LUMEN_E_MODEL,
-                        "'%.64s' runs in a process of its own, which no virtual model uses: set "
-                        "isolation: none",
-                        lm_model_part(model, p)->name);
+        const struct lm_model *part = lm_model_part(model, p);
+        const char *why = lm_runner_of(part)->not_part;
+        if (why) return lm_error(LUMEN_E_MODEL, "'%.64s' %s", part->name, why);
     }
     return 0;
 }
@@ -164,6 +158,7 @@ int lm_model_open_virtual(struct lm_model *model, const lumen_model_config *conf
                           struct lm_model *const *models, uint32_t count) {
     int code = begin(model, config, index);
     if (code) return code;
+    model->runner = config->steps ? LM_RUNNER_ENSEMBLE : LM_RUNNER_EXPERTS;
     code = config->steps ? lm_steps_open(model, models, count, config->steps)
                          : lm_experts_open(model, models, count, config->experts);
     if (!code) code = check_parts(model);
@@ -201,6 +196,7 @@ static int isolate(struct lm_model *model, const struct lm_ort *ort) {
     model->sessions[0] = NULL;
     model->session_count = 0;
     model->width = 1;
+    model->runner = LM_RUNNER_PROCESS;
     return 0;
 }
 
@@ -212,6 +208,7 @@ static int begin_sequences(struct lm_model *model, const lumen_model_config *con
                                                                    : NULL;
     if (beside) return lm_error(LUMEN_E_INVALID, "sequences: expected no %s beside them", beside);
     model->width = 1;
+    model->runner = LM_RUNNER_SEQUENCES;
     return lm_sequences_open(&model->sequences, config->sequences);
 }
 

@@ -7,7 +7,6 @@
 
 #include "base/error.h"
 #include "base/native_codec.h"
-#include "models/sequences.h"
 
 /* Bytes of a row of a body that lies beside the tensors and is converted into them; 0: it lies in
  * the tensors, or the model takes none such. */
@@ -237,24 +236,6 @@ void lm_model_unbind(const struct lm_model *model, const struct lm_ort *ort,
         values[i] = NULL;
     }
     *binding = (struct lm_binding){0};
-}
-
-int lm_model_run(const struct lm_model *model, const struct lm_ort *ort, uint32_t worker,
-                 OrtValue **values) {
-    if (model->steps) return lm_steps_run(model->steps, ort, worker, values);
-    return lm_model_run_on(model, ort, model->sessions[worker], values);
-}
-
-int lm_model_run_on(const struct lm_model *model, const struct lm_ort *ort, OrtSession *session,
-                    OrtValue **values) {
-    static const struct lm_sequence_turn beside = {
-        .at = LM_SEQUENCE_NONE, .starts = true, .ends = true};
-    if (model->sequences)
-        return lm_sequences_run(model->sequences, ort, session, &beside, values, model->input_count,
-                                model->output_count);
-    return lm_ort_run(ort, session, model->input_names, (const OrtValue *const *)values,
-                      model->input_count, model->output_names, values + model->input_count,
-                      model->output_count);
 }
 
 static int count_elements(const struct lm_ort *ort, const OrtValue *value, size_t *count_out) {

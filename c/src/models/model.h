@@ -38,6 +38,17 @@ struct lm_free_dim {
     uint8_t place;    /* in the sizes of a request; the first one, of any rank */
 };
 
+/* What runs a model (runner.h). */
+enum lm_runner_kind {
+    LM_RUNNER_SESSION, /* a session for each worker */
+    LM_RUNNER_NATIVE,  /* the native engine, and sessions for what it cannot answer in place */
+    LM_RUNNER_SEQUENCES,
+    LM_RUNNER_PROCESS,
+    LM_RUNNER_EXPERTS,
+    LM_RUNNER_ENSEMBLE,
+    LM_RUNNER_KINDS
+};
+
 struct lm_model {
     char name[LM_NAME_BYTES_MAX], base[LM_NAME_BYTES_MAX]; /* BASE, or BASE:VERSION beside others */
     uint32_t version, index, number; /* what the server keeps it by, and native clients call it */
@@ -80,6 +91,7 @@ struct lm_model {
     struct lm_wide wide;    /* what came of that, with the session of the first node */
     struct lm_wide *other_wides[LM_NODES_MAX - 1]; /* those of the others; NULL: none */
     struct lm_mapping weights[LM_NODES_MAX]; /* each node's copy of the graph; bytes 0: none */
+    enum lm_runner_kind runner;              /* of its state one of these is used: */
     struct lm_experts experts;               /* that a virtual model runs: it has no session */
     struct lm_steps *steps;                  /* the same of an ensemble; NULL: it is none */
     struct lm_sequences *sequences;          /* its requests are parts of; NULL: they stand alone */
@@ -87,7 +99,6 @@ struct lm_model {
     struct lm_process *process;              /* that runs it in place of the sessions; NULL: none */
     uint32_t engine_wish;                    /* LUMEN_ENGINE_* */
     struct lm_engine engine;                 /* not open where it does not fit the model */
-    bool native;                             /* it computes the answers, not the sessions */
     char engine_why[192];
     /* What the threads of its server have of it: each I/O thread, each that runs models. */
     struct lm_io_model *sides[LUMEN_IO_THREADS_MAX]; /* flow/io_model.h */
@@ -234,10 +245,4 @@ int lm_model_take_output(const struct lm_ort *ort, const struct lm_tensor *outpu
 static inline bool lm_model_tells_shapes(const struct lm_model *model) {
     return !model->outputs_known || model->free_count > 0;
 }
-/* Runs session `worker` on bound values. Outputs of unknown shape come back allocated there. */
-int lm_model_run(const struct lm_model *model, const struct lm_ort *ort, uint32_t worker,
-                 OrtValue **values);
-int lm_model_run_on(const struct lm_model *model, const struct lm_ort *ort, OrtSession *session,
-                    OrtValue **values);
-
 #endif

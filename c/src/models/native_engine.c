@@ -97,10 +97,11 @@ static int without(struct lm_model *model, const char *why) {
 int lm_model_open_engine(struct lm_model *model, const lumen_model_config *config) {
     model->engine_wish = config->engine;
     if (config->engine == LUMEN_ENGINE_ORT) return without(model, "as set");
+    const char *not_native = lm_runner_of(model)->not_native;
     if (config->isolation == LUMEN_ISOLATION_PROCESS)
         return without(model, "it runs in a process of its own");
     if (model->source.providers.count > 0) return without(model, "it has other providers");
-    if (model->sequences) return without(model, "it has sequences");
+    if (not_native) return without(model, not_native);
     if (!config->engine_path)
         return without(model, config->engine_why ? config->engine_why : "it has no native engine");
     if (lm_engine_open(&model->engine, config->engine_path, false))
@@ -261,8 +262,10 @@ static int decide(struct lm_model *model, struct trial *trial) {
     if (!code) code = time_both(trial, trial->rows, &many_ours_ns, &many_theirs_ns);
     if (code) return code;
     bool faster = ours_ns < theirs_ns && many_ours_ns <= many_theirs_ns;
-    model->native = faster || model->engine_wish == LUMEN_ENGINE_NATIVE;
-    if (model->native) model->run_ns = ours_ns > 0 ? ours_ns : 1;
+    if (faster || model->engine_wish == LUMEN_ENGINE_NATIVE) {
+        model->runner = LM_RUNNER_NATIVE;
+        model->run_ns = ours_ns > 0 ? ours_ns : 1;
+    }
     snprintf(model->engine_why, sizeof model->engine_why,
              "%sa row takes %.1f us, %u rows %.1f us; ONNX Runtime %.1f and %.1f us",
              model->engine_wish == LUMEN_ENGINE_NATIVE ? "as set: " : "", (double)ours_ns / 1000,
@@ -307,6 +310,6 @@ int lm_model_choose_engine(struct lm_model *model, const struct lm_ort *ort) {
     close_trial(&trial);
     if (code == 1) return without(model, "its answers differ from ONNX Runtime's");
     if (code) return without(model, lm_error_last());
-    if (!model->native) lm_engine_close(&model->engine);
+    if (!lm_runner_of(model)->is_engine) lm_engine_close(&model->engine);
     return 0;
 }

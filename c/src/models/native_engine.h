@@ -4,7 +4,7 @@
 #ifndef LM_MODELS_NATIVE_ENGINE_H
 #define LM_MODELS_NATIVE_ENGINE_H
 
-#include "models/model.h"
+#include "models/runner.h"
 
 /* Opens the engine that the settings name. Returns 0, or LUMEN_E_* where it is asked for and cannot
  * be had. */
@@ -15,7 +15,7 @@ int lm_model_choose_engine(struct lm_model *model, const struct lm_ort *ort);
 
 /* The setting's word for what computes. */
 static inline const char *lm_model_engine_name(const struct lm_model *model) {
-    return model->native ? "native" : "onnxruntime";
+    return lm_runner_of(model)->is_engine ? "native" : "onnxruntime";
 }
 
 #endif

@@ -18,6 +18,7 @@
 #include "base/topology.h"
 #include "models/model.h"
 #include "models/process.h"
+#include "models/runner.h"
 #include "models/warmup.h"
 
 struct serving {

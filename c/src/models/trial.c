@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "models/model.h"
+#include "models/runner.h"
 #include "models/warmup.h"
 
 /* A Run is timed so often, unless that takes too long. */

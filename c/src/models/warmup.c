@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "models/model.h"
+#include "models/runner.h"
 #include "models/sequences.h"
 
 enum { SHOWN_BYTES = 64 };

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "models/runner.h"
 #include "models/warmup.h"
 
 enum {
@@ -60,24 +61,31 @@ static int read_output(const struct lm_ort *ort, const struct lm_tensor *tensor,
     return code;
 }
 
+static bool is_in_place(const struct lm_model *model) {
+    return lm_runner_of(model)->run_in_place;
+}
+
 /* `wide`: NULL for a Run on one core. */
-static int run(struct lm_wide_trial *trial, const struct lm_model *model, const struct lm_ort *ort,
-               const struct lm_wide *wide, uint64_t *took_ns, uint64_t *digest) {
+static int run_one(struct lm_wide_trial *trial, const struct lm_model *model,
+                   const struct lm_ort *ort, const struct lm_wide *wide, uint64_t *took_ns,
+                   uint64_t *digest) {
+    const struct lm_sizes one = {.rows = 1};
+    const struct lm_runner *runner = lm_runner_of(model);
+    const struct lm_run run = {.ort = ort,
+                               .cpu = -1,
+                               .values = trial->values,
+                               .inputs = trial->memory,
+                               .outputs = trial->outputs,
+                               .sizes = &one,
+                               .wide = wide};
     OrtValue **outputs = trial->values + model->input_count;
-    OrtSession *session = wide ? wide->session : model->sessions[0];
-    int code = 0;
     uint64_t began_ns = lm_now_ns();
-    if (model->native) {
-        lm_engine_run(&model->engine, 0, trial->memory[0], trial->outputs, 1,
-                      wide ? wide->team : NULL);
-    } else {
-        code = lm_model_run_on(model, ort, session, trial->values);
-    }
+    int code = (is_in_place(model) ? runner->run_in_place : runner->run)(model, &run);
     *took_ns = lm_now_ns() - began_ns;
     *digest = 0xcbf29ce484222325ull;
-    for (uint32_t o = 0; model->native && o < model->output_count; o++)
+    for (uint32_t o = 0; is_in_place(model) && o < model->output_count; o++)
         *digest = add_digest(*digest, trial->outputs[o], trial->output_bytes[o]);
-    if (model->native) return 0;
+    if (is_in_place(model)) return code;
     for (uint32_t o = 0; o < model->output_count; o++) {
         if (!code) code = read_output(ort, &model->outputs[o], outputs[o], digest);
         lm_ort_value_close(ort, outputs[o]);
@@ -107,16 +115,16 @@ static int begin(struct lm_wide_trial *trial, const struct lm_model *model,
         trial->values[i] = lm_ort_wrap(ort, trial->memory[i], bytes, dims, rank, tensor->dtype);
         if (!trial->values[i]) return LUMEN_E_ORT;
     }
-    for (uint32_t o = 0; model->native && o < model->output_count; o++) {
+    for (uint32_t o = 0; is_in_place(model) && o < model->output_count; o++) {
         size_t *bytes = &trial->output_bytes[o];
         if (lm_tensor_bytes(&model->outputs[o], sizes, bytes)) trial->outputs[o] = malloc(*bytes);
         if (!trial->outputs[o]) return lm_error(LUMEN_E_NOMEM, "no memory for a trial");
     }
     /* The first Run takes memory. */
-    code = run(trial, model, ort, NULL, &took_ns, &trial->digest);
+    code = run_one(trial, model, ort, NULL, &took_ns, &trial->digest);
     trial->narrow_ns = took_ns;
     if (!code && took_ns < ONCE_NS)
-        code = run(trial, model, ort, NULL, &trial->narrow_ns, &trial->digest);
+        code = run_one(trial, model, ort, NULL, &trial->narrow_ns, &trial->digest);
     return code;
 }
 
@@ -159,15 +167,15 @@ int lm_wide_trial_run(struct lm_wide_trial *trial, const struct lm_model *model,
                       const struct lm_ort *ort, const struct lm_wide *wide, uint64_t *wide_ns_out,
                       bool *same_out) {
     uint64_t took_ns, digest, best_ns = UINT64_MAX, until_ns = lm_now_ns() + RUNS_NS;
-    int code = run(trial, model, ort, wide, &took_ns, &digest);
+    int code = run_one(trial, model, ort, wide, &took_ns, &digest);
     *same_out = digest == trial->digest;
     if (!code && took_ns >= ONCE_NS) best_ns = took_ns;
     for (int r = 0; !code && took_ns < ONCE_NS && r < RUNS && (r == 0 || lm_now_ns() < until_ns);
          r++) {
-        code = run(trial, model, ort, wide, &took_ns, &digest);
+        code = run_one(trial, model, ort, wide, &took_ns, &digest);
         *same_out = *same_out && digest == trial->digest;
         if (took_ns < best_ns) best_ns = took_ns;
-        if (!code) code = run(trial, model, ort, NULL, &took_ns, &digest);
+        if (!code) code = run_one(trial, model, ort, NULL, &took_ns, &digest);
         if (took_ns < trial->narrow_ns) trial->narrow_ns = took_ns;
     }
     *wide_ns_out = best_ns;

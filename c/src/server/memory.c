@@ -77,7 +77,8 @@ static int open_on_nodes(lumen_server *server, struct lm_model *model, uint32_t 
 }
 
 int lm_server_copy_weights(lumen_server *server, struct lm_model *model) {
-    if (!has_copies(&server->shared) || lm_model_is_virtual(model) || model->process) return 0;
+    if (!has_copies(&server->shared) || lm_model_is_virtual(model) || lm_runner_of(model)->is_apart)
+        return 0;
     return open_on_nodes(server, model, 0, model->session_count);
 }
 
@@ -96,7 +97,9 @@ static bool is_for_io(const lumen_server *server, const struct lm_model *model) 
 
 int lm_server_open_io_sessions(lumen_server *server, struct lm_model *model) {
     const struct lm_shared *shared = &server->shared;
-    int code = model->native ? lm_engine_hold_runners(&model->engine, shared->worker_count) : 0;
+    int code = lm_runner_of(model)->is_engine
+                   ? lm_engine_hold_runners(&model->engine, shared->worker_count)
+                   : 0;
     if (code || lm_model_is_virtual(model) || !is_for_io(server, model)) return code;
     if (has_copies(shared))
         return open_on_nodes(server, model, model->session_count, shared->worker_count);

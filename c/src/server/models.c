@@ -28,9 +28,9 @@ static bool can_batch(const struct lm_model *model) {
 static int set_batch(lumen_server *server, struct lm_model *model,
                      const lumen_model_config *config) {
     const lumen_config *defaults = &server->shared.config;
-    uint32_t size = config->batch_size ? config->batch_size
-                    : model->sequences ? 1 /* a state is one request's */
-                                       : defaults->batch_size;
+    uint32_t size = config->batch_size                 ? config->batch_size
+                    : lm_runner_of(model)->keeps_state ? 1 /* a state is one request's */
+                                                       : defaults->batch_size;
     uint32_t delay_us =
         config->batch_delay_us != UINT32_MAX ? config->batch_delay_us : defaults->batch_delay_us;
     if (size > LM_BATCH_MAX) return lm_setting_in_range("batch_size", size, 1, LM_BATCH_MAX);

@@ -89,11 +89,9 @@ static void choose_run_of_virtual(struct lm_model *model) {
     }
     if (model->run == LUMEN_RUN_AUTO && inline_all) model->run = LUMEN_RUN_INLINE;
     bool is_worker = model->run == LUMEN_RUN_WORKER;
-    if (!model->steps) {
-        model->run_why = is_worker ? "workers run one of its experts" : "so do its experts";
-        return;
-    }
-    model->run_why = is_worker ? "workers run one of its steps" : "so do its steps";
+    const struct lm_runner *runner = lm_runner_of(model);
+    model->run_why = is_worker ? runner->parts_on_workers : runner->parts_inline;
+    if (!runner->runs_all_parts) return;
     model->run_ns = all_ns;
     if (model->run != LUMEN_RUN_AUTO || all_ns <= LM_SHORT_RUN_NS) return;
     model->run = LUMEN_RUN_WORKER;
@@ -103,9 +101,10 @@ static void choose_run_of_virtual(struct lm_model *model) {
 /* Decides who runs the model: the I/O threads by the time it takes, where nothing else is set. */
 static void choose_run(const lumen_server *server, struct lm_model *model) {
     if (model->run_why) return; /* it is decided */
-    if (model->process) {
+    const struct lm_runner *runner = lm_runner_of(model);
+    if (runner->not_inline) {
         model->run = LUMEN_RUN_WORKER;
-        model->run_why = "it has a process of its own, which costs some 12 µs a request";
+        model->run_why = runner->not_inline;
     } else if (server->shared.config.queue_type == LUMEN_QUEUE_INLINE) {
         model->run = LUMEN_RUN_INLINE;
         model->run_why = "engine.queue_type is inline";
@@ -123,9 +122,9 @@ static void choose_run(const lumen_server *server, struct lm_model *model) {
         choose_run_of_virtual(model);
         return;
     } else {
-        if (!model->native) model->run_ns = lm_model_time_run(model, &server->shared.ort);
+        if (!runner->is_engine) model->run_ns = lm_model_time_run(model, &server->shared.ort);
         bool is_short = model->run_ns > 0 && model->run_ns <= LM_SHORT_RUN_NS;
-        bool is_bounded = model->native || !model->source.unbounded[0];
+        bool is_bounded = runner->is_engine || !model->source.unbounded[0];
         if (is_short && is_bounded) {
             model->run_why = "its Runs are short";
             return;

@@ -37,7 +37,7 @@ static void narrow(struct lm_model *model, const char *why) {
 static int open_on(const lumen_server *server, const struct lm_model *model, uint32_t node,
                    struct lm_wide *wide, uint32_t width) {
     const struct lm_ort *ort = &server->shared.ort;
-    if (model->native) return lm_wide_open_team(wide, ort, width);
+    if (lm_runner_of(model)->is_engine) return lm_wide_open_team(wide, ort, width);
     return lm_wide_open(wide, ort, &model->source, &model->weights[node], width);
 }
 
@@ -119,11 +119,12 @@ static void widen(lumen_server *server, struct lm_model *model) {
     const struct lm_ort *ort = &server->shared.ort;
     struct lm_wide_trial trial;
     uint32_t most = server->shared.nodes[0].thread_count;
-    if (!model->native && !model->source.optimised.bytes) {
+    const bool is_engine = lm_runner_of(model)->is_engine;
+    if (!is_engine && !model->source.optimised.bytes) {
         narrow(model, "it cannot be kept in ONNX Runtime's own format");
         return;
     }
-    if (model->native && !model->engine.kernel) {
+    if (is_engine && !model->engine.kernel) {
         narrow(model, "the native engine runs trees on one core");
         return;
     }
@@ -150,11 +151,9 @@ static void *widen_all(void *argument) {
     if (server->shared.config.flush_denormals) (void)lm_processor_flush_denormals();
     for (uint32_t m = 0; m < server->set->count; m++) {
         struct lm_model *model = server->set->models[m];
-        if (lm_model_is_virtual(model)) {
-            narrow(model, model->steps ? "its steps run on one core" : "as its experts have it");
-        } else if (model->run == LUMEN_RUN_INLINE) {
+        if (model->run == LUMEN_RUN_INLINE) {
             narrow(model, "I/O threads run it");
-        } else if (model->width != 1) {
+        } else if (model->width != 1 && !lm_runner_of(model)->not_wide) {
             widen(server, model);
         }
     }
@@ -166,12 +165,13 @@ void lm_server_widen(lumen_server *server) {
     bool any = false;
     for (uint32_t m = 0; m < server->set->count; m++) {
         struct lm_model *model = server->set->models[m];
+        const struct lm_runner *runner = lm_runner_of(model);
         const char *why = model->source.providers.count > 0 ? "it has other providers"
-                          : model->process                  ? "it runs in a process of its own"
+                          : runner->not_wide                ? runner->not_wide
                           : model->width == 1               ? "as set"
                                                             : none;
         narrow(model, why ? why : "no thread to try it on");
-        any = any || model->width != 1;
+        any = any || (model->width != 1 && !runner->not_wide);
     }
     if (none || !any) return;
     pthread_t thread;

@@ -244,15 +244,18 @@ bool lm_batch_run(struct lm_worker *worker, struct lm_request **requests, uint32
         row += requests[r]->sizes.rows;
     }
     const struct lm_model *runs = lm_request_runs(requests[0]);
-    if (!code && lm_request_is_native(requests[0])) {
-        lm_engine_run(&runs->engine, worker->index, batch->inputs[0], batch->outputs, rows, NULL);
-    } else if (!code && model->process) {
-        code = lm_process_run(model->process, worker->index, worker->pinned ? worker->cpu : -1,
-                              model, batch->inputs, batch->outputs, &sizes);
-    } else if (!code) {
-        code = lm_model_run(runs, &worker->shared->ort, worker->index, values);
-        if (!code) code = take_outputs(worker, batch, model, &sizes, values + model->input_count);
-    }
+    const bool in_place = lm_request_is_in_place(requests[0]);
+    const struct lm_run run = {.ort = &worker->shared->ort,
+                               .worker = worker->index,
+                               .cpu = worker->pinned ? worker->cpu : -1,
+                               .values = values,
+                               .inputs = batch->inputs,
+                               .outputs = batch->outputs,
+                               .sizes = &sizes};
+    if (!code)
+        code = (in_place ? lm_runner_of(runs)->run_in_place : lm_runner_of(runs)->run)(runs, &run);
+    if (!code && !in_place)
+        code = take_outputs(worker, batch, model, &sizes, values + model->input_count);
     if (code) lm_infer_drop_outputs(worker->shared, model, rows, values + model->input_count);
     if (model->string_inputs > 0) lm_infer_end_strings(worker, model, &batch->binding, values);
     uint64_t after = lm_now_ns();

@@ -18,7 +18,7 @@ static uint32_t body_spans(const struct lm_model *model, uint8_t encoding) {
 
 uint32_t lm_region_span_count(const struct lm_model *model, uint8_t encoding) {
     if (lm_encodings[encoding].in_region == LM_REGION_NEVER || model->string_outputs > 0 ||
-        model->process)
+        lm_runner_of(model)->not_regions)
         return 0;
     return body_spans(model, encoding) + model->output_count;
 }

@@ -3,8 +3,7 @@
 
 #include "base/clock.h"
 #include "base/topology.h"
-#include "models/process.h"
-#include "models/sequences.h"
+#include "models/runner.h"
 
 /* Each node has a session and helpers of its own; NULL: none. */
 static const struct lm_wide *wide_of(const struct lm_model *model, const struct lm_node *node) {
@@ -77,44 +76,32 @@ static void give_cores_back(struct lm_width *width, struct lm_request *request) 
     lm_store_release_u32(&width->taken, 0); /* as X2 */
 }
 
-static void run_native(struct lm_worker *worker, const struct lm_request *request,
-                       const struct lm_model *model, struct lm_team *team) {
-    lm_engine_run(&model->engine, worker->index, request->layout.inputs[0], request->layout.outputs,
-                  request->sizes.rows, team);
-}
-
 int lm_width_run(struct lm_worker *worker, struct lm_request *request, OrtValue **values) {
     const struct lm_model *model = lm_request_runs(request);
-    const struct lm_ort *ort = &worker->shared->ort;
+    const bool in_place = lm_request_is_in_place(request);
+    const struct lm_runner *runner = lm_runner_of(model);
+    int (*const make)(const struct lm_model *, const struct lm_run *) =
+        in_place ? runner->run_in_place : runner->run;
+    struct lm_run run = {.ort = &worker->shared->ort,
+                         .worker = worker->index,
+                         .cpu = worker->pinned ? worker->cpu : -1,
+                         .values = values,
+                         .inputs = request->layout.inputs,
+                         .outputs = request->layout.outputs,
+                         .sizes = &request->sizes,
+                         .turn = &request->turn};
     /* The cost of a virtual model is no expert's own: what is long was found at start. */
     bool pays = !model->wide.only_long || request->expert || request->cost_ns >= LM_WIDE_RUN_NS;
-    bool is_native = lm_request_is_native(request);
+    const struct lm_wide *wide = runner->not_wide ? NULL : wide_of(model, worker->node);
+    uint64_t began_ns = 0;
     request->width = 1;
     request->disturbed = false;
-    if (model->sequences)
-        return lm_sequences_run(model->sequences, ort, model->sessions[worker->index],
-                                &request->turn, values, model->input_count, model->output_count);
-    if (model->process) {
-        return lm_process_run(model->process, worker->index, worker->pinned ? worker->cpu : -1,
-                              model, request->layout.inputs, request->layout.outputs,
-                              &request->sizes);
-    }
-    const struct lm_wide *wide = wide_of(model, worker->node);
-    uint64_t began_ns = 0;
-    pays = pays && wide && (is_native ? wide->team != NULL : wide->session != NULL);
-    if (!pays || !take_cores(worker, model, &began_ns)) {
-        if (!is_native) return lm_model_run(model, ort, worker->index, values);
-        run_native(worker, request, model, NULL);
-        return 0;
-    }
+    pays = pays && wide && (in_place ? wide->team != NULL : wide->session != NULL);
+    if (!pays || !take_cores(worker, model, &began_ns)) return make(model, &run);
+    run.wide = wide;
     request->width = (uint8_t)model->wide.width;
     lm_add_single_writer_u64(&worker->stats->worker.runs_wide, 1);
-    int code = 0;
-    if (is_native) {
-        run_native(worker, request, model, wide->team);
-    } else {
-        code = lm_model_run_on(model, ort, wide->session, values);
-    }
+    int code = make(model, &run);
     request->wide_ns = lm_now_ns() - began_ns;
     give_cores_back(&worker->node->width, request);
     return code;

@@ -248,7 +248,7 @@ static void serve_between(struct lm_worker *worker, uint64_t pixels_max) {
     while (now_ns < began_ns + LM_DECODE_SLICE_NS && put_back <= lm_queue_depth(queue) &&
            lm_queue_pop(queue, &job)) {
         const struct lm_request *request = lm_worker_request(worker, job);
-        bool waits = request->pixels > pixels_max || request->model->process;
+        bool waits = request->pixels > pixels_max || lm_runner_of(request->model)->is_apart;
         if (waits && lm_queue_push(queue, job)) {
             put_back++;
             lm_jobs_wake_another(node, worker->line);

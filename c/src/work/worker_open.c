@@ -63,17 +63,11 @@ static int warm_sizes(struct lm_worker *worker, const struct lm_model *model,
 /* The largest sizes, and a batch of them, where they take no longer than a start should wait. */
 static int warm_model(struct lm_worker *worker, struct lm_model *model, uint64_t *warm_ns) {
     *warm_ns = 0;
-    if (model->experts.count > 0) { /* they have been */
-        for (uint32_t e = 0; worker->index == 0 && e < model->experts.count; e++) {
-            uint64_t expert_ns = model->experts.models[e]->warm_ns;
-            if (expert_ns > *warm_ns) *warm_ns = expert_ns;
-            model->strays = model->strays || model->experts.models[e]->strays;
-        }
-        return lm_batch_warm(worker, model);
-    }
-    if (model->process) { /* it is warm before it takes requests */
-        *warm_ns = model->process->boxes->warm_ns;
-        return 0;
+    for (uint32_t p = 0; worker->index == 0 && p < lm_model_part_count(model); p++)
+        model->strays = model->strays || lm_model_part(model, p)->strays;
+    if (lm_runner_of(model)->warm_ns) {
+        *warm_ns = lm_runner_of(model)->warm_ns(model);
+        return lm_runner_of(model)->is_apart ? 0 : lm_batch_warm(worker, model);
     }
     const struct lm_sizes modest = lm_warmup_sizes(model, 1), largest = lm_model_largest(model, 1);
     int code = warm_sizes(worker, model, &modest, warm_ns);
@@ -125,7 +119,9 @@ int lm_worker_take_model(struct lm_worker *worker, struct lm_model *model, char 
         snprintf(note, note_bytes, "model '%s' fails on an input of zeros: %s", model->name,
                  lm_error_last());
     if (worker->index == 0) model->warm_ns = warm_ns;
-    return model->process ? 0 : lm_warmups_run(model, &worker->shared->ort, worker->index);
+    return lm_runner_of(model)->is_apart
+               ? 0
+               : lm_warmups_run(model, &worker->shared->ort, worker->index);
 }
 
 int lm_worker_open(struct lm_worker *worker) {
