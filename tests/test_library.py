@@ -103,13 +103,14 @@ def test_every_range_and_every_choice_is_that_of_the_header(tmp_path: Path) -> N
         "#define SETTING(section, type, name, least, most) \\\n"
         '  printf(#section "." #name " %llu %llu " #least "\\n", \\\n'
         "         (unsigned long long)(least), (unsigned long long)(most));\n"
-        "int main(void) { LUMEN_CONFIG_FIELDS(SETTING, FIELD) }\n",
+        "int main(void) { LUMEN_CONFIG_FIELDS(SETTING, FIELD) LUMEN_MODEL_SETTINGS(SETTING) }\n",
     )
     printed = subprocess.run([str(program)], capture_output=True, check=True, text=True).stdout
     header = {row[0]: row[1:] for row in (line.split(" ", 3) for line in printed.splitlines())}
     enumerators = dict(re.findall(r"(LUMEN_\w+) = (-?\d+)", HEADER.read_text()))
     ranges, choices = {}, 0
-    for section, name, field in config_struct.crossing():
+    of_models = (("models", name, field) for name, field, _limits in config_struct.ordinary())
+    for section, name, field in (*config_struct.crossing(), *of_models):
         limits = config_struct.whole_range(field)
         if limits is None:
             continue
@@ -117,11 +118,13 @@ def test_every_range_and_every_choice_is_that_of_the_header(tmp_path: Path) -> N
         if get_origin(field.annotation) is Literal:
             prefix = header[f"{section}.{name}"][2].rpartition("_")[0]
             for number, word in enumerate(get_args(field.annotation)):
-                last = {"io_uring": "URING", "lumen_arena": "ARENA"}.get(word, word.upper())
+                last = {"io_uring": "URING", "lumen_arena": "ARENA", "onnxruntime": "ORT"}.get(
+                    word, word.upper()
+                )
                 assert enumerators[f"{prefix}_{last}"] == str(number), word
             choices += 1
     assert ranges == {key: row[:2] for key, row in header.items()}
-    assert (len(ranges) > 20, choices) == (True, 6)
+    assert (len(ranges) > 20, choices) == (True, 10)
 
 
 def test_every_function_of_the_header_has_its_types() -> None:
@@ -187,7 +190,7 @@ def test_the_comparison_goes_both_ways() -> None:
     assert problem == f"expected ABI version {structs.ABI_VERSION}, found {structs.ABI_VERSION + 1}"
     moved = {**layout, ("lumen_model_config", "max_rows"): (8, 4)}
     assert library.compare(structs.ABI_VERSION, moved) == [
-        "lumen_model_config.max_rows: expected 4 bytes at 32, found 4 bytes at 8"
+        "lumen_model_config.max_rows: expected 4 bytes at 28, found 4 bytes at 8"
     ]
     fewer = {key: value for key, value in layout.items() if key != ("lumen_info", "slots")}
     (problem,) = library.compare(structs.ABI_VERSION, fewer)

@@ -17,12 +17,20 @@ from typing import Any, Literal, get_args, get_origin
 
 import pytest
 from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
 from lumen_uring.commands import bench
 from lumen_uring.config import load
 from lumen_uring.errors import EngineError
 from lumen_uring.ring import library
-from lumen_uring.ring.config_struct import crossing, native_key, u32, u64, whole_range
+from lumen_uring.ring.config_struct import (
+    crossing,
+    native_key,
+    ordinary,
+    u32,
+    u64,
+    whole_range,
+)
 from lumen_uring.ring.engine import Engine, EngineInfo, SlotClass
 from lumen_uring.ring.load import Load, LoadPlan
 from lumen_uring.settings.models import ModelConfig
@@ -55,9 +63,6 @@ SETTINGS: dict[tuple[type[BaseModel], str], tuple[str, Fields]] = {
     (EngineConfig, "lock_memory"): ("true", {"lock_memory": 1}),
     (EngineConfig, "flush_denormals"): ("true", {"flush_denormals": 1}),
     (ModelConfig, "name"): ("another", {"model.name": b"another"}),
-    (ModelConfig, "width"): ("5", {"model.width": 5}),
-    (ModelConfig, "run"): ("worker", {"model.run": 2}),
-    (ModelConfig, "isolation"): ("process", {"model.isolation": 1}),
     (ModelConfig, "engine"): ("native", {"model.engine": 1}),
     (ModelConfig, "providers"): (
         "[{tensorrt: {trt_fp16_enable: true, device_id: 1}}, CUDAExecutionProvider, cpu]",
@@ -70,11 +75,8 @@ SETTINGS: dict[tuple[type[BaseModel], str], tuple[str, Fields]] = {
             ],
         },
     ),
-    (ModelConfig, "intra_op_threads"): ("6", {"model.intra_op_threads": 6}),
-    (ModelConfig, "channel_order"): ("bgr", {"model.channel_order": 1}),
     (ModelConfig, "mean"): (str(list(MEAN)), {"model.mean": MEAN}),
     (ModelConfig, "scale"): (str(list(SCALE)), {"model.scale": SCALE}),
-    (ModelConfig, "max_rows"): ("12", {"model.max_rows": 12}),
     (ModelConfig, "max_dims"): (
         "{length: 7, 'x[2]': 9}",
         {"model.dim_count": 2, "model.dims": [(b"length", 7, 0), (b"x[2]", 9, 0)]},
@@ -84,14 +86,11 @@ SETTINGS: dict[tuple[type[BaseModel], str], tuple[str, Fields]] = {
         {"model.dim_count": 1, "model.dims": [(b"hauteur", 2147483647, 1)]},
     ),
     (ModelConfig, "max_output_bytes"): ("2KiB", {"model.max_output_bytes": 2048}),
-    (ModelConfig, "batch_size"): ("8", {"model.batch_size": 8}),
     (ModelConfig, "batch_delay_us"): ("0", {"model.batch_delay_us": 0}),
     (ModelConfig, "batch_preferred"): (
         "[2, 8]",
         {"model.preferred_count": 2, "model.preferred": [2, 8]},
     ),
-    (ModelConfig, "max_queued"): ("5", {"model.max_queued": 5}),
-    (ModelConfig, "queue_timeout_us"): ("7000000000", {"model.queue_timeout_us": 7000000000}),
     (ModelConfig, "image"): (
         "{fit: letterbox, filter: box, pad_value: 9, upright: false, decode: fast, lenient: true, "
         "max_pixels: 11, max_whole_pixels: 12}",
@@ -120,16 +119,24 @@ SETTINGS: dict[tuple[type[BaseModel], str], tuple[str, Fields]] = {
 
 def _add_ordinary_settings() -> None:
     """Each arrives as it is written (a choice as its number) in the field of its name."""
-    for section, key, field in crossing():
-        owner = ServerConfig if section == "server" else EngineConfig
+    ours: list[tuple[type[BaseModel], str, FieldInfo]] = [
+        (ServerConfig if section == "server" else EngineConfig, key, field)
+        for section, key, field in crossing()
+    ]
+    for owner, key, field in (
+        *ours,
+        *((ModelConfig, name, field) for name, field, _ in ordinary()),
+    ):
         limits = whole_range(field)
-        if limits is None or key == "burst" or (owner, key) in SETTINGS:
+        elsewhere = {"burst", "isolation_hang_seconds"}  # beside others
+        if limits is None or key in elsewhere or (owner, key) in SETTINGS:
             continue
         words = get_args(field.annotation) if get_origin(field.annotation) is Literal else ()
         default = words.index(field.default) if words else field.default
         number = limits[0] if limits[0] not in (0, default) else limits[1]
         number -= number == default
-        SETTINGS[owner, key] = (words[number] if words else str(number), {key: number})
+        arrives = f"model.{key}" if owner is ModelConfig else key
+        SETTINGS[owner, key] = (words[number] if words else str(number), {arrives: number})
 
 
 _add_ordinary_settings()

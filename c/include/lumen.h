@@ -171,7 +171,6 @@ typedef struct lumen_key_config {
 typedef struct lumen_config {
     LUMEN_CONFIG_FIELDS(LUMEN_SETTING_MEMBER, LUMEN_FIELD_MEMBER)
 } lumen_config;
-#undef LUMEN_SETTING_MEMBER
 #undef LUMEN_FIELD_MEMBER
 
 /* The size of one free dimension of a model, by the name that the graph gives it. */
@@ -334,27 +333,39 @@ typedef struct lumen_declared {
 } lumen_declared;
 
 /* 0 means "the default" only where the comment says so. */
+/* The ordinary settings of a model: whole numbers and choices, in the order of settings/models.py.
+ * `auto` and `null` are 0. Each is a member of lumen_model_config, and refused outside its range.
+ */
+#define LUMEN_MODEL_SETTINGS(SETTING)                                                              \
+    SETTING(models, uint32_t, width, 0, LUMEN_WORKERS_MAX) /* cores of a Run, others being idle */ \
+    SETTING(models, uint32_t, run, LUMEN_RUN_AUTO, LUMEN_RUN_WORKER)                               \
+    SETTING(models, uint32_t, engine, LUMEN_ENGINE_AUTO, LUMEN_ENGINE_ORT)                         \
+    SETTING(models, uint32_t, isolation, LUMEN_ISOLATION_NONE, LUMEN_ISOLATION_PROCESS)            \
+    SETTING(models, uint32_t, isolation_hang_seconds, 0, 86400) /* 0: hang_seconds */              \
+    SETTING(models, uint32_t, intra_op_threads, 1, 256)         /* of a session, for one Run */    \
+    SETTING(models, uint32_t, channel_order, LUMEN_CHANNELS_RGB, LUMEN_CHANNELS_BGR)               \
+    SETTING(models, uint32_t, max_rows, 0, UINT32_MAX) /* 0: what fits max_request_bytes */        \
+    SETTING(models, uint32_t, max_output_bytes, 0, UINT32_MAX) /* of unknown shapes; 0: spills */  \
+    SETTING(models, uint32_t, batch_size, 0, LUMEN_BATCH_MAX)  /* 0: the engine's */               \
+    SETTING(models, uint32_t, max_queued, 0, UINT32_MAX) /* waiting requests, then 503; 0: any */  \
+    SETTING(models, uint64_t, queue_timeout_us, 0, UINT64_MAX) /* for a worker; 0: no bound */     \
+    SETTING(models, uint32_t, response_cache, 0, 1) /* answers may come from the response cache */
+
 typedef struct lumen_model_config {
+    LUMEN_MODEL_SETTINGS(LUMEN_SETTING_MEMBER)
     const char *name; /* unique, 1..255 bytes: NAME, or NAME:VERSION beside others of that NAME */
     const char *path; /* an ONNX (or .ort) file */
     const char *cache_path; /* where the optimised graph is kept; NULL: in memory, made anew at each
                                start */
-    uint32_t intra_op_threads; /* ONNX Runtime threads per session, 1..256 */
-    uint32_t channel_order; /* LUMEN_CHANNELS_*: the order the model wants; rgb8 requests are RGB */
-    uint32_t max_rows;      /* largest batch of one request; 0: what fits max_request_bytes */
     float mean[3]; /* rgb8: tensor = (value - mean) * scale, in the model's channel order */
     float scale[3];
-    uint64_t max_output_bytes; /* room kept for outputs whose shape is unknown before Run */
-    uint32_t batch_size;       /* 0: the engine's */
-    uint32_t batch_delay_us;   /* UINT32_MAX: the engine's */
-    double rate;               /* requests a second; 0: no limit */
-    uint32_t burst;            /* requests at once, at least 1 where rate is set */
-    uint32_t label_bytes;      /* of `labels` */
-    const char *labels;    /* one line per class, for the classification extension; NULL: none */
-    const lumen_dim *dims; /* sizes of free dimensions; NULL: none is set */
+    uint32_t batch_delay_us; /* UINT32_MAX: the engine's */
+    double rate;             /* requests a second; 0: no limit */
+    uint32_t burst;          /* requests at once, at least 1 where rate is set */
+    uint32_t label_bytes;    /* of `labels` */
+    const char *labels;      /* one line per class, for the classification extension; NULL: none */
+    const lumen_dim *dims;   /* sizes of free dimensions; NULL: none is set */
     uint32_t dim_count;
-    uint32_t width;                  /* cores of a Run that finds other workers idle; 0: auto */
-    uint32_t run;                    /* LUMEN_RUN_* */
     const lumen_image_config *image; /* NULL: no files of pictures are taken */
     /* NULL: a model of its own. Else the model runs these, of which the last one says its tensors,
      * their sizes and what becomes of pictures: `path` and such settings are not looked at. */
@@ -364,26 +375,21 @@ typedef struct lumen_model_config {
     const lumen_steps_config *steps;
     const char *engine_path;         /* of the native engine's file; NULL: there is none */
     const char *engine_why;          /* why there is none; NULL: it is not said */
-    uint32_t engine;                 /* LUMEN_ENGINE_* */
     uint32_t provider_count;         /* at most LUMEN_PROVIDERS_MAX */
     const lumen_provider *providers; /* each takes what it can of the graph, in this order; then the
                                       * CPU */
-    uint32_t response_cache; /* 1: the same request may be answered by the same outputs again */
-    uint32_t isolation;      /* LUMEN_ISOLATION_* */
-    uint32_t version;        /* what clients are told; a request that names none goes to the highest
-                              * of the NAME; 0: 1 */
-    uint32_t warmup_count;   /* at most LUMEN_WARMUPS_MAX */
+    uint32_t version;      /* what clients are told; a request that names none goes to the highest
+                            * of the NAME; 0: 1 */
+    uint32_t warmup_count; /* at most LUMEN_WARMUPS_MAX */
     const lumen_warmup *warmups;
     const lumen_sequences_config *sequences; /* NULL: each request stands alone */
     const char *file_name; /* that the configuration file gives the model; NULL: it gives none */
     const lumen_declared *declared;
     uint32_t declared_count;
-    uint32_t max_queued;       /* requests that wait for a worker; beyond them 503; 0: no bound */
-    uint64_t queue_timeout_us; /* a request's longest wait for a worker; 0: no bound */
     const uint32_t *preferred; /* a batch of so many rows waits for no more, 1..256 each */
     uint32_t preferred_count;
-    uint32_t isolation_hang_seconds; /* of a Run in its process, which is ended; 0: hang_seconds */
 } lumen_model_config;
+#undef LUMEN_SETTING_MEMBER
 
 /* What the process of a model needs to know. It inherits `fd` and hands all to lumen_serve_process.
  */

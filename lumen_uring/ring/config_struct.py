@@ -70,6 +70,8 @@ def whole_range(field: FieldInfo) -> tuple[int, int] | None:
         return 0, len(get_args(field.annotation)) - 1
     if field.annotation is bool:
         return 0, 1
+    if get_origin(field.annotation) in (dict, tuple):
+        return None
     arms = get_args(field.annotation) or (field.annotation,)
     whole = [arm for arm in arms if int in (arm, *get_args(arm))]
     if not whole:
@@ -82,9 +84,31 @@ def whole_range(field: FieldInfo) -> tuple[int, int] | None:
     return (0 if len(arms) > 1 else least), most
 
 
+# Settings of a model that are whole numbers and no ordinary ones: Python's side alone, and those
+# whose null is not 0.
+_NOT_ORDINARY: Final = {"isolation_memory", "batch_delay_us", "burst"}
+
+
+def ordinary() -> Iterator[tuple[str, FieldInfo, tuple[int, int]]]:
+    """Name, field and range of every ordinary setting of a model, in the header's order."""
+    for name, field in ModelConfig.model_fields.items():
+        limits = whole_range(field)
+        if limits is not None and name not in _NOT_ORDINARY:
+            yield name, field, limits
+
+
 def _number(field: FieldInfo, word: str) -> int:
     """A choice's number: its place among the choices."""
     return get_args(field.annotation).index(word)
+
+
+def _whole(name: str, field: FieldInfo, value: Any) -> int:
+    """What crosses of an ordinary setting of a model; EngineError where it does not fit."""
+    if get_origin(field.annotation) is Literal:
+        return _number(field, value)
+    limits = whole_range(field)
+    assert limits is not None
+    return (u32 if limits[1] <= _U32_MAX else u64)(name, 0 if value in ("auto", None) else value)
 
 
 def _fields() -> Iterator[tuple[str, Any]]:
@@ -102,6 +126,10 @@ def _fields() -> Iterator[tuple[str, Any]]:
 
 _FIELDS: Final[dict[str, Any]] = dict(_fields())
 structs.LumenConfig._fields_ = list(_FIELDS.items())
+structs.LumenModelConfig._fields_ = [
+    *((name, c_uint32 if most <= _U32_MAX else c_uint64) for name, _, (_least, most) in ordinary()),
+    *structs.MODEL_FIELDS,
+]
 
 
 def native_config(
@@ -170,19 +198,19 @@ def native_model(
         name: getattr(model if name in model.model_fields_set else preset, name)
         for name in ("channel_order", "mean", "scale")
     }
+    settings = {
+        name: _whole(name, field, chosen.get(name, getattr(model, name)))
+        for name, field, _limits in ordinary()
+    }
     declared = _declared(model)
     listed = [native_provider(one, model.intra_op_threads) for one in model.providers]
     return structs.LumenModelConfig(
+        **settings,
         name=model.name.encode(),
         path=os.fsencode(path),
         cache_path=None if cache_path is None else os.fsencode(cache_path),
-        intra_op_threads=u32("intra_op_threads", model.intra_op_threads),
-        channel_order=_number(ModelConfig.model_fields["channel_order"], chosen["channel_order"]),
-        max_rows=u32("max_rows", model.max_rows),
         mean=chosen["mean"],
         scale=chosen["scale"],
-        max_output_bytes=u64("max_output_bytes", model.max_output_bytes),
-        batch_size=0 if model.batch_size is None else u32("batch_size", model.batch_size),
         batch_delay_us=(
             _U32_MAX
             if model.batch_delay_us is None
@@ -194,14 +222,8 @@ def native_model(
         labels=labels,
         dims=(structs.LumenDim * len(dims))(*dims) if dims else None,
         dim_count=len(dims),
-        width=0 if model.width == "auto" else u32("width", model.width),
-        run=_number(ModelConfig.model_fields["run"], model.run),
         engine_path=None if engine is None or engine.path is None else os.fsencode(engine.path),
         engine_why=None if engine is None or engine.why is None else engine.why.encode(),
-        engine=_number(ModelConfig.model_fields["engine"], model.engine),
-        response_cache=int(model.response_cache),
-        isolation=_number(ModelConfig.model_fields["isolation"], model.isolation),
-        isolation_hang_seconds=u32("isolation_hang_seconds", model.isolation_hang_seconds),
         version=u32("version", model.version),
         image=None if image is None else ctypes.pointer(native_image(image)),
         experts=None if experts is None else ctypes.pointer(experts),
@@ -220,8 +242,6 @@ def native_model(
         file_name=model.origin.file_name.encode() or None if model.origin else None,
         declared_count=len(declared),
         declared=(structs.LumenDeclared * len(declared))(*declared),
-        max_queued=u32("max_queued", model.max_queued),
-        queue_timeout_us=u64("queue_timeout_us", model.queue_timeout_us),
         preferred=(ctypes.c_uint32 * len(model.batch_preferred))(*model.batch_preferred),
         preferred_count=len(model.batch_preferred),
     )

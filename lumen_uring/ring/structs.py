@@ -18,7 +18,7 @@ from ctypes import (
     c_uint32,
     c_uint64,
 )
-from typing import Final
+from typing import Any, Final
 
 ABI_VERSION: Final = 13
 STATS_VERSION: Final = 5
@@ -233,52 +233,41 @@ class LumenDeclared(ctypes.Structure):
     ]
 
 
-class LumenModelConfig(ctypes.Structure):
-    """lumen_model_config: what lumen_add_model takes."""
+# Of lumen_model_config what is no ordinary setting; config_struct.py puts those before.
+MODEL_FIELDS: Final[list[tuple[str, Any]]] = [
+    ("name", c_char_p),
+    ("path", c_char_p),
+    ("cache_path", c_char_p),
+    ("mean", c_float * 3),
+    ("scale", c_float * 3),
+    ("batch_delay_us", c_uint32),
+    ("rate", c_double),
+    ("burst", c_uint32),
+    ("label_bytes", c_uint32),
+    ("labels", c_char_p),
+    ("dims", ctypes.POINTER(LumenDim)),
+    ("dim_count", c_uint32),
+    ("image", ctypes.POINTER(LumenImageConfig)),
+    ("experts", ctypes.POINTER(LumenExpertsConfig)),
+    ("steps", ctypes.POINTER(LumenStepsConfig)),
+    ("engine_path", c_char_p),
+    ("engine_why", c_char_p),
+    ("provider_count", c_uint32),
+    ("providers", ctypes.POINTER(LumenProvider)),
+    ("version", c_uint32),
+    ("warmup_count", c_uint32),
+    ("warmups", ctypes.POINTER(LumenWarmup)),
+    ("sequences", ctypes.POINTER(LumenSequencesConfig)),
+    ("file_name", c_char_p),
+    ("declared", ctypes.POINTER(LumenDeclared)),
+    ("declared_count", c_uint32),
+    ("preferred", ctypes.POINTER(c_uint32)),
+    ("preferred_count", c_uint32),
+]
 
-    _fields_ = [
-        ("name", c_char_p),
-        ("path", c_char_p),
-        ("cache_path", c_char_p),
-        ("intra_op_threads", c_uint32),
-        ("channel_order", c_uint32),
-        ("max_rows", c_uint32),
-        ("mean", c_float * 3),
-        ("scale", c_float * 3),
-        ("max_output_bytes", c_uint64),
-        ("batch_size", c_uint32),
-        ("batch_delay_us", c_uint32),
-        ("rate", c_double),
-        ("burst", c_uint32),
-        ("label_bytes", c_uint32),
-        ("labels", c_char_p),
-        ("dims", ctypes.POINTER(LumenDim)),
-        ("dim_count", c_uint32),
-        ("width", c_uint32),
-        ("run", c_uint32),
-        ("image", ctypes.POINTER(LumenImageConfig)),
-        ("experts", ctypes.POINTER(LumenExpertsConfig)),
-        ("steps", ctypes.POINTER(LumenStepsConfig)),
-        ("engine_path", c_char_p),
-        ("engine_why", c_char_p),
-        ("engine", c_uint32),
-        ("provider_count", c_uint32),
-        ("providers", ctypes.POINTER(LumenProvider)),
-        ("response_cache", c_uint32),
-        ("isolation", c_uint32),
-        ("version", c_uint32),
-        ("warmup_count", c_uint32),
-        ("warmups", ctypes.POINTER(LumenWarmup)),
-        ("sequences", ctypes.POINTER(LumenSequencesConfig)),
-        ("file_name", c_char_p),
-        ("declared", ctypes.POINTER(LumenDeclared)),
-        ("declared_count", c_uint32),
-        ("max_queued", c_uint32),
-        ("queue_timeout_us", c_uint64),
-        ("preferred", ctypes.POINTER(c_uint32)),
-        ("preferred_count", c_uint32),
-        ("isolation_hang_seconds", c_uint32),
-    ]
+
+class LumenModelConfig(ctypes.Structure):
+    """lumen_model_config: what lumen_add_model takes. Its fields are set by config_struct.py."""
 
 
 class LumenProcess(ctypes.Structure):

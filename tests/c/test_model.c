@@ -212,9 +212,12 @@ static void refused_settings(void) {
     refused(&config, LUMEN_E_INVALID, "intra_op_threads");
     config.intra_op_threads = 257;
     refused(&config, LUMEN_E_INVALID, "257");
-    config = config_of(digits, NULL);
-    config.channel_order = 2;
-    refused(&config, LUMEN_E_INVALID, "channel_order");
+    /* Each ordinary setting, one beyond its range. */
+#define BEYOND(section, type, setting, least, most) \
+    config = config_of(digits, NULL);               \
+    config.setting = (type)(most) + 1;              \
+    if (config.setting > (type)(most)) refused(&config, LUMEN_E_INVALID, #setting ": expected ");
+    LUMEN_MODEL_SETTINGS(BEYOND)
 }
 
 static void refused_file(const char *name, const void *bytes, size_t count, int code) {

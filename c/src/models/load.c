@@ -16,37 +16,26 @@
 #include "models/warmup.h"
 #include "onnx/refusal.h"
 
+static int in_range(const lumen_model_config *config, const char *setting, uint64_t found,
+                    uint64_t least, uint64_t most) {
+    if (found >= least && found <= most) return 0;
+    return lm_error(LUMEN_E_INVALID, "model '%s': %s: expected %llu to %llu, found %llu",
+                    config->name, setting, (unsigned long long)least, (unsigned long long)most,
+                    (unsigned long long)found);
+}
+
+#define CHECK_SETTING(section, type, setting, least, most) \
+    if (!code) code = in_range(config, #setting, config->setting, least, most);
+
 static int check_config(const lumen_model_config *config) {
     size_t name_bytes = strlen(config->name);
     if (name_bytes < 1 || name_bytes >= LM_NAME_BYTES_MAX) {
         return lm_error(LUMEN_E_INVALID, "model name: expected 1 to %d bytes, found %zu",
                         LM_NAME_BYTES_MAX - 1, name_bytes);
     }
-    if (config->intra_op_threads < 1 || config->intra_op_threads > 256) {
-        return lm_error(LUMEN_E_INVALID,
-                        "model '%s': intra_op_threads: expected 1 to 256, found %u", config->name,
-                        config->intra_op_threads);
-    }
-    if (config->channel_order > LUMEN_CHANNELS_BGR) {
-        return lm_error(LUMEN_E_INVALID, "model '%s': channel_order: expected 0 or 1, found %u",
-                        config->name, config->channel_order);
-    }
-    if (config->width > LM_WIDTH_MAX) {
-        return lm_error(LUMEN_E_INVALID, "model '%s': width: expected 0 to %d, found %u",
-                        config->name, LM_WIDTH_MAX, config->width);
-    }
-    if (config->run > LUMEN_RUN_WORKER) {
-        return lm_error(LUMEN_E_INVALID, "model '%s': run: expected 0 to 2, found %u", config->name,
-                        config->run);
-    }
-    if (config->engine > LUMEN_ENGINE_ORT) {
-        return lm_error(LUMEN_E_INVALID, "model '%s': engine: expected 0 to 2, found %u",
-                        config->name, config->engine);
-    }
-    if (config->isolation > LUMEN_ISOLATION_PROCESS) {
-        return lm_error(LUMEN_E_INVALID, "model '%s': isolation: expected 0 or 1, found %u",
-                        config->name, config->isolation);
-    }
+    int code = 0;
+    LUMEN_MODEL_SETTINGS(CHECK_SETTING)
+    if (code) return code;
     for (uint32_t d = 0; d < config->dim_count; d++) {
         if (config->dims[d].size >= 1 && config->dims[d].size <= INT32_MAX) continue;
         return lm_error(LUMEN_E_INVALID, "model '%s': dimension '%s': expected 1 to %d, found %u",
