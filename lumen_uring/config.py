@@ -194,7 +194,10 @@ def _checked_together(draft: _Draft, config: Config) -> Config:
         else:
             draft.report(path, expected, found)
 
+    from lumen_uring.ring import rules  # the C library is loaded where a model asks for it
+
     contradictions.check_together(config, report)
+    rules.check(config, report)
     expert_checks.check(config, report)
     ensembles.check(config, report)
     entries = {model.base: model for model in config.models}

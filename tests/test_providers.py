@@ -62,8 +62,8 @@ def test_what_it_contradicts() -> None:
     others = "models.0.providers=[openvino]"
     (line,) = problems(others, "models.0.engine=native")
     assert line.endswith(
-        "expected auto or onnxruntime beside other providers, found native: it runs on the CPU "
-        "alone"
+        "expected auto or onnxruntime beside other providers than cpu, found native: "
+        "it runs on the CPU alone"
     )
     (line,) = problems(others, "models.0.width=2")
     assert "auto or 1 beside other providers than cpu, found 2" in line

@@ -164,6 +164,9 @@ ELSEWHERE: dict[type[BaseModel], set[str]] = {
 }  # fmt: skip
 
 
+_LOAD = library.load
+
+
 class _Library:
     """The structs that lumen_open and lumen_add_model were given, field by field."""
 
@@ -181,6 +184,9 @@ class _Library:
         ]
         del self.fields["keys"]
         return 0
+
+    def lumen_rules(self, count: Any) -> Any:
+        return _LOAD().lumen_rules(count)
 
     def lumen_add_model(self, _handle: object, model: Any, _index: object) -> int:
         native = model._obj

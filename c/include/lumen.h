@@ -391,6 +391,20 @@ typedef struct lumen_model_config {
 } lumen_model_config;
 #undef LUMEN_SETTING_MEMBER
 
+/* What a model may have beside an ordinary setting. */
+enum { LUMEN_BESIDE_SEQUENCES, LUMEN_BESIDE_PROCESS, LUMEN_BESIDE_PROVIDERS };
+
+/* A setting that models of a kind may only have some values of. */
+typedef struct lumen_rule {
+    uint32_t kind; /* LUMEN_BESIDE_* */
+    uint32_t reserved;
+    const char *beside;   /* the kind in words */
+    const char *setting;  /* of LUMEN_MODEL_SETTINGS */
+    uint64_t allowed;     /* bit n: it may be n */
+    const char *expected; /* the same in words */
+    const char *because;
+} lumen_rule;
+
 /* What the process of a model needs to know. It inherits `fd` and hands all to lumen_serve_process.
  */
 typedef struct lumen_process {
@@ -534,6 +548,8 @@ typedef struct lumen_abi_field {
 
 /* Returns the table and its length; the field name "" gives the size of the whole struct. */
 LUMEN_API const lumen_abi_field *lumen_abi(uint32_t *abi_version, uint32_t *field_count);
+/* All rules between a model's settings; they stay as long as the library. */
+LUMEN_API const lumen_rule *lumen_rules(uint32_t *count);
 LUMEN_API const char *lumen_version(void);
 LUMEN_API const char *lumen_last_error(void);
 

@@ -102,8 +102,17 @@ def _number(field: FieldInfo, word: str) -> int:
     return get_args(field.annotation).index(word)
 
 
-def _whole(name: str, field: FieldInfo, value: Any) -> int:
-    """What crosses of an ordinary setting of a model; EngineError where it does not fit."""
+def whole_number(name: str, field: FieldInfo, value: Any) -> int:
+    """What crosses of an ordinary setting of a model.
+
+    Args:
+        name: of the setting.
+        field: its declaration.
+        value: as the settings have it.
+
+    Raises:
+        EngineError: it does not fit its type in C.
+    """
     if get_origin(field.annotation) is Literal:
         return _number(field, value)
     limits = whole_range(field)
@@ -199,7 +208,7 @@ def native_model(
         for name in ("channel_order", "mean", "scale")
     }
     settings = {
-        name: _whole(name, field, chosen.get(name, getattr(model, name)))
+        name: whole_number(name, field, chosen.get(name, getattr(model, name)))
         for name, field, _limits in ordinary()
     }
     declared = _declared(model)

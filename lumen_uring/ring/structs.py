@@ -270,6 +270,20 @@ class LumenModelConfig(ctypes.Structure):
     """lumen_model_config: what lumen_add_model takes. Its fields are set by config_struct.py."""
 
 
+class LumenRule(ctypes.Structure):
+    """lumen_rule: a setting that models of a kind may only have some values of."""
+
+    _fields_ = [
+        ("kind", c_uint32),
+        ("reserved", c_uint32),
+        ("beside", c_char_p),
+        ("setting", c_char_p),
+        ("allowed", c_uint64),
+        ("expected", c_char_p),
+        ("because", c_char_p),
+    ]
+
+
 class LumenProcess(ctypes.Structure):
     """lumen_process: what the process of a model needs to know."""
 
@@ -454,6 +468,7 @@ MIRRORS: Final[dict[str, type[ctypes.Structure]]] = {
     "lumen_key_config": LumenKeyConfig,
     "lumen_config": LumenConfig,
     "lumen_model_config": LumenModelConfig,
+    "lumen_rule": LumenRule,
     "lumen_dim": LumenDim,
     "lumen_image_config": LumenImageConfig,
     "lumen_option": LumenOption,
@@ -494,6 +509,7 @@ FUNCTIONS: Final[tuple[tuple[str, object, tuple[object, ...]], ...]] = (
         ctypes.POINTER(LumenAbiField),
         (ctypes.POINTER(c_uint32), ctypes.POINTER(c_uint32)),
     ),
+    ("lumen_rules", ctypes.POINTER(LumenRule), (ctypes.POINTER(c_uint32),)),
     ("lumen_version", c_char_p, ()),
     ("lumen_last_error", c_char_p, ()),
     ("lumen_open", ctypes.c_int, (_Config, ctypes.POINTER(_Server))),

@@ -1,7 +1,7 @@
 """Checks settings that contradict each other; called by config.py, on the main thread.
 
-key_checks.py does the same for keys and rates. It reports each problem with its place and never
-raises.
+key_checks.py does the same for keys and rates, ring/rules.py for what a model's own settings
+exclude. It reports each problem with its place and never raises.
 """
 
 from __future__ import annotations
@@ -106,18 +106,10 @@ def check_together(config: Config, report: Report) -> None:
 
 
 def _check_providers(model: ModelConfig, index: int, report: Report) -> None:
-    """Reports what does not go together with other providers than the CPU."""
+    """Reports a list of providers that contradicts itself."""
     wrong = providers.problem(model.providers)
     if wrong:
         report(("models", index, "providers"), *wrong)
-    if not providers.others(model.providers):
-        return
-    if model.engine == "native":
-        found = "native: it runs on the CPU alone"
-        report(("models", index, "engine"), "auto or onnxruntime beside other providers", found)
-    if model.width not in ("auto", 1):
-        found = f"{model.width}: providers have threads of their own"
-        report(("models", index, "width"), "auto or 1 beside other providers than cpu", found)
 
 
 def _check_sequences(config: Config, index: int, report: Report) -> None:
@@ -129,17 +121,6 @@ def _check_sequences(config: Config, index: int, report: Report) -> None:
     wrong = sequences.problem(model.sequences)
     if wrong:
         report((*place, "sequences"), *wrong)
-    for name, fits, expected in (
-        ("isolation", model.isolation == "none", "none"),
-        ("response_cache", not model.response_cache, "false"),
-        ("engine", model.engine != "native", "auto or onnxruntime"),
-        ("width", model.width in ("auto", 1), "auto or 1"),
-        ("batch_size", model.batch_size in (None, 1), "null or 1"),
-        ("max_rows", model.max_rows in (0, 1), "0 or 1"),
-    ):
-        if not fits:
-            found = f"{getattr(model, name)}: its requests depend on those before"
-            report((*place, name), f"{expected} beside sequences", found)
     parts = {expert.model for entry in config.experts for expert in entry.experts}
     parts |= {step.model for entry in config.ensembles for step in entry.steps}
     if model.name in parts:
@@ -162,14 +143,6 @@ def _check_isolation(config: Config, index: int, report: Report) -> None:
     if engine.allocator_type != "lumen_arena":
         found = f"process beside engine.allocator_type {engine.allocator_type}"
         report((*place, "isolation"), "none, or allocator_type lumen_arena", found)
-    for name, wrong, expected in (
-        ("run", model.run == "inline", "auto or worker"),
-        ("engine", model.engine == "native", "auto or onnxruntime"),
-        ("width", model.width not in ("auto", 1), "auto or 1"),
-    ):
-        if wrong:
-            value = f"{getattr(model, name)}"
-            report((*place, name), f"{expected} with isolation: process", value)
     for virtual in config.experts:
         if model.name in {expert.model for expert in virtual.experts}:
             found = f"process, and the model is an expert of {virtual.name}"

@@ -10,6 +10,7 @@
 #include "models/native_engine.h"
 #include "models/process.h"
 #include "models/reshape.h"
+#include "models/rules.h"
 #include "models/sequences_open.h"
 #include "models/steps_plan.h"
 #include "models/virtual.h"
@@ -191,11 +192,6 @@ static int isolate(struct lm_model *model, const struct lm_ort *ort) {
 
 /* A Run of such a model is one session's, and no cache, batch or other process knows its state. */
 static int begin_sequences(struct lm_model *model, const lumen_model_config *config) {
-    const char *beside = config->isolation != LUMEN_ISOLATION_NONE ? "isolation: process"
-                         : config->response_cache                  ? "response_cache"
-                         : config->batch_size > 1                  ? "a batch_size above 1"
-                                                                   : NULL;
-    if (beside) return lm_error(LUMEN_E_INVALID, "sequences: expected no %s beside them", beside);
     model->width = 1;
     model->runner = LM_RUNNER_SEQUENCES;
     return lm_sequences_open(&model->sequences, config->sequences);
@@ -205,10 +201,14 @@ int lm_model_open(struct lm_model *model, const struct lm_ort *ort,
                   const lumen_model_config *config, uint32_t index, uint32_t session_count) {
     int code = begin(model, config, index);
     if (code) return code;
+    const bool isolated = config->isolation == LUMEN_ISOLATION_PROCESS;
     code = lm_ort_source_open(&model->source, ort, config);
     if (model->source.providers.count > 0) model->width = 1; /* their threads are their own */
+    const uint32_t kinds = (config->sequences != NULL) << LUMEN_BESIDE_SEQUENCES |
+                           isolated << LUMEN_BESIDE_PROCESS |
+                           (model->source.providers.count > 0) << LUMEN_BESIDE_PROVIDERS;
+    if (!code) code = lm_rules_check(config, kinds);
     if (!code && config->sequences) code = begin_sequences(model, config);
-    bool isolated = config->isolation == LUMEN_ISOLATION_PROCESS;
     if (!code) code = open_sessions(model, ort, config->path, isolated ? 1 : session_count);
     if (!code) code = lm_model_limit_sizes(model, config);
     if (!code && model->sequences) model->max_rows = 1; /* a state has no more */
