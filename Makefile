@@ -79,7 +79,7 @@ $(VENV)/.dashboard: $(VENV)/.run
 # test judges a time.
 test: dev ## all tests: C on three builds, fuzz corpora, simulation, models, Python
 	@$(MAKE) -s --no-print-directory -j$(JOBS) --output-sync=target lint test-models c-then-sim
-	@$(MAKE) -s --no-print-directory -j9 --output-sync=target test-python $(E2E)
+	@$(MAKE) -s --no-print-directory -j10 --output-sync=target test-python $(E2E)
 
 dev: $(VENV)/.dev ## set-up for changing Lumen: `build`, and what tests and benchmarks need
 	@$(MAKE) -s --no-print-directory $(PARALLEL) -C c lib bench
@@ -119,27 +119,22 @@ test-python: dev
 
 # Side by side: each waits much of its time, and none judges a time. Tests marked `once` are left out on epoll.
 e2e: dev ## end-to-end tests on io_uring (where it is to be had), and what is about I/O on epoll
-	@$(MAKE) -s --no-print-directory -j8 --output-sync=target $(E2E)
+	@$(MAKE) -s --no-print-directory -j9 --output-sync=target $(E2E)
 
-E2E = e2e-docs e2e-a-g e2e-h-l e2e-i-o e2e-p-r e2e-s-z epoll-a-l epoll-m-z
+E2E = e2e-docs e2e-http e2e-native e2e-models e2e-operate epoll-http epoll-native epoll-models epoll-operate
 EPOLL = LUMEN_E2E_BACKEND=epoll $(PYTEST) -p no:cacheprovider -m "not once"
+DOCS_E2E = tests/e2e/operate/test_e2e_docs.py
 .PHONY: $(E2E)
 e2e-docs: dev
-	@$(PYTEST) -p no:cacheprovider tests/e2e/test_e2e_docs.py
-e2e-a-g: dev
-	@$(PYTEST) -p no:cacheprovider $(filter-out %_docs.py,$(wildcard tests/e2e/test_e2e_[a-g]*.py))
-e2e-h-l: dev
-	@$(PYTEST) -p no:cacheprovider tests/e2e/test_e2e_[hl]*.py
-e2e-i-o: dev
-	@$(PYTEST) -p no:cacheprovider tests/e2e/test_e2e_[i-km-o]*.py
-e2e-p-r: dev
-	@$(PYTEST) -p no:cacheprovider tests/e2e/test_e2e_[p-r]*.py
-e2e-s-z: dev
-	@$(PYTEST) -p no:cacheprovider tests/e2e/test_e2e_[s-z]*.py
-epoll-a-l: dev
-	@$(EPOLL) tests/e2e/test_e2e_[a-l]*.py
-epoll-m-z: dev
-	@$(EPOLL) tests/e2e/test_e2e_[m-z]*.py
+	@$(PYTEST) -p no:cacheprovider $(DOCS_E2E)
+e2e-operate: dev
+	@$(PYTEST) -p no:cacheprovider tests/e2e/operate tests/e2e/pictures --ignore=$(DOCS_E2E)
+e2e-http e2e-native e2e-models: e2e-%: dev
+	@$(PYTEST) -p no:cacheprovider tests/e2e/$*
+epoll-operate: dev
+	@$(EPOLL) tests/e2e/operate tests/e2e/pictures
+epoll-http epoll-native epoll-models: epoll-%: dev
+	@$(EPOLL) tests/e2e/$*
 
 # The long forms: longer at random, and all of it on the backend that is named.
 LONG := LUMEN_E2E_SECONDS=$${LUMEN_E2E_SECONDS:-15}

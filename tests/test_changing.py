@@ -34,7 +34,7 @@ def text(path: str) -> str:
         ("tests/models/explore/scenarios_queue.c", "LUMEN_QUEUE_{upper}\\b", WITHOUT_HISTORIES),
         ("tests/models/linearizability.c", "LUMEN_QUEUE_{upper}\\b", WITHOUT_HISTORIES),
         ("tests/models/mutants.py", '"parts/queue_{word}.c"', WITHOUT_HISTORIES),
-        ("tests/e2e/test_e2e_engines.py", '"{word}"', set()),
+        ("tests/e2e/models/test_e2e_engines.py", '"{word}"', set()),
         ("bench/micro/microbench.c", "LUMEN_QUEUE_{upper}\\b", WITHOUT_HISTORIES),
         ("docs/CONCURRENCY.md", "\\| {word} \\|", set()),
     ],

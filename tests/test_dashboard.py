@@ -1,6 +1,6 @@
 """The figures behind `lumen dashboard`: telemetry files, good and broken, and what is made of them.
 
-The pages themselves are in tests/e2e/test_e2e_dashboard.py.
+The pages themselves are in tests/e2e/operate/test_e2e_dashboard.py.
 """
 
 from __future__ import annotations

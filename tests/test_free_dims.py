@@ -1,6 +1,6 @@
 """Models with free dimensions beside the rows, from the client's side: describe, checks, requests.
 
-The peer is test_client.py's, with a model of its own; tests/e2e/test_e2e_free_dims.py asks a
+The peer is test_client.py's, with a model of its own; tests/e2e/models/test_e2e_free_dims.py asks a
 server.
 """
 

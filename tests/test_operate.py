@@ -1,7 +1,7 @@
 """The main thread of a server that runs: signals, reloads, the drain, and the service manager.
 
 Stand-ins write down what the engine, the log and the manager are told, in its order;
-tests/e2e/test_e2e_operate.py and test_e2e_reload.py have real ones.
+tests/e2e/operate/test_e2e_operate.py and test_e2e_reload.py have real ones.
 """
 
 from __future__ import annotations

@@ -131,7 +131,7 @@ def test_every_rule_of_http_has_tests_that_are_there(rule: str) -> None:
 
 def test_every_test_with_a_rule_of_http_is_in_its_row() -> None:
     cells = {rule: dict(tests) for rule, tests in rules().items()}
-    for path in sorted((TESTS / "e2e").glob("test_*.py")):
+    for path in sorted((TESTS / "e2e").rglob("test_*.py")):
         file = str(path.relative_to(TESTS))
         for name, said in docstrings(file).items():
             for rule in said:

@@ -1,8 +1,8 @@
 """Small graphs whose time a value in a request decides: what must not run on an I/O thread.
 
 Used by bench/load/deaf.py, which measures what others notice, and by
-tests/e2e/test_e2e_bounded.py, which looks at who runs them. On zeros each takes some microseconds;
-one request of 100 bytes makes it take seconds. Opset 17 and IR 8.
+tests/e2e/models/test_e2e_bounded.py, which looks at who runs them. On zeros each takes some
+microseconds; one request of 100 bytes makes it take seconds. Opset 17 and IR 8.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The explanation of each figure in `lumen stats`: one line, with its unit.
 
 Read by commands/stats.py alone. A figure of a newer server that is not here is shown by its name;
-tests/e2e/test_e2e_metrics.py compares the list with a server's.
+tests/e2e/operate/test_e2e_metrics.py compares the list with a server's.
 """
 
 from __future__ import annotations

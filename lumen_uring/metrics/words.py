@@ -1,8 +1,8 @@
 """The names, help texts and labels on /metrics of each figure of the statistics file.
 
 Read by metrics/values.py, and by top_screen.py for stages, outcomes and reasons.
-tests/e2e/test_e2e_metrics.py fails when a figure of the file is missing here and in its list of
-exceptions. The nv_ names and help texts are Triton's.
+tests/e2e/operate/test_e2e_metrics.py fails when a figure of the file is missing here and in its
+list of exceptions. The nv_ names and help texts are Triton's.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ NOTE = re.compile(r"^  note     epoll is used: (.*)$", re.MULTILINE)
 
 
 # Runs another program with io_uring's system calls refused.
-DENY = [sys.executable, str(Path(__file__).with_name("deny_uring.py"))]
+DENY = [sys.executable, str(Path(__file__).parents[1].joinpath("deny_uring.py"))]
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,7 @@ from web import Http, get, post
 
 pytestmark = pytest.mark.once  # Python's calls are the same on both backends
 
-FAULTS = Path(__file__).parent / "faults"
+FAULTS = Path(__file__).parents[1] / "faults"
 # Each in turn: what a machine lacks, forbids, or does not know.
 ERRORS = (errno.EMFILE, errno.ENOMEM, errno.EACCES, errno.ENOSPC, errno.EIO)
 SCARCE = (errno.EMFILE, errno.ENOMEM)

@@ -452,7 +452,7 @@ def test_an_io_thread_whose_ring_fails_ends_the_server(
     if harness.sanitized():
         needs.absent("unsanitized")
     library, file = tmp_path / "break_ring.so", tmp_path / "broken"
-    source = Path(__file__).with_name("break_ring.c")
+    source = Path(__file__).parents[1].joinpath("break_ring.c")
     subprocess.run(
         ["gcc", "-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared",
          "-o", library, source],

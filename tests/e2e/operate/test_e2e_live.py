@@ -20,7 +20,7 @@ BALLAST_BYTES = 4 << 22  # of the large model
 def test_models_come_and_go_under_load(tmp_path: Path) -> None:
     """Each request is answered by a model that was in force, and a model's memory comes back."""
     seed = int(os.environ.get("LUMEN_SEED", "1"))
-    program = Path(__file__).with_name("live_server.py")
+    program = Path(__file__).parents[1].joinpath("live_server.py")
     done = subprocess.run(
         [sys.executable, str(program), str(tmp_path), str(seed), str(CHANGES)],
         env=harness.environment(tmp_path), capture_output=True, text=True, timeout=300, check=False,

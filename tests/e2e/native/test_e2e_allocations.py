@@ -62,7 +62,7 @@ def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if harness.sanitized():
         needs.absent("unsanitized")
     library = tmp_path_factory.mktemp("shim") / "count_allocations.so"
-    source = Path(__file__).with_name("count_allocations.c")
+    source = Path(__file__).parents[1].joinpath("count_allocations.c")
     # No tail calls: the return address must be the caller's own.
     subprocess.run(
         ["gcc", "-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fno-builtin", "-fPIC",
