@@ -1,4 +1,4 @@
-"""The metrics page on statistics built by hand; tests/e2e/operate/test_e2e_metrics.py has a real server."""
+"""The metrics page on statistics built by hand; test_e2e_metrics.py has a real server."""
 
 from __future__ import annotations
 

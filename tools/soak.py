@@ -1,10 +1,11 @@
 """`make soak`: load, bad clients, kills and restarts for as long as asked; what must not grow.
 
-A developer's tool. One server at a time, always on the same port. In turns: a phase of good and bad
-clients (those of tests/e2e/native/test_e2e_random.py, every answer checked) beside the load generator over
-both protocols and open connections that say nothing; then a look at memory, descriptors, slots and
-the account, which must be back where they were; and now and then a kill -9 under load and a new
-start on the port at once. Ends at the first thing that is wrong, with the seed. It judges no times.
+A developer's tool. One server at a time, always on the same port. In turns: a phase of good and
+bad clients (those of test_e2e_random.py, every answer checked) beside the load generator over
+both protocols and open connections that say nothing; then a look at memory, descriptors, slots
+and the account, which must be back where they were; and now and then a kill -9 under load and a
+new start on the port at once. Ends at the first thing that is wrong, with the seed. It judges no
+times.
 """
 
 from __future__ import annotations

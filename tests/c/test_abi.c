@@ -39,6 +39,7 @@ static void table_covers_all(void) {
     } structs[] = {{"lumen_key_config", sizeof(lumen_key_config)},
                    {"lumen_config", sizeof(lumen_config)},
                    {"lumen_model_config", sizeof(lumen_model_config)},
+                   {"lumen_rule", sizeof(lumen_rule)},
                    {"lumen_errand", sizeof(lumen_errand)},
                    {"lumen_process", sizeof(lumen_process)},
                    {"lumen_slot_class", sizeof(lumen_slot_class)},
