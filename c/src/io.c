@@ -35,7 +35,7 @@
 #include "flow/timers.h"
 #include "work/own.h"
 #include "work/watchdog.h"
-#include "work/worker.h"
+#include "work/worker_open.h"
 
 int lm_io_open(struct lm_io *io, struct lm_shared *shared, struct lm_node *node, uint32_t index,
                uint32_t connections, const lumen_slot_class *classes, uint32_t class_count) {

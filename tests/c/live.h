@@ -14,7 +14,7 @@
 #include "check.h"
 #include "onnx/ort.h"
 #include "onnx_graph.h"
-#include "server/server.h"
+#include "server/state.h"
 
 enum { SIZE = 4, WIDE = 15000, GONE = -1 };
 

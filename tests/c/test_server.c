@@ -21,7 +21,7 @@
 #include "flow/slot_plan.h"
 #include "models/run_place.h"
 #include "parts/settings.h"
-#include "server/server.h"
+#include "server/state.h"
 
 static const char *library, *directory;
 static char digits[1024];

@@ -6,8 +6,8 @@
 #include "check.h"
 #include "flow/access_log.h"
 #include "work/access_line.h"
+#include "work/state.h"
 #include "work/telemetry.h"
-#include "work/worker.h"
 
 enum { WORKERS = 2, ROWS = 1000 };
 

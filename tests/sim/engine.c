@@ -19,6 +19,8 @@
 #include "formats/text_slots.h"
 #include "io.h"
 #include "sim.h"
+#include "work/worker.h"
+#include "work/worker_open.h"
 
 struct lm_shared sim_shared;
 struct lm_model_set sim_models;

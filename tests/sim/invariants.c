@@ -10,7 +10,7 @@
 #include "flow/io_model.h"
 #include "flow/parking.h"
 #include "sim.h"
-#include "work/worker.h"
+#include "work/state.h"
 
 enum { EMPTY_TURNS_MAX = 200, SLOTS_MAX = 512, CONNECTIONS_MAX = 64 };
 

@@ -13,7 +13,7 @@
 #include <stdio.h>
 
 #include "sim_calls.h"
-#include "work/worker.h"
+#include "work/state.h"
 
 /* ---- chance.c: the generator, the time, the trace, the end of a failed run ---- */
 

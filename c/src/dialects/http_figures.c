@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "base/json_text.h"
-#include "work/worker.h"
+#include "work/state.h"
 
 enum {
     NUMBER_BYTES_MAX = 21, /* of 64 bits, and a comma */

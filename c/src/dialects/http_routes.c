@@ -15,7 +15,7 @@
 #include "formats/oip_metadata.h"
 #include "models/process.h"
 #include "models/steps.h"
-#include "work/worker.h"
+#include "work/state.h"
 
 static void count_ok(struct lm_io *io) {
     lm_add_single_writer_u64(&io->stats->io.requests_ok, 1);

@@ -3,7 +3,7 @@
 #include "parts/errands.h"
 #include "base/error.h"
 #include "lumen.h"
-#include "server/server.h"
+#include "server/state.h"
 
 int lumen_open_errands(lumen_server *server, uint32_t kinds, uint64_t upload_bytes) {
     struct lm_shared *shared = &server->shared;

@@ -27,7 +27,8 @@
 #include "flow/shared.h"
 #include "models/run_place.h"
 #include "models/virtual.h"
-#include "server/server.h"
+#include "server/state.h"
+#include "work/worker_open.h"
 
 enum { ROOM_WAIT_MS = 2000 };
 

@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "base/topology.h"
 #include "models/virtual.h"
-#include "server/server.h"
+#include "server/state.h"
 
 static bool has_copies(const struct lm_shared *shared) {
     return shared->node_count > 1 || shared->nodes[0].memory >= 0;

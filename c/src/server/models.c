@@ -11,7 +11,8 @@
 #include "formats/text_slots.h"
 #include "models/virtual.h"
 #include "parts/settings.h"
-#include "server/server.h"
+#include "server/state.h"
+#include "work/worker_open.h"
 
 /* ---- one model ---- */
 

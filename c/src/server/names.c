@@ -11,7 +11,8 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "server/server.h"
+#include "server/state.h"
+#include "work/worker_open.h"
 
 enum {
     NUMBER_MOST = UINT16_MAX - 2, /* a reply has 1 + the number, and LM_NO_MODEL is none */

@@ -10,7 +10,8 @@
 #include "models/native_engine.h"
 #include "models/process.h"
 #include "models/virtual.h"
-#include "server/server.h"
+#include "server/state.h"
+#include "work/worker_open.h"
 
 enum { LARGEST_REQUESTS = 8 }; /* that an I/O thread has room for, where nobody set its number */
 

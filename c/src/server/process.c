@@ -5,7 +5,7 @@
 #include "models/process.h"
 #include "base/error.h"
 #include "models/process_serve.h"
-#include "server/server.h"
+#include "server/state.h"
 
 /* Addresses, of which unused ones cost nothing: for arenas, batches and boxes. */
 static int open_common(lumen_server *server) {

@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "flow/reload.h"
 #include "parts/settings.h"
-#include "server/server.h"
+#include "server/state.h"
 
 enum { TURN_MS = 1000 }; /* for an I/O thread to look; with `inline` it may be inside a Run */
 

@@ -20,7 +20,7 @@
 #include "flow/shared.h"
 #include "flow/steer.h"
 #include "parts/settings.h"
-#include "server/server.h"
+#include "server/state.h"
 
 const char *lumen_version(void) {
     return LUMEN_VERSION;

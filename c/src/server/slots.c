@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "flow/reload.h"
-#include "server/server.h"
+#include "server/state.h"
 
 struct lm_slot_plan_limits lm_server_slot_limits(const lumen_server *server) {
     const struct lm_shared *shared = &server->shared;

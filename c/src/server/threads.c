@@ -7,7 +7,8 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "server/server.h"
+#include "server/state.h"
+#include "work/worker.h"
 
 void lm_server_note(lumen_server *server, const char *line) {
     size_t used = strlen(server->info.notes);

@@ -10,7 +10,7 @@
 #include "base/topology.h"
 #include "models/virtual.h"
 #include "models/wide_trial.h"
-#include "server/server.h"
+#include "server/state.h"
 
 /* With `width: auto` several cores must be so many times as fast, in percent; and so many times as
  * fast as half as many cores. */

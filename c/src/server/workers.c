@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "flow/reload.h"
 #include "parts/settings.h"
-#include "server/server.h"
+#include "server/state.h"
 
 enum { WAIT_MS = 5000 }; /* for threads that are in a Run */
 

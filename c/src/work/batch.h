@@ -9,7 +9,7 @@
 #ifndef LM_WORK_BATCH_H
 #define LM_WORK_BATCH_H
 
-#include "work/worker.h"
+#include "work/state.h"
 
 /* The worker's room for batches of the model; none where it is not batched. Returns 0 or LUMEN_E_*.
  */

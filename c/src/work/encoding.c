@@ -8,7 +8,7 @@
 #include "models/strings.h"
 #include "work/image_body.h"
 #include "work/json_body.h"
-#include "work/worker.h"
+#include "work/state.h"
 
 static void add_part(struct lm_request *request, void *at, size_t bytes) {
     request->parts[request->part_count++] = (struct iovec){at, bytes};

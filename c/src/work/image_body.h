@@ -7,7 +7,7 @@
 #ifndef LM_WORK_IMAGE_BODY_H
 #define LM_WORK_IMAGE_BODY_H
 
-#include "work/worker.h"
+#include "work/state.h"
 
 /* Gives a worker its decoders, where a model takes pictures, and reserves their memory for the
  * largest picture; pages are taken when they are used. Returns 0 or LUMEN_E_*. The caller closes it

@@ -4,7 +4,7 @@
 #ifndef LM_WORK_INFER_H
 #define LM_WORK_INFER_H
 
-#include "work/worker.h"
+#include "work/state.h"
 
 /* Runs one request in its own slot and composes the reply, whatever comes of it. */
 void lm_infer(struct lm_worker *worker, struct lm_request *request);

@@ -111,8 +111,8 @@ static uint32_t gather_jobs(struct lm_worker *worker, uint32_t *jobs) {
             found = wait_for_more(worker, &job, until);
         if (!found) break;
         if (is_alone(lm_worker_request(worker, job))) {
-            worker->aside = job;
-            worker->has_aside = true;
+            worker->next_job = job;
+            worker->has_next_job = true;
             break;
         }
         jobs[count++] = job;
@@ -133,9 +133,9 @@ void lm_jobs_wake_another(struct lm_node *node, struct lm_line *line) {
 
 uint32_t lm_jobs_next(struct lm_worker *worker, uint32_t *jobs) {
     struct lm_queue *queue = &worker->line->queue;
-    if (worker->has_aside) {
-        worker->has_aside = false;
-        jobs[0] = worker->aside;
+    if (worker->has_next_job) {
+        worker->has_next_job = false;
+        jobs[0] = worker->next_job;
         return 1;
     }
     if (lm_queue_blocks(queue)) {

@@ -4,7 +4,7 @@
 #ifndef LM_WORK_JOBS_H
 #define LM_WORK_JOBS_H
 
-#include "work/worker.h"
+#include "work/state.h"
 
 /* The next requests to serve together; 0 when the worker must leave its line, which has none. */
 uint32_t lm_jobs_next(struct lm_worker *worker, uint32_t *jobs);

@@ -4,7 +4,7 @@
 #ifndef LM_WORK_RECORD_H
 #define LM_WORK_RECORD_H
 
-#include "work/worker.h"
+#include "work/state.h"
 
 /* A Run of the model has returned. */
 void lm_record_run(struct lm_worker *worker, const struct lm_model *model);

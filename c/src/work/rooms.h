@@ -4,7 +4,7 @@
 #ifndef LM_WORK_ROOMS_H
 #define LM_WORK_ROOMS_H
 
-#include "work/worker.h"
+#include "work/state.h"
 
 /* The rooms that a worker is in, while it serves some jobs. */
 struct lm_rooms {

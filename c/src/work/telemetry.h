@@ -6,7 +6,7 @@
 #include <pthread.h>
 
 #include "parts/line_file.h"
-#include "work/worker.h"
+#include "work/state.h"
 
 struct lm_telemetry {
     struct lm_shared *shared;

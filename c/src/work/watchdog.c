@@ -5,7 +5,7 @@
 #include "flow/refusal.h"
 #include "models/process.h"
 #include "models/run_place.h"
-#include "work/worker.h"
+#include "work/state.h"
 
 /* A request whose worker does not come back is answered here. Its slot stays with the worker. */
 static void answer_overdue(struct lm_io *io, struct lm_request *request) {

@@ -11,7 +11,7 @@
 #ifndef LM_WORK_WIDTH_H
 #define LM_WORK_WIDTH_H
 
-#include "work/worker.h"
+#include "work/state.h"
 
 /* Runs the request's model on bound values, and says on the request how wide. */
 int lm_width_run(struct lm_worker *worker, struct lm_request *request, OrtValue **values);

@@ -25,6 +25,7 @@
 #include "work/route.h"
 #include "work/shm_tensors.h"
 #include "work/width.h"
+#include "work/worker_open.h"
 
 /* ---- answering ---- */
 

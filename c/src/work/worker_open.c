@@ -1,5 +1,5 @@
 /* worker_open.c: what a worker needs besides its thread: parser, decoders, batches, and models that
- * have run once. See worker.h. */
+ * have run once. See worker_open.h. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +16,7 @@
 #include "work/batch.h"
 #include "work/image_body.h"
 #include "work/infer.h"
-#include "work/worker.h"
+#include "work/worker_open.h"
 
 /* Its outputs have other shapes than was known of them: ONNX Runtime allocates them from here on.
  */

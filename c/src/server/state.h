@@ -1,6 +1,6 @@
-/* server.h: one server, as its control thread sees it. For the files of this folder alone. */
-#ifndef LM_SERVER_SERVER_H
-#define LM_SERVER_SERVER_H
+/* state.h: one server, as its control thread sees it. For the files of this folder alone. */
+#ifndef LM_SERVER_STATE_H
+#define LM_SERVER_STATE_H
 
 #include "base/common_memory.h"
 #include "base/cuda_host.h"
@@ -8,8 +8,8 @@
 #include "flow/slot_plan.h"
 #include "io.h"
 #include "parts/placement.h"
+#include "work/state.h"
 #include "work/telemetry.h"
-#include "work/worker.h"
 
 #ifndef LUMEN_VERSION
 #define LUMEN_VERSION "0.0.0"
