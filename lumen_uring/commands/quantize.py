@@ -149,20 +149,15 @@ def _make(
     prepared = graph.prepare(model, folder, path.name)
     plan = int8.plan_of(prepared, arguments.keep_float, path.name)
     quantized = folder / "int8.onnx"
+    reduced = machine.needs_reduced_range
     with sample_options.progress(arguments.json) as progress:
         rows = tracked(progress, "calibrate", samples.calibration(), samples.calibration_count)
         ranges, calibrated = int8.calibrate(prepared, plan, arguments.method, rows, path.name)
-        int8.quantize(prepared, plan, ranges, machine.needs_reduced_range, quantized, path.name)
+        int8.quantize(prepared, plan, ranges, reduced, quantized, path.name)
         original = compare.session(path)
         other = compare.session(quantized, folder / "optimized.onnx")
-        agreements = _last(
-            tracked(
-                progress,
-                "compare",
-                compare.compare(original, other, samples.comparison()),
-                samples.comparison_count,
-            )
-        )
+        steps = compare.compare(original, other, samples.comparison())
+        agreements = _last(tracked(progress, "compare", steps, samples.comparison_count))
         _, row = next(samples.comparison())
         times = _last(tracked(progress, "measure", compare.measure(original, other, row), None))
     if agreements is None or times is None:

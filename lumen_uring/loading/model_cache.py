@@ -169,19 +169,7 @@ def cache_place(
         digest = hashlib.sha256(f"{digest} {sizes}".encode()).hexdigest()
     name = f"{digest[:32]}-{ort_version}-{cpu_flags_hash()[:8]}.ort"
     try:
-        directory = _directory()
-        directory.parent.mkdir(parents=True, exist_ok=True)
-        directory.mkdir(mode=0o700, exist_ok=True)
-        if not os.access(directory, os.W_OK | os.X_OK):
-            raise PermissionError(13, "Permission denied")
-        # Files in this folder are mapped and run as models: no other user may write them.
-        found = directory.stat()
-        if found.st_uid != os.geteuid():
-            raise PermissionError(1, f"{directory} belongs to another user")
-        if found.st_mode & 0o022:
-            raise PermissionError(
-                1, f"others may write {directory}: use chmod go-w, or another XDG_CACHE_HOME"
-            )
+        directory = _made_directory()
     except (OSError, RuntimeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         return CachePlace(
@@ -196,6 +184,28 @@ def cache_place(
     # A graph that does not fit is not tried twice: ONNX Runtime finds out at the end of all work.
     fits = weights.bytes_of(beside, reading.weights) < _GRAPH_BYTES_MAX
     return CachePlace(directory / name if fits else None, None, beside, copy)
+
+
+def _made_directory() -> Path:
+    """The cache's directory, which nobody else may write: its files are mapped and run as models.
+
+    Raises:
+        OSError: it cannot be made, or others may write it.
+        RuntimeError: nobody knows where it is.
+    """
+    directory = _directory()
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    directory.mkdir(mode=0o700, exist_ok=True)
+    if not os.access(directory, os.W_OK | os.X_OK):
+        raise PermissionError(13, "Permission denied")
+    found = directory.stat()
+    if found.st_uid != os.geteuid():
+        raise PermissionError(1, f"{directory} belongs to another user")
+    if found.st_mode & 0o022:
+        raise PermissionError(
+            1, f"others may write {directory}: use chmod go-w, or another XDG_CACHE_HOME"
+        )
+    return directory
 
 
 def _directory() -> Path:

@@ -77,6 +77,14 @@ def expand(config: Config) -> tuple[Config, list[str]]:
         return expanded, []
     if not starts_without(config):
         return expanded, [*problems.lines, CURE]
+    notes += problems.general()
+    expanded = config.with_models(tuple(entries), tuple(ensembles), tuple(notes))
+    return without(expanded, _broken(config, problems)), []
+
+
+def _broken(config: Config, problems: Problems) -> list[Broken]:
+    """What cannot be served, by name, and the repositories that are not there."""
+    wanted = set(config.repository.load)
     is_wanted = config.repository.control != "explicit" or "*" in wanted
     own = {model.base for model in config.models}
     broken = [
@@ -88,9 +96,7 @@ def expand(config: Config) -> tuple[Config, list[str]]:
         for text in config.repository.paths
         if not Path(text).expanduser().exists()
     ]
-    notes += problems.general()
-    expanded = config.with_models(tuple(entries), tuple(ensembles), tuple(notes))
-    return without(expanded, broken), []
+    return broken
 
 
 def _leave_out(entries: list[ModelConfig], problems: Problems) -> None:

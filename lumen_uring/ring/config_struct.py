@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from ctypes import c_char_p, c_double, c_uint32, c_uint64
 from dataclasses import dataclass
 from pathlib import Path
@@ -202,19 +202,23 @@ def native_model(
         for name, size in sizes.items()
     ]
     image = model.takes()
-    preset = Preset() if image is None else image.of_preset()
-    chosen = {
-        name: getattr(model if name in model.model_fields_set else preset, name)
-        for name in ("channel_order", "mean", "scale")
-    }
+    chosen = _pixels(model, image)
     settings = {
         name: whole_number(name, field, chosen.get(name, getattr(model, name)))
         for name, field, _limits in ordinary()
     }
-    declared = _declared(model)
+    warmups = [native_warmup(model.name, at, one) for at, one in enumerate(model.warmup)]
     listed = [native_provider(one, model.intra_op_threads) for one in model.providers]
+    lists = {
+        **_list("dims", "dim_count", structs.LumenDim, dims),
+        **_list("warmups", "warmup_count", structs.LumenWarmup, warmups),
+        **_list("providers", "provider_count", structs.LumenProvider, listed),
+        **_list("declared", "declared_count", structs.LumenDeclared, _declared(model)),
+        **_list("preferred", "preferred_count", c_uint32, model.batch_preferred),
+    }
     return structs.LumenModelConfig(
         **settings,
+        **lists,
         name=model.name.encode(),
         path=os.fsencode(path),
         cache_path=None if cache_path is None else os.fsencode(cache_path),
@@ -229,31 +233,33 @@ def native_model(
         burst=u32("burst", burst_of(model.rate, model.burst)),
         label_bytes=0 if labels is None else u32("labels", len(labels)),
         labels=labels,
-        dims=(structs.LumenDim * len(dims))(*dims) if dims else None,
-        dim_count=len(dims),
         engine_path=None if engine is None or engine.path is None else os.fsencode(engine.path),
         engine_why=None if engine is None or engine.why is None else engine.why.encode(),
         version=u32("version", model.version),
         image=None if image is None else ctypes.pointer(native_image(image)),
         experts=None if experts is None else ctypes.pointer(experts),
         steps=None if steps is None else ctypes.pointer(steps),
-        warmup_count=len(model.warmup),
-        warmups=(structs.LumenWarmup * len(model.warmup))(
-            *(native_warmup(model.name, at, one) for at, one in enumerate(model.warmup))
-        ),
         sequences=(
             None
             if model.sequences is None
             else ctypes.pointer(native_sequences(model.name, model.sequences))
         ),
-        provider_count=len(listed),
-        providers=(structs.LumenProvider * len(listed))(*listed) if listed else None,
         file_name=model.origin.file_name.encode() or None if model.origin else None,
-        declared_count=len(declared),
-        declared=(structs.LumenDeclared * len(declared))(*declared),
-        preferred=(ctypes.c_uint32 * len(model.batch_preferred))(*model.batch_preferred),
-        preferred_count=len(model.batch_preferred),
     )
+
+
+def _pixels(model: ModelConfig, image: ImageConfig | None) -> dict[str, Any]:
+    """What becomes of pixels: the model's own settings, or those of the preset."""
+    preset = Preset() if image is None else image.of_preset()
+    return {
+        name: getattr(model if name in model.model_fields_set else preset, name)
+        for name in ("channel_order", "mean", "scale")
+    }
+
+
+def _list(name: str, count: str, kind: Any, items: Sequence[Any]) -> dict[str, Any]:
+    """The two fields of a list: NULL and 0 where it is empty."""
+    return {name: (kind * len(items))(*items) if items else None, count: len(items)}
 
 
 def _declared(model: ModelConfig) -> list[structs.LumenDeclared]:

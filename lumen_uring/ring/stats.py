@@ -272,13 +272,8 @@ def _read_block(
         elif entry.kind == structs.FIELD_MODEL_HISTOGRAM:
             for model, name in enumerate(names):
                 begin = at + entry.offset + model * header.model_histogram_stride
-                words = _words(data, begin, entry.count)
-                model_histograms[name][entry.name.removeprefix(_OF_MODEL)] = Histogram(
-                    words[1:],
-                    header.model_histogram_sub_bits,
-                    header.model_histogram_unit_bits,
-                    int(words[0]),
-                )
+                found = _model_histogram(header, _words(data, begin, entry.count))
+                model_histograms[name][entry.name.removeprefix(_OF_MODEL)] = found
         elif entry.kind in (structs.FIELD_GAUGE, structs.FIELD_COUNTER):
             is_gauge = entry.kind == structs.FIELD_GAUGE
             if entry.count == 1:
@@ -307,6 +302,11 @@ def _read_block(
         model_gauges,
         model_histograms,
     )
+
+
+def _model_histogram(header: structs.LumenStatsHeader, words: npt.NDArray[np.uint64]) -> Histogram:
+    sub_bits, unit_bits = header.model_histogram_sub_bits, header.model_histogram_unit_bits
+    return Histogram(words[1:], sub_bits, unit_bits, int(words[0]))
 
 
 def _words(data: npt.NDArray[np.uint8], at: int, count: int) -> npt.NDArray[np.uint64]:

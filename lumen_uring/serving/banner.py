@@ -27,6 +27,7 @@ from lumen_uring.loading.words import (
     width_text,
 )
 from lumen_uring.ring.engine import EngineInfo
+from lumen_uring.settings.models import ModelConfig
 from lumen_uring.settings.schema import Config
 from lumen_uring.settings.sizes import format_size
 
@@ -63,30 +64,7 @@ def banner(
         mode = f"{config.server.unix_socket_mode:04o}"
         lines.append(f"  socket   unix:{config.server.unix_socket} (mode {mode})")
     for model, entry in zip(config.served(), description["models"], strict=True):
-        label = None if "experts" in entry else _LABELS.get(model.path)
-        lines.append(
-            f"  model    {model.name}{f' ({label})' if label else ''}: {_signature(entry)}"
-        )
-        if entry.get("free_dims"):
-            lines.append(f"  sizes    {model.name}: {free_dims_text(entry)}")
-        if "max_string_bytes" in entry:
-            lines.append(f"  strings  {model.name}: {strings_text(entry)}")
-        if entry.get("image"):
-            lines.append(f"  pictures {model.name}: JPEG or PNG, {image_text(entry)}")
-        if entry.get("width", 1) > 1:
-            lines.append(f"  width    {model.name}: {width_text(entry)}")
-        if "experts" in entry:
-            lines.append(f"  experts  {model.name}: {experts_text(entry)}")
-        if "steps" in entry:
-            lines.append(f"  steps    {model.name}: {', then '.join(entry['steps'])}")
-        if "sequences" in entry:
-            lines.append(f"  sequence {model.name}: {sequences_text(entry)}")
-        if entry.get("engine") == "native":
-            lines.append(f"  engine   {model.name}: {engine_text(entry)}")
-        if entry.get("providers", ["cpu"]) != ["cpu"]:
-            lines.append(f"  provider {model.name}: {providers_text(entry)}")
-        if "run" in entry:
-            lines.append(f"  runs     {model.name}: {run_text(entry)}")
+        lines += _of_model(model, entry)
     cpus = ", ".join("unpinned" if cpu < 0 else f"core {cpu}" for cpu in info.worker_cpus)
     sizes = [entry.slot_bytes for entry in info.slot_classes]
     span = f", of {format_size(min(sizes))} to {format_size(max(sizes))} each" if sizes else ""
@@ -102,6 +80,32 @@ def banner(
     lines += [f"  note     {note}" for note in (*notes, *info.notes)]
     lines.append(f"  ready    in {ready_s:.2f} s; Ctrl-C drains and ends")
     lines.append(f"Try: {_next_step(config, description['models'], info.port)}")
+    return lines
+
+
+def _of_model(model: ModelConfig, entry: dict[str, Any]) -> list[str]:
+    label = None if "experts" in entry else _LABELS.get(model.path)
+    lines = [f"  model    {model.name}{f' ({label})' if label else ''}: {_signature(entry)}"]
+    if entry.get("free_dims"):
+        lines.append(f"  sizes    {model.name}: {free_dims_text(entry)}")
+    if "max_string_bytes" in entry:
+        lines.append(f"  strings  {model.name}: {strings_text(entry)}")
+    if entry.get("image"):
+        lines.append(f"  pictures {model.name}: JPEG or PNG, {image_text(entry)}")
+    if entry.get("width", 1) > 1:
+        lines.append(f"  width    {model.name}: {width_text(entry)}")
+    if "experts" in entry:
+        lines.append(f"  experts  {model.name}: {experts_text(entry)}")
+    if "steps" in entry:
+        lines.append(f"  steps    {model.name}: {', then '.join(entry['steps'])}")
+    if "sequences" in entry:
+        lines.append(f"  sequence {model.name}: {sequences_text(entry)}")
+    if entry.get("engine") == "native":
+        lines.append(f"  engine   {model.name}: {engine_text(entry)}")
+    if entry.get("providers", ["cpu"]) != ["cpu"]:
+        lines.append(f"  provider {model.name}: {providers_text(entry)}")
+    if "run" in entry:
+        lines.append(f"  runs     {model.name}: {run_text(entry)}")
     return lines
 
 

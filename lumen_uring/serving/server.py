@@ -189,20 +189,24 @@ def _serve(
             control.start()  # folders are watched before anybody reads that the server is ready
             address = "none" if metrics is None else metrics.address
             lines = banner(config, info, description, notes, ready_s, address)
-            for line in lines:
-                journal.show(line)
-            if not journal.is_stdout:
-                journal.log("info", lines[0])
-                for note in (*notes, *info.notes):
-                    journal.log("warning", note)
-            for one in config.broken:
-                said = f"model {one.name}: not served: {one.reason}"
-                journal.log("warning", said)
+            _announce(journal, lines, (*notes, *info.notes), config)
             notifier.ready(lines[0])
             return watch.until_the_end()
         finally:
             control.close()
             report.close()
+
+
+def _announce(journal: Journal, lines: list[str], notes: tuple[str, ...], config: Config) -> None:
+    """The banner on stdout, and in a log that is elsewhere what it has of news."""
+    for line in lines:
+        journal.show(line)
+    if not journal.is_stdout:
+        journal.log("info", lines[0])
+        for note in notes:
+            journal.log("warning", note)
+    for one in config.broken:
+        journal.log("warning", f"model {one.name}: not served: {one.reason}")
 
 
 def _start(

@@ -82,27 +82,32 @@ def check_together(config: Config, report: Report) -> None:
     if engine.batch_delay_us > 0 and not batches:
         found = f"{engine.batch_delay_us}, but no model has a batch_size above 1"
         report(("engine", "batch_delay_us"), "0 without batches", found)
-    for index, model in enumerate(config.models):
-        if kind == "inline" and model.run == "worker":
-            found = "worker: there is none with engine.queue_type inline"
-            report(("models", index, "run"), "auto or inline", found)
-        delay_us = (
-            model.batch_delay_us if model.batch_delay_us is not None else engine.batch_delay_us
-        )
-        if model.run == "inline" and kind != "inline" and delay_us > 0:
-            found = f"{delay_us}: an I/O thread that waits for a batch serves no other request"
-            report(("models", index, "batch_delay_us"), "0 with run: inline", found)
-        _check_isolation(config, index, report)
-        _check_sequences(config, index, report)
-        for twin in config.models[:index]:
-            if (twin.base, twin.version) == (model.base, model.version) and twin.name != model.name:
-                found = f"{model.name!r} beside {twin.name!r}: both are version {model.version}"
-                report(("models", index, "name"), f"another version of {model.base!r}", found)
-        for name in model.fix_dims.keys() & model.max_dims.keys():
-            found = f"{model.fix_dims[name]} beside {model.max_dims[name]} in max_dims"
-            place = ("models", index, "fix_dims", name)
-            report(place, "a dimension that max_dims does not name", found)
-        _check_providers(model, index, report)
+    for index in range(len(config.models)):
+        _check_model(config, index, report)
+
+
+def _check_model(config: Config, index: int, report: Report) -> None:
+    """Reports what a model contradicts of the engine's settings, of others and of its own."""
+    model, engine = config.models[index], config.engine
+    kind = engine.queue_type
+    if kind == "inline" and model.run == "worker":
+        found = "worker: there is none with engine.queue_type inline"
+        report(("models", index, "run"), "auto or inline", found)
+    delay_us = model.batch_delay_us if model.batch_delay_us is not None else engine.batch_delay_us
+    if model.run == "inline" and kind != "inline" and delay_us > 0:
+        found = f"{delay_us}: an I/O thread that waits for a batch serves no other request"
+        report(("models", index, "batch_delay_us"), "0 with run: inline", found)
+    _check_isolation(config, index, report)
+    _check_sequences(config, index, report)
+    for twin in config.models[:index]:
+        if (twin.base, twin.version) == (model.base, model.version) and twin.name != model.name:
+            found = f"{model.name!r} beside {twin.name!r}: both are version {model.version}"
+            report(("models", index, "name"), f"another version of {model.base!r}", found)
+    for name in model.fix_dims.keys() & model.max_dims.keys():
+        found = f"{model.fix_dims[name]} beside {model.max_dims[name]} in max_dims"
+        place = ("models", index, "fix_dims", name)
+        report(place, "a dimension that max_dims does not name", found)
+    _check_providers(model, index, report)
 
 
 def _check_providers(model: ModelConfig, index: int, report: Report) -> None:

@@ -65,39 +65,42 @@ def plan(current: Config, wanted: Config) -> Plan:
     section("repository", current.repository, wanted.repository, ())
     log = section("log", current.log, wanted.log, _LOG)
 
-    def entries(name: str, old: tuple[_Entry, ...], new: tuple[_Entry, ...]) -> tuple[_Entry, ...]:
-        """Those in force with their new rates; others are loaded and unloaded afterwards."""
-        by_name = {entry.name: entry for entry in new}
-        kept = list(old)
-        for index, entry in enumerate(old):
-            found = by_name.pop(entry.name, None)
-            if found is None:
-                changed.append(f"model {entry.name} (to be unloaded)")
-                continue
-            rates = {rate: getattr(found, rate) for rate in _RATES}
-            kept[index] = entry.model_copy(update=rates)
-            changed.extend(
-                f"{name}.{index}.{rate}"
-                for rate, value in rates.items()
-                if getattr(entry, rate) != value
-            )
-            if needs_loading(kept[index], found):
-                changed.append(f"model {entry.name} (to be loaded again)")
-        changed.extend(f"model {entry} (to be loaded)" for entry in by_name)
-        return tuple(kept)
-
     config = current.model_copy(
         update={
             "server": current.server.model_copy(update=server),
             "engine": current.engine.model_copy(update=engine),
             "log": current.log.model_copy(update=log),
-            "models": entries("models", current.models, wanted.models),
-            "experts": entries("experts", current.experts, wanted.experts),
-            "ensembles": entries("ensembles", current.ensembles, wanted.ensembles),
+            "models": _entries("models", current.models, wanted.models, changed),
+            "experts": _entries("experts", current.experts, wanted.experts, changed),
+            "ensembles": _entries("ensembles", current.ensembles, wanted.ensembles, changed),
         }
     )
     virtual = wanted.virtual_entries()
     return Plan(config, tuple(changed), tuple(refused), wanted.models, virtual)
+
+
+def _entries(
+    name: str, old: tuple[_Entry, ...], new: tuple[_Entry, ...], changed: list[str]
+) -> tuple[_Entry, ...]:
+    """Those in force with their new rates; others are loaded and unloaded afterwards."""
+    by_name = {entry.name: entry for entry in new}
+    kept = list(old)
+    for index, entry in enumerate(old):
+        found = by_name.pop(entry.name, None)
+        if found is None:
+            changed.append(f"model {entry.name} (to be unloaded)")
+            continue
+        rates = {rate: getattr(found, rate) for rate in _RATES}
+        kept[index] = entry.model_copy(update=rates)
+        changed.extend(
+            f"{name}.{index}.{rate}"
+            for rate, value in rates.items()
+            if getattr(entry, rate) != value
+        )
+        if needs_loading(kept[index], found):
+            changed.append(f"model {entry.name} (to be loaded again)")
+    changed.extend(f"model {entry} (to be loaded)" for entry in by_name)
+    return tuple(kept)
 
 
 def without_engine(plan: Plan, engine: EngineConfig, why: str) -> Plan:
