@@ -236,7 +236,7 @@ def test_one_version_everywhere(c_library: None, metadata: email.message.Message
         "library": library.load().lumen_version().decode(),
         "wheel": metadata["Version"],
     }
-    changes = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    changes = re.search(r"^## (\d\S*)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert changes is not None
     said["CHANGELOG.md"] = changes[1]
     protocol = (ROOT / "docs" / "PROTOCOL.md").read_text()
