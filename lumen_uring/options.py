@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 TOKEN_VARIABLE: Final = "LUMEN_TOKEN"
+_HERE: Final = ("localhost", "127.0.0.1", "::1")
 MODEL_ENDINGS: Final = (".onnx", ".ort")
 _NAME_BYTES_MAX: Final = 255  # setting_types.NAME_BYTES_MAX, which takes pydantic to import
 
@@ -81,6 +82,49 @@ def seconds(text: str) -> float:
     return number
 
 
+class _ServerAction(argparse.Action):
+    """Takes a server's URL apart, into `host` and `port`; `const`: the command reads what only this
+    machine has, and the port alone counts."""
+
+    def __call__(
+        self, parser: object, namespace: argparse.Namespace, values: object, option: object = None
+    ) -> None:
+        """Sets both, or ends the command with what was expected."""
+        text = str(values)
+        unix = re.fullmatch(r"(?:http\+)?unix:(.+)", text)
+        found = re.fullmatch(r"(?:(?:http|lumen)://)?(\[[^\]]+\]|[^/:\s]+):(\d+)/?", text)
+        host = f"unix:{unix[1]}" if unix else found[1].strip("[]") if found else ""
+        if not host or (found and not 0 < int(found[2]) <= 65535):
+            raise argparse.ArgumentError(
+                self, f"expected http://HOST:PORT, lumen://HOST:PORT or unix:PATH, found {text!r}"
+            )
+        if self.const and host not in _HERE:
+            raise argparse.ArgumentError(
+                self, f"expected a server of this machine, as http://127.0.0.1:8000, found {text!r}"
+            )
+        namespace.host = host
+        if found:
+            namespace.port = int(found[2])
+
+
+def add_server_url(parser: argparse.ArgumentParser, here: bool = False) -> None:
+    """Declares --server URL, one way to name a server for all commands.
+
+    Args:
+        parser: of one command, which has --port and maybe --host.
+        here: the command reads statistics or sends a signal: the server is this machine's.
+    """
+    parser.add_argument(
+        "--server",
+        action=_ServerAction,
+        const=here,
+        metavar="URL",
+        default=argparse.SUPPRESS,
+        help="the server: "
+        + ("http://127.0.0.1:PORT" if here else "http://HOST:PORT, lumen://HOST:PORT or unix:PATH"),
+    )
+
+
 def add_server_options(parser: argparse.ArgumentParser) -> None:
     """Declares --host and --port of a running server, and the ways to give a token.
 
@@ -90,7 +134,10 @@ def add_server_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--host", default="127.0.0.1", help="the server's address, or unix:PATH (%(default)s)"
     )
-    add_port_option(parser)
+    parser.add_argument(
+        "--port", type=port_number, default=8000, help="the server's port (%(default)s)"
+    )
+    add_server_url(parser)
     add_token_options(parser)
 
 
@@ -210,7 +257,7 @@ def choose_model(models: Mapping[str, Model], name: str | None) -> Model:
 
 
 def add_port_option(parser: argparse.ArgumentParser) -> None:
-    """Declares --port of a running server.
+    """Declares --port and --server of a running server of this machine.
 
     Args:
         parser: of one command.
@@ -218,3 +265,4 @@ def add_port_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--port", type=port_number, default=8000, help="the server's port (%(default)s)"
     )
+    add_server_url(parser, here=True)

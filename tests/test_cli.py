@@ -980,3 +980,44 @@ def test_what_was_probably_meant_is_said(
         main(given)
     assert ended.value.code == 2
     assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["predict", "health", "stats", "top", "reload", "dashboard"])
+@pytest.mark.parametrize(
+    ("url", "host", "port"),
+    [
+        ("http://127.0.0.1:81", "127.0.0.1", 81),
+        ("lumen://localhost:65535/", "localhost", 65535),
+        ("[::1]:9", "::1", 9),
+        ("http://gpu-7.example:8000", "gpu-7.example", 8000),
+        ("unix:/run/l.sock", "unix:/run/l.sock", 8000),
+        ("http+unix:/run/l.sock", "unix:/run/l.sock", 8000),
+        ("http://127.0.0.1", None, 0),
+        ("http://h:0", None, 0),
+        ("http://h:70000", None, 0),
+        ("ftp://h:80", None, 0),
+        ("/run/l.sock", None, 0),
+    ],
+)
+def test_every_command_names_a_server_in_one_way(
+    command: str, url: str, host: str | None, port: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parser = make_parser([command])
+    words = [command, *(["x.png"] if command == "predict" else []), "--server", url]
+    is_here = command not in ("predict", "health")
+    if host is None or (is_here and host not in ("127.0.0.1", "localhost", "::1")):
+        with pytest.raises(SystemExit):
+            parser.parse_args(words)
+        said = capsys.readouterr().err
+        assert f"argument --server: expected {'a server of this' if host else 'http'}" in said
+        assert repr(url) in said
+    else:
+        found = parser.parse_args(words)
+        assert (found.host, found.port) == (host, port)
+
+
+def test_bench_takes_a_server_too() -> None:
+    for option in ("--server", "--url"):
+        assert (
+            make_parser(["bench"]).parse_args(["bench", option, "http://h:1"]).url == "http://h:1"
+        )

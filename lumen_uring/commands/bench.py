@@ -53,13 +53,19 @@ def add(subparsers: Subparsers) -> None:
         description="Sends requests to a running server and shows throughput and latencies.",
     )
     parser.add_argument(
+        "--server",
         "--url",
+        dest="url",
+        metavar="URL",
         default="lumen://127.0.0.1:8000",
         help="lumen://ADDRESS:PORT, http://HOST:PORT, unix:PATH, or http+unix:PATH for HTTP over a "
         "unix socket (%(default)s)",
     )
     parser.add_argument(
-        "--port", type=port_number, metavar="PORT", help="the same as --url lumen://127.0.0.1:PORT"
+        "--port",
+        type=port_number,
+        metavar="PORT",
+        help="the same as --server lumen://127.0.0.1:PORT",
     )
     add_token_options(parser)
     parser.add_argument(

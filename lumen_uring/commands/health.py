@@ -14,7 +14,7 @@ import sys
 from typing import Final
 
 from lumen_uring.client.connection import unix_path, where
-from lumen_uring.options import Subparsers, port_number, seconds
+from lumen_uring.options import Subparsers, add_server_url, port_number, seconds
 
 # In a container, one variable sets the port of the server and of its health check.
 _PORT_VARIABLE: Final = "LUMEN_SERVER__PORT"
@@ -41,6 +41,7 @@ def add(subparsers: Subparsers) -> None:
         default=os.environ.get(_PORT_VARIABLE, "8000"),
         help=f"the server's port (${_PORT_VARIABLE}, else 8000)",
     )
+    add_server_url(parser)
     parser.add_argument(
         "--ready", action="store_true", help="ask whether the server is ready for requests"
     )
