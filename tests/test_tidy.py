@@ -107,7 +107,7 @@ IN_CIRCLES = {
     "formats": 15,
     "image": 3,
     "ring": 3,
-    "flow": 8,
+    "flow": 9,
 }
 
 # Functions that no file of c/src calls.

@@ -212,8 +212,8 @@ MUTANTS = (
     Mutant(
         "an end drops the answers",
         CONNECTION,
-        "        shutdown(connection->fd, SHUT_RD);",
-        "        shutdown(connection->fd, SHUT_RDWR);",
+        "shut(connection, SHUT_RD);",
+        "shut(connection, SHUT_RDWR);",
     ),
     Mutant(
         "an end does not shut down",
@@ -258,7 +258,7 @@ MUTANTS = (
         "    if (!connection->recv_armed) {\n        lm_connection_end(io, connection);\n",
         "    if (true) {\n        lm_connection_end(io, connection);\n",
     ),
-    Mutant("no half-close", ADVANCE, "shutdown(connection->fd, SHUT_WR);", ""),
+    Mutant("no half-close", ADVANCE, "lm_transport_of(connection)->shut(connection, SHUT_WR);", ""),
     Mutant(
         "generation stays",
         CONNECTION,
@@ -440,7 +440,8 @@ MUTANTS = (
     Mutant(
         "the low mark stays",
         SLOT_WAIT,
-        "    if (!lm_connection_expects(connection)) return;\n    set_low_mark(connection, 1);\n",
+        "    if (!lm_connection_expects(connection)) return;\n"
+        "    lm_transport_of(connection)->wake_at(connection, 1);\n",
         "    if (!lm_connection_expects(connection)) return;\n",
     ),
     Mutant(

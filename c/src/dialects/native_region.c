@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "flow/region.h"
+#include "flow/transport.h"
 
 enum { DESCRIPTORS_MAX = 2 /* to see that there is more than one; the kernel closes others */ };
 
@@ -17,12 +18,9 @@ const char lm_native_region_early[] =
 
 const char *lm_native_region_refusal(const struct lm_io *io,
                                      const struct lm_connection *connection) {
-    int domain = 0;
-    socklen_t bytes = sizeof domain;
     if (!io->shared->config.shared_memory)
         return "kind (byte 4): 4 region needs server.shared_memory: true, which is off here";
-    if (getsockopt(connection->fd, SOL_SOCKET, SO_DOMAIN, &domain, &bytes) != 0 ||
-        domain != AF_UNIX)
+    if (!lm_transport_of(connection)->has_descriptors)
         return "kind (byte 4): 4 region needs the server's unix socket, found TCP";
     return NULL;
 }

@@ -29,8 +29,8 @@ static bool count_address(struct lm_io *io, struct lm_connection *connection) {
     return lm_address_table_add(&io->shared->addresses, &peer, &connection->address);
 }
 
-static void start_connection(struct lm_io *io, int fd) {
-    struct lm_connection *connection = io->draining ? NULL : lm_connection_open(io, fd);
+static void start_connection(struct lm_io *io, int fd, uint8_t transport) {
+    struct lm_connection *connection = io->draining ? NULL : lm_connection_open(io, fd, transport);
     if (!connection) {
         lm_add_single_writer_u64(&io->stats->io.connections_refused, 1);
         close(fd);
@@ -54,7 +54,7 @@ static void assign(struct lm_io *io, int fd) {
      * is read because of it; what is pushed too late, lm_accept_refuse_assigned closes. */
     bool draining = lm_load_relaxed_u32(&shared->phase) == LM_PHASE_DRAINING;
     if (to == io || draining || !lm_spsc_push(&to->assigned, (uint32_t)fd)) {
-        start_connection(io, fd);
+        start_connection(io, fd, LM_TRANSPORT_UNIX);
     } else {
         lm_ring_wake(to->ring);
     }
@@ -62,7 +62,7 @@ static void assign(struct lm_io *io, int fd) {
 
 void lm_accept_take_assigned(struct lm_io *io) {
     uint32_t fd;
-    while (lm_spsc_pop(&io->assigned, &fd)) start_connection(io, (int)fd);
+    while (lm_spsc_pop(&io->assigned, &fd)) start_connection(io, (int)fd, LM_TRANSPORT_UNIX);
 }
 
 void lm_accept_refuse_assigned(struct lm_io *io) {
@@ -75,7 +75,7 @@ void lm_accept_completed(struct lm_io *io, const struct lm_completion *completio
     if (completion->result >= 0 && completion->index == LM_LISTENER_UNIX) {
         assign(io, completion->result);
     } else if (completion->result >= 0) {
-        start_connection(io, completion->result);
+        start_connection(io, completion->result, LM_TRANSPORT_TCP);
     } else if (completion->result != -ECONNABORTED && completion->result != -EINTR &&
                completion->result != -ECANCELED) {
         /* Out of descriptors or memory, as a rule: trying again at once would spin. A close wakes

@@ -7,6 +7,7 @@
 #include "flow/receive.h"
 #include "flow/reply.h"
 #include "flow/timers.h"
+#include "flow/transport.h"
 
 static bool is_busy(const struct lm_connection *connection) {
     return connection->in_flight > 0 || lm_connection_is_sending(connection);
@@ -53,7 +54,7 @@ static void advance(struct lm_io *io, struct lm_connection *connection) {
         connection->write_shut = true;
         connection->timer_ns = io->now_ns + LM_LINGER_MS * 1000000ull; /* from here on */
         lm_connection_move(io, connection, LM_LIST_LINGERING);
-        shutdown(connection->fd, SHUT_WR);
+        lm_transport_of(connection)->shut(connection, SHUT_WR);
     }
     /* While the server drains, a connection between two requests has no future. */
     if (io->draining && !connection->ended && !busy && is_between_requests(connection))

@@ -11,6 +11,7 @@
 #include "flow/refusal.h"
 #include "flow/region.h"
 #include "flow/slots.h"
+#include "flow/transport.h"
 
 static void list_append(struct lm_io *io, struct lm_connection *connection,
                         enum lm_connection_list which) {
@@ -94,7 +95,7 @@ static bool count_connection(struct lm_shared *shared) {
     return true;
 }
 
-struct lm_connection *lm_connection_open(struct lm_io *io, int fd) {
+struct lm_connection *lm_connection_open(struct lm_io *io, int fd, uint8_t transport) {
     uint32_t index = io->lists[LM_LIST_FREE].head;
     bool full = index == LM_NO_CONNECTION && io->connections_used == io->connection_capacity;
     if (full || !count_connection(io->shared)) return NULL;
@@ -103,6 +104,7 @@ struct lm_connection *lm_connection_open(struct lm_io *io, int fd) {
     lm_connection_move(io, connection, LM_LIST_NONE);
     uint32_t generation = connection->generation;
     struct lm_connection fresh = {.fd = fd,
+                                  .transport = transport,
                                   .index = index,
                                   .generation = generation,
                                   .in.read_state = LM_READ_HEADER,
@@ -195,7 +197,7 @@ static void stop_receiving(struct lm_io *io, const struct lm_connection *connect
     if (connection->fd == LM_FD_PARKED) {
         lm_ring_cancel_recv_header(io->ring, connection->index, connection->generation);
     } else {
-        shutdown(connection->fd, SHUT_RD);
+        lm_transport_of(connection)->shut(connection, SHUT_RD);
     }
 }
 
@@ -225,7 +227,7 @@ bool lm_connection_may_half_close(const struct lm_io *io, const struct lm_connec
 void lm_connection_abort(struct lm_io *io, struct lm_connection *connection) {
     /* relaxed: a worker that misses it sends into a dead socket, which is harmless */
     lm_store_relaxed_u32(&connection->gone, 1);
-    if (connection->fd != LM_FD_PARKED) shutdown(connection->fd, SHUT_RDWR);
+    if (connection->fd != LM_FD_PARKED) lm_transport_of(connection)->shut(connection, SHUT_RDWR);
     lm_connection_end(io, connection);
 }
 

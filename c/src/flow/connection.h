@@ -92,6 +92,8 @@ struct lm_stream {
     };
 };
 
+enum { LM_TRANSPORT_TCP, LM_TRANSPORT_UNIX, LM_TRANSPORT_COUNT };
+
 struct lm_connection {
     LM_CACHE_ALIGNED lm_atomic_u32 sender; /* the token of whoever sends on it: 0 free, 1 taken */
     lm_atomic_u32 gone; /* 1: nobody is there to answer; written by the I/O thread */
@@ -118,6 +120,7 @@ struct lm_connection {
     uint32_t address;  /* its entry in the table of addresses */
     uint16_t region;   /* memory that it shares with its client (region.h), or LM_NO_REGION */
     bool read_shut;    /* by this side: the end of the stream says nothing of the client */
+    uint8_t transport; /* LM_TRANSPORT_* (transport.h) */
     uint64_t timer_ns; /* on a list with deadlines: when */
     struct lm_stream in;
 };
@@ -144,8 +147,8 @@ struct lm_io;
 int lm_connections_open(struct lm_io *io, uint32_t capacity);
 void lm_connections_close(struct lm_io *io);
 
-/* Takes an entry for a descriptor; NULL when the table is full. */
-struct lm_connection *lm_connection_open(struct lm_io *io, int fd);
+/* Takes an entry for a descriptor (LM_TRANSPORT_*); NULL when the table is full. */
+struct lm_connection *lm_connection_open(struct lm_io *io, int fd, uint8_t transport);
 /* Nothing is armed, in flight or to be sent any more: the entry is free again. */
 void lm_connection_close(struct lm_io *io, struct lm_connection *connection);
 /* Moves a connection to another list, at its end. */

@@ -1,18 +1,15 @@
 /* eviction.c: see eviction.h. */
 #include "flow/eviction.h"
 
-#include <linux/tcp.h>
-#include <netinet/in.h>
-
 #include "flow/estimate.h"
 #include "flow/slot_wait.h"
+#include "flow/transport.h"
 
 /* How far a connection's client has come, by what the kernel has of it. false: it does not say. */
 static bool progress(const struct lm_connection *connection, bool sending, uint64_t *bytes_out) {
-    struct tcp_info info = {0};
-    socklen_t bytes = sizeof info;
-    if (getsockopt(connection->fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0) return false;
-    *bytes_out = sending ? info.tcpi_bytes_acked : info.tcpi_bytes_received;
+    struct lm_transport_look look;
+    if (!lm_transport_look(connection, &look)) return false;
+    *bytes_out = sending ? look.acked_bytes : look.received_bytes;
     return true;
 }
 

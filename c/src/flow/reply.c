@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "flow/answer_cache.h"
 #include "flow/slots.h"
+#include "flow/transport.h"
 
 /* Moves the message on by `sent` bytes. true: nothing is left. */
 static bool message_advance(struct msghdr *message, size_t sent) {
@@ -36,10 +37,7 @@ enum lm_outcome lm_reply_try(struct lm_connection *connection, struct lm_request
                              size_t *sent_bytes_out) {
     *sent_bytes_out = 0;
     if (!take_token(connection)) return LM_OUTCOME_UNSENT;
-    ssize_t sent;
-    do {
-        sent = sendmsg(connection->fd, &request->message, MSG_DONTWAIT | MSG_NOSIGNAL);
-    } while (sent < 0 && errno == EINTR);
+    ssize_t sent = lm_transport_of(connection)->send(connection, &request->message);
     if (sent < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != ENOBUFS) {
         give_token(connection);
         return LM_OUTCOME_BROKEN;
@@ -130,7 +128,7 @@ void lm_reply_bytes(struct lm_io *io, struct lm_connection *connection, const vo
     if (token) {
         struct iovec copy[2] = {parts[0], parts[1]};
         struct msghdr message = {.msg_iov = copy, .msg_iovlen = body_bytes ? 2 : 1};
-        ssize_t sent = sendmsg(connection->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+        ssize_t sent = lm_transport_of(connection)->send(connection, &message);
         if (sent > 0) {
             sent_bytes = (size_t)sent;
             lm_add_single_writer_u64(&io->stats->io.bytes_out, sent_bytes);

@@ -2,12 +2,11 @@
 #include "flow/slot_wait.h"
 
 #include <errno.h>
-#include <sys/ioctl.h>
-#include <sys/socket.h>
 
 #include "base/error.h"
 #include "flow/refusal.h"
 #include "flow/slots.h"
+#include "flow/transport.h"
 
 static const char too_many[] = "all slots are taken and too many requests wait for one";
 
@@ -16,25 +15,18 @@ static const char too_many[] = "all slots are taken and too many requests wait f
 /* How many bytes must be in the socket before a slot is worth it; 0: as many as that are here. */
 static int bytes_wanted(const struct lm_io *io, const struct lm_connection *connection) {
     uint64_t wanted = lm_io_dialect(io, connection)->bytes_expected(connection), have = 0;
-    int in_socket = 0;
     if (wanted > LM_HERE_BYTES) wanted = LM_HERE_BYTES;
     if (connection->buffer != LM_NO_BUFFER)
         have = (uint64_t)(connection->buffer_end - connection->buffer_at);
     if (have >= wanted) return 0;
     wanted -= have;
-    bool here = ioctl(connection->fd, FIONREAD, &in_socket) == 0 && in_socket >= (int)wanted;
-    return here ? 0 : (int)wanted;
-}
-
-/* How many bytes make the socket readable. The kernel makes room for so many, up to its own limit,
- * where the socket is readable all the same. */
-static void set_low_mark(const struct lm_connection *connection, int bytes) {
-    (void)setsockopt(connection->fd, SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof bytes);
+    return lm_transport_of(connection)->waiting(connection) >= (int)wanted ? 0 : (int)wanted;
 }
 
 void lm_slot_wait_turn_away(struct lm_io *io, struct lm_connection *connection,
                             enum lm_status status, const char *why) {
-    if (connection->recv_armed) set_low_mark(connection, 1); /* what is refused is read, too */
+    if (connection->recv_armed)
+        lm_transport_of(connection)->wake_at(connection, 1); /* what is refused is read, too */
     struct lm_refusal refusal;
     (void)lm_refuse(&refusal, status, 0, "%s", why);
     lm_connection_move(io, connection, LM_LIST_NONE);
@@ -69,7 +61,7 @@ static void bound_waiting(struct lm_io *io) {
 static void wait_for_bytes(struct lm_io *io, struct lm_connection *connection, int wanted) {
     bool holds = connection->buffer != LM_NO_BUFFER || connection->in.block != LM_NO_BLOCK;
     lm_add_single_writer_u64(&io->stats->io.body_waits, 1);
-    set_low_mark(connection, wanted);
+    lm_transport_of(connection)->wake_at(connection, wanted);
     lm_ring_poll(io->ring, connection->fd, connection->index, connection->generation);
     connection->recv_armed = true;
     lm_connection_move(io, connection, holds ? LM_LIST_EXPECTING_HELD : LM_LIST_EXPECTING);
@@ -129,7 +121,7 @@ void lm_slot_wait_readable(struct lm_io *io, const struct lm_completion *complet
         return;
     }
     if (!lm_connection_expects(connection)) return;
-    set_low_mark(connection, 1);
+    lm_transport_of(connection)->wake_at(connection, 1);
     if (again) return; /* lm_slot_wait_begin looks anew */
     bool is_part = bytes_wanted(io, connection) > 0;
     wait_for_slot(io, connection, is_part ? LM_LIST_WAITING_PART : LM_LIST_WAITING);

@@ -1,12 +1,8 @@
 /* timers.c: see timers.h. */
 #include "flow/timers.h"
 
-#include <linux/tcp.h>
-#include <netinet/in.h>
-
 #include "flow/slot_wait.h"
-
-enum { TCP_STATE_CLOSED = 7, TCP_STATE_CLOSE_WAIT = 8 }; /* the kernel's tcp_states.h */
+#include "flow/transport.h"
 
 static const uint64_t tick_ns = LM_TIMER_TICK_MS * 1000000ull;
 
@@ -98,12 +94,11 @@ static void reap_reset(struct lm_io *io) {
         if (!lm_held_next(&io->held, &index, &page)) return;
         struct lm_connection *connection = lm_io_connection(io, index);
         if (connection->buffer != page) continue; /* it was given back */
-        struct tcp_info info = {0};
-        socklen_t bytes = sizeof info;
-        if (getsockopt(connection->fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0) continue;
-        bool has_ended = info.tcpi_state == TCP_STATE_CLOSE_WAIT && connection->in_flight > 0 &&
-                         !lm_connection_may_half_close(io, connection);
-        if (info.tcpi_state == TCP_STATE_CLOSED || has_ended) lm_connection_abort(io, connection);
+        struct lm_transport_look look;
+        if (!lm_transport_look(connection, &look)) continue;
+        bool has_left = look.has_ended && connection->in_flight > 0 &&
+                        !lm_connection_may_half_close(io, connection);
+        if (look.is_closed || has_left) lm_connection_abort(io, connection);
     }
 }
 
