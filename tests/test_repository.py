@@ -439,6 +439,19 @@ def compared(*declared: Declared) -> tuple[list[str], list[str]]:
     return disagreements(Origin("m", 1, declared=declared), GRAPH)
 
 
+def test_an_input_with_a_value_in_the_graph_may_be_declared() -> None:
+    scale = {"name": "scale", "datatype": "FP32", "shape": [1]}
+    graph = {**GRAPH, "optional_inputs": [scale]}
+    x = Declared("c:1", "x", "FP32", (3, -1), True, True)
+    declared = Declared("c:2", "scale", "FP32", (1,), False, True, optional=True)
+    assert disagreements(Origin("m", 1, declared=(x, declared)), graph) == ([], [])
+    assert disagreements(Origin("m", 1, declared=(x,)), graph) == ([], [])
+    (wrong,), _notes = disagreements(
+        Origin("m", 1, declared=(x, Declared("c:2", "scale", "INT64", (1,), False, True))), graph
+    )
+    assert "expected FP32" in wrong
+
+
 def test_a_configuration_that_agrees() -> None:
     good = Declared("c:1", "x", "FP32", (3, -1), True, True)
     assert compared(good, Declared("c:2", "y", "", None, True, False)) == ([], [])

@@ -25,6 +25,10 @@ def disagreements(origin: Origin, entry: dict[str, Any]) -> tuple[list[str], lis
     notes: list[str] = []
     for is_input, key in ((True, "inputs"), (False, "outputs")):
         graph = {tensor["name"]: tensor for tensor in entry[key]}
+        required = graph.keys()
+        if is_input:
+            for tensor in entry.get("optional_inputs", ()):
+                graph = {**graph, tensor["name"]: {**tensor, "optional": True}}
         hidden = entry.get("sequences", {}).get(key, ())
         of_sequences = {tensor["name"]: tensor for tensor in hidden}
         declared = [one for one in origin.declared if one.is_input == is_input]
@@ -40,7 +44,7 @@ def disagreements(origin: Origin, entry: dict[str, Any]) -> tuple[list[str], lis
                         f"{one.where} {one.name!r}: optional is not looked at: the graph has no "
                         "value for it, so that each request brings it"
                     )
-        missing = graph.keys() - {one.name for one in declared}
+        missing = required - {one.name for one in declared}
         is_whole = any(one.name in graph for one in declared)
         if is_input and is_whole and missing:
             problems.append(

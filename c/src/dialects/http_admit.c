@@ -33,11 +33,11 @@ struct body {
 /* Behind JSON: blobs alone are received as tensors or files of pictures, values are text. */
 static struct body body_of(const struct lm_model *model, const struct lm_oip_request *asked,
                            const char *text) {
+    const bool is_json = asked->value_count > 0 || asked->optionals;
     uint8_t blobs =
         asked->pictures ? (uint8_t)LM_ENCODING_IMAGE : lm_encoding_for(model, LM_ENCODING_TENSORS);
-    return (struct body){.asked = asked,
-                         .text = text,
-                         .encoding = asked->value_count > 0 ? (uint8_t)LM_ENCODING_JSON : blobs};
+    return (struct body){
+        .asked = asked, .text = text, .encoding = is_json ? (uint8_t)LM_ENCODING_JSON : blobs};
 }
 
 /* ---- setting a body up ---- */

@@ -177,10 +177,16 @@ static inline const struct lm_model *lm_request_runs(const struct lm_request *re
     return request->expert ? request->expert : request->model;
 }
 
+/* The optional inputs of the model that it brings: bit n of the n-th; JSON alone has some. */
+static inline uint32_t lm_request_optionals(const struct lm_request *request) {
+    return request->encoding == LM_ENCODING_JSON ? request->http.asked.optionals : 0;
+}
+
 /* Whether its tensors are used where they lie, by what is no session of this process: the places of
  * all outputs are known, and hold them after the Run. */
 static inline bool lm_request_is_in_place(const struct lm_request *request) {
-    return lm_runner_of(lm_request_runs(request))->run_in_place && request->model->outputs_known;
+    return lm_runner_of(lm_request_runs(request))->run_in_place && request->model->outputs_known &&
+           !lm_request_optionals(request);
 }
 
 /* The reply is in the first `parts` entries of `reply`. */

@@ -9,7 +9,8 @@ int lm_request_lists_open(struct lm_model_set *set, const struct lm_model_set *b
     uint32_t inputs = 0, outputs = 0;
     for (uint32_t m = 0; m < set->count; m++) {
         const struct lm_model *model = set->models[m];
-        if (model->input_count > inputs) inputs = model->input_count;
+        const uint32_t all = model->input_count + model->optional_count;
+        if (all > inputs) inputs = all;
         if (model->output_count > outputs) outputs = model->output_count;
     }
     struct lm_request_lists *lists = before ? before->lists : NULL;

@@ -190,6 +190,11 @@ static void write_model(FILE *out, const struct lm_model *model) {
         write_tensor(out, model, &model->outputs[i], 1);
     }
     fputc(']', out);
+    for (uint32_t i = 0; i < model->optional_count; i++) {
+        fputs(i ? "," : ",\"optional_inputs\":[", out);
+        write_tensor(out, model, &model->inputs[model->input_count + i], 0);
+    }
+    if (model->optional_count > 0) fputc(']', out);
     if (model->free_count > 0) write_free_dims(out, model);
     if (model->string_inputs > 0) fprintf(out, ",\"max_string_bytes\":%d", LM_STRING_BYTES_MAX);
     fputs(",\"rgb8\":", out);

@@ -44,13 +44,13 @@ static const char *format_of(const struct lm_model *model, const struct lm_tenso
 
 static void write_config_inputs(FILE *out, const struct lm_model *model, bool batch) {
     fputs(",\"input\":[", out);
-    for (uint32_t i = 0; i < model->input_count; i++) {
+    for (uint32_t i = 0; i < model->input_count + model->optional_count; i++) {
         if (i) fputc(',', out);
-        write_config_tensor(out, &model->inputs[i], batch);
+        write_config_tensor(out, &model->inputs[i], batch && i < model->input_count);
         fprintf(out,
                 ",\"format\":\"%s\",\"is_shape_tensor\":false,\"allow_ragged_batch\":false,"
-                "\"optional\":false}",
-                format_of(model, &model->inputs[i]));
+                "\"optional\":%s}",
+                format_of(model, &model->inputs[i]), i < model->input_count ? "false" : "true");
     }
     fputc(']', out);
 }

@@ -92,7 +92,7 @@ int lm_oip_model_metadata(const struct lm_model *model, struct lm_model *const *
     }
     fprintf(file, "],\"platform\":\"%s\",\"inputs\":[",
             model->steps ? "ensemble" : "onnxruntime_onnx");
-    write_tensors(file, model->inputs, model->input_count);
+    write_tensors(file, model->inputs, model->input_count + model->optional_count);
     fputs("],\"outputs\":[", file);
     write_tensors(file, model->outputs, model->output_count);
     fputs("]}", file);

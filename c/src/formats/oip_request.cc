@@ -126,6 +126,11 @@ bool take_place(reading &r, uint32_t input, const element *values, const bool *t
     const struct lm_tensor *tensor = input_of(r.model, input);
     struct lm_oip_place place = {{}, 0, 0, (uint8_t)input, false};
     size_t expected = 0;
+    if (input >= r.model->input_count) {
+        return r.wrong("input '%s': an optional input is not taken from shared memory: send it as "
+                       "data or binary data",
+                       shown(tensor->name).text);
+    }
     if (r.request->pictures) {
         return r.wrong("input '%s': files of pictures are not taken from shared memory: send them "
                        "as binary data",
@@ -175,7 +180,11 @@ bool identify(reading &r, const place &where, const element *name_value,
     if (!name_value) return r.wrong("%s: field \"name\" is missing", where.text);
     if (!read_string(r, *name_value, where, "name", &name)) return false;
     *input = find_input(r.model, name, r.index);
-    if (*input == r.model->input_count) {
+    const uint32_t tensors = r.model->input_count + r.model->optional_count;
+    while (*input >= r.model->input_count && *input < tensors &&
+           name != r.model->inputs[*input].name)
+        ++*input;
+    if (*input == tensors) {
         return r.wrong("%s: model '%s' has no input '%s'", where.text, r.model->name,
                        shown(name).text);
     }
@@ -184,7 +193,8 @@ bool identify(reading &r, const place &where, const element *name_value,
     if (!datatype_value)
         return r.wrong("input '%s': field \"datatype\" is missing", shown(name).text);
     if (!read_string(r, *datatype_value, where, "datatype", &datatype)) return false;
-    r.request->pictures = r.model->takes_images && datatype == "BYTES";
+    if (*input < r.model->input_count)
+        r.request->pictures = r.model->takes_images && datatype == "BYTES";
     if (datatype != expected && !r.request->pictures) {
         return r.wrong("input '%s': datatype: expected %s%s, found '%s'", shown(name).text,
                        expected, r.model->takes_images ? " or BYTES (files of pictures)" : "",
@@ -218,6 +228,7 @@ bool read_input(reading &r, const element &from, tensor_set &seen) {
     auto field = [&found](size_t at) { return found.there[at] ? &found.values[at] : nullptr; };
     if (!identify(r, where, field(NAME), field(DATATYPE), seen, &input)) return false;
     seen.add(input);
+    if (input >= r.model->input_count) r.request->optionals |= 1u << (input - r.model->input_count);
     const struct lm_tensor *tensor = input_of(r.model, input);
     if (!field(SHAPE))
         return r.wrong("input '%s': field \"shape\" is missing", shown(tensor->name).text);

@@ -59,6 +59,7 @@ struct lm_oip_request {
     bool pictures;        /* the blob is files of pictures, as strings, for the image input */
     uint32_t row_count;   /* rows of the reply (rows_reply.h); 0: whole outputs */
     uint32_t place_count; /* tensors in shared memory */
+    uint32_t optionals;   /* bit n: it brings the model's n-th optional input */
     struct lm_sequence_ask sequence;
     /* Memory of the caller's, with an entry for each input or output of the model. */
     uint8_t *blob_inputs;

@@ -186,6 +186,7 @@ static int isolate(struct lm_model *model, const struct lm_ort *ort) {
     model->sessions[0] = NULL;
     model->session_count = 0;
     model->width = 1;
+    model->optional_count = 0;
     model->runner = LM_RUNNER_PROCESS;
     return 0;
 }

@@ -76,6 +76,9 @@ bool lm_model_slot_bytes_of(const struct lm_model *model, const struct lm_sizes 
         if (lm_is_string(&model->inputs[i])) continue;
         if (!add_tensor(&total, &model->inputs[i], sizes, count)) return false;
     }
+    for (uint32_t i = 0; i < model->optional_count; i++) {
+        if (!add_tensor(&total, &model->inputs[model->input_count + i], sizes, count)) return false;
+    }
     for (uint32_t i = 0; i < model->output_count; i++) {
         if (!has_place(&model->outputs[i])) continue;
         if (!add_tensor(&total, &model->outputs[i], sizes, count)) return false;

@@ -57,7 +57,8 @@ struct lm_model {
     struct lm_tensor *inputs, *outputs; /* lm_model_hold_tensors */
     const char **input_names, **output_names;
     uint32_t input_count, output_count;
-    bool rows_free;                           /* some input has a free first dimension */
+    uint32_t optional_count; /* inputs with a value in the graph, behind the others in `inputs` */
+    bool rows_free;          /* some input has a free first dimension */
     char rows_name[LM_TENSOR_NAME_BYTES_MAX]; /* the graph's; may be empty */
     struct lm_free_dim free_dims[LM_FREE_DIMS_MAX];
     uint32_t free_count;

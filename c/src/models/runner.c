@@ -7,8 +7,40 @@
 
 /* ---- a session for each worker ---- */
 
+/* A Run with some of the optional inputs, which are wrapped for it alone. */
+static int run_with_optionals(const struct lm_model *model, const struct lm_run *run,
+                              OrtSession *session) {
+    const char *names[LM_TENSORS_MAX];
+    OrtValue *values[LM_TENSORS_MAX];
+    uint32_t count = model->input_count;
+    int code = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        names[i] = model->input_names[i];
+        values[i] = run->values[i];
+    }
+    for (uint32_t i = 0; !code && i < model->optional_count; i++) {
+        const uint32_t at = model->input_count + i;
+        const struct lm_tensor *tensor = &model->inputs[at];
+        if (!(run->optionals >> i & 1)) continue;
+        names[count] = model->input_names[at];
+        values[count] = lm_ort_wrap(run->ort, run->inputs[at], tensor->row_bytes, tensor->dims,
+                                    tensor->rank, tensor->dtype);
+        if (values[count])
+            count++;
+        else
+            code = LUMEN_E_ORT;
+    }
+    if (!code)
+        code =
+            lm_ort_run(run->ort, session, names, (const OrtValue *const *)values, count,
+                       model->output_names, run->values + model->input_count, model->output_count);
+    while (count > model->input_count) lm_ort_value_close(run->ort, values[--count]);
+    return code;
+}
+
 static int run_session(const struct lm_model *model, const struct lm_run *run) {
     OrtSession *session = run->wide ? run->wide->session : model->sessions[run->worker];
+    if (run->optionals) return run_with_optionals(model, run, session);
     return lm_ort_run(run->ort, session, model->input_names, (const OrtValue *const *)run->values,
                       model->input_count, model->output_names, run->values + model->input_count,
                       model->output_count);

@@ -22,6 +22,7 @@ struct lm_run {
     const struct lm_sizes *sizes;
     const struct lm_sequence_turn *turn; /* of a sequence; NULL: the request stands alone */
     const struct lm_wide *wide;          /* the cores that it may use; NULL: one */
+    uint32_t optionals;                  /* bit n: `inputs` has the model's n-th optional input */
 };
 
 struct lm_runner {

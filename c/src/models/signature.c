@@ -106,21 +106,31 @@ static int read_dimensions(const struct lm_ort *ort, const OrtTensorTypeAndShape
     return 0;
 }
 
+/* Where a session lists a tensor. */
+enum place { INPUT, OUTPUT, OPTIONAL };
+
 /* Name, dtype and dimensions of one input or output, as the graph declares them. */
-static int read_tensor(const struct lm_ort *ort, const OrtSession *session, bool is_input,
+static int read_tensor(const struct lm_ort *ort, const OrtSession *session, enum place place,
                        size_t at, struct lm_tensor *tensor, struct symbols *names) {
+    const bool is_input = place != OUTPUT;
     const struct lm_ort_api *api = ort->api;
     char *name = NULL;
     OrtTypeInfo *type = NULL;
     memset(tensor, 0, sizeof *tensor);
-    OrtStatus *status = is_input ? api->SessionGetInputName(session, at, ort->allocator, &name)
-                                 : api->SessionGetOutputName(session, at, ort->allocator, &name);
+    OrtStatus *(*const name_of[])(const OrtSession *, size_t, OrtAllocator *, char **) = {
+        [INPUT] = api->SessionGetInputName,
+        [OUTPUT] = api->SessionGetOutputName,
+        [OPTIONAL] = api->SessionGetOverridableInitializerName};
+    OrtStatus *(*const type_of[])(const OrtSession *, size_t, OrtTypeInfo **) = {
+        [INPUT] = api->SessionGetInputTypeInfo,
+        [OUTPUT] = api->SessionGetOutputTypeInfo,
+        [OPTIONAL] = api->SessionGetOverridableInitializerTypeInfo};
+    OrtStatus *status = name_of[place](session, at, ort->allocator, &name);
     int code = lm_ort_check(ort, status, "reading a tensor's name");
     if (code) return code;
     code = copy_name(ort, name, tensor->name);
     if (code) return code;
-    status = is_input ? api->SessionGetInputTypeInfo(session, at, &type)
-                      : api->SessionGetOutputTypeInfo(session, at, &type);
+    status = type_of[place](session, at, &type);
     code = lm_ort_check(ort, status, "reading a tensor's type");
     if (code) return code;
 
@@ -303,7 +313,7 @@ static int read_inputs(struct lm_model *model, const struct lm_ort *ort, const c
     uint32_t kept = 0;
     for (uint32_t i = 0; !code && i < model->input_count; i++) {
         struct lm_tensor *tensor = &model->inputs[kept];
-        code = read_tensor(ort, model->sessions[0], true, i, tensor, &names[kept]);
+        code = read_tensor(ort, model->sessions[0], INPUT, i, tensor, &names[kept]);
         if (code) return code;
         if (model->sequences && lm_sequences_take_input(model->sequences, tensor, &code)) continue;
         model->input_names[kept++] = tensor->name;
@@ -319,13 +329,41 @@ static int read_inputs(struct lm_model *model, const struct lm_ort *ort, const c
     return code ? code : take_any_ranks(model, names, hidden);
 }
 
+/* A number or a short list, of fixed size. */
+static bool fits_optional(struct lm_tensor *tensor) {
+    const int64_t elements = tensor->rank ? tensor->dims[0] : 1;
+    tensor->element_bytes = lm_dtype_bytes(tensor->dtype);
+    if (tensor->rank > 1 || elements < 1 || elements > LM_OPTIONAL_ELEMENTS_MAX ||
+        lm_is_string(tensor))
+        return false;
+    tensor->row_bytes = (size_t)elements * tensor->element_bytes;
+    tensor->shape_known = true;
+    return true;
+}
+
+/* Initializers that the graph lists as inputs, too: a threshold, say. Where an exporter lists all
+ * of its weights (one is a matrix, or there are many) none of them is for clients. */
+static void read_optionals(struct lm_model *model, const struct lm_ort *ort, size_t count) {
+    struct symbols names;
+    if (model->sequences || count > LM_OPTIONALS_MAX || model->input_count + count > LM_TENSORS_MAX)
+        return;
+    for (size_t i = 0; i < count; i++) {
+        struct lm_tensor *tensor = &model->inputs[model->input_count + i];
+        if (read_tensor(ort, model->sessions[0], OPTIONAL, i, tensor, &names) ||
+            !fits_optional(tensor))
+            return;
+        model->input_names[model->input_count + i] = tensor->name;
+    }
+    model->optional_count = (uint32_t)count;
+}
+
 /* `names` has room for those of one. */
 static int read_outputs(struct lm_model *model, const struct lm_ort *ort, struct symbols *names) {
     int code = 0;
     uint32_t kept = 0;
     for (uint32_t i = 0; !code && i < model->output_count; i++) {
         struct lm_tensor *tensor = &model->outputs[kept];
-        code = read_tensor(ort, model->sessions[0], false, i, tensor, names);
+        code = read_tensor(ort, model->sessions[0], OUTPUT, i, tensor, names);
         if (code) return code;
         if (model->sequences && lm_sequences_take_output(model->sequences, tensor, &code)) continue;
         take_output_shape(model, tensor, names);
@@ -339,8 +377,9 @@ static int read_outputs(struct lm_model *model, const struct lm_ort *ort, struct
 
 int lm_model_read_signature(struct lm_model *model, const struct lm_ort *ort, const char *path) {
     const OrtSession *session = model->sessions[0];
-    size_t input_count = 0, output_count = 0;
+    size_t input_count = 0, output_count = 0, optional_count = 0;
     OrtStatus *status = ort->api->SessionGetInputCount(session, &input_count);
+    if (!status) status = ort->api->SessionGetOverridableInitializerCount(session, &optional_count);
     if (!status) status = ort->api->SessionGetOutputCount(session, &output_count);
     int code = lm_ort_check(ort, status, "counting tensors");
     if (code) return code;
@@ -350,7 +389,8 @@ int lm_model_read_signature(struct lm_model *model, const struct lm_ort *ort, co
                         "expected 1 to %d inputs and as many outputs, found %zu and %zu",
                         LM_TENSORS_MAX, input_count, output_count);
     }
-    code = lm_model_hold_tensors(model, (uint32_t)input_count, (uint32_t)output_count);
+    const size_t held = input_count + (optional_count <= LM_OPTIONALS_MAX ? optional_count : 0);
+    code = lm_model_hold_tensors(model, (uint32_t)held, (uint32_t)output_count);
     if (code) return code;
     model->input_count = (uint32_t)input_count;
     model->output_count = (uint32_t)output_count;
@@ -359,6 +399,7 @@ int lm_model_read_signature(struct lm_model *model, const struct lm_ort *ort, co
     if (!names) return lm_error(LUMEN_E_NOMEM, "no memory for the names of dimensions");
     code = read_inputs(model, ort, path, names);
     if (!code) code = read_outputs(model, ort, names);
+    if (!code) read_optionals(model, ort, optional_count);
     if (!code && model->sequences) code = lm_sequences_settle(model->sequences, model, ort);
     free(names);
     return code;

@@ -244,7 +244,8 @@ bool lm_model_is_like(const struct lm_model *model, const struct lm_model *other
         !model->sequences == !other->sequences && model->has_rgb8 == other->has_rgb8 &&
         model->rgb8.height == other->rgb8.height && model->rgb8.width == other->rgb8.width &&
         model->takes_images == other->takes_images &&
-        are_like(model->inputs, other->inputs, model->input_count) &&
+        model->optional_count == other->optional_count &&
+        are_like(model->inputs, other->inputs, model->input_count + model->optional_count) &&
         are_like(model->outputs, other->outputs, model->output_count);
     for (uint32_t f = 0; same && f < model->free_count; f++) {
         const struct lm_free_dim *a = &model->free_dims[f], *b = &other->free_dims[f];

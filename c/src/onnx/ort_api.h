@@ -97,17 +97,19 @@ struct lm_ort_api {
     void *unused_26[4];
     OrtStatus *(*SessionGetInputCount)(const OrtSession *session, size_t *out);
     OrtStatus *(*SessionGetOutputCount)(const OrtSession *session, size_t *out);
-    void *unused_32[1];
+    OrtStatus *(*SessionGetOverridableInitializerCount)(const OrtSession *session, size_t *out);
     OrtStatus *(*SessionGetInputTypeInfo)(const OrtSession *session, size_t index,
                                           OrtTypeInfo **out);
     OrtStatus *(*SessionGetOutputTypeInfo)(const OrtSession *session, size_t index,
                                            OrtTypeInfo **out);
-    void *unused_35[1];
+    OrtStatus *(*SessionGetOverridableInitializerTypeInfo)(const OrtSession *session, size_t index,
+                                                           OrtTypeInfo **out);
     OrtStatus *(*SessionGetInputName)(const OrtSession *session, size_t index,
                                       OrtAllocator *allocator, char **out);
     OrtStatus *(*SessionGetOutputName)(const OrtSession *session, size_t index,
                                        OrtAllocator *allocator, char **out);
-    void *unused_38[1];
+    OrtStatus *(*SessionGetOverridableInitializerName)(const OrtSession *session, size_t index,
+                                                       OrtAllocator *allocator, char **out);
     OrtStatus *(*CreateRunOptions)(OrtRunOptions **out);
     void *unused_40[8];
     OrtStatus *(*CreateTensorAsOrtValue)(OrtAllocator *allocator, const int64_t *shape, size_t rank,

@@ -53,6 +53,11 @@ static enum lm_status place_tensors(struct lm_request *request, const size_t *st
     }
     request->sizes = asked->sizes;
     lm_model_layout(model, request->slot, LM_ENCODING_TENSORS, &asked->sizes, layout);
+    for (uint32_t i = 0; asked->optionals >> i; i++) {
+        if (!(asked->optionals >> i & 1)) continue;
+        const uint32_t at = model->input_count + i;
+        layout->inputs[at] = lm_slot_alloc(request->slot, model->inputs[at].row_bytes);
+    }
     for (uint32_t i = 0; i < model->input_count; i++) {
         if (strings[i] == 0) continue;
         layout->inputs[i] = lm_slot_alloc(request->slot, strings[i]);

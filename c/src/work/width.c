@@ -89,7 +89,8 @@ int lm_width_run(struct lm_worker *worker, struct lm_request *request, OrtValue 
                          .inputs = request->layout.inputs,
                          .outputs = request->layout.outputs,
                          .sizes = &request->sizes,
-                         .turn = &request->turn};
+                         .turn = &request->turn,
+                         .optionals = lm_request_optionals(request)};
     /* The cost of a virtual model is no expert's own: what is long was found at start. */
     bool pays = !model->wide.only_long || request->expert || request->cost_ns >= LM_WIDE_RUN_NS;
     const struct lm_wide *wide = runner->not_wide ? NULL : wide_of(model, worker->node);

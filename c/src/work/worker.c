@@ -134,6 +134,7 @@ static bool is_ready(struct lm_worker *worker, struct lm_request *request) {
 
 /* Requests of the same model that differ in their rows alone. */
 static bool has_shape_of(const struct lm_request *request, const struct lm_request *other) {
+    if (lm_request_optionals(request) || lm_request_optionals(other)) return false;
     return memcmp(request->sizes.free, other->sizes.free, sizeof request->sizes.free) == 0;
 }
 
