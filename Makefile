@@ -79,7 +79,7 @@ $(VENV)/.dashboard: $(VENV)/.run
 # test judges a time.
 test: dev ## all tests: C on three builds, fuzz corpora, simulation, models, Python
 	@$(MAKE) -s --no-print-directory -j$(JOBS) --output-sync=target lint test-models c-then-sim
-	@$(MAKE) -s --no-print-directory -j11 --output-sync=target test-python $(E2E)
+	@$(MAKE) -s --no-print-directory -j13 --output-sync=target test-python $(E2E)
 
 dev: $(VENV)/.dev ## set-up for changing Lumen: `build`, and what tests and benchmarks need
 	@$(MAKE) -s --no-print-directory $(PARALLEL) -C c lib bench
@@ -119,17 +119,19 @@ test-python: dev
 
 # Side by side: each waits much of its time, and none judges a time. Tests marked `once` are left out on epoll.
 e2e: dev ## end-to-end tests on io_uring (where it is to be had), and what is about I/O on epoll
-	@$(MAKE) -s --no-print-directory -j10 --output-sync=target $(E2E)
+	@$(MAKE) -s --no-print-directory -j12 --output-sync=target $(E2E)
 
-E2E = e2e-docs e2e-http e2e-native e2e-models-1 e2e-models-2 e2e-operate epoll-http epoll-native epoll-models epoll-operate
+E2E = e2e-docs e2e-http e2e-native e2e-models-1 e2e-models-2 e2e-operate-1 e2e-operate-2 e2e-pictures epoll-http epoll-native epoll-models epoll-operate
 EPOLL = LUMEN_E2E_BACKEND=epoll $(PYTEST) -p no:cacheprovider -m "not once"
 DOCS_E2E = tests/e2e/operate/test_e2e_docs.py
 .PHONY: $(E2E)
 e2e-docs: dev
 	@$(PYTEST) -p no:cacheprovider $(DOCS_E2E)
-e2e-operate: dev
-	@$(PYTEST) -p no:cacheprovider tests/e2e/operate tests/e2e/pictures --ignore=$(DOCS_E2E)
-e2e-http e2e-native: e2e-%: dev
+e2e-operate-1: dev
+	@$(PYTEST) -p no:cacheprovider $(filter-out $(DOCS_E2E),$(wildcard tests/e2e/operate/test_e2e_[a-l]*.py))
+e2e-operate-2: dev
+	@$(PYTEST) -p no:cacheprovider tests/e2e/operate/test_e2e_[m-z]*.py
+e2e-http e2e-native e2e-pictures: e2e-%: dev
 	@$(PYTEST) -p no:cacheprovider tests/e2e/$*
 e2e-models-1: dev
 	@$(PYTEST) -p no:cacheprovider tests/e2e/models/test_e2e_[a-h]*.py

@@ -72,7 +72,8 @@ def report(results: Mapping[str, Any]) -> str:
     for place, workload in dict.fromkeys((row["place"], row["workload"]) for row in rows):
         mine = [row for row in rows if (row["place"], row["workload"]) == (place, workload)]
         where = (
-            "the server on one core, the client on another"
+            "the server on one core, the client on another; with their defaults FastAPI and Triton "
+            "use both: ONNX Runtime places its threads itself, whatever the process is bound to"
             if place == "one-core"
             else "server and client share all cores"
         )
