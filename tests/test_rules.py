@@ -8,7 +8,7 @@ from lumen_uring.config import load
 from lumen_uring.errors import ConfigError
 from lumen_uring.ring import rules
 
-# What gives a model each kind, in the order of LUMEN_BESIDE_*.
+# A setting that gives a model each kind, in the order of LUMEN_BESIDE_*.
 KINDS = ("sequences={state: {h: hn}}", "isolation=process", "providers=[openvino]")
 BAD = {
     "isolation": "process",

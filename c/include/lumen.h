@@ -391,7 +391,7 @@ typedef struct lumen_model_config {
 } lumen_model_config;
 #undef LUMEN_SETTING_MEMBER
 
-/* What a model may have beside an ordinary setting. */
+/* The kinds of models that rules are for. */
 enum { LUMEN_BESIDE_SEQUENCES, LUMEN_BESIDE_PROCESS, LUMEN_BESIDE_PROVIDERS };
 
 /* A setting that models of a kind may only have some values of. */

@@ -1,4 +1,4 @@
-"""What a model's settings exclude: the library's own table, checked before a model is opened.
+"""The rules between a model's settings: the library's own table, checked before a model is opened.
 
 Called by config.py, on the main thread. The library refuses by the same table, with the same words.
 """

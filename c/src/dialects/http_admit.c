@@ -31,13 +31,18 @@ struct body {
 };
 
 /* Behind JSON: blobs alone are received as tensors or files of pictures, values are text. */
+/* Whether the worker reads the body's JSON: for values, or to lay optional inputs out. */
+static bool needs_text(const struct lm_oip_request *asked) {
+    return asked->value_count > 0 || asked->optionals;
+}
+
 static struct body body_of(const struct lm_model *model, const struct lm_oip_request *asked,
                            const char *text) {
-    const bool is_json = asked->value_count > 0 || asked->optionals;
     uint8_t blobs =
         asked->pictures ? (uint8_t)LM_ENCODING_IMAGE : lm_encoding_for(model, LM_ENCODING_TENSORS);
-    return (struct body){
-        .asked = asked, .text = text, .encoding = is_json ? (uint8_t)LM_ENCODING_JSON : blobs};
+    return (struct body){.asked = asked,
+                         .text = text,
+                         .encoding = needs_text(asked) ? (uint8_t)LM_ENCODING_JSON : blobs};
 }
 
 /* ---- setting a body up ---- */
@@ -315,10 +320,12 @@ void lm_http_admit_json(struct lm_io *io, struct lm_connection *connection, cons
                                                       : "missing input data",
                  (unsigned long long)blobs, (unsigned long long)connection->in.discard_bytes);
     }
-    if (status == LM_STATUS_OK && asked.place_count > 0 && asked.value_count > 0) {
+    /* The worker reads a body of JSON, or places in shared memory; not both. */
+    if (status == LM_STATUS_OK && asked.place_count > 0 && needs_text(&asked)) {
         status = LM_STATUS_BAD_REQUEST;
-        snprintf(why, sizeof why,
-                 "inputs: data beside shared memory: expected binary data, or shared memory alone");
+        snprintf(why, sizeof why, "inputs: %s beside shared memory: expected binary data%s",
+                 asked.value_count > 0 ? "data" : "an optional input",
+                 asked.value_count > 0 ? ", or shared memory alone" : " alone");
     }
     if (status != LM_STATUS_OK) {
         lm_http_refuse_status(io, connection, status, why);

@@ -1,5 +1,6 @@
-/* transport.h: what carries a connection's bytes: one entry of a table for each. Whatever is done
- * with a connection's socket but through the ring goes through its entry.
+/* transport.h: the table of transports, which carry a connection's bytes: TCP and unix sockets.
+ * Sends, shutdowns and looks at a connection's socket that do not go through the ring go through
+ * its transport.
  *
  * Called by the I/O thread; `send` also by a worker that holds the connection's token.
  */
@@ -10,7 +11,7 @@
 
 #include "flow/connection.h"
 
-/* What the kernel knows of the client's side. */
+/* The client's side of a connection, as the kernel knows it. */
 struct lm_transport_look {
     uint64_t acked_bytes, received_bytes;
     bool is_closed; /* it was reset */

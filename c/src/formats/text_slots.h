@@ -11,7 +11,7 @@ size_t lm_model_reply_text_bytes(const struct lm_model *model);
 /* Bytes of the outputs as JSON numbers, beyond that, in any of so many requests. */
 size_t lm_model_reply_values_bytes(const struct lm_model *model, const struct lm_sizes *sizes,
                                    uint32_t count);
-/* What one class of a classification takes, in JSON and as bytes. */
+/* The bytes that one class of a classification takes, in JSON and as bytes. */
 size_t lm_model_class_text_bytes(const struct lm_model *model);
 /* The slot for so much JSON, or rows (also of pictures in base64); false when it overflows. */
 bool lm_model_text_slot_bytes(const struct lm_model *model, size_t text_bytes, size_t *bytes_out);

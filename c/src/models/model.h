@@ -38,7 +38,7 @@ struct lm_free_dim {
     uint8_t place;    /* in the sizes of a request; the first one, of any rank */
 };
 
-/* What runs a model (runner.h). */
+/* The kinds of runners (runner.h). */
 enum lm_runner_kind {
     LM_RUNNER_SESSION, /* a session for each worker */
     LM_RUNNER_NATIVE,  /* the native engine, and sessions for what it cannot answer in place */

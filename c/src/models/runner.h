@@ -1,5 +1,5 @@
-/* runner.h: what runs a model. Each kind is an entry of one table: how it makes a Run, and what it
- * goes together with. A model has one kind, chosen by the control thread while it is opened;
+/* runner.h: the runner of a model. Each kind is an entry of one table: how it makes a Run, and what
+ * it goes together with. A model has one kind, chosen by the control thread while it is opened;
  * afterwards any thread asks the table, and no other file asks for a kind by its name.
  *
  * Several cores for one Run (wide.h) are no kind: sessions and the native engine may have them.
@@ -33,7 +33,7 @@ struct lm_runner {
     int (*run_in_place)(const struct lm_model *model, const struct lm_run *run);
     /* Whether it takes requests now: NULL, or why not, in `text`. NULL: it always does. */
     const char *(*why_down)(const struct lm_model *model, char *text, size_t text_bytes);
-    /* What one row took when it was warmed up, elsewhere; NULL: workers warm it with Runs. */
+    /* The ns that one row took when it was warmed up elsewhere; NULL: workers warm it up. */
     uint64_t (*warm_ns)(const struct lm_model *model);
     bool is_virtual;     /* it has no session, and runs other models: all or one of them */
     bool runs_all_parts; /* one behind the other */
@@ -46,7 +46,7 @@ struct lm_runner {
     const char *not_part;    /* experts and ensembles that run it */
     const char *not_regions; /* tensors in a native connection's region */
     const char *not_inline;  /* Runs on I/O threads */
-    /* Of a virtual one: why its Runs are on I/O threads, as its parts' are, and why on workers. */
+    /* A virtual one says why its Runs are on I/O threads, as its parts' are, or on workers. */
     const char *parts_inline, *parts_on_workers;
 };
 
@@ -54,6 +54,13 @@ extern const struct lm_runner lm_runners[LM_RUNNER_KINDS];
 
 static inline const struct lm_runner *lm_runner_of(const struct lm_model *model) {
     return &lm_runners[model->runner];
+}
+
+/* One Run, on values or in place. Returns 0 or LUMEN_E_*. */
+static inline int lm_model_make_run(const struct lm_model *model, bool in_place,
+                                    const struct lm_run *run) {
+    const struct lm_runner *runner = lm_runner_of(model);
+    return (in_place ? runner->run_in_place : runner->run)(model, run);
 }
 
 static inline bool lm_model_is_virtual(const struct lm_model *model) {

@@ -70,7 +70,6 @@ static int run_one(struct lm_wide_trial *trial, const struct lm_model *model,
                    const struct lm_ort *ort, const struct lm_wide *wide, uint64_t *took_ns,
                    uint64_t *digest) {
     const struct lm_sizes one = {.rows = 1};
-    const struct lm_runner *runner = lm_runner_of(model);
     const struct lm_run run = {.ort = ort,
                                .cpu = -1,
                                .values = trial->values,
@@ -80,7 +79,7 @@ static int run_one(struct lm_wide_trial *trial, const struct lm_model *model,
                                .wide = wide};
     OrtValue **outputs = trial->values + model->input_count;
     uint64_t began_ns = lm_now_ns();
-    int code = (is_in_place(model) ? runner->run_in_place : runner->run)(model, &run);
+    int code = lm_model_make_run(model, is_in_place(model), &run);
     *took_ns = lm_now_ns() - began_ns;
     *digest = 0xcbf29ce484222325ull;
     for (uint32_t o = 0; is_in_place(model) && o < model->output_count; o++)

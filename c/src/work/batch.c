@@ -252,8 +252,7 @@ bool lm_batch_run(struct lm_worker *worker, struct lm_request **requests, uint32
                                .inputs = batch->inputs,
                                .outputs = batch->outputs,
                                .sizes = &sizes};
-    if (!code)
-        code = (in_place ? lm_runner_of(runs)->run_in_place : lm_runner_of(runs)->run)(runs, &run);
+    if (!code) code = lm_model_make_run(runs, in_place, &run);
     if (!code && !in_place)
         code = take_outputs(worker, batch, model, &sizes, values + model->input_count);
     if (code) lm_infer_drop_outputs(worker->shared, model, rows, values + model->input_count);

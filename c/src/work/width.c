@@ -79,9 +79,6 @@ static void give_cores_back(struct lm_width *width, struct lm_request *request) 
 int lm_width_run(struct lm_worker *worker, struct lm_request *request, OrtValue **values) {
     const struct lm_model *model = lm_request_runs(request);
     const bool in_place = lm_request_is_in_place(request);
-    const struct lm_runner *runner = lm_runner_of(model);
-    int (*const make)(const struct lm_model *, const struct lm_run *) =
-        in_place ? runner->run_in_place : runner->run;
     struct lm_run run = {.ort = &worker->shared->ort,
                          .worker = worker->index,
                          .cpu = worker->pinned ? worker->cpu : -1,
@@ -93,16 +90,18 @@ int lm_width_run(struct lm_worker *worker, struct lm_request *request, OrtValue 
                          .optionals = lm_request_optionals(request)};
     /* The cost of a virtual model is no expert's own: what is long was found at start. */
     bool pays = !model->wide.only_long || request->expert || request->cost_ns >= LM_WIDE_RUN_NS;
-    const struct lm_wide *wide = runner->not_wide ? NULL : wide_of(model, worker->node);
+    const struct lm_wide *wide =
+        lm_runner_of(model)->not_wide ? NULL : wide_of(model, worker->node);
     uint64_t began_ns = 0;
     request->width = 1;
     request->disturbed = false;
     pays = pays && wide && (in_place ? wide->team != NULL : wide->session != NULL);
-    if (!pays || !take_cores(worker, model, &began_ns)) return make(model, &run);
+    if (!pays || !take_cores(worker, model, &began_ns))
+        return lm_model_make_run(model, in_place, &run);
     run.wide = wide;
     request->width = (uint8_t)model->wide.width;
     lm_add_single_writer_u64(&worker->stats->worker.runs_wide, 1);
-    int code = make(model, &run);
+    int code = lm_model_make_run(model, in_place, &run);
     request->wide_ns = lm_now_ns() - began_ns;
     give_cores_back(&worker->node->width, request);
     return code;

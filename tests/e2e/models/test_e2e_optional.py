@@ -4,10 +4,12 @@ them, and what it does not bring has the graph's value. ONNX Runtime is the judg
 from __future__ import annotations
 
 import json
+import os
 import random
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import graphs
 import numpy as np
@@ -83,7 +85,8 @@ def server(folder: Path, cache: Path) -> Iterator[Server]:
         {"name": "weights", "path": str(scaled(folder / "weights.onnx", weights))},
         {"name": "apart", "path": str(part), "isolation": "process"},
     ]
-    with Server({"models": entries, "engine": {"thread_count": 2}}, cache) as one:
+    settings = {"models": entries, "engine": {"thread_count": 2}, "server": {"shared_memory": True}}
+    with Server(settings, cache) as one:
         yield one
 
 
@@ -168,3 +171,40 @@ def test_what_is_wrong_is_said(
         alone = http.query(web.infer(model, given))
         assert alone.code == 400
         assert http.query(web.infer(model, x)).code == 200
+
+
+@pytest.mark.parametrize("binary", [True, False])
+@pytest.mark.parametrize("shared", ["x", "y"])
+def test_none_comes_beside_shared_memory(server: Server, binary: bool, shared: str) -> None:
+    """Where tensors lie in a region, the body is not read where optional inputs are laid out."""
+    key = f"optional-{os.getpid()}"
+    path = Path(f"/dev/shm/{key}")
+    path.write_bytes(np.ones(3, np.float32).tobytes())
+    place = {"shared_memory_region": key, "shared_memory_byte_size": 12}
+    x: dict[str, Any] = {"name": "x", "datatype": "FP32", "shape": [1, 3]}
+    scale: dict[str, Any] = {"name": "scale", "datatype": "FP32", "shape": [1]}
+    blobs = b""
+    for one, values in ((x, np.ones(3, np.float32)), (scale, SCALE)):
+        if one is x and shared == "x":
+            x["parameters"] = place
+        elif binary:
+            one["parameters"] = {"binary_data_size": values.nbytes}
+            blobs += values.tobytes()
+        else:
+            one["data"] = values.tolist()
+    outputs = [{"name": "y", "parameters": place}] if shared == "y" else [{"name": "y"}]
+    try:
+        with Http(server.port) as http:
+            region = json.dumps({"key": f"/{key}", "offset": 0, "byte_size": 12}).encode()
+            where = f"/v2/systemsharedmemory/region/{key}"
+            assert http.query(web.post(f"{where}/register", region)).code == 200
+            text = json.dumps({"inputs": [x, scale], "outputs": outputs}).encode()
+            asked = web.post(web.path("plain"), text + blobs, f"{web.JSON_LENGTH}: {len(text)}")
+            for _ in range(3):
+                answer = http.query(asked)
+                assert (answer.code, "shared memory" in answer.error) == (400, True), answer.error
+            alone = {"x": np.ones((1, 3), np.float32)}
+            assert http.query(web.infer("plain", alone)).code == 200
+            http.query(web.post(f"{where}/unregister"))
+    finally:
+        path.unlink()
