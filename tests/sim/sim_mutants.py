@@ -655,15 +655,15 @@ MUTANTS = (
     ),
     Mutant(
         "pictures: a form's end is the file's",
-        "work/image_body.c",
-        "if (request->http.is_form) {",
-        "if (false) {",
+        "work/carrier.c",
+        "[LM_CARRIER_FORM] = read_form",
+        "[LM_CARRIER_FORM] = lm_image_file_read",
     ),
     Mutant(
         "pictures: a file is read as JSON",
-        "dialects/http_picture.c",
-        "        request->encoding = LM_ENCODING_IMAGE;\n",
-        "        return;\n",
+        "work/carrier.c",
+        "    request->carrier = is_form ? LM_CARRIER_FORM : LM_CARRIER_FILE;\n",
+        "",
     ),
     # The cores of sleeping workers.
     Mutant(

@@ -10,13 +10,13 @@
 #include "dialects/http_block.h"
 #include "dialects/http_code.h"
 #include "dialects/http_figures.h"
-#include "dialects/http_picture.h"
 #include "dialects/http_receive.h"
 #include "dialects/http_refuse.h"
 #include "dialects/http_reply.h"
 #include "dialects/http_shm.h"
 #include "flow/submit.h"
 #include "formats/oip_metadata.h"
+#include "work/carrier.h"
 
 /* The longest statistics there can be, whatever models come. */
 static size_t stats_bytes_max(void) {
@@ -59,7 +59,7 @@ void lm_http_close(struct lm_io *io) {
 /* ---- what flow/ asks ---- */
 
 static void body_received(struct lm_io *io, struct lm_connection *connection) {
-    lm_http_find_picture(&io->requests[connection->in.receiving]);
+    lm_carrier_find_file(&io->requests[connection->in.receiving]);
     lm_submit(io, connection, &io->requests[connection->in.receiving]);
 }
 
@@ -81,7 +81,7 @@ static uint32_t key(const struct lm_io *io, const struct lm_connection *connecti
 }
 
 static void complete_row(const struct lm_request *request, struct lm_trace_record *row) {
-    const struct lm_oip_request *asked = &request->http.asked;
+    const struct lm_oip_request *asked = request->asked;
     size_t bytes = asked->id_bytes < sizeof row->http_id ? asked->id_bytes : 0;
     row->is_http = true;
     row->code = (uint16_t)lm_http_code((enum lm_status)request->status);

@@ -6,7 +6,6 @@
 
 #include "dialects/http_access.h"
 #include "dialects/http_block.h"
-#include "dialects/http_picture.h"
 #include "dialects/http_raw.h"
 #include "dialects/http_refuse.h"
 #include "dialects/http_reply.h"
@@ -19,7 +18,7 @@
 #include "flow/submit.h"
 #include "formats/text_slots.h"
 #include "wire/inflate.h"
-#include "work/encoding.h"
+#include "work/carrier.h"
 #include "work/json_body.h"
 #include "work/shm_tensors.h"
 
@@ -121,16 +120,18 @@ static void receive_body(const struct lm_io *io, const struct lm_connection *con
                          const struct body *body, struct lm_request *request) {
     const struct lm_http_call *call = &connection->in.call;
     if (request->is_unread) {
-        struct lm_http_exchange *http = &request->http;
-        http->coding = call->coding;
-        if (call->coding != LM_CODING_NONE)
-            http->inflated_room = lm_http_inflated_room(io, connection, request->model);
+        struct lm_body *text = &request->body;
+        text->coding = call->coding;
+        if (call->coding != LM_CODING_NONE) {
+            request->carrier = LM_CARRIER_CODED;
+            text->inflated_room = lm_http_inflated_room(io, connection, request->model);
+        }
         size_t known = body->text ? (size_t)call->json_bytes : 0;
         lm_json_body_receive(request, lm_http_text_room(io, connection), body->text, known);
-        http->json_bytes = call->json_bytes;
-        request->parts[0] = (struct iovec){http->text + known, connection->in.discard_bytes};
+        text->json_bytes = call->json_bytes;
+        request->parts[0] = (struct iovec){text->text + known, connection->in.discard_bytes};
         request->part_count = 1;
-        if (!call->chunked) http->text_bytes += connection->in.discard_bytes;
+        if (!call->chunked) text->bytes += connection->in.discard_bytes;
         return;
     }
     lm_model_layout(request->model, request->slot, request->encoding, &request->sizes,
@@ -164,17 +165,18 @@ static bool begin(struct lm_io *io, struct lm_connection *connection, const stru
     request->payload_bytes = (uint32_t)call->content_bytes;
     request->http.top = call->top;
     request->http.is_invocation = call->route == LM_ROUTE_INVOCATIONS;
-    request->http.owner = call->owner;
-    request->http.owner_has_part = io->access->keys.count > 1;
-    if (body->asked) lm_oip_request_copy(&request->http.asked, body->asked);
-    request->in_shm = body->asked && body->asked->place_count > 0;
-    request->holds_shm =
-        request->in_shm && lm_oip_hold_regions(io->shared->shm, &request->http.asked);
+    request->owner = call->owner;
+    request->owner_has_part = io->access->keys.count > 1;
+    if (body->asked) lm_oip_request_copy(request->asked, body->asked);
+    if (body->asked && body->asked->place_count > 0) {
+        request->carrier = LM_CARRIER_SHM;
+        request->holds_shm = lm_oip_hold_regions(io->shared->shm, request->asked);
+    }
     receive_body(io, connection, body, request);
     connection->in.discard_bytes = 0;
     lm_http_block_give(io, connection);
     if (call->chunked) {
-        request->http.chunks = (struct lm_http_chunks){0};
+        call->chunks = (struct lm_http_chunks){0};
         connection->in.read_state = LM_READ_PROLOGUE;
     }
     lm_http_ask_for_more(io, connection);
@@ -342,10 +344,10 @@ void lm_http_admit_json(struct lm_io *io, struct lm_connection *connection, cons
 
 void lm_http_admit_chunked(struct lm_io *io, struct lm_connection *connection,
                            struct lm_request *request) {
-    struct lm_http_exchange *http = &request->http;
-    request->payload_bytes = (uint32_t)http->text_bytes;
-    const bool is_coded = http->coding != LM_CODING_NONE;
-    if ((!is_coded && http->json_bytes > (int64_t)http->text_bytes) || http->json_bytes == 0) {
+    const struct lm_body *body = &request->body;
+    request->payload_bytes = (uint32_t)body->bytes;
+    const bool is_coded = lm_carrier_of(request)->is_coded;
+    if ((!is_coded && body->json_bytes > (int64_t)body->bytes) || body->json_bytes == 0) {
         /* The body is whole, so the connection can go on. */
         connection->in.receiving = LM_NO_SLOT;
         connection->in.call.chunked = false;
@@ -356,7 +358,7 @@ void lm_http_admit_chunked(struct lm_io *io, struct lm_connection *connection,
             "bytes; a raw binary request needs a Content-Length");
         return;
     }
-    lm_http_find_picture(request);
+    lm_carrier_find_file(request);
     lm_submit(io, connection, request);
 }
 

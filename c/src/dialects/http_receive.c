@@ -103,16 +103,15 @@ static size_t take_chunks(struct lm_io *io, struct lm_connection *connection, co
     struct lm_http_call *call = &connection->in.call;
     bool is_kept = connection->in.receiving != LM_NO_SLOT;
     struct lm_request *request = is_kept ? &io->requests[connection->in.receiving] : NULL;
-    struct lm_http_chunks *chunks = is_kept ? &request->http.chunks : &call->chunks;
-    uint64_t *used_bytes = is_kept ? &request->http.text_bytes : &call->content_bytes;
-    uint64_t room = is_kept ? request->http.text_room : io->shared->config.max_request_bytes;
+    uint64_t *used_bytes = is_kept ? &request->body.bytes : &call->content_bytes;
+    uint64_t room = is_kept ? request->body.room : io->shared->config.max_request_bytes;
     size_t taken = 0;
     while (taken < count) {
         size_t used = 0;
         struct lm_slice data = {0};
         char why[LM_TEXT_BYTES_MAX];
-        int verdict = lm_http_chunks_feed(chunks, (const char *)bytes + taken, count - taken, &used,
-                                          &data, why, sizeof why);
+        int verdict = lm_http_chunks_feed(&call->chunks, (const char *)bytes + taken, count - taken,
+                                          &used, &data, why, sizeof why);
         taken += used;
         if (verdict < 0 || data.bytes > room - *used_bytes) {
             if (verdict >= 0)
@@ -120,7 +119,7 @@ static size_t take_chunks(struct lm_io *io, struct lm_connection *connection, co
             lm_http_refuse_unread(io, connection, verdict < 0 ? (uint32_t)-verdict : 413, why);
             return taken;
         }
-        if (is_kept && data.bytes) memcpy(request->http.text + *used_bytes, data.at, data.bytes);
+        if (is_kept && data.bytes) memcpy(request->body.text + *used_bytes, data.at, data.bytes);
         *used_bytes += data.bytes;
         if (verdict != LM_HTTP_CHUNKS_DONE) continue;
         if (is_kept) {
@@ -152,5 +151,5 @@ uint64_t lm_http_prologue_deadline_ns(const struct lm_io *io,
     if (connection->in.receiving == LM_NO_SLOT)
         return lm_timer_body_ns(io, connection->in.started_ns, call->content_bytes);
     const struct lm_request *request = &io->requests[connection->in.receiving];
-    return lm_timer_body_ns(io, request->held_ns, request->http.text_bytes);
+    return lm_timer_body_ns(io, request->held_ns, request->body.bytes);
 }

@@ -7,10 +7,10 @@
 #include "base/error.h"
 #include "base/json_text.h"
 #include "dialects/http_code.h"
+#include "flow/carrier.h"
 #include "formats/class_list.h"
 #include "formats/rows_reply.h"
 #include "wire/http_date.h"
-#include "work/shm_tensors.h"
 
 /* As lm_model_reply_text_bytes has them. */
 enum { HEAD_ROOM = 320, EXPERT_ROOM = 320 };
@@ -106,8 +106,7 @@ static int find_room(struct lm_request *request, const struct lm_oip_output *out
                      struct lm_oip_room *room) {
     const struct lm_model *model = request->model;
     size_t json = 0, scratch = 0;
-    if (!lm_oip_reply_bytes_max(model, &request->http.asked, outputs, &model->labels, &json,
-                                &scratch))
+    if (!lm_oip_reply_bytes_max(model, request->asked, outputs, &model->labels, &json, &scratch))
         return lm_error(LUMEN_E_ORT, "the reply's JSON overflows a size: ask for binary_data");
     return split_room(request, json, scratch, room);
 }
@@ -149,8 +148,8 @@ static void compose_json(struct lm_request *request, char *json, size_t bytes) {
 
 /* The reply to rows with names. */
 static void compose_rows(struct lm_request *request, const struct lm_oip_output *outputs) {
-    const struct lm_http_exchange *http = &request->http;
-    const bool rows = http->asked.row_count > 0 || http->is_invocation;
+    const uint32_t row_count = request->asked->row_count;
+    const bool rows = row_count > 0 || request->http.is_invocation;
     char why[LM_TEXT_BYTES_MAX];
     struct lm_oip_room room;
     size_t bytes = 0, text = 0;
@@ -161,9 +160,9 @@ static void compose_rows(struct lm_request *request, const struct lm_oip_output 
         fail_for_room(request, code);
         return;
     }
-    enum lm_status status = lm_rows_write(request->model, outputs, http->asked.row_count,
-                                          rows ? "predictions" : "outputs", room.json,
-                                          room.json_bytes, &bytes, why, sizeof why);
+    enum lm_status status =
+        lm_rows_write(request->model, outputs, row_count, rows ? "predictions" : "outputs",
+                      room.json, room.json_bytes, &bytes, why, sizeof why);
     if (status == LM_STATUS_OK) {
         compose_json(request, room.json, bytes);
     } else {
@@ -197,7 +196,8 @@ static void compose_classes(struct lm_request *request, const struct lm_oip_outp
 /* Which output that is; output_count: the reply has the outputs. */
 static uint32_t classes_output(const struct lm_request *request) {
     const struct lm_model *model = request->model;
-    bool asked = request->http.is_picture && (model->labels.count > 0 || request->http.top > 0);
+    bool asked =
+        lm_carrier_of(request)->is_file && (model->labels.count > 0 || request->http.top > 0);
     return asked ? lm_class_list_output(model) : model->output_count;
 }
 
@@ -223,12 +223,8 @@ void lm_http_compose_outputs(struct lm_request *request, const void *const *data
         fail_for_room(request, code);
         return;
     }
-    if (request->in_shm && !lm_shm_tensors_write(request, data, bytes, why, sizeof why)) {
-        fail(request, LM_STATUS_BAD_REQUEST, why);
-        return;
-    }
-    enum lm_status status = lm_oip_write(model, &request->http.asked, outputs, &model->labels,
-                                         &room, &reply, why, sizeof why);
+    enum lm_status status = lm_oip_write(model, request->asked, outputs, &model->labels, &room,
+                                         &reply, why, sizeof why);
     if (status != LM_STATUS_OK) {
         fail(request, status, why);
         return;

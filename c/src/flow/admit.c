@@ -3,7 +3,6 @@
 
 #include "flow/access_log.h"
 #include "flow/slots.h"
-#include "wire/inflate.h"
 
 uint64_t lm_admit_deadline_ns(const struct lm_io *io, const struct lm_connection *connection,
                               uint64_t timeout_us) {
@@ -33,12 +32,11 @@ struct lm_request *lm_admit_begin(struct lm_io *io, struct lm_connection *connec
     request->payload_bytes = (uint32_t)demand->bytes;
     request->batch_rows = 0;
     request->flags = 0;
-    request->http.is_picture = false;
-    request->http.coding = LM_CODING_NONE;
+    request->carrier = LM_CARRIER_SLOT;
     request->part_at = request->part_count = 0;
     request->region = NULL;
     request->keeping.wanted = request->keeping.whole = request->keeping.is_hit = false;
-    request->in_shm = request->holds_shm = false;
+    request->holds_shm = false;
     request->dialect = connection->dialect;
     request->with_worker = request->last = false;
     lm_store_relaxed_u32(&request->claim, 0); /* relaxed: published with the slot, as is this: */

@@ -39,7 +39,7 @@ void lm_answers_close(struct lm_io *io) {
 }
 
 bool lm_answers_take(struct lm_io *io, const struct lm_request *request) {
-    if (!io->answers || !request->model->caches || request->region || request->in_shm) return false;
+    if (!io->answers || !request->model->caches || lm_carrier_of(request)->is_shared) return false;
     /* Never full: there is a place for every slot. */
     bool kept = lm_spsc_push(&io->answers->waiting, request->slot->index);
     LM_ASSERT(kept);
@@ -77,13 +77,14 @@ void lm_answers_say(struct lm_request *request, const void *const *data, const s
 
 static void keep(struct lm_response_cache *cache, const struct lm_request *request) {
     const struct lm_keeping *keeping = &request->keeping;
-    const struct lm_oip_request *asked = &request->http.asked;
+    const struct lm_oip_request *asked = request->asked;
     const uint32_t count = request->model->output_count;
     struct lm_cached entry;
     struct lm_cache_cursor cursor;
     size_t bytes[LM_TENSORS_MAX], sum = 0;
     memset(&entry, 0, sizeof entry);
     entry.sizes = request->sizes;
+    entry.carrier = request->carrier;
     entry.block_bytes = (uint32_t)keeping->block_bytes;
     entry.expert = request->expert ? 1u + request->expert_at : 0;
     entry.asked_bytes = request->is_unread ? (uint32_t)asked_bytes(asked) : 0;

@@ -12,6 +12,7 @@
 #ifndef LM_FLOW_ANSWER_CACHE_H
 #define LM_FLOW_ANSWER_CACHE_H
 
+#include "flow/carrier.h"
 #include "flow/state.h"
 #include "parts/response_cache.h"
 
@@ -27,6 +28,7 @@ struct lm_cached {
     struct lm_sizes sizes;
     uint32_t block_bytes;
     uint32_t expert;      /* 1 + which of the model's experts answered; 0: the model */
+    uint32_t carrier;     /* of a compressed body: what was in it */
     uint32_t asked_bytes; /* 0: the request's header says what is asked */
 };
 

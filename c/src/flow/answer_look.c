@@ -32,13 +32,13 @@ static void add_part(struct body *body, const void *at, size_t bytes) {
 
 /* The same picture in a form is the same file: what is around it is drawn anew each time. */
 static void find_picture(struct body *body, const struct lm_request *request) {
-    const struct lm_http_exchange *http = &request->http;
+    const struct lm_body *text = &request->body;
     const char *file = (const char *)request->layout.raw;
     struct lm_slice content = {file, request->layout.raw_bytes};
     char unused[LM_TEXT_BYTES_MAX];
-    if (http->is_form)
-        content = lm_http_form_content(http->text, http->text_bytes, (size_t)(file - http->text),
-                                       unused, sizeof unused);
+    if (request->carrier == LM_CARRIER_FORM)
+        content = lm_http_form_content(text->text, text->bytes, (size_t)(file - text->text), unused,
+                                       sizeof unused);
     body->shape = PICTURE;
     add_part(body, content.at, content.bytes);
 }
@@ -48,10 +48,10 @@ static void find_body(struct body *body, const struct lm_request *request) {
     const struct lm_layout *layout = &request->layout;
     *body = (struct body){.shape = TEXT};
     if (request->is_unread) {
-        if (request->http.is_picture) {
+        if (lm_carrier_of(request)->is_file) {
             find_picture(body, request);
         } else {
-            add_part(body, request->http.text, request->http.text_bytes);
+            add_part(body, request->body.text, request->body.bytes);
         }
         return;
     }
@@ -89,8 +89,8 @@ static bool digest(struct lm_io *io, struct lm_request *request) {
     about.shape = body.shape;
     about.encoding = request->encoding;
     if (body.shape == TEXT) {
-        about.json_bytes = request->http.json_bytes;
-        about.coding = request->http.coding;
+        about.json_bytes = request->body.json_bytes;
+        if (lm_carrier_of(request)->is_coded) about.coding = request->body.coding;
     }
     struct lm_hash hash;
     lm_hash_begin(&hash, &io->answers->key);
@@ -124,7 +124,7 @@ static bool take_out(struct lm_cache_cursor *cursor, struct lm_request *request,
     lm_cache_read(cursor, &answer->entry, sizeof answer->entry);
     lm_cache_read(cursor, answer->bytes, count * sizeof *answer->bytes);
     lm_cache_read(cursor, request->prefix, answer->entry.block_bytes);
-    if (answer->entry.asked_bytes) read_asked(cursor, &request->http.asked);
+    if (answer->entry.asked_bytes) read_asked(cursor, request->asked);
     for (uint32_t o = 0; o < count; o++) {
         void *place = request->is_unread ? NULL : request->layout.outputs[o];
         if (!place) place = lm_slot_alloc(request->slot, answer->bytes[o]);
@@ -185,6 +185,7 @@ static void answer_request(struct lm_io *io, struct lm_request *request,
     size_t sent_bytes;
     request->popped_ns = request->preprocessed_ns = request->inferred_ns = lm_now_ns();
     request->sizes = answer->entry.sizes;
+    request->carrier = (uint8_t)answer->entry.carrier;
     request->expert = expert ? experts->models[expert - 1] : NULL;
     request->expert_at = (uint8_t)(expert ? expert - 1 : 0);
     request->batch_rows = 0;
@@ -210,7 +211,7 @@ static bool is_wanted(const struct lm_io *io, const struct lm_request *request) 
 
 /* The deadline may be in the text. */
 static bool is_in_time(const struct lm_request *request) {
-    const uint64_t timeout_us = request->is_unread ? request->http.asked.timeout_us : 0;
+    const uint64_t timeout_us = request->is_unread ? request->asked->timeout_us : 0;
     return timeout_us == 0 || lm_deadline_after(request->started_ns, timeout_us) > lm_now_ns();
 }
 

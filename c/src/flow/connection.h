@@ -44,14 +44,14 @@ struct lm_http_call {
     bool keep_alive;
     bool expects_continue;
     bool chunked;
-    bool any_version;             /* of the model: the path names none */
-    bool names_region;            /* the path names a shared memory region */
-    bool admin;                   /* the key was one when the head came */
-    bool is_forwarded;            /* by a proxy: whose request it is, the socket does not say */
-    bool from_page;               /* a browser sends it for a page of another site */
-    uint8_t coding;               /* of the body: enum lm_coding */
-    uint8_t top;                  /* classes that a picture is answered with; 0: not said */
-    struct lm_http_chunks chunks; /* of a body that is dropped */
+    bool any_version;  /* of the model: the path names none */
+    bool names_region; /* the path names a shared memory region */
+    bool admin;        /* the key was one when the head came */
+    bool is_forwarded; /* by a proxy: whose request it is, the socket does not say */
+    bool from_page;    /* a browser sends it for a page of another site */
+    uint8_t coding;    /* of the body: enum lm_coding */
+    uint8_t top;       /* classes that a picture is answered with; 0: not said */
+    struct lm_http_chunks chunks;
 };
 
 /* A native request's key and sizes. They take the credential's place once it was looked up. */

@@ -1,6 +1,7 @@
 /* pictures.c: see pictures.h. */
 #include "flow/pictures.h"
 
+#include "flow/carrier.h"
 #include "image/probe.h"
 
 /* A progressive or interlaced picture is read twice: two of its pixels cost as five of others. */
@@ -25,7 +26,7 @@ void lm_pictures_measure(struct lm_request *request) {
     const uint8_t *at = request->layout.raw, *end = at + request->layout.raw_bytes;
     size_t left = LM_PROBED_BYTES;
     request->pixels = 0;
-    if (request->http.is_picture) {
+    if (lm_carrier_of(request)->is_file) {
         measure(request, at, (size_t)(end - at), &left);
         return;
     }

@@ -153,6 +153,7 @@ void lm_region_drop(struct lm_io *io, struct lm_connection *connection) {
 
 void lm_region_hold(struct lm_io *io, const struct lm_connection *connection,
                     struct lm_request *request) {
+    request->carrier = LM_CARRIER_REGION;
     request->region = &io->regions[connection->region];
     request->region->uses++;
 }

@@ -11,12 +11,14 @@ static void *take(uint8_t *memory, size_t *used, size_t count, size_t size) {
 static size_t lay_out(struct lm_request *request, uint8_t *memory, uint32_t inputs,
                       uint32_t outputs) {
     struct lm_layout *layout = &request->layout;
-    struct lm_oip_request *asked = &request->http.asked;
+    struct lm_oip_request unused, *asked = &unused;
     size_t used = 0;
     layout->inputs = take(memory, &used, inputs, sizeof *layout->inputs);
     layout->outputs = take(memory, &used, outputs, sizeof *layout->outputs);
     request->parts = take(memory, &used, 1 + (size_t)inputs, sizeof *request->parts);
     request->reply = take(memory, &used, 2 + (size_t)outputs, sizeof *request->reply);
+    request->asked = take(memory, &used, 1, sizeof *asked);
+    if (memory) asked = request->asked;
     request->keeping.outputs = take(memory, &used, outputs, sizeof *request->keeping.outputs);
     layout->string_bytes = take(memory, &used, inputs, sizeof *layout->string_bytes);
     asked->blob_bytes = take(memory, &used, inputs, sizeof *asked->blob_bytes);

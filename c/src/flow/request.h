@@ -16,7 +16,6 @@
 #include "parts/keyed_hash.h"
 #include "parts/spill.h"
 #include "parts/trace.h"
-#include "wire/http_chunks.h"
 
 /* Of so many tensors. */
 #define LM_SHAPE_BLOCK_BYTES(tensors) (4 * (1 + (size_t)(tensors) * (1 + LM_RANK_MAX)))
@@ -53,22 +52,31 @@ struct lm_demand {
     bool is_unread;      /* its worker reads in the body what else it asks, such as a deadline */
 };
 
-/* What only requests over HTTP have. */
-struct lm_http_exchange {
-    bool is_invocation; /* MLflow's: the reply to "inputs" says "predictions" too */
-    bool is_picture;    /* the body is a picture's file: the reply may be its classes alone */
-    uint8_t coding;     /* of the text, while it is compressed: enum lm_coding */
-    uint8_t top;        /* how many of them; 0: not said */
-    bool is_form;       /* the body is a form, which holds the file */
-    char *text;         /* the body as it came, where its JSON holds values; NULL: blobs alone */
-    size_t text_bytes;  /* received so far, or whole */
-    size_t text_room;
-    size_t inflated_room; /* what a compressed text may hold */
+/* Where the bytes of a request's tensors lie when it is handed over (flow/carrier.h). */
+enum lm_carrier_index {
+    LM_CARRIER_SLOT,   /* in its slot, as its encoding wants them */
+    LM_CARRIER_FILE,   /* in its slot: the body is a picture's file */
+    LM_CARRIER_FORM,   /* in its slot: the body is a form, which holds a picture's file */
+    LM_CARRIER_CODED,  /* in its slot, compressed: text, a picture's file or a form */
+    LM_CARRIER_REGION, /* in the region that its connection shares with its client (region.h) */
+    LM_CARRIER_SHM,    /* in regions that clients have registered (parts/shm_regions.h) */
+    LM_CARRIER_COUNT
+};
+
+/* A body that is received in one piece: text, a file, or what is compressed. */
+struct lm_body {
+    char *text;
+    size_t bytes; /* received so far, or all of it */
+    size_t room;
+    size_t inflated_room; /* for what a compressed one holds */
     int64_t json_bytes;   /* of the text; -1: all of it */
-    struct lm_http_chunks chunks;
-    uint64_t owner;      /* of its sequence; 0: a client without a key */
-    bool owner_has_part; /* there are several keys: its owner may have a part of the sequences */
-    struct lm_oip_request asked;
+    uint8_t coding;       /* how it is compressed: enum lm_coding */
+};
+
+/* What only the reply to a request over HTTP follows. */
+struct lm_http_wish {
+    uint8_t top;        /* so many classes of a picture; 0: not said */
+    bool is_invocation; /* MLflow's: the reply to "inputs" says "predictions" too */
 };
 
 /* An answer that the response cache may keep (flow/answer_cache.h). */
@@ -114,7 +122,8 @@ struct lm_request {
     uint32_t payload_bytes;
     uint16_t status; /* enum lm_status, of the reply */
     uint16_t flags;
-    uint8_t encoding;
+    uint8_t encoding; /* LM_ENCODING_*: what its body holds */
+    uint8_t carrier;  /* enum lm_carrier_index: where that lies */
     uint8_t dialect;  /* enum lm_dialect_index */
     uint8_t outcome;  /* enum lm_outcome */
     bool is_unread;   /* as in lm_demand */
@@ -126,19 +135,22 @@ struct lm_request {
     lm_atomic_u64
         overdue_ns;      /* the deadline, for the I/O thread to look at while a worker has it */
     lm_atomic_u32 claim; /* taken by whoever answers: 0 nobody yet */
-    bool in_shm;         /* HTTP: tensors are in regions that clients have registered */
-    bool holds_shm;      /* these stay until lm_slots_leave_shm */
+    bool holds_shm;      /* registered regions stay until lm_slots_leave_shm */
+    bool owner_has_part; /* there are several keys: its owner may have a part of the sequences */
     bool in_batch;       /* the reply points into its worker's batch */
     bool is_loose;       /* ONNX Runtime has allocated its outputs: their shapes were unfit */
     uint32_t part_count;
     uint32_t part_at;
-    /* The lists, here and in `layout` and `http.asked`, are in the slot's part of those of the set:
-     * they have room for each of its models. */
+    /* The lists, here and in `layout` and `asked`, are in the slot's part of those of the set: they
+     * have room for each of its models. */
     uint32_t lists;      /* their number; 0: none yet */
     struct iovec *parts; /* what is still to be received, the front one shrinking */
     struct lm_layout layout;
+    struct lm_body body;
+    struct lm_oip_request *asked; /* what its text asks, or would ask; among the lists */
+    uint64_t owner;               /* of its sequence; 0: a client without a key */
     struct lm_sequence_turn turn; /* of its sequence, while its model runs */
-    struct lm_region *region;     /* in which its tensors are; NULL: in its slot */
+    struct lm_region *region;     /* NULL: its carrier is another */
     const struct lm_span *spans;  /* of its inputs, then of its outputs; in the slot */
     struct msghdr message;        /* the reply, as sendmsg wants it */
     struct iovec *reply;
@@ -146,7 +158,7 @@ struct lm_request {
     uint8_t *prefix;         /* of the reply: shapes */
     struct lm_spill *spills; /* parts of the reply that are beside the slot */
     struct lm_keeping keeping;
-    struct lm_http_exchange http;
+    struct lm_http_wish http;
     /* For the access log. */
     struct lm_trace_client client;
     char why[LM_TRACE_WHY_BYTES]; /* "" where nothing went wrong */
@@ -179,7 +191,7 @@ static inline const struct lm_model *lm_request_runs(const struct lm_request *re
 
 /* The optional inputs of the model that it brings: bit n of the n-th; JSON alone has some. */
 static inline uint32_t lm_request_optionals(const struct lm_request *request) {
-    return request->encoding == LM_ENCODING_JSON ? request->http.asked.optionals : 0;
+    return request->encoding == LM_ENCODING_JSON ? request->asked->optionals : 0;
 }
 
 /* Whether its tensors are used where they lie, by what is no session of this process: the places of

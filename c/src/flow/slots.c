@@ -92,7 +92,7 @@ void lm_slots_answered(struct lm_request *request) {
 void lm_slots_leave_shm(struct lm_request *request) {
     if (!request->holds_shm) return;
     request->holds_shm = false;
-    lm_oip_leave_regions(request->io->shared->shm, &request->http.asked);
+    lm_oip_leave_regions(request->io->shared->shm, request->asked);
 }
 
 void lm_slots_release(struct lm_io *io, struct lm_request *request) {

@@ -7,7 +7,6 @@
 #include "flow/estimate.h"
 #include "flow/pictures.h"
 #include "models/run_place.h"
-#include "wire/inflate.h"
 
 /* Where all workers of the node are awake and have enough to do, one of another node helps: it
  * announces its sleep before it looks at this queue's depth, as for its own (waitset.h). */
@@ -33,9 +32,7 @@ void lm_submit_hand_over(struct lm_io *io) {
 static bool is_small(const struct lm_request *request) {
     bool is_text = lm_encoding_is_text(request->encoding) || request->model->string_inputs > 0;
     uint64_t most = is_text ? LM_OWN_TEXT_BYTES : LM_OWN_BODY_BYTES;
-    /* Memory of a client may be slow to reach: its owner can make it so. */
-    if (request->in_shm || request->region) return false;
-    if (request->http.coding != LM_CODING_NONE) return false; /* it may hold much */
+    if (lm_carrier_of(request)->is_shared || lm_carrier_of(request)->is_coded) return false;
     return request->payload_bytes <= most && request->pixels != LM_PIXELS_UNKNOWN;
 }
 
@@ -63,7 +60,7 @@ void lm_submit(struct lm_io *io, struct lm_connection *connection, struct lm_req
     } else if (request->model->takes_images &&
                (request->encoding == LM_ENCODING_ROWS ||
                 (request->encoding == LM_ENCODING_JSON &&
-                 (request->http.json_bytes >= 0 || request->http.coding != LM_CODING_NONE)))) {
+                 (request->body.json_bytes >= 0 || lm_carrier_of(request)->is_coded)))) {
         request->pixels = LM_PIXELS_UNKNOWN; /* its worker reads whether they are pictures */
     }
     lm_estimate_resume(io, request);

@@ -8,10 +8,9 @@
 #include "base/error.h"
 #include "flow/answer_cache.h"
 #include "models/process.h"
-#include "work/encoding.h"
+#include "work/carrier.h"
 #include "work/infer.h"
 #include "work/record.h"
-#include "work/region_tensors.h"
 #include "work/route.h"
 
 static uint32_t tensor_count(const struct lm_model *model) {
@@ -178,7 +177,8 @@ static int compose(const struct lm_batch *batch, struct lm_shared *shared,
         data[o] = (const uint8_t *)batch->outputs[o] + row * each;
         bytes[o] = request->sizes.rows * each;
     }
-    if (request->region) lm_region_put(request, data, bytes);
+    int code = lm_carrier_put(request, data, bytes);
+    if (code) return code;
     request->in_batch = true;
     size_t block_bytes = lm_model_tells_shapes(model) ? (size_t)(block - words) * sizeof *block : 0;
     memcpy(request->prefix, words, block_bytes);

@@ -126,24 +126,16 @@ static bool rows_slot_bytes(const struct lm_model *model, const struct lm_sizes 
 
 static enum lm_status json_read(struct lm_worker *worker, struct lm_request *request, char *why,
                                 size_t why_bytes) {
-    /* Of a model that takes none: it says so. */
-    if (request->http.is_picture) return lm_image_body_read(worker, request, why, why_bytes);
-    const bool is_coded = request->http.coding != LM_CODING_NONE;
-    enum lm_status status = lm_json_body_inflate(worker->inflater, request, why, why_bytes);
-    if (status == LM_STATUS_OK && is_coded && lm_picture_body_find(request))
-        return lm_image_body_read(worker, request, why, why_bytes);
-    if (status == LM_STATUS_OK) status = lm_json_body_read(worker->parser, request, why, why_bytes);
-    if (status != LM_STATUS_OK || !request->http.asked.pictures) return status;
-    return lm_image_body_read(worker, request, why, why_bytes);
+    enum lm_status status = lm_json_body_read(worker->parser, request, why, why_bytes);
+    if (status != LM_STATUS_OK || !request->asked->pictures) return status;
+    return lm_image_files_read(worker, request, why, why_bytes);
 }
 
 static enum lm_status rows_read(struct lm_worker *worker, struct lm_request *request, char *why,
                                 size_t why_bytes) {
-    enum lm_status status = lm_json_body_inflate(worker->inflater, request, why, why_bytes);
-    if (status != LM_STATUS_OK) return status;
-    status = lm_rows_body_read(worker->parser, request, why, why_bytes);
-    if (status != LM_STATUS_OK || !request->http.asked.pictures) return status;
-    return lm_image_body_read(worker, request, why, why_bytes);
+    enum lm_status status = lm_rows_body_read(worker->parser, request, why, why_bytes);
+    if (status != LM_STATUS_OK || !request->asked->pictures) return status;
+    return lm_image_files_read(worker, request, why, why_bytes);
 }
 
 #define IMAGE                        \
@@ -153,7 +145,7 @@ static enum lm_status rows_read(struct lm_worker *worker, struct lm_request *req
      .body_varies = true,            \
      .slot_bytes = image_slot_bytes, \
      .receive = strings_receive,     \
-     .read = lm_image_body_read}
+     .read = lm_image_files_read}
 
 const struct lm_encoding lm_encodings[LM_ENCODING_COUNT] = {
     [LM_ENCODING_TENSORS] = {.name = "tensors",

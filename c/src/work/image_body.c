@@ -11,7 +11,6 @@
 #include "image/decoder.h"
 #include "image/rows.h"
 #include "lumen.h"
-#include "wire/http_form.h"
 #include "work/json_body.h"
 
 /* A picture that is decoded in slices, and a smaller one between two of them. */
@@ -177,8 +176,15 @@ static void name_row(uint32_t row, uint32_t rows, char *why, size_t why_bytes) {
     snprintf(why, why_bytes, "picture %u: %.480s", row, sentence);
 }
 
-static enum lm_status read_files(struct lm_worker *worker, struct lm_request *request, char *why,
-                                 size_t why_bytes) {
+/* Its first slices are short. */
+static void begin(const struct lm_worker *worker, const struct lm_request *request) {
+    struct lm_image_desk *desk = desk_of(worker, request);
+    desk->lanes[desk->used].until_ns = lm_now_ns() + LM_DECODE_FIRST_NS;
+}
+
+enum lm_status lm_image_files_read(struct lm_worker *worker, struct lm_request *request, char *why,
+                                   size_t why_bytes) {
+    begin(worker, request);
     const struct lm_tensor *input = &request->model->inputs[0];
     const uint8_t *at = request->layout.raw, *end = at + request->layout.raw_bytes;
     size_t row_bytes = input->row_bytes;
@@ -199,7 +205,7 @@ static enum lm_status read_files(struct lm_worker *worker, struct lm_request *re
     return LM_STATUS_BAD_REQUEST;
 }
 
-enum lm_status lm_image_body_read(struct lm_worker *worker, struct lm_request *request, char *why,
+enum lm_status lm_image_file_read(struct lm_worker *worker, struct lm_request *request, char *why,
                                   size_t why_bytes) {
     const struct lm_model *model = request->model;
     if (!model->takes_images) {
@@ -209,18 +215,10 @@ enum lm_status lm_image_body_read(struct lm_worker *worker, struct lm_request *r
                  model->name);
         return LM_STATUS_BAD_REQUEST;
     }
-    struct lm_image_desk *desk = desk_of(worker, request);
-    desk->lanes[desk->used].until_ns = lm_now_ns() + LM_DECODE_FIRST_NS;
-    if (!request->http.is_picture) return read_files(worker, request, why, why_bytes);
-    struct lm_slice file = {(const char *)request->layout.raw, request->layout.raw_bytes};
-    if (request->http.is_form) {
-        const char *form = request->http.text;
-        file = lm_http_form_content(form, request->http.text_bytes, (size_t)(file.at - form), why,
-                                    why_bytes);
-        if (!file.at) return LM_STATUS_BAD_REQUEST;
-    }
+    begin(worker, request);
+    const uint8_t *file = request->layout.raw;
+    const size_t bytes = request->layout.raw_bytes;
     enum lm_status status = lm_picture_body_place(request, why, why_bytes);
     if (status != LM_STATUS_OK) return status;
-    return decode(worker, request, (const uint8_t *)file.at, file.bytes, request->layout.inputs[0],
-                  why, why_bytes);
+    return decode(worker, request, file, bytes, request->layout.inputs[0], why, why_bytes);
 }

@@ -17,9 +17,12 @@ int lm_image_desk_open(struct lm_worker *worker);
 int lm_image_desk_extend(const struct lm_worker *worker, struct lm_model *model);
 void lm_image_desk_close(struct lm_image_desk **desk);
 
-/* Decodes the files in a request's `raw`, a row each. Returns LM_STATUS_OK, or why the request is
+/* Decodes the one file that is a request's `raw`. Returns LM_STATUS_OK, or why the request is
  * refused, with a sentence. */
-enum lm_status lm_image_body_read(struct lm_worker *worker, struct lm_request *request, char *why,
+enum lm_status lm_image_file_read(struct lm_worker *worker, struct lm_request *request, char *why,
                                   size_t why_bytes);
+/* The same of several, each behind its length: a row each. */
+enum lm_status lm_image_files_read(struct lm_worker *worker, struct lm_request *request, char *why,
+                                   size_t why_bytes);
 
 #endif

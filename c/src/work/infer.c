@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "flow/answer_cache.h"
 #include "flow/io_model.h"
-#include "work/encoding.h"
+#include "work/carrier.h"
 #include "work/record.h"
 #include "work/region_tensors.h"
 #include "work/route.h"
@@ -52,7 +52,8 @@ static int take_room(struct lm_shared *shared, struct lm_request *request, uint3
 /* The same, or where a client that shares its memory wants the output. */
 static int take_place(struct lm_shared *shared, struct lm_request *request, uint32_t output,
                       size_t bytes, struct lm_infer_room *room, void **place_out) {
-    if (!request->region) return take_room(shared, request, output, bytes, room, place_out);
+    if (!lm_carrier_of(request)->has_places)
+        return take_room(shared, request, output, bytes, room, place_out);
     *place_out = lm_region_room(request, output, bytes);
     return *place_out ? 0 : LUMEN_E_ORT;
 }
@@ -198,7 +199,8 @@ static int compose_outputs(struct lm_shared *shared, struct lm_request *request,
     }
     size_t block_bytes = tells_shapes ? (size_t)(block - words) * sizeof *block : 0;
     if (block_bytes) memcpy(request->prefix, words, block_bytes);
-    if (request->region) lm_region_put(request, data, bytes);
+    int code = lm_carrier_put(request, data, bytes);
+    if (code) return code;
     lm_answers_say(request, data, bytes, block_bytes, false);
     lm_request_dialect(request)->compose_outputs(request, data, bytes, block_bytes);
     return 0;
@@ -329,7 +331,7 @@ static void infer_on(struct lm_worker *worker, struct lm_request *request,
 }
 
 void lm_infer(struct lm_worker *worker, struct lm_request *request) {
-    if (!request->region) {
+    if (!lm_carrier_of(request)->has_places) {
         infer_on(worker, request, lm_io_model_binding(request), lm_io_model_values(request));
         return;
     }

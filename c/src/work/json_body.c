@@ -7,32 +7,29 @@
 #include "base/atomics.h"
 #include "formats/rows_request.h"
 #include "models/strings.h"
-#include "wire/http_form.h"
 
 void lm_json_body_receive(struct lm_request *request, size_t room, const char *text,
                           size_t text_bytes) {
-    struct lm_http_exchange *http = &request->http;
-    http->text = lm_slot_alloc(request->slot, room + LM_OIP_PADDING);
-    http->text_room = room;
-    http->text_bytes = text_bytes;
-    if (text_bytes) memcpy(http->text, text, text_bytes);
+    struct lm_body *body = &request->body;
+    body->text = lm_slot_alloc(request->slot, room + LM_OIP_PADDING);
+    body->room = room;
+    body->bytes = text_bytes;
+    if (text_bytes) memcpy(body->text, text, text_bytes);
 }
 
 enum lm_status lm_json_body_inflate(struct lm_inflater *inflater, struct lm_request *request,
                                     char *why, size_t why_bytes) {
-    struct lm_http_exchange *http = &request->http;
-    if (http->coding == LM_CODING_NONE) return LM_STATUS_OK;
-    char *text = lm_slot_alloc(request->slot, http->inflated_room + LM_OIP_PADDING);
-    enum lm_status status = lm_inflate(inflater, http->coding, http->text, http->text_bytes, text,
-                                       http->inflated_room, &http->text_bytes, why, why_bytes);
+    struct lm_body *body = &request->body;
+    char *text = lm_slot_alloc(request->slot, body->inflated_room + LM_OIP_PADDING);
+    enum lm_status status = lm_inflate(inflater, body->coding, body->text, body->bytes, text,
+                                       body->inflated_room, &body->bytes, why, why_bytes);
     if (status != LM_STATUS_OK) return status;
-    http->text = text;
-    http->coding = LM_CODING_NONE;
-    if (http->json_bytes <= (int64_t)http->text_bytes) return LM_STATUS_OK;
+    body->text = text;
+    if (body->json_bytes <= (int64_t)body->bytes) return LM_STATUS_OK;
     snprintf(why, why_bytes,
              "Inference-Header-Content-Length: expected at most the %zu bytes of the body, found "
              "%lld",
-             http->text_bytes, (long long)http->json_bytes);
+             body->bytes, (long long)body->json_bytes);
     return LM_STATUS_BAD_REQUEST;
 }
 
@@ -40,7 +37,7 @@ enum lm_status lm_json_body_inflate(struct lm_inflater *inflater, struct lm_requ
  * bytes of each. */
 static enum lm_status place_tensors(struct lm_request *request, const size_t *strings, char *why,
                                     size_t why_bytes) {
-    const struct lm_oip_request *asked = &request->http.asked;
+    const struct lm_oip_request *asked = request->asked;
     const struct lm_model *model = request->model;
     struct lm_layout *layout = &request->layout;
     size_t needed = 0, sum = 0, room = lm_slot_left(request->slot);
@@ -67,7 +64,7 @@ static enum lm_status place_tensors(struct lm_request *request, const size_t *st
 }
 
 static void take_timeout(struct lm_request *request) {
-    const uint64_t timeout_us = request->http.asked.timeout_us;
+    const uint64_t timeout_us = request->asked->timeout_us;
     if (timeout_us == 0) return;
     request->deadline_ns = lm_deadline_after(request->started_ns, timeout_us);
     /* relaxed: seen a sweep later at worst */
@@ -76,18 +73,18 @@ static void take_timeout(struct lm_request *request) {
 
 enum lm_status lm_json_body_read(struct lm_oip_parser *parser, struct lm_request *request,
                                  char *why, size_t why_bytes) {
-    struct lm_http_exchange *http = &request->http;
-    struct lm_oip_request *asked = &http->asked;
+    struct lm_body *body = &request->body;
+    struct lm_oip_request *asked = request->asked;
     const struct lm_model *model = request->model;
-    size_t json = http->json_bytes < 0 ? http->text_bytes : (size_t)http->json_bytes, blobs = 0;
-    enum lm_status status = lm_oip_read(parser, http->text, json, model, asked, why, why_bytes);
+    size_t json = body->json_bytes < 0 ? body->bytes : (size_t)body->json_bytes, blobs = 0;
+    enum lm_status status = lm_oip_read(parser, body->text, json, model, asked, why, why_bytes);
     if (status != LM_STATUS_OK) return status;
     for (uint32_t b = 0; b < asked->blob_count; b++) blobs += (size_t)asked->blob_bytes[b];
-    if (blobs != http->text_bytes - json) {
+    if (blobs != body->bytes - json) {
         snprintf(why, why_bytes, "%s: expected %zu bytes of binary data after the JSON, found %zu",
-                 blobs < http->text_bytes - json ? "unexpected additional input data"
-                                                 : "missing input data",
-                 blobs, http->text_bytes - json);
+                 blobs < body->bytes - json ? "unexpected additional input data"
+                                            : "missing input data",
+                 blobs, body->bytes - json);
         return LM_STATUS_BAD_REQUEST;
     }
     size_t strings[LM_TENSORS_MAX];
@@ -96,7 +93,7 @@ enum lm_status lm_json_body_read(struct lm_oip_parser *parser, struct lm_request
     if (status != LM_STATUS_OK) return status;
     status = lm_oip_values(parser, asked, model, request->layout.inputs, why, why_bytes);
     if (status != LM_STATUS_OK) return status;
-    const char *blob = http->text + json;
+    const char *blob = body->text + json;
     for (uint32_t b = 0; b < asked->blob_count; b++) {
         uint32_t input = asked->blob_inputs[b];
         if (asked->pictures) { /* whoever decodes them reads them where they are */
@@ -131,51 +128,33 @@ static enum lm_status read_files(struct lm_oip_parser *parser, struct lm_request
     request->layout.raw = files;
     request->layout.raw_bytes = bytes;
     enum lm_status status =
-        lm_rows_values(parser, &request->http.asked, request->model, &files, why, why_bytes);
+        lm_rows_values(parser, request->asked, request->model, &files, why, why_bytes);
     if (status == LM_STATUS_OK) take_timeout(request);
     return status;
 }
 
 enum lm_status lm_rows_body_read(struct lm_oip_parser *parser, struct lm_request *request,
                                  char *why, size_t why_bytes) {
-    struct lm_http_exchange *http = &request->http;
-    enum lm_status status = lm_rows_read(parser, http->text, http->text_bytes, request->model,
-                                         &http->asked, why, why_bytes);
+    struct lm_body *body = &request->body;
+    enum lm_status status = lm_rows_read(parser, body->text, body->bytes, request->model,
+                                         request->asked, why, why_bytes);
     size_t strings[LM_TENSORS_MAX];
     if (status == LM_STATUS_OK)
         status =
-            lm_rows_strings_bytes(parser, &http->asked, request->model, strings, why, why_bytes);
-    size_t files = status == LM_STATUS_OK && http->asked.pictures ? strings[0] : 0;
+            lm_rows_strings_bytes(parser, request->asked, request->model, strings, why, why_bytes);
+    size_t files = status == LM_STATUS_OK && request->asked->pictures ? strings[0] : 0;
     if (files) strings[0] = 0; /* they are no tensor */
     if (status == LM_STATUS_OK) status = place_tensors(request, strings, why, why_bytes);
     if (status == LM_STATUS_OK && files) return read_files(parser, request, files, why, why_bytes);
     if (status == LM_STATUS_OK)
-        status = lm_rows_values(parser, &http->asked, request->model, request->layout.inputs, why,
+        status = lm_rows_values(parser, request->asked, request->model, request->layout.inputs, why,
                                 why_bytes);
     if (status == LM_STATUS_OK) take_timeout(request);
     return status;
 }
 
-static bool begins_json(const char *text, size_t bytes) {
-    for (; bytes > 0 && strchr(" \t\r\n", *text) && *text; bytes--) text++;
-    return bytes > 0 && (*text == '{' || *text == '[');
-}
-
-bool lm_picture_body_find(struct lm_request *request) {
-    struct lm_http_exchange *http = &request->http;
-    if (request->encoding != LM_ENCODING_JSON || http->json_bytes >= 0) return false;
-    http->is_form = lm_http_form_is(http->text, http->text_bytes);
-    http->is_picture = http->is_form || lm_http_file_is(http->text, http->text_bytes) ||
-                       (request->model->takes_images && !begins_json(http->text, http->text_bytes));
-    if (!http->is_picture) return false;
-    size_t head_bytes = http->is_form ? lm_http_form_head(http->text, http->text_bytes) : 0;
-    request->layout.raw = (uint8_t *)http->text + head_bytes;
-    request->layout.raw_bytes = http->text_bytes - head_bytes;
-    return true;
-}
-
 enum lm_status lm_picture_body_place(struct lm_request *request, char *why, size_t why_bytes) {
-    struct lm_oip_request *asked = &request->http.asked;
+    struct lm_oip_request *asked = request->asked;
     const size_t strings[1] = {0}; /* pictures are the one input */
     struct lm_layout file = request->layout;
     lm_oip_request_reset(asked);

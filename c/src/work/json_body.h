@@ -11,8 +11,8 @@
  */
 void lm_json_body_receive(struct lm_request *request, size_t room, const char *text,
                           size_t text_bytes);
-/* Puts what a compressed text holds in its place; one that is not compressed stays. Returns
- * LM_STATUS_OK, or why the request is refused, with a sentence. */
+/* Puts what a compressed text holds in its place. Returns LM_STATUS_OK, or why the request is
+ * refused, with a sentence. */
 enum lm_status lm_json_body_inflate(struct lm_inflater *inflater, struct lm_request *request,
                                     char *why, size_t why_bytes);
 /* Of a request of the Open Inference Protocol. Sets rows, layout and, where the JSON names one, the
@@ -22,9 +22,6 @@ enum lm_status lm_json_body_read(struct lm_oip_parser *parser, struct lm_request
 /* The same of rows with names. */
 enum lm_status lm_rows_body_read(struct lm_oip_parser *parser, struct lm_request *request,
                                  char *why, size_t why_bytes);
-/* Whether a body without JSON before it, uncompressed, is a picture's file or a form; then it is
- * noted where the file begins. I/O threads too. */
-bool lm_picture_body_find(struct lm_request *request);
 /* As the others, of a picture's file that is the whole body: it stays where it is, to be decoded;
  * the reply is to have all outputs. */
 enum lm_status lm_picture_body_place(struct lm_request *request, char *why, size_t why_bytes);

@@ -7,7 +7,7 @@
 #include "image/probe.h"
 #include "models/experts_rule.h"
 #include "models/features.h"
-#include "work/encoding.h"
+#include "work/carrier.h"
 
 static void take(struct lm_request *request, uint32_t at) {
     request->expert_at = (uint8_t)at;
@@ -46,10 +46,10 @@ static uint32_t by_pixels(const struct lm_request *request) {
     const struct lm_model *model = request->model;
     const struct lm_experts *experts = &model->experts;
     const uint8_t *at = request->layout.raw, *end = at + request->layout.raw_bytes;
-    bool is_file = request->http.is_picture;
+    bool is_file = lm_carrier_of(request)->is_file;
     bool is_json = lm_encoding_is_text(request->encoding); /* else `asked` is another request's */
     bool are_files =
-        lm_encoding_is_image(request->encoding) || (is_json && request->http.asked.pictures);
+        lm_encoding_is_image(request->encoding) || (is_json && request->asked->pictures);
     const struct lm_rgb8_plan *plan = model->takes_images ? &model->image.pixels : &model->rgb8;
     if (!is_file && !are_files)
         return lm_experts_choose(experts, (double)plan->height * plan->width);

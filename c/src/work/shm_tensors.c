@@ -28,7 +28,7 @@ void lm_shm_tensors_place(struct lm_request *request, const struct lm_oip_reques
 }
 
 enum lm_status lm_shm_tensors_read(struct lm_request *request, char *why, size_t why_bytes) {
-    const struct lm_oip_request *asked = &request->http.asked;
+    const struct lm_oip_request *asked = request->asked;
     for (uint32_t p = 0; p < asked->place_count; p++) {
         const struct lm_oip_place *place = &asked->places[p];
         if (place->is_output) continue;
@@ -50,7 +50,7 @@ enum lm_status lm_shm_tensors_read(struct lm_request *request, char *why, size_t
 
 bool lm_shm_tensors_write(const struct lm_request *request, const void *const *data,
                           const size_t *bytes, char *why, size_t why_bytes) {
-    const struct lm_oip_request *asked = &request->http.asked;
+    const struct lm_oip_request *asked = request->asked;
     for (uint32_t p = 0; p < asked->place_count; p++) {
         const struct lm_oip_place *place = &asked->places[p];
         uint32_t o = place->tensor;

@@ -16,14 +16,12 @@
 #include "flow/slots.h"
 #include "flow/threads.h"
 #include "work/batch.h"
-#include "work/encoding.h"
+#include "work/carrier.h"
 #include "work/infer.h"
 #include "work/jobs.h"
 #include "work/record.h"
-#include "work/region_tensors.h"
 #include "work/rooms.h"
 #include "work/route.h"
-#include "work/shm_tensors.h"
 #include "work/width.h"
 #include "work/worker_open.h"
 
@@ -76,14 +74,7 @@ static void reply(struct lm_worker *worker, struct lm_request *request) {
 /* Reads the body of a request, or where it is, before requests are grouped by their rows. */
 static bool read_body(struct lm_worker *worker, struct lm_request *request) {
     char why[LM_TEXT_BYTES_MAX];
-    enum lm_status status = LM_STATUS_OK;
-    if (request->region) {
-        status = lm_region_place(request, why, sizeof why);
-    } else if (request->in_shm) {
-        status = lm_shm_tensors_read(request, why, sizeof why);
-    } else {
-        status = lm_encodings[request->encoding].read(worker, request, why, sizeof why);
-    }
+    enum lm_status status = lm_carrier_read(worker, request, why, sizeof why);
     const struct lm_connection *connection = lm_io_connection(request->io, request->connection);
     /* relaxed: as in is_wanted, which drops what nobody waits for */
     if (status == LM_STATUS_OK || lm_load_relaxed_u32(&connection->gone)) return true;
@@ -122,7 +113,7 @@ static bool is_wanted(struct lm_worker *worker, struct lm_request *request) {
  */
 static bool is_ready(struct lm_worker *worker, struct lm_request *request) {
     if (!is_wanted(worker, request)) return false;
-    bool is_read = lm_encodings[request->encoding].read || request->region || request->in_shm;
+    bool is_read = lm_carrier_is_read(request);
     bool is_routed = request->model->experts.count > 0;
     if (!is_read && !is_routed) return true;
     worker->between_ns = 0;

@@ -4,6 +4,7 @@ and no worker has seen it; what must not be mixed is not; memory is bounded; lim
 
 from __future__ import annotations
 
+import gzip
 import json
 import struct
 from collections.abc import Callable, Iterator
@@ -252,6 +253,14 @@ def test_pictures_by_their_files(server: Server) -> None:
         return reply.status, reply.payload
 
     assert twice(server, ask)[0] == wire.OK
+
+
+def test_a_compressed_picture_is_answered_with_its_classes_again(server: Server) -> None:
+    """What a compressed body holds, its worker finds: the cache remembers it."""
+    target = web.path("picture") + "?top=2"
+    data = web.post(target, gzip.compress(pictures.FILES["png"]), "Content-Encoding: gzip")
+    answer, _ = twice(server, over_http(server, data))
+    assert len(json.loads(answer)) == 2
 
 
 def test_the_expert_that_answered_is_named_again(server: Server) -> None:
