@@ -648,6 +648,12 @@ MUTANTS = (
         "",
     ),
     Mutant(
+        "cache: a reply's rest over the kept outputs",
+        "work/batch.c",
+        "outputs[output] + (bytes - part->iov_len)",
+        "outputs[output]",
+    ),
+    Mutant(
         "pictures: not measured",
         "flow/submit.c",
         "        lm_pictures_measure(request);\n",
