@@ -3,7 +3,6 @@
 #include "base/error.h"
 #include "formats/describe.h"
 #include "formats/http_page.h"
-#include "formats/http_page_text.h"
 #include "oip_models.h"
 
 static struct lm_model models[8];
@@ -165,12 +164,11 @@ static const char *page(uint32_t model_count, uint32_t metrics_port) {
     free(text);
     CHECK(lm_http_page(oip_pointers(models, model_count), model_count, "1.2", 4321, metrics_port,
                        &document) == 0);
-    CHECK(memcmp(document.text, page_head, sizeof page_head - 1) == 0);
-    CHECK(document.bytes > sizeof page_head + sizeof page_script);
-    CHECK(memcmp(document.text + document.bytes - (sizeof page_script - 1), page_script,
-                 sizeof page_script - 1) == 0);
     text = strndup(document.text, document.bytes);
     CHECK(text && strlen(text) == document.bytes);
+    CHECK(strncmp(text, "<!doctype html>\n", 16) == 0);
+    CHECK(strcmp(text + document.bytes - 10, "</script>\n") == 0);
+    CHECK(!strstr(text, "<!--")); /* every place is filled */
     lm_oip_document_close(&document);
     return text;
 }

@@ -1,4 +1,6 @@
-/* http_page.c: see http_page.h. Names come from configurations and model files: all are escaped. */
+/* http_page.c: see http_page.h. What is the same for every server is formats/page.html, built in as
+ * it is; it names the places of what is not. Names come from configurations and model files: all
+ * are escaped. */
 #include "formats/http_page.h"
 
 #include <stdio.h>
@@ -7,7 +9,20 @@
 #include "base/error.h"
 #include "base/json_text.h"
 #include "base/native_codec.h"
-#include "formats/http_page_text.h"
+
+__asm__(".pushsection .rodata\n"
+        "lm_page: .incbin \"formats/page.html\"\n"
+        ".byte 0\n"
+        ".popsection\n");
+extern const char lm_page[] __attribute__((visibility("hidden")));
+
+/* What a server's page is about. */
+struct page {
+    struct lm_model *const *models;
+    uint32_t model_count;
+    const char *version;
+    uint32_t port, metrics_port;
+};
 
 static void write_text(FILE *out, const char *text) {
     for (const unsigned char *at = (const unsigned char *)text; *at; at++) {
@@ -36,8 +51,8 @@ static void write_tensors(FILE *out, const struct lm_tensor *tensors, uint32_t c
     }
 }
 
-static void write_models(FILE *out, struct lm_model *const *models, uint32_t model_count) {
-    /* In this order; a narrow screen shows the name beside each figure. */
+static int write_models(FILE *out, const struct page *page) {
+    /* In the order of the table's head; a narrow screen shows the name beside each figure. */
     static const struct {
         const char *name;
         const char *label;
@@ -45,27 +60,23 @@ static void write_models(FILE *out, struct lm_model *const *models, uint32_t mod
                  {"wait", "mean wait"}, {"run", "mean run"},   {"answered", "answered"},
                  {"failed", "failed"},  {"refused", "refused"}};
     enum { CELLS = sizeof cells / sizeof cells[0] };
-    fputs("<h2>Models <small>over the last minute; the last three since the start</small></h2>\n"
-          "<table><thead><tr><th>model<th>inputs → outputs",
-          out);
-    for (size_t c = 0; c < CELLS; c++) fprintf(out, "<th class=n>%s", cells[c].label);
-    fputs("<tbody>\n", out);
-    for (uint32_t m = 0; m < model_count; m++) {
+    for (uint32_t m = 0; m < page->model_count; m++) {
+        const struct lm_model *model = page->models[m];
         fputs("<tr data-model=\"", out);
-        write_text(out, models[m]->name);
+        write_text(out, model->name);
         fputs("\"><td data-l=model><b>", out);
-        write_text(out, models[m]->name);
+        write_text(out, model->name);
         fputs("</b><td data-l=takes><span>", out);
-        write_tensors(out, models[m]->inputs, models[m]->input_count);
+        write_tensors(out, model->inputs, model->input_count);
         fputs(" → ", out);
-        write_tensors(out, models[m]->outputs, models[m]->output_count);
+        write_tensors(out, model->outputs, model->output_count);
         fputs("</span>", out);
         for (size_t c = 0; c < CELLS; c++)
             fprintf(out, "<td class=n data-l=\"%s\"><span class=%s>–</span>", cells[c].label,
                     cells[c].name);
         fputc('\n', out);
     }
-    fputs("</table>\n", out);
+    return 0;
 }
 
 /* ---- commands to try ---- */
@@ -192,76 +203,86 @@ static int write_model_command(FILE *out, const struct lm_model *model) {
     return code;
 }
 
-static int write_commands(FILE *out, struct lm_model *const *models, uint32_t model_count,
-                          uint32_t port) {
+static int write_commands(FILE *out, const struct page *page) {
     int code = 0;
-    fprintf(out,
-            "<h2>Try</h2>\n<p><small>In a shell; first say which server:</small></p>\n"
-            "<pre>H=<span class=origin>http://127.0.0.1:%u</span></pre>\n",
-            port);
-    for (uint32_t m = 0; !code && m < model_count; m++) {
+    for (uint32_t m = 0; !code && m < page->model_count; m++) {
+        const struct lm_model *model = page->models[m];
         fprintf(out, "<details%s><summary>", m ? "" : " open");
-        write_text(out, models[m]->name);
-        if (models[m]->takes_images && is_large(models[m])) {
+        write_text(out, model->name);
+        if (model->takes_images && is_large(model)) {
             fputs(": a picture</summary><pre class=try>curl -T PICTURE.jpg $H/v2/models/", out);
-            write_path(out, models[m]->name);
+            write_path(out, model->name);
             fputs("/infer", out);
         } else {
             fputs(": one row of zeros</summary><pre class=try>", out);
-            code = write_model_command(out, models[m]);
+            code = write_model_command(out, model);
         }
         fputs("</pre></details>\n", out);
     }
-    if (model_count == 0) return 0;
+    if (page->model_count == 0) return 0;
     fputs("<p><small>A load for five seconds:</small></p>\n<pre>lumen bench --url $H --model ",
           out);
-    write_text(out, models[0]->name);
+    write_text(out, page->models[0]->name);
     fputs(" --seconds 5</pre>\n", out);
     return code;
 }
 
-static void write_links(FILE *out, uint32_t metrics_port) {
-    fputs("<p><small>Open Inference Protocol: <a href=\"/v2\">/v2</a>, "
-          "<a href=\"/v2/models/stats\">/v2/models/stats</a>. This page's figures: "
-          "<a href=\"/figures\">/figures</a>. Metrics for Prometheus: ",
-          out);
-    if (metrics_port) {
+/* ---- the page ---- */
+
+static int write_version(FILE *out, const struct page *page) {
+    fputs(page->version, out);
+    return 0;
+}
+
+static int write_origin(FILE *out, const struct page *page) {
+    fprintf(out, "http://127.0.0.1:%u", page->port);
+    return 0;
+}
+
+static int write_metrics(FILE *out, const struct page *page) {
+    if (page->metrics_port) {
         fprintf(out,
                 "port %u, <a href=\"http://127.0.0.1:%u/metrics\">/metrics</a> on the "
                 "server's machine",
-                metrics_port, metrics_port);
+                page->metrics_port, page->metrics_port);
     } else {
         fputs("none (server.metrics_port)", out);
     }
-    fputs(
-        ". How to ask from Python, curl and Triton's clients, and by rows with names (KServe v1, "
-        "TensorFlow Serving, MLflow: /v1/models/NAME:predict, /invocations?model=NAME): README.md "
-        "and docs/PROTOCOL.md of the project.</small></p>\n",
-        out);
+    return 0;
+}
+
+/* The places that the file names, <!--NAME-->, and who writes there. */
+static const struct {
+    const char *name;
+    int (*write)(FILE *out, const struct page *page);
+} places[] = {{"<!--version-->", write_version},
+              {"<!--origin-->", write_origin},
+              {"<!--models-->\n", write_models},
+              {"<!--commands-->\n", write_commands},
+              {"<!--metrics-->", write_metrics}};
+
+/* Writes what is before the next place and the place. Returns 0 or LUMEN_E_NOMEM; NULL in `at_out`:
+ * the page is whole. */
+static int write_piece(FILE *out, const struct page *page, const char **at_out) {
+    const char *at = *at_out, *end = strstr(at, "<!--");
+    *at_out = NULL;
+    fwrite(at, 1, end ? (size_t)(end - at) : strlen(at), out);
+    for (size_t p = 0; end && p < sizeof places / sizeof places[0]; p++) {
+        if (strncmp(end, places[p].name, strlen(places[p].name)) != 0) continue;
+        *at_out = end + strlen(places[p].name);
+        return places[p].write(out, page);
+    }
+    LM_ASSERT(!end);
+    return 0;
 }
 
 int lm_http_page(struct lm_model *const *models, uint32_t model_count, const char *version,
                  uint32_t port, uint32_t metrics_port, struct lm_oip_document *out_document) {
+    const struct page page = {models, model_count, version, port, metrics_port};
     FILE *out = open_memstream(&out_document->text, &out_document->bytes);
     if (!out) return lm_error(LUMEN_E_NOMEM, "no memory for the page");
-    fputs(page_head, out);
-    fprintf(out,
-            "<h1>Lumen %s <small id=state></small></h1>\n"
-            "<p>Serves on <b class=origin>http://127.0.0.1:%u</b></p>\n"
-            "<form id=key hidden>Key: <input id=token type=password autocomplete=off> "
-            "<button>show the figures</button></form>\n",
-            version, port);
-    fputs("<div class=charts><figure><figcaption>answers a second, last minute: "
-          "<span id=rate-now>nothing yet</span></figcaption><svg viewBox=\"0 0 600 100\" "
-          "preserveAspectRatio=none role=img aria-label=\"answers a second\"><path id=rate /></svg>"
-          "</figure><figure><figcaption>p99 of each second: <span id=p99-now>nothing yet</span>"
-          "</figcaption><svg viewBox=\"0 0 600 100\" preserveAspectRatio=none role=img "
-          "aria-label=\"99th percentile\"><path id=p99 /></svg></figure></div>\n",
-          out);
-    write_models(out, models, model_count);
-    int code = write_commands(out, models, model_count, port);
-    write_links(out, metrics_port);
-    fputs(page_script, out);
+    int code = 0;
+    for (const char *at = lm_page; at && !code;) code = write_piece(out, &page, &at);
     if (fclose(out) != 0) return lm_error(LUMEN_E_NOMEM, "no memory for the page");
     return code;
 }
