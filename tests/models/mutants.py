@@ -404,7 +404,7 @@ MUTANTS = (
         "steal: nobody of another node is woken",
         SUBMIT,
         "if (lm_waitset_wake_one(&node->waitset)) return;",
-        "if (lm_waitset_wake_one(&node->waitset) || node->workers_sleep) return;",
+        "if (lm_waitset_wake_one(&node->waitset) || true) return;",
         "steal",
     ),
     Mutant(
@@ -460,7 +460,7 @@ MUTANTS = (
         "rest: no second look",
         REST,
         "    if (is_enough(line, 0)) {\n",
-        "    if (node->workers_sleep) {\n",
+        "    if (line->workers_sleep) {\n",
         "rest",
     ),
     Mutant(
@@ -515,9 +515,11 @@ MUTANTS = (
     Mutant(
         "stop: set after the wake",
         THREADS,
-        "    lm_store_release_u32(&shared->workers_stop, 1);\n    for (uint32_t n",
-        "    lm_waitset_wake_all(&shared->nodes[0].waitset);\n"
-        "    lm_store_release_u32(&shared->workers_stop, 1);\n    for (uint32_t n",
+        "    lm_store_release_u32(&shared->workers_stop, 1);\n"
+        "    for (uint32_t n = 0; n < shared->node_count; n++) {\n",
+        "    for (uint32_t n = 0; n <= shared->node_count; n++) {\n"
+        "        if (n == shared->node_count) lm_store_release_u32(&shared->workers_stop, 1);\n"
+        "        if (n == shared->node_count) break;\n",
         "stop",
     ),
     # the way back
