@@ -178,7 +178,9 @@ class Reader:
     def variables(self) -> dict[str, str]:
         """For servers too: a setting of the environment counts more than a file's."""
         variables = {**self.home.variables}
-        variables.pop("LD_PRELOAD", None)  # a sanitizer is for servers; curl hangs with it
+        # A sanitizer is for servers; curl hangs with it.
+        for sanitizer in ("LD_PRELOAD", "LUMEN_LIBRARY"):
+            variables.pop(sanitizer, None)
         path = f"{self.home.bin}:{variables.get('PATH', os.defpath)}"
         return {
             **variables,
