@@ -106,7 +106,7 @@ static void runner_open(struct runner *runner, const struct bench *bench, uint32
     runner->slot.base = aligned_alloc(LM_SLOT_ALIGN, runner->slot.bytes);
     if (!runner->slot.base) fail("no memory");
     lm_model_layout(&bench->model, &runner->slot, LM_ENCODING_TENSORS, &one_row, &layout);
-    lm_rgb8_convert(&bench->model.rgb8, bench->pixels, layout.inputs[0], 1);
+    lm_rgb8_convert(&bench->model.input_plan.rgb8, bench->pixels, layout.inputs[0], 1);
     if (lm_model_bind(&bench->model, &bench->ort, &layout, &one_row, &runner->binding,
                       runner->values))
         fail(lm_error_last());
@@ -253,7 +253,7 @@ static void set_up(struct bench *bench, char **arguments) {
     if (lm_ort_open(&bench->ort, arguments[1])) fail(lm_error_last());
     if (lm_model_open(&bench->model, &bench->ort, &config, 0, bench->cpu_count))
         fail(lm_error_last());
-    if (!bench->model.has_rgb8) fail("the model takes no rgb8 images");
+    if (!bench->model.input_plan.has_rgb8) fail("the model takes no rgb8 images");
     lm_model_payload_bytes(&bench->model, LM_ENCODING_RGB8, &one_row, &bench->pixel_bytes);
     bench->pixels = malloc(bench->pixel_bytes);
     FILE *file = fopen(arguments[6], "rb");

@@ -70,26 +70,27 @@ static void descriptions(void) {
     oip_output(&models[0], OIP_TENSOR("y", ORT_FLOAT, -1, 4));
     oip_output(&models[0], (struct lm_tensor){.name = "z", .dtype = ORT_BOOL});
     oip_output(&models[0], OIP_TENSOR("w", ORT_DOUBLE, 6));
-    models[0].has_rgb8 = true;
+    models[0].input_plan.has_rgb8 = true;
     models[0].channel_order = LUMEN_CHANNELS_BGR;
-    models[0].rgb8 = (struct lm_rgb8_plan){
+    models[0].input_plan.rgb8 = (struct lm_rgb8_plan){
         .height = 5, .width = 7, .layout = LM_LAYOUT_NCHW, .dtype = ORT_UINT8};
-    lm_rgb8_plan_init(&models[0].rgb8, LUMEN_CHANNELS_BGR, mean, scale);
-    models[0].takes_images = true;
-    models[0].image = (struct lm_image_plan){.fit = LM_FIT_CROP,
-                                             .filter = LM_FILTER_BOX,
-                                             .resize = 9,
-                                             .pad_value = 114,
-                                             .max_pixels = 77,
-                                             .pixels = {.height = 6, .width = 8}};
+    lm_rgb8_plan_init(&models[0].input_plan.rgb8, LUMEN_CHANNELS_BGR, mean, scale);
+    models[0].input_plan.has_images = true;
+    models[0].input_plan.image = (struct lm_image_plan){.fit = LM_FIT_CROP,
+                                                        .filter = LM_FILTER_BOX,
+                                                        .resize = 9,
+                                                        .pad_value = 114,
+                                                        .max_pixels = 77,
+                                                        .pixels = {.height = 6, .width = 8}};
     CHECK(lm_labels_open(&models[0].labels, labels, sizeof labels - 1) == 0);
     oip_model(&models[1], "second", 1);
     models[1].number = 4;
     oip_input(&models[1], OIP_TENSOR("a", ORT_FLOAT, 1, 9, 11, 3));
     oip_output(&models[1], OIP_TENSOR("b", ORT_BFLOAT16, -1, 2));
     models[1].outputs[0].shape_known = models[1].outputs[0].rows_free = false;
-    models[1].has_rgb8 = true;
-    models[1].rgb8 = (struct lm_rgb8_plan){.height = 9, .width = 11, .layout = LM_LAYOUT_NHWC};
+    models[1].input_plan.has_rgb8 = true;
+    models[1].input_plan.rgb8 =
+        (struct lm_rgb8_plan){.height = 9, .width = 11, .layout = LM_LAYOUT_NHWC};
     is(described(1),
        "{\"server\":{\"name\":\"lumen\",\"version\":\"1.2\",\"protocol\":1},\"models\":[{\"index\":"
        "3,\"name\":\"net\\u000a\",\"version\":1,\"max_rows\":8,\"inputs\":[{\"name\":\"x\\\"\","
@@ -105,10 +106,10 @@ static void descriptions(void) {
        "\"cat\",\"\\\"dog\\\"\",\"\",\"owl\"],"
        "\"width\":2,\"width_why\":\"2 are \\\"faster\\\"\",\"providers\":[\"cpu\"]}]}");
     lm_labels_close(&models[0].labels);
-    models[0].image.pixels.is_grey = true;
+    models[0].input_plan.image.pixels.is_grey = true;
     CHECK(strstr(described(1), "\"image\":{\"height\":6,\"width\":8,\"layout\":\"NCHW\","
                                "\"channel_order\":\"GREY\",\"mean\":"));
-    models[0].has_rgb8 = models[0].takes_images = false;
+    models[0].input_plan.has_rgb8 = models[0].input_plan.has_images = false;
     CHECK(strstr(described(2), "\"rgb8\":null,\"image\":null,\"labels\":null,\"width\":2,"));
     is(strstr(text, "{\"index\":4,"),
        "{\"index\":4,\"name\":\"second\",\"version\":1,\"max_rows\":1,\"inputs\":[{\"name\":\"a\","
@@ -247,7 +248,7 @@ static void commands(void) {
 
 static void pictures(void) {
     CHECK_AT("the page's command for pictures");
-    models[1].takes_images = models[6].takes_images = true;
+    models[1].input_plan.has_images = models[6].input_plan.has_images = true;
     page(7, 0);
     has(": a picture</summary><pre class=try>curl -T PICTURE.jpg "
         "$H/v2/models/%3C%22a%27%26%3E%0A%2Fb/infer</pre></details>\n");
@@ -256,7 +257,7 @@ static void pictures(void) {
         "a-Z_0.9 %~",
         "curl -d '" BODY(INPUT("x", "UINT64", "2", "0,0")) "' "
                                                            "$H/v2/models/a-Z_0.9%20%25%7E/infer"));
-    models[1].takes_images = models[6].takes_images = false;
+    models[1].input_plan.has_images = models[6].input_plan.has_images = false;
 }
 
 static void links(void) {

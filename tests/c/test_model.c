@@ -88,7 +88,7 @@ static void signature(void) {
     CHECK(probabilities->rows_free && probabilities->shape_known &&
           probabilities->wrapped_rows == 0);
     CHECK(probabilities->row_bytes == CLASSES * sizeof(float));
-    CHECK(model.rows_free && model.outputs_known && !model.has_rgb8 &&
+    CHECK(model.rows_free && model.outputs_known && !model.input_plan.has_rgb8 &&
           model.max_rows == LM_ROWS_MAX);
     CHECK(lm_model_payload_bytes(&model, LM_ENCODING_TENSORS, ROWS(3), &bytes) && bytes == 3 * 256);
     model.reply_text_bytes = lm_model_reply_text_bytes(&model);

@@ -134,7 +134,7 @@ static void several_tensors(void) {
     is_tensor(&model.outputs[1], "double", ORT_INT64, 1, false, 8, 16);
     is_tensor(&model.outputs[2], "y", ORT_FLOAT, 2, true, 4, 12);
     CHECK(!is_mapped()); /* its own form is what the sessions use, and it is no file */
-    CHECK(model.rows_free && model.outputs_known && !model.has_rgb8);
+    CHECK(model.rows_free && model.outputs_known && !model.input_plan.has_rgb8);
     CHECK(model.max_rows == LM_ROWS_MAX && model.max_output_bytes == 4096);
     for (uint32_t o = 0; o < 3; o++) CHECK(model.outputs[o].shape_known);
     size_t bytes = 0, text = lm_align_up(lm_model_reply_text_bytes(&model), LM_SLOT_ALIGN);
@@ -437,10 +437,10 @@ static void pictures(void) {
         begin_identity(cases[i].dtype, cases[i].dims);
         opens_with(&config);
         CHECK_AT("[%s] of type %d", cases[i].dims, cases[i].dtype);
-        CHECK(model.has_rgb8 == (cases[i].height > 0));
+        CHECK(model.input_plan.has_rgb8 == (cases[i].height > 0));
         CHECK(model.channel_order == LUMEN_CHANNELS_BGR);
-        if (model.has_rgb8) {
-            const struct lm_rgb8_plan *plan = &model.rgb8;
+        if (model.input_plan.has_rgb8) {
+            const struct lm_rgb8_plan *plan = &model.input_plan.rgb8;
             CHECK(plan->height == cases[i].height && plan->width == cases[i].width);
             CHECK(plan->layout == cases[i].layout && plan->dtype == cases[i].dtype);
             for (uint32_t c = 0; c < 3; c++)
@@ -455,7 +455,7 @@ static void pictures(void) {
     graph_node("Add", "x,k", "y");
     graph_output("y", ORT_FLOAT, "n,3,5,7");
     opens();
-    CHECK(!model.has_rgb8);
+    CHECK(!model.input_plan.has_rgb8);
     shut();
 }
 

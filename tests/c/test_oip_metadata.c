@@ -101,7 +101,7 @@ static void configuration_says_how_it_runs(void) {
     lm_oip_document_close(&document);
     models[0].run_why = "it says so";
     config_has(&models[0], ",\"parameters\":{\"run\":{\"string_value\":\"auto: it says so\"}}}");
-    models[0].takes_images = true;
+    models[0].input_plan.has_images = true;
     config_has(&models[0], "auto: it says so\"},\"image\":{\"string_value\":\"JPEG or PNG: ");
     models[0].run_why = NULL;
     config_has(&models[0],
@@ -174,10 +174,10 @@ static void declared(void) {
     config_has(&model, ",\"default_model_filename\":\"net.onnx\",");
     lm_declared_close(&model.declared);
     config_has(&model, "\"format\":\"FORMAT_NONE\",");
-    model.takes_images = true;
-    model.image.pixels.layout = LM_LAYOUT_NCHW;
+    model.input_plan.has_images = true;
+    model.input_plan.image.pixels.layout = LM_LAYOUT_NCHW;
     config_has(&model, "\"format\":\"FORMAT_NCHW\",");
-    model.image.pixels.layout = LM_LAYOUT_NHWC;
+    model.input_plan.image.pixels.layout = LM_LAYOUT_NHWC;
     config_has(&model, "\"format\":\"FORMAT_NHWC\",");
     says[1].format = 3;
     CHECK(lm_declared_open(&model.declared, &config) == LUMEN_E_INVALID);

@@ -279,7 +279,7 @@ static void files(void) {
     INPUTS("{\"name\":\"image\",\"datatype\":\"BYTES\",\"shape\":[" shape \
            "],\"parameters\":{\"binary_data_size\":100}}")
     static const char *const taken[] = {FILES("2"), FILES("2,1")};
-    picture.takes_images = true;
+    picture.input_plan.has_images = true;
     for (size_t i = 0; i < sizeof taken / sizeof taken[0]; i++) {
         CHECK_AT("%s", taken[i]);
         const size_t bytes = strlen(taken[i]);
@@ -291,7 +291,7 @@ static void files(void) {
     bad(&picture, FILES("2,1,1"), "expected [-1], found [2,1,1]");
     bad(&picture, FILES(""), "expected [-1], found []");
     bad(&picture, FILES("0,1"), "takes 1 to 8 rows, found 0");
-    picture.takes_images = false;
+    picture.input_plan.has_images = false;
 }
 
 /* The shape that clients say is another one than the graph's, of the same bytes. */

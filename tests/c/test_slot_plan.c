@@ -252,8 +252,8 @@ static void too_small_requests(void) {
 static void other_room(void) {
     CHECK_AT("rgb8 and unknown outputs");
     make_model(0, 602112, 4000, 1);
-    models[0].has_rgb8 = true;
-    models[0].rgb8.height = models[0].rgb8.width = 224;
+    models[0].input_plan.has_rgb8 = true;
+    models[0].input_plan.rgb8.height = models[0].input_plan.rgb8.width = 224;
     CHECK(plan(1, &usual) == 0);
     CHECK(classes[1].slot_bytes == 602112 + 4032 + 150528 + text_of(0));
     make_model(0, 64, 0, 1);

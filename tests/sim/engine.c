@@ -145,12 +145,14 @@ void engine_models(void) {
     model = begin_model(2, "picture", 4);
     add(model, TENSOR("x", -1, 3, 4, 4), "y");
     model->batch_size = sim_plan.batch_size;
-    model->has_rgb8 = true;
-    model->rgb8 = (struct lm_rgb8_plan){
+    model->input_plan.has_rgb8 = true;
+    model->input_plan.rgb8 = (struct lm_rgb8_plan){
         .height = 4, .width = 4, .layout = LM_LAYOUT_NCHW, .dtype = ORT_FLOAT};
-    lm_rgb8_plan_init(&model->rgb8, LUMEN_CHANNELS_RGB, (float[3]){0, 0, 0}, (float[3]){1, 1, 1});
-    model->takes_images = true;
-    model->image = (struct lm_image_plan){.max_pixels = 1 << 14, .pixels = model->rgb8};
+    lm_rgb8_plan_init(&model->input_plan.rgb8, LUMEN_CHANNELS_RGB, (float[3]){0, 0, 0},
+                      (float[3]){1, 1, 1});
+    model->input_plan.has_images = true;
+    model->input_plan.image =
+        (struct lm_image_plan){.max_pixels = 1 << 14, .pixels = model->input_plan.rgb8};
     end_model(model);
     model = begin_model(3, "pair", 6);
     add(model, TENSOR("a", -1, 2), "c");

@@ -120,7 +120,8 @@ static void others_time(void) {
 }
 
 static uint64_t work_of_large_ns(void) {
-    return large_estimate_ns() * (large_pixels + 1) / sim_models.models[2]->image.max_pixels;
+    return large_estimate_ns() * (large_pixels + 1) /
+           sim_models.models[2]->input_plan.image.max_pixels;
 }
 
 static void is_in_flight(uint64_t expected_ns) {

@@ -20,6 +20,7 @@
 #include "wire/inflate.h"
 #include "work/carrier.h"
 #include "work/json_body.h"
+#include "work/output_view.h"
 #include "work/shm_tensors.h"
 
 /* What is known of a body when a slot is looked for. */
@@ -108,9 +109,10 @@ static bool slot_bytes(const struct lm_io *io, const struct lm_connection *conne
             *bytes_out = SIZE_MAX; /* for the sentence */
             return false;
         }
-    } else if (demand.model->takes_images) { /* it may be a picture, answered with classes */
+    } else if (demand.model->input_plan
+                   .has_images) { /* it may be a picture, answered with classes */
         *bytes_out +=
-            lm_http_top(connection->in.call.top) * lm_model_class_text_bytes(demand.model);
+            lm_classes_top(connection->in.call.top) * lm_model_class_text_bytes(demand.model);
     }
     return lm_arena_fits(&io->arena, *bytes_out);
 }
@@ -163,8 +165,8 @@ static bool begin(struct lm_io *io, struct lm_connection *connection, const stru
     struct lm_request *request = lm_admit_begin(io, connection, &demand, slot);
     request->last = !call->keep_alive;
     request->payload_bytes = (uint32_t)call->content_bytes;
-    request->http.top = call->top;
-    request->http.is_invocation = call->route == LM_ROUTE_INVOCATIONS;
+    request->wish.top = call->top;
+    request->wish.is_invocation = call->route == LM_ROUTE_INVOCATIONS;
     request->owner = call->owner;
     request->owner_has_part = io->access->keys.count > 1;
     if (body->asked) lm_oip_request_copy(request->asked, body->asked);

@@ -7,10 +7,8 @@
 #include "base/error.h"
 #include "base/json_text.h"
 #include "dialects/http_code.h"
-#include "flow/carrier.h"
-#include "formats/class_list.h"
-#include "formats/rows_reply.h"
 #include "wire/http_date.h"
+#include "work/output_view.h"
 
 /* As lm_model_reply_text_bytes has them. */
 enum { HEAD_ROOM = 320, EXPERT_ROOM = 320 };
@@ -41,45 +39,6 @@ static char *rest_of(struct lm_slot *slot, size_t *bytes_out) {
     return (char *)slot->base + lm_align_up(slot->used, LM_SLOT_ALIGN);
 }
 
-/* An output that clients see in another shape than the graph's. Rows with names have the graph's.
- */
-static void reshape_output(const struct lm_request *request, struct lm_oip_output *output) {
-    const struct lm_tensor *client = output->tensor->client;
-    size_t bytes = 0;
-    if (!client || request->encoding == LM_ENCODING_ROWS) return;
-    if (!lm_tensor_bytes(client, &request->sizes, &bytes) || bytes != output->bytes) return;
-    output->tensor = client;
-    output->rank = client->rank;
-    lm_tensor_shape(client, &request->sizes, output->dims);
-}
-
-/* The outputs with the shapes they came in: from the shape block where some were unknown. */
-static void describe_outputs(const struct lm_request *request, const void *const *data,
-                             const size_t *bytes, bool has_block, struct lm_oip_output *outputs) {
-    const struct lm_model *model = request->model;
-    const uint8_t *at = request->prefix + 4;
-    for (uint32_t o = 0; o < model->output_count; o++) {
-        struct lm_oip_output *output = &outputs[o];
-        output->tensor = &model->outputs[o];
-        output->data = data[o];
-        output->bytes = bytes[o];
-        output->rank = model->outputs[o].rank;
-        if (!has_block) {
-            lm_tensor_shape(&model->outputs[o], &request->sizes, output->dims);
-            continue;
-        }
-        uint32_t word;
-        memcpy(&word, at, 4);
-        at += 4;
-        output->rank = word;
-        for (uint32_t d = 0; d < output->rank; d++, at += 4) {
-            memcpy(&word, at, 4);
-            output->dims[d] = word;
-        }
-    }
-    for (uint32_t o = 0; o < model->output_count; o++) reshape_output(request, &outputs[o]);
-}
-
 /* So much JSON and scratch memory, behind room for the head: in the slot, or beside it. Returns 0
  * or LUMEN_E_*. */
 static int split_room(struct lm_request *request, size_t json, size_t scratch,
@@ -101,28 +60,6 @@ static int split_room(struct lm_request *request, size_t json, size_t scratch,
     return 0;
 }
 
-/* Where the JSON and what classification writes go. Returns 0 or LUMEN_E_*. */
-static int find_room(struct lm_request *request, const struct lm_oip_output *outputs,
-                     struct lm_oip_room *room) {
-    const struct lm_model *model = request->model;
-    size_t json = 0, scratch = 0;
-    if (!lm_oip_reply_bytes_max(model, request->asked, outputs, &model->labels, &json, &scratch))
-        return lm_error(LUMEN_E_ORT, "the reply's JSON overflows a size: ask for binary_data");
-    return split_room(request, json, scratch, room);
-}
-
-/* The reply cannot be what was asked for. */
-static void fail(struct lm_request *request, enum lm_status status, const char *why) {
-    lm_request_set_why(request, why);
-    lm_http_compose_error(request, status, why);
-}
-
-/* There is no memory for its text. */
-static void fail_for_room(struct lm_request *request, int code) {
-    fail(request, code == LUMEN_E_NOMEM ? LM_STATUS_OVERLOADED : LM_STATUS_TOO_LARGE,
-         lm_error_last());
-}
-
 enum { RUN_BYTES = 64 + LM_NAME_BYTES_MAX };
 
 /* Headers: on how many cores the request ran, where on more than one; of a virtual model, which
@@ -136,95 +73,37 @@ static void write_run(const struct lm_request *request, char text[RUN_BYTES]) {
                  request->expert->name);
 }
 
-/* A reply of JSON alone, which lies behind room for the head. */
-static void compose_json(struct lm_request *request, char *json, size_t bytes) {
-    char headers[64 + RUN_BYTES], run[RUN_BYTES];
-    write_run(request, run);
-    snprintf(headers, sizeof headers, "Content-Type: application/json\r\n%s", run);
-    put_head(request, json, bytes, 200, headers, bytes);
-    request->status = LM_STATUS_OK;
-    lm_request_set_message(request, 1);
+/* Where the view's text and its scratch memory go. Returns 0 or LUMEN_E_*. */
+static int find_room(struct lm_request *request, const struct lm_output_view *view,
+                     const struct lm_oip_output *outputs, struct lm_oip_room *room) {
+    size_t json = 0, scratch = 0;
+    if (!view->bytes_max(request, outputs, &json, &scratch))
+        return lm_error(LUMEN_E_ORT, "the reply's JSON overflows a size: ask for binary_data");
+    return split_room(request, json, scratch, room);
 }
 
-/* The reply to rows with names. */
-static void compose_rows(struct lm_request *request, const struct lm_oip_output *outputs) {
-    const uint32_t row_count = request->asked->row_count;
-    const bool rows = row_count > 0 || request->http.is_invocation;
-    char why[LM_TEXT_BYTES_MAX];
-    struct lm_oip_room room;
-    size_t bytes = 0, text = 0;
-    int code = lm_rows_reply_bytes_max(request->model, outputs, &text)
-                   ? split_room(request, text, 0, &room)
-                   : lm_error(LUMEN_E_ORT, "the reply's JSON overflows a size");
-    if (code) {
-        fail_for_room(request, code);
-        return;
-    }
-    enum lm_status status =
-        lm_rows_write(request->model, outputs, row_count, rows ? "predictions" : "outputs",
-                      room.json, room.json_bytes, &bytes, why, sizeof why);
-    if (status == LM_STATUS_OK) {
-        compose_json(request, room.json, bytes);
-    } else {
-        fail(request, status, why);
-    }
-}
-
-/* The reply to a picture where its classes have names, or a number of them was asked for. */
-static void compose_classes(struct lm_request *request, const struct lm_oip_output *output) {
-    const struct lm_labels *labels = &request->model->labels;
-    const uint32_t top = lm_http_top(request->http.top);
-    char why[LM_TEXT_BYTES_MAX];
-    struct lm_oip_room room;
-    size_t json = 0, scratch = 0, bytes = 0;
-    int code = lm_class_list_bytes_max(output, labels, top, &json, &scratch)
-                   ? split_room(request, json, scratch, &room)
-                   : lm_error(LUMEN_E_ORT, "the reply's JSON overflows a size");
-    if (code) {
-        fail_for_room(request, code);
-        return;
-    }
-    enum lm_status status =
-        lm_class_list_write(output, labels, top, &room, &bytes, why, sizeof why);
-    if (status == LM_STATUS_OK) {
-        compose_json(request, room.json, bytes);
-    } else {
-        fail(request, status, why);
-    }
-}
-
-/* Which output that is; output_count: the reply has the outputs. */
-static uint32_t classes_output(const struct lm_request *request) {
-    const struct lm_model *model = request->model;
-    bool asked =
-        lm_carrier_of(request)->is_file && (model->labels.count > 0 || request->http.top > 0);
-    return asked ? lm_class_list_output(model) : model->output_count;
+/* The reply cannot be what was asked for. */
+static void fail(struct lm_request *request, enum lm_status status, const char *why) {
+    lm_request_set_why(request, why);
+    lm_http_compose_error(request, status, why);
 }
 
 void lm_http_compose_outputs(struct lm_request *request, const void *const *data,
                              const size_t *bytes, size_t shape_block_bytes) {
-    const struct lm_model *model = request->model;
+    const struct lm_output_view *view = lm_output_view_of(request);
     struct lm_oip_output outputs[LM_TENSORS_MAX];
     struct lm_oip_room room;
     struct lm_oip_reply reply;
     char headers[128 + RUN_BYTES], run[RUN_BYTES], why[LM_TEXT_BYTES_MAX];
-    describe_outputs(request, data, bytes, shape_block_bytes > 0, outputs);
-    if (request->encoding == LM_ENCODING_ROWS) {
-        compose_rows(request, outputs);
+    lm_outputs_describe(request, data, bytes, shape_block_bytes > 0, outputs);
+    int code = find_room(request, view, outputs, &room);
+    if (code) { /* there is no memory for its text */
+        fail(request, code == LUMEN_E_NOMEM ? LM_STATUS_OVERLOADED : LM_STATUS_TOO_LARGE,
+             lm_error_last());
         return;
     }
-    uint32_t classes = classes_output(request);
-    if (classes < model->output_count) {
-        compose_classes(request, &outputs[classes]);
-        return;
-    }
-    int code = find_room(request, outputs, &room);
-    if (code) {
-        fail_for_room(request, code);
-        return;
-    }
-    enum lm_status status = lm_oip_write(model, request->asked, outputs, &model->labels, &room,
-                                         &reply, why, sizeof why);
+    reply.blobs_bytes = reply.blob_count = 0;
+    enum lm_status status = view->write(request, outputs, &room, &reply, why, sizeof why);
     if (status != LM_STATUS_OK) {
         fail(request, status, why);
         return;

@@ -7,11 +7,6 @@
 
 #include "flow/state.h"
 
-/* How many classes of a picture to answer, where the client says a number or 0. */
-static inline uint32_t lm_http_top(uint8_t asked) {
-    return asked ? asked : 5;
-}
-
 void lm_http_compose_outputs(struct lm_request *request, const void *const *data,
                              const size_t *bytes, size_t shape_block_bytes);
 void lm_http_compose_error(struct lm_request *request, enum lm_status status, const char *text);

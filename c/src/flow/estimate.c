@@ -22,8 +22,8 @@ enum {
 static void begin_pictures(struct lm_cost *costs, const struct lm_model *model, uint8_t encoding,
                            uint64_t warm_ns) {
     uint64_t pixel_ns = encoding == LM_ENCODING_PNG ? PNG_PIXEL_NS : JPEG_PIXEL_NS;
-    for (uint32_t c = 0; model->takes_images && c < LM_COST_CLASSES; c++)
-        costs[c].row_ns = warm_ns + (model->image.max_pixels >> c) * pixel_ns;
+    for (uint32_t c = 0; model->input_plan.has_images && c < LM_COST_CLASSES; c++)
+        costs[c].row_ns = warm_ns + (model->input_plan.image.max_pixels >> c) * pixel_ns;
 }
 
 /* The cost of a body of text, or of strings, follows from its bytes. */
@@ -88,7 +88,7 @@ static struct share share_of(const struct lm_io *io, const struct lm_model *mode
     struct lm_cost *costs = model->sides[io->index]->costs[encoding];
     struct share share = {costs, (uint64_t)sizes->rows << WEIGHT_SHIFT};
     if (lm_encoding_is_image(encoding)) {
-        uint64_t row = pixels / sizes->rows + 1, most = model->image.max_pixels;
+        uint64_t row = pixels / sizes->rows + 1, most = model->input_plan.image.max_pixels;
         /* The Run costs the same for the smallest, which all share a class. */
         uint64_t least = (most >> (LM_COST_CLASSES - 1)) + 1;
         if (row < least) row = least;

@@ -13,7 +13,8 @@ static void measure(struct lm_request *request, const uint8_t *file, size_t byte
     size_t looked = bytes < *left ? bytes : *left;
     lm_image_probe(&probe, file, looked);
     *left -= looked;
-    uint64_t pixels = (uint64_t)probe.width * probe.height, most = request->model->image.max_pixels;
+    uint64_t pixels = (uint64_t)probe.width * probe.height,
+             most = request->model->input_plan.image.max_pixels;
     if (pixels > most) pixels = 0; /* refused at once, as what is no picture */
     if (!probe.has_sides && probe.format != LM_IMAGE_NONE)
         pixels = bytes * LM_JPEG_BYTE_PIXELS; /* its decoder may find them */

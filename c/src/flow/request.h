@@ -73,8 +73,8 @@ struct lm_body {
     uint8_t coding;       /* how it is compressed: enum lm_coding */
 };
 
-/* What only the reply to a request over HTTP follows. */
-struct lm_http_wish {
+/* How a client wants its answer said, beyond what its text asks. */
+struct lm_reply_wish {
     uint8_t top;        /* so many classes of a picture; 0: not said */
     bool is_invocation; /* MLflow's: the reply to "inputs" says "predictions" too */
 };
@@ -158,7 +158,7 @@ struct lm_request {
     uint8_t *prefix;         /* of the reply: shapes */
     struct lm_spill *spills; /* parts of the reply that are beside the slot */
     struct lm_keeping keeping;
-    struct lm_http_wish http;
+    struct lm_reply_wish wish;
     /* For the access log. */
     struct lm_trace_client client;
     char why[LM_TRACE_WHY_BYTES]; /* "" where nothing went wrong */

@@ -106,7 +106,7 @@ static uint32_t add_text(const struct lm_model *model, uint64_t max_request_byte
         }
         if (now == max_request_bytes) break;
     }
-    if (model->takes_images && count < WANTED_MAX &&
+    if (model->input_plan.has_images && count < WANTED_MAX &&
         lm_model_rows_slot_bytes(model, max_request_bytes, &bytes))
         wanted[count++] = (struct wanted){.slot_bytes = bytes};
     return count;

@@ -57,7 +57,7 @@ void lm_submit(struct lm_io *io, struct lm_connection *connection, struct lm_req
     if (lm_encoding_is_image(request->encoding)) {
         lm_estimate_suspend(io, request); /* it was charged by its bytes */
         lm_pictures_measure(request);
-    } else if (request->model->takes_images &&
+    } else if (request->model->input_plan.has_images &&
                (request->encoding == LM_ENCODING_ROWS ||
                 (request->encoding == LM_ENCODING_JSON &&
                  (request->body.json_bytes >= 0 || lm_carrier_of(request)->is_coded)))) {

@@ -56,11 +56,11 @@ static void write_pixels(FILE *out, const struct lm_model *model, const struct l
 }
 
 static void write_rgb8(FILE *out, const struct lm_model *model) {
-    if (!model->has_rgb8) {
+    if (!model->input_plan.has_rgb8) {
         fputs("null", out);
         return;
     }
-    write_pixels(out, model, &model->rgb8);
+    write_pixels(out, model, &model->input_plan.rgb8);
     fputc('}', out);
 }
 
@@ -73,8 +73,8 @@ static void write_image(FILE *out, const struct lm_model *model) {
     static const char *const fits[] = {[LM_FIT_STRETCH] = "stretch",
                                        [LM_FIT_CROP] = "shorter_side_and_crop",
                                        [LM_FIT_LETTERBOX] = "letterbox"};
-    const struct lm_image_plan *plan = &model->image;
-    if (!model->takes_images) {
+    const struct lm_image_plan *plan = &model->input_plan.image;
+    if (!model->input_plan.has_images) {
         fputs("null", out);
         return;
     }

@@ -209,7 +209,7 @@ static int write_commands(FILE *out, const struct page *page) {
         const struct lm_model *model = page->models[m];
         fprintf(out, "<details%s><summary>", m ? "" : " open");
         write_text(out, model->name);
-        if (model->takes_images && is_large(model)) {
+        if (model->input_plan.has_images && is_large(model)) {
             fputs(": a picture</summary><pre class=try>curl -T PICTURE.jpg $H/v2/models/", out);
             write_path(out, model->name);
             fputs("/infer", out);

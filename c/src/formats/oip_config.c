@@ -37,9 +37,9 @@ static const char *format_of(const struct lm_model *model, const struct lm_tenso
                                         [LUMEN_FORMAT_NCHW] = "FORMAT_NCHW"};
     const struct lm_declared_tensor *said = lm_declared_find(&model->declared, input->name, false);
     if (said && said->format != LUMEN_FORMAT_NONE) return names[said->format];
-    if (!model->takes_images) return names[LUMEN_FORMAT_NONE];
-    return names[model->image.pixels.layout == LM_LAYOUT_NHWC ? LUMEN_FORMAT_NHWC
-                                                              : LUMEN_FORMAT_NCHW];
+    if (!model->input_plan.has_images) return names[LUMEN_FORMAT_NONE];
+    return names[model->input_plan.image.pixels.layout == LM_LAYOUT_NHWC ? LUMEN_FORMAT_NHWC
+                                                                         : LUMEN_FORMAT_NCHW];
 }
 
 static void write_config_inputs(FILE *out, const struct lm_model *model, bool batch) {
@@ -88,7 +88,7 @@ static void write_parameters(FILE *out, const struct lm_model *model) {
         fputc('}', out);
         before = ",";
     }
-    if (model->takes_images)
+    if (model->input_plan.has_images)
         fprintf(out,
                 "%s\"image\":{\"string_value\":\"JPEG or PNG: one file as the body, or files as "
                 "BYTES [rows] of the input\"}",

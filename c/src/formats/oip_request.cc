@@ -194,10 +194,11 @@ bool identify(reading &r, const place &where, const element *name_value,
         return r.wrong("input '%s': field \"datatype\" is missing", shown(name).text);
     if (!read_string(r, *datatype_value, where, "datatype", &datatype)) return false;
     if (*input < r.model->input_count)
-        r.request->pictures = r.model->takes_images && datatype == "BYTES";
+        r.request->pictures = r.model->input_plan.has_images && datatype == "BYTES";
     if (datatype != expected && !r.request->pictures) {
         return r.wrong("input '%s': datatype: expected %s%s, found '%s'", shown(name).text,
-                       expected, r.model->takes_images ? " or BYTES (files of pictures)" : "",
+                       expected,
+                       r.model->input_plan.has_images ? " or BYTES (files of pictures)" : "",
                        shown(datatype).text);
     }
     return true;

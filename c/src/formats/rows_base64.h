@@ -70,7 +70,7 @@ inline bool read_base64(walk &w, const target &t) {
     }
     const uint32_t bytes = (uint32_t)text.decoded_bytes();
     /* A picture's file has no other bound than the request's. */
-    if (text.decoded_bytes() > LM_STRING_BYTES_MAX && !w.model->takes_images) {
+    if (text.decoded_bytes() > LM_STRING_BYTES_MAX && !w.model->input_plan.has_images) {
         return w.wrong("%s: expected a string of at most %d bytes, found %zu", spot(w, t).text,
                        LM_STRING_BYTES_MAX, text.decoded_bytes());
     }

@@ -180,7 +180,7 @@ bool choose_records(reading &r, const char *row) {
 /* The one input's value in TensorFlow Serving's form of bytes, and no row of named inputs. */
 bool is_base64(const reading &r, const char *row) {
     const struct lm_tensor *input = &r.model->inputs[0];
-    return r.model->input_count == 1 && (lm_is_string(input) || r.model->takes_images) &&
+    return r.model->input_count == 1 && (lm_is_string(input) || r.model->input_plan.has_images) &&
            strcmp(input->name, "b64") != 0 && base64_text(row, r.body->end).at;
 }
 
@@ -213,7 +213,7 @@ bool choose_inputs(reading &r, const char *row) {
 bool has_files(const reading &r) {
     const char *at = r.first[0];
     size_t count = 0;
-    if (!at || !r.model->takes_images) return false;
+    if (!at || !r.model->input_plan.has_images) return false;
     if (r.body->form == rows_form::NAMED && *at == '[') at = enter(r, at, &count);
     return base64_text(at, r.body->end).at;
 }

@@ -189,7 +189,7 @@ enum { FILE_TEXT_BYTES = 64 << 10 };
 
 bool lm_model_rows_slot_bytes(const struct lm_model *model, size_t text_bytes, size_t *bytes_out) {
     if (!lm_model_text_slot_bytes(model, text_bytes, bytes_out)) return false;
-    if (!model->takes_images) return true;
+    if (!model->input_plan.has_images) return true;
     const size_t files = text_bytes / FILE_TEXT_BYTES + 1;
     const uint32_t rows = files < model->max_rows ? (uint32_t)files : model->max_rows;
     const struct lm_sizes sizes = lm_model_largest(model, rows);

@@ -90,20 +90,6 @@ static int compare_tensors(const struct lm_model *one, const struct lm_model *la
     return 0;
 }
 
-static bool same_pixels(const struct lm_rgb8_plan *one, const struct lm_rgb8_plan *other) {
-    return one->is_grey == other->is_grey &&
-           memcmp(one->source, other->source, sizeof one->source) == 0 &&
-           memcmp(one->mean, other->mean, sizeof one->mean) == 0 &&
-           memcmp(one->scale, other->scale, sizeof one->scale) == 0;
-}
-
-static bool same_image(const struct lm_image_plan *one, const struct lm_image_plan *other) {
-    return one->resize == other->resize && one->filter == other->filter && one->fit == other->fit &&
-           one->pad_value == other->pad_value && one->upright == other->upright &&
-           one->fast == other->fast && one->lenient == other->lenient &&
-           same_pixels(&one->pixels, &other->pixels);
-}
-
 static int compare(const struct lm_model *one, const struct lm_model *last) {
     int code = compare_tensors(one, last, "input", false);
     if (!code) code = compare_tensors(one, last, "output", true);
@@ -115,10 +101,7 @@ static int compare(const struct lm_model *one, const struct lm_model *last) {
                         "for '%.64s'",
                         last->free_dims[f].name, last->name, one->free_dims[f].name, one->name);
     }
-    bool same = one->takes_images == last->takes_images &&
-                (!last->takes_images || same_image(&one->image, &last->image)) &&
-                (!last->has_rgb8 || same_pixels(&one->rgb8, &last->rgb8));
-    if (same) return 0;
+    if (lm_input_plan_is_same(&one->input_plan, &last->input_plan)) return 0;
     return lm_error(LUMEN_E_MODEL,
                     "experts need the same pictures: the settings image, mean, scale and "
                     "channel_order of '%.64s' and '%.64s' differ",
@@ -177,7 +160,7 @@ static int find_tensor(struct lm_model *model, const char *name) {
     const struct lm_tensor *tensors = model->inputs;
     uint32_t count = model->input_count;
     if (experts->feature == LUMEN_FEATURE_PIXELS) {
-        if (model->has_rgb8 || model->takes_images) return 0;
+        if (model->input_plan.has_rgb8 || model->input_plan.has_images) return 0;
         return lm_error(LUMEN_E_INVALID, "feature pixels: expected models that take pictures");
     }
     if (experts->feature == LUMEN_FEATURE_SIZE) {
@@ -240,15 +223,12 @@ static int copy_signature(struct lm_model *model, const struct lm_model *last) {
     memcpy(model->free_dims, last->free_dims, sizeof model->free_dims);
     model->free_count = last->free_count;
     model->any_rank = last->any_rank;
-    model->has_rgb8 = last->has_rgb8;
     model->outputs_known = last->outputs_known;
     model->string_inputs = last->string_inputs;
     model->string_outputs = last->string_outputs;
     model->max_rows = last->max_rows;
     model->channel_order = last->channel_order;
-    model->rgb8 = last->rgb8;
-    model->takes_images = last->takes_images;
-    model->image = last->image;
+    model->input_plan = last->input_plan;
     model->max_output_bytes = last->max_output_bytes;
     model->output_bytes_are_default = last->output_bytes_are_default;
     return 0;

@@ -11,8 +11,8 @@
 /* Bytes of a row of a body that lies beside the tensors and is converted into them; 0: it lies in
  * the tensors, or the model takes none such. */
 static size_t raw_row_bytes(const struct lm_model *model, uint8_t encoding) {
-    if (encoding == LM_ENCODING_RGB8 && model->has_rgb8)
-        return (size_t)model->rgb8.height * model->rgb8.width * 3;
+    if (encoding == LM_ENCODING_RGB8 && model->input_plan.has_rgb8)
+        return (size_t)model->input_plan.rgb8.height * model->input_plan.rgb8.width * 3;
     return 0;
 }
 

@@ -17,7 +17,7 @@
 #include "engine/engine.h"
 #include "models/declared.h"
 #include "models/experts.h"
-#include "models/image_plan.h"
+#include "models/input_plan.h"
 #include "models/labels.h"
 #include "models/steps.h"
 #include "models/wide.h"
@@ -62,8 +62,8 @@ struct lm_model {
     char rows_name[LM_TENSOR_NAME_BYTES_MAX]; /* the graph's; may be empty */
     struct lm_free_dim free_dims[LM_FREE_DIMS_MAX];
     uint32_t free_count;
-    bool any_rank, has_rgb8; /* some input has no shape in the graph; rgb8 is taken */
-    bool outputs_known;      /* every output's shape follows from the sizes of a request */
+    bool any_rank;      /* some input has no shape in the graph */
+    bool outputs_known; /* every output's shape follows from the sizes of a request */
     uint32_t string_inputs, string_outputs, max_rows;
     uint32_t batch_size;                       /* rows of different requests in one Run; 1: none */
     uint32_t max_queued;                       /* requests that wait for a worker; 0: no bound */
@@ -78,9 +78,7 @@ struct lm_model {
     uint32_t long_run_us;
     bool long_run_told; /* to people; control thread */
     uint32_t channel_order;
-    struct lm_rgb8_plan rgb8;
-    bool takes_images;             /* files of pictures */
-    struct lm_image_plan image;    /* what becomes of them */
+    struct lm_input_plan input_plan;
     struct lm_labels labels;       /* of its classes; may be empty */
     struct lm_declared declared;   /* by its configuration file; may be empty */
     size_t max_output_bytes;       /* of a request's outputs that have no place before a Run */

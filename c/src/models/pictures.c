@@ -71,9 +71,9 @@ int lm_model_plan_pictures(struct lm_model *model, const lumen_model_config *con
     bool takes = plan_pixels(model, config, &pixels);
     bool has_files = takes && (pixels.dtype == ORT_FLOAT || pixels.dtype == ORT_FLOAT16 ||
                                pixels.dtype == ORT_UINT8 || pixels.dtype == ORT_INT8);
-    model->has_rgb8 =
+    model->input_plan.has_rgb8 =
         takes && !pixels.is_grey && (pixels.dtype == ORT_FLOAT || pixels.dtype == ORT_UINT8);
-    if (model->has_rgb8) model->rgb8 = pixels;
+    if (model->input_plan.has_rgb8) model->input_plan.rgb8 = pixels;
     if (!image) return 0;
     int code = check_image(image);
     if (code) return code;
@@ -86,16 +86,16 @@ int lm_model_plan_pictures(struct lm_model *model, const lumen_model_config *con
     }
     uint32_t resize = image->fit == LUMEN_FIT_CROP ? resize_of(image, &pixels) : 0;
     if (image->fit == LUMEN_FIT_CROP && resize == 0) return LUMEN_E_MODEL;
-    model->takes_images = true;
-    model->image = (struct lm_image_plan){.filter = (enum lm_filter)image->filter,
-                                          .fit = (enum lm_fit)image->fit,
-                                          .resize = resize,
-                                          .pad_value = (uint8_t)image->pad_value,
-                                          .upright = image->upright,
-                                          .fast = image->fast,
-                                          .lenient = image->lenient,
-                                          .max_pixels = image->max_pixels,
-                                          .max_whole_pixels = image->max_whole_pixels,
-                                          .pixels = pixels};
+    model->input_plan.has_images = true;
+    model->input_plan.image = (struct lm_image_plan){.filter = (enum lm_filter)image->filter,
+                                                     .fit = (enum lm_fit)image->fit,
+                                                     .resize = resize,
+                                                     .pad_value = (uint8_t)image->pad_value,
+                                                     .upright = image->upright,
+                                                     .fast = image->fast,
+                                                     .lenient = image->lenient,
+                                                     .max_pixels = image->max_pixels,
+                                                     .max_whole_pixels = image->max_whole_pixels,
+                                                     .pixels = pixels};
     return 0;
 }

@@ -241,9 +241,8 @@ bool lm_model_is_like(const struct lm_model *model, const struct lm_model *other
         model->free_count == other->free_count && model->max_rows == other->max_rows &&
         model->max_output_bytes == other->max_output_bytes &&
         model->output_bytes_are_default == other->output_bytes_are_default &&
-        !model->sequences == !other->sequences && model->has_rgb8 == other->has_rgb8 &&
-        model->rgb8.height == other->rgb8.height && model->rgb8.width == other->rgb8.width &&
-        model->takes_images == other->takes_images &&
+        !model->sequences == !other->sequences &&
+        lm_input_plan_is_like(&model->input_plan, &other->input_plan) &&
         model->optional_count == other->optional_count &&
         are_like(model->inputs, other->inputs, model->input_count + model->optional_count) &&
         are_like(model->outputs, other->outputs, model->output_count);

@@ -359,11 +359,8 @@ static int take_signature(struct lm_model *model, const struct plan *plan, uint3
 static void take_pictures(struct lm_model *model, const struct plan *plan) {
     const struct lm_model *of = plan->named[0].model; /* the first step's first input */
     if (model->input_count != 1 || of->input_count != 1) return;
-    model->has_rgb8 = of->has_rgb8;
-    model->rgb8 = of->rgb8;
     model->channel_order = of->channel_order;
-    model->takes_images = of->takes_images;
-    model->image = of->image;
+    model->input_plan = of->input_plan;
 }
 
 int lm_steps_open(struct lm_model *model, struct lm_model *const *models, uint32_t count,

@@ -23,7 +23,7 @@ static bool find_file(struct lm_request *request) {
     if (request->encoding != LM_ENCODING_JSON || body->json_bytes >= 0) return false;
     const bool is_form = lm_http_form_is(body->text, body->bytes);
     if (!is_form && !lm_http_file_is(body->text, body->bytes) &&
-        (!request->model->takes_images || begins_json(body->text, body->bytes)))
+        (!request->model->input_plan.has_images || begins_json(body->text, body->bytes)))
         return false;
     size_t head_bytes = is_form ? lm_http_form_head(body->text, body->bytes) : 0;
     request->carrier = is_form ? LM_CARRIER_FORM : LM_CARRIER_FILE;
@@ -34,7 +34,8 @@ static bool find_file(struct lm_request *request) {
 
 void lm_carrier_find_file(struct lm_request *request) {
     if (lm_carrier_of(request)->is_coded) return;
-    if (find_file(request) && request->model->takes_images) request->encoding = LM_ENCODING_IMAGE;
+    if (find_file(request) && request->model->input_plan.has_images)
+        request->encoding = LM_ENCODING_IMAGE;
 }
 
 /* ---- reading ---- */
@@ -53,7 +54,7 @@ static enum lm_status read_form(struct lm_worker *worker, struct lm_request *req
     struct lm_layout *layout = &request->layout;
     struct lm_slice file = lm_http_form_content(
         body->text, body->bytes, (size_t)((char *)layout->raw - body->text), why, why_bytes);
-    if (!file.at && request->model->takes_images) return LM_STATUS_BAD_REQUEST;
+    if (!file.at && request->model->input_plan.has_images) return LM_STATUS_BAD_REQUEST;
     if (file.at) layout->raw = (uint8_t *)(uintptr_t)file.at;
     layout->raw_bytes = file.bytes;
     return lm_image_file_read(worker, request, why, why_bytes);

@@ -48,16 +48,18 @@ static void raw_receive(struct lm_request *request, size_t body_bytes) {
 /* ---- rgb8: pixels, converted into the one image input ---- */
 
 static const char *rgb8_missing(const struct lm_model *model) {
-    return model->has_rgb8 ? NULL : "image input of 3 channels";
+    return model->input_plan.has_rgb8 ? NULL : "image input of 3 channels";
 }
 
 static bool rgb8_body_bytes(const struct lm_model *model, const struct lm_sizes *sizes,
                             size_t *bytes_out) {
-    return model->has_rgb8 && lm_model_payload_bytes(model, LM_ENCODING_RGB8, sizes, bytes_out);
+    return model->input_plan.has_rgb8 &&
+           lm_model_payload_bytes(model, LM_ENCODING_RGB8, sizes, bytes_out);
 }
 
 static void rgb8_convert(const struct lm_request *request, void *const *inputs) {
-    lm_rgb8_convert(&request->model->rgb8, request->layout.raw, inputs[0], request->sizes.rows);
+    lm_rgb8_convert(&request->model->input_plan.rgb8, request->layout.raw, inputs[0],
+                    request->sizes.rows);
 }
 
 /* ---- tensors of which some hold strings: received in one piece, cut and checked by the worker
@@ -94,13 +96,13 @@ static enum lm_status strings_read(struct lm_worker *worker, struct lm_request *
 /* ---- pictures: files, each with its length, or one that is all of HTTP's body ---- */
 
 static const char *image_missing(const struct lm_model *model) {
-    return model->takes_images ? NULL : "setting `image`";
+    return model->input_plan.has_images ? NULL : "setting `image`";
 }
 
 /* A length for each; no file is empty, which its decoder says. */
 static bool image_body_bytes(const struct lm_model *model, const struct lm_sizes *sizes,
                              size_t *bytes_out) {
-    return model->takes_images && lm_mul_size(sizeof(uint32_t), sizes->rows, bytes_out);
+    return model->input_plan.has_images && lm_mul_size(sizeof(uint32_t), sizes->rows, bytes_out);
 }
 
 static bool image_slot_bytes(const struct lm_model *model, const struct lm_sizes *sizes,

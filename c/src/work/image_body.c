@@ -58,8 +58,8 @@ int lm_image_desk_open(struct lm_worker *worker) {
     uint64_t whole_pixels = 0;
     size_t scratch = 0;
     for (uint32_t m = 0; m < set->count; m++) {
-        const struct lm_image_plan *plan = &set->models[m]->image;
-        if (!set->models[m]->takes_images) continue;
+        const struct lm_image_plan *plan = &set->models[m]->input_plan.image;
+        if (!set->models[m]->input_plan.has_images) continue;
         size_t bytes = lm_image_rows_bytes_max(plan);
         if (bytes > scratch) scratch = bytes;
         if (plan->max_whole_pixels > whole_pixels) whole_pixels = plan->max_whole_pixels;
@@ -69,8 +69,8 @@ int lm_image_desk_open(struct lm_worker *worker) {
 
 int lm_image_desk_extend(const struct lm_worker *worker, struct lm_model *model) {
     const struct lm_image_desk *desk = worker->desk;
-    const struct lm_image_plan *plan = &model->image;
-    if (!model->takes_images) return 0;
+    const struct lm_image_plan *plan = &model->input_plan.image;
+    if (!model->input_plan.has_images) return 0;
     size_t scratch = lm_image_rows_bytes_max(plan);
     bool is_enough =
         desk && desk->scratch >= scratch && desk->whole_pixels >= plan->max_whole_pixels;
@@ -129,7 +129,7 @@ static enum lm_status decode_slices(struct lm_worker *worker, const struct lm_re
 static enum lm_status decode(struct lm_worker *worker, const struct lm_request *request,
                              const uint8_t *file, size_t bytes, void *tensor, char *why,
                              size_t why_bytes) {
-    const struct lm_image_plan *plan = &request->model->image;
+    const struct lm_image_plan *plan = &request->model->input_plan.image;
     struct lm_image_desk *desk = desk_of(worker, request);
     struct lane *lane = &desk->lanes[desk->used++];
     struct lm_image_info info;
@@ -208,7 +208,7 @@ enum lm_status lm_image_files_read(struct lm_worker *worker, struct lm_request *
 enum lm_status lm_image_file_read(struct lm_worker *worker, struct lm_request *request, char *why,
                                   size_t why_bytes) {
     const struct lm_model *model = request->model;
-    if (!model->takes_images) {
+    if (!model->input_plan.has_images) {
         snprintf(why, why_bytes,
                  "the body is a picture's file or a form, and model '%.200s' takes none: give it "
                  "the setting `image`, such as image: {preset: imagenet}",

@@ -50,7 +50,8 @@ static uint32_t by_pixels(const struct lm_request *request) {
     bool is_json = lm_encoding_is_text(request->encoding); /* else `asked` is another request's */
     bool are_files =
         lm_encoding_is_image(request->encoding) || (is_json && request->asked->pictures);
-    const struct lm_rgb8_plan *plan = model->takes_images ? &model->image.pixels : &model->rgb8;
+    const struct lm_rgb8_plan *plan =
+        model->input_plan.has_images ? &model->input_plan.image.pixels : &model->input_plan.rgb8;
     if (!is_file && !are_files)
         return lm_experts_choose(experts, (double)plan->height * plan->width);
     if (is_file) return lm_experts_choose(experts, pixels_of(at, (size_t)(end - at)));
