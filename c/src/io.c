@@ -172,6 +172,7 @@ static void complete(struct lm_io *io, const struct lm_completion *completion) {
     case LM_OP_RECV: lm_receive_completed(io, completion); break;
     case LM_OP_READABLE: readable(io, completion); break;
     case LM_OP_SEND: lm_reply_completed(io, completion); break;
+    case LM_OP_CONNECT: /* the server dials nobody */
     case LM_OP_WAKE:
     case LM_OP_CANCEL: break; /* the loop looks at everything anyway */
     }

@@ -310,11 +310,14 @@ int main(void) {
     port = ntohs(address.sin_port);
     CHECK(pthread_create(&thread, NULL, accept_all, NULL) == 0);
     settings();
-    each_reply_by_itself();
-    connections_that_end();
-    replies_that_close();
-    latencies();
-    arrivals();
+    for (int backend = 0; backend < 2; backend++) { /* io_uring, where it is to be had; epoll */
+        setenv("LUMEN_URING_MASK", backend ? "setup" : "", 1);
+        each_reply_by_itself();
+        connections_that_end();
+        replies_that_close();
+        latencies();
+        arrivals();
+    }
     shutdown(listener, SHUT_RDWR);
     pthread_join(thread, NULL);
     close(listener);

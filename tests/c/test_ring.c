@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/un.h>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -609,6 +610,59 @@ static void check_reuse(struct lm_ring *ring) {
     CHECK(same > 0); /* or the numbers were never the same */
 }
 
+/* ---- connecting ---- */
+
+/* Of a socket whose number and index had another owner before; what follows is on the connection.
+ */
+static void check_connect(struct lm_ring *ring) {
+    struct sockaddr_in address;
+    int listener = peer_listener(&address), fd, theirs;
+    for (uint32_t generation = 1; generation <= 20; generation++) {
+        fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        CHECK(fd >= 0);
+        lm_ring_connect(ring, fd, (struct sockaddr *)&address, sizeof address, 7, generation);
+        CHECK(peer_next(ring, LM_OP_CONNECT, 7, generation).result == 0);
+        CHECK(!(fcntl(fd, F_GETFL) & O_NONBLOCK)); /* as it was */
+        theirs = accept(listener, NULL, NULL);
+        CHECK(theirs >= 0);
+        lm_ring_recv_header(ring, fd, 7, generation);
+        peer_send(theirs, &generation, sizeof generation);
+        expect_header(ring, 7, generation, &generation, sizeof generation);
+        close(fd);
+        close(theirs);
+    }
+    close(listener); /* nobody listens there any more */
+    fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    lm_ring_connect(ring, fd, (struct sockaddr *)&address, sizeof address, 7, 30);
+    CHECK(peer_next(ring, LM_OP_CONNECT, 7, 30).result == -ECONNREFUSED);
+    close(fd);
+    lm_ring_connect(ring, fd, (struct sockaddr *)&address, sizeof address, 8, 30);
+    CHECK(peer_next(ring, LM_OP_CONNECT, 8, 30).result == -EBADF);
+}
+
+/* A unix socket, and one whose listener has no room: told at once, or when there is some. */
+static void check_connect_unix(struct lm_ring *ring) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    const bool waits = strcmp(lm_ring_backend(ring), "io_uring") == 0;
+    int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), first, second;
+    snprintf(address.sun_path + 1, sizeof address.sun_path - 1, "lumen-ring-%d", getpid());
+    CHECK(bind(listener, (struct sockaddr *)&address, sizeof address) == 0);
+    CHECK(listen(listener, 0) == 0);
+    first = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    second = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    lm_ring_connect(ring, first, (struct sockaddr *)&address, sizeof address, 1, 1);
+    CHECK(peer_next(ring, LM_OP_CONNECT, 1, 1).result == 0);
+    lm_ring_connect(ring, second, (struct sockaddr *)&address, sizeof address, 2, 1);
+    if (waits) {
+        peer_quiet(ring);
+        close(accept(listener, NULL, NULL));
+    }
+    CHECK(peer_next(ring, LM_OP_CONNECT, 2, 1).result == (waits ? 0 : -EAGAIN));
+    close(first);
+    close(second);
+    close(listener);
+}
+
 /* ---- waking and waiting ---- */
 
 static void *ring_often(void *argument) {
@@ -738,6 +792,8 @@ int main(void) {
             check_shutdown(ring, sent);
             check_reuse(ring);
         }
+        check_connect(ring);
+        check_connect_unix(ring);
         check_wake(ring);
         check_timeouts(ring);
         check_signals(ring);

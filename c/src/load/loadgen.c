@@ -25,13 +25,18 @@
 
 _Static_assert((int)LUMEN_LOAD_BUCKETS == (int)LM_HISTOGRAM_BUCKETS, "one layout of histograms");
 
-enum { LATE_NS = 1000000, DUE_MAX = 1 << 20 };
+enum {
+    LATE_NS = 1000000,
+    DUE_MAX = 1 << 20,
+    TICK_NS = 50 * 1000000 /* to look at the clock and at `stop` */
+};
 
 struct load {
     const lumen_load_config *config;
     lumen_load_result *result;
     const struct lm_load_dialect *dialect;
     struct lm_ring *ring;
+    struct lm_load_dials dials;
     struct lm_load_connection *connections;
     uint8_t *heads; /* of replies; a page that no reply needs is never touched */
     uint32_t *idle; /* a stack of free connections */
@@ -86,16 +91,17 @@ static int load_open(struct load *load, const lumen_load_config *config,
         return lm_error(LUMEN_E_NOMEM, "no memory for %u connections", config->connections);
     }
     for (uint32_t c = 0; c < config->connections; c++) load->connections[c].fd = -1;
-    int code = lm_ring_open(&load->ring, LUMEN_IO_AUTO, config->connections);
-    for (uint32_t c = 0; !code && c < config->connections; c++) {
+    for (uint32_t c = 0; c < config->connections; c++) {
         struct lm_load_connection *connection = &load->connections[c];
-        code = lm_load_dial(config, &connection->fd);
         connection->head = load->heads + (size_t)c * dialect->reply_head_bytes;
         dialect->prepare(connection, config);
-        load->idle[load->idle_count++] = config->connections - 1 - c;
+        load->idle[c] = config->connections - 1 - c;
     }
-    load->open_count = config->connections;
-    return code;
+    load->open_count = load->idle_count = config->connections;
+    int code = lm_ring_open(&load->ring, LUMEN_IO_AUTO, config->connections);
+    load->dials = (struct lm_load_dials){
+        .config = config, .ring = load->ring, .connections = load->connections};
+    return code ? code : lm_load_dial_all(&load->dials);
 }
 
 /* ---- one request ---- */
@@ -134,7 +140,14 @@ static void send_request(struct load *load, uint32_t index) {
     }
     connection->sending = connection->parts[0].iov_len + connection->parts[1].iov_len > 0;
     if (connection->sending)
-        lm_ring_send(load->ring, connection->fd, &connection->message, index, 0);
+        lm_ring_send(load->ring, connection->fd, &connection->message, index,
+                     connection->generation);
+}
+
+static void begin_exchange(struct load *load, uint32_t index) {
+    struct lm_load_connection *connection = &load->connections[index];
+    send_request(load, index);
+    lm_ring_recv_header(load->ring, connection->fd, index, connection->generation);
 }
 
 static void start_request(struct load *load, uint32_t index, uint64_t due_ns, uint64_t now_ns) {
@@ -152,13 +165,22 @@ static void start_request(struct load *load, uint32_t index, uint64_t due_ns, ui
     connection->last = false;
     load->out += connection->counted;
     if (connection->counted && now_ns - due_ns > LATE_NS) load->result->late++;
-    /* The server closed it after its last reply. Connecting is a part of this request's time. */
-    if (connection->fd < 0 && lm_load_dial(load->config, &connection->fd) != 0) {
+    if (connection->fd >= 0) {
+        begin_exchange(load, index);
+    } else if (lm_load_dial(&load->dials, index) != 0) {
+        /* The server closed it after its last reply. Connecting is a part of this request's time.
+         */
         lose_connection(load, index);
-        return;
     }
-    send_request(load, index);
-    lm_ring_recv_header(load->ring, connection->fd, index, 0);
+}
+
+static void connected(struct load *load, const struct lm_completion *completion) {
+    struct lm_load_connection *connection = &load->connections[completion->index];
+    if (lm_load_dialled(&load->dials, completion)) {
+        begin_exchange(load, completion->index);
+    } else if (!connection->dialling) {
+        lose_connection(load, completion->index);
+    }
 }
 
 static void record(lumen_load_result *result, uint64_t latency_ns) {
@@ -247,7 +269,7 @@ static void received(struct load *load, const struct lm_completion *completion) 
         count_reply(load, connection);
         finish_request(load, index);
     } else {
-        lm_ring_recv_header(load->ring, connection->fd, index, 0);
+        lm_ring_recv_header(load->ring, connection->fd, index, connection->generation);
     }
 }
 
@@ -304,10 +326,9 @@ static void start_due(struct load *load, uint64_t now_ns) {
 }
 
 static uint64_t wait_limit(const struct load *load, uint64_t now_ns) {
-    const uint64_t tick = 50 * 1000000ull; /* to look at the clock and at `stop` */
-    if (load->config->rate <= 0) return tick;
+    if (load->config->rate <= 0) return TICK_NS;
     uint64_t gap = load->next_due_ns > now_ns ? load->next_due_ns - now_ns : 0;
-    return gap < tick ? gap : tick;
+    return gap < TICK_NS ? gap : TICK_NS;
 }
 
 static bool is_over(const struct load *load, uint64_t now_ns) {
@@ -318,6 +339,7 @@ static bool is_over(const struct load *load, uint64_t now_ns) {
 }
 
 static void complete(struct load *load, const struct lm_completion *completion) {
+    if (completion->op == LM_OP_CONNECT) connected(load, completion);
     if (completion->op == LM_OP_SEND) sent(load, completion);
     if (completion->op == LM_OP_RECV_HEADER) received(load, completion);
 }

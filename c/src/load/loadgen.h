@@ -11,17 +11,20 @@
 
 #include "base/native_codec.h"
 #include "lumen.h"
+#include "ring/ring.h"
 
 enum { LM_LOAD_HTTP_HEAD_BYTES = 8192 /* a reply's head, at most */ };
 
 struct lm_load_connection {
-    int fd;       /* -1: not open; dialled when a request needs it */
-    bool lost;    /* and never used again */
-    bool busy;    /* a request is out: its reply is not whole, and a receive is under way */
-    bool counted; /* the request was due after the warm-up */
-    bool sending; /* a part of the request goes out through the ring */
-    bool last;    /* nothing can follow what is out now: close, and dial anew */
-    bool differs; /* the reply from what is expected */
+    int fd;              /* -1: not open; dialled when a request needs it */
+    uint32_t generation; /* of the descriptor */
+    bool dialling;       /* a request that is busy begins when it is connected */
+    bool lost;           /* and never used again */
+    bool busy;           /* a request is out: its reply is not whole, and a receive is under way */
+    bool counted;        /* the request was due after the warm-up */
+    bool sending;        /* a part of the request goes out through the ring */
+    bool last;           /* nothing can follow what is out now: close, and dial anew */
+    bool differs;        /* the reply from what is expected */
     bool head_done;
     uint16_t status;    /* of the reply, enum lm_status */
     uint32_t payload;   /* which one is out */
@@ -37,8 +40,24 @@ struct lm_load_connection {
 
 /* 0, or LUMEN_E_INVALID with the setting that cannot be used. */
 int lm_load_check(const lumen_load_config *config);
-/* Waits until the connection is there. Returns 0, or LUMEN_E_* with the cause. */
-int lm_load_dial(const lumen_load_config *config, int *fd_out);
+/* How the connections come to be. */
+struct lm_load_dials {
+    const lumen_load_config *config;
+    struct lm_ring *ring;
+    struct lm_load_connection *connections;
+    struct sockaddr_storage address;
+    socklen_t address_bytes;
+    uint32_t count; /* under way */
+    int error;      /* errno of the last one that was not to be had; 0: none */
+};
+
+/* All connections, before the clock runs. Returns 0, LUMEN_E_IO, or LUMEN_E_INVALID: the host is no
+ * address. */
+int lm_load_dial_all(struct lm_load_dials *dials);
+/* Begins to connect one. Returns 0 or LUMEN_E_IO. */
+int lm_load_dial(struct lm_load_dials *dials, uint32_t index);
+/* What became of it. false: the connection is not there, or is dialled again. */
+bool lm_load_dialled(struct lm_load_dials *dials, const struct lm_completion *completion);
 
 struct lm_load_dialect {
     uint32_t request_head_bytes; /* of `request`, sent before the payload */

@@ -11,6 +11,8 @@
 #include "base/limits.h"
 #include "load/loadgen.h"
 
+enum { DIALS_MAX = 128 }; /* under way at a time, so that no listener's backlog overflows */
+
 /* Any kind of address, and how many bytes of it count; 0: config->host is none. */
 static socklen_t read_address(const lumen_load_config *config, struct sockaddr_storage *address) {
     struct sockaddr_in *v4 = (struct sockaddr_in *)address;
@@ -35,28 +37,71 @@ static socklen_t read_address(const lumen_load_config *config, struct sockaddr_s
     return sizeof *v6;
 }
 
-int lm_load_dial(const lumen_load_config *config, int *fd_out) {
-    struct sockaddr_storage address;
-    socklen_t bytes = read_address(config, &address);
-    if (bytes == 0) {
+/* A socket to connect. Returns it, or LUMEN_E_IO. */
+static int new_socket(int family) {
+    const int on = 1;
+    int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) return lm_error_errno(LUMEN_E_IO, errno, "cannot create a socket");
+    if (family != AF_UNIX) setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    return fd;
+}
+
+static int fail(const lumen_load_config *config, int number) {
+    if (strncmp(config->host, "unix:", 5) == 0)
+        return lm_error_errno(LUMEN_E_IO, number, "cannot connect to %s", config->host);
+    return lm_error_errno(LUMEN_E_IO, number, "cannot connect to %s port %u", config->host,
+                          config->port);
+}
+
+int lm_load_dial(struct lm_load_dials *dials, uint32_t index) {
+    struct lm_load_connection *connection = &dials->connections[index];
+    int fd = new_socket(dials->address.ss_family);
+    if (fd < 0) return fd;
+    connection->fd = fd;
+    connection->generation++;
+    connection->dialling = true;
+    dials->count++;
+    lm_ring_connect(dials->ring, fd, (const struct sockaddr *)&dials->address, dials->address_bytes,
+                    index, connection->generation);
+    return 0;
+}
+
+bool lm_load_dialled(struct lm_load_dials *dials, const struct lm_completion *completion) {
+    struct lm_load_connection *connection = &dials->connections[completion->index];
+    connection->dialling = false;
+    dials->count--;
+    if (completion->result == 0) return true;
+    close(connection->fd);
+    connection->fd = -1;
+    /* A unix socket's listener has no room: it is asked until it has. */
+    if (completion->result == -EAGAIN && lm_load_dial(dials, completion->index) == 0) return false;
+    dials->error = -completion->result;
+    return false;
+}
+
+int lm_load_dial_all(struct lm_load_dials *dials) {
+    const lumen_load_config *config = dials->config;
+    struct lm_completion completions[LM_COMPLETIONS_PER_TURN];
+    dials->address_bytes = read_address(config, &dials->address);
+    if (dials->address_bytes == 0) {
         return lm_error(LUMEN_E_INVALID,
                         "expected an IPv4 or IPv6 address, or unix: and a path of at most %d "
                         "bytes, found '%s'",
                         LM_UNIX_PATH_BYTES_MAX - 1, config->host);
     }
-    bool is_unix = address.ss_family == AF_UNIX;
-    int fd = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    const int on = 1;
-    if (fd < 0 || connect(fd, (struct sockaddr *)&address, bytes) != 0) {
-        int number = errno;
-        if (fd >= 0) close(fd);
-        if (is_unix)
-            return lm_error_errno(LUMEN_E_IO, number, "cannot connect to %s", config->host);
-        return lm_error_errno(LUMEN_E_IO, number, "cannot connect to %s port %u", config->host,
-                              config->port);
+    for (uint32_t next = 0; next < config->connections || dials->count;) {
+        for (; next < config->connections && dials->count < DIALS_MAX; next++) {
+            int code = lm_load_dial(dials, next);
+            if (code) return code;
+        }
+        int count = lm_ring_wait(dials->ring, 0, UINT64_MAX, completions, LM_COMPLETIONS_PER_TURN);
+        if (count < 0)
+            return lm_error_errno(LUMEN_E_IO, count, "load generator: %s",
+                                  lm_ring_backend(dials->ring));
+        for (int c = 0; c < count; c++)
+            if (completions[c].op == LM_OP_CONNECT) (void)lm_load_dialled(dials, &completions[c]);
+        if (dials->error) return fail(config, dials->error);
     }
-    if (!is_unix) setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    *fd_out = fd;
     return 0;
 }
 

@@ -92,6 +92,15 @@ void lm_ring_send(struct lm_ring *ring, int fd, const struct msghdr *message, ui
     }
 }
 
+void lm_ring_connect(struct lm_ring *ring, int fd, const struct sockaddr *address, socklen_t bytes,
+                     uint32_t index, uint32_t generation) {
+    if (is_uring(ring)) {
+        lm_uring_connect(ring, fd, address, bytes, index, generation);
+    } else {
+        lm_epoll_connect(ring, fd, address, bytes, index, generation);
+    }
+}
+
 bool lm_ring_holds_sockets(const struct lm_ring *ring) {
     return is_uring(ring);
 }

@@ -20,6 +20,7 @@ enum lm_op {
     LM_OP_RECV,        /* result: bytes in the caller's memory */
     LM_OP_READABLE,    /* result: not negative */
     LM_OP_SEND,        /* result: bytes sent */
+    LM_OP_CONNECT,     /* result: 0 */
     LM_OP_WAKE,        /* a worker rang */
     LM_OP_CANCEL
 };
@@ -67,6 +68,12 @@ void lm_ring_poll(struct lm_ring *ring, int fd, uint32_t index, uint32_t generat
  * until the completion. */
 void lm_ring_send(struct lm_ring *ring, int fd, const struct msghdr *message, uint32_t index,
                   uint32_t generation);
+
+/* Connects a socket that has none of this ring's operations under way. `address` stays as it is
+ * until the completion. -EAGAIN: a unix socket whose listener has no room now (epoll; io_uring
+ * waits for room). */
+void lm_ring_connect(struct lm_ring *ring, int fd, const struct sockaddr *address, socklen_t bytes,
+                     uint32_t index, uint32_t generation);
 
 /* io_uring's alone: what is started there no longer needs its descriptor once it is submitted. */
 bool lm_ring_holds_sockets(const struct lm_ring *ring);

@@ -36,6 +36,8 @@ void lm_uring_recv(struct lm_ring *base, int fd, void *memory, size_t bytes, uin
 void lm_uring_poll(struct lm_ring *base, int fd, uint32_t index, uint32_t generation);
 void lm_uring_send(struct lm_ring *base, int fd, const struct msghdr *message, uint32_t index,
                    uint32_t generation);
+void lm_uring_connect(struct lm_ring *base, int fd, const struct sockaddr *address, socklen_t bytes,
+                      uint32_t index, uint32_t generation);
 bool lm_uring_is_submitted(const struct lm_ring *base);
 void lm_uring_cancel_recv_header(struct lm_ring *base, uint32_t index, uint32_t generation);
 void lm_uring_buffer_return(struct lm_ring *base, int32_t buffer);
@@ -56,6 +58,8 @@ void lm_epoll_recv(struct lm_ring *base, int fd, void *memory, size_t bytes, uin
 void lm_epoll_poll(struct lm_ring *base, int fd, uint32_t index, uint32_t generation);
 void lm_epoll_send(struct lm_ring *base, int fd, const struct msghdr *message, uint32_t index,
                    uint32_t generation);
+void lm_epoll_connect(struct lm_ring *base, int fd, const struct sockaddr *address, socklen_t bytes,
+                      uint32_t index, uint32_t generation);
 void lm_epoll_buffer_return(struct lm_ring *base, int32_t buffer);
 int lm_epoll_wait(struct lm_ring *base, uint64_t poll_ns, uint64_t timeout_ns,
                   struct lm_completion *completions, uint32_t capacity);

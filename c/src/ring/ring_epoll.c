@@ -107,7 +107,7 @@ static struct lm_epoll_entry *start(struct lm_epoll *ring, int fd, uint32_t inde
     generation &= 0xffffff;
     bool known =
         (entry->flags & LM_EPOLL_REGISTERED) && entry->generation == generation && entry->fd == fd;
-    if (!known && (entry->flags & (LM_EPOLL_RECV | LM_EPOLL_SEND)) == 0) {
+    if (!known && (entry->flags & (LM_EPOLL_RECV | LM_EPOLL_SEND | LM_EPOLL_CONNECT)) == 0) {
         LM_DEBUG_ASSERT(!(entry->flags & LM_EPOLL_QUEUED));
         /* A send that comes before the first event is tried: sockets are writable as a rule. */
         *entry =
@@ -146,6 +146,25 @@ void lm_epoll_send(struct lm_ring *base, int fd, const struct msghdr *message, u
     struct lm_epoll *ring = own(base);
     struct lm_epoll_entry *entry = start(ring, fd, index, generation, LM_EPOLL_SEND);
     ring->sendings[index] = (struct lm_epoll_sending){.message = message};
+    if (lm_epoll_may_go_on(entry)) lm_epoll_enqueue(ring, entry);
+}
+
+/* Without waiting, whatever the socket is. Returns 0 or an errno. */
+static int dial(int fd, const struct sockaddr *address, socklen_t bytes) {
+    int flags = fcntl(fd, F_GETFL);
+    if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0) return errno;
+    int error = connect(fd, address, bytes) == 0 ? 0 : errno;
+    (void)fcntl(fd, F_SETFL, flags);
+    return error;
+}
+
+void lm_epoll_connect(struct lm_ring *base, int fd, const struct sockaddr *address, socklen_t bytes,
+                      uint32_t index, uint32_t generation) {
+    struct lm_epoll *ring = own(base);
+    struct lm_epoll_entry *entry = start(ring, fd, index, generation, LM_EPOLL_CONNECT);
+    int error = dial(fd, address, bytes);
+    entry->left = error == EINPROGRESS ? 0 : (uint32_t)error;
+    if (error == EINPROGRESS) entry->flags &= ~(uint32_t)LM_EPOLL_WRITABLE;
     if (lm_epoll_may_go_on(entry)) lm_epoll_enqueue(ring, entry);
 }
 

@@ -23,6 +23,7 @@ enum {
     LM_EPOLL_RECV_BODY = 1 << 6,
     LM_EPOLL_SEND = 1 << 7,
     LM_EPOLL_POLL = 1 << 8,
+    LM_EPOLL_CONNECT = 1 << 9, /* alone; `left` is the errno that is known of it, or 0 */
     LM_EPOLL_RECV = LM_EPOLL_RECV_HEADER | LM_EPOLL_RECV_BODY | LM_EPOLL_POLL
 };
 
@@ -99,7 +100,8 @@ static inline void lm_epoll_enqueue(struct lm_epoll *ring, struct lm_epoll_entry
 /* Whether trying it makes sense. */
 static inline bool lm_epoll_may_go_on(const struct lm_epoll_entry *entry) {
     return ((entry->flags & LM_EPOLL_RECV) && (entry->flags & LM_EPOLL_READABLE)) ||
-           ((entry->flags & LM_EPOLL_SEND) && (entry->flags & LM_EPOLL_WRITABLE)) ||
+           ((entry->flags & (LM_EPOLL_SEND | LM_EPOLL_CONNECT)) &&
+            (entry->flags & LM_EPOLL_WRITABLE)) ||
            !(entry->flags & LM_EPOLL_REGISTERED);
 }
 

@@ -131,6 +131,15 @@ static bool try_send(struct lm_epoll *ring, struct lm_epoll_entry *entry,
     return true;
 }
 
+static void try_connect(struct lm_epoll *ring, struct lm_epoll_entry *entry,
+                        struct lm_completion *completion) {
+    int error = (int)entry->left;
+    socklen_t bytes = sizeof error;
+    if (!error && getsockopt(entry->fd, SOL_SOCKET, SO_ERROR, &error, &bytes) != 0) error = errno;
+    entry->flags &= ~(uint32_t)LM_EPOLL_CONNECT;
+    complete(ring, entry, LM_OP_CONNECT, -error, completion);
+}
+
 /* Ends what is under way on a descriptor that epoll does not take. */
 static uint32_t fail(struct lm_epoll *ring, struct lm_epoll_entry *entry, int32_t error,
                      struct lm_completion *completions, uint32_t capacity) {
@@ -145,6 +154,10 @@ static uint32_t fail(struct lm_epoll *ring, struct lm_epoll_entry *entry, int32_
     if ((entry->flags & LM_EPOLL_SEND) && count < capacity) {
         entry->flags &= ~(uint32_t)LM_EPOLL_SEND;
         complete(ring, entry, LM_OP_SEND, error, &completions[count++]);
+    }
+    if (entry->flags & LM_EPOLL_CONNECT) {
+        entry->flags &= ~(uint32_t)LM_EPOLL_CONNECT;
+        complete(ring, entry, LM_OP_CONNECT, error, &completions[count++]);
     }
     if (entry->flags & LM_EPOLL_SEND) lm_epoll_enqueue(ring, entry);
     return count;
@@ -170,6 +183,8 @@ static uint32_t try_entry(struct lm_epoll *ring, struct lm_epoll_entry *entry,
             count += try_poll(ring, entry, &completions[count]);
         }
     }
+    if ((entry->flags & LM_EPOLL_CONNECT) && (entry->flags & LM_EPOLL_WRITABLE))
+        try_connect(ring, entry, &completions[count++]);
     if ((entry->flags & LM_EPOLL_SEND) && (entry->flags & LM_EPOLL_WRITABLE) && count < capacity)
         count += try_send(ring, entry, &completions[count]);
     if (lm_epoll_may_go_on(entry)) lm_epoll_enqueue(ring, entry);

@@ -83,30 +83,6 @@ static uint64_t pack(enum lm_op op, uint32_t index, uint32_t generation) {
     return ((uint64_t)op << 56) | ((uint64_t)(generation & 0xffffff) << 32) | index;
 }
 
-static int refuse(int errno_value) {
-    switch (-errno_value) {
-    case EPERM:
-        return lm_error(
-            LUMEN_E_UNSUPPORTED,
-            "io_uring is refused by this system (EPERM): a container's seccomp profile or "
-            "kernel.io_uring_disabled; run with --security-opt seccomp=unconfined, or a profile "
-            "that allows "
-            "io_uring_setup, io_uring_enter and io_uring_register, or sysctl "
-            "kernel.io_uring_disabled=0");
-    case ENOSYS:
-        return lm_error(
-            LUMEN_E_UNSUPPORTED,
-            "io_uring is not there (ENOSYS): a kernel built without it, or a sandbox "
-            "(gVisor, an old seccomp profile) that hides it; it needs Linux 6.1 or later");
-    case ENOMEM:
-        return lm_error(LUMEN_E_UNSUPPORTED,
-                        "io_uring found no memory (ENOMEM): raise the locked-memory limit "
-                        "(ulimit -l, LimitMEMLOCK=) or the container's memory");
-    default:
-        return lm_error_errno(LUMEN_E_UNSUPPORTED, errno_value, "io_uring could not be set up");
-    }
-}
-
 /* As the kernel, or one that knows less. */
 static int try_setup(struct lm_uring *ring, const struct lm_uring_features *features,
                      unsigned sq_entries, struct io_uring_params *params) {
@@ -147,7 +123,7 @@ static int set_up(struct lm_uring *ring, const struct lm_uring_features *feature
             cq_entries /= 2;
             sq_entries = sq_entries > 64 ? sq_entries / 2 : sq_entries;
         } else {
-            return refuse(code);
+            return lm_uring_refuse(code);
         }
     }
 }
@@ -165,7 +141,7 @@ static int add_buffers(struct lm_uring *ring, const struct lm_uring_features *fe
                : io_uring_register_buf_ring(&ring->uring, &registration, 0);
     if (code) {
         ring->buffers = NULL;
-        if (code != -EINVAL) return refuse(code);
+        if (code != -EINVAL) return lm_uring_refuse(code);
         return lm_error(LUMEN_E_UNSUPPORTED, "this kernel's io_uring has no buffer rings: expected "
                                              "Linux 6.1 or later");
     }
@@ -234,7 +210,7 @@ int lm_uring_open(struct lm_ring **ring_out, const struct lm_uring_features *fea
     code = io_uring_submit(&ring->uring);
     if (code < 0) {
         lm_uring_close(&ring->base);
-        return refuse(code);
+        return lm_uring_refuse(code);
     }
     *ring_out = &ring->base;
     return 0;
@@ -262,19 +238,22 @@ void lm_uring_accept(struct lm_ring *base, uint32_t listener, int listen_fd) {
     arm_accept(ring, listener);
 }
 
+static void cancel(struct lm_uring *ring, uint64_t user_data) {
+    struct io_uring_sqe *sqe = next_sqe(ring);
+    io_uring_prep_cancel64(sqe, user_data, 0);
+    sqe->user_data = pack(LM_OP_CANCEL, 0, 0);
+}
+
 void lm_uring_cancel_accept(struct lm_ring *base, uint32_t listener) {
     struct lm_uring *ring = own(base);
-    struct io_uring_sqe *sqe = next_sqe(ring);
     ring->listeners[listener].accepting = false;
-    io_uring_prep_cancel64(sqe, pack(LM_OP_ACCEPT, listener, 0), 0);
-    sqe->user_data = pack(LM_OP_CANCEL, 0, 0);
+    cancel(ring, pack(LM_OP_ACCEPT, listener, 0));
     /* Now, since the caller may close the listener, and its number may be another's next. */
     io_uring_submit(&ring->uring);
 }
 
 void lm_uring_recv_header(struct lm_ring *base, int fd, uint32_t index, uint32_t generation) {
-    struct lm_uring *ring = own(base);
-    struct io_uring_sqe *sqe = next_sqe(ring);
+    struct io_uring_sqe *sqe = next_sqe(own(base));
     io_uring_prep_recv(sqe, fd, NULL, LM_HEADER_BUFFER_BYTES, 0);
     sqe->flags |= IOSQE_BUFFER_SELECT;
     sqe->buf_group = HEADER_GROUP;
@@ -284,26 +263,30 @@ void lm_uring_recv_header(struct lm_ring *base, int fd, uint32_t index, uint32_t
 
 void lm_uring_recv(struct lm_ring *base, int fd, void *memory, size_t bytes, uint32_t index,
                    uint32_t generation) {
-    struct lm_uring *ring = own(base);
-    struct io_uring_sqe *sqe = next_sqe(ring);
+    struct io_uring_sqe *sqe = next_sqe(own(base));
     io_uring_prep_recv(sqe, fd, memory, bytes, MSG_WAITALL);
     if (bytes >= POLL_FIRST_BYTES) sqe->ioprio |= IORING_RECVSEND_POLL_FIRST;
     sqe->user_data = pack(LM_OP_RECV, index, generation);
 }
 
 void lm_uring_poll(struct lm_ring *base, int fd, uint32_t index, uint32_t generation) {
-    struct lm_uring *ring = own(base);
-    struct io_uring_sqe *sqe = next_sqe(ring);
+    struct io_uring_sqe *sqe = next_sqe(own(base));
     io_uring_prep_poll_add(sqe, fd, POLLIN);
     sqe->user_data = pack(LM_OP_READABLE, index, generation);
 }
 
 void lm_uring_send(struct lm_ring *base, int fd, const struct msghdr *message, uint32_t index,
                    uint32_t generation) {
-    struct lm_uring *ring = own(base);
-    struct io_uring_sqe *sqe = next_sqe(ring);
+    struct io_uring_sqe *sqe = next_sqe(own(base));
     io_uring_prep_sendmsg(sqe, fd, message, MSG_NOSIGNAL | MSG_WAITALL);
     sqe->user_data = pack(LM_OP_SEND, index, generation);
+}
+
+void lm_uring_connect(struct lm_ring *base, int fd, const struct sockaddr *address, socklen_t bytes,
+                      uint32_t index, uint32_t generation) {
+    struct io_uring_sqe *sqe = next_sqe(own(base));
+    io_uring_prep_connect(sqe, fd, address, bytes);
+    sqe->user_data = pack(LM_OP_CONNECT, index, generation);
 }
 
 bool lm_uring_is_submitted(const struct lm_ring *base) {
@@ -312,9 +295,7 @@ bool lm_uring_is_submitted(const struct lm_ring *base) {
 }
 
 void lm_uring_cancel_recv_header(struct lm_ring *base, uint32_t index, uint32_t generation) {
-    struct io_uring_sqe *sqe = next_sqe(own(base));
-    io_uring_prep_cancel64(sqe, pack(LM_OP_RECV_HEADER, index, generation), 0);
-    sqe->user_data = pack(LM_OP_CANCEL, 0, 0);
+    cancel(own(base), pack(LM_OP_RECV_HEADER, index, generation));
 }
 
 void lm_uring_buffer_return(struct lm_ring *base, int32_t buffer) {

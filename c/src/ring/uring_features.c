@@ -8,6 +8,7 @@
  */
 #include "ring/uring_features.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -110,4 +111,28 @@ int lm_uring_features_read(struct lm_uring_features *features) {
     *features = (struct lm_uring_features){0};
     if (uname(&name) == 0) features->kernel = lm_kernel_parse(name.release);
     return lm_uring_mask_parse(getenv("LUMEN_URING_MASK"), features);
+}
+
+int lm_uring_refuse(int errno_value) {
+    switch (-errno_value) {
+    case EPERM:
+        return lm_error(
+            LUMEN_E_UNSUPPORTED,
+            "io_uring is refused by this system (EPERM): a container's seccomp profile or "
+            "kernel.io_uring_disabled; run with --security-opt seccomp=unconfined, or a profile "
+            "that allows "
+            "io_uring_setup, io_uring_enter and io_uring_register, or sysctl "
+            "kernel.io_uring_disabled=0");
+    case ENOSYS:
+        return lm_error(
+            LUMEN_E_UNSUPPORTED,
+            "io_uring is not there (ENOSYS): a kernel built without it, or a sandbox "
+            "(gVisor, an old seccomp profile) that hides it; it needs Linux 6.1 or later");
+    case ENOMEM:
+        return lm_error(LUMEN_E_UNSUPPORTED,
+                        "io_uring found no memory (ENOMEM): raise the locked-memory limit "
+                        "(ulimit -l, LimitMEMLOCK=) or the container's memory");
+    default:
+        return lm_error_errno(LUMEN_E_UNSUPPORTED, errno_value, "io_uring could not be set up");
+    }
 }

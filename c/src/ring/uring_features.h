@@ -47,4 +47,8 @@ int lm_uring_mask_parse(const char *mask, struct lm_uring_features *features);
 /* This kernel, with LUMEN_URING_MASK applied. */
 int lm_uring_features_read(struct lm_uring_features *features);
 
+/* Says why io_uring could not be set up or entered, and the cure, as an error: returns
+ * LUMEN_E_UNSUPPORTED. */
+int lm_uring_refuse(int errno_value);
+
 #endif
