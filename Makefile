@@ -31,7 +31,7 @@ build: $(VENV)/.run ## the set-up of `run` alone: system packages, .venv, the C 
 	@$(MAKE) -s --no-print-directory -C c lib
 
 # PATHS="runs/a runs/b": files, and folders of `lumen bench --out`.
-dashboard: $(VENV)/.dashboard ## recorded runs and a running server as charts, on port 8501 (brings 350 MB)
+dashboard: $(VENV)/.dashboard ## recorded runs as charts, on port 8501 (brings 350 MB)
 	@exec $(BIN)/lumen dashboard $(or $(PATHS),docs/benchmarks)
 
 WHEEL = dist/lumen_uring-$(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)-py3-none-manylinux_2_28_$(shell uname -m).whl

@@ -982,7 +982,7 @@ def test_what_was_probably_meant_is_said(
     assert says in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["predict", "health", "stats", "top", "reload", "dashboard"])
+@pytest.mark.parametrize("command", ["predict", "health", "stats", "top", "reload"])
 @pytest.mark.parametrize(
     ("url", "host", "port"),
     [

@@ -19,7 +19,6 @@ from test_stats import build as build_other
 
 from lumen_uring.cli import main
 from lumen_uring.commands import top
-from lumen_uring.dashboard import live
 from lumen_uring.errors import StatsError
 from lumen_uring.metrics import words as metrics_words
 from lumen_uring.metrics.top_screen import Reading, screen
@@ -185,21 +184,6 @@ def test_rates_and_percentiles_are_of_the_interval(two: tuple[Reading, Reading])
         "workers 28% busy of 2 70 Runs/s 36% batched 18% wide",
         "w0 55% io0 0%",
     ]
-
-
-def test_the_dashboard_shows_the_same_interval(two: tuple[Reading, Reading]) -> None:
-    now = live.between(*two)
-    assert now.rates == {"ok": 120, "error": 3, "shed": 30, "client gone": 0.5}
-    assert (now.in_flight, now.queued, now.connections) == (7, pytest.approx(3), 1234)
-    large = next(row for row in now.models if row["model"] == "large")
-    assert (large["answered per second"], large["errors per second"]) == (100, 30)
-    assert now.p50_us == pytest.approx(40_000, rel=0.01)
-    assert [(one.name, round(one.share, 2)) for one in now.workers] == [
-        ("worker 0", 0.55),
-        ("I/O 0", 0.0),
-    ]
-    stages = {row["stage"]: row["per second"] for row in now.stages}
-    assert (stages["total"], stages["infer"], stages["receive"]) == (100, 120, 0)
 
 
 def test_what_did_not_move(two: tuple[Reading, Reading]) -> None:

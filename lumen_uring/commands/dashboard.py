@@ -1,7 +1,7 @@
-"""`lumen dashboard`: what was recorded of servers, and what a running one does, as charts.
+"""`lumen dashboard`: what was recorded of servers, as charts.
 
 Called by cli.py, on the main thread. It replaces itself with Streamlit, which runs
-dashboard/app.py; the server is not touched, its statistics file is read.
+dashboard/app.py. A running server shows itself: the page at /, `lumen top` and Grafana.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from lumen_uring.errors import LumenError
-from lumen_uring.options import Subparsers, add_port_option, port_number
+from lumen_uring.options import Subparsers, port_number
 
 _APP: Final = Path(__file__).resolve().parents[1] / "dashboard" / "app.py"
 _QUIET: Final = (
@@ -35,13 +35,13 @@ def add(subparsers: Subparsers) -> None:
     """
     parser = subparsers.add_parser(
         "dashboard",
-        help="show recorded runs and a running server as charts",
+        help="show recorded runs as charts",
         description="Serves pages of charts until Ctrl-C: of telemetry files, folders of `lumen "
-        "bench --out`, results.json of `make bench`, JSON of `make perfstat`, and of a server that "
-        "runs on this machine. It needs the extra `dashboard` of the package.",
+        "bench --out`, results.json of `make bench`, and JSON of `make perfstat`. It needs the "
+        "extra `dashboard` of the package. A running server shows itself: its page at /, and "
+        "`lumen top`.",
     )
     parser.add_argument("paths", nargs="*", metavar="PATH", help="files, and folders of them")
-    add_port_option(parser)
     parser.add_argument(
         "--listen",
         type=port_number,
@@ -72,5 +72,4 @@ def run(arguments: argparse.Namespace) -> int:
     command += ["--server.address=127.0.0.1", f"--server.port={arguments.listen}"]
     print(f"Dashboard: http://127.0.0.1:{arguments.listen} (Ctrl-C ends it)", flush=True)
     # Streamlit leaves what stands behind "--" to the program.
-    app = ["--", f"--port={arguments.port}", "--", *arguments.paths]
-    os.execv(sys.executable, [*command, *app])
+    os.execv(sys.executable, [*command, "--", "--", *arguments.paths])

@@ -31,7 +31,6 @@ def _read(path: str, _changed_ns: int, _bytes: int) -> runs.Read:
 def main() -> None:
     """Draws the chosen page."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--port", type=int, required=True)
     parser.add_argument("paths", nargs="*")
     arguments = parser.parse_args()
     st.set_page_config(page_title="Lumen", layout="wide")
@@ -50,7 +49,6 @@ def main() -> None:
         st.Page(partial(draw, library), title=title, url_path=title.lower())
         for title, draw in recorded
     ]
-    several.append(st.Page(partial(pages.now, arguments.port), title="Now", url_path="now"))
     chosen = st.navigation(several, position="top")
     if library.findings and chosen is not several[0]:
         st.caption(f"{len(library.findings)} remarks on the files: see Files.")

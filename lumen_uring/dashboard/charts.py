@@ -10,7 +10,6 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from lumen_uring.dashboard.axes import (
-    COLOURS,
     EACH,
     PERCENTILE,
     TIME,
@@ -298,40 +297,4 @@ def perfstat(states: Sequence[str], table: Iterable[Line]) -> Spec:
             },
             _at_one(title),
         ],
-    )
-
-
-# ---- the running server ----
-
-
-def history(rows: Iterable[Row], times: bool) -> Spec:
-    """The last minutes: rates by outcome, or percentiles.
-
-    Args:
-        rows: each with `ago` (s, negative), `what` and `value`.
-        times: the values are times in µs.
-    """
-    values = list(rows)
-    y = number_axis("value", "requests per second")
-    if times:
-        y = time_axis("value", "latency", (float(row["value"]) for row in values))
-    return spec(
-        values,
-        160,
-        mark={"type": "line", "tooltip": True},
-        encoding={"x": number_axis("ago", "seconds"), "y": y, "color": colour_of("what", None)},
-    )
-
-
-def busy(rows: Iterable[Row]) -> Spec:
-    """How busy each worker was in the last interval; rows have `worker` and `share`."""
-    values = list(rows)
-    x = number_axis(
-        "share", "busy", scale={"domain": [0, 1]}, axis={"format": "~%", "tickCount": 6}
-    )
-    return spec(
-        values,
-        {"step": 20},
-        mark={"type": "bar", "tooltip": True, "color": COLOURS[0]},
-        encoding={"y": name_axis("worker", grid=False), "x": x},
     )

@@ -6,23 +6,17 @@ computes nothing itself.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import streamlit as st
 
-from lumen_uring.dashboard import charts, compare, figures, live, runs
+from lumen_uring.dashboard import charts, compare, figures, runs
 from lumen_uring.dashboard.axes import Spec
 from lumen_uring.dashboard.distribution import PERCENTS
 from lumen_uring.dashboard.runs import Library, Run
 from lumen_uring.dashboard.trace import Trace
-from lumen_uring.errors import StatsError
-from lumen_uring.metrics.top_screen import Reading
-from lumen_uring.ring.stats import read, stats_path
 
-_HISTORY_S: Final = 300
 _OF_LOAD: Final = ("model", "connections", "rate", "rows")  # shown of a load
 
 
@@ -278,62 +272,3 @@ def _compared(row: compare.Compared) -> dict[str, Any]:
         "95 % interval": interval,
         "so B has": row.verdict(),
     }
-
-
-# ---- a running server ----
-
-
-def now(port: int) -> None:
-    """The figures of a server on this machine, each second."""
-    _now(port, stats_path(port))
-
-
-@st.fragment(run_every=1.0)  # type: ignore[untyped-decorator,unused-ignore]
-def _now(port: int, path: Path) -> None:
-    kept = st.session_state.setdefault("live", {"reading": None, "rows": []})
-    try:
-        reading = Reading(time.monotonic(), read(path))
-        if not reading.snapshot.is_alive:
-            raise StatsError(f"No server with port {port} runs here: it was killed.")
-        earlier, kept["reading"] = kept["reading"], reading
-        if earlier is None:
-            st.info("The first figures come in a second.")
-            return
-        found = live.between(earlier, reading)
-    except StatsError as error:
-        kept["reading"] = None
-        st.warning(f"{error} This page waits for it; `--port` names another server.")
-        return
-    kept["rows"] = _remember(kept["rows"], reading.at_s, found)
-    _show_now(found, [{**row, "ago": row["at"] - reading.at_s} for row in kept["rows"]])
-
-
-def _remember(rows: Sequence[dict[str, Any]], at_s: float, found: live.Now) -> list[dict[str, Any]]:
-    new = [{"at": at_s, "what": name, "value": rate} for name, rate in found.rates.items()]
-    new += [{"at": at_s, "what": "p50", "value": found.p50_us}]
-    new += [{"at": at_s, "what": "p99", "value": found.p99_us}]
-    return [row for row in rows if row["at"] > at_s - _HISTORY_S] + new
-
-
-def _show_now(found: live.Now, rows: Sequence[dict[str, Any]]) -> None:
-    st.caption(found.title)
-    shown = (
-        ("answered per second", f"{found.rates.get('ok', 0.0):,.1f}"),
-        ("latency p50", live.duration(found.p50_us)),
-        ("latency p99", live.duration(found.p99_us)),
-        ("in flight", f"{found.in_flight:,}"),
-        ("waiting on average", f"{found.queued:,.1f}"),
-        ("connections", f"{found.connections:,}"),
-    )
-    for column, (name, value) in zip(st.columns(len(shown)), shown, strict=True):
-        column.metric(name, value)
-    of_times = [row for row in rows if row["what"] in ("p50", "p99")]
-    _draw(charts.history([row for row in rows if row not in of_times], False), "Rate")
-    _draw(charts.history(of_times, True), "Latency")
-    _draw(
-        charts.busy([{"worker": one.name, "share": one.share} for one in found.workers]), "Workers"
-    )
-    st.subheader("Stages")
-    st.dataframe(found.stages, hide_index=True)
-    st.subheader("Models")
-    st.dataframe(found.models, hide_index=True)

@@ -15,7 +15,7 @@ import perfstat
 import pytest
 from browser import START_S, Browser, needs_chromium
 from conftest import Serve
-from harness import Server, command, environment, eventually
+from harness import command, environment, eventually
 from test_perfstat import state
 
 needs_streamlit = pytest.mark.skipif(
@@ -32,12 +32,11 @@ PAGES = {
     "workers": (["worker 0", "busy", "seconds since the first request"], 20),
     "comparison": (["two ÷ one, with its 95 % interval", "server p50", "bootstrap"], 12),
     "processor": (["workers: IPC", "workers: LLC loads missed", "overloaded ÷ standard"], 20),
-    "now": (["answered per second", "in flight", "requests per second", "worker 0"], 4),
 }
 MARKS = "document.querySelectorAll('svg.marks [role=graphics-symbol]').length"
 
 
-def record(serve: Serve, folder: Path, stop: bool, connections: int) -> Server:
+def record(serve: Serve, folder: Path, stop: bool, connections: int) -> None:
     """A run: the server's telemetry, and what the load generator saw."""
     models = [{"name": "digits", "path": "builtin:digits", "run": "worker"}]
     engine = {"telemetry_csv_path": str(folder / "telemetry.csv"), "thread_count": 2}
@@ -52,14 +51,13 @@ def record(serve: Serve, folder: Path, stop: bool, connections: int) -> Server:
     else:
         rows = folder / "telemetry.csv"
         eventually(lambda: rows.read_bytes().count(b"\n") == 301, "all rows are written")
-    return server
 
 
 @pytest.fixture
-def files(serve: Serve, tmp_path: Path) -> tuple[Server, list[str]]:
+def files(serve: Serve, tmp_path: Path) -> list[str]:
     """Two runs, one damaged file, the project's results, a report with hardware counters."""
     record(serve, tmp_path / "one", True, 2)
-    server = record(serve, tmp_path / "two", False, 8)
+    record(serve, tmp_path / "two", False, 8)
     good = (tmp_path / "one" / "telemetry.csv").read_text().splitlines()
     (tmp_path / "broken.csv").write_text("\n".join([good[0], good[1], "cut", *good[2:4]]) + "\n")
     states = {"standard": state("counters.csv", 100), "overloaded": state("overloaded.csv", 150)}
@@ -67,16 +65,15 @@ def files(serve: Serve, tmp_path: Path) -> tuple[Server, list[str]]:
     results = harness.ROOT / "docs" / "benchmarks" / "results.json"
     # The two runs first: the pages choose the first ones.
     paths = ["one", "two", "broken.csv", "perfstat.json"]
-    return server, [*(str(tmp_path / path) for path in paths), str(results)]
+    return [*(str(tmp_path / path) for path in paths), str(results)]
 
 
 @pytest.fixture
-def url(files: tuple[Server, list[str]], cache: Path, tmp_path: Path) -> Iterator[str]:
-    server, paths = files
+def url(files: list[str], cache: Path, tmp_path: Path) -> Iterator[str]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    words = ["dashboard", "--listen", str(port), "--port", str(server.port), *paths]
+    words = ["dashboard", "--listen", str(port), *files]
     with (tmp_path / "said").open("w") as said:
         home = {**environment(cache), "HOME": str(tmp_path)}
         process = subprocess.Popen(command(*words), stdout=said, stderr=said, env=home)
