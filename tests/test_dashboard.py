@@ -570,9 +570,9 @@ def test_the_command_starts_streamlit(
     monkeypatch.setattr("os.execv", lambda _program, words: started.append(words))
     assert main(["dashboard", str(tmp_path / "none")]) == 1
     assert "none does not exist: expected a file or a folder of a run" in capsys.readouterr().err
-    main(["dashboard", "--port", "9000", "--listen", "8600", str(tmp_path)])
+    main(["dashboard", "--listen", "8600", str(tmp_path)])
     (words,) = started
     assert Path(words[4]).is_file()
     assert {"--server.address=127.0.0.1", "--server.port=8600"} <= set(words)
     assert "--browser.gatherUsageStats=false" in words
-    assert words[words.index("--") :] == ["--", "--port=9000", "--", str(tmp_path)]
+    assert words[words.index("--") :] == ["--", "--", str(tmp_path)]
