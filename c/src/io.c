@@ -13,13 +13,11 @@
 #include "base/error.h"
 #include "base/topology.h"
 #include "dialects/http.h"
-#include "dialects/http_errands.h"
 #include "flow/accept.h"
 #include "flow/advance.h"
 #include "flow/answer_cache.h"
 #include "flow/answer_look.h"
 #include "flow/estimate.h"
-#include "flow/eviction.h"
 #include "flow/io_model.h"
 #include "flow/parking.h"
 #include "flow/receive.h"
@@ -32,9 +30,8 @@
 #include "flow/slot_wait.h"
 #include "flow/submit.h"
 #include "flow/threads.h"
-#include "flow/timers.h"
+#include "io_due.h"
 #include "work/own.h"
-#include "work/watchdog.h"
 #include "work/worker_open.h"
 
 int lm_io_open(struct lm_io *io, struct lm_shared *shared, struct lm_node *node, uint32_t index,
@@ -75,13 +72,6 @@ int lm_io_open(struct lm_io *io, struct lm_shared *shared, struct lm_node *node,
     return code;
 }
 
-static void close_listeners(struct lm_io *io) {
-    for (uint32_t l = 0; l < LM_LISTENERS; l++) {
-        if (io->listen_fds[l] >= 0) close(io->listen_fds[l]);
-        io->listen_fds[l] = -1;
-    }
-}
-
 void lm_io_close(struct lm_io *io) {
     lm_ring_close(io->ring); /* first: until then the kernel may write to slots */
     io->ring = NULL;
@@ -93,7 +83,7 @@ void lm_io_close(struct lm_io *io) {
     lm_held_close(&io->held);
     lm_fd_store_close(io->fd_store);
     io->fd_store = NULL;
-    close_listeners(io);
+    lm_accept_close_listeners(io);
     lm_accept_refuse_assigned(io);
     lm_mpmc_close(&io->returns);
     lm_spsc_close(&io->ready);
@@ -114,39 +104,6 @@ static void take_returns(struct lm_io *io) {
     uint32_t slot;
     while (lm_mpmc_pop(&io->returns, &slot)) lm_reply_returned(io, slot);
     io->returns_stuck = lm_mpmc_depth(&io->returns) > 0;
-}
-
-/* The end has begun: no new connections, and those between two requests are closed. */
-static void start_draining(struct lm_io *io) {
-    io->draining = true;
-    for (uint32_t l = 0; l < LM_LISTENERS; l++) {
-        if (io->accepts_armed & 1u << l) lm_ring_cancel_accept(io->ring, l);
-    }
-    close_listeners(io);
-    for (uint32_t i = 0; i < io->connections_used; i++) {
-        if (io->connections[i].fd >= 0) lm_connection_mark(io, &io->connections[i]);
-    }
-}
-
-static void abort_all(struct lm_io *io) {
-    for (uint32_t i = 0; i < io->connections_used; i++) {
-        struct lm_connection *connection = &io->connections[i];
-        if (connection->fd < 0 || lm_load_relaxed_u32(&connection->gone))
-            continue; /* relaxed: own writes */
-        connection->in.cut_short = LM_STATUS_SHUTTING_DOWN;
-        lm_connection_abort(io, connection);
-    }
-}
-
-/* Whether the end has begun, and how far it is. */
-static void drain(struct lm_io *io) {
-    if (!io->draining) {
-        /* D3: acquire: sees drain_until_ns; pairs with D1 in server/server.c and D2 */
-        if (lm_load_acquire_u32(&io->shared->phase) != LM_PHASE_DRAINING) return;
-        start_draining(io);
-    }
-    /* relaxed: a later, shorter limit may be seen one turn late */
-    if (io->now_ns >= lm_load_relaxed_u64(&io->shared->drain_until_ns)) abort_all(io);
 }
 
 /* Nothing is left to do, the thread may end. */
@@ -178,59 +135,23 @@ static void complete(struct lm_io *io, const struct lm_completion *completion) {
     }
 }
 
-static uint64_t wait_limit(const struct lm_io *io) {
-    bool deadlines = io->lists[LM_LIST_WAITING].count || io->lists[LM_LIST_WAITING_PART].count ||
-                     io->lists[LM_LIST_LINGERING].count || io->lists[LM_LIST_STARVED].count ||
-                     io->lists[LM_LIST_UNPARKING].count || io->draining;
-    if (deadlines) return LM_TICK_MS * 1000000ull;
-    if (io->arena.acquired_count || io->accept_retry_ns) return LM_IDLE_TICK_MS * 1000000ull;
-    return io->connections_open ? LM_SWEEP_PERIOD_MS * 1000000ull : UINT64_MAX;
-}
-
 /* Waits for completions. Says first whether a worker's return must wake this thread: the exchange
  * and the worker's are on one word, so that a return pushed before it is seen by the look that
  * follows. */
 static int wait_for_work(struct lm_io *io, struct lm_completion *completions) {
     bool wants = io->connections_wanting || io->lists[LM_LIST_WAITING].count || io->draining;
-    uint64_t limit = wait_limit(io);
     if (wants) {
         /* I1: acquire sees a return whose W2 came first, release shows the flag; pairs with W2
          * in work/worker.c */
         (void)lm_exchange_acq_rel_u32(&io->wants_returns, 1);
     }
-    /* Something came since the last look, or a worker stands between claim and publication, which a
-     * busy thread of better priority would only delay. Refused pushes are tried again as soon. */
-    bool refused = lm_spsc_depth(&io->ready) > 0;
-    if (lm_mpmc_depth(&io->returns) > 0) limit = io->returns_stuck ? LM_STUCK_TICK_NS : 0;
-    /* Requests of this thread's own wait for the next turn. */
-    if (lm_spsc_depth(&io->own) > 0 || lm_answers_wait(io)) limit = 0;
-    if (io->lists[LM_LIST_RESUMING].count) limit = 0;
-    if (io->regions_unused || io->spills) limit = 0;
-    if (io->sweep_at || (io->waiters.released && io->lists[LM_LIST_WAITING].count)) limit = 0;
-    if ((refused || lm_parking_is_due(io)) && limit > LM_STUCK_TICK_NS) limit = LM_STUCK_TICK_NS;
+    uint64_t limit = lm_due_sleep_ns(io); /* behind the exchange: it looks at the returns */
     bool may_poll = !io->shared->io_shares_cores || io->in_flight == 0;
     uint64_t poll_ns = limit > 0 && io->connections_open && may_poll ? io->shared->io_poll_ns : 0;
     int count = lm_ring_wait(io->ring, poll_ns, limit, completions, LM_COMPLETIONS_PER_TURN);
     /* acq_rel: keeps every write to this word a read-modify-write, as I1 and W2 need */
     if (wants) (void)lm_exchange_acq_rel_u32(&io->wants_returns, 0);
     return count;
-}
-
-/* Work that is due without a completion. */
-static void do_what_is_due(struct lm_io *io) {
-    lm_accept_take_assigned(io);
-    lm_watchdog_run(io);
-    lm_timers_expire(io);
-    if (io->arena.acquired_count || io->lists[LM_LIST_WAITING_PART].count) lm_eviction_run(io);
-    if (io->lists[LM_LIST_WAITING].count) lm_slot_wait_retry(io);
-    if (!io->lists[LM_LIST_WAITING].count) lm_places_forget(&io->shared->places, io->index);
-    if (io->lists[LM_LIST_RESUMING].count) lm_receive_resume(io);
-    if (io->lists[LM_LIST_STARVED].count) lm_receive_retry_starved(io);
-    if (io->lists[LM_LIST_UNPARKING].count) lm_receive_retry_unparking(io);
-    if (io->regions_unused) lm_region_unmap(io);
-    if (io->spills) lm_spill_unmap(&io->shared->spills, &io->spills);
-    drain(io);
-    if (io->errands_out) lm_http_errands_answer(io);
 }
 
 static void publish_gauges(struct lm_io *io) {
@@ -259,7 +180,7 @@ static int run(struct lm_io *io) {
         lm_advance_all(io); /* first: what came in time has no deadline any more */
         if (lm_answers_wait(io)) lm_answers_run(io);
         if (io->inline_worker) lm_own_run(io);
-        do_what_is_due(io);
+        lm_due_run(io);
         lm_advance_all(io);
         lm_submit_hand_over(io);
         if (is_drained(io)) return 0;
@@ -311,7 +232,7 @@ static void give_up(struct lm_io *io) {
     }
     /* relaxed: published by D2 */
     lm_store_relaxed_u64(&shared->drain_until_ns, lm_now_ns() + LM_FAILURE_DRAIN_MS * 1000000ull);
-    /* D2: release: shows drain_until_ns; pairs with D3 */
+    /* D2: release: shows drain_until_ns; pairs with D3 in io_due.c */
     lm_store_release_u32(&shared->phase, LM_PHASE_DRAINING);
     for (uint32_t i = 0; i < shared->io_count; i++) lm_ring_wake(shared->ios[i].ring);
 }

@@ -43,7 +43,8 @@ class Mutant:
 
 MPMC, SPSC, SCQ = "parts/queue_mpmc.c", "parts/queue_spsc.c", "parts/queue_scq.c"
 NAIVE, WAITSET = "parts/queue_naive.c", "parts/waitset.c"
-WORKER, IO, REPLY, THREADS = "work/worker.c", "io.c", "flow/reply.c", "flow/threads.c"
+WORKER, IO, DUE, REPLY = "work/worker.c", "io.c", "io_due.c", "flow/reply.c"
+THREADS = "flow/threads.c"
 ADVANCE, SUBMIT, REST = "flow/advance.c", "flow/submit.c", "flow/rest.c"
 JOBS, NODE = "work/jobs.c", "flow/node.c"
 SEQUENCES = "models/sequences.c"
@@ -553,9 +554,9 @@ MUTANTS = (
     ),
     Mutant(
         "returns: depth after the flag dropped",
-        IO,
-        "if (lm_mpmc_depth(&io->returns) > 0) limit = io->returns_stuck ? LM_STUCK_TICK_NS : 0;",
-        ";",
+        DUE,
+        "    if (lm_mpmc_depth(&io->returns) == 0) return NEVER;\n",
+        "    if (io) return NEVER;\n",
         "wants",
     ),
     Mutant("returns: ring wake dropped", WORKER, "if (wanted || (outcome", "if ((outcome", "wants"),

@@ -377,16 +377,51 @@ static void check_counters(uint32_t unwhole) {
 }
 
 /* Those whose time is up do not keep the others waiting, nor are they forgotten. */
-void check_sweep(const struct lm_io *io, uint64_t timeout_ns) {
+void check_sweep(const struct lm_io *io) {
     uint64_t now = lm_load_relaxed_u64(&io->stats->io.connections_timed_out);
     uint64_t more = now - timed_out[io->index];
     timed_out[io->index] = now;
     SIM_CHECK(more <= sim_limits.expiries_per_turn, "%llu connections were timed out at one go",
               (unsigned long long)more);
-    SIM_CHECK(io->sweep_at == 0 || timeout_ns == 0, "the thread sleeps in the middle of a sweep");
+}
+
+/* Nobody has work while the thread sleeps. Told apart from the table that says how long that may be
+ * (io_due.c), so that whoever forgets an entry there is found here. */
+static void check_sleep(const struct lm_io *io, uint64_t timeout_ns) {
+    const uint64_t tick_ns = LM_TICK_MS * 1000000ull;
+    const struct {
+        const char *who;
+        bool has_work;
+        uint64_t most_ns;
+    } duties[] = {
+        {"marked connections", io->marked_head != LM_NO_CONNECTION, 0},
+        {"requests of the thread's own", lm_spsc_depth(&io->own) > 0, 0},
+        {"requests to look up", lm_answers_wait(io), 0},
+        {"connections with bytes to parse", io->lists[LM_LIST_RESUMING].count > 0, 0},
+        {"a sweep", io->sweep_at > 0, 0},
+        {"memory to unmap", io->regions_unused > 0 || io->spills, 0},
+        {"a slot for those who wait", io->waiters.released && io->lists[LM_LIST_WAITING].count > 0,
+         0},
+        {"connections to park", lm_parking_is_due(io), LM_STUCK_TICK_NS},
+        {"refused pushes", lm_spsc_depth(&io->ready) > 0, LM_STUCK_TICK_NS},
+        {"deadlines of slots", io->lists[LM_LIST_WAITING].count > 0, tick_ns},
+        {"deadlines of bytes", io->lists[LM_LIST_WAITING_PART].count > 0, tick_ns},
+        {"lingering connections", io->lists[LM_LIST_LINGERING].count > 0, tick_ns},
+        {"starved connections", io->lists[LM_LIST_STARVED].count > 0, tick_ns},
+        {"connections to unpark", io->lists[LM_LIST_UNPARKING].count > 0, tick_ns},
+        {"the drain", io->draining, tick_ns},
+        {"requests in flight", io->arena.acquired_count > 0, LM_IDLE_TICK_MS * 1000000ull},
+        {"accepts to arm again", io->accept_retry_ns > 0, LM_IDLE_TICK_MS * 1000000ull},
+        {"idle connections", io->connections_open > 0, LM_SWEEP_PERIOD_MS * 1000000ull},
+    };
+    for (size_t o = 0; o < sizeof duties / sizeof duties[0]; o++)
+        SIM_CHECK(!duties[o].has_work || timeout_ns <= duties[o].most_ns,
+                  "%s, and the thread sleeps for up to %llu us", duties[o].who,
+                  (unsigned long long)timeout_ns / 1000);
 }
 
 void check_io(struct lm_io *io, uint64_t timeout_ns) {
+    check_sleep(io, timeout_ns);
     struct sums sums = {0};
     SIM_CHECK(io->arena.slot_count <= SLOTS_MAX && io->connection_capacity <= CONNECTIONS_MAX,
               "SLOTS_MAX or CONNECTIONS_MAX is too small");
@@ -398,10 +433,6 @@ void check_io(struct lm_io *io, uint64_t timeout_ns) {
               io->connections_open);
     SIM_CHECK(sums.parked == io->connections_parked, "%u connections are parked, %u counted",
               sums.parked, io->connections_parked);
-    SIM_CHECK(!lm_parking_is_due(io) || timeout_ns <= LM_STUCK_TICK_NS,
-              "connections are to be parked, and the thread sleeps");
-    SIM_CHECK(io->lists[LM_LIST_RESUMING].count == 0 || timeout_ns == 0,
-              "connections have bytes to parse, and the thread sleeps");
     SIM_CHECK(sums.counted == io->connections_wanting, "%u connections are wanting, %u counted",
               sums.counted, io->connections_wanting);
     for (uint32_t l = LM_LIST_FREE; l < LM_LIST_COUNT; l++)
@@ -416,12 +447,6 @@ void check_io(struct lm_io *io, uint64_t timeout_ns) {
     check_order(io);
     check_lingering(io);
     check_blocks(io, &sums);
-    SIM_CHECK(lm_spsc_depth(&io->own) == 0 || timeout_ns == 0,
-              "requests are ready, and the thread that runs them sleeps for up to %llu us",
-              (unsigned long long)timeout_ns / 1000);
-    SIM_CHECK(!lm_answers_wait(io) || timeout_ns == 0,
-              "requests are to be looked up, and the thread sleeps for up to %llu us",
-              (unsigned long long)timeout_ns / 1000);
     if (sim_shared.io_count == 1 && engine_quiet()) check_counters(sums.unwhole);
 }
 

@@ -266,7 +266,7 @@ int lm_ring_wait(struct lm_ring *ring, uint64_t poll_ns, uint64_t timeout_ns,
                  struct lm_completion *completions, uint32_t capacity) {
     (void)poll_ns; /* looking before sleeping changes when, not what */
     uint64_t began = sim_now_ns;
-    check_sweep(ring->io, timeout_ns);
+    check_sweep(ring->io);
     if (sim_one_in(sim_plan.blip_one_in)) { /* no memory for them now: they stay where they are */
         sim_now_ns += 400;
         return 0;

@@ -269,7 +269,7 @@ void engine_close(void);
 
 /* Called when an I/O thread is about to wait. */
 void check_io(struct lm_io *io, uint64_t timeout_ns);
-void check_sweep(const struct lm_io *io, uint64_t timeout_ns);
+void check_sweep(const struct lm_io *io);
 void check_turn(struct lm_io *io, uint64_t waited_ns, uint32_t completions);
 /* Of what the server is about to send by itself. */
 void check_sent(const struct msghdr *message);

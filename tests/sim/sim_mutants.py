@@ -42,7 +42,7 @@ ESTIMATE, PARKING, RECEIVE, REPLY = (
     "flow/receive.c",
     "flow/reply.c",
 )
-IO, THREADS, TIMERS = "io.c", "flow/threads.c", "flow/timers.c"
+IO, DUE, THREADS, TIMERS = "io.c", "io_due.c", "flow/threads.c", "flow/timers.c"
 HTTP_ADMIT, HTTP_BLOCK, HTTP_HEAD, HTTP_REPLY, HTTP_ROUTES = (
     "dialects/http_admit.c",
     "dialects/http_block.c",
@@ -57,9 +57,9 @@ MUTANTS = (
     Mutant("drained while it accepts", IO, " &&\n           !io->accepts_armed;", ";"),
     Mutant(
         "inline sleeps over work",
-        IO,
-        "if (lm_spsc_depth(&io->own) > 0 || lm_answers_wait(io)) limit = 0;",
-        "if (lm_answers_wait(io)) limit = 0;",
+        DUE,
+        "lm_spsc_depth(&io->own) > 0 || lm_answers_wait(io) ? 0 : NEVER;",
+        "lm_answers_wait(io) ? 0 : NEVER;",
     ),
     Mutant(
         "starved while lingering",
@@ -97,7 +97,7 @@ MUTANTS = (
         "i < io->connections_used && expired < LM_EXPIRIES_PER_TURN; i++",
         "i < io->connections_used; i++",
     ),
-    Mutant("sleeps in the middle of a sweep", IO, "if (io->sweep_at || (", "if (("),
+    Mutant("sleeps in the middle of a sweep", DUE, "    if (io->sweep_at) return 0;\n", ""),
     # Accepting.
     Mutant(
         "accept is not armed again",
@@ -268,8 +268,8 @@ MUTANTS = (
     Mutant(
         "not advanced after what is due",
         IO,
-        "        do_what_is_due(io);\n        lm_advance_all(io);\n",
-        "        do_what_is_due(io);\n",
+        "        lm_due_run(io);\n        lm_advance_all(io);\n",
+        "        lm_due_run(io);\n",
     ),
     Mutant(
         "due before what came is advanced",
@@ -407,10 +407,22 @@ MUTANTS = (
         "    if (connection->in.read_state",
     ),
     Mutant(
-        "a share of a turn has no end",
-        IO,
-        "    if (io->lists[LM_LIST_RESUMING].count) limit = 0;\n",
+        "lingering connections are slept over",
+        DUE,
+        "    {.list = LM_LIST_LINGERING, .list_ns = TICK_NS},\n",
         "",
+    ),
+    Mutant(
+        "refused pushes are slept over",
+        DUE,
+        "    {.sleep_ns = refused_ns},\n",
+        "",
+    ),
+    Mutant(
+        "a share of a turn has no end",
+        DUE,
+        "{.list = LM_LIST_RESUMING, .list_ns = 0,",
+        "{.list = LM_LIST_RESUMING, .list_ns = NEVER,",
     ),
     Mutant(
         "a probe has no end",
@@ -465,9 +477,9 @@ MUTANTS = (
     ),
     Mutant(
         "waiters are not retried",
-        IO,
-        "if (io->lists[LM_LIST_WAITING].count) lm_slot_wait_retry(io);",
-        "",
+        DUE,
+        "waiting_ns, lm_slot_wait_retry}",
+        "waiting_ns, NULL}",
     ),
     Mutant(
         "stalled are not evicted",
@@ -520,7 +532,7 @@ MUTANTS = (
         "lm_connection_move(io, connection, LM_LIST_UNPARKING);",
         "(void)connection;",
     ),
-    Mutant("sleeps before it parks", IO, "(refused || lm_parking_is_due(io))", "refused"),
+    Mutant("sleeps before it parks", DUE, "TICK_NS, parking_ns,", "TICK_NS, NULL,"),
     Mutant(
         "kept after its end",
         CONNECTION,

@@ -84,3 +84,10 @@ void lm_accept_completed(struct lm_io *io, const struct lm_completion *completio
     }
     lm_accept_arm(io);
 }
+
+void lm_accept_close_listeners(struct lm_io *io) {
+    for (uint32_t l = 0; l < LM_LISTENERS; l++) {
+        if (io->listen_fds[l] >= 0) close(io->listen_fds[l]);
+        io->listen_fds[l] = -1;
+    }
+}

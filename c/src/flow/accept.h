@@ -17,4 +17,7 @@ void lm_accept_refuse_assigned(struct lm_io *io);
 void lm_accept_arm(struct lm_io *io);
 void lm_accept_completed(struct lm_io *io, const struct lm_completion *completion);
 
+/* No more connections: nobody accepts any more. */
+void lm_accept_close_listeners(struct lm_io *io);
+
 #endif

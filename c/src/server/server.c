@@ -262,7 +262,7 @@ int lumen_stop(lumen_server *server, uint32_t drain_ms) {
     lm_stats_set_state(&shared->stats, LUMEN_STATE_DRAINING);
     /* relaxed: published by D1 */
     lm_store_relaxed_u64(&shared->drain_until_ns, lm_now_ns() + drain_ms * 1000000ull);
-    /* D1: release: shows drain_until_ns; pairs with D3 in io.c */
+    /* D1: release: shows drain_until_ns; pairs with D3 in io_due.c */
     lm_store_release_u32(&shared->phase, LM_PHASE_DRAINING);
     for (uint32_t i = 0; i < shared->io_count; i++) lm_ring_wake(server->ios[i].ring);
     return 0;
