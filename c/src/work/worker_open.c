@@ -60,13 +60,15 @@ static int warm_sizes(struct lm_worker *worker, const struct lm_model *model,
     return code;
 }
 
-/* The largest sizes, and a batch of them, where they take no longer than a start should wait. */
+/* The largest sizes, and a batch of them, where they take no longer than a start should wait. What
+ * is known of other models the first worker wrote, which alone asks for it. */
 static int warm_model(struct lm_worker *worker, struct lm_model *model, uint64_t *warm_ns) {
+    const bool is_first = worker->index == 0;
     *warm_ns = 0;
-    for (uint32_t p = 0; worker->index == 0 && p < lm_model_part_count(model); p++)
+    for (uint32_t p = 0; is_first && p < lm_model_part_count(model); p++)
         model->strays = model->strays || lm_model_part(model, p)->strays;
     if (lm_runner_of(model)->warm_ns) {
-        *warm_ns = lm_runner_of(model)->warm_ns(model);
+        if (is_first) *warm_ns = lm_runner_of(model)->warm_ns(model);
         return lm_runner_of(model)->is_apart ? 0 : lm_batch_warm(worker, model);
     }
     const struct lm_sizes modest = lm_warmup_sizes(model, 1), largest = lm_model_largest(model, 1);
