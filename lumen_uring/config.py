@@ -14,61 +14,31 @@ from pathlib import Path
 from typing import Any, Final
 
 import yaml
-from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails
+from pydantic import ValidationError
 
-from lumen_uring.errors import ConfigError, meant
-from lumen_uring.pictures.image_input import ImageConfig
+from lumen_uring.errors import ConfigError
 from lumen_uring.repository.entries import expand
 from lumen_uring.settings import (
+    complaints,
     contradictions,
     ensembles,
     expert_checks,
     key_checks,
-    providers,
     text_files,
     warmup,
 )
 from lumen_uring.settings.broken import Broken
+from lumen_uring.settings.keys import KeyConfig
 from lumen_uring.settings.models import (
-    EnsembleConfig,
-    ExpertConfig,
-    ExpertsConfig,
     ModelConfig,
-    StepConfig,
 )
-from lumen_uring.settings.schema import (
-    Config,
-    EngineConfig,
-    KeyConfig,
-    LogConfig,
-    RepositoryConfig,
-    ServerConfig,
-)
-from lumen_uring.settings.sequences import SequencesConfig
+from lumen_uring.settings.schema import Config, EngineConfig, ServerConfig
 from lumen_uring.settings.without import starts_without, without
 
 __all__ = ["Config", "EngineConfig", "KeyConfig", "ModelConfig", "ServerConfig", "load"]
 
 _Path = tuple["str | int", ...]
 _FILE_BYTES_MAX: Final = 1 << 20
-_SECTIONS: Final[dict[str, type[BaseModel]]] = {
-    "server": ServerConfig,
-    "engine": EngineConfig,
-    "log": LogConfig,
-    "repository": RepositoryConfig,
-    "models": ModelConfig,
-    "keys": KeyConfig,
-    "experts": ExpertsConfig,
-    "providers": providers.ProviderConfig,
-    "ensembles": EnsembleConfig,
-    "sequences": SequencesConfig,
-    "image": ImageConfig,
-}
-_INNER: Final[dict[type[BaseModel], type[BaseModel]]] = {
-    ExpertsConfig: ExpertConfig,
-    EnsembleConfig: StepConfig,
-}
 _MAY_BE_EMPTY: Final = ("server", "engine", "log", "repository")
 _PREFIX: Final = "LUMEN_"
 _MERGE: Final = "tag:yaml.org,2002:merge"
@@ -79,15 +49,6 @@ _PATHS: Final = (
     ("log", "path"),
     ("log", "access_path"),
 )
-_ONE_OF: Final = "one of "
-_MAPPINGS: Final = ("max_dims", "fix_dims")  # of names that the model's graph gives
-_ENTRIES: Final = {
-    "models": "a mapping with a name and a path",
-    "keys": "a mapping with a name and a sha256",
-    "experts": "a mapping with a name, a feature and experts",
-    "providers": providers.EXPECTED_ENTRY,
-    "ensembles": "a mapping with a name and steps",
-}
 
 
 class _Draft:
@@ -242,7 +203,7 @@ def _parse(draft: _Draft, text: str) -> None:
     except RecursionError:
         raise ConfigError(f"{draft.file_name}: expected settings two levels deep.") from None
     if not isinstance(data, dict):
-        raise ConfigError(f"{draft.file_name}: expected a mapping, found {_found(data)}.")
+        raise ConfigError(f"{draft.file_name}: expected a mapping, found {complaints.found(data)}.")
     draft.data = data
 
 
@@ -438,77 +399,14 @@ def _validate(draft: _Draft) -> Config | None:
         return Config.model_validate(data)
     except ValidationError as error:
         details = error.errors(include_url=False, include_context=True)
-        found = {_field_path(detail["loc"]): detail for detail in details}
+        found = {complaints.field_path(detail["loc"]): detail for detail in details}
         for path, detail in found.items():
             # A list with an entry that is wrong is said to be too short as well.
             inner = any(len(other) > len(path) and other[: len(path)] == path for other in found)
             if detail["type"] != "too_short" or not inner:
-                expected = _expected(path)
-                draft.report(path, expected, _problem(data, path, detail, expected))
+                expected = complaints.expected(path)
+                draft.report(path, expected, complaints.problem(data, path, detail, expected))
         return None
-
-
-def _field_path(loc: _Path) -> _Path:
-    """Cuts the steps that pydantic adds below a field (the arm of a union, an item of a triple)."""
-    if loc[:1] + loc[2:3] in (("experts", "experts"), ("ensembles", "steps")):
-        depth = 5
-    elif loc[:1] == ("models",) and loc[2:3] in (("sequences",), ("image",)):
-        depth = 4
-    elif loc[:1] in (("models",), ("experts",), ("ensembles",)):
-        depth = 3
-    else:
-        depth = 4 if loc[1:2] == ("keys",) else 2
-    inner = _is_mapping(loc[:depth]) or loc[0:1] + loc[2:3] == ("models", "providers")
-    return loc[: depth + 1 if inner else depth]
-
-
-def _is_mapping(path: _Path) -> bool:
-    of_model = len(path) == 3 and path[0] == "models" and path[2] in _MAPPINGS
-    return of_model or (len(path) == 5 and path[4] in ("inputs", "outputs"))
-
-
-def _expected(path: _Path) -> str:
-    path = next((path[:depth] for depth in (3, 5) if _is_mapping(path[:depth])), path)
-    model: type[BaseModel] = Config
-    for depth, step in enumerate(path):
-        if isinstance(step, int):
-            if depth == len(path) - 1:
-                inner = model in _INNER.values()
-                return "a mapping with a model" if inner else _ENTRIES[str(path[depth - 1])]
-            continue
-        field = model.model_fields.get(str(step))
-        if field is None:
-            return _ONE_OF + ", ".join(model.model_fields)
-        if depth == len(path) - 1:
-            return field.description or "a value"
-        model = _INNER[model] if model in _INNER else _SECTIONS[str(step)]
-    return "a mapping"
-
-
-def _problem(data: Any, path: _Path, detail: ErrorDetails, expected: str) -> str:
-    if detail["type"] in ("extra_forbidden", "invalid_key"):
-        key = detail["loc"][-1]
-        names = expected.removeprefix(_ONE_OF).split(", ")
-        return f"the unknown key {key!r}" + meant(str(key), names)
-    if detail["loc"][-1] == "[key]":
-        return f"the name {_found(path[-1])}"
-    for step in path:
-        # Only a missing field ends the walk early: pydantic reports no place below the data.
-        if isinstance(data, dict) and step not in data:
-            return "nothing"
-        data = data[step]
-    return _found(data)
-
-
-def _found(value: object) -> str:
-    if value is None:
-        return "null"
-    if isinstance(value, dict):
-        return "a mapping" if value else "an empty mapping"
-    if isinstance(value, (list, tuple)):
-        return f"a list of {len(value)}" if value else "an empty list"
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."
 
 
 def _dotted(path: _Path) -> str:

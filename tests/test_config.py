@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from lumen_uring.config import load
 from lumen_uring.errors import ConfigError
 from lumen_uring.ring.config_struct import crossing, whole_range
-from lumen_uring.settings.schema import burst_of
+from lumen_uring.settings.keys import burst_of
 from lumen_uring.settings.sizes import format_size, parse_size
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -13,7 +13,15 @@ from typing import Any, Literal, get_args, get_origin
 import pytest
 
 from lumen_uring.errors import EngineError, LibraryError
-from lumen_uring.ring import config_struct, library, onnxruntime_path, structs
+from lumen_uring.ring import (
+    config_struct,
+    functions,
+    library,
+    onnxruntime_path,
+    stats_structs,
+    structs,
+)
+from lumen_uring.settings import keys as setting_keys
 from lumen_uring.settings import schema as settings
 from lumen_uring.settings import types as setting_types
 
@@ -67,9 +75,9 @@ def test_constants_are_those_of_the_header() -> None:
     assert structs.ABI_VERSION == values["LUMEN_ABI_VERSION"]
     for code, name in structs.ERROR_NAMES.items():
         assert values[name] == code
-    for code, state in structs.STATES.items():
+    for code, state in stats_structs.STATES.items():
         assert values[f"LUMEN_STATE_{state.upper()}"] == code
-    for code, role in structs.ROLES.items():
+    for code, role in stats_structs.ROLES.items():
         assert values[f"LUMEN_ROLE_{role.upper()}"] == code
     assert structs.WORKERS_MAX == values["LUMEN_WORKERS_MAX"]
     assert structs.SLOT_CLASSES_MAX == values["LUMEN_SLOT_CLASSES_MAX"]
@@ -84,15 +92,15 @@ def test_constants_are_those_of_the_header() -> None:
         values["LUMEN_E_AGAIN"],
     )
     for kind in ("COUNTER", "GAUGE", "HISTOGRAM", "MODEL_HISTOGRAM"):
-        assert getattr(structs, f"FIELD_{kind}") == values[f"LUMEN_FIELD_{kind}"]
-    assert f'LUMEN_STATS_MAGIC "{structs.STATS_MAGIC.decode()}"' in text
+        assert getattr(stats_structs, f"FIELD_{kind}") == values[f"LUMEN_FIELD_{kind}"]
+    assert f'LUMEN_STATS_MAGIC "{stats_structs.STATS_MAGIC.decode()}"' in text
     limits = (HEADER.parents[1] / "src" / "base" / "limits.h").read_text()
     assert f"LM_TENSOR_NAME_BYTES_MAX = {setting_types.DIM_NAME_BYTES_MAX + 1}," in limits
     assert "LM_SERVER_NAME_BYTES_MAX = 65," in limits
     assert "{1,64}" in settings._SERVER_NAME_PATTERN
     assert f" LM_NAME_BYTES_MAX = {setting_types.NAME_BYTES_MAX + 1}," in limits
     assert " LM_KEY_NAME_BYTES_MAX = 64," in limits
-    assert settings.KEY_NAME_PATTERN.endswith("{1,63}")
+    assert setting_keys.KEY_NAME_PATTERN.endswith("{1,63}")
 
 
 def test_every_range_and_every_choice_is_that_of_the_header(tmp_path: Path) -> None:
@@ -129,7 +137,7 @@ def test_every_range_and_every_choice_is_that_of_the_header(tmp_path: Path) -> N
 
 def test_every_function_of_the_header_has_its_types() -> None:
     declared = re.findall(r"LUMEN_API [\w ]+?[ *](lumen_\w+)\(", HEADER.read_text())
-    assert [name for name, _restype, _argtypes in structs.FUNCTIONS] == declared
+    assert [name for name, _restype, _argtypes in functions.FUNCTIONS] == declared
 
 
 SCALARS: dict[str, Any] = {
@@ -148,7 +156,7 @@ SCALARS: dict[str, Any] = {
     "lumen_server *": ctypes.c_void_p,
     "void *": ctypes.c_void_p,
     "char *": ctypes.c_char_p,
-    **structs.MIRRORS,
+    **functions.MIRRORS,
 }
 
 
@@ -164,7 +172,7 @@ def ctype(declared: str) -> Any:
 def test_every_function_and_every_field_has_the_headers_type() -> None:
     """Sizes are compared when the library is loaded; signs, floats and pointers are not."""
     text = re.sub(r"/\*.*?\*/", "", HEADER.read_text(), flags=re.DOTALL)
-    found = {name: (restype, argtypes) for name, restype, argtypes in structs.FUNCTIONS}
+    found = {name: (restype, argtypes) for name, restype, argtypes in functions.FUNCTIONS}
     for result, name, inside in re.findall(
         r"LUMEN_API ([\w ]+?[ *]+)(lumen_\w+)\((.*?)\);", text, re.DOTALL
     ):
@@ -176,7 +184,7 @@ def test_every_function_and_every_field_has_the_headers_type() -> None:
             types[-2] = ctypes.POINTER(ctypes.c_char)
         assert found[name] == (ctype(result), tuple(types)), name
     for name, body in header_structs().items():
-        fields = {field[0]: field[1] for field in structs.MIRRORS[name]._fields_}
+        fields = {field[0]: field[1] for field in functions.MIRRORS[name]._fields_}
         for kind, field, length in re.findall(r"([\w *]+[ *])(\w+)((?:\[\w+\])?);", body):
             wanted = ctype(kind)
             have = fields[field]._type_ if length else fields[field]  # type: ignore[attr-defined]
@@ -201,7 +209,7 @@ def test_the_comparison_goes_both_ways() -> None:
 
 
 STUBS = "".join(
-    f"void {name}(void) {{}}\n" for name, _r, _a in structs.FUNCTIONS if name != "lumen_abi"
+    f"void {name}(void) {{}}\n" for name, _r, _a in functions.FUNCTIONS if name != "lumen_abi"
 )
 ABI = """
 struct field { const char *a, *b; unsigned offset, size; };
@@ -348,7 +356,7 @@ def test_the_built_library_fits() -> None:
     cpus = (ctypes.c_int32 * 1024)()
     assert loaded.lumen_usable_cpus(cpus, len(cpus)) >= 1
     assert loaded.lumen_version().decode()
-    for name, restype, argtypes in structs.FUNCTIONS:
+    for name, restype, argtypes in functions.FUNCTIONS:
         function = getattr(loaded, name)
         assert (function.restype, tuple(function.argtypes)) == (restype, argtypes), name
 

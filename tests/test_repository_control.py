@@ -24,7 +24,7 @@ from lumen_uring.guard import Guard
 from lumen_uring.loading import model_file
 from lumen_uring.loading.prepare import Prepared, PrepareError, Preparer
 from lumen_uring.repository.entries import entries_in
-from lumen_uring.ring.engine import Errand
+from lumen_uring.ring.errands import Errand
 from lumen_uring.serving.logs import levels_from
 from lumen_uring.serving.triton_settings import TritonSettings
 from lumen_uring.settings import reload

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lumen_uring.config import load
-from lumen_uring.ring.engine import EngineInfo, SlotClass
+from lumen_uring.ring.description import EngineInfo, SlotClass
 from lumen_uring.serving import banner as banner_module
 from lumen_uring.serving.banner import banner, memory_limit_bytes, warnings
 

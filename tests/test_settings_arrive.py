@@ -23,18 +23,14 @@ from lumen_uring.commands import bench
 from lumen_uring.config import load
 from lumen_uring.errors import EngineError
 from lumen_uring.ring import library
-from lumen_uring.ring.config_struct import (
-    crossing,
-    native_key,
-    ordinary,
-    u32,
-    u64,
-    whole_range,
-)
-from lumen_uring.ring.engine import Engine, EngineInfo, SlotClass
+from lumen_uring.ring.config_struct import crossing, native_key, ordinary, whole_range
+from lumen_uring.ring.description import EngineInfo, SlotClass
+from lumen_uring.ring.engine import Engine
 from lumen_uring.ring.load import Load, LoadPlan
+from lumen_uring.ring.ranges import u32, u64
+from lumen_uring.settings.keys import KeyConfig
 from lumen_uring.settings.models import ModelConfig
-from lumen_uring.settings.schema import Config, EngineConfig, KeyConfig, ServerConfig
+from lumen_uring.settings.schema import Config, EngineConfig, ServerConfig
 
 Fields = dict[str, object]
 ALL = 2**64 - 1

@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
     import re
 
     from lumen_uring.errors import ConfigError
-    from lumen_uring.settings.schema import KEY_NAME_PATTERN
+    from lumen_uring.settings.keys import KEY_NAME_PATTERN
 
     if re.fullmatch(KEY_NAME_PATTERN, arguments.name) is None:
         raise ConfigError(

@@ -2,10 +2,9 @@
 its settings say when they are read again.
 
 Started by server.py. One thread loads one model after another, at most two more take calls and
-watch the folders. The queue between them is bounded by the C library's table of calls, which
-refuses what is beyond it; changes of folders that wait are one. An unload waits for no load: the
-thread that takes calls carries it out, and what the folders and the settings no longer have goes on
-the thread that notices. live_models.py makes each change, following.py says which.
+watch the folders. The queue between them is bounded by the C library's table of calls; changes of
+folders that wait are one. An unload waits for no load: the thread that takes calls carries it out,
+or the one that notices. live_models.py makes each change, following.py says which.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from lumen_uring.control.watch import SETTLE_S, Watcher
 from lumen_uring.errors import EngineError, LumenError, no_means
 from lumen_uring.guard import Guard
 from lumen_uring.repository.entries import entries_of, names_in, uploaded_entries
-from lumen_uring.ring.engine import Errand
+from lumen_uring.ring.errands import Errand
 from lumen_uring.settings.broken import Broken
 from lumen_uring.settings.models import EnsembleConfig, ModelConfig
 from lumen_uring.settings.schema import Config

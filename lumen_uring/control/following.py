@@ -11,7 +11,8 @@ import threading
 from collections.abc import Callable, Sequence, Set
 from pathlib import Path
 
-from lumen_uring.control.live_models import LiveModels, Tell, Virtual, files_of
+from lumen_uring.control.live_models import LiveModels, Tell, Virtual
+from lumen_uring.control.watch import files_of
 from lumen_uring.errors import is_scarce
 from lumen_uring.repository.entries import entries_in
 from lumen_uring.settings.models import ModelConfig

@@ -11,7 +11,6 @@ import threading
 from collections.abc import Callable, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
 from lumen_uring.control.states import (
@@ -22,7 +21,7 @@ from lumen_uring.control.states import (
     UNLOADING,
     States,
 )
-from lumen_uring.control.watch import Look, look
+from lumen_uring.control.watch import Look, files_of
 from lumen_uring.errors import EngineError, LumenError, is_scarce, no_means
 from lumen_uring.loading.prepare import Preparer
 from lumen_uring.settings.models import EnsembleConfig, ExpertsConfig, ModelConfig
@@ -30,7 +29,6 @@ from lumen_uring.settings.reload import needs_loading
 from lumen_uring.settings.schema import Config
 from lumen_uring.settings.types import base_of
 
-_BUILTIN: Final = "builtin:"
 Virtual = ExpertsConfig | EnsembleConfig
 _Entry = TypeVar("_Entry", ModelConfig, Virtual)
 _Result = TypeVar("_Result")
@@ -405,14 +403,3 @@ def _tried(put: Callable[[], None], name: str) -> list[str]:
     except LoadError as error:
         return [f"model {name}: not loaded: {error}"]
     return []
-
-
-def files_of(model: ModelConfig) -> Look:
-    """The files of a model as they are now: another file under the same name is a change."""
-    if model.path.startswith(_BUILTIN):
-        return frozenset()
-    path = Path(model.path).expanduser()
-    labels = [] if model.labels is None else [Path(model.labels).expanduser()]
-    # A model of a repository has its version's folder to itself.
-    own = path.parent if model.origin is not None and Path(model.origin.folder) != path else path
-    return look([own, *labels])

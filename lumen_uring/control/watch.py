@@ -15,8 +15,10 @@ from typing import Final
 
 from lumen_uring.guard import Guard
 from lumen_uring.ring.inotify import Inotify
+from lumen_uring.settings.models import ModelConfig
 
 SETTLE_S: Final = 1.0
+_BUILTIN: Final = "builtin:"
 _DEPTH_MAX: Final = 4  # repository, model, version, a folder model.onnx
 _FILES_MAX: Final = 100_000
 _LINKS_MAX: Final = 40  # on one way, as the kernel has it
@@ -190,3 +192,14 @@ class Watcher:
         if not self._stopped.is_set() and is_news:
             self._changed()
             self._seen = found
+
+
+def files_of(model: ModelConfig) -> Look:
+    """The files of a model as they are now: another file under the same name is a change."""
+    if model.path.startswith(_BUILTIN):
+        return frozenset()
+    path = Path(model.path).expanduser()
+    labels = [] if model.labels is None else [Path(model.labels).expanduser()]
+    # A model of a repository has its version's folder to itself.
+    own = path.parent if model.origin is not None and Path(model.origin.folder) != path else path
+    return look([own, *labels])

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lumen_uring.pictures.image_input import Guess
-    from lumen_uring.ring.engine import Engine, SlotClass
+    from lumen_uring.ring.description import SlotClass
+    from lumen_uring.ring.engine import Engine
     from lumen_uring.settings.models import ModelConfig
     from lumen_uring.settings.schema import Config
 

@@ -17,26 +17,18 @@ from typing import Any, Final, Literal, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from lumen_uring.errors import EngineError
 from lumen_uring.pictures.image_input import Filter, Fit, ImageConfig, Preset
 from lumen_uring.ring import structs
+from lumen_uring.ring.ranges import u32, u64
+from lumen_uring.settings.keys import KeyConfig, burst_of
 from lumen_uring.settings.models import EnsembleConfig, ExpertsConfig, Feature, ModelConfig
 from lumen_uring.settings.origin import FORMATS
 from lumen_uring.settings.providers import ProviderConfig, options_of
-from lumen_uring.settings.schema import (
-    PYTHON_SIDE,
-    Config,
-    EngineConfig,
-    KeyConfig,
-    LogConfig,
-    ServerConfig,
-    burst_of,
-)
+from lumen_uring.settings.schema import PYTHON_SIDE, Config, EngineConfig, LogConfig, ServerConfig
 from lumen_uring.settings.sequences import SequencesConfig
-from lumen_uring.settings.types import base_of
+from lumen_uring.settings.types import U32_MAX, base_of
 from lumen_uring.settings.warmup import FILLS, WarmupConfig
 
-_U32_MAX: Final = 2**32 - 1
 _LISTS: Final = {"hosts": ctypes.POINTER(c_char_p), "keys": ctypes.POINTER(structs.LumenKeyConfig)}
 
 
@@ -117,7 +109,7 @@ def whole_number(name: str, field: FieldInfo, value: Any) -> int:
         return _number(field, value)
     limits = whole_range(field)
     assert limits is not None
-    return (u32 if limits[1] <= _U32_MAX else u64)(name, 0 if value in ("auto", None) else value)
+    return (u32 if limits[1] <= U32_MAX else u64)(name, 0 if value in ("auto", None) else value)
 
 
 def _fields() -> Iterator[tuple[str, Any]]:
@@ -128,7 +120,7 @@ def _fields() -> Iterator[tuple[str, Any]]:
         if name in _LISTS:
             yield from ((name, _LISTS[name]), (f"{name.removesuffix('s')}_count", c_uint32))
         elif limits is not None:
-            yield name, c_uint32 if limits[1] <= _U32_MAX else c_uint64
+            yield name, c_uint32 if limits[1] <= U32_MAX else c_uint64
         else:
             yield name, c_double if field.annotation is float else c_char_p
 
@@ -136,7 +128,7 @@ def _fields() -> Iterator[tuple[str, Any]]:
 _FIELDS: Final[dict[str, Any]] = dict(_fields())
 structs.LumenConfig._fields_ = list(_FIELDS.items())
 structs.LumenModelConfig._fields_ = [
-    *((name, c_uint32 if most <= _U32_MAX else c_uint64) for name, _, (_least, most) in ordinary()),
+    *((name, c_uint32 if most <= U32_MAX else c_uint64) for name, _, (_least, most) in ordinary()),
     *structs.MODEL_FIELDS,
 ]
 
@@ -225,9 +217,7 @@ def native_model(
         mean=chosen["mean"],
         scale=chosen["scale"],
         batch_delay_us=(
-            _U32_MAX
-            if model.batch_delay_us is None
-            else u32("batch_delay_us", model.batch_delay_us)
+            U32_MAX if model.batch_delay_us is None else u32("batch_delay_us", model.batch_delay_us)
         ),
         rate=model.rate,
         burst=u32("burst", burst_of(model.rate, model.burst)),
@@ -410,17 +400,3 @@ def native_key(key: KeyConfig, models: list[str]) -> structs.LumenKeyConfig:
         burst=u32("burst", burst_of(key.rate, key.burst)),
         flags=structs.KEY_ADMIN if key.admin else 0,
     )
-
-
-def u32(name: str, value: int) -> int:
-    """The value, where a uint32_t holds it; else EngineError with the name."""
-    if not 0 <= value <= _U32_MAX:
-        raise EngineError(f"{name}: expected 0..{_U32_MAX}, found {value}.", structs.E_INVALID)
-    return value
-
-
-def u64(name: str, value: int) -> int:
-    """The value, where a uint64_t holds it; else EngineError with the name."""
-    if not 0 <= value < 2**64:
-        raise EngineError(f"{name}: expected 0..2^64-1, found {value}.", structs.E_INVALID)
-    return value

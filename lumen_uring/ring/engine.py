@@ -9,13 +9,9 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final
-
-import orjson
 
 from lumen_uring.errors import EngineError
 from lumen_uring.ring import library, onnxruntime_path, structs
@@ -25,78 +21,17 @@ from lumen_uring.ring.config_struct import (
     native_experts,
     native_model,
     native_steps,
-    u32,
-    u64,
 )
+from lumen_uring.ring.description import Description
+from lumen_uring.ring.errands import Errands
 from lumen_uring.ring.live_models import LiveModels
+from lumen_uring.ring.processes import Isolated, Processes
+from lumen_uring.ring.ranges import u32
 from lumen_uring.settings.models import EnsembleConfig, ExpertsConfig, ModelConfig
 from lumen_uring.settings.schema import Config
 
-_COPIED_BYTES_MAX: Final = 8192  # of the body of a call
 
-
-@dataclass(frozen=True, slots=True)
-class SlotClass:
-    """Slots of one size in one I/O thread's arena."""
-
-    slot_bytes: int
-    slot_count: int
-
-
-@dataclass(frozen=True, slots=True)
-class EngineInfo:
-    """The running engine's facts; lumen_info in lumen.h explains each field."""
-
-    port: int
-    io_threads: int
-    workers: int
-    models: int
-    arena_bytes: int
-    ready_us: int
-    slots: int
-    slot_classes: tuple[SlotClass, ...]
-    worker_cpus: tuple[int, ...]
-    io_backend: str
-    io_detail: str
-    ort_version: str
-    stats_path: str
-    notes: tuple[str, ...]
-    nodes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Errand:
-    """A request over HTTP that this program answers: kind is one of structs.ERRANDS."""
-
-    id: int
-    kind: str
-    name: str
-    body: bytes | memoryview  # of files: the C library's memory, until the answer
-
-
-@dataclass(frozen=True, slots=True)
-class Isolated:
-    """A model that a process of its own runs, and the files that it is opened from."""
-
-    index: int
-    settings: ModelConfig
-    path: Path
-    cache_path: Path | None
-
-
-@dataclass(frozen=True, slots=True)
-class ModelProcess:
-    """What the process of a model needs to know; lumen_process in lumen.h explains each field."""
-
-    bytes: int
-    at: int
-    fd: int
-    number: int
-    workers: int
-    flush_denormals: int
-
-
-class Engine(LiveModels):
+class Engine(Description, LiveModels, Errands, Processes):
     """A server of the C library: open, add models, start, stop, wait, close.
 
     Args:
@@ -243,121 +178,6 @@ class Engine(LiveModels):
         """
         self._check(self._library.lumen_start(self._open_handle()))
 
-    def next_process(self, index: int) -> ModelProcess | None:
-        """What the next process of an isolated model needs; None while the last one is in use.
-
-        Args:
-            index: of the model.
-
-        Source:
-            lumen_next_process
-        """
-        native = structs.LumenProcess()
-        result = self._library.lumen_next_process(
-            self._open_handle(), u32("model", index), ctypes.byref(native)
-        )
-        if result == structs.E_AGAIN:
-            return None
-        self._check(result)
-        return ModelProcess(**{name: getattr(native, name) for name in ModelProcess.__slots__})
-
-    def process_started(self, index: int, pid: int) -> None:
-        """Says which process runs an isolated model from now on.
-
-        Source:
-            lumen_process_started
-        """
-        self._check(self._library.lumen_process_started(self._open_handle(), index, pid))
-
-    def process_is_up(self, index: int) -> bool:
-        """Whether an isolated model takes requests.
-
-        Source:
-            lumen_process_is_up
-        """
-        return self._check(self._library.lumen_process_is_up(self._open_handle(), index)) == 1
-
-    def process_ended(self, index: int, end: int) -> None:
-        """Says how the process of an isolated model ended, before it is reaped.
-
-        Args:
-            index: of the model.
-            end: a signal, or 256 + the exit status.
-
-        Source:
-            lumen_process_ended
-        """
-        self._check(self._library.lumen_process_ended(self._open_handle(), index, u32("end", end)))
-
-    def info(self) -> EngineInfo:
-        """Reads the engine's facts; they are final after start.
-
-        Source:
-            lumen_get_info
-        """
-        native = structs.LumenInfo()
-        self._check(self._library.lumen_get_info(self._open_handle(), ctypes.byref(native)))
-        return EngineInfo(
-            port=native.port,
-            io_threads=native.io_threads,
-            workers=native.workers,
-            models=native.models,
-            arena_bytes=native.arena_bytes,
-            ready_us=native.ready_us,
-            slots=native.slots,
-            slot_classes=tuple(
-                SlotClass(entry.slot_bytes, entry.slot_count)
-                for entry in native.slot_classes[: native.slot_class_count]
-            ),
-            worker_cpus=tuple(native.worker_cpus[: native.workers]),
-            io_backend=native.io_backend.decode("utf-8", "replace"),
-            io_detail=native.io_detail.decode("utf-8", "replace"),
-            ort_version=native.ort_version.decode("utf-8", "replace"),
-            stats_path=native.stats_path.decode("utf-8", "replace"),
-            nodes=tuple(native.nodes.decode("utf-8", "replace").splitlines()),
-            notes=tuple(native.notes.decode("utf-8", "replace").splitlines()),
-        )
-
-    def describe(self) -> dict[str, Any]:
-        """Reads the models as the wire's describe reply gives them.
-
-        Returns:
-            "server" and "models", see docs/PROTOCOL.md.
-
-        Source:
-            lumen_describe
-        """
-        document: dict[str, Any] = orjson.loads(self._text(self._library.lumen_describe))
-        return document
-
-    def plan(self, root: str = "") -> list[str]:
-        """Says which core each thread gets in which node, and why; before start only.
-
-        Args:
-            root: where /proc and /sys are found; empty for this machine's.
-
-        Returns:
-            Lines; those of a node's threads begin with two spaces.
-
-        Raises:
-            EngineError: engine.cores names cores that this process may not use there.
-
-        Source:
-            lumen_plan
-        """
-        return self._text(self._library.lumen_plan, os.fsencode(root)).decode().splitlines()
-
-    def _text(self, function: Any, *arguments: Any) -> bytes:
-        """What a function of the library writes, whatever its length."""
-        handle = self._open_handle()
-        capacity = 64 << 10
-        while True:
-            buffer = ctypes.create_string_buffer(capacity)
-            length = self._check(function(handle, *arguments, buffer, capacity))
-            if length <= capacity:
-                return buffer.raw[:length]
-            capacity = length
-
     def reload(self, config: Config) -> None:
         """Applies keys, hosts and rates, and nothing else; the models stay those that were added.
 
@@ -426,66 +246,6 @@ class Engine(LiveModels):
         """
         handle = self._open_handle()
         self._check(self._library.lumen_set_metrics_port(handle, port))
-
-    def open_errands(self, kinds: Iterable[str], upload_bytes: int = 0) -> None:
-        """Has requests of some kinds answered by this program; before start only.
-
-        Args:
-            kinds: of structs.ERRANDS.
-            upload_bytes: that a call which loads a model may have.
-
-        Source:
-            lumen_open_errands
-        """
-        bits = sum(1 << structs.ERRANDS.index(kind) for kind in set(kinds))
-        self._check(
-            self._library.lumen_open_errands(
-                self._open_handle(), bits, u64("upload_bytes", upload_bytes)
-            )
-        )
-
-    def next_errand(self, timeout_s: float) -> Errand | None:
-        """The oldest request that waits; None when none came. One thread alone may ask.
-
-        Args:
-            timeout_s: the longest wait; seconds.
-
-        Source:
-            lumen_next_errand
-        """
-        native = structs.LumenErrand()
-        result = self._library.lumen_next_errand(
-            self._open_handle(), u32("timeout_s", int(timeout_s * 1000)), ctypes.byref(native)
-        )
-        if result == structs.E_AGAIN:
-            return None
-        self._check(result)
-        kind = structs.ERRANDS[native.kind]
-        if native.body_bytes > _COPIED_BYTES_MAX:
-            place = ctypes.c_void_p.from_buffer(native, structs.LumenErrand.body.offset).value
-            held = (ctypes.c_char * native.body_bytes).from_address(place or 0)
-            return Errand(native.id, kind, native.name.decode(), memoryview(held).cast("B"))
-        body = native.body or b""
-        # ctypes reads up to a NUL, which no JSON holds.
-        whole = len(body) == native.body_bytes
-        return Errand(native.id, kind, native.name.decode(), body if whole else b"\0")
-
-    def finish_errand(self, errand: Errand, code: int, body: bytes = b"") -> None:
-        """Answers a request; any thread, once.
-
-        Args:
-            errand: of next_errand.
-            code: of HTTP.
-            body: JSON, or nothing.
-
-        Source:
-            lumen_finish_errand
-        """
-        self._check(
-            self._library.lumen_finish_errand(
-                self._open_handle(), errand.id, u32("code", code), body, u32("body", len(body))
-            )
-        )
 
     def hold_ready(self, hold: bool) -> None:
         """Says that the server is not ready, or is; it serves in either case.
@@ -567,27 +327,3 @@ class Engine(LiveModels):
             text = sentence.decode("utf-8", "replace") or f"The engine refused ({name})."
             raise EngineError(text, result)
         return result
-
-
-def serve_process(place: ModelProcess, runtime: Path, native: structs.LumenModelConfig) -> None:
-    """In the process of a model: runs it for the server, and does not return.
-
-    Args:
-        place: where its requests are.
-        runtime: libonnxruntime.so.
-        native: the model.
-
-    Raises:
-        EngineError: it cannot begin.
-        LibraryError: the C library is missing or of another version.
-
-    Source:
-        lumen_serve_process
-    """
-    loaded = library.load()
-    fields = {name: getattr(place, name) for name in ModelProcess.__slots__}
-    given = structs.LumenProcess(**fields)
-    code = loaded.lumen_serve_process(
-        ctypes.byref(given), os.fsencode(runtime), ctypes.byref(native)
-    )
-    raise EngineError((loaded.lumen_last_error() or b"").decode("utf-8", "replace"), code)

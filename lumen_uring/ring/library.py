@@ -15,7 +15,7 @@ from typing import Final
 
 from lumen_uring.errors import EngineError, LibraryError
 from lumen_uring.ring import config_struct as _config_struct  # noqa: F401  LumenConfig's fields
-from lumen_uring.ring import structs
+from lumen_uring.ring import functions, structs
 
 LIBRARY_NAME: Final = "liblumen_uring.so"
 # One difference usually moves every field behind it: the first few say it all.
@@ -99,7 +99,7 @@ def load_from(path: Path) -> ctypes.CDLL:
         library = ctypes.CDLL(str(path))
     except OSError as error:
         raise LibraryError(f"{path} does not load: {error}. Build it again here.") from None
-    for name, restype, argtypes in structs.FUNCTIONS:
+    for name, restype, argtypes in functions.FUNCTIONS:
         try:
             function = getattr(library, name)
         except AttributeError:
@@ -153,7 +153,7 @@ def mirrored_layout() -> Layout:
         (struct, field) -> (offset, size) in bytes; field "" is the whole struct.
     """
     layout: Layout = {}
-    for struct_name, mirror in structs.MIRRORS.items():
+    for struct_name, mirror in functions.MIRRORS.items():
         layout[(struct_name, "")] = (0, ctypes.sizeof(mirror))
         for field in mirror._fields_:
             place = getattr(mirror, field[0])

@@ -17,8 +17,8 @@ from lumen_uring.ring.config_struct import (
     native_experts,
     native_model,
     native_steps,
-    u32,
 )
+from lumen_uring.ring.ranges import u32
 from lumen_uring.settings.models import EnsembleConfig, ExpertsConfig, ModelConfig
 from lumen_uring.settings.schema import Config
 

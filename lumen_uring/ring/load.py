@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from lumen_uring.errors import EngineError
-from lumen_uring.ring import library, structs
+from lumen_uring.ring import library, stats_structs, structs
 from lumen_uring.ring.histogram import Histogram
 
 _SUB_BITS = 6  # LM_HISTOGRAM_SUB_BITS and _UNIT_BITS: the layout lumen.h documents
@@ -109,7 +109,7 @@ class Load:
 
     def __init__(self, plan: LoadPlan) -> None:
         self._library = library.load()
-        self._result = structs.LumenLoadResult()
+        self._result = stats_structs.LumenLoadResult()
         self._stop = ctypes.c_uint32(0)
         self._error: EngineError | None = None
         self._buffers: list[Any] = []  # memory that the config points to
@@ -117,13 +117,13 @@ class Load:
         self._thread = threading.Thread(target=self._run, name="lumen-load", daemon=True)
         self._thread.start()
 
-    def _native(self, plan: LoadPlan) -> structs.LumenLoadConfig:
+    def _native(self, plan: LoadPlan) -> stats_structs.LumenLoadConfig:
         payloads = [plan.credential + payload for payload in plan.payloads]
         sizes = {len(payload) for payload in payloads}
         if len(sizes) != 1:
             raise EngineError("payloads: expected one or more, all of one size", structs.E_INVALID)
         expect_bytes = len(plan.expected[0]) if plan.expected else 0
-        return structs.LumenLoadConfig(
+        return stats_structs.LumenLoadConfig(
             host=os.fsencode(plan.host),
             port=plan.port,
             connections=plan.connections,

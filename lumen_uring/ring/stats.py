@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lumen_uring.errors import StatsError
-from lumen_uring.ring import structs
+from lumen_uring.ring import stats_structs as structs
 from lumen_uring.ring.histogram import SUB_BITS_MAX, Histogram
 from lumen_uring.ring.snapshot import (
     EXPERT,
@@ -230,7 +230,10 @@ def _read_names(header: structs.LumenStatsHeader, data: npt.NDArray[np.uint8]) -
 
 
 def _read_experts(
-    path: Path, header: structs.LumenStatsHeader, names: list[str], data: npt.NDArray[np.uint8]
+    path: Path,
+    header: structs.LumenStatsHeader,
+    names: list[str],
+    data: npt.NDArray[np.uint8],
 ) -> list[dict[str, str]]:
     """For each model: which expert each of its counters model_expert_N is of, by N."""
     found: list[dict[str, str]] = []

@@ -13,7 +13,6 @@ from ctypes import (
     c_double,
     c_float,
     c_int32,
-    c_size_t,
     c_uint8,
     c_uint32,
     c_uint64,
@@ -21,7 +20,6 @@ from ctypes import (
 from typing import Any, Final
 
 ABI_VERSION: Final = 13
-STATS_VERSION: Final = 5
 
 E_INVALID: Final = -1
 E_AGAIN: Final = -8
@@ -42,15 +40,6 @@ KEY_ALL_MODELS: Final = 2**64 - 1
 
 WORKERS_MAX: Final = 64
 SLOT_CLASSES_MAX: Final = 16
-
-STATS_MAGIC: Final = b"LMNSTAT1"
-FIELD_COUNTER: Final = 0
-FIELD_GAUGE: Final = 1
-FIELD_HISTOGRAM: Final = 2
-FIELD_MODEL_HISTOGRAM: Final = 3
-ROLES: Final[dict[int, str]] = {0: "io", 1: "worker"}
-ROLE_BOTH: Final = 255
-STATES: Final[dict[int, str]] = {0: "starting", 1: "ready", 2: "draining", 3: "stopped"}
 
 
 class LumenKeyConfig(ctypes.Structure):
@@ -343,113 +332,6 @@ class LumenInfo(ctypes.Structure):
     ]
 
 
-class LumenStatsHeader(ctypes.Structure):
-    """lumen_stats_header: the start of /dev/shm/lumen-<port>."""
-
-    _fields_ = [
-        ("magic", c_char * 8),
-        ("version", c_uint32),
-        ("field_count", c_uint32),
-        ("fields_offset", c_uint64),
-        ("blocks_offset", c_uint64),
-        ("file_bytes", c_uint64),
-        ("block_count", c_uint32),
-        ("block_bytes", c_uint32),
-        ("histogram_buckets", c_uint32),
-        ("histogram_sub_bits", c_uint32),
-        ("histogram_unit_bits", c_uint32),
-        ("pid", c_uint32),
-        ("start_realtime_ns", c_uint64),
-        ("state", c_uint32),
-        ("port", c_uint32),
-        ("models_offset", c_uint64),
-        ("model_count", c_uint32),
-        ("model_name_bytes", c_uint32),
-        ("model_histogram_buckets", c_uint32),
-        ("model_histogram_sub_bits", c_uint32),
-        ("model_histogram_unit_bits", c_uint32),
-        ("model_histogram_stride", c_uint32),
-        ("experts_offset", c_uint64),
-        ("experts_max", c_uint32),
-        ("naming", c_uint32),
-    ]
-
-
-class LumenStatsField(ctypes.Structure):
-    """lumen_stats_field: one entry of the statistics file's field table."""
-
-    _fields_ = [
-        ("name", c_char * 32),
-        ("kind", c_uint32),
-        ("offset", c_uint32),
-        ("count", c_uint32),
-        ("role", c_uint32),
-    ]
-
-
-class LumenStatsBlock(ctypes.Structure):
-    """lumen_stats_block: the start of one thread's block."""
-
-    _fields_ = [
-        ("role", c_uint32),
-        ("index", ctypes.c_uint16),
-        ("node", ctypes.c_uint16),
-        ("cpu", c_int32),
-        ("tid", c_int32),
-    ]
-
-
-class LumenLoadConfig(ctypes.Structure):
-    """lumen_load_config: what lumen_load sends."""
-
-    _fields_ = [
-        ("host", c_char_p),
-        ("port", c_uint32),
-        ("connections", c_uint32),
-        ("model", ctypes.c_uint16),
-        ("encoding", c_uint8),
-        ("credential", c_uint8),
-        ("rows", c_uint32),
-        ("timeout_us", c_uint32),
-        ("payload_count", c_uint32),
-        ("payloads", ctypes.POINTER(ctypes.c_void_p)),
-        ("payload_bytes", c_uint64),
-        ("requests", c_uint64),
-        ("duration_ns", c_uint64),
-        ("warmup_ns", c_uint64),
-        ("rate", c_double),
-        ("seed", c_uint64),
-        ("poll_us", c_uint32),
-        ("protocol", c_uint32),
-        ("cpu", c_int32),
-        ("expect_bytes", c_uint32),
-        ("expected", ctypes.POINTER(ctypes.c_void_p)),
-        ("shapes", c_uint32),
-        ("reserved", c_uint32),
-    ]
-
-
-class LumenLoadResult(ctypes.Structure):
-    """lumen_load_result: what lumen_load counts, live and at the end."""
-
-    _fields_ = [
-        ("requests", c_uint64),
-        ("errors", c_uint64),
-        ("statuses", c_uint64 * 16),
-        ("mismatches", c_uint64),
-        ("disconnects", c_uint64),
-        ("wall_ns", c_uint64),
-        ("cpu_ns", c_uint64),
-        ("min_ns", c_uint64),
-        ("max_ns", c_uint64),
-        ("sum_ns", c_uint64),
-        ("late", c_uint64),
-        ("unsent", c_uint64),
-        ("counting", c_uint64),
-        ("buckets", c_uint64 * 1728),
-    ]
-
-
 class LumenAbiField(ctypes.Structure):
     """lumen_abi_field: one entry of the table that lumen_abi gives."""
 
@@ -463,116 +345,3 @@ class LumenAbiField(ctypes.Structure):
 
 # enum lumen_errand_kind
 ERRANDS: Final = ("index", "load", "unload", "trace", "logging")
-
-MIRRORS: Final[dict[str, type[ctypes.Structure]]] = {
-    "lumen_key_config": LumenKeyConfig,
-    "lumen_config": LumenConfig,
-    "lumen_model_config": LumenModelConfig,
-    "lumen_rule": LumenRule,
-    "lumen_dim": LumenDim,
-    "lumen_image_config": LumenImageConfig,
-    "lumen_option": LumenOption,
-    "lumen_provider": LumenProvider,
-    "lumen_expert": LumenExpert,
-    "lumen_experts_config": LumenExpertsConfig,
-    "lumen_errand": LumenErrand,
-    "lumen_step_tensor": LumenStepTensor,
-    "lumen_step": LumenStep,
-    "lumen_steps_config": LumenStepsConfig,
-    "lumen_warmup_tensor": LumenWarmupTensor,
-    "lumen_warmup": LumenWarmup,
-    "lumen_state": LumenState,
-    "lumen_sequences_config": LumenSequencesConfig,
-    "lumen_declared": LumenDeclared,
-    "lumen_process": LumenProcess,
-    "lumen_slot_class": LumenSlotClass,
-    "lumen_info": LumenInfo,
-    "lumen_stats_header": LumenStatsHeader,
-    "lumen_stats_field": LumenStatsField,
-    "lumen_stats_block": LumenStatsBlock,
-    "lumen_load_config": LumenLoadConfig,
-    "lumen_load_result": LumenLoadResult,
-    "lumen_abi_field": LumenAbiField,
-}
-
-_Config = ctypes.POINTER(LumenConfig)
-_ModelConfig = ctypes.POINTER(LumenModelConfig)
-_Info = ctypes.POINTER(LumenInfo)
-_Server = ctypes.c_void_p
-_U32Pointer = ctypes.POINTER(c_uint32)
-
-# Every function of lumen.h: name, restype, argtypes. Without these ctypes guesses int, and cuts
-# pointers to 32 bits.
-FUNCTIONS: Final[tuple[tuple[str, object, tuple[object, ...]], ...]] = (
-    (
-        "lumen_abi",
-        ctypes.POINTER(LumenAbiField),
-        (ctypes.POINTER(c_uint32), ctypes.POINTER(c_uint32)),
-    ),
-    ("lumen_rules", ctypes.POINTER(LumenRule), (ctypes.POINTER(c_uint32),)),
-    ("lumen_version", c_char_p, ()),
-    ("lumen_last_error", c_char_p, ()),
-    ("lumen_open", ctypes.c_int, (_Config, ctypes.POINTER(_Server))),
-    ("lumen_add_model", ctypes.c_int, (_Server, _ModelConfig, ctypes.POINTER(c_uint32))),
-    ("lumen_check_engine", ctypes.c_int, (c_char_p, c_uint32)),
-    ("lumen_start", ctypes.c_int, (_Server,)),
-    ("lumen_set_metrics_port", ctypes.c_int, (_Server, c_uint32)),
-    ("lumen_next_process", ctypes.c_int, (_Server, c_uint32, ctypes.POINTER(LumenProcess))),
-    ("lumen_process_started", ctypes.c_int, (_Server, c_uint32, c_int32)),
-    ("lumen_process_is_up", ctypes.c_int, (_Server, c_uint32)),
-    ("lumen_process_ended", ctypes.c_int, (_Server, c_uint32, c_uint32)),
-    (
-        "lumen_serve_process",
-        ctypes.c_int,
-        (ctypes.POINTER(LumenProcess), c_char_p, _ModelConfig),
-    ),
-    ("lumen_get_info", ctypes.c_int, (_Server, _Info)),
-    ("lumen_describe", ctypes.c_int64, (_Server, ctypes.POINTER(c_char), c_size_t)),
-    ("lumen_plan", ctypes.c_int64, (_Server, c_char_p, ctypes.POINTER(c_char), c_size_t)),
-    (
-        "lumen_reload",
-        ctypes.c_int,
-        (_Server, _Config, ctypes.POINTER(LumenModelConfig), c_uint32),
-    ),
-    (
-        "lumen_load_model",
-        ctypes.c_int,
-        (_Server, _ModelConfig, c_uint32, ctypes.POINTER(c_uint32)),
-    ),
-    ("lumen_unload_model", ctypes.c_int, (_Server, c_char_p)),
-    ("lumen_change_workers", ctypes.c_int, (_Server, _Config)),
-    ("lumen_settle", ctypes.c_int, (_Server, c_uint32)),
-    ("lumen_reopen", ctypes.c_int, (_Server, c_uint32)),
-    ("lumen_news", ctypes.c_int, (_Server, ctypes.POINTER(c_char), c_size_t)),
-    ("lumen_heartbeat", ctypes.c_int, (_Server,)),
-    ("lumen_open_errands", ctypes.c_int, (_Server, c_uint32, c_uint64)),
-    ("lumen_next_errand", ctypes.c_int, (_Server, c_uint32, ctypes.POINTER(LumenErrand))),
-    (
-        "lumen_finish_errand",
-        ctypes.c_int,
-        (_Server, c_uint32, c_uint32, c_char_p, c_uint32),
-    ),
-    ("lumen_hold_ready", ctypes.c_int, (_Server, c_uint32)),
-    ("lumen_unready", ctypes.c_int, (_Server,)),
-    ("lumen_stop", ctypes.c_int, (_Server, c_uint32)),
-    ("lumen_wait", ctypes.c_int, (_Server, c_uint32)),
-    ("lumen_close", None, (_Server,)),
-    ("lumen_usable_cpus", ctypes.c_int, (ctypes.POINTER(c_int32), c_uint32)),
-    (
-        "lumen_feature",
-        ctypes.c_int,
-        (
-            c_uint32,
-            c_uint32,
-            ctypes.POINTER(ctypes.c_int64),
-            c_uint32,
-            ctypes.c_void_p,
-            ctypes.POINTER(c_double),
-        ),
-    ),
-    (
-        "lumen_load",
-        ctypes.c_int,
-        (ctypes.POINTER(LumenLoadConfig), ctypes.POINTER(LumenLoadResult), _U32Pointer),
-    ),
-)

@@ -26,7 +26,7 @@ from lumen_uring.loading.words import (
     tensor_text,
     width_text,
 )
-from lumen_uring.ring.engine import EngineInfo
+from lumen_uring.ring.description import EngineInfo
 from lumen_uring.settings.models import ModelConfig
 from lumen_uring.settings.schema import Config
 from lumen_uring.settings.sizes import format_size

@@ -16,8 +16,8 @@ from typing import Any, Final
 
 from lumen_uring.errors import LumenError
 from lumen_uring.ring.config_struct import native_model
-from lumen_uring.ring.engine import ModelProcess, serve_process
 from lumen_uring.ring.process import end_with_parent
+from lumen_uring.ring.processes import ModelProcess, serve_process
 from lumen_uring.settings.models import ModelConfig
 
 _OOM_SCORE: Final = 500  # where memory is short, the kernel ends this process before the server

@@ -23,7 +23,8 @@ from typing import Any, Final
 from lumen_uring.errors import EngineError
 from lumen_uring.guard import Guard
 from lumen_uring.loading.prepare import PrepareError, Preparer
-from lumen_uring.ring.engine import Engine, Isolated, ModelProcess
+from lumen_uring.ring.engine import Engine
+from lumen_uring.ring.processes import Isolated, ModelProcess
 from lumen_uring.serving.logs import Journal
 from lumen_uring.settings.models import ModelConfig
 from lumen_uring.settings.schema import Config

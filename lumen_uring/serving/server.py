@@ -18,9 +18,9 @@ from typing import Any, Final
 
 from lumen_uring import __version__
 from lumen_uring.control.control import Control, kinds_of
-from lumen_uring.control.live_models import LiveModels, files_of
+from lumen_uring.control.live_models import LiveModels
 from lumen_uring.control.states import Row
-from lumen_uring.control.watch import Look
+from lumen_uring.control.watch import Look, files_of
 from lumen_uring.errors import ConfigError, EngineError, LumenError, MetricsError
 from lumen_uring.guard import Guard
 from lumen_uring.loading import add as loading
@@ -29,7 +29,8 @@ from lumen_uring.loading.prepare import Preparer, nursery_for
 from lumen_uring.metrics.facts import Facts
 from lumen_uring.metrics.server import MetricsServer
 from lumen_uring.ring import onnxruntime_path
-from lumen_uring.ring.engine import Engine, EngineInfo
+from lumen_uring.ring.description import EngineInfo
+from lumen_uring.ring.engine import Engine
 from lumen_uring.ring.signals import SignalQueue
 from lumen_uring.serving.banner import banner, warnings
 from lumen_uring.serving.logs import Journal

@@ -10,8 +10,8 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from lumen_uring.settings.keys import token_problem
 from lumen_uring.settings.models import ModelConfig
-from lumen_uring.settings.schema import token_problem
 
 Path = tuple["str | int", ...]
 # (place, what was expected, what was found)

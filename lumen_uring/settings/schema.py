@@ -7,9 +7,7 @@ that this version cannot honour is refused here, never ignored.
 
 from __future__ import annotations
 
-import hashlib
 import ipaddress
-import math
 import os
 import re
 from typing import Annotated, Final, Literal
@@ -17,6 +15,7 @@ from typing import Annotated, Final, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr
 
 from lumen_uring.settings.broken import Broken
+from lumen_uring.settings.keys import KeyConfig
 from lumen_uring.settings.models import EnsembleConfig, ExpertsConfig, ModelConfig
 from lumen_uring.settings.types import (
     BATCH_MAX,
@@ -51,7 +50,6 @@ PYTHON_SIDE: Final = frozenset(
         "log.path",
     }
 )
-KEY_NAME_PATTERN: Final = r"[A-Za-z0-9_.-]{1,63}"  # LM_KEY_NAME_BYTES_MAX
 
 _SERVER_NAME_PATTERN: Final = r"^[ !#-&(-\[\]-~]{1,64}$"  # LM_SERVER_NAME_BYTES_MAX
 _HOST_PATTERN: Final = r"^(\*|[A-Za-z0-9_-]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9_-])?)$"
@@ -85,79 +83,6 @@ def _mode(value: object) -> object:
     if isinstance(value, str) and re.fullmatch(r"(0o?)?[0-7]{3}", value):
         return int(value, 8)
     return value
-
-
-class KeyConfig(Section):
-    """A client's key: the models it may use, and how often. The token itself is in no setting."""
-
-    name: str = Field(
-        pattern=rf"^{KEY_NAME_PATTERN}$", description="1 to 63 letters, digits, '_', '.' or '-'"
-    )
-    sha256: str | None = Field(
-        default=None,
-        pattern=r"^[0-9A-Fa-f]{64}$",
-        description="64 hexadecimal digits, as `lumen key` prints them",
-    )
-    token_env: str | None = Field(
-        default=None,
-        pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$",
-        description="the name of an environment variable",
-    )
-    rate: Rate = Field(default=0.0, description=RATE_EXPECTED)
-    burst: int | None = Field(default=None, ge=1, le=U32_MAX, description=BURST_EXPECTED)
-    models: (
-        Literal["all"] | Annotated[tuple[str, ...], Field(min_length=1), BeforeValidator(as_tuple)]
-    ) = Field(default="all", description="all, or a list of models' names")
-    admin: bool = Field(default=False, description="true | false")
-
-    def digest(self) -> bytes:
-        """The SHA-256 of the token, 32 bytes.
-
-        Raises:
-            ValueError: the environment variable holds no token; config.py has checked that.
-        """
-        if self.sha256 is not None:
-            return bytes.fromhex(self.sha256)
-        problem, token = token_problem(self.token_env or "")
-        if problem:
-            raise ValueError(problem)
-        return hashlib.sha256(token.encode()).digest()
-
-
-def token_problem(variable: str) -> tuple[str, str]:
-    """Reads a token from the environment.
-
-    Args:
-        variable: the environment variable's name.
-
-    Returns:
-        What is wrong with it, or "", and the token, or "".
-    """
-    token = os.environ.get(variable, "")
-    if not token:
-        return f"{variable}, which is not set", ""
-    # The token must fit an HTTP header, in the same bytes everywhere; messages never show it.
-    if not (token.isascii() and token.isprintable()) or " " in token:
-        return f"{variable}, with other characters than letters, digits and signs", ""
-    return "", token
-
-
-def burst_of(rate: float, burst: int | None) -> int:
-    """How many requests may come at once.
-
-    Args:
-        rate: requests a second, 0 for no limit.
-        burst: as set; None where it is not.
-
-    Returns:
-        0 without a rate, else at least 1.
-
-    >>> burst_of(0, None), burst_of(2.5, None), burst_of(0.1, None), burst_of(100, 5)
-    (0, 3, 1, 5)
-    """
-    if rate == 0:
-        return 0
-    return max(1, math.ceil(rate)) if burst is None else burst
 
 
 class ServerConfig(Section):

@@ -31,7 +31,7 @@ from web import Http
 from lumen_uring.metrics import stats_words
 from lumen_uring.metrics.facts import Facts
 from lumen_uring.metrics.values import make_registry, render
-from lumen_uring.ring import structs
+from lumen_uring.ring import stats_structs
 from lumen_uring.ring.stats import read
 
 pytestmark = pytest.mark.once  # figures and pages: the same on both backends
@@ -159,17 +159,17 @@ def test_every_figure_of_the_file_is_on_the_page(
 ) -> None:
     """Each word of a real file in turn, made larger: something on the page must change."""
     data = bytearray(watched[0].stats_path.read_bytes())
-    header = structs.LumenStatsHeader.from_buffer_copy(data)
+    header = stats_structs.LumenStatsHeader.from_buffer_copy(data)
     blocks = [
         header.blocks_offset + index * header.block_bytes for index in range(header.block_count)
     ]
     # Nothing counted and no gauge set: the page is all zeros.
     for at in blocks:
-        begin = at + ctypes.sizeof(structs.LumenStatsBlock)
+        begin = at + ctypes.sizeof(stats_structs.LumenStatsBlock)
         data[begin : at + header.block_bytes] = bytes(at + header.block_bytes - begin)
     fields = [
-        structs.LumenStatsField.from_buffer_copy(
-            data, header.fields_offset + index * ctypes.sizeof(structs.LumenStatsField)
+        stats_structs.LumenStatsField.from_buffer_copy(
+            data, header.fields_offset + index * ctypes.sizeof(stats_structs.LumenStatsField)
         )
         for index in range(header.field_count)
     ]
@@ -184,21 +184,21 @@ def test_every_figure_of_the_file_is_on_the_page(
     before = lines(path)
     silent = set()
     for field in fields:
-        both = field.role == structs.ROLE_BOTH
-        roles = list(structs.ROLES) if both else [field.role]
+        both = field.role == stats_structs.ROLE_BOTH
+        roles = list(stats_structs.ROLES) if both else [field.role]
         for role in roles:
             at = next(
                 begin
                 for begin in blocks
-                if structs.LumenStatsBlock.from_buffer_copy(data, begin).role == role
+                if stats_structs.LumenStatsBlock.from_buffer_copy(data, begin).role == role
             )
             # A histogram's bucket in the middle, and a million units of what counts time.
-            word = 40 if field.kind >= structs.FIELD_HISTOGRAM else 0
+            word = 40 if field.kind >= stats_structs.FIELD_HISTOGRAM else 0
             changed = bytearray(data)
             struct.pack_into("<Q", changed, at + field.offset + 8 * word, 1_000_000)
             path.write_bytes(changed)
             if lines(path) == before:
-                silent.add((structs.ROLES[role], field.name.decode()))
+                silent.add((stats_structs.ROLES[role], field.name.decode()))
     assert silent == set(NOT_EXPORTED)
 
 

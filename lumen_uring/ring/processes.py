@@ -1,0 +1,120 @@
+"""Models that processes of their own run: a base of engine.py, and what such a process calls.
+
+Called by serving/processes.py, which starts them, and serving/isolated.py, which is one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from lumen_uring.errors import EngineError
+from lumen_uring.ring import library, structs
+from lumen_uring.ring.ranges import u32
+from lumen_uring.settings.models import ModelConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Isolated:
+    """A model that a process of its own runs, and the files that it is opened from."""
+
+    index: int
+    settings: ModelConfig
+    path: Path
+    cache_path: Path | None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelProcess:
+    """What the process of a model needs to know; lumen_process in lumen.h explains each field."""
+
+    bytes: int
+    at: int
+    fd: int
+    number: int
+    workers: int
+    flush_denormals: int
+
+
+class Processes:
+    """What an engine knows of the processes of its models."""
+
+    _library: ctypes.CDLL
+
+    def _open_handle(self) -> ctypes.c_void_p:
+        raise NotImplementedError
+
+    def _check(self, result: int) -> int:
+        raise NotImplementedError
+
+    def next_process(self, index: int) -> ModelProcess | None:
+        """What the next process of an isolated model needs; None while the last one is in use.
+
+        Args:
+            index: of the model.
+
+        Source:
+            lumen_next_process
+        """
+        native = structs.LumenProcess()
+        result = self._library.lumen_next_process(
+            self._open_handle(), u32("model", index), ctypes.byref(native)
+        )
+        if result == structs.E_AGAIN:
+            return None
+        self._check(result)
+        return ModelProcess(**{name: getattr(native, name) for name in ModelProcess.__slots__})
+
+    def process_started(self, index: int, pid: int) -> None:
+        """Says which process runs an isolated model from now on.
+
+        Source:
+            lumen_process_started
+        """
+        self._check(self._library.lumen_process_started(self._open_handle(), index, pid))
+
+    def process_is_up(self, index: int) -> bool:
+        """Whether an isolated model takes requests.
+
+        Source:
+            lumen_process_is_up
+        """
+        return self._check(self._library.lumen_process_is_up(self._open_handle(), index)) == 1
+
+    def process_ended(self, index: int, end: int) -> None:
+        """Says how the process of an isolated model ended, before it is reaped.
+
+        Args:
+            index: of the model.
+            end: a signal, or 256 + the exit status.
+
+        Source:
+            lumen_process_ended
+        """
+        self._check(self._library.lumen_process_ended(self._open_handle(), index, u32("end", end)))
+
+
+def serve_process(place: ModelProcess, runtime: Path, native: structs.LumenModelConfig) -> None:
+    """In the process of a model: runs it for the server, and does not return.
+
+    Args:
+        place: where its requests are.
+        runtime: libonnxruntime.so.
+        native: the model.
+
+    Raises:
+        EngineError: it cannot begin.
+        LibraryError: the C library is missing or of another version.
+
+    Source:
+        lumen_serve_process
+    """
+    loaded = library.load()
+    fields = {name: getattr(place, name) for name in ModelProcess.__slots__}
+    given = structs.LumenProcess(**fields)
+    code = loaded.lumen_serve_process(
+        ctypes.byref(given), os.fsencode(runtime), ctypes.byref(native)
+    )
+    raise EngineError((loaded.lumen_last_error() or b"").decode("utf-8", "replace"), code)
