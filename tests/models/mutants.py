@@ -46,7 +46,7 @@ NAIVE, WAITSET = "parts/queue_naive.c", "parts/waitset.c"
 WORKER, IO, DUE, REPLY = "work/worker.c", "io.c", "io_due.c", "flow/reply.c"
 THREADS = "flow/threads.c"
 ADVANCE, SUBMIT, REST = "flow/advance.c", "flow/submit.c", "flow/rest.c"
-JOBS, NODE = "work/jobs.c", "flow/node.c"
+JOBS, NODE, NODE_H = "work/jobs.c", "flow/node.c", "flow/node.h"
 SEQUENCES = "models/sequences.c"
 ATOMICS = "base/atomics.h"
 SLEEP = "sleep stop"
@@ -348,8 +348,8 @@ MUTANTS = (
     Mutant(
         "worker: chain wake dropped",
         JOBS,
-        "        lm_waitset_wake_one(&node->waitset);\n",
-        "",
+        "&line->queue) > 0) lm_node_wake_worker(node);",
+        "&line->queue) > 0) return;",
         SLEEP,
     ),
     Mutant(
@@ -403,7 +403,7 @@ MUTANTS = (
     ),
     Mutant(
         "steal: nobody of another node is woken",
-        SUBMIT,
+        NODE_H,
         "if (lm_waitset_wake_one(&node->waitset)) return;",
         "if (lm_waitset_wake_one(&node->waitset) || true) return;",
         "steal",
@@ -502,8 +502,8 @@ MUTANTS = (
     Mutant(
         "hand-over: wake dropped",
         SUBMIT,
-        "    if (lm_waitset_wake_one(&node->waitset)) return;\n",
-        "    return;\n",
+        "        if (io->line->workers_sleep) lm_node_wake_worker(io->node);\n",
+        "",
         "hand-over",
     ),
     Mutant(

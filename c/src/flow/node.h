@@ -86,6 +86,16 @@ static inline bool lm_node_is_deep(struct lm_node *node) {
     return lm_queue_depth(&lm_node_line(node)->queue) >= lm_node_parallel(node);
 }
 
+/* For a job in its queue. Where all workers of the node are awake and have enough to do, one of
+ * another node helps: it announces its sleep before it looks at this queue's depth, as for its own
+ * (waitset.h). */
+static inline void lm_node_wake_worker(struct lm_node *node) {
+    if (lm_waitset_wake_one(&node->waitset)) return;
+    for (uint32_t o = 0; o < node->other_count; o++) {
+        if (!lm_node_is_deep(node) || lm_waitset_wake_one(&node->others[o]->waitset)) return;
+    }
+}
+
 /* A worker of the node that has nothing to do: a job of another, which is deep. false: none. */
 static inline bool lm_node_steal(struct lm_node *node, uint32_t *job_out) {
     for (uint32_t o = 0; o < node->other_count; o++) {

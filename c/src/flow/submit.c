@@ -8,15 +8,6 @@
 #include "flow/pictures.h"
 #include "models/run_place.h"
 
-/* Where all workers of the node are awake and have enough to do, one of another node helps: it
- * announces its sleep before it looks at this queue's depth, as for its own (waitset.h). */
-static void wake_worker(struct lm_node *node) {
-    if (lm_waitset_wake_one(&node->waitset)) return;
-    for (uint32_t o = 0; o < node->other_count; o++) {
-        if (!lm_node_is_deep(node) || lm_waitset_wake_one(&node->others[o]->waitset)) return;
-    }
-}
-
 /* Pushes what is ready, in order. The queue has a place for every slot, and can refuse a push all
  * the same while a worker is stopped in the middle of a pop (docs/CONCURRENCY.md): what is refused
  * waits here for the next turn of the loop. */
@@ -24,7 +15,7 @@ void lm_submit_hand_over(struct lm_io *io) {
     uint32_t job;
     while (lm_spsc_peek(&io->ready, &job) && lm_queue_push(&io->line->queue, job)) {
         (void)lm_spsc_pop(&io->ready, &job);
-        if (io->line->workers_sleep) wake_worker(io->node);
+        if (io->line->workers_sleep) lm_node_wake_worker(io->node);
     }
 }
 

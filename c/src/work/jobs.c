@@ -126,9 +126,9 @@ static uint32_t gather_jobs(struct lm_worker *worker, uint32_t *jobs) {
 }
 
 void lm_jobs_wake_another(struct lm_node *node, struct lm_line *line) {
-    if (line->workers_sleep && lm_queue_depth(&line->queue) > 0) {
-        lm_waitset_wake_one(&node->waitset);
-    }
+    /* Also one of another node: it may have found this queue shallower than it was, since who pops
+     * from an SCQ that is empty moves its head on for a moment. */
+    if (line->workers_sleep && lm_queue_depth(&line->queue) > 0) lm_node_wake_worker(node);
 }
 
 uint32_t lm_jobs_next(struct lm_worker *worker, uint32_t *jobs) {
