@@ -536,6 +536,15 @@ static void cores_of_io_threads(void) {
     }
 }
 
+/* Runs of the smallest request were long at this start: the machine did other things. */
+static bool is_disturbed(const lumen_server *server) {
+    static int times;
+    const struct lm_model *model = server->set->models[0];
+    if (model->run != LUMEN_RUN_WORKER || model->run_ns == 0) return false;
+    CHECK(times++ < 50);
+    return true;
+}
+
 /* Who runs a model, and how many threads there are. Digits take some microseconds. */
 static void who_runs_a_model(void) {
     static const struct {
@@ -568,6 +577,11 @@ static void who_runs_a_model(void) {
         model.intra_op_threads = cases[c].intra_op_threads;
         CHECK(lumen_open(&config, &server) == 0 && lumen_add_model(server, &model, &index) == 0);
         CHECK(lumen_start(server) == 0);
+        if (cases[c].expected == LUMEN_RUN_AUTO && is_disturbed(server)) {
+            lumen_close(server);
+            c--; /* again */
+            continue;
+        }
         const struct lm_model *found = server->set->models[0];
         const struct lm_node *node = &server->shared.nodes[0];
         CHECK(found->run == cases[c].expected && strstr(found->run_why, cases[c].why));
@@ -588,8 +602,12 @@ static void a_long_run_is_told(void) {
     uint32_t index;
     char text[512], document[1 << 14];
     config.queue_type = LUMEN_QUEUE_AUTO;
-    CHECK(lumen_open(&config, &server) == 0 && lumen_add_model(server, &model, &index) == 0);
-    CHECK(lumen_start(server) == 0);
+    for (bool again = true; again;) {
+        CHECK(lumen_open(&config, &server) == 0 && lumen_add_model(server, &model, &index) == 0);
+        CHECK(lumen_start(server) == 0);
+        again = is_disturbed(server);
+        if (again) lumen_close(server);
+    }
     CHECK(lumen_news(server, text, sizeof text) == 0 && text[0] == '\0');
     CHECK(lumen_describe(server, document, sizeof document) < (int64_t)sizeof document);
     CHECK(strstr(document, "\"run\":\"auto\""));
