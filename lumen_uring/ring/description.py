@@ -14,6 +14,7 @@ from typing import Any
 import orjson
 
 from lumen_uring.ring import structs
+from lumen_uring.ring.handle import Handle
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,16 +46,8 @@ class EngineInfo:
     nodes: tuple[str, ...] = ()
 
 
-class Description:
+class Description(Handle):
     """What an engine is, once it is open."""
-
-    _library: ctypes.CDLL
-
-    def _open_handle(self) -> ctypes.c_void_p:
-        raise NotImplementedError
-
-    def _check(self, result: int) -> int:
-        raise NotImplementedError
 
     def info(self) -> EngineInfo:
         """Reads the engine's facts; they are final after start.

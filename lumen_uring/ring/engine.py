@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
-from lumen_uring.errors import EngineError
 from lumen_uring.ring import library, onnxruntime_path, structs
 from lumen_uring.ring.config_struct import (
     EnginePlace,
@@ -311,19 +310,3 @@ class Engine(Description, LiveModels, Errands, Processes):
         handle, self._handle = getattr(self, "_handle", None), None
         if handle is not None and self._process == os.getpid():
             self._library.lumen_close(handle)
-
-    def _open_handle(self) -> ctypes.c_void_p:
-        if self._handle is None:
-            raise EngineError("The engine is closed.", structs.E_INVALID)
-        if self._process != os.getpid():
-            raise EngineError("The engine runs in the process that opened it.", structs.E_INVALID)
-        return self._handle
-
-    def _check(self, result: int) -> int:
-        """Turns a negative result into the library's own sentence."""
-        if result < 0:
-            sentence = self._library.lumen_last_error() or b""
-            name = structs.ERROR_NAMES.get(result, str(result))
-            text = sentence.decode("utf-8", "replace") or f"The engine refused ({name})."
-            raise EngineError(text, result)
-        return result

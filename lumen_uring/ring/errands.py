@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from lumen_uring.ring import structs
+from lumen_uring.ring.handle import Handle
 from lumen_uring.ring.ranges import u32, u64
 
 _COPIED_BYTES_MAX: Final = 8192  # of the body of a call
@@ -26,16 +27,8 @@ class Errand:
     body: bytes | memoryview  # of files: the C library's memory, until the answer
 
 
-class Errands:
+class Errands(Handle):
     """What an engine does with such requests."""
-
-    _library: ctypes.CDLL
-
-    def _open_handle(self) -> ctypes.c_void_p:
-        raise NotImplementedError
-
-    def _check(self, result: int) -> int:
-        raise NotImplementedError
 
     def open_errands(self, kinds: Iterable[str], upload_bytes: int = 0) -> None:
         """Has requests of some kinds answered by this program; before start only.

@@ -18,22 +18,16 @@ from lumen_uring.ring.config_struct import (
     native_model,
     native_steps,
 )
+from lumen_uring.ring.handle import Handle
 from lumen_uring.ring.ranges import u32
 from lumen_uring.settings.models import EnsembleConfig, ExpertsConfig, ModelConfig
 from lumen_uring.settings.schema import Config
 
 
-class LiveModels:
+class LiveModels(Handle):
     """What an engine that runs does with single models, and with its workers."""
 
-    _library: ctypes.CDLL
     _indexes: dict[str, int]  # of each name that has a place
-
-    def _open_handle(self) -> ctypes.c_void_p:
-        raise NotImplementedError
-
-    def _check(self, result: int) -> int:
-        raise NotImplementedError
 
     def load(
         self,

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from lumen_uring.errors import EngineError
 from lumen_uring.ring import library, structs
+from lumen_uring.ring.handle import Handle
 from lumen_uring.ring.ranges import u32
 from lumen_uring.settings.models import ModelConfig
 
@@ -38,16 +39,8 @@ class ModelProcess:
     flush_denormals: int
 
 
-class Processes:
+class Processes(Handle):
     """What an engine knows of the processes of its models."""
-
-    _library: ctypes.CDLL
-
-    def _open_handle(self) -> ctypes.c_void_p:
-        raise NotImplementedError
-
-    def _check(self, result: int) -> int:
-        raise NotImplementedError
 
     def next_process(self, index: int) -> ModelProcess | None:
         """What the next process of an isolated model needs; None while the last one is in use.

@@ -68,7 +68,7 @@ def token_problem(variable: str) -> tuple[str, str]:
         variable: the environment variable's name.
 
     Returns:
-        What is wrong with it, or "", and the token, or "".
+        Two texts: the fault of the token or "", and the token or "".
     """
     token = os.environ.get(variable, "")
     if not token:

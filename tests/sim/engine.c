@@ -95,7 +95,7 @@ static void add(struct lm_model *model, struct lm_tensor in, const char *out) {
     model->outputs[model->output_count++] = result;
 }
 
-void engine_models(void) {
+static void open_settings(void) {
     memset(&sim_shared, 0, sizeof sim_shared);
     memset(&sim_models, 0, sizeof sim_models);
     memset(blocks, 0, sizeof blocks);
@@ -130,7 +130,10 @@ void engine_models(void) {
     sim_shared.dialects[LM_DIALECT_NATIVE] = &lm_native;
     sim_shared.dialects[LM_DIALECT_HTTP] = &lm_http;
     lm_shared_use_models(&sim_shared, &sim_models);
+}
 
+void engine_models(void) {
+    open_settings();
     struct lm_model *model = begin_model(0, "tiny", 8);
     add(model, TENSOR("x", -1, 4), "y");
     model->batch_size = sim_plan.batch_size;

@@ -31,7 +31,7 @@ static void in_part(struct sim_plan *plan) {
     plan->socket_bytes = LM_NATIVE_REPLY_BYTES + sizeof values - 6; /* not all of a reply */
 }
 
-/* What is left of an answer moves from its batch to its slot, where the kept outputs are. */
+/* An answer's rest moves from its batch to its slot, where the kept outputs are. */
 static void a_batch_sent_in_part(void) {
     talk_open(&one);
     talk_open(&two);

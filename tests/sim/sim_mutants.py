@@ -478,8 +478,8 @@ MUTANTS = (
     Mutant(
         "waiters are not retried",
         DUE,
-        "waiting_ns, lm_slot_wait_retry}",
-        "waiting_ns, NULL}",
+        ".run = lm_slot_wait_retry",
+        ".run = NULL",
     ),
     Mutant(
         "stalled are not evicted",
@@ -532,7 +532,7 @@ MUTANTS = (
         "lm_connection_move(io, connection, LM_LIST_UNPARKING);",
         "(void)connection;",
     ),
-    Mutant("sleeps before it parks", DUE, "TICK_NS, parking_ns,", "TICK_NS, NULL,"),
+    Mutant("sleeps before it parks", DUE, "    {.sleep_ns = parking_ns},\n", ""),
     Mutant(
         "kept after its end",
         CONNECTION,
@@ -674,8 +674,8 @@ MUTANTS = (
     Mutant(
         "pictures: a form's end is the file's",
         "work/carrier.c",
-        "[LM_CARRIER_FORM] = read_form",
-        "[LM_CARRIER_FORM] = lm_image_file_read",
+        "[LM_CARRIER_FORM] = {.read = read_form}",
+        "[LM_CARRIER_FORM] = {.read = lm_image_file_read}",
     ),
     Mutant(
         "pictures: a file is read as JSON",

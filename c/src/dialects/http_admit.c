@@ -109,8 +109,7 @@ static bool slot_bytes(const struct lm_io *io, const struct lm_connection *conne
             *bytes_out = SIZE_MAX; /* for the sentence */
             return false;
         }
-    } else if (demand.model->input_plan
-                   .has_images) { /* it may be a picture, answered with classes */
+    } else if (demand.model->input_plan.has_images) { /* a picture is answered with classes */
         *bytes_out +=
             lm_classes_top(connection->in.call.top) * lm_model_class_text_bytes(demand.model);
     }

@@ -11,7 +11,6 @@
 #include "flow/reply.h"
 #include "flow/slots.h"
 #include "flow/submit.h"
-#include "wire/http_form.h"
 
 /* ---- what a request is ---- */
 
@@ -32,15 +31,10 @@ static void add_part(struct body *body, const void *at, size_t bytes) {
 
 /* The same picture in a form is the same file: what is around it is drawn anew each time. */
 static void find_picture(struct body *body, const struct lm_request *request) {
-    const struct lm_body *text = &request->body;
-    const char *file = (const char *)request->layout.raw;
-    struct lm_slice content = {file, request->layout.raw_bytes};
     char unused[LM_TEXT_BYTES_MAX];
-    if (request->carrier == LM_CARRIER_FORM)
-        content = lm_http_form_content(text->text, text->bytes, (size_t)(file - text->text), unused,
-                                       sizeof unused);
+    const struct lm_slice file = lm_carrier_file(request, unused, sizeof unused);
     body->shape = PICTURE;
-    add_part(body, content.at, content.bytes);
+    add_part(body, file.at, file.bytes);
 }
 
 static void find_body(struct body *body, const struct lm_request *request) {

@@ -7,6 +7,7 @@
 #define LM_FLOW_CARRIER_H
 
 #include "flow/request.h"
+#include "wire/http_form.h"
 
 struct lm_carrier {
     /* Its client may write there at any time, and may make it slow to reach: no I/O thread touches
@@ -17,6 +18,9 @@ struct lm_carrier {
     /* Its request says where outputs go, and tensors are used there, for one Run. */
     bool has_places;
 };
+
+/* The file that a body is or holds. `at` NULL: its form is malformed, `why` is a sentence. */
+struct lm_slice lm_carrier_file(const struct lm_request *request, char *why, size_t why_bytes);
 
 extern const struct lm_carrier lm_carriers[LM_CARRIER_COUNT];
 

@@ -16,7 +16,7 @@ __asm__(".pushsection .rodata\n"
         ".popsection\n");
 extern const char lm_page[] __attribute__((visibility("hidden")));
 
-/* What a server's page is about. */
+/* A server, as its page shows it. */
 struct page {
     struct lm_model *const *models;
     uint32_t model_count;

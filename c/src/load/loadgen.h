@@ -56,7 +56,7 @@ struct lm_load_dials {
 int lm_load_dial_all(struct lm_load_dials *dials);
 /* Begins to connect one. Returns 0 or LUMEN_E_IO. */
 int lm_load_dial(struct lm_load_dials *dials, uint32_t index);
-/* What became of it. false: the connection is not there, or is dialled again. */
+/* Takes the end of a dial. false: the connection is not there, or is dialled again. */
 bool lm_load_dialled(struct lm_load_dials *dials, const struct lm_completion *completion);
 
 struct lm_load_dialect {

@@ -304,8 +304,8 @@ void lm_batch_keep_reply(struct lm_worker *worker, struct lm_request *request) {
         uint32_t output;
         size_t bytes = 0;
         if (!output_at(batch, request->model, part->iov_base, &output)) continue; /* its own slot */
-        /* What is left of an output goes where it is in the whole, which may be kept for the
-         * response cache (lm_answers_say). */
+        /* An output's rest keeps its place in the whole, which may be kept for the response cache
+         * (lm_answers_say). */
         lm_tensor_bytes(&request->model->outputs[output], &request->sizes, &bytes);
         uint8_t *room = (uint8_t *)request->layout.outputs[output] + (bytes - part->iov_len);
         memcpy(room, part->iov_base, part->iov_len);

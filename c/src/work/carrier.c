@@ -50,17 +50,14 @@ static enum lm_status read_slot(struct lm_worker *worker, struct lm_request *req
 
 static enum lm_status read_form(struct lm_worker *worker, struct lm_request *request, char *why,
                                 size_t why_bytes) {
-    const struct lm_body *body = &request->body;
-    struct lm_layout *layout = &request->layout;
-    struct lm_slice file = lm_http_form_content(
-        body->text, body->bytes, (size_t)((char *)layout->raw - body->text), why, why_bytes);
+    const struct lm_slice file = lm_carrier_file(request, why, why_bytes);
     if (!file.at && request->model->input_plan.has_images) return LM_STATUS_BAD_REQUEST;
-    if (file.at) layout->raw = (uint8_t *)(uintptr_t)file.at;
-    layout->raw_bytes = file.bytes;
+    if (file.at) request->layout.raw = (uint8_t *)(uintptr_t)file.at;
+    request->layout.raw_bytes = file.bytes;
     return lm_image_file_read(worker, request, why, why_bytes);
 }
 
-/* What it holds takes its place, and may be a file. */
+/* The inflated text takes the compressed one's place. It may be a file. */
 static enum lm_status read_coded(struct lm_worker *worker, struct lm_request *request, char *why,
                                  size_t why_bytes) {
     enum lm_status status = lm_json_body_inflate(worker->inflater, request, why, why_bytes);
@@ -82,24 +79,46 @@ static enum lm_status read_shm(struct lm_worker *worker, struct lm_request *requ
     return lm_shm_tensors_read(request, why, why_bytes);
 }
 
-static read_fn *const readers[LM_CARRIER_COUNT] = {
-    [LM_CARRIER_SLOT] = read_slot,     [LM_CARRIER_FILE] = lm_image_file_read,
-    [LM_CARRIER_FORM] = read_form,     [LM_CARRIER_CODED] = read_coded,
-    [LM_CARRIER_REGION] = read_region, [LM_CARRIER_SHM] = read_shm,
+/* ---- outputs ---- */
+
+static bool put_shm(const struct lm_request *request, const void *const *data, size_t *bytes,
+                    char *why, size_t why_bytes) {
+    return lm_shm_tensors_write(request, data, bytes, why, why_bytes);
+}
+
+static bool put_region(const struct lm_request *request, const void *const *data, size_t *bytes,
+                       char *why, size_t why_bytes) {
+    (void)why;
+    (void)why_bytes; /* the worker has checked the places before the Run */
+    lm_region_put(request, data, bytes);
+    return true;
+}
+
+/* ---- the carriers ---- */
+
+static const struct {
+    read_fn *read;
+    /* NULL: the reply carries the outputs. false: they do not fit, with a sentence. */
+    bool (*put)(const struct lm_request *request, const void *const *data, size_t *bytes, char *why,
+                size_t why_bytes);
+} carriers[LM_CARRIER_COUNT] = {
+    [LM_CARRIER_SLOT] = {.read = read_slot},
+    [LM_CARRIER_FILE] = {.read = lm_image_file_read},
+    [LM_CARRIER_FORM] = {.read = read_form},
+    [LM_CARRIER_CODED] = {.read = read_coded},
+    [LM_CARRIER_REGION] = {.read = read_region, .put = put_region},
+    [LM_CARRIER_SHM] = {.read = read_shm, .put = put_shm},
 };
 
 enum lm_status lm_carrier_read(struct lm_worker *worker, struct lm_request *request, char *why,
                                size_t why_bytes) {
-    return readers[request->carrier](worker, request, why, why_bytes);
+    return carriers[request->carrier].read(worker, request, why, why_bytes);
 }
-
-/* ---- outputs ---- */
 
 int lm_carrier_put(const struct lm_request *request, const void *const *data, size_t *bytes) {
     char why[LM_TEXT_BYTES_MAX];
-    if (request->carrier == LM_CARRIER_REGION) lm_region_put(request, data, bytes);
-    if (request->carrier != LM_CARRIER_SHM ||
-        lm_shm_tensors_write(request, data, bytes, why, sizeof why))
+    if (!carriers[request->carrier].put ||
+        carriers[request->carrier].put(request, data, bytes, why, sizeof why))
         return 0;
     return lm_error(LUMEN_E_INVALID, "%s", why);
 }
