@@ -229,6 +229,25 @@ def test_what_to_look_out_for(tmp_path: Path) -> None:
         assert memory_limit_bytes(tmp_path) == limit
 
 
+def test_batches_on_cuda_are_told(tmp_path: Path) -> None:
+    (tmp_path / "m.onnx").touch()
+    tensorrt = "{tensorrt: {trt_fp16_enable: true}}"
+    for providers, size, told in (
+        ("[cuda]", 2, True),
+        (f"[{tensorrt}, {{CUDAExecutionProvider: {{device_id: 0}}}}]", 2, True),
+        ("[cuda]", 1, False),
+        (f"[{tensorrt}]", 2, False),
+        ("[openvino]", 2, False),
+    ):
+        entry = f"{{name: m, path: {tmp_path}/m.onnx, providers: {providers}"
+        for settings in (
+            [f"models=[{entry}, batch_size: {size}}}]"],
+            [f"models=[{entry}}}]", f"engine.batch_size={size}"],
+        ):
+            notes = warnings(load(None, settings), INFO)
+            assert ["model m: batches on cuda" in note for note in notes] == [True] * told
+
+
 def test_a_memory_limit_below_the_arena_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """INFO's arena has 256 MiB."""
     for limit, told in ((None, False), (256 << 20, False), ((256 << 20) - 1, True), (1, True)):

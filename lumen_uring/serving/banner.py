@@ -192,7 +192,14 @@ def warnings(config: Config, info: EngineInfo) -> list[str]:
             f"the memory limit of this process's group, {format_size(limit)}, is below "
             f"server.arena_bytes: the kernel may end it under load"
         )
-    return notes
+    return notes + [
+        f"model {model.name}: batches on cuda: before each one of another size than the last, "
+        "ONNX Runtime plans its convolutions anew, for up to 0.3 s; more workers without batches "
+        "are faster (docs/PROVIDERS.md)"
+        for model in config.models
+        if (model.batch_size or config.engine.batch_size) > 1
+        and any(provider.key == "cuda" for provider in model.providers)
+    ]
 
 
 def memory_limit_bytes(root: Path = Path("/sys/fs/cgroup")) -> int | None:
