@@ -127,6 +127,24 @@ static void refused(void) {
     lumen_close(server);
 }
 
+/* I/O threads of their own sessions are for a queue that becomes auto, not for one that is. */
+static void workers_alone(void) {
+    lumen_config config = config_of(LUMEN_QUEUE_AUTO, LUMEN_ALLOCATOR_ARENA, 1);
+    lumen_server *server = start_run_by(&config, LUMEN_RUN_WORKER);
+    int fd = dial(server);
+    CHECK(server->shared.worker_count == server->shared.thread_count);
+    for (uint32_t workers = 1; workers <= 2; workers++) {
+        config.thread_count = workers;
+        CHECK_AT("%s", lm_error_last());
+        CHECK(lumen_change_workers(server, &config) == 0 && ask(fd, 0) == 3);
+        is_in_force(server, &config);
+    }
+    config.thread_count = 3;
+    says(lumen_change_workers(server, &config), LUMEN_E_UNSUPPORTED, "was started with 2");
+    close(fd);
+    lumen_close(server);
+}
+
 int main(void) {
     uint64_t random = check_seed();
     library = getenv("LUMEN_ORT");
@@ -134,6 +152,7 @@ int main(void) {
     check_watchdog(300, "a change of workers");
     make_graphs();
     refused();
+    workers_alone();
     under_load(LUMEN_QUEUE_MPMC, LUMEN_ALLOCATOR_ARENA, &random);
     under_load(LUMEN_QUEUE_AUTO, LUMEN_ALLOCATOR_STANDARD, &random);
     check_watchdog(0, "");

@@ -32,7 +32,7 @@ static int check_queue(const lumen_server *server, const struct change *change) 
         return refuse("engine.queue_type", "for inline, I/O threads have to be placed first");
     if (shared->thread_count == 0)
         return refuse("engine.queue_type", "with inline the server has no workers");
-    if (change->by_time && !has_own)
+    if (change->by_time && !server->by_time && !has_own)
         return refuse("engine.queue_type", "for auto, I/O threads need sessions of their own");
     if (change->queue_type == LUMEN_QUEUE_SPSC && (change->workers > 1 || shared->io_count > 1))
         return lm_error(LUMEN_E_INVALID,
