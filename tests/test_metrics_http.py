@@ -29,7 +29,9 @@ from lumen_uring.metrics.http import (
     encode,
     parse_head,
 )
-from lumen_uring.metrics.server import MetricsServer, _comes_from_a_page, host_allowed
+from lumen_uring.metrics.server import MetricsServer, _comes_from_a_page
+from lumen_uring.ring import structs
+from lumen_uring.ring.site import refusal
 
 GET = b"GET /%s HTTP/1.1\r\nHost: localhost\r\n\r\n"
 LARGE = 16 << 20
@@ -436,8 +438,47 @@ def test_what_a_web_page_makes_a_browser_ask(headers: dict[str, str], is_page: b
     assert _comes_from_a_page(request) is is_page
 
 
-def test_hosts_with_a_final_dot_and_without_a_port() -> None:
-    for host in ("localhost.", "localhost.:80", "a.example.", "A.example:1", " localhost ", "::1"):
-        assert host_allowed(host, ("a.example",)), host
-    for host in ("localhost..", "b.example", "a.example:1:2", "[a.example]x"):
-        assert not host_allowed(host, ("b.example.x",)), host
+@pytest.mark.parametrize(
+    ("host", "origin", "code"),
+    [
+        (None, None, 0),
+        ("localhost:8002", None, 0),
+        ("localhost.", None, 0),
+        ("localhost.:80", None, 0),
+        ("a.example.", None, 0),
+        ("A.example:1", None, 0),
+        ("[::1]:80", None, 0),
+        ("[::1]", None, 0),
+        ("127.0.0.1:1", None, 0),
+        ("localhost..", None, 421),
+        ("b.example", None, 421),
+        ("a.example:1:2", None, 421),
+        ("[a.example]x", None, 421),
+        ("127.0.0.1.evil.example", None, 421),
+        ("", None, 421),
+        ("localhost:1", "http://localhost:1", 0),
+        ("localhost:1", "HTTP://LOCALHOST:1", 0),
+        ("localhost:1", "http://localhost:2", 403),
+        ("localhost:1", "http://192.0.2.1:1", 403),
+        ("localhost:1", "null", 403),
+        ("localhost:1", "", 403),
+        ("localhost", "http://localhost:80", 0),
+        ("localhost:443", "https://localhost", 0),
+        ("localhost:1", "https://a.example", 0),
+        ("localhost:1", "https://a.example.:7", 0),
+        (None, "http://localhost", 403),
+        ("evil.example", "http://evil.example", 421),
+    ],
+)
+def test_whose_requests_are_for_this_server(
+    host: str | None, origin: str | None, code: int
+) -> None:
+    assert refusal(["a.example"], host, origin) == code
+    assert refusal(["B.EXAMPLE", "*"], host, origin) == (
+        403 if code == 403 and origin in ("null", "") else 0
+    )
+
+
+def test_too_many_hosts_are_refused() -> None:
+    assert refusal(["a.example"] * 32, "a.example", None) == 0
+    assert refusal(["a.example"] * 33, "a.example", None) == structs.E_INVALID

@@ -664,6 +664,12 @@ LUMEN_API int lumen_usable_cpus(int32_t *cpus_out, uint32_t capacity);
 LUMEN_API int lumen_feature(uint32_t feature, uint32_t dtype, const int64_t *dims, uint32_t rank,
                             const void *rows, double *values_out);
 
+/* What HTTP answers a request with these headers, NULL where there is none: 0: it is for this
+ * server; 421: Host names another; 403: Origin is of a page of another site. `hosts` as
+ * server.hosts. Any thread. LUMEN_E_INVALID: too many hosts. */
+LUMEN_API int lumen_http_site(const char *const *hosts, uint32_t host_count, const char *host,
+                              const char *origin);
+
 /* ---- load generator: one thread on a ring of its own, against any Lumen server -----------------
  */
 

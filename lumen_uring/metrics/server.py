@@ -21,6 +21,7 @@ from lumen_uring.metrics import flamegraph
 from lumen_uring.metrics.facts import Facts
 from lumen_uring.metrics.http import Answer, HttpLoop, Request, Shared, Slow
 from lumen_uring.metrics.profiling import SECONDS_MAX, Profile, Profiler
+from lumen_uring.ring.site import refusal
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -83,7 +84,7 @@ class MetricsServer:
 
     def _open(self, listener: socket.socket, host: str, hosts: Sequence[str]) -> None:
         self._socket = listener
-        self._hosts = tuple(name.lower() for name in hosts)
+        self._hosts = tuple(hosts)
         self.port: int = listener.getsockname()[1]
         shown = f"[{host}]" if ":" in host else host
         self.address = f"http://{shown}:{self.port}/metrics"
@@ -117,7 +118,7 @@ class MetricsServer:
         Args:
             hosts: as at the start.
         """
-        self._hosts = tuple(name.lower() for name in hosts)
+        self._hosts = tuple(hosts)
 
     def close(self) -> None:
         """Stops listening and ends a running profile; may be called twice."""
@@ -139,11 +140,12 @@ class MetricsServer:
             "/healthz": self._healthz,
             "/debug/pprof/profile": self._profile,
         }
-        if not host_allowed(request.headers.get("host"), self._hosts):
-            self._say_host(request.headers["host"])
+        host = request.headers.get("host")
+        refused = refusal(self._hosts, host, request.headers.get("origin"))
+        if refused == 421:
+            self._say_host(host or "")
             return Answer(421, b"The name in Host is not in server.hosts: add it there.\n")
-        headers = request.headers
-        if not origin_allowed(headers.get("origin"), headers.get("host"), self._hosts):
+        if refused:
             return Answer(403, b"A web page of another site may not read this.\n")
         page = pages.get(request.path)
         if page is None:
@@ -242,64 +244,6 @@ def _listen(host: str, port: int) -> socket.socket:
             "choose another server.metrics_port, or 0 for none"
         ) from None
     return listener
-
-
-def _name_of(host: str) -> str:
-    """A host in lower case without its port, its brackets, and the dot of a whole name."""
-    name = host.strip().lower()
-    if name.startswith("["):
-        name = name[1:].partition("]")[0]
-    elif name.count(":") == 1:
-        name = name.partition(":")[0]
-    return name.removesuffix(".")
-
-
-def host_allowed(host: str | None, names: Sequence[str]) -> bool:
-    """Whether a request's Host names this server; a name that DNS rebinding uses does not.
-
-    Args:
-        host: the header, None without one.
-        names: in lower case, besides localhost and addresses; "*" allows all.
-
-    >>> [host_allowed(host, ()) for host in ("localhost:8002", "[::1]:80", "evil.example")]
-    [True, True, False]
-    """
-    if host is None or "*" in names:
-        return True  # only HTTP/1.0, which parse_head lets pass without a Host
-    name = _name_of(host)
-    if name == "localhost" or name in names:
-        return True
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
-
-
-def origin_allowed(origin: str | None, host: str | None, names: Sequence[str]) -> bool:
-    """Whether a request comes from a page of this server or from no page: as on the main port.
-
-    Args:
-        origin: the header, None without one.
-        host: the header Host, whose name and port a page of this server has.
-        names: as of host_allowed; a page at one of them may ask whatever its port is.
-
-    >>> pages = (None, "http://localhost:1", "http://localhost:2", "http://192.0.2.1:1", "null")
-    >>> [origin_allowed(page, "localhost:1", ()) for page in pages]
-    [True, True, False, False, False]
-    >>> [origin_allowed("https://a.example", host, ("a.example",)) for host in ("x", "a.example")]
-    [True, True]
-    """
-    if origin is None:
-        return True
-    scheme, colon, page = origin.lower().partition("://")
-    implied = ":443" if scheme == "https" else ":80"
-    page = page.removesuffix(implied)
-    if not colon or not page:
-        return False
-    if host is not None and page == host.strip().lower().removesuffix(implied):
-        return True
-    return "*" in names or _name_of(page) in names
 
 
 def _comes_from_a_page(request: Request) -> bool:

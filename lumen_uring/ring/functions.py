@@ -118,6 +118,11 @@ FUNCTIONS: Final[tuple[tuple[str, object, tuple[object, ...]], ...]] = (
         ),
     ),
     (
+        "lumen_http_site",
+        ctypes.c_int,
+        (ctypes.POINTER(c_char_p), c_uint32, c_char_p, c_char_p),
+    ),
+    (
         "lumen_load",
         ctypes.c_int,
         (

@@ -48,9 +48,7 @@ int lm_access_open(struct lm_access **access_out, const lumen_config *config,
         lm_access_close(access);
         return code;
     }
-    for (uint32_t h = 0; h < config->host_count; h++)
-        snprintf(access->hosts[h], sizeof access->hosts[h], "%s", config->hosts[h]);
-    access->host_count = config->host_count;
+    lm_http_hosts_set(&access->hosts, config->hosts, config->host_count);
     access->since_ns = now_ns;
     lm_token_bucket_init(&access->bucket, config->rate, config->burst, now_ns);
     if (before) {
@@ -75,8 +73,7 @@ int lm_access_copy(struct lm_access **access_out, const struct lm_access *before
     }
     memset(access, 0, sizeof *access);
     access->keys = keys;
-    memcpy(access->hosts, before->hosts, sizeof access->hosts);
-    access->host_count = before->host_count;
+    access->hosts = before->hosts;
     access->since_ns = before->since_ns; /* its keys have the same numbers */
     copy_bucket(&access->bucket, &before->bucket);
     for (uint32_t m = 0; m < LUMEN_MODELS_MAX; m++)

@@ -7,13 +7,13 @@
 
 #include "parts/keys.h"
 #include "parts/token_bucket.h"
+#include "wire/http_site.h"
 
 struct lm_access {
     struct lm_token_bucket bucket; /* all requests together */
     struct lm_token_bucket model_buckets[LUMEN_MODELS_MAX];
     struct lm_keys keys;
-    char hosts[LUMEN_HOSTS_MAX][LM_HOST_NAME_BYTES_MAX];
-    uint32_t host_count;
+    struct lm_http_hosts hosts;
     uint64_t since_ns;         /* when it was made */
     uint64_t retired_at;       /* once it is replaced: the turn after which nobody uses it */
     struct lm_access *retired; /* the table that was replaced before it */

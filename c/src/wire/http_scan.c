@@ -93,6 +93,10 @@ static const char *name_end(const char *at, const char *end) {
     return at;
 }
 
+bool lm_slice_is(struct lm_slice text, const char *word) {
+    return strlen(word) == text.bytes && strncasecmp(text.at, word, text.bytes) == 0;
+}
+
 bool lm_http_host_is_valid(struct lm_slice host) {
     const char *at = host.at, *end = host.at + host.bytes;
     if (host.bytes == 0) return true;
