@@ -26,6 +26,7 @@ from lumen_uring.settings import (
     key_checks,
     text_files,
     warmup,
+    yaml_text,
 )
 from lumen_uring.settings.broken import Broken
 from lumen_uring.settings.keys import KeyConfig
@@ -41,8 +42,6 @@ _Path = tuple["str | int", ...]
 _FILE_BYTES_MAX: Final = 1 << 20
 _MAY_BE_EMPTY: Final = ("server", "engine", "log", "repository")
 _PREFIX: Final = "LUMEN_"
-# libyaml's is ten times as fast; it is part of PyYAML's wheels, and not of every build of it.
-_Loader: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _MERGE: Final = "tag:yaml.org,2002:merge"
 _NO_PATHS: Final = ("builtin:", "~")  # "~" is expanded where the file is opened
 _PATHS: Final = (
@@ -187,7 +186,7 @@ def _read(path: Path) -> str:
 def _parse(draft: _Draft, text: str) -> None:
     """Fills the draft from YAML; a file that is no YAML ends the check."""
     try:
-        loader, node = _compose(text)
+        loader, node = yaml_text.compose(text)
         if node is None:
             return
         # First, since construct_document removes merge keys (`<<`) from the nodes.
@@ -206,17 +205,6 @@ def _parse(draft: _Draft, text: str) -> None:
     if not isinstance(data, dict):
         raise ConfigError(f"{draft.file_name}: expected a mapping, found {complaints.found(data)}.")
     draft.data = data
-
-
-def _compose(text: str) -> tuple[Any, yaml.Node | None]:
-    """A document's nodes, and the loader that makes its values of them."""
-    try:
-        loader = _Loader(text)
-        return loader, loader.get_single_node()
-    except yaml.YAMLError:
-        # Slower, and it says better what is wrong and where.
-        slow = yaml.SafeLoader(text)
-        return slow, slow.get_single_node()
 
 
 def _collect_lines(draft: _Draft, node: yaml.Node, path: _Path, above: set[int]) -> None:
@@ -309,7 +297,9 @@ def _put(draft: _Draft, steps: list[str], text: str, flag: str) -> None:
     """Puts a YAML value at a place; `flag` is what messages call its source."""
     key = f"{flag} {'.'.join(steps)}"
     try:
-        value = text if text == "-" else yaml.load(text, _Loader)  # YAML reads "-" as a list
+        value = (
+            text if text == "-" else yaml.load(text, yaml_text.Loader)
+        )  # YAML reads "-" as a list
     except (yaml.YAMLError, ValueError, RecursionError):
         draft.problems.append(f"{key}: expected a YAML value, found {text!r}")
         return
