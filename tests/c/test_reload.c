@@ -20,7 +20,7 @@ static struct lm_access *table(uint32_t number, const struct lm_access *before) 
     lumen_key_config key = {.name = "ada", .models = number, .flags = 0};
     lumen_config config = {.keys = &key, .key_count = 1, .rate = 1e-3, .burst = number};
     CHECK(lm_access_open(&made, &config, before, 0) == 0);
-    made->host_count = number % (LUMEN_HOSTS_MAX + 1);
+    made->hosts.count = number % (LUMEN_HOSTS_MAX + 1);
     return made;
 }
 
@@ -32,7 +32,7 @@ static void *reader(void *argument) {
         lm_io_look(io);
         const struct lm_access *now = io->access;
         uint64_t number = now->keys.entries[0].models;
-        whole = whole && number >= last && now->host_count == number % (LUMEN_HOSTS_MAX + 1) &&
+        whole = whole && number >= last && now->hosts.count == number % (LUMEN_HOSTS_MAX + 1) &&
                 now->bucket.burst_units >> now->bucket.shift == number;
         last = number;
     }
@@ -129,7 +129,7 @@ static void what_a_table_takes_over(void) {
     lumen_model_config model = {.name = "m", .rate = 2, .burst = 10};
     struct lm_access *before, *after;
     CHECK(lm_access_open(&before, &config, NULL, start_ns) == 0);
-    CHECK(before->since_ns == start_ns && before->host_count == 1);
+    CHECK(before->since_ns == start_ns && before->hosts.count == 1);
     for (uint32_t m = 0; m < 2; m++)
         CHECK(lm_access_set_model(before, m, &model, NULL, start_ns) == 0);
     CHECK(lm_token_bucket_acquire(&before->bucket, 7, start_ns));
@@ -143,8 +143,8 @@ static void what_a_table_takes_over(void) {
         CHECK(lm_access_open(&after, &config, before, later_ns) == 0);
         for (uint32_t m = 0; m < 2; m++)
             CHECK(lm_access_set_model(after, m, &model, before, later_ns) == 0);
-        CHECK(after->since_ns == later_ns && after->host_count == 2);
-        CHECK(strcmp(after->hosts[0], hosts[0]) == 0 && strcmp(after->hosts[1], hosts[1]) == 0);
+        CHECK(after->since_ns == later_ns && after->hosts.count == 2);
+        CHECK(strcmp(after->hosts.names[0], hosts[0]) == 0 && strcmp(after->hosts.names[1], hosts[1]) == 0);
         uint32_t left_all = cases[c].left, left_second = c == 0 ? 1 + 1 : cases[c].left;
         CHECK(lm_token_bucket_wait_ns(&after->bucket, left_all, later_ns) == 0);
         CHECK(lm_token_bucket_wait_ns(&after->bucket, left_all + 1, later_ns) > 0);

@@ -230,8 +230,8 @@ static void settings_of_the_server(void) {
     CHECK(shared->addresses.bound == 17 && shared->config.max_request_bytes == 18000);
     CHECK(shared->thread_count == 3 && !shared->traced);
     struct lm_access *access = lm_reload_in_force(shared);
-    CHECK(access->host_count == 2 && strcmp(access->hosts[0], "lumen.example") == 0);
-    CHECK(strcmp(access->hosts[1], "second") == 0);
+    CHECK(access->hosts.count == 2 && strcmp(access->hosts.names[0], "lumen.example") == 0);
+    CHECK(strcmp(access->hosts.names[1], "second") == 0);
     is_bucket(&access->bucket, 19, 20);
     CHECK(access->keys.count == 1 && lm_keys_allow_model(&access->keys, 0, 0));
     CHECK(!lm_keys_allow_model(&access->keys, 0, 1) && !lm_keys_is_admin(&access->keys, 0));
