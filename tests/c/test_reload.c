@@ -144,7 +144,8 @@ static void what_a_table_takes_over(void) {
         for (uint32_t m = 0; m < 2; m++)
             CHECK(lm_access_set_model(after, m, &model, before, later_ns) == 0);
         CHECK(after->since_ns == later_ns && after->hosts.count == 2);
-        CHECK(strcmp(after->hosts.names[0], hosts[0]) == 0 && strcmp(after->hosts.names[1], hosts[1]) == 0);
+        CHECK(strcmp(after->hosts.names[0], hosts[0]) == 0 &&
+              strcmp(after->hosts.names[1], hosts[1]) == 0);
         uint32_t left_all = cases[c].left, left_second = c == 0 ? 1 + 1 : cases[c].left;
         CHECK(lm_token_bucket_wait_ns(&after->bucket, left_all, later_ns) == 0);
         CHECK(lm_token_bucket_wait_ns(&after->bucket, left_all + 1, later_ns) > 0);
