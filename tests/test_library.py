@@ -154,6 +154,7 @@ SCALARS: dict[str, Any] = {
     "double": ctypes.c_double,
     "char": ctypes.c_char,
     "lumen_server *": ctypes.c_void_p,
+    "lumen_tokenizer *": ctypes.c_void_p,
     "void *": ctypes.c_void_p,
     "char *": ctypes.c_char_p,
     **functions.MIRRORS,

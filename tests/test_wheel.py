@@ -83,6 +83,7 @@ def test_holds_the_package_the_library_and_nothing_else(packed: tuple[Path, Path
     expected = {str(path.relative_to(ROOT)) for path in package.rglob("*.py")}
     expected |= {"lumen_uring/py.typed", "lumen_uring/default.yaml"}
     expected |= {"lumen_uring/models/digits.onnx", "lumen_uring/models/digits.txt"}
+    expected.add("lumen_uring/text/unicode.json")
     expected.add(f"lumen_uring/ring/{wheel_tool.LIBRARY}")
     information = f"lumen_uring-{wheel_tool.version()}.dist-info"
     expected |= {f"{information}/{name}" for name in ("METADATA", "WHEEL", "RECORD")}

@@ -670,6 +670,21 @@ LUMEN_API int lumen_feature(uint32_t feature, uint32_t dtype, const int64_t *dim
 LUMEN_API int lumen_http_site(const char *const *hosts, uint32_t host_count, const char *host,
                               const char *origin);
 
+/* ---- text: what a file of lumen_uring/text/compile.py makes of it ---- */
+
+typedef struct lumen_tokenizer lumen_tokenizer;
+
+/* Checks and copies the file. Returns 0 or LUMEN_E_*. */
+LUMEN_API int lumen_tokenizer_open(const void *file, uint64_t bytes, lumen_tokenizer **handle_out);
+/* The ids and types of a text, or of a pair where `second` is not NULL, with special tokens, at
+ * most `capacity`. Returns their number or LUMEN_E_*. Any thread. */
+LUMEN_API int64_t lumen_tokenizer_encode(const lumen_tokenizer *handle, const char *first,
+                                         uint64_t first_bytes, const char *second,
+                                         uint64_t second_bytes, int64_t *ids, int64_t *types,
+                                         uint32_t capacity, uint32_t may_cut);
+/* NULL is allowed. */
+LUMEN_API void lumen_tokenizer_close(lumen_tokenizer *handle);
+
 /* ---- load generator: one thread on a ring of its own, against any Lumen server -----------------
  */
 

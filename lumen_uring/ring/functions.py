@@ -123,6 +123,27 @@ FUNCTIONS: Final[tuple[tuple[str, object, tuple[object, ...]], ...]] = (
         (ctypes.POINTER(c_char_p), c_uint32, c_char_p, c_char_p),
     ),
     (
+        "lumen_tokenizer_open",
+        ctypes.c_int,
+        (ctypes.c_void_p, c_uint64, ctypes.POINTER(ctypes.c_void_p)),
+    ),
+    (
+        "lumen_tokenizer_encode",
+        ctypes.c_int64,
+        (
+            ctypes.c_void_p,
+            c_char_p,
+            c_uint64,
+            c_char_p,
+            c_uint64,
+            ctypes.POINTER(ctypes.c_int64),
+            ctypes.POINTER(ctypes.c_int64),
+            c_uint32,
+            c_uint32,
+        ),
+    ),
+    ("lumen_tokenizer_close", None, (ctypes.c_void_p,)),
+    (
         "lumen_load",
         ctypes.c_int,
         (

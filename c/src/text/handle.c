@@ -1,0 +1,49 @@
+/* handle.c: a tokenizer for Python (lumen.h): commands and tests. Any thread. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "lumen.h"
+#include "text/encode.h"
+#include "text/pieces.h"
+
+struct lumen_tokenizer {
+    struct lm_tokenizer tokenizer;
+    uint64_t file[]; /* a copy, aligned */
+};
+
+int lumen_tokenizer_open(const void *file, uint64_t bytes, lumen_tokenizer **handle_out) {
+    lumen_tokenizer *handle = malloc(sizeof *handle + bytes);
+    *handle_out = NULL;
+    if (!handle) return lm_error(LUMEN_E_NOMEM, "no memory for a tokenizer");
+    memcpy(handle->file, file, bytes);
+    int code = lm_tokenizer_open(&handle->tokenizer, handle->file, bytes);
+    if (code) {
+        free(handle);
+        return code;
+    }
+    *handle_out = handle;
+    return 0;
+}
+
+int64_t lumen_tokenizer_encode(const lumen_tokenizer *handle, const char *first,
+                               uint64_t first_bytes, const char *second, uint64_t second_bytes,
+                               int64_t *ids, int64_t *types, uint32_t capacity, uint32_t may_cut) {
+    int64_t *rest = malloc((capacity + 1) * sizeof *rest);
+    if (!rest) return lm_error(LUMEN_E_NOMEM, "no memory for %u tokens", capacity);
+    const struct lm_text_room room = {ids, types, rest, capacity};
+    uint32_t count =
+        lm_text_encode(&handle->tokenizer, (struct lm_text){first, first_bytes},
+                       (struct lm_text){second, second_bytes}, capacity, may_cut != 0, &room);
+    free(rest);
+    if (count == LM_TEXT_NO_UTF8) return lm_error(LUMEN_E_INVALID, "the text is no UTF-8");
+    if (count == LM_TEXT_TOO_LONG)
+        return lm_error(LUMEN_E_INVALID, "expected at most %u tokens, found more", capacity);
+    if (count == LM_TEXT_TOO_SMALL)
+        return lm_error(LUMEN_E_INVALID, "%u tokens are no more than the special ones", capacity);
+    return count;
+}
+
+void lumen_tokenizer_close(lumen_tokenizer *handle) {
+    free(handle);
+}

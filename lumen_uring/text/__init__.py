@@ -1,0 +1,1 @@
+"""Text models: what a tokenizer.json means, and the file that the C library reads of it."""
