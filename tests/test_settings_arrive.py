@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import hashlib
+import json
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from pydantic.fields import FieldInfo
 from lumen_uring.commands import bench
 from lumen_uring.config import load
 from lumen_uring.errors import EngineError
+from lumen_uring.loading import prepare
 from lumen_uring.ring import library
 from lumen_uring.ring.config_struct import crossing, native_key, ordinary, whole_range
 from lumen_uring.ring.description import EngineInfo, SlotClass
@@ -299,6 +301,21 @@ def test_a_setting_reaches_its_own_field(
     before = crossed(given, load(None, [BATCHES]))
     after = crossed(given, load(None, [BATCHES, f"{place(section, key)}={written}"]))
     assert changes(before, after) == expected
+
+
+MODEL_SETTINGS = [key for section, key in SETTINGS if section is ModelConfig]
+
+
+@pytest.mark.parametrize("key", MODEL_SETTINGS)
+def test_a_models_setting_reaches_the_process_that_tries_it(key: str) -> None:
+    """A model that is loaded while the server runs is tried with its own settings."""
+    written, _expected = SETTINGS[ModelConfig, key]
+    config = load(None, [f"{place(ModelConfig, key)}={written}"])
+    told = prepare._read(json.loads(prepare._spec(config, config.models[0], gentle=False)))
+    if key.startswith("isolation"):  # it is a process of its own already
+        return
+    assert getattr(told.models[0], key) == getattr(config.models[0], key)
+    assert key in told.models[0].model_fields_set or written is None
 
 
 @pytest.mark.parametrize("section", BURSTS)

@@ -32,6 +32,7 @@ from lumen_uring.settings.schema import Config
 
 _MODULE: Final = "lumen_uring.loading.prepare"
 _TOLD_MAX: Final = 2000
+_LAST_LINES: Final = 3  # of what a process said that failed
 _CALLED_OFF: Final = "it is not wanted any more"
 # As Python, C++, ONNX Runtime, the loader and libc say it.
 _NO_MEMORY: Final = re.compile(
@@ -227,8 +228,8 @@ def _crash(status: int, trouble: bytes) -> str:
             how = f"signal {-status}"
     else:
         how = f"status {status}"
-    last = text.splitlines()[-1] if text else "it said nothing"
-    return _with_cure(f"the process that checked it ended with {how}: {last}")
+    said = " / ".join(line.strip() for line in text.splitlines()[-_LAST_LINES:])
+    return _with_cure(f"the process that checked it ended with {how}: {said or 'it said nothing'}")
 
 
 def _with_cure(sentence: str) -> str:

@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_serializer
 
 from lumen_uring.errors import ConfigError
 
@@ -31,6 +31,11 @@ class ProviderConfig(BaseModel):
 
     name: str = Field(pattern=r"^[A-Za-z0-9_]{1,64}$")
     options: dict[str, str] = Field(default={}, max_length=OPTIONS_MAX)
+
+    @model_serializer
+    def _as_written(self) -> dict[str, dict[str, str]]:
+        """As a settings file has it: what reads one reads this."""
+        return {self.name: self.options}
 
     @property
     def key(self) -> str:

@@ -57,6 +57,21 @@ def test_cpu_is_what_a_model_has_without(serve: Serve) -> None:
     assert "provider " not in server.output
 
 
+def test_a_model_with_providers_is_loaded_again_while_it_serves(serve: Serve) -> None:
+    """Its settings reach the process that tries it, and one of its own."""
+    models = [digits("cpu", providers=[{"cpu": {}}])]
+    models.append(digits("apart", providers=["cpu"], isolation="process"))
+    server = serve({"repository": {"control": "explicit"}, "models": models})
+    x = a_batch(server, "cpu", 2)
+    before = answers(server, "cpu", x)
+    with Http(server.port) as http:
+        answer = http.query(web.post("/v2/repository/models/cpu/load"))
+        assert answer.code == 200, answer.body
+    for name in ("cpu", "apart"):
+        again = answers(server, name, x)
+        assert [a.tobytes() for a in again.values()] == [a.tobytes() for a in before.values()]
+
+
 def with_openvino(serve: Serve, models: list[dict[str, Any]]) -> Server:
     """Not forked: the tests' own process has another ONNX Runtime."""
     settings = {"engine": {"thread_count": 2, "queue_type": "mpmc"}, "models": models}
