@@ -318,6 +318,26 @@ def test_a_models_setting_reaches_the_process_that_tries_it(key: str) -> None:
     assert key in told.models[0].model_fields_set or written is None
 
 
+@pytest.mark.parametrize(
+    ("providers", "is_bounded"),
+    [
+        ("[]", True),
+        ("[openvino]", True),
+        ("[{openvino: {device_type: CPU}}, cpu]", True),
+        ("[{openvino: {device_type: GPU}}]", False),
+        ("[{tensorrt: {trt_fp16_enable: true}}]", False),
+        ("[CUDAExecutionProvider]", False),
+    ],
+)
+def test_a_model_of_a_gpu_is_tried_without_a_bound_of_address_space(
+    providers: str, is_bounded: bool
+) -> None:
+    """CUDA on an H200 under repository.load_bytes: `CUDA failure 2: out of memory`."""
+    config = load(None, [f"{place(ModelConfig, 'providers')}={providers}"])
+    told = json.loads(prepare._spec(config, config.models[0], gentle=False))
+    assert told["memory_bytes"] == (config.repository.load_bytes if is_bounded else 0)
+
+
 @pytest.mark.parametrize("section", BURSTS)
 def test_a_burst_beside_its_rate(given: _Library, section: type[BaseModel]) -> None:
     rate = f"{place(section, 'rate')}=4"

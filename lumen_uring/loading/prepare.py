@@ -28,6 +28,7 @@ from lumen_uring.loading.nursery import Nursery
 from lumen_uring.ring.process import cpu_s, gently
 from lumen_uring.settings.models import ModelConfig
 from lumen_uring.settings.origin import Declared, Origin
+from lumen_uring.settings.providers import on_device
 from lumen_uring.settings.schema import Config
 
 _MODULE: Final = "lumen_uring.loading.prepare"
@@ -257,7 +258,8 @@ def _spec(config: Config, model: ModelConfig, gentle: bool) -> bytes:
             "models": [entry],
         },
         "declared": [asdict(one) for one in origin.declared],
-        "memory_bytes": config.repository.load_bytes,
+        # Under a bound of address space CUDA finds no memory at all.
+        "memory_bytes": 0 if on_device(model.providers) else config.repository.load_bytes,
         "gently": gentle,
     }
     return json.dumps(told).encode()

@@ -18,6 +18,8 @@ from lumen_uring.errors import ConfigError
 PROVIDERS_MAX: Final = 8  # LUMEN_PROVIDERS_MAX in lumen.h
 OPTIONS_MAX: Final = 64  # LUMEN_PROVIDER_OPTIONS_MAX
 CPU: Final = "cpu"
+# A device computes; its driver reserves address space as if there were no end of it.
+_ON_DEVICES: Final = frozenset({"cuda", "tensorrt", "migraphx", "rocm", "qnn", "webgpu", "cann"})
 _SUFFIX: Final = "executionprovider"
 # OpenVINO would start a thread for each core, and move the thread that runs the model.
 _PINNING: Final = "ENABLE_CPU_PINNING"
@@ -87,6 +89,19 @@ def others(providers: tuple[ProviderConfig, ...]) -> list[ProviderConfig]:
         providers: of a model.
     """
     return [provider for provider in providers if provider.key != CPU]
+
+
+def on_device(providers: tuple[ProviderConfig, ...]) -> bool:
+    """Whether a device beside the processor computes a model, or a part of it.
+
+    Args:
+        providers: of the model.
+    """
+    return any(
+        provider.key in _ON_DEVICES
+        or (provider.key == "openvino" and provider.options.get("device_type", "CPU") != "CPU")
+        for provider in providers
+    )
 
 
 def problem(providers: tuple[ProviderConfig, ...]) -> tuple[str, str] | None:
