@@ -163,7 +163,11 @@ def test_a_list_of_openvinos(tmp_path: Path) -> None:
     path = place(tmp_path / "config.json", json.dumps({"model_config_list": entries}))
     config = loaded(tmp_path)
     assert served(config) == {"resnet": str(file), "x": str(elsewhere)}
-    entries[0]["config"] |= {"target_device": "GPU", "shape": "(1,3,8,8)", "base_path": "s3://b/r"}
+    entries[0]["config"]["target_device"] = "GPU"
+    place(path, json.dumps({"model_config_list": entries}))
+    (provider,) = loaded(tmp_path).models[0].providers
+    assert (provider.name, provider.options) == ("openvino", {"device_type": "GPU"})
+    entries[0]["config"] |= {"target_device": "TPU", "shape": "(1,3,8,8)", "base_path": "s3://b/r"}
     entries[1]["config"] = {"name": "x"}
     place(
         path, json.dumps({"model_config_list": entries, "mediapipe_config_list": [{"name": "g"}]})
@@ -369,7 +373,7 @@ def test_an_ensemble_of_tritons(tmp_path: Path) -> None:
         ("sequence_batching { }", "1 sequence_batching: expected "),
         ("model_transaction_policy { decoupled: true }", "decoupled: expected nothing"),
         ("response_cache { enable: 2 }", "response_cache.enable: expected "),
-        ("instance_group [ { kind: KIND_GPU } ]", "instance_group.kind: expected KIND_CPU"),
+        ("instance_group [ { kind: KIND_MODEL } ]", "instance_group.kind: expected KIND_AUTO"),
         ("max_batch_size: 4\ndynamic_batching { priority_levels: 2 }", "2 dynamic_batching.pri"),
         ("dynamic_batching { default_priority_level: 2 }", "expected at most 0, found 2"),
         ("dynamic_batching { default_queue_policy { timeout_action: X } }", "REJECT or DELAY"),

@@ -13,6 +13,7 @@ import pytest
 from lumen_uring.config import load
 from lumen_uring.errors import ConfigError
 from lumen_uring.settings.models import ModelConfig
+from lumen_uring.settings.providers import ProviderConfig
 
 IMAGE = """
     input [ { name: "images" data_type: TYPE_FP32 dims: [ 3, 224, 224 ] } ]
@@ -60,6 +61,49 @@ HONOURED: dict[str, tuple[str, dict[str, object], tuple[str, ...]]] = {
         "instance_group { count: 4, gpus: [ ], kind: KIND_CPU }",
         {"max_rows": 64},
         ("instance_group.count: 4 is not looked at",),
+    ),
+    "a GPU": (
+        "max_batch_size: 32\ninstance_group [ { count: 1\nkind: KIND_GPU\ngpus: [ 1 ] } ]",
+        {"providers": (ProviderConfig(name="cuda", options={"device_id": "1"}),)},
+        ("3 instance_group.kind: KIND_GPU is providers: [cuda]",),
+    ),
+    "TensorRT": (
+        'optimization { execution_accelerators { gpu_execution_accelerator: [ { name: "tensorrt" '
+        'parameters { key: "precision_mode" value: "FP16" } '
+        'parameters { key: "max_workspace_size_bytes" value: "1073741824" } } ] } }',
+        {
+            "providers": (
+                ProviderConfig(
+                    name="tensorrt",
+                    options={"trt_fp16_enable": "true", "trt_max_workspace_size": "1073741824"},
+                ),
+                ProviderConfig(name="cuda"),
+            )
+        },
+        ("tensorrt is providers: [tensorrt, cuda]",),
+    ),
+    "CUDA's own search": (
+        'instance_group { kind: KIND_GPU } optimization { execution_accelerators { '
+        'gpu_execution_accelerator { name: "cuda" '
+        'parameters { key: "cudnn_conv_algo_search" value: "1" } } } }',
+        {
+            "providers": (
+                ProviderConfig(name="cuda", options={"cudnn_conv_algo_search": "HEURISTIC"}),
+            )
+        },
+        ("KIND_GPU is providers: [cuda]",),
+    ),
+    "OpenVINO": (
+        'optimization { execution_accelerators { cpu_execution_accelerator : [ { name : "openvino" '
+        "} ] } }",
+        {"providers": (ProviderConfig(name="openvino"),)},
+        ("openvino is providers: [openvino]",),
+    ),
+    "a GPU's accelerator on processors": (
+        'instance_group { kind: KIND_CPU } optimization { execution_accelerators { '
+        'gpu_execution_accelerator { name: "tensorrt" } } }',
+        {"providers": ()},
+        ("tensorrt is not looked at: KIND_CPU",),
     ),
     "a long wait for a batch": (
         f"max_batch_size: 32 {IMAGE} dynamic_batching {{ max_queue_delay_microseconds: 10000000 }}",
@@ -214,19 +258,23 @@ HONOURED: dict[str, tuple[str, dict[str, object], tuple[str, ...]]] = {
 
 # A refused file's lines: the line and the field, and the reason.
 REFUSED: dict[str, tuple[str, str]] = {
-    "a GPU": (
-        "max_batch_size: 32\ninstance_group [ { count: 1\nkind: KIND_GPU\ngpus: [ 0 ] } ]",
-        "3 instance_group.kind: expected KIND_CPU or KIND_AUTO: Lumen runs on processors alone",
+    "two GPUs": (
+        "instance_group [ { kind: KIND_GPU\ngpus: [ 0, 1 ] } ]",
+        "2 instance_group.gpus: expected one GPU: all workers share it, found [0, 1]",
     ),
-    "TensorRT": (
-        'max_batch_size: 32\noptimization { execution_accelerators { gpu_execution_accelerator: [ '
-        '{ name: "tensorrt" parameters { key: "precision_mode" value: "FP16" } } ] } }',
-        "2 optimization.execution_accelerators: expected nothing: Lumen runs ONNX Runtime's own",
+    "a processor of its own kind": (
+        "instance_group { kind: KIND_MODEL }",
+        "1 instance_group.kind: expected KIND_AUTO or KIND_CPU or KIND_GPU, found KIND_MODEL",
     ),
-    "OpenVINO": (
-        'optimization { execution_accelerators { cpu_execution_accelerator : [ { name : "openvino" '
-        "} ] } }",
-        "1 optimization.execution_accelerators: expected nothing",
+    "an accelerator of PyTorch": (
+        'optimization { execution_accelerators { gpu_execution_accelerator: [ { name: "auto_io" } ]'
+        " } }",
+        "expected tensorrt or cuda, found auto_io",
+    ),
+    "TensorRT in 8 bits": (
+        'optimization { execution_accelerators { gpu_execution_accelerator: [ { name: "tensorrt" '
+        'parameters { key: "precision_mode" value: "INT8" } } ] } }',
+        "expected precision_mode FP32 or FP16, found INT8",
     ),
     "priorities": (
         "max_batch_size: 16\ndynamic_batching {\npreserve_ordering: true\npriority_levels: 3\n"

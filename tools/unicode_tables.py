@@ -58,7 +58,8 @@ def tables() -> dict[str, object]:
 def _ranges(points: Iterable[int]) -> list[list[int]]:
     found: list[list[int]] = []
     for point in points:
-        if found and found[-1][1] in (point - 1, 0xD7FF if point == 0xE000 else point - 1):
+        before = 0xD7FF if point == 0xE000 else point - 1  # between them are no code points
+        if found and found[-1][1] == before:
             found[-1][1] = point
         else:
             found.append([point, point])

@@ -85,10 +85,17 @@ def add_model(
         except (ConfigError, EngineError) as error:
             # Neither the file without its ZipMap nor the copy is one that anybody knows.
             text = str(error).replace(str(file), str(path)).replace(str(cut), str(path))
-            raise type(error)(text) from None
+            raise type(error)(text + _asked_by(model, text)) from None
     made_anew = None if native is None else native.note
     said = [text for text in (note, place.note, made_anew) if text is not None]
     return said if model.origin is None else [*said, *model.origin.notes]
+
+
+def _asked_by(model: ModelConfig, text: str) -> str:
+    """Where a repository's file asked for providers, behind an error that is about them."""
+    notes = model.origin.notes if model.origin is not None and "providers: " in text else ()
+    asked = [note for note in notes if " is providers: " in note]
+    return f" ({'; '.join(asked)})" if asked else ""
 
 
 def _with_weights(model: ModelConfig, file: Path, place: CachePlace) -> tuple[Path, CachePlace]:

@@ -12,6 +12,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from lumen_uring.repository.accelerators import Devices
 from lumen_uring.repository.batching import read_batching
 from lumen_uring.repository.scheduling import inputs_of, steps_of
 from lumen_uring.repository.sequence_batching import read_sequences
@@ -30,7 +31,7 @@ _TYPES: Final = (
 _REFUSED: Final = {
     "model_operations": "Lumen loads no libraries of operators",
     "model_repository_agents": "Lumen has no agents",
-    "cc_model_filenames": "Lumen runs on processors alone",
+    "cc_model_filenames": "Lumen takes one file a version",
     "batch_input": "Lumen makes no inputs of batches",
     "batch_output": "Lumen makes no outputs of batches",
 }
@@ -110,8 +111,9 @@ def read(node: Node, problems: Problems) -> Asked:
     for key in ("input", "output"):
         for tensor in node.nodes(key, problems):
             _tensor(asked, tensor, rows > 0, key == "input", problems)
+    devices = Devices()
     for group in node.nodes("instance_group", problems):
-        _instances(asked, group, problems)
+        _instances(asked, group, devices, problems)
     batching = read_batching(node, rows, problems)
     asked.settings |= batching.settings
     asked.notes += batching.notes
@@ -121,7 +123,11 @@ def read(node: Node, problems: Problems) -> Asked:
         _warmup(asked, warmup, rows, problems)
     _ensemble(asked, node, problems)
     _sequences(asked, node, rows, problems)
-    _others(asked, node, problems)
+    _others(asked, node, devices, problems)
+    providers, note = devices.providers()
+    if providers and not asked.steps:
+        asked.settings["providers"] = providers
+    asked.notes += [note] if note else []
     node.rest(problems, "Triton's fields of a model")
     return asked
 
@@ -259,19 +265,16 @@ def datatype_of(word: str, node: Node, key: str, problems: Problems) -> str:
     return "BYTES" if kind == "STRING" else kind
 
 
-def _instances(asked: Asked, node: Node, problems: Problems) -> None:
+def _instances(asked: Asked, node: Node, devices: Devices, problems: Problems) -> None:
     node.text("name", problems)
-    kind = node.word("kind", problems)
-    if kind not in ("", "KIND_AUTO", "KIND_CPU"):
-        expected = "KIND_CPU or KIND_AUTO: Lumen runs on processors alone"
-        problems.add(node.where("kind"), expected, kind)
+    devices.group(node, problems)
     count = node.whole("count", problems, 0, U32_MAX, 0)
     if count > 1:
         asked.notes.append(
             f"{node.where('count')}: {count} is not looked at: each worker runs each model "
             "(engine.thread_count)"
         )
-    for key in ("gpus", "secondary_devices", "rate_limiter", "profile", "host_policy"):
+    for key in ("secondary_devices", "rate_limiter", "profile", "host_policy"):
         node.refuse(key, "Lumen's workers share all models", problems)
     if node.has("passive") and node.flag("passive", problems):
         problems.add(node.where("passive"), "false", "true")
@@ -369,7 +372,7 @@ def _warmup_input(
     return {"shape": dims, "data": "random" if kinds == ["random_data"] else "zeros"}
 
 
-def _others(asked: Asked, node: Node, problems: Problems) -> None:
+def _others(asked: Asked, node: Node, devices: Devices, problems: Problems) -> None:
     for key, why in _REFUSED.items():
         node.refuse(key, why, problems)
     transactions = node.node("model_transaction_policy", problems)
@@ -384,7 +387,8 @@ def _others(asked: Asked, node: Node, problems: Problems) -> None:
     optimization = node.node("optimization", problems)
     if optimization is not None:
         accelerators = "execution_accelerators"
-        optimization.refuse(accelerators, "Lumen runs ONNX Runtime's own kernels", problems)
+        for section in optimization.nodes(accelerators, problems):
+            devices.accelerators(section, problems)
         for key in optimization.items.keys() - {accelerators}:
             list(optimization.each(key))
             asked.notes.append(f"{optimization.where(key)} is not looked at: Lumen optimises fully")

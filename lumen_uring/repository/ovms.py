@@ -22,6 +22,7 @@ MAPPING: Final = "mapping_config.json"
 _LIST: Final = "model_config_list"
 _BYTES_MAX: Final = 1 << 20
 _DEVICES: Final = ("", "CPU", "AUTO", "AUTO:CPU")
+_OPENVINO: Final = ("GPU", "NPU")  # its provider computes there
 _NOT_LOOKED_AT: Final = (
     "nireq",
     "plugin_config",
@@ -92,8 +93,11 @@ def _model(place: Place, folder: Path, node: Node, of_versions: OfVersions) -> F
             expected = "auto: Lumen takes the graph's shapes; max_dims, fix_dims and max_rows bound"
             problems.add(node.where(key), expected, f"{values[0]!r}" if values else "a list")
     device = node.text("target_device", problems)
-    if device not in _DEVICES:
-        problems.add(node.where("target_device"), "CPU: Lumen runs on processors alone", device)
+    if device in _OPENVINO:
+        asked.settings["providers"] = [{"openvino": {"device_type": device}}]
+        asked.notes.append(f"{node.where('target_device')}: {device} is providers: [openvino]")
+    elif device not in _DEVICES:
+        problems.add(node.where("target_device"), "CPU, GPU or NPU", device)
     node.refuse("stateful", "Lumen keeps no state between requests", problems)
     node.refuse("custom_loader_options", "Lumen loads no libraries", problems)
     for key in _NOT_LOOKED_AT:
