@@ -4,6 +4,7 @@ what the installed ONNX Runtime refuses."""
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from lumen_uring.config import load
 from lumen_uring.errors import ConfigError, EngineError
 from lumen_uring.loading import inspection
+from lumen_uring.settings import providers as provider_settings
 from lumen_uring.settings.providers import EXPECTED, EXPECTED_ENTRY, options_of
 
 
@@ -23,6 +25,16 @@ def problems(*overrides: str) -> list[str]:
 def given(written: str) -> list[tuple[str, dict[str, str]]]:
     (model,) = load(None, [f"models.0.providers={written}"]).models
     return [(one.name, one.options) for one in model.providers]
+
+
+def test_both_languages_know_the_same_devices() -> None:
+    source = Path(__file__).resolve().parents[1] / "c" / "src" / "onnx" / "providers.c"
+    table = re.search(r"\} known\[\] = \{(.*?)\n\};", source.read_text(), re.DOTALL)
+    assert table is not None
+    entries = re.findall(r'\{"(\w+)",.*?(true|false)\}', table[1], re.DOTALL)
+    on_device = {name for name, is_device in entries if is_device == "true"}
+    assert len(entries) > len(on_device) > 0
+    assert on_device == provider_settings._ON_DEVICES
 
 
 def test_how_it_is_written() -> None:

@@ -100,10 +100,20 @@ HONOURED: dict[str, tuple[str, dict[str, object], tuple[str, ...]]] = {
         ("openvino is providers: [openvino]",),
     ),
     "a GPU's accelerator on processors": (
-        'instance_group { kind: KIND_CPU } optimization { execution_accelerators { '
-        'gpu_execution_accelerator { name: "tensorrt" } } }',
-        {"providers": ()},
-        ("tensorrt is not looked at: KIND_CPU",),
+        "instance_group { kind: KIND_CPU } optimization { execution_accelerators { "
+        'gpu_execution_accelerator { name: "tensorrt" } '
+        'cpu_execution_accelerator { name: "openvino" } } }',
+        {"providers": (ProviderConfig(name="openvino"),)},
+        (
+            "tensorrt is not looked at: no GPU runs the model",
+            "openvino is providers: [openvino]",
+        ),
+    ),
+    "an accelerator of processors on a GPU": (
+        "instance_group { kind: KIND_GPU } optimization { execution_accelerators { "
+        'cpu_execution_accelerator { name: "openvino" } } }',
+        {"providers": (ProviderConfig(name="cuda"),)},
+        ("openvino is not looked at: a GPU runs the model", "KIND_GPU is providers: [cuda]"),
     ),
     "a long wait for a batch": (
         f"max_batch_size: 32 {IMAGE} dynamic_batching {{ max_queue_delay_microseconds: 10000000 }}",

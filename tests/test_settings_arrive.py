@@ -324,6 +324,7 @@ def test_a_models_setting_reaches_the_process_that_tries_it(key: str) -> None:
         ("[]", True),
         ("[openvino]", True),
         ("[{openvino: {device_type: CPU}}, cpu]", True),
+        ("[{openvino: {device_type: CPU_FP32}}]", True),
         ("[{openvino: {device_type: GPU}}]", False),
         ("[{tensorrt: {trt_fp16_enable: true}}]", False),
         ("[CUDAExecutionProvider]", False),

@@ -124,10 +124,10 @@ def read(node: Node, problems: Problems) -> Asked:
     _ensemble(asked, node, problems)
     _sequences(asked, node, rows, problems)
     _others(asked, node, devices, problems)
-    providers, note = devices.providers()
+    providers, notes = devices.providers()
     if providers and not asked.steps:
         asked.settings["providers"] = providers
-    asked.notes += [note] if note else []
+    asked.notes += notes
     node.rest(problems, "Triton's fields of a model")
     return asked
 

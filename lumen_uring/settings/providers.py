@@ -18,7 +18,8 @@ from lumen_uring.errors import ConfigError
 PROVIDERS_MAX: Final = 8  # LUMEN_PROVIDERS_MAX in lumen.h
 OPTIONS_MAX: Final = 64  # LUMEN_PROVIDER_OPTIONS_MAX
 CPU: Final = "cpu"
-# A device computes; its driver reserves address space as if there were no end of it.
+# The drivers of their devices reserve more address space than a machine has memory. The same
+# providers have `on_device` in c/src/onnx/providers.c; a test compares the two lists.
 _ON_DEVICES: Final = frozenset({"cuda", "tensorrt", "migraphx", "rocm", "qnn", "webgpu", "cann"})
 _SUFFIX: Final = "executionprovider"
 # OpenVINO would start a thread for each core, and move the thread that runs the model.
@@ -99,7 +100,10 @@ def on_device(providers: tuple[ProviderConfig, ...]) -> bool:
     """
     return any(
         provider.key in _ON_DEVICES
-        or (provider.key == "openvino" and provider.options.get("device_type", "CPU") != "CPU")
+        or (
+            provider.key == "openvino"
+            and not provider.options.get("device_type", "CPU").upper().startswith("CPU")
+        )
         for provider in providers
     )
 

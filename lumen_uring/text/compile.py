@@ -1,6 +1,6 @@
 """A tokenizer.json as the file that the C library maps: tables and tries, nothing left to parse.
 
-Used where a folder with a tokenizer is loaded, on the thread that loads.
+Used by tests so far, on any thread: no model is served with a tokenizer yet.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def compile_file(path: Path) -> bytes:
         path: of the file.
 
     Returns:
-        What lumen_tokenizer_open takes.
+        The bytes of that file, for lumen_tokenizer_open.
 
     Raises:
         ConfigError: as of tokenizer_json.read.

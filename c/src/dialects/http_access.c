@@ -59,7 +59,8 @@ bool lm_http_authorise(struct lm_io *io, struct lm_connection *connection,
 
 bool lm_http_is_from_page(const struct lm_http_head *head) {
     const struct lm_slice *site = &head->fetch_site;
-    return site->at && (lm_slice_is(*site, "cross-site") || lm_slice_is(*site, "same-site"));
+    return site->at &&
+           (lm_http_same_word(*site, "cross-site", 10) || lm_http_same_word(*site, "same-site", 9));
 }
 
 bool lm_http_is_local(const struct lm_connection *connection) {

@@ -26,7 +26,7 @@ static uint32_t count_special(const struct lm_text_item *items, uint32_t count) 
     return special;
 }
 
-/* The texts lie at the ends of both rooms; puts everything in its order. */
+/* Puts the special tokens and the texts in the order of a template. */
 static uint32_t lay_out(const struct lm_text_item *items, uint32_t count, const int64_t *first,
                         uint32_t firsts, uint32_t seconds, const struct lm_text_room *room) {
     uint32_t at = 0;
@@ -54,7 +54,8 @@ uint32_t lm_text_encode(const struct lm_tokenizer *tokenizer, struct lm_text fir
     if (tokens_max > room->capacity) tokens_max = room->capacity;
     if (tokens_max <= special) return LM_TEXT_TOO_SMALL;
     const uint32_t most = tokens_max - special;
-    /* Behind the special tokens that come before it, so that it only moves to the front. */
+    /* The first text is written behind room for all special tokens, and later moves to the front.
+     */
     int64_t *place = room->ids + special;
     const uint32_t counted = second.at ? LM_TEXT_COUNT_MAX : most;
     uint32_t firsts = lm_text_pieces(tokenizer, first.at, first.bytes, place, most, counted);

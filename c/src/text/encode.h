@@ -25,8 +25,8 @@ struct lm_text_room {
                       */
 
 /* Writes at most `tokens_max` tokens, which are at most the room's capacity. Of a pair the longer
- * text is cut first, for which both are read whole. Returns their number, LM_TEXT_NO_UTF8,
- * LM_TEXT_TOO_LONG or LM_TEXT_TOO_SMALL. */
+ * text is cut first; for that both are read whole, so the caller bounds their bytes. Returns their
+ * number, LM_TEXT_NO_UTF8, LM_TEXT_TOO_LONG or LM_TEXT_TOO_SMALL. */
 uint32_t lm_text_encode(const struct lm_tokenizer *tokenizer, struct lm_text first,
                         struct lm_text second, uint32_t tokens_max, bool may_cut,
                         const struct lm_text_room *room);

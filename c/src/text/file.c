@@ -61,7 +61,8 @@ static bool actions_are_right(const struct lm_tokenizer *tokenizer) {
     return true;
 }
 
-/* Every place that is looked for is found or an empty one ends it. */
+/* Whether each search in the hash table ends, at its step or at an empty place, and each step and
+ * value lies in its bounds. */
 static bool nodes_are_right(const struct lm_tokenizer *tokenizer) {
     const struct lm_text_header *header = tokenizer->header;
     const uint32_t nodes = header->values.count;

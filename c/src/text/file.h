@@ -17,7 +17,8 @@ enum {
     LM_TEXT_WORD_CHARS = 200, /* the most that a file's word_chars_max may be */
 };
 
-/* What a code point becomes: the low bits of its action, the rest is the kind's own. */
+/* The low bits of an action say what its code point becomes; the meaning of the other bits depends
+ * on that. */
 enum lm_text_action {
     LM_TEXT_WORD,     /* itself, part of a word */
     LM_TEXT_ALONE,    /* itself, a word of its own */
@@ -52,7 +53,7 @@ struct lm_text_header {
     struct lm_text_span single, pair; /* struct lm_text_item: what is put around texts */
 };
 
-/* A step from a node by a byte: key is node << 8 | byte, child 0 an empty place. */
+/* A step from a node by a byte. `key` is node << 8 | byte; a `child` of 0 marks an empty place. */
 struct lm_text_child {
     uint32_t key, child;
 };
@@ -74,7 +75,8 @@ struct lm_tokenizer {
     const struct lm_text_item *single, *pair;
 };
 
-/* The bytes stay the caller's, and there, and aligned to 8. Returns 0 or LUMEN_E_INVALID. */
+/* The caller keeps the file's bytes, aligned to 8, as long as the tokenizer is used. Returns 0 or
+ * LUMEN_E_INVALID. */
 int lm_tokenizer_open(struct lm_tokenizer *tokenizer, const void *file, size_t bytes);
 
 /* The node behind a byte, or 0. */

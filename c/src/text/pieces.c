@@ -20,7 +20,8 @@ struct word {
 struct reading {
     const struct lm_tokenizer *tokenizer;
     int64_t *ids;
-    uint32_t capacity, count; /* of which only the first `capacity` are written */
+    uint32_t capacity; /* of `ids`: later tokens are counted and not written */
+    uint32_t count;
     struct word word;
 };
 
@@ -65,7 +66,7 @@ static void end_word(struct reading *reading) {
 
 /* ---- chars to words ---- */
 
-/* Where a mark belongs among those at the word's end. */
+/* Makes room for a mark among the marks at the end of the word, and returns its place. */
 static uint32_t place_of_mark(struct word *word, uint32_t bytes, uint8_t mark_class) {
     uint32_t m = word->marks, at;
     while (m > 0 && word->mark_class[m - 1] > mark_class) m--;

@@ -75,7 +75,8 @@ bool lm_http_same_word(struct lm_slice text, const char *word, size_t word_bytes
 /* A decimal number up to `largest` (at least 9): digits alone, of which the first may be zeros. */
 bool lm_http_decimal(struct lm_slice text, uint64_t largest, uint64_t *value_out);
 
-/* Whether a text is this word, in whatever case. */
+/* Whether a text is `word`, upper or lower case. Slower than lm_http_same_word, and for any word:
+ * names of hosts have dots. */
 bool lm_slice_is(struct lm_slice text, const char *word);
 
 /* Whether this is a host as RFC 3986 has it, and maybe a port: an address, a name with any signs or
