@@ -393,9 +393,13 @@ def test_a_server_under_the_profile_serves_as_without(
 
 
 def serve_once(command: list[str], folder: Path) -> str:
-    """Serves, answers, ends; returns how it did I/O."""
+    """Serves, answers, ends; returns how it did I/O.
+
+    The number of its threads is given: `auto` follows measured Run times, which differ from one
+    start to the next.
+    """
     environment = {**os.environ, "XDG_CACHE_HOME": str(folder)}
-    settings = ["--port", "0", "--set", "server.metrics_port=0"]
+    settings = ["--port", "0", "--set", "server.metrics_port=0", "--set", "server.io_threads=1"]
     with subprocess.Popen(
         [*command, *settings], stdout=subprocess.PIPE, text=True, env=environment, cwd=ROOT
     ) as server:
