@@ -8,7 +8,7 @@ stop at the first problem, and never let a YAML or pydantic error reach a user.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any, Final
@@ -24,8 +24,8 @@ from lumen_uring.settings import (
     ensembles,
     expert_checks,
     key_checks,
+    paths,
     text_files,
-    warmup,
     yaml_text,
 )
 from lumen_uring.settings.broken import Broken
@@ -44,12 +44,6 @@ _MAY_BE_EMPTY: Final = ("server", "engine", "log", "repository")
 _PREFIX: Final = "LUMEN_"
 _MERGE: Final = "tag:yaml.org,2002:merge"
 _NO_PATHS: Final = ("builtin:", "~")  # "~" is expanded where the file is opened
-_PATHS: Final = (
-    ("server", "unix_socket"),
-    ("engine", "telemetry_csv_path"),
-    ("log", "path"),
-    ("log", "access_path"),
-)
 
 
 class _Draft:
@@ -325,7 +319,7 @@ def _put(draft: _Draft, steps: list[str], text: str, flag: str) -> None:
 
 def _place_paths(draft: _Draft, folder: str) -> None:
     """Makes the paths of a settings file relative to that file, not to the working directory."""
-    for place in _paths(draft.data):
+    for place in paths.of(draft.data):
         if any(place[:length] in draft.flags for length in range(1, len(place) + 1)):
             continue
         holder: Any = draft.data
@@ -335,35 +329,6 @@ def _place_paths(draft: _Draft, folder: str) -> None:
         value = holder[place[-1]] if is_list or place[-1] in holder else None
         if isinstance(value, str) and value not in ("", "-") and not value.startswith(_NO_PATHS):
             holder[place[-1]] = os.path.join(folder, value)
-
-
-def _paths(data: dict[str, Any]) -> Iterator[_Path]:
-    """The places of all settings that are paths, in the sections that the settings have."""
-    for section, name in _PATHS:
-        if isinstance(data.get(section), dict):
-            yield (section, name)
-    repository = data.get("repository")
-    folders = repository.get("paths") if isinstance(repository, dict) else None
-    for index in range(len(folders) if isinstance(folders, list) else 0):
-        yield ("repository", "paths", index)
-    models = data.get("models")
-    for index, model in enumerate(models if isinstance(models, list) else ()):
-        if isinstance(model, dict):
-            yield from (("models", index, "path"), ("models", index, "labels"))
-            sequences = model.get("sequences")
-            files = sequences.get("initial_state") if isinstance(sequences, dict) else None
-            for name in files if isinstance(files, dict) else ():
-                yield ("models", index, "sequences", "initial_state", name)
-            yield from (("models", index, *place) for place in _warmup_paths(model))
-
-
-def _warmup_paths(model: dict[str, Any]) -> Iterator[_Path]:
-    requests = model.get("warmup")
-    for index, request in enumerate(requests if isinstance(requests, list) else ()):
-        inputs = request.get("inputs") if isinstance(request, dict) else None
-        for name, tensor in inputs.items() if isinstance(inputs, dict) else ():
-            if isinstance(tensor, dict) and tensor.get("data") not in warmup.FILLS:
-                yield ("warmup", index, "inputs", name, "data")
 
 
 def _descend(draft: _Draft, at: Any, step: str, path: list[str | int], flag: str) -> Any:

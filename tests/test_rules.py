@@ -9,7 +9,12 @@ from lumen_uring.errors import ConfigError
 from lumen_uring.ring import rules
 
 # A setting that gives a model each kind, in the order of LUMEN_BESIDE_*.
-KINDS = ("sequences={state: {h: hn}}", "isolation=process", "providers=[openvino]")
+KINDS = (
+    "sequences={state: {h: hn}}",
+    "isolation=process",
+    "providers=[openvino]",
+    "text={tokenizer: x, pooling: cls}",
+)
 BAD = {
     "isolation": "process",
     "response_cache": "true",

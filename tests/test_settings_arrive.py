@@ -110,6 +110,16 @@ SETTINGS: dict[tuple[type[BaseModel], str], tuple[str, Fields]] = {
             )
         },
     ),
+    (ModelConfig, "text"): (
+        "{tokenizer: t, pooling: [max, cls], normalize: true, output: o, max_tokens: 9, "
+        "truncate: false, prompts: {a: b, c: d}, default_prompt: c}",
+        {
+            "model.text": (
+                (b"/t.bin", b"o", 0, 3, 1, 0, 0, 9, 0, 2),
+                [(b"a", b"b"), (b"c", b"d")],
+            )
+        },
+    ),
     (ModelConfig, "response_cache"): ("true", {"model.response_cache": 1}),
     (ModelConfig, "rate"): ("0.25", {"model.rate": 0.25, "model.burst": 1}),
 }
@@ -228,6 +238,17 @@ class _Library:
                 for s in range(told.state_count)
             ],
         )
+        words = native.text.contents if native.text else None
+        self.fields["model.text"] = words and (
+            tuple(
+                getattr(words, name)
+                for name in (
+                    *("tokenizer", "output", "task", "pooling", "normalise", "activation"),
+                    *("has_pairs", "tokens_max", "may_cut", "default_prompt"),
+                )
+            ),
+            [(words.prompts[p].name, words.prompts[p].value) for p in range(words.prompt_count)],
+        )
         self.fields["model.dims"] = [(dim.name, dim.size, dim.fixed) for dim in dims]
         self.fields["model.preferred"] = native.preferred[: native.preferred_count]
         self.fields["model.declared"] = [
@@ -270,7 +291,9 @@ def given(monkeypatch: pytest.MonkeyPatch) -> _Library:
 def crossed(given: _Library, config: Config) -> Fields:
     """The fields that cross to C for a configuration with one model."""
     with Engine(config, Path("/ort.so")) as engine:
-        engine.add_model(config.models[0], Path("/m.onnx"), Path("/cache"), b"one\ntwo\n")
+        model, tokenizer = config.models[0], Path("/t.bin")
+        labels = b"one\ntwo\n"
+        engine.add_model(model, Path("/m.onnx"), Path("/cache"), labels, None, tokenizer)
     return dict(given.fields)
 
 

@@ -74,6 +74,7 @@ HEADER_OF = {
     "models/pictures.c": "models/model.h",
     "models/signature.c": "models/model.h",
     "models/sizes.c": "models/model.h",
+    "models/text_open.c": "models/model.h",
     "models/trial.c": "models/model.h",
     "onnx/ort_session.c": "onnx/ort.h",
     "onnx/ort_strings.c": "onnx/ort.h",

@@ -21,6 +21,7 @@ from lumen_uring.settings import models as model_settings
 from lumen_uring.settings import schema as settings
 from lumen_uring.settings.sequences import SequencesConfig
 from lumen_uring.settings.sizes import format_size
+from lumen_uring.settings.text import TextConfig
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 _SECTIONS: Final[dict[str, tuple[type[BaseModel], str]]] = {
@@ -51,10 +52,11 @@ _SECTIONS: Final[dict[str, tuple[type[BaseModel], str]]] = {
         SequencesConfig,
         "A model's `sequences`. [GUIDE.md](GUIDE.md#sequences) has an example.",
     ),
+    "text": (TextConfig, "A model's `text`. [GUIDE.md](GUIDE.md#texts) has examples."),
 }
 _NESTED: Final = {
     "server": ("keys",),
-    "models": ("image", "sequences"),
+    "models": ("image", "sequences", "text"),
     "experts": ("expert", "experts"),  # the inner keys first
     "ensembles": ("step", "ensembles"),
 }

@@ -94,6 +94,8 @@ enum {
     LUMEN_WARMUPS_MAX = 64,      /* requests of a model */
     LUMEN_STATES_MAX = 120,      /* of a sequence */
     LUMEN_SEQUENCES_MAX = 65536, /* open at a time, of a model */
+    LUMEN_TEXT_TOKENS_MAX = 32768,
+    LUMEN_PROMPTS_MAX = 64, /* of a model of texts */
     LUMEN_SLOT_CLASSES_MAX = 16,
     LUMEN_KEYS_MAX = 256,
     LUMEN_HOSTS_MAX = 32,
@@ -296,6 +298,41 @@ typedef struct lumen_sequences_config {
     uint32_t reserved;
 } lumen_sequences_config;
 
+/* How the vectors of a text's tokens become one: a bit each. Of several bits the vectors are put
+ * one behind the other, in this order. */
+enum {
+    LUMEN_POOLING_CLS = 1, /* of the first token */
+    LUMEN_POOLING_MAX = 2,
+    LUMEN_POOLING_MEAN = 4,
+    LUMEN_POOLING_MEAN_SQRT_LEN = 8,  /* the sum, divided by the root of their number */
+    LUMEN_POOLING_WEIGHTED_MEAN = 16, /* by their positions */
+    LUMEN_POOLING_LAST_TOKEN = 32,
+    LUMEN_POOLING_ALL = 63
+};
+
+/* What a text model answers with. */
+enum { LUMEN_TEXT_EMBEDDING = 0, LUMEN_TEXT_SCORES = 1 };
+/* What becomes of scores. */
+enum { LUMEN_ACTIVATION_NONE = 0, LUMEN_ACTIVATION_SIGMOID = 1, LUMEN_ACTIVATION_SOFTMAX = 2 };
+
+/* A model of texts: clients send `text` (and `text_pair`), the server makes the tokens that the
+ * graph takes, and they get `embedding` or `scores`, and `tokens`, the number of each text's. */
+typedef struct lumen_text_config {
+    const char *tokenizer; /* a file as lumen_uring/text/compile.py lays it out */
+    const char *output;    /* of the graph; NULL: the one that its names or shapes tell */
+    uint32_t task;         /* LUMEN_TEXT_* */
+    uint32_t pooling;      /* LUMEN_POOLING_*; 0: the graph's output is of whole texts already */
+    uint32_t normalise;    /* 1: vectors have length 1 */
+    uint32_t activation;   /* LUMEN_ACTIVATION_*, of scores */
+    uint32_t has_pairs;    /* 1: each text has a second one */
+    uint32_t tokens_max;   /* of a text with its special tokens, 3..LUMEN_TEXT_TOKENS_MAX */
+    uint32_t may_cut;      /* 1: longer texts are cut; 0: they are refused */
+    uint32_t prompt_count; /* at most LUMEN_PROMPTS_MAX */
+    const lumen_option *prompts; /* by name, what is put before a text */
+    uint32_t default_prompt;     /* 1 + its number, where a request names none; 0: none is */
+    uint32_t reserved;
+} lumen_text_config;
+
 enum { LUMEN_FILL_ZEROS = 0, LUMEN_FILL_RANDOM = 1, LUMEN_FILL_BYTES = 2 };
 
 /* An input of a warm-up request. */
@@ -383,6 +420,7 @@ typedef struct lumen_model_config {
     uint32_t warmup_count; /* at most LUMEN_WARMUPS_MAX */
     const lumen_warmup *warmups;
     const lumen_sequences_config *sequences; /* NULL: each request stands alone */
+    const lumen_text_config *text;           /* NULL: clients send what the graph takes */
     const char *file_name; /* that the configuration file gives the model; NULL: it gives none */
     const lumen_declared *declared;
     uint32_t declared_count;
@@ -392,7 +430,7 @@ typedef struct lumen_model_config {
 #undef LUMEN_SETTING_MEMBER
 
 /* The kinds of models that rules are for. */
-enum { LUMEN_BESIDE_SEQUENCES, LUMEN_BESIDE_PROCESS, LUMEN_BESIDE_PROVIDERS };
+enum { LUMEN_BESIDE_SEQUENCES, LUMEN_BESIDE_PROCESS, LUMEN_BESIDE_PROVIDERS, LUMEN_BESIDE_TEXT };
 
 /* A setting that models of a kind may only have some values of. */
 typedef struct lumen_rule {

@@ -8,13 +8,12 @@ written.
 
 from __future__ import annotations
 
-import os
-import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from lumen_uring.errors import EngineError
+from lumen_uring.files import put
 from lumen_uring.ring.config_struct import EnginePlace
 from lumen_uring.ring.library import check_engine
 
@@ -63,7 +62,7 @@ def engine_place(model: Path, name: str, cached_graph: Path | None) -> EnginePla
         if why is None:
             return EnginePlace(path, None, note)
         with suppress(OSError):
-            _put(why.encode(), reason)
+            put(why.encode(), reason)
         return EnginePlace(None, why, note)
     except ImportError:
         return EnginePlace(None, "the package onnx is not installed: pip install onnx", note)
@@ -97,22 +96,5 @@ def _export(model: Path, path: Path) -> str | None:
         data = engine_file.data(engine_export.network(model))
     except NotSuitedError as error:
         return str(error)
-    _put(data, path, is_engine=True)
+    put(data, path, lambda file: check_engine(file, whole=True))
     return None
-
-
-def _put(data: bytes, path: Path, is_engine: bool = False) -> None:
-    """Writes a file beside its place and renames it, so that no other start sees half of it."""
-    descriptor, name = tempfile.mkstemp(prefix=path.name, suffix=".tmp", dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        if is_engine:
-            check_engine(Path(name), whole=True)
-        Path(name).rename(path)
-    except BaseException:
-        with suppress(OSError):
-            Path(name).unlink()
-        raise

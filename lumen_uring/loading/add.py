@@ -17,6 +17,7 @@ from lumen_uring.loading import model_file, weights, zipmap
 from lumen_uring.loading.agreement import disagreements
 from lumen_uring.loading.model_cache import CachePlace, cache_place, used
 from lumen_uring.loading.model_cache import labels as labels_of
+from lumen_uring.loading.tokenizer import laid_out
 from lumen_uring.ring.process import gently
 from lumen_uring.settings import providers
 from lumen_uring.settings.models import ExpertsConfig
@@ -68,11 +69,11 @@ def add_model(
             place = call(cache_place, cut, ort_version, model.fix_dims, model.path)
             labels = classes if names is None else names
             file, place = call(_with_weights, model, cut, place)
-            native = None
-            if model.engine != "onnxruntime" and not providers.others(model.providers):
-                native = call(engine_place, file, path.name, place.path)
-            with weights.held(file) if place.copy else nullcontext():
-                (put or engine.add_model)(model, file, place.path, labels, native)
+            native = (
+                call(engine_place, file, path.name, place.path) if _may_be_native(model) else None
+            )
+            with weights.held(file) if place.copy else nullcontext(), laid_out(model) as pieces:
+                (put or engine.add_model)(model, file, place.path, labels, native, pieces)
             if place.path is not None and model_file.stamp(cut) != before:
                 # Its name is of what was read first, and its content may be of what came then.
                 with suppress(OSError):
@@ -89,6 +90,12 @@ def add_model(
     made_anew = None if native is None else native.note
     said = [text for text in (note, place.note, made_anew) if text is not None]
     return said if model.origin is None else [*said, *model.origin.notes]
+
+
+def _may_be_native(model: ModelConfig) -> bool:
+    """Whether a native engine may run the model in the place of ONNX Runtime."""
+    is_wished = model.engine != "onnxruntime" and model.text is None
+    return is_wished and not providers.others(model.providers)
 
 
 def _asked_by(model: ModelConfig, text: str) -> str:

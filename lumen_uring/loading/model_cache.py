@@ -95,6 +95,8 @@ def labels(model: ModelConfig) -> bytes | None:
         ConfigError: the file cannot be read, or is no such list; the message says what to do.
         OSError: the machine lacks what reading takes, for now.
     """
+    if model.labels is None and model.text is not None and model.text.labels:
+        return "\n".join(model.text.labels).encode()
     if model.labels is not None:
         path = Path(model.labels).expanduser()
     elif model.path.startswith(_BUILTIN):
@@ -169,7 +171,7 @@ def cache_place(
         digest = hashlib.sha256(f"{digest} {sizes}".encode()).hexdigest()
     name = f"{digest[:32]}-{ort_version}-{cpu_flags_hash()[:8]}.ort"
     try:
-        directory = _made_directory()
+        directory = made_directory()
     except (OSError, RuntimeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         return CachePlace(
@@ -186,14 +188,14 @@ def cache_place(
     return CachePlace(directory / name if fits else None, None, beside, copy)
 
 
-def _made_directory() -> Path:
+def made_directory() -> Path:
     """The cache's directory, which nobody else may write: its files are mapped and run as models.
 
     Raises:
         OSError: it cannot be made, or others may write it.
         RuntimeError: nobody knows where it is.
     """
-    directory = _directory()
+    directory = _cache()
     directory.parent.mkdir(parents=True, exist_ok=True)
     directory.mkdir(mode=0o700, exist_ok=True)
     if not os.access(directory, os.W_OK | os.X_OK):
@@ -208,7 +210,7 @@ def _made_directory() -> Path:
     return directory
 
 
-def _directory() -> Path:
+def _cache() -> Path:
     base = os.environ.get("XDG_CACHE_HOME") or ""
     # The XDG specification says to ignore a relative path.
     root = Path(base) if os.path.isabs(base) else Path.home() / ".cache"
@@ -244,7 +246,7 @@ def trim(most_bytes: int) -> list[str]:
     """
     found: list[tuple[float, int, Path]] = []
     with suppress(OSError, RuntimeError):  # no cache, or no home
-        for entry in _directory().iterdir():
+        for entry in _cache().iterdir():
             status = entry.lstat()
             if stat.S_ISREG(status.st_mode):
                 found.append((status.st_mtime, status.st_size, entry))

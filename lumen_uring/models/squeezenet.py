@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lumen_uring.errors import ConfigError
+from lumen_uring.files import put
 
 if TYPE_CHECKING:
     from onnx import NodeProto, TensorProto
@@ -251,15 +252,7 @@ def _write(path: Path) -> Path:
     path.parent.parent.mkdir(parents=True, exist_ok=True)
     # The mode is set whatever the umask: model_cache.py trusts no folder that others may write.
     path.parent.mkdir(mode=0o700, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(prefix=f"{FILE_NAME}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(_model_bytes_or_refuse())
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
+    put(_model_bytes_or_refuse(), path)
     return path
 
 

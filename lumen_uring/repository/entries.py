@@ -248,7 +248,8 @@ def _filled_in(model: ModelConfig, problems: Problems, notes: list[str]) -> list
     path = Path(model.path).expanduser()
     if model.path.startswith(_BUILTIN) or not path.is_dir():
         return [model]
-    found, said = find(path, problems)
+    of_text = {} if model.text is None else model.text.model_dump(exclude_unset=True)
+    found, said = find(path, problems, text=of_text)
     notes += said
     if len(found) != 1:
         if found:
@@ -263,7 +264,12 @@ def _filled_in(model: ModelConfig, problems: Problems, notes: list[str]) -> list
         return [model]
     one.name = model.name
     own = {name: getattr(model, name) for name in model.model_fields_set - {"path", "name"}}
-    return [entry.model_copy(update=own) for entry in _entries(one, problems)] or [model]
+    filled = []
+    for entry in _entries(one, problems):
+        if model.text is not None and entry.text is not None:
+            own["text"] = model.text.filled_in(entry.text)
+        filled.append(entry.model_copy(update=own))
+    return filled or [model]
 
 
 def _ensemble(found: FoundModel, problems: Problems) -> list[EnsembleConfig]:

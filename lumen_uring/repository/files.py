@@ -46,7 +46,7 @@ class Place:
         self.root = root
         self.problems = problems
         self.notes: list[str] = []
-        self._real = root.resolve()
+        self._real = _bound(root.resolve())
 
     def holds(self, path: Path) -> bool:
         """Whether a path that exists leads to something inside; reports one that does not."""
@@ -100,18 +100,23 @@ class Place:
             return None
         return text
 
-    def json(self, path: Path) -> Node | None:
-        """A small file with an object of JSON; None after a problem."""
+    def document(self, path: Path) -> Any | None:
+        """What a small file of JSON holds; None after a problem."""
         text = self.text(path)
         if text is None:
             return None
         try:
-            data: Any = json.loads(text)
+            return json.loads(text)
         except ValueError as error:
             self.problems.add(str(path), "JSON", str(error))
-            return None
         except RecursionError:
             self.problems.add(str(path), "JSON of a few levels", "more")
+        return None
+
+    def json(self, path: Path) -> Node | None:
+        """A small file with an object of JSON; None after a problem."""
+        data = self.document(path)
+        if data is None:
             return None
         if not isinstance(data, dict):
             self.problems.add(str(path), "an object", f"a {type(data).__name__}")
@@ -148,6 +153,13 @@ class Place:
                 return None
             wanted = others[0]
         return wanted if self.holds(wanted) else None
+
+
+def _bound(root: Path) -> Path:
+    """Where a repository's links may lead: into itself; of a snapshot in Hugging Face's cache,
+    whose files are links to its blobs, into the folder of both."""
+    is_snapshot = root.parent.name == "snapshots" and root.parent.parent.name.startswith("models--")
+    return root.parent.parent if is_snapshot else root
 
 
 def is_version(name: str) -> bool:

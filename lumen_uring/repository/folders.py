@@ -1,7 +1,8 @@
 """Finds the models of a place: a repository, a folder of versions, a single file.
 
 Called by entries.py. The layout is told from what is there, in this order: a file by its name;
-OpenVINO Model Server's config.json; MLServer's model-settings.json; a model's folder (config.pbtxt
+OpenVINO Model Server's config.json; MLServer's model-settings.json; a text model's folder as
+Hugging Face has it; a model's folder (config.pbtxt
 or folders of versions); folders of these, which is Triton's repository; one model's file.
 """
 
@@ -10,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
-from lumen_uring.repository import mlserver, ovms
+from lumen_uring.repository import mlserver, ovms, text_folder
 from lumen_uring.repository.files import FoundModel, Place, is_model, is_version, names_of
 from lumen_uring.repository.model_config import Asked, read
 from lumen_uring.repository.text_format import TextFormatError, parse
@@ -27,7 +28,10 @@ _WEIGHTS: Final = (".safetensors", ".bin", ".pt", ".pth", ".h5")  # no graph bes
 
 
 def find(
-    path: Path, problems: Problems, instead: Mapping[str, Asked] = MappingProxyType({})
+    path: Path,
+    problems: Problems,
+    instead: Mapping[str, Asked] = MappingProxyType({}),
+    text: Mapping[str, Any] = MappingProxyType({}),
 ) -> tuple[list[FoundModel], list[str]]:
     """Finds the models of a place.
 
@@ -35,6 +39,7 @@ def find(
         path: of a folder or a file.
         problems: takes what is wrong, by model.
         instead: by name, what takes the place of a folder's own config.pbtxt.
+        text: what the place's entry in the settings says of its texts.
 
     Returns:
         The models, by name, and sentences for the person who starts the server.
@@ -47,12 +52,12 @@ def find(
         problems.add(str(path), "a folder of models, or a model's file", kind)
         return [], []
     place = Place(path, problems)
-    models = _of_folder(place, path, instead)
+    models = _of_folder(place, path, instead, text)
     if models is None:
         models = []
         for folder in place.models_folders(path):
             with problems.within(folder.name):
-                inner = _of_folder(place, folder, instead)
+                inner = _of_folder(place, folder, instead, text)
             models += inner or []
             if inner is None:
                 place.notes.append(f"{folder} holds no model: no version, no {CONFIG}")
@@ -61,12 +66,17 @@ def find(
     return models, place.notes
 
 
-def _of_folder(place: Place, folder: Path, instead: Mapping[str, Asked]) -> list[FoundModel] | None:
+def _of_folder(
+    place: Place, folder: Path, instead: Mapping[str, Asked], text: Mapping[str, Any]
+) -> list[FoundModel] | None:
     """The models that a folder's own files name; None where they name none."""
     if ovms.is_list(folder / ovms.CONFIG):
         return ovms.find(place, folder / ovms.CONFIG, of_versions)
     if (folder / mlserver.CONFIG).is_file():
         return mlserver.find(place, folder / mlserver.CONFIG, of_versions)
+    if text_folder.is_one(folder):
+        of_texts = text_folder.find(place, folder, text)
+        return [] if of_texts is None else [of_texts]
     has_versions = any(is_version(path.name) and path.is_dir() for path in _entries(folder))
     if not has_versions and not (folder / CONFIG).is_file():
         return None

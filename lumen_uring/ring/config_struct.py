@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from ctypes import c_char_p, c_double, c_uint32, c_uint64
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,17 +17,22 @@ from typing import Any, Final, Literal, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from lumen_uring.pictures.image_input import Filter, Fit, ImageConfig, Preset
+from lumen_uring.pictures.image_input import ImageConfig, Preset
 from lumen_uring.ring import structs
+from lumen_uring.ring.model_structs import (
+    listed,
+    native_image,
+    native_provider,
+    native_sequences,
+    native_text,
+    native_warmup,
+)
 from lumen_uring.ring.ranges import u32, u64
 from lumen_uring.settings.keys import KeyConfig, burst_of
-from lumen_uring.settings.models import EnsembleConfig, ExpertsConfig, Feature, ModelConfig
+from lumen_uring.settings.models import ModelConfig
 from lumen_uring.settings.origin import FORMATS
-from lumen_uring.settings.providers import ProviderConfig, options_of
 from lumen_uring.settings.schema import PYTHON_SIDE, Config, EngineConfig, LogConfig, ServerConfig
-from lumen_uring.settings.sequences import SequencesConfig
 from lumen_uring.settings.types import U32_MAX, base_of
-from lumen_uring.settings.warmup import FILLS, WarmupConfig
 
 _LISTS: Final = {"hosts": ctypes.POINTER(c_char_p), "keys": ctypes.POINTER(structs.LumenKeyConfig)}
 
@@ -184,6 +189,7 @@ def native_model(
     cache_path: Path | None,
     labels: bytes | None,
     engine: EnginePlace | None = None,
+    tokenizer: Path | None = None,
     experts: structs.LumenExpertsConfig | None = None,
     steps: structs.LumenStepsConfig | None = None,
 ) -> structs.LumenModelConfig:
@@ -200,13 +206,13 @@ def native_model(
         for name, field, _limits in ordinary()
     }
     warmups = [native_warmup(model.name, at, one) for at, one in enumerate(model.warmup)]
-    listed = [native_provider(one, model.intra_op_threads) for one in model.providers]
+    chosen_providers = [native_provider(one, model.intra_op_threads) for one in model.providers]
     lists = {
-        **_list("dims", "dim_count", structs.LumenDim, dims),
-        **_list("warmups", "warmup_count", structs.LumenWarmup, warmups),
-        **_list("providers", "provider_count", structs.LumenProvider, listed),
-        **_list("declared", "declared_count", structs.LumenDeclared, _declared(model)),
-        **_list("preferred", "preferred_count", c_uint32, model.batch_preferred),
+        **listed("dims", "dim_count", structs.LumenDim, dims),
+        **listed("warmups", "warmup_count", structs.LumenWarmup, warmups),
+        **listed("providers", "provider_count", structs.LumenProvider, chosen_providers),
+        **listed("declared", "declared_count", structs.LumenDeclared, _declared(model)),
+        **listed("preferred", "preferred_count", c_uint32, model.batch_preferred),
     }
     return structs.LumenModelConfig(
         **settings,
@@ -226,16 +232,18 @@ def native_model(
         engine_path=None if engine is None or engine.path is None else os.fsencode(engine.path),
         engine_why=None if engine is None or engine.why is None else engine.why.encode(),
         version=u32("version", model.version),
-        image=None if image is None else ctypes.pointer(native_image(image)),
-        experts=None if experts is None else ctypes.pointer(experts),
-        steps=None if steps is None else ctypes.pointer(steps),
-        sequences=(
-            None
-            if model.sequences is None
-            else ctypes.pointer(native_sequences(model.name, model.sequences))
-        ),
+        image=_pointer(None if image is None else native_image(image)),
+        experts=_pointer(experts),
+        steps=_pointer(steps),
+        sequences=_pointer(native_sequences(model.name, model.sequences)),
+        text=_pointer(native_text(model.text, tokenizer)),
         file_name=model.origin.file_name.encode() or None if model.origin else None,
     )
+
+
+def _pointer(struct: ctypes.Structure | None) -> Any:
+    """NULL where there is none."""
+    return None if struct is None else ctypes.pointer(struct)
 
 
 def _pixels(model: ModelConfig, image: ImageConfig | None) -> dict[str, Any]:
@@ -245,11 +253,6 @@ def _pixels(model: ModelConfig, image: ImageConfig | None) -> dict[str, Any]:
         name: getattr(model if name in model.model_fields_set else preset, name)
         for name in ("channel_order", "mean", "scale")
     }
-
-
-def _list(name: str, count: str, kind: Any, items: Sequence[Any]) -> dict[str, Any]:
-    """The two fields of a list: NULL and 0 where it is empty."""
-    return {name: (kind * len(items))(*items) if items else None, count: len(items)}
 
 
 def _declared(model: ModelConfig) -> list[structs.LumenDeclared]:
@@ -268,121 +271,6 @@ def _declared(model: ModelConfig) -> list[structs.LumenDeclared]:
         for shape in [one.reshaped()]
         if one.dims is not None  # or else a warm-up's, which says no more
     ]
-
-
-def native_provider(provider: ProviderConfig, threads: int) -> structs.LumenProvider:
-    """lumen_provider for one entry of a model's `providers`, whose Runs have so many threads."""
-    options = [
-        structs.LumenOption(name=name.encode(), value=value.encode())
-        for name, value in options_of(provider, threads).items()
-    ]
-    return structs.LumenProvider(
-        name=provider.name.encode(),
-        options=(structs.LumenOption * len(options))(*options),
-        option_count=len(options),
-    )
-
-
-def native_experts(entry: ExpertsConfig, indexes: Mapping[str, int]) -> structs.LumenExpertsConfig:
-    """lumen_experts_config for a virtual model, where `indexes` has those of the models."""
-    experts = [
-        structs.LumenExpert(model=u32("model", indexes[one.model]), bound=bound)
-        for one, bound in zip(entry.experts, entry.bounds(), strict=True)
-    ]
-    return structs.LumenExpertsConfig(
-        feature=get_args(Feature).index(entry.feature),
-        count=len(experts),
-        tensor=None if entry.of is None else entry.of.encode(),
-        experts=(structs.LumenExpert * len(experts))(*experts),
-    )
-
-
-def native_steps(entry: EnsembleConfig, indexes: Mapping[str, int]) -> structs.LumenStepsConfig:
-    """lumen_steps_config for an ensemble, where `indexes` has those of the models."""
-
-    def renamed(names: Mapping[str, str]) -> Any:
-        pairs = [structs.LumenStepTensor(a.encode(), b.encode()) for a, b in names.items()]
-        return (structs.LumenStepTensor * len(pairs))(*pairs)
-
-    steps = [
-        structs.LumenStep(
-            model=u32("model", indexes[step.model]),
-            input_count=len(step.inputs),
-            inputs=renamed(step.inputs),
-            output_count=len(step.outputs),
-            is_closed=int(entry.is_tritons),
-            outputs=renamed(step.outputs),
-        )
-        for step in entry.steps
-    ]
-    outputs = [name.encode() for name in entry.outputs]
-    return structs.LumenStepsConfig(
-        count=len(steps),
-        output_count=len(outputs),
-        steps=(structs.LumenStep * len(steps))(*steps),
-        outputs=(ctypes.c_char_p * len(outputs))(*outputs),
-    )
-
-
-def native_warmup(model: str, index: int, warmup: WarmupConfig) -> structs.LumenWarmup:
-    """lumen_warmup for an entry of a model's `warmup`; messages name the model."""
-    tensors = []
-    for name, one in warmup.inputs.items():
-        content = one.content(f"model '{model}': warmup.{index}.inputs.{name}")
-        tensors.append(
-            structs.LumenWarmupTensor(
-                name=name.encode(),
-                shape=(ctypes.c_uint32 * len(one.shape))(*one.shape),
-                rank=len(one.shape),
-                fill=len(FILLS) if content is not None else FILLS.index(one.data),
-                data=content,
-                bytes=0 if content is None else len(content),
-            )
-        )
-    return structs.LumenWarmup(
-        name=(warmup.name or str(index)).encode(),
-        inputs=(structs.LumenWarmupTensor * len(tensors))(*tensors),
-        input_count=len(tensors),
-        count=u32("count", warmup.count),
-    )
-
-
-def native_sequences(model: str, sequences: SequencesConfig) -> structs.LumenSequencesConfig:
-    """lumen_sequences_config for a model's section `sequences`; messages name the model."""
-    states = []
-    for name, output in sequences.state.items():
-        initial = sequences.initial(model, name)
-        size = 0 if initial is None else len(initial)
-        states.append(structs.LumenState(name.encode(), output.encode(), initial, size))
-    controls = {
-        name: None if control is None else control.encode()
-        for name in ("start", "end", "ready", "id")
-        for control in (getattr(sequences, name),)
-    }
-    return structs.LumenSequencesConfig(
-        **controls,
-        states=(structs.LumenState * len(states))(*states),
-        state_count=len(states),
-        max_open=u32("max_open", sequences.max_open),
-        idle_ms=u32("idle_ms", sequences.idle_ms),
-    )
-
-
-def native_image(image: ImageConfig) -> structs.LumenImageConfig:
-    """lumen_image_config for a model's section `image`."""
-    preset = image.of_preset()
-    return structs.LumenImageConfig(
-        filter=get_args(Filter).index(image.filter or preset.filter),
-        fit=get_args(Fit).index(image.fit or preset.fit),
-        resize=image.resize or 0,
-        resize_ratio=preset.resize_ratio,
-        pad_value=image.pad_value,
-        upright=image.upright,
-        fast=image.decode == "fast",
-        lenient=image.lenient,
-        max_pixels=image.max_pixels,
-        max_whole_pixels=image.max_whole_pixels,
-    )
 
 
 def native_key(key: KeyConfig, models: list[str]) -> structs.LumenKeyConfig:

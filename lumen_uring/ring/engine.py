@@ -14,16 +14,11 @@ from pathlib import Path
 from types import TracebackType
 
 from lumen_uring.ring import library, onnxruntime_path, structs
-from lumen_uring.ring.config_struct import (
-    EnginePlace,
-    native_config,
-    native_experts,
-    native_model,
-    native_steps,
-)
+from lumen_uring.ring.config_struct import EnginePlace, native_config, native_model
 from lumen_uring.ring.description import Description
 from lumen_uring.ring.errands import Errands
 from lumen_uring.ring.live_models import LiveModels
+from lumen_uring.ring.model_structs import native_experts, native_steps
 from lumen_uring.ring.processes import Isolated, Processes
 from lumen_uring.ring.ranges import u32
 from lumen_uring.settings.models import EnsembleConfig, ExpertsConfig, ModelConfig
@@ -75,6 +70,7 @@ class Engine(Description, LiveModels, Errands, Processes):
         cache_path: Path | None = None,
         labels: bytes | None = None,
         engine: EnginePlace | None = None,
+        tokenizer: Path | None = None,
     ) -> int:
         """Loads a model and one session per worker; before start only.
 
@@ -84,6 +80,7 @@ class Engine(Description, LiveModels, Errands, Processes):
             cache_path: where the optimised graph is kept; None makes it anew at each start.
             labels: UTF-8, one class per line; None where there are none.
             engine: the native engine's file, or why there is none.
+            tokenizer: as loading/tokenizer.py lays it out, of a model with `text`.
 
         Returns:
             The model's index on the wire.
@@ -94,7 +91,7 @@ class Engine(Description, LiveModels, Errands, Processes):
         Source:
             lumen_add_model
         """
-        index = self._add(native_model(model, path, cache_path, labels, engine))
+        index = self._add(native_model(model, path, cache_path, labels, engine, tokenizer))
         if model.isolation == "process":
             # The file may have no name that lasts (zipmap.py), unlike its optimised graph.
             lasts = cache_path if path.is_relative_to("/proc") and cache_path else path

@@ -30,6 +30,7 @@ MIRRORS: Final[dict[str, type[ctypes.Structure]]] = {
     "lumen_warmup": structs.LumenWarmup,
     "lumen_state": structs.LumenState,
     "lumen_sequences_config": structs.LumenSequencesConfig,
+    "lumen_text_config": structs.LumenTextConfig,
     "lumen_declared": structs.LumenDeclared,
     "lumen_process": structs.LumenProcess,
     "lumen_slot_class": structs.LumenSlotClass,

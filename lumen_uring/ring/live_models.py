@@ -11,14 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from lumen_uring.ring import structs
-from lumen_uring.ring.config_struct import (
-    EnginePlace,
-    native_config,
-    native_experts,
-    native_model,
-    native_steps,
-)
+from lumen_uring.ring.config_struct import EnginePlace, native_config, native_model
 from lumen_uring.ring.handle import Handle
+from lumen_uring.ring.model_structs import native_experts, native_steps
 from lumen_uring.ring.ranges import u32
 from lumen_uring.settings.models import EnsembleConfig, ExpertsConfig, ModelConfig
 from lumen_uring.settings.schema import Config
@@ -36,6 +31,7 @@ class LiveModels(Handle):
         cache_path: Path | None = None,
         labels: bytes | None = None,
         engine: EnginePlace | None = None,
+        tokenizer: Path | None = None,
         gently: bool = True,
     ) -> int:
         """Loads a model while the server runs: a new one, or in the place of the one of its name.
@@ -48,6 +44,7 @@ class LiveModels(Handle):
             cache_path: where the optimised graph is kept; None makes it anew.
             labels: UTF-8, one class per line; None where there are none.
             engine: the native engine's file, or why there is none.
+            tokenizer: as loading/tokenizer.py lays it out, of a model with `text`.
             gently: take only what CPU time nobody else wants (SCHED_IDLE).
 
         Returns:
@@ -59,7 +56,7 @@ class LiveModels(Handle):
         Source:
             lumen_load_model
         """
-        return self._load(native_model(model, path, cache_path, labels, engine), gently)
+        return self._load(native_model(model, path, cache_path, labels, engine, tokenizer), gently)
 
     def load_experts(
         self,

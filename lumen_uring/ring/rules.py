@@ -22,6 +22,7 @@ _HAS: Final[tuple[Callable[[ModelConfig], bool], ...]] = (
     lambda model: model.sequences is not None,
     lambda model: model.isolation == "process",
     lambda model: bool(providers.others(model.providers)),
+    lambda model: model.text is not None,
 )
 
 

@@ -184,6 +184,26 @@ class LumenSequencesConfig(ctypes.Structure):
     ]
 
 
+class LumenTextConfig(ctypes.Structure):
+    """lumen_text_config: what a model makes of texts."""
+
+    _fields_ = [
+        ("tokenizer", c_char_p),
+        ("output", c_char_p),
+        ("task", c_uint32),
+        ("pooling", c_uint32),
+        ("normalise", c_uint32),
+        ("activation", c_uint32),
+        ("has_pairs", c_uint32),
+        ("tokens_max", c_uint32),
+        ("may_cut", c_uint32),
+        ("prompt_count", c_uint32),
+        ("prompts", ctypes.POINTER(LumenOption)),
+        ("default_prompt", c_uint32),
+        ("reserved", c_uint32),
+    ]
+
+
 class LumenWarmupTensor(ctypes.Structure):
     """lumen_warmup_tensor: an input of a warm-up request."""
 
@@ -247,6 +267,7 @@ MODEL_FIELDS: Final[list[tuple[str, Any]]] = [
     ("warmup_count", c_uint32),
     ("warmups", ctypes.POINTER(LumenWarmup)),
     ("sequences", ctypes.POINTER(LumenSequencesConfig)),
+    ("text", ctypes.POINTER(LumenTextConfig)),
     ("file_name", c_char_p),
     ("declared", ctypes.POINTER(LumenDeclared)),
     ("declared_count", c_uint32),

@@ -29,6 +29,7 @@ from lumen_uring.settings.schema import (
     ServerConfig,
 )
 from lumen_uring.settings.sequences import SequencesConfig
+from lumen_uring.settings.text import TextConfig
 
 _Path = tuple["str | int", ...]
 _SECTIONS: Final[dict[str, type[BaseModel]]] = {
@@ -42,6 +43,7 @@ _SECTIONS: Final[dict[str, type[BaseModel]]] = {
     "providers": providers.ProviderConfig,
     "ensembles": EnsembleConfig,
     "sequences": SequencesConfig,
+    "text": TextConfig,
     "image": ImageConfig,
 }
 _INNER: Final[dict[type[BaseModel], type[BaseModel]]] = {
@@ -63,7 +65,7 @@ def field_path(loc: _Path) -> _Path:
     """Cuts the steps that pydantic adds below a field (the arm of a union, an item of a triple)."""
     if loc[:1] + loc[2:3] in (("experts", "experts"), ("ensembles", "steps")):
         depth = 5
-    elif loc[:1] == ("models",) and loc[2:3] in (("sequences",), ("image",)):
+    elif loc[:1] == ("models",) and loc[2:3] in (("sequences",), ("image",), ("text",)):
         depth = 4
     elif loc[:1] in (("models",), ("experts",), ("ensembles",)):
         depth = 3

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lumen_uring.settings import providers, sequences
+from lumen_uring.settings import providers, sequences, text
 from lumen_uring.settings.key_checks import Report
 from lumen_uring.settings.models import ModelConfig
 from lumen_uring.settings.schema import Config
@@ -99,6 +99,9 @@ def _check_model(config: Config, index: int, report: Report) -> None:
         report(("models", index, "batch_delay_us"), "0 with run: inline", found)
     _check_isolation(config, index, report)
     _check_sequences(config, index, report)
+    wrong = None if model.text is None else text.problem(model.text)
+    if wrong:
+        report(("models", index, "text"), *wrong)
     for twin in config.models[:index]:
         if (twin.base, twin.version) == (model.base, model.version) and twin.name != model.name:
             found = f"{model.name!r} beside {twin.name!r}: both are version {model.version}"

@@ -16,6 +16,7 @@ from lumen_uring.settings.origin import Origin
 from lumen_uring.settings.providers import EXPECTED as PROVIDERS_EXPECTED
 from lumen_uring.settings.providers import Providers
 from lumen_uring.settings.sequences import SequencesConfig
+from lumen_uring.settings.text import TextConfig
 from lumen_uring.settings.types import (
     BATCH_DELAY_US_MAX,
     BATCH_MAX,
@@ -161,6 +162,11 @@ class ModelConfig(Section):
     )
     sequences: SequencesConfig | None = Field(
         default=None, description="null (each request stands alone), or a mapping of settings"
+    )
+    text: TextConfig | None = Field(
+        default=None,
+        description="null (clients send tensors, unless the path is a text model's folder), or a "
+        "mapping of settings",
     )
     warmup: Warmups = Field(default=(), description=WARMUP_EXPECTED)
     labels: Annotated[str, AfterValidator(no_nul)] | None = Field(

@@ -1,6 +1,6 @@
 """Execution providers: what computes a model's graph beside the CPU code of ONNX Runtime.
 
-Used by settings/models.py for the setting `providers`, and by ring/config_struct.py for the options
+Used by settings/models.py for the setting `providers`, and by ring/model_structs.py for the options
 that each provider gets, on the main thread. Which providers the installed ONNX Runtime has, the C
 library finds out.
 """

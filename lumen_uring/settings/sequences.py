@@ -1,6 +1,6 @@
 """Sequences: requests of which each continues where the one before it ended.
 
-Used by settings/models.py for a model's setting `sequences`, and by ring/config_struct.py, on the
+Used by settings/models.py for a model's setting `sequences`, and by ring/model_structs.py, on the
 main thread and the loader's. What becomes of them at run time is the C library's
 (c/src/models/sequences.h).
 """

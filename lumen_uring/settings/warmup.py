@@ -1,6 +1,6 @@
 """Warm-up requests: what each worker runs before a model is ready.
 
-Used by settings/models.py for a model's setting `warmup`, and by ring/config_struct.py, on the main
+Used by settings/models.py for a model's setting `warmup`, and by ring/model_structs.py, on the main
 thread and the loader's.
 """
 

@@ -1,6 +1,6 @@
 """A tokenizer.json as the file that the C library maps: tables and tries, nothing left to parse.
 
-Used by tests so far, on any thread: no model is served with a tokenizer yet.
+Used by loading/tokenizer.py where the cache has no such file, and by tests. Any thread.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from lumen_uring.text import VERSION
 from lumen_uring.text.actions import of_bert
 from lumen_uring.text.tokenizer_json import FIRST, SECOND, Item, WordPiece, read
 
 # As in c/src/text/file.h.
 _MAGIC: Final = b"LMNTEXT\0"
-_VERSION: Final = 1
 _SPANS: Final = 7
 _HEADER_BYTES: Final = 8 + 2 * 4 + 8 + 7 * 4 + 8 * 4 + _SPANS * 8 + 4
 _HASH: Final = 0x9E3779B1
@@ -85,7 +85,7 @@ def lay_out(tokenizer: WordPiece) -> bytes:
         *spans,
         0,
     ]
-    head = _MAGIC + np.array([_VERSION, _HEADER_BYTES], "<u4").tobytes()
+    head = _MAGIC + np.array([VERSION, _HEADER_BYTES], "<u4").tobytes()
     head += np.array([_HEADER_BYTES + len(body)], "<u8").tobytes()
     return head + np.array(words, "<u4").tobytes() + bytes(body)
 

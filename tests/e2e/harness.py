@@ -106,13 +106,14 @@ def run(
     prefix: Sequence[str] = (),
     extra_environment: dict[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a command that ends by itself; one that would serve, on the tests' backend."""
+    """Runs a command that ends by itself; one that would serve, on the tests' backend. What a start
+    says of its progress is left out of stderr: only on a slow machine is there any."""
     serves = bool(arguments) and arguments[0].startswith("--")
     chosen = ["--set", f"server.io_backend={backend()}"] if serves else []
     variables = {**environment(cache), **(extra_environment or {})}
     if not prefix and "LD_PRELOAD" not in variables:
-        return run_forked([*chosen, *arguments], variables, START_S)
-    return subprocess.run(
+        return without_progress(run_forked([*chosen, *arguments], variables, START_S))
+    done = subprocess.run(
         [*prefix, *command(*chosen, *arguments)],
         cwd=ROOT,
         env=variables,
@@ -121,6 +122,16 @@ def run(
         timeout=START_S,
         check=False,
     )
+    return without_progress(done)
+
+
+def without_progress(
+    done: subprocess.CompletedProcess[str],
+) -> subprocess.CompletedProcess[str]:
+    """The same without the lines that say how long a step of a start has taken so far."""
+    lines = done.stderr.splitlines(keepends=True)
+    done.stderr = "".join(line for line in lines if not line.rstrip().endswith(" s so far."))
+    return done
 
 
 def with_backend(settings: dict[str, object]) -> dict[str, object]:

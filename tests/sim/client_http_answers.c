@@ -49,7 +49,9 @@ static bool read_head(struct client *client, struct answer *answer) {
 static bool code_is_right(const struct expect *expect, uint32_t code) {
     if (code == expect->code) return true;
     for (uint32_t s = LM_STATUS_BAD_REQUEST; s <= LM_STATUS_SHUTTING_DOWN; s++) {
-        if ((expect->statuses & STATUS(s)) && lm_http_code((enum lm_status)s) == code) return true;
+        if ((expect->statuses & STATUS(s)) &&
+            lm_http_code(LM_ROUTE_INFER, (enum lm_status)s) == code)
+            return true;
     }
     return false;
 }

@@ -89,15 +89,4 @@ static inline void lm_json_write(FILE *out, const char *text) {
     lm_json_write_bytes(out, text, strlen(text));
 }
 
-/* {"error":"..."}: what every refusal over HTTP says. Returns its bytes, at most `room`. */
-static inline size_t lm_json_error(const char *why, char *out, size_t room) {
-    static const char start[] = "{\"error\":\"", end[] = "\"}";
-    size_t used = sizeof start - 1, written = 0;
-    memcpy(out, start, used);
-    (void)lm_json_escape(why, strlen(why), out + used, room - used - (sizeof end - 1), &written);
-    used += written;
-    memcpy(out + used, end, sizeof end - 1);
-    return used + sizeof end - 1;
-}
-
 #endif

@@ -136,6 +136,8 @@ enum {
     LM_BATCH_SIZES = 16, /* of one model: Runs of more different sizes are in no batch_stats */
     LM_RUNNERS_MAX = LUMEN_WORKERS_MAX +
         LUMEN_IO_THREADS_MAX, /* workers, and those of I/O threads */
+    LM_PROMPT_BYTES_MAX = 16384,
+    LM_TEXT_WIDTH_MAX = 65536, /* numbers of a token's vector */
     LM_NODES_MAX = LUMEN_NODES_MAX,
     LM_SERVER_NAME_BYTES_MAX = 65,    /* server.name, with its terminator */
     LM_CORES_BYTES_MAX = 256,         /* engine.cores, with its terminator */

@@ -29,12 +29,14 @@ enum {
     LM_ENCODING_ROWS = 4,    /* JSON too, in the form of KServe v1, TensorFlow Serving or MLflow */
     LM_ENCODING_STRINGS = 5, /* tensors of which some hold strings: each has its own length */
     LM_ENCODING_PNG = 6,     /* IMAGE, whose pixels cost more */
+    LM_ENCODING_TEXTS = 7,   /* JSON too: texts, in the forms of their clients */
     LM_ENCODING_COUNT
 };
 
 /* Whether a body is JSON, of which only its worker knows the sizes. */
 static inline bool lm_encoding_is_text(uint8_t encoding) {
-    return encoding == LM_ENCODING_JSON || encoding == LM_ENCODING_ROWS;
+    return encoding == LM_ENCODING_JSON || encoding == LM_ENCODING_ROWS ||
+           encoding == LM_ENCODING_TEXTS;
 }
 
 /* Whether a body is files of pictures, whose cost follows from their pixels. */

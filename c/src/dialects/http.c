@@ -14,6 +14,7 @@
 #include "dialects/http_refuse.h"
 #include "dialects/http_reply.h"
 #include "dialects/http_shm.h"
+#include "dialects/http_texts.h"
 #include "flow/submit.h"
 #include "formats/oip_metadata.h"
 #include "work/carrier.h"
@@ -59,8 +60,11 @@ void lm_http_close(struct lm_io *io) {
 /* ---- what flow/ asks ---- */
 
 static void body_received(struct lm_io *io, struct lm_connection *connection) {
-    lm_carrier_find_file(&io->requests[connection->in.receiving]);
-    lm_submit(io, connection, &io->requests[connection->in.receiving]);
+    struct lm_request *request = &io->requests[connection->in.receiving];
+    lm_carrier_find_file(request);
+    if (!lm_http_is_texts(connection->in.call.route) ||
+        lm_http_texts_received(io, connection, request))
+        lm_submit(io, connection, request);
 }
 
 static uint64_t bytes_expected(const struct lm_connection *connection) {
@@ -72,7 +76,8 @@ static uint64_t bytes_expected(const struct lm_connection *connection) {
 static void answer(struct lm_io *io, struct lm_connection *connection, struct lm_request *request,
                    enum lm_status status, const char *why) {
     (void)request;
-    lm_http_answer_error(io, connection, lm_http_code(status), "Retry-After: 1\r\n", why);
+    lm_http_answer_error(io, connection, lm_http_code(connection->in.call.route, status),
+                         "Retry-After: 1\r\n", why);
 }
 
 static uint32_t key(const struct lm_io *io, const struct lm_connection *connection) {
@@ -84,7 +89,7 @@ static void complete_row(const struct lm_request *request, struct lm_trace_recor
     const struct lm_oip_request *asked = request->asked;
     size_t bytes = asked->id_bytes < sizeof row->http_id ? asked->id_bytes : 0;
     row->is_http = true;
-    row->code = (uint16_t)lm_http_code((enum lm_status)request->status);
+    row->code = (uint16_t)lm_http_code(request->wish.route, (enum lm_status)request->status);
     memcpy(row->http_id, asked->id, bytes);
     row->http_id[bytes] = '\0';
 }

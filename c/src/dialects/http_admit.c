@@ -10,6 +10,7 @@
 #include "dialects/http_refuse.h"
 #include "dialects/http_reply.h"
 #include "dialects/http_room.h"
+#include "dialects/http_texts.h"
 #include "flow/admit.h"
 #include "flow/gate.h"
 #include "flow/reply.h"
@@ -74,7 +75,9 @@ static void plan_blobs(struct lm_request *request, const struct lm_oip_request *
 
 /* The encoding of a body of which nothing is known but its route. */
 static uint8_t unread_encoding(const struct lm_http_call *call) {
-    return lm_http_is_rows(call->route) ? LM_ENCODING_ROWS : LM_ENCODING_JSON;
+    return lm_http_is_texts(call->route)  ? LM_ENCODING_TEXTS
+           : lm_http_is_rows(call->route) ? LM_ENCODING_ROWS
+                                          : LM_ENCODING_JSON;
 }
 
 static struct lm_demand demand_of(const struct lm_io *io, const struct lm_connection *connection,
@@ -165,7 +168,7 @@ static bool begin(struct lm_io *io, struct lm_connection *connection, const stru
     request->last = !call->keep_alive;
     request->payload_bytes = (uint32_t)call->content_bytes;
     request->wish.top = call->top;
-    request->wish.is_invocation = call->route == LM_ROUTE_INVOCATIONS;
+    request->wish.route = call->route;
     request->owner = call->owner;
     request->owner_has_part = io->access->keys.count > 1;
     if (body->asked) lm_oip_request_copy(request->asked, body->asked);
@@ -241,10 +244,11 @@ void lm_http_admit_infer(struct lm_io *io, struct lm_connection *connection) {
     struct lm_refusal refusal;
     struct body body = {.encoding = unread_encoding(call)};
     lm_oip_request_hold(&asked, &lists);
-    if (body.encoding == LM_ENCODING_ROWS && call->json_bytes != LM_HTTP_JSON_ABSENT) {
-        lm_http_refuse_status(io, connection, LM_STATUS_BAD_REQUEST,
-                              "Inference-Header-Content-Length: rows come as JSON alone: binary "
-                              "tensors are for /v2/models/NAME/infer");
+    if (body.encoding != LM_ENCODING_JSON && call->json_bytes != LM_HTTP_JSON_ABSENT) {
+        lm_http_refuse_status(
+            io, connection, LM_STATUS_BAD_REQUEST,
+            "Inference-Header-Content-Length: rows and texts are JSON alone: binary "
+            "tensors are for /v2/models/NAME/infer");
         return;
     }
     const bool is_coded = call->coding != LM_CODING_NONE;
@@ -261,7 +265,8 @@ void lm_http_admit_infer(struct lm_io *io, struct lm_connection *connection) {
                               "Content-Length");
         return;
     }
-    if (!lm_gate_enter(io, model, call->key, &refusal)) {
+    const bool is_open = lm_http_is_texts(call->route); /* its model: http_texts.h */
+    if (!lm_gate_enter(io, is_open ? NULL : model, call->key, &refusal)) {
         lm_http_refuse_request(io, connection, &refusal);
         return;
     }
@@ -360,7 +365,9 @@ void lm_http_admit_chunked(struct lm_io *io, struct lm_connection *connection,
         return;
     }
     lm_carrier_find_file(request);
-    lm_submit(io, connection, request);
+    if (!lm_http_is_texts(connection->in.call.route) ||
+        lm_http_texts_received(io, connection, request))
+        lm_submit(io, connection, request);
 }
 
 void lm_http_retry(struct lm_io *io, struct lm_connection *connection) {

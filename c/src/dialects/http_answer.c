@@ -4,7 +4,6 @@
 #include <stdio.h>
 
 #include "base/error.h"
-#include "base/json_text.h"
 #include "dialects/http_code.h"
 #include "flow/access_log.h"
 #include "flow/reply.h"
@@ -40,8 +39,8 @@ void lm_http_answer(struct lm_io *io, struct lm_connection *connection,
 
 void lm_http_answer_error(struct lm_io *io, struct lm_connection *connection, uint32_t code,
                           const char *headers, const char *why) {
-    char body[LM_TEXT_BYTES_MAX + 16];
-    size_t used = lm_json_error(why, body, sizeof body);
+    char body[LM_TEXT_BYTES_MAX + LM_HTTP_ERROR_BYTES];
+    size_t used = lm_http_error_body(connection->in.call.route, code, why, body, sizeof body);
     lm_http_answer(
         io, connection,
         &(struct lm_http_answer){

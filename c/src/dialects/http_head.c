@@ -11,6 +11,7 @@
 #include "dialects/http_refuse.h"
 #include "dialects/http_routes.h"
 #include "dialects/http_shm.h"
+#include "dialects/http_texts.h"
 #include "wire/inflate.h"
 
 /* Checks the body's length and coding, as the head gives them. false: the request is answered. */
@@ -43,11 +44,6 @@ static bool check_body(struct lm_io *io, struct lm_connection *connection,
     return true;
 }
 
-static void take_model(struct lm_connection *connection, const struct lm_model *model) {
-    connection->in.call.model = (uint16_t)model->index;
-    connection->in.call.signature = model->signature;
-}
-
 /* The versions of a model, for a client that asked for another one. */
 static void list_versions(const struct lm_model_set *set, const char *base, char *out,
                           size_t bytes) {
@@ -69,7 +65,7 @@ static bool find_model(struct lm_io *io, struct lm_connection *connection,
     if (match->version == 0) model = NULL;                           /* there is no such version */
     if (!model && any) model = lm_model_set_named(set, match->name); /* NAME:VERSION */
     if (model) {
-        take_model(connection, model);
+        lm_http_take_model(connection, model);
         return true;
     }
     list_versions(set, match->name, versions, sizeof versions);
@@ -90,7 +86,7 @@ static bool choose_only_model(struct lm_io *io, struct lm_connection *connection
     uint32_t same = 0;
     for (uint32_t m = 0; m < set->count; m++) same += strcmp(set->models[m]->base, base) == 0;
     if (same > 0 && same == set->count) {
-        take_model(connection, lm_model_set_version(set, base, 0));
+        lm_http_take_model(connection, lm_model_set_version(set, base, 0));
         return true;
     }
     if (set->count == 0) {
@@ -153,6 +149,7 @@ void lm_http_take_head(struct lm_io *io, struct lm_connection *connection,
     if (match.route == LM_ROUTE_INVOCATIONS && !match.name_bytes &&
         !choose_only_model(io, connection))
         return;
+    if (lm_http_is_texts(match.route) && !lm_http_texts_begin(io, connection)) return;
     if (lm_http_is_inference(match.route)) {
         lm_http_admit_infer(io, connection);
         return;

@@ -32,7 +32,7 @@ void lm_http_refuse_code(struct lm_io *io, struct lm_connection *connection, uin
 void lm_http_refuse_request(struct lm_io *io, struct lm_connection *connection,
                             const struct lm_refusal *refusal) {
     char headers[64] = "";
-    uint32_t code = lm_http_code(refusal->status);
+    uint32_t code = lm_http_code(connection->in.call.route, refusal->status);
     if (code == 429 || code == 503)
         snprintf(headers, sizeof headers, "Retry-After: %u\r\n", refusal->retry_after_s);
     if (code == 401 && connection->in.call.key != LM_NO_KEY)
@@ -56,7 +56,7 @@ void lm_http_refuse_close(struct lm_io *io, struct lm_connection *connection, ui
     lm_connection_linger(io, connection, code == 413 ? LM_LINGER_BODY_BYTES_MAX : 0);
     connection->in.call = (struct lm_http_call){.key = LM_NO_KEY,
                                                 .model = LM_NO_MODEL,
-                                                .route = LM_ROUTE_NONE,
+                                                .route = connection->in.call.route,
                                                 .head_only = connection->in.call.head_only};
     lm_refusal_count(io, code == 503 ? LM_STATUS_OVERLOADED : LM_STATUS_BAD_REQUEST, UINT32_MAX);
     lm_http_answer_error(io, connection, code, code == 503 ? "Retry-After: 1\r\n" : NULL, why);
@@ -65,7 +65,8 @@ void lm_http_refuse_close(struct lm_io *io, struct lm_connection *connection, ui
 void lm_http_refuse_unread(struct lm_io *io, struct lm_connection *connection, uint32_t code,
                            const char *why) {
     if (connection->in.read_state == LM_READ_HEADER) {
-        connection->in.call.head_only = false; /* of the request before */
+        connection->in.call.head_only = false; /* of the request before, as is: */
+        connection->in.call.route = LM_ROUTE_NONE;
         lm_add_single_writer_u64(&io->stats->io.requests, 1);
         lm_add_single_writer_u64(&io->stats->io.http_requests, 1);
     }

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/json_text.h"
 #include "dialects/http_code.h"
 #include "wire/http_date.h"
 #include "work/output_view.h"
@@ -130,11 +129,12 @@ void lm_http_compose_outputs(struct lm_request *request, const void *const *data
 }
 
 void lm_http_compose_error(struct lm_request *request, enum lm_status status, const char *text) {
-    char body[LM_TEXT_BYTES_MAX + 16], headers[96];
-    uint32_t code = lm_http_code(status);
-    size_t used = lm_json_error(text, body, sizeof body);
+    char body[LM_TEXT_BYTES_MAX + LM_HTTP_ERROR_BYTES], headers[96];
+    const uint8_t route = request->wish.route;
+    uint32_t code = lm_http_code(route, status);
+    size_t used = lm_http_error_body(route, code, text, body, sizeof body);
     snprintf(headers, sizeof headers, "Content-Type: application/json\r\n%s",
-             code == 503 ? "Retry-After: 1\r\n" : "");
+             lm_http_retry_lines(route, code));
     /* The slot's tensors are done with: the sentence takes their place. */
     lm_slot_reset(request->slot);
     char *room = lm_slot_alloc(request->slot, HEAD_ROOM + sizeof body);

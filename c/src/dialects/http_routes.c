@@ -199,15 +199,20 @@ static void answer_ready(struct lm_io *io, struct lm_connection *connection) {
     }
 }
 
+/* The call's model was, when the head came. false: the call is answered. */
+static bool is_there(struct lm_io *io, struct lm_connection *connection) {
+    const struct lm_http_call *call = &connection->in.call;
+    if (call->model == LM_NO_MODEL || lm_model_set_find(io->models, call->model)) return true;
+    lm_refusal_count(io, LM_STATUS_UNKNOWN_MODEL, LM_NO_MODEL);
+    lm_http_answer_error(io, connection, lm_http_code(call->route, LM_STATUS_UNKNOWN_MODEL), NULL,
+                         "the model was unloaded while the request came");
+    return false;
+}
+
 void lm_http_answer_route(struct lm_io *io, struct lm_connection *connection) {
     const struct lm_http_call *call = &connection->in.call;
     const struct lm_http_documents *documents = io->models->documents;
-    if (call->model != LM_NO_MODEL && !lm_model_set_find(io->models, call->model)) {
-        lm_refusal_count(io, LM_STATUS_UNKNOWN_MODEL, LM_NO_MODEL); /* it was, when the head came */
-        lm_http_answer_error(io, connection, lm_http_code(LM_STATUS_UNKNOWN_MODEL), NULL,
-                             "the model was unloaded while the request came");
-        return;
-    }
+    if (!is_there(io, connection)) return;
     switch ((enum lm_http_route)call->route) {
     /* Triton's clients look at the code, KServe's at the body. */
     case LM_ROUTE_LIVE: answer_yes(io, connection, "{\"live\":true}"); break;
@@ -254,6 +259,13 @@ void lm_http_answer_route(struct lm_io *io, struct lm_connection *connection) {
     case LM_ROUTE_CUDA_SHM_REGISTER: answer_control(io, connection, "shared memory regions"); break;
     case LM_ROUTE_INFER: /* http_head.c has taken these */
     case LM_ROUTE_PREDICT:
-    case LM_ROUTE_INVOCATIONS: break;
+    case LM_ROUTE_INVOCATIONS:
+    case LM_ROUTE_EMBEDDINGS:
+    case LM_ROUTE_EMBED:
+    case LM_ROUTE_PREDICT_TEXT:
+    case LM_ROUTE_SIMILARITY:
+    case LM_ROUTE_RERANK:
+    case LM_ROUTE_RERANK_V1:
+    case LM_ROUTE_RERANK_V2: break;
     }
 }

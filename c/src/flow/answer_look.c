@@ -75,7 +75,7 @@ static bool digest(struct lm_io *io, struct lm_request *request) {
         uint64_t generation;
         int64_t json_bytes;
         struct lm_sizes sizes;
-        uint32_t shape, encoding, coding;
+        uint32_t shape, encoding, coding, route;
     } about;
     memset(&about, 0, sizeof about);
     about.generation = request->model->generation;
@@ -84,6 +84,7 @@ static bool digest(struct lm_io *io, struct lm_request *request) {
     about.encoding = request->encoding;
     if (body.shape == TEXT) {
         about.json_bytes = request->body.json_bytes;
+        about.route = request->wish.route;
         if (lm_carrier_of(request)->is_coded) about.coding = request->body.coding;
     }
     struct lm_hash hash;

@@ -4,22 +4,24 @@
 #include "flow/estimate.h"
 #include "models/runner.h"
 
+static bool take_token(const struct lm_io *io, struct lm_token_bucket *bucket, const char *whose,
+                       struct lm_refusal *refusal) {
+    if (lm_token_bucket_acquire(bucket, 1, io->now_ns)) return true;
+    uint64_t wait_ns = lm_token_bucket_wait_ns(bucket, 1, io->now_ns);
+    return lm_refuse(refusal, LM_STATUS_RATE_LIMITED, wait_ns,
+                     "more requests than the rate of %s allows; try again in %llu ms", whose,
+                     (unsigned long long)(wait_ns / 1000000 + 1));
+}
+
 /* One token from each bucket in turn; what an inner one refuses the outer ones have spent. */
 static bool within_rates(struct lm_io *io, const struct lm_model *model, uint32_t key,
                          struct lm_refusal *refusal) {
     struct lm_access *access = io->access;
-    struct lm_token_bucket *buckets[3] = {key == LM_NO_KEY ? NULL
-                                                           : lm_keys_bucket(&access->keys, key),
-                                          &access->model_buckets[model->index], &access->bucket};
-    static const char *const whose[3] = {"this key", "this model", "this server"};
-    for (int b = 0; b < 3; b++) {
-        if (!buckets[b] || lm_token_bucket_acquire(buckets[b], 1, io->now_ns)) continue;
-        uint64_t wait_ns = lm_token_bucket_wait_ns(buckets[b], 1, io->now_ns);
-        return lm_refuse(refusal, LM_STATUS_RATE_LIMITED, wait_ns,
-                         "more requests than the rate of %s allows; try again in %llu ms", whose[b],
-                         (unsigned long long)(wait_ns / 1000000 + 1));
-    }
-    return true;
+    struct lm_token_bucket *of_key = key == LM_NO_KEY ? NULL : lm_keys_bucket(&access->keys, key);
+    if (of_key && !take_token(io, of_key, "this key", refusal)) return false;
+    if (model && !take_token(io, &access->model_buckets[model->index], "this model", refusal))
+        return false;
+    return take_token(io, &access->bucket, "this server", refusal);
 }
 
 static bool is_full(const struct lm_io *io) {
@@ -33,23 +35,38 @@ static bool is_queue_full(const struct lm_io *io, const struct lm_model *model) 
            lm_load_relaxed_u64(&io->shared->queued[model->index]) >= model->max_queued;
 }
 
+static bool is_up(const struct lm_model *model, struct lm_refusal *refusal) {
+    char text[LM_TEXT_BYTES_MAX];
+    const char *why = lm_model_why_down(model, text, sizeof text);
+    return !why || lm_refuse(refusal, LM_STATUS_OVERLOADED, 0, "%s", why);
+}
+
+static bool has_room(const struct lm_io *io, const struct lm_model *model,
+                     struct lm_refusal *refusal) {
+    return !is_queue_full(io, model) ||
+           lm_refuse(refusal, LM_STATUS_OVERLOADED, 0,
+                     "Exceeds maximum queue size: %u requests of model '%s' wait for a worker "
+                     "already (max_queued)",
+                     model->max_queued, model->name);
+}
+
+bool lm_gate_enter_model(struct lm_io *io, const struct lm_model *model,
+                         struct lm_refusal *refusal) {
+    return is_up(model, refusal) &&
+           take_token(io, &io->access->model_buckets[model->index], "this model", refusal) &&
+           has_room(io, model, refusal);
+}
+
 bool lm_gate_enter(struct lm_io *io, const struct lm_model *model, uint32_t key,
                    struct lm_refusal *refusal) {
     const struct lm_shared *shared = io->shared;
-    if (key != LM_NO_KEY && !lm_keys_allow_model(&io->access->keys, key, model->index)) {
+    if (model && key != LM_NO_KEY && !lm_keys_allow_model(&io->access->keys, key, model->index)) {
         return lm_refuse(refusal, LM_STATUS_UNAUTHORISED, 0, "this key may not use model '%s'",
                          model->name);
     }
-    char text[LM_TEXT_BYTES_MAX];
-    const char *why = lm_model_why_down(model, text, sizeof text);
-    if (why) return lm_refuse(refusal, LM_STATUS_OVERLOADED, 0, "%s", why);
+    if (model && !is_up(model, refusal)) return false;
     if (!within_rates(io, model, key, refusal)) return false;
-    if (is_queue_full(io, model)) {
-        return lm_refuse(refusal, LM_STATUS_OVERLOADED, 0,
-                         "Exceeds maximum queue size: %u requests of model '%s' wait for a worker "
-                         "already (max_queued)",
-                         model->max_queued, model->name);
-    }
+    if (model && !has_room(io, model, refusal)) return false;
     if (shared->config.overload == LUMEN_OVERLOAD_REFUSE && is_full(io)) {
         io->turned_away = io->refused_full = true;
         return lm_refuse(refusal, LM_STATUS_OVERLOADED, 0,

@@ -7,9 +7,13 @@
 
 #include "flow/refusal.h"
 
-/* Before the body is known: the key's models, rates, how many wait and are in flight. */
+/* Before the body is known: the key's models, rates, how many wait and are in flight. `model` NULL:
+ * what is not a model's own. */
 bool lm_gate_enter(struct lm_io *io, const struct lm_model *model, uint32_t key,
                    struct lm_refusal *refusal);
+/* The rest of it, once the model is known: its rate, and how many wait for it. */
+bool lm_gate_enter_model(struct lm_io *io, const struct lm_model *model,
+                         struct lm_refusal *refusal);
 /* Whether the answer is expected before the deadline. */
 bool lm_gate_in_time(struct lm_io *io, const struct lm_demand *demand, uint64_t deadline_ns,
                      struct lm_refusal *refusal);

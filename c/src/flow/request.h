@@ -75,8 +75,8 @@ struct lm_body {
 
 /* How a client wants its answer said, beyond what its text asks. */
 struct lm_reply_wish {
-    uint8_t top;        /* so many classes of a picture; 0: not said */
-    bool is_invocation; /* MLflow's: the reply to "inputs" says "predictions" too */
+    uint8_t top;   /* so many classes of a picture; 0: not said */
+    uint8_t route; /* enum lm_http_route: whose clients ask */
 };
 
 /* An answer that the response cache may keep (flow/answer_cache.h). */
@@ -192,6 +192,12 @@ static inline const struct lm_model *lm_request_runs(const struct lm_request *re
 /* The optional inputs of the model that it brings: bit n of the n-th; JSON alone has some. */
 static inline uint32_t lm_request_optionals(const struct lm_request *request) {
     return request->encoding == LM_ENCODING_JSON ? request->asked->optionals : 0;
+}
+
+/* What it asks of a model of texts; HTTP alone says some. */
+static inline struct lm_text_ask lm_request_text_ask(const struct lm_request *request) {
+    return request->encoding == LM_ENCODING_TEXTS ? request->asked->texts.ask
+                                                  : (struct lm_text_ask){0};
 }
 
 /* Whether its tensors are used where they lie, by what is no session of this process: the places of

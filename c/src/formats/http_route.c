@@ -47,6 +47,14 @@ static const struct {
     {"/v1/models/*/versions/#", LM_ROUTE_V1_MODEL, READ},
     {"/v1/models/*/metadata", LM_ROUTE_V1_METADATA, READ},
     {"/v1/models/*/versions/#/metadata", LM_ROUTE_V1_METADATA, READ},
+    {"/v1/embeddings", LM_ROUTE_EMBEDDINGS, WRITE},
+    {"/embeddings", LM_ROUTE_EMBEDDINGS, WRITE},
+    {"/embed", LM_ROUTE_EMBED, WRITE},
+    {"/predict", LM_ROUTE_PREDICT_TEXT, WRITE},
+    {"/similarity", LM_ROUTE_SIMILARITY, WRITE},
+    {"/rerank", LM_ROUTE_RERANK, WRITE},
+    {"/v1/rerank", LM_ROUTE_RERANK_V1, WRITE},
+    {"/v2/rerank", LM_ROUTE_RERANK_V2, WRITE},
     {"/ping", LM_ROUTE_READY, READ},
     {"/health", LM_ROUTE_READY, READ},
     {"/v2/repository/index", LM_ROUTE_REPOSITORY_INDEX, WRITE},
@@ -218,29 +226,15 @@ static int split_uri(struct lm_slice target, struct lm_http_match *match,
     return 200;
 }
 
-/* Routes of servers that take text, whose clients come here by mistake. */
+/* Routes of servers of texts that this one does not have. */
 static const char *text_route(struct lm_slice path) {
-    static const char *const texts[] = {"/v1/embeddings",
-                                        "/v1/rerank",
-                                        "/v2/rerank",
-                                        "/v1/chat/completions",
-                                        "/v1/completions",
-                                        "/v1/responses",
-                                        "/v2/embed",
-                                        "/embed",
-                                        "/embed_all",
-                                        "/embed_sparse",
-                                        "/rerank",
-                                        "/similarity",
-                                        "/predict",
-                                        "/tokenize",
-                                        "/decode",
-                                        "/generate",
-                                        "/info"};
+    static const char *const texts[] = {
+        "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v2/embed", "/embed_all",
+        "/embed_sparse",        "/tokenize",       "/decode",       "/generate", "/info"};
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
         if (strlen(texts[i]) == path.bytes && memcmp(texts[i], path.at, path.bytes) == 0)
-            return "Not Found: this server takes tensors, no text: expected token ids in POST "
-                   "/v2/models/NAME/infer";
+            return "Not Found: expected /v1/embeddings, /v1/rerank, /v2/rerank, /embed, /predict, "
+                   "/rerank or /similarity for texts";
     return "Not Found";
 }
 
@@ -311,6 +305,13 @@ const char *lm_http_route_name(uint8_t route) {
         [LM_ROUTE_CUDA_SHM_UNREGISTER] = shared_memory,
         [LM_ROUTE_TRACE_SETTING] = "trace_setting",
         [LM_ROUTE_LOGGING] = "logging",
+        [LM_ROUTE_EMBEDDINGS] = "embeddings",
+        [LM_ROUTE_EMBED] = "embed",
+        [LM_ROUTE_PREDICT_TEXT] = "predict_text",
+        [LM_ROUTE_SIMILARITY] = "similarity",
+        [LM_ROUTE_RERANK] = "rerank",
+        [LM_ROUTE_RERANK_V1] = "rerank",
+        [LM_ROUTE_RERANK_V2] = "rerank",
     };
     return route < sizeof names / sizeof names[0] ? names[route] : "unknown";
 }

@@ -40,15 +40,27 @@ enum lm_http_route {
     LM_ROUTE_CUDA_SHM_REGISTER,
     LM_ROUTE_CUDA_SHM_UNREGISTER,
     LM_ROUTE_TRACE_SETTING, /* GET, POST /v2[/models/M]/trace/setting */
-    LM_ROUTE_LOGGING        /* GET, POST /v2/logging */
+    LM_ROUTE_LOGGING,       /* GET, POST /v2/logging */
+    /* Texts, whose model the body names (texts_request.h). */
+    LM_ROUTE_EMBEDDINGS,   /* POST [/v1]/embeddings: OpenAI's */
+    LM_ROUTE_EMBED,        /* POST /embed: Text Embeddings Inference's, and the next three */
+    LM_ROUTE_PREDICT_TEXT, /* POST /predict */
+    LM_ROUTE_SIMILARITY,   /* POST /similarity */
+    LM_ROUTE_RERANK,       /* POST /rerank: Jina's too */
+    LM_ROUTE_RERANK_V1,    /* POST /v1/rerank: Cohere's and Jina's */
+    LM_ROUTE_RERANK_V2     /* POST /v2/rerank: Cohere's */
 };
 
-/* Whether the route runs a model, and whether its body is rows with names (rows_request.h). */
+/* Whether the route runs a model, and whether its body is rows with names (rows_request.h) or texts
+ * (texts_request.h). */
 static inline bool lm_http_is_rows(uint8_t route) {
     return route == LM_ROUTE_PREDICT || route == LM_ROUTE_INVOCATIONS;
 }
+static inline bool lm_http_is_texts(uint8_t route) {
+    return route >= LM_ROUTE_EMBEDDINGS && route <= LM_ROUTE_RERANK_V2;
+}
 static inline bool lm_http_is_inference(uint8_t route) {
-    return route == LM_ROUTE_INFER || lm_http_is_rows(route);
+    return route == LM_ROUTE_INFER || lm_http_is_rows(route) || lm_http_is_texts(route);
 }
 
 enum { LM_ROUTE_NONE = UINT8_MAX }; /* no such path, or a head that cannot be read */

@@ -24,6 +24,7 @@ extern "C" {
 #include "formats/oip_request.h"
 }
 #include "formats/rows_text.h"
+#include "formats/texts_body.h"
 
 using simdjson::dom::array;
 using simdjson::dom::element;
@@ -49,6 +50,7 @@ struct lm_oip_parser {
     struct lm_oip_value values[LM_TENSORS_MAX];
     /* Of rows with names: what is known of them, and their columns, where the client says these. */
     struct lm_oip::rows_body rows;
+    struct lm_oip::texts_body texts;
     array columns;
     bool has_columns;
 };

@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "base/native_codec.h"
+#include "formats/texts_wish.h"
 #include "models/model.h"
 #include "models/sequence_ask.h"
 #include "parts/shm_regions.h"
@@ -61,6 +62,7 @@ struct lm_oip_request {
     uint32_t place_count; /* tensors in shared memory */
     uint32_t optionals;   /* bit n: it brings the model's n-th optional input */
     struct lm_sequence_ask sequence;
+    struct lm_texts_wish texts;
     /* Memory of the caller's, with an entry for each input or output of the model. */
     uint8_t *blob_inputs;
     uint64_t *blob_bytes;

@@ -201,3 +201,21 @@ bool lm_model_rows_slot_bytes(const struct lm_model *model, size_t text_bytes, s
     if (bytes > *bytes_out) *bytes_out = bytes;
     return true;
 }
+
+enum { TEXT_BYTES = 256, TEXT_VALUE_BYTES = 16 /* of a number in the reply */ };
+
+bool lm_model_texts_slot_bytes(const struct lm_model *model, size_t text_bytes, size_t *bytes_out) {
+    const size_t texts = text_bytes / TEXT_BYTES + 1;
+    const struct lm_sizes sizes = {.rows =
+                                       texts < model->max_rows ? (uint32_t)texts : model->max_rows};
+    size_t text = lm_align_up(text_bytes + LM_SLOT_ALIGN, LM_SLOT_ALIGN), outputs = 0, reply = 0;
+    for (uint32_t o = 0; o < model->output_count; o++) {
+        size_t bytes = 0;
+        if (!lm_tensor_bytes(&model->outputs[o], &sizes, &bytes) || !lm_slot_add(&outputs, bytes))
+            return false;
+    }
+    *bytes_out = text;
+    return lm_mul_size(outputs / sizeof(float), TEXT_VALUE_BYTES, &reply) &&
+           lm_slot_add(bytes_out, text) && lm_slot_add(bytes_out, outputs) &&
+           lm_slot_add(bytes_out, reply) && lm_slot_add(bytes_out, model->reply_text_bytes);
+}

@@ -16,5 +16,7 @@ size_t lm_model_class_text_bytes(const struct lm_model *model);
 /* The slot for so much JSON, or rows (also of pictures in base64); false when it overflows. */
 bool lm_model_text_slot_bytes(const struct lm_model *model, size_t text_bytes, size_t *bytes_out);
 bool lm_model_rows_slot_bytes(const struct lm_model *model, size_t text_bytes, size_t *bytes_out);
+/* The same of texts, of a usual length; more of them, and longer replies, lie beside the slot. */
+bool lm_model_texts_slot_bytes(const struct lm_model *model, size_t text_bytes, size_t *bytes_out);
 
 #endif

@@ -13,6 +13,7 @@
 #include "models/rules.h"
 #include "models/sequences_open.h"
 #include "models/steps_plan.h"
+#include "models/text_model.h"
 #include "models/virtual.h"
 #include "models/warmup.h"
 #include "onnx/refusal.h"
@@ -207,13 +208,15 @@ int lm_model_open(struct lm_model *model, const struct lm_ort *ort,
     if (model->source.providers.count > 0) model->width = 1; /* their threads are their own */
     const uint32_t kinds = (config->sequences != NULL) << LUMEN_BESIDE_SEQUENCES |
                            isolated << LUMEN_BESIDE_PROCESS |
-                           (model->source.providers.count > 0) << LUMEN_BESIDE_PROVIDERS;
+                           (model->source.providers.count > 0) << LUMEN_BESIDE_PROVIDERS |
+                           (config->text != NULL) << LUMEN_BESIDE_TEXT;
     if (!code) code = lm_rules_check(config, kinds);
     if (!code && config->sequences) code = begin_sequences(model, config);
     if (!code) code = open_sessions(model, ort, config->path, isolated ? 1 : session_count);
+    if (!code && config->text) code = lm_model_open_text(model, ort, config->text);
     if (!code) code = lm_model_limit_sizes(model, config);
     if (!code && model->sequences) model->max_rows = 1; /* a state has no more */
-    if (!code && !model->sequences) lm_model_try_sizes(model, ort);
+    if (!code && !model->sequences && !model->text) lm_model_try_sizes(model, ort);
     if (!code) code = lm_model_reshape(model);
     if (!code) code = check_labels(model);
     if (!code) code = lm_warmups_open(model, config);
@@ -235,6 +238,8 @@ void lm_model_close(struct lm_model *model, const struct lm_ort *ort) {
     lm_warmups_close(model);
     lm_sequences_close(model->sequences, ort);
     model->sequences = NULL;
+    lm_text_model_close(model->text);
+    model->text = NULL;
     lm_process_close(model->process);
     model->process = NULL;
     lm_wide_close(&model->wide, ort);

@@ -19,6 +19,7 @@
 #include "models/experts.h"
 #include "models/input_plan.h"
 #include "models/labels.h"
+#include "models/layout.h"
 #include "models/steps.h"
 #include "models/wide.h"
 #include "onnx/ort.h"
@@ -26,6 +27,7 @@
 #include "parts/arena.h"
 
 struct lm_sequences;
+struct lm_text_model;
 struct lm_warmups;
 
 /* A free dimension beside the rows, or all dimensions of an input of any rank; these come last. */
@@ -46,6 +48,7 @@ enum lm_runner_kind {
     LM_RUNNER_PROCESS,
     LM_RUNNER_EXPERTS,
     LM_RUNNER_ENSEMBLE,
+    LM_RUNNER_TEXT,
     LM_RUNNER_KINDS
 };
 
@@ -94,6 +97,7 @@ struct lm_model {
     struct lm_experts experts;               /* that a virtual model runs: it has no session */
     struct lm_steps *steps;                  /* the same of an ensemble; NULL: it is none */
     struct lm_sequences *sequences;          /* its requests are parts of; NULL: they stand alone */
+    struct lm_text_model *text;              /* makes its tokens; NULL: clients send tensors */
     struct lm_warmups *warmups;              /* warmup.h; NULL: none */
     struct lm_process *process;              /* that runs it in place of the sessions; NULL: none */
     uint32_t engine_wish;                    /* LUMEN_ENGINE_* */
@@ -111,28 +115,6 @@ struct lm_model {
     uint32_t signature; /* models of one index and signature have the same tensors and sizes */
 };
 
-/* Where one request's tensors lie in its slot. The lists have an entry for each tensor. */
-struct lm_layout {
-    void **inputs;
-    void **outputs; /* NULL where the shape is not known before Run */
-    uint8_t *raw;   /* a body that is converted, as received; NULL otherwise */
-    /* Of strings: those of an input lie one behind the other, each as its length (u32) and its
-     * bytes. They are anywhere in the slot, at any address. */
-    size_t raw_bytes;
-    size_t *string_bytes;
-};
-
-/* The lists of a layout that is no request's. */
-struct lm_layout_lists {
-    void *inputs[LM_TENSORS_MAX];
-    void *outputs[LM_TENSORS_MAX];
-    size_t string_bytes[LM_TENSORS_MAX];
-};
-
-static inline struct lm_layout lm_layout_of(struct lm_layout_lists *lists) {
-    return (struct lm_layout){lists->inputs, lists->outputs, NULL, 0, lists->string_bytes};
-}
-
 /* No tensor has a place. */
 static inline void lm_layout_clear(struct lm_layout *layout, const struct lm_model *model) {
     layout->raw = NULL;
@@ -143,15 +125,6 @@ static inline void lm_layout_clear(struct lm_layout *layout, const struct lm_mod
     }
     for (uint32_t o = 0; o < model->output_count; o++) layout->outputs[o] = NULL;
 }
-
-/* Tensors wrapped over one slot's memory for one model; rebuilt only when sizes or memory change.
- * Strings are copied into tensors of ONNX Runtime's, which keep their memory for the next ones. */
-struct lm_binding {
-    void *base;
-    struct lm_sizes sizes;  /* rows 0: nothing wrapped */
-    size_t string_bytes;    /* that its string tensors hold, at most */
-    uint64_t string_allocs; /* that they took since somebody set this to 0 */
-};
 
 int lm_model_open(struct lm_model *model, const struct lm_ort *ort,
                   const lumen_model_config *config, uint32_t index, uint32_t session_count);
@@ -175,6 +148,10 @@ uint64_t lm_model_time_run(const struct lm_model *model, const struct lm_ort *or
 /* models/pictures.c. Returns 0, or LUMEN_E_* where a setting for files of pictures does not fit. */
 int lm_model_plan_pictures(struct lm_model *model, const lumen_model_config *config);
 
+/* models/text_open.c. The graph's tensors give way to those of texts. Returns 0 or LUMEN_E_*. */
+int lm_model_open_text(struct lm_model *model, const struct lm_ort *ort,
+                       const lumen_text_config *config);
+
 /* models/sizes.c. Gives every free dimension its largest size, and the rows: those of the
  * configuration, and defaults for the others. Returns 0, or LUMEN_E_* for a name of none. */
 int lm_model_limit_sizes(struct lm_model *model, const lumen_model_config *config);
@@ -195,7 +172,7 @@ bool lm_model_payload_bytes(const struct lm_model *model, uint8_t encoding,
 /* The slot a request of these sizes needs, whatever its encoding; false when it overflows. */
 bool lm_model_slot_bytes(const struct lm_model *model, const struct lm_sizes *sizes,
                          size_t *bytes_out);
-/* The same of a slot that any of so many requests fits into, but for their strings. */
+/* The same of one that any of so many requests fits into, but for strings. */
 bool lm_model_slot_bytes_of(const struct lm_model *model, const struct lm_sizes *sizes,
                             uint32_t count, size_t *bytes_out);
 /* The same where its strings have so many bytes in all, lengths included. */

@@ -27,6 +27,8 @@
      "a worker waits for the process that runs it"}
 #define PROVIDERS(setting, allowed, expected, because) \
     {LUMEN_BESIDE_PROVIDERS, 0, "other providers than cpu", setting, allowed, expected, because}
+#define TEXT(setting, allowed, expected) \
+    {LUMEN_BESIDE_TEXT, 0, "text", setting, allowed, expected, "each text has a Run of its own"}
 
 static const lumen_rule rules[] = {
     SEQUENCES("isolation", BIT(LUMEN_ISOLATION_NONE), "none"),
@@ -40,6 +42,10 @@ static const lumen_rule rules[] = {
     PROCESS("width", NULL_OR_1, "auto or 1"),
     PROVIDERS("engine", ENGINE_OF_SESSIONS, "auto or onnxruntime", "it runs on the CPU alone"),
     PROVIDERS("width", NULL_OR_1, "auto or 1", "providers have threads of their own"),
+    TEXT("isolation", BIT(LUMEN_ISOLATION_NONE), "none"),
+    TEXT("engine", ENGINE_OF_SESSIONS, "auto or onnxruntime"),
+    TEXT("batch_size", NULL_OR_1, "null or 1"),
+    TEXT("run", BIT(LUMEN_RUN_AUTO) | BIT(LUMEN_RUN_WORKER), "auto or worker"),
 };
 
 const lumen_rule *lumen_rules(uint32_t *count) {

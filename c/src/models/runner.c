@@ -4,6 +4,7 @@
 #include "models/process.h"
 #include "models/sequences.h"
 #include "models/steps.h"
+#include "models/text_model.h"
 
 /* ---- a session for each worker ---- */
 
@@ -98,11 +99,32 @@ static uint64_t experts_warm_ns(const struct lm_model *model) {
     return most;
 }
 
+/* ---- texts ---- */
+
+static struct lm_text_run text_run(const struct lm_model *model, const struct lm_run *run) {
+    return (struct lm_text_run){.ort = run->ort,
+                                .session =
+                                    run->wide ? run->wide->session : model->sessions[run->worker],
+                                .worker = run->worker,
+                                .rows = run->sizes ? run->sizes->rows : 0,
+                                .ask = run->text};
+}
+
+static int run_texts_in_place(const struct lm_model *model, const struct lm_run *run) {
+    const struct lm_text_run texts = text_run(model, run);
+    return lm_text_run_in_place(model->text, &texts, run->inputs, run->outputs);
+}
+
+static int run_texts(const struct lm_model *model, const struct lm_run *run) {
+    struct lm_text_run texts = text_run(model, run);
+    return lm_text_run_on_values(model->text, &texts, run->values);
+}
+
 const struct lm_runner lm_runners[LM_RUNNER_KINDS] = {
     [LM_RUNNER_SESSION] = {.run = run_session},
     [LM_RUNNER_NATIVE] = {.run = run_session, .run_in_place = run_engine, .is_engine = true},
     [LM_RUNNER_SEQUENCES] = {.run = run_sequence,
-                             .keeps_state = true,
+                             .not_batched = true,
                              .not_wide = "as set",
                              .not_native = "it has sequences",
                              .not_part = "has sequences, whose state no virtual model keeps"},
@@ -128,6 +150,12 @@ const struct lm_runner lm_runners[LM_RUNNER_KINDS] = {
                             .not_wide = "its steps run on one core",
                             .parts_inline = "so do its steps",
                             .parts_on_workers = "workers run one of its steps"},
+    [LM_RUNNER_TEXT] = {.run = run_texts,
+                        .run_in_place = run_texts_in_place,
+                        .not_native = "it takes texts",
+                        .not_part = "takes texts, whose tokens no virtual model makes",
+                        .not_batched = true,
+                        .not_inline = "a text may be long"},
 };
 
 int lm_model_run(const struct lm_model *model, const struct lm_ort *ort, uint32_t worker,

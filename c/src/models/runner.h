@@ -8,6 +8,7 @@
 #define LM_MODELS_RUNNER_H
 
 #include "models/model.h"
+#include "models/text_ask.h"
 
 struct lm_sequence_turn;
 
@@ -21,6 +22,7 @@ struct lm_run {
     void *const *outputs;
     const struct lm_sizes *sizes;
     const struct lm_sequence_turn *turn; /* of a sequence; NULL: the request stands alone */
+    struct lm_text_ask text;             /* of a model of texts */
     const struct lm_wide *wide;          /* the cores that it may use; NULL: one */
     uint32_t optionals;                  /* bit n: `inputs` has the model's n-th optional input */
 };
@@ -39,7 +41,7 @@ struct lm_runner {
     bool runs_all_parts; /* one behind the other */
     bool is_apart;       /* its Runs are another process's, which has the sessions */
     bool is_engine;      /* Lumen's own code, whose time no value of an input decides */
-    bool keeps_state;    /* between requests: no batch, no cache */
+    bool not_batched;    /* a state is one request's, or each row has a Run of its own */
     /* Why it does not go together with something; NULL: it does. */
     const char *not_wide;    /* Runs on several cores */
     const char *not_native;  /* the native engine in its place */

@@ -62,7 +62,7 @@ static int read_output(const struct lm_ort *ort, const struct lm_tensor *tensor,
 }
 
 static bool is_in_place(const struct lm_model *model) {
-    return lm_runner_of(model)->run_in_place;
+    return lm_runner_of(model)->run_in_place && model->string_inputs == 0;
 }
 
 /* `wide`: NULL for a Run on one core. */

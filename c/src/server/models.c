@@ -30,7 +30,7 @@ static int set_batch(lumen_server *server, struct lm_model *model,
                      const lumen_model_config *config) {
     const lumen_config *defaults = &server->shared.config;
     uint32_t size = config->batch_size                 ? config->batch_size
-                    : lm_runner_of(model)->keeps_state ? 1 /* a state is one request's */
+                    : lm_runner_of(model)->not_batched ? 1
                                                        : defaults->batch_size;
     uint32_t delay_us =
         config->batch_delay_us != UINT32_MAX ? config->batch_delay_us : defaults->batch_delay_us;

@@ -9,6 +9,7 @@
 #include "work/image_body.h"
 #include "work/json_body.h"
 #include "work/state.h"
+#include "work/texts_body.h"
 
 static void add_part(struct lm_request *request, void *at, size_t bytes) {
     request->parts[request->part_count++] = (struct iovec){at, bytes};
@@ -140,6 +141,21 @@ static enum lm_status rows_read(struct lm_worker *worker, struct lm_request *req
     return lm_image_files_read(worker, request, why, why_bytes);
 }
 
+static bool texts_slot_bytes(const struct lm_model *model, const struct lm_sizes *sizes,
+                             size_t body_bytes, size_t *bytes_out) {
+    (void)sizes; /* as above */
+    return lm_model_texts_slot_bytes(model, body_bytes, bytes_out);
+}
+
+static enum lm_status texts_read(struct lm_worker *worker, struct lm_request *request, char *why,
+                                 size_t why_bytes) {
+    return lm_texts_body_read(worker->parser, request, why, why_bytes);
+}
+
+static const char *texts_missing(const struct lm_model *model) {
+    return model->text ? NULL : "setting `text`";
+}
+
 #define IMAGE                        \
     {.name = "image",                \
      .missing = image_missing,       \
@@ -166,6 +182,10 @@ const struct lm_encoding lm_encodings[LM_ENCODING_COUNT] = {
     [LM_ENCODING_PNG] = IMAGE,
     [LM_ENCODING_JSON] = {.name = "json", .slot_bytes = json_slot_bytes, .read = json_read},
     [LM_ENCODING_ROWS] = {.name = "rows", .slot_bytes = rows_slot_bytes, .read = rows_read},
+    [LM_ENCODING_TEXTS] = {.name = "texts",
+                           .missing = texts_missing,
+                           .slot_bytes = texts_slot_bytes,
+                           .read = texts_read},
     [LM_ENCODING_STRINGS] = {.name = "tensors",
                              .body_bytes = tensors_body_bytes,
                              .body_varies = true,

@@ -274,11 +274,11 @@ static int bind_and_run(struct lm_worker *worker, struct lm_request *request,
                         struct lm_binding *binding, OrtValue **values) {
     struct lm_shared *shared = worker->shared;
     const struct lm_model *model = request->model;
-    int code = lm_request_is_in_place(request)
-                   ? 0
-                   : lm_model_bind(model, &shared->ort, &request->layout, &request->sizes, binding,
-                                   values);
-    if (!code && model->string_inputs > 0)
+    const bool in_place = lm_request_is_in_place(request);
+    int code = in_place ? 0
+                        : lm_model_bind(model, &shared->ort, &request->layout, &request->sizes,
+                                        binding, values);
+    if (!code && !in_place && model->string_inputs > 0)
         code = lm_model_fill_strings(model, &shared->ort, &request->layout, &request->sizes, 0,
                                      binding, values);
     request->inferred_ns = lm_now_ns();
@@ -290,7 +290,7 @@ static int bind_and_run(struct lm_worker *worker, struct lm_request *request,
         request->batch_rows = request->sizes.rows;
         request->leads = true;
     }
-    if (model->string_inputs > 0) lm_infer_end_strings(worker, model, binding, values);
+    if (!in_place && model->string_inputs > 0) lm_infer_end_strings(worker, model, binding, values);
     return code;
 }
 

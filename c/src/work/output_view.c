@@ -5,7 +5,9 @@
 
 #include "flow/carrier.h"
 #include "formats/class_list.h"
+#include "formats/http_route.h"
 #include "formats/rows_reply.h"
+#include "formats/texts_reply.h"
 
 /* An output that clients see in another shape than the graph's. Rows with names have the graph's.
  */
@@ -62,7 +64,8 @@ static enum lm_status rows_write(const struct lm_request *request,
                                  const struct lm_oip_room *room, struct lm_oip_reply *reply,
                                  char *why, size_t why_bytes) {
     const uint32_t rows = request->asked->row_count;
-    const char *field = rows > 0 || request->wish.is_invocation ? "predictions" : "outputs";
+    const char *field =
+        rows > 0 || request->wish.route == LM_ROUTE_INVOCATIONS ? "predictions" : "outputs";
     return lm_rows_write(request->model, outputs, rows, field, room->json, room->json_bytes,
                          &reply->json_bytes, why, why_bytes);
 }
@@ -94,6 +97,39 @@ static enum lm_status classes_write(const struct lm_request *request,
                                why_bytes);
 }
 
+/* ---- what a client of texts looks for ---- */
+
+static bool fits_texts(const struct lm_request *request) {
+    return request->encoding == LM_ENCODING_TEXTS;
+}
+
+static struct lm_texts_answer texts_of(const struct lm_request *request,
+                                       const struct lm_oip_output *outputs) {
+    const struct lm_model *model = request->model;
+    const uint32_t scored = model->input_count - 1; /* of a pair the second */
+    return (struct lm_texts_answer){.model = model,
+                                    .wish = &request->asked->texts,
+                                    .route = request->wish.route,
+                                    .rows = request->sizes.rows,
+                                    .outputs = outputs,
+                                    .texts = request->layout.inputs[scored],
+                                    .text_bytes = request->layout.string_bytes[scored]};
+}
+
+static bool texts_bytes_max(const struct lm_request *request, const struct lm_oip_output *outputs,
+                            size_t *json_bytes_out, size_t *scratch_bytes_out) {
+    const struct lm_texts_answer answer = texts_of(request, outputs);
+    return lm_texts_reply_bytes_max(&answer, json_bytes_out, scratch_bytes_out);
+}
+
+static enum lm_status texts_write(const struct lm_request *request,
+                                  const struct lm_oip_output *outputs,
+                                  const struct lm_oip_room *room, struct lm_oip_reply *reply,
+                                  char *why, size_t why_bytes) {
+    const struct lm_texts_answer answer = texts_of(request, outputs);
+    return lm_texts_reply(&answer, room, &reply->json_bytes, why, why_bytes);
+}
+
 /* ---- tensors ---- */
 
 static bool tensors_bytes_max(const struct lm_request *request, const struct lm_oip_output *outputs,
@@ -114,6 +150,7 @@ static enum lm_status tensors_write(const struct lm_request *request,
 
 static const struct lm_output_view views[] = {
     {fits_rows, rows_bytes_max, rows_write},
+    {fits_texts, texts_bytes_max, texts_write},
     {fits_classes, classes_bytes_max, classes_write},
     {NULL, tensors_bytes_max, tensors_write},
 };

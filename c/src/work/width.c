@@ -79,6 +79,7 @@ static void give_cores_back(struct lm_width *width, struct lm_request *request) 
 int lm_width_run(struct lm_worker *worker, struct lm_request *request, OrtValue **values) {
     const struct lm_model *model = lm_request_runs(request);
     const bool in_place = lm_request_is_in_place(request);
+    const bool is_engine = in_place && lm_runner_of(model)->is_engine;
     struct lm_run run = {.ort = &worker->shared->ort,
                          .worker = worker->index,
                          .cpu = worker->pinned ? worker->cpu : -1,
@@ -87,6 +88,7 @@ int lm_width_run(struct lm_worker *worker, struct lm_request *request, OrtValue 
                          .outputs = request->layout.outputs,
                          .sizes = &request->sizes,
                          .turn = &request->turn,
+                         .text = lm_request_text_ask(request),
                          .optionals = lm_request_optionals(request)};
     /* The cost of a virtual model is no expert's own: what is long was found at start. */
     bool pays = !model->wide.only_long || request->expert || request->cost_ns >= LM_WIDE_RUN_NS;
@@ -95,7 +97,7 @@ int lm_width_run(struct lm_worker *worker, struct lm_request *request, OrtValue 
     uint64_t began_ns = 0;
     request->width = 1;
     request->disturbed = false;
-    pays = pays && wide && (in_place ? wide->team != NULL : wide->session != NULL);
+    pays = pays && wide && (is_engine ? wide->team != NULL : wide->session != NULL);
     if (!pays || !take_cores(worker, model, &began_ns))
         return lm_model_make_run(model, in_place, &run);
     run.wide = wide;

@@ -1,0 +1,94 @@
+/* http_texts.c: see http_texts.h. */
+#include "dialects/http_texts.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "dialects/http_refuse.h"
+#include "flow/carrier.h"
+#include "flow/gate.h"
+#include "flow/slots.h"
+#include "formats/texts_find.h"
+#include "formats/texts_request.h"
+
+/* Of a path's models the one of this name, of whose versions the highest; `name` NULL: the first.
+ * `count_out`: how many of them have different names. */
+static const struct lm_model *find(const struct lm_model_set *set, uint8_t route, const char *name,
+                                   size_t bytes, uint32_t *count_out) {
+    const struct lm_model *found = NULL, *last = NULL;
+    *count_out = 0;
+    for (uint32_t m = 0; m < set->count; m++) {
+        const struct lm_model *model = set->models[m];
+        if (!lm_texts_fit(model, route)) continue;
+        *count_out += !last || strcmp(last->base, model->base) != 0;
+        last = model;
+        const bool is_asked = name ? lm_texts_is_named(model, name, bytes)
+                                   : !found || strcmp(found->base, model->base) == 0;
+        if (is_asked && (!found || model->version > found->version)) found = model;
+    }
+    return found;
+}
+
+bool lm_http_texts_begin(struct lm_io *io, struct lm_connection *connection) {
+    uint32_t count;
+    const struct lm_model *model = find(io->models, connection->in.call.route, NULL, 0, &count);
+    if (model) {
+        lm_http_take_model(connection, model);
+        return true;
+    }
+    lm_http_refuse_status(io, connection, LM_STATUS_UNKNOWN_MODEL,
+                          "the server has no model of texts that this path is for");
+    return false;
+}
+
+/* The table of keys may be another one than when the head came, and the key not there any more. */
+static bool may_use(const struct lm_io *io, const struct lm_http_call *call,
+                    const struct lm_model *model) {
+    const struct lm_keys *keys = &io->access->keys;
+    if (call->key == LM_NO_KEY) return true;
+    if (call->key >= keys->count) return false;
+    const char *name = keys->entries[call->key].name;
+    return lm_sequence_owner(name, strlen(name)) == call->owner &&
+           lm_keys_allow_model(keys, call->key, model->index);
+}
+
+/* The connection goes on: its body is whole. */
+static bool refuse(struct lm_io *io, struct lm_connection *connection, struct lm_request *request,
+                   const struct lm_refusal *refusal) {
+    connection->in.receiving = LM_NO_SLOT;
+    connection->in.call.chunked = false;
+    lm_slots_release(io, request);
+    lm_http_refuse_request(io, connection, refusal);
+    return false;
+}
+
+bool lm_http_texts_received(struct lm_io *io, struct lm_connection *connection,
+                            struct lm_request *request) {
+    const struct lm_http_call *call = &connection->in.call;
+    const struct lm_model_set *set = request->models;
+    struct lm_refusal refusal = {.status = LM_STATUS_UNKNOWN_MODEL};
+    const char *name = NULL;
+    size_t bytes = 0;
+    uint32_t count = 0;
+    (void)find(set, call->route, NULL, 0, &count);
+    if (count > 1 && !lm_carrier_of(request)->is_coded) /* else its worker compares the name */
+        name = lm_texts_find_model(request->body.text, request->body.bytes, &bytes);
+    if (name) {
+        const struct lm_model *model = find(set, call->route, name, bytes, &count);
+        for (uint32_t m = 0; !model && m < set->count; m++) /* its worker says what it is for */
+            if (lm_texts_is_named(set->models[m], name, bytes)) model = set->models[m];
+        snprintf(refusal.why, sizeof refusal.why, "model '%.*s' is not found",
+                 (int)(bytes < 64 ? bytes : 64), name);
+        if (!model) return refuse(io, connection, request, &refusal);
+        lm_http_take_model(connection, model);
+        request->model = model;
+    }
+    if (!may_use(io, call, request->model)) {
+        refusal.status = LM_STATUS_UNAUTHORISED;
+        snprintf(refusal.why, sizeof refusal.why, "this key may not use model '%s'",
+                 request->model->name);
+        return refuse(io, connection, request, &refusal);
+    }
+    return lm_gate_enter_model(io, request->model, &refusal) ||
+           refuse(io, connection, request, &refusal);
+}

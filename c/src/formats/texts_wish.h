@@ -1,0 +1,20 @@
+/* texts_wish.h: how a client wants the reply to a request of texts (texts_request.h). Plain data,
+ * of the thread that has the request.
+ */
+#ifndef LM_FORMATS_TEXTS_WISH_H
+#define LM_FORMATS_TEXTS_WISH_H
+
+#include "models/text_ask.h"
+
+struct lm_texts_wish {
+    struct lm_text_ask ask; /* of the model */
+    uint32_t dimensions;    /* the first so many numbers of an embedding; 0: all */
+    uint32_t top;           /* so many results; 0: all */
+    bool as_base64;         /* embeddings as bytes */
+    bool normalises;        /* whatever the model does */
+    bool with_texts;        /* results repeat the texts */
+    bool is_list;           /* Text Embeddings Inference's form, where a path has two */
+    bool is_batch;          /* each answer in a list of its own */
+};
+
+#endif

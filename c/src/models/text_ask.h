@@ -1,0 +1,20 @@
+/* text_ask.h: what a request may ask of a model of texts (text_model.h), beside its texts. Plain
+ * data, of the thread that has the request.
+ */
+#ifndef LM_MODELS_TEXT_ASK_H
+#define LM_MODELS_TEXT_ASK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* What becomes of a text that is too long. */
+enum { LM_TEXT_AS_SET, LM_TEXT_CUT, LM_TEXT_REFUSE };
+
+/* All zeros: as the model is set. */
+struct lm_text_ask {
+    uint16_t prompt; /* 1 + its number; 0: the model's default, if it has one */
+    uint8_t cut;     /* LM_TEXT_* */
+    bool raw;        /* scores as the graph has them */
+};
+
+#endif

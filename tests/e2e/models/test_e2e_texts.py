@@ -1,0 +1,314 @@
+"""Folders of text models, served as they are: vectors, labels and rankings are those that numpy
+makes of the same tokens, in the form of each client."""
+
+from __future__ import annotations
+
+import base64
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pytest
+import text_folders
+from harness import Server
+from onnx import TensorProto
+
+from lumen_uring import Client
+
+pytestmark = pytest.mark.once  # what runs models: the same on both backends
+
+Serve = Callable[..., Server]
+TEXTS: Final = (
+    "a cat sits on the mat.",
+    "",
+    "the dog runs fast, the cat runs slowly!",
+    "[SEP] é unknown",
+    "dogs " * 40,
+)
+POOLINGS: Final = {
+    "cls": {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False},
+    "mean": {"word_embedding_dimension": 6, "pooling_mode_mean_tokens": True},
+    "max": {"pooling_mode": "max", "embedding_dimension": 6, "include_prompt": True},
+    "mean_sqrt_len": {"pooling_mode_mean_sqrt_len_tokens": True},
+    "weightedmean": {"pooling_mode": ["weightedmean"]},
+    "lasttoken": {"pooling_mode_lasttoken": True},
+    "cls+mean": {"pooling_mode": ["mean", "cls"]},
+}
+
+
+def pooled(which: str, hidden: np.ndarray) -> np.ndarray:
+    count = len(hidden)
+    places = np.arange(1, count + 1)[:, None]
+    parts = {
+        "cls": hidden[0],
+        "mean": hidden.mean(0),
+        "max": hidden.max(0),
+        "mean_sqrt_len": hidden.sum(0) / np.sqrt(count),
+        "weightedmean": (hidden * places).sum(0) / places.sum(),
+        "lasttoken": hidden[-1],
+    }
+    return np.concatenate([parts[part] for part in which.split("+")])
+
+
+def unit(vector: np.ndarray) -> np.ndarray:
+    return vector / np.linalg.norm(vector)
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A repository of text models beside each other."""
+    root = tmp_path_factory.mktemp("texts")
+    for name, pooling in POOLINGS.items():
+        folder = root / name.replace("+", "-")
+        text_folders.write(folder, text_folders.sentence_files(pooling))
+    files = text_folders.sentence_files(POOLINGS["mean"], normalises=False)
+    files["config_sentence_transformers.json"] = {
+        "prompts": {"query": "query: ", "dog": "the dog "},
+        "default_prompt_name": "query",
+    }
+    text_folders.write(root / "prompted", files, "model.onnx", ints=TensorProto.INT32)
+    scores = text_folders.scores_files
+    text_folders.write(root / "single", scores(), is_scores=True)
+    multi = scores(problem_type="multi_label_classification")
+    text_folders.write(root / "multi", multi, is_scores=True)
+    cross = scores(sentence_transformers={"activation_fn": "torch.nn.modules.linear.Identity"})
+    text_folders.write(root / "cross", cross, is_scores=True)
+    return root
+
+
+@pytest.fixture(scope="module")
+def served(models: Path, cache: Path) -> Iterator[Server]:
+    with Server({"repository": {"paths": [str(models)]}, "models": []}, cache) as server:
+        yield server
+
+
+def ask(server: Server, path: str, body: Any) -> Any:
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    with urllib.request.urlopen(f"http://127.0.0.1:{server.port}{path}", data, 30) as answer:
+        return json.load(answer)
+
+
+def refused(server: Server, path: str, body: Any) -> tuple[int, Any]:
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        ask(server, path, body)
+    return caught.value.code, json.load(caught.value)
+
+
+@pytest.mark.parametrize("which", POOLINGS)
+def test_vectors_are_pooled_as_the_folder_says(served: Server, which: str) -> None:
+    body = {"model": which.replace("+", "-"), "input": TEXTS}
+    answer = ask(served, "/v1/embeddings", body)
+    tokens = 0
+    for row, (text, one) in enumerate(zip(TEXTS, answer["data"], strict=True)):
+        hidden = text_folders.vectors(text)
+        tokens += len(hidden)
+        assert (one["object"], one["index"]) == ("embedding", row)
+        np.testing.assert_allclose(one["embedding"], unit(pooled(which, hidden)), atol=1e-6)
+    assert answer["usage"] == {"prompt_tokens": tokens, "total_tokens": tokens}
+    assert (answer["object"], answer["model"]) == ("list", body["model"])
+
+
+def test_the_same_vectors_by_every_way(served: Server) -> None:
+    """OpenAI's floats and base64, Text Embeddings Inference, the Open Inference Protocol with JSON
+    and binary tensors, rows, the native protocol."""
+    model = "mean"
+    floats = ask(served, "/v1/embeddings", {"model": model, "input": TEXTS})["data"]
+    expected = np.array([one["embedding"] for one in floats], "f4")
+    coded = {"model": model, "input": TEXTS, "encoding_format": "base64"}
+    raw = [base64.b64decode(one["embedding"]) for one in ask(served, "/embeddings", coded)["data"]]
+    np.testing.assert_array_equal(np.frombuffer(b"".join(raw), "<f4").reshape(-1, 6), expected)
+    np.testing.assert_array_equal(
+        np.array(ask(served, "/embed", {"model": model, "inputs": TEXTS}), "f4"), expected
+    )
+    tensor = {"name": "text", "datatype": "BYTES", "shape": [len(TEXTS)], "data": TEXTS}
+    outputs = ask(served, f"/v2/models/{model}/infer", {"inputs": [tensor]})["outputs"]
+    assert [one["name"] for one in outputs] == ["embedding", "tokens"]
+    np.testing.assert_array_equal(np.array(outputs[0]["data"], "f4").reshape(-1, 6), expected)
+    rows = ask(served, f"/v1/models/{model}:predict", {"instances": TEXTS})["predictions"]
+    np.testing.assert_array_equal(np.array([row["embedding"] for row in rows], "f4"), expected)
+    with Client("127.0.0.1", served.port) as client:
+        answer = client.infer(model, {"text": np.array(TEXTS, object)})
+    np.testing.assert_array_equal(answer.outputs["embedding"], expected)
+
+
+def test_dimensions_are_cut_before_they_are_normalised(served: Server) -> None:
+    body = {"model": "mean", "input": TEXTS[0], "dimensions": 2}
+    (one,) = ask(served, "/v1/embeddings", body)["data"]
+    expected = unit(pooled("mean", text_folders.vectors(TEXTS[0]))[:2])
+    np.testing.assert_allclose(one["embedding"], expected, atol=1e-6)
+
+
+def test_prompts_stand_before_each_text(served: Server) -> None:
+    """A graph of 32-bit integers; the folder's default prompt counts unless another is named, and
+    also where tensors are sent."""
+    whole = text_folders.vectors("query: " + TEXTS[0]).mean(0)
+    inputs = {"model": "prompted", "inputs": TEXTS[0], "normalize": False}
+    np.testing.assert_allclose(ask(served, "/embed", inputs)[0], whole, atol=1e-6)
+    other = ask(served, "/embed", {**inputs, "prompt_name": "dog"})[0]
+    np.testing.assert_allclose(
+        other, text_folders.vectors("the dog " + TEXTS[0]).mean(0), atol=1e-6
+    )
+    with Client("127.0.0.1", served.port) as client:
+        answer = client.infer("prompted", {"text": np.array([TEXTS[0]], object)})
+    np.testing.assert_allclose(answer.outputs["embedding"][0], whole, atol=1e-6)
+    np.testing.assert_allclose(
+        ask(served, "/v1/embeddings", {"model": "prompted", "input": TEXTS[0]})["data"][0][
+            "embedding"
+        ],
+        unit(whole),
+        atol=1e-6,
+    )
+    code, answer = refused(served, "/embed", {**inputs, "prompt_name": "cat"})
+    assert (code, answer["error"]) == (
+        422,
+        "prompt_name: expected one of query, dog, found 'cat'",
+    )
+
+
+def test_similarity_is_the_cosine(served: Server) -> None:
+    sentences = [TEXTS[2], TEXTS[0]]
+    body = {"inputs": {"source_sentence": TEXTS[0], "sentences": sentences}, "model": "cls"}
+    found = ask(served, "/similarity", body)
+    one, other = (unit(text_folders.vectors(text)[0]) for text in sentences)
+    np.testing.assert_allclose(found, [other @ one, 1], atol=1e-6)
+
+
+def logits(first: str, second: str | None = None) -> np.ndarray:
+    return text_folders.vectors(first, second).mean(0) @ text_folders.HEAD
+
+
+def softmax(scores: np.ndarray) -> np.ndarray:
+    powers = np.exp(scores - scores.max())
+    return powers / powers.sum()
+
+
+def sigmoid(scores: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-scores))
+
+
+@pytest.mark.parametrize(("model", "activate"), [("single", softmax), ("multi", sigmoid)])
+def test_labels_come_by_their_scores(
+    served: Server, model: str, activate: Callable[[np.ndarray], np.ndarray]
+) -> None:
+    body = {"inputs": [[text] for text in TEXTS], "model": model}
+    answer = ask(served, "/predict", body)
+    assert ask(served, "/predict", {"inputs": TEXTS[0], "model": model}) == answer[0]
+    raw = ask(served, "/predict", {**body, "raw_scores": True})
+    for text, labels, plain in zip(TEXTS, answer, raw, strict=True):
+        scores = activate(logits(text))
+        order = np.argsort(-scores)
+        assert [one["label"] for one in labels] == [text_folders.LABELS[at] for at in order]
+        np.testing.assert_allclose([one["score"] for one in labels], scores[order], atol=1e-6)
+        np.testing.assert_allclose(
+            [one["score"] for one in plain], np.sort(logits(text))[::-1], atol=1e-6
+        )
+
+
+def test_rankings_in_three_forms(served: Server) -> None:
+    query, documents = "the cat?", [TEXTS[2], TEXTS[0], "dogs"]
+    scores = [logits(query, text)[0] for text in documents]
+    order = [int(at) for at in np.argsort(scores)[::-1]]
+    body = {"model": "cross", "query": query, "documents": documents}
+    for path in ("/rerank", "/v1/rerank", "/v2/rerank"):
+        answer = ask(served, path, {**body, "top_n": 2, "return_documents": path == "/v1/rerank"})
+        assert [one["index"] for one in answer["results"]] == order[:2]
+        for one, at in zip(answer["results"], order, strict=False):
+            assert one["relevance_score"] == pytest.approx(scores[at], abs=1e-6)
+            assert one.get("document") == (
+                {"text": documents[at]} if path == "/v1/rerank" else None
+            )
+    bare = ask(
+        served,
+        "/rerank",
+        {"model": "cross", "query": query, "texts": documents, "return_text": True},
+    )
+    assert [(one["index"], one["text"]) for one in bare] == [(at, documents[at]) for at in order]
+    pair = {"inputs": [query, documents[0]], "model": "cross"}
+    assert ask(served, "/predict", pair)[0]["score"] == pytest.approx(
+        max(logits(query, documents[0])), abs=1e-6
+    )
+
+
+REFUSED: Final = [
+    ("/v1/embeddings", {"model": "none", "input": "a"}, 404, "model 'none' is not found"),
+    ("/v1/embeddings", {"model": "cross", "input": "a"}, 400, "model 'cross' scores pairs"),
+    ("/v1/embeddings", {"model": "mean"}, 400, 'field "input" is missing'),
+    ("/v1/embeddings", {"model": "mean", "input": []}, 400, "at least one text"),
+    ("/v1/embeddings", {"model": "mean", "input": [1, 2]}, 400, "check_embedding_ctx_length"),
+    ("/v1/embeddings", {"model": "mean", "input": [[1], [2]]}, 400, "check_embedding_ctx_length"),
+    ("/v1/embeddings", {"model": "mean", "input": ["a", None]}, 400, "input[1]: expected a text"),
+    ("/v1/embeddings", {"model": "mean", "input": "a", "dimensions": 7}, 400, "at most 6, found 7"),
+    ("/v1/embeddings", {"model": "mean", "input": "a", "dimensions": 0}, 400, "at least 1"),
+    ("/v1/embeddings", {"model": 1, "input": "a"}, 400, "model: expected a string"),
+    ("/v1/embeddings", b'{"input": "\\ud800", "model": "mean"}', 400, "malformed escape"),
+    ("/v1/embeddings", b"[]", 400, "no JSON object"),
+    ("/v1/embeddings", {"model": "mean", "input": "x" * (2 << 20)}, 400, "at most 1048576 bytes"),
+    ("/embed", {"model": "mean", "inputs": ["a", "a " * 40], "truncate": False}, 422, "text 1: "),
+    ("/embed", {"model": "mean", "inputs": "a", "truncation_direction": "Left"}, 422, "Right"),
+    ("/embed", {"model": "mean", "inputs": "a", "normalize": False}, 422, "have length 1"),
+    ("/predict", {"model": "single", "inputs": ["a", "b"]}, 422, "a list of lists is a batch"),
+    ("/predict", {"model": "cross", "inputs": "a"}, 422, "expected a pair"),
+    ("/predict", {"model": "cross", "inputs": [["a"]]}, 422, "a list of two texts"),
+    ("/rerank", {"model": "cross", "texts": ["a"]}, 422, '"query" is missing'),
+    ("/v2/rerank", {"model": "cross", "query": "a", "documents": []}, 400, "at least one"),
+]
+
+
+@pytest.mark.parametrize(("path", "body", "code", "said"), REFUSED)
+def test_refusals_have_the_form_of_their_clients(
+    served: Server, path: str, body: Any, code: int, said: str
+) -> None:
+    found, answer = refused(served, path, body)
+    if path == "/v1/embeddings":
+        assert set(answer["error"]) == {"message", "type", "param", "code"}
+        sentence = answer["error"]["message"]
+        assert answer["error"]["code"] == ("model_not_found" if code == 404 else None)
+    elif path == "/v2/rerank":
+        sentence = answer["message"]
+    else:
+        assert answer["error_type"] == "Validation"
+        sentence = answer["error"]
+    assert (found, said in sentence) == (code, True), (found, sentence)
+
+
+def test_many_short_texts_fit_beside_their_slot(served: Server) -> None:
+    """The densest JSON has far more texts than a slot of its size has room for."""
+    answer = ask(served, "/v1/embeddings", {"model": "mean", "input": [""] * 3000})
+    vectors = [one["embedding"] for one in answer["data"]]
+    assert len(vectors) == 3000
+    assert all(vector == vectors[0] for vector in vectors)
+
+
+def test_a_key_uses_its_own_models_alone(models: Path, cache: Path) -> None:
+    keys = [
+        {"name": "one", "sha256": _digest("one-token-of-a-client"), "models": ["mean"]},
+        {"name": "all", "sha256": _digest("another-token-of-one")},
+    ]
+    settings = {"repository": {"paths": [str(models)]}, "models": [], "server": {"keys": keys}}
+    with Server(settings, cache) as server:
+        for token, model, expected in (
+            ("one-token-of-a-client", "mean", 200),
+            ("one-token-of-a-client", "cls", 403),
+            ("another-token-of-one", "cls", 200),
+        ):
+            request = urllib.request.Request(
+                f"http://127.0.0.1:{server.port}/v1/embeddings",
+                json.dumps({"model": model, "input": "a"}).encode(),
+                {"Authorization": f"Bearer {token}"},
+            )
+            try:
+                with urllib.request.urlopen(request, timeout=30) as answer:
+                    found = answer.status
+            except urllib.error.HTTPError as error:
+                found = error.code
+            assert found == expected, (token, model)
+
+
+def _digest(token: str) -> str:
+    import hashlib
+
+    return hashlib.sha256(token.encode()).hexdigest()
