@@ -107,6 +107,14 @@ static const struct found {
     {"POST", "/v2/models/m/trace/setting", LM_ROUTE_TRACE_SETTING, "m", ANY},
     {"GET", "/v2/logging", LM_ROUTE_LOGGING, "", ANY},
     {"POST", "/v2/logging", LM_ROUTE_LOGGING, "", ANY},
+    {"POST", "/v1/embeddings", LM_ROUTE_EMBEDDINGS, "", ANY},
+    {"POST", "/embeddings", LM_ROUTE_EMBEDDINGS, "", ANY},
+    {"POST", "/embed", LM_ROUTE_EMBED, "", ANY},
+    {"POST", "/predict", LM_ROUTE_PREDICT_TEXT, "", ANY},
+    {"POST", "/similarity", LM_ROUTE_SIMILARITY, "", ANY},
+    {"POST", "/rerank", LM_ROUTE_RERANK, "", ANY},
+    {"POST", "/v1/rerank", LM_ROUTE_RERANK_V1, "", ANY},
+    {"POST", "/v2/rerank", LM_ROUTE_RERANK_V2, "", ANY},
 };
 
 static void routes(void) {
@@ -130,7 +138,7 @@ static void routes(void) {
         snprintf(longer, sizeof longer, "%.*s/", (int)path_bytes, found[i].target);
         CHECK(find(found[i].method, longer, strlen(longer)) == 404);
     }
-    CHECK(seen == (UINT64_C(1) << (LM_ROUTE_LOGGING + 1)) - 1); /* none is left out */
+    CHECK(seen == (UINT64_C(1) << (int)LM_ROUTE_COUNT) - 1); /* none is left out */
 }
 
 static const struct refused {
@@ -312,7 +320,7 @@ static void long_names(void) {
     }
 }
 
-/* The words for routes in the access log: one each, but for shared memory. */
+/* The words for routes in the access log: one each, but for shared memory and ranking. */
 static void names_of_routes(void) {
     static const char *const names[] = {
         "page",          "figures",          "live",          "ready",         "server_metadata",
@@ -320,9 +328,10 @@ static void names_of_routes(void) {
         "infer",         "predict",          "invocations",   "v1_models",     "v1_model",
         "v1_metadata",   "repository_index", "load",          "unload",        "shared_memory",
         "shared_memory", "shared_memory",    "shared_memory", "shared_memory", "shared_memory",
-        "trace_setting", "logging"};
+        "trace_setting", "logging",          "embeddings",    "embed",         "predict_text",
+        "similarity",    "rerank",           "rerank",        "rerank"};
     enum { NAMES = sizeof names / sizeof names[0] };
-    CHECK(NAMES == LM_ROUTE_LOGGING + 1);
+    _Static_assert((int)NAMES == (int)LM_ROUTE_COUNT, "each has a word");
     for (uint8_t r = 0; r < NAMES; r++) {
         CHECK_AT("route %u", r);
         CHECK(strcmp(lm_http_route_name(r), names[r]) == 0);

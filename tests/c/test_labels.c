@@ -146,22 +146,6 @@ static void utf8(void) {
     }
 }
 
-/* A refusal's JSON is whole in whatever room: the sentence is cut between two characters. */
-static void errors(void) {
-    static const char whole[] = "{\"error\":\"a\\u000a\xc3\xa9\"}";
-    static const size_t characters[] = {0, 1, 7, 9}; /* bytes after each */
-    for (size_t room = 12; room <= 22; room++) {
-        char *at = (char *)check_guard_tail(&guard, room), expected[32];
-        size_t most = room - 12, fits = 0;
-        for (size_t c = 0; c < 4; c++)
-            if (characters[c] <= most) fits = characters[c];
-        snprintf(expected, sizeof expected, "%.*s\"}", (int)(10 + fits), whole);
-        CHECK_AT("room for %zu bytes", room);
-        CHECK(lm_json_error("a\n\xc3\xa9", at, room) == strlen(expected));
-        CHECK(memcmp(at, expected, strlen(expected)) == 0);
-    }
-}
-
 int main(void) {
     check_guard_open(&guard, 1 << 14);
     lines();
@@ -169,7 +153,6 @@ int main(void) {
     refusals();
     all_escapes();
     utf8();
-    errors();
     check_guard_close(&guard);
     return check_finish("test_labels");
 }

@@ -39,7 +39,7 @@ uint32_t lm_http_code(uint8_t route, enum lm_status status) {
 const char *lm_http_retry_lines(uint8_t route, uint32_t code) {
     const bool is_late = code == 500 || code == 504; /* it would be again */
     if (family_of(route) == OPENAI && is_late) return "x-should-retry: false\r\n";
-    return code == 503 ? "Retry-After: 1\r\n" : "";
+    return code == 503 || code == 429 ? "Retry-After: 1\r\n" : "";
 }
 
 static const char *openai_type(uint32_t code) {

@@ -63,7 +63,10 @@ static inline bool lm_http_is_inference(uint8_t route) {
     return route == LM_ROUTE_INFER || lm_http_is_rows(route) || lm_http_is_texts(route);
 }
 
-enum { LM_ROUTE_NONE = UINT8_MAX }; /* no such path, or a head that cannot be read */
+enum {
+    LM_ROUTE_COUNT = LM_ROUTE_RERANK_V2 + 1,
+    LM_ROUTE_NONE = UINT8_MAX /* no such path, or a head that cannot be read */
+};
 /* A word for a route, or for LM_ROUTE_NONE, for logs. */
 const char *lm_http_route_name(uint8_t route);
 

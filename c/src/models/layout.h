@@ -1,5 +1,5 @@
-/* layout.h: where the tensors of one request lie, and what ONNX Runtime has wrapped over them. Plain
- * data, of the thread that has the request.
+/* layout.h: where the tensors of one request lie, and what ONNX Runtime has wrapped over them.
+ * Plain data, of the thread that has the request.
  */
 #ifndef LM_MODELS_LAYOUT_H
 #define LM_MODELS_LAYOUT_H

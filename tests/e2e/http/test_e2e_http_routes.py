@@ -360,14 +360,20 @@ def test_headers_that_change_nothing(zoo: Server, line: str) -> None:
 # ---- clients of other protocols ----
 
 
-@pytest.mark.parametrize(
-    "path", ["/v1/embeddings", "/embed", "/rerank", "/info", "/v1/completions"]
-)
+@pytest.mark.parametrize("path", ["/info", "/tokenize", "/v1/completions"])
 def test_clients_that_bring_text_are_told_what_is_here(zoo: Server, path: str) -> None:
     for request in (get(path), post(path, b"{}")):
         answer = one(zoo, request)
         assert answer.code == 404
-        assert answer.error.startswith("Not Found: this server takes tensors, no text")
+        assert answer.error.startswith("Not Found: expected /v1/embeddings, /v1/rerank, ")
+
+
+@pytest.mark.parametrize("path", ["/v1/embeddings", "/embed", "/rerank"])
+def test_a_server_without_text_models_says_so(zoo: Server, path: str) -> None:
+    answer = one(zoo, post(path, b"{}"))
+    assert answer.code == 404
+    assert b"the server has no model of texts that this path is for" in answer.body
+    assert one(zoo, get(path)).code == 405
 
 
 def test_clients_of_tls_and_http2_are_told_so(zoo: Server) -> None:
