@@ -296,7 +296,8 @@ class _Reader:
         known = [name for name in names if name]
         if variant is not None or known:
             expected = f"text.variant, one of {', '.join(sorted(known)) or 'none'}"
-            self._wrong("onnx", expected, "several and none chosen" if known else repr(variant))
+            found = "several and none chosen" if variant is None else repr(variant)
+            self._wrong("onnx", expected, found)
         elif any(self._folder.glob("*.safetensors")) or any(self._folder.glob("*.bin")):
             self._wrong(
                 "",

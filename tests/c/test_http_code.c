@@ -22,8 +22,7 @@ static void bodies_are_whole(void) {
             if (characters[c] <= most) fits = characters[c];
         snprintf(expected, sizeof expected, "%.*s\"}", (int)(10 + fits), whole);
         CHECK_AT("room for %zu bytes", room);
-        CHECK(lm_http_error_body(LM_ROUTE_INFER, 400, "a\n\xc3\xa9", at, room) ==
-              strlen(expected));
+        CHECK(lm_http_error_body(LM_ROUTE_INFER, 400, "a\n\xc3\xa9", at, room) == strlen(expected));
         CHECK(memcmp(at, expected, strlen(expected)) == 0);
     }
 }

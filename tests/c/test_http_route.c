@@ -109,6 +109,7 @@ static const struct found {
     {"POST", "/v2/logging", LM_ROUTE_LOGGING, "", ANY},
     {"POST", "/v1/embeddings", LM_ROUTE_EMBEDDINGS, "", ANY},
     {"POST", "/embeddings", LM_ROUTE_EMBEDDINGS, "", ANY},
+    {"POST", "/", LM_ROUTE_TEXTS, "", ANY},
     {"POST", "/embed", LM_ROUTE_EMBED, "", ANY},
     {"POST", "/predict", LM_ROUTE_PREDICT_TEXT, "", ANY},
     {"POST", "/similarity", LM_ROUTE_SIMILARITY, "", ANY},
@@ -147,7 +148,7 @@ static const struct refused {
     int status;
     const char *allow;
 } refused[] = {
-    {"POST", "/", 405, "GET, HEAD"},
+    {"PUT", "/", 405, "GET, HEAD, POST"},
     {"POST", "/v2/health/live", 405, "GET, HEAD"},
     {"GET", "/v2/models/m/infer", 405, "POST, PUT"},
     {"HEAD", "/v2/models/m/infer", 405, "POST, PUT"},
@@ -174,13 +175,13 @@ static const struct refused {
     {"PATCH", "/v2", 405, "GET, HEAD"},
     {"OPTIONS", "/v2", 405, "GET, HEAD"},
     {"OPTIONS", "*", 405, "GET, HEAD, POST"}, /* 31 */
-    {"TRACE", "/", 405, "GET, HEAD"},
+    {"TRACE", "/", 405, "GET, HEAD, POST"},
     {"GET", "*", 400, NULL},
     {"CONNECT", "h:80", 501, NULL},
     {"CONNECT", "/", 501, NULL},
     {"OPTIONS", "http://h", 405, "GET, HEAD, POST"}, /* RFC 9112 3.2.4: the same as "*" */
-    {"OPTIONS", "http://h/", 405, "GET, HEAD"},
-    {"OPTIONS", "http://h?x", 405, "GET, HEAD"},
+    {"OPTIONS", "http://h/", 405, "GET, HEAD, POST"},
+    {"OPTIONS", "http://h?x", 405, "GET, HEAD, POST"},
     {"PRI", "*", 501, NULL},
     {"get", "/", 501, NULL},
     {"OPTION", "/", 501, NULL},
@@ -328,8 +329,8 @@ static void names_of_routes(void) {
         "infer",         "predict",          "invocations",   "v1_models",     "v1_model",
         "v1_metadata",   "repository_index", "load",          "unload",        "shared_memory",
         "shared_memory", "shared_memory",    "shared_memory", "shared_memory", "shared_memory",
-        "trace_setting", "logging",          "embeddings",    "embed",         "predict_text",
-        "similarity",    "rerank",           "rerank",        "rerank"};
+        "trace_setting", "logging",          "embeddings",    "texts",         "embed",
+        "predict_text",  "similarity",       "rerank",        "rerank",        "rerank"};
     enum { NAMES = sizeof names / sizeof names[0] };
     _Static_assert((int)NAMES == (int)LM_ROUTE_COUNT, "each has a word");
     for (uint8_t r = 0; r < NAMES; r++) {

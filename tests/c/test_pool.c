@@ -1,5 +1,6 @@
 /* test_pool.c: each pooling of three tokens' vectors, by hand; several side by side; lengths. That
- * servers pool as sentence-transformers do is tested from Python (tests/e2e/models/test_e2e_texts.py).
+ * servers pool as sentence-transformers do is tested from Python
+ * (tests/e2e/models/test_e2e_texts.py).
  */
 #include <math.h>
 

@@ -86,10 +86,12 @@ class Answer:
 
     @property
     def error(self) -> str:
-        """The sentence of a refusal."""
+        """The sentence of a refusal, in the form of the route's clients."""
         assert self.code >= 400, self
         said = read_json(self.body)
-        assert list(said) == ["error"], said
+        if isinstance(said.get("error"), dict):  # OpenAI's
+            said = {"error": said["error"]["message"]}
+        assert list(said) in (["error"], ["error", "error_type"]), said
         assert isinstance(said["error"], str)
         return str(said["error"])
 

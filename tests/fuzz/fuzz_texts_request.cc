@@ -14,8 +14,8 @@ extern "C" {
 namespace {
 
 constexpr uint32_t MODELS = 3, VALUES = 3;
-constexpr uint8_t ROUTES[] = {LM_ROUTE_EMBEDDINGS, LM_ROUTE_EMBED,     LM_ROUTE_PREDICT_TEXT,
-                              LM_ROUTE_SIMILARITY, LM_ROUTE_RERANK,    LM_ROUTE_RERANK_V1,
+constexpr uint8_t ROUTES[] = {LM_ROUTE_EMBEDDINGS, LM_ROUTE_EMBED,  LM_ROUTE_PREDICT_TEXT,
+                              LM_ROUTE_SIMILARITY, LM_ROUTE_RERANK, LM_ROUTE_RERANK_V1,
                               LM_ROUTE_RERANK_V2};
 
 struct lm_model models[MODELS];
@@ -68,8 +68,8 @@ void check_reply(const struct lm_model *model, uint8_t route, const struct lm_oi
     for (uint32_t o = 0; o < 2; o++) outputs[o].tensor = &model->outputs[o];
     outputs[0].data = values;
     outputs[1].data = tokens;
-    const struct lm_texts_answer answer = {
-        model, &request->texts, route, rows, outputs, scored, scored_bytes};
+    const struct lm_texts_answer answer = {model,   &request->texts, route,       rows,
+                                           outputs, scored,          scored_bytes};
     struct lm_oip_room room = {};
     size_t bytes = 0;
     char why[LM_TEXT_BYTES_MAX];

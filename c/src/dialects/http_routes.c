@@ -261,6 +261,7 @@ void lm_http_answer_route(struct lm_io *io, struct lm_connection *connection) {
     case LM_ROUTE_PREDICT:
     case LM_ROUTE_INVOCATIONS:
     case LM_ROUTE_EMBEDDINGS:
+    case LM_ROUTE_TEXTS:
     case LM_ROUTE_EMBED:
     case LM_ROUTE_PREDICT_TEXT:
     case LM_ROUTE_SIMILARITY:

@@ -10,6 +10,7 @@
 #include "flow/slots.h"
 #include "formats/texts_find.h"
 #include "formats/texts_request.h"
+#include "models/text_model.h"
 
 /* Of a path's models the one of this name, of whose versions the highest; `name` NULL: the first.
  * `count_out`: how many of them have different names. */
@@ -34,6 +35,9 @@ bool lm_http_texts_begin(struct lm_io *io, struct lm_connection *connection) {
     const struct lm_model *model = find(io->models, connection->in.call.route, NULL, 0, &count);
     if (model) {
         lm_http_take_model(connection, model);
+        if (connection->in.call.route == LM_ROUTE_TEXTS)
+            connection->in.call.route =
+                model->text->task == LUMEN_TEXT_EMBEDDING ? LM_ROUTE_EMBED : LM_ROUTE_PREDICT_TEXT;
         return true;
     }
     lm_http_refuse_status(io, connection, LM_STATUS_UNKNOWN_MODEL,

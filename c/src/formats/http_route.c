@@ -49,6 +49,7 @@ static const struct {
     {"/v1/models/*/versions/#/metadata", LM_ROUTE_V1_METADATA, READ},
     {"/v1/embeddings", LM_ROUTE_EMBEDDINGS, WRITE},
     {"/embeddings", LM_ROUTE_EMBEDDINGS, WRITE},
+    {"/", LM_ROUTE_TEXTS, WRITE},
     {"/embed", LM_ROUTE_EMBED, WRITE},
     {"/predict", LM_ROUTE_PREDICT_TEXT, WRITE},
     {"/similarity", LM_ROUTE_SIMILARITY, WRITE},
@@ -192,8 +193,17 @@ static int find(struct lm_slice path, uint8_t method, struct lm_http_match *matc
         if (status == 200 && version.at) status = decode_version(version, match);
         if (status != 200) return status;
         match->route = routes[i].route;
-        match->allow = allow[routes[i].methods];
-        return routes[i].methods & method ? 200 : 405;
+        if (routes[i].methods & method) return 200;
+        /* Another route of the same pattern, which has no name, may have the method. */
+        uint8_t allowed = routes[i].methods;
+        for (size_t j = i + 1; j < sizeof routes / sizeof routes[0]; j++) {
+            if (strcmp(routes[j].pattern, routes[i].pattern) != 0) continue;
+            match->route = routes[j].route;
+            if (routes[j].methods & method) return 200;
+            allowed |= routes[j].methods;
+        }
+        match->allow = allow[allowed];
+        return 405;
     }
     return 404;
 }
@@ -306,6 +316,7 @@ const char *lm_http_route_name(uint8_t route) {
         [LM_ROUTE_TRACE_SETTING] = "trace_setting",
         [LM_ROUTE_LOGGING] = "logging",
         [LM_ROUTE_EMBEDDINGS] = "embeddings",
+        [LM_ROUTE_TEXTS] = "texts",
         [LM_ROUTE_EMBED] = "embed",
         [LM_ROUTE_PREDICT_TEXT] = "predict_text",
         [LM_ROUTE_SIMILARITY] = "similarity",

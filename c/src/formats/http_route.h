@@ -42,8 +42,10 @@ enum lm_http_route {
     LM_ROUTE_TRACE_SETTING, /* GET, POST /v2[/models/M]/trace/setting */
     LM_ROUTE_LOGGING,       /* GET, POST /v2/logging */
     /* Texts, whose model the body names (texts_request.h). */
-    LM_ROUTE_EMBEDDINGS,   /* POST [/v1]/embeddings: OpenAI's */
-    LM_ROUTE_EMBED,        /* POST /embed: Text Embeddings Inference's, and the next three */
+    LM_ROUTE_EMBEDDINGS, /* POST [/v1]/embeddings: OpenAI's */
+    LM_ROUTE_TEXTS, /* POST /: Text Embeddings Inference's: /embed or /predict, as its only model is
+                     */
+    LM_ROUTE_EMBED, /* POST /embed: its, and the next three */
     LM_ROUTE_PREDICT_TEXT, /* POST /predict */
     LM_ROUTE_SIMILARITY,   /* POST /similarity */
     LM_ROUTE_RERANK,       /* POST /rerank: Jina's too */

@@ -309,7 +309,7 @@ size_t put_strings(const texts_body &body, uint32_t input, char *to) {
 
 bool lm_texts_fit(const struct lm_model *model, uint8_t route) {
     const struct lm_text_model *text = model->text;
-    if (!text) return false;
+    if (!text || route == LM_ROUTE_TEXTS) return text != nullptr;
     const bool embeds = text->task == LUMEN_TEXT_EMBEDDING;
     const bool wants_embeddings =
         route == LM_ROUTE_EMBEDDINGS || route == LM_ROUTE_EMBED || route == LM_ROUTE_SIMILARITY;

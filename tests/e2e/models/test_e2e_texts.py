@@ -312,3 +312,49 @@ def _digest(token: str) -> str:
     import hashlib
 
     return hashlib.sha256(token.encode()).hexdigest()
+
+
+# ---- clients as people have them ----
+
+
+def test_openais_client(served: Server) -> None:
+    import openai
+
+    expected = [unit(text_folders.vectors(text).mean(0)) for text in TEXTS]
+    with openai.OpenAI(base_url=f"http://127.0.0.1:{served.port}/v1", api_key="x") as client:
+        create = client.embeddings.create
+        for rest in ({}, {"encoding_format": "float"}):
+            answer = create(model="mean", input=list(TEXTS), **rest)  # type: ignore[call-overload]
+            found = [one.embedding for one in answer.data]
+            np.testing.assert_allclose(found, expected, atol=1e-6)
+        assert create(model="cls", input="a", dimensions=2).usage.total_tokens == 3
+        with pytest.raises(openai.NotFoundError, match="model 'none' is not found"):
+            create(model="none", input="a")
+        with pytest.raises(openai.BadRequestError, match="at least one text"):
+            create(model="mean", input=[])
+
+
+@pytest.mark.parametrize("which", ["Client", "ClientV2"])
+def test_coheres_clients(served: Server, which: str) -> None:
+    import cohere
+
+    query, documents = "the cat?", [TEXTS[2], TEXTS[0]]
+    scores = [logits(query, text)[0] for text in documents]
+    url = f"http://127.0.0.1:{served.port}"
+    with getattr(cohere, which)(api_key="x", base_url=url) as client:
+        results = client.rerank(model="cross", query=query, documents=documents).results
+    assert [one.index for one in results] == sorted(range(2), key=lambda at: -scores[at])
+    assert results[0].relevance_score == pytest.approx(max(scores), abs=1e-6)
+
+
+def test_hugging_faces_client(models: Path, cache: Path) -> None:
+    """As of Text Embeddings Inference: one server for one model, which no request names."""
+    from huggingface_hub import InferenceClient, close_session
+
+    settings = {"models": [{"name": "one", "path": str(models / "mean")}]}
+    with Server(settings, cache) as server:
+        found = InferenceClient(f"http://127.0.0.1:{server.port}").feature_extraction(TEXTS[0])
+        close_session()
+    np.testing.assert_allclose(
+        np.reshape(found, -1), unit(text_folders.vectors(TEXTS[0]).mean(0)), atol=1e-6
+    )

@@ -26,6 +26,7 @@ import needs
 import numpy as np
 import pages
 import pytest
+import text_folders
 import wheel as wheel_tool
 import yaml
 from harness import ROOT
@@ -35,7 +36,7 @@ from pages import Block, Home, Reader
 PAGES = ("README.md", "docs/GUIDE.md", "docs/API.md", "docs/REPOSITORIES.md")
 LARGE = ("onnxmltools", "torch", "xgboost")
 # The packages that the pages tell their readers to install beside Lumen, or say that they have.
-OTHERS = ("skl2onnx", "scikit-learn", "tritonclient[http]")
+OTHERS = ("openai", "skl2onnx", "scikit-learn", "tritonclient[http]")
 RELEASE = ROOT / "c" / "build" / "release" / wheel_tool.LIBRARY
 
 
@@ -131,6 +132,8 @@ PROMISES: dict[str, list[tuple[str, Callable[[str], None]]]] = {
         (r"import tritonclient", has(r"^\[0\]$")),
         (r"lumen serve --config config.yaml\n", has(r"model +resnet:", r"pictures +resnet:")),
         (r"curl -T cat.jpg", top_classes(5)),
+        (r"lumen ./all-MiniLM-L6-v2", has(r"model +all-MiniLM-L6-v2: text BYTES", "mean pooling")),
+        (r"from openai import", has(r"^6$")),
         (r"lumen fit-router", has("experts:", "at_least")),
         (r"lumen key ada", has(r"^    [\w-]{32}$", "sha256", "ada")),
         (r"lumen stats.*\n.*lumen top.*\n", ready),
@@ -206,6 +209,8 @@ def what_a_reader_has(folder: Path, iris: Path) -> None:
     sentiment(folder / "sentiment" / "model.onnx")
     for name in ("resnet.onnx", "squeezenet.onnx", "squeezenet.int8.onnx"):
         pictures_model(folder / name)
+    files = text_folders.sentence_files({"pooling_mode": "mean"})
+    text_folders.write(folder / "all-MiniLM-L6-v2", files)
     (folder / "classes.txt").write_text("".join(f"class {index}\n" for index in range(1000)))
     (folder / "pictures").mkdir()
     for index in range(40):
