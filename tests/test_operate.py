@@ -519,8 +519,8 @@ def test_models_are_added_each_with_its_own_files(monkeypatch: pytest.MonkeyPatc
     assert len(calls) == 1  # the name is told before the model is loaded
     assert list(names) == ["b"]
     assert calls[1:] == [
-        ("engine.add_model", one, Path("x"), Path("/c/x"), b"labels", native),
-        ("engine.add_model", two, Path("y"), None, None, None),
+        ("engine.add_model", one, Path("x"), Path("/c/x"), b"labels", native, None),
+        ("engine.add_model", two, Path("y"), None, None, None, None),
     ]
     assert notes == ["y is made anew", "y is not kept"]
     assert asked == [("x", "1.2.3"), ("y", "1.2.3")]

@@ -212,6 +212,7 @@ static bool is_there(struct lm_io *io, struct lm_connection *connection) {
 void lm_http_answer_route(struct lm_io *io, struct lm_connection *connection) {
     const struct lm_http_call *call = &connection->in.call;
     const struct lm_http_documents *documents = io->models->documents;
+    const uint16_t m = call->model;
     if (!is_there(io, connection)) return;
     switch ((enum lm_http_route)call->route) {
     /* Triton's clients look at the code, KServe's at the body. */
@@ -224,15 +225,9 @@ void lm_http_answer_route(struct lm_io *io, struct lm_connection *connection) {
         answer_text(io, connection, "text/html; charset=utf-8", &documents->page);
         break;
     case LM_ROUTE_SERVER_METADATA: answer_text(io, connection, NULL, &documents->server); break;
-    case LM_ROUTE_MODEL_METADATA:
-        answer_text(io, connection, NULL, &documents->models[call->model]);
-        break;
-    case LM_ROUTE_V1_METADATA:
-        answer_text(io, connection, NULL, &documents->signatures[call->model]);
-        break;
-    case LM_ROUTE_MODEL_CONFIG:
-        answer_text(io, connection, NULL, &documents->configs[call->model]);
-        break;
+    case LM_ROUTE_MODEL_METADATA: answer_text(io, connection, NULL, &documents->models[m]); break;
+    case LM_ROUTE_V1_METADATA: answer_text(io, connection, NULL, &documents->signatures[m]); break;
+    case LM_ROUTE_MODEL_CONFIG: answer_text(io, connection, NULL, &documents->configs[m]); break;
     case LM_ROUTE_REPOSITORY_INDEX: answer_text(io, connection, NULL, &documents->index); break;
     case LM_ROUTE_MODEL_STATS:
     case LM_ROUTE_ALL_STATS: answer_stats(io, connection); break;
