@@ -119,7 +119,7 @@ static void check_route(const struct lm_http_head *head) {
     HOLDS(match.why &&
           match.host.bytes <= (head->host.at ? head->host.bytes : 0) + head->target.bytes);
     if (status != 200) return;
-    HOLDS(match.route < LM_ROUTE_COUNT);
+    HOLDS((int)match.route < (int)LM_ROUTE_COUNT);
     HOLDS(match.name_bytes < LM_NAME_BYTES_MAX && match.name_bytes == strlen(match.name));
     for (const char *at = match.name; *at; at++) HOLDS(*at >= ' ' && *at < 0x7f && *at != '/');
 }

@@ -213,6 +213,7 @@ static void open_shared(struct lm_shared *shared) {
     shared->thread_count = is_inline ? 0 : sim_plan.worker_count;
     shared->worker_count =
         shared->thread_count + (is_inline || sim_plan.own ? shared->io_count : 0);
+    shared->bulk.answerers = shared->worker_count;
     open_nodes(shared);
     shared->traced = sim_plan.plain || sim_one_in(8);
     shared->access_logged = shared->traced && (sim_plan.plain || sim_one_in(2));

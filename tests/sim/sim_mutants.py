@@ -620,7 +620,7 @@ MUTANTS = (
     Mutant(
         "between: the slot is not given back",
         WORKER,
-        "        give_back(request->io, lm_job_slot(job));\n        now_ns = lm_now_ns();\n",
+        "        if (job != LM_NO_JOB) give_back(request->io, slot);\n        now_ns = lm_now_ns();\n",
         "        now_ns = lm_now_ns();\n",
     ),
     Mutant(

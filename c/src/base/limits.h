@@ -137,7 +137,10 @@ enum {
     LM_RUNNERS_MAX = LUMEN_WORKERS_MAX +
         LUMEN_IO_THREADS_MAX, /* workers, and those of I/O threads */
     LM_PROMPT_BYTES_MAX = 16384,
-    LM_TEXT_WIDTH_MAX = 65536, /* numbers of a token's vector */
+    LM_TEXT_WIDTH_MAX = 65536,                             /* numbers of a token's vector */
+    LM_ANSWERERS_MAX = LM_RUNNERS_MAX + LUMEN_WORKERS_MAX, /* and the threads for many texts */
+    LM_BULK_TEXTS = 8,     /* a request of so many texts is one for these threads */
+    LM_BULK_TOKENS = 4096, /* that wait for them, a power of two */
     LM_NODES_MAX = LUMEN_NODES_MAX,
     LM_SERVER_NAME_BYTES_MAX = 65,    /* server.name, with its terminator */
     LM_CORES_BYTES_MAX = 256,         /* engine.cores, with its terminator */

@@ -47,7 +47,7 @@ static void sum(const struct lm_shared *shared, uint32_t model, struct figures *
         figures->answered += lm_load_relaxed_u64(&stats->io.model_ok[model]);
         add_total(figures, stats, model);
     }
-    for (uint32_t w = 0; w < shared->worker_count; w++) {
+    for (uint32_t w = 0; w < shared->bulk.answerers; w++) {
         const struct lm_stats_block *stats = shared->workers[w].stats;
         figures->answered += lm_load_relaxed_u64(&stats->worker.model_ok[model]);
         figures->failed += lm_load_relaxed_u64(&stats->worker.model_failed[model]);

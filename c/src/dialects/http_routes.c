@@ -51,7 +51,7 @@ static void sum_model(const struct lm_io *io, const struct lm_model *served,
     const struct lm_shared *shared = io->shared;
     const uint32_t model = served->index;
     *stats = (struct lm_oip_model_stats){.name = served->base, .version = served->version};
-    for (uint32_t w = 0; w < shared->worker_count; w++) {
+    for (uint32_t w = 0; w < shared->bulk.answerers; w++) {
         const struct lm_worker_counters *from = &shared->workers[w].stats->worker;
         /* relaxed: counters of another thread */
         uint64_t last = lm_load_relaxed_u64(&from->model_last_ms[model]);
@@ -99,7 +99,7 @@ static void add_steps(const struct lm_io *io, const struct lm_model *served,
         uint64_t times = 0;
         for (uint32_t s = 0; ensemble->steps && s < ensemble->steps->count; s++)
             times += ensemble->steps->steps[s].model->index == served->index;
-        for (uint32_t w = 0; times && w < shared->worker_count; w++) {
+        for (uint32_t w = 0; times && w < shared->bulk.answerers; w++) {
             const struct lm_worker_counters *from = &shared->workers[w].stats->worker;
             /* relaxed: counters of another thread, all of them */
             uint64_t last = lm_load_relaxed_u64(&from->model_last_ms[ensemble->index]);

@@ -11,6 +11,7 @@
 
 #include "base/limits.h"
 #include "base/native_codec.h"
+#include "flow/bulk.h"
 #include "formats/oip_request.h"
 #include "models/runner.h"
 #include "parts/keyed_hash.h"
@@ -159,6 +160,7 @@ struct lm_request {
     struct lm_spill *spills; /* parts of the reply that are beside the slot */
     struct lm_keeping keeping;
     struct lm_reply_wish wish;
+    struct lm_bulk_share share; /* where it has many texts */
     /* For the access log. */
     struct lm_trace_client client;
     char why[LM_TRACE_WHY_BYTES]; /* "" where nothing went wrong */

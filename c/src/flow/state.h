@@ -40,12 +40,12 @@ struct lm_shared {
     const struct lm_dialect *dialects[LM_DIALECT_COUNT];
     struct lm_ort ort;
     struct lm_node nodes[LM_NODES_MAX];
-    uint32_t node_count;
-    uint32_t io_count;
+    uint32_t node_count, io_count;
     struct lm_io *ios;
     struct lm_worker *workers;
     uint32_t worker_count; /* all that run models */
     uint32_t thread_count; /* of them, the first: threads; the others are each an I/O thread's */
+    struct lm_bulk bulk;   /* the threads for many texts, which are workers behind these */
     struct lm_run_arenas run_arenas;
     struct lm_common_memory *common; /* with the processes of models; NULL: none has one */
     lm_atomic_u64 models;            /* struct lm_model_set *: in force; model_set.h */

@@ -29,4 +29,5 @@ void lm_thread_ended(struct lm_shared *shared, uint32_t role) {
         lm_waitset_wake_all(&node->spare);
         lm_queue_stop(&lm_node_line(node)->queue);
     }
+    lm_waitset_wake_all(&shared->bulk.waitset);
 }

@@ -184,7 +184,7 @@ int lm_text_run_in_place(const struct lm_text_model *text, const struct lm_text_
         if (!code) continue;
         char reason[512];
         snprintf(reason, sizeof reason, "%s", lm_error_last());
-        return lm_error(code, "text %u: %s", row, reason);
+        return lm_error(code, "text %u: %s", run->first + row, reason);
     }
     return 0;
 }

@@ -51,6 +51,7 @@ struct lm_text_run {
     const struct lm_ort *ort;
     OrtSession *session;
     uint32_t worker; /* whose room is used */
+    uint32_t first;  /* of the request's texts, for sentences */
     uint32_t rows;
     struct lm_text_ask ask;
 };

@@ -92,7 +92,7 @@ int lm_server_take_place(lumen_server *server, const struct lm_name_place *place
     if (place->is_anothers) {
         LM_ASSERT(is_left(server, place->index));
         lm_keys_forget_model(&access->keys, place->index);
-        for (uint32_t w = 0; w < shared->worker_count; w++)
+        for (uint32_t w = 0; w < shared->bulk.answerers; w++)
             lm_worker_forget_model(&shared->workers[w], place->index);
         lm_stats_rename_model(&shared->stats, place->index, name);
     } else if (place->index == shared->stats.header->model_count) {

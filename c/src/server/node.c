@@ -11,6 +11,7 @@
 #include "models/process.h"
 #include "models/virtual.h"
 #include "server/state.h"
+#include "work/worker.h"
 #include "work/worker_open.h"
 
 enum { LARGEST_REQUESTS = 8 }; /* that an I/O thread has room for, where nobody set its number */
@@ -199,6 +200,29 @@ static void place_workers(lumen_server *server) {
     }
 }
 
+/* A thread beside each worker, on the sessions of that one, where there are texts to be run. */
+static int place_bulk(lumen_server *server) {
+    struct lm_shared *shared = &server->shared;
+    bool any = false;
+    for (uint32_t m = 0; m < server->set->count; m++) any = any || server->set->models[m]->text;
+    lm_waitset_init(&shared->bulk.waitset);
+    shared->bulk.answerers = shared->worker_count;
+    if (!any || shared->thread_count == 0) return 0;
+    int code = lm_mpmc_open(&shared->bulk.tokens, LM_BULK_TOKENS);
+    if (code) return code;
+    shared->bulk.count = shared->thread_count;
+    shared->bulk.answerers += shared->bulk.count;
+    for (uint32_t b = 0; b < shared->bulk.count; b++) {
+        const uint32_t w = shared->worker_count + b;
+        server->workers[w] = (struct lm_worker){.shared = shared,
+                                                .node = server->workers[b].node,
+                                                .index = w,
+                                                .cpu = -1,
+                                                .finish = lm_worker_finish};
+    }
+    return 0;
+}
+
 static int place_threads(lumen_server *server, bool any_inline, bool all_inline) {
     struct lm_shared *shared = &server->shared;
     const lumen_config *config = &shared->config;
@@ -217,6 +241,8 @@ static int place_threads(lumen_server *server, bool any_inline, bool all_inline)
     if (shared->thread_count > found)
         lm_server_note(server, "more workers than cores: they are not pinned");
     place_workers(server);
+    code = place_bulk(server);
+    if (code) return code;
     for (uint32_t i = 0; i < shared->io_count; i++)
         memset(server->ios[i].listen_fds, -1, sizeof server->ios[i].listen_fds);
     /* An I/O thread that looks for work must not take a core on which a worker computes: where it
@@ -328,6 +354,7 @@ void lm_server_close_nodes(lumen_server *server) {
     struct lm_shared *shared = &server->shared;
     lm_server_unlock_for_gpu(server);
     for (uint32_t i = 0; i < shared->io_count; i++) lm_io_close(&server->ios[i]);
-    for (uint32_t w = 0; w < shared->worker_count; w++) lm_worker_close(&server->workers[w]);
+    for (uint32_t w = 0; w < shared->bulk.answerers; w++) lm_worker_close(&server->workers[w]);
+    lm_mpmc_close(&shared->bulk.tokens);
     for (uint32_t n = 0; n < shared->node_count; n++) lm_node_close(&shared->nodes[n]);
 }

@@ -149,7 +149,7 @@ static int open_stats(lumen_server *server) {
     const char *names[LUMEN_MODELS_MAX];
     for (uint32_t m = 0; m < server->set->count; m++) names[m] = server->set->models[m]->name;
     int code = lm_stats_open(&shared->stats, server->info.port, shared->io_count,
-                             shared->worker_count, names, server->set->count);
+                             shared->bulk.answerers, names, server->set->count);
     if (code) return code;
     for (uint32_t m = 0; m < server->set->count; m++) {
         const struct lm_experts *experts = &server->set->models[m]->experts;
@@ -160,7 +160,7 @@ static int open_stats(lumen_server *server) {
         server->ios[i].stats = lm_stats_io_block(&shared->stats, i);
         server->ios[i].stats->head.node = (uint16_t)server->ios[i].node->index;
     }
-    for (uint32_t w = 0; w < shared->worker_count; w++) {
+    for (uint32_t w = 0; w < shared->bulk.answerers; w++) {
         server->workers[w].stats = lm_stats_worker_block(&shared->stats, w);
         server->workers[w].stats->head.node = (uint16_t)server->workers[w].node->index;
     }

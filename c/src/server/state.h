@@ -47,7 +47,7 @@ struct lumen_server {
     bool comes;               /* a model is being loaded, and may have slots already */
     uint32_t metrics_port;    /* of another program part, 0: none; the page names it */
     struct lm_io ios[LUMEN_IO_THREADS_MAX];
-    struct lm_worker workers[LM_RUNNERS_MAX];
+    struct lm_worker workers[LM_ANSWERERS_MAX];
     struct lm_telemetry telemetry;
     char *telemetry_path; /* NULL: none */
     char *access_path;    /* NULL: none */

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "server/state.h"
+#include "work/bulk.h"
 #include "work/worker.h"
 
 void lm_server_note(lumen_server *server, const char *line) {
@@ -39,6 +40,11 @@ static int spawn_threads(lumen_server *server, uint32_t *ios_out, uint32_t *work
     }
     for (uint32_t w = 0; !code && w < shared->thread_count; w++) {
         code = spawn(&server->workers[w].thread, &server->workers[w].thread_started, lm_worker_main,
+                     &server->workers[w]);
+        *workers_out += !code;
+    }
+    for (uint32_t w = shared->worker_count; !code && w < shared->bulk.answerers; w++) {
+        code = spawn(&server->workers[w].thread, &server->workers[w].thread_started, lm_bulk_main,
                      &server->workers[w]);
         *workers_out += !code;
     }
@@ -136,7 +142,7 @@ static int look_at_threads(lumen_server *server) {
     }
     describe_rings(server);
     describe_parking(server);
-    for (uint32_t w = 0; w < shared->worker_count; w++) {
+    for (uint32_t w = 0; w < shared->bulk.answerers; w++) {
         struct lm_worker *worker = &server->workers[w];
         if (worker->start_code) return lm_error(worker->start_code, "%s", worker->note);
         if (w < lm_shared_parallel(shared))
@@ -156,7 +162,7 @@ void lm_server_join_threads(lumen_server *server) {
     for (uint32_t i = 0; i < server->shared.io_count; i++) {
         if (server->ios[i].thread_started) pthread_join(server->ios[i].thread, NULL);
     }
-    for (uint32_t w = 0; w < server->shared.worker_count; w++) {
+    for (uint32_t w = 0; w < server->shared.bulk.answerers; w++) {
         if (server->workers[w].thread_started) pthread_join(server->workers[w].thread, NULL);
     }
     server->threads_joined = true;

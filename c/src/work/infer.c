@@ -1,6 +1,7 @@
 /* infer.c: see infer.h. */
 #include "work/infer.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -342,4 +343,24 @@ void lm_infer(struct lm_worker *worker, struct lm_request *request) {
         values[v] = NULL;
     infer_on(worker, request, &binding, values);
     lm_model_unbind(request->model, &worker->shared->ort, &binding, values);
+}
+
+void lm_infer_answer(struct lm_worker *worker, struct lm_request *request, int code) {
+    char why[LM_TRACE_WHY_BYTES];
+    lm_record_run(worker, request->model);
+    request->batch_rows = request->sizes.rows;
+    request->leads = true;
+    request->width = 1;
+    request->is_loose = false;
+    if (!lm_worker_may_answer(request)) return;
+    snprintf(why, sizeof why, "%s", request->why);
+    if (!code && compose_outputs(worker->shared, request, NULL)) {
+        lm_worker_compose_error(request, LM_STATUS_INFERENCE_FAILED, lm_error_last());
+    } else if (code == LUMEN_E_STATE) { /* nobody waited for it any more, or its time is over */
+        lm_worker_compose_error(request, LM_STATUS_DEADLINE,
+                                "the deadline passed while its texts were run");
+    } else if (code) {
+        lm_worker_compose_error(request, lm_infer_status(code), why);
+    }
+    lm_record_status(worker, request);
 }

@@ -38,5 +38,8 @@ void lm_infer_end_strings(struct lm_worker *worker, const struct lm_model *model
 /* Releases outputs that ONNX Runtime allocated and nobody took. */
 void lm_infer_drop_outputs(struct lm_shared *shared, const struct lm_model *model, uint32_t rows,
                            OrtValue **outputs);
+/* Composes the answer of a request whose outputs lie in their places, or (`code` LUMEN_E_*) whose
+ * `why` says what failed. */
+void lm_infer_answer(struct lm_worker *worker, struct lm_request *request, int code);
 
 #endif

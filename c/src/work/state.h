@@ -43,6 +43,8 @@ struct lm_worker {
     /* While it reads a body: serves others that wait, for a slice of time, unless they have
      * pictures of more pixels. NULL: it is not to. */
     void (*between)(struct lm_worker *worker, uint64_t pixels_max);
+    /* Answers a request whose texts have been run, and gives it back (worker.h). */
+    void (*finish)(struct lm_worker *worker, uint32_t job);
     uint64_t between_ns; /* that this took while it read one body */
     uint32_t next_job;   /* a job that it has popped and serves next */
     bool has_next_job;

@@ -43,13 +43,13 @@ bool lm_telemetry_news(struct lm_telemetry *telemetry, char *text, size_t room) 
 static void write_row(struct lm_telemetry *telemetry, uint32_t worker,
                       const struct lm_trace_record *row) {
     const struct lm_shared *shared = telemetry->shared;
-    const bool is_cached = worker >= shared->worker_count; /* an I/O thread's own */
+    const bool is_cached = worker >= shared->bulk.answerers; /* an I/O thread's own */
     char line[LM_LINE_BYTES_MAX];
     int bytes = snprintf(
         line, sizeof line,
         "%llu,%s,%u,%s,%s,%llu,%u,%u,%u,%llu,%llu,%llu,%llu,%llu,%llu,%u,%u,%s\n",
         (unsigned long long)row->id, lm_stats_model_name(&shared->stats, row->model),
-        is_cached ? worker - shared->worker_count : worker,
+        is_cached ? worker - shared->bulk.answerers : worker,
         is_cached ? "cache" : lm_queue_name(row->queue),
         row->allocator == LUMEN_ALLOCATOR_ARENA ? "lumen_arena" : "standard",
         (unsigned long long)row->started_ns, row->bytes, row->rows, row->batch_rows,
@@ -102,10 +102,11 @@ static uint32_t drain(struct lm_telemetry *telemetry) {
     clock_gettime(CLOCK_REALTIME, &now);
     uint64_t offset_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec - lm_now_ns();
     uint32_t written = 0;
-    for (uint32_t w = 0; w < shared->worker_count; w++)
+    for (uint32_t w = 0; w < shared->bulk.answerers; w++)
         written += drain_one(telemetry, &shared->workers[w].trace, w, offset_ns);
     for (uint32_t i = 0; i < shared->io_count; i++)
-        written += drain_one(telemetry, &shared->ios[i].trace, shared->worker_count + i, offset_ns);
+        written +=
+            drain_one(telemetry, &shared->ios[i].trace, shared->bulk.answerers + i, offset_ns);
     uint64_t rounds = lm_load_relaxed_u64(&telemetry->rounds); /* relaxed: own word */
     /* T1: release: the names in the lines are read; pairs with T2 */
     lm_store_release_u64(&telemetry->rounds, rounds + 1);

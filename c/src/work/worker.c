@@ -16,6 +16,7 @@
 #include "flow/slots.h"
 #include "flow/threads.h"
 #include "work/batch.h"
+#include "work/bulk.h"
 #include "work/carrier.h"
 #include "work/infer.h"
 #include "work/jobs.h"
@@ -92,17 +93,21 @@ static bool is_late(struct lm_worker *worker, const struct lm_request *request) 
            request->popped_ns + lm_width_cost_ns(worker, request) >= request->deadline_ns;
 }
 
-/* true: the request is still worth a Run; otherwise it is answered or dropped here. */
-static bool is_wanted(struct lm_worker *worker, struct lm_request *request) {
+/* Its client has gone: then nobody is answered. */
+static bool is_gone(struct lm_worker *worker, struct lm_request *request) {
     struct lm_connection *connection = lm_io_connection(request->io, request->connection);
     /* relaxed: missing it costs one Run, nothing else */
-    if (lm_load_relaxed_u32(&connection->gone)) {
-        if (!lm_worker_may_answer(request)) return false;
-        lm_add_single_writer_u64(&worker->stats->worker.requests_gone, 1);
-        lm_add_single_writer_u64(&worker->stats->worker.model_gone[request->model->index], 1);
-        request->outcome = LM_OUTCOME_DROPPED;
-        return false;
-    }
+    if (!lm_load_relaxed_u32(&connection->gone)) return false;
+    if (!lm_worker_may_answer(request)) return true;
+    lm_add_single_writer_u64(&worker->stats->worker.requests_gone, 1);
+    lm_add_single_writer_u64(&worker->stats->worker.model_gone[request->model->index], 1);
+    request->outcome = LM_OUTCOME_DROPPED;
+    return true;
+}
+
+/* true: the request is still worth a Run; otherwise it is answered or dropped here. */
+static bool is_wanted(struct lm_worker *worker, struct lm_request *request) {
+    if (is_gone(worker, request)) return false;
     if (!is_stale(request) && !is_late(worker, request)) return true;
     expire(worker, request);
     reply(worker, request);
@@ -177,7 +182,7 @@ static uint32_t run_group(struct lm_worker *worker, struct lm_request **group, u
     return kept;
 }
 
-void lm_worker_serve(struct lm_worker *worker, const uint32_t *jobs, uint32_t count) {
+void lm_worker_serve(struct lm_worker *worker, uint32_t *jobs, uint32_t count) {
     struct lm_request *waiting[LM_BATCH_MAX], *group[LM_BATCH_MAX];
     uint32_t left = 0;
     bool strays = false;
@@ -196,8 +201,13 @@ void lm_worker_serve(struct lm_worker *worker, const uint32_t *jobs, uint32_t co
         request->expert = NULL;
         request->goes_on = request->converted = false;
         request->outcome = LM_OUTCOME_SENT;
-        if (is_ready(worker, request)) waiting[left++] = request;
+        const bool ready = is_ready(worker, request);
         if (request->worked_ns) now = lm_now_ns();
+        if (ready && lm_bulk_take(worker, jobs[j])) {
+            jobs[j] = LM_NO_JOB;
+        } else if (ready) {
+            waiting[left++] = request;
+        }
     }
     for (bool first = true; left > 0; first = false) {
         uint32_t taken = take_group(waiting, &left, group), kept = 0;
@@ -230,6 +240,17 @@ static void give_back(struct lm_io *io, uint32_t slot) {
     }
 }
 
+void lm_worker_finish(struct lm_worker *worker, uint32_t job) {
+    struct lm_request *request = lm_worker_request(worker, job);
+    request->inferred_ns = lm_now_ns();
+    request->worked_ns += request->inferred_ns - request->preprocessed_ns;
+    if (!is_gone(worker, request)) {
+        lm_infer_answer(worker, request, request->share.code);
+        reply(worker, request);
+    }
+    give_back(request->io, lm_job_slot(job));
+}
+
 /* As long as a slice of the picture, which gets half of the time so. What runs in a process of its
  * own may keep its worker for longer. */
 static void serve_between(struct lm_worker *worker, uint64_t pixels_max) {
@@ -248,8 +269,9 @@ static void serve_between(struct lm_worker *worker, uint64_t pixels_max) {
             continue;
         }
         lm_rest_end(node, worker->line);
+        const uint32_t slot = lm_job_slot(job);
         lm_worker_serve(worker, &job, 1);
-        give_back(request->io, lm_job_slot(job));
+        if (job != LM_NO_JOB) give_back(request->io, slot);
         now_ns = lm_now_ns();
     }
     worker->between_ns = before_ns + now_ns - began_ns;
@@ -257,12 +279,13 @@ static void serve_between(struct lm_worker *worker, uint64_t pixels_max) {
 
 /* ---- the thread ---- */
 
-static void serve_and_give_back(struct lm_worker *worker, const uint32_t *jobs, uint32_t count) {
+static void serve_and_give_back(struct lm_worker *worker, uint32_t *jobs, uint32_t count) {
     if (count == 0) return;
     lm_rest_end(lm_worker_node_of(worker, jobs[0]), lm_worker_line_of(worker, jobs[0]));
     lm_worker_serve(worker, jobs, count);
     for (uint32_t j = 0; j < count; j++)
-        give_back(&worker->shared->ios[lm_job_io(jobs[j])], lm_job_slot(jobs[j]));
+        if (jobs[j] != LM_NO_JOB)
+            give_back(&worker->shared->ios[lm_job_io(jobs[j])], lm_job_slot(jobs[j]));
 }
 
 void *lm_worker_main(void *argument) {
@@ -279,6 +302,7 @@ void *lm_worker_main(void *argument) {
     if (worker->start_code) snprintf(worker->note, sizeof worker->note, "%s", lm_error_last());
     worker->line = lm_node_line(worker->node);
     worker->between = serve_between;
+    worker->finish = lm_worker_finish;
     lm_thread_meet(shared);
     while ((count = lm_jobs_next(worker, jobs)) > 0 || lm_jobs_change_line(worker)) {
         while (count > 0) {

@@ -154,6 +154,16 @@ int lm_worker_open(struct lm_worker *worker) {
     return code;
 }
 
+int lm_worker_open_bulk(struct lm_worker *worker) {
+    const struct lm_shared *shared = worker->shared;
+    if (worker->node->cpus) (void)lm_thread_keep_to(worker->node->cpus);
+    if (shared->config.flush_denormals) (void)lm_processor_flush_denormals();
+    worker->stats->head.cpu = -1;
+    worker->batch_counts = calloc(LUMEN_MODELS_MAX, sizeof *worker->batch_counts);
+    if (!worker->batch_counts) return lm_error(LUMEN_E_NOMEM, "no memory for a worker");
+    return shared->traced ? lm_trace_open(&worker->trace) : 0;
+}
+
 void lm_worker_forget_model(struct lm_worker *worker, uint32_t model) {
     for (uint32_t b = 0; worker->batch_counts && b < LM_BATCH_SIZES; b++) {
         struct lm_batch_count *count = &worker->batch_counts[model][b];

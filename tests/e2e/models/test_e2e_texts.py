@@ -358,3 +358,62 @@ def test_hugging_faces_client(models: Path, cache: Path) -> None:
     np.testing.assert_allclose(
         np.reshape(found, -1), unit(text_folders.vectors(TEXTS[0]).mean(0)), atol=1e-6
     )
+
+
+# ---- many texts in one request: threads of their own, whoever takes a text first ----
+
+
+@pytest.mark.parametrize("count", [7, 8, 9, 100, 1000])
+def test_many_texts_are_answered_in_their_order(served: Server, count: int) -> None:
+    texts = [
+        " ".join(["a", "cat", "dog", "mat"][: 1 + at % 4] * (1 + at % 3)) for at in range(count)
+    ]
+    data = ask(served, "/v1/embeddings", {"model": "mean", "input": texts})["data"]
+    found = [one["embedding"] for one in data]
+    expected = [unit(text_folders.vectors(text).mean(0)) for text in texts]
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_many_pairs_are_scored_in_their_order(served: Server) -> None:
+    documents = [f"{'a ' * (at % 9)}cat" for at in range(50)]
+    body = {"model": "cross", "query": "the dog?", "texts": documents}
+    found = {one["index"]: one["score"] for one in ask(served, "/rerank", body)}
+    for at, document in enumerate(documents):
+        assert found[at] == pytest.approx(logits("the dog?", document)[0], abs=1e-6)
+
+
+def test_one_bad_text_of_many_is_named(served: Server) -> None:
+    texts = ["a"] * 100
+    texts[71] = "a " * 40
+    code, answer = refused(served, "/embed", {"model": "mean", "inputs": texts, "truncate": False})
+    assert (code, answer["error"]) == (422, "text 71: expected at most 16 tokens, found more")
+
+
+def test_many_requests_of_many_texts_and_clients_that_leave(served: Server) -> None:
+    """All at once, some of whose clients do not wait; those that do get their own answers."""
+    import socket
+    import threading
+
+    def leave(number: int) -> None:
+        body = json.dumps({"model": "cls", "input": ["a cat"] * (500 + number)}).encode()
+        head = f"POST /v1/embeddings HTTP/1.1\r\nHost: a\r\nContent-Length: {len(body)}\r\n\r\n"
+        with socket.create_connection(("127.0.0.1", served.port)) as link:
+            link.sendall(head.replace("Host: a", "Host: localhost").encode() + body)
+
+    def stay(number: int) -> None:
+        texts = ["a", "dog", "mat fast"] * (4 + number)
+        data = ask(served, "/v1/embeddings", {"model": "cls", "input": texts})["data"]
+        expected = [unit(text_folders.vectors(text)[0]) for text in texts]
+        np.testing.assert_allclose([one["embedding"] for one in data], expected, atol=1e-6)
+        done.append(number)
+
+    done: list[int] = []
+    threads = [
+        threading.Thread(target=leave if number % 3 == 0 else stay, args=(number,))
+        for number in range(30)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(done) == 20
