@@ -55,6 +55,9 @@ void lm_submit(struct lm_io *io, struct lm_connection *connection, struct lm_req
         request->pixels = LM_PIXELS_UNKNOWN; /* its worker reads whether they are pictures */
     }
     lm_estimate_resume(io, request);
+    /* It is run beside the workers (work/bulk.h): who comes after it does not wait for it. */
+    if (request->model->text && io->shared->bulk.count && request->payload_bytes > LM_BULK_BYTES)
+        lm_estimate_suspend(io, request);
     request->with_worker = true;
     lm_add_single_writer_u64(&io->stats->io.model_queued[request->model->index], 1);
     request->received_ns = lm_now_ns();

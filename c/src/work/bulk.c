@@ -65,8 +65,7 @@ bool lm_bulk_take(struct lm_worker *worker, uint32_t job) {
     for (uint32_t t = 0; t < pushed; t++) (void)lm_waitset_wake_one(&bulk->waitset);
     if (pushed == 0) return false; /* too many wait: the worker runs it */
     /* B1: acq_rel: as in work, for the tokens that found no place; pairs with B1 */
-    if (pushed < wanted &&
-        lm_sub_acq_rel_u64(&share->tokens, wanted - pushed) == wanted - pushed)
+    if (pushed < wanted && lm_sub_acq_rel_u64(&share->tokens, wanted - pushed) == wanted - pushed)
         worker->finish(worker, job);
     return true;
 }
