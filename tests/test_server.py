@@ -75,6 +75,23 @@ def test_the_banner_of_other_servers() -> None:
     assert "socket" not in text
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("{tokenizer: t, pooling: mean}", '/v1/embeddings\' -d \'{"model":"m","input":"a text"}\''),
+        ("{tokenizer: t, task: scores}", '/predict\' -d \'{"model":"m","inputs":"a text"}\''),
+        (
+            "{tokenizer: t, task: scores, pairs: true}",
+            '/rerank\' -d \'{"model":"m","query":"a question","texts":["an answer","another"]}\'',
+        ),
+    ],
+)
+def test_what_to_try_of_texts(text: str, expected: str) -> None:
+    config = load(None, [f"models.0.text={text}"], ["m=builtin:digits"])
+    lines = banner(config, INFO, {"models": [{**DIGITS, "name": "m"}]}, [], 0.5)
+    assert lines[-1] == f"Try: curl 'http://127.0.0.1:8000{expected}"
+
+
 BERT = {
     **DIGITS,
     "name": "bert",

@@ -242,7 +242,8 @@ def lines(found: Found) -> list[str]:
     text.append(f"  runs     {run_text(entry)}")
     text.append(f"  memory   {_memory(found.slot_classes)}")
     text.append(f"  width    {width_text(entry)}")
-    text.append(f"  pictures {_pictures(entry)}")
+    if any(tensor["datatype"] != "BYTES" for tensor in entry["inputs"]):
+        text.append(f"  pictures {_pictures(entry)}")
     if found.guess:
         text.append(f"  preset   {found.guess.preset}, most likely: {found.guess.reason}")
     if entry["labels"]:

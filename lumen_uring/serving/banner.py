@@ -30,6 +30,7 @@ from lumen_uring.ring.description import EngineInfo
 from lumen_uring.settings.models import ModelConfig
 from lumen_uring.settings.schema import Config
 from lumen_uring.settings.sizes import format_size
+from lumen_uring.settings.text import TextConfig
 
 _LABELS: Final = {"builtin:squeezenet": "untrained weights, for speed only"}
 # Addresses that stand for all of this machine's, and one of them.
@@ -125,9 +126,13 @@ def _next_step(config: Config, models: list[dict[str, Any]], port: int) -> str:
     entry = models[0]
     name = entry["name"]
     url = f"{base}/models/{name}"
+    served = next((model for model in config.models if model.name == name), None)
+    if served is not None and served.text is not None:
+        path, body = _of_texts(served.text)
+        body = json.dumps({"model": served.base, **body}, separators=(",", ":"))
+        return f"curl{header} '{base.removesuffix('/v2')}{path}' -d '{body}'"
     tensors = [_zeros(tensor) for tensor in entry["inputs"]]
-    origins = [model.origin for model in config.models if model.name == name]
-    declared = origins[0].declared if origins and origins[0] else ()
+    declared = served.origin.declared if served and served.origin else ()
     if all(tensors) and not any(one.reshape for one in declared):  # HTTP has other shapes then
         whole: dict[str, Any] = {"inputs": tensors}
         if "sequences" in entry:
@@ -148,6 +153,15 @@ def _next_step(config: Config, models: list[dict[str, Any]], port: int) -> str:
         where += "" if port == 8000 else f" --port {port}"
         return f"{lumen} predict{where} --model {name} PICTURE.png"
     return f"curl{header} '{url}'"
+
+
+def _of_texts(text: TextConfig) -> tuple[str, dict[str, Any]]:
+    """The path that clients of such a model ask, and a body beside its name."""
+    if text.task != "scores":
+        return "/v1/embeddings", {"input": "a text"}
+    if text.pairs:
+        return "/rerank", {"query": "a question", "texts": ["an answer", "another"]}
+    return "/predict", {"inputs": "a text"}
 
 
 def _zeros(tensor: dict[str, Any]) -> dict[str, Any] | None:

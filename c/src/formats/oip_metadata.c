@@ -140,7 +140,9 @@ int lm_rows_model_names(struct lm_model *const *models, uint32_t model_count,
 int lm_rows_model_state(const struct lm_model *model, struct lm_oip_document *out) {
     FILE *file = lm_oip_open_document(out);
     if (!file) return lm_oip_no_document();
-    fputs("{\"name\":", file);
+    fputs("{\"id\":", file); /* OpenAI's, and KServe's and TensorFlow Serving's */
+    lm_json_write(file, model->base);
+    fputs(",\"object\":\"model\",\"created\":0,\"owned_by\":\"lumen\",\"name\":", file);
     lm_json_write(file, model->base);
     fprintf(file,
             ",\"ready\":true,\"model_version_status\":[{\"version\":\"%u\",\"state\":"

@@ -328,6 +328,8 @@ def test_openais_client(served: Server) -> None:
             found = [one.embedding for one in answer.data]
             np.testing.assert_allclose(found, expected, atol=1e-6)
         assert create(model="cls", input="a", dimensions=2).usage.total_tokens == 3
+        assert {"mean", "cross"} <= {model.id for model in client.models.list()}
+        assert client.models.retrieve("mean").id == "mean"
         with pytest.raises(openai.NotFoundError, match="model 'none' is not found"):
             create(model="none", input="a")
         with pytest.raises(openai.BadRequestError, match="at least one text"):
