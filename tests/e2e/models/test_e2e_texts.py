@@ -247,6 +247,8 @@ REFUSED: Final = [
     ("/v1/embeddings", b'{"input": "\\ud800", "model": "mean"}', 400, "malformed escape"),
     ("/v1/embeddings", b"[]", 400, "no JSON object"),
     ("/v1/embeddings", {"model": "mean", "input": "x" * (2 << 20)}, 400, "at most 1048576 bytes"),
+    ("/v1/embeddings", {"model": "mean", "input": ["word " * 2_500_000]}, 413, "max_request_bytes"),
+    ("/v1/embeddings", {"model": "mean", "input": [""] * 1_000_000}, 413, "at most 65536 texts"),
     ("/embed", {"model": "mean", "inputs": ["a", "a " * 40], "truncate": False}, 422, "text 1: "),
     ("/embed", {"model": "mean", "inputs": "a", "truncation_direction": "Left"}, 422, "Right"),
     ("/embed", {"model": "mean", "inputs": "a", "normalize": False}, 422, "have length 1"),
@@ -262,6 +264,7 @@ REFUSED: Final = [
 def test_refusals_have_the_form_of_their_clients(
     served: Server, path: str, body: Any, code: int, said: str
 ) -> None:
+    """Row 47."""
     found, answer = refused(served, path, body)
     if path == "/v1/embeddings":
         assert set(answer["error"]) == {"message", "type", "param", "code"}
@@ -276,7 +279,7 @@ def test_refusals_have_the_form_of_their_clients(
 
 
 def test_many_short_texts_fit_beside_their_slot(served: Server) -> None:
-    """The densest JSON has far more texts than a slot of its size has room for."""
+    """Row 47: the densest JSON has far more texts than a slot of its size has room for."""
     answer = ask(served, "/v1/embeddings", {"model": "mean", "input": [""] * 3000})
     vectors = [one["embedding"] for one in answer["data"]]
     assert len(vectors) == 3000
@@ -385,6 +388,7 @@ def test_many_pairs_are_scored_in_their_order(served: Server) -> None:
 
 
 def test_one_bad_text_of_many_is_named(served: Server) -> None:
+    """Row 47."""
     texts = ["a"] * 100
     texts[71] = "a " * 40
     code, answer = refused(served, "/embed", {"model": "mean", "inputs": texts, "truncate": False})
@@ -392,7 +396,7 @@ def test_one_bad_text_of_many_is_named(served: Server) -> None:
 
 
 def test_many_requests_of_many_texts_and_clients_that_leave(served: Server) -> None:
-    """All at once, some of whose clients do not wait; those that do get their own answers."""
+    """Row 47: all at once, some of whose clients do not wait; those that do get their answers."""
     import socket
     import threading
 
