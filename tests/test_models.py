@@ -293,7 +293,7 @@ def test_a_write_that_fails_leaves_nothing(
 ) -> None:
     """Neither half a file nor one under another name; and without onnx it says what to install."""
     monkeypatch.setattr(squeezenet, "model_bytes", lambda: b"other bytes")
-    monkeypatch.setattr(os, "replace", lambda *_paths: (_ for _ in ()).throw(KeyboardInterrupt()))
+    monkeypatch.setattr(Path, "rename", lambda *_paths: (_ for _ in ()).throw(KeyboardInterrupt()))
     with pytest.raises(KeyboardInterrupt):
         squeezenet.cached_path()
     assert list((cache_home / "lumen").iterdir()) == []

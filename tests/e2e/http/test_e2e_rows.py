@@ -529,7 +529,7 @@ def test_rows_come_as_json_alone(http: Http) -> None:
     body = json.dumps({"instances": [[1, 2, 3, 4]]}).encode()
     for size in (0, len(body), 4):
         request = web.post("/v1/models/double:predict", body, f"{web.JSON_LENGTH}: {size}")
-        assert "rows come as JSON alone" in http.query(request).error
+        assert "rows and texts are JSON alone" in http.query(request).error
 
 
 # ---- as any inference ----
