@@ -28,6 +28,7 @@ COMMANDS = (
     "dashboard",
     "bench",
     "quantize",
+    "export",
     "fit-router",
     "key",
     "health",

@@ -217,4 +217,4 @@ def test_a_folder_without_its_graph(tmp_path: Path) -> None:
     assert "text.variant, one of int8, q4, found several" in refused(several)
     assert "one of int8, q4, found 'x'" in refused(several, "models.0.text.variant=x")
     weights = folder(tmp_path / "b", SENTENCE, "model.safetensors")
-    assert "weights alone: export them" in refused(weights)
+    assert f"weights alone: `lumen export {weights}` writes it" in refused(weights)

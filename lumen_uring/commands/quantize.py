@@ -12,15 +12,12 @@ import os
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from lumen_uring.errors import ConfigError, QuantizeError
 from lumen_uring.offline import quantize_report, sample_options
 from lumen_uring.offline.sample_options import tracked
 from lumen_uring.options import Subparsers, count
-
-if TYPE_CHECKING:
-    pass
 
 _T = TypeVar("_T")
 

@@ -302,8 +302,9 @@ class _Reader:
             self._wrong(
                 "",
                 "model.onnx or onnx/model.onnx",
-                "weights alone: export them (optimum-cli export onnx --model "
-                f"{self._folder} NEW_FOLDER)",
+                f"weights alone: `lumen export {self._folder}` writes it of BERT, RoBERTa and "
+                f"DistilBERT; `optimum-cli export onnx --model {self._folder} NEW_FOLDER` of "
+                "others",
             )
         else:
             self._wrong("", "model.onnx or onnx/model.onnx", names_of(self._folder))
