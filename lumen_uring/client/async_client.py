@@ -18,8 +18,9 @@ import numpy.typing as npt
 
 from lumen_uring.client import payloads
 from lumen_uring.client.async_link import Link
-from lumen_uring.client.base import CLOSED, ClientBase
+from lumen_uring.client.base import CLOSED
 from lumen_uring.client.connection import connect_sentence, unix_path, where
+from lumen_uring.client.texts import AsyncTextClient
 from lumen_uring.errors import ConnectionFailed, RequestTimeout
 from lumen_uring.pictures import files as pictures
 from lumen_uring.pictures.files import Picture
@@ -31,7 +32,7 @@ from lumen_uring.protocol.native import InferResult
 _T = TypeVar("_T")
 
 
-class AsyncClient(ClientBase):
+class AsyncClient(AsyncTextClient):
     """Talks to one Lumen server.
 
     It works after os.fork, and with one event loop after another: a child's copy, and a client

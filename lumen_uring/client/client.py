@@ -17,9 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from lumen_uring.client import payloads, region
-from lumen_uring.client.base import CLOSED, ClientBase, check_size, refusal, refuses_header
+from lumen_uring.client.base import CLOSED, check_size, refusal, refuses_header
 from lumen_uring.client.connection import Connection
 from lumen_uring.client.region import Region
+from lumen_uring.client.texts import TextClient
 from lumen_uring.errors import (
     ClientError,
     ConnectionFailed,
@@ -39,7 +40,7 @@ _SCRATCH_BYTES: Final = 4096
 _CLOSE_S: Final = 1.0
 
 
-class Client(ClientBase):
+class Client(TextClient):
     """Talks to one Lumen server.
 
     It works after os.fork, as multiprocessing and pre-fork web servers use it: the child's copy

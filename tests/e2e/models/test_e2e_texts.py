@@ -3,8 +3,10 @@ makes of the same tokens, in the form of each client."""
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
+import re
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -17,7 +19,8 @@ import text_folders
 from harness import Server
 from onnx import TensorProto
 
-from lumen_uring import Client
+from lumen_uring import AsyncClient, Client
+from lumen_uring.errors import BadRequest
 
 pytestmark = pytest.mark.once  # what runs models: the same on both backends
 
@@ -337,6 +340,56 @@ def test_openais_client(served: Server) -> None:
             create(model="none", input="a")
         with pytest.raises(openai.BadRequestError, match="at least one text"):
             create(model="mean", input=[])
+
+
+def test_what_both_clients_do_with_texts(served: Server) -> None:
+    query, texts = TEXTS[0], [*TEXTS[1:], TEXTS[1]]
+    hidden = [text_folders.vectors(text) for text in TEXTS]
+    vectors = [unit(pooled("mean", one)) for one in hidden]
+    scores = [softmax(logits(text)) for text in TEXTS]
+    pairs = [float(logits(query, text)[0]) for text in texts]
+    order = sorted(range(len(texts)), key=lambda at: -pairs[at])
+
+    def check(found: Any, one: Any, labels: Any, ranks: Any) -> None:
+        np.testing.assert_allclose(found, vectors, atol=1e-6)
+        np.testing.assert_allclose(one, vectors[:1], atol=1e-6)
+        for row, wanted in zip(labels, scores, strict=True):
+            places = np.argsort(-wanted)
+            assert [one.label for one in row] == [text_folders.LABELS[at] for at in places]
+            np.testing.assert_allclose([one.score for one in row], wanted[places], atol=1e-6)
+        assert [one.index for one in ranks] == order
+        np.testing.assert_allclose([one.score for one in ranks], np.array(pairs)[order], atol=1e-6)
+
+    with Client("127.0.0.1", served.port) as client:
+        check(
+            client.embed("mean", TEXTS),
+            client.embed("mean", TEXTS[0]),
+            client.classify("single", TEXTS),
+            client.rerank("cross", query, texts),
+        )
+        for call, said in (
+            (lambda: client.embed("single", "a"), "'single': expected one that gives vectors of"),
+            (
+                lambda: client.classify("mean", "a"),
+                "expected one that gives scores of texts, found",
+            ),
+            (lambda: client.classify("cross", "a"), "inputs ['text', 'text_pair'] and the outputs"),
+            (lambda: client.rerank("single", "a", ["b"]), "scores of pairs of texts, found one of"),
+            (lambda: client.embed("mean", []), "takes 1 to 65536 rows in one request, found 0"),
+        ):
+            with pytest.raises(BadRequest, match=re.escape(said)):
+                call()
+
+    async def asked() -> Any:
+        async with AsyncClient("127.0.0.1", served.port) as client:
+            return await asyncio.gather(
+                client.embed("mean", TEXTS),
+                client.embed("mean", TEXTS[0]),
+                client.classify("single", TEXTS),
+                client.rerank("cross", query, texts),
+            )
+
+    check(*asyncio.run(asked()))
 
 
 @pytest.mark.parametrize("which", ["Client", "ClientV2"])
