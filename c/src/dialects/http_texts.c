@@ -81,7 +81,8 @@ bool lm_http_texts_received(struct lm_io *io, struct lm_connection *connection,
         const struct lm_model *model = find(set, call->route, name, bytes, &count);
         for (uint32_t m = 0; !model && m < set->count; m++) /* its worker says what it is for */
             if (lm_texts_is_named(set->models[m], name, bytes)) model = set->models[m];
-        snprintf(refusal.why, sizeof refusal.why, "model '%.*s' is not found",
+        snprintf(refusal.why, sizeof refusal.why,
+                 "model '%.*s' is not found: GET /v1/models lists those that are",
                  (int)(bytes < 64 ? bytes : 64), name);
         if (!model) return refuse(io, connection, request, &refusal);
         lm_http_take_model(connection, model);

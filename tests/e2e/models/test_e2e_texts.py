@@ -237,7 +237,7 @@ def test_rankings_in_three_forms(served: Server) -> None:
 
 
 REFUSED: Final = [
-    ("/v1/embeddings", {"model": "none", "input": "a"}, 404, "model 'none' is not found"),
+    ("/v1/embeddings", {"model": "none", "input": "a"}, 404, "not found: GET /v1/models lists"),
     ("/v1/embeddings", {"model": "cross", "input": "a"}, 400, "model 'cross' scores pairs"),
     ("/v1/embeddings", {"model": "mean"}, 400, 'field "input" is missing'),
     ("/v1/embeddings", {"model": "mean", "input": []}, 400, "at least one text"),
@@ -260,6 +260,7 @@ REFUSED: Final = [
     ("/predict", {"model": "cross", "inputs": [["a"]]}, 422, "a list of two texts"),
     ("/rerank", {"model": "cross", "texts": ["a"]}, 422, '"query" is missing'),
     ("/v2/rerank", {"model": "cross", "query": "a", "documents": []}, 400, "at least one"),
+    ("/v2/rerank", {"model": "none", "query": "a", "documents": ["b"]}, 404, "expected 'cross'"),
 ]
 
 
