@@ -94,6 +94,7 @@ def look_at(config: Config) -> dict[str, Found | EngineError]:
         ConfigError: a file is not there.
         EngineError: the models cannot be served together.
     """
+    from lumen_uring.loading import weight_only
     from lumen_uring.loading.model_cache import resolve
     from lumen_uring.ring.engine import Engine
 
@@ -106,6 +107,10 @@ def look_at(config: Config) -> dict[str, Found | EngineError]:
         if served:
             _compare(engine, config, said)
         info = engine.info()
+    for model, file in files:
+        told = said[model.name]
+        if isinstance(told, list) and (stored := weight_only.note(file)):
+            told.append(stored)
     # Notes on the machine are for `lumen doctor`.
     notes = [note for note in info.notes if note.startswith("model ")]
     found: dict[str, Found | EngineError] = {}
