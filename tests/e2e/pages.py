@@ -29,6 +29,7 @@ NOT_RUN: Final = {
     "make run": "`make fresh` runs it on a bare Debian",
     "pip install": "`make wheel-test` does it; here the wheel is unpacked",
     "optimum-cli": "it fetches a model; a stand-in of the same names and types is there",
+    "hf download": "it fetches a model; a stand-in of the same files is there",
     "lumen quantize": "what it keeps depends on the machine's pace; tests/test_quantize.py runs it",
     "lumen dashboard": "test_e2e_dashboard.py runs it, where Streamlit is installed",
     "[{": "a reply, as the page shows it",
