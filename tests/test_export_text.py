@@ -14,6 +14,7 @@ import numpy as np
 import onnxruntime
 import pytest
 import tokenizers
+from mutated_json import mutants
 
 from bench.common import wheels
 from lumen_uring.cli import main
@@ -294,6 +295,8 @@ def test_a_file_that_is_there_is_kept(tmp_path: Path, capsys: pytest.CaptureFixt
         ({"model_type": "mpnet"}, "model_type: expected bert, distilbert, roberta, xlm-roberta"),
         ({"hidden_act": "silu"}, "hidden_act: expected gelu, gelu_new"),
         ({"position_embedding_type": "relative_key"}, "expected absolute, found 'relative_key'"),
+        ({"layer_norm_eps": "x"}, "layer_norm_eps: expected a number between 0 and 1, found 'x'"),
+        ({"architectures": 5}, "architectures: expected a list of names, found 5"),
         ({"is_decoder": True}, "is_decoder: expected false, found True"),
         ({"num_attention_heads": 5}, "expected a width that 5 heads share, found 12"),
         ({"num_hidden_layers": 3}, "expected a tensor encoder.layer.2.attention.self.query.weight"),
@@ -309,6 +312,24 @@ def test_settings_that_a_graph_does_not_have(
     assert main(["export", str(at)]) == 2
     assert said in capsys.readouterr().err
     assert not (at / "onnx").exists()
+
+
+def test_wrong_types_are_refused_or_harmless(tmp_path: Path) -> None:
+    at = folder(tmp_path / "m", BERT, weights("bert", False))
+    config = {**BERT, "layer_norm_eps": 1e-12, "hidden_act": "gelu", "architectures": ["BertModel"]}
+    raw = (at / "model.safetensors").read_bytes()
+    size = int.from_bytes(raw[:8], "little")
+    header = json.loads(raw[8 : 8 + size])
+    statuses = set()
+    for settings, tensors in zip(mutants(config, 100), mutants(header, 100), strict=True):
+        for written, described in ((settings, header), (config, tensors)):
+            text = json.dumps(described).encode()
+            (at / "config.json").write_text(json.dumps(written))
+            (at / "model.safetensors").write_bytes(
+                len(text).to_bytes(8, "little") + text + raw[8 + size :]
+            )
+            statuses.add(main(["export", str(at), "--force"]))
+    assert statuses == {0, 2}
 
 
 def _broken(change: Arrays) -> bytes:

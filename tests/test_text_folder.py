@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from mutated_json import mutants
 
 from lumen_uring.config import load
 from lumen_uring.errors import ConfigError
@@ -189,6 +190,44 @@ REFUSED: Final = [
 ]
 
 
+WHOLE: Final = {
+    **SENTENCE,
+    "sentence_bert_config.json": {"max_seq_length": 256, "do_lower_case": False},
+    "tokenizer_config.json": {"model_max_length": 128},
+    "config_sentence_transformers.json": {
+        "prompts": {"query": "query: "},
+        "default_prompt_name": "query",
+    },
+}
+CROSS: Final = {
+    "config.json": {
+        **SCORES,
+        "model_type": "xlm-roberta",
+        "pad_token_id": 1,
+        "num_labels": 2,
+        "problem_type": "single_label_classification",
+        "sentence_transformers": {"activation_fn": "torch.nn.modules.linear.Identity"},
+    },
+    "tokenizer_config.json": {"model_max_length": 128},
+}
+
+
+@pytest.mark.parametrize("files", [WHOLE, CROSS], ids=["sentence", "cross"])
+def test_wrong_types_are_refused_or_harmless(tmp_path: Path, files: dict[str, Any]) -> None:
+    outcomes = set()
+    for number, changed in enumerate(mutants(files, 400)):
+        # A file's whole content may be a text as well: JSON then.
+        there = {name: json.dumps(content) for name, content in changed.items()}
+        at = folder(tmp_path / str(number), there)
+        try:
+            load(models=[f"m={at}"])
+            outcomes.add("read")
+        except ConfigError as error:
+            assert "expected" in str(error)  # noqa: PT017 -- some may be right
+            outcomes.add("refused")
+    assert outcomes == {"read", "refused"}
+
+
 @pytest.mark.parametrize(("files", "said"), REFUSED)
 def test_what_is_not_implemented_is_refused_by_name(
     tmp_path: Path, files: dict[str, Any], said: str
@@ -200,7 +239,13 @@ def test_what_is_not_implemented_is_refused_by_name(
     ("config", "said"),
     [
         ({**SCORES, "problem_type": "x"}, "found 'x'"),
-        ({**SCORES, "id2label": {}}, "id2label, the names of the scores"),
+        ({**SCORES, "id2label": {}}, "id2label, the names of 1 to 65536 scores, found none"),
+        (
+            {**SCORES, "id2label": None, "num_labels": 10**12},
+            "1 to 65536 scores, found 10000000000",
+        ),
+        ({**SCORES, "id2label": ["a"]}, "id2label: the scores' names by number, found ['a']"),
+        ({**SCORES, "architectures": 5}, "architectures: a list of names, found 5"),
         ({**SCORES, "sentence_transformers": {"activation_fn": "a.B"}}, "found 'a.B'"),
         ({**BERT, "architectures": ["BertForTokenClassification"]}, "BertForTokenClassification"),
         ({**BERT, "architectures": ["LlamaForCausalLM"]}, "LlamaForCausalLM, which is not"),

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import pytest
 import tokenizers
+from mutated_json import mutants
 from tokenizers import models, normalizers, pre_tokenizers, processors
 
 from lumen_uring.errors import ConfigError, EngineError
@@ -212,6 +213,12 @@ def changed(folder: Path, change: Callable[[dict[str, Any]], object]) -> Path:
             "'[UNK]': expected its id in vocab, 1, found 7",
         ),
         (lambda d: d["model"]["vocab"].update({"a": 4}), "each once"),
+        (
+            lambda d: d["model"]["vocab"].update({"\ud800": len(d["model"]["vocab"])}),
+            "half of a surrogate pair",
+        ),
+        (lambda d: d["model"].update(continuing_subword_prefix=1), "expected a text, found 1"),
+        (lambda d: d["post_processor"]["single"][1]["Sequence"].update(type_id=-1), "found -1"),
         (lambda d: d["model"].update(unk_token="[?]"), "unk_token: found no '[?]'"),
         (lambda d: d["model"].update(max_input_chars_per_word=201), "expected 0..200, found 201"),
         (lambda d: d["post_processor"]["single"].pop(1), "expected the texts ['A'], found []"),
@@ -227,6 +234,27 @@ def test_what_is_not_done_exactly_is_refused_by_name(
         compiling.compile_file(path)
     assert says in str(error.value)
     assert str(path) in str(error.value)
+
+
+def test_wrong_types_are_refused_or_harmless(tmp_path: Path) -> None:
+    def cut(document: dict[str, Any]) -> None:
+        """A vocabulary of a few pieces, so that other places change as often."""
+        pieces = document["model"]["vocab"].items()
+        document["model"]["vocab"] = {text: number for text, number in pieces if number < 12}
+
+    path = changed(tmp_path, cut)
+    outcomes = set()
+    for document in mutants(json.loads(path.read_bytes()), 150):
+        path.write_text(json.dumps(document))
+        try:
+            data = compiling.compile_file(path)
+        except ConfigError as error:
+            assert "expected" in str(error) or "found" in str(error)  # noqa: PT017 -- some are right
+            outcomes.add("refused")
+            continue
+        with closing(Tokenizer(data)):
+            outcomes.add("read")
+    assert outcomes == {"read", "refused"}
 
 
 @pytest.mark.parametrize("text", ["", "[", "[]", "{}", '{"model": 1}', "[" * 100_000])

@@ -95,7 +95,7 @@ class _Graph:
         self.layers = self._whole("n_layers" if self._is_distil else "num_hidden_layers")
         self._heads = self._whole("n_heads" if self._is_distil else "num_attention_heads")
         self._width = self._whole("dim" if self._is_distil else "hidden_size")
-        self._epsilon = 1e-12 if self._is_distil else float(config.get("layer_norm_eps", 1e-12))
+        self._epsilon = 1e-12 if self._is_distil else self._epsilon_of()
         name = "activation" if self._is_distil else "hidden_act"
         self._activation = str(config.get(name, "gelu"))
         if self._activation not in _ACTIVATIONS:
@@ -120,11 +120,19 @@ class _Graph:
             (one for one in prefixes if f"{one}embeddings.word_embeddings.weight" in names), ""
         )
 
-    def _whole(self, name: str) -> int:
-        value = self._config.get(name)
-        if not isinstance(value, int) or value < 1:
+    def _whole(self, name: str, default: int | None = None, least: int = 1) -> int:
+        value = self._config.get(name, default)
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
             raise ConfigError(
-                f"{self._path}: {name}: expected a number of 1 or more, found {value!r}."
+                f"{self._path}: {name}: expected a number of {least} or more, found {value!r}."
+            )
+        return value
+
+    def _epsilon_of(self) -> float:
+        value = self._config.get("layer_norm_eps", 1e-12)
+        if not isinstance(value, float) or not 0 < value < 1:
+            raise ConfigError(
+                f"{self._path}: layer_norm_eps: expected a number between 0 and 1, found {value!r}."
             )
         return value
 
@@ -178,7 +186,7 @@ class _Graph:
         count = self._node("CumSum", [mask, self._constant(1, np.int64)])
         if self.kind != "roberta":
             return self._node("Sub", [count, self._constant(1, np.int64)])
-        padding = int(self._config.get("pad_token_id", 1))
+        padding = self._whole("pad_token_id", 1, least=0)
         real = self._node("Mul", [count, mask])
         return self._node("Add", [real, self._constant(padding, np.int64)])
 
@@ -281,8 +289,12 @@ class _Graph:
         at, bias = self._embedded(), self._bias_of_mask()
         for number in range(self.layers):
             at = self._layer(at, number, bias)
-        architecture = str(next(iter(self._config.get("architectures") or ()), ""))
-        has_scores = architecture.endswith("ForSequenceClassification")
+        architectures = self._config.get("architectures") or [""]
+        if not isinstance(architectures, list):
+            raise ConfigError(
+                f"{self._path}: architectures: expected a list of names, found {architectures!r}."
+            )
+        has_scores = str(architectures[0]).endswith("ForSequenceClassification")
         name = "logits" if has_scores else "last_hidden_state"
         at = self._scores(at) if has_scores else at
         self._nodes.append(helper.make_node("Identity", [at], [name], name))

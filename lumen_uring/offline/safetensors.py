@@ -87,7 +87,7 @@ class Weights:
                 or end > len(self._data)
             ):
                 raise ValueError("sizes that contradict each other")
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise ConfigError(
                 f"{self._path}: {name}: expected a tensor of {', '.join(_TYPES)} within the file, "
                 f"found: {error}."

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from lumen_uring.repository.files import FoundModel, Place, names_of
 from lumen_uring.repository.model_config import Asked
-from lumen_uring.settings.text import POOLINGS, TOKENS_MAX
+from lumen_uring.settings.text import LABELS_MAX, POOLINGS, TOKENS_MAX
 
 CONFIG: Final = "config.json"
 _MODULES: Final = "modules.json"
@@ -118,6 +118,14 @@ class _Reader:
             self._place.problems.add(str(path), "an object", f"a {type(found).__name__}")
         return {}
 
+    def _value(self, name: str, config: Mapping[str, Any], key: str, kind: Any, what: str) -> Any:
+        """Of a file; None where it is missing or null, or after a problem."""
+        value = config.get(key)
+        if value is None or (isinstance(value, kind) and not isinstance(value, bool)):
+            return value
+        self._wrong(name, f"{key}: {what}", repr(value)[:60])
+        return None
+
     def _wrong(self, name: str, expected: str, found: str) -> None:
         self._place.problems.add(str(self._folder / name), expected, found)
 
@@ -128,7 +136,8 @@ class _Reader:
         text: dict[str, Any] = {"max_tokens": self._limit()}
         if self._place.holds(tokenizer):
             text["tokenizer"] = str(tokenizer.absolute())
-        architecture = str(next(iter(self._config.get("architectures") or ()), ""))
+        architectures = self._value(CONFIG, self._config, "architectures", list, "a list of names")
+        architecture = str(next(iter(architectures or ()), ""))
         if (self._folder / _MODULES).is_file():
             text |= self._modules()
         elif architecture.endswith("ForSequenceClassification"):
@@ -174,7 +183,7 @@ class _Reader:
         """Both forms: a flag for each mode, and since version 5.4 a list of modes."""
         name = f"{path}/config.json"
         config = self._object(name)
-        modes = config.get("pooling_mode")
+        modes = self._value(name, config, "pooling_mode", (str, list), "a mode, or a list of them")
         if isinstance(modes, str):
             modes = [modes]
         if modes is None:
@@ -190,11 +199,15 @@ class _Reader:
         return {"pooling": [mode for mode in POOLINGS if mode in modes]}
 
     def _scores(self) -> dict[str, Any]:
-        labels = self._config.get("id2label") or {}
-        count = len(labels) or int(self._config.get("num_labels") or 0)
+        config = self._config
+        labels = self._value(CONFIG, config, "id2label", dict, "the scores' names by number") or {}
+        count = self._value(CONFIG, config, "num_labels", int, "a number of scores") or 0
+        count = len(labels) or count
+        if not 0 < count <= LABELS_MAX:
+            expected = f"id2label, the names of 1 to {LABELS_MAX} scores"
+            self._wrong(CONFIG, expected, str(count) if count else "none")
+            count = 1
         names = [str(labels.get(str(at), f"LABEL_{at}")).replace("\n", " ") for at in range(count)]
-        if count == 0:
-            self._wrong(CONFIG, "id2label, the names of the scores", "none")
         found: dict[str, Any] = {
             "task": "scores",
             "labels": names,
@@ -210,13 +223,15 @@ class _Reader:
 
     def _activation(self, count: int) -> str:
         own = self._config.get("sentence_transformers")
-        named = own.get("activation_fn") if isinstance(own, dict) else None
-        named = named or self._config.get("sbert_ce_default_activation_function")
+        what = f"an activation of {', '.join(_ACTIVATIONS)}"
+        named = isinstance(own, dict) and self._value(CONFIG, own, "activation_fn", str, what)
+        old = "sbert_ce_default_activation_function"
+        named = named or self._value(CONFIG, self._config, old, str, what)
         if named is not None:
             if named in _ACTIVATIONS:
                 return _ACTIVATIONS[str(named)]
-            self._wrong(CONFIG, f"an activation of {', '.join(_ACTIVATIONS)}", repr(named))
-        kind = self._config.get("problem_type")
+            self._wrong(CONFIG, what, repr(named))
+        kind = self._value(CONFIG, self._config, "problem_type", str, "a name")
         known = {
             None: "sigmoid" if count == 1 else "softmax",
             "single_label_classification": "softmax",
@@ -233,19 +248,23 @@ class _Reader:
     def _limit(self) -> int:
         """The most tokens of a text, as sentence-transformers finds it: never tokenizer.json's."""
         for name in _LIMITS:
-            most = self._object(name).get("max_seq_length")
-            if isinstance(most, int):
+            most = self._value(
+                name, self._object(name), "max_seq_length", int, "a number of tokens"
+            )
+            if most is not None:
                 return self._within(name, most)
-        positions = self._config.get("max_position_embeddings")
-        own = self._object("tokenizer_config.json").get("model_max_length")
+        config, what = self._config, "a number of tokens"
+        positions = self._value(CONFIG, config, "max_position_embeddings", int, what)
+        name = "tokenizer_config.json"
+        own = self._value(name, self._object(name), "model_max_length", (int, float), what)
         found = [TOKENS_MAX]
-        if isinstance(positions, int):
-            kind = self._config.get("model_type")
-            padding = self._config.get("pad_token_id")
+        if positions is not None:
+            kind = config.get("model_type")
+            padding = self._value(CONFIG, config, "pad_token_id", int, "a token's number")
             offset = (padding or 0) + 1 if kind in _OFFSET_MODELS else 0
             found.append(positions - offset)
-        if isinstance(own, (int, float)) and own < TOKENS_MAX:  # 1e30 says that none is known
-            found.append(int(own))
+        if own is not None and own < TOKENS_MAX:  # 1e30 says that none is known
+            found.append(int(max(own, 0)))
         if len(found) == 1 and "max_tokens" not in self._said:
             what = "max_position_embeddings, the most tokens of a text"
             self._wrong(CONFIG, what, "none (text.max_tokens in an entry of `models` says it)")
@@ -260,7 +279,7 @@ class _Reader:
     def _prompts(self) -> dict[str, Any]:
         config = self._object(_PROMPTS)
         prompts = config.get("prompts") or {}
-        default = config.get("default_prompt_name")
+        default = self._value(_PROMPTS, config, "default_prompt_name", str, "a prompt's name")
         if not isinstance(prompts, dict):
             self._wrong(_PROMPTS, "prompts, a mapping of names to texts", repr(prompts)[:60])
             return {}

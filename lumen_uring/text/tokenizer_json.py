@@ -19,6 +19,7 @@ FIRST, SECOND = "A", "B"
 _BYTES_MAX: Final = 64 << 20
 _CHARS_MAX: Final = 200  # LM_TEXT_WORD_CHARS
 _ITEMS_MAX: Final = 16
+_TYPES_MAX: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +66,10 @@ def read(path: Path) -> WordPiece:
         raise ConfigError(f"{path}: expected a readable file, found: {error.strerror}.") from None
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path}: expected JSON, found: {error}.") from None
-    except (KeyError, TypeError, AttributeError) as error:
+    except KeyError as error:
         raise ConfigError(f"{path}: expected a tokenizer, found no {error}.") from None
+    except (TypeError, AttributeError) as error:
+        raise ConfigError(f"{path}: expected a tokenizer, found: {error}.") from None
 
 
 class _Reader:
@@ -86,6 +89,8 @@ class _Reader:
             raise self._error(f"unk_token: found no {model['unk_token']!r} in the vocabulary")
         single, pair = self._around(document.get("post_processor"), {**vocabulary, **added})
         prefix = model.get("continuing_subword_prefix", "##")
+        if not isinstance(prefix, str):
+            raise self._error(f"continuing_subword_prefix: expected a text, found {prefix!r}")
         return WordPiece(vocabulary, model["unk_token"], prefix, chars, bert, added, single, pair)
 
     def _error(self, what: str) -> ConfigError:
@@ -101,10 +106,16 @@ class _Reader:
 
     def _vocabulary(self, vocabulary: dict[str, int]) -> dict[str, int]:
         count = len(vocabulary)
-        if sorted(vocabulary.values()) != list(range(count)) or not count:
+        numbers = vocabulary.values()
+        is_whole = all(type(number) is int for number in numbers)
+        if not is_whole or sorted(numbers) != list(range(count)) or not count:
             raise self._error(f"vocab: expected the ids 0..{count - 1}, each once")
         if any(not text for text in vocabulary):
             raise self._error("vocab: expected no empty piece")
+        try:
+            "".join(vocabulary).encode()
+        except UnicodeEncodeError:
+            raise self._error("vocab: expected Unicode, found half of a surrogate pair") from None
         return vocabulary
 
     def _bert(self, normalizer: dict[str, Any]) -> Bert:
@@ -141,7 +152,8 @@ class _Reader:
         if kind == "BertProcessing":
             begin, end = Item(post["cls"][1], 0), post["sep"][1]
             single = (begin, Item(FIRST, 0), Item(end, 0))
-            return single, (*single, Item(SECOND, 1), Item(end, 1))
+            pair = (*single, Item(SECOND, 1), Item(end, 1))
+            return self._checked(single, [FIRST], ids), self._checked(pair, [FIRST, SECOND], ids)
         if kind != "TemplateProcessing":
             raise self._error(
                 "post_processor: expected the type TemplateProcessing or BertProcessing, found "
@@ -167,8 +179,21 @@ class _Reader:
                 items.append(Item(told["id"], told["type_id"]))
                 continue
             items += [Item(number, told["type_id"]) for number in special[told["id"]]["ids"]]
-        found = [item.what for item in items if isinstance(item.what, str)]
-        numbers = [item.what for item in items if isinstance(item.what, int)]
-        if found != texts or len(items) > _ITEMS_MAX or max(numbers, default=0) >= len(ids):
+        return self._checked(tuple(items), texts, ids)
+
+    def _checked(
+        self, items: tuple[Item, ...], texts: list[str], ids: dict[str, int]
+    ) -> tuple[Item, ...]:
+        found = [item.what for item in items if item.what in (FIRST, SECOND)]
+        numbers = [item.what for item in items if item.what not in (FIRST, SECOND)]
+        if found != texts or len(items) > _ITEMS_MAX:
             raise self._error(f"post_processor: expected the texts {texts}, found {found}")
-        return tuple(items)
+        for what, value, count in (
+            *(("a special token's id", number, len(ids)) for number in numbers),
+            *(("a type_id", item.type_id, _TYPES_MAX) for item in items),
+        ):
+            if type(value) is not int or not 0 <= value < count:
+                raise self._error(
+                    f"post_processor: expected {what} of 0..{count - 1}, found {value!r}"
+                )
+        return items
