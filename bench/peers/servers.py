@@ -135,18 +135,22 @@ def fastapi(
     settings |= _tuning(tuned)
     settings |= {"LUMEN_PEER_BOUND": "1"} if bound else {}
     with started("fastapi", command, settings, cores) as process:
-        # Each process answers with its id: all of them must be there.
-        seen: set[bytes] = set()
-
-        def ready() -> bool:
-            status, _, pid = oip.ask(port, "GET", "/health")
-            seen.update({pid} if status == 200 else ())
-            return len(seen) >= count
-
-        process.wait_until(ready)
+        wait_for_all(process, port, count)
         headers = {"Content-Type": "application/octet-stream"}
         path = "/picture" if picture else "/bound" if bound else "/infer"
         yield Peer(process.pid, port, path, body, headers)
+
+
+def wait_for_all(process: Process, port: int, count: int) -> None:
+    """Waits until each process of a FastAPI server has answered `/health` with its own id."""
+    seen: set[bytes] = set()
+
+    def ready() -> bool:
+        status, _, pid = oip.ask(port, "GET", "/health")
+        seen.update({pid} if status == 200 else ())
+        return len(seen) >= count
+
+    process.wait_until(ready)
 
 
 def _tuning(tuned: bool) -> dict[str, str]:

@@ -28,7 +28,7 @@ from typing import Any, Final
 import numpy as np
 import onnxruntime  # type: ignore[import-untyped,unused-ignore]
 
-from bench.common import oip, wheels
+from bench.common import wheels
 from bench.common.local_server import local_server
 from bench.common.options import add_rounds
 from bench.peers import servers
@@ -116,14 +116,7 @@ def fastapi(folder: Path, tuned: bool) -> Iterator[int]:
     command += ["127.0.0.1", "--port", str(port), "--workers", str(count), "--no-access-log"]
     settings = {"LUMEN_PEER_MODEL": str(folder)} | ({"LUMEN_PEER_TUNED": "1"} if tuned else {})
     with servers.started("fastapi", command, settings, cores) as process:
-        seen: set[bytes] = set()
-
-        def ready() -> bool:
-            status, _, pid = oip.ask(port, "GET", "/health")
-            seen.update({pid} if status == 200 else ())
-            return len(seen) >= count
-
-        process.wait_until(ready)
+        servers.wait_for_all(process, port, count)
         yield port
 
 

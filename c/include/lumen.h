@@ -310,9 +310,9 @@ enum {
     LUMEN_POOLING_ALL = 63
 };
 
-/* What a text model answers with. */
+/* The answer of a model of texts: a vector, or scores. */
 enum { LUMEN_TEXT_EMBEDDING = 0, LUMEN_TEXT_SCORES = 1 };
-/* What becomes of scores. */
+/* The function that a server applies to scores. */
 enum { LUMEN_ACTIVATION_NONE = 0, LUMEN_ACTIVATION_SIGMOID = 1, LUMEN_ACTIVATION_SOFTMAX = 2 };
 
 /* A model of texts: clients send `text` (and `text_pair`), the server makes the tokens that the

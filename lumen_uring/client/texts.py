@@ -6,7 +6,7 @@ the names of the scores come with its description.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,18 +38,8 @@ class Rank:
 class TextClient(ClientBase):
     """Texts to vectors, labels and rankings, each call waiting for its answer."""
 
-    def models(self) -> dict[str, Model]:
-        raise NotImplementedError
-
-    def infer(
-        self,
-        model: str,
-        inputs: Mapping[str, npt.ArrayLike],
-        *,
-        timeout_us: int = 0,
-        rows: int | None = None,
-    ) -> InferResult:
-        raise NotImplementedError
+    models: Callable[[], dict[str, Model]]
+    infer: Callable[..., InferResult]
 
     def embed(self, model: str, texts: str | Sequence[str], *, timeout_us: int = 0) -> Array:
         """Makes vectors of texts; the model's default prompt is put before each.
@@ -115,18 +105,8 @@ class TextClient(ClientBase):
 class AsyncTextClient(ClientBase):
     """As TextClient, for asyncio."""
 
-    async def models(self) -> dict[str, Model]:
-        raise NotImplementedError
-
-    async def infer(
-        self,
-        model: str,
-        inputs: Mapping[str, npt.ArrayLike],
-        *,
-        timeout_us: int = 0,
-        rows: int | None = None,
-    ) -> InferResult:
-        raise NotImplementedError
+    models: Callable[[], Awaitable[dict[str, Model]]]
+    infer: Callable[..., Awaitable[InferResult]]
 
     async def embed(self, model: str, texts: str | Sequence[str], *, timeout_us: int = 0) -> Array:
         """Makes vectors of texts; arguments, result and errors as Client.embed."""

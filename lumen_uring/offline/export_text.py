@@ -39,7 +39,7 @@ def export(folder: Path, output: Path) -> list[str]:
         output: the graph's file; weights of more than 2 GB lie beside it.
 
     Returns:
-        What was written, in lines.
+        Lines that say which file was written, and of which model.
 
     Raises:
         ConfigError: a file is missing or wrong, or the model is another one.

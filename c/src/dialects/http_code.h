@@ -15,7 +15,7 @@ const char *lm_http_reason(uint32_t code);
 
 /* Headers by which the route's clients decide whether to ask again, each with its line end. */
 const char *lm_http_retry_lines(uint8_t route, uint32_t code);
-/* What lm_http_error_body adds to its sentence, at most. */
+/* The most bytes that lm_http_error_body adds to its sentence. */
 enum { LM_HTTP_ERROR_BYTES = 128 };
 /* Writes the JSON of a refusal; a sentence that does not fit is cut. Returns its bytes. */
 size_t lm_http_error_body(uint8_t route, uint32_t code, const char *why, char *out, size_t room);

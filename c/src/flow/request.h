@@ -196,7 +196,7 @@ static inline uint32_t lm_request_optionals(const struct lm_request *request) {
     return request->encoding == LM_ENCODING_JSON ? request->asked->optionals : 0;
 }
 
-/* What it asks of a model of texts; HTTP alone says some. */
+/* A request's wishes of a model of texts. Only HTTP's routes of texts can have any. */
 static inline struct lm_text_ask lm_request_text_ask(const struct lm_request *request) {
     return request->encoding == LM_ENCODING_TEXTS ? request->asked->texts.ask
                                                   : (struct lm_text_ask){0};

@@ -7,7 +7,7 @@
 #include "formats/oip_reply.h"
 #include "formats/texts_request.h"
 
-/* What there is to say. */
+/* An answer of a model of texts, before it is written as its client wants it. */
 struct lm_texts_answer {
     const struct lm_model *model;
     const struct lm_texts_wish *wish;

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What becomes of a text that is too long. */
+/* A text that is too long: as the model is set, cut, or refused. */
 enum { LM_TEXT_AS_SET, LM_TEXT_CUT, LM_TEXT_REFUSE };
 
 /* All zeros: as the model is set. */

@@ -77,7 +77,7 @@ static int wrap_inputs(const struct lm_text_model *text, const struct lm_ort *or
     return 0;
 }
 
-/* What the graph made of so many tokens, and how many numbers each vector has: `width_out`. */
+/* Finds the numbers that the graph made of `tokens` tokens. `width_out`: numbers of one vector. */
 static int look_at_output(const struct lm_text_model *text, const struct lm_ort *ort,
                           OrtValue *output, uint32_t tokens, const float **data_out,
                           size_t *width_out) {

@@ -14,7 +14,7 @@
 #include "onnx/tensor.h"
 #include "text/encode.h"
 
-/* What a graph may take of a text. */
+/* The inputs that a graph of texts may have. */
 enum lm_text_input {
     LM_TEXT_IDS,
     LM_TEXT_MASK, /* ones */

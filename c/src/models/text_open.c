@@ -14,7 +14,7 @@ static const char *const input_names[LM_TEXT_INPUTS] = {[LM_TEXT_IDS] = "input_i
                                                         [LM_TEXT_TYPES] = "token_type_ids",
                                                         [LM_TEXT_POSITIONS] = "position_ids"};
 
-/* What outputs are called, the first that is there counts. */
+/* Names that graphs give their outputs. The first one that a graph has counts. */
 static const char *const vectors[] = {"last_hidden_state", "token_embeddings", NULL};
 static const char *const sentences[] = {"sentence_embedding", NULL};
 static const char *const scores[] = {"logits", NULL};

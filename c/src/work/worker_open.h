@@ -16,8 +16,8 @@ int lm_worker_take_model(struct lm_worker *worker, struct lm_model *model, char 
 void lm_worker_forget_model(struct lm_worker *worker, uint32_t model);
 /* No request of the model is left: frees what the threads have of it. Control thread. */
 void lm_shared_leave_model(struct lm_shared *shared, struct lm_model *model);
-/* What a thread for many texts needs (bulk.h): no parser, no decoders, no Run of its own. Returns
- * as above. */
+/* Opens a thread for requests of many texts (bulk.h), which needs no parser, no decoders and no Run
+ * of its own. Returns as above. */
 int lm_worker_open_bulk(struct lm_worker *worker);
 
 #endif
