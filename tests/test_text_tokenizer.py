@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import random
 import subprocess
 import sys
@@ -16,59 +15,19 @@ from typing import Any, Final
 import pytest
 import tokenizers
 from mutated_json import mutants
+from odd_texts import MARKS, ODD, STRINGS, Texts
 from tokenizers import models, normalizers, pre_tokenizers, processors
 
 from lumen_uring.errors import ConfigError, EngineError
 from lumen_uring.ring.tokenizer import Tokenizer
 from lumen_uring.text import compile as compiling
+from lumen_uring.text.facts import facts
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-FACTS: Final = json.loads((ROOT / "lumen_uring" / "text" / "unicode.json").read_text())
-# A million by hand: LUMEN_TEXT_STRINGS=1000000 pytest tests/test_text_tokenizer.py
-STRINGS: Final = int(os.environ.get("LUMEN_TEXT_STRINGS", "1500"))
+FACTS: Final = facts()
 SPECIAL: Final = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 MOST: Final = 4096
-
-
-def points_of(*names: str) -> list[int]:
-    """Code points at and around the ends of ranges, and those that maps name."""
-    found: list[int] = []
-    for name in names:
-        facts = FACTS[name]
-        ends = (
-            [end for pair in facts for end in pair] if isinstance(facts, list) else map(int, facts)
-        )
-        found += [at + by for at in ends for by in (-1, 0, 1)]
-    return [at for at in found if 0 <= at < 0x110000 and not 0xD800 <= at < 0xE000]
-
-
-MARKS: Final = [*points_of("classes", "starters"), *range(0x300, 0x370)]
-ODD: Final = points_of(
-    "dropped", "spaces", "ideographs", "blank", "punctuation", "lower", "stripped"
-)
-
-
-class Texts:
-    """Random texts, most of them of code points that some table treats in its own way."""
-
-    def __init__(self, seed: int) -> None:
-        self._random = random.Random(seed)
-        pick = self._random.choice
-        self._chars: list[Callable[[], str]] = [
-            lambda: chr(pick(ODD)),
-            lambda: chr(pick(MARKS)),
-            lambda: chr(self._random.randrange(32, 127)),
-            lambda: chr(self._random.randrange(0xAC00, 0xD7A4)),
-            lambda: chr(self._random.randrange(0xE000, 0x110000)),
-            lambda: chr(self._random.randrange(0x3000)),
-            lambda: pick([*SPECIAL, "[sep]", "[", "]", " ", "##", "é", "ÅÄ"]),
-        ]
-
-    def one(self) -> str:
-        if self._random.random() < 0.1:
-            return self._random.choice("az\u4e00É\u0301") * self._random.randrange(15, 25)
-        chars = self._random.choices(self._chars, weights=(6, 6, 4, 1, 1, 2, 2), k=20)
-        return "".join(char() for char in chars[: self._random.randrange(21)])
+WORDS: Final = [*SPECIAL, "[sep]", "[", "]", " ", "##", "é", "ÅÄ"]
 
 
 def other(
@@ -116,7 +75,7 @@ SWITCHES: Final = [
 
 @pytest.mark.parametrize("switches", SWITCHES, ids=lambda s: "".join(str(v)[0] for v in s.values()))
 def test_ids_are_the_wheels(tmp_path: Path, switches: dict[str, bool | None]) -> None:
-    wheel, texts = other(switches), Texts(7)
+    wheel, texts = other(switches), Texts(7, WORDS)
     with closing(ours(wheel, tmp_path)) as mine:
         for number in range(STRINGS // 4):
             first, second = texts.one(), texts.one() if number % 3 == 0 else None
@@ -134,7 +93,7 @@ def test_each_code_point_is_as_the_wheel_has_it(tmp_path: Path) -> None:
 
 
 def test_texts_are_cut_as_the_wheel_cuts_them(tmp_path: Path) -> None:
-    wheel, texts = other(SWITCHES[0]), Texts(11)
+    wheel, texts = other(SWITCHES[0]), Texts(11, WORDS)
     with closing(ours(wheel, tmp_path)) as mine:
         for number in range(STRINGS):
             first, second = texts.one(), texts.one() if number % 2 else None
@@ -198,20 +157,14 @@ def changed(folder: Path, change: Callable[[dict[str, Any]], object]) -> Path:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (lambda d: d["model"].update(type="BPE"), "model: expected the type WordPiece, found BPE"),
         (
-            lambda d: d.update(normalizer=None),
-            "normalizer: expected the type BertNormalizer, found none",
+            lambda d: d["model"].update(type="WordLevel"),
+            "model: expected the type WordPiece, Unigram, BPE, found WordLevel",
         ),
-        (lambda d: d["normalizer"].update(type="NFC"), "found NFC"),
-        (lambda d: d["pre_tokenizer"].update(type="Whitespace"), "found Whitespace"),
-        (lambda d: d["post_processor"].update(type="ByteLevel"), "found ByteLevel"),
-        (lambda d: d["added_tokens"][1].update(normalized=True), "'[UNK]': expected neither"),
-        (lambda d: d["added_tokens"][1].update(single_word=True), "'[UNK]': expected neither"),
-        (
-            lambda d: d["added_tokens"][1].update(id=7),
-            "'[UNK]': expected its id in vocab, 1, found 7",
-        ),
+        (lambda d: d["normalizer"].update(type="ByteLevel"), "found ByteLevel"),
+        (lambda d: d["pre_tokenizer"].update(type="UnicodeScripts"), "found UnicodeScripts"),
+        (lambda d: d["post_processor"].update(type="Other"), "found Other"),
+        (lambda d: d["added_tokens"][1].update(id=7), "'[UNK]': expected the id 1, found 7"),
         (lambda d: d["model"]["vocab"].update({"a": 4}), "each once"),
         (
             lambda d: d["model"]["vocab"].update({"\ud800": len(d["model"]["vocab"])}),
@@ -222,7 +175,7 @@ def changed(folder: Path, change: Callable[[dict[str, Any]], object]) -> Path:
         (lambda d: d["model"].update(unk_token="[?]"), "unk_token: found no '[?]'"),
         (lambda d: d["model"].update(max_input_chars_per_word=201), "expected 0..200, found 201"),
         (lambda d: d["post_processor"]["single"].pop(1), "expected the texts ['A'], found []"),
-        (lambda d: d.pop("model"), "model: expected the type WordPiece, found none"),
+        (lambda d: d.pop("model"), "model: expected the type WordPiece, Unigram, BPE, found none"),
         (lambda d: d["model"].pop("vocab"), "expected a tokenizer, found no 'vocab'"),
     ],
 )
@@ -294,7 +247,7 @@ def test_a_damaged_file_is_refused_or_harmless(tmp_path: Path) -> None:
             continue
         with closing(mine):
             assert set(mine.encode("ab a é [UNK]", tokens_max=64)[0]) <= {0, 1, 2}
-    assert refused > 100
+    assert refused > 80
     for end in (0, 7, 8, 100, len(whole) - 1):
         with pytest.raises(EngineError, match="damaged"):
             Tokenizer(whole[:end])

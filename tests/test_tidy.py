@@ -97,6 +97,7 @@ HEADER_OF = {
     "server/threads.c": "server/state.h",
     "server/width.c": "server/state.h",
     "server/workers.c": "server/state.h",
+    "text/file_check.c": "text/file.h",
     "text/handle.c": "text/encode.h",
 }
 

@@ -10,18 +10,22 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from lumen_uring.text import VERSION
+from lumen_uring.text import VERSION, models
 from lumen_uring.text.actions import of_bert
-from lumen_uring.text.tokenizer_json import FIRST, SECOND, Item, WordPiece, read
+from lumen_uring.text.facts import facts
+from lumen_uring.text.models import Model
+from lumen_uring.text.tokenizer_json import FIRST, LSTRIPS, SECOND, Item, Tokenizer, read
+from lumen_uring.text.tries import merge_table, tries
 
 # As in c/src/text/file.h.
 _MAGIC: Final = b"LMNTEXT\0"
-_SPANS: Final = 7
-_HEADER_BYTES: Final = 8 + 2 * 4 + 8 + 7 * 4 + 8 * 4 + _SPANS * 8 + 4
-_HASH: Final = 0x9E3779B1
-_U32: Final = 0xFFFFFFFF
+_DIRECT, _STRIPS_LEFT, _STRIPS_RIGHT, _LOOKS_AHEAD = 1, 32, 64, 128
+_WORDS: Final = 14 + 16
+_SPANS: Final = 17
+_HEADER_BYTES: Final = 8 + 2 * 4 + 8 + 8 + _WORDS * 4 + _SPANS * 8
+_NONE: Final = 0xFFFFFFFF
+_WINDOW, _WHOLE = 8192, 65536  # bytes that are looked at together, and where they must be
 
 
 def compile_file(path: Path) -> bytes:
@@ -42,104 +46,129 @@ def compile_file(path: Path) -> bytes:
     return lay_out(read(path))
 
 
-def lay_out(tokenizer: WordPiece) -> bytes:
+def lay_out(tokenizer: Tokenizer) -> bytes:
     """The file of a tokenizer.
 
     Args:
         tokenizer: as read.
     """
-    trie = _Trie()
-    root, rest, added = trie.node(), trie.node(), trie.node()
-    for text, number in tokenizer.vocabulary.items():
-        if text.startswith(tokenizer.prefix) and text != tokenizer.prefix:
-            trie.add(rest, text.removeprefix(tokenizer.prefix), number)
-        trie.add(root, text, number)
-    for text, number in tokenizer.added.items():
-        trie.add(added, text, number)
-    bits, children = _hashed(trie.steps)
-    actions = of_bert(tokenizer.bert)
+    model, pools = tokenizer.model, tokenizer.pools
+    tokens, raw, normalised = _added(tokenizer)
+    whole, going_on = _pieces(model)
+    trie = tries([whole, going_on, raw, normalised])
+    merge_bits, merges = merge_table(np.array(model.merges, np.uint32).reshape(-1, 4))
+    direct, table = _direct(tokenizer)
+    classes = pools.classes()
+    words = [
+        model.kind,
+        model.flags | _flags(tokenizer),
+        tokenizer.vocabulary,
+        _NONE if model.unknown is None else model.unknown,
+        model.word_chars_max,
+        _WINDOW if tokenizer.splits.may_cut else _WHOLE,
+        classes,
+        table,
+        1, 2, 3,
+        4 if normalised else 0,
+        trie.bits,
+        merge_bits,
+        *_first_bytes(raw),
+        *_first_bytes(normalised),
+    ]  # fmt: skip
+    scores = np.zeros(tokenizer.vocabulary if model.scores else 0)
+    scores[: len(model.scores)] = model.scores
     parts: list[tuple[int, bytes]] = [
-        (len(actions.blocks), actions.blocks.astype("<u2").tobytes()),
-        (actions.actions.size, actions.actions.astype("<u4").tobytes()),
-        (len(actions.pool), actions.pool),
-        (len(children), children.astype("<u4").tobytes()),
-        (len(trie.values), np.array(trie.values, "<u4").tobytes()),
-        (len(tokenizer.single), _items(tokenizer.single)),
-        (len(tokenizer.pair), _items(tokenizer.pair)),
+        (len(pools.tables), b"".join(table.astype("<u2").tobytes() for table in pools.tables)),
+        (len(pools.blocks), b"".join(pools.blocks)),
+        (len(direct), direct),
+        (len(pools.chars), np.array(pools.chars, "<u4").tobytes()),
+        (len(trie.children), trie.children.astype("<u4").tobytes()),
+        (len(trie.values), trie.values.astype("<u4").tobytes()),
+        _rows(tokens),
+        (len(scores), scores.astype("<f8").tobytes()),
+        _rows(merges.tolist()) if model.kind == models.BPE else (0, b""),
+        (len(model.bytes_of), _rows([[_NONE if n is None else n] for n in model.bytes_of])[1]),
+        _rows(tokenizer.stages.rows),
+        _rows(tokenizer.splits.rows),
+        _rows(tokenizer.splits.ops),
+        _rows(tokenizer.stages.groups),
+        _rows(sorted(facts()["compositions"]) if tokenizer.stages.composes else []),
+        _items(tokenizer.single),
+        _items(tokenizer.pair),
     ]
+    return _file(model.unknown_score, words, parts)
+
+
+def _file(unknown_score: float, words: list[int], parts: list[tuple[int, bytes]]) -> bytes:
     spans: list[int] = []
     body = bytearray()
     for count, data in parts:
         body += bytes(-(_HEADER_BYTES + len(body)) % 8)
         spans += [_HEADER_BYTES + len(body), count]
         body += data
-    words = [
-        len(tokenizer.vocabulary),
-        tokenizer.vocabulary[tokenizer.unknown],
-        tokenizer.word_chars_max,
-        root,
-        rest,
-        added,
-        bits,
-        *_first_bytes(tokenizer.added),
-        *spans,
-        0,
-    ]
     head = _MAGIC + np.array([VERSION, _HEADER_BYTES], "<u4").tobytes()
     head += np.array([_HEADER_BYTES + len(body)], "<u8").tobytes()
-    return head + np.array(words, "<u4").tobytes() + bytes(body)
+    head += np.array([unknown_score], "<f8").tobytes()
+    return head + np.array([*words, *spans], "<u4").tobytes() + bytes(body)
 
 
-class _Trie:
-    """Nodes by bytes of texts; node 0 is none, so that no step leads to it."""
-
-    def __init__(self) -> None:
-        self.steps: dict[int, int] = {}
-        self.values = [0]
-
-    def node(self) -> int:
-        self.values.append(0)
-        return len(self.values) - 1
-
-    def add(self, root: int, text: str, number: int) -> None:
-        node = root
-        for byte in text.encode():
-            key = node << 8 | byte
-            node = self.steps.get(key, 0)
-            if not node:
-                node = self.steps[key] = self.node()
-        self.values[node] = number + 1
+def _flags(tokenizer: Tokenizer) -> int:
+    stages = tokenizer.stages
+    flags = _DIRECT * (tokenizer.bert is not None)
+    flags |= _STRIPS_LEFT * stages.strips_left | _STRIPS_RIGHT * stages.strips_right
+    if any(token.flags & LSTRIPS and not token.is_normalised for token in tokenizer.added.values()):
+        flags |= _LOOKS_AHEAD
+    return flags
 
 
-def _hashed(steps: Mapping[int, int]) -> tuple[int, npt.NDArray[np.uint32]]:
-    """The steps in a table of at least twice as many places, each at its hash or behind it."""
-    bits = max((2 * len(steps)).bit_length(), 8)
-    mask = (1 << bits) - 1
-    table = np.zeros((1 << bits, 2), np.uint32)
-    taken = bytearray(1 << bits)
-    for key, child in steps.items():
-        at = (key * _HASH & _U32) >> (32 - bits)
-        while taken[at]:
-            at = (at + 1) & mask
-        taken[at] = 1
-        table[at] = key, child
-    return bits, table
+def _direct(tokenizer: Tokenizer) -> tuple[bytes, int]:
+    """The pool of WordPiece in one look-up, and its table."""
+    if tokenizer.bert is None:
+        return b"", 0
+    actions = of_bert(tokenizer.bert)
+    return actions.pool, tokenizer.pools.table(actions.entries)
 
 
-def _first_bytes(texts: Iterable[str]) -> list[int]:
+def _pieces(model: Model) -> tuple[Mapping[bytes, int], Mapping[bytes, int]]:
+    """The pieces of the vocabulary, and those that go on with a word."""
+    if model.kind != models.WORDPIECE:
+        return model.pieces, {}
+    whole = {text.encode(): number for text, number in model.ids.items()}
+    going_on = {
+        text.removeprefix(model.prefix).encode(): number
+        for text, number in model.ids.items()
+        if text.startswith(model.prefix) and text != model.prefix
+    }
+    return whole, going_on
+
+
+def _added(tokenizer: Tokenizer) -> tuple[list[list[int]], dict[bytes, int], dict[bytes, int]]:
+    """The added tokens, and the places of those of the raw and of the normalised text."""
+    tokens = [[token.id, token.flags] for token in tokenizer.added.values()]
+    places: tuple[dict[bytes, int], dict[bytes, int]] = {}, {}
+    for place, (text, token) in enumerate(tokenizer.added.items()):
+        places[token.is_normalised][text.encode()] = place
+    return tokens, *places
+
+
+def _first_bytes(texts: Iterable[bytes]) -> list[int]:
     words = [0] * 8
     for text in texts:
-        byte = text.encode()[0]
-        words[byte // 32] |= 1 << byte % 32
+        words[text[0] // 32] |= 1 << text[0] % 32
     return words
 
 
-def _items(items: Iterable[Item]) -> bytes:
+def _rows(rows: list[list[int]]) -> tuple[int, bytes]:
+    return len(rows), np.array(rows, "<u4").tobytes()
+
+
+def _items(items: Iterable[Item]) -> tuple[int, bytes]:
     kinds = {FIRST: 1, SECOND: 2}
-    rows = [
-        (0, item.what, item.type_id)
-        if isinstance(item.what, int)
-        else (kinds[item.what], 0, item.type_id)
-        for item in items
-    ]
-    return np.array(rows, "<u4").tobytes()
+    return _rows(
+        [
+            [0, item.what, item.type_id]
+            if isinstance(item.what, int)
+            else [kinds[item.what], 0, item.type_id]
+            for item in items
+        ]
+    )

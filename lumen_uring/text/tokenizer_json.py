@@ -8,16 +8,23 @@ that wrote it.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
 from lumen_uring.errors import ConfigError
+from lumen_uring.text import models, normalizers, pretokenizers
 from lumen_uring.text.actions import Bert
+from lumen_uring.text.facts import members
+from lumen_uring.text.models import Model
+from lumen_uring.text.normalizers import Stages
+from lumen_uring.text.pools import Pools
+from lumen_uring.text.pretokenizers import Splits
 
 FIRST, SECOND = "A", "B"
+LSTRIPS, RSTRIPS, SINGLE_WORD = 1, 2, 4
 _BYTES_MAX: Final = 64 << 20
-_CHARS_MAX: Final = 200  # LM_TEXT_WORD_CHARS
 _ITEMS_MAX: Final = 16
 _TYPES_MAX: Final = 1 << 16
 
@@ -31,23 +38,34 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class WordPiece:
-    """A tokenizer: its vocabulary, and what comes before and after it.
+class Added:
+    """A token that is cut out of a text before everything else, or out of the normalised text."""
 
-    `added` are cut out of a text before everything else, by content.
-    """
-
-    vocabulary: dict[str, int]
-    unknown: str
-    prefix: str  # of a piece that does not begin its word
-    word_chars_max: int
-    bert: Bert
-    added: dict[str, int]
-    single: tuple[Item, ...]
-    pair: tuple[Item, ...]
+    id: int
+    flags: int
+    is_normalised: bool
 
 
-def read(path: Path) -> WordPiece:
+@dataclass(frozen=True, slots=True)
+class Tokenizer:
+    """A tokenizer: its model, and what comes before and after it."""
+
+    model: Model
+    bert: Bert | None  # WordPiece in one look-up a code point
+    stages: Stages
+    splits: Splits
+    pools: Pools
+    added: dict[str, Added] = field(default_factory=dict)
+    single: tuple[Item, ...] = ()
+    pair: tuple[Item, ...] = ()
+
+    @property
+    def vocabulary(self) -> int:
+        """How many ids there are."""
+        return max([self.model.vocabulary - 1, *(token.id for token in self.added.values())]) + 1
+
+
+def read(path: Path) -> Tokenizer:
     """Reads a file.
 
     Args:
@@ -59,141 +77,154 @@ def read(path: Path) -> WordPiece:
     try:
         raw = path.read_bytes()
         if len(raw) > _BYTES_MAX:
-            raise ConfigError(f"{path}: expected at most {_BYTES_MAX} bytes, found {len(raw)}.")
-        document = json.loads(raw)
-        return _Reader(path).read(document)
+            raise ConfigError(f"expected at most {_BYTES_MAX} bytes, found {len(raw)}")
+        return _read(json.loads(raw))
     except OSError as error:
         raise ConfigError(f"{path}: expected a readable file, found: {error.strerror}.") from None
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}.") from None
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path}: expected JSON, found: {error}.") from None
     except KeyError as error:
         raise ConfigError(f"{path}: expected a tokenizer, found no {error}.") from None
-    except (TypeError, AttributeError) as error:
+    except (TypeError, AttributeError, IndexError, OverflowError) as error:
         raise ConfigError(f"{path}: expected a tokenizer, found: {error}.") from None
 
 
-class _Reader:
-    def __init__(self, path: Path) -> None:
-        self._path = path
+def _read(document: dict[str, Any]) -> Tokenizer:
+    pools = Pools()
+    normalizer, pre = document.get("normalizer"), document.get("pre_tokenizer")
+    splits = pretokenizers.read(pre, pools)
+    stages = normalizers.read(normalizer, pools)
+    if splits.stand_in:
+        normalizers.put_stand_in(stages, splits.stand_in, pools)
+    model = models.read(document.get("model"), splits.is_byte_level)
+    added = _added(document.get("added_tokens") or [], model, stages, splits)
+    ids = {**model.ids, **{content: token.id for content, token in added.items()}}
+    single, pair = _around(document.get("post_processor"), ids)
+    is_direct = (
+        model.kind == models.WORDPIECE
+        and (normalizer or {}).get("type") == "BertNormalizer"
+        and (pre or {}).get("type") == "BertPreTokenizer"
+        and not any(token.is_normalised for token in added.values())
+    )
+    bert = Bert(*normalizers.bert_switches(normalizer)) if is_direct and normalizer else None
+    return Tokenizer(model, bert, stages, splits, pools, added, single, pair)
 
-    def read(self, document: dict[str, Any]) -> WordPiece:
-        model = self._of(document, "model", "WordPiece")
-        bert = self._bert(self._of(document, "normalizer", "BertNormalizer"))
-        self._of(document, "pre_tokenizer", "BertPreTokenizer")
-        vocabulary = self._vocabulary(model["vocab"])
-        added = self._added(document.get("added_tokens") or [], vocabulary)
-        chars = model.get("max_input_chars_per_word", 100)
-        if type(chars) is not int or not 0 <= chars <= _CHARS_MAX:
-            raise self._error(f"max_input_chars_per_word: expected 0..{_CHARS_MAX}, found {chars}")
-        if model["unk_token"] not in vocabulary:
-            raise self._error(f"unk_token: found no {model['unk_token']!r} in the vocabulary")
-        single, pair = self._around(document.get("post_processor"), {**vocabulary, **added})
-        prefix = model.get("continuing_subword_prefix", "##")
-        if not isinstance(prefix, str):
-            raise self._error(f"continuing_subword_prefix: expected a text, found {prefix!r}")
-        return WordPiece(vocabulary, model["unk_token"], prefix, chars, bert, added, single, pair)
 
-    def _error(self, what: str) -> ConfigError:
-        return ConfigError(f"{self._path}: {what}.")
+# ---- added tokens ----
 
-    def _of(self, document: dict[str, Any], part: str, kind: str) -> dict[str, Any]:
-        found = document.get(part)
-        name = found.get("type") if isinstance(found, dict) else None
-        if name != kind:
-            raise self._error(f"{part}: expected the type {kind}, found {name or 'none'}")
-        assert isinstance(found, dict)
-        return found
 
-    def _vocabulary(self, vocabulary: dict[str, int]) -> dict[str, int]:
-        count = len(vocabulary)
-        numbers = vocabulary.values()
-        is_whole = all(type(number) is int for number in numbers)
-        if not is_whole or sorted(numbers) != list(range(count)) or not count:
-            raise self._error(f"vocab: expected the ids 0..{count - 1}, each once")
-        if any(not text for text in vocabulary):
-            raise self._error("vocab: expected no empty piece")
-        try:
-            "".join(vocabulary).encode()
-        except UnicodeEncodeError:
-            raise self._error("vocab: expected Unicode, found half of a surrogate pair") from None
-        return vocabulary
-
-    def _bert(self, normalizer: dict[str, Any]) -> Bert:
-        lowercase = bool(normalizer.get("lowercase", True))
-        accents = normalizer.get("strip_accents")
-        return Bert(
-            bool(normalizer.get("clean_text", True)),
-            bool(normalizer.get("handle_chinese_chars", True)),
-            lowercase if accents is None else bool(accents),
-            lowercase,
-        )
-
-    def _added(self, entries: list[dict[str, Any]], vocabulary: dict[str, int]) -> dict[str, int]:
-        added: dict[str, int] = {}
-        for entry in entries:
-            content, number = entry["content"], entry["id"]
-            where = f"added_tokens: {content!r}"
-            if entry.get("normalized") or entry.get("single_word"):
-                raise self._error(f"{where}: expected neither normalized nor single_word")
-            if vocabulary.get(content) != number:
-                raise self._error(
-                    f"{where}: expected its id in vocab, {vocabulary.get(content)}, found {number}"
-                )
+def _added(
+    entries: list[dict[str, Any]], model: Model, stages: Stages, splits: Splits
+) -> dict[str, Added]:
+    added: dict[str, Added] = {}
+    most = -1
+    for entry in entries:
+        content, number = entry["content"], entry["id"]
+        where = f"added_tokens: {content!r}"
+        expected = model.ids.get(content)
+        if expected is None:
+            expected = max(most + 1, model.count)
+        if type(number) is not int or number != expected:
+            raise ConfigError(f"{where}: expected the id {expected}, found {number}")
+        most = max(most, number)
+        flags = LSTRIPS * bool(entry.get("lstrip")) | RSTRIPS * bool(entry.get("rstrip"))
+        flags |= SINGLE_WORD * bool(entry.get("single_word"))
+        if not content:
+            continue
+        if entry.get("normalized"):
+            content = _normalised(content, where, stages)
             if content:
-                added[content] = number
-        return added
+                _look_at_blanks(content, flags, where, splits)
+        if content:
+            added[content] = Added(number, flags, bool(entry.get("normalized")))
+    return added
 
-    def _around(
-        self, post: dict[str, Any] | None, ids: dict[str, int]
-    ) -> tuple[tuple[Item, ...], tuple[Item, ...]]:
-        if post is None:
-            return (Item(FIRST, 0),), (Item(FIRST, 0), Item(SECOND, 0))
-        kind = post.get("type")
-        if kind == "BertProcessing":
-            begin, end = Item(post["cls"][1], 0), post["sep"][1]
-            single = (begin, Item(FIRST, 0), Item(end, 0))
-            pair = (*single, Item(SECOND, 1), Item(end, 1))
-            return self._checked(single, [FIRST], ids), self._checked(pair, [FIRST, SECOND], ids)
-        if kind != "TemplateProcessing":
-            raise self._error(
-                "post_processor: expected the type TemplateProcessing or BertProcessing, found "
-                f"{kind}"
-            )
-        special = post["special_tokens"]
-        return (
-            self._template(post["single"], special, [FIRST], ids),
-            self._template(post["pair"], special, [FIRST, SECOND], ids),
+
+def _normalised(content: str, where: str, stages: Stages) -> str:
+    """What is looked for in the normalised text."""
+    found = stages.ascii_text(content) if content.isascii() and stages.rows else content
+    if found is None or (stages.rows and not content.isascii()):
+        raise ConfigError(
+            f"{where}: expected ASCII and no Replace or Prepend where it is normalized"
         )
+    return found
 
-    def _template(
-        self,
-        pieces: list[dict[str, Any]],
-        special: dict[str, Any],
-        texts: list[str],
-        ids: dict[str, int],
-    ) -> tuple[Item, ...]:
-        items: list[Item] = []
-        for piece in pieces:
-            ((kind, told),) = piece.items()
-            if kind == "Sequence":
-                items.append(Item(told["id"], told["type_id"]))
-                continue
-            items += [Item(number, told["type_id"]) for number in special[told["id"]]["ids"]]
-        return self._checked(tuple(items), texts, ids)
 
-    def _checked(
-        self, items: tuple[Item, ...], texts: list[str], ids: dict[str, int]
-    ) -> tuple[Item, ...]:
-        found = [item.what for item in items if item.what in (FIRST, SECOND)]
-        numbers = [item.what for item in items if item.what not in (FIRST, SECOND)]
-        if found != texts or len(items) > _ITEMS_MAX:
-            raise self._error(f"post_processor: expected the texts {texts}, found {found}")
-        for what, value, count in (
-            *(("a special token's id", number, len(ids)) for number in numbers),
-            *(("a type_id", item.type_id, _TYPES_MAX) for item in items),
-        ):
-            if type(value) is not int or not 0 <= value < count:
-                raise self._error(
-                    f"post_processor: expected {what} of 0..{count - 1}, found {value!r}"
-                )
-        return items
+def _look_at_blanks(content: str, flags: int, where: str, splits: Splits) -> None:
+    """A token that may go on behind a word's end needs the whole text at once."""
+    blank = members("blank")
+    if splits.stand_in and (" " in content or splits.stand_in in content):
+        raise ConfigError(f"{where}: expected no blank in it where there is a Metaspace")
+    goes_on = any(after == " " and not blank[ord(before)] for before, after in pairwise(content))
+    if goes_on or flags & RSTRIPS:
+        splits.may_cut = False
+
+
+# ---- what is put around texts ----
+
+
+def _around(
+    post: dict[str, Any] | None, ids: dict[str, int]
+) -> tuple[tuple[Item, ...], tuple[Item, ...]]:
+    found = [part for part in _processors(post, 0) if part.get("type") != "ByteLevel"]
+    if not found:
+        return (Item(FIRST, 0),), (Item(FIRST, 0), Item(SECOND, 1))
+    if len(found) > 1:
+        raise ConfigError("post_processor: expected one that adds tokens, found several")
+    (post,) = found
+    kind = post.get("type")
+    if kind in ("BertProcessing", "RobertaProcessing"):
+        is_bert = kind == "BertProcessing"
+        begin, end = Item(post["cls"][1], 0), Item(post["sep"][1], 0)
+        single = (begin, Item(FIRST, 0), end)
+        second = (Item(SECOND, int(is_bert)), Item(post["sep"][1], int(is_bert)))
+        pair = (*single, *(() if is_bert else (end,)), *second)
+        return _checked(single, [FIRST], ids), _checked(pair, [FIRST, SECOND], ids)
+    if kind != "TemplateProcessing":
+        raise ConfigError(
+            "post_processor: expected the type TemplateProcessing, BertProcessing, "
+            f"RobertaProcessing, ByteLevel or a Sequence of them, found {kind}"
+        )
+    special = post["special_tokens"]
+    return (
+        _template(post["single"], special, [FIRST], ids),
+        _template(post["pair"], special, [FIRST, SECOND], ids),
+    )
+
+
+def _processors(post: dict[str, Any] | None, depth: int) -> list[dict[str, Any]]:
+    if post is None:
+        return []
+    if post.get("type") == "Sequence" and depth < _ITEMS_MAX:
+        return [one for part in post["processors"] for one in _processors(part, depth + 1)]
+    return [post]
+
+
+def _template(
+    pieces: list[dict[str, Any]], special: dict[str, Any], texts: list[str], ids: dict[str, int]
+) -> tuple[Item, ...]:
+    items: list[Item] = []
+    for piece in pieces:
+        ((kind, told),) = piece.items()
+        if kind == "Sequence":
+            items.append(Item(told["id"], told["type_id"]))
+            continue
+        items += [Item(number, told["type_id"]) for number in special[told["id"]]["ids"]]
+    return _checked(tuple(items), texts, ids)
+
+
+def _checked(items: tuple[Item, ...], texts: list[str], ids: dict[str, int]) -> tuple[Item, ...]:
+    found = [item.what for item in items if item.what in (FIRST, SECOND)]
+    numbers = [item.what for item in items if item.what not in (FIRST, SECOND)]
+    if found != texts or len(items) > _ITEMS_MAX:
+        raise ConfigError(f"post_processor: expected the texts {texts}, found {found}")
+    count = max(ids.values(), default=-1) + 1
+    for what, value, limit in (
+        *(("a special token's id", number, count) for number in numbers),
+        *(("a type_id", item.type_id, _TYPES_MAX) for item in items),
+    ):
+        if type(value) is not int or not 0 <= value < limit:
+            raise ConfigError(f"post_processor: expected {what} of 0..{limit - 1}, found {value!r}")
+    return items

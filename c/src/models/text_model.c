@@ -15,15 +15,16 @@
 static struct lm_text_room room_of(const struct lm_text_model *text, uint32_t worker) {
     int64_t *room = (int64_t *)((uint8_t *)text->rooms.base + worker * text->room_bytes);
     const uint32_t most = text->tokens_max;
-    return (struct lm_text_room){room, room + most, room + 2 * (size_t)most, most};
+    int64_t *const rest = room + 2 * (size_t)most;
+    return (struct lm_text_room){room, room + most, rest, most, rest + most};
 }
 
-/* A text behind a prompt, in the worker's room behind the tokens. */
+/* A text behind a prompt, in the worker's room behind all else. */
 static struct lm_text put_prompt(const struct lm_text_model *text, uint32_t worker, uint32_t prompt,
                                  struct lm_text first) {
     if (prompt == 0) return first;
     const struct lm_text before = text->prompts[prompt - 1];
-    char *room = (char *)room_of(text, worker).rest + text->tokens_max * sizeof(int64_t);
+    char *room = (char *)room_of(text, worker).scratch + text->scratch_bytes;
     memcpy(room, before.at, before.bytes);
     memcpy(room + before.bytes, first.at, first.bytes);
     return (struct lm_text){room, before.bytes + first.bytes};

@@ -43,7 +43,7 @@ struct lm_text_model {
     int64_t *ones, *positions;             /* of tokens_max tokens, for all workers */
     /* For each worker the tokens of one text; touched by those that there are. */
     struct lm_mapping rooms;
-    size_t room_bytes;
+    size_t room_bytes, scratch_bytes; /* of each; what reading a text needs of it */
 };
 
 /* Runs of some texts, as their thread gives them. */

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "models/model.h"
 #include "models/text_model.h"
+#include "text/pieces.h"
 #include "text/pool.h"
 
 static const char *const input_names[LM_TEXT_INPUTS] = {[LM_TEXT_IDS] = "input_ids",
@@ -176,7 +177,8 @@ static int take_output(struct lm_text_model *text, const struct lm_model *model,
 
 static int open_rooms(struct lm_text_model *text) {
     const size_t most = text->tokens_max;
-    text->room_bytes = 3 * most * sizeof(int64_t);
+    text->scratch_bytes = lm_text_scratch_bytes(&text->tokenizer, false);
+    text->room_bytes = 3 * most * sizeof(int64_t) + text->scratch_bytes;
     if (text->prompt_count) text->room_bytes += text->prompt_bytes_max + LM_STRING_BYTES_MAX;
     text->room_bytes = lm_align_up(text->room_bytes, LM_SLOT_ALIGN);
     text->ones = calloc(2 * most, sizeof *text->ones);
@@ -200,7 +202,7 @@ static int open_rooms(struct lm_text_model *text) {
 static int try_last_token(struct lm_text_model *text, const struct lm_model *model,
                           const struct lm_ort *ort) {
     int64_t *ids = text->rooms.base;
-    const struct lm_text_room room = {ids, ids + 1, NULL, text->tokens_max};
+    const struct lm_text_room room = {ids, ids + 1, NULL, text->tokens_max, NULL};
     OrtValue *output = NULL;
     const float *data;
     size_t width = 0;

@@ -57,11 +57,14 @@ uint32_t lm_text_encode(const struct lm_tokenizer *tokenizer, struct lm_text fir
     /* The first text is written behind room for all special tokens, and later moves to the front.
      */
     int64_t *place = room->ids + special;
-    const uint32_t counted = second.at ? LM_TEXT_COUNT_MAX : most;
-    uint32_t firsts = lm_text_pieces(tokenizer, first.at, first.bytes, place, most, counted);
+    struct lm_text_out out = {.ids = place,
+                              .capacity = most,
+                              .most = second.at ? LM_TEXT_COUNT_MAX : most,
+                              .scratch = room->scratch};
+    uint32_t firsts = lm_text_pieces(tokenizer, first.at, first.bytes, &out);
     uint32_t seconds = 0;
-    if (second.at)
-        seconds = lm_text_pieces(tokenizer, second.at, second.bytes, room->rest, most, counted);
+    out.ids = room->rest;
+    if (second.at) seconds = lm_text_pieces(tokenizer, second.at, second.bytes, &out);
     if (firsts == LM_TEXT_NO_UTF8 || seconds == LM_TEXT_NO_UTF8) return LM_TEXT_NO_UTF8;
     if ((uint64_t)firsts + seconds > most && !may_cut) return LM_TEXT_TOO_LONG;
     share(most, &firsts, &seconds);

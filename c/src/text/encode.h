@@ -17,6 +17,7 @@ struct lm_text {
 struct lm_text_room {
     int64_t *ids, *types, *rest;
     uint32_t capacity; /* of each */
+    void *scratch;     /* as of lm_text_out */
 };
 
 #define LM_TEXT_TOO_LONG (UINT32_MAX - 1) /* something had to be cut, and may not be */

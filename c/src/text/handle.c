@@ -29,9 +29,10 @@ int lumen_tokenizer_open(const void *file, uint64_t bytes, lumen_tokenizer **han
 int64_t lumen_tokenizer_encode(const lumen_tokenizer *handle, const char *first,
                                uint64_t first_bytes, const char *second, uint64_t second_bytes,
                                int64_t *ids, int64_t *types, uint32_t capacity, uint32_t may_cut) {
-    int64_t *rest = malloc((capacity + 1) * sizeof *rest);
+    const size_t rest_bytes = (capacity + 1) * sizeof(int64_t);
+    int64_t *rest = malloc(rest_bytes + lm_text_scratch_bytes(&handle->tokenizer, false));
     if (!rest) return lm_error(LUMEN_E_NOMEM, "no memory for %u tokens", capacity);
-    const struct lm_text_room room = {ids, types, rest, capacity};
+    const struct lm_text_room room = {ids, types, rest, capacity, rest + capacity + 1};
     uint32_t count =
         lm_text_encode(&handle->tokenizer, (struct lm_text){first, first_bytes},
                        (struct lm_text){second, second_bytes}, capacity, may_cut != 0, &room);

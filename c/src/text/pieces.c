@@ -1,169 +1,151 @@
-/* pieces.c: see pieces.h. */
+/* pieces.c: see pieces.h. Added tokens, and the segments between them. */
 #include "text/pieces.h"
 
-#include <stdbool.h>
-#include <string.h>
-
+#include "base/memory.h"
+#include "text/added.h"
+#include "text/bpe.h"
+#include "text/stages.h"
+#include "text/unigram.h"
 #include "text/utf8.h"
+#include "text/wordpiece.h"
 
-enum { CHAR_BYTES_MAX = 4 };
+/* ---- segments ---- */
 
-/* A word so far, normalised, and the combining marks at its end, which are kept in the order of
- * their classes (Unicode's canonical ordering). */
-struct word {
-    uint8_t bytes[LM_TEXT_WORD_CHARS * CHAR_BYTES_MAX];
-    uint32_t used, chars, marks;
-    uint16_t mark_at[LM_TEXT_WORD_CHARS];
-    uint8_t mark_class[LM_TEXT_WORD_CHARS];
+struct segments {
+    struct lm_text_reading reading;
+    const uint8_t *start, *at, *end;
+    const uint8_t *looked; /* up to here blanks are known to stay */
+    bool is_open;          /* a segment has begun */
 };
 
-struct reading {
-    const struct lm_tokenizer *tokenizer;
-    int64_t *ids;
-    uint32_t capacity; /* of `ids`: later tokens are counted and not written */
-    uint32_t count;
-    struct word word;
-};
-
-static void push(struct reading *reading, uint32_t id) {
-    if (reading->count < reading->capacity) reading->ids[reading->count] = id;
-    reading->count++;
+static void begin(struct segments *text) {
+    text->is_open = true;
+    text->reading.is_first = text->at == text->start;
+    if (!text->reading.is_direct) lm_text_stages_begin(&text->reading);
 }
 
-/* ---- a word to pieces ---- */
-
-/* The longest piece that the word has at `at`: where it ends, or 0. */
-static uint32_t longest(const struct lm_tokenizer *tokenizer, const struct word *word, uint32_t at,
-                        uint32_t *id_out) {
-    uint32_t node = at == 0 ? tokenizer->header->root : tokenizer->header->rest, end = 0;
-    for (uint32_t b = at; b < word->used; b++) {
-        node = lm_text_child_of(tokenizer, node, word->bytes[b]);
-        if (!node) break;
-        if (!tokenizer->values[node]) continue;
-        *id_out = tokenizer->values[node] - 1;
-        end = b + 1;
-    }
-    return end;
+static void end(struct segments *text) {
+    if (text->reading.is_direct)
+        lm_text_direct_end(&text->reading);
+    else if (text->is_open)
+        lm_text_stages_end(&text->reading);
+    text->is_open = false;
 }
 
-static void end_word(struct reading *reading) {
-    struct word *word = &reading->word;
-    const struct lm_text_header *header = reading->tokenizer->header;
-    if (word->chars == 0) return;
-    const uint32_t before = reading->count;
-    uint32_t at = word->chars > header->word_chars_max ? UINT32_MAX : 0, id = 0;
-    while (at < word->used) {
-        uint32_t end = longest(reading->tokenizer, word, at, &id);
-        if (end) push(reading, id);
-        at = end ? end : UINT32_MAX;
-    }
-    if (at == UINT32_MAX) { /* too long, or a part of it is no piece */
-        reading->count = before;
-        push(reading, header->unknown);
-    }
-    word->used = word->chars = word->marks = 0;
+/* Takes an added token of `bytes` bytes; false: words beside hide it, and its bytes are text. */
+static bool take_added(struct segments *text, const struct lm_text_added *added, uint32_t bytes) {
+    const struct lm_tokenizer *tokenizer = text->reading.tokenizer;
+    const uint8_t *from = text->at, *to = text->at + bytes;
+    if (added->flags & LM_TEXT_SINGLE_WORD &&
+        lm_text_hides(tokenizer, text->start, text->at, bytes, text->end))
+        return false;
+    end(text);
+    if (added->flags & LM_TEXT_RSTRIPS) to += lm_text_blanks(tokenizer, to, text->end);
+    lm_text_push(&text->reading, added->id, (uint32_t)(from - text->start),
+                 (uint32_t)(to - text->start));
+    text->at = text->looked = to;
+    return true;
 }
 
-/* ---- chars to words ---- */
-
-/* Makes room for a mark among the marks at the end of the word, and returns its place. */
-static uint32_t place_of_mark(struct word *word, uint32_t bytes, uint8_t mark_class) {
-    uint32_t m = word->marks, at;
-    while (m > 0 && word->mark_class[m - 1] > mark_class) m--;
-    at = m < word->marks ? word->mark_at[m] : word->used;
-    memmove(word->bytes + at + bytes, word->bytes + at, word->used - at);
-    for (uint32_t later = word->marks; later > m; later--) {
-        word->mark_at[later] = (uint16_t)(word->mark_at[later - 1] + bytes);
-        word->mark_class[later] = word->mark_class[later - 1];
-    }
-    word->mark_at[m] = (uint16_t)at;
-    word->mark_class[m] = mark_class;
-    word->marks++;
-    return at;
+/* Skips blanks that go: before a token that takes those on its left, or at a segment's ends.
+ * Returns whether it did. */
+static bool skip_blanks(struct segments *text) {
+    const struct lm_tokenizer *tokenizer = text->reading.tokenizer;
+    const uint32_t flags = tokenizer->header->flags;
+    if (text->at < text->looked) return false;
+    const uint32_t blanks = lm_text_blanks(tokenizer, text->at, text->end);
+    const uint8_t *behind = text->at + blanks;
+    struct lm_text_added added = {0, 0};
+    if (!blanks) return false;
+    text->looked = behind;
+    uint32_t bytes =
+        behind < text->end ? lm_text_find_added(tokenizer, 0, behind, text->end, &added) : 0;
+    if (bytes && added.flags & LM_TEXT_SINGLE_WORD &&
+        lm_text_hides(tokenizer, text->start, behind, bytes, text->end))
+        bytes = 0;
+    const bool goes = (bytes && added.flags & LM_TEXT_LSTRIPS) ||
+                      (flags & LM_TEXT_STRIPS_LEFT && !text->is_open) ||
+                      (flags & LM_TEXT_STRIPS_RIGHT && (bytes || behind == text->end));
+    if (goes) text->at = behind;
+    return goes;
 }
 
-static void add_char(struct reading *reading, const uint8_t *bytes, uint32_t count,
-                     uint8_t mark_class) {
-    struct word *word = &reading->word;
-    if (word->chars++ >= reading->tokenizer->header->word_chars_max) return; /* it is unknown */
-    uint32_t at = word->used;
-    if (mark_class)
-        at = place_of_mark(word, count, mark_class);
-    else
-        word->marks = 0;
-    for (uint32_t b = 0; b < count; b++) word->bytes[at + b] = bytes[b];
-    word->used += count;
+/* Reads `bytes` bytes as text, whatever tokens they hold. False: this is no UTF-8. */
+static bool read_chars(struct segments *text, uint32_t bytes) {
+    const uint8_t *behind = text->at + bytes;
+    while (text->at < behind) {
+        uint32_t length;
+        const uint32_t point = lm_utf8_at(text->at, text->end, &length);
+        if (!length) return false;
+        if (!text->is_open) begin(text);
+        const uint32_t from = (uint32_t)(text->at - text->start);
+        if (text->reading.is_direct)
+            lm_text_direct_char(&text->reading, point, text->at, length);
+        else
+            lm_text_stages_put(&text->reading, (struct lm_text_char){point, from, from + length});
+        text->at += length;
+    }
+    return true;
 }
 
-static void take(struct reading *reading, enum lm_text_action action, const uint8_t *bytes,
-                 uint32_t count, uint8_t mark_class) {
-    switch (action) {
-    case LM_TEXT_WORD: add_char(reading, bytes, count, 0); break;
-    case LM_TEXT_MARK: add_char(reading, bytes, count, mark_class); break;
-    case LM_TEXT_BLANK: end_word(reading); break;
-    case LM_TEXT_ALONE:
-        end_word(reading);
-        add_char(reading, bytes, count, 0);
-        end_word(reading);
-        break;
-    case LM_TEXT_DROPPED:
-        if (mark_class) reading->word.marks = 0;
-        break;
-    case LM_TEXT_SEQUENCE: break; /* its chars are taken one by one */
+static bool read(struct segments *text) {
+    const struct lm_tokenizer *tokenizer = text->reading.tokenizer;
+    const uint32_t strips = LM_TEXT_STRIPS_LEFT | LM_TEXT_STRIPS_RIGHT | LM_TEXT_LOOKS_AHEAD;
+    const bool may_skip = tokenizer->header->flags & strips;
+    while (text->at < text->end && text->reading.count <= text->reading.out->most) {
+        struct lm_text_added added;
+        if (may_skip && skip_blanks(text)) continue;
+        const uint32_t bytes = lm_text_find_added(tokenizer, 0, text->at, text->end, &added);
+        if (bytes && take_added(text, &added, bytes)) continue;
+        if (!read_chars(text, bytes ? bytes : 1)) return false;
     }
-}
-
-static void take_sequence(struct reading *reading, const uint8_t *at) {
-    for (uint32_t chars = *at++; chars > 0; chars--) {
-        take(reading, at[0], at + 3, at[2], at[1]);
-        at += 3 + at[2];
-    }
+    end(text);
+    return true;
 }
 
 /* ---- a text ---- */
 
-/* The longest added token that begins here: its bytes, or 0. */
-static uint32_t added_token(const struct lm_tokenizer *tokenizer, const uint8_t *at,
-                            const uint8_t *end, uint32_t *id_out) {
-    const struct lm_text_header *header = tokenizer->header;
-    if (!(header->first_bytes[*at / 32] >> (*at % 32) & 1)) return 0;
-    uint32_t node = header->added, bytes = 0;
-    for (const uint8_t *b = at; b < end; b++) {
-        node = lm_text_child_of(tokenizer, node, *b);
-        if (!node) break;
-        if (!tokenizer->values[node]) continue;
-        *id_out = tokenizer->values[node] - 1;
-        bytes = (uint32_t)(b + 1 - at);
-    }
-    return bytes;
+static size_t window_bytes(uint32_t window, bool has_places) {
+    const size_t all = LM_TEXT_START + (size_t)window + LM_TEXT_WINDOW_SPARE;
+    return lm_align_up(all, 8) + (has_places ? 2 * all * sizeof(uint32_t) : 0);
 }
 
-uint32_t lm_text_pieces(const struct lm_tokenizer *tokenizer, const char *text, size_t text_bytes,
-                        int64_t *ids, uint32_t capacity, uint32_t most) {
-    struct reading reading = {.tokenizer = tokenizer, .ids = ids, .capacity = capacity};
-    const uint8_t *at = (const uint8_t *)text, *end = at + text_bytes;
-    reading.word.used = reading.word.chars = reading.word.marks = 0;
-    while (at < end && reading.count <= most) {
-        uint32_t id, bytes = added_token(tokenizer, at, end, &id);
-        if (bytes) {
-            end_word(&reading);
-            push(&reading, id);
-            at += bytes;
-            continue;
-        }
-        uint32_t point = lm_utf8_at(at, end, &bytes);
-        if (!bytes) return LM_TEXT_NO_UTF8;
-        uint32_t found =
-            tokenizer->actions[tokenizer->blocks[point / LM_TEXT_BLOCK] * LM_TEXT_BLOCK +
-                               point % LM_TEXT_BLOCK];
-        enum lm_text_action action = found & ((1u << LM_TEXT_ACTION_BITS) - 1);
-        uint32_t own = found >> LM_TEXT_ACTION_BITS;
-        if (action == LM_TEXT_SEQUENCE)
-            take_sequence(&reading, tokenizer->pool + own);
-        else
-            take(&reading, action, at, bytes, (uint8_t)own);
-        at += bytes;
+size_t lm_text_scratch_bytes(const struct lm_tokenizer *tokenizer, bool has_places) {
+    const struct lm_text_header *header = tokenizer->header;
+    if (header->flags & LM_TEXT_DIRECT && !has_places) return 0;
+    size_t room = 0;
+    if (header->model == LM_TEXT_UNIGRAM) room = lm_text_unigram_room(header->window);
+    if (header->model == LM_TEXT_BPE) room = lm_text_bpe_room(header->window);
+    return lm_align_up(window_bytes(header->window, has_places), 8) + room;
+}
+
+static void lay_out(struct lm_text_reading *reading, uint8_t *scratch) {
+    struct lm_text_window *window = &reading->window;
+    const bool has_places = reading->out->places != NULL;
+    const uint32_t capacity = reading->tokenizer->header->window;
+    const size_t all = LM_TEXT_START + (size_t)capacity + LM_TEXT_WINDOW_SPARE;
+    *window = (struct lm_text_window){.bytes = scratch, .capacity = LM_TEXT_START + capacity};
+    if (has_places) {
+        window->from = (uint32_t *)(void *)(scratch + lm_align_up(all, 8));
+        window->to = window->from + all;
     }
-    end_word(&reading);
-    return reading.count;
+    reading->room = scratch + lm_align_up(window_bytes(capacity, has_places), 8);
+}
+
+uint32_t lm_text_pieces(const struct lm_tokenizer *tokenizer, const char *text, size_t bytes,
+                        const struct lm_text_out *out) {
+    struct segments segments; /* most of it is set where it is used */
+    segments.reading.tokenizer = tokenizer;
+    segments.reading.out = out;
+    segments.reading.count = 0;
+    segments.reading.is_direct = tokenizer->header->flags & LM_TEXT_DIRECT && !out->places;
+    segments.start = segments.at = segments.looked = (const uint8_t *)text;
+    segments.end = segments.start + bytes;
+    segments.is_open = false;
+    segments.reading.window.from = NULL;
+    if (segments.reading.is_direct)
+        segments.reading.word.used = segments.reading.word.chars = segments.reading.word.marks = 0;
+    else
+        lay_out(&segments.reading, out->scratch);
+    return read(&segments) ? segments.reading.count : LM_TEXT_NO_UTF8;
 }

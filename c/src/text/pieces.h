@@ -1,19 +1,23 @@
-/* pieces.h: a text to the ids of its pieces, as BERT's tokenizers have it: the text is normalised,
- * cut into words, and each word into the longest pieces of the vocabulary. Allocates nothing, holds
- * no state: any thread.
+/* pieces.h: a text to the ids of its tokens, as Hugging Face's tokenizers have it: added tokens are
+ * cut out, the rest is normalised, split, and given to the model. Allocates nothing, holds no
+ * state: any thread.
  */
 #ifndef LM_TEXT_PIECES_H
 #define LM_TEXT_PIECES_H
 
-#include "text/file.h"
+#include <stdbool.h>
 
-#define LM_TEXT_NO_UTF8 UINT32_MAX
-#define LM_TEXT_COUNT_MAX (UINT32_MAX - 8)
+#include "text/file.h"
+#include "text/out.h"
+
+/* What the reading of a text needs beside its tokens. A tokenizer of BERT's kind needs nothing,
+ * unless places are asked for. */
+size_t lm_text_scratch_bytes(const struct lm_tokenizer *tokenizer, bool has_places);
 
 /* Writes the ids of a text, the first `capacity` of them. Special tokens in the text itself are
- * what they stand for; none is put around it. Returns how many it has, but stops when there are
- * more than `most`, which is below LM_TEXT_COUNT_MAX; or LM_TEXT_NO_UTF8. */
+ * what they stand for; none is put around it. Returns how many it has, but may stop when there are
+ * more than `most`; or LM_TEXT_NO_UTF8. */
 uint32_t lm_text_pieces(const struct lm_tokenizer *tokenizer, const char *text, size_t bytes,
-                        int64_t *ids, uint32_t capacity, uint32_t most);
+                        const struct lm_text_out *out);
 
 #endif

@@ -23,4 +23,18 @@ static inline uint32_t lm_utf8_at(const uint8_t *at, const uint8_t *end, uint32_
     return point;
 }
 
+/* How many bytes a code point has. */
+static inline uint32_t lm_utf8_length(uint32_t point) {
+    return point < 0x80 ? 1 : point < 0x800 ? 2 : point < 0x10000 ? 3 : 4;
+}
+
+/* Writes a code point; returns its bytes, up to 4. */
+static inline uint32_t lm_utf8_write(uint8_t *at, uint32_t point) {
+    static const uint8_t leads[5] = {0, 0, 0xC0, 0xE0, 0xF0};
+    const uint32_t bytes = lm_utf8_length(point);
+    for (uint32_t b = bytes - 1; b > 0; b--, point >>= 6) at[b] = (uint8_t)(0x80 | (point & 0x3F));
+    at[0] = (uint8_t)(leads[bytes] | point);
+    return bytes;
+}
+
 #endif
