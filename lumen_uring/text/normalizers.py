@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from lumen_uring.errors import ConfigError
-from lumen_uring.text.facts import HANGUL, POINTS, changes, facts, members, points_of
+from lumen_uring.text.facts import HANGUL, POINTS, Set, changes, facts, members
 from lumen_uring.text.patterns import of_regex
-from lumen_uring.text.pools import Pools, Table
+from lumen_uring.text.pools import GOES, SPACED, SYLLABLE, Pools, Table
 
 # As in c/src/text/file.h.
 MAP, ORDER, COMPOSE, CLUSTERS, SQUEEZE, REPLACE, PREPEND = range(7)
@@ -90,7 +90,7 @@ class _Reader:
         self._kinds: dict[str, Callable[[dict[str, Any]], None]] = {
             "BertNormalizer": self._bert,
             "Lowercase": lambda _: self._map(changes("lower")),
-            "StripAccents": lambda _: self._drop("accents"),
+            "StripAccents": lambda _: self._map({}, [(members("accents"), GOES)]),
             "NFD": lambda _: self._decompose(False),
             "NFKD": lambda _: self._decompose(True),
             "NFC": lambda _: self._compose(False),
@@ -128,24 +128,22 @@ class _Reader:
             )
         return self._pools.sequence(map(ord, text))
 
-    def _map(self, becomes: Mapping[int, list[int]], *, syllables: bool = False) -> None:
-        table = self._pools.table(self._pools.becoming(becomes, syllables=syllables))
-        self.stages.maps.append((len(self.stages.rows), dict(becomes)))
+    def _map(self, becomes: Changes, rules: Iterable[tuple[Set, int]] = ()) -> None:
+        known = dict(becomes)
+        for points, what in rules:
+            texts = {GOES: [], self._pools.blank_entry(): [32]}
+            known |= {int(p): texts[what] for p in np.flatnonzero(points[:128]) if what in texts}
+        table = self._pools.table(self._pools.becoming(becomes, rules))
+        self.stages.maps.append((len(self.stages.rows), known))
         self._add(MAP, table=table)
-
-    def _drop(self, name: str) -> None:
-        self._map({point: [] for point in points_of(facts()[name])})
 
     def _bert(self, document: dict[str, Any]) -> None:
         clean, ideographs, accents, lowercase = bert_switches(document)
-        first: Changes = {}
-        if ideographs:
-            first |= {p: [32, p, 32] for p in points_of(facts()["ideographs"])}
+        rules = [(members("ideographs"), SPACED)] if ideographs else []
         if clean:
-            first |= {p: [] for p in points_of(facts()["dropped"])}
-            first |= {p: [32] for p in points_of(facts()["spaces"])}
-        if first:
-            self._map(first)
+            rules += [(members("dropped"), GOES), (members("spaces"), self._pools.blank_entry())]
+        if rules:
+            self._map({}, rules)
         last = changes("lower") if lowercase else {}
         if accents:
             self._decompose(False)
@@ -154,11 +152,14 @@ class _Reader:
             self._map(last)
 
     def _nmt(self, _: dict[str, Any]) -> None:
-        becomes: Changes = {p: [] for p in points_of(facts()["nmt_dropped"])}
-        self._map(becomes | {p: [32] for p in points_of(facts()["nmt_spaces"])})
+        blank = self._pools.blank_entry()
+        self._map({}, [(members("nmt_dropped"), GOES), (members("nmt_spaces"), blank)])
 
     def _decompose(self, widely: bool) -> None:
-        self._map(changes("nfd") | (changes("nfkd") if widely else {}), syllables=True)
+        hangul = np.zeros(POINTS, np.bool_)
+        hangul[HANGUL.start : HANGUL.stop] = True
+        becomes = changes("nfd") | (changes("nfkd") if widely else {})
+        self._map(becomes, [(hangul, SYLLABLE)])
         self._add(ORDER, table=self._marks())
 
     def _compose(self, widely: bool) -> None:

@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from lumen_uring.errors import ConfigError
-from lumen_uring.text.facts import HANGUL, POINTS, Set, members
+from lumen_uring.text.facts import POINTS, Set, members
 
 # As in c/src/text/file.h.
 BLOCK: Final = 256
-STAYS, GOES, CHARS, SYLLABLE = range(4)
-_BECOMING_BITS: Final = 2
+STAYS, GOES, CHARS, SYLLABLE, SPACED = range(5)
+_BECOMING_BITS: Final = 3
 _CHARS_MAX: Final = 256
 _MASKS_MAX: Final = 32
 _TABLES_MAX: Final = 16
@@ -73,18 +73,29 @@ class Pools:
             raise ConfigError(f"expected normalizers of at most {_TABLES_MAX} tables, found more")
         return len(self.tables) - 1
 
-    def becoming(self, changes: Mapping[int, Iterable[int]], *, syllables: bool = False) -> Table:
-        """The entries of a table of what code points become; syllables: Hangul is taken apart."""
+    def becoming(
+        self, changes: Mapping[int, Iterable[int]], rules: Iterable[tuple[Set, int]] = ()
+    ) -> Table:
+        """The entries of a table of what code points become.
+
+        Args:
+            changes: the chars of some.
+            rules: what becomes of all of a set, where `changes` says nothing else.
+        """
         entries = np.zeros(POINTS, np.uint32)
+        for points, what in rules:
+            entries[points] = what
         for point, chars in changes.items():
             becomes = list(chars)
             if becomes != [point]:
                 entries[point] = (
                     CHARS | self.sequence(becomes) << _BECOMING_BITS if becomes else GOES
                 )
-        if syllables:
-            entries[HANGUL.start : HANGUL.stop] = SYLLABLE
         return entries
+
+    def blank_entry(self) -> int:
+        """The entry of what becomes a blank."""
+        return CHARS | self.sequence([32]) << _BECOMING_BITS
 
     def mask(self, points: Set) -> int:
         """The bit of a set of code points.

@@ -62,8 +62,15 @@ enum lm_text_stage_kind {
 };
 
 /* The low bits of an entry of MAP's table. */
-enum lm_text_becoming { LM_TEXT_STAYS, LM_TEXT_GOES, LM_TEXT_CHARS, LM_TEXT_SYLLABLE };
-enum { LM_TEXT_BECOMING_BITS = 2 };
+enum lm_text_becoming {
+    LM_TEXT_STAYS,
+    LM_TEXT_GOES,
+    LM_TEXT_CHARS,    /* those at the place that the other bits tell */
+    LM_TEXT_SYLLABLE, /* of Hangul: its letters */
+    LM_TEXT_SPACED,   /* itself between blanks */
+    LM_TEXT_BECOMINGS
+};
+enum { LM_TEXT_BECOMING_BITS = 3 };
 
 enum { LM_TEXT_MAY_END = 256 }; /* of ORDER's table: may be the second char of a composition */
 

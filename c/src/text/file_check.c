@@ -44,7 +44,7 @@ static bool chars_lie(const struct lm_tokenizer *tokenizer, uint32_t at, uint32_
 
 static bool becoming_is_right(const struct lm_tokenizer *tokenizer, uint32_t entry) {
     const uint32_t what = entry & ((1u << LM_TEXT_BECOMING_BITS) - 1);
-    return what != LM_TEXT_CHARS ||
+    return (what < LM_TEXT_BECOMINGS && what != LM_TEXT_CHARS) ||
            chars_lie(tokenizer, entry >> LM_TEXT_BECOMING_BITS, LM_TEXT_BLOCK);
 }
 

@@ -44,6 +44,12 @@ static void put_map(struct lm_text_reading *reading, uint32_t stage, struct lm_t
         put_chars(reading, stage, entry >> LM_TEXT_BECOMING_BITS, given.from, given.to);
         break;
     case LM_TEXT_SYLLABLE: put_syllable(reading, stage, given); break;
+    case LM_TEXT_SPACED:
+        put(reading, stage + 1, (struct lm_text_char){' ', given.from, given.from});
+        put(reading, stage + 1, given);
+        put(reading, stage + 1, (struct lm_text_char){' ', given.to, given.to});
+        break;
+    case LM_TEXT_BECOMINGS: break;
     }
 }
 
