@@ -14,7 +14,7 @@ PARALLEL = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(JOBS))
 
 .PHONY: help build dev run wheel wheel-test image clean test test-c test-sim test-python test-models models e2e epoll asan tsan fuzz \
         lint fmt check fresh sim proof mutants soak bench variants response-cache deaf overload http-overhead compare texts http-live perf-analyzer \
-        c10k c100k c1m slow experts ladder overhead floor pictures gil memory perfstat microbench json-bench engine dashboard
+        c10k c100k c1m slow experts ladder overhead floor pictures gil memory perfstat microbench tokenizer json-bench engine dashboard
 .DEFAULT_GOAL := help
 
 ## Use
@@ -265,6 +265,9 @@ microbench: dev ## queues, arenas, histograms, wake-ups by themselves
 
 engine: dev ## the native engine beside ONNX Runtime, numpy, XGBoost, LightGBM and the memory's speed
 	@$(BENCH).micro.engine
+
+tokenizer: dev ## trained tokenizers in C and in the wheel `tokenizers` (fetches 240 MB once)
+	@$(BENCH).micro.tokenizer
 
 json-bench: dev ## a picture as JSON, read by Lumen and by orjson with numpy
 	@$(BENCH).micro.json_bench

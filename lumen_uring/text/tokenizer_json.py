@@ -106,7 +106,7 @@ def _read(document: dict[str, Any]) -> Tokenizer:
         model.kind == models.WORDPIECE
         and (normalizer or {}).get("type") == "BertNormalizer"
         and (pre or {}).get("type") == "BertPreTokenizer"
-        and not any(token.is_normalised for token in added.values())
+        and not any(token.is_normalised or token.flags & LSTRIPS for token in added.values())
     )
     bert = Bert(*normalizers.bert_switches(normalizer)) if is_direct and normalizer else None
     return Tokenizer(model, bert, stages, splits, pools, added, single, pair)

@@ -6,6 +6,7 @@
 
 #include "check.h"
 #include "lumen.h"
+#include "text/clusters.h"
 #include "text/encode.h"
 #include "text/pieces.h"
 #include "text/utf8.h"

@@ -34,6 +34,7 @@ enum lm_text_flags {
     LM_TEXT_STRIPS_LEFT = 32,    /* blanks at the start of a segment go */
     LM_TEXT_STRIPS_RIGHT = 64,
     LM_TEXT_LOOKS_AHEAD = 128, /* an added token takes the blanks on its left */
+    LM_TEXT_SKIPS = LM_TEXT_STRIPS_LEFT | LM_TEXT_STRIPS_RIGHT | LM_TEXT_LOOKS_AHEAD,
 };
 
 /* The direct WordPiece: the low bits of an action say what its code point becomes; the meaning of
@@ -73,28 +74,6 @@ enum lm_text_becoming {
 enum { LM_TEXT_BECOMING_BITS = 3 };
 
 enum { LM_TEXT_MAY_END = 256 }; /* of ORDER's table: may be the second char of a composition */
-
-/* Of a table of clusters: a class in the low byte, and what else a char is. */
-enum lm_text_cluster {
-    LM_CLUSTER_OTHER,
-    LM_CLUSTER_CR,
-    LM_CLUSTER_LF,
-    LM_CLUSTER_CONTROL,
-    LM_CLUSTER_EXTEND,
-    LM_CLUSTER_JOINER,
-    LM_CLUSTER_SPACING,
-    LM_CLUSTER_PREPEND,
-    LM_CLUSTER_L,
-    LM_CLUSTER_V,
-    LM_CLUSTER_T,
-    LM_CLUSTER_LV,
-    LM_CLUSTER_LVT,
-    LM_CLUSTER_CLASS = 255,
-    LM_CLUSTER_PICTURE = 256,
-    LM_CLUSTER_CONSONANT = 512,
-    LM_CLUSTER_LINKER = 1024,
-    LM_CLUSTER_BETWEEN = 2048, /* may stand between a consonant and a linker */
-};
 
 struct lm_text_stage {
     uint32_t what, table, classes, mask, least, from, to;

@@ -92,7 +92,7 @@ static bool stages_are_right(const struct lm_tokenizer *tokenizer) {
         !table_is_right(tokenizer, header->classes, NULL))
         return false;
     if (header->flags & LM_TEXT_DIRECT &&
-        (header->model != LM_TEXT_WORDPIECE ||
+        (header->flags & LM_TEXT_SKIPS || header->model != LM_TEXT_WORDPIECE ||
          !table_is_right(tokenizer, header->direct, action_is_right)))
         return false;
     for (uint32_t s = 0; s < header->stages.count; s++)

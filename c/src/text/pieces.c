@@ -70,19 +70,20 @@ static bool skip_blanks(struct segments *text) {
     return goes;
 }
 
-/* Reads `bytes` bytes as text, whatever tokens they hold. False: this is no UTF-8. */
+/* Reads at least `bytes` bytes as text, whatever tokens they hold. False: this is no UTF-8. */
 static bool read_chars(struct segments *text, uint32_t bytes) {
     const uint8_t *behind = text->at + bytes;
+    while (text->reading.is_direct && text->at < behind) {
+        text->at = lm_text_direct(&text->reading, text->at, text->end);
+        if (!text->at) return false;
+    }
     while (text->at < behind) {
         uint32_t length;
         const uint32_t point = lm_utf8_at(text->at, text->end, &length);
         if (!length) return false;
         if (!text->is_open) begin(text);
         const uint32_t from = (uint32_t)(text->at - text->start);
-        if (text->reading.is_direct)
-            lm_text_direct_char(&text->reading, point, text->at, length);
-        else
-            lm_text_stages_put(&text->reading, (struct lm_text_char){point, from, from + length});
+        lm_text_stages_put(&text->reading, (struct lm_text_char){point, from, from + length});
         text->at += length;
     }
     return true;
@@ -90,8 +91,7 @@ static bool read_chars(struct segments *text, uint32_t bytes) {
 
 static bool read(struct segments *text) {
     const struct lm_tokenizer *tokenizer = text->reading.tokenizer;
-    const uint32_t strips = LM_TEXT_STRIPS_LEFT | LM_TEXT_STRIPS_RIGHT | LM_TEXT_LOOKS_AHEAD;
-    const bool may_skip = tokenizer->header->flags & strips;
+    const bool may_skip = tokenizer->header->flags & LM_TEXT_SKIPS;
     while (text->at < text->end && text->reading.count <= text->reading.out->most) {
         struct lm_text_added added;
         if (may_skip && skip_blanks(text)) continue;

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "text/utf8.h"
+
 /* The longest piece that a word has at `at`: where it ends, or 0. */
 static uint32_t longest(const struct lm_tokenizer *tokenizer, const uint8_t *word, uint32_t bytes,
                         uint32_t at, uint32_t *id_out) {
@@ -105,14 +107,24 @@ static void take_sequence(struct lm_text_reading *reading, const uint8_t *at) {
     }
 }
 
-void lm_text_direct_char(struct lm_text_reading *reading, uint32_t point, const uint8_t *at,
-                         uint32_t bytes) {
+const uint8_t *lm_text_direct(struct lm_text_reading *reading, const uint8_t *at,
+                              const uint8_t *end) {
     const struct lm_tokenizer *tokenizer = reading->tokenizer;
-    const uint32_t found = lm_text_entry(tokenizer, tokenizer->header->direct, point);
-    const enum lm_text_action action = found & ((1u << LM_TEXT_ACTION_BITS) - 1);
-    const uint32_t own = found >> LM_TEXT_ACTION_BITS;
-    if (action == LM_TEXT_SEQUENCE)
-        take_sequence(reading, tokenizer->pool + own);
-    else
-        take(reading, action, at, bytes, (uint8_t)own);
+    const uint32_t *first_bytes = tokenizer->header->first_bytes[0];
+    const uint32_t table = tokenizer->header->direct, most = reading->out->most;
+    const uint32_t *ascii =
+        tokenizer->blocks + (size_t)tokenizer->tables[table * LM_TEXT_BLOCKS] * LM_TEXT_BLOCK;
+    do {
+        uint32_t bytes, point = lm_utf8_at(at, end, &bytes);
+        if (!bytes) return NULL;
+        const uint32_t found = point < 0x80 ? ascii[point] : lm_text_entry(tokenizer, table, point);
+        const enum lm_text_action action = found & ((1u << LM_TEXT_ACTION_BITS) - 1);
+        const uint32_t own = found >> LM_TEXT_ACTION_BITS;
+        if (action == LM_TEXT_SEQUENCE)
+            take_sequence(reading, tokenizer->pool + own);
+        else
+            take(reading, action, at, bytes, (uint8_t)own);
+        at += bytes;
+    } while (at < end && !(first_bytes[*at / 32] >> (*at % 32) & 1) && reading->count <= most);
+    return at;
 }

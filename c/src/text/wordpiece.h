@@ -10,9 +10,11 @@
 /* A piece of the window. */
 void lm_text_wordpiece(struct lm_text_reading *reading, uint32_t from, uint32_t to);
 
-/* The direct way: one code point more, which is `bytes` bytes at `at`; the end of a word. */
-void lm_text_direct_char(struct lm_text_reading *reading, uint32_t point, const uint8_t *at,
-                         uint32_t bytes);
+/* The direct way: reads from `at` on, which is below `end`, at least one code point, up to a byte
+ * that an added token may begin with. Returns where it stopped; NULL: this is no UTF-8. */
+const uint8_t *lm_text_direct(struct lm_text_reading *reading, const uint8_t *at,
+                              const uint8_t *end);
+/* The end of a word. */
 void lm_text_direct_end(struct lm_text_reading *reading);
 
 #endif
