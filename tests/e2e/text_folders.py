@@ -7,6 +7,7 @@ Used by the end-to-end tests of texts, on the test's thread.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -44,9 +45,59 @@ def tokenizer() -> tokenizers.Tokenizer:
     return made
 
 
-def vectors(first: str, second: str | None = None, most: int = 16) -> np.ndarray:
+def _roberta(model: Any) -> tokenizers.Tokenizer:
+    """A tokenizer whose first pieces are those of RoBERTa and XLM-R."""
+    made = tokenizers.Tokenizer(model)
+    mask = tokenizers.AddedToken("<mask>", lstrip=True, normalized=False)
+    made.add_special_tokens(["<s>", "<pad>", "</s>", "<unk>", mask])
+    made.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
+    return made
+
+
+def unigram() -> tokenizers.Tokenizer:
+    """Of XLM-R's kind."""
+    pieces = [
+        "<s>",
+        "<pad>",
+        "</s>",
+        "<unk>",
+        "<mask>",
+        "\u2581",
+        "\u2581a",
+        "\u2581cat",
+        "s",
+        "dog",
+    ]
+    pieces += ["\u2581the", "\u2581dog", "it", "runs", "at", "c", "d", "o", "g", "e", ".", "é"]
+    scores = [0.0] * 5 + [-2.0 - number / 8 for number in range(len(pieces) - 5)]
+    made = _roberta(models.Unigram(list(zip(pieces, scores, strict=True)), unk_id=3))
+    made.normalizer = normalizers.Sequence(
+        [normalizers.NFKC(), normalizers.Replace(tokenizers.Regex(" {2,}"), " ")]
+    )
+    made.pre_tokenizer = pre_tokenizers.Metaspace()
+    return made
+
+
+def byte_level() -> tokenizers.Tokenizer:
+    """Of RoBERTa's kind; bytes that it lacks are nothing."""
+    pieces = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", *"acdogthesirun.\u0120", "at", "\u0120a"]
+    made = _roberta(
+        models.BPE(
+            {text: number for number, text in enumerate(pieces)}, [("a", "t"), ("\u0120", "a")]
+        )
+    )
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    return made
+
+
+def vectors(
+    first: str,
+    second: str | None = None,
+    most: int = 16,
+    kind: Callable[[], tokenizers.Tokenizer] = tokenizer,
+) -> np.ndarray:
     """The hidden states of a text or a pair, [tokens, WIDTH]."""
-    wheel = tokenizer()
+    wheel = kind()
     wheel.enable_truncation(most)
     found = wheel.encode(first, second)
     return TABLE[found.ids] + TYPES[found.type_ids]
@@ -76,17 +127,24 @@ def _graph(path: Path, is_scores: bool, ints: int = TensorProto.INT64) -> None:
     graphs.save(path, nodes, inputs, outputs, constants)
 
 
-def write(folder: Path, files: dict[str, Any], graph: str = "onnx/model.onnx", **rest: Any) -> Path:
+def write(
+    folder: Path,
+    files: dict[str, Any],
+    graph: str = "onnx/model.onnx",
+    kind: Callable[[], tokenizers.Tokenizer] = tokenizer,
+    **rest: Any,
+) -> Path:
     """A folder with a tokenizer, a graph and files of JSON, by name.
 
     Args:
         folder: that is made.
         files: what each holds.
         graph: the graph's place; "" where there is none.
+        kind: of its tokenizer.
         rest: of the graph: is_scores, ints.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    wheel = tokenizer()
+    wheel = kind()
     wheel.enable_truncation(5)  # of whoever wrote it: not the model's
     wheel.enable_padding(length=5)
     wheel.save(str(folder / "tokenizer.json"))

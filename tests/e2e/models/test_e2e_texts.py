@@ -41,6 +41,7 @@ POOLINGS: Final = {
     "lasttoken": {"pooling_mode_lasttoken": True},
     "cls+mean": {"pooling_mode": ["mean", "cls"]},
 }
+TOKENIZERS: Final = (text_folders.unigram, text_folders.byte_level)
 
 
 def pooled(which: str, hidden: np.ndarray) -> np.ndarray:
@@ -68,6 +69,9 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, pooling in POOLINGS.items():
         folder = root / name.replace("+", "-")
         text_folders.write(folder, text_folders.sentence_files(pooling))
+    for kind in TOKENIZERS:
+        files = text_folders.sentence_files(POOLINGS["mean"])
+        text_folders.write(root / kind.__name__, files, kind=kind)
     files = text_folders.sentence_files(POOLINGS["mean"], normalises=False)
     files["config_sentence_transformers.json"] = {
         "prompts": {"query": "query: ", "dog": "the dog "},
@@ -113,6 +117,15 @@ def test_vectors_are_pooled_as_the_folder_says(served: Server, which: str) -> No
         np.testing.assert_allclose(one["embedding"], unit(pooled(which, hidden)), atol=1e-6)
     assert answer["usage"] == {"prompt_tokens": tokens, "total_tokens": tokens}
     assert (answer["object"], answer["model"]) == ("list", body["model"])
+
+
+@pytest.mark.parametrize("kind", TOKENIZERS)
+def test_folders_of_other_tokenizers(served: Server, kind: Callable[[], Any]) -> None:
+    texts = ["a cat", "", "the  dog runs at a cat, <mask>\u3000dogs", "\uff43at é", "dogs " * 40]
+    answer = ask(served, "/v1/embeddings", {"model": kind.__name__, "input": texts})
+    for text, one in zip(texts, answer["data"], strict=True):
+        hidden = text_folders.vectors(text, kind=kind)
+        np.testing.assert_allclose(one["embedding"], unit(hidden.mean(0)), rtol=2e-5, atol=1e-6)
 
 
 def test_the_same_vectors_by_every_way(served: Server) -> None:
