@@ -247,7 +247,6 @@ def test_what_is_not_implemented_is_refused_by_name(
         ({**SCORES, "id2label": ["a"]}, "id2label: the scores' names by number, found ['a']"),
         ({**SCORES, "architectures": 5}, "architectures: a list of names, found 5"),
         ({**SCORES, "sentence_transformers": {"activation_fn": "a.B"}}, "found 'a.B'"),
-        ({**BERT, "architectures": ["BertForTokenClassification"]}, "BertForTokenClassification"),
         ({**BERT, "architectures": ["LlamaForCausalLM"]}, "LlamaForCausalLM, which is not"),
     ],
 )

@@ -37,7 +37,7 @@ int main(int argc, char **argv) {
     int64_t *ids = calloc(2 * (size_t)TOKENS_MAX, sizeof *ids);
     void *scratch = malloc(lm_text_scratch_bytes(&tokenizer, false) + 1);
     if (!ids || !scratch) fail("no memory");
-    const struct lm_text_room room = {ids, ids + TOKENS_MAX, NULL, TOKENS_MAX, scratch};
+    const struct lm_text_room room = {ids, ids + TOKENS_MAX, NULL, TOKENS_MAX, scratch, NULL};
     const struct lm_text whole = {text.base, text.bytes}, none = {0};
     uint32_t times, count = 0;
     while (scanf("%u", &times) == 1) {

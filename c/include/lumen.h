@@ -310,13 +310,23 @@ enum {
     LUMEN_POOLING_ALL = 63
 };
 
-/* The answer of a model of texts: a vector, or scores. */
-enum { LUMEN_TEXT_EMBEDDING = 0, LUMEN_TEXT_SCORES = 1 };
+/* The answer of a model of texts: a vector, scores, or what is named in it. */
+enum { LUMEN_TEXT_EMBEDDING = 0, LUMEN_TEXT_SCORES = 1, LUMEN_TEXT_ENTITIES = 2 };
+/* How the labels of tokens become entities: as they are; neighbours together; words first, by their
+ * first token, the mean of their tokens' scores, or the token that is surest. */
+enum {
+    LUMEN_AGGREGATE_NONE = 0,
+    LUMEN_AGGREGATE_SIMPLE = 1,
+    LUMEN_AGGREGATE_FIRST = 2,
+    LUMEN_AGGREGATE_AVERAGE = 3,
+    LUMEN_AGGREGATE_MAX = 4
+};
 /* The function that a server applies to scores. */
 enum { LUMEN_ACTIVATION_NONE = 0, LUMEN_ACTIVATION_SIGMOID = 1, LUMEN_ACTIVATION_SOFTMAX = 2 };
 
 /* A model of texts: clients send `text` (and `text_pair`), the server makes the tokens that the
- * graph takes, and they get `embedding` or `scores`, and `tokens`, the number of each text's. */
+ * graph takes, and they get `embedding`, `scores` or `entities` (JSON), and `tokens`, the number of
+ * each text's. */
 typedef struct lumen_text_config {
     const char *tokenizer; /* a file as lumen_uring/text/compile.py lays it out */
     const char *output;    /* of the graph; NULL: the one that its names or shapes tell */
@@ -330,7 +340,7 @@ typedef struct lumen_text_config {
     uint32_t prompt_count; /* at most LUMEN_PROMPTS_MAX */
     const lumen_option *prompts; /* by name, what is put before a text */
     uint32_t default_prompt;     /* 1 + its number, where a request names none; 0: none is */
-    uint32_t reserved;
+    uint32_t aggregation;        /* LUMEN_AGGREGATE_*, of entities */
 } lumen_text_config;
 
 enum { LUMEN_FILL_ZEROS = 0, LUMEN_FILL_RANDOM = 1, LUMEN_FILL_BYTES = 2 };

@@ -6,6 +6,7 @@ the names of the scores come with its description.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
@@ -33,6 +34,18 @@ class Rank:
 
     index: int
     score: float
+
+
+@dataclass(frozen=True, slots=True)
+class Entity:
+    """What a text names: text[start:end], which is `word` unless the model's setting
+    `text.aggregation` is none; then each is a token, and `word` its name."""
+
+    label: str
+    score: float
+    word: str
+    start: int
+    end: int
 
 
 class TextClient(ClientBase):
@@ -80,6 +93,26 @@ class TextClient(ClientBase):
         inputs = _alone(entry, "scores", texts)
         return _labels(entry, self.infer(model, inputs, timeout_us=timeout_us))
 
+    def entities(
+        self, model: str, texts: str | Sequence[str], *, timeout_us: int = 0
+    ) -> list[list[Entity]]:
+        """Finds what texts name: persons, places and whatever else the model knows.
+
+        Args:
+            model: its name; it gives `entities` of texts.
+            texts: one, or a list of them.
+            timeout_us: the server drops the request when it has waited longer; µs, 0: its default.
+
+        Returns:
+            For each text its entities, in their order; places are in code points.
+
+        Raises:
+            BadRequest: the model gives no entities, or there is no text.
+            ClientError: what the server answered, or how the connection failed.
+        """
+        inputs = _alone(find_model(self.models(), model), "entities", texts)
+        return _entities(self.infer(model, inputs, timeout_us=timeout_us))
+
     def rerank(
         self, model: str, query: str, texts: str | Sequence[str], *, timeout_us: int = 0
     ) -> list[Rank]:
@@ -121,6 +154,13 @@ class AsyncTextClient(ClientBase):
         inputs = _alone(entry, "scores", texts)
         return _labels(entry, await self.infer(model, inputs, timeout_us=timeout_us))
 
+    async def entities(
+        self, model: str, texts: str | Sequence[str], *, timeout_us: int = 0
+    ) -> list[list[Entity]]:
+        """Finds what texts name; arguments, result and errors as Client.entities."""
+        inputs = _alone(find_model(await self.models(), model), "entities", texts)
+        return _entities(await self.infer(model, inputs, timeout_us=timeout_us))
+
     async def rerank(
         self, model: str, query: str, texts: str | Sequence[str], *, timeout_us: int = 0
     ) -> list[Rank]:
@@ -144,7 +184,8 @@ def _check(model: Model, inputs: set[str], output: str, what: str) -> None:
 
 
 def _alone(model: Model, output: str, texts: str | Sequence[str]) -> dict[str, npt.ArrayLike]:
-    what = "vectors of texts" if output == "embedding" else "scores of texts"
+    names = {"embedding": "vectors", "scores": "scores", "entities": "entities"}
+    what = f"{names[output]} of texts"
     _check(model, {"text"}, output, what)
     return {"text": _strings(texts)}
 
@@ -161,6 +202,23 @@ def _labels(model: Model, result: InferResult) -> list[list[Label]]:
     return [
         [Label(model.labels[at], float(row[at])) for at in order]
         for row, order in zip(rows, orders, strict=True)
+    ]
+
+
+def _entities(result: InferResult) -> list[list[Entity]]:
+    rows = (json.loads(row) for row in result.outputs["entities"])
+    return [
+        [
+            Entity(
+                one.get("entity_group", one.get("entity")),
+                one["score"],
+                one["word"],
+                one["start"],
+                one["end"],
+            )
+            for one in row
+        ]
+        for row in rows
     ]
 
 

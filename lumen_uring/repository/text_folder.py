@@ -83,6 +83,8 @@ def _summary(file: Path, text: Mapping[str, Any], notes: list[str]) -> str:
     if pooling is not None:
         parts.append(f"{'+'.join(pooling) or 'no'} pooling")
         parts.append("normalised" if text.get("normalize") else "not normalised")
+    elif text.get("task") == "entities":
+        parts.append(f"entities of {len(text.get('labels', ()))} labels")
     else:
         parts.append(f"{len(text.get('labels', ()))} labels, {text.get('activation', 'none')}")
     if text.get("pairs"):
@@ -142,8 +144,10 @@ class _Reader:
             text |= self._modules()
         elif architecture.endswith("ForSequenceClassification"):
             text |= self._scores()
-        elif architecture.endswith(("ForTokenClassification", "ForCausalLM", "LMHeadModel")):
-            what = "a model of embeddings or of scores"
+        elif architecture.endswith("ForTokenClassification"):
+            text |= {"task": "entities", "labels": self._labels()}
+        elif architecture.endswith(("ForCausalLM", "LMHeadModel")):
+            what = "a model of embeddings, of scores or of entities"
             self._wrong(CONFIG, what, f"{architecture}, which is not implemented")
         else:
             text |= {"task": "embedding", **self._unsaid_pooling()}
@@ -198,7 +202,8 @@ class _Reader:
             self._wrong(name, "include_prompt: true", "false: prompts without a part in the vector")
         return {"pooling": [mode for mode in POOLINGS if mode in modes]}
 
-    def _scores(self) -> dict[str, Any]:
+    def _labels(self) -> list[str]:
+        """The names of scores, by their numbers."""
         config = self._config
         labels = self._value(CONFIG, config, "id2label", dict, "the scores' names by number") or {}
         count = self._value(CONFIG, config, "num_labels", int, "a number of scores") or 0
@@ -207,11 +212,14 @@ class _Reader:
             expected = f"id2label, the names of 1 to {LABELS_MAX} scores"
             self._wrong(CONFIG, expected, str(count) if count else "none")
             count = 1
-        names = [str(labels.get(str(at), f"LABEL_{at}")).replace("\n", " ") for at in range(count)]
+        return [str(labels.get(str(at), f"LABEL_{at}")).replace("\n", " ") for at in range(count)]
+
+    def _scores(self) -> dict[str, Any]:
+        names = self._labels()
         found: dict[str, Any] = {
             "task": "scores",
             "labels": names,
-            "activation": self._activation(count),
+            "activation": self._activation(len(names)),
         }
         if self._is_cross_encoder():
             found["pairs"] = True

@@ -18,7 +18,14 @@ from lumen_uring.ring.ranges import u32
 from lumen_uring.settings.models import EnsembleConfig, ExpertsConfig, Feature
 from lumen_uring.settings.providers import ProviderConfig, options_of
 from lumen_uring.settings.sequences import SequencesConfig
-from lumen_uring.settings.text import ACTIVATIONS, POOLINGS, TASKS, TOKENS_DEFAULT, TextConfig
+from lumen_uring.settings.text import (
+    ACTIVATIONS,
+    AGGREGATIONS,
+    POOLINGS,
+    TASKS,
+    TOKENS_DEFAULT,
+    TextConfig,
+)
 from lumen_uring.settings.warmup import FILLS, WarmupConfig
 
 
@@ -98,6 +105,7 @@ def native_text(text: TextConfig | None, tokenizer: Path | None) -> structs.Lume
         has_pairs=int(text.pairs or False),
         tokens_max=u32("max_tokens", text.max_tokens or TOKENS_DEFAULT),
         may_cut=int(text.truncate),
+        aggregation=AGGREGATIONS.index(text.aggregation),
         default_prompt=(
             0 if text.default_prompt is None else list(text.prompts).index(text.default_prompt) + 1
         ),

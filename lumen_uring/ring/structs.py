@@ -200,7 +200,7 @@ class LumenTextConfig(ctypes.Structure):
         ("prompt_count", c_uint32),
         ("prompts", ctypes.POINTER(LumenOption)),
         ("default_prompt", c_uint32),
-        ("reserved", c_uint32),
+        ("aggregation", c_uint32),
     ]
 
 

@@ -21,8 +21,10 @@ _PROMPT_BYTES_MAX: Final = 16384  # LM_PROMPT_BYTES_MAX in limits.h
 
 Pooling = Literal["cls", "max", "mean", "mean_sqrt_len", "weightedmean", "lasttoken"]
 POOLINGS: Final = get_args(Pooling)  # by the bits of LUMEN_POOLING_*, in their order
-TASKS: Final = ("embedding", "scores")  # by the numbers of LUMEN_TEXT_*
+TASKS: Final = ("embedding", "scores", "entities")  # by the numbers of LUMEN_TEXT_*
 ACTIVATIONS: Final = ("none", "sigmoid", "softmax")  # of LUMEN_ACTIVATION_*
+
+AGGREGATIONS: Final = ("none", "simple", "first", "average", "max")  # of LUMEN_AGGREGATE_*
 
 _Text = Annotated[str, AfterValidator(no_nul)]
 
@@ -56,7 +58,7 @@ class TextConfig(BaseModel):
         default=None,
         description="null (model.onnx), or what follows model_ in the name of a file of the folder",
     )
-    task: Literal["embedding", "scores"] | None = Field(
+    task: Literal["embedding", "scores", "entities"] | None = Field(
         default=None, description="null (the folder's, or embedding) | " + " | ".join(TASKS)
     )
     pooling: Annotated[tuple[Pooling, ...], BeforeValidator(_poolings)] | None = Field(
@@ -69,6 +71,10 @@ class TextConfig(BaseModel):
     )
     activation: Literal["none", "sigmoid", "softmax"] | None = Field(
         default=None, description="null (the folder's, or none) | " + " | ".join(ACTIVATIONS)
+    )
+    aggregation: Literal["none", "simple", "first", "average", "max"] = Field(
+        default="simple",
+        description=" | ".join(AGGREGATIONS) + " (a request may say another)",
     )
     pairs: bool | None = Field(
         default=None, description="null (the folder's, or false) | true | false"
@@ -119,10 +125,15 @@ def problem(text: TextConfig) -> tuple[str, str] | None:
         return "pooling (" + ", ".join(POOLINGS) + ", or none where the graph pools)", "none"
     if twice:
         return "each pooling once", f"{twice[0]} twice"
-    if embeds and text.activation not in (None, "none"):
-        return "activation of task scores alone", f"{text.activation} of an embedding"
+    if text.task != "scores" and text.activation not in (None, "none"):
+        found = "entities" if text.task == "entities" else "an embedding"
+        return "activation of task scores alone", f"{text.activation} of {found}"
+    if text.task != "scores" and text.pairs:
+        return "pairs of task scores alone", f"them of {text.task or 'embedding'}"
+    if text.task == "entities" and text.prompts:
+        return "prompts of other tasks than entities, whose places are of the text", "some"
     if not embeds and text.pooling:
-        return "pooling of task embedding alone", "it of scores"
+        return "pooling of task embedding alone", f"it of {text.task}"
     if text.default_prompt is not None and text.default_prompt not in text.prompts:
         known = ", ".join(text.prompts) or "none"
         return f"default_prompt to be one of `prompts` ({known})", repr(text.default_prompt)

@@ -22,7 +22,7 @@ from lumen_uring.text.tries import merge_table, tries
 _MAGIC: Final = b"LMNTEXT\0"
 _DIRECT, _STRIPS_LEFT, _STRIPS_RIGHT, _LOOKS_AHEAD = 1, 32, 64, 128
 _WORDS: Final = 14 + 16
-_SPANS: Final = 17
+_SPANS: Final = 19
 _HEADER_BYTES: Final = 8 + 2 * 4 + 8 + 8 + _WORDS * 4 + _SPANS * 8
 _NONE: Final = 0xFFFFFFFF
 _WINDOW, _WHOLE = 8192, 65536  # bytes that are looked at together, and where they must be
@@ -95,6 +95,7 @@ def lay_out(tokenizer: Tokenizer) -> bytes:
         _rows(sorted(facts()["compositions"]) if tokenizer.stages.composes else []),
         _items(tokenizer.single),
         _items(tokenizer.pair),
+        *_names(tokenizer),
     ]
     return _file(model.unknown_score, words, parts)
 
@@ -149,6 +150,18 @@ def _added(tokenizer: Tokenizer) -> tuple[list[list[int]], dict[bytes, int], dic
     for place, (text, token) in enumerate(tokenizer.added.items()):
         places[token.is_normalised][text.encode()] = place
     return tokens, *places
+
+
+def _names(tokenizer: Tokenizer) -> tuple[tuple[int, bytes], tuple[int, bytes]]:
+    """What each token is called, and where each name ends."""
+    names = [b""] * tokenizer.vocabulary
+    for text, number in tokenizer.model.ids.items():
+        names[number] = text.encode()
+    for text, token in tokenizer.added.items():
+        names[token.id] = names[token.id] or text.encode()
+    ends = np.cumsum([len(name) for name in names]).astype("<u4")
+    whole = b"".join(names)
+    return (len(whole), whole), (len(ends), ends.tobytes())
 
 
 def _first_bytes(texts: Iterable[bytes]) -> list[int]:

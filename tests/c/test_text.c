@@ -39,6 +39,8 @@ struct tiny {
     struct lm_text_group groups[2];
     struct lm_text_composition compositions[1];
     struct lm_text_item single[3], pair[5];
+    uint8_t names[VOCABULARY];
+    uint32_t name_ends[VOCABULARY];
 };
 
 static uint32_t nodes;
@@ -181,7 +183,9 @@ static void make(struct tiny *tiny) {
                                            .groups = SPAN(groups, 0),
                                            .compositions = SPAN(compositions, 0),
                                            .single = SPAN(single, 3),
-                                           .pair = SPAN(pair, 5)};
+                                           .pair = SPAN(pair, 5),
+                                           .names = SPAN(names, VOCABULARY),
+                                           .name_ends = SPAN(name_ends, VOCABULARY)};
     tiny->header.first_bytes[0]['[' / 32] |= 1u << '[' % 32;
 }
 
@@ -217,7 +221,7 @@ static struct lm_text_out out_of(void) {
 
 static void has(const struct lm_tokenizer *tokenizer, const char *first, const char *second,
                 const char *expected) {
-    const struct lm_text_room room = {ids, types, rest, 64, scratch};
+    const struct lm_text_room room = {ids, types, rest, 64, scratch, NULL};
     char said[256] = "";
     uint32_t count =
         lm_text_encode(tokenizer, (struct lm_text){first, strlen(first)},
@@ -250,7 +254,7 @@ static void refused(const struct lm_tokenizer *tokenizer) {
     static const char *const none[] = {"\x80",         "a\xC3",        "\xC0\x80",
                                        "\xE0\x80\x80", "\xED\xA0\x80", "\xF4\x90\x80\x80",
                                        "\xFF",         "\xF0\x9F\x98"};
-    const struct lm_text_room room = {ids, types, rest, 64, scratch};
+    const struct lm_text_room room = {ids, types, rest, 64, scratch, NULL};
     const struct lm_text_out out = out_of();
     for (size_t t = 0; t < sizeof none / sizeof *none; t++) {
         CHECK_AT("text %zu", t);

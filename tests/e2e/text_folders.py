@@ -24,10 +24,12 @@ WORDS: Final = (
     *("query", ":", "##s", "##ly", "é"),
 )
 LABELS: Final = {0: "good", 1: "bad", 2: "ugly"}
+ENTITIES: Final = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC", "MISC")
 _random: Final = np.random.default_rng(11)
 TABLE: Final = _random.normal(size=(len(SPECIAL) + len(WORDS), WIDTH)).astype("f4")
 TYPES: Final = _random.normal(size=(2, WIDTH)).astype("f4")
 HEAD: Final = _random.normal(size=(WIDTH, len(LABELS))).astype("f4")
+TOKEN_HEAD: Final = _random.normal(size=(WIDTH, len(ENTITIES))).astype("f4")
 
 
 def tokenizer() -> tokenizers.Tokenizer:
@@ -103,7 +105,9 @@ def vectors(
     return TABLE[found.ids] + TYPES[found.type_ids]
 
 
-def _graph(path: Path, is_scores: bool, ints: int = TensorProto.INT64) -> None:
+def _graph(
+    path: Path, is_scores: bool, ints: int = TensorProto.INT64, *, is_entities: bool = False
+) -> None:
     names = ("input_ids", "attention_mask", "token_type_ids")
     nodes = [
         helper.make_node("Gather", ["table", "input_ids"], ["words"]),
@@ -122,6 +126,11 @@ def _graph(path: Path, is_scores: bool, ints: int = TensorProto.INT64) -> None:
         ]
         constants["head"] = HEAD
         outputs = [graphs.tensor("logits", TensorProto.FLOAT, ["batch", len(LABELS)])]
+    if is_entities:
+        nodes += [helper.make_node("MatMul", ["last_hidden_state", "head"], ["logits"])]
+        constants["head"] = TOKEN_HEAD
+        shape = ["batch", "sequence", len(ENTITIES)]
+        outputs = [graphs.tensor("logits", TensorProto.FLOAT, shape)]
     inputs = [graphs.tensor(name, ints, ["batch", "sequence"]) for name in names]
     path.parent.mkdir(parents=True, exist_ok=True)
     graphs.save(path, nodes, inputs, outputs, constants)
@@ -141,7 +150,7 @@ def write(
         files: what each holds.
         graph: the graph's place; "" where there is none.
         kind: of its tokenizer.
-        rest: of the graph: is_scores, ints.
+        rest: of the graph: is_scores, is_entities, ints.
     """
     folder.mkdir(parents=True, exist_ok=True)
     wheel = kind()
@@ -178,6 +187,19 @@ def scores_files(**config: Any) -> dict[str, Any]:
             "model_type": "bert",
             "architectures": ["BertForSequenceClassification"],
             "id2label": {str(number): label for number, label in LABELS.items()},
+            "max_position_embeddings": 16,
+            **config,
+        }
+    }
+
+
+def entities_files(**config: Any) -> dict[str, Any]:
+    """The config.json of a model that finds entities."""
+    return {
+        "config.json": {
+            "model_type": "bert",
+            "architectures": ["BertForTokenClassification"],
+            "id2label": {str(number): label for number, label in enumerate(ENTITIES)},
             "max_position_embeddings": 16,
             **config,
         }

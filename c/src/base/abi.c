@@ -89,7 +89,7 @@ static const lumen_abi_field table[] = {
     FIELD(lumen_text_config, prompt_count),
     FIELD(lumen_text_config, prompts),
     FIELD(lumen_text_config, default_prompt),
-    FIELD(lumen_text_config, reserved),
+    FIELD(lumen_text_config, aggregation),
     WHOLE(lumen_declared),
     FIELD(lumen_declared, name),
     FIELD(lumen_declared, label_file),

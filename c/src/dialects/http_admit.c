@@ -75,9 +75,8 @@ static void plan_blobs(struct lm_request *request, const struct lm_oip_request *
 
 /* The encoding of a body of which nothing is known but its route. */
 static uint8_t unread_encoding(const struct lm_http_call *call) {
-    return lm_http_is_texts(call->route)  ? LM_ENCODING_TEXTS
-           : lm_http_is_rows(call->route) ? LM_ENCODING_ROWS
-                                          : LM_ENCODING_JSON;
+    if (lm_http_is_texts(call->route) || call->route == LM_ROUTE_ENTITIES) return LM_ENCODING_TEXTS;
+    return lm_http_is_rows(call->route) ? LM_ENCODING_ROWS : LM_ENCODING_JSON;
 }
 
 static struct lm_demand demand_of(const struct lm_io *io, const struct lm_connection *connection,

@@ -13,9 +13,9 @@ enum family { PLAIN, OPENAI, TEI, COHERE };
 
 static enum family family_of(uint8_t route) {
     static const uint8_t families[] = {
-        [LM_ROUTE_EMBEDDINGS] = OPENAI, [LM_ROUTE_TEXTS] = TEI,       [LM_ROUTE_EMBED] = TEI,
-        [LM_ROUTE_PREDICT_TEXT] = TEI,  [LM_ROUTE_SIMILARITY] = TEI,  [LM_ROUTE_RERANK] = TEI,
-        [LM_ROUTE_RERANK_V1] = COHERE,  [LM_ROUTE_RERANK_V2] = COHERE};
+        [LM_ROUTE_EMBEDDINGS] = OPENAI, [LM_ROUTE_TEXTS] = TEI,        [LM_ROUTE_EMBED] = TEI,
+        [LM_ROUTE_PREDICT_TEXT] = TEI,  [LM_ROUTE_SIMILARITY] = TEI,   [LM_ROUTE_RERANK] = TEI,
+        [LM_ROUTE_RERANK_V1] = COHERE,  [LM_ROUTE_RERANK_V2] = COHERE, [LM_ROUTE_ENTITIES] = TEI};
     return route < sizeof families ? (enum family)families[route] : PLAIN;
 }
 

@@ -262,6 +262,7 @@ void lm_http_answer_route(struct lm_io *io, struct lm_connection *connection) {
     case LM_ROUTE_SIMILARITY:
     case LM_ROUTE_RERANK:
     case LM_ROUTE_RERANK_V1:
-    case LM_ROUTE_RERANK_V2: break;
+    case LM_ROUTE_RERANK_V2:
+    case LM_ROUTE_ENTITIES: break;
     }
 }

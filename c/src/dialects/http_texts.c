@@ -36,8 +36,7 @@ bool lm_http_texts_begin(struct lm_io *io, struct lm_connection *connection) {
     if (model) {
         lm_http_take_model(connection, model);
         if (connection->in.call.route == LM_ROUTE_TEXTS)
-            connection->in.call.route =
-                model->text->task == LUMEN_TEXT_EMBEDDING ? LM_ROUTE_EMBED : LM_ROUTE_PREDICT_TEXT;
+            connection->in.call.route = lm_texts_route(model->text->task);
         return true;
     }
     lm_http_refuse_status(io, connection, LM_STATUS_UNKNOWN_MODEL,

@@ -206,7 +206,7 @@ static inline struct lm_text_ask lm_request_text_ask(const struct lm_request *re
  * all outputs are known, and hold them after the Run. */
 static inline bool lm_request_is_in_place(const struct lm_request *request) {
     return lm_runner_of(lm_request_runs(request))->run_in_place && request->model->outputs_known &&
-           !lm_request_optionals(request);
+           request->model->string_outputs == 0 && !lm_request_optionals(request);
 }
 
 /* The reply is in the first `parts` entries of `reply`. */

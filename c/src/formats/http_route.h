@@ -50,11 +50,12 @@ enum lm_http_route {
     LM_ROUTE_SIMILARITY,   /* POST /similarity */
     LM_ROUTE_RERANK,       /* POST /rerank: Jina's too */
     LM_ROUTE_RERANK_V1,    /* POST /v1/rerank: Cohere's and Jina's */
-    LM_ROUTE_RERANK_V2     /* POST /v2/rerank: Cohere's */
+    LM_ROUTE_RERANK_V2,    /* POST /v2/rerank: Cohere's */
+    LM_ROUTE_ENTITIES      /* POST /v1/models/M[/versions/V]:entities; / of such a model */
 };
 
-/* Whether the route runs a model, and whether its body is rows with names (rows_request.h) or texts
- * (texts_request.h). */
+/* Whether the route runs a model, and whether its body is rows with names (rows_request.h), or
+ * texts (texts_request.h) whose model it names. */
 static inline bool lm_http_is_rows(uint8_t route) {
     return route == LM_ROUTE_PREDICT || route == LM_ROUTE_INVOCATIONS;
 }
@@ -62,11 +63,12 @@ static inline bool lm_http_is_texts(uint8_t route) {
     return route >= LM_ROUTE_EMBEDDINGS && route <= LM_ROUTE_RERANK_V2;
 }
 static inline bool lm_http_is_inference(uint8_t route) {
-    return route == LM_ROUTE_INFER || lm_http_is_rows(route) || lm_http_is_texts(route);
+    return route == LM_ROUTE_INFER || lm_http_is_rows(route) || lm_http_is_texts(route) ||
+           route == LM_ROUTE_ENTITIES;
 }
 
 enum {
-    LM_ROUTE_COUNT = LM_ROUTE_RERANK_V2 + 1,
+    LM_ROUTE_COUNT = LM_ROUTE_ENTITIES + 1,
     LM_ROUTE_NONE = UINT8_MAX /* no such path, or a head that cannot be read */
 };
 /* A word for a route, or for LM_ROUTE_NONE, for logs. */

@@ -226,7 +226,19 @@ void put_ranking(writing &a) {
     a.w.put("}}");
 }
 
+/* Entities, which are JSON already: a list for each text. */
+void put_entities(writing &a) {
+    const char *at = (const char *)a.is.outputs[0].data;
+    if (a.is.wish->is_batch) a.w.put("[");
+    for (uint32_t row = 0; row < a.is.rows && !a.w.full; row++) {
+        if (row) a.w.put(",");
+        a.w.put(next_string(at));
+    }
+    if (a.is.wish->is_batch) a.w.put("]");
+}
+
 void put_by_route(writing &a) {
+    if (a.is.route == LM_ROUTE_ENTITIES) return put_entities(a);
     if (a.is.route == LM_ROUTE_EMBEDDINGS) return put_openai(a);
     if (a.is.route == LM_ROUTE_EMBED) return put_embed(a);
     if (a.is.route == LM_ROUTE_SIMILARITY) return put_similarity(a);
@@ -245,6 +257,7 @@ bool lm_texts_reply_bytes_max(const struct lm_texts_answer *answer, size_t *json
     const bool is_embedding = model->text->task == LUMEN_TEXT_EMBEDDING;
     const size_t each = is_embedding ? (size_t)FLOAT_BYTES_MAX : FLOAT_BYTES_MAX + label;
     bound json = {REPLY_BYTES_MAX + name, false}, scratch = {0, false};
+    if (answer->route == LM_ROUTE_ENTITIES) json.add(answer->outputs[0].bytes, 1);
     json.add(answer->rows, ROW_BYTES_MAX);
     json.add(answer->rows, values * each);
     if (answer->wish->with_texts) json.add(answer->text_bytes, LM_JSON_ESCAPE_MAX);

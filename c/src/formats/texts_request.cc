@@ -26,6 +26,7 @@ enum {
     RAW_SCORES,
     RETURN_TEXT,
     RETURN_DOCUMENTS,
+    PARAMETERS,
     COUNT
 };
 constexpr std::string_view names[COUNT] = {"input",
@@ -42,7 +43,8 @@ constexpr std::string_view names[COUNT] = {"input",
                                            "prompt_name",
                                            "raw_scores",
                                            "return_text",
-                                           "return_documents"};
+                                           "return_documents",
+                                           "parameters"};
 
 struct reading : complaint {
     reading(const complaint &say, struct lm_oip_parser *with, const struct lm_model *served,
@@ -182,7 +184,9 @@ bool read_similarity(const reading &r) {
 
 bool read_texts(const reading &r, struct lm_texts_wish *wish) {
     if (r.route == LM_ROUTE_EMBEDDINGS) return read_list(r, INPUT);
-    if (r.route == LM_ROUTE_EMBED) return read_list(r, INPUTS);
+    if (r.route == LM_ROUTE_ENTITIES)
+        wish->is_batch = r.found.there[INPUTS] && !r.found.values[INPUTS].is_string();
+    if (r.route == LM_ROUTE_EMBED || r.route == LM_ROUTE_ENTITIES) return read_list(r, INPUTS);
     if (r.route == LM_ROUTE_PREDICT_TEXT) return read_inputs_of_predict(r, wish);
     if (r.route == LM_ROUTE_SIMILARITY) return read_similarity(r);
     wish->is_list = r.route == LM_ROUTE_RERANK && r.found.there[TEXTS];
@@ -235,11 +239,35 @@ bool read_truncation(const reading &r, struct lm_texts_wish *wish) {
            r.wrong("truncation_direction: expected Right, found '%s'", shown(direction).text);
 }
 
+/* Hugging Face's: how tokens become entities. */
+bool read_parameters(const reading &r, struct lm_texts_wish *wish) {
+    static constexpr std::string_view parts[1] = {"aggregation_strategy"};
+    static constexpr std::string_view strategies[] = {"none", "simple", "first", "average", "max"};
+    const place where("parameters");
+    fields<1> found;
+    object parameters;
+    std::string_view strategy;
+    if (!has(r, PARAMETERS)) return true;
+    if (!read_object(r, r.found.values[PARAMETERS], where, &parameters) ||
+        !read_fields(r, parameters, where, parts, &found))
+        return false;
+    if (!found.there[0] || found.values[0].is_null()) return true;
+    if (!read_string(r, found.values[0], where, "aggregation_strategy", &strategy)) return false;
+    for (size_t s = 0; s < std::size(strategies); s++)
+        if (strategy == strategies[s]) wish->ask.aggregation = (uint8_t)(s + 1);
+    return wish->ask.aggregation ||
+           r.wrong(
+               "parameters: aggregation_strategy: expected none, simple, first, average or max, "
+               "found '%s'",
+               shown(strategy).text);
+}
+
 bool read_wish(const reading &r, struct lm_texts_wish *wish) {
     const uint32_t values = r.model->text->values;
     /* Text Embeddings Inference normalises unless it is told not to; OpenAI always does. */
     wish->normalises = r.route == LM_ROUTE_EMBED || r.route == LM_ROUTE_EMBEDDINGS;
     bool normalises = wish->normalises;
+    if (r.route == LM_ROUTE_ENTITIES && !read_parameters(r, wish)) return false;
     if (!read_format(r, wish) || !read_prompt(r, wish) || !read_truncation(r, wish) ||
         !read_size(r, DIMENSIONS, &wish->dimensions) || !read_size(r, TOP_N, &wish->top) ||
         !take_flag(r, NORMALIZE, &normalises) || !take_flag(r, RAW_SCORES, &wish->ask.raw) ||
@@ -258,8 +286,10 @@ bool read_wish(const reading &r, struct lm_texts_wish *wish) {
 bool is_of_route(const reading &r) {
     const struct lm_text_model *text = r.model->text;
     const bool embeds = text && text->task == LUMEN_TEXT_EMBEDDING;
+    const bool names_entities = text && text->task == LUMEN_TEXT_ENTITIES;
     const char *is = !text             ? "takes tensors, no text"
                      : embeds          ? "makes embeddings"
+                     : names_entities  ? "finds entities"
                      : text->has_pairs ? "scores pairs of texts"
                                        : "scores texts";
     return lm_texts_fit(r.model, r.route) ||
@@ -314,7 +344,16 @@ bool lm_texts_fit(const struct lm_model *model, uint8_t route) {
     const bool wants_embeddings =
         route == LM_ROUTE_EMBEDDINGS || route == LM_ROUTE_EMBED || route == LM_ROUTE_SIMILARITY;
     if (wants_embeddings || embeds) return wants_embeddings && embeds;
+    const bool names_entities = text->task == LUMEN_TEXT_ENTITIES;
+    if (route == LM_ROUTE_ENTITIES || names_entities)
+        return route == LM_ROUTE_ENTITIES && names_entities;
     return route == LM_ROUTE_PREDICT_TEXT || text->has_pairs;
+}
+
+uint8_t lm_texts_route(uint32_t task) {
+    return task == LUMEN_TEXT_EMBEDDING  ? LM_ROUTE_EMBED
+           : task == LUMEN_TEXT_ENTITIES ? LM_ROUTE_ENTITIES
+                                         : LM_ROUTE_PREDICT_TEXT;
 }
 
 bool lm_texts_is_named(const struct lm_model *model, const char *name, size_t bytes) {

@@ -93,7 +93,7 @@ int lm_model_open_session(struct lm_model *model, const struct lm_ort *ort, uint
 /* A list of names that fits none of the outputs belongs to another model. */
 static int check_labels(const struct lm_model *model) {
     uint64_t classes = 0;
-    if (model->labels.count == 0) return 0;
+    if (model->labels.count == 0 || (model->text && model->string_outputs > 0)) return 0;
     for (uint32_t o = 0; o < model->output_count; o++) {
         const struct lm_tensor *output = &model->outputs[o];
         if (!output->shape_known || output->varies) return 0;

@@ -12,9 +12,10 @@ enum { LM_TEXT_AS_SET, LM_TEXT_CUT, LM_TEXT_REFUSE };
 
 /* All zeros: as the model is set. */
 struct lm_text_ask {
-    uint16_t prompt; /* 1 + its number; 0: the model's default, if it has one */
-    uint8_t cut;     /* LM_TEXT_* */
-    bool raw;        /* scores as the graph has them */
+    uint16_t prompt;     /* 1 + its number; 0: the model's default, if it has one */
+    uint8_t cut;         /* LM_TEXT_* */
+    uint8_t aggregation; /* 1 + LUMEN_AGGREGATE_*; 0: as the model is set */
+    bool raw;            /* scores as the graph has them */
 };
 
 #endif

@@ -16,7 +16,12 @@ static struct lm_text_room room_of(const struct lm_text_model *text, uint32_t wo
     int64_t *room = (int64_t *)((uint8_t *)text->rooms.base + worker * text->room_bytes);
     const uint32_t most = text->tokens_max;
     int64_t *const rest = room + 2 * (size_t)most;
-    return (struct lm_text_room){room, room + most, rest, most, rest + most};
+    uint8_t *const scratch = (uint8_t *)(rest + most);
+    const bool has_places = text->task == LUMEN_TEXT_ENTITIES;
+    return (struct lm_text_room){
+        room,    room + most,
+        rest,    most,
+        scratch, has_places ? lm_text_entities_places(scratch + text->scratch_bytes) : NULL};
 }
 
 /* A text behind a prompt, in the worker's room behind all else. */
@@ -24,7 +29,7 @@ static struct lm_text put_prompt(const struct lm_text_model *text, uint32_t work
                                  struct lm_text first) {
     if (prompt == 0) return first;
     const struct lm_text before = text->prompts[prompt - 1];
-    char *room = (char *)room_of(text, worker).scratch + text->scratch_bytes;
+    char *room = (char *)room_of(text, worker).scratch + text->scratch_bytes + text->entity_bytes;
     memcpy(room, before.at, before.bytes);
     memcpy(room + before.bytes, first.at, first.bytes);
     return (struct lm_text){room, before.bytes + first.bytes};
@@ -141,9 +146,10 @@ static void answer(const struct lm_text_model *text, const struct lm_text_ask *a
     if (!ask->raw) activate(text->activation, values, text->values);
 }
 
+/* `values_out` of vectors and scores; `wire_out` of entities. */
 static int run_one(const struct lm_text_model *text, const struct lm_text_run *run,
-                   struct lm_text first, struct lm_text second, float *values,
-                   int32_t *tokens_out) {
+                   struct lm_text first, struct lm_text second, float *values_out,
+                   const uint8_t **wire_out, int32_t *tokens_out) {
     const struct lm_text_room room = room_of(text, run->worker);
     const uint32_t prompt = run->ask.prompt ? run->ask.prompt : text->default_prompt;
     OrtValue *output = NULL;
@@ -157,7 +163,12 @@ static int run_one(const struct lm_text_model *text, const struct lm_text_run *r
     if (!code && width != text->width)
         code = lm_error(LUMEN_E_ORT, "output '%s': expected vectors of %u numbers, found %zu",
                         text->output_name, text->width, width);
-    if (!code) answer(text, &run->ask, data, tokens, values);
+    if (!code && wire_out)
+        *wire_out =
+            lm_text_entities_write(&text->entities, &text->tokenizer, first, room.ids, tokens,
+                                   (float *)(uintptr_t)data, run->ask.aggregation, room.places);
+    else if (!code)
+        answer(text, &run->ask, data, tokens, values_out);
     lm_ort_value_close(run->ort, output);
     *tokens_out = (int32_t)tokens;
     return code;
@@ -172,6 +183,12 @@ static struct lm_text next_text(const uint8_t **at) {
     return text;
 }
 
+static int at_text(const struct lm_text_run *run, uint32_t row, int code) {
+    char reason[512];
+    snprintf(reason, sizeof reason, "%s", lm_error_last());
+    return lm_error(code, "text %u: %s", run->first + row, reason);
+}
+
 int lm_text_run_in_place(const struct lm_text_model *text, const struct lm_text_run *run,
                          void *const *inputs, void *const *outputs) {
     const uint8_t *first_at = inputs[0], *second_at = text->has_pairs ? inputs[1] : NULL;
@@ -181,11 +198,22 @@ int lm_text_run_in_place(const struct lm_text_model *text, const struct lm_text_
         const struct lm_text first = next_text(&first_at);
         const struct lm_text second =
             text->has_pairs ? next_text(&second_at) : (struct lm_text){NULL, 0};
-        int code = run_one(text, run, first, second, values, &tokens[row]);
-        if (!code) continue;
-        char reason[512];
-        snprintf(reason, sizeof reason, "%s", lm_error_last());
-        return lm_error(code, "text %u: %s", run->first + row, reason);
+        int code = run_one(text, run, first, second, values, NULL, &tokens[row]);
+        if (code) return at_text(run, row, code);
+    }
+    return 0;
+}
+
+/* Of entities, whose output is a tensor of strings. */
+static int run_entities(const struct lm_text_model *text, const struct lm_text_run *run,
+                        const uint8_t *first_at, OrtValue *entities, int32_t *tokens) {
+    struct lm_ort_growth growth = {0};
+    for (uint32_t row = 0; row < run->rows; row++) {
+        const struct lm_text first = next_text(&first_at);
+        const uint8_t *wire = NULL;
+        int code = run_one(text, run, first, (struct lm_text){NULL, 0}, NULL, &wire, &tokens[row]);
+        if (!code) code = lm_ort_strings_fill(run->ort, entities, row, 1, wire, &growth);
+        if (code) return at_text(run, row, code);
     }
     return 0;
 }
@@ -228,14 +256,22 @@ int lm_text_run_on_values(const struct lm_text_model *text, struct lm_text_run *
     if (code) return code;
     void *inputs[2] = {NULL, NULL}, *outputs[2] = {NULL, NULL};
     const int64_t dims[2] = {(int64_t)rows, text->values};
+    const bool is_entities = text->task == LUMEN_TEXT_ENTITIES;
     run->rows = (uint32_t)rows;
     for (uint32_t i = 0; !code && i < count; i++) {
         inputs[i] = take_strings(ort, values[i], run->rows);
         if (!inputs[i]) code = LUMEN_E_ORT;
     }
-    if (!code) code = find_output(ort, dims, 2, ORT_FLOAT, &values[count], &outputs[0]);
+    if (!code && is_entities && !values[count]) {
+        values[count] = lm_ort_strings_open(ort, dims, 1);
+        code = values[count] ? 0 : LUMEN_E_ORT;
+    }
+    if (!code && !is_entities)
+        code = find_output(ort, dims, 2, ORT_FLOAT, &values[count], &outputs[0]);
     if (!code) code = find_output(ort, dims, 1, ORT_INT32, &values[count + 1], &outputs[1]);
-    if (!code) code = lm_text_run_in_place(text, run, inputs, outputs);
+    if (!code)
+        code = is_entities ? run_entities(text, run, inputs[0], values[count], outputs[1])
+                           : lm_text_run_in_place(text, run, inputs, outputs);
     for (uint32_t i = 0; i < count; i++) free(inputs[i]);
     return code;
 }
@@ -264,6 +300,7 @@ void lm_text_model_close(struct lm_text_model *text) {
     if (!text) return;
     lm_mapping_close(&text->file);
     lm_mapping_close(&text->rooms);
+    lm_text_entities_close(&text->entities);
     free(text->ones);
     for (uint32_t p = 0; p < text->prompt_count; p++) {
         free((char *)(uintptr_t)text->prompts[p].at);

@@ -1,6 +1,6 @@
 /* text_model.h: a model of texts: clients send texts, each becomes tokens, a Run of the graph and
  * one row of numbers. The graph's tensors are its own; clients see `text` (and `text_pair`),
- * `embedding` or `scores`, and `tokens`.
+ * `embedding`, `scores` or `entities`, and `tokens`.
  *
  * No text waits for another one's tokens: each has a Run of its length, without padding. Opened and
  * closed by the control thread; Runs of several workers at a time, each in its own room.
@@ -10,6 +10,7 @@
 
 #include "lumen.h"
 #include "models/text_ask.h"
+#include "models/text_entities.h"
 #include "onnx/ort.h"
 #include "onnx/tensor.h"
 #include "text/encode.h"
@@ -36,14 +37,16 @@ struct lm_text_model {
     uint32_t values; /* numbers that a text is answered with */
     uint32_t task, pooling, activation, tokens_max;
     bool normalises, has_pairs, may_cut;
-    struct lm_text *prompts; /* with their names, which are terminated */
+    struct lm_text_entities entities; /* of that task */
+    struct lm_text *prompts;          /* with their names, which are terminated */
     const char **prompt_names;
     uint32_t prompt_count, default_prompt; /* 1 + its number; 0: none */
     size_t prompt_bytes_max;               /* of the longest one */
     int64_t *ones, *positions;             /* of tokens_max tokens, for all workers */
     /* For each worker the tokens of one text; touched by those that there are. */
     struct lm_mapping rooms;
-    size_t room_bytes, scratch_bytes; /* of each; what reading a text needs of it */
+    size_t room_bytes; /* of each; of it, what reading a text needs, and its entities */
+    size_t scratch_bytes, entity_bytes;
 };
 
 /* Runs of some texts, as their thread gives them. */

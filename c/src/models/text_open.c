@@ -24,9 +24,10 @@ static int check(const lumen_text_config *config) {
     const struct {
         const char *name;
         uint32_t found, least, most;
-    } fields[] = {{"task", config->task, 0, LUMEN_TEXT_SCORES},
+    } fields[] = {{"task", config->task, 0, LUMEN_TEXT_ENTITIES},
                   {"pooling", config->pooling, 0, LUMEN_POOLING_ALL},
                   {"activation", config->activation, 0, LUMEN_ACTIVATION_SOFTMAX},
+                  {"aggregation", config->aggregation, 0, LUMEN_AGGREGATE_MAX},
                   {"max_tokens", config->tokens_max, 3, LUMEN_TEXT_TOKENS_MAX}};
     for (size_t f = 0; f < sizeof fields / sizeof fields[0]; f++) {
         if (fields[f].found >= fields[f].least && fields[f].found <= fields[f].most) continue;
@@ -139,23 +140,24 @@ static const struct lm_tensor *find_only(const struct lm_model *model, uint32_t 
 
 /* By the setting, by known names, by the one shape that fits; never one of several. */
 static const struct lm_tensor *choose(const struct lm_model *model, const lumen_text_config *config,
-                                      bool pools) {
-    const char *const *names = pools                               ? vectors
-                               : config->task == LUMEN_TEXT_SCORES ? scores
-                                                                   : sentences;
+                                      bool of_tokens) {
+    const char *const *names = config->task != LUMEN_TEXT_EMBEDDING ? scores
+                               : of_tokens                          ? vectors
+                                                                    : sentences;
     if (config->output) return find(model, config->output);
     const struct lm_tensor *found = find_first(model, names);
-    return found ? found : find_only(model, pools ? 3 : 2);
+    return found ? found : find_only(model, of_tokens ? 3 : 2);
 }
 
 static int take_output(struct lm_text_model *text, const struct lm_model *model,
                        const lumen_text_config *config) {
-    const struct lm_tensor *output = choose(model, config, text->pooling != 0);
+    const bool is_entities = text->task == LUMEN_TEXT_ENTITIES;
+    const struct lm_tensor *output = choose(model, config, text->pooling != 0 || is_entities);
     if (!output && text->pooling && find_first(model, sentences)) { /* it pools by itself */
         text->pooling = 0;
         output = choose(model, config, false);
     }
-    const uint32_t rank = text->pooling ? 3 : 2;
+    const uint32_t rank = text->pooling || is_entities ? 3 : 2;
     char known[512] = "";
     size_t used = 0;
     for (uint32_t o = 0; o < model->output_count && used < sizeof known; o++) {
@@ -177,8 +179,10 @@ static int take_output(struct lm_text_model *text, const struct lm_model *model,
 
 static int open_rooms(struct lm_text_model *text) {
     const size_t most = text->tokens_max;
-    text->scratch_bytes = lm_text_scratch_bytes(&text->tokenizer, false);
-    text->room_bytes = 3 * most * sizeof(int64_t) + text->scratch_bytes;
+    const bool is_entities = text->task == LUMEN_TEXT_ENTITIES;
+    text->scratch_bytes = lm_text_scratch_bytes(&text->tokenizer, is_entities);
+    if (is_entities) text->entity_bytes = lm_text_entities_room(&text->entities);
+    text->room_bytes = 3 * most * sizeof(int64_t) + text->scratch_bytes + text->entity_bytes;
     if (text->prompt_count) text->room_bytes += text->prompt_bytes_max + LM_STRING_BYTES_MAX;
     text->room_bytes = lm_align_up(text->room_bytes, LM_SLOT_ALIGN);
     text->ones = calloc(2 * most, sizeof *text->ones);
@@ -202,7 +206,7 @@ static int open_rooms(struct lm_text_model *text) {
 static int try_last_token(struct lm_text_model *text, const struct lm_model *model,
                           const struct lm_ort *ort) {
     int64_t *ids = text->rooms.base;
-    const struct lm_text_room room = {ids, ids + 1, NULL, text->tokens_max, NULL};
+    const struct lm_text_room room = {ids, ids + 1, NULL, text->tokens_max, NULL, NULL};
     OrtValue *output = NULL;
     const float *data;
     size_t width = 0;
@@ -219,6 +223,10 @@ static int try_last_token(struct lm_text_model *text, const struct lm_model *mod
     if (width < 1 || width > LM_TEXT_WIDTH_MAX)
         return lm_error(LUMEN_E_MODEL, "text: output '%s': expected 1 to %d numbers, found %zu",
                         text->output_name, LM_TEXT_WIDTH_MAX, width);
+    if (text->task == LUMEN_TEXT_ENTITIES && width != model->labels.count)
+        return lm_error(LUMEN_E_MODEL,
+                        "text: output '%s': expected a number for each of %u labels, found %zu",
+                        text->output_name, model->labels.count, width);
     text->width = (uint32_t)width;
     text->values = text->pooling ? text->width * lm_pool_parts(text->pooling) : text->width;
     return 0;
@@ -245,15 +253,19 @@ static int put_signature(struct lm_model *model) {
     if (code) return code;
     model->input_count = model->string_inputs = inputs;
     model->output_count = outputs;
-    model->string_outputs = model->optional_count = model->free_count = 0;
+    model->string_outputs = text->task == LUMEN_TEXT_ENTITIES;
+    model->optional_count = model->free_count = 0;
     model->any_rank = false;
     model->outputs_known = model->rows_free = true;
     model->rows_name[0] = '\0';
     memset(model->free_dims, 0, sizeof model->free_dims);
     put(&model->inputs[0], "text", ORT_STRING, 0);
     if (text->has_pairs) put(&model->inputs[1], "text_pair", ORT_STRING, 0);
-    put(&model->outputs[0], text->task == LUMEN_TEXT_SCORES ? "scores" : "embedding", ORT_FLOAT,
-        text->values);
+    if (text->task == LUMEN_TEXT_ENTITIES)
+        put(&model->outputs[0], "entities", ORT_STRING, 0);
+    else
+        put(&model->outputs[0], text->task == LUMEN_TEXT_SCORES ? "scores" : "embedding", ORT_FLOAT,
+            text->values);
     put(&model->outputs[1], "tokens", ORT_INT32, 0);
     for (uint32_t i = 0; i < inputs; i++) model->input_names[i] = model->inputs[i].name;
     for (uint32_t o = 0; o < outputs; o++) model->output_names[o] = model->outputs[o].name;
@@ -274,7 +286,11 @@ int lm_model_open_text(struct lm_model *model, const struct lm_ort *ort,
     text->may_cut = config->may_cut != 0;
     text->tokens_max = config->tokens_max;
     model->runner = LM_RUNNER_TEXT;
-    code = open_tokenizer(text, config->tokenizer);
+    code = text->task == LUMEN_TEXT_ENTITIES
+               ? lm_text_entities_open(&text->entities, &model->labels, config->aggregation,
+                                       config->tokens_max)
+               : 0;
+    if (!code) code = open_tokenizer(text, config->tokenizer);
     if (!code) code = take_prompts(text, config);
     if (!code) code = take_inputs(text, model);
     if (!code) code = take_output(text, model, config);

@@ -26,9 +26,19 @@ static uint32_t count_special(const struct lm_text_item *items, uint32_t count) 
     return special;
 }
 
+/* Those of the text lie behind room for all special tokens. */
+static void put_places(const struct lm_text_room *room, uint32_t what, uint32_t special,
+                       uint32_t at, uint32_t tokens) {
+    if (what == LM_TEXT_SPECIAL)
+        room->places[at] = (struct lm_text_place){LM_TEXT_NO_ID, LM_TEXT_NO_ID};
+    else
+        memmove(room->places + at, room->places + special, tokens * sizeof *room->places);
+}
+
 /* Puts the special tokens and the texts in the order of a template. */
 static uint32_t lay_out(const struct lm_text_item *items, uint32_t count, const int64_t *first,
                         uint32_t firsts, uint32_t seconds, const struct lm_text_room *room) {
+    const uint32_t special = count_special(items, count);
     uint32_t at = 0;
     for (uint32_t i = 0; i < count; i++) {
         const uint32_t what = items[i].what;
@@ -38,6 +48,7 @@ static uint32_t lay_out(const struct lm_text_item *items, uint32_t count, const 
         else
             memmove(room->ids + at, what == LM_TEXT_FIRST ? first : room->rest,
                     tokens * sizeof *room->ids);
+        if (room->places) put_places(room, what, special, at, tokens);
         for (uint32_t t = 0; t < tokens; t++) room->types[at + t] = items[i].type;
         at += tokens;
     }
@@ -59,6 +70,7 @@ uint32_t lm_text_encode(const struct lm_tokenizer *tokenizer, struct lm_text fir
     int64_t *place = room->ids + special;
     struct lm_text_out out = {.ids = place,
                               .capacity = most,
+                              .places = room->places ? room->places + special : NULL,
                               .most = second.at ? LM_TEXT_COUNT_MAX : most,
                               .scratch = room->scratch};
     uint32_t firsts = lm_text_pieces(tokenizer, first.at, first.bytes, &out);

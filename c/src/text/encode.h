@@ -7,6 +7,7 @@
 #include <stdbool.h>
 
 #include "text/file.h"
+#include "text/out.h"
 
 struct lm_text {
     const char *at; /* UTF-8; NULL: there is no such text */
@@ -18,6 +19,8 @@ struct lm_text_room {
     int64_t *ids, *types, *rest;
     uint32_t capacity; /* of each */
     void *scratch;     /* as of lm_text_out */
+    /* Of one text: where each token stands in it, special ones nowhere (LM_TEXT_NO_ID); or NULL. */
+    struct lm_text_place *places;
 };
 
 #define LM_TEXT_TOO_LONG (UINT32_MAX - 1) /* something had to be cut, and may not be */

@@ -52,6 +52,8 @@ static bool spans_lie(struct lm_tokenizer *tokenizer) {
         PART(compositions, sizeof *tokenizer->compositions, 4),
         PART(single, sizeof *tokenizer->single, 4),
         PART(pair, sizeof *tokenizer->pair, 4),
+        PART(names, 1, 1),
+        PART(name_ends, sizeof *tokenizer->name_ends, 4),
     };
     for (size_t p = 0; p < sizeof parts / sizeof *parts; p++)
         if (!lies(header, &parts[p])) return false;

@@ -184,7 +184,8 @@ struct lm_text_header {
     struct lm_text_span merges; /* struct lm_text_merge, 1 << merge_bits: BPE */
     struct lm_text_span bytes;  /* u32[256]: the id of a byte, or LM_TEXT_NO_ID; or none */
     struct lm_text_span stages, splits, ops, groups, compositions;
-    struct lm_text_span single, pair; /* struct lm_text_item: what is put around texts */
+    struct lm_text_span single, pair;     /* struct lm_text_item: what is put around texts */
+    struct lm_text_span names, name_ends; /* bytes, and u32 by id: where its name ends in them */
 };
 
 struct lm_tokenizer {
@@ -205,6 +206,8 @@ struct lm_tokenizer {
     const struct lm_text_group *groups;
     const struct lm_text_composition *compositions;
     const struct lm_text_item *single, *pair;
+    const uint8_t *names;
+    const uint32_t *name_ends;
 };
 
 /* The caller keeps the file's bytes, aligned to 8, as long as the tokenizer is used. Returns 0 or

@@ -198,6 +198,17 @@ static bool models_are_right(const struct lm_tokenizer *tokenizer) {
     return merges_are_right(tokenizer);
 }
 
+static bool names_are_right(const struct lm_tokenizer *tokenizer) {
+    const struct lm_text_header *header = tokenizer->header;
+    uint32_t before = 0;
+    if (header->name_ends.count != header->vocabulary) return false;
+    for (uint32_t id = 0; id < header->vocabulary; id++) {
+        if (tokenizer->name_ends[id] < before) return false;
+        before = tokenizer->name_ends[id];
+    }
+    return before <= header->names.count;
+}
+
 static bool items_are_right(const struct lm_tokenizer *tokenizer) {
     const struct lm_text_header *header = tokenizer->header;
     const struct lm_text_item *items[] = {tokenizer->single, tokenizer->pair};
@@ -215,6 +226,7 @@ const char *lm_text_file_wrong(const struct lm_tokenizer *tokenizer) {
     if (!stages_are_right(tokenizer)) return "what a code point becomes";
     if (!splits_are_right(tokenizer)) return "how a text is split";
     if (!nodes_are_right(tokenizer) || !models_are_right(tokenizer)) return "its vocabulary";
+    if (!names_are_right(tokenizer)) return "the names of its tokens";
     if (!items_are_right(tokenizer)) return "what is put around texts";
     return NULL;
 }

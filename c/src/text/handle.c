@@ -32,7 +32,7 @@ int64_t lumen_tokenizer_encode(const lumen_tokenizer *handle, const char *first,
     const size_t rest_bytes = (capacity + 1) * sizeof(int64_t);
     int64_t *rest = malloc(rest_bytes + lm_text_scratch_bytes(&handle->tokenizer, false));
     if (!rest) return lm_error(LUMEN_E_NOMEM, "no memory for %u tokens", capacity);
-    const struct lm_text_room room = {ids, types, rest, capacity, rest + capacity + 1};
+    const struct lm_text_room room = {ids, types, rest, capacity, rest + capacity + 1, NULL};
     uint32_t count =
         lm_text_encode(&handle->tokenizer, (struct lm_text){first, first_bytes},
                        (struct lm_text){second, second_bytes}, capacity, may_cut != 0, &room);

@@ -48,8 +48,8 @@ bool lm_bulk_take(struct lm_worker *worker, uint32_t job) {
     struct lm_bulk *bulk = &worker->shared->bulk;
     struct lm_request *request = lm_worker_request(worker, job);
     const uint32_t rows = request->sizes.rows;
-    if (!request->model->text || rows < LM_BULK_TEXTS || bulk->count == 0 ||
-        lm_carrier_of(request)->has_places || !find_starts(request))
+    if (!request->model->text || request->model->string_outputs > 0 || rows < LM_BULK_TEXTS ||
+        bulk->count == 0 || lm_carrier_of(request)->has_places || !find_starts(request))
         return false;
     const uint32_t wanted = rows < bulk->count ? rows : bulk->count;
     struct lm_bulk_share *share = &request->share;
