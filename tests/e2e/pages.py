@@ -31,7 +31,6 @@ NOT_RUN: Final = {
     "optimum-cli": "it fetches a model; a stand-in of the same names and types is there",
     "hf download": "it fetches a model; a stand-in of the same files is there",
     "lumen quantize": "what it keeps depends on the machine's pace; tests/test_quantize.py runs it",
-    "curl -s localhost:8000/v1/models/ner": "no such model is there; test_e2e_entities.py asks one",
     "lumen dashboard": "test_e2e_dashboard.py runs it, where Streamlit is installed",
     "[{": "a reply, as the page shows it",
 }
