@@ -2,7 +2,8 @@
 
 Called by cli.py, on the main thread. quantize_graph.py reads the model, quantize_int8.py changes
 it, quantize_samples.py brings the data, quantize_compare.py judges, quantize_report.py prints. The
-file is written last, in one step, and only where it is faster here.
+file is written last, in one step, and only where it is faster here. A folder of a text model is
+quantize_text.py's.
 """
 
 from __future__ import annotations
@@ -33,14 +34,22 @@ def add(subparsers: Subparsers) -> None:
         help="make an INT8 model, and compare it with the original",
         description="Makes an INT8 model: activations uint8, weights int8 with a scale for each "
         "channel, ranges from the data you give. Shows size, speed on one thread and how often "
-        "both models agree. Keeps no file that is slower here.",
+        "both models agree. Keeps no file that is slower here. Of a text model's folder only the "
+        "weights need to be known, and it writes onnx/model_quantized.onnx.",
     )
-    parser.add_argument("path", metavar="MODEL.onnx", help="the model's file, or builtin:NAME")
+    parser.add_argument(
+        "path",
+        metavar="MODEL.onnx",
+        help="the model's file, builtin:NAME, or a text model's folder",
+    )
     parser.add_argument("-o", "--output", metavar="FILE", help="the new file (MODEL.int8.onnx)")
-    data = parser.add_mutually_exclusive_group(required=True)
+    data = parser.add_mutually_exclusive_group()
     data.add_argument("--images", metavar="FOLDER", help="pictures such as the model will get")
     data.add_argument(
         "--npz", metavar="FILE", help="inputs as numpy.savez(FILE, NAME=[samples, ...]) writes them"
+    )
+    data.add_argument(
+        "--texts", metavar="FILE", help="a text a line, to compare a folder's two graphs on"
     )
     parser.add_argument(
         "--method",
@@ -94,6 +103,10 @@ def run(arguments: argparse.Namespace) -> int:
 
     from lumen_uring.loading.model_cache import resolve
 
+    if Path(arguments.path).expanduser().is_dir():
+        return _run_on_folder(arguments, Path(arguments.path).expanduser())
+    if not arguments.images and not arguments.npz:
+        raise ConfigError("--images FOLDER or --npz FILE: expected one of them, found none.")
     path = resolve(arguments.path)
     out = Path(arguments.output) if arguments.output else _beside(arguments.path, path)
     _check_place(out, path)
@@ -104,6 +117,29 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         quantize_report.show(report)
     return 0 if report.kept else 1
+
+
+def _run_on_folder(arguments: argparse.Namespace, folder: Path) -> int:
+    import orjson
+
+    from lumen_uring.offline.quantize_text import quantize_folder, read_texts
+
+    if arguments.images or arguments.npz:
+        raise ConfigError("--texts FILE: expected it, or nothing, of a text model's folder.")
+    out = Path(arguments.output or folder / "onnx" / "model_quantized.onnx")
+    if out.exists() and not arguments.force:
+        raise ConfigError(f"{out} is there already: --force replaces it.")
+    report = quantize_folder(folder, out, read_texts(arguments.texts), arguments.force)
+    if arguments.json:
+        print(orjson.dumps(report.as_json(), option=orjson.OPT_INDENT_2).decode())
+        return 0 if report.output else 1
+    for line in report.lines():
+        print(line)
+    if report.output is None:
+        print("Not kept: it is slower on this machine (--force keeps it).")
+    elif arguments.output is None:
+        print(f"Serve it: lumen --model NAME={folder} --set models.0.text.variant=quantized")
+    return 0 if report.output else 1
 
 
 def _beside(given: str, path: Path) -> Path:

@@ -38,6 +38,7 @@ class Actions:
     pool: bytes
 
 
+@lru_cache(maxsize=2)
 def of_bert(bert: Bert) -> Actions:
     """The actions of a tokenizer with a BertNormalizer and a BertPreTokenizer.
 

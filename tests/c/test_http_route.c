@@ -112,6 +112,8 @@ static const struct found {
     {"POST", "/", LM_ROUTE_TEXTS, "", ANY},
     {"POST", "/embed", LM_ROUTE_EMBED, "", ANY},
     {"POST", "/predict", LM_ROUTE_PREDICT_TEXT, "", ANY},
+    {"POST", "/v1/models/ner:entities", LM_ROUTE_ENTITIES, "ner", ANY},
+    {"POST", "/v1/models/a:b/versions/3:entities", LM_ROUTE_ENTITIES, "a:b", 3},
     {"POST", "/similarity", LM_ROUTE_SIMILARITY, "", ANY},
     {"POST", "/rerank", LM_ROUTE_RERANK, "", ANY},
     {"POST", "/v1/rerank", LM_ROUTE_RERANK_V1, "", ANY},
@@ -330,7 +332,8 @@ static void names_of_routes(void) {
         "v1_metadata",   "repository_index", "load",          "unload",        "shared_memory",
         "shared_memory", "shared_memory",    "shared_memory", "shared_memory", "shared_memory",
         "trace_setting", "logging",          "embeddings",    "texts",         "embed",
-        "predict_text",  "similarity",       "rerank",        "rerank",        "rerank"};
+        "predict_text",  "similarity",       "rerank",        "rerank",        "rerank",
+        "entities"};
     enum { NAMES = sizeof names / sizeof names[0] };
     _Static_assert((int)NAMES == (int)LM_ROUTE_COUNT, "each has a word");
     for (uint8_t r = 0; r < NAMES; r++) {

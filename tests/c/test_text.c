@@ -312,7 +312,7 @@ static void damaged(const struct tiny *whole, uint64_t *random) {
     const char text[] = "ab S!NDM [E]  [F] \xC3\xA9 aaaaa YPJJC LC``a!!";
     struct tiny *copy = malloc(sizeof *copy);
     uint32_t opened = 0;
-    for (int round = 0; round < 8000; round++) {
+    for (int round = 0; round < 3000; round++) {
         struct lm_tokenizer tokenizer;
         memcpy(copy, whole, sizeof *copy);
         /* Most of the file is its tables. */
@@ -330,7 +330,7 @@ static void damaged(const struct tiny *whole, uint64_t *random) {
         if (lm_text_scratch_bytes(&tokenizer, false) <= sizeof scratch)
             CHECK(lm_text_pieces(&tokenizer, text, sizeof text - 1, &out) != LM_TEXT_NO_UTF8);
     }
-    CHECK(opened > 1000 && opened < 7900);
+    CHECK(opened > 300 && opened < 2990);
     free(copy);
 }
 

@@ -1,7 +1,7 @@
 """Folders of text models as Hugging Face's tools write them, of a graph so small that numpy is its
 reference: a token's vector is its row of a table, moved by its type and its position.
 
-Used by the end-to-end tests of texts, on the test's thread.
+Used by tests of texts, on the test's thread.
 """
 
 from __future__ import annotations

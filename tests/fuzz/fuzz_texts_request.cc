@@ -13,15 +13,15 @@ extern "C" {
 
 namespace {
 
-constexpr uint32_t MODELS = 3, VALUES = 3;
-constexpr uint8_t ROUTES[] = {LM_ROUTE_EMBEDDINGS, LM_ROUTE_EMBED,  LM_ROUTE_PREDICT_TEXT,
-                              LM_ROUTE_SIMILARITY, LM_ROUTE_RERANK, LM_ROUTE_RERANK_V1,
-                              LM_ROUTE_RERANK_V2};
+constexpr uint32_t MODELS = 4, VALUES = 3;
+constexpr uint8_t ROUTES[] = {LM_ROUTE_EMBEDDINGS, LM_ROUTE_EMBED,   LM_ROUTE_PREDICT_TEXT,
+                              LM_ROUTE_SIMILARITY, LM_ROUTE_RERANK,  LM_ROUTE_RERANK_V1,
+                              LM_ROUTE_RERANK_V2,  LM_ROUTE_ENTITIES};
 
 struct lm_model models[MODELS];
 struct lm_text_model texts[MODELS];
 
-/* Embeddings; scores of texts; scores of pairs. */
+/* Embeddings; scores of texts; scores of pairs; entities. */
 void make_models() {
     static struct lm_text prompt = {"say ", 4};
     static const char *prompt_name = "say";
@@ -30,7 +30,9 @@ void make_models() {
         make_model(models[m]);
         models[m].max_rows = 64;
         models[m].text = &texts[m];
-        texts[m].task = m == 0 ? LUMEN_TEXT_EMBEDDING : LUMEN_TEXT_SCORES;
+        texts[m].task = m == 0   ? LUMEN_TEXT_EMBEDDING
+                        : m == 3 ? LUMEN_TEXT_ENTITIES
+                                 : LUMEN_TEXT_SCORES;
         texts[m].has_pairs = m == 2;
         texts[m].values = VALUES;
         texts[m].prompts = &prompt;
@@ -38,7 +40,8 @@ void make_models() {
         texts[m].prompt_count = 1;
         add_input(models[m], "text", ORT_STRING, 1, flat);
         if (m == 2) add_input(models[m], "text_pair", ORT_STRING, 1, flat);
-        add_output(models[m], "values", ORT_FLOAT, 2, row);
+        add_output(models[m], "values", m == 3 ? ORT_STRING : ORT_FLOAT, m == 3 ? 1 : 2,
+                   m == 3 ? flat : row);
         add_output(models[m], "tokens", ORT_INT32, 1, flat);
     }
     snprintf(models[0].base, sizeof models[0].base, "m\"");
@@ -67,6 +70,9 @@ void check_reply(const struct lm_model *model, uint8_t route, const struct lm_oi
     struct lm_oip_output outputs[2] = {};
     for (uint32_t o = 0; o < 2; o++) outputs[o].tensor = &model->outputs[o];
     outputs[0].data = values;
+    outputs[0].bytes = rows * VALUES * sizeof(float);
+    if (route == LM_ROUTE_ENTITIES) /* a string of 8 bytes for each row */
+        for (uint32_t i = 0; i < rows; i++) ((uint32_t *)values)[i * VALUES] = 8;
     outputs[1].data = tokens;
     const struct lm_texts_answer answer = {model,   &request->texts, route,       rows,
                                            outputs, scored,          scored_bytes};

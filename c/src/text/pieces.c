@@ -89,7 +89,7 @@ static bool read_chars(struct segments *text, uint32_t bytes) {
     return true;
 }
 
-static bool read(struct segments *text) {
+static bool read_text(struct segments *text) {
     const struct lm_tokenizer *tokenizer = text->reading.tokenizer;
     const bool may_skip = tokenizer->header->flags & LM_TEXT_SKIPS;
     while (text->at < text->end && text->reading.count <= text->reading.out->most) {
@@ -147,5 +147,5 @@ uint32_t lm_text_pieces(const struct lm_tokenizer *tokenizer, const char *text, 
         segments.reading.word.used = segments.reading.word.chars = segments.reading.word.marks = 0;
     else
         lay_out(&segments.reading, out->scratch);
-    return read(&segments) ? segments.reading.count : LM_TEXT_NO_UTF8;
+    return read_text(&segments) ? segments.reading.count : LM_TEXT_NO_UTF8;
 }
