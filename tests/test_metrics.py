@@ -300,6 +300,7 @@ SUMS: dict[tuple[str, str], str] = {
     ("lumen_run_arena_kept_bytes", ""): "worker_gauge.arena_kept_bytes",
     ("lumen_model_process_restarts_total", "m"): "model.restarts",
     ("lumen_model_own_requests_total", "m"): "model.own",
+    ("lumen_model_tokens_total", "m"): "model.tokens",
     ("nv_inference_request_success", "m"): "model.ok",
     ("nv_inference_count", "m"): "model.rows",
     ("nv_inference_exec_count", "m"): "model.runs",

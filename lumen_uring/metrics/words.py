@@ -235,6 +235,12 @@ MODEL_COUNTERS: Final = (
         "restarts",
     ),
     (
+        "lumen_model_tokens",
+        "Tokens of the texts that were answered, special ones included; texts are rows "
+        "(nv_inference_count)",
+        "tokens",
+    ),
+    (
         "lumen_model_own_requests",
         "Requests that an I/O thread ran itself, since their Runs are shorter than a hand-over to "
         "a worker",

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/json_text.h"
 #include "base/native_codec.h"
+#include "models/text_model.h"
 
 __asm__(".pushsection .rodata\n"
         "lm_page: .incbin \"formats/page.html\"\n"
@@ -203,13 +204,48 @@ static int write_model_command(FILE *out, const struct lm_model *model) {
     return code;
 }
 
+/* What the page's box for texts and pictures does with a model; NULL: nothing. */
+static const char *box_of(const struct lm_model *model) {
+    if (model->text && model->text->task == LUMEN_TEXT_EMBEDDING) return "embedding";
+    if (model->text && model->text->task == LUMEN_TEXT_ENTITIES) return "entities";
+    if (model->text) return model->text->has_pairs ? "pairs" : "scores";
+    return model->input_plan.has_images && is_large(model) ? "picture" : NULL;
+}
+
+static void write_text_command(FILE *out, const struct lm_model *model) {
+    const char *box = box_of(model);
+    const bool names_it = strcmp(box, "entities") != 0;
+    fputs("curl -d '{", out);
+    if (names_it) {
+        fputs("\"model\":\"", out);
+        write_text(out, model->base);
+        fputs("\",", out);
+    }
+    fputs(strcmp(box, "embedding") == 0 ? "\"input\":\"a text\"}' $H/v1/embeddings"
+          : strcmp(box, "scores") == 0  ? "\"inputs\":\"a text\"}' $H/predict"
+          : strcmp(box, "pairs") == 0
+              ? "\"query\":\"a question\",\"texts\":[\"a text\",\"another\"]}' $H/rerank"
+              : "\"inputs\":\"a text\"}' $H/v1/models/",
+          out);
+    if (names_it) return;
+    write_path(out, model->name);
+    fputs(":entities", out);
+}
+
 static int write_commands(FILE *out, const struct page *page) {
     int code = 0;
     for (uint32_t m = 0; !code && m < page->model_count; m++) {
         const struct lm_model *model = page->models[m];
-        fprintf(out, "<details%s><summary>", m ? "" : " open");
+        const char *box = box_of(model);
+        fprintf(out, "<details%s", m ? "" : " open");
+        if (box) fprintf(out, " data-box=%s data-path=\"", box);
+        if (box) write_path(out, model->name);
+        fputs(box ? "\"><summary>" : "><summary>", out);
         write_text(out, model->name);
-        if (model->input_plan.has_images && is_large(model)) {
+        if (model->text) {
+            fputs(": a text</summary><pre class=try>", out);
+            write_text_command(out, model);
+        } else if (box) {
             fputs(": a picture</summary><pre class=try>curl -T PICTURE.jpg $H/v2/models/", out);
             write_path(out, model->name);
             fputs("/infer", out);

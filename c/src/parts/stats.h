@@ -107,6 +107,7 @@ enum lm_model_stage {
     X(model_expired, COUNTER) /* status 5: the deadline passed in the queue */          \
     X(model_gone, COUNTER)    /* the client left before Run */                          \
     X(model_rows, COUNTER)                                                              \
+    X(model_tokens, COUNTER) /* of texts, special ones too: what was computed */        \
     X(model_runs, COUNTER)                                                              \
     X(model_ok_ns, COUNTER)     /* first byte of the header to the reply's hand-over */ \
     X(model_failed_ns, COUNTER) /* the same, of model_failed */                         \

@@ -16,11 +16,12 @@ from typing import Any, Final
 import numpy as np
 import pytest
 import text_folders
-from harness import Server
+from harness import Server, eventually
 from onnx import TensorProto
 
 from lumen_uring import AsyncClient, Client
 from lumen_uring.errors import BadRequest
+from lumen_uring.ring.stats import read
 
 pytestmark = pytest.mark.once  # what runs models: the same on both backends
 
@@ -444,6 +445,20 @@ def test_many_texts_are_answered_in_their_order(served: Server, count: int) -> N
     found = [one["embedding"] for one in data]
     expected = [unit(text_folders.vectors(text).mean(0)) for text in texts]
     np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_tokens_are_counted_by_model(served: Server) -> None:
+    def counted() -> int:
+        return read(served.stats_path).models["max"]["tokens"]
+
+    for texts in (["a cat", "the dog runs"], ["a"] * 100):
+        before = counted()
+        answer = ask(served, "/v1/embeddings", {"model": "max", "input": texts})
+        used = answer["usage"]["total_tokens"]
+        eventually(lambda wanted=before + used: counted() == wanted, "its tokens", found=counted)
+    before = counted()
+    assert refused(served, "/v1/embeddings", {"model": "max", "input": [1]})[0] == 400
+    assert counted() == before
 
 
 def test_many_pairs_are_scored_in_their_order(served: Server) -> None:
