@@ -17,6 +17,7 @@ import yaml
 from pydantic import ValidationError
 
 from lumen_uring.errors import ConfigError
+from lumen_uring.files import take
 from lumen_uring.repository.entries import expand
 from lumen_uring.settings import (
     complaints,
@@ -164,13 +165,7 @@ def _checked_together(draft: _Draft, config: Config) -> Config:
 
 
 def _read(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            raw = file.read(_FILE_BYTES_MAX + 1)
-    except OSError as error:
-        raise ConfigError(f"{path}: expected a readable file, found: {error.strerror}.") from None
-    if len(raw) > _FILE_BYTES_MAX:
-        raise ConfigError(f"{path}: expected at most {_FILE_BYTES_MAX} bytes, found more.")
+    raw = take(path, _FILE_BYTES_MAX)
     try:
         return text_files.decode(raw)
     except text_files.NotUtf8Error as error:

@@ -1,6 +1,6 @@
-"""Writes files that other processes read at any time: whole, or not at all.
+"""Files as a whole: read with a sentence where that fails, written whole or not at all.
 
-Used by whatever fills the cache, on any thread.
+Used by whatever reads what users give, and by whatever fills the cache; on any thread.
 """
 
 from __future__ import annotations
@@ -10,6 +10,28 @@ import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+
+from lumen_uring.errors import ConfigError
+
+
+def take(path: Path, bytes_max: int) -> bytes:
+    """Reads a file that a user gave.
+
+    Args:
+        path: of it.
+        bytes_max: the most that it may have.
+
+    Raises:
+        ConfigError: it cannot be read, or has more.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(bytes_max + 1)
+    except OSError as error:
+        raise ConfigError(f"{path}: expected a readable file, found: {error.strerror}.") from None
+    if len(data) > bytes_max:
+        raise ConfigError(f"{path}: expected at most {bytes_max} bytes, found more.")
+    return data
 
 
 def put(data: bytes, path: Path, check: Callable[[Path], object] = lambda _path: None) -> None:

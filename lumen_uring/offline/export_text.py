@@ -25,6 +25,7 @@ from lumen_uring.offline.safetensors import Array, Weights
 
 _OPSET: Final = 17  # the first with LayerNormalization
 _PROTOBUF_BYTES_MAX: Final = (1 << 31) - (64 << 20)  # larger weights lie beside the graph
+_CONFIG_BYTES_MAX: Final = 1 << 20
 _ROBERTA: Final = ("roberta", "xlm-roberta", "camembert")
 _ACTIVATIONS: Final = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu")
 # Weights that belong to no output: heads of the training, and numbers that are positions.
@@ -66,10 +67,9 @@ def export(folder: Path, output: Path) -> list[str]:
 
 
 def _config(path: Path) -> dict[str, Any]:
+    raw = files.take(path, _CONFIG_BYTES_MAX)
     try:
-        found = json.loads(path.read_bytes())
-    except OSError as error:
-        raise ConfigError(f"{path}: expected a readable file, found: {error.strerror}.") from None
+        found = json.loads(raw)
     except ValueError as error:
         raise ConfigError(f"{path}: expected JSON, found: {error}.") from None
     if not isinstance(found, dict):

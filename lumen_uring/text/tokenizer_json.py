@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from lumen_uring.errors import ConfigError
+from lumen_uring.files import take
 from lumen_uring.text import models, normalizers, pretokenizers
 from lumen_uring.text.actions import Bert
 from lumen_uring.text.facts import members
@@ -74,13 +75,9 @@ def read(path: Path) -> Tokenizer:
     Raises:
         ConfigError: it cannot be read, contradicts itself, or needs what is not implemented.
     """
+    raw = take(path, _BYTES_MAX)
     try:
-        raw = path.read_bytes()
-        if len(raw) > _BYTES_MAX:
-            raise ConfigError(f"expected at most {_BYTES_MAX} bytes, found {len(raw)}")
         return _read(json.loads(raw))
-    except OSError as error:
-        raise ConfigError(f"{path}: expected a readable file, found: {error.strerror}.") from None
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}.") from None
     except (ValueError, RecursionError) as error:
