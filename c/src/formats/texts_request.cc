@@ -27,6 +27,7 @@ enum {
     RETURN_TEXT,
     RETURN_DOCUMENTS,
     PARAMETERS,
+    PRIORITY,
     COUNT
 };
 constexpr std::string_view names[COUNT] = {"input",
@@ -44,7 +45,8 @@ constexpr std::string_view names[COUNT] = {"input",
                                            "raw_scores",
                                            "return_text",
                                            "return_documents",
-                                           "parameters"};
+                                           "parameters",
+                                           "priority"};
 
 struct reading : complaint {
     reading(const complaint &say, struct lm_oip_parser *with, const struct lm_model *served,
@@ -239,6 +241,16 @@ bool read_truncation(const reading &r, struct lm_texts_wish *wish) {
            r.wrong("truncation_direction: expected Right, found '%s'", shown(direction).text);
 }
 
+/* Cohere's: 0 is the highest, and all others go after whatever has it. */
+bool read_priority(const reading &r, struct lm_texts_wish *wish) {
+    uint64_t priority = 0;
+    if (!has(r, PRIORITY)) return true;
+    if (!read_natural(r, r.found.values[PRIORITY], request_place, "priority", &priority))
+        return false;
+    wish->turn = priority == 0 ? LM_TURN_FIRST : LM_TURN_BULK;
+    return true;
+}
+
 /* Hugging Face's: how tokens become entities. */
 bool read_parameters(const reading &r, struct lm_texts_wish *wish) {
     static constexpr std::string_view parts[1] = {"aggregation_strategy"};
@@ -269,8 +281,9 @@ bool read_wish(const reading &r, struct lm_texts_wish *wish) {
     bool normalises = wish->normalises;
     if (r.route == LM_ROUTE_ENTITIES && !read_parameters(r, wish)) return false;
     if (!read_format(r, wish) || !read_prompt(r, wish) || !read_truncation(r, wish) ||
-        !read_size(r, DIMENSIONS, &wish->dimensions) || !read_size(r, TOP_N, &wish->top) ||
-        !take_flag(r, NORMALIZE, &normalises) || !take_flag(r, RAW_SCORES, &wish->ask.raw) ||
+        !read_priority(r, wish) || !read_size(r, DIMENSIONS, &wish->dimensions) ||
+        !read_size(r, TOP_N, &wish->top) || !take_flag(r, NORMALIZE, &normalises) ||
+        !take_flag(r, RAW_SCORES, &wish->ask.raw) ||
         !take_flag(r, RETURN_TEXT, &wish->with_texts) ||
         !take_flag(r, RETURN_DOCUMENTS, &wish->with_texts))
         return false;

@@ -6,6 +6,9 @@
 
 #include "models/text_ask.h"
 
+/* Whether others go before it: as many texts do, or as the client says. */
+enum lm_texts_turn { LM_TURN_BY_NUMBER, LM_TURN_FIRST, LM_TURN_BULK };
+
 struct lm_texts_wish {
     struct lm_text_ask ask; /* of the model */
     uint32_t dimensions;    /* the first so many numbers of an embedding; 0: all */
@@ -15,6 +18,7 @@ struct lm_texts_wish {
     bool with_texts;        /* results repeat the texts */
     bool is_list;           /* Text Embeddings Inference's form, where a path has two */
     bool is_batch;          /* each answer in a list of its own */
+    uint8_t turn;           /* enum lm_texts_turn */
 };
 
 #endif

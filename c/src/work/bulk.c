@@ -44,11 +44,19 @@ static bool find_starts(struct lm_request *request) {
     return true;
 }
 
+/* Whether it gives way to others: it has many texts, unless its client says something else. */
+static bool gives_way(const struct lm_request *request) {
+    const enum lm_texts_turn turn = request->encoding == LM_ENCODING_TEXTS
+                                        ? (enum lm_texts_turn)request->asked->texts.turn
+                                        : LM_TURN_BY_NUMBER;
+    return turn == LM_TURN_BY_NUMBER ? request->sizes.rows >= LM_BULK_TEXTS : turn == LM_TURN_BULK;
+}
+
 bool lm_bulk_take(struct lm_worker *worker, uint32_t job) {
     struct lm_bulk *bulk = &worker->shared->bulk;
     struct lm_request *request = lm_worker_request(worker, job);
     const uint32_t rows = request->sizes.rows;
-    if (!request->model->text || request->model->string_outputs > 0 || rows < LM_BULK_TEXTS ||
+    if (!request->model->text || request->model->string_outputs > 0 || !gives_way(request) ||
         bulk->count == 0 || lm_carrier_of(request)->has_places || !find_starts(request))
         return false;
     const uint32_t wanted = rows < bulk->count ? rows : bulk->count;

@@ -7,6 +7,7 @@ import asyncio
 import base64
 import json
 import re
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -445,6 +446,49 @@ def test_many_texts_are_answered_in_their_order(served: Server, count: int) -> N
     found = [one["embedding"] for one in data]
     expected = [unit(text_folders.vectors(text).mean(0)) for text in texts]
     np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def bulk_ns(server: Server) -> int:
+    """The CPU time of the threads for many texts."""
+    threads = Path(f"/proc/{server.process.pid}/task").iterdir()
+    return sum(
+        int((thread / "schedstat").read_text().split()[0])
+        for thread in threads
+        if (thread / "comm").read_text().startswith("lumen-b")
+    )
+
+
+def asleep_ns(server: Server) -> int:
+    """The same once they sleep."""
+    found = [-1]
+
+    def is_same() -> bool:
+        found.append(bulk_ns(server))
+        time.sleep(0.05)
+        return bulk_ns(server) == found[-1] == found[-2]
+
+    eventually(is_same, "threads that sleep")
+    return found[-1]
+
+
+def test_a_priority_says_who_gives_way(served: Server) -> None:
+    many, few = ["a cat"] * 16, ["a cat"]
+    expected = unit(text_folders.vectors("a cat").mean(0))
+    for texts, priority, gives_way in (
+        (few, None, False),
+        (few, 1, True),
+        (few, 0, False),
+        (many, None, True),
+        (many, 0, False),
+    ):
+        before = asleep_ns(served)
+        body = {"model": "mean", "input": texts, "priority": priority}
+        for one in ask(served, "/v1/embeddings", body)["data"]:
+            np.testing.assert_allclose(one["embedding"], expected, atol=1e-6)
+        assert (asleep_ns(served) > before) == gives_way, (len(texts), priority)
+    code, said = refused(served, "/v1/embeddings", {"input": "a", "model": "mean", "priority": -1})
+    assert code == 400
+    assert "priority" in said["error"]["message"]
 
 
 def test_tokens_are_counted_by_model(served: Server) -> None:
