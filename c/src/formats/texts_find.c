@@ -4,7 +4,9 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "formats/http_route.h"
 #include "formats/rows_find.h"
+#include "models/text_model.h"
 
 static const char *skip_space(const char *at, const char *end) {
     while (at < end && (*at == ' ' || *at == '\n' || *at == '\r' || *at == '\t')) at++;
@@ -43,4 +45,31 @@ const char *lm_texts_find_model(const char *text, size_t bytes, size_t *bytes_ou
         at = skip_space(at, end);
         if (at == end || *at++ != ',') return NULL;
     }
+}
+
+bool lm_texts_fit(const struct lm_model *model, uint8_t route) {
+    const struct lm_text_model *text = model->text;
+    if (!text || route == LM_ROUTE_TEXTS) return text != NULL;
+    const bool embeds = text->task == LUMEN_TEXT_EMBEDDING;
+    const bool wants_embeddings =
+        route == LM_ROUTE_EMBEDDINGS || route == LM_ROUTE_EMBED || route == LM_ROUTE_SIMILARITY;
+    if (wants_embeddings || embeds) return wants_embeddings && embeds;
+    const bool names_entities = text->task == LUMEN_TEXT_ENTITIES;
+    if (route == LM_ROUTE_ENTITIES || names_entities)
+        return route == LM_ROUTE_ENTITIES && names_entities;
+    return route == LM_ROUTE_PREDICT_TEXT || text->has_pairs;
+}
+
+uint8_t lm_texts_route(uint32_t task) {
+    return task == LUMEN_TEXT_EMBEDDING  ? LM_ROUTE_EMBED
+           : task == LUMEN_TEXT_ENTITIES ? LM_ROUTE_ENTITIES
+                                         : LM_ROUTE_PREDICT_TEXT;
+}
+
+bool lm_texts_is_named(const struct lm_model *model, const char *name, size_t bytes) {
+    const char *const known[] = {model->base, model->name};
+    bool is_one = false;
+    for (int k = 0; k < 2; k++)
+        is_one = is_one || (strlen(known[k]) == bytes && memcmp(known[k], name, bytes) == 0);
+    return is_one;
 }

@@ -2,6 +2,7 @@
 #include "formats/oip_fields.h"
 extern "C" {
 #include "formats/http_route.h"
+#include "formats/texts_find.h"
 #include "formats/texts_request.h"
 #include "models/text_model.h"
 }
@@ -349,30 +350,6 @@ size_t put_strings(const texts_body &body, uint32_t input, char *to) {
 }
 
 } // namespace
-
-bool lm_texts_fit(const struct lm_model *model, uint8_t route) {
-    const struct lm_text_model *text = model->text;
-    if (!text || route == LM_ROUTE_TEXTS) return text != nullptr;
-    const bool embeds = text->task == LUMEN_TEXT_EMBEDDING;
-    const bool wants_embeddings =
-        route == LM_ROUTE_EMBEDDINGS || route == LM_ROUTE_EMBED || route == LM_ROUTE_SIMILARITY;
-    if (wants_embeddings || embeds) return wants_embeddings && embeds;
-    const bool names_entities = text->task == LUMEN_TEXT_ENTITIES;
-    if (route == LM_ROUTE_ENTITIES || names_entities)
-        return route == LM_ROUTE_ENTITIES && names_entities;
-    return route == LM_ROUTE_PREDICT_TEXT || text->has_pairs;
-}
-
-uint8_t lm_texts_route(uint32_t task) {
-    return task == LUMEN_TEXT_EMBEDDING  ? LM_ROUTE_EMBED
-           : task == LUMEN_TEXT_ENTITIES ? LM_ROUTE_ENTITIES
-                                         : LM_ROUTE_PREDICT_TEXT;
-}
-
-bool lm_texts_is_named(const struct lm_model *model, const char *name, size_t bytes) {
-    const std::string_view asked(name, bytes);
-    return asked == model->base || asked == model->name;
-}
 
 enum lm_status lm_texts_parse(struct lm_oip_parser *parser, const char *text, size_t bytes,
                               char *why, size_t why_bytes) {

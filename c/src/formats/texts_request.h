@@ -10,15 +10,6 @@
 
 #include "formats/oip_request.h"
 
-/* Whether a route (enum lm_http_route) is for models as this one. */
-bool lm_texts_fit(const struct lm_model *model, uint8_t route);
-
-/* The route of Text Embeddings Inference's clients, and of Hugging Face's, for a model's task. */
-uint8_t lm_texts_route(uint32_t task);
-
-/* Whether the model is called so, with or without its version. */
-bool lm_texts_is_named(const struct lm_model *model, const char *name, size_t bytes);
-
 /* Reads the JSON. Returns LM_STATUS_OK, or why it is refused, with a sentence. */
 enum lm_status lm_texts_parse(struct lm_oip_parser *parser, const char *text, size_t bytes,
                               char *why, size_t why_bytes);

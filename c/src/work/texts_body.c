@@ -5,6 +5,7 @@
 
 #include "flow/carrier.h"
 #include "flow/state.h"
+#include "formats/texts_find.h"
 #include "formats/texts_request.h"
 #include "lumen.h"
 
