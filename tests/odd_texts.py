@@ -10,7 +10,7 @@ from typing import Final
 from lumen_uring.text.facts import facts
 
 # How many texts a test asks. A million by hand: LUMEN_TEXT_STRINGS=1000000 pytest tests/test_text*
-STRINGS: Final = int(os.environ.get("LUMEN_TEXT_STRINGS", "1500"))
+STRINGS: Final = int(os.environ.get("LUMEN_TEXT_STRINGS", "900"))
 _FORMS: Final = ("nfd", "nfkd", "accents", "nmt_dropped", "nmt_spaces", "digits", "word")
 _REGEX: Final = ("L", "N", "P", "M", "S", "Lu", "Ll", "Lt", "Lm", "Lo")
 _BETWEEN: Final = [" ", "  ", "    ", "\n", "\r\n", "\t", " \n ", "'s", "'LL", "'\u017f"]

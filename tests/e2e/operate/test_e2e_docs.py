@@ -269,8 +269,14 @@ def only_compiled(block: Block) -> bool:
     )
 
 
+# The pages are read by people who have the wheel; what a checkout has besides, the first one shows.
 @pytest.mark.once
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize(
+    ("home", "page"),
+    [("checkout", "README.md"), *(("wheel", page) for page in PAGES)],
+    indirect=["home"],
+    scope="module",
+)
 def test_a_reader_gets_what_the_page_promises(page: str, reader: Reader) -> None:
     if shutil.which("curl") is None:
         needs.program("curl")
