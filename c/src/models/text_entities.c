@@ -109,14 +109,15 @@ static uint32_t count_chars(const uint8_t *at, uint32_t bytes) {
 
 /* Whether a token goes on with the word of the one before: WordPiece's by its name, which is longer
  * than its text; others where no blank is before it. */
-static bool goes_on(const struct lm_tokenizer *tokenizer, const uint8_t *text,
+static bool goes_on(const struct lm_tokenizer *tokenizer, const uint8_t *text, size_t bytes,
                     struct lm_text_place place, uint32_t id) {
     const uint32_t start = id ? tokenizer->name_ends[id - 1] : 0;
     if (id == tokenizer->header->unknown) return false;
     if (tokenizer->header->model == LM_TEXT_WORDPIECE)
         return count_chars(tokenizer->names + start, tokenizer->name_ends[id] - start) !=
                count_chars(text + place.from, place.to - place.from);
-    return place.from > 0 && text[place.from - 1] != ' ' && text[place.from] != ' ';
+    return place.from > 0 && place.from < bytes && text[place.from - 1] != ' ' &&
+           text[place.from] != ' ';
 }
 
 /* Without the blanks at its ends. */
@@ -128,17 +129,19 @@ static struct lm_text_place trimmed(const uint8_t *text, struct lm_text_place pl
 
 /* The tokens that are of the text, and their scores, which move together. */
 static uint32_t take_tokens(const struct lm_text_entities *entities,
-                            const struct lm_tokenizer *tokenizer, const uint8_t *text,
+                            const struct lm_tokenizer *tokenizer, struct lm_text whole,
                             const int64_t *ids, uint32_t tokens, float *scores,
                             const struct room *room) {
     const size_t labels = entities->names->count;
+    const uint8_t *text = (const uint8_t *)whole.at;
     uint32_t count = 0;
     for (uint32_t t = 0; t < tokens; t++) {
         const struct lm_text_place place = room->places[t];
         if (place.from == LM_TEXT_NO_ID) continue;
         memmove(scores + count * labels, scores + t * labels, labels * sizeof *scores);
         room->tokens[count++] = (struct lm_entity_token){
-            trimmed(text, place), t, goes_on(tokenizer, text, place, (uint32_t)ids[t])};
+            trimmed(text, place), t,
+            goes_on(tokenizer, text, whole.bytes, place, (uint32_t)ids[t])};
     }
     return count;
 }
@@ -222,7 +225,7 @@ const uint8_t *lm_text_entities_write(const struct lm_text_entities *entities,
     const struct room room = lay_out(entities, memory);
     const uint32_t strategy = aggregation ? aggregation - 1 : entities->aggregation;
     const uint8_t *at = (const uint8_t *)text.at;
-    const uint32_t count = take_tokens(entities, tokenizer, at, ids, tokens, scores, &room);
+    const uint32_t count = take_tokens(entities, tokenizer, text, ids, tokens, scores, &room);
     const uint32_t found = lm_entities_find(entities->labels, entities->names->count, strategy,
                                             room.tokens, count, scores, room.entities);
     struct counted counted = {at, 0, 0};

@@ -369,7 +369,7 @@ def test_batching_a_model_of_fixed_rows_is_refused(tmp_path: Path, cache: Path) 
     ]
     for path in paths:
         options = ["--port", "0", "--model", f"fixed={path}", "--set", "engine.batch_size=4"]
-        done = harness.run([*options, "--set", "server.drain_seconds=0"], cache, ["timeout", "30"])
+        done = harness.run([*options, "--set", "server.drain_seconds=0"], cache, ["timeout", "100"])
         assert done.returncode == 1
         assert "expected batch_size 1, found 4" in done.stderr
 

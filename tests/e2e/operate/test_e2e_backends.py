@@ -106,7 +106,7 @@ def test_io_uring_that_was_asked_for_is_not_replaced(
     done = harness.run(
         ["--port", "0", "--set", "server.io_backend=io_uring"],
         cache,
-        [*DENY, errno, calls, "timeout", "10"],
+        [*DENY, errno, calls, "timeout", "100"],
     )
     assert (done.returncode, done.stdout) == (1, "")
     (line,) = done.stderr.strip().splitlines()
@@ -221,7 +221,7 @@ def test_epoll_when_it_is_asked_for(serve: Serve, tmp_path: Path, mask: str, det
 
 def test_a_mask_of_unknown_names(cache: Path) -> None:
     done = harness.run(
-        ["--port", "0"], cache, ["timeout", "10"], {"LUMEN_URING_MASK": "setup,multishoot"}
+        ["--port", "0"], cache, ["timeout", "100"], {"LUMEN_URING_MASK": "setup,multishoot"}
     )
     (line,) = done.stderr.strip().splitlines()
     assert done.returncode == 1
