@@ -7,6 +7,7 @@
 #ifndef TESTS_C_CHECK_H
 #define TESTS_C_CHECK_H
 
+#include <dirent.h>
 #include <errno.h>
 #include <ftw.h>
 #include <signal.h>
@@ -58,6 +59,26 @@ static inline _Noreturn void check_failed(const char *condition, const char *fil
         atomic_fetch_add_explicit(&check_count.value, 1, memory_order_relaxed); \
         if (!(condition)) check_failed(#condition, __FILE__, __LINE__);         \
     } while (0)
+
+/* The threads of this process, and whether there are so many, or will be: one that was joined may
+ * be listed a moment longer. */
+static inline uint32_t check_threads(void) {
+    uint32_t count = 0;
+    DIR *tasks = opendir("/proc/self/task");
+    CHECK(tasks);
+    for (struct dirent *task; (task = readdir(tasks));) count += task->d_name[0] != '.';
+    closedir(tasks);
+    return count;
+}
+
+static inline bool check_threads_become(uint32_t count) {
+    const struct timespec moment = {.tv_nsec = 1000000};
+    for (int waits = 0; waits < 10000; waits++) {
+        if (check_threads() == count) return true;
+        nanosleep(&moment, NULL);
+    }
+    return false;
+}
 
 /* Names the iteration that the next failure of this thread belongs to. */
 #define CHECK_AT(...) snprintf(check_where, sizeof check_where, __VA_ARGS__)

@@ -1,7 +1,6 @@
 /* test_live.c: models that are loaded, replaced and unloaded in a running server: what clients see,
  * what is refused, and that nothing is left of a model that went; also while clients ask without a
  * pause. LUMEN_ORT names libonnxruntime.so. */
-#include <dirent.h>
 #include <pthread.h>
 
 #include "base/clock.h"
@@ -359,17 +358,9 @@ static void *keep_asking(void *argument) {
     return NULL;
 }
 
-static uint32_t count_threads(void) {
-    uint32_t count = 0;
-    DIR *directory = opendir("/proc/self/task");
-    for (struct dirent *entry; (entry = readdir(directory));) count += entry->d_name[0] != '.';
-    closedir(directory);
-    return count;
-}
-
 static void under_load(uint32_t queue_type, uint32_t batch_size) {
     struct client clients[CLIENTS] = {0};
-    uint32_t threads = count_threads(), index;
+    uint32_t threads = check_threads(), index;
     lumen_server *server = start(queue_type, LUMEN_ALLOCATOR_ARENA, batch_size);
     uint64_t random = check_seed();
     bool there = false;
@@ -399,7 +390,7 @@ static void under_load(uint32_t queue_type, uint32_t batch_size) {
         CHECK(clients[c].answers > 0);
     }
     lumen_close(server);
-    CHECK(count_threads() == threads);
+    CHECK(check_threads_become(threads));
 }
 
 int main(void) {

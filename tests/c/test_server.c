@@ -240,26 +240,6 @@ static void settings_of_the_server(void) {
     lumen_close(server);
 }
 
-static int threads_of_this_process(void) {
-    int count = 0;
-    DIR *tasks = opendir("/proc/self/task");
-    CHECK(tasks);
-    for (struct dirent *task = readdir(tasks); task; task = readdir(tasks))
-        count += task->d_name[0] != '.';
-    closedir(tasks);
-    return count;
-}
-
-/* Whether there are so many, or will be: a thread that was joined may be listed a moment longer. */
-static bool threads_become(int count) {
-    const struct timespec moment = {.tv_nsec = 1000000};
-    for (int waits = 0; waits < 10000; waits++) {
-        if (threads_of_this_process() == count) return true;
-        nanosleep(&moment, NULL);
-    }
-    return false;
-}
-
 static void settings_of_models(void) {
     lumen_config config = valid();
     lumen_server *server;
@@ -270,9 +250,9 @@ static void settings_of_models(void) {
     config.thread_count = 2;
     CHECK(lumen_open(&config, &server) == 0);
     lumen_model_config first = model_of("first"), second = model_of("second");
-    int threads = threads_of_this_process();
+    const uint32_t threads = check_threads();
     CHECK(lumen_add_model(server, &first, &index) == 0 && index == 0);
-    CHECK(threads_become(threads)); /* Runs on its worker alone */
+    CHECK(check_threads_become(threads)); /* Runs on its worker alone */
     second.batch_size = 4;
     second.batch_delay_us = 0;
     second.max_rows = 5;
@@ -285,7 +265,7 @@ static void settings_of_models(void) {
     second.label_bytes = (uint32_t)strlen(second.labels);
     CHECK(lumen_add_model(server, &second, &index) == 0 && index == 1);
     /* Each of the two workers' sessions has two threads beside the worker. */
-    CHECK(threads_become(threads + 4));
+    CHECK(check_threads_become(threads + 4));
     lumen_model_config third = model_of("third");
     third.batch_delay_us = 22;
     CHECK(lumen_add_model(server, &third, &index) == 0 && index == 2);
@@ -303,7 +283,7 @@ static void settings_of_models(void) {
     CHECK(lm_token_bucket_acquire(&access->model_buckets[0], 1000, 0));
     is_bucket(&access->model_buckets[1], 7, 8);
     lumen_close(server);
-    CHECK(threads_become(threads)); /* every session is closed */
+    CHECK(check_threads_become(threads)); /* every session is closed */
 }
 
 /* As many as there may be, each with its own index; and one more. */
@@ -311,7 +291,7 @@ static void many_models(void) {
     lumen_config config = valid();
     lumen_server *server;
     uint32_t index = 77;
-    int threads = threads_of_this_process();
+    const uint32_t threads = check_threads();
     CHECK(lumen_open(&config, &server) == 0);
     for (uint32_t m = 0; m <= LUMEN_MODELS_MAX; m++) {
         char name[16];
@@ -326,9 +306,9 @@ static void many_models(void) {
             CHECK(strstr(lm_error_last(), "at most 64"));
         }
     }
-    CHECK(threads_of_this_process() == threads + LUMEN_MODELS_MAX);
+    CHECK(check_threads_become(threads + LUMEN_MODELS_MAX));
     lumen_close(server);
-    CHECK(threads_of_this_process() == threads);
+    CHECK(check_threads_become(threads));
 }
 
 /* ---- the calls and their order ---- */

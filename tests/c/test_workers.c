@@ -1,7 +1,6 @@
 /* test_workers.c: the number of workers, their queue and the memory of slots, changed while clients
  * ask without a pause: every request is answered once and rightly, and a change is in force once
  * the call has returned. LUMEN_ORT names libonnxruntime.so. */
-#include <dirent.h>
 #include <pthread.h>
 
 #include "base/clock.h"
@@ -52,17 +51,9 @@ static void draw(lumen_config *config, bool is_auto, uint64_t *random) {
         check_below(random, 2) ? LUMEN_ALLOCATOR_ARENA : LUMEN_ALLOCATOR_STANDARD;
 }
 
-static uint32_t count_threads(void) {
-    uint32_t count = 0;
-    DIR *directory = opendir("/proc/self/task");
-    for (struct dirent *entry; (entry = readdir(directory));) count += entry->d_name[0] != '.';
-    closedir(directory);
-    return count;
-}
-
 static void under_load(uint32_t queue_type, uint32_t allocator_type, uint64_t *random) {
     struct client clients[CLIENTS] = {0};
-    uint32_t threads = count_threads();
+    uint32_t threads = check_threads();
     bool is_auto = queue_type == LUMEN_QUEUE_AUTO;
     lumen_config config = config_of(queue_type, allocator_type, is_auto ? 1 : 2);
     config.io_threads = 1;
@@ -90,7 +81,7 @@ static void under_load(uint32_t queue_type, uint32_t allocator_type, uint64_t *r
     }
     close(fd);
     lumen_close(server); /* also the workers that are not wanted end */
-    CHECK(count_threads() == threads);
+    CHECK(check_threads_become(threads));
 }
 
 static void refused(void) {
