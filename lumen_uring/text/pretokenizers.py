@@ -22,6 +22,7 @@ _ISOLATED, _REMOVED, _NEXT = 0, 1, 4
 _SPLITS_MAX: Final = 8
 _DEPTH_MAX: Final = 16
 _OPS_MAX: Final = 256
+_PREFIX_BYTES_MAX: Final = 4
 _GPT2: Final = (
     r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"  # ByteLevel's
 )
@@ -73,6 +74,7 @@ class _Reader:
         self.splits = Splits()
         self.has_border = self.crosses = False
         self._has_blanks = True
+        self._prefix_bytes = 0
         self._kinds: dict[str, Callable[[dict[str, Any]], None]] = {
             "BertPreTokenizer": self._bert,
             "ByteLevel": self._byte_level,
@@ -111,6 +113,9 @@ class _Reader:
         self.has_border = self.has_border or border or pattern.begins_at(blank)
 
     def _prefix(self, prefix: str, first_only: bool) -> None:
+        self._prefix_bytes += len(prefix.encode())
+        if self._prefix_bytes > _PREFIX_BYTES_MAX:
+            raise ConfigError("pre_tokenizer: expected at most one Metaspace, found several")
         number = int.from_bytes(prefix.encode(), "little")
         self.splits.rows.append([_PREFIX, 0, 0, 0, number, int(first_only)])
 

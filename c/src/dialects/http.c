@@ -62,7 +62,7 @@ void lm_http_close(struct lm_io *io) {
 static void body_received(struct lm_io *io, struct lm_connection *connection) {
     struct lm_request *request = &io->requests[connection->in.receiving];
     lm_carrier_find_file(request);
-    if (!lm_http_is_texts(connection->in.call.route) ||
+    if (!lm_http_body_names_model(connection->in.call.route) ||
         lm_http_texts_received(io, connection, request))
         lm_submit(io, connection, request);
 }

@@ -75,8 +75,9 @@ static void plan_blobs(struct lm_request *request, const struct lm_oip_request *
 
 /* The encoding of a body of which nothing is known but its route. */
 static uint8_t unread_encoding(const struct lm_http_call *call) {
-    if (lm_http_is_texts(call->route) || call->route == LM_ROUTE_ENTITIES) return LM_ENCODING_TEXTS;
-    return lm_http_is_rows(call->route) ? LM_ENCODING_ROWS : LM_ENCODING_JSON;
+    return lm_http_is_texts(call->route)  ? LM_ENCODING_TEXTS
+           : lm_http_is_rows(call->route) ? LM_ENCODING_ROWS
+                                          : LM_ENCODING_JSON;
 }
 
 static struct lm_demand demand_of(const struct lm_io *io, const struct lm_connection *connection,
@@ -264,7 +265,7 @@ void lm_http_admit_infer(struct lm_io *io, struct lm_connection *connection) {
                               "Content-Length");
         return;
     }
-    const bool is_open = lm_http_is_texts(call->route); /* its model: http_texts.h */
+    const bool is_open = lm_http_body_names_model(call->route); /* its model: http_texts.h */
     if (!lm_gate_enter(io, is_open ? NULL : model, call->key, &refusal)) {
         lm_http_refuse_request(io, connection, &refusal);
         return;
@@ -364,7 +365,7 @@ void lm_http_admit_chunked(struct lm_io *io, struct lm_connection *connection,
         return;
     }
     lm_carrier_find_file(request);
-    if (!lm_http_is_texts(connection->in.call.route) ||
+    if (!lm_http_body_names_model(connection->in.call.route) ||
         lm_http_texts_received(io, connection, request))
         lm_submit(io, connection, request);
 }

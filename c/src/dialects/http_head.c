@@ -149,7 +149,7 @@ void lm_http_take_head(struct lm_io *io, struct lm_connection *connection,
     if (match.route == LM_ROUTE_INVOCATIONS && !match.name_bytes &&
         !choose_only_model(io, connection))
         return;
-    if (lm_http_is_texts(match.route) && !lm_http_texts_begin(io, connection)) return;
+    if (lm_http_body_names_model(match.route) && !lm_http_texts_begin(io, connection)) return;
     if (lm_http_is_inference(match.route)) {
         lm_http_admit_infer(io, connection);
         return;

@@ -204,7 +204,7 @@ static int write_model_command(FILE *out, const struct lm_model *model) {
     return code;
 }
 
-/* What the page's box for texts and pictures does with a model; NULL: nothing. */
+/* The kind of box that the page has for a model of texts or pictures (page.html); NULL: none. */
 static const char *box_of(const struct lm_model *model) {
     if (model->text && model->text->task == LUMEN_TEXT_EMBEDDING) return "embedding";
     if (model->text && model->text->task == LUMEN_TEXT_ENTITIES) return "entities";

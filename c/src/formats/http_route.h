@@ -54,17 +54,19 @@ enum lm_http_route {
     LM_ROUTE_ENTITIES      /* POST /v1/models/M[/versions/V]:entities; / of such a model */
 };
 
-/* Whether the route runs a model, and whether its body is rows with names (rows_request.h), or
- * texts (texts_request.h) whose model it names. */
+/* Whether the route runs a model, and whether its body is rows with names (rows_request.h) or texts
+ * (texts_request.h); of texts, whether the body names the model, which else the path does. */
 static inline bool lm_http_is_rows(uint8_t route) {
     return route == LM_ROUTE_PREDICT || route == LM_ROUTE_INVOCATIONS;
 }
 static inline bool lm_http_is_texts(uint8_t route) {
-    return route >= LM_ROUTE_EMBEDDINGS && route <= LM_ROUTE_RERANK_V2;
+    return route >= LM_ROUTE_EMBEDDINGS && route <= LM_ROUTE_ENTITIES;
+}
+static inline bool lm_http_body_names_model(uint8_t route) {
+    return lm_http_is_texts(route) && route != LM_ROUTE_ENTITIES;
 }
 static inline bool lm_http_is_inference(uint8_t route) {
-    return route == LM_ROUTE_INFER || lm_http_is_rows(route) || lm_http_is_texts(route) ||
-           route == LM_ROUTE_ENTITIES;
+    return route == LM_ROUTE_INFER || lm_http_is_rows(route) || lm_http_is_texts(route);
 }
 
 enum {

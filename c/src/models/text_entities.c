@@ -101,12 +101,6 @@ struct lm_text_place *lm_text_entities_places(void *room) {
 
 /* ---- tokens ---- */
 
-static uint32_t count_chars(const uint8_t *at, uint32_t bytes) {
-    uint32_t chars = 0;
-    for (uint32_t b = 0; b < bytes; b++) chars += (at[b] & 0xC0) != 0x80;
-    return chars;
-}
-
 /* Whether a token goes on with the word of the one before: WordPiece's by its name, which is longer
  * than its text; others where no blank is before it. */
 static bool goes_on(const struct lm_tokenizer *tokenizer, const uint8_t *text, size_t bytes,
@@ -114,8 +108,8 @@ static bool goes_on(const struct lm_tokenizer *tokenizer, const uint8_t *text, s
     const uint32_t start = id ? tokenizer->name_ends[id - 1] : 0;
     if (id == tokenizer->header->unknown) return false;
     if (tokenizer->header->model == LM_TEXT_WORDPIECE)
-        return count_chars(tokenizer->names + start, tokenizer->name_ends[id] - start) !=
-               count_chars(text + place.from, place.to - place.from);
+        return lm_utf8_count(tokenizer->names + start, tokenizer->name_ends[id] - start) !=
+               lm_utf8_count(text + place.from, place.to - place.from);
     return place.from > 0 && place.from < bytes && text[place.from - 1] != ' ' &&
            text[place.from] != ' ';
 }
@@ -192,7 +186,7 @@ struct counted {
 
 static uint32_t chars_to(struct counted *counted, uint32_t byte) {
     if (byte < counted->bytes) counted->bytes = counted->chars = 0;
-    counted->chars += count_chars(counted->text + counted->bytes, byte - counted->bytes);
+    counted->chars += lm_utf8_count(counted->text + counted->bytes, byte - counted->bytes);
     counted->bytes = byte;
     return counted->chars;
 }

@@ -26,7 +26,7 @@ static uint32_t count_special(const struct lm_text_item *items, uint32_t count) 
     return special;
 }
 
-/* Those of the text lie behind room for all special tokens. */
+/* Puts the places of some tokens; the text's own lie behind room for all special tokens. */
 static void put_places(const struct lm_text_room *room, uint32_t what, uint32_t special,
                        uint32_t at, uint32_t tokens) {
     if (what == LM_TEXT_SPECIAL)

@@ -18,6 +18,7 @@ enum {
     LM_TEXT_STAGES_MAX = 12,
     LM_TEXT_SPLITS_MAX = 8,
     LM_TEXT_OPS_MAX = 256,
+    LM_TEXT_PREFIX_BYTES_MAX = 4, /* of all prefixes together */
     LM_TEXT_TABLES_MAX = 16,
     LM_TEXT_WINDOW_MIN = 4096,
     LM_TEXT_WINDOW_MAX = 1 << 20,
@@ -92,7 +93,7 @@ struct lm_text_composition {
 
 enum lm_text_split_kind { LM_TEXT_PREFIX, LM_TEXT_PATTERN, LM_TEXT_SPLIT_KINDS };
 
-/* What becomes of what a pattern finds. */
+/* A match of a pattern: a piece of its own, dropped, or joined to a neighbour. */
 enum lm_text_behaviour {
     LM_TEXT_ISOLATED,
     LM_TEXT_REMOVED,
@@ -214,10 +215,10 @@ struct lm_tokenizer {
  * LUMEN_E_INVALID. */
 int lm_tokenizer_open(struct lm_tokenizer *tokenizer, const void *file, size_t bytes);
 
-/* What is wrong with what lies in the spans; NULL: nothing. */
+/* Checks what lies in the spans. NULL: all is right; else the part that is damaged. */
 const char *lm_text_file_wrong(const struct lm_tokenizer *tokenizer);
 
-/* What a table has of a code point. */
+/* The entry of a code point in a table. */
 static inline uint32_t lm_text_entry(const struct lm_tokenizer *tokenizer, uint32_t table,
                                      uint32_t point) {
     const uint32_t block = tokenizer->tables[table * LM_TEXT_BLOCKS + point / LM_TEXT_BLOCK];

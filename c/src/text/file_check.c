@@ -120,6 +120,7 @@ static bool is_char(uint32_t prefix) {
 static bool splits_are_right(const struct lm_tokenizer *tokenizer) {
     const struct lm_text_header *header = tokenizer->header;
     const uint32_t ops = header->ops.count;
+    uint32_t prefix_bytes = 0; /* all prefixes may come before one piece */
     if (header->splits.count > LM_TEXT_SPLITS_MAX || ops > LM_TEXT_OPS_MAX) return false;
     for (uint32_t o = 0; o < ops; o++) {
         const struct lm_text_op *op = &tokenizer->ops[o];
@@ -134,8 +135,10 @@ static bool splits_are_right(const struct lm_tokenizer *tokenizer) {
             return false;
         if (split->what == LM_TEXT_PATTERN && split->op >= ops) return false;
         if (split->what == LM_TEXT_PREFIX && !is_char(split->prefix)) return false;
+        if (split->what == LM_TEXT_PREFIX)
+            prefix_bytes += split->prefix >> 16 ? 3 : split->prefix >> 8 ? 2 : 1;
     }
-    return true;
+    return prefix_bytes <= LM_TEXT_PREFIX_BYTES_MAX;
 }
 
 /* ---- the vocabulary ---- */

@@ -73,7 +73,7 @@ const uint8_t *lm_pattern_search(const struct lm_pattern *pattern, const uint8_t
             *begin_out = at;
             return end;
         }
-        /* What failed with a run from its start fails from within it. */
+        /* A run that led to no match from its start leads to none from within it. */
         const uint8_t *behind = is_run ? run_of(pattern, op, at, &count) : at;
         lm_utf8_at(at, pattern->end, &bytes);
         at = count > 0 ? behind : at + bytes;

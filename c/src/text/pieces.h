@@ -10,8 +10,8 @@
 #include "text/file.h"
 #include "text/out.h"
 
-/* What the reading of a text needs beside its tokens. A tokenizer of BERT's kind needs nothing,
- * unless places are asked for. */
+/* Bytes of scratch memory for reading a text. A tokenizer of BERT's kind needs none, unless places
+ * are asked for. */
 size_t lm_text_scratch_bytes(const struct lm_tokenizer *tokenizer, bool has_places);
 
 /* Writes the ids of a text, the first `capacity` of them. Special tokens in the text itself are

@@ -11,9 +11,9 @@
 #include "text/out.h"
 
 enum {
-    LM_TEXT_PENDING_MAX = 48, /* marks that are put in order together */
-    LM_TEXT_START = 4,        /* where a window begins: a prefix has room before it */
-    LM_TEXT_WINDOW_SPARE = 8, /* bytes behind it */
+    LM_TEXT_PENDING_MAX = 48,                 /* marks that are put in order together */
+    LM_TEXT_START = LM_TEXT_PREFIX_BYTES_MAX, /* of a window: prefixes have room before it */
+    LM_TEXT_WINDOW_SPARE = 8,                 /* bytes behind it */
 };
 
 /* A code point, and where in the text it came from. */
@@ -21,7 +21,7 @@ struct lm_text_char {
     uint32_t point, from, to;
 };
 
-/* What a stage holds back of a segment. */
+/* The chars of a segment that a stage holds back, for they may still change. */
 struct lm_text_held {
     struct lm_text_char chars[LM_TEXT_PENDING_MAX];
     uint8_t marks[LM_TEXT_PENDING_MAX]; /* their classes */

@@ -86,7 +86,7 @@ static void put_order(struct lm_text_reading *reading, uint32_t stage, struct lm
     held->marks[at] = mark;
 }
 
-/* What two chars are together, or 0. */
+/* The one char that two are together, or 0. */
 static uint32_t composed(const struct lm_tokenizer *tokenizer, uint32_t first, uint32_t second) {
     if (first - LEAD < LEADS && second - VOWEL < VOWELS)
         return SYLLABLE + ((first - LEAD) * VOWELS + second - VOWEL) * TAILS;

@@ -23,6 +23,13 @@ static inline uint32_t lm_utf8_at(const uint8_t *at, const uint8_t *end, uint32_
     return point;
 }
 
+/* How many code points there are in bytes of UTF-8. */
+static inline uint32_t lm_utf8_count(const uint8_t *at, uint32_t bytes) {
+    uint32_t points = 0;
+    for (uint32_t b = 0; b < bytes; b++) points += (at[b] & 0xC0) != 0x80;
+    return points;
+}
+
 /* How many bytes a code point has. */
 static inline uint32_t lm_utf8_length(uint32_t point) {
     return point < 0x80 ? 1 : point < 0x800 ? 2 : point < 0x10000 ? 3 : 4;

@@ -5,7 +5,6 @@
 
 #include "text/added.h"
 #include "text/splits.h"
-
 #include "text/utf8.h"
 
 static const uint8_t stand_in[3] = {0xE2, 0x96, 0x81}; /* U+2581, Metaspace's blank */

@@ -38,9 +38,7 @@ static void cut(struct lm_text_reading *reading, const uint8_t *word, uint32_t b
 
 void lm_text_wordpiece(struct lm_text_reading *reading, uint32_t from, uint32_t to) {
     const uint8_t *word = reading->window.bytes + from;
-    uint32_t chars = 0;
-    for (uint32_t b = 0; b < to - from; b++) chars += (word[b] & 0xC0) != 0x80;
-    cut(reading, word, to - from, chars, from);
+    cut(reading, word, to - from, lm_utf8_count(word, to - from), from);
 }
 
 /* ---- the direct way ---- */

@@ -56,7 +56,7 @@ bool lm_bulk_take(struct lm_worker *worker, uint32_t job) {
     struct lm_bulk *bulk = &worker->shared->bulk;
     struct lm_request *request = lm_worker_request(worker, job);
     const uint32_t rows = request->sizes.rows;
-    if (!request->model->text || request->model->string_outputs > 0 || !gives_way(request) ||
+    if (!request->model->text || !lm_request_is_in_place(request) || !gives_way(request) ||
         bulk->count == 0 || lm_carrier_of(request)->has_places || !find_starts(request))
         return false;
     const uint32_t wanted = rows < bulk->count ? rows : bulk->count;
