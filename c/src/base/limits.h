@@ -140,6 +140,7 @@ enum {
     LM_TEXT_WIDTH_MAX = 65536,                             /* numbers of a token's vector */
     LM_ANSWERERS_MAX = LM_RUNNERS_MAX + LUMEN_WORKERS_MAX, /* and the threads for many texts */
     LM_BULK_TEXTS = 8,       /* a request of so many texts is one for these threads */
+    LM_FIRST_TEXTS_MAX = 64, /* of one that its client puts first: more would hold a worker long */
     LM_BULK_BYTES = 8 << 10, /* a body of more is taken for one, before it is read */
     LM_BULK_TOKENS = 4096,   /* that wait for them, a power of two */
     LM_NODES_MAX = LUMEN_NODES_MAX,

@@ -49,7 +49,8 @@ static bool gives_way(const struct lm_request *request) {
     const enum lm_texts_turn turn = request->encoding == LM_ENCODING_TEXTS
                                         ? (enum lm_texts_turn)request->asked->texts.turn
                                         : LM_TURN_BY_NUMBER;
-    return turn == LM_TURN_BY_NUMBER ? request->sizes.rows >= LM_BULK_TEXTS : turn == LM_TURN_BULK;
+    const uint32_t most = turn == LM_TURN_FIRST ? LM_FIRST_TEXTS_MAX + 1 : LM_BULK_TEXTS;
+    return turn == LM_TURN_BULK || request->sizes.rows >= most;
 }
 
 bool lm_bulk_take(struct lm_worker *worker, uint32_t job) {

@@ -480,6 +480,7 @@ def test_a_priority_says_who_gives_way(served: Server) -> None:
         (few, 0, False),
         (many, None, True),
         (many, 0, False),
+        (many * 5, 0, True),
     ):
         before = asleep_ns(served)
         body = {"model": "mean", "input": texts, "priority": priority}
