@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lumen_uring.errors import ConfigError
+from lumen_uring.text import sequences
 from lumen_uring.text.facts import HANGUL, POINTS, Set, changes, facts, members
 from lumen_uring.text.patterns import of_regex
 from lumen_uring.text.pools import GOES, SPACED, SYLLABLE, Pools, Table
@@ -21,7 +22,6 @@ MAP, ORDER, COMPOSE, CLUSTERS, SQUEEZE, REPLACE, PREPEND = range(7)
 _STAGES_MAX: Final = 12
 _MAY_END: Final = 256
 _TEXT_MAX: Final = 16  # chars of what is replaced, and of what comes instead
-_DEPTH_MAX: Final = 16
 _CLUSTER_BYTES: Final = 5
 _KEYS_MAX: Final = 1 << 20
 _JOINER: Final = 0x200D
@@ -53,19 +53,22 @@ class Stages:
         return "".join(map(chr, chars))
 
 
-def read(document: dict[str, Any] | None, pools: Pools) -> Stages:
+def read(document: dict[str, Any] | None, pools: Pools, stand_in: str = "") -> Stages:
     """Reads a normalizer.
 
     Args:
         document: it; None: there is none.
         pools: where its tables go.
+        stand_in: the char that Metaspace puts in the place of each blank; "": none.
 
     Raises:
         ConfigError: it needs what is not implemented.
     """
     reader = _Reader(pools)
-    if document is not None:
-        reader.take(document, 0)
+    for part in sequences.parts_of(document, "normalizers"):
+        reader.take(part)
+    if stand_in:
+        reader.put_stand_in(stand_in)
     if len(reader.stages.rows) > _STAGES_MAX:
         raise ConfigError(f"normalizer: expected at most {_STAGES_MAX} stages, found more")
     return reader.stages
@@ -102,18 +105,12 @@ class _Reader:
             "Precompiled": self._precompiled,
         }
 
-    def take(self, document: dict[str, Any], depth: int) -> None:
-        kind = document.get("type")
-        if kind == "Sequence" and depth < _DEPTH_MAX:
-            for part in document["normalizers"]:
-                self.take(part, depth + 1)
-            return
-        if kind not in self._kinds:
-            raise ConfigError(
-                f"normalizer: expected one of {', '.join(sorted(self._kinds))} or Sequence, "
-                f"found {kind or 'none'}"
-            )
-        self._kinds[kind](document)
+    def take(self, part: dict[str, Any]) -> None:
+        sequences.take(part, self._kinds, "normalizer")
+
+    def put_stand_in(self, mark: str) -> None:
+        """Puts a char in the place of each blank, behind all other stages (Metaspace)."""
+        self._map({ord(" "): [ord(mark)]})
 
     def _add(
         self, what: int, *, table: int = 0, classes: int = 0, mask: int = 0, least: int = 0,
@@ -301,21 +298,3 @@ def _clusters() -> Table:
     for bit, name in enumerate(("pictures", "consonants", "linkers", "between")):
         entries[members(f"cluster_{name}")] |= 256 << bit
     return entries
-
-
-def put_stand_in(stages: Stages, mark: str, pools: Pools) -> None:
-    """Puts a char in the place of each blank, behind all other stages (Metaspace).
-
-    Args:
-        stages: to which it is added.
-        mark: that char.
-        pools: where its table goes.
-
-    Raises:
-        ConfigError: there are too many stages.
-    """
-    becomes = {ord(" "): [ord(mark)]}
-    stages.maps.append((len(stages.rows), becomes))
-    stages.rows.append([MAP, pools.table(pools.becoming(becomes)), 0, 0, 0, 0, 0])
-    if len(stages.rows) > _STAGES_MAX:
-        raise ConfigError(f"normalizer: expected at most {_STAGES_MAX} stages, found more")

@@ -122,7 +122,7 @@ def of_class(points: Set, *, many: bool = False) -> Pattern:
 
 def of_text(text: str) -> Pattern:
     """A text as it is."""
-    return Pattern((*(Op(_CHARS, _one(char)) for char in text), Op(_DONE)))
+    return Pattern((*(Op(_CHARS, one(char)) for char in text), Op(_DONE)))
 
 
 def either(*patterns: Pattern) -> Pattern:
@@ -158,7 +158,8 @@ def _may_be_empty(ops: tuple[Op, ...], at: int) -> bool:
     return (op.what != _CHARS or op.least == 0) and _may_be_empty(ops, at + 1)
 
 
-def _one(char: str) -> Set:
+def one(char: str) -> Set:
+    """The class of one char."""
     found = np.zeros(POINTS, np.bool_)
     found[ord(char)] = True
     return found
@@ -273,17 +274,17 @@ class _Reader:
         if char in "*+?{}.^()":
             raise self._error("a character or a class")
         self._at += 1
-        return self._folded(char) if folds else _one(char)
+        return self._folded(char) if folds else one(char)
 
     def _folded(self, char: str) -> Set:
         """A letter in both cases; U+017F is an s as well."""
         if not char.isascii():
             raise self._error("ASCII within (?i:")
-        points = _one(char.lower()) | _one(char.upper())
+        points = one(char.lower()) | one(char.upper())
         if char in "sS":
-            points |= _one("\u017f")
+            points |= one("\u017f")
         if char in "kK":
-            points |= _one("\u212a")
+            points |= one("\u212a")
         return points
 
     def _escape(self) -> Set:
@@ -302,11 +303,11 @@ class _Reader:
             points = members(f"regex_{char.lower()}")
             return ~points if char.isupper() else points
         if char in _CONTROLS:
-            return _one(_CONTROLS[char])
+            return one(_CONTROLS[char])
         if not char or char.isalnum():
             self._at -= 1
             raise self._error("a known escape")
-        return _one(char)
+        return one(char)
 
     def _bracket(self) -> Set:
         is_not = self._takes("^")

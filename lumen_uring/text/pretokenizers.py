@@ -6,11 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import numpy as np
-
 from lumen_uring.errors import ConfigError
-from lumen_uring.text.facts import POINTS, Set, members
-from lumen_uring.text.patterns import Pattern, either, of_class, of_regex, of_text
+from lumen_uring.text import sequences
+from lumen_uring.text.facts import members
+from lumen_uring.text.patterns import Pattern, either, of_class, of_regex, of_text, one
 from lumen_uring.text.pools import Pools
 
 # As in c/src/text/file.h.
@@ -20,18 +19,11 @@ _BEHAVIOURS: Final = {
 }  # fmt: skip
 _ISOLATED, _REMOVED, _NEXT = 0, 1, 4
 _SPLITS_MAX: Final = 8
-_DEPTH_MAX: Final = 16
 _OPS_MAX: Final = 256
 _PREFIX_BYTES_MAX: Final = 4
 _GPT2: Final = (
     r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"  # ByteLevel's
 )
-
-
-def _of(*chars: str) -> Set:
-    found = np.zeros(POINTS, np.bool_)
-    found[[ord(char) for char in chars]] = True
-    return found
 
 
 @dataclass(slots=True)
@@ -57,8 +49,8 @@ def read(document: dict[str, Any] | None, pools: Pools) -> Splits:
         ConfigError: it needs what is not implemented.
     """
     reader = _Reader(pools)
-    if document is not None:
-        reader.take(document, 0)
+    for part in sequences.parts_of(document, "pretokenizers"):
+        reader.take(part)
     splits = reader.splits
     if len(splits.rows) > _SPLITS_MAX or len(splits.ops) > _OPS_MAX:
         raise ConfigError(
@@ -87,25 +79,16 @@ class _Reader:
             "WhitespaceSplit": lambda _: self._blanks(),
         }
 
-    def take(self, document: dict[str, Any], depth: int) -> None:
-        kind = document.get("type")
+    def take(self, part: dict[str, Any]) -> None:
         if self.splits.is_byte_level:
-            raise ConfigError(f"pre_tokenizer: expected nothing behind ByteLevel, found {kind}")
-        if kind == "Sequence" and depth < _DEPTH_MAX:
-            for part in document["pretokenizers"]:
-                self.take(part, depth + 1)
-            return
-        if kind not in self._kinds:
-            raise ConfigError(
-                f"pre_tokenizer: expected one of {', '.join(sorted(self._kinds))} or Sequence, "
-                f"found {kind or 'none'}"
-            )
-        self._kinds[kind](document)
+            found = part.get("type")
+            raise ConfigError(f"pre_tokenizer: expected nothing behind ByteLevel, found {found}")
+        sequences.take(part, self._kinds, "pre_tokenizer")
 
     def _pattern(
         self, pattern: Pattern, behaviour: int, *, inverted: bool = False, border: bool = False
     ) -> None:
-        blank = _of(self.splits.stand_in or " ")
+        blank = one(self.splits.stand_in or " ")
         self.splits.rows.append([_PATTERN, behaviour, int(inverted), len(self.splits.ops), 0, 0])
         self.splits.ops += pattern.rows(self._pools, len(self.splits.ops))
         joins = behaviour not in (_ISOLATED, _REMOVED) and not border

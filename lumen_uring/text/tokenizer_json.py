@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from lumen_uring.errors import ConfigError
 from lumen_uring.files import take
-from lumen_uring.text import models, normalizers, pretokenizers
+from lumen_uring.text import models, normalizers, pretokenizers, sequences
 from lumen_uring.text.actions import Bert
 from lumen_uring.text.facts import members
 from lumen_uring.text.models import Model
@@ -92,9 +92,7 @@ def _read(document: dict[str, Any]) -> Tokenizer:
     pools = Pools()
     normalizer, pre = document.get("normalizer"), document.get("pre_tokenizer")
     splits = pretokenizers.read(pre, pools)
-    stages = normalizers.read(normalizer, pools)
-    if splits.stand_in:
-        normalizers.put_stand_in(stages, splits.stand_in, pools)
+    stages = normalizers.read(normalizer, pools, splits.stand_in)
     model = models.read(document.get("model"), splits.is_byte_level)
     added = _added(document.get("added_tokens") or [], model, stages, splits)
     ids = {**model.ids, **{content: token.id for content, token in added.items()}}
@@ -165,7 +163,8 @@ def _look_at_blanks(content: str, flags: int, where: str, splits: Splits) -> Non
 def _around(
     post: dict[str, Any] | None, ids: dict[str, int]
 ) -> tuple[tuple[Item, ...], tuple[Item, ...]]:
-    found = [part for part in _processors(post, 0) if part.get("type") != "ByteLevel"]
+    parts = sequences.parts_of(post, "processors")
+    found = [part for part in parts if part.get("type") != "ByteLevel"]
     if not found:
         return (Item(FIRST, 0),), (Item(FIRST, 0), Item(SECOND, 1))
     if len(found) > 1:
@@ -189,14 +188,6 @@ def _around(
         _template(post["single"], special, [FIRST], ids),
         _template(post["pair"], special, [FIRST, SECOND], ids),
     )
-
-
-def _processors(post: dict[str, Any] | None, depth: int) -> list[dict[str, Any]]:
-    if post is None:
-        return []
-    if post.get("type") == "Sequence" and depth < _ITEMS_MAX:
-        return [one for part in post["processors"] for one in _processors(part, depth + 1)]
-    return [post]
 
 
 def _template(
