@@ -211,6 +211,18 @@ static void files(void) {
     CHECK(!is_bounded(&functions, why) && strstr(why, "functions"));
     put_graph(&twice, LM_ONNX_MODEL_GRAPH, &bad);
     CHECK(!is_bounded(&twice, why) && strstr(why, "cannot be read"));
+    /* A number where a message or a name belongs is another field to Protocol Buffers. */
+    struct text number = {"\x38\x01", 2}, names = {.count = 0};
+    CHECK(!is_bounded(&number, why) && strstr(why, "cannot be read"));
+    struct text node = {.count = 0}, inner = {.count = 0};
+    put_bytes(&node, LM_ONNX_NODE_OPERATOR, "Relu", 4);
+    put_number(&node, LM_ONNX_NODE_INPUT << 3);
+    put_number(&node, 5);
+    put_number(&node, LM_ONNX_NODE_OUTPUT << 3);
+    put_number(&node, 5);
+    put_bytes(&inner, LM_ONNX_GRAPH_NODE, node.bytes, node.count);
+    put_bytes(&names, LM_ONNX_MODEL_GRAPH, inner.bytes, inner.count);
+    CHECK(is_bounded(&names, why));
     struct text runtime = {"\0\0\0\0ORTM.....", 14};
     CHECK(!is_bounded(&runtime, why) && strstr(why, "ONNX Runtime"));
 }

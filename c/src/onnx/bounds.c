@@ -161,7 +161,7 @@ bool lm_onnx_is_bounded(const uint8_t *bytes, size_t count, char why[LM_ONNX_WHY
                      "it has functions of its own, which may take any time");
             return false;
         }
-        if (field.number != LM_ONNX_MODEL_GRAPH) continue;
+        if (field.number != LM_ONNX_MODEL_GRAPH || !field.value.at) continue;
         graph = field.value;
         graphs++;
     }

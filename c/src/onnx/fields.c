@@ -38,7 +38,7 @@ bool lm_onnx_read_field(struct lm_bytes *from, struct lm_onnx_field *field) {
 bool lm_onnx_find_field(struct lm_bytes *from, uint64_t number, struct lm_bytes *value_out) {
     struct lm_onnx_field field;
     while (from->at < from->end && lm_onnx_read_field(from, &field)) {
-        if (field.number != number) continue;
+        if (field.number != number || !field.value.at) continue;
         *value_out = field.value;
         return true;
     }

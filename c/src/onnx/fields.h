@@ -18,7 +18,7 @@ struct lm_bytes {
 struct lm_onnx_field {
     uint64_t number;
     uint64_t word;         /* of a number; 0 of other kinds */
-    struct lm_bytes value; /* empty where the kind is a number */
+    struct lm_bytes value; /* NULL where the kind is a number */
 };
 
 /* Numbers of fields in onnx.proto, by the message that has them. */
@@ -42,7 +42,8 @@ enum {
 
 /* Takes the next field; false when what follows is none, or ends before the field does. */
 bool lm_onnx_read_field(struct lm_bytes *from, struct lm_onnx_field *field);
-/* The next field of this number; false when there is none. */
+/* The next field of this number that has bytes: with another kind it is another field to Protocol
+ * Buffers. False when there is none. */
 bool lm_onnx_find_field(struct lm_bytes *from, uint64_t number, struct lm_bytes *value_out);
 
 static inline size_t lm_bytes_count(struct lm_bytes bytes) {
