@@ -98,16 +98,18 @@ def test_texts_are_cut_as_the_wheel_cuts_them(tmp_path: Path) -> None:
         for number in range(STRINGS):
             first, second = texts.one(), texts.one() if number % 2 else None
             most = 3 + number % 20 + (number % 2)
-            wheel.enable_truncation(most)
-            found = wheel.encode(first, second)
-            assert mine.encode(first, second, tokens_max=most) == (found.ids, found.type_ids)
-            wheel.no_truncation()
+            for direction, cut in (("right", "end"), ("left", "start")):
+                wheel.enable_truncation(most, direction=direction)
+                found = wheel.encode(first, second)
+                made = mine.encode(first, second, tokens_max=most, cut=cut)
+                assert made == (found.ids, found.type_ids), (first, second, cut)
+                wheel.no_truncation()
             whole = len(wheel.encode(first, second).ids)
             if whole > most:
                 with pytest.raises(
                     EngineError, match=f"expected at most {most} tokens, found more"
                 ):
-                    mine.encode(first, second, tokens_max=most, may_cut=False)
+                    mine.encode(first, second, tokens_max=most, cut="nothing")
 
 
 @pytest.mark.parametrize(

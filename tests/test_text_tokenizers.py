@@ -16,7 +16,16 @@ import pytest
 import tokenizers
 from mutated_json import mutants
 from odd_texts import STRINGS, Texts
-from tokenizers import AddedToken, Regex, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import (
+    AddedToken,
+    Regex,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
 
 from lumen_uring.errors import ConfigError, EngineError
 from lumen_uring.ring.tokenizer import Tokenizer
@@ -289,10 +298,10 @@ def test_long_texts_are_read_in_parts_that_nobody_sees(tmp_path: Path, name: str
             text = "".join(a + b for pair in zip(words, blanks, strict=True) for a, b in [pair])
             found = wheel.encode(text)
             assert mine.encode(text, tokens_max=1 << 18)[0] == found.ids
-            cut = mine.encode(text, tokens_max=100)[0]
-            wheel.enable_truncation(100)
-            assert cut == wheel.encode(text).ids
-            wheel.no_truncation()
+            for direction, cut in (("right", "end"), ("left", "start")):
+                wheel.enable_truncation(100, direction=direction)
+                assert mine.encode(text, tokens_max=100, cut=cut)[0] == wheel.encode(text).ids
+                wheel.no_truncation()
 
 
 @pytest.mark.parametrize("name", ["xlm-roberta", "roberta", "llama-2", "deepseek"])
@@ -309,6 +318,54 @@ def test_texts_that_are_one_word_or_none(tmp_path: Path, name: str) -> None:
             ids, _ = mine.encode(text, tokens_max=1 << 21)
             assert len(ids) >= 2
             assert len(mine.encode(text, tokens_max=64)[0]) <= 64
+
+
+def replace_and_fuse(*more: Any) -> decoders.Decoder:
+    """SentencePiece's BPE as Llama's files have it."""
+    return decoders.Sequence([decoders.Replace("\u2581", " "), *more])
+
+
+DECODERS: Final[Mapping[str, Callable[[], decoders.Decoder]]] = {
+    "xlm-roberta": lambda: decoders.Metaspace(),
+    "roberta": lambda: decoders.ByteLevel(),
+    "modernbert": lambda: decoders.ByteLevel(),
+    "whitespace": lambda: decoders.Metaspace(prepend_scheme="never"),
+    "mpnet": lambda: decoders.WordPiece(),
+    "punctuation": lambda: decoders.WordPiece(prefix="e", cleanup=False),
+    "llama-2": lambda: replace_and_fuse(decoders.Fuse(), decoders.Strip(" ", 1, 0)),
+    "bytes": lambda: replace_and_fuse(
+        decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)
+    ),
+    "digits": lambda: replace_and_fuse(decoders.ByteFallback(), decoders.Fuse()),
+}
+
+
+@pytest.mark.parametrize("name", [*DECODERS, "previous"])
+def test_texts_are_made_of_tokens_as_the_wheel_makes_them(tmp_path: Path, name: str) -> None:
+    """Of tokens of texts, and of any."""
+    wheel, chance = tokenizers.Tokenizer.from_str(made(name).to_str()), random.Random(4)
+    if name in DECODERS:
+        wheel.decoder = DECODERS[name]()
+    texts, count = Texts(8, pieces_of(wheel), 30), wheel.get_vocab_size()
+    special = sorted(wheel.get_added_tokens_decoder())
+    with ours(wheel, tmp_path) as mine:
+        for number in range(STRINGS // 6):
+            ids = wheel.encode(texts.one()).ids
+            if number % 2:
+                ids = chance.choices([*special, *range(max(0, count - 300), count)], k=12)
+            skips = number % 3 > 0
+            assert mine.decode(ids, skips_special=skips) == wheel.decode(ids, skips), ids
+        with pytest.raises(EngineError, match=f"expected ids below {count}, found {count}"):
+            mine.decode([0, count])
+
+
+def test_a_decoder_that_is_not_known_is_refused_where_it_is_asked_for(tmp_path: Path) -> None:
+    wheel = tokenizers.Tokenizer.from_str(made("roberta").to_str())
+    wheel.decoder = decoders.CTC()
+    with ours(wheel, tmp_path) as mine:
+        assert mine.encode("a fox", tokens_max=9)[0] == wheel.encode("a fox").ids
+        with pytest.raises(EngineError, match="decoder is not implemented"):
+            mine.decode([1])
 
 
 def changed(folder: Path, name: str, change: Callable[[dict[str, Any]], object]) -> Path:

@@ -43,7 +43,7 @@ int main(int argc, char **argv) {
     while (scanf("%u", &times) == 1) {
         const double start = cpu_ns();
         for (uint32_t i = 0; i < times; i++)
-            count = lm_text_encode(&tokenizer, whole, none, TOKENS_MAX, true, &room);
+            count = lm_text_encode(&tokenizer, whole, none, TOKENS_MAX, LM_TEXT_CUT_END, &room);
         if (count > TOKENS_MAX) fail("the text is no UTF-8");
         printf("%.1f %u\n", (cpu_ns() - start) / times, count);
         fflush(stdout);

@@ -725,11 +725,17 @@ typedef struct lumen_tokenizer lumen_tokenizer;
 /* Checks and copies the file. Returns 0 or LUMEN_E_*. */
 LUMEN_API int lumen_tokenizer_open(const void *file, uint64_t bytes, lumen_tokenizer **handle_out);
 /* The ids and types of a text, or of a pair where `second` is not NULL, with special tokens, at
- * most `capacity`. Returns their number or LUMEN_E_*. Any thread. */
+ * most `capacity`. `cut`: where there are more, 0: it is refused, 1: without its end, 2: without
+ * its start. Returns their number or LUMEN_E_*. Any thread. */
 LUMEN_API int64_t lumen_tokenizer_encode(const lumen_tokenizer *handle, const char *first,
                                          uint64_t first_bytes, const char *second,
                                          uint64_t second_bytes, int64_t *ids, int64_t *types,
-                                         uint32_t capacity, uint32_t may_cut);
+                                         uint32_t capacity, uint32_t cut);
+/* The text of some ids, with or without special tokens, of which at most `capacity` bytes are
+ * written. Returns its length in bytes or LUMEN_E_*. Any thread. */
+LUMEN_API int64_t lumen_tokenizer_decode(const lumen_tokenizer *handle, const uint32_t *ids,
+                                         uint64_t count, uint32_t skips_special, char *out,
+                                         uint64_t capacity);
 /* NULL is allowed. */
 LUMEN_API void lumen_tokenizer_close(lumen_tokenizer *handle);
 

@@ -143,6 +143,18 @@ FUNCTIONS: Final[tuple[tuple[str, object, tuple[object, ...]], ...]] = (
             c_uint32,
         ),
     ),
+    (
+        "lumen_tokenizer_decode",
+        ctypes.c_int64,
+        (
+            ctypes.c_void_p,
+            ctypes.POINTER(c_uint32),
+            c_uint64,
+            c_uint32,
+            c_char_p,
+            c_uint64,
+        ),
+    ),
     ("lumen_tokenizer_close", None, (ctypes.c_void_p,)),
     (
         "lumen_load",

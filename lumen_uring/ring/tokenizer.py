@@ -1,8 +1,10 @@
-"""A tokenizer as the C library has it: texts to ids. Any thread."""
+"""A tokenizer as the C library has it: texts to ids and back. Any thread."""
 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
+from typing import Literal
 
 from lumen_uring.errors import EngineError
 from lumen_uring.ring import library
@@ -26,7 +28,12 @@ class Tokenizer:
             raise EngineError(self._library.lumen_last_error().decode(), code)
 
     def encode(
-        self, first: str, second: str | None = None, *, tokens_max: int, may_cut: bool = True
+        self,
+        first: str,
+        second: str | None = None,
+        *,
+        tokens_max: int,
+        cut: Literal["nothing", "end", "start"] = "end",
     ) -> tuple[list[int], list[int]]:
         """The ids of a text, or of a pair, and their types.
 
@@ -34,7 +41,7 @@ class Tokenizer:
             first: the text.
             second: of a pair; None: there is none.
             tokens_max: the most tokens, special ones included.
-            may_cut: longer texts are cut; otherwise they are refused.
+            cut: of longer texts; with "nothing" they are refused.
 
         Raises:
             EngineError: the text is too long, or tokens_max leaves no room for it.
@@ -46,11 +53,42 @@ class Tokenizer:
         one = first.encode()
         two = None if second is None else second.encode()
         count = self._library.lumen_tokenizer_encode(
-            self._handle, one, len(one), two, len(two or b""), ids, types, tokens_max, int(may_cut)
+            self._handle,
+            one,
+            len(one),
+            two,
+            len(two or b""),
+            ids,
+            types,
+            tokens_max,
+            ("nothing", "end", "start").index(cut),
         )
         if count < 0:
             raise EngineError(self._library.lumen_last_error().decode(), count)
         return ids[:count], types[:count]
+
+    def decode(self, ids: Sequence[int], *, skips_special: bool = True) -> str:
+        """The text of some ids.
+
+        Args:
+            ids: of tokens.
+            skips_special: special tokens are left out.
+
+        Raises:
+            EngineError: an id is not one, or the tokenizer's decoder is not implemented.
+
+        Source:
+            lumen_tokenizer_decode
+        """
+        numbers = (ctypes.c_uint32 * len(ids))(*ids)
+        decode = self._library.lumen_tokenizer_decode
+        wanted = (self._handle, numbers, len(ids), int(skips_special))
+        count = decode(*wanted, None, 0)
+        if count < 0:
+            raise EngineError(self._library.lumen_last_error().decode(), count)
+        out = ctypes.create_string_buffer(count)
+        decode(*wanted, out, count)
+        return out.raw.decode()
 
     def close(self) -> None:
         """Frees it; may be called twice."""

@@ -2,4 +2,4 @@
 
 from typing import Final
 
-VERSION: Final = 2  # of that file: LM_TEXT_VERSION in c/src/text/file.h
+VERSION: Final = 3  # of that file: LM_TEXT_VERSION in c/src/text/file.h

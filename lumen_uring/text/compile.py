@@ -20,9 +20,9 @@ from lumen_uring.text.tries import merge_table, tries
 
 # As in c/src/text/file.h.
 _MAGIC: Final = b"LMNTEXT\0"
-_DIRECT, _STRIPS_LEFT, _STRIPS_RIGHT, _LOOKS_AHEAD = 1, 32, 64, 128
-_WORDS: Final = 14 + 16
-_SPANS: Final = 19
+_DIRECT, _STRIPS_LEFT, _STRIPS_RIGHT, _LOOKS_AHEAD, _TRIMS = 1, 32, 64, 128, 2048
+_WORDS: Final = 16 + 16
+_SPANS: Final = 20
 _HEADER_BYTES: Final = 8 + 2 * 4 + 8 + 8 + _WORDS * 4 + _SPANS * 8
 _NONE: Final = 0xFFFFFFFF
 _WINDOW, _WHOLE = 8192, 65536  # bytes that are looked at together, and where they must be
@@ -61,7 +61,7 @@ def lay_out(tokenizer: Tokenizer) -> bytes:
     classes = pools.classes()
     words = [
         model.kind,
-        model.flags | _flags(tokenizer),
+        model.flags | _flags(tokenizer) | tokenizer.decoder.flags,
         tokenizer.vocabulary,
         _NONE if model.unknown is None else model.unknown,
         model.word_chars_max,
@@ -72,6 +72,8 @@ def lay_out(tokenizer: Tokenizer) -> bytes:
         4 if normalised else 0,
         trie.bits,
         merge_bits,
+        tokenizer.decoder.kind,
+        tokenizer.decoder.mark_word,
         *_first_bytes(raw),
         *_first_bytes(normalised),
     ]  # fmt: skip
@@ -96,6 +98,7 @@ def lay_out(tokenizer: Tokenizer) -> bytes:
         _items(tokenizer.single),
         _items(tokenizer.pair),
         *_names(tokenizer),
+        _special(tokenizer),
     ]
     return _file(model.unknown_score, words, parts)
 
@@ -117,6 +120,7 @@ def _flags(tokenizer: Tokenizer) -> int:
     stages = tokenizer.stages
     flags = _DIRECT * (tokenizer.bert is not None)
     flags |= _STRIPS_LEFT * stages.strips_left | _STRIPS_RIGHT * stages.strips_right
+    flags |= _TRIMS * tokenizer.trims
     if any(token.flags & LSTRIPS and not token.is_normalised for token in tokenizer.added.values()):
         flags |= _LOOKS_AHEAD
     return flags
@@ -157,11 +161,19 @@ def _names(tokenizer: Tokenizer) -> tuple[tuple[int, bytes], tuple[int, bytes]]:
     names = [b""] * tokenizer.vocabulary
     for text, number in tokenizer.model.ids.items():
         names[number] = text.encode()
-    for text, token in tokenizer.added.items():
-        names[token.id] = names[token.id] or text.encode()
+    for token in tokenizer.added.values():
+        names[token.id] = names[token.id] or token.name.encode()
     ends = np.cumsum([len(name) for name in names]).astype("<u4")
     whole = b"".join(names)
     return (len(whole), whole), (len(ends), ends.tobytes())
+
+
+def _special(tokenizer: Tokenizer) -> tuple[int, bytes]:
+    """A bit for each id: whether its token is special."""
+    is_special = np.zeros(-(-tokenizer.vocabulary // 32) * 32, np.bool_)
+    is_special[[token.id for token in tokenizer.added.values() if token.is_special]] = True
+    bits = np.packbits(is_special, bitorder="little")
+    return len(bits) // 4, bits.tobytes()
 
 
 def _first_bytes(texts: Iterable[bytes]) -> list[int]:

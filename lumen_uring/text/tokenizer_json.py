@@ -15,8 +15,9 @@ from typing import Any, Final
 
 from lumen_uring.errors import ConfigError
 from lumen_uring.files import take
-from lumen_uring.text import models, normalizers, pretokenizers, sequences
+from lumen_uring.text import decoders, models, normalizers, pretokenizers, sequences
 from lumen_uring.text.actions import Bert
+from lumen_uring.text.decoders import NONE, Decoder
 from lumen_uring.text.facts import members
 from lumen_uring.text.models import Model
 from lumen_uring.text.normalizers import Stages
@@ -43,8 +44,10 @@ class Added:
     """A token that is cut out of a text before everything else, or out of the normalised text."""
 
     id: int
+    name: str
     flags: int
     is_normalised: bool
+    is_special: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,8 @@ class Tokenizer:
     added: dict[str, Added] = field(default_factory=dict)
     single: tuple[Item, ...] = ()
     pair: tuple[Item, ...] = ()
+    trims: bool = False  # places of tokens leave blanks out
+    decoder: Decoder = field(default_factory=lambda: Decoder(NONE))
 
     @property
     def vocabulary(self) -> int:
@@ -104,7 +109,9 @@ def _read(document: dict[str, Any]) -> Tokenizer:
         and not any(token.is_normalised or token.flags & LSTRIPS for token in added.values())
     )
     bert = Bert(*normalizers.bert_switches(normalizer)) if is_direct and normalizer else None
-    return Tokenizer(model, bert, stages, splits, pools, added, single, pair)
+    decoder = decoders.read(document.get("decoder"))
+    trims = _trims(document.get("post_processor"))
+    return Tokenizer(model, bert, stages, splits, pools, added, single, pair, trims, decoder)
 
 
 # ---- added tokens ----
@@ -133,7 +140,13 @@ def _added(
             if content:
                 _look_at_blanks(content, flags, where, splits)
         if content:
-            added[content] = Added(number, flags, bool(entry.get("normalized")))
+            added[content] = Added(
+                number,
+                entry["content"],
+                flags,
+                bool(entry.get("normalized")),
+                bool(entry.get("special")),
+            )
     return added
 
 
@@ -188,6 +201,12 @@ def _around(
         _template(post["single"], special, [FIRST], ids),
         _template(post["pair"], special, [FIRST, SECOND], ids),
     )
+
+
+def _trims(post: dict[str, Any] | None) -> bool:
+    parts = sequences.parts_of(post, "processors")
+    kinds = ("RobertaProcessing", "ByteLevel")
+    return any(part.get("type") in kinds and part.get("trim_offsets", True) for part in parts)
 
 
 def _template(

@@ -15,7 +15,7 @@ import graphs
 import numpy as np
 import tokenizers
 from onnx import TensorProto, helper
-from tokenizers import models, normalizers, pre_tokenizers, processors
+from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 WIDTH: Final = 6
 SPECIAL: Final = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -38,6 +38,7 @@ def tokenizer() -> tokenizers.Tokenizer:
     made = tokenizers.Tokenizer(models.WordPiece(pieces, unk_token="[UNK]"))
     made.normalizer = normalizers.BertNormalizer(strip_accents=False)
     made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    made.decoder = decoders.WordPiece()
     made.add_special_tokens(list(SPECIAL))
     made.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]",
@@ -77,6 +78,7 @@ def unigram() -> tokenizers.Tokenizer:
         [normalizers.NFKC(), normalizers.Replace(tokenizers.Regex(" {2,}"), " ")]
     )
     made.pre_tokenizer = pre_tokenizers.Metaspace()
+    made.decoder = decoders.Metaspace()
     return made
 
 
@@ -89,6 +91,7 @@ def byte_level() -> tokenizers.Tokenizer:
         )
     )
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
     return made
 
 
@@ -97,10 +100,11 @@ def vectors(
     second: str | None = None,
     most: int = 16,
     kind: Callable[[], tokenizers.Tokenizer] = tokenizer,
+    direction: str = "right",
 ) -> np.ndarray:
     """The hidden states of a text or a pair, [tokens, WIDTH]."""
     wheel = kind()
-    wheel.enable_truncation(most)
+    wheel.enable_truncation(most, direction=direction)
     found = wheel.encode(first, second)
     return TABLE[found.ids] + TYPES[found.type_ids]
 

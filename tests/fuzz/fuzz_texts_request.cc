@@ -14,12 +14,26 @@ extern "C" {
 namespace {
 
 constexpr uint32_t MODELS = 4, VALUES = 3;
-constexpr uint8_t ROUTES[] = {LM_ROUTE_EMBEDDINGS, LM_ROUTE_EMBED,   LM_ROUTE_PREDICT_TEXT,
-                              LM_ROUTE_SIMILARITY, LM_ROUTE_RERANK,  LM_ROUTE_RERANK_V1,
-                              LM_ROUTE_RERANK_V2,  LM_ROUTE_ENTITIES};
+constexpr uint8_t ROUTES[] = {LM_ROUTE_EMBEDDINGS, LM_ROUTE_EMBED,    LM_ROUTE_PREDICT_TEXT,
+                              LM_ROUTE_SIMILARITY, LM_ROUTE_RERANK,   LM_ROUTE_RERANK_V1,
+                              LM_ROUTE_RERANK_V2,  LM_ROUTE_ENTITIES, LM_ROUTE_DECODE,
+                              LM_ROUTE_EMBED_ALL};
 
 struct lm_model models[MODELS];
 struct lm_text_model texts[MODELS];
+
+/* Three tokens, which /decode joins. */
+struct lm_tokenizer make_tokenizer() {
+    static struct lm_text_header header = {};
+    static const uint32_t ends[] = {1, 3, 9}, special[] = {4};
+    header.vocabulary = 3;
+    struct lm_tokenizer tokenizer = {};
+    tokenizer.header = &header;
+    tokenizer.names = (const uint8_t *)"a\"\x01[MASK]";
+    tokenizer.name_ends = ends;
+    tokenizer.special = special;
+    return tokenizer;
+}
 
 /* Embeddings; scores of texts; scores of pairs; entities. */
 void make_models() {
@@ -34,7 +48,9 @@ void make_models() {
                         : m == 3 ? LUMEN_TEXT_ENTITIES
                                  : LUMEN_TEXT_SCORES;
         texts[m].has_pairs = m == 2;
-        texts[m].values = VALUES;
+        texts[m].values = texts[m].width = VALUES;
+        texts[m].output_rank = 3;
+        texts[m].tokenizer = make_tokenizer();
         texts[m].prompts = &prompt;
         texts[m].prompt_names = &prompt_name;
         texts[m].prompt_count = 1;
@@ -73,6 +89,8 @@ void check_reply(const struct lm_model *model, uint8_t route, const struct lm_oi
     outputs[0].bytes = rows * VALUES * sizeof(float);
     if (route == LM_ROUTE_ENTITIES) /* a string of 8 bytes for each row */
         for (uint32_t i = 0; i < rows; i++) ((uint32_t *)values)[i * VALUES] = 8;
+    if (route == LM_ROUTE_EMBED_ALL) /* a token for each text */
+        for (uint32_t row = 0; row < rows; row++) tokens[row] = 1;
     outputs[1].data = tokens;
     const struct lm_texts_answer answer = {model,   &request->texts, route,       rows,
                                            outputs, scored,          scored_bytes};

@@ -15,7 +15,9 @@ static enum family family_of(uint8_t route) {
     static const uint8_t families[] = {
         [LM_ROUTE_EMBEDDINGS] = OPENAI, [LM_ROUTE_TEXTS] = TEI,        [LM_ROUTE_EMBED] = TEI,
         [LM_ROUTE_PREDICT_TEXT] = TEI,  [LM_ROUTE_SIMILARITY] = TEI,   [LM_ROUTE_RERANK] = TEI,
-        [LM_ROUTE_RERANK_V1] = COHERE,  [LM_ROUTE_RERANK_V2] = COHERE, [LM_ROUTE_ENTITIES] = TEI};
+        [LM_ROUTE_RERANK_V1] = COHERE,  [LM_ROUTE_RERANK_V2] = COHERE, [LM_ROUTE_ENTITIES] = TEI,
+        [LM_ROUTE_TOKENIZE] = TEI,      [LM_ROUTE_DECODE] = TEI,       [LM_ROUTE_INFO] = TEI,
+        [LM_ROUTE_EMBED_ALL] = TEI};
     return route < sizeof families ? (enum family)families[route] : PLAIN;
 }
 

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "formats/http_page.h"
 #include "formats/oip_config.h"
+#include "formats/texts_info.h"
 #include "lumen.h"
 
 /* Triton's names of what is served here, and of nothing else. Priorities (schedule_policy) and
@@ -49,6 +50,8 @@ int lm_http_documents_open(struct lm_model_set *set, const struct lm_http_server
     if (!code)
         code = lm_http_page(set->models, set->count, server->version, server->port,
                             server->metrics_port, &documents->page);
+    const struct lm_texts_info info = {server->version, server->worker_count, server->slots};
+    if (!code) code = lm_texts_info_write(set->models, set->count, &info, &documents->info);
     for (uint32_t m = 0; !code && m < set->count; m++) {
         const struct lm_model *model = set->models[m];
         const uint32_t at = model->index;
@@ -68,6 +71,7 @@ void lm_http_documents_close(struct lm_model_set *set) {
     lm_oip_document_close(&documents->server);
     lm_oip_document_close(&documents->index);
     lm_oip_document_close(&documents->names);
+    lm_oip_document_close(&documents->info);
     for (uint32_t m = 0; m < LUMEN_MODELS_MAX; m++) {
         lm_oip_document_close(&documents->models[m]);
         lm_oip_document_close(&documents->configs[m]);

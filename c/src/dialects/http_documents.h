@@ -13,6 +13,7 @@ struct lm_http_documents {
     struct lm_oip_document server;
     struct lm_oip_document index;
     struct lm_oip_document names;
+    struct lm_oip_document info; /* of the first model of texts; empty: there is none */
     /* Each model's, at its index. */
     struct lm_oip_document models[LUMEN_MODELS_MAX];
     struct lm_oip_document configs[LUMEN_MODELS_MAX];
@@ -28,6 +29,7 @@ struct lm_http_server {
     uint32_t port;
     uint32_t metrics_port; /* 0: none */
     uint32_t worker_count;
+    uint32_t slots; /* requests at a time */
     bool shares_memory;
     const struct lm_errands *errands; /* NULL: no calls to the control program */
 };

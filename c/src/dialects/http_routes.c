@@ -199,6 +199,15 @@ static void answer_ready(struct lm_io *io, struct lm_connection *connection) {
     }
 }
 
+static void answer_info(struct lm_io *io, struct lm_connection *connection,
+                        const struct lm_oip_document *info) {
+    if (info->text)
+        answer_text(io, connection, NULL, info);
+    else
+        lm_http_refuse_status(io, connection, LM_STATUS_UNKNOWN_MODEL,
+                              "the server has no model of texts, which /info is about");
+}
+
 /* The call's model was, when the head came. false: the call is answered. */
 static bool is_there(struct lm_io *io, struct lm_connection *connection) {
     const struct lm_http_call *call = &connection->in.call;
@@ -208,6 +217,11 @@ static bool is_there(struct lm_io *io, struct lm_connection *connection) {
                          "the model was unloaded while the request came");
     return false;
 }
+
+/* Clients look for the first words, which are Triton's. */
+static const char no_control[] =
+    "explicit model load / unload is not allowed if polling is enabled, or where "
+    "repository.control is not explicit";
 
 void lm_http_answer_route(struct lm_io *io, struct lm_connection *connection) {
     const struct lm_http_call *call = &connection->in.call;
@@ -224,6 +238,7 @@ void lm_http_answer_route(struct lm_io *io, struct lm_connection *connection) {
     case LM_ROUTE_PAGE:
         answer_text(io, connection, "text/html; charset=utf-8", &documents->page);
         break;
+    case LM_ROUTE_INFO: answer_info(io, connection, &documents->info); break;
     case LM_ROUTE_SERVER_METADATA: answer_text(io, connection, NULL, &documents->server); break;
     case LM_ROUTE_MODEL_METADATA: answer_text(io, connection, NULL, &documents->models[m]); break;
     case LM_ROUTE_V1_METADATA: answer_text(io, connection, NULL, &documents->signatures[m]); break;
@@ -233,13 +248,7 @@ void lm_http_answer_route(struct lm_io *io, struct lm_connection *connection) {
     case LM_ROUTE_ALL_STATS: answer_stats(io, connection); break;
     case LM_ROUTE_FIGURES: answer_figures(io, connection); break;
     case LM_ROUTE_REPOSITORY_LOAD:
-    case LM_ROUTE_REPOSITORY_UNLOAD:
-        /* Clients look for the first words, which are Triton's. */
-        answer_control(
-            io, connection,
-            "explicit model load / unload is not allowed if polling is enabled, or where "
-            "repository.control is not explicit");
-        break;
+    case LM_ROUTE_REPOSITORY_UNLOAD: answer_control(io, connection, no_control); break;
     case LM_ROUTE_TRACE_SETTING:
     case LM_ROUTE_LOGGING: /* http_errands.c has them where a control program answers */
         answer_control(io, connection, "settings of traces and of the log");
@@ -259,6 +268,9 @@ void lm_http_answer_route(struct lm_io *io, struct lm_connection *connection) {
     case LM_ROUTE_TEXTS:
     case LM_ROUTE_EMBED:
     case LM_ROUTE_PREDICT_TEXT:
+    case LM_ROUTE_EMBED_ALL:
+    case LM_ROUTE_TOKENIZE:
+    case LM_ROUTE_DECODE:
     case LM_ROUTE_SIMILARITY:
     case LM_ROUTE_RERANK:
     case LM_ROUTE_RERANK_V1:

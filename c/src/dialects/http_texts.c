@@ -36,7 +36,7 @@ bool lm_http_texts_begin(struct lm_io *io, struct lm_connection *connection) {
     if (model) {
         lm_http_take_model(connection, model);
         if (connection->in.call.route == LM_ROUTE_TEXTS)
-            connection->in.call.route = lm_texts_route(model->text->task);
+            connection->in.call.route = lm_texts_route(model);
         return true;
     }
     lm_http_refuse_status(io, connection, LM_STATUS_UNKNOWN_MODEL,

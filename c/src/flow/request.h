@@ -206,7 +206,8 @@ static inline struct lm_text_ask lm_request_text_ask(const struct lm_request *re
  * all outputs are known, and hold them after the Run. */
 static inline bool lm_request_is_in_place(const struct lm_request *request) {
     return lm_runner_of(lm_request_runs(request))->run_in_place && request->model->outputs_known &&
-           request->model->string_outputs == 0 && !lm_request_optionals(request);
+           request->model->string_outputs == 0 && !lm_request_optionals(request) &&
+           !lm_request_text_ask(request).all_tokens;
 }
 
 /* The reply is in the first `parts` entries of `reply`. */

@@ -29,6 +29,7 @@ enum lm_http_route {
     LM_ROUTE_V1_MODELS,         /* GET  /v1/models */
     LM_ROUTE_V1_MODEL,          /* GET  /v1/models/M[/versions/V] */
     LM_ROUTE_V1_METADATA,       /* GET  /v1/models/M[/versions/V]/metadata */
+    LM_ROUTE_INFO,              /* GET  /info: Text Embeddings Inference's */
     LM_ROUTE_REPOSITORY_INDEX,  /* POST /v2/repository/index */
     LM_ROUTE_REPOSITORY_LOAD,   /* POST /v2/repository/models/M/load */
     LM_ROUTE_REPOSITORY_UNLOAD, /* POST /v2/repository/models/M/unload */
@@ -45,7 +46,10 @@ enum lm_http_route {
     LM_ROUTE_EMBEDDINGS, /* POST [/v1]/embeddings: OpenAI's */
     LM_ROUTE_TEXTS, /* POST /: Text Embeddings Inference's: /embed or /predict, as its only model is
                      */
-    LM_ROUTE_EMBED, /* POST /embed: its, and the next three */
+    LM_ROUTE_EMBED, /* POST /embed: its, and the next six */
+    LM_ROUTE_EMBED_ALL,    /* POST /embed_all: a vector for each token */
+    LM_ROUTE_TOKENIZE,     /* POST /tokenize */
+    LM_ROUTE_DECODE,       /* POST /decode */
     LM_ROUTE_PREDICT_TEXT, /* POST /predict */
     LM_ROUTE_SIMILARITY,   /* POST /similarity */
     LM_ROUTE_RERANK,       /* POST /rerank: Jina's too */
@@ -61,6 +65,14 @@ static inline bool lm_http_is_rows(uint8_t route) {
 }
 static inline bool lm_http_is_texts(uint8_t route) {
     return route >= LM_ROUTE_EMBEDDINGS && route <= LM_ROUTE_ENTITIES;
+}
+/* Whether it brings a query and texts that are ranked. */
+static inline bool lm_http_ranks(uint8_t route) {
+    return route >= LM_ROUTE_RERANK && route <= LM_ROUTE_RERANK_V2;
+}
+/* Whether its reply follows from a model's tokenizer alone. */
+static inline bool lm_http_is_tokens(uint8_t route) {
+    return route == LM_ROUTE_TOKENIZE || route == LM_ROUTE_DECODE;
 }
 static inline bool lm_http_body_names_model(uint8_t route) {
     return lm_http_is_texts(route) && route != LM_ROUTE_ENTITIES;

@@ -8,6 +8,8 @@
 
 #include <string_view>
 
+struct lm_tokenizer;
+
 namespace lm_oip {
 
 struct texts_body {
@@ -18,6 +20,9 @@ struct texts_body {
     std::string_view one, second, query;
     bool has_second; /* of a pair that is the whole input */
     simdjson::dom::array list;
+    /* Of a request that brings ids: whose they are, which makes texts of them (texts_ids.h). */
+    const struct lm_tokenizer *tokenizer;
+    bool skips_special;
 };
 
 } // namespace lm_oip

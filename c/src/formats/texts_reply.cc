@@ -8,6 +8,7 @@
 extern "C" {
 #include "formats/http_route.h"
 #include "formats/texts_reply.h"
+#include "formats/texts_tokens.h"
 #include "models/text_model.h"
 #include "text/pool.h"
 }
@@ -75,6 +76,15 @@ void put_base64(writing &a, const float *vector, size_t bytes) {
     a.w.at += digits - 1;
 }
 
+void put_numbers(writing &a, const float *numbers, uint32_t count) {
+    a.w.put("[");
+    for (uint32_t i = 0; i < count && !a.w.full; i++) {
+        if (i) a.w.put(",");
+        a.put(numbers[i]);
+    }
+    a.w.put("]");
+}
+
 void put_vector(writing &a, uint32_t at) {
     const uint32_t dimensions = dimensions_of(a.is);
     const float *vector = shaped(a, at);
@@ -84,12 +94,7 @@ void put_vector(writing &a, uint32_t at) {
         a.w.put("\"");
         return;
     }
-    a.w.put("[");
-    for (uint32_t i = 0; i < dimensions && !a.w.full; i++) {
-        if (i) a.w.put(",");
-        a.put(vector[i]);
-    }
-    a.w.put("]");
+    put_numbers(a, vector, dimensions);
 }
 
 void put_openai(writing &a) {
@@ -117,6 +122,23 @@ void put_embed(writing &a) {
     for (uint32_t row = 0; row < a.is.rows && !a.w.full; row++) {
         if (row) a.w.put(",");
         put_vector(a, row);
+    }
+    a.w.put("]");
+}
+
+/* A list of vectors for each text. */
+void put_embed_all(writing &a) {
+    const uint32_t width = a.is.model->text->width;
+    const float *vector = (const float *)a.is.outputs[0].data;
+    const int32_t *tokens = (const int32_t *)a.is.outputs[1].data;
+    a.w.put("[");
+    for (uint32_t row = 0; row < a.is.rows; row++) {
+        a.w.put(row ? ",[" : "[");
+        for (int32_t t = 0; t < tokens[row] && !a.w.full; t++, vector += width) {
+            if (t) a.w.put(",");
+            put_numbers(a, vector, width);
+        }
+        a.w.put("]");
     }
     a.w.put("]");
 }
@@ -241,6 +263,7 @@ void put_by_route(writing &a) {
     if (a.is.route == LM_ROUTE_ENTITIES) return put_entities(a);
     if (a.is.route == LM_ROUTE_EMBEDDINGS) return put_openai(a);
     if (a.is.route == LM_ROUTE_EMBED) return put_embed(a);
+    if (a.is.route == LM_ROUTE_EMBED_ALL) return put_embed_all(a);
     if (a.is.route == LM_ROUTE_SIMILARITY) return put_similarity(a);
     if (a.is.route == LM_ROUTE_PREDICT_TEXT) return put_predictions(a);
     put_ranking(a);
@@ -250,6 +273,8 @@ void put_by_route(writing &a) {
 
 bool lm_texts_reply_bytes_max(const struct lm_texts_answer *answer, size_t *json_bytes_out,
                               size_t *scratch_bytes_out) {
+    if (lm_http_is_tokens(answer->route))
+        return lm_texts_tokens_bytes_max(answer, json_bytes_out, scratch_bytes_out);
     const struct lm_model *model = answer->model;
     const size_t values = model->text->values;
     const size_t name = strlen(model->base) * LM_JSON_ESCAPE_MAX;
@@ -258,6 +283,11 @@ bool lm_texts_reply_bytes_max(const struct lm_texts_answer *answer, size_t *json
     const size_t each = is_embedding ? (size_t)FLOAT_BYTES_MAX : FLOAT_BYTES_MAX + label;
     bound json = {REPLY_BYTES_MAX + name, false}, scratch = {0, false};
     if (answer->route == LM_ROUTE_ENTITIES) json.add(answer->outputs[0].bytes, 1);
+    if (answer->route == LM_ROUTE_EMBED_ALL) {
+        const size_t numbers = answer->outputs[0].bytes / sizeof(float);
+        json.add(numbers, FLOAT_BYTES_MAX);
+        json.add(numbers / model->text->width, 4); /* brackets */
+    }
     json.add(answer->rows, ROW_BYTES_MAX);
     json.add(answer->rows, values * each);
     if (answer->wish->with_texts) json.add(answer->text_bytes, LM_JSON_ESCAPE_MAX);
@@ -269,6 +299,8 @@ bool lm_texts_reply_bytes_max(const struct lm_texts_answer *answer, size_t *json
 
 enum lm_status lm_texts_reply(const struct lm_texts_answer *answer, const struct lm_oip_room *room,
                               size_t *bytes_out, char *why, size_t why_bytes) {
+    if (lm_http_is_tokens(answer->route))
+        return lm_texts_tokens(answer, room, bytes_out, why, why_bytes);
     writing a = {*answer, {room->json, room->json + room->json_bytes, false}, room->scratch};
     put_by_route(a);
     if (!a.is_sayable) {

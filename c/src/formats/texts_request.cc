@@ -1,5 +1,6 @@
 /* texts_request.cc: see texts_request.h. */
 #include "formats/oip_fields.h"
+#include "formats/texts_ids.h"
 extern "C" {
 #include "formats/http_route.h"
 #include "formats/texts_find.h"
@@ -29,25 +30,18 @@ enum {
     RETURN_DOCUMENTS,
     PARAMETERS,
     PRIORITY,
+    IDS,
+    ADD_SPECIAL_TOKENS,
+    SKIP_SPECIAL_TOKENS,
     COUNT
 };
-constexpr std::string_view names[COUNT] = {"input",
-                                           "inputs",
-                                           "texts",
-                                           "documents",
-                                           "query",
-                                           "dimensions",
-                                           "encoding_format",
-                                           "top_n",
-                                           "normalize",
-                                           "truncate",
-                                           "truncation_direction",
-                                           "prompt_name",
-                                           "raw_scores",
-                                           "return_text",
-                                           "return_documents",
-                                           "parameters",
-                                           "priority"};
+/* clang-format off */
+constexpr std::string_view names[COUNT] = {
+    "input", "inputs", "texts", "documents", "query", "dimensions", "encoding_format", "top_n",
+    "normalize", "truncate", "truncation_direction", "prompt_name", "raw_scores", "return_text",
+    "return_documents", "parameters", "priority", "ids", "add_special_tokens",
+    "skip_special_tokens"};
+/* clang-format on */
 
 struct reading : complaint {
     reading(const complaint &say, struct lm_oip_parser *with, const struct lm_model *served,
@@ -185,13 +179,27 @@ bool read_similarity(const reading &r) {
     return take_texts(r, "inputs.sentences", r.body->list);
 }
 
+bool read_tokens(const reading &r) {
+    bool skips = true;
+    if (!r.found.there[IDS]) return r.wrong("request: field \"ids\" is missing");
+    if (!take_flag(r, SKIP_SPECIAL_TOKENS, &skips)) return false;
+    r.body->tokenizer = &r.model->text->tokenizer;
+    r.body->skips_special = skips;
+    return read_ids(r, r.found.values[IDS], r.body);
+}
+
 bool read_texts(const reading &r, struct lm_texts_wish *wish) {
+    wish->ask.runs_nothing = lm_http_is_tokens(r.route);
+    wish->ask.all_tokens = r.route == LM_ROUTE_EMBED_ALL;
+    if (wish->ask.all_tokens && r.model->text->output_rank != 3)
+        return r.wrong("model '%.64s' has vectors of whole texts, none of tokens", r.model->name);
+    if (r.route == LM_ROUTE_DECODE) return read_tokens(r);
     if (r.route == LM_ROUTE_EMBEDDINGS) return read_list(r, INPUT);
     if (r.route == LM_ROUTE_ENTITIES)
         wish->is_batch = r.found.there[INPUTS] && !r.found.values[INPUTS].is_string();
-    if (r.route == LM_ROUTE_EMBED || r.route == LM_ROUTE_ENTITIES) return read_list(r, INPUTS);
     if (r.route == LM_ROUTE_PREDICT_TEXT) return read_inputs_of_predict(r, wish);
     if (r.route == LM_ROUTE_SIMILARITY) return read_similarity(r);
+    if (!lm_http_ranks(r.route)) return read_list(r, INPUTS);
     wish->is_list = r.route == LM_ROUTE_RERANK && r.found.there[TEXTS];
     return read_query(r) && read_list(r, wish->is_list ? TEXTS : DOCUMENTS);
 }
@@ -238,8 +246,10 @@ bool read_truncation(const reading &r, struct lm_texts_wish *wish) {
     if (!read_string(r, r.found.values[TRUNCATION_DIRECTION], request_place, "truncation_direction",
                      &direction))
         return false;
-    return direction == "Right" || direction == "right" ||
-           r.wrong("truncation_direction: expected Right, found '%s'", shown(direction).text);
+    wish->ask.cuts_start = direction == "Left" || direction == "left";
+    return wish->ask.cuts_start || direction == "Right" || direction == "right" ||
+           r.wrong("truncation_direction: expected Right or Left, found '%s'",
+                   shown(direction).text);
 }
 
 /* Cohere's: 0 is the highest, and all others go after whatever has it. */
@@ -280,11 +290,13 @@ bool read_wish(const reading &r, struct lm_texts_wish *wish) {
     /* Text Embeddings Inference normalises unless it is told not to; OpenAI always does. */
     wish->normalises = r.route == LM_ROUTE_EMBED || r.route == LM_ROUTE_EMBEDDINGS;
     bool normalises = wish->normalises;
+    wish->adds_special = true;
     if (r.route == LM_ROUTE_ENTITIES && !read_parameters(r, wish)) return false;
     if (!read_format(r, wish) || !read_prompt(r, wish) || !read_truncation(r, wish) ||
         !read_priority(r, wish) || !read_size(r, DIMENSIONS, &wish->dimensions) ||
         !read_size(r, TOP_N, &wish->top) || !take_flag(r, NORMALIZE, &normalises) ||
         !take_flag(r, RAW_SCORES, &wish->ask.raw) ||
+        !take_flag(r, ADD_SPECIAL_TOKENS, &wish->adds_special) ||
         !take_flag(r, RETURN_TEXT, &wish->with_texts) ||
         !take_flag(r, RETURN_DOCUMENTS, &wish->with_texts))
         return false;
@@ -298,16 +310,9 @@ bool read_wish(const reading &r, struct lm_texts_wish *wish) {
 
 /* Whether the model answers what the route asks for. */
 bool is_of_route(const reading &r) {
-    const struct lm_text_model *text = r.model->text;
-    const bool embeds = text && text->task == LUMEN_TEXT_EMBEDDING;
-    const bool names_entities = text && text->task == LUMEN_TEXT_ENTITIES;
-    const char *is = !text             ? "takes tensors, no text"
-                     : embeds          ? "makes embeddings"
-                     : names_entities  ? "finds entities"
-                     : text->has_pairs ? "scores pairs of texts"
-                                       : "scores texts";
     return lm_texts_fit(r.model, r.route) ||
-           r.wrong("model '%.64s' %s, which is not what this path is for", r.model->name, is);
+           r.wrong("model '%.64s' %s, which is not what this path is for", r.model->name,
+                   lm_texts_does(r.model));
 }
 
 /* ---- as strings ---- */
@@ -327,6 +332,7 @@ size_t put_strings(const texts_body &body, uint32_t input, char *to) {
     char **at = to ? &to : nullptr;
     size_t bytes = 0;
     std::string_view text;
+    if (body.tokenizer) return put_ids(body, to);
     if (body.query_is_row) add_string(at, &bytes, body.query);
     if (body.is_one) {
         const bool is_query = body.has_query && input == 0;

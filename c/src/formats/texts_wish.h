@@ -17,6 +17,7 @@ struct lm_texts_wish {
     bool normalises;        /* whatever the model does */
     bool with_texts;        /* results repeat the texts */
     bool is_list;           /* Text Embeddings Inference's form, where a path has two */
+    bool adds_special;      /* tokens: the special ones too */
     bool is_batch;          /* each answer in a list of its own */
     uint8_t turn;           /* enum lm_texts_turn */
 };

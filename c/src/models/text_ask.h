@@ -15,7 +15,10 @@ struct lm_text_ask {
     uint16_t prompt;     /* 1 + its number; 0: the model's default, if it has one */
     uint8_t cut;         /* LM_TEXT_* */
     uint8_t aggregation; /* 1 + LUMEN_AGGREGATE_*; 0: as the model is set */
+    bool cuts_start;     /* a text that is cut loses its start, not its end */
     bool raw;            /* scores as the graph has them */
+    bool all_tokens;     /* the vectors of all tokens, as the graph has them */
+    bool runs_nothing;   /* the reply follows from the texts alone */
 };
 
 #endif

@@ -10,6 +10,7 @@
 #include "base/limits.h"
 #include "base/memory.h"
 #include "lumen.h"
+#include "text/names.h"
 #include "text/utf8.h"
 
 enum {
@@ -105,10 +106,10 @@ struct lm_text_place *lm_text_entities_places(void *room) {
  * than its text; others where no blank is before it. */
 static bool goes_on(const struct lm_tokenizer *tokenizer, const uint8_t *text, size_t bytes,
                     struct lm_text_place place, uint32_t id) {
-    const uint32_t start = id ? tokenizer->name_ends[id - 1] : 0;
+    const struct lm_text_name name = lm_text_name_of(tokenizer, id);
     if (id == tokenizer->header->unknown) return false;
     if (tokenizer->header->model == LM_TEXT_WORDPIECE)
-        return lm_utf8_count(tokenizer->names + start, tokenizer->name_ends[id] - start) !=
+        return lm_utf8_count(name.at, name.bytes) !=
                lm_utf8_count(text + place.from, place.to - place.from);
     return place.from > 0 && place.from < bytes && text[place.from - 1] != ' ' &&
            text[place.from] != ' ';
@@ -195,7 +196,8 @@ static void put_entity(struct writing *w, const struct lm_text_entities *entitie
                        const struct lm_tokenizer *tokenizer, const struct lm_entity *entity,
                        const int64_t *ids, bool is_token, struct counted *counted) {
     struct label label = tag_of(entities->names, entity->label);
-    const uint32_t id = (uint32_t)ids[entity->index], start = id ? tokenizer->name_ends[id - 1] : 0;
+    const uint32_t id = (uint32_t)ids[entity->index];
+    const struct lm_text_name name = lm_text_name_of(tokenizer, id);
     const struct lm_text_place place = entity->place;
     if (is_token) label.at = lm_labels_get(entities->names, entity->label, &label.bytes);
     put(w, is_token ? "{\"entity\":" : "{\"entity_group\":");
@@ -204,7 +206,7 @@ static void put_entity(struct writing *w, const struct lm_text_entities *entitie
     if (is_token) put_number(w, "index", entity->index);
     put(w, ",\"word\":");
     if (is_token && id != tokenizer->header->unknown)
-        put_string(w, (const char *)tokenizer->names + start, tokenizer->name_ends[id] - start);
+        put_string(w, (const char *)name.at, name.bytes);
     else
         put_string(w, (const char *)counted->text + place.from, place.to - place.from);
     put_number(w, "start", chars_to(counted, place.from));

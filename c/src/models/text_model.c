@@ -40,8 +40,10 @@ static uint32_t encode(const struct lm_text_model *text, const struct lm_text_as
                        struct lm_text first, struct lm_text second,
                        const struct lm_text_room *room) {
     const bool may_cut = ask->cut == LM_TEXT_AS_SET ? text->may_cut : ask->cut == LM_TEXT_CUT;
-    uint32_t tokens =
-        lm_text_encode(&text->tokenizer, first, second, text->tokens_max, may_cut, room);
+    const enum lm_text_cut cut = !may_cut          ? LM_TEXT_CUT_NOTHING
+                                 : ask->cuts_start ? LM_TEXT_CUT_START
+                                                   : LM_TEXT_CUT_END;
+    uint32_t tokens = lm_text_encode(&text->tokenizer, first, second, text->tokens_max, cut, room);
     if (tokens == LM_TEXT_NO_UTF8) {
         lm_error(LUMEN_E_INVALID, "expected UTF-8");
     } else if (tokens == LM_TEXT_TOO_LONG) {
@@ -138,6 +140,8 @@ static void activate(uint32_t activation, float *scores, size_t count) {
 
 static void answer(const struct lm_text_model *text, const struct lm_text_ask *ask,
                    const float *data, uint32_t tokens, float *values) {
+    if (ask->all_tokens) memcpy(values, data, (size_t)tokens * text->width * sizeof *values);
+    if (ask->all_tokens) return;
     if (text->pooling)
         lm_pool(text->pooling, data, tokens, text->width, values);
     else
@@ -146,17 +150,23 @@ static void answer(const struct lm_text_model *text, const struct lm_text_ask *a
     if (!ask->raw) activate(text->activation, values, text->values);
 }
 
+/* Reads a text behind its prompt. The number of its tokens, as of encode. */
+static uint32_t read_text(const struct lm_text_model *text, const struct lm_text_run *run,
+                          struct lm_text first, struct lm_text second,
+                          const struct lm_text_room *room) {
+    const uint32_t prompt = run->ask.prompt ? run->ask.prompt : text->default_prompt;
+    return encode(text, &run->ask, put_prompt(text, run->worker, prompt, first), second, room);
+}
+
 /* `values_out` of vectors and scores; `wire_out` of entities. */
 static int run_one(const struct lm_text_model *text, const struct lm_text_run *run,
                    struct lm_text first, struct lm_text second, float *values_out,
                    const uint8_t **wire_out, int32_t *tokens_out) {
     const struct lm_text_room room = room_of(text, run->worker);
-    const uint32_t prompt = run->ask.prompt ? run->ask.prompt : text->default_prompt;
     OrtValue *output = NULL;
     const float *data = NULL;
     size_t width = 0;
-    const uint32_t tokens =
-        encode(text, &run->ask, put_prompt(text, run->worker, prompt, first), second, &room);
+    const uint32_t tokens = read_text(text, run, first, second, &room);
     if (tokens == 0) return LUMEN_E_INVALID;
     int code =
         lm_text_run_tokens(text, run->ort, run->session, &room, tokens, &output, &data, &width);
@@ -194,6 +204,11 @@ int lm_text_run_in_place(const struct lm_text_model *text, const struct lm_text_
     const uint8_t *first_at = inputs[0], *second_at = text->has_pairs ? inputs[1] : NULL;
     float *values = outputs[0];
     int32_t *tokens = outputs[1];
+    if (run->ask.runs_nothing) {
+        memset(values, 0, (size_t)run->rows * text->values * sizeof *values);
+        memset(tokens, 0, run->rows * sizeof *tokens);
+        return 0;
+    }
     for (uint32_t row = 0; row < run->rows; row++, values += text->values) {
         const struct lm_text first = next_text(&first_at);
         const struct lm_text second =
@@ -208,7 +223,8 @@ int lm_text_run_in_place(const struct lm_text_model *text, const struct lm_text_
 static int run_entities(const struct lm_text_model *text, const struct lm_text_run *run,
                         const uint8_t *first_at, OrtValue *entities, int32_t *tokens) {
     struct lm_ort_growth growth = {0};
-    for (uint32_t row = 0; row < run->rows; row++) {
+    if (run->ask.runs_nothing) memset(tokens, 0, run->rows * sizeof *tokens);
+    for (uint32_t row = 0; !run->ask.runs_nothing && row < run->rows; row++) {
         const struct lm_text first = next_text(&first_at);
         const uint8_t *wire = NULL;
         int code = run_one(text, run, first, (struct lm_text){NULL, 0}, NULL, &wire, &tokens[row]);
@@ -243,6 +259,29 @@ static int find_output(const struct lm_ort *ort, const int64_t *dims, size_t ran
     return lm_ort_check(ort, status, "making an output of texts");
 }
 
+/* A vector for each token: the texts are read once more, since the output is as long as all of them
+ * have tokens. */
+static int run_all_tokens(const struct lm_text_model *text, const struct lm_text_run *run,
+                          const uint8_t *first_at, OrtValue **vectors, int32_t *tokens) {
+    const struct lm_text_room room = room_of(text, run->worker);
+    const uint8_t *at = first_at;
+    int64_t dims[2] = {0, text->width};
+    float *values = NULL;
+    for (uint32_t row = 0; row < run->rows; row++) {
+        const uint32_t count = read_text(text, run, next_text(&at), (struct lm_text){0}, &room);
+        if (count == 0) return at_text(run, row, LUMEN_E_INVALID);
+        dims[0] += count;
+    }
+    int code = find_output(run->ort, dims, 2, ORT_FLOAT, vectors, (void **)&values);
+    for (uint32_t row = 0; !code && row < run->rows; row++) {
+        code = run_one(text, run, next_text(&first_at), (struct lm_text){0}, values, NULL,
+                       &tokens[row]);
+        if (code) return at_text(run, row, code);
+        values += (size_t)tokens[row] * text->width;
+    }
+    return code;
+}
+
 int lm_text_run_on_values(const struct lm_text_model *text, struct lm_text_run *run,
                           OrtValue **values) {
     const struct lm_ort *ort = run->ort;
@@ -266,12 +305,14 @@ int lm_text_run_on_values(const struct lm_text_model *text, struct lm_text_run *
         values[count] = lm_ort_strings_open(ort, dims, 1);
         code = values[count] ? 0 : LUMEN_E_ORT;
     }
-    if (!code && !is_entities)
+    const bool has_vectors = !is_entities && !run->ask.all_tokens;
+    if (!code && has_vectors)
         code = find_output(ort, dims, 2, ORT_FLOAT, &values[count], &outputs[0]);
     if (!code) code = find_output(ort, dims, 1, ORT_INT32, &values[count + 1], &outputs[1]);
     if (!code)
-        code = is_entities ? run_entities(text, run, inputs[0], values[count], outputs[1])
-                           : lm_text_run_in_place(text, run, inputs, outputs);
+        code = is_entities   ? run_entities(text, run, inputs[0], values[count], outputs[1])
+               : has_vectors ? lm_text_run_in_place(text, run, inputs, outputs)
+                             : run_all_tokens(text, run, inputs[0], &values[count], outputs[1]);
     for (uint32_t i = 0; i < count; i++) free(inputs[i]);
     return code;
 }

@@ -55,8 +55,17 @@ static uint32_t lay_out(const struct lm_text_item *items, uint32_t count, const 
     return at;
 }
 
+/* Reads a text again, where only its last `kept` tokens stay. */
+static void keep_last(const struct lm_tokenizer *tokenizer, struct lm_text text,
+                      struct lm_text_out *out, uint32_t found, uint32_t kept) {
+    if (found <= kept) return;
+    out->skipped = found - kept;
+    out->most = LM_TEXT_COUNT_MAX;
+    (void)lm_text_pieces(tokenizer, text.at, text.bytes, out);
+}
+
 uint32_t lm_text_encode(const struct lm_tokenizer *tokenizer, struct lm_text first,
-                        struct lm_text second, uint32_t tokens_max, bool may_cut,
+                        struct lm_text second, uint32_t tokens_max, enum lm_text_cut cut,
                         const struct lm_text_room *room) {
     const struct lm_text_header *header = tokenizer->header;
     const struct lm_text_item *items = second.at ? tokenizer->pair : tokenizer->single;
@@ -65,20 +74,26 @@ uint32_t lm_text_encode(const struct lm_tokenizer *tokenizer, struct lm_text fir
     if (tokens_max > room->capacity) tokens_max = room->capacity;
     if (tokens_max <= special) return LM_TEXT_TOO_SMALL;
     const uint32_t most = tokens_max - special;
+    const bool counts_all = second.at || cut == LM_TEXT_CUT_START;
     /* The first text is written behind room for all special tokens, and later moves to the front.
      */
     int64_t *place = room->ids + special;
     struct lm_text_out out = {.ids = place,
                               .capacity = most,
                               .places = room->places ? room->places + special : NULL,
-                              .most = second.at ? LM_TEXT_COUNT_MAX : most,
+                              .most = counts_all ? LM_TEXT_COUNT_MAX : most,
                               .scratch = room->scratch};
+    struct lm_text_out rest = out;
+    rest.ids = room->rest;
     uint32_t firsts = lm_text_pieces(tokenizer, first.at, first.bytes, &out);
-    uint32_t seconds = 0;
-    out.ids = room->rest;
-    if (second.at) seconds = lm_text_pieces(tokenizer, second.at, second.bytes, &out);
+    uint32_t seconds = second.at ? lm_text_pieces(tokenizer, second.at, second.bytes, &rest) : 0;
     if (firsts == LM_TEXT_NO_UTF8 || seconds == LM_TEXT_NO_UTF8) return LM_TEXT_NO_UTF8;
-    if ((uint64_t)firsts + seconds > most && !may_cut) return LM_TEXT_TOO_LONG;
+    if ((uint64_t)firsts + seconds > most && cut == LM_TEXT_CUT_NOTHING) return LM_TEXT_TOO_LONG;
+    const uint32_t all_firsts = firsts, all_seconds = seconds;
     share(most, &firsts, &seconds);
+    if (cut == LM_TEXT_CUT_START) {
+        keep_last(tokenizer, first, &out, all_firsts, firsts);
+        keep_last(tokenizer, second, &rest, all_seconds, seconds);
+    }
     return lay_out(items, count, place, firsts, seconds, room);
 }

@@ -54,6 +54,7 @@ static bool spans_lie(struct lm_tokenizer *tokenizer) {
         PART(pair, sizeof *tokenizer->pair, 4),
         PART(names, 1, 1),
         PART(name_ends, sizeof *tokenizer->name_ends, 4),
+        PART(special, sizeof *tokenizer->special, 4),
     };
     for (size_t p = 0; p < sizeof parts / sizeof *parts; p++)
         if (!lies(header, &parts[p])) return false;

@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 enum {
-    LM_TEXT_VERSION = 2,
+    LM_TEXT_VERSION = 3,
     LM_TEXT_BLOCK = 256,
     LM_TEXT_BLOCKS = 0x110000 / LM_TEXT_BLOCK,
     LM_TEXT_WORD_CHARS = 200, /* the most that a file's word_chars_max may be */
@@ -34,7 +34,11 @@ enum lm_text_flags {
     LM_TEXT_IGNORES_MERGES = 16, /* BPE: a piece of the vocabulary is that token */
     LM_TEXT_STRIPS_LEFT = 32,    /* blanks at the start of a segment go */
     LM_TEXT_STRIPS_RIGHT = 64,
-    LM_TEXT_LOOKS_AHEAD = 128, /* an added token takes the blanks on its left */
+    LM_TEXT_LOOKS_AHEAD = 128,  /* an added token takes the blanks on its left */
+    LM_TEXT_CLEANS = 256,       /* decoding: marks of punctuation stand at the word before */
+    LM_TEXT_KEEPS_FIRST = 512,  /* decoding: the blank at a text's start stays */
+    LM_TEXT_JOINS_BYTES = 1024, /* decoding: tokens as <0x41> are bytes */
+    LM_TEXT_TRIMS = 2048,       /* places have no blanks at their ends */
     LM_TEXT_SKIPS = LM_TEXT_STRIPS_LEFT | LM_TEXT_STRIPS_RIGHT | LM_TEXT_LOOKS_AHEAD,
 };
 
@@ -172,6 +176,7 @@ struct lm_text_header {
     uint32_t root, rest;        /* nodes: a piece; a piece that goes on with a word */
     uint32_t added, normalised; /* nodes: added tokens of the raw and of the normalised text */
     uint32_t hash_bits, merge_bits;
+    uint32_t decoder, mark; /* enum lm_text_decoder (decoder.h); 0 to 4 bytes, from the lowest on */
     uint32_t first_bytes[2][8];   /* a bit for each byte that an added token begins with */
     struct lm_text_span tables;   /* u16[LM_TEXT_BLOCKS]: a block for each 256 code points */
     struct lm_text_span blocks;   /* u32[LM_TEXT_BLOCK] */
@@ -187,6 +192,7 @@ struct lm_text_header {
     struct lm_text_span stages, splits, ops, groups, compositions;
     struct lm_text_span single, pair;     /* struct lm_text_item: what is put around texts */
     struct lm_text_span names, name_ends; /* bytes, and u32 by id: where its name ends in them */
+    struct lm_text_span special;          /* u32: a bit for each id */
 };
 
 struct lm_tokenizer {
@@ -209,6 +215,7 @@ struct lm_tokenizer {
     const struct lm_text_item *single, *pair;
     const uint8_t *names;
     const uint32_t *name_ends;
+    const uint32_t *special;
 };
 
 /* The caller keeps the file's bytes, aligned to 8, as long as the tokenizer is used. Returns 0 or

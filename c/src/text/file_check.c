@@ -2,6 +2,7 @@
  * whatever walks it comes to an end. */
 #include <stdbool.h>
 
+#include "text/decoder.h"
 #include "text/file.h"
 #include "text/utf8.h"
 
@@ -204,7 +205,9 @@ static bool models_are_right(const struct lm_tokenizer *tokenizer) {
 static bool names_are_right(const struct lm_tokenizer *tokenizer) {
     const struct lm_text_header *header = tokenizer->header;
     uint32_t before = 0;
-    if (header->name_ends.count != header->vocabulary) return false;
+    if (header->name_ends.count != header->vocabulary || header->decoder >= LM_TEXT_DECODERS ||
+        header->special.count != (header->vocabulary + 31) / 32)
+        return false;
     for (uint32_t id = 0; id < header->vocabulary; id++) {
         if (tokenizer->name_ends[id] < before) return false;
         before = tokenizer->name_ends[id];

@@ -16,6 +16,7 @@ struct lm_text_out {
     int64_t *ids;
     struct lm_text_place *places; /* NULL: nobody asks */
     uint32_t capacity;            /* of each */
+    uint32_t skipped;             /* so many tokens at the start are counted only */
     uint32_t most;                /* below LM_TEXT_COUNT_MAX: later tokens need not be counted */
     void *scratch; /* lm_text_scratch_bytes of them, aligned to 8; may be NULL where that is 0 */
 };

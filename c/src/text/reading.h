@@ -66,9 +66,10 @@ struct lm_text_reading {
 static inline void lm_text_push(struct lm_text_reading *reading, uint32_t id, uint32_t from,
                                 uint32_t to) {
     const struct lm_text_out *out = reading->out;
-    if (reading->count < out->capacity) {
-        out->ids[reading->count] = id;
-        if (out->places) out->places[reading->count] = (struct lm_text_place){from, to};
+    const uint32_t at = reading->count - out->skipped; /* of those that are: beyond all */
+    if (at < out->capacity) {
+        out->ids[at] = id;
+        if (out->places) out->places[at] = (struct lm_text_place){from, to};
     }
     reading->count++;
 }

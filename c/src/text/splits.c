@@ -70,7 +70,8 @@ static void split_by_pattern(struct lm_text_reading *reading, uint32_t number, u
 
 /* ---- all of them ---- */
 
-/* Writes a prefix over what was read before. Returns where the piece begins now. */
+/* Writes a prefix over what was read before, at the place of the first char. Returns where the
+ * piece begins now. */
 static uint32_t put_prefix(struct lm_text_reading *reading, const struct lm_text_split *what,
                            uint32_t from, uint32_t to) {
     struct lm_text_window *window = &reading->window;
@@ -86,9 +87,8 @@ static uint32_t put_prefix(struct lm_text_reading *reading, const struct lm_text
     for (uint32_t b = 0; b < bytes; b++)
         window->bytes[from + b - bytes] = (uint8_t)(what->prefix >> (8 * b));
     for (uint32_t b = 0; window->from && b < bytes; b++) {
-        const uint32_t at = window->from[from];
-        window->from[from + b - bytes] = at;
-        window->to[from + b - bytes] = at;
+        window->from[from + b - bytes] = window->from[from];
+        window->to[from + b - bytes] = window->to[from];
     }
     return from - bytes;
 }

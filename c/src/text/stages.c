@@ -148,8 +148,8 @@ static void put_squeeze(struct lm_text_reading *reading, uint32_t stage,
     struct lm_text_held *held = &reading->held[stage];
     if (lm_text_entry(tokenizer, tokenizer->header->classes, given.point) &
         tokenizer->stages[stage].mask) {
-        if (held->count == 0) held->chars[0] = given;
-        held->chars[0].to = given.to;
+        const uint32_t point = held->count == 0 ? given.point : held->chars[0].point;
+        held->chars[0] = (struct lm_text_char){point, given.from, given.to}; /* the last's place */
         held->count = held->count < 2 ? held->count + 1 : 2;
         return;
     }

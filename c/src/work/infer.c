@@ -260,7 +260,8 @@ static int run_as_outputs_are(struct lm_worker *worker, struct lm_request *reque
                               struct lm_binding *binding, OrtValue **values) {
     OrtValue **outputs = values + request->model->input_count;
     bool may_be_loose = !lm_request_is_in_place(request) && !request->expert;
-    request->is_loose = may_be_loose && lm_io_model_outputs_lie(request);
+    request->is_loose = may_be_loose && (lm_io_model_outputs_lie(request) ||
+                                         lm_request_text_ask(request).all_tokens);
     if (request->is_loose) drop_outputs(worker->shared, request, binding, outputs);
     int code = run(worker, request, values);
     if (code != LM_ORT_UNFIT_OUTPUT || !may_be_loose || request->is_loose) return code;

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import text_folders
 from harness import Server, eventually
+from json_http import ask, refused
 from onnx import TensorProto
 
 from lumen_uring import AsyncClient, Client
@@ -93,18 +94,6 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def served(models: Path, cache: Path) -> Iterator[Server]:
     with Server({"repository": {"paths": [str(models)]}, "models": []}, cache) as server:
         yield server
-
-
-def ask(server: Server, path: str, body: Any) -> Any:
-    data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    with urllib.request.urlopen(f"http://127.0.0.1:{server.port}{path}", data, 30) as answer:
-        return json.load(answer)
-
-
-def refused(server: Server, path: str, body: Any) -> tuple[int, Any]:
-    with pytest.raises(urllib.error.HTTPError) as caught:
-        ask(server, path, body)
-    return caught.value.code, json.load(caught.value)
 
 
 @pytest.mark.parametrize("which", POOLINGS)
@@ -268,7 +257,7 @@ REFUSED: Final = [
     ("/v1/embeddings", {"model": "mean", "input": ["word " * 2_500_000]}, 413, "max_request_bytes"),
     ("/v1/embeddings", {"model": "mean", "input": [""] * 1_000_000}, 413, "at most 65536 texts"),
     ("/embed", {"model": "mean", "inputs": ["a", "a " * 40], "truncate": False}, 422, "text 1: "),
-    ("/embed", {"model": "mean", "inputs": "a", "truncation_direction": "Left"}, 422, "Right"),
+    ("/embed", {"model": "mean", "inputs": "a", "truncation_direction": "Up"}, 422, "or Left"),
     ("/embed", {"model": "mean", "inputs": "a", "normalize": False}, 422, "have length 1"),
     ("/predict", {"model": "single", "inputs": ["a", "b"]}, 422, "a list of lists is a batch"),
     ("/predict", {"model": "cross", "inputs": "a"}, 422, "expected a pair"),
