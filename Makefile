@@ -12,6 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Below a make that shares its jobs, what is made shares them too.
 PARALLEL = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(JOBS))
 
+PYTHON_TESTS = test-python-1 test-python-2 test-python-3
 .PHONY: help build dev run wheel wheel-test image clean test test-c test-sim test-python test-models models e2e epoll asan tsan fuzz \
         lint fmt check fresh sim proof mutants soak bench variants response-cache deaf overload http-overhead compare texts http-live perf-analyzer \
         c10k c100k c1m slow experts ladder overhead floor pictures gil memory perfstat microbench tokenizer json-bench engine dashboard
@@ -75,11 +76,11 @@ $(VENV)/.dashboard: $(VENV)/.run
 
 ## Test
 
-# What computes first, as many side by side as there are cores; then what waits a third of its time, three a core:
-# with all of it at once the waits of single tests grew twelvefold. No test judges a time.
+# What computes first, as many side by side as there are cores; then what waits half of its time, four a core, the
+# longest first: with all of it at once the waits of single tests grew twelvefold. No test judges a time.
 test: dev ## all tests: C on three builds, fuzz corpora, simulation, models, Python
 	@$(MAKE) -s --no-print-directory -j$(JOBS) --output-sync=target lint test-models c-then-sim
-	@$(MAKE) -s --no-print-directory -j$$((3 * $(JOBS))) --output-sync=target test-python $(E2E)
+	@$(MAKE) -s --no-print-directory -j$$((4 * $(JOBS))) --output-sync=target $(E2E) $(PYTHON_TESTS)
 
 dev: $(VENV)/.dev ## set-up for changing Lumen: `build`, and what tests and benchmarks need
 	@$(MAKE) -s --no-print-directory $(PARALLEL) -C c lib bench
@@ -114,14 +115,19 @@ c-then-sim: dev
 test-models: dev
 	@$(MAKE) -s --no-print-directory $(PARALLEL) -C tests/models short
 
-test-python: dev
-	@$(PYTEST) tests --ignore=tests/e2e
+test-python: $(PYTHON_TESTS)
+test-python-1: dev
+	@$(PYTEST) -p no:cacheprovider tests/test_[a-e]*.py
+test-python-2: dev
+	@$(PYTEST) -p no:cacheprovider tests/test_[f-o]*.py
+test-python-3: dev
+	@$(PYTEST) -p no:cacheprovider tests/test_[p-z]*.py
 
 # Side by side: each waits much of its time, and none judges a time. Tests marked `once` are left out on epoll.
 e2e: dev ## end-to-end tests on io_uring (where it is to be had), and what is about I/O on epoll
 	@$(MAKE) -s --no-print-directory -j12 --output-sync=target $(E2E)
 
-E2E = e2e-docs e2e-http e2e-native e2e-models-1 e2e-models-2 e2e-operate-1 e2e-operate-2 e2e-pictures epoll-http epoll-native epoll-models epoll-operate
+E2E = e2e-http e2e-operate-1 e2e-operate-2 e2e-models-2 e2e-native e2e-models-1 e2e-docs epoll-operate epoll-native epoll-http epoll-models e2e-pictures
 EPOLL = LUMEN_E2E_BACKEND=epoll $(PYTEST) -p no:cacheprovider -m "not once"
 DOCS_E2E = tests/e2e/operate/test_e2e_docs.py
 .PHONY: $(E2E)
