@@ -85,6 +85,7 @@ def test_constants_are_those_of_the_header() -> None:
     assert settings.KEYS_MAX == values["LUMEN_KEYS_MAX"]
     assert settings.HOSTS_MAX == values["LUMEN_HOSTS_MAX"]
     assert structs.KEY_ADMIN == values["LUMEN_KEY_ADMIN"]
+    assert structs.KEY_BULK == values["LUMEN_KEY_BULK"]
     assert structs.LOAD_GENTLY == values["LUMEN_LOAD_GENTLY"]
     assert set(structs.ERROR_NAMES) == {structs.E_INVALID, *range(-7, -1), structs.E_AGAIN}
     assert (structs.E_INVALID, structs.E_AGAIN) == (

@@ -155,6 +155,7 @@ KEY_SETTINGS: dict[str, tuple[object, Fields]] = {
     "rate": (1.5, {"rate": 1.5, "burst": 2}),
     "models": (["first", "third"], {"models": 0b101}),
     "admin": (True, {"flags": 1}),
+    "bulk": (True, {"flags": 2}),
 }
 # Beside a rate of 4 of their own.
 BURSTS: dict[type[BaseModel], str] = {ServerConfig: "burst", ModelConfig: "model.burst"}

@@ -79,7 +79,8 @@ enum { LUMEN_CHANNELS_RGB = 0, LUMEN_CHANNELS_BGR = 1 };
 /* What becomes of a request beyond max_in_flight: status 4 / HTTP 503 at once, or it is not read
  * until there is room. */
 enum { LUMEN_OVERLOAD_REFUSE = 0, LUMEN_OVERLOAD_WAIT = 1 };
-enum { LUMEN_KEY_ADMIN = 1 }; /* flag: may use the control endpoints from anywhere */
+/* Flags: may use the control endpoints from anywhere; its texts give way to all others. */
+enum { LUMEN_KEY_ADMIN = 1, LUMEN_KEY_BULK = 2, LUMEN_KEY_FLAGS = 3 };
 
 enum {
     LUMEN_WORKERS_MAX = 64,

@@ -286,5 +286,5 @@ def native_key(key: KeyConfig, models: list[str]) -> structs.LumenKeyConfig:
         rate=key.rate,
         models=u64("models", mask),
         burst=u32("burst", burst_of(key.rate, key.burst)),
-        flags=structs.KEY_ADMIN if key.admin else 0,
+        flags=structs.KEY_ADMIN * key.admin | structs.KEY_BULK * key.bulk,
     )

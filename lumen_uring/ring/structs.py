@@ -35,6 +35,7 @@ ERROR_NAMES: Final[dict[int, str]] = {
 }
 
 KEY_ADMIN: Final = 1
+KEY_BULK: Final = 2
 LOAD_GENTLY: Final = 1
 KEY_ALL_MODELS: Final = 2**64 - 1
 

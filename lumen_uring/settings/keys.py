@@ -46,6 +46,7 @@ class KeyConfig(Section):
         Literal["all"] | Annotated[tuple[str, ...], Field(min_length=1), BeforeValidator(as_tuple)]
     ) = Field(default="all", description="all, or a list of models' names")
     admin: bool = Field(default=False, description="true | false")
+    bulk: bool = Field(default=False, description="true | false")
 
     def digest(self) -> bytes:
         """The SHA-256 of the token, 32 bytes.

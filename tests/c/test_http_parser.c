@@ -132,6 +132,20 @@ static void values(void) {
     CHECK(!last.authorization.at && !last.api_key.at && !last.content_encoding.at);
     CHECK(!last.origin.at && !last.accept_encoding.at);
     CHECK(!last.fetch_site.at && !last.is_forwarded);
+    static const struct {
+        const char *value;
+        uint8_t urgency;
+    } priorities[] = {{"u=0", 1},  {"i, u=7", 8}, {"u=2;x=1 , i", 3}, {"u=1, u=5", 6},
+                      {"u=8", 0},  {"u=", 0},     {"u=33", 0},        {"U=1", 0},
+                      {"au=1", 0}, {"", 0},       {",,u=4,", 5},      {"u =1", 0}};
+    for (size_t p = 0; p < sizeof priorities / sizeof *priorities; p++) {
+        char head[128];
+        int count = snprintf(head, sizeof head, GET "Priority: %s\r\n\r\n", priorities[p].value);
+        CHECK_AT("Priority: %s", priorities[p].value);
+        check_all_splits(head, (size_t)count);
+        ask(head, (size_t)count, 0);
+        CHECK(last.urgency == priorities[p].urgency);
+    }
     ask(TEXT(GET "sec-Fetch-Site: cross-site \r\n\r\n"), 0);
     CHECK(slice_is(last.fetch_site, "cross-site") && !last.is_forwarded);
     static const char *const forwarding[] = {"Forwarded: for=_x", "via: 1.1 a",

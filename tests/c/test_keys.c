@@ -186,7 +186,7 @@ static void refusals(void) {
     one.rate = LM_RATE_MIN;
     refused(&one, 1, "key 'a': burst: expected at least 1 where rate is set, found 0");
     one = two[0];
-    one.flags = 2;
+    one.flags = LUMEN_KEY_FLAGS + 1;
     refused(&one, 1, "key 'a': flags");
     two[1].name = "a";
     refused(two, 2, "two keys have this name, 0 and 1");

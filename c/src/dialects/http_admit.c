@@ -169,6 +169,7 @@ static bool begin(struct lm_io *io, struct lm_connection *connection, const stru
     request->payload_bytes = (uint32_t)call->content_bytes;
     request->wish.top = call->top;
     request->wish.route = call->route;
+    if (request->turn_wanted != LM_TURN_BOUND) request->turn_wanted = call->turn;
     request->owner = call->owner;
     request->owner_has_part = io->access->keys.count > 1;
     if (body->asked) lm_oip_request_copy(request->asked, body->asked);

@@ -114,6 +114,14 @@ static void refuse_route(struct lm_io *io, struct lm_connection *connection, uin
                         code == 405 ? lm_http_reason(code) : match->why);
 }
 
+/* RFC 9218: 3 is as if nothing were said, less is more urgent. */
+static uint8_t turn_of(uint8_t urgency) {
+    const uint8_t usual = 1 + 3;
+    return urgency == 0 || urgency == usual ? LM_TURN_BY_NUMBER
+           : urgency < usual                ? LM_TURN_FIRST
+                                            : LM_TURN_BULK;
+}
+
 void lm_http_take_head(struct lm_io *io, struct lm_connection *connection,
                        const struct lm_http_head *head) {
     struct lm_http_match match = {0};
@@ -132,6 +140,7 @@ void lm_http_take_head(struct lm_io *io, struct lm_connection *connection,
         .chunked = head->chunked,
         .coding = (uint8_t)lm_coding_find(head->content_encoding.at, head->content_encoding.bytes),
         .top = match.top,
+        .turn = turn_of(head->urgency),
         .any_version = match.version == LM_HTTP_VERSION_ANY,
         .names_region = match.name_bytes > 0,
         .is_forwarded = head->is_forwarded,

@@ -50,6 +50,7 @@ struct lm_http_call {
     bool is_forwarded; /* by a proxy: whose request it is, the socket does not say */
     bool from_page;    /* a browser sends it for a page of another site */
     uint8_t coding;    /* of the body: enum lm_coding */
+    uint8_t turn;      /* enum lm_texts_turn, as Priority says */
     uint8_t top;       /* classes that a picture is answered with; 0: not said */
     struct lm_http_chunks chunks;
 };

@@ -160,6 +160,7 @@ struct lm_request {
     struct lm_spill *spills; /* parts of the reply that are beside the slot */
     struct lm_keeping keeping;
     struct lm_reply_wish wish;
+    uint8_t turn_wanted;        /* enum lm_texts_turn, before its body was read */
     struct lm_bulk_share share; /* where it has many texts */
     /* For the access log. */
     struct lm_trace_client client;

@@ -6,8 +6,8 @@
 
 #include "models/text_ask.h"
 
-/* Whether others go before it: as many texts do, or as the client says. */
-enum lm_texts_turn { LM_TURN_BY_NUMBER, LM_TURN_FIRST, LM_TURN_BULK };
+/* Whether others go before it: as many texts do, as the client says, or always, by its key. */
+enum lm_texts_turn { LM_TURN_BY_NUMBER, LM_TURN_FIRST, LM_TURN_BULK, LM_TURN_BOUND };
 
 struct lm_texts_wish {
     struct lm_text_ask ask; /* of the model */

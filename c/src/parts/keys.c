@@ -45,9 +45,9 @@ static int check_limits(const lumen_key_config *key) {
                         "key '%s': burst: expected at least 1 where rate is set, found 0",
                         key->name);
     }
-    if (key->flags & ~(uint32_t)LUMEN_KEY_ADMIN) {
-        return lm_error(LUMEN_E_INVALID, "key '%s': flags: expected 0 or %d, found %u", key->name,
-                        LUMEN_KEY_ADMIN, key->flags);
+    if (key->flags & ~(uint32_t)LUMEN_KEY_FLAGS) {
+        return lm_error(LUMEN_E_INVALID, "key '%s': flags: expected 0 to %d, found %u", key->name,
+                        LUMEN_KEY_FLAGS, key->flags);
     }
     return 0;
 }
@@ -161,6 +161,11 @@ bool lm_keys_allow_model(const struct lm_keys *keys, uint32_t key, uint32_t mode
 bool lm_keys_is_admin(const struct lm_keys *keys, uint32_t key) {
     LM_DEBUG_ASSERT(key < keys->count);
     return keys->entries[key].flags & LUMEN_KEY_ADMIN;
+}
+
+bool lm_keys_is_bulk(const struct lm_keys *keys, uint32_t key) {
+    LM_DEBUG_ASSERT(key < keys->count);
+    return keys->entries[key].flags & LUMEN_KEY_BULK;
 }
 
 struct lm_token_bucket *lm_keys_bucket(const struct lm_keys *keys, uint32_t key) {

@@ -28,6 +28,7 @@ enum field {
     FIELD_VIA,
     FIELD_FORWARDED_FOR,
     FIELD_REAL_IP,
+    FIELD_PRIORITY,
     FIELDS
 };
 
@@ -53,6 +54,7 @@ static const struct {
     [FIELD_VIA] = {"via", 3, false},
     [FIELD_FORWARDED_FOR] = {"x-forwarded-for", 15, false},
     [FIELD_REAL_IP] = {"x-real-ip", 9, false},
+    [FIELD_PRIORITY] = {"priority", 8, false},
 };
 
 struct parse {
@@ -216,6 +218,20 @@ static enum field field_of(struct lm_slice name) {
     return FIELDS;
 }
 
+/* RFC 9218: the urgency of "u=5, i"; of several the last. What is none says nothing. */
+static void read_priority(struct parse *p, struct lm_slice value) {
+    const char *end = value.at + value.bytes;
+    for (const char *at = value.at; at < end;) {
+        const char *comma = memchr(at, ',', (size_t)(end - at));
+        const struct lm_slice member = trim(at, comma ? comma : end);
+        const bool is_urgency = member.bytes >= 3 && memcmp(member.at, "u=", 2) == 0 &&
+                                member.at[2] >= '0' && member.at[2] <= '7' &&
+                                (member.bytes == 3 || member.at[3] == ';');
+        if (is_urgency) p->head->urgency = (uint8_t)(member.at[2] - '0' + 1);
+        at = comma ? comma + 1 : end;
+    }
+}
+
 /* What one header alone says. 0, or a refusal. */
 static int read_field(struct parse *p, enum field field, struct lm_slice value) {
     struct lm_http_head *head = p->head;
@@ -243,6 +259,7 @@ static int read_field(struct parse *p, enum field field, struct lm_slice value) 
     case FIELD_ORIGIN: keep_first(&head->origin, value); return 0;
     case FIELD_ACCEPT_ENCODING: keep_first(&head->accept_encoding, value); return 0;
     case FIELD_FETCH_SITE: keep_first(&head->fetch_site, value); return 0;
+    case FIELD_PRIORITY: read_priority(p, value); return 0;
     case FIELD_FORWARDED:
     case FIELD_VIA:
     case FIELD_FORWARDED_FOR:

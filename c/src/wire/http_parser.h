@@ -23,7 +23,8 @@ enum { LM_HTTP_JSON_ABSENT = -1, LM_HTTP_JSON_BAD = -2 };
 
 struct lm_http_head {
     enum lm_http_method method;
-    uint8_t minor; /* HTTP/1.minor: 0 or 1 */
+    uint8_t minor;   /* HTTP/1.minor: 0 or 1 */
+    uint8_t urgency; /* 1 + Priority's u, 0 to 7 (RFC 9218); 0: it says none */
     bool keep_alive;
     bool chunked;
     bool has_length;

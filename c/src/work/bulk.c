@@ -46,9 +46,10 @@ static bool find_starts(struct lm_request *request) {
 
 /* Whether it gives way to others: it has many texts, unless its client says something else. */
 static bool gives_way(const struct lm_request *request) {
-    const enum lm_texts_turn turn = request->encoding == LM_ENCODING_TEXTS
-                                        ? (enum lm_texts_turn)request->asked->texts.turn
-                                        : LM_TURN_BY_NUMBER;
+    enum lm_texts_turn turn = (enum lm_texts_turn)request->turn_wanted;
+    if (turn == LM_TURN_BOUND) return true;
+    if (request->encoding == LM_ENCODING_TEXTS && request->asked->texts.turn != LM_TURN_BY_NUMBER)
+        turn = (enum lm_texts_turn)request->asked->texts.turn;
     const uint32_t most = turn == LM_TURN_FIRST ? LM_FIRST_TEXTS_MAX + 1 : LM_BULK_TEXTS;
     return turn == LM_TURN_BULK || request->sizes.rows >= most;
 }

@@ -306,17 +306,40 @@ def test_a_key_uses_its_own_models_alone(models: Path, cache: Path) -> None:
             ("one-token-of-a-client", "cls", 403),
             ("another-token-of-one", "cls", 200),
         ):
-            request = urllib.request.Request(
-                f"http://127.0.0.1:{server.port}/v1/embeddings",
-                json.dumps({"model": model, "input": "a"}).encode(),
-                {"Authorization": f"Bearer {token}"},
-            )
-            try:
-                with urllib.request.urlopen(request, timeout=30) as answer:
-                    found = answer.status
-            except urllib.error.HTTPError as error:
-                found = error.code
+            body = {"model": model, "input": "a"}
+            found = asked_with({"Authorization": f"Bearer {token}"}, server, body)
             assert found == expected, (token, model)
+
+
+def test_a_key_may_be_bound_to_give_way(models: Path, cache: Path) -> None:
+    """Whatever its requests say, by HTTP and by the native protocol."""
+    keys = [
+        {"name": "index", "sha256": _digest("token-of-the-index"), "bulk": True},
+        {"name": "people", "sha256": _digest("token-of-people")},
+    ]
+    settings = {"repository": {"paths": [str(models)]}, "models": [], "server": {"keys": keys}}
+    with Server(settings, cache) as server:
+        for token, gives_way in (("token-of-the-index", True), ("token-of-people", False)):
+            headers = {"Authorization": f"Bearer {token}", "Priority": "u=0"}
+            before = asleep_ns(server)
+            body = {"model": "mean", "input": "a cat", "priority": 0}
+            assert asked_with(headers, server, body) == 200
+            assert (asleep_ns(server) > before) == gives_way, token
+            before = asleep_ns(server)
+            with Client("127.0.0.1", server.port, token=token) as client:
+                client.infer("mean", {"text": np.array(["a cat"], object)})
+            assert (asleep_ns(server) > before) == gives_way, token
+
+
+def asked_with(headers: dict[str, str], server: Server, body: dict[str, Any]) -> int:
+    """The code of an answer to a request with these headers."""
+    url = f"http://127.0.0.1:{server.port}/v1/embeddings"
+    request = urllib.request.Request(url, json.dumps(body).encode(), headers)
+    try:
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
 
 
 def _digest(token: str) -> str:
@@ -476,6 +499,16 @@ def test_a_priority_says_who_gives_way(served: Server) -> None:
         for one in ask(served, "/v1/embeddings", body)["data"]:
             np.testing.assert_allclose(one["embedding"], expected, atol=1e-6)
         assert (asleep_ns(served) > before) == gives_way, (len(texts), priority)
+    for header, priority, gives_way in (
+        ("u=3", None, False),
+        ("i, u=6", None, True),
+        ("u=6", 0, False),  # the body knows more of its request
+        ("u=0", 1, True),
+    ):
+        before = asleep_ns(served)
+        body = {"model": "mean", "input": "a cat", "priority": priority}
+        assert asked_with({"Priority": header}, served, body) == 200
+        assert (asleep_ns(served) > before) == gives_way, (header, priority)
     code, said = refused(served, "/v1/embeddings", {"input": "a", "model": "mean", "priority": -1})
     assert code == 400
     assert "priority" in said["error"]["message"]
