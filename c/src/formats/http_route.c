@@ -244,9 +244,9 @@ static int split_uri(struct lm_slice target, struct lm_http_match *match,
 
 /* Routes of servers of texts that this one does not have. */
 static const char *text_route(struct lm_slice path) {
-    static const char *const texts[] = {
-        "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v2/embed", "/embed_all",
-        "/embed_sparse",        "/tokenize",       "/decode",       "/generate", "/info"};
+    static const char *const texts[] = {"/v1/chat/completions", "/v1/completions",
+                                        "/v1/responses",        "/v2/embed",
+                                        "/embed_sparse",        "/generate"};
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
         if (strlen(texts[i]) == path.bytes && memcmp(texts[i], path.at, path.bytes) == 0)
             return "Not Found: expected /v1/embeddings, /v1/rerank, /v2/rerank, /embed, /predict, "

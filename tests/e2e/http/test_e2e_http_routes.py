@@ -360,7 +360,7 @@ def test_headers_that_change_nothing(zoo: Server, line: str) -> None:
 # ---- clients of other protocols ----
 
 
-@pytest.mark.parametrize("path", ["/info", "/tokenize", "/v1/completions"])
+@pytest.mark.parametrize("path", ["/embed_sparse", "/generate", "/v1/completions"])
 def test_clients_that_bring_text_are_told_what_is_here(zoo: Server, path: str) -> None:
     for request in (get(path), post(path, b"{}")):
         answer = one(zoo, request)
@@ -368,7 +368,7 @@ def test_clients_that_bring_text_are_told_what_is_here(zoo: Server, path: str) -
         assert answer.error.startswith("Not Found: expected /v1/embeddings, /v1/rerank, ")
 
 
-@pytest.mark.parametrize("path", ["/v1/embeddings", "/embed", "/rerank"])
+@pytest.mark.parametrize("path", ["/v1/embeddings", "/embed", "/rerank", "/tokenize"])
 def test_a_server_without_text_models_says_so(zoo: Server, path: str) -> None:
     answer = one(zoo, post(path, b"{}"))
     assert answer.code == 404

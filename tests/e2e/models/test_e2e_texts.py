@@ -7,7 +7,6 @@ import asyncio
 import base64
 import json
 import re
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -460,27 +459,18 @@ def test_many_texts_are_answered_in_their_order(served: Server, count: int) -> N
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
-def bulk_ns(server: Server) -> int:
-    """The CPU time of the threads for many texts."""
-    threads = Path(f"/proc/{server.process.pid}/task").iterdir()
-    return sum(
-        int((thread / "schedstat").read_text().split()[0])
-        for thread in threads
-        if (thread / "comm").read_text().startswith("lumen-b")
-    )
-
-
 def asleep_ns(server: Server) -> int:
-    """The same once they sleep."""
-    found = [-1]
+    """The CPU time of the threads for many texts, once they sleep: where others want the cores they
+    may wait for one long after the answer came."""
+    tasks = Path(f"/proc/{server.process.pid}/task").iterdir()
+    threads = [task for task in tasks if (task / "comm").read_text().startswith("lumen-b")]
 
-    def is_same() -> bool:
-        found.append(bulk_ns(server))
-        time.sleep(0.05)
-        return bulk_ns(server) == found[-1] == found[-2]
+    def sleep() -> bool:
+        states = [(task / "stat").read_text().rpartition(")")[2].split()[0] for task in threads]
+        return set(states) == {"S"}
 
-    eventually(is_same, "threads that sleep")
-    return found[-1]
+    eventually(sleep, "threads that sleep")
+    return sum(int((task / "schedstat").read_text().split()[0]) for task in threads)
 
 
 def test_a_priority_says_who_gives_way(served: Server) -> None:
