@@ -76,11 +76,11 @@ $(VENV)/.dashboard: $(VENV)/.run
 
 ## Test
 
-# What computes first, as many side by side as there are cores; then what waits half of its time, four a core, the
+# What computes first, as many side by side as there are cores; then what waits a third of its time, three a core, the
 # longest first: with all of it at once the waits of single tests grew twelvefold. No test judges a time.
 test: dev ## all tests: C on three builds, fuzz corpora, simulation, models, Python
 	@$(MAKE) -s --no-print-directory -j$(JOBS) --output-sync=target lint test-models c-then-sim
-	@$(MAKE) -s --no-print-directory -j$$((4 * $(JOBS))) --output-sync=target $(E2E) $(PYTHON_TESTS)
+	@$(MAKE) -s --no-print-directory -j$$((3 * $(JOBS))) --output-sync=target $(E2E) $(PYTHON_TESTS)
 
 dev: $(VENV)/.dev ## set-up for changing Lumen: `build`, and what tests and benchmarks need
 	@$(MAKE) -s --no-print-directory $(PARALLEL) -C c lib bench
