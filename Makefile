@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PARALLEL = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(JOBS))
 
 PYTHON_TESTS = test-python-1 test-python-2 test-python-3
-.PHONY: help build dev run wheel wheel-test image clean test test-c test-sim test-python test-models models e2e epoll asan tsan fuzz \
+.PHONY: help build dev run wheel wheel-test image clean test test-c test-sim test-python $(PYTHON_TESTS) test-models models e2e epoll asan tsan fuzz \
         lint fmt check fresh sim proof mutants soak bench variants response-cache deaf overload http-overhead compare texts http-live perf-analyzer \
         c10k c100k c1m slow experts ladder overhead floor pictures gil memory perfstat microbench tokenizer json-bench engine dashboard
 .DEFAULT_GOAL := help

@@ -6,6 +6,7 @@
 extern "C" {
 #include "formats/http_route.h"
 #include "formats/texts_find.h"
+#include "formats/texts_kinds.h"
 #include "formats/texts_reply.h"
 #include "formats/texts_request.h"
 #include "models/text_model.h"

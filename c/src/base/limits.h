@@ -139,6 +139,7 @@ enum {
     LM_PROMPT_BYTES_MAX = 16384,
     LM_TEXT_WIDTH_MAX = 65536,                             /* numbers of a token's vector */
     LM_ANSWERERS_MAX = LM_RUNNERS_MAX + LUMEN_WORKERS_MAX, /* and the threads for many texts */
+    LM_TEXT_VECTORS_BYTES_MAX = 64 << 20,                  /* of all tokens of a request */
     LM_BULK_TEXTS = 8,       /* a request of so many texts is one for these threads */
     LM_FIRST_TEXTS_MAX = 64, /* of one that its client puts first: more would hold a worker long */
     LM_BULK_BYTES = 8 << 10, /* a body of more is taken for one, before it is read */

@@ -50,7 +50,7 @@ int lm_http_documents_open(struct lm_model_set *set, const struct lm_http_server
     if (!code)
         code = lm_http_page(set->models, set->count, server->version, server->port,
                             server->metrics_port, &documents->page);
-    const struct lm_texts_info info = {server->version, server->worker_count, server->slots};
+    const struct lm_texts_info info = {server->version, server->worker_count, server->requests_max};
     if (!code) code = lm_texts_info_write(set->models, set->count, &info, &documents->info);
     for (uint32_t m = 0; !code && m < set->count; m++) {
         const struct lm_model *model = set->models[m];

@@ -29,7 +29,7 @@ struct lm_http_server {
     uint32_t port;
     uint32_t metrics_port; /* 0: none */
     uint32_t worker_count;
-    uint32_t slots; /* requests at a time */
+    uint32_t requests_max; /* that wait or run at a time */
     bool shares_memory;
     const struct lm_errands *errands; /* NULL: no calls to the control program */
 };

@@ -9,6 +9,7 @@
 #include "flow/gate.h"
 #include "flow/slots.h"
 #include "formats/texts_find.h"
+#include "formats/texts_kinds.h"
 #include "formats/texts_request.h"
 #include "models/text_model.h"
 
@@ -36,7 +37,7 @@ bool lm_http_texts_begin(struct lm_io *io, struct lm_connection *connection) {
     if (model) {
         lm_http_take_model(connection, model);
         if (connection->in.call.route == LM_ROUTE_TEXTS)
-            connection->in.call.route = lm_texts_route(model);
+            connection->in.call.route = lm_texts_kind_of(model)->main_route;
         return true;
     }
     lm_http_refuse_status(io, connection, LM_STATUS_UNKNOWN_MODEL,

@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "base/json_text.h"
 #include "base/native_codec.h"
-#include "models/text_model.h"
+#include "formats/texts_kinds.h"
 
 __asm__(".pushsection .rodata\n"
         "lm_page: .incbin \"formats/page.html\"\n"
@@ -206,9 +206,7 @@ static int write_model_command(FILE *out, const struct lm_model *model) {
 
 /* The kind of box that the page has for a model of texts or pictures (page.html); NULL: none. */
 static const char *box_of(const struct lm_model *model) {
-    if (model->text && model->text->task == LUMEN_TEXT_EMBEDDING) return "embedding";
-    if (model->text && model->text->task == LUMEN_TEXT_ENTITIES) return "entities";
-    if (model->text) return model->text->has_pairs ? "pairs" : "scores";
+    if (model->text) return lm_texts_kind_of(model)->box;
     return model->input_plan.has_images && is_large(model) ? "picture" : NULL;
 }
 

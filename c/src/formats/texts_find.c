@@ -4,9 +4,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "formats/http_route.h"
 #include "formats/rows_find.h"
-#include "models/text_model.h"
 
 static const char *skip_space(const char *at, const char *end) {
     while (at < end && (*at == ' ' || *at == '\n' || *at == '\r' || *at == '\t')) at++;
@@ -45,49 +43,6 @@ const char *lm_texts_find_model(const char *text, size_t bytes, size_t *bytes_ou
         at = skip_space(at, end);
         if (at == end || *at++ != ',') return NULL;
     }
-}
-
-/* ---- models by what they do ---- */
-
-#define ROUTE(route) (UINT64_C(1) << (route))
-_Static_assert(LM_ROUTE_COUNT <= 64, "a bit for each route");
-
-/* Routes that any model of texts answers. */
-static const uint64_t all =
-    ROUTE(LM_ROUTE_TEXTS) | ROUTE(LM_ROUTE_TOKENIZE) | ROUTE(LM_ROUTE_DECODE);
-
-struct kind {
-    const char *does;
-    uint8_t route; /* of `/` */
-    uint64_t routes;
-};
-
-static const struct kind embeds = {"makes embeddings", LM_ROUTE_EMBED,
-                                   ROUTE(LM_ROUTE_EMBEDDINGS) | ROUTE(LM_ROUTE_EMBED) |
-                                       ROUTE(LM_ROUTE_EMBED_ALL) | ROUTE(LM_ROUTE_SIMILARITY)};
-static const struct kind scores = {"scores texts", LM_ROUTE_PREDICT_TEXT,
-                                   ROUTE(LM_ROUTE_PREDICT_TEXT)};
-static const struct kind scores_pairs = {"scores pairs of texts", LM_ROUTE_PREDICT_TEXT,
-                                         ROUTE(LM_ROUTE_PREDICT_TEXT) | ROUTE(LM_ROUTE_RERANK) |
-                                             ROUTE(LM_ROUTE_RERANK_V1) | ROUTE(LM_ROUTE_RERANK_V2)};
-static const struct kind finds = {"finds entities", LM_ROUTE_ENTITIES, ROUTE(LM_ROUTE_ENTITIES)};
-
-static const struct kind *kind_of(const struct lm_text_model *text) {
-    if (text->task == LUMEN_TEXT_EMBEDDING) return &embeds;
-    if (text->task == LUMEN_TEXT_ENTITIES) return &finds;
-    return text->has_pairs ? &scores_pairs : &scores;
-}
-
-bool lm_texts_fit(const struct lm_model *model, uint8_t route) {
-    return model->text && ((kind_of(model->text)->routes | all) >> route & 1) != 0;
-}
-
-uint8_t lm_texts_route(const struct lm_model *model) {
-    return kind_of(model->text)->route;
-}
-
-const char *lm_texts_does(const struct lm_model *model) {
-    return model->text ? kind_of(model->text)->does : "takes tensors, no text";
 }
 
 bool lm_texts_is_named(const struct lm_model *model, const char *name, size_t bytes) {

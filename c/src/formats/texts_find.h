@@ -12,15 +12,6 @@
  * text is no object. Nothing of the text is checked. */
 const char *lm_texts_find_model(const char *text, size_t bytes, size_t *bytes_out);
 
-/* Whether a route (enum lm_http_route) is for models as this one. */
-bool lm_texts_fit(const struct lm_model *model, uint8_t route);
-
-/* The route of Text Embeddings Inference's clients, and of Hugging Face's, for a model of texts. */
-uint8_t lm_texts_route(const struct lm_model *model);
-
-/* A model's work, for a sentence. */
-const char *lm_texts_does(const struct lm_model *model);
-
 /* Whether the model is called so, with or without its version. */
 bool lm_texts_is_named(const struct lm_model *model, const char *name, size_t bytes);
 

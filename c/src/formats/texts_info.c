@@ -5,6 +5,7 @@
 
 #include "base/json_text.h"
 #include "formats/oip_document.h"
+#include "formats/texts_kinds.h"
 #include "models/text_model.h"
 
 static void write_label(FILE *out, const struct lm_labels *labels, uint32_t number) {
@@ -13,8 +14,8 @@ static void write_label(FILE *out, const struct lm_labels *labels, uint32_t numb
     lm_json_write_bytes(out, label ? label : "", label ? bytes : 0);
 }
 
-static void write_labels(FILE *out, const char *kind, const struct lm_labels *labels) {
-    fprintf(out, "{\"%s\":{\"id2label\":{", kind);
+static void write_labels(FILE *out, const struct lm_labels *labels) {
+    fputs("\"id2label\":{", out);
     for (uint32_t l = 0; l < labels->count; l++) {
         fprintf(out, "%s\"%u\":", l ? "," : "", l);
         write_label(out, labels, l);
@@ -25,37 +26,36 @@ static void write_labels(FILE *out, const char *kind, const struct lm_labels *la
         write_label(out, labels, l);
         fprintf(out, ":%u", l);
     }
-    fputs("}}}", out);
+    fputc('}', out);
 }
 
-/* Its clients know the first word of each kind. */
-static void write_kind(FILE *out, const struct lm_model *model) {
+static void write_pooling(FILE *out, uint32_t pooling) {
     static const struct {
         uint32_t pooling;
         const char *name;
-    } poolings[] = {{LUMEN_POOLING_CLS, "cls"},
-                    {LUMEN_POOLING_MAX, "max"},
-                    {LUMEN_POOLING_MEAN, "mean"},
-                    {LUMEN_POOLING_MEAN_SQRT_LEN, "mean_sqrt_len"},
-                    {LUMEN_POOLING_WEIGHTED_MEAN, "weightedmean"},
-                    {LUMEN_POOLING_LAST_TOKEN, "last_token"}};
-    const struct lm_text_model *text = model->text;
-    if (text->task == LUMEN_TEXT_EMBEDDING) {
-        bool has_one = false;
-        fputs("{\"embedding\":{\"pooling\":\"", out);
-        for (size_t p = 0; p < sizeof poolings / sizeof *poolings; p++) {
-            if (!(text->pooling & poolings[p].pooling)) continue;
-            fprintf(out, "%s%s", has_one ? "+" : "", poolings[p].name);
-            has_one = true;
-        }
-        fputs("\"}}", out);
-        return;
+    } all[] = {{LUMEN_POOLING_CLS, "cls"},
+               {LUMEN_POOLING_MAX, "max"},
+               {LUMEN_POOLING_MEAN, "mean"},
+               {LUMEN_POOLING_MEAN_SQRT_LEN, "mean_sqrt_len"},
+               {LUMEN_POOLING_WEIGHTED_MEAN, "weightedmean"},
+               {LUMEN_POOLING_LAST_TOKEN, "last_token"}};
+    const char *between = "";
+    fputs("\"pooling\":\"", out);
+    for (size_t p = 0; p < sizeof all / sizeof *all; p++) {
+        if (!(pooling & all[p].pooling)) continue;
+        fprintf(out, "%s%s", between, all[p].name);
+        between = "+";
     }
-    write_labels(out,
-                 text->task == LUMEN_TEXT_ENTITIES ? "token_classifier"
-                 : text->has_pairs                 ? "reranker"
-                                                   : "classifier",
-                 &model->labels);
+    fputc('"', out);
+}
+
+static void write_kind(FILE *out, const struct lm_model *model) {
+    fprintf(out, "{\"%s\":{", lm_texts_kind_of(model)->info);
+    if (model->labels.count > 0)
+        write_labels(out, &model->labels);
+    else
+        write_pooling(out, model->text->pooling);
+    fputs("}}", out);
 }
 
 static int write_model(FILE *out, const struct lm_model *model, const struct lm_texts_info *info,

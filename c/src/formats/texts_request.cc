@@ -3,7 +3,7 @@
 #include "formats/texts_ids.h"
 extern "C" {
 #include "formats/http_route.h"
-#include "formats/texts_find.h"
+#include "formats/texts_kinds.h"
 #include "formats/texts_request.h"
 #include "models/text_model.h"
 }
@@ -310,9 +310,10 @@ bool read_wish(const reading &r, struct lm_texts_wish *wish) {
 
 /* Whether the model answers what the route asks for. */
 bool is_of_route(const reading &r) {
+    const struct lm_texts_kind *kind = lm_texts_kind_of(r.model);
     return lm_texts_fit(r.model, r.route) ||
            r.wrong("model '%.64s' %s, which is not what this path is for", r.model->name,
-                   lm_texts_does(r.model));
+                   kind ? kind->does : "takes tensors, no text");
 }
 
 /* ---- as strings ---- */

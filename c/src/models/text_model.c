@@ -272,6 +272,11 @@ static int run_all_tokens(const struct lm_text_model *text, const struct lm_text
         if (count == 0) return at_text(run, row, LUMEN_E_INVALID);
         dims[0] += count;
     }
+    const int64_t most = LM_TEXT_VECTORS_BYTES_MAX / (int64_t)(text->width * sizeof *values);
+    if (dims[0] > most)
+        return lm_error(LUMEN_E_INVALID,
+                        "expected at most %lld tokens in all texts together, found %lld",
+                        (long long)most, (long long)dims[0]);
     int code = find_output(run->ort, dims, 2, ORT_FLOAT, vectors, (void **)&values);
     for (uint32_t row = 0; !code && row < run->rows; row++) {
         code = run_one(text, run, next_text(&first_at), (struct lm_text){0}, values, NULL,

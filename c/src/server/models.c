@@ -165,7 +165,7 @@ int lm_server_document_set(const lumen_server *server, struct lm_model_set *set)
                                         .port = server->info.port,
                                         .metrics_port = server->metrics_port,
                                         .worker_count = lm_shared_parallel(shared),
-                                        .slots = shared->config.queue_capacity,
+                                        .requests_max = shared->config.queue_capacity,
                                         .shares_memory = shared->config.shared_memory,
                                         .errands = shared->errands};
     return lm_http_documents_open(set, &http);

@@ -128,11 +128,11 @@ static void put_byte_level(struct lm_text_decoding *d, struct lm_text_name name)
     }
 }
 
-/* Whether a blank would be the text's first one, which Strip takes. */
-static bool is_stripped(struct lm_text_decoding *d) {
+/* Called for each char: whether it is the text's first one, which Strip takes if it is a blank. */
+static bool comes_first(struct lm_text_decoding *d) {
     const struct lm_text_header *header = d->tokenizer->header;
-    const bool is_first = !d->has_stripped;
-    d->has_stripped = true;
+    const bool is_first = !d->has_first;
+    d->has_first = true;
     return is_first && header->decoder == LM_TEXT_FROM_PARTS &&
            !(header->flags & LM_TEXT_KEEPS_FIRST);
 }
@@ -147,7 +147,7 @@ static void put_marked(struct lm_text_decoding *d, struct lm_text_name name) {
         const bool is_mark = mark > 0 && begins(name, (const char *)&header->mark, mark);
         const uint32_t step = is_mark ? mark : 1;
         const uint8_t byte = is_mark ? ' ' : *name.at;
-        const bool goes = (is_mark && drops) || (is_stripped(d) && byte == ' ');
+        const bool goes = (is_mark && drops) || (comes_first(d) && byte == ' ');
         if (!goes) put(d, &byte, 1);
         name.at += step;
         name.bytes -= step;
@@ -181,7 +181,7 @@ static void put_part(struct lm_text_decoding *d, struct lm_text_name name) {
     const uint8_t byte = (uint8_t)number;
     if (d->run++ == 0) d->run_start = d->bytes;
     if (!d->is_broken) d->is_broken = !takes(&d->utf8, byte);
-    if (!is_stripped(d) || byte != ' ') put(d, &byte, 1);
+    if (!comes_first(d) || byte != ' ') put(d, &byte, 1);
 }
 
 bool lm_text_decodes(const struct lm_tokenizer *tokenizer) {

@@ -23,8 +23,8 @@ struct lm_text_decoding {
     bool skips_special;
     char *out; /* NULL: the bytes are counted only */
     size_t bytes;
-    bool has_begun;    /* a token was put */
-    bool has_stripped; /* the text's first char was looked at */
+    bool has_begun; /* a token was put */
+    bool has_first; /* the text's first char came */
     /* Tokens that are bytes each: how many came, where they begin, whether they are no UTF-8. */
     uint64_t run;
     size_t run_start;

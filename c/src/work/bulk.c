@@ -44,10 +44,17 @@ static bool find_starts(struct lm_request *request) {
     return true;
 }
 
-/* Whether it gives way to others: it has many texts, unless its client says something else. */
+/* Long texts that are read to their end, of which a Run takes the first tokens alone. */
+static bool reads_long_texts(const struct lm_request *request) {
+    const struct lm_text_ask ask = lm_request_text_ask(request);
+    return (ask.runs_nothing || ask.cuts_start) && request->payload_bytes > LM_BULK_BYTES;
+}
+
+/* Whether it gives way to others: it has many texts, unless its client says something else; or much
+ * to read, whatever its client says. */
 static bool gives_way(const struct lm_request *request) {
     enum lm_texts_turn turn = (enum lm_texts_turn)request->turn_wanted;
-    if (turn == LM_TURN_BOUND) return true;
+    if (turn == LM_TURN_BOUND || reads_long_texts(request)) return true;
     if (request->encoding == LM_ENCODING_TEXTS && request->asked->texts.turn != LM_TURN_BY_NUMBER)
         turn = (enum lm_texts_turn)request->asked->texts.turn;
     const uint32_t most = turn == LM_TURN_FIRST ? LM_FIRST_TEXTS_MAX + 1 : LM_BULK_TEXTS;

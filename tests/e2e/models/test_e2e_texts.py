@@ -499,6 +499,15 @@ def test_a_priority_says_who_gives_way(served: Server) -> None:
         body = {"model": "mean", "input": "a cat", "priority": priority}
         assert asked_with({"Priority": header}, served, body) == 200
         assert (asleep_ns(served) > before) == gives_way, (header, priority)
+    for path, words, more, gives_way in (
+        ("/tokenize", 10, {}, False),
+        ("/tokenize", 10_000, {"priority": 0}, True),  # all of it is read
+        ("/embed", 10_000, {}, False),
+        ("/embed", 10_000, {"truncation_direction": "Left"}, True),
+    ):
+        before = asleep_ns(served)
+        ask(served, path, {"model": "mean", "inputs": "a " * words, **more})
+        assert (asleep_ns(served) > before) == gives_way, (path, words, more)
     code, said = refused(served, "/v1/embeddings", {"input": "a", "model": "mean", "priority": -1})
     assert code == 400
     assert "priority" in said["error"]["message"]

@@ -39,6 +39,9 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "default_prompt_name": "query",
     }
     text_folders.write(root / "prompted", prompted)
+    long = text_folders.sentence_files(MEAN)
+    long["sentence_bert_config.json"]["max_seq_length"] = 64
+    text_folders.write(root / "long", long)
     text_folders.write(root / "ner", text_folders.entities_files(), is_entities=True)
     text_folders.write(root / "pairs", text_folders.scores_files(), is_scores=True)
     return root
@@ -115,6 +118,14 @@ def test_a_vector_for_each_token(served: Server, model: str) -> None:
     whole = ask(served, "/embed", {"model": model, "inputs": TEXTS[0], "normalize": True})
     mean = np.mean(found[0], axis=0)
     np.testing.assert_allclose(whole[0], mean / np.linalg.norm(mean), atol=1e-6)
+
+
+def test_vectors_of_too_many_tokens_are_refused(served: Server) -> None:
+    """Before there is memory for them, whatever a body holds."""
+    texts = ["a " * 50] * 60_000
+    code, answer = refused(served, "/embed_all", {"model": "long", "inputs": texts})
+    assert code == 422
+    assert "at most 2796202 tokens in all texts together, found 3120000" in answer["error"]
 
 
 def test_a_text_may_lose_its_start(served: Server) -> None:
