@@ -9,8 +9,6 @@
 #ifndef LM_FORMATS_OIP_JSON_H
 #define LM_FORMATS_OIP_JSON_H
 
-#include <simdjson.h>
-
 #include <cstdarg>
 #include <cstdio>
 #include <cstring>
@@ -23,6 +21,7 @@ extern "C" {
 #include "formats/oip_find.h"
 #include "formats/oip_request.h"
 }
+#include "formats/json_dom.h"
 #include "formats/rows_text.h"
 #include "formats/texts_body.h"
 

@@ -4,9 +4,9 @@
 #ifndef LM_FORMATS_TEXTS_BODY_H
 #define LM_FORMATS_TEXTS_BODY_H
 
-#include <simdjson.h>
-
 #include <string_view>
+
+#include "formats/json_dom.h"
 
 struct lm_tokenizer;
 
