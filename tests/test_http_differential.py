@@ -339,7 +339,7 @@ def test_requests_are_read_as_others_read_them(lumen: Lumen, data: bytes) -> Non
 
 
 @given(mutated())
-@settings(max_examples=3000)
+@settings(max_examples=1500)
 def test_broken_requests_are_refused_or_read_as_others_read_them(lumen: Lumen, data: bytes) -> None:
     check(lumen, data)
 

@@ -246,12 +246,12 @@ def test_outputs_of_any_size(served: Server, paths: dict[str, Path], count: int)
 def test_many_large_answers_at_once(served: Server) -> None:
     def ask(count: int) -> None:
         with Client("127.0.0.1", served.port) as client:
-            for _ in range(4):
+            for _ in range(2):
                 found = client.infer("counted", {"n": np.array([count], np.int64)}).outputs
                 assert np.array_equal(found["numbers"], np.arange(count, dtype=np.float32))
 
     with concurrent.futures.ThreadPoolExecutor(6) as pool:
-        list(pool.map(ask, [400_000 + 50_000 * i for i in range(6)]))
+        list(pool.map(ask, [200_000 + 25_000 * i for i in range(6)]))
 
 
 def test_a_bound_of_all_large_answers(paths: dict[str, Path], cache: Path) -> None:
@@ -260,7 +260,7 @@ def test_a_bound_of_all_large_answers(paths: dict[str, Path], cache: Path) -> No
         "models": [{"name": "m", "path": str(paths["counted"])}],
     }
     with Server(settings, cache) as server, Client("127.0.0.1", server.port) as client:
-        for _ in range(8):  # what one has taken is there for the next
+        for _ in range(6):  # what one has taken is there for the next
             found = client.infer("m", {"n": np.array([300_000], np.int64)}).outputs
             assert found["numbers"].shape == (300_000,)
         with pytest.raises(InferenceFailed, match=r"server\.spill_bytes allows 16777216: raise"):

@@ -17,7 +17,7 @@ from conftest import ZOO_LARGE_COLUMNS
 from harness import Canary, Server
 
 SEED = int(os.environ.get("LUMEN_E2E_SEED", time.time_ns() % 2**32))
-SECONDS = float(os.environ.get("LUMEN_E2E_SECONDS", "5"))
+SECONDS = float(os.environ.get("LUMEN_E2E_SECONDS", "3"))
 THREADS = 8
 
 

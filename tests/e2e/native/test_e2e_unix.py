@@ -457,12 +457,10 @@ def test_of_many_that_start_at_once_one_gets_it(cache: Path, path: Path) -> None
             stderr=subprocess.PIPE,
             text=True,
         )
-        for _ in range(5)
+        for _ in range(3)
     ]
     try:
-        eventually(
-            lambda: sum(one.poll() is not None for one in many) == 4, "four that give up", 60
-        )
+        eventually(lambda: sum(one.poll() is not None for one in many) == 2, "two that give up", 60)
         for one in many:
             if one.poll() is not None:
                 assert one.stderr is not None
@@ -473,7 +471,7 @@ def test_of_many_that_start_at_once_one_gets_it(cache: Path, path: Path) -> None
         for one in many:
             one.terminate()
         codes = sorted(one.wait(harness.STOP_S) for one in many)
-    assert codes == [0, 1, 1, 1, 1]
+    assert codes == [0, 1, 1]
     assert not path.exists()
 
 

@@ -448,8 +448,8 @@ def test_what_hangs_and_what_waits_is_shown(serve: Serve, tmp_path: Path) -> Non
     with server.connect() as connection, Http(server.port) as http, server.connect() as overdue:
         assert of(scrape(port), "lumen_worker_hangs") == 0
         # Overdue: the I/O thread answers in the worker's place, while the worker is in the model.
-        # Some seven seconds where others take one: long enough to be seen hanging, however fast.
-        overdue.send(slow(400_000, 9, timeout_us=100_000))
+        # Some three seconds where others take half of one: long enough to be seen hanging.
+        overdue.send(slow(180_000, 9, timeout_us=100_000))
         assert overdue.reply().status == wire.DEADLINE
         eventually(lambda: of(scrape(port), "lumen_worker_hangs") == 1, "the hang is shown", 60)
         connection.send(slow(1, 1))

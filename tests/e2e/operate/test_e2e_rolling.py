@@ -24,7 +24,7 @@ from web import Http, get
 
 CLIENTS = 6
 UNREADY_S = 1.0
-RESTARTS = int(os.environ.get("LUMEN_RESTARTS", "3"))
+RESTARTS = int(os.environ.get("LUMEN_RESTARTS", "2"))
 X = np.arange(16, dtype="<f4").reshape(1, 16)
 LARGE = 20_000_000
 

@@ -42,6 +42,7 @@ def statistics_of(pid: int) -> Path:
     return Path(path)
 
 
+@pytest.mark.once  # no connection is open yet
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_a_start(cache: Path, tmp_path: Path, number: signal.Signals) -> None:
     said = tmp_path / "said"
