@@ -456,6 +456,13 @@ def test_all_problems_of_keys_at_once(tmp_path: Path, monkeypatch: pytest.Monkey
     assert len(found) == 17
 
 
+def test_a_burst_of_tokens_is_beside_their_rate(tmp_path: Path) -> None:
+    key = f"{{name: a, sha256: {SHA}, rate: 1, token_burst: 4}}"
+    path = write(tmp_path, f"server: {{keys: [{key}]}}\n")
+    expected = "token_burst: expected none without a token_rate, found 4 beside no token_rate"
+    assert any(expected in line for line in problems(path))
+
+
 def test_keys_as_they_should_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LUMEN_TEST_TOKEN", "s3cret")
     path = write(

@@ -153,6 +153,7 @@ KEY_SETTINGS: dict[str, tuple[object, Fields]] = {
     "name": ("eve", {"name": b"eve"}),
     "sha256": ("ab" * 32, {"sha256": bytes.fromhex("ab" * 32)}),
     "rate": (1.5, {"rate": 1.5, "burst": 2}),
+    "token_rate": (2.5, {"token_rate": 2.5, "token_burst": 3}),
     "models": (["first", "third"], {"models": 0b101}),
     "admin": (True, {"flags": 1}),
     "bulk": (True, {"flags": 2}),
@@ -312,7 +313,9 @@ def test_every_setting_is_in_a_table() -> None:
         tested = {key for owner, key in SETTINGS if owner is section}
         tested |= {"burst"} if section in BURSTS else set()
         assert tested | ELSEWHERE.get(section, set()) == set(section.model_fields), section
-    assert set(KEY_SETTINGS) | {"burst"} | ELSEWHERE[KeyConfig] == set(KeyConfig.model_fields)
+    assert set(KEY_SETTINGS) | {"burst", "token_burst"} | ELSEWHERE[KeyConfig] == set(
+        KeyConfig.model_fields
+    )
 
 
 @pytest.mark.parametrize(
@@ -449,6 +452,7 @@ def test_a_keys_setting_reaches_its_own_field(given: _Library, tmp_path: Path, k
     (before,) = given.keys
     assert before == {
         "name": b"adam", "sha256": bytes.fromhex(SHA), "rate": 0, "models": ALL, "burst": 0,
+        "token_rate": 0, "token_burst": 0,
         "flags": 0,
     }  # fmt: skip
     written, expected = KEY_SETTINGS[key]
@@ -464,10 +468,11 @@ def test_a_key_for_a_model_that_only_a_restart_will_serve(tmp_path: Path) -> Non
         assert native_key(key, served).models == mask
 
 
-def test_a_keys_burst(given: _Library, tmp_path: Path) -> None:
-    crossed(given, _with_key(tmp_path, rate=4, burst=9))
+@pytest.mark.parametrize("of", ["", "token_"])
+def test_a_keys_burst(given: _Library, tmp_path: Path, of: str) -> None:
+    crossed(given, _with_key(tmp_path, **{f"{of}rate": 4, f"{of}burst": 9}))
     (key,) = given.keys
-    assert (key["rate"], key["burst"]) == (4, 9)
+    assert (key[f"{of}rate"], key[f"{of}burst"]) == (4, 9)
 
 
 def test_times_cross_in_milliseconds(monkeypatch: pytest.MonkeyPatch) -> None:

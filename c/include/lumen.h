@@ -106,12 +106,14 @@ enum {
 
 /* A client's key. Without any key nobody is asked for one. */
 typedef struct lumen_key_config {
-    const char *name;   /* for messages and metrics, 1..63 bytes */
-    uint8_t sha256[32]; /* of the token: the token itself is nowhere kept */
-    double rate;        /* requests a second; 0: no limit */
-    uint64_t models;    /* bit m: may use the m-th model added; all ones: every model */
-    uint32_t burst;     /* requests at once, at least 1 where rate is set */
-    uint32_t flags;     /* LUMEN_KEY_* */
+    const char *name;     /* for messages and metrics, 1..63 bytes */
+    uint8_t sha256[32];   /* of the token: the token itself is nowhere kept */
+    double rate;          /* requests a second; 0: no limit */
+    double token_rate;    /* tokens of texts a second; 0: no limit */
+    uint64_t models;      /* bit m: may use the m-th model added; all ones: every model */
+    uint32_t burst;       /* requests at once, at least 1 where rate is set */
+    uint32_t token_burst; /* the same of token_rate */
+    uint32_t flags;       /* LUMEN_KEY_* */
 } lumen_key_config;
 
 /* The fields of lumen_config, in their order: of this list are made the struct, the table of

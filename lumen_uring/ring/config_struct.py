@@ -284,7 +284,9 @@ def native_key(key: KeyConfig, models: list[str]) -> structs.LumenKeyConfig:
         name=key.name.encode(),
         sha256=(ctypes.c_uint8 * 32)(*key.digest()),
         rate=key.rate,
+        token_rate=key.token_rate,
         models=u64("models", mask),
         burst=u32("burst", burst_of(key.rate, key.burst)),
+        token_burst=u32("token_burst", burst_of(key.token_rate, key.token_burst)),
         flags=structs.KEY_ADMIN * key.admin | structs.KEY_BULK * key.bulk,
     )

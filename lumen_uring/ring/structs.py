@@ -50,8 +50,10 @@ class LumenKeyConfig(ctypes.Structure):
         ("name", c_char_p),
         ("sha256", c_uint8 * 32),
         ("rate", c_double),
+        ("token_rate", c_double),
         ("models", c_uint64),
         ("burst", c_uint32),
+        ("token_burst", c_uint32),
         ("flags", c_uint32),
     ]
 

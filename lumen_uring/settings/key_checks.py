@@ -27,9 +27,11 @@ def check(data: dict[str, Any], report: Report, models: Sequence[ModelConfig] | 
         models: with those of the repositories; None: keys may name others, which come later.
     """
     for path, section in _sections(data):
-        burst, rate = section.get("burst"), section.get("rate")
-        if burst is not None and not rate:
-            report((*path, "burst"), "none without a rate", f"{burst!r} beside no rate")
+        for prefix in ("", "token_"):
+            burst, rate = section.get(f"{prefix}burst"), section.get(f"{prefix}rate")
+            if burst is not None and not rate:
+                found = f"{burst!r} beside no {prefix}rate"
+                report((*path, f"{prefix}burst"), f"none without a {prefix}rate", found)
     _check_keys(data, report, models)
 
 

@@ -15,6 +15,7 @@ from pydantic import BeforeValidator, Field
 from lumen_uring.settings.types import (
     BURST_EXPECTED,
     RATE_EXPECTED,
+    TOKEN_RATE_EXPECTED,
     U32_MAX,
     Rate,
     Section,
@@ -42,6 +43,8 @@ class KeyConfig(Section):
     )
     rate: Rate = Field(default=0.0, description=RATE_EXPECTED)
     burst: int | None = Field(default=None, ge=1, le=U32_MAX, description=BURST_EXPECTED)
+    token_rate: Rate = Field(default=0.0, description=TOKEN_RATE_EXPECTED)
+    token_burst: int | None = Field(default=None, ge=1, le=U32_MAX, description=BURST_EXPECTED)
     models: (
         Literal["all"] | Annotated[tuple[str, ...], Field(min_length=1), BeforeValidator(as_tuple)]
     ) = Field(default="all", description="all, or a list of models' names")
@@ -81,10 +84,10 @@ def token_problem(variable: str) -> tuple[str, str]:
 
 
 def burst_of(rate: float, burst: int | None) -> int:
-    """How many requests may come at once.
+    """How many requests, or tokens, may come at once.
 
     Args:
-        rate: requests a second, 0 for no limit.
+        rate: so many a second, 0 for no limit.
         burst: as set; None where it is not.
 
     Returns:

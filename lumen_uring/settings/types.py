@@ -89,6 +89,7 @@ Float = Annotated[
 Bound = Annotated[float, BeforeValidator(as_number), Field(allow_inf_nan=False)]
 Rate = Annotated[float, BeforeValidator(as_number), Field(ge=0, le=_RATE_MAX, allow_inf_nan=False)]
 RATE_EXPECTED: Final = "requests a second, 0 (no limit) to 1e9"
+TOKEN_RATE_EXPECTED: Final = "tokens a second, 0 (no limit) to 1e9"
 BURST_EXPECTED: Final = "null (the rate, rounded up) or a whole number, 1..4294967295"
 Dims = dict[
     Annotated[str, AfterValidator(no_nul), AfterValidator(dim_name)],

@@ -110,6 +110,8 @@ static void rights(void) {
     config[1].rate = 1000;
     config[1].burst = 2;
     config[2].models = 0;
+    config[2].token_rate = 1000;
+    config[2].token_burst = 5;
     CHECK(lm_keys_open(&keys, config, 3, 77) == 0);
     for (uint32_t m = 0; m < LUMEN_MODELS_MAX; m++) {
         CHECK_AT("model %u", m);
@@ -125,6 +127,12 @@ static void rights(void) {
     uint64_t wait_ns = lm_token_bucket_wait_ns(lm_keys_bucket(&keys, 1), 1, 77);
     CHECK(wait_ns >= 1000000 && wait_ns <= 1000001);
     CHECK(lm_token_bucket_acquire(lm_keys_bucket(&keys, 0), 1000, 77));
+    lm_token_bucket_charge(lm_keys_token_bucket(&keys, 0), UINT32_MAX, 77);
+    CHECK(lm_token_bucket_wait_ns(lm_keys_token_bucket(&keys, 0), 1, 77) == 0);
+    lm_token_bucket_charge(lm_keys_token_bucket(&keys, 2), 7, 77);
+    wait_ns = lm_token_bucket_wait_ns(lm_keys_token_bucket(&keys, 2), 1, 77);
+    CHECK(wait_ns >= 3000000 && wait_ns <= 3000001);
+    CHECK(lm_token_bucket_acquire(lm_keys_bucket(&keys, 2), 1000, 77));
     lm_keys_close(&keys);
 }
 
@@ -185,6 +193,11 @@ static void refusals(void) {
     refused(&one, 1, "key 'a': burst");
     one.rate = LM_RATE_MIN;
     refused(&one, 1, "key 'a': burst: expected at least 1 where rate is set, found 0");
+    one.rate = 0;
+    one.token_rate = 1;
+    refused(&one, 1, "key 'a': token_burst: expected at least 1 where token_rate is set, found 0");
+    one.token_rate = 2e9;
+    refused(&one, 1, "key 'a': token_rate: expected 0 or 0.001 to 1e+09, found 2e+09");
     one = two[0];
     one.flags = LUMEN_KEY_FLAGS + 1;
     refused(&one, 1, "key 'a': flags");

@@ -82,8 +82,9 @@ static uint32_t left(struct lm_token_bucket *bucket) {
 
 /* A reload that changes something else gives nobody a fresh burst. */
 static void buckets_go_on(void) {
-    lumen_key_config keys[2] = {{.name = "ada", .rate = 1, .burst = 10, .sha256 = {1}},
-                                {.name = "bob", .rate = 1, .burst = 10, .sha256 = {2}}};
+    lumen_key_config keys[2] = {
+        {.name = "ada", .rate = 1, .burst = 10, .token_rate = 1, .token_burst = 10, .sha256 = {1}},
+        {.name = "bob", .rate = 1, .burst = 10, .sha256 = {2}}};
     lumen_key_config later[3] = {keys[1], keys[0], keys[0]};
     later[0].burst = 20; /* bob's has changed, ada's has not and moves to another place */
     later[2].name = "eve";
@@ -91,12 +92,14 @@ static void buckets_go_on(void) {
     lumen_config config = {.rate = 1, .burst = 10, .keys = keys, .key_count = 2};
     lumen_model_config model = {.name = "m", .rate = 1, .burst = 10};
     struct lm_access *before, *after;
+
     CHECK(lm_access_open(&before, &config, NULL, 0) == 0);
     CHECK(lm_access_set_model(before, 0, &model, NULL, 0) == 0);
     CHECK(lm_token_bucket_acquire(&before->bucket, 7, 0));
     CHECK(lm_token_bucket_acquire(&before->model_buckets[0], 6, 0));
     CHECK(lm_token_bucket_acquire(&before->keys.entries[0].bucket, 8, 0));
     CHECK(lm_token_bucket_acquire(&before->keys.entries[1].bucket, 9, 0));
+    lm_token_bucket_charge(&before->keys.entries[0].token_bucket, 8, 0);
     config.keys = later;
     config.key_count = 3;
     CHECK(lm_access_open(&after, &config, before, 0) == 0);
@@ -107,6 +110,8 @@ static void buckets_go_on(void) {
     CHECK(left(&after->keys.entries[0].bucket) == 20);
     CHECK(left(&after->keys.entries[1].bucket) == 2);
     CHECK(left(&after->keys.entries[2].bucket) == 10);
+    CHECK(left(&after->keys.entries[1].token_bucket) == 2);
+    CHECK(left(&after->keys.entries[2].token_bucket) == 10);
     lm_access_close(before);
     lm_access_close(after);
     later[2].name = "ada";

@@ -43,6 +43,32 @@ static void by_hand(void) {
     CHECK(!lm_token_bucket_acquire(&bucket, 1, 5000));
 }
 
+/* What is charged beyond what is there is owed: the bucket fills from below. */
+static void charged(void) {
+    struct lm_token_bucket bucket = made(0, 0, 5);
+    lm_token_bucket_charge(&bucket, UINT32_MAX, 5);
+    CHECK(lm_token_bucket_wait_ns(&bucket, UINT32_MAX, 5) == 0);
+
+    bucket = made(1e9, 3, 1000);
+    lm_token_bucket_charge(&bucket, 2, 1000);
+    CHECK(lm_token_bucket_wait_ns(&bucket, 1, 1000) == 0);
+    lm_token_bucket_charge(&bucket, 11, 1000); /* 10 below nothing */
+    CHECK(lm_token_bucket_wait_ns(&bucket, 1, 1000) == 11);
+    CHECK(!lm_token_bucket_acquire(&bucket, 1, 1010));
+    CHECK(lm_token_bucket_acquire(&bucket, 1, 1011));
+    CHECK(!lm_token_bucket_acquire(&bucket, 1, 1011));
+    lm_token_bucket_charge(&bucket, 1, 5000); /* a full one holds no more than its burst */
+    CHECK(lm_token_bucket_acquire(&bucket, 2, 5000));
+    CHECK(!lm_token_bucket_acquire(&bucket, 1, 5000));
+
+    bucket = made(0.001, UINT32_MAX, 0); /* the most units a token, as often as it overflows */
+    for (int i = 0; i < 20; i++) {
+        lm_token_bucket_charge(&bucket, UINT32_MAX, 0);
+        CHECK(lm_token_bucket_is_valid(&bucket) && !lm_token_bucket_acquire(&bucket, 1, 0));
+    }
+    CHECK(lm_token_bucket_wait_ns(&bucket, 1, 0) == UINT64_MAX);
+}
+
 /* A bucket that fills lazily gives its burst, and at once what the pause brought. */
 static void no_double_burst(void) {
     for (uint32_t burst = 1; burst < 50; burst += 7) {
@@ -284,6 +310,7 @@ static void nothing_lost(uint64_t *random) {
 int main(void) {
     uint64_t random = check_seed();
     by_hand();
+    charged();
     no_double_burst();
     like_a_bucket_of_nanoseconds(&random);
     like_a_bucket_of_reals(&random);

@@ -94,6 +94,6 @@ bool lm_http_texts_received(struct lm_io *io, struct lm_connection *connection,
                  request->model->name);
         return refuse(io, connection, request, &refusal);
     }
-    return lm_gate_enter_model(io, request->model, &refusal) ||
+    return lm_gate_enter_model(io, request->model, call->key, &refusal) ||
            refuse(io, connection, request, &refusal);
 }

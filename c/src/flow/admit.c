@@ -12,13 +12,12 @@ uint64_t lm_admit_deadline_ns(const struct lm_io *io, const struct lm_connection
     return timeout_ns ? came_ns + timeout_ns : UINT64_MAX;
 }
 
-/* Whether its key gives way to all others. The table of keys may be another one than when the head
- * came. */
-static bool is_bound(const struct lm_io *io, const struct lm_connection *connection) {
-    const struct lm_keys *keys = &io->access->keys;
-    if (keys->count == 0) return false;
+/* The table of keys may be another one than when the head came. */
+static uint32_t key_of(const struct lm_io *io, const struct lm_connection *connection) {
+    const uint32_t count = io->access->keys.count;
+    if (count == 0) return LM_NO_KEY;
     const uint32_t key = lm_io_dialect(io, connection)->key(io, connection);
-    return key < keys->count && lm_keys_is_bulk(keys, key);
+    return key < count ? key : LM_NO_KEY;
 }
 
 struct lm_request *lm_admit_begin(struct lm_io *io, struct lm_connection *connection,
@@ -46,7 +45,12 @@ struct lm_request *lm_admit_begin(struct lm_io *io, struct lm_connection *connec
     request->region = NULL;
     request->keeping.wanted = request->keeping.whole = request->keeping.is_hit = false;
     request->holds_shm = false;
-    request->turn_wanted = is_bound(io, connection) ? LM_TURN_BOUND : LM_TURN_BY_NUMBER;
+    request->key = key_of(io, connection);
+    request->tokens = 0;
+    request->turn_wanted =
+        request->key != LM_NO_KEY && lm_keys_is_bulk(&io->access->keys, request->key)
+            ? LM_TURN_BOUND
+            : LM_TURN_BY_NUMBER;
     request->dialect = connection->dialect;
     request->with_worker = request->last = false;
     lm_store_relaxed_u32(&request->claim, 0); /* relaxed: published with the slot, as is this: */

@@ -13,6 +13,28 @@ static bool take_token(const struct lm_io *io, struct lm_token_bucket *bucket, c
                      (unsigned long long)(wait_ns / 1000000 + 1));
 }
 
+/* Its texts cost what they turn out to have: a key that owes nothing may ask. */
+static bool has_tokens(const struct lm_io *io, const struct lm_model *model, uint32_t key,
+                       struct lm_refusal *refusal) {
+    if (!model->text || key == LM_NO_KEY) return true;
+    uint64_t wait_ns =
+        lm_token_bucket_wait_ns(lm_keys_token_bucket(&io->access->keys, key), 1, io->now_ns);
+    return !wait_ns || lm_refuse(refusal, LM_STATUS_RATE_LIMITED, wait_ns,
+                                 "more tokens of texts than the token_rate of this key allows; try "
+                                 "again in %llu ms",
+                                 (unsigned long long)(wait_ns / 1000000 + 1));
+}
+
+void lm_gate_charge(struct lm_io *io, const struct lm_request *request) {
+    const struct lm_access *access = io->access;
+    /* A reload since it came may have given its key's number to another one. */
+    if (request->tokens == 0 || request->key >= access->keys.count ||
+        request->started_ns < access->since_ns)
+        return;
+    lm_token_bucket_charge(lm_keys_token_bucket(&access->keys, request->key), request->tokens,
+                           io->now_ns);
+}
+
 /* One token from each bucket in turn; what an inner one refuses the outer ones have spent. */
 static bool within_rates(struct lm_io *io, const struct lm_model *model, uint32_t key,
                          struct lm_refusal *refusal) {
@@ -50,9 +72,9 @@ static bool has_room(const struct lm_io *io, const struct lm_model *model,
                      model->max_queued, model->name);
 }
 
-bool lm_gate_enter_model(struct lm_io *io, const struct lm_model *model,
+bool lm_gate_enter_model(struct lm_io *io, const struct lm_model *model, uint32_t key,
                          struct lm_refusal *refusal) {
-    return is_up(model, refusal) &&
+    return is_up(model, refusal) && has_tokens(io, model, key, refusal) &&
            take_token(io, &io->access->model_buckets[model->index], "this model", refusal) &&
            has_room(io, model, refusal);
 }
@@ -64,7 +86,7 @@ bool lm_gate_enter(struct lm_io *io, const struct lm_model *model, uint32_t key,
         return lm_refuse(refusal, LM_STATUS_UNAUTHORISED, 0, "this key may not use model '%s'",
                          model->name);
     }
-    if (model && !is_up(model, refusal)) return false;
+    if (model && !(is_up(model, refusal) && has_tokens(io, model, key, refusal))) return false;
     if (!within_rates(io, model, key, refusal)) return false;
     if (model && !has_room(io, model, refusal)) return false;
     if (shared->config.overload == LUMEN_OVERLOAD_REFUSE && is_full(io)) {

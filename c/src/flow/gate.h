@@ -11,9 +11,11 @@
  * what is not a model's own. */
 bool lm_gate_enter(struct lm_io *io, const struct lm_model *model, uint32_t key,
                    struct lm_refusal *refusal);
-/* The rest of it, once the model is known: its rate, and how many wait for it. */
-bool lm_gate_enter_model(struct lm_io *io, const struct lm_model *model,
+/* The rest of it, once the model is known: its rate, the key's tokens, and how many wait for it. */
+bool lm_gate_enter_model(struct lm_io *io, const struct lm_model *model, uint32_t key,
                          struct lm_refusal *refusal);
+/* An answered request costs its key its tokens: what they are is known only now. */
+void lm_gate_charge(struct lm_io *io, const struct lm_request *request);
 /* Whether the answer is expected before the deadline. */
 bool lm_gate_in_time(struct lm_io *io, const struct lm_demand *demand, uint64_t deadline_ns,
                      struct lm_refusal *refusal);

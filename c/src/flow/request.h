@@ -121,6 +121,8 @@ struct lm_request {
     bool goes_on;        /* the lighter expert was not sure: the next one runs */
     bool converted;      /* the pixels are in the tensor already */
     uint32_t payload_bytes;
+    uint32_t key;    /* whose it is; LM_NO_KEY: nobody's */
+    uint32_t tokens; /* of its texts, once they are answered */
     uint16_t status; /* enum lm_status, of the reply */
     uint16_t flags;
     uint8_t encoding; /* LM_ENCODING_*: what its body holds */

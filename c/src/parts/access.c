@@ -30,8 +30,9 @@ static void copy_bucket(struct lm_token_bucket *to, const struct lm_token_bucket
 static void carry_keys(struct lm_keys *to, const struct lm_keys *from) {
     for (uint32_t t = 0; t < to->count; t++) {
         for (uint32_t f = 0; f < from->count; f++) {
-            if (strcmp(to->entries[t].name, from->entries[f].name) == 0)
-                carry(&to->entries[t].bucket, &from->entries[f].bucket);
+            if (strcmp(to->entries[t].name, from->entries[f].name) != 0) continue;
+            carry(&to->entries[t].bucket, &from->entries[f].bucket);
+            carry(&to->entries[t].token_bucket, &from->entries[f].token_bucket);
         }
     }
 }
@@ -78,8 +79,10 @@ int lm_access_copy(struct lm_access **access_out, const struct lm_access *before
     copy_bucket(&access->bucket, &before->bucket);
     for (uint32_t m = 0; m < LUMEN_MODELS_MAX; m++)
         copy_bucket(&access->model_buckets[m], &before->model_buckets[m]);
-    for (uint32_t k = 0; k < keys.count; k++)
+    for (uint32_t k = 0; k < keys.count; k++) {
         copy_bucket(&keys.entries[k].bucket, &before->keys.entries[k].bucket);
+        copy_bucket(&keys.entries[k].token_bucket, &before->keys.entries[k].token_bucket);
+    }
     return 0;
 }
 

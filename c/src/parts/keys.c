@@ -34,17 +34,24 @@ static int check_name(const char *name, uint32_t index) {
     return 0;
 }
 
-static int check_limits(const lumen_key_config *key) {
+static int check_rate(const char *name, const char *of, double rate, uint32_t burst) {
     /* Written so that a NaN is out of range. */
-    if (!(key->rate == 0 || (key->rate >= LM_RATE_MIN && key->rate <= LM_RATE_MAX))) {
-        return lm_error(LUMEN_E_INVALID, "key '%s': rate: expected 0 or %g to %g, found %g",
-                        key->name, LM_RATE_MIN, LM_RATE_MAX, key->rate);
+    if (!(rate == 0 || (rate >= LM_RATE_MIN && rate <= LM_RATE_MAX))) {
+        return lm_error(LUMEN_E_INVALID, "key '%s': %srate: expected 0 or %g to %g, found %g", name,
+                        of, LM_RATE_MIN, LM_RATE_MAX, rate);
     }
-    if (key->rate > 0 && key->burst == 0) {
+    if (rate > 0 && burst == 0) {
         return lm_error(LUMEN_E_INVALID,
-                        "key '%s': burst: expected at least 1 where rate is set, found 0",
-                        key->name);
+                        "key '%s': %sburst: expected at least 1 where %srate is set, found 0", name,
+                        of, of);
     }
+    return 0;
+}
+
+static int check_limits(const lumen_key_config *key) {
+    int code = check_rate(key->name, "", key->rate, key->burst);
+    if (!code) code = check_rate(key->name, "token_", key->token_rate, key->token_burst);
+    if (code) return code;
     if (key->flags & ~(uint32_t)LUMEN_KEY_FLAGS) {
         return lm_error(LUMEN_E_INVALID, "key '%s': flags: expected 0 to %d, found %u", key->name,
                         LUMEN_KEY_FLAGS, key->flags);
@@ -101,6 +108,8 @@ int lm_keys_open(struct lm_keys *keys, const lumen_key_config *config, uint32_t 
         memcpy(key->name, config[i].name, strlen(config[i].name) + 1);
         memcpy(keys->hashes[i], config[i].sha256, LM_KEY_HASH_BYTES);
         lm_token_bucket_init(&key->bucket, config[i].rate, config[i].burst, now_ns);
+        lm_token_bucket_init(&key->token_bucket, config[i].token_rate, config[i].token_burst,
+                             now_ns);
     }
     keys->count = count;
     return 0;
@@ -171,6 +180,11 @@ bool lm_keys_is_bulk(const struct lm_keys *keys, uint32_t key) {
 struct lm_token_bucket *lm_keys_bucket(const struct lm_keys *keys, uint32_t key) {
     LM_DEBUG_ASSERT(key < keys->count);
     return &keys->entries[key].bucket;
+}
+
+struct lm_token_bucket *lm_keys_token_bucket(const struct lm_keys *keys, uint32_t key) {
+    LM_DEBUG_ASSERT(key < keys->count);
+    return &keys->entries[key].token_bucket;
 }
 
 /* ---- where tokens are found ---- */

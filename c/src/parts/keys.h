@@ -21,7 +21,8 @@ enum { LM_KEY_HASH_BYTES = 32 };
 #define LM_KEY_NONE UINT32_MAX /* no key has this index */
 
 struct lm_key {
-    struct lm_token_bucket bucket; /* of its requests a second */
+    struct lm_token_bucket bucket;       /* of its requests a second */
+    struct lm_token_bucket token_bucket; /* of its tokens of texts a second */
     char name[LM_KEY_NAME_BYTES_MAX];
     uint64_t models; /* bit m: may use model m */
     uint32_t flags;  /* LUMEN_KEY_* */
@@ -59,6 +60,7 @@ bool lm_keys_allow_model(const struct lm_keys *keys, uint32_t key, uint32_t mode
 bool lm_keys_is_admin(const struct lm_keys *keys, uint32_t key);
 bool lm_keys_is_bulk(const struct lm_keys *keys, uint32_t key);
 struct lm_token_bucket *lm_keys_bucket(const struct lm_keys *keys, uint32_t key);
+struct lm_token_bucket *lm_keys_token_bucket(const struct lm_keys *keys, uint32_t key);
 
 /* The token in the value of an Authorization header, without the blanks around it: "Bearer", in any
  * case, one space, and 1..LM_TOKEN_BYTES_MAX visible ASCII characters. */

@@ -14,6 +14,7 @@ enum {
 };
 
 #define ELAPSED_MAX ((1ull << ELAPSED_BITS) - 1)
+#define GONE_MAX (1ull << 62) /* without the burst */
 
 _Static_assert(UNITS_PER_NS_MAX == 1 << 2 && 2 + FRACTION_BITS < 64, "units_per_ns fits its word");
 _Static_assert(2 + ELAPSED_BITS <= 62, "what has flowed in is at most 2^62 units");
@@ -44,7 +45,7 @@ bool lm_token_bucket_is_valid(const struct lm_token_bucket *bucket) {
     uint64_t gone = lm_load_relaxed_u64(&bucket->gone);
     return bucket->shift <= SHIFT_MAX && bucket->burst_units >> bucket->shift >= 1 &&
            bucket->units_per_ns <= (uint64_t)UNITS_PER_NS_MAX << FRACTION_BITS &&
-           gone <= (1ull << 62) + bucket->burst_units;
+           gone <= GONE_MAX + bucket->burst_units;
 }
 
 static uint64_t elapsed_ns(const struct lm_token_bucket *bucket, uint64_t now_ns) {
@@ -72,6 +73,18 @@ bool lm_token_bucket_acquire(struct lm_token_bucket *bucket, uint32_t n, uint64_
         if (next > brim) return false;
     } while (!lm_cas_weak_relaxed_u64(&bucket->gone, &gone, next));
     return true;
+}
+
+void lm_token_bucket_charge(struct lm_token_bucket *bucket, uint32_t n, uint64_t now_ns) {
+    if (bucket->units_per_ns == 0) return;
+    const uint64_t most = GONE_MAX + bucket->burst_units;
+    uint64_t flowed = flowed_units(bucket, now_ns);
+    uint64_t cost = (uint64_t)n << bucket->shift, next;
+    uint64_t gone = lm_load_relaxed_u64(&bucket->gone); /* relaxed, both: as in acquire */
+    do {
+        next = (gone > flowed ? gone : flowed) + cost;
+        if (next > most) next = most;
+    } while (!lm_cas_weak_relaxed_u64(&bucket->gone, &gone, next));
 }
 
 uint64_t lm_token_bucket_wait_ns(const struct lm_token_bucket *bucket, uint32_t n,

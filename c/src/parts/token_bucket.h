@@ -13,6 +13,8 @@
  * Guaranteed, with any number of threads that each pass their own idea of the time:
  * - Acquires whose now_ns lie within t of each other are given fewer than burst + rate * t + u
  *   tokens together, u = 2^-shift <= 1/4 (below one in a billion for rates up to 3.7 a second).
+ * - What is charged counts as taken, also where it is more than is there: later acquires wait until
+ *   so much has flowed in.
  * - All n or none. A refusal writes nothing: refused clients take nothing from others, not even
  *   for a moment.
  * - An acquire is refused only if fewer than n tokens were there at one moment during the call, by
@@ -50,6 +52,9 @@ bool lm_token_bucket_is_valid(const struct lm_token_bucket *bucket);
 
 /* Any thread: takes n tokens (1..), or none and returns false. Never true for n above the burst. */
 bool lm_token_bucket_acquire(struct lm_token_bucket *bucket, uint32_t n, uint64_t now_ns);
+
+/* Any thread: takes n tokens that are spent already, whether they are there or not. */
+void lm_token_bucket_charge(struct lm_token_bucket *bucket, uint32_t n, uint64_t now_ns);
 
 /* Any thread: how long until an acquire of n would succeed if nobody else took any; 0: it would
  * now. UINT64_MAX: never. To the nanosecond; divides, so for refusals only. */

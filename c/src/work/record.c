@@ -6,14 +6,14 @@
 #include "flow/access_log.h"
 
 /* Of the texts of an answered request: the second output has how many each became. */
-static uint64_t count_tokens(const struct lm_request *request) {
+static uint32_t count_tokens(const struct lm_request *request) {
     const int32_t *tokens = request->layout.outputs[1];
-    uint64_t sum = 0;
-    for (uint32_t row = 0; row < request->sizes.rows; row++) sum += (uint64_t)tokens[row];
+    uint32_t sum = 0;
+    for (uint32_t row = 0; row < request->sizes.rows; row++) sum += (uint32_t)tokens[row];
     return sum;
 }
 
-void lm_record_status(struct lm_worker *worker, const struct lm_request *request) {
+void lm_record_status(struct lm_worker *worker, struct lm_request *request) {
     struct lm_worker_counters *counters = &worker->stats->worker;
     uint32_t model = request->model->index;
     if (request->status == LM_STATUS_OVERLOADED) {
@@ -36,8 +36,10 @@ void lm_record_status(struct lm_worker *worker, const struct lm_request *request
     lm_add_single_writer_u64(&counters->model_ok[model], 1);
     lm_add_single_writer_u64(&counters->rows, request->sizes.rows);
     lm_add_single_writer_u64(&counters->model_rows[model], request->sizes.rows);
-    if (request->model->text)
-        lm_add_single_writer_u64(&counters->model_tokens[model], count_tokens(request));
+    if (request->model->text) {
+        request->tokens = count_tokens(request);
+        lm_add_single_writer_u64(&counters->model_tokens[model], request->tokens);
+    }
     if (request->expert)
         lm_add_single_writer_u64(&counters->model_experts[request->expert_at][model], 1);
 }

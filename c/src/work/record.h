@@ -9,7 +9,7 @@
 /* A Run of the model has returned. */
 void lm_record_run(struct lm_worker *worker, const struct lm_model *model);
 /* The reply is composed: counts the request by its status. */
-void lm_record_status(struct lm_worker *worker, const struct lm_request *request);
+void lm_record_status(struct lm_worker *worker, struct lm_request *request);
 /* The worker has sent what it could: records what each stage took. */
 void lm_record_reply(struct lm_worker *worker, const struct lm_request *request, uint64_t sent_ns);
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+import graphs
 import numpy as np
 import pytest
 import text_folders
@@ -21,7 +22,7 @@ from json_http import ask, refused
 from onnx import TensorProto
 
 from lumen_uring import AsyncClient, Client
-from lumen_uring.errors import BadRequest
+from lumen_uring.errors import BadRequest, RateLimited
 from lumen_uring.ring.stats import read
 
 pytestmark = pytest.mark.once  # what runs models: the same on both backends
@@ -328,6 +329,32 @@ def test_a_key_may_be_bound_to_give_way(models: Path, cache: Path) -> None:
             with Client("127.0.0.1", server.port, token=token) as client:
                 client.infer("mean", {"text": np.array(["a cat"], object)})
             assert (asleep_ns(server) > before) == gives_way, token
+
+
+def test_a_key_has_a_rate_of_tokens(models: Path, cache: Path, tmp_path: Path) -> None:
+    """A request costs what its texts turn out to have; who owes waits, with texts alone."""
+    keys = [
+        {"name": "a", "sha256": _digest("token-of-a"), "token_rate": 0.01, "token_burst": 10},
+        {"name": "b", "sha256": _digest("token-of-b"), "token_rate": 1e6},
+    ]
+    settings = {
+        "repository": {"paths": [str(models)]},
+        "models": [{"name": "double", "path": str(graphs.double(tmp_path / "double.onnx"))}],
+        "server": {"keys": keys},
+    }
+    texts = np.array(["a cat"], object)  # four tokens, with the special ones
+    x = np.ones((1, 16), np.float32)
+    with Server(settings, cache) as server:
+        a, b = ({"Authorization": f"Bearer token-of-{name}"} for name in "ab")
+        body = {"model": "mean", "input": ["a cat", "a cat"]}
+        assert [asked_with(a, server, body) for _ in range(4)] == [200, 200, 429, 429]
+        assert [asked_with(b, server, body) for _ in range(4)] == [200] * 4
+        with Client("127.0.0.1", server.port, token="token-of-a") as client:
+            with pytest.raises(RateLimited, match="the token_rate of this key"):
+                client.infer("mean", {"text": texts})
+            np.testing.assert_array_equal(client.infer("double", {"x": x}).outputs["y"], x + x)
+        with Client("127.0.0.1", server.port, token="token-of-b") as client:
+            client.infer("mean", {"text": texts})
 
 
 def asked_with(headers: dict[str, str], server: Server, body: dict[str, Any]) -> int:
