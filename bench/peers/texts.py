@@ -3,9 +3,9 @@
 A developer's tool. All serve all-MiniLM-L6-v2 (common/wheels.py fetches it once) to clients of
 OpenAI's `/v1/embeddings` with base64: a query of 6 words and a passage of 200, over some numbers of
 connections; then an index of passages, 64 a request, beside queries at 20 a second. The limit is a
-bare session of ONNX Runtime, a thread for each core. The client is threads of Python on the
-server's own cores: its time is part of everybody's. It must never quote a figure that was not
-measured in the same run as the one beside it.
+bare session of ONNX Runtime, a thread for each core. The client is on the server's own cores: its
+time is part of everybody's. It is in C, but for the index and the queries beside it. It must never
+quote a figure that was not measured in the same run as the one beside it.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -28,11 +29,12 @@ from typing import Any, Final
 import numpy as np
 import onnxruntime  # type: ignore[import-untyped,unused-ignore]
 
-from bench.common import wheels
+from bench.common import measure, wheels
 from bench.common.local_server import local_server
-from bench.common.options import add_rounds
+from bench.common.options import add_rounds, some_of
 from bench.peers import servers
 from bench.peers.install import environment
+from lumen_uring.ring.load import LoadPlan
 
 _QUERY: Final = "how do I reset my password"
 _WORDS: Final = [
@@ -97,16 +99,35 @@ class Caller:
         return dict(json.loads(said))
 
 
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A server that is ready: its port, the first of its processes, and how long it took; s."""
+
+    port: int
+    leader: int
+    ready_s: float
+
+    def memory_mib(self) -> float:
+        """Resident memory of all its processes, what they share counted once.
+
+        Source:
+            proc_pid_smaps(5), Pss of smaps_rollup
+        """
+        rollups = [Path(f"/proc/{pid}/smaps_rollup") for pid in servers.session(self.leader)]
+        lines = [line for one in rollups for line in one.read_text().splitlines()]
+        return sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
+
+
 @contextmanager
-def lumen(folder: Path) -> Iterator[int]:
-    """Lumen with all its defaults. Yields its port."""
+def lumen(folder: Path) -> Iterator[Running]:
+    """Lumen with all its defaults."""
     with local_server(f"--model=m={folder}", "--set=server.metrics_port=0") as server:
-        yield server.port
+        yield Running(server.port, server.pid, server.ready_s)
 
 
 @contextmanager
-def fastapi(folder: Path, tuned: bool) -> Iterator[int]:
-    """FastAPI as people write it, or a process for each core. Yields its port."""
+def fastapi(folder: Path, tuned: bool) -> Iterator[Running]:
+    """FastAPI as people write it, or a process for each core."""
     packages = [*_PACKAGES, f"onnxruntime=={onnxruntime.__version__}"]
     python = environment("fastapi-texts", packages)
     port, cores = servers.free_port(), os.sched_getaffinity(0)
@@ -115,9 +136,10 @@ def fastapi(folder: Path, tuned: bool) -> Iterator[int]:
     command = [str(python), "-m", "uvicorn", "texts_app:app", "--app-dir", here, "--host"]
     command += ["127.0.0.1", "--port", str(port), "--workers", str(count), "--no-access-log"]
     settings = {"LUMEN_PEER_MODEL": str(folder)} | ({"LUMEN_PEER_TUNED": "1"} if tuned else {})
+    began = time.monotonic()
     with servers.started("fastapi", command, settings, cores) as process:
         servers.wait_for_all(process, port, count)
-        yield port
+        yield Running(port, process.pid, time.monotonic() - began)
 
 
 SERVERS: Final[dict[str, Callable[[Path], Any]]] = {
@@ -132,23 +154,27 @@ def percentile(times: list[float], share: float) -> float:
     return sorted(times)[min(int(len(times) * share), len(times) - 1)] * 1000
 
 
-def load(port: int, request: bytes, connections: int, seconds: float) -> tuple[list[float], float]:
-    """Closed loops for some time. Returns how long each answer took, and all of them together."""
-    start = time.monotonic()
-    end, times = start + seconds, []
-
-    def loop() -> None:
-        caller = Caller(port)
-        while (began := time.monotonic()) < end:
-            caller.ask(request)
-            times.append(time.monotonic() - began)
-
-    threads = [threading.Thread(target=loop) for _ in range(connections)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return times, time.monotonic() - start
+def load(server: Running, text: str, connections: int, options: argparse.Namespace) -> str:
+    """Closed loops of a client in C for some time. Returns the figures."""
+    data = body(text)
+    head = (
+        "POST /v1/embeddings HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(data)}\r\n\r\n"
+    )
+    plan = LoadPlan(
+        "127.0.0.1", server.port, connections, model=0, encoding=0, rows=1, protocol=1,
+        payloads=[head.encode() + data], seconds=options.seconds, warmup_s=options.warmup,
+    )  # fmt: skip
+    running = measure.start(plan)
+    cpu_s = servers.session_cpu_s(server.leader)
+    found = running.wait()
+    cpu_s = servers.session_cpu_s(server.leader) - cpu_s
+    if found is None or found.errors or not found.requests:
+        raise RuntimeError(f"errors: {found}")
+    spread = measure.spread_us(found.histogram)
+    times = ", ".join(f"{name} {(spread[name] or 0) / 1000:.2f} ms" for name in ("p50", "p99"))
+    rate = found.requests / found.seconds
+    return f"{rate:.1f}/s, {times}, {cpu_s / found.requests * 1000:.2f} ms of CPU each"
 
 
 def queries(port: int, over: threading.Event) -> list[float]:
@@ -228,42 +254,53 @@ def check(folder: Path) -> None:
     """
     found: list[Any] = []
     for start in SERVERS.values():
-        with start(folder) as port:
-            (data,) = Caller(port).ask(body(_QUERY))["data"]
+        with start(folder) as server:
+            (data,) = Caller(server.port).ask(body(_QUERY))["data"]
             found.append(np.frombuffer(base64.b64decode(data["embedding"]), np.float32))
     if any(np.abs(one - found[0]).max() > 1e-5 for one in found):
         raise RuntimeError("the servers' vectors differ")
+
+
+def one_round(folder: Path, options: argparse.Namespace) -> None:
+    """Prints the figures of one graph."""
+    cores = len(os.sched_getaffinity(0))
+    for what, text in (("query", _QUERY), ("passage", passage(200))):
+        each = bare(folder, text, 1, cores, options.seconds)
+        alone = bare(folder, text, cores, 1, options.seconds)
+        print(f" {what}: bare {each:.1f}/s, one at a time {alone:.1f}/s")
+        for name, start in SERVERS.items():
+            with start(folder) as server:
+                for connections in options.connections:
+                    figures = load(server, text, connections, options)
+                    print(f"  {name}, {connections} connections: {figures}", flush=True)
+    for name, start in SERVERS.items():
+        with start(folder) as server:
+            ready_mib = server.memory_mib()
+            figures = beside(server.port, options.requests, options.seconds)
+            told = ", ".join(f"{key} {value:.1f}" for key, value in figures.items())
+            print(f" index: {name}: {told}")
+            print(
+                f" {name}: ready in {server.ready_s:.2f} s with {ready_mib:.0f} MiB, "
+                f"{server.memory_mib():.0f} MiB after the index",
+                flush=True,
+            )
 
 
 def main() -> int:
     """The command. Returns its exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
     add_rounds(parser, rounds=2, seconds=5, warmup=0.5, connections=(1, 4, 16, 64))
+    graphs = ["int8", "float32"]
+    parser.add_argument("--graphs", type=some_of(graphs), default=graphs, metavar="NAME,NAME")
     parser.add_argument("--requests", type=int, default=3, help="to the index (%(default)s)")
     options = parser.parse_args()
-    folder, cores = wheels.minilm(), len(os.sched_getaffinity(0))
-    check(folder)
+    folders = {name: wheels.minilm(float32=name == "float32") for name in options.graphs}
+    for folder in folders.values():
+        check(folder)
     for number in range(options.rounds):
-        for what, text in (("query", _QUERY), ("passage", passage(200))):
-            each = bare(folder, text, 1, cores, options.seconds)
-            alone = bare(folder, text, cores, 1, options.seconds)
-            print(f"round {number + 1} {what}: bare {each:.1f}/s, one at a time {alone:.1f}/s")
-            for name, start in SERVERS.items():
-                with start(folder) as port:
-                    load(port, body(text), 4, options.warmup)
-                    for connections in options.connections:
-                        times, took = load(port, body(text), connections, options.seconds)
-                        print(
-                            f"  {name}, {connections} connections: {len(times) / took:.1f}/s, "
-                            f"{len(times) / took / each:.2f} of bare, p50 "
-                            f"{percentile(times, 0.5):.1f} ms, p99 {percentile(times, 0.99):.1f} ms"
-                        )
-        for name, start in SERVERS.items():
-            with start(folder) as port:
-                figures = beside(port, options.requests, options.seconds)
-                told = ", ".join(f"{key} {value:.1f}" for key, value in figures.items())
-                print(f"round {number + 1} index: {name}: {told}")
-        sys.stdout.flush()
+        for name, folder in folders.items():
+            print(f"round {number + 1}, {name}")
+            one_round(folder, options)
     return 0
 
 

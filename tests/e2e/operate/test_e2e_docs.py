@@ -115,6 +115,8 @@ PROMISES: dict[str, list[tuple[str, Callable[[str], None]]]] = {
         (r"get_model_metadata", has("'name': 'iris'", "'X'")),
         (r"lumen builtin:squeezenet", has("squeezenet", "serves on")),
         (r"squeezenet/infer\?top=3", top_classes(3)),
+        (r"lumen ./all-MiniLM-L6-v2", has(r"model +all-MiniLM-L6-v2: text BYTES", "mean pooling")),
+        (r"curl -d .*password.*/embed\n", has(r"^\[\[-?0\.\d+(e-\d+)?,.*\],\[.*\]\]")),
     ],
     "docs/GUIDE.md": [
         (r"^lumen\n", has("serves on", "digits")),
