@@ -78,9 +78,15 @@ $(VENV)/.dashboard: $(VENV)/.run
 
 # What computes first, as many side by side as there are cores; then what waits a third of its time, three a core, the
 # longest first: with all of it at once the waits of single tests grew twelvefold. No test judges a time.
-test: dev ## all tests: C on three builds, fuzz corpora, simulation, models, Python
+test: $(VENV)/.system ## all tests: C on three builds, fuzz corpora, simulation, models, Python
+	@$(MAKE) -s --no-print-directory -j$(JOBS) dev sanitized
 	@$(MAKE) -s --no-print-directory -j$(JOBS) --output-sync=target lint test-models c-then-sim
 	@$(MAKE) -s --no-print-directory -j$$((3 * $(JOBS))) --output-sync=target $(E2E) $(PYTHON_TESTS)
+
+# Compiled while pip waits for the network.
+.PHONY: sanitized
+sanitized: $(VENV)/.system
+	@$(MAKE) -s --no-print-directory $(PARALLEL) -C c VARIANT=asan lib
 
 dev: $(VENV)/.dev ## set-up for changing Lumen: `build`, and what tests and benchmarks need
 	@$(MAKE) -s --no-print-directory $(PARALLEL) -C c lib bench

@@ -28,9 +28,7 @@ static bool has_tokens(const struct lm_io *io, const struct lm_model *model, uin
 void lm_gate_charge(struct lm_io *io, const struct lm_request *request) {
     const struct lm_access *access = io->access;
     /* A reload since it came may have given its key's number to another one. */
-    if (request->tokens == 0 || request->key >= access->keys.count ||
-        request->started_ns < access->since_ns)
-        return;
+    if (request->key >= access->keys.count || request->started_ns < access->since_ns) return;
     lm_token_bucket_charge(lm_keys_token_bucket(&access->keys, request->key), request->tokens,
                            io->now_ns);
 }

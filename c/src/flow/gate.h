@@ -14,7 +14,7 @@ bool lm_gate_enter(struct lm_io *io, const struct lm_model *model, uint32_t key,
 /* The rest of it, once the model is known: its rate, the key's tokens, and how many wait for it. */
 bool lm_gate_enter_model(struct lm_io *io, const struct lm_model *model, uint32_t key,
                          struct lm_refusal *refusal);
-/* An answered request costs its key its tokens: what they are is known only now. */
+/* An answered request of texts costs its key its tokens: how many is known only now. */
 void lm_gate_charge(struct lm_io *io, const struct lm_request *request);
 /* Whether the answer is expected before the deadline. */
 bool lm_gate_in_time(struct lm_io *io, const struct lm_demand *demand, uint64_t deadline_ns,

@@ -160,7 +160,7 @@ void lm_reply_bytes(struct lm_io *io, struct lm_connection *connection, const vo
 void lm_reply_returned(struct lm_io *io, uint32_t slot) {
     struct lm_request *request = &io->requests[slot];
     request->with_worker = false;
-    lm_gate_charge(io, request);
+    if (request->tokens) lm_gate_charge(io, request);
     if (request->keeping.wanted) lm_answers_keep(io, request);
     if (request->outcome == LM_OUTCOME_OVERDUE) { /* its connection may be another one by now */
         lm_slots_release(io, request);
