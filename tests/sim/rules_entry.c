@@ -268,6 +268,31 @@ static void cost_over_two_workers(void) {
     (void)talk_gets(&two, 3, LM_STATUS_OK);
 }
 
+static void two_cores_each(struct sim_plan *plan) {
+    plan->worker_count = plan->width = 2;
+}
+
+static uint64_t runs_wide(void) {
+    uint64_t sum = 0;
+    for (uint32_t w = 0; w < sim_shared.worker_count; w++)
+        sum += lm_load_relaxed_u64(&sim_shared.workers[w].stats->worker.runs_wide);
+    return sum;
+}
+
+/* A probe has no cost, and the cores of a Run that is long all the same. */
+static void probes_are_wide(void) {
+    talk_open(&one);
+    ((struct lm_model *)sim_models.models[0])->wide.only_long = true;
+    learn(0, 8, 80 * SIM_MS);
+    const uint64_t wide = runs_wide();
+    for (uint64_t n = 2; n < 12; n++) {
+        pass(SIM_S);
+        talk_asks(&one, &(struct ask){.id = n, .rows = 8, .timeout_us = 70000});
+        (void)talk_gets(&one, n, LM_STATUS_OK);
+    }
+    SIM_CHECK(runs_wide() == wide + 10, "a narrow probe");
+}
+
 static void two_in_five_seconds(struct sim_plan *plan) {
     plan->rate = 0.4; /* 20 at once: engine.c */
 }
@@ -386,6 +411,7 @@ const struct rule rules_of_entry[] = {
     {"cost over two workers", two_workers, cost_over_two_workers},
     {"an estimate", NULL, an_estimate},
     {"late in the queue", NULL, late_in_the_queue},
+    {"probes are wide", two_cores_each, probes_are_wide},
     {"rates", two_in_five_seconds, rates},
     {"again at once", one_and_refused, again_at_once},
     {"places", eight_places, places},

@@ -171,6 +171,7 @@ void lm_estimate_resume(struct lm_io *io, struct lm_request *request) {
         request->cost_ns = times(cost->row_ns, share.weight);
         io->work_ns += request->cost_ns;
     }
+    request->is_long = request->cost_ns >= LM_WIDE_RUN_NS;
     uint64_t run_ns = alone_ns(io, request->model, request->cost_ns, 1);
     bool may_be_late =
         request->is_unread || request->deadline_ns < io->now_ns + run_ns + run_ns / 4;

@@ -134,6 +134,7 @@ struct lm_request {
     bool suspended;   /* of no cost yet: its body takes its time */
     bool placed;      /* counts against max_in_flight; whoever holds the slot may end that */
     bool probe;       /* tests the estimate of its model's cost; see gate.c */
+    bool is_long;     /* by that estimate, which a probe does not show: several cores may pay */
     bool with_worker; /* I/O thread only: handed over, not back yet, and not answered here */
     lm_atomic_u64
         overdue_ns;      /* the deadline, for the I/O thread to look at while a worker has it */

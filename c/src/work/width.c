@@ -91,7 +91,7 @@ int lm_width_run(struct lm_worker *worker, struct lm_request *request, OrtValue 
                          .text = lm_request_text_ask(request),
                          .optionals = lm_request_optionals(request)};
     /* The cost of a virtual model is no expert's own: what is long was found at start. */
-    bool pays = !model->wide.only_long || request->expert || request->cost_ns >= LM_WIDE_RUN_NS;
+    bool pays = !model->wide.only_long || request->expert || request->is_long;
     const struct lm_wide *wide =
         lm_runner_of(model)->not_wide ? NULL : wide_of(model, worker->node);
     uint64_t began_ns = 0;
