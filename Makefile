@@ -81,7 +81,7 @@ $(VENV)/.dashboard: $(VENV)/.run
 test: $(VENV)/.system ## all tests: C on three builds, fuzz corpora, simulation, models, Python
 	@$(MAKE) -s --no-print-directory -j$(JOBS) dev sanitized
 	@$(MAKE) -s --no-print-directory -j$(JOBS) --output-sync=target lint test-models c-then-sim
-	@$(MAKE) -s --no-print-directory -j$$((3 * $(JOBS))) --output-sync=target $(E2E) $(PYTHON_TESTS)
+	@$(MAKE) -s --no-print-directory -j$$((3 * $(JOBS))) --output-sync=target $(PYTHON_TESTS) $(E2E)
 
 # Compiled while pip waits for the network.
 .PHONY: sanitized
