@@ -83,7 +83,7 @@ test: $(VENV)/.system ## all tests: C on three builds, fuzz corpora, simulation,
 	@$(MAKE) -s --no-print-directory -j$(JOBS) --output-sync=target lint test-models c-then-sim
 	@$(MAKE) -s --no-print-directory -j$$((3 * $(JOBS))) --output-sync=target $(PYTHON_TESTS) $(E2E)
 
-# Compiled while pip waits for the network.
+# Compiled beside pip, which uses one core.
 .PHONY: sanitized
 sanitized: $(VENV)/.system
 	@$(MAKE) -s --no-print-directory $(PARALLEL) -C c VARIANT=asan lib

@@ -1,9 +1,8 @@
 """`make text-clients`: LangChain's and LlamaIndex's embeddings, unmodified, with Lumen.
 
 Both come to an environment of their own (370 MB), since their packages bring ninety others;
-OpenAI's, Cohere's and Hugging Face's clients are in `make test`. The
-server has MiniLM. Prints one line per client; all must give the same vectors. Needs the network,
-once.
+OpenAI's, Cohere's and Hugging Face's clients are in `make test`. The server has MiniLM. Prints one
+line per client; all must give the same vectors. Needs the network, once.
 """
 
 from __future__ import annotations

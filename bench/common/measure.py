@@ -91,6 +91,16 @@ def process_cpu_s(pid: int) -> float:
     return time.clock_gettime((~pid << 3) | _CPUCLOCK_SCHED)
 
 
+def memory_mib(pid: int) -> dict[str, float]:
+    """Resident memory of a process, by the kernel's names: Rss, Pss, Pss_Anon and others; MiB.
+
+    Source:
+        proc_pid_smaps(5), smaps_rollup
+    """
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
+    return {name[:-1]: int(kib) / 1024 for name, kib, *_ in (line.split() for line in lines)}
+
+
 def machine_cpu_s() -> float:
     """CPU time of all cores so far, whoever used it; seconds, in steps of 10 ms.
 

@@ -108,14 +108,8 @@ class Running:
     ready_s: float
 
     def memory_mib(self) -> float:
-        """Resident memory of all its processes, what they share counted once.
-
-        Source:
-            proc_pid_smaps(5), Pss of smaps_rollup
-        """
-        rollups = [Path(f"/proc/{pid}/smaps_rollup") for pid in servers.session(self.leader)]
-        lines = [line for one in rollups for line in one.read_text().splitlines()]
-        return sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
+        """Resident memory of all its processes, what they share counted once."""
+        return sum(measure.memory_mib(pid)["Pss"] for pid in servers.session(self.leader))
 
 
 @contextmanager
@@ -170,7 +164,7 @@ def load(server: Running, text: str, connections: int, options: argparse.Namespa
     found = running.wait()
     cpu_s = servers.session_cpu_s(server.leader) - cpu_s
     if found is None or found.errors or not found.requests:
-        raise RuntimeError(f"errors: {found}")
+        raise RuntimeError(f"the server answered with errors, or not at all: {found}")
     spread = measure.spread_us(found.histogram)
     times = ", ".join(f"{name} {(spread[name] or 0) / 1000:.2f} ms" for name in ("p50", "p99"))
     rate = found.requests / found.seconds

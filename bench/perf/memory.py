@@ -11,21 +11,15 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from pathlib import Path
 
 import numpy as np
 
 from bench.common.local_server import LocalServer, local_server, squeezenet
+from bench.common.measure import memory_mib
 from lumen_uring import Client
 
 _WORKERS = (1, 2, 8)
 _FIELDS = ("Rss", "Pss_Anon", "Pss_File")
-
-
-def _memory_mib(pid: int) -> dict[str, float]:
-    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
-    words = [line.split() for line in lines]
-    return {name[:-1]: int(kib) / 1024 for name, kib, *_ in words if name[:-1] in _FIELDS}
 
 
 def _use(server: LocalServer, requests: int) -> None:
@@ -38,9 +32,9 @@ def _use(server: LocalServer, requests: int) -> None:
 def _row(model: str, workers: int, label: str) -> None:
     options = (f"--model=squeezenet={model}", f"--set=engine.thread_count={workers}")
     with local_server(*options) as server:
-        ready = _memory_mib(server.pid)
+        ready = memory_mib(server.pid)
         _use(server, 8 * workers)
-        used = _memory_mib(server.pid)
+        used = memory_mib(server.pid)
         cells = "".join(f"{ready[name]:10.1f}{used[name]:8.1f}" for name in _FIELDS)
         print(f"{workers:7}  {label:6}{server.ready_s:8.2f}{cells}")
 

@@ -43,7 +43,8 @@ static void by_hand(void) {
     CHECK(!lm_token_bucket_acquire(&bucket, 1, 5000));
 }
 
-/* What is charged beyond what is there is owed: the bucket fills from below. */
+/* A bucket that is charged more than it holds owes the rest: nobody gets a token before the rate
+ * has brought so many. */
 static void charged(void) {
     struct lm_token_bucket bucket = made(0, 0, 5);
     lm_token_bucket_charge(&bucket, UINT32_MAX, 5);

@@ -14,7 +14,7 @@ enum {
 };
 
 #define ELAPSED_MAX ((1ull << ELAPSED_BITS) - 1)
-#define GONE_MAX (1ull << 62) /* without the burst */
+#define GONE_MAX (1ull << 62) /* a bucket counts so many units as gone, beside its burst */
 
 _Static_assert(UNITS_PER_NS_MAX == 1 << 2 && 2 + FRACTION_BITS < 64, "units_per_ns fits its word");
 _Static_assert(2 + ELAPSED_BITS <= 62, "what has flowed in is at most 2^62 units");
