@@ -22,6 +22,8 @@ from bench.common.adversaries import ADVERSARIES, SETTINGS
 from lumen_uring import Client
 from lumen_uring.ring.stats import read
 
+pytestmark = pytest.mark.once  # which thread runs a model is the same on both backends
+
 BY_TIME = ("its Runs are short", "its Runs take longer than a hand-over")
 ROOMY = {"max_request_bytes": "16MiB", "arena_bytes": "512MiB"}
 SMALL = 1000  # of what a request asks for: it takes a moment, whoever runs it

@@ -15,6 +15,8 @@ from conftest import Serve
 from harness import Server, eventually
 from web import Http
 
+pytestmark = pytest.mark.once  # what waits for a worker is the same on both backends
+
 X = np.arange(16, dtype="<f4").reshape(1, 16)
 LONG_US = 3_600_000_000
 
