@@ -59,6 +59,10 @@ def eventually(
         pause_s = min(pause_s * 1.5, 0.05)  # looking takes a core from what is waited for
 
 
+# Why the time of a Run decides which threads run a model, on the machine as it is: and which do.
+BY_TIME = {"its Runs are short": "auto", "its Runs take longer than a hand-over": "worker"}
+
+
 def stand_still(pid: int) -> None:
     """Stops a process, and waits until all its threads stand: SIGSTOP only asks for that."""
     os.kill(pid, signal.SIGSTOP)

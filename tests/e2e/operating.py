@@ -116,3 +116,17 @@ class Reloaded:
             found=lambda: self.server.errors[before:],
         )  # fmt: skip
         return self.server.errors[before:]
+
+
+def bulk_ns(server: harness.Server) -> int:
+    """The CPU time of the threads for many texts, once they sleep: where others want the cores they
+    may wait for one long after the answer came."""
+    tasks = Path(f"/proc/{server.process.pid}/task").iterdir()
+    threads = [task for task in tasks if (task / "comm").read_text().startswith("lumen-b")]
+
+    def sleep() -> bool:
+        states = [(task / "stat").read_text().rpartition(")")[2].split()[0] for task in threads]
+        return set(states) == {"S"}
+
+    eventually(sleep, "threads that sleep")
+    return sum(int((task / "schedstat").read_text().split()[0]) for task in threads)

@@ -19,6 +19,7 @@ struct lm_bulk {
 
 /* Of a request, whoever has a token of it. */
 struct lm_bulk_share {
+    bool is_whole; /* the places of its answers are not known before: one thread runs all texts */
     const uint32_t *starts; /* of each text, and of its second one, in the inputs' strings */
     lm_atomic_u64 next;     /* the first text that nobody has taken */
     lm_atomic_u64 tokens;   /* that are not back yet */

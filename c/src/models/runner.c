@@ -40,7 +40,7 @@ static int run_with_optionals(const struct lm_model *model, const struct lm_run 
 }
 
 static int run_session(const struct lm_model *model, const struct lm_run *run) {
-    OrtSession *session = run->wide ? run->wide->session : model->sessions[run->worker];
+    OrtSession *session = run->wide ? run->wide->session : model->sessions[run->session];
     if (run->optionals) return run_with_optionals(model, run, session);
     return lm_ort_run(run->ort, session, model->input_names, (const OrtValue *const *)run->values,
                       model->input_count, model->output_names, run->values + model->input_count,
@@ -60,7 +60,7 @@ static int run_engine(const struct lm_model *model, const struct lm_run *run) {
 static int run_sequence(const struct lm_model *model, const struct lm_run *run) {
     static const struct lm_sequence_turn beside = {
         .at = LM_SEQUENCE_NONE, .starts = true, .ends = true};
-    return lm_sequences_run(model->sequences, run->ort, model->sessions[run->worker],
+    return lm_sequences_run(model->sequences, run->ort, model->sessions[run->session],
                             run->turn ? run->turn : &beside, run->values, model->input_count,
                             model->output_count);
 }
@@ -104,7 +104,7 @@ static uint64_t experts_warm_ns(const struct lm_model *model) {
 static struct lm_text_run text_run(const struct lm_model *model, const struct lm_run *run) {
     return (struct lm_text_run){.ort = run->ort,
                                 .session =
-                                    run->wide ? run->wide->session : model->sessions[run->worker],
+                                    run->wide ? run->wide->session : model->sessions[run->session],
                                 .worker = run->worker,
                                 .rows = run->sizes ? run->sizes->rows : 0,
                                 .ask = run->text};
@@ -160,6 +160,7 @@ const struct lm_runner lm_runners[LM_RUNNER_KINDS] = {
 
 int lm_model_run(const struct lm_model *model, const struct lm_ort *ort, uint32_t worker,
                  OrtValue **values) {
-    const struct lm_run run = {.ort = ort, .worker = worker, .cpu = -1, .values = values};
+    const struct lm_run run = {
+        .ort = ort, .worker = worker, .session = worker, .cpu = -1, .values = values};
     return lm_runner_of(model)->run(model, &run);
 }

@@ -15,7 +15,8 @@ struct lm_sequence_turn;
 /* One Run, as its thread gives it. */
 struct lm_run {
     const struct lm_ort *ort;
-    uint32_t worker;   /* whose session, engine or box runs it */
+    uint32_t worker;   /* whose room, engine or box is used */
+    uint32_t session;  /* of the model's: the worker's own, or one that it shares */
     int32_t cpu;       /* that this thread is pinned to; -1: none */
     OrtValue **values; /* the model's inputs, then its outputs: of a Run on ONNX Runtime's values */
     void *const *inputs; /* where the tensors lie: of a Run in place */

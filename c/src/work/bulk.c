@@ -64,12 +64,14 @@ static bool gives_way(const struct lm_request *request) {
 bool lm_bulk_take(struct lm_worker *worker, uint32_t job) {
     struct lm_bulk *bulk = &worker->shared->bulk;
     struct lm_request *request = lm_worker_request(worker, job);
-    const uint32_t rows = request->sizes.rows;
-    if (!request->model->text || !lm_request_is_in_place(request) || !gives_way(request) ||
-        bulk->count == 0 || lm_carrier_of(request)->has_places || !find_starts(request))
-        return false;
-    const uint32_t wanted = rows < bulk->count ? rows : bulk->count;
     struct lm_bulk_share *share = &request->share;
+    if (!request->model->text || !gives_way(request) || bulk->count == 0 ||
+        lm_carrier_of(request)->has_places)
+        return false;
+    share->is_whole = !lm_request_is_in_place(request);
+    if (!share->is_whole && !find_starts(request)) return false;
+    const uint32_t rows = share->is_whole ? 1 : request->sizes.rows;
+    const uint32_t wanted = rows < bulk->count ? rows : bulk->count;
     /* relaxed, all: shown by the push of a token */
     lm_store_relaxed_u64(&share->next, 0);
     lm_store_relaxed_u32(&share->failed, 0);
@@ -109,10 +111,8 @@ static void fail(struct lm_request *request, int code, const char *why) {
 static int run_text(struct lm_worker *worker, const struct lm_request *request, uint32_t row) {
     const struct lm_model *model = request->model;
     const uint32_t *starts = request->share.starts + (size_t)row * model->input_count;
-    const uint32_t session = worker->index - worker->shared->worker_count;
-    const bool has_own = session < model->session_count && model->sessions[session];
     const struct lm_text_run run = {.ort = &worker->shared->ort,
-                                    .session = model->sessions[has_own ? session : 0],
+                                    .session = model->sessions[lm_worker_session(worker, model)],
                                     .worker = worker->index,
                                     .first = row,
                                     .rows = 1,
@@ -128,7 +128,7 @@ static int run_text(struct lm_worker *worker, const struct lm_request *request, 
 static void work(struct lm_worker *worker, uint32_t job) {
     struct lm_request *request = lm_worker_request(worker, job);
     struct lm_bulk_share *share = &request->share;
-    for (;;) {
+    while (!share->is_whole) {
         /* relaxed, both: a number for each taker; a failure that is not seen costs a Run */
         uint64_t row = lm_count_relaxed_u64(&share->next, 1);
         if (row >= request->sizes.rows || lm_load_relaxed_u32(&share->failed)) break;

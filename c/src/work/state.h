@@ -71,6 +71,16 @@ static inline struct lm_line *lm_worker_line_of(const struct lm_worker *worker, 
     return node == worker->node ? worker->line : lm_node_line(node);
 }
 
+/* The model's session that it runs. Threads beside the workers, which come behind them, share
+ * theirs. */
+static inline uint32_t lm_worker_session(const struct lm_worker *worker,
+                                         const struct lm_model *model) {
+    const uint32_t workers = worker->shared->worker_count;
+    if (worker->index < workers) return worker->index;
+    const uint32_t session = worker->index - workers;
+    return session < model->session_count && model->sessions[session] ? session : 0;
+}
+
 /* The answer is known: false when the I/O thread has given up waiting and answered itself. */
 static inline bool lm_worker_may_answer(struct lm_request *request) {
     if (lm_request_claim(request)) return true;

@@ -82,6 +82,7 @@ int lm_width_run(struct lm_worker *worker, struct lm_request *request, OrtValue 
     const bool is_engine = in_place && lm_runner_of(model)->is_engine;
     struct lm_run run = {.ort = &worker->shared->ort,
                          .worker = worker->index,
+                         .session = lm_worker_session(worker, model),
                          .cpu = worker->pinned ? worker->cpu : -1,
                          .values = values,
                          .inputs = request->layout.inputs,

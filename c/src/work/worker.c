@@ -242,11 +242,17 @@ static void give_back(struct lm_io *io, uint32_t slot) {
 
 void lm_worker_finish(struct lm_worker *worker, uint32_t job) {
     struct lm_request *request = lm_worker_request(worker, job);
-    request->inferred_ns = lm_now_ns();
-    request->worked_ns += request->inferred_ns - request->preprocessed_ns;
-    if (!is_gone(worker, request)) {
-        lm_infer_answer(worker, request, request->share.code);
-        reply(worker, request);
+    const uint64_t now_ns = lm_now_ns();
+    if (request->share.is_whole) {
+        request->popped_ns = now_ns - request->worked_ns; /* up to here it has waited */
+        if (is_wanted(worker, request)) (void)run_group(worker, &request, 1, now_ns);
+    } else {
+        request->inferred_ns = now_ns;
+        request->worked_ns += now_ns - request->preprocessed_ns;
+        if (!is_gone(worker, request)) {
+            lm_infer_answer(worker, request, request->share.code);
+            reply(worker, request);
+        }
     }
     give_back(request->io, lm_job_slot(job));
 }

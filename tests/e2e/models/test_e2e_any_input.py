@@ -22,7 +22,7 @@ import pytest
 import web
 from conftest import Serve, zoo_settings
 from graphs import FLOAT, INT64, tensor
-from harness import Server
+from harness import BY_TIME, Server
 from onnx import TensorProto, helper
 from PIL import Image
 from web import Http
@@ -33,6 +33,7 @@ from lumen_uring.ring.stats import read
 pytestmark = pytest.mark.once  # the commands and the names are the same on both backends
 
 LONGEST = "n" * 255
+NONZERO = "it has NonZero, which may take any time"
 
 
 def tokens(path: Path) -> Path:
@@ -156,14 +157,6 @@ def test_bench_takes_any_input(server: Server, cache: Path) -> None:
     assert "--rows: expected it without --input" in done.stderr
 
 
-# Which of them the time of a Run decides, on the machine as it is.
-BY_TIME = (
-    ("auto", "its Runs are short"),
-    ("worker", "its Runs take longer than a hand-over"),
-    ("worker", "it has NonZero, which may take any time"),
-)
-
-
 def test_inspect_says_what_a_server_says(serve: Serve, cache: Path, tmp_path: Path) -> None:
     settings = zoo_settings(tmp_path)
     models = settings["models"]
@@ -187,7 +180,8 @@ def test_inspect_says_what_a_server_says(serve: Serve, cache: Path, tmp_path: Pa
         for model in (alone["model"], entry):
             assert model.pop("run_us") > 0  # measurements
             assert model.pop("width_why").startswith("a Run takes ")
-            assert (model.pop("run"), model.pop("run_why")) in BY_TIME
+            why = model.pop("run_why")
+            assert model.pop("run") == {**BY_TIME, NONZERO: "worker"}[why]
         assert {**alone["model"], "index": entry["index"]} == entry
         assert harness.run(["inspect", path], cache).stdout.endswith(f"Serve it: lumen {path}\n")
 

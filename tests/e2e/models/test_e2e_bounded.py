@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import web
 from conftest import Serve
-from harness import Server, eventually, run
+from harness import BY_TIME, Server, eventually, run
 from onnx import TensorProto, helper
 from web import Http
 
@@ -24,7 +24,6 @@ from lumen_uring.ring.stats import read
 
 pytestmark = pytest.mark.once  # which thread runs a model is the same on both backends
 
-BY_TIME = ("its Runs are short", "its Runs take longer than a hand-over")
 ROOMY = {"max_request_bytes": "16MiB", "arena_bytes": "512MiB"}
 SMALL = 1000  # of what a request asks for: it takes a moment, whoever runs it
 

@@ -14,6 +14,7 @@ import text_folders
 import tokenizers
 from harness import Server
 from json_http import ask, refused
+from operating import bulk_ns
 from text_folders import ENTITIES, SPECIAL, TABLE, TOKEN_HEAD, TYPES
 
 from lumen_uring import AsyncClient, Client
@@ -155,8 +156,10 @@ def test_entities_by_every_way(served: Server) -> None:
     assert [json.loads(text) for text in found["data"]] == expected
     rows = ask(served, "/v1/models/tokenizer:predict", {"instances": TEXTS})["predictions"]
     assert [json.loads(row["entities"]) for row in rows] == expected
+    before = bulk_ns(served)
     many = ask(served, "/v1/models/tokenizer:entities", {"inputs": TEXTS * 40})
     assert many == expected * 40
+    assert bulk_ns(served) > before  # they give way, as texts of other models do
 
     def check(found: Any, one: Any) -> None:
         places = [[(one.start, one.end) for one in row] for row in found]

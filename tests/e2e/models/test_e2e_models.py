@@ -14,7 +14,7 @@ import onnx
 import pytest
 import wire
 from conftest import ZOO_LARGE_COLUMNS, ZOO_OUTPUT_BYTES, ZOO_WIDE_COLUMNS, Serve
-from harness import Server
+from harness import BY_TIME, Server
 from onnx import helper
 
 from lumen_uring import Client
@@ -261,7 +261,8 @@ def test_the_description_says_how_pictures_are_seen(zoo: Server) -> None:
     assert (limits["double"], limits["several"], limits["tag"]) == (256, 64, 1)
     several = models[zoo.models["several"]]
     assert several.pop("run_us") > 0  # type: ignore[operator]
-    assert (several.pop("run"), several.pop("run_why")) == ("auto", "its Runs are short")
+    why = several.pop("run_why")
+    assert several.pop("run") == BY_TIME[str(why)]
     assert several.pop("width_why").startswith("a Run takes ")  # type: ignore[attr-defined]
     assert (several.pop("engine"), several.pop("engine_why")) == ("onnxruntime", "it has 3 inputs")
     assert (several.pop("width"), several.pop("providers")) == (1, ["cpu"])

@@ -20,6 +20,7 @@ import text_folders
 from harness import Server, eventually
 from json_http import ask, refused
 from onnx import TensorProto
+from operating import bulk_ns
 
 from lumen_uring import AsyncClient, Client
 from lumen_uring.errors import BadRequest, RateLimited
@@ -321,14 +322,14 @@ def test_a_key_may_be_bound_to_give_way(models: Path, cache: Path) -> None:
     with Server(settings, cache) as server:
         for token, gives_way in (("token-of-the-index", True), ("token-of-people", False)):
             headers = {"Authorization": f"Bearer {token}", "Priority": "u=0"}
-            before = asleep_ns(server)
+            before = bulk_ns(server)
             body = {"model": "mean", "input": "a cat", "priority": 0}
             assert asked_with(headers, server, body) == 200
-            assert (asleep_ns(server) > before) == gives_way, token
-            before = asleep_ns(server)
+            assert (bulk_ns(server) > before) == gives_way, token
+            before = bulk_ns(server)
             with Client("127.0.0.1", server.port, token=token) as client:
                 client.infer("mean", {"text": np.array(["a cat"], object)})
-            assert (asleep_ns(server) > before) == gives_way, token
+            assert (bulk_ns(server) > before) == gives_way, token
 
 
 def test_a_key_has_a_rate_of_tokens(models: Path, cache: Path, tmp_path: Path) -> None:
@@ -486,20 +487,6 @@ def test_many_texts_are_answered_in_their_order(served: Server, count: int) -> N
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
-def asleep_ns(server: Server) -> int:
-    """The CPU time of the threads for many texts, once they sleep: where others want the cores they
-    may wait for one long after the answer came."""
-    tasks = Path(f"/proc/{server.process.pid}/task").iterdir()
-    threads = [task for task in tasks if (task / "comm").read_text().startswith("lumen-b")]
-
-    def sleep() -> bool:
-        states = [(task / "stat").read_text().rpartition(")")[2].split()[0] for task in threads]
-        return set(states) == {"S"}
-
-    eventually(sleep, "threads that sleep")
-    return sum(int((task / "schedstat").read_text().split()[0]) for task in threads)
-
-
 def test_a_priority_says_who_gives_way(served: Server) -> None:
     many, few = ["a cat"] * 16, ["a cat"]
     expected = unit(text_folders.vectors("a cat").mean(0))
@@ -511,30 +498,30 @@ def test_a_priority_says_who_gives_way(served: Server) -> None:
         (many, 0, False),
         (many * 5, 0, True),
     ):
-        before = asleep_ns(served)
+        before = bulk_ns(served)
         body = {"model": "mean", "input": texts, "priority": priority}
         for one in ask(served, "/v1/embeddings", body)["data"]:
             np.testing.assert_allclose(one["embedding"], expected, atol=1e-6)
-        assert (asleep_ns(served) > before) == gives_way, (len(texts), priority)
+        assert (bulk_ns(served) > before) == gives_way, (len(texts), priority)
     for header, priority, gives_way in (
         ("u=3", None, False),
         ("i, u=6", None, True),
         ("u=6", 0, False),  # the body knows more of its request
         ("u=0", 1, True),
     ):
-        before = asleep_ns(served)
+        before = bulk_ns(served)
         body = {"model": "mean", "input": "a cat", "priority": priority}
         assert asked_with({"Priority": header}, served, body) == 200
-        assert (asleep_ns(served) > before) == gives_way, (header, priority)
+        assert (bulk_ns(served) > before) == gives_way, (header, priority)
     for path, words, more, gives_way in (
         ("/tokenize", 10, {}, False),
         ("/tokenize", 10_000, {"priority": 0}, True),  # all of it is read
         ("/embed", 10_000, {}, False),
         ("/embed", 10_000, {"truncation_direction": "Left"}, True),
     ):
-        before = asleep_ns(served)
+        before = bulk_ns(served)
         ask(served, path, {"model": "mean", "inputs": "a " * words, **more})
-        assert (asleep_ns(served) > before) == gives_way, (path, words, more)
+        assert (bulk_ns(served) > before) == gives_way, (path, words, more)
     code, said = refused(served, "/v1/embeddings", {"input": "a", "model": "mean", "priority": -1})
     assert code == 400
     assert "priority" in said["error"]["message"]

@@ -13,6 +13,7 @@ import text_folders
 import tokenizers
 from harness import Server
 from json_http import ask, refused
+from operating import bulk_ns
 
 pytestmark = pytest.mark.once  # what runs models: the same on both backends
 
@@ -118,6 +119,18 @@ def test_a_vector_for_each_token(served: Server, model: str) -> None:
     whole = ask(served, "/embed", {"model": model, "inputs": TEXTS[0], "normalize": True})
     mean = np.mean(found[0], axis=0)
     np.testing.assert_allclose(whole[0], mean / np.linalg.norm(mean), atol=1e-6)
+
+
+def test_vectors_of_many_texts_give_way(served: Server) -> None:
+    """One thread of those for many texts runs all of them, and no worker."""
+    alone = ask(served, "/embed_all", {"model": "tokenizer", "inputs": TEXTS})
+    before = bulk_ns(served)
+    many = ask(served, "/embed_all", {"model": "tokenizer", "inputs": TEXTS * 20})
+    assert bulk_ns(served) > before
+    assert many == alone * 20
+    before = bulk_ns(served)
+    assert ask(served, "/embed_all", {"model": "tokenizer", "inputs": TEXTS}) == alone
+    assert bulk_ns(served) == before
 
 
 def test_vectors_of_too_many_tokens_are_refused(served: Server) -> None:
