@@ -1,6 +1,7 @@
 """`make texts`: sentence embeddings of Lumen and of FastAPI, in one run, on the same cores.
 
-A developer's tool. All serve all-MiniLM-L6-v2 (common/wheels.py fetches it once) to clients of
+A developer's tool. `--servers` adds infinity with its ONNX engine, which brings PyTorch along (1.3
+GB with its CPU build). All serve all-MiniLM-L6-v2 (common/wheels.py fetches it once) to clients of
 OpenAI's `/v1/embeddings` with base64: a query of 6 words and a passage of 200, over some numbers of
 connections; then an index of passages, 64 a request, beside queries at 20 a second. The limit is a
 bare session of ONNX Runtime, a thread for each core. The client is on the server's own cores: its
@@ -17,6 +18,7 @@ import json
 import os
 import random
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -29,7 +31,7 @@ from typing import Any, Final
 import numpy as np
 import onnxruntime  # type: ignore[import-untyped,unused-ignore]
 
-from bench.common import measure, wheels
+from bench.common import measure, oip, wheels
 from bench.common.local_server import local_server
 from bench.common.options import add_rounds, some_of
 from bench.peers import servers
@@ -66,6 +68,7 @@ _WORDS: Final = [
 _PASSAGES: Final = 64  # of a request to the index
 _RATE: Final = 20  # queries a second beside it
 _PACKAGES: Final = ("fastapi", "uvicorn[standard]", "tokenizers==0.23.3", "numpy")
+_INFINITY: Final = ("infinity-emb[optimum,server]==0.0.78", "torch==2.13.0")
 
 
 def passage(words: int, seed: int = 0) -> str:
@@ -136,10 +139,41 @@ def fastapi(folder: Path, tuned: bool) -> Iterator[Running]:
         yield Running(port, process.pid, time.monotonic() - began)
 
 
+@contextmanager
+def infinity(folder: Path) -> Iterator[Running]:
+    """infinity-emb as people start it, but for the Runs at its start. Its ONNX engine finds a file
+    beside config.json alone, in the folder that it is started in."""
+    python = environment("infinity", [*_INFINITY, f"onnxruntime=={onnxruntime.__version__}"])
+    port = servers.free_port()
+    with tempfile.TemporaryDirectory() as here:
+        for file in (*folder.iterdir(), folder / "onnx" / "model.onnx"):
+            if file.name != "onnx":
+                Path(here, file.name).symlink_to(file)
+        command = ["env", "-C", here, str(python.with_name("infinity_emb")), "v2"]
+        command += ["--model-id", ".", "--served-model-name", "m", "--engine", "optimum"]
+        command += [
+            "--device",
+            "cpu",
+            "--pooling-method",
+            "mean",
+            "--no-model-warmup",
+            "--url-prefix",
+            "/v1",
+        ]
+        command += ["--host", "127.0.0.1", "--port", str(port), "--log-level", "error"]
+        began = time.monotonic()
+        settings = {"HF_HUB_OFFLINE": "1"}
+        cores = os.sched_getaffinity(0)
+        with servers.started("infinity", command, settings, cores) as process:
+            process.wait_until(lambda: oip.ask(port, "GET", "/health")[0] == 200)
+            yield Running(port, process.pid, time.monotonic() - began)
+
+
 SERVERS: Final[dict[str, Callable[[Path], Any]]] = {
     "lumen": lumen,
     "fastapi as written": partial(fastapi, tuned=False),
     "fastapi tuned": partial(fastapi, tuned=True),
+    "infinity": infinity,
 }
 
 
@@ -240,15 +274,19 @@ def bare(folder: Path, text: str, threads: int, sessions: int, seconds: float) -
     return sum(counts) / seconds
 
 
-def check(folder: Path) -> None:
+def check(folder: Path, names: list[str]) -> None:
     """Everybody gives the same vectors.
+
+    Args:
+        folder: of the model.
+        names: in SERVERS.
 
     Raises:
         RuntimeError: they differ.
     """
     found: list[Any] = []
-    for start in SERVERS.values():
-        with start(folder) as server:
+    for name in names:
+        with SERVERS[name](folder) as server:
             (data,) = Caller(server.port).ask(body(_QUERY))["data"]
             found.append(np.frombuffer(base64.b64decode(data["embedding"]), np.float32))
     if any(np.abs(one - found[0]).max() > 1e-5 for one in found):
@@ -262,13 +300,13 @@ def one_round(folder: Path, options: argparse.Namespace) -> None:
         each = bare(folder, text, 1, cores, options.seconds)
         alone = bare(folder, text, cores, 1, options.seconds)
         print(f" {what}: bare {each:.1f}/s, one at a time {alone:.1f}/s")
-        for name, start in SERVERS.items():
-            with start(folder) as server:
+        for name in options.servers:
+            with SERVERS[name](folder) as server:
                 for connections in options.connections:
                     figures = load(server, text, connections, options)
                     print(f"  {name}, {connections} connections: {figures}", flush=True)
-    for name, start in SERVERS.items():
-        with start(folder) as server:
+    for name in options.servers:
+        with SERVERS[name](folder) as server:
             ready_mib = server.memory_mib()
             figures = beside(server.port, options.requests, options.seconds)
             told = ", ".join(f"{key} {value:.1f}" for key, value in figures.items())
@@ -286,11 +324,16 @@ def main() -> int:
     add_rounds(parser, rounds=2, seconds=5, warmup=0.5, connections=(1, 4, 16, 64))
     graphs = ["int8", "float32"]
     parser.add_argument("--graphs", type=some_of(graphs), default=graphs, metavar="NAME,NAME")
+    first = list(SERVERS)[:-1]
+    parser.add_argument(
+        "--servers", type=some_of(list(SERVERS)), default=first, metavar="NAME,NAME",
+        help=f"some of {', '.join(SERVERS)} (all but the last one)",
+    )  # fmt: skip
     parser.add_argument("--requests", type=int, default=3, help="to the index (%(default)s)")
     options = parser.parse_args()
     folders = {name: wheels.minilm(float32=name == "float32") for name in options.graphs}
     for folder in folders.values():
-        check(folder)
+        check(folder, options.servers)
     for number in range(options.rounds):
         for name, folder in folders.items():
             print(f"round {number + 1}, {name}")
