@@ -151,15 +151,8 @@ def infinity(folder: Path) -> Iterator[Running]:
                 Path(here, file.name).symlink_to(file)
         command = ["env", "-C", here, str(python.with_name("infinity_emb")), "v2"]
         command += ["--model-id", ".", "--served-model-name", "m", "--engine", "optimum"]
-        command += [
-            "--device",
-            "cpu",
-            "--pooling-method",
-            "mean",
-            "--no-model-warmup",
-            "--url-prefix",
-            "/v1",
-        ]
+        command += ["--device", "cpu", "--pooling-method", "mean"]  # by default not this model's
+        command += ["--no-model-warmup", "--url-prefix", "/v1"]
         command += ["--host", "127.0.0.1", "--port", str(port), "--log-level", "error"]
         began = time.monotonic()
         settings = {"HF_HUB_OFFLINE": "1"}
