@@ -78,6 +78,14 @@ enum {
     LM_LINGER_MS = 1000,
     LM_TOKEN_BYTES_MAX = 256, /* what a client presents for its key */
 
+    /* HTTP/2. */
+    LM_HTTP2_STREAMS_MAX = 64,             /* of a connection, at a time */
+    LM_STREAMS_MAX = 4096,                 /* of an I/O thread: entries beside its connections */
+    LM_HTTP2_STREAM_WINDOW = 1 << 20,      /* of a body, ahead of who reads it */
+    LM_HTTP2_CONNECTION_WINDOW = 16 << 20, /* of all bodies of a connection */
+    LM_HTTP2_FRAME_MAX = 1 << 20,          /* that a client may send */
+    LM_HTTP2_SENT_MAX = 64 << 10,          /* that the server sends: others have their turn */
+
     /* HTTP/1.1. */
     LM_HTTP_HEAD_BYTES_MAX =
         16384, /* request line and headers, with the empty line that ends them */

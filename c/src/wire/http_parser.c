@@ -115,9 +115,7 @@ static int version(const struct parse *p, const char *at) {
         return lm_http_refuse(505, p->why, p->why_bytes,
                               "version: expected HTTP/1.0 or HTTP/1.1, found %s%s",
                               lm_http_quote((struct lm_slice){at, sizeof shape - 1}).text,
-                              at[5] == '2' ? ": this port speaks neither HTTP/2 nor gRPC, whose "
-                                             "clients have an HTTP/1.1 form (tritonclient.http)"
-                                           : "");
+                              at[5] == '2' ? ": HTTP/2 begins a connection with its preface" : "");
     p->head->minor = (uint8_t)(at[7] - '0');
     int end_bytes = line_end(p, at + 8, "CR LF after the version");
     return end_bytes > 0 ? 8 + end_bytes : end_bytes;
