@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/topology.h"
 #include "dialects/http.h"
+#include "dialects/http2.h"
 #include "flow/accept.h"
 #include "flow/advance.h"
 #include "flow/answer_cache.h"
@@ -67,6 +68,7 @@ int lm_io_open(struct lm_io *io, struct lm_shared *shared, struct lm_node *node,
     if (!code) code = lm_answers_open(io, capacity);
     if (!code) code = lm_request_lists_hold(io->models->lists, io);
     if (!code) code = lm_http_open(io);
+    if (!code) code = lm_http2_open(io, connections);
     for (uint32_t m = 0; !code && m < io->models->count; m++)
         code = lm_io_model_open(io, io->models->models[m]);
     return code;
@@ -96,6 +98,7 @@ void lm_io_close(struct lm_io *io) {
     free(io->requests);
     free(io->scrap);
     lm_http_close(io);
+    lm_http2_close(io);
     io->requests = NULL;
     io->scrap = NULL;
 }
@@ -122,13 +125,24 @@ static void readable(struct lm_io *io, const struct lm_completion *completion) {
     }
 }
 
+/* A reply, or what a connection sends of its streams. */
+static void sent(struct lm_io *io, const struct lm_completion *completion) {
+    struct lm_connection *connection = lm_io_connection(io, completion->index);
+    const struct lm_dialect *dialect = lm_io_dialect(io, connection);
+    if (dialect->sent) {
+        dialect->sent(io, connection, completion);
+    } else {
+        lm_reply_completed(io, completion);
+    }
+}
+
 static void complete(struct lm_io *io, const struct lm_completion *completion) {
     switch (completion->op) {
     case LM_OP_ACCEPT: lm_accept_completed(io, completion); break;
     case LM_OP_RECV_HEADER:
     case LM_OP_RECV: lm_receive_completed(io, completion); break;
     case LM_OP_READABLE: readable(io, completion); break;
-    case LM_OP_SEND: lm_reply_completed(io, completion); break;
+    case LM_OP_SEND: sent(io, completion); break;
     case LM_OP_CONNECT: /* the server dials nobody */
     case LM_OP_WAKE:
     case LM_OP_CANCEL: break; /* the loop looks at everything anyway */

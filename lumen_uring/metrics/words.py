@@ -94,11 +94,12 @@ OUTCOMES: Final[tuple[tuple[str, Words], ...]] = (
 COUNTERS: Final[tuple[tuple[str, str, str, tuple[tuple[str, Words], ...]], ...]] = (
     (
         "lumen_protocol_requests",
-        "Requests whose complete header was read, by protocol (native or http)",
+        "Requests whose complete header was read, by protocol (native, http or http2)",
         "protocol",
         (
             ("native", (("io", "native_requests"),)),
             ("http", (("io", "http_requests"),)),
+            ("http2", (("io", "http2_requests"),)),
         ),
     ),
     (

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "dialects/greeting.h"
 #include "dialects/http.h"
+#include "dialects/http2.h"
 #include "dialects/http_documents.h"
 #include "dialects/native.h"
 #include "flow/accept.h"
@@ -129,6 +130,7 @@ static void open_settings(void) {
     sim_shared.dialects[LM_DIALECT_OPEN] = &lm_greeting;
     sim_shared.dialects[LM_DIALECT_NATIVE] = &lm_native;
     sim_shared.dialects[LM_DIALECT_HTTP] = &lm_http;
+    sim_shared.dialects[LM_DIALECT_HTTP2] = &lm_http2;
     lm_shared_use_models(&sim_shared, &sim_models);
 }
 

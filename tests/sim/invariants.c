@@ -423,7 +423,7 @@ static void check_sleep(const struct lm_io *io, uint64_t timeout_ns) {
 void check_io(struct lm_io *io, uint64_t timeout_ns) {
     check_sleep(io, timeout_ns);
     struct sums sums = {0};
-    SIM_CHECK(io->arena.slot_count <= SLOTS_MAX && io->connection_capacity <= CONNECTIONS_MAX,
+    SIM_CHECK(io->arena.slot_count <= SLOTS_MAX && io->connections_used <= CONNECTIONS_MAX,
               "SLOTS_MAX or CONNECTIONS_MAX is too small");
     memset(held, 0, sizeof held);
     memset(working, 0, sizeof working);

@@ -133,8 +133,8 @@ MUTANTS = (
     Mutant(
         "buffer is not given back",
         RECEIVE,
-        "    lm_io_buffer_return(io, connection->buffer);\n    connection->buffer = LM_NO_BUFFER;\n}\n\nstatic void arm",
-        "    connection->buffer = LM_NO_BUFFER;\n}\n\nstatic void arm",
+        "    lm_io_buffer_return(io, connection->buffer);\n    connection->buffer = LM_NO_BUFFER;\n}\n\n/* One that waits",
+        "    connection->buffer = LM_NO_BUFFER;\n}\n\n/* One that waits",
     ),
     Mutant(
         "buffer of an end is kept",
@@ -397,8 +397,9 @@ MUTANTS = (
     Mutant(
         "connections are not counted down",
         CONNECTION,
-        "    (void)lm_sub_relaxed_u64(&io->shared->connections_open, 1);",
-        "   ",
+        "    (void)lm_sub_relaxed_u64(&io->shared->connections_open, 1); /* relaxed: a count alone */\n"
+        "    io->connections_open--;",
+        "    io->connections_open--;",
     ),
     Mutant(
         "bytes wait in a header buffer",

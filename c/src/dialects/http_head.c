@@ -126,8 +126,7 @@ void lm_http_take_head(struct lm_io *io, struct lm_connection *connection,
                        const struct lm_http_head *head) {
     struct lm_http_match match = {0};
     uint32_t found = (uint32_t)lm_http_find_route(head, &match);
-    lm_add_single_writer_u64(&io->stats->io.requests, 1);
-    lm_add_single_writer_u64(&io->stats->io.http_requests, 1);
+    lm_http_count(io, connection);
     connection->in.call = (struct lm_http_call){
         .content_bytes = head->content_length,
         .json_bytes = head->json_bytes,

@@ -69,10 +69,19 @@ void lm_http_refuse_unread(struct lm_io *io, struct lm_connection *connection, u
     if (connection->in.read_state == LM_READ_HEADER) {
         connection->in.call.head_only = false; /* of the request before, as is: */
         connection->in.call.route = LM_ROUTE_NONE;
-        lm_add_single_writer_u64(&io->stats->io.requests, 1);
-        lm_add_single_writer_u64(&io->stats->io.http_requests, 1);
+        lm_http_count(io, connection);
     }
     lm_http_refuse_close(io, connection, code, why);
+}
+
+void lm_http_count(struct lm_io *io, const struct lm_connection *connection) {
+    struct lm_io_counters *counters = &io->stats->io;
+    lm_add_single_writer_u64(&counters->requests, 1);
+    if (lm_connection_is_stream(connection)) {
+        lm_add_single_writer_u64(&counters->http2_requests, 1);
+    } else {
+        lm_add_single_writer_u64(&counters->http_requests, 1);
+    }
 }
 
 /* Ends the connection that has collected a head in a block for the longest time. The one whose call

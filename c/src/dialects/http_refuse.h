@@ -29,4 +29,7 @@ struct lm_http_block *lm_http_refuse_for_block(struct lm_io *io, struct lm_conne
 void lm_http_give_up(struct lm_io *io, struct lm_connection *connection, enum lm_status status,
                      const char *why);
 
+/* A head is read, good or bad: a request of HTTP/1.1, or in a stream of HTTP/2. */
+void lm_http_count(struct lm_io *io, const struct lm_connection *connection);
+
 #endif

@@ -32,7 +32,10 @@ static bool is_between_requests(const struct lm_connection *connection) {
 }
 
 static void send_and_receive(struct lm_io *io, struct lm_connection *connection) {
-    if (lm_load_relaxed_u32(&connection->gone)) { /* relaxed: written by this thread */
+    const struct lm_dialect *dialect = lm_io_dialect(io, connection);
+    if (dialect->carry) {
+        dialect->carry(io, connection);
+    } else if (lm_load_relaxed_u32(&connection->gone)) { /* relaxed: written by this thread */
         lm_reply_drop_waiting(io, connection);
     } else {
         lm_reply_flush(io, connection);
@@ -47,6 +50,9 @@ static void send_and_receive(struct lm_io *io, struct lm_connection *connection)
 }
 
 static void advance(struct lm_io *io, struct lm_connection *connection) {
+    if (lm_connection_is_stream(connection))
+        lm_connection_mark(io,
+                           lm_io_connection(io, connection->carrier)); /* it may have to say so */
     send_and_receive(io, connection);
     if (connection->ended) lm_connection_drop_reading(io, connection);
     bool busy = is_busy(connection);

@@ -52,7 +52,8 @@ void lm_connection_move(struct lm_io *io, struct lm_connection *connection,
     list_append(io, connection, list);
 }
 
-int lm_connections_open(struct lm_io *io, uint32_t capacity) {
+int lm_connections_open(struct lm_io *io, uint32_t connections) {
+    const uint32_t capacity = connections + LM_STREAMS_MAX;
     /* Untouched: an entry costs memory from its first connection on. */
     int code = lm_mapping_reserve(&io->connection_memory, capacity * sizeof *io->connections);
     if (code) {
@@ -76,7 +77,8 @@ int lm_connections_open(struct lm_io *io, uint32_t capacity) {
 void lm_connections_close(struct lm_io *io) {
     for (uint32_t i = 0; i < io->connections_used; i++) {
         int fd = io->connections[i].fd;
-        if (fd != LM_FD_FREE && fd != LM_FD_PARKED) close(fd);
+        bool has_own = !lm_connection_is_stream(&io->connections[i]);
+        if (has_own && fd != LM_FD_FREE && fd != LM_FD_PARKED) close(fd);
     }
     free(io->deadlines);
     io->deadlines = NULL;
@@ -95,10 +97,10 @@ static bool count_connection(struct lm_shared *shared) {
     return true;
 }
 
-struct lm_connection *lm_connection_open(struct lm_io *io, int fd, uint8_t transport) {
+/* An entry; NULL: all are taken. */
+static struct lm_connection *take_entry(struct lm_io *io, int fd, uint8_t transport) {
     uint32_t index = io->lists[LM_LIST_FREE].head;
-    bool full = index == LM_NO_CONNECTION && io->connections_used == io->connection_capacity;
-    if (full || !count_connection(io->shared)) return NULL;
+    if (index == LM_NO_CONNECTION && io->connections_used == io->connection_capacity) return NULL;
     if (index == LM_NO_CONNECTION) index = io->connections_used++;
     struct lm_connection *connection = &io->connections[index];
     lm_connection_move(io, connection, LM_LIST_NONE);
@@ -124,8 +126,28 @@ struct lm_connection *lm_connection_open(struct lm_io *io, int fd, uint8_t trans
     lm_store_relaxed_u32(&connection->gone, 0);
     size_t words = offsetof(struct lm_connection, fd);
     memcpy((uint8_t *)connection + words, (const uint8_t *)&fresh + words, sizeof fresh - words);
+    return connection;
+}
+
+struct lm_connection *lm_connection_open(struct lm_io *io, int fd, uint8_t transport) {
+    if (!count_connection(io->shared)) return NULL;
+    struct lm_connection *connection = take_entry(io, fd, transport);
+    if (!connection) {
+        (void)lm_sub_relaxed_u64(&io->shared->connections_open, 1); /* relaxed: a count alone */
+        return NULL;
+    }
     io->connections_open++;
     lm_add_single_writer_u64(&io->stats->io.connections_accepted, 1);
+    return connection;
+}
+
+struct lm_connection *lm_connection_open_stream(struct lm_io *io,
+                                                const struct lm_connection *carrier) {
+    if (io->streams_open == LM_STREAMS_MAX) return NULL;
+    struct lm_connection *connection = take_entry(io, carrier->fd, LM_TRANSPORT_STREAM);
+    if (!connection) return NULL;
+    connection->carrier = carrier->index;
+    io->streams_open++;
     return connection;
 }
 
@@ -242,20 +264,25 @@ void lm_connection_linger(struct lm_io *io, struct lm_connection *connection, ui
 
 void lm_connection_close(struct lm_io *io, struct lm_connection *connection) {
     LM_DEBUG_ASSERT(connection->in.receiving == LM_NO_SLOT && connection->buffer == LM_NO_BUFFER);
+    const bool is_stream = lm_connection_is_stream(connection);
     if (connection->fd == LM_FD_PARKED) {
         lm_fd_store_drop(io->fd_store, connection->index);
         io->connections_parked--;
-    } else {
+    } else if (!is_stream) {
         close(connection->fd);
         io->descriptor_freed = true;
     }
     connection->fd = LM_FD_FREE;
+    connection->generation = (connection->generation + 1) & 0xffffff;
+    lm_connection_move(io, connection, LM_LIST_FREE);
+    if (is_stream) {
+        io->streams_open--;
+        return;
+    }
     lm_region_drop(io, connection);
     lm_address_table_remove(&io->shared->addresses, connection->address);
     (void)lm_sub_relaxed_u64(&io->shared->connections_open, 1); /* relaxed: a count alone */
-    connection->generation = (connection->generation + 1) & 0xffffff;
     io->connections_open--;
     lm_add_single_writer_u64(&io->stats->io.connections_closed, 1);
-    lm_connection_move(io, connection, LM_LIST_FREE);
     if (io->accept_retry_ns) io->accept_retry_ns = io->now_ns; /* a descriptor is free again */
 }

@@ -69,7 +69,7 @@ struct lm_native_call {
 enum { LM_NO_BLOCK = UINT16_MAX, LM_NO_MODEL = UINT16_MAX };
 
 /* A request on its way in: what is known of it until a slot holds it, and where its bytes go. A
- * connection has one; a protocol of several requests at a time would have as many. */
+ * connection has one; one of HTTP/2 carries streams, each of which has one. */
 struct lm_stream {
     uint8_t read_state;   /* enum lm_read_state */
     uint8_t cut_short;    /* enum lm_status: why a half-read request ends; OK: its client left */
@@ -90,10 +90,12 @@ struct lm_stream {
             };
         };
         struct lm_http_call call;
+        uint32_t carried; /* HTTP/2: what the connection carries (dialects/http2_state.h) */
     };
 };
 
-enum { LM_TRANSPORT_TCP, LM_TRANSPORT_UNIX, LM_TRANSPORT_COUNT };
+/* A stream is carried by another connection, whose descriptor it has. */
+enum { LM_TRANSPORT_TCP, LM_TRANSPORT_UNIX, LM_TRANSPORT_STREAM, LM_TRANSPORT_COUNT };
 
 struct lm_connection {
     LM_CACHE_ALIGNED lm_atomic_u32 sender; /* the token of whoever sends on it: 0 free, 1 taken */
@@ -118,7 +120,10 @@ struct lm_connection {
     uint32_t reply_tail;
     uint32_t prev, next;
     uint32_t next_marked;
-    uint32_t address;  /* its entry in the table of addresses */
+    union {
+        uint32_t address; /* its entry in the table of addresses */
+        uint32_t carrier; /* of a stream: the connection that carries it */
+    };
     uint16_t region;   /* memory that it shares with its client (region.h), or LM_NO_REGION */
     bool read_shut;    /* by this side: the end of the stream says nothing of the client */
     uint8_t transport; /* LM_TRANSPORT_* (transport.h) */
@@ -150,6 +155,9 @@ void lm_connections_close(struct lm_io *io);
 
 /* Takes an entry for a descriptor (LM_TRANSPORT_*); NULL when the table is full. */
 struct lm_connection *lm_connection_open(struct lm_io *io, int fd, uint8_t transport);
+/* Takes an entry for a stream, beside those of connections; NULL: all are taken. */
+struct lm_connection *lm_connection_open_stream(struct lm_io *io,
+                                                const struct lm_connection *carrier);
 /* Nothing is armed, in flight or to be sent any more: the entry is free again. */
 void lm_connection_close(struct lm_io *io, struct lm_connection *connection);
 /* Moves a connection to another list, at its end. */
@@ -182,6 +190,9 @@ void lm_connection_drop_reading(struct lm_io *io, struct lm_connection *connecti
 
 /* Bytes of the next requests may be looked at: the pipeline has room and no own reply is stuck. */
 bool lm_connection_may_parse(const struct lm_io *io, const struct lm_connection *connection);
+static inline bool lm_connection_is_stream(const struct lm_connection *connection) {
+    return connection->transport == LM_TRANSPORT_STREAM;
+}
 /* Replies are queued, or one is being sent by the ring. */
 static inline bool lm_connection_is_sending(const struct lm_connection *connection) {
     return connection->reply_head != LM_NO_SLOT || connection->sending != LM_NO_SLOT;

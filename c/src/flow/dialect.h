@@ -15,13 +15,20 @@
 #include "base/native_codec.h"
 #include "parts/trace.h"
 
+struct lm_completion;
 struct lm_connection;
 struct lm_io;
 struct lm_refusal;
 struct lm_request;
 
 /* Index in lm_shared.dialects. */
-enum lm_dialect_index { LM_DIALECT_OPEN, LM_DIALECT_NATIVE, LM_DIALECT_HTTP, LM_DIALECT_COUNT };
+enum lm_dialect_index {
+    LM_DIALECT_OPEN,
+    LM_DIALECT_NATIVE,
+    LM_DIALECT_HTTP,
+    LM_DIALECT_HTTP2,
+    LM_DIALECT_COUNT
+};
 
 struct lm_dialect {
     const char *name; /* in the access log */
@@ -44,6 +51,13 @@ struct lm_dialect {
     void (*descriptor)(struct lm_io *io, struct lm_connection *connection);
     /* Gives back what the dialect holds for a request that is not read whole. */
     void (*forget)(struct lm_io *io, struct lm_connection *connection);
+
+    /* ---- a connection that carries streams; NULL: it carries none ---- */
+    /* It is advanced: looks at its streams, and sends what there is of them. */
+    void (*carry)(struct lm_io *io, struct lm_connection *connection);
+    /* The ring has sent some of that. */
+    void (*sent)(struct lm_io *io, struct lm_connection *connection,
+                 const struct lm_completion *completion);
 
     /* ---- a request that waits for a slot ---- */
     /* Bytes of its body that are still to come, at least; 0: the client waits to be asked. */

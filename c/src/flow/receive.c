@@ -66,6 +66,7 @@ static void consume_buffer(struct lm_io *io, struct lm_connection *connection) {
         case LM_READ_PROLOGUE:
         case LM_READ_DESCRIPTOR:
             taken = lm_io_dialect(io, connection)->take(io, connection, at, count);
+            if (taken == 0 && lm_io_dialect(io, connection)->carry) return; /* a stream waits */
             break;
         case LM_READ_BODY: taken = take_body(io, connection, at, count); break;
         case LM_READ_DISCARD: taken = take_discarded(connection, count); break;
@@ -78,8 +79,37 @@ static void consume_buffer(struct lm_io *io, struct lm_connection *connection) {
     connection->buffer = LM_NO_BUFFER;
 }
 
+/* One that waits takes nothing, and is not marked: it marks its carrier when it goes on. */
+static size_t give(struct lm_io *io, struct lm_connection *stream, const uint8_t *bytes,
+                   size_t count) {
+    switch ((enum lm_read_state)stream->in.read_state) {
+    case LM_READ_HEADER:
+    case LM_READ_PROLOGUE: return lm_io_dialect(io, stream)->take(io, stream, bytes, count);
+    case LM_READ_BODY: return take_body(io, stream, bytes, count);
+    case LM_READ_DISCARD: return take_discarded(stream, count);
+    case LM_READ_WAIT: return 0;
+    case LM_READ_LINGER:
+    case LM_READ_DESCRIPTOR: break; /* nobody reads it */
+    }
+    return count;
+}
+
+size_t lm_receive_give(struct lm_io *io, struct lm_connection *stream, const uint8_t *bytes,
+                       size_t count) {
+    size_t used = 0;
+    while (used < count && !stream->ended) {
+        const uint8_t state = stream->in.read_state;
+        const size_t taken = give(io, stream, bytes + used, count - used);
+        if (taken == 0 && stream->in.read_state == state) break;
+        used += taken;
+        lm_connection_mark(io, stream);
+    }
+    return stream->ended ? count : used;
+}
+
 static void arm(struct lm_io *io, struct lm_connection *connection) {
     uint32_t index = connection->index, generation = connection->generation;
+    if (lm_connection_is_stream(connection) && connection->in.read_state != LM_READ_BODY) return;
     switch ((enum lm_read_state)connection->in.read_state) {
     case LM_READ_HEADER:
         if (!lm_connection_may_parse(io, connection) &&
@@ -96,6 +126,7 @@ static void arm(struct lm_io *io, struct lm_connection *connection) {
             lm_connection_mark(io, connection);
             return;
         }
+        if (lm_connection_is_stream(connection)) return;
         struct iovec *part = &request->parts[request->part_at];
         lm_ring_recv(io->ring, connection->fd, part->iov_base, part->iov_len, index, generation);
         break;

@@ -12,6 +12,10 @@
 
 /* Goes on with what can be read: bytes already here, then the next receive. For lm_advance_all. */
 void lm_receive_continue(struct lm_io *io, struct lm_connection *connection);
+/* Bytes of a stream, which came through its carrier. Returns how many it took: none while it waits
+ * for a slot. Marks. */
+size_t lm_receive_give(struct lm_io *io, struct lm_connection *stream, const uint8_t *bytes,
+                       size_t count);
 void lm_receive_completed(struct lm_io *io, const struct lm_completion *completion);
 /* A connection in LM_READ_DESCRIPTOR may have its byte. */
 void lm_receive_readable(struct lm_io *io, const struct lm_completion *completion);

@@ -128,6 +128,7 @@ struct lm_region {
 };
 
 struct lm_http_side;    /* dialects/http_block.h */
+struct lm_http2_side;   /* dialects/http2_state.h */
 struct lm_answer_cache; /* answer_cache.h */
 
 struct lm_io {
@@ -148,7 +149,7 @@ struct lm_io {
     uint32_t connections_used; /* entries from here on have never been touched */
     struct lm_list lists[LM_LIST_COUNT];
     uint32_t marked_head, marked_tail; /* connections that lm_advance_all goes on with */
-    uint32_t connections_open;
+    uint32_t connections_open, streams_open;
     struct lm_fd_store *fd_store; /* NULL: there are descriptors enough */
     uint32_t connections_parked;
     bool descriptor_freed; /* since none was found for one of them */
@@ -157,6 +158,7 @@ struct lm_io {
     uint32_t connections_wanting; /* a returning request may let them go on */
     struct lm_held held;          /* bytes that may not be parsed yet */
     struct lm_http_side *http;
+    struct lm_http2_side *http2;
     uint32_t errands_out;            /* connections that wait for the control program's answer */
     struct lm_answer_cache *answers; /* NULL: server.response_cache_bytes is 0 */
     struct lm_region regions[LM_REGIONS_MAX];
@@ -181,9 +183,7 @@ struct lm_io {
     uint32_t parses_left; /* requests that connections may parse in this turn, beyond one each */
     uint32_t buffers_returned; /* since starved connections were last retried */
     uint64_t accept_retry_ns;  /* 0: not paused */
-    uint64_t next_eviction_ns;
-    uint64_t next_sweep_ns;
-    uint64_t next_watch_ns;
+    uint64_t next_eviction_ns, next_sweep_ns, next_watch_ns;
     uint32_t sweep_at; /* where a sweep over several turns goes on; 0: none is under way */
     uint64_t next_starved_ns;
     uint32_t *deadlines; /* of each connection, in ticks; 0: none */

@@ -2,6 +2,7 @@
 #include "flow/transport.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
 #include <sys/ioctl.h>
@@ -42,6 +43,30 @@ static bool tcp_look(const struct lm_connection *connection, struct lm_transport
     return true;
 }
 
+/* A stream's carrier sends for it, in its own time, and looks at it when it is advanced. */
+static ssize_t stream_send(const struct lm_connection *connection, const struct msghdr *message) {
+    (void)connection;
+    (void)message;
+    errno = EAGAIN;
+    return -1;
+}
+
+static void stream_shut(const struct lm_connection *connection, int how) {
+    (void)connection;
+    (void)how;
+}
+
+/* What came is taken from its carrier, which is not read where a stream waits. */
+static int stream_waiting(const struct lm_connection *connection) {
+    (void)connection;
+    return INT_MAX;
+}
+
+static void stream_wake_at(const struct lm_connection *connection, int bytes) {
+    (void)connection;
+    (void)bytes;
+}
+
 const struct lm_transport lm_transports[LM_TRANSPORT_COUNT] = {
     [LM_TRANSPORT_TCP] = {.send = socket_send,
                           .shut = socket_shut,
@@ -53,4 +78,8 @@ const struct lm_transport lm_transports[LM_TRANSPORT_COUNT] = {
                            .shut = socket_shut,
                            .waiting = socket_waiting,
                            .wake_at = socket_wake_at},
+    [LM_TRANSPORT_STREAM] = {.send = stream_send,
+                             .shut = stream_shut,
+                             .waiting = stream_waiting,
+                             .wake_at = stream_wake_at},
 };

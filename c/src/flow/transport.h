@@ -1,4 +1,5 @@
-/* transport.h: the table of transports, which carry a connection's bytes: TCP and unix sockets.
+/* transport.h: the table of transports, which carry a connection's bytes: TCP and unix sockets, and
+ * connections that carry streams.
  * Sends, shutdowns and looks at a connection's socket that do not go through the ring go through
  * its transport.
  *

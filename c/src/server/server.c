@@ -14,6 +14,7 @@
 #include "base/topology.h"
 #include "dialects/greeting.h"
 #include "dialects/http.h"
+#include "dialects/http2.h"
 #include "dialects/native.h"
 #include "flow/listen.h"
 #include "flow/request_lists.h"
@@ -95,6 +96,7 @@ int lumen_open(const lumen_config *config, lumen_server **server_out) {
     shared->dialects[LM_DIALECT_OPEN] = &lm_greeting;
     shared->dialects[LM_DIALECT_NATIVE] = &lm_native;
     shared->dialects[LM_DIALECT_HTTP] = &lm_http;
+    shared->dialects[LM_DIALECT_HTTP2] = &lm_http2;
     shared->access_logged = server->access_path != NULL;
     shared->traced = server->telemetry_path || shared->access_logged;
     code = lm_shared_open(shared, config);

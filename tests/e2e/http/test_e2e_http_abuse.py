@@ -222,12 +222,6 @@ def test_upgrades_are_ignored(town: Town, lines: list[str]) -> None:
         usable(http)
 
 
-def test_http_2_is_refused(town: Town) -> None:
-    with Http(town.server.port) as http:
-        http.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(9))
-        http.expect_refusal(400, 405, 501, 505)
-
-
 # ---- row 37: who does not read ----
 
 

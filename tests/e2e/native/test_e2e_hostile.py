@@ -38,7 +38,6 @@ NOT_THIS_PROTOCOL = {
     "shifted by one": b"\0" + wire.ping(1) + bytes(31),
 }
 NOT_EVEN_HTTP = {
-    "http2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(9),
     "ssh": b"SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u3\r\n",
     "a long letter": b"All work and no play makes Jack a dull boy\n" * 1000,
     "http 0.9": b"GET /\r\n",

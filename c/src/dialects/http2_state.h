@@ -1,0 +1,108 @@
+/* http2_state.h: what an I/O thread knows of its connections of HTTP/2, each of which carries
+ * streams. A stream is an entry of the table of connections whose transport is its carrier: its
+ * request is read, admitted and answered as one of HTTP/1.1 is, and ends its connection. I/O thread
+ * only.
+ */
+#ifndef LM_DIALECTS_HTTP2_STATE_H
+#define LM_DIALECTS_HTTP2_STATE_H
+
+#include "flow/state.h"
+#include "wire/hpack.h"
+#include "wire/http2_frame.h"
+
+enum {
+    LM_HTTP2_CONTROL_BYTES = 1024, /* frames that wait to be sent, but for those of replies */
+    LM_HTTP2_HEADS_BYTES = 2048,   /* headers of the frames that are being sent */
+    LM_HTTP2_BATCH_FRAMES = 16,
+    LM_HTTP2_BATCH_PARTS = 64
+};
+
+/* A stream, as its carrier sees it. */
+struct lm_http2_stream {
+    uint32_t id;                     /* 0: the entry is free */
+    uint32_t connection, generation; /* its entry in the table of connections */
+    int64_t send_window;
+    int64_t recv_window;
+    uint64_t body_left; /* as its head says; UINT64_MAX: its end tells */
+    bool is_chunked;    /* its body is given on in chunks */
+    bool in_chunk;      /* the current one's size is given */
+    bool has_ended;     /* the client sends no more */
+    bool end_given;     /* and its request knows */
+    bool head_sent;
+    bool is_done; /* the reply is sent, or the stream was reset */
+};
+
+/* Part of a reply that is being sent. */
+struct lm_http2_piece {
+    uint32_t stream; /* its place among the streams */
+    uint32_t bytes;  /* of its message */
+    bool ends;
+};
+
+struct lm_http2_carrier {
+    uint32_t next_free;
+    bool is_greeted, is_acked; /* the preface is here; the client knows our settings */
+    bool is_closing;           /* no more streams: GOAWAY is sent, or waits to be */
+    bool has_failed;           /* its client made an error: nothing of it is read any more */
+    bool sends;                /* the ring sends the batch */
+    uint8_t preface_at;
+    uint8_t header_used, small_used;
+    uint8_t header[LM_HTTP2_FRAME_BYTES];
+    uint8_t small[8]; /* of a payload of few bytes, or of a setting */
+    struct lm_http2_frame frame;
+    uint32_t left; /* of its payload */
+    uint32_t pad;  /* of that: padding at its end */
+    uint32_t data; /* of DATA: what is no padding */
+    bool in_frame; /* its header is read */
+    bool pad_known;
+    uint32_t block_of;    /* the stream whose header block goes on; 0: none does */
+    uint8_t block_flags;  /* of its HEADERS */
+    uint32_t last_stream; /* the highest that was opened */
+    uint32_t open;        /* streams */
+    uint32_t turn;        /* whose reply is looked at first */
+    int64_t send_window, recv_window;
+    uint32_t initial_window, frame_max; /* the client's settings */
+    uint64_t sent_ns;                   /* when the ring began to send */
+    uint64_t second_ns;                 /* since when: */
+    uint32_t asked, noise, resets;      /* requests; other frames; streams that ended so */
+    struct lm_hpack hpack;
+    uint16_t control_used, heads_used;
+    uint16_t part_count, sent_count;
+    struct msghdr message; /* the batch */
+    struct iovec parts[LM_HTTP2_BATCH_PARTS];
+    struct lm_http2_piece sent[LM_HTTP2_BATCH_FRAMES];
+    uint8_t control[LM_HTTP2_CONTROL_BYTES];
+    uint8_t sending[LM_HTTP2_CONTROL_BYTES];
+    uint8_t heads[LM_HTTP2_HEADS_BYTES];
+    struct lm_http2_stream streams[LM_HTTP2_STREAMS_MAX];
+};
+
+_Static_assert(sizeof(struct lm_http2_carrier) <= 10240,
+               "an idle connection of HTTP/2 costs this much");
+
+/* One I/O thread's. */
+struct lm_http2_side {
+    struct lm_mapping memory; /* untouched entries cost nothing */
+    struct lm_http2_carrier *entries;
+    uint32_t free, used;
+    struct lm_mapping tables_memory;
+    struct lm_hpack_table
+        *tables; /* one each, until the client has acknowledged that it has none */
+    struct lm_hpack_fields fields; /* of the block that is being read */
+    char head[LM_HTTP_HEAD_BYTES_MAX];
+};
+
+static inline struct lm_http2_carrier *lm_http2_of(const struct lm_io *io,
+                                                   const struct lm_connection *carrier) {
+    return carrier->in.carried == LM_NO_CONNECTION ? NULL
+                                                   : &io->http2->entries[carrier->in.carried];
+}
+static inline struct lm_connection *lm_http2_connection(struct lm_io *io,
+                                                        const struct lm_http2_stream *stream) {
+    struct lm_connection *connection = lm_io_connection(io, stream->connection);
+    const bool is_there =
+        connection->fd != LM_FD_FREE && connection->generation == stream->generation;
+    return is_there ? connection : NULL;
+}
+
+#endif

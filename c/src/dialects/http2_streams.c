@@ -1,0 +1,217 @@
+/* http2_streams.c: see http2_streams.h. */
+#include "dialects/http2_streams.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "dialects/http2_send.h"
+#include "flow/receive.h"
+#include "flow/reply.h"
+#include "wire/http2_head.h"
+
+struct lm_http2_stream *lm_http2_stream_find(struct lm_http2_carrier *http2, uint32_t id) {
+    for (uint32_t s = 0; s < LM_HTTP2_STREAMS_MAX && http2->open > 0; s++)
+        if (http2->streams[s].id == id) return &http2->streams[s];
+    return NULL;
+}
+
+/* ---- opening ---- */
+
+static struct lm_http2_stream *open_stream(struct lm_io *io, struct lm_connection *carrier,
+                                           uint32_t id) {
+    struct lm_http2_carrier *http2 = lm_http2_of(io, carrier);
+    uint32_t place = 0;
+    while (place < LM_HTTP2_STREAMS_MAX && http2->streams[place].id) place++;
+    if (place == LM_HTTP2_STREAMS_MAX || http2->is_closing) return NULL;
+    struct lm_connection *connection = lm_connection_open_stream(io, carrier);
+    if (!connection) return NULL;
+    connection->dialect = LM_DIALECT_HTTP;
+    http2->streams[place] = (struct lm_http2_stream){.id = id,
+                                                     .connection = connection->index,
+                                                     .generation = connection->generation,
+                                                     .send_window = http2->initial_window,
+                                                     .recv_window = LM_HTTP2_STREAM_WINDOW};
+    http2->open++;
+    carrier->in_flight++;
+    return &http2->streams[place];
+}
+
+/* Fields behind a body: nobody reads them. */
+static void take_trailers(struct lm_io *io, struct lm_connection *carrier,
+                          struct lm_http2_stream *stream, bool ends) {
+    if (!stream->has_ended && ends) {
+        lm_http2_stream_end(io, carrier, stream);
+        return;
+    }
+    lm_http2_put_reset(lm_http2_of(io, carrier), stream->id, LM_HTTP2_PROTOCOL_ERROR);
+    lm_http2_stream_reset(io, stream);
+}
+
+/* gRPC's clients are told in their own way what is not there: a trailer alone. */
+static void refuse_grpc(struct lm_http2_carrier *http2, uint32_t id) {
+    static const char status[] = "HTTP/1.1 200 OK\r\nContent-Type: application/grpc\r\n"
+                                 "grpc-status: 12\r\ngrpc-message: this server speaks HTTP/2, and "
+                                 "not gRPC yet: tritonclient.http has an HTTP form\r\n\r\n";
+    uint8_t block[256];
+    const size_t bytes = lm_http2_reply_head(status, sizeof status - 1, block, sizeof block);
+    lm_http2_put(http2, LM_HTTP2_HEADERS, LM_HTTP2_END_HEADERS | LM_HTTP2_END_STREAM, id, block,
+                 (uint32_t)bytes);
+}
+
+static void begin(struct lm_io *io, struct lm_connection *carrier, uint32_t id,
+                  const struct lm_http2_request *request, bool ends) {
+    struct lm_http2_carrier *http2 = lm_http2_of(io, carrier);
+    const struct lm_http2_side *side = io->http2;
+    struct lm_http2_stream *stream = open_stream(io, carrier, id);
+    if (!stream) {
+        lm_http2_put_reset(http2, id, LM_HTTP2_REFUSED_STREAM);
+        return;
+    }
+    stream->body_left = request->content;
+    stream->is_chunked = request->is_chunked;
+    stream->has_ended = stream->end_given = ends;
+    struct lm_connection *connection = lm_http2_connection(io, stream);
+    (void)lm_receive_give(io, connection, (const uint8_t *)side->head, request->bytes);
+}
+
+void lm_http2_stream_head(struct lm_io *io, struct lm_connection *carrier, uint32_t id,
+                          const uint8_t *block, size_t bytes, bool ends) {
+    struct lm_http2_carrier *http2 = lm_http2_of(io, carrier);
+    struct lm_http2_side *side = io->http2;
+    struct lm_http2_stream *stream = lm_http2_stream_find(http2, id);
+    struct lm_http2_request request;
+    char why[LM_TEXT_BYTES_MAX];
+    if (!lm_hpack_decode(&http2->hpack, block, bytes, &side->fields, why, sizeof why)) {
+        lm_http2_fail(http2, LM_HTTP2_COMPRESSION_ERROR, why);
+        return;
+    }
+    if (stream) {
+        take_trailers(io, carrier, stream, ends);
+        return;
+    }
+    if (id <= http2->last_stream) { /* of one that is closed, which its client may not know yet */
+        lm_http2_put_reset(http2, id, LM_HTTP2_STREAM_CLOSED);
+        return;
+    }
+    http2->last_stream = id;
+    http2->asked++;
+    enum lm_http2_verdict verdict =
+        lm_http2_request_head(&side->fields, !ends, side->head, sizeof side->head, &request);
+    if (verdict != LM_HTTP2_HEAD_GOOD) {
+        lm_http2_put_reset(http2, id,
+                           verdict == LM_HTTP2_HEAD_TOO_LARGE ? LM_HTTP2_ENHANCE_YOUR_CALM
+                                                              : LM_HTTP2_PROTOCOL_ERROR);
+    } else if (request.is_grpc) {
+        refuse_grpc(http2, id);
+        if (!ends) lm_http2_put_reset(http2, id, LM_HTTP2_NO_ERROR);
+    } else {
+        begin(io, carrier, id, &request, ends);
+    }
+}
+
+/* ---- bodies ---- */
+
+/* All or nothing of a few bytes. */
+static bool give_line(struct lm_io *io, struct lm_connection *connection, const char *line,
+                      size_t bytes) {
+    return lm_receive_give(io, connection, (const uint8_t *)line, bytes) == bytes;
+}
+
+size_t lm_http2_stream_body(struct lm_io *io, struct lm_http2_stream *stream, const uint8_t *bytes,
+                            size_t count, size_t frame_bytes) {
+    struct lm_connection *connection = lm_http2_connection(io, stream);
+    if (!connection || connection->ended) return count;
+    if (stream->is_chunked && !stream->in_chunk) {
+        char line[24];
+        const int used = snprintf(line, sizeof line, "%zx\r\n", frame_bytes);
+        if (!give_line(io, connection, line, (size_t)used)) return 0;
+        stream->in_chunk = true;
+    }
+    const size_t taken = lm_receive_give(io, connection, bytes, count);
+    if (!stream->is_chunked) stream->body_left -= taken;
+    return taken;
+}
+
+bool lm_http2_stream_frame_end(struct lm_io *io, struct lm_http2_stream *stream) {
+    struct lm_connection *connection = lm_http2_connection(io, stream);
+    if (!stream->in_chunk) return true;
+    if (connection && !connection->ended && !give_line(io, connection, "\r\n", 2)) return false;
+    stream->in_chunk = false;
+    return true;
+}
+
+void lm_http2_stream_end(struct lm_io *io, struct lm_connection *carrier,
+                         struct lm_http2_stream *stream) {
+    stream->has_ended = true;
+    if (stream->is_chunked || stream->body_left == 0) return; /* or when it is looked at */
+    lm_http2_put_reset(lm_http2_of(io, carrier), stream->id, LM_HTTP2_PROTOCOL_ERROR);
+    lm_http2_stream_reset(io, stream);
+}
+
+void lm_http2_stream_reset(struct lm_io *io, struct lm_http2_stream *stream) {
+    struct lm_connection *connection = lm_http2_connection(io, stream);
+    stream->has_ended = stream->end_given = stream->is_done = true;
+    if (connection) lm_connection_abort(io, connection);
+}
+
+/* ---- what became of them ---- */
+
+static bool is_being_sent(const struct lm_http2_carrier *http2, uint32_t place) {
+    for (uint32_t s = 0; http2->sends && s < http2->sent_count; s++)
+        if (http2->sent[s].stream == place) return true;
+    return false;
+}
+
+/* Its entry in the table of connections is free. */
+static void close_stream(struct lm_connection *carrier, struct lm_http2_carrier *http2,
+                         struct lm_http2_stream *stream) {
+    /* An answer may come before the end of a body, which then need not be sent. */
+    if (!stream->is_done || !stream->has_ended)
+        lm_http2_put_reset(http2, stream->id,
+                           stream->is_done ? LM_HTTP2_NO_ERROR : LM_HTTP2_INTERNAL_ERROR);
+    *stream = (struct lm_http2_stream){0};
+    http2->open--;
+    carrier->in_flight--;
+}
+
+static void look(struct lm_io *io, struct lm_connection *carrier, uint32_t place) {
+    struct lm_http2_carrier *http2 = lm_http2_of(io, carrier);
+    struct lm_http2_stream *stream = &http2->streams[place];
+    struct lm_connection *connection = lm_http2_connection(io, stream);
+    const bool sends = is_being_sent(http2, place);
+    if (!connection) {
+        if (!sends) close_stream(carrier, http2, stream);
+        return;
+    }
+    if (stream->has_ended && !stream->end_given && !connection->ended)
+        stream->end_given = !stream->is_chunked || give_line(io, connection, "0\r\n\r\n", 5);
+    /* relaxed: this thread's own */
+    const bool is_gone = lm_load_relaxed_u32(&connection->gone) || carrier->ended;
+    if (carrier->ended && !lm_load_relaxed_u32(&connection->gone))
+        lm_connection_abort(io, connection);
+    if (is_gone && !sends && connection->sending != LM_NO_SLOT) {
+        const struct lm_completion completion = {.op = LM_OP_SEND,
+                                                 .index = connection->index,
+                                                 .generation = connection->generation,
+                                                 .result = -EPIPE};
+        lm_reply_completed(io, &completion);
+    } else if (is_gone && sends && connection->in.cut_short != LM_STATUS_OK) {
+        lm_connection_abort(io, carrier); /* its client reads nothing, and the slot is wanted */
+    } else if (connection->write_shut && !connection->ended) {
+        lm_connection_end(io, connection);
+    }
+}
+
+void lm_http2_streams_drop(struct lm_io *io, struct lm_connection *carrier) {
+    struct lm_http2_carrier *http2 = lm_http2_of(io, carrier);
+    for (uint32_t s = 0; s < LM_HTTP2_STREAMS_MAX && http2->open > 0; s++)
+        if (http2->streams[s].id && !http2->streams[s].is_done)
+            lm_http2_stream_reset(io, &http2->streams[s]);
+}
+
+void lm_http2_streams_look(struct lm_io *io, struct lm_connection *carrier) {
+    const struct lm_http2_carrier *http2 = lm_http2_of(io, carrier);
+    for (uint32_t s = 0; s < LM_HTTP2_STREAMS_MAX && http2->open > 0; s++)
+        if (http2->streams[s].id) look(io, carrier, s);
+}
