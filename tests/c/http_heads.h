@@ -213,7 +213,7 @@ static const struct bad {
     {TEXT("GET / HTTP/1.10\r\n"), 400, 15, "found '0'"},
     {TEXT("GET / HTTP/2.0\r\n"), 505, 14, "found 'HTTP/2.0'"},
     {TEXT("GET / HTTP/9.9\r\n"), 505, 14, "found 'HTTP/9.9'"},
-    {TEXT("PRI * HTTP/2.0\r\n"), 505, 14, "neither HTTP/2 nor gRPC"},
+    {TEXT("PRI * HTTP/2.0\r\n"), 505, 14, "HTTP/2 begins a connection with its preface"},
     {TEXT("\x16\x04\x01"), 400, 2, "expected a method, found '\\x16'"},
     {TEXT("GET / HTTP/4294967297.1\r\n"), 400, 13, "found '2'"},
     {TEXT("GET / http/1.1\r\n"), 400, 7, "found 'h'"},
