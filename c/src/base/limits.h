@@ -79,6 +79,7 @@ enum {
     LM_TOKEN_BYTES_MAX = 256, /* what a client presents for its key */
 
     /* HTTP/2. */
+    LM_HTTP2_CONNECTIONS_MAX = 32768,      /* of an I/O thread; others are ended at once */
     LM_HTTP2_STREAMS_MAX = 64,             /* of a connection, at a time */
     LM_STREAMS_MAX = 4096,                 /* of an I/O thread: entries beside its connections */
     LM_HTTP2_STREAM_WINDOW = 1 << 20,      /* of a body, ahead of who reads it */

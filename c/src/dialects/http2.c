@@ -15,8 +15,9 @@ int lm_http2_open(struct lm_io *io, uint32_t connections) {
     struct lm_http2_side *side = calloc(1, sizeof *side);
     io->http2 = side;
     if (!side) return lm_error(LUMEN_E_NOMEM, "no memory for HTTP/2");
-    int code = lm_mapping_reserve(&side->memory, connections * sizeof *side->entries);
-    if (!code) code = lm_mapping_reserve(&side->tables_memory, connections * sizeof *side->tables);
+    side->count = connections < LM_HTTP2_CONNECTIONS_MAX ? connections : LM_HTTP2_CONNECTIONS_MAX;
+    int code = lm_mapping_reserve(&side->memory, side->count * sizeof *side->entries);
+    if (!code) code = lm_mapping_reserve(&side->tables_memory, side->count * sizeof *side->tables);
     if (code) return lm_error(LUMEN_E_NOMEM, "no memory for a table of connections of HTTP/2");
     side->entries = side->memory.base;
     side->tables = side->tables_memory.base;
@@ -61,8 +62,9 @@ static void greet(struct lm_http2_carrier *http2) {
 static struct lm_http2_carrier *take_entry(struct lm_io *io, struct lm_connection *carrier) {
     struct lm_http2_side *side = io->http2;
     uint32_t index = side->free;
+    if (index == LM_NO_CONNECTION && side->used == side->count) return NULL;
     if (index == LM_NO_CONNECTION) {
-        index = side->used++; /* as many as there are connections */
+        index = side->used++;
     } else {
         side->free = side->entries[index].next_free;
     }
@@ -107,6 +109,11 @@ static size_t take(struct lm_io *io, struct lm_connection *carrier, const uint8_
                    size_t count) {
     struct lm_http2_carrier *http2 = lm_http2_of(io, carrier);
     if (!http2) http2 = take_entry(io, carrier);
+    if (!http2) {
+        lm_add_single_writer_u64(&io->stats->io.connections_evicted, 1);
+        lm_connection_abort(io, carrier);
+        return count;
+    }
     if (http2->has_failed) return count;
     if (!lm_http2_has_room(http2)) return 0; /* its client reads nothing, and is not read either */
     const size_t taken = http2->is_greeted ? lm_http2_take_frame(io, carrier, bytes, count)

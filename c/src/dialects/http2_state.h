@@ -84,7 +84,7 @@ _Static_assert(sizeof(struct lm_http2_carrier) <= 10240,
 struct lm_http2_side {
     struct lm_mapping memory; /* untouched entries cost nothing */
     struct lm_http2_carrier *entries;
-    uint32_t free, used;
+    uint32_t free, used, count;
     struct lm_mapping tables_memory;
     struct lm_hpack_table
         *tables; /* one each, until the client has acknowledged that it has none */

@@ -121,7 +121,10 @@ static bool give_line(struct lm_io *io, struct lm_connection *connection, const 
 size_t lm_http2_stream_body(struct lm_io *io, struct lm_http2_stream *stream, const uint8_t *bytes,
                             size_t count, size_t frame_bytes) {
     struct lm_connection *connection = lm_http2_connection(io, stream);
-    if (!connection || connection->ended) return count;
+    if (!connection || connection->ended) { /* it is answered */
+        if (!stream->is_chunked) stream->body_left -= count;
+        return count;
+    }
     if (stream->is_chunked && !stream->in_chunk) {
         char line[24];
         const int used = snprintf(line, sizeof line, "%zx\r\n", frame_bytes);
@@ -164,10 +167,16 @@ static bool is_being_sent(const struct lm_http2_carrier *http2, uint32_t place) 
 }
 
 /* Its entry in the table of connections is free. */
-static void close_stream(struct lm_connection *carrier, struct lm_http2_carrier *http2,
+static void close_stream(struct lm_io *io, struct lm_connection *carrier,
                          struct lm_http2_stream *stream) {
+    struct lm_http2_carrier *http2 = lm_http2_of(io, carrier);
     /* An answer may come before the end of a body, which then need not be sent. */
-    if (!stream->is_done || !stream->has_ended)
+    const bool is_cut = !carrier->ended && (!stream->is_done || !stream->has_ended);
+    if (is_cut && !lm_http2_has_room(http2)) {
+        if (!http2->sends) lm_connection_mark(io, carrier); /* what is said first makes room */
+        return;
+    }
+    if (is_cut)
         lm_http2_put_reset(http2, stream->id,
                            stream->is_done ? LM_HTTP2_NO_ERROR : LM_HTTP2_INTERNAL_ERROR);
     *stream = (struct lm_http2_stream){0};
@@ -181,7 +190,7 @@ static void look(struct lm_io *io, struct lm_connection *carrier, uint32_t place
     struct lm_connection *connection = lm_http2_connection(io, stream);
     const bool sends = is_being_sent(http2, place);
     if (!connection) {
-        if (!sends) close_stream(carrier, http2, stream);
+        if (!sends) close_stream(io, carrier, stream);
         return;
     }
     if (stream->has_ended && !stream->end_given && !connection->ended)

@@ -102,10 +102,15 @@ static void evict_slowest(struct lm_io *io) {
         lm_http_block_give(io, slowest);
         return;
     }
+    static const char why[] =
+        "the head took longer than those of all other connections, and its place was needed";
     lm_add_single_writer_u64(&io->stats->io.connections_evicted, 1);
-    lm_http_refuse_unread(
-        io, slowest, 408,
-        "the head took longer than those of all other connections, and its place was needed");
+    if (lm_io_dialect(io, slowest)->carry) { /* of a stream, which is none yet */
+        lm_http_block_give(io, slowest);
+        lm_io_dialect(io, slowest)->give_up(io, slowest, LM_STATUS_BAD_REQUEST, why);
+        return;
+    }
+    lm_http_refuse_unread(io, slowest, 408, why);
 }
 
 struct lm_http_block *lm_http_refuse_for_block(struct lm_io *io, struct lm_connection *connection) {

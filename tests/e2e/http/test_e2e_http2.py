@@ -3,6 +3,7 @@ other, and whoever breaks the protocol hurts itself alone."""
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import socket
 import struct
@@ -409,6 +410,22 @@ def test_who_reads_nothing_is_not_read_either(zoo: Server) -> None:
         except OSError:
             pass
         assert zoo.rss_bytes < before + (64 << 20)
+
+
+def test_a_head_in_pieces_gives_its_place_to_others(zoo: Server) -> None:
+    """Row 48: heads in pieces are put together in places of which there are so many, for both
+    versions of HTTP. The one that has taken the longest goes."""
+    with Raw(zoo.port) as link, contextlib.ExitStack() as stack:
+        link.send(frame(HEADERS, 1, LIVE, WHOLE))
+        link.until(DATA, 1)
+        link.send(frame(HEADERS, 3, LIVE, WHOLE)[:-5])
+        others = [stack.enter_context(Http(zoo.port)) for _ in range(1030)]
+        for other in others:
+            other.send(b"GET /v2/health/live HT")
+        payload = link.until(GOAWAY, 0)
+        assert b"its place was needed" in payload[8:]
+        others[-1].send(b"TP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        assert others[-1].answer().code == 200
 
 
 # ---- others ----
