@@ -88,9 +88,8 @@ enum {
     LM_HTTP2_SENT_MAX = 64 << 10,          /* that the server sends: others have their turn */
 
     /* HTTP/1.1. */
-    LM_HTTP_HEAD_BYTES_MAX =
-        16384, /* request line and headers, with the empty line that ends them */
-    LM_HTTP_LINE_BYTES_MAX = 8192, /* one header without its line end */
+    LM_HTTP_HEAD_BYTES_MAX = 16384, /* first line and headers, with the line that ends them */
+    LM_HTTP_LINE_BYTES_MAX = 8192,  /* one header without its line end */
     LM_HTTP_HEADERS_MAX = 100,
     LM_HTTP_METHOD_BYTES_MAX = 24,
     LM_HTTP_TARGET_BYTES_MAX = 8192,
