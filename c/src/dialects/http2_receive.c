@@ -7,9 +7,9 @@
 #include "dialects/http2_streams.h"
 #include "dialects/http_block.h"
 
-/* What a client may send beside its requests: one pings with each answer, widens a window with each
- * frame that it reads, and cancels what it gave up. */
-enum { NOISE_PER_SECOND = 1000, NOISE_PER_REQUEST = 16, RESETS_PER_SECOND = 100 };
+/* What a client may send beside its requests: one pings with each answer, widens windows with each
+ * few bytes that it reads of a frame, and cancels what it gave up. */
+enum { NOISE_PER_SECOND = 1000, NOISE_PER_CAUSE = 16, RESETS_PER_SECOND = 100 };
 
 /* Whose frames of a type may be. */
 enum { OF_ANY, OF_CONNECTION, OF_STREAM, OF_OPENED, OF_BOTH, OF_NONE };
@@ -102,9 +102,11 @@ static void take_small(struct lm_io *io, struct lm_http2_carrier *http2) {
 
 /* ---- header blocks ---- */
 
-/* Without its padding and the priority that may stand before it. false: it has less than these. */
+/* HEADERS without their padding and the priority that may stand before them. false: there is less
+ * than these. */
 static bool strip(const struct lm_http2_frame *frame, const uint8_t **at, size_t *bytes) {
     size_t before = 0, behind = 0;
+    if (frame->type != LM_HTTP2_HEADERS) return true;
     if (frame->flags & LM_HTTP2_PADDED) {
         if (*bytes < 1) return false;
         behind = **at;
@@ -290,10 +292,10 @@ static bool is_noisy(struct lm_io *io, struct lm_http2_carrier *http2) {
     const bool is_body = http2->frame.type == LM_HTTP2_DATA && http2->frame.bytes > 0;
     if (io->now_ns >= http2->second_ns + 1000000000ull) {
         http2->second_ns = io->now_ns;
-        http2->asked = http2->noise = http2->resets = 0;
+        http2->causes = http2->noise = http2->resets = 0;
     }
     if (!is_request && !is_body) http2->noise++;
-    return http2->noise > NOISE_PER_SECOND + NOISE_PER_REQUEST * http2->asked ||
+    return http2->noise > NOISE_PER_SECOND + NOISE_PER_CAUSE * http2->causes ||
            http2->resets > RESETS_PER_SECOND;
 }
 

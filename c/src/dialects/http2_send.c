@@ -143,6 +143,7 @@ static bool add_reply(struct lm_io *io, struct lm_http2_carrier *http2, uint32_t
         const uint8_t ends = used + count == all ? LM_HTTP2_END_STREAM : 0;
         add_frame(http2, (struct lm_http2_frame){(uint32_t)count, stream->id, LM_HTTP2_DATA, ends});
         add_bytes(http2, message, used, count);
+        http2->causes++;
         stream->send_window -= (int64_t)count;
         http2->send_window -= (int64_t)count;
     }

@@ -64,7 +64,9 @@ struct lm_http2_carrier {
     uint32_t initial_window, frame_max; /* the client's settings */
     uint64_t sent_ns;                   /* when the ring began to send */
     uint64_t second_ns;                 /* since when: */
-    uint32_t asked, noise, resets;      /* requests; other frames; streams that ended so */
+    uint32_t causes;                    /* requests, and frames of answers: for */
+    uint32_t noise;                     /* other frames */
+    uint32_t resets; /* streams that the client reset, or made the server reset */
     struct lm_hpack hpack;
     uint16_t control_used, heads_used;
     uint16_t part_count, sent_count;

@@ -95,7 +95,7 @@ void lm_http2_stream_head(struct lm_io *io, struct lm_connection *carrier, uint3
         return;
     }
     http2->last_stream = id;
-    http2->asked++;
+    http2->causes++;
     enum lm_http2_verdict verdict =
         lm_http2_request_head(&side->fields, !ends, side->head, sizeof side->head, &request);
     if (verdict != LM_HTTP2_HEAD_GOOD) {
@@ -146,6 +146,7 @@ bool lm_http2_stream_frame_end(struct lm_io *io, struct lm_http2_stream *stream)
 
 void lm_http2_stream_end(struct lm_io *io, struct lm_connection *carrier,
                          struct lm_http2_stream *stream) {
+    if (stream->has_ended) return; /* it was reset */
     stream->has_ended = true;
     if (stream->is_chunked || stream->body_left == 0) return; /* or when it is looked at */
     lm_http2_put_reset(lm_http2_of(io, carrier), stream->id, LM_HTTP2_PROTOCOL_ERROR);

@@ -166,6 +166,30 @@ def test_a_client_reads_as_slowly_as_it_likes(zoo: Server) -> None:
         np.testing.assert_array_equal(link.wait([large])[0].array("y"), 2 * BLOCK)
 
 
+def test_windows_may_be_widened_often(zoo: Server) -> None:
+    """A client that says of each few bytes that it has read them is no flood."""
+    body = fields_of(web.infer("block", {"x": BLOCK}))[1]
+    head = literal(
+        *HEAD[1:2], (":method", "POST"), (":path", web.path("block")), (":authority", "127.0.0.1"),
+        (web.JSON_LENGTH.lower(), str(len(body) - BLOCK.nbytes)),
+        ("content-length", str(len(body))),
+    )  # fmt: skip
+    with Raw(zoo.port) as link:
+        link.send(frame(HEADERS, 1, head, END_HEADERS))
+        for at in range(0, len(body), 16384):
+            last = at + 16384 >= len(body)
+            link.send(frame(DATA, 1, body[at : at + 16384], END_STREAM if last else 0))
+        step = struct.pack(">I", 512)
+        for kind, flags, stream, payload in link.frames():
+            assert kind not in (GOAWAY, RST_STREAM), payload
+            if (kind, stream) == (DATA, 1):
+                link.send((frame(WINDOW, 0, step) + frame(WINDOW, 1, step)) * (len(payload) // 512))
+                if flags & END_STREAM:
+                    break
+        link.send(frame(HEADERS, 3, LIVE, WHOLE))
+        assert link.until(DATA, 3) == b'{"live":true}'
+
+
 def test_a_window_that_is_made_smaller(zoo: Server) -> None:
     """It may become negative, and then has to grow before anything is sent."""
     with Raw(zoo.port) as link:
