@@ -238,7 +238,7 @@ def methods() -> Iterator[Case]:
     rest = f" {INFER} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(DECOY)}\r\n\r\n".encode()
     for verb in ("CONNECT", "TRACE", "PUT", "OPTIONS", "DELETE", "PATCH"):
         yield Case(31, verb, verb.encode() + rest + DECOY, (400, 405, 501), None)
-    for verb in ("POSTS", "POS", "G", "BREW", "PRI", "SEARCH", "VERSION-CONTROL", "LOCK"):
+    for verb in ("POSTS", "POS", "G", "BREW", "PRINT", "SEARCH", "VERSION-CONTROL", "LOCK"):
         yield Case(31, verb, verb.encode() + rest + DECOY, (400, 405, 501), None)
     for verb in ("post", "Post", "get"):
         yield Case(31, verb, verb.encode() + rest + DECOY, (400, 405, 501), None)
