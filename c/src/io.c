@@ -224,7 +224,7 @@ static void open_fd_store(struct lm_io *io) {
     io->unparked_max = io->shared->unparked_max;
     if (!io->unparked_max) return;
     int code = lm_ring_holds_sockets(io->ring)
-                   ? lm_fd_store_open(&io->fd_store, io->connection_capacity, io->unparked_max / 2)
+                   ? lm_fd_store_open(&io->fd_store, lm_parking_places(io), io->unparked_max / 2)
                    : lm_error(LUMEN_E_UNSUPPORTED, "that takes io_uring");
     if (code) snprintf(io->park_error, sizeof io->park_error, "%s", lm_error_last());
 }

@@ -72,7 +72,8 @@ static void advance(struct lm_io *io, struct lm_connection *connection) {
     }
     if (connection->marked) return; /* something changed: it is advanced again */
     if (connection->ended && !connection->recv_armed && !busy) lm_connection_close(io, connection);
-    if (io->fd_store && connection->fd != LM_FD_PARKED && lm_parking_may_park(connection))
+    if (io->fd_store && connection->fd != LM_FD_PARKED &&
+        connection->index < lm_parking_places(io) && lm_parking_may_park(connection))
         lm_connection_move(io, connection, LM_LIST_IDLE);
     lm_timer_update(io, connection);
 }
