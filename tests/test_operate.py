@@ -686,7 +686,7 @@ def test_a_start_from_its_first_step_to_its_last(
 ) -> None:
     status, calls = start(monkeypatch, one_place, (None,))
     assert status == 1
-    # What watches the start asks for more time, and says what takes long, whenever its thread runs.
+    # The thread that watches a start asks for more time, and says what takes long, at any moment.
     others = ("log.show", "log.say", "engine.info", "manager.more_time")
     names = [call[0] for call in calls if call[0] not in others]
     logged = [] if one_place else ["log.log"] * 3

@@ -163,7 +163,8 @@ static void rings(void) {
     CHECK(table.used == 0);
 }
 
-/* What is more than a head may have is left out, and the table stays in step with the client's. */
+/* Fields beyond the bounds of a head are left out, and the table stays in step with the client's.
+ */
 static void large_heads(void) {
     static uint8_t block[65536];
     size_t count = 0;

@@ -306,8 +306,8 @@ MUTANTS = (
     Mutant(
         "a part counts as sent",
         REPLY,
-        "if (!message_advance(&request->message, *sent_bytes_out)) return LM_OUTCOME_PARTIAL;",
-        "message_advance(&request->message, *sent_bytes_out);",
+        "if (!lm_reply_move(&request->message, *sent_bytes_out)) return LM_OUTCOME_PARTIAL;",
+        "lm_reply_move(&request->message, *sent_bytes_out);",
     ),
     Mutant(
         "unsent is forgotten",
@@ -324,7 +324,7 @@ MUTANTS = (
     Mutant(
         "partial own reply starts anew",
         REPLY,
-        "    message_advance(&request->message, sent_bytes);\n    if (token)",
+        "    lm_reply_move(&request->message, sent_bytes);\n    if (token)",
         "    if (token)",
     ),
     Mutant("returned is not flushed", ADVANCE, "        lm_reply_flush(io, connection);\n", ""),

@@ -7,8 +7,8 @@
 #include "dialects/http2_streams.h"
 #include "dialects/http_block.h"
 
-/* What a client may send beside its requests: one pings with each answer, widens windows with each
- * few bytes that it reads of a frame, and cancels what it gave up. */
+/* Bounds on frames beside requests: a client may ping with each answer, widen windows with each few
+ * bytes that it reads of a frame, and cancel what it gave up. */
 enum { NOISE_PER_SECOND = 1000, NOISE_PER_CAUSE = 16, RESETS_PER_SECOND = 100 };
 
 /* Whose frames of a type may be. */

@@ -153,7 +153,8 @@ static bool add_reply(struct lm_io *io, struct lm_http2_carrier *http2, uint32_t
     return true;
 }
 
-/* What may be sent now: its own frames, then a frame of each reply in turn. false: nothing. */
+/* Fills the batch: the connection's own frames, then a frame of each reply in turn. false: there is
+ * nothing that may be sent now. */
 static bool fill(struct lm_io *io, struct lm_http2_carrier *http2) {
     http2->part_count = http2->sent_count = http2->heads_used = 0;
     if (http2->control_used) {
@@ -190,20 +191,6 @@ static void finish(struct lm_io *io, struct lm_http2_carrier *http2, int32_t err
     }
 }
 
-/* Moves the batch on. true: all of it is with the kernel. */
-static bool advance(struct lm_http2_carrier *http2, size_t sent) {
-    struct msghdr *message = &http2->message;
-    while (message->msg_iovlen > 0 && sent >= message->msg_iov->iov_len) {
-        sent -= message->msg_iov->iov_len;
-        message->msg_iov++;
-        message->msg_iovlen--;
-    }
-    if (message->msg_iovlen == 0) return true;
-    message->msg_iov->iov_base = (uint8_t *)message->msg_iov->iov_base + sent;
-    message->msg_iov->iov_len -= sent;
-    return false;
-}
-
 static void send_by_ring(struct lm_io *io, struct lm_connection *carrier,
                          struct lm_http2_carrier *http2) {
     http2->sends = true;
@@ -220,7 +207,7 @@ void lm_http2_flush(struct lm_io *io, struct lm_connection *carrier) {
             lm_connection_abort(io, carrier);
             return;
         }
-        if (advance(http2, sent > 0 ? (size_t)sent : 0)) {
+        if (lm_reply_move(&http2->message, sent > 0 ? (size_t)sent : 0)) {
             finish(io, http2, 0);
         } else {
             carrier->in_flight++; /* the kernel reads it: the connection stays */
@@ -235,7 +222,8 @@ void lm_http2_sent(struct lm_io *io, struct lm_connection *carrier,
     const bool again = completion->result == -EINTR || completion->result == -EAGAIN;
     const bool is_gone = lm_load_relaxed_u32(&carrier->gone); /* relaxed: this thread's own */
     lm_connection_mark(io, carrier);
-    const bool is_whole = completion->result > 0 && advance(http2, (size_t)completion->result);
+    const bool is_whole =
+        completion->result > 0 && lm_reply_move(&http2->message, (size_t)completion->result);
     if (!is_whole && (again || completion->result > 0) && !is_gone) {
         send_by_ring(io, carrier, http2);
         return;

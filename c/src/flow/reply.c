@@ -11,8 +11,7 @@
 #include "flow/slots.h"
 #include "flow/transport.h"
 
-/* Moves the message on by `sent` bytes. true: nothing is left. */
-static bool message_advance(struct msghdr *message, size_t sent) {
+bool lm_reply_move(struct msghdr *message, size_t sent) {
     while (message->msg_iovlen > 0 && sent >= message->msg_iov->iov_len) {
         sent -= message->msg_iov->iov_len;
         message->msg_iov++;
@@ -44,7 +43,7 @@ enum lm_outcome lm_reply_try(struct lm_connection *connection, struct lm_request
         return LM_OUTCOME_BROKEN;
     }
     *sent_bytes_out = sent > 0 ? (size_t)sent : 0;
-    if (!message_advance(&request->message, *sent_bytes_out)) return LM_OUTCOME_PARTIAL;
+    if (!lm_reply_move(&request->message, *sent_bytes_out)) return LM_OUTCOME_PARTIAL;
     give_token(connection);
     return LM_OUTCOME_SENT;
 }
@@ -152,7 +151,7 @@ void lm_reply_bytes(struct lm_io *io, struct lm_connection *connection, const vo
         lm_connection_abort(io, connection);
         return;
     }
-    message_advance(&request->message, sent_bytes);
+    lm_reply_move(&request->message, sent_bytes);
     if (token) {
         start_sending(io, connection, request);
     } else {
@@ -208,7 +207,7 @@ void lm_reply_completed(struct lm_io *io, const struct lm_completion *completion
     bool whole = false;
     if (completion->result > 0) {
         lm_add_single_writer_u64(&io->stats->io.bytes_out, (uint64_t)completion->result);
-        whole = message_advance(&request->message, (size_t)completion->result);
+        whole = lm_reply_move(&request->message, (size_t)completion->result);
         retry = !whole;
     }
     if (retry) {

@@ -26,4 +26,7 @@ void lm_reply_flush(struct lm_io *io, struct lm_connection *connection);
 /* Drops the replies that wait. */
 void lm_reply_drop_waiting(struct lm_io *io, struct lm_connection *connection);
 
+/* Moves a message on by the bytes that are sent. true: nothing is left. Any thread. */
+bool lm_reply_move(struct msghdr *message, size_t sent);
+
 #endif

@@ -56,7 +56,8 @@ static void stream_shut(const struct lm_connection *connection, int how) {
     (void)how;
 }
 
-/* What came is taken from its carrier, which is not read where a stream waits. */
+/* The carrier gives a stream its bytes, and reads no more while the stream waits: as many as it can
+ * ask for are here. */
 static int stream_waiting(const struct lm_connection *connection) {
     (void)connection;
     return INT_MAX;

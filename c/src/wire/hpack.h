@@ -42,7 +42,7 @@ struct lm_hpack_field {
     struct lm_slice name, value;
 };
 
-/* What a block holds. The slices point into it, into the block or to constants. */
+/* The fields of a block. The slices point into it, into the block or to constants. */
 struct lm_hpack_fields {
     uint32_t count;
     bool

@@ -56,7 +56,7 @@ static bool is_good(const struct lm_hpack_field *field) {
     return field->value.bytes == 0 || lm_http_plain_end(field->value.at, end, ' ', true) == end;
 }
 
-/* What a connection of HTTP/1.1 says of itself has no place here. */
+/* Fields about a connection of HTTP/1.1, which HTTP/2 forbids. */
 static bool is_of_connection(const struct lm_hpack_field *field) {
     return is(field->name, "connection") || is(field->name, "keep-alive") ||
            is(field->name, "proxy-connection") || is(field->name, "transfer-encoding") ||

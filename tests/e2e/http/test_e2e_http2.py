@@ -304,7 +304,7 @@ def opened(length: int = 64) -> bytes:
     )  # fmt: skip
 
 
-# What ends a stream: the frames, and its error.
+# Frames that end a stream, and the error of its RST_STREAM.
 STREAM_ERRORS: dict[str, tuple[bytes, int]] = {
     "too few bytes": (opened() + frame(DATA, 1, bytes(63), END_STREAM), PROTOCOL_ERROR),
     "too many bytes": (opened() + frame(DATA, 1, bytes(65)), PROTOCOL_ERROR),
@@ -332,7 +332,7 @@ def test_what_ends_a_stream(zoo: Server, name: str) -> None:
         assert link.until(DATA, 5) == b'{"live":true}'
 
 
-# What ends a connection: the frames, and GOAWAY's error.
+# Frames that end a connection, and the error of its GOAWAY.
 CONNECTION_ERRORS: dict[str, tuple[bytes, int]] = {
     "an even stream": (frame(HEADERS, 2, LIVE, WHOLE), PROTOCOL_ERROR),
     "stream 0": (frame(HEADERS, 0, LIVE, WHOLE), PROTOCOL_ERROR),
