@@ -563,6 +563,7 @@ def test_each_figure_is_explained_as_itself() -> None:
     """A word of each explanation that no other figure of its kind has."""
     told = {
         "native_requests": "native", "http_requests": "HTTP/1.1", "http2_requests": "HTTP/2",
+        "grpc_requests": "gRPC",
         "requests_unknown_model": "(status 2)",
         "requests_unauthorised": "(status 6)", "requests_overloaded": "(status 4)",
         "requests_late": "(status 5)", "requests_limited": "(status 7)",

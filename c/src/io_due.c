@@ -1,6 +1,7 @@
 /* io_due.c: see io_due.h. */
 #include "io_due.h"
 
+#include "dialects/grpc_stream.h"
 #include "dialects/http_errands.h"
 #include "flow/accept.h"
 #include "flow/answer_cache.h"
@@ -144,6 +145,7 @@ static const struct duty {
     {.sleep_ns = parking_ns},
     {.sleep_ns = memory_ns, .run = unmap},
     {.sleep_ns = drain_ns, .run = drain},
+    {.sleep_ns = lm_grpc_watch_ns, .run = lm_grpc_look_at_watched},
     {.run = answer_errands}, /* the control thread wakes this one */
 };
 enum { DUTIES = sizeof duties / sizeof duties[0] };

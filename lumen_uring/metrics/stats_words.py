@@ -23,6 +23,7 @@ FIGURES: Final[dict[tuple[str, str], str]] = {
     ("io", "native_requests"): "of these, in the native protocol",
     ("io", "http_requests"): "of these, over HTTP/1.1",
     ("io", "http2_requests"): "of these, in streams of HTTP/2",
+    ("io", "grpc_requests"): "of these, calls of gRPC",
     ("io", "requests_ok"): "answered without a Run: ping, describe, health, metadata, cached",
     ("io", "requests_error"): "refused because the request was wrong or not allowed; of these:",
     ("io", "requests_bad"): "  did not fit the model or the protocol (status 1)",

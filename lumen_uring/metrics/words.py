@@ -94,12 +94,13 @@ OUTCOMES: Final[tuple[tuple[str, Words], ...]] = (
 COUNTERS: Final[tuple[tuple[str, str, str, tuple[tuple[str, Words], ...]], ...]] = (
     (
         "lumen_protocol_requests",
-        "Requests whose complete header was read, by protocol (native, http or http2)",
+        "Requests whose complete header was read, by protocol (native, http, http2 or grpc)",
         "protocol",
         (
             ("native", (("io", "native_requests"),)),
             ("http", (("io", "http_requests"),)),
             ("http2", (("io", "http2_requests"),)),
+            ("grpc", (("io", "grpc_requests"),)),
         ),
     ),
     (

@@ -69,7 +69,7 @@ def _models(snapshot: Snapshot, word: str) -> int:
 
 def _of_words(snapshot: Snapshot) -> Iterator[str]:
     io, worker = snapshot.counters["io"], snapshot.counters["worker"]
-    protocols = sum(io[f"{name}_requests"] for name in ("native", "http", "http2"))
+    protocols = sum(io[f"{name}_requests"] for name in ("native", "http", "http2", "grpc"))
     yield from _equal("requests of all protocols", protocols, io["requests"])
     errors = sum(io[f"requests_{name}"] for name in _ERRORS)
     yield from _equal("errors by reason", errors, io["requests_error"])

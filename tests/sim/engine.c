@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "dialects/greeting.h"
+#include "dialects/grpc.h"
 #include "dialects/http.h"
 #include "dialects/http2.h"
 #include "dialects/http_documents.h"
@@ -131,6 +132,7 @@ static void open_settings(void) {
     sim_shared.dialects[LM_DIALECT_NATIVE] = &lm_native;
     sim_shared.dialects[LM_DIALECT_HTTP] = &lm_http;
     sim_shared.dialects[LM_DIALECT_HTTP2] = &lm_http2;
+    sim_shared.dialects[LM_DIALECT_GRPC] = &lm_grpc;
     lm_shared_use_models(&sim_shared, &sim_models);
 }
 

@@ -59,7 +59,7 @@ void lm_http_close(struct lm_io *io) {
 
 /* ---- what flow/ asks ---- */
 
-static void body_received(struct lm_io *io, struct lm_connection *connection) {
+void lm_http_body_received(struct lm_io *io, struct lm_connection *connection) {
     struct lm_request *request = &io->requests[connection->in.receiving];
     lm_carrier_find_file(request);
     if (!lm_http_body_names_model(connection->in.call.route) ||
@@ -67,25 +67,25 @@ static void body_received(struct lm_io *io, struct lm_connection *connection) {
         lm_submit(io, connection, request);
 }
 
-static uint64_t bytes_expected(const struct lm_connection *connection) {
+uint64_t lm_http_bytes_expected(const struct lm_connection *connection) {
     const struct lm_http_call *call = &connection->in.call;
     if (call->expects_continue) return 0; /* the client waits to be asked */
     return call->chunked ? 1 : connection->in.discard_bytes;
 }
 
-static void answer(struct lm_io *io, struct lm_connection *connection, struct lm_request *request,
-                   enum lm_status status, const char *why) {
+void lm_http_answer_for(struct lm_io *io, struct lm_connection *connection,
+                        struct lm_request *request, enum lm_status status, const char *why) {
     (void)request;
     lm_http_answer_error(io, connection, lm_http_code(connection->in.call.route, status),
                          "Retry-After: 1\r\n", why);
 }
 
-static uint32_t key(const struct lm_io *io, const struct lm_connection *connection) {
+uint32_t lm_http_key(const struct lm_io *io, const struct lm_connection *connection) {
     (void)io;
     return connection->in.call.key;
 }
 
-static void complete_row(const struct lm_request *request, struct lm_trace_record *row) {
+void lm_http_complete_row(const struct lm_request *request, struct lm_trace_record *row) {
     const struct lm_oip_request *asked = request->asked;
     size_t bytes = asked->id_bytes < sizeof row->http_id ? asked->id_bytes : 0;
     row->is_http = true;
@@ -99,16 +99,16 @@ const struct lm_dialect lm_http = {
     .one_at_a_time = true,
     .take = lm_http_take,
     .prologue_deadline_ns = lm_http_prologue_deadline_ns,
-    .body_received = body_received,
+    .body_received = lm_http_body_received,
     .forget = lm_http_block_give,
-    .bytes_expected = bytes_expected,
+    .bytes_expected = lm_http_bytes_expected,
     .retry = lm_http_retry,
     .refuse = lm_http_refuse_request,
     .give_up = lm_http_give_up,
-    .answer = answer,
+    .answer = lm_http_answer_for,
     .compose_outputs = lm_http_compose_outputs,
     .compose_error = lm_http_compose_error,
-    .key = key,
-    .complete_row = complete_row,
+    .key = lm_http_key,
+    .complete_row = lm_http_complete_row,
     .is_http = true,
 };

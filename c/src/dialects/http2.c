@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "dialects/http2_put.h"
 #include "dialects/http2_receive.h"
 #include "dialects/http2_send.h"
 #include "dialects/http2_streams.h"
@@ -69,7 +70,8 @@ static struct lm_http2_carrier *take_entry(struct lm_io *io, struct lm_connectio
         side->free = side->entries[index].next_free;
     }
     struct lm_http2_carrier *http2 = &side->entries[index];
-    *http2 = (struct lm_http2_carrier){.send_window = LM_HTTP2_WINDOW,
+    *http2 = (struct lm_http2_carrier){.connection = carrier->index,
+                                       .send_window = LM_HTTP2_WINDOW,
                                        .recv_window = LM_HTTP2_CONNECTION_WINDOW,
                                        .initial_window = LM_HTTP2_WINDOW,
                                        .frame_max = LM_HTTP2_FRAME_MIN,

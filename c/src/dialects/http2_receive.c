@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "dialects/http2_send.h"
+#include "dialects/http2_put.h"
 #include "dialects/http2_streams.h"
 #include "dialects/http_block.h"
 
@@ -243,7 +243,7 @@ static size_t take_data(struct lm_io *io, struct lm_connection *carrier, const u
         const size_t data = http2->left - http2->pad;
         size_t most = count - taken < data ? count - taken : data;
         if (stream && most > 0)
-            most = lm_http2_stream_body(io, stream, bytes + taken, most, http2->data);
+            most = lm_http2_stream_body(io, carrier, stream, bytes + taken, most, http2->data);
         http2->left -= (uint32_t)most;
         give_credit(http2, stream, most);
         taken += most;

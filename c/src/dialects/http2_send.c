@@ -4,58 +4,17 @@
 #include <errno.h>
 #include <string.h>
 
+#include "dialects/grpc_reply.h"
 #include "flow/reply.h"
 #include "flow/transport.h"
 #include "wire/http2_head.h"
 
-/* A message for GOAWAY, with its frame, has room beside what else a turn may say. */
-enum { FRAMES_ROOM = 512, WHY_BYTES_MAX = 200 };
-
-bool lm_http2_has_room(const struct lm_http2_carrier *http2) {
-    return sizeof http2->control - http2->control_used >= FRAMES_ROOM;
-}
-
-void lm_http2_put(struct lm_http2_carrier *http2, uint8_t type, uint8_t flags, uint32_t stream,
-                  const uint8_t *payload, uint32_t bytes) {
-    const size_t needed = LM_HTTP2_FRAME_BYTES + bytes;
-    if (needed > sizeof http2->control - http2->control_used) return;
-    uint8_t *at = http2->control + http2->control_used;
-    lm_http2_write_frame(at, (struct lm_http2_frame){bytes, stream, type, flags});
-    if (bytes) memcpy(at + LM_HTTP2_FRAME_BYTES, payload, bytes);
-    http2->control_used = (uint16_t)(http2->control_used + needed);
-}
-
-void lm_http2_put_number(struct lm_http2_carrier *http2, uint8_t type, uint32_t stream,
-                         uint32_t number) {
-    uint8_t payload[4];
-    lm_http2_put_u32(payload, number);
-    lm_http2_put(http2, type, 0, stream, payload, sizeof payload);
-}
-
-void lm_http2_put_reset(struct lm_http2_carrier *http2, uint32_t stream,
-                        enum lm_http2_error error) {
-    if (error != LM_HTTP2_NO_ERROR && error != LM_HTTP2_REFUSED_STREAM) http2->resets++;
-    lm_http2_put_number(http2, LM_HTTP2_RST_STREAM, stream, error);
-}
-
-void lm_http2_put_goaway(struct lm_http2_carrier *http2, enum lm_http2_error error,
-                         const char *why) {
-    uint8_t payload[8 + WHY_BYTES_MAX];
-    const size_t bytes = strnlen(why, WHY_BYTES_MAX);
-    if (http2->is_closing) return;
-    http2->is_closing = true;
-    lm_http2_put_u32(payload, http2->last_stream);
-    lm_http2_put_u32(payload + 4, error);
-    memcpy(payload + 8, why, bytes);
-    lm_http2_put(http2, LM_HTTP2_GOAWAY, 0, 0, payload, (uint32_t)(8 + bytes));
-}
-
-void lm_http2_fail(struct lm_http2_carrier *http2, enum lm_http2_error error, const char *why) {
-    http2->has_failed = true;
-    lm_http2_put_goaway(http2, error, why);
-}
-
-/* ---- a batch ---- */
+/* For the headers of DATA and of trailers, and for those. */
+enum {
+    TRAILERS_PARTS = 2,
+    REPLY_PARTS = 4 + TRAILERS_PARTS
+}; /* its head's, and of DATA at least */
+enum { CALL_ROOM = 2 * LM_HTTP2_FRAME_BYTES + LM_GRPC_TRAILERS_BYTES };
 
 static void add_part(struct lm_http2_carrier *http2, void *base, size_t bytes) {
     http2->parts[http2->part_count++] = (struct iovec){base, bytes};
@@ -91,26 +50,64 @@ static size_t add_head(struct lm_http2_carrier *http2, struct lm_http2_stream *s
     return head_bytes;
 }
 
-/* Bytes of a message from `at` on, which are at least so many. */
-static void add_bytes(struct lm_http2_carrier *http2, const struct msghdr *message, size_t at,
-                      size_t count) {
-    for (size_t p = 0; p < message->msg_iovlen && count > 0; p++) {
+static size_t message_bytes(const struct msghdr *message) {
+    size_t bytes = 0;
+    for (size_t p = 0; p < message->msg_iovlen; p++) bytes += message->msg_iov[p].iov_len;
+    return bytes;
+}
+
+/* A call's reply becomes a message, with what stands before it. Returns how much of the reply is
+ * said with that: nothing of a message, all of one that is a status alone. */
+static size_t add_call_head(struct lm_io *io, struct lm_http2_carrier *http2,
+                            struct lm_http2_stream *stream, struct lm_request *request) {
+    const size_t room = sizeof http2->heads - http2->heads_used;
+    uint8_t *at = http2->heads + http2->heads_used;
+    if (room < LM_HTTP2_FRAME_BYTES + LM_GRPC_BLOCK_BYTES_MAX) return 0;
+    const size_t bytes = lm_grpc_compose(io, stream, request, at + LM_HTTP2_FRAME_BYTES,
+                                         room - LM_HTTP2_FRAME_BYTES < LM_GRPC_BLOCK_BYTES_MAX
+                                             ? room - LM_HTTP2_FRAME_BYTES
+                                             : LM_GRPC_BLOCK_BYTES_MAX);
+    const bool is_message = stream->grpc.is_message;
+    const uint8_t ends = is_message ? 0 : LM_HTTP2_END_STREAM;
+    if (bytes) {
+        add_frame(http2, (struct lm_http2_frame){(uint32_t)bytes, stream->id, LM_HTTP2_HEADERS,
+                                                 (uint8_t)(LM_HTTP2_END_HEADERS | ends)});
+        add_part(http2, at + LM_HTTP2_FRAME_BYTES, bytes);
+        http2->heads_used = (uint16_t)(http2->heads_used + bytes);
+    }
+    stream->head_sent = true;
+    return is_message ? 0 : message_bytes(&request->message);
+}
+
+/* The status of a call that went well. */
+static void add_trailers(struct lm_http2_carrier *http2, const struct lm_http2_stream *stream) {
+    uint8_t *at = http2->heads + http2->heads_used + LM_HTTP2_FRAME_BYTES;
+    const size_t bytes = lm_grpc_trailers(at, LM_GRPC_TRAILERS_BYTES);
+    add_frame(http2, (struct lm_http2_frame){(uint32_t)bytes, stream->id, LM_HTTP2_HEADERS,
+                                             LM_HTTP2_END_HEADERS | LM_HTTP2_END_STREAM});
+    add_part(http2, at, bytes);
+    http2->heads_used = (uint16_t)(http2->heads_used + bytes);
+}
+
+/* Bytes of a message from `at` on, as many as parts have room and `count` at most, behind their
+ * frame's header. Returns how many. */
+static size_t add_bytes(struct lm_http2_carrier *http2, const struct msghdr *message, size_t at,
+                        size_t count, uint32_t parts_max) {
+    size_t added = 0;
+    for (size_t p = 0; p < message->msg_iovlen && added < count; p++) {
         const struct iovec *part = &message->msg_iov[p];
         if (at >= part->iov_len) {
             at -= part->iov_len;
             continue;
         }
-        const size_t bytes = part->iov_len - at < count ? part->iov_len - at : count;
+        if (http2->part_count == parts_max) break;
+        const size_t left = count - added;
+        const size_t bytes = part->iov_len - at < left ? part->iov_len - at : left;
         add_part(http2, (uint8_t *)part->iov_base + at, bytes);
-        count -= bytes;
+        added += bytes;
         at = 0;
     }
-}
-
-static size_t message_bytes(const struct msghdr *message) {
-    size_t bytes = 0;
-    for (size_t p = 0; p < message->msg_iovlen; p++) bytes += message->msg_iov[p].iov_len;
-    return bytes;
+    return added;
 }
 
 /* How much of a body may go into one frame now. */
@@ -122,6 +119,10 @@ static size_t data_room(const struct lm_http2_carrier *http2,
     return room > 0 ? (size_t)room : 0;
 }
 
+static size_t room_of(const struct lm_http2_carrier *http2) {
+    return sizeof http2->heads - http2->heads_used;
+}
+
 /* A part of a stream's reply. false: it has none that may be sent now, or the batch is full. */
 static bool add_reply(struct lm_io *io, struct lm_http2_carrier *http2, uint32_t place) {
     struct lm_http2_stream *stream = &http2->streams[place];
@@ -129,27 +130,41 @@ static bool add_reply(struct lm_io *io, struct lm_http2_carrier *http2, uint32_t
         stream->id && !stream->is_done ? lm_http2_connection(io, stream) : NULL;
     if (!connection || connection->sending == LM_NO_SLOT) return false;
     if (lm_load_relaxed_u32(&connection->gone)) return false; /* relaxed: this thread's own */
-    const struct msghdr *message = &io->requests[connection->sending].message;
-    /* Two parts for the head, one for DATA's header, and the message's. */
-    if (http2->part_count + 3 + message->msg_iovlen > LM_HTTP2_BATCH_PARTS ||
-        sizeof http2->heads - http2->heads_used < LM_HTTP2_FRAME_BYTES)
+    struct lm_request *request = &io->requests[connection->sending];
+    const struct msghdr *message = &request->message;
+    const bool is_call = stream->grpc.method;
+    if (http2->part_count + REPLY_PARTS > LM_HTTP2_BATCH_PARTS || room_of(http2) < CALL_ROOM)
         return false;
-    const size_t all = message_bytes(message);
-    size_t used = stream->head_sent ? 0 : add_head(http2, stream, message, all);
-    if (used == 0 && !stream->head_sent) return false;
+    size_t all = message_bytes(message), used = 0;
+    if (is_call && !stream->grpc.is_composed) {
+        used = add_call_head(io, http2, stream, request);
+        if (!stream->grpc.is_composed) return false;
+        if (!used) all = message_bytes(message);
+    } else if (!stream->head_sent) {
+        used = add_head(http2, stream, message, all);
+        if (!stream->head_sent) return false;
+    }
     size_t count = all - used < data_room(http2, stream) ? all - used : data_room(http2, stream);
-    if (sizeof http2->heads - http2->heads_used < LM_HTTP2_FRAME_BYTES) count = 0;
+    if (room_of(http2) < CALL_ROOM) count = 0;
+    const bool is_long = lm_grpc_is_long(stream);
+    const bool has_trailers = stream->grpc.is_message && !is_long;
     if (count > 0) {
-        const uint8_t ends = used + count == all ? LM_HTTP2_END_STREAM : 0;
-        add_frame(http2, (struct lm_http2_frame){(uint32_t)count, stream->id, LM_HTTP2_DATA, ends});
-        add_bytes(http2, message, used, count);
+        uint8_t *header = http2->heads + http2->heads_used;
+        add_frame(http2, (struct lm_http2_frame){0});
+        count = add_bytes(http2, message, used, count, LM_HTTP2_BATCH_PARTS - TRAILERS_PARTS);
+        const bool ends = used + count == all && !is_call;
+        lm_http2_write_frame(header,
+                             (struct lm_http2_frame){(uint32_t)count, stream->id, LM_HTTP2_DATA,
+                                                     ends ? LM_HTTP2_END_STREAM : 0});
         http2->causes++;
         stream->send_window -= (int64_t)count;
         http2->send_window -= (int64_t)count;
     }
+    const bool is_last = used + count == all;
     if (used + count == 0) return false;
-    http2->sent[http2->sent_count++] =
-        (struct lm_http2_piece){place, (uint32_t)(used + count), used + count == all};
+    if (is_last && has_trailers) add_trailers(http2, stream);
+    http2->sent[http2->sent_count++] = (struct lm_http2_piece){
+        place, (uint32_t)(used + count), is_last, is_last && !(is_long && stream->grpc.is_message)};
     return true;
 }
 
@@ -182,6 +197,7 @@ static void finish(struct lm_io *io, struct lm_http2_carrier *http2, int32_t err
         struct lm_http2_stream *stream = &http2->streams[sent.stream];
         const struct lm_connection *connection = lm_http2_connection(io, stream);
         if (!connection || connection->sending == LM_NO_SLOT) continue;
+        if (sent.is_last) stream->grpc.is_composed = false;
         if (sent.ends && !error) stream->is_done = true;
         const struct lm_completion completion = {.op = LM_OP_SEND,
                                                  .index = connection->index,

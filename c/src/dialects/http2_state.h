@@ -7,6 +7,7 @@
 #define LM_DIALECTS_HTTP2_STATE_H
 
 #include "flow/state.h"
+#include "formats/grpc_infer.h"
 #include "wire/hpack.h"
 #include "wire/http2_frame.h"
 
@@ -15,6 +16,40 @@ enum {
     LM_HTTP2_HEADS_BYTES = 2048,   /* headers of the frames that are being sent */
     LM_HTTP2_BATCH_FRAMES = 16,
     LM_HTTP2_BATCH_PARTS = 64
+};
+
+/* How far a call of gRPC is read (grpc_receive.h). */
+enum lm_grpc_stage {
+    LM_GRPC_PREFIX,  /* a flag and the message's length */
+    LM_GRPC_HEAD,    /* the message, or what of it stands before its tensors */
+    LM_GRPC_TENSORS, /* which follow, each behind its tag and its length */
+    LM_GRPC_WHOLE,   /* the message goes on to its request as it is */
+    LM_GRPC_OVER     /* nothing more is read */
+};
+
+enum {
+    LM_GRPC_PREFIX_BYTES = 5,
+    LM_GRPC_HEAD_BYTES_MAX = LM_HTTP_JSON_BYTES_MAX, /* of a message that is not tensors */
+    LM_GRPC_DRAFT_BYTES = 3 * LM_HTTP_HEAD_BYTES_MAX
+};
+
+struct lm_grpc_call {
+    uint8_t method; /* 1 + enum lm_grpc_method_index; 0: the stream is no call */
+    uint8_t stage;  /* enum lm_grpc_stage */
+    uint8_t used;   /* bytes of the prefix, or of what stands before a tensor */
+    uint8_t blob_at, blob_count;
+    bool is_composed;    /* the reply that is sent has become a message, or a status */
+    bool is_message;     /* it is a message: the status comes behind it */
+    bool is_watched;     /* its client hears of changes, from this on: */
+    uint8_t serving;     /* of grpc.health.v1: what it knows */
+    bool wants_final;    /* each message says whether it is the last for its request */
+    uint8_t bytes[8];    /* the prefix, or that */
+    uint16_t block;      /* that is kept for them where there may be many messages */
+    uint16_t head_bytes; /* the client's fields, at the beginning of the block */
+    uint16_t scanned;    /* of the message, in whole fields */
+    uint32_t left;       /* of the message */
+    uint32_t blob_left;
+    uint32_t blobs[LM_GRPC_BLOBS_MAX];
 };
 
 /* A stream, as its carrier sees it. */
@@ -30,17 +65,21 @@ struct lm_http2_stream {
     bool end_given;     /* and its request knows */
     bool head_sent;
     bool is_done; /* the reply is sent, or the stream was reset */
+    struct lm_grpc_call grpc;
 };
 
 /* Part of a reply that is being sent. */
 struct lm_http2_piece {
     uint32_t stream; /* its place among the streams */
     uint32_t bytes;  /* of its message */
-    bool ends;
+    bool is_last;    /* of the reply */
+    bool ends;       /* the stream */
 };
 
 struct lm_http2_carrier {
     uint32_t next_free;
+    uint32_t connection;       /* its own */
+    uint32_t watched;          /* streams whose clients hear of changes */
     bool is_greeted, is_acked; /* the preface is here; the client knows our settings */
     bool is_closing;           /* no more streams: GOAWAY is sent, or waits to be */
     bool has_failed;           /* its client made an error: nothing of it is read any more */
@@ -79,7 +118,7 @@ struct lm_http2_carrier {
     struct lm_http2_stream streams[LM_HTTP2_STREAMS_MAX];
 };
 
-_Static_assert(sizeof(struct lm_http2_carrier) <= 10240,
+_Static_assert(sizeof(struct lm_http2_carrier) <= 13312,
                "an idle connection of HTTP/2 costs this much");
 
 /* One I/O thread's. */
@@ -87,12 +126,25 @@ struct lm_http2_side {
     struct lm_mapping memory; /* untouched entries cost nothing */
     struct lm_http2_carrier *entries;
     uint32_t free, used, count;
+    uint32_t watched;       /* of all connections */
+    uint64_t next_watch_ns; /* when they are looked at */
     struct lm_mapping tables_memory;
     struct lm_hpack_table
         *tables; /* one each, until the client has acknowledged that it has none */
     struct lm_hpack_fields fields; /* of the block that is being read */
     char head[LM_HTTP_HEAD_BYTES_MAX];
+    char draft[LM_GRPC_DRAFT_BYTES]; /* a call's head and JSON, or its reply */
 };
+
+static inline enum lm_grpc_method_index lm_grpc_method_of(const struct lm_http2_stream *stream) {
+    return (enum lm_grpc_method_index)(stream->grpc.method - 1);
+}
+/* Whether its call may bring several messages, or be answered with several. */
+static inline bool lm_grpc_is_long(const struct lm_http2_stream *stream) {
+    if (!stream->grpc.method) return false;
+    const struct lm_grpc_method *method = &lm_grpc_methods[lm_grpc_method_of(stream)];
+    return method->asks_many || method->answers_many;
+}
 
 static inline struct lm_http2_carrier *lm_http2_of(const struct lm_io *io,
                                                    const struct lm_connection *carrier) {

@@ -5,7 +5,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "dialects/http2_send.h"
+#include "dialects/grpc_receive.h"
+#include "dialects/grpc_reply.h"
+#include "dialects/grpc_stream.h"
+#include "dialects/http2_put.h"
 #include "flow/receive.h"
 #include "flow/reply.h"
 #include "wire/http2_head.h"
@@ -48,17 +51,6 @@ static void take_trailers(struct lm_io *io, struct lm_connection *carrier,
     lm_http2_stream_reset(io, stream);
 }
 
-/* gRPC's clients are told in their own way what is not there: a trailer alone. */
-static void refuse_grpc(struct lm_http2_carrier *http2, uint32_t id) {
-    static const char status[] = "HTTP/1.1 200 OK\r\nContent-Type: application/grpc\r\n"
-                                 "grpc-status: 12\r\ngrpc-message: this server speaks HTTP/2, and "
-                                 "not gRPC yet: tritonclient.http has an HTTP form\r\n\r\n";
-    uint8_t block[256];
-    const size_t bytes = lm_http2_reply_head(status, sizeof status - 1, block, sizeof block);
-    lm_http2_put(http2, LM_HTTP2_HEADERS, LM_HTTP2_END_HEADERS | LM_HTTP2_END_STREAM, id, block,
-                 (uint32_t)bytes);
-}
-
 static void begin(struct lm_io *io, struct lm_connection *carrier, uint32_t id,
                   const struct lm_http2_request *request, bool ends) {
     struct lm_http2_carrier *http2 = lm_http2_of(io, carrier);
@@ -71,6 +63,11 @@ static void begin(struct lm_io *io, struct lm_connection *carrier, uint32_t id,
     stream->body_left = request->content;
     stream->is_chunked = request->is_chunked;
     stream->has_ended = stream->end_given = ends;
+    if (request->is_grpc) {
+        lm_grpc_begin(io, carrier, stream, side->head, request->bytes);
+        if (ends) lm_grpc_end(io, carrier, stream);
+        return;
+    }
     struct lm_connection *connection = lm_http2_connection(io, stream);
     (void)lm_receive_give(io, connection, (const uint8_t *)side->head, request->bytes);
 }
@@ -102,9 +99,6 @@ void lm_http2_stream_head(struct lm_io *io, struct lm_connection *carrier, uint3
         lm_http2_put_reset(http2, id,
                            verdict == LM_HTTP2_HEAD_TOO_LARGE ? LM_HTTP2_ENHANCE_YOUR_CALM
                                                               : LM_HTTP2_PROTOCOL_ERROR);
-    } else if (request.is_grpc) {
-        refuse_grpc(http2, id);
-        if (!ends) lm_http2_put_reset(http2, id, LM_HTTP2_NO_ERROR);
     } else {
         begin(io, carrier, id, &request, ends);
     }
@@ -118,8 +112,9 @@ static bool give_line(struct lm_io *io, struct lm_connection *connection, const 
     return lm_receive_give(io, connection, (const uint8_t *)line, bytes) == bytes;
 }
 
-size_t lm_http2_stream_body(struct lm_io *io, struct lm_http2_stream *stream, const uint8_t *bytes,
-                            size_t count, size_t frame_bytes) {
+size_t lm_http2_stream_body(struct lm_io *io, struct lm_connection *carrier,
+                            struct lm_http2_stream *stream, const uint8_t *bytes, size_t count,
+                            size_t frame_bytes) {
     struct lm_connection *connection = lm_http2_connection(io, stream);
     if (!connection || connection->ended) { /* it is answered */
         if (!stream->is_chunked) stream->body_left -= count;
@@ -131,7 +126,8 @@ size_t lm_http2_stream_body(struct lm_io *io, struct lm_http2_stream *stream, co
         if (!give_line(io, connection, line, (size_t)used)) return 0;
         stream->in_chunk = true;
     }
-    const size_t taken = lm_receive_give(io, connection, bytes, count);
+    const size_t taken = stream->grpc.method ? lm_grpc_take(io, carrier, stream, bytes, count)
+                                             : lm_receive_give(io, connection, bytes, count);
     if (!stream->is_chunked) stream->body_left -= taken;
     return taken;
 }
@@ -148,6 +144,10 @@ void lm_http2_stream_end(struct lm_io *io, struct lm_connection *carrier,
                          struct lm_http2_stream *stream) {
     if (stream->has_ended) return; /* it was reset */
     stream->has_ended = true;
+    if (stream->grpc.method) {
+        lm_grpc_end(io, carrier, stream);
+        return;
+    }
     if (stream->is_chunked || stream->body_left == 0) return; /* or when it is looked at */
     lm_http2_put_reset(lm_http2_of(io, carrier), stream->id, LM_HTTP2_PROTOCOL_ERROR);
     lm_http2_stream_reset(io, stream);
@@ -177,9 +177,13 @@ static void close_stream(struct lm_io *io, struct lm_connection *carrier,
         if (!http2->sends) lm_connection_mark(io, carrier); /* what is said first makes room */
         return;
     }
-    if (is_cut)
+    if (is_cut && stream->grpc.method)
+        lm_grpc_finish(io, carrier, stream, LM_GRPC_UNAVAILABLE,
+                       "the server ends, or its client has been idle for too long");
+    if (is_cut && !(stream->is_done && stream->has_ended))
         lm_http2_put_reset(http2, stream->id,
                            stream->is_done ? LM_HTTP2_NO_ERROR : LM_HTTP2_INTERNAL_ERROR);
+    if (stream->grpc.method) lm_grpc_forget(io, carrier, stream);
     *stream = (struct lm_http2_stream){0};
     http2->open--;
     carrier->in_flight--;
@@ -196,6 +200,7 @@ static void look(struct lm_io *io, struct lm_connection *carrier, uint32_t place
     }
     if (stream->has_ended && !stream->end_given && !connection->ended)
         stream->end_given = !stream->is_chunked || give_line(io, connection, "0\r\n\r\n", 5);
+    if (stream->grpc.method && !carrier->ended) lm_grpc_look(io, carrier, stream);
     /* relaxed: this thread's own */
     const bool is_gone = lm_load_relaxed_u32(&connection->gone) || carrier->ended;
     if (carrier->ended && !lm_load_relaxed_u32(&connection->gone))

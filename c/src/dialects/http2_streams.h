@@ -14,8 +14,9 @@ void lm_http2_stream_head(struct lm_io *io, struct lm_connection *carrier, uint3
                           const uint8_t *block, size_t bytes, bool ends);
 
 /* Bytes of its body. Returns how many it took: none while it waits for a slot. */
-size_t lm_http2_stream_body(struct lm_io *io, struct lm_http2_stream *stream, const uint8_t *bytes,
-                            size_t count, size_t frame_bytes);
+size_t lm_http2_stream_body(struct lm_io *io, struct lm_connection *carrier,
+                            struct lm_http2_stream *stream, const uint8_t *bytes, size_t count,
+                            size_t frame_bytes);
 /* The last byte of a DATA frame is taken. */
 bool lm_http2_stream_frame_end(struct lm_io *io, struct lm_http2_stream *stream);
 /* The client has sent its last byte. */

@@ -80,6 +80,13 @@ static uint8_t unread_encoding(const struct lm_http_call *call) {
                                           : LM_ENCODING_JSON;
 }
 
+/* The shorter of what the head and the body say, in microseconds; 0: none. */
+static uint64_t timeout_us(const struct lm_connection *connection, const struct body *body) {
+    const uint64_t head = connection->in.call.timeout_us;
+    const uint64_t said = body->asked ? body->asked->timeout_us : 0;
+    return said && (said < head || !head) ? said : head;
+}
+
 static struct lm_demand demand_of(const struct lm_io *io, const struct lm_connection *connection,
                                   const struct body *body) {
     const struct lm_oip_request *asked = body->asked;
@@ -88,7 +95,7 @@ static struct lm_demand demand_of(const struct lm_io *io, const struct lm_connec
                               .sizes = asked ? asked->sizes : (struct lm_sizes){.rows = 1},
                               .pixels = bytes * LM_JPEG_BYTE_PIXELS,
                               .bytes = connection->in.call.content_bytes,
-                              .timeout_us = asked ? asked->timeout_us : 0,
+                              .timeout_us = timeout_us(connection, body),
                               .encoding = body->encoding,
                               .is_unread = lm_encoding_is_text(body->encoding)};
 }
@@ -202,7 +209,7 @@ static void wait_for_slot(struct lm_io *io, struct lm_connection *connection,
                               "all slots are taken and too many requests wait for one");
         return;
     }
-    lm_admit_wait(io, connection, body->asked ? body->asked->timeout_us : 0);
+    lm_admit_wait(io, connection, timeout_us(connection, body));
     if (!keeps) return;
     lm_oip_request_hold(&block->asked, &block->lists);
     lm_oip_request_copy(&block->asked, body->asked);
@@ -276,8 +283,9 @@ void lm_http_admit_infer(struct lm_io *io, struct lm_connection *connection) {
         return;
     }
     /* Which slot a request needs whose tensors are in shared memory, its JSON alone says. */
-    bool may_share = io->shared->shm && call->route == LM_ROUTE_INFER && !call->chunked &&
-                     call->content_bytes > 0 && call->content_bytes <= LM_HTTP_JSON_BYTES_MAX;
+    bool may_share = io->shared->shm && !lm_http_is_rows(call->route) &&
+                     !lm_http_is_texts(call->route) && !call->chunked && call->content_bytes > 0 &&
+                     call->content_bytes <= LM_HTTP_JSON_BYTES_MAX;
     if (may_share && call->json_bytes < 0) call->json_bytes = (int64_t)call->content_bytes;
     bool is_whole = may_share && (uint64_t)call->json_bytes == call->content_bytes;
     bool has_blobs = call->json_bytes >= 0 && (uint64_t)call->json_bytes < call->content_bytes;

@@ -16,7 +16,7 @@ struct lm_http_block *lm_http_block_take(struct lm_io *io, struct lm_connection 
     block->taken_ns = io->now_ns;
     block->used = 0;
     block->upload = NULL;
-    block->holds_shm = false;
+    block->holds_shm = block->is_kept = false;
     return block;
 }
 
@@ -29,4 +29,22 @@ void lm_http_block_give(struct lm_io *io, struct lm_connection *connection) {
     block->next_free = io->http->free_block;
     io->http->free_block = connection->in.block;
     connection->in.block = LM_NO_BLOCK;
+}
+
+uint16_t lm_http_block_keep(struct lm_io *io, struct lm_connection *connection) {
+    const uint16_t index = connection->in.block;
+    if (io->http->blocks_kept == LM_HTTP_BLOCKS / 4) return LM_NO_BLOCK;
+    io->http->blocks_kept++;
+    io->http->blocks[index].is_kept = true;
+    connection->in.block = LM_NO_BLOCK;
+    return index;
+}
+
+void lm_http_block_drop(struct lm_io *io, uint16_t index) {
+    struct lm_http_block *block = &io->http->blocks[index];
+    io->http->blocks_kept--;
+    block->is_kept = false;
+    block->connection = LM_NO_CONNECTION;
+    block->next_free = io->http->free_block;
+    io->http->free_block = index;
 }

@@ -15,6 +15,7 @@ struct lm_http_block {
     char region[LM_SHM_NAME_BYTES_MAX]; /* that is being registered */
     struct lm_errand *upload;    /* where the body goes that brings a model; NULL: to `bytes` */
     bool holds_shm;              /* the regions of `asked` */
+    bool is_kept;                /* by a call, for as long as it lasts (lm_http_block_keep) */
     struct lm_oip_request asked; /* of a request that waits for a slot */
     struct lm_oip_lists lists;
     char bytes[LM_HTTP_HEAD_BYTES_MAX + LM_OIP_PADDING];
@@ -29,6 +30,7 @@ struct lm_http_side {
     char *draft; /* for the statistics, which are written anew each time */
     size_t draft_bytes;
     uint16_t free_block;
+    uint16_t blocks_kept;
     uint16_t blocks_used; /* the first so many have been used; the others are untouched */
 };
 
@@ -37,5 +39,10 @@ struct lm_http_block *lm_http_block(struct lm_io *io, const struct lm_connection
 /* NULL: none is free; lm_http_refuse_for_block makes one so. */
 struct lm_http_block *lm_http_block_take(struct lm_io *io, struct lm_connection *connection);
 void lm_http_block_give(struct lm_io *io, struct lm_connection *connection);
+
+/* The connection's block is its no more, and is nobody's else until it is dropped. Returns its
+ * index; LM_NO_BLOCK: so many are kept that none may be. */
+uint16_t lm_http_block_keep(struct lm_io *io, struct lm_connection *connection);
+void lm_http_block_drop(struct lm_io *io, uint16_t index);
 
 #endif

@@ -32,7 +32,7 @@ uint32_t lm_http_code(uint8_t route, enum lm_status status) {
     case LM_STATUS_RATE_LIMITED: return 429;
     case LM_STATUS_INFERENCE_FAILED: return family == TEI ? 424 : 500;
     case LM_STATUS_OVERLOADED: return family == TEI ? 429 : 503;
-    case LM_STATUS_DEADLINE: return family == OPENAI ? 504 : 503;
+    case LM_STATUS_DEADLINE: return family == OPENAI || route == LM_ROUTE_GRPC_INFER ? 504 : 503;
     case LM_STATUS_SHUTTING_DOWN: return 503;
     }
     return 500;

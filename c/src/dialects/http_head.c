@@ -127,9 +127,12 @@ void lm_http_take_head(struct lm_io *io, struct lm_connection *connection,
     struct lm_http_match match = {0};
     uint32_t found = (uint32_t)lm_http_find_route(head, &match);
     lm_http_count(io, connection);
+    const bool is_grpc = connection->dialect == LM_DIALECT_GRPC;
+    if (is_grpc && match.route == LM_ROUTE_INFER) match.route = LM_ROUTE_GRPC_INFER;
     connection->in.call = (struct lm_http_call){
         .content_bytes = head->content_length,
         .json_bytes = head->json_bytes,
+        .timeout_us = head->timeout_us,
         .key = LM_NO_KEY,
         .model = LM_NO_MODEL,
         .route = (uint8_t)(found == 200 ? match.route : LM_ROUTE_NONE),
@@ -146,6 +149,8 @@ void lm_http_take_head(struct lm_io *io, struct lm_connection *connection,
         .from_page = lm_http_is_from_page(head),
     };
     connection->in.discard_bytes = head->content_length;
+    if (!is_grpc && connection->in.call.coding == LM_CODING_PROTOBUF)
+        connection->in.call.coding = LM_CODING_UNKNOWN;
     if (!check_body(io, connection, head)) return;
     if (found != 200) {
         refuse_route(io, connection, found, &match);

@@ -77,7 +77,9 @@ void lm_http_refuse_unread(struct lm_io *io, struct lm_connection *connection, u
 void lm_http_count(struct lm_io *io, const struct lm_connection *connection) {
     struct lm_io_counters *counters = &io->stats->io;
     lm_add_single_writer_u64(&counters->requests, 1);
-    if (lm_connection_is_stream(connection)) {
+    if (connection->dialect == LM_DIALECT_GRPC) {
+        lm_add_single_writer_u64(&counters->grpc_requests, 1);
+    } else if (lm_connection_is_stream(connection)) {
         lm_add_single_writer_u64(&counters->http2_requests, 1);
     } else {
         lm_add_single_writer_u64(&counters->http_requests, 1);
@@ -92,7 +94,8 @@ static void evict_slowest(struct lm_io *io) {
     for (uint32_t b = 0; b < LM_HTTP_BLOCKS; b++) {
         const struct lm_http_block *block = &io->http->blocks[b];
         struct lm_connection *holder = lm_io_connection(io, block->connection);
-        if (holder->in.read_state == LM_READ_WAIT || block->upload || block->taken_ns >= since_ns)
+        if (block->is_kept || holder->in.read_state == LM_READ_WAIT || block->upload ||
+            block->taken_ns >= since_ns)
             continue;
         slowest = holder;
         since_ns = block->taken_ns;

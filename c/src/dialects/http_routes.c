@@ -169,29 +169,28 @@ static void answer_no_regions(struct lm_io *io, struct lm_connection *connection
     }
 }
 
-/* NULL: the model takes requests; or why not, in `text`. */
-static const char *why_down(const struct lm_io *io, uint32_t index, char text[LM_TEXT_BYTES_MAX]) {
+const char *lm_http_why_unready(const struct lm_io *io, uint32_t index,
+                                char text[LM_TEXT_BYTES_MAX]) {
     const struct lm_model *model = lm_model_set_find(io->models, index);
-    return model ? lm_model_why_down(model, text, LM_TEXT_BYTES_MAX) : NULL;
+    if (lm_shared_is_leaving(io->shared)) return "the server is shutting down";
+    if (io->worker_hangs) return "a model does not return";
+    if (model) return lm_model_why_down(model, text, LM_TEXT_BYTES_MAX);
+    /* relaxed: as the phase */
+    const bool is_held = index == LM_NO_MODEL && lm_load_relaxed_u32(&io->shared->is_held);
+    return is_held ? "a model could not be loaded" : NULL;
 }
 
 /* Whether the server, or its model, takes requests now. */
 static void answer_ready(struct lm_io *io, struct lm_connection *connection) {
     const struct lm_http_call *call = &connection->in.call;
     const struct lm_http_documents *documents = io->models->documents;
+    const bool is_server = call->route == LM_ROUTE_READY;
     char text[LM_TEXT_BYTES_MAX];
-    const char *why;
-    if (lm_shared_is_leaving(io->shared)) {
-        answer_unready(io, connection, "the server is shutting down");
-    } else if (io->worker_hangs) {
-        answer_unready(io, connection, "a model does not return");
-    } else if (call->route == LM_ROUTE_READY &&
-               lm_load_relaxed_u32(&io->shared->is_held)) { /* relaxed: as the phase */
-        answer_unready(io, connection, "a model could not be loaded");
-    } else if (call->route == LM_ROUTE_READY) {
-        answer_yes(io, connection, "{\"ready\":true}");
-    } else if ((why = why_down(io, call->model, text))) {
+    const char *why = lm_http_why_unready(io, is_server ? LM_NO_MODEL : call->model, text);
+    if (why) {
         answer_unready(io, connection, why);
+    } else if (is_server) {
+        answer_yes(io, connection, "{\"ready\":true}");
     } else {
         answer_text(io, connection, NULL,
                     call->route == LM_ROUTE_V1_MODEL ? &documents->states[call->model]
@@ -262,6 +261,7 @@ void lm_http_answer_route(struct lm_io *io, struct lm_connection *connection) {
     case LM_ROUTE_SYSTEM_SHM_REGISTER:
     case LM_ROUTE_CUDA_SHM_REGISTER: answer_control(io, connection, "shared memory regions"); break;
     case LM_ROUTE_INFER: /* http_head.c has taken these */
+    case LM_ROUTE_GRPC_INFER:
     case LM_ROUTE_PREDICT:
     case LM_ROUTE_INVOCATIONS:
     case LM_ROUTE_EMBEDDINGS:

@@ -38,6 +38,7 @@ struct lm_http_call {
     uint64_t owner;         /* stands for the key's name: sequences are its own; 0: no key */
     uint32_t key;           /* index in the table of keys when the head came, or LM_NO_KEY */
     uint32_t signature;     /* of the model, when the head came */
+    uint32_t timeout_us;    /* that the head says; 0: none */
     uint16_t model;         /* its index, or LM_NO_MODEL */
     uint8_t route;          /* enum lm_http_route */
     bool head_only;

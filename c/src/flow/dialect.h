@@ -27,6 +27,7 @@ enum lm_dialect_index {
     LM_DIALECT_NATIVE,
     LM_DIALECT_HTTP,
     LM_DIALECT_HTTP2,
+    LM_DIALECT_GRPC, /* in streams of HTTP/2 */
     LM_DIALECT_COUNT
 };
 

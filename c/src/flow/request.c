@@ -16,7 +16,7 @@ static size_t lay_out(struct lm_request *request, uint8_t *memory, uint32_t inpu
     layout->inputs = take(memory, &used, inputs, sizeof *layout->inputs);
     layout->outputs = take(memory, &used, outputs, sizeof *layout->outputs);
     request->parts = take(memory, &used, 1 + (size_t)inputs, sizeof *request->parts);
-    request->reply = take(memory, &used, 2 + (size_t)outputs, sizeof *request->reply);
+    request->reply = take(memory, &used, 2 + 2 * (size_t)outputs, sizeof *request->reply);
     request->asked = take(memory, &used, 1, sizeof *asked);
     if (memory) asked = request->asked;
     request->keeping.outputs = take(memory, &used, outputs, sizeof *request->keeping.outputs);

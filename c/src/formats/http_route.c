@@ -305,6 +305,7 @@ const char *lm_http_route_name(uint8_t route) {
         [LM_ROUTE_MODEL_STATS] = "model_stats",
         [LM_ROUTE_ALL_STATS] = "stats",
         [LM_ROUTE_INFER] = "infer",
+        [LM_ROUTE_GRPC_INFER] = "infer",
         [LM_ROUTE_PREDICT] = "predict",
         [LM_ROUTE_INVOCATIONS] = "invocations",
         [LM_ROUTE_V1_MODELS] = "v1_models",

@@ -24,6 +24,7 @@ enum lm_http_route {
     LM_ROUTE_MODEL_STATS,       /* GET  /v2/models/M[/versions/V]/stats */
     LM_ROUTE_ALL_STATS,         /* GET  /v2/models/stats */
     LM_ROUTE_INFER,             /* POST, PUT /v2/models/M[/versions/V]/infer[?top=K] */
+    LM_ROUTE_GRPC_INFER,        /* the same, asked by gRPC */
     LM_ROUTE_PREDICT,           /* POST /v1/models/M[/versions/V]:predict */
     LM_ROUTE_INVOCATIONS,       /* POST /invocations[?model=M] */
     LM_ROUTE_V1_MODELS,         /* GET  /v1/models */
@@ -78,7 +79,8 @@ static inline bool lm_http_body_names_model(uint8_t route) {
     return lm_http_is_texts(route) && route != LM_ROUTE_ENTITIES;
 }
 static inline bool lm_http_is_inference(uint8_t route) {
-    return route == LM_ROUTE_INFER || lm_http_is_rows(route) || lm_http_is_texts(route);
+    return route == LM_ROUTE_INFER || route == LM_ROUTE_GRPC_INFER || lm_http_is_rows(route) ||
+           lm_http_is_texts(route);
 }
 
 enum {

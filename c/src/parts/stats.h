@@ -44,6 +44,7 @@ enum lm_model_stage {
     X(native_requests, COUNTER)        /* of them: native frames */                         \
     X(http_requests, COUNTER)          /* of them: HTTP/1.1 */                              \
     X(http2_requests, COUNTER)         /* of them: streams of HTTP/2 */                     \
+    X(grpc_requests, COUNTER)          /* of them: calls of gRPC */                         \
     X(requests_ok, COUNTER)            /* answered here: ping, describe, cached answers */  \
     X(requests_error, COUNTER)         /* status 1, 2, 3, 6 */                              \
     X(requests_bad, COUNTER)           /* of them: status 1 */                              \

@@ -13,6 +13,7 @@
 #include "base/processor.h"
 #include "base/topology.h"
 #include "dialects/greeting.h"
+#include "dialects/grpc.h"
 #include "dialects/http.h"
 #include "dialects/http2.h"
 #include "dialects/native.h"
@@ -97,6 +98,7 @@ int lumen_open(const lumen_config *config, lumen_server **server_out) {
     shared->dialects[LM_DIALECT_NATIVE] = &lm_native;
     shared->dialects[LM_DIALECT_HTTP] = &lm_http;
     shared->dialects[LM_DIALECT_HTTP2] = &lm_http2;
+    shared->dialects[LM_DIALECT_GRPC] = &lm_grpc;
     shared->access_logged = server->access_path != NULL;
     shared->traced = server->telemetry_path || shared->access_logged;
     code = lm_shared_open(shared, config);

@@ -88,15 +88,24 @@ static bool put_fields(const struct lm_hpack_fields *fields, uint32_t first, boo
         if (!is_good(field) || is_of_connection(field)) return false;
         if (is(field->name, "host") && has_host) continue; /* :authority says it */
         if (is(field->name, "expect")) continue;
-        if (is(field->name, "content-length") &&
-            !lm_http_decimal(field->value, INT64_MAX, &request->content))
-            return false;
+        if (is(field->name, "content-length")) { /* it is said at the end */
+            const bool is_second = request->content != UINT64_MAX;
+            if (is_second || !lm_http_decimal(field->value, INT64_MAX, &request->content))
+                return false;
+            continue;
+        }
         if (is(field->name, "content-type") && field->value.bytes >= 16 &&
             memcmp(field->value.at, "application/grpc", 16) == 0)
             request->is_grpc = true;
         put_line(writer, field->name, field->value);
     }
     return true;
+}
+
+static void put_length(struct writer *writer, uint64_t bytes) {
+    char digits[24];
+    const int used = snprintf(digits, sizeof digits, "%llu", (unsigned long long)bytes);
+    put_line(writer, text_of("content-length"), (struct lm_slice){digits, (size_t)used});
 }
 
 static bool has_blank(struct lm_slice text) {
@@ -125,7 +134,8 @@ enum lm_http2_verdict lm_http2_request_head(const struct lm_hpack_fields *fields
     if (!put_fields(fields, first, has_host, &writer, request_out)) return LM_HTTP2_HEAD_MALFORMED;
     const bool has_length = request_out->content != UINT64_MAX;
     if (!has_body && has_length && request_out->content > 0) return LM_HTTP2_HEAD_MALFORMED;
-    request_out->is_chunked = has_body && !has_length;
+    request_out->is_chunked = has_body && !has_length && !request_out->is_grpc;
+    if (has_length && !request_out->is_grpc) put_length(&writer, request_out->content);
     if (request_out->is_chunked)
         put_line(&writer, text_of("transfer-encoding"), text_of("chunked"));
     put_line(&writer, text_of("connection"), text_of("close"));

@@ -16,7 +16,7 @@ struct lm_http2_request {
     size_t bytes;     /* of the head of HTTP/1.1 */
     uint64_t content; /* bytes of the body; UINT64_MAX: its end tells */
     bool is_chunked;  /* the head says so: has_body, and no length is given */
-    bool is_grpc;     /* content-type: application/grpc */
+    bool is_grpc;     /* content-type: application/grpc; then the head says no length */
 };
 
 /* Writes the head of HTTP/1.1 of these fields. The connection ends with the answer, as a stream

@@ -29,6 +29,7 @@ enum field {
     FIELD_FORWARDED_FOR,
     FIELD_REAL_IP,
     FIELD_PRIORITY,
+    FIELD_TIMEOUT,
     FIELDS
 };
 
@@ -55,6 +56,7 @@ static const struct {
     [FIELD_FORWARDED_FOR] = {"x-forwarded-for", 15, false},
     [FIELD_REAL_IP] = {"x-real-ip", 9, false},
     [FIELD_PRIORITY] = {"priority", 8, false},
+    [FIELD_TIMEOUT] = {"grpc-timeout", 12, true},
 };
 
 struct parse {
@@ -230,6 +232,23 @@ static void read_priority(struct parse *p, struct lm_slice value) {
     }
 }
 
+/* gRPC's: up to eight digits and a unit. */
+static int read_timeout(struct parse *p, struct lm_slice value) {
+    static const char units[] = "numSMH";
+    static const uint64_t ns[] = {1, 1000, 1000000, 1000000000, 60000000000, 3600000000000};
+    enum { DIGITS_MAX = 8 };
+    const char *unit = value.bytes ? strchr(units, value.at[value.bytes - 1]) : NULL;
+    const struct lm_slice digits = {value.at, value.bytes ? value.bytes - 1 : 0};
+    uint64_t number = 0;
+    if (!unit || !*unit || digits.bytes > DIGITS_MAX ||
+        !lm_http_decimal(digits, UINT32_MAX, &number))
+        return bad_value(p, 400, FIELD_TIMEOUT, "up to eight digits and one of H, M, S, m, u, n",
+                         value);
+    const uint64_t us = number * ns[unit - units] / 1000;
+    if (us <= UINT32_MAX) p->head->timeout_us = us ? (uint32_t)us : 1;
+    return 0;
+}
+
 /* What one header alone says. 0, or a refusal. */
 static int read_field(struct parse *p, enum field field, struct lm_slice value) {
     struct lm_http_head *head = p->head;
@@ -258,6 +277,7 @@ static int read_field(struct parse *p, enum field field, struct lm_slice value) 
     case FIELD_ACCEPT_ENCODING: keep_first(&head->accept_encoding, value); return 0;
     case FIELD_FETCH_SITE: keep_first(&head->fetch_site, value); return 0;
     case FIELD_PRIORITY: read_priority(p, value); return 0;
+    case FIELD_TIMEOUT: return read_timeout(p, value);
     case FIELD_FORWARDED:
     case FIELD_VIA:
     case FIELD_FORWARDED_FOR:

@@ -34,6 +34,7 @@ struct lm_http_head {
     /* Inference-Header-Content-Length, up to 2^62; ABSENT; or BAD (twice, negative, not a number,
      * larger): the caller answers 400 and keeps the connection. */
     int64_t json_bytes;
+    uint32_t timeout_us; /* Grpc-Timeout, of an hour at most; 0: none, or longer */
     struct lm_slice method_name;
     struct lm_slice target; /* as sent: path and query, visible ASCII */
     /* Values without the white space around them. */

@@ -9,7 +9,13 @@
 
 #include "base/status.h"
 
-enum lm_coding { LM_CODING_NONE, LM_CODING_GZIP, LM_CODING_DEFLATE, LM_CODING_UNKNOWN };
+enum lm_coding {
+    LM_CODING_NONE,
+    LM_CODING_GZIP,
+    LM_CODING_DEFLATE,
+    LM_CODING_PROTOBUF, /* gRPC's messages (formats/grpc_infer.h): nothing is compressed */
+    LM_CODING_UNKNOWN
+};
 
 struct lm_inflater;
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/atomics.h"
+#include "formats/grpc_infer.h"
 #include "formats/rows_request.h"
 #include "models/strings.h"
 
@@ -21,8 +22,14 @@ enum lm_status lm_json_body_inflate(struct lm_inflater *inflater, struct lm_requ
                                     char *why, size_t why_bytes) {
     struct lm_body *body = &request->body;
     char *text = lm_slot_alloc(request->slot, body->inflated_room + LM_OIP_PADDING);
-    enum lm_status status = lm_inflate(inflater, body->coding, body->text, body->bytes, text,
-                                       body->inflated_room, &body->bytes, why, why_bytes);
+    size_t json = 0;
+    const bool is_message = body->coding == LM_CODING_PROTOBUF;
+    enum lm_status status =
+        is_message ? lm_grpc_unpack((const uint8_t *)body->text, body->bytes, text,
+                                    body->inflated_room, &body->bytes, &json, why, why_bytes)
+                   : lm_inflate(inflater, body->coding, body->text, body->bytes, text,
+                                body->inflated_room, &body->bytes, why, why_bytes);
+    if (is_message) body->json_bytes = (int64_t)json;
     if (status != LM_STATUS_OK) return status;
     body->text = text;
     if (body->json_bytes <= (int64_t)body->bytes) return LM_STATUS_OK;

@@ -10,7 +10,7 @@
 /* Requests of the native protocol have no place to name a sequence. */
 static struct lm_sequence_ask asked(const struct lm_request *request) {
     struct lm_sequence_ask ask = {0};
-    if (request->dialect == LM_DIALECT_HTTP) ask = request->asked->sequence;
+    if (request->dialect != LM_DIALECT_NATIVE) ask = request->asked->sequence;
     ask.owner = request->owner;
     ask.is_bounded = request->owner_has_part;
     return ask;

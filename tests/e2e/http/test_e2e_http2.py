@@ -455,19 +455,6 @@ def test_a_head_in_pieces_gives_its_place_to_others(zoo: Server) -> None:
 # ---- others ----
 
 
-def test_grpc_is_told_what_is_not_there(zoo: Server) -> None:
-    fields = [
-        (":method", "POST"), (":scheme", "http"), (":authority", "127.0.0.1"),
-        (":path", "/inference.GRPCInferenceService/ServerLive"),
-        ("content-type", "application/grpc"), ("te", "trailers"),
-    ]  # fmt: skip
-    with Http2(zoo.port) as link:
-        stream = link.begin(fields)
-        (answer,) = link.wait([stream])
-        assert (answer.code, answer.headers["grpc-status"]) == (200, "12")
-        assert "tritonclient.http" in answer.headers["grpc-message"]
-
-
 def test_the_end_is_announced(serve: Serve, tmp_path: Any) -> None:
     """GOAWAY with the last stream that is answered; what is in flight is."""
     server = serve(zoo_settings(tmp_path))

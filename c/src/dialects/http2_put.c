@@ -1,0 +1,51 @@
+/* http2_put.c: see http2_put.h. */
+#include "dialects/http2_put.h"
+
+#include <string.h>
+
+/* A message for GOAWAY, with its frame, has room beside what else a turn may say. */
+enum { FRAMES_ROOM = 512, WHY_BYTES_MAX = 200 };
+
+bool lm_http2_has_room(const struct lm_http2_carrier *http2) {
+    return sizeof http2->control - http2->control_used >= FRAMES_ROOM;
+}
+
+void lm_http2_put(struct lm_http2_carrier *http2, uint8_t type, uint8_t flags, uint32_t stream,
+                  const uint8_t *payload, uint32_t bytes) {
+    const size_t needed = LM_HTTP2_FRAME_BYTES + bytes;
+    if (needed > sizeof http2->control - http2->control_used) return;
+    uint8_t *at = http2->control + http2->control_used;
+    lm_http2_write_frame(at, (struct lm_http2_frame){bytes, stream, type, flags});
+    if (bytes) memcpy(at + LM_HTTP2_FRAME_BYTES, payload, bytes);
+    http2->control_used = (uint16_t)(http2->control_used + needed);
+}
+
+void lm_http2_put_number(struct lm_http2_carrier *http2, uint8_t type, uint32_t stream,
+                         uint32_t number) {
+    uint8_t payload[4];
+    lm_http2_put_u32(payload, number);
+    lm_http2_put(http2, type, 0, stream, payload, sizeof payload);
+}
+
+void lm_http2_put_reset(struct lm_http2_carrier *http2, uint32_t stream,
+                        enum lm_http2_error error) {
+    if (error != LM_HTTP2_NO_ERROR && error != LM_HTTP2_REFUSED_STREAM) http2->resets++;
+    lm_http2_put_number(http2, LM_HTTP2_RST_STREAM, stream, error);
+}
+
+void lm_http2_put_goaway(struct lm_http2_carrier *http2, enum lm_http2_error error,
+                         const char *why) {
+    uint8_t payload[8 + WHY_BYTES_MAX];
+    const size_t bytes = strnlen(why, WHY_BYTES_MAX);
+    if (http2->is_closing) return;
+    http2->is_closing = true;
+    lm_http2_put_u32(payload, http2->last_stream);
+    lm_http2_put_u32(payload + 4, error);
+    memcpy(payload + 8, why, bytes);
+    lm_http2_put(http2, LM_HTTP2_GOAWAY, 0, 0, payload, (uint32_t)(8 + bytes));
+}
+
+void lm_http2_fail(struct lm_http2_carrier *http2, enum lm_http2_error error, const char *why) {
+    http2->has_failed = true;
+    lm_http2_put_goaway(http2, error, why);
+}
