@@ -725,12 +725,14 @@ def test_calls_that_are_none(server: Server, name: str) -> None:
 
 @pytest.mark.parametrize("path", ["/a.B/C", PATH, PATH + "modelInfer", "/", "/v2/health/live"])
 def test_unknown_methods(server: Server, path: str) -> None:
+    """Row 49."""
     with Raw(server.port) as link:
         link.send(call_head(path) + frame(DATA, 1, bytes(5), END_STREAM))
         assert outcome(link) == UNIMPLEMENTED
 
 
 def test_a_message_that_is_no_inference_is_bounded(server: Server) -> None:
+    """Row 49."""
     with Raw(server.port) as link:
         data = framed(part(1, bytes(20_000)))
         link.send(call_head("ModelMetadata") + frame(DATA, 1, data, END_STREAM))
@@ -739,7 +741,7 @@ def test_a_message_that_is_no_inference_is_bounded(server: Server) -> None:
 
 @pytest.mark.parametrize("method", ["ModelInfer", "ModelStreamInfer", "ModelMetadata"])
 def test_calls_that_stay_open_are_bounded(server: Server, method: str) -> None:
-    """Half a message each, on 40 connections of 64: others are served, and all of it goes away."""
+    """Row 49. Half a message each, on 40 connections of 64: others are served, and all of it goes away."""
     half = framed(FORMS["usual"])[:30]
     with Canary(server), contextlib.ExitStack() as stack:
         links = [stack.enter_context(Raw(server.port)) for _ in range(40)]
@@ -754,6 +756,7 @@ def test_calls_that_stay_open_are_bounded(server: Server, method: str) -> None:
 
 
 def test_calls_that_are_cancelled_at_any_point(server: Server) -> None:
+    """Row 49."""
     data = framed(FORMS["usual"])
     with Canary(server), Raw(server.port) as link:
         stream = 1
