@@ -146,8 +146,7 @@ static void routes(void) {
         CHECK(find(found[i].method, longer, strlen(longer)) == 404);
     }
     /* None is left out, but for the one that has no path. */
-    CHECK((seen | UINT64_C(1) << LM_ROUTE_GRPC_INFER) ==
-          (UINT64_C(1) << (int)LM_ROUTE_COUNT) - 1);
+    CHECK((seen | UINT64_C(1) << LM_ROUTE_GRPC_INFER) == (UINT64_C(1) << (int)LM_ROUTE_COUNT) - 1);
 }
 
 static const struct refused {

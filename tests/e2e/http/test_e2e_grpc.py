@@ -741,7 +741,7 @@ def test_a_message_that_is_no_inference_is_bounded(server: Server) -> None:
 
 @pytest.mark.parametrize("method", ["ModelInfer", "ModelStreamInfer", "ModelMetadata"])
 def test_calls_that_stay_open_are_bounded(server: Server, method: str) -> None:
-    """Row 49. Half a message each, on 40 connections of 64: others are served, and all of it goes away."""
+    """Row 49. Half a message each, 64 on each of 40 connections: others are served meanwhile."""
     half = framed(FORMS["usual"])[:30]
     with Canary(server), contextlib.ExitStack() as stack:
         links = [stack.enter_context(Raw(server.port)) for _ in range(40)]
