@@ -126,8 +126,9 @@ typedef struct lumen_key_config {
     FIELD(const char *, ort_library_path) /* libonnxruntime.so of the installed wheel */           \
     FIELD(const char *, name) /* of the server, for clients: 1 to 64 bytes; NULL: lumen */         \
     FIELD(const char *, host) /* an IPv4 or IPv6 address */                                        \
-    SETTING(server, uint32_t, port, 0, 65535) /* 0: any, see lumen_info.port */                    \
-    FIELD(const char *, unix_socket)          /* a path of at most 107 bytes; NULL: none */        \
+    SETTING(server, uint32_t, port, 0, 65535)      /* 0: any, see lumen_info.port */               \
+    SETTING(server, uint32_t, grpc_port, 0, 65535) /* the same on another; 0: none */              \
+    FIELD(const char *, unix_socket)               /* a path of at most 107 bytes; NULL: none */   \
     SETTING(server, uint32_t, unix_socket_mode, 0, 0777) /* of its file */                         \
     SETTING(server, uint32_t, io_backend, LUMEN_IO_AUTO, LUMEN_IO_EPOLL)                           \
     SETTING(server, uint32_t, io_threads, 0, LUMEN_IO_THREADS_MAX) /* 0: auto */                   \
@@ -147,6 +148,7 @@ typedef struct lumen_key_config {
     SETTING(server, uint32_t, body_bytes_per_second, 0, UINT32_MAX) /* the least; 0: any speed */  \
     SETTING(server, uint32_t, reply_timeout_ms, 0, 3600000)   /* nothing of it is read; 0: none */ \
     SETTING(server, uint32_t, idle_timeout_seconds, 0, 86400) /* between requests; 0: none */      \
+    SETTING(server, uint32_t, max_connection_age_seconds, 0, 604800) /* of HTTP/2; 0: none */      \
     SETTING(server, uint32_t, half_close, 0, 1)       /* HTTP: who sends no more may still read */ \
     SETTING(server, uint32_t, hang_seconds, 0, 86400) /* of one Run, then unready; 0: never */     \
     SETTING(server, uint32_t, connections_per_address, 0, UINT32_MAX) /* open at a time; 0: any */ \

@@ -61,6 +61,8 @@ def banner(
     """
     host = f"[{config.server.host}]" if ":" in config.server.host else config.server.host
     lines = [f"Lumen {__version__} serves on {host}:{info.port} (ONNX Runtime {info.ort_version})"]
+    if config.server.grpc_port:
+        lines.append(f"  gRPC     on {host}:{config.server.grpc_port} too")
     if config.server.unix_socket is not None:
         mode = f"{config.server.unix_socket_mode:04o}"
         lines.append(f"  socket   unix:{config.server.unix_socket} (mode {mode})")

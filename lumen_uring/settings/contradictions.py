@@ -57,6 +57,9 @@ def check_together(config: Config, report: Report) -> None:
         report(
             ("server", "metrics_port"), "another port than server.port", f"{server.metrics_port}"
         )
+    if server.grpc_port and server.grpc_port in (server.port, server.metrics_port):
+        expected = "another port than server.port and server.metrics_port"
+        report(("server", "grpc_port"), expected, f"{server.grpc_port}")
     if engine.real_time and engine.idle in ("spin", "yield"):
         found = f"{engine.real_time}: threads that never sleep would keep every other from running"
         report(("engine", "real_time"), f"0 with idle {engine.idle}", found)

@@ -97,6 +97,9 @@ class ServerConfig(Section):
         default="127.0.0.1", description="an IPv4 or IPv6 address such as 127.0.0.1"
     )
     port: int = Field(default=8000, ge=0, le=65535, description="a port number, 0..65535")
+    grpc_port: int = Field(
+        default=0, ge=0, le=65535, description="a port number, 0 (none) to 65535"
+    )
     unix_socket: Annotated[str, AfterValidator(no_nul), AfterValidator(_short_path)] | None = Field(
         default=None,
         min_length=1,
@@ -173,6 +176,9 @@ class ServerConfig(Section):
     )
     idle_timeout_seconds: int = Field(
         default=650, ge=0, le=86_400, description="0 (none) to 86400 seconds"
+    )
+    max_connection_age_seconds: int = Field(
+        default=0, ge=0, le=604_800, description="0 (none) to 604800 seconds"
     )
     half_close: bool = Field(default=False, description="true | false")
     hang_seconds: int = Field(default=60, ge=0, le=86_400, description="0 (never) to 86400 seconds")

@@ -11,24 +11,29 @@
 #include "dialects/http2_streams.h"
 #include "dialects/http_block.h"
 #include "flow/timers.h"
+#include "wire/inflate.h"
 
 int lm_http2_open(struct lm_io *io, uint32_t connections) {
     struct lm_http2_side *side = calloc(1, sizeof *side);
     io->http2 = side;
     if (!side) return lm_error(LUMEN_E_NOMEM, "no memory for HTTP/2");
     side->count = connections < LM_HTTP2_CONNECTIONS_MAX ? connections : LM_HTTP2_CONNECTIONS_MAX;
-    int code = lm_mapping_reserve(&side->memory, side->count * sizeof *side->entries);
-    if (!code) code = lm_mapping_reserve(&side->tables_memory, side->count * sizeof *side->tables);
+    int code = lm_mapping_reserve(&side->entries_memory, side->count * sizeof *side->entries);
+    if (!code) code = lm_mapping_reserve(&side->busy_memory, side->count * sizeof *side->free_busy);
+    if (!code)
+        code = lm_mapping_reserve(&side->tables_memory, side->count * sizeof *side->free_table);
+    if (!code) code = lm_inflater_open(&side->inflater);
     if (code) return lm_error(LUMEN_E_NOMEM, "no memory for a table of connections of HTTP/2");
-    side->entries = side->memory.base;
-    side->tables = side->tables_memory.base;
+    side->entries = side->entries_memory.base;
     side->free = LM_NO_CONNECTION;
     return 0;
 }
 
 void lm_http2_close(struct lm_io *io) {
     if (!io->http2) return;
-    lm_mapping_close(&io->http2->memory);
+    lm_inflater_close(io->http2->inflater);
+    lm_mapping_close(&io->http2->entries_memory);
+    lm_mapping_close(&io->http2->busy_memory);
     lm_mapping_close(&io->http2->tables_memory);
     free(io->http2);
     io->http2 = NULL;
@@ -70,17 +75,23 @@ static struct lm_http2_carrier *take_entry(struct lm_io *io, struct lm_connectio
         side->free = side->entries[index].next_free;
     }
     struct lm_http2_carrier *http2 = &side->entries[index];
-    *http2 = (struct lm_http2_carrier){.connection = carrier->index,
-                                       .send_window = LM_HTTP2_WINDOW,
-                                       .recv_window = LM_HTTP2_CONNECTION_WINDOW,
-                                       .initial_window = LM_HTTP2_WINDOW,
-                                       .frame_max = LM_HTTP2_FRAME_MIN,
-                                       .preface_at =
-                                           LM_NATIVE_MAGIC_BYTES, /* which greeting.c has read */
-                                       .hpack = {.table = &side->tables[index],
-                                                 .size = LM_HPACK_TABLE_BYTES,
-                                                 .limit = LM_HPACK_TABLE_BYTES}};
-    *http2->hpack.table = (struct lm_hpack_table){0};
+    struct lm_http2_table *table = side->free_table;
+    if (table) {
+        side->free_table = table->next_free;
+    } else {
+        table = (struct lm_http2_table *)side->tables_memory.base + side->tables_used++;
+    }
+    *http2 = (struct lm_http2_carrier){
+        .connection = carrier->index,
+        .side = side,
+        .opened_ns = io->now_ns,
+        .send_window = LM_HTTP2_WINDOW,
+        .recv_window = LM_HTTP2_CONNECTION_WINDOW,
+        .initial_window = LM_HTTP2_WINDOW,
+        .frame_max = LM_HTTP2_FRAME_MIN,
+        .preface_at = LM_NATIVE_MAGIC_BYTES, /* which greeting.c has read */
+        .hpack = {
+            .table = &table->table, .size = LM_HPACK_TABLE_BYTES, .limit = LM_HPACK_TABLE_BYTES}};
     carrier->in.carried = index;
     carrier->in.read_state = LM_READ_PROLOGUE;
     carrier->in.header_used = 0;
@@ -88,8 +99,20 @@ static struct lm_http2_carrier *take_entry(struct lm_io *io, struct lm_connectio
     return http2;
 }
 
+/* It has nothing to do until its client, or a stream's answer, says something. */
+static void rest(struct lm_http2_carrier *http2) {
+    struct lm_http2_busy *busy = http2->busy;
+    if (!busy || http2->open || http2->sends || busy->control_used) return;
+    busy->next_free = http2->side->free_busy;
+    http2->side->free_busy = busy;
+    http2->busy = NULL;
+}
+
 static void give_entry(struct lm_io *io, struct lm_connection *carrier) {
     struct lm_http2_carrier *http2 = lm_http2_of(io, carrier);
+    if (http2->busy) http2->busy->control_used = 0; /* nobody hears it any more */
+    rest(http2);
+    lm_http2_give_table(http2);
     http2->next_free = io->http2->free;
     io->http2->free = carrier->in.carried;
     carrier->in.carried = LM_NO_CONNECTION;
@@ -126,20 +149,34 @@ static size_t take(struct lm_io *io, struct lm_connection *carrier, const uint8_
 
 /* ---- the life of the connection ---- */
 
+/* When it is to end, so that its client finds another server; 0: never. Up to a tenth later than it
+ * must, for those that came together not to come back so. */
+static uint64_t old_ns(const struct lm_io *io, const struct lm_connection *carrier,
+                       const struct lm_http2_carrier *http2) {
+    const uint64_t age_ns = io->shared->config.max_connection_age_seconds * 1000000000ull;
+    const uint32_t spread =
+        (carrier->index ^ carrier->generation) * 2654435761u >> 22; /* of 1024 */
+    return age_ns ? http2->opened_ns + age_ns + age_ns / 10 * spread / 1024 : 0;
+}
+
 /* Goes on with its streams, sends what there is, and ends it behind the last. */
 static void carry(struct lm_io *io, struct lm_connection *carrier) {
     struct lm_http2_carrier *http2 = lm_http2_of(io, carrier);
     if (!http2) return;
     if (lm_shared_is_leaving(io->shared) || io->draining)
         lm_http2_put_goaway(http2, LM_HTTP2_NO_ERROR, "the server ends");
+    const uint64_t until_ns = old_ns(io, carrier, http2);
+    if (until_ns && io->now_ns >= until_ns)
+        lm_http2_put_goaway(http2, LM_HTTP2_NO_ERROR, "server.max_connection_age_seconds");
     lm_http2_streams_look(io, carrier);
     /* relaxed: this thread's own */
     if (!lm_load_relaxed_u32(&carrier->gone)) lm_http2_flush(io, carrier);
     if (http2->has_failed) lm_http2_streams_drop(io, carrier);
     const bool is_over = http2->has_failed || (http2->is_closing && http2->open == 0);
-    const bool has_said = !http2->sends && http2->control_used == 0;
+    const bool has_said = !http2->sends && (!http2->busy || http2->busy->control_used == 0);
     if (is_over && has_said && !carrier->ended && carrier->in.read_state == LM_READ_PROLOGUE)
         lm_connection_linger(io, carrier, 0);
+    rest(http2);
     if (!carrier->ended) return;
     if (carrier->in.read_state == LM_READ_PROLOGUE) carrier->in.read_state = LM_READ_HEADER;
     if (http2->open == 0 && !http2->sends) give_entry(io, carrier);
@@ -153,7 +190,10 @@ static uint64_t deadline_ns(const struct lm_io *io, const struct lm_connection *
     if (!http2->is_greeted || http2->header_used || http2->block_of ||
         (http2->in_frame && !is_body))
         return lm_timer_after(carrier->in.started_ns, io->shared->header_timeout_ns);
-    return http2->open ? 0 : lm_timer_after(io->now_ns, io->shared->idle_timeout_ns);
+    if (http2->open) return 0;
+    const uint64_t idle_ns = lm_timer_after(io->now_ns, io->shared->idle_timeout_ns);
+    const uint64_t until_ns = old_ns(io, carrier, http2);
+    return until_ns && (until_ns < idle_ns || !idle_ns) ? until_ns : idle_ns;
 }
 
 static void give_up(struct lm_io *io, struct lm_connection *carrier, enum lm_status status,

@@ -7,17 +7,18 @@
 enum { FRAMES_ROOM = 512, WHY_BYTES_MAX = 200 };
 
 bool lm_http2_has_room(const struct lm_http2_carrier *http2) {
-    return sizeof http2->control - http2->control_used >= FRAMES_ROOM;
+    return !http2->busy || sizeof http2->busy->control - http2->busy->control_used >= FRAMES_ROOM;
 }
 
 void lm_http2_put(struct lm_http2_carrier *http2, uint8_t type, uint8_t flags, uint32_t stream,
                   const uint8_t *payload, uint32_t bytes) {
     const size_t needed = LM_HTTP2_FRAME_BYTES + bytes;
-    if (needed > sizeof http2->control - http2->control_used) return;
-    uint8_t *at = http2->control + http2->control_used;
+    struct lm_http2_busy *busy = lm_http2_busy(http2);
+    if (needed > sizeof busy->control - busy->control_used) return;
+    uint8_t *at = busy->control + busy->control_used;
     lm_http2_write_frame(at, (struct lm_http2_frame){bytes, stream, type, flags});
     if (bytes) memcpy(at + LM_HTTP2_FRAME_BYTES, payload, bytes);
-    http2->control_used = (uint16_t)(http2->control_used + needed);
+    busy->control_used = (uint16_t)(busy->control_used + needed);
 }
 
 void lm_http2_put_number(struct lm_http2_carrier *http2, uint8_t type, uint32_t stream,

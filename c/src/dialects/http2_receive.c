@@ -76,8 +76,8 @@ static void take_setting(struct lm_http2_carrier *http2) {
     }
     const int64_t more = (int64_t)value - http2->initial_window;
     http2->initial_window = value;
-    for (uint32_t s = 0; s < LM_HTTP2_STREAMS_MAX; s++)
-        if (http2->streams[s].id) http2->streams[s].send_window += more;
+    for (uint32_t s = 0; s < LM_HTTP2_STREAMS_MAX && http2->open > 0; s++)
+        if (http2->busy->streams[s].id) http2->busy->streams[s].send_window += more;
 }
 
 static void take_ping(struct lm_http2_carrier *http2) {
@@ -338,7 +338,7 @@ static void begin_frame(struct lm_io *io, struct lm_http2_carrier *http2) {
         check_data(io, http2);
     } else if (frame->type == LM_HTTP2_SETTINGS && (frame->flags & LM_HTTP2_ACK)) {
         http2->is_acked = true;
-        (void)lm_hpack_give_table(&http2->hpack);
+        lm_http2_give_table(http2);
     }
 }
 

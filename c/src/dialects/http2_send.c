@@ -17,14 +17,14 @@ enum {
 enum { CALL_ROOM = 2 * LM_HTTP2_FRAME_BYTES + LM_GRPC_TRAILERS_BYTES };
 
 static void add_part(struct lm_http2_carrier *http2, void *base, size_t bytes) {
-    http2->parts[http2->part_count++] = (struct iovec){base, bytes};
+    http2->busy->parts[http2->busy->part_count++] = (struct iovec){base, bytes};
 }
 
 /* A frame's header, in memory that stays until it is sent. */
 static void add_frame(struct lm_http2_carrier *http2, struct lm_http2_frame frame) {
-    uint8_t *at = http2->heads + http2->heads_used;
+    uint8_t *at = http2->busy->heads + http2->busy->heads_used;
     lm_http2_write_frame(at, frame);
-    http2->heads_used += LM_HTTP2_FRAME_BYTES;
+    http2->busy->heads_used += LM_HTTP2_FRAME_BYTES;
     add_part(http2, at, LM_HTTP2_FRAME_BYTES);
 }
 
@@ -34,8 +34,8 @@ static size_t add_head(struct lm_http2_carrier *http2, struct lm_http2_stream *s
                        const struct msghdr *message, size_t all) {
     const char *head = message->msg_iov[0].iov_base;
     const char *end = memmem(head, message->msg_iov[0].iov_len, "\r\n\r\n", 4);
-    uint8_t *at = http2->heads + http2->heads_used;
-    const size_t room = sizeof http2->heads - http2->heads_used;
+    uint8_t *at = http2->busy->heads + http2->busy->heads_used;
+    const size_t room = sizeof http2->busy->heads - http2->busy->heads_used;
     if (room <= LM_HTTP2_FRAME_BYTES) return 0;
     const size_t head_bytes = (size_t)(end - head) + 4;
     const size_t bytes = lm_http2_reply_head(head, head_bytes, at + LM_HTTP2_FRAME_BYTES,
@@ -45,7 +45,7 @@ static size_t add_head(struct lm_http2_carrier *http2, struct lm_http2_stream *s
     add_frame(http2, (struct lm_http2_frame){(uint32_t)bytes, stream->id, LM_HTTP2_HEADERS,
                                              (uint8_t)(LM_HTTP2_END_HEADERS | ends)});
     add_part(http2, at + LM_HTTP2_FRAME_BYTES, bytes);
-    http2->heads_used = (uint16_t)(http2->heads_used + bytes);
+    http2->busy->heads_used = (uint16_t)(http2->busy->heads_used + bytes);
     stream->head_sent = true;
     return head_bytes;
 }
@@ -60,8 +60,8 @@ static size_t message_bytes(const struct msghdr *message) {
  * said with that: nothing of a message, all of one that is a status alone. */
 static size_t add_call_head(struct lm_io *io, struct lm_http2_carrier *http2,
                             struct lm_http2_stream *stream, struct lm_request *request) {
-    const size_t room = sizeof http2->heads - http2->heads_used;
-    uint8_t *at = http2->heads + http2->heads_used;
+    const size_t room = sizeof http2->busy->heads - http2->busy->heads_used;
+    uint8_t *at = http2->busy->heads + http2->busy->heads_used;
     if (room < LM_HTTP2_FRAME_BYTES + LM_GRPC_BLOCK_BYTES_MAX) return 0;
     const size_t bytes = lm_grpc_compose(io, stream, request, at + LM_HTTP2_FRAME_BYTES,
                                          room - LM_HTTP2_FRAME_BYTES < LM_GRPC_BLOCK_BYTES_MAX
@@ -73,7 +73,7 @@ static size_t add_call_head(struct lm_io *io, struct lm_http2_carrier *http2,
         add_frame(http2, (struct lm_http2_frame){(uint32_t)bytes, stream->id, LM_HTTP2_HEADERS,
                                                  (uint8_t)(LM_HTTP2_END_HEADERS | ends)});
         add_part(http2, at + LM_HTTP2_FRAME_BYTES, bytes);
-        http2->heads_used = (uint16_t)(http2->heads_used + bytes);
+        http2->busy->heads_used = (uint16_t)(http2->busy->heads_used + bytes);
     }
     stream->head_sent = true;
     return is_message ? 0 : message_bytes(&request->message);
@@ -81,12 +81,12 @@ static size_t add_call_head(struct lm_io *io, struct lm_http2_carrier *http2,
 
 /* The status of a call that went well. */
 static void add_trailers(struct lm_http2_carrier *http2, const struct lm_http2_stream *stream) {
-    uint8_t *at = http2->heads + http2->heads_used + LM_HTTP2_FRAME_BYTES;
+    uint8_t *at = http2->busy->heads + http2->busy->heads_used + LM_HTTP2_FRAME_BYTES;
     const size_t bytes = lm_grpc_trailers(at, LM_GRPC_TRAILERS_BYTES);
     add_frame(http2, (struct lm_http2_frame){(uint32_t)bytes, stream->id, LM_HTTP2_HEADERS,
                                              LM_HTTP2_END_HEADERS | LM_HTTP2_END_STREAM});
     add_part(http2, at, bytes);
-    http2->heads_used = (uint16_t)(http2->heads_used + bytes);
+    http2->busy->heads_used = (uint16_t)(http2->busy->heads_used + bytes);
 }
 
 /* Bytes of a message from `at` on, as many as parts have room and `count` at most, behind their
@@ -100,7 +100,7 @@ static size_t add_bytes(struct lm_http2_carrier *http2, const struct msghdr *mes
             at -= part->iov_len;
             continue;
         }
-        if (http2->part_count == parts_max) break;
+        if (http2->busy->part_count == parts_max) break;
         const size_t left = count - added;
         const size_t bytes = part->iov_len - at < left ? part->iov_len - at : left;
         add_part(http2, (uint8_t *)part->iov_base + at, bytes);
@@ -120,12 +120,12 @@ static size_t data_room(const struct lm_http2_carrier *http2,
 }
 
 static size_t room_of(const struct lm_http2_carrier *http2) {
-    return sizeof http2->heads - http2->heads_used;
+    return sizeof http2->busy->heads - http2->busy->heads_used;
 }
 
 /* A part of a stream's reply. false: it has none that may be sent now, or the batch is full. */
 static bool add_reply(struct lm_io *io, struct lm_http2_carrier *http2, uint32_t place) {
-    struct lm_http2_stream *stream = &http2->streams[place];
+    struct lm_http2_stream *stream = &http2->busy->streams[place];
     const struct lm_connection *connection =
         stream->id && !stream->is_done ? lm_http2_connection(io, stream) : NULL;
     if (!connection || connection->sending == LM_NO_SLOT) return false;
@@ -133,7 +133,7 @@ static bool add_reply(struct lm_io *io, struct lm_http2_carrier *http2, uint32_t
     struct lm_request *request = &io->requests[connection->sending];
     const struct msghdr *message = &request->message;
     const bool is_call = stream->grpc.method;
-    if (http2->part_count + REPLY_PARTS > LM_HTTP2_BATCH_PARTS || room_of(http2) < CALL_ROOM)
+    if (http2->busy->part_count + REPLY_PARTS > LM_HTTP2_BATCH_PARTS || room_of(http2) < CALL_ROOM)
         return false;
     size_t all = message_bytes(message), used = 0;
     if (is_call && !stream->grpc.is_composed) {
@@ -149,7 +149,7 @@ static bool add_reply(struct lm_io *io, struct lm_http2_carrier *http2, uint32_t
     const bool is_long = lm_grpc_is_long(stream);
     const bool has_trailers = stream->grpc.is_message && !is_long;
     if (count > 0) {
-        uint8_t *header = http2->heads + http2->heads_used;
+        uint8_t *header = http2->busy->heads + http2->busy->heads_used;
         add_frame(http2, (struct lm_http2_frame){0});
         count = add_bytes(http2, message, used, count, LM_HTTP2_BATCH_PARTS - TRAILERS_PARTS);
         const bool ends = used + count == all && !is_call;
@@ -163,7 +163,7 @@ static bool add_reply(struct lm_io *io, struct lm_http2_carrier *http2, uint32_t
     const bool is_last = used + count == all;
     if (used + count == 0) return false;
     if (is_last && has_trailers) add_trailers(http2, stream);
-    http2->sent[http2->sent_count++] = (struct lm_http2_piece){
+    http2->busy->sent[http2->busy->sent_count++] = (struct lm_http2_piece){
         place, (uint32_t)(used + count), is_last, is_last && !(is_long && stream->grpc.is_message)};
     return true;
 }
@@ -171,30 +171,33 @@ static bool add_reply(struct lm_io *io, struct lm_http2_carrier *http2, uint32_t
 /* Fills the batch: the connection's own frames, then a frame of each reply in turn. false: there is
  * nothing that may be sent now. */
 static bool fill(struct lm_io *io, struct lm_http2_carrier *http2) {
-    http2->part_count = http2->sent_count = http2->heads_used = 0;
-    if (http2->control_used) {
-        memcpy(http2->sending, http2->control, http2->control_used);
-        add_part(http2, http2->sending, http2->control_used);
-        http2->control_used = 0;
+    if (!http2->busy) return false;
+    http2->busy->part_count = http2->busy->sent_count = http2->busy->heads_used = 0;
+    if (http2->busy->control_used) {
+        memcpy(http2->busy->sending, http2->busy->control, http2->busy->control_used);
+        add_part(http2, http2->busy->sending, http2->busy->control_used);
+        http2->busy->control_used = 0;
     }
     for (uint32_t n = 0; n < LM_HTTP2_STREAMS_MAX && http2->open > 0; n++) {
-        if (http2->sent_count == LM_HTTP2_BATCH_FRAMES) break;
-        const uint32_t place = (http2->turn + n) % LM_HTTP2_STREAMS_MAX;
+        if (http2->busy->sent_count == LM_HTTP2_BATCH_FRAMES) break;
+        const uint32_t place = (http2->busy->turn + n) % LM_HTTP2_STREAMS_MAX;
         (void)add_reply(io, http2, place);
     }
-    if (http2->sent_count)
-        http2->turn = (http2->sent[http2->sent_count - 1].stream + 1) % LM_HTTP2_STREAMS_MAX;
-    http2->message = (struct msghdr){.msg_iov = http2->parts, .msg_iovlen = http2->part_count};
-    return http2->part_count > 0;
+    if (http2->busy->sent_count)
+        http2->busy->turn =
+            (http2->busy->sent[http2->busy->sent_count - 1].stream + 1) % LM_HTTP2_STREAMS_MAX;
+    http2->busy->message =
+        (struct msghdr){.msg_iov = http2->busy->parts, .msg_iovlen = http2->busy->part_count};
+    return http2->busy->part_count > 0;
 }
 
 /* The batch is with the kernel, or never will be: its streams' replies are so much further. */
 static void finish(struct lm_io *io, struct lm_http2_carrier *http2, int32_t error) {
-    const uint32_t count = http2->sent_count;
-    http2->sent_count = 0;
+    const uint32_t count = http2->busy->sent_count;
+    http2->busy->sent_count = 0;
     for (uint32_t s = 0; s < count; s++) {
-        struct lm_http2_piece sent = http2->sent[s];
-        struct lm_http2_stream *stream = &http2->streams[sent.stream];
+        struct lm_http2_piece sent = http2->busy->sent[s];
+        struct lm_http2_stream *stream = &http2->busy->streams[sent.stream];
         const struct lm_connection *connection = lm_http2_connection(io, stream);
         if (!connection || connection->sending == LM_NO_SLOT) continue;
         if (sent.is_last) stream->grpc.is_composed = false;
@@ -211,19 +214,19 @@ static void send_by_ring(struct lm_io *io, struct lm_connection *carrier,
                          struct lm_http2_carrier *http2) {
     http2->sends = true;
     http2->sent_ns = io->now_ns;
-    lm_ring_send(io->ring, carrier->fd, &http2->message, carrier->index, carrier->generation);
+    lm_ring_send(io->ring, carrier->fd, &http2->busy->message, carrier->index, carrier->generation);
 }
 
 void lm_http2_flush(struct lm_io *io, struct lm_connection *carrier) {
     struct lm_http2_carrier *http2 = lm_http2_of(io, carrier);
     while (!http2->sends && fill(io, http2)) {
-        ssize_t sent = lm_transport_of(carrier)->send(carrier, &http2->message);
+        ssize_t sent = lm_transport_of(carrier)->send(carrier, &http2->busy->message);
         if (sent < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != ENOBUFS) {
             finish(io, http2, -EPIPE);
             lm_connection_abort(io, carrier);
             return;
         }
-        if (lm_reply_move(&http2->message, sent > 0 ? (size_t)sent : 0)) {
+        if (lm_reply_move(&http2->busy->message, sent > 0 ? (size_t)sent : 0)) {
             finish(io, http2, 0);
         } else {
             carrier->in_flight++; /* the kernel reads it: the connection stays */
@@ -239,7 +242,7 @@ void lm_http2_sent(struct lm_io *io, struct lm_connection *carrier,
     const bool is_gone = lm_load_relaxed_u32(&carrier->gone); /* relaxed: this thread's own */
     lm_connection_mark(io, carrier);
     const bool is_whole =
-        completion->result > 0 && lm_reply_move(&http2->message, (size_t)completion->result);
+        completion->result > 0 && lm_reply_move(&http2->busy->message, (size_t)completion->result);
     if (!is_whole && (again || completion->result > 0) && !is_gone) {
         send_by_ring(io, carrier, http2);
         return;

@@ -30,12 +30,14 @@ enum lm_grpc_stage {
 enum {
     LM_GRPC_PREFIX_BYTES = 5,
     LM_GRPC_HEAD_BYTES_MAX = LM_HTTP_JSON_BYTES_MAX, /* of a message that is not tensors */
+    LM_GRPC_PEEK_BYTES = 1024,                       /* of a compressed one, to find its model */
     LM_GRPC_DRAFT_BYTES = 3 * LM_HTTP_HEAD_BYTES_MAX
 };
 
 struct lm_grpc_call {
     uint8_t method; /* 1 + enum lm_grpc_method_index; 0: the stream is no call */
     uint8_t stage;  /* enum lm_grpc_stage */
+    uint8_t coding; /* of its message: enum lm_coding */
     uint8_t used;   /* bytes of the prefix, or of what stands before a tensor */
     uint8_t blob_at, blob_count;
     bool is_composed;    /* the reply that is sent has become a message, or a status */
@@ -76,14 +78,32 @@ struct lm_http2_piece {
     bool ends;       /* the stream */
 };
 
+/* What a connection has while it carries streams, or has something to say. Given back when it is
+ * idle: then no stream is open, and nothing waits to be sent. */
+struct lm_http2_busy {
+    struct lm_http2_busy *next_free;
+    uint32_t turn; /* whose reply is looked at first */
+    uint16_t control_used, heads_used;
+    uint16_t part_count, sent_count;
+    struct msghdr message; /* the batch */
+    struct iovec parts[LM_HTTP2_BATCH_PARTS];
+    struct lm_http2_piece sent[LM_HTTP2_BATCH_FRAMES];
+    uint8_t control[LM_HTTP2_CONTROL_BYTES];
+    uint8_t sending[LM_HTTP2_CONTROL_BYTES];
+    uint8_t heads[LM_HTTP2_HEADS_BYTES];
+    struct lm_http2_stream streams[LM_HTTP2_STREAMS_MAX];
+};
+
 struct lm_http2_carrier {
     uint32_t next_free;
-    uint32_t connection;       /* its own */
-    uint32_t watched;          /* streams whose clients hear of changes */
-    bool is_greeted, is_acked; /* the preface is here; the client knows our settings */
-    bool is_closing;           /* no more streams: GOAWAY is sent, or waits to be */
-    bool has_failed;           /* its client made an error: nothing of it is read any more */
-    bool sends;                /* the ring sends the batch */
+    uint32_t connection; /* its own */
+    struct lm_http2_side *side;
+    struct lm_http2_busy *busy; /* NULL: it is idle */
+    uint32_t watched;           /* streams whose clients hear of changes */
+    bool is_greeted, is_acked;  /* the preface is here; the client knows our settings */
+    bool is_closing;            /* no more streams: GOAWAY is sent, or waits to be */
+    bool has_failed;            /* its client made an error: nothing of it is read any more */
+    bool sends;                 /* the ring sends the batch */
     uint8_t preface_at;
     uint8_t header_used, small_used;
     uint8_t header[LM_HTTP2_FRAME_BYTES];
@@ -98,43 +118,64 @@ struct lm_http2_carrier {
     uint8_t block_flags;  /* of its HEADERS */
     uint32_t last_stream; /* the highest that was opened */
     uint32_t open;        /* streams */
-    uint32_t turn;        /* whose reply is looked at first */
     int64_t send_window, recv_window;
     uint32_t initial_window, frame_max; /* the client's settings */
-    uint64_t sent_ns;                   /* when the ring began to send */
-    uint64_t second_ns;                 /* since when: */
-    uint32_t causes;                    /* requests, and frames of answers: for */
-    uint32_t noise;                     /* other frames */
-    uint32_t resets; /* streams that the client reset, or made the server reset */
+    uint64_t opened_ns;
+    uint64_t sent_ns;   /* when the ring began to send */
+    uint64_t second_ns; /* since when: */
+    uint32_t causes;    /* requests, and frames of answers: for */
+    uint32_t noise;     /* other frames */
+    uint32_t resets;    /* streams that the client reset, or made the server reset */
     struct lm_hpack hpack;
-    uint16_t control_used, heads_used;
-    uint16_t part_count, sent_count;
-    struct msghdr message; /* the batch */
-    struct iovec parts[LM_HTTP2_BATCH_PARTS];
-    struct lm_http2_piece sent[LM_HTTP2_BATCH_FRAMES];
-    uint8_t control[LM_HTTP2_CONTROL_BYTES];
-    uint8_t sending[LM_HTTP2_CONTROL_BYTES];
-    uint8_t heads[LM_HTTP2_HEADS_BYTES];
-    struct lm_http2_stream streams[LM_HTTP2_STREAMS_MAX];
 };
 
-_Static_assert(sizeof(struct lm_http2_carrier) <= 13312,
-               "an idle connection of HTTP/2 costs this much");
+_Static_assert(sizeof(struct lm_http2_carrier) <= 256,
+               "an idle connection of HTTP/2 costs this much beside its entry of 192 bytes");
 
-/* One I/O thread's. */
+/* A connection's, until its client has acknowledged that it has none. */
+struct lm_http2_table {
+    struct lm_hpack_table table;
+    struct lm_http2_table *next_free;
+};
+
+/* One I/O thread's. The memory of what is given back is what is taken next. */
 struct lm_http2_side {
-    struct lm_mapping memory; /* untouched entries cost nothing */
+    struct lm_mapping entries_memory; /* untouched entries cost nothing */
+    struct lm_mapping busy_memory, tables_memory;
     struct lm_http2_carrier *entries;
     uint32_t free, used, count;
-    uint32_t watched;       /* of all connections */
-    uint64_t next_watch_ns; /* when they are looked at */
-    struct lm_mapping tables_memory;
-    struct lm_hpack_table
-        *tables; /* one each, until the client has acknowledged that it has none */
+    struct lm_inflater *inflater; /* for the first bytes of compressed messages */
+    struct lm_http2_busy *free_busy;
+    struct lm_http2_table *free_table;
+    uint32_t busy_used, tables_used;
+    uint32_t watched;              /* of all connections */
+    uint64_t next_watch_ns;        /* when they are looked at */
     struct lm_hpack_fields fields; /* of the block that is being read */
     char head[LM_HTTP_HEAD_BYTES_MAX];
     char draft[LM_GRPC_DRAFT_BYTES]; /* a call's head and JSON, or its reply */
 };
+
+/* What a connection needs to be busy; there is one for each. */
+static inline struct lm_http2_busy *lm_http2_busy(struct lm_http2_carrier *http2) {
+    struct lm_http2_side *side = http2->side;
+    if (http2->busy) return http2->busy;
+    http2->busy = side->free_busy;
+    if (http2->busy) {
+        side->free_busy = http2->busy->next_free;
+    } else {
+        http2->busy = (struct lm_http2_busy *)side->busy_memory.base + side->busy_used++;
+    }
+    return http2->busy;
+}
+
+/* It needs none any more. */
+static inline void lm_http2_give_table(struct lm_http2_carrier *http2) {
+    /* Its first member; what it held is forgotten. */
+    struct lm_http2_table *table = (struct lm_http2_table *)lm_hpack_give_table(&http2->hpack);
+    if (!table) return;
+    table->next_free = http2->side->free_table;
+    http2->side->free_table = table;
+}
 
 static inline enum lm_grpc_method_index lm_grpc_method_of(const struct lm_http2_stream *stream) {
     return (enum lm_grpc_method_index)(stream->grpc.method - 1);

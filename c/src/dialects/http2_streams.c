@@ -15,7 +15,7 @@
 
 struct lm_http2_stream *lm_http2_stream_find(struct lm_http2_carrier *http2, uint32_t id) {
     for (uint32_t s = 0; s < LM_HTTP2_STREAMS_MAX && http2->open > 0; s++)
-        if (http2->streams[s].id == id) return &http2->streams[s];
+        if (http2->busy->streams[s].id == id) return &http2->busy->streams[s];
     return NULL;
 }
 
@@ -25,19 +25,20 @@ static struct lm_http2_stream *open_stream(struct lm_io *io, struct lm_connectio
                                            uint32_t id) {
     struct lm_http2_carrier *http2 = lm_http2_of(io, carrier);
     uint32_t place = 0;
-    while (place < LM_HTTP2_STREAMS_MAX && http2->streams[place].id) place++;
+    (void)lm_http2_busy(http2);
+    while (place < LM_HTTP2_STREAMS_MAX && http2->busy->streams[place].id) place++;
     if (place == LM_HTTP2_STREAMS_MAX || http2->is_closing) return NULL;
     struct lm_connection *connection = lm_connection_open_stream(io, carrier);
     if (!connection) return NULL;
     connection->dialect = LM_DIALECT_HTTP;
-    http2->streams[place] = (struct lm_http2_stream){.id = id,
-                                                     .connection = connection->index,
-                                                     .generation = connection->generation,
-                                                     .send_window = http2->initial_window,
-                                                     .recv_window = LM_HTTP2_STREAM_WINDOW};
+    http2->busy->streams[place] = (struct lm_http2_stream){.id = id,
+                                                           .connection = connection->index,
+                                                           .generation = connection->generation,
+                                                           .send_window = http2->initial_window,
+                                                           .recv_window = LM_HTTP2_STREAM_WINDOW};
     http2->open++;
     carrier->in_flight++;
-    return &http2->streams[place];
+    return &http2->busy->streams[place];
 }
 
 /* Fields behind a body: nobody reads them. */
@@ -162,8 +163,8 @@ void lm_http2_stream_reset(struct lm_io *io, struct lm_http2_stream *stream) {
 /* ---- what became of them ---- */
 
 static bool is_being_sent(const struct lm_http2_carrier *http2, uint32_t place) {
-    for (uint32_t s = 0; http2->sends && s < http2->sent_count; s++)
-        if (http2->sent[s].stream == place) return true;
+    for (uint32_t s = 0; http2->sends && s < http2->busy->sent_count; s++)
+        if (http2->busy->sent[s].stream == place) return true;
     return false;
 }
 
@@ -191,7 +192,7 @@ static void close_stream(struct lm_io *io, struct lm_connection *carrier,
 
 static void look(struct lm_io *io, struct lm_connection *carrier, uint32_t place) {
     struct lm_http2_carrier *http2 = lm_http2_of(io, carrier);
-    struct lm_http2_stream *stream = &http2->streams[place];
+    struct lm_http2_stream *stream = &http2->busy->streams[place];
     struct lm_connection *connection = lm_http2_connection(io, stream);
     const bool sends = is_being_sent(http2, place);
     if (!connection) {
@@ -221,12 +222,12 @@ static void look(struct lm_io *io, struct lm_connection *carrier, uint32_t place
 void lm_http2_streams_drop(struct lm_io *io, struct lm_connection *carrier) {
     struct lm_http2_carrier *http2 = lm_http2_of(io, carrier);
     for (uint32_t s = 0; s < LM_HTTP2_STREAMS_MAX && http2->open > 0; s++)
-        if (http2->streams[s].id && !http2->streams[s].is_done)
-            lm_http2_stream_reset(io, &http2->streams[s]);
+        if (http2->busy->streams[s].id && !http2->busy->streams[s].is_done)
+            lm_http2_stream_reset(io, &http2->busy->streams[s]);
 }
 
 void lm_http2_streams_look(struct lm_io *io, struct lm_connection *carrier) {
     const struct lm_http2_carrier *http2 = lm_http2_of(io, carrier);
     for (uint32_t s = 0; s < LM_HTTP2_STREAMS_MAX && http2->open > 0; s++)
-        if (http2->streams[s].id) look(io, carrier, s);
+        if (http2->busy->streams[s].id) look(io, carrier, s);
 }

@@ -111,8 +111,11 @@ static bool slot_bytes(const struct lm_io *io, const struct lm_connection *conne
     if (!lm_encodings[demand.encoding].slot_bytes(demand.model, &demand.sizes, body_bytes,
                                                   bytes_out))
         return false;
-    if (is_coded)
+    if (is_coded) {
+        const bool is_twice = lm_coding_of_message(connection->in.call.coding) != LM_CODING_NONE;
         *bytes_out += 2 * LM_SLOT_ALIGN + lm_http_text_room(io, connection) + LM_OIP_PADDING;
+        if (is_twice) *bytes_out += LM_SLOT_ALIGN + body_bytes; /* the message, then its tensors */
+    }
     if (!demand.is_unread) {
         *bytes_out += lm_http_reply_room(demand.model, body->asked);
         if (!lm_shm_tensors_add_room(demand.model, body->asked, bytes_out)) {

@@ -149,7 +149,7 @@ void lm_http_take_head(struct lm_io *io, struct lm_connection *connection,
         .from_page = lm_http_is_from_page(head),
     };
     connection->in.discard_bytes = head->content_length;
-    if (!is_grpc && connection->in.call.coding == LM_CODING_PROTOBUF)
+    if (!is_grpc && lm_coding_is_message(connection->in.call.coding))
         connection->in.call.coding = LM_CODING_UNKNOWN;
     if (!check_body(io, connection, head)) return;
     if (found != 200) {

@@ -24,9 +24,11 @@ size_t lm_http_inflated_room(const struct lm_io *io, const struct lm_connection 
                 lm_http_text_room(io, connection) * LM_INFLATE_TIMES_MAX;
         if (bytes < room) room = bytes;
     }
+    const bool is_twice = lm_coding_of_message(connection->in.call.coding) != LM_CODING_NONE;
     while (room > LM_INFLATE_JSON_BYTES &&
            (!lm_model_rows_slot_bytes(model, room, &needed) ||
-            !lm_arena_fits(&io->arena, needed + 2 * lm_http_text_room(io, connection))))
+            !lm_arena_fits(&io->arena,
+                           needed + (is_twice ? room : 0) + 2 * lm_http_text_room(io, connection))))
         room /= 2;
     return room;
 }

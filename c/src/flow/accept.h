@@ -7,7 +7,7 @@
 
 #include "flow/state.h"
 
-enum { LM_LISTENER_TCP = 0, LM_LISTENER_UNIX = 1 };
+enum { LM_LISTENER_TCP, LM_LISTENER_UNIX, LM_LISTENER_GRPC /* another TCP port */ };
 
 /* Takes the connections that the first I/O thread has assigned to this one. */
 void lm_accept_take_assigned(struct lm_io *io);

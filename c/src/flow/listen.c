@@ -41,7 +41,7 @@ static int explain_bind(const char *host, uint32_t port, int errno_value) {
         return lm_error(
             LUMEN_E_IO,
             "port %u on %s is in use: stop what listens there (ss -ltnp 'sport = :%u') or choose "
-            "another with --port",
+            "another with --port, or with server.grpc_port",
             port, host, port);
     case EACCES:
         return lm_error(
@@ -122,12 +122,13 @@ static int open_listener(const struct lm_shared *shared, const char *host, uint3
     return 0;
 }
 
-int lm_listen_tcp(struct lm_shared *shared, const char *host, uint32_t port, uint32_t *port_out) {
+int lm_listen_tcp(struct lm_shared *shared, uint32_t listener, const char *host, uint32_t port,
+                  uint32_t *port_out) {
     for (uint32_t i = 0; i < shared->io_count; i++) {
         enum port_sharing sharing = shared->io_count == 1 ? PORT_ALONE
                                     : i == 0              ? PORT_FIRST
                                                           : PORT_NEXT;
-        int *fd = &shared->ios[i].listen_fds[LM_LISTENER_TCP];
+        int *fd = &shared->ios[i].listen_fds[listener];
         int code = open_listener(shared, host, port, sharing, fd, &port);
         if (code) return code;
     }

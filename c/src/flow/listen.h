@@ -4,7 +4,9 @@
 
 #include "flow/state.h"
 
-/* With several I/O threads each has a listener on the port. Returns the port that it is. */
-int lm_listen_tcp(struct lm_shared *shared, const char *host, uint32_t port, uint32_t *port_out);
+/* With several I/O threads each has a listener on the port: `listener` is LM_LISTENER_TCP or
+ * LM_LISTENER_GRPC. Says which port it is. */
+int lm_listen_tcp(struct lm_shared *shared, uint32_t listener, const char *host, uint32_t port,
+                  uint32_t *port_out);
 
 #endif

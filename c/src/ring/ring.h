@@ -28,7 +28,7 @@ enum lm_op {
 enum { LM_NO_BUFFER = -1 };
 
 /* A ring accepts from so many listeners at a time; each has a number from 0. */
-enum { LM_LISTENERS = 2 };
+enum { LM_LISTENERS = 3 };
 
 struct lm_completion {
     enum lm_op op;

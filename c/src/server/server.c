@@ -17,6 +17,7 @@
 #include "dialects/http.h"
 #include "dialects/http2.h"
 #include "dialects/native.h"
+#include "flow/accept.h"
 #include "flow/listen.h"
 #include "flow/request_lists.h"
 #include "flow/shared.h"
@@ -142,7 +143,11 @@ static void steer(lumen_server *server) {
 
 static int open_listeners(lumen_server *server) {
     struct lm_shared *shared = &server->shared;
-    int code = lm_listen_tcp(shared, server->host, shared->config.port, &server->info.port);
+    uint32_t grpc_port = shared->config.grpc_port;
+    int code = lm_listen_tcp(shared, LM_LISTENER_TCP, server->host, shared->config.port,
+                             &server->info.port);
+    if (!code && grpc_port)
+        code = lm_listen_tcp(shared, LM_LISTENER_GRPC, server->host, grpc_port, &grpc_port);
     if (!code && shared->node_count > 1) steer(server);
     if (code || !server->unix_file.path[0]) return code;
     return lm_listen_unix(shared, &server->unix_file, shared->config.unix_socket_mode);

@@ -40,7 +40,9 @@ enum lm_coding lm_coding_find(const char *name, size_t bytes) {
                    {"gzip", 4, LM_CODING_GZIP},
                    {"x-gzip", 6, LM_CODING_GZIP}, /* RFC 9110, 8.4.1.3: the same */
                    {"deflate", 7, LM_CODING_DEFLATE},
-                   {"x-protobuf", 10, LM_CODING_PROTOBUF}};
+                   {"x-protobuf", 10, LM_CODING_PROTOBUF},
+                   {"x-protobuf+gzip", 15, LM_CODING_PROTOBUF_GZIP},
+                   {"x-protobuf+deflate", 18, LM_CODING_PROTOBUF_DEFLATE}};
     if (bytes == 0) return LM_CODING_NONE;
     for (size_t c = 0; c < sizeof codings / sizeof *codings; c++) {
         if (codings[c].bytes == bytes && strncasecmp(codings[c].name, name, bytes) == 0)

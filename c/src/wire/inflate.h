@@ -5,7 +5,9 @@
 #ifndef LM_WIRE_INFLATE_H
 #define LM_WIRE_INFLATE_H
 
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/status.h"
 
@@ -14,8 +16,20 @@ enum lm_coding {
     LM_CODING_GZIP,
     LM_CODING_DEFLATE,
     LM_CODING_PROTOBUF, /* gRPC's messages (formats/grpc_infer.h): nothing is compressed */
+    LM_CODING_PROTOBUF_GZIP,
+    LM_CODING_PROTOBUF_DEFLATE,
     LM_CODING_UNKNOWN
 };
+
+static inline bool lm_coding_is_message(uint8_t coding) {
+    return coding >= LM_CODING_PROTOBUF && coding <= LM_CODING_PROTOBUF_DEFLATE;
+}
+/* How a message is compressed; LM_CODING_NONE: it is not. */
+static inline enum lm_coding lm_coding_of_message(uint8_t coding) {
+    return coding == LM_CODING_PROTOBUF_GZIP      ? LM_CODING_GZIP
+           : coding == LM_CODING_PROTOBUF_DEFLATE ? LM_CODING_DEFLATE
+                                                  : LM_CODING_NONE;
+}
 
 struct lm_inflater;
 

@@ -18,21 +18,36 @@ void lm_json_body_receive(struct lm_request *request, size_t room, const char *t
     if (text_bytes) memcpy(body->text, text, text_bytes);
 }
 
+/* What the text holds comes behind it, and is the text then. */
+static enum lm_status inflate(struct lm_inflater *inflater, struct lm_body *body,
+                              struct lm_slot *slot, enum lm_coding coding, char *why,
+                              size_t why_bytes) {
+    char *text = lm_slot_alloc(slot, body->inflated_room + LM_OIP_PADDING);
+    const char *from = body->text;
+    size_t json = 0;
+    body->text = text;
+    if (coding != LM_CODING_PROTOBUF)
+        return lm_inflate(inflater, coding, from, body->bytes, text, body->inflated_room,
+                          &body->bytes, why, why_bytes);
+    enum lm_status status =
+        lm_grpc_unpack((const uint8_t *)from, body->bytes, text, body->inflated_room, &body->bytes,
+                       &json, why, why_bytes);
+    body->json_bytes = (int64_t)json;
+    return status;
+}
+
 enum lm_status lm_json_body_inflate(struct lm_inflater *inflater, struct lm_request *request,
                                     char *why, size_t why_bytes) {
     struct lm_body *body = &request->body;
-    char *text = lm_slot_alloc(request->slot, body->inflated_room + LM_OIP_PADDING);
-    size_t json = 0;
-    const bool is_message = body->coding == LM_CODING_PROTOBUF;
-    enum lm_status status =
-        is_message ? lm_grpc_unpack((const uint8_t *)body->text, body->bytes, text,
-                                    body->inflated_room, &body->bytes, &json, why, why_bytes)
-                   : lm_inflate(inflater, body->coding, body->text, body->bytes, text,
-                                body->inflated_room, &body->bytes, why, why_bytes);
-    if (is_message) body->json_bytes = (int64_t)json;
-    if (status != LM_STATUS_OK) return status;
-    body->text = text;
-    if (body->json_bytes <= (int64_t)body->bytes) return LM_STATUS_OK;
+    const bool is_message = lm_coding_is_message(body->coding);
+    const enum lm_coding coding =
+        is_message ? lm_coding_of_message(body->coding) : (enum lm_coding)body->coding;
+    enum lm_status status = LM_STATUS_OK;
+    if (coding != LM_CODING_NONE)
+        status = inflate(inflater, body, request->slot, coding, why, why_bytes);
+    if (status == LM_STATUS_OK && is_message)
+        status = inflate(inflater, body, request->slot, LM_CODING_PROTOBUF, why, why_bytes);
+    if (status != LM_STATUS_OK || body->json_bytes <= (int64_t)body->bytes) return status;
     snprintf(why, why_bytes,
              "Inference-Header-Content-Length: expected at most the %zu bytes of the body, found "
              "%lld",

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gzip
 import hashlib
 import queue
+import socket
 import struct
 import time
 from collections.abc import Iterator, Mapping
@@ -345,6 +347,22 @@ def test_the_calls_deadline_reaches_the_server(server: Server) -> None:
     for one in busy:
         one.answer()
         one.close()
+
+
+@pytest.mark.parametrize("algorithm", ["gzip", "deflate"])
+def test_compressed_messages(client: Any, algorithm: str) -> None:
+    """Of requests; answers are not."""
+    letters = np.random.default_rng(5).integers(97, 123, 700, "u1").tobytes().decode()
+    texts = np.array([[letters, "y"]], object)
+    for model, arrays, output in (
+        ("double", {"x": X}, 2 * X), ("block", {"x": BLOCK}, 2 * BLOCK),
+        ("words", {"a": texts, "b": texts}, None),
+    ):  # fmt: skip
+        result = client.infer(model, inputs_of(arrays), compression_algorithm=algorithm)
+        if output is not None:
+            np.testing.assert_array_equal(result.as_numpy("y"), output)
+    said = refused(client, "infer", "nobody", inputs_of({"x": X}), compression_algorithm=algorithm)
+    assert said[0] == code("NOT_FOUND")
 
 
 def test_many_at_once(server: Server) -> None:
@@ -723,6 +741,36 @@ def test_calls_that_are_none(server: Server, name: str) -> None:
         assert link.until(DATA, 3) == framed(b"\x08\x01")
 
 
+def packed(message: bytes) -> bytes:
+    data = gzip.compress(message, 6, mtime=0)
+    return struct.pack(">BI", 1, len(data)) + data
+
+
+PACKED: Final = {
+    "good": (packed(FORMS["usual"]), OK),
+    "cut": (struct.pack(">BI", 1, 50) + packed(FORMS["usual"])[5:55], INVALID),
+    "no gzip": (b"\x01" + framed(FORMS["usual"])[1:], INVALID),
+    "a bomb": (packed(part(1, b"double") + part(7, bytes(100 << 20))), EXHAUSTED),
+    "a name longer than any": (packed(part(1, b"double" * 1000)), INVALID),
+    "nothing": (packed(b""), INVALID),
+}
+
+
+@pytest.mark.parametrize("most", [1, 1 << 20])
+@pytest.mark.parametrize("name", PACKED)
+def test_compressed_messages_that_are_none(server: Server, name: str, most: int) -> None:
+    """Row 49."""
+    data, status = PACKED[name]
+    head = call_head("ModelInfer", ("grpc-encoding", "gzip"))
+    with Canary(server), Raw(server.port) as link:
+        link.send(head)
+        step = max(most, len(data) // 2000)
+        for at in range(0, len(data), step):
+            link.send(frame(DATA, 1, data[at : at + step]))
+        link.send(frame(DATA, 1, b"", END_STREAM))
+        assert outcome(link) == status
+
+
 @pytest.mark.parametrize("path", ["/a.B/C", PATH, PATH + "modelInfer", "/", "/v2/health/live"])
 def test_unknown_methods(server: Server, path: str) -> None:
     """Row 49."""
@@ -784,6 +832,42 @@ def test_a_slow_reader_holds_only_itself(server: Server) -> None:
         (answer,) = link.wait([stream])
         found = pb.ModelInferResponse.FromString(answer.body[5:])
         assert found.raw_output_contents[0] == (BLOCK + BLOCK).tobytes()
+
+
+def test_a_port_of_its_own(serve: Serve, tmp_path: Path) -> None:
+    """Which speaks all that the other one does, with one I/O thread and with two."""
+    for threads in (1, 2):
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        server = serve(
+            {
+                "server": {"arena_bytes": "32MiB", "grpc_port": port, "io_threads": threads},
+                "engine": {"thread_count": 1},
+                "models": [{"name": "double", "path": str(graphs.double(tmp_path / "d.onnx"))}],
+            }
+        )
+        for one in (port, server.port):
+            with triton.InferenceServerClient(f"127.0.0.1:{one}") as client:
+                result = client.infer("double", inputs_of({"x": X}))
+                np.testing.assert_array_equal(result.as_numpy("y"), X + X)
+            with Http(one) as http:
+                assert http.query(web.get("/v2/health/ready")).code == 200
+        server.terminate()
+        assert server.wait() == 0
+
+
+def test_a_client_outlives_its_connections(serve: Serve, tmp_path: Path) -> None:
+    server = serve(
+        {
+            "server": {"arena_bytes": "32MiB", "max_connection_age_seconds": 1},
+            "engine": {"thread_count": 1},
+            "models": [{"name": "double", "path": str(graphs.double(tmp_path / "d.onnx"))}],
+        }
+    )
+    with triton.InferenceServerClient(f"127.0.0.1:{server.port}") as client:
+        while server.figures().io["connections_accepted"] < 3:
+            result = client.infer("double", inputs_of({"x": X}))
+            np.testing.assert_array_equal(result.as_numpy("y"), X + X)
 
 
 # ---- keys ----

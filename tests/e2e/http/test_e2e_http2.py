@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
+import h2.exceptions
 import numpy as np
 import pytest
 import web
@@ -473,6 +474,31 @@ def test_the_end_is_announced(serve: Serve, tmp_path: Any) -> None:
         assert web.read_json(link.until(DATA, 3))["model_name"] == "slow"
         assert not list(link.frames())  # it ends
     server.expect_clean_end()
+
+
+def test_old_connections_end(serve: Serve, tmp_path: Any) -> None:
+    """Told so between two calls, busy or idle: none is lost."""
+    settings = zoo_settings(tmp_path)
+    settings["server"] |= {"max_connection_age_seconds": 1}  # type: ignore[operator]
+    server = serve(settings)
+    with Http2(server.port) as busy, Raw(server.port) as idle:
+        sent = 0
+
+        def ask() -> bool:
+            nonlocal sent
+            try:
+                answer = busy.query(web.infer("double", {"x": X}))
+            except (EOFError, h2.exceptions.ProtocolError):
+                return False
+            np.testing.assert_array_equal(answer.array("y"), 2 * X)
+            sent += 1
+            return True
+
+        while ask():
+            pass
+        assert busy.end == (NO_ERROR, 2 * sent - 1)
+        assert struct.unpack(">II", idle.until(GOAWAY, 0)[:8]) == (0, NO_ERROR)
+        assert not list(idle.frames())
 
 
 def test_who_sends_half_of_a_frame_is_not_waited_for(serve: Serve, tmp_path: Any) -> None:
