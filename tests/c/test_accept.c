@@ -31,6 +31,7 @@ static void are_armed(uint32_t tcp, uint32_t from_unix) {
 
 int main(void) {
     for (uint32_t l = 0; l < LM_LISTENERS; l++) thread.listen_fds[l] = 100 + (int)l;
+    thread.listen_fds[LM_LISTENER_GRPC] = -1; /* there is none */
     lm_accept_arm(&thread);
     are_armed(1, 1);
     lm_accept_arm(&thread);

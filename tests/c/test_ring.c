@@ -106,7 +106,7 @@ static void check_descriptors(struct lm_ring *ring) {
 
 /* ---- two listeners, one of them on a unix socket ---- */
 
-enum { TCP, UNIX };
+enum { TCP, UNIX, DOORS };
 
 struct door {
     struct sockaddr_storage address;
@@ -136,13 +136,13 @@ static int knock(const struct door *door) {
 
 /* So many connections come, each from the listener that its number says. */
 static void expect_accepted(struct lm_ring *ring, uint32_t tcp, uint32_t from_unix) {
-    uint32_t left[LM_LISTENERS] = {tcp, from_unix};
+    uint32_t left[DOORS] = {tcp, from_unix};
     while (left[TCP] + left[UNIX] > 0) {
         struct sockaddr_storage own;
         socklen_t bytes = sizeof own;
         struct lm_completion found;
         if (lm_ring_wait(ring, 0, UINT64_MAX, &found, 1) == 0) continue;
-        CHECK(found.op == LM_OP_ACCEPT && found.index < LM_LISTENERS && left[found.index] > 0);
+        CHECK(found.op == LM_OP_ACCEPT && found.index < DOORS && left[found.index] > 0);
         CHECK(found.result >= 0 && found.more);
         CHECK(getsockname(found.result, (struct sockaddr *)&own, &bytes) == 0);
         CHECK(own.ss_family == (found.index == UNIX ? AF_UNIX : AF_INET));
@@ -165,7 +165,7 @@ static void expect_cancelled(struct lm_ring *ring, uint32_t listener) {
 }
 
 static void check_listeners(struct lm_ring *ring) {
-    struct door doors[LM_LISTENERS];
+    struct door doors[DOORS];
     int theirs[16];
     open_doors(doors);
     lm_ring_accept(ring, TCP, doors[TCP].fd);
@@ -178,7 +178,7 @@ static void check_listeners(struct lm_ring *ring) {
         peer_quiet(ring);
     }
     /* Each ends by itself, and the other goes on; then both again. */
-    for (uint32_t l = 0; l < LM_LISTENERS; l++) {
+    for (uint32_t l = 0; l < DOORS; l++) {
         lm_ring_cancel_accept(ring, l);
         expect_cancelled(ring, l);
         theirs[0] = knock(&doors[l]);
@@ -190,7 +190,7 @@ static void check_listeners(struct lm_ring *ring) {
         close(theirs[0]);
         close(theirs[1]);
     }
-    for (uint32_t l = 0; l < LM_LISTENERS; l++) {
+    for (uint32_t l = 0; l < DOORS; l++) {
         lm_ring_cancel_accept(ring, l);
         close(doors[l].fd);
         expect_cancelled(ring, l);
@@ -199,29 +199,29 @@ static void check_listeners(struct lm_ring *ring) {
 
 /* Out of descriptors, each listener says so, and each is armed again by itself. */
 static void check_listeners_without_descriptors(struct lm_ring *ring) {
-    struct door doors[LM_LISTENERS];
+    struct door doors[DOORS];
     struct rlimit before, tight;
-    int theirs[LM_LISTENERS];
+    int theirs[DOORS];
     open_doors(doors);
-    for (uint32_t l = 0; l < LM_LISTENERS; l++) theirs[l] = knock(&doors[l]);
+    for (uint32_t l = 0; l < DOORS; l++) theirs[l] = knock(&doors[l]);
     int next = dup(theirs[0]);
     CHECK(next >= 0 && close(next) == 0);
     CHECK(getrlimit(RLIMIT_NOFILE, &before) == 0);
     tight = before;
     tight.rlim_cur = (rlim_t)next;
     CHECK(setrlimit(RLIMIT_NOFILE, &tight) == 0);
-    bool told[LM_LISTENERS] = {false};
-    for (uint32_t l = 0; l < LM_LISTENERS; l++) lm_ring_accept(ring, l, doors[l].fd);
+    bool told[DOORS] = {false};
+    for (uint32_t l = 0; l < DOORS; l++) lm_ring_accept(ring, l, doors[l].fd);
     while (!told[TCP] || !told[UNIX]) {
         struct lm_completion found;
         if (lm_ring_wait(ring, 0, UINT64_MAX, &found, 1) == 0) continue;
-        CHECK(found.op == LM_OP_ACCEPT && found.index < LM_LISTENERS && !told[found.index]);
+        CHECK(found.op == LM_OP_ACCEPT && found.index < DOORS && !told[found.index]);
         CHECK(found.result == -EMFILE && !found.more);
         told[found.index] = true;
     }
     peer_quiet(ring);
     CHECK(setrlimit(RLIMIT_NOFILE, &before) == 0);
-    for (uint32_t l = 0; l < LM_LISTENERS; l++) {
+    for (uint32_t l = 0; l < DOORS; l++) {
         lm_ring_accept(ring, l, doors[l].fd);
         expect_accepted(ring, l == TCP, l == UNIX);
         lm_ring_cancel_accept(ring, l);
@@ -233,9 +233,9 @@ static void check_listeners_without_descriptors(struct lm_ring *ring) {
 
 /* A listener that cannot accept says so once, and the other one goes on. */
 static void check_one_listener(struct lm_ring *ring) {
-    struct door doors[LM_LISTENERS];
+    struct door doors[DOORS];
     open_doors(doors);
-    for (uint32_t l = 0; l < LM_LISTENERS; l++) {
+    for (uint32_t l = 0; l < DOORS; l++) {
         uint32_t other = 1 - l;
         lm_ring_accept(ring, other, doors[other].fd);
         peer_quiet(ring);
@@ -252,12 +252,12 @@ static void check_one_listener(struct lm_ring *ring) {
         int theirs = knock(&doors[l]);
         expect_accepted(ring, l == TCP, l == UNIX);
         close(theirs);
-        for (uint32_t each = 0; each < LM_LISTENERS; each++) {
+        for (uint32_t each = 0; each < DOORS; each++) {
             lm_ring_cancel_accept(ring, each);
             expect_cancelled(ring, each);
         }
     }
-    for (uint32_t l = 0; l < LM_LISTENERS; l++) close(doors[l].fd);
+    for (uint32_t l = 0; l < DOORS; l++) close(doors[l].fd);
 }
 
 /* ---- receiving ---- */

@@ -234,7 +234,7 @@ static void open_shared(struct lm_shared *shared) {
 static void open_io(uint32_t i, const lumen_slot_class *classes, uint32_t class_count) {
     struct lm_io *io = &ios[i];
     io->listen_fds[LM_LISTENER_TCP] = listener_open(i);
-    io->listen_fds[LM_LISTENER_UNIX] = -1;
+    io->listen_fds[LM_LISTENER_UNIX] = io->listen_fds[LM_LISTENER_GRPC] = -1;
     io->stats = &blocks[i];
     SIM_CHECK(lm_io_open(io, &sim_shared, node_of(i, sim_shared.io_count), i, sim_plan.connections,
                          classes, class_count) == 0,

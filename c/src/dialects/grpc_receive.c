@@ -42,6 +42,7 @@ static void keep_fields(struct lm_io *io, struct lm_connection *carrier,
     }
     memcpy(block->bytes, fields, kept);
     block->used = stream->grpc.head_bytes = (uint16_t)kept;
+    lm_connection_mark(io, connection); /* it has a timer from now on */
     if (is_long) {
         stream->grpc.block = lm_http_block_keep(io, connection);
         if (stream->grpc.block == LM_NO_BLOCK)
@@ -104,6 +105,7 @@ static size_t take_prefix(struct lm_io *io, struct lm_connection *carrier,
     struct lm_connection *connection = lm_http2_connection(io, stream);
     if (connection->in.header_used == 0) connection->in.started_ns = io->now_ns;
     connection->in.header_used = 1; /* there is a request, whose timeout is a head's */
+    lm_connection_mark(io, connection);
     memcpy(grpc->bytes + grpc->used, bytes, taken);
     grpc->used = (uint8_t)(grpc->used + taken);
     if (taken < missing) return taken;

@@ -196,7 +196,7 @@ static bool write_message(struct lm_http2_stream *stream, const struct reply *re
         lm_pb_put_varint(&writer, (uint64_t)verdict);
         stream->grpc.serving = (uint8_t)verdict;
     } else if (lm_grpc_infers((uint8_t)method)) {
-        is_good = put_outputs(&writer, reply, stream->grpc.wants_final, message);
+        is_good = put_outputs(&writer, reply, stream->grpc.finals & 1, message);
     } else if (!lm_grpc_methods[method].reply) {
         lm_pb_put(&writer, reply->json.at, reply->json.bytes); /* it is a message already */
     } else {
@@ -304,6 +304,10 @@ size_t lm_grpc_compose(struct lm_io *io, struct lm_http2_stream *stream, struct 
         reply.code = 500;
     }
     if (!is_good && method == LM_GRPC_MODEL_STREAM_INFER) is_good = set_error(request, &reply, why);
+    if (lm_grpc_infers((uint8_t)method)) {
+        stream->grpc.finals >>= 1;
+        stream->grpc.pending--;
+    }
     stream->grpc.is_message = is_good;
     if (!is_good)
         return put_status(!stream->head_sent, status_of(reply.code), reply.retry_after_s, why,

@@ -25,10 +25,11 @@ void lm_grpc_refuse(struct lm_io *io, struct lm_connection *carrier, struct lm_h
 
 /* Puts the head together behind its first line, which is there, with the client's own fields, and
  * gives it and the JSON to the request. `content` is the length of the whole body. */
-static void give_request(struct lm_io *io, struct lm_connection *connection,
+static void give_request(struct lm_io *io, struct lm_connection *carrier,
                          struct lm_http2_stream *stream, struct lm_grpc_text *head,
                          const char *json, size_t json_bytes, uint64_t content,
                          const char *coding) {
+    struct lm_connection *connection = lm_http2_connection(io, stream);
     const bool is_kept = stream->grpc.block != LM_NO_BLOCK;
     const struct lm_http_block *block =
         is_kept ? &io->http->blocks[stream->grpc.block] : lm_http_block(io, connection);
@@ -45,13 +46,19 @@ static void give_request(struct lm_io *io, struct lm_connection *connection,
     lm_http_block_give(io, connection);
     connection->in.header_used = 0;
     const char *start = io->http2->draft;
-    (void)lm_receive_give(io, connection, (const uint8_t *)start, (size_t)(head->at - start));
+    const size_t bytes = (size_t)(head->at - start);
+    if (head->is_full) {
+        lm_grpc_refuse(io, carrier, stream, LM_GRPC_RESOURCE_EXHAUSTED,
+                       "the request's names, shapes and parameters are too long");
+    } else if (lm_receive_give(io, connection, (const uint8_t *)start, bytes) < bytes) {
+        lm_grpc_finish(io, carrier, stream, LM_GRPC_UNAVAILABLE,
+                       "no slot is free, and what the request asks is too long to wait for one");
+    }
 }
 
 /* The message needs nothing but its fields. */
 static void give_call(struct lm_io *io, struct lm_connection *carrier,
                       struct lm_http2_stream *stream, const uint8_t *message, size_t bytes) {
-    struct lm_connection *connection = lm_http2_connection(io, stream);
     char *draft = io->http2->draft;
     stream->grpc.stage = LM_GRPC_OVER;
     if (!lm_grpc_methods[lm_grpc_method_of(stream)].request) {
@@ -70,7 +77,7 @@ static void give_call(struct lm_io *io, struct lm_connection *carrier,
     if (lm_grpc_method_of(stream) == LM_GRPC_WATCH)
         lm_grpc_watch(io, carrier, stream, message, bytes);
     const size_t json_bytes = (size_t)(body.at - json);
-    give_request(io, connection, stream, &head, json, json_bytes, json_bytes, "");
+    give_request(io, carrier, stream, &head, json, json_bytes, json_bytes, "");
 }
 
 static const char *const codings[] = {
@@ -94,7 +101,6 @@ static size_t give_inference(struct lm_io *io, struct lm_connection *carrier,
                              struct lm_http2_stream *stream, const uint8_t *message, size_t bytes,
                              size_t begins, uint64_t tensor) {
     struct lm_grpc_call *grpc = &stream->grpc;
-    struct lm_connection *connection = lm_http2_connection(io, stream);
     const size_t third = LM_GRPC_DRAFT_BYTES / 3;
     const size_t fields = tensor == UINT64_MAX ? bytes : grpc->scanned;
     char *draft = io->http2->draft, *json = draft + 2 * third, why[LM_TEXT_BYTES_MAX];
@@ -109,7 +115,7 @@ static size_t give_inference(struct lm_io *io, struct lm_connection *carrier,
     const uint8_t *names = is_packed ? peeked : message;
     const char *wrong = lm_grpc_route(lm_grpc_method_of(stream), names, seen, &head, &none);
     grpc->stage = LM_GRPC_OVER;
-    grpc->wants_final = lm_grpc_wants_final(names, seen);
+    grpc->finals |= (uint64_t)lm_grpc_wants_final(names, seen) << grpc->pending++;
     const bool is_good = !wrong && (is_cut || is_packed ||
                                     lm_grpc_plan(message, fields, all - fields, tensor, json, third,
                                                  &plan, why, sizeof why));
@@ -120,7 +126,7 @@ static size_t give_inference(struct lm_io *io, struct lm_connection *carrier,
     if (!plan.is_plain) {
         grpc->stage = LM_GRPC_WHOLE;
         grpc->left = (uint32_t)all;
-        give_request(io, connection, stream, &head, "", 0, all, codings[grpc->coding]);
+        give_request(io, carrier, stream, &head, "", 0, all, codings[grpc->coding]);
         return 0;
     }
     uint64_t content = plan.json_bytes;
@@ -131,7 +137,7 @@ static size_t give_inference(struct lm_io *io, struct lm_connection *carrier,
     grpc->blob_left = plan.blob_count ? plan.blobs[0] : 0;
     grpc->left = (uint32_t)(all - begins);
     grpc->stage = grpc->left ? LM_GRPC_TENSORS : LM_GRPC_OVER;
-    give_request(io, connection, stream, &head, json, plan.json_bytes, content, "");
+    give_request(io, carrier, stream, &head, json, plan.json_bytes, content, "");
     return begins;
 }
 

@@ -13,7 +13,7 @@
 #include "formats/grpc_describe.h"
 #include "formats/grpc_route.h"
 
-enum { WATCH_MS = 200 };
+enum { WATCH_MS = 200, PENDING_MAX = 64 };
 
 /* As heads of HTTP: grpc_reply.c makes messages of them. */
 static const char head_200[] = "HTTP/1.1 200 OK\r\n\r\n", head_400[] = "HTTP/1.1 400 \r\n\r\n",
@@ -24,9 +24,12 @@ static bool is_idle(const struct lm_io *io, const struct lm_connection *connecti
            lm_connection_may_parse(io, connection);
 }
 
+/* Replies wait for their client; who asks for the next meanwhile is read all the same, or what it
+ * says of its windows would never be. */
 bool lm_grpc_may_begin(const struct lm_io *io, const struct lm_http2_stream *stream) {
-    return lm_grpc_methods[lm_grpc_method_of(stream)].asks_many &&
-           is_idle(io, &io->connections[stream->connection]);
+    const struct lm_connection *connection = &io->connections[stream->connection];
+    return !connection->ended && connection->in.read_state == LM_READ_HEADER &&
+           connection->in_flight == 0 && stream->grpc.pending < PENDING_MAX;
 }
 
 void lm_grpc_answer(struct lm_io *io, struct lm_http2_stream *stream, const uint8_t *message,
@@ -105,12 +108,20 @@ void lm_grpc_look(struct lm_io *io, struct lm_connection *carrier, struct lm_htt
     struct lm_http2_carrier *http2 = lm_http2_of(io, carrier);
     struct lm_connection *connection = lm_http2_connection(io, stream);
     const struct lm_grpc_call *grpc = &stream->grpc;
-    if (stream->is_done || !connection || connection->ended || !is_idle(io, connection)) return;
+    if (!connection || connection->ended || !is_idle(io, connection)) return;
+    if (stream->is_done) { /* with a status alone */
+        lm_connection_end(io, connection);
+        return;
+    }
     if (grpc->is_watched && stream->head_sent) look_at_health(io, stream, connection);
     const bool is_between =
         (grpc->stage == LM_GRPC_PREFIX && !grpc->used) || grpc->stage == LM_GRPC_OVER;
-    if (grpc->is_watched || !stream->has_ended || !is_between || !lm_http2_has_room(http2)) return;
-    lm_grpc_finish(io, carrier, stream, LM_GRPC_OK, "");
+    if (grpc->is_watched || !stream->has_ended || !is_between) return;
+    if (lm_http2_has_room(http2)) {
+        lm_grpc_finish(io, carrier, stream, LM_GRPC_OK, "");
+    } else if (!http2->sends) {
+        lm_connection_mark(io, carrier); /* what is said first makes room */
+    }
 }
 
 void lm_grpc_forget(struct lm_io *io, struct lm_connection *carrier,

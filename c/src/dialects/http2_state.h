@@ -29,8 +29,7 @@ enum lm_grpc_stage {
 
 enum {
     LM_GRPC_PREFIX_BYTES = 5,
-    LM_GRPC_HEAD_BYTES_MAX = LM_HTTP_JSON_BYTES_MAX, /* of a message that is not tensors */
-    LM_GRPC_PEEK_BYTES = 1024,                       /* of a compressed one, to find its model */
+    LM_GRPC_PEEK_BYTES = 1024, /* of a compressed one, to find its model */
     LM_GRPC_DRAFT_BYTES = 3 * LM_HTTP_HEAD_BYTES_MAX
 };
 
@@ -40,13 +39,14 @@ struct lm_grpc_call {
     uint8_t coding; /* of its message: enum lm_coding */
     uint8_t used;   /* bytes of the prefix, or of what stands before a tensor */
     uint8_t blob_at, blob_count;
-    bool is_composed;    /* the reply that is sent has become a message, or a status */
-    bool is_message;     /* it is a message: the status comes behind it */
-    bool is_watched;     /* its client hears of changes, from this on: */
-    uint8_t serving;     /* of grpc.health.v1: what it knows */
-    bool wants_final;    /* each message says whether it is the last for its request */
-    uint8_t bytes[8];    /* the prefix, or that */
-    uint16_t block;      /* that is kept for them where there may be many messages */
+    bool is_composed; /* the reply that is sent has become a message, or a status */
+    bool is_message;  /* it is a message: the status comes behind it */
+    bool is_watched;  /* its client hears of changes, from this on: */
+    uint8_t serving;  /* of grpc.health.v1: what it knows */
+    uint8_t pending;  /* inferences without a composed reply: bit n of the next says whether the */
+    uint64_t finals;  /* n-th wants to hear that no other message follows its own */
+    uint8_t bytes[8]; /* the prefix, or that */
+    uint16_t block;   /* that is kept for them where there may be many messages */
     uint16_t head_bytes; /* the client's fields, at the beginning of the block */
     uint16_t scanned;    /* of the message, in whole fields */
     uint32_t left;       /* of the message */

@@ -56,7 +56,7 @@ static void start_sending(struct lm_io *io, struct lm_connection *connection,
     request->held_ns = io->now_ns;
     request->seen_ns = 0;
     if (lm_connection_is_stream(connection)) {
-        lm_connection_mark(io, lm_io_connection(io, connection->carrier));
+        lm_connection_mark(io, connection); /* and with it its carrier, and its timer */
         return;
     }
     lm_ring_send(io->ring, connection->fd, &request->message, connection->index,

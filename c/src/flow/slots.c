@@ -103,8 +103,8 @@ void lm_slots_release(struct lm_io *io, struct lm_request *request) {
         lm_estimate_discharge(io, request);
         if (request->region) lm_region_release(io, request);
         lm_slots_leave_shm(request);
-        lm_spill_join(&io->spills, &request->spills);
     }
+    lm_spill_join(&io->spills, &request->spills); /* those of its own replies too */
     leave_models(io, request);
     lm_arena_release(&io->arena, request->slot);
     io->waiters.released = true;

@@ -128,11 +128,16 @@ bool lm_grpc_scan_head(const uint8_t *message, size_t have, size_t all, size_t *
         uint64_t tag = 0;
         if (!lm_pb_varint(&at, end, &tag)) return have == all;
         if (tag == (LM_GRPC_RAW_INPUTS << 3 | LM_PB_BYTES)) {
-            if (!lm_pb_varint(&at, end, tensor_out)) return have == all;
+            if (!lm_pb_varint(&at, end, tensor_out)) break;
             *begins_out = (size_t)(at - message);
             return true;
         }
-        if (!lm_pb_next(&reader, &field)) return have == all; /* or it is no field at all */
+        if (!lm_pb_next(&reader, &field)) { /* it is not whole, or no field at all */
+            uint64_t bytes = 0;
+            const bool is_long = (tag & 7) == LM_PB_BYTES && lm_pb_varint(&at, end, &bytes) &&
+                                 bytes > LM_GRPC_HEAD_BYTES_MAX;
+            return is_long || have == all;
+        }
         *scanned = (size_t)(reader.at - message);
     }
     return have == all;

@@ -9,17 +9,20 @@
 #ifndef LM_FORMATS_GRPC_INFER_H
 #define LM_FORMATS_GRPC_INFER_H
 
+#include "base/limits.h"
 #include "base/status.h"
 #include "formats/grpc_json.h"
 
 enum {
+    LM_GRPC_HEAD_BYTES_MAX = LM_HTTP_JSON_BYTES_MAX, /* of a message that is not tensors */
     LM_GRPC_BLOBS_MAX = 4, /* tensors of a request whose bytes go to the slot as they come */
     LM_GRPC_RAW_INPUTS = 7 /* raw_input_contents */
 };
 
 /* Moves on over whole fields of a message's first `have` bytes, of `all`, from *scanned on. true:
- * the fields before the tensors are there: *scanned says where they end. *tensor is the first
- * tensor's bytes then, and *begins_out where they begin; UINT64_MAX: the message has none. */
+ * the fields before the tensors are there, or do not end among the first LM_GRPC_HEAD_BYTES_MAX;
+ * *scanned says where they end. *tensor is the first tensor's bytes then, and *begins_out where
+ * they begin; UINT64_MAX: none is found. */
 bool lm_grpc_scan_head(const uint8_t *message, size_t have, size_t all, size_t *scanned,
                        uint64_t *tensor_out, size_t *begins_out);
 

@@ -139,6 +139,7 @@ static void put_list(struct lm_grpc_text *text, const struct lm_grpc_field *fiel
 uint32_t lm_grpc_put_entries(struct lm_grpc_text *text, const struct lm_grpc_field *field,
                              const void *bytes, size_t count, const char *before, const char *but) {
     struct lm_pb_reader reader = lm_pb_reader(bytes, count);
+    static const char binary[] = "binary_data";
     struct lm_pb_field entry;
     struct lm_grpc_field value = *field;
     uint32_t written = 0;
@@ -147,6 +148,10 @@ uint32_t lm_grpc_put_entries(struct lm_grpc_text *text, const struct lm_grpc_fie
     while (lm_pb_next(&reader, &entry) && !text->is_full) {
         if (entry.number != field->number || entry.type != LM_PB_BYTES) continue;
         const struct lm_pb_field key = lm_grpc_string_of(entry.bytes, entry.value, LM_GRPC_MAP_KEY);
+        /* How tensors are sent is no question here: they are never JSON. */
+        if (field->message == &lm_grpc_infer_parameter && key.value >= sizeof binary - 1 &&
+            memcmp(key.bytes, binary, sizeof binary - 1) == 0)
+            continue;
         if (but && key.value >= strlen(but) && memcmp(key.bytes, but, strlen(but)) == 0) continue;
         lm_grpc_puts(text, before);
         lm_grpc_put_string(text, key.bytes, key.value);

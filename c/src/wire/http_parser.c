@@ -244,6 +244,7 @@ static int read_timeout(struct parse *p, struct lm_slice value) {
         !lm_http_decimal(digits, UINT32_MAX, &number))
         return bad_value(p, 400, FIELD_TIMEOUT, "up to eight digits and one of H, M, S, m, u, n",
                          value);
+    if (number > UINT64_MAX / ns[unit - units]) return 0; /* as good as none */
     const uint64_t us = number * ns[unit - units] / 1000;
     if (us <= UINT32_MAX) p->head->timeout_us = us ? (uint32_t)us : 1;
     return 0;

@@ -36,8 +36,9 @@ static inline bool lm_pb_varint(const uint8_t **at, const uint8_t *end, uint64_t
         const uint8_t byte = *(*at)++;
         value |= (uint64_t)(byte & 0x7f) << shift;
         if (byte & 0x80) continue;
+        if (shift == 63 && byte > 1) return false;
         *out = value;
-        return shift < 63 || byte <= 1;
+        return true;
     }
     return false;
 }

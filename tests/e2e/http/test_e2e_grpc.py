@@ -410,6 +410,44 @@ def test_streamed_inference(client: Any) -> None:
     client.stop_stream()
 
 
+def test_a_stream_whose_client_reads_little(server: Server) -> None:
+    """What it says of its windows comes behind its next messages, and is read all the same."""
+    one = framed(request("block", {"x": BLOCK}))
+    head = [
+        (":method", "POST"), (":scheme", "http"), (":path", PATH + "ModelStreamInfer"),
+        (":authority", "lumen"), ("content-type", "application/grpc"),
+    ]  # fmt: skip
+    with Http2(server.port, window=65535) as link:
+        stream = link.begin(head)
+        link.body(stream, one * 4)
+        (answer,) = link.wait([stream])
+    said = answer.body
+    for _ in range(4):
+        size = struct.unpack(">I", said[1:5])[0]
+        found = pb.ModelStreamInferResponse.FromString(said[5 : 5 + size])
+        assert found.infer_response.raw_output_contents[0] == (BLOCK + BLOCK).tobytes()
+        said = said[5 + size :]
+    assert not said
+
+
+def test_long_calls_that_fail_leave_nothing(server: Server) -> None:
+    """More than a connection has streams, on one; and none of their memory stays."""
+    with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+        call = channel.stream_stream("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo")
+        for _ in range(150):
+            with pytest.raises(grpc.RpcError) as caught:
+                list(call(iter([b"\x07"])))
+            assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+        described = reflection.ProtoReflectionDescriptorDatabase(channel)
+        for _ in range(50):
+            assert described.get_services()
+    with triton.InferenceServerClient(f"127.0.0.1:{server.port}") as client:
+        for _ in range(200):
+            assert client.get_model_config("many").config.max_batch_size > 0
+        assert client.get_inference_statistics().model_stats
+    server.check_idle()
+
+
 def test_a_stream_that_is_cancelled(server: Server) -> None:
     for _ in range(10):
         with triton.InferenceServerClient(f"127.0.0.1:{server.port}") as client:
