@@ -158,7 +158,9 @@ static int change_allocator(lumen_server *server, uint32_t type) {
     for (uint32_t i = 0; !code && type == LUMEN_ALLOCATOR_ARENA && i < shared->io_count; i++) {
         int32_t memory = shared->ios[i].node->memory;
         if (memory >= 0) lm_memory_prefer(memory);
+        pthread_mutex_lock(&server->control); /* lumen_get_info tells of it */
         code = lm_arena_hold_memory(&shared->ios[i].arena, shared->config.huge_pages);
+        pthread_mutex_unlock(&server->control);
         if (memory >= 0) lm_memory_prefer(-1);
     }
     if (code) return code;
